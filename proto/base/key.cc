@@ -1,0 +1,12 @@
+#include "proto/base/key.h"
+
+#include "proto/base/hash.h"
+
+namespace slimps {
+
+Key::Key(int64_t number) : typed_name_("i:" + std::to_string(number)), id_(HashText(typed_name_)) {}
+
+Key::Key(std::string_view text)
+    : typed_name_("s:" + std::string(text)), id_(HashText(typed_name_)) {}
+
+}  // namespace slimps

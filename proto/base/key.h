@@ -1,0 +1,38 @@
+// A tensor's name: an int or a text, never both for the same thing. On the wire it is KeyId, the XXH3 of the typed
+// name ("i:5", "s:conv1.weight"); the scheduler refuses two names with one id.
+#ifndef SLIMPS_PROTO_BASE_KEY_H_
+#define SLIMPS_PROTO_BASE_KEY_H_
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace slimps {
+
+using KeyId = uint64_t;
+
+class Key final {
+ public:
+  Key(int64_t number);          // NOLINT: a key literal reads as itself
+  Key(std::string_view text);   // NOLINT
+  Key(const char* text) : Key(std::string_view(text)) {}          // NOLINT
+  Key(const std::string& text) : Key(std::string_view(text)) {}   // NOLINT
+  Key(int number) : Key(static_cast<int64_t>(number)) {}          // NOLINT
+
+  KeyId id() const { return id_; }
+  // "i:5" or "s:conv1.weight".
+  const std::string& typed_name() const { return typed_name_; }
+  bool is_number() const { return typed_name_[0] == 'i'; }
+
+  friend bool operator==(const Key& a, const Key& b) { return a.typed_name_ == b.typed_name_; }
+  friend auto operator<=>(const Key& a, const Key& b) { return a.typed_name_ <=> b.typed_name_; }
+
+ private:
+  std::string typed_name_;
+  KeyId id_ = 0;
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_PROTO_BASE_KEY_H_
