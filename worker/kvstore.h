@@ -94,6 +94,9 @@ class KVStore {
   // Before the first push. InvalidArgument: unknown codec or option.
   [[nodiscard]] virtual absl::Status SetGradientCompression(std::string_view codec_spec) = 0;
   [[nodiscard]] virtual absl::Status Barrier() = 0;
+  // A barrier that also sums `values` over all workers, in rank order (through the scheduler: for a few numbers).
+  [[nodiscard]] virtual absl::StatusOr<std::vector<double>> AllReduceSum(
+      const std::vector<double>& values) = 0;
   // Waits until everything pushed so far is acknowledged; returns the first error.
   [[nodiscard]] virtual absl::Status Wait() = 0;
   // Rounds from the next on are complete without this worker; its parts are done. Pulls still work.
