@@ -1,13 +1,13 @@
 // Moves messages between processes. Knows nodes' addresses and bytes, nothing of tensors.
 //
 //   ZmqTransport transport(options);                       // or InProcessTransport
-//   auto address = transport.Bind("tcp://127.0.0.1:0");    // servers and the scheduler; before Start
-//   transport.Start(&sink);
-//   auto server = transport.Connect("tcp://127.0.0.1:4711");
+//   auto address = transport.Bind("tcp://127.0.0.1:0");    // servers and the scheduler; before
+//   Start transport.Start(&sink); auto server = transport.Connect("tcp://127.0.0.1:4711");
 //   transport.Send(*server, std::move(message), {.priority = 3});
 //
-// Delivery is at most once and may fail silently when a peer dies: retries belong to the sender (retry_tracker.h).
-// Messages of equal priority to one peer arrive in the order of their Send calls.
+// Delivery is at most once and may fail silently when a peer dies: retries belong to the sender
+// (retry_tracker.h). Messages of equal priority to one peer arrive in the order of their Send
+// calls.
 #ifndef SLIMPS_PROTO_NET_TRANSPORT_H_
 #define SLIMPS_PROTO_NET_TRANSPORT_H_
 
@@ -15,24 +15,18 @@
 #include <functional>
 #include <string>
 #include <string_view>
-#include <vector>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "proto/base/buffer.h"
-#include "proto/slimps.pb.h"
+#include "proto/frame.h"
 
 namespace slimps {
 
-// A connection as this process numbers it: one per Connect, one per remote socket that has written to a bound one.
-// The number is never reused within a transport.
+// A connection as this process numbers it: one per Connect, one per remote socket that has written
+// to a bound one. The number is never reused within a transport.
 enum class PeerId : uint64_t {};
-
-struct Message {
-  wire::Header header;
-  std::vector<Payload> payloads;
-};
 
 // Receives what arrives, on the transport's I/O thread. A handler must not block; it may call Send.
 class MessageSink {
@@ -48,34 +42,46 @@ class MessageSink {
 
 struct SendOptions {
   int priority = 0;  // higher leaves first
-  // Called on the I/O thread when the first byte is handed over (after queueing; on an emulated link, when the link
-  // begins to carry it).
+  // Called on the I/O thread when the first byte is handed over (after queueing; on an emulated
+  // link, when the link begins to carry it).
   std::function<void(absl::Time)> on_handed_over;
 };
 
-// Thread-safe. Start and Stop once each; Stop drains what was accepted (up to the linger time), then joins the I/O
-// thread, after which the sink is no longer called.
+struct TransportStats {
+  uint64_t messages_sent = 0;  // handed over to the network
+  uint64_t bytes_sent = 0;
+  uint64_t messages_received = 0;
+  uint64_t bytes_received = 0;
+  uint64_t bad_frames = 0;
+  uint64_t undeliverable = 0;
+};
+
+// Thread-safe. Start and Stop once each; Stop drains what was accepted (up to the linger time),
+// then joins the I/O thread, after which the sink is no longer called.
 class Transport {
  public:
   virtual ~Transport() = default;
 
-  // Listens; port 0 picks a free one. Returns the address to connect to. InvalidArgument: not an address.
-  // Unavailable: in use (the message says which).
+  // Listens; port 0 picks a free one. Returns the address to connect to. InvalidArgument: not an
+  // address. Unavailable: in use (the message says which).
   [[nodiscard]] virtual absl::StatusOr<std::string> Bind(std::string_view address) = 0;
   [[nodiscard]] virtual absl::Status Start(MessageSink* sink) = 0;
   // Returns at once; the connection is made, and remade, in the background.
   [[nodiscard]] virtual absl::StatusOr<PeerId> Connect(std::string_view address) = 0;
-  // Queues the message. ResourceExhausted: the queue to this peer is full. InvalidArgument: over a limit.
-  // FailedPrecondition: stopped. NotFound: no such peer.
+  // Queues the message. ResourceExhausted: the queue to this peer is full. InvalidArgument: over a
+  // limit. FailedPrecondition: stopped. NotFound: no such peer.
   [[nodiscard]] virtual absl::Status Send(PeerId to, Message message, SendOptions options) = 0;
   virtual void Stop() = 0;
+  // What has gone through so far, payloads and headers. Any thread, any time.
+  [[nodiscard]] virtual TransportStats stats() const { return {}; }
 
   [[nodiscard]] absl::Status Send(PeerId to, Message message) {
     return Send(to, std::move(message), SendOptions{});
   }
 };
 
-// Connects, binds and numbers are those of the underlying network; see zmq_transport.h, in_process_transport.h.
+// Connects, binds and numbers are those of the underlying network; see zmq_transport.h,
+// in_process_transport.h.
 
 }  // namespace slimps
 

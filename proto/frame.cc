@@ -1,0 +1,154 @@
+#include "proto/frame.h"
+
+#include <bit>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "proto/base/status_macros.h"
+#include "proto/header_check.h"
+
+namespace slimps {
+namespace {
+
+static_assert(std::endian::native == std::endian::little,
+              "raw payloads travel as they lie in memory, which the wire has little-endian");
+
+constexpr char kMagic[4] = {'S', 'L', 'P', 'S'};
+
+void AppendU16(uint16_t value, std::string* out) {
+  out->push_back(static_cast<char>(value & 0xff));
+  out->push_back(static_cast<char>(value >> 8));
+}
+
+uint16_t ReadU16(std::span<const std::byte> bytes, size_t at) {
+  return static_cast<uint16_t>(std::to_integer<unsigned>(bytes[at]) |
+                               std::to_integer<unsigned>(bytes[at + 1]) << 8);
+}
+
+absl::Status CheckSizes(size_t header_bytes, size_t payload_frames, const Limits& limits) {
+  if (header_bytes > limits.max_header_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("header of ", header_bytes, " bytes, at most ",
+                                                   limits.max_header_bytes, " are allowed"));
+  }
+  if (payload_frames > limits.max_payload_frames) {
+    return absl::InvalidArgumentError(absl::StrCat(payload_frames, " payload frames, at most ",
+                                                   limits.max_payload_frames, " are allowed"));
+  }
+  return absl::OkStatus();
+}
+
+// `sizes(i)` is the size of payload frame i.
+template <typename Sizes>
+absl::Status CheckPayloadSizes(const wire::Header& header, size_t header_bytes,
+                               const std::vector<PayloadClaim>& claims, size_t frames,
+                               const Sizes& sizes, const Limits& limits) {
+  if (claims.size() != frames) {
+    return absl::InvalidArgumentError(absl::StrCat(VerbName(header), " announces ", claims.size(),
+                                                   " payload frames, got ", frames));
+  }
+  size_t room = limits.max_message_bytes - std::min(header_bytes, limits.max_message_bytes);
+  for (size_t i = 0; i < frames; ++i) {
+    const size_t size = sizes(i);
+    if (size != claims[i].bytes) {
+      return absl::DataLossError(
+          absl::StrCat("payload of key ", absl::Hex(claims[i].key, absl::kZeroPad16), " partition ",
+                       claims[i].partition, ": expected ", claims[i].bytes, " bytes, got ", size));
+    }
+    if (size > room) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("message over the limit of ", limits.max_message_bytes, " bytes at payload ",
+                       i, " of key ", absl::Hex(claims[i].key, absl::kZeroPad16)));
+    }
+    room -= size;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<wire::Header> ParseHeaderPart(std::span<const std::byte> part) {
+  if (part.size() < kPreludeBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("header part of ", part.size(), " bytes, a prelude takes ", kPreludeBytes));
+  }
+  if (std::memcmp(part.data(), kMagic, sizeof(kMagic)) != 0) {
+    return absl::InvalidArgumentError("no slimps frame: it does not begin with SLPS");
+  }
+  const uint16_t version = ReadU16(part, 4);
+  if (version != kProtocolVersion) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("protocol version ", version, ", expected ", kProtocolVersion));
+  }
+  const uint16_t verb = ReadU16(part, 6);
+  const std::span<const std::byte> body = part.subspan(kPreludeBytes);
+  wire::Header header;
+  if (!header.ParseFromArray(body.data(), static_cast<int>(body.size()))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the header's ", body.size(), " bytes are no valid wire::Header"));
+  }
+  if (verb != static_cast<uint16_t>(header.body_case())) {
+    return absl::InvalidArgumentError(absl::StrCat("the prelude says verb ", verb,
+                                                   ", the header holds ", VerbName(header), " (",
+                                                   static_cast<int>(header.body_case()), ")"));
+  }
+  return header;
+}
+
+}  // namespace
+
+absl::StatusOr<Frame> BuildFrame(Message message, const Limits& limits) {
+  message.header.set_protocol_version(kProtocolVersion);
+  SLIMPS_RETURN_IF_ERROR(CheckHeader(message.header, limits));
+  const size_t header_bytes = kPreludeBytes + message.header.ByteSizeLong();
+  SLIMPS_RETURN_IF_ERROR(CheckSizes(header_bytes, message.payloads.size(), limits));
+  SLIMPS_RETURN_IF_ERROR(CheckPayloadSizes(
+      message.header, header_bytes, PayloadClaims(message.header), message.payloads.size(),
+      [&](size_t i) { return message.payloads[i].size(); }, limits));
+
+  auto head = std::make_shared<std::string>(kMagic, sizeof(kMagic));
+  head->reserve(header_bytes);
+  AppendU16(kProtocolVersion, head.get());
+  AppendU16(static_cast<uint16_t>(message.header.body_case()), head.get());
+  {
+    // Deterministic, so that golden files compare bytes.
+    google::protobuf::io::StringOutputStream stream(head.get());
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);
+    if (!message.header.SerializeToCodedStream(&coded)) {
+      return absl::InternalError("the header could not be serialised");
+    }
+  }
+  Frame frame;
+  frame.reserve(1 + message.payloads.size());
+  const auto bytes = std::as_bytes(std::span<const char>(head->data(), head->size()));
+  frame.emplace_back(std::move(head), bytes);
+  for (Payload& payload : message.payloads) frame.push_back(std::move(payload));
+  return frame;
+}
+
+absl::StatusOr<wire::Header> ParseFrame(std::span<const std::span<const std::byte>> parts,
+                                        const Limits& limits) {
+  if (parts.empty()) return absl::InvalidArgumentError("a frame without a header part");
+  const std::span<const std::span<const std::byte>> payloads = parts.subspan(1);
+  SLIMPS_RETURN_IF_ERROR(CheckSizes(parts[0].size(), payloads.size(), limits));
+  SLIMPS_ASSIGN_OR_RETURN(wire::Header header, ParseHeaderPart(parts[0]));
+  SLIMPS_RETURN_IF_ERROR(CheckHeader(header, limits));
+  const std::vector<PayloadClaim> claims = PayloadClaims(header);
+  SLIMPS_RETURN_IF_ERROR(CheckPayloadSizes(
+      header, parts[0].size(), claims, payloads.size(),
+      [&](size_t i) { return payloads[i].size(); }, limits));
+  for (size_t i = 0; i < payloads.size(); ++i) {
+    if (claims[i].hash == 0) continue;
+    const uint64_t hash = HashBytes(payloads[i]);
+    if (hash == claims[i].hash) continue;
+    return absl::DataLossError(absl::StrCat(
+        "payload of key ", absl::Hex(claims[i].key, absl::kZeroPad16), " partition ",
+        claims[i].partition, ": expected hash ", absl::Hex(claims[i].hash, absl::kZeroPad16),
+        ", got ", absl::Hex(hash, absl::kZeroPad16)));
+  }
+  return header;
+}
+
+}  // namespace slimps

@@ -1,0 +1,260 @@
+#include "proto/header_check.h"
+
+#include <cmath>
+#include <type_traits>
+
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
+#include "proto/base/status_macros.h"
+
+namespace slimps {
+namespace {
+
+namespace pb = google::protobuf;
+
+size_t MaxCount(const pb::FieldDescriptor& field, const Limits& limits) {
+  if (field.full_name() == "slimps.wire.KeyInfo.shape") return limits.max_shape_dims;
+  if (field.full_name() == "slimps.wire.KeyPlace.partitions") return limits.max_partitions;
+  return limits.max_items;
+}
+
+size_t MaxBytes(const pb::FieldDescriptor& field, const Limits& limits) {
+  return field.full_name() == "slimps.wire.KeyInfo.name" ? limits.max_key_name_bytes
+                                                         : limits.max_text_bytes;
+}
+
+absl::Status CheckFields(const pb::Message& message, const Limits& limits);
+
+// One value of `field`; `index` is -1 for a field that is not repeated.
+absl::Status CheckValue(const pb::Message& message, const pb::FieldDescriptor& field, int index,
+                        const Limits& limits) {
+  const pb::Reflection& reflection = *message.GetReflection();
+  switch (field.cpp_type()) {
+    case pb::FieldDescriptor::CPPTYPE_STRING: {
+      std::string scratch;
+      const std::string& text =
+          index < 0 ? reflection.GetStringReference(message, &field, &scratch)
+                    : reflection.GetRepeatedStringReference(message, &field, index, &scratch);
+      const size_t limit = MaxBytes(field, limits);
+      if (text.size() <= limit) return absl::OkStatus();
+      return absl::InvalidArgumentError(
+          absl::StrCat(": has ", text.size(), " bytes, at most ", limit, " are allowed"));
+    }
+    case pb::FieldDescriptor::CPPTYPE_ENUM: {
+      const int value = index < 0 ? reflection.GetEnumValue(message, &field)
+                                  : reflection.GetRepeatedEnumValue(message, &field, index);
+      if (field.enum_type()->FindValueByNumber(value) != nullptr) return absl::OkStatus();
+      return absl::InvalidArgumentError(
+          absl::StrCat(": ", value, " is no value of ", field.enum_type()->name()));
+    }
+    case pb::FieldDescriptor::CPPTYPE_DOUBLE: {
+      const double value = index < 0 ? reflection.GetDouble(message, &field)
+                                     : reflection.GetRepeatedDouble(message, &field, index);
+      if (std::isfinite(value)) return absl::OkStatus();
+      return absl::InvalidArgumentError(absl::StrCat(": ", value, " is not finite"));
+    }
+    case pb::FieldDescriptor::CPPTYPE_MESSAGE:
+      return CheckFields(index < 0 ? reflection.GetMessage(message, &field)
+                                   : reflection.GetRepeatedMessage(message, &field, index),
+                         limits);
+    default:
+      return absl::OkStatus();
+  }
+}
+
+absl::Status AtField(const pb::FieldDescriptor& field, int index, const absl::Status& status) {
+  std::string place = index < 0 ? field.name() : absl::StrCat(field.name(), "[", index, "]");
+  const char* separator = !status.message().empty() && status.message()[0] == ':' ? "" : ".";
+  return absl::Status(status.code(), absl::StrCat(place, separator, status.message()));
+}
+
+// Walks every field that is set, so that a message type added later is checked without a line here.
+// Errors read ": why" and get the path to the field prepended on the way up.
+absl::Status CheckFields(const pb::Message& message, const Limits& limits) {
+  std::vector<const pb::FieldDescriptor*> fields;
+  const pb::Reflection& reflection = *message.GetReflection();
+  reflection.ListFields(message, &fields);
+  for (const pb::FieldDescriptor* field : fields) {
+    if (!field->is_repeated()) {
+      absl::Status status = CheckValue(message, *field, -1, limits);
+      if (!status.ok()) return AtField(*field, -1, status);
+      continue;
+    }
+    const size_t count = static_cast<size_t>(reflection.FieldSize(message, field));
+    const size_t limit = MaxCount(*field, limits);
+    if (count > limit) {
+      return AtField(*field, -1,
+                     absl::InvalidArgumentError(absl::StrCat(": has ", count, " entries, at most ",
+                                                             limit, " are allowed")));
+    }
+    for (size_t i = 0; i < count; ++i) {
+      absl::Status status = CheckValue(message, *field, static_cast<int>(i), limits);
+      if (!status.ok()) return AtField(*field, static_cast<int>(i), status);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ItemError(const wire::ItemId& id, const std::string& why) {
+  return absl::InvalidArgumentError(absl::StrCat("key ", absl::Hex(id.key(), absl::kZeroPad16),
+                                                 " partition ", id.partition(), ": ", why));
+}
+
+absl::Status CheckId(const wire::ItemId& id, uint64_t elements, const Limits& limits) {
+  if (id.partition() >= limits.max_partitions) {
+    return ItemError(id, absl::StrCat("a key has at most ", limits.max_partitions, " partitions"));
+  }
+  if (elements > limits.max_elements) {
+    return ItemError(id, absl::StrCat("declares ", elements, " elements, at most ",
+                                      limits.max_elements, " are allowed"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckKeyInfo(const wire::KeyInfo& info, const Limits& limits) {
+  uint64_t product = 1;
+  for (const int64_t dim : info.shape()) {
+    if (dim < 0 || (dim > 0 && product > limits.max_elements / static_cast<uint64_t>(dim))) {
+      return absl::InvalidArgumentError(absl::StrCat("key ", info.name(), ": dimension ", dim,
+                                                     " makes the shape negative or ", "over ",
+                                                     limits.max_elements, " elements"));
+    }
+    product *= static_cast<uint64_t>(dim);
+  }
+  return absl::OkStatus();
+}
+
+// For InitItem, PushItem and PullReplyItem. LEVELS is checked where it is decoded
+// (compress/format).
+template <typename Item>
+absl::Status CheckPayloadItem(const Item& item, const Limits& limits) {
+  SLIMPS_RETURN_IF_ERROR(CheckId(item.id(), item.elements(), limits));
+  if (item.payload_bytes() > limits.max_message_bytes) {
+    return ItemError(item.id(),
+                     absl::StrCat("declares a payload of ", item.payload_bytes(),
+                                  " bytes, over the message limit of ", limits.max_message_bytes));
+  }
+  uint64_t expected = 0;
+  switch (item.format()) {
+    case wire::ABSENT:
+      break;
+    case wire::RAW_F32:
+      expected = item.elements() * 4;  // elements met its limit above: no overflow
+      break;
+    case wire::RAW_F16:
+    case wire::RAW_BF16:
+      expected = item.elements() * 2;
+      break;
+    case wire::LEVELS:
+      return absl::OkStatus();
+    default:
+      return ItemError(item.id(), absl::StrCat("format ", wire::Format_Name(item.format()),
+                                               " is reserved and not in use"));
+  }
+  if (item.payload_bytes() == expected) return absl::OkStatus();
+  return ItemError(
+      item.id(), absl::StrCat("format ", wire::Format_Name(item.format()), " of ", item.elements(),
+                              " elements takes ", expected, " payload bytes, the item declares ",
+                              item.payload_bytes()));
+}
+
+absl::Status CheckInit(const wire::Init& init, const Limits& limits) {
+  for (const wire::InitItem& item : init.items()) {
+    SLIMPS_RETURN_IF_ERROR(CheckPayloadItem(item, limits));
+    SLIMPS_RETURN_IF_ERROR(CheckKeyInfo(item.info(), limits));
+    if (item.partitions() > limits.max_partitions || item.offset() > limits.max_elements) {
+      return ItemError(item.id(), absl::StrCat("offset ", item.offset(), " or ", item.partitions(),
+                                               " partitions over the limit"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+template <typename Items>
+absl::Status CheckPayloadItems(const Items& items, const Limits& limits) {
+  for (const auto& item : items) SLIMPS_RETURN_IF_ERROR(CheckPayloadItem(item, limits));
+  return absl::OkStatus();
+}
+
+template <typename Items>
+absl::Status CheckPullItems(const Items& items, const Limits& limits) {
+  for (const auto& item : items) {
+    SLIMPS_RETURN_IF_ERROR(CheckId(item.id(), item.elements(), limits));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckBody(const wire::Header& header, const Limits& limits) {
+  switch (header.body_case()) {
+    case wire::Header::BODY_NOT_SET:
+      return absl::InvalidArgumentError("the header has no body");
+    case wire::Header::kInit:
+      return CheckInit(header.init(), limits);
+    case wire::Header::kPush:
+      return CheckPayloadItems(header.push().items(), limits);
+    case wire::Header::kPull:
+      return CheckPullItems(header.pull().items(), limits);
+    case wire::Header::kPullReply:
+      return CheckPayloadItems(header.pull_reply().items(), limits);
+    case wire::Header::kPushPull:
+      SLIMPS_RETURN_IF_ERROR(CheckPayloadItems(header.push_pull().push(), limits));
+      return CheckPullItems(header.push_pull().pull(), limits);
+    case wire::Header::kDeclareKeys:
+      for (const wire::KeyInfo& info : header.declare_keys().keys()) {
+        SLIMPS_RETURN_IF_ERROR(CheckKeyInfo(info, limits));
+      }
+      return absl::OkStatus();
+    default:
+      return absl::OkStatus();
+  }
+}
+
+template <typename Items>
+void AppendClaims(const Items& items, std::vector<PayloadClaim>* claims) {
+  for (const auto& item : items) {
+    if (item.payload_bytes() == 0) continue;
+    claims->push_back(
+        {item.id().key(), item.id().partition(), item.payload_bytes(), item.payload_hash()});
+  }
+}
+
+}  // namespace
+
+absl::Status CheckHeader(const wire::Header& header, const Limits& limits) {
+  if (header.protocol_version() != kProtocolVersion) {
+    return absl::InvalidArgumentError(absl::StrCat("protocol version ", header.protocol_version(),
+                                                   " in the header, expected ", kProtocolVersion));
+  }
+  SLIMPS_RETURN_IF_ERROR(CheckFields(header, limits));
+  return CheckBody(header, limits);
+}
+
+std::vector<PayloadClaim> PayloadClaims(const wire::Header& header) {
+  std::vector<PayloadClaim> claims;
+  switch (header.body_case()) {
+    case wire::Header::kInit:
+      AppendClaims(header.init().items(), &claims);
+      break;
+    case wire::Header::kPush:
+      AppendClaims(header.push().items(), &claims);
+      break;
+    case wire::Header::kPullReply:
+      AppendClaims(header.pull_reply().items(), &claims);
+      break;
+    case wire::Header::kPushPull:
+      AppendClaims(header.push_pull().push(), &claims);
+      break;
+    default:
+      break;
+  }
+  return claims;
+}
+
+std::string VerbName(const wire::Header& header) {
+  const pb::FieldDescriptor* field =
+      header.GetDescriptor()->FindFieldByNumber(static_cast<int>(header.body_case()));
+  return field == nullptr ? "no body" : field->name();
+}
+
+}  // namespace slimps

@@ -1,0 +1,32 @@
+// What a message may at most be. Every socket is set to these, every header is checked against them
+// before anything is allocated by what it declares, and a sender is refused by the same numbers.
+#ifndef SLIMPS_PROTO_LIMITS_H_
+#define SLIMPS_PROTO_LIMITS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace slimps {
+
+// Raised whenever an older peer would misread a frame.
+inline constexpr uint16_t kProtocolVersion = 1;
+
+// Both ends of a connection should be given the same limits: the tighter one refuses what the other
+// accepts.
+struct Limits {
+  size_t max_message_bytes = size_t{64} << 20;  // all parts together, prelude included
+  size_t max_header_bytes = size_t{1} << 20;    // the header part, prelude included
+  size_t max_payload_frames = 4096;
+  size_t max_items = 16384;          // entries of any repeated field without a limit of its own
+  size_t max_key_name_bytes = 1024;  // typed name
+  size_t max_text_bytes = 16384;     // any other string
+  size_t max_shape_dims = 16;
+  size_t max_partitions = 65536;              // of one key
+  uint64_t max_elements = uint64_t{1} << 32;  // of one key, and so of one partition
+};
+
+inline constexpr Limits kDefaultLimits{};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_PROTO_LIMITS_H_
