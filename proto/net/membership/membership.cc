@@ -1,0 +1,273 @@
+#include "proto/net/membership/membership.h"
+
+#include <unistd.h>
+
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "proto/limits.h"
+#include "proto/net/membership/node_name.h"
+#include "proto/net/membership/resolve.h"
+
+namespace slimps {
+namespace {
+
+// Before any gradient: a node whose queue is long is not down.
+constexpr int kControlPriority = 1 << 30;
+
+uint64_t DrawIncarnation() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+MembershipState::Options StateOptions(const MembershipOptions& options) {
+  MembershipState::Options state;
+  state.job_id = options.job_id;
+  state.scheduler_address = options.scheduler_address;
+  wire::Register& registration = state.registration;
+  registration.set_role(options.role);
+  registration.set_wanted_rank(options.wanted_rank);
+  for (const std::string& endpoint : options.endpoints) registration.add_endpoints(endpoint);
+  registration.set_num_workers(options.num_workers);
+  registration.set_num_servers(options.num_servers);
+  registration.set_host(options.host);
+  registration.set_pid(static_cast<uint64_t>(getpid()));
+  return state;
+}
+
+}  // namespace
+
+Membership::Membership(Transport* transport, MembershipOptions options)
+    : transport_(transport),
+      options_(std::move(options)),
+      incarnation_(DrawIncarnation()),
+      state_(StateOptions(options_)) {}
+
+Membership::~Membership() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  if (heartbeats_.joinable()) heartbeats_.join();
+}
+
+absl::Status Membership::Connect() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (scheduler_.has_value()) return absl::FailedPreconditionError("Join was called twice");
+  }
+  const absl::StatusOr<std::string> address = ResolveAddress(options_.scheduler_address);
+  if (!address.ok()) return address.status();
+  const absl::StatusOr<PeerId> scheduler = transport_->Connect(*address);
+  if (!scheduler.ok()) return scheduler.status();
+  absl::MutexLock lock(&mutex_);
+  scheduler_ = *scheduler;
+  return absl::OkStatus();
+}
+
+absl::Status Membership::Join() {
+  const absl::Status connected = Connect();
+  if (!connected.ok()) return connected;
+  const absl::Time deadline = absl::Now() + options_.join_timeout;
+  MembershipState::Actions actions;
+  {
+    absl::MutexLock lock(&mutex_);
+    actions = state_.StartJoin(absl::Now(), deadline);
+  }
+  Carry(std::move(actions));
+  heartbeats_ = std::thread([this] { RunHeartbeats(); });
+
+  absl::MutexLock lock(&mutex_);
+  const auto decided = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return state_.JoinResult(absl::InfinitePast()).has_value();
+  };
+  mutex_.AwaitWithDeadline(absl::Condition(&decided), deadline);
+  absl::Status result = *state_.JoinResult(absl::InfiniteFuture());
+  if (result.code() != absl::StatusCode::kDeadlineExceeded || state_.down().has_value()) {
+    return result;
+  }
+  return absl::DeadlineExceededError(absl::StrCat(std::string(result.message()), " within ",
+                                                  absl::FormatDuration(options_.join_timeout)));
+}
+
+void Membership::RunHeartbeats() {
+  // Sleeps until the state machine has something due. A message may bring that forward (a Welcome
+  // starts the heartbeat), so the wait also ends when NextTick changes.
+  absl::Time wake = absl::InfinitePast();
+  for (;;) {
+    MembershipState::Actions actions;
+    {
+      absl::MutexLock lock(&mutex_);
+      wake = state_.NextTick();
+      const auto earlier = [this, &wake]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return stopping_ || state_.NextTick() < wake;
+      };
+      mutex_.AwaitWithDeadline(absl::Condition(&earlier), wake);
+      if (stopping_) return;
+      actions = state_.Tick(absl::Now());
+    }
+    Carry(std::move(actions));
+  }
+}
+
+void Membership::Carry(MembershipState::Actions actions) {
+  std::function<void(absl::Status)> handler;
+  PeerId to;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!scheduler_.has_value()) return;
+    to = *scheduler_;
+    if (actions.down.has_value() && down_handler_ != nullptr && !down_told_) {
+      down_told_ = true;
+      handler = down_handler_;
+    }
+    const wire::Header envelope = MakeHeaderLocked();
+    for (wire::Header& header : actions.send) header.MergeFrom(envelope);
+  }
+  for (wire::Header& header : actions.send) {
+    // A message that cannot be queued now is repeated later, and a peer that stays away is noticed
+    // by its silence.
+    (void)transport_->Send(to, Message{.header = std::move(header), .payloads = {}},
+                           {.priority = kControlPriority, .on_handed_over = nullptr});
+  }
+  if (handler != nullptr) handler(*std::move(actions.down));
+}
+
+bool Membership::HandleMessage(PeerId from, Message& message) {
+  bool consumed = false;
+  MembershipState::Actions actions;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!scheduler_.has_value() || from != *scheduler_) {
+      switch (message.header.body_case()) {
+        case wire::Header::kWelcome:
+        case wire::Header::kRoster:
+        case wire::Header::kBarrierRelease:
+        case wire::Header::kHeartbeat:
+        case wire::Header::kNodeDown:
+        case wire::Header::kShutdown:
+          return true;
+        default:
+          return false;
+      }
+    }
+    actions = state_.HandleFromScheduler(message.header, absl::Now(), &consumed);
+  }
+  Carry(std::move(actions));
+  return consumed;
+}
+
+absl::Status Membership::Barrier(const std::string& name, wire::Role group,
+                                 absl::Duration timeout) {
+  return BarrierSum(name, group, {}, timeout).status();
+}
+
+absl::StatusOr<std::vector<double>> Membership::BarrierSum(const std::string& name,
+                                                           wire::Role group,
+                                                           const std::vector<double>& values,
+                                                           absl::Duration timeout) {
+  MembershipState::BarrierId id;
+  MembershipState::Actions actions;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (state_.phase() != MembershipState::Phase::kMember) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("barrier \"", name, "\": this node is not in the job"));
+    }
+    actions = state_.StartBarrier(name, group, values, absl::Now(), &id);
+  }
+  Carry(std::move(actions));
+
+  absl::MutexLock lock(&mutex_);
+  const auto decided = [this, &id]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return state_.BarrierResult(id).has_value();
+  };
+  mutex_.AwaitWithTimeout(absl::Condition(&decided), timeout);
+  std::optional<absl::StatusOr<std::vector<double>>> result = state_.BarrierResult(id);
+  state_.ForgetBarrier(id);
+  if (result.has_value()) return *std::move(result);
+  return absl::DeadlineExceededError(absl::StrCat("barrier \"", name, "\" number ", id.ticket,
+                                                  ": not all nodes came within ",
+                                                  absl::FormatDuration(timeout)));
+}
+
+absl::Status Membership::Leave(absl::Duration timeout) {
+  MembershipState::Actions actions;
+  bool lost = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    lost = state_.down().has_value() && !state_.down()->ok();
+    actions = state_.StartLeave(absl::Now());
+  }
+  Carry(std::move(actions));
+  if (lost) return absl::OkStatus();  // the job is over: told the scheduler, if it still hears
+
+  absl::MutexLock lock(&mutex_);
+  const auto left = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return state_.phase() == MembershipState::Phase::kLeft;
+  };
+  if (mutex_.AwaitWithTimeout(absl::Condition(&left), timeout)) return absl::OkStatus();
+  return absl::DeadlineExceededError(absl::StrCat("scheduler ", options_.scheduler_address,
+                                                  " did not acknowledge the goodbye within ",
+                                                  absl::FormatDuration(timeout)));
+}
+
+void Membership::SetDownHandler(std::function<void(absl::Status)> handler) {
+  std::optional<absl::Status> already;
+  {
+    absl::MutexLock lock(&mutex_);
+    down_handler_ = handler;
+    if (state_.down().has_value() && !down_told_) {
+      down_told_ = true;
+      already = state_.down();
+    }
+  }
+  if (already.has_value() && handler != nullptr) handler(*already);
+}
+
+std::optional<absl::Status> Membership::down() const {
+  absl::MutexLock lock(&mutex_);
+  return state_.down();
+}
+
+uint32_t Membership::rank() const {
+  absl::MutexLock lock(&mutex_);
+  return state_.rank();
+}
+
+wire::Roster Membership::roster() const {
+  absl::MutexLock lock(&mutex_);
+  return state_.roster();
+}
+
+PeerId Membership::scheduler() const {
+  absl::MutexLock lock(&mutex_);
+  return scheduler_.value();
+}
+
+wire::NodeRef Membership::self() const {
+  wire::NodeRef self;
+  self.set_role(options_.role);
+  self.set_rank(rank());
+  return self;
+}
+
+wire::Header Membership::MakeHeader() const {
+  absl::MutexLock lock(&mutex_);
+  return MakeHeaderLocked();
+}
+
+wire::Header Membership::MakeHeaderLocked() const {
+  wire::Header header;
+  header.set_protocol_version(kProtocolVersion);
+  header.set_job_id(options_.job_id);
+  header.mutable_sender()->set_role(options_.role);
+  header.mutable_sender()->set_rank(state_.rank());
+  header.set_incarnation(incarnation_);
+  header.set_membership_epoch(state_.roster().epoch());
+  return header;
+}
+
+}  // namespace slimps

@@ -1,0 +1,125 @@
+// One node's place in the job, as servers and workers alike see it: joins at the scheduler, knows
+// rank and roster, keeps the heartbeat, waits at barriers, learns that a node is down, and says
+// goodbye.
+//
+//   Membership membership(&transport, options);          // the transport's sink passes every
+//   message on: transport.Start(&sink);                              //   if
+//   (membership.HandleMessage(from, message)) return; membership.SetDownHandler([&](absl::Status
+//   why) { ... }); SLIMPS_RETURN_IF_ERROR(membership.Join());           // rank(), roster() are
+//   known from here on message.header = membership.MakeHeader();            // protocol version,
+//   job, sender, incarnation, epoch SLIMPS_RETURN_IF_ERROR(membership.Leave());          // then
+//   transport.Stop(), then destroy
+//
+// The rules (when to repeat, what counts as lost) are in membership_state.h; this class adds lock,
+// thread and transport.
+#ifndef SLIMPS_PROTO_NET_MEMBERSHIP_MEMBERSHIP_H_
+#define SLIMPS_PROTO_NET_MEMBERSHIP_MEMBERSHIP_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "proto/net/membership/membership_state.h"
+#include "proto/net/transport.h"
+#include "proto/slimps.pb.h"
+
+namespace slimps {
+
+struct MembershipOptions {
+  wire::Role role = wire::ROLE_UNSPECIFIED;  // SERVER or WORKER
+  int32_t wanted_rank = -1;                  // -1: any; else the rank this node had before
+  std::string
+      scheduler_address;  // "tcp://host:port"; names are resolved. Other schemes pass unchanged
+  std::string job_id = "slimps";
+  uint32_t num_workers =
+      1;  // what this node was told; the scheduler refuses a node that was told otherwise
+  uint32_t num_servers = 1;
+  std::vector<std::string> endpoints;  // where a server listens, reachable by workers
+  std::string host;                    // for messages to people
+  absl::Duration join_timeout = absl::Seconds(60);
+};
+
+// Thread-safe. Never calls the transport or a handler with its lock held.
+class Membership final {
+ public:
+  // `transport` outlives this object; its sink must not reach HandleMessage any more once this
+  // object is destroyed.
+  Membership(Transport* transport, MembershipOptions options);
+  ~Membership();
+  Membership(const Membership&) = delete;
+  Membership& operator=(const Membership&) = delete;
+
+  // Registers, repeating until the deadline, and waits until the roster is complete. REQUIRES: the
+  // transport was started. DeadlineExceeded: scheduler silent, or nodes missing (says which and how
+  // many). Whatever else the scheduler refused it with (AlreadyExists: rank taken; InvalidArgument:
+  // other counts; FailedPrecondition: another job).
+  [[nodiscard]] absl::Status Join();
+
+  // Says goodbye and waits for the scheduler's acknowledgement, which also ends the heartbeat.
+  // Idempotent.
+  absl::Status Leave(absl::Duration timeout = absl::Seconds(10));
+
+  // For each message that arrives, on the I/O thread. True: it was the membership's own (Welcome,
+  // Roster, Heartbeat, BarrierRelease, NodeDown, Shutdown, replies to its requests) and is
+  // consumed. Such verbs from anyone but the scheduler are dropped.
+  bool HandleMessage(PeerId from, Message& message);
+
+  // Waits until all of `group` (ROLE_UNSPECIFIED: workers and servers) have come to the barrier
+  // `name` as often as this node has. DeadlineExceeded: not within `timeout`. The reason, once the
+  // job is down. May not be called on the I/O thread.
+  [[nodiscard]] absl::Status Barrier(const std::string& name, wire::Role group,
+                                     absl::Duration timeout);
+  // A barrier that also sums `values` over the group in rank order; all must bring the same number
+  // of them.
+  [[nodiscard]] absl::StatusOr<std::vector<double>> BarrierSum(const std::string& name,
+                                                               wire::Role group,
+                                                               const std::vector<double>& values,
+                                                               absl::Duration timeout);
+
+  // `handler` is called once, from the I/O or the heartbeat thread (or at once, here, when it has
+  // happened already), with OK: the job ended in order (Shutdown); Unavailable: a node or the
+  // scheduler is lost; or the scheduler's reason.
+  void SetDownHandler(std::function<void(absl::Status)> handler);
+  // What the handler was, or would have been, told; nullopt while the job runs.
+  std::optional<absl::Status> down() const;
+
+  uint32_t rank() const;        // meaningful after Join
+  wire::Roster roster() const;  // complete after Join
+  PeerId scheduler() const;     // REQUIRES: Join was called
+  wire::NodeRef self() const;
+  // request_id and the body are left for the caller. The top bit of request_id belongs to this
+  // class.
+  wire::Header MakeHeader() const;
+
+ private:
+  absl::Status Connect();
+  void RunHeartbeats();
+  // Sends what the state machine asked for and tells the handler what it must know, without the
+  // lock.
+  void Carry(MembershipState::Actions actions);
+  wire::Header MakeHeaderLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  Transport* const transport_;
+  const MembershipOptions options_;
+  const uint64_t incarnation_;
+
+  mutable absl::Mutex mutex_;
+  MembershipState state_ ABSL_GUARDED_BY(mutex_);
+  std::optional<PeerId> scheduler_ ABSL_GUARDED_BY(mutex_);
+  std::function<void(absl::Status)> down_handler_ ABSL_GUARDED_BY(mutex_);
+  bool down_told_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread heartbeats_;  // started by the first Join, joined by the destructor
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_PROTO_NET_MEMBERSHIP_MEMBERSHIP_H_

@@ -1,0 +1,212 @@
+#include "proto/net/membership/membership_state.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "proto/net/membership/node_name.h"
+#include "proto/status_proto.h"
+
+namespace slimps {
+namespace {
+
+void Append(MembershipState::Actions more, MembershipState::Actions* all) {
+  for (wire::Header& header : more.send) all->send.push_back(std::move(header));
+  if (more.down.has_value()) all->down = std::move(more.down);
+}
+
+}  // namespace
+
+wire::Header MembershipState::NewRequest() {
+  wire::Header header;
+  header.set_request_id(kRequestBit | next_request_++);
+  return header;
+}
+
+MembershipState::Actions MembershipState::GoDown(absl::Status reason) {
+  if (down_.has_value() || phase_ == Phase::kLeft) return {};
+  down_ = reason;
+  return {.send = {}, .down = std::move(reason)};
+}
+
+MembershipState::Actions MembershipState::StartJoin(absl::Time now, absl::Time deadline) {
+  phase_ = Phase::kRegistering;
+  join_deadline_ = deadline;
+  repeat_at_ = now;
+  return Tick(now);
+}
+
+std::optional<absl::Status> MembershipState::JoinResult(absl::Time now) const {
+  if (phase_ == Phase::kMember) return absl::OkStatus();
+  if (refused_.has_value()) return refused_;
+  if (down_.has_value()) {
+    if (!down_->ok()) return down_;
+    return absl::FailedPreconditionError("the scheduler ended the job before it began");
+  }
+  if (now < join_deadline_) return std::nullopt;
+  if (phase_ == Phase::kRegistering) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("scheduler ", options_.scheduler_address, " did not answer"));
+  }
+  const std::string missing = MissingNodes(roster_);
+  return absl::DeadlineExceededError(
+      absl::StrCat("roster incomplete: waiting for ", missing.empty() ? "the scheduler" : missing));
+}
+
+MembershipState::Actions MembershipState::HandleFromScheduler(const wire::Header& header,
+                                                              absl::Time now, bool* consumed) {
+  *consumed = false;
+  const bool to_us = (header.request_id() & kRequestBit) != 0;
+  if (header.body_case() == wire::Header::kError && to_us) {
+    *consumed = true;
+    // A scheduler that runs another job answers too: its job id differs, and that is what the error
+    // says.
+    if (phase_ == Phase::kRegistering) refused_ = FromStatusProto(header.error().status());
+    return {};
+  }
+  if (header.job_id() != options_.job_id) {
+    *consumed = true;
+    return {};
+  }
+  last_heard_ = now;
+  *consumed = true;
+  switch (header.body_case()) {
+    case wire::Header::kWelcome:
+      return HandleWelcome(header.welcome(), now);
+    case wire::Header::kRoster:
+      HandleRoster(header.roster());
+      return {};
+    case wire::Header::kBarrierRelease:
+      HandleRelease(header.barrier_release());
+      return {};
+    case wire::Header::kHeartbeat:
+      return {};
+    case wire::Header::kNodeDown:
+      return GoDown(absl::UnavailableError(
+          absl::StrCat(NodeName(header.node_down().node()), ": ", header.node_down().reason())));
+    case wire::Header::kShutdown:
+      return GoDown(FromStatusProto(header.shutdown().reason()));
+    case wire::Header::kAck:
+      if (!to_us) break;
+      if (phase_ == Phase::kLeaving) phase_ = Phase::kLeft;
+      return {};
+    default:
+      break;
+  }
+  *consumed = false;
+  return {};
+}
+
+MembershipState::Actions MembershipState::HandleWelcome(const wire::Welcome& welcome,
+                                                        absl::Time now) {
+  if (phase_ != Phase::kRegistering) return {};  // the answer to a repeat
+  welcome_ = welcome;
+  phase_ = Phase::kWelcomed;
+  heartbeat_at_ = now;
+  return Tick(now);
+}
+
+void MembershipState::HandleRoster(const wire::Roster& roster) {
+  // Register is repeated until the roster is complete, so one that overtook its Welcome is not
+  // missed.
+  if (!InJob() || roster.epoch() < roster_.epoch()) return;
+  roster_ = roster;
+  if (phase_ == Phase::kWelcomed && MissingNodes(roster_).empty()) phase_ = Phase::kMember;
+}
+
+void MembershipState::HandleRelease(const wire::BarrierRelease& release) {
+  const auto found = barriers_.find({release.name(), release.ticket()});
+  if (found == barriers_.end() || found->second.result.has_value()) return;
+  absl::Status status = FromStatusProto(release.status());
+  if (status.ok()) {
+    found->second.result = std::vector<double>(release.sums().begin(), release.sums().end());
+  } else {
+    found->second.result = std::move(status);
+  }
+}
+
+MembershipState::Actions MembershipState::Tick(absl::Time now) {
+  Actions actions;
+  if (down_.has_value() && phase_ != Phase::kLeaving) return actions;
+  if ((phase_ == Phase::kRegistering || phase_ == Phase::kWelcomed) && now >= repeat_at_) {
+    wire::Header header = NewRequest();
+    *header.mutable_register_() = options_.registration;
+    actions.send.push_back(std::move(header));
+    repeat_at_ = now + options_.repeat_interval;
+  }
+  if (InJob() && now >= heartbeat_at_) {
+    wire::Header header = NewRequest();
+    header.mutable_heartbeat()->set_sequence(++heartbeat_sequence_);
+    actions.send.push_back(std::move(header));
+    heartbeat_at_ = now + absl::Milliseconds(std::max(1u, welcome_.heartbeat_interval_ms()));
+  }
+  if (phase_ == Phase::kLeaving && now >= repeat_at_) {
+    wire::Header header = NewRequest();
+    header.mutable_goodbye();
+    actions.send.push_back(std::move(header));
+    repeat_at_ = now + options_.repeat_interval;
+  }
+  for (auto& [id, pending] : barriers_) {
+    if (pending.result.has_value() || now < pending.repeat_at) continue;
+    actions.send.push_back(pending.request);
+    pending.repeat_at = now + options_.repeat_interval;
+  }
+  const absl::Duration timeout = absl::Milliseconds(welcome_.heartbeat_timeout_ms());
+  if (phase_ == Phase::kMember && timeout > absl::ZeroDuration() && now - last_heard_ > timeout) {
+    Append(GoDown(absl::UnavailableError(absl::StrCat("scheduler ", options_.scheduler_address,
+                                                      " has been silent for over ",
+                                                      absl::FormatDuration(timeout)))),
+           &actions);
+  }
+  return actions;
+}
+
+absl::Time MembershipState::NextTick() const {
+  absl::Time next = absl::InfiniteFuture();
+  if (phase_ == Phase::kLeaving) return repeat_at_;
+  if (down_.has_value() || phase_ == Phase::kIdle || phase_ == Phase::kLeft) return next;
+  if (phase_ != Phase::kMember) next = std::min(next, repeat_at_);
+  if (InJob()) next = std::min(next, heartbeat_at_);
+  for (const auto& [id, pending] : barriers_) {
+    if (!pending.result.has_value()) next = std::min(next, pending.repeat_at);
+  }
+  return next;
+}
+
+MembershipState::Actions MembershipState::StartBarrier(const std::string& name, wire::Role group,
+                                                       const std::vector<double>& values,
+                                                       absl::Time now, BarrierId* id) {
+  *id = {name, ++tickets_[name]};
+  PendingBarrier& pending = barriers_[*id];
+  pending.request = NewRequest();
+  wire::Barrier* barrier = pending.request.mutable_barrier();
+  barrier->set_name(name);
+  barrier->set_group(group);
+  barrier->set_ticket(id->ticket);
+  barrier->mutable_values()->Add(values.begin(), values.end());
+  pending.repeat_at = now;
+  return Tick(now);
+}
+
+std::optional<absl::StatusOr<std::vector<double>>> MembershipState::BarrierResult(
+    const BarrierId& id) const {
+  const auto found = barriers_.find(id);
+  if (found != barriers_.end() && found->second.result.has_value()) return found->second.result;
+  if (down_.has_value()) {
+    return down_->ok() ? absl::FailedPreconditionError("the job has ended") : *down_;
+  }
+  if (phase_ != Phase::kMember) return absl::FailedPreconditionError("not a member of the job");
+  return std::nullopt;
+}
+
+MembershipState::Actions MembershipState::StartLeave(absl::Time now) {
+  if (phase_ == Phase::kLeaving || phase_ == Phase::kLeft) return {};
+  if (phase_ == Phase::kIdle || phase_ == Phase::kRegistering) {
+    phase_ = Phase::kLeft;  // the scheduler does not know this node
+    return {};
+  }
+  phase_ = Phase::kLeaving;
+  repeat_at_ = now;
+  return Tick(now);
+}
+
+}  // namespace slimps

@@ -1,0 +1,113 @@
+// What a node knows of its job and what it must say next. Pure: no clock, lock or I/O; membership.h
+// drives it.
+//
+//        StartJoin          Welcome             complete Roster           StartLeave          Ack
+//   kIdle ------> kRegistering ----> kWelcomed ----------------> kMember ---------> kLeaving ----->
+//   kLeft
+//
+// In kRegistering and kWelcomed the node repeats Register (the scheduler answers every one alike,
+// with the roster so far); from kWelcomed to kMember it sends heartbeats, which the scheduler
+// echoes; everything that waits for an answer is repeated, since delivery is at most once. `down`
+// is orthogonal and final: the first reason stays.
+#ifndef SLIMPS_PROTO_NET_MEMBERSHIP_MEMBERSHIP_STATE_H_
+#define SLIMPS_PROTO_NET_MEMBERSHIP_MEMBERSHIP_STATE_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/slimps.pb.h"
+
+namespace slimps {
+
+// Thread-compatible.
+class MembershipState final {
+ public:
+  enum class Phase { kIdle, kRegistering, kWelcomed, kMember, kLeaving, kLeft };
+
+  struct Options {
+    wire::Register registration;
+    std::string job_id;
+    std::string scheduler_address;  // for messages to people
+    absl::Duration repeat_interval = absl::Seconds(1);
+  };
+
+  // What the driver must do now.
+  struct Actions {
+    std::vector<wire::Header> send;    // request_id and body; to the scheduler
+    std::optional<absl::Status> down;  // tell the handler
+  };
+
+  // Requests of this class carry request ids with this bit, others of the node do not.
+  static constexpr uint64_t kRequestBit = uint64_t{1} << 63;
+
+  explicit MembershipState(Options options) : options_(std::move(options)) {}
+
+  Actions StartJoin(absl::Time now, absl::Time deadline);
+  // nullopt: not decided yet. DeadlineExceeded once `now` has reached the deadline.
+  std::optional<absl::Status> JoinResult(absl::Time now) const;
+
+  // Any message from the scheduler. Sets *consumed when it was meant for this class.
+  Actions HandleFromScheduler(const wire::Header& header, absl::Time now, bool* consumed);
+  // Repeats what is due, and notices a silent scheduler.
+  Actions Tick(absl::Time now);
+  // When Tick has something to do next.
+  absl::Time NextTick() const;
+
+  struct BarrierId {
+    std::string name;
+    uint64_t ticket = 0;
+    auto operator<=>(const BarrierId&) const = default;
+  };
+  Actions StartBarrier(const std::string& name, wire::Role group, const std::vector<double>& values,
+                       absl::Time now, BarrierId* id);
+  // nullopt: not released yet. The reason, when the job is down.
+  std::optional<absl::StatusOr<std::vector<double>>> BarrierResult(const BarrierId& id) const;
+  void ForgetBarrier(const BarrierId& id) { barriers_.erase(id); }
+
+  Actions StartLeave(absl::Time now);
+
+  Phase phase() const { return phase_; }
+  uint32_t rank() const { return welcome_.rank(); }
+  const wire::Roster& roster() const { return roster_; }
+  const std::optional<absl::Status>& down() const { return down_; }
+
+ private:
+  struct PendingBarrier {
+    wire::Header request;
+    absl::Time repeat_at;
+    std::optional<absl::StatusOr<std::vector<double>>> result;
+  };
+
+  Actions HandleWelcome(const wire::Welcome& welcome, absl::Time now);
+  void HandleRoster(const wire::Roster& roster);
+  void HandleRelease(const wire::BarrierRelease& release);
+  Actions GoDown(absl::Status reason);
+  wire::Header NewRequest();
+  bool InJob() const { return phase_ == Phase::kWelcomed || phase_ == Phase::kMember; }
+
+  const Options options_;
+  Phase phase_ = Phase::kIdle;
+  wire::Welcome welcome_;
+  wire::Roster roster_;
+  std::optional<absl::Status> refused_;
+  std::optional<absl::Status> down_;
+  absl::Time join_deadline_ = absl::InfiniteFuture();
+  absl::Time repeat_at_ = absl::InfiniteFuture();  // Register or Goodbye
+  absl::Time heartbeat_at_ = absl::InfiniteFuture();
+  absl::Time last_heard_ = absl::InfinitePast();
+  uint64_t heartbeat_sequence_ = 0;
+  uint64_t next_request_ = 1;
+  std::map<BarrierId, PendingBarrier> barriers_;
+  std::map<std::string, uint64_t> tickets_;  // the newest of each name
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_PROTO_NET_MEMBERSHIP_MEMBERSHIP_STATE_H_

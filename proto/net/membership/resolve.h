@@ -1,0 +1,19 @@
+// Host names in transport addresses.
+#ifndef SLIMPS_PROTO_NET_MEMBERSHIP_RESOLVE_H_
+#define SLIMPS_PROTO_NET_MEMBERSHIP_RESOLVE_H_
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace slimps {
+
+// "tcp://localhost:4711" becomes "tcp://127.0.0.1:4711" (an IPv4 address where the name has one,
+// else "tcp://[v6]:4711"). Numeric addresses and other schemes pass unchanged. InvalidArgument: not
+// tcp://host:port. NotFound: nobody knows the name. May block on the network (DNS).
+[[nodiscard]] absl::StatusOr<std::string> ResolveAddress(std::string_view address);
+
+}  // namespace slimps
+
+#endif  // SLIMPS_PROTO_NET_MEMBERSHIP_RESOLVE_H_
