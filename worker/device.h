@@ -1,9 +1,11 @@
-// The seam between gradients on a device and host memory. The host device copies with memcpy at once; the CUDA device
-// (device_cuda.cu, --config=cuda) copies on its own stream into pinned memory and reports arrival by key.
+// The seam between gradients on a device and host memory. The host device copies with memcpy at
+// once; the CUDA device (device_cuda.cu, --config=cuda) copies on its own stream into pinned memory
+// and reports arrival by key.
 //
 //   device->CopyToHost(key, gradient_ptr, grad_buf, [](Key key, absl::Status status) { ... });
 //
-// Thread-safe. Completions may come in any order: the key, not its turn, says which copy has arrived.
+// Thread-safe. Completions may come in any order: the key, not its turn, says which copy has
+// arrived.
 #ifndef SLIMPS_WORKER_DEVICE_H_
 #define SLIMPS_WORKER_DEVICE_H_
 
@@ -17,7 +19,8 @@
 
 namespace slimps {
 
-// Host memory that a device can copy to at full speed. Owned by whoever holds it; returns to its pool on destruction.
+// Host memory that a device can copy to at full speed. Owned by whoever holds it; returns to its
+// pool on destruction.
 class HostBuffer {
  public:
   virtual ~HostBuffer() = default;
@@ -30,9 +33,10 @@ class Device {
  public:
   virtual ~Device() = default;
   // A buffer of `elements` floats from the device's pool (pinned where that means something).
-  [[nodiscard]] virtual absl::StatusOr<std::unique_ptr<HostBuffer>> AllocateHost(size_t elements) = 0;
-  // Starts copying `source` (device memory) to `destination`; `done` runs on any thread once it has arrived. Both must
-  // live until then.
+  [[nodiscard]] virtual absl::StatusOr<std::unique_ptr<HostBuffer>> AllocateHost(
+      size_t elements) = 0;
+  // Starts copying `source` (device memory) to `destination`; `done` runs on any thread once it has
+  // arrived. Both must live until then.
   virtual void CopyToHost(KeyId key, std::span<const float> source, std::span<float> destination,
                           CopyDone done) = 0;
   virtual void CopyToDevice(KeyId key, std::span<const float> source, std::span<float> destination,

@@ -1,13 +1,15 @@
-// KVStore: how a training loop talks to the parameter servers. Method names and store semantics are MXNet's.
+// KVStore: how a training loop talks to the parameter servers. Method names and store semantics are
+// MXNet's.
 //
-//   auto store = KVStore::Create("dist_sync", options);        // registers, waits for the whole job
-//   store->Init({{"w", {.shape = {784, 10}}, weights}});        // collective; rank 0's values count
-//   store->SetOptimizer(sgd);                                   // the servers step; without one they keep the sum
-//   store->Push("w", gradient, /*priority=*/0);                 // returns when `gradient` may be reused
-//   store->Pull("w", weights, /*priority=*/0);                  // waits for every round this worker has pushed
+//   auto store = KVStore::Create("dist_sync", options);   // registers, waits for the whole job
+//   (*store)->Init({{.key = "w", .shape = {784, 10}, .value = weights}});  // collective
+//   (*store)->SetOptimizer(sgd);               // the servers step; without one they keep the sum
+//   (*store)->Push("w", gradient, /*priority=*/0);   // returns when `gradient` may be reused
+//   (*store)->Pull("w", weights, /*priority=*/0);    // waits for every round that it has pushed
 //
-// Push copies the gradient into grad_buf and returns; encoding, sending, acknowledgement and retry go on behind it.
-// The first error of any background stage is returned by every later call and by Wait. Thread-safe.
+// Push copies the gradient into grad_buf and returns; encoding, sending, acknowledgement and retry
+// go on behind it. The first error of any background stage is returned by every later call and by
+// Wait. Thread-safe.
 #ifndef SLIMPS_WORKER_KVSTORE_H_
 #define SLIMPS_WORKER_KVSTORE_H_
 
@@ -23,7 +25,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "compress/policy/threshold_table.h"
 #include "proto/base/key.h"
 #include "proto/slimps.pb.h"
 
@@ -37,19 +38,18 @@ struct KVStoreOptions {
   int32_t wanted_rank = -1;
   size_t partition_bytes = 4 << 20;  // of fp32
   std::string compression = "none";  // codec spec
-  // How it is decided which tensors are compressed: automatic (profile pre_steps rounds, then the threshold table),
-  // or tensors of at least this many fp32 bytes (0: every tensor).
+  // How it is decided which tensors are compressed: automatic (profile pre_steps rounds, then the
+  // threshold table), or tensors of at least this many fp32 bytes (0: every tensor).
   std::optional<uint64_t> fixed_threshold_bytes;  // nullopt: automatic
   int pre_steps = 20;
   std::string threshold_table_file;  // a saved table to start from: no profiling
-  float grad_scale = 1.0f;           // codecs see gradient * grad_scale; the server's rescale_grad undoes it
+  float grad_scale = 1.0f;  // codecs see gradient * grad_scale; the server's rescale_grad undoes it
   int encode_threads = 1;
-  double emulate_link_bytes_per_second = 0;  // 0: no emulation
+  // An emulated full-duplex link between this worker and the network; 0: none.
+  double emulate_link_bytes_per_second = 0;
+  absl::Duration emulate_link_latency = absl::ZeroDuration();  // added to what arrives
   absl::Duration timeout = absl::Seconds(60);  // of one push or pull, retries included
-  std::string listen_interface;
 };
-
-enum class NonFinite { kRefuse, kSkip };
 
 struct InitTensor {
   Key key;
@@ -61,30 +61,34 @@ struct InitTensor {
 
 // Sums over this worker since creation (initialisation left out).
 struct StoreTotals {
-  uint64_t bytes_pushed = 0;      // payload bytes
+  uint64_t bytes_pushed = 0;  // payload bytes
   uint64_t bytes_pulled = 0;
   uint64_t raw_bytes_pushed = 0;  // what the same pushes would take in fp32
-  absl::Duration copy, encode, send, wait, decode;  // send: first byte handed over to acknowledgement
+  absl::Duration copy, encode, send, wait,
+      decode;  // send: first byte handed over to acknowledgement
 };
 
 class KVStore {
  public:
   virtual ~KVStore() = default;
 
-  // `type`: "dist_sync", "dist_device_sync", "dist_async" or "local". Waits until all nodes are there.
-  [[nodiscard]] static absl::StatusOr<std::unique_ptr<KVStore>> Create(std::string_view type,
-                                                                       const KVStoreOptions& options);
+  // `type`: "dist_sync", "dist_device_sync", "dist_async" or "local". Waits until all nodes are
+  // there.
+  [[nodiscard]] static absl::StatusOr<std::unique_ptr<KVStore>> Create(
+      std::string_view type, const KVStoreOptions& options);
 
   [[nodiscard]] virtual absl::Status Init(const std::vector<InitTensor>& tensors) = 0;
-  // One push per key and round. InvalidArgument: NaN or infinity (names the key, nothing was sent, the round is not
-  // consumed), wrong length. NotFound: key never initialised.
-  [[nodiscard]] virtual absl::Status Push(const Key& key, std::span<const float> gradient, int priority) = 0;
+  // One push per key and round. InvalidArgument: NaN or infinity (names the key, nothing was sent,
+  // the round is not consumed), wrong length. NotFound: key never initialised.
+  [[nodiscard]] virtual absl::Status Push(const Key& key, std::span<const float> gradient,
+                                          int priority) = 0;
   // This worker contributes nothing to the key's next round.
   [[nodiscard]] virtual absl::Status PushNothing(const Key& key) = 0;
   [[nodiscard]] virtual absl::Status Pull(const Key& key, std::span<float> out, int priority) = 0;
   [[nodiscard]] virtual absl::Status PushPull(const Key& key, std::span<const float> gradient,
                                               std::span<float> out, int priority) = 0;
-  // Calls `done` on a background thread once `out` holds the weights of this worker's newest pushed round.
+  // Calls `done` on a background thread once `out` holds the weights of this worker's newest pushed
+  // round.
   virtual void PullAsync(const Key& key, std::span<float> out, int priority,
                          std::function<void(absl::Status)> done) = 0;
   [[nodiscard]] virtual absl::Status Broadcast(const InitTensor& tensor, std::span<float> out) = 0;
@@ -94,7 +98,8 @@ class KVStore {
   // Before the first push. InvalidArgument: unknown codec or option.
   [[nodiscard]] virtual absl::Status SetGradientCompression(std::string_view codec_spec) = 0;
   [[nodiscard]] virtual absl::Status Barrier() = 0;
-  // A barrier that also sums `values` over all workers, in rank order (through the scheduler: for a few numbers).
+  // A barrier that also sums `values` over all workers, in rank order (through the scheduler: for a
+  // few numbers).
   [[nodiscard]] virtual absl::StatusOr<std::vector<double>> AllReduceSum(
       const std::vector<double>& values) = 0;
   // Waits until everything pushed so far is acknowledged; returns the first error.
@@ -110,7 +115,8 @@ class KVStore {
   // "optimizer": the servers can step.
   virtual bool is_capable(std::string_view capability) const = 0;
   virtual StoreTotals totals() const = 0;
-  // The decision in force and the averaged table behind it; nullopt while profiling or where nothing was profiled.
+  // The decision in force and the averaged table behind it; nullopt while profiling or where
+  // nothing was profiled.
   virtual std::optional<wire::CodecMap> codec_map() const = 0;
 };
 

@@ -2,10 +2,9 @@
 // Decisions hold from a round on; rounds before it, still being sent or sent again, keep the
 // decision that they were made under.
 //
-//   CodecMap codecs;                                                  // everything raw until the
-//   first decision codecs.Apply({.version = 1, .from_round = 23, .threshold_bytes = 2'200'000,
-//   .codec = "1bit"}); codecs.CodecFor(key, tensor_bytes, round);                        // "none"
-//   or "1bit"
+//   CodecMap codecs;   // everything raw until the first decision
+//   codecs.Apply({.version = 1, .from_round = 23, .threshold_bytes = 2'200'000, .codec = "1bit"});
+//   codecs.CodecFor(key, tensor_bytes, round);   // "none" or "1bit"
 //
 // Plain data: this folder sees no protobuf; the worker and the scheduler convert from and to
 // wire::CodecMap.

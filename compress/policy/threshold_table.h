@@ -4,8 +4,8 @@
 //   ThresholdTable table("1bit:scaling=l1");
 //   switch (ProfilingStep(round, pre_steps)) {             // rounds count from 1
 //     case StepKind::kRaw:        ... if (ProfilingCounts(round)) table.AddRaw(bytes, t_c);
-//     case StepKind::kCompressed: ... if (ProfilingCounts(round)) table.AddCompressed(bytes, t_cq,
-//     t_pq); case StepKind::kDecided:    ... the codec map holds (codec_map.h)
+//     case StepKind::kCompressed: ... table.AddCompressed(bytes, t_cq, t_pq);
+//     case StepKind::kDecided:    ... the codec map holds (codec_map.h)
 //   }
 //   ThresholdTable::Average(tables_of_all_workers).BestCompressionThreshold();
 //
@@ -40,8 +40,8 @@ bool ProfilingCounts(uint64_t round);
 // Means over the samples, in whole nanoseconds.
 struct ThresholdRow {
   uint64_t bytes = 0;
-  absl::Duration t_c =
-      {};  // raw: first byte handed to the transport to the server's acknowledgement
+  // Raw: first byte handed to the transport to the server's acknowledgement.
+  absl::Duration t_c = {};
   absl::Duration t_cq = {};  // the same of the compressed push
   absl::Duration t_pq = {};  // the worker's encode plus the server's decode
   uint64_t raw_samples = 0;

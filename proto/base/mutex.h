@@ -16,6 +16,7 @@
 #include <mutex>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 
 namespace slimps {
@@ -59,6 +60,18 @@ class CondVar final {
     const std::cv_status status = condition_.wait_for(lock, absl::ToChronoNanoseconds(bounded));
     lock.release();
     return status == std::cv_status::no_timeout;
+  }
+  // Waits until `condition()` holds; false if it does not within `timeout`.
+  template <typename Predicate>
+  bool Await(Mutex* mutex, absl::Duration timeout, Predicate condition)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    const absl::Time deadline = absl::Now() + timeout;
+    while (!condition()) {
+      const absl::Duration left = deadline - absl::Now();
+      if (left <= absl::ZeroDuration()) return false;
+      WaitFor(mutex, left);
+    }
+    return true;
   }
   void NotifyOne() { condition_.notify_one(); }
   void NotifyAll() { condition_.notify_all(); }

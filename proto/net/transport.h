@@ -1,8 +1,9 @@
 // Moves messages between processes. Knows nodes' addresses and bytes, nothing of tensors.
 //
-//   ZmqTransport transport(options);                       // or InProcessTransport
-//   auto address = transport.Bind("tcp://127.0.0.1:0");    // servers and the scheduler; before
-//   Start transport.Start(&sink); auto server = transport.Connect("tcp://127.0.0.1:4711");
+//   ZmqTransport transport(options);                      // or InProcessTransport
+//   auto address = transport.Bind("tcp://127.0.0.1:0");   // servers and the scheduler; before Start
+//   transport.Start(&sink);
+//   auto server = transport.Connect("tcp://127.0.0.1:4711");
 //   transport.Send(*server, std::move(message), {.priority = 3});
 //
 // Delivery is at most once and may fail silently when a peer dies: retries belong to the sender
@@ -79,9 +80,6 @@ class Transport {
     return Send(to, std::move(message), SendOptions{});
   }
 };
-
-// Connects, binds and numbers are those of the underlying network; see zmq_transport.h,
-// in_process_transport.h.
 
 }  // namespace slimps
 

@@ -1,0 +1,139 @@
+#include "worker/compression_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace slimps {
+namespace {
+
+constexpr absl::Duration kLong = absl::Seconds(30);
+
+TensorPlan Tensor(const char* name, size_t elements) {
+  return {.key = Key(name), .info = {}, .elements = elements, .partitions = {{0, 0, elements}}};
+}
+
+std::string CodecName(CompressionPlan& plan, const TensorPlan& tensor, uint64_t round) {
+  const auto codec = plan.CodecFor(tensor, round, kLong);
+  return codec.ok() ? (*codec)->spec().name : codec.status().ToString();
+}
+
+TEST(CompressionPlan, WithoutCompressionEverythingIsRawFromTheStart) {
+  auto plan = CompressionPlan::Create({});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_FALSE((*plan)->IsProfiled(1));
+  EXPECT_EQ(CodecName(**plan, Tensor("w", 1 << 20), 1), "none");
+  EXPECT_FALSE((*plan)->TakeReport().has_value());
+}
+
+TEST(CompressionPlan, FixedThresholdDecidesBySize) {
+  auto plan =
+      CompressionPlan::Create({.compression = "1bit", .fixed_threshold_bytes = 4096, .table = {}});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(CodecName(**plan, Tensor("small", 1023), 1), "none");
+  EXPECT_EQ(CodecName(**plan, Tensor("large", 1024), 1), "1bit");
+}
+
+TEST(CompressionPlan, ThresholdZeroCompressesEverything) {
+  auto plan =
+      CompressionPlan::Create({.compression = "2bit", .fixed_threshold_bytes = 0, .table = {}});
+  EXPECT_EQ(CodecName(**plan, Tensor("bias", 1), 1), "2bit");
+}
+
+TEST(CompressionPlan, UnknownCodecIsRefused) {
+  const auto plan =
+      CompressionPlan::Create({.compression = "1bitt", .fixed_threshold_bytes = {}, .table = {}});
+  EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(CompressionPlan, ProfilingPushesOddRoundsRawAndEvenRoundsCompressed) {
+  auto plan = CompressionPlan::Create(
+      {.compression = "1bit", .fixed_threshold_bytes = {}, .pre_steps = 4, .table = {}});
+  const TensorPlan tensor = Tensor("w", 1000);
+  for (uint64_t round = 1; round <= 4; ++round) {
+    EXPECT_TRUE((*plan)->IsProfiled(round));
+    EXPECT_EQ(CodecName(**plan, tensor, round), round % 2 == 0 ? "1bit" : "none");
+  }
+  EXPECT_FALSE((*plan)->IsProfiled(5));
+}
+
+TEST(CompressionPlan, ReportHoldsTheCountedRoundsAndIsTakenOnce) {
+  auto plan = CompressionPlan::Create(
+      {.compression = "1bit", .fixed_threshold_bytes = {}, .pre_steps = 4, .table = {}});
+  const TensorPlan tensor = Tensor("w", 1000);
+  (*plan)->Record(tensor, 1, absl::Milliseconds(900), {});  // cold: not counted
+  (*plan)->Record(tensor, 2, absl::Milliseconds(900), absl::Milliseconds(900));
+  (*plan)->Record(tensor, 3, absl::Milliseconds(8), {});
+  (*plan)->Record(tensor, 4, absl::Milliseconds(2), absl::Milliseconds(1));
+  const auto report = (*plan)->TakeReport();
+  ASSERT_TRUE(report.has_value());
+  ASSERT_EQ(report->rows_size(), 1);
+  EXPECT_EQ(report->rows(0).bytes(), 4000u);
+  EXPECT_DOUBLE_EQ(report->rows(0).t_c_ms(), 8);
+  EXPECT_DOUBLE_EQ(report->rows(0).t_cq_ms(), 2);
+  EXPECT_DOUBLE_EQ(report->rows(0).t_pq_ms(), 1);
+  EXPECT_EQ(report->ready_round(), 5u);
+  EXPECT_FALSE((*plan)->TakeReport().has_value());
+}
+
+TEST(CompressionPlan, RoundBehindTheFirstUndecidedOneWaitsForTheDecision) {
+  auto plan = CompressionPlan::Create(
+      {.compression = "1bit", .fixed_threshold_bytes = {}, .pre_steps = 2, .table = {}});
+  const TensorPlan tensor = Tensor("w", 1000);
+  ASSERT_TRUE((*plan)->TakeReport().has_value());
+  EXPECT_EQ(CodecName(**plan, tensor, 3), "none");  // undecided: raw, without waiting
+  EXPECT_EQ((*plan)->CodecFor(tensor, 4, absl::ZeroDuration()).status().code(),
+            absl::StatusCode::kDeadlineExceeded);
+  std::string codec;
+  std::thread waiter([&] { codec = CodecName(**plan, tensor, 4); });
+  wire::CodecMap map;
+  map.set_version(1);
+  map.set_from_round(4);
+  map.set_has_threshold(true);
+  map.set_threshold_bytes(4000);
+  map.set_codec_below("none");
+  map.set_codec("1bit");
+  EXPECT_TRUE((*plan)->OnCodecMap(map).ok());
+  waiter.join();
+  EXPECT_EQ(codec, "1bit");
+  EXPECT_EQ(CodecName(**plan, Tensor("small", 999), 4), "none");
+  ASSERT_TRUE((*plan)->decision().has_value());
+  EXPECT_EQ((*plan)->decision()->threshold_bytes(), 4000u);
+}
+
+TEST(CompressionPlan, FailureWakesWhoeverWaits) {
+  auto plan = CompressionPlan::Create(
+      {.compression = "1bit", .fixed_threshold_bytes = {}, .pre_steps = 2, .table = {}});
+  ASSERT_TRUE((*plan)->TakeReport().has_value());
+  absl::Status status;
+  std::thread waiter([&] { status = (*plan)->CodecFor(Tensor("w", 10), 9, kLong).status(); });
+  (*plan)->Fail(absl::UnavailableError("server 1 is gone"));
+  waiter.join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(CompressionPlan, LoadedTableDecidesAtOnce) {
+  const ThresholdRow rows[] = {{.bytes = 100,
+                                .t_c = absl::Milliseconds(1),
+                                .t_cq = absl::Milliseconds(1),
+                                .t_pq = absl::Milliseconds(1),
+                                .raw_samples = 1,
+                                .compressed_samples = 1},
+                               {.bytes = 4000,
+                                .t_c = absl::Milliseconds(9),
+                                .t_cq = absl::Milliseconds(1),
+                                .t_pq = absl::Milliseconds(1),
+                                .raw_samples = 1,
+                                .compressed_samples = 1}};
+  auto table = ThresholdTable::FromRows("1bit", rows);
+  ASSERT_TRUE(table.ok());
+  auto plan = CompressionPlan::Create(
+      {.compression = "1bit", .fixed_threshold_bytes = {}, .table = *table});
+  EXPECT_FALSE((*plan)->IsProfiled(1));
+  EXPECT_EQ(CodecName(**plan, Tensor("a", 25), 1), "none");
+  EXPECT_EQ(CodecName(**plan, Tensor("b", 1000), 1), "1bit");
+  EXPECT_EQ((*plan)->decision()->table_size(), 2);
+}
+
+}  // namespace
+}  // namespace slimps

@@ -1,0 +1,37 @@
+#include "worker/coalescer.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace slimps {
+
+std::vector<Batch> Coalescer::Add(uint32_t server, OutgoingItem item, int priority) {
+  std::vector<Batch> leaving;
+  const size_t bytes = item.payload.size();
+  if (bytes > kSmallItemBytes) {
+    if (auto open = open_.extract(server)) leaving.push_back(std::move(open.mapped()));
+    Batch& alone = leaving.emplace_back(
+        Batch{.server = server, .priority = priority, .payload_bytes = bytes, .items = {}});
+    alone.items.push_back(std::move(item));
+    return leaving;
+  }
+  Batch& batch =
+      open_.try_emplace(server, Batch{.server = server, .priority = priority, .items = {}})
+          .first->second;
+  batch.priority = std::max(batch.priority, priority);
+  batch.payload_bytes += bytes;
+  batch.items.push_back(std::move(item));
+  if (batch.payload_bytes >= kFullBatchBytes || batch.items.size() >= kFullBatchItems) {
+    leaving.push_back(std::move(open_.extract(server).mapped()));
+  }
+  return leaving;
+}
+
+std::vector<Batch> Coalescer::TakeAll() {
+  std::vector<Batch> leaving;
+  for (auto& [server, batch] : open_) leaving.push_back(std::move(batch));
+  open_.clear();
+  return leaving;
+}
+
+}  // namespace slimps

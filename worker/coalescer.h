@@ -1,0 +1,47 @@
+// Coalescer: groups small items bound for the same server into one message, since start-up cost is
+// what they pay. Adds no delay: whoever fills it takes everything out as soon as there is nothing
+// more to add.
+//
+//   for (Batch& batch : coalescer.Add(server, std::move(item), priority)) courier.Dispatch(...);
+//   if (queue_is_empty) for (Batch& batch : coalescer.TakeAll()) courier.Dispatch(...);
+//
+// Pure. Thread-compatible.
+#ifndef SLIMPS_WORKER_COALESCER_H_
+#define SLIMPS_WORKER_COALESCER_H_
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "worker/courier.h"
+
+namespace slimps {
+
+struct Batch {
+  uint32_t server = 0;
+  int priority = 0;  // the highest of its items
+  size_t payload_bytes = 0;
+  std::vector<OutgoingItem> items;
+};
+
+class Coalescer final {
+ public:
+  // An item of more payload bytes than this travels alone.
+  static constexpr size_t kSmallItemBytes = 64 << 10;
+  // A batch leaves once it has this many payload bytes or items.
+  static constexpr size_t kFullBatchBytes = 256 << 10;
+  static constexpr size_t kFullBatchItems = 256;
+
+  // What must leave now, in this order: the batch that `item` filled, or, before a large item, the
+  // small ones that were there first.
+  [[nodiscard]] std::vector<Batch> Add(uint32_t server, OutgoingItem item, int priority);
+  [[nodiscard]] std::vector<Batch> TakeAll();
+  bool empty() const { return open_.empty(); }
+
+ private:
+  std::map<uint32_t, Batch> open_;  // by server
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_COALESCER_H_

@@ -1,0 +1,234 @@
+#include "worker/courier.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "glog/logging.h"
+#include "proto/status_proto.h"
+
+namespace slimps {
+namespace {
+
+constexpr absl::Duration kTimerStep = absl::Milliseconds(200);
+
+wire::ItemId* MutableId(OutgoingItem& out) {
+  return std::visit([](auto& item) { return item.mutable_id(); }, out.item);
+}
+
+std::string Describe(const OutgoingItem& out, uint32_t server) {
+  const char* kind = std::holds_alternative<wire::PullItem>(out.item)   ? "pull"
+                     : std::holds_alternative<wire::PushItem>(out.item) ? "push"
+                                                                        : "init";
+  const wire::ItemId& id =
+      std::visit([](const auto& item) -> const wire::ItemId& { return item.id(); }, out.item);
+  return absl::StrCat(kind, " of key ", out.key_name, " partition ", id.partition(), " to server ",
+                      server);
+}
+
+absl::Status Annotate(const absl::Status& status, const OutgoingItem& out, uint32_t server) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(Describe(out, server), ": ", status.message()));
+}
+
+}  // namespace
+
+Courier::Courier(Transport* transport, Membership* membership, std::vector<PeerId> servers,
+                 CourierOptions options)
+    : transport_(transport),
+      membership_(membership),
+      servers_(std::move(servers)),
+      options_(options),
+      retries_(RetryOptions{.first_interval = options.retry_interval}),
+      timer_([this] { TimerLoop(); }) {}
+
+Courier::~Courier() {
+  FailAll(absl::CancelledError("the store was closed"));
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    stop_.NotifyAll();
+  }
+  timer_.join();
+}
+
+void Courier::Dispatch(uint32_t server, std::vector<OutgoingItem> items, int priority) {
+  std::vector<uint64_t> tickets;
+  tickets.reserve(items.size());
+  Message message;
+  absl::Status failed;
+  {
+    MutexLock lock(&mutex_);
+    failed = failed_;
+    if (failed.ok()) {
+      const absl::Time now = absl::Now();
+      for (OutgoingItem& out : items) {
+        const uint64_t ticket = next_ticket_++;
+        MutableId(out)->set_ticket(ticket);
+        failed = retries_.Add(ticket, out.payload.size(), now + options_.timeout, now);
+        CHECK(failed.ok())
+            << failed;  // the pipeline bounds what is in flight below the tracker's limits
+        requests_.emplace(ticket,
+                          Request{.out = std::move(out), .server = server, .priority = priority});
+        tickets.push_back(ticket);
+      }
+      message = BuildMessage(tickets);
+    }
+  }
+  if (!failed.ok()) {
+    for (OutgoingItem& out : items) out.done(Answer{.status = failed});
+    return;
+  }
+  Send(server, std::move(message), tickets, priority);
+}
+
+Message Courier::BuildMessage(const std::vector<uint64_t>& tickets) {
+  Message message;
+  message.header = membership_->MakeHeader();
+  bool pushes = false, pulls = false;
+  for (uint64_t ticket : tickets) {
+    const OutgoingItem& out = requests_.at(ticket).out;
+    pushes |= std::holds_alternative<wire::PushItem>(out.item);
+    pulls |= std::holds_alternative<wire::PullItem>(out.item);
+    if (!out.payload.empty()) message.payloads.push_back(out.payload);
+  }
+  for (uint64_t ticket : tickets) {
+    const OutgoingItem& out = requests_.at(ticket).out;
+    wire::Header& header = message.header;
+    if (const auto* push = std::get_if<wire::PushItem>(&out.item)) {
+      *(pulls ? header.mutable_push_pull()->add_push() : header.mutable_push()->add_items()) =
+          *push;
+    } else if (const auto* pull = std::get_if<wire::PullItem>(&out.item)) {
+      *(pushes ? header.mutable_push_pull()->add_pull() : header.mutable_pull()->add_items()) =
+          *pull;
+    } else {
+      header.mutable_init()->set_mode(options_.mode);
+      *header.mutable_init()->add_items() = std::get<wire::InitItem>(out.item);
+    }
+  }
+  return message;
+}
+
+void Courier::Send(uint32_t server, Message message, const std::vector<uint64_t>& tickets,
+                   int priority) {
+  SendOptions options{.priority = priority};
+  options.on_handed_over = [this, tickets](absl::Time when) { MarkHandedOver(tickets, when); };
+  const absl::Status sent =
+      transport_->Send(servers_[server], std::move(message), std::move(options));
+  // A full queue empties again: the retry timer sends the items once more.
+  if (sent.ok() || absl::IsResourceExhausted(sent)) return;
+  for (uint64_t ticket : tickets) AnswerItem(ticket, Answer{.status = sent});
+}
+
+void Courier::MarkHandedOver(const std::vector<uint64_t>& tickets, absl::Time when) {
+  MutexLock lock(&mutex_);
+  for (uint64_t ticket : tickets) {
+    auto found = requests_.find(ticket);
+    if (found != requests_.end()) found->second.handed_over = when;
+  }
+}
+
+bool Courier::HandleMessage(PeerId from, Message& message) {
+  (void)from;
+  const wire::Header& header = message.header;
+  const auto answer_all = [this](const auto& items) {
+    for (const wire::ItemStatus& item : items) {
+      AnswerItem(item.id().ticket(), Answer{.status = FromStatusProto(item.status()),
+                                            .decode = absl::Nanoseconds(item.decode_ns())});
+    }
+  };
+  switch (header.body_case()) {
+    case wire::Header::kPushReply:
+      answer_all(header.push_reply().items());
+      return true;
+    case wire::Header::kInitReply:
+      answer_all(header.init_reply().items());
+      return true;
+    case wire::Header::kPullReply:
+      HandlePullReply(message);
+      return true;
+    default:
+      return false;
+  }
+}
+
+void Courier::HandlePullReply(Message& message) {
+  size_t next_payload = 0;
+  for (const wire::PullReplyItem& item : message.header.pull_reply().items()) {
+    Answer answer{.status = FromStatusProto(item.status()), .pull = item};
+    // ParseFrame has checked that the frames match the items.
+    if (item.payload_bytes() > 0) answer.payload = std::move(message.payloads[next_payload++]);
+    AnswerItem(item.id().ticket(), std::move(answer));
+  }
+}
+
+void Courier::AnswerItem(uint64_t ticket, Answer answer) {
+  Request request;
+  {
+    MutexLock lock(&mutex_);
+    auto found = requests_.find(ticket);
+    if (found == requests_.end()) return;  // answered before: a repeat of a retried item
+    request = std::move(found->second);
+    requests_.erase(found);
+    retries_.OnAnswer(ticket);
+  }
+  answer.status = Annotate(answer.status, request.out, request.server);
+  if (request.handed_over != absl::InfinitePast()) {
+    answer.round_trip = absl::Now() - request.handed_over;
+  }
+  request.out.done(std::move(answer));
+}
+
+void Courier::FailAll(const absl::Status& why) {
+  std::vector<uint64_t> tickets;
+  {
+    MutexLock lock(&mutex_);
+    if (failed_.ok()) failed_ = why;
+    for (const auto& [ticket, request] : requests_) tickets.push_back(ticket);
+  }
+  for (uint64_t ticket : tickets) AnswerItem(ticket, Answer{.status = why});
+}
+
+size_t Courier::outstanding() const {
+  MutexLock lock(&mutex_);
+  return requests_.size();
+}
+
+void Courier::TimerLoop() {
+  for (;;) {
+    {
+      MutexLock lock(&mutex_);
+      if (!stopping_) stop_.WaitFor(&mutex_, kTimerStep);
+      if (stopping_) return;
+    }
+    RetryAndExpire(absl::Now());
+  }
+}
+
+void Courier::RetryAndExpire(absl::Time now) {
+  struct Resend {
+    uint32_t server;
+    int priority;
+    std::vector<uint64_t> tickets;
+    Message message;
+  };
+  std::vector<Resend> resends;
+  RetryTracker::Due due;
+  {
+    MutexLock lock(&mutex_);
+    due = retries_.TakeDue(now);
+    for (uint64_t ticket : due.resend) {
+      const Request& request = requests_.at(ticket);
+      resends.push_back({request.server, request.priority, {ticket}, BuildMessage({ticket})});
+    }
+  }
+  for (uint64_t ticket : due.expired) {
+    AnswerItem(ticket, Answer{.status = absl::DeadlineExceededError(absl::StrCat(
+                                  "no answer within ", absl::FormatDuration(options_.timeout)))});
+  }
+  for (Resend& resend : resends) {
+    Send(resend.server, std::move(resend.message), resend.tickets, resend.priority);
+  }
+}
+
+}  // namespace slimps

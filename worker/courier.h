@@ -1,0 +1,105 @@
+// Courier: carries items (init, push, pull of one partition) to servers and brings back each one's
+// answer.
+//
+//   courier.Dispatch(server, {{.item = push_item, .payload = payload, .done = on_answer}});
+//
+// One Dispatch is one message. Acknowledgement, retry and deadline are per item, never per message:
+// an item keeps its ticket until it was answered, and a retry may travel in other company. `done`
+// runs exactly once, on the transport's I/O thread, the timer thread or the caller of FailAll; it
+// must not block, and may Dispatch.
+#ifndef SLIMPS_WORKER_COURIER_H_
+#define SLIMPS_WORKER_COURIER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "proto/base/buffer.h"
+#include "proto/base/mutex.h"
+#include "proto/net/membership/membership.h"
+#include "proto/net/retry_tracker.h"
+#include "proto/net/transport.h"
+
+namespace slimps {
+
+struct Answer {
+  absl::Status status;
+  absl::Duration round_trip;  // first byte handed over to the answer
+  absl::Duration decode;      // of a profiled push: what the server took to decode it
+  wire::PullReplyItem pull;   // of a pull
+  Payload payload;            // of a pull
+};
+
+struct OutgoingItem {
+  std::variant<wire::PushItem, wire::PullItem, wire::InitItem>
+      item;  // its ticket is set by Dispatch
+  Payload payload;
+  std::string key_name;  // for error messages
+  std::function<void(Answer)> done;
+};
+
+struct CourierOptions {
+  absl::Duration timeout = absl::Seconds(60);
+  absl::Duration retry_interval = absl::Seconds(5);
+  wire::StoreMode mode = wire::DIST_SYNC;  // stamped on init messages
+};
+
+// Thread-safe.
+class Courier final {
+ public:
+  // `transport` and `membership` must outlive the courier. servers[rank] is the connection to that
+  // server.
+  Courier(Transport* transport, Membership* membership, std::vector<PeerId> servers,
+          CourierOptions options);
+  ~Courier();
+
+  // All items travel in one message of their kind; pushes and pulls together make a PushPull.
+  void Dispatch(uint32_t server, std::vector<OutgoingItem> items, int priority);
+  // Takes PushReply, PullReply, InitReply and Error. False: another verb.
+  bool HandleMessage(PeerId from, Message& message);
+  // Answers everything outstanding, and whatever comes later, with `why`.
+  void FailAll(const absl::Status& why);
+  size_t outstanding() const;
+
+ private:
+  struct Request {
+    OutgoingItem out;
+    uint32_t server = 0;
+    int priority = 0;
+    absl::Time handed_over = absl::InfinitePast();
+  };
+
+  Message BuildMessage(const std::vector<uint64_t>& tickets) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Send(uint32_t server, Message message, const std::vector<uint64_t>& tickets, int priority);
+  void AnswerItem(uint64_t ticket, Answer answer);
+  void HandlePullReply(Message& message);
+  void MarkHandedOver(const std::vector<uint64_t>& tickets, absl::Time when);
+  void TimerLoop();
+  void RetryAndExpire(absl::Time now);
+
+  Transport* const transport_;
+  Membership* const membership_;
+  const std::vector<PeerId> servers_;
+  const CourierOptions options_;
+
+  mutable Mutex mutex_;
+  std::unordered_map<uint64_t, Request> requests_ ABSL_GUARDED_BY(mutex_);  // by ticket
+  RetryTracker retries_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_ticket_ ABSL_GUARDED_BY(mutex_) = 1;
+  absl::Status failed_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  CondVar stop_;
+  std::thread timer_;
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_COURIER_H_

@@ -1,0 +1,446 @@
+#include "worker/dist_store.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "compress/policy/threshold_table_file.h"
+#include "glog/logging.h"
+#include "proto/base/hash.h"
+#include "proto/base/status_macros.h"
+#include "proto/status_proto.h"
+
+namespace slimps {
+namespace {
+
+constexpr absl::Duration kRetryInterval = absl::Seconds(5);
+
+MembershipOptions MakeMembershipOptions(const KVStoreOptions& options) {
+  MembershipOptions membership;
+  membership.role = wire::WORKER;
+  membership.wanted_rank = options.wanted_rank;
+  membership.scheduler_address = options.scheduler_address;
+  membership.job_id = options.job_id;
+  membership.num_workers = options.num_workers;
+  membership.num_servers = options.num_servers;
+  membership.join_timeout = options.timeout;
+  return membership;
+}
+
+absl::Status CheckFinite(const Key& key, std::span<const float> gradient) {
+  // One pass without a branch per element: the sum of x * 0 is NaN if any x is not finite.
+  float probe = 0;
+  for (float value : gradient) probe += value * 0.0f;
+  if (probe == 0.0f) return absl::OkStatus();
+  size_t at = 0;
+  while (std::isfinite(gradient[at])) ++at;
+  return absl::InvalidArgumentError(absl::StrCat("push of key ", key.typed_name(), ": element ", at,
+                                                 " is ", gradient[at],
+                                                 "; expected finite values; nothing was sent"));
+}
+
+absl::Status CheckLength(const TensorPlan& tensor, size_t elements, const char* what) {
+  if (elements == tensor.elements) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(what, " of key ", tensor.key.typed_name(),
+                                                 ": expected ", tensor.elements, " elements, got ",
+                                                 elements));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DistStore>> DistStore::Create(wire::StoreMode mode,
+                                                             const KVStoreOptions& options,
+                                                             std::unique_ptr<Transport> transport) {
+  auto store = std::unique_ptr<DistStore>(new DistStore(mode, options, std::move(transport)));
+  SLIMPS_RETURN_IF_ERROR(store->Start());
+  return store;
+}
+
+DistStore::DistStore(wire::StoreMode mode, const KVStoreOptions& options,
+                     std::unique_ptr<Transport> transport)
+    : mode_(mode),
+      options_(options),
+      transport_(std::move(transport)),
+      device_(MakeHostDevice()),
+      membership_(transport_.get(), MakeMembershipOptions(options)),
+      rpc_(transport_.get(), kRetryInterval) {}
+
+DistStore::~DistStore() {
+  const absl::Status closed = Close();
+  if (!closed.ok()) LOG(WARNING) << "closing the store: " << closed;
+}
+
+absl::Status DistStore::Start() {
+  SLIMPS_RETURN_IF_ERROR(transport_->Start(this));
+  SLIMPS_RETURN_IF_ERROR(membership_.Join());
+  const wire::Roster roster = membership_.roster();
+  servers_.resize(options_.num_servers);
+  for (const wire::RosterEntry& entry : roster.nodes()) {
+    if (entry.node().role() != wire::SERVER || entry.node().rank() >= servers_.size()) continue;
+    if (entry.endpoints().empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("server ", entry.node().rank(), " has no endpoint in the roster"));
+    }
+    SLIMPS_ASSIGN_OR_RETURN(servers_[entry.node().rank()], transport_->Connect(entry.endpoints(0)));
+  }
+  courier_ = std::make_unique<Courier>(
+      transport_.get(), &membership_, servers_,
+      CourierOptions{.timeout = options_.timeout, .retry_interval = kRetryInterval, .mode = mode_});
+  pull_ = std::make_unique<PullMerger>(courier_.get(), options_.timeout);
+  SLIMPS_RETURN_IF_ERROR(MakePipeline(options_.compression));
+  ready_.store(true);
+  membership_.SetDownHandler([this](absl::Status why) {
+    Fail(why.ok() ? absl::UnavailableError("the scheduler has ended the job") : why);
+  });
+  return absl::OkStatus();
+}
+
+absl::Status DistStore::MakePipeline(std::string_view codec_spec) {
+  CompressionPlanOptions plan{.compression = std::string(codec_spec),
+                              .fixed_threshold_bytes = options_.fixed_threshold_bytes,
+                              .pre_steps = options_.pre_steps,
+                              .table = std::nullopt};
+  if (!options_.threshold_table_file.empty()) {
+    SLIMPS_ASSIGN_OR_RETURN(plan.table, LoadThresholdTable(options_.threshold_table_file));
+  }
+  SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<CompressionPlan> made, CompressionPlan::Create(plan));
+  push_.reset();
+  plan_ = std::move(made);
+  PushPipelineOptions push;
+  push.grad_scale = options_.grad_scale;
+  push.encode_threads = options_.encode_threads;
+  push.timeout = options_.timeout;
+  push.on_report = [this](wire::ThresholdReport report) { ReportThresholds(std::move(report)); };
+  push.on_error = [this](absl::Status why) { Fail(why); };
+  push_ = std::make_unique<PushPipeline>(courier_.get(), plan_.get(), std::move(push));
+  return absl::OkStatus();
+}
+
+// ---- what arrives, on the I/O thread ------------------------------------------------------------
+
+void DistStore::OnMessage(PeerId from, Message message) {
+  if (membership_.HandleMessage(from, message)) return;
+  if (rpc_.HandleMessage(message)) return;
+  if (!ready_.load()) return;
+  if (courier_->HandleMessage(from, message)) return;
+  const wire::Header& header = message.header;
+  if (header.has_codec_map()) {
+    const absl::Status applied = plan_->OnCodecMap(header.codec_map());
+    if (!applied.ok()) Fail(applied);
+  } else if (header.has_error()) {
+    Fail(FromStatusProto(header.error().status()));
+  } else {
+    LOG(WARNING) << "dropped a message that a worker does not expect, verb " << header.body_case();
+  }
+}
+
+void DistStore::OnBadFrame(PeerId from, const absl::Status& why) {
+  LOG(WARNING) << "dropped a bad frame from peer " << static_cast<uint64_t>(from) << ": " << why;
+}
+
+void DistStore::OnUndeliverable(PeerId to, const absl::Status& why) {
+  LOG(WARNING) << "could not deliver to peer " << static_cast<uint64_t>(to) << ": " << why;
+}
+
+void DistStore::ReportThresholds(wire::ThresholdReport report) {
+  Message message{.header = membership_.MakeHeader(), .payloads = {}};
+  *message.header.mutable_threshold_report() = std::move(report);
+  const absl::Status sent = transport_->Send(membership_.scheduler(), std::move(message));
+  if (!sent.ok()) Fail(sent);
+}
+
+void DistStore::Fail(const absl::Status& why) {
+  {
+    MutexLock lock(&mutex_);
+    if (!first_error_.ok() || closed_) return;
+    first_error_ = why;
+  }
+  rpc_.FailAll(why);
+  plan_->Fail(why);
+  push_->Fail(why);
+  courier_->FailAll(why);
+}
+
+absl::Status DistStore::FirstError() const {
+  MutexLock lock(&mutex_);
+  if (closed_) return absl::FailedPreconditionError("the store was closed");
+  return first_error_;
+}
+
+void DistStore::AddWait(absl::Time since) {
+  MutexLock lock(&mutex_);
+  wait_ += absl::Now() - since;
+}
+
+// ---- keys ---------------------------------------------------------------------------------------
+
+absl::Status DistStore::Init(const std::vector<InitTensor>& tensors) {
+  SLIMPS_RETURN_IF_ERROR(FirstError());
+  std::set<KeyId> seen;
+  for (const InitTensor& tensor : tensors) {
+    SLIMPS_RETURN_IF_ERROR(keys_.CheckNew(tensor.key));
+    if (!seen.insert(tensor.key.id()).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("init names key ", tensor.key.typed_name(), " twice"));
+    }
+  }
+  SLIMPS_ASSIGN_OR_RETURN(std::vector<TensorPlan> plans, Declare(tensors));
+  if (rank() == 0) SLIMPS_RETURN_IF_ERROR(SendInitialValues(tensors, plans));
+  for (TensorPlan& plan : plans) keys_.Add(std::move(plan));
+  return membership_.Barrier("kvstore/init", wire::WORKER, options_.timeout);
+}
+
+absl::StatusOr<std::vector<TensorPlan>> DistStore::Declare(const std::vector<InitTensor>& tensors) {
+  wire::Header question = membership_.MakeHeader();
+  wire::DeclareKeys& declare = *question.mutable_declare_keys();
+  declare.set_partition_elements(std::max<size_t>(1, options_.partition_bytes / sizeof(float)));
+  for (const InitTensor& tensor : tensors) {
+    wire::KeyInfo& info = *declare.add_keys();
+    info.set_key(tensor.key.id());
+    info.set_name(tensor.key.typed_name());
+    info.set_dtype(tensor.dtype);
+    info.set_layer(tensor.layer);
+    for (int64_t extent : tensor.shape) {
+      if (extent < 0) {
+        return absl::InvalidArgumentError(absl::StrCat("init of key ", tensor.key.typed_name(),
+                                                       ": extent ", extent, " in its shape"));
+      }
+      info.add_shape(extent);
+    }
+  }
+  SLIMPS_ASSIGN_OR_RETURN(const wire::Header answer,
+                          rpc_.Call(membership_.scheduler(), question, options_.timeout,
+                                    "declaring keys at the scheduler"));
+  SLIMPS_RETURN_IF_ERROR(FromStatusProto(answer.placement().status()));
+  if (answer.placement().keys_size() != declare.keys_size()) {
+    return absl::DataLossError(absl::StrCat("placement: expected ", declare.keys_size(),
+                                            " keys, got ", answer.placement().keys_size()));
+  }
+  std::vector<TensorPlan> plans;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const int at = static_cast<int>(i);
+    SLIMPS_ASSIGN_OR_RETURN(TensorPlan plan,
+                            MakeTensorPlan(tensors[i].key, declare.keys(at),
+                                           answer.placement().keys(at), options_.num_servers));
+    plans.push_back(std::move(plan));
+  }
+  return plans;
+}
+
+absl::Status DistStore::SendInitialValues(const std::vector<InitTensor>& tensors,
+                                          const std::vector<TensorPlan>& plans) {
+  struct Gathered {
+    Mutex mutex;
+    CondVar answered;
+    size_t pending ABSL_GUARDED_BY(mutex) = 0;
+    absl::Status status ABSL_GUARDED_BY(mutex);
+  };
+  auto gathered = std::make_shared<Gathered>();
+  for (size_t k = 0; k < tensors.size(); ++k) {
+    const TensorPlan& tensor = plans[k];
+    SLIMPS_RETURN_IF_ERROR(CheckLength(tensor, tensors[k].value.size(), "initial value"));
+    SLIMPS_RETURN_IF_ERROR(CheckFinite(tensor.key, tensors[k].value));
+    for (size_t i = 0; i < tensor.partitions.size(); ++i) {
+      const PartitionPlan& partition = tensor.partitions[i];
+      wire::InitItem init;
+      init.mutable_id()->set_key(tensor.key.id());
+      init.mutable_id()->set_partition(static_cast<uint32_t>(i));
+      *init.mutable_info() = tensor.info;
+      init.set_offset(partition.offset);
+      init.set_elements(partition.elements);
+      init.set_partitions(static_cast<uint32_t>(tensor.partitions.size()));
+      init.set_format(wire::RAW_F32);
+      Payload value = Payload::Copy(
+          std::as_bytes(tensors[k].value.subspan(partition.offset, partition.elements)));
+      init.set_payload_bytes(value.size());
+      init.set_payload_hash(HashBytes(value.bytes()));
+      {
+        MutexLock lock(&gathered->mutex);
+        ++gathered->pending;
+      }
+      std::vector<OutgoingItem> items;
+      items.push_back({.item = std::move(init),
+                       .payload = std::move(value),
+                       .key_name = tensor.key.typed_name(),
+                       .done = [gathered](Answer answer) {
+                         MutexLock lock(&gathered->mutex);
+                         --gathered->pending;
+                         if (gathered->status.ok()) gathered->status = answer.status;
+                         gathered->answered.NotifyAll();
+                       }});
+      courier_->Dispatch(partition.server, std::move(items), /*priority=*/0);
+    }
+  }
+  MutexLock lock(&gathered->mutex);
+  // The courier answers every item within its deadline.
+  while (gathered->pending > 0) gathered->answered.Wait(&gathered->mutex);
+  return gathered->status;
+}
+
+// ---- push and pull ------------------------------------------------------------------------------
+
+absl::Status DistStore::Push(const Key& key, std::span<const float> gradient, int priority) {
+  SLIMPS_RETURN_IF_ERROR(FirstError());
+  SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* tensor, keys_.Find(key));
+  SLIMPS_RETURN_IF_ERROR(CheckLength(*tensor, gradient.size(), "push"));
+  const absl::Time start = absl::Now();
+  SLIMPS_RETURN_IF_ERROR(CheckFinite(key, gradient));
+  SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<HostBuffer> buffer,
+                          device_->AllocateHost(gradient.size()));
+  absl::Status copied;
+  // The host device copies before it returns.
+  device_->CopyToHost(key.id(), gradient, buffer->floats(),
+                      [&copied](KeyId, absl::Status status) { copied = status; });
+  SLIMPS_RETURN_IF_ERROR(copied);
+  {
+    MutexLock lock(&mutex_);
+    copy_ += absl::Now() - start;
+  }
+  return push_->Submit({tensor, keys_.CountPush(key), priority, std::move(buffer)});
+}
+
+absl::Status DistStore::PushNothing(const Key& key) {
+  SLIMPS_RETURN_IF_ERROR(FirstError());
+  SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* tensor, keys_.Find(key));
+  return push_->Submit({tensor, keys_.CountPush(key), 0, nullptr});
+}
+
+absl::Status DistStore::Pull(const Key& key, std::span<float> out, int priority) {
+  const absl::Time start = absl::Now();
+  Mutex mutex;
+  CondVar answered;
+  std::optional<absl::Status> result;
+  PullAsync(key, out, priority, [&](absl::Status status) {
+    MutexLock lock(&mutex);
+    result = std::move(status);
+    answered.NotifyAll();
+  });
+  MutexLock lock(&mutex);
+  // Every item of it is answered within the courier's deadline.
+  while (!result.has_value()) answered.Wait(&mutex);
+  AddWait(start);
+  return *result;
+}
+
+void DistStore::PullAsync(const Key& key, std::span<float> out, int priority,
+                          std::function<void(absl::Status)> done) {
+  const auto tensor = [&]() -> absl::StatusOr<const TensorPlan*> {
+    SLIMPS_RETURN_IF_ERROR(FirstError());
+    SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* found, keys_.Find(key));
+    SLIMPS_RETURN_IF_ERROR(CheckLength(*found, out.size(), "pull"));
+    // Versions do not count this worker's pushes there: an acknowledged push has been applied.
+    if (mode_ == wire::DIST_ASYNC)
+      SLIMPS_RETURN_IF_ERROR(push_->DrainKey(*found, options_.timeout));
+    return found;
+  }();
+  if (!tensor.ok()) return done(tensor.status());
+  const uint64_t version = mode_ == wire::DIST_SYNC ? keys_.PushedRounds(key) : 0;
+  pull_->Submit({*tensor, version, priority, out, std::move(done)});
+}
+
+absl::Status DistStore::PushPull(const Key& key, std::span<const float> gradient,
+                                 std::span<float> out, int priority) {
+  SLIMPS_RETURN_IF_ERROR(Push(key, gradient, priority));
+  return Pull(key, out, priority);
+}
+
+absl::Status DistStore::Broadcast(const InitTensor& tensor, std::span<float> out) {
+  SLIMPS_RETURN_IF_ERROR(Init({tensor}));
+  return Pull(tensor.key, out, /*priority=*/0);
+}
+
+// ---- the job ------------------------------------------------------------------------------------
+
+absl::Status DistStore::TellServers(const wire::Header& message, const std::string& what) {
+  for (size_t server = 0; server < servers_.size(); ++server) {
+    SLIMPS_RETURN_IF_ERROR(rpc_.Call(servers_[server], message, options_.timeout,
+                                     absl::StrCat(what, " at server ", server))
+                               .status());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DistStore::SetOptimizer(const wire::OptimizerSpec& spec) {
+  SLIMPS_RETURN_IF_ERROR(FirstError());
+  if (rank() != 0) return absl::OkStatus();
+  wire::Header message = membership_.MakeHeader();
+  *message.mutable_set_optimizer()->mutable_spec() = spec;
+  message.mutable_set_optimizer()->set_mode(mode_);
+  return TellServers(message, "setting the optimizer");
+}
+
+absl::Status DistStore::SetGradientCompression(std::string_view codec_spec) {
+  SLIMPS_RETURN_IF_ERROR(FirstError());
+  if (keys_.MaxPushedRounds() > 0) {
+    return absl::FailedPreconditionError("gradient compression must be set before the first push");
+  }
+  return MakePipeline(codec_spec);
+}
+
+absl::Status DistStore::Barrier() {
+  SLIMPS_RETURN_IF_ERROR(FirstError());
+  return membership_.Barrier("kvstore/barrier", wire::WORKER, options_.timeout);
+}
+
+absl::Status DistStore::Wait() {
+  SLIMPS_RETURN_IF_ERROR(FirstError());
+  const absl::Time start = absl::Now();
+  const absl::Status drained = push_->Drain(options_.timeout);
+  AddWait(start);
+  return drained;
+}
+
+absl::Status DistStore::Leave() {
+  SLIMPS_RETURN_IF_ERROR(Wait());
+  push_->FinishProfiling();
+  wire::Header message = membership_.MakeHeader();
+  message.mutable_leave()->set_from_round(keys_.MaxPushedRounds() + 1);
+  return TellServers(message, "leaving the rounds");
+}
+
+absl::Status DistStore::Close() {
+  {
+    MutexLock lock(&mutex_);
+    if (closed_) return absl::OkStatus();
+  }
+  absl::Status status;
+  if (ready_.load()) {
+    status = Wait();
+    if (status.ok()) push_->FinishProfiling();
+    if (status.ok()) status = membership_.Leave();
+  }
+  {
+    MutexLock lock(&mutex_);
+    closed_ = true;
+  }
+  if (courier_ != nullptr) courier_->FailAll(absl::CancelledError("the store was closed"));
+  transport_->Stop();
+  return status;
+}
+
+std::string DistStore::type() const {
+  return mode_ == wire::DIST_SYNC ? "dist_sync" : "dist_async";
+}
+
+bool DistStore::is_capable(std::string_view capability) const { return capability == "optimizer"; }
+
+StoreTotals DistStore::totals() const {
+  const PushTotals pushed = push_->totals();
+  const PullTotals pulled = pull_->totals();
+  MutexLock lock(&mutex_);
+  return {.bytes_pushed = pushed.payload_bytes,
+          .bytes_pulled = pulled.payload_bytes,
+          .raw_bytes_pushed = pushed.fp32_bytes,
+          .copy = copy_,
+          .encode = pushed.encode,
+          .send = pushed.send,
+          .wait = wait_,
+          .decode = pulled.decode};
+}
+
+std::optional<wire::CodecMap> DistStore::codec_map() const { return plan_->decision(); }
+
+}  // namespace slimps

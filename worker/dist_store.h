@@ -1,0 +1,109 @@
+// DistStore: the KVStore over scheduler and servers. Ties the stages together and owns their order
+// of life:
+//
+//   caller --Device copy--> grad_buf --> PushPipeline --> Courier --> Transport ~~> servers
+//   caller <-- out <------------------- PullMerger  <---- Courier <-- Transport <~~
+//
+// Shutdown: refuse new work, drain, leave the job, stop the transport (no callback runs after
+// that), then destroy. Lock order: none of the stages calls another with its own lock held.
+// Thread-safe.
+#ifndef SLIMPS_WORKER_DIST_STORE_H_
+#define SLIMPS_WORKER_DIST_STORE_H_
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/base/mutex.h"
+#include "proto/net/membership/membership.h"
+#include "proto/net/transport.h"
+#include "worker/compression_plan.h"
+#include "worker/courier.h"
+#include "worker/device/device.h"
+#include "worker/key_table.h"
+#include "worker/kvstore.h"
+#include "worker/pull_merger.h"
+#include "worker/push_pipeline.h"
+#include "worker/rpc_client.h"
+
+namespace slimps {
+
+class DistStore final : public KVStore, private MessageSink {
+ public:
+  // Joins the job over `transport`, which has not been started.
+  [[nodiscard]] static absl::StatusOr<std::unique_ptr<DistStore>> Create(
+      wire::StoreMode mode, const KVStoreOptions& options, std::unique_ptr<Transport> transport);
+  ~DistStore() override;
+
+  absl::Status Init(const std::vector<InitTensor>& tensors) override;
+  absl::Status Push(const Key& key, std::span<const float> gradient, int priority) override;
+  absl::Status PushNothing(const Key& key) override;
+  absl::Status Pull(const Key& key, std::span<float> out, int priority) override;
+  absl::Status PushPull(const Key& key, std::span<const float> gradient, std::span<float> out,
+                        int priority) override;
+  void PullAsync(const Key& key, std::span<float> out, int priority,
+                 std::function<void(absl::Status)> done) override;
+  absl::Status Broadcast(const InitTensor& tensor, std::span<float> out) override;
+  absl::Status SetOptimizer(const wire::OptimizerSpec& spec) override;
+  absl::Status SetGradientCompression(std::string_view codec_spec) override;
+  absl::Status Barrier() override;
+  absl::StatusOr<std::vector<double>> AllReduceSum(const std::vector<double>& values) override;
+  absl::Status Wait() override;
+  absl::Status Leave() override;
+  absl::Status Close() override;
+  uint32_t rank() const override { return membership_.rank(); }
+  uint32_t num_workers() const override { return options_.num_workers; }
+  std::string type() const override;
+  bool is_capable(std::string_view capability) const override;
+  StoreTotals totals() const override;
+  std::optional<wire::CodecMap> codec_map() const override;
+
+ private:
+  DistStore(wire::StoreMode mode, const KVStoreOptions& options,
+            std::unique_ptr<Transport> transport);
+
+  void OnMessage(PeerId from, Message message) override;
+  void OnBadFrame(PeerId from, const absl::Status& why) override;
+  void OnUndeliverable(PeerId to, const absl::Status& why) override;
+
+  absl::Status Start();
+  absl::Status MakePipeline(std::string_view codec_spec);
+  absl::StatusOr<std::vector<TensorPlan>> Declare(const std::vector<InitTensor>& tensors);
+  absl::Status SendInitialValues(const std::vector<InitTensor>& tensors,
+                                 const std::vector<TensorPlan>& plans);
+  absl::Status TellServers(const wire::Header& message, const std::string& what);
+  void ReportThresholds(wire::ThresholdReport report);
+  void Fail(const absl::Status& why);
+  absl::Status FirstError() const;
+  void AddWait(absl::Time since);
+
+  const wire::StoreMode mode_;
+  const KVStoreOptions options_;
+  const std::unique_ptr<Transport> transport_;
+  const std::unique_ptr<Device> device_;
+  Membership membership_;
+  RpcClient rpc_;
+  KeyTable keys_;
+  // Made by Start, once the servers are known; constant afterwards. plan_ and push_ are remade by
+  // SetGradientCompression, before any push.
+  std::vector<PeerId> servers_;
+  std::unique_ptr<Courier> courier_;
+  std::unique_ptr<CompressionPlan> plan_;
+  std::unique_ptr<PushPipeline> push_;
+  std::unique_ptr<PullMerger> pull_;
+  std::atomic<bool> ready_{false};  // publishes the four above to the I/O thread
+
+  mutable Mutex mutex_;
+  absl::Status first_error_ ABSL_GUARDED_BY(mutex_);
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Duration copy_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration wait_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_DIST_STORE_H_

@@ -1,0 +1,85 @@
+#include "worker/key_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace slimps {
+
+absl::StatusOr<TensorPlan> MakeTensorPlan(const Key& key, const wire::KeyInfo& info,
+                                          const wire::KeyPlace& place, uint32_t num_servers) {
+  TensorPlan plan{.key = key, .info = info, .elements = 1, .partitions = {}};
+  for (int64_t extent : info.shape()) plan.elements *= static_cast<size_t>(extent);
+  size_t next = 0;
+  for (int i = 0; i < place.partitions_size(); ++i) {
+    const wire::PartitionPlace& partition = place.partitions(i);
+    if (partition.offset() != next || partition.elements() > plan.elements - next ||
+        partition.server() >= num_servers) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("placement of key ", key.typed_name(), " partition ", i, ": ",
+                       partition.elements(), " elements at ", partition.offset(), " on server ",
+                       partition.server(), "; expected offset ", next, " of ", plan.elements,
+                       " elements and ", num_servers, " servers"));
+    }
+    plan.partitions.push_back({partition.server(), partition.offset(), partition.elements()});
+    next += partition.elements();
+  }
+  if (next != plan.elements) {
+    return absl::InvalidArgumentError(absl::StrCat("placement of key ", key.typed_name(),
+                                                   " covers ", next, " of ", plan.elements,
+                                                   " elements"));
+  }
+  return plan;
+}
+
+absl::Status KeyTable::CheckNew(const Key& key) const {
+  MutexLock lock(&mutex_);
+  if (entries_.contains(key.id())) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("key ", key.typed_name(), " was initialised before"));
+  }
+  if (!entries_.empty()) {
+    const Key& other = entries_.begin()->second->plan.key;
+    if (other.is_number() != key.is_number()) {
+      return absl::InvalidArgumentError(absl::StrCat("key ", key.typed_name(),
+                                                     " is of another kind than key ",
+                                                     other.typed_name(), "; a store has one kind"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void KeyTable::Add(TensorPlan plan) {
+  MutexLock lock(&mutex_);
+  const KeyId id = plan.key.id();
+  entries_.emplace(id, std::make_unique<Entry>(Entry{.plan = std::move(plan)}));
+}
+
+absl::StatusOr<const TensorPlan*> KeyTable::Find(const Key& key) const {
+  MutexLock lock(&mutex_);
+  auto found = entries_.find(key.id());
+  if (found == entries_.end()) {
+    return absl::NotFoundError(absl::StrCat("key ", key.typed_name(), " was never initialised"));
+  }
+  return &found->second->plan;
+}
+
+uint64_t KeyTable::CountPush(const Key& key) {
+  MutexLock lock(&mutex_);
+  return ++entries_.at(key.id())->pushed_rounds;
+}
+
+uint64_t KeyTable::PushedRounds(const Key& key) const {
+  MutexLock lock(&mutex_);
+  return entries_.at(key.id())->pushed_rounds;
+}
+
+uint64_t KeyTable::MaxPushedRounds() const {
+  MutexLock lock(&mutex_);
+  uint64_t rounds = 0;
+  for (const auto& [id, entry] : entries_) rounds = std::max(rounds, entry->pushed_rounds);
+  return rounds;
+}
+
+}  // namespace slimps

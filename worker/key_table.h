@@ -1,0 +1,71 @@
+// The keys of a store and where their partitions live: filled at Init from the scheduler's
+// placement, read by every later stage.
+#ifndef SLIMPS_WORKER_KEY_TABLE_H_
+#define SLIMPS_WORKER_KEY_TABLE_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/base/key.h"
+#include "proto/base/mutex.h"
+#include "proto/slimps.pb.h"
+
+namespace slimps {
+
+struct PartitionPlan {
+  uint32_t server = 0;  // rank
+  size_t offset = 0;    // elements
+  size_t elements = 0;
+};
+
+// One tensor. Constant after construction.
+struct TensorPlan {
+  Key key;
+  wire::KeyInfo info;
+  size_t elements = 0;
+  std::vector<PartitionPlan> partitions;
+
+  uint64_t bytes() const {
+    return elements * sizeof(float);
+  }  // what the threshold is compared with
+};
+
+// The plan of `key` from a placement that names every element exactly once, in order; else
+// InvalidArgument, naming the key and the partition that is wrong.
+[[nodiscard]] absl::StatusOr<TensorPlan> MakeTensorPlan(const Key& key, const wire::KeyInfo& info,
+                                                        const wire::KeyPlace& place,
+                                                        uint32_t num_servers);
+
+// Thread-safe.
+class KeyTable final {
+ public:
+  // AlreadyExists: the key is there. InvalidArgument: an int key among text keys, or the other way
+  // round.
+  [[nodiscard]] absl::Status CheckNew(const Key& key) const;
+  void Add(TensorPlan plan);
+  // NotFound names the key. The plan lives as long as the table.
+  [[nodiscard]] absl::StatusOr<const TensorPlan*> Find(const Key& key) const;
+  // The number of rounds this worker has pushed of the key, after counting one more.
+  uint64_t CountPush(const Key& key);
+  uint64_t PushedRounds(const Key& key) const;
+  uint64_t MaxPushedRounds() const;
+
+ private:
+  struct Entry {
+    TensorPlan plan;
+    uint64_t pushed_rounds = 0;
+  };
+
+  mutable Mutex mutex_;
+  std::unordered_map<KeyId, std::unique_ptr<Entry>> entries_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_KEY_TABLE_H_

@@ -1,0 +1,29 @@
+#include "worker/kvstore.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/net/zmq_transport.h"
+#include "worker/dist_store.h"
+
+namespace slimps {
+
+absl::StatusOr<std::unique_ptr<KVStore>> KVStore::Create(std::string_view type,
+                                                         const KVStoreOptions& options) {
+  wire::StoreMode mode;
+  if (type == "dist_sync" || type == "dist_device_sync") {
+    mode = wire::DIST_SYNC;
+  } else if (type == "dist_async") {
+    mode = wire::DIST_ASYNC;
+  } else {
+    return absl::InvalidArgumentError(
+        absl::StrCat("store type: expected dist_sync, dist_device_sync or dist_async, got \"",
+                     std::string(type), "\""));
+  }
+  TransportOptions transport;
+  transport.emulate_link_bytes_per_second = options.emulate_link_bytes_per_second;
+  transport.emulate_link_latency = options.emulate_link_latency;
+  return DistStore::Create(mode, options, std::make_unique<ZmqTransport>(transport));
+}
+
+}  // namespace slimps

@@ -1,0 +1,320 @@
+#include "worker/push_pipeline.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "proto/base/hash.h"
+#include "proto/base/status_macros.h"
+
+namespace slimps {
+namespace {
+
+std::span<float> PartitionOf(const PushJob& job, size_t partition) {
+  const PartitionPlan& plan = job.tensor->partitions[partition];
+  return job.grad_buf->floats().subspan(plan.offset, plan.elements);
+}
+
+// What one tensor's partitions took together, gathered from their answers.
+class Measurement {
+ public:
+  explicit Measurement(size_t partitions) : pending_(partitions) {}
+
+  void Add(const Answer& answer) {
+    const absl::Time now = absl::Now();
+    MutexLock lock(&mutex_);
+    first_byte_ = std::min(first_byte_, now - answer.round_trip);
+    if (now - answer.decode > last_answer_) last_answer_ = now - answer.decode;
+    decode_ += answer.decode;
+    --pending_;
+    answered_.NotifyAll();
+  }
+  bool Await(absl::Duration timeout) {
+    MutexLock lock(&mutex_);
+    return answered_.Await(
+        &mutex_, timeout, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return pending_ == 0; });
+  }
+  // First byte handed over to the last acknowledgement, less the decoding that the acknowledgement
+  // waited for.
+  absl::Duration communication() {
+    MutexLock lock(&mutex_);
+    return std::max(last_answer_ - first_byte_, absl::ZeroDuration());
+  }
+  absl::Duration decode() {
+    MutexLock lock(&mutex_);
+    return decode_;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar answered_;
+  size_t pending_ ABSL_GUARDED_BY(mutex_);
+  absl::Time first_byte_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  absl::Time last_answer_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  absl::Duration decode_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+PushPipeline::PushPipeline(Courier* courier, CompressionPlan* plan, PushPipelineOptions options)
+    : courier_(courier),
+      plan_(plan),
+      options_(std::move(options)),
+      encoder_(options_.encode_threads),
+      thread_([this] { Run(); }) {}
+
+PushPipeline::~PushPipeline() {
+  Fail(absl::CancelledError("the store was closed"));
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    changed_.NotifyAll();
+  }
+  thread_.join();
+}
+
+absl::Status PushPipeline::Submit(PushJob job) {
+  const TensorPlan& tensor = *job.tensor;
+  const size_t bytes = job.grad_buf == nullptr ? 0 : tensor.bytes();
+  const bool whole_tensor = job.grad_buf != nullptr && plan_->IsProfiled(job.round);
+  auto shared = std::make_shared<const PushJob>(std::move(job));
+  MutexLock lock(&mutex_);
+  const auto has_room = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !failed_.ok() || bytes_waiting_ <= options_.max_bytes_waiting;
+  };
+  if (!changed_.Await(&mutex_, options_.timeout, has_room)) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("push of key ", tensor.key.typed_name(), ": ", bytes_waiting_,
+                     " bytes of gradients still wait for the servers after ",
+                     absl::FormatDuration(options_.timeout)));
+  }
+  SLIMPS_RETURN_IF_ERROR(failed_);
+  bytes_waiting_ += bytes;
+  unacknowledged_ += tensor.partitions.size();
+  unacknowledged_by_key_[tensor.key.id()] += tensor.partitions.size();
+  const size_t works = whole_tensor ? 1 : tensor.partitions.size();
+  for (size_t i = 0; i < works; ++i) {
+    queue_.emplace(std::pair(-shared->priority, next_sequence_++), Work{shared, i, whole_tensor});
+  }
+  changed_.NotifyAll();
+  return absl::OkStatus();
+}
+
+void PushPipeline::Run() {
+  for (;;) {
+    Work work;
+    bool queue_is_empty = false;
+    {
+      MutexLock lock(&mutex_);
+      while (!stopping_ && queue_.empty()) changed_.Wait(&mutex_);
+      if (stopping_) return;
+      work = std::move(queue_.begin()->second);
+      queue_.erase(queue_.begin());
+      queue_is_empty = queue_.empty();
+    }
+    Process(work);
+    work.job.reset();
+    if (queue_is_empty) Send(coalescer_.TakeAll());
+  }
+}
+
+void PushPipeline::Process(const Work& work) {
+  const PushJob& job = *work.job;
+  const absl::Status status =
+      work.whole_tensor ? PushAndMeasure(job) : PushPartition(job, work.partition);
+  if (status.ok()) return;
+  // Nothing of this work was dispatched; the store is told, and fails.
+  options_.on_error(status);
+}
+
+absl::Status PushPipeline::PushPartition(const PushJob& job, size_t partition) {
+  MaybeReport(job.round);
+  SLIMPS_ASSIGN_OR_RETURN(const Codec* codec,
+                          plan_->CodecFor(*job.tensor, job.round, options_.timeout));
+  SLIMPS_ASSIGN_OR_RETURN(Prepared prepared, Prepare(job, partition, *codec));
+  const size_t bytes = prepared.item.payload.size();
+  // The answer needs the sizes only: holding the job would hold grad_buf longer than its payload
+  // needs it.
+  PushJob sizes = job;
+  sizes.grad_buf.reset();
+  prepared.item.done = [this, sizes = std::move(sizes), bytes](Answer answer) {
+    OnAnswered(sizes, bytes, answer);
+  };
+  {
+    MutexLock lock(&mutex_);
+    if (job.grad_buf != nullptr)
+      bytes_waiting_ -= job.tensor->partitions[partition].elements * sizeof(float);
+    totals_.encode += prepared.encode;
+    changed_.NotifyAll();
+    totals_.fp32_bytes +=
+        job.grad_buf == nullptr ? 0 : job.tensor->partitions[partition].elements * sizeof(float);
+  }
+  Send(coalescer_.Add(job.tensor->partitions[partition].server, std::move(prepared.item),
+                      job.priority));
+  return absl::OkStatus();
+}
+
+absl::Status PushPipeline::PushAndMeasure(const PushJob& job) {
+  Send(coalescer_.TakeAll());
+  SLIMPS_ASSIGN_OR_RETURN(const Codec* codec,
+                          plan_->CodecFor(*job.tensor, job.round, options_.timeout));
+  const TensorPlan& tensor = *job.tensor;
+  auto measurement = std::make_shared<Measurement>(tensor.partitions.size());
+  absl::Duration encode;
+  std::vector<Batch> batches;
+  for (size_t i = 0; i < tensor.partitions.size(); ++i) {
+    SLIMPS_ASSIGN_OR_RETURN(Prepared prepared, Prepare(job, i, *codec));
+    encode += prepared.encode;
+    std::get<wire::PushItem>(prepared.item.item).set_profile(true);
+    const size_t bytes = prepared.item.payload.size();
+    prepared.item.done = [this, job, bytes, measurement](Answer answer) {
+      measurement->Add(answer);
+      OnAnswered(job, bytes, answer);
+    };
+    Batch& batch = batches.emplace_back(
+        Batch{.server = tensor.partitions[i].server, .priority = job.priority, .items = {}});
+    batch.items.push_back(std::move(prepared.item));
+  }
+  {
+    MutexLock lock(&mutex_);
+    bytes_waiting_ -= tensor.bytes();
+    totals_.encode += encode;
+    changed_.NotifyAll();
+    totals_.fp32_bytes += tensor.bytes();
+  }
+  Send(std::move(batches));
+  // Each answer comes within the courier's deadline, if only as an error.
+  if (!measurement->Await(2 * options_.timeout)) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("push of key ", tensor.key.typed_name(), " was never answered"));
+  }
+  plan_->Record(tensor, job.round, measurement->communication(), encode + measurement->decode());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PushPipeline::Prepared> PushPipeline::Prepare(const PushJob& job, size_t partition,
+                                                             const Codec& codec) {
+  const PartitionPlan& plan = job.tensor->partitions[partition];
+  Prepared prepared;
+  prepared.item.key_name = job.tensor->key.typed_name();
+  wire::PushItem push;
+  push.mutable_id()->set_key(job.tensor->key.id());
+  push.mutable_id()->set_partition(static_cast<uint32_t>(partition));
+  push.set_round(job.round);
+  push.set_elements(plan.elements);
+  push.set_priority(job.priority);
+  push.set_format(wire::ABSENT);
+  if (job.grad_buf != nullptr) {
+    const absl::Time start = absl::Now();
+    const bool raw = codec.format() == PayloadFormat::kRawF32;
+    absl::StatusOr<Payload> payload =
+        raw ? PrepareRaw(job, partition) : PrepareEncoded(job, partition, codec);
+    if (!payload.ok()) {
+      return absl::Status(payload.status().code(),
+                          absl::StrCat("key ", job.tensor->key.typed_name(), " partition ",
+                                       partition, ": ", payload.status().message()));
+    }
+    prepared.encode = absl::Now() - start;
+    push.set_format(static_cast<wire::Format>(codec.format()));
+    push.set_payload_bytes(payload->size());
+    push.set_payload_hash(HashBytes(payload->bytes()));
+    prepared.item.payload = *std::move(payload);
+  }
+  prepared.item.item = std::move(push);
+  return prepared;
+}
+
+// fp_buf is grad_buf itself, in place: scaled, plus the residual that earlier encoded pushes left.
+absl::StatusOr<Payload> PushPipeline::PrepareRaw(const PushJob& job, size_t partition) {
+  std::span<float> values = PartitionOf(job, partition);
+  if (options_.grad_scale != 1.0f) {
+    for (float& value : values) value *= options_.grad_scale;
+  }
+  SLIMPS_RETURN_IF_ERROR(
+      residuals_.TakeAndAdd(job.tensor->key.id(), static_cast<uint32_t>(partition), values));
+  return Payload(job.grad_buf, std::as_bytes(std::span<const float>(values)));
+}
+
+absl::StatusOr<Payload> PushPipeline::PrepareEncoded(const PushJob& job, size_t partition,
+                                                     const Codec& codec) {
+  EncodeInput input{
+      .gradient = PartitionOf(job, partition), .residual = {}, .grad_scale = options_.grad_scale};
+  if (codec.wants_residual()) {
+    SLIMPS_ASSIGN_OR_RETURN(input.residual,
+                            residuals_.Get(job.tensor->key.id(), static_cast<uint32_t>(partition),
+                                           input.gradient.size()));
+  }
+  AlignedBuffer bit_buf(codec.MaxPayloadBytes(input.gradient.size()));
+  SLIMPS_ASSIGN_OR_RETURN(const EncodeStats stats, encoder_.Encode(codec, input, bit_buf.bytes()));
+  return Payload::Adopt(std::move(bit_buf), stats.payload_bytes);
+}
+
+void PushPipeline::Send(std::vector<Batch> batches) {
+  for (Batch& batch : batches) {
+    courier_->Dispatch(batch.server, std::move(batch.items), batch.priority);
+  }
+}
+
+void PushPipeline::OnAnswered(const PushJob& job, size_t bytes, const Answer& answer) {
+  {
+    MutexLock lock(&mutex_);
+    --unacknowledged_;
+    --unacknowledged_by_key_[job.tensor->key.id()];
+    totals_.payload_bytes += bytes;
+    totals_.send += answer.round_trip;
+    changed_.NotifyAll();
+  }
+  if (!answer.status.ok()) options_.on_error(answer.status);
+}
+
+void PushPipeline::MaybeReport(uint64_t round) {
+  if (plan_->IsProfiled(round)) return;
+  std::optional<wire::ThresholdReport> report = plan_->TakeReport();
+  if (report) options_.on_report(*std::move(report));
+}
+
+void PushPipeline::FinishProfiling() {
+  std::optional<wire::ThresholdReport> report = plan_->TakeReport();
+  if (report) options_.on_report(*std::move(report));
+}
+
+absl::Status PushPipeline::Drain(absl::Duration timeout) {
+  MutexLock lock(&mutex_);
+  const auto drained = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !failed_.ok() || unacknowledged_ == 0;
+  };
+  if (!changed_.Await(&mutex_, timeout, drained)) {
+    return absl::DeadlineExceededError(absl::StrCat(
+        unacknowledged_, " pushes unacknowledged after ", absl::FormatDuration(timeout)));
+  }
+  return failed_;
+}
+
+absl::Status PushPipeline::DrainKey(const TensorPlan& tensor, absl::Duration timeout) {
+  MutexLock lock(&mutex_);
+  const auto drained = [this, &tensor]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    auto found = unacknowledged_by_key_.find(tensor.key.id());
+    return !failed_.ok() || found == unacknowledged_by_key_.end() || found->second == 0;
+  };
+  if (!changed_.Await(&mutex_, timeout, drained)) {
+    return absl::DeadlineExceededError(absl::StrCat("key ", tensor.key.typed_name(),
+                                                    ": pushes unacknowledged after ",
+                                                    absl::FormatDuration(timeout)));
+  }
+  return failed_;
+}
+
+void PushPipeline::Fail(const absl::Status& why) {
+  MutexLock lock(&mutex_);
+  if (failed_.ok()) failed_ = why;
+  queue_.clear();
+  changed_.NotifyAll();
+}
+
+PushTotals PushPipeline::totals() const {
+  MutexLock lock(&mutex_);
+  return totals_;
+}
+
+}  // namespace slimps

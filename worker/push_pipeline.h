@@ -1,0 +1,126 @@
+// PushPipeline: takes gradients that have arrived in grad_buf and turns each partition into a
+// payload on its way to a server. One thread ("push") chooses the codec, encodes (on the encoder's
+// own TBB arena), coalesces and dispatches, highest priority first; partitions are independent, so
+// encoding one overlaps sending the one before.
+//
+//   grad_buf --CompressionPlan--> fp_buf (raw: gradient, plus the residual if one waits)  --\
+//                            \--> bit_buf (codec, residual updated)                       --+-->
+//                            Courier
+//
+// While the threshold table is measured, a tensor goes out alone and the thread waits for its
+// acknowledgement, so that no time holds queueing or coalescing. Thread-safe.
+#ifndef SLIMPS_WORKER_PUSH_PIPELINE_H_
+#define SLIMPS_WORKER_PUSH_PIPELINE_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "compress/codec/parallel_encode.h"
+#include "compress/codec/residual.h"
+#include "proto/base/mutex.h"
+#include "worker/coalescer.h"
+#include "worker/compression_plan.h"
+#include "worker/courier.h"
+#include "worker/device/device.h"
+#include "worker/key_table.h"
+
+namespace slimps {
+
+struct PushJob {
+  const TensorPlan* tensor = nullptr;  // lives as long as the store
+  uint64_t round = 0;
+  int priority = 0;
+  std::shared_ptr<HostBuffer> grad_buf;  // null: this worker contributes nothing
+};
+
+struct PushTotals {
+  uint64_t payload_bytes = 0;
+  uint64_t fp32_bytes = 0;
+  absl::Duration encode, send;
+};
+
+struct PushPipelineOptions {
+  float grad_scale = 1.0f;
+  int encode_threads = 1;
+  absl::Duration timeout = absl::Seconds(60);
+  size_t max_bytes_waiting = size_t{1} << 30;  // of grad_buf; Submit waits beyond it
+  // Called once, on the push thread, when profiling is over and all its pushes are acknowledged.
+  std::function<void(wire::ThresholdReport)> on_report;
+  // Called with the first error of a push, from any thread.
+  std::function<void(absl::Status)> on_error;
+};
+
+class PushPipeline final {
+ public:
+  PushPipeline(Courier* courier, CompressionPlan* plan, PushPipelineOptions options);
+  ~PushPipeline();
+
+  // DeadlineExceeded: max_bytes_waiting stayed exceeded. The first error, once there was one.
+  [[nodiscard]] absl::Status Submit(PushJob job);
+  // Waits until every push submitted so far was acknowledged.
+  [[nodiscard]] absl::Status Drain(absl::Duration timeout);
+  // Waits until no push of this tensor is unacknowledged.
+  [[nodiscard]] absl::Status DrainKey(const TensorPlan& tensor, absl::Duration timeout);
+  // No more pushes will come: if profiling is unfinished, the report goes out now. After Drain.
+  void FinishProfiling();
+  // Everything waiting is dropped, every waiter returns `why`.
+  void Fail(const absl::Status& why);
+  PushTotals totals() const;
+
+ private:
+  // A whole tensor while profiling, else one partition of it.
+  struct Work {
+    std::shared_ptr<const PushJob> job;
+    size_t partition = 0;
+    bool whole_tensor = false;
+  };
+  struct Prepared {
+    OutgoingItem item;
+    absl::Duration encode;
+  };
+
+  void Run();
+  void Process(const Work& work);
+  absl::Status PushPartition(const PushJob& job, size_t partition);
+  absl::Status PushAndMeasure(const PushJob& job);
+  absl::StatusOr<Prepared> Prepare(const PushJob& job, size_t partition, const Codec& codec);
+  absl::StatusOr<Payload> PrepareRaw(const PushJob& job, size_t partition);
+  absl::StatusOr<Payload> PrepareEncoded(const PushJob& job, size_t partition, const Codec& codec);
+  void Send(std::vector<Batch> batches);
+  void OnAnswered(const PushJob& job, size_t bytes, const Answer& answer);
+  void MaybeReport(uint64_t round);
+
+  Courier* const courier_;
+  CompressionPlan* const plan_;
+  const PushPipelineOptions options_;
+
+  // Owned by the push thread.
+  ResidualStore residuals_;
+  ParallelEncoder encoder_;
+  Coalescer coalescer_;
+
+  mutable Mutex mutex_;
+  // Highest priority first, then in order of submission.
+  std::map<std::pair<int, uint64_t>, Work> queue_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_sequence_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t unacknowledged_ ABSL_GUARDED_BY(mutex_) = 0;  // partitions submitted
+  std::map<KeyId, size_t> unacknowledged_by_key_ ABSL_GUARDED_BY(mutex_);
+  size_t bytes_waiting_ ABSL_GUARDED_BY(mutex_) = 0;
+  PushTotals totals_ ABSL_GUARDED_BY(mutex_);
+  absl::Status failed_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  CondVar changed_;  // anything above
+  std::thread thread_;
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_PUSH_PIPELINE_H_

@@ -1,0 +1,72 @@
+#include "worker/rpc_client.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "proto/base/status_macros.h"
+
+namespace slimps {
+namespace {
+
+absl::Status StatusIn(const wire::Header& answer) {
+  wire::StatusProto status;
+  if (answer.has_error()) status = answer.error().status();
+  if (answer.has_ack()) status = answer.ack().status();
+  if (status.code() == 0) return absl::OkStatus();
+  return absl::Status(static_cast<absl::StatusCode>(status.code()), status.message());
+}
+
+}  // namespace
+
+absl::StatusOr<wire::Header> RpcClient::Call(PeerId to, wire::Header question,
+                                             absl::Duration timeout, const std::string& what) {
+  const absl::Time deadline = absl::Now() + timeout;
+  MutexLock lock(&mutex_);
+  const uint64_t id = next_id_++;
+  question.set_request_id(id);
+  Pending& pending = pending_[id];  // stable until erased below
+  const auto settled = [this, &pending]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return pending.answer.has_value() || !failed_.ok();
+  };
+  bool answered = false;
+  while (!answered && absl::Now() < deadline) {
+    mutex_.Unlock();
+    const absl::Status sent = transport_->Send(to, Message{.header = question, .payloads = {}});
+    mutex_.Lock();
+    if (!sent.ok() && !absl::IsResourceExhausted(sent)) {
+      pending_.erase(id);
+      return sent;
+    }
+    answered = settled_.Await(&mutex_, std::min(deadline - absl::Now(), retry_interval_), settled);
+  }
+  const std::optional<wire::Header> answer = std::move(pending.answer);
+  pending_.erase(id);
+  if (answer.has_value()) {
+    const absl::Status status = StatusIn(*answer);
+    if (!status.ok())
+      return absl::Status(status.code(), absl::StrCat(what, ": ", status.message()));
+    return *answer;
+  }
+  SLIMPS_RETURN_IF_ERROR(failed_);
+  return absl::DeadlineExceededError(
+      absl::StrCat(what, ": no answer within ", absl::FormatDuration(timeout)));
+}
+
+bool RpcClient::HandleMessage(const Message& message) {
+  MutexLock lock(&mutex_);
+  auto found = pending_.find(message.header.request_id());
+  if (found == pending_.end()) return false;
+  if (!found->second.answer) found->second.answer = message.header;
+  settled_.NotifyAll();
+  return true;
+}
+
+void RpcClient::FailAll(const absl::Status& why) {
+  MutexLock lock(&mutex_);
+  if (failed_.ok()) failed_ = why;
+  settled_.NotifyAll();
+}
+
+}  // namespace slimps
