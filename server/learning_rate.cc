@@ -1,0 +1,67 @@
+#include "server/learning_rate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "absl/strings/str_cat.h"
+
+namespace slimps {
+
+absl::Status ValidateSchedule(const wire::LearningRateSchedule& schedule) {
+  using Schedule = wire::LearningRateSchedule;
+  switch (schedule.kind()) {
+    case Schedule::CONSTANT:
+      return absl::OkStatus();
+    case Schedule::STEP:
+      if (schedule.every() == 0) {
+        return absl::InvalidArgumentError("schedule.every: a STEP schedule needs at least 1 round");
+      }
+      if (!(schedule.factor() > 0) || !std::isfinite(schedule.factor())) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("schedule.factor: expected a number above 0, got ", schedule.factor()));
+      }
+      return absl::OkStatus();
+    case Schedule::COSINE:
+    case Schedule::LINEAR:
+      if (schedule.total_rounds() == 0) {
+        return absl::InvalidArgumentError(
+            "schedule.total_rounds: expected at least 1 round, got 0");
+      }
+      if (!(schedule.final_lr() >= 0) || !std::isfinite(schedule.final_lr())) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("schedule.final_lr: expected at least 0, got ", schedule.final_lr()));
+      }
+      return absl::OkStatus();
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("schedule.kind: unknown value ", static_cast<int>(schedule.kind())));
+  }
+}
+
+double LearningRateAt(double learning_rate, const wire::LearningRateSchedule& schedule,
+                      uint64_t round) {
+  using Schedule = wire::LearningRateSchedule;
+  const uint64_t t = round - 1;
+  const uint64_t warmup = schedule.warmup_rounds();
+  if (t < warmup) {
+    return learning_rate * (static_cast<double>(t) + 1.0) / static_cast<double>(warmup);
+  }
+  const uint64_t s = t - warmup;
+  switch (schedule.kind()) {
+    case Schedule::STEP:
+      return learning_rate * std::pow(schedule.factor(), static_cast<double>(s / schedule.every()));
+    case Schedule::COSINE:
+    case Schedule::LINEAR: {
+      const uint64_t total = schedule.total_rounds();
+      const double done = static_cast<double>(std::min(s, total)) / static_cast<double>(total);
+      const double last = schedule.final_lr();
+      if (schedule.kind() == Schedule::LINEAR) return learning_rate + (last - learning_rate) * done;
+      return last + (learning_rate - last) * (1.0 + std::cos(std::numbers::pi * done)) / 2.0;
+    }
+    default:
+      return learning_rate;
+  }
+}
+
+}  // namespace slimps

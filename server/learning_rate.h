@@ -1,0 +1,28 @@
+// The learning rate of a round, as OptimizerSpec's schedule has it. With t = round - 1, W warm-up rounds, s = t - W,
+// T total rounds:
+//
+//   t < W      lr * (t + 1) / W
+//   CONSTANT   lr
+//   STEP       lr * factor^floor(s / every)
+//   COSINE     final + (lr - final) * (1 + cos(pi * min(s, T) / T)) / 2
+//   LINEAR     lr + (final - lr) * min(s, T) / T
+#ifndef SLIMPS_SERVER_LEARNING_RATE_H_
+#define SLIMPS_SERVER_LEARNING_RATE_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "proto/slimps.pb.h"
+
+namespace slimps {
+
+// InvalidArgument naming the field that makes no sense.
+[[nodiscard]] absl::Status ValidateSchedule(const wire::LearningRateSchedule& schedule);
+
+// REQUIRES: round >= 1; ValidateSchedule was OK.
+double LearningRateAt(double learning_rate, const wire::LearningRateSchedule& schedule,
+                      uint64_t round);
+
+}  // namespace slimps
+
+#endif  // SLIMPS_SERVER_LEARNING_RATE_H_

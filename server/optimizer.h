@@ -1,0 +1,64 @@
+// What the server does with a round's gradient sum: element by element, in fp32, so that the result depends neither on
+// how a tensor is cut nor on who computes which part.
+//
+//   SLIMPS_ASSIGN_OR_RETURN(auto optimizer, Optimizer::Create(spec));
+//   const Optimizer::Step step = optimizer->PlanStep({.round = 7, .updates = 6, .contributors = 2});
+//   optimizer->ApplyBlock(step, old_weights, sum, new_weights, momentum_or_m, v);   // for each block
+//
+// With c = rescale_grad (/ contributors, if `average`) and g = clip(c * sum, +-clip_gradient), as torch.optim has them:
+//   NONE   w = g                           TEST  w += g
+//   SGD    g += wd*w;  buf = mu*buf + g;   w -= lr*buf          nesterov: w -= lr*(g + mu*buf)
+//   ADAM   g += wd*w;  m = b1*m + (1-b1)*g;  v = b2*v + (1-b2)*g*g;
+//          w -= lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps)
+//   ADAMW  w *= 1 - lr*wd, then as ADAM without wd
+#ifndef SLIMPS_SERVER_OPTIMIZER_H_
+#define SLIMPS_SERVER_OPTIMIZER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "proto/slimps.pb.h"
+
+namespace slimps {
+
+// Thread-safe: constant after construction. Pure.
+class Optimizer final {
+ public:
+  struct Moment {
+    uint64_t round = 1;    // decides the learning rate
+    uint64_t updates = 0;  // how often the state was updated before (Adam's t - 1)
+    uint32_t contributors = 1;
+  };
+  // Everything that is equal for all elements of one step.
+  struct Step {
+    float scale = 1, clip = 0;
+    float learning_rate = 0, weight_decay = 0, momentum = 0;
+    float beta1 = 0, one_minus_beta1 = 0, beta2 = 0, one_minus_beta2 = 0;
+    float adam_step = 0, root_correction2 = 1, epsilon = 0, shrink = 1;
+  };
+
+  // InvalidArgument: names the field, says what was expected and what came.
+  [[nodiscard]] static absl::StatusOr<std::shared_ptr<const Optimizer>> Create(
+      const wire::OptimizerSpec& spec);
+
+  const wire::OptimizerSpec& spec() const { return spec_; }
+  // How many fp32 tensors of state, zero at first, go with the weights: 0 to 2.
+  size_t state_tensors() const;
+
+  Step PlanStep(const Moment& moment) const;
+  // All spans have one length; state spans that are not needed may be empty. `after` may be `before`.
+  void ApplyBlock(const Step& step, std::span<const float> before, std::span<const float> sum,
+                  std::span<float> after, std::span<float> state0, std::span<float> state1) const;
+
+ private:
+  explicit Optimizer(const wire::OptimizerSpec& spec) : spec_(spec) {}
+
+  const wire::OptimizerSpec spec_;
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_SERVER_OPTIMIZER_H_

@@ -1,0 +1,208 @@
+#include "server/partition.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "proto/base/status_macros.h"
+
+namespace slimps {
+namespace {
+
+PayloadFormat WireFormatOf(wire::DType dtype) {
+  switch (dtype) {
+    case wire::FLOAT16:
+      return PayloadFormat::kRawF16;
+    case wire::BFLOAT16:
+      return PayloadFormat::kRawBf16;
+    default:
+      return PayloadFormat::kRawF32;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<PayloadFormat> FormatFromWire(wire::Format format) {
+  switch (format) {
+    case wire::ABSENT:
+      return PayloadFormat::kAbsent;
+    case wire::RAW_F32:
+      return PayloadFormat::kRawF32;
+    case wire::RAW_F16:
+      return PayloadFormat::kRawF16;
+    case wire::RAW_BF16:
+      return PayloadFormat::kRawBf16;
+    case wire::LEVELS:
+      return PayloadFormat::kLevels;
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("payload format ", static_cast<int>(format), " cannot be decoded here"));
+  }
+}
+
+std::string DescribePartition(const std::string& key_name, uint32_t index) {
+  return absl::StrCat("key ", key_name, " partition ", index);
+}
+
+Partition::Partition(PartitionSpec spec, uint64_t checksum,
+                     std::shared_ptr<const Optimizer> optimizer)
+    : spec_(std::move(spec)),
+      init_checksum_(checksum),
+      optimizer_(std::move(optimizer)),
+      weights_(spec_.elements, WireFormatOf(spec_.dtype)),
+      rounds_(spec_.num_workers, spec_.limits),
+      sequences_(spec_.mode == wire::DIST_ASYNC ? spec_.num_workers : 0) {
+  GrowState(optimizer_->state_tensors());
+}
+
+absl::StatusOr<std::unique_ptr<Partition>> Partition::Create(
+    PartitionSpec spec, const ClaimedPayload& value, std::shared_ptr<const Optimizer> optimizer) {
+  const absl::Status valid = ValidatePayload(value.format, value.payload.bytes(), spec.elements);
+  if (!valid.ok()) {
+    return absl::Status(valid.code(), absl::StrCat(DescribePartition(spec.name, spec.index),
+                                                   ": initial value: ", valid.message()));
+  }
+  std::unique_ptr<Partition> partition(
+      new Partition(std::move(spec), value.checksum, std::move(optimizer)));
+  const std::span<float> weights = partition->weights_.MutableInitial();
+  for (size_t first = 0; first < weights.size(); first += kBlockElements) {
+    const size_t length = std::min(kBlockElements, weights.size() - first);
+    Decode(value.format, value.payload.bytes(), weights.size(), first,
+           weights.subspan(first, length));
+  }
+  return partition;
+}
+
+void Partition::GrowState(size_t tensors) {
+  while (state_.size() < tensors) {
+    AlignedBuffer tensor = AlignedBuffer::OfFloats(spec_.elements);
+    std::fill(tensor.floats().begin(), tensor.floats().end(), 0.0f);
+    state_.push_back(std::move(tensor));
+  }
+}
+
+absl::Status Partition::Annotate(const absl::Status& status) const {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(DescribePartition(spec_.name, spec_.index), ": ",
+                                                  std::string(status.message())));
+}
+
+absl::Status Partition::CheckRepeatedInit(const PartitionSpec& spec, uint64_t checksum) const {
+  if (spec.elements != spec_.elements || spec.offset != spec_.offset || spec.dtype != spec_.dtype ||
+      spec.name != spec_.name || spec.mode != spec_.mode) {
+    return Annotate(absl::AlreadyExistsError(absl::StrCat(
+        "initialised before with ", spec_.elements, " elements of ", wire::DType_Name(spec_.dtype),
+        " at offset ", spec_.offset, ", now with ", spec.elements, " of ",
+        wire::DType_Name(spec.dtype), " at offset ", spec.offset)));
+  }
+  if (checksum != init_checksum_) {
+    return Annotate(absl::AlreadyExistsError(
+        absl::StrCat("initialised before with a value of checksum ", absl::Hex(init_checksum_),
+                     ", now with ", absl::Hex(checksum))));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PushVerdict> Partition::Push(uint64_t round, uint32_t worker, size_t elements,
+                                            ClaimedPayload claimed) {
+  if (elements != spec_.elements) {
+    return Annotate(absl::InvalidArgumentError(absl::StrCat(
+        "worker ", worker, " pushes ", elements, " elements, expected ", spec_.elements)));
+  }
+  const absl::Status valid = ValidatePayload(claimed.format, claimed.payload.bytes(), elements);
+  if (!valid.ok()) {
+    return Annotate(
+        absl::Status(valid.code(), absl::StrCat("push of worker ", worker, " round ", round, ": ",
+                                                std::string(valid.message()))));
+  }
+  if (spec_.mode != wire::DIST_ASYNC) {
+    absl::StatusOr<PushVerdict> verdict = rounds_.Push({.round = round,
+                                                        .worker = worker,
+                                                        .checksum = claimed.checksum,
+                                                        .format = claimed.format,
+                                                        .payload = std::move(claimed.payload)});
+    if (!verdict.ok()) return Annotate(verdict.status());
+    return verdict;
+  }
+  if (optimizer_->spec().kind() == wire::OptimizerSpec::NONE) {
+    return Annotate(absl::FailedPreconditionError("dist_async needs an optimizer on the server"));
+  }
+  const std::span<float> after = weights_.BeginNext(PreviousVersion::kDrop);
+  absl::StatusOr<PushVerdict> verdict = sequences_.Push(round, worker, claimed.checksum);
+  if (!verdict.ok()) return Annotate(verdict.status());
+  if (*verdict == PushVerdict::kDuplicate) return verdict;
+  const Optimizer::Step step = optimizer_->PlanStep(
+      {.round = weights_.version() + 1, .updates = updates_, .contributors = 1});
+  ApplyFused(step, {{.format = claimed.format, .payload = std::move(claimed.payload)}}, after);
+  return verdict;
+}
+
+absl::Status Partition::Leave(uint32_t worker, uint64_t from_round) {
+  // Under dist_async nobody waits for anybody.
+  if (spec_.mode == wire::DIST_ASYNC) return absl::OkStatus();
+  return Annotate(rounds_.Leave(worker, from_round));
+}
+
+absl::Status Partition::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
+  const auto old_kind = optimizer_->spec().kind(), new_kind = optimizer->spec().kind();
+  if (old_kind != new_kind && (version() > 0 || rounds_.begun())) {
+    return Annotate(absl::FailedPreconditionError(
+        absl::StrCat("rounds have begun with optimizer ", wire::OptimizerSpec::Kind_Name(old_kind),
+                     "; it cannot become ", wire::OptimizerSpec::Kind_Name(new_kind))));
+  }
+  // Grown before the optimizer that needs it is in force. Tensors that are there stay: of the same kind they go on, and
+  // of another kind they are still zero, since nothing was pushed.
+  GrowState(optimizer->state_tensors());
+  optimizer_ = std::move(optimizer);
+  return absl::OkStatus();
+}
+
+bool Partition::HasCompleteRound() const { return rounds_.NextRoundComplete(); }
+
+void Partition::ApplyNextRound() {
+  const std::span<float> after = weights_.BeginNext(PreviousVersion::kKeep);
+  const std::vector<Contribution> contributions = rounds_.TakeNextRound();
+  const Optimizer::Step step =
+      optimizer_->PlanStep({.round = rounds_.version(),
+                            .updates = updates_,
+                            .contributors = static_cast<uint32_t>(contributions.size())});
+  ApplyFused(step, contributions, after);
+}
+
+void Partition::ApplyFused(const Optimizer::Step& step,
+                           const std::vector<Contribution>& contributions, std::span<float> after) {
+  const std::span<const float> before = weights_.current();
+  const auto state_block = [&](size_t tensor, size_t first, size_t length) {
+    return tensor < state_.size() ? state_[tensor].floats().subspan(first, length)
+                                  : std::span<float>();
+  };
+  alignas(kBufferAlignment) std::array<float, kBlockElements> block;
+  for (size_t first = 0; first < before.size(); first += kBlockElements) {
+    const size_t length = std::min(kBlockElements, before.size() - first);
+    const std::span<float> sum = std::span<float>(block).first(length);
+    std::fill(sum.begin(), sum.end(), 0.0f);
+    for (const Contribution& one : contributions) {
+      DecodeAdd(one.format, one.payload.bytes(), before.size(), first, sum);
+    }
+    optimizer_->ApplyBlock(step, before.subspan(first, length), sum, after.subspan(first, length),
+                           state_block(0, first, length), state_block(1, first, length));
+  }
+  ++updates_;
+  weights_.Commit();
+}
+
+WireValue Partition::Share(uint64_t wanted) { return weights_.Share(wanted); }
+
+std::string Partition::DescribeWait(uint64_t wanted) const {
+  std::string text = absl::StrCat(DescribePartition(spec_.name, spec_.index), ": version ", wanted,
+                                  " wanted, ", version(), " held");
+  if (spec_.mode == wire::DIST_ASYNC) return absl::StrCat(text, "; too few pushes have come");
+  const std::vector<uint32_t> missing = rounds_.MissingFromNextRound();
+  if (missing.empty()) return absl::StrCat(text, "; every worker has left");
+  return absl::StrCat(text, "; round ", rounds_.version() + 1, " lacks the push of worker",
+                      missing.size() == 1 ? " " : "s ", absl::StrJoin(missing, ", "));
+}
+
+}  // namespace slimps

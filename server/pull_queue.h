@@ -1,0 +1,55 @@
+// Pulls that wait for a version of one partition, each up to its deadline.
+#ifndef SLIMPS_SERVER_PULL_QUEUE_H_
+#define SLIMPS_SERVER_PULL_QUEUE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "proto/net/transport.h"
+#include "proto/slimps.pb.h"
+
+namespace slimps {
+
+// Who is to be answered, and what the answer repeats.
+struct Origin {
+  PeerId peer{};
+  uint32_t worker = 0;
+  uint64_t request_id = 0;
+};
+
+struct WaitingPull {
+  Origin origin;
+  wire::PullItem item;
+  absl::Time deadline;
+};
+
+// Thread-compatible. Pure: the caller brings the time.
+class PullQueue final {
+ public:
+  // A worker has at most a few pulls of one partition under way; a peer must not make the queue grow without end.
+  static constexpr size_t kMaxPerWorker = 8;
+
+  // A pull with the worker and ticket of one that waits already replaces it: a retry is answered once.
+  // ResourceExhausted: this worker has kMaxPerWorker pulls waiting.
+  [[nodiscard]] absl::Status Add(WaitingPull pull);
+  // Those whose version is reached, in order of arrival.
+  std::vector<WaitingPull> TakeReady(uint64_t version);
+  std::vector<WaitingPull> TakeExpired(absl::Time now);
+  std::vector<WaitingPull> TakeAll();
+  // InfiniteFuture when nothing waits.
+  absl::Time NextDeadline() const;
+  size_t size() const { return waiting_.size(); }
+
+ private:
+  std::vector<WaitingPull> TakeIf(const std::function<bool(const WaitingPull&)>& predicate);
+
+  std::vector<WaitingPull> waiting_;
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_SERVER_PULL_QUEUE_H_

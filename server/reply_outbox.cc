@@ -1,0 +1,93 @@
+#include "server/reply_outbox.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "proto/status_proto.h"
+
+namespace slimps {
+namespace {
+
+constexpr size_t kItemBytes = 64;  // about what an item takes in a header, its texts left out
+
+wire::ItemStatus MakeItemStatus(const wire::ItemId& id, const absl::Status& status) {
+  wire::ItemStatus item;
+  *item.mutable_id() = id;
+  *item.mutable_status() = ToStatusProto(status);
+  return item;
+}
+
+}  // namespace
+
+ReplyOutbox::Group& ReplyOutbox::Find(const Origin& origin, wire::Header::BodyCase body) {
+  const auto found = std::find_if(open_.begin(), open_.end(), [&](const Group& group) {
+    return group.reply.to == origin.peer && group.request_id == origin.request_id &&
+           group.reply.message.header.body_case() == body;
+  });
+  if (found != open_.end()) return *found;
+  Group& group = open_.emplace_back();
+  group.request_id = origin.request_id;
+  group.reply.to = origin.peer;
+  group.reply.message.header.set_request_id(origin.request_id);
+  return group;
+}
+
+void ReplyOutbox::Grew(Group& group, size_t bytes) {
+  group.bytes += kItemBytes + bytes;
+  ++group.items;
+  if (group.bytes < kGroupBytes && group.items < kGroupItems) return;
+  closed_.push_back(std::move(group.reply));
+  open_.erase(open_.begin() + (&group - open_.data()));
+}
+
+void ReplyOutbox::AddInit(const Origin& origin, const wire::ItemId& id,
+                          const absl::Status& status) {
+  Group& group = Find(origin, wire::Header::kInitReply);
+  *group.reply.message.header.mutable_init_reply()->add_items() = MakeItemStatus(id, status);
+  Grew(group, status.message().size());
+}
+
+void ReplyOutbox::AddPush(const Origin& origin, const wire::ItemId& id, const absl::Status& status,
+                          uint64_t decode_ns) {
+  Group& group = Find(origin, wire::Header::kPushReply);
+  wire::ItemStatus item = MakeItemStatus(id, status);
+  item.set_decode_ns(decode_ns);
+  *group.reply.message.header.mutable_push_reply()->add_items() = std::move(item);
+  Grew(group, status.message().size());
+}
+
+void ReplyOutbox::AddPull(const Origin& origin, const wire::PullItem& item, size_t elements,
+                          WireValue value) {
+  Group& group = Find(origin, wire::Header::kPullReply);
+  Message& message = group.reply.message;
+  wire::PullReplyItem& answer = *message.header.mutable_pull_reply()->add_items();
+  *answer.mutable_id() = item.id();
+  answer.set_version(value.version);
+  answer.set_elements(elements);
+  answer.set_format(static_cast<wire::Format>(value.format));
+  answer.set_payload_bytes(value.payload.size());
+  answer.set_payload_hash(value.hash);
+  group.reply.priority =
+      group.items == 0 ? item.priority() : std::max(group.reply.priority, item.priority());
+  const size_t bytes = value.payload.size();
+  if (bytes > 0) message.payloads.push_back(std::move(value.payload));
+  Grew(group, bytes);
+}
+
+void ReplyOutbox::AddPullError(const Origin& origin, const wire::PullItem& item,
+                               const absl::Status& status) {
+  Group& group = Find(origin, wire::Header::kPullReply);
+  wire::PullReplyItem& answer = *group.reply.message.header.mutable_pull_reply()->add_items();
+  *answer.mutable_id() = item.id();
+  *answer.mutable_status() = ToStatusProto(status);
+  Grew(group, status.message().size());
+}
+
+void ReplyOutbox::Flush() {
+  for (Group& group : open_) closed_.push_back(std::move(group.reply));
+  open_.clear();
+}
+
+std::vector<Reply> ReplyOutbox::Take() { return std::exchange(closed_, {}); }
+
+}  // namespace slimps

@@ -1,0 +1,60 @@
+// Collects answers to items and groups those of one request into messages of bounded size: small tensors pay for the
+// start of a message once, large ones do not wait for others.
+#ifndef SLIMPS_SERVER_REPLY_OUTBOX_H_
+#define SLIMPS_SERVER_REPLY_OUTBOX_H_
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "proto/net/transport.h"
+#include "proto/slimps.pb.h"
+#include "server/pull_queue.h"
+#include "server/versioned_weights.h"
+
+namespace slimps {
+
+// The header lacks what every header of this node has in common; the sender fills it in.
+struct Reply {
+  PeerId to{};
+  Message message;
+  int priority = 0;
+};
+
+// Thread-compatible. Pure.
+class ReplyOutbox final {
+ public:
+  // A group is closed at this size, so that no message comes near the limits of proto/limits.h.
+  static constexpr size_t kGroupBytes = size_t{256} << 10;
+  static constexpr size_t kGroupItems = 1024;
+
+  void AddInit(const Origin& origin, const wire::ItemId& id, const absl::Status& status);
+  void AddPush(const Origin& origin, const wire::ItemId& id, const absl::Status& status,
+               uint64_t decode_ns);
+  // Weights for `item`, or an error.
+  void AddPull(const Origin& origin, const wire::PullItem& item, size_t elements, WireValue value);
+  void AddPullError(const Origin& origin, const wire::PullItem& item, const absl::Status& status);
+
+  // Closes all groups, in the order in which they were begun.
+  void Flush();
+  // The messages of closed groups.
+  std::vector<Reply> Take();
+
+ private:
+  struct Group {
+    uint64_t request_id = 0;
+    size_t bytes = 0, items = 0;
+    Reply reply;
+  };
+
+  Group& Find(const Origin& origin, wire::Header::BodyCase body);
+  void Grew(Group& group, size_t bytes);
+
+  std::vector<Group> open_;
+  std::vector<Reply> closed_;
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_SERVER_REPLY_OUTBOX_H_

@@ -1,0 +1,138 @@
+#include "server/round_ledger.h"
+
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace slimps {
+namespace {
+
+constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
+
+}  // namespace
+
+RoundLedger::RoundLedger(uint32_t num_workers, LedgerLimits limits)
+    : num_workers_(num_workers), limits_(limits), leaves_from_(num_workers, kNever) {}
+
+const RoundLedger::Seen* RoundLedger::FindSeen(uint64_t round, uint32_t worker) const {
+  if (round > version_) {
+    const uint64_t index = round - version_ - 1;
+    return index < open_.size() ? &open_[index][worker].seen : nullptr;
+  }
+  const uint64_t age = version_ - round;
+  return age < applied_.size() ? &applied_[applied_.size() - 1 - age][worker] : nullptr;
+}
+
+absl::StatusOr<PushVerdict> RoundLedger::Push(PushRecord push) {
+  if (push.worker >= num_workers_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("push of worker ", push.worker, ", but the job has ", num_workers_));
+  }
+  if (push.round == 0) return absl::InvalidArgumentError("push of round 0; rounds begin at 1");
+  const Seen* seen = FindSeen(push.round, push.worker);
+  if (seen != nullptr && seen->counted) {
+    if (seen->checksum == push.checksum && seen->format == push.format) {
+      return PushVerdict::kDuplicate;
+    }
+    return absl::AlreadyExistsError(
+        absl::StrCat("worker ", push.worker, " pushed round ", push.round, " before with checksum ",
+                     absl::Hex(seen->checksum), ", now with ", absl::Hex(push.checksum)));
+  }
+  if (!IsActive(push.worker, push.round)) {
+    return absl::FailedPreconditionError(absl::StrCat("worker ", push.worker, " left from round ",
+                                                      leaves_from_[push.worker],
+                                                      " but pushes round ", push.round));
+  }
+  if (push.round <= version_) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "worker ", push.worker, " pushes round ", push.round, " but version ", version_,
+        " is held and older rounds than the last ", kRememberedRounds, " are forgotten"));
+  }
+  if (push.round - version_ > kRoundsAhead) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "worker ", push.worker, " pushes round ", push.round, ", too far ahead of version ",
+        version_, "; at most round ", version_ + kRoundsAhead, " is accepted now"));
+  }
+  const size_t bytes = push.payload.size();
+  const bool ahead = push.round > version_ + 1;
+  if (ahead && (waiting_bytes_ > limits_.max_waiting_bytes ||
+                bytes > limits_.max_waiting_bytes - waiting_bytes_)) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "round ", push.round, " of worker ", push.worker, ": ", bytes, " bytes on top of ",
+        waiting_bytes_, " waiting exceed ", limits_.max_waiting_bytes));
+  }
+  while (open_.size() < push.round - version_) open_.emplace_back(num_workers_);
+  Slot& slot = open_[push.round - version_ - 1][push.worker];
+  slot.seen = {.counted = true, .checksum = push.checksum, .format = push.format};
+  slot.payload = std::move(push.payload);
+  waiting_bytes_ += bytes;
+  return PushVerdict::kAccepted;
+}
+
+uint64_t RoundLedger::FirstUncounted(uint32_t worker) const {
+  uint64_t round = version_ + 1;
+  for (size_t i = 0; i < open_.size(); ++i) {
+    if (open_[i][worker].seen.counted) round = version_ + i + 2;
+  }
+  return round;
+}
+
+absl::Status RoundLedger::Leave(uint32_t worker, uint64_t from_round) {
+  if (worker >= num_workers_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("leave of worker ", worker, ", but the job has ", num_workers_));
+  }
+  // A worker that has left already stays away from the earlier of the two rounds.
+  if (leaves_from_[worker] <= (from_round == 0 ? kNever - 1 : from_round)) return absl::OkStatus();
+  const uint64_t first = FirstUncounted(worker);
+  if (from_round == 0) from_round = first;
+  if (from_round < first) {
+    return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " leaves from round ",
+                                                      from_round, " but round ", first - 1,
+                                                      " was counted with it"));
+  }
+  leaves_from_[worker] = from_round;
+  return absl::OkStatus();
+}
+
+bool RoundLedger::NextRoundComplete() const {
+  const uint64_t round = version_ + 1;
+  bool any_active = false;
+  for (uint32_t worker = 0; worker < num_workers_; ++worker) {
+    if (!IsActive(worker, round)) continue;
+    any_active = true;
+    if (open_.empty() || !open_[0][worker].seen.counted) return false;
+  }
+  return any_active;  // once everyone has left there are no more rounds
+}
+
+std::vector<Contribution> RoundLedger::TakeNextRound() {
+  const uint64_t round = version_ + 1;
+  Round taken = std::move(open_.front());
+  open_.pop_front();
+  std::vector<Contribution> contributions;
+  std::vector<Seen> remembered(num_workers_);
+  for (uint32_t worker = 0; worker < num_workers_; ++worker) {
+    remembered[worker] = taken[worker].seen;
+    if (!IsActive(worker, round)) continue;
+    waiting_bytes_ -= taken[worker].payload.size();
+    contributions.push_back(
+        {.format = taken[worker].seen.format, .payload = std::move(taken[worker].payload)});
+  }
+  applied_.push_back(std::move(remembered));
+  if (applied_.size() > kRememberedRounds) applied_.pop_front();
+  version_ = round;
+  return contributions;
+}
+
+std::vector<uint32_t> RoundLedger::MissingFromNextRound() const {
+  std::vector<uint32_t> missing;
+  for (uint32_t worker = 0; worker < num_workers_; ++worker) {
+    if (!IsActive(worker, version_ + 1)) continue;
+    if (open_.empty() || !open_[0][worker].seen.counted) missing.push_back(worker);
+  }
+  return missing;
+}
+
+}  // namespace slimps

@@ -1,0 +1,102 @@
+// Exactly-once counting for one partition under dist_sync. Round r turns version r-1 into version r; it is complete when
+// the push of each active worker has been counted once. Pushes of rounds version+1 and version+2 are accepted.
+//
+//   SLIMPS_ASSIGN_OR_RETURN(PushVerdict verdict, ledger.Push({.round = 7, .worker = 2, .checksum = hash, ...}));
+//   while (ledger.NextRoundComplete()) Apply(ledger.TakeNextRound());
+//
+//   push of round   <= version          version+1, version+2             > version+2
+//                   remembered checksum first: accepted, kept            FailedPrecondition
+//                   decides             repeat: checksum decides
+//   checksum equal: acknowledged as a duplicate; different: AlreadyExists.
+#ifndef SLIMPS_SERVER_ROUND_LEDGER_H_
+#define SLIMPS_SERVER_ROUND_LEDGER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "compress/format/format.h"
+#include "proto/base/buffer.h"
+
+namespace slimps {
+
+enum class PushVerdict { kAccepted, kDuplicate };
+
+struct PushRecord {
+  uint64_t round = 0;  // from 1
+  uint32_t worker = 0;
+  uint64_t checksum = 0;  // of the payload
+  PayloadFormat format = PayloadFormat::kAbsent;
+  Payload payload;
+};
+
+// What one worker gives to a round; kAbsent is a zero.
+struct Contribution {
+  PayloadFormat format = PayloadFormat::kAbsent;
+  Payload payload;
+};
+
+struct LedgerLimits {
+  size_t max_waiting_bytes = size_t{256} << 20;  // payloads of rounds ahead of the next one
+};
+
+// Thread-compatible. Pure: no I/O, clock or lock.
+class RoundLedger final {
+ public:
+  static constexpr uint64_t kRoundsAhead = 2;
+  static constexpr size_t kRememberedRounds = 8;
+
+  // REQUIRES: num_workers > 0.
+  RoundLedger(uint32_t num_workers, LedgerLimits limits);
+
+  // InvalidArgument: no such worker, round 0. AlreadyExists: this round was counted with another checksum.
+  // FailedPrecondition: too far ahead, older than what is remembered, or the worker has left. ResourceExhausted: too
+  // many bytes waiting; the next round is always let in, else a fast worker could lock out the slow one.
+  [[nodiscard]] absl::StatusOr<PushVerdict> Push(PushRecord push);
+
+  // Rounds from `from_round` on are complete without `worker`; 0 stands for its first round not yet counted. Idempotent.
+  // FailedPrecondition: a push of that round or a later one was counted already.
+  [[nodiscard]] absl::Status Leave(uint32_t worker, uint64_t from_round);
+
+  bool NextRoundComplete() const;
+  // The contributions of the active workers in rank order; the version grows by one. REQUIRES: NextRoundComplete().
+  std::vector<Contribution> TakeNextRound();
+
+  // Active workers whose push of the next round has not come.
+  std::vector<uint32_t> MissingFromNextRound() const;
+  uint64_t version() const { return version_; }
+  // Whether any push was ever counted.
+  bool begun() const { return version_ > 0 || !open_.empty(); }
+  size_t waiting_bytes() const { return waiting_bytes_; }
+
+ private:
+  struct Seen {
+    bool counted = false;
+    uint64_t checksum = 0;
+    PayloadFormat format = PayloadFormat::kAbsent;
+  };
+  struct Slot {
+    Seen seen;
+    Payload payload;
+  };
+  using Round = std::vector<Slot>;  // by worker
+
+  bool IsActive(uint32_t worker, uint64_t round) const { return round < leaves_from_[worker]; }
+  const Seen* FindSeen(uint64_t round, uint32_t worker) const;
+  uint64_t FirstUncounted(uint32_t worker) const;
+
+  const uint32_t num_workers_;
+  const LedgerLimits limits_;
+  uint64_t version_ = 0;
+  size_t waiting_bytes_ = 0;
+  std::deque<Round> open_;                 // rounds version+1 on
+  std::deque<std::vector<Seen>> applied_;  // the last rounds; back() is `version_`
+  std::vector<uint64_t> leaves_from_;      // by worker; kNever
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_SERVER_ROUND_LEDGER_H_

@@ -1,0 +1,355 @@
+#include "server/server_service.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "proto/base/status_macros.h"
+#include "proto/header_check.h"
+#include "proto/status_proto.h"
+
+namespace slimps {
+
+// Takes the message's payloads in the order of its items, and sorts the items by shard.
+struct ServerService::Request {
+  Request(PeerId from, Message received, size_t shards)
+      : message(std::move(received)),
+        origin{.peer = from,
+               .worker = message.header.sender().rank(),
+               .request_id = message.header.request_id()},
+        by_shard(shards) {}
+
+  // An in-process transport need not have compared the items with the frames.
+  absl::StatusOr<Payload> TakePayload(uint64_t declared_bytes) {
+    if (declared_bytes == 0) return Payload();
+    if (next_payload >= message.payloads.size()) {
+      return absl::InvalidArgumentError("the message has fewer payload frames than its items say");
+    }
+    Payload payload = std::move(message.payloads[next_payload++]);
+    if (payload.size() == declared_bytes) return payload;
+    return absl::DataLossError(absl::StrCat("a payload of ", declared_bytes,
+                                            " bytes was declared, ", payload.size(), " came"));
+  }
+
+  Message message;
+  Origin origin;
+  size_t next_payload = 0;
+  std::vector<ShardItems> by_shard;
+  ReplyOutbox refused;
+};
+
+class ServerService::AckCollector final {
+ public:
+  AckCollector(ServerService* service, const Origin& origin, size_t shards)
+      : service_(service), origin_(origin), left_(shards) {}
+
+  void Done(const absl::Status& status) {
+    absl::Status result;
+    {
+      absl::MutexLock lock(&mutex_);
+      result_.Update(status);
+      if (--left_ > 0) return;
+      result = result_;
+    }
+    service_->SendAck(origin_, result);
+  }
+
+ private:
+  ServerService* const service_;  // joins the threads that call Done before it goes
+  const Origin origin_;
+  absl::Mutex mutex_;
+  size_t left_ ABSL_GUARDED_BY(mutex_);
+  absl::Status result_ ABSL_GUARDED_BY(mutex_);
+};
+
+ServerService::ServerService(Transport* transport, std::function<wire::Header()> make_header,
+                             const ServerOptions& options, const Clock* clock)
+    : transport_(transport),
+      make_header_(std::move(make_header)),
+      options_(options),
+      clock_(clock),
+      admission_(options.job_id, options.num_workers),
+      directory_(std::max<size_t>(1, options.shard_threads), options.directory) {
+  const auto keep_sum = Optimizer::Create(wire::OptimizerSpec()).value();
+  for (size_t i = 0; i < std::max<size_t>(1, options.shard_threads); ++i) {
+    shards_.push_back(
+        std::make_unique<Shard>(options.shard, std::make_unique<ShardState>(keep_sum, clock), clock,
+                                [this](Reply reply) { SendReply(std::move(reply)); }));
+  }
+}
+
+ServerService::~ServerService() { Stop(); }
+
+void ServerService::Stop() {
+  for (const auto& shard : shards_) shard->Stop();
+}
+
+void ServerService::OnBadFrame(PeerId, const absl::Status&) {
+  bad_frames_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void ServerService::OnUndeliverable(PeerId, const absl::Status&) {
+  undeliverable_.fetch_add(1, std::memory_order_relaxed);
+}
+
+ServerCounters ServerService::counters() const {
+  return {.bad_frames = bad_frames_.load(std::memory_order_relaxed),
+          .refused_messages = refused_messages_.load(std::memory_order_relaxed),
+          .undeliverable = undeliverable_.load(std::memory_order_relaxed)};
+}
+
+void ServerService::SetRoster(const wire::Roster& roster) {
+  admission_.SetRoster(roster);
+  for (auto& [from, message] : std::exchange(parked_, {})) OnMessage(from, std::move(message));
+}
+
+void ServerService::OnMessage(PeerId from, Message message) {
+  const absl::Status admitted = admission_.Check(message.header);
+  if (admitted.ok()) {
+    Dispatch(from, std::move(message));
+  } else if (absl::IsUnavailable(admitted) && parked_.size() < kMaxParked) {
+    parked_.emplace_back(from, std::move(message));
+  } else {
+    refused_messages_.fetch_add(1, std::memory_order_relaxed);
+    Refuse(from, message.header, admitted);
+  }
+}
+
+void ServerService::Dispatch(PeerId from, Message message) {
+  Request request(from, std::move(message), shards_.size());
+  const wire::Header& header = request.message.header;
+  switch (header.body_case()) {
+    case wire::Header::kInit:
+      HandleInit(request);
+      break;
+    case wire::Header::kPush:
+      HandlePushes(request, header.push().items());
+      break;
+    case wire::Header::kPull:
+      HandlePulls(request, header.pull().items());
+      break;
+    case wire::Header::kPushPull:
+      HandlePushes(request, header.push_pull().push());
+      HandlePulls(request, header.push_pull().pull());
+      break;
+    case wire::Header::kSetOptimizer:
+      return HandleSetOptimizer(request.origin, header.set_optimizer());
+    case wire::Header::kLeave:
+      return HandleLeave(request.origin, header.leave().from_round());
+    default:
+      refused_messages_.fetch_add(1, std::memory_order_relaxed);
+      return Refuse(from, header,
+                    absl::InvalidArgumentError(
+                        absl::StrCat("a server does not understand the verb ", VerbName(header))));
+  }
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    ShardItems& items = request.by_shard[i];
+    if (items.empty()) continue;
+    items.origin = request.origin;
+    const absl::Status posted = shards_[i]->Post(&items);
+    if (posted.ok()) continue;
+    for (const InitWork& init : items.inits) {
+      request.refused.AddInit(request.origin, init.id, posted);
+    }
+    for (const PushWork& push : items.pushes) {
+      request.refused.AddPush(request.origin, push.item.id(), posted, 0);
+    }
+    for (const PullWork& pull : items.pulls) {
+      request.refused.AddPullError(request.origin, pull.item, posted);
+    }
+  }
+  SendReplies(request.refused);
+}
+
+absl::StatusOr<size_t> ServerService::DeclareInit(const Origin& origin, wire::StoreMode mode,
+                                                  const wire::InitItem& item, PartitionSpec* spec) {
+  if (origin.worker != 0) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("only worker 0 initialises keys, not worker ", origin.worker));
+  }
+  if (mode_.value_or(mode) != mode) {
+    return absl::FailedPreconditionError(absl::StrCat("the store is ", wire::StoreMode_Name(*mode_),
+                                                      ", not ", wire::StoreMode_Name(mode)));
+  }
+  SLIMPS_ASSIGN_OR_RETURN(const size_t shard, directory_.Declare(item, spec));
+  spec->mode = mode;
+  spec->num_workers = options_.num_workers;
+  spec->limits = options_.ledger;
+  mode_ = mode;
+  return shard;
+}
+
+void ServerService::HandleInit(Request& request) {
+  const wire::Init& init = request.message.header.init();
+  for (const wire::InitItem& item : init.items()) {
+    absl::StatusOr<Payload> payload = request.TakePayload(item.payload_bytes());
+    const absl::StatusOr<PayloadFormat> format = FormatFromWire(item.format());
+    absl::Status status = payload.status();
+    status.Update(format.status());
+    PartitionSpec spec;
+    absl::StatusOr<size_t> shard = status;
+    if (status.ok()) {
+      shard = DeclareInit(request.origin, init.mode(), item, &spec);
+    }
+    if (!shard.ok()) {
+      status = absl::Status(
+          shard.status().code(),
+          absl::StrCat("init of ", DescribePartition(item.info().name(), item.id().partition()),
+                       ": ", shard.status().message()));
+      request.refused.AddInit(request.origin, item.id(), status);
+      continue;
+    }
+    request.by_shard[*shard].inits.push_back(
+        {.id = item.id(),
+         .spec = std::move(spec),
+         .value = {
+             .format = *format, .payload = *std::move(payload), .checksum = item.payload_hash()}});
+  }
+}
+
+void ServerService::HandlePushes(Request& request,
+                                 const google::protobuf::RepeatedPtrField<wire::PushItem>& items) {
+  for (const wire::PushItem& item : items) {
+    absl::StatusOr<Payload> payload = request.TakePayload(item.payload_bytes());
+    const std::optional<size_t> shard =
+        directory_.FindShard({.key = item.id().key(), .index = item.id().partition()});
+    absl::Status status = payload.status();
+    if (!shard.has_value()) {
+      status.Update(absl::NotFoundError(
+          absl::StrCat("push of key ", absl::Hex(item.id().key(), absl::kZeroPad16), " partition ",
+                       item.id().partition(), ": never initialised on this server")));
+    }
+    if (!status.ok()) {
+      request.refused.AddPush(request.origin, item.id(), status, 0);
+      continue;
+    }
+    request.by_shard[*shard].pushes.push_back({.item = item, .payload = *std::move(payload)});
+  }
+}
+
+void ServerService::HandlePulls(Request& request,
+                                const google::protobuf::RepeatedPtrField<wire::PullItem>& items) {
+  const absl::Time now = clock_->Now();
+  const uint64_t longest = static_cast<uint64_t>(absl::ToInt64Milliseconds(options_.max_pull_wait));
+  for (const wire::PullItem& item : items) {
+    const PartitionId id{.key = item.id().key(), .index = item.id().partition()};
+    absl::StatusOr<size_t> shard = absl::NotFoundError("never initialised on this server");
+    if (const std::optional<size_t> known = directory_.FindShard(id); known.has_value()) {
+      shard = *known;
+    } else if (item.min_version() == 0) {
+      shard = directory_.Reserve(id, item.elements());
+    }
+    if (!shard.ok()) {
+      request.refused.AddPullError(
+          request.origin, item,
+          absl::Status(shard.status().code(),
+                       absl::StrCat("pull of key ", absl::Hex(id.key, absl::kZeroPad16),
+                                    " partition ", id.index, ": ", shard.status().message())));
+      continue;
+    }
+    const auto wait = static_cast<int64_t>(std::min(item.timeout_ms(), longest));
+    request.by_shard[*shard].pulls.push_back(
+        {.item = item, .deadline = now + absl::Milliseconds(wait)});
+  }
+}
+
+absl::Status ServerService::CheckSetOptimizer(const Origin& origin,
+                                              const wire::SetOptimizer& request) const {
+  if (origin.worker != 0) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("only worker 0 sets the optimizer, not worker ", origin.worker));
+  }
+  if (mode_.value_or(request.mode()) != request.mode()) {
+    return absl::FailedPreconditionError(absl::StrCat("optimizer: the store is ",
+                                                      wire::StoreMode_Name(*mode_), ", not ",
+                                                      wire::StoreMode_Name(request.mode())));
+  }
+  if (request.mode() == wire::DIST_ASYNC && request.spec().kind() == wire::OptimizerSpec::NONE) {
+    return absl::FailedPreconditionError("dist_async needs an optimizer on the server");
+  }
+  const bool begun =
+      std::any_of(shards_.begin(), shards_.end(), [](const auto& shard) { return shard->begun(); });
+  if (begun && request.spec().kind() != optimizer_kind_) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "rounds have begun with optimizer ", wire::OptimizerSpec::Kind_Name(optimizer_kind_),
+        "; it cannot become ", wire::OptimizerSpec::Kind_Name(request.spec().kind())));
+  }
+  return absl::OkStatus();
+}
+
+void ServerService::HandleSetOptimizer(const Origin& origin, const wire::SetOptimizer& request) {
+  absl::StatusOr<std::shared_ptr<const Optimizer>> optimizer = Optimizer::Create(request.spec());
+  absl::Status status = optimizer.status();
+  if (status.ok()) status = CheckSetOptimizer(origin, request);
+  if (!status.ok()) return SendAck(origin, status);
+  mode_ = request.mode();
+  optimizer_kind_ = request.spec().kind();
+  PostToAll(origin, [optimizer = *std::move(optimizer)](ShardState& state) {
+    return state.SetOptimizer(optimizer);
+  });
+}
+
+void ServerService::HandleLeave(const Origin& origin, uint64_t from_round) {
+  PostToAll(origin, [worker = origin.worker, from_round](ShardState& state) {
+    return state.Leave(worker, from_round);
+  });
+}
+
+void ServerService::PostToAll(const Origin& origin,
+                              const std::function<absl::Status(ShardState&)>& control) {
+  auto ack = std::make_shared<AckCollector>(this, origin, shards_.size());
+  for (const auto& shard : shards_) {
+    shard->PostControl([ack, control](ShardState& state) { ack->Done(control(state)); });
+  }
+}
+
+void ServerService::FailPending(const absl::Status& why) {
+  for (const auto& shard : shards_) {
+    shard->PostControl([why](ShardState& state) { state.Fail(why); });
+  }
+}
+
+void ServerService::Refuse(PeerId from, const wire::Header& header, const absl::Status& why) {
+  const Origin origin{
+      .peer = from, .worker = header.sender().rank(), .request_id = header.request_id()};
+  ReplyOutbox outbox;
+  for (const auto& item : header.init().items()) outbox.AddInit(origin, item.id(), why);
+  for (const auto& item : header.push().items()) outbox.AddPush(origin, item.id(), why, 0);
+  for (const auto& item : header.pull().items()) outbox.AddPullError(origin, item, why);
+  for (const auto& item : header.push_pull().push()) outbox.AddPush(origin, item.id(), why, 0);
+  for (const auto& item : header.push_pull().pull()) outbox.AddPullError(origin, item, why);
+  outbox.Flush();
+  std::vector<Reply> replies = outbox.Take();
+  if (replies.empty()) {
+    Reply& error = replies.emplace_back();
+    error.to = from;
+    error.message.header.set_request_id(header.request_id());
+    *error.message.header.mutable_error()->mutable_status() = ToStatusProto(why);
+  }
+  for (Reply& reply : replies) SendReply(std::move(reply));
+}
+
+void ServerService::SendAck(const Origin& origin, const absl::Status& status) {
+  Reply reply;
+  reply.to = origin.peer;
+  reply.message.header.set_request_id(origin.request_id);
+  *reply.message.header.mutable_ack()->mutable_status() = ToStatusProto(status);
+  SendReply(std::move(reply));
+}
+
+void ServerService::SendReplies(ReplyOutbox& outbox) {
+  outbox.Flush();
+  for (Reply& reply : outbox.Take()) SendReply(std::move(reply));
+}
+
+void ServerService::SendReply(Reply reply) {
+  wire::Header header = make_header_();
+  header.set_request_id(reply.message.header.request_id());
+  reply.message.header.MergeFrom(header);
+  const absl::Status sent =
+      transport_->Send(reply.to, std::move(reply.message), SendOptions{.priority = reply.priority});
+  // The worker repeats what was not answered, so a lost answer is counted and no more.
+  if (!sent.ok()) undeliverable_.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace slimps

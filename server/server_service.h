@@ -1,0 +1,118 @@
+// The server behind its transport: lets messages in, cuts them into what each shard must do, and sends what the shards
+// answer.
+//
+//   transport --OnMessage--> Admission --> Directory --ShardItems--> Shard 0 .. S-1 (threads) --Reply--> transport
+//
+//   ServerService service(&transport, [&] { return membership.MakeHeader(); }, options, &clock);
+//   service.SetRoster(membership.roster());       // on the I/O thread, whenever a new one has come
+//
+// Push, PushPull and Init are acknowledged item by item, those of one message and shard together; a PullReply follows
+// once its versions are there. A push is acknowledged when it was checked and counted, not when it was applied.
+#ifndef SLIMPS_SERVER_SERVER_SERVICE_H_
+#define SLIMPS_SERVER_SERVER_SERVICE_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "proto/base/clock.h"
+#include "proto/net/transport.h"
+#include "proto/slimps.pb.h"
+#include "server/admission.h"
+#include "server/directory.h"
+#include "server/shard.h"
+
+namespace slimps {
+
+struct ServerOptions {
+  std::string job_id = "slimps";
+  uint32_t num_workers = 1;
+  size_t shard_threads = 1;
+  absl::Duration max_pull_wait = absl::Minutes(10);  // whatever a pull asks for
+  DirectoryLimits directory;
+  LedgerLimits ledger;
+  ShardOptions shard;
+};
+
+// What was dropped or refused without reaching a shard.
+struct ServerCounters {
+  uint64_t bad_frames = 0;
+  uint64_t refused_messages = 0;
+  uint64_t undeliverable = 0;
+};
+
+// OnMessage, OnBadFrame, OnUndeliverable and SetRoster: on the transport's I/O thread. The rest is thread-safe.
+class ServerService final : public MessageSink {
+ public:
+  // `make_header` fills in what all headers of this node have in common; any thread. `transport` and `clock` must
+  // outlive the service.
+  ServerService(Transport* transport, std::function<wire::Header()> make_header,
+                const ServerOptions& options, const Clock* clock);
+  ~ServerService() override;
+
+  void OnMessage(PeerId from, Message message) override;
+  void OnBadFrame(PeerId from, const absl::Status& why) override;
+  void OnUndeliverable(PeerId to, const absl::Status& why) override;
+  void SetRoster(const wire::Roster& roster);
+
+  // A node is lost: whatever waits, or would have to, is answered with `why`.
+  void FailPending(const absl::Status& why);
+  // Finishes what was accepted, joins the shard threads. Call it before the transport's Stop, so that the last answers
+  // leave. Idempotent; from one thread.
+  void Stop();
+  ServerCounters counters() const;
+
+ private:
+  struct Request;      // one admitted message, with what of it goes where
+  class AckCollector;  // answers once all shards have
+
+  static constexpr size_t kMaxParked = 256;
+
+  void Dispatch(PeerId from, Message message);
+  void HandleInit(Request& request);
+  void HandlePushes(Request& request,
+                    const google::protobuf::RepeatedPtrField<wire::PushItem>& items);
+  void HandlePulls(Request& request,
+                   const google::protobuf::RepeatedPtrField<wire::PullItem>& items);
+  void HandleSetOptimizer(const Origin& origin, const wire::SetOptimizer& request);
+  absl::Status CheckSetOptimizer(const Origin& origin, const wire::SetOptimizer& request) const;
+  void HandleLeave(const Origin& origin, uint64_t from_round);
+  absl::StatusOr<size_t> DeclareInit(const Origin& origin, wire::StoreMode mode,
+                                     const wire::InitItem& item, PartitionSpec* spec);
+  // Answers every item of the message with `why`, or with an Error where it has none.
+  void Refuse(PeerId from, const wire::Header& header, const absl::Status& why);
+  void SendAck(const Origin& origin, const absl::Status& status);
+  void SendReplies(ReplyOutbox& outbox);
+  void SendReply(Reply reply);
+  void PostToAll(const Origin& origin, const std::function<absl::Status(ShardState&)>& control);
+
+  Transport* const transport_;
+  const std::function<wire::Header()> make_header_;
+  const ServerOptions options_;
+  const Clock* const clock_;
+  std::vector<std::unique_ptr<Shard>> shards_;
+
+  // Owned by the I/O thread.
+  Admission admission_;
+  Directory directory_;
+  std::optional<wire::StoreMode> mode_;  // that of the first Init or SetOptimizer
+  wire::OptimizerSpec::Kind optimizer_kind_ = wire::OptimizerSpec::NONE;
+  std::vector<std::pair<PeerId, Message>> parked_;  // from workers that have seen a newer roster
+
+  // Counters publish nothing but themselves.
+  std::atomic<uint64_t> bad_frames_{0};
+  std::atomic<uint64_t> refused_messages_{0};
+  std::atomic<uint64_t> undeliverable_{0};
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_SERVER_SERVER_SERVICE_H_

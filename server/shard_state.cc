@@ -1,0 +1,268 @@
+#include "server/shard_state.h"
+
+#include <algorithm>
+#include <array>
+#include <new>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/status_macros.h"
+
+namespace slimps {
+namespace {
+
+std::string DescribeUnknown(const wire::ItemId& id) {
+  return absl::StrCat("key ", absl::Hex(id.key(), absl::kZeroPad16), " partition ", id.partition());
+}
+
+PartitionId IdOf(const wire::ItemId& id) { return {.key = id.key(), .index = id.partition()}; }
+
+absl::Status OutOfMemory(const std::string& what) {
+  return absl::ResourceExhaustedError(absl::StrCat(what, ": the server is out of memory"));
+}
+
+}  // namespace
+
+size_t ShardItems::PayloadBytes() const {
+  size_t bytes = 0;
+  for (const InitWork& init : inits) bytes += init.value.payload.size();
+  for (const PushWork& push : pushes) bytes += push.payload.size();
+  return bytes;
+}
+
+ShardState::ShardState(std::shared_ptr<const Optimizer> optimizer, const Clock* clock)
+    : clock_(clock), optimizer_(std::move(optimizer)) {}
+
+void ShardState::HandleItems(ShardItems items) {
+  const Origin& origin = items.origin;
+  for (InitWork& init : items.inits) {
+    const wire::ItemId id = init.id;
+    outbox_.AddInit(origin, id, HandleInit(std::move(init)));
+  }
+  for (PushWork& push : items.pushes) {
+    const wire::ItemId id = push.item.id();
+    const absl::StatusOr<uint64_t> decode_ns = HandlePush(origin.worker, std::move(push));
+    outbox_.AddPush(origin, id, decode_ns.status(), decode_ns.value_or(0));
+  }
+  outbox_.Flush();  // a PushReply goes before the PullReply of the same message
+  for (PullWork& pull : items.pulls) HandlePull(origin, std::move(pull));
+  outbox_.Flush();
+}
+
+absl::Status ShardState::HandleInit(InitWork work) {
+  Slot& slot = slots_[IdOf(work.id)];
+  if (slot.partition != nullptr) {
+    return slot.partition->CheckRepeatedInit(work.spec, work.value.checksum);
+  }
+  const std::string name = DescribePartition(work.spec.name, work.spec.index);
+  try {
+    SLIMPS_ASSIGN_OR_RETURN(slot.partition,
+                            Partition::Create(std::move(work.spec), work.value, optimizer_));
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory(name);
+  }
+  for (const auto& [worker, from_round] : leaves_) {
+    SLIMPS_RETURN_IF_ERROR(slot.partition->Leave(worker, from_round));
+  }
+  AnswerReady(slot);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> ShardState::HandlePush(uint32_t worker, PushWork work) {
+  const wire::PushItem& item = work.item;
+  if (!failure_.ok()) return failure_;
+  const auto found = slots_.find(IdOf(item.id()));
+  if (found == slots_.end() || found->second.partition == nullptr) {
+    return absl::NotFoundError(absl::StrCat(DescribeUnknown(item.id()), ": never initialised"));
+  }
+  Slot& slot = found->second;
+  Settle(slot);
+  Partition& partition = *slot.partition;
+  const std::string name = DescribePartition(partition.spec().name, partition.spec().index);
+  if (item.phase() != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": phase ", item.phase(),
+                                                   " of a push; formats in use have phase 0 only"));
+  }
+  SLIMPS_ASSIGN_OR_RETURN(const PayloadFormat format, FormatFromWire(item.format()));
+  PushVerdict verdict = PushVerdict::kDuplicate;
+  try {
+    SLIMPS_ASSIGN_OR_RETURN(
+        verdict, partition.Push(
+                     item.round(), worker, item.elements(),
+                     {.format = format, .payload = work.payload, .checksum = item.payload_hash()}));
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory(name);
+  }
+  if (verdict == PushVerdict::kAccepted) {
+    begun_ = true;
+    NoteCompletion(slot);
+    if (partition.spec().mode == wire::DIST_ASYNC) AnswerReady(slot);
+  }
+  return item.profile() ? MeasureDecode(format, work.payload, item.elements()) : 0;
+}
+
+uint64_t ShardState::MeasureDecode(PayloadFormat format, const Payload& payload,
+                                   size_t elements) const {
+  // Raw payloads cost nothing beyond the sum that every push needs.
+  if (format != PayloadFormat::kLevels) return 0;
+  alignas(kBufferAlignment) std::array<float, kBlockElements> scratch;
+  const absl::Time start = clock_->Now();
+  for (size_t first = 0; first < elements; first += kBlockElements) {
+    const size_t length = std::min(kBlockElements, elements - first);
+    Decode(format, payload.bytes(), elements, first, std::span<float>(scratch).first(length));
+  }
+  return static_cast<uint64_t>(
+      std::max<int64_t>(0, absl::ToInt64Nanoseconds(clock_->Now() - start)));
+}
+
+absl::Status ShardState::CheckPullNow(const Slot& slot, const PullWork& work) const {
+  const wire::PullItem& item = work.item;
+  if (slot.partition == nullptr) {
+    if (item.min_version() == 0) return absl::OkStatus();
+    return absl::NotFoundError(absl::StrCat(DescribeUnknown(item.id()), ": never initialised"));
+  }
+  const PartitionSpec& spec = slot.partition->spec();
+  if (item.elements() == spec.elements) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(DescribePartition(spec.name, spec.index),
+                                                 ": pull of ", item.elements(),
+                                                 " elements, expected ", spec.elements));
+}
+
+void ShardState::HandlePull(const Origin& origin, PullWork work) {
+  Slot& slot = slots_[IdOf(work.item.id())];
+  const absl::Status now = CheckPullNow(slot, work);
+  if (!now.ok()) {
+    outbox_.AddPullError(origin, work.item, now);
+    return;
+  }
+  WaitingPull pull{.origin = origin, .item = std::move(work.item), .deadline = work.deadline};
+  if (slot.partition != nullptr && slot.partition->version() >= pull.item.min_version()) {
+    Answer(slot, pull);
+    return;
+  }
+  const wire::PullItem item = pull.item;
+  const absl::Time deadline = pull.deadline;
+  const absl::Status queued = failure_.ok() ? slot.pulls.Add(std::move(pull)) : failure_;
+  if (!queued.ok()) {
+    outbox_.AddPullError(origin, item, queued);
+    return;
+  }
+  next_deadline_ = std::min(next_deadline_, deadline);
+}
+
+void ShardState::Answer(Slot& slot, const WaitingPull& pull) {
+  // What waited for Init could not be checked before.
+  const absl::Status valid = CheckPullNow(slot, {.item = pull.item, .deadline = pull.deadline});
+  if (!valid.ok()) {
+    outbox_.AddPullError(pull.origin, pull.item, valid);
+    return;
+  }
+  try {
+    outbox_.AddPull(pull.origin, pull.item, slot.partition->spec().elements,
+                    slot.partition->Share(pull.item.min_version()));
+  } catch (const std::bad_alloc&) {
+    outbox_.AddPullError(pull.origin, pull.item, OutOfMemory(DescribeUnknown(pull.item.id())));
+  }
+}
+
+void ShardState::AnswerReady(Slot& slot) {
+  for (const WaitingPull& pull : slot.pulls.TakeReady(slot.partition->version())) {
+    Answer(slot, pull);
+  }
+}
+
+void ShardState::NoteCompletion(Slot& slot) {
+  if (slot.complete || !slot.partition->HasCompleteRound()) return;
+  slot.complete = true;
+  complete_.push_back(&slot);
+}
+
+void ShardState::ApplyOne() {
+  Slot& slot = *complete_.front();
+  complete_.pop_front();
+  slot.complete = false;
+  // Settled before its turn came.
+  if (slot.partition->HasCompleteRound()) {
+    try {
+      slot.partition->ApplyNextRound();
+    } catch (const std::bad_alloc&) {
+      Fail(OutOfMemory(
+          DescribePartition(slot.partition->spec().name, slot.partition->spec().index)));
+      return;
+    }
+    AnswerReady(slot);  // after each round: a waiting pull gets exactly the version that it names
+    NoteCompletion(slot);
+  }
+  if (complete_.empty()) outbox_.Flush();
+}
+
+void ShardState::Settle(Slot& slot) {
+  while (slot.complete) {
+    // To the front, where ApplyOne takes it.
+    const auto at = std::find(complete_.begin(), complete_.end(), &slot);
+    std::iter_swap(complete_.begin(), at);
+    ApplyOne();
+  }
+}
+
+absl::Status ShardState::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
+  while (HasCompleteRound()) ApplyOne();
+  absl::Status first_error;
+  for (auto& [id, slot] : slots_) {
+    if (slot.partition == nullptr) continue;
+    try {
+      first_error.Update(slot.partition->SetOptimizer(optimizer));
+    } catch (const std::bad_alloc&) {
+      first_error.Update(OutOfMemory("optimizer state"));
+    }
+  }
+  if (first_error.ok()) optimizer_ = std::move(optimizer);
+  return first_error;
+}
+
+absl::Status ShardState::Leave(uint32_t worker, uint64_t from_round) {
+  absl::Status first_error;
+  for (auto& [id, slot] : slots_) {
+    if (slot.partition == nullptr) continue;
+    first_error.Update(slot.partition->Leave(worker, from_round));
+    NoteCompletion(slot);
+  }
+  if (first_error.ok()) leaves_.emplace(worker, from_round);
+  return first_error;
+}
+
+void ShardState::Fail(const absl::Status& why) {
+  if (!failure_.ok()) return;
+  failure_ = why;
+  for (auto& [id, slot] : slots_) {
+    for (const WaitingPull& pull : slot.pulls.TakeAll()) {
+      outbox_.AddPullError(pull.origin, pull.item, why);
+    }
+  }
+  outbox_.Flush();
+}
+
+void ShardState::ExpirePulls() {
+  const absl::Time now = clock_->Now();
+  if (now < next_deadline_) return;
+  next_deadline_ = absl::InfiniteFuture();
+  for (auto& [id, slot] : slots_) {
+    for (const WaitingPull& pull : slot.pulls.TakeExpired(now)) {
+      outbox_.AddPullError(
+          pull.origin, pull.item,
+          slot.partition != nullptr
+              ? absl::DeadlineExceededError(slot.partition->DescribeWait(pull.item.min_version()))
+              : absl::NotFoundError(absl::StrCat(DescribeUnknown(pull.item.id()),
+                                                 ": worker 0 has not initialised it in time")));
+    }
+    next_deadline_ = std::min(next_deadline_, slot.pulls.NextDeadline());
+  }
+  outbox_.Flush();
+}
+
+const Partition* ShardState::Find(const PartitionId& id) const {
+  const auto found = slots_.find(id);
+  return found == slots_.end() ? nullptr : found->second.partition.get();
+}
+
+}  // namespace slimps

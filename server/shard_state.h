@@ -1,0 +1,128 @@
+// What one shard thread owns: its partitions, the pulls that wait for them, and the answers not yet sent. A pull may
+// come before its partition is initialised; it then waits for that.
+//
+//   state.HandleItems(std::move(items));          // counts pushes, answers what can be answered
+//   while (state.HasCompleteRound()) state.ApplyOne();
+//   for (Reply& reply : state.TakeReplies()) Send(reply);
+//
+// Counting and applying are apart, so that acknowledgements do not wait for the arithmetic of other partitions.
+#ifndef SLIMPS_SERVER_SHARD_STATE_H_
+#define SLIMPS_SERVER_SHARD_STATE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "proto/base/clock.h"
+#include "proto/slimps.pb.h"
+#include "server/partition.h"
+#include "server/pull_queue.h"
+#include "server/reply_outbox.h"
+
+namespace slimps {
+
+struct InitWork {
+  wire::ItemId id;
+  PartitionSpec spec;
+  ClaimedPayload value;
+};
+struct PushWork {
+  wire::PushItem item;
+  Payload payload;
+};
+struct PullWork {
+  wire::PullItem item;
+  absl::Time deadline;
+};
+
+// The items of one message that concern one shard; handled in this order.
+struct ShardItems {
+  Origin origin;
+  std::vector<InitWork> inits;
+  std::vector<PushWork> pushes;
+  std::vector<PullWork> pulls;
+
+  bool empty() const { return inits.empty() && pushes.empty() && pulls.empty(); }
+  size_t PayloadBytes() const;
+};
+
+struct PartitionId {
+  KeyId key = 0;
+  uint32_t index = 0;
+  friend bool operator==(const PartitionId&, const PartitionId&) = default;
+};
+struct PartitionIdHash {
+  // Key ids are hashes already.
+  size_t operator()(const PartitionId& id) const {
+    return static_cast<size_t>(id.key ^ (id.index * 0x9E3779B97F4A7C15u));
+  }
+};
+
+// Owned by the shard thread. No I/O or lock; the clock tells how long a decode took and which pulls are late.
+class ShardState final {
+ public:
+  // `clock` must outlive the state. `optimizer` is that of new partitions until SetOptimizer.
+  ShardState(std::shared_ptr<const Optimizer> optimizer, const Clock* clock);
+
+  // Every item is answered once: now, or when its version is there, or when its deadline has passed.
+  void HandleItems(ShardItems items);
+  // For all partitions, those to come too. The first error is returned; the others go on as they were.
+  [[nodiscard]] absl::Status SetOptimizer(std::shared_ptr<const Optimizer> optimizer);
+  [[nodiscard]] absl::Status Leave(uint32_t worker, uint64_t from_round);
+  // Waiting pulls, later pushes and later pulls that would have to wait are answered with `why`.
+  void Fail(const absl::Status& why);
+
+  bool HasCompleteRound() const { return !complete_.empty(); }
+  // Applies one round of one partition and answers the pulls that it makes ready. REQUIRES: HasCompleteRound().
+  void ApplyOne();
+
+  // When ExpirePulls should be called next, at the latest.
+  absl::Time NextDeadline() const { return next_deadline_; }
+  void ExpirePulls();
+
+  std::vector<Reply> TakeReplies() { return outbox_.Take(); }
+  // Whether any push was ever counted.
+  bool begun() const { return begun_; }
+  // nullptr: not initialised.
+  const Partition* Find(const PartitionId& id) const;
+
+ private:
+  struct Slot {
+    std::unique_ptr<Partition> partition;  // null before Init
+    PullQueue pulls;
+    bool complete = false;  // is in complete_
+  };
+
+  absl::Status HandleInit(InitWork work);
+  absl::StatusOr<uint64_t> HandlePush(uint32_t worker, PushWork work);
+  void HandlePull(const Origin& origin, PullWork work);
+  absl::Status CheckPullNow(const Slot& slot, const PullWork& work) const;
+  void Answer(Slot& slot, const WaitingPull& pull);
+  void AnswerReady(Slot& slot);
+  void NoteCompletion(Slot& slot);
+  // Applies what is complete in `slot`, so that what follows does not depend on when the thread found time to.
+  void Settle(Slot& slot);
+  uint64_t MeasureDecode(PayloadFormat format, const Payload& payload, size_t elements) const;
+
+  const Clock* const clock_;
+  std::shared_ptr<const Optimizer> optimizer_;
+  std::unordered_map<PartitionId, Slot, PartitionIdHash>
+      slots_;  // never erased: pointers into it stay
+  std::deque<Slot*> complete_;
+  std::map<uint32_t, uint64_t> leaves_;  // worker -> from_round, for partitions to come
+  ReplyOutbox outbox_;
+  absl::Time next_deadline_ = absl::InfiniteFuture();
+  absl::Status failure_;
+  bool begun_ = false;
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_SERVER_SHARD_STATE_H_

@@ -1,0 +1,83 @@
+// The fp32 weights of one partition by version, shared with outgoing messages without a copy.
+//
+//   weights.current()          ---Share()--->  Payload (read by the I/O thread until the message has left)
+//   weights.BeginNext(keep)    a buffer that nobody reads: the retired one, or a new one while unsent messages hold all
+//   weights.Commit()           it becomes current, version + 1
+//
+// The version before the current one is kept when asked, so that a pull that comes late still gets exactly the version
+// it names: a run's bits must not depend on when its messages arrive.
+#ifndef SLIMPS_SERVER_VERSIONED_WEIGHTS_H_
+#define SLIMPS_SERVER_VERSIONED_WEIGHTS_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "compress/format/format.h"
+#include "proto/base/buffer.h"
+
+namespace slimps {
+
+// A value as it travels, with the hash of its bytes.
+struct WireValue {
+  uint64_t version = 0;
+  PayloadFormat format = PayloadFormat::kRawF32;
+  Payload payload;
+  uint64_t hash = 0;
+};
+
+enum class PreviousVersion { kKeep, kDrop };
+
+// Owned by the shard thread; the payloads that it shares may be read and dropped on any thread.
+class VersionedWeights final {
+ public:
+  // Version 0, uninitialised. `format` is how values travel: raw fp32, fp16 or bf16. Throws std::bad_alloc.
+  VersionedWeights(size_t elements, PayloadFormat format);
+
+  uint64_t version() const { return current_->version; }
+  std::span<float> MutableInitial() { return current_->fp32.floats(); }
+  std::span<const float> current() const { return current_->fp32.floats(); }
+
+  // Where the next version is to be written; it may be the current buffer itself when that is not kept and not being
+  // read. A version begun but never committed is given up. Throws std::bad_alloc.
+  std::span<float> BeginNext(PreviousVersion previous);
+  // The version begun is current. REQUIRES: BeginNext was called since the last Commit.
+  void Commit();
+
+  // Version `wanted` if it is the current or the kept one, else the current one. Conversion to half precision and
+  // hashing happen once per version.
+  WireValue Share(uint64_t wanted);
+
+  size_t buffer_count() const;
+
+ private:
+  struct Buffer {
+    explicit Buffer(size_t elements) : fp32(AlignedBuffer::OfFloats(elements)) {}
+    AlignedBuffer fp32;
+    uint64_t version = 0;
+    // Counts leases not yet dropped. Dropping one releases the reads made under it to whoever sees 0 here.
+    std::atomic<int> leases{0};
+    std::weak_ptr<const void> lease;  // the newest, shared by all payloads while it lives
+    std::optional<WireValue> half;    // the converted value, once asked for
+    std::optional<uint64_t> fp32_hash;
+  };
+
+  static Payload Lend(const std::shared_ptr<Buffer>& buffer);
+  WireValue ShareBuffer(const std::shared_ptr<Buffer>& buffer);
+
+  const size_t elements_;
+  const PayloadFormat format_;
+  std::shared_ptr<Buffer> current_;
+  std::shared_ptr<Buffer> previous_;              // may be null
+  std::shared_ptr<Buffer> next_;                  // between BeginNext and Commit
+  bool keep_current_ = true;                      // what BeginNext was asked for
+  std::vector<std::shared_ptr<Buffer>> retired_;  // to be used again once unread
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_SERVER_VERSIONED_WEIGHTS_H_
