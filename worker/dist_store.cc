@@ -385,6 +385,11 @@ absl::Status DistStore::Barrier() {
   return membership_.Barrier("kvstore/barrier", wire::WORKER, options_.timeout);
 }
 
+absl::StatusOr<std::vector<double>> DistStore::AllReduceSum(const std::vector<double>& values) {
+  SLIMPS_RETURN_IF_ERROR(FirstError());
+  return membership_.BarrierSum("kvstore/sum", wire::WORKER, values, options_.timeout);
+}
+
 absl::Status DistStore::Wait() {
   SLIMPS_RETURN_IF_ERROR(FirstError());
   const absl::Time start = absl::Now();

@@ -11,6 +11,12 @@
 namespace slimps {
 namespace {
 
+// While the threshold table is measured, a push this small is sent several times, and the quickest passage counts: its
+// time is start-up alone, and what lies above the quickest is the two machines' own scheduling, which would drown the
+// few microseconds that compressing it costs. A server acknowledges repeats and counts them once.
+constexpr size_t kRepeatedBytes = 4 << 10;
+constexpr int kRepeats = 16;
+
 std::span<float> PartitionOf(const PushJob& job, size_t partition) {
   const PartitionPlan& plan = job.tensor->partitions[partition];
   return job.grad_buf->floats().subspan(plan.offset, plan.elements);
@@ -27,6 +33,7 @@ class Measurement {
     first_byte_ = std::min(first_byte_, now - answer.round_trip);
     if (now - answer.decode > last_answer_) last_answer_ = now - answer.decode;
     decode_ += answer.decode;
+    if (status_.ok()) status_ = answer.status;
     --pending_;
     answered_.NotifyAll();
   }
@@ -45,6 +52,10 @@ class Measurement {
     MutexLock lock(&mutex_);
     return decode_;
   }
+  absl::Status status() {
+    MutexLock lock(&mutex_);
+    return status_;
+  }
 
  private:
   Mutex mutex_;
@@ -53,6 +64,7 @@ class Measurement {
   absl::Time first_byte_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   absl::Time last_answer_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   absl::Duration decode_ ABSL_GUARDED_BY(mutex_);
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace
@@ -160,37 +172,52 @@ absl::Status PushPipeline::PushAndMeasure(const PushJob& job) {
   SLIMPS_ASSIGN_OR_RETURN(const Codec* codec,
                           plan_->CodecFor(*job.tensor, job.round, options_.timeout));
   const TensorPlan& tensor = *job.tensor;
-  auto measurement = std::make_shared<Measurement>(tensor.partitions.size());
   absl::Duration encode;
-  std::vector<Batch> batches;
+  size_t bytes = 0;
+  std::vector<OutgoingItem> items;
   for (size_t i = 0; i < tensor.partitions.size(); ++i) {
     SLIMPS_ASSIGN_OR_RETURN(Prepared prepared, Prepare(job, i, *codec));
     encode += prepared.encode;
+    bytes += prepared.item.payload.size();
     std::get<wire::PushItem>(prepared.item.item).set_profile(true);
-    const size_t bytes = prepared.item.payload.size();
-    prepared.item.done = [this, job, bytes, measurement](Answer answer) {
-      measurement->Add(answer);
-      OnAnswered(job, bytes, answer);
-    };
-    Batch& batch = batches.emplace_back(
-        Batch{.server = tensor.partitions[i].server, .priority = job.priority, .items = {}});
-    batch.items.push_back(std::move(prepared.item));
+    items.push_back(std::move(prepared.item));
   }
-  {
-    MutexLock lock(&mutex_);
-    bytes_waiting_ -= tensor.bytes();
-    totals_.encode += encode;
-    changed_.NotifyAll();
-    totals_.fp32_bytes += tensor.bytes();
+  Passage best{.communication = absl::InfiniteDuration(), .decode = absl::InfiniteDuration()};
+  const int repeats = bytes <= kRepeatedBytes ? kRepeats : 1;
+  for (int repeat = 0; repeat < repeats; ++repeat) {
+    SLIMPS_ASSIGN_OR_RETURN(const Passage passage, SendAlone(job, items));
+    best.communication = std::min(best.communication, passage.communication);
+    best.decode = std::min(best.decode, passage.decode);
   }
-  Send(std::move(batches));
+  plan_->Record(tensor, job.round, best.communication, encode + best.decode);
+  MutexLock lock(&mutex_);
+  bytes_waiting_ -= tensor.bytes();
+  unacknowledged_ -= tensor.partitions.size();
+  unacknowledged_by_key_[tensor.key.id()] -= tensor.partitions.size();
+  totals_.encode += encode;
+  totals_.send += best.communication;
+  totals_.payload_bytes += bytes * static_cast<size_t>(repeats);
+  totals_.fp32_bytes += tensor.bytes();
+  changed_.NotifyAll();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PushPipeline::Passage> PushPipeline::SendAlone(
+    const PushJob& job, const std::vector<OutgoingItem>& items) {
+  auto measurement = std::make_shared<Measurement>(items.size());
+  for (size_t i = 0; i < items.size(); ++i) {
+    Batch batch{.server = job.tensor->partitions[i].server, .priority = job.priority, .items = {}};
+    batch.items.push_back(items[i]);
+    batch.items[0].done = [measurement](Answer answer) { measurement->Add(answer); };
+    courier_->Dispatch(batch.server, std::move(batch.items), batch.priority);
+  }
   // Each answer comes within the courier's deadline, if only as an error.
   if (!measurement->Await(2 * options_.timeout)) {
     return absl::DeadlineExceededError(
-        absl::StrCat("push of key ", tensor.key.typed_name(), " was never answered"));
+        absl::StrCat("push of key ", job.tensor->key.typed_name(), " was never answered"));
   }
-  plan_->Record(tensor, job.round, measurement->communication(), encode + measurement->decode());
-  return absl::OkStatus();
+  SLIMPS_RETURN_IF_ERROR(measurement->status());
+  return Passage{measurement->communication(), measurement->decode()};
 }
 
 absl::StatusOr<PushPipeline::Prepared> PushPipeline::Prepare(const PushJob& job, size_t partition,
@@ -232,7 +259,7 @@ absl::StatusOr<Payload> PushPipeline::PrepareRaw(const PushJob& job, size_t part
     for (float& value : values) value *= options_.grad_scale;
   }
   SLIMPS_RETURN_IF_ERROR(
-      residuals_.TakeAndAdd(job.tensor->key.id(), static_cast<uint32_t>(partition), values));
+      residuals_.AddAndClear(job.tensor->key.id(), static_cast<uint32_t>(partition), values));
   return Payload(job.grad_buf, std::as_bytes(std::span<const float>(values)));
 }
 
@@ -240,14 +267,17 @@ absl::StatusOr<Payload> PushPipeline::PrepareEncoded(const PushJob& job, size_t 
                                                      const Codec& codec) {
   EncodeInput input{
       .gradient = PartitionOf(job, partition), .residual = {}, .grad_scale = options_.grad_scale};
-  if (codec.wants_residual()) {
-    SLIMPS_ASSIGN_OR_RETURN(input.residual,
-                            residuals_.Get(job.tensor->key.id(), static_cast<uint32_t>(partition),
-                                           input.gradient.size()));
+  const KeyId key = job.tensor->key.id();
+  const auto at = static_cast<uint32_t>(partition);
+  input.residual = residuals_.Find(key, at);
+  if (input.residual.empty() && codec.wants_residual()) {
+    SLIMPS_ASSIGN_OR_RETURN(input.residual, residuals_.GetOrCreate(key, at, input.gradient.size()));
   }
   AlignedBuffer bit_buf(codec.MaxPayloadBytes(input.gradient.size()));
-  SLIMPS_ASSIGN_OR_RETURN(const EncodeStats stats, encoder_.Encode(codec, input, bit_buf.bytes()));
-  return Payload::Adopt(std::move(bit_buf), stats.payload_bytes);
+  SLIMPS_ASSIGN_OR_RETURN(
+      const EncodeResult result,
+      encoder_.Encode({.codec = &codec, .input = input, .payload = bit_buf.bytes()}));
+  return Payload::Adopt(std::move(bit_buf), result.stats.payload_bytes);
 }
 
 void PushPipeline::Send(std::vector<Batch> batches) {

@@ -3,9 +3,9 @@
 // own TBB arena), coalesces and dispatches, highest priority first; partitions are independent, so
 // encoding one overlaps sending the one before.
 //
-//   grad_buf --CompressionPlan--> fp_buf (raw: gradient, plus the residual if one waits)  --\
-//                            \--> bit_buf (codec, residual updated)                       --+-->
-//                            Courier
+//              +-- raw: the gradient, plus a residual that waits --> fp_buf --+
+//   grad_buf --+                                                                +--> Courier
+//              +-- encoded: codec, residual updated -------------> bit_buf ----+
 //
 // While the threshold table is measured, a tensor goes out alone and the thread waits for its
 // acknowledgement, so that no time holds queueing or coalescing. Thread-safe.
@@ -87,10 +87,16 @@ class PushPipeline final {
     absl::Duration encode;
   };
 
+  struct Passage {
+    absl::Duration communication;
+    absl::Duration decode;
+  };
+
   void Run();
   void Process(const Work& work);
   absl::Status PushPartition(const PushJob& job, size_t partition);
   absl::Status PushAndMeasure(const PushJob& job);
+  absl::StatusOr<Passage> SendAlone(const PushJob& job, const std::vector<OutgoingItem>& items);
   absl::StatusOr<Prepared> Prepare(const PushJob& job, size_t partition, const Codec& codec);
   absl::StatusOr<Payload> PrepareRaw(const PushJob& job, size_t partition);
   absl::StatusOr<Payload> PrepareEncoded(const PushJob& job, size_t partition, const Codec& codec);
