@@ -1,13 +1,13 @@
 // The seam between gradients on a device and host memory. The host device copies with memcpy at
-// once; the CUDA device (device_cuda.cu, --config=cuda) copies on its own stream into pinned memory
+// once; the CUDA device (device_cuda.cc, --config=cuda) copies on its own stream into pinned memory
 // and reports arrival by key.
 //
-//   device->CopyToHost(key, gradient_ptr, grad_buf, [](Key key, absl::Status status) { ... });
+//   device->CopyToHost(key, gradient_ptr, grad_buf, [](KeyId key, absl::Status status) { ... });
 //
 // Thread-safe. Completions may come in any order: the key, not its turn, says which copy has
 // arrived.
-#ifndef SLIMPS_WORKER_DEVICE_H_
-#define SLIMPS_WORKER_DEVICE_H_
+#ifndef SLIMPS_WORKER_DEVICE_DEVICE_H_
+#define SLIMPS_WORKER_DEVICE_DEVICE_H_
 
 #include <functional>
 #include <memory>
@@ -49,4 +49,4 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int ordinal);
 
 }  // namespace slimps
 
-#endif  // SLIMPS_WORKER_DEVICE_H_
+#endif  // SLIMPS_WORKER_DEVICE_DEVICE_H_

@@ -1,0 +1,142 @@
+// The backup model of one worker: it computes iteration i+1 on w_loc(i+1) = w_i - step(g_i) while the pushes and
+// pulls of iteration i are still under way. Source: SlimGC sections 3.5 and 3.6; rules per tensor in tensor_state.h.
+//
+// Iterations count from 1; version v of the global weights has v rounds applied, so the paper's w_i, on which
+// iteration i's gradient steps, is version i-1. Exactly one round of lag, whatever the network's timing.
+//
+//   auto model = BackupModel::Create(options, {{"s:conv1", initial}, ...});      // version 0 in glo_buf and loc_buf
+//   for (int64_t i = 1; ...; ++i) {
+//     { auto lease = model->AcquireRead(t, i, deadline); ... copy lease->weights() into the framework ... }
+//     ... forward, backward, Push(gradient of i) ...
+//     model->FinishIteration(t, i, gradient, deadline);   // waits for version i-1, merges it, steps: loc_buf is w_loc(i+1)
+//     auto glo_buf = model->BeginGlobalWrite(t, i);       // glo_buf is free again: order version i
+//     store->PullAsync(key, *glo_buf, priority, [=](absl::Status s) {           // on a background thread
+//       if (s.ok()) s = model->CommitGlobal(t, i);
+//       if (!s.ok()) model->FailAll(s);
+//     });
+//   }
+//   model->Drain(last, deadline); ... evaluate or save model->Global(t) ...
+//
+// Thread-safe. Calls of different tensors run side by side. Every wait has a deadline and ends at once on FailAll.
+#ifndef SLIMPS_BACKUP_MODEL_BACKUP_MODEL_H_
+#define SLIMPS_BACKUP_MODEL_BACKUP_MODEL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "backup_model/local_updater.h"
+#include "backup_model/tensor_state.h"
+#include "proto/base/mutex.h"
+
+namespace slimps {
+
+// One accepted event, for traces and for tests of order. `number` is a version (kBeginGlobal, kGlobalArrived,
+// kMergeGlobal) or an iteration (kLocalUpdate, kAcquireRead, kReleaseRead).
+struct BackupEvent {
+  size_t tensor = 0;
+  TensorEvent event = TensorEvent::kBeginGlobal;
+  int64_t number = 0;
+};
+
+struct BackupModelOptions {
+  LocalUpdaterOptions updater;
+  // Called under the tensor's lock, so in the true order of its events; must be quick and not call the model.
+  std::function<void(const BackupEvent&)> on_event;
+};
+
+struct BackupTensor {
+  std::string name;                // for messages
+  std::span<const float> initial;  // version 0; copied
+};
+
+class BackupModel final {
+ public:
+  // The right to read loc_buf; while it lives, nothing writes there. Move-only; must not outlive the model.
+  class ReadLease final {
+   public:
+    ReadLease(ReadLease&& other) noexcept;
+    ReadLease& operator=(ReadLease&& other) noexcept;
+    ~ReadLease();
+    // 64-byte aligned; the same address in every iteration, so that a framework's parameter may alias it.
+    std::span<const float> weights() const { return weights_; }
+
+   private:
+    friend class BackupModel;
+    ReadLease(BackupModel* model, size_t tensor, std::span<const float> weights)
+        : model_(model), tensor_(tensor), weights_(weights) {}
+    void Release();
+
+    BackupModel* model_;  // null once moved from
+    size_t tensor_;
+    std::span<const float> weights_;
+  };
+
+  // Tensors are numbered in the order given. InvalidArgument: a bad updater option.
+  [[nodiscard]] static absl::StatusOr<std::unique_ptr<BackupModel>> Create(
+      BackupModelOptions options, std::span<const BackupTensor> tensors);
+  ~BackupModel();
+  BackupModel(const BackupModel&) = delete;
+  BackupModel& operator=(const BackupModel&) = delete;
+
+  size_t num_tensors() const { return tensors_.size(); }
+
+  // All below: InvalidArgument for an unknown tensor, FailedPrecondition for an event out of turn (names tensor, state
+  // and what was expected), DeadlineExceeded naming what was waited for, or what FailAll said.
+
+  // Where `version` may be written until CommitGlobal; 64-byte aligned, whole tensor. Never waits. FailedPrecondition:
+  // the version before has not arrived or not been merged, or `version` is not the next.
+  [[nodiscard]] absl::StatusOr<std::span<float>> BeginGlobalWrite(size_t tensor, int64_t version);
+  // glo_buf holds all of `version`. Any thread; never waits for the network.
+  [[nodiscard]] absl::Status CommitGlobal(size_t tensor, int64_t version);
+  // Waits until glo_buf holds `version` or a later one. A push of iteration i that leaves only after version i-1 has
+  // arrived keeps the server from answering the pull of i-1 with version i.
+  [[nodiscard]] absl::Status WaitGlobal(size_t tensor, int64_t version, absl::Time deadline);
+
+  // Copies version iteration-1 to loc_buf and applies the local update with this worker's full-precision gradient
+  // (read before the call returns; not checked for NaN). An empty gradient says that the tensor had none: loc_buf is
+  // then w_i and the optimizer's state stays. Waits for that version and for the reader's release. FailedPrecondition:
+  // no one has read loc_buf in this iteration.
+  [[nodiscard]] absl::Status FinishIteration(size_t tensor, int64_t iteration,
+                                             std::span<const float> gradient, absl::Time deadline);
+  // Waits until loc_buf is w_loc(iteration). Several readers may hold leases at once.
+  [[nodiscard]] absl::StatusOr<ReadLease> AcquireRead(size_t tensor, int64_t iteration,
+                                                      absl::Time deadline);
+
+  // Waits until every tensor's glo_buf holds `version`, the one of the newest finished iteration.
+  [[nodiscard]] absl::Status Drain(int64_t version, absl::Time deadline);
+  // glo_buf, steady from Drain until the next BeginGlobalWrite of the tensor. REQUIRES: tensor < num_tensors().
+  std::span<const float> Global(size_t tensor) const;
+
+  // Of the local optimizer, from the next FinishIteration on: loc_lr follows a schedule. Where a run is to repeat
+  // bit for bit, call it between iterations.
+  void set_learning_rate(double learning_rate);
+
+  // The store has failed: every waiter and every later call returns `why` (the first one given; OK is ignored).
+  void FailAll(const absl::Status& why);
+
+ private:
+  struct Tensor;
+
+  BackupModel(BackupModelOptions options, LocalUpdater updater);
+  absl::StatusOr<Tensor*> Find(size_t tensor) const;
+  void ReleaseRead(size_t tensor);
+
+  const BackupModelOptions options_;
+  const LocalUpdater updater_;
+  std::vector<std::unique_ptr<Tensor>> tensors_;  // constant after Create; each has its own lock
+
+  Mutex learning_rate_mutex_;  // taken alone
+  double learning_rate_ ABSL_GUARDED_BY(learning_rate_mutex_);
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_BACKUP_MODEL_BACKUP_MODEL_H_

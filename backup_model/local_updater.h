@@ -1,0 +1,67 @@
+// The optimizer that a worker applies to its backup of the global weights: one step from w_i with its own
+// full-precision gradient. Semantics are torch.optim's (SGD with momentum, Adam, AdamW). Source: SlimGC sections 3.5, 3.6.
+//
+//   auto updater = LocalUpdater::Create({.learning_rate = 0.1, .momentum = 0.9});
+//   LocalUpdaterState state;                                       // one per tensor
+//   updater->Step(glo_buf, gradient, updater->learning_rate(), state, loc_buf);  // loc_buf = w_i - step(gradient)
+//
+// Every element is computed from the same element of the inputs alone, in fp32, in one fixed order of operations: same
+// inputs, same bits, on any machine and with any number of threads.
+#ifndef SLIMPS_BACKUP_MODEL_LOCAL_UPDATER_H_
+#define SLIMPS_BACKUP_MODEL_LOCAL_UPDATER_H_
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "proto/base/buffer.h"
+
+namespace slimps {
+
+enum class LocalOptimizer { kSgd, kAdam, kAdamW };
+
+struct LocalUpdaterOptions {
+  LocalOptimizer optimizer = LocalOptimizer::kSgd;
+  double learning_rate = 0.01;   // the global one
+  std::optional<double> loc_lr;  // the local one, where it differs
+  double momentum = 0;           // SGD only; 0: plain
+  bool nesterov = false;         // SGD only; needs momentum > 0
+  double weight_decay = 0;       // SGD, Adam: added to the gradient; AdamW: decoupled
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double rescale_grad = 1;   // multiplies the gradient first; undoes what the caller scaled it by
+  double clip_gradient = 0;  // by element, after rescaling; 0: off
+};
+
+// What an optimizer remembers of one tensor; made by its first step. Thread-compatible.
+struct LocalUpdaterState {
+  int64_t steps = 0;
+  AlignedBuffer first_moment;   // momentum, or Adam's m
+  AlignedBuffer second_moment;  // Adam's v
+};
+
+// Thread-safe: holds options only. A state belongs to one call at a time.
+class LocalUpdater final {
+ public:
+  // InvalidArgument: an option outside its range (says which, and the value).
+  [[nodiscard]] static absl::StatusOr<LocalUpdater> Create(const LocalUpdaterOptions& options);
+
+  // loc_lr, or the global learning rate.
+  double learning_rate() const { return options_.loc_lr.value_or(options_.learning_rate); }
+
+  // updated[k] = base[k] moved by one step along gradient[k]. `updated` may be `base` itself, else must not overlap it.
+  // REQUIRES: all three have one length, the same in each call with `state`. NaN passes through: refuse it before.
+  void Step(std::span<const float> base, std::span<const float> gradient, double learning_rate,
+            LocalUpdaterState& state, std::span<float> updated) const;
+
+ private:
+  explicit LocalUpdater(const LocalUpdaterOptions& options) : options_(options) {}
+
+  LocalUpdaterOptions options_;
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_BACKUP_MODEL_LOCAL_UPDATER_H_
