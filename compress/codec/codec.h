@@ -7,7 +7,8 @@
 //   auto result = (*codec)->Encode({.gradient = g, .residual = e}, bit_buf.bytes());
 //
 // Error feedback (x = g + e; e = x - decode(encode(x))) happens inside Encode's one pass over memory when a residual
-// is given. Thread-safe: a codec holds options only.
+// is given. That holds for every codec: "none" with a residual sends g + e and leaves zeros, which is how a raw push
+// clears a residual. Thread-safe: a codec holds options only.
 #ifndef SLIMPS_COMPRESS_CODEC_CODEC_H_
 #define SLIMPS_COMPRESS_CODEC_CODEC_H_
 
@@ -24,6 +25,9 @@
 #include "compress/format/format.h"
 
 namespace slimps {
+
+class BlockCodec;  // compress/codec/block_codec.h
+struct Kernels;    // compress/format/kernels.h
 
 struct CodecSpec {
   std::string name;                            // "none", "fp16", "bf16", "1bit", "2bit"
@@ -57,12 +61,21 @@ class Codec {
   virtual bool wants_residual() const = 0;
   virtual size_t MaxPayloadBytes(size_t elements) const = 0;
   // Writes the payload to the front of `payload`. REQUIRES: payload.size() >= MaxPayloadBytes(gradient.size()).
-  // InvalidArgument: NaN or infinity in the gradient (says at which element); the residual is then unchanged.
+  // InvalidArgument: NaN or infinity in the gradient, or a value too large for the codec (says at which element);
+  // lengths that disagree. The residual is then unchanged.
   [[nodiscard]] virtual absl::StatusOr<EncodeStats> Encode(const EncodeInput& input,
                                                            std::span<std::byte> payload) const = 0;
+  // This codec as one that encodes blocks independently, for parallel encoding; nullptr: it cannot.
+  virtual const BlockCodec* AsBlockCodec() const { return nullptr; }
+  // What whoever chose this codec should be told once; empty: nothing.
+  virtual std::string Warning() const { return ""; }
 };
 
+// InvalidArgument: unknown name or option (says the nearest valid one), value out of its range (says the range).
 [[nodiscard]] absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(const CodecSpec& spec);
+// With kernels chosen by name, for tests. The kernels must run on this CPU.
+[[nodiscard]] absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(const CodecSpec& spec,
+                                                               const Kernels& kernels);
 
 }  // namespace slimps
 

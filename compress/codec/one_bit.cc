@@ -1,0 +1,121 @@
+#include "compress/codec/one_bit.h"
+
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "compress/codec/levels_codec.h"
+#include "proto/base/status_macros.h"
+
+namespace slimps {
+namespace {
+
+// A block's sum of |x| must stay finite: 4096 * 2^115 is 2^127.
+constexpr float kLargestSummand = 0x1p115f;
+constexpr float kFixedValue = 1.0f;
+
+// Thread-safe: constant after construction.
+class L1Codec final : public LevelsCodec {
+ public:
+  L1Codec(const CodecSpec& spec, const Kernels& kernels, ErrorFeedback feedback)
+      : LevelsCodec(spec, kernels, kLargestSummand, {.bits = 1, .scales_per_block = 1}, feedback) {}
+
+  void EncodeBlocks(const EncodeInput& input, size_t first_block, size_t last_block,
+                    std::span<std::byte> payload) const override {
+    const LevelsLayout layout = Layout(input.gradient.size());
+    for (size_t block = first_block; block < last_block; ++block) {
+      const BlockInput in(input, block);
+      uint8_t* const bits = Plane(layout, payload, block);
+      const float sum =
+          kernels().encode_sign(in.gradient, in.residual, input.grad_scale, in.elements, bits);
+      const float scale = sum / static_cast<float>(in.elements);
+      StoreScale(layout, payload, block, 0, scale);
+      // The residual holds x, still in cache: subtract what was sent by adding its negative.
+      if (in.residual != nullptr) {
+        kernels().add_1bit(bits, -scale, scale, in.elements, in.residual);
+      }
+    }
+  }
+};
+
+// Thread-safe: constant after construction.
+class TwoMeanCodec final : public LevelsCodec {
+ public:
+  TwoMeanCodec(const CodecSpec& spec, const Kernels& kernels, ErrorFeedback feedback)
+      : LevelsCodec(spec, kernels, kLargestSummand, {.bits = 1, .scales_per_block = 2}, feedback) {}
+
+  void EncodeBlocks(const EncodeInput& input, size_t first_block, size_t last_block,
+                    std::span<std::byte> payload) const override {
+    const LevelsLayout layout = Layout(input.gradient.size());
+    for (size_t block = first_block; block < last_block; ++block) {
+      const BlockInput in(input, block);
+      uint8_t* const bits = Plane(layout, payload, block);
+      const SignSums sums = kernels().encode_sign_split(in.gradient, in.residual, input.grad_scale,
+                                                        in.elements, bits);
+      const float positive = Mean(sums.positive, sums.positives);
+      const float negative = Mean(sums.negative, in.elements - sums.positives);
+      StoreScale(layout, payload, block, 0, positive);
+      StoreScale(layout, payload, block, 1, negative);
+      if (in.residual != nullptr) {
+        kernels().add_1bit(bits, -positive, -negative, in.elements, in.residual);
+      }
+    }
+  }
+
+ private:
+  static float Mean(float sum, size_t count) {
+    return count == 0 ? 0.0f : sum / static_cast<float>(count);
+  }
+};
+
+// Thread-safe: constant after construction.
+class UnscaledCodec final : public LevelsCodec {
+ public:
+  UnscaledCodec(const CodecSpec& spec, const Kernels& kernels, ErrorFeedback feedback,
+                float threshold)
+      : LevelsCodec(spec, kernels, std::numeric_limits<float>::max(),
+                    {.bits = 1, .scales_per_block = 0, .value = kFixedValue}, feedback),
+        threshold_(threshold) {}
+
+  std::string Warning() const override {
+    if (threshold_ == 0) return "";
+    return absl::StrCat("1bit:scaling=none with threshold ", threshold_,
+                        " sends -1 for every value up to it: the sums are biased");
+  }
+
+  void EncodeBlocks(const EncodeInput& input, size_t first_block, size_t last_block,
+                    std::span<std::byte> payload) const override {
+    const LevelsLayout layout = Layout(input.gradient.size());
+    for (size_t block = first_block; block < last_block; ++block) {
+      const BlockInput in(input, block);
+      kernels().encode_1bit_fixed(in.gradient, in.residual, input.grad_scale, threshold_,
+                                  kFixedValue, in.elements, Plane(layout, payload, block));
+    }
+  }
+
+ private:
+  const float threshold_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Codec>> MakeOneBitCodec(const CodecSpec& spec,
+                                                       const Kernels& kernels) {
+  static constexpr std::string_view kScalings[] = {"l1", "two_mean", "none"};
+  SLIMPS_ASSIGN_OR_RETURN(const size_t scaling, ChoiceOption(spec, "scaling", kScalings, 0));
+  SLIMPS_ASSIGN_OR_RETURN(const ErrorFeedback feedback,
+                          ErrorFeedbackOption(spec, ErrorFeedback::kOn));
+  SLIMPS_ASSIGN_OR_RETURN(const float threshold,
+                          FloatOption(spec, "threshold", FloatRange::kFinite, 0));
+  if (kScalings[scaling] == "none") {
+    return std::make_unique<UnscaledCodec>(spec, kernels, feedback, threshold);
+  }
+  if (spec.options.contains("threshold")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("codec 1bit: option threshold goes with scaling=none only, got scaling=",
+                     std::string(kScalings[scaling])));
+  }
+  if (kScalings[scaling] == "l1") return std::make_unique<L1Codec>(spec, kernels, feedback);
+  return std::make_unique<TwoMeanCodec>(spec, kernels, feedback);
+}
+
+}  // namespace slimps

@@ -1,0 +1,25 @@
+// 1bit: one bit per element, by `scaling`; x = gradient * grad_scale + residual, blocks of kBlockElements.
+//
+//   l1 (default)  x >= 0 sends +s, else -s; s = mean of the block's |x|
+//                 (EF-signSGD: Karimireddy et al., "Error Feedback Fixes SignSGD", 2019)
+//   two_mean      x >= 0 sends the mean of those, else the mean of the others; 0 where there is none
+//                 (Seide et al., "1-Bit Stochastic Gradient Descent", 2014)
+//   none          x > threshold sends +1, else -1; no scale: what MXNet calls 1bit. `threshold` defaults to 0
+//
+// Options: scaling, threshold (with scaling=none), error_feedback=on|off (default on).
+#ifndef SLIMPS_COMPRESS_CODEC_ONE_BIT_H_
+#define SLIMPS_COMPRESS_CODEC_ONE_BIT_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "compress/codec/codec.h"
+
+namespace slimps {
+
+absl::StatusOr<std::unique_ptr<Codec>> MakeOneBitCodec(const CodecSpec& spec,
+                                                       const Kernels& kernels);
+
+}  // namespace slimps
+
+#endif  // SLIMPS_COMPRESS_CODEC_ONE_BIT_H_

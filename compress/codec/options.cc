@@ -1,0 +1,91 @@
+#include "compress/codec/options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/status_macros.h"
+
+namespace slimps {
+namespace {
+
+constexpr size_t kLongestCompared = 64;  // of a name that somebody typed or a peer sent
+
+absl::Status BadValue(const CodecSpec& spec, const std::string& option, const std::string& expected,
+                      const std::string& got) {
+  return absl::InvalidArgumentError(absl::StrCat("codec ", spec.name, ", option ", option,
+                                                 ": expected ", expected, ", got '",
+                                                 got.substr(0, kLongestCompared), "'"));
+}
+
+}  // namespace
+
+size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+absl::Status UnknownName(const std::string& what, std::string_view got,
+                         std::span<const std::string_view> valid) {
+  got = got.substr(0, kLongestCompared);
+  std::string message = absl::StrCat("unknown ", what, " '", std::string(got), "'");
+  if (valid.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(message, ": it takes none"));
+  }
+  const auto nearest = std::min_element(valid.begin(), valid.end(), [&](auto a, auto b) {
+    return EditDistance(got, a) < EditDistance(got, b);
+  });
+  absl::StrAppend(&message, ": did you mean '", std::string(*nearest), "'? Valid are");
+  for (const std::string_view& name : valid) {
+    absl::StrAppend(&message, &name == valid.data() ? " " : ", ", std::string(name));
+  }
+  return absl::InvalidArgumentError(message);
+}
+
+absl::StatusOr<size_t> ChoiceOption(const CodecSpec& spec, const std::string& option,
+                                    std::span<const std::string_view> choices, size_t fallback) {
+  const auto given = spec.options.find(option);
+  if (given == spec.options.end()) return fallback;
+  const auto choice = std::find(choices.begin(), choices.end(), std::string_view(given->second));
+  if (choice != choices.end()) return static_cast<size_t>(choice - choices.begin());
+  return UnknownName(absl::StrCat("value of codec ", spec.name, ", option ", option), given->second,
+                     choices);
+}
+
+absl::StatusOr<float> FloatOption(const CodecSpec& spec, const std::string& option,
+                                  FloatRange range, float fallback) {
+  const auto given = spec.options.find(option);
+  if (given == spec.options.end()) return fallback;
+  const std::string expected =
+      range == FloatRange::kPositive ? "a finite number over 0" : "a finite number";
+  const std::string& text = given->second;
+  float value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value) ||
+      (range == FloatRange::kPositive && !(value > 0))) {
+    return BadValue(spec, option, expected, text);
+  }
+  return value;
+}
+
+absl::StatusOr<ErrorFeedback> ErrorFeedbackOption(const CodecSpec& spec, ErrorFeedback fallback) {
+  static constexpr std::string_view kChoices[] = {"off", "on"};
+  SLIMPS_ASSIGN_OR_RETURN(
+      const size_t choice,
+      ChoiceOption(spec, "error_feedback", kChoices, fallback == ErrorFeedback::kOn ? 1 : 0));
+  return choice == 1 ? ErrorFeedback::kOn : ErrorFeedback::kOff;
+}
+
+}  // namespace slimps

@@ -1,0 +1,152 @@
+#include "compress/codec/parallel_encode.h"
+
+#include <tbb/blocked_range.h>
+#include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <ctime>
+#include <exception>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "compress/codec/block_codec.h"
+#include "proto/base/status_macros.h"
+
+namespace slimps {
+namespace {
+
+// One task's part of the grid: large enough to outweigh handing it over.
+constexpr size_t kChunkBlocks = 16;
+
+int64_t ThreadCpuNs() {
+  timespec now = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+}
+
+// Adds the CPU time of its scope to a sum shared by threads; the sum publishes nothing else.
+class CpuScope final {
+ public:
+  explicit CpuScope(std::atomic<int64_t>& sum_ns) : sum_ns_(sum_ns), begin_ns_(ThreadCpuNs()) {}
+  ~CpuScope() { sum_ns_.fetch_add(ThreadCpuNs() - begin_ns_, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<int64_t>& sum_ns_;
+  const int64_t begin_ns_;
+};
+
+// Calls body(first_block, last_block) for every chunk of the grid, on the arena's threads. Isolated: while it waits, a
+// thread takes no other job's chunk, which would count into this job's time.
+template <typename Body>
+void ForChunks(size_t blocks, const Body& body) {
+  const size_t chunks = (blocks + kChunkBlocks - 1) / kChunkBlocks;
+  tbb::this_task_arena::isolate([&] {
+    tbb::parallel_for(
+        tbb::blocked_range<size_t>(0, chunks), [&](const tbb::blocked_range<size_t>& range) {
+          body(range.begin() * kChunkBlocks, std::min(range.end() * kChunkBlocks, blocks));
+        });
+  });
+}
+
+void KeepMinimum(std::atomic<size_t>& minimum, size_t value) {
+  size_t seen = minimum.load(std::memory_order_relaxed);
+  while (value < seen && !minimum.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
+  }
+}
+
+// Runs inside the arena.
+absl::StatusOr<EncodeStats> EncodeBlockwise(const BlockCodec& codec, const EncodeJob& job,
+                                            std::atomic<int64_t>& cpu_ns) {
+  SLIMPS_RETURN_IF_ERROR(codec.CheckArguments(job.input, job.payload.size()));
+  const size_t elements = job.input.gradient.size();
+  const size_t blocks = BlockCodec::Blocks(elements);
+  // Everything is checked before anything is written: an error must leave the residual alone.
+  std::atomic<size_t> bad = BlockCodec::kEncodable;
+  ForChunks(blocks, [&](size_t first, size_t last) {
+    const CpuScope scope(cpu_ns);
+    KeepMinimum(bad, codec.FindUnencodable(job.input, first, last));
+  });
+  if (bad.load() != BlockCodec::kEncodable) return codec.DescribeUnencodable(job.input, bad.load());
+  codec.BuildHeader(elements, job.payload);
+  ForChunks(blocks, [&](size_t first, size_t last) {
+    const CpuScope scope(cpu_ns);
+    codec.EncodeBlocks(job.input, first, last, job.payload);
+  });
+  return EncodeStats{.payload_bytes = codec.MaxPayloadBytes(elements)};
+}
+
+bool IsSmall(const EncodeJob& job) {
+  return job.input.gradient.size_bytes() < ParallelEncoder::kInlineBytes;
+}
+
+enum class Where { kThisThread, kArena };
+
+// kArena: called inside the arena, whose threads help with a large tensor.
+absl::StatusOr<EncodeResult> EncodeOne(const EncodeJob& job, Where where) {
+  const auto begin = std::chrono::steady_clock::now();
+  std::atomic<int64_t> cpu_ns = 0;
+  const BlockCodec* const blockwise = job.codec->AsBlockCodec();
+  absl::StatusOr<EncodeStats> stats = EncodeStats{};
+  if (blockwise != nullptr && where == Where::kArena && !IsSmall(job)) {
+    stats = EncodeBlockwise(*blockwise, job, cpu_ns);
+  } else {
+    const CpuScope scope(cpu_ns);
+    stats = job.codec->Encode(job.input, job.payload);
+  }
+  if (!stats.ok()) return stats.status();
+  return EncodeResult{.stats = *stats,
+                      .wall = absl::FromChrono(std::chrono::steady_clock::now() - begin),
+                      .cpu = absl::Nanoseconds(cpu_ns.load())};
+}
+
+absl::Status FromException(const std::exception& error) {
+  return absl::InternalError(absl::StrCat("parallel encoding: ", error.what()));
+}
+
+}  // namespace
+
+struct ParallelEncoder::Arena {
+  explicit Arena(int threads) : tbb(threads) {}
+  tbb::task_arena tbb;
+};
+
+ParallelEncoder::ParallelEncoder(int threads)
+    : threads_(threads), arena_(std::make_unique<Arena>(threads)) {}
+
+ParallelEncoder::~ParallelEncoder() = default;
+
+absl::StatusOr<EncodeResult> ParallelEncoder::Encode(const EncodeJob& job) const {
+  if (IsSmall(job) || threads_ == 1) return EncodeOne(job, Where::kThisThread);
+  try {
+    return arena_->tbb.execute([&] { return EncodeOne(job, Where::kArena); });
+  } catch (const std::exception& error) {
+    return FromException(error);
+  }
+}
+
+std::vector<absl::StatusOr<EncodeResult>> ParallelEncoder::EncodeAll(
+    std::span<const EncodeJob> jobs) const {
+  std::vector<absl::StatusOr<EncodeResult>> results(
+      jobs.size(), absl::StatusOr<EncodeResult>(absl::InternalError("parallel encoding: not run")));
+  try {
+    if (threads_ > 1) {
+      arena_->tbb.execute([&] {
+        tbb::parallel_for(size_t{0}, jobs.size(), [&](size_t i) {
+          if (!IsSmall(jobs[i])) results[i] = EncodeOne(jobs[i], Where::kArena);
+        });
+      });
+    }
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      if (threads_ == 1 || IsSmall(jobs[i])) results[i] = EncodeOne(jobs[i], Where::kThisThread);
+    }
+  } catch (const std::exception& error) {
+    for (absl::StatusOr<EncodeResult>& result : results) result = FromException(error);
+  }
+  return results;
+}
+
+}  // namespace slimps

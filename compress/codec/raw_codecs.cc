@@ -1,0 +1,75 @@
+#include "compress/codec/raw_codecs.h"
+
+#include <limits>
+#include <utility>
+
+#include "compress/codec/block_codec.h"
+#include "compress/codec/options.h"
+#include "proto/base/status_macros.h"
+
+namespace slimps {
+namespace {
+
+// The largest numbers that do not round to infinity: half a step over the largest finite one, less one fp32 step.
+constexpr float kLargestFp16 = 0x1.ffdffep15f;  // under 65520
+constexpr float kLargestBf16 = 0x1.fefffep127f;
+
+// Thread-safe: constant after construction.
+class RawCodec final : public BlockCodec {
+ public:
+  using Kernel = decltype(Kernels::encode_f32);
+
+  struct Type {
+    PayloadFormat format;
+    size_t element_bytes;
+    float limit;
+    Kernel encode;
+  };
+
+  RawCodec(CodecSpec spec, const Kernels& kernels, Type type, ErrorFeedback feedback)
+      : BlockCodec(std::move(spec), kernels, type.limit), type_(type), feedback_(feedback) {}
+
+  PayloadFormat format() const override { return type_.format; }
+  bool wants_residual() const override { return feedback_ == ErrorFeedback::kOn; }
+  size_t MaxPayloadBytes(size_t elements) const override { return elements * type_.element_bytes; }
+  void BuildHeader(size_t /*elements*/, std::span<std::byte> /*payload*/) const override {}
+  void EncodeBlocks(const EncodeInput& input, size_t first_block, size_t last_block,
+                    std::span<std::byte> payload) const override {
+    for (size_t block = first_block; block < last_block; ++block) {
+      const BlockInput in(input, block);
+      type_.encode(in.gradient, in.residual, input.grad_scale, in.elements,
+                   payload.data() + block * kBlockElements * type_.element_bytes);
+    }
+  }
+
+ private:
+  const Type type_;
+  const ErrorFeedback feedback_;
+};
+
+absl::StatusOr<std::unique_ptr<Codec>> Make(const CodecSpec& spec, const Kernels& kernels,
+                                            const RawCodec::Type& type) {
+  SLIMPS_ASSIGN_OR_RETURN(const ErrorFeedback feedback,
+                          ErrorFeedbackOption(spec, ErrorFeedback::kOff));
+  return std::make_unique<RawCodec>(spec, kernels, type, feedback);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Codec>> MakeFp32Codec(const CodecSpec& spec,
+                                                     const Kernels& kernels) {
+  return Make(spec, kernels,
+              {PayloadFormat::kRawF32, 4, std::numeric_limits<float>::max(), kernels.encode_f32});
+}
+
+absl::StatusOr<std::unique_ptr<Codec>> MakeFp16Codec(const CodecSpec& spec,
+                                                     const Kernels& kernels) {
+  return Make(spec, kernels, {PayloadFormat::kRawF16, 2, kLargestFp16, kernels.encode_f16});
+}
+
+absl::StatusOr<std::unique_ptr<Codec>> MakeBf16Codec(const CodecSpec& spec,
+                                                     const Kernels& kernels) {
+  return Make(spec, kernels, {PayloadFormat::kRawBf16, 2, kLargestBf16, kernels.encode_bf16});
+}
+
+}  // namespace slimps

@@ -1,0 +1,48 @@
+#include "compress/codec/two_bit.h"
+
+#include <limits>
+
+#include "compress/codec/levels_codec.h"
+#include "proto/base/status_macros.h"
+
+namespace slimps {
+namespace {
+
+constexpr float kDefaultThreshold = 0.5f;  // MXNet's
+
+// Thread-safe: constant after construction.
+class TwoBitCodec final : public LevelsCodec {
+ public:
+  TwoBitCodec(const CodecSpec& spec, const Kernels& kernels, ErrorFeedback feedback,
+              float threshold)
+      : LevelsCodec(spec, kernels, std::numeric_limits<float>::max(),
+                    {.bits = 2, .scales_per_block = 0, .value = threshold}, feedback),
+        threshold_(threshold) {}
+
+  void EncodeBlocks(const EncodeInput& input, size_t first_block, size_t last_block,
+                    std::span<std::byte> payload) const override {
+    const LevelsLayout layout = Layout(input.gradient.size());
+    for (size_t block = first_block; block < last_block; ++block) {
+      const BlockInput in(input, block);
+      uint8_t* const plane0 = Plane(layout, payload, block);
+      kernels().encode_2bit_fixed(in.gradient, in.residual, input.grad_scale, threshold_,
+                                  in.elements, plane0, plane0 + layout.PlaneBytes(block));
+    }
+  }
+
+ private:
+  const float threshold_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Codec>> MakeTwoBitCodec(const CodecSpec& spec,
+                                                       const Kernels& kernels) {
+  SLIMPS_ASSIGN_OR_RETURN(const float threshold,
+                          FloatOption(spec, "threshold", FloatRange::kPositive, kDefaultThreshold));
+  SLIMPS_ASSIGN_OR_RETURN(const ErrorFeedback feedback,
+                          ErrorFeedbackOption(spec, ErrorFeedback::kOn));
+  return std::make_unique<TwoBitCodec>(spec, kernels, feedback, threshold);
+}
+
+}  // namespace slimps

@@ -1,0 +1,20 @@
+// 2bit, as MXNet has it: x >= threshold sends +threshold, x <= -threshold sends -threshold, else 0;
+// x = gradient * grad_scale + residual. The threshold is absolute: it presumes gradients summed over the batch.
+//
+// Options: threshold (over 0, default 0.5), error_feedback=on|off (default on).
+#ifndef SLIMPS_COMPRESS_CODEC_TWO_BIT_H_
+#define SLIMPS_COMPRESS_CODEC_TWO_BIT_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "compress/codec/codec.h"
+
+namespace slimps {
+
+absl::StatusOr<std::unique_ptr<Codec>> MakeTwoBitCodec(const CodecSpec& spec,
+                                                       const Kernels& kernels);
+
+}  // namespace slimps
+
+#endif  // SLIMPS_COMPRESS_CODEC_TWO_BIT_H_
