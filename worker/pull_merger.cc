@@ -1,6 +1,7 @@
 #include "worker/pull_merger.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -10,6 +11,13 @@
 #include "proto/base/status_macros.h"
 
 namespace slimps {
+namespace {
+
+// Requests are tiny and leave before everything else. Above all a request must not be overtaken by this worker's push
+// of the next round, or the server could answer with the version after the one asked for.
+constexpr int kRequestPriority = std::numeric_limits<int>::max();
+
+}  // namespace
 
 // Owned by the pull thread once its requests are out.
 struct PullMerger::State {
@@ -62,7 +70,6 @@ void PullMerger::SendRequests(std::vector<std::shared_ptr<State>> states) {
   std::stable_sort(states.begin(), states.end(),
                    [](const auto& a, const auto& b) { return a->job.priority > b->job.priority; });
   std::map<uint32_t, std::vector<OutgoingItem>> by_server;
-  std::map<uint32_t, int> priorities;
   for (const std::shared_ptr<State>& state : states) {
     const TensorPlan& tensor = *state->job.tensor;
     if (tensor.partitions.empty()) state->job.done(absl::OkStatus());
@@ -82,12 +89,11 @@ void PullMerger::SendRequests(std::vector<std::shared_ptr<State>> states) {
         work_.NotifyAll();
       };
       const uint32_t server = tensor.partitions[i].server;
-      priorities.try_emplace(server, state->job.priority);  // the first is the highest
       by_server[server].push_back(std::move(item));
     }
   }
   for (auto& [server, items] : by_server) {
-    courier_->Dispatch(server, std::move(items), priorities[server]);
+    courier_->Dispatch(server, std::move(items), kRequestPriority);
   }
 }
 
