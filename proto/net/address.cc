@@ -1,0 +1,97 @@
+#include "proto/net/address.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+namespace slimps {
+namespace {
+
+constexpr std::string_view kTcp = "tcp://";
+constexpr std::string_view kIpc = "ipc://";
+
+absl::Status NoAddress(std::string_view text, const char* why) {
+  return absl::InvalidArgumentError(absl::StrCat("'", std::string(text), "' is no address: ", why,
+                                                 "; expected tcp://host:port or ipc://path"));
+}
+
+absl::StatusOr<Address> ParseTcp(std::string_view text) {
+  const std::string_view rest = text.substr(kTcp.size());
+  const size_t colon = rest.rfind(':');
+  if (colon == std::string_view::npos || colon == 0) return NoAddress(text, "host or port missing");
+  Address address;
+  address.host = std::string(rest.substr(0, colon));
+  for (const char c : address.host) {
+    const bool allowed =
+        std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '-' || c == '_' || c == '*';
+    if (!allowed) return NoAddress(text, "the host has a character that host names have not");
+  }
+  const std::string_view port = rest.substr(colon + 1);
+  if (port == "*") return address;
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), address.port);
+  if (error != std::errc() || end != port.data() + port.size()) {
+    return NoAddress(text, "the port is no number from 0 to 65535");
+  }
+  return address;
+}
+
+}  // namespace
+
+std::string Address::ToString() const {
+  if (kind == Kind::kIpc) return absl::StrCat(std::string(kIpc), path);
+  return absl::StrCat(std::string(kTcp), host, ":", port);
+}
+
+absl::StatusOr<Address> ParseAddress(std::string_view text) {
+  if (text.size() > 1024 || text.find('\0') != std::string_view::npos) {
+    return NoAddress(text.substr(0, 64), "too long, or holds a zero byte");
+  }
+  if (text.substr(0, kTcp.size()) == kTcp) return ParseTcp(text);
+  if (text.substr(0, kIpc.size()) != kIpc) return NoAddress(text, "unknown kind");
+  Address address;
+  address.kind = Address::Kind::kIpc;
+  address.path = std::string(text.substr(kIpc.size()));
+  if (address.path.empty() || address.path == "*") return NoAddress(text, "the path is missing");
+  if (address.path.size() >= sizeof(sockaddr_un::sun_path)) {
+    return NoAddress(text, "the path is longer than the system's 107 bytes");
+  }
+  return address;
+}
+
+std::string ResolveForBind(const std::string& host) {
+  in_addr numeric{};
+  if (host == "*" || inet_pton(AF_INET, host.c_str(), &numeric) == 1) return host;
+  addrinfo hints{};
+  hints.ai_family = AF_INET;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0 || found == nullptr) return host;
+  char text[INET_ADDRSTRLEN] = {};
+  sockaddr_in address{};
+  std::memcpy(&address, found->ai_addr, sizeof(address));
+  inet_ntop(AF_INET, &address.sin_addr, text, sizeof(text));
+  freeaddrinfo(found);
+  return text;
+}
+
+bool IpcPathIsServed(const std::string& path) {
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return false;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.data(), std::min(path.size(), sizeof(address.sun_path) - 1));
+  const int rc = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  close(fd);
+  return rc == 0;
+}
+
+}  // namespace slimps

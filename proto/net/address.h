@@ -1,0 +1,36 @@
+// Addresses as people and rosters write them: "tcp://host:port" and "ipc://path". Thread-safe.
+#ifndef SLIMPS_PROTO_NET_ADDRESS_H_
+#define SLIMPS_PROTO_NET_ADDRESS_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace slimps {
+
+struct Address {
+  enum class Kind { kTcp, kIpc };
+  Kind kind = Kind::kTcp;
+  std::string host;  // tcp: as written
+  uint16_t port = 0;
+  std::string path;  // ipc
+
+  std::string ToString() const;
+};
+
+// InvalidArgument, quoting `text`, for anything else.
+[[nodiscard]] absl::StatusOr<Address> ParseAddress(std::string_view text);
+
+// The IPv4 address of a host name; a numeric address, "*" and the name of a network interface are given back as they
+// are. Asks the system's resolver, and so may block.
+[[nodiscard]] std::string ResolveForBind(const std::string& host);
+
+// Whether a process listens on this ipc path.
+[[nodiscard]] bool IpcPathIsServed(const std::string& path);
+
+}  // namespace slimps
+
+#endif  // SLIMPS_PROTO_NET_ADDRESS_H_

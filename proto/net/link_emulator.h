@@ -1,0 +1,51 @@
+// One direction of an emulated link: a message occupies it for a start-up time plus its bytes over the rate, and the
+// next one follows behind. Idle time earns no credit. A full-duplex link is two of these. Pure.
+//
+//   LinkEmulator link(12.5e6, absl::ZeroDuration());   // 100 Mbit/s
+//   auto [begin, end] = link.Carry(now, bytes);        // first byte leaves, last byte arrives
+#ifndef SLIMPS_PROTO_NET_LINK_EMULATOR_H_
+#define SLIMPS_PROTO_NET_LINK_EMULATOR_H_
+
+#include <algorithm>
+#include <cstddef>
+
+#include "absl/time/time.h"
+
+namespace slimps {
+
+// Thread-compatible.
+class LinkEmulator final {
+ public:
+  struct Passage {
+    absl::Time begin;
+    absl::Time end;
+  };
+
+  // Rate 0: infinitely fast.
+  LinkEmulator(double bytes_per_second, absl::Duration startup)
+      : bytes_per_second_(bytes_per_second), startup_(startup) {}
+
+  bool on() const { return bytes_per_second_ > 0 || startup_ > absl::ZeroDuration(); }
+
+  // `ready` is when the message could have begun were the link free. It may lie in the past, so that a late timer
+  // costs the link nothing.
+  Passage Carry(absl::Time ready, size_t bytes) {
+    Passage passage;
+    passage.begin = std::max(ready, free_at_);
+    passage.end = passage.begin + startup_;
+    if (bytes_per_second_ > 0) {
+      passage.end += absl::Seconds(static_cast<double>(bytes) / bytes_per_second_);
+    }
+    free_at_ = passage.end;
+    return passage;
+  }
+
+ private:
+  const double bytes_per_second_;
+  const absl::Duration startup_;
+  absl::Time free_at_ = absl::InfinitePast();
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_PROTO_NET_LINK_EMULATOR_H_

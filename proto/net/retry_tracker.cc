@@ -1,0 +1,62 @@
+#include "proto/net/retry_tracker.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace slimps {
+
+absl::Status RetryTracker::Add(uint64_t ticket, size_t bytes, absl::Time deadline, absl::Time now) {
+  if (entries_.count(ticket) != 0) {
+    return absl::AlreadyExistsError(absl::StrCat("ticket ", ticket, " is in flight already"));
+  }
+  if (entries_.size() >= options_.max_items) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(entries_.size(), " items in flight, at most ", options_.max_items));
+  }
+  if (bytes > options_.max_bytes - bytes_) {
+    return absl::ResourceExhaustedError(absl::StrCat(bytes_, " bytes in flight and ", bytes,
+                                                     " more, at most ", options_.max_bytes));
+  }
+  const absl::Time wake = std::min(deadline, now + options_.first_interval);
+  entries_.emplace(ticket, Entry{bytes, deadline, wake, options_.first_interval});
+  wakes_.emplace(wake, ticket);
+  bytes_ += bytes;
+  return absl::OkStatus();
+}
+
+bool RetryTracker::OnAnswer(uint64_t ticket) {
+  const auto found = entries_.find(ticket);
+  if (found == entries_.end()) return false;
+  wakes_.erase({found->second.wake, ticket});
+  bytes_ -= found->second.bytes;
+  entries_.erase(found);
+  return true;
+}
+
+RetryTracker::Due RetryTracker::TakeDue(absl::Time now) {
+  Due due;
+  while (!wakes_.empty() && wakes_.begin()->first <= now) {
+    const uint64_t ticket = wakes_.begin()->second;
+    Entry& entry = entries_.at(ticket);
+    if (entry.deadline <= now) {
+      due.expired.push_back(ticket);
+      OnAnswer(ticket);
+      continue;
+    }
+    due.resend.push_back(ticket);
+    wakes_.erase(wakes_.begin());
+    // From `now`, not from when it was due: a caller that slept long sends each item once, not once per interval.
+    entry.interval = std::min(entry.interval * options_.backoff, options_.max_interval);
+    entry.interval = std::max(entry.interval, absl::Milliseconds(1));
+    entry.wake = std::min(entry.deadline, now + entry.interval);
+    wakes_.emplace(entry.wake, ticket);
+  }
+  return due;
+}
+
+absl::Time RetryTracker::NextWake() const {
+  return wakes_.empty() ? absl::InfiniteFuture() : wakes_.begin()->first;
+}
+
+}  // namespace slimps

@@ -1,0 +1,99 @@
+// What waits to leave a transport: per peer a lane in order of priority, then of arrival; over all lanes the message
+// of highest priority whose peer can take it leaves first, across the emulated link if there is one. Pure.
+//
+//   queue.AddPeer(peer);
+//   SLIMPS_RETURN_IF_ERROR(queue.Push({.to = peer, .frame = frame, ...}));
+//   while (auto next = queue.Pop(now)) ...            // hand over; or Hold(peer) and Return(*next)
+//   wait until queue.NextWake(), a Push, or a Release
+#ifndef SLIMPS_PROTO_NET_SEND_QUEUE_H_
+#define SLIMPS_PROTO_NET_SEND_QUEUE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "proto/frame.h"
+#include "proto/net/link_emulator.h"
+#include "proto/net/transport.h"
+#include "proto/net/transport_options.h"
+
+namespace slimps {
+
+struct Outgoing {
+  PeerId to{};
+  Frame frame;
+  size_t bytes = 0;
+  int priority = 0;
+  std::function<void(absl::Time)> on_handed_over;
+  absl::Time queued_at;
+  // Set by the queue.
+  uint64_t sequence = 0;
+  bool carried = false;  // the emulated link has carried it, from `began`
+  absl::Time began = absl::InfinitePast();
+};
+
+// Thread-compatible.
+class SendQueue final {
+ public:
+  explicit SendQueue(const TransportOptions& options);
+
+  void AddPeer(PeerId peer);
+  // Forgets the peer; returns what was queued for it.
+  std::vector<Outgoing> RemovePeer(PeerId peer);
+  bool HasPeer(PeerId peer) const { return lanes_.count(peer) != 0; }
+
+  // NotFound: no such peer. ResourceExhausted: its lane is full.
+  [[nodiscard]] absl::Status Push(Outgoing message);
+  // Puts back a message that could not be handed over, at the place it had.
+  void Return(Outgoing message);
+
+  // While held, a peer's messages stay.
+  void Hold(PeerId peer);
+  void Release(PeerId peer, absl::Time now);
+  bool IsHeld(PeerId peer) const;
+
+  // The next message to hand over at `now`; none when nothing may leave yet.
+  std::optional<Outgoing> Pop(absl::Time now);
+  // When Pop may have something though nobody pushed or released. InfiniteFuture: never.
+  absl::Time NextWake() const;
+  bool empty() const { return messages_ == 0; }
+  // Everything queued, in no particular order; the queue is empty then.
+  std::vector<Outgoing> TakeAll();
+
+ private:
+  using Order = std::pair<int64_t, uint64_t>;  // minus priority, sequence
+  struct Lane {
+    std::map<Order, Outgoing> messages;
+    size_t bytes = 0;
+    bool held = false;
+    absl::Time released_at = absl::InfinitePast();
+    std::optional<Order> listed;  // its entry in heads_
+  };
+
+  void Insert(Outgoing message, Lane* lane);
+  void ListHead(PeerId peer, Lane* lane);
+  std::optional<Outgoing> TakeBest();
+
+  const size_t max_bytes_per_peer_;
+  const size_t max_messages_per_peer_;
+  std::map<PeerId, Lane> lanes_;
+  std::set<std::tuple<int64_t, uint64_t, PeerId>> heads_;  // of the lanes that are not held
+  uint64_t next_sequence_ = 0;
+  size_t messages_ = 0;
+
+  LinkEmulator link_;
+  std::optional<Outgoing> on_link_;  // being carried until on_link_until_
+  absl::Time on_link_until_ = absl::InfiniteFuture();
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_PROTO_NET_SEND_QUEUE_H_

@@ -1,0 +1,129 @@
+#include "proto/net/transport_state.h"
+
+#include "absl/time/clock.h"
+#include "proto/base/status_macros.h"
+
+namespace slimps {
+
+TransportState::TransportState(const TransportOptions& options)
+    : limits_(options.limits), wakeup_(std::make_shared<Wakeup>()), queue_(options) {}
+
+absl::Status TransportState::Send(PeerId to, Message message, SendOptions options) {
+  Outgoing outgoing;
+  outgoing.to = to;
+  outgoing.priority = options.priority;
+  outgoing.on_handed_over = std::move(options.on_handed_over);
+  SLIMPS_ASSIGN_OR_RETURN(outgoing.frame, BuildFrame(std::move(message), limits_));
+  for (const Payload& part : outgoing.frame) outgoing.bytes += part.size();
+  outgoing.queued_at = absl::Now();
+  {
+    MutexLock lock(&mutex_);
+    if (stopping_) return absl::FailedPreconditionError("the transport is stopped");
+    SLIMPS_RETURN_IF_ERROR(queue_.Push(std::move(outgoing)));
+  }
+  wakeup_->Signal();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PeerId> TransportState::Connect(std::string address) {
+  PeerId peer{};
+  {
+    MutexLock lock(&mutex_);
+    if (stopping_) return absl::FailedPreconditionError("the transport is stopped");
+    peer = PeerId{++last_peer_};
+    queue_.AddPeer(peer);
+    queue_.Hold(peer);
+    new_connections_.push_back({peer, std::move(address)});
+  }
+  wakeup_->Signal();
+  return peer;
+}
+
+void TransportState::Stop() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  wakeup_->Signal();
+}
+
+TransportStats TransportState::stats() const {
+  TransportStats stats;
+  stats.messages_sent = messages_sent_;
+  stats.bytes_sent = bytes_sent_;
+  stats.messages_received = messages_received_;
+  stats.bytes_received = bytes_received_;
+  stats.bad_frames = bad_frames_;
+  stats.undeliverable = undeliverable_;
+  return stats;
+}
+
+PeerId TransportState::AcceptPeer() {
+  MutexLock lock(&mutex_);
+  const PeerId peer{++last_peer_};
+  queue_.AddPeer(peer);
+  return peer;
+}
+
+std::vector<Outgoing> TransportState::RemovePeer(PeerId peer) {
+  MutexLock lock(&mutex_);
+  return queue_.RemovePeer(peer);
+}
+
+std::vector<TransportState::NewConnection> TransportState::TakeNewConnections() {
+  MutexLock lock(&mutex_);
+  return std::exchange(new_connections_, {});
+}
+
+std::optional<Outgoing> TransportState::Pop(absl::Time now) {
+  MutexLock lock(&mutex_);
+  return queue_.Pop(now);
+}
+
+void TransportState::Return(Outgoing message) {
+  MutexLock lock(&mutex_);
+  queue_.Hold(message.to);
+  queue_.Return(std::move(message));
+}
+
+void TransportState::Hold(PeerId peer) {
+  MutexLock lock(&mutex_);
+  queue_.Hold(peer);
+}
+
+void TransportState::Release(PeerId peer, absl::Time now) {
+  MutexLock lock(&mutex_);
+  queue_.Release(peer, now);
+}
+
+absl::Time TransportState::NextSend() const {
+  MutexLock lock(&mutex_);
+  return queue_.NextWake();
+}
+
+bool TransportState::stopping() const {
+  MutexLock lock(&mutex_);
+  return stopping_;
+}
+
+bool TransportState::NothingToSend() const {
+  MutexLock lock(&mutex_);
+  return queue_.empty();
+}
+
+std::vector<Outgoing> TransportState::TakeAll() {
+  MutexLock lock(&mutex_);
+  return queue_.TakeAll();
+}
+
+void TransportState::CountSent(size_t bytes) {
+  ++messages_sent_;
+  bytes_sent_ += bytes;
+}
+
+void TransportState::CountReceived(size_t bytes) {
+  ++messages_received_;
+  bytes_received_ += bytes;
+}
+
+}  // namespace slimps

@@ -1,0 +1,84 @@
+// What the callers of a transport and its I/O thread share, whatever the network beneath: the send queue, the request
+// to stop, the counters, and the wake-up between them.
+#ifndef SLIMPS_PROTO_NET_TRANSPORT_STATE_H_
+#define SLIMPS_PROTO_NET_TRANSPORT_STATE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/base/mutex.h"
+#include "proto/net/send_queue.h"
+#include "proto/net/transport.h"
+#include "proto/net/transport_options.h"
+#include "proto/net/wakeup.h"
+
+namespace slimps {
+
+// Thread-safe.
+class TransportState final {
+ public:
+  struct NewConnection {
+    PeerId peer{};
+    std::string address;
+  };
+
+  explicit TransportState(const TransportOptions& options);
+
+  // ---- any thread -----------------------------------------------------------------------------------------------
+  // Transport::Send.
+  [[nodiscard]] absl::Status Send(PeerId to, Message message, SendOptions options);
+  // Numbers a connection to `address`; its messages are held until the I/O thread releases them.
+  // FailedPrecondition: stopping.
+  [[nodiscard]] absl::StatusOr<PeerId> Connect(std::string address);
+  void Stop();
+  TransportStats stats() const;
+  const std::shared_ptr<Wakeup>& wakeup() const { return wakeup_; }
+
+  // ---- the I/O thread -------------------------------------------------------------------------------------------
+  PeerId AcceptPeer();
+  std::vector<Outgoing> RemovePeer(PeerId peer);
+  std::vector<NewConnection> TakeNewConnections();
+  std::optional<Outgoing> Pop(absl::Time now);
+  // Puts back what could not be handed over and holds its peer.
+  void Return(Outgoing message);
+  void Hold(PeerId peer);
+  void Release(PeerId peer, absl::Time now);
+  absl::Time NextSend() const;
+  bool stopping() const;
+  bool NothingToSend() const;
+  std::vector<Outgoing> TakeAll();
+
+  void CountSent(size_t bytes);
+  void CountReceived(size_t bytes);
+  void CountBadFrame() { ++bad_frames_; }
+  void CountUndeliverable() { ++undeliverable_; }
+
+ private:
+  const Limits limits_;
+  const std::shared_ptr<Wakeup>
+      wakeup_;  // shared with messages on their way, which may outlive the transport
+
+  mutable Mutex mutex_;
+  SendQueue queue_ ABSL_GUARDED_BY(mutex_);
+  std::vector<NewConnection> new_connections_ ABSL_GUARDED_BY(mutex_);
+  uint64_t last_peer_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+
+  // Counters publish nothing but themselves.
+  std::atomic<uint64_t> messages_sent_{0}, bytes_sent_{0};
+  std::atomic<uint64_t> messages_received_{0}, bytes_received_{0};
+  std::atomic<uint64_t> bad_frames_{0}, undeliverable_{0};
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_PROTO_NET_TRANSPORT_STATE_H_

@@ -1,0 +1,362 @@
+#include "proto/net/zmq_io_loop.h"
+
+#include <algorithm>
+#include <exception>
+#include <span>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+namespace slimps {
+namespace {
+
+// Sends and receives take turns of at most so many messages.
+constexpr int kMessagesPerTurn = 64;
+// ZMQ_POLLOUT of a ROUTER says that some peer can take a message, never which: a full one can only be asked again.
+constexpr absl::Duration kRouterRetry = absl::Milliseconds(5);
+
+}  // namespace
+
+// Lives as long as ZeroMQ holds any part of one message.
+class ZmqIoLoop::AheadToken final {
+ public:
+  AheadToken(std::shared_ptr<Ahead> ahead, std::shared_ptr<Wakeup> wakeup, size_t bytes)
+      : ahead_(std::move(ahead)), wakeup_(std::move(wakeup)), bytes_(bytes) {
+    ahead_->bytes += bytes_;
+    ++ahead_->messages;
+  }
+  ~AheadToken() {
+    ahead_->bytes -= bytes_;
+    --ahead_->messages;
+    if (ahead_->watched) wakeup_->Signal();
+  }
+  AheadToken(const AheadToken&) = delete;
+  AheadToken& operator=(const AheadToken&) = delete;
+
+ private:
+  const std::shared_ptr<Ahead> ahead_;
+  const std::shared_ptr<Wakeup> wakeup_;
+  const size_t bytes_;
+};
+
+ZmqIoLoop::ZmqIoLoop(const ZmqTransportOptions& options, TransportState* state, MessageSink* sink,
+                     ZmqContext context, std::vector<ZmqSocket> bound)
+    : options_(options),
+      state_(state),
+      sink_(sink),
+      context_(std::move(context)),
+      arrivals_(options) {
+  for (ZmqSocket& socket : bound) {
+    links_.push_back(Link{.socket = std::move(socket),
+                          .is_router = true,
+                          .peers = PeerTable(options.max_remembered_peers)});
+  }
+}
+
+void ZmqIoLoop::Run() {
+  for (;;) {
+    absl::Time now = absl::Now();
+    OpenConnections();
+    ReleaseHeld(now);
+    SendReady(now);
+    DeliverDue(now);
+    now = absl::Now();
+    if (Finished(now)) break;
+    Wait(now);
+    ReceiveReady();
+  }
+  Close(absl::Now());
+}
+
+// ---- sending ------------------------------------------------------------------------------------------------------
+
+void ZmqIoLoop::OpenConnections() {
+  for (TransportState::NewConnection& wanted : state_->TakeNewConnections()) {
+    absl::StatusOr<ZmqSocket> socket = OpenSocket(context_.get(), ZMQ_DEALER, options_);
+    absl::Status opened = socket.status();
+    if (opened.ok() && zmq_connect(socket->get(), wanted.address.c_str()) != 0) {
+      opened = absl::InvalidArgumentError(
+          absl::StrCat("cannot connect to ", wanted.address, ": ", zmq_strerror(zmq_errno())));
+    }
+    if (!opened.ok()) {
+      DropPeer(wanted.peer, opened);
+      continue;
+    }
+    links_.push_back(
+        Link{.socket = *std::move(socket), .peers = PeerTable(1), .peer = wanted.peer});
+    // Held until the socket says that there is a connection to write to.
+    routes_[wanted.peer] = Route{.link = &links_.back(),
+                                 .ahead = std::make_shared<Ahead>(),
+                                 .held = Held::kUnwritable,
+                                 .retry_at = absl::InfiniteFuture()};
+    held_.insert(wanted.peer);
+  }
+}
+
+bool ZmqIoLoop::IsAhead(const Ahead& ahead) const {
+  return ahead.bytes >= options_.max_bytes_ahead_per_peer ||
+         ahead.messages >= options_.max_messages_ahead_per_peer;
+}
+
+void ZmqIoLoop::ReleaseHeld(absl::Time now) {
+  for (auto it = held_.begin(); it != held_.end();) {
+    Route& route = routes_.at(*it);
+    bool release = false;
+    if (route.held == Held::kAhead) {
+      release = !IsAhead(*route.ahead);
+    } else {
+      release = route.link->is_router ? route.retry_at <= now : route.link->writable;
+    }
+    if (!release) {
+      ++it;
+      continue;
+    }
+    route.held = Held::kNo;
+    route.ahead->watched = false;
+    state_->Release(*it, now);
+    it = held_.erase(it);
+  }
+}
+
+void ZmqIoLoop::SendReady(absl::Time now) {
+  more_to_send_ = true;
+  for (int i = 0; i < kMessagesPerTurn; ++i) {
+    std::optional<Outgoing> next = state_->Pop(now);
+    if (!next) {
+      more_to_send_ = false;
+      return;
+    }
+    HandOver(*std::move(next), now);
+  }
+}
+
+void ZmqIoLoop::HandOver(Outgoing message, absl::Time now) {
+  const PeerId peer = message.to;
+  const auto found = routes_.find(peer);
+  if (found == routes_.end()) {  // forgotten while the emulated link carried it
+    ReportUndeliverable(peer, 1, absl::UnavailableError("the peer is gone"));
+    return;
+  }
+  Route& route = found->second;
+  SendResult result;
+  {
+    const std::shared_ptr<void> token =
+        std::make_shared<AheadToken>(route.ahead, state_->wakeup(), message.bytes);
+    result = SendParts(route.link->socket.get(), route.routing_id, message.frame, token);
+  }
+  switch (result) {
+    case SendResult::kSent:
+      state_->CountSent(message.bytes);
+      if (message.on_handed_over) message.on_handed_over(message.carried ? message.began : now);
+      HoldIfAhead(peer, &route);
+      return;
+    case SendResult::kWouldBlock:
+      route.held = Held::kUnwritable;
+      route.retry_at = now + kRouterRetry;
+      route.link->writable = false;
+      held_.insert(peer);
+      state_->Return(std::move(message));
+      return;
+    case SendResult::kLost:
+      ReportUndeliverable(peer, 1, absl::UnavailableError("the connection broke while sending"));
+      return;
+    case SendResult::kNoRoute:
+      ReportUndeliverable(peer, 1, absl::UnavailableError("the peer is gone"));
+      DropPeer(peer, absl::UnavailableError("the peer is gone"));
+      return;
+  }
+}
+
+void ZmqIoLoop::HoldIfAhead(PeerId peer, Route* route) {
+  if (!IsAhead(*route->ahead)) return;
+  route->ahead->watched = true;
+  // Looked at again after `watched` was set: a release in between signalled nothing.
+  if (!IsAhead(*route->ahead)) {
+    route->ahead->watched = false;
+    return;
+  }
+  route->held = Held::kAhead;
+  held_.insert(peer);
+  state_->Hold(peer);
+}
+
+void ZmqIoLoop::DropPeer(PeerId peer, const absl::Status& why) {
+  const auto found = routes_.find(peer);
+  if (found != routes_.end()) {
+    if (found->second.link->is_router) found->second.link->peers.Remove(found->second.routing_id);
+    held_.erase(peer);
+    routes_.erase(found);
+  }
+  ReportUndeliverable(peer, state_->RemovePeer(peer).size(), why);
+}
+
+void ZmqIoLoop::ReportUndeliverable(PeerId peer, size_t messages, const absl::Status& why) {
+  for (size_t i = 0; i < messages; ++i) {
+    state_->CountUndeliverable();
+    sink_->OnUndeliverable(peer, why);
+  }
+}
+
+// ---- receiving ----------------------------------------------------------------------------------------------------
+
+absl::Time ZmqIoLoop::NextWake() const {
+  absl::Time wake = std::min({state_->NextSend(), arrivals_.NextWake(), stop_by_});
+  for (const PeerId peer : held_) {
+    const Route& route = routes_.at(peer);
+    if (route.held == Held::kUnwritable && route.link->is_router) {
+      wake = std::min(wake, route.retry_at);
+    }
+  }
+  return wake;
+}
+
+void ZmqIoLoop::Wait(absl::Time now) {
+  std::vector<zmq_pollitem_t> items;
+  items.reserve(2 + links_.size());
+  items.push_back({nullptr, state_->wakeup()->fd(), ZMQ_POLLIN, 0});
+  items.push_back({nullptr, timer_.fd(), ZMQ_POLLIN, 0});
+  const short readable = arrivals_.IsFull() ? 0 : ZMQ_POLLIN;  // NOLINT: zmq_pollitem_t's type
+  for (Link& link : links_) {
+    short events = readable;  // NOLINT
+    if (!link.is_router && routes_.count(link.peer) != 0 &&
+        routes_.at(link.peer).held == Held::kUnwritable) {
+      events |= ZMQ_POLLOUT;
+    }
+    items.push_back({link.socket.get(), 0, events, 0});
+  }
+  timer_.Set(NextWake(), now);
+  zmq_poll(items.data(), static_cast<int>(items.size()), more_to_send_ ? 0 : -1);
+  state_->wakeup()->Clear();
+  size_t i = 2;
+  for (Link& link : links_) {
+    link.readable = (items[i].revents & ZMQ_POLLIN) != 0;
+    link.writable = (items[i].revents & ZMQ_POLLOUT) != 0;
+    ++i;
+  }
+}
+
+void ZmqIoLoop::ReceiveReady() {
+  for (Link& link : links_) {
+    if (!link.readable) continue;
+    for (int i = 0; i < kMessagesPerTurn && !arrivals_.IsFull() && ReceiveOne(&link); ++i) {
+    }
+  }
+}
+
+bool ZmqIoLoop::ReceiveOne(Link* link) {
+  auto part = std::make_shared<ZmqPart>();
+  if (!part->Receive(link->socket.get())) return false;
+  bool more = part->more();
+  PeerId from = link->peer;
+  std::vector<std::shared_ptr<ZmqPart>> parts;
+  if (link->is_router) {
+    from = PeerOf(link, *part);
+  } else {
+    parts.push_back(std::move(part));
+  }
+  // A message arrives whole, so all its parts are there.
+  size_t too_many = 0;
+  while (more) {
+    part = std::make_shared<ZmqPart>();
+    if (!part->Receive(link->socket.get())) break;
+    more = part->more();
+    if (parts.size() <= options_.limits.max_payload_frames) {
+      parts.push_back(std::move(part));
+    } else {
+      ++too_many;
+    }
+  }
+  TakeParts(from, std::move(parts), too_many);
+  return true;
+}
+
+PeerId ZmqIoLoop::PeerOf(Link* link, const ZmqPart& part) {
+  const std::span<const std::byte> bytes = part.bytes();
+  const std::string routing_id(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (const std::optional<PeerId> known = link->peers.Find(routing_id)) return *known;
+  const PeerId peer = state_->AcceptPeer();
+  const std::optional<PeerId> evicted = link->peers.Add(routing_id, peer);
+  routes_[peer] = Route{.link = link, .routing_id = routing_id, .ahead = std::make_shared<Ahead>()};
+  if (evicted) {
+    DropPeer(*evicted, absl::ResourceExhaustedError(absl::StrCat(
+                           "forgotten: more than ", options_.max_remembered_peers, " peers")));
+  }
+  return peer;
+}
+
+void ZmqIoLoop::TakeParts(PeerId from, std::vector<std::shared_ptr<ZmqPart>> parts,
+                          size_t too_many) {
+  if (too_many > 0) {
+    ReportBadFrame(from, absl::InvalidArgumentError(
+                             absl::StrCat(parts.size() + too_many, " parts, at most ",
+                                          options_.limits.max_payload_frames + 1, " are allowed")));
+    return;
+  }
+  std::vector<std::span<const std::byte>> spans;
+  size_t bytes = 0;
+  for (const auto& part : parts) {
+    spans.push_back(part->bytes());
+    bytes += part->bytes().size();
+  }
+  Message message;
+  try {
+    absl::StatusOr<wire::Header> header = ParseFrame(spans, options_.limits);
+    if (!header.ok()) {
+      ReportBadFrame(from, header.status());
+      return;
+    }
+    message.header = *std::move(header);
+    for (size_t i = 1; i < parts.size(); ++i) {
+      message.payloads.push_back(ToPayload(std::move(parts[i])));
+    }
+  } catch (
+      const std::exception& error) {  // memory ran out: this message is lost, the process goes on
+    ReportBadFrame(from, absl::ResourceExhaustedError(
+                             absl::StrCat("a message of ", bytes, " bytes: ", error.what())));
+    return;
+  }
+  state_->CountReceived(bytes);
+  if (arrivals_.emulated()) {
+    arrivals_.Push(from, std::move(message), bytes, absl::Now());
+  } else {
+    sink_->OnMessage(from, std::move(message));
+  }
+}
+
+void ZmqIoLoop::ReportBadFrame(PeerId from, const absl::Status& why) {
+  state_->CountBadFrame();
+  sink_->OnBadFrame(from, why);
+}
+
+void ZmqIoLoop::DeliverDue(absl::Time now) {
+  while (std::optional<Arrival> arrival = arrivals_.Pop(now)) {
+    sink_->OnMessage(arrival->from, std::move(arrival->message));
+  }
+}
+
+// ---- stopping -----------------------------------------------------------------------------------------------------
+
+bool ZmqIoLoop::Finished(absl::Time now) {
+  if (!state_->stopping()) return false;
+  if (stop_by_ == absl::InfiniteFuture()) stop_by_ = now + options_.linger;
+  return state_->NothingToSend() || now >= stop_by_;
+}
+
+void ZmqIoLoop::Close(absl::Time now) {
+  for (const Outgoing& message : state_->TakeAll()) {
+    ReportUndeliverable(message.to, 1, absl::UnavailableError("stopped before it could be sent"));
+  }
+  const int64_t linger_ms = absl::ToInt64Milliseconds(stop_by_ - now);
+  for (Link& link : links_) {
+    // What ZeroMQ still holds goes out while the context is destroyed, which waits so long and no longer.
+    [[maybe_unused]] const absl::Status set =
+        SetSocketOption(link.socket.get(), ZMQ_LINGER,
+                        static_cast<int>(std::clamp<int64_t>(linger_ms, 0, 3600000)), "linger");
+  }
+  routes_.clear();
+  links_.clear();
+  context_.reset();
+}
+
+}  // namespace slimps

@@ -1,0 +1,61 @@
+// Transport over ZeroMQ, tcp:// and ipc://. A bound address is a ROUTER socket, a connection a DEALER.
+//
+//   ZmqTransport transport(ZmqTransportOptions{});
+//   SLIMPS_ASSIGN_OR_RETURN(std::string address, transport.Bind("tcp://127.0.0.1:0"));
+//   SLIMPS_RETURN_IF_ERROR(transport.Start(&sink));
+//
+// Facts about it that the interface leaves open:
+//  - Payloads leave and arrive without being copied, save small or misaligned ones on arrival (see ToPayload).
+//  - A message to a connection that is not (or no longer) made waits in the queue until it is; one that ZeroMQ had
+//    already taken may be lost. OnUndeliverable is for peers of bound addresses, and for what Stop could not send.
+//  - A remote process that reconnects is a new peer.
+//  - ZeroMQ itself drops bytes that are no ZMTP; what passes as ZMTP yet is no frame of ours is an OnBadFrame.
+#ifndef SLIMPS_PROTO_NET_ZMQ_TRANSPORT_H_
+#define SLIMPS_PROTO_NET_ZMQ_TRANSPORT_H_
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/base/mutex.h"
+#include "proto/net/transport.h"
+#include "proto/net/transport_state.h"
+#include "proto/net/zmq_options.h"
+#include "proto/net/zmq_socket.h"
+
+namespace slimps {
+
+// Thread-safe.
+class ZmqTransport final : public Transport {
+ public:
+  explicit ZmqTransport(const ZmqTransportOptions& options);
+  ~ZmqTransport() override;  // stops
+
+  using Transport::Send;
+  [[nodiscard]] absl::StatusOr<std::string> Bind(std::string_view address) override;
+  [[nodiscard]] absl::Status Start(MessageSink* sink) override;
+  [[nodiscard]] absl::StatusOr<PeerId> Connect(std::string_view address) override;
+  [[nodiscard]] absl::Status Send(PeerId to, Message message, SendOptions options) override;
+  // REQUIRES: not called on the I/O thread.
+  void Stop() override;
+  [[nodiscard]] TransportStats stats() const override;
+
+ private:
+  const ZmqTransportOptions options_;
+  TransportState state_;
+
+  Mutex mutex_;                                           // of starting and stopping
+  ZmqContext context_ ABSL_GUARDED_BY(mutex_);            // the I/O thread's after Start
+  std::vector<ZmqSocket> bound_ ABSL_GUARDED_BY(mutex_);  // the I/O thread's after Start
+  bool started_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread io_thread_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_PROTO_NET_ZMQ_TRANSPORT_H_
