@@ -18,6 +18,7 @@
 //   model->Drain(last, deadline); ... evaluate or save model->Global(t) ...
 //
 // Thread-safe. Calls of different tensors run side by side. Every wait has a deadline and ends at once on FailAll.
+// Pulls write into the model's memory: end them (close the store) before the model is destroyed.
 #ifndef SLIMPS_BACKUP_MODEL_BACKUP_MODEL_H_
 #define SLIMPS_BACKUP_MODEL_BACKUP_MODEL_H_
 

@@ -1,0 +1,219 @@
+#include "backup_model/backup_model.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "proto/base/buffer.h"
+#include "proto/base/status_macros.h"
+
+namespace slimps {
+
+// The passes over memory run under the tensor's lock: no one else has anything to do with the tensor meanwhile, and a
+// half-merged loc_buf cannot be seen.
+struct BackupModel::Tensor {
+  Tensor(size_t index, const BackupTensor& from)
+      : index(index),
+        name(from.name),
+        glo_buf(AlignedBuffer::OfFloats(from.initial.size())),
+        loc_buf(AlignedBuffer::OfFloats(from.initial.size())),
+        state(from.name) {
+    std::ranges::copy(from.initial, glo_buf.floats().begin());
+    std::ranges::copy(from.initial, loc_buf.floats().begin());
+  }
+
+  // Waits until `ready()` is true of the state. DeadlineExceeded says that `what` did not come about.
+  template <typename Ready>
+  absl::Status Await(Ready ready, absl::Time deadline, const std::string& what)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    while (failure.ok() && !ready(state)) {
+      const absl::Duration left = deadline - absl::Now();
+      if (left <= absl::ZeroDuration()) {
+        return absl::DeadlineExceededError(absl::StrCat("tensor ", name, ": waited in vain for ",
+                                                        what, "; state: ", state.ToString()));
+      }
+      changed.WaitFor(&mutex, left);
+    }
+    return failure;
+  }
+
+  // After an accepted event.
+  void Publish(const BackupModelOptions& options, TensorEvent event, int64_t number)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    if (options.on_event) options.on_event({index, event, number});
+    changed.NotifyAll();
+  }
+
+  const size_t index;
+  const std::string name;
+  // Constant addresses. Contents: written by whom `state` has let, read by whom it has let.
+  AlignedBuffer glo_buf;
+  AlignedBuffer loc_buf;
+
+  Mutex mutex;
+  CondVar changed;
+  TensorState state ABSL_GUARDED_BY(mutex);
+  LocalUpdaterState updater_state ABSL_GUARDED_BY(mutex);
+  absl::Status failure ABSL_GUARDED_BY(mutex);
+};
+
+BackupModel::BackupModel(BackupModelOptions options, LocalUpdater updater)
+    : options_(std::move(options)),
+      updater_(std::move(updater)),
+      learning_rate_(updater_.learning_rate()) {}
+
+BackupModel::~BackupModel() = default;
+
+absl::StatusOr<std::unique_ptr<BackupModel>> BackupModel::Create(
+    BackupModelOptions options, std::span<const BackupTensor> tensors) {
+  SLIMPS_ASSIGN_OR_RETURN(LocalUpdater updater, LocalUpdater::Create(options.updater));
+  std::unique_ptr<BackupModel> model(new BackupModel(std::move(options), std::move(updater)));
+  for (const BackupTensor& tensor : tensors) {
+    model->tensors_.push_back(std::make_unique<Tensor>(model->tensors_.size(), tensor));
+  }
+  return model;
+}
+
+absl::StatusOr<BackupModel::Tensor*> BackupModel::Find(size_t tensor) const {
+  if (tensor < tensors_.size()) return tensors_[tensor].get();
+  return absl::InvalidArgumentError(
+      absl::StrCat("backup model: tensor ", tensor, " of ", tensors_.size()));
+}
+
+absl::StatusOr<std::span<float>> BackupModel::BeginGlobalWrite(size_t tensor, int64_t version) {
+  SLIMPS_ASSIGN_OR_RETURN(Tensor* const t, Find(tensor));
+  MutexLock lock(&t->mutex);
+  SLIMPS_RETURN_IF_ERROR(t->failure);
+  SLIMPS_RETURN_IF_ERROR(t->state.BeginGlobal(version));
+  t->Publish(options_, TensorEvent::kBeginGlobal, version);
+  return t->glo_buf.floats();
+}
+
+absl::Status BackupModel::CommitGlobal(size_t tensor, int64_t version) {
+  SLIMPS_ASSIGN_OR_RETURN(Tensor* const t, Find(tensor));
+  MutexLock lock(&t->mutex);
+  SLIMPS_RETURN_IF_ERROR(t->failure);
+  SLIMPS_RETURN_IF_ERROR(t->state.GlobalArrived(version));
+  t->Publish(options_, TensorEvent::kGlobalArrived, version);
+  return absl::OkStatus();
+}
+
+absl::Status BackupModel::WaitGlobal(size_t tensor, int64_t version, absl::Time deadline) {
+  SLIMPS_ASSIGN_OR_RETURN(Tensor* const t, Find(tensor));
+  MutexLock lock(&t->mutex);
+  return t->Await([&](const TensorState& state) { return state.global_version() >= version; },
+                  deadline, absl::StrCat("version ", version, " in glo_buf"));
+}
+
+absl::Status BackupModel::FinishIteration(size_t tensor, int64_t iteration,
+                                          std::span<const float> gradient, absl::Time deadline) {
+  SLIMPS_ASSIGN_OR_RETURN(Tensor* const t, Find(tensor));
+  const size_t elements = t->loc_buf.floats().size();
+  if (!gradient.empty() && gradient.size() != elements) {
+    return absl::InvalidArgumentError(absl::StrCat("tensor ", t->name, ": gradient of iteration ",
+                                                   iteration, " has ", gradient.size(),
+                                                   " elements, expected ", elements));
+  }
+  double learning_rate;
+  {
+    MutexLock lock(&learning_rate_mutex_);
+    learning_rate = learning_rate_;
+  }
+  const int64_t version = iteration - 1;
+  MutexLock lock(&t->mutex);
+  // An event out of turn never comes into turn by waiting: only the right iteration waits.
+  SLIMPS_RETURN_IF_ERROR(t->Await(
+      [&](const TensorState& state) {
+        return state.iteration() != iteration || !state.was_read() ||
+               (state.readers() == 0 && state.global_version() >= version);
+      },
+      deadline,
+      absl::StrCat("version ", version, " in glo_buf and the readers of iteration ", iteration)));
+  if (t->state.iteration() != iteration) {
+    return absl::FailedPreconditionError(absl::StrCat("tensor ", t->name, ": iteration ", iteration,
+                                                      " cannot finish; expected iteration ",
+                                                      t->state.iteration()));
+  }
+  SLIMPS_RETURN_IF_ERROR(t->state.MergeGlobal(version));
+  t->Publish(options_, TensorEvent::kMergeGlobal, version);
+  // The copy and the update are one pass over memory.
+  if (gradient.empty()) {
+    std::ranges::copy(t->glo_buf.floats(), t->loc_buf.floats().begin());
+  } else {
+    updater_.Step(t->glo_buf.floats(), gradient, learning_rate, t->updater_state,
+                  t->loc_buf.floats());
+  }
+  SLIMPS_RETURN_IF_ERROR(t->state.LocalUpdate(iteration));
+  t->Publish(options_, TensorEvent::kLocalUpdate, iteration);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BackupModel::ReadLease> BackupModel::AcquireRead(size_t tensor, int64_t iteration,
+                                                                absl::Time deadline) {
+  SLIMPS_ASSIGN_OR_RETURN(Tensor* const t, Find(tensor));
+  MutexLock lock(&t->mutex);
+  SLIMPS_RETURN_IF_ERROR(t->Await(
+      [&](const TensorState& state) {
+        return state.iteration() >= iteration && state.status() == LocStatus::kUpdated;
+      },
+      deadline, absl::StrCat("the weights of iteration ", iteration, " in loc_buf")));
+  SLIMPS_RETURN_IF_ERROR(t->state.AcquireRead(iteration));
+  t->Publish(options_, TensorEvent::kAcquireRead, iteration);
+  return ReadLease(this, tensor, t->loc_buf.floats());
+}
+
+void BackupModel::ReleaseRead(size_t tensor) {
+  Tensor& t = *tensors_[tensor];
+  MutexLock lock(&t.mutex);
+  // Cannot be refused: only a lease calls this, and once.
+  t.state.ReleaseRead().IgnoreError();
+  t.Publish(options_, TensorEvent::kReleaseRead, t.state.iteration());
+}
+
+absl::Status BackupModel::Drain(int64_t version, absl::Time deadline) {
+  for (size_t tensor = 0; tensor < tensors_.size(); ++tensor) {
+    SLIMPS_RETURN_IF_ERROR(WaitGlobal(tensor, version, deadline));
+  }
+  return absl::OkStatus();
+}
+
+std::span<const float> BackupModel::Global(size_t tensor) const {
+  return std::as_const(tensors_[tensor]->glo_buf).floats();
+}
+
+void BackupModel::set_learning_rate(double learning_rate) {
+  MutexLock lock(&learning_rate_mutex_);
+  learning_rate_ = learning_rate;
+}
+
+void BackupModel::FailAll(const absl::Status& why) {
+  for (const auto& t : tensors_) {
+    MutexLock lock(&t->mutex);
+    if (t->failure.ok()) t->failure = why;
+    t->changed.NotifyAll();
+  }
+}
+
+BackupModel::ReadLease::ReadLease(ReadLease&& other) noexcept
+    : model_(std::exchange(other.model_, nullptr)),
+      tensor_(other.tensor_),
+      weights_(std::exchange(other.weights_, {})) {}
+
+BackupModel::ReadLease& BackupModel::ReadLease::operator=(ReadLease&& other) noexcept {
+  if (this == &other) return *this;
+  Release();
+  model_ = std::exchange(other.model_, nullptr);
+  tensor_ = other.tensor_;
+  weights_ = std::exchange(other.weights_, {});
+  return *this;
+}
+
+BackupModel::ReadLease::~ReadLease() { Release(); }
+
+void BackupModel::ReadLease::Release() {
+  if (model_ != nullptr) std::exchange(model_, nullptr)->ReleaseRead(tensor_);
+}
+
+}  // namespace slimps
