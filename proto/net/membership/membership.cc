@@ -47,22 +47,23 @@ Membership::Membership(Transport* transport, MembershipOptions options)
 
 Membership::~Membership() {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     stopping_ = true;
+    changed_.NotifyAll();
   }
   if (heartbeats_.joinable()) heartbeats_.join();
 }
 
 absl::Status Membership::Connect() {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (scheduler_.has_value()) return absl::FailedPreconditionError("Join was called twice");
   }
   const absl::StatusOr<std::string> address = ResolveAddress(options_.scheduler_address);
   if (!address.ok()) return address.status();
   const absl::StatusOr<PeerId> scheduler = transport_->Connect(*address);
   if (!scheduler.ok()) return scheduler.status();
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   scheduler_ = *scheduler;
   return absl::OkStatus();
 }
@@ -73,17 +74,16 @@ absl::Status Membership::Join() {
   const absl::Time deadline = absl::Now() + options_.join_timeout;
   MembershipState::Actions actions;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     actions = state_.StartJoin(absl::Now(), deadline);
   }
   Carry(std::move(actions));
   heartbeats_ = std::thread([this] { RunHeartbeats(); });
 
-  absl::MutexLock lock(&mutex_);
-  const auto decided = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return state_.JoinResult(absl::InfinitePast()).has_value();
-  };
-  mutex_.AwaitWithDeadline(absl::Condition(&decided), deadline);
+  MutexLock lock(&mutex_);
+  while (!state_.JoinResult(absl::Now()).has_value()) {
+    changed_.WaitFor(&mutex_, deadline - absl::Now());
+  }
   absl::Status result = *state_.JoinResult(absl::InfiniteFuture());
   if (result.code() != absl::StatusCode::kDeadlineExceeded || state_.down().has_value()) {
     return result;
@@ -93,22 +93,15 @@ absl::Status Membership::Join() {
 }
 
 void Membership::RunHeartbeats() {
-  // Sleeps until the state machine has something due. A message may bring that forward (a Welcome
-  // starts the heartbeat), so the wait also ends when NextTick changes.
-  absl::Time wake = absl::InfinitePast();
-  for (;;) {
-    MembershipState::Actions actions;
-    {
-      absl::MutexLock lock(&mutex_);
-      wake = state_.NextTick();
-      const auto earlier = [this, &wake]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        return stopping_ || state_.NextTick() < wake;
-      };
-      mutex_.AwaitWithDeadline(absl::Condition(&earlier), wake);
-      if (stopping_) return;
-      actions = state_.Tick(absl::Now());
-    }
+  // Sleeps until the state machine has something due, or a message may have brought that forward (a
+  // Welcome starts the heartbeat). A Tick too many does nothing.
+  MutexLock lock(&mutex_);
+  while (!stopping_) {
+    changed_.WaitFor(&mutex_, state_.NextTick() - absl::Now());
+    MembershipState::Actions actions = state_.Tick(absl::Now());
+    mutex_.Unlock();
     Carry(std::move(actions));
+    mutex_.Lock();
   }
 }
 
@@ -116,13 +109,14 @@ void Membership::Carry(MembershipState::Actions actions) {
   std::function<void(absl::Status)> handler;
   PeerId to;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (!scheduler_.has_value()) return;
     to = *scheduler_;
     if (actions.down.has_value() && down_handler_ != nullptr && !down_told_) {
       down_told_ = true;
       handler = down_handler_;
     }
+    changed_.NotifyAll();
     const wire::Header envelope = MakeHeaderLocked();
     for (wire::Header& header : actions.send) header.MergeFrom(envelope);
   }
@@ -139,7 +133,7 @@ bool Membership::HandleMessage(PeerId from, Message& message) {
   bool consumed = false;
   MembershipState::Actions actions;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (!scheduler_.has_value() || from != *scheduler_) {
       switch (message.header.body_case()) {
         case wire::Header::kWelcome:
@@ -168,10 +162,11 @@ absl::StatusOr<std::vector<double>> Membership::BarrierSum(const std::string& na
                                                            wire::Role group,
                                                            const std::vector<double>& values,
                                                            absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
   MembershipState::BarrierId id;
   MembershipState::Actions actions;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (state_.phase() != MembershipState::Phase::kMember) {
       return absl::FailedPreconditionError(
           absl::StrCat("barrier \"", name, "\": this node is not in the job"));
@@ -180,11 +175,10 @@ absl::StatusOr<std::vector<double>> Membership::BarrierSum(const std::string& na
   }
   Carry(std::move(actions));
 
-  absl::MutexLock lock(&mutex_);
-  const auto decided = [this, &id]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return state_.BarrierResult(id).has_value();
-  };
-  mutex_.AwaitWithTimeout(absl::Condition(&decided), timeout);
+  MutexLock lock(&mutex_);
+  while (!state_.BarrierResult(id).has_value() && absl::Now() < deadline) {
+    changed_.WaitFor(&mutex_, deadline - absl::Now());
+  }
   std::optional<absl::StatusOr<std::vector<double>>> result = state_.BarrierResult(id);
   state_.ForgetBarrier(id);
   if (result.has_value()) return *std::move(result);
@@ -196,28 +190,38 @@ absl::StatusOr<std::vector<double>> Membership::BarrierSum(const std::string& na
 absl::Status Membership::Leave(absl::Duration timeout) {
   MembershipState::Actions actions;
   bool lost = false;
+  const absl::Time deadline = absl::Now() + timeout;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     lost = state_.down().has_value() && !state_.down()->ok();
     actions = state_.StartLeave(absl::Now());
   }
   Carry(std::move(actions));
   if (lost) return absl::OkStatus();  // the job is over: told the scheduler, if it still hears
 
-  absl::MutexLock lock(&mutex_);
-  const auto left = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return state_.phase() == MembershipState::Phase::kLeft;
-  };
-  if (mutex_.AwaitWithTimeout(absl::Condition(&left), timeout)) return absl::OkStatus();
+  MutexLock lock(&mutex_);
+  while (state_.phase() != MembershipState::Phase::kLeft && absl::Now() < deadline) {
+    changed_.WaitFor(&mutex_, deadline - absl::Now());
+  }
+  if (state_.phase() == MembershipState::Phase::kLeft) return absl::OkStatus();
   return absl::DeadlineExceededError(absl::StrCat("scheduler ", options_.scheduler_address,
                                                   " did not acknowledge the goodbye within ",
                                                   absl::FormatDuration(timeout)));
 }
 
+void Membership::ReportFailure(const absl::Status& why) {
+  MembershipState::Actions actions;
+  {
+    MutexLock lock(&mutex_);
+    actions = state_.ReportFailure(why);
+  }
+  Carry(std::move(actions));
+}
+
 void Membership::SetDownHandler(std::function<void(absl::Status)> handler) {
   std::optional<absl::Status> already;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     down_handler_ = handler;
     if (state_.down().has_value() && !down_told_) {
       down_told_ = true;
@@ -228,22 +232,22 @@ void Membership::SetDownHandler(std::function<void(absl::Status)> handler) {
 }
 
 std::optional<absl::Status> Membership::down() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return state_.down();
 }
 
 uint32_t Membership::rank() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return state_.rank();
 }
 
 wire::Roster Membership::roster() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return state_.roster();
 }
 
 PeerId Membership::scheduler() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return scheduler_.value();
 }
 
@@ -255,7 +259,7 @@ wire::NodeRef Membership::self() const {
 }
 
 wire::Header Membership::MakeHeader() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return MakeHeaderLocked();
 }
 

@@ -25,8 +25,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "proto/base/mutex.h"
 #include "proto/net/membership/membership_state.h"
 #include "proto/net/transport.h"
 #include "proto/slimps.pb.h"
@@ -66,6 +66,10 @@ class Membership final {
   // Says goodbye and waits for the scheduler's acknowledgement, which also ends the heartbeat.
   // Idempotent.
   absl::Status Leave(absl::Duration timeout = absl::Seconds(10));
+
+  // Tells the scheduler that this node cannot go on; it then ends the job for everyone with this reason. Sent once:
+  // should it get lost, the missing heartbeat says the same later.
+  void ReportFailure(const absl::Status& why);
 
   // For each message that arrives, on the I/O thread. True: it was the membership's own (Welcome,
   // Roster, Heartbeat, BarrierRelease, NodeDown, Shutdown, replies to its requests) and is
@@ -111,7 +115,8 @@ class Membership final {
   const MembershipOptions options_;
   const uint64_t incarnation_;
 
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
+  CondVar changed_;  // after every step of state_
   MembershipState state_ ABSL_GUARDED_BY(mutex_);
   std::optional<PeerId> scheduler_ ABSL_GUARDED_BY(mutex_);
   std::function<void(absl::Status)> down_handler_ ABSL_GUARDED_BY(mutex_);

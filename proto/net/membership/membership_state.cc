@@ -59,8 +59,10 @@ MembershipState::Actions MembershipState::HandleFromScheduler(const wire::Header
   if (header.body_case() == wire::Header::kError && to_us) {
     *consumed = true;
     // A scheduler that runs another job answers too: its job id differs, and that is what the error
-    // says.
-    if (phase_ == Phase::kRegistering) refused_ = FromStatusProto(header.error().status());
+    // says. NotFound is the answer to a heartbeat that came before the Register.
+    const absl::Status why = FromStatusProto(header.error().status());
+    const bool joining = phase_ == Phase::kRegistering || phase_ == Phase::kWelcomed;
+    if (joining && !absl::IsNotFound(why)) refused_ = why;
     return {};
   }
   if (header.job_id() != options_.job_id) {
@@ -81,8 +83,10 @@ MembershipState::Actions MembershipState::HandleFromScheduler(const wire::Header
     case wire::Header::kHeartbeat:
       return {};
     case wire::Header::kNodeDown:
-      return GoDown(absl::UnavailableError(
-          absl::StrCat(NodeName(header.node_down().node()), ": ", header.node_down().reason())));
+      return GoDown(
+          absl::UnavailableError(header.node_down().reason().empty()
+                                     ? absl::StrCat(NodeName(header.node_down().node()), " is down")
+                                     : header.node_down().reason()));
     case wire::Header::kShutdown:
       return GoDown(FromStatusProto(header.shutdown().reason()));
     case wire::Header::kAck:
@@ -98,7 +102,10 @@ MembershipState::Actions MembershipState::HandleFromScheduler(const wire::Header
 
 MembershipState::Actions MembershipState::HandleWelcome(const wire::Welcome& welcome,
                                                         absl::Time now) {
-  if (phase_ != Phase::kRegistering) return {};  // the answer to a repeat
+  // Registered again before the roster was complete (the scheduler had given this node up): the
+  // newest rank counts.
+  if (phase_ == Phase::kWelcomed) welcome_ = welcome;
+  if (phase_ != Phase::kRegistering) return {};
   welcome_ = welcome;
   phase_ = Phase::kWelcomed;
   heartbeat_at_ = now;
@@ -207,6 +214,16 @@ MembershipState::Actions MembershipState::StartLeave(absl::Time now) {
   phase_ = Phase::kLeaving;
   repeat_at_ = now;
   return Tick(now);
+}
+
+MembershipState::Actions MembershipState::ReportFailure(const absl::Status& why) {
+  if (!InJob() || down_.has_value()) return {};
+  Actions actions;
+  actions.send.push_back(NewRequest());
+  *actions.send.back().mutable_error()->mutable_status() = ToStatusProto(why);
+  actions.send.back().mutable_error()->mutable_node()->set_role(options_.registration.role());
+  actions.send.back().mutable_error()->mutable_node()->set_rank(rank());
+  return actions;
 }
 
 }  // namespace slimps

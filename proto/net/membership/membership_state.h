@@ -72,6 +72,7 @@ class MembershipState final {
   void ForgetBarrier(const BarrierId& id) { barriers_.erase(id); }
 
   Actions StartLeave(absl::Time now);
+  Actions ReportFailure(const absl::Status& why);
 
   Phase phase() const { return phase_; }
   uint32_t rank() const { return welcome_.rank(); }

@@ -1,0 +1,166 @@
+#include "scheduler/membership_table.h"
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/status_macros.h"
+#include "proto/net/membership/node_name.h"
+
+namespace slimps {
+
+std::string Member::ToString() const {
+  return absl::StrCat(NodeName(entry.node()), " (host ", entry.host(), ", pid ", entry.pid(), ")");
+}
+
+uint32_t MembershipTable::CountOfRole(wire::Role role) const {
+  return role == wire::SERVER ? options_.num_servers : options_.num_workers;
+}
+
+Member* MembershipTable::FindIncarnation(uint64_t incarnation) {
+  for (auto& [place, member] : members_) {
+    if (member.entry.incarnation() == incarnation) return &member;
+  }
+  return nullptr;
+}
+
+absl::Status MembershipTable::CheckRegistration(const wire::Header& header) const {
+  const wire::Register& registration = header.register_();
+  if (header.job_id() != options_.job_id) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "this scheduler runs job \"", options_.job_id, "\", and the node belongs to job \"",
+        header.job_id(), "\": start a second scheduler for it"));
+  }
+  if (registration.role() != wire::SERVER && registration.role() != wire::WORKER) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected a server or a worker, got ", RoleName(registration.role())));
+  }
+  if (registration.num_workers() != options_.num_workers ||
+      registration.num_servers() != options_.num_servers) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "wrong counts: the scheduler's job has ", CountOf(options_.num_workers, wire::WORKER),
+        " and ", CountOf(options_.num_servers, wire::SERVER), ", the ",
+        RoleName(registration.role()), " on host ", registration.host(), " was told ",
+        CountOf(registration.num_workers(), wire::WORKER), " and ",
+        CountOf(registration.num_servers(), wire::SERVER)));
+  }
+  if (registration.role() == wire::SERVER && registration.endpoints().empty()) {
+    return absl::InvalidArgumentError("a server must name at least one endpoint, got none");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint32_t> MembershipTable::ChooseRank(const wire::Register& registration) const {
+  const wire::Role role = registration.role();
+  const uint32_t count = CountOfRole(role);
+  if (registration.wanted_rank() >= 0) {
+    const uint32_t wanted = static_cast<uint32_t>(registration.wanted_rank());
+    if (wanted >= count) {
+      return absl::InvalidArgumentError(absl::StrCat("wanted rank ", wanted, ", but the job has ",
+                                                     CountOf(count, role), " (ranks from 0)"));
+    }
+    const auto taken = members_.find({role, wanted});
+    if (taken == members_.end()) return wanted;
+    return absl::AlreadyExistsError(
+        absl::StrCat("rank ", wanted, " is taken by ", taken->second.ToString()));
+  }
+  for (uint32_t rank = 0; rank < count; ++rank) {
+    if (!members_.contains({role, rank})) return rank;
+  }
+  return absl::ResourceExhaustedError(absl::StrCat("the job has ", CountOf(count, role), ", and ",
+                                                   count == 1 ? "it is" : "all are",
+                                                   " there already"));
+}
+
+absl::StatusOr<const Member*> MembershipTable::Register(const wire::Header& header, PeerId peer,
+                                                        absl::Time now) {
+  SLIMPS_RETURN_IF_ERROR(CheckRegistration(header));
+  const wire::Register& registration = header.register_();
+  Member* known = FindIncarnation(header.incarnation());
+  if (known != nullptr) {
+    if (known->entry.node().role() != registration.role()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("this process is registered as ", known->ToString()));
+    }
+    known->peer = peer;
+    known->last_heard = now;
+    return known;
+  }
+  SLIMPS_ASSIGN_OR_RETURN(const uint32_t rank, ChooseRank(registration));
+  Member& member = members_[{registration.role(), rank}];
+  member.entry.mutable_node()->set_role(registration.role());
+  member.entry.mutable_node()->set_rank(rank);
+  *member.entry.mutable_endpoints() = registration.endpoints();
+  member.entry.set_host(registration.host());
+  member.entry.set_pid(registration.pid());
+  member.entry.set_incarnation(header.incarnation());
+  member.peer = peer;
+  member.last_heard = now;
+  ++epoch_;
+  if (members_.size() == size_t{options_.num_workers} + options_.num_servers) complete_ = true;
+  return &member;
+}
+
+absl::StatusOr<const Member*> MembershipTable::Heard(const wire::Header& header, PeerId peer,
+                                                     absl::Time now) {
+  Member* member =
+      header.job_id() == options_.job_id ? FindIncarnation(header.incarnation()) : nullptr;
+  if (member == nullptr) {
+    return absl::NotFoundError(absl::StrCat(NodeName(header.sender()), " of job \"",
+                                            header.job_id(),
+                                            "\" is not registered with this scheduler"));
+  }
+  member->peer = peer;
+  member->last_heard = now;
+  return member;
+}
+
+void MembershipTable::Leave(const wire::NodeRef& node) {
+  if (!complete_) {
+    Remove(node);
+    return;
+  }
+  const auto found = members_.find({node.role(), node.rank()});
+  if (found == members_.end() || found->second.state == MemberState::kLeft) return;
+  found->second.state = MemberState::kLeft;
+  ++epoch_;
+}
+
+void MembershipTable::Remove(const wire::NodeRef& node) {
+  if (members_.erase({node.role(), node.rank()}) > 0) ++epoch_;
+}
+
+std::vector<Member> MembershipTable::Overdue(absl::Time now) const {
+  std::vector<Member> overdue;
+  for (const auto& [place, member] : members_) {
+    if (member.state == MemberState::kLive &&
+        now - member.last_heard > options_.heartbeat_timeout) {
+      overdue.push_back(member);
+    }
+  }
+  return overdue;
+}
+
+bool MembershipTable::AllLeft(wire::Role role) const {
+  if (!complete_) return false;
+  for (const auto& [place, member] : members_) {
+    if (place.first == role && member.state != MemberState::kLeft) return false;
+  }
+  return true;
+}
+
+std::vector<Member> MembershipTable::LiveMembers() const {
+  std::vector<Member> live;
+  for (const auto& [place, member] : members_) {
+    if (member.state == MemberState::kLive) live.push_back(member);
+  }
+  return live;
+}
+
+wire::Roster MembershipTable::Roster() const {
+  wire::Roster roster;
+  roster.set_epoch(epoch_);
+  roster.set_num_workers(options_.num_workers);
+  roster.set_num_servers(options_.num_servers);
+  for (const auto& [place, member] : members_) *roster.add_nodes() = member.entry;
+  return roster;
+}
+
+}  // namespace slimps

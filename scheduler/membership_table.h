@@ -1,0 +1,89 @@
+// Who is in the job: ranks, incarnations and when each node was last heard. Pure: the caller brings the time.
+//
+// A node is known by its incarnation (drawn anew by each process start), so a repeated Register finds its own entry
+// and a new process never passes for an old one. Before the roster is complete, a node that leaves or falls silent
+// gives its rank back; afterwards the table is fixed and a lost node ends the job (rejoining comes later).
+#ifndef SLIMPS_SCHEDULER_MEMBERSHIP_TABLE_H_
+#define SLIMPS_SCHEDULER_MEMBERSHIP_TABLE_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/net/transport.h"
+#include "proto/slimps.pb.h"
+
+namespace slimps {
+
+enum class MemberState { kLive, kLeft };
+
+struct Member {
+  wire::RosterEntry entry;
+  PeerId peer = {};
+  absl::Time last_heard;
+  MemberState state = MemberState::kLive;
+
+  // "worker 1 (host a, pid 17)".
+  std::string ToString() const;
+};
+
+// Thread-compatible.
+class MembershipTable final {
+ public:
+  struct Options {
+    std::string job_id = "slimps";
+    uint32_t num_workers = 1;
+    uint32_t num_servers = 1;
+    absl::Duration heartbeat_timeout = absl::Seconds(10);
+  };
+  // Servers before workers, each by rank: the one order in which anything walks the members.
+  using Place = std::pair<wire::Role, uint32_t>;
+
+  explicit MembershipTable(Options options) : options_(std::move(options)) {}
+
+  // Admits a node, or finds it again. FailedPrecondition: another job, or the job is complete and this node is not of
+  // it. InvalidArgument: wrong role, counts, rank or no endpoint. AlreadyExists: the rank is taken.
+  // ResourceExhausted: there are as many nodes of this role as the job has.
+  [[nodiscard]] absl::StatusOr<const Member*> Register(const wire::Header& header, PeerId peer,
+                                                       absl::Time now);
+  // Notes that a member was heard. NotFound: the sender is no member (or was replaced). It stays valid until the next
+  // Register or Remove.
+  [[nodiscard]] absl::StatusOr<const Member*> Heard(const wire::Header& header, PeerId peer,
+                                                    absl::Time now);
+  // Said goodbye. Before the roster is complete this forgets the node.
+  void Leave(const wire::NodeRef& node);
+  // Live members not heard for longer than the timeout.
+  std::vector<Member> Overdue(absl::Time now) const;
+  // Forgets a node. REQUIRES: !complete().
+  void Remove(const wire::NodeRef& node);
+
+  // True for ever once as many nodes as the job has were there together.
+  bool complete() const { return complete_; }
+  bool AllLeft(wire::Role role) const;
+  std::vector<Member> LiveMembers() const;
+  // Of those there are so far. The epoch grows with every change.
+  wire::Roster Roster() const;
+  uint64_t epoch() const { return epoch_; }
+  const Options& options() const { return options_; }
+
+ private:
+  uint32_t CountOfRole(wire::Role role) const;
+  absl::Status CheckRegistration(const wire::Header& header) const;
+  absl::StatusOr<uint32_t> ChooseRank(const wire::Register& registration) const;
+  Member* FindIncarnation(uint64_t incarnation);
+
+  const Options options_;
+  std::map<Place, Member> members_;
+  uint64_t epoch_ = 0;
+  bool complete_ = false;
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_SCHEDULER_MEMBERSHIP_TABLE_H_

@@ -1,0 +1,125 @@
+#include "scheduler/scheduler_service.h"
+
+#include <glog/logging.h>
+
+#include <random>
+#include <utility>
+
+#include "proto/limits.h"
+
+namespace slimps {
+namespace {
+
+uint64_t DrawIncarnation() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+}  // namespace
+
+SchedulerService::SchedulerService(Transport* transport, SchedulerOptions options,
+                                   const Clock* clock)
+    : transport_(transport),
+      options_(std::move(options)),
+      clock_(clock),
+      incarnation_(DrawIncarnation()),
+      state_(options_, clock->Now()) {}
+
+void SchedulerService::OnMessage(PeerId from, Message message) {
+  SchedulerState::Outbox outbox;
+  uint64_t epoch = 0;
+  {
+    MutexLock lock(&mutex_);
+    const SchedulerState::Phase before = state_.phase();
+    outbox = state_.Handle(from, message.header, clock_->Now());
+    epoch = state_.members().epoch();
+    LogChange(before);
+  }
+  Send(std::move(outbox), epoch);
+}
+
+void SchedulerService::OnBadFrame(PeerId from, const absl::Status& why) {
+  LOG(WARNING) << "bad frame from peer " << static_cast<uint64_t>(from) << ": " << why;
+}
+
+void SchedulerService::OnUndeliverable(PeerId to, const absl::Status& why) {
+  // Not the end of the node yet: it may be reconnecting. Its heartbeat decides.
+  LOG(WARNING) << "could not reach peer " << static_cast<uint64_t>(to) << ": " << why;
+}
+
+void SchedulerService::Tick() {
+  SchedulerState::Outbox outbox;
+  uint64_t epoch = 0;
+  {
+    MutexLock lock(&mutex_);
+    const SchedulerState::Phase before = state_.phase();
+    outbox = state_.Tick(clock_->Now());
+    epoch = state_.members().epoch();
+    LogChange(before);
+  }
+  Send(std::move(outbox), epoch);
+}
+
+void SchedulerService::Abort(const absl::Status& why) {
+  SchedulerState::Outbox outbox;
+  uint64_t epoch = 0;
+  {
+    MutexLock lock(&mutex_);
+    const SchedulerState::Phase before = state_.phase();
+    outbox = state_.Abort(why, clock_->Now());
+    epoch = state_.members().epoch();
+    LogChange(before);
+  }
+  Send(std::move(outbox), epoch);
+}
+
+bool SchedulerService::done() const {
+  MutexLock lock(&mutex_);
+  return state_.phase() == SchedulerState::Phase::kDone;
+}
+
+absl::Status SchedulerService::result() const {
+  MutexLock lock(&mutex_);
+  return state_.result();
+}
+
+void SchedulerService::LogChange(SchedulerState::Phase before) const {
+  if (state_.phase() == before) return;
+  switch (state_.phase()) {
+    case SchedulerState::Phase::kForming:
+      return;
+    case SchedulerState::Phase::kRunning:
+      LOG(INFO) << "all nodes are there: " << options_.num_workers << " workers, "
+                << options_.num_servers << " servers";
+      return;
+    case SchedulerState::Phase::kEnding:
+      LOG(INFO) << "the last worker has left, shutting the servers down";
+      return;
+    case SchedulerState::Phase::kFailed:
+      LOG(ERROR) << "the job has failed: " << state_.result();
+      return;
+    case SchedulerState::Phase::kDone:
+      if (before == SchedulerState::Phase::kEnding) {
+        LOG(INFO) << "the job has ended";
+      } else if (before != SchedulerState::Phase::kFailed) {
+        LOG(ERROR) << "the job has failed: " << state_.result();
+      }
+      return;
+  }
+}
+
+void SchedulerService::Send(SchedulerState::Outbox outbox, uint64_t epoch) {
+  for (SchedulerState::Outgoing& outgoing : outbox) {
+    wire::Header& header = outgoing.header;
+    header.set_protocol_version(kProtocolVersion);
+    header.set_job_id(options_.job_id);
+    header.mutable_sender()->set_role(wire::SCHEDULER);
+    header.set_incarnation(incarnation_);
+    header.set_membership_epoch(epoch);
+    const absl::Status sent =
+        transport_->Send(outgoing.to, Message{.header = std::move(header), .payloads = {}});
+    if (!sent.ok()) LOG(WARNING) << "cannot send: " << sent;
+  }
+}
+
+}  // namespace slimps

@@ -1,0 +1,56 @@
+// Drives the scheduler's state machine: messages from a transport, time from a clock, one mutex around all of it.
+//
+//   ZmqTransport transport(options);
+//   SchedulerService service(&transport, scheduler_options, &clock);
+//   transport.Bind("tcp://127.0.0.1:0"); transport.Start(&service);
+//   while (!service.done()) { sleep a tick; service.Tick(); }
+//   transport.Stop(); return service.result();
+#ifndef SLIMPS_SCHEDULER_SCHEDULER_SERVICE_H_
+#define SLIMPS_SCHEDULER_SCHEDULER_SERVICE_H_
+
+#include <cstdint>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "proto/base/clock.h"
+#include "proto/base/mutex.h"
+#include "proto/net/transport.h"
+#include "proto/slimps.pb.h"
+#include "scheduler/scheduler_state.h"
+
+namespace slimps {
+
+// Thread-safe.
+class SchedulerService final : public MessageSink {
+ public:
+  // `transport` and `clock` outlive the service.
+  SchedulerService(Transport* transport, SchedulerOptions options, const Clock* clock);
+
+  void OnMessage(PeerId from, Message message) override;
+  void OnBadFrame(PeerId from, const absl::Status& why) override;
+  void OnUndeliverable(PeerId to, const absl::Status& why) override;
+
+  // Looks at the deadlines. Call a few times per heartbeat interval.
+  void Tick();
+  // Ends the job for everyone; done() follows within the grace time.
+  void Abort(const absl::Status& why);
+
+  bool done() const;
+  // How the job ended: OK when all left in order.
+  absl::Status result() const;
+
+ private:
+  void LogChange(SchedulerState::Phase before) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Send(SchedulerState::Outbox outbox, uint64_t epoch);
+
+  Transport* const transport_;
+  const SchedulerOptions options_;
+  const Clock* const clock_;
+  const uint64_t incarnation_;
+  mutable Mutex mutex_;
+  SchedulerState state_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_SCHEDULER_SCHEDULER_SERVICE_H_

@@ -1,0 +1,326 @@
+#include "scheduler/scheduler_state.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "proto/net/membership/node_name.h"
+#include "proto/status_proto.h"
+
+namespace slimps {
+namespace {
+
+constexpr absl::Duration kShutdownRepeat = absl::Seconds(1);
+
+wire::Header ErrorReply(const absl::Status& status, uint64_t request_id) {
+  wire::Header header;
+  header.set_request_id(request_id);
+  *header.mutable_error()->mutable_status() = ToStatusProto(status);
+  header.mutable_error()->mutable_node()->set_role(wire::SCHEDULER);
+  return header;
+}
+
+wire::Header AckReply(uint64_t request_id) {
+  wire::Header header;
+  header.set_request_id(request_id);
+  header.mutable_ack()->mutable_status();
+  return header;
+}
+
+uint32_t Millis(absl::Duration duration) {
+  return static_cast<uint32_t>(
+      std::clamp<int64_t>(absl::ToInt64Milliseconds(duration), 1, int64_t{1} << 31));
+}
+
+}  // namespace
+
+SchedulerState::SchedulerState(SchedulerOptions options, absl::Time now)
+    : options_(std::move(options)),
+      deadline_(now + options_.roster_timeout),
+      repeat_at_(absl::InfiniteFuture()),
+      members_({.job_id = options_.job_id,
+                .num_workers = options_.num_workers,
+                .num_servers = options_.num_servers,
+                .heartbeat_timeout = options_.heartbeat_timeout}),
+      placement_({.num_workers = options_.num_workers, .num_servers = options_.num_servers}),
+      barriers_({.num_workers = options_.num_workers, .num_servers = options_.num_servers}),
+      decision_(options_.num_workers) {}
+
+SchedulerState::Outbox SchedulerState::Handle(PeerId from, const wire::Header& header,
+                                              absl::Time now) {
+  Outbox out;
+  if (header.has_register_()) {
+    HandleRegister(from, header, now, &out);
+    return out;
+  }
+  const absl::StatusOr<const Member*> member = members_.Heard(header, from, now);
+  if (!member.ok()) {
+    // A goodbye said again after the roster forgot the node wants its acknowledgement, nothing else.
+    out.push_back({from, header.has_goodbye() ? AckReply(header.request_id())
+                                              : ErrorReply(member.status(), header.request_id())});
+    return out;
+  }
+  HandleMember(**member, header, now, &out);
+  return out;
+}
+
+void SchedulerState::HandleRegister(PeerId from, const wire::Header& header, absl::Time now,
+                                    Outbox* out) {
+  if (phase_ != Phase::kForming && phase_ != Phase::kRunning) {
+    const std::string why = result_.ok() ? "all workers have left" : std::string(result_.message());
+    out->push_back(
+        {from, ErrorReply(absl::FailedPreconditionError(absl::StrCat("the job is over: ", why)),
+                          header.request_id())});
+    return;
+  }
+  const bool was_complete = members_.complete();
+  const absl::StatusOr<const Member*> member = members_.Register(header, from, now);
+  if (!member.ok()) {
+    out->push_back({from, ErrorReply(member.status(), header.request_id())});
+    return;
+  }
+  wire::Header welcome;
+  welcome.set_request_id(header.request_id());
+  welcome.mutable_welcome()->set_rank((*member)->entry.node().rank());
+  welcome.mutable_welcome()->set_heartbeat_interval_ms(Millis(options_.heartbeat_interval));
+  welcome.mutable_welcome()->set_heartbeat_timeout_ms(Millis(options_.heartbeat_timeout));
+  out->push_back({from, std::move(welcome)});
+  wire::Header roster;
+  *roster.mutable_roster() = members_.Roster();
+  if (members_.complete() && !was_complete) {
+    phase_ = Phase::kRunning;
+    TellEveryone(roster, out);
+  } else {
+    out->push_back({from, std::move(roster)});
+  }
+}
+
+void SchedulerState::HandleMember(const Member& member, const wire::Header& header, absl::Time now,
+                                  Outbox* out) {
+  switch (header.body_case()) {
+    case wire::Header::kHeartbeat: {
+      wire::Header echo;
+      echo.set_request_id(header.request_id());
+      *echo.mutable_heartbeat() = header.heartbeat();
+      out->push_back({member.peer, std::move(echo)});
+      return;
+    }
+    case wire::Header::kBarrier:
+      return HandleBarrier(member, header, out);
+    case wire::Header::kDeclareKeys:
+      return HandleDeclare(member, header, out);
+    case wire::Header::kThresholdReport:
+      return HandleReport(member, header, out);
+    case wire::Header::kGoodbye:
+      return HandleGoodbye(member, header, now, out);
+    case wire::Header::kError: {
+      const absl::Status why = FromStatusProto(header.error().status());
+      // A copy: Fail outlives what `member` may point at.
+      const wire::NodeRef node = member.entry.node();
+      Fail(node, absl::StrCat(member.ToString(), " failed: ", why.ToString()), now, out);
+      return;
+    }
+    default:
+      out->push_back({member.peer, ErrorReply(absl::InvalidArgumentError(absl::StrCat(
+                                                  "the scheduler does not serve verb ",
+                                                  static_cast<int>(header.body_case()), " of ",
+                                                  NodeName(member.entry.node()))),
+                                              header.request_id())});
+  }
+}
+
+void SchedulerState::HandleBarrier(const Member& member, const wire::Header& header, Outbox* out) {
+  const wire::NodeRef& node = member.entry.node();
+  absl::StatusOr<std::vector<BarrierTable::Release>> releases =
+      members_.complete()
+          ? barriers_.Arrive({node.role(), node.rank()}, header.barrier())
+          : absl::FailedPreconditionError("a barrier before the roster is complete");
+  if (releases.ok()) return SendReleases(*std::move(releases), out);
+  wire::Header refused;
+  refused.set_request_id(header.request_id());
+  refused.mutable_barrier_release()->set_name(header.barrier().name());
+  refused.mutable_barrier_release()->set_ticket(header.barrier().ticket());
+  *refused.mutable_barrier_release()->mutable_status() = ToStatusProto(releases.status());
+  out->push_back({member.peer, std::move(refused)});
+}
+
+void SchedulerState::HandleDeclare(const Member& member, const wire::Header& header, Outbox* out) {
+  const wire::NodeRef& node = member.entry.node();
+  const std::pair<uint32_t, uint64_t> id = {node.rank(), header.request_id()};
+  const auto first = declarations_.lower_bound({node.rank(), 0});
+  const auto last = declarations_.upper_bound({node.rank(), UINT64_MAX});
+  absl::Status status;
+  if (node.role() != wire::WORKER) {
+    status =
+        absl::InvalidArgumentError(absl::StrCat("only workers declare keys, got ", NodeName(node)));
+  } else if (!declarations_.contains(id) &&
+             std::distance(first, last) >= static_cast<ptrdiff_t>(kMaxDeclarationsPerWorker)) {
+    status = absl::ResourceExhaustedError(
+        absl::StrCat(NodeName(node), " has ", kMaxDeclarationsPerWorker,
+                     " declarations of keys waiting for other workers: no more are taken"));
+  } else {
+    status = placement_.Declare(node.rank(), header.declare_keys());
+  }
+  if (!status.ok()) {
+    out->push_back({member.peer, ErrorReply(status, header.request_id())});
+    return;
+  }
+  declarations_[id] = {member.peer, header.declare_keys()};
+  AnswerDeclarations(out);
+}
+
+void SchedulerState::AnswerDeclarations(Outbox* out) {
+  for (auto it = declarations_.begin(); it != declarations_.end();) {
+    const std::optional<absl::StatusOr<wire::Placement>> answer =
+        placement_.Answer(it->second.declared);
+    if (!answer.has_value()) {
+      ++it;
+      continue;
+    }
+    wire::Header reply;
+    reply.set_request_id(it->first.second);
+    wire::Placement* placement = reply.mutable_placement();
+    if (answer->ok()) {
+      *placement = **answer;
+    } else {
+      *placement->mutable_status() = ToStatusProto(answer->status());
+    }
+    out->push_back({it->second.peer, std::move(reply)});
+    it = declarations_.erase(it);
+  }
+}
+
+void SchedulerState::HandleReport(const Member& member, const wire::Header& header, Outbox* out) {
+  const wire::NodeRef& node = member.entry.node();
+  const bool was_decided = decision_.decision().has_value();
+  const absl::Status status = node.role() == wire::WORKER
+                                  ? decision_.Add(node.rank(), header.threshold_report())
+                                  : absl::InvalidArgumentError(absl::StrCat(
+                                        "only workers report thresholds, got ", NodeName(node)));
+  if (!status.ok()) {
+    out->push_back({member.peer, ErrorReply(status, header.request_id())});
+    return;
+  }
+  if (header.request_id() != 0) out->push_back({member.peer, AckReply(header.request_id())});
+  if (!decision_.decision().has_value()) return;
+  if (!was_decided) return BroadcastDecision(out);
+  wire::Header again;  // the worker reports again: it missed the broadcast
+  *again.mutable_codec_map() = *decision_.decision();
+  out->push_back({member.peer, std::move(again)});
+}
+
+void SchedulerState::BroadcastDecision(Outbox* out) {
+  wire::Header header;
+  *header.mutable_codec_map() = *decision_.decision();
+  for (const Member& member : members_.LiveMembers()) {
+    if (member.entry.node().role() == wire::WORKER) out->push_back({member.peer, header});
+  }
+}
+
+void SchedulerState::HandleGoodbye(const Member& member, const wire::Header& header, absl::Time now,
+                                   Outbox* out) {
+  const wire::NodeRef node = member.entry.node();
+  const std::string who = member.ToString();
+  const bool again = member.state == MemberState::kLeft;
+  out->push_back({member.peer, AckReply(header.request_id())});
+  if (again) return;
+  members_.Leave(node);
+  if (phase_ == Phase::kEnding || phase_ == Phase::kFailed) return FinishIfEmpty(now);
+  if (phase_ != Phase::kRunning) return;
+  if (node.role() == wire::SERVER) {
+    Fail(node, absl::StrCat(who, " left while workers are in the job"), now, out);
+    return;
+  }
+  placement_.Leave(node.rank());
+  AnswerDeclarations(out);
+  SendReleases(barriers_.Leave({node.role(), node.rank()}), out);
+  const bool was_decided = decision_.decision().has_value();
+  decision_.Leave(node.rank());
+  if (!was_decided && decision_.decision().has_value()) BroadcastDecision(out);
+  if (!members_.AllLeft(wire::WORKER)) return;
+  phase_ = Phase::kEnding;
+  deadline_ = now + options_.shutdown_grace;
+  BroadcastShutdown(now, out);
+}
+
+void SchedulerState::SendReleases(std::vector<BarrierTable::Release> releases, Outbox* out) {
+  for (const BarrierTable::Release& release : releases) {
+    for (const Member& member : members_.LiveMembers()) {
+      const BarrierTable::Node place = {member.entry.node().role(), member.entry.node().rank()};
+      if (std::find(release.to.begin(), release.to.end(), place) == release.to.end()) continue;
+      wire::Header header;
+      *header.mutable_barrier_release() = release.message;
+      out->push_back({member.peer, std::move(header)});
+    }
+  }
+}
+
+SchedulerState::Outbox SchedulerState::Abort(const absl::Status& why, absl::Time now) {
+  Outbox out;
+  if (phase_ == Phase::kForming || phase_ == Phase::kRunning) EnterFailed(why, now, &out);
+  return out;
+}
+
+void SchedulerState::EnterFailed(const absl::Status& why, absl::Time now, Outbox* out) {
+  phase_ = Phase::kFailed;
+  result_ = why;
+  deadline_ = now + options_.shutdown_grace;
+  BroadcastShutdown(now, out);
+  FinishIfEmpty(now);
+}
+
+void SchedulerState::Fail(const wire::NodeRef& node, const std::string& reason, absl::Time now,
+                          Outbox* out) {
+  if (phase_ != Phase::kForming && phase_ != Phase::kRunning) return;
+  wire::Header header;
+  *header.mutable_node_down()->mutable_node() = node;
+  header.mutable_node_down()->set_reason(reason);
+  TellEveryone(header, out);  // the lost node too, in case it still listens; it is not waited for
+  const wire::NodeRef lost = node;
+  members_.Leave(lost);
+  EnterFailed(absl::UnavailableError(reason), now, out);
+}
+
+void SchedulerState::BroadcastShutdown(absl::Time now, Outbox* out) {
+  wire::Header header;
+  *header.mutable_shutdown()->mutable_reason() = ToStatusProto(result_);
+  TellEveryone(header, out);
+  repeat_at_ = now + kShutdownRepeat;
+}
+
+void SchedulerState::TellEveryone(const wire::Header& header, Outbox* out) const {
+  for (const Member& member : members_.LiveMembers()) out->push_back({member.peer, header});
+}
+
+void SchedulerState::FinishIfEmpty(absl::Time now) {
+  if (members_.LiveMembers().empty() || now >= deadline_) phase_ = Phase::kDone;
+}
+
+SchedulerState::Outbox SchedulerState::Tick(absl::Time now) {
+  Outbox out;
+  if (phase_ == Phase::kDone) return out;
+  if (phase_ == Phase::kEnding || phase_ == Phase::kFailed) {
+    FinishIfEmpty(now);
+    if (phase_ != Phase::kDone && now >= repeat_at_) BroadcastShutdown(now, &out);
+    return out;
+  }
+  for (const Member& member : members_.Overdue(now)) {
+    if (phase_ == Phase::kForming) {
+      members_.Remove(member.entry.node());
+      continue;
+    }
+    Fail(member.entry.node(),
+         absl::StrCat(member.ToString(), " has been silent for over ",
+                      absl::FormatDuration(options_.heartbeat_timeout)),
+         now, &out);
+  }
+  if (phase_ == Phase::kForming && now >= deadline_) {
+    EnterFailed(absl::DeadlineExceededError(absl::StrCat(
+                    "roster incomplete after ", absl::FormatDuration(options_.roster_timeout),
+                    ": waiting for ", MissingNodes(members_.Roster()))),
+                now, &out);
+  }
+  return out;
+}
+
+}  // namespace slimps

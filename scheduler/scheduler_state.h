@@ -1,0 +1,101 @@
+// The whole scheduler as one pure state machine: messages and the time go in, messages to send come out.
+//
+//             all nodes there              last worker left                     servers left, or grace over
+//   kForming ------------------> kRunning -------------------> kEnding -------------------------------> kDone (OK)
+//      | roster timeout             | node silent, failed,        Shutdown(OK) to the servers
+//      v                            v or a server left
+//   kFailed: NodeDown and Shutdown(why) to everyone, then, when they left or grace is over, ---> kDone (why)
+//
+// scheduler_service.h adds lock, clock and transport.
+#ifndef SLIMPS_SCHEDULER_SCHEDULER_STATE_H_
+#define SLIMPS_SCHEDULER_SCHEDULER_STATE_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "proto/net/transport.h"
+#include "proto/slimps.pb.h"
+#include "scheduler/barrier.h"
+#include "scheduler/membership_table.h"
+#include "scheduler/placement.h"
+#include "scheduler/threshold_decision.h"
+
+namespace slimps {
+
+struct SchedulerOptions {
+  std::string job_id = "slimps";
+  uint32_t num_workers = 1;
+  uint32_t num_servers = 1;
+  absl::Duration heartbeat_interval = absl::Seconds(1);
+  absl::Duration heartbeat_timeout = absl::Seconds(10);
+  absl::Duration roster_timeout = absl::Seconds(60);
+  absl::Duration shutdown_grace =
+      absl::Seconds(5);  // how long nodes may take to leave when told to
+};
+
+// Thread-compatible.
+class SchedulerState final {
+ public:
+  enum class Phase { kForming, kRunning, kEnding, kFailed, kDone };
+  struct Outgoing {
+    PeerId to;
+    wire::Header header;  // body and, in a reply, request_id
+  };
+  using Outbox = std::vector<Outgoing>;
+
+  SchedulerState(SchedulerOptions options, absl::Time now);
+
+  Outbox Handle(PeerId from, const wire::Header& header, absl::Time now);
+  // Deadlines. To be called a few times per heartbeat interval.
+  Outbox Tick(absl::Time now);
+
+  // Ends the job for everyone with this reason (the scheduler itself is told to stop).
+  Outbox Abort(const absl::Status& why, absl::Time now);
+
+  Phase phase() const { return phase_; }
+  // Why the job failed; OK when it did not. Final in kDone.
+  const absl::Status& result() const { return result_; }
+  const MembershipTable& members() const { return members_; }
+
+ private:
+  static constexpr size_t kMaxDeclarationsPerWorker = 64;
+  struct PendingDeclaration {
+    PeerId peer;
+    wire::DeclareKeys declared;
+  };
+
+  void HandleRegister(PeerId from, const wire::Header& header, absl::Time now, Outbox* out);
+  void HandleMember(const Member& member, const wire::Header& header, absl::Time now, Outbox* out);
+  void HandleBarrier(const Member& member, const wire::Header& header, Outbox* out);
+  void HandleDeclare(const Member& member, const wire::Header& header, Outbox* out);
+  void HandleReport(const Member& member, const wire::Header& header, Outbox* out);
+  void HandleGoodbye(const Member& member, const wire::Header& header, absl::Time now, Outbox* out);
+  void AnswerDeclarations(Outbox* out);
+  void SendReleases(std::vector<BarrierTable::Release> releases, Outbox* out);
+  void BroadcastDecision(Outbox* out);
+  void Fail(const wire::NodeRef& node, const std::string& reason, absl::Time now, Outbox* out);
+  void EnterFailed(const absl::Status& why, absl::Time now, Outbox* out);
+  void BroadcastShutdown(absl::Time now, Outbox* out);
+  void FinishIfEmpty(absl::Time now);
+  void TellEveryone(const wire::Header& header, Outbox* out) const;
+
+  const SchedulerOptions options_;
+  Phase phase_ = Phase::kForming;
+  absl::Status result_;
+  absl::Time deadline_;   // of kForming: roster; of kEnding and kFailed: grace
+  absl::Time repeat_at_;  // of Shutdown
+  MembershipTable members_;
+  PlacementTable placement_;
+  BarrierTable barriers_;
+  ThresholdDecision decision_;
+  std::map<std::pair<uint32_t, uint64_t>, PendingDeclaration> declarations_;  // by worker, request
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_SCHEDULER_SCHEDULER_STATE_H_
