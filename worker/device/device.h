@@ -35,13 +35,18 @@ class Device {
   // A buffer of `elements` floats from the device's pool (pinned where that means something).
   [[nodiscard]] virtual absl::StatusOr<std::unique_ptr<HostBuffer>> AllocateHost(
       size_t elements) = 0;
-  // Starts copying `source` (device memory) to `destination`; `done` runs on any thread once it has
-  // arrived. Both must live until then.
+  // Starts copying `source` (device memory) to `destination` (host memory); `done` runs once, on any thread, when it has
+  // arrived or failed (InvalidArgument: lengths differ). Both must live until then; `done` must not destroy the device.
+  // On CUDA the copy starts after what the legacy default stream has been given before this call: torch's default.
   virtual void CopyToHost(KeyId key, std::span<const float> source, std::span<float> destination,
                           CopyDone done) = 0;
   virtual void CopyToDevice(KeyId key, std::span<const float> source, std::span<float> destination,
                             CopyDone done) = 0;
 };
+
+// InvalidArgument: the lengths differ (names the key).
+absl::Status CheckCopy(KeyId key, std::span<const float> source,
+                       std::span<const float> destination);
 
 std::unique_ptr<Device> MakeHostDevice();
 // FailedPrecondition: this build has no CUDA, or the machine no such GPU.

@@ -1,0 +1,117 @@
+#include "worker/device/host_pool.h"
+
+#include <limits>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace slimps {
+namespace {
+
+// Sizes are rounded up to this, so that tensors of nearly one size share blocks.
+constexpr size_t kGrainBytes = 4096;
+
+}  // namespace
+
+// A block on loan, as a HostBuffer of the length asked for.
+class HostPool::Lent final : public HostBuffer {
+ public:
+  Lent(std::shared_ptr<HostPool> pool, std::unique_ptr<HostBlock> block, size_t elements)
+      : pool_(std::move(pool)), block_(std::move(block)), elements_(elements) {}
+  ~Lent() override { pool_->Return(std::move(block_)); }
+
+  std::span<float> floats() override {
+    return {reinterpret_cast<float*>(block_->bytes().data()), elements_};
+  }
+
+ private:
+  const std::shared_ptr<HostPool> pool_;
+  std::unique_ptr<HostBlock> block_;
+  const size_t elements_;
+};
+
+std::shared_ptr<HostPool> HostPool::Create(MakeBlock make_block) {
+  return std::shared_ptr<HostPool>(new HostPool(std::move(make_block)));
+}
+
+absl::StatusOr<std::unique_ptr<HostBuffer>> HostPool::Acquire(size_t elements) {
+  constexpr size_t kMaxElements =
+      (std::numeric_limits<ptrdiff_t>::max() - kGrainBytes) / sizeof(float);
+  if (elements > kMaxElements) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("host buffer of ", elements, " elements, expected at most ", kMaxElements));
+  }
+  const size_t bytes = (elements * sizeof(float) + kGrainBytes - 1) / kGrainBytes * kGrainBytes;
+  IdleBlocks stale;
+  std::unique_ptr<HostBlock> block;
+  {
+    MutexLock lock(&mutex_);
+    block = TakeIdle(bytes);
+    if (++acquisitions_ % kEpochAcquisitions == 0) {
+      ++epoch_;
+      stale = TakeStale();
+    }
+  }
+  stale.clear();
+  if (block == nullptr) {
+    auto made = make_block_(bytes);
+    if (absl::IsResourceExhausted(made.status())) {
+      IdleBlocks all;
+      {
+        MutexLock lock(&mutex_);
+        all.swap(idle_);
+        stats_.bytes_idle = 0;
+      }
+      all.clear();
+      made = make_block_(bytes);
+    }
+    if (!made.ok()) return made.status();
+    block = *std::move(made);
+    MutexLock lock(&mutex_);
+    ++stats_.blocks_made;
+    stats_.bytes_in_use += bytes;
+  }
+  return std::make_unique<Lent>(shared_from_this(), std::move(block), elements);
+}
+
+std::unique_ptr<HostBlock> HostPool::TakeIdle(size_t bytes) {
+  auto found = idle_.find(bytes);
+  if (found == idle_.end()) return nullptr;
+  std::unique_ptr<HostBlock> block = std::move(found->second.back().block);
+  found->second.pop_back();
+  if (found->second.empty()) idle_.erase(found);
+  stats_.bytes_idle -= bytes;
+  stats_.bytes_in_use += bytes;
+  return block;
+}
+
+HostPool::IdleBlocks HostPool::TakeStale() {
+  IdleBlocks stale;
+  for (auto size = idle_.begin(); size != idle_.end();) {
+    std::vector<Idle>& blocks = size->second;
+    // The oldest come first, since blocks are taken from and returned to the back.
+    size_t count = 0;
+    while (count < blocks.size() && blocks[count].epoch < epoch_ - 1) ++count;
+    for (size_t i = 0; i < count; ++i) stale[size->first].push_back(std::move(blocks[i]));
+    blocks.erase(blocks.begin(), blocks.begin() + static_cast<ptrdiff_t>(count));
+    stats_.bytes_idle -= count * size->first;
+    size = blocks.empty() ? idle_.erase(size) : std::next(size);
+  }
+  return stale;
+}
+
+void HostPool::Return(std::unique_ptr<HostBlock> block) {
+  const size_t bytes = block->bytes().size();
+  MutexLock lock(&mutex_);
+  stats_.bytes_in_use -= bytes;
+  stats_.bytes_idle += bytes;
+  idle_[bytes].push_back({std::move(block), epoch_});
+}
+
+HostPool::Stats HostPool::stats() const {
+  MutexLock lock(&mutex_);
+  return stats_;
+}
+
+}  // namespace slimps
