@@ -1,0 +1,181 @@
+// slimps_scheduler: who is in the job, who owns which partition, barriers, liveness, the threshold decision.
+//
+// Exit status: 0 the job ended in order; 1 it failed, or the port is taken; 2 wrong usage.
+#include <gflags/gflags.h>
+#include <glog/logging.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/clock.h"
+#include "proto/base/status_macros.h"
+#include "proto/net/zmq_transport.h"
+#include "scheduler/scheduler_service.h"
+
+DEFINE_string(job_id, "slimps", "name of the job; nodes of another job are refused");
+DEFINE_int32(num_workers, 1, "how many workers the job has (environment: DMLC_NUM_WORKER)");
+DEFINE_int32(num_servers, 1, "how many servers the job has (environment: DMLC_NUM_SERVER)");
+DEFINE_string(bind, "127.0.0.1",
+              "address to listen on; one that other machines reach needs --insecure");
+DEFINE_int32(port, 0, "port to listen on, 0: any free one (environment: DMLC_PS_ROOT_PORT)");
+DEFINE_string(port_file, "", "file to write the port to, once it is known");
+DEFINE_bool(insecure, false, "listen on --bind even where others on the network can reach it");
+DEFINE_int32(heartbeat_interval_ms, 1000, "how often nodes say that they live");
+DEFINE_int32(heartbeat_timeout_ms, 10000, "how long a node may be silent before the job fails");
+DEFINE_int32(roster_timeout_s, 60, "how long to wait for all nodes to come");
+
+namespace slimps {
+namespace {
+
+constexpr int kExitUsage = 2;
+
+[[noreturn]] void DieOfUsage(const std::string& why) {
+  std::cerr << "slimps_scheduler: " << why << "\n";
+  std::exit(kExitUsage);
+}
+
+// The environment counts where the flag was not given.
+void TakeFromEnvironment(const char* flag, const char* variable) {
+  const char* value = std::getenv(variable);
+  if (value == nullptr || !gflags::GetCommandLineFlagInfoOrDie(flag).is_default) return;
+  if (gflags::SetCommandLineOption(flag, value).empty()) {
+    DieOfUsage(absl::StrCat(variable, "=", value, ": expected a number"));
+  }
+}
+
+void CheckRange(const char* flag, int value, int low, int high) {
+  if (value < low || value > high) {
+    DieOfUsage(absl::StrCat("--", flag, "=", value, ": expected ", low, " to ", high));
+  }
+}
+
+bool IsLoopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host == "[::1]" ||
+         (host.rfind("127.", 0) == 0 && host.find_first_not_of("0123456789.") == std::string::npos);
+}
+
+SchedulerOptions OptionsFromFlags() {
+  const char* role = std::getenv("DMLC_ROLE");
+  if (role != nullptr && std::string(role) != "scheduler") {
+    DieOfUsage(absl::StrCat("DMLC_ROLE=", role, ": expected scheduler (or start another program)"));
+  }
+  TakeFromEnvironment("num_workers", "DMLC_NUM_WORKER");
+  TakeFromEnvironment("num_servers", "DMLC_NUM_SERVER");
+  TakeFromEnvironment("port", "DMLC_PS_ROOT_PORT");
+  CheckRange("num_workers", FLAGS_num_workers, 1, 4096);
+  CheckRange("num_servers", FLAGS_num_servers, 1, 4096);
+  CheckRange("port", FLAGS_port, 0, 65535);
+  CheckRange("heartbeat_interval_ms", FLAGS_heartbeat_interval_ms, 1, 3600'000);
+  CheckRange("heartbeat_timeout_ms", FLAGS_heartbeat_timeout_ms, 1, 3600'000);
+  CheckRange("roster_timeout_s", FLAGS_roster_timeout_s, 1, 1000'000);
+  if (FLAGS_heartbeat_timeout_ms < 2 * FLAGS_heartbeat_interval_ms) {
+    DieOfUsage(absl::StrCat("--heartbeat_timeout_ms=", FLAGS_heartbeat_timeout_ms,
+                            ": expected at least twice --heartbeat_interval_ms, which is ",
+                            FLAGS_heartbeat_interval_ms));
+  }
+  if (!IsLoopback(FLAGS_bind) && !FLAGS_insecure) {
+    DieOfUsage(
+        absl::StrCat("--bind=", FLAGS_bind,
+                     " can be reached by others and traffic is not encrypted: give --insecure "
+                     "if that network is trusted"));
+  }
+  SchedulerOptions options;
+  options.job_id = FLAGS_job_id;
+  options.num_workers = static_cast<uint32_t>(FLAGS_num_workers);
+  options.num_servers = static_cast<uint32_t>(FLAGS_num_servers);
+  options.heartbeat_interval = absl::Milliseconds(FLAGS_heartbeat_interval_ms);
+  options.heartbeat_timeout = absl::Milliseconds(FLAGS_heartbeat_timeout_ms);
+  options.roster_timeout = absl::Seconds(FLAGS_roster_timeout_s);
+  options.shutdown_grace = std::min(options.heartbeat_timeout, options.shutdown_grace);
+  return options;
+}
+
+// Whoever waits for the file sees it whole or not at all.
+absl::Status WritePortFile(const std::string& path, const std::string& address) {
+  const std::string draft = absl::StrCat(path, ".", getpid());
+  {
+    std::ofstream out(draft);
+    out << address.substr(address.rfind(':') + 1) << "\n";
+    if (!out.flush()) {
+      return absl::UnavailableError(absl::StrCat("--port_file: cannot write ", draft));
+    }
+  }
+  if (std::rename(draft.c_str(), path.c_str()) != 0) {
+    std::remove(draft.c_str());
+    return absl::UnavailableError(absl::StrCat("--port_file: cannot write ", path));
+  }
+  return absl::OkStatus();
+}
+
+// Returns when the job is over, or a signal of `signals` asked for its end and the nodes were told.
+void TickUntilDone(SchedulerService* service, const sigset_t& signals, absl::Duration tick) {
+  const timespec wait = absl::ToTimespec(tick);
+  while (!service->done()) {
+    const int signal = sigtimedwait(&signals, nullptr, &wait);
+    if (signal > 0) {
+      service->Abort(
+          absl::CancelledError(absl::StrCat("the scheduler was stopped by ", strsignal(signal))));
+    }
+    service->Tick();
+  }
+}
+
+absl::Status Run(const SchedulerOptions& options) {
+  // Blocked before any thread starts, so that only TickUntilDone takes them.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+
+  const RealClock clock;
+  ZmqTransport transport(ZmqTransportOptions{});
+  SchedulerService service(&transport, options, &clock);
+  SLIMPS_ASSIGN_OR_RETURN(const std::string address,
+                          transport.Bind(absl::StrCat("tcp://", FLAGS_bind, ":", FLAGS_port)));
+  SLIMPS_RETURN_IF_ERROR(transport.Start(&service));
+  if (!FLAGS_port_file.empty()) SLIMPS_RETURN_IF_ERROR(WritePortFile(FLAGS_port_file, address));
+  LOG(INFO) << "job \"" << options.job_id << "\": waiting at " << address << " for "
+            << options.num_workers << " workers and " << options.num_servers << " servers";
+  const absl::Duration tick = std::min(options.heartbeat_interval / 4, absl::Milliseconds(100));
+  TickUntilDone(&service, signals, tick);
+  transport.Stop();
+  return service.result();
+}
+
+}  // namespace
+}  // namespace slimps
+
+int main(int argc, char** argv) {
+  FLAGS_logtostderr = true;
+  gflags::SetUsageMessage("slimps_scheduler --num_workers N --num_servers S --port P");
+  // gflags ends the process with status 1 on a wrong flag; callers tell usage from a failed job.
+  static bool parsing = true;
+  on_exit(
+      [](int status, void*) {
+        if (!parsing || status == 0) return;
+        std::fflush(stdout);
+        std::_Exit(slimps::kExitUsage);
+      },
+      nullptr);
+  gflags::ParseCommandLineFlags(&argc, &argv, /*remove_flags=*/true);
+  parsing = false;
+  if (argc > 1) slimps::DieOfUsage(absl::StrCat("unexpected argument \"", argv[1], "\""));
+  google::InitGoogleLogging(argv[0]);
+  const slimps::SchedulerOptions options = slimps::OptionsFromFlags();
+  const absl::Status status = slimps::Run(options);
+  if (!status.ok()) {
+    std::cerr << "slimps_scheduler: " << status.message() << "\n";
+    return 1;
+  }
+  return 0;
+}
