@@ -1,6 +1,7 @@
 #include "compress/codec/parallel_encode.h"
 
 #include <tbb/blocked_range.h>
+#include <tbb/info.h>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 
@@ -110,8 +111,9 @@ absl::Status FromException(const std::exception& error) {
 }  // namespace
 
 struct ParallelEncoder::Arena {
-  explicit Arena(int threads) : tbb(threads) {}
-  tbb::task_arena tbb;
+  // TBB prints a warning where more is asked for than the machine has.
+  explicit Arena(int threads) : arena(std::min(threads, tbb::info::default_concurrency())) {}
+  tbb::task_arena arena;
 };
 
 ParallelEncoder::ParallelEncoder(int threads)
@@ -122,7 +124,7 @@ ParallelEncoder::~ParallelEncoder() = default;
 absl::StatusOr<EncodeResult> ParallelEncoder::Encode(const EncodeJob& job) const {
   if (IsSmall(job) || threads_ == 1) return EncodeOne(job, Where::kThisThread);
   try {
-    return arena_->tbb.execute([&] { return EncodeOne(job, Where::kArena); });
+    return arena_->arena.execute([&] { return EncodeOne(job, Where::kArena); });
   } catch (const std::exception& error) {
     return FromException(error);
   }
@@ -134,7 +136,7 @@ std::vector<absl::StatusOr<EncodeResult>> ParallelEncoder::EncodeAll(
       jobs.size(), absl::StatusOr<EncodeResult>(absl::InternalError("parallel encoding: not run")));
   try {
     if (threads_ > 1) {
-      arena_->tbb.execute([&] {
+      arena_->arena.execute([&] {
         tbb::parallel_for(size_t{0}, jobs.size(), [&](size_t i) {
           if (!IsSmall(jobs[i])) results[i] = EncodeOne(jobs[i], Where::kArena);
         });

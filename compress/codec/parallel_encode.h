@@ -38,7 +38,7 @@ class ParallelEncoder final {
   // fp32 bytes below which the caller's thread encodes alone.
   static constexpr size_t kInlineBytes = 64 << 10;
 
-  // REQUIRES: threads >= 1, the caller's included. TBB may give fewer where the machine has fewer.
+  // REQUIRES: threads >= 1, the caller's included. No more work than the machine has cores.
   explicit ParallelEncoder(int threads);
   ~ParallelEncoder();
   ParallelEncoder(const ParallelEncoder&) = delete;
