@@ -1,0 +1,269 @@
+#include "tests/proto/golden_messages.h"
+
+#include <cstring>
+#include <functional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace slimps {
+namespace {
+
+constexpr uint64_t kKey = 0x0123456789abcdef;
+
+Payload BytesPayload(const std::string& bytes) {
+  return Payload::Copy(std::as_bytes(std::span<const char>(bytes.data(), bytes.size())));
+}
+
+wire::Header Envelope() {
+  wire::Header header;
+  header.set_job_id("job");
+  header.mutable_sender()->set_role(wire::WORKER);
+  header.mutable_sender()->set_rank(1);
+  header.set_incarnation(0x1122334455667788);
+  header.set_membership_epoch(3);
+  header.set_request_id(42);
+  return header;
+}
+
+template <typename Item>
+void Identify(Item* item, uint32_t partition, uint64_t ticket) {
+  item->mutable_id()->set_key(kKey);
+  item->mutable_id()->set_partition(partition);
+  item->mutable_id()->set_ticket(ticket);
+}
+
+void SetStatus(wire::StatusProto* status) {
+  status->set_code(14);
+  status->set_message("server 1 is gone");
+}
+
+void SetKey(wire::KeyInfo* info) {
+  info->set_key(kKey);
+  info->set_name("s:fc1.weight");
+  info->add_shape(2);
+  info->add_shape(2);
+  info->set_layer(wire::DENSE);
+}
+
+void AddRow(google::protobuf::RepeatedPtrField<wire::ThresholdRow>* rows) {
+  wire::ThresholdRow* row = rows->Add();
+  row->set_bytes(4194304);
+  row->set_t_c_ms(75.5);
+  row->set_t_cq_ms(37.3);
+  row->set_t_pq_ms(8.5);
+  row->set_raw_samples(9);
+  row->set_compressed_samples(9);
+}
+
+void AddMembership(const std::function<Message*(const char*)>& add) {
+  wire::Register* reg = add("register")->header.mutable_register_();
+  reg->set_role(wire::SERVER);
+  reg->set_wanted_rank(-1);
+  reg->add_endpoints("tcp://127.0.0.1:4711");
+  reg->set_num_workers(2);
+  reg->set_num_servers(2);
+  reg->set_host("node7");
+  reg->set_pid(1234);
+  wire::Welcome* welcome = add("welcome")->header.mutable_welcome();
+  welcome->set_rank(1);
+  welcome->set_heartbeat_interval_ms(1000);
+  welcome->set_heartbeat_timeout_ms(10000);
+  wire::Roster* roster = add("roster")->header.mutable_roster();
+  roster->set_epoch(4);
+  roster->set_num_workers(1);
+  roster->set_num_servers(1);
+  wire::RosterEntry* entry = roster->add_nodes();
+  entry->mutable_node()->set_role(wire::SERVER);
+  entry->add_endpoints("ipc:///tmp/s0");
+  entry->set_host("node7");
+  entry->set_pid(1234);
+  entry->set_incarnation(7);
+  wire::Barrier* barrier = add("barrier")->header.mutable_barrier();
+  barrier->set_name("epoch");
+  barrier->set_group(wire::WORKER);
+  barrier->set_ticket(5);
+  wire::BarrierRelease* release = add("barrier_release")->header.mutable_barrier_release();
+  release->set_name("epoch");
+  release->set_ticket(5);
+  add("heartbeat")->header.mutable_heartbeat()->set_sequence(99);
+  wire::NodeDown* down = add("node_down")->header.mutable_node_down();
+  down->mutable_node()->set_role(wire::SERVER);
+  down->set_reason("no heartbeat for 10 s");
+  SetStatus(add("shutdown")->header.mutable_shutdown()->mutable_reason());
+  add("goodbye")->header.mutable_goodbye();
+  SetStatus(add("ack")->header.mutable_ack()->mutable_status());
+  wire::Error* error = add("error")->header.mutable_error();
+  SetStatus(error->mutable_status());
+  error->mutable_node()->set_role(wire::SERVER);
+  error->set_key("s:fc1.weight");
+}
+
+void AddKeysAndThreshold(const std::function<Message*(const char*)>& add) {
+  wire::DeclareKeys* declare = add("declare_keys")->header.mutable_declare_keys();
+  SetKey(declare->add_keys());
+  declare->set_partition_elements(1048576);
+  wire::KeyPlace* place = add("placement")->header.mutable_placement()->add_keys();
+  place->set_key(kKey);
+  place->add_partitions()->set_elements(2);
+  wire::PartitionPlace* second = place->add_partitions();
+  second->set_server(1);
+  second->set_offset(2);
+  second->set_elements(2);
+  wire::ThresholdReport* report = add("threshold_report")->header.mutable_threshold_report();
+  AddRow(report->mutable_rows());
+  report->set_ready_round(21);
+  report->set_codec("1bit:scaling=l1");
+  wire::CodecMap* map = add("codec_map")->header.mutable_codec_map();
+  map->set_version(1);
+  map->set_from_round(23);
+  map->set_has_threshold(true);
+  map->set_threshold_bytes(2306867);
+  map->set_codec_below("none");
+  map->set_codec("1bit:scaling=l1");
+  wire::CodecEntry* entry = map->add_entries();
+  entry->set_key(kKey);
+  entry->set_codec("none");
+  AddRow(map->mutable_table());
+  wire::OptimizerSpec* spec = add("set_optimizer")->header.mutable_set_optimizer()->mutable_spec();
+  spec->set_kind(wire::OptimizerSpec::SGD);
+  spec->set_learning_rate(0.125);
+  spec->set_momentum(0.5);
+  spec->mutable_schedule()->set_kind(wire::LearningRateSchedule::STEP);
+  spec->mutable_schedule()->set_every(100);
+}
+
+void AddData(const std::function<Message*(const char*)>& add) {
+  Message* message = add("init");
+  wire::InitItem* init = message->header.mutable_init()->add_items();
+  Identify(init, 0, 7);
+  SetKey(init->mutable_info());
+  init->set_elements(4);
+  init->set_partitions(1);
+  init->set_format(wire::RAW_F32);
+  AttachPayload(init, FloatPayload({0.5f, -1.0f, 2.0f, 0.0f}), PayloadHashing::kXxh3, message);
+  Identify(add("init_reply")->header.mutable_init_reply()->add_items(), 0, 7);
+  *add("push") = ReadmeExample();
+  wire::ItemStatus* pushed = add("push_reply")->header.mutable_push_reply()->add_items();
+  Identify(pushed, 1, 8);
+  SetStatus(pushed->mutable_status());
+  pushed->set_decode_ns(1500);
+  wire::PullItem* pull = add("pull")->header.mutable_pull()->add_items();
+  Identify(pull, 1, 9);
+  pull->set_min_version(5);
+  pull->set_timeout_ms(60000);
+  pull->set_priority(-1);
+  pull->set_elements(2);
+  message = add("pull_reply");
+  wire::PullReplyItem* pulled = message->header.mutable_pull_reply()->add_items();
+  Identify(pulled, 1, 9);
+  pulled->set_version(5);
+  pulled->set_elements(2);
+  pulled->set_format(wire::RAW_F16);
+  AttachPayload(pulled, BytesPayload(std::string("\x00\x3c\x00\xc0", 4)), PayloadHashing::kOff,
+                message);
+  message = add("push_pull");
+  wire::PushItem* absent = message->header.mutable_push_pull()->add_push();
+  Identify(absent, 0, 10);
+  absent->set_round(6);
+  absent->set_elements(2);
+  wire::PushItem* levels = message->header.mutable_push_pull()->add_push();
+  Identify(levels, 1, 11);
+  levels->set_round(6);
+  levels->set_elements(2);
+  levels->set_format(wire::LEVELS);
+  AttachPayload(levels, BytesPayload("levels"), PayloadHashing::kXxh3, message);
+  Identify(message->header.mutable_push_pull()->add_pull(), 1, 12);
+  add("leave")->header.mutable_leave()->set_from_round(8);
+}
+
+}  // namespace
+
+Payload FloatPayload(const std::vector<float>& values) {
+  return Payload::Copy(std::as_bytes(std::span<const float>(values)));
+}
+
+Message ReadmeExample() {
+  Message message;
+  message.header = Envelope();
+  wire::PushItem* push = message.header.mutable_push()->add_items();
+  Identify(push, 1, 8);
+  push->set_round(5);
+  push->set_elements(2);
+  push->set_format(wire::RAW_F32);
+  push->set_priority(3);
+  AttachPayload(push, FloatPayload({1.0f, -2.0f}), PayloadHashing::kXxh3, &message);
+  return message;
+}
+
+std::vector<GoldenMessage> GoldenMessages() {
+  std::vector<GoldenMessage> messages;
+  messages.reserve(64);  // AddX keep pointers to single messages only until their next `add`
+  const std::function<Message*(const char*)> add = [&messages](const char* name) {
+    messages.push_back({name, {}});
+    messages.back().message.header = Envelope();
+    return &messages.back().message;
+  };
+  AddMembership(add);
+  AddKeysAndThreshold(add);
+  AddData(add);
+  return messages;
+}
+
+std::string ToFileBytes(const Frame& frame) {
+  std::string file;
+  for (const Payload& part : frame) {
+    const uint32_t size = static_cast<uint32_t>(part.size());
+    file.append(reinterpret_cast<const char*>(&size), sizeof(size));
+    file.append(reinterpret_cast<const char*>(part.bytes().data()), part.size());
+  }
+  return file;
+}
+
+Frame FromFileBytes(const std::string& bytes) {
+  Frame frame;
+  for (size_t at = 0; at < bytes.size();) {
+    uint32_t size = 0;
+    std::memcpy(&size, bytes.data() + at, sizeof(size));
+    frame.push_back(BytesPayload(bytes.substr(at + sizeof(size), size)));
+    at += sizeof(size) + size;
+  }
+  return frame;
+}
+
+std::string HexListing(std::span<const std::byte> bytes) {
+  std::string listing;
+  for (size_t line = 0; line < bytes.size(); line += 16) {
+    const std::span<const std::byte> row =
+        bytes.subspan(line, std::min<size_t>(16, bytes.size() - line));
+    std::string hex, text;
+    for (const std::byte b : row) {
+      const unsigned value = std::to_integer<unsigned>(b);
+      absl::StrAppendFormat(&hex, "%02x ", value);
+      text.push_back(value >= 0x20 && value < 0x7f ? static_cast<char>(value) : '.');
+    }
+    absl::StrAppendFormat(&listing, "%04x  %-48s %s\n", line, hex, text);
+  }
+  return listing;
+}
+
+std::string GoldenListing() {
+  std::string listing;
+  for (const GoldenMessage& golden : GoldenMessages()) {
+    const absl::StatusOr<Frame> frame = BuildFrame(golden.message, kDefaultLimits);
+    if (!frame.ok()) return absl::StrCat(golden.name, ": ", frame.status().ToString());
+    for (size_t i = 0; i < frame->size(); ++i) {
+      absl::StrAppend(&listing, golden.name, i == 0 ? " header part, " : " payload, ",
+                      (*frame)[i].size(), " bytes\n", HexListing((*frame)[i].bytes()), "\n");
+    }
+  }
+  return listing;
+}
+
+std::vector<std::span<const std::byte>> Spans(const Frame& frame) {
+  std::vector<std::span<const std::byte>> spans;
+  for (const Payload& part : frame) spans.push_back(part.bytes());
+  return spans;
+}
+
+}  // namespace slimps
