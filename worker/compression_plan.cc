@@ -9,15 +9,6 @@
 namespace slimps {
 namespace {
 
-ThresholdRow FromProto(const wire::ThresholdRow& row) {
-  return {.bytes = row.bytes(),
-          .t_c = absl::Milliseconds(row.t_c_ms()),
-          .t_cq = absl::Milliseconds(row.t_cq_ms()),
-          .t_pq = absl::Milliseconds(row.t_pq_ms()),
-          .raw_samples = row.raw_samples(),
-          .compressed_samples = row.compressed_samples()};
-}
-
 void ToProto(const ThresholdRow& row, wire::ThresholdRow* proto) {
   proto->set_bytes(row.bytes);
   proto->set_t_c_ms(absl::ToDoubleMilliseconds(row.t_c));

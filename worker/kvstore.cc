@@ -20,7 +20,7 @@ absl::StatusOr<std::unique_ptr<KVStore>> KVStore::Create(std::string_view type,
         absl::StrCat("store type: expected dist_sync, dist_device_sync or dist_async, got \"",
                      std::string(type), "\""));
   }
-  TransportOptions transport;
+  ZmqTransportOptions transport;
   transport.emulate_link_bytes_per_second = options.emulate_link_bytes_per_second;
   transport.emulate_link_latency = options.emulate_link_latency;
   return DistStore::Create(mode, options, std::make_unique<ZmqTransport>(transport));

@@ -27,12 +27,13 @@ struct Arrival {
 class ArrivalQueue final {
  public:
   explicit ArrivalQueue(const TransportOptions& options)
-      : link_(options.emulate_link_bytes_per_second, options.emulate_link_startup) {}
+      : link_(options.emulate_link_bytes_per_second, options.emulate_link_startup),
+        latency_(options.emulate_link_latency) {}
 
-  bool emulated() const { return link_.on(); }
+  bool emulated() const { return link_.on() || latency_ > absl::ZeroDuration(); }
 
   void Push(PeerId from, Message message, size_t bytes, absl::Time now) {
-    const absl::Time due = link_.on() ? link_.Carry(now, bytes).end : now;
+    const absl::Time due = (link_.on() ? link_.Carry(now, bytes).end : now) + latency_;
     waiting_.push_back({from, std::move(message), bytes, due});
     bytes_ += bytes;
   }
@@ -54,6 +55,7 @@ class ArrivalQueue final {
 
  private:
   LinkEmulator link_;
+  const absl::Duration latency_;
   std::deque<Arrival> waiting_;
   size_t bytes_ = 0;
 };

@@ -20,6 +20,7 @@ struct TransportOptions {
   // priority order until the link has carried it, what arrives is delivered once the link would have. 0: off. Set it
   // at one end of a connection: at both, a message crosses two such links one after the other.
   double emulate_link_bytes_per_second = 0;
+  absl::Duration emulate_link_latency = absl::ZeroDuration();  // of what arrives, on top; keeps nothing else waiting
   absl::Duration emulate_link_startup = absl::ZeroDuration();  // of each message, in each direction
 };
 
