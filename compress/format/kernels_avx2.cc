@@ -1,5 +1,6 @@
 // AVX2 and F16C. Whole vectors here, the rest by the loops of scalar_loops.h; this file alone is
 // compiled for AVX2, and uses nothing from elsewhere that could be emitted out of line.
+#include <cpuid.h>
 #include <immintrin.h>
 
 #include "compress/format/kernel_sets.h"
@@ -10,8 +11,10 @@ namespace {
 
 bool RunsHere() {
   __builtin_cpu_init();
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c") &&
-         __builtin_cpu_supports("popcnt");
+  // Not every compiler's __builtin_cpu_supports knows "f16c": bit 29 of ECX of CPUID leaf 1.
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  const bool has_f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & (1u << 29)) != 0;
+  return has_f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt");
 }
 
 // Elements per step where bits are involved: one 32-bit word of them, two rounds of the 16 lanes.

@@ -3,7 +3,8 @@
 //
 //   bazel build --config=fuzz //tests/compress:levels_fuzz && bazel-bin/tests/compress/levels_fuzz -max_total_time=600
 //
-// Input: one byte format, one byte that says how the element count relates to the payload, then the payload.
+// Input: one byte format, one byte that says how the element count relates to the payload, then the payload. Format 6 is
+// levels with a true header and length, so that scales, padding and planes are reached often.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -11,10 +12,12 @@
 #include <cstring>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "compress/format/decode.h"
 #include "compress/format/format.h"
 #include "compress/format/kernels.h"
+#include "compress/format/levels.h"
 
 namespace slimps {
 namespace {
@@ -68,21 +71,45 @@ void DecodeEverywhere(PayloadFormat format, std::span<const std::byte> payload, 
   }
 }
 
+// A levels payload whose header and length are right and whose scales and bits are the input's, over and over.
+std::vector<std::byte> WithTrueHeader(uint8_t choice, std::span<const std::byte> body,
+                                      LevelsLayout& layout) {
+  layout.bits = static_cast<uint8_t>(1 + choice % 2);
+  layout.scales_per_block = static_cast<uint8_t>(choice / 2 % 3);
+  layout.elements =
+      body.size() < 2
+          ? 0
+          : (std::to_integer<size_t>(body[0]) * 256 + std::to_integer<size_t>(body[1])) %
+                (kMaxElements + 1);
+  layout.value = 0.5f;
+  std::vector<std::byte> payload(layout.PayloadBytes());
+  for (size_t i = 0; i < payload.size(); ++i)
+    payload[i] = body.empty() ? std::byte{0} : body[i % body.size()];
+  BuildLevelsHeader(layout, payload);
+  return payload;
+}
+
+void CheckPayload(PayloadFormat format, std::span<const std::byte> payload, size_t elements) {
+  if (!ValidatePayload(format, payload, elements).ok()) return;
+  // A valid count is bounded by the payload's size, but for "absent", which carries nothing.
+  if (elements <= kMaxElements) DecodeEverywhere(format, payload, elements);
+}
+
 }  // namespace
 }  // namespace slimps
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2) return 0;
-  const auto format = static_cast<slimps::PayloadFormat>(data[0] % 6);
   // The payload alone in its own allocation.
-  const size_t payload_bytes = size - 2;
-  const std::unique_ptr<std::byte[]> copy(new std::byte[payload_bytes]);
-  std::memcpy(copy.get(), data + 2, payload_bytes);
-  const std::span<const std::byte> payload(copy.get(), payload_bytes);
-  const size_t elements = slimps::ClaimedElements(data[1], payload);
-  if (!slimps::ValidatePayload(format, payload, elements).ok()) return 0;
-  // A valid count is bounded by the payload's size, but for "absent", which carries nothing.
-  if (elements > slimps::kMaxElements) return 0;
-  slimps::DecodeEverywhere(format, payload, elements);
+  const auto* const begin = reinterpret_cast<const std::byte*>(data);
+  const std::vector<std::byte> payload(begin + 2, begin + size);
+  if (data[0] % 7 == 6) {
+    slimps::LevelsLayout layout;
+    const std::vector<std::byte> levels = slimps::WithTrueHeader(data[1], payload, layout);
+    slimps::CheckPayload(slimps::PayloadFormat::kLevels, levels, layout.elements);
+    return 0;
+  }
+  slimps::CheckPayload(static_cast<slimps::PayloadFormat>(data[0] % 7), payload,
+                       slimps::ClaimedElements(data[1], payload));
   return 0;
 }
