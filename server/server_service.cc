@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
+#include "proto/base/mutex.h"
 #include "proto/base/status_macros.h"
 #include "proto/header_check.h"
 #include "proto/status_proto.h"
@@ -46,7 +46,7 @@ class ServerService::AckCollector final {
   void Done(const absl::Status& status) {
     absl::Status result;
     {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       result_.Update(status);
       if (--left_ > 0) return;
       result = result_;
@@ -57,7 +57,7 @@ class ServerService::AckCollector final {
  private:
   ServerService* const service_;  // joins the threads that call Done before it goes
   const Origin origin_;
-  absl::Mutex mutex_;
+  Mutex mutex_;
   size_t left_ ABSL_GUARDED_BY(mutex_);
   absl::Status result_ ABSL_GUARDED_BY(mutex_);
 };
@@ -347,7 +347,8 @@ void ServerService::SendReply(Reply reply) {
   header.set_request_id(reply.message.header.request_id());
   reply.message.header.MergeFrom(header);
   const absl::Status sent =
-      transport_->Send(reply.to, std::move(reply.message), SendOptions{.priority = reply.priority});
+      transport_->Send(reply.to, std::move(reply.message),
+                       SendOptions{.priority = reply.priority, .on_handed_over = nullptr});
   // The worker repeats what was not answered, so a lost answer is counted and no more.
   if (!sent.ok()) undeliverable_.fetch_add(1, std::memory_order_relaxed);
 }

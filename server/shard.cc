@@ -19,7 +19,7 @@ Shard::~Shard() { Stop(); }
 
 absl::Status Shard::Post(ShardItems* items) {
   const size_t bytes = items->PayloadBytes();
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (stopping_) return absl::UnavailableError("the server is stopping");
   if (mailbox_.size() >= options_.max_mailbox_entries ||
       mailbox_bytes_ > options_.max_mailbox_bytes ||
@@ -31,30 +31,32 @@ absl::Status Shard::Post(ShardItems* items) {
   }
   mailbox_bytes_ += bytes;
   mailbox_.emplace_back(std::move(*items));
+  arrived_.NotifyOne();
   return absl::OkStatus();
 }
 
 void Shard::PostControl(Control control) {
-  absl::MutexLock lock(&mutex_);
-  if (!stopping_) mailbox_.emplace_back(std::move(control));
+  MutexLock lock(&mutex_);
+  if (stopping_) return;
+  mailbox_.emplace_back(std::move(control));
+  arrived_.NotifyOne();
 }
 
 void Shard::Stop() {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     stopping_ = true;
+    arrived_.NotifyOne();
   }
   if (thread_.joinable()) thread_.join();
 }
 
 std::optional<Shard::Entry> Shard::Next(bool busy, bool* stop) {
-  absl::MutexLock lock(&mutex_);
-  if (!busy) {
-    const auto wake = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      return stopping_ || !mailbox_.empty();
-    };
+  MutexLock lock(&mutex_);
+  // One wait is enough: a spurious wake-up costs the caller's loop a turn, and a deadline that has come is its business.
+  if (!busy && !stopping_ && mailbox_.empty()) {
     const absl::Duration wait = state_->NextDeadline() - clock_->Now();
-    mutex_.AwaitWithTimeout(absl::Condition(&wake), std::max(wait, absl::ZeroDuration()));
+    arrived_.WaitFor(&mutex_, std::max(wait, absl::ZeroDuration()));
   }
   if (mailbox_.empty()) {
     *stop = stopping_ && !busy;

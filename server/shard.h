@@ -19,8 +19,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "proto/base/clock.h"
+#include "proto/base/mutex.h"
 #include "server/shard_state.h"
 
 namespace slimps {
@@ -67,7 +67,8 @@ class Shard final {
   const std::unique_ptr<ShardState> state_;  // owned by thread_
   std::atomic<bool> begun_{false};           // publishes nothing but itself
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
+  CondVar arrived_;  // an entry, or stopping_
   std::deque<Entry> mailbox_ ABSL_GUARDED_BY(mutex_);
   size_t mailbox_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

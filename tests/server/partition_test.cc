@@ -1,0 +1,217 @@
+#include "server/partition.h"
+
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/server/server_test_util.h"
+
+namespace slimps {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+PartitionSpec Spec(size_t elements, uint32_t workers, wire::StoreMode mode = wire::DIST_SYNC) {
+  PartitionSpec spec;
+  spec.key = Key("w").id();
+  spec.name = "s:w";
+  spec.elements = elements;
+  spec.num_workers = workers;
+  spec.mode = mode;
+  return spec;
+}
+
+std::unique_ptr<Partition> Make(const PartitionSpec& spec, const std::vector<float>& initial,
+                                const wire::OptimizerSpec& optimizer) {
+  return Partition::Create(spec, Raw(initial), MakeOptimizer(optimizer)).value();
+}
+
+void ApplyAll(Partition& partition) {
+  while (partition.HasCompleteRound()) partition.ApplyNextRound();
+}
+
+std::vector<float> WeightsOf(const Partition& partition) {
+  return {partition.weights().begin(), partition.weights().end()};
+}
+
+absl::StatusCode CodeOf(const absl::StatusOr<PushVerdict>& result) {
+  return result.status().code();
+}
+
+TEST(Partition, WithoutAnOptimizerARoundStoresTheSumOverWorkers) {
+  auto partition = Make(Spec(2, 2), {9, 9}, {});
+  ASSERT_TRUE(partition->Push(1, 0, 2, Raw({1, 2})).ok());
+  ASSERT_TRUE(partition->Push(1, 1, 2, Raw({10, 20})).ok());
+  EXPECT_THAT(WeightsOf(*partition), ElementsAre(9, 9));  // counted, not yet applied
+  ApplyAll(*partition);
+  EXPECT_THAT(WeightsOf(*partition), ElementsAre(11, 22));
+  EXPECT_EQ(partition->version(), 1);
+}
+
+TEST(Partition, AbsentPushesCountAsZeroAndInTheAverage) {
+  wire::OptimizerSpec spec = SgdSpec(1);
+  spec.set_average(true);
+  auto partition = Make(Spec(2, 2), {0, 0}, spec);
+  ASSERT_TRUE(partition->Push(1, 0, 2, {}).ok());
+  ASSERT_TRUE(partition->Push(1, 1, 2, Raw({2, 4})).ok());
+  ApplyAll(*partition);
+  EXPECT_THAT(WeightsOf(*partition), ElementsAre(-1, -2));
+}
+
+TEST(Partition, WorkersThatLeftAreNotInTheAverage) {
+  wire::OptimizerSpec spec = SgdSpec(1);
+  spec.set_average(true);
+  auto partition = Make(Spec(1, 2), {0}, spec);
+  ASSERT_TRUE(partition->Leave(0, 1).ok());
+  ASSERT_TRUE(partition->Push(1, 1, 1, Raw({4})).ok());
+  ApplyAll(*partition);
+  EXPECT_THAT(WeightsOf(*partition), ElementsAre(-4));
+}
+
+// Three rounds of four workers, half of them compressed, in the order of `seed`, each push sometimes repeated.
+std::vector<float> RunShuffled(size_t first, size_t elements, uint64_t seed) {
+  constexpr size_t kTotal = 2 * kBlockElements + 100;
+  constexpr uint32_t kWorkers = 4;
+  const auto part = [&](uint64_t value_seed) {
+    const std::vector<float> whole = RandomValues(kTotal, value_seed);
+    return std::vector<float>(whole.begin() + first, whole.begin() + first + elements);
+  };
+  wire::OptimizerSpec spec = SgdSpec(0.1, 0.9);
+  spec.set_average(true);
+  auto partition = Make(Spec(elements, kWorkers), part(1), spec);
+  std::mt19937_64 random(seed);
+  for (uint64_t round = 1; round <= 3; ++round) {
+    std::vector<uint32_t> order = {0, 1, 2, 3, 0, 1, 2, 3};
+    std::shuffle(order.begin(), order.end(), random);
+    for (const uint32_t worker : order) {
+      const std::vector<float> gradient = part(round * 10 + worker);
+      EXPECT_TRUE(partition
+                      ->Push(round, worker, elements,
+                             worker % 2 == 0 ? Raw(gradient) : Signs(gradient, 0.3f))
+                      .ok());
+    }
+    ApplyAll(*partition);
+  }
+  return WeightsOf(*partition);
+}
+
+TEST(Partition, AnyOrderOfArrivalGivesTheSameBits) {
+  constexpr size_t kElements = 2 * kBlockElements + 100;
+  const std::vector<float> reference = RunShuffled(0, kElements, 0);
+  for (uint64_t seed = 1; seed < 10; ++seed) {
+    ASSERT_EQ(RunShuffled(0, kElements, seed), reference);
+  }
+}
+
+TEST(Partition, CuttingAKeyGivesTheSameBits) {
+  const std::vector<float> whole = RunShuffled(0, 2 * kBlockElements + 100, 0);
+  std::vector<float> joined = RunShuffled(0, 1000, 1);
+  for (const auto& [first, elements] : std::vector<std::pair<size_t, size_t>>{
+           {1000, kBlockElements + 500}, {1500 + kBlockElements, kBlockElements - 1400}}) {
+    const std::vector<float> part = RunShuffled(first, elements, 2);
+    joined.insert(joined.end(), part.begin(), part.end());
+  }
+  EXPECT_EQ(joined, whole);
+}
+
+TEST(Partition, MalformedPushesAreRefusedAndNotCounted) {
+  auto partition = Make(Spec(3, 1), {0, 0, 0}, {});
+  EXPECT_EQ(CodeOf(partition->Push(1, 0, 2, Raw({1, 2}))), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(CodeOf(partition->Push(1, 0, 3, Raw({1, 2}))), absl::StatusCode::kDataLoss);
+  ClaimedPayload garbage = Raw({1, 2, 3});
+  garbage.format = PayloadFormat::kLevels;
+  const absl::StatusOr<PushVerdict> refused = partition->Push(1, 0, 3, garbage);
+  EXPECT_FALSE(refused.ok());
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("key s:w partition 0"));
+  EXPECT_FALSE(partition->HasCompleteRound());
+  EXPECT_TRUE(partition->Push(1, 0, 3, Raw({1, 2, 3})).ok());
+}
+
+TEST(Partition, InitialValueIsCheckedAndMayBeAbsent) {
+  const auto none = MakeOptimizer({});
+  EXPECT_EQ(Partition::Create(Spec(3, 1), Raw({1}), none).status().code(),
+            absl::StatusCode::kDataLoss);
+  EXPECT_THAT(WeightsOf(*Partition::Create(Spec(2, 1), {}, none).value()), ElementsAre(0, 0));
+}
+
+TEST(Partition, SameInitAgainIsFineAndAnotherIsNot) {
+  auto partition = Make(Spec(2, 1), {1, 2}, {});
+  EXPECT_TRUE(partition->CheckRepeatedInit(Spec(2, 1), Raw({1, 2}).checksum).ok());
+  EXPECT_EQ(partition->CheckRepeatedInit(Spec(2, 1), Raw({1, 3}).checksum).code(),
+            absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(partition->CheckRepeatedInit(Spec(3, 1), Raw({1, 2}).checksum).code(),
+            absl::StatusCode::kAlreadyExists);
+}
+
+TEST(Partition, OptimizerOfTheSameKindKeepsItsState) {
+  auto partition = Make(Spec(1, 1), {0}, SgdSpec(1, 0.5));
+  ASSERT_TRUE(partition->Push(1, 0, 1, Raw({1})).ok());
+  ApplyAll(*partition);  // buf 1, w -1
+  ASSERT_TRUE(partition->SetOptimizer(MakeOptimizer(SgdSpec(10, 0.5))).ok());
+  ASSERT_TRUE(partition->Push(2, 0, 1, Raw({1})).ok());
+  ApplyAll(*partition);  // buf 1.5
+  EXPECT_THAT(WeightsOf(*partition), ElementsAre(-16));
+}
+
+TEST(Partition, MomentumMayBeginLater) {
+  auto partition = Make(Spec(1, 1), {0}, SgdSpec(1));
+  ASSERT_TRUE(partition->Push(1, 0, 1, Raw({1})).ok());
+  ApplyAll(*partition);
+  ASSERT_TRUE(partition->SetOptimizer(MakeOptimizer(SgdSpec(1, 0.5))).ok());
+  ASSERT_TRUE(partition->Push(2, 0, 1, Raw({1})).ok());
+  ApplyAll(*partition);
+  EXPECT_THAT(WeightsOf(*partition), ElementsAre(-2));
+}
+
+TEST(Partition, OptimizerOfAnotherKindIsRefusedOnceRoundsHaveBegun) {
+  auto partition = Make(Spec(1, 2), {0}, {});
+  EXPECT_TRUE(partition->SetOptimizer(MakeOptimizer(SgdSpec(1))).ok());
+  ASSERT_TRUE(partition->Push(1, 0, 1, Raw({1})).ok());
+  const absl::Status refused = partition->SetOptimizer(MakeOptimizer({}));
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("SGD"));
+}
+
+TEST(Partition, AsyncAppliesEachPushOnceWhenItComes) {
+  auto partition = Make(Spec(1, 2, wire::DIST_ASYNC), {0}, SgdSpec(1));
+  EXPECT_EQ(partition->Push(1, 1, 1, Raw({1})).value(), PushVerdict::kAccepted);
+  EXPECT_EQ(partition->Push(3, 1, 1, Raw({3})).value(), PushVerdict::kAccepted);
+  EXPECT_EQ(partition->Push(2, 1, 1, Raw({2})).value(), PushVerdict::kAccepted);
+  EXPECT_EQ(partition->Push(2, 1, 1, Raw({2})).value(), PushVerdict::kDuplicate);
+  EXPECT_EQ(CodeOf(partition->Push(2, 1, 1, Raw({5}))), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(WeightsOf(*partition), ElementsAre(-6));
+  EXPECT_EQ(partition->version(), 3);
+  EXPECT_FALSE(partition->HasCompleteRound());
+}
+
+TEST(Partition, AsyncWithoutAnOptimizerIsRefused) {
+  auto partition = Make(Spec(1, 1, wire::DIST_ASYNC), {0}, {});
+  EXPECT_EQ(CodeOf(partition->Push(1, 0, 1, Raw({1}))), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(Partition, WaitIsDescribedWithTheWorkersThatAreMissing) {
+  auto partition = Make(Spec(1, 4), {0}, {});
+  ASSERT_TRUE(partition->Push(1, 1, 1, Raw({1})).ok());
+  ASSERT_TRUE(partition->Leave(3, 1).ok());
+  EXPECT_EQ(
+      partition->DescribeWait(2),
+      "key s:w partition 0: version 2 wanted, 0 held; round 1 lacks the push of workers 0, 2");
+}
+
+TEST(Partition, HalfPrecisionKeysAreServedAsSuchAndKeptInFull) {
+  PartitionSpec spec = Spec(1, 1);
+  spec.dtype = wire::BFLOAT16;
+  auto partition = Make(spec, {1.0f + 1.0f / 1024}, {});
+  EXPECT_EQ(partition->Share(0).format, PayloadFormat::kRawBf16);
+  EXPECT_EQ(partition->Share(0).payload.size(), 2);
+  EXPECT_THAT(WeightsOf(*partition), ElementsAre(1.0f + 1.0f / 1024));
+}
+
+}  // namespace
+}  // namespace slimps

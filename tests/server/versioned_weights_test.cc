@@ -1,0 +1,123 @@
+#include "server/versioned_weights.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/base/hash.h"
+#include "tests/server/server_test_util.h"
+
+namespace slimps {
+namespace {
+
+using ::testing::ElementsAre;
+
+VersionedWeights MakeWeights(float value, PayloadFormat format = PayloadFormat::kRawF32) {
+  VersionedWeights weights(2, format);
+  std::fill_n(weights.MutableInitial().begin(), 2, value);
+  return weights;
+}
+
+void Step(VersionedWeights& weights, PreviousVersion previous, float value) {
+  const std::span<float> next = weights.BeginNext(previous);
+  std::fill(next.begin(), next.end(), value);
+  weights.Commit();
+}
+
+TEST(VersionedWeights, ASharedVersionKeepsItsValueWhileNewerOnesAreWritten) {
+  VersionedWeights weights = MakeWeights(1);
+  const WireValue held = weights.Share(0);
+  EXPECT_EQ(static_cast<const void*>(held.payload.bytes().data()),
+            static_cast<const void*>(weights.current().data()));  // no copy
+  for (const auto previous : {PreviousVersion::kKeep, PreviousVersion::kDrop}) {
+    for (int i = 0; i < 3; ++i) Step(weights, previous, 5);
+  }
+  EXPECT_THAT(Floats(held.payload), ElementsAre(1, 1));
+  EXPECT_EQ(held.version, 0);
+  EXPECT_EQ(weights.version(), 6);
+}
+
+TEST(VersionedWeights, TheVersionBeforeIsServedExactlyWhenKept) {
+  VersionedWeights weights = MakeWeights(1);
+  Step(weights, PreviousVersion::kKeep, 2);
+  Step(weights, PreviousVersion::kKeep, 3);
+  EXPECT_EQ(weights.Share(1).version, 1);
+  EXPECT_THAT(Floats(weights.Share(1).payload), ElementsAre(2, 2));
+  EXPECT_EQ(weights.Share(0).version, 2);  // gone: the current one
+  EXPECT_EQ(weights.Share(2).version, 2);
+}
+
+TEST(VersionedWeights, UnreadBuffersAreUsedAgain) {
+  VersionedWeights weights = MakeWeights(0);
+  for (int i = 0; i < 20; ++i) {
+    const WireValue sent = weights.Share(weights.version());
+    Step(weights, PreviousVersion::kKeep, 1);
+  }
+  EXPECT_LE(weights.buffer_count(), 3);
+}
+
+TEST(VersionedWeights, WithoutReadersAndHistoryTheUpdateIsInPlace) {
+  VersionedWeights weights = MakeWeights(0);
+  const float* const before = weights.current().data();
+  Step(weights, PreviousVersion::kDrop, 1);
+  EXPECT_EQ(weights.current().data(), before);
+  EXPECT_EQ(weights.buffer_count(), 1);
+}
+
+TEST(VersionedWeights, BuffersMadeForSlowReadersAreGivenBack) {
+  VersionedWeights weights = MakeWeights(0);
+  std::vector<WireValue> held;
+  for (int i = 0; i < 10; ++i) {
+    held.push_back(weights.Share(weights.version()));
+    Step(weights, PreviousVersion::kKeep, 1);
+  }
+  EXPECT_GE(weights.buffer_count(), 10);
+  held.clear();
+  for (int i = 0; i < 2; ++i) Step(weights, PreviousVersion::kKeep, 1);
+  EXPECT_LE(weights.buffer_count(), 4);
+}
+
+TEST(VersionedWeights, AVersionBegunAndGivenUpChangesNothing) {
+  VersionedWeights weights = MakeWeights(1);
+  const WireValue held = weights.Share(0);
+  const std::span<float> given_up = weights.BeginNext(PreviousVersion::kDrop);
+  std::fill(given_up.begin(), given_up.end(), 9.0f);
+  Step(weights, PreviousVersion::kDrop, 2);
+  EXPECT_THAT(weights.current(), ElementsAre(2, 2));
+  EXPECT_THAT(Floats(held.payload), ElementsAre(1, 1));
+  EXPECT_EQ(weights.version(), 1);
+}
+
+TEST(VersionedWeights, PayloadOutlivesTheWeights) {
+  std::optional<VersionedWeights> weights(MakeWeights(4));
+  const WireValue held = weights->Share(0);
+  weights.reset();
+  EXPECT_THAT(Floats(held.payload), ElementsAre(4, 4));
+}
+
+TEST(VersionedWeights, HalfPrecisionIsConvertedOncePerVersion) {
+  VersionedWeights weights = MakeWeights(1.5f, PayloadFormat::kRawF16);
+  const WireValue first = weights.Share(0), second = weights.Share(0);
+  EXPECT_EQ(first.format, PayloadFormat::kRawF16);
+  EXPECT_EQ(first.payload.size(), 4);
+  EXPECT_EQ(first.payload.bytes().data(), second.payload.bytes().data());
+  EXPECT_EQ(first.payload.bytes()[1], std::byte{0x3e});  // 1.5 is 0x3e00
+  Step(weights, PreviousVersion::kKeep, 2.0f);
+  EXPECT_EQ(weights.Share(1).payload.bytes()[1], std::byte{0x40});
+  EXPECT_EQ(weights.Share(0).payload.bytes()[1], std::byte{0x3e});
+}
+
+TEST(VersionedWeights, HashIsThatOfTheBytesOfEachVersion) {
+  VersionedWeights weights = MakeWeights(1);
+  Step(weights, PreviousVersion::kKeep, 2);
+  Step(weights, PreviousVersion::kKeep, 3);
+  for (const uint64_t version : {1, 2}) {
+    const WireValue value = weights.Share(version);
+    EXPECT_EQ(value.hash, HashBytes(value.payload.bytes()));
+  }
+}
+
+}  // namespace
+}  // namespace slimps
