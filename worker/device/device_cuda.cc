@@ -24,6 +24,7 @@ namespace {
 
 absl::Status FromCuda(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return absl::OkStatus();
+  cudaGetLastError();  // told here: else the framework's next call on this thread would be told, too
   const std::string message =
       absl::StrCat(call, ": ", cudaGetErrorName(error), " (", cudaGetErrorString(error), ")");
   switch (error) {
@@ -100,11 +101,8 @@ absl::StatusOr<std::unique_ptr<HostBlock>> MakePinnedBlock(int ordinal, size_t b
   const OnDevice on_device(ordinal);
   SLIMPS_RETURN_IF_ERROR(on_device.status());
   void* data = nullptr;
-  const cudaError_t error = cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
-  if (error != cudaSuccess) {
-    cudaGetLastError();  // else the next caller would be told of it
-    return FromCuda(error, "cudaHostAlloc");
-  }
+  SLIMPS_RETURN_IF_ERROR(
+      FromCuda(cudaHostAlloc(&data, bytes, cudaHostAllocPortable), "cudaHostAlloc"));
   return std::make_unique<PinnedBlock>(std::span(static_cast<std::byte*>(data), bytes));
 }
 

@@ -1,0 +1,133 @@
+#include "worker/device/host_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "proto/base/buffer.h"
+
+namespace slimps {
+namespace {
+
+// Blocks that count themselves, from a machine that has `limit` bytes.
+struct Machine {
+  size_t limit = SIZE_MAX;
+  size_t held = 0;
+};
+
+class CountedBlock final : public HostBlock {
+ public:
+  CountedBlock(Machine* machine, size_t bytes) : machine_(machine), buffer_(bytes) {
+    machine_->held += bytes;
+  }
+  ~CountedBlock() override { machine_->held -= buffer_.size(); }
+  std::span<std::byte> bytes() override { return buffer_.bytes(); }
+
+ private:
+  Machine* const machine_;
+  AlignedBuffer buffer_;
+};
+
+std::shared_ptr<HostPool> MakePool(Machine* machine) {
+  return HostPool::Create([machine](size_t bytes) -> absl::StatusOr<std::unique_ptr<HostBlock>> {
+    if (bytes > machine->limit - machine->held) return absl::ResourceExhaustedError("full");
+    return std::make_unique<CountedBlock>(machine, bytes);
+  });
+}
+
+TEST(HostPool, StepsOfTheSameSizesMakeNoNewBlocks) {
+  Machine machine;
+  auto pool = MakePool(&machine);
+  for (int step = 0; step < 100; ++step) {
+    std::vector<std::unique_ptr<HostBuffer>> buffers;
+    for (const size_t elements : {10, 10, 5000, 70000}) buffers.push_back(*pool->Acquire(elements));
+  }
+  EXPECT_EQ(pool->stats().blocks_made, 4);
+  EXPECT_EQ(pool->stats().bytes_in_use, 0u);
+  EXPECT_EQ(pool->stats().bytes_idle, machine.held);
+}
+
+TEST(HostPool, BlocksIdleForTwoEpochsAreFreed) {
+  Machine machine;
+  auto pool = MakePool(&machine);
+  { auto once = *pool->Acquire(1 << 20); }
+  const size_t with_idle = machine.held;
+  for (int64_t i = 0; i < 3 * HostPool::kEpochAcquisitions; ++i) {
+    auto steady = *pool->Acquire(100);
+    if (i == HostPool::kEpochAcquisitions / 2) {
+      EXPECT_GT(machine.held, with_idle);
+    }
+  }
+  EXPECT_EQ(machine.held, 4096u);
+  EXPECT_EQ(pool->stats().bytes_idle, 4096u);
+  EXPECT_EQ(pool->stats().blocks_made, 2);
+}
+
+TEST(HostPool, ABlockUsedInEveryEpochStays) {
+  Machine machine;
+  auto pool = MakePool(&machine);
+  for (int64_t i = 0; i < 5 * HostPool::kEpochAcquisitions; ++i) {
+    auto steady = *pool->Acquire(100);
+    if (i % HostPool::kEpochAcquisitions == 5) {
+      auto seldom = *pool->Acquire(10000);
+    }
+  }
+  EXPECT_EQ(pool->stats().blocks_made, 2);
+}
+
+TEST(HostPool, IdleBlocksMakeRoomWhenMemoryIsOut) {
+  Machine machine{.limit = 100 * 4096};
+  auto pool = MakePool(&machine);
+  { auto big = *pool->Acquire(80 * 1024); }
+  auto other = pool->Acquire(90 * 1024);
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_EQ(machine.held, 90u * 4096);
+  auto none = pool->Acquire(20 * 1024);
+  EXPECT_EQ(none.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(pool->stats().bytes_in_use, 90u * 4096);
+  other->reset();
+  EXPECT_TRUE(pool->Acquire(20 * 1024).ok());
+}
+
+TEST(HostPool, ABufferKeepsItsPoolAlive) {
+  Machine machine;
+  auto pool = MakePool(&machine);
+  auto buffer = *pool->Acquire(1000);
+  pool.reset();
+  EXPECT_EQ(machine.held, 4096u);
+  buffer->floats()[999] = 1;
+  buffer.reset();
+  EXPECT_EQ(machine.held, 0u);
+}
+
+TEST(HostPool, ThreadsNeverShareABuffer) {
+  auto pool = HostPool::Create([](size_t bytes) -> absl::StatusOr<std::unique_ptr<HostBlock>> {
+    class Plain final : public HostBlock {
+     public:
+      explicit Plain(size_t bytes) : buffer_(bytes) {}
+      std::span<std::byte> bytes() override { return buffer_.bytes(); }
+
+     private:
+      AlignedBuffer buffer_;
+    };
+    return std::make_unique<Plain>(bytes);
+  });
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&pool, t] {
+      for (int i = 0; i < 2000; ++i) {
+        auto buffer = *pool->Acquire(1 + (i % 3) * 1024);
+        const std::span<float> floats = buffer->floats();
+        floats.front() = floats.back() = static_cast<float>(t);
+        std::this_thread::yield();
+        ASSERT_EQ(floats.front(), static_cast<float>(t));
+        ASSERT_EQ(floats.back(), static_cast<float>(t));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(pool->stats().bytes_in_use, 0u);
+}
+
+}  // namespace
+}  // namespace slimps
