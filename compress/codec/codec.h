@@ -44,8 +44,9 @@ struct CodecSpec {
 
 struct EncodeInput {
   std::span<const float> gradient;
-  std::span<float> residual;  // empty: no error feedback; else as long as gradient, updated in place
-  float grad_scale = 1.0f;    // the codec sees gradient * grad_scale + residual
+  std::span<float>
+      residual;             // empty: no error feedback; else as long as gradient, updated in place
+  float grad_scale = 1.0f;  // the codec sees gradient * grad_scale + residual
 };
 
 struct EncodeStats {

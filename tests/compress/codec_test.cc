@@ -6,7 +6,6 @@
 #include "compress/codec/block_codec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/base/buffer.h"
 #include "tests/compress/test_data.h"
 
 namespace slimps {

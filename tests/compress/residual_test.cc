@@ -10,7 +10,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/base/hash.h"
 #include "tests/compress/test_data.h"
 
 namespace slimps {
