@@ -1,0 +1,113 @@
+"""Three runs on real data over a slow link, side by side: fp32, plain 1bit, SlimGC."""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+
+import slimps_launch
+import slimps_setup
+
+LINK = "100mbit"
+WORKERS = 2
+SERVERS = 2
+TRAINING = ["--model", "mlp", "--dataset", "digits", "--epochs", "30", "--batch", "32",
+            "--optimizer", "sgd", "--lr", "0.1", "--emulate_link", LINK]
+RUNS = [
+    ("fp32", "everything in full precision",
+     ["--compression", "none", "--backup_model", "off"]),
+    ("1bit", "every gradient compressed to 1 bit per element",
+     ["--compression", "1bit", "--threshold", "0", "--backup_model", "off"]),
+    ("slimgc", "1 bit from the measured threshold on, training goes on while gradients travel",
+     ["--compression", "1bit", "--threshold", "auto", "--backup_model", "on"]),
+]
+ROW_FIELDS = ("bytes", "t_c_ms", "t_cq_ms", "t_pq_ms", "t_q_ms", "gain")
+
+
+def human_bytes(count):
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return "%.4g %s" % (count, unit)
+        count /= 1000.0
+    return "%.4g GB" % count
+
+
+def run_one(programs, name, options, seed, verbose):
+    """Trains once and returns the summary that worker rank 0 wrote."""
+    with tempfile.TemporaryDirectory(prefix="slimps-") as folder:
+        summary = os.path.join(folder, "summary.json")
+        job = slimps_launch.Job(
+            scheduler=[programs["slimps_scheduler"]],
+            server=[programs["slimps_server"]],
+            worker=[programs["slimps_worker"]] + TRAINING + options
+            + ["--seed", str(seed), "--summary_json", summary],
+            workers=WORKERS, servers=SERVERS)
+        launcher = slimps_launch.Launcher(
+            job, show=lambda node: verbose or node.name == "worker0", verbose=verbose, out=sys.stderr)
+        status = launcher.run()
+        if status != 0:
+            raise slimps_setup.SetupError("run \"%s\" failed with status %d (see above)" % (name, status))
+        with open(summary, encoding="utf-8") as text:
+            return json.load(text)
+
+
+def as_run(name, summary):
+    """What --json holds of one run."""
+    table = summary.get("threshold_table") or []
+    return {
+        "name": name,
+        "test_accuracy": summary["test_accuracy"],
+        "seconds": summary["seconds"],
+        "bytes_pushed": summary["bytes_pushed"],
+        "bytes_pulled": summary["bytes_pulled"],
+        "threshold_bytes": summary.get("threshold_bytes"),
+        "threshold_table": [{field: row[field] for field in ROW_FIELDS} for row in table],
+    }
+
+
+def table_text(runs):
+    """The runs side by side; the ratio is to what fp32 pushes."""
+    lines = ["%-8s %14s %9s %12s %12s %18s" % ("run", "test accuracy", "seconds", "pushed", "pulled",
+                                               "compression ratio")]
+    full = next((run["bytes_pushed"] for run in runs if run["name"] == "fp32"), 0)
+    for run in runs:
+        ratio = full / run["bytes_pushed"] if run["bytes_pushed"] else float("nan")
+        lines.append("%-8s %12.2f %% %9.1f %12s %12s %16.1f x"
+                     % (run["name"], 100 * run["test_accuracy"], run["seconds"],
+                        human_bytes(run["bytes_pushed"]), human_bytes(run["bytes_pulled"]), ratio))
+    return "\n".join(lines)
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(prog="slimps demo", description=__doc__)
+    parser.add_argument("--json", metavar="FILE", help="write the figures of the three runs here")
+    parser.add_argument("--seed", type=int, default=1, help="of weights and batches (default 1)")
+    parser.add_argument("--verbose", action="store_true", help="show every node's output")
+    options = parser.parse_args(arguments)
+
+    slimps_setup.install_packages()
+    slimps_setup.build([target for target, _ in slimps_setup.PROGRAMS.values()])
+    programs = {name: slimps_setup.program_path(name) for name in slimps_setup.PROGRAMS}
+    runs = []
+    explanation = ""
+    for name, meaning, flags in RUNS:
+        print("%s: %s" % (name, meaning), flush=True)
+        summary = run_one(programs, name, flags, options.seed, options.verbose)
+        runs.append(as_run(name, summary))
+        if name == "slimgc":
+            explanation = summary.get("threshold_explanation") or "(no threshold table was measured)"
+
+    print()
+    print("UCI handwritten digits, 1 scheduler, %d servers, %d workers on this machine." % (SERVERS, WORKERS))
+    print("The link is emulated: each worker's traffic is held to %s." % LINK)
+    print()
+    print(table_text(runs))
+    print()
+    print("slimgc's threshold table (which tensor sizes go raw, which compressed, and why):")
+    print(explanation)
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as out:
+            json.dump({"runs": runs}, out, indent=2)
+            out.write("\n")
+    return 0

@@ -1,0 +1,304 @@
+"""Runs one job on this machine: a scheduler, servers and workers, each a process of its own.
+
+The job's life: the scheduler starts on a free port, which it writes to a file; servers and workers get it through
+DMLC_* variables. When all workers have ended well the scheduler and the servers follow by themselves. When anything
+fails, everything is stopped and the failure is named. Every process leads its own process group, and dies with this
+one, so nothing stays behind.
+"""
+
+import collections
+import ctypes
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+LAST_LINES = 15
+PR_SET_PDEATHSIG = 1
+
+
+class Job:
+    """What to run. Commands are lists; `worker` is the same for all workers."""
+
+    def __init__(self, scheduler, server, worker, workers, servers, environment=None):
+        self.scheduler = scheduler
+        self.server = server
+        self.worker = worker
+        self.workers = workers
+        self.servers = servers
+        self.environment = environment or {}
+        self.start_timeout = 30.0   # seconds until the scheduler listens
+        self.settle = 0.5           # after a failure: how long others may add theirs
+        self.end_grace = 20.0       # for scheduler and servers, after the last worker
+        self.stop_grace = 5.0       # from the signal to SIGKILL
+
+
+class Node:
+    """One process, its output and how it ended."""
+
+    def __init__(self, name, role, command):
+        self.name = name
+        self.role = role
+        self.command = command
+        self.process = None
+        self.reader = None
+        self.status = None  # as subprocess has it: negative is a signal
+        self.last_lines = collections.deque(maxlen=LAST_LINES)
+
+    def describe_end(self):
+        if self.status is None:
+            return "is running"
+        if self.status < 0:
+            return "was killed by " + signal_name(-self.status)
+        return "exited with status %d" % self.status
+
+
+def signal_name(number):
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "signal %d" % number
+
+
+def exit_status(status):
+    """A status as a shell shows it."""
+    return 128 - status if status < 0 else status
+
+
+def die_with_parent():
+    """Returns what a child runs before exec: it gets SIGKILL when the launcher is gone, however that went."""
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    parent = os.getpid()
+
+    def in_child():
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+    return in_child
+
+
+class Launcher:
+    """Owned by the main thread: signals arrive there, and children die with the thread that started them."""
+
+    def __init__(self, job, show=None, verbose=False, out=sys.stdout):
+        self.job = job
+        self.show = show or (lambda node: True)
+        self.verbose = verbose
+        self.out = out
+        self.nodes = []
+        self.events = queue.SimpleQueue()  # a Node that ended, or the number of a signal
+        self.print_lock = threading.Lock()
+        self.before_exec = die_with_parent()
+
+    def run(self):
+        """Runs the job and returns its exit status."""
+        handlers = {}
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            handlers[number] = signal.signal(number, lambda got, frame: self.events.put(got))
+        try:
+            return self._run()
+        finally:
+            self._kill_all()
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
+    # ---- starting --------------------------------------------------------------------------------
+
+    def _run(self):
+        port = self._start_scheduler()
+        if port is None:
+            return self._report_failure([node for node in self.nodes if node.status is not None])
+        if isinstance(port, Interrupted):
+            return self._forward(port.number)
+        for rank in range(self.job.servers):
+            self._start("server%d" % rank, "server", self.job.server, port)
+        for rank in range(self.job.workers):
+            self._start("worker%d" % rank, "worker", self.job.worker, port)
+        return self._wait()
+
+    def _start_scheduler(self):
+        with tempfile.TemporaryDirectory(prefix="slimps-") as folder:
+            port_file = os.path.join(folder, "port")
+            node = self._start("scheduler", "scheduler",
+                               self.job.scheduler + ["--port", "0", "--port_file", port_file], 0)
+            deadline = time.monotonic() + self.job.start_timeout
+            while time.monotonic() < deadline:
+                # The file is moved into place whole, and nothing tells of it: look again every few ms.
+                if os.path.exists(port_file):
+                    with open(port_file, encoding="ascii") as text:
+                        return int(text.read())
+                event = self._next_event(0.01)
+                if isinstance(event, int):
+                    return Interrupted(event)
+                if event is node:
+                    return None
+        self._say("slimps: the scheduler does not listen after %.0f s" % self.job.start_timeout)
+        return None
+
+    def _start(self, name, role, command, port):
+        node = Node(name, role, command)
+        environment = dict(os.environ)
+        environment.update({
+            "DMLC_ROLE": role,
+            "DMLC_PS_ROOT_URI": "127.0.0.1",
+            "DMLC_PS_ROOT_PORT": str(port),
+            "DMLC_NUM_WORKER": str(self.job.workers),
+            "DMLC_NUM_SERVER": str(self.job.servers),
+        })
+        environment.update(self.job.environment)
+        if self.verbose:
+            self._say("slimps: %s: %s" % (name, " ".join(command)))
+        self.nodes.append(node)
+        try:
+            # pylint: disable=consider-using-with
+            node.process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=self.before_exec)
+        except OSError as error:
+            node.last_lines.append("cannot run %s: %s" % (command[0], error.strerror))
+            node.status = 127
+            self.events.put(node)
+            return node
+        node.reader = threading.Thread(target=self._read, args=(node,), name=name, daemon=True)
+        node.reader.start()
+        threading.Thread(target=self._reap, args=(node,), name=name + " end", daemon=True).start()
+        return node
+
+    def _read(self, node):
+        for raw in node.process.stdout:
+            line = raw.decode("utf-8", "replace").rstrip("\r\n")
+            node.last_lines.append(line)
+            if self.show(node):
+                self._say("%s| %s" % (node.name, line))
+
+    def _reap(self, node):
+        status = node.process.wait()
+        node.reader.join(1.0)  # its last words; a grandchild may hold the pipe open for longer
+        node.status = status
+        self.events.put(node)
+
+    # ---- waiting ---------------------------------------------------------------------------------
+
+    def _next_event(self, seconds):
+        try:
+            return self.events.get(timeout=max(0.0, seconds))
+        except queue.Empty:
+            return None
+
+    def _wait(self):
+        """Until the job is over: well, with a failure, or by a signal."""
+        working = [node for node in self.nodes if node.role == "worker"]
+        ended = set()
+        deadline = None
+        while len(ended) < len(self.nodes):
+            seconds = 3600.0 if deadline is None else deadline - time.monotonic()
+            event = self._next_event(seconds)
+            if isinstance(event, int):
+                return self._forward(event)
+            if event is None and deadline is not None:
+                late = [node.name for node in self.nodes if node not in ended]
+                self._say("slimps: all workers have ended, but %s did not follow within %.0f s"
+                          % (", ".join(late), self.job.end_grace))
+                return 1
+            if event is None:
+                continue
+            ended.add(event)
+            early = event.role != "worker" and any(node not in ended for node in working)
+            if event.status != 0 or early:
+                return self._report_failure(self._settle([event]))
+            if deadline is None and all(node in ended for node in working):
+                deadline = time.monotonic() + self.job.end_grace
+        return 0
+
+    def _settle(self, failed):
+        """Others may have been told of a failure before the one that caused it has quite ended."""
+        deadline = time.monotonic() + self.job.settle
+        while time.monotonic() < deadline:
+            event = self._next_event(deadline - time.monotonic())
+            if isinstance(event, Node) and event.status != 0:
+                failed.append(event)
+        return failed
+
+    def _report_failure(self, failed):
+        self._kill_all()
+        if not failed:
+            return 1
+        # A process that a signal ended did not choose to: where there is one, it comes before those that complain.
+        culprit = min(failed, key=lambda node: (node.status >= 0, node.status == 0))
+        for node in failed:
+            if node is not culprit:
+                self._say("slimps: %s then %s" % (node.name, node.describe_end()))
+        early = " while workers were running" if culprit.status == 0 else ""
+        self._say("slimps: the job failed: %s %s%s. Its last lines:"
+                  % (culprit.name, culprit.describe_end(), early))
+        for line in list(culprit.last_lines) or ["(it printed nothing)"]:
+            self._say("  %s| %s" % (culprit.name, line))
+        return exit_status(culprit.status) or 1
+
+    # ---- stopping --------------------------------------------------------------------------------
+
+    def _forward(self, number):
+        """Passes a signal on to everyone and gives them time to end by it; a second signal ends the patience."""
+        self._say("slimps: %s: stopping the job" % signal_name(number))
+        self._signal_all(number)
+        deadline = time.monotonic() + self.job.stop_grace
+        while self._running() and time.monotonic() < deadline:
+            if isinstance(self._next_event(deadline - time.monotonic()), int):
+                break
+        self._kill_all()
+        return 128 + number
+
+    def _running(self):
+        return [node for node in self.nodes if node.process is not None and node.status is None]
+
+    def _signal_all(self, number):
+        for node in self._running():
+            signal_group(node, number)
+
+    def _kill_all(self):
+        """SIGTERM, and SIGKILL to what is left after the grace time; then to each group, for what a node started."""
+        self._signal_all(signal.SIGTERM)
+        deadline = time.monotonic() + self.job.stop_grace
+        while self._running() and time.monotonic() < deadline:
+            self._next_event(deadline - time.monotonic())
+        for node in self.nodes:
+            if node.process is not None:
+                signal_group(node, signal.SIGKILL)
+        while self._running():
+            self._next_event(1.0)
+
+    def _say(self, line):
+        with self.print_lock:
+            try:
+                print(line, file=self.out, flush=True)
+            except BrokenPipeError:
+                pass
+
+
+class Interrupted:
+    """A signal came before the job had begun."""
+
+    def __init__(self, number):
+        self.number = number
+
+
+def signal_group(node, number):
+    try:
+        os.killpg(node.process.pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def resolve_command(command, programs):
+    """A daemon's name stands for the one that was built; anything else is run as it is."""
+    name = command[0]
+    if name in programs:
+        return [programs[name]] + command[1:]
+    if os.path.sep not in name and shutil.which(name) is None:
+        raise FileNotFoundError("command not found: " + name)
+    return command
