@@ -1,0 +1,134 @@
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "proto/base/status_macros.h"
+#include "worker/trainer/round_arrivals.h"
+#include "worker/trainer/weight_exchange.h"
+
+namespace slimps {
+
+namespace {
+
+// Drives the backup model: iteration i is step i, version i the weights after round i. Owned by the training thread.
+class BackupExchange final : public WeightExchange {
+ public:
+  BackupExchange(KVStore* store, std::span<const Parameter> parameters,
+                 const ExchangeOptions& options, std::shared_ptr<BackupModel> backup)
+      : store_(store),
+        parameters_(parameters),
+        options_(options),
+        pusher_(store, parameters, options.non_finite),
+        backup_(std::move(backup)) {}
+
+  absl::Status BeginStep() override {
+    ++iteration_;
+    pusher_.BeginRound();
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      SLIMPS_ASSIGN_OR_RETURN(const BackupModel::ReadLease lease,
+                              backup_->AcquireRead(i, iteration_, Deadline()));
+      std::copy(lease.weights().begin(), lease.weights().end(), parameters_[i].values.begin());
+    }
+    return absl::OkStatus();
+  }
+
+  void OnGradient(size_t index, std::span<const float> gradient) override {
+    pusher_.OnGradient(index, gradient);
+  }
+
+  absl::Status EndStep() override {
+    SLIMPS_RETURN_IF_ERROR(pusher_.EndRound());
+    Round next{.first_push = pusher_.first_push(),
+               .arrivals = std::make_shared<RoundArrivals>(parameters_.size())};
+    absl::Duration waited;
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      const absl::Time start = absl::Now();
+      SLIMPS_RETURN_IF_ERROR(backup_->WaitGlobal(i, iteration_ - 1, Deadline()));
+      const absl::Time arrived = absl::Now();
+      waited += arrived - start;
+      SLIMPS_RETURN_IF_ERROR(
+          backup_->FinishIteration(i, iteration_, pusher_.pushed(i), Deadline()));
+      times_.local_update += absl::Now() - arrived;
+      SLIMPS_RETURN_IF_ERROR(StartPull(i, next.arrivals));
+    }
+    CloseRound(waited);
+    under_way_ = std::move(next);
+    return absl::OkStatus();
+  }
+
+  absl::Status Drain() override {
+    const absl::Time start = absl::Now();
+    SLIMPS_RETURN_IF_ERROR(backup_->Drain(iteration_, Deadline()));
+    CloseRound(absl::Now() - start);
+    under_way_ = Round();
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      const std::span<const float> weights = backup_->Global(i);
+      std::copy(weights.begin(), weights.end(), parameters_[i].values.begin());
+    }
+    return store_->Wait();
+  }
+
+  ExchangeTimes times() const override { return times_; }
+
+ private:
+  // A round whose weights are being pulled while the next step computes.
+  struct Round {
+    absl::Time first_push = absl::InfiniteFuture();
+    std::shared_ptr<RoundArrivals> arrivals;
+  };
+
+  absl::Time Deadline() const { return absl::Now() + options_.timeout; }
+
+  // Orders version `iteration_` into glo_buf, which FinishIteration has just freed.
+  absl::Status StartPull(size_t tensor, const std::shared_ptr<RoundArrivals>& arrivals) {
+    SLIMPS_ASSIGN_OR_RETURN(const std::span<float> glo_buf,
+                            backup_->BeginGlobalWrite(tensor, iteration_));
+    // The callback owns a share of the model: a pull may outlive this exchange when training stops early.
+    auto arrived = [backup = backup_, tensor, version = iteration_, arrivals](absl::Status status) {
+      arrivals->Arrived(status);
+      if (status.ok()) status = backup->CommitGlobal(tensor, version);
+      if (!status.ok()) backup->FailAll(status);
+    };
+    store_->PullAsync(pusher_.key(tensor), glo_buf, PriorityOf(tensor), std::move(arrived));
+    return absl::OkStatus();
+  }
+
+  // The round under way has arrived; `waited` is what the training thread stood still for it.
+  void CloseRound(absl::Duration waited) {
+    times_.wait += waited;
+    if (under_way_.arrivals == nullptr) return;
+    times_.overlap += OverlapOf(under_way_.first_push, under_way_.arrivals->last_arrival(), waited);
+  }
+
+  KVStore* const store_;
+  const std::span<const Parameter> parameters_;
+  const ExchangeOptions options_;
+  GradientPusher pusher_;
+  const std::shared_ptr<BackupModel> backup_;
+  int64_t iteration_ = 0;
+  Round under_way_;
+  ExchangeTimes times_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WeightExchange>> MakeBackupExchange(
+    KVStore* store, std::span<const Parameter> parameters, const ExchangeOptions& options,
+    BackupModelOptions backup) {
+  if (store->type() == "dist_async") {
+    return absl::InvalidArgumentError(
+        "the backup model needs dist_sync: it merges the weights of one round, and dist_async has "
+        "no rounds");
+  }
+  std::vector<BackupTensor> tensors;
+  for (const Parameter& parameter : parameters) {
+    tensors.push_back({.name = parameter.name, .initial = parameter.values});
+  }
+  SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<BackupModel> model,
+                          BackupModel::Create(std::move(backup), tensors));
+  return std::make_unique<BackupExchange>(store, parameters, options, std::move(model));
+}
+
+}  // namespace slimps

@@ -1,0 +1,52 @@
+#include "worker/trainer/gradient_pusher.h"
+
+#include <algorithm>
+
+#include "absl/time/clock.h"
+#include "glog/logging.h"
+#include "proto/base/status_macros.h"
+
+namespace slimps {
+
+GradientPusher::GradientPusher(KVStore* store, std::span<const Parameter> parameters,
+                               NonFinite non_finite)
+    : store_(store),
+      non_finite_(non_finite),
+      rounds_are_counted_(store->type() != "dist_async"),
+      pushed_(parameters.size()) {
+  for (const Parameter& parameter : parameters) keys_.emplace_back(parameter.name);
+}
+
+void GradientPusher::BeginRound() {
+  std::fill(pushed_.begin(), pushed_.end(), std::span<const float>());
+  first_push_ = absl::InfiniteFuture();
+  status_ = absl::OkStatus();
+}
+
+void GradientPusher::OnGradient(size_t index, std::span<const float> gradient) {
+  if (!status_.ok()) return;
+  if (first_push_ == absl::InfiniteFuture()) first_push_ = absl::Now();
+  const absl::Status pushed = store_->Push(keys_[index], gradient, PriorityOf(index));
+  if (pushed.ok()) {
+    pushed_[index] = gradient;
+    return;
+  }
+  // This is how the store refuses NaN and infinity, before the round is consumed; EndRound then counts it as zero.
+  if (absl::IsInvalidArgument(pushed) && non_finite_ == NonFinite::kSkip) {
+    ++skipped_;
+    LOG(WARNING) << "gradient skipped, it counts as zero in this round: " << pushed.message();
+    return;
+  }
+  status_ = pushed;
+}
+
+absl::Status GradientPusher::EndRound() {
+  SLIMPS_RETURN_IF_ERROR(status_);
+  if (!rounds_are_counted_) return absl::OkStatus();
+  for (size_t i = 0; i < keys_.size(); ++i) {
+    if (pushed_[i].empty()) SLIMPS_RETURN_IF_ERROR(store_->PushNothing(keys_[i]));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace slimps

@@ -1,0 +1,60 @@
+// Sends one step's gradients to the store as backward produces them, and says of every parameter that had none in this
+// step (or a non-finite one that is to be skipped) that this worker contributes nothing: no round is left open.
+//
+//   GradientPusher pusher(store, model->parameters(), NonFinite::kStop);
+//   pusher.BeginRound();
+//   pusher.OnGradient(index, gradient);   // inside backward, any order
+//   status = pusher.EndRound();           // the rest counts as zero; the first error of the round
+#ifndef SLIMPS_WORKER_TRAINER_GRADIENT_PUSHER_H_
+#define SLIMPS_WORKER_TRAINER_GRADIENT_PUSHER_H_
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "proto/base/key.h"
+#include "worker/kvstore.h"
+#include "worker/trainer/model.h"
+
+namespace slimps {
+
+// What to do with a gradient that holds NaN or infinity.
+enum class NonFinite { kStop, kSkip };
+
+// The priority of a parameter's pushes and pulls: the next forward pass needs the first layers first.
+inline int PriorityOf(size_t index) { return -static_cast<int>(index); }
+
+// Owned by the training thread.
+class GradientPusher final {
+ public:
+  // `store` must outlive the pusher.
+  GradientPusher(KVStore* store, std::span<const Parameter> parameters, NonFinite non_finite);
+
+  void BeginRound();
+  void OnGradient(size_t index, std::span<const float> gradient);
+  [[nodiscard]] absl::Status EndRound();
+
+  const Key& key(size_t index) const { return keys_[index]; }
+  size_t size() const { return keys_.size(); }
+  // What was pushed in this round; empty where nothing was. Valid as long as the model keeps its gradients.
+  std::span<const float> pushed(size_t index) const { return pushed_[index]; }
+  // When the first gradient of this round went out; InfiniteFuture before.
+  absl::Time first_push() const { return first_push_; }
+  size_t skipped() const { return skipped_; }
+
+ private:
+  KVStore* const store_;
+  const NonFinite non_finite_;
+  const bool rounds_are_counted_;  // dist_async has none that could be left open
+  std::vector<Key> keys_;
+  std::vector<std::span<const float>> pushed_;
+  absl::Time first_push_ = absl::InfiniteFuture();
+  absl::Status status_;
+  size_t skipped_ = 0;
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_TRAINER_GRADIENT_PUSHER_H_

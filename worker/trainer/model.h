@@ -1,0 +1,86 @@
+// What the training loop knows of a model: parameters as plain memory, and gradients as backward produces them. The
+// libtorch behind it is seen by networks.cc and torch_model.cc alone.
+//
+//   SLIMPS_ASSIGN_OR_RETURN(auto model, MakeModel("lenet", data, /*seed=*/1));
+//   auto result = model->ForwardBackward(batch, [&](size_t index, std::span<const float> gradient) { ... });
+#ifndef SLIMPS_WORKER_TRAINER_MODEL_H_
+#define SLIMPS_WORKER_TRAINER_MODEL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/slimps.pb.h"
+#include "worker/trainer/dataset.h"
+
+namespace slimps {
+
+struct Minibatch {
+  size_t samples = 0;
+  std::vector<float> values;    // samples * sample elements
+  std::vector<int64_t> labels;  // samples * labels_per_sample
+};
+
+// Sums over the labels of one minibatch, or of several.
+struct LossSums {
+  double loss = 0;  // cross entropy, natural logarithm
+  size_t correct = 0;
+  size_t labels = 0;
+
+  double MeanLoss() const { return labels == 0 ? 0 : loss / static_cast<double>(labels); }
+  double Accuracy() const {
+    return labels == 0 ? 0 : static_cast<double>(correct) / static_cast<double>(labels);
+  }
+  void Add(const LossSums& other) {
+    loss += other.loss;
+    correct += other.correct;
+    labels += other.labels;
+  }
+};
+
+struct Parameter {
+  std::string name;  // "conv1.weight"
+  std::vector<int64_t> shape;
+  wire::LayerKind layer = wire::OTHER;
+  // The model's own memory: what is written here is what the next forward pass reads. Valid as long as the model.
+  std::span<float> values;
+};
+
+// The gradient of the mean loss by parameter `index`. Valid until the next ForwardBackward or Evaluate. Called on the
+// thread that runs ForwardBackward.
+using GradientReady = std::function<void(size_t index, std::span<const float> gradient)>;
+
+// Owned by the training thread.
+class Model {
+ public:
+  virtual ~Model() = default;
+  // In the order in which forward first uses them.
+  virtual std::span<const Parameter> parameters() const = 0;
+  // Calls `ready` once for every parameter that took part, as soon as its gradient is final: the last layers' first.
+  // Internal: the framework failed.
+  [[nodiscard]] virtual absl::StatusOr<LossSums> ForwardBackward(const Minibatch& batch,
+                                                                 const GradientReady& ready) = 0;
+  // Forward only, in evaluation mode (batch normalisation by its running averages).
+  [[nodiscard]] virtual absl::StatusOr<LossSums> Evaluate(const Minibatch& batch) = 0;
+};
+
+// `name`: "logistic", "mlp", "lenet", "resnet20" or "lstm". The same seed gives the same first weights.
+// InvalidArgument: unknown name, or a model that the data set does not fit (says which shapes would).
+[[nodiscard]] absl::StatusOr<std::unique_ptr<Model>> MakeModel(std::string_view name,
+                                                               const Dataset& data, uint64_t seed);
+
+// Threads of the framework and of its BLAS, process-wide. Called once, before the first model is made.
+void SetComputeThreads(int threads);
+
+// REQUIRES: every index < split.count.
+Minibatch GatherBatch(const Dataset& data, const Split& split, std::span<const uint32_t> samples);
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_TRAINER_MODEL_H_

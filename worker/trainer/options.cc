@@ -1,0 +1,233 @@
+#include "worker/trainer/options.h"
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "compress/codec/codec.h"
+#include "proto/base/status_macros.h"
+
+namespace slimps {
+
+namespace {
+
+constexpr double kMaxMilliseconds = 3.6e6;
+// Weights get a little longer than the store: its error says more than "not in time".
+constexpr absl::Duration kGrace = absl::Seconds(5);
+
+template <typename Value>
+absl::Status Refuse(const char* flag, const Value& value, const std::string& expected) {
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", value, ": expected ", expected));
+}
+
+absl::Status CheckChoice(const char* flag, const std::string& value,
+                         std::initializer_list<const char*> choices) {
+  if (std::find(choices.begin(), choices.end(), value) != choices.end()) return absl::OkStatus();
+  return Refuse(flag, value, absl::StrCat("one of ", absl::StrJoin(choices, ", ")));
+}
+
+absl::Status CheckCount(const char* flag, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return Refuse(flag, value, absl::StrCat(low, " to ", high));
+}
+
+absl::Status CheckNumber(const char* flag, double value, double low, double high) {
+  if (value >= low && value <= high) return absl::OkStatus();  // false for NaN
+  return Refuse(flag, value, absl::StrCat(low, " to ", high));
+}
+
+absl::Status CheckChoices(const WorkerFlags& flags) {
+  SLIMPS_RETURN_IF_ERROR(
+      CheckChoice("model", flags.model, {"logistic", "mlp", "lenet", "resnet20", "lstm"}));
+  SLIMPS_RETURN_IF_ERROR(
+      CheckChoice("dataset", flags.dataset, {"digits", "mnist", "cifar10", "text"}));
+  SLIMPS_RETURN_IF_ERROR(
+      CheckChoice("optimizer", flags.optimizer, {"sgd", "momentum", "nesterov", "adam", "adamw"}));
+  SLIMPS_RETURN_IF_ERROR(CheckChoice("backup_model", flags.backup_model, {"on", "off"}));
+  SLIMPS_RETURN_IF_ERROR(
+      CheckChoice("local_optimizer", flags.local_optimizer, {"sgd", "momentum", "adam"}));
+  SLIMPS_RETURN_IF_ERROR(CheckChoice("kvstore", flags.kvstore, {"dist_sync", "dist_async"}));
+  return CheckChoice("non_finite", flags.non_finite, {"stop", "skip"});
+}
+
+absl::Status CheckNumbers(const WorkerFlags& flags) {
+  constexpr int64_t kMillion = 1'000'000;
+  SLIMPS_RETURN_IF_ERROR(CheckCount("epochs", flags.epochs, 1, kMillion));
+  SLIMPS_RETURN_IF_ERROR(CheckCount("batch", flags.batch, 1, kMillion));
+  SLIMPS_RETURN_IF_ERROR(CheckCount("pre_steps", flags.pre_steps, 4, kMillion));
+  SLIMPS_RETURN_IF_ERROR(CheckCount("partition_bytes", flags.partition_bytes, 4, 1 << 30));
+  SLIMPS_RETURN_IF_ERROR(CheckCount("encode_threads", flags.encode_threads, 1, 1024));
+  SLIMPS_RETURN_IF_ERROR(CheckCount("compute_threads", flags.compute_threads, 1, 1024));
+  SLIMPS_RETURN_IF_ERROR(CheckCount("seed", flags.seed, 0, std::numeric_limits<int64_t>::max()));
+  SLIMPS_RETURN_IF_ERROR(
+      CheckCount("max_steps", flags.max_steps, 0, std::numeric_limits<int64_t>::max()));
+  SLIMPS_RETURN_IF_ERROR(CheckCount("log_every", flags.log_every, 1, kMillion));
+  SLIMPS_RETURN_IF_ERROR(CheckCount("timeout_s", flags.timeout_s, 1, kMillion));
+  SLIMPS_RETURN_IF_ERROR(CheckCount("num_workers", flags.num_workers, 1, 4096));
+  SLIMPS_RETURN_IF_ERROR(CheckCount("num_servers", flags.num_servers, 1, 4096));
+  SLIMPS_RETURN_IF_ERROR(CheckCount("rank", flags.rank, -1, flags.num_workers - 1));
+  SLIMPS_RETURN_IF_ERROR(CheckNumber("lr", flags.lr, 0, 1e6));
+  SLIMPS_RETURN_IF_ERROR(CheckNumber("loc_lr", flags.loc_lr, 0, 1e6));
+  SLIMPS_RETURN_IF_ERROR(CheckNumber("momentum", flags.momentum, 0, 1));
+  SLIMPS_RETURN_IF_ERROR(CheckNumber("weight_decay", flags.weight_decay, 0, 1e6));
+  SLIMPS_RETURN_IF_ERROR(
+      CheckNumber("emulate_latency_ms", flags.emulate_latency_ms, 0, kMaxMilliseconds));
+  return CheckNumber("simulate_compute_ms", flags.simulate_compute_ms, 0, kMaxMilliseconds);
+}
+
+absl::Status CheckTogether(const WorkerFlags& flags) {
+  if (flags.backup_model == "on" && flags.kvstore == "dist_async") {
+    return absl::InvalidArgumentError(
+        "--backup_model=on with --kvstore=dist_async: expected dist_sync; the backup model merges "
+        "the weights of one round, and dist_async has no rounds");
+  }
+  if (flags.dataset != "digits" && flags.data_dir.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("--data_dir: expected the folder that holds ",
+                                                   flags.dataset, "'s files, got none"));
+  }
+  if ((flags.model == "lstm") != (flags.dataset == "text")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--model=", flags.model, " with --dataset=", flags.dataset,
+                     ": expected lstm with text, any other model with a set of images"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckCodec(const std::string& compression) {
+  const auto refuse = [&](const absl::Status& why) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--compression=", compression, ": ", std::string(why.message())));
+  };
+  const auto spec = ParseCodecSpec(compression);
+  if (!spec.ok()) return refuse(spec.status());
+  const auto codec = MakeCodec(*spec);
+  return codec.ok() ? absl::OkStatus() : refuse(codec.status());
+}
+
+// The servers' step. The store is pushed gradient * batch, so that a codec's absolute threshold means what it does for
+// gradients summed over the batch; rescale_grad takes that back.
+wire::OptimizerSpec ServerOptimizer(const WorkerFlags& flags) {
+  wire::OptimizerSpec spec;
+  const bool adam = flags.optimizer == "adam";
+  const bool adamw = flags.optimizer == "adamw";
+  spec.set_kind(adam    ? wire::OptimizerSpec::ADAM
+                : adamw ? wire::OptimizerSpec::ADAMW
+                        : wire::OptimizerSpec::SGD);
+  spec.set_learning_rate(flags.lr);
+  if (flags.optimizer == "momentum" || flags.optimizer == "nesterov") {
+    spec.set_momentum(flags.momentum);
+  }
+  spec.set_nesterov(flags.optimizer == "nesterov");
+  spec.set_weight_decay(flags.weight_decay);
+  spec.set_beta1(0.9);
+  spec.set_beta2(0.999);
+  spec.set_epsilon(1e-8);
+  spec.set_rescale_grad(1.0 / static_cast<double>(flags.batch));
+  spec.set_average(true);
+  return spec;
+}
+
+// Sees the gradient as backward made it: nothing to rescale.
+BackupModelOptions LocalOptimizerOf(const WorkerFlags& flags) {
+  BackupModelOptions backup;
+  backup.updater.optimizer =
+      flags.local_optimizer == "adam" ? LocalOptimizer::kAdam : LocalOptimizer::kSgd;
+  backup.updater.learning_rate = flags.lr;
+  if (flags.loc_lr > 0) backup.updater.loc_lr = flags.loc_lr;
+  if (flags.local_optimizer == "momentum") backup.updater.momentum = flags.momentum;
+  backup.updater.weight_decay = flags.weight_decay;
+  return backup;
+}
+
+absl::StatusOr<KVStoreOptions> StoreOptions(const WorkerFlags& flags) {
+  KVStoreOptions store;
+  if (flags.scheduler.rfind(':') == std::string::npos) {
+    return Refuse("scheduler", flags.scheduler,
+                  "host:port of slimps_scheduler (environment: DMLC_PS_ROOT_URI and "
+                  "DMLC_PS_ROOT_PORT)");
+  }
+  store.scheduler_address = absl::StrCat("tcp://", flags.scheduler);
+  store.job_id = flags.job_id;
+  store.num_workers = static_cast<uint32_t>(flags.num_workers);
+  store.num_servers = static_cast<uint32_t>(flags.num_servers);
+  store.wanted_rank = static_cast<int32_t>(flags.rank);
+  store.partition_bytes = static_cast<size_t>(flags.partition_bytes);
+  store.compression = flags.compression;
+  if (flags.threshold != "auto") {
+    uint64_t bytes = 0;
+    if (!absl::SimpleAtoi(flags.threshold, &bytes)) {
+      return Refuse("threshold", flags.threshold,
+                    "auto or a number of bytes (0 compresses everything)");
+    }
+    store.fixed_threshold_bytes = bytes;
+  }
+  store.pre_steps = static_cast<int>(flags.pre_steps);
+  store.threshold_table_file = flags.threshold_table;
+  store.grad_scale = static_cast<float>(flags.batch);
+  store.encode_threads = static_cast<int>(flags.encode_threads);
+  if (!flags.emulate_link.empty()) {
+    const auto rate = ParseRate(flags.emulate_link);
+    if (!rate.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--emulate_link=", std::string(rate.status().message())));
+    }
+    store.emulate_link_bytes_per_second = *rate;
+  }
+  store.emulate_link_latency = absl::Milliseconds(flags.emulate_latency_ms);
+  store.timeout = absl::Seconds(flags.timeout_s);
+  return store;
+}
+
+TrainOptions TrainingOptions(const WorkerFlags& flags) {
+  TrainOptions train;
+  train.epochs = static_cast<size_t>(flags.epochs);
+  train.batch = static_cast<size_t>(flags.batch);
+  if (flags.max_steps > 0) train.max_steps = static_cast<size_t>(flags.max_steps);
+  train.seed = static_cast<uint64_t>(flags.seed);
+  train.optimizer = ServerOptimizer(flags);
+  if (flags.backup_model == "on") train.backup = LocalOptimizerOf(flags);
+  train.exchange.non_finite = flags.non_finite == "skip" ? NonFinite::kSkip : NonFinite::kStop;
+  train.exchange.timeout = absl::Seconds(flags.timeout_s) + kGrace;
+  train.simulated_compute = absl::Milliseconds(flags.simulate_compute_ms);
+  return train;
+}
+
+}  // namespace
+
+absl::StatusOr<double> ParseRate(std::string_view text) {
+  constexpr std::pair<const char*, double> kUnits[] = {{"kbit", 1e3 / 8}, {"mbit", 1e6 / 8},
+                                                       {"gbit", 1e9 / 8}, {"kb", 1e3},
+                                                       {"mb", 1e6},       {"gb", 1e9}};
+  const std::string lower = absl::AsciiStrToLower(std::string(text));
+  const size_t unit_at = lower.find_first_not_of("0123456789.");
+  double number = 0;
+  if (unit_at != std::string::npos && absl::SimpleAtod(lower.substr(0, unit_at), &number) &&
+      number > 0) {
+    for (const auto& [unit, bytes_per_second] : kUnits) {
+      const double rate = number * bytes_per_second;
+      if (lower.substr(unit_at) == unit && std::isfinite(rate)) return rate;
+    }
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      std::string(text),
+      ": expected a rate over 0 with a unit: kbit, mbit, gbit (bits per second), kB, MB or GB "
+      "(bytes per second), as in 100mbit"));
+}
+
+absl::StatusOr<WorkerOptions> CheckWorkerFlags(const WorkerFlags& flags) {
+  SLIMPS_RETURN_IF_ERROR(CheckChoices(flags));
+  SLIMPS_RETURN_IF_ERROR(CheckNumbers(flags));
+  SLIMPS_RETURN_IF_ERROR(CheckTogether(flags));
+  SLIMPS_RETURN_IF_ERROR(CheckCodec(flags.compression));
+  WorkerOptions options{.flags = flags, .store = {}, .train = TrainingOptions(flags)};
+  SLIMPS_ASSIGN_OR_RETURN(options.store, StoreOptions(flags));
+  return options;
+}
+
+}  // namespace slimps

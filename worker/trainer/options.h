@@ -1,0 +1,70 @@
+// slimps_worker's flags, checked: text in, typed options or one clear error out. Reading flags and environment is
+// worker_main.cc's part.
+#ifndef SLIMPS_WORKER_TRAINER_OPTIONS_H_
+#define SLIMPS_WORKER_TRAINER_OPTIONS_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "worker/kvstore.h"
+#include "worker/trainer/train_loop.h"
+
+namespace slimps {
+
+// As typed. Field names are the flags'.
+struct WorkerFlags {
+  std::string model = "mlp";
+  std::string dataset = "digits";
+  std::string data_dir;
+  int64_t epochs = 1;
+  int64_t batch = 32;
+  std::string optimizer = "sgd";
+  double lr = 0.1;
+  double momentum = 0.9;  // of --optimizer and --local_optimizer momentum and nesterov
+  double weight_decay = 0;
+  std::string compression = "none";
+  std::string threshold = "auto";
+  int64_t pre_steps = 20;
+  std::string threshold_table;
+  std::string backup_model = "off";
+  std::string local_optimizer = "sgd";
+  double loc_lr = 0;  // 0: lr
+  std::string kvstore = "dist_sync";
+  std::string non_finite = "stop";
+  int64_t partition_bytes = 4 << 20;
+  int64_t encode_threads = 1;
+  int64_t compute_threads = 1;
+  int64_t seed = 1;
+  std::string emulate_link;
+  double emulate_latency_ms = 0;
+  double simulate_compute_ms = 0;
+  int64_t max_steps = 0;  // 0: all
+  int64_t log_every = 50;
+  int64_t timeout_s = 60;
+  std::string summary_json;
+  std::string save_weights;
+  std::string scheduler;  // "host:port"
+  std::string job_id = "slimps";
+  int64_t num_workers = 1;
+  int64_t num_servers = 1;
+  int64_t rank = -1;  // -1: any
+};
+
+struct WorkerOptions {
+  WorkerFlags flags;
+  KVStoreOptions store;
+  TrainOptions train;
+};
+
+// InvalidArgument: "--flag=value: expected ...", one line.
+[[nodiscard]] absl::StatusOr<WorkerOptions> CheckWorkerFlags(const WorkerFlags& flags);
+
+// "100mbit", "1gbit", "800kbit" (bits per second), "12.5MB", "1GB", "64kB" (bytes per second); units are decimal, case
+// does not matter. Bytes per second, over 0. InvalidArgument on anything else.
+[[nodiscard]] absl::StatusOr<double> ParseRate(std::string_view text);
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_TRAINER_OPTIONS_H_

@@ -1,0 +1,75 @@
+// Counts the tensors of one round as they arrive on background threads.
+//
+//   auto arrivals = std::make_shared<RoundArrivals>(tensors);
+//   store->PullAsync(key, out, priority, [arrivals](absl::Status s) { arrivals->Arrived(s); });
+//   status = arrivals->Wait(deadline);    // the first error, or DeadlineExceeded
+//
+// Thread-safe.
+#ifndef SLIMPS_WORKER_TRAINER_ROUND_ARRIVALS_H_
+#define SLIMPS_WORKER_TRAINER_ROUND_ARRIVALS_H_
+
+#include <algorithm>
+#include <cstddef>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "proto/base/mutex.h"
+
+namespace slimps {
+
+class RoundArrivals final {
+ public:
+  explicit RoundArrivals(size_t expected) : missing_(expected) {}
+
+  // The clock is read before the waiter is woken, so that last_arrival() lies within its wait.
+  void Arrived(const absl::Status& status) {
+    MutexLock lock(&mutex_);
+    if (status_.ok()) status_ = status;
+    --missing_;
+    last_arrival_ = absl::Now();
+    if (missing_ == 0) all_here_.NotifyAll();
+  }
+
+  [[nodiscard]] absl::Status Wait(absl::Time deadline) {
+    MutexLock lock(&mutex_);
+    while (missing_ > 0) {
+      const absl::Duration left = deadline - absl::Now();
+      if (left <= absl::ZeroDuration()) {
+        if (!status_.ok()) return status_;
+        return absl::DeadlineExceededError(
+            absl::StrCat("weights of a round: ", missing_, " tensors have not arrived in time"));
+      }
+      all_here_.WaitFor(&mutex_, left);
+    }
+    return status_;
+  }
+
+  // InfinitePast before the first one.
+  absl::Time last_arrival() const {
+    MutexLock lock(&mutex_);
+    return last_arrival_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  CondVar all_here_;  // missing_ == 0
+  size_t missing_ ABSL_GUARDED_BY(mutex_);
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  absl::Time last_arrival_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+};
+
+// A round's communication that the training thread did not stand still for.
+inline absl::Duration OverlapOf(absl::Time first_push, absl::Time last_arrival,
+                                absl::Duration waited) {
+  if (first_push == absl::InfiniteFuture() || last_arrival <= first_push) {
+    return absl::ZeroDuration();
+  }
+  return std::max(absl::ZeroDuration(), last_arrival - first_push - waited);
+}
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_TRAINER_ROUND_ARRIVALS_H_

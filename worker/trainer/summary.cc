@@ -1,0 +1,118 @@
+#include "worker/trainer/summary.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "compress/policy/threshold_table.h"
+#include "worker/trainer/atomic_file.h"
+
+namespace slimps {
+
+namespace {
+
+// Keeps the order in which a person would want to read the keys.
+using Json = nlohmann::ordered_json;
+
+// JSON has no NaN and no infinity.
+Json Finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+Json TableJson(const wire::CodecMap& decision) {
+  Json rows = Json::array();
+  for (const wire::ThresholdRow& row : decision.table()) {
+    const double t_q_ms = row.t_cq_ms() + row.t_pq_ms();
+    rows.push_back({{"bytes", row.bytes()},
+                    {"t_c_ms", Finite(row.t_c_ms())},
+                    {"t_cq_ms", Finite(row.t_cq_ms())},
+                    {"t_pq_ms", Finite(row.t_pq_ms())},
+                    {"t_q_ms", Finite(t_q_ms)},
+                    {"gain", Finite(row.t_c_ms() / t_q_ms)}});
+  }
+  return rows;
+}
+
+Json StagesJson(const StageTimes& stages) {
+  return {{"compute", absl::ToDoubleSeconds(stages.compute)},
+          {"copy", absl::ToDoubleSeconds(stages.copy)},
+          {"encode", absl::ToDoubleSeconds(stages.encode)},
+          {"send", absl::ToDoubleSeconds(stages.send)},
+          {"wait", absl::ToDoubleSeconds(stages.wait)},
+          {"decode", absl::ToDoubleSeconds(stages.decode)},
+          {"local_update", absl::ToDoubleSeconds(stages.local_update)},
+          {"overlap", absl::ToDoubleSeconds(stages.overlap)}};
+}
+
+Json RunJson(const Summary& summary) {
+  return {{"model", summary.model},
+          {"dataset", summary.dataset},
+          {"optimizer", summary.optimizer},
+          {"compression", summary.compression},
+          {"threshold", summary.threshold},
+          {"backup_model", summary.backup_model},
+          {"kvstore", summary.kvstore},
+          {"seed", summary.seed},
+          {"workers", summary.workers},
+          {"servers", summary.servers},
+          {"epochs", summary.epochs},
+          {"batch", summary.batch},
+          {"link_emulated",
+           summary.emulated_link_bytes_per_second > 0 || summary.emulated_latency_ms > 0},
+          {"link_bytes_per_second", summary.emulated_link_bytes_per_second},
+          {"link_latency_ms", summary.emulated_latency_ms}};
+}
+
+absl::Duration Milliseconds(double ms) { return absl::Milliseconds(ms); }
+
+}  // namespace
+
+std::string ExplainDecision(const std::optional<wire::CodecMap>& decision) {
+  if (!decision.has_value() || decision->table().empty()) return "";
+  std::vector<ThresholdRow> rows;
+  for (const wire::ThresholdRow& row : decision->table()) {
+    rows.push_back({.bytes = row.bytes(),
+                    .t_c = Milliseconds(row.t_c_ms()),
+                    .t_cq = Milliseconds(row.t_cq_ms()),
+                    .t_pq = Milliseconds(row.t_pq_ms()),
+                    .raw_samples = row.raw_samples(),
+                    .compressed_samples = row.compressed_samples()});
+  }
+  const auto table = ThresholdTable::FromRows(decision->codec(), rows);
+  return table.ok() ? table->Explain() : std::string(table.status().message());
+}
+
+std::string BuildSummaryJson(const Summary& summary) {
+  const TrainingReport& training = summary.training;
+  const double seconds = absl::ToDoubleSeconds(training.seconds);
+  Json json = RunJson(summary);
+  json["steps"] = training.steps;
+  json["test_accuracy"] = Finite(summary.test.Accuracy());
+  json["test_loss"] = Finite(summary.test.MeanLoss());
+  json["seconds"] = seconds;
+  json["samples_per_second"] =
+      Finite(seconds > 0 ? static_cast<double>(training.samples) / seconds : 0);
+  json["bytes_pushed"] = training.bytes_pushed;
+  json["bytes_pulled"] = training.bytes_pulled;
+  json["compression_ratio"] =
+      Finite(training.bytes_pushed == 0 ? 1.0
+                                        : static_cast<double>(training.raw_bytes_pushed) /
+                                              static_cast<double>(training.bytes_pushed));
+  json["stage_seconds"] = StagesJson(training.stages);
+  json["threshold_bytes"] = nullptr;
+  json["threshold_table"] = Json::array();
+  if (summary.decision.has_value()) {
+    if (summary.decision->has_threshold()) {
+      json["threshold_bytes"] = summary.decision->threshold_bytes();
+    }
+    json["threshold_table"] = TableJson(*summary.decision);
+  }
+  json["threshold_explanation"] = ExplainDecision(summary.decision);
+  // Names come from flags: bytes that are not UTF-8 are replaced instead of thrown about.
+  return json.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
+}
+
+absl::Status WriteSummary(const std::string& path, const Summary& summary) {
+  return WriteFileAtomically(path, BuildSummaryJson(summary));
+}
+
+}  // namespace slimps

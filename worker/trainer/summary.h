@@ -1,0 +1,44 @@
+// The JSON that rank 0 leaves behind: what was run, how well it learnt, what it sent, where the time went, and what the
+// threshold table decided. Keys are listed in README.md.
+#ifndef SLIMPS_WORKER_TRAINER_SUMMARY_H_
+#define SLIMPS_WORKER_TRAINER_SUMMARY_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "proto/slimps.pb.h"
+#include "worker/trainer/model.h"
+#include "worker/trainer/train_loop.h"
+
+namespace slimps {
+
+struct Summary {
+  std::string model;
+  std::string dataset;
+  std::string optimizer;
+  std::string compression;
+  std::string threshold;  // as asked for: "auto" or bytes
+  std::string kvstore;
+  bool backup_model = false;
+  uint64_t seed = 0;
+  uint32_t workers = 0;
+  uint32_t servers = 0;
+  size_t epochs = 0;
+  size_t batch = 0;
+  double emulated_link_bytes_per_second = 0;  // 0: a real link
+  double emulated_latency_ms = 0;
+  TrainingReport training;
+  LossSums test;
+  std::optional<wire::CodecMap> decision;
+};
+
+std::string BuildSummaryJson(const Summary& summary);
+// The threshold table in words, one line per size; empty where nothing was measured.
+std::string ExplainDecision(const std::optional<wire::CodecMap>& decision);
+[[nodiscard]] absl::Status WriteSummary(const std::string& path, const Summary& summary);
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_TRAINER_SUMMARY_H_

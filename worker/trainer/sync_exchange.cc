@@ -1,0 +1,65 @@
+#include <memory>
+
+#include "absl/time/clock.h"
+#include "proto/base/status_macros.h"
+#include "worker/trainer/round_arrivals.h"
+#include "worker/trainer/weight_exchange.h"
+
+namespace slimps {
+
+namespace {
+
+// Owned by the training thread.
+class SyncExchange final : public WeightExchange {
+ public:
+  SyncExchange(KVStore* store, std::span<const Parameter> parameters,
+               const ExchangeOptions& options)
+      : store_(store),
+        parameters_(parameters),
+        options_(options),
+        pusher_(store, parameters, options.non_finite) {}
+
+  absl::Status BeginStep() override {
+    pusher_.BeginRound();
+    return absl::OkStatus();
+  }
+
+  void OnGradient(size_t index, std::span<const float> gradient) override {
+    pusher_.OnGradient(index, gradient);
+  }
+
+  absl::Status EndStep() override {
+    SLIMPS_RETURN_IF_ERROR(pusher_.EndRound());
+    const absl::Time start = absl::Now();
+    const auto arrivals = std::make_shared<RoundArrivals>(pusher_.size());
+    for (size_t i = 0; i < pusher_.size(); ++i) {
+      store_->PullAsync(pusher_.key(i), parameters_[i].values, PriorityOf(i),
+                        [arrivals](absl::Status status) { arrivals->Arrived(status); });
+    }
+    const absl::Status arrived = arrivals->Wait(start + options_.timeout);
+    const absl::Duration waited = absl::Now() - start;
+    times_.wait += waited;
+    times_.overlap += OverlapOf(pusher_.first_push(), arrivals->last_arrival(), waited);
+    return arrived;
+  }
+
+  absl::Status Drain() override { return store_->Wait(); }
+  ExchangeTimes times() const override { return times_; }
+
+ private:
+  KVStore* const store_;
+  const std::span<const Parameter> parameters_;
+  const ExchangeOptions options_;
+  GradientPusher pusher_;
+  ExchangeTimes times_;
+};
+
+}  // namespace
+
+std::unique_ptr<WeightExchange> MakeSyncExchange(KVStore* store,
+                                                 std::span<const Parameter> parameters,
+                                                 const ExchangeOptions& options) {
+  return std::make_unique<SyncExchange>(store, parameters, options);
+}
+
+}  // namespace slimps

@@ -1,0 +1,188 @@
+#include "worker/trainer/train_loop.h"
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "proto/base/status_macros.h"
+#include "worker/trainer/batch_plan.h"
+
+namespace slimps {
+
+namespace {
+
+constexpr size_t kEvaluationBatch = 256;
+
+// Declares the parameters, lets the servers step, and gives every worker rank 0's first weights.
+absl::Status InitStore(const TrainOptions& options, std::span<const Parameter> parameters,
+                       KVStore* store) {
+  std::vector<InitTensor> tensors;
+  for (const Parameter& parameter : parameters) {
+    tensors.push_back({.key = parameter.name,
+                       .shape = parameter.shape,
+                       .value = parameter.values,
+                       .layer = parameter.layer});
+  }
+  SLIMPS_RETURN_IF_ERROR(store->Init(tensors));
+  SLIMPS_RETURN_IF_ERROR(store->SetOptimizer(options.optimizer));
+  SLIMPS_RETURN_IF_ERROR(store->Barrier());
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    SLIMPS_RETURN_IF_ERROR(store->Pull(parameters[i].name, parameters[i].values, PriorityOf(i)));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<WeightExchange>> MakeExchange(const TrainOptions& options,
+                                                             std::span<const Parameter> parameters,
+                                                             KVStore* store) {
+  if (!options.backup.has_value()) return MakeSyncExchange(store, parameters, options.exchange);
+  return MakeBackupExchange(store, parameters, options.exchange, *options.backup);
+}
+
+// The totals of all workers, summed by the scheduler. Durations travel as seconds.
+absl::Status SumOverWorkers(KVStore* store, TrainingReport* report) {
+  StageTimes& stages = report->stages;
+  absl::Duration* const durations[] = {&stages.compute, &stages.copy,        &stages.encode,
+                                       &stages.send,    &stages.wait,        &stages.decode,
+                                       &stages.overlap, &stages.local_update};
+  uint64_t* const counts[] = {&report->samples, &report->bytes_pushed, &report->bytes_pulled,
+                              &report->raw_bytes_pushed};
+  std::vector<double> mine;
+  for (const uint64_t* count : counts) mine.push_back(static_cast<double>(*count));
+  for (const absl::Duration* duration : durations) {
+    mine.push_back(absl::ToDoubleSeconds(*duration));
+  }
+  SLIMPS_ASSIGN_OR_RETURN(const std::vector<double> sums, store->AllReduceSum(mine));
+  if (sums.size() != mine.size()) {
+    return absl::InternalError(
+        absl::StrCat("sum over workers: expected ", mine.size(), " numbers, got ", sums.size()));
+  }
+  size_t at = 0;
+  for (uint64_t* count : counts) *count = static_cast<uint64_t>(sums[at++]);
+  for (absl::Duration* duration : durations) *duration = absl::Seconds(sums[at++]);
+  return absl::OkStatus();
+}
+
+// What this worker's store and exchange counted since `before`.
+void AddTotals(const StoreTotals& before, const StoreTotals& after, const ExchangeTimes& times,
+               TrainingReport* report) {
+  report->bytes_pushed = after.bytes_pushed - before.bytes_pushed;
+  report->bytes_pulled = after.bytes_pulled - before.bytes_pulled;
+  report->raw_bytes_pushed = after.raw_bytes_pushed - before.raw_bytes_pushed;
+  StageTimes& stages = report->stages;
+  stages.copy = after.copy - before.copy;
+  stages.encode = after.encode - before.encode;
+  stages.send = after.send - before.send;
+  stages.decode = after.decode - before.decode;
+  stages.wait = times.wait;
+  stages.local_update = times.local_update;
+  stages.overlap = times.overlap;
+}
+
+// The run's steps. Owned by the training thread.
+class Trainer final {
+ public:
+  Trainer(const TrainOptions& options, const Dataset& data, Model* model, KVStore* store,
+          WeightExchange* exchange, const StepObserver& observer)
+      : options_(options),
+        data_(data),
+        model_(model),
+        exchange_(exchange),
+        observer_(observer),
+        plan_{.samples = data.train.count,
+              .workers = store->num_workers(),
+              .rank = store->rank(),
+              .batch = options.batch,
+              .seed = options.seed} {}
+
+  absl::Status Run(TrainingReport* report) {
+    for (size_t epoch = 0; epoch < options_.epochs; ++epoch) {
+      const BatchPlan plan(plan_, epoch);
+      const size_t all = plan.steps() * options_.epochs;
+      const size_t limit = std::min(all, options_.max_steps.value_or(all));
+      for (size_t step = 0; step < plan.steps(); ++step) {
+        if (report->steps == limit) return absl::OkStatus();
+        const std::span<const uint32_t> samples = plan.Batch(step);
+        SLIMPS_ASSIGN_OR_RETURN(const LossSums loss, Step(samples, report));
+        if (!samples.empty()) report->last_loss = loss;
+        if (observer_ == nullptr) continue;
+        observer_({.epoch = epoch + 1,
+                   .epochs = options_.epochs,
+                   .step = report->steps,
+                   .steps = limit,
+                   .loss = loss,
+                   .samples = samples.size(),
+                   .waited = exchange_->times().wait});
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::StatusOr<LossSums> Step(std::span<const uint32_t> samples, TrainingReport* report) {
+    SLIMPS_RETURN_IF_ERROR(exchange_->BeginStep());
+    const absl::Time start = absl::Now();
+    absl::SleepFor(options_.simulated_compute);
+    LossSums loss;
+    if (!samples.empty()) {
+      const Minibatch batch = GatherBatch(data_, data_.train, samples);
+      SLIMPS_ASSIGN_OR_RETURN(
+          loss, model_->ForwardBackward(batch, [&](size_t index, std::span<const float> gradient) {
+            exchange_->OnGradient(index, gradient);
+          }));
+    }
+    report->stages.compute += absl::Now() - start;
+    SLIMPS_RETURN_IF_ERROR(exchange_->EndStep());
+    ++report->steps;
+    report->samples += samples.size();
+    return loss;
+  }
+
+  const TrainOptions& options_;
+  const Dataset& data_;
+  Model* const model_;
+  WeightExchange* const exchange_;
+  const StepObserver& observer_;
+  const BatchPlan::Options plan_;
+};
+
+}  // namespace
+
+absl::StatusOr<TrainingReport> Train(const TrainOptions& options, const Dataset& data, Model* model,
+                                     KVStore* store, const StepObserver& observer) {
+  if (options.batch == 0) return absl::InvalidArgumentError("batch: expected at least 1, got 0");
+  SLIMPS_RETURN_IF_ERROR(InitStore(options, model->parameters(), store));
+  SLIMPS_ASSIGN_OR_RETURN(const std::unique_ptr<WeightExchange> exchange,
+                          MakeExchange(options, model->parameters(), store));
+  // Nobody's first step is timed while others still wait for their first weights.
+  SLIMPS_RETURN_IF_ERROR(store->Barrier());
+  TrainingReport report;
+  const StoreTotals before = store->totals();  // the first weights' pulls are initialisation
+  const absl::Time start = absl::Now();
+  SLIMPS_RETURN_IF_ERROR(
+      Trainer(options, data, model, store, exchange.get(), observer).Run(&report));
+  SLIMPS_RETURN_IF_ERROR(exchange->Drain());
+  report.seconds = absl::Now() - start;
+  AddTotals(before, store->totals(), exchange->times(), &report);
+  SLIMPS_RETURN_IF_ERROR(SumOverWorkers(store, &report));
+  return report;
+}
+
+absl::StatusOr<LossSums> EvaluateTestSplit(const Dataset& data, Model* model) {
+  LossSums all;
+  std::vector<uint32_t> samples(data.test.count);
+  std::iota(samples.begin(), samples.end(), 0u);
+  for (size_t first = 0; first < samples.size(); first += kEvaluationBatch) {
+    const size_t count = std::min(kEvaluationBatch, samples.size() - first);
+    const Minibatch batch =
+        GatherBatch(data, data.test, std::span<const uint32_t>(samples).subspan(first, count));
+    SLIMPS_ASSIGN_OR_RETURN(const LossSums sums, model->Evaluate(batch));
+    all.Add(sums);
+  }
+  return all;
+}
+
+}  // namespace slimps

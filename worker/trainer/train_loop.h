@@ -1,0 +1,79 @@
+// One worker's training: initialises the store with the model, runs the steps, drains, sums the job's figures, and
+// leaves the newest global weights in the model's parameters.
+//
+//   SLIMPS_ASSIGN_OR_RETURN(const TrainingReport report, Train(options, data, model, store, &observer));
+//
+// Every worker of a job runs the same number of rounds: one whose part of an epoch ends earlier contributes nothing to
+// the rest, so nobody waits for it.
+#ifndef SLIMPS_WORKER_TRAINER_TRAIN_LOOP_H_
+#define SLIMPS_WORKER_TRAINER_TRAIN_LOOP_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "backup_model/backup_model.h"
+#include "proto/slimps.pb.h"
+#include "worker/kvstore.h"
+#include "worker/trainer/dataset.h"
+#include "worker/trainer/model.h"
+#include "worker/trainer/weight_exchange.h"
+
+namespace slimps {
+
+struct TrainOptions {
+  size_t epochs = 1;
+  size_t batch = 32;                         // per worker
+  std::optional<size_t> max_steps;           // of the whole run
+  uint64_t seed = 1;                         // of the order of the samples
+  wire::OptimizerSpec optimizer;             // the servers'
+  std::optional<BackupModelOptions> backup;  // nullopt: synchronous
+  ExchangeOptions exchange;
+  absl::Duration simulated_compute;  // added to every step, for benchmarks
+};
+
+struct StepReport {
+  size_t epoch = 0;  // from 1
+  size_t epochs = 0;
+  size_t step = 0;   // of the whole run, from 1
+  size_t steps = 0;  // of the whole run
+  LossSums loss;     // of this worker's batch
+  size_t samples = 0;
+  absl::Duration waited;  // since the start
+};
+
+// Called after each step, on the training thread.
+using StepObserver = std::function<void(const StepReport&)>;
+
+struct StageTimes {
+  absl::Duration compute, copy, encode, send, wait, decode, local_update, overlap;
+};
+
+struct TrainingReport {
+  absl::Duration seconds;  // from the first step to the last weight, on this worker
+  size_t steps = 0;
+  LossSums last_loss;
+  // Over all workers.
+  uint64_t samples = 0;
+  uint64_t bytes_pushed = 0;
+  uint64_t bytes_pulled = 0;
+  uint64_t raw_bytes_pushed = 0;
+  StageTimes stages;
+};
+
+// InvalidArgument: an option. Else the first error of model, store or backup model. Model and data must outlive the
+// store, which may still be writing weights after an error.
+[[nodiscard]] absl::StatusOr<TrainingReport> Train(const TrainOptions& options, const Dataset& data,
+                                                   Model* model, KVStore* store,
+                                                   const StepObserver& observer);
+
+// The whole test split with the model's present weights.
+[[nodiscard]] absl::StatusOr<LossSums> EvaluateTestSplit(const Dataset& data, Model* model);
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_TRAINER_TRAIN_LOOP_H_

@@ -1,0 +1,286 @@
+// slimps_worker: one worker of a training job. Trains on its part of the data; rank 0 evaluates at the end and writes
+// the summary.
+//
+// Exit status: 0 trained to the end; 1 failed; 2 wrong usage.
+#include <gflags/gflags.h>
+#include <glog/logging.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/clock.h"
+#include "proto/base/status_macros.h"
+#include "worker/kvstore.h"
+#include "worker/trainer/dataset.h"
+#include "worker/trainer/model.h"
+#include "worker/trainer/options.h"
+#include "worker/trainer/progress.h"
+#include "worker/trainer/summary.h"
+#include "worker/trainer/train_loop.h"
+#include "worker/trainer/weights_file.h"
+
+namespace {
+const slimps::WorkerFlags kDefaults;
+}  // namespace
+
+DEFINE_string(model, "mlp", "logistic, mlp, lenet, resnet20 or lstm");
+DEFINE_string(dataset, "digits", "digits, mnist, cifar10 or text");
+DEFINE_string(data_dir, "", "folder that holds the data set's files (digits: may be left out)");
+DEFINE_int64(epochs, kDefaults.epochs, "passes over the training data");
+DEFINE_int64(batch, kDefaults.batch, "samples per worker and step");
+DEFINE_string(optimizer, "sgd", "the servers': sgd, momentum, nesterov, adam or adamw");
+DEFINE_double(lr, kDefaults.lr, "learning rate");
+DEFINE_double(momentum, kDefaults.momentum, "of the optimizers momentum and nesterov");
+DEFINE_double(weight_decay, kDefaults.weight_decay, "weight decay");
+DEFINE_string(compression, "none", "NAME[:option=value,...] or none");
+DEFINE_string(threshold, "auto",
+              "tensors of at least this many fp32 bytes are compressed (0: all), or auto");
+DEFINE_int64(pre_steps, kDefaults.pre_steps, "steps that the automatic threshold measures");
+DEFINE_string(threshold_table, "", "a saved threshold table to start from: nothing is measured");
+DEFINE_string(backup_model, "off", "on: compute while weights are under way, one round of lag");
+DEFINE_string(local_optimizer, "sgd", "the backup model's: sgd, momentum or adam");
+DEFINE_double(loc_lr, kDefaults.loc_lr, "the backup model's learning rate; 0: that of --lr");
+DEFINE_string(kvstore, "dist_sync", "dist_sync or dist_async");
+DEFINE_string(non_finite, "stop", "NaN or infinity in a gradient: stop, or skip the tensor");
+DEFINE_int64(partition_bytes, kDefaults.partition_bytes, "larger tensors are cut, fp32 bytes");
+DEFINE_int64(encode_threads, kDefaults.encode_threads, "threads that compress");
+DEFINE_int64(compute_threads, kDefaults.compute_threads, "threads of forward and backward");
+DEFINE_int64(seed, kDefaults.seed, "of the first weights and the order of the samples");
+DEFINE_string(emulate_link, "", "rate of an emulated link, as 100mbit, 1gbit or 12.5MB");
+DEFINE_double(emulate_latency_ms, kDefaults.emulate_latency_ms,
+              "delay of an emulated link, added to what arrives");
+DEFINE_double(simulate_compute_ms, kDefaults.simulate_compute_ms, "sleep added to every step");
+DEFINE_int64(max_steps, kDefaults.max_steps, "stop after so many steps; 0: after all epochs");
+DEFINE_int64(log_every, kDefaults.log_every, "steps between progress lines");
+DEFINE_int64(timeout_s, kDefaults.timeout_s, "of one push or pull and of joining the job");
+DEFINE_string(summary_json, "", "file that rank 0 writes the summary to");
+DEFINE_string(save_weights, "",
+              "file that rank 0 writes the final weights to; with {rank} in it every worker does");
+DEFINE_string(scheduler, "",
+              "host:port of the scheduler (environment: DMLC_PS_ROOT_URI, DMLC_PS_ROOT_PORT)");
+DEFINE_string(job_id, "slimps", "name of the job");
+DEFINE_int64(num_workers, kDefaults.num_workers, "of the job (environment: DMLC_NUM_WORKER)");
+DEFINE_int64(num_servers, kDefaults.num_servers, "of the job (environment: DMLC_NUM_SERVER)");
+DEFINE_int64(rank, kDefaults.rank, "the rank to ask for; -1: any (environment: DMLC_WORKER_ID)");
+
+namespace slimps {
+namespace {
+
+constexpr int kExitFailed = 1;
+constexpr int kExitUsage = 2;
+
+[[noreturn]] void DieOfUsage(const std::string& why) {
+  std::cerr << "slimps_worker: " << why << "\n";
+  std::exit(kExitUsage);
+}
+
+// gflags would end the process with status 1 and in words of its own; so it only holds the flags.
+void SetFlag(const std::string& source, const std::string& name, const std::string& value) {
+  gflags::CommandLineFlagInfo info;
+  if (!gflags::GetCommandLineFlagInfo(name.c_str(), &info)) {
+    DieOfUsage(absl::StrCat("unknown flag ", source, "; slimps_worker --help lists all"));
+  }
+  if (gflags::SetCommandLineOption(name.c_str(), value.c_str()).empty()) {
+    DieOfUsage(absl::StrCat(source, "=", value, ": expected a value of type ", info.type));
+  }
+}
+
+[[noreturn]] void PrintHelp() {
+  std::vector<gflags::CommandLineFlagInfo> all;
+  gflags::GetAllFlags(&all);
+  std::cout << "slimps_worker: one worker of a training job.\n";
+  for (const gflags::CommandLineFlagInfo& info : all) {
+    if (info.filename.find("worker_main") == std::string::npos) continue;
+    std::cout << "  --" << info.name << " (" << info.default_value << ")  " << info.description
+              << "\n";
+  }
+  std::exit(0);
+}
+
+// "--name=value" and "--name value".
+void ParseArguments(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    const size_t dashes = argument.find_first_not_of('-');
+    if (argument == "--help" || argument == "-h") PrintHelp();
+    if (dashes == 0 || dashes > 2 || dashes == std::string::npos) {
+      DieOfUsage(absl::StrCat("unexpected argument \"", argument, "\"; flags begin with --"));
+    }
+    const size_t equals = argument.find('=');
+    const std::string source = argument.substr(0, equals);
+    const std::string name = source.substr(dashes);
+    gflags::CommandLineFlagInfo info;
+    if (equals != std::string::npos) {
+      SetFlag(source, name, argument.substr(equals + 1));
+    } else if (!gflags::GetCommandLineFlagInfo(name.c_str(), &info) || info.type == "bool") {
+      SetFlag(source, name, "true");
+    } else if (i + 1 < argc) {
+      SetFlag(source, name, argv[++i]);
+    } else {
+      DieOfUsage(absl::StrCat(source, ": expected a value of type ", info.type, ", got none"));
+    }
+  }
+}
+
+// The environment counts where the flag was not given.
+void TakeFromEnvironment(const char* flag, const char* variable) {
+  const char* value = std::getenv(variable);
+  if (value == nullptr || !gflags::GetCommandLineFlagInfoOrDie(flag).is_default) return;
+  SetFlag(variable, flag, value);
+}
+
+void ReadEnvironment() {
+  const char* role = std::getenv("DMLC_ROLE");
+  if (role != nullptr && std::strcmp(role, "worker") != 0) {
+    DieOfUsage(absl::StrCat("DMLC_ROLE=", role, ": expected worker (or start another program)"));
+  }
+  TakeFromEnvironment("num_workers", "DMLC_NUM_WORKER");
+  TakeFromEnvironment("num_servers", "DMLC_NUM_SERVER");
+  TakeFromEnvironment("rank", "DMLC_WORKER_ID");
+  const char* host = std::getenv("DMLC_PS_ROOT_URI");
+  const char* port = std::getenv("DMLC_PS_ROOT_PORT");
+  if (FLAGS_scheduler.empty() && host != nullptr && port != nullptr) {
+    FLAGS_scheduler = absl::StrCat(host, ":", port);
+  }
+}
+
+WorkerFlags GatherFlags() {
+  return {.model = FLAGS_model,
+          .dataset = FLAGS_dataset,
+          .data_dir = FLAGS_data_dir,
+          .epochs = FLAGS_epochs,
+          .batch = FLAGS_batch,
+          .optimizer = FLAGS_optimizer,
+          .lr = FLAGS_lr,
+          .momentum = FLAGS_momentum,
+          .weight_decay = FLAGS_weight_decay,
+          .compression = FLAGS_compression,
+          .threshold = FLAGS_threshold,
+          .pre_steps = FLAGS_pre_steps,
+          .threshold_table = FLAGS_threshold_table,
+          .backup_model = FLAGS_backup_model,
+          .local_optimizer = FLAGS_local_optimizer,
+          .loc_lr = FLAGS_loc_lr,
+          .kvstore = FLAGS_kvstore,
+          .non_finite = FLAGS_non_finite,
+          .partition_bytes = FLAGS_partition_bytes,
+          .encode_threads = FLAGS_encode_threads,
+          .compute_threads = FLAGS_compute_threads,
+          .seed = FLAGS_seed,
+          .emulate_link = FLAGS_emulate_link,
+          .emulate_latency_ms = FLAGS_emulate_latency_ms,
+          .simulate_compute_ms = FLAGS_simulate_compute_ms,
+          .max_steps = FLAGS_max_steps,
+          .log_every = FLAGS_log_every,
+          .timeout_s = FLAGS_timeout_s,
+          .summary_json = FLAGS_summary_json,
+          .save_weights = FLAGS_save_weights,
+          .scheduler = FLAGS_scheduler,
+          .job_id = FLAGS_job_id,
+          .num_workers = FLAGS_num_workers,
+          .num_servers = FLAGS_num_servers,
+          .rank = FLAGS_rank};
+}
+
+Summary MakeSummary(const WorkerOptions& options, const KVStore& store) {
+  const WorkerFlags& flags = options.flags;
+  return {.model = flags.model,
+          .dataset = flags.dataset,
+          .optimizer = flags.optimizer,
+          .compression = flags.compression,
+          .threshold = flags.threshold,
+          .kvstore = flags.kvstore,
+          .backup_model = options.train.backup.has_value(),
+          .seed = options.train.seed,
+          .workers = options.store.num_workers,
+          .servers = options.store.num_servers,
+          .epochs = options.train.epochs,
+          .batch = options.train.batch,
+          .emulated_link_bytes_per_second = options.store.emulate_link_bytes_per_second,
+          .emulated_latency_ms = flags.emulate_latency_ms,
+          .decision = store.codec_map()};
+}
+
+absl::Status SaveFinalWeights(const std::string& pattern, uint32_t rank, const Model& model) {
+  constexpr char kRank[] = "{rank}";
+  const size_t at = pattern.find(kRank);
+  if (pattern.empty() || (at == std::string::npos && rank != 0)) return absl::OkStatus();
+  std::string path = pattern;
+  if (at != std::string::npos) path.replace(at, sizeof(kRank) - 1, std::to_string(rank));
+  return SaveWeights(path, model.parameters());
+}
+
+// The job's figures, for rank 0 alone.
+absl::Status EvaluateAndReport(const WorkerFlags& flags, const Dataset& data, Model* model,
+                               Summary* summary) {
+  SLIMPS_ASSIGN_OR_RETURN(summary->test, EvaluateTestSplit(data, model));
+  const std::string explanation = ExplainDecision(summary->decision);
+  if (!explanation.empty()) std::cout << explanation << "\n";
+  const bool emulated =
+      summary->emulated_link_bytes_per_second > 0 || summary->emulated_latency_ms > 0;
+  std::cout << absl::StrCat("test accuracy ", summary->test.Accuracy() * 100, " %, test loss ",
+                            summary->test.MeanLoss(), ", ",
+                            absl::FormatDuration(summary->training.seconds),
+                            emulated ? " (link emulated)" : "", ", pushed ",
+                            HumanBytes(summary->training.bytes_pushed), ", pulled ",
+                            HumanBytes(summary->training.bytes_pulled))
+            << std::endl;
+  if (flags.summary_json.empty()) return absl::OkStatus();
+  return WriteSummary(flags.summary_json, *summary);
+}
+
+absl::Status Run(const WorkerOptions& options) {
+  const WorkerFlags& flags = options.flags;
+  SetComputeThreads(static_cast<int>(flags.compute_threads));
+  // Data and model come before the store: a wrong file is known before anybody waits for this worker, and both must
+  // outlive it.
+  SLIMPS_ASSIGN_OR_RETURN(const Dataset data, LoadDataset(flags.dataset, flags.data_dir));
+  SLIMPS_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
+                          MakeModel(flags.model, data, options.train.seed));
+  SLIMPS_ASSIGN_OR_RETURN(const std::unique_ptr<KVStore> store,
+                          KVStore::Create(flags.kvstore, options.store));
+  const RealClock clock;
+  Progress progress({.style = isatty(STDOUT_FILENO) ? ProgressOptions::Style::kTerminal
+                                                    : ProgressOptions::Style::kPlain,
+                     .log_every = static_cast<size_t>(flags.log_every),
+                     .link_emulated = options.store.emulate_link_bytes_per_second > 0 ||
+                                      options.store.emulate_link_latency > absl::ZeroDuration()},
+                    &clock, &std::cout);
+  SLIMPS_ASSIGN_OR_RETURN(
+      const TrainingReport report,
+      Train(options.train, data, model.get(), store.get(), [&](const StepReport& step) {
+        if (store->rank() == 0) progress.Report(step, store->totals());
+      }));
+  const uint32_t rank = store->rank();
+  Summary summary = MakeSummary(options, *store);
+  summary.training = report;
+  // Nothing below needs the others: they may go while rank 0 evaluates.
+  SLIMPS_RETURN_IF_ERROR(store->Close());
+  SLIMPS_RETURN_IF_ERROR(SaveFinalWeights(flags.save_weights, rank, *model));
+  if (rank != 0) return absl::OkStatus();
+  return EvaluateAndReport(flags, data, model.get(), &summary);
+}
+
+}  // namespace
+}  // namespace slimps
+
+int main(int argc, char** argv) {
+  FLAGS_logtostderr = true;
+  slimps::ParseArguments(argc, argv);
+  slimps::ReadEnvironment();
+  google::InitGoogleLogging(argv[0]);
+  const auto options = slimps::CheckWorkerFlags(slimps::GatherFlags());
+  if (!options.ok()) slimps::DieOfUsage(std::string(options.status().message()));
+  const absl::Status status = slimps::Run(*options);
+  if (!status.ok()) {
+    std::cerr << "slimps_worker: " << status.message() << "\n";
+    return slimps::kExitFailed;
+  }
+  return 0;
+}
