@@ -187,10 +187,9 @@ void ServerService::HandleInit(Request& request) {
     absl::Status status = payload.status();
     status.Update(format.status());
     PartitionSpec spec;
-    absl::StatusOr<size_t> shard = status;
-    if (status.ok()) {
-      shard = DeclareInit(request.origin, init.mode(), item, &spec);
-    }
+    const absl::StatusOr<size_t> shard = status.ok()
+                                             ? DeclareInit(request.origin, init.mode(), item, &spec)
+                                             : absl::StatusOr<size_t>(status);
     if (!shard.ok()) {
       status = absl::Status(
           shard.status().code(),

@@ -172,7 +172,8 @@ void ShardState::AnswerReady(Slot& slot) {
 }
 
 void ShardState::NoteCompletion(Slot& slot) {
-  if (slot.complete || !slot.partition->HasCompleteRound()) return;
+  // After a failure nothing is applied any more: what failed for want of memory would be tried for ever.
+  if (slot.complete || !failure_.ok() || !slot.partition->HasCompleteRound()) return;
   slot.complete = true;
   complete_.push_back(&slot);
 }
@@ -181,28 +182,26 @@ void ShardState::ApplyOne() {
   Slot& slot = *complete_.front();
   complete_.pop_front();
   slot.complete = false;
-  // Settled before its turn came.
-  if (slot.partition->HasCompleteRound()) {
-    try {
-      slot.partition->ApplyNextRound();
-    } catch (const std::bad_alloc&) {
-      Fail(OutOfMemory(
-          DescribePartition(slot.partition->spec().name, slot.partition->spec().index)));
-      return;
-    }
-    AnswerReady(slot);  // after each round: a waiting pull gets exactly the version that it names
-    NoteCompletion(slot);
-  }
+  ApplyNextRound(slot);
+  NoteCompletion(slot);
   if (complete_.empty()) outbox_.Flush();
 }
 
 void ShardState::Settle(Slot& slot) {
-  while (slot.complete) {
-    // To the front, where ApplyOne takes it.
-    const auto at = std::find(complete_.begin(), complete_.end(), &slot);
-    std::iter_swap(complete_.begin(), at);
-    ApplyOne();
+  if (!slot.complete) return;
+  complete_.erase(std::find(complete_.begin(), complete_.end(), &slot));
+  slot.complete = false;
+  while (failure_.ok() && slot.partition->HasCompleteRound()) ApplyNextRound(slot);
+}
+
+void ShardState::ApplyNextRound(Slot& slot) {
+  const PartitionSpec& spec = slot.partition->spec();
+  try {
+    slot.partition->ApplyNextRound();
+  } catch (const std::bad_alloc&) {
+    return Fail(OutOfMemory(DescribePartition(spec.name, spec.index)));
   }
+  AnswerReady(slot);  // after each round: a waiting pull gets exactly the version that it names
 }
 
 absl::Status ShardState::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {

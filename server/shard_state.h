@@ -107,6 +107,7 @@ class ShardState final {
   void Answer(Slot& slot, const WaitingPull& pull);
   void AnswerReady(Slot& slot);
   void NoteCompletion(Slot& slot);
+  void ApplyNextRound(Slot& slot);
   // Applies what is complete in `slot`, so that what follows does not depend on when the thread found time to.
   void Settle(Slot& slot);
   uint64_t MeasureDecode(PayloadFormat format, const Payload& payload, size_t elements) const;

@@ -29,8 +29,8 @@ wire::OptimizerSpec AdamSpec(wire::OptimizerSpec::Kind kind) {
 
 // Weights after the gradients in turn, from {0.5, -1, 2}.
 std::vector<float> Train(const wire::OptimizerSpec& spec,
-                       const std::vector<std::vector<float>>& gradients,
-                       uint32_t contributors = 1) {
+                         const std::vector<std::vector<float>>& gradients,
+                         uint32_t contributors = 1) {
   const auto optimizer = MakeOptimizer(spec);
   std::vector<float> weights = {0.5f, -1.0f, 2.0f};
   std::vector<float> state0(3, 0.0f), state1(3, 0.0f);

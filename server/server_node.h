@@ -1,0 +1,52 @@
+// ServerNode: a server as a member of a job. Puts the membership before the service on the transport, and ends when the
+// job does.
+//
+//   transport.Bind(...);
+//   ServerNode node(&transport, membership_options, server_options, &clock);   // endpoints are in the options
+//   return node.Serve();      // joins, serves, returns how the job ended
+//
+// Thread-safe: Serve on one thread, RequestStop from any.
+#ifndef SLIMPS_SERVER_SERVER_NODE_H_
+#define SLIMPS_SERVER_SERVER_NODE_H_
+
+#include <optional>
+
+#include "absl/status/status.h"
+#include "proto/base/clock.h"
+#include "proto/base/mutex.h"
+#include "proto/net/membership/membership.h"
+#include "proto/net/transport.h"
+#include "server/server_service.h"
+
+namespace slimps {
+
+class ServerNode final : private MessageSink {
+ public:
+  // `transport` is bound but not started; it and `clock` outlive the node.
+  ServerNode(Transport* transport, const MembershipOptions& membership,
+             const ServerOptions& options, const Clock* clock);
+  ~ServerNode() override;
+
+  // Blocks until the job ended. OK: in order. Else why: could not join, a node was lost, RequestStop. What workers
+  // still wait for has been answered by then.
+  [[nodiscard]] absl::Status Serve();
+  void RequestStop(const absl::Status& why);
+  ServerCounters counters() const { return service_.counters(); }
+
+ private:
+  void OnMessage(PeerId from, Message message) override;
+  void OnBadFrame(PeerId from, const absl::Status& why) override;
+  void OnUndeliverable(PeerId to, const absl::Status& why) override;
+
+  Transport* const transport_;
+  Membership membership_;
+  ServerService service_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::optional<absl::Status> ended_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_SERVER_SERVER_NODE_H_
