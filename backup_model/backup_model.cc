@@ -191,7 +191,7 @@ void BackupModel::set_learning_rate(double learning_rate) {
 void BackupModel::FailAll(const absl::Status& why) {
   for (const auto& t : tensors_) {
     MutexLock lock(&t->mutex);
-    if (t->failure.ok()) t->failure = why;
+    t->failure.Update(why);  // the first one stays
     t->changed.NotifyAll();
   }
 }

@@ -1,0 +1,230 @@
+// The contract of BackupModel, call by call, on one thread.
+#include "backup_model/backup_model.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "absl/time/clock.h"
+
+namespace slimps {
+namespace {
+
+using Values = std::vector<float>;
+
+// A wait that may not wait: what is not there now counts as missing.
+const absl::Time kNow = absl::InfinitePast();
+
+absl::Time Soon() { return absl::Now() + absl::Seconds(30); }
+
+std::unique_ptr<BackupModel> MakeModel(const Values& initial = {10, 20},
+                                       LocalUpdaterOptions updater = {.learning_rate = 1}) {
+  const BackupTensor tensors[] = {{"s:w", initial}, {"s:b", initial}};
+  auto model = BackupModel::Create({.updater = updater, .on_event = nullptr}, tensors);
+  EXPECT_TRUE(model.ok()) << model.status();
+  return *std::move(model);
+}
+
+Values Read(BackupModel& model, int64_t iteration) {
+  auto lease = model.AcquireRead(0, iteration, kNow);
+  EXPECT_TRUE(lease.ok()) << lease.status();
+  if (!lease.ok()) return {};
+  return Values(lease->weights().begin(), lease->weights().end());
+}
+
+void Arrive(BackupModel& model, int64_t version, const Values& weights) {
+  auto glo_buf = model.BeginGlobalWrite(0, version);
+  ASSERT_TRUE(glo_buf.ok()) << glo_buf.status();
+  std::ranges::copy(weights, glo_buf->begin());
+  ASSERT_TRUE(model.CommitGlobal(0, version).ok());
+}
+
+TEST(BackupModel, IterationOneComputesOnVersionZero) {
+  auto model = MakeModel();
+  EXPECT_EQ(Read(*model, 1), (Values{10, 20}));
+  EXPECT_EQ(Values(model->Global(0).begin(), model->Global(0).end()), (Values{10, 20}));
+}
+
+TEST(BackupModel, EachIterationComputesOnTheVersionBeforePlusItsOwnGradient) {
+  auto model = MakeModel();
+  Read(*model, 1);
+  ASSERT_TRUE(model->FinishIteration(0, 1, Values{1, 2}, kNow).ok());
+  EXPECT_EQ(Read(*model, 2), (Values{9, 18}));  // version 0 - g_1
+  Arrive(*model, 1, {100, 200});
+  EXPECT_EQ(Read(*model, 2), (Values{9, 18})) << "version 1 is there, but belongs to iteration 3";
+  ASSERT_TRUE(model->FinishIteration(0, 2, Values{3, 4}, kNow).ok());
+  EXPECT_EQ(Read(*model, 3), (Values{97, 196}));  // version 1 - g_2
+}
+
+TEST(BackupModel, AnIterationWithoutGradientLeavesTheGlobalWeights) {
+  auto model = MakeModel({10, 20}, {.learning_rate = 1, .momentum = 0.5});
+  Read(*model, 1);
+  ASSERT_TRUE(model->FinishIteration(0, 1, Values{2, 2}, kNow).ok());
+  Arrive(*model, 1, {50, 60});
+  Read(*model, 2);
+  ASSERT_TRUE(model->FinishIteration(0, 2, {}, kNow).ok());
+  EXPECT_EQ(Read(*model, 3), (Values{50, 60}));
+  Arrive(*model, 2, {0, 0});
+  ASSERT_TRUE(model->FinishIteration(0, 3, Values{1, 1}, kNow).ok());
+  EXPECT_EQ(Read(*model, 4), (Values{-2, -2}))
+      << "momentum 0.5 * 2 + 1, as if iteration 2 were not";
+}
+
+TEST(BackupModel, TheLagNeverExceedsOneRound) {
+  auto model = MakeModel();
+  Read(*model, 1);
+  ASSERT_TRUE(model->FinishIteration(0, 1, Values{1, 1}, kNow).ok());
+  Read(*model, 2);
+  // Round 1 is still out, so iteration 2 cannot end and iteration 3 cannot begin.
+  const absl::Status late = model->FinishIteration(0, 2, Values{1, 1}, kNow);
+  EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_NE(late.message().find("tensor s:w: waited in vain for version 1 in glo_buf"),
+            absl::string_view::npos)
+      << late;
+  EXPECT_EQ(model->AcquireRead(0, 3, kNow).status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(Read(*model, 2), (Values{9, 19})) << "a wait in vain changes nothing";
+  Arrive(*model, 1, {5, 5});
+  EXPECT_TRUE(model->FinishIteration(0, 2, Values{1, 1}, kNow).ok());
+}
+
+TEST(BackupModel, GloBufIsNotHandedOutWhileItsVersionIsUnmerged) {
+  auto model = MakeModel();
+  EXPECT_EQ(model->BeginGlobalWrite(0, 1).status().code(), absl::StatusCode::kFailedPrecondition);
+  Read(*model, 1);
+  ASSERT_TRUE(model->FinishIteration(0, 1, Values{1, 1}, kNow).ok());
+  EXPECT_EQ(model->BeginGlobalWrite(0, 2).status().code(), absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(model->BeginGlobalWrite(0, 1).ok());
+  EXPECT_EQ(model->BeginGlobalWrite(0, 1).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(model->CommitGlobal(0, 2).code(), absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(model->CommitGlobal(0, 1).ok());
+  EXPECT_EQ(model->CommitGlobal(0, 1).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(model->BeginGlobalWrite(0, 2).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(BackupModel, AHalfWrittenVersionIsNotMerged) {
+  auto model = MakeModel();
+  Read(*model, 1);
+  ASSERT_TRUE(model->FinishIteration(0, 1, Values{1, 1}, kNow).ok());
+  auto glo_buf = model->BeginGlobalWrite(0, 1);
+  ASSERT_TRUE(glo_buf.ok());
+  (*glo_buf)[0] = 1000;
+  Read(*model, 2);
+  EXPECT_EQ(model->FinishIteration(0, 2, Values{1, 1}, kNow).code(),
+            absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(model->Drain(1, kNow).code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST(BackupModel, NothingIsWrittenUnderALease) {
+  auto model = MakeModel();
+  auto first = model->AcquireRead(0, 1, kNow);
+  auto second = model->AcquireRead(0, 1, kNow);
+  ASSERT_TRUE(first.ok() && second.ok());
+  const Values gradient = {1, 1};
+  EXPECT_FALSE(model->FinishIteration(0, 1, gradient, kNow).ok());
+  { BackupModel::ReadLease moved = *std::move(first); }
+  EXPECT_FALSE(model->FinishIteration(0, 1, gradient, kNow).ok());
+  EXPECT_EQ(second->weights()[0], 10);
+  *second = *std::move(first);  // releases the second, takes over nothing
+  EXPECT_TRUE(second->weights().empty());
+  EXPECT_TRUE(model->FinishIteration(0, 1, gradient, kNow).ok());
+}
+
+TEST(BackupModel, LocBufIsAlignedAndStaysWhereItIs) {
+  auto model = MakeModel();
+  const float* address = nullptr;
+  for (int64_t i = 1; i <= 5; ++i) {
+    {
+      auto lease = model->AcquireRead(0, i, kNow);
+      ASSERT_TRUE(lease.ok());
+      if (i == 1) address = lease->weights().data();
+      EXPECT_EQ(lease->weights().data(), address);
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(address) % 64, 0u);
+    }
+    ASSERT_TRUE(model->FinishIteration(0, i, Values{1, 1}, kNow).ok());
+    Arrive(*model, i, {1, 1});
+  }
+}
+
+TEST(BackupModel, CallsOutOfTurnAreRefusedAtOnceAndByName) {
+  auto model = MakeModel();
+  // None of these can come true by waiting, so none waits for its deadline.
+  const absl::Status unread = model->FinishIteration(0, 1, Values{1, 1}, absl::InfiniteFuture());
+  EXPECT_EQ(unread.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(unread.message().find("s:w"), absl::string_view::npos) << unread;
+  Read(*model, 1);
+  EXPECT_EQ(model->FinishIteration(0, 2, Values{1, 1}, absl::InfiniteFuture()).code(),
+            absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(model->FinishIteration(0, 1, Values{1, 1}, kNow).ok());
+  EXPECT_EQ(model->FinishIteration(0, 1, Values{1, 1}, absl::InfiniteFuture()).code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(model->AcquireRead(0, 1, absl::InfiniteFuture()).status().code(),
+            absl::StatusCode::kFailedPrecondition)
+      << "iteration 1 is over";
+}
+
+TEST(BackupModel, WrongLengthsAndUnknownTensorsAreInvalid) {
+  auto model = MakeModel();
+  Read(*model, 1);
+  const absl::Status length = model->FinishIteration(0, 1, Values{1, 1, 1}, kNow);
+  EXPECT_EQ(length.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(length.message().find("has 3 elements, expected 2"), absl::string_view::npos) << length;
+  EXPECT_EQ(model->num_tensors(), 2u);
+  EXPECT_EQ(model->AcquireRead(2, 1, kNow).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(model->BeginGlobalWrite(2, 1).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(model->CommitGlobal(2, 1).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(model->WaitGlobal(2, 1, kNow).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(model->FinishIteration(2, 1, {}, kNow).code(), absl::StatusCode::kInvalidArgument);
+  const auto bad = BackupModel::Create({.updater = {.learning_rate = -1}, .on_event = nullptr}, {});
+  EXPECT_EQ(bad.status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(BackupModel, DrainWaitsForEveryTensor) {
+  auto model = MakeModel();
+  EXPECT_TRUE(model->Drain(0, kNow).ok());
+  for (size_t t = 0; t < 2; ++t) {
+    ASSERT_TRUE(model->AcquireRead(t, 1, kNow).ok());
+    ASSERT_TRUE(model->FinishIteration(t, 1, Values{1, 1}, kNow).ok());
+  }
+  Arrive(*model, 1, {7, 8});
+  const absl::Status waiting = model->Drain(1, kNow);
+  EXPECT_EQ(waiting.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_NE(waiting.message().find("s:b"), absl::string_view::npos) << waiting;
+  ASSERT_TRUE(model->BeginGlobalWrite(1, 1).ok());
+  ASSERT_TRUE(model->CommitGlobal(1, 1).ok());
+  EXPECT_TRUE(model->Drain(1, kNow).ok());
+  EXPECT_EQ(model->Global(0)[1], 8);
+}
+
+TEST(BackupModel, TheLearningRateFollowsItsSchedule) {
+  auto model = MakeModel({10, 20}, {.learning_rate = 1, .loc_lr = 2});
+  Read(*model, 1);
+  ASSERT_TRUE(model->FinishIteration(0, 1, Values{1, 1}, kNow).ok());
+  EXPECT_EQ(Read(*model, 2), (Values{8, 18}));
+  Arrive(*model, 1, {0, 0});
+  model->set_learning_rate(0.5);
+  ASSERT_TRUE(model->FinishIteration(0, 2, Values{1, 1}, kNow).ok());
+  EXPECT_EQ(Read(*model, 3), (Values{-0.5, -0.5}));
+}
+
+TEST(BackupModel, AfterFailAllEveryCallTellsTheFirstCause) {
+  auto model = MakeModel();
+  Read(*model, 1);
+  ASSERT_TRUE(model->FinishIteration(0, 1, Values{1, 1}, kNow).ok());
+  ASSERT_TRUE(model->BeginGlobalWrite(0, 1).ok());
+  auto lease = model->AcquireRead(0, 2, kNow);
+  model->FailAll(absl::OkStatus());  // no failure
+  const absl::Status cause = absl::UnavailableError("server 1 is gone");
+  model->FailAll(cause);
+  model->FailAll(absl::InternalError("later"));
+  EXPECT_EQ(model->CommitGlobal(0, 1), cause);
+  EXPECT_EQ(model->FinishIteration(0, 2, Values{1, 1}, Soon()), cause);
+  EXPECT_EQ(model->AcquireRead(1, 1, Soon()).status(), cause);
+  EXPECT_EQ(model->BeginGlobalWrite(1, 1).status(), cause);
+  EXPECT_EQ(model->Drain(1, Soon()), cause);
+  EXPECT_EQ(lease->weights()[0], 9) << "what is held can still be read, and given back";
+}
+
+}  // namespace
+}  // namespace slimps

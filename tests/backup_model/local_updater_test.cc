@@ -1,0 +1,162 @@
+#include "backup_model/local_updater.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace slimps {
+namespace {
+
+LocalUpdater Make(const LocalUpdaterOptions& options) {
+  auto updater = LocalUpdater::Create(options);
+  EXPECT_TRUE(updater.ok()) << updater.status();
+  return *std::move(updater);
+}
+
+// Where a scalar weight stands after each gradient, in place.
+std::vector<float> Walk(const LocalUpdaterOptions& options, float weight,
+                        const std::vector<float>& gradients) {
+  const LocalUpdater updater = Make(options);
+  LocalUpdaterState state;
+  std::vector<float> path;
+  for (const float gradient : gradients) {
+    updater.Step({&weight, 1}, {&gradient, 1}, updater.learning_rate(), state, {&weight, 1});
+    path.push_back(weight);
+  }
+  return path;
+}
+
+void ExpectPath(const std::vector<float>& path, const std::vector<double>& expected) {
+  ASSERT_EQ(path.size(), expected.size());
+  for (size_t k = 0; k < path.size(); ++k) EXPECT_NEAR(path[k], expected[k], 1e-6) << "step " << k;
+}
+
+TEST(LocalUpdater, SgdIsThePapersEquation8) {
+  const LocalUpdater updater = Make({.learning_rate = 0.5});
+  const std::vector<float> base = {1, 2, -3}, gradient = {2, -1, 0.5};
+  std::vector<float> updated(3);
+  LocalUpdaterState state;
+  updater.Step(base, gradient, 0.5, state, updated);
+  EXPECT_EQ(updated, (std::vector<float>{0, 2.5, -3.25}));
+  EXPECT_EQ(base, (std::vector<float>{1, 2, -3}));
+  EXPECT_EQ(state.first_moment.size(), 0u) << "plain SGD keeps no state";
+}
+
+TEST(LocalUpdater, LocLrDefaultsToTheGlobalLearningRate) {
+  EXPECT_EQ(Make({.learning_rate = 0.25}).learning_rate(), 0.25);
+  EXPECT_EQ(Make({.learning_rate = 0.25, .loc_lr = 0.125}).learning_rate(), 0.125);
+  EXPECT_EQ(Make({.learning_rate = 0.25, .loc_lr = 0.0}).learning_rate(), 0.0);
+}
+
+TEST(LocalUpdater, MomentumOfAConstantGradientIsTheGeometricSum) {
+  // m_t = (1 - 0.5^t) / (1 - 0.5) for g = 1; w_t = 0 - 0.1 * sum of m.
+  ExpectPath(Walk({.learning_rate = 0.1, .momentum = 0.5}, 0, {1, 1, 1, 1}),
+             {-0.1, -0.25, -0.425, -0.6125});
+}
+
+TEST(LocalUpdater, NesterovLooksOneStepAhead) {
+  // step_t = g + 0.5 * m_t: 1.5, 1.75, 1.875.
+  ExpectPath(Walk({.learning_rate = 0.1, .momentum = 0.5, .nesterov = true}, 0, {1, 1, 1}),
+             {-0.15, -0.325, -0.5125});
+}
+
+TEST(LocalUpdater, AdamStepsByTheLearningRateUnderAConstantGradient) {
+  // With bias correction m/(1-b1^t) = g and v/(1-b2^t) = g*g, so each step is lr * g / (|g| + eps).
+  ExpectPath(Walk({.optimizer = LocalOptimizer::kAdam, .learning_rate = 0.1}, 1, {4, 4, 4}),
+             {0.9, 0.8, 0.7});
+}
+
+TEST(LocalUpdater, AdamOfAChangingGradientIsTheClosedForm) {
+  const double b1 = 0.8, b2 = 0.9, lr = 0.01, eps = 1e-3;
+  const double g1 = 2, g2 = -1;
+  const double m2 = b1 * (1 - b1) * g1 + (1 - b1) * g2;
+  const double v2 = b2 * (1 - b2) * g1 * g1 + (1 - b2) * g2 * g2;
+  const double w1 = 0.5 - lr * g1 / (g1 + eps);
+  const double w2 = w1 - lr * (m2 / (1 - b1 * b1)) / (std::sqrt(v2 / (1 - b2 * b2)) + eps);
+  ExpectPath(Walk({.optimizer = LocalOptimizer::kAdam,
+                   .learning_rate = lr,
+                   .beta1 = b1,
+                   .beta2 = b2,
+                   .epsilon = eps},
+                  0.5, {2, -1}),
+             {w1, w2});
+}
+
+TEST(LocalUpdater, WeightDecayIsCoupledInSgdAndAdamAndDecoupledInAdamW) {
+  ExpectPath(Walk({.learning_rate = 0.5, .weight_decay = 0.1}, 2, {0}), {2 - 0.5 * 0.2});
+  ExpectPath(Walk({.learning_rate = 0.5, .momentum = 0.9, .weight_decay = 0.1}, 2, {1}),
+             {2 - 0.5 * 1.2});
+  // Adam: the decayed gradient alone decides the sign, the step is lr.
+  ExpectPath(
+      Walk({.optimizer = LocalOptimizer::kAdam, .learning_rate = 0.5, .weight_decay = 0.1}, 2, {0}),
+      {1.5});
+  ExpectPath(Walk({.optimizer = LocalOptimizer::kAdamW, .learning_rate = 0.5, .weight_decay = 0.1},
+                  2, {0}),
+             {2 * (1 - 0.05)});
+}
+
+TEST(LocalUpdater, TheGradientIsRescaledThenClipped) {
+  ExpectPath(Walk({.learning_rate = 1, .rescale_grad = 0.5, .clip_gradient = 2}, 0, {1, 6, -9}),
+             {-0.5, -2.5, -0.5});
+  const std::vector<float> path =
+      Walk({.learning_rate = 1, .clip_gradient = 2}, 0, {std::numeric_limits<float>::quiet_NaN()});
+  EXPECT_TRUE(std::isnan(path[0])) << "clipping must not hide a NaN";
+}
+
+// Lengths around vector widths: a vectorised loop's remainder must agree with its body, bit for bit.
+TEST(LocalUpdater, AnElementsResultDoesNotDependOnItsPlaceOrNeighbours) {
+  for (const LocalUpdaterOptions& options :
+       {LocalUpdaterOptions{.learning_rate = 0.1, .weight_decay = 0.01},
+        LocalUpdaterOptions{.learning_rate = 0.1, .momentum = 0.9, .nesterov = true},
+        LocalUpdaterOptions{.optimizer = LocalOptimizer::kAdam, .clip_gradient = 1.5},
+        LocalUpdaterOptions{.optimizer = LocalOptimizer::kAdamW, .weight_decay = 0.1}}) {
+    const LocalUpdater updater = Make(options);
+    for (size_t n = 0; n <= 67; ++n) {
+      std::vector<float> base(n), gradient(n), together(n);
+      for (size_t k = 0; k < n; ++k) {
+        base[k] = std::sin(static_cast<float>(k));
+        gradient[k] = 3 * std::cos(static_cast<float>(7 * k));
+      }
+      LocalUpdaterState state;
+      updater.Step(base, gradient, 0.1, state, together);
+      updater.Step(base, gradient, 0.1, state, together);
+      for (size_t k = 0; k < n; ++k) {
+        LocalUpdaterState alone_state;
+        float alone = 0;
+        updater.Step({&base[k], 1}, {&gradient[k], 1}, 0.1, alone_state, {&alone, 1});
+        updater.Step({&base[k], 1}, {&gradient[k], 1}, 0.1, alone_state, {&alone, 1});
+        ASSERT_EQ(std::bit_cast<uint32_t>(alone), std::bit_cast<uint32_t>(together[k]))
+            << "element " << k << " of " << n;
+      }
+    }
+  }
+}
+
+TEST(LocalUpdater, OptionsOutOfRangeAreRefusedByName) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const std::vector<std::pair<LocalUpdaterOptions, const char*>> cases = {
+      {{.learning_rate = -1}, "learning_rate"},
+      {{.learning_rate = nan}, "learning_rate"},
+      {{.loc_lr = -0.1}, "loc_lr"},
+      {{.momentum = -0.9}, "momentum"},
+      {{.nesterov = true}, "momentum"},
+      {{.optimizer = LocalOptimizer::kAdam, .momentum = 0.9}, "momentum"},
+      {{.weight_decay = -1}, "weight_decay"},
+      {{.beta1 = 1}, "beta1"},
+      {{.beta2 = -0.1}, "beta2"},
+      {{.epsilon = nan}, "epsilon"},
+      {{.rescale_grad = nan}, "rescale_grad"},
+      {{.clip_gradient = -2}, "clip_gradient"},
+  };
+  for (const auto& [options, name] : cases) {
+    const absl::Status status = LocalUpdater::Create(options).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << name;
+    EXPECT_NE(status.message().find(name), absl::string_view::npos) << status;
+  }
+}
+
+}  // namespace
+}  // namespace slimps
