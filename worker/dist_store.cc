@@ -16,8 +16,6 @@
 namespace slimps {
 namespace {
 
-constexpr absl::Duration kRetryInterval = absl::Seconds(5);
-
 MembershipOptions MakeMembershipOptions(const KVStoreOptions& options) {
   MembershipOptions membership;
   membership.role = wire::WORKER;
@@ -66,7 +64,7 @@ DistStore::DistStore(wire::StoreMode mode, const KVStoreOptions& options,
       transport_(std::move(transport)),
       device_(MakeHostDevice()),
       membership_(transport_.get(), MakeMembershipOptions(options)),
-      rpc_(transport_.get(), kRetryInterval) {}
+      rpc_(transport_.get(), options.retry_interval) {}
 
 DistStore::~DistStore() {
   const absl::Status closed = Close();
@@ -88,7 +86,8 @@ absl::Status DistStore::Start() {
   }
   courier_ = std::make_unique<Courier>(
       transport_.get(), &membership_, servers_,
-      CourierOptions{.timeout = options_.timeout, .retry_interval = kRetryInterval, .mode = mode_});
+      CourierOptions{
+          .timeout = options_.timeout, .retry_interval = options_.retry_interval, .mode = mode_});
   pull_ = std::make_unique<PullMerger>(courier_.get(), options_.timeout);
   SLIMPS_RETURN_IF_ERROR(MakePipeline(options_.compression));
   ready_.store(true);

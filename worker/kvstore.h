@@ -49,6 +49,7 @@ struct KVStoreOptions {
   double emulate_link_bytes_per_second = 0;
   absl::Duration emulate_link_latency = absl::ZeroDuration();  // added to what arrives
   absl::Duration timeout = absl::Seconds(60);  // of one push or pull, retries included
+  absl::Duration retry_interval = absl::Seconds(5);
 };
 
 struct InitTensor {

@@ -1,0 +1,109 @@
+#include "tests/cluster/in_process_cluster.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace slimps {
+namespace {
+
+constexpr char kScheduler[] = "inproc://scheduler";
+
+// A transport with faults that owns the one beneath.
+class OwnedFaultyTransport final : public Transport {
+ public:
+  OwnedFaultyTransport(std::unique_ptr<Transport> inner, const FaultPlan& plan)
+      : inner_(std::move(inner)), faulty_(inner_.get(), plan) {}
+  using Transport::Send;
+  absl::StatusOr<std::string> Bind(std::string_view address) override {
+    return faulty_.Bind(address);
+  }
+  absl::Status Start(MessageSink* sink) override { return faulty_.Start(sink); }
+  absl::StatusOr<PeerId> Connect(std::string_view address) override {
+    return faulty_.Connect(address);
+  }
+  absl::Status Send(PeerId to, Message message, SendOptions options) override {
+    return faulty_.Send(to, std::move(message), std::move(options));
+  }
+  void Stop() override { faulty_.Stop(); }
+
+ private:
+  std::unique_ptr<Transport> inner_;
+  FaultyTransport faulty_;
+};
+
+}  // namespace
+
+InProcessCluster::InProcessCluster(ClusterOptions options) : options_(std::move(options)) {
+  options_.store.scheduler_address = kScheduler;
+  options_.store.num_workers = options_.workers;
+  options_.store.num_servers = options_.servers;
+  scheduler_transport_ = std::make_unique<InProcessTransport>(network_, TransportOptions{});
+  scheduler_ = std::make_unique<SchedulerService>(
+      scheduler_transport_.get(),
+      SchedulerOptions{.num_workers = options_.workers, .num_servers = options_.servers}, &clock_);
+  EXPECT_TRUE(scheduler_transport_->Bind(kScheduler).ok());
+  EXPECT_TRUE(scheduler_transport_->Start(scheduler_.get()).ok());
+  ticker_ = std::thread([this] {
+    while (!stopping_.load()) {
+      scheduler_->Tick();
+      absl::SleepFor(absl::Milliseconds(20));  // the scheduler's own pace, not a wait for something
+    }
+  });
+  for (uint32_t i = 0; i < options_.servers; ++i) {
+    auto server = std::make_unique<Server>();
+    server->transport = std::make_unique<InProcessTransport>(network_, TransportOptions{});
+    const auto address = server->transport->Bind("inproc://*");
+    EXPECT_TRUE(address.ok()) << address.status();
+    MembershipOptions membership{.role = wire::SERVER,
+                                 .wanted_rank = static_cast<int32_t>(i),
+                                 .scheduler_address = kScheduler,
+                                 .num_workers = options_.workers,
+                                 .num_servers = options_.servers,
+                                 .endpoints = {*address}};
+    ServerOptions service{.num_workers = options_.workers, .shard_threads = options_.shard_threads};
+    server->node =
+        std::make_unique<ServerNode>(server->transport.get(), membership, service, &clock_);
+    server->thread = std::thread([node = server->node.get()] {
+      const absl::Status served = node->Serve();
+      EXPECT_TRUE(served.ok()) << served;
+    });
+    servers_.push_back(std::move(server));
+  }
+}
+
+InProcessCluster::~InProcessCluster() {
+  for (auto& server : servers_) server->thread.join();  // the last goodbye has ended the job
+  servers_.clear();
+  stopping_.store(true);
+  ticker_.join();
+  scheduler_transport_->Stop();
+}
+
+absl::StatusOr<std::unique_ptr<DistStore>> InProcessCluster::JoinWorker(uint32_t index) {
+  KVStoreOptions store = options_.store;
+  store.wanted_rank = static_cast<int32_t>(index);
+  FaultPlan plan = options_.worker_faults;
+  plan.seed += index;
+  auto transport = std::make_unique<OwnedFaultyTransport>(
+      std::make_unique<InProcessTransport>(network_, options_.worker_transport), plan);
+  return DistStore::Create(options_.mode, store, std::move(transport));
+}
+
+void InProcessCluster::RunWorkers(const std::function<void(KVStore&)>& body) {
+  std::vector<std::thread> threads;
+  for (uint32_t i = 0; i < options_.workers; ++i) {
+    threads.emplace_back([this, i, &body] {
+      absl::StatusOr<std::unique_ptr<DistStore>> store = JoinWorker(i);
+      ASSERT_TRUE(store.ok()) << store.status();
+      body(**store);
+      const absl::Status closed = (*store)->Close();
+      EXPECT_TRUE(closed.ok()) << closed;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace slimps

@@ -1,0 +1,326 @@
+// The KVStore over a whole cluster in one process: MXNet's store semantics, exactly-once counting, repeatability.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <map>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/mutex.h"
+#include "tests/cluster/in_process_cluster.h"
+
+namespace slimps {
+namespace {
+
+#define ASSERT_STATUS_OK(expression)               \
+  do {                                             \
+    const absl::Status status_here = (expression); \
+    ASSERT_TRUE(status_here.ok()) << status_here;  \
+  } while (false)
+
+std::vector<float> Random(size_t elements, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(elements);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+wire::OptimizerSpec Sgd(double learning_rate, double momentum = 0) {
+  wire::OptimizerSpec spec;
+  spec.set_kind(wire::OptimizerSpec::SGD);
+  spec.set_learning_rate(learning_rate);
+  spec.set_momentum(momentum);
+  spec.set_average(true);
+  return spec;
+}
+
+// What several workers found, by rank.
+class Results {
+ public:
+  void Put(uint32_t rank, std::vector<float> values) {
+    MutexLock lock(&mutex_);
+    values_[rank] = std::move(values);
+  }
+  const std::map<uint32_t, std::vector<float>>& values() const { return values_; }
+
+ private:
+  Mutex mutex_;
+  std::map<uint32_t, std::vector<float>> values_;
+};
+
+// Trains a few tensors on random gradients; returns all weights, one after another, as each worker sees them.
+struct Run {
+  ClusterOptions cluster;
+  int rounds = 6;
+  std::vector<size_t> sizes = {1, 10, 300, 5000, 70000};
+  double momentum = 0.9;
+};
+
+std::vector<float> Train(const Run& run) {
+  Results results;
+  InProcessCluster cluster(run.cluster);
+  cluster.RunWorkers([&](KVStore& store) {
+    std::vector<std::vector<float>> weights;
+    std::vector<InitTensor> tensors;
+    for (size_t k = 0; k < run.sizes.size(); ++k) {
+      weights.push_back(Random(run.sizes[k], 100 + k));
+      tensors.push_back({.key = absl::StrCat("w", k),
+                         .shape = {static_cast<int64_t>(run.sizes[k])},
+                         .value = weights[k]});
+    }
+    ASSERT_STATUS_OK(store.Init(tensors));
+    ASSERT_STATUS_OK(store.SetOptimizer(Sgd(0.1, run.momentum)));
+    ASSERT_STATUS_OK(store.Barrier());
+    for (int round = 1; round <= run.rounds; ++round) {
+      for (size_t k = 0; k < run.sizes.size(); ++k) {
+        const auto gradient = Random(run.sizes[k], 1000 * round + 10 * k + store.rank());
+        ASSERT_STATUS_OK(store.Push(tensors[k].key, gradient, -static_cast<int>(k)));
+      }
+      for (size_t k = 0; k < run.sizes.size(); ++k) {
+        ASSERT_STATUS_OK(store.Pull(tensors[k].key, weights[k], -static_cast<int>(k)));
+      }
+    }
+    std::vector<float> all;
+    for (const auto& w : weights) all.insert(all.end(), w.begin(), w.end());
+    results.Put(store.rank(), std::move(all));
+  });
+  for (const auto& [rank, values] : results.values()) {
+    EXPECT_EQ(values, results.values().begin()->second) << "worker " << rank << " differs";
+  }
+  return results.values().empty() ? std::vector<float>() : results.values().begin()->second;
+}
+
+TEST(KVStore, WithoutOptimizerARoundStoresTheSumOverWorkers) {
+  InProcessCluster cluster({.workers = 3, .servers = 2});
+  cluster.RunWorkers([](KVStore& store) {
+    std::vector<float> value(1000, 7.0f);
+    ASSERT_STATUS_OK(store.Init({{.key = 3, .shape = {10, 100}, .value = value}}));
+    std::vector<float> out(1000);
+    ASSERT_STATUS_OK(store.Pull(3, out, 0));
+    EXPECT_EQ(out, value);
+    for (int round = 1; round <= 3; ++round) {
+      const std::vector<float> gradient(1000, static_cast<float>(round * (store.rank() + 1)));
+      ASSERT_STATUS_OK(store.PushPull(3, gradient, out, 0));
+      EXPECT_EQ(out, std::vector<float>(1000, static_cast<float>(round * (1 + 2 + 3))));
+    }
+  });
+}
+
+TEST(KVStore, ServerStepsWithTheMeanGradient) {
+  InProcessCluster cluster({.workers = 2, .servers = 1});
+  cluster.RunWorkers([](KVStore& store) {
+    const std::vector<float> ones(10, 1.0f);
+    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {10}, .value = ones}}));
+    ASSERT_STATUS_OK(store.SetOptimizer(Sgd(0.5)));
+    ASSERT_STATUS_OK(store.Barrier());
+    std::vector<float> out(10);
+    ASSERT_STATUS_OK(
+        store.PushPull("w", std::vector<float>(10, store.rank() == 0 ? 1.0f : 3.0f), out, 0));
+    EXPECT_EQ(out, std::vector<float>(10, 1.0f - 0.5f * 2.0f));
+  });
+}
+
+TEST(KVStore, RankZerosValueCounts) {
+  InProcessCluster cluster({.workers = 2, .servers = 2});
+  cluster.RunWorkers([](KVStore& store) {
+    std::vector<float> out(4);
+    const std::vector<float> mine(4, static_cast<float>(10 + store.rank()));
+    ASSERT_STATUS_OK(store.Broadcast({.key = "w", .shape = {4}, .value = mine}, out));
+    EXPECT_EQ(out, std::vector<float>(4, 10.0f));
+  });
+}
+
+TEST(KVStore, WeightsAreTheSameBitsForAnyServersShardsPartitionsAndRuns) {
+  const std::vector<float> reference = Train({.cluster = {.workers = 3, .servers = 1}});
+  ASSERT_FALSE(reference.empty());
+  for (uint32_t servers : {1u, 2u, 3u}) {
+    for (size_t shards : {1, 2}) {
+      for (size_t partition_bytes : {size_t{4} << 20, size_t{20000}}) {
+        ClusterOptions options{.workers = 3, .servers = servers, .shard_threads = shards};
+        options.store.partition_bytes = partition_bytes;
+        EXPECT_EQ(Train({.cluster = options}), reference)
+            << servers << " servers, " << shards << " shards, partitions of " << partition_bytes;
+      }
+    }
+  }
+}
+
+TEST(KVStore, CompressedWeightsAreTheSameBitsForAnyServersAndArrivalOrder) {
+  ClusterOptions options{.workers = 3, .servers = 1};
+  options.store.compression = "1bit";
+  options.store.fixed_threshold_bytes = 1000;
+  const std::vector<float> reference = Train({.cluster = options});
+  options.servers = 3;
+  options.shard_threads = 2;
+  options.store.retry_interval = absl::Milliseconds(100);
+  options.worker_faults = {.seed = 5, .reorder = 0.2, .delay = 0.1, .delay_messages = 2};
+  EXPECT_EQ(Train({.cluster = options}), reference);
+}
+
+TEST(KVStore, LostAndRepeatedMessagesLoseNothingAndCountOnce) {
+  const std::vector<float> reference =
+      Train({.cluster = {.workers = 2, .servers = 2}, .rounds = 4});
+  ClusterOptions options{.workers = 2, .servers = 2};
+  options.store.retry_interval = absl::Milliseconds(100);
+  options.worker_faults = {.seed = 11, .drop = 0.1, .duplicate = 0.1};
+  EXPECT_EQ(Train({.cluster = options, .rounds = 4}), reference);
+}
+
+TEST(KVStore, CompressionPushesFewerBytes) {
+  std::map<std::string, uint64_t> pushed;
+  for (const std::string codec : {"none", "1bit", "2bit"}) {
+    ClusterOptions options{.workers = 1, .servers = 2};
+    options.store.compression = codec;
+    options.store.fixed_threshold_bytes = 0;
+    InProcessCluster cluster(options);
+    cluster.RunWorkers([&](KVStore& store) {
+      std::vector<float> w(1 << 20);
+      ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {1 << 20}, .value = w}}));
+      ASSERT_STATUS_OK(store.PushPull("w", Random(w.size(), 1), w, 0));
+      pushed[codec] = store.totals().bytes_pushed;
+      EXPECT_EQ(store.totals().raw_bytes_pushed, w.size() * 4);
+      EXPECT_EQ(store.totals().bytes_pulled, w.size() * 4);
+    });
+  }
+  EXPECT_EQ(pushed["none"], 4u << 20);
+  EXPECT_GT(pushed["none"], 30 * pushed["1bit"]);
+  EXPECT_GT(pushed["none"], 15 * pushed["2bit"]);
+}
+
+TEST(KVStore, AutomaticThresholdIsMeasuredAveragedAndTheSameEverywhere) {
+  ClusterOptions options{.workers = 2, .servers = 2};
+  options.store.compression = "1bit";
+  options.store.pre_steps = 6;
+  options.worker_transport.emulate_link_bytes_per_second = 20e6;
+  InProcessCluster cluster(options);
+  Mutex mutex;
+  std::vector<std::string> maps;
+  cluster.RunWorkers([&](KVStore& store) {
+    std::vector<float> small(4), large(100000);
+    ASSERT_STATUS_OK(store.Init({{.key = "small", .shape = {4}, .value = small},
+                                 {.key = "large", .shape = {100000}, .value = large}}));
+    EXPECT_FALSE(store.codec_map().has_value());
+    for (int round = 1; round <= 9; ++round) {
+      ASSERT_STATUS_OK(store.Push("small", Random(small.size(), round), 0));
+      ASSERT_STATUS_OK(store.Push("large", Random(large.size(), round), 0));
+      ASSERT_STATUS_OK(store.Pull("small", small, 0));
+      ASSERT_STATUS_OK(store.Pull("large", large, 0));
+    }
+    ASSERT_TRUE(store.codec_map().has_value());
+    EXPECT_EQ(store.codec_map()->from_round(), 8u);
+    EXPECT_EQ(store.codec_map()->table_size(), 2);
+    MutexLock lock(&mutex);
+    maps.push_back(store.codec_map()->SerializeAsString());
+  });
+  ASSERT_EQ(maps.size(), 2u);
+  EXPECT_EQ(maps[0], maps[1]);
+}
+
+TEST(KVStore, BadUseNamesTheKeyAndLeavesTheStoreAlive) {
+  InProcessCluster cluster({.workers = 1, .servers = 1});
+  cluster.RunWorkers([](KVStore& store) {
+    std::vector<float> w(10, 1.0f);
+    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {10}, .value = w}}));
+    EXPECT_EQ(store.Push("v", w, 0).code(), absl::StatusCode::kNotFound);
+    EXPECT_EQ(store.Init({{.key = "w", .shape = {10}, .value = w}}).code(),
+              absl::StatusCode::kAlreadyExists);
+    EXPECT_EQ(store.Init({{.key = 1, .shape = {10}, .value = w}}).code(),
+              absl::StatusCode::kInvalidArgument);
+    const absl::Status length = store.Push("w", std::vector<float>(9), 0);
+    EXPECT_EQ(length.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(length.message().find("s:w: expected 10 elements, got 9"), std::string::npos)
+        << length;
+    EXPECT_EQ(store.SetGradientCompression("3bit").code(), absl::StatusCode::kInvalidArgument);
+    for (float bad :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+          -std::numeric_limits<float>::infinity()}) {
+      std::vector<float> gradient(10, 1.0f);
+      gradient[7] = bad;
+      const absl::Status refused = store.Push("w", gradient, 0);
+      EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_NE(refused.message().find("s:w: element 7"), std::string::npos) << refused;
+    }
+    ASSERT_STATUS_OK(
+        store.PushPull("w", w, w, 0));  // the refused pushes have not used up the round
+    EXPECT_EQ(w, std::vector<float>(10, 1.0f));
+  });
+}
+
+TEST(KVStore, WorkersThatDisagreeOnAShapeAreToldSo) {
+  InProcessCluster cluster({.workers = 2, .servers = 1});
+  std::atomic<int> refused{0};
+  cluster.RunWorkers([&](KVStore& store) {
+    const int64_t elements = store.rank() == 0 ? 10 : 12;
+    std::vector<float> w(elements);
+    const absl::Status status = store.Init({{.key = "w", .shape = {elements}, .value = w}});
+    if (status.code() == absl::StatusCode::kInvalidArgument) {
+      EXPECT_NE(status.message().find("s:w"), std::string::npos) << status;
+      ++refused;
+    }
+  });
+  EXPECT_GE(refused.load(), 1);
+}
+
+TEST(KVStore, PushNothingCountsThisWorkerAsZero) {
+  InProcessCluster cluster({.workers = 2, .servers = 1});
+  cluster.RunWorkers([](KVStore& store) {
+    const std::vector<float> zeros(4);
+    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {4}, .value = zeros}}));
+    ASSERT_STATUS_OK(store.SetOptimizer(Sgd(1.0)));
+    ASSERT_STATUS_OK(store.Barrier());
+    if (store.rank() == 0) {
+      ASSERT_STATUS_OK(store.Push("w", std::vector<float>(4, 2.0f), 0));
+    } else {
+      ASSERT_STATUS_OK(store.PushNothing("w"));
+    }
+    std::vector<float> out(4);
+    ASSERT_STATUS_OK(store.Pull("w", out, 0));
+    EXPECT_EQ(out, std::vector<float>(4, -1.0f));
+  });
+}
+
+TEST(KVStore, OthersGoOnWhenAWorkerHasLeft) {
+  InProcessCluster cluster({.workers = 3, .servers = 2});
+  cluster.RunWorkers([](KVStore& store) {
+    std::vector<float> w(100);
+    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {100}, .value = w}}));
+    const int rounds = 2 + 2 * static_cast<int>(store.rank());
+    for (int round = 1; round <= rounds; ++round) {
+      ASSERT_STATUS_OK(store.PushPull("w", std::vector<float>(100, 1.0f), w, 0));
+      EXPECT_EQ(w[0], round <= 2 ? 3.0f : round <= 4 ? 2.0f : 1.0f);
+    }
+    ASSERT_STATUS_OK(store.Leave());
+  });
+}
+
+TEST(KVStore, AsyncPullSeesOnesOwnPushes) {
+  InProcessCluster cluster({.workers = 2, .servers = 2, .mode = wire::DIST_ASYNC});
+  cluster.RunWorkers([](KVStore& store) {
+    std::vector<float> w(1000);
+    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {1000}, .value = w}}));
+    ASSERT_STATUS_OK(store.SetOptimizer(Sgd(1.0)));
+    ASSERT_STATUS_OK(store.Barrier());
+    for (int round = 1; round <= 20; ++round) {
+      ASSERT_STATUS_OK(store.PushPull("w", std::vector<float>(1000, -1.0f), w, 0));
+      EXPECT_GE(w[0], static_cast<float>(round));
+      EXPECT_LE(w[0], static_cast<float>(round + 20));
+    }
+    ASSERT_STATUS_OK(store.Barrier());
+    ASSERT_STATUS_OK(store.Pull("w", w, 0));
+    EXPECT_EQ(w, std::vector<float>(1000, 40.0f));
+  });
+}
+
+TEST(KVStore, SumOverWorkersIsInEveryonesHands) {
+  InProcessCluster cluster({.workers = 3, .servers = 1});
+  cluster.RunWorkers([](KVStore& store) {
+    const auto sums = store.AllReduceSum({1.0, static_cast<double>(store.rank())});
+    ASSERT_TRUE(sums.ok()) << sums.status();
+    EXPECT_EQ(*sums, (std::vector<double>{3.0, 3.0}));
+  });
+}
+
+}  // namespace
+}  // namespace slimps
