@@ -1,0 +1,56 @@
+#include "proto/net/address.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "proto/net/peer_table.h"
+
+namespace slimps {
+namespace {
+
+TEST(Address, TcpAndIpcRoundTrip) {
+  for (const char* text : {"tcp://127.0.0.1:4711", "tcp://node-7.example.org:1", "tcp://*:0",
+                           "tcp://eth0:65535", "ipc:///tmp/slimps-0"}) {
+    const absl::StatusOr<Address> address = ParseAddress(text);
+    ASSERT_TRUE(address.ok()) << address.status();
+    EXPECT_EQ(address->ToString(), text);
+  }
+  EXPECT_EQ(ParseAddress("tcp://127.0.0.1:*")->port, 0);
+}
+
+TEST(Address, AnythingElseIsRefusedAndQuoted) {
+  for (const std::string& text :
+       {std::string(""), std::string("127.0.0.1:1"), std::string("tcp://"),
+        std::string("tcp://host"), std::string("tcp://:1"), std::string("tcp://h:65536"),
+        std::string("tcp://h:-1"), std::string("tcp://h:1x"), std::string("tcp://h:"),
+        std::string("tcp://a b:1"), std::string("tcp://a;b:1"), std::string("udp://h:1"),
+        std::string("ipc://"), "ipc://" + std::string(108, 'x'), std::string("tcp://h\0:1", 10)}) {
+    const absl::Status status = ParseAddress(text).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_NE(status.message().find("is no address"), absl::string_view::npos);
+  }
+}
+
+TEST(Address, NamesResolveForListening) {
+  EXPECT_EQ(ResolveForBind("127.0.0.1"), "127.0.0.1");
+  EXPECT_EQ(ResolveForBind("*"), "*");
+  EXPECT_EQ(ResolveForBind("localhost"), "127.0.0.1");
+}
+
+TEST(PeerTable, TheLongestSilentPeerMakesRoom) {
+  PeerTable table(2);
+  EXPECT_FALSE(table.Find("a").has_value());
+  EXPECT_FALSE(table.Add("a", PeerId{1}).has_value());
+  EXPECT_FALSE(table.Add("b", PeerId{2}).has_value());
+  EXPECT_EQ(table.Find("a"), PeerId{1});  // now b is the silent one
+  EXPECT_EQ(table.Add("c", PeerId{3}), PeerId{2});
+  EXPECT_FALSE(table.Find("b").has_value());
+  EXPECT_EQ(table.Find("a"), PeerId{1});
+  table.Remove("a");
+  EXPECT_FALSE(table.Find("a").has_value());
+  EXPECT_EQ(table.size(), 1u);
+}
+
+}  // namespace
+}  // namespace slimps
