@@ -34,7 +34,7 @@ class Job:
         self.environment = environment or {}
         self.start_timeout = 30.0   # seconds until the scheduler listens
         self.settle = 0.5           # after a failure: how long others may add theirs
-        self.end_grace = 20.0       # for scheduler and servers, after the last worker
+        self.end_grace = 60.0       # for everyone else, once the workers or a daemon have ended well
         self.stop_grace = 5.0       # from the signal to SIGKILL
 
 
@@ -170,11 +170,12 @@ class Launcher:
         return node
 
     def _read(self, node):
-        for raw in node.process.stdout:
-            line = raw.decode("utf-8", "replace").rstrip("\r\n")
-            node.last_lines.append(line)
-            if self.show(node):
-                self._say("%s| %s" % (node.name, line))
+        with node.process.stdout as output:
+            for raw in output:
+                line = raw.decode("utf-8", "replace").rstrip("\r\n")
+                node.last_lines.append(line)
+                if self.show(node):
+                    self._say("%s| %s" % (node.name, line))
 
     def _reap(self, node):
         status = node.process.wait()
@@ -192,28 +193,34 @@ class Launcher:
 
     def _wait(self):
         """Until the job is over: well, with a failure, or by a signal."""
-        working = [node for node in self.nodes if node.role == "worker"]
-        ended = set()
+        ended = []
         deadline = None
         while len(ended) < len(self.nodes):
             seconds = 3600.0 if deadline is None else deadline - time.monotonic()
             event = self._next_event(seconds)
             if isinstance(event, int):
                 return self._forward(event)
-            if event is None and deadline is not None:
-                late = [node.name for node in self.nodes if node not in ended]
-                self._say("slimps: all workers have ended, but %s did not follow within %.0f s"
-                          % (", ".join(late), self.job.end_grace))
-                return 1
             if event is None:
-                continue
-            ended.add(event)
-            early = event.role != "worker" and any(node not in ended for node in working)
-            if event.status != 0 or early:
+                if deadline is None:
+                    continue
+                return self._report_late(ended)
+            ended.append(event)
+            if event.status != 0:
                 return self._report_failure(self._settle([event]))
-            if deadline is None and all(node in ended for node in working):
+            # The daemons end by themselves once the last worker said goodbye, which may be before its process ends.
+            # Whoever comes first, the others must follow soon.
+            workers_ended = sum(node.role == "worker" for node in ended) == self.job.workers
+            if deadline is None and (event.role != "worker" or workers_ended):
                 deadline = time.monotonic() + self.job.end_grace
         return 0
+
+    def _report_late(self, ended):
+        late = [node for node in self.nodes if node not in ended]
+        if any(node.role == "worker" for node in late):
+            return self._report_failure([node for node in ended if node.role != "worker"])
+        self._say("slimps: all workers have ended, but %s did not follow within %.0f s"
+                  % (", ".join(node.name for node in late), self.job.end_grace))
+        return 1
 
     def _settle(self, failed):
         """Others may have been told of a failure before the one that caused it has quite ended."""

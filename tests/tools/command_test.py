@@ -1,0 +1,133 @@
+"""Set-up, counting of test cases, the demo's table, and the command line itself."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
+sys.path.insert(0, TOOLS)
+
+import slimps_demo  # noqa: E402
+import slimps_setup  # noqa: E402
+import slimps_test  # noqa: E402
+
+GTEST = """<testsuites><testsuite name="A">
+<testcase name="Good" classname="A" status="run" result="completed"/>
+<testcase name="Bad" classname="A" status="run" result="completed"><failure message="no"/></testcase>
+<testcase name="NotHere" classname="A" status="run" result="skipped"><skipped message="no data"/></testcase>
+<testcase name="DISABLED_Off" classname="A" status="notrun" result="suppressed"/>
+</testsuite></testsuites>"""
+
+
+class CountTest(unittest.TestCase):
+    def count(self, status, *documents):
+        tally = slimps_test.Tally()
+        slimps_test.count_cases("//a:b", status, documents, tally)
+        return tally
+
+    def test_cases_are_counted_by_result(self):
+        tally = self.count("FAILED", GTEST.replace('result="suppressed"', 'result="completed"'))
+        self.assertEqual((1, ["//a:b A.Bad"], 1), (tally.passed, tally.failures, tally.skipped))
+        self.assertEqual("1 passed, 1 failed, 1 skipped", tally.last_line())
+
+    def test_a_target_without_cases_counts_as_one(self):
+        self.assertEqual("1 passed, 0 failed", self.count("PASSED").last_line())
+        self.assertEqual(["//a:b (failed)"], self.count("FAILED").failures)
+        self.assertEqual(["//a:b (timeout)"], self.count("TIMEOUT", "<not xml").failures)
+
+    def test_a_target_that_fails_outside_its_cases_counts_as_failed(self):
+        good = '<testsuites><testsuite><testcase name="x" classname="A"/></testsuite></testsuites>'
+        tally = self.count("FAILED", good)
+        self.assertEqual((1, ["//a:b (failed)"]), (tally.passed, tally.failures))
+
+    def test_a_target_that_does_not_build_counts_as_failed(self):
+        self.assertEqual(["//a:b (failed to build)"], self.count("FAILED_TO_BUILD").failures)
+
+    def test_events_name_targets_and_their_last_xml(self):
+        def result(label, attempt, uri):
+            return {"id": {"testResult": {"label": label, "run": 1, "shard": 1, "attempt": attempt}},
+                    "testResult": {"testActionOutput": [{"name": "test.log", "uri": "file:///l"},
+                                                        {"name": "test.xml", "uri": uri}]}}
+        events = [result("//a:b", 1, "file:///x/1.xml"), result("//a:b", 2, "file:///x/with%20space.xml"),
+                  {"id": {"testSummary": {"label": "//a:b"}}, "testSummary": {"overallStatus": "PASSED"}},
+                  {"id": {"testSummary": {"label": "//a:c"}}, "testSummary": {"overallStatus": "FAILED_TO_BUILD"}}]
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as out:
+            out.write("\n".join(map(json.dumps, events)))
+            out.flush()
+            self.assertEqual({"//a:b": ("PASSED", ["/x/with space.xml"]), "//a:c": ("FAILED_TO_BUILD", [])},
+                             slimps_test.read_events(out.name))
+
+
+class SetupTest(unittest.TestCase):
+    def test_the_package_list_has_names_only(self):
+        packages = slimps_setup.wanted_packages()
+        self.assertIn("libzmq3-dev", packages)
+        self.assertEqual(len(set(packages)), len(packages))
+        for package in packages:
+            self.assertRegex(package, r"^[a-z0-9][a-z0-9+.-]+$")
+
+    def test_an_installed_package_is_not_missing(self):
+        self.assertEqual(["no-such-package-at-all"],
+                         slimps_setup.missing_packages(["dpkg", "no-such-package-at-all"]))
+
+    def test_without_root_or_sudo_the_error_says_what_to_install(self):
+        with mock.patch.object(slimps_setup, "missing_packages", return_value=["libzmq3-dev"]), \
+                mock.patch.object(os, "geteuid", return_value=1000), \
+                mock.patch.object(slimps_setup.shutil, "which", return_value=None):
+            with self.assertRaisesRegex(slimps_setup.SetupError, "apt-get install.*libzmq3-dev"):
+                slimps_setup.install_packages()
+
+
+class DemoTest(unittest.TestCase):
+    SUMMARY = {"test_accuracy": 0.97, "test_loss": 0.1, "seconds": 5.5, "bytes_pushed": 3200000, "bytes_pulled": 9,
+               "threshold_bytes": 4096, "threshold_explanation": "because",
+               "threshold_table": [{"bytes": 40, "t_c_ms": 1.0, "t_cq_ms": 1.0, "t_pq_ms": 1.0, "t_q_ms": 2.0,
+                                    "gain": 0.5, "note": "left out"}]}
+
+    def test_json_has_the_promised_fields(self):
+        run = slimps_demo.as_run("slimgc", self.SUMMARY)
+        self.assertEqual({"name", "test_accuracy", "seconds", "bytes_pushed", "bytes_pulled", "threshold_bytes",
+                          "threshold_table"}, set(run))
+        self.assertEqual({"bytes", "t_c_ms", "t_cq_ms", "t_pq_ms", "t_q_ms", "gain"}, set(run["threshold_table"][0]))
+
+    def test_a_run_without_a_table_has_an_empty_one(self):
+        run = slimps_demo.as_run("fp32", dict(self.SUMMARY, threshold_bytes=None, threshold_table=None))
+        self.assertIsNone(run["threshold_bytes"])
+        self.assertEqual([], run["threshold_table"])
+
+    def test_the_table_compares_with_fp32(self):
+        full = slimps_demo.as_run("fp32", self.SUMMARY)
+        small = slimps_demo.as_run("1bit", dict(self.SUMMARY, bytes_pushed=100000))
+        lines = slimps_demo.table_text([full, small]).splitlines()
+        self.assertIn("3.2 MB", lines[1])
+        self.assertTrue(lines[2].endswith(" 32.0 x"), lines[2])
+
+
+class CommandLineTest(unittest.TestCase):
+    def slimps(self, *arguments):
+        return subprocess.run([sys.executable, os.path.join(TOOLS, "slimps")] + list(arguments),
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+
+    def test_help_lists_the_commands(self):
+        result = self.slimps("--help")
+        self.assertEqual(0, result.returncode)
+        for command in ("demo", "test", "build", "launch"):
+            self.assertIn("\n  " + command + " ", result.stdout)
+
+    def test_an_unknown_command_is_refused(self):
+        result = self.slimps("tset")
+        self.assertEqual(2, result.returncode)
+        self.assertIn('unknown command "tset"', result.stderr)
+
+    def test_launch_wants_a_command_and_sane_counts(self):
+        self.assertIn("expected -- COMMAND", self.slimps("launch", "--workers", "1", "--servers", "1").stderr)
+        self.assertIn("expected 1 to 4096", self.slimps("launch", "--workers", "0", "--servers", "1").stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

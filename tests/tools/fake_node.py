@@ -1,0 +1,60 @@
+"""Stands in for a daemon: plays the script that its arguments spell.
+
+say=TEXT  print it                    exit=N     exit with status N
+wait      until a signal ends it      kill=NAME  die by this signal
+until=P   until the file P exists     touch=P    make the file P
+child=P   start a sleeping child, write its pid to P, and go on
+trap=P    on SIGINT or SIGTERM write the signal's name to P and exit 0
+env=NAME  print NAME=value
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+
+def write(path, text):
+    with open(path + ".new", "w", encoding="ascii") as out:
+        out.write(text)
+    os.rename(path + ".new", path)
+
+
+def trap(path):
+    def note(number, _):
+        write(path, signal.Signals(number).name)
+        sys.exit(0)
+    signal.signal(signal.SIGINT, note)
+    signal.signal(signal.SIGTERM, note)
+
+
+def play(arguments):
+    if "--port_file" in arguments:  # a scheduler
+        at = arguments.index("--port_file")
+        write(arguments[at + 1], "4711\n")
+    for argument in arguments:
+        verb, _, value = argument.partition("=")
+        if verb == "say":
+            print(value, flush=True)
+        elif verb == "env":
+            print("%s=%s" % (value, os.environ.get(value)), flush=True)
+        elif verb == "exit":
+            sys.exit(int(value))
+        elif verb == "kill":
+            os.kill(os.getpid(), getattr(signal, value))
+        elif verb == "touch":
+            write(value, "")
+        elif verb == "until":
+            while not os.path.exists(value):
+                time.sleep(0.005)
+        elif verb == "child":
+            write(value, str(subprocess.Popen(["sleep", "600"]).pid))
+        elif verb == "trap":
+            trap(value)
+        elif verb == "wait":
+            while True:
+                signal.pause()
+
+
+play(sys.argv[1:])

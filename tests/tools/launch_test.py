@@ -1,0 +1,206 @@
+import io
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
+sys.path.insert(0, TOOLS)
+
+import slimps_launch  # noqa: E402
+
+FAKE = [sys.executable, os.path.join(HERE, "fake_node.py")]
+DEADLINE = 30.0  # seconds; only a failing test waits so long
+
+
+def alive(pid):
+    """Whether a process runs (a zombie does not)."""
+    try:
+        with open("/proc/%d/stat" % pid, encoding="ascii") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def eventually(condition):
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+class LaunchTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def launcher(self, scheduler, server, worker, workers=2, servers=1):
+        job = slimps_launch.Job(FAKE + scheduler, FAKE + server, FAKE + worker, workers, servers)
+        job.settle = 0.1
+        self.out = io.StringIO()
+        return slimps_launch.Launcher(job, out=self.out)
+
+    def run_job(self, *arguments, **counts):
+        launcher = self.launcher(*arguments, **counts)
+        status = launcher.run()
+        for node in launcher.nodes:
+            if node.process is not None:
+                self.assertFalse(alive(node.process.pid), node.name)
+        return status, self.out.getvalue()
+
+    def test_a_good_job_ends_with_status_0(self):
+        done = self.path("done")
+        status, out = self.run_job(["until=" + done], ["until=" + done], ["say=hello", "touch=" + done])
+        self.assertEqual(0, status, out)
+        self.assertIn("worker0| hello\n", out)
+        self.assertIn("worker1| hello\n", out)
+
+    def test_nodes_find_the_job_in_dmlc_variables(self):
+        done = self.path("done")
+        names = ["DMLC_ROLE", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER"]
+        show = ["env=" + name for name in names]
+        status, out = self.run_job(["until=" + done], show + ["until=" + done], show + ["touch=" + done],
+                                   workers=1, servers=1)
+        self.assertEqual(0, status, out)
+        for line in ("worker0| DMLC_ROLE=worker", "server0| DMLC_ROLE=server", "worker0| DMLC_PS_ROOT_PORT=4711",
+                     "server0| DMLC_PS_ROOT_URI=127.0.0.1", "worker0| DMLC_NUM_WORKER=1"):
+            self.assertIn(line + "\n", out)
+
+    def test_a_failing_node_is_named_with_its_status_and_last_lines(self):
+        status, out = self.run_job(["wait"], ["say=disk is full", "exit=7"], ["wait"])
+        self.assertEqual(7, status)
+        self.assertIn("slimps: the job failed: server0 exited with status 7.", out)
+        self.assertIn("  server0| disk is full\n", out)
+
+    def test_a_killed_node_is_named_with_its_signal(self):
+        status, out = self.run_job(["wait"], ["wait"], ["say=so far", "kill=SIGKILL"], workers=1)
+        self.assertEqual(128 + signal.SIGKILL, status)
+        self.assertIn("worker0 was killed by SIGKILL", out)
+
+    def test_a_killed_node_comes_before_those_that_complain_of_it(self):
+        launcher = self.launcher([], [], [])
+        complainer = slimps_launch.Node("worker0", "worker", ["w"])
+        complainer.status = 1
+        killed = slimps_launch.Node("server1", "server", ["s"])
+        killed.status = -signal.SIGSEGV
+        self.assertEqual(128 + signal.SIGSEGV, launcher._report_failure([complainer, killed]))
+        self.assertIn("the job failed: server1 was killed by SIGSEGV", self.out.getvalue())
+        self.assertIn("worker0 then exited with status 1", self.out.getvalue())
+
+    def test_a_server_that_ends_early_fails_the_job(self):
+        launcher = self.launcher(["wait"], ["exit=0"], ["wait"])
+        launcher.job.end_grace = 0.05
+        self.assertEqual(1, launcher.run())
+        self.assertIn("server0 exited with status 0 while workers were running", self.out.getvalue())
+
+    def test_a_worker_may_end_after_the_daemons(self):
+        self.assertEqual(0, self.run_job(["exit=0"], ["touch=" + self.path("s")], ["until=" + self.path("s")])[0])
+
+    def test_a_scheduler_that_cannot_start_is_named(self):
+        launcher = self.launcher([], [], ["wait"])
+        launcher.job.scheduler = [sys.executable, "-c", "import sys; sys.exit('no port is free')"]
+        self.assertEqual(1, launcher.run())
+        self.assertIn("scheduler exited with status 1", self.out.getvalue())
+        self.assertIn("  scheduler| no port is free\n", self.out.getvalue())
+
+    def test_a_program_that_is_not_there_is_named(self):
+        launcher = self.launcher(["wait"], ["wait"], [])
+        launcher.job.worker = ["/no/such/program"]
+        self.assertEqual(127, launcher.run())
+        self.assertIn("cannot run /no/such/program", self.out.getvalue())
+
+    def test_daemons_that_do_not_follow_the_workers_are_stopped(self):
+        launcher = self.launcher(["wait"], ["wait"], ["exit=0"])
+        launcher.job.end_grace = 0.05
+        self.assertEqual(1, launcher.run())
+        self.assertIn("scheduler, server0 did not follow", self.out.getvalue())
+
+    def test_what_a_node_started_dies_with_the_job(self):
+        pid_file = self.path("pid")
+        status, out = self.run_job(["wait"], ["child=" + pid_file, "wait"],
+                                   ["until=" + pid_file, "exit=3"], workers=1)
+        self.assertEqual(3, status, out)
+        with open(pid_file, encoding="ascii") as text:
+            pid = int(text.read())
+        self.assertTrue(eventually(lambda: not alive(pid)))
+
+    def forwarded(self, number):
+        trapped, ready = self.path("trapped"), self.path("ready")
+        launcher = self.launcher(["wait"], ["wait"], ["trap=" + trapped, "touch=" + ready, "wait"], workers=1)
+        sender = threading.Thread(
+            target=lambda: eventually(lambda: os.path.exists(ready)) and os.kill(os.getpid(), number))
+        sender.start()
+        status = launcher.run()
+        sender.join()
+        self.assertEqual(128 + number, status)
+        with open(trapped, encoding="ascii") as text:
+            self.assertEqual(number.name, text.read())
+        self.assertFalse(any(alive(node.process.pid) for node in launcher.nodes))
+
+    def test_sigint_is_forwarded(self):
+        self.forwarded(signal.SIGINT)
+
+    def test_sigterm_is_forwarded(self):
+        self.forwarded(signal.SIGTERM)
+
+    def test_signal_handlers_are_put_back(self):
+        before = signal.getsignal(signal.SIGTERM)
+        done = self.path("done")
+        self.run_job(["until=" + done], ["until=" + done], ["touch=" + done])
+        self.assertIs(before, signal.getsignal(signal.SIGTERM))
+
+    def test_nodes_die_with_a_killed_launcher(self):
+        script = self.path("launch.py")
+        with open(script, "w", encoding="utf-8") as out:
+            out.write("import sys\nsys.path.insert(0, %r)\nimport slimps_launch\n"
+                      "job = slimps_launch.Job(%r, %r, %r, 1, 1)\nslimps_launch.Launcher(job).run()\n"
+                      % (TOOLS, FAKE + ["wait"], FAKE + ["wait"], [
+                          sys.executable, "-c", "import os, signal; print('pid', os.getpid(), flush=True); "
+                                                "signal.pause()"]))
+        launcher = subprocess.Popen([sys.executable, "-B", script], stdout=subprocess.PIPE, text=True)
+        for line in launcher.stdout:
+            if line.startswith("worker0| pid "):
+                pid = int(line.split()[-1])
+                break
+        launcher.kill()
+        launcher.wait()
+        launcher.stdout.close()
+        self.assertTrue(eventually(lambda: not alive(pid)))
+
+    def test_no_file_is_left_behind(self):
+        old = tempfile.tempdir
+        tempfile.tempdir = self.path("tmp")
+        os.mkdir(tempfile.tempdir)
+        try:
+            self.run_job(["wait"], ["wait"], ["exit=1"])
+            self.assertEqual([], os.listdir(tempfile.tempdir))
+        finally:
+            tempfile.tempdir = old
+
+
+class ResolveCommandTest(unittest.TestCase):
+    def test_a_daemon_name_stands_for_the_built_one(self):
+        self.assertEqual(["/x/slimps_worker", "--model", "mlp"], slimps_launch.resolve_command(
+            ["slimps_worker", "--model", "mlp"], {"slimps_worker": "/x/slimps_worker"}))
+
+    def test_other_commands_run_as_they_are(self):
+        self.assertEqual(["env", "-0"], slimps_launch.resolve_command(["env", "-0"], {}))
+
+    def test_an_unknown_command_is_refused(self):
+        with self.assertRaisesRegex(FileNotFoundError, "no-such-command"):
+            slimps_launch.resolve_command(["no-such-command"], {})
+
+
+if __name__ == "__main__":
+    unittest.main()
