@@ -43,8 +43,8 @@ class MessageSink {
 
 struct SendOptions {
   int priority = 0;  // higher leaves first
-  // Called on the I/O thread when the first byte is handed over (after queueing; on an emulated
-  // link, when the link begins to carry it).
+  // Called on the I/O thread, before any answer can arrive, with the time at which the first byte was handed over: after
+  // queueing; on an emulated link, the time at which the link began to carry it. Never called for what is dropped.
   std::function<void(absl::Time)> on_handed_over;
 };
 
@@ -69,7 +69,7 @@ class Transport {
   [[nodiscard]] virtual absl::Status Start(MessageSink* sink) = 0;
   // Returns at once; the connection is made, and remade, in the background.
   [[nodiscard]] virtual absl::StatusOr<PeerId> Connect(std::string_view address) = 0;
-  // Queues the message. ResourceExhausted: the queue to this peer is full. InvalidArgument: over a
+  // Checks and queues the message. ResourceExhausted: the queue to this peer is full. InvalidArgument: over a
   // limit. FailedPrecondition: stopped. NotFound: no such peer.
   [[nodiscard]] virtual absl::Status Send(PeerId to, Message message, SendOptions options) = 0;
   virtual void Stop() = 0;

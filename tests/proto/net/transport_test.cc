@@ -164,7 +164,9 @@ TEST_P(TransportTest, ASentPayloadIsReleasedOnceItIsSent) {
     ASSERT_TRUE(sink.WaitForMessages(1));
     client->Stop();
   }
-  if (GetParam() != Net::kInProcess) EXPECT_TRUE(owner.expired());
+  if (GetParam() != Net::kInProcess) {
+    EXPECT_TRUE(owner.expired());
+  }
 }
 
 TEST_P(TransportTest, AnItemWithoutPayloadArrives) {
@@ -217,11 +219,14 @@ TEST_P(TransportTest, AnUrgentMessageOvertakesOnASlowLink) {
   const std::unique_ptr<Transport> client = Make(slow);
   ASSERT_TRUE(client->Start(&client_sink).ok());
   const PeerId to = *client->Connect(address);
-  for (uint64_t i = 0; i < 10; ++i) ASSERT_TRUE(client->Send(to, NumberedPush(i, 100000)).ok());
-  ASSERT_TRUE(sink.WaitForMessages(1));  // the link is at work
-  ASSERT_TRUE(client->Send(to, Numbered(99), {.priority = 1}).ok());
-  ASSERT_TRUE(sink.WaitForMessages(11));
-  EXPECT_NE(Numbers(sink).back(), 99u);
+  SendOptions first;
+  first.on_handed_over = [&](absl::Time) {  // the link is about to take the next one
+    EXPECT_TRUE(client->Send(to, Numbered(99), {.priority = 1}).ok());
+  };
+  ASSERT_TRUE(client->Send(to, NumberedPush(0, 100000), std::move(first)).ok());
+  for (uint64_t i = 1; i < 4; ++i) ASSERT_TRUE(client->Send(to, NumberedPush(i, 100000)).ok());
+  ASSERT_TRUE(sink.WaitForMessages(5));
+  EXPECT_EQ(Numbers(sink), (std::vector<uint64_t>{0, 99, 1, 2, 3}));
 }
 
 TEST_P(TransportTest, AnEmulatedLinkCarriesOneMessageAfterTheOther) {
@@ -397,7 +402,9 @@ TEST_P(TransportTest, AMessageOverTheLimitNeverReachesTheReceiver) {
   }
   EXPECT_TRUE(arrived);
   for (const uint64_t number : Numbers(sink)) EXPECT_EQ(number, 2u);
-  if (GetParam() == Net::kInProcess) EXPECT_EQ(sink.bad_frames().size(), 1u);
+  if (GetParam() == Net::kInProcess) {
+    EXPECT_EQ(sink.bad_frames().size(), 1u);
+  }
 }
 
 TEST_P(TransportTest, StopSendsWhatWasAccepted) {
