@@ -11,8 +11,8 @@
 
 namespace slimps {
 
-// The passes over memory run under the tensor's lock: no one else has anything to do with the tensor meanwhile, and a
-// half-merged loc_buf cannot be seen.
+// The passes over memory run under the tensor's lock: no one else has anything to do with the
+// tensor meanwhile, and a half-merged loc_buf cannot be seen.
 struct BackupModel::Tensor {
   Tensor(size_t index, const BackupTensor& from)
       : index(index),
@@ -24,7 +24,8 @@ struct BackupModel::Tensor {
     std::ranges::copy(from.initial, loc_buf.floats().begin());
   }
 
-  // Waits until `ready()` is true of the state. DeadlineExceeded says that `what` did not come about.
+  // Waits until `ready()` is true of the state. DeadlineExceeded says that `what` did not come
+  // about.
   template <typename Ready>
   absl::Status Await(Ready ready, absl::Time deadline, const std::string& what)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {

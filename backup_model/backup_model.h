@@ -1,24 +1,28 @@
-// The backup model of one worker: it computes iteration i+1 on w_loc(i+1) = w_i - step(g_i) while the pushes and
-// pulls of iteration i are still under way. Source: SlimGC sections 3.5 and 3.6; rules per tensor in tensor_state.h.
+// The backup model of one worker: it computes iteration i+1 on w_loc(i+1) = w_i - step(g_i) while
+// the pushes and pulls of iteration i are still under way. Source: SlimGC sections 3.5 and 3.6;
+// rules per tensor in tensor_state.h.
 //
-// Iterations count from 1; version v of the global weights has v rounds applied, so the paper's w_i, on which
-// iteration i's gradient steps, is version i-1. Exactly one round of lag, whatever the network's timing.
+// Iterations count from 1; version v of the global weights has v rounds applied, so the paper's
+// w_i, on which iteration i's gradient steps, is version i-1. Exactly one round of lag, whatever
+// the network's timing.
 //
-//   auto model = BackupModel::Create(options, {{"s:conv1", initial}, ...});      // version 0 in glo_buf and loc_buf
+//   auto model = BackupModel::Create({}, {{"s:conv1", initial}, ...});  // all at version 0
 //   for (int64_t i = 1; ...; ++i) {
-//     { auto lease = model->AcquireRead(t, i, deadline); ... copy lease->weights() into the framework ... }
+//     { auto lease = model->AcquireRead(t, i, deadline); ... copy lease->weights() ... }
 //     ... forward, backward, Push(gradient of i) ...
-//     model->FinishIteration(t, i, gradient, deadline);   // waits for version i-1, merges it, steps: loc_buf is w_loc(i+1)
-//     auto glo_buf = model->BeginGlobalWrite(t, i);       // glo_buf is free again: order version i
-//     store->PullAsync(key, *glo_buf, priority, [=](absl::Status s) {           // on a background thread
+//     // Waits for version i-1, merges it, steps: loc_buf is w_loc(i+1), glo_buf is free.
+//     model->FinishIteration(t, i, gradient, deadline);
+//     auto glo_buf = model->BeginGlobalWrite(t, i);
+//     store->PullAsync(key, *glo_buf, priority, [=](absl::Status s) {  // on a background thread
 //       if (s.ok()) s = model->CommitGlobal(t, i);
 //       if (!s.ok()) model->FailAll(s);
 //     });
 //   }
 //   model->Drain(last, deadline); ... evaluate or save model->Global(t) ...
 //
-// Thread-safe. Calls of different tensors run side by side. Every wait has a deadline and ends at once on FailAll.
-// Pulls write into the model's memory: end them (close the store) before the model is destroyed.
+// Thread-safe. Calls of different tensors run side by side. Every wait has a deadline and ends at
+// once on FailAll. Pulls write into the model's memory: end them (close the store) before the model
+// is destroyed.
 #ifndef SLIMPS_BACKUP_MODEL_BACKUP_MODEL_H_
 #define SLIMPS_BACKUP_MODEL_BACKUP_MODEL_H_
 
@@ -39,8 +43,8 @@
 
 namespace slimps {
 
-// One accepted event, for traces and for tests of order. `number` is a version (kBeginGlobal, kGlobalArrived,
-// kMergeGlobal) or an iteration (kLocalUpdate, kAcquireRead, kReleaseRead).
+// One accepted event, for traces and for tests of order. `number` is a version (kBeginGlobal,
+// kGlobalArrived, kMergeGlobal) or an iteration (kLocalUpdate, kAcquireRead, kReleaseRead).
 struct BackupEvent {
   size_t tensor = 0;
   TensorEvent event = TensorEvent::kBeginGlobal;
@@ -49,7 +53,8 @@ struct BackupEvent {
 
 struct BackupModelOptions {
   LocalUpdaterOptions updater;
-  // Called under the tensor's lock, so in the true order of its events; must be quick and not call the model.
+  // Called under the tensor's lock, so in the true order of its events; must be quick and not call
+  // the model.
   std::function<void(const BackupEvent&)> on_event;
 };
 
@@ -60,13 +65,15 @@ struct BackupTensor {
 
 class BackupModel final {
  public:
-  // The right to read loc_buf; while it lives, nothing writes there. Move-only; must not outlive the model.
+  // The right to read loc_buf; while it lives, nothing writes there. Move-only; must not outlive
+  // the model.
   class ReadLease final {
    public:
     ReadLease(ReadLease&& other) noexcept;
     ReadLease& operator=(ReadLease&& other) noexcept;
     ~ReadLease();
-    // 64-byte aligned; the same address in every iteration, so that a framework's parameter may alias it.
+    // 64-byte aligned; the same address in every iteration, so that a framework's parameter may
+    // alias it.
     std::span<const float> weights() const { return weights_; }
 
    private:
@@ -89,22 +96,25 @@ class BackupModel final {
 
   size_t num_tensors() const { return tensors_.size(); }
 
-  // All below: InvalidArgument for an unknown tensor, FailedPrecondition for an event out of turn (names tensor, state
-  // and what was expected), DeadlineExceeded naming what was waited for, or what FailAll said.
+  // All below: InvalidArgument for an unknown tensor, FailedPrecondition for an event out of turn
+  // (names tensor, state and what was expected), DeadlineExceeded naming what was waited for, or
+  // what FailAll said.
 
-  // Where `version` may be written until CommitGlobal; 64-byte aligned, whole tensor. Never waits. FailedPrecondition:
-  // the version before has not arrived or not been merged, or `version` is not the next.
+  // Where `version` may be written until CommitGlobal; 64-byte aligned, whole tensor. Never waits.
+  // FailedPrecondition: the version before has not arrived or not been merged, or `version` is not
+  // the next.
   [[nodiscard]] absl::StatusOr<std::span<float>> BeginGlobalWrite(size_t tensor, int64_t version);
   // glo_buf holds all of `version`. Any thread; never waits for the network.
   [[nodiscard]] absl::Status CommitGlobal(size_t tensor, int64_t version);
-  // Waits until glo_buf holds `version` or a later one. A push of iteration i that leaves only after version i-1 has
-  // arrived keeps the server from answering the pull of i-1 with version i.
+  // Waits until glo_buf holds `version` or a later one. A push of iteration i that leaves only
+  // after version i-1 has arrived keeps the server from answering the pull of i-1 with version i.
   [[nodiscard]] absl::Status WaitGlobal(size_t tensor, int64_t version, absl::Time deadline);
 
-  // Copies version iteration-1 to loc_buf and applies the local update with this worker's full-precision gradient
-  // (read before the call returns; not checked for NaN). An empty gradient says that the tensor had none: loc_buf is
-  // then w_i and the optimizer's state stays. Waits for that version and for the reader's release. FailedPrecondition:
-  // no one has read loc_buf in this iteration.
+  // Copies version iteration-1 to loc_buf and applies the local update with this worker's
+  // full-precision gradient (read before the call returns; not checked for NaN). An empty gradient
+  // says that the tensor had none: loc_buf is then w_i and the optimizer's state stays. Waits for
+  // that version and for the reader's release. FailedPrecondition: no one has read loc_buf in this
+  // iteration.
   [[nodiscard]] absl::Status FinishIteration(size_t tensor, int64_t iteration,
                                              std::span<const float> gradient, absl::Time deadline);
   // Waits until loc_buf is w_loc(iteration). Several readers may hold leases at once.
@@ -113,14 +123,16 @@ class BackupModel final {
 
   // Waits until every tensor's glo_buf holds `version`, the one of the newest finished iteration.
   [[nodiscard]] absl::Status Drain(int64_t version, absl::Time deadline);
-  // glo_buf, steady from Drain until the next BeginGlobalWrite of the tensor. REQUIRES: tensor < num_tensors().
+  // glo_buf, steady from Drain until the next BeginGlobalWrite of the tensor. REQUIRES: tensor <
+  // num_tensors().
   std::span<const float> Global(size_t tensor) const;
 
-  // Of the local optimizer, from the next FinishIteration on: loc_lr follows a schedule. Where a run is to repeat
-  // bit for bit, call it between iterations.
+  // Of the local optimizer, from the next FinishIteration on: loc_lr follows a schedule. Where a
+  // run is to repeat bit for bit, call it between iterations.
   void set_learning_rate(double learning_rate);
 
-  // The store has failed: every waiter and every later call returns `why` (the first one given; OK is ignored).
+  // The store has failed: every waiter and every later call returns `why` (the first one given; OK
+  // is ignored).
   void FailAll(const absl::Status& why);
 
  private:

@@ -72,8 +72,9 @@ void StepMomentum(const LocalUpdaterOptions& options, std::span<const float> bas
   }
 }
 
-// m = b1*m + (1-b1)*g; v = b2*v + (1-b2)*g*g; w -= lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps). Source: Kingma and
-// Ba 2015, in torch's order of operations; AdamW (Loshchilov and Hutter 2019) shrinks w by lr*weight_decay first.
+// m = b1*m + (1-b1)*g; v = b2*v + (1-b2)*g*g; w -= lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps).
+// Source: Kingma and Ba 2015, in torch's order of operations; AdamW (Loshchilov and Hutter 2019)
+// shrinks w by lr*weight_decay first.
 void StepAdam(const LocalUpdaterOptions& options, std::span<const float> base,
               const Gradient& gradient, double lr, LocalUpdaterState& state,
               std::span<float> updated) {

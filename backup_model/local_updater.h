@@ -1,12 +1,13 @@
-// The optimizer that a worker applies to its backup of the global weights: one step from w_i with its own
-// full-precision gradient. Semantics are torch.optim's (SGD with momentum, Adam, AdamW). Source: SlimGC sections 3.5, 3.6.
+// The optimizer that a worker applies to its backup of the global weights: one step from w_i with
+// its own full-precision gradient. Semantics are torch.optim's (SGD with momentum, Adam, AdamW).
+// Source: SlimGC sections 3.5, 3.6.
 //
 //   auto updater = LocalUpdater::Create({.learning_rate = 0.1, .momentum = 0.9});
 //   LocalUpdaterState state;                                       // one per tensor
-//   updater->Step(glo_buf, gradient, updater->learning_rate(), state, loc_buf);  // loc_buf = w_i - step(gradient)
+//   updater->Step(glo_buf, gradient, updater->learning_rate(), state, loc_buf);
 //
-// Every element is computed from the same element of the inputs alone, in fp32, in one fixed order of operations: same
-// inputs, same bits, on any machine and with any number of threads.
+// Every element is computed from the same element of the inputs alone, in fp32, in one fixed order
+// of operations: same inputs, same bits, on any machine and with any number of threads.
 #ifndef SLIMPS_BACKUP_MODEL_LOCAL_UPDATER_H_
 #define SLIMPS_BACKUP_MODEL_LOCAL_UPDATER_H_
 
@@ -51,8 +52,9 @@ class LocalUpdater final {
   // loc_lr, or the global learning rate.
   double learning_rate() const { return options_.loc_lr.value_or(options_.learning_rate); }
 
-  // updated[k] = base[k] moved by one step along gradient[k]. `updated` may be `base` itself, else must not overlap it.
-  // REQUIRES: all three have one length, the same in each call with `state`. NaN passes through: refuse it before.
+  // updated[k] = base[k] moved by one step along gradient[k]. `updated` may be `base` itself, else
+  // must not overlap it. REQUIRES: all three have one length, the same in each call with `state`.
+  // NaN passes through: refuse it before.
   void Step(std::span<const float> base, std::span<const float> gradient, double learning_rate,
             LocalUpdaterState& state, std::span<float> updated) const;
 

@@ -1,5 +1,6 @@
-// Who may touch one tensor's glo_buf and loc_buf, and when: the status flag of SlimGC section 3.6 as a pure state
-// machine. Events are either accepted, which changes the state, or refused, which does not.
+// Who may touch one tensor's glo_buf and loc_buf, and when: the status flag of SlimGC section 3.6
+// as a pure state machine. Events are either accepted, which changes the state, or refused, which
+// does not.
 //
 // loc_buf (the flag in brackets; merge and update come in pairs, one pair per iteration i):
 //
@@ -17,8 +18,9 @@
 //       ^                                                       | MergeGlobal(v+1)
 //       +-------------------------------------------------------+
 //
-// It begins as [1] unread with w_loc(1) = version 0, and held(0). Version v+1 cannot even be ordered before v is
-// merged, and v = i-1 is merged only after iteration i has read its weights: hence exactly one round of lag.
+// It begins as [1] unread with w_loc(1) = version 0, and held(0). Version v+1 cannot even be
+// ordered before v is merged, and v = i-1 is merged only after iteration i has read its weights:
+// hence exactly one round of lag.
 #ifndef SLIMPS_BACKUP_MODEL_TENSOR_STATE_H_
 #define SLIMPS_BACKUP_MODEL_TENSOR_STATE_H_
 
@@ -48,7 +50,8 @@ class TensorState final {
  public:
   explicit TensorState(std::string name) : name_(std::move(name)) {}
 
-  // Each: FailedPrecondition, naming the tensor, the state and what was expected, when it is not this event's turn.
+  // Each: FailedPrecondition, naming the tensor, the state and what was expected, when it is not
+  // this event's turn.
   [[nodiscard]] absl::Status BeginGlobal(int64_t version);
   [[nodiscard]] absl::Status GlobalArrived(int64_t version);
   [[nodiscard]] absl::Status MergeGlobal(int64_t version);

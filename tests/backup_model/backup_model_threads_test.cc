@@ -66,8 +66,8 @@ TEST(BackupModelThreads, AnIterationComputesWhileTheRoundBeforeIsInFlight) {
   Model made = MakeModel({64}, {.updater = {}, .on_event = recorder.Callback()});
   BackupModel& model = *made.model;
   constexpr int64_t kIterations = 20;
-  // The network delivers round i only after iteration i+1 has computed. If that iteration needed round i, or anything
-  // that comes with it, the two would wait for each other until the deadline.
+  // The network delivers round i only after iteration i+1 has computed. If that iteration needed
+  // round i, or anything that comes with it, the two would wait for each other until the deadline.
   Mutex mutex;
   CondVar changed;
   int64_t computed = 0;
@@ -194,8 +194,8 @@ TEST(BackupModelThreads, AnyTimingGivesTheBitsOfTheSequentialDefinition) {
   }
 }
 
-// Every w_loc and every version is one value in all elements, another in each iteration: a torn or half-merged read
-// would show two.
+// Every w_loc and every version is one value in all elements, another in each iteration: a torn or
+// half-merged read would show two.
 TEST(BackupModelThreads, ReadersNeverSeeTwoIterationsMixed) {
   constexpr int64_t kIterations = 300;
   constexpr size_t kElements = 4096;
@@ -276,7 +276,8 @@ TEST(BackupModelThreads, FailAllWakesEveryWaiter) {
     ASSERT_TRUE(model.FinishIteration(t, 1, Values(16, 1.0f), Deadline()).ok());
     ASSERT_TRUE(model.AcquireRead(t, 2, Deadline()).ok());
   }
-  // Nothing will ever come of version 1; without FailAll each of these waits until the test is killed.
+  // Nothing will ever come of version 1; without FailAll each of these waits until the test is
+  // killed.
   const absl::Time never = absl::InfiniteFuture();
   std::vector<absl::Status> results(5);
   std::vector<std::thread> waiters;

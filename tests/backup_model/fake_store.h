@@ -1,5 +1,6 @@
-// A parameter server for tests of the backup model: gradients in, versions out, on a background thread that
-// answers in a seeded random order and writes glo_buf in small pieces. And the same training without threads.
+// A parameter server for tests of the backup model: gradients in, versions out, on a background
+// thread that answers in a seeded random order and writes glo_buf in small pieces. And the same
+// training without threads.
 #ifndef SLIMPS_TESTS_BACKUP_MODEL_FAKE_STORE_H_
 #define SLIMPS_TESTS_BACKUP_MODEL_FAKE_STORE_H_
 
@@ -122,7 +123,8 @@ struct TensorHistory {
   friend bool operator==(const TensorHistory&, const TensorHistory&) = default;
 };
 
-// The definition, one line after the other: w_loc(i+1) = version(i-1) - step(g_i); version(i) = server(version(i-1), g_i).
+// The definition, one line after the other: w_loc(i+1) = version(i-1) - step(g_i); version(i) =
+// server(version(i-1), g_i).
 inline TensorHistory SequentialHistory(const LocalUpdaterOptions& options, const Values& initial,
                                        int64_t iterations) {
   const LocalUpdater updater = *LocalUpdater::Create(options);

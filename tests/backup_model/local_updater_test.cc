@@ -106,7 +106,8 @@ TEST(LocalUpdater, TheGradientIsRescaledThenClipped) {
   EXPECT_TRUE(std::isnan(path[0])) << "clipping must not hide a NaN";
 }
 
-// Lengths around vector widths: a vectorised loop's remainder must agree with its body, bit for bit.
+// Lengths around vector widths: a vectorised loop's remainder must agree with its body, bit for
+// bit.
 TEST(LocalUpdater, AnElementsResultDoesNotDependOnItsPlaceOrNeighbours) {
   for (const LocalUpdaterOptions& options :
        {LocalUpdaterOptions{.learning_rate = 0.1, .weight_decay = 0.01},

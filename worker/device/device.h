@@ -35,9 +35,10 @@ class Device {
   // A buffer of `elements` floats from the device's pool (pinned where that means something).
   [[nodiscard]] virtual absl::StatusOr<std::unique_ptr<HostBuffer>> AllocateHost(
       size_t elements) = 0;
-  // Starts copying `source` (device memory) to `destination` (host memory); `done` runs once, on any thread, when it has
-  // arrived or failed (InvalidArgument: lengths differ). Both must live until then; `done` must not destroy the device.
-  // On CUDA the copy starts after what the legacy default stream has been given before this call: torch's default.
+  // Starts copying `source` (device memory) to `destination` (host memory); `done` runs once, on
+  // any thread, when it has arrived or failed (InvalidArgument: lengths differ). Both must live
+  // until then; `done` must not destroy the device. On CUDA the copy starts after what the legacy
+  // default stream has been given before this call: torch's default.
   virtual void CopyToHost(KeyId key, std::span<const float> source, std::span<float> destination,
                           CopyDone done) = 0;
   virtual void CopyToDevice(KeyId key, std::span<const float> source, std::span<float> destination,

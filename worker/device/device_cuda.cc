@@ -4,8 +4,9 @@
 //   record `ready` on the default  -->  stream: wait(ready), cudaMemcpyAsync, record `arrived`
 //   stream                              thread: cudaEventSynchronize(arrived), done(key, status)
 //
-// Each direction has its own non-blocking stream, so that gradients going down and weights coming up use both copy
-// engines, and neither waits for, nor delays, the framework's kernels beyond the ones that made its source.
+// Each direction has its own non-blocking stream, so that gradients going down and weights coming
+// up use both copy engines, and neither waits for, nor delays, the framework's kernels beyond the
+// ones that made its source.
 #include <cuda_runtime_api.h>
 
 #include <deque>
@@ -24,7 +25,7 @@ namespace {
 
 absl::Status FromCuda(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return absl::OkStatus();
-  cudaGetLastError();  // told here: else the framework's next call on this thread would be told, too
+  cudaGetLastError();  // told here, and not once more to the framework on this thread
   const std::string message =
       absl::StrCat(call, ": ", cudaGetErrorName(error), " (", cudaGetErrorString(error), ")");
   switch (error) {
@@ -41,7 +42,8 @@ absl::Status FromCuda(cudaError_t error, const char* call) {
   }
 }
 
-// Makes a GPU the calling thread's current one for a while: the framework's own choice is left as it was.
+// Makes a GPU the calling thread's current one for a while: the framework's own choice is left as
+// it was.
 class OnDevice final {
  public:
   explicit OnDevice(int ordinal) {

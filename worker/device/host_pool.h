@@ -1,6 +1,7 @@
-// Host memory that is used again and again: a training step wants the same sizes as the step before, and pinned memory
-// is dear to make. Grows by what is asked for. Shrinks by itself: a block that lay idle for two epochs is freed, an
-// epoch being kEpochAcquisitions acquisitions (no clock: the same calls, the same blocks).
+// Host memory that is used again and again: a training step wants the same sizes as the step
+// before, and pinned memory is dear to make. Grows by what is asked for. Shrinks by itself: a block
+// that lay idle for two epochs is freed, an epoch being kEpochAcquisitions acquisitions (no clock:
+// the same calls, the same blocks).
 //
 //   auto pool = HostPool::Create([](size_t bytes) { ... make a block ... });
 //   auto buffer = pool->Acquire(elements);   // returns to the pool when destroyed
@@ -46,8 +47,8 @@ class HostPool final : public std::enable_shared_from_this<HostPool> {
 
   static std::shared_ptr<HostPool> Create(MakeBlock make_block);
 
-  // A buffer of exactly `elements` floats, contents unspecified. InvalidArgument: more than memory can address.
-  // ResourceExhausted: no memory, even after the idle blocks were freed.
+  // A buffer of exactly `elements` floats, contents unspecified. InvalidArgument: more than memory
+  // can address. ResourceExhausted: no memory, even after the idle blocks were freed.
   [[nodiscard]] absl::StatusOr<std::unique_ptr<HostBuffer>> Acquire(size_t elements);
   Stats stats() const;
 

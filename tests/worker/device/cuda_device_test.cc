@@ -1,5 +1,5 @@
-// Runs on a machine with a GPU: bazel test --config=cuda //tests/worker/device:cuda_device_test. Elsewhere every case
-// is skipped and says why.
+// Runs on a machine with a GPU: bazel test --config=cuda //tests/worker/device:cuda_device_test.
+// Elsewhere every case is skipped and says why.
 #include "tests/worker/device/device_test_body.h"
 
 #ifdef SLIMPS_TEST_CUDA
