@@ -149,7 +149,7 @@ std::vector<TensorHistory> Train(const LocalUpdaterOptions& updater, std::vector
         if (!lease.ok()) return {};
         history[t].local.emplace_back(lease->weights().begin(), lease->weights().end());
         gradient = Gradient(lease->weights(), i);
-        for (uint32_t yields = random() % 32; yields > 0; --yields) std::this_thread::yield();
+        for (uint32_t yields = random() % 3; yields > 0; --yields) std::this_thread::yield();
       }
       if (i > iterations) continue;
       const absl::Status finished = model.FinishIteration(t, i, gradient, Deadline());
@@ -197,7 +197,7 @@ TEST(BackupModelThreads, AnyTimingGivesTheBitsOfTheSequentialDefinition) {
 // Every w_loc and every version is one value in all elements, another in each iteration: a torn or
 // half-merged read would show two.
 TEST(BackupModelThreads, ReadersNeverSeeTwoIterationsMixed) {
-  constexpr int64_t kIterations = 300;
+  constexpr int64_t kIterations = 150;
   constexpr size_t kElements = 4096;
   const Values initial(kElements, 0.0f), ones(kElements, 1.0f);
   const BackupTensor tensors[] = {{"s:w", initial}};
@@ -259,7 +259,7 @@ TEST(BackupModelThreads, TheMergeWaitsForTheLastReader) {
   const Values before(lease->weights().begin(), lease->weights().end());
   std::thread finisher(
       [&] { EXPECT_TRUE(model.FinishIteration(0, 1, Values(16, 1.0f), Deadline()).ok()); });
-  for (int k = 0; k < 1000; ++k) {
+  for (int k = 0; k < 50; ++k) {
     EXPECT_TRUE(std::ranges::equal(lease->weights(), before));
     std::this_thread::yield();
   }
@@ -303,7 +303,7 @@ TEST(BackupModelThreads, FailAllWakesEveryWaiter) {
     MutexLock lock(&mutex);
     while (started < 5) changed.Wait(&mutex);
   }
-  for (int k = 0; k < 100; ++k) std::this_thread::yield();  // lets most of them fall asleep
+  for (int k = 0; k < 20; ++k) std::this_thread::yield();  // lets most of them fall asleep
   const absl::Status cause = absl::UnavailableError("server 0 at tcp://10.0.0.3:4711 is gone");
   model.FailAll(cause);
   for (std::thread& waiter : waiters) waiter.join();

@@ -94,7 +94,7 @@ class FakeStore final {
       for (size_t k = 0; k < weights.size(); k += 16) {
         const size_t n = std::min<size_t>(16, weights.size() - k);
         std::copy_n(weights.begin() + static_cast<ptrdiff_t>(k), n, order.glo_buf.data() + k);
-        if (random_() % 8 == 0) std::this_thread::yield();
+        if (random_() % 64 == 0) std::this_thread::yield();
       }
       const absl::Status status = model_->CommitGlobal(order.tensor, order.version);
       if (!status.ok()) model_->FailAll(status);
@@ -103,7 +103,7 @@ class FakeStore final {
 
   // A delay of random length that reads no clock.
   void Dawdle() {
-    for (uint32_t yields = random_() % 64; yields > 0; --yields) std::this_thread::yield();
+    for (uint32_t yields = random_() % 4; yields > 0; --yields) std::this_thread::yield();
   }
 
   BackupModel* const model_;

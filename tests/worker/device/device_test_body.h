@@ -2,8 +2,8 @@
 //
 //   struct HostFixture {
 //     static absl::StatusOr<std::unique_ptr<Device>> Make();
-//     static std::unique_ptr<DeviceMemory> Allocate(size_t elements);   // memory that the device
-//     copies from and to
+//     // Memory that the device copies from and to.
+//     static std::unique_ptr<DeviceMemory> Allocate(size_t elements);
 //   };
 //   INSTANTIATE_TYPED_TEST_SUITE_P(Host, DeviceTest, HostFixture);
 //
