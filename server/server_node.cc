@@ -24,6 +24,7 @@ absl::Status ServerNode::Serve() {
   absl::Status result = membership_.Join();
   if (result.ok()) {
     MutexLock lock(&mutex_);
+    joined_ = true;
     while (!ended_.has_value()) changed_.Wait(&mutex_);
     result = *ended_;
   }
@@ -33,6 +34,11 @@ absl::Status ServerNode::Serve() {
   const absl::Status left = membership_.Leave();
   transport_->Stop();
   return result.ok() ? left : result;
+}
+
+bool ServerNode::joined() const {
+  MutexLock lock(&mutex_);
+  return joined_;
 }
 
 void ServerNode::RequestStop(const absl::Status& why) {

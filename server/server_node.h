@@ -31,6 +31,8 @@ class ServerNode final : private MessageSink {
   // still wait for has been answered by then.
   [[nodiscard]] absl::Status Serve();
   void RequestStop(const absl::Status& why);
+  // Whether Serve has got past joining, which RequestStop cannot cut short.
+  bool joined() const;
   ServerCounters counters() const { return service_.counters(); }
 
  private:
@@ -42,8 +44,9 @@ class ServerNode final : private MessageSink {
   Membership membership_;
   ServerService service_;
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar changed_;
+  bool joined_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<absl::Status> ended_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -1,0 +1,217 @@
+// slimps_server: keeps partitions of the weights, sums what the workers push, steps, and serves pulls.
+//
+// Exit status: 0 the job ended in order, or SIGTERM asked this server to stop; 1 it failed; 2 wrong usage.
+#include <gflags/gflags.h>
+#include <glog/logging.h>
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/clock.h"
+#include "proto/base/status_macros.h"
+#include "proto/net/address.h"
+#include "proto/net/zmq_transport.h"
+#include "server/server_node.h"
+
+DEFINE_string(job_id, "slimps", "name of the job; a scheduler of another job refuses this server");
+DEFINE_string(root_uri, "127.0.0.1", "the scheduler's host (environment: DMLC_PS_ROOT_URI)");
+DEFINE_int32(root_port, 0, "the scheduler's port (environment: DMLC_PS_ROOT_PORT)");
+DEFINE_int32(num_workers, 1, "how many workers the job has (environment: DMLC_NUM_WORKER)");
+DEFINE_int32(num_servers, 1, "how many servers the job has (environment: DMLC_NUM_SERVER)");
+DEFINE_int32(wanted_rank, -1, "the rank that this server had before, -1: any");
+DEFINE_string(bind, "127.0.0.1",
+              "address or network interface to listen on; one that other machines reach needs "
+              "--insecure (environment: DMLC_INTERFACE, else DMLC_NODE_HOST)");
+DEFINE_int32(port, 0, "port to listen on, 0: any free one");
+DEFINE_string(node_host, "",
+              "the host under which workers reach this server, where that is not the address it "
+              "listens on (environment: DMLC_NODE_HOST)");
+DEFINE_bool(insecure, false, "listen on --bind even where others on the network can reach it");
+DEFINE_int32(shard_threads, 1, "threads that sum and step, each for its own partitions");
+DEFINE_int32(join_timeout_s, 60, "how long to wait for the scheduler and the other nodes");
+DEFINE_int32(max_weight_gib, 64, "refuse keys beyond this much memory of fp32 weights");
+
+namespace slimps {
+namespace {
+
+constexpr int kExitUsage = 2;
+
+[[noreturn]] void DieOfUsage(const std::string& why) {
+  std::cerr << "slimps_server: " << why << "\n";
+  std::exit(kExitUsage);
+}
+
+// The environment counts where the flag was not given.
+void TakeFromEnvironment(const char* flag, const char* variable) {
+  const char* value = std::getenv(variable);
+  if (value == nullptr || !gflags::GetCommandLineFlagInfoOrDie(flag).is_default) return;
+  if (gflags::SetCommandLineOption(flag, value).empty()) {
+    DieOfUsage(absl::StrCat(variable, "=", value, ": expected a number"));
+  }
+}
+
+void CheckRange(const char* flag, int value, int low, int high) {
+  if (value < low || value > high) {
+    DieOfUsage(absl::StrCat("--", flag, "=", value, ": expected ", low, " to ", high));
+  }
+}
+
+void SettleFlags() {
+  const char* role = std::getenv("DMLC_ROLE");
+  if (role != nullptr && std::string(role) != "server") {
+    DieOfUsage(absl::StrCat("DMLC_ROLE=", role, ": expected server (or start another program)"));
+  }
+  TakeFromEnvironment("root_uri", "DMLC_PS_ROOT_URI");
+  TakeFromEnvironment("root_port", "DMLC_PS_ROOT_PORT");
+  TakeFromEnvironment("num_workers", "DMLC_NUM_WORKER");
+  TakeFromEnvironment("num_servers", "DMLC_NUM_SERVER");
+  TakeFromEnvironment("node_host", "DMLC_NODE_HOST");
+  TakeFromEnvironment("bind", "DMLC_INTERFACE");
+  TakeFromEnvironment("bind", "DMLC_NODE_HOST");
+  CheckRange("root_port", FLAGS_root_port, 1, 65535);
+  CheckRange("num_workers", FLAGS_num_workers, 1, 4096);
+  CheckRange("num_servers", FLAGS_num_servers, 1, 4096);
+  CheckRange("wanted_rank", FLAGS_wanted_rank, -1, FLAGS_num_servers - 1);
+  CheckRange("port", FLAGS_port, 0, 65535);
+  CheckRange("shard_threads", FLAGS_shard_threads, 1, 256);
+  CheckRange("join_timeout_s", FLAGS_join_timeout_s, 1, 1000'000);
+  CheckRange("max_weight_gib", FLAGS_max_weight_gib, 1, 1 << 20);
+}
+
+bool IsLoopback(const std::string& host) {
+  return host == "::1" || host == "[::1]" ||
+         (host.rfind("127.", 0) == 0 && host.find_first_not_of("0123456789.") == std::string::npos);
+}
+
+// Listens, and returns the address that workers are told. An interface's address is known only once it is bound, so
+// that is when it is checked; nothing is read before the transport starts.
+absl::StatusOr<std::string> BindChecked(Transport* transport) {
+  SLIMPS_ASSIGN_OR_RETURN(const std::string bound,
+                          transport->Bind(absl::StrCat("tcp://", FLAGS_bind, ":", FLAGS_port)));
+  SLIMPS_ASSIGN_OR_RETURN(Address address, ParseAddress(bound));
+  if (!IsLoopback(address.host) && !FLAGS_insecure) {
+    DieOfUsage(absl::StrCat("--bind=", FLAGS_bind, " (", bound,
+                            ") can be reached by others and traffic is not encrypted: give "
+                            "--insecure if that network is trusted"));
+  }
+  if (!FLAGS_node_host.empty()) address.host = FLAGS_node_host;
+  if (address.host == "0.0.0.0" || address.host == "[::]" || address.host == "::") {
+    DieOfUsage(absl::StrCat("--bind=", FLAGS_bind,
+                            " listens everywhere: give --node_host, under which workers reach it"));
+  }
+  return address.ToString();
+}
+
+MembershipOptions MembershipFromFlags(const std::string& endpoint) {
+  char host[256] = "";
+  gethostname(host, sizeof(host) - 1);
+  MembershipOptions options;
+  options.role = wire::SERVER;
+  options.wanted_rank = FLAGS_wanted_rank;
+  options.scheduler_address = absl::StrCat("tcp://", FLAGS_root_uri, ":", FLAGS_root_port);
+  options.job_id = FLAGS_job_id;
+  options.num_workers = static_cast<uint32_t>(FLAGS_num_workers);
+  options.num_servers = static_cast<uint32_t>(FLAGS_num_servers);
+  options.endpoints = {endpoint};
+  options.host = host;
+  options.join_timeout = absl::Seconds(FLAGS_join_timeout_s);
+  return options;
+}
+
+ServerOptions ServerFromFlags() {
+  ServerOptions options;
+  options.job_id = FLAGS_job_id;
+  options.num_workers = static_cast<uint32_t>(FLAGS_num_workers);
+  options.shard_threads = static_cast<size_t>(FLAGS_shard_threads);
+  options.directory.max_weight_bytes = static_cast<size_t>(FLAGS_max_weight_gib) << 30;
+  return options;
+}
+
+// Turns SIGTERM and SIGINT into RequestStop. Its thread takes the signals, which must be blocked in all others.
+class SignalWatcher final {
+ public:
+  SignalWatcher(const sigset_t& signals, ServerNode* node)
+      : thread_([this, signals, node] { Watch(signals, node); }) {}
+  ~SignalWatcher() {
+    done_.store(true);
+    pthread_kill(thread_.native_handle(), SIGTERM);
+    thread_.join();
+  }
+
+ private:
+  void Watch(const sigset_t& signals, ServerNode* node) {
+    int signal = 0;
+    while (sigwait(&signals, &signal) == 0 && !done_.load()) {
+      LOG(INFO) << "stopping: " << strsignal(signal);
+      // Nobody has been served yet and nothing is to be tidied up: no reason to wait for the join's deadline.
+      if (!node->joined()) std::_Exit(1);
+      node->RequestStop(absl::OkStatus());
+    }
+  }
+
+  std::atomic<bool> done_{false};
+  std::thread thread_;  // last: it uses the rest
+};
+
+absl::Status Run() {
+  // Blocked before any thread starts, so that only the watcher takes them.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+
+  const RealClock clock;
+  ZmqTransport transport(ZmqTransportOptions{});
+  SLIMPS_ASSIGN_OR_RETURN(const std::string endpoint, BindChecked(&transport));
+  const MembershipOptions membership = MembershipFromFlags(endpoint);
+  LOG(INFO) << "job \"" << FLAGS_job_id << "\": serving at " << endpoint << ", scheduler at "
+            << membership.scheduler_address;
+  ServerNode node(&transport, membership, ServerFromFlags(), &clock);
+  const SignalWatcher watcher(signals, &node);
+  const absl::Status status = node.Serve();
+  const ServerCounters counters = node.counters();
+  if (counters.bad_frames + counters.refused_messages + counters.undeliverable > 0) {
+    LOG(WARNING) << counters.bad_frames << " bad frames, " << counters.refused_messages
+                 << " messages refused, " << counters.undeliverable << " answers undeliverable";
+  }
+  return status;
+}
+
+}  // namespace
+}  // namespace slimps
+
+int main(int argc, char** argv) {
+  FLAGS_logtostderr = true;
+  gflags::SetUsageMessage(
+      "slimps_server --root_uri HOST --root_port PORT --num_workers N --num_servers S");
+  // gflags ends the process with status 1 on a wrong flag; callers tell usage from a failed job.
+  static bool parsing = true;
+  on_exit(
+      [](int status, void*) {
+        if (!parsing || status == 0) return;
+        std::fflush(stdout);
+        std::_Exit(slimps::kExitUsage);
+      },
+      nullptr);
+  gflags::ParseCommandLineFlags(&argc, &argv, /*remove_flags=*/true);
+  parsing = false;
+  if (argc > 1) slimps::DieOfUsage(absl::StrCat("unexpected argument \"", argv[1], "\""));
+  google::InitGoogleLogging(argv[0]);
+  slimps::SettleFlags();
+  const absl::Status status = slimps::Run();
+  if (!status.ok()) {
+    std::cerr << "slimps_server: " << status.message() << "\n";
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,38 @@
+#!/bin/sh
+# slimps_server says in one line what is wrong, with status 2 for wrong usage and 1 for a job that failed.
+set -u
+server="$1"
+failures=0
+
+# expect STATUS TEXT COMMAND...: the command ends with STATUS and its standard error has TEXT.
+expect() {
+  status="$1"
+  text="$2"
+  shift 2
+  output=$("$@" 2>&1 >/dev/null)
+  got=$?
+  if [ "$got" -ne "$status" ]; then
+    echo "FAILED: $* ended with $got, expected $status: $output"
+    failures=$((failures + 1))
+  fi
+  case "$output" in
+    *"$text"*) ;;
+    *)
+      echo "FAILED: $* did not say '$text' but: $output"
+      failures=$((failures + 1))
+      ;;
+  esac
+}
+
+expect 2 "unknown command line flag 'nonsense'" "$server" --nonsense
+expect 2 "--root_port=0: expected 1 to 65535" "$server"
+expect 2 "unexpected argument \"extra\"" "$server" --root_port=1 extra
+expect 2 "--shard_threads=0" "$server" --root_port=1 --shard_threads=0
+expect 2 "give --insecure" "$server" --root_port=1 --bind=0.0.0.0
+expect 2 "give --node_host" "$server" --root_port=1 --bind=0.0.0.0 --insecure
+expect 2 "DMLC_NUM_SERVER=x" env DMLC_NUM_SERVER=x "$server" --root_port=1
+expect 2 "DMLC_ROLE=worker" env DMLC_ROLE=worker "$server" --root_port=1
+# Port 1 is nobody's: the scheduler is silent.
+expect 1 "did not answer within 1s" env DMLC_PS_ROOT_PORT=1 "$server" --join_timeout_s=1
+
+exit "$((failures > 0))"
