@@ -1,0 +1,284 @@
+// A parameter server inside the test's process: every worker has a FakeStore, all share one FakeServer, which steps by
+// SGD when a round is complete and keeps every version. What a worker's store is asked for is recorded in order, and its
+// pulls can be held back.
+#ifndef SLIMPS_TESTS_WORKER_TRAINER_FAKE_STORE_H_
+#define SLIMPS_TESTS_WORKER_TRAINER_FAKE_STORE_H_
+
+#include <algorithm>
+#include <cmath>
+#include <condition_variable>
+#include <functional>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "worker/kvstore.h"
+
+namespace slimps {
+
+class FakeStore;
+
+// Thread-safe.
+class FakeServer {
+ public:
+  explicit FakeServer(uint32_t workers) : workers_(workers) {}
+
+  void Init(const Key& key, std::span<const float> value) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    tensors_.try_emplace(key.typed_name()).first->second.versions = {
+        std::vector<float>(value.begin(), value.end())};
+  }
+  void SetOptimizer(const wire::OptimizerSpec& spec) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    spec_ = spec;
+  }
+  // `gradient` empty: nothing contributed.
+  void Push(const Key& key, uint32_t rank, uint64_t round, std::vector<float> gradient) {
+    std::vector<std::function<void()>> ready;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      Tensor& tensor = tensors_.at(key.typed_name());
+      tensor.rounds[round][rank] = std::move(gradient);
+      while (tensor.rounds[tensor.versions.size()].size() == workers_) Step(&tensor);
+      for (auto waiting = tensor.waiting.begin(); waiting != tensor.waiting.end();) {
+        if (waiting->first >= tensor.versions.size()) break;
+        ready.push_back(std::move(waiting->second));
+        waiting = tensor.waiting.erase(waiting);
+      }
+    }
+    for (auto& call : ready) call();
+  }
+  // Calls `ready` once `version` is there.
+  void WhenAvailable(const Key& key, uint64_t version, std::function<void()> ready) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      Tensor& tensor = tensors_.at(key.typed_name());
+      if (version >= tensor.versions.size()) {
+        tensor.waiting.emplace(version, std::move(ready));
+        return;
+      }
+    }
+    ready();
+  }
+  std::vector<float> Read(const Key& key, uint64_t version) const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return tensors_.at(key.typed_name()).versions.at(version);
+  }
+  // A barrier that sums, for all workers.
+  std::vector<double> Sum(const std::vector<double>& values) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    sum_.resize(values.size());
+    for (size_t i = 0; i < values.size(); ++i) sum_[i] += values[i];
+    const uint64_t generation = generation_;
+    if (++arrived_ == workers_) {
+      arrived_ = 0;
+      ++generation_;
+      last_sum_ = std::exchange(sum_, {});
+      released_.notify_all();
+    }
+    released_.wait(lock, [&] { return generation_ != generation; });
+    return last_sum_;
+  }
+  uint32_t workers() const { return workers_; }
+
+ private:
+  struct Tensor {
+    std::vector<std::vector<float>> versions;
+    std::map<uint64_t, std::map<uint32_t, std::vector<float>>> rounds;
+    std::vector<float> momentum;
+    std::multimap<uint64_t, std::function<void()>> waiting;  // by version
+  };
+
+  void Step(Tensor* tensor) {
+    std::vector<float> weights = tensor->versions.back();
+    std::vector<float> sum(weights.size());
+    float contributed = 0;
+    for (const auto& [rank, gradient] : tensor->rounds[tensor->versions.size()]) {
+      if (gradient.empty()) continue;
+      ++contributed;
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += gradient[i];
+    }
+    tensor->momentum.resize(sum.size());
+    const float scale = static_cast<float>(spec_.rescale_grad()) / std::max(1.0f, contributed);
+    for (size_t i = 0; i < sum.size(); ++i) {
+      tensor->momentum[i] =
+          static_cast<float>(spec_.momentum()) * tensor->momentum[i] + sum[i] * scale;
+      weights[i] -= static_cast<float>(spec_.learning_rate()) * tensor->momentum[i];
+    }
+    tensor->versions.push_back(std::move(weights));
+  }
+
+  const uint32_t workers_;
+  mutable std::mutex mutex_;
+  std::condition_variable released_;
+  std::map<std::string, Tensor> tensors_;
+  wire::OptimizerSpec spec_;
+  std::vector<double> sum_, last_sum_;
+  uint32_t arrived_ = 0;
+  uint64_t generation_ = 0;
+};
+
+// Thread-safe where KVStore is.
+class FakeStore final : public KVStore {
+ public:
+  FakeStore(FakeServer* server, uint32_t rank, float grad_scale = 1)
+      : server_(server), rank_(rank), grad_scale_(grad_scale) {}
+
+  // ---- for tests ----
+  // "push w 1", "nothing w 1", "pull w 1", "arrived w 1": key and round or version.
+  std::vector<std::string> events() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return events_;
+  }
+  void Record(const std::string& event) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    events_.push_back(event);
+  }
+  // Pulls of later versions stay under way until this is raised. At first all pass.
+  void AllowVersions(uint64_t up_to) {
+    std::vector<std::function<void()>> free;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      allowed_ = up_to;
+      while (!held_.empty() && held_.begin()->first <= up_to) {
+        free.push_back(std::move(held_.begin()->second));
+        held_.erase(held_.begin());
+      }
+    }
+    for (auto& call : free) call();
+  }
+  void AllowAll() { AllowVersions(std::numeric_limits<uint64_t>::max()); }
+  // Pulls of this version and later fail.
+  void FailPullsFrom(uint64_t version, absl::Status why) {
+    fail_from_ = version;
+    failure_ = std::move(why);
+  }
+  void set_type(std::string type) { type_ = std::move(type); }
+
+  // ---- KVStore ----
+  absl::Status Init(const std::vector<InitTensor>& tensors) override {
+    if (rank_ == 0) {
+      for (const InitTensor& tensor : tensors) server_->Init(tensor.key, tensor.value);
+    }
+    server_->Sum({});
+    return absl::OkStatus();
+  }
+  absl::Status Push(const Key& key, std::span<const float> gradient, int priority) override {
+    std::vector<float> scaled(gradient.begin(), gradient.end());
+    for (float& value : scaled) {
+      if (!std::isfinite(value)) {
+        return absl::InvalidArgumentError(absl::StrCat("push of key ", key.typed_name(), ": NaN"));
+      }
+      value *= grad_scale_;
+    }
+    const uint64_t round = NextRound(key, "push");
+    priorities_[key.typed_name()] = priority;
+    totals_.bytes_pushed += gradient.size_bytes();
+    totals_.raw_bytes_pushed += gradient.size_bytes();
+    server_->Push(key, rank_, round, std::move(scaled));
+    return absl::OkStatus();
+  }
+  absl::Status PushNothing(const Key& key) override {
+    server_->Push(key, rank_, NextRound(key, "nothing"), {});
+    return absl::OkStatus();
+  }
+  absl::Status Pull(const Key& key, std::span<float> out, int) override {
+    const std::vector<float> weights = server_->Read(key, Rounds(key));
+    std::copy(weights.begin(), weights.end(), out.begin());
+    totals_.bytes_pulled += out.size_bytes();
+    return absl::OkStatus();
+  }
+  absl::Status PushPull(const Key&, std::span<const float>, std::span<float>, int) override {
+    return absl::UnimplementedError("not used by the trainer");
+  }
+  void PullAsync(const Key& key, std::span<float> out, int,
+                 std::function<void(absl::Status)> done) override {
+    const uint64_t version = Rounds(key);
+    Record(absl::StrCat("pull ", Name(key), " ", version));
+    auto deliver = [this, key, out, version, done = std::move(done)] {
+      if (fail_from_.has_value() && version >= *fail_from_) return done(failure_);
+      const std::vector<float> weights = server_->Read(key, version);
+      std::copy(weights.begin(), weights.end(), out.begin());
+      {
+        std::lock_guard<std::mutex> lock(mutex_);
+        totals_.bytes_pulled += out.size_bytes();
+        events_.push_back(absl::StrCat("arrived ", Name(key), " ", version));
+      }
+      done(absl::OkStatus());
+    };
+    server_->WhenAvailable(key, version, [this, version, deliver = std::move(deliver)] {
+      {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (version > allowed_) {
+          held_.emplace(version, deliver);
+          return;
+        }
+      }
+      deliver();
+    });
+  }
+  absl::Status Broadcast(const InitTensor&, std::span<float>) override {
+    return absl::UnimplementedError("not used by the trainer");
+  }
+  absl::Status SetOptimizer(const wire::OptimizerSpec& spec) override {
+    if (rank_ == 0) server_->SetOptimizer(spec);
+    return absl::OkStatus();
+  }
+  absl::Status SetGradientCompression(std::string_view) override { return absl::OkStatus(); }
+  absl::Status Barrier() override {
+    server_->Sum({});
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::vector<double>> AllReduceSum(const std::vector<double>& values) override {
+    return server_->Sum(values);
+  }
+  absl::Status Wait() override { return absl::OkStatus(); }
+  absl::Status Leave() override { return absl::OkStatus(); }
+  absl::Status Close() override { return absl::OkStatus(); }
+  uint32_t rank() const override { return rank_; }
+  uint32_t num_workers() const override { return server_->workers(); }
+  std::string type() const override { return type_; }
+  bool is_capable(std::string_view) const override { return true; }
+  StoreTotals totals() const override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return totals_;
+  }
+  std::optional<wire::CodecMap> codec_map() const override { return std::nullopt; }
+  int priority(const std::string& typed_name) const { return priorities_.at(typed_name); }
+
+ private:
+  static std::string Name(const Key& key) { return key.typed_name().substr(2); }
+  uint64_t Rounds(const Key& key) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return rounds_[key.typed_name()];
+  }
+  uint64_t NextRound(const Key& key, const char* event) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const uint64_t round = ++rounds_[key.typed_name()];
+    events_.push_back(absl::StrCat(event, " ", Name(key), " ", round));
+    return round;
+  }
+
+  FakeServer* const server_;
+  const uint32_t rank_;
+  const float grad_scale_;
+  std::string type_ = "dist_sync";
+  std::optional<uint64_t> fail_from_;
+  absl::Status failure_;
+  mutable std::mutex mutex_;
+  std::vector<std::string> events_;
+  std::map<std::string, uint64_t> rounds_;
+  std::map<std::string, int> priorities_;
+  std::multimap<uint64_t, std::function<void()>> held_;  // by version
+  uint64_t allowed_ = std::numeric_limits<uint64_t>::max();
+  StoreTotals totals_;
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_TESTS_WORKER_TRAINER_FAKE_STORE_H_

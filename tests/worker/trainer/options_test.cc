@@ -1,0 +1,149 @@
+#include "worker/trainer/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+
+namespace slimps {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+WorkerFlags Good() {
+  WorkerFlags flags;
+  flags.scheduler = "127.0.0.1:9000";
+  return flags;
+}
+
+std::string ErrorAfter(const std::function<void(WorkerFlags*)>& change) {
+  WorkerFlags flags = Good();
+  change(&flags);
+  const auto options = CheckWorkerFlags(flags);
+  EXPECT_EQ(options.status().code(), absl::StatusCode::kInvalidArgument) << options.status();
+  return std::string(options.status().message());
+}
+
+TEST(WorkerFlags, DefaultsWithASchedulerAreGood) {
+  const auto options = CheckWorkerFlags(Good());
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->store.scheduler_address, "tcp://127.0.0.1:9000");
+  EXPECT_FALSE(options->store.fixed_threshold_bytes.has_value());
+  EXPECT_FALSE(options->train.backup.has_value());
+  EXPECT_FALSE(options->train.max_steps.has_value());
+}
+
+TEST(WorkerFlags, WrongChoicesNameFlagValueAndWhatIsAllowed) {
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->model = "vgg"; }),
+              AllOf(HasSubstr("--model=vgg"), HasSubstr("logistic, mlp, lenet, resnet20, lstm")));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->dataset = "svhn"; }), HasSubstr("--dataset=svhn"));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->optimizer = "lamb"; }),
+              AllOf(HasSubstr("--optimizer=lamb"), HasSubstr("adamw")));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->backup_model = "yes"; }), HasSubstr("on, off"));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->local_optimizer = "adamw"; }),
+              HasSubstr("--local_optimizer"));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->kvstore = "local"; }), HasSubstr("dist_async"));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->non_finite = "x"; }), HasSubstr("stop, skip"));
+}
+
+TEST(WorkerFlags, NumbersOutsideTheirRangeAreRefused) {
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->epochs = 0; }), HasSubstr("--epochs=0"));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->batch = -1; }), HasSubstr("--batch=-1"));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->seed = -1; }), HasSubstr("--seed"));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->rank = 1; }), HasSubstr("--rank=1"));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->lr = -0.1; }), HasSubstr("--lr=-0.1"));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->lr = std::numeric_limits<double>::quiet_NaN(); }),
+              HasSubstr("--lr=nan"));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->partition_bytes = 3; }),
+              HasSubstr("--partition_bytes=3"));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->compute_threads = 0; }),
+              HasSubstr("--compute_threads"));
+}
+
+TEST(WorkerFlags, UnknownCodecNamesTheFlag) {
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->compression = "9bit"; }),
+              HasSubstr("--compression=9bit"));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->compression = "2bit:limit=3"; }),
+              HasSubstr("--compression=2bit:limit=3"));
+}
+
+TEST(WorkerFlags, ThresholdIsAutoOrBytes) {
+  WorkerFlags flags = Good();
+  flags.threshold = "0";
+  EXPECT_EQ(CheckWorkerFlags(flags)->store.fixed_threshold_bytes, 0u);
+  flags.threshold = "4096";
+  EXPECT_EQ(CheckWorkerFlags(flags)->store.fixed_threshold_bytes, 4096u);
+  for (const char* bad : {"", "-1", "4k", "Auto"}) {
+    EXPECT_THAT(ErrorAfter([&](WorkerFlags* f) { f->threshold = bad; }), HasSubstr("--threshold="));
+  }
+}
+
+TEST(WorkerFlags, SchedulerMustBeGiven) {
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->scheduler = ""; }),
+              AllOf(HasSubstr("--scheduler"), HasSubstr("DMLC_PS_ROOT_URI")));
+}
+
+TEST(WorkerFlags, BackupModelWithoutRoundsIsRefusedWithTheReason) {
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) {
+                f->backup_model = "on";
+                f->kvstore = "dist_async";
+              }),
+              AllOf(HasSubstr("--backup_model=on"), HasSubstr("dist_async has no rounds")));
+}
+
+TEST(WorkerFlags, ModelsAndDataThatDoNotFitAreRefused) {
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->model = "lstm"; }), HasSubstr("lstm with text"));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->dataset = "mnist"; }), HasSubstr("--data_dir"));
+}
+
+TEST(WorkerFlags, CodecsSeeGradientsSummedOverTheBatchAndServersUndoThat) {
+  WorkerFlags flags = Good();
+  flags.batch = 64;
+  const auto options = CheckWorkerFlags(flags);
+  ASSERT_TRUE(options.ok());
+  EXPECT_EQ(options->store.grad_scale, 64);
+  EXPECT_EQ(options->train.optimizer.rescale_grad(), 1.0 / 64);
+  EXPECT_TRUE(options->train.optimizer.average());
+}
+
+TEST(WorkerFlags, MomentumBelongsToTheOptimizersNamedAfterIt) {
+  WorkerFlags flags = Good();
+  EXPECT_EQ(CheckWorkerFlags(flags)->train.optimizer.momentum(), 0);
+  flags.optimizer = "nesterov";
+  const auto nesterov = CheckWorkerFlags(flags);
+  EXPECT_EQ(nesterov->train.optimizer.momentum(), 0.9);
+  EXPECT_TRUE(nesterov->train.optimizer.nesterov());
+  flags.optimizer = "adamw";
+  EXPECT_EQ(CheckWorkerFlags(flags)->train.optimizer.kind(), wire::OptimizerSpec::ADAMW);
+}
+
+TEST(WorkerFlags, LocalLearningRateDefaultsToTheGlobalOne) {
+  WorkerFlags flags = Good();
+  flags.backup_model = "on";
+  flags.lr = 0.5;
+  EXPECT_FALSE(CheckWorkerFlags(flags)->train.backup->updater.loc_lr.has_value());
+  EXPECT_EQ(CheckWorkerFlags(flags)->train.backup->updater.learning_rate, 0.5);
+  flags.loc_lr = 0.25;
+  EXPECT_EQ(CheckWorkerFlags(flags)->train.backup->updater.loc_lr, 0.25);
+}
+
+TEST(ParseRate, BitsAndBytesPerSecond) {
+  EXPECT_DOUBLE_EQ(*ParseRate("100mbit"), 12.5e6);
+  EXPECT_DOUBLE_EQ(*ParseRate("1gbit"), 125e6);
+  EXPECT_DOUBLE_EQ(*ParseRate("800kbit"), 1e5);
+  EXPECT_DOUBLE_EQ(*ParseRate("12.5MB"), 12.5e6);
+  EXPECT_DOUBLE_EQ(*ParseRate("64kB"), 64e3);
+  EXPECT_DOUBLE_EQ(*ParseRate("2GB"), 2e9);
+}
+
+TEST(ParseRate, EverythingElseIsRefused) {
+  for (const char* bad : {"", "100", "mbit", "0mbit", "-1mbit", "1.2.3mbit", "100 mbit", "100mbps",
+                          "1e9999gbit", "nangbit"}) {
+    EXPECT_EQ(ParseRate(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace slimps

@@ -1,0 +1,223 @@
+// What a run leaves behind: progress lines, the summary, the weights file.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "tests/worker/trainer/fake_model.h"
+#include "worker/trainer/atomic_file.h"
+#include "worker/trainer/progress.h"
+#include "worker/trainer/summary.h"
+#include "worker/trainer/weights_file.h"
+
+namespace slimps {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+Summary SomeSummary() {
+  Summary summary;
+  summary.model = "mlp";
+  summary.dataset = "digits";
+  summary.threshold = "auto";
+  summary.seed = 7;
+  summary.workers = 2;
+  summary.servers = 3;
+  summary.test = {.loss = 20, .correct = 97, .labels = 100};
+  summary.training.seconds = absl::Seconds(4);
+  summary.training.samples = 1000;
+  summary.training.bytes_pushed = 100;
+  summary.training.bytes_pulled = 400;
+  summary.training.raw_bytes_pushed = 3000;
+  summary.training.stages.encode = absl::Milliseconds(1500);
+  return summary;
+}
+
+// SlimGC's worked example: BestCT is 2.2 MB.
+wire::CodecMap SomeDecision() {
+  wire::CodecMap decision;
+  decision.set_version(1);
+  decision.set_codec("1bit");
+  decision.set_has_threshold(true);
+  decision.set_threshold_bytes(2200000);
+  const double rows[][4] = {{1e6, 28.5, 24.3, 6.3}, {2.2e6, 40.2, 28.3, 6.8}};
+  for (const auto& [bytes, t_c, t_cq, t_pq] : rows) {
+    wire::ThresholdRow* row = decision.add_table();
+    row->set_bytes(static_cast<uint64_t>(bytes));
+    row->set_t_c_ms(t_c);
+    row->set_t_cq_ms(t_cq);
+    row->set_t_pq_ms(t_pq);
+    row->set_raw_samples(9);
+    row->set_compressed_samples(9);
+  }
+  return decision;
+}
+
+TEST(Summary, HoldsTheFiguresOfTheRun) {
+  const auto json = nlohmann::json::parse(BuildSummaryJson(SomeSummary()));
+  EXPECT_EQ(json["model"], "mlp");
+  EXPECT_EQ(json["seed"], 7);
+  EXPECT_EQ(json["workers"], 2);
+  EXPECT_EQ(json["servers"], 3);
+  EXPECT_DOUBLE_EQ(json["test_accuracy"], 0.97);
+  EXPECT_DOUBLE_EQ(json["test_loss"], 0.2);
+  EXPECT_DOUBLE_EQ(json["seconds"], 4);
+  EXPECT_DOUBLE_EQ(json["samples_per_second"], 250);
+  EXPECT_EQ(json["bytes_pushed"], 100);
+  EXPECT_EQ(json["bytes_pulled"], 400);
+  EXPECT_DOUBLE_EQ(json["compression_ratio"], 30);
+  EXPECT_DOUBLE_EQ(json["stage_seconds"]["encode"], 1.5);
+  for (const char* stage : {"copy", "send", "wait", "decode", "local_update", "overlap"}) {
+    EXPECT_TRUE(json["stage_seconds"].contains(stage)) << stage;
+  }
+}
+
+TEST(Summary, WithoutADecisionTheTableIsEmpty) {
+  const auto json = nlohmann::json::parse(BuildSummaryJson(SomeSummary()));
+  EXPECT_TRUE(json["threshold_bytes"].is_null());
+  EXPECT_TRUE(json["threshold_table"].empty());
+  EXPECT_EQ(json["threshold_explanation"], "");
+}
+
+TEST(Summary, HoldsTheThresholdTableAndItsExplanation) {
+  Summary summary = SomeSummary();
+  summary.decision = SomeDecision();
+  const auto json = nlohmann::json::parse(BuildSummaryJson(summary));
+  EXPECT_EQ(json["threshold_bytes"], 2200000);
+  ASSERT_EQ(json["threshold_table"].size(), 2u);
+  const auto& row = json["threshold_table"][1];
+  EXPECT_EQ(row["bytes"], 2200000);
+  EXPECT_DOUBLE_EQ(row["t_c_ms"], 40.2);
+  EXPECT_NEAR(row["t_q_ms"].get<double>(), 35.1, 1e-9);
+  EXPECT_NEAR(row["gain"].get<double>(), 1.15, 0.005);
+  EXPECT_THAT(json["threshold_explanation"].get<std::string>(), HasSubstr("2200000"));
+}
+
+TEST(Summary, SaysWhetherTheLinkWasEmulated) {
+  Summary summary = SomeSummary();
+  EXPECT_FALSE(nlohmann::json::parse(BuildSummaryJson(summary))["link_emulated"]);
+  summary.emulated_link_bytes_per_second = 12.5e6;
+  EXPECT_TRUE(nlohmann::json::parse(BuildSummaryJson(summary))["link_emulated"]);
+  summary.emulated_link_bytes_per_second = 0;
+  summary.emulated_latency_ms = 50;
+  EXPECT_TRUE(nlohmann::json::parse(BuildSummaryJson(summary))["link_emulated"]);
+}
+
+TEST(Summary, ALossThatIsNoNumberIsNull) {
+  Summary summary = SomeSummary();
+  summary.test.loss = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_TRUE(nlohmann::json::parse(BuildSummaryJson(summary))["test_loss"].is_null());
+}
+
+std::string ReadAll(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+TEST(AtomicFile, ReplacesTheFileAndLeavesNoDraft) {
+  const std::string dir = absl::StrCat(::testing::TempDir(), "/atomic.", getpid());
+  std::filesystem::create_directories(dir);
+  ASSERT_TRUE(WriteFileAtomically(dir + "/file", "one").ok());
+  ASSERT_TRUE(WriteFileAtomically(dir + "/file", "two").ok());
+  EXPECT_EQ(ReadAll(dir + "/file"), "two");
+  size_t files = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(dir)) ++files;
+  EXPECT_EQ(files, 1u);
+  std::filesystem::remove_all(dir);
+}
+
+TEST(AtomicFile, ErrorNamesFileAndReason) {
+  const absl::Status status = WriteFileAtomically("/nonexistent/file", "x");
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(status.message(), HasSubstr("/nonexistent/file"));
+  EXPECT_THAT(status.message(), HasSubstr("No such file"));
+}
+
+TEST(WeightsFile, HoldsNamesShapesAndBits) {
+  const FakeModel model;
+  const std::string bytes = BuildWeights(model.parameters());
+  // magic, count; per parameter name, extents; values
+  ASSERT_EQ(bytes.size(), 8 + 4 + (4 + 1 + 4 + 2 * 8 + 16) + (4 + 1 + 4 + 8 + 8));
+  EXPECT_THAT(bytes, StartsWith("SLIMPSW1"));
+  EXPECT_EQ(bytes[8], 2);
+  EXPECT_EQ(bytes[12], 1);
+  EXPECT_EQ(bytes[16], 'a');
+  float first = 0;
+  std::memcpy(&first, &bytes[17 + 4 + 16], sizeof(first));
+  EXPECT_EQ(first, 1.0f);
+}
+
+StepReport Step(size_t step, size_t steps) {
+  return {.epoch = 1,
+          .epochs = 3,
+          .step = step,
+          .steps = steps,
+          .loss = {.loss = 8, .correct = 0, .labels = 16},
+          .samples = 16,
+          .waited = absl::Milliseconds(410)};
+}
+
+StoreTotals Totals() {
+  StoreTotals totals;
+  totals.bytes_pushed = 1'250'000;
+  totals.raw_bytes_pushed = 40'000'000;
+  return totals;
+}
+
+TEST(Progress, PlainLinesComeEverySoManyStepsAndAtTheEnd) {
+  FakeClock clock;
+  std::ostringstream out;
+  Progress progress({.log_every = 2}, &clock, &out);
+  for (size_t step = 1; step <= 5; ++step) {
+    clock.Advance(absl::Milliseconds(100));
+    progress.Report(Step(step, 5), Totals());
+  }
+  const std::string text = out.str();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3);
+  EXPECT_THAT(text,
+              StartsWith("epoch 1/3 step 2/5 loss 0.5000 160 samples/s pushed 1.2 MB (ratio 32.0) "
+                         "waited 0.41 s\n"));
+  EXPECT_THAT(text, HasSubstr("step 5/5"));
+  EXPECT_THAT(text, Not(HasSubstr("\r")));
+}
+
+TEST(Progress, OnATerminalOneLineIsOverwrittenNotTooOften) {
+  FakeClock clock;
+  std::ostringstream out;
+  Progress progress({.style = ProgressOptions::Style::kTerminal}, &clock, &out);
+  for (size_t step = 1; step <= 10; ++step) {
+    clock.Advance(absl::Milliseconds(25));
+    progress.Report(Step(step, 10), Totals());
+  }
+  const std::string text = out.str();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\r'), 4);  // steps 1, 5, 9 and the last
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);
+}
+
+TEST(Progress, SaysThatTheLinkIsEmulated) {
+  FakeClock clock;
+  std::ostringstream out;
+  Progress progress({.link_emulated = true}, &clock, &out);
+  progress.Report(Step(1, 1), Totals());
+  EXPECT_THAT(out.str(), HasSubstr("[link emulated]"));
+}
+
+TEST(HumanBytes, PicksTheUnit) {
+  EXPECT_EQ(HumanBytes(0), "0 B");
+  EXPECT_EQ(HumanBytes(999), "999 B");
+  EXPECT_EQ(HumanBytes(1500), "1.5 kB");
+  EXPECT_EQ(HumanBytes(2'000'000'000), "2.0 GB");
+}
+
+}  // namespace
+}  // namespace slimps
