@@ -1,0 +1,137 @@
+#include "scheduler/barrier.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace slimps {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Node = BarrierTable::Node;
+
+const Node kServer0{wire::SERVER, 0};
+const Node kWorker0{wire::WORKER, 0};
+const Node kWorker1{wire::WORKER, 1};
+
+wire::Barrier Visit(const std::string& name, uint64_t ticket, std::vector<double> values = {},
+                    wire::Role group = wire::WORKER) {
+  wire::Barrier barrier;
+  barrier.set_name(name);
+  barrier.set_ticket(ticket);
+  barrier.set_group(group);
+  barrier.mutable_values()->Add(values.begin(), values.end());
+  return barrier;
+}
+
+class BarrierTest : public testing::Test {
+ protected:
+  std::vector<BarrierTable::Release> Arrive(const Node& node, const wire::Barrier& barrier) {
+    auto releases = table_.Arrive(node, barrier);
+    EXPECT_TRUE(releases.ok()) << releases.status();
+    return releases.ok() ? *releases : std::vector<BarrierTable::Release>();
+  }
+  BarrierTable table_{{.num_workers = 2, .num_servers = 1, .max_names = 3, .max_open = 3}};
+};
+
+TEST_F(BarrierTest, OpensWhenTheLastOfTheGroupComes) {
+  EXPECT_TRUE(Arrive(kWorker1, Visit("b", 1)).empty());
+  const auto releases = Arrive(kWorker0, Visit("b", 1));
+  ASSERT_EQ(releases.size(), 1u);
+  EXPECT_THAT(releases[0].to, ElementsAre(kWorker0, kWorker1));
+  EXPECT_EQ(releases[0].message.name(), "b");
+  EXPECT_EQ(releases[0].message.ticket(), 1u);
+  EXPECT_EQ(releases[0].message.status().code(), 0u);
+}
+
+TEST_F(BarrierTest, AGroupOfEveryoneWaitsForServersToo) {
+  EXPECT_TRUE(Arrive(kWorker0, Visit("b", 1, {}, wire::ROLE_UNSPECIFIED)).empty());
+  EXPECT_TRUE(Arrive(kWorker1, Visit("b", 1, {}, wire::ROLE_UNSPECIFIED)).empty());
+  EXPECT_EQ(Arrive(kServer0, Visit("b", 1, {}, wire::ROLE_UNSPECIFIED)).size(), 1u);
+}
+
+TEST_F(BarrierTest, ARepeatedVisitCountsOnce) {
+  EXPECT_TRUE(Arrive(kWorker0, Visit("b", 1)).empty());
+  EXPECT_TRUE(Arrive(kWorker0, Visit("b", 1)).empty());
+  EXPECT_EQ(Arrive(kWorker1, Visit("b", 1)).size(), 1u);
+}
+
+TEST_F(BarrierTest, WhoMissedTheReleaseGetsItAgainAlone) {
+  Arrive(kWorker0, Visit("b", 1, {2}));
+  Arrive(kWorker1, Visit("b", 1, {3}));
+  const auto again = Arrive(kWorker1, Visit("b", 1, {3}));
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_THAT(again[0].to, ElementsAre(kWorker1));
+  EXPECT_THAT(again[0].message.sums(), ElementsAre(5));
+}
+
+TEST_F(BarrierTest, TheNextVisitIsAnotherBarrier) {
+  Arrive(kWorker0, Visit("b", 1));
+  Arrive(kWorker1, Visit("b", 1));
+  EXPECT_TRUE(Arrive(kWorker0, Visit("b", 2)).empty());
+  EXPECT_EQ(Arrive(kWorker1, Visit("b", 2)).size(), 1u);
+  EXPECT_EQ(table_.Arrive(kWorker1, Visit("b", 1)).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(BarrierTest, NamesDoNotMix) {
+  EXPECT_TRUE(Arrive(kWorker0, Visit("a", 1)).empty());
+  EXPECT_TRUE(Arrive(kWorker1, Visit("b", 1)).empty());
+  EXPECT_EQ(Arrive(kWorker0, Visit("b", 1)).size(), 1u);
+}
+
+TEST_F(BarrierTest, ValuesAreSummedInRankOrderWhateverTheArrival) {
+  // 1e16 + 1 loses the 1: the order of addition shows.
+  BarrierTable table({.num_workers = 3, .num_servers = 1});
+  ASSERT_TRUE(table.Arrive({wire::WORKER, 2}, Visit("b", 1, {-1e16})).ok());
+  ASSERT_TRUE(table.Arrive({wire::WORKER, 1}, Visit("b", 1, {1})).ok());
+  const auto releases = table.Arrive({wire::WORKER, 0}, Visit("b", 1, {1e16}));
+  ASSERT_TRUE(releases.ok());
+  EXPECT_THAT((*releases)[0].message.sums(), ElementsAre((1e16 + 1) + -1e16));
+}
+
+TEST_F(BarrierTest, DifferentNumbersOfValuesAreAnErrorForAll) {
+  Arrive(kWorker0, Visit("b", 1, {1, 2}));
+  const auto releases = Arrive(kWorker1, Visit("b", 1, {1}));
+  ASSERT_EQ(releases.size(), 1u);
+  EXPECT_THAT(releases[0].to, ElementsAre(kWorker0, kWorker1));
+  EXPECT_EQ(releases[0].message.status().code(), 3u);
+  EXPECT_THAT(releases[0].message.status().message(), HasSubstr("worker 1"));
+  EXPECT_EQ(releases[0].message.sums_size(), 0);
+}
+
+TEST_F(BarrierTest, DifferentGroupsAreAnErrorAtOnce) {
+  Arrive(kWorker0, Visit("b", 1, {}, wire::ROLE_UNSPECIFIED));
+  const auto releases = Arrive(kWorker1, Visit("b", 1));
+  ASSERT_EQ(releases.size(), 1u);
+  EXPECT_EQ(releases[0].message.status().code(), 3u);
+}
+
+TEST_F(BarrierTest, ANodeThatLeavesIsNotWaitedFor) {
+  EXPECT_TRUE(Arrive(kWorker0, Visit("b", 1, {7})).empty());
+  const auto releases = table_.Leave(kWorker1);
+  ASSERT_EQ(releases.size(), 1u);
+  EXPECT_THAT(releases[0].to, ElementsAre(kWorker0));
+  EXPECT_THAT(releases[0].message.sums(), ElementsAre(7));
+  EXPECT_EQ(Arrive(kWorker0, Visit("b", 2)).size(), 1u);
+}
+
+TEST_F(BarrierTest, ANodeOutsideTheGroupIsRefused) {
+  EXPECT_EQ(table_.Arrive(kServer0, Visit("b", 1)).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(table_.Arrive(kWorker0, Visit("b", 1, {}, wire::SCHEDULER)).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(BarrierTest, OpenBarriersAndNamesAreBounded) {
+  for (const char* name : {"a", "b", "c"}) Arrive(kWorker0, Visit(name, 1));
+  EXPECT_EQ(table_.Arrive(kWorker0, Visit("d", 1)).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  for (const char* name : {"a", "b", "c"}) Arrive(kWorker1, Visit(name, 1));
+  EXPECT_EQ(table_.Arrive(kWorker0, Visit("d", 1)).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(Arrive(kWorker0, Visit("a", 2)).empty());
+}
+
+}  // namespace
+}  // namespace slimps

@@ -1,0 +1,190 @@
+#include "scheduler/placement.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "proto/base/hash.h"
+
+namespace slimps {
+namespace {
+
+using ::testing::HasSubstr;
+
+void AddKey(wire::DeclareKeys* declared, const std::string& name, std::vector<int64_t> shape) {
+  wire::KeyInfo* info = declared->add_keys();
+  info->set_name(name);
+  info->set_key(HashText(name));
+  for (const int64_t dim : shape) info->add_shape(dim);
+}
+
+wire::DeclareKeys Keys(std::vector<std::pair<std::string, std::vector<int64_t>>> keys,
+                       uint64_t partition_elements = 1024) {
+  wire::DeclareKeys declared;
+  declared.set_partition_elements(partition_elements);
+  for (auto& [name, shape] : keys) AddKey(&declared, name, shape);
+  return declared;
+}
+
+// What one worker alone gets.
+wire::Placement PlaceAlone(PlacementTable* table, const wire::DeclareKeys& declared) {
+  EXPECT_TRUE(table->Declare(0, declared).ok());
+  const auto answer = table->Answer(declared);
+  EXPECT_TRUE(answer.has_value() && answer->ok());
+  return answer.has_value() ? answer->value() : wire::Placement();
+}
+
+TEST(Placement, PartitionsCoverAKeyWithoutGapOrOverlap) {
+  PlacementTable table({.num_workers = 1, .num_servers = 3});
+  const wire::Placement placement = PlaceAlone(&table, Keys({{"s:w", {50, 50}}}, 1000));
+  ASSERT_EQ(placement.keys(0).partitions_size(), 3);
+  uint64_t offset = 0;
+  for (const wire::PartitionPlace& partition : placement.keys(0).partitions()) {
+    EXPECT_EQ(partition.offset(), offset);
+    offset += partition.elements();
+  }
+  EXPECT_EQ(offset, 2500u);
+  EXPECT_EQ(placement.keys(0).partitions(2).elements(), 500u);
+}
+
+TEST(Placement, ServersAreBalancedByBytesWithinOnePartition) {
+  PlacementTable table({.num_workers = 1, .num_servers = 3});
+  std::vector<std::pair<std::string, std::vector<int64_t>>> keys;
+  for (int i = 0; i < 40; ++i) keys.push_back({"s:k" + std::to_string(i), {(i * 37) % 900 + 1, 3}});
+  PlaceAlone(&table, Keys(keys, 512));
+  const auto [least, most] =
+      std::minmax_element(table.server_bytes().begin(), table.server_bytes().end());
+  EXPECT_GT(*least, 0u);
+  EXPECT_LE(*most - *least, 512 * sizeof(float));
+}
+
+TEST(Placement, TheOrderOfKeysInADeclarationDoesNotMatter) {
+  PlacementTable one({.num_workers = 1, .num_servers = 2});
+  PlacementTable other({.num_workers = 1, .num_servers = 2});
+  const wire::Placement forth =
+      PlaceAlone(&one, Keys({{"s:a", {10}}, {"s:b", {10}}, {"s:c", {30}}}));
+  const wire::Placement back =
+      PlaceAlone(&other, Keys({{"s:c", {30}}, {"s:b", {10}}, {"s:a", {10}}}));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(forth.keys(i).key(), back.keys(2 - i).key());
+    EXPECT_EQ(forth.keys(i).partitions(0).server(), back.keys(2 - i).partitions(0).server());
+  }
+}
+
+TEST(Placement, AnAnswerWaitsForEveryWorkerAndIsTheSameForAll) {
+  PlacementTable table({.num_workers = 2, .num_servers = 2});
+  const wire::DeclareKeys declared = Keys({{"s:a", {10}}, {"s:b", {3}}});
+  ASSERT_TRUE(table.Declare(1, declared).ok());
+  EXPECT_FALSE(table.Answer(declared).has_value());
+  ASSERT_TRUE(table.Declare(1, declared).ok());  // a repeat is no other worker
+  EXPECT_FALSE(table.Answer(declared).has_value());
+  ASSERT_TRUE(table.Declare(0, declared).ok());
+  const auto first = table.Answer(declared);
+  const auto again = table.Answer(declared);
+  ASSERT_TRUE(first.has_value() && first->ok() && again.has_value() && again->ok());
+  EXPECT_EQ((*first)->SerializeAsString(), (*again)->SerializeAsString());
+}
+
+TEST(Placement, KeysDeclaredLaterLeaveEarlierOnesWhereTheyAre) {
+  PlacementTable table({.num_workers = 1, .num_servers = 2});
+  const wire::DeclareKeys first = Keys({{"s:a", {10}}});
+  const std::string before = PlaceAlone(&table, first).SerializeAsString();
+  const wire::Placement second = PlaceAlone(&table, Keys({{"s:b", {1000}}}));
+  EXPECT_EQ(second.keys(0).partitions(0).server(), 1u);
+  EXPECT_EQ(table.Answer(first)->value().SerializeAsString(), before);
+}
+
+void ExpectDisagreement(const wire::DeclareKeys& zero, const wire::DeclareKeys& one,
+                        const std::string& expected, const std::string& got) {
+  PlacementTable table({.num_workers = 2, .num_servers = 1});
+  ASSERT_TRUE(table.Declare(0, zero).ok());
+  ASSERT_TRUE(table.Declare(1, one).ok());
+  for (const wire::DeclareKeys& declared : {zero, one}) {
+    const auto answer = table.Answer(declared);
+    ASSERT_TRUE(answer.has_value());
+    EXPECT_EQ(answer->status().code(), absl::StatusCode::kInvalidArgument);
+    for (const std::string& part : {std::string("key s:w"), std::string("worker 0"),
+                                    std::string("worker 1"), expected, got}) {
+      EXPECT_THAT(std::string(answer->status().message()), HasSubstr(part));
+    }
+  }
+}
+
+TEST(Placement, AShapeMismatchReachesBothWorkersNamingKeyExpectedAndGot) {
+  ExpectDisagreement(Keys({{"s:w", {3, 4}}}), Keys({{"s:w", {4, 3}}}), "[3, 4]", "[4, 3]");
+}
+
+TEST(Placement, ADTypeMismatchReachesBothWorkers) {
+  wire::DeclareKeys half = Keys({{"s:w", {3}}});
+  half.mutable_keys(0)->set_dtype(wire::FLOAT16);
+  ExpectDisagreement(Keys({{"s:w", {3}}}), half, "FLOAT32", "FLOAT16");
+}
+
+TEST(Placement, APartitionSizeMismatchReachesBothWorkers) {
+  ExpectDisagreement(Keys({{"s:w", {3}}}, 100), Keys({{"s:w", {3}}}, 200), "100", "200");
+}
+
+TEST(Placement, TwoNamesWithOneIdAreRefused) {
+  PlacementTable table({.num_workers = 1, .num_servers = 1});
+  ASSERT_TRUE(table.Declare(0, Keys({{"s:a", {3}}})).ok());
+  wire::DeclareKeys twin = Keys({{"s:b", {3}}});
+  twin.mutable_keys(0)->set_key(HashText("s:a"));
+  const absl::Status status = table.Declare(0, twin);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("s:b"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("s:a already (hash collision)"));
+
+  wire::DeclareKeys both = Keys({{"s:x", {3}}, {"s:y", {3}}});
+  both.mutable_keys(1)->set_key(both.keys(0).key());
+  EXPECT_THAT(std::string(table.Declare(0, both).message()), HasSubstr("one id"));
+}
+
+TEST(Placement, MalformedDeclarationsAreRefusedAndLeaveNoTrace) {
+  PlacementTable table({.num_workers = 1,
+                        .num_servers = 1,
+                        .max_keys = 2,
+                        .max_partitions_of_key = 8,
+                        .max_partitions = 10,
+                        .max_elements_of_key = 1000});
+  wire::DeclareKeys wrong_id = Keys({{"s:w", {3}}});
+  wrong_id.mutable_keys(0)->set_key(5);
+  const std::vector<std::pair<wire::DeclareKeys, std::string>> cases = {
+      {wrong_id, "not the hash of its name"},
+      {Keys({{"s:ok", {1}}, {"s:w", {0}}}), "expected 1 to 1000 elements"},
+      {Keys({{"s:w", {-1}}}), "elements"},
+      {Keys({{"s:w", {1000, 2}}}), "elements"},
+      {Keys({{"s:w", {int64_t{1} << 40, int64_t{1} << 40}}}), "elements"},
+      {Keys({{"s:w", {10}}}, 0), "partition_elements"},
+      {Keys({{"s:w", {9}}}, 1), "more than 8 partitions"},
+      {Keys({{"s:a", {8}}, {"s:b", {8}}}, 1), "16 new partitions"},
+      {Keys({{"s:a", {1}}, {"s:b", {1}}, {"s:c", {1}}}), "3 new keys"},
+  };
+  for (const auto& [declared, what] : cases) {
+    const absl::Status status = table.Declare(0, declared);
+    EXPECT_FALSE(status.ok()) << what;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(what));
+  }
+  EXPECT_TRUE(table.Declare(0, Keys({{"s:p", {1}}, {"s:q", {1}}})).ok());
+}
+
+TEST(Placement, AWorkerCannotDeclareAKeyTwiceDifferently) {
+  PlacementTable table({.num_workers = 2, .num_servers = 1});
+  ASSERT_TRUE(table.Declare(0, Keys({{"s:w", {3}}})).ok());
+  EXPECT_THAT(std::string(table.Declare(0, Keys({{"s:w", {4}}})).message()),
+              HasSubstr("declared before"));
+}
+
+TEST(Placement, AWorkerThatLeftWithoutDeclaringIsAnError) {
+  PlacementTable table({.num_workers = 2, .num_servers = 1});
+  const wire::DeclareKeys declared = Keys({{"s:w", {3}}});
+  ASSERT_TRUE(table.Declare(0, declared).ok());
+  table.Leave(1);
+  const auto answer = table.Answer(declared);
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(answer->status().message()), HasSubstr("worker 1 left"));
+}
+
+}  // namespace
+}  // namespace slimps
