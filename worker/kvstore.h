@@ -116,6 +116,9 @@ class KVStore {
   // "optimizer": the servers can step.
   virtual bool is_capable(std::string_view capability) const = 0;
   virtual StoreTotals totals() const = 0;
+  // Whether the next pushes are measured for the threshold table: they go out one by one, and whoever keeps the
+  // machine busy meanwhile, or other rounds under way, spoils the figures.
+  virtual bool measuring() const { return false; }
   // The decision in force and the averaged table behind it; nullopt while profiling or where
   // nothing was profiled.
   virtual std::optional<wire::CodecMap> codec_map() const = 0;

@@ -55,6 +55,8 @@ class BackupExchange final : public WeightExchange {
     }
     CloseRound(waited);
     under_way_ = std::move(next);
+    // The next step's pushes are to be measured with nothing else on the link.
+    if (store_->measuring()) SLIMPS_RETURN_IF_ERROR(under_way_.arrivals->Wait(Deadline()));
     return absl::OkStatus();
   }
 

@@ -21,9 +21,19 @@ void GradientPusher::BeginRound() {
   std::fill(pushed_.begin(), pushed_.end(), std::span<const float>());
   first_push_ = absl::InfiniteFuture();
   status_ = absl::OkStatus();
+  held_back_.clear();
+  measuring_ = store_->measuring();
 }
 
 void GradientPusher::OnGradient(size_t index, std::span<const float> gradient) {
+  if (measuring_) {
+    held_back_.emplace_back(index, gradient);
+  } else {
+    Push(index, gradient);
+  }
+}
+
+void GradientPusher::Push(size_t index, std::span<const float> gradient) {
   if (!status_.ok()) return;
   if (first_push_ == absl::InfiniteFuture()) first_push_ = absl::Now();
   const absl::Status pushed = store_->Push(keys_[index], gradient, PriorityOf(index));
@@ -41,6 +51,7 @@ void GradientPusher::OnGradient(size_t index, std::span<const float> gradient) {
 }
 
 absl::Status GradientPusher::EndRound() {
+  for (const auto& [index, gradient] : held_back_) Push(index, gradient);
   SLIMPS_RETURN_IF_ERROR(status_);
   if (!rounds_are_counted_) return absl::OkStatus();
   for (size_t i = 0; i < keys_.size(); ++i) {

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -45,11 +46,16 @@ class GradientPusher final {
   size_t skipped() const { return skipped_; }
 
  private:
+  void Push(size_t index, std::span<const float> gradient);
+
   KVStore* const store_;
   const NonFinite non_finite_;
   const bool rounds_are_counted_;  // dist_async has none that could be left open
   std::vector<Key> keys_;
   std::vector<std::span<const float>> pushed_;
+  bool measuring_ =
+      false;  // in this round: pushes wait until backward has ended, and leaves the machine alone
+  std::vector<std::pair<size_t, std::span<const float>>> held_back_;
   absl::Time first_push_ = absl::InfiniteFuture();
   absl::Status status_;
   size_t skipped_ = 0;
