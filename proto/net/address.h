@@ -24,8 +24,8 @@ struct Address {
 // InvalidArgument, quoting `text`, for anything else.
 [[nodiscard]] absl::StatusOr<Address> ParseAddress(std::string_view text);
 
-// The IPv4 address of a host name; a numeric address, "*" and the name of a network interface are given back as they
-// are. Asks the system's resolver, and so may block.
+// The IPv4 address of a host name; a numeric address, "*" and the name of a network interface are
+// given back as they are. Asks the system's resolver, and so may block.
 [[nodiscard]] std::string ResolveForBind(const std::string& host);
 
 // Whether a process listens on this ipc path.

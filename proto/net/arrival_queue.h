@@ -1,5 +1,5 @@
-// What has arrived but, on an emulated link, is still on its way: messages in order, each until the link would have
-// carried it. Without an emulated link a message is due at once. Pure.
+// What has arrived but, on an emulated link, is still on its way: messages in order, each until the
+// link would have carried it. Without an emulated link a message is due at once. Pure.
 #ifndef SLIMPS_PROTO_NET_ARRIVAL_QUEUE_H_
 #define SLIMPS_PROTO_NET_ARRIVAL_QUEUE_H_
 
@@ -49,9 +49,13 @@ class ArrivalQueue final {
   absl::Time NextWake() const {
     return waiting_.empty() ? absl::InfiniteFuture() : waiting_.front().due;
   }
-  // A reader that stops reading while this holds keeps memory bounded and pushes back on the sender; a megabyte waiting
-  // keeps the link busy meanwhile.
-  bool IsFull() const { return bytes_ >= (size_t{1} << 20) || waiting_.size() >= 1024; }
+  // A reader that stops reading while this holds keeps memory bounded and pushes back on the
+  // sender; a megabyte waiting keeps the link busy meanwhile. Latency must not turn into a rate, so
+  // that with it far more may be on its way.
+  bool IsFull() const {
+    const size_t more = latency_ > absl::ZeroDuration() ? 128 : 1;
+    return bytes_ >= (size_t{1} << 20) * more || waiting_.size() >= 1024 * more;
+  }
 
  private:
   LinkEmulator link_;

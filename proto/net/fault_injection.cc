@@ -12,7 +12,8 @@ bool FaultySink::Strikes(double probability) {
 }
 
 void FaultySink::OnMessage(PeerId from, Message message) {
-  // All draws are made for each message, so that changing one probability leaves the others' strikes alone.
+  // All draws are made for each message, so that changing one probability leaves the others'
+  // strikes alone.
   const bool drop = Strikes(plan_.drop);
   const bool duplicate = Strikes(plan_.duplicate);
   const bool truncate = Strikes(plan_.truncate);

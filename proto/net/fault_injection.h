@@ -1,5 +1,6 @@
-// A transport that does to messages what bad networks do, by a seeded plan: for tests. Faults strike on arrival, one
-// decision per message and kind, so that a run repeats for the same seed and the same order of arrival.
+// A transport that does to messages what bad networks do, by a seeded plan: for tests. Faults
+// strike on arrival, one decision per message and kind, so that a run repeats for the same seed and
+// the same order of arrival.
 //
 //   FaultyTransport faulty(&inner, {.seed = 7, .drop = 0.05, .duplicate = 0.05});
 #ifndef SLIMPS_PROTO_NET_FAULT_INJECTION_H_

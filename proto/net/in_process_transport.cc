@@ -98,7 +98,7 @@ void InProcessTransport::Run() {
   network_->CloseInbox(inbox_);
 }
 
-// ---- sending ------------------------------------------------------------------------------------------------------
+// ---- sending ------------------------------------------------------------
 
 void InProcessTransport::OpenConnections() {
   for (TransportState::NewConnection& wanted : state_.TakeNewConnections()) {
@@ -181,7 +181,7 @@ void InProcessTransport::ReportUndeliverable(PeerId peer, const char* why) {
   sink_->OnUndeliverable(peer, absl::UnavailableError(why));
 }
 
-// ---- receiving ----------------------------------------------------------------------------------------------------
+// ---- receiving ------------------------------------------------------------
 
 void InProcessTransport::Wait(absl::Time now) {
   timer_.Set(std::min({state_.NextSend(), arrivals_.NextWake(), stop_by_}), now);

@@ -1,9 +1,10 @@
-// Transport between threads of one process, for tests and `local` stores. Messages are built and parsed as on a real
-// wire, so the same checks run; payload bytes are shared.
+// Transport between threads of one process, for tests and `local` stores. Messages are built and
+// parsed as on a real wire, so the same checks run; payload bytes are shared.
 //
 //   auto network = std::make_shared<InProcessNetwork>();
 //   InProcessTransport server(network, TransportOptions{}), worker(network, TransportOptions{});
-//   SLIMPS_ASSIGN_OR_RETURN(std::string address, server.Bind("inproc://server-0"));   // or "inproc://*"
+//   SLIMPS_ASSIGN_OR_RETURN(std::string address, server.Bind("inproc://server-0"));   // or
+//   "inproc://*"
 #ifndef SLIMPS_PROTO_NET_IN_PROCESS_TRANSPORT_H_
 #define SLIMPS_PROTO_NET_IN_PROCESS_TRANSPORT_H_
 

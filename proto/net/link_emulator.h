@@ -1,5 +1,6 @@
-// One direction of an emulated link: a message occupies it for a start-up time plus its bytes over the rate, and the
-// next one follows behind. Idle time earns no credit. A full-duplex link is two of these. Pure.
+// One direction of an emulated link: a message occupies it for a start-up time plus its bytes over
+// the rate, and the next one follows behind. Idle time earns no credit. A full-duplex link is two
+// of these. Pure.
 //
 //   LinkEmulator link(12.5e6, absl::ZeroDuration());   // 100 Mbit/s
 //   auto [begin, end] = link.Carry(now, bytes);        // first byte leaves, last byte arrives
@@ -27,8 +28,8 @@ class LinkEmulator final {
 
   bool on() const { return bytes_per_second_ > 0 || startup_ > absl::ZeroDuration(); }
 
-  // `ready` is when the message could have begun were the link free. It may lie in the past, so that a late timer
-  // costs the link nothing.
+  // `ready` is when the message could have begun were the link free. It may lie in the past, so
+  // that a late timer costs the link nothing.
   Passage Carry(absl::Time ready, size_t bytes) {
     Passage passage;
     passage.begin = std::max(ready, free_at_);

@@ -1,5 +1,5 @@
-// Which remote socket is which peer, on one bound socket: ZeroMQ's routing ids to our numbers. Bounded: the peer that
-// has been silent the longest is forgotten first. Pure.
+// Which remote socket is which peer, on one bound socket: ZeroMQ's routing ids to our numbers.
+// Bounded: the peer that has been silent the longest is forgotten first. Pure.
 #ifndef SLIMPS_PROTO_NET_PEER_TABLE_H_
 #define SLIMPS_PROTO_NET_PEER_TABLE_H_
 
@@ -28,7 +28,8 @@ class PeerTable final {
     return found->second->second;
   }
 
-  // Adds a new peer as the most recent one; returns the peer that had to make room. REQUIRES: Find found none.
+  // Adds a new peer as the most recent one; returns the peer that had to make room. REQUIRES: Find
+  // found none.
   std::optional<PeerId> Add(const std::string& routing_id, PeerId peer) {
     std::optional<PeerId> evicted;
     if (recent_.size() >= max_peers_) {

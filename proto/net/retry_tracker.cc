@@ -46,7 +46,8 @@ RetryTracker::Due RetryTracker::TakeDue(absl::Time now) {
     }
     due.resend.push_back(ticket);
     wakes_.erase(wakes_.begin());
-    // From `now`, not from when it was due: a caller that slept long sends each item once, not once per interval.
+    // From `now`, not from when it was due: a caller that slept long sends each item once, not once
+    // per interval.
     entry.interval = std::min(entry.interval * options_.backoff, options_.max_interval);
     entry.interval = std::max(entry.interval, absl::Milliseconds(1));
     entry.wake = std::min(entry.deadline, now + entry.interval);

@@ -1,5 +1,5 @@
-// Which items wait for an answer, when to send one again under the same ticket, and when to give it up. Pure: the
-// caller brings the clock, sends, and keeps the items.
+// Which items wait for an answer, when to send one again under the same ticket, and when to give it
+// up. Pure: the caller brings the clock, sends, and keeps the items.
 //
 //   SLIMPS_RETURN_IF_ERROR(tracker.Add(ticket, bytes, now + timeout, now));
 //   ... on a reply:    if (!tracker.OnAnswer(ticket)) return;       // a late duplicate

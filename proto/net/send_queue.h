@@ -1,5 +1,6 @@
-// What waits to leave a transport: per peer a lane in order of priority, then of arrival; over all lanes the message
-// of highest priority whose peer can take it leaves first, across the emulated link if there is one. Pure.
+// What waits to leave a transport: per peer a lane in order of priority, then of arrival; over all
+// lanes the message of highest priority whose peer can take it leaves first, across the emulated
+// link if there is one. Pure.
 //
 //   queue.AddPeer(peer);
 //   SLIMPS_RETURN_IF_ERROR(queue.Push({.to = peer, .frame = frame, ...}));

@@ -1,9 +1,8 @@
 // Moves messages between processes. Knows nodes' addresses and bytes, nothing of tensors.
 //
 //   ZmqTransport transport(options);                      // or InProcessTransport
-//   auto address = transport.Bind("tcp://127.0.0.1:0");   // servers and the scheduler; before Start
-//   transport.Start(&sink);
-//   auto server = transport.Connect("tcp://127.0.0.1:4711");
+//   auto address = transport.Bind("tcp://127.0.0.1:0");   // servers and the scheduler; before
+//   Start transport.Start(&sink); auto server = transport.Connect("tcp://127.0.0.1:4711");
 //   transport.Send(*server, std::move(message), {.priority = 3});
 //
 // Delivery is at most once and may fail silently when a peer dies: retries belong to the sender
@@ -43,8 +42,9 @@ class MessageSink {
 
 struct SendOptions {
   int priority = 0;  // higher leaves first
-  // Called on the I/O thread, before any answer can arrive, with the time at which the first byte was handed over: after
-  // queueing; on an emulated link, the time at which the link began to carry it. Never called for what is dropped.
+  // Called on the I/O thread, before any answer can arrive, with the time at which the first byte
+  // was handed over: after queueing; on an emulated link, the time at which the link began to carry
+  // it. Never called for what is dropped.
   std::function<void(absl::Time)> on_handed_over;
 };
 
@@ -69,8 +69,8 @@ class Transport {
   [[nodiscard]] virtual absl::Status Start(MessageSink* sink) = 0;
   // Returns at once; the connection is made, and remade, in the background.
   [[nodiscard]] virtual absl::StatusOr<PeerId> Connect(std::string_view address) = 0;
-  // Checks and queues the message. ResourceExhausted: the queue to this peer is full. InvalidArgument: over a
-  // limit. FailedPrecondition: stopped. NotFound: no such peer.
+  // Checks and queues the message. ResourceExhausted: the queue to this peer is full.
+  // InvalidArgument: over a limit. FailedPrecondition: stopped. NotFound: no such peer.
   [[nodiscard]] virtual absl::Status Send(PeerId to, Message message, SendOptions options) = 0;
   virtual void Stop() = 0;
   // What has gone through so far, payloads and headers. Any thread, any time.

@@ -1,5 +1,5 @@
-// What the callers of a transport and its I/O thread share, whatever the network beneath: the send queue, the request
-// to stop, the counters, and the wake-up between them.
+// What the callers of a transport and its I/O thread share, whatever the network beneath: the send
+// queue, the request to stop, the counters, and the wake-up between them.
 #ifndef SLIMPS_PROTO_NET_TRANSPORT_STATE_H_
 #define SLIMPS_PROTO_NET_TRANSPORT_STATE_H_
 
@@ -33,7 +33,7 @@ class TransportState final {
 
   explicit TransportState(const TransportOptions& options);
 
-  // ---- any thread -----------------------------------------------------------------------------------------------
+  // ---- any thread ---------------------------------------------------------
   // Transport::Send.
   [[nodiscard]] absl::Status Send(PeerId to, Message message, SendOptions options);
   // Numbers a connection to `address`; its messages are held until the I/O thread releases them.
@@ -43,7 +43,7 @@ class TransportState final {
   TransportStats stats() const;
   const std::shared_ptr<Wakeup>& wakeup() const { return wakeup_; }
 
-  // ---- the I/O thread -------------------------------------------------------------------------------------------
+  // ---- the I/O thread -----------------------------------------------------
   PeerId AcceptPeer();
   std::vector<Outgoing> RemovePeer(PeerId peer);
   std::vector<NewConnection> TakeNewConnections();

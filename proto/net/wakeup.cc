@@ -25,8 +25,9 @@ void Wakeup::Signal() {
 void Wakeup::Clear() {
   uint64_t count = 0;
   [[maybe_unused]] const ssize_t got = read(fd_, &count, sizeof(count));
-  // After the read: a Signal between the two finds the flag still set and writes nothing, yet what it announces was
-  // stored before its exchange, which this store follows, so the caller sees it now.
+  // After the read: a Signal between the two finds the flag still set and writes nothing, yet what
+  // it announces was stored before its exchange, which this store follows, so the caller sees it
+  // now.
   signalled_.exchange(false);
 }
 

@@ -1,5 +1,5 @@
-// Two file descriptors to poll beside sockets: one that any thread can make readable, one that a time makes readable
-// (zmq_poll alone counts in milliseconds, too coarse for an emulated link).
+// Two file descriptors to poll beside sockets: one that any thread can make readable, one that a
+// time makes readable (zmq_poll alone counts in milliseconds, too coarse for an emulated link).
 #ifndef SLIMPS_PROTO_NET_WAKEUP_H_
 #define SLIMPS_PROTO_NET_WAKEUP_H_
 
@@ -20,7 +20,8 @@ class Wakeup final {
   bool ok() const { return fd_ >= 0; }
   int fd() const { return fd_; }
   void Signal();
-  // The waiting thread calls it before it looks for work: a Signal after that makes fd() readable again.
+  // The waiting thread calls it before it looks for work: a Signal after that makes fd() readable
+  // again.
   void Clear();
 
  private:

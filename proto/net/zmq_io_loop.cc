@@ -13,7 +13,8 @@ namespace {
 
 // Sends and receives take turns of at most so many messages.
 constexpr int kMessagesPerTurn = 64;
-// ZMQ_POLLOUT of a ROUTER says that some peer can take a message, never which: a full one can only be asked again.
+// ZMQ_POLLOUT of a ROUTER says that some peer can take a message, never which: a full one can only
+// be asked again.
 constexpr absl::Duration kRouterRetry = absl::Milliseconds(5);
 
 }  // namespace
@@ -69,7 +70,7 @@ void ZmqIoLoop::Run() {
   Close(absl::Now());
 }
 
-// ---- sending ------------------------------------------------------------------------------------------------------
+// ---- sending ------------------------------------------------------------
 
 void ZmqIoLoop::OpenConnections() {
   for (TransportState::NewConnection& wanted : state_->TakeNewConnections()) {
@@ -198,7 +199,7 @@ void ZmqIoLoop::ReportUndeliverable(PeerId peer, size_t messages, const absl::St
   }
 }
 
-// ---- receiving ----------------------------------------------------------------------------------------------------
+// ---- receiving ------------------------------------------------------------
 
 absl::Time ZmqIoLoop::NextWake() const {
   absl::Time wake = std::min({state_->NextSend(), arrivals_.NextWake(), stop_by_});
@@ -335,7 +336,7 @@ void ZmqIoLoop::DeliverDue(absl::Time now) {
   }
 }
 
-// ---- stopping -----------------------------------------------------------------------------------------------------
+// ---- stopping ------------------------------------------------------------
 
 bool ZmqIoLoop::Finished(absl::Time now) {
   if (!state_->stopping()) return false;
@@ -349,7 +350,8 @@ void ZmqIoLoop::Close(absl::Time now) {
   }
   const int64_t linger_ms = absl::ToInt64Milliseconds(stop_by_ - now);
   for (Link& link : links_) {
-    // What ZeroMQ still holds goes out while the context is destroyed, which waits so long and no longer.
+    // What ZeroMQ still holds goes out while the context is destroyed, which waits so long and no
+    // longer.
     [[maybe_unused]] const absl::Status set =
         SetSocketOption(link.socket.get(), ZMQ_LINGER,
                         static_cast<int>(std::clamp<int64_t>(linger_ms, 0, 3600000)), "linger");

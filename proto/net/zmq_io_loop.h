@@ -1,5 +1,6 @@
-// The I/O thread of a ZmqTransport: owns all its sockets and is the only one to touch them. One turn: open new
-// connections, hand over what may leave, deliver what is due, wait for sockets, timer or wake-up, read.
+// The I/O thread of a ZmqTransport: owns all its sockets and is the only one to touch them. One
+// turn: open new connections, hand over what may leave, deliver what is due, wait for sockets,
+// timer or wake-up, read.
 #ifndef SLIMPS_PROTO_NET_ZMQ_IO_LOOP_H_
 #define SLIMPS_PROTO_NET_ZMQ_IO_LOOP_H_
 

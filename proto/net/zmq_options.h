@@ -1,4 +1,5 @@
-// How ZeroMQ's sockets are set. Every default here is on purpose; ZeroMQ's own are mostly "unlimited".
+// How ZeroMQ's sockets are set. Every default here is on purpose; ZeroMQ's own are mostly
+// "unlimited".
 #ifndef SLIMPS_PROTO_NET_ZMQ_OPTIONS_H_
 #define SLIMPS_PROTO_NET_ZMQ_OPTIONS_H_
 
@@ -14,27 +15,30 @@ namespace slimps {
 struct ZmqTransportOptions : TransportOptions {
   int io_threads = 1;  // ZeroMQ's own, beneath ours
 
-  // How much may be handed over to ZeroMQ before it has passed it on to the system. Small, for what is handed over can
-  // no longer be overtaken by a higher priority; large enough to keep the system's buffers full meanwhile. A message
-  // larger than the bytes goes alone.
+  // How much may be handed over to ZeroMQ before it has passed it on to the system. Small, for what
+  // is handed over can no longer be overtaken by a higher priority; large enough to keep the
+  // system's buffers full meanwhile. A message larger than the bytes goes alone.
   size_t max_bytes_ahead_per_peer = size_t{1} << 20;
   size_t max_messages_ahead_per_peer = 64;
-  // ZeroMQ's marks count messages. Sending is bounded by the two above; this mark lies well over them.
+  // ZeroMQ's marks count messages. Sending is bounded by the two above; this mark lies well over
+  // them.
   int send_high_water_mark = 1000;
-  // Times max_message_bytes this bounds what one peer can make us hold before the I/O thread looks at it.
+  // Times max_message_bytes this bounds what one peer can make us hold before the I/O thread looks
+  // at it.
   int receive_high_water_mark = 32;
   int socket_send_buffer_bytes = -1;  // -1: the system tunes it
   int socket_receive_buffer_bytes = -1;
   int listen_backlog = 512;
 
-  // A connection on which nothing, not even a heartbeat, arrived for the timeout is made anew. Off on an emulated
-  // link, whose delays would look like a dead peer. Zero: off.
+  // A connection on which nothing, not even a heartbeat, arrived for the timeout is made anew. Off
+  // on an emulated link, whose delays would look like a dead peer. Zero: off.
   absl::Duration heartbeat_interval = absl::Seconds(5);
   absl::Duration heartbeat_timeout = absl::Seconds(60);
   absl::Duration tcp_keepalive_idle = absl::Seconds(30);
   absl::Duration connect_timeout = absl::Seconds(5);
   absl::Duration handshake_timeout = absl::Seconds(10);
-  // A lost connection is tried again after the first interval, then after twice as long, up to the second.
+  // A lost connection is tried again after the first interval, then after twice as long, up to the
+  // second.
   absl::Duration reconnect_interval = absl::Milliseconds(50);
   absl::Duration reconnect_interval_max = absl::Seconds(2);
 
@@ -42,8 +46,8 @@ struct ZmqTransportOptions : TransportOptions {
   size_t max_remembered_peers = 4096;
 };
 
-// A ROUTER or DEALER with all of the above set. InvalidArgument: ZeroMQ refuses a value. ResourceExhausted: no more
-// sockets.
+// A ROUTER or DEALER with all of the above set. InvalidArgument: ZeroMQ refuses a value.
+// ResourceExhausted: no more sockets.
 [[nodiscard]] absl::StatusOr<ZmqSocket> OpenSocket(void* context, int type,
                                                    const ZmqTransportOptions& options);
 

@@ -76,8 +76,8 @@ SendResult SendParts(void* socket, const std::string& routing_id, std::span<cons
     const int more = i + 1 < parts.size() ? ZMQ_SNDMORE : 0;
     if (SendPart(socket, parts[i], token, ZMQ_DONTWAIT | more)) continue;
     if (i == 0 && routing_id.empty()) return FirstPartFailed(errno);
-    // The connection broke in mid-message. ZeroMQ rolls back what it took and swallows the rest up to the last part,
-    // which must therefore still be offered.
+    // The connection broke in mid-message. ZeroMQ rolls back what it took and swallows the rest up
+    // to the last part, which must therefore still be offered.
     lost = true;
   }
   return lost ? SendResult::kLost : SendResult::kSent;

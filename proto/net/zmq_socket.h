@@ -1,5 +1,5 @@
-// ZeroMQ's C API with owners and Statuses: context, socket, received part. The only package that includes zmq.h is
-// this one, and no file of it throws.
+// ZeroMQ's C API with owners and Statuses: context, socket, received part. The only package that
+// includes zmq.h is this one, and no file of it throws.
 #ifndef SLIMPS_PROTO_NET_ZMQ_SOCKET_H_
 #define SLIMPS_PROTO_NET_ZMQ_SOCKET_H_
 
@@ -27,11 +27,12 @@ using ZmqContext = std::unique_ptr<void, ZmqContextDeleter>;
 struct ZmqSocketDeleter {
   void operator()(void* socket) const { zmq_close(socket); }
 };
-// Thread-compatible: a socket moves between threads only across a full fence (here: the start of the I/O thread).
+// Thread-compatible: a socket moves between threads only across a full fence (here: the start of
+// the I/O thread).
 using ZmqSocket = std::unique_ptr<void, ZmqSocketDeleter>;
 
-// One received part; its bytes are ZeroMQ's own memory. Thread-compatible, and never moved: the bytes of small parts
-// lie in the object itself.
+// One received part; its bytes are ZeroMQ's own memory. Thread-compatible, and never moved: the
+// bytes of small parts lie in the object itself.
 class ZmqPart final {
  public:
   ZmqPart() { zmq_msg_init(&message_); }
@@ -51,8 +52,8 @@ class ZmqPart final {
   zmq_msg_t message_;
 };
 
-// A received part as a Payload aligned for floats: shared where it lies if it is large and aligned, else copied. (A
-// small part would pin ZeroMQ's whole receive buffer.)
+// A received part as a Payload aligned for floats: shared where it lies if it is large and aligned,
+// else copied. (A small part would pin ZeroMQ's whole receive buffer.)
 [[nodiscard]] Payload ToPayload(std::shared_ptr<ZmqPart> part);
 
 // `what` names the option in the error.
@@ -67,8 +68,8 @@ enum class SendResult {
   kLost,        // the peer went away in the middle; nothing of it arrives
 };
 
-// Sends `routing_id` (when not empty) and all parts of one message, without copying payloads. Each part and `token`
-// are released when ZeroMQ is done with it, on any thread.
+// Sends `routing_id` (when not empty) and all parts of one message, without copying payloads. Each
+// part and `token` are released when ZeroMQ is done with it, on any thread.
 [[nodiscard]] SendResult SendParts(void* socket, const std::string& routing_id,
                                    std::span<const Payload> parts,
                                    const std::shared_ptr<void>& token);

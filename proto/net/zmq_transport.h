@@ -1,15 +1,19 @@
-// Transport over ZeroMQ, tcp:// and ipc://. A bound address is a ROUTER socket, a connection a DEALER.
+// Transport over ZeroMQ, tcp:// and ipc://. A bound address is a ROUTER socket, a connection a
+// DEALER.
 //
 //   ZmqTransport transport(ZmqTransportOptions{});
 //   SLIMPS_ASSIGN_OR_RETURN(std::string address, transport.Bind("tcp://127.0.0.1:0"));
 //   SLIMPS_RETURN_IF_ERROR(transport.Start(&sink));
 //
 // Facts about it that the interface leaves open:
-//  - Payloads leave and arrive without being copied, save small or misaligned ones on arrival (see ToPayload).
-//  - A message to a connection that is not (or no longer) made waits in the queue until it is; one that ZeroMQ had
-//    already taken may be lost. OnUndeliverable is for peers of bound addresses, and for what Stop could not send.
+//  - Payloads leave and arrive without being copied, save small or misaligned ones on arrival (see
+//    ToPayload).
+//  - A message to a connection that is not (or no longer) made waits in the queue until it is; one
+//    that ZeroMQ had already taken may be lost. OnUndeliverable is for peers of bound addresses, and
+//    for what Stop could not send.
 //  - A remote process that reconnects is a new peer.
-//  - ZeroMQ itself drops bytes that are no ZMTP; what passes as ZMTP yet is no frame of ours is an OnBadFrame.
+//  - ZeroMQ itself drops bytes that are no ZMTP; what passes as ZMTP yet is no frame of ours is an
+//    OnBadFrame.
 #ifndef SLIMPS_PROTO_NET_ZMQ_TRANSPORT_H_
 #define SLIMPS_PROTO_NET_ZMQ_TRANSPORT_H_
 

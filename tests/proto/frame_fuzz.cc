@@ -1,7 +1,8 @@
 // Fuzzer of ParseFrame.
 //   bazel build --config=fuzz //tests/proto:frame_fuzz
 //   bazel-bin/tests/proto/frame_fuzz -max_total_time=600 NEW_CORPUS tests/proto/corpus
-// An input that breaks it is added to tests/proto/corpus, where FrameFuzz.KeptInputsPass replays it.
+// An input that breaks it is added to tests/proto/corpus, where FrameFuzz.KeptInputsPass replays
+// it.
 #include <cstddef>
 #include <cstdint>
 #include <span>

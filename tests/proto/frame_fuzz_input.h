@@ -13,8 +13,8 @@
 
 namespace slimps {
 
-// Byte 0: number of parts (modulo 8). Then the length of each part but the last, u16 little-endian, cut to what is
-// left; then the parts themselves. The last takes the rest.
+// Byte 0: number of parts (modulo 8). Then the length of each part but the last, u16 little-endian,
+// cut to what is left; then the parts themselves. The last takes the rest.
 inline std::vector<std::span<const std::byte>> PartsOfFuzzInput(std::span<const std::byte> input) {
   std::vector<std::span<const std::byte>> parts;
   if (input.empty()) return parts;
@@ -34,7 +34,8 @@ inline std::vector<std::span<const std::byte>> PartsOfFuzzInput(std::span<const 
   return parts;
 }
 
-// Aborts where ParseFrame breaks its word: what it accepts must build again to a frame that it accepts.
+// Aborts where ParseFrame breaks its word: what it accepts must build again to a frame that it
+// accepts.
 inline void CheckFuzzInput(std::span<const std::byte> input) {
   const std::vector<std::span<const std::byte>> parts = PartsOfFuzzInput(input);
   const absl::StatusOr<wire::Header> header = ParseFrame(parts, kDefaultLimits);

@@ -1,5 +1,6 @@
 // Writes the golden files anew: bazel run //tests/proto:write_golden -- $PWD/tests/proto/golden
-// Only for messages that were added: the bytes of those that exist must never change within one protocol version.
+// Only for messages that were added: the bytes of those that exist must never change within one
+// protocol version.
 #include <fstream>
 #include <iostream>
 #include <string>

@@ -66,8 +66,9 @@ TEST(FaultySink, ATruncatedPayloadIsABadFrame) {
   EXPECT_EQ(Numbers(sink), std::vector<uint64_t>{2});
 }
 
-// At-least-once sending with one ticket per item, exactly-once counting at the receiver: over a network that drops,
-// duplicates, delays and reorders in both directions every item is counted once.
+// At-least-once sending with one ticket per item, exactly-once counting at the receiver: over a
+// network that drops, duplicates, delays and reorders in both directions every item is counted
+// once.
 TEST(FaultyTransport, RetriesUnderOneTicketSurviveEveryFault) {
   auto network = std::make_shared<InProcessNetwork>();
   InProcessTransport server_net(network, TransportOptions{});

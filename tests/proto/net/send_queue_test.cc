@@ -196,5 +196,18 @@ TEST(ArrivalQueue, MessagesAreDueWhenTheLinkHasCarriedThem) {
   EXPECT_TRUE(queue.IsFull());
 }
 
+TEST(ArrivalQueue, LatencyDelaysEachMessageButKeepsNoneWaitingForAnother) {
+  TransportOptions options;
+  options.emulate_link_latency = absl::Milliseconds(50);
+  ArrivalQueue queue{options};
+  EXPECT_TRUE(queue.emulated());
+  queue.Push(kA, Numbered(1), 8 << 20, kStart);
+  EXPECT_FALSE(queue.IsFull()) << "latency is no rate";
+  queue.Push(kA, Numbered(2), 8 << 20, kStart + absl::Milliseconds(1));
+  EXPECT_FALSE(queue.Pop(kStart + absl::Milliseconds(49)).has_value());
+  EXPECT_TRUE(queue.Pop(kStart + absl::Milliseconds(50)).has_value());
+  EXPECT_EQ(queue.NextWake(), kStart + absl::Milliseconds(51));
+}
+
 }  // namespace
 }  // namespace slimps
