@@ -1,0 +1,257 @@
+#include "proto/net/membership/membership_state.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "proto/base/clock.h"
+#include "proto/status_proto.h"
+
+namespace slimps {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Phase = MembershipState::Phase;
+
+class MembershipStateTest : public testing::Test {
+ protected:
+  static MembershipState::Options Options() {
+    MembershipState::Options options;
+    options.job_id = "job";
+    options.scheduler_address = "tcp://here:1";
+    options.registration.set_role(wire::WORKER);
+    options.repeat_interval = absl::Seconds(1);
+    return options;
+  }
+
+  MembershipState::Actions From(wire::Header header) {
+    header.set_job_id("job");
+    return state_.HandleFromScheduler(header, clock_.Now(), &consumed_);
+  }
+  MembershipState::Actions Welcome(uint32_t rank) {
+    wire::Header header;
+    header.mutable_welcome()->set_rank(rank);
+    header.mutable_welcome()->set_heartbeat_interval_ms(1000);
+    header.mutable_welcome()->set_heartbeat_timeout_ms(5000);
+    return From(header);
+  }
+  static wire::Header Roster(uint64_t epoch, uint32_t workers_there) {
+    wire::Header header;
+    header.mutable_roster()->set_epoch(epoch);
+    header.mutable_roster()->set_num_workers(2);
+    for (uint32_t rank = 0; rank < workers_there; ++rank) {
+      wire::NodeRef* node = header.mutable_roster()->add_nodes()->mutable_node();
+      node->set_role(wire::WORKER);
+      node->set_rank(rank);
+    }
+    return header;
+  }
+  void Join() {
+    state_.StartJoin(clock_.Now(), clock_.Now() + absl::Seconds(60));
+    Welcome(1);
+    From(Roster(2, 2));
+    ASSERT_EQ(state_.phase(), Phase::kMember);
+  }
+  MembershipState::BarrierId StartBarrier(const std::vector<double>& values = {}) {
+    MembershipState::BarrierId id;
+    last_ = state_.StartBarrier("b", wire::WORKER, values, clock_.Now(), &id);
+    return id;
+  }
+
+  FakeClock clock_;
+  MembershipState state_{Options()};
+  MembershipState::Actions last_;
+  bool consumed_ = false;
+};
+
+TEST_F(MembershipStateTest, RegisterIsRepeatedUntilTheRosterIsComplete) {
+  EXPECT_TRUE(
+      state_.StartJoin(clock_.Now(), clock_.Now() + absl::Seconds(60)).send.at(0).has_register_());
+  EXPECT_TRUE(state_.Tick(clock_.Now()).send.empty());
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_EQ(state_.Tick(clock_.Now()).send.size(), 1u);
+  Welcome(1);
+  From(Roster(1, 1));
+  clock_.Advance(absl::Seconds(1));
+  const auto both = state_.Tick(clock_.Now()).send;  // Register and a heartbeat
+  ASSERT_EQ(both.size(), 2u);
+  EXPECT_TRUE(both[0].has_register_());
+  From(Roster(2, 2));
+  EXPECT_EQ(state_.JoinResult(clock_.Now()), absl::OkStatus());
+  clock_.Advance(absl::Seconds(1));
+  const auto one = state_.Tick(clock_.Now()).send;
+  ASSERT_EQ(one.size(), 1u);
+  EXPECT_TRUE(one[0].has_heartbeat());
+}
+
+TEST_F(MembershipStateTest, ASilentSchedulerIsNamedWhenTheDeadlineComes) {
+  state_.StartJoin(clock_.Now(), clock_.Now() + absl::Seconds(60));
+  EXPECT_FALSE(state_.JoinResult(clock_.Now()).has_value());
+  clock_.Advance(absl::Seconds(60));
+  const absl::Status status = *state_.JoinResult(clock_.Now());
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(status.message(), "scheduler tcp://here:1 did not answer");
+}
+
+TEST_F(MembershipStateTest, AnIncompleteRosterSaysWhoIsMissing) {
+  state_.StartJoin(clock_.Now(), clock_.Now() + absl::Seconds(60));
+  Welcome(0);
+  From(Roster(1, 1));
+  clock_.Advance(absl::Seconds(60));
+  EXPECT_EQ(state_.JoinResult(clock_.Now())->message(), "roster incomplete: waiting for 1 worker");
+}
+
+TEST_F(MembershipStateTest, ARefusalEndsTheJoin) {
+  const auto sent = state_.StartJoin(clock_.Now(), clock_.Now() + absl::Seconds(60)).send;
+  wire::Header error;
+  error.set_request_id(sent.at(0).request_id());
+  *error.mutable_error()->mutable_status() = ToStatusProto(absl::AlreadyExistsError("rank 1"));
+  error.set_job_id("another job's scheduler");
+  state_.HandleFromScheduler(error, clock_.Now(), &consumed_);
+  EXPECT_TRUE(consumed_);
+  EXPECT_EQ(state_.JoinResult(clock_.Now()), absl::AlreadyExistsError("rank 1"));
+}
+
+TEST_F(MembershipStateTest, AnAnswerThatTheHeartbeatCameTooEarlyIsNoRefusal) {
+  state_.StartJoin(clock_.Now(), clock_.Now() + absl::Seconds(60));
+  Welcome(0);
+  wire::Header error;
+  error.set_request_id(MembershipState::kRequestBit | 2);
+  *error.mutable_error()->mutable_status() = ToStatusProto(absl::NotFoundError("not registered"));
+  From(error);
+  EXPECT_FALSE(state_.JoinResult(clock_.Now()).has_value());
+  Welcome(1);  // given up and registered again, under another rank
+  EXPECT_EQ(state_.rank(), 1u);
+}
+
+TEST_F(MembershipStateTest, AnOlderRosterDoesNotReplaceANewerOne) {
+  Join();
+  From(Roster(1, 1));
+  EXPECT_EQ(state_.roster().epoch(), 2u);
+}
+
+TEST_F(MembershipStateTest, MessagesOfAnotherJobAreDropped) {
+  Join();
+  wire::Header shutdown;
+  shutdown.mutable_shutdown();
+  shutdown.set_job_id("other");
+  EXPECT_FALSE(state_.HandleFromScheduler(shutdown, clock_.Now(), &consumed_).down.has_value());
+  EXPECT_TRUE(consumed_);
+}
+
+TEST_F(MembershipStateTest, HeartbeatsComeAtTheIntervalThatTheSchedulerNamed) {
+  state_.StartJoin(clock_.Now(), clock_.Now() + absl::Seconds(60));
+  EXPECT_TRUE(Welcome(0).send.at(0).has_heartbeat());
+  From(Roster(2, 2));
+  EXPECT_EQ(state_.NextTick(), clock_.Now() + absl::Seconds(1));
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_EQ(state_.Tick(clock_.Now()).send.at(0).heartbeat().sequence(), 2u);
+}
+
+TEST_F(MembershipStateTest, ASchedulerSilentForLongerThanTheTimeoutIsLost) {
+  Join();
+  clock_.Advance(absl::Seconds(5));
+  EXPECT_FALSE(state_.Tick(clock_.Now()).down.has_value());
+  clock_.Advance(absl::Milliseconds(1));
+  const auto down = state_.Tick(clock_.Now()).down;
+  ASSERT_TRUE(down.has_value());
+  EXPECT_EQ(down->code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(down->message()), HasSubstr("tcp://here:1"));
+  EXPECT_FALSE(state_.Tick(clock_.Now()).down.has_value());  // told once
+}
+
+TEST_F(MembershipStateTest, AnyMessageOfTheSchedulerShowsThatItLives) {
+  Join();
+  clock_.Advance(absl::Seconds(4));
+  wire::Header placement;
+  placement.mutable_placement();
+  From(placement);
+  EXPECT_FALSE(consumed_);
+  clock_.Advance(absl::Seconds(4));
+  EXPECT_FALSE(state_.Tick(clock_.Now()).down.has_value());
+}
+
+TEST_F(MembershipStateTest, TheFirstReasonOfGoingDownStays) {
+  Join();
+  wire::Header node_down;
+  node_down.mutable_node_down()->set_reason("server 1 is gone");
+  EXPECT_EQ(*From(node_down).down, absl::UnavailableError("server 1 is gone"));
+  wire::Header shutdown;
+  shutdown.mutable_shutdown();
+  EXPECT_FALSE(From(shutdown).down.has_value());
+  EXPECT_EQ(*state_.down(), absl::UnavailableError("server 1 is gone"));
+}
+
+TEST_F(MembershipStateTest, ABarrierIsRepeatedUntilItsReleaseAndThenHasItsSums) {
+  Join();
+  const auto id = StartBarrier({1.5});
+  EXPECT_EQ(last_.send.at(0).barrier().ticket(), 1u);
+  const uint64_t request = last_.send.at(0).request_id();
+  Welcome(1);
+  clock_.Advance(absl::Seconds(1));
+  bool repeated = false;
+  for (const wire::Header& header : state_.Tick(clock_.Now()).send) {
+    repeated |= header.has_barrier() && header.request_id() == request;
+  }
+  EXPECT_TRUE(repeated);
+  EXPECT_FALSE(state_.BarrierResult(id).has_value());
+  wire::Header release;
+  release.mutable_barrier_release()->set_name("b");
+  release.mutable_barrier_release()->set_ticket(2);
+  From(release);
+  EXPECT_FALSE(state_.BarrierResult(id).has_value());  // another one's
+  release.mutable_barrier_release()->set_ticket(1);
+  release.mutable_barrier_release()->add_sums(4.5);
+  From(release);
+  ASSERT_TRUE(state_.BarrierResult(id).has_value());
+  EXPECT_THAT(state_.BarrierResult(id)->value(), ElementsAre(4.5));
+  state_.ForgetBarrier(id);
+  EXPECT_EQ(StartBarrier().ticket, 2u);
+}
+
+TEST_F(MembershipStateTest, BarriersEndWithTheReasonWhenTheJobGoesDown) {
+  Join();
+  const auto id = StartBarrier();
+  wire::Header node_down;
+  node_down.mutable_node_down()->set_reason("worker 0 is gone");
+  From(node_down);
+  EXPECT_EQ(state_.BarrierResult(id)->status(), absl::UnavailableError("worker 0 is gone"));
+}
+
+TEST_F(MembershipStateTest, GoodbyeIsRepeatedUntilItsAck) {
+  Join();
+  EXPECT_TRUE(state_.StartLeave(clock_.Now()).send.at(0).has_goodbye());
+  clock_.Advance(absl::Seconds(1));
+  const auto again = state_.Tick(clock_.Now()).send;
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_TRUE(again[0].has_goodbye());
+  wire::Header ack;
+  ack.mutable_ack();
+  ack.set_request_id(3);  // to some other question of this node
+  From(ack);
+  EXPECT_FALSE(consumed_);
+  EXPECT_EQ(state_.phase(), Phase::kLeaving);
+  ack.set_request_id(again[0].request_id());
+  From(ack);
+  EXPECT_EQ(state_.phase(), Phase::kLeft);
+  clock_.Advance(absl::Hours(1));
+  EXPECT_TRUE(state_.Tick(clock_.Now()).send.empty());
+  EXPECT_FALSE(state_.down().has_value());
+}
+
+TEST_F(MembershipStateTest, LeavingBeforeJoiningSaysNothing) {
+  EXPECT_TRUE(state_.StartLeave(clock_.Now()).send.empty());
+  EXPECT_EQ(state_.phase(), Phase::kLeft);
+}
+
+TEST_F(MembershipStateTest, AFailureIsReportedWithItsReason) {
+  EXPECT_TRUE(state_.ReportFailure(absl::InternalError("x")).send.empty());
+  Join();
+  const auto sent = state_.ReportFailure(absl::InternalError("disk full")).send;
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].error().status().message(), "disk full");
+  EXPECT_EQ(sent[0].error().node().rank(), 1u);
+}
+
+}  // namespace
+}  // namespace slimps

@@ -1,0 +1,313 @@
+// Membership and the scheduler's service against each other, over the in-process transport.
+#include "proto/net/membership/membership.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <thread>
+
+#include "proto/base/clock.h"
+#include "proto/base/mutex.h"
+#include "proto/net/in_process_transport.h"
+#include "scheduler/scheduler_service.h"
+
+namespace slimps {
+namespace {
+
+using ::testing::HasSubstr;
+
+// How long a step may take on a busy machine; only a failing test waits so long.
+constexpr absl::Duration kLong = absl::Seconds(30);
+
+TransportOptions QuickToStop() {
+  TransportOptions options;
+  options.linger = absl::Milliseconds(50);
+  return options;
+}
+
+// A scheduler whose deadlines are looked at by its own thread.
+class TestScheduler final {
+ public:
+  TestScheduler(std::shared_ptr<InProcessNetwork> network, SchedulerOptions options)
+      : transport_(std::move(network), TransportOptions{}),
+        service_(&transport_, options, &clock_) {
+    EXPECT_TRUE(transport_.Bind("inproc://scheduler").ok());
+    EXPECT_TRUE(transport_.Start(&service_).ok());
+    ticks_ = std::thread([this] { Run(); });
+  }
+  ~TestScheduler() { Stop(); }
+  void Stop() {
+    {
+      MutexLock lock(&mutex_);
+      stopping_ = true;
+      changed_.NotifyAll();
+    }
+    if (ticks_.joinable()) ticks_.join();
+    transport_.Stop();
+  }
+  SchedulerService& service() { return service_; }
+  bool AwaitDone() {
+    MutexLock lock(&mutex_);
+    const absl::Time deadline = absl::Now() + kLong;
+    while (!done_ && absl::Now() < deadline) changed_.WaitFor(&mutex_, deadline - absl::Now());
+    return done_;
+  }
+
+ private:
+  void Run() {
+    MutexLock lock(&mutex_);
+    while (!stopping_) {
+      changed_.WaitFor(&mutex_, absl::Milliseconds(5));
+      service_.Tick();
+      if (service_.done() && !done_) {
+        done_ = true;
+        changed_.NotifyAll();
+      }
+    }
+  }
+  const RealClock clock_;
+  InProcessTransport transport_;
+  SchedulerService service_;
+  Mutex mutex_;
+  CondVar changed_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread ticks_;
+};
+
+class TestNode final : public MessageSink {
+ public:
+  TestNode(std::shared_ptr<InProcessNetwork> network, MembershipOptions options)
+      : transport_(std::move(network), QuickToStop()), membership_(&transport_, options) {
+    EXPECT_TRUE(transport_.Start(this).ok());
+  }
+  ~TestNode() override { transport_.Stop(); }
+  void Listen() {
+    membership_.SetDownHandler([this](absl::Status why) {
+      MutexLock lock(&mutex_);
+      down_ = std::move(why);
+      changed_.NotifyAll();
+    });
+  }
+  void OnMessage(PeerId from, Message message) override {
+    membership_.HandleMessage(from, message);
+  }
+  void OnBadFrame(PeerId, const absl::Status&) override {}
+  void OnUndeliverable(PeerId, const absl::Status&) override {}
+
+  Membership& membership() { return membership_; }
+  // As if the process were gone: nothing is sent or heard any more.
+  void Vanish() { transport_.Stop(); }
+  std::optional<absl::Status> AwaitDown() {
+    MutexLock lock(&mutex_);
+    const absl::Time deadline = absl::Now() + kLong;
+    while (!down_.has_value() && absl::Now() < deadline) {
+      changed_.WaitFor(&mutex_, deadline - absl::Now());
+    }
+    return down_;
+  }
+
+ private:
+  InProcessTransport transport_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::optional<absl::Status> down_ ABSL_GUARDED_BY(mutex_);
+  Membership membership_;
+};
+
+class MembershipTest : public testing::Test {
+ protected:
+  static SchedulerOptions Scheduler() {
+    SchedulerOptions options;
+    options.num_workers = 2;
+    options.num_servers = 1;
+    options.heartbeat_interval = absl::Milliseconds(20);
+    options.heartbeat_timeout = absl::Seconds(20);
+    options.shutdown_grace = absl::Milliseconds(200);
+    return options;
+  }
+  std::unique_ptr<TestNode> Node(wire::Role role, int32_t wanted_rank = -1) {
+    MembershipOptions options;
+    options.role = role;
+    options.wanted_rank = wanted_rank;
+    options.scheduler_address = "inproc://scheduler";
+    options.num_workers = 2;
+    options.num_servers = 1;
+    if (role == wire::SERVER) options.endpoints = {"inproc://server"};
+    options.host = "alpha";
+    options.join_timeout = kLong;
+    return std::make_unique<TestNode>(network_, options);
+  }
+  void JoinAll() {
+    nodes_.push_back(Node(wire::SERVER));
+    nodes_.push_back(Node(wire::WORKER, 0));
+    nodes_.push_back(Node(wire::WORKER, 1));
+    nodes_[0]->Listen();
+    nodes_[1]->Listen();  // the third sets its handler late, if ever
+    std::vector<std::thread> joins;
+    for (auto& node : nodes_) {
+      joins.emplace_back([&node] {
+        const absl::Status joined = node->membership().Join();
+        EXPECT_TRUE(joined.ok()) << joined;
+      });
+    }
+    for (std::thread& join : joins) join.join();
+  }
+  Membership& server() { return nodes_[0]->membership(); }
+  Membership& worker(size_t rank) { return nodes_[rank + 1]->membership(); }
+
+  std::shared_ptr<InProcessNetwork> network_ = std::make_shared<InProcessNetwork>();
+  std::vector<std::unique_ptr<TestNode>> nodes_;
+};
+
+TEST_F(MembershipTest, NodesJoinWithRanksAndTheWholeRoster) {
+  TestScheduler scheduler(network_, Scheduler());
+  JoinAll();
+  EXPECT_EQ(worker(1).rank(), 1u);
+  const wire::Roster roster = worker(0).roster();
+  ASSERT_EQ(roster.nodes_size(), 3);
+  EXPECT_EQ(roster.nodes(0).endpoints(0), "inproc://server");
+  const wire::Header header = worker(1).MakeHeader();
+  EXPECT_EQ(header.job_id(), "slimps");
+  EXPECT_EQ(header.sender().role(), wire::WORKER);
+  EXPECT_EQ(header.sender().rank(), 1u);
+  EXPECT_EQ(header.membership_epoch(), roster.epoch());
+  EXPECT_EQ(header.incarnation(), roster.nodes(2).incarnation());
+}
+
+TEST_F(MembershipTest, AJobEndsInOrder) {
+  TestScheduler scheduler(network_, Scheduler());
+  JoinAll();
+  EXPECT_TRUE(worker(0).Leave().ok());
+  EXPECT_FALSE(server().down().has_value());
+  EXPECT_TRUE(worker(1).Leave().ok());
+  EXPECT_EQ(nodes_[0]->AwaitDown(), absl::OkStatus());
+  EXPECT_TRUE(server().Leave().ok());
+  EXPECT_TRUE(scheduler.AwaitDone());
+  EXPECT_TRUE(scheduler.service().result().ok());
+}
+
+TEST_F(MembershipTest, BarriersHoldAndSum) {
+  TestScheduler scheduler(network_, Scheduler());
+  JoinAll();
+  for (int visit = 0; visit < 3; ++visit) {
+    std::thread other([&] {
+      const auto sums = worker(1).BarrierSum("b", wire::WORKER, {1.0, 20.0}, kLong);
+      ASSERT_TRUE(sums.ok()) << sums.status();
+      EXPECT_EQ(sums->at(1), 30.0);
+    });
+    const auto sums = worker(0).BarrierSum("b", wire::WORKER, {2.0, 10.0}, kLong);
+    ASSERT_TRUE(sums.ok()) << sums.status();
+    EXPECT_EQ(sums->at(0), 3.0);
+    other.join();
+  }
+  const absl::Status late = worker(0).Barrier("alone", wire::WORKER, absl::Milliseconds(20));
+  EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(late.message()), HasSubstr("\"alone\""));
+}
+
+TEST_F(MembershipTest, ANodeThatVanishesIsNamedToTheOthers) {
+  SchedulerOptions options = Scheduler();
+  options.heartbeat_timeout = absl::Seconds(2);
+  TestScheduler scheduler(network_, options);
+  JoinAll();
+  nodes_[2]->Vanish();
+  for (const size_t node : {0, 1}) {
+    const std::optional<absl::Status> down = nodes_[node]->AwaitDown();
+    ASSERT_TRUE(down.has_value());
+    EXPECT_EQ(down->code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(down->message()), HasSubstr("worker 1 (host alpha"));
+  }
+  EXPECT_FALSE(worker(0).Barrier("b", wire::WORKER, kLong).ok());
+  EXPECT_TRUE(scheduler.AwaitDone());
+  EXPECT_THAT(std::string(scheduler.service().result().message()), HasSubstr("worker 1"));
+}
+
+TEST_F(MembershipTest, AReportedFailureEndsTheJobForEveryone) {
+  TestScheduler scheduler(network_, Scheduler());
+  JoinAll();
+  worker(0).ReportFailure(absl::InvalidArgumentError("NaN in key s:w"));
+  nodes_[2]->Listen();
+  for (const size_t node : {0, 2}) {
+    const std::optional<absl::Status> down = nodes_[node]->AwaitDown();
+    ASSERT_TRUE(down.has_value());
+    EXPECT_THAT(std::string(down->message()), HasSubstr("NaN in key s:w"));
+  }
+  EXPECT_TRUE(scheduler.AwaitDone());
+}
+
+TEST_F(MembershipTest, ALostSchedulerIsNoticed) {
+  SchedulerOptions options = Scheduler();
+  options.heartbeat_timeout = absl::Seconds(2);
+  TestScheduler scheduler(network_, options);
+  JoinAll();
+  scheduler.Stop();
+  const std::optional<absl::Status> down = nodes_[1]->AwaitDown();
+  ASSERT_TRUE(down.has_value());
+  EXPECT_THAT(std::string(down->message()), HasSubstr("inproc://scheduler has been silent"));
+}
+
+TEST_F(MembershipTest, ASchedulerThatIsNotThereIsNamed) {
+  MembershipOptions options;
+  options.role = wire::WORKER;
+  options.scheduler_address = "inproc://nobody";
+  options.join_timeout = absl::Milliseconds(50);
+  TestNode node(network_, options);
+  const absl::Status status = node.membership().Join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(status.message(), "scheduler inproc://nobody did not answer within 50ms");
+}
+
+TEST_F(MembershipTest, MissingNodesAreNamed) {
+  SchedulerOptions options = Scheduler();
+  options.roster_timeout = absl::Milliseconds(200);
+  TestScheduler scheduler(network_, options);
+  auto node = Node(wire::WORKER);
+  const absl::Status status = node->membership().Join();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("roster incomplete after 200ms"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("waiting for 1 server and"));
+}
+
+TEST_F(MembershipTest, ARefusedNodeLearnsWhy) {
+  TestScheduler scheduler(network_, Scheduler());
+  MembershipOptions options;
+  options.role = wire::WORKER;
+  options.scheduler_address = "inproc://scheduler";
+  options.num_workers = 5;
+  options.join_timeout = kLong;
+  TestNode wrong_counts(network_, options);
+  EXPECT_THAT(std::string(wrong_counts.membership().Join().message()), HasSubstr("5 workers"));
+  options.num_workers = 2;
+  options.job_id = "other";
+  TestNode other_job(network_, options);
+  EXPECT_THAT(std::string(other_job.membership().Join().message()),
+              HasSubstr("runs job \"slimps\""));
+}
+
+TEST_F(MembershipTest, VerbsOfTheSchedulerFromAnyoneElseAreDropped) {
+  TestScheduler scheduler(network_, Scheduler());
+  JoinAll();
+  Message forged;
+  forged.header = worker(0).MakeHeader();
+  forged.header.mutable_shutdown();
+  EXPECT_TRUE(worker(1).HandleMessage(PeerId{12345}, forged));
+  EXPECT_FALSE(worker(1).down().has_value());
+  forged.header.mutable_push();
+  EXPECT_FALSE(worker(1).HandleMessage(PeerId{12345}, forged));
+}
+
+TEST_F(MembershipTest, AHandlerIsToldOnceEvenWhenItIsSetLate) {
+  TestScheduler scheduler(network_, Scheduler());
+  JoinAll();
+  scheduler.service().Abort(absl::CancelledError("over"));
+  EXPECT_EQ(worker(1).Barrier("b", wire::WORKER, kLong), absl::CancelledError("over"));
+  std::vector<absl::Status> told;
+  for (int i = 0; i < 2; ++i) {
+    worker(1).SetDownHandler([&](absl::Status why) { told.push_back(std::move(why)); });
+  }
+  EXPECT_THAT(told, testing::ElementsAre(absl::CancelledError("over")));
+}
+
+}  // namespace
+}  // namespace slimps
