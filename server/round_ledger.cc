@@ -50,7 +50,7 @@ absl::StatusOr<PushVerdict> RoundLedger::Push(PushRecord push) {
         " is held and older rounds than the last ", kRememberedRounds, " are forgotten"));
   }
   if (push.round - version_ > kRoundsAhead) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return absl::ResourceExhaustedError(absl::StrCat(
         "worker ", push.worker, " pushes round ", push.round, ", too far ahead of version ",
         version_, "; at most round ", version_ + kRoundsAhead, " is accepted now"));
   }

@@ -53,8 +53,9 @@ class RoundLedger final {
   RoundLedger(uint32_t num_workers, LedgerLimits limits);
 
   // InvalidArgument: no such worker, round 0. AlreadyExists: this round was counted with another checksum.
-  // FailedPrecondition: too far ahead, older than what is remembered, or the worker has left. ResourceExhausted: too
-  // many bytes waiting; the next round is always let in, else a fast worker could lock out the slow one.
+  // FailedPrecondition: older than what is remembered, or the worker has left. ResourceExhausted: too far ahead, or too
+  // many bytes waiting (the worker tries again); the next round is always let in, else a fast worker could lock out
+  // the slow one.
   [[nodiscard]] absl::StatusOr<PushVerdict> Push(PushRecord push);
 
   // Rounds from `from_round` on are complete without `worker`; 0 stands for its first round not yet counted. Idempotent.

@@ -25,7 +25,7 @@ absl::StatusOr<PushVerdict> SequenceLedger::Push(uint64_t sequence, uint32_t wor
                                                       " are applied"));
   }
   if (sequence - state.base > kWindow) {
-    return absl::FailedPreconditionError(
+    return absl::ResourceExhaustedError(
         absl::StrCat("worker ", worker, " pushes sequence ", sequence, ", too far ahead: only ",
                      state.base, " are applied without a gap, window ", kWindow));
   }

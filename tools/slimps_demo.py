@@ -12,8 +12,8 @@ import slimps_setup
 LINK = "100mbit"
 WORKERS = 2
 SERVERS = 2
-TRAINING = ["--model", "mlp", "--dataset", "digits", "--epochs", "30", "--batch", "32",
-            "--optimizer", "sgd", "--lr", "0.1", "--emulate_link", LINK]
+TRAINING = ["--model", "mlp", "--dataset", "digits", "--epochs", "9", "--batch", "32",
+            "--optimizer", "sgd", "--lr", "0.2", "--emulate_link", LINK]
 RUNS = [
     ("fp32", "everything in full precision",
      ["--compression", "none", "--backup_model", "off"]),

@@ -10,7 +10,7 @@
 namespace slimps {
 namespace {
 
-constexpr absl::Duration kTimerStep = absl::Milliseconds(200);
+constexpr absl::Duration kTimerStep = absl::Milliseconds(100);
 
 wire::ItemId* MutableId(OutgoingItem& out) {
   return std::visit([](auto& item) { return item.mutable_id(); }, out.item);
@@ -133,8 +133,10 @@ bool Courier::HandleMessage(PeerId from, Message& message) {
   const wire::Header& header = message.header;
   const auto answer_all = [this](const auto& items) {
     for (const wire::ItemStatus& item : items) {
-      AnswerItem(item.id().ticket(), Answer{.status = FromStatusProto(item.status()),
-                                            .decode = absl::Nanoseconds(item.decode_ns())});
+      const absl::Status status = FromStatusProto(item.status());
+      if (Defer(item.id().ticket(), status)) continue;
+      AnswerItem(item.id().ticket(),
+                 Answer{.status = status, .decode = absl::Nanoseconds(item.decode_ns())});
     }
   };
   switch (header.body_case()) {
@@ -150,6 +152,14 @@ bool Courier::HandleMessage(PeerId from, Message& message) {
     default:
       return false;
   }
+}
+
+bool Courier::Defer(uint64_t ticket, const absl::Status& status) {
+  if (!absl::IsResourceExhausted(status)) return false;
+  MutexLock lock(&mutex_);
+  if (!requests_.contains(ticket)) return false;
+  deferred_.push_back(ticket);
+  return true;
 }
 
 void Courier::HandlePullReply(Message& message) {
@@ -217,8 +227,12 @@ void Courier::RetryAndExpire(absl::Time now) {
   {
     MutexLock lock(&mutex_);
     due = retries_.TakeDue(now);
+    due.resend.insert(due.resend.end(), deferred_.begin(), deferred_.end());
+    deferred_.clear();
     for (uint64_t ticket : due.resend) {
-      const Request& request = requests_.at(ticket);
+      auto found = requests_.find(ticket);
+      if (found == requests_.end()) continue;  // answered meanwhile
+      const Request& request = found->second;
       resends.push_back({request.server, request.priority, {ticket}, BuildMessage({ticket})});
     }
   }

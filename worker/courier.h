@@ -80,6 +80,8 @@ class Courier final {
   Message BuildMessage(const std::vector<uint64_t>& tickets) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Send(uint32_t server, Message message, const std::vector<uint64_t>& tickets, int priority);
   void AnswerItem(uint64_t ticket, Answer answer);
+  // True: the server had no room for the item (too many rounds or bytes wait); it stays, and is sent again.
+  bool Defer(uint64_t ticket, const absl::Status& status);
   void HandlePullReply(Message& message);
   void MarkHandedOver(const std::vector<uint64_t>& tickets, absl::Time when);
   void TimerLoop();
@@ -97,6 +99,8 @@ class Courier final {
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   CondVar stop_;
+  std::vector<uint64_t> deferred_
+      ABSL_GUARDED_BY(mutex_);  // refused for want of room: sent again shortly
   std::thread timer_;
 };
 

@@ -401,7 +401,7 @@ absl::Status DistStore::Leave() {
   SLIMPS_RETURN_IF_ERROR(Wait());
   push_->FinishProfiling();
   wire::Header message = membership_.MakeHeader();
-  message.mutable_leave()->set_from_round(keys_.MaxPushedRounds() + 1);
+  message.mutable_leave()->set_from_round(0);  // of each partition, the first round not pushed yet
   return TellServers(message, "leaving the rounds");
 }
 

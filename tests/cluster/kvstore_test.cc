@@ -295,6 +295,23 @@ TEST(KVStore, OthersGoOnWhenAWorkerHasLeft) {
   });
 }
 
+TEST(KVStore, WorkerThatOnlyPushesIsHeldBackNotFailed) {
+  InProcessCluster cluster({.workers = 2, .servers = 1});
+  cluster.RunWorkers([](KVStore& store) {
+    std::vector<float> w(100);
+    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {100}, .value = w}}));
+    ASSERT_STATUS_OK(store.SetOptimizer(Sgd(1.0)));
+    ASSERT_STATUS_OK(store.Barrier());
+    for (int round = 1; round <= 8; ++round) {
+      ASSERT_STATUS_OK(store.Push("w", std::vector<float>(100, -1.0f), 0));
+      // Rank 1 stays in step, so rank 0 runs ahead of what the servers accept.
+      if (store.rank() == 1) ASSERT_STATUS_OK(store.Pull("w", w, 0));
+    }
+    ASSERT_STATUS_OK(store.Pull("w", w, 0));
+    EXPECT_EQ(w, std::vector<float>(100, 8.0f));
+  });
+}
+
 TEST(KVStore, AsyncPullSeesOnesOwnPushes) {
   InProcessCluster cluster({.workers = 2, .servers = 2, .mode = wire::DIST_ASYNC});
   cluster.RunWorkers([](KVStore& store) {

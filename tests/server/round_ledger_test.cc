@@ -102,7 +102,7 @@ TEST(RoundLedger, TwoRoundsAheadAreAcceptedAndAThirdIsNot) {
   EXPECT_TRUE(ledger.Push(Record(2, 0)).ok());
   EXPECT_TRUE(ledger.Push(Record(1, 0)).ok());
   const absl::StatusOr<PushVerdict> third = ledger.Push(Record(3, 0));
-  EXPECT_EQ(CodeOf(third), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(CodeOf(third), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(third.status().message()), HasSubstr("at most round 2"));
   ASSERT_TRUE(ledger.Push(Record(1, 1)).ok());
   ledger.TakeNextRound();
@@ -224,7 +224,7 @@ TEST(SequenceLedger, WorkersCountApart) {
 TEST(SequenceLedger, BeyondTheWindowAndForgottenAreRefused) {
   SequenceLedger ledger(1);
   EXPECT_EQ(CodeOf(ledger.Push(SequenceLedger::kWindow + 1, 0, 0)),
-            absl::StatusCode::kFailedPrecondition);
+            absl::StatusCode::kResourceExhausted);
   for (uint64_t sequence = 1; sequence <= 3 * SequenceLedger::kWindow; ++sequence) {
     ASSERT_EQ(ledger.Push(sequence, 0, 0).value(), PushVerdict::kAccepted);
   }

@@ -377,7 +377,7 @@ TEST_F(ServerServiceTest, HostileItemsAreAnsweredOneByOneAndHarmNothing) {
       {2, Code::kNotFound},
       {3, Code::kNotFound},
       {4, Code::kInvalidArgument},
-      {5, Code::kFailedPrecondition},
+      {5, Code::kResourceExhausted},
       {6, Code::kInvalidArgument},
       {7, Code::kAlreadyExists},
       {8, Code::kInvalidArgument},

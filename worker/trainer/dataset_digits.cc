@@ -13,6 +13,9 @@ namespace {
 
 constexpr size_t kPixels = 64;
 constexpr int kBrightest = 16;
+// Of all pixels of the set, 0 to 16.
+constexpr float kMean = 4.884f;
+constexpr float kDeviation = 6.017f;
 constexpr size_t kMaxBytes = 4 << 20;
 // The split is part of what "digits" means here: it never follows the run's seed.
 constexpr uint64_t kSplitSeed = 20250;
@@ -23,7 +26,8 @@ absl::Status BadLine(const std::string& path, size_t line, std::string_view expe
                                           std::string(expected), ", got '", std::string(got), "'"));
 }
 
-// The next whole number of `*rest`, which ends at a comma or at the end; -1 where there is none in [0, limit].
+// The next whole number of `*rest`, which ends at a comma or at the end; -1 where there is none in
+// [0, limit].
 int TakeNumber(std::string_view* rest, int limit) {
   const size_t comma = rest->find(',');
   const std::string_view field = rest->substr(0, comma);
@@ -79,8 +83,8 @@ absl::StatusOr<Dataset> LoadDigits(const std::string& dir) {
   }
   Dataset data{.name = "digits",
                .sample_shape = {1, 8, 8},
-               .scale = {1.0f / kBrightest},
-               .shift = {0.0f},
+               .scale = {1.0f / kDeviation},
+               .shift = {-kMean / kDeviation},
                .classes = 10};
   const std::vector<uint32_t> order = ShuffledOrder(all.count, kSplitSeed, /*epoch=*/0);
   const size_t train = all.count * 4 / 5;

@@ -261,7 +261,7 @@ TEST_F(DatasetTest, DigitsAreSplitFourToOneWithoutOverlap) {
   EXPECT_EQ(labels.size(), 10u);
   std::vector<float> sample;
   data->AppendSample(data->test, 0, &sample);
-  EXPECT_FLOAT_EQ(sample[5], static_cast<float>(data->test.labels[0]) / 16);
+  EXPECT_NEAR(sample[5], (static_cast<double>(data->test.labels[0]) - 4.884) / 6.017, 1e-5);
 }
 
 TEST_F(DatasetTest, MalformedDigitsNameTheLine) {
