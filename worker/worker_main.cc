@@ -1,5 +1,5 @@
-// slimps_worker: one worker of a training job. Trains on its part of the data; rank 0 evaluates at the end and writes
-// the summary.
+// slimps_worker: one worker of a training job. Trains on its part of the data; rank 0 evaluates at
+// the end and writes the summary.
 //
 // Exit status: 0 trained to the end; 1 failed; 2 wrong usage.
 #include <gflags/gflags.h>
@@ -12,8 +12,10 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 #include "worker/kvstore.h"
@@ -224,12 +226,12 @@ absl::Status EvaluateAndReport(const WorkerFlags& flags, const Dataset& data, Mo
   if (!explanation.empty()) std::cout << explanation << "\n";
   const bool emulated =
       summary->emulated_link_bytes_per_second > 0 || summary->emulated_latency_ms > 0;
-  std::cout << absl::StrCat("test accuracy ", summary->test.Accuracy() * 100, " %, test loss ",
-                            summary->test.MeanLoss(), ", ",
-                            absl::FormatDuration(summary->training.seconds),
-                            emulated ? " (link emulated)" : "", ", pushed ",
-                            HumanBytes(summary->training.bytes_pushed), ", pulled ",
-                            HumanBytes(summary->training.bytes_pulled))
+  std::cout << absl::StrFormat(
+                   "test accuracy %.2f %%, test loss %.4f, %.1f s%s, pushed %s, pulled %s",
+                   summary->test.Accuracy() * 100, summary->test.MeanLoss(),
+                   absl::ToDoubleSeconds(summary->training.seconds),
+                   emulated ? " (link emulated)" : "", HumanBytes(summary->training.bytes_pushed),
+                   HumanBytes(summary->training.bytes_pulled))
             << std::endl;
   if (flags.summary_json.empty()) return absl::OkStatus();
   return WriteSummary(flags.summary_json, *summary);
@@ -238,8 +240,8 @@ absl::Status EvaluateAndReport(const WorkerFlags& flags, const Dataset& data, Mo
 absl::Status Run(const WorkerOptions& options) {
   const WorkerFlags& flags = options.flags;
   SetComputeThreads(static_cast<int>(flags.compute_threads));
-  // Data and model come before the store: a wrong file is known before anybody waits for this worker, and both must
-  // outlive it.
+  // Data and model come before the store: a wrong file is known before anybody waits for this
+  // worker, and both must outlive it.
   SLIMPS_ASSIGN_OR_RETURN(const Dataset data, LoadDataset(flags.dataset, flags.data_dir));
   SLIMPS_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
                           MakeModel(flags.model, data, options.train.seed));

@@ -1,4 +1,5 @@
-// Writes a whole file so that whoever reads it sees it complete or not at all: to a draft beside it, then renamed.
+// Writes a whole file so that whoever reads it sees it complete or not at all: to a draft beside
+// it, then renamed.
 #ifndef SLIMPS_WORKER_TRAINER_ATOMIC_FILE_H_
 #define SLIMPS_WORKER_TRAINER_ATOMIC_FILE_H_
 

@@ -12,7 +12,8 @@ namespace slimps {
 
 namespace {
 
-// Drives the backup model: iteration i is step i, version i the weights after round i. Owned by the training thread.
+// Drives the backup model: iteration i is step i, version i the weights after round i. Owned by the
+// training thread.
 class BackupExchange final : public WeightExchange {
  public:
   BackupExchange(KVStore* store, std::span<const Parameter> parameters,
@@ -56,8 +57,11 @@ class BackupExchange final : public WeightExchange {
     CloseRound(waited);
     under_way_ = std::move(next);
     // The next step's pushes are to be measured with nothing else on the link.
-    if (store_->measuring()) SLIMPS_RETURN_IF_ERROR(under_way_.arrivals->Wait(Deadline()));
-    return absl::OkStatus();
+    if (!store_->measuring()) return absl::OkStatus();
+    const absl::Time start = absl::Now();
+    const absl::Status arrived = under_way_.arrivals->Wait(Deadline());
+    under_way_.waited = absl::Now() - start;
+    return arrived;
   }
 
   absl::Status Drain() override {
@@ -79,6 +83,7 @@ class BackupExchange final : public WeightExchange {
   struct Round {
     absl::Time first_push = absl::InfiniteFuture();
     std::shared_ptr<RoundArrivals> arrivals;
+    absl::Duration waited = {};  // before the next step began
   };
 
   absl::Time Deadline() const { return absl::Now() + options_.timeout; }
@@ -87,7 +92,8 @@ class BackupExchange final : public WeightExchange {
   absl::Status StartPull(size_t tensor, const std::shared_ptr<RoundArrivals>& arrivals) {
     SLIMPS_ASSIGN_OR_RETURN(const std::span<float> glo_buf,
                             backup_->BeginGlobalWrite(tensor, iteration_));
-    // The callback owns a share of the model: a pull may outlive this exchange when training stops early.
+    // The callback owns a share of the model: a pull may outlive this exchange when training stops
+    // early.
     auto arrived = [backup = backup_, tensor, version = iteration_, arrivals](absl::Status status) {
       arrivals->Arrived(status);
       if (status.ok()) status = backup->CommitGlobal(tensor, version);
@@ -97,8 +103,9 @@ class BackupExchange final : public WeightExchange {
     return absl::OkStatus();
   }
 
-  // The round under way has arrived; `waited` is what the training thread stood still for it.
+  // The round under way has arrived; `waited` is what this step stood still for it.
   void CloseRound(absl::Duration waited) {
+    waited += under_way_.waited;
     times_.wait += waited;
     if (under_way_.arrivals == nullptr) return;
     times_.overlap += OverlapOf(under_way_.first_push, under_way_.arrivals->last_arrival(), waited);

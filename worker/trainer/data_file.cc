@@ -82,7 +82,8 @@ absl::StatusOr<std::vector<uint8_t>> ReadGzipFile(const std::string& path, size_
     if (static_cast<size_t>(got) > max_bytes - content.size()) return TooLong(path, max_bytes);
     content.insert(content.end(), chunk.begin(), chunk.begin() + got);
   }
-  // gzread passes a file without gzip's magic through unchanged, and reports a cut stream only here.
+  // gzread passes a file without gzip's magic through unchanged, and reports a cut stream only
+  // here.
   int error = Z_OK;
   const char* text = gzerror(file.get(), &error);
   if (got < 0 || error != Z_OK) return Damaged(path, "gzip", text);

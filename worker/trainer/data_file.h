@@ -1,6 +1,6 @@
-// Whole files in memory, decompressed, with a limit that the caller sets: a file never decides how much is allocated.
-// NotFound: no such file. DataLoss: the compressed stream is damaged or cut short, or holds more than `max_bytes`.
-// Functions are thread-safe.
+// Whole files in memory, decompressed, with a limit that the caller sets: a file never decides how
+// much is allocated. NotFound: no such file. DataLoss: the compressed stream is damaged or cut
+// short, or holds more than `max_bytes`. Functions are thread-safe.
 #ifndef SLIMPS_WORKER_TRAINER_DATA_FILE_H_
 #define SLIMPS_WORKER_TRAINER_DATA_FILE_H_
 

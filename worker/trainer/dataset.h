@@ -4,8 +4,8 @@
 //   data.train.count                      // 60000
 //   data.AppendSample(data.train, 7, &x)  // 784 floats, normalised
 //
-// Samples stay the bytes that the files hold; they become floats when a batch is made, so that CIFAR-10 takes 154 MB
-// per worker and not 614.
+// Samples stay the bytes that the files hold; they become floats when a batch is made, so that
+// CIFAR-10 takes 154 MB per worker and not 614.
 #ifndef SLIMPS_WORKER_TRAINER_DATASET_H_
 #define SLIMPS_WORKER_TRAINER_DATASET_H_
 
@@ -30,7 +30,8 @@ struct Dataset {
   std::string name{};
   // Images: {channels, height, width}. Text: {characters of one window}.
   std::vector<int64_t> sample_shape{};
-  // A byte v of channel c stands for v * scale[c] + shift[c]. Text has one channel: indices into the vocabulary.
+  // A byte v of channel c stands for v * scale[c] + shift[c]. Text has one channel: indices into
+  // the vocabulary.
   std::vector<float> scale{};
   std::vector<float> shift{};
   size_t labels_per_sample = 1;  // text: one per character of the window, the character after it
@@ -44,9 +45,10 @@ struct Dataset {
   void AppendSample(const Split& split, size_t index, std::vector<float>* out) const;
 };
 
-// `name`: "digits", "mnist", "cifar10" or "text"; the files lie directly in `data_dir`. digits alone may be looked for
-// with an empty `data_dir`: Debian's python3-sklearn ships it. InvalidArgument: unknown name. NotFound: a file is
-// missing. DataLoss: a file is not what its format says; names file, expected and got.
+// `name`: "digits", "mnist", "cifar10" or "text"; the files lie directly in `data_dir`. digits
+// alone may be looked for with an empty `data_dir`: Debian's python3-sklearn ships it.
+// InvalidArgument: unknown name. NotFound: a file is missing. DataLoss: a file is not what its
+// format says; names file, expected and got.
 [[nodiscard]] absl::StatusOr<Dataset> LoadDataset(std::string_view name, std::string_view data_dir);
 
 }  // namespace slimps

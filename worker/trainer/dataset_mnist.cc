@@ -25,7 +25,8 @@ absl::Status Differs(const std::string& path, const char* what, uint64_t expecte
   return absl::DataLossError(absl::StrCat(path, ": expected ", what, " ", expected, ", got ", got));
 }
 
-// Checks the header of an IDX file with `header_bytes` of big-endian numbers, the first one `magic`.
+// Checks the header of an IDX file with `header_bytes` of big-endian numbers, the first one
+// `magic`.
 absl::Status CheckHeader(const std::string& path, const std::vector<uint8_t>& bytes, uint32_t magic,
                          size_t header_bytes) {
   if (bytes.size() < header_bytes) {

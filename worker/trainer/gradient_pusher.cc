@@ -41,7 +41,8 @@ void GradientPusher::Push(size_t index, std::span<const float> gradient) {
     pushed_[index] = gradient;
     return;
   }
-  // This is how the store refuses NaN and infinity, before the round is consumed; EndRound then counts it as zero.
+  // This is how the store refuses NaN and infinity, before the round is consumed; EndRound then
+  // counts it as zero.
   if (absl::IsInvalidArgument(pushed) && non_finite_ == NonFinite::kSkip) {
     ++skipped_;
     LOG(WARNING) << "gradient skipped, it counts as zero in this round: " << pushed.message();

@@ -1,5 +1,6 @@
-// Sends one step's gradients to the store as backward produces them, and says of every parameter that had none in this
-// step (or a non-finite one that is to be skipped) that this worker contributes nothing: no round is left open.
+// Sends one step's gradients to the store as backward produces them, and says of every parameter
+// that had none in this step (or a non-finite one that is to be skipped) that this worker
+// contributes nothing: no round is left open.
 //
 //   GradientPusher pusher(store, model->parameters(), NonFinite::kStop);
 //   pusher.BeginRound();
@@ -24,7 +25,8 @@ namespace slimps {
 // What to do with a gradient that holds NaN or infinity.
 enum class NonFinite { kStop, kSkip };
 
-// The priority of a parameter's pushes and pulls: the next forward pass needs the first layers first.
+// The priority of a parameter's pushes and pulls: the next forward pass needs the first layers
+// first.
 inline int PriorityOf(size_t index) { return -static_cast<int>(index); }
 
 // Owned by the training thread.
@@ -39,7 +41,8 @@ class GradientPusher final {
 
   const Key& key(size_t index) const { return keys_[index]; }
   size_t size() const { return keys_.size(); }
-  // What was pushed in this round; empty where nothing was. Valid as long as the model keeps its gradients.
+  // What was pushed in this round; empty where nothing was. Valid as long as the model keeps its
+  // gradients.
   std::span<const float> pushed(size_t index) const { return pushed_[index]; }
   // When the first gradient of this round went out; InfiniteFuture before.
   absl::Time first_push() const { return first_push_; }
@@ -53,8 +56,8 @@ class GradientPusher final {
   const bool rounds_are_counted_;  // dist_async has none that could be left open
   std::vector<Key> keys_;
   std::vector<std::span<const float>> pushed_;
-  bool measuring_ =
-      false;  // in this round: pushes wait until backward has ended, and leaves the machine alone
+  // In this round: pushes wait until backward has ended and leaves the machine to them alone.
+  bool measuring_ = false;
   std::vector<std::pair<size_t, std::span<const float>>> held_back_;
   absl::Time first_push_ = absl::InfiniteFuture();
   absl::Status status_;

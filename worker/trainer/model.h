@@ -1,8 +1,8 @@
-// What the training loop knows of a model: parameters as plain memory, and gradients as backward produces them. The
-// libtorch behind it is seen by networks.cc and torch_model.cc alone.
+// What the training loop knows of a model: parameters as plain memory, and gradients as backward
+// produces them. The libtorch behind it is seen by networks.cc and torch_model.cc alone.
 //
 //   SLIMPS_ASSIGN_OR_RETURN(auto model, MakeModel("lenet", data, /*seed=*/1));
-//   auto result = model->ForwardBackward(batch, [&](size_t index, std::span<const float> gradient) { ... });
+//   auto loss = model->ForwardBackward(batch, [&](size_t index, auto gradient) { ... });
 #ifndef SLIMPS_WORKER_TRAINER_MODEL_H_
 #define SLIMPS_WORKER_TRAINER_MODEL_H_
 
@@ -48,12 +48,13 @@ struct Parameter {
   std::string name;  // "conv1.weight"
   std::vector<int64_t> shape;
   wire::LayerKind layer = wire::OTHER;
-  // The model's own memory: what is written here is what the next forward pass reads. Valid as long as the model.
+  // The model's own memory: what is written here is what the next forward pass reads. Valid as long
+  // as the model.
   std::span<float> values;
 };
 
-// The gradient of the mean loss by parameter `index`. Valid until the next ForwardBackward or Evaluate. Called on the
-// thread that runs ForwardBackward.
+// The gradient of the mean loss by parameter `index`. Valid until the next ForwardBackward or
+// Evaluate. Called on the thread that runs ForwardBackward.
 using GradientReady = std::function<void(size_t index, std::span<const float> gradient)>;
 
 // Owned by the training thread.
@@ -62,20 +63,22 @@ class Model {
   virtual ~Model() = default;
   // In the order in which forward first uses them.
   virtual std::span<const Parameter> parameters() const = 0;
-  // Calls `ready` once for every parameter that took part, as soon as its gradient is final: the last layers' first.
-  // Internal: the framework failed.
+  // Calls `ready` once for every parameter that took part, as soon as its gradient is final: the
+  // last layers' first. Internal: the framework failed.
   [[nodiscard]] virtual absl::StatusOr<LossSums> ForwardBackward(const Minibatch& batch,
                                                                  const GradientReady& ready) = 0;
   // Forward only, in evaluation mode (batch normalisation by its running averages).
   [[nodiscard]] virtual absl::StatusOr<LossSums> Evaluate(const Minibatch& batch) = 0;
 };
 
-// `name`: "logistic", "mlp", "lenet", "resnet20" or "lstm". The same seed gives the same first weights.
-// InvalidArgument: unknown name, or a model that the data set does not fit (says which shapes would).
+// `name`: "logistic", "mlp", "lenet", "resnet20" or "lstm". The same seed gives the same first
+// weights. InvalidArgument: unknown name, or a model that the data set does not fit (says which
+// shapes would).
 [[nodiscard]] absl::StatusOr<std::unique_ptr<Model>> MakeModel(std::string_view name,
                                                                const Dataset& data, uint64_t seed);
 
-// Threads of the framework and of its BLAS, process-wide. Called once, before the first model is made.
+// Threads of the framework and of its BLAS, process-wide. Called once, before the first model is
+// made.
 void SetComputeThreads(int threads);
 
 // REQUIRES: every index < split.count.

@@ -1,11 +1,14 @@
-// The networks, as libtorch modules. Layers are registered in the order in which forward uses them, which is the order
-// of Model::parameters() and of push priorities.
+// The networks, as libtorch modules. Layers are registered in the order in which forward uses them,
+// which is the order of Model::parameters() and of push priorities.
 //
 //   logistic   flatten, linear
-//   mlp        flatten, linear 512, ReLU, linear 512, ReLU, linear: on digits tensors of 40 bytes to 1 MB
-//   lenet      conv 5x5 20, pool, conv 5x5 50, pool, linear 500, ReLU, linear (LeCun et al. 1998, in Caffe's widths)
-//   resnet20   He et al. 2016, section 4.2: 3 stages of 3 blocks, 16/32/64 channels, shortcuts without parameters
-//   lstm       embedding 64, LSTM 256, linear; truncated back-propagation over the window, state zero at its start
+//   mlp        flatten, linear 512, ReLU, linear 512, ReLU, linear; on digits 40 bytes to 1 MB
+//   lenet      conv 5x5 20, ReLU, pool, conv 5x5 50, ReLU, pool, linear 500, ReLU, linear
+//              (LeCun et al. 1998, in Caffe's widths)
+//   resnet20   3 stages of 3 blocks, 16/32/64 channels, shortcuts without parameters
+//              (He et al. 2016, section 4.2)
+//   lstm       embedding 64, LSTM 256, linear; back-propagation is truncated to the window, at
+//              whose start the state is zero
 #ifndef SLIMPS_WORKER_TRAINER_NETWORKS_H_
 #define SLIMPS_WORKER_TRAINER_NETWORKS_H_
 
@@ -27,8 +30,8 @@ class Network : public torch::nn::Module {
   virtual torch::Tensor forward(torch::Tensor input) = 0;
 };
 
-// Draws the first weights from torch's generator: seed it before. InvalidArgument: unknown name, or a sample shape
-// that the network cannot take.
+// Draws the first weights from torch's generator: seed it before. InvalidArgument: unknown name, or
+// a sample shape that the network cannot take.
 absl::StatusOr<std::shared_ptr<Network>> MakeNetwork(std::string_view name,
                                                      const std::vector<int64_t>& sample_shape,
                                                      int64_t classes);

@@ -110,8 +110,8 @@ absl::Status CheckCodec(const std::string& compression) {
   return codec.ok() ? absl::OkStatus() : refuse(codec.status());
 }
 
-// The servers' step. The store is pushed gradient * batch, so that a codec's absolute threshold means what it does for
-// gradients summed over the batch; rescale_grad takes that back.
+// The servers' step. The store is pushed gradient * batch, so that a codec's absolute threshold
+// means what it does for gradients summed over the batch; rescale_grad takes that back.
 wire::OptimizerSpec ServerOptimizer(const WorkerFlags& flags) {
   wire::OptimizerSpec spec;
   const bool adam = flags.optimizer == "adam";

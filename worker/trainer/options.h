@@ -1,5 +1,5 @@
-// slimps_worker's flags, checked: text in, typed options or one clear error out. Reading flags and environment is
-// worker_main.cc's part.
+// slimps_worker's flags, checked: text in, typed options or one clear error out. Reading flags and
+// environment is worker_main.cc's part.
 #ifndef SLIMPS_WORKER_TRAINER_OPTIONS_H_
 #define SLIMPS_WORKER_TRAINER_OPTIONS_H_
 
@@ -61,8 +61,9 @@ struct WorkerOptions {
 // InvalidArgument: "--flag=value: expected ...", one line.
 [[nodiscard]] absl::StatusOr<WorkerOptions> CheckWorkerFlags(const WorkerFlags& flags);
 
-// "100mbit", "1gbit", "800kbit" (bits per second), "12.5MB", "1GB", "64kB" (bytes per second); units are decimal, case
-// does not matter. Bytes per second, over 0. InvalidArgument on anything else.
+// "100mbit", "1gbit", "800kbit" (bits per second), "12.5MB", "1GB", "64kB" (bytes per second);
+// units are decimal, case does not matter. Bytes per second, over 0. InvalidArgument on anything
+// else.
 [[nodiscard]] absl::StatusOr<double> ParseRate(std::string_view text);
 
 }  // namespace slimps

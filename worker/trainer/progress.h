@@ -1,7 +1,8 @@
-// How far training is, for people: on a terminal one line that is overwritten, else a plain line every `log_every`
-// steps and at the end.
+// How far training is, for people: on a terminal one line that is overwritten, else a plain line
+// every `log_every` steps and at the end.
 //
-//   epoch 1/3 step 40/938 loss 0.4312 1532 samples/s pushed 1.2 MB (ratio 30.8) waited 0.41 s [link emulated]
+//   epoch 1/3 step 40/938 loss 0.4312 1532 samples/s pushed 1.2 MB (ratio 30.8)
+//   waited 0.41 s [link emulated]
 #ifndef SLIMPS_WORKER_TRAINER_PROGRESS_H_
 #define SLIMPS_WORKER_TRAINER_PROGRESS_H_
 

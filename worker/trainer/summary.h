@@ -1,5 +1,5 @@
-// The JSON that rank 0 leaves behind: what was run, how well it learnt, what it sent, where the time went, and what the
-// threshold table decided. Keys are listed in README.md.
+// The JSON that rank 0 leaves behind: what was run, how well it learnt, what it sent, where the
+// time went, and what the threshold table decided. Keys are listed in README.md.
 #ifndef SLIMPS_WORKER_TRAINER_SUMMARY_H_
 #define SLIMPS_WORKER_TRAINER_SUMMARY_H_
 

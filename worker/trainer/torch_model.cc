@@ -1,5 +1,6 @@
-// Model over a libtorch network. Gradients leave through hooks behind autograd's accumulators: each runs once per
-// backward, when its parameter's gradient is final and while earlier layers are still computing.
+// Model over a libtorch network. Gradients leave through hooks behind autograd's accumulators: each
+// runs once per backward, when its parameter's gradient is final and while earlier layers are still
+// computing.
 #include <dlfcn.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
@@ -62,7 +63,8 @@ class TorchModel final : public Model {
                                            const GradientReady& ready) override {
     return Guarded([&] {
       network_->train();
-      // An undefined gradient makes the accumulator take backward's own tensor instead of adding to an old one.
+      // An undefined gradient makes the accumulator take backward's own tensor instead of adding to
+      // an old one.
       for (torch::Tensor& tensor : tensors_) tensor.mutable_grad() = torch::Tensor();
       const torch::Tensor logits = network_->forward(Input(batch));
       const torch::Tensor labels = Labels(batch);
@@ -162,8 +164,8 @@ absl::StatusOr<std::unique_ptr<Model>> MakeModel(std::string_view name, const Da
 
 void SetComputeThreads(int threads) {
   torch::set_num_threads(threads);
-  // OpenBLAS' pthread build keeps a pool of its own, which torch does not know. It is there only where Debian's
-  // libblas.so.3 is OpenBLAS, so the symbol is looked up and not linked.
+  // OpenBLAS' pthread build keeps a pool of its own, which torch does not know. It is there only
+  // where Debian's libblas.so.3 is OpenBLAS, so the symbol is looked up and not linked.
   using SetThreads = void (*)(int);
   if (auto* set = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "openblas_set_num_threads"))) {
     set(threads);

@@ -1,10 +1,10 @@
-// One worker's training: initialises the store with the model, runs the steps, drains, sums the job's figures, and
-// leaves the newest global weights in the model's parameters.
+// One worker's training: initialises the store with the model, runs the steps, drains, sums the
+// job's figures, and leaves the newest global weights in the model's parameters.
 //
-//   SLIMPS_ASSIGN_OR_RETURN(const TrainingReport report, Train(options, data, model, store, &observer));
+//   auto report = Train(options, data, model, store, [](const StepReport& step) { ... });
 //
-// Every worker of a job runs the same number of rounds: one whose part of an epoch ends earlier contributes nothing to
-// the rest, so nobody waits for it.
+// Every worker of a job runs the same number of rounds: one whose part of an epoch ends earlier
+// contributes nothing to the rest, so nobody waits for it.
 #ifndef SLIMPS_WORKER_TRAINER_TRAIN_LOOP_H_
 #define SLIMPS_WORKER_TRAINER_TRAIN_LOOP_H_
 
@@ -65,8 +65,8 @@ struct TrainingReport {
   StageTimes stages;
 };
 
-// InvalidArgument: an option. Else the first error of model, store or backup model. Model and data must outlive the
-// store, which may still be writing weights after an error.
+// InvalidArgument: an option. Else the first error of model, store or backup model. Model and data
+// must outlive the store, which may still be writing weights after an error.
 [[nodiscard]] absl::StatusOr<TrainingReport> Train(const TrainOptions& options, const Dataset& data,
                                                    Model* model, KVStore* store,
                                                    const StepObserver& observer);

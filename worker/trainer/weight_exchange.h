@@ -1,14 +1,14 @@
 // How gradients leave and weights come back, one round per training step. Two ways:
 //
-//   synchronous    step:  compute on w_i | push | pull w_(i+1) and wait for it
-//   backup model   step:  compute on w_loc(i) | push | wait for w_(i-1) | w_loc(i+1) = w_(i-1) - local step;
-//                         pull w_i goes on behind the next step's compute
+//   synchronous    compute on w_i | push | pull w_(i+1) and wait for it
+//   backup model   compute on w_loc(i) | push | wait for w_i | w_loc(i+1) = w_i - local step;
+//                  the pull of w_(i+1) goes on behind the next step's compute
 //
-//   exchange->BeginStep();                                       // the model's parameters hold this step's weights
-//   model->ForwardBackward(batch, [&](size_t i, auto gradient) { exchange->OnGradient(i, gradient); });
+//   exchange->BeginStep();          // the model's parameters hold this step's weights
+//   model->ForwardBackward(batch, [&](size_t i, auto g) { exchange->OnGradient(i, g); });
 //   exchange->EndStep();
 //   ...
-//   exchange->Drain();                                           // they hold the newest global weights
+//   exchange->Drain();              // they hold the newest global weights
 //
 // A step without data is BeginStep and EndStep alone: this worker counts as zero in its round.
 #ifndef SLIMPS_WORKER_TRAINER_WEIGHT_EXCHANGE_H_
@@ -32,7 +32,8 @@ namespace slimps {
 struct ExchangeTimes {
   absl::Duration wait;          // the training thread stood still for weights
   absl::Duration local_update;  // merging w_i and the local step
-  // A round's communication (first push to last weight arrived) less what the training thread stood still for it.
+  // A round's communication (first push to last weight arrived) less what the training thread stood
+  // still for it.
   absl::Duration overlap;
 };
 
@@ -53,8 +54,8 @@ class WeightExchange {
   virtual ExchangeTimes times() const = 0;
 };
 
-// Both write into the parameters' memory, which must stay until the store is closed, even after an error: a pull may
-// still be under way then. `store` must outlive the exchange.
+// Both write into the parameters' memory, which must stay until the store is closed, even after an
+// error: a pull may still be under way then. `store` must outlive the exchange.
 std::unique_ptr<WeightExchange> MakeSyncExchange(KVStore* store,
                                                  std::span<const Parameter> parameters,
                                                  const ExchangeOptions& options);

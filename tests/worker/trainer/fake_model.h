@@ -1,5 +1,6 @@
-// A model without a framework: two tensors that are drawn to the mean of the batch. Its gradient depends on the weights
-// that it was given, so that computing on other weights than intended shows in every later step.
+// A model without a framework: two tensors that are drawn to the mean of the batch. Its gradient
+// depends on the weights that it was given, so that computing on other weights than intended shows
+// in every later step.
 #ifndef SLIMPS_TESTS_WORKER_TRAINER_FAKE_MODEL_H_
 #define SLIMPS_TESTS_WORKER_TRAINER_FAKE_MODEL_H_
 
@@ -54,6 +55,7 @@ class FakeModel final : public Model {
     if (!without_b) ready(1, b_gradient_);
     ready(0, a_gradient_);
     a_gradients_.push_back(a_gradient_);
+    if (after_backward) after_backward(computed_);
     return LossSums{.loss = mean, .correct = 0, .labels = batch.samples};
   }
 
@@ -65,6 +67,7 @@ class FakeModel final : public Model {
 
   // For tests.
   std::function<void(size_t step)> before_compute;  // steps count from 1
+  std::function<void(size_t step)> after_backward;
   bool without_b = false;
   std::optional<size_t> nan_in_step;
   // The weights of "a" that each step computed on, and the gradients that it got.

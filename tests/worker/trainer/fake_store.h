@@ -1,6 +1,6 @@
-// A parameter server inside the test's process: every worker has a FakeStore, all share one FakeServer, which steps by
-// SGD when a round is complete and keeps every version. What a worker's store is asked for is recorded in order, and its
-// pulls can be held back.
+// A parameter server inside the test's process: every worker has a FakeStore, all share one
+// FakeServer, which steps by SGD when a round is complete and keeps every version. What a worker's
+// store is asked for is recorded in order, and its pulls can be held back.
 #ifndef SLIMPS_TESTS_WORKER_TRAINER_FAKE_STORE_H_
 #define SLIMPS_TESTS_WORKER_TRAINER_FAKE_STORE_H_
 
@@ -159,6 +159,7 @@ class FakeStore final : public KVStore {
     failure_ = std::move(why);
   }
   void set_type(std::string type) { type_ = std::move(type); }
+  void set_measuring(bool measuring) { measuring_ = measuring; }
 
   // ---- KVStore ----
   absl::Status Init(const std::vector<InitTensor>& tensors) override {
@@ -243,6 +244,7 @@ class FakeStore final : public KVStore {
   uint32_t rank() const override { return rank_; }
   uint32_t num_workers() const override { return server_->workers(); }
   std::string type() const override { return type_; }
+  bool measuring() const override { return measuring_; }
   bool is_capable(std::string_view) const override { return true; }
   StoreTotals totals() const override {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -268,6 +270,7 @@ class FakeStore final : public KVStore {
   const uint32_t rank_;
   const float grad_scale_;
   std::string type_ = "dist_sync";
+  bool measuring_ = false;
   std::optional<uint64_t> fail_from_;
   absl::Status failure_;
   mutable std::mutex mutex_;

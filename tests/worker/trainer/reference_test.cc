@@ -1,5 +1,6 @@
-// Training over workers against plain libtorch with the whole batch. The store is the fake: what is compared here is
-// the trainer (parts of the data, averaging, scaling); tests over real servers use the same reference.
+// Training over workers against plain libtorch with the whole batch. The store is the fake: what is
+// compared here is the trainer (parts of the data, averaging, scaling); tests over real servers use
+// the same reference.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// The same training in plain libtorch on one process: its own loop, autograd's own gradients, torch.optim's own step.
-// What slimps trains over any number of workers and servers is compared with it.
+// The same training in plain libtorch on one process: its own loop, autograd's own gradients,
+// torch.optim's own step. What slimps trains over any number of workers and servers is compared
+// with it.
 #ifndef SLIMPS_TESTS_WORKER_TRAINER_REFERENCE_TRAINING_H_
 #define SLIMPS_TESTS_WORKER_TRAINER_REFERENCE_TRAINING_H_
 

@@ -176,8 +176,8 @@ void ArriveDuringNextStep(Job::Worker* worker, size_t steps) {
   };
 }
 
-// By the order of events: a round's weights are let through only when the next step is already computing, so a loop
-// that waited for them would run into its deadline.
+// By the order of events: a round's weights are let through only when the next step is already
+// computing, so a loop that waited for them would run into its deadline.
 TEST(BackupTraining, NextStepComputesWhileTheRoundIsUnderWay) {
   Job job(2, BackupOptions(2), 24, [](Job::Worker* worker) { ArriveDuringNextStep(worker, 6); });
   for (auto& worker : job.workers) {
@@ -281,6 +281,46 @@ TEST(BackupTraining, IsRefusedWithoutRounds) {
           [](Job::Worker* worker) { worker->store.set_type("dist_async"); });
   EXPECT_EQ(job.workers[0].report.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(job.workers[0].report.status().message(), HasSubstr("dist_async"));
+}
+
+void RecordBackward(Job::Worker* worker) {
+  worker->model.before_compute = [worker](size_t step) {
+    worker->store.Record(absl::StrCat("compute ", step));
+  };
+  worker->model.after_backward = [worker](size_t step) {
+    worker->store.Record(absl::StrCat("computed ", step));
+  };
+}
+
+TEST(Measuring, GradientsLeaveDuringBackwardUnlessTheTableIsMeasured) {
+  for (const bool measuring : {false, true}) {
+    Job job(1, Options(4), 8, [&](Job::Worker* worker) {
+      RecordBackward(worker);
+      worker->store.set_measuring(measuring);
+    });
+    ASSERT_TRUE(job.workers[0].report.ok()) << job.workers[0].report.status();
+    const std::vector<std::string> events = job.workers[0].store.events();
+    EXPECT_EQ(IndexOf(events, "push b 2") > IndexOf(events, "computed 2"), measuring);
+    EXPECT_EQ(IndexOf(events, "push a 2") > IndexOf(events, "computed 2"), measuring);
+  }
+}
+
+TEST(Measuring, WithTheBackupModelTheRoundArrivesBeforeTheNextStepAndWeightsAreTheSame) {
+  Job free(2, BackupOptions(2), 24);
+  Job measured(2, BackupOptions(2), 24, [](Job::Worker* worker) {
+    RecordBackward(worker);
+    worker->store.set_measuring(true);
+  });
+  for (auto& worker : measured.workers) {
+    ASSERT_TRUE(worker.report.ok()) << worker.report.status();
+    const std::vector<std::string> events = worker.store.events();
+    for (int step = 2; step <= 6; ++step) {
+      EXPECT_LT(IndexOf(events, absl::StrCat("arrived b ", step - 1)),
+                IndexOf(events, absl::StrCat("compute ", step)));
+    }
+  }
+  EXPECT_EQ(free.workers[0].model.a(), measured.workers[0].model.a());
+  EXPECT_EQ(free.workers[0].model.seen(), measured.workers[0].model.seen());
 }
 
 TEST(Training, RefusesABatchOfNothing) {
