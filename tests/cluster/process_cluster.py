@@ -1,0 +1,94 @@
+"""A job of real processes on loopback, for tests that kill some of them."""
+
+import os
+import signal
+import subprocess
+import tempfile
+import time
+
+
+class ProcessCluster:
+    """Use as a context manager; every process is gone at its end. Programs are found from the working directory."""
+
+    def __init__(self, workers, servers, worker_flags, scheduler_flags=()):
+        self.workers = workers
+        self.servers = servers
+        self.worker_flags = list(worker_flags)
+        self.scheduler_flags = list(scheduler_flags)
+        self.processes = {}
+        self.folder = tempfile.TemporaryDirectory(prefix="slimps-test-")
+
+    def __enter__(self):
+        port_file = self.path("port")
+        self._start("scheduler", "scheduler", ["scheduler/slimps_scheduler", "--port", "0", "--port_file", port_file]
+                    + self.scheduler_flags, 0)
+        self.port = int(self.wait_for(lambda: self._read(port_file), "the scheduler's port"))
+        for rank in range(self.servers):
+            self._start("server%d" % rank, "server", ["server/slimps_server"], self.port)
+        for rank in range(self.workers):
+            self._start("worker%d" % rank, "worker", ["worker/slimps_worker"] + self.worker_flags, self.port,
+                        {"DMLC_WORKER_ID": str(rank)})
+        return self
+
+    def __exit__(self, *unused):
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        self.folder.cleanup()
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def kill(self, name, number=signal.SIGKILL):
+        self.processes[name].send_signal(number)
+
+    def output(self, name):
+        return self._read(self.path(name + ".log")) or ""
+
+    def wait_for(self, condition, what, seconds=60.0):
+        """What `condition` returns once it is true; looks a few times per second until the deadline."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            value = condition()
+            if value:
+                return value
+            time.sleep(0.02)
+        logs = "\n".join("--- %s\n%s" % (name, self.output(name)[-2000:]) for name in self.processes)
+        raise AssertionError("waited %.0f s for %s\n%s" % (seconds, what, logs))
+
+    def wait_for_line(self, name, text, seconds=60.0):
+        self.wait_for(lambda: text in self.output(name), "%r in the output of %s" % (text, name), seconds)
+
+    def wait_for_end(self, names, seconds=60.0):
+        """Exit statuses by name."""
+        self.wait_for(lambda: all(self.processes[name].poll() is not None for name in names),
+                      "the end of " + ", ".join(names), seconds)
+        return {name: self.processes[name].returncode for name in names}
+
+    def wait_for_all(self, seconds=60.0):
+        return self.wait_for_end(list(self.processes), seconds)
+
+    def listening_ports(self):
+        """Of the scheduler and the servers, as they print them."""
+        ports = [self.port]
+        for rank in range(self.servers):
+            name = "server%d" % rank
+            self.wait_for_line(name, "serving at tcp://127.0.0.1:")
+            ports.append(int(self.output(name).split("serving at tcp://127.0.0.1:")[1].split(",")[0]))
+        return ports
+
+    def _start(self, name, role, command, port, own=None):
+        environment = dict(os.environ, DMLC_ROLE=role, DMLC_PS_ROOT_URI="127.0.0.1", DMLC_PS_ROOT_PORT=str(port),
+                           DMLC_NUM_WORKER=str(self.workers), DMLC_NUM_SERVER=str(self.servers), **(own or {}))
+        with open(self.path(name + ".log"), "wb") as log:
+            self.processes[name] = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log,
+                                                    stderr=subprocess.STDOUT)
+
+    @staticmethod
+    def _read(path):
+        try:
+            with open(path, encoding="utf-8", errors="replace") as text:
+                return text.read()
+        except FileNotFoundError:
+            return None
