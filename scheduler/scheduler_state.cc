@@ -223,9 +223,9 @@ void SchedulerState::HandleGoodbye(const Member& member, const wire::Header& hea
   const std::string who = member.ToString();
   const bool again = member.state == MemberState::kLeft;
   out->push_back({member.peer, AckReply(header.request_id())});
+  quiet_at_ = now + options_.quiet_time;
   if (again) return;
   members_.Leave(node);
-  if (phase_ == Phase::kEnding || phase_ == Phase::kFailed) return FinishIfEmpty(now);
   if (phase_ != Phase::kRunning) return;
   if (node.role() == wire::SERVER) {
     Fail(node, absl::StrCat(who, " left while workers are in the job"), now, out);
@@ -266,7 +266,6 @@ void SchedulerState::EnterFailed(const absl::Status& why, absl::Time now, Outbox
   result_ = why;
   deadline_ = now + options_.shutdown_grace;
   BroadcastShutdown(now, out);
-  FinishIfEmpty(now);
 }
 
 void SchedulerState::Fail(const wire::NodeRef& node, const std::string& reason, absl::Time now,
@@ -292,16 +291,16 @@ void SchedulerState::TellEveryone(const wire::Header& header, Outbox* out) const
   for (const Member& member : members_.LiveMembers()) out->push_back({member.peer, header});
 }
 
-void SchedulerState::FinishIfEmpty(absl::Time now) {
-  if (members_.LiveMembers().empty() || now >= deadline_) phase_ = Phase::kDone;
-}
-
 SchedulerState::Outbox SchedulerState::Tick(absl::Time now) {
   Outbox out;
   if (phase_ == Phase::kDone) return out;
   if (phase_ == Phase::kEnding || phase_ == Phase::kFailed) {
-    FinishIfEmpty(now);
-    if (phase_ != Phase::kDone && now >= repeat_at_) BroadcastShutdown(now, &out);
+    const bool quiet = members_.LiveMembers().empty() && now >= quiet_at_;
+    if (quiet || now >= deadline_) {
+      phase_ = Phase::kDone;
+    } else if (now >= repeat_at_) {
+      BroadcastShutdown(now, &out);
+    }
     return out;
   }
   for (const Member& member : members_.Overdue(now)) {

@@ -1,6 +1,6 @@
 // The whole scheduler as one pure state machine: messages and the time go in, messages to send come out.
 //
-//             all nodes there              last worker left                     servers left, or grace over
+//             all nodes there              last worker left                     servers left and quiet, or grace over
 //   kForming ------------------> kRunning -------------------> kEnding -------------------------------> kDone (OK)
 //      | roster timeout             | node silent, failed,        Shutdown(OK) to the servers
 //      v                            v or a server left
@@ -36,6 +36,9 @@ struct SchedulerOptions {
   absl::Duration roster_timeout = absl::Seconds(60);
   absl::Duration shutdown_grace =
       absl::Seconds(5);  // how long nodes may take to leave when told to
+  // How long it must be quiet after the last goodbye. An acknowledgement may be lost when the
+  // connection is closed right behind it: who repeats its goodbye meanwhile gets another.
+  absl::Duration quiet_time = absl::Milliseconds(300);
 };
 
 // Thread-compatible.
@@ -81,7 +84,6 @@ class SchedulerState final {
   void Fail(const wire::NodeRef& node, const std::string& reason, absl::Time now, Outbox* out);
   void EnterFailed(const absl::Status& why, absl::Time now, Outbox* out);
   void BroadcastShutdown(absl::Time now, Outbox* out);
-  void FinishIfEmpty(absl::Time now);
   void TellEveryone(const wire::Header& header, Outbox* out) const;
 
   const SchedulerOptions options_;
@@ -89,6 +91,7 @@ class SchedulerState final {
   absl::Status result_;
   absl::Time deadline_;   // of kForming: roster; of kEnding and kFailed: grace
   absl::Time repeat_at_;  // of Shutdown
+  absl::Time quiet_at_ = absl::InfinitePast();  // the last goodbye plus the quiet time
   MembershipTable members_;
   PlacementTable placement_;
   BarrierTable barriers_;

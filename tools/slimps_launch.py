@@ -118,7 +118,8 @@ class Launcher:
         for rank in range(self.job.servers):
             self._start("server%d" % rank, "server", self.job.server, port)
         for rank in range(self.job.workers):
-            self._start("worker%d" % rank, "worker", self.job.worker, port)
+            # The worker asks for this rank, so that lines named worker1 are those of rank 1.
+            self._start("worker%d" % rank, "worker", self.job.worker, port, {"DMLC_WORKER_ID": str(rank)})
         return self._wait()
 
     def _start_scheduler(self):
@@ -140,7 +141,7 @@ class Launcher:
         self._say("slimps: the scheduler does not listen after %.0f s" % self.job.start_timeout)
         return None
 
-    def _start(self, name, role, command, port):
+    def _start(self, name, role, command, port, own=None):
         node = Node(name, role, command)
         environment = dict(os.environ)
         environment.update({
@@ -150,6 +151,7 @@ class Launcher:
             "DMLC_NUM_WORKER": str(self.job.workers),
             "DMLC_NUM_SERVER": str(self.job.servers),
         })
+        environment.update(own or {})
         environment.update(self.job.environment)
         if self.verbose:
             self._say("slimps: %s: %s" % (name, " ".join(command)))

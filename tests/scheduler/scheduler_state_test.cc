@@ -62,6 +62,11 @@ class SchedulerStateTest : public testing::Test {
     ASSERT_EQ(state_.phase(), Phase::kRunning);
     others_.clear();
   }
+  // Until it has been quiet for long enough after the last goodbye.
+  void LetItBeQuiet() {
+    clock_.Advance(absl::Milliseconds(300));
+    state_.Tick(clock_.Now());
+  }
   // What others than the addressed node got in the last step.
   std::vector<wire::Header> Others(uint64_t node) { return Of(others_, node); }
 
@@ -158,7 +163,10 @@ TEST_F(SchedulerStateTest, AFailedJobIsDoneWhenTheRestHasLeft) {
   EXPECT_THAT(Others(kServer)[0].node_down().reason(), HasSubstr("NaN in key s:w"));
   Goodbye(kServer);
   EXPECT_EQ(state_.phase(), Phase::kFailed);
+  LetItBeQuiet();
+  EXPECT_EQ(state_.phase(), Phase::kFailed);
   Goodbye(kWorker0);
+  LetItBeQuiet();
   EXPECT_EQ(state_.phase(), Phase::kDone);
 }
 
@@ -183,8 +191,26 @@ TEST_F(SchedulerStateTest, TheLastWorkersGoodbyeShutsTheServersDownInOrder) {
   EXPECT_EQ(Others(kServer)[0].shutdown().reason().code(), 0u);
   EXPECT_EQ(state_.phase(), Phase::kEnding);
   EXPECT_EQ(Goodbye(kServer)[0].body_case(), wire::Header::kAck);
+  LetItBeQuiet();
   EXPECT_EQ(state_.phase(), Phase::kDone);
   EXPECT_TRUE(state_.result().ok());
+}
+
+// An acknowledgement sent right before the scheduler ended was lost with its connection, and the
+// node that waited for it failed a job that had gone well.
+TEST_F(SchedulerStateTest, TheEndWaitsUntilNoGoodbyeIsRepeated) {
+  RegisterAll();
+  for (const uint64_t node : {kWorker0, kWorker1, kServer}) Goodbye(node);
+  clock_.Advance(absl::Milliseconds(299));
+  Tick(kServer);
+  EXPECT_EQ(state_.phase(), Phase::kEnding);
+  EXPECT_EQ(Goodbye(kServer)[0].body_case(), wire::Header::kAck);
+  clock_.Advance(absl::Milliseconds(299));
+  Tick(kServer);
+  EXPECT_EQ(state_.phase(), Phase::kEnding);
+  clock_.Advance(absl::Milliseconds(1));
+  Tick(kServer);
+  EXPECT_EQ(state_.phase(), Phase::kDone);
 }
 
 TEST_F(SchedulerStateTest, ARepeatedGoodbyeIsAcknowledgedAgain) {

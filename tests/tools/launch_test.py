@@ -68,13 +68,14 @@ class LaunchTest(unittest.TestCase):
 
     def test_nodes_find_the_job_in_dmlc_variables(self):
         done = self.path("done")
-        names = ["DMLC_ROLE", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER"]
+        names = ["DMLC_ROLE", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER",
+                 "DMLC_WORKER_ID"]
         show = ["env=" + name for name in names]
         status, out = self.run_job(["until=" + done], show + ["until=" + done], show + ["touch=" + done],
                                    workers=1, servers=1)
         self.assertEqual(0, status, out)
         for line in ("worker0| DMLC_ROLE=worker", "server0| DMLC_ROLE=server", "worker0| DMLC_PS_ROOT_PORT=4711",
-                     "server0| DMLC_PS_ROOT_URI=127.0.0.1", "worker0| DMLC_NUM_WORKER=1"):
+                     "server0| DMLC_PS_ROOT_URI=127.0.0.1", "worker0| DMLC_NUM_WORKER=1", "worker0| DMLC_WORKER_ID=0"):
             self.assertIn(line + "\n", out)
 
     def test_a_failing_node_is_named_with_its_status_and_last_lines(self):
@@ -105,7 +106,12 @@ class LaunchTest(unittest.TestCase):
         self.assertIn("server0 exited with status 0 while workers were running", self.out.getvalue())
 
     def test_a_worker_may_end_after_the_daemons(self):
-        self.assertEqual(0, self.run_job(["exit=0"], ["touch=" + self.path("s")], ["until=" + self.path("s")])[0])
+        ended = self.path("ended")
+        linger = [sys.executable, "-c", "import os, sys, time\n"
+                  "while not os.path.exists(sys.argv[1]): time.sleep(0.005)\ntime.sleep(0.2)", ended]
+        launcher = self.launcher(["until=" + ended], ["touch=" + ended], [])
+        launcher.job.worker = linger
+        self.assertEqual(0, launcher.run(), self.out.getvalue())
 
     def test_a_scheduler_that_cannot_start_is_named(self):
         launcher = self.launcher([], [], ["wait"])

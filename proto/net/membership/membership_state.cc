@@ -150,7 +150,7 @@ MembershipState::Actions MembershipState::Tick(absl::Time now) {
     wire::Header header = NewRequest();
     header.mutable_goodbye();
     actions.send.push_back(std::move(header));
-    repeat_at_ = now + options_.repeat_interval;
+    repeat_at_ = now + options_.goodbye_interval;
   }
   for (auto& [id, pending] : barriers_) {
     if (pending.result.has_value() || now < pending.repeat_at) continue;

@@ -36,6 +36,8 @@ class MembershipState final {
     std::string job_id;
     std::string scheduler_address;  // for messages to people
     absl::Duration repeat_interval = absl::Seconds(1);
+    // Shorter than the scheduler's quiet time: it waits for repeated goodbyes before it ends.
+    absl::Duration goodbye_interval = absl::Milliseconds(100);
   };
 
   // What the driver must do now.
