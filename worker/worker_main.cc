@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "compress/policy/threshold_table_file.h"
 #include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 #include "worker/kvstore.h"
@@ -45,6 +46,8 @@ DEFINE_string(threshold, "auto",
               "tensors of at least this many fp32 bytes are compressed (0: all), or auto");
 DEFINE_int64(pre_steps, kDefaults.pre_steps, "steps that the automatic threshold measures");
 DEFINE_string(threshold_table, "", "a saved threshold table to start from: nothing is measured");
+DEFINE_string(save_threshold_table, "",
+              "file that rank 0 writes the measured threshold table to, for --threshold_table");
 DEFINE_string(backup_model, "off", "on: compute while weights are under way, one round of lag");
 DEFINE_string(local_optimizer, "sgd", "the backup model's: sgd, momentum or adam");
 DEFINE_double(loc_lr, kDefaults.loc_lr, "the backup model's learning rate; 0: that of --lr");
@@ -166,6 +169,7 @@ WorkerFlags GatherFlags() {
           .threshold = FLAGS_threshold,
           .pre_steps = FLAGS_pre_steps,
           .threshold_table = FLAGS_threshold_table,
+          .save_threshold_table = FLAGS_save_threshold_table,
           .backup_model = FLAGS_backup_model,
           .local_optimizer = FLAGS_local_optimizer,
           .loc_lr = FLAGS_loc_lr,
@@ -218,6 +222,16 @@ absl::Status SaveFinalWeights(const std::string& pattern, uint32_t rank, const M
   return SaveWeights(path, model.parameters());
 }
 
+absl::Status SaveMeasuredTable(const std::string& path, const Summary& summary) {
+  if (path.empty()) return absl::OkStatus();
+  SLIMPS_ASSIGN_OR_RETURN(const ThresholdTable table, TableOf(summary.decision));
+  if (table.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--save_threshold_table=", path, ": this run has measured no table"));
+  }
+  return SaveThresholdTable(table, path);
+}
+
 // The job's figures, for rank 0 alone.
 absl::Status EvaluateAndReport(const WorkerFlags& flags, const Dataset& data, Model* model,
                                Summary* summary) {
@@ -266,6 +280,7 @@ absl::Status Run(const WorkerOptions& options) {
   SLIMPS_RETURN_IF_ERROR(store->Close());
   SLIMPS_RETURN_IF_ERROR(SaveFinalWeights(flags.save_weights, rank, *model));
   if (rank != 0) return absl::OkStatus();
+  SLIMPS_RETURN_IF_ERROR(SaveMeasuredTable(flags.save_threshold_table, summary));
   return EvaluateAndReport(flags, data, model.get(), &summary);
 }
 

@@ -28,6 +28,7 @@ struct WorkerFlags {
   std::string threshold = "auto";
   int64_t pre_steps = 20;
   std::string threshold_table;
+  std::string save_threshold_table;
   std::string backup_model = "off";
   std::string local_optimizer = "sgd";
   double loc_lr = 0;  // 0: lr

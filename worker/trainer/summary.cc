@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "compress/policy/threshold_table.h"
 #include "worker/trainer/atomic_file.h"
 
 namespace slimps {
@@ -66,8 +65,8 @@ absl::Duration Milliseconds(double ms) { return absl::Milliseconds(ms); }
 
 }  // namespace
 
-std::string ExplainDecision(const std::optional<wire::CodecMap>& decision) {
-  if (!decision.has_value() || decision->table().empty()) return "";
+absl::StatusOr<ThresholdTable> TableOf(const std::optional<wire::CodecMap>& decision) {
+  if (!decision.has_value()) return ThresholdTable();
   std::vector<ThresholdRow> rows;
   for (const wire::ThresholdRow& row : decision->table()) {
     rows.push_back({.bytes = row.bytes(),
@@ -77,8 +76,13 @@ std::string ExplainDecision(const std::optional<wire::CodecMap>& decision) {
                     .raw_samples = row.raw_samples(),
                     .compressed_samples = row.compressed_samples()});
   }
-  const auto table = ThresholdTable::FromRows(decision->codec(), rows);
-  return table.ok() ? table->Explain() : std::string(table.status().message());
+  return ThresholdTable::FromRows(decision->codec(), rows);
+}
+
+std::string ExplainDecision(const std::optional<wire::CodecMap>& decision) {
+  const auto table = TableOf(decision);
+  if (!table.ok()) return std::string(table.status().message());
+  return table->empty() ? "" : table->Explain();
 }
 
 std::string BuildSummaryJson(const Summary& summary) {

@@ -8,6 +8,8 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "compress/policy/threshold_table.h"
 #include "proto/slimps.pb.h"
 #include "worker/trainer/model.h"
 #include "worker/trainer/train_loop.h"
@@ -35,6 +37,9 @@ struct Summary {
 };
 
 std::string BuildSummaryJson(const Summary& summary);
+// The averaged table behind a decision; empty where nothing was measured. InvalidArgument: a row
+// that no table can hold.
+[[nodiscard]] absl::StatusOr<ThresholdTable> TableOf(const std::optional<wire::CodecMap>& decision);
 // The threshold table in words, one line per size; empty where nothing was measured.
 std::string ExplainDecision(const std::optional<wire::CodecMap>& decision);
 [[nodiscard]] absl::Status WriteSummary(const std::string& path, const Summary& summary);

@@ -238,7 +238,10 @@ class FakeStore final : public KVStore {
   absl::StatusOr<std::vector<double>> AllReduceSum(const std::vector<double>& values) override {
     return server_->Sum(values);
   }
-  absl::Status Wait() override { return absl::OkStatus(); }
+  absl::Status Wait() override {
+    Record("wait");
+    return absl::OkStatus();
+  }
   absl::Status Leave() override { return absl::OkStatus(); }
   absl::Status Close() override { return absl::OkStatus(); }
   uint32_t rank() const override { return rank_; }

@@ -103,6 +103,21 @@ TEST(Summary, HoldsTheThresholdTableAndItsExplanation) {
   EXPECT_THAT(json["threshold_explanation"].get<std::string>(), HasSubstr("2200000"));
 }
 
+TEST(Summary, TheMeasuredTableCanBeTakenBack) {
+  const auto table = TableOf(SomeDecision());
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_EQ(table->codec(), "1bit");
+  EXPECT_EQ(table->BestCompressionThreshold(), 2200000u);
+  EXPECT_TRUE(TableOf(std::nullopt)->empty());
+}
+
+TEST(Summary, ARowThatNoTableCanHoldIsExplainedAsSuch) {
+  wire::CodecMap decision = SomeDecision();
+  *decision.add_table() = decision.table(0);  // a size twice
+  EXPECT_EQ(TableOf(decision).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_FALSE(ExplainDecision(decision).empty());
+}
+
 TEST(Summary, SaysWhetherTheLinkWasEmulated) {
   Summary summary = SomeSummary();
   EXPECT_FALSE(nlohmann::json::parse(BuildSummaryJson(summary))["link_emulated"]);

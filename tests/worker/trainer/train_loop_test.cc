@@ -74,10 +74,10 @@ struct Job {
 TEST(SyncTraining, PullsAStepsWeightsAfterPushingAllItsGradients) {
   Job job(1, Options(4), 8);
   ASSERT_TRUE(job.workers[0].report.ok()) << job.workers[0].report.status();
-  EXPECT_THAT(
-      job.workers[0].store.events(),
-      ElementsAre("push b 1", "push a 1", "pull a 1", "arrived a 1", "pull b 1", "arrived b 1",
-                  "push b 2", "push a 2", "pull a 2", "arrived a 2", "pull b 2", "arrived b 2"));
+  EXPECT_THAT(job.workers[0].store.events(),
+              ElementsAre("push b 1", "push a 1", "pull a 1", "arrived a 1", "pull b 1",
+                          "arrived b 1", "push b 2", "push a 2", "pull a 2", "arrived a 2",
+                          "pull b 2", "arrived b 2", "wait"));
 }
 
 TEST(SyncTraining, FrontLayersHaveTheHigherPriority) {
@@ -302,6 +302,16 @@ TEST(Measuring, GradientsLeaveDuringBackwardUnlessTheTableIsMeasured) {
     const std::vector<std::string> events = job.workers[0].store.events();
     EXPECT_EQ(IndexOf(events, "push b 2") > IndexOf(events, "computed 2"), measuring);
     EXPECT_EQ(IndexOf(events, "push a 2") > IndexOf(events, "computed 2"), measuring);
+  }
+}
+
+TEST(Measuring, NothingIsPulledBeforeTheLastPushIsAcknowledged) {
+  for (const TrainOptions& options : {Options(4), BackupOptions(4)}) {
+    Job job(1, options, 4, [](Job::Worker* worker) { worker->store.set_measuring(true); });
+    ASSERT_TRUE(job.workers[0].report.ok()) << job.workers[0].report.status();
+    EXPECT_THAT(job.workers[0].store.events(),
+                ElementsAre("push b 1", "push a 1", "wait", "pull a 1", "arrived a 1", "pull b 1",
+                            "arrived b 1", "wait"));
   }
 }
 
