@@ -55,6 +55,7 @@ class DistStore final : public KVStore, private MessageSink {
   absl::Status Wait() override;
   absl::Status Leave() override;
   absl::Status Close() override;
+  void Abort(const absl::Status& why) override;
   uint32_t rank() const override { return membership_.rank(); }
   uint32_t num_workers() const override { return options_.num_workers; }
   std::string type() const override;

@@ -110,6 +110,9 @@ class KVStore {
   // Drains, says goodbye. Called by the destructor too.
   [[nodiscard]] virtual absl::Status Close() = 0;
 
+  // This worker cannot go on: everyone in the job is told why, and the job ends. The store is of no use afterwards.
+  virtual void Abort(const absl::Status&) {}
+
   virtual uint32_t rank() const = 0;
   virtual uint32_t num_workers() const = 0;
   virtual std::string type() const = 0;

@@ -268,14 +268,17 @@ absl::Status Run(const WorkerOptions& options) {
                      .link_emulated = options.store.emulate_link_bytes_per_second > 0 ||
                                       options.store.emulate_link_latency > absl::ZeroDuration()},
                     &clock, &std::cout);
-  SLIMPS_ASSIGN_OR_RETURN(
-      const TrainingReport report,
+  const absl::StatusOr<TrainingReport> report =
       Train(options.train, data, model.get(), store.get(), [&](const StepReport& step) {
         if (store->rank() == 0) progress.Report(step, store->totals());
-      }));
+      });
+  if (!report.ok()) {
+    store->Abort(report.status());  // nobody waits for rounds that will not come
+    return report.status();
+  }
   const uint32_t rank = store->rank();
   Summary summary = MakeSummary(options, *store);
-  summary.training = report;
+  summary.training = *report;
   // Nothing below needs the others: they may go while rank 0 evaluates.
   SLIMPS_RETURN_IF_ERROR(store->Close());
   SLIMPS_RETURN_IF_ERROR(SaveFinalWeights(flags.save_weights, rank, *model));

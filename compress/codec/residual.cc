@@ -17,7 +17,7 @@ absl::Status WrongLength(KeyId key, uint32_t partition, size_t expected, size_t 
 
 absl::StatusOr<std::span<float>> ResidualStore::GetOrCreate(KeyId key, uint32_t partition,
                                                             size_t elements) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const auto [entry, created] = residuals_.try_emplace(Id(key, partition));
   AlignedBuffer& buffer = entry->second;
   if (created) {
@@ -31,7 +31,7 @@ absl::StatusOr<std::span<float>> ResidualStore::GetOrCreate(KeyId key, uint32_t 
 }
 
 std::span<float> ResidualStore::Find(KeyId key, uint32_t partition) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const auto entry = residuals_.find(Id(key, partition));
   return entry == residuals_.end() ? std::span<float>() : entry->second.floats();
 }
@@ -51,12 +51,12 @@ absl::Status ResidualStore::AddAndClear(KeyId key, uint32_t partition,
 }
 
 void ResidualStore::Clear() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   residuals_.clear();
 }
 
 size_t ResidualStore::TotalBytes() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   size_t total = 0;
   for (const auto& [id, buffer] : residuals_) total += buffer.size();
   return total;

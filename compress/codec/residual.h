@@ -19,9 +19,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "proto/base/buffer.h"
 #include "proto/base/key.h"
+#include "proto/base/mutex.h"
 
 namespace slimps {
 
@@ -47,7 +47,7 @@ class ResidualStore final {
  private:
   using Id = std::pair<KeyId, uint32_t>;
 
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   // The buffers stay where they are as the map grows.
   std::map<Id, AlignedBuffer> residuals_ ABSL_GUARDED_BY(mutex_);
 };

@@ -91,7 +91,7 @@ absl::StatusOr<AlignedBuffer> ReadFloats(const std::string& path, const EntryHea
 }  // namespace
 
 absl::Status ResidualStore::Save(const std::string& path) const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const std::string unfinished = absl::StrCat(path, ".unfinished");
   std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
   FileHeader file_header;
@@ -140,7 +140,7 @@ absl::Status ResidualStore::Load(const std::string& path) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": ", reader.left(), " bytes after the last entry"));
   }
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   residuals_ = std::move(loaded);
   return absl::OkStatus();
 }

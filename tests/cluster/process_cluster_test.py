@@ -98,6 +98,14 @@ class ProcessClusterTest(unittest.TestCase):
             statuses = cluster.wait_for_all()
         self.assertEqual(set(statuses.values()), {0}, statuses)
 
+    def test_worker_that_stops_at_a_diverged_gradient_ends_the_job_for_all(self):
+        # A learning rate of 1e30 makes weights, then gradients, infinite within a few steps.
+        with ProcessCluster(2, 1, TRAIN + FOREVER + ["--lr", "1e30"]) as cluster:
+            statuses = cluster.wait_for_all()
+            outputs = cluster.output("worker0") + cluster.output("worker1")
+        self.assertRegex(outputs, "element [0-9]+ is -?(nan|inf)")
+        self.assertTrue(all(status > 0 for status in statuses.values()), statuses)
+
     def test_missing_data_file_ends_the_job_with_its_name(self):
         flags = ["--model", "lenet", "--dataset", "mnist", "--data_dir", "/nonexistent"]
         with ProcessCluster(1, 1, flags) as cluster:
