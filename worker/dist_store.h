@@ -74,9 +74,6 @@ class DistStore final : public KVStore, private MessageSink {
 
   absl::Status Start();
   absl::Status MakePipeline(std::string_view codec_spec);
-  absl::StatusOr<std::vector<TensorPlan>> Declare(const std::vector<InitTensor>& tensors);
-  absl::Status SendInitialValues(const std::vector<InitTensor>& tensors,
-                                 const std::vector<TensorPlan>& plans);
   absl::Status TellServers(const wire::Header& message, const std::string& what);
   void ReportThresholds(wire::ThresholdReport report);
   void Fail(const absl::Status& why);

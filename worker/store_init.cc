@@ -1,0 +1,124 @@
+#include "worker/store_init.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/hash.h"
+#include "proto/base/mutex.h"
+#include "proto/base/status_macros.h"
+#include "proto/status_proto.h"
+
+namespace slimps {
+
+absl::Status CheckFinite(const Key& key, std::span<const float> values, const char* what) {
+  // One pass without a branch per element: the sum of x * 0 is NaN if any x is not finite.
+  float probe = 0;
+  for (float value : values) probe += value * 0.0f;
+  if (probe == 0.0f) return absl::OkStatus();
+  size_t at = 0;
+  while (std::isfinite(values[at])) ++at;
+  return absl::InvalidArgumentError(absl::StrCat(what, " of key ", key.typed_name(), ": element ",
+                                                 at, " is ", values[at],
+                                                 "; expected finite values; nothing was sent"));
+}
+
+absl::Status CheckLength(const TensorPlan& tensor, size_t elements, const char* what) {
+  if (elements == tensor.elements) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(what, " of key ", tensor.key.typed_name(),
+                                                 ": expected ", tensor.elements, " elements, got ",
+                                                 elements));
+}
+
+absl::StatusOr<std::vector<TensorPlan>> DeclareTensors(const std::vector<InitTensor>& tensors,
+                                                       const DeclareOptions& options,
+                                                       Membership* membership, RpcClient* rpc) {
+  wire::Header question = membership->MakeHeader();
+  wire::DeclareKeys& declare = *question.mutable_declare_keys();
+  declare.set_partition_elements(std::max<size_t>(1, options.partition_bytes / sizeof(float)));
+  for (const InitTensor& tensor : tensors) {
+    wire::KeyInfo& info = *declare.add_keys();
+    info.set_key(tensor.key.id());
+    info.set_name(tensor.key.typed_name());
+    info.set_dtype(tensor.dtype);
+    info.set_layer(tensor.layer);
+    for (int64_t extent : tensor.shape) {
+      if (extent < 0) {
+        return absl::InvalidArgumentError(absl::StrCat("init of key ", tensor.key.typed_name(),
+                                                       ": extent ", extent, " in its shape"));
+      }
+      info.add_shape(extent);
+    }
+  }
+  SLIMPS_ASSIGN_OR_RETURN(const wire::Header answer,
+                          rpc->Call(membership->scheduler(), question, options.timeout,
+                                    "declaring keys at the scheduler"));
+  SLIMPS_RETURN_IF_ERROR(FromStatusProto(answer.placement().status()));
+  if (answer.placement().keys_size() != declare.keys_size()) {
+    return absl::DataLossError(absl::StrCat("placement: expected ", declare.keys_size(),
+                                            " keys, got ", answer.placement().keys_size()));
+  }
+  std::vector<TensorPlan> plans;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const int at = static_cast<int>(i);
+    SLIMPS_ASSIGN_OR_RETURN(TensorPlan plan,
+                            MakeTensorPlan(tensors[i].key, declare.keys(at),
+                                           answer.placement().keys(at), options.num_servers));
+    plans.push_back(std::move(plan));
+  }
+  return plans;
+}
+
+absl::Status SendInitialValues(const std::vector<InitTensor>& tensors,
+                               const std::vector<TensorPlan>& plans, Courier* courier) {
+  struct Gathered {
+    Mutex mutex;
+    CondVar answered;
+    size_t pending ABSL_GUARDED_BY(mutex) = 0;
+    absl::Status status ABSL_GUARDED_BY(mutex);
+  };
+  auto gathered = std::make_shared<Gathered>();
+  for (size_t k = 0; k < tensors.size(); ++k) {
+    const TensorPlan& tensor = plans[k];
+    SLIMPS_RETURN_IF_ERROR(CheckLength(tensor, tensors[k].value.size(), "initial value"));
+    SLIMPS_RETURN_IF_ERROR(CheckFinite(tensor.key, tensors[k].value, "initial value"));
+    for (size_t i = 0; i < tensor.partitions.size(); ++i) {
+      const PartitionPlan& partition = tensor.partitions[i];
+      wire::InitItem init;
+      init.mutable_id()->set_key(tensor.key.id());
+      init.mutable_id()->set_partition(static_cast<uint32_t>(i));
+      *init.mutable_info() = tensor.info;
+      init.set_offset(partition.offset);
+      init.set_elements(partition.elements);
+      init.set_partitions(static_cast<uint32_t>(tensor.partitions.size()));
+      init.set_format(wire::RAW_F32);
+      Payload value = Payload::Copy(
+          std::as_bytes(tensors[k].value.subspan(partition.offset, partition.elements)));
+      init.set_payload_bytes(value.size());
+      init.set_payload_hash(HashBytes(value.bytes()));
+      {
+        MutexLock lock(&gathered->mutex);
+        ++gathered->pending;
+      }
+      std::vector<OutgoingItem> items;
+      items.push_back({.item = std::move(init),
+                       .payload = std::move(value),
+                       .key_name = tensor.key.typed_name(),
+                       .done = [gathered](Answer answer) {
+                         MutexLock lock(&gathered->mutex);
+                         --gathered->pending;
+                         if (gathered->status.ok()) gathered->status = answer.status;
+                         gathered->answered.NotifyAll();
+                       }});
+      courier->Dispatch(partition.server, std::move(items), /*priority=*/0);
+    }
+  }
+  MutexLock lock(&gathered->mutex);
+  // The courier answers every item within its deadline.
+  while (gathered->pending > 0) gathered->answered.Wait(&gathered->mutex);
+  return gathered->status;
+}
+
+}  // namespace slimps

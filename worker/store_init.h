@@ -1,0 +1,44 @@
+// The two halves of KVStore::Init: where the scheduler puts the partitions of new tensors, and rank 0's first values
+// on their way to the servers.
+#ifndef SLIMPS_WORKER_STORE_INIT_H_
+#define SLIMPS_WORKER_STORE_INIT_H_
+
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/net/membership/membership.h"
+#include "worker/courier.h"
+#include "worker/key_table.h"
+#include "worker/kvstore.h"
+#include "worker/rpc_client.h"
+
+namespace slimps {
+
+struct DeclareOptions {
+  size_t partition_bytes = 4 << 20;  // of fp32
+  uint32_t num_servers = 1;
+  absl::Duration timeout;
+};
+
+// Asks the scheduler. InvalidArgument: a shape that is none, or other workers declared the key otherwise (names both).
+[[nodiscard]] absl::StatusOr<std::vector<TensorPlan>> DeclareTensors(
+    const std::vector<InitTensor>& tensors, const DeclareOptions& options, Membership* membership,
+    RpcClient* rpc);
+
+// Waits until every server has acknowledged its partitions. InvalidArgument: a value of the wrong length, or not finite.
+[[nodiscard]] absl::Status SendInitialValues(const std::vector<InitTensor>& tensors,
+                                             const std::vector<TensorPlan>& plans,
+                                             Courier* courier);
+
+// InvalidArgument naming key, element and value if one is NaN or infinite. `what`: "push", "initial value".
+[[nodiscard]] absl::Status CheckFinite(const Key& key, std::span<const float> values,
+                                       const char* what);
+// InvalidArgument unless `elements` is the tensor's.
+[[nodiscard]] absl::Status CheckLength(const TensorPlan& tensor, size_t elements, const char* what);
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_STORE_INIT_H_
