@@ -1,0 +1,104 @@
+"""The daemon as a person meets it: flags, environment, exit status, signals."""
+
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+
+PROGRAM = os.path.join(os.environ.get("TEST_SRCDIR", ""), "slimps/scheduler/slimps_scheduler")
+DEADLINE = 60.0  # seconds; only a failing test waits so long
+
+
+def environment(**variables):
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("DMLC_")}
+    return dict(clean, **variables)
+
+
+def run(*arguments, **variables):
+    return subprocess.run([PROGRAM] + list(arguments), env=environment(**variables), stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, timeout=DEADLINE, check=False)
+
+
+class WrongUsageTest(unittest.TestCase):
+    def refused(self, what, *arguments, **variables):
+        result = run(*arguments, **variables)
+        self.assertEqual(2, result.returncode, result.stdout)
+        self.assertIn(what, result.stdout)
+
+    def test_flags_that_make_no_sense_are_refused_with_status_2(self):
+        self.refused("no_such_flag", "--no_such_flag")
+        self.refused("illegal value 'x'", "--port=x")
+        self.refused("--num_workers=0: expected 1 to 4096", "--num_workers=0")
+        self.refused("--port=70000: expected 0 to 65535", "--port=70000")
+        self.refused("at least twice", "--heartbeat_interval_ms=100", "--heartbeat_timeout_ms=150")
+        self.refused("unexpected argument \"extra\"", "extra")
+
+    def test_an_open_address_needs_insecure(self):
+        self.refused("--insecure", "--bind=0.0.0.0")
+        self.refused("--insecure", "--bind=127.example.org")
+
+    def test_an_environment_that_makes_no_sense_is_refused(self):
+        self.refused("DMLC_NUM_WORKER=two: expected a number", DMLC_NUM_WORKER="two")
+        self.refused("DMLC_ROLE=worker: expected scheduler", DMLC_ROLE="worker")
+
+
+class RunningTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.port_file = os.path.join(folder.name, "port")
+
+    def start(self, *arguments, **variables):
+        process = subprocess.Popen([PROGRAM, "--port_file", self.port_file] + list(arguments),
+                                   env=environment(**variables), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                   text=True)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        deadline = time.monotonic() + DEADLINE
+        while not os.path.exists(self.port_file) and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.005)
+        with open(self.port_file, encoding="ascii") as text:
+            return process, int(text.read())
+
+    def test_the_port_file_names_a_port_that_listens(self):
+        _, port = self.start()
+        socket.create_connection(("127.0.0.1", port), timeout=DEADLINE).close()
+        self.assertEqual(["port"], os.listdir(os.path.dirname(self.port_file)))
+
+    def test_a_port_in_use_is_named(self):
+        _, port = self.start()
+        second = run("--port=%d" % port)
+        self.assertEqual(1, second.returncode)
+        self.assertIn("127.0.0.1:%d: Address already in use" % port, second.stdout)
+
+    def test_nodes_that_never_come_are_named(self):
+        process, _ = self.start("--roster_timeout_s=1", DMLC_NUM_WORKER="2", DMLC_NUM_SERVER="1")
+        output, _ = process.communicate(timeout=DEADLINE)
+        self.assertEqual(1, process.returncode)
+        self.assertIn("slimps_scheduler: roster incomplete after 1s: waiting for 1 server and 2 workers", output)
+
+    def test_a_flag_counts_more_than_the_environment(self):
+        process, _ = self.start("--roster_timeout_s=1", "--num_workers=3", DMLC_NUM_WORKER="2")
+        self.assertIn("waiting for 1 server and 3 workers", process.communicate(timeout=DEADLINE)[0])
+
+    def test_a_signal_ends_it(self):
+        process, _ = self.start()
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=DEADLINE)
+        self.assertEqual(1, process.returncode)
+        self.assertIn("stopped by Terminated", output)
+
+    def test_garbage_on_the_port_does_not_end_it(self):
+        process, port = self.start()
+        for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 4096, b"\x00" * 64):
+            with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE) as connection:
+                connection.sendall(garbage)
+        socket.create_connection(("127.0.0.1", port), timeout=DEADLINE).close()
+        self.assertIsNone(process.poll())
+
+
+if __name__ == "__main__":
+    unittest.main()
