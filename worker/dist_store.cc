@@ -303,11 +303,7 @@ absl::Status DistStore::Leave() {
 
 void DistStore::Abort(const absl::Status& why) {
   if (!FirstError().ok()) return;  // the job has failed already: who ended it is known
-  Message message{.header = membership_.MakeHeader(), .payloads = {}};
-  *message.header.mutable_error()->mutable_status() = ToStatusProto(why);
-  *message.header.mutable_error()->mutable_node() = membership_.self();
-  const absl::Status sent = transport_->Send(membership_.scheduler(), std::move(message));
-  if (!sent.ok()) LOG(WARNING) << "could not report the failure to the scheduler: " << sent;
+  membership_.ReportFailure(why);
   Fail(why);
 }
 

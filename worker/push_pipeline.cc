@@ -142,8 +142,7 @@ void PushPipeline::Process(const Work& work) {
 
 absl::Status PushPipeline::PushPartition(const PushJob& job, size_t partition) {
   MaybeReport(job.round);
-  SLIMPS_ASSIGN_OR_RETURN(const Codec* codec,
-                          plan_->CodecFor(*job.tensor, job.round, options_.timeout));
+  SLIMPS_ASSIGN_OR_RETURN(const Codec* codec, AwaitCodec(job));
   SLIMPS_ASSIGN_OR_RETURN(Prepared prepared, Prepare(job, partition, *codec));
   const size_t bytes = prepared.item.payload.size();
   // The answer needs the sizes only: holding the job would hold grad_buf longer than its payload
@@ -169,8 +168,7 @@ absl::Status PushPipeline::PushPartition(const PushJob& job, size_t partition) {
 
 absl::Status PushPipeline::PushAndMeasure(const PushJob& job) {
   Send(coalescer_.TakeAll());
-  SLIMPS_ASSIGN_OR_RETURN(const Codec* codec,
-                          plan_->CodecFor(*job.tensor, job.round, options_.timeout));
+  SLIMPS_ASSIGN_OR_RETURN(const Codec* codec, AwaitCodec(job));
   const TensorPlan& tensor = *job.tensor;
   absl::Duration encode;
   size_t bytes = 0;
@@ -301,7 +299,20 @@ void PushPipeline::OnAnswered(const PushJob& job, size_t bytes, const Answer& an
 void PushPipeline::MaybeReport(uint64_t round) {
   if (plan_->IsProfiled(round)) return;
   std::optional<wire::ThresholdReport> report = plan_->TakeReport();
-  if (report) options_.on_report(*std::move(report));
+  if (!report) return;
+  reported_ = std::move(report);
+  options_.on_report(*reported_);
+}
+
+absl::StatusOr<const Codec*> PushPipeline::AwaitCodec(const PushJob& job) {
+  const absl::Time deadline = absl::Now() + options_.timeout;
+  for (;;) {
+    absl::StatusOr<const Codec*> codec =
+        plan_->CodecFor(*job.tensor, job.round, options_.report_interval);
+    if (!absl::IsDeadlineExceeded(codec.status()) || absl::Now() >= deadline) return codec;
+    // The report or the decision may have been lost; the scheduler answers a repeated report with the decision.
+    if (reported_) options_.on_report(*reported_);
+  }
 }
 
 void PushPipeline::FinishProfiling() {

@@ -16,6 +16,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -52,7 +53,9 @@ struct PushPipelineOptions {
   int encode_threads = 1;
   absl::Duration timeout = absl::Seconds(60);
   size_t max_bytes_waiting = size_t{1} << 30;  // of grad_buf; Submit waits beyond it
-  // Called once, on the push thread, when profiling is over and all its pushes are acknowledged.
+  absl::Duration report_interval = absl::Seconds(2);
+  // Called on the push thread when profiling is over and all its pushes are acknowledged, and again each interval while
+  // no decision comes.
   std::function<void(wire::ThresholdReport)> on_report;
   // Called with the first error of a push, from any thread.
   std::function<void(absl::Status)> on_error;
@@ -103,6 +106,7 @@ class PushPipeline final {
   void Send(std::vector<Batch> batches);
   void OnAnswered(const PushJob& job, size_t bytes, const Answer& answer);
   void MaybeReport(uint64_t round);
+  absl::StatusOr<const Codec*> AwaitCodec(const PushJob& job);
 
   Courier* const courier_;
   CompressionPlan* const plan_;
@@ -112,6 +116,7 @@ class PushPipeline final {
   ResidualStore residuals_;
   ParallelEncoder encoder_;
   Coalescer coalescer_;
+  std::optional<wire::ThresholdReport> reported_;
 
   mutable Mutex mutex_;
   // Highest priority first, then in order of submission.

@@ -29,7 +29,8 @@ class AlignedBuffer final {
   // Uninitialised bytes. Throws std::bad_alloc; sizes that a peer declared must meet their limit first.
   explicit AlignedBuffer(size_t size_bytes) : size_(size_bytes) {
     if (size_bytes == 0) return;
-    const size_t rounded = (size_bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+    const size_t rounded =
+        (size_bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
     data_ = static_cast<std::byte*>(std::aligned_alloc(kBufferAlignment, rounded));
     if (data_ == nullptr) throw std::bad_alloc();
   }

@@ -14,11 +14,11 @@ using KeyId = uint64_t;
 
 class Key final {
  public:
-  Key(int64_t number);          // NOLINT: a key literal reads as itself
-  Key(std::string_view text);   // NOLINT
-  Key(const char* text) : Key(std::string_view(text)) {}          // NOLINT
-  Key(const std::string& text) : Key(std::string_view(text)) {}   // NOLINT
-  Key(int number) : Key(static_cast<int64_t>(number)) {}          // NOLINT
+  Key(int64_t number);                                    // NOLINT: a key literal reads as itself
+  Key(std::string_view text);                             // NOLINT
+  Key(const char* text) : Key(std::string_view(text)) {}  // NOLINT
+  Key(const std::string& text) : Key(std::string_view(text)) {}  // NOLINT
+  Key(int number) : Key(static_cast<int64_t>(number)) {}         // NOLINT
 
   KeyId id() const { return id_; }
   // "i:5" or "s:conv1.weight".

@@ -7,10 +7,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#define SLIMPS_RETURN_IF_ERROR(expression)                  \
-  do {                                                      \
-    ::absl::Status slimps_status = (expression);            \
-    if (!slimps_status.ok()) return slimps_status;          \
+#define SLIMPS_RETURN_IF_ERROR(expression)         \
+  do {                                             \
+    ::absl::Status slimps_status = (expression);   \
+    if (!slimps_status.ok()) return slimps_status; \
   } while (false)
 
 #define SLIMPS_CONCAT_INNER(a, b) a##b
