@@ -84,7 +84,8 @@ TEST(FaultyTransport, RetriesUnderOneTicketSurviveEveryFault) {
     counted.emplace(ticket, 0).first->second = 1;
     Message reply;
     reply.header.mutable_push_reply()->add_items()->mutable_id()->set_ticket(ticket);
-    EXPECT_TRUE(server.Send(from, std::move(reply)).ok());
+    // Fails once the worker, which has all its answers, has stopped and a late repeat comes.
+    (void)server.Send(from, std::move(reply));
   };
   const std::string address = *server.Bind("inproc://*");
   ASSERT_TRUE(server.Start(&server_sink).ok());
