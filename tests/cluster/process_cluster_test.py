@@ -99,8 +99,8 @@ class ProcessClusterTest(unittest.TestCase):
         self.assertEqual(set(statuses.values()), {0}, statuses)
 
     def test_worker_that_stops_at_a_diverged_gradient_ends_the_job_for_all(self):
-        # A learning rate of 1e30 makes weights, then gradients, infinite within a few steps.
-        with ProcessCluster(2, 1, TRAIN + FOREVER + ["--lr", "1e30"]) as cluster:
+        # Decay that overshoots makes the weights, then the gradients, infinite within a few steps.
+        with ProcessCluster(2, 1, TRAIN + FOREVER + ["--lr", "1e6", "--weight_decay", "1e6"]) as cluster:
             statuses = cluster.wait_for_all()
             outputs = cluster.output("worker0") + cluster.output("worker1")
         self.assertRegex(outputs, "element [0-9]+ is -?(nan|inf)")
