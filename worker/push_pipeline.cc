@@ -149,13 +149,18 @@ absl::Status PushPipeline::PushPartition(const PushJob& job, size_t partition) {
   // needs it.
   PushJob sizes = job;
   sizes.grad_buf.reset();
-  prepared.item.done = [this, sizes = std::move(sizes), bytes](Answer answer) {
+  const size_t held =
+      job.grad_buf == nullptr ? 0 : job.tensor->partitions[partition].elements * sizeof(float);
+  // Counted until the answer, so that what is in flight is bounded too.
+  prepared.item.done = [this, sizes = std::move(sizes), bytes, held](Answer answer) {
+    {
+      MutexLock lock(&mutex_);
+      bytes_waiting_ -= held;
+    }
     OnAnswered(sizes, bytes, answer);
   };
   {
     MutexLock lock(&mutex_);
-    if (job.grad_buf != nullptr)
-      bytes_waiting_ -= job.tensor->partitions[partition].elements * sizeof(float);
     totals_.encode += prepared.encode;
     changed_.NotifyAll();
     totals_.fp32_bytes +=
