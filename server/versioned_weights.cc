@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "compress/format/kernels.h"
+#include "compress/kernels/kernels.h"
 #include "proto/base/hash.h"
 
 namespace slimps {
@@ -76,7 +76,7 @@ WireValue VersionedWeights::ShareBuffer(const std::shared_ptr<Buffer>& buffer) {
     AlignedBuffer converted(elements_ * sizeof(uint16_t));
     const Kernels& kernels = BestKernels();
     const auto encode =
-        format_ == PayloadFormat::kRawF16 ? kernels.encode_f16 : kernels.encode_bf16;
+        format_ == PayloadFormat::kRawF16 ? kernels.raw.encode_f16 : kernels.raw.encode_bf16;
     encode(std::as_const(buffer->fp32).floats().data(), /*residual=*/nullptr, /*grad_scale=*/1.0f,
            elements_, converted.bytes().data());
     const size_t bytes = converted.size();

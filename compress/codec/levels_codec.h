@@ -17,8 +17,8 @@ class LevelsCodec : public BlockCodec {
   PayloadFormat format() const final { return PayloadFormat::kLevels; }
   bool wants_residual() const final { return feedback_ == ErrorFeedback::kOn; }
   size_t MaxPayloadBytes(size_t elements) const final { return Layout(elements).PayloadBytes(); }
-  void BuildHeader(size_t elements, std::span<std::byte> payload) const final {
-    BuildLevelsHeader(Layout(elements), payload);
+  void BuildHeader(const EncodeInput& input, std::span<std::byte> payload) const final {
+    BuildLevelsHeader(Layout(input.gradient.size()), payload);
   }
 
  protected:

@@ -1,9 +1,11 @@
 #include "compress/codec/one_bit.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "compress/codec/levels_codec.h"
+#include "compress/kernels/kernels.h"
 #include "proto/base/status_macros.h"
 
 namespace slimps {
@@ -13,27 +15,42 @@ namespace {
 constexpr float kLargestSummand = 0x1p115f;
 constexpr float kFixedValue = 1.0f;
 
+struct SignLevels {
+  float positive = 0;
+  float negative = 0;
+};
+
+// The residual holds x, still in cache: what was sent is subtracted, and the squares of what is left are summed. Without
+// a residual they are what the sums imply, `implied` (which rounding may leave below 0).
+float ErrorSquares(const LevelsKernels& kernels, const BlockInput& in, const uint8_t* bits,
+                   const SignLevels& levels, float implied) {
+  if (in.residual == nullptr) return std::max(implied, 0.0f);
+  return kernels.subtract_1bit(bits, levels.positive, levels.negative, in.elements, in.residual);
+}
+
 // Thread-safe: constant after construction.
 class L1Codec final : public LevelsCodec {
  public:
   L1Codec(const CodecSpec& spec, const Kernels& kernels, ErrorFeedback feedback)
       : LevelsCodec(spec, kernels, kLargestSummand, {.bits = 1, .scales_per_block = 1}, feedback) {}
 
-  void EncodeBlocks(const EncodeInput& input, size_t first_block, size_t last_block,
-                    std::span<std::byte> payload) const override {
+  BlockSums EncodeBlock(const EncodeInput& input, size_t block,
+                        std::span<std::byte> payload) const override {
     const LevelsLayout layout = Layout(input.gradient.size());
-    for (size_t block = first_block; block < last_block; ++block) {
-      const BlockInput in(input, block);
-      uint8_t* const bits = Plane(layout, payload, block);
-      const float sum =
-          kernels().encode_sign(in.gradient, in.residual, input.grad_scale, in.elements, bits);
-      const float scale = sum / static_cast<float>(in.elements);
-      StoreScale(layout, payload, block, 0, scale);
-      // The residual holds x, still in cache: subtract what was sent by adding its negative.
-      if (in.residual != nullptr) {
-        kernels().add_1bit(bits, -scale, scale, in.elements, in.residual);
-      }
-    }
+    const BlockInput in(input, block);
+    uint8_t* const bits = Plane(layout, payload, block);
+    const LevelsKernels& levels = kernels().levels;
+    const SignSums sums =
+        levels.encode_sign(in.gradient, in.residual, input.grad_scale, in.elements, bits);
+    const float n = static_cast<float>(in.elements);
+    const float scale = sums.positive / n;
+    StoreScale(layout, payload, block, 0, scale);
+    const float decoded2 = n * scale * scale;
+    return {.input2 = sums.input2,
+            .decoded2 = decoded2,
+            .error2 = ErrorSquares(levels, in, bits, {scale, -scale},
+                                   sums.input2 - 2 * scale * sums.positive + decoded2),
+            .sent = static_cast<uint32_t>(in.elements)};
   }
 };
 
@@ -43,22 +60,25 @@ class TwoMeanCodec final : public LevelsCodec {
   TwoMeanCodec(const CodecSpec& spec, const Kernels& kernels, ErrorFeedback feedback)
       : LevelsCodec(spec, kernels, kLargestSummand, {.bits = 1, .scales_per_block = 2}, feedback) {}
 
-  void EncodeBlocks(const EncodeInput& input, size_t first_block, size_t last_block,
-                    std::span<std::byte> payload) const override {
+  BlockSums EncodeBlock(const EncodeInput& input, size_t block,
+                        std::span<std::byte> payload) const override {
     const LevelsLayout layout = Layout(input.gradient.size());
-    for (size_t block = first_block; block < last_block; ++block) {
-      const BlockInput in(input, block);
-      uint8_t* const bits = Plane(layout, payload, block);
-      const SignSums sums = kernels().encode_sign_split(in.gradient, in.residual, input.grad_scale,
-                                                        in.elements, bits);
-      const float positive = Mean(sums.positive, sums.positives);
-      const float negative = Mean(sums.negative, in.elements - sums.positives);
-      StoreScale(layout, payload, block, 0, positive);
-      StoreScale(layout, payload, block, 1, negative);
-      if (in.residual != nullptr) {
-        kernels().add_1bit(bits, -positive, -negative, in.elements, in.residual);
-      }
-    }
+    const BlockInput in(input, block);
+    uint8_t* const bits = Plane(layout, payload, block);
+    const LevelsKernels& levels = kernels().levels;
+    const SignSums sums =
+        levels.encode_sign_split(in.gradient, in.residual, input.grad_scale, in.elements, bits);
+    const float positive = Mean(sums.positive, sums.positives);
+    const float negative = Mean(sums.negative, in.elements - sums.positives);
+    StoreScale(layout, payload, block, 0, positive);
+    StoreScale(layout, payload, block, 1, negative);
+    // A mean's square times its count is the mean times the sum.
+    const float decoded2 = positive * sums.positive + negative * sums.negative;
+    return {.input2 = sums.input2,
+            .decoded2 = decoded2,
+            .error2 =
+                ErrorSquares(levels, in, bits, {positive, negative}, sums.input2 - decoded2),
+            .sent = static_cast<uint32_t>(in.elements)};
   }
 
  private:
@@ -82,14 +102,13 @@ class UnscaledCodec final : public LevelsCodec {
                         " sends -1 for every value up to it: the sums are biased");
   }
 
-  void EncodeBlocks(const EncodeInput& input, size_t first_block, size_t last_block,
-                    std::span<std::byte> payload) const override {
+  BlockSums EncodeBlock(const EncodeInput& input, size_t block,
+                        std::span<std::byte> payload) const override {
     const LevelsLayout layout = Layout(input.gradient.size());
-    for (size_t block = first_block; block < last_block; ++block) {
-      const BlockInput in(input, block);
-      kernels().encode_1bit_fixed(in.gradient, in.residual, input.grad_scale, threshold_,
-                                  kFixedValue, in.elements, Plane(layout, payload, block));
-    }
+    const BlockInput in(input, block);
+    return kernels().levels.encode_1bit_fixed(in.gradient, in.residual, input.grad_scale,
+                                              threshold_, kFixedValue, in.elements,
+                                              Plane(layout, payload, block));
   }
 
  private:

@@ -14,7 +14,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "compress/codec/block_codec.h"
+#include "compress/codec/encode_run.h"
+#include "proto/base/mutex.h"
 #include "proto/base/status_macros.h"
 
 namespace slimps {
@@ -60,24 +61,31 @@ void KeepMinimum(std::atomic<size_t>& minimum, size_t value) {
 }
 
 // Runs inside the arena.
-absl::StatusOr<EncodeStats> EncodeBlockwise(const BlockCodec& codec, const EncodeJob& job,
+absl::StatusOr<EncodeStats> EncodeOnThreads(const EncodeJob& job, EncodeWorkspace& workspace,
                                             std::atomic<int64_t>& cpu_ns) {
+  const Codec& codec = *job.codec;
   SLIMPS_RETURN_IF_ERROR(codec.CheckArguments(job.input, job.payload.size()));
-  const size_t elements = job.input.gradient.size();
-  const size_t blocks = BlockCodec::Blocks(elements);
+  const size_t blocks = Codec::Blocks(job.input.gradient.size());
   // Everything is checked before anything is written: an error must leave the residual alone.
-  std::atomic<size_t> bad = BlockCodec::kEncodable;
-  ForChunks(blocks, [&](size_t first, size_t last) {
+  if (!codec.KnownEncodable(job.input)) {
+    std::atomic<size_t> bad = Codec::kEncodable;
+    ForChunks(blocks, [&](size_t first, size_t last) {
+      const CpuScope scope(cpu_ns);
+      KeepMinimum(bad, codec.FindUnencodable(job.input, first, last));
+    });
+    if (bad.load() != Codec::kEncodable) return codec.DescribeUnencodable(job.input, bad.load());
+  }
+  workspace.Reset();
+  const std::unique_ptr<EncodeRun> run = codec.Begin(job.input, job.payload, workspace);
+  for (size_t pass = 0; pass < run->passes(); ++pass) {
+    ForChunks(blocks, [&](size_t first, size_t last) {
+      const CpuScope scope(cpu_ns);
+      run->Blocks(pass, first, last);
+    });
     const CpuScope scope(cpu_ns);
-    KeepMinimum(bad, codec.FindUnencodable(job.input, first, last));
-  });
-  if (bad.load() != BlockCodec::kEncodable) return codec.DescribeUnencodable(job.input, bad.load());
-  codec.BuildHeader(elements, job.payload);
-  ForChunks(blocks, [&](size_t first, size_t last) {
-    const CpuScope scope(cpu_ns);
-    codec.EncodeBlocks(job.input, first, last, job.payload);
-  });
-  return EncodeStats{.payload_bytes = codec.MaxPayloadBytes(elements)};
+    run->EndPass(pass);
+  }
+  return run->Finish();
 }
 
 bool IsSmall(const EncodeJob& job) {
@@ -87,16 +95,16 @@ bool IsSmall(const EncodeJob& job) {
 enum class Where { kThisThread, kArena };
 
 // kArena: called inside the arena, whose threads help with a large tensor.
-absl::StatusOr<EncodeResult> EncodeOne(const EncodeJob& job, Where where) {
+absl::StatusOr<EncodeResult> EncodeOne(const EncodeJob& job, Where where,
+                                       EncodeWorkspace& workspace) {
   const auto begin = std::chrono::steady_clock::now();
   std::atomic<int64_t> cpu_ns = 0;
-  const BlockCodec* const blockwise = job.codec->AsBlockCodec();
   absl::StatusOr<EncodeStats> stats = EncodeStats{};
-  if (blockwise != nullptr && where == Where::kArena && !IsSmall(job)) {
-    stats = EncodeBlockwise(*blockwise, job, cpu_ns);
+  if (where == Where::kArena && !IsSmall(job)) {
+    stats = EncodeOnThreads(job, workspace, cpu_ns);
   } else {
     const CpuScope scope(cpu_ns);
-    stats = job.codec->Encode(job.input, job.payload);
+    stats = job.codec->Encode(job.input, job.payload, workspace);
   }
   if (!stats.ok()) return stats.status();
   return EncodeResult{.stats = *stats,
@@ -113,7 +121,34 @@ absl::Status FromException(const std::exception& error) {
 struct ParallelEncoder::Arena {
   // TBB prints a warning where more is asked for than the machine has.
   explicit Arena(int threads) : arena(std::min(threads, tbb::info::default_concurrency())) {}
+
   tbb::task_arena arena;
+  Mutex mutex;
+  // One for each encoding that ever ran at the same time as others.
+  std::vector<std::unique_ptr<EncodeWorkspace>> idle ABSL_GUARDED_BY(mutex);
+};
+
+// A workspace for its scope.
+class ParallelEncoder::Borrowed final {
+ public:
+  explicit Borrowed(Arena& arena) : arena_(arena) {
+    MutexLock lock(&arena_.mutex);
+    if (arena_.idle.empty()) {
+      workspace_ = std::make_unique<EncodeWorkspace>();
+    } else {
+      workspace_ = std::move(arena_.idle.back());
+      arena_.idle.pop_back();
+    }
+  }
+  ~Borrowed() {
+    MutexLock lock(&arena_.mutex);
+    arena_.idle.push_back(std::move(workspace_));
+  }
+  EncodeWorkspace& get() { return *workspace_; }
+
+ private:
+  Arena& arena_;
+  std::unique_ptr<EncodeWorkspace> workspace_;
 };
 
 ParallelEncoder::ParallelEncoder(int threads)
@@ -122,9 +157,10 @@ ParallelEncoder::ParallelEncoder(int threads)
 ParallelEncoder::~ParallelEncoder() = default;
 
 absl::StatusOr<EncodeResult> ParallelEncoder::Encode(const EncodeJob& job) const {
-  if (IsSmall(job) || threads_ == 1) return EncodeOne(job, Where::kThisThread);
+  Borrowed workspace(*arena_);
+  if (IsSmall(job) || threads_ == 1) return EncodeOne(job, Where::kThisThread, workspace.get());
   try {
-    return arena_->arena.execute([&] { return EncodeOne(job, Where::kArena); });
+    return arena_->arena.execute([&] { return EncodeOne(job, Where::kArena, workspace.get()); });
   } catch (const std::exception& error) {
     return FromException(error);
   }
@@ -138,12 +174,16 @@ std::vector<absl::StatusOr<EncodeResult>> ParallelEncoder::EncodeAll(
     if (threads_ > 1) {
       arena_->arena.execute([&] {
         tbb::parallel_for(size_t{0}, jobs.size(), [&](size_t i) {
-          if (!IsSmall(jobs[i])) results[i] = EncodeOne(jobs[i], Where::kArena);
+          if (IsSmall(jobs[i])) return;
+          Borrowed workspace(*arena_);
+          results[i] = EncodeOne(jobs[i], Where::kArena, workspace.get());
         });
       });
     }
+    Borrowed workspace(*arena_);
     for (size_t i = 0; i < jobs.size(); ++i) {
-      if (threads_ == 1 || IsSmall(jobs[i])) results[i] = EncodeOne(jobs[i], Where::kThisThread);
+      if (threads_ > 1 && !IsSmall(jobs[i])) continue;
+      results[i] = EncodeOne(jobs[i], Where::kThisThread, workspace.get());
     }
   } catch (const std::exception& error) {
     for (absl::StatusOr<EncodeResult>& result : results) result = FromException(error);

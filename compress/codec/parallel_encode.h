@@ -54,6 +54,7 @@ class ParallelEncoder final {
 
  private:
   struct Arena;  // keeps TBB out of this header
+  class Borrowed;
 
   const int threads_;
   const std::unique_ptr<Arena> arena_;

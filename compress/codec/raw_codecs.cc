@@ -1,10 +1,12 @@
-#include "compress/codec/raw_codecs.h"
-
+// none, fp16 and bf16: x in full or half precision, rounded to nearest even. A value that half precision would turn
+// into infinity is refused, not clipped: a server must never meet an infinity that the gradient did not have.
 #include <limits>
 #include <utility>
 
 #include "compress/codec/block_codec.h"
 #include "compress/codec/options.h"
+#include "compress/codec/registry.h"
+#include "compress/kernels/kernels.h"
 #include "proto/base/status_macros.h"
 
 namespace slimps {
@@ -17,7 +19,7 @@ constexpr float kLargestBf16 = 0x1.fefffep127f;
 // Thread-safe: constant after construction.
 class RawCodec final : public BlockCodec {
  public:
-  using Kernel = decltype(Kernels::encode_f32);
+  using Kernel = decltype(RawKernels::encode_f32);
 
   struct Type {
     PayloadFormat format;
@@ -32,14 +34,12 @@ class RawCodec final : public BlockCodec {
   PayloadFormat format() const override { return type_.format; }
   bool wants_residual() const override { return feedback_ == ErrorFeedback::kOn; }
   size_t MaxPayloadBytes(size_t elements) const override { return elements * type_.element_bytes; }
-  void BuildHeader(size_t /*elements*/, std::span<std::byte> /*payload*/) const override {}
-  void EncodeBlocks(const EncodeInput& input, size_t first_block, size_t last_block,
-                    std::span<std::byte> payload) const override {
-    for (size_t block = first_block; block < last_block; ++block) {
-      const BlockInput in(input, block);
-      type_.encode(in.gradient, in.residual, input.grad_scale, in.elements,
-                   payload.data() + block * kBlockElements * type_.element_bytes);
-    }
+  void BuildHeader(const EncodeInput&, std::span<std::byte>) const override {}
+  BlockSums EncodeBlock(const EncodeInput& input, size_t block,
+                        std::span<std::byte> payload) const override {
+    const BlockInput in(input, block);
+    return type_.encode(in.gradient, in.residual, input.grad_scale, in.elements,
+                        payload.data() + block * kBlockElements * type_.element_bytes);
   }
 
  private:
@@ -54,22 +54,28 @@ absl::StatusOr<std::unique_ptr<Codec>> Make(const CodecSpec& spec, const Kernels
   return std::make_unique<RawCodec>(spec, kernels, type, feedback);
 }
 
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<Codec>> MakeFp32Codec(const CodecSpec& spec,
                                                      const Kernels& kernels) {
   return Make(spec, kernels,
-              {PayloadFormat::kRawF32, 4, std::numeric_limits<float>::max(), kernels.encode_f32});
+              {PayloadFormat::kRawF32, 4, std::numeric_limits<float>::max(), kernels.raw.encode_f32});
 }
 
 absl::StatusOr<std::unique_ptr<Codec>> MakeFp16Codec(const CodecSpec& spec,
                                                      const Kernels& kernels) {
-  return Make(spec, kernels, {PayloadFormat::kRawF16, 2, kLargestFp16, kernels.encode_f16});
+  return Make(spec, kernels, {PayloadFormat::kRawF16, 2, kLargestFp16, kernels.raw.encode_f16});
 }
 
 absl::StatusOr<std::unique_ptr<Codec>> MakeBf16Codec(const CodecSpec& spec,
                                                      const Kernels& kernels) {
-  return Make(spec, kernels, {PayloadFormat::kRawBf16, 2, kLargestBf16, kernels.encode_bf16});
+  return Make(spec, kernels, {PayloadFormat::kRawBf16, 2, kLargestBf16, kernels.raw.encode_bf16});
+}
+
+}  // namespace
+
+std::vector<CodecEntry> RawCodecs() {
+  return {{"none", {}, MakeFp32Codec},
+          {"fp16", {"error_feedback"}, MakeFp16Codec},
+          {"bf16", {"error_feedback"}, MakeBf16Codec}};
 }
 
 }  // namespace slimps

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "compress/codec/levels_codec.h"
+#include "compress/kernels/kernels.h"
 #include "proto/base/status_macros.h"
 
 namespace slimps {
@@ -19,15 +20,14 @@ class TwoBitCodec final : public LevelsCodec {
                     {.bits = 2, .scales_per_block = 0, .value = threshold}, feedback),
         threshold_(threshold) {}
 
-  void EncodeBlocks(const EncodeInput& input, size_t first_block, size_t last_block,
-                    std::span<std::byte> payload) const override {
+  BlockSums EncodeBlock(const EncodeInput& input, size_t block,
+                        std::span<std::byte> payload) const override {
     const LevelsLayout layout = Layout(input.gradient.size());
-    for (size_t block = first_block; block < last_block; ++block) {
-      const BlockInput in(input, block);
-      uint8_t* const plane0 = Plane(layout, payload, block);
-      kernels().encode_2bit_fixed(in.gradient, in.residual, input.grad_scale, threshold_,
-                                  in.elements, plane0, plane0 + layout.PlaneBytes(block));
-    }
+    const BlockInput in(input, block);
+    uint8_t* const plane0 = Plane(layout, payload, block);
+    return kernels().levels.encode_2bit_fixed(in.gradient, in.residual, input.grad_scale,
+                                              threshold_, in.elements, plane0,
+                                              plane0 + layout.PlaneBytes(block));
   }
 
  private:

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "compress/format/format.h"
-#include "compress/format/kernels.h"
+#include "compress/kernels/kernels.h"
 
 namespace slimps {
 

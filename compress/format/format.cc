@@ -4,8 +4,10 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "compress/format/bins.h"
 #include "compress/format/decode.h"
 #include "compress/format/levels.h"
+#include "compress/format/sparse.h"
 
 namespace slimps {
 namespace {
@@ -19,6 +21,10 @@ absl::Status ValidateRaw(PayloadFormat format, std::span<const std::byte> payloa
   return absl::DataLossError(absl::StrCat(std::string(FormatName(format)), " payload of ", elements,
                                           " elements: expected ", element_bytes,
                                           " bytes each, got ", payload.size(), " bytes in all"));
+}
+
+bool IsBins(std::span<const std::byte> payload) {
+  return !payload.empty() && payload[0] == std::byte{kBinsMagic};
 }
 
 }  // namespace
@@ -35,6 +41,8 @@ std::string_view FormatName(PayloadFormat format) {
       return "raw bf16";
     case PayloadFormat::kLevels:
       return "levels";
+    case PayloadFormat::kSparse:
+      return "sparse";
   }
   return "unknown format";
 }
@@ -53,31 +61,36 @@ absl::Status ValidatePayload(PayloadFormat format, std::span<const std::byte> pa
       return ValidateRaw(format, payload, elements, 2);
     case PayloadFormat::kLevels:
       return ValidateLevels(payload, elements);
+    case PayloadFormat::kSparse:
+      return IsBins(payload) ? ValidateBins(payload, elements) : ValidateSparse(payload, elements);
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("payload format: expected absent (0), raw fp32 (1), raw fp16 (2), raw bf16 (3) "
-                   "or levels (4), got ",
+      absl::StrCat("payload format: expected absent (0), raw fp32 (1), raw fp16 (2), raw bf16 (3), "
+                   "levels (4) or sparse (5), got ",
                    static_cast<int>(format)));
 }
 
 void DecodeAddWith(const Kernels& kernels, PayloadFormat format, std::span<const std::byte> payload,
-                   size_t /*elements*/, size_t first, std::span<float> dst) {
+                   size_t elements, size_t first, std::span<float> dst) {
   switch (format) {
     case PayloadFormat::kAbsent:
       return;
     case PayloadFormat::kRawF32:
-      return kernels.add_f32(payload.data() + first * 4, dst.size(), dst.data());
+      return kernels.raw.add_f32(payload.data() + first * 4, dst.size(), dst.data());
     case PayloadFormat::kRawF16:
-      return kernels.add_f16(payload.data() + first * 2, dst.size(), dst.data());
+      return kernels.raw.add_f16(payload.data() + first * 2, dst.size(), dst.data());
     case PayloadFormat::kRawBf16:
-      return kernels.add_bf16(payload.data() + first * 2, dst.size(), dst.data());
+      return kernels.raw.add_bf16(payload.data() + first * 2, dst.size(), dst.data());
     case PayloadFormat::kLevels:
       return DecodeAddLevels(kernels, payload, first, dst);
+    case PayloadFormat::kSparse:
+      return IsBins(payload) ? DecodeAddBins(kernels, payload, elements, first, dst)
+                             : DecodeAddSparse(kernels, payload, elements, first, dst);
   }
 }
 
 void DecodeWith(const Kernels& kernels, PayloadFormat format, std::span<const std::byte> payload,
-                size_t /*elements*/, size_t first, std::span<float> dst) {
+                size_t elements, size_t first, std::span<float> dst) {
   if (dst.empty()) return;  // memcpy wants no null pointers
   switch (format) {
     case PayloadFormat::kAbsent:
@@ -87,11 +100,14 @@ void DecodeWith(const Kernels& kernels, PayloadFormat format, std::span<const st
       std::memcpy(dst.data(), payload.data() + first * 4, dst.size_bytes());
       return;
     case PayloadFormat::kRawF16:
-      return kernels.decode_f16(payload.data() + first * 2, dst.size(), dst.data());
+      return kernels.raw.decode_f16(payload.data() + first * 2, dst.size(), dst.data());
     case PayloadFormat::kRawBf16:
-      return kernels.decode_bf16(payload.data() + first * 2, dst.size(), dst.data());
+      return kernels.raw.decode_bf16(payload.data() + first * 2, dst.size(), dst.data());
     case PayloadFormat::kLevels:
       return DecodeLevels(kernels, payload, first, dst);
+    case PayloadFormat::kSparse:
+      return IsBins(payload) ? DecodeBins(kernels, payload, elements, first, dst)
+                             : DecodeSparse(kernels, payload, elements, first, dst);
   }
 }
 

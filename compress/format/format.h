@@ -20,7 +20,8 @@ enum class PayloadFormat : uint8_t {
   kRawF32 = 1,
   kRawF16 = 2,
   kRawBf16 = 3,
-  kLevels = 4,
+  kLevels = 4,  // levels.h
+  kSparse = 5,  // sparse.h and bins.h: the first byte tells which
 };
 
 inline constexpr size_t kBlockElements = 4096;

@@ -109,7 +109,7 @@ Levels LevelsOf(const LevelsLayout& layout, std::span<const std::byte> payload, 
 
 // Calls one_bit or two_bit for each block that dst covers.
 void ForBlocks(std::span<const std::byte> payload, size_t first, std::span<float> dst,
-               decltype(Kernels::add_1bit) one_bit, decltype(Kernels::add_2bit) two_bit) {
+               decltype(LevelsKernels::add_1bit) one_bit, decltype(LevelsKernels::add_2bit) two_bit) {
   const LevelsLayout layout = ReadHeader(payload);
   for (size_t done = 0; done < dst.size(); done += kBlockElements) {
     const size_t block = (first + done) / kBlockElements;
@@ -155,12 +155,12 @@ absl::Status ValidateLevels(std::span<const std::byte> payload, size_t elements)
 
 void DecodeLevels(const Kernels& kernels, std::span<const std::byte> payload, size_t first,
                   std::span<float> dst) {
-  ForBlocks(payload, first, dst, kernels.decode_1bit, kernels.decode_2bit);
+  ForBlocks(payload, first, dst, kernels.levels.decode_1bit, kernels.levels.decode_2bit);
 }
 
 void DecodeAddLevels(const Kernels& kernels, std::span<const std::byte> payload, size_t first,
                      std::span<float> dst) {
-  ForBlocks(payload, first, dst, kernels.add_1bit, kernels.add_2bit);
+  ForBlocks(payload, first, dst, kernels.levels.add_1bit, kernels.levels.add_2bit);
 }
 
 }  // namespace slimps

@@ -37,7 +37,7 @@
 
 #include "absl/status/status.h"
 #include "compress/format/format.h"
-#include "compress/format/kernels.h"
+#include "compress/kernels/kernels.h"
 
 namespace slimps {
 

@@ -15,25 +15,20 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
-#include <new>
 #include <span>
 #include <utility>
 
 namespace slimps {
 
 inline constexpr size_t kBufferAlignment = 64;
+inline constexpr size_t kHugePageBytes = 2 << 20;
 
 class AlignedBuffer final {
  public:
   AlignedBuffer() = default;
-  // Uninitialised bytes. Throws std::bad_alloc; sizes that a peer declared must meet their limit first.
-  explicit AlignedBuffer(size_t size_bytes) : size_(size_bytes) {
-    if (size_bytes == 0) return;
-    const size_t rounded =
-        (size_bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
-    data_ = static_cast<std::byte*>(std::aligned_alloc(kBufferAlignment, rounded));
-    if (data_ == nullptr) throw std::bad_alloc();
-  }
+  // Uninitialised bytes; from kHugePageBytes on, aligned to that and on huge pages where the system has them. Throws
+  // std::bad_alloc; sizes that a peer declared must meet their limit first.
+  explicit AlignedBuffer(size_t size_bytes);
   AlignedBuffer(AlignedBuffer&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
   AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {

@@ -1,11 +1,11 @@
-#include "compress/format/kernels.h"
+#include "compress/kernels/kernels.h"
 
-#include "compress/format/kernel_sets.h"
+#include "compress/kernels/kernel_sets.h"
 
 namespace slimps {
 namespace {
 
-constexpr const Kernels* kAll[] = {&kScalarKernels, &kAvx2Kernels};
+constexpr const Kernels* kAll[] = {&kScalarKernels, &kAvx2Kernels, &kAvx512Kernels};
 
 const Kernels* PickBest() {
   const Kernels* best = &kScalarKernels;

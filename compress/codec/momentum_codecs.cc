@@ -1,0 +1,9 @@
+#include "compress/codec/registry.h"
+
+namespace slimps {
+
+std::vector<CodecEntry> MomentumCodecs() {
+  return {};
+}
+
+}  // namespace slimps

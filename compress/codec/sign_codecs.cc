@@ -1,0 +1,12 @@
+#include "compress/codec/registry.h"
+#include "compress/codec/one_bit.h"
+#include "compress/codec/two_bit.h"
+
+namespace slimps {
+
+std::vector<CodecEntry> SignCodecs() {
+  return {{"1bit", {"scaling", "threshold", "error_feedback"}, MakeOneBitCodec},
+          {"2bit", {"threshold", "error_feedback"}, MakeTwoBitCodec}};
+}
+
+}  // namespace slimps

@@ -1,0 +1,19 @@
+// What a kernel learns of a block while it encodes it, for EncodeStats. Sums of squares run in 16 fp32 lanes and may be
+// infinite where squares exceed fp32: they are statistics, not arithmetic that a payload depends on.
+#ifndef SLIMPS_COMPRESS_KERNELS_BLOCK_SUMS_H_
+#define SLIMPS_COMPRESS_KERNELS_BLOCK_SUMS_H_
+
+#include <cstdint>
+
+namespace slimps {
+
+struct BlockSums {
+  float input2 = 0;    // sum of x * x
+  float decoded2 = 0;  // of decode(x) * decode(x)
+  float error2 = 0;    // of (x - decode(x))^2
+  uint32_t sent = 0;   // elements that the payload carries
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_COMPRESS_KERNELS_BLOCK_SUMS_H_

@@ -1,0 +1,15 @@
+// Where kernels.cc finds the sets. A new set adds a line here and one there.
+#ifndef SLIMPS_COMPRESS_KERNELS_KERNEL_SETS_H_
+#define SLIMPS_COMPRESS_KERNELS_KERNEL_SETS_H_
+
+#include "compress/kernels/kernels.h"
+
+namespace slimps {
+
+extern const Kernels kScalarKernels;
+extern const Kernels kAvx2Kernels;
+extern const Kernels kAvx512Kernels;
+
+}  // namespace slimps
+
+#endif  // SLIMPS_COMPRESS_KERNELS_KERNEL_SETS_H_

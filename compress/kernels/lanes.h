@@ -1,0 +1,81 @@
+// Sixteen lanes of fp32 or uint32: the one vocabulary that kernels are written in. Each instruction set has its own
+// definition of the same functions, and a kernel (NAME_loops.h) is written once:
+//
+//   lanes_scalar.h    plain loops: what every function means
+//   lanes_avx2.h      two vectors of 8
+//   lanes_avx512.h    one vector of 16
+//
+//   float* p; F32x16 scale = SetF(s);
+//   ForLanes(n, [&](size_t i, auto count) {                      // count: 16 lanes, or what is left at the end
+//     StoreF(MulF(LoadF(p + i, count), scale), p + i, count);    // lanes past n read as 0 and are not written
+//   });
+//
+// All sets give the same bits: products and sums are rounded one by one (no fused multiply-add), element i of a block
+// is in lane i % 16, and a sum over lanes is folded 8 + 8, 4 + 4, 2 + 2, 1 + 1. A set's source file includes its
+// lanes_*.h before any NAME_loops.h; everything has internal linkage, so that code compiled for a newer CPU can never
+// be linked into another set.
+//
+// What a set defines (F32x16, I32x16: unsigned, Mask16):
+//
+//   SetF(x) LoadF(p, count) StoreF(x, p, count) AddF SubF MulF DivF MinF MaxF AbsF SqrtF
+//   GeF GtF LeF LtF (false for NaN) NotLeF (true for NaN); SelectF(mask, yes, no), KeepF(mask, x): x or +0;
+//   SelectBitsF(bits, yes, no): SelectF by bit i for lane i
+//   SetI(x) LoadI(p, count) StoreI(x, p, count) AddI SubI MulI AndI OrI XorI MinI MaxI (unsigned)
+//   EqI GtI (signed) SelectI(mask, yes, no) ShiftLeftI<k> ShiftRightI<k> ShiftRightEachI(x, counts)
+//   MulWideI(x, factor, high, low): 32 x 32 -> 64 bits; Iota(): 0 .. 15
+//   AsI(f) AsF(i): the bits; ToFloat(i): signed; ToInt(f): towards zero, |f| < 2^31
+//   Bits(mask), MaskOf(bits): bit i is lane i; AndM OrM AndNotM(a, b): a and not b
+//   CompressI(mask, x, out), CompressF: the chosen lanes side by side; MAY WRITE ALL 16; returns how many count
+//   LookupF(table of 16, i): i in 0 .. 15
+//   LoadF16 StoreF16 LoadBf16 StoreBf16 (p, count); to nearest even, NaN stays NaN
+//   PackNibbles(i): 16 values of 0 .. 15 as 8 bytes, lane 0 lowest; UnpackNibbles
+//   LoadBytes(p, count), StoreBytes(i, p, count): 16 values of 0 .. 255
+//
+// MinF and MaxF return the second argument where either is NaN, as the instructions do.
+#ifndef SLIMPS_COMPRESS_KERNELS_LANES_H_
+#define SLIMPS_COMPRESS_KERNELS_LANES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace slimps {
+namespace {
+
+constexpr size_t kLanes = 16;
+
+// How many lanes a load or store touches: all, or fewer at the end of an array.
+struct AllLanes {
+  static constexpr uint32_t bits() { return 0xffff; }
+  static constexpr size_t size() { return kLanes; }
+};
+struct SomeLanes {
+  size_t n;  // 1 .. 15
+  uint32_t bits() const { return (1u << n) - 1; }
+  size_t size() const { return n; }
+};
+
+// body(i, AllLanes) for every whole group of lanes, then body(i, SomeLanes) for what is left.
+template <typename Body>
+inline __attribute__((always_inline)) void ForLanes(size_t n, const Body& body) {
+  size_t i = 0;
+  for (; n - i >= kLanes; i += kLanes) body(i, AllLanes());
+  if (i < n) body(i, SomeLanes{n - i});
+}
+
+inline uint32_t BitsOf(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+inline float FloatOf(uint32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+}  // namespace
+}  // namespace slimps
+
+#endif  // SLIMPS_COMPRESS_KERNELS_LANES_H_

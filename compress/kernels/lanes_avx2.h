@@ -1,0 +1,358 @@
+// Lanes as two AVX2 vectors of 8. Only for files compiled with -mavx2 -mf16c -mpopcnt.
+#ifndef SLIMPS_COMPRESS_KERNELS_LANES_AVX2_H_
+#define SLIMPS_COMPRESS_KERNELS_LANES_AVX2_H_
+
+#include <immintrin.h>
+
+#include "compress/kernels/lanes.h"
+
+namespace slimps {
+namespace {
+
+struct F32x16 {
+  __m256 a, b;  // lanes 0 .. 7, 8 .. 15
+};
+struct I32x16 {
+  __m256i a, b;
+};
+struct Mask16 {
+  __m256i a, b;  // all ones or zeros per lane
+};
+
+// Lanes under n - `from` as a mask for the masked loads and stores.
+inline __m256i TailMask(size_t n, int from) {
+  const __m256i lane = _mm256_add_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7),
+                                        _mm256_set1_epi32(from));
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)), lane);
+}
+
+inline F32x16 SetF(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+inline F32x16 LoadF(const float* p, AllLanes) {
+  return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+}
+inline F32x16 LoadF(const float* p, SomeLanes count) {
+  return {_mm256_maskload_ps(p, TailMask(count.n, 0)),
+          _mm256_maskload_ps(p + 8, TailMask(count.n, 8))};
+}
+inline void StoreF(F32x16 x, float* p, AllLanes) {
+  _mm256_storeu_ps(p, x.a);
+  _mm256_storeu_ps(p + 8, x.b);
+}
+inline void StoreF(F32x16 x, float* p, SomeLanes count) {
+  _mm256_maskstore_ps(p, TailMask(count.n, 0), x.a);
+  _mm256_maskstore_ps(p + 8, TailMask(count.n, 8), x.b);
+}
+
+inline F32x16 AddF(F32x16 x, F32x16 y) {
+  return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)};
+}
+inline F32x16 SubF(F32x16 x, F32x16 y) {
+  return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)};
+}
+inline F32x16 MulF(F32x16 x, F32x16 y) {
+  return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)};
+}
+inline F32x16 DivF(F32x16 x, F32x16 y) {
+  return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)};
+}
+inline F32x16 MinF(F32x16 x, F32x16 y) {
+  return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)};
+}
+inline F32x16 MaxF(F32x16 x, F32x16 y) {
+  return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)};
+}
+inline F32x16 AbsF(F32x16 x) {
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  return {_mm256_andnot_ps(sign, x.a), _mm256_andnot_ps(sign, x.b)};
+}
+inline F32x16 SqrtF(F32x16 x) { return {_mm256_sqrt_ps(x.a), _mm256_sqrt_ps(x.b)}; }
+
+template <int kPredicate>
+inline Mask16 CompareF(F32x16 x, F32x16 y) {
+  return {_mm256_castps_si256(_mm256_cmp_ps(x.a, y.a, kPredicate)),
+          _mm256_castps_si256(_mm256_cmp_ps(x.b, y.b, kPredicate))};
+}
+inline Mask16 GeF(F32x16 x, F32x16 y) { return CompareF<_CMP_GE_OQ>(x, y); }
+inline Mask16 GtF(F32x16 x, F32x16 y) { return CompareF<_CMP_GT_OQ>(x, y); }
+inline Mask16 LeF(F32x16 x, F32x16 y) { return CompareF<_CMP_LE_OQ>(x, y); }
+inline Mask16 LtF(F32x16 x, F32x16 y) { return CompareF<_CMP_LT_OQ>(x, y); }
+inline Mask16 NotLeF(F32x16 x, F32x16 y) { return CompareF<_CMP_NLE_UQ>(x, y); }
+inline F32x16 SelectF(Mask16 mask, F32x16 yes, F32x16 no) {
+  return {_mm256_blendv_ps(no.a, yes.a, _mm256_castsi256_ps(mask.a)),
+          _mm256_blendv_ps(no.b, yes.b, _mm256_castsi256_ps(mask.b))};
+}
+// A blend looks at sign bits alone: shifting each lane's bit there is enough.
+inline F32x16 SelectBitsF(uint32_t bits, F32x16 yes, F32x16 no) {
+  const __m256i word = _mm256_set1_epi32(static_cast<int>(bits));
+  const __m256i low = _mm256_sllv_epi32(word, _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24));
+  const __m256i high = _mm256_sllv_epi32(word, _mm256_setr_epi32(23, 22, 21, 20, 19, 18, 17, 16));
+  return {_mm256_blendv_ps(no.a, yes.a, _mm256_castsi256_ps(low)),
+          _mm256_blendv_ps(no.b, yes.b, _mm256_castsi256_ps(high))};
+}
+inline F32x16 KeepF(Mask16 mask, F32x16 x) {
+  return {_mm256_and_ps(x.a, _mm256_castsi256_ps(mask.a)),
+          _mm256_and_ps(x.b, _mm256_castsi256_ps(mask.b))};
+}
+
+inline I32x16 SetI(uint32_t x) {
+  const __m256i all = _mm256_set1_epi32(static_cast<int>(x));
+  return {all, all};
+}
+inline I32x16 LoadI(const uint32_t* p, AllLanes) {
+  const auto* from = reinterpret_cast<const __m256i*>(p);
+  return {_mm256_loadu_si256(from), _mm256_loadu_si256(from + 1)};
+}
+inline I32x16 LoadI(const uint32_t* p, SomeLanes count) {
+  const auto* from = reinterpret_cast<const int*>(p);
+  return {_mm256_maskload_epi32(from, TailMask(count.n, 0)),
+          _mm256_maskload_epi32(from + 8, TailMask(count.n, 8))};
+}
+inline void StoreI(I32x16 x, uint32_t* p, AllLanes) {
+  auto* to = reinterpret_cast<__m256i*>(p);
+  _mm256_storeu_si256(to, x.a);
+  _mm256_storeu_si256(to + 1, x.b);
+}
+inline void StoreI(I32x16 x, uint32_t* p, SomeLanes count) {
+  auto* to = reinterpret_cast<int*>(p);
+  _mm256_maskstore_epi32(to, TailMask(count.n, 0), x.a);
+  _mm256_maskstore_epi32(to + 8, TailMask(count.n, 8), x.b);
+}
+inline I32x16 AddI(I32x16 x, I32x16 y) {
+  return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)};
+}
+inline I32x16 SubI(I32x16 x, I32x16 y) {
+  return {_mm256_sub_epi32(x.a, y.a), _mm256_sub_epi32(x.b, y.b)};
+}
+inline I32x16 MulI(I32x16 x, I32x16 y) {
+  return {_mm256_mullo_epi32(x.a, y.a), _mm256_mullo_epi32(x.b, y.b)};
+}
+inline I32x16 AndI(I32x16 x, I32x16 y) {
+  return {_mm256_and_si256(x.a, y.a), _mm256_and_si256(x.b, y.b)};
+}
+inline I32x16 OrI(I32x16 x, I32x16 y) {
+  return {_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)};
+}
+inline I32x16 XorI(I32x16 x, I32x16 y) {
+  return {_mm256_xor_si256(x.a, y.a), _mm256_xor_si256(x.b, y.b)};
+}
+inline I32x16 MinI(I32x16 x, I32x16 y) {
+  return {_mm256_min_epu32(x.a, y.a), _mm256_min_epu32(x.b, y.b)};
+}
+inline I32x16 MaxI(I32x16 x, I32x16 y) {
+  return {_mm256_max_epu32(x.a, y.a), _mm256_max_epu32(x.b, y.b)};
+}
+inline Mask16 EqI(I32x16 x, I32x16 y) {
+  return {_mm256_cmpeq_epi32(x.a, y.a), _mm256_cmpeq_epi32(x.b, y.b)};
+}
+inline Mask16 GtI(I32x16 x, I32x16 y) {
+  return {_mm256_cmpgt_epi32(x.a, y.a), _mm256_cmpgt_epi32(x.b, y.b)};
+}
+inline I32x16 SelectI(Mask16 mask, I32x16 yes, I32x16 no) {
+  return {_mm256_blendv_epi8(no.a, yes.a, mask.a), _mm256_blendv_epi8(no.b, yes.b, mask.b)};
+}
+template <int kBits>
+inline I32x16 ShiftLeftI(I32x16 x) {
+  return {_mm256_slli_epi32(x.a, kBits), _mm256_slli_epi32(x.b, kBits)};
+}
+template <int kBits>
+inline I32x16 ShiftRightI(I32x16 x) {
+  return {_mm256_srli_epi32(x.a, kBits), _mm256_srli_epi32(x.b, kBits)};
+}
+inline I32x16 ShiftRightEachI(I32x16 x, I32x16 counts) {
+  return {_mm256_srlv_epi32(x.a, counts.a), _mm256_srlv_epi32(x.b, counts.b)};
+}
+// Even lanes are multiplied where they are, odd ones moved down for it.
+inline void MulWide8(__m256i x, __m256i factor, __m256i& high, __m256i& low) {
+  const __m256i even = _mm256_mul_epu32(x, factor);
+  const __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(x, 32), factor);
+  high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
+  low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
+}
+inline void MulWideI(I32x16 x, uint32_t factor, I32x16& high, I32x16& low) {
+  const __m256i by = _mm256_set1_epi32(static_cast<int>(factor));
+  MulWide8(x.a, by, high.a, low.a);
+  MulWide8(x.b, by, high.b, low.b);
+}
+inline I32x16 Iota() {
+  return {_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7),
+          _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15)};
+}
+
+inline I32x16 AsI(F32x16 x) { return {_mm256_castps_si256(x.a), _mm256_castps_si256(x.b)}; }
+inline F32x16 AsF(I32x16 x) { return {_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)}; }
+inline F32x16 ToFloat(I32x16 x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
+inline I32x16 ToInt(F32x16 x) { return {_mm256_cvttps_epi32(x.a), _mm256_cvttps_epi32(x.b)}; }
+
+inline uint32_t Bits(Mask16 mask) {
+  const int low = _mm256_movemask_ps(_mm256_castsi256_ps(mask.a));
+  const int high = _mm256_movemask_ps(_mm256_castsi256_ps(mask.b));
+  return static_cast<uint32_t>(low) | static_cast<uint32_t>(high) << 8;
+}
+inline Mask16 MaskOf(uint32_t bits) {
+  const __m256i word = _mm256_set1_epi32(static_cast<int>(bits));
+  const __m256i low = _mm256_sllv_epi32(word, _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24));
+  const __m256i high = _mm256_sllv_epi32(word, _mm256_setr_epi32(23, 22, 21, 20, 19, 18, 17, 16));
+  return {_mm256_srai_epi32(low, 31), _mm256_srai_epi32(high, 31)};
+}
+inline Mask16 AndM(Mask16 x, Mask16 y) {
+  return {_mm256_and_si256(x.a, y.a), _mm256_and_si256(x.b, y.b)};
+}
+inline Mask16 OrM(Mask16 x, Mask16 y) {
+  return {_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)};
+}
+inline Mask16 AndNotM(Mask16 x, Mask16 y) {
+  return {_mm256_andnot_si256(y.a, x.a), _mm256_andnot_si256(y.b, x.b)};
+}
+
+// Entry m: the numbers of m's set bits in rising order, four bits each, lowest first.
+struct CompressTable {
+  uint32_t order[256];
+};
+constexpr CompressTable MakeCompressTable() {
+  CompressTable table = {};
+  for (uint32_t mask = 0; mask < 256; ++mask) {
+    uint32_t count = 0;
+    for (uint32_t bit = 0; bit < 8; ++bit) {
+      if ((mask >> bit & 1) != 0) table.order[mask] |= bit << (4 * count++);
+    }
+  }
+  return table;
+}
+constexpr CompressTable kCompressTable = MakeCompressTable();
+
+inline __m256i CompressOrder(uint32_t mask) {
+  const __m256i word = _mm256_set1_epi32(static_cast<int>(kCompressTable.order[mask]));
+  return _mm256_srlv_epi32(word, _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
+}
+inline size_t CompressI(Mask16 mask, I32x16 x, uint32_t* out) {
+  const uint32_t bits = Bits(mask);
+  const uint32_t low = bits & 0xff, high = bits >> 8;
+  const size_t first = static_cast<size_t>(_mm_popcnt_u32(low));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out),
+                      _mm256_permutevar8x32_epi32(x.a, CompressOrder(low)));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + first),
+                      _mm256_permutevar8x32_epi32(x.b, CompressOrder(high)));
+  return first + static_cast<size_t>(_mm_popcnt_u32(high));
+}
+inline size_t CompressF(Mask16 mask, F32x16 x, float* out) {
+  return CompressI(mask, AsI(x), reinterpret_cast<uint32_t*>(out));
+}
+
+// Permutations look at three bits of an index; the fourth chooses the half of the table.
+inline __m256 Lookup8(const float* table, __m256i index) {
+  const __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), index);
+  const __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), index);
+  return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
+}
+inline F32x16 LookupF(const float* table, I32x16 index) {
+  return {Lookup8(table, index.a), Lookup8(table, index.b)};
+}
+
+inline __m256 FromF16(__m128i wire) { return _mm256_cvtph_ps(wire); }
+inline __m128i ToF16(__m256 x) {
+  return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+inline __m256 FromBf16(__m128i wire) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(wire), 16));
+}
+inline __m128i ToBf16(__m256 x) {
+  const __m256i bits = _mm256_castps_si256(x);
+  const __m256i upper = _mm256_srli_epi32(bits, 16);
+  const __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+  const __m256i sum = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+  const __m256i rounded = _mm256_srli_epi32(sum, 16);
+  const __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
+  const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+  const __m256i wide = _mm256_blendv_epi8(rounded, quiet, is_nan);
+  return _mm_packus_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1));
+}
+
+// 16-bit numbers, as 32 bytes that may end early.
+inline void LoadWords(const std::byte* p, AllLanes, __m128i& low, __m128i& high) {
+  low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  high = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16));
+}
+inline void LoadWords(const std::byte* p, SomeLanes count, __m128i& low, __m128i& high) {
+  alignas(32) std::byte words[32] = {};
+  std::memcpy(words, p, count.n * 2);
+  LoadWords(words, AllLanes(), low, high);
+}
+inline void StoreWords(__m128i low, __m128i high, std::byte* p, AllLanes) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), low);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 16), high);
+}
+inline void StoreWords(__m128i low, __m128i high, std::byte* p, SomeLanes count) {
+  alignas(32) std::byte words[32];
+  StoreWords(low, high, words, AllLanes());
+  std::memcpy(p, words, count.n * 2);
+}
+template <typename Count>
+inline F32x16 LoadF16(const std::byte* p, Count count) {
+  __m128i low, high;
+  LoadWords(p, count, low, high);
+  return {FromF16(low), FromF16(high)};
+}
+template <typename Count>
+inline void StoreF16(F32x16 x, std::byte* p, Count count) {
+  StoreWords(ToF16(x.a), ToF16(x.b), p, count);
+}
+template <typename Count>
+inline F32x16 LoadBf16(const std::byte* p, Count count) {
+  __m128i low, high;
+  LoadWords(p, count, low, high);
+  return {FromBf16(low), FromBf16(high)};
+}
+template <typename Count>
+inline void StoreBf16(F32x16 x, std::byte* p, Count count) {
+  StoreWords(ToBf16(x.a), ToBf16(x.b), p, count);
+}
+
+// As 16 bytes of 0 .. 255.
+inline __m128i ToBytes(I32x16 x) {
+  const __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(x.a, x.b), 0xd8);
+  return _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+}
+inline I32x16 FromBytes(__m128i bytes) {
+  return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
+}
+inline uint64_t PackNibbles(I32x16 x) {
+  // Pairs (even + 16 * odd) as 16-bit numbers, then as bytes.
+  const __m128i pairs = _mm_maddubs_epi16(ToBytes(x), _mm_set1_epi16(0x1001));
+  return static_cast<uint64_t>(_mm_cvtsi128_si64(_mm_packus_epi16(pairs, pairs)));
+}
+inline I32x16 UnpackNibbles(uint64_t packed) {
+  const __m256i shifts = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+  const __m256i fifteen = _mm256_set1_epi32(15);
+  const __m256i low = _mm256_set1_epi32(static_cast<int>(packed));
+  const __m256i high = _mm256_set1_epi32(static_cast<int>(packed >> 32));
+  return {_mm256_and_si256(_mm256_srlv_epi32(low, shifts), fifteen),
+          _mm256_and_si256(_mm256_srlv_epi32(high, shifts), fifteen)};
+}
+inline I32x16 LoadBytes(const uint8_t* p, AllLanes) {
+  return FromBytes(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+inline I32x16 LoadBytes(const uint8_t* p, SomeLanes count) {
+  alignas(16) uint8_t bytes[16] = {};
+  std::memcpy(bytes, p, count.n);
+  return LoadBytes(bytes, AllLanes());
+}
+inline void StoreBytes(I32x16 x, uint8_t* p, AllLanes) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), ToBytes(x));
+}
+inline void StoreBytes(I32x16 x, uint8_t* p, SomeLanes count) {
+  alignas(16) uint8_t bytes[16];
+  StoreBytes(x, bytes, AllLanes());
+  std::memcpy(p, bytes, count.n);
+}
+
+inline float FoldSum(F32x16 x) {
+  const __m256 eight = _mm256_add_ps(x.a, x.b);
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+
+}  // namespace
+}  // namespace slimps
+
+#endif  // SLIMPS_COMPRESS_KERNELS_LANES_AVX2_H_

@@ -1,0 +1,270 @@
+// Lanes as plain loops: what every function of lanes.h means, and what runs on any CPU.
+#ifndef SLIMPS_COMPRESS_KERNELS_LANES_SCALAR_H_
+#define SLIMPS_COMPRESS_KERNELS_LANES_SCALAR_H_
+
+#include "compress/kernels/half.h"
+#include "compress/kernels/lanes.h"
+
+namespace slimps {
+namespace {
+
+struct F32x16 {
+  float v[kLanes];
+};
+struct I32x16 {
+  uint32_t v[kLanes];
+};
+struct Mask16 {
+  uint32_t bits;
+};
+
+template <typename F>
+inline F32x16 EachF(const F& f) {
+  F32x16 out;
+  for (size_t j = 0; j < kLanes; ++j) out.v[j] = f(j);
+  return out;
+}
+template <typename F>
+inline I32x16 EachI(const F& f) {
+  I32x16 out;
+  for (size_t j = 0; j < kLanes; ++j) out.v[j] = f(j);
+  return out;
+}
+template <typename F>
+inline Mask16 EachM(const F& f) {
+  uint32_t bits = 0;
+  for (size_t j = 0; j < kLanes; ++j) bits |= static_cast<uint32_t>(f(j)) << j;
+  return {bits};
+}
+
+inline F32x16 SetF(float x) {
+  return EachF([&](size_t) { return x; });
+}
+template <typename Count>
+inline F32x16 LoadF(const float* p, Count count) {
+  F32x16 out = {};
+  std::memcpy(out.v, p, count.size() * sizeof(float));
+  return out;
+}
+template <typename Count>
+inline void StoreF(F32x16 x, float* p, Count count) {
+  std::memcpy(p, x.v, count.size() * sizeof(float));
+}
+
+inline F32x16 AddF(F32x16 a, F32x16 b) {
+  return EachF([&](size_t j) { return a.v[j] + b.v[j]; });
+}
+inline F32x16 SubF(F32x16 a, F32x16 b) {
+  return EachF([&](size_t j) { return a.v[j] - b.v[j]; });
+}
+inline F32x16 MulF(F32x16 a, F32x16 b) {
+  return EachF([&](size_t j) { return a.v[j] * b.v[j]; });
+}
+inline F32x16 DivF(F32x16 a, F32x16 b) {
+  return EachF([&](size_t j) { return a.v[j] / b.v[j]; });
+}
+inline F32x16 MinF(F32x16 a, F32x16 b) {
+  return EachF([&](size_t j) { return a.v[j] < b.v[j] ? a.v[j] : b.v[j]; });
+}
+inline F32x16 MaxF(F32x16 a, F32x16 b) {
+  return EachF([&](size_t j) { return a.v[j] > b.v[j] ? a.v[j] : b.v[j]; });
+}
+inline F32x16 AbsF(F32x16 x) {
+  return EachF([&](size_t j) { return __builtin_fabsf(x.v[j]); });
+}
+inline F32x16 SqrtF(F32x16 x) {
+  return EachF([&](size_t j) { return __builtin_sqrtf(x.v[j]); });
+}
+
+inline Mask16 GeF(F32x16 a, F32x16 b) {
+  return EachM([&](size_t j) { return a.v[j] >= b.v[j]; });
+}
+inline Mask16 GtF(F32x16 a, F32x16 b) {
+  return EachM([&](size_t j) { return a.v[j] > b.v[j]; });
+}
+inline Mask16 LeF(F32x16 a, F32x16 b) { return GeF(b, a); }
+inline Mask16 LtF(F32x16 a, F32x16 b) { return GtF(b, a); }
+inline Mask16 NotLeF(F32x16 a, F32x16 b) {
+  return EachM([&](size_t j) { return !(a.v[j] <= b.v[j]); });
+}
+inline F32x16 SelectF(Mask16 mask, F32x16 yes, F32x16 no) {
+  return EachF([&](size_t j) { return ((mask.bits >> j) & 1) != 0 ? yes.v[j] : no.v[j]; });
+}
+inline F32x16 KeepF(Mask16 mask, F32x16 x) { return SelectF(mask, x, SetF(0)); }
+inline F32x16 SelectBitsF(uint32_t bits, F32x16 yes, F32x16 no) {
+  return SelectF(Mask16{bits}, yes, no);
+}
+
+inline I32x16 SetI(uint32_t x) {
+  return EachI([&](size_t) { return x; });
+}
+template <typename Count>
+inline I32x16 LoadI(const uint32_t* p, Count count) {
+  I32x16 out = {};
+  std::memcpy(out.v, p, count.size() * sizeof(uint32_t));
+  return out;
+}
+template <typename Count>
+inline void StoreI(I32x16 x, uint32_t* p, Count count) {
+  std::memcpy(p, x.v, count.size() * sizeof(uint32_t));
+}
+inline I32x16 AddI(I32x16 a, I32x16 b) {
+  return EachI([&](size_t j) { return a.v[j] + b.v[j]; });
+}
+inline I32x16 SubI(I32x16 a, I32x16 b) {
+  return EachI([&](size_t j) { return a.v[j] - b.v[j]; });
+}
+inline I32x16 MulI(I32x16 a, I32x16 b) {
+  return EachI([&](size_t j) { return a.v[j] * b.v[j]; });
+}
+inline I32x16 AndI(I32x16 a, I32x16 b) {
+  return EachI([&](size_t j) { return a.v[j] & b.v[j]; });
+}
+inline I32x16 OrI(I32x16 a, I32x16 b) {
+  return EachI([&](size_t j) { return a.v[j] | b.v[j]; });
+}
+inline I32x16 XorI(I32x16 a, I32x16 b) {
+  return EachI([&](size_t j) { return a.v[j] ^ b.v[j]; });
+}
+inline I32x16 MinI(I32x16 a, I32x16 b) {
+  return EachI([&](size_t j) { return a.v[j] < b.v[j] ? a.v[j] : b.v[j]; });
+}
+inline I32x16 MaxI(I32x16 a, I32x16 b) {
+  return EachI([&](size_t j) { return a.v[j] > b.v[j] ? a.v[j] : b.v[j]; });
+}
+inline Mask16 EqI(I32x16 a, I32x16 b) {
+  return EachM([&](size_t j) { return a.v[j] == b.v[j]; });
+}
+inline Mask16 GtI(I32x16 a, I32x16 b) {
+  return EachM(
+      [&](size_t j) { return static_cast<int32_t>(a.v[j]) > static_cast<int32_t>(b.v[j]); });
+}
+inline I32x16 SelectI(Mask16 mask, I32x16 yes, I32x16 no) {
+  return EachI([&](size_t j) { return ((mask.bits >> j) & 1) != 0 ? yes.v[j] : no.v[j]; });
+}
+template <int kBits>
+inline I32x16 ShiftLeftI(I32x16 x) {
+  return EachI([&](size_t j) { return x.v[j] << kBits; });
+}
+template <int kBits>
+inline I32x16 ShiftRightI(I32x16 x) {
+  return EachI([&](size_t j) { return x.v[j] >> kBits; });
+}
+inline I32x16 ShiftRightEachI(I32x16 x, I32x16 counts) {
+  return EachI([&](size_t j) { return counts.v[j] > 31 ? 0 : x.v[j] >> counts.v[j]; });
+}
+inline void MulWideI(I32x16 x, uint32_t factor, I32x16& high, I32x16& low) {
+  for (size_t j = 0; j < kLanes; ++j) {
+    const uint64_t product = uint64_t{x.v[j]} * factor;
+    high.v[j] = static_cast<uint32_t>(product >> 32);
+    low.v[j] = static_cast<uint32_t>(product);
+  }
+}
+inline I32x16 Iota() {
+  return EachI([](size_t j) { return static_cast<uint32_t>(j); });
+}
+
+inline I32x16 AsI(F32x16 x) {
+  I32x16 out;
+  std::memcpy(&out, &x, sizeof out);
+  return out;
+}
+inline F32x16 AsF(I32x16 x) {
+  F32x16 out;
+  std::memcpy(&out, &x, sizeof out);
+  return out;
+}
+inline F32x16 ToFloat(I32x16 x) {
+  return EachF([&](size_t j) { return static_cast<float>(static_cast<int32_t>(x.v[j])); });
+}
+inline I32x16 ToInt(F32x16 x) {
+  return EachI([&](size_t j) { return static_cast<uint32_t>(static_cast<int32_t>(x.v[j])); });
+}
+
+inline uint32_t Bits(Mask16 mask) { return mask.bits; }
+inline Mask16 MaskOf(uint32_t bits) { return {bits & 0xffff}; }
+inline Mask16 AndM(Mask16 a, Mask16 b) { return {a.bits & b.bits}; }
+inline Mask16 OrM(Mask16 a, Mask16 b) { return {a.bits | b.bits}; }
+inline Mask16 AndNotM(Mask16 a, Mask16 b) { return {a.bits & ~b.bits}; }
+
+template <typename T, typename Lanes>
+inline size_t CompressLanes(Mask16 mask, const Lanes& x, T* out) {
+  size_t count = 0;
+  for (size_t j = 0; j < kLanes; ++j) {
+    if (((mask.bits >> j) & 1) != 0) out[count++] = x.v[j];
+  }
+  return count;
+}
+inline size_t CompressI(Mask16 mask, I32x16 x, uint32_t* out) {
+  return CompressLanes(mask, x, out);
+}
+inline size_t CompressF(Mask16 mask, F32x16 x, float* out) { return CompressLanes(mask, x, out); }
+
+inline F32x16 LookupF(const float* table, I32x16 index) {
+  return EachF([&](size_t j) { return table[index.v[j]]; });
+}
+
+template <typename Half, typename Count>
+inline F32x16 LoadHalf(const std::byte* p, Count count) {
+  F32x16 out = {};
+  for (size_t j = 0; j < count.size(); ++j) {
+    uint16_t wire;
+    std::memcpy(&wire, p + j * sizeof wire, sizeof wire);
+    out.v[j] = Half::Decode(wire);
+  }
+  return out;
+}
+template <typename Half, typename Count>
+inline void StoreHalf(F32x16 x, std::byte* p, Count count) {
+  for (size_t j = 0; j < count.size(); ++j) {
+    const uint16_t wire = Half::Encode(x.v[j]);
+    std::memcpy(p + j * sizeof wire, &wire, sizeof wire);
+  }
+}
+template <typename Count>
+inline F32x16 LoadF16(const std::byte* p, Count count) {
+  return LoadHalf<F16>(p, count);
+}
+template <typename Count>
+inline void StoreF16(F32x16 x, std::byte* p, Count count) {
+  StoreHalf<F16>(x, p, count);
+}
+template <typename Count>
+inline F32x16 LoadBf16(const std::byte* p, Count count) {
+  return LoadHalf<Bf16>(p, count);
+}
+template <typename Count>
+inline void StoreBf16(F32x16 x, std::byte* p, Count count) {
+  StoreHalf<Bf16>(x, p, count);
+}
+
+inline uint64_t PackNibbles(I32x16 x) {
+  uint64_t packed = 0;
+  for (size_t j = 0; j < kLanes; ++j) packed |= uint64_t{x.v[j]} << (4 * j);
+  return packed;
+}
+inline I32x16 UnpackNibbles(uint64_t packed) {
+  return EachI([&](size_t j) { return static_cast<uint32_t>(packed >> (4 * j)) & 15; });
+}
+template <typename Count>
+inline I32x16 LoadBytes(const uint8_t* p, Count count) {
+  I32x16 out = {};
+  for (size_t j = 0; j < count.size(); ++j) out.v[j] = p[j];
+  return out;
+}
+template <typename Count>
+inline void StoreBytes(I32x16 x, uint8_t* p, Count count) {
+  for (size_t j = 0; j < count.size(); ++j) p[j] = static_cast<uint8_t>(x.v[j]);
+}
+
+inline float FoldSum(F32x16 x) {
+  for (size_t width = kLanes / 2; width > 0; width /= 2) {
+    for (size_t j = 0; j < width; ++j) x.v[j] += x.v[j + width];
+  }
+  return x.v[0];
+}
+
+}  // namespace
+}  // namespace slimps
+
+#endif  // SLIMPS_COMPRESS_KERNELS_LANES_SCALAR_H_

@@ -1,0 +1,16 @@
+// The kernels of momentum.h, for any set of lanes.
+#ifndef SLIMPS_COMPRESS_KERNELS_MOMENTUM_LOOPS_H_
+#define SLIMPS_COMPRESS_KERNELS_MOMENTUM_LOOPS_H_
+
+#include "compress/kernels/momentum.h"
+#include "compress/kernels/lanes.h"
+
+namespace slimps {
+namespace {
+
+constexpr MomentumKernels kMomentumKernels = {};
+
+}  // namespace
+}  // namespace slimps
+
+#endif  // SLIMPS_COMPRESS_KERNELS_MOMENTUM_LOOPS_H_

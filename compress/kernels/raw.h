@@ -1,0 +1,34 @@
+// Kernels of the raw formats, and the checks that come before any encoding. Conventions: kernels.h.
+#ifndef SLIMPS_COMPRESS_KERNELS_RAW_H_
+#define SLIMPS_COMPRESS_KERNELS_RAW_H_
+
+#include <cstddef>
+
+#include "compress/kernels/block_sums.h"
+
+namespace slimps {
+
+struct RawKernels {
+  // Index of the first x that is NaN or whose magnitude is over `limit`; n when there is none.
+  size_t (*find_unencodable)(const float* gradient, const float* residual, float grad_scale,
+                             float limit, size_t n);
+  // to[i] = from[i], and the largest |from[i]|: infinity where one is infinite or NaN, 0 for n = 0. `to` may be `from`.
+  float (*copy_bounded)(const float* from, float* to, size_t n);
+
+  // x to nearest even; the residual becomes x - decoded.
+  BlockSums (*encode_f32)(const float* gradient, float* residual, float grad_scale, size_t n,
+                          std::byte* out);
+  BlockSums (*encode_f16)(const float* gradient, float* residual, float grad_scale, size_t n,
+                          std::byte* out);
+  BlockSums (*encode_bf16)(const float* gradient, float* residual, float grad_scale, size_t n,
+                           std::byte* out);
+  void (*decode_f16)(const std::byte* in, size_t n, float* dst);
+  void (*decode_bf16)(const std::byte* in, size_t n, float* dst);
+  void (*add_f32)(const std::byte* in, size_t n, float* dst);  // dst[i] += in[i]
+  void (*add_f16)(const std::byte* in, size_t n, float* dst);
+  void (*add_bf16)(const std::byte* in, size_t n, float* dst);
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_COMPRESS_KERNELS_RAW_H_

@@ -1,0 +1,16 @@
+// The kernels of sum.h, for any set of lanes.
+#ifndef SLIMPS_COMPRESS_KERNELS_SUM_LOOPS_H_
+#define SLIMPS_COMPRESS_KERNELS_SUM_LOOPS_H_
+
+#include "compress/kernels/sum.h"
+#include "compress/kernels/lanes.h"
+
+namespace slimps {
+namespace {
+
+constexpr SumKernels kSumKernels = {};
+
+}  // namespace
+}  // namespace slimps
+
+#endif  // SLIMPS_COMPRESS_KERNELS_SUM_LOOPS_H_
