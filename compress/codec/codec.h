@@ -85,7 +85,7 @@ struct EncodeInput {
 // kBlockElements: infinite where they exceed that.
 struct EncodeStats {
   size_t payload_bytes = 0;
-  size_t elements_sent = 0;  // that decode to what the gradient said of them, not to a 0 for want of place
+  size_t elements_sent = 0;  // that the payload carries; the others decode to 0
   double input_norm2 = 0;    // |x|^2
   double decoded_norm2 = 0;  // |decode(x)|^2
   double error_norm2 = 0;    // |x - decode(x)|^2: of the new residual, where there is one

@@ -76,8 +76,7 @@ class TwoMeanCodec final : public LevelsCodec {
     const float decoded2 = positive * sums.positive + negative * sums.negative;
     return {.input2 = sums.input2,
             .decoded2 = decoded2,
-            .error2 =
-                ErrorSquares(levels, in, bits, {positive, negative}, sums.input2 - decoded2),
+            .error2 = ErrorSquares(levels, in, bits, {positive, negative}, sums.input2 - decoded2),
             .sent = static_cast<uint32_t>(in.elements)};
   }
 

@@ -56,8 +56,9 @@ absl::StatusOr<std::unique_ptr<Codec>> Make(const CodecSpec& spec, const Kernels
 
 absl::StatusOr<std::unique_ptr<Codec>> MakeFp32Codec(const CodecSpec& spec,
                                                      const Kernels& kernels) {
-  return Make(spec, kernels,
-              {PayloadFormat::kRawF32, 4, std::numeric_limits<float>::max(), kernels.raw.encode_f32});
+  return Make(
+      spec, kernels,
+      {PayloadFormat::kRawF32, 4, std::numeric_limits<float>::max(), kernels.raw.encode_f32});
 }
 
 absl::StatusOr<std::unique_ptr<Codec>> MakeFp16Codec(const CodecSpec& spec,

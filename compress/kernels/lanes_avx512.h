@@ -168,7 +168,8 @@ inline uint64_t PackNibbles(I32x16 x) {
 inline I32x16 UnpackNibbles(uint64_t packed) {
   const __m512i words = _mm512_inserti64x4(_mm512_set1_epi32(static_cast<int>(packed)),
                                            _mm256_set1_epi32(static_cast<int>(packed >> 32)), 1);
-  const __m512i shifts = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+  const __m512i shifts =
+      _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
   return {_mm512_and_si512(_mm512_srlv_epi32(words, shifts), _mm512_set1_epi32(15))};
 }
 inline I32x16 LoadBytes(const uint8_t* p, AllLanes) {
@@ -185,8 +186,7 @@ inline void StoreBytes(I32x16 x, uint8_t* p, SomeLanes count) {
 }
 
 inline float FoldSum(F32x16 x) {
-  const __m256 eight =
-      _mm256_add_ps(_mm512_castps512_ps256(x.v), _mm512_extractf32x8_ps(x.v, 1));
+  const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(x.v), _mm512_extractf32x8_ps(x.v, 1));
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
   const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));

@@ -88,13 +88,13 @@ template <bool kResidual>
 BlockSums Encode1BitFixedBlock(const float* gradient, float* residual, float grad_scale,
                                float threshold, float value, size_t n, uint8_t* bits) {
   const F32x16 bound = SetF(threshold), plus = SetF(value), minus = SetF(-value);
-  BlockSums sums = EncodeFixed<kResidual>(
-      gradient, residual, grad_scale, n, [&](F32x16 x, auto count, size_t i) {
-        const Mask16 over = GtF(x, bound);
-        StoreBits(Bits(over), bits, i, count);
-        // What lies past the end is not sent: its error must be 0, as the input is.
-        return KeepCount(SelectF(over, plus, minus), count);
-      });
+  BlockSums sums = EncodeFixed<kResidual>(gradient, residual, grad_scale, n,
+                                          [&](F32x16 x, auto count, size_t i) {
+                                            const Mask16 over = GtF(x, bound);
+                                            StoreBits(Bits(over), bits, i, count);
+                                            // What lies past the end is not sent: its error must be 0, as the input is.
+                                            return KeepCount(SelectF(over, plus, minus), count);
+                                          });
   sums.decoded2 = value * value * static_cast<float>(n);
   sums.sent = static_cast<uint32_t>(n);
   return sums;
@@ -102,10 +102,10 @@ BlockSums Encode1BitFixedBlock(const float* gradient, float* residual, float gra
 
 inline BlockSums Encode1BitFixed(const float* gradient, float* residual, float grad_scale,
                                  float threshold, float value, size_t n, uint8_t* bits) {
-  return residual == nullptr ? Encode1BitFixedBlock<false>(gradient, nullptr, grad_scale, threshold,
-                                                           value, n, bits)
-                             : Encode1BitFixedBlock<true>(gradient, residual, grad_scale, threshold,
-                                                          value, n, bits);
+  return residual == nullptr
+             ? Encode1BitFixedBlock<false>(gradient, nullptr, grad_scale, threshold, value, n, bits)
+             : Encode1BitFixedBlock<true>(gradient, residual, grad_scale, threshold, value, n,
+                                          bits);
 }
 
 template <bool kResidual>

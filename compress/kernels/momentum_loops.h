@@ -2,8 +2,8 @@
 #ifndef SLIMPS_COMPRESS_KERNELS_MOMENTUM_LOOPS_H_
 #define SLIMPS_COMPRESS_KERNELS_MOMENTUM_LOOPS_H_
 
-#include "compress/kernels/momentum.h"
 #include "compress/kernels/lanes.h"
+#include "compress/kernels/momentum.h"
 
 namespace slimps {
 namespace {

@@ -2,8 +2,8 @@
 #ifndef SLIMPS_COMPRESS_KERNELS_QUANTIZE_LOOPS_H_
 #define SLIMPS_COMPRESS_KERNELS_QUANTIZE_LOOPS_H_
 
-#include "compress/kernels/quantize.h"
 #include "compress/kernels/lanes.h"
+#include "compress/kernels/quantize.h"
 
 namespace slimps {
 namespace {

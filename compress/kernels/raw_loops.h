@@ -29,9 +29,8 @@ size_t FindUnencodableIn(const float* gradient, const float* residual, float gra
 
 inline size_t FindUnencodable(const float* gradient, const float* residual, float grad_scale,
                               float limit, size_t n) {
-  return residual == nullptr
-             ? FindUnencodableIn<false>(gradient, nullptr, grad_scale, limit, n)
-             : FindUnencodableIn<true>(gradient, residual, grad_scale, limit, n);
+  return residual == nullptr ? FindUnencodableIn<false>(gradient, nullptr, grad_scale, limit, n)
+                             : FindUnencodableIn<true>(gradient, residual, grad_scale, limit, n);
 }
 
 inline float CopyBounded(const float* from, float* to, size_t n) {
@@ -108,9 +107,8 @@ BlockSums EncodeRawBlock(const float* gradient, float* residual, float grad_scal
 template <typename Wire>
 BlockSums EncodeRaw(const float* gradient, float* residual, float grad_scale, size_t n,
                     std::byte* out) {
-  return residual == nullptr
-             ? EncodeRawBlock<Wire, false>(gradient, nullptr, grad_scale, n, out)
-             : EncodeRawBlock<Wire, true>(gradient, residual, grad_scale, n, out);
+  return residual == nullptr ? EncodeRawBlock<Wire, false>(gradient, nullptr, grad_scale, n, out)
+                             : EncodeRawBlock<Wire, true>(gradient, residual, grad_scale, n, out);
 }
 
 template <typename Wire, bool kAdd>

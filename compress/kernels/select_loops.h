@@ -2,8 +2,8 @@
 #ifndef SLIMPS_COMPRESS_KERNELS_SELECT_LOOPS_H_
 #define SLIMPS_COMPRESS_KERNELS_SELECT_LOOPS_H_
 
-#include "compress/kernels/select.h"
 #include "compress/kernels/lanes.h"
+#include "compress/kernels/select.h"
 
 namespace slimps {
 namespace {

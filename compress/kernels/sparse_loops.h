@@ -2,8 +2,8 @@
 #ifndef SLIMPS_COMPRESS_KERNELS_SPARSE_LOOPS_H_
 #define SLIMPS_COMPRESS_KERNELS_SPARSE_LOOPS_H_
 
-#include "compress/kernels/sparse.h"
 #include "compress/kernels/lanes.h"
+#include "compress/kernels/sparse.h"
 
 namespace slimps {
 namespace {

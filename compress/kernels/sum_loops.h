@@ -2,8 +2,8 @@
 #ifndef SLIMPS_COMPRESS_KERNELS_SUM_LOOPS_H_
 #define SLIMPS_COMPRESS_KERNELS_SUM_LOOPS_H_
 
-#include "compress/kernels/sum.h"
 #include "compress/kernels/lanes.h"
+#include "compress/kernels/sum.h"
 
 namespace slimps {
 namespace {

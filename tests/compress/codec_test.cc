@@ -3,7 +3,8 @@
 #include <cmath>
 #include <string>
 
-#include "compress/codec/block_codec.h"
+#include "compress/codec/encode_run.h"
+#include "compress/kernels/kernels.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/compress/test_data.h"
@@ -259,16 +260,69 @@ TEST(Codec, BlocksEncodedInAnyOrderGiveTheWholePayload) {
   const std::vector<float> gradient = RandomFloats(kElements, 4);
   for (const char* spec : kSpecs) {
     const auto codec = Make(spec);
-    const BlockCodec& blocks = *codec->AsBlockCodec();
     std::vector<float> whole_residual(kElements), residual(kElements);
     const auto whole = Encode(*codec, gradient, whole_residual);
-    std::vector<std::byte> payload(whole.size());
-    const EncodeInput input = {.gradient = gradient, .residual = residual};
-    for (size_t block : {3, 0, 5, 4, 1, 2}) blocks.EncodeBlocks(input, block, block + 1, payload);
-    blocks.BuildHeader(kElements, payload);
+    std::vector<std::byte> payload(codec->MaxPayloadBytes(kElements));
+    EncodeWorkspace workspace;
+    const auto run = codec->Begin({.gradient = gradient, .residual = residual}, payload, workspace);
+    for (size_t pass = 0; pass < run->passes(); ++pass) {
+      for (size_t block : {3, 0, 5, 4, 1, 2}) run->Blocks(pass, block, block + 1);
+      run->EndPass(pass);
+    }
+    payload.resize(run->Finish().payload_bytes);
     EXPECT_EQ(payload, whole) << spec;
     EXPECT_EQ(Difference(residual, whole_residual), "");
   }
+}
+
+double Norm2(std::span<const float> values) {
+  double sum = 0;
+  for (const float value : values) sum += static_cast<double>(value) * static_cast<double>(value);
+  return sum;
+}
+
+TEST(Codec, StatisticsAreThoseOfInputPayloadAndError) {
+  for (const char* spec : kSpecs) {
+    for (size_t n : {size_t{1}, size_t{77}, size_t{4096}, size_t{3 * 4096 + 5}}) {
+      for (const bool feedback : {false, true}) {
+        const auto codec = Make(spec);
+        const std::vector<float> gradient = RandomFloats(n, n);
+        std::vector<float> residual = feedback ? RandomFloats(n, n + 1) : std::vector<float>();
+        std::vector<float> x = gradient;
+        for (size_t i = 0; i < residual.size(); ++i) x[i] += residual[i];
+        std::vector<std::byte> payload(codec->MaxPayloadBytes(n));
+        const auto stats = codec->Encode({.gradient = gradient, .residual = residual}, payload);
+        ASSERT_TRUE(stats.ok()) << stats.status();
+        const std::vector<float> decoded = DecodeAll(*codec, payload, n);
+        std::vector<float> error = x;
+        for (size_t i = 0; i < n; ++i) error[i] -= decoded[i];
+        const double scale = Norm2(x) + Norm2(decoded);
+        EXPECT_NEAR(stats->input_norm2, Norm2(x), 1e-5 * scale) << spec << " n " << n;
+        EXPECT_NEAR(stats->decoded_norm2, Norm2(decoded), 1e-5 * scale) << spec << " n " << n;
+        EXPECT_NEAR(stats->error_norm2, Norm2(error), 1e-5 * scale) << spec << " n " << n;
+        if (!feedback) continue;
+        EXPECT_EQ(Difference(residual, error), "");
+        for (const float e : residual) ASSERT_LE(std::abs(e), stats->ResidualBound());
+      }
+    }
+  }
+}
+
+TEST(Codec, KnownBoundsLeaveTheLookForNaNOut) {
+  const auto codec = Make("1bit");
+  std::vector<float> gradient(5000, 1.0f), residual(5000);
+  gradient[4999] = NAN;  // against the promise that bounds are: seen only by who looks
+  std::vector<std::byte> payload(codec->MaxPayloadBytes(gradient.size()));
+  EncodeInput input = {.gradient = gradient, .residual = residual};
+  EXPECT_FALSE(codec->KnownEncodable(input));
+  EXPECT_FALSE(codec->Encode(input, payload).ok());
+  input.gradient_bound = 1;
+  EXPECT_FALSE(codec->KnownEncodable(input)) << "the residual's bound is not known";
+  input.residual_bound = 2;
+  EXPECT_TRUE(codec->KnownEncodable(input));
+  EXPECT_TRUE(codec->Encode(input, payload).ok());
+  input.grad_scale = 1e38f;
+  EXPECT_FALSE(codec->KnownEncodable(input)) << "over what 1bit can sum";
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Every kernel set against "scalar", bit for bit: all lengths, misaligned starts, awkward and non-finite values. Buffers
 // end in canaries, so a kernel that writes past n is seen.
-#include "compress/format/kernels.h"
+#include "compress/kernels/kernels.h"
 
 #include <algorithm>
 #include <cmath>
@@ -38,6 +38,14 @@ std::vector<size_t> BlockLengths() {  // of at most one block
   std::vector<size_t> lengths = InterestingLengths();
   std::erase_if(lengths, [](size_t n) { return n > 4096; });
   return lengths;
+}
+
+// A kernel's sums, to be compared bit for bit.
+std::vector<float> Numbers(const SignSums& sums) {
+  return {sums.positive, sums.negative, sums.input2, static_cast<float>(sums.positives)};
+}
+std::vector<float> Numbers(const BlockSums& sums) {
+  return {sums.input2, sums.decoded2, sums.error2, static_cast<float>(sums.sent)};
 }
 
 class KernelsTest : public ::testing::TestWithParam<const Kernels*> {
@@ -79,34 +87,39 @@ TEST(Kernels, ScalarIsFirstAndBestRunsHere) {
 TEST_P(KernelsTest, FindsTheFirstUnencodable) {
   for (size_t n : InterestingLengths()) {
     const std::vector<float> gradient = RandomFloats(n, n), residual = RandomFloats(n, n + 1);
-    EXPECT_EQ(kernels().find_unencodable(gradient.data(), residual.data(), 2, 100, n), n);
+    EXPECT_EQ(kernels().raw.find_unencodable(gradient.data(), residual.data(), 2, 100, n), n);
     for (size_t bad = 0; bad < n; bad += 1 + n / 9) {
       for (float value : {NAN, INFINITY, -INFINITY, 101.0f, -101.0f}) {
         std::vector<float> broken = gradient;
         broken[bad] = value;
         broken[n - 1] = NAN;
-        EXPECT_EQ(kernels().find_unencodable(broken.data(), nullptr, 1, 100, n), bad);
-        EXPECT_EQ(kernels().find_unencodable(gradient.data(), broken.data(), 0.25f, 90, n), bad);
+        EXPECT_EQ(kernels().raw.find_unencodable(broken.data(), nullptr, 1, 100, n), bad);
+        EXPECT_EQ(kernels().raw.find_unencodable(gradient.data(), broken.data(), 0.25f, 90, n),
+                  bad);
       }
     }
   }
   const float big[] = {0, 3e38f};
-  EXPECT_EQ(kernels().find_unencodable(big, nullptr, 2, 3.4e38f, 2), 1u) << "2 * 3e38 overflows";
-  EXPECT_EQ(kernels().find_unencodable(big, big, 1, 3.4e38f, 2), 1u) << "so does the sum";
+  EXPECT_EQ(kernels().raw.find_unencodable(big, nullptr, 2, 3.4e38f, 2), 1u)
+      << "2 * 3e38 overflows";
+  EXPECT_EQ(kernels().raw.find_unencodable(big, big, 1, 3.4e38f, 2), 1u) << "so does the sum";
 }
 
 TEST_P(KernelsTest, RawEncodersEqualScalar) {
   struct Case {
-    decltype(Kernels::encode_f32) mine, wanted;
+    decltype(RawKernels::encode_f32) mine, wanted;
     size_t bytes;
   };
-  for (const Case& c : {Case{kernels().encode_f32, scalar().encode_f32, 4},
-                        Case{kernels().encode_f16, scalar().encode_f16, 2},
-                        Case{kernels().encode_bf16, scalar().encode_bf16, 2}}) {
+  for (const Case& c : {Case{kernels().raw.encode_f32, scalar().raw.encode_f32, 4},
+                        Case{kernels().raw.encode_f16, scalar().raw.encode_f16, 2},
+                        Case{kernels().raw.encode_bf16, scalar().raw.encode_bf16, 2}}) {
     ForInputs(InterestingLengths(), [&](size_t n, const float* g, float* mine, float* wanted) {
       std::vector<uint8_t> out = Bytes(n * c.bytes + 1), expected = Bytes(n * c.bytes + 1);
-      c.mine(g, mine, 0.75f, n, reinterpret_cast<std::byte*>(out.data() + 1));
-      c.wanted(g, wanted, 0.75f, n, reinterpret_cast<std::byte*>(expected.data() + 1));
+      const BlockSums sums =
+          c.mine(g, mine, 0.75f, n, reinterpret_cast<std::byte*>(out.data() + 1));
+      const BlockSums wanted_sums =
+          c.wanted(g, wanted, 0.75f, n, reinterpret_cast<std::byte*>(expected.data() + 1));
+      EXPECT_EQ(Difference(Numbers(sums), Numbers(wanted_sums)), "") << n;
       if (c.bytes == 2) {
         EXPECT_EQ(out, expected) << n;
         return;
@@ -125,11 +138,11 @@ TEST_P(KernelsTest, EveryHalfAndEveryBfloatDecodesAsScalar) {
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint16_t>(i);
   const auto* in = reinterpret_cast<const std::byte*>(all.data());
   const std::vector<float> start = RandomFloats(all.size(), 3);
-  for (auto kernel :
-       {&Kernels::decode_f16, &Kernels::decode_bf16, &Kernels::add_f16, &Kernels::add_bf16}) {
+  for (auto kernel : {&RawKernels::decode_f16, &RawKernels::decode_bf16, &RawKernels::add_f16,
+                      &RawKernels::add_bf16}) {
     std::vector<float> mine = start, wanted = start;
-    (kernels().*kernel)(in, all.size(), mine.data());
-    (scalar().*kernel)(in, all.size(), wanted.data());
+    (kernels().raw.*kernel)(in, all.size(), mine.data());
+    (scalar().raw.*kernel)(in, all.size(), wanted.data());
     EXPECT_EQ(Difference(mine, wanted), "");
   }
 }
@@ -140,16 +153,16 @@ TEST_P(KernelsTest, HalfRoundsToNearestEvenAtEveryBoundary) {
   std::vector<uint16_t> halves(0x7c00);
   for (size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<uint16_t>(i);
   std::vector<float> values(halves.size());
-  kernels().decode_f16(reinterpret_cast<const std::byte*>(halves.data()), halves.size(),
-                       values.data());
+  kernels().raw.decode_f16(reinterpret_cast<const std::byte*>(halves.data()), halves.size(),
+                           values.data());
   for (size_t i = 0; i + 1 < values.size(); ++i) {
     const float middle = (values[i] + values[i + 1]) / 2;
     inputs.insert(inputs.end(),
                   {std::nextafter(middle, 0.0f), middle, std::nextafter(middle, INFINITY)});
   }
   std::vector<uint16_t> out(inputs.size());
-  kernels().encode_f16(inputs.data(), nullptr, 1, inputs.size(),
-                       reinterpret_cast<std::byte*>(out.data()));
+  kernels().raw.encode_f16(inputs.data(), nullptr, 1, inputs.size(),
+                           reinterpret_cast<std::byte*>(out.data()));
   for (size_t i = 0; i + 1 < values.size(); ++i) {
     const auto even = static_cast<uint16_t>(i + i % 2);
     ASSERT_EQ(out[3 * i], i);
@@ -164,11 +177,11 @@ TEST_P(KernelsTest, RawDecodersEqualScalarAtAllLengths) {
     std::mt19937 random(static_cast<uint32_t>(n));
     for (uint8_t& byte : in) byte = static_cast<uint8_t>(random());
     const auto* bytes = reinterpret_cast<const std::byte*>(in.data() + 1);
-    for (auto kernel : {&Kernels::decode_f16, &Kernels::decode_bf16, &Kernels::add_f32,
-                        &Kernels::add_f16, &Kernels::add_bf16}) {
+    for (auto kernel : {&RawKernels::decode_f16, &RawKernels::decode_bf16, &RawKernels::add_f32,
+                        &RawKernels::add_f16, &RawKernels::add_bf16}) {
       Floats mine(RandomFloats(n, n), n % 3), wanted(RandomFloats(n, n), n % 3);
-      (kernels().*kernel)(bytes, n, mine.data());
-      (scalar().*kernel)(bytes, n, wanted.data());
+      (kernels().raw.*kernel)(bytes, n, mine.data());
+      (scalar().raw.*kernel)(bytes, n, wanted.data());
       EXPECT_EQ(Difference(mine.storage(), wanted.storage()), "");
     }
   }
@@ -177,19 +190,18 @@ TEST_P(KernelsTest, RawDecodersEqualScalarAtAllLengths) {
 TEST_P(KernelsTest, SignEncodersEqualScalarSumsIncluded) {
   ForInputs(BlockLengths(), [&](size_t n, const float* g, float* mine, float* wanted) {
     std::vector<uint8_t> bits = Bytes((n + 7) / 8), expected = bits;
-    const float sum = kernels().encode_sign(g, mine, 1.25f, n, bits.data());
-    const float wanted_sum = scalar().encode_sign(g, wanted, 1.25f, n, expected.data());
+    const SignSums sums = kernels().levels.encode_sign(g, mine, 1.25f, n, bits.data());
+    const SignSums wanted_sums = scalar().levels.encode_sign(g, wanted, 1.25f, n, expected.data());
     EXPECT_EQ(bits, expected) << n;
-    EXPECT_EQ(Difference({&sum, 1}, {&wanted_sum, 1}), "") << n;
+    EXPECT_EQ(Difference(Numbers(sums), Numbers(wanted_sums)), "") << n;
   });
   ForInputs(BlockLengths(), [&](size_t n, const float* g, float* mine, float* wanted) {
     std::vector<uint8_t> bits = Bytes((n + 7) / 8), expected = bits;
-    const SignSums sums = kernels().encode_sign_split(g, mine, 1.25f, n, bits.data());
-    const SignSums wanted_sums = scalar().encode_sign_split(g, wanted, 1.25f, n, expected.data());
+    const SignSums sums = kernels().levels.encode_sign_split(g, mine, 1.25f, n, bits.data());
+    const SignSums wanted_sums =
+        scalar().levels.encode_sign_split(g, wanted, 1.25f, n, expected.data());
     EXPECT_EQ(bits, expected) << n;
-    EXPECT_EQ(sums.positives, wanted_sums.positives);
-    EXPECT_EQ(Difference({&sums.positive, 1}, {&wanted_sums.positive, 1}), "") << n;
-    EXPECT_EQ(Difference({&sums.negative, 1}, {&wanted_sums.negative, 1}), "") << n;
+    EXPECT_EQ(Difference(Numbers(sums), Numbers(wanted_sums)), "") << n;
   });
 }
 
@@ -197,18 +209,55 @@ TEST_P(KernelsTest, FixedLevelEncodersEqualScalar) {
   for (float threshold : {0.0f, 0.5f, -0.5f}) {
     ForInputs(BlockLengths(), [&](size_t n, const float* g, float* mine, float* wanted) {
       std::vector<uint8_t> bits = Bytes((n + 7) / 8), expected = bits;
-      kernels().encode_1bit_fixed(g, mine, 1.25f, threshold, 1.0f, n, bits.data());
-      scalar().encode_1bit_fixed(g, wanted, 1.25f, threshold, 1.0f, n, expected.data());
+      const BlockSums sums =
+          kernels().levels.encode_1bit_fixed(g, mine, 1.25f, threshold, 1.0f, n, bits.data());
+      const BlockSums wanted_sums =
+          scalar().levels.encode_1bit_fixed(g, wanted, 1.25f, threshold, 1.0f, n, expected.data());
       EXPECT_EQ(bits, expected) << n;
+      EXPECT_EQ(Difference(Numbers(sums), Numbers(wanted_sums)), "") << n;
     });
   }
   ForInputs(BlockLengths(), [&](size_t n, const float* g, float* mine, float* wanted) {
     std::vector<uint8_t> p0 = Bytes((n + 7) / 8), p1 = p0, e0 = p0, e1 = p0;
-    kernels().encode_2bit_fixed(g, mine, 1.0f, 0.5f, n, p0.data(), p1.data());
-    scalar().encode_2bit_fixed(g, wanted, 1.0f, 0.5f, n, e0.data(), e1.data());
+    const BlockSums sums =
+        kernels().levels.encode_2bit_fixed(g, mine, 1.0f, 0.5f, n, p0.data(), p1.data());
+    const BlockSums wanted_sums =
+        scalar().levels.encode_2bit_fixed(g, wanted, 1.0f, 0.5f, n, e0.data(), e1.data());
+    EXPECT_EQ(Difference(Numbers(sums), Numbers(wanted_sums)), "") << n;
     EXPECT_EQ(p0, e0) << n;
     EXPECT_EQ(p1, e1) << n;
   });
+}
+
+TEST_P(KernelsTest, SubtractingWhatWasSentEqualsScalar) {
+  for (size_t n : BlockLengths()) {
+    std::vector<uint8_t> bits((n + 7) / 8);
+    std::mt19937 random(static_cast<uint32_t>(n));
+    for (uint8_t& byte : bits) byte = static_cast<uint8_t>(random());
+    Floats mine(AwkwardFloats(n, n), n % 4), wanted(AwkwardFloats(n, n), n % 4);
+    const float error2 = kernels().levels.subtract_1bit(bits.data(), 0.75f, -0.25f, n, mine.data());
+    const float wanted2 =
+        scalar().levels.subtract_1bit(bits.data(), 0.75f, -0.25f, n, wanted.data());
+    EXPECT_EQ(Difference(mine.storage(), wanted.storage()), "") << n;
+    EXPECT_EQ(Difference({&error2, 1}, {&wanted2, 1}), "") << n;
+  }
+}
+
+TEST_P(KernelsTest, CopyGivesTheLargestMagnitudeAndInfinityForWhatIsNotFinite) {
+  for (size_t n : InterestingLengths()) {
+    std::vector<float> from = RandomFloats(n, n);
+    Floats to(std::vector<float>(n), n % 4);
+    float largest = 0;
+    for (float value : from) largest = std::max(largest, std::abs(value));
+    EXPECT_EQ(kernels().raw.copy_bounded(from.data(), to.data(), n), largest) << n;
+    EXPECT_EQ(Difference({to.data(), n}, from), "");
+    EXPECT_EQ(to.storage().back(), kCanary);
+    for (float bad : {NAN, -NAN, INFINITY, -INFINITY}) {
+      if (n == 0) continue;
+      from[n / 2] = bad;
+      EXPECT_EQ(kernels().raw.copy_bounded(from.data(), from.data(), n), INFINITY) << n;
+    }
+  }
 }
 
 TEST_P(KernelsTest, LevelDecodersEqualScalar) {
@@ -217,16 +266,16 @@ TEST_P(KernelsTest, LevelDecodersEqualScalar) {
     std::mt19937 random(static_cast<uint32_t>(n));
     for (uint8_t& byte : p0) byte = static_cast<uint8_t>(random());
     for (uint8_t& byte : p1) byte = static_cast<uint8_t>(random());
-    for (auto kernel : {&Kernels::decode_1bit, &Kernels::add_1bit}) {
+    for (auto kernel : {&LevelsKernels::decode_1bit, &LevelsKernels::add_1bit}) {
       Floats mine(AwkwardFloats(n, n), n % 4), wanted(AwkwardFloats(n, n), n % 4);
-      (kernels().*kernel)(p0.data(), 0.75f, -1e-40f, n, mine.data());
-      (scalar().*kernel)(p0.data(), 0.75f, -1e-40f, n, wanted.data());
+      (kernels().levels.*kernel)(p0.data(), 0.75f, -1e-40f, n, mine.data());
+      (scalar().levels.*kernel)(p0.data(), 0.75f, -1e-40f, n, wanted.data());
       EXPECT_EQ(Difference(mine.storage(), wanted.storage()), "");
     }
-    for (auto kernel : {&Kernels::decode_2bit, &Kernels::add_2bit}) {
+    for (auto kernel : {&LevelsKernels::decode_2bit, &LevelsKernels::add_2bit}) {
       Floats mine(AwkwardFloats(n, n), n % 4), wanted(AwkwardFloats(n, n), n % 4);
-      (kernels().*kernel)(p0.data(), p1.data(), 0.75f, -0.25f, n, mine.data());
-      (scalar().*kernel)(p0.data(), p1.data(), 0.75f, -0.25f, n, wanted.data());
+      (kernels().levels.*kernel)(p0.data(), p1.data(), 0.75f, -0.25f, n, mine.data());
+      (scalar().levels.*kernel)(p0.data(), p1.data(), 0.75f, -0.25f, n, wanted.data());
       EXPECT_EQ(Difference(mine.storage(), wanted.storage()), "");
     }
   }
@@ -242,7 +291,8 @@ TEST_P(KernelsTest, SumsFollowTheDocumentedLanes) {
     for (size_t j = 0; j < width; ++j) lanes[j] = lanes[j] + lanes[j + width];
   }
   std::vector<uint8_t> bits((n + 7) / 8);
-  EXPECT_EQ(kernels().encode_sign(gradient.data(), nullptr, 1, n, bits.data()), lanes[0]);
+  EXPECT_EQ(kernels().levels.encode_sign(gradient.data(), nullptr, 1, n, bits.data()).positive,
+            lanes[0]);
   for (size_t i = 0; i < n; ++i) {
     ASSERT_EQ((bits[i / 8] >> (i % 8)) & 1, gradient[i] >= 0 ? 1 : 0) << i;
   }

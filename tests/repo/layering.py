@@ -1,7 +1,7 @@
 """Who may include whom: dependencies run one way (the architecture's rule), and each foreign library has one home.
 
 tools, tests -> worker -> backup_model; server; scheduler -> proto/net -> proto -> proto/base
-worker, server, backup_model -> compress -> compress/format -> proto/base
+worker, server, backup_model -> compress -> compress/format -> compress/kernels, proto/base
 """
 
 import os
@@ -16,12 +16,14 @@ MAY_INCLUDE = {
     "proto/base": ["proto/base"],
     "proto": ["proto/base", "proto"],
     "proto/net": NETWORK,
-    "compress/format": ["proto/base", "compress/format"],
-    "compress": ["proto/base", "compress/format", "compress"],
+    "compress/kernels": ["compress/kernels"],
+    "compress/format": ["proto/base", "compress/kernels", "compress/format"],
+    "compress": ["proto/base", "compress/kernels", "compress/format", "compress"],
     "scheduler": NETWORK + ["compress/policy", "scheduler"],
-    "server": NETWORK + ["compress/format", "compress", "server"],
-    "backup_model": ["proto/base", "proto", "compress/format", "compress", "backup_model"],
-    "worker": NETWORK + ["compress/format", "compress", "backup_model", "worker"],
+    "server": NETWORK + ["compress/kernels", "compress/format", "compress", "server"],
+    "backup_model": ["proto/base", "proto", "compress/kernels", "compress/format", "compress",
+                     "backup_model"],
+    "worker": NETWORK + ["compress/kernels", "compress/format", "compress", "backup_model", "worker"],
     "tools": None,  # anything
     "tests": None,
 }
@@ -61,7 +63,7 @@ def check_includes(path, text):
         for pattern, files, words in LIBRARIES:
             if pattern.match(header) and home != "tests" and not files.match(path):
                 complaints.append(where + "%s, not %s" % (words, header))
-        if home in ("compress", "compress/format") and COMPRESS_SEES_NOT.match(header):
+        if home in ("compress", "compress/format", "compress/kernels") and COMPRESS_SEES_NOT.match(header):
             complaints.append(where + "compress sees no protobuf, ZeroMQ, glog or gflags: " + header)
     return complaints
 

@@ -31,6 +31,7 @@ class LayeringRules(unittest.TestCase):
     def test_lower_layers_do_not_include_higher_ones(self):
         for path, include in (("proto/base/a.h", '"proto/frame.h"'), ("proto/frame.cc", '"proto/net/transport.h"'),
                               ("compress/format/a.cc", '"compress/codec/codec.h"'),
+                              ("compress/kernels/a.cc", '"compress/format/format.h"'),
                               ("compress/codec/a.cc", '"proto/limits.h"'),
                               ("proto/net/zmq_transport.cc", '"scheduler/barrier.h"')):
             self.assertEqual(1, len(self.refused(path, include)), (path, include))
