@@ -57,6 +57,12 @@ enum class LayerKind : uint8_t {
   kNormalisation = 5,
 };
 
+// What a server makes of the workers' decoded payloads: a property of a key, set with its codec.
+enum class Combine : uint8_t {
+  kSum = 0,
+  kMajority = 1,  // the sign of the sum, 0 for a tie
+};
+
 // Which push this is: what random numbers and schedules depend on, so that runs repeat bit for bit.
 struct EncodeContext {
   KeyId key = 0;
@@ -73,11 +79,12 @@ struct EncodeInput {
   // The second state of codecs with wants_momentum(): as long as gradient, zeros at first, updated in place.
   std::span<float> momentum = {};
   float grad_scale = 1.0f;  // the codec sees gradient * grad_scale + residual
-  // Known bounds of every |gradient[i]| and |residual[i]|; infinity: not known. Where they show that every x can be
-  // encoded, the pass over memory that looks for NaN, infinity and overflow is left out. RawKernels::copy_bounded gives
-  // the first for free while a gradient is copied, EncodeStats::ResidualBound the second.
+  // Known bounds of every |gradient[i]|, |residual[i]| and |momentum[i]|; infinity: not known. Where they show that every
+  // x can be encoded, the pass over memory that looks for NaN, infinity and overflow is left out.
+  // RawKernels::copy_bounded gives the first for free while a gradient is copied, EncodeStats the others.
   float gradient_bound = std::numeric_limits<float>::infinity();
   float residual_bound = std::numeric_limits<float>::infinity();
+  float momentum_bound = std::numeric_limits<float>::infinity();
   EncodeContext context = {};
 };
 
@@ -94,6 +101,8 @@ struct EncodeStats {
   double compression_gain() const { return input_norm2 == 0 ? 1 : decoded_norm2 / input_norm2; }
   // No |residual[i]| is over this after the encoding.
   float ResidualBound() const;
+  // No |momentum[i]| is, where the codec wants_momentum(); infinity: not known.
+  float momentum_bound = std::numeric_limits<float>::infinity();
 };
 
 class Codec {
@@ -104,6 +113,9 @@ class Codec {
   // Whether error feedback is on for this codec, as its options have it.
   virtual bool wants_residual() const = 0;
   virtual bool wants_momentum() const { return false; }
+  virtual Combine combine() const { return Combine::kSum; }
+  // Whether it applies momentum of its own, so that a server's optimizer must not do it again.
+  virtual bool refuses_server_momentum() const { return false; }
   virtual size_t MaxPayloadBytes(size_t elements) const = 0;
   // What whoever chose this codec should be told once; empty: nothing.
   virtual std::string Warning() const { return ""; }
@@ -124,11 +136,11 @@ class Codec {
 
   [[nodiscard]] absl::Status CheckArguments(const EncodeInput& input, size_t payload_bytes) const;
   // Whether the bounds alone show that FindUnencodable would find nothing.
-  bool KnownEncodable(const EncodeInput& input) const;
+  virtual bool KnownEncodable(const EncodeInput& input) const;
   // The first element in [first_block, last_block) that cannot be encoded; kEncodable: none. Reads only.
-  size_t FindUnencodable(const EncodeInput& input, size_t first_block, size_t last_block) const;
+  virtual size_t FindUnencodable(const EncodeInput& input, size_t first_block, size_t last_block) const;
   // Why `element`, found by the function above, cannot be encoded.
-  absl::Status DescribeUnencodable(const EncodeInput& input, size_t element) const;
+  virtual absl::Status DescribeUnencodable(const EncodeInput& input, size_t element) const;
   // One encoding. `input`'s spans, `payload` and `workspace` outlive it. REQUIRES: the checks above were OK.
   virtual std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
                                            EncodeWorkspace& workspace) const = 0;
