@@ -20,6 +20,8 @@
 //   SetF(x) LoadF(p, count) StoreF(x, p, count) AddF SubF MulF DivF MinF MaxF AbsF SqrtF
 //   GeF GtF LeF LtF (false for NaN) NotLeF (true for NaN); SelectF(mask, yes, no), KeepF(mask, x): x or +0;
 //   SelectBitsF(bits, yes, no): SelectF by bit i for lane i
+//   Bits32: LoadBits32(p) 4 bytes; AndNotB(a, b): a and not b; SelectHalfF<h>(bits, yes, no): bit 16 * h + i for lane i
+//   StreamF(x, p): StoreF past the caches, p 64-byte aligned; EndStream() after the last one
 //   SetI(x) LoadI(p, count) StoreI(x, p, count) AddI SubI MulI AndI OrI XorI MinI MaxI (unsigned)
 //   EqI GtI (signed) SelectI(mask, yes, no) ShiftLeftI<k> ShiftRightI<k> ShiftRightEachI(x, counts)
 //   MulWideI(x, factor, high, low): 32 x 32 -> 64 bits; Iota(): 0 .. 15

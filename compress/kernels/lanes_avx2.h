@@ -89,6 +89,32 @@ inline F32x16 SelectBitsF(uint32_t bits, F32x16 yes, F32x16 no) {
   return {_mm256_blendv_ps(no.a, yes.a, _mm256_castsi256_ps(low)),
           _mm256_blendv_ps(no.b, yes.b, _mm256_castsi256_ps(high))};
 }
+// Of 4 bytes, in every lane.
+struct Bits32 {
+  __m256i word;
+};
+inline Bits32 LoadBits32(const uint8_t* p) {
+  int bits;
+  std::memcpy(&bits, p, sizeof bits);
+  return {_mm256_set1_epi32(bits)};
+}
+inline Bits32 AndNotB(Bits32 a, Bits32 b) { return {_mm256_andnot_si256(b.word, a.word)}; }
+template <int kHalf>
+inline F32x16 SelectHalfF(Bits32 bits, F32x16 yes, F32x16 no) {
+  const __m256i to_sign = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
+  constexpr int kFrom = 16 * kHalf;
+  const __m256i low =
+      _mm256_sllv_epi32(bits.word, _mm256_sub_epi32(to_sign, _mm256_set1_epi32(kFrom)));
+  const __m256i high =
+      _mm256_sllv_epi32(bits.word, _mm256_sub_epi32(to_sign, _mm256_set1_epi32(kFrom + 8)));
+  return {_mm256_blendv_ps(no.a, yes.a, _mm256_castsi256_ps(low)),
+          _mm256_blendv_ps(no.b, yes.b, _mm256_castsi256_ps(high))};
+}
+inline void StreamF(F32x16 x, float* p) {
+  _mm256_stream_ps(p, x.a);
+  _mm256_stream_ps(p + 8, x.b);
+}
+inline void EndStream() { _mm_sfence(); }
 inline F32x16 KeepF(Mask16 mask, F32x16 x) {
   return {_mm256_and_ps(x.a, _mm256_castsi256_ps(mask.a)),
           _mm256_and_ps(x.b, _mm256_castsi256_ps(mask.b))};

@@ -51,6 +51,21 @@ inline F32x16 SelectF(Mask16 mask, F32x16 yes, F32x16 no) {
 inline F32x16 SelectBitsF(uint32_t bits, F32x16 yes, F32x16 no) {
   return {_mm512_mask_blend_ps(static_cast<__mmask16>(bits), no.v, yes.v)};
 }
+struct Bits32 {
+  uint32_t bits;
+};
+inline Bits32 LoadBits32(const uint8_t* p) {
+  Bits32 out;
+  std::memcpy(&out.bits, p, sizeof out.bits);
+  return out;
+}
+inline Bits32 AndNotB(Bits32 a, Bits32 b) { return {a.bits & ~b.bits}; }
+template <int kHalf>
+inline F32x16 SelectHalfF(Bits32 word, F32x16 yes, F32x16 no) {
+  return SelectBitsF(word.bits >> (16 * kHalf), yes, no);
+}
+inline void StreamF(F32x16 x, float* p) { _mm512_stream_ps(p, x.v); }
+inline void EndStream() { _mm_sfence(); }
 inline F32x16 KeepF(Mask16 mask, F32x16 x) { return {_mm512_maskz_mov_ps(mask.bits, x.v)}; }
 
 inline I32x16 SetI(uint32_t x) { return {_mm512_set1_epi32(static_cast<int>(x))}; }

@@ -94,6 +94,21 @@ inline F32x16 KeepF(Mask16 mask, F32x16 x) { return SelectF(mask, x, SetF(0)); }
 inline F32x16 SelectBitsF(uint32_t bits, F32x16 yes, F32x16 no) {
   return SelectF(Mask16{bits}, yes, no);
 }
+struct Bits32 {
+  uint32_t bits;
+};
+inline Bits32 LoadBits32(const uint8_t* p) {
+  Bits32 out;
+  std::memcpy(&out.bits, p, sizeof out.bits);
+  return out;
+}
+inline Bits32 AndNotB(Bits32 a, Bits32 b) { return {a.bits & ~b.bits}; }
+template <int kHalf>
+inline F32x16 SelectHalfF(Bits32 word, F32x16 yes, F32x16 no) {
+  return SelectBitsF(word.bits >> (16 * kHalf), yes, no);
+}
+inline void StreamF(F32x16 x, float* p) { StoreF(x, p, AllLanes()); }
+inline void EndStream() {}
 
 inline I32x16 SetI(uint32_t x) {
   return EachI([&](size_t) { return x; });

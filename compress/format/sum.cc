@@ -1,0 +1,118 @@
+#include "compress/format/sum.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "compress/format/decode.h"
+#include "compress/format/levels.h"
+
+namespace slimps {
+namespace {
+
+// Longer runs are added up in several goes. So many terms fit in 1 KiB of stack and in cache.
+constexpr size_t kMaxTerms = 32;
+
+enum class Grouping { kNone, kOneBit, kTwoBits };
+
+Grouping GroupingOf(const PayloadView& payload) {
+  if (payload.format != PayloadFormat::kLevels) return Grouping::kNone;
+  switch (static_cast<int>(payload.bytes[1])) {
+    case 1:
+      return Grouping::kOneBit;
+    case 2:
+      return Grouping::kTwoBits;
+    default:
+      return Grouping::kNone;
+  }
+}
+
+float LoadFloat(std::span<const std::byte> bytes, size_t offset) {
+  float value;
+  std::memcpy(&value, bytes.data() + offset, sizeof value);
+  return value;
+}
+
+// REQUIRES: valid for `elements`, one or two bits.
+LevelsTerm TermOf(std::span<const std::byte> payload, size_t elements, size_t block) {
+  LevelsLayout layout;
+  layout.bits = static_cast<uint8_t>(payload[1]);
+  layout.scales_per_block = static_cast<uint8_t>(payload[2]);
+  layout.elements = elements;
+  LevelsTerm term;
+  term.plane0 = reinterpret_cast<const uint8_t*>(payload.data()) + layout.PlanesOffset(block);
+  term.plane1 = term.plane0 + layout.PlaneBytes(block);
+  const size_t scale = layout.ScaleOffset(block);
+  term.positive = LoadFloat(payload, layout.scales_per_block == 0 ? 12 : scale);
+  term.negative =
+      layout.scales_per_block == 2 ? LoadFloat(payload, scale + sizeof(float)) : -term.positive;
+  return term;
+}
+
+// What one block's sum needs to know. `dst` holds the sum of what came before, or nothing yet while `empty`.
+struct BlockSum {
+  const Kernels& kernels;
+  const size_t elements;
+  const size_t first;
+  const std::span<float> dst;
+  bool empty = true;
+
+  void Clear() {
+    if (empty) std::fill(dst.begin(), dst.end(), 0.0f);
+    empty = false;
+  }
+
+  void AddOne(const PayloadView& payload) {
+    if (payload.format == PayloadFormat::kAbsent) return;
+    Clear();
+    DecodeAddWith(kernels, payload.format, payload.bytes, elements, first, dst);
+  }
+
+  void AddRun(Grouping grouping, std::span<const PayloadView> run) {
+    std::array<LevelsTerm, kMaxTerms> terms;
+    for (size_t i = 0; i < run.size(); ++i) {
+      terms[i] = TermOf(run[i].bytes, elements, first / kBlockElements);
+    }
+    const SumKernels& sums = kernels.sum;
+    const SumTerms add = grouping == Grouping::kOneBit ? (empty ? sums.sum_1bit : sums.add_1bit)
+                                                       : (empty ? sums.sum_2bit : sums.add_2bit);
+    add(terms.data(), run.size(), dst.size(), dst.data());
+    empty = false;
+  }
+};
+
+void SumBlock(std::span<const PayloadView> payloads, BlockSum sum) {
+  for (size_t i = 0; i < payloads.size();) {
+    const Grouping grouping = GroupingOf(payloads[i]);
+    if (grouping == Grouping::kNone) {
+      sum.AddOne(payloads[i++]);
+      continue;
+    }
+    size_t end = i + 1;
+    while (end < payloads.size() && end - i < kMaxTerms && GroupingOf(payloads[end]) == grouping) {
+      ++end;
+    }
+    sum.AddRun(grouping, payloads.subspan(i, end - i));
+    i = end;
+  }
+  sum.Clear();
+}
+
+}  // namespace
+
+void SumPayloadsWith(const Kernels& kernels, std::span<const PayloadView> payloads, size_t elements,
+                     size_t first, std::span<float> dst) {
+  for (size_t done = 0; done < dst.size(); done += kBlockElements) {
+    SumBlock(payloads, {.kernels = kernels,
+                        .elements = elements,
+                        .first = first + done,
+                        .dst = dst.subspan(done, std::min(kBlockElements, dst.size() - done))});
+  }
+}
+
+void SumPayloads(std::span<const PayloadView> payloads, size_t elements, size_t first,
+                 std::span<float> dst) {
+  SumPayloadsWith(BestKernels(), payloads, elements, first, dst);
+}
+
+}  // namespace slimps
