@@ -11,6 +11,7 @@
 #include "compress/kernels/select_loops.h"
 #include "compress/kernels/sparse_loops.h"
 #include "compress/kernels/sum_loops.h"
+#include "compress/kernels/update_loops.h"
 
 namespace slimps {
 namespace {
@@ -25,7 +26,8 @@ constexpr Kernels MakeKernelSet(std::string_view name, bool (*runs_here)()) {
           .sparse = kSparseKernels,
           .bins = kBinKernels,
           .momentum = kMomentumKernels,
-          .sum = kSumKernels};
+          .sum = kSumKernels,
+          .update = kUpdateKernels};
 }
 
 }  // namespace

@@ -22,6 +22,7 @@
 #include "compress/kernels/select.h"
 #include "compress/kernels/sparse.h"
 #include "compress/kernels/sum.h"
+#include "compress/kernels/update.h"
 
 namespace slimps {
 
@@ -36,6 +37,7 @@ struct Kernels {
   BinKernels bins;           // AdaComp and its baselines
   MomentumKernels momentum;  // momentum correction and its kin
   SumKernels sum;            // many payloads at once
+  UpdateKernels update;      // optimizers
 };
 
 // Best last; "scalar" is first and runs everywhere. Some may not run on this CPU.

@@ -1,0 +1,46 @@
+// Kernels that step weights by a round's sum of gradients: what a server's optimizer does (server/optimizer.h has the
+// formulas). Element by element, each operation rounded. Conventions: kernels.h, but for any n.
+#ifndef SLIMPS_COMPRESS_KERNELS_UPDATE_H_
+#define SLIMPS_COMPRESS_KERNELS_UPDATE_H_
+
+#include <cstddef>
+
+namespace slimps {
+
+// Everything that is equal for all elements of one step.
+struct UpdateStep {
+  float scale = 1, clip = 0;  // the gradient is sum * scale, within +-clip; NaN stays
+  float learning_rate = 0, weight_decay = 0, momentum = 0;
+  float beta1 = 0, one_minus_beta1 = 0, beta2 = 0, one_minus_beta2 = 0;
+  float adam_step = 0, root_correction2 = 1, epsilon = 0, shrink = 1;
+};
+
+// `after` may be `before`. State that a rule does not need may be null.
+struct UpdateBlock {
+  const float* before = nullptr;
+  const float* sum = nullptr;
+  float* after = nullptr;
+  float* state0 = nullptr;  // momentum, or Adam's m
+  float* state1 = nullptr;  // Adam's v
+  size_t n = 0;
+};
+
+struct UpdateRule {
+  void (*store)(const UpdateStep& step, const UpdateBlock& block);
+  // Weights go past the caches: less traffic where they would not be found there again anyway. REQUIRES: `after` is
+  // 64-byte aligned and not `before`.
+  void (*stream)(const UpdateStep& step, const UpdateBlock& block);
+};
+
+struct UpdateKernels {
+  UpdateRule assign;    // after = g
+  UpdateRule add;       // after = before + g
+  UpdateRule sgd;       // without state
+  UpdateRule momentum;  // state0
+  UpdateRule nesterov;  // state0
+  UpdateRule adam;      // state0, state1; AdamW by `shrink`
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_COMPRESS_KERNELS_UPDATE_H_

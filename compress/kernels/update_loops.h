@@ -1,0 +1,125 @@
+// The kernels of update.h, for any set of lanes.
+#ifndef SLIMPS_COMPRESS_KERNELS_UPDATE_LOOPS_H_
+#define SLIMPS_COMPRESS_KERNELS_UPDATE_LOOPS_H_
+
+#include "compress/kernels/lanes.h"
+#include "compress/kernels/update.h"
+
+namespace slimps {
+namespace {
+
+// Each rule: the constants of a step in lanes, and Next(block, i, count, g), which stores the new state and returns the
+// new weights.
+struct AssignRule {
+  explicit AssignRule(const UpdateStep&) {}
+  template <typename Count>
+  F32x16 Next(const UpdateBlock&, size_t, Count, F32x16 g) const {
+    return g;
+  }
+};
+
+struct AddRule {
+  explicit AddRule(const UpdateStep&) {}
+  template <typename Count>
+  F32x16 Next(const UpdateBlock& block, size_t i, Count count, F32x16 g) const {
+    return AddF(LoadF(block.before + i, count), g);
+  }
+};
+
+// g + weight_decay * w
+struct DecayedGradient {
+  F32x16 weight_decay;
+  F32x16 Of(F32x16 g, F32x16 w) const { return AddF(g, MulF(weight_decay, w)); }
+};
+
+struct SgdRule {
+  F32x16 rate;
+  DecayedGradient decayed;
+  explicit SgdRule(const UpdateStep& s)
+      : rate(SetF(s.learning_rate)), decayed{SetF(s.weight_decay)} {}
+  template <typename Count>
+  F32x16 Next(const UpdateBlock& block, size_t i, Count count, F32x16 g) const {
+    const F32x16 w = LoadF(block.before + i, count);
+    return SubF(w, MulF(rate, decayed.Of(g, w)));
+  }
+};
+
+template <bool kNesterov>
+struct MomentumRule {
+  F32x16 rate, momentum;
+  DecayedGradient decayed;
+  explicit MomentumRule(const UpdateStep& s)
+      : rate(SetF(s.learning_rate)), momentum(SetF(s.momentum)), decayed{SetF(s.weight_decay)} {}
+  template <typename Count>
+  F32x16 Next(const UpdateBlock& block, size_t i, Count count, F32x16 g) const {
+    const F32x16 w = LoadF(block.before + i, count);
+    const F32x16 d = decayed.Of(g, w);
+    const F32x16 buf = AddF(MulF(momentum, LoadF(block.state0 + i, count)), d);
+    StoreF(buf, block.state0 + i, count);
+    return SubF(w, MulF(rate, kNesterov ? AddF(d, MulF(momentum, buf)) : buf));
+  }
+};
+
+struct AdamRule {
+  F32x16 beta1, rest1, beta2, rest2, rate, root, epsilon, shrink;
+  DecayedGradient decayed;
+  explicit AdamRule(const UpdateStep& s)
+      : beta1(SetF(s.beta1)),
+        rest1(SetF(s.one_minus_beta1)),
+        beta2(SetF(s.beta2)),
+        rest2(SetF(s.one_minus_beta2)),
+        rate(SetF(s.adam_step)),
+        root(SetF(s.root_correction2)),
+        epsilon(SetF(s.epsilon)),
+        shrink(SetF(s.shrink)),
+        decayed{SetF(s.weight_decay)} {}
+  template <typename Count>
+  F32x16 Next(const UpdateBlock& block, size_t i, Count count, F32x16 g) const {
+    const F32x16 w = LoadF(block.before + i, count);
+    const F32x16 d = decayed.Of(g, w);
+    const F32x16 m = AddF(MulF(beta1, LoadF(block.state0 + i, count)), MulF(rest1, d));
+    const F32x16 v = AddF(MulF(beta2, LoadF(block.state1 + i, count)), MulF(MulF(rest2, d), d));
+    StoreF(m, block.state0 + i, count);
+    StoreF(v, block.state1 + i, count);
+    const F32x16 denominator = AddF(DivF(SqrtF(v), root), epsilon);
+    return SubF(MulF(w, shrink), MulF(rate, DivF(m, denominator)));
+  }
+};
+
+inline void StreamOrStoreF(F32x16 x, float* p, AllLanes) { StreamF(x, p); }
+inline void StreamOrStoreF(F32x16 x, float* p, SomeLanes count) { StoreF(x, p, count); }
+
+template <typename Rule, bool kStream>
+void ApplyUpdate(const UpdateStep& step, const UpdateBlock& given) {
+  const UpdateBlock block = given;  // a copy, so that it need not be read again after each store
+  const Rule rule(step);
+  const F32x16 scale = SetF(step.scale), most = SetF(step.clip), least = SetF(-step.clip);
+  ForLanes(block.n, [&](size_t i, auto count) {
+    const F32x16 scaled = MulF(LoadF(block.sum + i, count), scale);
+    // In this order NaN passes: hiding it here would only move the failure.
+    const F32x16 weights = rule.Next(block, i, count, MaxF(least, MinF(most, scaled)));
+    if constexpr (kStream) {
+      StreamOrStoreF(weights, block.after + i, count);
+    } else {
+      StoreF(weights, block.after + i, count);
+    }
+  });
+  if constexpr (kStream) EndStream();
+}
+
+template <typename Rule>
+constexpr UpdateRule kUpdate = {ApplyUpdate<Rule, false>, ApplyUpdate<Rule, true>};
+
+constexpr UpdateKernels kUpdateKernels = {
+    .assign = kUpdate<AssignRule>,
+    .add = kUpdate<AddRule>,
+    .sgd = kUpdate<SgdRule>,
+    .momentum = kUpdate<MomentumRule<false>>,
+    .nesterov = kUpdate<MomentumRule<true>>,
+    .adam = kUpdate<AdamRule>,
+};
+
+}  // namespace
+}  // namespace slimps
+
+#endif  // SLIMPS_COMPRESS_KERNELS_UPDATE_LOOPS_H_
