@@ -1,6 +1,9 @@
 #include "worker/device/device.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
+#include "compress/kernels/kernels.h"
 
 namespace slimps {
 
@@ -10,6 +13,16 @@ absl::Status CheckCopy(KeyId key, std::span<const float> source,
   return absl::InvalidArgumentError(
       absl::StrCat("key ", absl::Hex(key, absl::kZeroPad16), ": copy of ", source.size(),
                    " elements into a buffer of ", destination.size()));
+}
+
+void Device::CopyGradient(KeyId key, std::span<const float> source, std::span<float> destination,
+                          GradientDone done) {
+  CopyToHost(key, source, destination,
+             [destination, done = std::move(done)](KeyId arrived, absl::Status status) {
+               if (!status.ok()) return done(arrived, std::move(status));
+               float* const values = destination.data();
+               done(arrived, BestKernels().raw.copy_bounded(values, values, destination.size()));
+             });
 }
 
 }  // namespace slimps

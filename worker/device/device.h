@@ -9,6 +9,7 @@
 #ifndef SLIMPS_WORKER_DEVICE_DEVICE_H_
 #define SLIMPS_WORKER_DEVICE_DEVICE_H_
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <span>
@@ -28,6 +29,8 @@ class HostBuffer {
 };
 
 using CopyDone = std::function<void(KeyId key, absl::Status status)>;
+// `largest`: of the magnitudes that have arrived; infinity where one is infinite or NaN.
+using GradientDone = std::function<void(KeyId key, absl::StatusOr<float> largest)>;
 
 class Device {
  public:
@@ -41,6 +44,10 @@ class Device {
   // default stream has been given before this call: torch's default.
   virtual void CopyToHost(KeyId key, std::span<const float> source, std::span<float> destination,
                           CopyDone done) = 0;
+  // The same, and how large the values are, so that nobody looks for NaN in a pass of its own. Unless a device overrides
+  // it with something better, what has arrived is read once more before `done` runs.
+  virtual void CopyGradient(KeyId key, std::span<const float> source, std::span<float> destination,
+                            GradientDone done);
   virtual void CopyToDevice(KeyId key, std::span<const float> source, std::span<float> destination,
                             CopyDone done) = 0;
 };

@@ -1,33 +1,14 @@
 // The device of a machine without accelerator: "device memory" is host memory, and a copy is done
 // when the call returns.
 #include <cstring>
-#include <new>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "proto/base/buffer.h"
+#include "compress/kernels/kernels.h"
 #include "worker/device/device.h"
 #include "worker/device/host_pool.h"
 
 namespace slimps {
 namespace {
-
-class AlignedBlock final : public HostBlock {
- public:
-  explicit AlignedBlock(size_t bytes) : buffer_(bytes) {}
-  std::span<std::byte> bytes() override { return buffer_.bytes(); }
-
- private:
-  AlignedBuffer buffer_;
-};
-
-absl::StatusOr<std::unique_ptr<HostBlock>> MakeAlignedBlock(size_t bytes) {
-  try {
-    return std::make_unique<AlignedBlock>(bytes);
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(absl::StrCat("no ", bytes, " bytes of host memory"));
-  }
-}
 
 // Thread-safe.
 class HostDevice final : public Device {
@@ -38,6 +19,12 @@ class HostDevice final : public Device {
   void CopyToHost(KeyId key, std::span<const float> source, std::span<float> destination,
                   CopyDone done) override {
     Copy(key, source, destination, done);
+  }
+  void CopyGradient(KeyId key, std::span<const float> source, std::span<float> destination,
+                    GradientDone done) override {
+    const absl::Status status = CheckCopy(key, source, destination);
+    if (!status.ok()) return done(key, status);
+    done(key, kernels_.raw.copy_bounded(source.data(), destination.data(), source.size()));
   }
   void CopyToDevice(KeyId key, std::span<const float> source, std::span<float> destination,
                     CopyDone done) override {
@@ -54,7 +41,8 @@ class HostDevice final : public Device {
     done(key, std::move(status));
   }
 
-  const std::shared_ptr<HostPool> pool_ = HostPool::Create(MakeAlignedBlock);
+  const std::shared_ptr<HostPool> pool_ = HostPool::CreateAligned();
+  const Kernels& kernels_ = BestKernels();
 };
 
 }  // namespace

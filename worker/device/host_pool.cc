@@ -1,16 +1,35 @@
 #include "worker/device/host_pool.h"
 
 #include <limits>
+#include <new>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "proto/base/buffer.h"
 
 namespace slimps {
 namespace {
 
 // Sizes are rounded up to this, so that tensors of nearly one size share blocks.
 constexpr size_t kGrainBytes = 4096;
+
+class AlignedBlock final : public HostBlock {
+ public:
+  explicit AlignedBlock(size_t bytes) : buffer_(bytes) {}
+  std::span<std::byte> bytes() override { return buffer_.bytes(); }
+
+ private:
+  AlignedBuffer buffer_;
+};
+
+absl::StatusOr<std::unique_ptr<HostBlock>> MakeAlignedBlock(size_t bytes) {
+  try {
+    return std::make_unique<AlignedBlock>(bytes);
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(absl::StrCat("no ", bytes, " bytes of host memory"));
+  }
+}
 
 }  // namespace
 
@@ -34,6 +53,8 @@ class HostPool::Lent final : public HostBuffer {
 std::shared_ptr<HostPool> HostPool::Create(MakeBlock make_block) {
   return std::shared_ptr<HostPool>(new HostPool(std::move(make_block)));
 }
+
+std::shared_ptr<HostPool> HostPool::CreateAligned() { return Create(MakeAlignedBlock); }
 
 absl::StatusOr<std::unique_ptr<HostBuffer>> HostPool::Acquire(size_t elements) {
   constexpr size_t kMaxElements =

@@ -46,6 +46,8 @@ class HostPool final : public std::enable_shared_from_this<HostPool> {
   };
 
   static std::shared_ptr<HostPool> Create(MakeBlock make_block);
+  // Of ordinary memory: AlignedBuffers.
+  static std::shared_ptr<HostPool> CreateAligned();
 
   // A buffer of exactly `elements` floats, contents unspecified. InvalidArgument: more than memory
   // can address. ResourceExhausted: no memory, even after the idle blocks were freed.

@@ -14,10 +14,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
 #include <map>
 #include <memory>
 #include <numeric>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
@@ -166,6 +170,36 @@ TYPED_TEST_P(DeviceTest, AnEmptyCopyCompletes) {
   EXPECT_TRUE(completions.Await(1).at(1).ok());
 }
 
+TYPED_TEST_P(DeviceTest, AGradientArrivesWithItsLargestMagnitude) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const size_t elements : {1, 15, 16, 17, 5000}) {
+    auto source = this->Buffer(elements);
+    auto memory = TypeParam::Allocate(elements);
+    for (const auto& [value, largest] :
+         {std::pair(0.5f, 1.0f), std::pair(-3.0f, 3.0f), std::pair(-kInfinity, kInfinity),
+          std::pair(std::nanf(""), kInfinity)}) {
+      std::ranges::fill(source->floats(), -1.0f);
+      source->floats()[elements - 1] = value;
+      const float expected = elements == 1 && largest == 1.0f ? 0.5f : largest;
+      Completions copied;
+      this->device_->CopyToDevice(1, source->floats(), memory->span(), copied.Callback());
+      copied.Await(1);
+      auto buffer = this->Buffer(elements);
+      Completions arrived;
+      float seen = -1;
+      this->device_->CopyGradient(
+          2, memory->span(), buffer->floats(),
+          [&, done = arrived.Callback()](KeyId key, absl::StatusOr<float> found) {
+            seen = found.value_or(-1);
+            done(key, found.status());
+          });
+      EXPECT_TRUE(arrived.Await(1).at(2).ok());
+      EXPECT_EQ(seen, expected) << elements << " elements, " << value;
+      EXPECT_EQ(std::memcmp(buffer->floats().data(), source->floats().data(), elements * 4), 0);
+    }
+  }
+}
+
 TYPED_TEST_P(DeviceTest, DestructionCompletesWhatWasStarted) {
   Completions completions;
   auto memory = TypeParam::Allocate(1 << 18);
@@ -183,6 +217,7 @@ REGISTER_TYPED_TEST_SUITE_P(DeviceTest, BuffersAreAlignedDistinctAndOfTheLengthA
                             AReturnedBufferIsUsedAgain, ABufferOutlivesItsDevice,
                             ABufferBeyondMemoryIsRefused, EveryCopyArrivesUnderItsKey,
                             ACopyBetweenDifferentLengthsIsRefusedByKey, AnEmptyCopyCompletes,
+                            AGradientArrivesWithItsLargestMagnitude,
                             DestructionCompletesWhatWasStarted);
 
 }  // namespace slimps
