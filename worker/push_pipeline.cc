@@ -262,7 +262,7 @@ absl::StatusOr<Payload> PushPipeline::PrepareRaw(const PushJob& job, size_t part
     for (float& value : values) value *= options_.grad_scale;
   }
   SLIMPS_RETURN_IF_ERROR(
-      residuals_.AddAndClear(job.tensor->key.id(), static_cast<uint32_t>(partition), values));
+      states_.AddAndClear(job.tensor->key.id(), static_cast<uint32_t>(partition), values));
   return Payload(job.grad_buf, std::as_bytes(std::span<const float>(values)));
 }
 
@@ -272,14 +272,12 @@ absl::StatusOr<Payload> PushPipeline::PrepareEncoded(const PushJob& job, size_t 
       .gradient = PartitionOf(job, partition), .residual = {}, .grad_scale = options_.grad_scale};
   const KeyId key = job.tensor->key.id();
   const auto at = static_cast<uint32_t>(partition);
-  input.residual = residuals_.Find(key, at);
-  if (input.residual.empty() && codec.wants_residual()) {
-    SLIMPS_ASSIGN_OR_RETURN(input.residual, residuals_.GetOrCreate(key, at, input.gradient.size()));
-  }
+  SLIMPS_ASSIGN_OR_RETURN(CodecState* const state, states_.Prepare(codec, key, at, input));
   AlignedBuffer bit_buf(codec.MaxPayloadBytes(input.gradient.size()));
   SLIMPS_ASSIGN_OR_RETURN(
       const EncodeResult result,
       encoder_.Encode({.codec = &codec, .input = input, .payload = bit_buf.bytes()}));
+  if (state != nullptr) state->NoteEncoded(result.stats);
   return Payload::Adopt(std::move(bit_buf), result.stats.payload_bytes);
 }
 

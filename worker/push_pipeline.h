@@ -25,7 +25,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "compress/codec/parallel_encode.h"
-#include "compress/codec/residual.h"
+#include "compress/codec/state_store.h"
 #include "proto/base/mutex.h"
 #include "worker/coalescer.h"
 #include "worker/compression_plan.h"
@@ -113,7 +113,7 @@ class PushPipeline final {
   const PushPipelineOptions options_;
 
   // Owned by the push thread.
-  ResidualStore residuals_;
+  StateStore states_;
   ParallelEncoder encoder_;
   Coalescer coalescer_;
   std::optional<wire::ThresholdReport> reported_;

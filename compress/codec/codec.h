@@ -135,10 +135,13 @@ class Codec {
   static size_t Blocks(size_t elements) { return (elements + kBlockElements - 1) / kBlockElements; }
 
   [[nodiscard]] absl::Status CheckArguments(const EncodeInput& input, size_t payload_bytes) const;
+  // The largest |x| that encodes and decodes to a finite number.
+  float limit() const { return limit_; }
   // Whether the bounds alone show that FindUnencodable would find nothing.
   virtual bool KnownEncodable(const EncodeInput& input) const;
   // The first element in [first_block, last_block) that cannot be encoded; kEncodable: none. Reads only.
-  virtual size_t FindUnencodable(const EncodeInput& input, size_t first_block, size_t last_block) const;
+  virtual size_t FindUnencodable(const EncodeInput& input, size_t first_block,
+                                 size_t last_block) const;
   // Why `element`, found by the function above, cannot be encoded.
   virtual absl::Status DescribeUnencodable(const EncodeInput& input, size_t element) const;
   // One encoding. `input`'s spans, `payload` and `workspace` outlive it. REQUIRES: the checks above were OK.
@@ -146,12 +149,10 @@ class Codec {
                                            EncodeWorkspace& workspace) const = 0;
 
  protected:
-  // `limit`: the largest |x| that encodes and decodes to a finite number.
   Codec(CodecSpec spec, const Kernels& kernels, float limit)
       : spec_(std::move(spec)), kernels_(kernels), limit_(limit) {}
 
   const Kernels& kernels() const { return kernels_; }
-  float limit() const { return limit_; }
 
  private:
   const CodecSpec spec_;

@@ -1,0 +1,201 @@
+// StateStore on disk, little-endian:
+//   "SLIMPSST"  uint32 version 2  uint32 0  uint64 entries  uint64 XXH3 of the header before it
+//   per entry, rising (key, partition, kind): uint64 key  uint32 partition  uint32 kind  uint64 elements
+//     uint64 XXH3 of the floats  uint64 XXH3 of the header before it  fp32...
+// kind: 0 residual, 1 momentum.
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "compress/codec/state_store.h"
+#include "proto/base/hash.h"
+#include "proto/base/status_macros.h"
+
+namespace slimps {
+namespace {
+
+enum Kind : uint32_t { kResidual = 0, kMomentum = 1 };
+
+struct FileHeader {
+  char magic[8] = {'S', 'L', 'I', 'M', 'P', 'S', 'S', 'T'};
+  uint32_t version = 2;
+  uint32_t zero = 0;
+  uint64_t entries = 0;
+  uint64_t header_hash = 0;
+};
+static_assert(sizeof(FileHeader) == 32);
+
+struct EntryHeader {
+  uint64_t key = 0;
+  uint32_t partition = 0;
+  uint32_t kind = kResidual;
+  uint64_t elements = 0;
+  uint64_t floats_hash = 0;
+  uint64_t header_hash = 0;
+};
+static_assert(sizeof(EntryHeader) == 40);
+
+// Of all fields before the last, which it is.
+template <typename T>
+uint64_t HeaderHash(const T& header) {
+  return HashBytes(std::as_bytes(std::span(&header, 1)).first(sizeof header - sizeof(uint64_t)));
+}
+
+template <typename T>
+void Write(std::ofstream& file, T header) {
+  header.header_hash = HeaderHash(header);
+  file.write(reinterpret_cast<const char*>(&header), sizeof header);
+}
+
+void WriteState(std::ofstream& file, KeyId key, uint32_t partition, Kind kind,
+                const AlignedBuffer& values) {
+  EntryHeader header;
+  header.key = key;
+  header.partition = partition;
+  header.kind = kind;
+  header.elements = values.floats().size();
+  header.floats_hash = HashBytes(values.bytes());
+  Write(file, header);
+  file.write(reinterpret_cast<const char*>(values.bytes().data()),
+             static_cast<std::streamsize>(values.size()));
+}
+
+// What is left of a file; a read that does not fit is refused before anything is allocated.
+// Thread-compatible.
+class Reader final {
+ public:
+  explicit Reader(const std::string& path) : path_(path), file_(path, std::ios::binary) {
+    file_.seekg(0, std::ios::end);
+    left_ = file_ ? static_cast<uint64_t>(file_.tellg()) : 0;
+    file_.seekg(0);
+  }
+
+  bool is_open() const { return file_.is_open() && file_.good(); }
+  uint64_t left() const { return left_; }
+
+  absl::Status Read(void* to, uint64_t bytes) {
+    if (bytes > left_ || !file_.read(static_cast<char*>(to), static_cast<std::streamsize>(bytes))) {
+      return absl::DataLossError(
+          absl::StrCat(path_, ": cut off, expected ", bytes, " more bytes, got ", left_));
+    }
+    left_ -= bytes;
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::string path_;
+  std::ifstream file_;
+  uint64_t left_ = 0;
+};
+
+template <typename T>
+absl::Status ReadHeader(const std::string& path, Reader& reader, T* header) {
+  SLIMPS_RETURN_IF_ERROR(reader.Read(header, sizeof *header));
+  if (HeaderHash(*header) == header->header_hash) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(path, ": a header's checksum disagrees, ", reader.left(),
+                                          " bytes before the end"));
+}
+
+std::string Where(const std::string& path, const EntryHeader& header) {
+  return absl::StrCat(path, ": key ", absl::Hex(header.key), ", partition ", header.partition,
+                      ", kind ", header.kind);
+}
+
+// `bound`: the largest magnitude.
+absl::StatusOr<AlignedBuffer> ReadFloats(const std::string& path, const EntryHeader& header,
+                                         Reader& reader, float* bound) {
+  if (header.elements > reader.left() / sizeof(float)) {
+    return absl::DataLossError(absl::StrCat(Where(path, header), " declares ", header.elements,
+                                            " elements, only ", reader.left(), " bytes are left"));
+  }
+  AlignedBuffer buffer = AlignedBuffer::OfFloats(header.elements);
+  SLIMPS_RETURN_IF_ERROR(reader.Read(buffer.bytes().data(), buffer.size()));
+  if (HashBytes(buffer.bytes()) != header.floats_hash) {
+    return absl::DataLossError(absl::StrCat(Where(path, header), ": checksum disagrees"));
+  }
+  *bound = 0;
+  for (float value : buffer.floats()) {
+    if (!std::isfinite(value)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(Where(path, header), ": expected finite numbers, got ", value));
+    }
+    *bound = std::max(*bound, std::fabs(value));
+  }
+  return buffer;
+}
+
+}  // namespace
+
+absl::Status StateStore::Save(const std::string& path) const {
+  MutexLock lock(&mutex_);
+  const std::string unfinished = absl::StrCat(path, ".unfinished");
+  std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
+  FileHeader file_header;
+  for (const auto& [id, state] : states_) {
+    file_header.entries +=
+        (state.residual_.there() ? 1u : 0u) + (state.momentum_.there() ? 1u : 0u);
+  }
+  Write(file, file_header);
+  for (const auto& [id, state] : states_) {
+    if (state.residual_.there()) {
+      WriteState(file, id.first, id.second, kResidual, state.residual_.values);
+    }
+    if (state.momentum_.there()) {
+      WriteState(file, id.first, id.second, kMomentum, state.momentum_.values);
+    }
+  }
+  file.close();
+  if (!file || std::rename(unfinished.c_str(), path.c_str()) != 0) {
+    return absl::UnavailableError(
+        absl::StrCat("codec states: cannot write ", path, ": ", std::strerror(errno)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StateStore::Load(const std::string& path) {
+  Reader reader(path);
+  if (!reader.is_open()) {
+    return absl::NotFoundError(absl::StrCat("codec states: cannot open ", path));
+  }
+  FileHeader file_header;
+  SLIMPS_RETURN_IF_ERROR(ReadHeader(path, reader, &file_header));
+  if (std::memcmp(file_header.magic, FileHeader().magic, sizeof file_header.magic) != 0 ||
+      file_header.version != FileHeader().version || file_header.zero != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": expected a file of codec states, version ", FileHeader().version));
+  }
+  States loaded;
+  std::tuple<KeyId, uint32_t, uint32_t> last;
+  for (uint64_t i = 0; i < file_header.entries; ++i) {
+    EntryHeader header;
+    SLIMPS_RETURN_IF_ERROR(ReadHeader(path, reader, &header));
+    const std::tuple id(header.key, header.partition, header.kind);
+    if (header.kind > kMomentum || (i > 0 && id <= last)) {
+      return absl::InvalidArgumentError(absl::StrCat(Where(path, header), ": out of order"));
+    }
+    last = id;
+    CodecState& state = loaded[Id(header.key, header.partition)];
+    if (header.kind == kMomentum && state.residual_.there() && state.elements_ != header.elements) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          Where(path, header), ": expected ", state.elements_, " elements, got ", header.elements));
+    }
+    state.elements_ = header.elements;
+    CodecState::Part& part = header.kind == kResidual ? state.residual_ : state.momentum_;
+    SLIMPS_ASSIGN_OR_RETURN(part.values, ReadFloats(path, header, reader, &part.bound));
+  }
+  if (reader.left() != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": ", reader.left(), " bytes after the last entry"));
+  }
+  MutexLock lock(&mutex_);
+  states_ = std::move(loaded);
+  return absl::OkStatus();
+}
+
+}  // namespace slimps
