@@ -1,11 +1,221 @@
 #include "compress/format/bins.h"
 
-namespace slimps {
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <string>
 
-absl::Status ValidateBins(std::span<const std::byte>, size_t) {
-  return absl::UnimplementedError("sparse payload: not decoded yet");
+#include "absl/strings/str_cat.h"
+
+namespace slimps {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "payloads are copied as they lie");
+
+template <typename T>
+T Load(std::span<const std::byte> bytes, size_t offset) {
+  T value;
+  std::memcpy(&value, bytes.data() + offset, sizeof value);
+  return value;
 }
-void DecodeBins(const Kernels&, std::span<const std::byte>, size_t, size_t, std::span<float>) {}
-void DecodeAddBins(const Kernels&, std::span<const std::byte>, size_t, size_t, std::span<float>) {}
+
+template <typename T>
+void Store(T value, std::span<std::byte> bytes, size_t offset) {
+  std::memcpy(bytes.data() + offset, &value, sizeof value);
+}
+
+// REQUIRES: payload.size() >= kBinsHeaderBytes. Checks nothing.
+BinsLayout ReadHeader(std::span<const std::byte> payload) {
+  return {.bin_length = Load<uint16_t>(payload, 2), .elements = Load<uint32_t>(payload, 4)};
+}
+
+absl::Status Malformed(const std::string& field, const std::string& expected,
+                       const std::string& got) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("bins payload: ", field, ": expected ", expected, ", got ", got));
+}
+
+absl::Status CheckHeader(std::span<const std::byte> payload, size_t elements) {
+  if (const auto magic = Load<uint8_t>(payload, 0); magic != kBinsMagic) {
+    return Malformed("magic byte", absl::StrCat(kBinsMagic), absl::StrCat(magic));
+  }
+  const BinsLayout layout = ReadHeader(payload);
+  if (layout.bin_length < 1 || layout.bin_length > kMaxBinLength) {
+    return Malformed("bin length", absl::StrCat("1 to ", kMaxBinLength),
+                     absl::StrCat(layout.bin_length));
+  }
+  if (const auto bits = Load<uint8_t>(payload, 1); bits != layout.entry_bytes() * 8) {
+    return Malformed(absl::StrCat("bits per entry of bins of ", layout.bin_length),
+                     absl::StrCat(layout.entry_bytes() * 8), absl::StrCat(bits));
+  }
+  if (layout.elements != elements) {
+    return Malformed("elements", absl::StrCat(elements), absl::StrCat(layout.elements));
+  }
+  const auto scale = Load<float>(payload, 8);
+  if (!std::isfinite(scale) || std::signbit(scale)) {
+    return Malformed("scale", "a finite number, +0 or more", absl::StrCat(scale));
+  }
+  return absl::OkStatus();
+}
+
+size_t EndOf(std::span<const std::byte> payload, size_t block) {
+  return Load<uint32_t>(payload, BinsLayout::DirectoryOffset(block));
+}
+size_t BeginOf(std::span<const std::byte> payload, size_t block) {
+  return block == 0 ? 0 : EndOf(payload, block - 1);
+}
+
+// The directory rises, and the payload ends where it says.
+absl::Status CheckDirectory(std::span<const std::byte> payload, const BinsLayout& layout) {
+  if (payload.size() < layout.EntriesOffset()) {
+    return absl::DataLossError(absl::StrCat("bins payload of ", layout.elements,
+                                            " elements: expected at least ", layout.EntriesOffset(),
+                                            " bytes, got ", payload.size()));
+  }
+  size_t entries = 0;
+  for (size_t block = 0; block < layout.blocks(); ++block) {
+    const size_t end = EndOf(payload, block);
+    const size_t most = entries + layout.BlockEnd(block) - block * kBlockElements;
+    if (end < entries || end > most) {
+      return Malformed(absl::StrCat("entries up to block ", block),
+                       absl::StrCat(entries, " to ", most), absl::StrCat(end));
+    }
+    entries = end;
+  }
+  if (payload.size() != layout.PayloadBytes(entries)) {
+    return absl::DataLossError(absl::StrCat("bins payload of ", entries, " entries: expected ",
+                                            layout.PayloadBytes(entries), " bytes, got ",
+                                            payload.size()));
+  }
+  return absl::OkStatus();
+}
+
+// Reads a block's entries one by one.
+template <typename Entry>
+class EntryCheck {
+ public:
+  static constexpr int kBits = 8 * sizeof(Entry);
+
+  // REQUIRES: the directory is right.
+  EntryCheck(std::span<const std::byte> payload, const BinsLayout& layout, size_t block)
+      : payload_(payload),
+        layout_(layout),
+        block_(block),
+        next_(BeginOf(payload, block)),
+        end_(EndOf(payload, block)) {}
+
+  absl::Status Run() {
+    const size_t pieces = layout_.Pieces(block_);
+    const auto bitmap = payload_.subspan(layout_.BitmapOffset(block_));
+    const size_t bytes = block_ + 1 == layout_.blocks() ? (pieces + 7) / 8 : layout_.BitmapStride();
+    for (size_t i = 0; i < bytes; ++i) {
+      for (auto bits = std::to_integer<unsigned>(bitmap[i]); bits != 0; bits &= bits - 1) {
+        const size_t piece = i * 8 + static_cast<size_t>(std::countr_zero(bits));
+        if (piece >= pieces) return Bad("bits of its bitmap", absl::StrCat(pieces), "more");
+        if (absl::Status status = CheckPiece(piece); !status.ok()) return status;
+      }
+    }
+    if (next_ == end_) return absl::OkStatus();
+    return Bad("entries after its last piece", "none", absl::StrCat(end_ - next_));
+  }
+
+ private:
+  // Its entries rise within the piece, up to one that is marked as the last.
+  absl::Status CheckPiece(size_t piece) {
+    const size_t bin = (layout_.FirstBin(block_) + piece) * layout_.bin_length;
+    const size_t begin = std::max(bin, block_ * kBlockElements) - bin;
+    const size_t end = std::min<size_t>(layout_.bin_length, layout_.BlockEnd(block_) - bin);
+    for (size_t lowest = begin;;) {
+      if (next_ == end_) return Bad(absl::StrCat("entries of piece ", piece), "a last one", "none");
+      const auto entry = Load<Entry>(payload_, layout_.EntriesOffset() + next_++ * sizeof(Entry));
+      const size_t index = entry & ((1u << (kBits - 2)) - 1);
+      if (index < lowest || index >= end) {
+        return Bad(absl::StrCat("index ", next_ - 1), absl::StrCat(lowest, " to under ", end),
+                   absl::StrCat(index));
+      }
+      if (entry >> (kBits - 1) != 0) return absl::OkStatus();
+      lowest = index + 1;
+    }
+  }
+
+  absl::Status Bad(const std::string& what, const std::string& expected,
+                   const std::string& got) const {
+    return Malformed(absl::StrCat("block ", block_, ", ", what), expected, got);
+  }
+
+  const std::span<const std::byte> payload_;
+  const BinsLayout& layout_;
+  const size_t block_;
+  size_t next_;
+  const size_t end_;
+};
+
+template <typename Entry>
+absl::Status CheckEntries(std::span<const std::byte> payload, const BinsLayout& layout) {
+  for (size_t block = 0; block < layout.blocks(); ++block) {
+    absl::Status status = EntryCheck<Entry>(payload, layout, block).Run();
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void BuildBinsHeader(const BinsLayout& layout, float scale, std::span<std::byte> payload) {
+  Store(kBinsMagic, payload, 0);
+  Store(static_cast<uint8_t>(layout.entry_bytes() * 8), payload, 1);
+  Store(static_cast<uint16_t>(layout.bin_length), payload, 2);
+  Store(static_cast<uint32_t>(layout.elements), payload, 4);
+  Store(scale, payload, 8);
+}
+
+void BuildBinsEnd(size_t block, size_t entries, std::span<std::byte> payload) {
+  Store(static_cast<uint32_t>(entries), payload, BinsLayout::DirectoryOffset(block));
+}
+
+absl::Status ValidateBins(std::span<const std::byte> payload, size_t elements) {
+  if (payload.size() < kBinsHeaderBytes) {
+    return absl::DataLossError(absl::StrCat("bins payload: expected at least ", kBinsHeaderBytes,
+                                            " bytes, got ", payload.size()));
+  }
+  if (absl::Status status = CheckHeader(payload, elements); !status.ok()) return status;
+  const BinsLayout layout = ReadHeader(payload);
+  if (absl::Status status = CheckDirectory(payload, layout); !status.ok()) return status;
+  return layout.entry_bytes() == 1 ? CheckEntries<uint8_t>(payload, layout)
+                                   : CheckEntries<uint16_t>(payload, layout);
+}
+
+BinBlock BinBlockOf(const BinsLayout& layout, std::span<const std::byte> payload, size_t block) {
+  const size_t begin = BeginOf(payload, block);
+  // Under 16384 in front of the block.
+  const size_t before = block * kBlockElements - layout.FirstBin(block) * layout.bin_length;
+  return {.entries = payload.data() + layout.EntriesOffset() + begin * layout.entry_bytes(),
+          .count = EndOf(payload, block) - begin,
+          .bitmap = reinterpret_cast<const uint8_t*>(payload.data()) + layout.BitmapOffset(block),
+          .pieces = layout.Pieces(block),
+          .first_bin = -static_cast<int32_t>(before),
+          .bin_length = layout.bin_length,
+          .scale = Load<float>(payload, 8)};
+}
+
+void DecodeBins(const Kernels& kernels, std::span<const std::byte> payload, size_t /*elements*/,
+                size_t first, std::span<float> dst) {
+  const BinsLayout layout = ReadHeader(payload);
+  for (size_t done = 0; done < dst.size(); done += kBlockElements) {
+    float* const out = dst.data() + done;
+    std::fill_n(out, std::min(kBlockElements, dst.size() - done), 0.0f);
+    kernels.bins.store(BinBlockOf(layout, payload, (first + done) / kBlockElements), out);
+  }
+}
+
+void DecodeAddBins(const Kernels& kernels, std::span<const std::byte> payload, size_t /*elements*/,
+                   size_t first, std::span<float> dst) {
+  const BinsLayout layout = ReadHeader(payload);
+  for (size_t done = 0; done < dst.size(); done += kBlockElements) {
+    kernels.bins.add(BinBlockOf(layout, payload, (first + done) / kBlockElements),
+                     dst.data() + done);
+  }
+}
 
 }  // namespace slimps

@@ -1,4 +1,28 @@
-// Payload format "sparse", indices within bins: AdaComp's 8 and 16 bit entries.
+// Payload format "sparse", indices within bins: AdaComp's entries of 8 and 16 bits, one scale.
+//
+// Elements lie in bins of a fixed length, the last of which may be shorter. Blocks of kBlockElements cut bins into
+// pieces: each block can be decoded on its own.
+//
+//   byte  0      magic 0xB9
+//         1      bits per entry: 8 for bins of up to 64 elements, else 16
+//         2..3   bin length L, uint16, 1 .. 16384
+//         4..7   elements, uint32
+//         8..11  scale, fp32, finite, +0 or more
+//         12     directory, uint32 per block: entries in this block and all before it
+//         then   bitmaps, one per block: bit i % 8 (1 << i % 8) of byte i / 8 is set where the block's piece i has
+//                entries. Each is (4094 / L + 9) / 8 bytes long, since a block cuts at most 4094 / L + 2 bins; the last
+//                block's is (its pieces + 7) / 8. Bits past the pieces are 0
+//         then   entries, in rising order of their elements:
+//
+//                bits       index in the bin   sign (1: -scale, 0: +scale)   last of its piece
+//                8          0 .. 5             6                             7
+//                16         0 .. 13            14                            15
+//
+// Everything is little-endian. Worked example, 7 elements in bins of 3, scale 0.5: +0.5 at 1, -0.5 at 2 and at 6, 20 bytes:
+//   B9 08 03 00  07 00 00 00  00 00 00 3F | 03 00 00 00 | 05 | 01 C2 C0
+//
+// Size in bytes, with b = ceil(elements / 4096): 12 + 4 * b + the bitmaps + entries * 1 or 2. Beside the entries, 15 bytes
+// per block of bins of 50 and 6 for bins of 500: 4 and 7 % more than the 5 entries per bin that AdaComp counts with.
 #ifndef SLIMPS_COMPRESS_FORMAT_BINS_H_
 #define SLIMPS_COMPRESS_FORMAT_BINS_H_
 
@@ -7,20 +31,70 @@
 #include <span>
 
 #include "absl/status/status.h"
+#include "compress/format/format.h"
 #include "compress/kernels/kernels.h"
 
 namespace slimps {
 
 inline constexpr uint8_t kBinsMagic = 0xB9;
+inline constexpr size_t kBinsHeaderBytes = 12;
+inline constexpr uint32_t kMaxBinLength = 16384;
 
-// All that ValidatePayload checks for this layout.
+// What the header says, and so where everything lies. REQUIRES everywhere: block < blocks().
+struct BinsLayout {
+  uint32_t bin_length = 1;
+  size_t elements = 0;
+
+  size_t blocks() const { return (elements + kBlockElements - 1) / kBlockElements; }
+  size_t bins() const { return (elements + bin_length - 1) / bin_length; }
+  size_t entry_bytes() const { return bin_length <= 64 ? 1 : 2; }
+  size_t BlockEnd(size_t block) const {
+    const size_t rest = elements - block * kBlockElements;
+    return block * kBlockElements + (rest < kBlockElements ? rest : kBlockElements);
+  }
+  // The bin of the block's piece 0.
+  size_t FirstBin(size_t block) const { return block * kBlockElements / bin_length; }
+  size_t Pieces(size_t block) const {
+    return (BlockEnd(block) - 1) / bin_length - FirstBin(block) + 1;
+  }
+  // Whether piece 0 belongs to a bin that an earlier block begins.
+  bool CutsBin(size_t block) const { return block * kBlockElements % bin_length != 0; }
+  // Of the first element, if any, of the bins that begin in the block: blocks() is allowed and gives `elements`.
+  size_t GroupBegin(size_t block) const {
+    const size_t bins_before = (block * kBlockElements + bin_length - 1) / bin_length;
+    return bins_before * bin_length < elements ? bins_before * bin_length : elements;
+  }
+
+  static size_t DirectoryOffset(size_t block) {
+    return kBinsHeaderBytes + block * sizeof(uint32_t);
+  }
+  size_t BitmapStride() const { return ((kBlockElements - 2) / bin_length + 9) / 8; }
+  size_t BitmapOffset(size_t block) const {
+    return DirectoryOffset(blocks()) + block * BitmapStride();
+  }
+  size_t EntriesOffset() const {
+    if (elements == 0) return kBinsHeaderBytes;
+    return BitmapOffset(blocks() - 1) + (Pieces(blocks() - 1) + 7) / 8;
+  }
+  size_t PayloadBytes(size_t entries) const { return EntriesOffset() + entries * entry_bytes(); }
+};
+
+// REQUIRES: payload.size() >= kBinsHeaderBytes, 1 <= bin_length <= kMaxBinLength, scale as above.
+void BuildBinsHeader(const BinsLayout& layout, float scale, std::span<std::byte> payload);
+// The directory's number for `block`.
+void BuildBinsEnd(size_t block, size_t entries, std::span<std::byte> payload);
+
+// All that ValidatePayload checks for this layout: every rule above.
 [[nodiscard]] absl::Status ValidateBins(std::span<const std::byte> payload, size_t elements);
+
+// One block of a valid payload, as kernels take it.
+BinBlock BinBlockOf(const BinsLayout& layout, std::span<const std::byte> payload, size_t block);
 
 // As Decode and DecodeAdd of format.h, with chosen kernels.
 void DecodeBins(const Kernels& kernels, std::span<const std::byte> payload, size_t elements,
-              size_t first, std::span<float> dst);
+                size_t first, std::span<float> dst);
 void DecodeAddBins(const Kernels& kernels, std::span<const std::byte> payload, size_t elements,
-                 size_t first, std::span<float> dst);
+                   size_t first, std::span<float> dst);
 
 }  // namespace slimps
 

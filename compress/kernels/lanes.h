@@ -20,18 +20,23 @@
 //   SetF(x) LoadF(p, count) StoreF(x, p, count) AddF SubF MulF DivF MinF MaxF AbsF SqrtF
 //   GeF GtF LeF LtF (false for NaN) NotLeF (true for NaN); SelectF(mask, yes, no), KeepF(mask, x): x or +0;
 //   SelectBitsF(bits, yes, no): SelectF by bit i for lane i
-//   Bits32: LoadBits32(p) 4 bytes; AndNotB(a, b): a and not b; SelectHalfF<h>(bits, yes, no): bit 16 * h + i for lane i
+//   Bits32: LoadBits32(p) 4 bytes; AndNotB(a, b): a and not b; SelectHalfF<h>(bits, yes, no): bit 16 * h + i for lane i,
+//     where yes and no are each the same in all lanes
 //   StreamF(x, p): StoreF past the caches, p 64-byte aligned; EndStream() after the last one
 //   SetI(x) LoadI(p, count) StoreI(x, p, count) AddI SubI MulI AndI OrI XorI MinI MaxI (unsigned)
 //   EqI GtI (signed) SelectI(mask, yes, no) ShiftLeftI<k> ShiftRightI<k> ShiftRightEachI(x, counts)
+//   NegateI(mask, x), IncrementI(mask, x): -x or x + 1 in the mask's lanes, x elsewhere
 //   MulWideI(x, factor, high, low): 32 x 32 -> 64 bits; Iota(): 0 .. 15
+//   I64x8, of which only the lower halves count: EvenW(i), OddW(i): those lanes; JoinW(even, odd): back;
+//   SetW(x) MulW(x, factor): the product of the halves, all 64 bits; HighW(x): its upper half; XorW
 //   AsI(f) AsF(i): the bits; ToFloat(i): signed; ToInt(f): towards zero, |f| < 2^31
 //   Bits(mask), MaskOf(bits): bit i is lane i; AndM OrM AndNotM(a, b): a and not b
 //   CompressI(mask, x, out), CompressF: the chosen lanes side by side; MAY WRITE ALL 16; returns how many count
 //   LookupF(table of 16, i): i in 0 .. 15
 //   LoadF16 StoreF16 LoadBf16 StoreBf16 (p, count); to nearest even, NaN stays NaN
 //   PackNibbles(i): 16 values of 0 .. 15 as 8 bytes, lane 0 lowest; UnpackNibbles
-//   LoadBytes(p, count), StoreBytes(i, p, count): 16 values of 0 .. 255
+//   LoadBytes(p, count), StoreBytes(i, p, count): 16 values of 0 .. 255; StoreShorts(i, p, count): of 0 .. 65535
+//   FoldSum(f): of all lanes; FoldMax(f): the largest, none being NaN
 //
 // MinF and MaxF return the second argument where either is NaN, as the instructions do.
 #ifndef SLIMPS_COMPRESS_KERNELS_LANES_H_

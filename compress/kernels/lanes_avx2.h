@@ -15,6 +15,9 @@ struct F32x16 {
 struct I32x16 {
   __m256i a, b;
 };
+struct I64x8 {
+  __m256i a, b;  // of 32-bit lanes 0 .. 7, 8 .. 15
+};
 struct Mask16 {
   __m256i a, b;  // all ones or zeros per lane
 };
@@ -99,16 +102,18 @@ inline Bits32 LoadBits32(const uint8_t* p) {
   return {_mm256_set1_epi32(bits)};
 }
 inline Bits32 AndNotB(Bits32 a, Bits32 b) { return {_mm256_andnot_si256(b.word, a.word)}; }
+// A permutation within four lanes looks at two bits of an index, of which every other entry makes the upper one not
+// count: less work than a blend by sign bits, for which Intel's CPUs take two steps.
 template <int kHalf>
 inline F32x16 SelectHalfF(Bits32 bits, F32x16 yes, F32x16 no) {
-  const __m256i to_sign = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
+  const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   constexpr int kFrom = 16 * kHalf;
   const __m256i low =
-      _mm256_sllv_epi32(bits.word, _mm256_sub_epi32(to_sign, _mm256_set1_epi32(kFrom)));
+      _mm256_srlv_epi32(bits.word, _mm256_add_epi32(lane, _mm256_set1_epi32(kFrom)));
   const __m256i high =
-      _mm256_sllv_epi32(bits.word, _mm256_sub_epi32(to_sign, _mm256_set1_epi32(kFrom + 8)));
-  return {_mm256_blendv_ps(no.a, yes.a, _mm256_castsi256_ps(low)),
-          _mm256_blendv_ps(no.b, yes.b, _mm256_castsi256_ps(high))};
+      _mm256_srlv_epi32(bits.word, _mm256_add_epi32(lane, _mm256_set1_epi32(kFrom + 8)));
+  return {_mm256_permutevar_ps(_mm256_blend_ps(no.a, yes.a, 0xaa), low),
+          _mm256_permutevar_ps(_mm256_blend_ps(no.b, yes.b, 0xaa), high)};
 }
 inline void StreamF(F32x16 x, float* p) {
   _mm256_stream_ps(p, x.a);
@@ -186,6 +191,30 @@ inline I32x16 ShiftRightI(I32x16 x) {
 }
 inline I32x16 ShiftRightEachI(I32x16 x, I32x16 counts) {
   return {_mm256_srlv_epi32(x.a, counts.a), _mm256_srlv_epi32(x.b, counts.b)};
+}
+inline I32x16 NegateI(Mask16 mask, I32x16 x) {
+  return {_mm256_sub_epi32(_mm256_xor_si256(x.a, mask.a), mask.a),
+          _mm256_sub_epi32(_mm256_xor_si256(x.b, mask.b), mask.b)};
+}
+inline I32x16 IncrementI(Mask16 mask, I32x16 x) {
+  return {_mm256_sub_epi32(x.a, mask.a), _mm256_sub_epi32(x.b, mask.b)};
+}
+inline I64x8 SetW(uint32_t x) {
+  const __m256i all = _mm256_set1_epi32(static_cast<int>(x));
+  return {all, all};
+}
+inline I64x8 EvenW(I32x16 x) { return {x.a, x.b}; }
+inline I64x8 OddW(I32x16 x) { return {_mm256_srli_epi64(x.a, 32), _mm256_srli_epi64(x.b, 32)}; }
+inline I32x16 JoinW(I64x8 even, I64x8 odd) {
+  return {_mm256_blend_epi32(even.a, _mm256_slli_epi64(odd.a, 32), 0xaa),
+          _mm256_blend_epi32(even.b, _mm256_slli_epi64(odd.b, 32), 0xaa)};
+}
+inline I64x8 MulW(I64x8 x, I64x8 factor) {
+  return {_mm256_mul_epu32(x.a, factor.a), _mm256_mul_epu32(x.b, factor.b)};
+}
+inline I64x8 HighW(I64x8 x) { return {_mm256_srli_epi64(x.a, 32), _mm256_srli_epi64(x.b, 32)}; }
+inline I64x8 XorW(I64x8 x, I64x8 y) {
+  return {_mm256_xor_si256(x.a, y.a), _mm256_xor_si256(x.b, y.b)};
 }
 // Even lanes are multiplied where they are, odd ones moved down for it.
 inline void MulWide8(__m256i x, __m256i factor, __m256i& high, __m256i& low) {
@@ -371,6 +400,18 @@ inline void StoreBytes(I32x16 x, uint8_t* p, SomeLanes count) {
   std::memcpy(p, bytes, count.n);
 }
 
+template <typename Count>
+inline void StoreShorts(I32x16 x, std::byte* p, Count count) {
+  const __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(x.a, x.b), 0xd8);
+  StoreWords(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1), p, count);
+}
+
+inline float FoldMax(F32x16 x) {
+  const __m256 eight = _mm256_max_ps(x.a, x.b);
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
 inline float FoldSum(F32x16 x) {
   const __m256 eight = _mm256_add_ps(x.a, x.b);
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));

@@ -15,6 +15,9 @@ struct F32x16 {
 struct I32x16 {
   __m512i v;
 };
+struct I64x8 {
+  __m512i v;
+};
 struct Mask16 {
   __mmask16 bits;
 };
@@ -101,6 +104,21 @@ inline I32x16 ShiftRightI(I32x16 x) {
 inline I32x16 ShiftRightEachI(I32x16 x, I32x16 counts) {
   return {_mm512_srlv_epi32(x.v, counts.v)};
 }
+inline I32x16 NegateI(Mask16 mask, I32x16 x) {
+  return {_mm512_mask_sub_epi32(x.v, mask.bits, _mm512_setzero_si512(), x.v)};
+}
+inline I32x16 IncrementI(Mask16 mask, I32x16 x) {
+  return {_mm512_mask_add_epi32(x.v, mask.bits, x.v, _mm512_set1_epi32(1))};
+}
+inline I64x8 SetW(uint32_t x) { return {_mm512_set1_epi32(static_cast<int>(x))}; }
+inline I64x8 EvenW(I32x16 x) { return {x.v}; }
+inline I64x8 OddW(I32x16 x) { return {_mm512_srli_epi64(x.v, 32)}; }
+inline I32x16 JoinW(I64x8 even, I64x8 odd) {
+  return {_mm512_mask_blend_epi32(0xaaaa, even.v, _mm512_slli_epi64(odd.v, 32))};
+}
+inline I64x8 MulW(I64x8 x, I64x8 factor) { return {_mm512_mul_epu32(x.v, factor.v)}; }
+inline I64x8 HighW(I64x8 x) { return {_mm512_srli_epi64(x.v, 32)}; }
+inline I64x8 XorW(I64x8 x, I64x8 y) { return {_mm512_xor_si512(x.v, y.v)}; }
 // Even lanes are multiplied where they are, odd ones moved down for it.
 inline void MulWideI(I32x16 x, uint32_t factor, I32x16& high, I32x16& low) {
   const __m512i by = _mm512_set1_epi32(static_cast<int>(factor));
@@ -200,6 +218,18 @@ inline void StoreBytes(I32x16 x, uint8_t* p, SomeLanes count) {
   _mm_mask_storeu_epi8(p, TailMask(count), _mm512_cvtepi32_epi8(x.v));
 }
 
+template <typename Count>
+inline void StoreShorts(I32x16 x, std::byte* p, Count count) {
+  StoreWords(_mm512_cvtepi32_epi16(x.v), p, count);
+}
+
+inline float FoldMax(F32x16 x) {
+  const __m256 low = _mm512_castps512_ps256(x.v), high = _mm512_extractf32x8_ps(x.v, 1);
+  const __m256 eight = _mm256_max_ps(low, high);
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
 inline float FoldSum(F32x16 x) {
   const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(x.v), _mm512_extractf32x8_ps(x.v, 1));
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));

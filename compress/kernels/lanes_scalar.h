@@ -14,6 +14,9 @@ struct F32x16 {
 struct I32x16 {
   uint32_t v[kLanes];
 };
+struct I64x8 {
+  uint64_t v[kLanes / 2];
+};
 struct Mask16 {
   uint32_t bits;
 };
@@ -168,12 +171,47 @@ inline I32x16 ShiftRightI(I32x16 x) {
 inline I32x16 ShiftRightEachI(I32x16 x, I32x16 counts) {
   return EachI([&](size_t j) { return counts.v[j] > 31 ? 0 : x.v[j] >> counts.v[j]; });
 }
+inline I32x16 NegateI(Mask16 mask, I32x16 x) {
+  return EachI([&](size_t j) { return ((mask.bits >> j) & 1) != 0 ? 0 - x.v[j] : x.v[j]; });
+}
+inline I32x16 IncrementI(Mask16 mask, I32x16 x) {
+  return EachI([&](size_t j) { return x.v[j] + ((mask.bits >> j) & 1); });
+}
 inline void MulWideI(I32x16 x, uint32_t factor, I32x16& high, I32x16& low) {
   for (size_t j = 0; j < kLanes; ++j) {
     const uint64_t product = uint64_t{x.v[j]} * factor;
     high.v[j] = static_cast<uint32_t>(product >> 32);
     low.v[j] = static_cast<uint32_t>(product);
   }
+}
+template <typename F>
+inline I64x8 EachW(const F& f) {
+  I64x8 out;
+  for (size_t j = 0; j < kLanes / 2; ++j) out.v[j] = f(j);
+  return out;
+}
+inline I64x8 SetW(uint32_t x) {
+  return EachW([&](size_t) { return uint64_t{x}; });
+}
+inline I64x8 EvenW(I32x16 x) {
+  return EachW([&](size_t j) { return uint64_t{x.v[2 * j]}; });
+}
+inline I64x8 OddW(I32x16 x) {
+  return EachW([&](size_t j) { return uint64_t{x.v[2 * j + 1]}; });
+}
+inline I32x16 JoinW(I64x8 even, I64x8 odd) {
+  return EachI([&](size_t j) {
+    return static_cast<uint32_t>(j % 2 == 0 ? even.v[j / 2] : odd.v[j / 2]);
+  });
+}
+inline I64x8 MulW(I64x8 x, I64x8 factor) {
+  return EachW([&](size_t j) { return (x.v[j] & 0xffffffff) * (factor.v[j] & 0xffffffff); });
+}
+inline I64x8 HighW(I64x8 x) {
+  return EachW([&](size_t j) { return x.v[j] >> 32; });
+}
+inline I64x8 XorW(I64x8 x, I64x8 y) {
+  return EachW([&](size_t j) { return x.v[j] ^ y.v[j]; });
 }
 inline I32x16 Iota() {
   return EachI([](size_t j) { return static_cast<uint32_t>(j); });
@@ -272,6 +310,19 @@ inline void StoreBytes(I32x16 x, uint8_t* p, Count count) {
   for (size_t j = 0; j < count.size(); ++j) p[j] = static_cast<uint8_t>(x.v[j]);
 }
 
+template <typename Count>
+inline void StoreShorts(I32x16 x, std::byte* p, Count count) {
+  for (size_t j = 0; j < count.size(); ++j) {
+    const auto value = static_cast<uint16_t>(x.v[j]);
+    std::memcpy(p + j * sizeof value, &value, sizeof value);
+  }
+}
+
+inline float FoldMax(F32x16 x) {
+  float most = x.v[0];
+  for (size_t j = 1; j < kLanes; ++j) most = x.v[j] > most ? x.v[j] : most;
+  return most;
+}
 inline float FoldSum(F32x16 x) {
   for (size_t width = kLanes / 2; width > 0; width /= 2) {
     for (size_t j = 0; j < width; ++j) x.v[j] += x.v[j + width];
