@@ -80,6 +80,20 @@ absl::StatusOr<float> FloatOption(const CodecSpec& spec, const std::string& opti
   return value;
 }
 
+absl::StatusOr<uint64_t> UintOption(const CodecSpec& spec, const std::string& option,
+                                    uint64_t smallest, uint64_t largest, uint64_t fallback) {
+  const auto given = spec.options.find(option);
+  if (given == spec.options.end()) return fallback;
+  const std::string& text = given->second;
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < smallest ||
+      value > largest) {
+    return BadValue(spec, option, absl::StrCat("an integer from ", smallest, " to ", largest), text);
+  }
+  return value;
+}
+
 absl::StatusOr<ErrorFeedback> ErrorFeedbackOption(const CodecSpec& spec, ErrorFeedback fallback) {
   static constexpr std::string_view kChoices[] = {"off", "on"};
   SLIMPS_ASSIGN_OR_RETURN(

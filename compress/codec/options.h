@@ -2,6 +2,7 @@
 #ifndef SLIMPS_COMPRESS_CODEC_OPTIONS_H_
 #define SLIMPS_COMPRESS_CODEC_OPTIONS_H_
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,6 +29,11 @@ enum class FloatRange { kFinite, kPositive };
 // A decimal fp32 number; `fallback` where the option is not given.
 [[nodiscard]] absl::StatusOr<float> FloatOption(const CodecSpec& spec, const std::string& option,
                                                 FloatRange range, float fallback);
+
+// A decimal integer in [smallest, largest]; `fallback` where the option is not given.
+[[nodiscard]] absl::StatusOr<uint64_t> UintOption(const CodecSpec& spec, const std::string& option,
+                                                  uint64_t smallest, uint64_t largest,
+                                                  uint64_t fallback);
 
 enum class ErrorFeedback { kOff, kOn };
 // The option error_feedback=on|off.
