@@ -20,6 +20,41 @@ absl::Status BadValue(const CodecSpec& spec, const std::string& option, const st
                                                  got.substr(0, kLongestCompared), "'"));
 }
 
+template <typename T>
+bool ParseWhole(const std::string& text, T* value) {
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, *value);
+  return error == std::errc() && stop == end;
+}
+
+bool InRange(FloatRange range, float value) {
+  switch (range) {
+    case FloatRange::kFinite:
+      return true;
+    case FloatRange::kPositive:
+      return value > 0;
+    case FloatRange::kRatio:
+      return value > 0 && value <= 1;
+    case FloatRange::kFactor:
+      return value >= 0 && value < 1;
+  }
+  return false;
+}
+
+std::string Describe(FloatRange range) {
+  switch (range) {
+    case FloatRange::kFinite:
+      return "a finite number";
+    case FloatRange::kPositive:
+      return "a finite number over 0";
+    case FloatRange::kRatio:
+      return "a number over 0 and at most 1";
+    case FloatRange::kFactor:
+      return "a number from 0 to below 1";
+  }
+  return "";
+}
+
 }  // namespace
 
 size_t EditDistance(std::string_view a, std::string_view b) {
@@ -68,28 +103,22 @@ absl::StatusOr<float> FloatOption(const CodecSpec& spec, const std::string& opti
                                   FloatRange range, float fallback) {
   const auto given = spec.options.find(option);
   if (given == spec.options.end()) return fallback;
-  const std::string expected =
-      range == FloatRange::kPositive ? "a finite number over 0" : "a finite number";
   const std::string& text = given->second;
   float value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value) ||
-      (range == FloatRange::kPositive && !(value > 0))) {
-    return BadValue(spec, option, expected, text);
+  if (!ParseWhole(text, &value) || !std::isfinite(value) || !InRange(range, value)) {
+    return BadValue(spec, option, Describe(range), text);
   }
   return value;
 }
 
-absl::StatusOr<uint64_t> UintOption(const CodecSpec& spec, const std::string& option,
-                                    uint64_t smallest, uint64_t largest, uint64_t fallback) {
+absl::StatusOr<uint64_t> CountOption(const CodecSpec& spec, const std::string& option,
+                                     uint64_t least, uint64_t most, uint64_t fallback) {
   const auto given = spec.options.find(option);
   if (given == spec.options.end()) return fallback;
-  const std::string& text = given->second;
   uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < smallest ||
-      value > largest) {
-    return BadValue(spec, option, absl::StrCat("an integer from ", smallest, " to ", largest), text);
+  if (!ParseWhole(given->second, &value) || value < least || value > most) {
+    return BadValue(spec, option, absl::StrCat("a whole number from ", least, " to ", most),
+                    given->second);
   }
   return value;
 }

@@ -25,7 +25,8 @@ size_t EditDistance(std::string_view a, std::string_view b);
                                                   std::span<const std::string_view> choices,
                                                   size_t fallback);
 
-enum class FloatRange { kFinite, kPositive };
+// kPositive: over 0; kRatio: over 0, at most 1; kFactor: from 0 to below 1.
+enum class FloatRange { kFinite, kPositive, kRatio, kFactor };
 // A decimal fp32 number; `fallback` where the option is not given.
 [[nodiscard]] absl::StatusOr<float> FloatOption(const CodecSpec& spec, const std::string& option,
                                                 FloatRange range, float fallback);
@@ -34,6 +35,11 @@ enum class FloatRange { kFinite, kPositive };
 [[nodiscard]] absl::StatusOr<uint64_t> UintOption(const CodecSpec& spec, const std::string& option,
                                                   uint64_t smallest, uint64_t largest,
                                                   uint64_t fallback);
+
+// A whole number in [least, most]; `fallback` where the option is not given.
+[[nodiscard]] absl::StatusOr<uint64_t> CountOption(const CodecSpec& spec, const std::string& option,
+                                                   uint64_t least, uint64_t most,
+                                                   uint64_t fallback);
 
 enum class ErrorFeedback { kOff, kOn };
 // The option error_feedback=on|off.
