@@ -111,13 +111,13 @@ absl::StatusOr<float> FloatOption(const CodecSpec& spec, const std::string& opti
   return value;
 }
 
-absl::StatusOr<uint64_t> CountOption(const CodecSpec& spec, const std::string& option,
-                                     uint64_t least, uint64_t most, uint64_t fallback) {
+absl::StatusOr<uint64_t> UintOption(const CodecSpec& spec, const std::string& option,
+                                    uint64_t smallest, uint64_t largest, uint64_t fallback) {
   const auto given = spec.options.find(option);
   if (given == spec.options.end()) return fallback;
   uint64_t value = 0;
-  if (!ParseWhole(given->second, &value) || value < least || value > most) {
-    return BadValue(spec, option, absl::StrCat("a whole number from ", least, " to ", most),
+  if (!ParseWhole(given->second, &value) || value < smallest || value > largest) {
+    return BadValue(spec, option, absl::StrCat("an integer from ", smallest, " to ", largest),
                     given->second);
   }
   return value;

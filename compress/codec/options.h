@@ -36,11 +36,6 @@ enum class FloatRange { kFinite, kPositive, kRatio, kFactor };
                                                   uint64_t smallest, uint64_t largest,
                                                   uint64_t fallback);
 
-// A whole number in [least, most]; `fallback` where the option is not given.
-[[nodiscard]] absl::StatusOr<uint64_t> CountOption(const CodecSpec& spec, const std::string& option,
-                                                   uint64_t least, uint64_t most,
-                                                   uint64_t fallback);
-
 enum class ErrorFeedback { kOff, kOn };
 // The option error_feedback=on|off.
 [[nodiscard]] absl::StatusOr<ErrorFeedback> ErrorFeedbackOption(const CodecSpec& spec,
