@@ -10,8 +10,9 @@
 namespace slimps {
 namespace {
 
-// Longer runs are added up in several goes. So many terms fit in 1 KiB of stack and in cache.
-constexpr size_t kMaxTerms = 32;
+// Longer runs are added up in several goes. Payloads of one round tend to lie at the same offset in their pages and so to
+// share sets of the first cache, which have 8 ways.
+constexpr size_t kMaxTerms = 8;
 
 enum class Grouping { kNone, kOneBit, kTwoBits };
 

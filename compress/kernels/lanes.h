@@ -19,7 +19,8 @@
 //
 //   SetF(x) LoadF(p, count) StoreF(x, p, count) AddF SubF MulF DivF MinF MaxF AbsF SqrtF
 //   GeF GtF LeF LtF (false for NaN) NotLeF (true for NaN); SelectF(mask, yes, no), KeepF(mask, x): x or +0;
-//   SelectBitsF(bits, yes, no): SelectF by bit i for lane i
+//   SelectBitsF(bits, yes, no): SelectF by bit i for lane i; SelectNegativeF(x, yes, no): by x's sign bit;
+//   SignBits(x): bit i is the sign bit of lane i, set for -0 too
 //   Bits32: LoadBits32(p) 4 bytes; AndNotB(a, b): a and not b; SelectHalfF<h>(bits, yes, no): bit 16 * h + i for lane i,
 //     where yes and no are each the same in all lanes
 //   StreamF(x, p): StoreF past the caches, p 64-byte aligned; EndStream() after the last one
@@ -33,7 +34,8 @@
 //   Bits(mask), MaskOf(bits): bit i is lane i; AndM OrM AndNotM(a, b): a and not b
 //   CompressI(mask, x, out), CompressF: the chosen lanes side by side; MAY WRITE ALL 16; returns how many count
 //   LookupF(table of 16, i): i in 0 .. 15
-//   LoadF16 StoreF16 LoadBf16 StoreBf16 (p, count); to nearest even, NaN stays NaN
+//   LoadF16 StoreF16 LoadBf16 StoreBf16 (p, count); to nearest even, NaN stays NaN; the stores return what a load
+//   would give
 //   PackNibbles(i): 16 values of 0 .. 15 as 8 bytes, lane 0 lowest; UnpackNibbles
 //   LoadBytes(p, count), StoreBytes(i, p, count): 16 values of 0 .. 255; StoreShorts(i, p, count): of 0 .. 65535
 //   FoldSum(f): of all lanes; FoldMax(f): the largest, none being NaN
@@ -65,9 +67,9 @@ struct SomeLanes {
 // body(i, AllLanes) for every whole group of lanes, then body(i, SomeLanes) for what is left.
 template <typename Body>
 inline __attribute__((always_inline)) void ForLanes(size_t n, const Body& body) {
-  size_t i = 0;
-  for (; n - i >= kLanes; i += kLanes) body(i, AllLanes());
-  if (i < n) body(i, SomeLanes{n - i});
+  const size_t whole = n / kLanes * kLanes;
+  for (size_t i = 0; i < whole; i += kLanes) body(i, AllLanes());
+  if (whole < n) body(whole, SomeLanes{n - whole});
 }
 
 inline uint32_t BitsOf(float value) {

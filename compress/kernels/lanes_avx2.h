@@ -120,6 +120,13 @@ inline void StreamF(F32x16 x, float* p) {
   _mm256_stream_ps(p + 8, x.b);
 }
 inline void EndStream() { _mm_sfence(); }
+inline uint32_t SignBits(F32x16 x) {
+  return static_cast<uint32_t>(_mm256_movemask_ps(x.a)) |
+         static_cast<uint32_t>(_mm256_movemask_ps(x.b)) << 8;
+}
+inline F32x16 SelectNegativeF(F32x16 x, F32x16 yes, F32x16 no) {
+  return {_mm256_blendv_ps(no.a, yes.a, x.a), _mm256_blendv_ps(no.b, yes.b, x.b)};
+}
 inline F32x16 KeepF(Mask16 mask, F32x16 x) {
   return {_mm256_and_ps(x.a, _mm256_castsi256_ps(mask.a)),
           _mm256_and_ps(x.b, _mm256_castsi256_ps(mask.b))};
@@ -348,8 +355,10 @@ inline F32x16 LoadF16(const std::byte* p, Count count) {
   return {FromF16(low), FromF16(high)};
 }
 template <typename Count>
-inline void StoreF16(F32x16 x, std::byte* p, Count count) {
-  StoreWords(ToF16(x.a), ToF16(x.b), p, count);
+inline F32x16 StoreF16(F32x16 x, std::byte* p, Count count) {
+  const __m128i low = ToF16(x.a), high = ToF16(x.b);
+  StoreWords(low, high, p, count);
+  return {FromF16(low), FromF16(high)};
 }
 template <typename Count>
 inline F32x16 LoadBf16(const std::byte* p, Count count) {
@@ -358,8 +367,10 @@ inline F32x16 LoadBf16(const std::byte* p, Count count) {
   return {FromBf16(low), FromBf16(high)};
 }
 template <typename Count>
-inline void StoreBf16(F32x16 x, std::byte* p, Count count) {
-  StoreWords(ToBf16(x.a), ToBf16(x.b), p, count);
+inline F32x16 StoreBf16(F32x16 x, std::byte* p, Count count) {
+  const __m128i low = ToBf16(x.a), high = ToBf16(x.b);
+  StoreWords(low, high, p, count);
+  return {FromBf16(low), FromBf16(high)};
 }
 
 // As 16 bytes of 0 .. 255.

@@ -40,7 +40,10 @@ struct TwoBits {
   }
   template <int kHalf>
   static F32x16 Values(Word word, F32x16 plus, F32x16 minus) {
-    return SelectHalfF<kHalf>(word.high, plus, SelectHalfF<kHalf>(word.low, minus, SetF(0)));
+    // One of the two is +0, no bits at all.
+    const F32x16 zero = SetF(0);
+    return AsF(OrI(AsI(SelectHalfF<kHalf>(word.high, plus, zero)),
+                   AsI(SelectHalfF<kHalf>(word.low, minus, zero))));
   }
   template <typename Count>
   static F32x16 ValuesAt(const LevelsTerm& term, size_t i, Count count, F32x16 plus, F32x16 minus) {
