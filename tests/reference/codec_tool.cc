@@ -1,0 +1,144 @@
+// For the references in numpy: encodes fp32 gradients from standard input, round after round, and
+// writes what came out to standard output.
+//
+//   codec_tool SPEC [name=value ...] < gradients > results
+//
+//   elements=N  of one gradient; the input holds one or more, which the rounds go through in turn
+//   rounds=1  first_round=1  grad_scale=1  key=0  worker=0  partition=0  layer=0 (LayerKind)
+//   residual=codec|on|off  error feedback as the codec wants it, or not
+//   kernels=all|one  all that run here, which must give the same bits, or scalar alone
+//
+// A round's result, little-endian: PayloadFormat, payload bytes, elements sent, elements of the
+// residual, elements of the momentum (uint64); |x|^2, |decode(x)|^2, |x - decode(x)|^2 (fp64);
+// payload; what it decodes to; residual; momentum.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <iterator>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "compress/codec/codec.h"
+#include "compress/codec/encode_run.h"
+#include "compress/format/format.h"
+#include "compress/kernels/kernels.h"
+#include "proto/base/status_macros.h"
+
+namespace slimps {
+namespace {
+
+using Arguments = std::map<std::string, std::string>;
+
+uint64_t Number(const Arguments& arguments, const std::string& name) {
+  return std::strtoull(arguments.at(name).c_str(), nullptr, 0);
+}
+
+template <typename T>
+void Append(const T* values, size_t count, std::string* out) {
+  out->append(reinterpret_cast<const char*>(values), count * sizeof(T));
+}
+
+std::vector<float> ReadGradients() {
+  const std::string input((std::istreambuf_iterator<char>(std::cin)), {});
+  std::vector<float> gradients(input.size() / sizeof(float));
+  std::copy_n(input.data(), gradients.size() * sizeof(float),
+              reinterpret_cast<char*>(gradients.data()));
+  return gradients;
+}
+
+absl::Status AppendRound(const Codec& codec, const EncodeInput& input, const EncodeStats& stats,
+                         std::span<const std::byte> payload, std::string* out) {
+  const size_t n = input.gradient.size();
+  SLIMPS_RETURN_IF_ERROR(ValidatePayload(codec.format(), payload, n));
+  std::vector<float> decoded(n);
+  Decode(codec.format(), payload, n, 0, decoded);
+  const uint64_t counts[] = {static_cast<uint64_t>(codec.format()), stats.payload_bytes,
+                             stats.elements_sent, input.residual.size(), input.momentum.size()};
+  const double norms[] = {stats.input_norm2, stats.decoded_norm2, stats.error_norm2};
+  Append(counts, std::size(counts), out);
+  Append(norms, std::size(norms), out);
+  Append(payload.data(), payload.size(), out);
+  Append(decoded.data(), n, out);
+  Append(input.residual.data(), input.residual.size(), out);
+  Append(input.momentum.data(), input.momentum.size(), out);
+  return absl::OkStatus();
+}
+
+// All rounds' results.
+absl::StatusOr<std::string> Run(const std::string& text, const Kernels& kernels,
+                                const Arguments& arguments, std::span<const float> gradients) {
+  SLIMPS_ASSIGN_OR_RETURN(const CodecSpec spec, ParseCodecSpec(text));
+  SLIMPS_ASSIGN_OR_RETURN(const std::unique_ptr<Codec> codec, MakeCodec(spec, kernels));
+  const size_t n = Number(arguments, "elements");
+  if (n == 0 || gradients.empty() || gradients.size() % n != 0)
+    return absl::InvalidArgumentError("the input is not one or more gradients");
+  const std::string& feedback = arguments.at("residual");
+  const bool has_residual = feedback == "on" || (feedback == "codec" && codec->wants_residual());
+  std::vector<float> residual(has_residual ? n : 0), momentum(codec->wants_momentum() ? n : 0);
+  std::vector<std::byte> payload(codec->MaxPayloadBytes(n));
+  EncodeWorkspace workspace;
+  std::string out;
+  for (uint64_t round = 0; round < Number(arguments, "rounds"); ++round) {
+    const size_t row = round % (gradients.size() / n);
+    const EncodeInput input = {
+        .gradient = gradients.subspan(row * n, n),
+        .residual = residual,
+        .momentum = momentum,
+        .grad_scale = std::strtof(arguments.at("grad_scale").c_str(), nullptr),
+        .context = {.key = Number(arguments, "key"),
+                    .partition = static_cast<uint32_t>(Number(arguments, "partition")),
+                    .round = Number(arguments, "first_round") + round,
+                    .worker = static_cast<uint32_t>(Number(arguments, "worker")),
+                    .layer = static_cast<LayerKind>(Number(arguments, "layer"))}};
+    SLIMPS_ASSIGN_OR_RETURN(const EncodeStats stats, codec->Encode(input, payload, workspace));
+    SLIMPS_RETURN_IF_ERROR(
+        AppendRound(*codec, input, stats,
+                    std::span<const std::byte>(payload).first(stats.payload_bytes), &out));
+  }
+  return out;
+}
+
+absl::Status RunAll(const std::string& text, const Arguments& arguments) {
+  const std::vector<float> gradients = ReadGradients();
+  std::string first;
+  for (const Kernels* kernels : AllKernels()) {
+    if (!kernels->runs_here()) continue;
+    SLIMPS_ASSIGN_OR_RETURN(const std::string out, Run(text, *kernels, arguments, gradients));
+    if (first.empty()) first = out;
+    if (out != first)
+      return absl::InternalError("other bits from the kernels " + std::string(kernels->name));
+    if (arguments.at("kernels") == "one") break;
+  }
+  std::fwrite(first.data(), 1, first.size(), stdout);
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace slimps
+
+int main(int argc, char** argv) {
+  if (argc == 1) {
+    std::cerr << "usage: codec_tool SPEC [name=value ...] < gradients > results\n";
+    return 2;
+  }
+  slimps::Arguments arguments = {{"kernels", "all"},   {"rounds", "1"}, {"first_round", "1"},
+                                 {"grad_scale", "1"},  {"key", "0"},    {"worker", "0"},
+                                 {"partition", "0"},   {"layer", "0"},  {"elements", "0"},
+                                 {"residual", "codec"}};
+  for (int i = 2; i < argc; ++i) {
+    const std::string argument = argv[i];
+    const size_t equals = argument.find('=');
+    const auto known = arguments.find(argument.substr(0, equals));
+    if (equals == std::string::npos || known == arguments.end()) {
+      std::cerr << "codec_tool: what is '" << argument << "'?\n";
+      return 2;
+    }
+    known->second = argument.substr(equals + 1);
+  }
+  const absl::Status status = slimps::RunAll(argv[1], arguments);
+  if (!status.ok()) std::cerr << argv[1] << ": " << status << "\n";
+  return status.ok() ? 0 : 1;
+}

@@ -1,0 +1,57 @@
+"""Philox4x32-10 (Salmon et al., SC 2011) and the stream of random numbers that codecs draw from.
+
+Element i of a partition takes word (i % 64) // 16 of the Philox block with counter
+(16 * (i // 64) + i % 16, round, worker, partition), so that sixteen lanes draw sixty-four elements at once. The key is
+seed XOR key id, low word first. A uniform number in [0, 1) is the word's upper 24 bits times 2^-24.
+"""
+
+import numpy as np
+
+U64 = np.uint64
+MASK = U64(0xFFFFFFFF)
+
+
+def philox(counter, key):
+    """Ten rounds on arrays of 32-bit words (as uint64): four counter words, two key words."""
+    c0, c1, c2, c3 = (np.asarray(word, U64) for word in counter)
+    k0, k1 = (int(word) for word in key)
+    for _ in range(10):
+        p0 = U64(0xD2511F53) * c0
+        p1 = U64(0xCD9E8D57) * c2
+        c0, c1, c2, c3 = ((p1 >> U64(32)) ^ c1 ^ U64(k0), p1 & MASK,
+                          (p0 >> U64(32)) ^ c3 ^ U64(k1), p0 & MASK)
+        k0 = (k0 + 0x9E3779B9) & 0xFFFFFFFF
+        k1 = (k1 + 0xBB67AE85) & 0xFFFFFFFF
+    return c0, c1, c2, c3
+
+
+class Stream:
+    """All random numbers of one encoding."""
+
+    def __init__(self, seed, key, round_number, worker, partition):
+        mixed = (seed ^ key) & 0xFFFFFFFFFFFFFFFF
+        self.key = (mixed & 0xFFFFFFFF, mixed >> 32)
+        self.rest = (round_number & 0xFFFFFFFF, worker, partition)
+
+    def words(self, n):
+        """One 32-bit word per element."""
+        groups = -(-n // 64)
+        counters = np.arange(16 * groups, dtype=U64)
+        rest = [np.full_like(counters, word) for word in self.rest]
+        words = np.stack(philox((counters, *rest), self.key))  # [word][16 * group + lane]
+        return words.reshape(4, groups, 16).transpose(1, 0, 2).reshape(-1)[:n].astype(np.uint32)
+
+    def uniforms(self, n):
+        return (self.words(n) >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+
+
+def self_test():
+    """The known answers that come with Random123."""
+    ones = 0xFFFFFFFF
+    for counter, key, want in (
+            ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+            ((ones,) * 4, (ones,) * 2, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+            ((0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), (0xA4093822, 0x299F31D0),
+             (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1))):
+        got = tuple(int(word) for word in philox(counter, key))
+        assert got == want, f"Philox4x32-10 of {counter}: {got}, expected {want}"
