@@ -1,9 +1,14 @@
+#include "compress/codec/adacomp.h"
+#include "compress/codec/local_selection.h"
 #include "compress/codec/registry.h"
 
 namespace slimps {
 
 std::vector<CodecEntry> BinCodecs() {
-  return {};
+  return {
+      {"adacomp", {"lt_conv", "lt_fc", "lt", "scale_factor", "error_feedback"}, MakeAdaCompCodec},
+      {"local_selection", {"lt_conv", "lt_fc", "lt", "error_feedback"}, MakeLocalSelectionCodec},
+  };
 }
 
 }  // namespace slimps

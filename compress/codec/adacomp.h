@@ -1,0 +1,35 @@
+// AdaComp (Chen et al., "AdaComp: Adaptive Residual Gradient Compression for Data-Parallel Distributed Training", AAAI
+// 2018, algorithm 2). With dW = gradient * grad_scale, residual e and bins of L_T elements, the last one shorter:
+//
+//   G = dW + e                H = G + (scale_factor - 1) * dW          g_max(bin) = max |G| in the bin
+//   scale = mean of g_max over all bins of the partition, bins of zeros included: summed in fp64 bin by bin within the
+//           groups of bins that begin in a block of 4096, then group by group; divided in fp64; rounded to fp32
+//   where |H| >= g_max(bin) and G is not 0:   sends sign(G) * scale,   e = G - sign(G) * scale
+//   else:                                                              e = G
+//
+// An element with G = 0 would send 0, so it sends nothing; nor does a bin of zeros. Payload: compress/format/bins.h, 8
+// bits per sent element in bins of up to 64, else 16.
+//
+// Options: lt_conv (50, for convolutions), lt_fc (500, for all other layers), lt (both), each 1 .. 16384; scale_factor
+// (2; the paper tried 1.5 to 3), 1 or more; error_feedback=on|off (on).
+#ifndef SLIMPS_COMPRESS_CODEC_ADACOMP_H_
+#define SLIMPS_COMPRESS_CODEC_ADACOMP_H_
+
+#include <cstddef>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "compress/codec/codec.h"
+
+namespace slimps {
+
+absl::StatusOr<std::unique_ptr<Codec>> MakeAdaCompCodec(const CodecSpec& spec,
+                                                        const Kernels& kernels);
+
+// The "effective compression rate" as the paper counts it: 32 bits per element over 8 (bins of up to 64) or 16 bits per
+// sent one, without bitmap, directory and header. Infinity where nothing was sent.
+double AdaCompEffectiveRate(size_t elements, size_t elements_sent, size_t bin_length);
+
+}  // namespace slimps
+
+#endif  // SLIMPS_COMPRESS_CODEC_ADACOMP_H_
