@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/status_macros.h"
 
 namespace slimps {
 namespace {
@@ -29,38 +30,64 @@ LevelsLayout ReadHeader(std::span<const std::byte> payload) {
   return {.bits = Load<uint8_t>(payload, 1),
           .scales_per_block = Load<uint8_t>(payload, 2),
           .elements = Load<uint32_t>(payload, 4),
-          .value = Load<float>(payload, 12)};
+          .value = Load<float>(payload, 12),
+          .bucket = Load<uint16_t>(payload, 8),
+          .levels = Load<uint8_t>(payload, 10),
+          .map = static_cast<LevelsMap>(Load<uint8_t>(payload, 3))};
 }
 
-absl::Status Malformed(std::string_view field, const std::string& expected,
+absl::Status Malformed(const std::string& field, const std::string& expected,
                        const std::string& got) {
   return absl::InvalidArgumentError(
-      absl::StrCat("levels payload: ", std::string(field), ": expected ", expected, ", got ", got));
+      absl::StrCat("levels payload: ", field, ": expected ", expected, ", got ", got));
+}
+
+absl::Status CheckRange(const std::string& field, size_t smallest, size_t largest, size_t got) {
+  if (got >= smallest && got <= largest) return absl::OkStatus();
+  return Malformed(
+      field, smallest == largest ? absl::StrCat(smallest) : absl::StrCat(smallest, " to ", largest),
+      absl::StrCat(got));
+}
+
+// The largest number that a level or sign is multiplied by.
+float LargestFactor(const LevelsLayout& layout) {
+  return layout.packed() && layout.map == LevelsMap::kLinear ? static_cast<float>(layout.levels)
+                                                             : 1.0f;
+}
+
+// Fields that depend on the width.
+absl::Status CheckShape(const LevelsLayout& layout) {
+  const bool packed = layout.packed();
+  const size_t largest = packed ? (size_t{1} << (layout.bits - 1)) - 1 : 0;
+  SLIMPS_RETURN_IF_ERROR(
+      CheckRange("scales per block", 0, packed ? 1 : 2, layout.scales_per_block));
+  SLIMPS_RETURN_IF_ERROR(
+      CheckRange("flags (map)", 0, packed ? 1 : 0, static_cast<uint8_t>(layout.map)));
+  SLIMPS_RETURN_IF_ERROR(
+      CheckRange(absl::StrCat("largest level of ", layout.bits, " bits per element"),
+                 packed ? 1 : 0, largest, layout.levels));
+  SLIMPS_RETURN_IF_ERROR(CheckRange("elements per block",
+                                    packed ? LevelsLayout::kSmallestBucket : kBlockElements,
+                                    kBlockElements, layout.bucket));
+  if (!std::has_single_bit(layout.bucket)) {
+    return Malformed("elements per block", "a power of two", absl::StrCat(layout.bucket));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckHeader(std::span<const std::byte> payload, size_t elements) {
-  const auto magic = Load<uint8_t>(payload, 0);
-  if (magic != kLevelsMagic) {
-    return Malformed("magic byte", absl::StrCat(kLevelsMagic), absl::StrCat(magic));
-  }
+  SLIMPS_RETURN_IF_ERROR(
+      CheckRange("magic byte", kLevelsMagic, kLevelsMagic, Load<uint8_t>(payload, 0)));
   const LevelsLayout layout = ReadHeader(payload);
-  if (layout.bits != 1 && layout.bits != 2) {
-    return Malformed("bits per element", "1 or 2", absl::StrCat(layout.bits));
+  if (!std::has_single_bit(layout.bits) || layout.bits > 8) {
+    return Malformed("bits per element", "1, 2, 4 or 8", absl::StrCat(layout.bits));
   }
-  if (layout.scales_per_block > 2) {
-    return Malformed("scales per block", "0, 1 or 2", absl::StrCat(layout.scales_per_block));
-  }
-  if (const auto flags = Load<uint8_t>(payload, 3); flags != 0) {
-    return Malformed("flags", "0", absl::StrCat(flags));
-  }
-  if (layout.elements != elements) {
-    return Malformed("elements", absl::StrCat(elements), absl::StrCat(layout.elements));
-  }
-  if (const auto block = Load<uint32_t>(payload, 8); block != kBlockElements) {
-    return Malformed("elements per block", absl::StrCat(kBlockElements), absl::StrCat(block));
-  }
-  if (!std::isfinite(layout.value)) {
-    return Malformed("value", "a finite number", absl::StrCat(layout.value));
+  SLIMPS_RETURN_IF_ERROR(CheckShape(layout));
+  SLIMPS_RETURN_IF_ERROR(CheckRange("byte 11", 0, 0, Load<uint8_t>(payload, 11)));
+  SLIMPS_RETURN_IF_ERROR(CheckRange("elements", elements, elements, layout.elements));
+  if (!std::isfinite(layout.value * LargestFactor(layout))) {
+    return Malformed("value times largest level", "a finite number",
+                     absl::StrCat(layout.value, " * ", LargestFactor(layout)));
   }
   if (layout.scales_per_block > 0 && Load<uint32_t>(payload, 12) != 0) {
     return Malformed("value beside scales", "0", absl::StrCat(layout.value));
@@ -69,15 +96,27 @@ absl::Status CheckHeader(std::span<const std::byte> payload, size_t elements) {
 }
 
 absl::Status CheckScales(std::span<const std::byte> payload, const LevelsLayout& layout) {
-  const size_t count = layout.blocks() * layout.scales_per_block;
+  const size_t count = layout.buckets() * layout.scales_per_block;
+  const float factor = LargestFactor(layout);
   for (size_t i = 0; i < count; ++i) {
     const auto scale = Load<float>(payload, kLevelsHeaderBytes + i * sizeof(float));
-    if (!std::isfinite(scale)) {
-      return Malformed(absl::StrCat("scale ", i, " of ", count), "a finite number",
-                       absl::StrCat(scale));
+    if (!std::isfinite(scale * factor)) {
+      return Malformed(absl::StrCat("scale ", i, " of ", count, " times largest level"),
+                       "a finite number", absl::StrCat(scale, " * ", factor));
     }
   }
   return absl::OkStatus();
+}
+
+// Of 4 and 8 bits.
+absl::Status CheckCodes(std::span<const std::byte> payload, const LevelsLayout& layout) {
+  const QuantizeKernels& kernels = BestKernels().quantize;
+  const auto* codes = reinterpret_cast<const uint8_t*>(payload.data()) + layout.PlanesOffset(0);
+  const bool within = (layout.bits == 4 ? kernels.levels_within_4bit : kernels.levels_within_8bit)(
+      codes, layout.levels, layout.elements);
+  if (!within) return Malformed("levels", absl::StrCat("at most ", layout.levels), "one over it");
+  if (layout.bits == 8 || layout.elements % 2 == 0) return absl::OkStatus();
+  return CheckRange("bits past the last element", 0, 0, codes[layout.elements / 2] >> 4);
 }
 
 absl::Status CheckPadding(std::span<const std::byte> payload, const LevelsLayout& layout) {
@@ -108,9 +147,9 @@ Levels LevelsOf(const LevelsLayout& layout, std::span<const std::byte> payload, 
 }
 
 // Calls one_bit or two_bit for each block that dst covers.
-void ForBlocks(std::span<const std::byte> payload, size_t first, std::span<float> dst,
-               decltype(LevelsKernels::add_1bit) one_bit, decltype(LevelsKernels::add_2bit) two_bit) {
-  const LevelsLayout layout = ReadHeader(payload);
+void ForBlocks(std::span<const std::byte> payload, const LevelsLayout& layout, size_t first,
+               std::span<float> dst, decltype(LevelsKernels::add_1bit) one_bit,
+               decltype(LevelsKernels::add_2bit) two_bit) {
   for (size_t done = 0; done < dst.size(); done += kBlockElements) {
     const size_t block = (first + done) / kBlockElements;
     const size_t n = std::min(kBlockElements, dst.size() - done);
@@ -126,15 +165,46 @@ void ForBlocks(std::span<const std::byte> payload, size_t first, std::span<float
   }
 }
 
+// Calls `decode` for each bucket that dst covers, or once where all have one scale.
+void ForBuckets(std::span<const std::byte> payload, const LevelsLayout& layout, size_t first,
+                std::span<float> dst, LevelsToFloats decode) {
+  const auto* codes = reinterpret_cast<const uint8_t*>(payload.data()) +
+                      layout.PlanesOffset(first / kBlockElements);
+  const size_t step = layout.scales_per_block == 0 ? dst.size() : layout.bucket;
+  for (size_t done = 0; done < dst.size(); done += step) {
+    const float scale = layout.scales_per_block == 0
+                            ? layout.value
+                            : Load<float>(payload, layout.ScaleOffset((first + done) / step));
+    decode(codes + done * layout.bits / 8, scale, layout.levels, std::min(step, dst.size() - done),
+           dst.data() + done);
+  }
+}
+
+LevelsToFloats DecoderOf(const QuantizeKernels& kernels, const LevelsLayout& layout) {
+  if (layout.map == LevelsMap::kLinear) {
+    return layout.bits == 4 ? kernels.decode_linear_4bit : kernels.decode_linear_8bit;
+  }
+  return layout.bits == 4 ? kernels.decode_natural_4bit : kernels.decode_natural_8bit;
+}
+
+LevelsToFloats AdderOf(const QuantizeKernels& kernels, const LevelsLayout& layout) {
+  if (layout.map == LevelsMap::kLinear) {
+    return layout.bits == 4 ? kernels.add_linear_4bit : kernels.add_linear_8bit;
+  }
+  return layout.bits == 4 ? kernels.add_natural_4bit : kernels.add_natural_8bit;
+}
+
 }  // namespace
 
 void BuildLevelsHeader(const LevelsLayout& layout, std::span<std::byte> payload) {
   Store(kLevelsMagic, payload, 0);
   Store(layout.bits, payload, 1);
   Store(layout.scales_per_block, payload, 2);
-  Store(uint8_t{0}, payload, 3);
+  Store(static_cast<uint8_t>(layout.map), payload, 3);
   Store(static_cast<uint32_t>(layout.elements), payload, 4);
-  Store(static_cast<uint32_t>(kBlockElements), payload, 8);
+  Store(static_cast<uint16_t>(layout.bucket), payload, 8);
+  Store(layout.levels, payload, 10);
+  Store(uint8_t{0}, payload, 11);
   Store(layout.scales_per_block == 0 ? layout.value : 0.0f, payload, 12);
 }
 
@@ -143,24 +213,34 @@ absl::Status ValidateLevels(std::span<const std::byte> payload, size_t elements)
     return absl::DataLossError(absl::StrCat("levels payload: expected at least ",
                                             kLevelsHeaderBytes, " bytes, got ", payload.size()));
   }
-  if (absl::Status status = CheckHeader(payload, elements); !status.ok()) return status;
+  SLIMPS_RETURN_IF_ERROR(CheckHeader(payload, elements));
   const LevelsLayout layout = ReadHeader(payload);
   if (payload.size() != layout.PayloadBytes()) {
     return absl::DataLossError(absl::StrCat("levels payload of ", elements, " elements: expected ",
                                             layout.PayloadBytes(), " bytes, got ", payload.size()));
   }
-  if (absl::Status status = CheckScales(payload, layout); !status.ok()) return status;
-  return CheckPadding(payload, layout);
+  SLIMPS_RETURN_IF_ERROR(CheckScales(payload, layout));
+  return layout.packed() ? CheckCodes(payload, layout) : CheckPadding(payload, layout);
 }
 
 void DecodeLevels(const Kernels& kernels, std::span<const std::byte> payload, size_t first,
                   std::span<float> dst) {
-  ForBlocks(payload, first, dst, kernels.levels.decode_1bit, kernels.levels.decode_2bit);
+  const LevelsLayout layout = ReadHeader(payload);
+  if (layout.packed()) {
+    ForBuckets(payload, layout, first, dst, DecoderOf(kernels.quantize, layout));
+  } else {
+    ForBlocks(payload, layout, first, dst, kernels.levels.decode_1bit, kernels.levels.decode_2bit);
+  }
 }
 
 void DecodeAddLevels(const Kernels& kernels, std::span<const std::byte> payload, size_t first,
                      std::span<float> dst) {
-  ForBlocks(payload, first, dst, kernels.levels.add_1bit, kernels.levels.add_2bit);
+  const LevelsLayout layout = ReadHeader(payload);
+  if (layout.packed()) {
+    ForBuckets(payload, layout, first, dst, AdderOf(kernels.quantize, layout));
+  } else {
+    ForBlocks(payload, layout, first, dst, kernels.levels.add_1bit, kernels.levels.add_2bit);
+  }
 }
 
 }  // namespace slimps
