@@ -48,6 +48,10 @@ struct QuantizeKernels {
   // Reads only.
   InputNorms (*measure)(const float* gradient, const float* residual, float grad_scale, size_t n);
 
+  // Bit i is x >= 0 and stands for 1, else -1. The residual becomes x - decoded.
+  BlockSums (*sign)(const float* gradient, float* residual, float grad_scale, size_t n,
+                    uint8_t* bits);
+
   // The residual becomes x - decoded. Of the sums input2 is left 0: measure has it. Bits past n are 0.
   QuantizeLevels linear_4bit;
   QuantizeLevels linear_8bit;

@@ -4,6 +4,7 @@
 
 #include "compress/kernels/dequantize_loops.h"
 #include "compress/kernels/input_loops.h"
+#include "compress/kernels/levels_loops.h"
 #include "compress/kernels/philox_loops.h"
 #include "compress/kernels/quantize.h"
 
@@ -26,6 +27,27 @@ inline InputNorms Measure(const float* gradient, const float* residual, float gr
                           size_t n) {
   return residual == nullptr ? MeasureBlock<false>(gradient, nullptr, grad_scale, n)
                              : MeasureBlock<true>(gradient, residual, grad_scale, n);
+}
+
+template <bool kResidual>
+BlockSums SignBlock(const float* gradient, float* residual, float grad_scale, size_t n,
+                    uint8_t* bits) {
+  const F32x16 zero = SetF(0), plus = SetF(1), minus = SetF(-1);
+  BlockSums sums = EncodeFixed<kResidual>(gradient, residual, grad_scale, n,
+                                          [&](F32x16 x, auto count, size_t i) {
+                                            const Mask16 positive = GeF(x, zero);
+                                            StoreBits(Bits(positive), bits, i, count);
+                                            return KeepCount(SelectF(positive, plus, minus), count);
+                                          });
+  sums.decoded2 = static_cast<float>(n);
+  sums.sent = static_cast<uint32_t>(n);
+  return sums;
+}
+
+inline BlockSums Sign(const float* gradient, float* residual, float grad_scale, size_t n,
+                      uint8_t* bits) {
+  return residual == nullptr ? SignBlock<false>(gradient, nullptr, grad_scale, n, bits)
+                             : SignBlock<true>(gradient, residual, grad_scale, n, bits);
 }
 
 // What x is rounded to: the level's magnitude, and with x's sign the level and what it decodes to.
@@ -165,6 +187,7 @@ inline BlockSums Ternary(const float* gradient, float* residual, const Rounding&
 
 constexpr QuantizeKernels kQuantizeKernels = {
     .measure = Measure,
+    .sign = Sign,
     .linear_4bit = Quantize<LinearRounding, NibbleLevels>,
     .linear_8bit = Quantize<LinearRounding, ByteLevels>,
     .natural_4bit = Quantize<NaturalRounding, NibbleLevels>,

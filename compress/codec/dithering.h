@@ -1,0 +1,40 @@
+// dithering (Horvath et al.: "Natural compression for distributed deep learning", 2019, section 4; as BytePS has it):
+// stochastic rounding to k levels of one norm per partition, unbiased. The levels, times the norm:
+//
+//   linear   0, 1/k, 2/k .. 1                 (QSGD's)
+//   natural  0, 2^(1-k), 2^(2-k) .. 1/2, 1    (powers of two)
+//
+//   x = gradient * grad_scale + residual
+//   norm: max|x|, or with l2 the larger of that and fp32(fp64 root of the sum of x^2: squares in fp32, 16 lanes per block
+//     of 4096, blocks added in fp64); the former alone where squares overflow; under 2^-90: inverse = scale = 0
+//   linear:  inverse = k / norm, scale = norm / k, a = |x| * inverse (each rounded to fp32)
+//     level = floor(a) + (u < a - floor(a) ? 1 : 0), at most k;  decodes to sign(x) * level * scale, one product
+//   natural: inverse = 2^(k-1) / norm, scale = norm, a = |x| * inverse
+//     a < 1:  level = u < a ? 1 : 0
+//     a >= 1: level = exponent of (bits of a + word >> 9) + 1, at most k: the next power of two with the probability
+//             that keeps the mean;  decodes to sign(x) * 2^(level - k) * scale, one product
+//
+// with u and word of compress/format/philox.h.
+//
+// Payload: levels of 4 bits where k <= 7, else 8; no scales, value `scale`, map linear or natural: 16 + ceil(n / 2) or
+// 16 + n bytes. BytePS codes distances and levels by Elias' delta code instead, bit by bit. Reads the gradient twice.
+//
+// Options: k (1 .. 127, natural 1 .. 32, default 7; BytePS: compressor_k), partition=linear|natural (default linear;
+// dithering_partition), normalize=max|l2 (default max; dithering_normalize), seed (default 0), error_feedback=on|off
+// (default off).
+#ifndef SLIMPS_COMPRESS_CODEC_DITHERING_H_
+#define SLIMPS_COMPRESS_CODEC_DITHERING_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "compress/codec/codec.h"
+
+namespace slimps {
+
+absl::StatusOr<std::unique_ptr<Codec>> MakeDitheringCodec(const CodecSpec& spec,
+                                                          const Kernels& kernels);
+
+}  // namespace slimps
+
+#endif  // SLIMPS_COMPRESS_CODEC_DITHERING_H_

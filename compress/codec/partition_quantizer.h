@@ -1,0 +1,71 @@
+// A codec that rounds all elements of a partition by one scale, which depends on all of them: two passes.
+//
+// The first looks at gradient and residual and writes nothing, the second looks at them again: 8 + 12 bytes per element,
+// as many as leaving x in the residual would move (12 + 8), but the random numbers are then drawn while the most bytes
+// are under way, and without a residual no memory is needed for x.
+#ifndef SLIMPS_COMPRESS_CODEC_PARTITION_QUANTIZER_H_
+#define SLIMPS_COMPRESS_CODEC_PARTITION_QUANTIZER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "compress/codec/codec.h"
+#include "compress/codec/encode_run.h"
+#include "compress/codec/options.h"
+#include "compress/codec/stochastic.h"
+#include "compress/format/levels.h"
+#include "compress/kernels/kernels.h"
+
+namespace slimps {
+
+// Of all x of a partition.
+struct PartitionNorms {
+  double input2 = 0;  // the blocks' sums in their order; may be infinite
+  float largest = 0;
+  size_t elements = 0;
+};
+
+// Thread-safe: constant after construction.
+class PartitionQuantizer : public Codec {
+ public:
+  PayloadFormat format() const final { return PayloadFormat::kLevels; }
+  bool wants_residual() const final { return feedback_ == ErrorFeedback::kOn; }
+  size_t MaxPayloadBytes(size_t elements) const final { return Layout(elements).PayloadBytes(); }
+  std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
+                                   EncodeWorkspace& workspace) const final;
+
+  virtual Scaling ChooseScaling(const PartitionNorms& norms) const = 0;
+  // Rounds one block's elements into its part of the payload.
+  virtual BlockSums EncodeBlock(const BlockInput& in, const Rounding& rounding,
+                                const LevelsLayout& layout, uint8_t* out) const = 0;
+
+  // The run's part: kernels, layout, numbers.
+  InputNorms MeasureBlock(const EncodeInput& input, size_t block) const;
+  LevelsLayout Layout(size_t elements) const {
+    LevelsLayout layout = shape_;
+    layout.elements = elements;
+    return layout;
+  }
+  RandomStream Random(const EncodeContext& context) const { return RandomStreamOf(seed_, context); }
+
+ protected:
+  // `shape`: the payload's layout but for its elements and value.
+  PartitionQuantizer(CodecSpec spec, const Kernels& kernels, const LevelsLayout& shape,
+                     ErrorFeedback feedback, uint64_t seed)
+      : Codec(std::move(spec), kernels, kLargestQuantized),
+        shape_(shape),
+        feedback_(feedback),
+        seed_(seed) {}
+
+ private:
+  const LevelsLayout shape_;
+  const ErrorFeedback feedback_;
+  const uint64_t seed_;
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_COMPRESS_CODEC_PARTITION_QUANTIZER_H_
