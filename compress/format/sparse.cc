@@ -1,11 +1,383 @@
 #include "compress/format/sparse.h"
 
-namespace slimps {
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <string_view>
 
-absl::Status ValidateSparse(std::span<const std::byte>, size_t) {
-  return absl::UnimplementedError("sparse payload: not decoded yet");
+#include "absl/strings/str_cat.h"
+
+namespace slimps {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "payloads are copied as they lie");
+
+constexpr size_t kStreamBytes = 5 * sizeof(uint32_t);
+constexpr size_t kLongestSkips = kBlockElements / 255;  // bytes of 255 in a block
+// Decoding writes one place more than there are bytes.
+constexpr size_t kIndexRoom = kBlockElements + kLongestSkips + 16;
+// Blocks with more entries than this are touched nearly everywhere: asking for their lines one by one is a waste.
+constexpr size_t kPrefetchedEntries = 512;
+
+template <typename T>
+T Load(std::span<const std::byte> bytes, size_t offset) {
+  T value;
+  std::memcpy(&value, bytes.data() + offset, sizeof value);
+  return value;
 }
-void DecodeSparse(const Kernels&, std::span<const std::byte>, size_t, size_t, std::span<float>) {}
-void DecodeAddSparse(const Kernels&, std::span<const std::byte>, size_t, size_t, std::span<float>) {}
+
+template <typename T>
+void Store(T value, std::span<std::byte> bytes, size_t offset) {
+  std::memcpy(bytes.data() + offset, &value, sizeof value);
+}
+
+// REQUIRES: payload.size() >= kSparseHeaderBytes, and kStreamBytes more if seeded. Checks nothing.
+SparseLayout ReadHeader(std::span<const std::byte> payload) {
+  SparseLayout layout = {.indices = static_cast<SparseIndices>(Load<uint8_t>(payload, 1)),
+                         .values = static_cast<SparseValues>(Load<uint8_t>(payload, 2)),
+                         .elements = Load<uint32_t>(payload, 4),
+                         .count = Load<uint32_t>(payload, 8),
+                         .scale0 = Load<float>(payload, 12),
+                         .scale1 = Load<float>(payload, 16)};
+  if (layout.indices == SparseIndices::kSeeded) {
+    layout.stream = {.key0 = Load<uint32_t>(payload, 20),
+                     .key1 = Load<uint32_t>(payload, 24),
+                     .round = Load<uint32_t>(payload, 28),
+                     .worker = Load<uint32_t>(payload, 32),
+                     .partition = Load<uint32_t>(payload, 36)};
+  }
+  return layout;
+}
+
+// Finds the parts of a payload. What it says of directories and indices is true once they were checked.
+class Reader final {
+ public:
+  Reader(const Kernels& kernels, std::span<const std::byte> payload)
+      : kernels_(kernels), payload_(payload), layout_(ReadHeader(payload)) {}
+
+  const SparseLayout& layout() const { return layout_; }
+
+  // Entries before `block`, which may be blocks().
+  size_t Before(size_t block) const {
+    if (layout_.indices == SparseIndices::kSeeded) return layout_.SeededBefore(block);
+    if (block == layout_.blocks()) return layout_.count;
+    return Load<uint32_t>(payload_, kSparseHeaderBytes + 4 * block);
+  }
+  // Where the bytes of a delta-coded block begin in the payload.
+  size_t DeltaOffset(size_t block) const {
+    if (block == layout_.blocks()) return payload_.size();
+    const size_t directory = layout_.IndicesOffset();
+    return directory + 4 * layout_.blocks() + Load<uint32_t>(payload_, directory + 4 * block);
+  }
+  // Returns how many. REQUIRES: room for kIndexRoom.
+  size_t Indices(size_t block, uint32_t* index) const {
+    if (layout_.indices == SparseIndices::kSeeded) {
+      return DrawSparseIndices(kernels_, layout_, block, index);
+    }
+    const auto* bytes = reinterpret_cast<const uint8_t*>(payload_.data());
+    if (layout_.indices == SparseIndices::kDelta) {
+      const size_t begin = DeltaOffset(block);
+      return kernels_.sparse.decode_delta(bytes + begin, DeltaOffset(block + 1) - begin, index);
+    }
+    const size_t begin = Before(block), count = Before(block + 1) - begin;
+    kernels_.sparse.decode_packed(bytes + layout_.IndicesOffset() + 3 * begin / 2, begin % 2, count,
+                                  index);
+    return count;
+  }
+  void Values(size_t first, size_t count, float* values) const {
+    if (count == 0) return;
+    const std::byte* const begin = payload_.data() + layout_.ValuesOffset();
+    switch (layout_.values) {
+      case SparseValues::kF32:
+        std::memcpy(values, begin + 4 * first, 4 * count);
+        return;
+      case SparseValues::kF16:
+        return kernels_.raw.decode_f16(begin + 2 * first, count, values);
+      case SparseValues::kOne:
+        std::fill_n(values, count, layout_.scale0);
+        return;
+      case SparseValues::kSign:
+      case SparseValues::kSignTwo:
+        return kernels_.sparse.decode_signs(
+            reinterpret_cast<const uint8_t*>(begin) + first / 8, first % 8, layout_.scale0,
+            layout_.values == SparseValues::kSign ? -layout_.scale0 : layout_.scale1, count,
+            values);
+    }
+  }
+
+ private:
+  const Kernels& kernels_;
+  const std::span<const std::byte> payload_;
+  const SparseLayout layout_;
+};
+
+absl::Status Malformed(std::string_view field, const std::string& expected,
+                       const std::string& got) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("sparse payload: ", std::string(field), ": expected ", expected, ", got ", got));
+}
+
+absl::Status TooShort(size_t expected, size_t got) {
+  return absl::DataLossError(
+      absl::StrCat("sparse payload: expected at least ", expected, " bytes, got ", got));
+}
+
+absl::Status CheckHeader(std::span<const std::byte> payload, size_t elements) {
+  if (payload.size() < kSparseHeaderBytes) return TooShort(kSparseHeaderBytes, payload.size());
+  if (const auto magic = Load<uint8_t>(payload, 0); magic != kSparseMagic) {
+    return Malformed("magic byte", absl::StrCat(kSparseMagic), absl::StrCat(magic));
+  }
+  if (const auto coding = Load<uint8_t>(payload, 1); coding > 2) {
+    return Malformed("index coding", "0, 1 or 2", absl::StrCat(coding));
+  }
+  if (const auto coding = Load<uint8_t>(payload, 2); coding > 4) {
+    return Malformed("value coding", "0 to 4", absl::StrCat(coding));
+  }
+  if (const auto flags = Load<uint8_t>(payload, 3); flags != 0) {
+    return Malformed("flags", "0", absl::StrCat(flags));
+  }
+  if (Load<uint8_t>(payload, 1) == 2 && payload.size() < kSparseHeaderBytes + kStreamBytes) {
+    return TooShort(kSparseHeaderBytes + kStreamBytes, payload.size());
+  }
+  const SparseLayout layout = ReadHeader(payload);
+  if (layout.elements != elements) {
+    return Malformed("elements", absl::StrCat(elements), absl::StrCat(layout.elements));
+  }
+  if (layout.count > elements) {
+    return Malformed("entries", absl::StrCat("at most ", elements), absl::StrCat(layout.count));
+  }
+  if (!std::isfinite(layout.scale0) || !std::isfinite(layout.scale1)) {
+    return Malformed("scales", "finite numbers",
+                     absl::StrCat(layout.scale0, " and ", layout.scale1));
+  }
+  const bool one = layout.values >= SparseValues::kOne;
+  const bool two = layout.values == SparseValues::kSignTwo;
+  if ((!one && Load<uint32_t>(payload, 12) != 0) || (!two && Load<uint32_t>(payload, 16) != 0)) {
+    return Malformed("scales that the values do not use", "0",
+                     absl::StrCat(layout.scale0, " and ", layout.scale1));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLength(std::span<const std::byte> payload, const SparseLayout& layout) {
+  // The bytes of delta-coded indices are checked block by block.
+  const bool is_delta = layout.indices == SparseIndices::kDelta && layout.elements > 0;
+  const size_t expected = layout.PayloadBytes(0);
+  if (is_delta ? payload.size() >= expected : payload.size() == expected) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(
+      "sparse payload of ", layout.count, " entries of ", layout.elements, " elements: expected ",
+      is_delta ? "at least " : "", expected, " bytes, got ", payload.size()));
+}
+
+absl::Status CheckDirectory(const Reader& reader, size_t block) {
+  const SparseLayout& layout = reader.layout();
+  const size_t before = reader.Before(block), after = reader.Before(block + 1);
+  if ((block == 0 && before != 0) || after < before || after > layout.count ||
+      after - before > layout.BlockElements(block)) {
+    return Malformed(absl::StrCat("entries of block ", block),
+                     absl::StrCat("up to ", layout.BlockElements(block), " of ", layout.count),
+                     absl::StrCat(before, " to ", after));
+  }
+  return absl::OkStatus();
+}
+
+// That decoding the block's indices stays within kIndexRoom and the payload.
+absl::Status CheckDeltaBytes(const Reader& reader, std::span<const std::byte> payload, size_t block,
+                             size_t count) {
+  const size_t begin = reader.DeltaOffset(block), end = reader.DeltaOffset(block + 1);
+  const size_t base = reader.DeltaOffset(0);
+  const bool first_is_base = base == reader.layout().IndicesOffset() + 4 * reader.layout().blocks();
+  if (!first_is_base || begin > end || end > payload.size() || end - begin < count ||
+      end - begin - count > kLongestSkips || (end > begin && payload[end - 1] == std::byte{255})) {
+    return Malformed(absl::StrCat("index bytes of block ", block),
+                     absl::StrCat(count, " to ", count + kLongestSkips, ", the last not 255"),
+                     absl::StrCat("bytes ", begin, " to ", end, " of ", payload.size()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckBlock(const Reader& reader, std::span<const std::byte> payload, size_t block) {
+  const SparseLayout& layout = reader.layout();
+  const size_t first = reader.Before(block), count = reader.Before(block + 1) - first;
+  const SparseKernels& kernels = BestKernels().sparse;
+  uint32_t index[kIndexRoom];
+  if (layout.indices == SparseIndices::kDelta) {
+    absl::Status status = CheckDeltaBytes(reader, payload, block, count);
+    if (!status.ok()) return status;
+  }
+  if (layout.indices != SparseIndices::kSeeded) {
+    if (const size_t found = reader.Indices(block, index); found != count) {
+      return Malformed(absl::StrCat("indices of block ", block), absl::StrCat(count),
+                       absl::StrCat(found));
+    }
+    if (!kernels.rising(index, count, static_cast<uint32_t>(layout.BlockElements(block)))) {
+      return Malformed(absl::StrCat("indices of block ", block),
+                       absl::StrCat("rising ones under ", layout.BlockElements(block)), "others");
+    }
+  }
+  if (layout.values == SparseValues::kF32 || layout.values == SparseValues::kF16) {
+    float values[kBlockElements];
+    reader.Values(first, count, values);
+    if (!kernels.finite(values, count)) {
+      return Malformed(absl::StrCat("values of block ", block), "finite numbers",
+                       "NaN or infinity");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckUnusedBits(std::span<const std::byte> payload, const SparseLayout& layout) {
+  const bool signs = layout.ValueBits() == 1;
+  if (signs && layout.count % 8 != 0) {
+    const auto byte = Load<uint8_t>(payload, layout.IndicesOffset() - 1);
+    if ((byte >> (layout.count % 8)) != 0) {
+      return Malformed("bits past the last sign", "0", absl::StrCat(byte));
+    }
+  }
+  if (layout.indices == SparseIndices::kPacked && layout.count % 2 != 0) {
+    const auto byte = Load<uint8_t>(payload, payload.size() - 1);
+    if ((byte >> 4) != 0) {
+      return Malformed("bits past the last index", "0", absl::StrCat(byte >> 4));
+    }
+  }
+  return absl::OkStatus();
+}
+
+struct Entries {
+  size_t count = 0;
+  uint32_t index[kIndexRoom];
+};
+
+// Calls use(index, values, count, floats of the block) for each block that dst covers. The indices of the next block
+// are known while one is in use, so that its cache lines are on their way.
+template <typename Use>
+void ForBlocks(const Kernels& kernels, std::span<const std::byte> payload, size_t first,
+               std::span<float> dst, const Use& use) {
+  if (dst.empty()) return;
+  const Reader reader(kernels, payload);
+  const size_t begin = first / kBlockElements;
+  const size_t blocks = (dst.size() + kBlockElements - 1) / kBlockElements;
+  Entries entries[2];
+  float values[kBlockElements];
+  const auto decode = [&](size_t i) {
+    Entries& next = entries[i % 2];
+    next.count = reader.Indices(begin + i, next.index);
+    if (next.count > kPrefetchedEntries || blocks == 1) return;
+    kernels.sparse.prefetch(next.index, next.count, dst.data() + i * kBlockElements);
+  };
+  decode(0);
+  size_t before = reader.Before(begin);
+  for (size_t i = 0; i < blocks; ++i) {
+    if (i + 1 < blocks) decode(i + 1);
+    const Entries& now = entries[i % 2];
+    reader.Values(before, now.count, values);
+    before += now.count;
+    use(now.index, values, now.count, dst.subspan(i * kBlockElements));
+  }
+}
+
+}  // namespace
+
+size_t SparseLayout::ValueBits() const {
+  switch (values) {
+    case SparseValues::kF32:
+      return 32;
+    case SparseValues::kF16:
+      return 16;
+    case SparseValues::kOne:
+      return 0;
+    case SparseValues::kSign:
+    case SparseValues::kSignTwo:
+      return 1;
+  }
+  return 0;
+}
+
+size_t SparseLayout::ValuesOffset() const {
+  return kSparseHeaderBytes + (indices == SparseIndices::kSeeded ? kStreamBytes : 4 * blocks());
+}
+
+size_t SparseLayout::PayloadBytes(size_t delta_bytes) const {
+  switch (indices) {
+    case SparseIndices::kPacked:
+      return IndicesOffset() + (3 * count + 1) / 2;
+    case SparseIndices::kDelta:
+      return IndicesOffset() + 4 * blocks() + delta_bytes;
+    case SparseIndices::kSeeded:
+      return IndicesOffset();
+  }
+  return 0;
+}
+
+size_t SparseLayout::SeededBefore(size_t block) const {
+  if (block == 0) return 0;
+  const uint64_t word = Philox({0xffffffff, stream.round, stream.worker, stream.partition},
+                               {stream.key0, stream.key1})[0];
+  const uint64_t offset = word * elements >> 32;
+  // Both numbers are under 2^32, so this fits.
+  return (std::min(block * kBlockElements, elements) * count + offset) / elements;
+}
+
+void BuildSparseHeader(const SparseLayout& layout, std::span<std::byte> payload) {
+  Store(kSparseMagic, payload, 0);
+  Store(layout.indices, payload, 1);
+  Store(layout.values, payload, 2);
+  Store(uint8_t{0}, payload, 3);
+  Store(static_cast<uint32_t>(layout.elements), payload, 4);
+  Store(static_cast<uint32_t>(layout.count), payload, 8);
+  Store(layout.values >= SparseValues::kOne ? layout.scale0 : 0.0f, payload, 12);
+  Store(layout.values == SparseValues::kSignTwo ? layout.scale1 : 0.0f, payload, 16);
+  if (layout.indices != SparseIndices::kSeeded) return;
+  Store(layout.stream.key0, payload, 20);
+  Store(layout.stream.key1, payload, 24);
+  Store(layout.stream.round, payload, 28);
+  Store(layout.stream.worker, payload, 32);
+  Store(layout.stream.partition, payload, 36);
+}
+
+size_t DrawSparseIndices(const Kernels& kernels, const SparseLayout& layout, size_t block,
+                         uint32_t* index) {
+  const size_t count = layout.SeededBefore(block + 1) - layout.SeededBefore(block);
+  const PhiloxStream& stream = layout.stream;
+  kernels.sparse.draw({.key0 = stream.key0,
+                       .key1 = stream.key1,
+                       .counter1 = stream.round,
+                       .counter2 = stream.worker,
+                       .counter3 = stream.partition,
+                       .first_element = static_cast<uint32_t>(block * kBlockElements)},
+                      static_cast<uint32_t>(layout.BlockElements(block)),
+                      static_cast<uint32_t>(count), index);
+  return count;
+}
+
+absl::Status ValidateSparse(std::span<const std::byte> payload, size_t elements) {
+  if (absl::Status status = CheckHeader(payload, elements); !status.ok()) return status;
+  const Reader reader(BestKernels(), payload);
+  const SparseLayout& layout = reader.layout();
+  if (absl::Status status = CheckLength(payload, layout); !status.ok()) return status;
+  for (size_t block = 0; block < layout.blocks(); ++block) {
+    if (absl::Status status = CheckDirectory(reader, block); !status.ok()) return status;
+    if (absl::Status status = CheckBlock(reader, payload, block); !status.ok()) return status;
+  }
+  return CheckUnusedBits(payload, layout);
+}
+
+void DecodeSparse(const Kernels& kernels, std::span<const std::byte> payload, size_t /*elements*/,
+                  size_t first, std::span<float> dst) {
+  ForBlocks(kernels, payload, first, dst,
+            [&](const uint32_t* index, const float* values, size_t count, std::span<float> block) {
+              std::fill_n(block.data(), std::min(block.size(), kBlockElements), 0.0f);
+              kernels.sparse.put(index, values, count, block.data());
+            });
+}
+
+void DecodeAddSparse(const Kernels& kernels, std::span<const std::byte> payload,
+                     size_t /*elements*/, size_t first, std::span<float> dst) {
+  ForBlocks(kernels, payload, first, dst,
+            [&](const uint32_t* index, const float* values, size_t count, std::span<float> block) {
+              kernels.sparse.add(index, values, count, block.data());
+            });
+}
 
 }  // namespace slimps

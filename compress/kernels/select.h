@@ -1,10 +1,57 @@
-// Kernels that choose which elements a sparse codec sends. Conventions: kernels.h.
+// Kernels that choose which elements a sparse codec sends, by their key: |x|, x or -x. Conventions: kernels.h.
 #ifndef SLIMPS_COMPRESS_KERNELS_SELECT_H_
 #define SLIMPS_COMPRESS_KERNELS_SELECT_H_
 
+#include <cstddef>
+#include <cstdint>
+
 namespace slimps {
 
-struct SelectKernels {};
+enum class SelectBy : uint8_t { kMagnitude, kPositive, kNegative };  // key: |x|, x, -x
+
+// What one block's first pass learns.
+struct Candidates {
+  uint32_t count = 0;       // elements whose key is at least the floor
+  float rest2 = 0;          // sum of x * x of the others
+  float magnitude_sum = 0;  // of all |x|
+  float magnitude_max = 0;  // 0 for n = 0
+};
+
+// All keys >= sure are chosen, and the first `fill` elements with filler <= key < sure.
+struct Choice {
+  float sure = 0;
+  float filler = 0;
+  size_t fill = 0;
+};
+
+struct ChoiceCounts {
+  uint32_t sure = 0;
+  uint32_t filler = 0;
+};
+
+struct Picked {
+  uint32_t count = 0;
+  float left2 = 0;  // sum of squares of what was not chosen
+};
+
+struct SelectKernels {
+  // Leaves x in the residual, unless that is null; index[j], value[j]: number and x of the candidates, in rising order.
+  // Both have room for n + 16. REQUIRES: floor > 0.
+  Candidates (*collect)(const float* gradient, float* residual, float grad_scale, SelectBy by,
+                        float floor, size_t n, uint32_t* index, float* value);
+  // Of x[i] = values[i] * scale.
+  ChoiceCounts (*count)(const float* values, float scale, SelectBy by, Choice choice, size_t n);
+  // Of x[i] = values[i] * scale, which stands at index[i], or at i where `index` is null. The outputs have room for
+  // n + 16; they may be the inputs.
+  Picked (*pick)(const float* values, const uint32_t* index, float scale, SelectBy by,
+                 Choice choice, size_t n, uint32_t* picked_index, float* picked);
+  // counts[bits >> shift & 2047] += 1 for every key whose bits >> shift >> 11 are `prefix`; keys under 0 count as 0.
+  void (*histogram)(const float* values, float scale, SelectBy by, uint32_t shift, uint32_t prefix,
+                    size_t n, uint32_t* counts);
+};
+
+inline constexpr size_t kHistogramBits = 11;
+inline constexpr size_t kHistogramCounts = size_t{1} << kHistogramBits;
 
 }  // namespace slimps
 

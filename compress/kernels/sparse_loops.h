@@ -1,14 +1,240 @@
-// The kernels of sparse.h, for any set of lanes.
+// The kernels of sparse.h, for any set of lanes. Loops over entries, of which there are few, are plain where lanes
+// would not help: what they cost is memory.
 #ifndef SLIMPS_COMPRESS_KERNELS_SPARSE_LOOPS_H_
 #define SLIMPS_COMPRESS_KERNELS_SPARSE_LOOPS_H_
 
-#include "compress/kernels/lanes.h"
+#include "compress/kernels/input_loops.h"
 #include "compress/kernels/sparse.h"
 
 namespace slimps {
 namespace {
 
-constexpr SparseKernels kSparseKernels = {};
+inline void EncodePacked(const uint32_t* index, size_t n, size_t start, uint8_t* out) {
+  size_t i = 0;
+  if (start == 1 && n > 0) {
+    out[0] = static_cast<uint8_t>(index[0] << 4);
+    out[1] = static_cast<uint8_t>(index[0] >> 4);
+    out += 2;
+    i = 1;
+  }
+  for (; i + 2 <= n; i += 2, out += 3) {
+    const uint32_t pair = index[i] | index[i + 1] << 12;
+    out[0] = static_cast<uint8_t>(pair);
+    out[1] = static_cast<uint8_t>(pair >> 8);
+    out[2] = static_cast<uint8_t>(pair >> 16);
+  }
+  if (i == n) return;
+  out[0] = static_cast<uint8_t>(index[i]);
+  out[1] = static_cast<uint8_t>(index[i] >> 8);
+}
+
+inline void DecodePacked(const uint8_t* in, size_t start, size_t n, uint32_t* index) {
+  size_t i = 0;
+  if (start == 1 && n > 0) {
+    index[0] = static_cast<uint32_t>(in[0] >> 4) | static_cast<uint32_t>(in[1]) << 4;
+    in += 2;
+    i = 1;
+  }
+  // Four indices lie in six bytes; eight are read, which six indices fill.
+  for (; i + 6 <= n; i += 4, in += 6) {
+    uint64_t word;
+    std::memcpy(&word, in, sizeof word);
+    for (size_t j = 0; j < 4; ++j) index[i + j] = static_cast<uint32_t>(word >> (12 * j)) & 0xfff;
+  }
+  for (; i + 2 <= n; i += 2, in += 3) {
+    const uint32_t pair =
+        in[0] | static_cast<uint32_t>(in[1]) << 8 | static_cast<uint32_t>(in[2]) << 16;
+    index[i] = pair & 0xfff;
+    index[i + 1] = pair >> 12;
+  }
+  if (i < n) index[i] = in[0] | (static_cast<uint32_t>(in[1]) & 15) << 8;
+}
+
+inline size_t DeltaBytes(const uint32_t* index, size_t n) {
+  size_t bytes = n;
+  uint32_t next = 0;  // after the index before
+  for (size_t i = 0; i < n; ++i) {
+    bytes += (index[i] - next) / 255;
+    next = index[i] + 1;
+  }
+  return bytes;
+}
+
+inline size_t EncodeDelta(const uint32_t* index, size_t n, uint8_t* out) {
+  uint8_t* const begin = out;
+  uint32_t next = 0;
+  for (size_t i = 0; i < n; ++i) {
+    uint32_t gap = index[i] - next;
+    for (; gap >= 255; gap -= 255) *out++ = 255;
+    *out++ = static_cast<uint8_t>(gap);
+    next = index[i] + 1;
+  }
+  return static_cast<size_t>(out - begin);
+}
+
+inline size_t DecodeDelta(const uint8_t* in, size_t bytes, uint32_t* index) {
+  size_t found = 0;
+  uint32_t next = 0;
+  for (size_t i = 0; i < bytes; ++i) {
+    // Without a branch: what a skip leaves is written over.
+    const uint32_t is_index = in[i] != 255 ? 1 : 0;
+    next += in[i];
+    index[found] = next;
+    next += is_index;
+    found += is_index;
+  }
+  return found;
+}
+
+inline bool Rising(const uint32_t* index, size_t n, uint32_t bound) {
+  if (n == 0) return true;
+  uint32_t wrong = index[n - 1] >= bound ? 1 : 0;
+  ForLanes(n - 1, [&](size_t i, auto count) {
+    const Mask16 less = GtI(LoadI(index + i + 1, count), LoadI(index + i, count));
+    wrong |= ~Bits(less) & count.bits();
+  });
+  return wrong == 0;
+}
+
+inline bool Finite(const float* values, size_t n) {
+  const F32x16 most = SetF(3.402823466e38f);
+  uint32_t wrong = 0;
+  ForLanes(n, [&](size_t i, auto count) {
+    wrong |= Bits(NotLeF(AbsF(LoadF(values + i, count)), most)) & count.bits();
+  });
+  return wrong == 0;
+}
+
+// Numbers of 64 elements that follow each other, 16 counters at a time.
+inline void DrawWords(const DrawStream& stream, uint32_t first_element, uint32_t* words) {
+  I32x16 c0 = AddI(Iota(), SetI(first_element / 4)), c1 = SetI(stream.counter1);
+  I32x16 c2 = SetI(stream.counter2), c3 = SetI(stream.counter3);
+  uint32_t key0 = stream.key0, key1 = stream.key1;
+  for (int round = 0; round < 10; ++round) {
+    I32x16 high0, low0, high1, low1;
+    MulWideI(c0, 0xD2511F53, high0, low0);
+    MulWideI(c2, 0xCD9E8D57, high1, low1);
+    c0 = XorI(XorI(high1, c1), SetI(key0));
+    c1 = low1;
+    c2 = XorI(XorI(high0, c3), SetI(key1));
+    c3 = low0;
+    key0 += 0x9E3779B9;
+    key1 += 0xBB67AE85;
+  }
+  StoreI(c0, words, AllLanes());
+  StoreI(c1, words + 16, AllLanes());
+  StoreI(c2, words + 32, AllLanes());
+  StoreI(c3, words + 48, AllLanes());
+}
+
+inline void Draw(const DrawStream& stream, uint32_t elements, uint32_t count, uint32_t* index) {
+  uint64_t taken[64] = {};
+  uint32_t words[64];
+  for (uint32_t j = 0; j < count; ++j) {
+    if (j % 64 == 0) DrawWords(stream, stream.first_element + j, words);
+    const uint32_t top = elements - count + j;
+    const auto drawn = static_cast<uint32_t>((uint64_t{words[j % 64]} * (top + 1)) >> 32);
+    const uint64_t again = taken[drawn / 64] >> (drawn % 64) & 1;
+    const uint32_t chosen = again != 0 ? top : drawn;
+    taken[chosen / 64] |= uint64_t{1} << (chosen % 64);
+  }
+  for (uint32_t word = 0; word < 64; ++word) {
+    for (uint64_t bits = taken[word]; bits != 0; bits &= bits - 1) {
+      *index++ = 64 * word + static_cast<uint32_t>(__builtin_ctzll(bits));
+    }
+  }
+}
+
+inline void EncodeSigns(const float* values, size_t n, size_t start, uint8_t* out) {
+  uint32_t carry = 0;  // bits that no byte has taken yet
+  ForLanes(n, [&](size_t i, auto count) {
+    const uint32_t bits = Bits(GeF(LoadF(values + i, count), SetF(0))) & count.bits();
+    carry |= bits << start;
+    const size_t bytes = count.size() == kLanes ? 2 : (start + count.size() + 7) / 8;
+    std::memcpy(out + i / 8, &carry, bytes);
+    carry >>= 16;
+  });
+  if (n % kLanes == 0 && start > 0 && n > 0) out[n / 8] = static_cast<uint8_t>(carry);
+}
+
+inline void DecodeSigns(const uint8_t* in, size_t start, float positive, float negative, size_t n,
+                        float* values) {
+  const F32x16 plus = SetF(positive), minus = SetF(negative);
+  ForLanes(n, [&](size_t i, auto count) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, in + i / 8, (start + count.size() + 7) / 8);
+    StoreF(SelectBitsF(bits >> start, plus, minus), values + i, count);
+  });
+}
+
+inline void AddEntries(const uint32_t* index, const float* values, size_t n, float* dst) {
+  for (size_t i = 0; i < n; ++i) dst[index[i]] += values[i];
+}
+
+inline void PutEntries(const uint32_t* index, const float* values, size_t n, float* dst) {
+  for (size_t i = 0; i < n; ++i) dst[index[i]] = values[i];
+}
+
+inline void GatherEntries(const uint32_t* index, const float* from, size_t n, float* values) {
+  for (size_t i = 0; i < n; ++i) values[i] = from[index[i]];
+}
+
+inline void PrefetchEntries(const uint32_t* index, size_t n, const float* dst) {
+  for (size_t i = 0; i < n; ++i) __builtin_prefetch(dst + index[i], 1);
+}
+
+inline SentSums PutError(const uint32_t* index, const float* values, const float* decoded, size_t n,
+                         float* residual) {
+  F32x16 sent2 = SetF(0), decoded2 = SetF(0), error2 = SetF(0);
+  ForLanes(n, [&](size_t i, auto count) {
+    const F32x16 x = LoadF(values + i, count), y = LoadF(decoded + i, count);
+    const F32x16 error = SubF(x, y);
+    AddSquare(sent2, x);
+    AddSquare(decoded2, y);
+    AddSquare(error2, error);
+    if (residual == nullptr) return;
+    float errors[kLanes];
+    StoreF(error, errors, AllLanes());
+    for (size_t j = 0; j < count.size(); ++j) residual[index[i + j]] = errors[j];
+  });
+  return {FoldSum(sent2), FoldSum(decoded2), FoldSum(error2)};
+}
+
+template <bool kResidual>
+float StoreInputBlock(const float* gradient, float* residual, float grad_scale, size_t n) {
+  const F32x16 scale = SetF(grad_scale);
+  F32x16 input2 = SetF(0);
+  ForLanes(n, [&](size_t i, auto count) {
+    const F32x16 x = InputLanes<kResidual>(gradient, residual, scale, i, count);
+    if constexpr (kResidual) StoreF(x, residual + i, count);
+    AddSquare(input2, x);
+  });
+  return FoldSum(input2);
+}
+
+inline float StoreInput(const float* gradient, float* residual, float grad_scale, size_t n) {
+  return residual == nullptr ? StoreInputBlock<false>(gradient, nullptr, grad_scale, n)
+                             : StoreInputBlock<true>(gradient, residual, grad_scale, n);
+}
+
+constexpr SparseKernels kSparseKernels = {
+    .encode_packed = EncodePacked,
+    .decode_packed = DecodePacked,
+    .delta_bytes = DeltaBytes,
+    .encode_delta = EncodeDelta,
+    .decode_delta = DecodeDelta,
+    .rising = Rising,
+    .finite = Finite,
+    .draw = Draw,
+    .encode_signs = EncodeSigns,
+    .decode_signs = DecodeSigns,
+    .add = AddEntries,
+    .put = PutEntries,
+    .gather = GatherEntries,
+    .prefetch = PrefetchEntries,
+    .put_error = PutError,
+    .store_input = StoreInput,
+};
 
 }  // namespace
 }  // namespace slimps

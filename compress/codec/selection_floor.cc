@@ -1,0 +1,73 @@
+#include "compress/codec/selection_floor.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+namespace slimps {
+namespace {
+
+constexpr size_t kSample = 16384;
+constexpr size_t kSparsest = 8;  // small tensors: one element in so many
+constexpr size_t kWorthSampling = 4096;
+constexpr double kDeviations = 4;  // of the count of the sample's elements over the floor
+constexpr size_t kBucketBits = 11;
+constexpr size_t kFewKeys = 4096;
+
+}  // namespace
+
+SamplePlan::SamplePlan(size_t elements)
+    : size_(elements < kWorthSampling ? 0 : std::min(kSample, elements / kSparsest)),
+      stride_(size_ == 0 ? 0 : elements / size_) {}
+
+size_t SamplePlan::Element(size_t i) const {
+  const uint64_t hash = (i + 1) * 0x9E3779B97F4A7C15u;
+  return i * stride_ + static_cast<size_t>((hash >> 32) * stride_ >> 32);
+}
+
+float GuessFloor(std::span<float> keys, size_t rank, size_t elements) {
+  constexpr float kSmallest = std::numeric_limits<float>::denorm_min();
+  const double expected =
+      static_cast<double>(keys.size()) * static_cast<double>(rank) / static_cast<double>(elements);
+  const double at = expected + kDeviations * std::sqrt(expected) + kDeviations;
+  if (keys.empty() || at >= static_cast<double>(keys.size())) return kSmallest;
+  const auto nth = keys.begin() + static_cast<ptrdiff_t>(at);
+  std::nth_element(keys.begin(), nth, keys.end(), std::greater<>());
+  return std::max(*nth, kSmallest);
+}
+
+float RankedKey(std::span<float> keys, size_t rank) {
+  // Bits of positive floats are ordered like the floats. One counting pass leaves few for nth_element.
+  if (keys.size() > kFewKeys) {
+    uint32_t least = ~0u, most = 0;
+    for (const float key : keys) {
+      const auto bits = std::bit_cast<uint32_t>(key);
+      least = std::min(least, bits);
+      most = std::max(most, bits);
+    }
+    const int width = std::bit_width(most - least);
+    const int shift = std::max(0, width - static_cast<int>(kBucketBits));
+    std::array<uint32_t, size_t{1} << kBucketBits> counts = {};
+    const auto bucket_of = [&](float key) {
+      return (std::bit_cast<uint32_t>(key) - least) >> shift;
+    };
+    for (const float key : keys) ++counts[bucket_of(key)];
+    size_t bucket = counts.size() - 1;
+    while (counts[bucket] < rank) rank -= counts[bucket--];
+    size_t kept = 0;
+    // What is written over was read before. Without a branch: most do not belong.
+    for (const float key : keys) {
+      keys[kept] = key;
+      kept += bucket_of(key) == bucket ? 1 : 0;
+    }
+    keys = keys.first(kept);
+  }
+  const auto nth = keys.begin() + static_cast<ptrdiff_t>(rank - 1);
+  std::nth_element(keys.begin(), nth, keys.end(), std::greater<>());
+  return *nth;
+}
+
+}  // namespace slimps

@@ -1,0 +1,169 @@
+// SelectionRun: the encoding of codecs that send the elements with the largest keys (|x|, x or -x; select.h). The
+// gradient is read once; later passes look at candidates, which are few:
+//
+//   collect    x goes to the residual; elements whose key is at least `floor` are listed. The floor is guessed from a
+//              sample so that a few more than `rank` are expected
+//   histogram  only where the sample misled (fewer than `rank` were found, or more than there is room for): three passes
+//              over x find the rank-th key by its bits; then `collect` again, of all over it
+//   count      Choose() has said which keys are sure and which may fill up; how many there are of each, by block
+//   pick       what each block sends
+//   write      payload and residual
+//
+// What is sent does not depend on the sample, the room or the threads. Owned by one encoding; Blocks from several
+// threads, as EncodeRun says.
+#ifndef SLIMPS_COMPRESS_CODEC_SELECTION_RUN_H_
+#define SLIMPS_COMPRESS_CODEC_SELECTION_RUN_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "compress/codec/encode_run.h"
+#include "compress/codec/sparse_builder.h"
+#include "compress/kernels/kernels.h"
+
+namespace slimps {
+
+// What a codec asks of its selection.
+struct SelectionGoal {
+  SelectBy by = SelectBy::kMagnitude;
+  // The largest `rank` keys are listed for Choose(), those over 0 at least; at most the number of elements.
+  size_t rank = 0;
+  // If over 0: list all keys from it on instead, and choose those. `rank` is then 0.
+  float fixed_floor = 0;
+};
+
+// What Choose() may look at.
+struct Listed {
+  std::span<float> keys;  // all keys >= floor; may be reordered and overwritten
+  float floor = 0;        // over 0
+  float below_floor =
+      0;  // the fp32 number before it, which at least `rank` keys reach (by |x|: in any case)
+  double magnitude_sum =
+      0;  // of |x| over all elements: fp32 in blocks (lanes.h), double over blocks in order
+  float magnitude_max = 0;
+  size_t elements = 0;
+};
+
+// All keys >= sure are sent, and of those with filler <= key < sure the first, until `total` are. REQUIRES: sure >= the
+// floor; filler >= 0.
+struct Selection {
+  float sure = 0;
+  float filler = 0;
+  size_t total = 0;
+};
+
+class SelectionRun : public EncodeRun {
+ public:
+  size_t passes() const final { return passes_; }
+  void Blocks(size_t pass, size_t first, size_t last) final;
+  void EndPass(size_t pass) final;
+  EncodeStats Finish() final;
+
+ protected:
+  struct Scales {
+    float scale0 = 0, scale1 = 0;
+  };
+  // What scales are made of: sums of the sent x >= 0 and x < 0, in fp64 and in order within blocks, then over blocks.
+  struct SentOfSign {
+    double positive = 0, negative = 0;
+    uint32_t positives = 0, negatives = 0;
+  };
+
+  SelectionRun(const Kernels& kernels, const EncodeInput& input, std::span<std::byte> payload,
+               EncodeWorkspace& workspace, const SelectionGoal& goal, SparseValues values);
+
+  // Guesses the floor. REQUIRES: called once, at the end of the final class's constructor.
+  void Prepare();
+
+  // ---- What codecs replace.
+  // Which are sent. One thread. Not called for a fixed floor.
+  virtual Selection Choose(const Listed& listed);
+  virtual Scales ScalesOf(const SentOfSign&) { return {}; }
+  // x of one element before the first pass, for the sample.
+  virtual float SampleInput(size_t element) const;
+  // The first pass over a block: leaves x in the residual and lists candidates, as SelectKernels::collect does.
+  virtual Candidates CollectFirst(size_t block, float floor, uint32_t* index, float* value);
+  // A block's sent elements, by their index in the block, once the residual is written.
+  virtual void AfterSend(size_t /*block*/, std::span<const uint32_t> /*index*/) {}
+
+  const Kernels& kernels() const { return kernels_; }
+  const EncodeInput& input() const { return input_; }
+  EncodeWorkspace& workspace() { return workspace_; }
+
+ private:
+  enum class Stage : uint8_t { kCollect, kHistogram, kCount, kPick, kWrite, kDone };
+
+  struct Block {
+    uint32_t offset = 0;  // of its candidates in the list
+    uint32_t listed = 0;
+    float rest2 = 0;  // squares of what is not listed
+    float magnitude_sum = 0, magnitude_max = 0;
+    ChoiceCounts counts;
+    uint32_t fill = 0;       // how many of counts.filler it sends
+    uint32_t sent_from = 0;  // in the arrays of what is sent
+    uint32_t sent = 0;
+    float left2 = 0;  // squares of what is not sent
+    SentOfSign by_sign;
+    SentSums sums;
+  };
+  // x of a block after the first pass: values * scale.
+  struct Source {
+    const float* values;
+    float scale;
+    size_t elements;
+  };
+
+  Source SourceOf(size_t block) const;
+  bool FromList(const Block& block) const {
+    return list_complete_ && (fills_from_list_ || block.fill == 0);
+  }
+  void Collect(size_t block);
+  void CountHistogram(size_t first, size_t last);
+  void Count(size_t block);
+  void Pick(size_t block);
+  void Prefetch(size_t block) const;
+  void Write(size_t block);
+  Stage EndCollect();
+  void BeginHistogram(uint32_t shift);
+  Stage EndHistogram();
+  Stage EndCount();
+  Stage EndPick();
+  Listed MakeListed();
+
+  const Kernels& kernels_;
+  const EncodeInput input_;
+  EncodeWorkspace& workspace_;
+  const SelectionGoal goal_;
+  const std::span<Block> blocks_;
+  SparseBuilder builder_;
+
+  Stage stage_ = Stage::kCollect;
+  size_t passes_ = 1;
+  bool x_ready_ = false;  // the first pass is over
+  float floor_ = 0;
+
+  // The list: candidates of block b at [offset, offset + listed). Threads take their place by adding to list_used_,
+  // which publishes nothing else; where a block lies does not change what is sent.
+  std::span<uint32_t> list_index_;
+  std::span<float> list_value_;
+  std::atomic<size_t> list_used_ = 0;
+  bool list_complete_ = false;    // all candidates found room
+  bool fills_from_list_ = false;  // selection_.filler >= floor_
+  bool floor_is_exact_ = false;   // found by histograms
+  Selection selection_;
+
+  std::span<uint32_t>
+      histogram_;  // threads add to it atomically: the order of sums of integers does not matter
+  uint32_t histogram_shift_ = 0;
+  uint32_t known_bits_ = 0;    // of the rank-th key, those over the histogram's
+  size_t histogram_rank_ = 0;  // its rank among the keys with these bits
+
+  std::span<uint32_t> sent_index_;
+  std::span<float> sent_value_;
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_COMPRESS_CODEC_SELECTION_RUN_H_
