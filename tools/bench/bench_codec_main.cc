@@ -1,0 +1,208 @@
+// Measures codecs beside what memory allows, on Google Benchmark. `tools/slimps bench codec` is its front.
+//
+// A benchmark's iteration is one series of runs of the operation and one of its reference, taken in turn so that
+// whatever else the machine does meets both; the figures are the medians over iterations.
+#include <benchmark/benchmark.h>
+#include <gflags/gflags.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tools/bench/cases.h"
+#include "tools/bench/report.h"
+#include "tools/bench/subjects.h"
+
+DEFINE_string(codecs, "", "labels or specs; all if empty");
+DEFINE_string(ops, "", "encode_ef, encode, decode_add, aggregate; all if empty");
+DEFINE_string(elements, "", "sizes, such as 64Ki,1Mi; 64Ki,1Mi,16Mi if empty");
+DEFINE_string(threads, "", "numbers of threads; 1 if empty");
+DEFINE_string(isa, "", "scalar, avx2, avx512; avx2 and the best that runs here if empty");
+DEFINE_string(workers, "", "payloads that aggregate sums; 1,2,4,8,16 if empty");
+DEFINE_bool(quick, false, "64Ki elements and short series, to see that it works");
+DEFINE_string(json, "", "file to write");
+
+namespace slimps {
+namespace {
+
+// A series is long enough for the clock and, in cache, for the first run's misses not to count.
+constexpr double kSeriesSeconds = 3e-4;
+constexpr double kMinSeconds = 0.25;  // of each measurement
+constexpr double kQuickSeconds = 0.01;
+
+double Median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// One thread's own time on the CPU, so that what else the machine runs counts as little as it can; several threads'
+// wall time.
+double Now(int threads) {
+  timespec now = {};
+  clock_gettime(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// Seconds of one run.
+template <typename Body>
+double Time(int threads, size_t runs, const Body& body) {
+  const double begin = Now(threads);
+  for (size_t i = 0; i < runs; ++i) body();
+  return (Now(threads) - begin) / static_cast<double>(runs);
+}
+
+size_t RunsPerSeries(double seconds) {
+  return seconds >= kSeriesSeconds ? 1 : static_cast<size_t>(kSeriesSeconds / seconds) + 1;
+}
+
+// What benchmarks share: memory, teams of threads, and the subject of the moment.
+class Stage final {
+ public:
+  explicit Stage(size_t max_elements) : data_(max_elements) {}
+
+  // Google Benchmark calls a benchmark several times to find how many iterations it needs; the subject stays.
+  absl::StatusOr<Subject*> Enter(size_t index, const Case& c) {
+    if (subject_ == nullptr || index != index_) {
+      subject_ = nullptr;  // before the next one uses its memory
+      std::unique_ptr<Team>& team = teams_[c.threads];
+      if (team == nullptr) team = std::make_unique<Team>(c.threads);
+      absl::StatusOr<std::unique_ptr<Subject>> made = MakeSubject(c, *team, data_);
+      if (!made.ok()) return made.status();
+      subject_ = *std::move(made);
+      index_ = index;
+    }
+    return subject_.get();
+  }
+
+ private:
+  BenchData data_;
+  std::map<int, std::unique_ptr<Team>> teams_;
+  std::unique_ptr<Subject> subject_;
+  size_t index_ = 0;
+};
+
+void Measure(benchmark::State& state, Stage& stage, size_t index, const Case& c) {
+  const absl::StatusOr<Subject*> entered = stage.Enter(index, c);
+  if (!entered.ok()) return state.SkipWithError(entered.status().ToString().c_str());
+  Subject& subject = **entered;
+  absl::Status status;
+  const auto run = [&] { status.Update(subject.Run()); };
+  const auto reference = [&] { subject.RunReference(); };
+  const size_t runs = RunsPerSeries(Time(c.threads, 1, run)),
+               references = RunsPerSeries(Time(c.threads, 1, reference));
+  std::vector<double> seconds, reference_seconds;
+  for (auto iteration : state) {
+    subject.Settle();
+    if (runs > 1) run();  // back into the cache
+    seconds.push_back(Time(c.threads, runs, run));
+    if (references > 1) reference();
+    reference_seconds.push_back(Time(c.threads, references, reference));
+    state.SetIterationTime(seconds.back());
+  }
+  if (!status.ok()) return state.SkipWithError(status.ToString().c_str());
+  const auto gbps = [](size_t bytes, const std::vector<double>& times) {
+    return static_cast<double>(bytes) / Median(times) / 1e9;
+  };
+  state.counters["gbps"] = gbps(subject.gradient_bytes(), seconds);
+  state.counters["reference_gbps"] = gbps(subject.reference_bytes(), reference_seconds);
+  state.counters["payload_bytes"] = static_cast<double>(subject.payload_bytes());
+  state.counters["sent_fraction"] = subject.sent_fraction();
+}
+
+// Gathers what is measured and says how far it has come.
+class Gatherer final : public benchmark::BenchmarkReporter {
+ public:
+  explicit Gatherer(const std::vector<Case>& cases) : cases_(cases) {}
+
+  bool ReportContext(const Context&) override { return true; }
+  void ReportRuns(const std::vector<Run>& runs) override {
+    for (const Run& run : runs) {
+      const Case& c = cases_[done_++];
+      std::fprintf(stderr, "[%zu/%zu] %s: ", done_, cases_.size(), c.Name().c_str());
+      if (run.error_occurred) {
+        std::fprintf(stderr, "failed: %s\n", run.error_message.c_str());
+        failed_ = true;
+        continue;
+      }
+      const auto counter = [&](const char* name) { return run.counters.at(name).value; };
+      const Measurement m = {.measured = c,
+                             .gbps = counter("gbps"),
+                             .reference_gbps = counter("reference_gbps"),
+                             .payload_bytes = static_cast<size_t>(counter("payload_bytes")),
+                             .sent_fraction = counter("sent_fraction")};
+      std::fprintf(stderr, "%.2f GB/s, %.2f of the reference\n", m.gbps, m.gbps / m.reference_gbps);
+      measurements_.push_back(m);
+    }
+  }
+
+  const std::vector<Measurement>& measurements() const { return measurements_; }
+  bool failed() const { return failed_; }
+
+ private:
+  const std::vector<Case>& cases_;
+  size_t done_ = 0;
+  std::vector<Measurement> measurements_;
+  bool failed_ = false;
+};
+
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "bench_codec: %s\n", std::string(status.message()).c_str());
+  return 2;
+}
+
+int Main() {
+  const absl::StatusOr<std::vector<Case>> cases = MakeCases({.codecs = FLAGS_codecs,
+                                                             .operations = FLAGS_ops,
+                                                             .elements = FLAGS_elements,
+                                                             .threads = FLAGS_threads,
+                                                             .isa = FLAGS_isa,
+                                                             .workers = FLAGS_workers,
+                                                             .quick = FLAGS_quick});
+  if (!cases.ok()) return Fail(cases.status());
+  size_t max_elements = 0;
+  int max_threads = 1;
+  for (const Case& c : *cases) {
+    max_elements = std::max(max_elements, c.elements);
+    max_threads = std::max(max_threads, c.threads);
+  }
+  if (static_cast<unsigned>(max_threads) > std::thread::hardware_concurrency()) {
+    std::fprintf(stderr, "bench_codec: %d threads asked for; this machine has %u cores\n",
+                 max_threads, std::thread::hardware_concurrency());
+  }
+  Stage stage(max_elements);
+  for (size_t i = 0; i < cases->size(); ++i) {
+    const Case& c = (*cases)[i];
+    benchmark::RegisterBenchmark(
+        c.Name().c_str(), [&stage, i, &c](benchmark::State& state) { Measure(state, stage, i, c); })
+        ->UseManualTime()
+        ->MinTime(FLAGS_quick ? kQuickSeconds : kMinSeconds)
+        ->Unit(benchmark::kMillisecond);
+  }
+  Gatherer gatherer(*cases);
+  benchmark::RunSpecifiedBenchmarks(&gatherer);
+  if (!FLAGS_json.empty()) {
+    const absl::Status written = WriteFile(FLAGS_json, ReportJson(gatherer.measurements()));
+    if (!written.ok()) return Fail(written);
+  }
+  return gatherer.failed() ? 1 : 0;
+}
+
+}  // namespace
+}  // namespace slimps
+
+int main(int argc, char** argv) {
+  gflags::SetUsageMessage("measures codecs; see tools/slimps bench codec --help");
+  gflags::ParseCommandLineFlags(&argc, &argv, true);
+  if (argc > 1) {
+    std::fprintf(stderr, "bench_codec: unexpected argument '%s'\n", argv[1]);
+    return 2;
+  }
+  return slimps::Main();
+}

@@ -1,0 +1,94 @@
+#include "tools/bench/codec_settings.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "absl/strings/str_split.h"
+#include "compress/codec/options.h"
+#include "compress/codec/registry.h"
+#include "proto/base/status_macros.h"
+
+namespace slimps {
+namespace {
+
+// Codecs that are not named here are measured with their defaults.
+const std::vector<CodecSetting>& UsualSettings() {
+  static const std::vector<CodecSetting> settings = {
+      {.label = "1bit", .spec = "1bit"},
+      {.label = "1bit+check", .spec = "1bit", .bounds = Bounds::kChecked},
+      {.label = "1bit:scaling=two_mean", .spec = "1bit:scaling=two_mean"},
+      {.label = "1bit:scaling=none", .spec = "1bit:scaling=none"},
+      {.label = "2bit", .spec = "2bit"},
+      {.label = "2bit+check", .spec = "2bit", .bounds = Bounds::kChecked},
+  };
+  return settings;
+}
+
+// Commas separate options too: a part with an option but no codec belongs to the part before it.
+std::vector<std::string> SplitSpecs(const std::string& list) {
+  std::vector<std::string> specs;
+  for (const std::string& part : std::vector<std::string>(absl::StrSplit(list, ','))) {
+    const bool option = part.find('=') != part.npos && part.find(':') == part.npos;
+    if (option && !specs.empty()) {
+      specs.back() += "," + part;
+    } else {
+      specs.push_back(part);
+    }
+  }
+  return specs;
+}
+
+std::vector<CodecSetting>::const_iterator Find(const std::vector<CodecSetting>& settings,
+                                               std::string_view label) {
+  return std::find_if(settings.begin(), settings.end(),
+                      [&](const CodecSetting& setting) { return setting.label == label; });
+}
+
+}  // namespace
+
+std::vector<CodecSetting> AllCodecSettings() {
+  std::vector<CodecSetting> all;
+  for (const CodecEntry& entry : AllCodecs()) {
+    bool named = false;
+    for (const CodecSetting& setting : UsualSettings()) {
+      if (ParseCodecSpec(setting.spec)->name != entry.name) continue;
+      named = true;
+      all.push_back(setting);
+    }
+    if (!named) all.push_back({.label = std::string(entry.name), .spec = std::string(entry.name)});
+  }
+  return all;
+}
+
+absl::StatusOr<std::vector<CodecSetting>> ChooseCodecSettings(const std::string& list) {
+  const std::vector<CodecSetting> all = AllCodecSettings();
+  if (list.empty()) return all;
+  std::vector<CodecSetting> chosen;
+  for (const std::string& word : SplitSpecs(list)) {
+    if (const auto found = Find(all, word); found != all.end()) {
+      chosen.push_back(*found);
+      continue;
+    }
+    if (word.find(':') == word.npos) {
+      std::vector<std::string_view> labels;
+      for (const CodecSetting& setting : all) labels.push_back(setting.label);
+      return UnknownName("codec", word, labels);
+    }
+    SLIMPS_ASSIGN_OR_RETURN(const CodecSpec spec, ParseCodecSpec(word));
+    SLIMPS_RETURN_IF_ERROR(slimps::MakeCodec(spec).status());
+    // What another setting of the codec starts from holds for this one too.
+    const auto usual = Find(all, spec.name);
+    chosen.push_back({.label = word,
+                      .spec = word,
+                      .residual = usual == all.end() ? ResidualStart::kZero : usual->residual});
+  }
+  return chosen;
+}
+
+absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(const CodecSetting& setting,
+                                                 const Kernels& kernels) {
+  SLIMPS_ASSIGN_OR_RETURN(const CodecSpec spec, ParseCodecSpec(setting.spec));
+  return MakeCodec(spec, kernels);
+}
+
+}  // namespace slimps

@@ -1,0 +1,13 @@
+#include "tools/bench/references.h"
+
+#include "tools/bench/reference_sets.h"
+
+namespace slimps {
+
+const References& FindReferences(std::string_view name) {
+  if (name == kAvx512References.name) return kAvx512References;
+  if (name == kAvx2References.name) return kAvx2References;
+  return kScalarReferences;
+}
+
+}  // namespace slimps

@@ -1,0 +1,8 @@
+#include "tools/bench/reference_loops.h"
+#include "tools/bench/reference_sets.h"
+
+namespace slimps {
+
+constexpr References kAvx2References = MakeReferences("avx2");
+
+}  // namespace slimps

@@ -1,0 +1,29 @@
+// What the bench writes: {"machine": {...}, "codecs": {...}, "results": [...]}.
+#ifndef SLIMPS_TOOLS_BENCH_REPORT_H_
+#define SLIMPS_TOOLS_BENCH_REPORT_H_
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "tools/bench/cases.h"
+
+namespace slimps {
+
+struct Measurement {
+  Case measured;
+  double gbps = 0;  // 1e9 bytes of fp32 gradient a second
+  double reference_gbps = 0;
+  size_t payload_bytes = 0;  // of one worker
+  double sent_fraction = 0;  // of its elements
+};
+
+std::string ReportJson(std::span<const Measurement> measurements);
+
+// Unavailable: names the file.
+[[nodiscard]] absl::Status WriteFile(const std::string& path, const std::string& text);
+
+}  // namespace slimps
+
+#endif  // SLIMPS_TOOLS_BENCH_REPORT_H_

@@ -1,0 +1,39 @@
+#include "tools/bench/team.h"
+
+#include <tbb/blocked_range.h>
+#include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
+
+#include <algorithm>
+
+#include "compress/format/format.h"
+
+namespace slimps {
+namespace {
+
+constexpr size_t kChunkElements = 16 * kBlockElements;  // ParallelEncoder's
+
+}  // namespace
+
+struct Team::Arena {
+  explicit Arena(int threads) : arena(threads) {}
+  tbb::task_arena arena;
+};
+
+Team::Team(int threads)
+    : threads_(threads), arena_(threads > 1 ? std::make_unique<Arena>(threads) : nullptr) {}
+
+Team::~Team() = default;
+
+void Team::ForElements(size_t elements, const std::function<void(size_t, size_t)>& body) const {
+  if (arena_ == nullptr) return body(0, elements);
+  const size_t chunks = (elements + kChunkElements - 1) / kChunkElements;
+  arena_->arena.execute([&] {
+    tbb::parallel_for(
+        tbb::blocked_range<size_t>(0, chunks), [&](const tbb::blocked_range<size_t>& range) {
+          body(range.begin() * kChunkElements, std::min(range.end() * kChunkElements, elements));
+        });
+  });
+}
+
+}  // namespace slimps

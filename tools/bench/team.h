@@ -1,0 +1,34 @@
+// Runs a loop over a tensor on one or several threads, cut as ParallelEncoder cuts it, so that what is measured and what
+// it is compared with share the work alike.
+#ifndef SLIMPS_TOOLS_BENCH_TEAM_H_
+#define SLIMPS_TOOLS_BENCH_TEAM_H_
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+namespace slimps {
+
+// Thread-compatible.
+class Team final {
+ public:
+  // REQUIRES: threads >= 1.
+  explicit Team(int threads);
+  ~Team();
+  Team(const Team&) = delete;
+  Team& operator=(const Team&) = delete;
+
+  int threads() const { return threads_; }
+  // body(first, last) over all elements; first is a multiple of kBlockElements. One call with one thread.
+  void ForElements(size_t elements, const std::function<void(size_t, size_t)>& body) const;
+
+ private:
+  struct Arena;  // keeps TBB out of this header
+
+  const int threads_;
+  const std::unique_ptr<Arena> arena_;
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_TOOLS_BENCH_TEAM_H_
