@@ -1,10 +1,12 @@
 #include "compress/codec/registry.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "compress/codec/decorators.h"
 #include "compress/codec/options.h"
 #include "compress/kernels/kernels.h"
 #include "proto/base/status_macros.h"
@@ -22,11 +24,13 @@ absl::StatusOr<CodecEntry> FindEntry(const CodecSpec& spec) {
 }
 
 absl::Status CheckOptionNames(const CodecSpec& spec, const CodecEntry& entry) {
+  std::vector<std::string_view> valid = entry.options;
+  for (const std::string_view name : DecoratorOptions(entry)) valid.push_back(name);
   for (const auto& [option, value] : spec.options) {
-    bool known = false;
-    for (std::string_view name : entry.options) known = known || name == option;
-    if (!known)
-      return UnknownName(absl::StrCat("option of codec ", spec.name), option, entry.options);
+    // Decorators that the codec refuses are refused with their reason when it is made.
+    if (std::ranges::find(valid, option) == valid.end() && !IsDecoratorOption(entry, option)) {
+      return UnknownName(absl::StrCat("option of codec ", spec.name), option, valid);
+    }
   }
   return absl::OkStatus();
 }
@@ -50,7 +54,7 @@ absl::Status CheckCodecNames(const CodecSpec& spec) {
 absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(const CodecSpec& spec, const Kernels& kernels) {
   SLIMPS_ASSIGN_OR_RETURN(const CodecEntry entry, FindEntry(spec));
   SLIMPS_RETURN_IF_ERROR(CheckOptionNames(spec, entry));
-  return entry.make(spec, kernels);
+  return MakeDecorated(entry, spec, kernels);
 }
 
 absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(const CodecSpec& spec) {

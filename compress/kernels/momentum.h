@@ -10,6 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "compress/kernels/select.h"
+
 namespace slimps {
 
 enum class MomentumStep : uint8_t { kHeavyBall, kNesterov, kDgcNesterov };
@@ -18,11 +20,6 @@ struct MomentumRule {
   MomentumStep step = MomentumStep::kHeavyBall;
   float mu = 0;
   float grad_scale = 1;
-};
-
-struct CorrectedBlock {
-  uint32_t count = 0;  // candidates
-  float rest2 = 0;     // sum of v * v of the others
 };
 
 struct MomentumKernels {
@@ -36,14 +33,10 @@ struct MomentumKernels {
   // u = 0 where sent[i] is not.
   void (*mask)(const float* sent, size_t n, float* momentum);
 
-  // What a step of u would make of |v| = |residual + p|; nothing else is written.
-  void (*sample)(const float* gradient, const float* residual, const float* momentum,
-                 MomentumRule rule, size_t n, float* magnitude);
-  // A step of u; v = residual + p goes to the residual. Candidates, |v| >= floor, leave 0 in both states; their index, v
-  // and u go, in rising order, to three arrays with room for n + 16. REQUIRES: floor > 0.
-  CorrectedBlock (*correct)(const float* gradient, float* residual, float* momentum,
-                            MomentumRule rule, float floor, size_t n, uint32_t* index, float* value,
-                            float* velocity);
+  // A step of u; v = residual + p goes to the residual; lists candidates, |v| >= floor, as SelectKernels::collect does.
+  // `magnitude_sum` and `magnitude_max` stay 0.
+  Candidates (*correct)(const float* gradient, float* residual, float* momentum, MomentumRule rule,
+                        float floor, size_t n, uint32_t* index, float* value);
 };
 
 }  // namespace slimps

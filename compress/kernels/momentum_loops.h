@@ -94,49 +94,34 @@ inline void MaskMomentum(const float* sent, size_t n, float* momentum) {
   });
 }
 
-inline void SampleCorrected(const float* gradient, const float* residual, const float* momentum,
-                            MomentumRule rule, size_t n, float* magnitude) {
-  const F32x16 scale = SetF(rule.grad_scale), mu = SetF(rule.mu);
-  ForStep(rule.step, [&]<MomentumStep kStep>() {
-    ForLanes(n, [&](size_t i, auto count) {
-      const F32x16 p = Step<kStep>(gradient, momentum, scale, mu, i, count).p;
-      StoreF(AbsF(AddF(LoadF(residual + i, count), p)), magnitude + i, count);
-    });
-  });
-}
-
 template <MomentumStep kStep>
-CorrectedBlock CorrectBlock(const float* gradient, float* residual, float* momentum,
-                            MomentumRule rule, float floor, size_t n, uint32_t* index, float* value,
-                            float* velocity) {
+Candidates CorrectBlock(const float* gradient, float* residual, float* momentum, MomentumRule rule,
+                        float floor, size_t n, uint32_t* index, float* value) {
   const F32x16 scale = SetF(rule.grad_scale), mu = SetF(rule.mu), bound = SetF(floor);
-  const F32x16 zero = SetF(0);
-  F32x16 rest2 = zero;
+  F32x16 rest2 = SetF(0);
   size_t found = 0;
   ForLanes(n, [&](size_t i, auto count) {
     const StepLanes step = Step<kStep>(gradient, momentum, scale, mu, i, count);
-    F32x16 u = step.u, v = AddF(LoadF(residual + i, count), step.p);
-    const Mask16 candidate = GeF(AbsF(v), bound);
-    if (Bits(candidate) != 0) {
-      CompressI(candidate, AddI(Iota(), SetI(static_cast<uint32_t>(i))), index + found);
-      CompressF(candidate, u, velocity + found);
-      found += CompressF(candidate, v, value + found);
-      u = SelectF(candidate, zero, u);
-      v = SelectF(candidate, zero, v);
-    }
-    StoreF(u, momentum + i, count);
+    const F32x16 v = AddF(LoadF(residual + i, count), step.p);
+    StoreF(step.u, momentum + i, count);
     StoreF(v, residual + i, count);
-    AddSquare(rest2, v);
+    const Mask16 candidate = GeF(AbsF(v), bound);
+    if (Bits(candidate) == 0) {
+      AddSquare(rest2, v);
+      return;
+    }
+    AddSquare(rest2, SelectF(candidate, SetF(0), v));
+    CompressI(candidate, AddI(Iota(), SetI(static_cast<uint32_t>(i))), index + found);
+    found += CompressF(candidate, v, value + found);
   });
   return {.count = static_cast<uint32_t>(found), .rest2 = FoldSum(rest2)};
 }
 
-inline CorrectedBlock CorrectMomentum(const float* gradient, float* residual, float* momentum,
-                                      MomentumRule rule, float floor, size_t n, uint32_t* index,
-                                      float* value, float* velocity) {
+inline Candidates CorrectMomentum(const float* gradient, float* residual, float* momentum,
+                                  MomentumRule rule, float floor, size_t n, uint32_t* index,
+                                  float* value) {
   return ForStep(rule.step, [&]<MomentumStep kStep>() {
-    return CorrectBlock<kStep>(gradient, residual, momentum, rule, floor, n, index, value,
-                               velocity);
+    return CorrectBlock<kStep>(gradient, residual, momentum, rule, floor, n, index, value);
   });
 }
 
@@ -145,7 +130,6 @@ constexpr MomentumKernels kMomentumKernels = {
     .find_unencodable = FindUnencodableMomentum,
     .advance = AdvanceMomentum,
     .mask = MaskMomentum,
-    .sample = SampleCorrected,
     .correct = CorrectMomentum,
 };
 

@@ -1,0 +1,195 @@
+#include "compress/codec/gradient_codec.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "compress/format/format.h"
+
+namespace slimps {
+namespace {
+
+// More than all roundings of a bound together.
+constexpr double kRounding = 1.000001;
+
+double ScaledBound(const EncodeInput& input) {
+  return static_cast<double>(input.gradient_bound) *
+         std::fabs(static_cast<double>(input.grad_scale));
+}
+
+}  // namespace
+
+// Owned by one encoding; Blocks from several threads, as EncodeRun says.
+class GradientCodec::Run final : public EncodeRun {
+ public:
+  Run(const GradientCodec& codec, const EncodeInput& input, std::span<std::byte> payload,
+      EncodeWorkspace& workspace)
+      : codec_(codec), input_(input), payload_(payload), workspace_(workspace) {
+    if (codec.options_.clip) {
+      norms2_ = workspace.Take<float>(Codec::Blocks(input.gradient.size()));
+    } else {
+      BeginInner(1);
+    }
+  }
+
+  size_t passes() const override {
+    return inner_ == nullptr ? 2 : first_inner_ + inner_->passes() + (masks() ? 1 : 0);
+  }
+
+  void Blocks(size_t pass, size_t first, size_t last) override {
+    if (pass < first_inner_) {
+      for (size_t block = first; block < last; ++block) Measure(block);
+      return;
+    }
+    pass -= first_inner_;
+    if (pass == inner_->passes()) {
+      for (size_t block = first; block < last; ++block) Mask(block);
+    } else if (pass == 0 && codec_.has_momentum()) {
+      for (size_t block = first; block < last; ++block) {
+        Advance(block);
+        inner_->Blocks(0, block, block + 1);
+      }
+    } else {
+      inner_->Blocks(pass, first, last);
+    }
+  }
+
+  void EndPass(size_t pass) override {
+    if (pass < first_inner_) {
+      BeginInner(ClipFactor());
+      return;
+    }
+    pass -= first_inner_;
+    if (pass < inner_->passes()) inner_->EndPass(pass);
+    // The payload is whole now: masking reads it.
+    if (masks() && pass + 1 == inner_->passes()) stats_ = inner_->Finish();
+  }
+
+  EncodeStats Finish() override {
+    EncodeStats stats = masks() ? stats_ : inner_->Finish();
+    if (codec_.has_momentum()) {
+      const double before = static_cast<double>(input_.momentum_bound);
+      const double mu = static_cast<double>(codec_.options_.mu);
+      stats.momentum_bound = static_cast<float>((mu * before + ScaledBound(input_)) * kRounding);
+    }
+    return stats;
+  }
+
+ private:
+  bool masks() const { return codec_.options_.momentum == GradientMomentum::kDgc; }
+
+  void Measure(size_t block) {
+    const BlockInput in(input_, block);
+    norms2_[block] = codec_.kernels().momentum.norm2(in.gradient, input_.grad_scale, in.elements);
+  }
+
+  // In fp32: the sum over blocks is in their order, so it does not depend on threads.
+  float ClipFactor() const {
+    double norm2 = 0;
+    for (const float block : norms2_) norm2 += static_cast<double>(block);
+    if (!std::isfinite(norm2)) norm2 = LargeNorm2();
+    const double norm = std::sqrt(norm2);
+    return norm <= *codec_.options_.clip ? 1 : static_cast<float>(*codec_.options_.clip / norm);
+  }
+
+  // Of gradients whose squares exceed fp32.
+  double LargeNorm2() const {
+    double norm2 = 0;
+    for (const float value : input_.gradient) {
+      const auto scaled = static_cast<double>(value * input_.grad_scale);
+      norm2 += scaled * scaled;
+    }
+    return norm2;
+  }
+
+  void BeginInner(float factor) {
+    first_inner_ = codec_.options_.clip ? 1 : 0;
+    input_.grad_scale *= factor;
+    EncodeInput inner = input_;
+    if (codec_.has_momentum()) {
+      prepared_ = workspace_.Take<float>(input_.gradient.size());
+      inner.gradient = prepared_;
+      inner.grad_scale = 1;
+      inner.momentum = {};
+    }
+    inner_ = codec_.inner_->Begin(inner, payload_, workspace_);
+  }
+
+  void Advance(size_t block) {
+    const BlockInput in(input_, block);
+    codec_.kernels().momentum.advance(in.gradient, in.momentum, codec_.Rule(input_.grad_scale),
+                                      in.elements, prepared_.data() + block * kBlockElements);
+  }
+
+  void Mask(size_t block) {
+    const BlockInput in(input_, block);
+    alignas(64) float sent[kBlockElements];
+    Decode(codec_.format(), payload_.first(stats_.payload_bytes), input_.gradient.size(),
+           block * kBlockElements, std::span(sent).first(in.elements));
+    codec_.kernels().momentum.mask(sent, in.elements, in.momentum);
+  }
+
+  const GradientCodec& codec_;
+  EncodeInput input_;  // grad_scale becomes what clipping makes of it
+  const std::span<std::byte> payload_;
+  EncodeWorkspace& workspace_;
+  size_t first_inner_ = 1;  // passes before the inner run's
+  std::span<float> norms2_;
+  std::span<float> prepared_;
+  std::unique_ptr<EncodeRun> inner_;
+  EncodeStats stats_;
+};
+
+GradientCodec::GradientCodec(CodecSpec spec, const Kernels& kernels, const GradientOptions& options,
+                             std::unique_ptr<Codec> inner)
+    : Codec(std::move(spec), kernels, inner->limit()),
+      options_(options),
+      inner_(std::move(inner)) {}
+
+MomentumRule GradientCodec::Rule(float grad_scale) const {
+  return {.step = options_.momentum == GradientMomentum::kNesterov ? MomentumStep::kNesterov
+                                                                   : MomentumStep::kHeavyBall,
+          .mu = options_.mu,
+          .grad_scale = grad_scale};
+}
+
+// Clipping makes no |x| larger than the larger of |residual| and |x| without clipping, nor does it round past them: so
+// what is encodable without it is with it.
+bool GradientCodec::KnownEncodable(const EncodeInput& input) const {
+  if (!has_momentum()) return inner_->KnownEncodable(input);
+  const double gradient = ScaledBound(input), mu = static_cast<double>(options_.mu);
+  const double residual = input.residual.empty() ? 0 : static_cast<double>(input.residual_bound);
+  const double momentum = mu * static_cast<double>(input.momentum_bound) + gradient;
+  const double handed_on =
+      options_.momentum == GradientMomentum::kNesterov ? gradient + mu * momentum : momentum;
+  return (handed_on + residual) * kRounding <= static_cast<double>(limit());
+}
+
+size_t GradientCodec::FindUnencodable(const EncodeInput& input, size_t first_block,
+                                      size_t last_block) const {
+  if (!has_momentum()) return inner_->FindUnencodable(input, first_block, last_block);
+  const MomentumRule rule = Rule(input.grad_scale);
+  for (size_t block = first_block; block < last_block; ++block) {
+    const BlockInput in(input, block);
+    const size_t bad = kernels().momentum.find_unencodable(in.gradient, in.residual, in.momentum,
+                                                           rule, limit(), in.elements);
+    if (bad != in.elements) return block * kBlockElements + bad;
+  }
+  return kEncodable;
+}
+
+absl::Status GradientCodec::DescribeUnencodable(const EncodeInput& input, size_t element) const {
+  const absl::Status status = inner_->DescribeUnencodable(input, element);
+  if (!has_momentum() || !std::isfinite(input.gradient[element])) return status;
+  return absl::InvalidArgumentError(absl::StrCat(std::string(status.message()),
+                                                 ", with a momentum of ", input.momentum[element]));
+}
+
+std::unique_ptr<EncodeRun> GradientCodec::Begin(const EncodeInput& input,
+                                                std::span<std::byte> payload,
+                                                EncodeWorkspace& workspace) const {
+  return std::make_unique<Run>(*this, input, payload, workspace);
+}
+
+}  // namespace slimps

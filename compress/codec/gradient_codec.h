@@ -1,0 +1,68 @@
+// A codec that another one encodes for, once the gradient is clipped and has gone through momentum (decorators.h has the
+// formulas). Passes over memory, beside the inner codec's:
+//
+//   clip        4 bytes read per element: the norm. The factor then goes into grad_scale
+//   momentum    block by block just before the inner codec's first pass over the block, which finds it in cache: the
+//               momentum read and written (8), what goes on written (4) and read (from cache)
+//   masking     reads the payload, and of the momentum only what it clears
+#ifndef SLIMPS_COMPRESS_CODEC_GRADIENT_CODEC_H_
+#define SLIMPS_COMPRESS_CODEC_GRADIENT_CODEC_H_
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "compress/codec/codec.h"
+#include "compress/codec/encode_run.h"
+#include "compress/kernels/kernels.h"
+
+namespace slimps {
+
+enum class GradientMomentum { kNone, kNesterov, kDgc };
+
+struct GradientOptions {
+  std::optional<double> clip;  // the largest norm, workers counted in
+  GradientMomentum momentum = GradientMomentum::kNone;
+  float mu = 0;
+};
+
+// Thread-safe: constant after construction.
+class GradientCodec final : public Codec {
+ public:
+  GradientCodec(CodecSpec spec, const Kernels& kernels, const GradientOptions& options,
+                std::unique_ptr<Codec> inner);
+
+  PayloadFormat format() const override { return inner_->format(); }
+  bool wants_residual() const override { return inner_->wants_residual(); }
+  bool wants_momentum() const override { return has_momentum() || inner_->wants_momentum(); }
+  Combine combine() const override { return inner_->combine(); }
+  bool refuses_server_momentum() const override {
+    return has_momentum() || inner_->refuses_server_momentum();
+  }
+  size_t MaxPayloadBytes(size_t elements) const override {
+    return inner_->MaxPayloadBytes(elements);
+  }
+  std::string Warning() const override { return inner_->Warning(); }
+
+  bool KnownEncodable(const EncodeInput& input) const override;
+  size_t FindUnencodable(const EncodeInput& input, size_t first_block,
+                         size_t last_block) const override;
+  absl::Status DescribeUnencodable(const EncodeInput& input, size_t element) const override;
+  std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
+                                   EncodeWorkspace& workspace) const override;
+
+ private:
+  class Run;
+
+  bool has_momentum() const { return options_.momentum != GradientMomentum::kNone; }
+  MomentumRule Rule(float grad_scale) const;
+
+  const GradientOptions options_;
+  const std::unique_ptr<Codec> inner_;
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_COMPRESS_CODEC_GRADIENT_CODEC_H_
