@@ -125,8 +125,7 @@ absl::Status CheckKeyInfo(const wire::KeyInfo& info, const Limits& limits) {
   return absl::OkStatus();
 }
 
-// For InitItem, PushItem and PullReplyItem. LEVELS is checked where it is decoded
-// (compress/format).
+// For InitItem, PushItem and PullReplyItem. LEVELS and SPARSE are checked where they are decoded (compress/format).
 template <typename Item>
 absl::Status CheckPayloadItem(const Item& item, const Limits& limits) {
   SLIMPS_RETURN_IF_ERROR(CheckId(item.id(), item.elements(), limits));
@@ -147,6 +146,7 @@ absl::Status CheckPayloadItem(const Item& item, const Limits& limits) {
       expected = item.elements() * 2;
       break;
     case wire::LEVELS:
+    case wire::SPARSE:
       return absl::OkStatus();
     default:
       return ItemError(item.id(), absl::StrCat("format ", wire::Format_Name(item.format()),

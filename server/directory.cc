@@ -63,6 +63,10 @@ absl::Status Directory::CheckItem(const wire::InitItem& item) const {
     return absl::InvalidArgumentError(
         absl::StrCat("unknown type ", static_cast<int>(info.dtype())));
   }
+  if (!wire::Combine_IsValid(item.combine())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("unknown way to combine gradients ", static_cast<int>(item.combine())));
+  }
   const std::optional<uint64_t> total = ElementCount(info, kDefaultLimits.max_elements);
   if (!total.has_value()) {
     return absl::InvalidArgumentError(
@@ -94,11 +98,12 @@ absl::Status Directory::CheckKey(const wire::InitItem& item) const {
   }
   const uint64_t total = ElementCount(item.info(), kDefaultLimits.max_elements).value_or(0);
   if (facts.elements != total || facts.partitions != item.partitions() ||
-      facts.dtype != item.info().dtype()) {
+      facts.dtype != item.info().dtype() || facts.combine != item.combine()) {
     return absl::AlreadyExistsError(absl::StrCat(
         "declared before with ", facts.elements, " elements of ", wire::DType_Name(facts.dtype),
-        " in ", facts.partitions, " partitions, now with ", total, " of ",
-        wire::DType_Name(item.info().dtype()), " in ", item.partitions()));
+        " in ", facts.partitions, " partitions, combined by ", wire::Combine_Name(facts.combine),
+        ", now with ", total, " of ", wire::DType_Name(item.info().dtype()), " in ",
+        item.partitions(), ", combined by ", wire::Combine_Name(item.combine())));
   }
   return absl::OkStatus();
 }
@@ -130,13 +135,15 @@ absl::StatusOr<size_t> Directory::Declare(const wire::InitItem& item, PartitionS
       KeyFacts{.name = item.info().name(),
                .elements = ElementCount(item.info(), kDefaultLimits.max_elements).value_or(0),
                .partitions = item.partitions(),
-               .dtype = item.info().dtype()});
+               .dtype = item.info().dtype(),
+               .combine = item.combine()});
   spec->key = id.key;
   spec->index = id.index;
   spec->name = item.info().name();
   spec->offset = item.offset();
   spec->elements = static_cast<size_t>(item.elements());
   spec->dtype = item.info().dtype();
+  spec->combine = item.combine() == wire::MAJORITY ? Combine::kMajority : Combine::kSum;
   return places_.at(id).shard;
 }
 

@@ -54,6 +54,7 @@ class Directory final {
     uint64_t elements = 0;
     uint32_t partitions = 0;
     wire::DType dtype = wire::FLOAT32;
+    wire::Combine combine = wire::SUM;
   };
 
   absl::Status CheckItem(const wire::InitItem& item) const;

@@ -53,19 +53,6 @@ absl::Status ValidateSpec(const wire::OptimizerSpec& spec) {
   return absl::OkStatus();
 }
 
-// Calls `update(i, g)` for each element with its prepared gradient. One loop for all optimizers, inlined into each.
-template <typename Update>
-inline void ForEachGradient(const Optimizer::Step& step, std::span<const float> sum,
-                            const Update& update) {
-  const float scale = step.scale, clip = step.clip;
-  for (size_t i = 0; i < sum.size(); ++i) {
-    const float scaled = sum[i] * scale;
-    // Written so that NaN passes: hiding it here would only move the failure.
-    const float capped = scaled > clip ? clip : scaled;
-    update(i, capped < -clip ? -clip : capped);
-  }
-}
-
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const Optimizer>> Optimizer::Create(
@@ -115,47 +102,28 @@ Optimizer::Step Optimizer::PlanStep(const Moment& moment) const {
 void Optimizer::ApplyBlock(const Step& step, std::span<const float> before,
                            std::span<const float> sum, std::span<float> after,
                            std::span<float> state0, std::span<float> state1) const {
-  const Step s = step;  // a copy, so that the loops need not read it again after each store
-  const float* w = before.data();
-  float* out = after.data();
-  float* buf = state0.data();
-  float* var = state1.data();
+  RuleOf(BestKernels())
+      .store(step, {.before = before.data(),
+                    .sum = sum.data(),
+                    .after = after.data(),
+                    .state0 = state0.data(),
+                    .state1 = state1.data(),
+                    .n = sum.size()});
+}
+
+const UpdateRule& Optimizer::RuleOf(const Kernels& kernels) const {
+  const UpdateKernels& rules = kernels.update;
   switch (spec_.kind()) {
     case wire::OptimizerSpec::TEST:
-      ForEachGradient(s, sum, [=](size_t i, float g) { out[i] = w[i] + g; });
-      return;
+      return rules.add;
     case wire::OptimizerSpec::SGD:
-      if (state_tensors() == 0) {
-        ForEachGradient(s, sum, [=](size_t i, float g) {
-          out[i] = w[i] - s.learning_rate * (g + s.weight_decay * w[i]);
-        });
-      } else if (spec_.nesterov()) {
-        ForEachGradient(s, sum, [=](size_t i, float g) {
-          const float d = g + s.weight_decay * w[i];
-          buf[i] = s.momentum * buf[i] + d;
-          out[i] = w[i] - s.learning_rate * (d + s.momentum * buf[i]);
-        });
-      } else {
-        ForEachGradient(s, sum, [=](size_t i, float g) {
-          buf[i] = s.momentum * buf[i] + (g + s.weight_decay * w[i]);
-          out[i] = w[i] - s.learning_rate * buf[i];
-        });
-      }
-      return;
+      if (state_tensors() == 0) return rules.sgd;
+      return spec_.nesterov() ? rules.nesterov : rules.momentum;
     case wire::OptimizerSpec::ADAM:
     case wire::OptimizerSpec::ADAMW:
-      ForEachGradient(s, sum, [=](size_t i, float g) {
-        const float shrunk = w[i] * s.shrink;
-        const float d = g + s.weight_decay * w[i];
-        buf[i] = s.beta1 * buf[i] + s.one_minus_beta1 * d;
-        var[i] = s.beta2 * var[i] + s.one_minus_beta2 * d * d;
-        const float denominator = std::sqrt(var[i]) / s.root_correction2 + s.epsilon;
-        out[i] = shrunk - s.adam_step * (buf[i] / denominator);
-      });
-      return;
+      return rules.adam;
     default:  // NONE: the store keeps the sum
-      ForEachGradient(s, sum, [=](size_t i, float g) { out[i] = g; });
-      return;
+      return rules.assign;
   }
 }
 

@@ -20,6 +20,7 @@
 #include <span>
 
 #include "absl/status/statusor.h"
+#include "compress/kernels/kernels.h"
 #include "proto/slimps.pb.h"
 
 namespace slimps {
@@ -32,13 +33,7 @@ class Optimizer final {
     uint64_t updates = 0;  // how often the state was updated before (Adam's t - 1)
     uint32_t contributors = 1;
   };
-  // Everything that is equal for all elements of one step.
-  struct Step {
-    float scale = 1, clip = 0;
-    float learning_rate = 0, weight_decay = 0, momentum = 0;
-    float beta1 = 0, one_minus_beta1 = 0, beta2 = 0, one_minus_beta2 = 0;
-    float adam_step = 0, root_correction2 = 1, epsilon = 0, shrink = 1;
-  };
+  using Step = UpdateStep;  // everything that is equal for all elements of one step
 
   // InvalidArgument: names the field, says what was expected and what came.
   [[nodiscard]] static absl::StatusOr<std::shared_ptr<const Optimizer>> Create(
@@ -52,6 +47,8 @@ class Optimizer final {
   // All spans have one length; state spans that are not needed may be empty. `after` may be `before`.
   void ApplyBlock(const Step& step, std::span<const float> before, std::span<const float> sum,
                   std::span<float> after, std::span<float> state0, std::span<float> state1) const;
+  // What ApplyBlock does, of the kernels given.
+  const UpdateRule& RuleOf(const Kernels& kernels) const;
 
  private:
   explicit Optimizer(const wire::OptimizerSpec& spec) : spec_(spec) {}

@@ -1,12 +1,12 @@
 #include "server/partition.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/base/status_macros.h"
+#include "server/aggregate.h"
 
 namespace slimps {
 namespace {
@@ -36,6 +36,8 @@ absl::StatusOr<PayloadFormat> FormatFromWire(wire::Format format) {
       return PayloadFormat::kRawBf16;
     case wire::LEVELS:
       return PayloadFormat::kLevels;
+    case wire::SPARSE:
+      return PayloadFormat::kSparse;
     default:
       return absl::InvalidArgumentError(
           absl::StrCat("payload format ", static_cast<int>(format), " cannot be decoded here"));
@@ -54,6 +56,7 @@ Partition::Partition(PartitionSpec spec, uint64_t checksum,
       weights_(spec_.elements, WireFormatOf(spec_.dtype)),
       rounds_(spec_.num_workers, spec_.limits),
       sequences_(spec_.mode == wire::DIST_ASYNC ? spec_.num_workers : 0) {
+  views_.reserve(spec_.num_workers);
   GrowState(optimizer_->state_tensors());
 }
 
@@ -91,7 +94,7 @@ absl::Status Partition::Annotate(const absl::Status& status) const {
 
 absl::Status Partition::CheckRepeatedInit(const PartitionSpec& spec, uint64_t checksum) const {
   if (spec.elements != spec_.elements || spec.offset != spec_.offset || spec.dtype != spec_.dtype ||
-      spec.name != spec_.name || spec.mode != spec_.mode) {
+      spec.name != spec_.name || spec.mode != spec_.mode || spec.combine != spec_.combine) {
     return Annotate(absl::AlreadyExistsError(absl::StrCat(
         "initialised before with ", spec_.elements, " elements of ", wire::DType_Name(spec_.dtype),
         " at offset ", spec_.offset, ", now with ", spec.elements, " of ",
@@ -133,9 +136,9 @@ absl::StatusOr<PushVerdict> Partition::Push(uint64_t round, uint32_t worker, siz
   absl::StatusOr<PushVerdict> verdict = sequences_.Push(round, worker, claimed.checksum);
   if (!verdict.ok()) return Annotate(verdict.status());
   if (*verdict == PushVerdict::kDuplicate) return verdict;
-  const Optimizer::Step step = optimizer_->PlanStep(
-      {.round = weights_.version() + 1, .updates = updates_, .contributors = 1});
-  ApplyFused(step, {{.format = claimed.format, .payload = std::move(claimed.payload)}}, after);
+  const Contribution contribution = {.format = claimed.format,
+                                     .payload = std::move(claimed.payload)};
+  Apply({&contribution, 1}, after);
   return verdict;
 }
 
@@ -164,31 +167,32 @@ bool Partition::HasCompleteRound() const { return rounds_.NextRoundComplete(); }
 void Partition::ApplyNextRound() {
   const std::span<float> after = weights_.BeginNext(PreviousVersion::kKeep);
   const std::vector<Contribution> contributions = rounds_.TakeNextRound();
-  const Optimizer::Step step =
-      optimizer_->PlanStep({.round = rounds_.version(),
-                            .updates = updates_,
-                            .contributors = static_cast<uint32_t>(contributions.size())});
-  ApplyFused(step, contributions, after);
+  Apply(contributions, after);
 }
 
-void Partition::ApplyFused(const Optimizer::Step& step,
-                           const std::vector<Contribution>& contributions, std::span<float> after) {
-  const std::span<const float> before = weights_.current();
-  const auto state_block = [&](size_t tensor, size_t first, size_t length) {
-    return tensor < state_.size() ? state_[tensor].floats().subspan(first, length)
-                                  : std::span<float>();
-  };
-  alignas(kBufferAlignment) std::array<float, kBlockElements> block;
-  for (size_t first = 0; first < before.size(); first += kBlockElements) {
-    const size_t length = std::min(kBlockElements, before.size() - first);
-    const std::span<float> sum = std::span<float>(block).first(length);
-    std::fill(sum.begin(), sum.end(), 0.0f);
-    for (const Contribution& one : contributions) {
-      DecodeAdd(one.format, one.payload.bytes(), before.size(), first, sum);
-    }
-    optimizer_->ApplyBlock(step, before.subspan(first, length), sum, after.subspan(first, length),
-                           state_block(0, first, length), state_block(1, first, length));
+void Partition::Apply(std::span<const Contribution> contributions, std::span<float> after) {
+  views_.clear();
+  for (const Contribution& one : contributions) {
+    views_.push_back({.format = one.format, .bytes = one.payload.bytes()});
   }
+  const auto state = [this](size_t tensor) {
+    return tensor < state_.size() ? state_[tensor].floats() : std::span<float>();
+  };
+  // A majority is one vote, however many gave it: there is nothing to average.
+  const bool summed = spec_.combine == Combine::kSum;
+  const Optimizer::Step step = optimizer_->PlanStep(
+      {.round = version() + 1,
+       .updates = updates_,
+       .contributors = summed ? static_cast<uint32_t>(contributions.size()) : 1});
+  AggregateRound({.payloads = views_,
+                  .combine = spec_.combine,
+                  .optimizer = optimizer_.get(),
+                  .step = step,
+                  .before = weights_.current(),
+                  .after = after,
+                  .state0 = state(0),
+                  .state1 = state(1)},
+                 0, after.size());
   ++updates_;
   weights_.Commit();
 }

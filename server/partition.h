@@ -1,8 +1,6 @@
 // One partition of a key on its server: fp32 weights by version, optimizer state, and who has pushed what.
 //
-//   push --Check--> ledger: counted once --complete?--> ApplyNextRound: one pass over blocks of kBlockElements
-//
-//     block of zeros --DecodeAdd(worker 0) ... DecodeAdd(worker N-1)--> sum --Optimizer--> weights of version round
+//   push --Check--> ledger: counted once --complete?--> ApplyNextRound: one pass over memory (aggregate.h)
 //
 // The order of the sum is that of the ranks, so the bits do not depend on the order of arrival. Under dist_async each
 // push is applied as it is counted, and the version counts pushes.
@@ -18,7 +16,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "compress/codec/codec.h"
 #include "compress/format/format.h"
+#include "compress/format/sum.h"
 #include "proto/base/buffer.h"
 #include "proto/base/key.h"
 #include "proto/slimps.pb.h"
@@ -38,6 +38,7 @@ struct PartitionSpec {
   size_t elements = 0;
   wire::DType dtype = wire::FLOAT32;  // of pulled values; weights are fp32
   wire::StoreMode mode = wire::DIST_SYNC;
+  Combine combine = Combine::kSum;
   uint32_t num_workers = 1;
   LedgerLimits limits;
 };
@@ -92,8 +93,8 @@ class Partition final {
  private:
   Partition(PartitionSpec spec, uint64_t checksum, std::shared_ptr<const Optimizer> optimizer);
   void GrowState(size_t tensors);
-  void ApplyFused(const Optimizer::Step& step, const std::vector<Contribution>& contributions,
-                  std::span<float> after);
+  // Writes version version() + 1 to `after`. Throws nothing.
+  void Apply(std::span<const Contribution> contributions, std::span<float> after);
   absl::Status Annotate(const absl::Status& status) const;
 
   const PartitionSpec spec_;
@@ -102,6 +103,7 @@ class Partition final {
   VersionedWeights weights_;
   std::vector<AlignedBuffer> state_;  // fp32, as long as the weights
   uint64_t updates_ = 0;              // of state_
+  std::vector<PayloadView> views_;    // of the round being applied; has room for every worker
   RoundLedger rounds_;                // dist_sync
   SequenceLedger sequences_;          // dist_async
 };

@@ -39,6 +39,9 @@ struct UpdateKernels {
   UpdateRule momentum;  // state0
   UpdateRule nesterov;  // state0
   UpdateRule adam;      // state0, state1; AdamW by `shrink`
+
+  // before[i] = seen[i], seen[i] = weights[i] - seen[i]: a change to be encoded in place of what it changes.
+  void (*difference)(const float* weights, size_t n, float* seen, float* before);
 };
 
 }  // namespace slimps

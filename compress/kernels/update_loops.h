@@ -107,6 +107,14 @@ void ApplyUpdate(const UpdateStep& step, const UpdateBlock& given) {
   if constexpr (kStream) EndStream();
 }
 
+inline void Difference(const float* weights, size_t n, float* seen, float* before) {
+  ForLanes(n, [&](size_t i, auto count) {
+    const F32x16 old = LoadF(seen + i, count);
+    StoreF(old, before + i, count);
+    StoreF(SubF(LoadF(weights + i, count), old), seen + i, count);
+  });
+}
+
 template <typename Rule>
 constexpr UpdateRule kUpdate = {ApplyUpdate<Rule, false>, ApplyUpdate<Rule, true>};
 
@@ -117,6 +125,7 @@ constexpr UpdateKernels kUpdateKernels = {
     .momentum = kUpdate<MomentumRule<false>>,
     .nesterov = kUpdate<MomentumRule<true>>,
     .adam = kUpdate<AdamRule>,
+    .difference = Difference,
 };
 
 }  // namespace

@@ -182,9 +182,9 @@ TEST(Frame, RawPayloadsMustMatchTheirElements) {
 
 TEST(Frame, ReservedAndUnknownEnumValuesAreRefused) {
   wire::Header header = ExampleHeader();
-  header.mutable_push()->mutable_items(0)->set_format(wire::SPARSE);
+  header.mutable_push()->mutable_items(0)->set_format(wire::LOW_RANK);
   ExpectError(Parse(WithHeader(ExampleParts(), header)), absl::StatusCode::kInvalidArgument,
-              "SPARSE is reserved");
+              "LOW_RANK is reserved");
   header.mutable_push()->mutable_items(0)->set_format(static_cast<wire::Format>(77));
   ExpectError(Parse(WithHeader(ExampleParts(), header)), absl::StatusCode::kInvalidArgument,
               "push.items[0].format: 77 is no value of Format");

@@ -1,0 +1,53 @@
+#include "server/aggregate.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "proto/base/buffer.h"
+
+namespace slimps {
+namespace {
+
+// Weights of partitions over this size have left every cache before a pull reads them again, so they need not go there.
+constexpr size_t kStreamedBytes = size_t{32} << 20;
+
+bool MayStream(const AggregateInput& input) {
+  return input.after.size_bytes() >= kStreamedBytes && input.change == nullptr &&
+         input.after.data() != input.before.data() &&
+         reinterpret_cast<uintptr_t>(input.after.data()) % kBufferAlignment == 0;
+}
+
+float* StateAt(std::span<float> state, size_t first) {
+  return state.empty() ? nullptr : state.data() + first;
+}
+
+}  // namespace
+
+void AggregateRoundWith(const Kernels& kernels, const AggregateInput& input, size_t first,
+                        size_t last) {
+  const UpdateRule& rule = input.optimizer->RuleOf(kernels);
+  const auto update = MayStream(input) ? rule.stream : rule.store;
+  alignas(kBufferAlignment) std::array<float, kBlockElements> block;
+  for (; first < last; first += kBlockElements) {
+    const size_t length = std::min(kBlockElements, last - first);
+    const std::span<float> sum = std::span<float>(block).first(length);
+    SumPayloadsWith(kernels, input.payloads, input.before.size(), first, sum);
+    if (input.combine == Combine::kMajority) kernels.sum.sign(length, sum.data());
+    update(input.step, {.before = input.before.data() + first,
+                        .sum = sum.data(),
+                        .after = input.after.data() + first,
+                        .state0 = StateAt(input.state0, first),
+                        .state1 = StateAt(input.state1, first),
+                        .n = length});
+    if (input.change != nullptr) {
+      input.change->EncodeBlock(first, input.after.subspan(first, length));
+    }
+  }
+}
+
+void AggregateRound(const AggregateInput& input, size_t first, size_t last) {
+  AggregateRoundWith(BestKernels(), input, first, last);
+}
+
+}  // namespace slimps
