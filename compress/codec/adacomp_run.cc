@@ -68,7 +68,7 @@ class BinRun final : public EncodeRun {
     stats.decoded_norm2 = static_cast<double>(stats.elements_sent) * scale * scale;
     if (input_.residual.empty()) {
       const double implied = stats.input_norm2 - 2 * scale * magnitude + stats.decoded_norm2;
-      stats.error_norm2 = std::max(implied, unsent2);  // rounding may leave the first too small
+      stats.error_norm2 = std::max(unsent2, implied);  // rounding may leave that too small, or NaN
     } else {
       for (const float error : errors_) error2 += static_cast<double>(error);
       stats.error_norm2 = unsent2 + error2;
