@@ -65,15 +65,18 @@ absl::Status CheckSense(const CodecEntry& entry, const CodecSpec& spec) {
     }
   }
   SLIMPS_RETURN_IF_ERROR(CheckCompanion(entry, spec, "mu", "momentum"));
+  if (Has(entry, "clip") && spec.options.contains("clip_workers")) {
+    return Refuse(spec, "clip_workers", "its option clip is another");
+  }
   return CheckCompanion(entry, spec, "clip_workers", "clip");
 }
 
 absl::StatusOr<GradientOptions> ReadOptions(const CodecEntry& entry, const CodecSpec& spec) {
   GradientOptions options;
-  SLIMPS_ASSIGN_OR_RETURN(const float clip, FloatOption(spec, "clip", FloatRange::kPositive, 1));
-  SLIMPS_ASSIGN_OR_RETURN(const uint64_t workers,
-                          UintOption(spec, "clip_workers", 1, uint64_t{1} << 32, 1));
-  if (spec.options.contains("clip")) {
+  if (spec.options.contains("clip") && !Has(entry, "clip")) {
+    SLIMPS_ASSIGN_OR_RETURN(const float clip, FloatOption(spec, "clip", FloatRange::kPositive, 1));
+    SLIMPS_ASSIGN_OR_RETURN(const uint64_t workers,
+                            UintOption(spec, "clip_workers", 1, uint64_t{1} << 32, 1));
     options.clip = static_cast<double>(clip) / std::sqrt(static_cast<double>(workers));
   }
   if (Has(entry, "mu")) return options;

@@ -4,21 +4,11 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "compress/codec/block_codec.h"
+#include "compress/codec/momentum_input.h"
 #include "compress/format/format.h"
 
 namespace slimps {
-namespace {
-
-// More than all roundings of a bound together.
-constexpr double kRounding = 1.000001;
-
-double ScaledBound(const EncodeInput& input) {
-  return static_cast<double>(input.gradient_bound) *
-         std::fabs(static_cast<double>(input.grad_scale));
-}
-
-}  // namespace
 
 // Owned by one encoding; Blocks from several threads, as EncodeRun says.
 class GradientCodec::Run final : public EncodeRun {
@@ -29,54 +19,51 @@ class GradientCodec::Run final : public EncodeRun {
     if (codec.options_.clip) {
       norms2_ = workspace.Take<float>(Codec::Blocks(input.gradient.size()));
     } else {
-      BeginInner(1);
+      BeginMomentum(0);
     }
   }
 
   size_t passes() const override {
-    return inner_ == nullptr ? 2 : first_inner_ + inner_->passes() + (masks() ? 1 : 0);
+    return inner_ == nullptr ? kOwnPasses + 1 : first_inner_ + inner_->passes() + (masks() ? 1 : 0);
   }
 
   void Blocks(size_t pass, size_t first, size_t last) override {
-    if (pass < first_inner_) {
-      for (size_t block = first; block < last; ++block) Measure(block);
-      return;
-    }
-    pass -= first_inner_;
-    if (pass == inner_->passes()) {
-      for (size_t block = first; block < last; ++block) Mask(block);
-    } else if (pass == 0 && codec_.has_momentum()) {
-      for (size_t block = first; block < last; ++block) {
+    if (inner_ != nullptr && pass >= first_inner_)
+      return BlocksOfInner(pass - first_inner_, first, last);
+    for (size_t block = first; block < last; ++block) {
+      if (pass == 0 && codec_.options_.clip) {
+        Measure(block);
+      } else {
         Advance(block);
-        inner_->Blocks(0, block, block + 1);
       }
-    } else {
-      inner_->Blocks(pass, first, last);
     }
   }
 
   void EndPass(size_t pass) override {
-    if (pass < first_inner_) {
-      BeginInner(ClipFactor());
-      return;
+    if (pass == 0 && codec_.options_.clip) {
+      input_.grad_scale *= ClipFactor();
+      BeginMomentum(1);
+    } else if (inner_ == nullptr) {
+      BeginInner(pass + 1);
+    } else {
+      pass -= first_inner_;
+      if (pass < inner_->passes()) inner_->EndPass(pass);
+      // The payload is whole now: masking reads it.
+      if (masks() && pass + 1 == inner_->passes()) stats_ = inner_->Finish();
     }
-    pass -= first_inner_;
-    if (pass < inner_->passes()) inner_->EndPass(pass);
-    // The payload is whole now: masking reads it.
-    if (masks() && pass + 1 == inner_->passes()) stats_ = inner_->Finish();
   }
 
   EncodeStats Finish() override {
     EncodeStats stats = masks() ? stats_ : inner_->Finish();
     if (codec_.has_momentum()) {
-      const double before = static_cast<double>(input_.momentum_bound);
-      const double mu = static_cast<double>(codec_.options_.mu);
-      stats.momentum_bound = static_cast<float>((mu * before + ScaledBound(input_)) * kRounding);
+      stats.momentum_bound = MomentumBoundAfter(input_, codec_.Rule(input_.grad_scale));
     }
     return stats;
   }
 
  private:
+  static constexpr size_t kOwnPasses = 2;  // at most, before the inner run's
+
   bool masks() const { return codec_.options_.momentum == GradientMomentum::kDgc; }
 
   void Measure(size_t block) {
@@ -103,17 +90,35 @@ class GradientCodec::Run final : public EncodeRun {
     return norm2;
   }
 
-  void BeginInner(float factor) {
-    first_inner_ = codec_.options_.clip ? 1 : 0;
-    input_.grad_scale *= factor;
+  // `pass`: the next one. Codecs by blocks read a block's gradient when they encode it, not before; others may sample
+  // it when they begin, and so must find all of it.
+  void BeginMomentum(size_t pass) {
+    if (codec_.has_momentum()) prepared_ = workspace_.Take<float>(input_.gradient.size());
+    if (!codec_.has_momentum() || codec_.by_blocks_) BeginInner(pass);
+  }
+
+  void BeginInner(size_t pass) {
+    first_inner_ = pass;
     EncodeInput inner = input_;
     if (codec_.has_momentum()) {
-      prepared_ = workspace_.Take<float>(input_.gradient.size());
       inner.gradient = prepared_;
       inner.grad_scale = 1;
       inner.momentum = {};
     }
     inner_ = codec_.inner_->Begin(inner, payload_, workspace_);
+  }
+
+  void BlocksOfInner(size_t pass, size_t first, size_t last) {
+    if (pass == inner_->passes()) {
+      for (size_t block = first; block < last; ++block) Mask(block);
+    } else if (pass == 0 && codec_.has_momentum() && codec_.by_blocks_) {
+      for (size_t block = first; block < last; ++block) {
+        Advance(block);
+        inner_->Blocks(0, block, block + 1);
+      }
+    } else {
+      inner_->Blocks(pass, first, last);
+    }
   }
 
   void Advance(size_t block) {
@@ -134,7 +139,7 @@ class GradientCodec::Run final : public EncodeRun {
   EncodeInput input_;  // grad_scale becomes what clipping makes of it
   const std::span<std::byte> payload_;
   EncodeWorkspace& workspace_;
-  size_t first_inner_ = 1;  // passes before the inner run's
+  size_t first_inner_ = 0;  // the inner run's first pass
   std::span<float> norms2_;
   std::span<float> prepared_;
   std::unique_ptr<EncodeRun> inner_;
@@ -145,7 +150,8 @@ GradientCodec::GradientCodec(CodecSpec spec, const Kernels& kernels, const Gradi
                              std::unique_ptr<Codec> inner)
     : Codec(std::move(spec), kernels, inner->limit()),
       options_(options),
-      inner_(std::move(inner)) {}
+      inner_(std::move(inner)),
+      by_blocks_(dynamic_cast<const BlockCodec*>(inner_.get()) != nullptr) {}
 
 MomentumRule GradientCodec::Rule(float grad_scale) const {
   return {.step = options_.momentum == GradientMomentum::kNesterov ? MomentumStep::kNesterov
@@ -158,32 +164,19 @@ MomentumRule GradientCodec::Rule(float grad_scale) const {
 // what is encodable without it is with it.
 bool GradientCodec::KnownEncodable(const EncodeInput& input) const {
   if (!has_momentum()) return inner_->KnownEncodable(input);
-  const double gradient = ScaledBound(input), mu = static_cast<double>(options_.mu);
-  const double residual = input.residual.empty() ? 0 : static_cast<double>(input.residual_bound);
-  const double momentum = mu * static_cast<double>(input.momentum_bound) + gradient;
-  const double handed_on =
-      options_.momentum == GradientMomentum::kNesterov ? gradient + mu * momentum : momentum;
-  return (handed_on + residual) * kRounding <= static_cast<double>(limit());
+  return slimps::KnownEncodable(input, Rule(input.grad_scale), limit());
 }
 
 size_t GradientCodec::FindUnencodable(const EncodeInput& input, size_t first_block,
                                       size_t last_block) const {
   if (!has_momentum()) return inner_->FindUnencodable(input, first_block, last_block);
-  const MomentumRule rule = Rule(input.grad_scale);
-  for (size_t block = first_block; block < last_block; ++block) {
-    const BlockInput in(input, block);
-    const size_t bad = kernels().momentum.find_unencodable(in.gradient, in.residual, in.momentum,
-                                                           rule, limit(), in.elements);
-    if (bad != in.elements) return block * kBlockElements + bad;
-  }
-  return kEncodable;
+  return slimps::FindUnencodable(kernels(), input, Rule(input.grad_scale), limit(), first_block,
+                                 last_block);
 }
 
 absl::Status GradientCodec::DescribeUnencodable(const EncodeInput& input, size_t element) const {
   const absl::Status status = inner_->DescribeUnencodable(input, element);
-  if (!has_momentum() || !std::isfinite(input.gradient[element])) return status;
-  return absl::InvalidArgumentError(absl::StrCat(std::string(status.message()),
-                                                 ", with a momentum of ", input.momentum[element]));
+  return has_momentum() ? DescribeMomentum(status, input, element) : status;
 }
 
 std::unique_ptr<EncodeRun> GradientCodec::Begin(const EncodeInput& input,

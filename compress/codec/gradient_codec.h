@@ -2,8 +2,8 @@
 // formulas). Passes over memory, beside the inner codec's:
 //
 //   clip        4 bytes read per element: the norm. The factor then goes into grad_scale
-//   momentum    block by block just before the inner codec's first pass over the block, which finds it in cache: the
-//               momentum read and written (8), what goes on written (4) and read (from cache)
+//   momentum    gradient and momentum read, momentum and what goes on written (12 to 16). For a BlockCodec block by block
+//               just before its own pass over the block, which finds it in cache; else in a pass before (4 more)
 //   masking     reads the payload, and of the momentum only what it clears
 #ifndef SLIMPS_COMPRESS_CODEC_GRADIENT_CODEC_H_
 #define SLIMPS_COMPRESS_CODEC_GRADIENT_CODEC_H_
@@ -61,6 +61,7 @@ class GradientCodec final : public Codec {
 
   const GradientOptions options_;
   const std::unique_ptr<Codec> inner_;
+  const bool by_blocks_;  // it is a BlockCodec
 };
 
 }  // namespace slimps

@@ -1,0 +1,25 @@
+// What codecs with momentum check before they encode: x is residual + p, with p from a MomentumRule (momentum.h).
+#ifndef SLIMPS_COMPRESS_CODEC_MOMENTUM_INPUT_H_
+#define SLIMPS_COMPRESS_CODEC_MOMENTUM_INPUT_H_
+
+#include <cstddef>
+
+#include "absl/status/status.h"
+#include "compress/codec/codec.h"
+#include "compress/kernels/kernels.h"
+
+namespace slimps {
+
+// As Codec::KnownEncodable, from the three bounds.
+bool KnownEncodable(const EncodeInput& input, const MomentumRule& rule, float limit);
+// As Codec::FindUnencodable. REQUIRES: the momentum is as long as the gradient.
+size_t FindUnencodable(const Kernels& kernels, const EncodeInput& input, const MomentumRule& rule,
+                       float limit, size_t first_block, size_t last_block);
+// `status`, of Codec::DescribeUnencodable, with the element's momentum.
+absl::Status DescribeMomentum(const absl::Status& status, const EncodeInput& input, size_t element);
+// No |momentum[i]| is over this after a step.
+float MomentumBoundAfter(const EncodeInput& input, const MomentumRule& rule);
+
+}  // namespace slimps
+
+#endif  // SLIMPS_COMPRESS_CODEC_MOMENTUM_INPUT_H_
