@@ -1,9 +1,10 @@
+#include "compress/codec/dgc.h"
 #include "compress/codec/registry.h"
 
 namespace slimps {
 
 std::vector<CodecEntry> MomentumCodecs() {
-  return {};
+  return {{"dgc", {"ratio", "k", "mu", "nesterov", "value"}, MakeDgcCodec}};
 }
 
 }  // namespace slimps

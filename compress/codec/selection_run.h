@@ -59,7 +59,7 @@ class SelectionRun : public EncodeRun {
   size_t passes() const final { return passes_; }
   void Blocks(size_t pass, size_t first, size_t last) final;
   void EndPass(size_t pass) final;
-  EncodeStats Finish() final;
+  EncodeStats Finish() override;
 
  protected:
   struct Scales {

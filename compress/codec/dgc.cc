@@ -1,0 +1,119 @@
+#include "compress/codec/dgc.h"
+
+#include <algorithm>
+
+#include "compress/codec/momentum_input.h"
+#include "compress/codec/ranked_run.h"
+#include "compress/codec/sparse_options.h"
+#include "proto/base/status_macros.h"
+
+namespace slimps {
+namespace {
+
+constexpr const char* kDefaultRatio = "0.001";
+constexpr float kDefaultMu = 0.9f;
+
+// Owned by one encoding; Blocks from several threads, as EncodeRun says.
+class DgcRun final : public RankedRun {
+ public:
+  DgcRun(const Kernels& kernels, const EncodeInput& input, std::span<std::byte> payload,
+         EncodeWorkspace& workspace, const MomentumRule& rule, size_t k, SparseValues values)
+      : RankedRun(kernels, input, payload, workspace, SelectBy::kMagnitude, k, values,
+                  Unprepared()),
+        rule_(rule) {
+    Prepare();
+  }
+
+  EncodeStats Finish() override {
+    EncodeStats stats = RankedRun::Finish();
+    stats.momentum_bound = MomentumBoundAfter(input(), rule_);
+    return stats;
+  }
+
+ protected:
+  float SampleInput(size_t element) const override {
+    const float g = input().gradient[element] * rule_.grad_scale;
+    const float u = input().momentum[element], v = input().residual[element];
+    if (rule_.step == MomentumStep::kDgcNesterov) return v + (rule_.mu * (u + g) + g);
+    return v + (rule_.mu * u + g);
+  }
+
+  Candidates CollectFirst(size_t block, float floor, uint32_t* index, float* value) override {
+    const BlockInput in(input(), block);
+    return kernels().momentum.correct(in.gradient, in.residual, in.momentum, rule_, floor,
+                                      in.elements, index, value);
+  }
+
+  void AfterSend(size_t block, std::span<const uint32_t> index) override {
+    float* const momentum = input().momentum.data() + block * kBlockElements;
+    for (const uint32_t i : index) momentum[i] = 0;
+  }
+
+ private:
+  const MomentumRule rule_;
+};
+
+// Thread-safe: constant after construction.
+class DgcCodec final : public SparseCodec {
+ public:
+  DgcCodec(const CodecSpec& spec, const Kernels& kernels, SparseValues values, SentCount k,
+           MomentumRule rule)
+      : SparseCodec(spec, kernels, LargestSparseValue(values), values, ErrorFeedback::kOn),
+        k_(k),
+        rule_(rule) {}
+
+  bool wants_momentum() const override { return true; }
+  bool refuses_server_momentum() const override { return true; }
+  size_t MaxPayloadBytes(size_t elements) const override {
+    return SparseBuilder::MaxPayloadBytes({.values = values(), .elements = elements},
+                                          k_.Of(elements));
+  }
+
+  bool KnownEncodable(const EncodeInput& input) const override {
+    return slimps::KnownEncodable(input, Rule(input), limit());
+  }
+  size_t FindUnencodable(const EncodeInput& input, size_t first_block,
+                         size_t last_block) const override {
+    return slimps::FindUnencodable(kernels(), input, Rule(input), limit(), first_block, last_block);
+  }
+  absl::Status DescribeUnencodable(const EncodeInput& input, size_t element) const override {
+    return DescribeMomentum(Codec::DescribeUnencodable(input, element), input, element);
+  }
+  std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
+                                   EncodeWorkspace& workspace) const override {
+    EncodeInput whole = input;
+    if (input.residual.empty()) {  // what is not sent is then lost
+      whole.residual = workspace.Take<float>(input.gradient.size());
+      std::ranges::fill(whole.residual, 0.0f);
+    }
+    return std::make_unique<DgcRun>(kernels(), whole, payload, workspace, Rule(input),
+                                    k_.Of(input.gradient.size()), values());
+  }
+
+ private:
+  MomentumRule Rule(const EncodeInput& input) const {
+    MomentumRule rule = rule_;
+    rule.grad_scale = input.grad_scale;
+    return rule;
+  }
+
+  const SentCount k_;
+  const MomentumRule rule_;  // for any grad_scale
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Codec>> MakeDgcCodec(const CodecSpec& spec, const Kernels& kernels) {
+  static constexpr std::string_view kOffOn[] = {"off", "on"};
+  CodecSpec counted = spec;
+  if (!spec.options.contains("k")) counted.options.try_emplace("ratio", kDefaultRatio);
+  SLIMPS_ASSIGN_OR_RETURN(const SentCount k, SentCountOption(counted));
+  SLIMPS_ASSIGN_OR_RETURN(const SparseValues values, ValueOption(spec));
+  SLIMPS_ASSIGN_OR_RETURN(const size_t nesterov, ChoiceOption(spec, "nesterov", kOffOn, 0));
+  MomentumRule rule;
+  rule.step = nesterov == 1 ? MomentumStep::kDgcNesterov : MomentumStep::kHeavyBall;
+  SLIMPS_ASSIGN_OR_RETURN(rule.mu, FloatOption(spec, "mu", FloatRange::kFactor, kDefaultMu));
+  return std::make_unique<DgcCodec>(spec, kernels, values, k, rule);
+}
+
+}  // namespace slimps

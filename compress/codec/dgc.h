@@ -1,0 +1,33 @@
+// dgc (Lin, Han, Mao, Wang, Dally: "Deep Gradient Compression: Reducing the Communication Bandwidth for Distributed
+// Training", ICLR 2018): momentum is accumulated locally, and what it has made of the gradients waits until it is large.
+//
+//   g = gradient * grad_scale;  u: the momentum state, v: the residual
+//   momentum correction (section 3.2)   u = mu * u + g             v = v + u
+//     with nesterov=on (appendix B)     u = mu * (u + g)           v = v + (u + g)
+//   sent: v of the k elements with the largest |v|, of equals those with the lower index
+//   momentum factor masking             u = 0 and v = v - what was sent (0, with value=fp32), where it was sent
+//
+// The paper estimates the k-th |v| from a sample of 0.1 to 1 % and looks again among the chosen where the estimate let
+// through far too many. Here a sample sets the floor over which candidates are listed, and the exact k-th among them is
+// always looked for: what is sent depends on no sample, and costs the same.
+// Local clipping and the warm-up (sections 3.2, 3.3) are options of every codec: decorators.h.
+//
+// Payload: format "sparse", exactly k entries, as topk's. Bytes of memory per element: gradient 4, u and v 8 each.
+// Options: ratio (default 0.001) or k (sparse_options.h), mu (default 0.9), nesterov=on|off (default off),
+// value=fp32|fp16. A server's optimizer must be without momentum.
+#ifndef SLIMPS_COMPRESS_CODEC_DGC_H_
+#define SLIMPS_COMPRESS_CODEC_DGC_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "compress/codec/codec.h"
+
+namespace slimps {
+
+[[nodiscard]] absl::StatusOr<std::unique_ptr<Codec>> MakeDgcCodec(const CodecSpec& spec,
+                                                                  const Kernels& kernels);
+
+}  // namespace slimps
+
+#endif  // SLIMPS_COMPRESS_CODEC_DGC_H_
