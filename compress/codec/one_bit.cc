@@ -15,17 +15,20 @@ namespace {
 constexpr float kLargestSummand = 0x1p115f;
 constexpr float kFixedValue = 1.0f;
 
-struct SignLevels {
-  float positive = 0;
-  float negative = 0;
-};
-
-// The residual holds x, still in cache: what was sent is subtracted, and the squares of what is left are summed. Without
-// a residual they are what the sums imply, `implied` (which rounding may leave below 0).
-float ErrorSquares(const LevelsKernels& kernels, const BlockInput& in, const uint8_t* bits,
-                   const SignLevels& levels, float implied) {
-  if (in.residual == nullptr) return std::max(implied, 0.0f);
-  return kernels.subtract_1bit(bits, levels.positive, levels.negative, in.elements, in.residual);
+// Sign times mean is the nearest that signs and means can say: the input's squares are those of what was sent and of
+// the error together. With a residual, which holds x, still in cache, the error's are summed while what was sent is
+// subtracted; without, the input's were summed before. (Rounding may leave a difference below 0.)
+BlockSums SumsOf(const LevelsKernels& kernels, const BlockInput& in, const SignSums& sums,
+                 float positive, float negative, float decoded2) {
+  BlockSums block = {.decoded2 = decoded2, .sent = static_cast<uint32_t>(in.elements)};
+  if (in.residual == nullptr) {
+    block.input2 = sums.input2;
+    block.error2 = std::max(sums.input2 - decoded2, 0.0f);
+  } else {
+    block.error2 = kernels.subtract_sign(positive, negative, in.elements, in.residual);
+    block.input2 = block.error2 + decoded2;
+  }
+  return block;
 }
 
 // Thread-safe: constant after construction.
@@ -42,15 +45,9 @@ class L1Codec final : public LevelsCodec {
     const LevelsKernels& levels = kernels().levels;
     const SignSums sums =
         levels.encode_sign(in.gradient, in.residual, input.grad_scale, in.elements, bits);
-    const float n = static_cast<float>(in.elements);
-    const float scale = sums.positive / n;
+    const float scale = sums.positive / static_cast<float>(in.elements);
     StoreScale(layout, payload, block, 0, scale);
-    const float decoded2 = n * scale * scale;
-    return {.input2 = sums.input2,
-            .decoded2 = decoded2,
-            .error2 = ErrorSquares(levels, in, bits, {scale, -scale},
-                                   sums.input2 - 2 * scale * sums.positive + decoded2),
-            .sent = static_cast<uint32_t>(in.elements)};
+    return SumsOf(levels, in, sums, scale, -scale, scale * sums.positive);
   }
 };
 
@@ -73,11 +70,8 @@ class TwoMeanCodec final : public LevelsCodec {
     StoreScale(layout, payload, block, 0, positive);
     StoreScale(layout, payload, block, 1, negative);
     // A mean's square times its count is the mean times the sum.
-    const float decoded2 = positive * sums.positive + negative * sums.negative;
-    return {.input2 = sums.input2,
-            .decoded2 = decoded2,
-            .error2 = ErrorSquares(levels, in, bits, {positive, negative}, sums.input2 - decoded2),
-            .sent = static_cast<uint32_t>(in.elements)};
+    return SumsOf(levels, in, sums, positive, negative,
+                  positive * sums.positive + negative * sums.negative);
   }
 
  private:

@@ -7,16 +7,24 @@
 namespace slimps {
 namespace {
 
+// Elements that input is fetched ahead: hides the start of each page, where hardware fetches nothing by itself.
+constexpr size_t kFetchAhead = 512;
+
 // gradient * grad_scale + residual, or without the sum.
 template <bool kResidual, typename Count>
 inline F32x16 InputLanes(const float* gradient, const float* residual, F32x16 grad_scale, size_t i,
                          Count count) {
   const F32x16 scaled = MulF(LoadF(gradient + i, count), grad_scale);
+  Prefetch(gradient + i + kFetchAhead);
+  if constexpr (kResidual) Prefetch(residual + i + kFetchAhead);
   if constexpr (kResidual) return AddF(scaled, LoadF(residual + i, count));
   return scaled;
 }
 
+// For what payloads depend on: rounded twice, as anybody would compute it.
 inline void AddSquare(F32x16& sum, F32x16 x) { sum = AddF(sum, MulF(x, x)); }
+// For statistics: one instruction where that counts.
+inline void CountSquare(F32x16& sum, F32x16 x) { sum = AddSquareF(sum, x); }
 
 // Lanes past the end as +0.
 inline F32x16 KeepCount(F32x16 x, AllLanes) { return x; }
@@ -40,6 +48,37 @@ inline uint32_t LoadBits(const uint8_t* plane, size_t i, SomeLanes count) {
   uint16_t word = 0;
   std::memcpy(&word, plane + i / 8, (count.n + 7) / 8);
   return word;
+}
+
+constexpr uint32_t kSignClear = 0xffffffff;  // flips "sign bit set" into "sign bit clear"
+
+// Bit i of `plane` is the sign bit of what body(i, count) returns for its lane; XOR `flip`.
+template <typename Body>
+inline __attribute__((always_inline)) void StoreSigns(size_t n, uint32_t flip, uint8_t* plane,
+                                                      const Body& body) {
+  const size_t whole = n / (2 * kLanes) * (2 * kLanes);
+  for (size_t i = 0; i < whole; i += 2 * kLanes) {
+    const F32x16 low = body(i, AllLanes());
+    const uint32_t word = SignBits(low, body(i + kLanes, AllLanes())) ^ flip;
+    std::memcpy(plane + i / 8, &word, sizeof word);
+  }
+  ForLanes(n - whole, [&](size_t i, auto count) {
+    StoreBits(SignBits(body(whole + i, count)) ^ flip, plane, whole + i, count);
+  });
+}
+
+inline uint32_t CountBits(const uint8_t* plane, size_t n) {
+  uint64_t count = 0;
+  size_t byte = 0;
+  for (; byte + 8 <= (n + 7) / 8; byte += 8) {
+    uint64_t word;
+    std::memcpy(&word, plane + byte, sizeof word);
+    count += static_cast<uint64_t>(__builtin_popcountll(word));
+  }
+  for (; byte < (n + 7) / 8; ++byte) {
+    count += static_cast<uint64_t>(__builtin_popcount(plane[byte]));
+  }
+  return static_cast<uint32_t>(count);
 }
 
 template <bool kAdd, typename Count>

@@ -17,7 +17,8 @@ bool RunsHere() {
   // Not every compiler's __builtin_cpu_supports knows "f16c": bit 29 of ECX of CPUID leaf 1.
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   const bool has_f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & (1u << 29)) != 0;
-  return has_f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt");
+  return has_f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("popcnt");
 }
 
 }  // namespace

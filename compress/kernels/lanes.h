@@ -10,17 +10,18 @@
 //     StoreF(MulF(LoadF(p + i, count), scale), p + i, count);    // lanes past n read as 0 and are not written
 //   });
 //
-// All sets give the same bits: products and sums are rounded one by one (no fused multiply-add), element i of a block
-// is in lane i % 16, and a sum over lanes is folded 8 + 8, 4 + 4, 2 + 2, 1 + 1. A set's source file includes its
+// All sets give the same bits: products and sums are rounded one by one (no fused multiply-add but in AddSquareF, where
+// every set has it), element i of a block is in lane i % 16, and a sum over lanes is folded 8 + 8, 4 + 4, 2 + 2, 1 + 1. A set's source file includes its
 // lanes_*.h before any NAME_loops.h; everything has internal linkage, so that code compiled for a newer CPU can never
 // be linked into another set.
 //
 // What a set defines (F32x16, I32x16: unsigned, Mask16):
 //
-//   SetF(x) LoadF(p, count) StoreF(x, p, count) AddF SubF MulF DivF MinF MaxF AbsF SqrtF
+//   SetF(x) LoadF(p, count) StoreF(x, p, count) AddF SubF MulF DivF MinF MaxF AbsF SqrtF;
+//   AddSquareF(sum, x): sum + x * x, rounded once: for statistics alone
 //   GeF GtF LeF LtF (false for NaN) NotLeF (true for NaN); SelectF(mask, yes, no), KeepF(mask, x): x or +0;
 //   SelectBitsF(bits, yes, no): SelectF by bit i for lane i; SelectNegativeF(x, yes, no): by x's sign bit;
-//   SignBits(x): bit i is the sign bit of lane i, set for -0 too
+//   SignBits(x): bit i is the sign bit of lane i, set for -0 too; SignBits(x, y): 32 bits, those of y above
 //   Bits32: LoadBits32(p) 4 bytes; AndNotB(a, b): a and not b; SelectHalfF<h>(bits, yes, no): bit 16 * h + i for lane i,
 //     where yes and no are each the same in all lanes
 //   StreamF(x, p): StoreF past the caches, p 64-byte aligned; EndStream() after the last one
@@ -31,7 +32,8 @@
 //   I64x8, of which only the lower halves count: EvenW(i), OddW(i): those lanes; JoinW(even, odd): back;
 //   SetW(x) MulW(x, factor): the product of the halves, all 64 bits; HighW(x): its upper half; XorW
 //   AsI(f) AsF(i): the bits; ToFloat(i): signed; ToInt(f): towards zero, |f| < 2^31
-//   Bits(mask), MaskOf(bits): bit i is lane i; AndM OrM AndNotM(a, b): a and not b
+//   Bits(mask), MaskOf(bits): bit i is lane i; LanesI(mask): all ones or zeros; AndM OrM,
+//   AndNotM(a, b): a and not b
 //   CompressI(mask, x, out), CompressF: the chosen lanes side by side; MAY WRITE ALL 16; returns how many count
 //   LookupF(table of 16, i): i in 0 .. 15
 //   LoadF16 StoreF16 LoadBf16 StoreBf16 (p, count); to nearest even, NaN stays NaN; the stores return what a load
@@ -71,6 +73,9 @@ inline __attribute__((always_inline)) void ForLanes(size_t n, const Body& body) 
   for (size_t i = 0; i < whole; i += kLanes) body(i, AllLanes());
   if (whole < n) body(whole, SomeLanes{n - whole});
 }
+
+// The cache line at p, whether or not p is anybody's.
+inline void Prefetch(const void* p) { __builtin_prefetch(p); }
 
 inline uint32_t BitsOf(float value) {
   uint32_t bits;

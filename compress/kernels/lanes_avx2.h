@@ -1,4 +1,4 @@
-// Lanes as two AVX2 vectors of 8. Only for files compiled with -mavx2 -mf16c -mpopcnt.
+// Lanes as two AVX2 vectors of 8. Only for files compiled with -mavx2 -mfma -mf16c -mpopcnt.
 #ifndef SLIMPS_COMPRESS_KERNELS_LANES_AVX2_H_
 #define SLIMPS_COMPRESS_KERNELS_LANES_AVX2_H_
 
@@ -70,6 +70,10 @@ inline F32x16 AbsF(F32x16 x) {
 }
 inline F32x16 SqrtF(F32x16 x) { return {_mm256_sqrt_ps(x.a), _mm256_sqrt_ps(x.b)}; }
 
+inline F32x16 AddSquareF(F32x16 sum, F32x16 x) {
+  return {_mm256_fmadd_ps(x.a, x.a, sum.a), _mm256_fmadd_ps(x.b, x.b, sum.b)};
+}
+
 template <int kPredicate>
 inline Mask16 CompareF(F32x16 x, F32x16 y) {
   return {_mm256_castps_si256(_mm256_cmp_ps(x.a, y.a, kPredicate)),
@@ -123,6 +127,14 @@ inline void EndStream() { _mm_sfence(); }
 inline uint32_t SignBits(F32x16 x) {
   return static_cast<uint32_t>(_mm256_movemask_ps(x.a)) |
          static_cast<uint32_t>(_mm256_movemask_ps(x.b)) << 8;
+}
+// Saturating packs keep signs; they work within halves, which the permutation puts in order.
+inline uint32_t SignBits(F32x16 x, F32x16 y) {
+  const __m256i low = _mm256_packs_epi32(_mm256_castps_si256(x.a), _mm256_castps_si256(x.b));
+  const __m256i high = _mm256_packs_epi32(_mm256_castps_si256(y.a), _mm256_castps_si256(y.b));
+  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  const __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high), order);
+  return static_cast<uint32_t>(_mm256_movemask_epi8(bytes));
 }
 inline F32x16 SelectNegativeF(F32x16 x, F32x16 yes, F32x16 no) {
   return {_mm256_blendv_ps(no.a, yes.a, x.a), _mm256_blendv_ps(no.b, yes.b, x.b)};
@@ -256,6 +268,7 @@ inline Mask16 MaskOf(uint32_t bits) {
   const __m256i high = _mm256_sllv_epi32(word, _mm256_setr_epi32(23, 22, 21, 20, 19, 18, 17, 16));
   return {_mm256_srai_epi32(low, 31), _mm256_srai_epi32(high, 31)};
 }
+inline I32x16 LanesI(Mask16 mask) { return {mask.a, mask.b}; }
 inline Mask16 AndM(Mask16 x, Mask16 y) {
   return {_mm256_and_si256(x.a, y.a), _mm256_and_si256(x.b, y.b)};
 }

@@ -43,6 +43,8 @@ inline F32x16 MaxF(F32x16 x, F32x16 y) { return {_mm512_max_ps(x.v, y.v)}; }
 inline F32x16 AbsF(F32x16 x) { return {_mm512_andnot_ps(_mm512_set1_ps(-0.0f), x.v)}; }
 inline F32x16 SqrtF(F32x16 x) { return {_mm512_sqrt_ps(x.v)}; }
 
+inline F32x16 AddSquareF(F32x16 sum, F32x16 x) { return {_mm512_fmadd_ps(x.v, x.v, sum.v)}; }
+
 inline Mask16 GeF(F32x16 x, F32x16 y) { return {_mm512_cmp_ps_mask(x.v, y.v, _CMP_GE_OQ)}; }
 inline Mask16 GtF(F32x16 x, F32x16 y) { return {_mm512_cmp_ps_mask(x.v, y.v, _CMP_GT_OQ)}; }
 inline Mask16 LeF(F32x16 x, F32x16 y) { return {_mm512_cmp_ps_mask(x.v, y.v, _CMP_LE_OQ)}; }
@@ -69,6 +71,11 @@ inline F32x16 SelectHalfF(Bits32 word, F32x16 yes, F32x16 no) {
 }
 inline void StreamF(F32x16 x, float* p) { _mm512_stream_ps(p, x.v); }
 inline void EndStream() { _mm_sfence(); }
+inline uint32_t SignBits(F32x16 x) { return _mm512_movepi32_mask(_mm512_castps_si512(x.v)); }
+inline uint32_t SignBits(F32x16 x, F32x16 y) { return SignBits(x) | SignBits(y) << 16; }
+inline F32x16 SelectNegativeF(F32x16 x, F32x16 yes, F32x16 no) {
+  return {_mm512_mask_blend_ps(static_cast<__mmask16>(SignBits(x)), no.v, yes.v)};
+}
 inline F32x16 KeepF(Mask16 mask, F32x16 x) { return {_mm512_maskz_mov_ps(mask.bits, x.v)}; }
 
 inline I32x16 SetI(uint32_t x) { return {_mm512_set1_epi32(static_cast<int>(x))}; }
@@ -138,6 +145,7 @@ inline I32x16 ToInt(F32x16 x) { return {_mm512_cvttps_epi32(x.v)}; }
 
 inline uint32_t Bits(Mask16 mask) { return mask.bits; }
 inline Mask16 MaskOf(uint32_t bits) { return {static_cast<__mmask16>(bits)}; }
+inline I32x16 LanesI(Mask16 mask) { return {_mm512_movm_epi32(mask.bits)}; }
 inline Mask16 AndM(Mask16 x, Mask16 y) { return {static_cast<__mmask16>(x.bits & y.bits)}; }
 inline Mask16 OrM(Mask16 x, Mask16 y) { return {static_cast<__mmask16>(x.bits | y.bits)}; }
 inline Mask16 AndNotM(Mask16 x, Mask16 y) { return {static_cast<__mmask16>(x.bits & ~y.bits)}; }
@@ -167,21 +175,26 @@ inline void StoreWords(__m256i words, std::byte* p, AllLanes) {
 inline void StoreWords(__m256i words, std::byte* p, SomeLanes count) {
   _mm256_mask_storeu_epi16(p, TailMask(count), words);
 }
-template <typename Count>
-inline F32x16 LoadF16(const std::byte* p, Count count) {
-  return {_mm512_cvtph_ps(LoadWords(p, count))};
+inline F32x16 FromF16(__m256i words) { return {_mm512_cvtph_ps(words)}; }
+inline F32x16 FromBf16(__m256i words) {
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(words), 16))};
 }
 template <typename Count>
-inline void StoreF16(F32x16 x, std::byte* p, Count count) {
-  StoreWords(_mm512_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), p, count);
+inline F32x16 LoadF16(const std::byte* p, Count count) {
+  return FromF16(LoadWords(p, count));
+}
+template <typename Count>
+inline F32x16 StoreF16(F32x16 x, std::byte* p, Count count) {
+  const __m256i words = _mm512_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  StoreWords(words, p, count);
+  return FromF16(words);
 }
 template <typename Count>
 inline F32x16 LoadBf16(const std::byte* p, Count count) {
-  const __m512i wide = _mm512_cvtepu16_epi32(LoadWords(p, count));
-  return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
+  return FromBf16(LoadWords(p, count));
 }
 template <typename Count>
-inline void StoreBf16(F32x16 x, std::byte* p, Count count) {
+inline F32x16 StoreBf16(F32x16 x, std::byte* p, Count count) {
   const __m512i bits = _mm512_castps_si512(x.v);
   const __m512i upper = _mm512_srli_epi32(bits, 16);
   const __m512i odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
@@ -189,7 +202,9 @@ inline void StoreBf16(F32x16 x, std::byte* p, Count count) {
   const __m512i quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
   const __mmask16 is_nan = _mm512_cmp_ps_mask(x.v, x.v, _CMP_UNORD_Q);
   const __m512i wide = _mm512_mask_blend_epi32(is_nan, _mm512_srli_epi32(sum, 16), quiet);
-  StoreWords(_mm512_cvtepi32_epi16(wide), p, count);
+  const __m256i words = _mm512_cvtepi32_epi16(wide);
+  StoreWords(words, p, count);
+  return FromBf16(words);
 }
 
 inline uint64_t PackNibbles(I32x16 x) {

@@ -79,6 +79,10 @@ inline F32x16 SqrtF(F32x16 x) {
   return EachF([&](size_t j) { return __builtin_sqrtf(x.v[j]); });
 }
 
+inline F32x16 AddSquareF(F32x16 sum, F32x16 x) {
+  return EachF([&](size_t j) { return __builtin_fmaf(x.v[j], x.v[j], sum.v[j]); });
+}
+
 inline Mask16 GeF(F32x16 a, F32x16 b) {
   return EachM([&](size_t j) { return a.v[j] >= b.v[j]; });
 }
@@ -112,6 +116,14 @@ inline F32x16 SelectHalfF(Bits32 word, F32x16 yes, F32x16 no) {
 }
 inline void StreamF(F32x16 x, float* p) { StoreF(x, p, AllLanes()); }
 inline void EndStream() {}
+
+inline uint32_t SignBits(F32x16 x) {
+  return EachM([&](size_t j) { return (BitsOf(x.v[j]) >> 31) != 0; }).bits;
+}
+inline uint32_t SignBits(F32x16 x, F32x16 y) { return SignBits(x) | SignBits(y) << 16; }
+inline F32x16 SelectNegativeF(F32x16 x, F32x16 yes, F32x16 no) {
+  return SelectF(Mask16{SignBits(x)}, yes, no);
+}
 
 inline I32x16 SetI(uint32_t x) {
   return EachI([&](size_t) { return x; });
@@ -200,9 +212,8 @@ inline I64x8 OddW(I32x16 x) {
   return EachW([&](size_t j) { return uint64_t{x.v[2 * j + 1]}; });
 }
 inline I32x16 JoinW(I64x8 even, I64x8 odd) {
-  return EachI([&](size_t j) {
-    return static_cast<uint32_t>(j % 2 == 0 ? even.v[j / 2] : odd.v[j / 2]);
-  });
+  return EachI(
+      [&](size_t j) { return static_cast<uint32_t>(j % 2 == 0 ? even.v[j / 2] : odd.v[j / 2]); });
 }
 inline I64x8 MulW(I64x8 x, I64x8 factor) {
   return EachW([&](size_t j) { return (x.v[j] & 0xffffffff) * (factor.v[j] & 0xffffffff); });
@@ -236,6 +247,9 @@ inline I32x16 ToInt(F32x16 x) {
 
 inline uint32_t Bits(Mask16 mask) { return mask.bits; }
 inline Mask16 MaskOf(uint32_t bits) { return {bits & 0xffff}; }
+inline I32x16 LanesI(Mask16 mask) {
+  return EachI([&](size_t j) { return ((mask.bits >> j) & 1) != 0 ? 0xffffffffu : 0u; });
+}
 inline Mask16 AndM(Mask16 a, Mask16 b) { return {a.bits & b.bits}; }
 inline Mask16 OrM(Mask16 a, Mask16 b) { return {a.bits | b.bits}; }
 inline Mask16 AndNotM(Mask16 a, Mask16 b) { return {a.bits & ~b.bits}; }
@@ -268,27 +282,28 @@ inline F32x16 LoadHalf(const std::byte* p, Count count) {
   return out;
 }
 template <typename Half, typename Count>
-inline void StoreHalf(F32x16 x, std::byte* p, Count count) {
+inline F32x16 StoreHalf(F32x16 x, std::byte* p, Count count) {
   for (size_t j = 0; j < count.size(); ++j) {
     const uint16_t wire = Half::Encode(x.v[j]);
     std::memcpy(p + j * sizeof wire, &wire, sizeof wire);
   }
+  return LoadHalf<Half>(p, count);
 }
 template <typename Count>
 inline F32x16 LoadF16(const std::byte* p, Count count) {
   return LoadHalf<F16>(p, count);
 }
 template <typename Count>
-inline void StoreF16(F32x16 x, std::byte* p, Count count) {
-  StoreHalf<F16>(x, p, count);
+inline F32x16 StoreF16(F32x16 x, std::byte* p, Count count) {
+  return StoreHalf<F16>(x, p, count);
 }
 template <typename Count>
 inline F32x16 LoadBf16(const std::byte* p, Count count) {
   return LoadHalf<Bf16>(p, count);
 }
 template <typename Count>
-inline void StoreBf16(F32x16 x, std::byte* p, Count count) {
-  StoreHalf<Bf16>(x, p, count);
+inline F32x16 StoreBf16(F32x16 x, std::byte* p, Count count) {
+  return StoreHalf<Bf16>(x, p, count);
 }
 
 inline uint64_t PackNibbles(I32x16 x) {

@@ -11,14 +11,17 @@ namespace {
 template <bool kResidual>
 SignSums EncodeSignBlock(const float* gradient, float* residual, float grad_scale, size_t n,
                          uint8_t* bits) {
-  const F32x16 scale = SetF(grad_scale), zero = SetF(0);
-  F32x16 magnitude = zero, input2 = zero;
-  ForLanes(n, [&](size_t i, auto count) {
+  const F32x16 scale = SetF(grad_scale);
+  F32x16 magnitude = SetF(0), input2 = SetF(0);
+  StoreSigns(n, kSignClear, bits, [&](size_t i, auto count) {
     const F32x16 x = InputLanes<kResidual>(gradient, residual, scale, i, count);
     magnitude = AddF(magnitude, AbsF(x));
-    AddSquare(input2, x);
-    StoreBits(Bits(GeF(x, zero)), bits, i, count);
-    if constexpr (kResidual) StoreF(x, residual + i, count);
+    if constexpr (kResidual) {
+      StoreF(x, residual + i, count);
+    } else {
+      CountSquare(input2, x);
+    }
+    return x;
   });
   return {.positive = FoldSum(magnitude), .input2 = FoldSum(input2)};
 }
@@ -34,19 +37,18 @@ SignSums EncodeSignSplitBlock(const float* gradient, float* residual, float grad
                               uint8_t* bits) {
   const F32x16 scale = SetF(grad_scale), zero = SetF(0);
   F32x16 positive = zero, negative = zero, input2 = zero;
-  uint32_t positives = 0;
-  ForLanes(n, [&](size_t i, auto count) {
+  StoreSigns(n, kSignClear, bits, [&](size_t i, auto count) {
     const F32x16 x = InputLanes<kResidual>(gradient, residual, scale, i, count);
-    const Mask16 mask = GeF(x, zero);
-    positive = AddF(positive, KeepF(mask, x));
-    negative = AddF(negative, SelectF(mask, zero, x));
-    AddSquare(input2, x);
-    const uint32_t word = Bits(mask) & count.bits();
-    positives += static_cast<uint32_t>(__builtin_popcount(word));
-    StoreBits(word, bits, i, count);
-    if constexpr (kResidual) StoreF(x, residual + i, count);
+    positive = AddF(positive, MaxF(x, zero));
+    negative = AddF(negative, MinF(x, zero));
+    if constexpr (kResidual) {
+      StoreF(x, residual + i, count);
+    } else {
+      CountSquare(input2, x);
+    }
+    return x;
   });
-  return {FoldSum(positive), FoldSum(negative), FoldSum(input2), positives};
+  return {FoldSum(positive), FoldSum(negative), FoldSum(input2), CountBits(bits, n)};
 }
 
 inline SignSums EncodeSignSplit(const float* gradient, float* residual, float grad_scale, size_t n,
@@ -55,49 +57,38 @@ inline SignSums EncodeSignSplit(const float* gradient, float* residual, float gr
                              : EncodeSignSplitBlock<true>(gradient, residual, grad_scale, n, bits);
 }
 
-inline float Subtract1Bit(const uint8_t* bits, float positive, float negative, size_t n,
-                          float* residual) {
+inline float SubtractSign(float positive, float negative, size_t n, float* residual) {
   const F32x16 plus = SetF(positive), minus = SetF(negative);
   F32x16 error2 = SetF(0);
   ForLanes(n, [&](size_t i, auto count) {
-    const F32x16 sent = SelectBitsF(LoadBits(bits, i, count), plus, minus);
-    const F32x16 error = SubF(LoadF(residual + i, count), sent);
+    const F32x16 x = LoadF(residual + i, count);
+    const F32x16 error = SubF(x, SelectNegativeF(x, minus, plus));
     StoreF(error, residual + i, count);
-    AddSquare(error2, KeepCount(error, count));
+    CountSquare(error2, KeepCount(error, count));
   });
   return FoldSum(error2);
-}
-
-// `encode(x, count, i)` stores the bits and returns what x decodes to.
-template <bool kResidual, typename Encode>
-inline BlockSums EncodeFixed(const float* gradient, float* residual, float grad_scale, size_t n,
-                             const Encode& encode) {
-  const F32x16 scale = SetF(grad_scale);
-  F32x16 input2 = SetF(0), error2 = SetF(0);
-  ForLanes(n, [&](size_t i, auto count) {
-    const F32x16 x = InputLanes<kResidual>(gradient, residual, scale, i, count);
-    const F32x16 error = SubF(x, encode(x, count, i));
-    AddSquare(input2, x);
-    AddSquare(error2, error);
-    if constexpr (kResidual) StoreF(error, residual + i, count);
-  });
-  return {.input2 = FoldSum(input2), .error2 = FoldSum(error2)};
 }
 
 template <bool kResidual>
 BlockSums Encode1BitFixedBlock(const float* gradient, float* residual, float grad_scale,
                                float threshold, float value, size_t n, uint8_t* bits) {
+  const F32x16 scale = SetF(grad_scale);
   const F32x16 bound = SetF(threshold), plus = SetF(value), minus = SetF(-value);
-  BlockSums sums = EncodeFixed<kResidual>(gradient, residual, grad_scale, n,
-                                          [&](F32x16 x, auto count, size_t i) {
-                                            const Mask16 over = GtF(x, bound);
-                                            StoreBits(Bits(over), bits, i, count);
-                                            // What lies past the end is not sent: its error must be 0, as the input is.
-                                            return KeepCount(SelectF(over, plus, minus), count);
-                                          });
-  sums.decoded2 = value * value * static_cast<float>(n);
-  sums.sent = static_cast<uint32_t>(n);
-  return sums;
+  F32x16 input2 = SetF(0), error2 = SetF(0);
+  StoreSigns(n, 0, bits, [&](size_t i, auto count) {
+    const F32x16 x = InputLanes<kResidual>(gradient, residual, scale, i, count);
+    const F32x16 over = AsF(LanesI(GtF(x, bound)));
+    // What lies past the end is not sent: its error must be 0, as the input is.
+    const F32x16 error = KeepCount(SubF(x, SelectNegativeF(over, plus, minus)), count);
+    CountSquare(input2, x);
+    CountSquare(error2, error);
+    if constexpr (kResidual) StoreF(error, residual + i, count);
+    return over;
+  });
+  return {.input2 = FoldSum(input2),
+          .decoded2 = value * value * static_cast<float>(n),
+          .error2 = FoldSum(error2),
+          .sent = static_cast<uint32_t>(n)};
 }
 
 inline BlockSums Encode1BitFixed(const float* gradient, float* residual, float grad_scale,
@@ -108,23 +99,43 @@ inline BlockSums Encode1BitFixed(const float* gradient, float* residual, float g
                                           bits);
 }
 
+// What two bits say of x: both planes' bits as sign bits.
+struct PlaneSigns {
+  F32x16 over, under;
+};
+
 template <bool kResidual>
 BlockSums Encode2BitFixedBlock(const float* gradient, float* residual, float grad_scale,
                                float threshold, size_t n, uint8_t* plane0, uint8_t* plane1) {
-  const F32x16 plus = SetF(threshold), minus = SetF(-threshold);
-  uint32_t sent = 0;
-  BlockSums sums = EncodeFixed<kResidual>(
-      gradient, residual, grad_scale, n, [&](F32x16 x, auto count, size_t i) {
-        const Mask16 over = GeF(x, plus), under = LeF(x, minus);
-        const uint32_t high = Bits(over), low = Bits(under);
-        sent += static_cast<uint32_t>(__builtin_popcount(high | low));
-        StoreBits(high, plane0, i, count);
-        StoreBits(low, plane1, i, count);
-        return SelectF(over, plus, KeepF(under, minus));
-      });
-  sums.decoded2 = threshold * threshold * static_cast<float>(sent);
-  sums.sent = sent;
-  return sums;
+  const F32x16 scale = SetF(grad_scale), plus = SetF(threshold), minus = SetF(-threshold);
+  F32x16 input2 = SetF(0), error2 = SetF(0);
+  const auto encode = [&](size_t i, auto count) -> PlaneSigns {
+    const F32x16 x = InputLanes<kResidual>(gradient, residual, scale, i, count);
+    const Mask16 over = GeF(x, plus), under = LeF(x, minus);
+    const F32x16 error = SubF(SubF(x, KeepF(over, plus)), KeepF(under, minus));
+    CountSquare(input2, x);
+    CountSquare(error2, error);
+    if constexpr (kResidual) StoreF(error, residual + i, count);
+    return {AsF(LanesI(over)), AsF(LanesI(under))};
+  };
+  const size_t whole = n / (2 * kLanes) * (2 * kLanes);
+  for (size_t i = 0; i < whole; i += 2 * kLanes) {
+    const PlaneSigns low = encode(i, AllLanes()), high = encode(i + kLanes, AllLanes());
+    const uint32_t word0 = SignBits(low.over, high.over);
+    const uint32_t word1 = SignBits(low.under, high.under);
+    std::memcpy(plane0 + i / 8, &word0, sizeof word0);
+    std::memcpy(plane1 + i / 8, &word1, sizeof word1);
+  }
+  ForLanes(n - whole, [&](size_t i, auto count) {
+    const PlaneSigns bits = encode(whole + i, count);
+    StoreBits(SignBits(bits.over), plane0, whole + i, count);
+    StoreBits(SignBits(bits.under), plane1, whole + i, count);
+  });
+  const uint32_t sent = CountBits(plane0, n) + CountBits(plane1, n);
+  return {.input2 = FoldSum(input2),
+          .decoded2 = threshold * threshold * static_cast<float>(sent),
+          .error2 = FoldSum(error2),
+          .sent = sent};
 }
 
 inline BlockSums Encode2BitFixed(const float* gradient, float* residual, float grad_scale,
@@ -158,7 +169,7 @@ void Decode2Bit(const uint8_t* plane0, const uint8_t* plane1, float positive, fl
 constexpr LevelsKernels kLevelsKernels = {
     .encode_sign = EncodeSign,
     .encode_sign_split = EncodeSignSplit,
-    .subtract_1bit = Subtract1Bit,
+    .subtract_sign = SubtractSign,
     .encode_1bit_fixed = Encode1BitFixed,
     .encode_2bit_fixed = Encode2BitFixed,
     .decode_1bit = Decode1Bit<false>,

@@ -32,16 +32,21 @@ inline InputNorms Measure(const float* gradient, const float* residual, float gr
 template <bool kResidual>
 BlockSums SignBlock(const float* gradient, float* residual, float grad_scale, size_t n,
                     uint8_t* bits) {
-  const F32x16 zero = SetF(0), plus = SetF(1), minus = SetF(-1);
-  BlockSums sums = EncodeFixed<kResidual>(gradient, residual, grad_scale, n,
-                                          [&](F32x16 x, auto count, size_t i) {
-                                            const Mask16 positive = GeF(x, zero);
-                                            StoreBits(Bits(positive), bits, i, count);
-                                            return KeepCount(SelectF(positive, plus, minus), count);
-                                          });
-  sums.decoded2 = static_cast<float>(n);
-  sums.sent = static_cast<uint32_t>(n);
-  return sums;
+  const F32x16 scale = SetF(grad_scale), plus = SetF(1), minus = SetF(-1);
+  F32x16 input2 = SetF(0), error2 = SetF(0);
+  StoreSigns(n, kSignClear, bits, [&](size_t i, auto count) {
+    const F32x16 x = InputLanes<kResidual>(gradient, residual, scale, i, count);
+    // What lies past the end is not sent: its error must be 0, as the input is.
+    const F32x16 error = KeepCount(SubF(x, SelectNegativeF(x, minus, plus)), count);
+    CountSquare(input2, x);
+    CountSquare(error2, error);
+    if constexpr (kResidual) StoreF(error, residual + i, count);
+    return x;
+  });
+  return {.input2 = FoldSum(input2),
+          .decoded2 = static_cast<float>(n),
+          .error2 = FoldSum(error2),
+          .sent = static_cast<uint32_t>(n)};
 }
 
 inline BlockSums Sign(const float* gradient, float* residual, float grad_scale, size_t n,

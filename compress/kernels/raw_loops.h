@@ -51,8 +51,9 @@ inline float CopyBounded(const float* from, float* to, size_t n) {
 struct F32Wire {
   static constexpr size_t kBytes = 4;
   template <typename Count>
-  static void Store(F32x16 x, std::byte* p, Count count) {
+  static F32x16 Store(F32x16 x, std::byte* p, Count count) {
     StoreF(x, reinterpret_cast<float*>(p), count);
+    return x;
   }
   template <typename Count>
   static F32x16 Load(const std::byte* p, Count count) {
@@ -62,8 +63,8 @@ struct F32Wire {
 struct F16Wire {
   static constexpr size_t kBytes = 2;
   template <typename Count>
-  static void Store(F32x16 x, std::byte* p, Count count) {
-    StoreF16(x, p, count);
+  static F32x16 Store(F32x16 x, std::byte* p, Count count) {
+    return StoreF16(x, p, count);
   }
   template <typename Count>
   static F32x16 Load(const std::byte* p, Count count) {
@@ -73,8 +74,8 @@ struct F16Wire {
 struct Bf16Wire {
   static constexpr size_t kBytes = 2;
   template <typename Count>
-  static void Store(F32x16 x, std::byte* p, Count count) {
-    StoreBf16(x, p, count);
+  static F32x16 Store(F32x16 x, std::byte* p, Count count) {
+    return StoreBf16(x, p, count);
   }
   template <typename Count>
   static F32x16 Load(const std::byte* p, Count count) {
@@ -89,13 +90,11 @@ BlockSums EncodeRawBlock(const float* gradient, float* residual, float grad_scal
   F32x16 input2 = SetF(0), decoded2 = SetF(0), error2 = SetF(0);
   ForLanes(n, [&](size_t i, auto count) {
     const F32x16 x = InputLanes<kResidual>(gradient, residual, scale, i, count);
-    std::byte* const wire = out + i * Wire::kBytes;
-    Wire::Store(x, wire, count);
-    const F32x16 decoded = Wire::Load(wire, count);
+    const F32x16 decoded = Wire::Store(x, out + i * Wire::kBytes, count);
     const F32x16 error = SubF(x, decoded);
-    AddSquare(input2, x);
-    AddSquare(decoded2, decoded);
-    AddSquare(error2, error);
+    CountSquare(input2, x);
+    CountSquare(decoded2, decoded);
+    CountSquare(error2, error);
     if constexpr (kResidual) StoreF(error, residual + i, count);
   });
   return {.input2 = FoldSum(input2),

@@ -231,13 +231,9 @@ TEST_P(KernelsTest, FixedLevelEncodersEqualScalar) {
 
 TEST_P(KernelsTest, SubtractingWhatWasSentEqualsScalar) {
   for (size_t n : BlockLengths()) {
-    std::vector<uint8_t> bits((n + 7) / 8);
-    std::mt19937 random(static_cast<uint32_t>(n));
-    for (uint8_t& byte : bits) byte = static_cast<uint8_t>(random());
     Floats mine(AwkwardFloats(n, n), n % 4), wanted(AwkwardFloats(n, n), n % 4);
-    const float error2 = kernels().levels.subtract_1bit(bits.data(), 0.75f, -0.25f, n, mine.data());
-    const float wanted2 =
-        scalar().levels.subtract_1bit(bits.data(), 0.75f, -0.25f, n, wanted.data());
+    const float error2 = kernels().levels.subtract_sign(0.75f, -0.25f, n, mine.data());
+    const float wanted2 = scalar().levels.subtract_sign(0.75f, -0.25f, n, wanted.data());
     EXPECT_EQ(Difference(mine.storage(), wanted.storage()), "") << n;
     EXPECT_EQ(Difference({&error2, 1}, {&wanted2, 1}), "") << n;
   }
