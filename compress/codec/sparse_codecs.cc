@@ -1,9 +1,19 @@
+#include "compress/codec/mstopk.h"
+#include "compress/codec/randomk.h"
+#include "compress/codec/redsync.h"
 #include "compress/codec/registry.h"
+#include "compress/codec/threshold.h"
+#include "compress/codec/topk.h"
 
 namespace slimps {
 
 std::vector<CodecEntry> SparseCodecs() {
-  return {};
+  return {
+      {"topk", {"ratio", "k", "value", "error_feedback"}, MakeTopKCodec},
+      {"randomk", {"ratio", "k", "seed", "scaled", "value", "error_feedback"}, MakeRandomKCodec},
+      {"mstopk", {"ratio", "k", "passes", "value", "error_feedback"}, MakeMsTopKCodec},
+      {"redsync", {"ratio", "k", "error_feedback"}, MakeRedSyncCodec},
+      {"threshold", {"tau", "value", "error_feedback"}, MakeThresholdCodec}};
 }
 
 }  // namespace slimps

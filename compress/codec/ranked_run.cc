@@ -1,0 +1,21 @@
+#include "compress/codec/ranked_run.h"
+
+#include <bit>
+#include <cstdint>
+
+#include "compress/codec/selection_floor.h"
+
+namespace slimps {
+
+Selection RankedRun::Choose(const Listed& listed) {
+  const bool listed_all = listed.below_floor == 0;  // that are over 0
+  if (listed.keys.size() < k_ && (!listed_all || by_ == SelectBy::kMagnitude)) {
+    return {.sure = listed.floor, .filler = listed.below_floor, .total = k_};
+  }
+  if (listed.keys.size() <= k_) return SelectionRun::Choose(listed);
+  const float key = RankedKey(listed.keys, k_);
+  const float next = std::bit_cast<float>(std::bit_cast<uint32_t>(key) + 1);
+  return {.sure = next, .filler = key, .total = k_};
+}
+
+}  // namespace slimps

@@ -1,0 +1,65 @@
+// What the codecs of format "sparse" have in common: how many elements they send and in which precision.
+#ifndef SLIMPS_COMPRESS_CODEC_SPARSE_OPTIONS_H_
+#define SLIMPS_COMPRESS_CODEC_SPARSE_OPTIONS_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "compress/codec/codec.h"
+#include "compress/codec/options.h"
+#include "compress/codec/sparse_builder.h"
+
+namespace slimps {
+
+// How many of n elements are sent: a count, or floor(ratio * n), in fp64, but at least 1; never more than n.
+struct SentCount {
+  double ratio = 0;  // 0: `count` holds
+  size_t count = 0;
+
+  size_t Of(size_t elements) const {
+    const size_t wanted =
+        ratio > 0 ? static_cast<size_t>(ratio * static_cast<double>(elements)) : count;
+    return std::min(std::max<size_t>(wanted, 1), elements);
+  }
+};
+
+// The options ratio=R, over 0 and at most 1, and k=K, a ratio if below 1, else a count (as BytePS has it).
+// InvalidArgument: both are given, or a value out of its range. Default: ratio 0.01.
+[[nodiscard]] absl::StatusOr<SentCount> SentCountOption(const CodecSpec& spec);
+
+// The option value=fp32|fp16. Default: fp32.
+[[nodiscard]] absl::StatusOr<SparseValues> ValueOption(const CodecSpec& spec);
+
+// The largest |x| that a value coding carries: for fp16 half a step over the largest, less one fp32 step.
+inline float LargestSparseValue(SparseValues values) {
+  return values == SparseValues::kF16 ? 0x1.ffdffep15f : std::numeric_limits<float>::max();
+}
+// For codecs that sum |x| over a block in fp32: 4096 * 2^115 is 2^127.
+inline constexpr float kLargestSparseSummand = 0x1p115f;
+
+// Thread-safe: constant after construction.
+class SparseCodec : public Codec {
+ public:
+  PayloadFormat format() const final { return PayloadFormat::kSparse; }
+  bool wants_residual() const final { return feedback_ == ErrorFeedback::kOn; }
+
+ protected:
+  SparseCodec(CodecSpec spec, const Kernels& kernels, float limit, SparseValues values,
+              ErrorFeedback feedback)
+      : Codec(std::move(spec), kernels, std::min(limit, LargestSparseValue(values))),
+        values_(values),
+        feedback_(feedback) {}
+
+  SparseValues values() const { return values_; }
+
+ private:
+  const SparseValues values_;
+  const ErrorFeedback feedback_;
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_COMPRESS_CODEC_SPARSE_OPTIONS_H_
