@@ -9,6 +9,20 @@
 namespace slimps {
 namespace {
 
+constexpr char kRaw[] = "none";
+
+// How a tensor travels that is not compressed.
+const char* OwnPrecision(wire::DType dtype) {
+  switch (dtype) {
+    case wire::FLOAT16:
+      return "fp16";
+    case wire::BFLOAT16:
+      return "bf16";
+    default:
+      return kRaw;
+  }
+}
+
 void ToProto(const ThresholdRow& row, wire::ThresholdRow* proto) {
   proto->set_bytes(row.bytes);
   proto->set_t_c_ms(absl::ToDoubleMilliseconds(row.t_c));
@@ -46,10 +60,9 @@ absl::StatusOr<std::unique_ptr<CompressionPlan>> CompressionPlan::Create(
     const CompressionPlanOptions& options) {
   auto plan = std::unique_ptr<CompressionPlan>(new CompressionPlan(options));
   MutexLock lock(&plan->mutex_);
-  SLIMPS_RETURN_IF_ERROR(plan->FindCodec(options.compression).status());
-  SLIMPS_RETURN_IF_ERROR(plan->FindCodec("none").status());
+  SLIMPS_ASSIGN_OR_RETURN(plan->compressor_, plan->FindCodec(options.compression));
   plan->table_ = ThresholdTable(options.compression);
-  const bool compresses = options.compression != "none";
+  const bool compresses = options.compression != kRaw;
   if (compresses && !options.fixed_threshold_bytes && !options.table && options.pre_steps > 0) {
     return plan;  // profile first
   }
@@ -87,13 +100,15 @@ absl::StatusOr<const Codec*> CompressionPlan::CodecFor(const TensorPlan& tensor,
         " profiling rounds"));
   }
   SLIMPS_RETURN_IF_ERROR(failed_);
+  std::string spec = kRaw;
   if (state_ == State::kDecided) {
-    return FindCodec(std::string(map_.CodecFor(tensor.key.id(), tensor.bytes(), round)));
+    spec = map_.CodecFor(tensor.key.id(), tensor.bytes(), round);
+  } else if (state_ == State::kProfiling &&
+             ProfilingStep(round, static_cast<uint64_t>(options_.pre_steps)) ==
+                 StepKind::kCompressed) {
+    spec = options_.compression;
   }
-  const bool compressed =
-      state_ == State::kProfiling &&
-      ProfilingStep(round, static_cast<uint64_t>(options_.pre_steps)) == StepKind::kCompressed;
-  return FindCodec(compressed ? options_.compression : "none");
+  return FindCodec(spec == kRaw ? OwnPrecision(tensor.info.dtype()) : spec);
 }
 
 absl::StatusOr<const Codec*> CompressionPlan::FindCodec(const std::string& spec) {

@@ -57,7 +57,8 @@ class CompressionPlan final {
   void Fail(const absl::Status& why);
 
   std::optional<wire::CodecMap> decision() const;
-  const std::string& compression() const { return options_.compression; }
+  // What this worker compresses with where it does; of the codec "none" where it never does. Lives as long as the plan.
+  const Codec& compressor() const { return *compressor_; }
 
  private:
   enum class State { kProfiling, kWaiting, kDecided };
@@ -70,6 +71,7 @@ class CompressionPlan final {
   bool MayGoOn(uint64_t round) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const CompressionPlanOptions options_;
+  const Codec* compressor_ = nullptr;  // one of codecs_; constant after Create
 
   mutable Mutex mutex_;
   State state_ ABSL_GUARDED_BY(mutex_) = State::kProfiling;

@@ -1,6 +1,7 @@
 #include "worker/dist_store.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -89,8 +90,9 @@ absl::Status DistStore::MakePipeline(std::string_view codec_spec) {
   push_.reset();
   plan_ = std::move(made);
   PushPipelineOptions push;
-  push.grad_scale = options_.grad_scale;
-  push.encode_threads = options_.encode_threads;
+  push.payloads = {.grad_scale = options_.grad_scale,
+                   .encode_threads = options_.encode_threads,
+                   .worker = membership_.rank()};
   push.timeout = options_.timeout;
   push.on_report = [this](wire::ThresholdReport report) { ReportThresholds(std::move(report)); };
   push.on_error = [this](absl::Status why) { Fail(why); };
@@ -182,19 +184,19 @@ absl::Status DistStore::Push(const Key& key, std::span<const float> gradient, in
   SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* tensor, keys_.Find(key));
   SLIMPS_RETURN_IF_ERROR(CheckLength(*tensor, gradient.size(), "push"));
   const absl::Time start = absl::Now();
-  SLIMPS_RETURN_IF_ERROR(CheckFinite(key, gradient, "push"));
   SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<HostBuffer> buffer,
                           device_->AllocateHost(gradient.size()));
-  absl::Status copied;
+  absl::StatusOr<float> largest = 0.0f;
   // The host device copies before it returns.
-  device_->CopyToHost(key.id(), gradient, buffer->floats(),
-                      [&copied](KeyId, absl::Status status) { copied = status; });
-  SLIMPS_RETURN_IF_ERROR(copied);
+  device_->CopyGradient(key.id(), gradient, buffer->floats(),
+                        [&largest](KeyId, absl::StatusOr<float> found) { largest = found; });
+  SLIMPS_RETURN_IF_ERROR(largest.status());
+  if (std::isinf(*largest)) return CheckFinite(key, buffer->floats(), "push");
   {
     MutexLock lock(&mutex_);
     copy_ += absl::Now() - start;
   }
-  return push_->Submit({tensor, keys_.CountPush(key), priority, std::move(buffer)});
+  return push_->Submit({tensor, keys_.CountPush(key), priority, std::move(buffer), *largest});
 }
 
 absl::Status DistStore::PushNothing(const Key& key) {
@@ -340,6 +342,10 @@ StoreTotals DistStore::totals() const {
   return {.bytes_pushed = pushed.payload_bytes,
           .bytes_pulled = pulled.payload_bytes,
           .raw_bytes_pushed = pushed.fp32_bytes,
+          .elements_sent = pushed.elements_sent,
+          .input_norm2 = pushed.input_norm2,
+          .decoded_norm2 = pushed.decoded_norm2,
+          .error_norm2 = pushed.error_norm2,
           .copy = copy_,
           .encode = pushed.encode,
           .send = pushed.send,

@@ -65,6 +65,10 @@ struct StoreTotals {
   uint64_t bytes_pushed = 0;  // payload bytes
   uint64_t bytes_pulled = 0;
   uint64_t raw_bytes_pushed = 0;  // what the same pushes would take in fp32
+  uint64_t elements_sent = 0;     // that payloads carried; the others decode to 0
+  // Over the compressed pushes, in the units that codecs see (gradient * grad_scale): |x|^2, |decode(x)|^2 and
+  // |x - decode(x)|^2 with x the gradient plus the residual.
+  double input_norm2 = 0, decoded_norm2 = 0, error_norm2 = 0;
   absl::Duration copy, encode, send, wait,
       decode;  // send: first byte handed over to acknowledgement
 };

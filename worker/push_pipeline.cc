@@ -17,9 +17,10 @@ namespace {
 constexpr size_t kRepeatedBytes = 4 << 10;
 constexpr int kRepeats = 16;
 
-std::span<float> PartitionOf(const PushJob& job, size_t partition) {
-  const PartitionPlan& plan = job.tensor->partitions[partition];
-  return job.grad_buf->floats().subspan(plan.offset, plan.elements);
+// Full and half precision: what a gradient is where nothing is compressed.
+bool IsPrecision(PayloadFormat format) {
+  return format == PayloadFormat::kRawF32 || format == PayloadFormat::kRawF16 ||
+         format == PayloadFormat::kRawBf16;
 }
 
 // What one tensor's partitions took together, gathered from their answers.
@@ -73,7 +74,7 @@ PushPipeline::PushPipeline(Courier* courier, CompressionPlan* plan, PushPipeline
     : courier_(courier),
       plan_(plan),
       options_(std::move(options)),
-      encoder_(options_.encode_threads),
+      payloads_(options_.payloads),
       thread_([this] { Run(); }) {}
 
 PushPipeline::~PushPipeline() {
@@ -161,10 +162,7 @@ absl::Status PushPipeline::PushPartition(const PushJob& job, size_t partition) {
   };
   {
     MutexLock lock(&mutex_);
-    totals_.encode += prepared.encode;
-    changed_.NotifyAll();
-    totals_.fp32_bytes +=
-        job.grad_buf == nullptr ? 0 : job.tensor->partitions[partition].elements * sizeof(float);
+    CountPrepared(prepared, held / sizeof(float));
   }
   Send(coalescer_.Add(job.tensor->partitions[partition].server, std::move(prepared.item),
                       job.priority));
@@ -182,6 +180,10 @@ absl::Status PushPipeline::PushAndMeasure(const PushJob& job) {
     SLIMPS_ASSIGN_OR_RETURN(Prepared prepared, Prepare(job, i, *codec));
     encode += prepared.encode;
     bytes += prepared.item.payload.size();
+    {
+      MutexLock lock(&mutex_);
+      CountPrepared(prepared, tensor.partitions[i].elements);
+    }
     std::get<wire::PushItem>(prepared.item.item).set_profile(true);
     items.push_back(std::move(prepared.item));
   }
@@ -197,10 +199,8 @@ absl::Status PushPipeline::PushAndMeasure(const PushJob& job) {
   bytes_waiting_ -= tensor.bytes();
   unacknowledged_ -= tensor.partitions.size();
   unacknowledged_by_key_[tensor.key.id()] -= tensor.partitions.size();
-  totals_.encode += encode;
   totals_.send += best.communication;
   totals_.payload_bytes += bytes * static_cast<size_t>(repeats);
-  totals_.fp32_bytes += tensor.bytes();
   changed_.NotifyAll();
   return absl::OkStatus();
 }
@@ -237,48 +237,32 @@ absl::StatusOr<PushPipeline::Prepared> PushPipeline::Prepare(const PushJob& job,
   push.set_format(wire::ABSENT);
   if (job.grad_buf != nullptr) {
     const absl::Time start = absl::Now();
-    const bool raw = codec.format() == PayloadFormat::kRawF32;
-    absl::StatusOr<Payload> payload =
-        raw ? PrepareRaw(job, partition) : PrepareEncoded(job, partition, codec);
-    if (!payload.ok()) {
-      return absl::Status(payload.status().code(),
-                          absl::StrCat("key ", job.tensor->key.typed_name(), " partition ",
-                                       partition, ": ", payload.status().message()));
-    }
+    SLIMPS_ASSIGN_OR_RETURN(MadePayload made, payloads_.Make({.tensor = job.tensor,
+                                                              .partition = partition,
+                                                              .round = job.round,
+                                                              .grad_buf = job.grad_buf,
+                                                              .gradient_bound = job.gradient_bound},
+                                                             codec));
     prepared.encode = absl::Now() - start;
-    push.set_format(static_cast<wire::Format>(codec.format()));
-    push.set_payload_bytes(payload->size());
-    push.set_payload_hash(HashBytes(payload->bytes()));
-    prepared.item.payload = *std::move(payload);
+    prepared.stats = made.stats;
+    prepared.compressed = !IsPrecision(made.format);
+    push.set_format(static_cast<wire::Format>(made.format));
+    push.set_payload_bytes(made.payload.size());
+    push.set_payload_hash(HashBytes(made.payload.bytes()));
+    prepared.item.payload = std::move(made.payload);
   }
   prepared.item.item = std::move(push);
   return prepared;
 }
 
-// fp_buf is grad_buf itself, in place: scaled, plus the residual that earlier encoded pushes left.
-absl::StatusOr<Payload> PushPipeline::PrepareRaw(const PushJob& job, size_t partition) {
-  std::span<float> values = PartitionOf(job, partition);
-  if (options_.grad_scale != 1.0f) {
-    for (float& value : values) value *= options_.grad_scale;
-  }
-  SLIMPS_RETURN_IF_ERROR(
-      states_.AddAndClear(job.tensor->key.id(), static_cast<uint32_t>(partition), values));
-  return Payload(job.grad_buf, std::as_bytes(std::span<const float>(values)));
-}
-
-absl::StatusOr<Payload> PushPipeline::PrepareEncoded(const PushJob& job, size_t partition,
-                                                     const Codec& codec) {
-  EncodeInput input{
-      .gradient = PartitionOf(job, partition), .residual = {}, .grad_scale = options_.grad_scale};
-  const KeyId key = job.tensor->key.id();
-  const auto at = static_cast<uint32_t>(partition);
-  SLIMPS_ASSIGN_OR_RETURN(CodecState* const state, states_.Prepare(codec, key, at, input));
-  AlignedBuffer bit_buf(codec.MaxPayloadBytes(input.gradient.size()));
-  SLIMPS_ASSIGN_OR_RETURN(
-      const EncodeResult result,
-      encoder_.Encode({.codec = &codec, .input = input, .payload = bit_buf.bytes()}));
-  if (state != nullptr) state->NoteEncoded(result.stats);
-  return Payload::Adopt(std::move(bit_buf), result.stats.payload_bytes);
+void PushPipeline::CountPrepared(const Prepared& prepared, size_t elements) {
+  totals_.encode += prepared.encode;
+  totals_.fp32_bytes += elements * sizeof(float);
+  totals_.elements_sent += prepared.stats.elements_sent;
+  if (!prepared.compressed) return;
+  totals_.input_norm2 += prepared.stats.input_norm2;
+  totals_.decoded_norm2 += prepared.stats.decoded_norm2;
+  totals_.error_norm2 += prepared.stats.error_norm2;
 }
 
 void PushPipeline::Send(std::vector<Batch> batches) {

@@ -3,9 +3,7 @@
 // own TBB arena), coalesces and dispatches, highest priority first; partitions are independent, so
 // encoding one overlaps sending the one before.
 //
-//              +-- raw: the gradient, plus a residual that waits --> fp_buf --+
-//   grad_buf --+                                                                +--> Courier
-//              +-- encoded: codec, residual updated -------------> bit_buf ----+
+//   grad_buf --PayloadMaker--> fp_buf or bit_buf --Coalescer--> Courier
 //
 // While the threshold table is measured, a tensor goes out alone and the thread waits for its
 // acknowledgement, so that no time holds queueing or coalescing. Thread-safe.
@@ -14,6 +12,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -24,14 +23,14 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "compress/codec/parallel_encode.h"
-#include "compress/codec/state_store.h"
+#include "compress/codec/codec.h"
 #include "proto/base/mutex.h"
 #include "worker/coalescer.h"
 #include "worker/compression_plan.h"
 #include "worker/courier.h"
 #include "worker/device/device.h"
 #include "worker/key_table.h"
+#include "worker/payload_maker.h"
 
 namespace slimps {
 
@@ -40,17 +39,20 @@ struct PushJob {
   uint64_t round = 0;
   int priority = 0;
   std::shared_ptr<HostBuffer> grad_buf;  // null: this worker contributes nothing
+  float gradient_bound = std::numeric_limits<float>::infinity();  // of every |grad_buf[i]|
 };
 
 struct PushTotals {
   uint64_t payload_bytes = 0;
   uint64_t fp32_bytes = 0;
+  uint64_t elements_sent = 0;
+  // Sums over the pushes that a codec other than none and half precision made smaller.
+  double input_norm2 = 0, decoded_norm2 = 0, error_norm2 = 0;
   absl::Duration encode, send;
 };
 
 struct PushPipelineOptions {
-  float grad_scale = 1.0f;
-  int encode_threads = 1;
+  PayloadMakerOptions payloads;
   absl::Duration timeout = absl::Seconds(60);
   size_t max_bytes_waiting = size_t{1} << 30;  // of grad_buf; Submit waits beyond it
   absl::Duration report_interval = absl::Seconds(2);
@@ -88,6 +90,8 @@ class PushPipeline final {
   struct Prepared {
     OutgoingItem item;
     absl::Duration encode;
+    EncodeStats stats;
+    bool compressed = false;
   };
 
   struct Passage {
@@ -101,8 +105,8 @@ class PushPipeline final {
   absl::Status PushAndMeasure(const PushJob& job);
   absl::StatusOr<Passage> SendAlone(const PushJob& job, const std::vector<OutgoingItem>& items);
   absl::StatusOr<Prepared> Prepare(const PushJob& job, size_t partition, const Codec& codec);
-  absl::StatusOr<Payload> PrepareRaw(const PushJob& job, size_t partition);
-  absl::StatusOr<Payload> PrepareEncoded(const PushJob& job, size_t partition, const Codec& codec);
+  void CountPrepared(const Prepared& prepared, size_t elements)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Send(std::vector<Batch> batches);
   void OnAnswered(const PushJob& job, size_t bytes, const Answer& answer);
   void MaybeReport(uint64_t round);
@@ -113,8 +117,7 @@ class PushPipeline final {
   const PushPipelineOptions options_;
 
   // Owned by the push thread.
-  StateStore states_;
-  ParallelEncoder encoder_;
+  PayloadMaker payloads_;
   Coalescer coalescer_;
   std::optional<wire::ThresholdReport> reported_;
 

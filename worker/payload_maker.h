@@ -1,0 +1,77 @@
+// PayloadMaker: turns one partition of a gradient in grad_buf into what travels.
+//
+//              +-- raw: in place, plus what earlier encoded pushes left behind --> fp_buf --+
+//   grad_buf --+                                                                             +--> payload
+//              +-- encoded: codec, states updated ----------------------------> bit_buf ----+
+//
+//   PayloadMaker maker({.grad_scale = 32, .worker = rank});
+//   auto made = maker.Make({.tensor = plan, .partition = 0, .round = 7, .grad_buf = buffer}, *codec);
+//
+// bit_buf memory comes from a pool and goes back to it when the payload's last copy is gone: touching fresh pages costs
+// more than encoding. What is under way bounds it (PushPipelineOptions::max_bytes_waiting). Owned by the push thread;
+// payloads may go to any.
+#ifndef SLIMPS_WORKER_PAYLOAD_MAKER_H_
+#define SLIMPS_WORKER_PAYLOAD_MAKER_H_
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "compress/codec/codec.h"
+#include "compress/codec/parallel_encode.h"
+#include "compress/codec/state_store.h"
+#include "proto/base/buffer.h"
+#include "worker/device/device.h"
+#include "worker/device/host_pool.h"
+#include "worker/key_table.h"
+
+namespace slimps {
+
+struct PayloadMakerOptions {
+  float grad_scale = 1.0f;
+  int encode_threads = 1;
+  uint32_t worker = 0;  // rank: random codecs draw by it
+};
+
+struct GradientPart {
+  const TensorPlan* tensor = nullptr;
+  size_t partition = 0;
+  uint64_t round = 0;
+  std::shared_ptr<HostBuffer> grad_buf;                           // the whole tensor's
+  float gradient_bound = std::numeric_limits<float>::infinity();  // of every |grad_buf[i]|
+};
+
+struct MadePayload {
+  PayloadFormat format = PayloadFormat::kAbsent;
+  Payload payload;
+  EncodeStats stats;  // of a raw gradient that needs no pass over memory: the sizes alone
+};
+
+class PayloadMaker final {
+ public:
+  explicit PayloadMaker(const PayloadMakerOptions& options);
+
+  // InvalidArgument, naming key, partition and element: a value that `codec` cannot carry; the states are unchanged.
+  [[nodiscard]] absl::StatusOr<MadePayload> Make(const GradientPart& part, const Codec& codec);
+
+  // Bytes of bit_buf: lent to payloads, and kept for the next ones.
+  HostPool::Stats bit_bufs() const { return bit_bufs_->stats(); }
+
+ private:
+  absl::StatusOr<MadePayload> MakeRaw(const GradientPart& part, const Codec& codec);
+  absl::StatusOr<MadePayload> MakeEncoded(const GradientPart& part, const Codec& codec);
+  EncodeInput InputOf(const GradientPart& part) const;
+  absl::StatusOr<EncodeStats> Encode(const GradientPart& part, const Codec& codec,
+                                     EncodeInput input, std::span<std::byte> payload);
+
+  const PayloadMakerOptions options_;
+  StateStore states_;
+  ParallelEncoder encoder_;
+  const std::shared_ptr<HostPool> bit_bufs_ = HostPool::CreateAligned();
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_PAYLOAD_MAKER_H_
