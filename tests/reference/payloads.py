@@ -5,6 +5,7 @@ import struct
 import numpy as np
 
 from arithmetic import BLOCK, F, block_sizes, from_bf16, per_element
+from philox import Stream, philox
 
 RAW_F32, RAW_F16, RAW_BF16, LEVELS, SPARSE = range(1, 6)
 
@@ -18,31 +19,189 @@ def parse(payload_format, payload, n):
     if payload_format == RAW_BF16:
         return from_bf16(np.frombuffer(payload, "<u2", n))
     if payload_format == LEVELS:
-        return parse_levels(payload, n)
-    raise ValueError(f"format {payload_format}")
+        return parse_planes(payload, n) if payload[1] <= 2 else parse_codes(payload, n)
+    assert payload_format == SPARSE
+    return parse_bins(payload, n) if payload[0] == 0xB9 else parse_sparse(payload, n)
 
 
-def parse_levels(payload, n):
-    magic, bits, scales, flags, elements, block, value = struct.unpack_from("<BBBBIIf", payload)
-    assert (magic, flags, elements, block) == (0xB7, 0, n, BLOCK)
+class Reader:
+    """Takes a payload apart from its front."""
+
+    def __init__(self, payload, at=0):
+        self.payload, self.at = payload, at
+
+    def array(self, dtype, count):
+        values = np.frombuffer(self.payload, dtype, count, self.at)
+        self.at += values.nbytes
+        return values
+
+    def bits(self, count):
+        """Lowest first; those of the last byte past the end must be 0."""
+        unpacked = np.unpackbits(self.array(np.uint8, -(-count // 8)), bitorder="little")
+        assert not unpacked[count:].any(), "bits past the end"
+        return unpacked[:count].astype(bool)
+
+    def end(self):
+        assert self.at == len(self.payload), f"{self.at} of {len(self.payload)} bytes"
+
+
+# ---- levels.h
+
+def levels_header(payload, n):
+    magic, bits, scales, kind, elements, block, largest, zero, value = struct.unpack_from("<BBBBIHBBf", payload)
+    assert (magic, elements, zero) == (0xB7, n, 0)
+    return bits, scales, kind, block, largest, F(value)
+
+
+def parse_planes(payload, n):
+    bits, scales, kind, block, largest, value = levels_header(payload, n)
+    assert (kind, block, largest) == (0, BLOCK, 0)
     sizes = block_sizes(n)
-    table = np.frombuffer(payload, "<f4", scales * len(sizes), 16).reshape(len(sizes), scales)
+    reader = Reader(payload, 16)
+    table = reader.array("<f4", scales * len(sizes)).reshape(len(sizes), scales)
     if scales == 0:
-        plus, minus = np.full(n, F(value)), np.full(n, F(-value))
+        plus, minus = np.full(n, value), np.full(n, -value)
     else:
         plus = per_element(table[:, 0], n)
         minus = per_element(table[:, 1], n) if scales == 2 else -plus
-    at = 16 + 4 * table.size
     planes = [[] for _ in range(bits)]
     for size in sizes:
         for plane in planes:
-            width = -(-int(size) // 8)
-            unpacked = np.unpackbits(np.frombuffer(payload, np.uint8, width, at), bitorder="little")
-            assert not unpacked[size:].any(), "bits past the end"
-            plane.append(unpacked[:size].astype(bool))
-            at += width
-    assert at == len(payload)
+            plane.append(reader.bits(int(size)))
+    reader.end()
     planes = [np.concatenate(plane) for plane in planes]
     if bits == 1:
         return np.where(planes[0], plus, minus)
     return np.where(planes[0] == planes[1], F(0), np.where(planes[0], plus, minus)).astype(F)
+
+
+def parse_codes(payload, n):
+    bits, scales, kind, block, largest, value = levels_header(payload, n)
+    reader = Reader(payload, 16)
+    scale = per_element(reader.array("<f4", scales * len(block_sizes(n, block))), n, block) if scales else np.full(n, value)
+    codes = reader.array(np.uint8, -(-n // 2) if bits == 4 else n).astype(np.int64)
+    reader.end()
+    if bits == 4:
+        codes = np.stack((codes & 15, codes >> 4), axis=1).reshape(-1)
+        assert not codes[n:].any(), "bits past the end"
+        codes = codes[:n]
+    level = codes - (8 if bits == 4 else 128)
+    assert np.abs(level).max(initial=0) <= largest
+    if kind == 0:
+        return level.astype(F) * scale
+    power = np.ldexp(np.ones(n), np.abs(level) - largest)  # in fp64: 2^-126 times a scale is rounded once
+    return np.where(level == 0, 0, np.sign(level) * power * scale).astype(F)
+
+
+# ---- sparse.h
+
+def parse_sparse(payload, n):
+    magic, coding, values, flags, elements, count, scale0, scale1 = struct.unpack_from("<BBBBIIff", payload)
+    assert (magic, flags, elements) == (0xB8, 0, n)
+    reader = Reader(payload, 20)
+    sizes = block_sizes(n)
+    if coding == 2:
+        stream = [int(word) for word in reader.array("<u4", 5)]
+        before = seeded_counts(stream, n, count)
+    else:
+        before = np.append(reader.array("<u4", len(sizes)).astype(np.int64), count)
+    sent = sparse_values(reader, values, count, F(scale0), F(scale1))
+    counts = np.diff(before)
+    assert before[0] == 0 and (counts >= 0).all()
+    if coding == 0:
+        packed = reader.bits(12 * count).reshape(count, 12)
+        index = (packed * (1 << np.arange(12))).sum(axis=1)
+    elif coding == 1:
+        index = delta_indices(reader, counts)
+    else:
+        index = seeded_indices(stream, sizes, counts)
+    reader.end()
+    block = np.repeat(np.arange(len(sizes)), counts)
+    place = block * BLOCK + index
+    assert (np.diff(place) > 0).all() and (index < sizes[block]).all()
+    dense = np.zeros(n, F)
+    dense[place] = sent
+    return dense
+
+
+def sparse_values(reader, coding, count, scale0, scale1):
+    if coding == 0:
+        return reader.array("<f4", count)
+    if coding == 1:
+        return reader.array("<f2", count).astype(F)
+    if coding == 2:
+        return np.full(count, scale0)
+    return np.where(reader.bits(count), scale0, -scale0 if coding == 3 else scale1)
+
+
+def delta_indices(reader, counts):
+    """A byte under 255 is an entry that far behind the one before; 255 goes on."""
+    begins = reader.array("<u4", len(counts))
+    index = []
+    for block, count in enumerate(counts):
+        assert begins[block] == begins[0] + reader.at - start if block else begins[0] == 0
+        if block == 0:
+            start = reader.at
+        place, found = 0, 0
+        while found < count:
+            step = int(reader.array(np.uint8, 1)[0])
+            place += step
+            if step < 255:
+                index.append(place)
+                place += 1
+                found += 1
+    return np.array(index, np.int64)
+
+
+def seeded_counts(stream, n, count):
+    """Entries before each block's begin, and all."""
+    key, rest = stream[:2], stream[2:]
+    word = int(philox([np.array(c) for c in (0xFFFFFFFF, *rest)], key)[0])
+    offset = word * n >> 32
+    begins = range(0, n, BLOCK)
+    return np.array([(begin * count + offset) // n for begin in begins] + [count])
+
+
+def seeded_indices(stream, sizes, counts):
+    words = Stream(stream[0] | stream[1] << 32, 0, *stream[2:]).words(int(sizes.sum()))
+    index = []
+    for block, (size, count) in enumerate(zip(sizes, counts)):
+        taken = set()
+        for j in range(count):  # Floyd's algorithm
+            last = int(size) - int(count) + j
+            drawn = int(words[BLOCK * block + j]) * (last + 1) >> 32
+            taken.add(last if drawn in taken else drawn)
+        index += sorted(taken)
+    return np.array(index, np.int64)
+
+
+# ---- bins.h
+
+def parse_bins(payload, n):
+    magic, bits, length, elements, scale = struct.unpack_from("<BBHIf", payload)
+    assert (magic, elements, bits) == (0xB9, n, 8 if length <= 64 else 16)
+    reader = Reader(payload, 12)
+    sizes = block_sizes(n)
+    counts = np.diff(np.append(0, reader.array("<u4", len(sizes)).astype(np.int64)))
+    stride = (4094 // length + 9) // 8
+    pieces = []  # of every block: the bins whose pieces have entries
+    for block, size in enumerate(sizes):
+        first, last = block * BLOCK // length, (block * BLOCK + int(size) - 1) // length
+        width = -(-(last - first + 1) // 8) if block == len(sizes) - 1 else stride
+        unpacked = np.unpackbits(reader.array(np.uint8, width), bitorder="little")
+        assert not unpacked[last - first + 1:].any(), "bits past the pieces"
+        pieces.append(first + np.flatnonzero(unpacked))
+    entries = reader.array("<u1" if bits == 8 else "<u2", int(counts.sum())).astype(np.int64)
+    reader.end()
+    dense = np.zeros(n, F)
+    at = 0
+    for block, count in enumerate(counts):
+        mine = entries[at:at + count]
+        at += count
+        last = mine >> (bits - 1)
+        piece = pieces[block][np.cumsum(last) - last]
+        place = piece * length + (mine & (2**(bits - 2) - 1))
+        assert last.sum() == len(pieces[block]) and (count == 0 or last[-1]) and (np.diff(place) > 0).all()
+        assert count == 0 or (place[0] >= block * BLOCK and place[-1] < block * BLOCK + sizes[block])
+        dense[place] = np.where(mine >> (bits - 2) & 1, F(-scale), F(scale))
+    return dense

@@ -55,53 +55,94 @@ def signsgd(x, _step):
     return np.where(x >= 0, F(1), F(-1))
 
 
-def stochastic_round(ratio, uniform):
-    """An integer next to ratio >= 0 whose expectation is ratio."""
-    below = np.floor(ratio)
-    return below + (uniform < ratio - below).astype(F)
+# Norms under this count as 0: quotients by them would leave fp32.
+SMALLEST_NORM = F(2.0**-90)
+
+
+def or_largest(root, largest):
+    """An l2 norm in fp32, or max|x| where squares overflow or vanish: no |x| may exceed the norm."""
+    return np.where(np.isfinite(root) & (root > largest), root, largest).astype(F)
+
+
+def factors(norm, steps):
+    """steps / norm and norm / steps; 0 and 0 for a norm of nothing."""
+    used = norm >= SMALLEST_NORM
+    inverse = np.divide(F(steps), norm, out=np.zeros_like(norm), where=used)
+    return inverse, np.where(used, norm / F(steps), F(0)).astype(F)
+
+
+def linear_levels(magnitude, inverse, largest, uniforms):
+    """The integers next to a = magnitude * inverse, with the probabilities that keep the mean."""
+    a = magnitude * inverse
+    below = np.floor(a)
+    return np.minimum(below + (uniforms < a - below), F(largest)).astype(np.int64)
+
+
+def natural_levels(magnitude, inverse, largest, step):
+    """Level 0 is 0, level j is 2^(j - 1) in units of the smallest power: the neighbours of a, with the probabilities that
+    keep the mean. Numbers from 1 on compare 23 random bits, smaller ones 24."""
+    a = (magnitude * inverse).astype(np.float64)
+    n = len(a)
+    small = step.random.uniforms(n) < a
+    power = np.floor(np.log2(np.maximum(a, 1)))
+    power -= 2.0**power > a
+    fraction = a / 2.0**power - 1  # in [0, 1)
+    up = fraction + (step.random.words(n) >> np.uint32(9)) * 2.0**-23 >= 1
+    return np.minimum(np.where(a < 1, small, power + 1 + up), largest).astype(np.int64)
+
+
+def signed(levels, x):
+    return np.where(x < 0, -levels, levels)
 
 
 def terngrad(clip=2.5):
-    """TernGrad (Wen et al. 2017): s * sign(x) with probability |x| / s, else 0; s = max|x| after clipping x at
-    `clip` standard deviations. 0: no clipping."""
+    """TernGrad (Wen et al. 2017): s * sign(x) with probability |x| / s, else 0; s = max|x| after clipping x at `clip`
+    standard deviations, here about 0. clip 0: none."""
     def encode(x, step):
-        if clip:
-            n = len(x)
-            sums = [float(value) for value in block_sums(x)]
-            mean = sum(sums) / n
-            sigma = max(0.0, total(x * x) / n - mean * mean)**0.5
-            bound = F(clip * sigma)
-            x = np.clip(x, -bound, bound)
-        s = np.abs(x).max(initial=F(0))
-        if s == 0:
-            return np.zeros_like(x)
-        sent = step.random.uniforms(len(x)) * s < np.abs(x)
-        return np.where(sent, np.copysign(s, x), F(0))
+        s = np.abs(x).max()
+        bound = F(clip * np.sqrt(total(x * x) / len(x)))
+        if clip and bound < s:  # what is clipped has probability 1
+            s = bound
+        s = F(0) if s < SMALLEST_NORM else s
+        inverse = F(1) / s if s else F(0)
+        sent = step.random.uniforms(len(x)) < np.abs(x) * inverse
+        return signed(sent.astype(np.int64), x).astype(F) * s
     return encode
 
 
 def qsgd(bits=4, bucket=512, norm="l2"):
     """QSGD (Alistarh et al. 2017): per bucket, norm * sign(x) * l / s with s = 2^(bits - 1) - 1 levels, l the
     stochastic rounding of s |x| / norm."""
-    s = F(2**(bits - 1) - 1)
+    s = 2**(bits - 1) - 1
 
     def encode(x, step):
         n = len(x)
+        norms = np.maximum.reduceat(np.abs(x), np.arange(0, n, bucket))
         if norm == "l2":
-            norms = np.sqrt(block_sums(x * x, bucket))
-        else:
-            norms = np.maximum.reduceat(np.abs(x), np.arange(0, n, bucket))
-        norms = per_element(norms, n, bucket)
-        ratio = np.divide(np.abs(x) * s, norms, out=np.zeros_like(x), where=norms > 0)
-        level = stochastic_round(ratio, step.random.uniforms(n))
-        return np.copysign(level * (norms / s), x)
+            norms = or_largest(np.sqrt(block_sums(x * x, bucket)), norms)
+        inverse, scale = (per_element(values, n, bucket) for values in factors(norms, s))
+        levels = linear_levels(np.abs(x), inverse, s, step.random.uniforms(n))
+        return signed(levels, x).astype(F) * scale
     return encode
 
 
-def natural_levels(ratio, uniform, smallest):
-    """Natural dithering (Horvath et al. 2019): levels 0, smallest, 2 smallest, 4 smallest .. 1; the stochastic choice
-    between the two neighbours of ratio in [0, 1]."""
-    _, exponent = np.frexp(ratio)  # ratio in [2^(exponent - 1), 2^exponent)
-    low = np.where(ratio >= smallest, np.ldexp(F(1), exponent - 1), F(0)).astype(F)
-    gap = np.where(ratio >= smallest, low, F(smallest))
-    return np.where(uniform * gap < ratio - low, low + gap, low).astype(F)
+def dithering(k=7, partition="linear", normalize="max"):
+    """Horvath et al. 2019, section 4: random dithering of |x| / norm over k levels up to 1, equally spaced (linear) or
+    powers of two (natural), of the partition's one norm."""
+    def encode(x, step):
+        largest = np.abs(x).max()
+        norm = largest
+        if normalize == "l2":
+            with np.errstate(over="ignore"):
+                norm = or_largest(F(np.sqrt(total(x * x))), largest)
+        norm = np.asarray(norm, F)
+        if partition == "linear":
+            inverse, scale = factors(norm, k)
+            levels = linear_levels(np.abs(x), inverse, k, step.random.uniforms(len(x)))
+            return signed(levels, x).astype(F) * scale
+        inverse, _ = factors(norm, 2.0**(k - 1))
+        scale = norm if inverse else F(0)
+        levels = natural_levels(np.abs(x), inverse, k, step)
+        power = np.where(levels == 0, 0, 2.0**(levels - k))
+        return signed(1, x).astype(F) * (power * scale).astype(F) + F(0)
+    return encode

@@ -1,6 +1,5 @@
-"""usage: quantizers_test.py CODEC_TOOL"""
+"""Codecs without random numbers that keep every element. usage: quantizers_test.py CODEC_TOOL"""
 
-import philox
 import quantizers as q
 from arithmetic import block_sizes
 from harness import compare
@@ -21,11 +20,12 @@ CODECS = {
     "1bit:scaling=none,threshold=0.25": (q.one_bit_none(0.25), True, lambda n: 16 + -(-n // 8)),
     "2bit": (q.two_bit(), True, lambda n: 16 + 2 * -(-n // 8)),
     "2bit:threshold=0.03125": (q.two_bit(0.03125), True, lambda n: 16 + 2 * -(-n // 8)),
+    "signsgd": (q.signsgd, False, lambda n: 16 + -(-n // 8)),
+    "signsgd:error_feedback=on": (q.signsgd, True, lambda n: 16 + -(-n // 8)),
 }
 
 
 def main():
-    philox.self_test()
     for spec, (codec, feedback, payload_bytes) in CODECS.items():
         compare(spec, codec, feedback=feedback, payload_bytes=payload_bytes)
 

@@ -1,0 +1,47 @@
+"""usage: bins_test.py CODEC_TOOL"""
+
+import numpy as np
+
+import bins
+from arithmetic import F
+from harness import compare, encode
+
+CONVOLUTION, DENSE = bins.CONVOLUTION, 2
+# spec: reference, layer kind
+CODECS = (
+    ("adacomp", bins.adacomp(), CONVOLUTION),
+    ("adacomp", bins.adacomp(), DENSE),
+    ("adacomp:lt=64", bins.adacomp(64, 64), DENSE),
+    ("adacomp:lt=65,scale_factor=3", bins.adacomp(65, 65, 3), DENSE),
+    ("adacomp:lt_conv=500,lt_fc=5000", bins.adacomp(500, 5000), DENSE),
+    ("adacomp:lt=1", bins.adacomp(1, 1), DENSE),
+    ("local_selection", bins.local_selection(), CONVOLUTION),
+    ("local_selection", bins.local_selection(), DENSE),
+    ("local_selection:lt=7", bins.local_selection(7, 7), DENSE),
+)
+
+
+def effective_rates():
+    """A gradient's residues grow over rounds until they are sent: the rates settle near the paper's 40 and 200."""
+    random = np.random.default_rng(11)
+    for layer, length, least, most in ((CONVOLUTION, 50, 20, 80), (DENSE, 500, 100, 1000)):
+        n, rounds = 20000, 40
+        gradients = random.standard_normal((rounds, n)).astype(F)
+        got = encode("adacomp", gradients, layer=layer, kernels="one")
+        rates = [bins.effective_rate(n, round_.sent, length) for round_ in got]
+        settled = float(np.mean(rates[rounds // 2:]))
+        assert least < settled < most, f"bins of {length}: effective rate {settled}"
+        for round_ in got:
+            assert round_.sent == np.count_nonzero(round_.decoded)
+        print(f"bins of {length}: effective rate {rates[0]:.1f} in round 1, {settled:.1f} once settled")
+
+
+def main():
+    for spec, codec, layer in CODECS:
+        compare(spec, codec, feedback=True, layer=layer)
+        compare(spec, codec, feedback=False, layer=layer, sizes=(255, 3 * 4096 + 5))
+    effective_rates()
+
+
+if __name__ == "__main__":
+    main()
