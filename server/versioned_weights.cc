@@ -25,6 +25,7 @@ std::span<float> VersionedWeights::BeginNext(PreviousVersion previous) {
   const auto free = std::find_if(retired_.begin(), retired_.end(), unread);
   if (free == retired_.end()) {
     next_ = std::make_shared<Buffer>(elements_);
+    ++buffers_made_;
     return next_->fp32.floats();
   }
   next_ = std::move(*free);
@@ -48,11 +49,11 @@ void VersionedWeights::Commit() {
   }
   current_ = std::exchange(next_, nullptr);
   current_->version = version;
-  current_->half.reset();
-  current_->fp32_hash.reset();
+  current_->hash.reset();
 }
 
-Payload VersionedWeights::Lend(const std::shared_ptr<Buffer>& buffer) {
+Payload VersionedWeights::Lend(const std::shared_ptr<Buffer>& buffer,
+                               std::span<const std::byte> bytes) {
   std::shared_ptr<const void> lease = buffer->lease.lock();
   if (lease == nullptr) {
     buffer->leases.fetch_add(1, std::memory_order_relaxed);
@@ -63,28 +64,25 @@ Payload VersionedWeights::Lend(const std::shared_ptr<Buffer>& buffer) {
     });
     buffer->lease = lease;
   }
-  return Payload(std::move(lease), std::as_const(buffer->fp32).bytes());
+  return Payload(std::move(lease), bytes);
+}
+
+std::span<const std::byte> VersionedWeights::WireBytes(Buffer& buffer) const {
+  if (format_ == PayloadFormat::kRawF32) return std::as_const(buffer.fp32).bytes();
+  // Hashed means converted, and perhaps being read.
+  if (buffer.hash.has_value()) return std::as_const(buffer.half).bytes();
+  if (buffer.half.size() == 0) buffer.half = AlignedBuffer(elements_ * sizeof(uint16_t));
+  const RawKernels& raw = BestKernels().raw;
+  const auto encode = format_ == PayloadFormat::kRawF16 ? raw.encode_f16 : raw.encode_bf16;
+  encode(std::as_const(buffer.fp32).floats().data(), /*residual=*/nullptr, /*grad_scale=*/1.0f,
+         elements_, buffer.half.bytes().data());
+  return std::as_const(buffer.half).bytes();
 }
 
 WireValue VersionedWeights::ShareBuffer(const std::shared_ptr<Buffer>& buffer) {
-  if (format_ == PayloadFormat::kRawF32) {
-    Payload payload = Lend(buffer);
-    if (!buffer->fp32_hash.has_value()) buffer->fp32_hash = HashBytes(payload.bytes());
-    return {buffer->version, format_, std::move(payload), *buffer->fp32_hash};
-  }
-  if (!buffer->half.has_value()) {
-    AlignedBuffer converted(elements_ * sizeof(uint16_t));
-    const Kernels& kernels = BestKernels();
-    const auto encode =
-        format_ == PayloadFormat::kRawF16 ? kernels.raw.encode_f16 : kernels.raw.encode_bf16;
-    encode(std::as_const(buffer->fp32).floats().data(), /*residual=*/nullptr, /*grad_scale=*/1.0f,
-           elements_, converted.bytes().data());
-    const size_t bytes = converted.size();
-    Payload payload = Payload::Adopt(std::move(converted), bytes);
-    const uint64_t hash = HashBytes(payload.bytes());
-    buffer->half = WireValue{buffer->version, format_, std::move(payload), hash};
-  }
-  return *buffer->half;
+  const std::span<const std::byte> bytes = WireBytes(*buffer);
+  if (!buffer->hash.has_value()) buffer->hash = HashBytes(bytes);
+  return {buffer->version, format_, Lend(buffer, bytes), *buffer->hash};
 }
 
 WireValue VersionedWeights::Share(uint64_t wanted) {

@@ -53,20 +53,24 @@ class VersionedWeights final {
   WireValue Share(uint64_t wanted);
 
   size_t buffer_count() const;
+  // How many were ever made: touching fresh memory costs more than a round's arithmetic, so this is to stand still.
+  size_t buffers_made() const { return buffers_made_; }
 
  private:
   struct Buffer {
     explicit Buffer(size_t elements) : fp32(AlignedBuffer::OfFloats(elements)) {}
     AlignedBuffer fp32;
+    AlignedBuffer half;  // empty until the first version is asked for in half precision; then kept
     uint64_t version = 0;
     // Counts leases not yet dropped. Dropping one releases the reads made under it to whoever sees 0 here.
     std::atomic<int> leases{0};
     std::weak_ptr<const void> lease;  // the newest, shared by all payloads while it lives
-    std::optional<WireValue> half;    // the converted value, once asked for
-    std::optional<uint64_t> fp32_hash;
+    std::optional<uint64_t> hash;     // of the bytes that travel, once asked for
   };
 
-  static Payload Lend(const std::shared_ptr<Buffer>& buffer);
+  static Payload Lend(const std::shared_ptr<Buffer>& buffer, std::span<const std::byte> bytes);
+  // The bytes of `buffer` that travel: converted first where they are not fp32.
+  std::span<const std::byte> WireBytes(Buffer& buffer) const;
   WireValue ShareBuffer(const std::shared_ptr<Buffer>& buffer);
 
   const size_t elements_;
@@ -76,6 +80,7 @@ class VersionedWeights final {
   std::shared_ptr<Buffer> next_;                  // between BeginNext and Commit
   bool keep_current_ = true;                      // what BeginNext was asked for
   std::vector<std::shared_ptr<Buffer>> retired_;  // to be used again once unread
+  size_t buffers_made_ = 1;
 };
 
 }  // namespace slimps

@@ -64,6 +64,19 @@ TEST(Partition, AbsentPushesCountAsZeroAndInTheAverage) {
   EXPECT_THAT(WeightsOf(*partition), ElementsAre(-1, -2));
 }
 
+TEST(Partition, AMajorityIsNotDividedByTheWorkersWhoGaveIt) {
+  wire::OptimizerSpec optimizer = SgdSpec(1);
+  optimizer.set_average(true);
+  PartitionSpec spec = Spec(4, 3);
+  spec.combine = Combine::kMajority;
+  auto partition = Make(spec, {0, 0, 0, 0}, optimizer);
+  ASSERT_TRUE(partition->Push(1, 0, 4, Signs({1, -1, 1, -1}, 1)).ok());
+  ASSERT_TRUE(partition->Push(1, 1, 4, Signs({1, -1, -1, -1}, 1)).ok());
+  ASSERT_TRUE(partition->Push(1, 2, 4, Raw({1, 1, 0, 5})).ok());
+  ApplyAll(*partition);
+  EXPECT_THAT(WeightsOf(*partition), ElementsAre(-1, 1, 0, -1));
+}
+
 TEST(Partition, WorkersThatLeftAreNotInTheAverage) {
   wire::OptimizerSpec spec = SgdSpec(1);
   spec.set_average(true);
@@ -125,10 +138,12 @@ TEST(Partition, MalformedPushesAreRefusedAndNotCounted) {
   EXPECT_EQ(CodeOf(partition->Push(1, 0, 2, Raw({1, 2}))), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(CodeOf(partition->Push(1, 0, 3, Raw({1, 2}))), absl::StatusCode::kDataLoss);
   ClaimedPayload garbage = Raw({1, 2, 3});
-  garbage.format = PayloadFormat::kLevels;
-  const absl::StatusOr<PushVerdict> refused = partition->Push(1, 0, 3, garbage);
-  EXPECT_FALSE(refused.ok());
-  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("key s:w partition 0"));
+  for (const auto format : {PayloadFormat::kLevels, PayloadFormat::kSparse}) {
+    garbage.format = format;
+    const absl::StatusOr<PushVerdict> refused = partition->Push(1, 0, 3, garbage);
+    EXPECT_FALSE(refused.ok());
+    EXPECT_THAT(std::string(refused.status().message()), HasSubstr("key s:w partition 0"));
+  }
   EXPECT_FALSE(partition->HasCompleteRound());
   EXPECT_TRUE(partition->Push(1, 0, 3, Raw({1, 2, 3})).ok());
 }
@@ -146,6 +161,10 @@ TEST(Partition, SameInitAgainIsFineAndAnotherIsNot) {
   EXPECT_EQ(partition->CheckRepeatedInit(Spec(2, 1), Raw({1, 3}).checksum).code(),
             absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(partition->CheckRepeatedInit(Spec(3, 1), Raw({1, 2}).checksum).code(),
+            absl::StatusCode::kAlreadyExists);
+  PartitionSpec majority = Spec(2, 1);
+  majority.combine = Combine::kMajority;
+  EXPECT_EQ(partition->CheckRepeatedInit(majority, Raw({1, 2}).checksum).code(),
             absl::StatusCode::kAlreadyExists);
 }
 

@@ -1,7 +1,9 @@
 #include "server/versioned_weights.h"
 
 #include <algorithm>
+#include <deque>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -56,6 +58,50 @@ TEST(VersionedWeights, UnreadBuffersAreUsedAgain) {
     Step(weights, PreviousVersion::kKeep, 1);
   }
   EXPECT_LE(weights.buffer_count(), 3);
+}
+
+// Each version is held until `held` newer ones are there, as messages on their way hold it.
+void RunWithReaders(VersionedWeights& weights, size_t held, int rounds) {
+  std::deque<WireValue> readers;
+  for (int i = 0; i < rounds; ++i) {
+    readers.push_back(weights.Share(weights.version()));
+    if (readers.size() > held) readers.pop_front();
+    Step(weights, PreviousVersion::kKeep, 1);
+  }
+}
+
+TEST(VersionedWeights, SteadyReadersMakeNoNewBuffers) {
+  for (const PayloadFormat format : {PayloadFormat::kRawF32, PayloadFormat::kRawBf16}) {
+    for (size_t held = 0; held < 4; ++held) {
+      VersionedWeights weights = MakeWeights(0, format);
+      RunWithReaders(weights, held, 10);
+      const size_t made = weights.buffers_made();
+      EXPECT_LE(made, 3 + held);
+      RunWithReaders(weights, held, 50);
+      // Readers of the first run have gone at once: at most one buffer more was given back than the second run keeps.
+      EXPECT_LE(weights.buffers_made(), made + (held > 2 ? held - 2 : 0)) << held;
+    }
+  }
+}
+
+TEST(VersionedWeights, HalfPrecisionGoesToMemoryThatIsUsedAgain) {
+  VersionedWeights weights = MakeWeights(0, PayloadFormat::kRawF16);
+  std::set<const void*> places;
+  for (int i = 0; i < 50; ++i) {
+    places.insert(weights.Share(weights.version()).payload.bytes().data());
+    Step(weights, PreviousVersion::kKeep, 1);
+  }
+  EXPECT_EQ(places.size(), weights.buffers_made());
+}
+
+TEST(VersionedWeights, AHalfPrecisionValueOnItsWayIsNotWrittenOver) {
+  VersionedWeights weights = MakeWeights(1.5f, PayloadFormat::kRawF16);
+  const WireValue held = weights.Share(0);
+  for (int i = 0; i < 4; ++i) {
+    Step(weights, PreviousVersion::kDrop, 2.0f);
+    EXPECT_EQ(weights.Share(weights.version()).payload.bytes()[1], std::byte{0x40});
+  }
+  EXPECT_EQ(held.payload.bytes()[1], std::byte{0x3e});
 }
 
 TEST(VersionedWeights, WithoutReadersAndHistoryTheUpdateIsInPlace) {

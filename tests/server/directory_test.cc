@@ -1,0 +1,120 @@
+#include "server/directory.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/server/server_test_util.h"
+
+namespace slimps {
+namespace {
+
+wire::InitItem MakeInitItem(const std::string& name, uint64_t elements) {
+  Message message;
+  AddInit(&message, name, 0, 1, 0, std::vector<float>(elements), static_cast<int64_t>(elements), 1);
+  return message.header.init().items(0);
+}
+
+TEST(Directory, PartitionsGoToTheShardWithLeastBytes) {
+  Directory directory(2, {});
+  PartitionSpec spec;
+  EXPECT_EQ(directory.Declare(MakeInitItem("a", 100), &spec).value(), 0);
+  EXPECT_EQ(directory.Declare(MakeInitItem("b", 10), &spec).value(), 1);
+  EXPECT_EQ(directory.Declare(MakeInitItem("c", 80), &spec).value(), 1);
+  EXPECT_EQ(directory.Declare(MakeInitItem("d", 5), &spec).value(), 1);
+  EXPECT_EQ(directory.Declare(MakeInitItem("e", 50), &spec).value(), 1);
+  EXPECT_EQ(directory.Declare(MakeInitItem("f", 1), &spec).value(), 0);
+  EXPECT_EQ(directory.Declare(MakeInitItem("a", 100), &spec).value(), 0);  // where it was
+  EXPECT_EQ(spec.name, "s:a");
+}
+
+TEST(Directory, InitGoesWhereAPullHasReservedItsPlace) {
+  Directory directory(2, {});
+  PartitionSpec spec;
+  const PartitionId id{.key = Key("a").id()};
+  EXPECT_EQ(directory.FindShard(id), std::nullopt);
+  const size_t shard = directory.Reserve(id, 10).value();
+  EXPECT_EQ(directory.Reserve({.key = 1}, 5).value(), 1 - shard);
+  EXPECT_EQ(directory.Declare(MakeInitItem("a", 10), &spec).value(), shard);
+}
+
+TEST(Directory, LimitsAreKept) {
+  Directory directory(1, {.max_partition_elements = 10,
+                          .max_partitions = 3,
+                          .max_weight_bytes = 60,
+                          .max_reserved = 2});
+  PartitionSpec spec;
+  EXPECT_EQ(directory.Declare(MakeInitItem("a", 11), &spec).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(directory.Declare(MakeInitItem("a", 10), &spec).ok());
+  EXPECT_EQ(directory.Declare(MakeInitItem("b", 10), &spec).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(directory.Declare(MakeInitItem("b", 1), &spec).ok());
+  EXPECT_TRUE(directory.Declare(MakeInitItem("c", 1), &spec).ok());
+  EXPECT_EQ(directory.Declare(MakeInitItem("d", 1), &spec).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_FALSE(directory.Reserve({.key = 1}, 11).ok());
+  EXPECT_TRUE(directory.Reserve({.key = 1}, 1).ok());
+  EXPECT_TRUE(directory.Reserve({.key = 2}, 1).ok());
+  EXPECT_EQ(directory.Reserve({.key = 3}, 1).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(Directory, ItemsThatMakeNoSenseAreRefused) {
+  const auto refused = [](const wire::InitItem& item) {
+    Directory directory(1, {});
+    PartitionSpec spec;
+    return directory.Declare(item, &spec).status().code() == absl::StatusCode::kInvalidArgument;
+  };
+  wire::InitItem item = MakeInitItem("a", 4);
+  item.mutable_info()->set_name("s:b");
+  EXPECT_TRUE(refused(item));
+  item = MakeInitItem("a", 4);
+  item.set_offset(1);
+  EXPECT_TRUE(refused(item));
+  item.set_offset(~uint64_t{0});
+  EXPECT_TRUE(refused(item));
+  item = MakeInitItem("a", 4);
+  item.mutable_info()->add_shape(-1);
+  EXPECT_TRUE(refused(item));
+  item = MakeInitItem("a", 4);
+  for (int i = 0; i < 4; ++i) item.mutable_info()->add_shape(int64_t{1} << 40);
+  EXPECT_TRUE(refused(item));
+  item = MakeInitItem("a", 4);
+  item.mutable_id()->set_partition(1);
+  EXPECT_TRUE(refused(item));
+  item = MakeInitItem("a", 4);
+  item.mutable_info()->set_dtype(static_cast<wire::DType>(9));
+  EXPECT_TRUE(refused(item));
+  item = MakeInitItem("a", 4);
+  item.set_combine(static_cast<wire::Combine>(9));
+  EXPECT_TRUE(refused(item));
+  EXPECT_FALSE(refused(MakeInitItem("a", 4)));
+}
+
+TEST(Directory, AKeyDeclaredOtherwiseIsRefused) {
+  Directory directory(1, {});
+  PartitionSpec spec;
+  ASSERT_TRUE(directory.Declare(MakeInitItem("a", 4), &spec).ok());
+  EXPECT_EQ(directory.Declare(MakeInitItem("a", 5), &spec).status().code(),
+            absl::StatusCode::kAlreadyExists);
+  wire::InitItem half = MakeInitItem("a", 4);
+  half.mutable_info()->set_dtype(wire::FLOAT16);
+  EXPECT_EQ(directory.Declare(half, &spec).status().code(), absl::StatusCode::kAlreadyExists);
+  wire::InitItem majority = MakeInitItem("a", 4);
+  majority.set_combine(wire::MAJORITY);
+  EXPECT_EQ(directory.Declare(majority, &spec).status().code(), absl::StatusCode::kAlreadyExists);
+}
+
+TEST(Directory, TheSpecSaysHowGradientsAreCombined) {
+  Directory directory(1, {});
+  PartitionSpec spec;
+  ASSERT_TRUE(directory.Declare(MakeInitItem("a", 4), &spec).ok());
+  EXPECT_EQ(spec.combine, Combine::kSum);
+  wire::InitItem item = MakeInitItem("b", 4);
+  item.set_combine(wire::MAJORITY);
+  ASSERT_TRUE(directory.Declare(item, &spec).ok());
+  EXPECT_EQ(spec.combine, Combine::kMajority);
+}
+}  // namespace
+}  // namespace slimps

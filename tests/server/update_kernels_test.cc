@@ -1,0 +1,183 @@
+// The optimizers' kernels against the formulas of server/optimizer.h as plain loops, bit for bit.
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <limits>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compress/kernels/kernels.h"
+#include "gtest/gtest.h"
+#include "proto/base/buffer.h"
+#include "server/optimizer.h"
+#include "tests/compress/test_data.h"
+#include "tests/server/server_test_util.h"
+
+namespace slimps {
+namespace {
+
+struct Tensors {
+  explicit Tensors(size_t n, uint64_t seed)
+      : before(AwkwardFloats(n, seed)),
+        sum(NonFiniteFloats(n, seed + 1)),
+        state0(AwkwardFloats(n, seed + 2)),
+        state1(AwkwardFloats(n, seed + 3)),
+        after(AlignedBuffer::OfFloats(n)) {
+    for (float& v : state1) v = std::abs(v);
+  }
+  UpdateBlock Block() {
+    return {before.data(), sum.data(),    after.floats().data(),
+            state0.data(), state1.data(), sum.size()};
+  }
+
+  std::vector<float> before, sum, state0, state1;
+  AlignedBuffer after;
+};
+
+// One element, each operation rounded to fp32 in the order in which it is written.
+void StepElement(const wire::OptimizerSpec& spec, const UpdateStep& s, float sum, float w,
+                 float& out, float& buf, float& var) {
+  const float scaled = sum * s.scale;
+  const float capped = scaled > s.clip ? s.clip : scaled;
+  const float g = capped < -s.clip ? -s.clip : capped;
+  const float d = g + s.weight_decay * w;
+  switch (spec.kind()) {
+    case wire::OptimizerSpec::TEST:
+      out = w + g;
+      return;
+    case wire::OptimizerSpec::SGD:
+      if (!(spec.momentum() > 0)) {
+        out = w - s.learning_rate * d;
+        return;
+      }
+      buf = s.momentum * buf + d;
+      out = w - s.learning_rate * (spec.nesterov() ? d + s.momentum * buf : buf);
+      return;
+    case wire::OptimizerSpec::ADAM:
+    case wire::OptimizerSpec::ADAMW:
+      buf = s.beta1 * buf + s.one_minus_beta1 * d;
+      var = s.beta2 * var + s.one_minus_beta2 * d * d;
+      out = w * s.shrink - s.adam_step * (buf / (std::sqrt(var) / s.root_correction2 + s.epsilon));
+      return;
+    default:
+      out = g;
+      return;
+  }
+}
+
+std::vector<wire::OptimizerSpec> Specs() {
+  std::vector<wire::OptimizerSpec> specs(7);
+  specs[1].set_kind(wire::OptimizerSpec::TEST);
+  specs[2] = SgdSpec(0.1);
+  specs[3] = SgdSpec(0.1, 0.9);
+  specs[4] = SgdSpec(0.1, 0.9);
+  specs[4].set_nesterov(true);
+  specs[5].set_kind(wire::OptimizerSpec::ADAM);
+  specs[6].set_kind(wire::OptimizerSpec::ADAMW);
+  for (wire::OptimizerSpec& spec : specs) {
+    spec.set_learning_rate(0.01);
+    spec.set_beta1(0.9);
+    spec.set_beta2(0.999);
+    spec.set_epsilon(1e-8);
+  }
+  const size_t plain = specs.size();
+  for (size_t i = 0; i < plain; ++i) {
+    wire::OptimizerSpec spec = specs[i];
+    spec.set_weight_decay(0.03);
+    spec.set_clip_gradient(0.7);
+    spec.set_rescale_grad(-0.3);
+    specs.push_back(spec);
+  }
+  return specs;
+}
+
+using Rule = void (*)(const UpdateStep&, const UpdateBlock&);
+
+// Empty: `rule` did what the formulas say.
+std::string Compare(const wire::OptimizerSpec& spec, Rule rule, size_t n) {
+  const auto optimizer = MakeOptimizer(spec);
+  const UpdateStep step = optimizer->PlanStep({.round = 3, .updates = 2, .contributors = 2});
+  Tensors got(n, n + 1), expected(n, n + 1);
+  rule(step, got.Block());
+  for (size_t i = 0; i < n; ++i) {
+    StepElement(spec, step, expected.sum[i], expected.before[i], expected.after.floats()[i],
+                expected.state0[i], expected.state1[i]);
+  }
+  for (const std::string& difference :
+       {Difference(got.after.floats(), expected.after.floats()),
+        Difference(got.state0, expected.state0), Difference(got.state1, expected.state1)}) {
+    if (!difference.empty()) return difference + " with " + spec.ShortDebugString();
+  }
+  return "";
+}
+
+TEST(UpdateKernels, EverySetDoesWhatTheFormulasSayBitForBit) {
+  for (const wire::OptimizerSpec& spec : Specs()) {
+    for (const Kernels* kernels : AllKernels()) {
+      if (!kernels->runs_here()) continue;
+      const UpdateRule& rule = MakeOptimizer(spec)->RuleOf(*kernels);
+      for (const size_t n : InterestingLengths()) {
+        ASSERT_EQ(Compare(spec, rule.store, n), "") << kernels->name;
+        ASSERT_EQ(Compare(spec, rule.stream, n), "") << kernels->name << " past the caches";
+      }
+    }
+  }
+}
+
+TEST(UpdateKernels, WeightsMayBeUpdatedInPlace) {
+  for (const wire::OptimizerSpec& spec : Specs()) {
+    const auto optimizer = MakeOptimizer(spec);
+    const UpdateStep step = optimizer->PlanStep({});
+    for (const Kernels* kernels : AllKernels()) {
+      if (!kernels->runs_here()) continue;
+      Tensors apart(1000, 1), in_place(1000, 1);
+      optimizer->RuleOf(*kernels).store(step, apart.Block());
+      UpdateBlock block = in_place.Block();
+      block.after = in_place.before.data();
+      optimizer->RuleOf(*kernels).store(step, block);
+      EXPECT_EQ(Difference(in_place.before, apart.after.floats()), "") << kernels->name;
+    }
+  }
+}
+
+TEST(UpdateKernels, NothingPastTheEndIsWritten) {
+  for (const wire::OptimizerSpec& spec : Specs()) {
+    const auto optimizer = MakeOptimizer(spec);
+    const UpdateStep step = optimizer->PlanStep({});
+    for (const Kernels* kernels : AllKernels()) {
+      if (!kernels->runs_here()) continue;
+      const UpdateRule& rule = optimizer->RuleOf(*kernels);
+      for (const Rule function : {rule.store, rule.stream}) {
+        Tensors tensors(80, 2), untouched(80, 2);
+        std::fill(tensors.after.floats().begin(), tensors.after.floats().end(), 7.0f);
+        UpdateBlock block = tensors.Block();
+        block.n = 53;
+        function(step, block);
+        for (size_t i = block.n; i < 80; ++i) {
+          EXPECT_EQ(tensors.after.floats()[i], 7.0f) << kernels->name;
+          EXPECT_EQ(tensors.state0[i], untouched.state0[i]) << kernels->name;
+          EXPECT_EQ(tensors.state1[i], untouched.state1[i]) << kernels->name;
+        }
+      }
+    }
+  }
+}
+
+TEST(UpdateKernels, DifferenceKeepsWhatWasThere) {
+  for (const Kernels* kernels : AllKernels()) {
+    if (!kernels->runs_here()) continue;
+    for (const size_t n : InterestingLengths()) {
+      const std::vector<float> weights = AwkwardFloats(n, n), seen = AwkwardFloats(n, n + 1);
+      std::vector<float> change = seen, before(n), expected(n);
+      for (size_t i = 0; i < n; ++i) expected[i] = weights[i] - seen[i];
+      kernels->update.difference(weights.data(), n, change.data(), before.data());
+      ASSERT_EQ(Difference(change, expected), "") << kernels->name;
+      ASSERT_EQ(Difference(before, seen), "") << kernels->name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace slimps
