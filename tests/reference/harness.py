@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 
 from arithmetic import F
-from payloads import parse
+from momentum import Before
+from payloads import SPARSE, entries_of, parse
 from philox import Stream
 
 SIZES = (1, 7, 255, 4096, 4097, 3 * 4096 + 5, 100003)
@@ -80,20 +81,24 @@ def read_rounds(out, n):
         yield round_
 
 
-def rounds_of(codec, gradients, *, grad_scale, feedback, seed, layer=0, **context):
-    """The reference's rounds: error feedback around codec(x, step)."""
+def rounds_of(codec, gradients, *, grad_scale, feedback, seed, layer=0, before=None, **context):
+    """The reference's rounds: error feedback around codec(x, step), after `before` (momentum.py) if given."""
+    before = before or Before()
+    before.begin(gradients.shape[1])
     residual = np.zeros(gradients.shape[1], F)
     for index, gradient in enumerate(gradients):
         number = context["first_round"] + index
-        scaled = gradient * F(grad_scale)
+        scaled = before.advance(gradient, grad_scale)
         x = scaled + residual if feedback else scaled
         step = SimpleNamespace(
             gradient=scaled, layer=layer, round=number, seed=seed, context=context,
             random=Stream(seed, context["key"], number, context["worker"], context["partition"]))
         decoded = codec(x, step).astype(F)
+        before.after(decoded != 0)
         if feedback:
             residual = x - decoded
-        yield SimpleNamespace(x=x, decoded=decoded, residual=residual if feedback else np.zeros(0, F))
+        yield SimpleNamespace(x=x, decoded=decoded, residual=residual if feedback else np.zeros(0, F),
+                              momentum=before.momentum)
 
 
 def same(got, want, what):
@@ -118,25 +123,29 @@ def check_statistics(got, x, what):
             sys.exit(f"{what}: {name} is {value}, expected {exact}")
 
 
-def compare(spec, codec, *, feedback, inputs=INPUTS, sizes=SIZES, seed=0, payload_bytes=None, layer=0):
-    """One codec on every input and size with every kernel set. payload_bytes: n -> the declared size.
-    Says how many encodings were compared."""
+def compare(spec, codec, *, feedback, inputs=INPUTS, sizes=SIZES, rounds=ROUNDS, seed=0, payload_bytes=None, most_bytes=None,
+            layer=0, before=None, **context):
+    """One codec on every input and size with every kernel set. payload_bytes, most_bytes: n -> the declared size."""
     compared = 0
     random = np.random.default_rng(3)
+    context = CONTEXT | context
     for make in inputs:
         for n in sizes:
             if n > 10**5 and make not in (normal, heavy_tailed, ties):
                 continue
-            gradients = make(random, (ROUNDS, n))
+            gradients = make(random, (rounds, n))
             scale = float(random.choice([1.0, 0.125, 3.0]))
-            want = rounds_of(codec, gradients, grad_scale=scale, feedback=feedback, seed=seed, layer=layer, **CONTEXT)
             got = encode(spec, gradients, grad_scale=scale, layer=layer, residual="on" if feedback else "off",
-                         **CONTEXT)
+                         **context)
+            want = rounds_of(codec, gradients, grad_scale=scale, feedback=feedback, seed=seed, layer=layer,
+                             before=before, **context)
             for index, (ours, theirs) in enumerate(zip(got, want)):
                 what = f"{spec}, {n} of {make.__name__}, round {index}"
                 check_round(ours, theirs, what)
                 if payload_bytes is not None and len(ours.payload) != payload_bytes(n):
                     sys.exit(f"{what}: {len(ours.payload)} bytes of payload, expected {payload_bytes(n)}")
+                if most_bytes is not None and len(ours.payload) > most_bytes(n):
+                    sys.exit(f"{what}: {len(ours.payload)} bytes of payload, expected at most {most_bytes(n)}")
                 compared += 1
     print(f"{spec}: {compared} encodings equal numpy's bit for bit")
 
@@ -144,5 +153,8 @@ def compare(spec, codec, *, feedback, inputs=INPUTS, sizes=SIZES, seed=0, payloa
 def check_round(got, want, what):
     same(got.decoded, want.decoded, what + ": decoded")
     same(got.residual, want.residual, what + ": residual")
+    same(got.momentum, want.momentum, what + ": momentum")
     same(parse(got.format, got.payload, len(want.x)), want.decoded, what + ": payload parsed by its layout")
     check_statistics(got, want.x, what)
+    if got.format == SPARSE and entries_of(got.payload) != got.sent:
+        sys.exit(f"{what}: says {got.sent} elements sent, the payload holds {entries_of(got.payload)}")

@@ -24,6 +24,14 @@ def parse(payload_format, payload, n):
     return parse_bins(payload, n) if payload[0] == 0xB9 else parse_sparse(payload, n)
 
 
+def entries_of(payload):
+    """How many elements a sparse payload holds."""
+    if payload[0] == 0xB8:
+        return struct.unpack_from("<I", payload, 8)[0]
+    elements = struct.unpack_from("<I", payload, 4)[0]
+    return struct.unpack_from("<I", payload, 12 + 4 * (-(-elements // BLOCK) - 1))[0]
+
+
 class Reader:
     """Takes a payload apart from its front."""
 

@@ -2,30 +2,48 @@
 
 import sparse as s
 import unbiased
+from arithmetic import BLOCK
 from harness import compare
 
 SEED = 77
-# spec: reference, error feedback
+
+
+def most(k_of, value_bytes):
+    """Packed or delta-coded indices, whichever are fewer."""
+    return lambda n: 20 + 4 * -(-n // BLOCK) + value_bytes * k_of(n) + -(-3 * k_of(n) // 2)
+
+
+def by_threshold(value_bits):
+    return lambda n: 20 + 4 * -(-n // BLOCK) + -(-n * value_bits // 8) + -(-3 * n // 2)
+
+
+hundredth = s.share(0.01)
+# spec: reference, error feedback, payload bytes of n elements at most
 CODECS = {
-    "topk": (s.topk(s.share(0.01)), True),
-    "topk:ratio=0.25": (s.topk(s.share(0.25)), True),
-    "topk:k=300,value=fp16": (s.topk(s.count(300), "fp16"), True),
-    "topk:k=5": (s.topk(s.count(5)), False),
-    "mstopk": (s.mstopk(s.share(0.01)), True),
-    "mstopk:ratio=0.1,passes=3": (s.mstopk(s.share(0.1), 3), True),
-    "mstopk:k=40,passes=0": (s.mstopk(s.count(40), 0), True),
-    "redsync": (s.redsync(s.share(0.01)), True),
-    "redsync:ratio=0.3": (s.redsync(s.share(0.3)), True),
-    "threshold": (s.threshold(), True),
-    "threshold:tau=2,value=fp32": (s.threshold(2, "fp32"), True),
-    f"randomk:seed={SEED}": (s.randomk(s.share(0.01)), True),
-    f"randomk:ratio=0.2,scaled=on,seed={SEED}": (s.randomk(s.share(0.2), True), False),
+    "topk": (s.topk(hundredth), True, most(hundredth, 4)),
+    "topk:ratio=0.25": (s.topk(s.share(0.25)), True, most(s.share(0.25), 4)),
+    "topk:k=300,value=fp16": (s.topk(s.count(300), "fp16"), True, most(s.count(300), 2)),
+    "topk:k=5": (s.topk(s.count(5)), False, most(s.count(5), 4)),
+    "mstopk": (s.mstopk(hundredth), True, most(hundredth, 4)),
+    "mstopk:ratio=0.1,passes=3": (s.mstopk(s.share(0.1), 3), True, most(s.share(0.1), 4)),
+    "mstopk:k=40,passes=0": (s.mstopk(s.count(40), 0), True, most(s.count(40), 4)),
+    "redsync": (s.redsync(hundredth), True, most(hundredth, 0)),
+    "redsync:ratio=0.3": (s.redsync(s.share(0.3)), True, most(s.share(0.3), 0)),
+    "threshold": (s.threshold(), True, by_threshold(1)),
+    "threshold:tau=2,value=fp32": (s.threshold(2, "fp32"), True, by_threshold(32)),
+}
+RANDOM = {
+    f"randomk:seed={SEED}": (s.randomk(hundredth), True, lambda n: 40 + 4 * hundredth(n)),
+    f"randomk:ratio=0.2,scaled=on,seed={SEED}":
+        (s.randomk(s.share(0.2), True), False, lambda n: 40 + 4 * s.share(0.2)(n)),
 }
 
 
 def main():
-    for spec, (codec, feedback) in CODECS.items():
-        compare(spec, codec, feedback=feedback, seed=SEED)
+    for spec, (codec, feedback, most_bytes) in CODECS.items():
+        compare(spec, codec, feedback=feedback, most_bytes=most_bytes)
+    for spec, (codec, feedback, payload_bytes) in RANDOM.items():
+        compare(spec, codec, feedback=feedback, seed=SEED, payload_bytes=payload_bytes)
     unbiased.check_unbiased("randomk:k=60,scaled=on", unbiased.scaled(60, unbiased.ELEMENTS), independent=False)
 
 
