@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
-#include "server/learning_rate.h"
+#include "proto/learning_rate.h"
 
 namespace slimps {
 namespace {

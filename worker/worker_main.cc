@@ -39,6 +39,8 @@ DEFINE_int64(epochs, kDefaults.epochs, "passes over the training data");
 DEFINE_int64(batch, kDefaults.batch, "samples per worker and step");
 DEFINE_string(optimizer, "sgd", "the servers': sgd, momentum, nesterov, adam or adamw");
 DEFINE_double(lr, kDefaults.lr, "learning rate");
+DEFINE_string(lr_schedule, "constant",
+              "constant, or from --lr to 0 over the run: cosine or linear");
 DEFINE_double(momentum, kDefaults.momentum, "of the optimizers momentum and nesterov");
 DEFINE_double(weight_decay, kDefaults.weight_decay, "weight decay");
 DEFINE_string(compression, "none", "NAME[:option=value,...] or none");
@@ -163,6 +165,7 @@ WorkerFlags GatherFlags() {
           .batch = FLAGS_batch,
           .optimizer = FLAGS_optimizer,
           .lr = FLAGS_lr,
+          .lr_schedule = FLAGS_lr_schedule,
           .momentum = FLAGS_momentum,
           .weight_decay = FLAGS_weight_decay,
           .compression = FLAGS_compression,

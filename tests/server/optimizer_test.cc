@@ -7,7 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/learning_rate.h"
+#include "proto/learning_rate.h"
 #include "tests/server/server_test_util.h"
 
 namespace slimps {

@@ -5,6 +5,7 @@
 
 #include "absl/time/clock.h"
 #include "proto/base/status_macros.h"
+#include "proto/learning_rate.h"
 #include "worker/trainer/round_arrivals.h"
 #include "worker/trainer/weight_exchange.h"
 
@@ -12,20 +13,29 @@ namespace slimps {
 
 namespace {
 
+struct ScheduledRate {
+  double initial = 0;
+  wire::LearningRateSchedule schedule;
+};
+
 // Drives the backup model: iteration i is step i, version i the weights after round i. Owned by the
 // training thread.
 class BackupExchange final : public WeightExchange {
  public:
   BackupExchange(KVStore* store, std::span<const Parameter> parameters,
-                 const ExchangeOptions& options, std::shared_ptr<BackupModel> backup)
+                 const ExchangeOptions& options, std::shared_ptr<BackupModel> backup,
+                 const ScheduledRate& rate)
       : store_(store),
         parameters_(parameters),
         options_(options),
         pusher_(store, parameters, options.non_finite),
-        backup_(std::move(backup)) {}
+        backup_(std::move(backup)),
+        rate_(rate) {}
 
   absl::Status BeginStep() override {
     ++iteration_;
+    backup_->set_learning_rate(
+        LearningRateAt(rate_.initial, rate_.schedule, static_cast<uint64_t>(iteration_)));
     pusher_.BeginRound();
     for (size_t i = 0; i < parameters_.size(); ++i) {
       SLIMPS_ASSIGN_OR_RETURN(const BackupModel::ReadLease lease,
@@ -116,6 +126,7 @@ class BackupExchange final : public WeightExchange {
   const ExchangeOptions options_;
   GradientPusher pusher_;
   const std::shared_ptr<BackupModel> backup_;
+  const ScheduledRate rate_;
   int64_t iteration_ = 0;
   Round under_way_;
   ExchangeTimes times_;
@@ -125,7 +136,7 @@ class BackupExchange final : public WeightExchange {
 
 absl::StatusOr<std::unique_ptr<WeightExchange>> MakeBackupExchange(
     KVStore* store, std::span<const Parameter> parameters, const ExchangeOptions& options,
-    BackupModelOptions backup) {
+    BackupModelOptions backup, const wire::LearningRateSchedule& schedule) {
   if (store->type() == "dist_async") {
     return absl::InvalidArgumentError(
         "the backup model needs dist_sync: it merges the weights of one round, and dist_async has "
@@ -135,9 +146,11 @@ absl::StatusOr<std::unique_ptr<WeightExchange>> MakeBackupExchange(
   for (const Parameter& parameter : parameters) {
     tensors.push_back({.name = parameter.name, .initial = parameter.values});
   }
+  const double learning_rate = backup.updater.loc_lr.value_or(backup.updater.learning_rate);
   SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<BackupModel> model,
                           BackupModel::Create(std::move(backup), tensors));
-  return std::make_unique<BackupExchange>(store, parameters, options, std::move(model));
+  return std::make_unique<BackupExchange>(store, parameters, options, std::move(model),
+                                          ScheduledRate{learning_rate, schedule});
 }
 
 }  // namespace slimps

@@ -49,6 +49,8 @@ absl::Status CheckChoices(const WorkerFlags& flags) {
       CheckChoice("dataset", flags.dataset, {"digits", "mnist", "cifar10", "text"}));
   SLIMPS_RETURN_IF_ERROR(
       CheckChoice("optimizer", flags.optimizer, {"sgd", "momentum", "nesterov", "adam", "adamw"}));
+  SLIMPS_RETURN_IF_ERROR(
+      CheckChoice("lr_schedule", flags.lr_schedule, {"constant", "cosine", "linear"}));
   SLIMPS_RETURN_IF_ERROR(CheckChoice("backup_model", flags.backup_model, {"on", "off"}));
   SLIMPS_RETURN_IF_ERROR(
       CheckChoice("local_optimizer", flags.local_optimizer, {"sgd", "momentum", "adam"}));
@@ -120,6 +122,12 @@ wire::OptimizerSpec ServerOptimizer(const WorkerFlags& flags) {
                 : adamw ? wire::OptimizerSpec::ADAMW
                         : wire::OptimizerSpec::SGD);
   spec.set_learning_rate(flags.lr);
+  // Train knows over how many rounds.
+  if (flags.lr_schedule == "cosine") {
+    spec.mutable_schedule()->set_kind(wire::LearningRateSchedule::COSINE);
+  } else if (flags.lr_schedule == "linear") {
+    spec.mutable_schedule()->set_kind(wire::LearningRateSchedule::LINEAR);
+  }
   if (flags.optimizer == "momentum" || flags.optimizer == "nesterov") {
     spec.set_momentum(flags.momentum);
   }

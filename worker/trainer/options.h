@@ -22,6 +22,7 @@ struct WorkerFlags {
   int64_t batch = 32;
   std::string optimizer = "sgd";
   double lr = 0.1;
+  std::string lr_schedule = "constant";
   double momentum = 0.9;  // of --optimizer and --local_optimizer momentum and nesterov
   double weight_decay = 0;
   std::string compression = "none";

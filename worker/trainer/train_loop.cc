@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kEvaluationBatch = 256;
 
 // Declares the parameters, lets the servers step, and gives every worker rank 0's first weights.
-absl::Status InitStore(const TrainOptions& options, std::span<const Parameter> parameters,
+absl::Status InitStore(const wire::OptimizerSpec& optimizer, std::span<const Parameter> parameters,
                        KVStore* store) {
   std::vector<InitTensor> tensors;
   for (const Parameter& parameter : parameters) {
@@ -27,7 +27,7 @@ absl::Status InitStore(const TrainOptions& options, std::span<const Parameter> p
                        .layer = parameter.layer});
   }
   SLIMPS_RETURN_IF_ERROR(store->Init(tensors));
-  SLIMPS_RETURN_IF_ERROR(store->SetOptimizer(options.optimizer));
+  SLIMPS_RETURN_IF_ERROR(store->SetOptimizer(optimizer));
   SLIMPS_RETURN_IF_ERROR(store->Barrier());
   for (size_t i = 0; i < parameters.size(); ++i) {
     SLIMPS_RETURN_IF_ERROR(store->Pull(parameters[i].name, parameters[i].values, PriorityOf(i)));
@@ -35,11 +35,33 @@ absl::Status InitStore(const TrainOptions& options, std::span<const Parameter> p
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<WeightExchange>> MakeExchange(const TrainOptions& options,
-                                                             std::span<const Parameter> parameters,
-                                                             KVStore* store) {
+absl::StatusOr<std::unique_ptr<WeightExchange>> MakeExchange(
+    const TrainOptions& options, const wire::LearningRateSchedule& schedule,
+    std::span<const Parameter> parameters, KVStore* store) {
   if (!options.backup.has_value()) return MakeSyncExchange(store, parameters, options.exchange);
-  return MakeBackupExchange(store, parameters, options.exchange, *options.backup);
+  return MakeBackupExchange(store, parameters, options.exchange, *options.backup, schedule);
+}
+
+BatchPlan::Options PlanOf(const TrainOptions& options, const Dataset& data, const KVStore& store) {
+  return {.samples = data.train.count,
+          .workers = store.num_workers(),
+          .rank = store.rank(),
+          .batch = options.batch,
+          .seed = options.seed};
+}
+
+// The servers' optimizer; a schedule without an end ends with the run.
+wire::OptimizerSpec OptimizerOf(const TrainOptions& options, const BatchPlan::Options& plan,
+                                const KVStore& store) {
+  wire::OptimizerSpec optimizer = options.optimizer;
+  wire::LearningRateSchedule* const schedule = optimizer.mutable_schedule();
+  const size_t all = BatchPlan(plan, /*epoch=*/0).steps() * options.epochs;
+  if (schedule->total_rounds() == 0) {
+    const size_t steps = std::min(all, options.max_steps.value_or(all));
+    // Under dist_async each worker's push is a round of its own.
+    schedule->set_total_rounds(store.type() == "dist_async" ? steps * plan.workers : steps);
+  }
+  return optimizer;
 }
 
 // The totals of all workers, summed by the scheduler. Durations travel as seconds.
@@ -92,11 +114,7 @@ class Trainer final {
         model_(model),
         exchange_(exchange),
         observer_(observer),
-        plan_{.samples = data.train.count,
-              .workers = store->num_workers(),
-              .rank = store->rank(),
-              .batch = options.batch,
-              .seed = options.seed} {}
+        plan_(PlanOf(options, data, *store)) {}
 
   absl::Status Run(TrainingReport* report) {
     for (size_t epoch = 0; epoch < options_.epochs; ++epoch) {
@@ -154,9 +172,10 @@ class Trainer final {
 absl::StatusOr<TrainingReport> Train(const TrainOptions& options, const Dataset& data, Model* model,
                                      KVStore* store, const StepObserver& observer) {
   if (options.batch == 0) return absl::InvalidArgumentError("batch: expected at least 1, got 0");
-  SLIMPS_RETURN_IF_ERROR(InitStore(options, model->parameters(), store));
+  const wire::OptimizerSpec optimizer = OptimizerOf(options, PlanOf(options, data, *store), *store);
+  SLIMPS_RETURN_IF_ERROR(InitStore(optimizer, model->parameters(), store));
   SLIMPS_ASSIGN_OR_RETURN(const std::unique_ptr<WeightExchange> exchange,
-                          MakeExchange(options, model->parameters(), store));
+                          MakeExchange(options, optimizer.schedule(), model->parameters(), store));
   // Nobody's first step is timed while others still wait for their first weights.
   SLIMPS_RETURN_IF_ERROR(store->Barrier());
   TrainingReport report;

@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "backup_model/backup_model.h"
+#include "proto/slimps.pb.h"
 #include "worker/kvstore.h"
 #include "worker/trainer/gradient_pusher.h"
 #include "worker/trainer/model.h"
@@ -59,10 +60,10 @@ class WeightExchange {
 std::unique_ptr<WeightExchange> MakeSyncExchange(KVStore* store,
                                                  std::span<const Parameter> parameters,
                                                  const ExchangeOptions& options);
-// Starts from the parameters' present values as version 0. InvalidArgument: an updater's option.
+// Starts from the parameters' present values as version 0. The local learning rate follows `schedule`, as the servers'. InvalidArgument: an updater's option.
 [[nodiscard]] absl::StatusOr<std::unique_ptr<WeightExchange>> MakeBackupExchange(
     KVStore* store, std::span<const Parameter> parameters, const ExchangeOptions& options,
-    BackupModelOptions backup);
+    BackupModelOptions backup, const wire::LearningRateSchedule& schedule);
 
 }  // namespace slimps
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "proto/learning_rate.h"
 #include "worker/kvstore.h"
 
 namespace slimps {
@@ -69,6 +70,10 @@ class FakeServer {
     std::lock_guard<std::mutex> lock(mutex_);
     return tensors_.at(key.typed_name()).versions.at(version);
   }
+  wire::OptimizerSpec optimizer() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return spec_;
+  }
   // A barrier that sums, for all workers.
   std::vector<double> Sum(const std::vector<double>& values) {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -104,11 +109,13 @@ class FakeServer {
       for (size_t i = 0; i < sum.size(); ++i) sum[i] += gradient[i];
     }
     tensor->momentum.resize(sum.size());
+    const double rate =
+        LearningRateAt(spec_.learning_rate(), spec_.schedule(), tensor->versions.size());
     const float scale = static_cast<float>(spec_.rescale_grad()) / std::max(1.0f, contributed);
     for (size_t i = 0; i < sum.size(); ++i) {
       tensor->momentum[i] =
           static_cast<float>(spec_.momentum()) * tensor->momentum[i] + sum[i] * scale;
-      weights[i] -= static_cast<float>(spec_.learning_rate()) * tensor->momentum[i];
+      weights[i] -= static_cast<float>(rate) * tensor->momentum[i];
     }
     tensor->versions.push_back(std::move(weights));
   }

@@ -119,6 +119,18 @@ TEST(WorkerFlags, MomentumBelongsToTheOptimizersNamedAfterIt) {
   EXPECT_EQ(CheckWorkerFlags(flags)->train.optimizer.kind(), wire::OptimizerSpec::ADAMW);
 }
 
+TEST(WorkerFlags, SchedulesOfTheLearningRate) {
+  WorkerFlags flags = Good();
+  const auto kind = [&] { return CheckWorkerFlags(flags)->train.optimizer.schedule().kind(); };
+  EXPECT_EQ(kind(), wire::LearningRateSchedule::CONSTANT);
+  flags.lr_schedule = "cosine";
+  EXPECT_EQ(kind(), wire::LearningRateSchedule::COSINE);
+  flags.lr_schedule = "linear";
+  EXPECT_EQ(kind(), wire::LearningRateSchedule::LINEAR);
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->lr_schedule = "poly"; }),
+              AllOf(HasSubstr("--lr_schedule=poly"), HasSubstr("cosine")));
+}
+
 TEST(WorkerFlags, LocalLearningRateDefaultsToTheGlobalOne) {
   WorkerFlags flags = Good();
   flags.backup_model = "on";

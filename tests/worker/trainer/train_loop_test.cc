@@ -222,6 +222,31 @@ TEST(BackupTraining, EveryStepComputesOnTheGlobalWeightsOneRoundBackPlusItsOwnSt
   }
 }
 
+TEST(SyncTraining, AScheduleWithoutAnEndEndsWithTheRun) {
+  TrainOptions options = Options(2);
+  options.optimizer.mutable_schedule()->set_kind(wire::LearningRateSchedule::LINEAR);
+  Job job(2, options, 24);
+  EXPECT_EQ(job.server.optimizer().schedule().total_rounds(), 6u);
+  options.max_steps = 4;
+  Job shorter(2, options, 24);
+  EXPECT_EQ(shorter.server.optimizer().schedule().total_rounds(), 4u);
+}
+
+TEST(BackupTraining, TheLocalStepFollowsTheServersSchedule) {
+  TrainOptions options = BackupOptions(2);
+  options.optimizer.mutable_schedule()->set_kind(wire::LearningRateSchedule::LINEAR);
+  Job job(2, options, 24);
+  const FakeModel& model = job.workers[0].model;
+  ASSERT_EQ(model.seen().size(), 6u);
+  for (size_t i = 1; i < 6; ++i) {
+    const float rate = static_cast<float>(kLr * (1 - static_cast<double>(i - 1) / 6));
+    const std::vector<float> global = job.server.Read("a", i - 1);
+    for (size_t k = 0; k < 4; ++k) {
+      EXPECT_FLOAT_EQ(model.seen()[i][k], global[k] - rate * model.a_gradients()[i - 1][k]);
+    }
+  }
+}
+
 TEST(BackupTraining, WeightsDoNotDependOnWhenTheyArrive) {
   Job early(2, BackupOptions(2), 24);
   Job late(2, BackupOptions(2), 24, [](Job::Worker* worker) { ArriveDuringNextStep(worker, 6); });

@@ -1,4 +1,4 @@
-#include "server/learning_rate.h"
+#include "proto/learning_rate.h"
 
 #include <algorithm>
 #include <cmath>

@@ -6,8 +6,8 @@
 //   STEP       lr * factor^floor(s / every)
 //   COSINE     final + (lr - final) * (1 + cos(pi * min(s, T) / T)) / 2
 //   LINEAR     lr + (final - lr) * min(s, T) / T
-#ifndef SLIMPS_SERVER_LEARNING_RATE_H_
-#define SLIMPS_SERVER_LEARNING_RATE_H_
+#ifndef SLIMPS_PROTO_LEARNING_RATE_H_
+#define SLIMPS_PROTO_LEARNING_RATE_H_
 
 #include <cstdint>
 
@@ -25,4 +25,4 @@ double LearningRateAt(double learning_rate, const wire::LearningRateSchedule& sc
 
 }  // namespace slimps
 
-#endif  // SLIMPS_SERVER_LEARNING_RATE_H_
+#endif  // SLIMPS_PROTO_LEARNING_RATE_H_
