@@ -117,6 +117,11 @@ class Codec {
   // Whether it applies momentum of its own, so that a server's optimizer must not do it again.
   virtual bool refuses_server_momentum() const { return false; }
   virtual size_t MaxPayloadBytes(size_t elements) const = 0;
+  // For a gradient that goes raw in a job that this codec compresses for (the tensor is small, or this round goes raw to
+  // be measured): takes the step of momentum that encoding it would, and leaves in `out` what is to be sent together with
+  // the residual. Nothing is masked or clipped. `out` may be the gradient's own memory. REQUIRES: wants_momentum(),
+  // input.momentum is given, and the checks below were OK.
+  virtual void AdvanceMomentum(const EncodeInput& /*input*/, std::span<float> /*out*/) const {}
   // What whoever chose this codec should be told once; empty: nothing.
   virtual std::string Warning() const { return ""; }
 

@@ -11,8 +11,9 @@
 //                      ROUNDS rounds each before their own ratio, as far as those are more (DGC, section 3.3)
 //
 // g is gradient * grad_scale. In that order, before the codec's own error feedback: x = what goes on + residual. With
-// momentum here a server's must be off. "none" takes none of them: a raw push is no encoding. "dgc" has momentum of its
-// own, and takes the others.
+// momentum here a server's must be off. "none" takes none of them: a raw push is no encoding. Where it is a raw push in a
+// job that compresses other tensors, Codec::AdvanceMomentum gives it the same momentum. "dgc" has momentum of its own, and
+// takes the others.
 #ifndef SLIMPS_COMPRESS_CODEC_DECORATORS_H_
 #define SLIMPS_COMPRESS_CODEC_DECORATORS_H_
 
