@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <ctime>
 #include <functional>
 #include <map>
 #include <memory>
@@ -16,7 +15,10 @@
 #include <vector>
 
 #include "tools/bench/cases.h"
+#include "tools/bench/model_table.h"
 #include "tools/bench/report.h"
+#include "tools/bench/resnet50.h"
+#include "tools/bench/stopwatch.h"
 #include "tools/bench/subjects.h"
 
 DEFINE_string(codecs, "", "labels or specs; all if empty");
@@ -26,6 +28,7 @@ DEFINE_string(threads, "", "numbers of threads; 1 if empty");
 DEFINE_string(isa, "", "scalar, avx2, avx512; avx2 and the best that runs here if empty");
 DEFINE_string(workers, "", "payloads that aggregate sums; 1,2,4,8,16 if empty");
 DEFINE_bool(quick, false, "64Ki elements and short series, to see that it works");
+DEFINE_string(table, "", "resnet50: that model's whole gradient instead of single tensors");
 DEFINE_string(json, "", "file to write");
 
 namespace slimps {
@@ -35,28 +38,7 @@ namespace {
 constexpr double kSeriesSeconds = 3e-4;
 constexpr double kMinSeconds = 0.25;  // of each measurement
 constexpr double kQuickSeconds = 0.01;
-
-double Median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-// One thread's own time on the CPU, so that what else the machine runs counts as little as it can; several threads'
-// wall time.
-double Now(int threads) {
-  timespec now = {};
-  clock_gettime(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-// Seconds of one run.
-template <typename Body>
-double Time(int threads, size_t runs, const Body& body) {
-  const double begin = Now(threads);
-  for (size_t i = 0; i < runs; ++i) body();
-  return (Now(threads) - begin) / static_cast<double>(runs);
-}
+constexpr int kModelRounds = 9;
 
 size_t RunsPerSeries(double seconds) {
   return seconds >= kSeriesSeconds ? 1 : static_cast<size_t>(kSeriesSeconds / seconds) + 1;
@@ -95,16 +77,16 @@ void Measure(benchmark::State& state, Stage& stage, size_t index, const Case& c)
   absl::Status status;
   const auto run = [&] { status.Update(subject.Run()); };
   const auto reference = [&] { subject.RunReference(); };
-  const size_t runs = RunsPerSeries(Time(c.threads, 1, run)),
-               references = RunsPerSeries(Time(c.threads, 1, reference));
+  const size_t runs = RunsPerSeries(TimeRuns(c.threads, 1, run)),
+               references = RunsPerSeries(TimeRuns(c.threads, 1, reference));
   std::vector<double> seconds, reference_seconds;
   for (auto iteration : state) {
     subject.Settle();
     if (runs > 1) run();  // back into the cache
-    seconds.push_back(Time(c.threads, runs, run));
+    seconds.push_back(TimeRuns(c.threads, runs, run));
     if (references > 1) reference();
-    reference_seconds.push_back(Time(c.threads, references, reference));
-    state.SetIterationTime(seconds.back());
+    reference_seconds.push_back(TimeRuns(c.threads, references, reference));
+    state.SetIterationTime(seconds.back() * static_cast<double>(runs));
   }
   if (!status.ok()) return state.SkipWithError(status.ToString().c_str());
   const auto gbps = [](size_t bytes, const std::vector<double>& times) {
@@ -157,25 +139,32 @@ int Fail(const absl::Status& status) {
   return 2;
 }
 
-int Main() {
-  const absl::StatusOr<std::vector<Case>> cases = MakeCases({.codecs = FLAGS_codecs,
-                                                             .operations = FLAGS_ops,
-                                                             .elements = FLAGS_elements,
-                                                             .threads = FLAGS_threads,
-                                                             .isa = FLAGS_isa,
-                                                             .workers = FLAGS_workers,
-                                                             .quick = FLAGS_quick});
+absl::Status Write(const std::string& text) {
+  return FLAGS_json.empty() ? absl::OkStatus() : WriteFile(FLAGS_json, text);
+}
+
+void WarnOfThreads(int threads) {
+  if (static_cast<unsigned>(threads) <= std::thread::hardware_concurrency()) return;
+  std::fprintf(stderr, "bench_codec: %d threads asked for; this machine has %u cores\n", threads,
+               std::thread::hardware_concurrency());
+}
+
+CaseLists Lists() {
+  return {.codecs = FLAGS_codecs,
+          .operations = FLAGS_ops,
+          .elements = FLAGS_elements,
+          .threads = FLAGS_threads,
+          .isa = FLAGS_isa,
+          .workers = FLAGS_workers,
+          .quick = FLAGS_quick};
+}
+
+int MeasureCases() {
+  const absl::StatusOr<std::vector<Case>> cases = MakeCases(Lists());
   if (!cases.ok()) return Fail(cases.status());
   size_t max_elements = 0;
-  int max_threads = 1;
-  for (const Case& c : *cases) {
-    max_elements = std::max(max_elements, c.elements);
-    max_threads = std::max(max_threads, c.threads);
-  }
-  if (static_cast<unsigned>(max_threads) > std::thread::hardware_concurrency()) {
-    std::fprintf(stderr, "bench_codec: %d threads asked for; this machine has %u cores\n",
-                 max_threads, std::thread::hardware_concurrency());
-  }
+  for (const Case& c : *cases) max_elements = std::max(max_elements, c.elements);
+  for (const Case& c : *cases) WarnOfThreads(c.threads);
   Stage stage(max_elements);
   for (size_t i = 0; i < cases->size(); ++i) {
     const Case& c = (*cases)[i];
@@ -187,11 +176,38 @@ int Main() {
   }
   Gatherer gatherer(*cases);
   benchmark::RunSpecifiedBenchmarks(&gatherer);
-  if (!FLAGS_json.empty()) {
-    const absl::Status written = WriteFile(FLAGS_json, ReportJson(gatherer.measurements()));
-    if (!written.ok()) return Fail(written);
-  }
+  const absl::Status written = Write(ReportJson(gatherer.measurements()));
+  if (!written.ok()) return Fail(written);
   return gatherer.failed() ? 1 : 0;
+}
+
+// The whole gradient of a model, one row for each codec.
+int MeasureModel() {
+  const absl::StatusOr<std::vector<Case>> cases = MakeModelCases(FLAGS_table, Lists());
+  if (!cases.ok()) return Fail(cases.status());
+  const std::vector<GradientTensor> tensors = ResNet50();
+  BenchData data(SizeOf(tensors).elements);
+  std::vector<ModelMeasurement> measurements;
+  bool failed = false;
+  for (const Case& c : *cases) {
+    WarnOfThreads(c.threads);
+    const Team team(c.threads);
+    const auto times =
+        TimeModel(tensors, c.setting, *c.kernels, team, FLAGS_quick ? 1 : kModelRounds, data);
+    std::fprintf(stderr, "[%zu/%zu] %s: ", static_cast<size_t>(&c - cases->data()) + 1,
+                 cases->size(), c.setting.label.c_str());
+    if (!times.ok()) {
+      std::fprintf(stderr, "failed: %s\n", times.status().ToString().c_str());
+      failed = true;
+      continue;
+    }
+    std::fprintf(stderr, "encode %.1f ms, decode %.1f ms\n", 1e3 * times->encode_seconds,
+                 1e3 * times->decode_seconds);
+    measurements.push_back({c, *times});
+  }
+  const absl::Status written = Write(ModelReportJson(FLAGS_table, SizeOf(tensors), measurements));
+  if (!written.ok()) return Fail(written);
+  return failed ? 1 : 0;
 }
 
 }  // namespace
@@ -204,5 +220,5 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "bench_codec: unexpected argument '%s'\n", argv[1]);
     return 2;
   }
-  return slimps::Main();
+  return FLAGS_table.empty() ? slimps::MeasureCases() : slimps::MeasureModel();
 }

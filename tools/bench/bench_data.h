@@ -24,6 +24,7 @@ class BenchData final {
     kReference,  // d of d += s and d *= c
     kReferenceSource,
     kWeights,
+    kNextWeights,
     kOptimizerState,
     kSlots,
   };

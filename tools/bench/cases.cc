@@ -156,4 +156,26 @@ absl::StatusOr<std::vector<Case>> MakeCases(const CaseLists& lists) {
   return cases;
 }
 
+absl::StatusOr<std::vector<Case>> MakeModelCases(const std::string& table, const CaseLists& lists) {
+  constexpr std::string_view kTables[] = {"resnet50"};
+  if (table != kTables[0]) return UnknownName("table", table, kTables);
+  SLIMPS_ASSIGN_OR_RETURN(const auto settings, ChooseCodecSettings(lists.codecs));
+  SLIMPS_ASSIGN_OR_RETURN(const auto threads,
+                          ParseCounts("threads", lists.threads, "1", kMaxThreads));
+  SLIMPS_ASSIGN_OR_RETURN(
+      const auto kernel_sets,
+      ParseIsa(lists.isa.empty() ? std::string(BestKernels().name) : lists.isa));
+  std::vector<Case> cases;
+  for (const CodecSetting& setting : settings) {
+    if (setting.bounds == Bounds::kChecked) continue;
+    for (const size_t thread_count : threads) {
+      for (const Kernels* kernels : kernel_sets) {
+        cases.push_back(
+            {.setting = setting, .threads = static_cast<int>(thread_count), .kernels = kernels});
+      }
+    }
+  }
+  return cases;
+}
+
 }  // namespace slimps

@@ -48,6 +48,11 @@ struct CaseLists {
 // Every combination that makes sense, by size. InvalidArgument: names the list, the word and what was expected.
 [[nodiscard]] absl::StatusOr<std::vector<Case>> MakeCases(const CaseLists& lists);
 
+// For a model's whole gradient: codecs with known bounds, numbers of threads, and by default the best isa alone; the other
+// lists say nothing. InvalidArgument: as above, or `table` is not "resnet50".
+[[nodiscard]] absl::StatusOr<std::vector<Case>> MakeModelCases(const std::string& table,
+                                                               const CaseLists& lists);
+
 // "16Mi" for 16777216; a plain number where no unit fits.
 std::string CountName(size_t count);
 

@@ -11,8 +11,10 @@
 namespace slimps {
 namespace {
 
-// Codecs that are not named here are measured with their defaults.
-const std::vector<CodecSetting>& UsualSettings() {
+// The usual settings, where they are not a codec's defaults, and variants. Codecs that are not named here are measured
+// with their defaults.
+const std::vector<CodecSetting>& KnownSettings() {
+  constexpr ResidualStart kAged = ResidualStart::kAged;
   static const std::vector<CodecSetting> settings = {
       {.label = "1bit", .spec = "1bit"},
       {.label = "1bit+check", .spec = "1bit", .bounds = Bounds::kChecked},
@@ -20,6 +22,19 @@ const std::vector<CodecSetting>& UsualSettings() {
       {.label = "1bit:scaling=none", .spec = "1bit:scaling=none"},
       {.label = "2bit", .spec = "2bit"},
       {.label = "2bit+check", .spec = "2bit", .bounds = Bounds::kChecked},
+      {.label = "qsgd", .spec = "qsgd:bits=4"},
+      {.label = "dithering", .spec = "dithering"},
+      {.label = "dithering:partition=natural", .spec = "dithering:partition=natural"},
+      {.label = "topk", .spec = "topk:ratio=0.01", .residual = kAged},
+      {.label = "topk:value=fp16", .spec = "topk:ratio=0.01,value=fp16", .residual = kAged},
+      {.label = "randomk", .spec = "randomk:ratio=0.01", .residual = kAged},
+      {.label = "mstopk", .spec = "mstopk:ratio=0.01", .residual = kAged},
+      {.label = "redsync", .spec = "redsync:ratio=0.01", .residual = kAged},
+      {.label = "threshold", .spec = "threshold:tau=10", .residual = kAged},  // sends about 1 %
+      {.label = "adacomp", .spec = "adacomp", .residual = kAged},
+      {.label = "local_selection", .spec = "local_selection", .residual = kAged},
+      {.label = "dryden", .spec = "dryden", .residual = kAged},
+      {.label = "dgc", .spec = "dgc:ratio=0.01", .residual = kAged},
   };
   return settings;
 }
@@ -50,8 +65,8 @@ std::vector<CodecSetting> AllCodecSettings() {
   std::vector<CodecSetting> all;
   for (const CodecEntry& entry : AllCodecs()) {
     bool named = false;
-    for (const CodecSetting& setting : UsualSettings()) {
-      if (ParseCodecSpec(setting.spec)->name != entry.name) continue;
+    for (const CodecSetting& setting : KnownSettings()) {
+      if (setting.spec.substr(0, setting.spec.find(':')) != entry.name) continue;
       named = true;
       all.push_back(setting);
     }

@@ -1,5 +1,6 @@
 #include "tools/bench/report.h"
 
+#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -34,7 +35,8 @@ Json Machine() {
   return {{"cpu", FirstValue("/proc/cpuinfo", "model name")},
           {"cores", std::thread::hardware_concurrency()},
           {"best_isa", std::string(BestKernels().name)},
-          {"memory", FirstValue("/proc/meminfo", "MemTotal")},
+          {"memory_bytes",
+           std::strtoull(FirstValue("/proc/meminfo", "MemTotal").c_str(), nullptr, 10) << 10},
           {"huge_pages", FirstLine("/sys/kernel/mm/transparent_hugepage/enabled")}};
 }
 
@@ -58,6 +60,24 @@ std::string ReportJson(std::span<const Measurement> measurements) {
                        {"payload_bytes", m.payload_bytes}});
   }
   return Json{{"machine", Machine()}, {"codecs", codecs}, {"results", results}}.dump(2) + "\n";
+}
+
+std::string ModelReportJson(const std::string& table, const ModelSize& size,
+                            std::span<const ModelMeasurement> measurements) {
+  Json results = Json::array();
+  for (const ModelMeasurement& m : measurements) {
+    const Case& c = m.measured;
+    results.push_back({{"codec", c.setting.label},
+                       {"spec", c.setting.spec},
+                       {"threads", c.threads},
+                       {"isa", std::string(c.kernels->name)},
+                       {"encode_ms", 1e3 * m.times.encode_seconds},
+                       {"decode_ms", 1e3 * m.times.decode_seconds},
+                       {"payload_bytes", m.times.payload_bytes}});
+  }
+  const Json model = {
+      {"name", table}, {"elements", size.elements}, {"partitions", size.partitions}};
+  return Json{{"machine", Machine()}, {"table", model}, {"results", results}}.dump(2) + "\n";
 }
 
 absl::Status WriteFile(const std::string& path, const std::string& text) {

@@ -1,4 +1,5 @@
-// What the bench writes: {"machine": {...}, "codecs": {...}, "results": [...]}.
+// What the bench writes: {"machine": {...}, "codecs": {...}, "results": [...]}, and for a model's whole gradient
+// {"machine": {...}, "table": {...}, "results": [...]}.
 #ifndef SLIMPS_TOOLS_BENCH_REPORT_H_
 #define SLIMPS_TOOLS_BENCH_REPORT_H_
 
@@ -8,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "tools/bench/cases.h"
+#include "tools/bench/model_table.h"
 
 namespace slimps {
 
@@ -20,6 +22,14 @@ struct Measurement {
 };
 
 std::string ReportJson(std::span<const Measurement> measurements);
+
+struct ModelMeasurement {
+  Case measured;  // setting, threads and kernels
+  ModelTimes times;
+};
+
+std::string ModelReportJson(const std::string& table, const ModelSize& size,
+                            std::span<const ModelMeasurement> measurements);
 
 // Unavailable: names the file.
 [[nodiscard]] absl::Status WriteFile(const std::string& path, const std::string& text);

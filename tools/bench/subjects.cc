@@ -10,6 +10,7 @@
 #include "proto/base/buffer.h"
 #include "proto/base/status_macros.h"
 #include "proto/slimps.pb.h"
+#include "server/aggregate.h"
 #include "server/optimizer.h"
 #include "tools/bench/encoding.h"
 #include "tools/bench/references.h"
@@ -45,6 +46,10 @@ class CaseSubject : public Subject {
   const std::span<float> reference_;
 };
 
+double SentFraction(const Encoding& encoding, const Case& c) {
+  return static_cast<double>(encoding.stats().elements_sent) / static_cast<double>(c.elements);
+}
+
 class EncodeSubject final : public CaseSubject {
  public:
   EncodeSubject(const Case& c, const Team& team, BenchData& data,
@@ -62,10 +67,7 @@ class EncodeSubject final : public CaseSubject {
     });
   }
   size_t payload_bytes() const override { return encoding_->stats().payload_bytes; }
-  double sent_fraction() const override {
-    return static_cast<double>(encoding_->stats().elements_sent) /
-           static_cast<double>(case_.elements);
-  }
+  double sent_fraction() const override { return SentFraction(*encoding_, case_); }
 
  private:
   const std::unique_ptr<Encoding> encoding_;
@@ -92,10 +94,7 @@ class DecodeAddSubject final : public CaseSubject {
     });
   }
   size_t payload_bytes() const override { return encoding_->payload().size(); }
-  double sent_fraction() const override {
-    return static_cast<double>(encoding_->stats().elements_sent) /
-           static_cast<double>(case_.elements);
-  }
+  double sent_fraction() const override { return SentFraction(*encoding_, case_); }
 
  private:
   const std::unique_ptr<Encoding> encoding_;
@@ -103,34 +102,40 @@ class DecodeAddSubject final : public CaseSubject {
   volatile float factor_ = 1;  // volatile: a factor that the compiler does not know
 };
 
-// What a server does with a complete round: the payloads' sum and SGD with momentum, block by block.
+// What a server does with a complete round: the payloads' sum and SGD with momentum. Two buffers of weights take turns,
+// as versions do.
 class AggregateSubject final : public CaseSubject {
  public:
-  AggregateSubject(const Case& c, const Team& team, BenchData& data, PayloadFormat format,
-                   std::vector<AlignedBuffer> payloads, double sent_fraction,
-                   std::shared_ptr<const Optimizer> optimizer)
+  AggregateSubject(const Case& c, const Team& team, BenchData& data, const Encoding& encoding,
+                   std::vector<AlignedBuffer> payloads, std::shared_ptr<const Optimizer> optimizer)
       : CaseSubject(c, team, data),
         payloads_(std::move(payloads)),
-        sent_fraction_(sent_fraction),
-        optimizer_(std::move(optimizer)),
-        step_(optimizer_->PlanStep({.contributors = static_cast<uint32_t>(c.workers)})),
-        weights_(data.Floats(BenchData::kWeights, c.elements)),
-        state_(data.Floats(BenchData::kOptimizerState, c.elements)) {
-    for (const AlignedBuffer& payload : payloads_) views_.push_back({format, payload.bytes()});
-    std::fill(weights_.begin(), weights_.end(), 0.0f);
-    std::fill(state_.begin(), state_.end(), 0.0f);
+        sent_fraction_(SentFraction(encoding, c)),
+        optimizer_(std::move(optimizer)) {
+    for (const AlignedBuffer& payload : payloads_) {
+      views_.push_back({encoding.codec().format(), payload.bytes()});
+    }
+    const auto zeros = [&](BenchData::Slot slot) {
+      const std::span<float> floats = data.Floats(slot, c.elements);
+      std::fill(floats.begin(), floats.end(), 0.0f);
+      return floats;
+    };
+    input_.payloads = views_;
+    input_.combine = encoding.codec().combine();
+    input_.optimizer = optimizer_.get();
+    input_.step = optimizer_->PlanStep({.contributors = static_cast<uint32_t>(c.workers)});
+    input_.before = idle_ = zeros(BenchData::kWeights);
+    input_.after = zeros(BenchData::kNextWeights);
+    input_.state0 = zeros(BenchData::kOptimizerState);
   }
 
   absl::Status Run() override {
     team_.ForElements(case_.elements, [&](size_t first, size_t last) {
-      alignas(kBufferAlignment) float sum[kBlockElements];
-      for (size_t block = first; block < last; block += kBlockElements) {
-        const size_t n = std::min(kBlockElements, last - block);
-        const std::span<float> block_sum(sum, n), weights = weights_.subspan(block, n);
-        SumPayloadsWith(*case_.kernels, views_, case_.elements, block, block_sum);
-        optimizer_->ApplyBlock(step_, weights, block_sum, weights, state_.subspan(block, n), {});
-      }
+      AggregateRoundWith(*case_.kernels, input_, first, last);
     });
+    const std::span<float> written = input_.after;
+    input_.after = idle_;
+    input_.before = idle_ = written;
     return absl::OkStatus();
   }
   void RunReference() override { Add(); }
@@ -142,8 +147,8 @@ class AggregateSubject final : public CaseSubject {
   std::vector<PayloadView> views_;
   const double sent_fraction_;
   const std::shared_ptr<const Optimizer> optimizer_;
-  const Optimizer::Step step_;
-  const std::span<float> weights_, state_;
+  AggregateInput input_;
+  std::span<float> idle_;  // the weights that the last round started from
 };
 
 absl::StatusOr<std::unique_ptr<Subject>> MakeAggregate(const Case& c, const Team& team,
@@ -162,11 +167,9 @@ absl::StatusOr<std::unique_ptr<Subject>> MakeAggregate(const Case& c, const Team
   spec.set_learning_rate(1e-6);  // so small that weights stay what they are however long this takes
   spec.set_momentum(0.9);
   spec.set_average(true);
-  SLIMPS_ASSIGN_OR_RETURN(auto optimizer, Optimizer::Create(spec));
-  const double sent = static_cast<double>(encoding->stats().elements_sent);
-  return std::make_unique<AggregateSubject>(c, team, data, encoding->codec().format(),
-                                            std::move(payloads),
-                                            sent / static_cast<double>(c.elements), optimizer);
+  SLIMPS_ASSIGN_OR_RETURN(std::shared_ptr<const Optimizer> optimizer, Optimizer::Create(spec));
+  return std::make_unique<AggregateSubject>(c, team, data, *encoding, std::move(payloads),
+                                            std::move(optimizer));
 }
 
 }  // namespace

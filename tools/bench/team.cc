@@ -36,4 +36,12 @@ void Team::ForElements(size_t elements, const std::function<void(size_t, size_t)
   });
 }
 
+void Team::ForEach(size_t count, const std::function<void(size_t)>& body) const {
+  if (arena_ == nullptr) {
+    for (size_t i = 0; i < count; ++i) body(i);
+    return;
+  }
+  arena_->arena.execute([&] { tbb::parallel_for(size_t{0}, count, body); });
+}
+
 }  // namespace slimps

@@ -21,6 +21,8 @@ class Team final {
   int threads() const { return threads_; }
   // body(first, last) over all elements; first is a multiple of kBlockElements. One call with one thread.
   void ForElements(size_t elements, const std::function<void(size_t, size_t)>& body) const;
+  // body(i) for i in 0 .. count - 1.
+  void ForEach(size_t count, const std::function<void(size_t)>& body) const;
 
  private:
   struct Arena;  // keeps TBB out of this header

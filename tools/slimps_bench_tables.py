@@ -1,0 +1,208 @@
+"""The tables of slimps bench: what its JSON says, for a terminal and as markdown."""
+
+OPERATIONS = ("encode_ef", "encode", "decode_add", "aggregate")
+LARGE = 16 << 20
+SMALL = 64 << 10
+# What the project asks of a codec on one thread with AVX2, as a fraction of the reference.
+ENCODE_BARS = {
+    "1bit": 0.80, "2bit": 0.80, "signsgd": 0.80, "fp16": 0.70, "bf16": 0.70, "terngrad": 0.50, "qsgd": 0.50,
+    "dithering": 0.50, "threshold": 0.40, "adacomp": 0.40, "mstopk": 0.40, "redsync": 0.40, "dgc": 0.40, "topk": 0.40,
+    "randomk": 0.60}
+DECODE_BARS = dict.fromkeys(("1bit", "2bit", "signsgd", "terngrad", "qsgd", "dithering"), 0.80)
+CACHE_BARS = {"1bit": 0.50, "2bit": 0.50}
+BARS = {("encode_ef", LARGE): ENCODE_BARS, ("encode_ef", SMALL): CACHE_BARS, ("decode_add", LARGE): DECODE_BARS}
+SPARSE = ("threshold", "adacomp", "mstopk", "redsync", "dgc", "topk", "randomk")
+SPARSE_DECODE_BAR = 5  # times the GB/s of raw fp32
+AGGREGATE_BAR = 3  # times one worker's time that 16 may take
+THREADS_BAR = 1.7  # times one thread's GB/s that two reach, or else two threads' reference
+# ResNet-50 on a V100, encode and decode, in ms. Source: Agarwal et al., "On the Utility of Gradient Compression in
+# Distributed Training Systems", MLSys 2022, table 2 (1 % for the sparse ones; QSGD with 2 bits).
+V100_MS = {"signsgd": 16, "qsgd": 39, "terngrad": 94, "mstopk": 103, "randomk": 163, "dgc": 221, "topk": 273}
+
+
+def count_name(count):
+    for unit, size in (("Mi", 1 << 20), ("Ki", 1 << 10)):
+        if count % size == 0:
+            return "%d %s" % (count // size, unit)
+    return str(count)
+
+
+def threads_name(count):
+    return "1 thread" if count == 1 else "%d threads" % count
+
+
+def verdict(met, bar):
+    return "%s %s" % (bar, "met" if met else "MISSED")
+
+
+def sort_key(row):
+    return (row["elements"], row["threads"], row["isa"], OPERATIONS.index(row["op"]), row["workers"],
+            -row["fraction_of_reference"], row["codec"])
+
+
+def find(rows, like, **changes):
+    """The row that equals `like` in what identifies it, but for `changes`."""
+    wanted = {field: like[field] for field in ("codec", "op", "workers", "elements", "threads", "isa")}
+    wanted.update(changes)
+    return next((row for row in rows if all(row[field] == value for field, value in wanted.items())), None)
+
+
+def times_raw(rows, row):
+    """How many times as fast as DecodeAdd of raw fp32; None: not measured."""
+    raw = find(rows, row, codec="none")
+    return row["gbps"] / raw["gbps"] if raw else None
+
+
+def bar_remarks(rows, row):
+    """Which bars the row has, and whether it meets them."""
+    single = row["threads"] == 1 and row["isa"] == "avx2"
+    bar = BARS.get((row["op"], row["elements"]), {}).get(row["codec"])
+    if single and bar is not None:
+        yield verdict(row["fraction_of_reference"] >= bar, "%.2f" % bar)
+    ratio = times_raw(rows, row)
+    if single and row["op"] == "decode_add" and row["elements"] == LARGE and row["codec"] in SPARSE and ratio:
+        yield verdict(ratio >= SPARSE_DECODE_BAR, "%d x raw" % SPARSE_DECODE_BAR)
+    one = find(rows, row, workers=1)
+    if single and row["op"] == "aggregate" and row["workers"] == 16 and row["elements"] == LARGE and one:
+        yield verdict(16 * one["gbps"] <= AGGREGATE_BAR * row["gbps"], "%d x" % AGGREGATE_BAR)
+    one = find(rows, row, threads=1)
+    if row["threads"] == 2 and row["isa"] == "avx2" and row["elements"] == LARGE and one:
+        enough = min(THREADS_BAR * one["gbps"], row["reference_gbps"])
+        yield verdict(row["gbps"] >= enough, "%.1f x 1 thread" % THREADS_BAR)
+
+
+def ratios(rows, row):
+    """What a row says beside others."""
+    if row["op"] == "decode_add" and row["codec"] != "none":
+        ratio = times_raw(rows, row)
+        if ratio:
+            yield "%.1f x raw" % ratio
+    one = find(rows, row, workers=1)
+    if row["op"] == "aggregate" and row["workers"] > 1 and one:
+        yield "%.2f x the time of 1 worker" % (row["workers"] * one["gbps"] / row["gbps"])
+    one = find(rows, row, threads=1)
+    if row["threads"] > 1 and one:
+        yield "%.2f x 1 thread" % (row["gbps"] / one["gbps"])
+
+
+def payload_ratio(row):
+    return "%.1f" % (4.0 * row["elements"] / row["payload_bytes"]) if row["payload_bytes"] else "inf"
+
+
+def groups(rows, fields):
+    """(row of the group, its rows) for rows that agree in `fields`, in sort_key's order."""
+    grouped = {}
+    for row in sorted(rows, key=sort_key):
+        grouped.setdefault(tuple(row[field] for field in fields), []).append(row)
+    return [(members[0], members) for members in grouped.values()]
+
+
+def codec_text(report):
+    """Every measurement, for a terminal."""
+    rows = report["results"]
+    layout = "  %-27s %8s %10s %9s %7s  %-16s %s"
+    lines = []
+    for head, members in groups(rows, ("elements", "threads", "isa", "op")):
+        lines += ["", "%s, %s elements, %s, %s" % (head["op"], count_name(head["elements"]),
+                                                   threads_name(head["threads"]), head["isa"])]
+        lines.append((layout % ("codec", "GB/s", "reference", "fraction", "ratio", "bar", "")).rstrip())
+        for row in members:
+            name = row["codec"] + (", workers: %d" % row["workers"] if row["op"] == "aggregate" else "")
+            lines.append((layout % (name, "%.2f" % row["gbps"], "%.2f" % row["reference_gbps"],
+                                    "%.2f" % row["fraction_of_reference"], payload_ratio(row),
+                                    "; ".join(bar_remarks(rows, row)), "; ".join(ratios(rows, row)))).rstrip())
+    return "\n".join(lines[1:])
+
+
+def model_rows(report):
+    for row in sorted(report["results"], key=lambda row: (row["threads"], row["isa"],
+                                                          row["encode_ms"] + row["decode_ms"])):
+        v100 = V100_MS.get(row["codec"])
+        yield (row["codec"], str(row["threads"]), row["isa"], "%.1f" % row["encode_ms"], "%.1f" % row["decode_ms"],
+               "%.1f" % (row["encode_ms"] + row["decode_ms"]), str(v100) if v100 else "",
+               "%.1f" % (4.0 * report["table"]["elements"] / row["payload_bytes"]))
+
+
+MODEL_HEADINGS = ("codec", "threads", "isa", "encode ms", "decode ms", "both ms", "V100 ms", "ratio")
+
+
+def model_text(report):
+    """A model's whole gradient, for a terminal."""
+    table = report["table"]
+    layout = "  %-27s %7s %7s %10s %10s %8s %8s %7s"
+    lines = ["%s: %d elements in %d partitions" % (table["name"], table["elements"], table["partitions"]),
+             layout % MODEL_HEADINGS]
+    return "\n".join(lines + [layout % row for row in model_rows(report)])
+
+
+def markdown_table(headings, rows):
+    return ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)] + [
+        "| " + " | ".join(row) + " |" for row in rows]
+
+
+def machine_line(report):
+    machine = report["machine"]
+    return "%s, %d cores, %.1f GB of memory." % (machine["cpu"], machine["cores"], 1e-9 * machine["memory_bytes"])
+
+
+def codec_markdown(report):
+    """One table for each size, number of threads and instruction set: a codec a row, an operation a few columns."""
+    rows = report["results"]
+    lines = [machine_line(report)]
+    for head, members in groups(rows, ("elements", "threads", "isa")):
+        lines += ["", "### %s elements, %s, %s" % (count_name(head["elements"]), threads_name(head["threads"]),
+                                                   head["isa"]), ""]
+        table = []
+        codecs = dict.fromkeys(row["codec"] for row in members if row["op"] != "aggregate")
+        for codec in codecs:
+            cells = [codec, ""]
+            for op in OPERATIONS[:3]:
+                row = find(members, head, codec=codec, op=op, workers=1)
+                cells += ["%.2f" % row["gbps"], "%.2f" % row["fraction_of_reference"]] if row else ["", ""]
+                if op == "decode_add":
+                    cells.append("%.1f" % (times_raw(rows, row) or 0) if row else "")
+                if row:
+                    cells[1] = payload_ratio(row)
+            own = [row for row in members if row["codec"] == codec and row["op"] != "aggregate"]
+            cells.append("; ".join("%s %s" % (row["op"], text) for row in own for text in bar_remarks(rows, row)))
+            table.append(cells)
+        if table:
+            lines += markdown_table(("codec", "ratio", "encode_ef", "of d += s", "encode", "of a sum", "decode_add",
+                                     "of d *= c", "x raw", "bars"), table)
+        sums = [row for row in members if row["op"] == "aggregate"]
+        if sums:
+            lines += [""] + markdown_table(
+                ("aggregate", "workers", "GB/s", "of d += s", "", "bar"),
+                [(row["codec"], str(row["workers"]), "%.2f" % row["gbps"], "%.2f" % row["fraction_of_reference"],
+                  "; ".join(ratios(rows, row)), "; ".join(bar_remarks(rows, row))) for row in sums])
+    return "\n".join(lines)
+
+
+def model_markdown(report):
+    table = report["table"]
+    return "\n".join([machine_line(report), "",
+                      "%s: %d elements, %.1f MB, in %d partitions." % (
+                          table["name"], table["elements"], 4e-6 * table["elements"], table["partitions"]), ""]
+                     + markdown_table(MODEL_HEADINGS, model_rows(report)))
+
+
+def kind(report):
+    """"codec", or the model's name."""
+    return report["table"]["name"] if "table" in report else "codec"
+
+
+def text(report):
+    return model_text(report) if "table" in report else codec_text(report)
+
+
+def markdown(report):
+    return model_markdown(report) if "table" in report else codec_markdown(report)
+
+
+def put_into(document, report):
+    """`document` with the report's tables between its markers <!-- bench KIND --> and <!-- end KIND -->."""
+    begin, end = "<!-- bench %s -->" % kind(report), "<!-- end %s -->" % kind(report)
+    if document.count(begin) != 1 or document.count(end) != 1 or document.index(begin) > document.index(end):
+        raise ValueError("expected one line %s and one line %s after it" % (begin, end))
+    before, rest = document.split(begin)
+    return "%s%s\n%s\n%s%s" % (before, begin, markdown(report), end, rest.split(end)[1])
