@@ -160,7 +160,7 @@ def codec_markdown(report):
                 row = find(members, head, codec=codec, op=op, workers=1)
                 cells += ["%.2f" % row["gbps"], "%.2f" % row["fraction_of_reference"]] if row else ["", ""]
                 if op == "decode_add":
-                    cells.append("%.1f" % (times_raw(rows, row) or 0) if row else "")
+                    cells.append("%.1f" % times_raw(rows, row) if row and times_raw(rows, row) else "")
                 if row:
                     cells[1] = payload_ratio(row)
             own = [row for row in members if row["codec"] == codec and row["op"] != "aggregate"]

@@ -30,7 +30,7 @@ Encoding::Encoding(const CodecSetting& setting, std::unique_ptr<Codec> codec, Fe
     residual_start_ = data.Floats(BenchData::kResidualStart, elements);
     if (setting.residual == ResidualStart::kAged) {
       data.FillAged(residual_);
-      residual_bound_ = BenchData::kAgedBound;
+      bounds_.residual = BenchData::kAgedBound;
     } else {
       std::fill(residual_.begin(), residual_.end(), 0.0f);
     }
@@ -63,7 +63,8 @@ absl::Status Encoding::Run() {
                        .context = {.key = 1, .round = round_}};
   if (setting_.bounds == Bounds::kKnown) {
     input.gradient_bound = data_.gradient_bound();
-    input.residual_bound = residual_bound_;
+    input.residual_bound = bounds_.residual;
+    input.momentum_bound = bounds_.momentum;
   }
   if (encoder_ == nullptr) {
     SLIMPS_ASSIGN_OR_RETURN(stats_, codec_->Encode(input, payload_, workspace_));
@@ -72,7 +73,7 @@ absl::Status Encoding::Run() {
     SLIMPS_ASSIGN_OR_RETURN(const EncodeResult result, encoder_->Encode(job));
     stats_ = result.stats;
   }
-  residual_bound_ = stats_.ResidualBound();
+  bounds_ = {.residual = stats_.ResidualBound(), .momentum = stats_.momentum_bound};
   ++round_;
   return absl::OkStatus();
 }
@@ -81,7 +82,7 @@ void Encoding::SaveStart() {
   std::copy(residual_.begin(), residual_.end(), residual_start_.begin());
   std::copy(momentum_.begin(), momentum_.end(), momentum_start_.begin());
   start_error2_ = stats_.error_norm2;
-  start_bound_ = residual_bound_;
+  start_bounds_ = bounds_;
 }
 
 void Encoding::Settle() {
@@ -89,7 +90,7 @@ void Encoding::Settle() {
   if (stats_.error_norm2 <= kMaxGrowth * start_error2_) return;
   std::copy(residual_start_.begin(), residual_start_.end(), residual_.begin());
   std::copy(momentum_start_.begin(), momentum_start_.end(), momentum_.begin());
-  residual_bound_ = start_bound_;
+  bounds_ = start_bounds_;
 }
 
 }  // namespace slimps

@@ -43,6 +43,10 @@ class Encoding final {
            size_t elements, int threads, BenchData& data);
   void SaveStart();
 
+  struct StateBounds {
+    float residual = 0, momentum = 0;
+  };
+
   const CodecSetting setting_;
   const std::unique_ptr<Codec> codec_;
   const size_t elements_;
@@ -53,7 +57,7 @@ class Encoding final {
   std::span<std::byte> payload_;
   EncodeStats stats_;
   double start_error2_ = 0;
-  float residual_bound_ = 0, start_bound_ = 0;
+  StateBounds bounds_, start_bounds_;
   uint64_t round_ = 0;
 };
 

@@ -55,7 +55,8 @@ class Model final {
         sum_(data.Floats(BenchData::kSum, elements_)),
         jobs_(partitions_.size()),
         stats_(partitions_.size()),
-        bounds_(partitions_.size(), 0.0f) {
+        bounds_(partitions_.size(), 0.0f),
+        momentum_bounds_(partitions_.size(), 0.0f) {
     if (codec_->wants_residual()) {
       residual_ = data.Floats(BenchData::kResidual, elements_);
       std::fill(residual_.begin(), residual_.end(), 0.0f);
@@ -91,7 +92,10 @@ class Model final {
                                 codec_->Encode(jobs_[i].input, jobs_[i].payload, workspace_));
       }
     }
-    for (size_t i = 0; i < stats_.size(); ++i) bounds_[i] = stats_[i].ResidualBound();
+    for (size_t i = 0; i < stats_.size(); ++i) {
+      bounds_[i] = stats_[i].ResidualBound();
+      momentum_bounds_[i] = stats_[i].momentum_bound;
+    }
     return absl::OkStatus();
   }
 
@@ -134,6 +138,7 @@ class Model final {
                       .grad_scale = gradient.sign,
                       .gradient_bound = data_.gradient_bound(),
                       .residual_bound = bounds_[i],
+                      .momentum_bound = momentum_bounds_[i],
                       .context = context},
             .payload =
                 payload_.subspan(payload_offsets_[i], codec_->MaxPayloadBytes(partition.elements))};
@@ -154,6 +159,7 @@ class Model final {
   std::vector<EncodeJob> jobs_;
   std::vector<EncodeStats> stats_;
   std::vector<float> bounds_;  // of the residuals
+  std::vector<float> momentum_bounds_;
 };
 
 }  // namespace
