@@ -4,7 +4,7 @@ import numpy as np
 
 import bins
 from arithmetic import F
-from harness import compare, encode
+from harness import INPUTS, compare, encode, huge
 
 CONVOLUTION, DENSE = bins.CONVOLUTION, 2
 # spec: reference, layer kind
@@ -38,7 +38,7 @@ def effective_rates():
 
 def main():
     for spec, codec, layer in CODECS:
-        compare(spec, codec, feedback=True, layer=layer)
+        compare(spec, codec, feedback=True, layer=layer, inputs=INPUTS + (huge,))
         compare(spec, codec, feedback=False, layer=layer, sizes=(255, 3 * 4096 + 5))
     effective_rates()
 

@@ -14,6 +14,7 @@ from philox import Stream
 
 SIZES = (1, 7, 255, 4096, 4097, 3 * 4096 + 5, 100003)
 ROUNDS = 3
+np.seterr(over="ignore")  # of squares of huge
 TOOL = sys.argv[1] if len(sys.argv) > 1 else ""
 CONTEXT = dict(key=0x9E3779B97F4A7C15, worker=3, partition=2, first_round=5)
 
@@ -39,6 +40,11 @@ def spikes(random, shape):
 
 def denormals(random, shape):
     return (random.standard_normal(shape) * 1e-40).astype(F)
+
+
+def huge(random, shape):
+    """Squares overflow fp32. Not every codec takes it."""
+    return (random.standard_normal(shape) * 1e25).astype(F)
 
 
 def ties(random, shape):
@@ -118,13 +124,15 @@ def check_statistics(got, x, what):
     for name, value, parts in (("|x|^2", got.norms[0], wide), ("|decode(x)|^2", got.norms[1], decoded),
                                ("|x - decode(x)|^2", got.norms[2], wide - decoded)):
         exact = float((parts**2).sum())
+        if exact > 1e38:
+            continue
         tiny = 1e-38 * len(x)  # below this fp32 squares lose bits
         if not abs(value - exact) <= 1e-4 * exact + 1e-5 * float((wide**2).sum()) + tiny:
             sys.exit(f"{what}: {name} is {value}, expected {exact}")
 
 
-def compare(spec, codec, *, feedback, inputs=INPUTS, sizes=SIZES, rounds=ROUNDS, seed=0, payload_bytes=None, most_bytes=None,
-            layer=0, before=None, **context):
+def compare(spec, codec, *, feedback, inputs=INPUTS, sizes=SIZES, rounds=ROUNDS, seed=0, payload_bytes=None,
+            most_bytes=None, layer=0, before=None, **context):
     """One codec on every input and size with every kernel set. payload_bytes, most_bytes: n -> the declared size."""
     compared = 0
     random = np.random.default_rng(3)
@@ -139,7 +147,7 @@ def compare(spec, codec, *, feedback, inputs=INPUTS, sizes=SIZES, rounds=ROUNDS,
                          **context)
             want = rounds_of(codec, gradients, grad_scale=scale, feedback=feedback, seed=seed, layer=layer,
                              before=before, **context)
-            for index, (ours, theirs) in enumerate(zip(got, want)):
+            for index, (ours, theirs) in enumerate(zip(got, want, strict=True)):
                 what = f"{spec}, {n} of {make.__name__}, round {index}"
                 check_round(ours, theirs, what)
                 if payload_bytes is not None and len(ours.payload) != payload_bytes(n):

@@ -42,7 +42,10 @@ class Before:
         scale = F(grad_scale)
         if self.clip is not None:
             g = gradient * scale
-            norm = np.sqrt(total(g * g))
+            norm2 = total(g * g)
+            if not np.isfinite(norm2):
+                norm2 = sum(float(value) * float(value) for value in g)
+            norm = np.sqrt(norm2)
             bound = self.clip / np.sqrt(self.workers)
             if norm > bound:
                 scale = scale * F(bound / norm)

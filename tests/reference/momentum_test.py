@@ -3,7 +3,7 @@
 import bins
 import quantizers as q
 import sparse as s
-from harness import SIZES, compare, heavy_tailed, normal, ties
+from harness import INPUTS, compare, heavy_tailed, huge, normal, ties
 from momentum import Before, dgc_nesterov, heavy_ball, nesterov, warmup
 
 MEDIUM = (1, 255, 4097, 3 * 4096 + 5)
@@ -41,7 +41,7 @@ WARMUPS = {
 
 def main():
     for spec, (codec, feedback, before) in CODECS.items():
-        compare(spec, codec, feedback=feedback, before=before, sizes=SIZES)
+        compare(spec, codec, feedback=feedback, before=before, inputs=INPUTS + (huge,))
     for spec, (codec, feedback, before) in DECORATED.items():
         compare(spec, codec, feedback=feedback, before=before, sizes=MEDIUM, seed=5)
     for spec, (codec, before) in WARMUPS.items():

@@ -86,7 +86,8 @@ def parse_planes(payload, n):
 def parse_codes(payload, n):
     bits, scales, kind, block, largest, value = levels_header(payload, n)
     reader = Reader(payload, 16)
-    scale = per_element(reader.array("<f4", scales * len(block_sizes(n, block))), n, block) if scales else np.full(n, value)
+    table = reader.array("<f4", scales * len(block_sizes(n, block)))
+    scale = per_element(table, n, block) if scales else np.full(n, value)
     codes = reader.array(np.uint8, -(-n // 2) if bits == 4 else n).astype(np.int64)
     reader.end()
     if bits == 4:
@@ -126,7 +127,8 @@ def parse_sparse(payload, n):
     reader.end()
     block = np.repeat(np.arange(len(sizes)), counts)
     place = block * BLOCK + index
-    assert (np.diff(place) > 0).all() and (index < sizes[block]).all()
+    assert (index < sizes[block]).all()
+    assert len(np.unique(place)) == count if coding == 2 else (np.diff(place) > 0).all()
     dense = np.zeros(n, F)
     dense[place] = sent
     return dense
@@ -171,16 +173,17 @@ def seeded_counts(stream, n, count):
 
 
 def seeded_indices(stream, sizes, counts):
-    words = Stream(stream[0] | stream[1] << 32, 0, *stream[2:]).words(int(sizes.sum()))
+    """One element of each of count parts of a block, all turned by the same angle."""
+    words = Stream(stream[0] | stream[1] << 32, 0, *stream[2:]).words(BLOCK * len(sizes) + 1).astype(np.int64)
     index = []
-    for block, (size, count) in enumerate(zip(sizes, counts)):
-        taken = set()
-        for j in range(count):  # Floyd's algorithm
-            last = int(size) - int(count) + j
-            drawn = int(words[BLOCK * block + j]) * (last + 1) >> 32
-            taken.add(last if drawn in taken else drawn)
-        index += sorted(taken)
-    return np.array(index, np.int64)
+    for block, (size, count) in enumerate(zip(sizes.tolist(), counts.tolist())):
+        if count == 0:
+            continue
+        mine = words[BLOCK * block:]
+        bounds = np.arange(count + 1) * ((size << 16) // count) >> 16
+        within = (mine[1:count + 1] >> 16) * np.diff(bounds) >> 16
+        index.append((bounds[:-1] + within + (int(mine[0]) * size >> 32)) % size)
+    return np.concatenate(index) if index else np.zeros(0, np.int64)
 
 
 # ---- bins.h

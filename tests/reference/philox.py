@@ -2,7 +2,8 @@
 
 Element i of a partition takes word (i % 64) // 16 of the Philox block with counter
 (16 * (i // 64) + i % 16, round, worker, partition), so that sixteen lanes draw sixty-four elements at once. The key is
-seed XOR key id, low word first. A uniform number in [0, 1) is the word's upper 24 bits times 2^-24.
+seed XOR key id, low word first. Where 16 bits are enough, word (i % 128) // 32 of the block with counter
+16 * (i // 128) + i % 16 serves two elements: i % 32 < 16 takes the lower half, the others the upper.
 """
 
 import numpy as np
@@ -33,16 +34,22 @@ class Stream:
         self.key = (mixed & 0xFFFFFFFF, mixed >> 32)
         self.rest = (round_number & 0xFFFFFFFF, worker, partition)
 
-    def words(self, n):
-        """One 32-bit word per element."""
-        groups = -(-n // 64)
-        counters = np.arange(16 * groups, dtype=U64)
+    def blocks(self, count):
+        """[group][word][lane] of so many groups of sixteen lanes."""
+        counters = np.arange(16 * count, dtype=U64)
         rest = [np.full_like(counters, word) for word in self.rest]
-        words = np.stack(philox((counters, *rest), self.key))  # [word][16 * group + lane]
-        return words.reshape(4, groups, 16).transpose(1, 0, 2).reshape(-1)[:n].astype(np.uint32)
+        words = np.stack(philox((counters, *rest), self.key)).astype(np.uint32)
+        return words.reshape(4, count, 16).transpose(1, 0, 2)
 
-    def uniforms(self, n):
-        return (self.words(n) >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+    def words(self, n):
+        """32 bits per element."""
+        return self.blocks(-(-n // 64)).reshape(-1)[:n]
+
+    def shorts(self, n):
+        """16 bits per element."""
+        words = self.blocks(-(-n // 128))
+        halves = np.stack((words & np.uint32(0xFFFF), words >> np.uint32(16)), axis=2)  # [group][word][half][lane]
+        return halves.reshape(-1)[:n].astype(np.int64)
 
 
 def self_test():

@@ -21,11 +21,16 @@ def bf16(x, _step):
     return from_bf16(to_bf16(x))
 
 
+def positive(x):
+    """By the sign bit: +0 is positive, -0 negative."""
+    return ~np.signbit(x)
+
+
 def one_bit_l1(x, _step):
     """EF-signSGD (Karimireddy et al. 2019): sign(x) times the mean of |x|, here of each block."""
     scale = block_sums(np.abs(x)) / block_sizes(len(x)).astype(F)
     scale = per_element(scale, len(x))
-    return np.where(x >= 0, scale, -scale)
+    return np.where(positive(x), scale, -scale)
 
 
 def one_bit_two_mean(x, _step):
@@ -34,7 +39,7 @@ def one_bit_two_mean(x, _step):
         counts = np.add.reduceat(side, np.arange(0, len(x), BLOCK), dtype=np.int64)
         return block_sums(np.where(side, x, F(0))) / np.maximum(counts, 1).astype(F)
 
-    up = x >= 0
+    up = positive(x)
     plus, minus = mean(up), mean(~up)
     return np.where(up, per_element(plus, len(x)), per_element(minus, len(x)))
 
@@ -51,12 +56,14 @@ def two_bit(threshold=0.5):
 
 
 def signsgd(x, _step):
-    """signSGD (Bernstein et al. 2018): the sign alone; a bit has no third value, so 0 counts as positive."""
-    return np.where(x >= 0, F(1), F(-1))
+    """signSGD (Bernstein et al. 2018): the sign alone; a bit has no third value."""
+    return np.where(positive(x), F(1), F(-1))
 
 
 # Norms under this count as 0: quotients by them would leave fp32.
-SMALLEST_NORM = F(2.0**-90)
+SMALLEST_NORM = F(2.0**-80)
+# What a level is cut into: 16 random bits decide between two levels.
+STEPS = 65536
 
 
 def or_largest(root, largest):
@@ -64,35 +71,27 @@ def or_largest(root, largest):
     return np.where(np.isfinite(root) & (root > largest), root, largest).astype(F)
 
 
-def factors(norm, steps):
-    """steps / norm and norm / steps; 0 and 0 for a norm of nothing."""
+def factors(norm, levels):
+    """About levels * STEPS / norm, such that norm times it is not over levels * STEPS; and norm / levels. 0 and 0 for a
+    norm of nothing."""
     used = norm >= SMALLEST_NORM
-    inverse = np.divide(F(steps), norm, out=np.zeros_like(norm), where=used)
-    return inverse, np.where(used, norm / F(steps), F(0)).astype(F)
+    inverse = np.divide(F(levels * STEPS), norm, out=np.zeros_like(norm), where=used)
+    return np.nextafter(inverse, F(0)), np.where(used, norm / F(levels), F(0)).astype(F)
 
 
-def linear_levels(magnitude, inverse, largest, uniforms):
-    """The integers next to a = magnitude * inverse, with the probabilities that keep the mean."""
-    a = magnitude * inverse
-    below = np.floor(a)
-    return np.minimum(below + (uniforms < a - below), F(largest)).astype(np.int64)
+def stochastic_round(t, shorts):
+    """The integers next to t / STEPS, with the probabilities that keep the mean."""
+    return (np.rint(t).astype(np.int64) + shorts) // STEPS
 
 
-def natural_levels(magnitude, inverse, largest, step):
-    """Level 0 is 0, level j is 2^(j - 1) in units of the smallest power: the neighbours of a, with the probabilities that
-    keep the mean. Numbers from 1 on compare 23 random bits, smaller ones 24."""
-    a = (magnitude * inverse).astype(np.float64)
-    n = len(a)
-    small = step.random.uniforms(n) < a
-    power = np.floor(np.log2(np.maximum(a, 1)))
-    power -= 2.0**power > a
-    fraction = a / 2.0**power - 1  # in [0, 1)
-    up = fraction + (step.random.words(n) >> np.uint32(9)) * 2.0**-23 >= 1
-    return np.minimum(np.where(a < 1, small, power + 1 + up), largest).astype(np.int64)
-
-
-def signed(levels, x):
-    return np.where(x < 0, -levels, levels)
+def natural_levels(magnitude, inverse, shorts):
+    """Level 0 is 0, level j is 2^(j - 1) in units of the smallest power: the neighbours of t / STEPS, with the
+    probabilities that keep the mean."""
+    t = (magnitude * inverse).astype(np.float64)
+    _, exponent = np.frexp(t)
+    power = np.ldexp(1.0, exponent - 1)  # t in [power, 2 power)
+    up = (t / power - 1) * 2.0**23 + 128 * shorts + 64 >= 2.0**23
+    return np.where(t < STEPS, stochastic_round(t, shorts), exponent - 16 + up)
 
 
 def terngrad(clip=2.5):
@@ -100,13 +99,12 @@ def terngrad(clip=2.5):
     standard deviations, here about 0. clip 0: none."""
     def encode(x, step):
         s = np.abs(x).max()
-        bound = F(clip * np.sqrt(total(x * x) / len(x)))
-        if clip and bound < s:  # what is clipped has probability 1
+        bound = F(clip * np.sqrt(total(x * x) / len(x))) if clip else s
+        if bound < s:  # what is clipped has probability 1
             s = bound
-        s = F(0) if s < SMALLEST_NORM else s
-        inverse = F(1) / s if s else F(0)
-        sent = step.random.uniforms(len(x)) < np.abs(x) * inverse
-        return signed(sent.astype(np.int64), x).astype(F) * s
+        inverse, scale = factors(np.asarray(s), 1)
+        t = np.clip(x * inverse, F(-STEPS), F(STEPS))
+        return stochastic_round(t, step.random.shorts(len(x))).astype(F) * scale
     return encode
 
 
@@ -121,8 +119,7 @@ def qsgd(bits=4, bucket=512, norm="l2"):
         if norm == "l2":
             norms = or_largest(np.sqrt(block_sums(x * x, bucket)), norms)
         inverse, scale = (per_element(values, n, bucket) for values in factors(norms, s))
-        levels = linear_levels(np.abs(x), inverse, s, step.random.uniforms(n))
-        return signed(levels, x).astype(F) * scale
+        return stochastic_round(x * inverse, step.random.shorts(n)).astype(F) * scale
     return encode
 
 
@@ -136,13 +133,13 @@ def dithering(k=7, partition="linear", normalize="max"):
             with np.errstate(over="ignore"):
                 norm = or_largest(F(np.sqrt(total(x * x))), largest)
         norm = np.asarray(norm, F)
+        shorts = step.random.shorts(len(x))
         if partition == "linear":
             inverse, scale = factors(norm, k)
-            levels = linear_levels(np.abs(x), inverse, k, step.random.uniforms(len(x)))
-            return signed(levels, x).astype(F) * scale
-        inverse, _ = factors(norm, 2.0**(k - 1))
-        scale = norm if inverse else F(0)
-        levels = natural_levels(np.abs(x), inverse, k, step)
-        power = np.where(levels == 0, 0, 2.0**(levels - k))
-        return signed(1, x).astype(F) * (power * scale).astype(F) + F(0)
+            return stochastic_round(x * inverse, shorts).astype(F) * scale
+        if norm < SMALLEST_NORM:
+            return np.zeros_like(x)
+        levels = natural_levels(np.abs(x), F(2.0**(k + 15)) / norm, shorts)
+        decoded = (2.0**(levels - k) * norm).astype(F)
+        return np.where(levels == 0, F(0), np.copysign(decoded, x))
     return encode

@@ -41,8 +41,8 @@ def topk(k_of, value="fp32"):
 
 
 def mstopk(k_of, passes=30):
-    """MSTop-k (Shi et al. 2021, algorithm 1): bisects ratio in mean + ratio * (max - mean). Keeps all from the best
-    threshold with at most k elements on, and fills up to k with elements from the best threshold with more than k on."""
+    """MSTop-k (Shi et al. 2021, algorithm 1): bisects ratio in mean + ratio * (max - mean). Keeps what reaches the best
+    threshold that at most k elements reach, and fills up to k from what reaches the best one that more do."""
     def encode(x, _step):
         a, k = np.abs(x), k_of(len(x))
         mean, top = F(total(a) / len(x)), a.max()
@@ -99,6 +99,20 @@ def redsync(k_of, step_width=0.2):
     return encode
 
 
+def dryden(share_of):
+    """Dryden et al. 2016, adaptive quantisation: thresholds that a fixed share of the positive and of the negative
+    elements reach; each side's are sent as their mean."""
+    def encode(x, _step):
+        sent = np.zeros_like(x)
+        for side in (x > 0, x < 0):
+            number = int(side.sum())
+            if number:
+                chosen = largest(np.where(side, np.abs(x), F(-1)), share_of(number))
+                sent = np.where(chosen, ordered_mean(x, chosen), sent)
+        return sent
+    return encode
+
+
 def threshold(tau=0.5, value="tau"):
     """Strom 2015: elements that reach tau are sent as tau with their sign, the rest waits."""
     def encode(x, _step):
@@ -111,7 +125,8 @@ def randomk(k_of, scaled=False):
     """k elements drawn without replacement, the same for all workers; scaled: times n / k, which is unbiased."""
     def encode(x, step):
         n, k = len(x), k_of(len(x))
-        stream = Stream(step.seed, step.context["key"], step.round, ANY_WORKER, step.context["partition"])
+        stream = Stream(step.seed, step.context["key"], step.round, ANY_WORKER,
+                        step.context["partition"])
         counts = np.diff(seeded_counts([*stream.key, *stream.rest], n, k))
         index = seeded_indices([*stream.key, *stream.rest], block_sizes(n), counts)
         place = np.repeat(np.arange(len(counts)), counts) * BLOCK + index

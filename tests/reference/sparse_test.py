@@ -3,7 +3,7 @@
 import sparse as s
 import unbiased
 from arithmetic import BLOCK
-from harness import compare
+from harness import INPUTS, compare, huge
 
 SEED = 77
 
@@ -41,7 +41,8 @@ RANDOM = {
 
 def main():
     for spec, (codec, feedback, most_bytes) in CODECS.items():
-        compare(spec, codec, feedback=feedback, most_bytes=most_bytes)
+        inputs = INPUTS if "fp16" in spec else INPUTS + (huge,)
+        compare(spec, codec, feedback=feedback, most_bytes=most_bytes, inputs=inputs)
     for spec, (codec, feedback, payload_bytes) in RANDOM.items():
         compare(spec, codec, feedback=feedback, seed=SEED, payload_bytes=payload_bytes)
     unbiased.check_unbiased("randomk:k=60,scaled=on", unbiased.scaled(60, unbiased.ELEMENTS), independent=False)

@@ -4,7 +4,7 @@ usage: stochastic_test.py CODEC_TOOL"""
 import philox
 import quantizers as q
 import unbiased
-from harness import compare
+from harness import INPUTS, compare, huge
 
 
 def qsgd_bytes(bits, bucket):
@@ -18,7 +18,7 @@ RANDOM = {
     "terngrad:clip=1.25,error_feedback=on": (q.terngrad(1.25), True, lambda n: 16 + 2 * -(-n // 8)),
     "qsgd": (q.qsgd(), False, qsgd_bytes(4, 512)),
     "qsgd:bits=2,bucket=4096,error_feedback=on": (q.qsgd(2, 4096), True, qsgd_bytes(2, 4096)),
-    "qsgd:bits=8,bucket=64,norm=max,error_feedback=on": (q.qsgd(8, 64, "max"), True, qsgd_bytes(8, 64)),
+    "qsgd:bits=8,bucket=128,norm=max,error_feedback=on": (q.qsgd(8, 128, "max"), True, qsgd_bytes(8, 128)),
     "qsgd:bits=4,norm=max": (q.qsgd(4, 512, "max"), False, qsgd_bytes(4, 512)),
     "dithering": (q.dithering(), False, lambda n: 16 + -(-n // 2)),
     "dithering:k=100,normalize=l2,error_feedback=on": (q.dithering(100, "linear", "l2"), True, lambda n: 16 + n),
@@ -33,7 +33,7 @@ UNBIASED = {
     "terngrad:clip=0": unbiased.terngrad,
     "qsgd:bits=2,bucket=4096": unbiased.qsgd(1, 4096),
     "qsgd": unbiased.qsgd(7, 512),
-    "qsgd:bits=8,bucket=64": unbiased.qsgd(127, 64),
+    "qsgd:bits=8,bucket=128": unbiased.qsgd(127, 128),
     "dithering": unbiased.linear(7),
     "dithering:k=100": unbiased.linear(100),
     "dithering:partition=natural": unbiased.natural(7),
@@ -46,7 +46,8 @@ def main():
     philox.self_test()
     for spec, (codec, feedback, payload_bytes) in RANDOM.items():
         seeded = spec + ("," if ":" in spec else ":") + f"seed={SEED}"
-        compare(seeded, codec, feedback=feedback, payload_bytes=payload_bytes, seed=SEED)
+        compare(seeded, codec, feedback=feedback, payload_bytes=payload_bytes, seed=SEED,
+                inputs=INPUTS + (huge,))
     for spec, neighbours in UNBIASED.items():
         unbiased.check_unbiased(spec, neighbours)
 
