@@ -35,6 +35,7 @@ class RandomKRun final : public EncodeRun {
         payload_(payload),
         sums_(workspace.Take<BlockSums>(Codec::Blocks(input.gradient.size()))),
         layout_(layout),
+        indices_(kernels, layout_),
         factor_(factor) {
     BuildSparseHeader(layout_, payload_);
   }
@@ -53,15 +54,15 @@ class RandomKRun final : public EncodeRun {
   BlockSums EncodeBlock(size_t block) const {
     const SparseKernels& kernels = kernels_.sparse;
     const BlockInput in(input_, block);
-    uint32_t index[kBlockElements];
+    uint32_t index[kBlockElements + 16];
     float x[kBlockElements], decoded[kBlockElements];
-    const size_t count = DrawSparseIndices(kernels_, layout_, block, index);
+    const size_t count = indices_.Draw(block, 0, index);
     const float input2 =
         kernels.store_input(in.gradient, in.residual, input_.grad_scale, in.elements);
     const bool feedback = in.residual != nullptr;
     kernels.gather(index, feedback ? in.residual : in.gradient, count, x);
     for (size_t i = 0; i < count && !feedback; ++i) x[i] *= input_.grad_scale;
-    Send(layout_.SeededBefore(block), {x, count}, decoded);
+    Send(indices_.Before(block), {x, count}, decoded);
     const SentSums sums = kernels.put_error(index, x, decoded, count, in.residual);
     return {.input2 = input2,
             .decoded2 = sums.decoded2,
@@ -89,6 +90,7 @@ class RandomKRun final : public EncodeRun {
   const std::span<std::byte> payload_;
   const std::span<BlockSums> sums_;
   const SparseLayout layout_;
+  const SeededIndices indices_;
   const float factor_;
 };
 

@@ -260,14 +260,23 @@ void SelectionRun::Pick(size_t block) {
         kernels_.select.pick(x.values, nullptr, x.scale, goal_.by, choice, x.elements, index, value)
             .left2;
   }
-  for (size_t i = 0; i < its.sent; ++i) {
-    const bool positive = value[i] >= 0;
-    (positive ? its.by_sign.positive : its.by_sign.negative) += static_cast<double>(value[i]);
-    ++(positive ? its.by_sign.positives : its.by_sign.negatives);
-  }
+  if (builder_.layout().values >= SparseValues::kOne) its.by_sign = SumBySign({value, its.sent});
   std::memcpy(sent_index_.data() + its.sent_from, index, its.sent * sizeof *index);
   std::memcpy(sent_value_.data() + its.sent_from, value, its.sent * sizeof *value);
   builder_.SetBlock(block, {index, its.sent});
+}
+
+// Without branches: signs follow no pattern.
+SelectionRun::SentOfSign SelectionRun::SumBySign(std::span<const float> values) {
+  SentOfSign sums;
+  for (const float value : values) {
+    const bool positive = value >= 0;
+    sums.positive += static_cast<double>(positive ? value : 0.0f);
+    sums.negative += static_cast<double>(positive ? 0.0f : value);
+    sums.positives += positive ? 1 : 0;
+  }
+  sums.negatives = static_cast<uint32_t>(values.size()) - sums.positives;
+  return sums;
 }
 
 SelectionRun::Stage SelectionRun::EndPick() {
@@ -284,9 +293,11 @@ SelectionRun::Stage SelectionRun::EndPick() {
 }
 
 void SelectionRun::Prefetch(size_t block) const {
-  if (input_.residual.empty()) return;
   const Block& its = blocks_[block];
-  kernels_.sparse.prefetch(sent_index_.data() + its.sent_from, its.sent,
+  const std::span<const uint32_t> index = sent_index_.subspan(its.sent_from, its.sent);
+  PrefetchSent(block, index);
+  if (input_.residual.empty()) return;
+  kernels_.sparse.prefetch(index.data(), index.size(),
                            input_.residual.data() + block * kBlockElements);
 }
 

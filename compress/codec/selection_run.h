@@ -85,6 +85,8 @@ class SelectionRun : public EncodeRun {
   virtual float SampleInput(size_t element) const;
   // The first pass over a block: leaves x in the residual and lists candidates, as SelectKernels::collect does.
   virtual Candidates CollectFirst(size_t block, float floor, uint32_t* index, float* value);
+  // Soon to be called for: AfterSend. Asks for the memory that it touches.
+  virtual void PrefetchSent(size_t /*block*/, std::span<const uint32_t> /*index*/) const {}
   // A block's sent elements, by their index in the block, once the residual is written.
   virtual void AfterSend(size_t /*block*/, std::span<const uint32_t> /*index*/) {}
 
@@ -131,6 +133,7 @@ class SelectionRun : public EncodeRun {
   Stage EndCount();
   Stage EndPick();
   Listed MakeListed();
+  static SentOfSign SumBySign(std::span<const float> values);
 
   const Kernels& kernels_;
   const EncodeInput input_;

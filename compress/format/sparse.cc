@@ -17,8 +17,9 @@ constexpr size_t kStreamBytes = 5 * sizeof(uint32_t);
 constexpr size_t kLongestSkips = kBlockElements / 255;  // bytes of 255 in a block
 // Decoding writes one place more than there are bytes.
 constexpr size_t kIndexRoom = kBlockElements + kLongestSkips + 16;
-// Blocks with more entries than this are touched nearly everywhere: asking for their lines one by one is a waste.
-constexpr size_t kPrefetchedEntries = 512;
+// A run of blocks that are decoded together ends after so many entries: long enough that the cache lines of what comes
+// are on their way.
+constexpr size_t kRunEntries = 4096;
 
 template <typename T>
 T Load(std::span<const std::byte> bytes, size_t offset) {
@@ -54,13 +55,16 @@ SparseLayout ReadHeader(std::span<const std::byte> payload) {
 class Reader final {
  public:
   Reader(const Kernels& kernels, std::span<const std::byte> payload)
-      : kernels_(kernels), payload_(payload), layout_(ReadHeader(payload)) {}
+      : kernels_(kernels),
+        payload_(payload),
+        layout_(ReadHeader(payload)),
+        seeded_(kernels, layout_) {}
 
   const SparseLayout& layout() const { return layout_; }
 
   // Entries before `block`, which may be blocks().
   size_t Before(size_t block) const {
-    if (layout_.indices == SparseIndices::kSeeded) return layout_.SeededBefore(block);
+    if (layout_.indices == SparseIndices::kSeeded) return seeded_.Before(block);
     if (block == layout_.blocks()) return layout_.count;
     return Load<uint32_t>(payload_, kSparseHeaderBytes + 4 * block);
   }
@@ -70,19 +74,20 @@ class Reader final {
     const size_t directory = layout_.IndicesOffset();
     return directory + 4 * layout_.blocks() + Load<uint32_t>(payload_, directory + 4 * block);
   }
-  // Returns how many. REQUIRES: room for kIndexRoom.
-  size_t Indices(size_t block, uint32_t* index) const {
+  // Adds `base` to each; returns how many. REQUIRES: room for kIndexRoom.
+  size_t Indices(size_t block, uint32_t base, uint32_t* index) const {
     if (layout_.indices == SparseIndices::kSeeded) {
-      return DrawSparseIndices(kernels_, layout_, block, index);
+      return seeded_.Draw(block, base, index);
     }
     const auto* bytes = reinterpret_cast<const uint8_t*>(payload_.data());
     if (layout_.indices == SparseIndices::kDelta) {
       const size_t begin = DeltaOffset(block);
-      return kernels_.sparse.decode_delta(bytes + begin, DeltaOffset(block + 1) - begin, index);
+      return kernels_.sparse.decode_delta(bytes + begin, DeltaOffset(block + 1) - begin, base,
+                                          index);
     }
     const size_t begin = Before(block), count = Before(block + 1) - begin;
     kernels_.sparse.decode_packed(bytes + layout_.IndicesOffset() + 3 * begin / 2, begin % 2, count,
-                                  index);
+                                  base, index);
     return count;
   }
   void Values(size_t first, size_t count, float* values) const {
@@ -110,6 +115,7 @@ class Reader final {
   const Kernels& kernels_;
   const std::span<const std::byte> payload_;
   const SparseLayout layout_;
+  const SeededIndices seeded_;  // used when seeded
 };
 
 absl::Status Malformed(std::string_view field, const std::string& expected,
@@ -207,7 +213,7 @@ absl::Status CheckBlock(const Reader& reader, std::span<const std::byte> payload
     if (!status.ok()) return status;
   }
   if (layout.indices != SparseIndices::kSeeded) {
-    if (const size_t found = reader.Indices(block, index); found != count) {
+    if (const size_t found = reader.Indices(block, 0, index); found != count) {
       return Malformed(absl::StrCat("indices of block ", block), absl::StrCat(count),
                        absl::StrCat(found));
     }
@@ -244,36 +250,26 @@ absl::Status CheckUnusedBits(std::span<const std::byte> payload, const SparseLay
   return absl::OkStatus();
 }
 
-struct Entries {
-  size_t count = 0;
-  uint32_t index[kIndexRoom];
-};
-
-// Calls use(index, values, count, floats of the block) for each block that dst covers. The indices of the next block
-// are known while one is in use, so that its cache lines are on their way.
+// Calls use(index, values, count, floats) for runs of blocks, of at most `run_elements` elements, a multiple of
+// kBlockElements.
 template <typename Use>
-void ForBlocks(const Kernels& kernels, std::span<const std::byte> payload, size_t first,
-               std::span<float> dst, const Use& use) {
+void ForRuns(const Kernels& kernels, std::span<const std::byte> payload, size_t first,
+             std::span<float> dst, size_t run_elements, const Use& use) {
   if (dst.empty()) return;
   const Reader reader(kernels, payload);
-  const size_t begin = first / kBlockElements;
-  const size_t blocks = (dst.size() + kBlockElements - 1) / kBlockElements;
-  Entries entries[2];
-  float values[kBlockElements];
-  const auto decode = [&](size_t i) {
-    Entries& next = entries[i % 2];
-    next.count = reader.Indices(begin + i, next.index);
-    if (next.count > kPrefetchedEntries || blocks == 1) return;
-    kernels.sparse.prefetch(next.index, next.count, dst.data() + i * kBlockElements);
-  };
-  decode(0);
-  size_t before = reader.Before(begin);
-  for (size_t i = 0; i < blocks; ++i) {
-    if (i + 1 < blocks) decode(i + 1);
-    const Entries& now = entries[i % 2];
-    reader.Values(before, now.count, values);
-    before += now.count;
-    use(now.index, values, now.count, dst.subspan(i * kBlockElements));
+  uint32_t index[kRunEntries + kIndexRoom];
+  float values[kRunEntries + kBlockElements];
+  size_t block = first / kBlockElements, sent = reader.Before(block);
+  for (size_t run = 0; run < dst.size();) {
+    size_t count = 0, end = run;
+    while (end < dst.size() && end - run < run_elements && count < kRunEntries) {
+      count += reader.Indices(block++, static_cast<uint32_t>(end - run), index + count);
+      end += kBlockElements;
+    }
+    reader.Values(sent, count, values);
+    sent += count;
+    use(index, values, count, dst.subspan(run, std::min(end, dst.size()) - run));
+    run = end;
   }
 }
 
@@ -310,15 +306,6 @@ size_t SparseLayout::PayloadBytes(size_t delta_bytes) const {
   return 0;
 }
 
-size_t SparseLayout::SeededBefore(size_t block) const {
-  if (block == 0) return 0;
-  const uint64_t word = Philox({0xffffffff, stream.round, stream.worker, stream.partition},
-                               {stream.key0, stream.key1})[0];
-  const uint64_t offset = word * elements >> 32;
-  // Both numbers are under 2^32, so this fits.
-  return (std::min(block * kBlockElements, elements) * count + offset) / elements;
-}
-
 void BuildSparseHeader(const SparseLayout& layout, std::span<std::byte> payload) {
   Store(kSparseMagic, payload, 0);
   Store(layout.indices, payload, 1);
@@ -336,18 +323,32 @@ void BuildSparseHeader(const SparseLayout& layout, std::span<std::byte> payload)
   Store(layout.stream.partition, payload, 36);
 }
 
-size_t DrawSparseIndices(const Kernels& kernels, const SparseLayout& layout, size_t block,
-                         uint32_t* index) {
-  const size_t count = layout.SeededBefore(block + 1) - layout.SeededBefore(block);
-  const PhiloxStream& stream = layout.stream;
-  kernels.sparse.draw({.key0 = stream.key0,
-                       .key1 = stream.key1,
-                       .counter1 = stream.round,
-                       .counter2 = stream.worker,
-                       .counter3 = stream.partition,
-                       .first_element = static_cast<uint32_t>(block * kBlockElements)},
-                      static_cast<uint32_t>(layout.BlockElements(block)),
-                      static_cast<uint32_t>(count), index);
+SeededIndices::SeededIndices(const Kernels& kernels, const SparseLayout& layout)
+    : kernels_(&kernels),
+      layout_(layout),
+      offset_(layout.elements * uint64_t{Philox({0xffffffff, layout.stream.round,
+                                                 layout.stream.worker, layout.stream.partition},
+                                                {layout.stream.key0, layout.stream.key1})[0]} >>
+              32) {}
+
+size_t SeededIndices::Before(size_t block) const {
+  if (block == 0) return 0;
+  if (block == layout_.blocks()) return layout_.count;
+  // Both factors are under 2^32, so this fits.
+  return (block * kBlockElements * layout_.count + offset_) / layout_.elements;
+}
+
+size_t SeededIndices::Draw(size_t block, uint32_t base, uint32_t* index) const {
+  const size_t count = Before(block + 1) - Before(block);
+  const PhiloxStream& stream = layout_.stream;
+  kernels_->sparse.draw({.key0 = stream.key0,
+                         .key1 = stream.key1,
+                         .counter1 = stream.round,
+                         .counter2 = stream.worker,
+                         .counter3 = stream.partition,
+                         .first_element = static_cast<uint32_t>(block * kBlockElements)},
+                        static_cast<uint32_t>(layout_.BlockElements(block)),
+                        static_cast<uint32_t>(count), base, index);
   return count;
 }
 
@@ -365,19 +366,21 @@ absl::Status ValidateSparse(std::span<const std::byte> payload, size_t elements)
 
 void DecodeSparse(const Kernels& kernels, std::span<const std::byte> payload, size_t /*elements*/,
                   size_t first, std::span<float> dst) {
-  ForBlocks(kernels, payload, first, dst,
-            [&](const uint32_t* index, const float* values, size_t count, std::span<float> block) {
-              std::fill_n(block.data(), std::min(block.size(), kBlockElements), 0.0f);
-              kernels.sparse.put(index, values, count, block.data());
-            });
+  // What was filled with zeros is still in cache when values are put there.
+  ForRuns(kernels, payload, first, dst, 8 * kBlockElements,
+          [&](const uint32_t* index, const float* values, size_t count, std::span<float> run) {
+            std::ranges::fill(run, 0.0f);
+            kernels.sparse.put(index, values, count, run.data());
+          });
 }
 
 void DecodeAddSparse(const Kernels& kernels, std::span<const std::byte> payload,
                      size_t /*elements*/, size_t first, std::span<float> dst) {
-  ForBlocks(kernels, payload, first, dst,
-            [&](const uint32_t* index, const float* values, size_t count, std::span<float> block) {
-              kernels.sparse.add(index, values, count, block.data());
-            });
+  // An index within a run has 32 bits.
+  ForRuns(kernels, payload, first, dst, size_t{1} << 31,
+          [&](const uint32_t* index, const float* values, size_t count, std::span<float> run) {
+            kernels.sparse.add(index, values, count, run.data());
+          });
 }
 
 }  // namespace slimps

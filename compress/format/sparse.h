@@ -11,7 +11,7 @@
 //         16..19 scale 1, fp32: value coding 4; else +0
 //         20     packed, delta: for each block the entries before it, uint32
 //                seeded: key0, key1, round, worker, partition of a PhiloxStream (philox.h), uint32 each
-//         then   values, in the order of the elements:
+//         then   values, in the order of the elements (seeded: of the entries j, below, block by block):
 //                  fp32, fp16: 4 or 2 bytes each
 //                  one value:  nothing, all are scale 0
 //                  sign:       one bit each, entry i's is bit i % 8 of byte i / 8. 1: scale 0;
@@ -25,9 +25,12 @@
 //
 // Everything is little-endian. Seeded: with n elements, k entries and U = floor(w * n / 2^32) (w: word 0 of the stream's
 // Philox block with counter word 0 = 0xffffffff), floor((e * k + U) / n) entries lie before element e, where e begins a
-// block. A block of m elements that gets c of them draws (Floyd): for j = 0 .. c - 1, with w the stream's word
-// of element 4096 * block + j and t = m - c + j, it takes floor(w * (t + 1) / 2^32), or t where that is taken already.
-// So every element is sent with probability k / n.
+// block. With w_j the stream's word of element 4096 * block + j, a block of m elements that gets c of them sends
+//
+//   (lo_j + floor(floor(w_(j+1) / 2^16) * (lo_(j+1) - lo_j) / 2^16) + floor(w_0 * m / 2^32)) mod m     for j = 0 .. c - 1
+//   lo_j = floor(j * f / 2^16), f = floor(2^16 * m / c)
+//
+// that is, one from each of c parts, all turned by a random angle: k different elements, each with probability k / n.
 //
 // Worked example: 5 elements 0, 0.5, 0, 0, -2, packed fp32, 35 bytes:
 //   B8 00 00 00  05 00 00 00  02 00 00 00  00 00 00 00  00 00 00 00 | 00 00 00 00 | 00 00 00 3F  00 00 00 C0 | 01 40 00
@@ -77,16 +80,27 @@ struct SparseLayout {
   size_t IndicesOffset() const { return ValuesOffset() + ValueBytes(); }
   // Of the whole payload. `delta_bytes`: of all blocks, for delta only.
   size_t PayloadBytes(size_t delta_bytes) const;
-  // Entries before `block`, which may be blocks(). REQUIRES: seeded.
-  size_t SeededBefore(size_t block) const;
 };
 
 // REQUIRES: payload holds layout.ValuesOffset() bytes. The directory is left to the caller.
 void BuildSparseHeader(const SparseLayout& layout, std::span<std::byte> payload);
 
-// The indices of one block of a seeded payload, rising; returns how many. REQUIRES: room for kBlockElements.
-size_t DrawSparseIndices(const Kernels& kernels, const SparseLayout& layout, size_t block,
-                         uint32_t* index);
+// The indices of a seeded payload. Thread-safe: constant after construction.
+class SeededIndices final {
+ public:
+  // `kernels` outlive this.
+  SeededIndices(const Kernels& kernels, const SparseLayout& layout);
+
+  // Entries before `block`, which may be blocks().
+  size_t Before(size_t block) const;
+  // Those of one block, each plus `base`; returns how many. REQUIRES: room for kBlockElements + 16.
+  size_t Draw(size_t block, uint32_t base, uint32_t* index) const;
+
+ private:
+  const Kernels* const kernels_;
+  const SparseLayout layout_;
+  const uint64_t offset_;  // U
+};
 
 // All that ValidatePayload checks for this layout: the header's fields, the length, both directories, that indices rise
 // and lie in their block, that values and scales are finite, and that unused bits are 0.

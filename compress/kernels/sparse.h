@@ -25,20 +25,23 @@ struct SparseKernels {
   // 12 bits each, lowest first. `start`: 1 where the first index begins in the upper half of byte 0, else 0. Bits of
   // the first and last byte that are no index's are written as 0.
   void (*encode_packed)(const uint32_t* index, size_t n, size_t start, uint8_t* out);
-  void (*decode_packed)(const uint8_t* in, size_t start, size_t n, uint32_t* index);
+  // `base` is added to every index, here and below.
+  void (*decode_packed)(const uint8_t* in, size_t start, size_t n, uint32_t base, uint32_t* index);
 
   // How many bytes encode_delta writes.
   size_t (*delta_bytes)(const uint32_t* index, size_t n);
   size_t (*encode_delta)(const uint32_t* index, size_t n, uint8_t* out);
   // Returns how many indices; `index` has room for bytes + 1. Sums are not checked.
-  size_t (*decode_delta)(const uint8_t* in, size_t bytes, uint32_t* index);
+  size_t (*decode_delta)(const uint8_t* in, size_t bytes, uint32_t base, uint32_t* index);
 
   // Whether every index is greater than the one before and under `bound`. REQUIRES: indices under 2^31.
   bool (*rising)(const uint32_t* index, size_t n, uint32_t bound);
   bool (*finite)(const float* values, size_t n);
 
-  // `count` of `elements` drawn without replacement (Floyd's algorithm), rising. REQUIRES: count <= elements <= 4096.
-  void (*draw)(const DrawStream& stream, uint32_t elements, uint32_t count, uint32_t* index);
+  // `count` of `elements` drawn without replacement, as compress/format/sparse.h says. `index` has room for count + 16.
+  // REQUIRES: count <= elements <= 4096.
+  void (*draw)(const DrawStream& stream, uint32_t elements, uint32_t count, uint32_t base,
+               uint32_t* index);
 
   // Bit `start` + i is values[i] >= 0; other bits are written as 0. REQUIRES: start < 8.
   void (*encode_signs)(const float* values, size_t n, size_t start, uint8_t* out);
@@ -49,7 +52,7 @@ struct SparseKernels {
               float* dst);  // dst[index[i]] +=
   void (*put)(const uint32_t* index, const float* values, size_t n, float* dst);  // dst[index[i]] =
   void (*gather)(const uint32_t* index, const float* from, size_t n, float* values);
-  // Asks for the cache lines that add and put will touch.
+  // Asks for the cache lines that put_error will touch.
   void (*prefetch)(const uint32_t* index, size_t n, const float* dst);
   // residual[index[i]] = values[i] - decoded[i], unless `residual` is null.
   SentSums (*put_error)(const uint32_t* index, const float* values, const float* decoded, size_t n,

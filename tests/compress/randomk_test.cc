@@ -16,19 +16,20 @@ std::vector<size_t> DrawReference(const PhiloxStream& stream, size_t n, size_t k
                                {stream.key0, stream.key1})[0];
   const uint64_t offset = word * n >> 32;
   const auto before = [&](size_t element) { return (element * k + offset) / n; };
-  std::vector<size_t> drawn;
+  std::set<size_t> drawn;
   for (size_t begin = 0; begin < n; begin += 4096) {
     const size_t end = std::min(n, begin + 4096), m = end - begin;
     const size_t c = before(end) - before(begin);
-    std::set<size_t> taken;
+    const auto w = [&](size_t j) {
+      return uint64_t{stream.Word(static_cast<uint32_t>(begin + j))};
+    };
     for (size_t j = 0; j < c; ++j) {
-      const uint64_t t = m - c + j;
-      const size_t at = stream.Word(static_cast<uint32_t>(begin + j)) * (t + 1) >> 32;
-      taken.insert(taken.contains(at) ? t : at);
+      const size_t f = (m << 16) / c, low = j * f >> 16, high = (j + 1) * f >> 16;
+      const size_t at = low + ((w(j + 1) >> 16) * (high - low) >> 16);
+      drawn.insert(begin + (at + (w(0) * m >> 32)) % m);
     }
-    for (const size_t at : taken) drawn.push_back(begin + at);
   }
-  return drawn;
+  return {drawn.begin(), drawn.end()};
 }
 
 TEST(RandomK, DrawsWhatTheFormatDescribesExactlyK) {

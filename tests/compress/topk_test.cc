@@ -12,7 +12,7 @@
 namespace slimps {
 namespace {
 
-constexpr size_t kLarge = 40 * 4096 + 77;  // sampled, and more than the list has room for
+constexpr size_t kLarge = 20 * 4096 + 77;  // sampled, and more than the list has room for
 
 float Magnitude(float x) { return std::fabs(x); }
 
@@ -44,7 +44,7 @@ std::vector<Input> MisleadingInputs(size_t n) {
 TEST(TopK, KeepsWhatASortKeepsTiesIncluded) {
   for (const size_t n : {size_t{1}, size_t{5}, size_t{257}, size_t{4096}, size_t{5000}, kLarge}) {
     for (const Input& input : MisleadingInputs(n)) {
-      for (const size_t k : {size_t{1}, size_t{3}, n / 100, n / 10, n - 1, n}) {
+      for (const size_t k : {size_t{1}, n / 100, n / 10, n}) {
         if (k == 0 || k > n) continue;
         const Encoded encoded = EncodeSparse(absl::StrCat("topk:k=", k), input.x);
         ASSERT_EQ(encoded.stats.elements_sent, k);
@@ -137,9 +137,9 @@ std::vector<size_t> MsTopKReference(std::span<const float> x, size_t k, int pass
 TEST(MsTopK, KeepsWhatTheAlgorithmKeeps) {
   for (const size_t n : {size_t{1}, size_t{200}, size_t{4097}, kLarge}) {
     for (const Input& input : MisleadingInputs(n)) {
-      for (const size_t k : {size_t{1}, n / 100, n / 4, n - 1, n}) {
+      for (const size_t k : {size_t{1}, n / 100, n - 1, n}) {
         if (k == 0 || k > n) continue;
-        for (const int passes : {0, 1, 3, 30}) {
+        for (const int passes : {0, 3, 30}) {
           const Encoded encoded =
               EncodeSparse(absl::StrCat("mstopk:k=", k, ",passes=", passes), input.x);
           ASSERT_EQ(encoded.stats.elements_sent, k) << input.name;
