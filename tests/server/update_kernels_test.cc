@@ -1,11 +1,8 @@
 // The optimizers' kernels against the formulas of server/optimizer.h as plain loops, bit for bit.
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <functional>
-#include <limits>
-#include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "compress/kernels/kernels.h"
@@ -19,7 +16,7 @@ namespace slimps {
 namespace {
 
 struct Tensors {
-  explicit Tensors(size_t n, uint64_t seed)
+  Tensors(size_t n, uint64_t seed)
       : before(AwkwardFloats(n, seed)),
         sum(NonFiniteFloats(n, seed + 1)),
         state0(AwkwardFloats(n, seed + 2)),
@@ -27,13 +24,24 @@ struct Tensors {
         after(AlignedBuffer::OfFloats(n)) {
     for (float& v : state1) v = std::abs(v);
   }
+  Tensors(const Tensors& other)
+      : before(other.before),
+        sum(other.sum),
+        state0(other.state0),
+        state1(other.state1),
+        after(AlignedBuffer::OfFloats(other.sum.size())) {}
+
   UpdateBlock Block() {
     return {before.data(), sum.data(),    after.floats().data(),
             state0.data(), state1.data(), sum.size()};
   }
+  std::string DifferenceTo(const Tensors& other) const {
+    return Difference(after.floats(), other.after.floats()) + Difference(state0, other.state0) +
+           Difference(state1, other.state1);
+  }
 
   std::vector<float> before, sum, state0, state1;
-  AlignedBuffer after;
+  AlignedBuffer after;  // not copied
 };
 
 // One element, each operation rounded to fp32 in the order in which it is written.
@@ -95,32 +103,26 @@ std::vector<wire::OptimizerSpec> Specs() {
 
 using Rule = void (*)(const UpdateStep&, const UpdateBlock&);
 
-// Empty: `rule` did what the formulas say.
-std::string Compare(const wire::OptimizerSpec& spec, Rule rule, size_t n) {
-  const auto optimizer = MakeOptimizer(spec);
-  const UpdateStep step = optimizer->PlanStep({.round = 3, .updates = 2, .contributors = 2});
-  Tensors got(n, n + 1), expected(n, n + 1);
-  rule(step, got.Block());
-  for (size_t i = 0; i < n; ++i) {
-    StepElement(spec, step, expected.sum[i], expected.before[i], expected.after.floats()[i],
-                expected.state0[i], expected.state1[i]);
-  }
-  for (const std::string& difference :
-       {Difference(got.after.floats(), expected.after.floats()),
-        Difference(got.state0, expected.state0), Difference(got.state1, expected.state1)}) {
-    if (!difference.empty()) return difference + " with " + spec.ShortDebugString();
-  }
-  return "";
-}
-
 TEST(UpdateKernels, EverySetDoesWhatTheFormulasSayBitForBit) {
-  for (const wire::OptimizerSpec& spec : Specs()) {
-    for (const Kernels* kernels : AllKernels()) {
-      if (!kernels->runs_here()) continue;
-      const UpdateRule& rule = MakeOptimizer(spec)->RuleOf(*kernels);
-      for (const size_t n : InterestingLengths()) {
-        ASSERT_EQ(Compare(spec, rule.store, n), "") << kernels->name;
-        ASSERT_EQ(Compare(spec, rule.stream, n), "") << kernels->name << " past the caches";
+  const std::vector<wire::OptimizerSpec> specs = Specs();
+  for (const size_t n : InterestingLengths()) {
+    const Tensors given(n, n + 1);
+    for (const wire::OptimizerSpec& spec : specs) {
+      const auto optimizer = MakeOptimizer(spec);
+      const UpdateStep step = optimizer->PlanStep({.round = 3, .updates = 2, .contributors = 2});
+      Tensors expected = given;
+      for (size_t i = 0; i < n; ++i) {
+        StepElement(spec, step, given.sum[i], given.before[i], expected.after.floats()[i],
+                    expected.state0[i], expected.state1[i]);
+      }
+      for (const Kernels* kernels : AllKernels()) {
+        if (!kernels->runs_here()) continue;
+        const UpdateRule& rule = optimizer->RuleOf(*kernels);
+        for (const Rule function : {rule.store, rule.stream}) {
+          Tensors got = given;
+          function(step, got.Block());
+          ASSERT_EQ(got.DifferenceTo(expected), "") << kernels->name << spec.ShortDebugString();
+        }
       }
     }
   }
