@@ -44,6 +44,11 @@ class DgcRun final : public RankedRun {
                                       in.elements, index, value);
   }
 
+  void PrefetchSent(size_t block, std::span<const uint32_t> index) const override {
+    kernels().sparse.prefetch(index.data(), index.size(),
+                              input().momentum.data() + block * kBlockElements);
+  }
+
   void AfterSend(size_t block, std::span<const uint32_t> index) override {
     float* const momentum = input().momentum.data() + block * kBlockElements;
     for (const uint32_t i : index) momentum[i] = 0;
