@@ -54,6 +54,15 @@ wire::CodecMap ToProto(const CodecDecision& decision, const ThresholdTable& tabl
   return map;
 }
 
+// A table's times are its codec's.
+absl::Status CheckTableIsFor(const ThresholdTable& table, const CodecSpec& spec) {
+  const auto measured = ParseCodecSpec(table.codec());
+  if (measured.ok() && *measured == spec) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("threshold table: expected one that was measured with codec ", spec.ToString(),
+                   ", got one of codec ", table.codec()));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CompressionPlan>> CompressionPlan::Create(
@@ -69,6 +78,7 @@ absl::StatusOr<std::unique_ptr<CompressionPlan>> CompressionPlan::Create(
   CodecDecision decision{.codec = options.compression};
   decision.threshold_bytes = options.fixed_threshold_bytes;
   if (!options.fixed_threshold_bytes && options.table) {
+    SLIMPS_RETURN_IF_ERROR(CheckTableIsFor(*options.table, plan->compressor_->spec()));
     plan->table_ = *options.table;
     decision.threshold_bytes = options.table->BestCompressionThreshold();
   }

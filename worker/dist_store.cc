@@ -7,10 +7,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "compress/codec/dictionary.h"
 #include "compress/policy/threshold_table_file.h"
 #include "glog/logging.h"
 #include "proto/base/status_macros.h"
 #include "proto/status_proto.h"
+#include "worker/combination.h"
 #include "worker/store_init.h"
 
 namespace slimps {
@@ -70,7 +72,7 @@ absl::Status DistStore::Start() {
       CourierOptions{
           .timeout = options_.timeout, .retry_interval = options_.retry_interval, .mode = mode_});
   pull_ = std::make_unique<PullMerger>(courier_.get(), options_.timeout);
-  SLIMPS_RETURN_IF_ERROR(MakePipeline(options_.compression));
+  SLIMPS_RETURN_IF_ERROR(MakePipeline(options_.compression, options_.fixed_threshold_bytes));
   ready_.store(true);
   membership_.SetDownHandler([this](absl::Status why) {
     Fail(why.ok() ? absl::UnavailableError("the scheduler has ended the job") : why);
@@ -78,15 +80,26 @@ absl::Status DistStore::Start() {
   return absl::OkStatus();
 }
 
-absl::Status DistStore::MakePipeline(std::string_view codec_spec) {
+absl::Status DistStore::MakePipeline(std::string_view codec_spec,
+                                     std::optional<uint64_t> fixed_threshold_bytes) {
   CompressionPlanOptions plan{.compression = std::string(codec_spec),
-                              .fixed_threshold_bytes = options_.fixed_threshold_bytes,
+                              .fixed_threshold_bytes = fixed_threshold_bytes,
                               .pre_steps = options_.pre_steps,
                               .table = std::nullopt};
   if (!options_.threshold_table_file.empty()) {
     SLIMPS_ASSIGN_OR_RETURN(plan.table, LoadThresholdTable(options_.threshold_table_file));
   }
   SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<CompressionPlan> made, CompressionPlan::Create(plan));
+  const Codec& codec = made->compressor();
+  SLIMPS_RETURN_IF_ERROR(
+      CheckCombination({.codec = &codec, .mode = mode_, .optimizer = optimizer()}));
+  if (plan_ != nullptr && !keys_.empty() && codec.combine() != plan_->compressor().combine()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("codec ", codec.spec().name, " after codec ", plan_->compressor().spec().name,
+                     ": the servers join their gradients in different ways, which Init has fixed; "
+                     "set gradient compression before Init"));
+  }
+  if (!codec.Warning().empty() && rank() == 0) LOG(WARNING) << codec.Warning();
   push_.reset();
   plan_ = std::move(made);
   PushPipelineOptions push;
@@ -172,7 +185,9 @@ absl::Status DistStore::Init(const std::vector<InitTensor>& tensors) {
       std::vector<TensorPlan> plans,
       DeclareTensors(tensors, {options_.partition_bytes, options_.num_servers, options_.timeout},
                      &membership_, &rpc_));
-  if (rank() == 0) SLIMPS_RETURN_IF_ERROR(SendInitialValues(tensors, plans, courier_.get()));
+  if (rank() == 0)
+    SLIMPS_RETURN_IF_ERROR(
+        SendInitialValues(tensors, plans, plan_->compressor().combine(), courier_.get()));
   for (TensorPlan& plan : plans) keys_.Add(std::move(plan));
   return membership_.Barrier("kvstore/init", wire::WORKER, options_.timeout);
 }
@@ -260,8 +275,19 @@ absl::Status DistStore::TellServers(const wire::Header& message, const std::stri
   return absl::OkStatus();
 }
 
+std::optional<wire::OptimizerSpec> DistStore::optimizer() const {
+  MutexLock lock(&mutex_);
+  return optimizer_;
+}
+
 absl::Status DistStore::SetOptimizer(const wire::OptimizerSpec& spec) {
   SLIMPS_RETURN_IF_ERROR(FirstError());
+  SLIMPS_RETURN_IF_ERROR(
+      CheckCombination({.codec = &plan_->compressor(), .mode = mode_, .optimizer = spec}));
+  {
+    MutexLock lock(&mutex_);
+    optimizer_ = spec;
+  }
   if (rank() != 0) return absl::OkStatus();
   wire::Header message = membership_.MakeHeader();
   *message.mutable_set_optimizer()->mutable_spec() = spec;
@@ -270,11 +296,23 @@ absl::Status DistStore::SetOptimizer(const wire::OptimizerSpec& spec) {
 }
 
 absl::Status DistStore::SetGradientCompression(std::string_view codec_spec) {
+  return ChangeCompression(codec_spec, options_.fixed_threshold_bytes);
+}
+
+absl::Status DistStore::SetGradientCompression(
+    const std::map<std::string, std::string>& dictionary) {
+  SLIMPS_ASSIGN_OR_RETURN(const DictionaryCodec codec, CodecSpecFromDictionary(dictionary));
+  return ChangeCompression(codec.spec.ToString(),
+                           codec.every_key ? 0 : options_.fixed_threshold_bytes);
+}
+
+absl::Status DistStore::ChangeCompression(std::string_view codec_spec,
+                                          std::optional<uint64_t> fixed_threshold_bytes) {
   SLIMPS_RETURN_IF_ERROR(FirstError());
   if (keys_.MaxPushedRounds() > 0) {
     return absl::FailedPreconditionError("gradient compression must be set before the first push");
   }
-  return MakePipeline(codec_spec);
+  return MakePipeline(codec_spec, fixed_threshold_bytes);
 }
 
 absl::Status DistStore::Barrier() {

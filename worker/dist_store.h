@@ -11,7 +11,9 @@
 #define SLIMPS_WORKER_DIST_STORE_H_
 
 #include <atomic>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,6 +52,8 @@ class DistStore final : public KVStore, private MessageSink {
   absl::Status Broadcast(const InitTensor& tensor, std::span<float> out) override;
   absl::Status SetOptimizer(const wire::OptimizerSpec& spec) override;
   absl::Status SetGradientCompression(std::string_view codec_spec) override;
+  absl::Status SetGradientCompression(
+      const std::map<std::string, std::string>& dictionary) override;
   absl::Status Barrier() override;
   absl::StatusOr<std::vector<double>> AllReduceSum(const std::vector<double>& values) override;
   absl::Status Wait() override;
@@ -73,7 +77,11 @@ class DistStore final : public KVStore, private MessageSink {
   void OnUndeliverable(PeerId to, const absl::Status& why) override;
 
   absl::Status Start();
-  absl::Status MakePipeline(std::string_view codec_spec);
+  absl::Status MakePipeline(std::string_view codec_spec,
+                            std::optional<uint64_t> fixed_threshold_bytes);
+  absl::Status ChangeCompression(std::string_view codec_spec,
+                                 std::optional<uint64_t> fixed_threshold_bytes);
+  std::optional<wire::OptimizerSpec> optimizer() const;
   absl::Status TellServers(const wire::Header& message, const std::string& what);
   void ReportThresholds(wire::ThresholdReport report);
   void Fail(const absl::Status& why);
@@ -99,6 +107,7 @@ class DistStore final : public KVStore, private MessageSink {
   mutable Mutex mutex_;
   absl::Status first_error_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<wire::OptimizerSpec> optimizer_ ABSL_GUARDED_BY(mutex_);  // as this worker was told
   absl::Duration copy_ ABSL_GUARDED_BY(mutex_);
   absl::Duration wait_ ABSL_GUARDED_BY(mutex_);
 };

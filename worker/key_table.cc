@@ -75,6 +75,11 @@ uint64_t KeyTable::PushedRounds(const Key& key) const {
   return entries_.at(key.id())->pushed_rounds;
 }
 
+bool KeyTable::empty() const {
+  MutexLock lock(&mutex_);
+  return entries_.empty();
+}
+
 uint64_t KeyTable::MaxPushedRounds() const {
   MutexLock lock(&mutex_);
   uint64_t rounds = 0;

@@ -55,6 +55,7 @@ class KeyTable final {
   uint64_t CountPush(const Key& key);
   uint64_t PushedRounds(const Key& key) const;
   uint64_t MaxPushedRounds() const;
+  bool empty() const;
 
  private:
   struct Entry {

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -37,7 +38,7 @@ struct KVStoreOptions {
   uint32_t num_servers = 1;
   int32_t wanted_rank = -1;
   size_t partition_bytes = 4 << 20;  // of fp32
-  std::string compression = "none";  // codec spec
+  std::string compression = "none";  // codec spec: "1bit:scaling=l1"
   // How it is decided which tensors are compressed: automatic (profile pre_steps rounds, then the
   // threshold table), or tensors of at least this many fp32 bytes (0: every tensor).
   std::optional<uint64_t> fixed_threshold_bytes;  // nullopt: automatic
@@ -98,10 +99,17 @@ class KVStore {
                          std::function<void(absl::Status)> done) = 0;
   [[nodiscard]] virtual absl::Status Broadcast(const InitTensor& tensor, std::span<float> out) = 0;
 
-  // From rank 0 (other ranks: no effect). Collective through the next Barrier.
+  // From rank 0 (other ranks: checked, no effect). Collective through the next Barrier. InvalidArgument: an optimizer that
+  // does not go with the codec or the store's mode.
   [[nodiscard]] virtual absl::Status SetOptimizer(const wire::OptimizerSpec& spec) = 0;
-  // Before the first push. InvalidArgument: unknown codec or option.
+  // Before the first push; on every worker alike. InvalidArgument: unknown codec or option, or a codec that does not go
+  // with the store's mode or its optimizer (combination.h). FailedPrecondition: pushes were made, or keys were initialised
+  // whose gradients the servers would have to join in another way (signsgd's majority).
   [[nodiscard]] virtual absl::Status SetGradientCompression(std::string_view codec_spec) = 0;
+  // As MXNet ({"type": "2bit", "threshold": "0.5"}: every key is compressed, no table) or BytePS ({"compressor_type":
+  // "onebit", ...}) write it: compress/codec/dictionary.h.
+  [[nodiscard]] virtual absl::Status SetGradientCompression(
+      const std::map<std::string, std::string>& dictionary) = 0;
   [[nodiscard]] virtual absl::Status Barrier() = 0;
   // A barrier that also sums `values` over all workers, in rank order (through the scheduler: for a
   // few numbers).

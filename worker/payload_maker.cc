@@ -18,63 +18,72 @@ std::span<float> ValuesOf(const GradientPart& part) {
 PayloadMaker::PayloadMaker(const PayloadMakerOptions& options)
     : options_(options), encoder_(options.encode_threads) {}
 
-absl::StatusOr<MadePayload> PayloadMaker::Make(const GradientPart& part, const Codec& codec) {
-  absl::StatusOr<MadePayload> made =
-      codec.format() == PayloadFormat::kRawF32 ? MakeRaw(part, codec) : MakeEncoded(part, codec);
-  if (made.ok()) {
-    made->format = codec.format();
-    return made;
-  }
+absl::StatusOr<MadePayload> PayloadMaker::Make(const GradientPart& part, const Codec& codec,
+                                               const Codec& compressor) {
+  absl::StatusOr<MadePayload> made = MakeAny(part, codec, compressor);
+  if (made.ok()) return made;
   return absl::Status(made.status().code(),
                       absl::StrCat("key ", part.tensor->key.typed_name(), " partition ",
                                    part.partition, ": ", std::string(made.status().message())));
 }
 
-// fp_buf is grad_buf itself: each x goes where its gradient was read.
-absl::StatusOr<MadePayload> PayloadMaker::MakeRaw(const GradientPart& part, const Codec& codec) {
+absl::StatusOr<MadePayload> PayloadMaker::MakeAny(const GradientPart& part, const Codec& codec,
+                                                  const Codec& compressor) {
   const std::span<float> values = ValuesOf(part);
-  MadePayload made{.payload = Payload(part.grad_buf, std::as_bytes(values))};
-  const CodecState* const state =
-      states_.Find(part.tensor->key.id(), static_cast<uint32_t>(part.partition));
-  if (options_.grad_scale == 1.0f && (state == nullptr || state->residual_bound() == 0)) {
-    made.stats.payload_bytes = values.size_bytes();
-    made.stats.elements_sent = values.size();
+  EncodeInput input{.gradient = values,
+                    .residual = {},
+                    .grad_scale = options_.grad_scale,
+                    .gradient_bound = part.gradient_bound,
+                    .context = {.key = part.tensor->key.id(),
+                                .partition = static_cast<uint32_t>(part.partition),
+                                .round = part.round,
+                                .worker = options_.worker,
+                                .layer = static_cast<LayerKind>(part.tensor->info.layer())}};
+  MadePayload made{.format = codec.format()};
+  if (compressor.wants_momentum() && !codec.wants_momentum()) {
+    SLIMPS_RETURN_IF_ERROR(AdvanceMomentum(compressor, input, values));
+    input.grad_scale = 1;
+    input.gradient_bound = std::numeric_limits<float>::infinity();
+  }
+  if (codec.format() == PayloadFormat::kRawF32) {
+    // fp_buf is grad_buf itself: each x goes where its gradient was read.
+    made.payload = Payload(part.grad_buf, std::as_bytes(values));
+    const CodecState* const state = states_.Find(input.context.key, input.context.partition);
+    if (input.grad_scale == 1.0f && (state == nullptr || state->residual_bound() == 0)) {
+      made.stats.payload_bytes = values.size_bytes();
+      made.stats.elements_sent = values.size();
+      return made;
+    }
+    SLIMPS_ASSIGN_OR_RETURN(made.stats, Encode(codec, input, std::as_writable_bytes(values)));
     return made;
   }
-  SLIMPS_ASSIGN_OR_RETURN(made.stats,
-                          Encode(part, codec, InputOf(part), std::as_writable_bytes(values)));
-  return made;
-}
-
-absl::StatusOr<MadePayload> PayloadMaker::MakeEncoded(const GradientPart& part,
-                                                      const Codec& codec) {
-  const size_t capacity = codec.MaxPayloadBytes(ValuesOf(part).size());
+  const size_t capacity = codec.MaxPayloadBytes(values.size());
   SLIMPS_ASSIGN_OR_RETURN(std::shared_ptr<HostBuffer> bit_buf,
                           bit_bufs_->Acquire((capacity + sizeof(float) - 1) / sizeof(float)));
   const std::span<std::byte> bytes = std::as_writable_bytes(bit_buf->floats());
-  MadePayload made;
-  SLIMPS_ASSIGN_OR_RETURN(made.stats, Encode(part, codec, InputOf(part), bytes));
+  SLIMPS_ASSIGN_OR_RETURN(made.stats, Encode(codec, input, bytes));
   made.payload = Payload(std::move(bit_buf), bytes.first(made.stats.payload_bytes));
   return made;
 }
 
-EncodeInput PayloadMaker::InputOf(const GradientPart& part) const {
-  return {.gradient = ValuesOf(part),
-          .residual = {},
-          .grad_scale = options_.grad_scale,
-          .gradient_bound = part.gradient_bound,
-          .context = {.key = part.tensor->key.id(),
-                      .partition = static_cast<uint32_t>(part.partition),
-                      .round = part.round,
-                      .worker = options_.worker,
-                      .layer = static_cast<LayerKind>(part.tensor->info.layer())}};
+absl::Status PayloadMaker::AdvanceMomentum(const Codec& compressor, EncodeInput input,
+                                           std::span<float> values) {
+  SLIMPS_ASSIGN_OR_RETURN(CodecState* const state, states_.Prepare(compressor, input.context.key,
+                                                                   input.context.partition, input));
+  // Before anything is written: an error leaves the states alone.
+  if (!compressor.KnownEncodable(input)) {
+    const size_t bad = compressor.FindUnencodable(input, 0, Codec::Blocks(values.size()));
+    if (bad != Codec::kEncodable) return compressor.DescribeUnencodable(input, bad);
+  }
+  compressor.AdvanceMomentum(input, values);
+  state->ForgetBounds();
+  return absl::OkStatus();
 }
 
-absl::StatusOr<EncodeStats> PayloadMaker::Encode(const GradientPart& part, const Codec& codec,
-                                                 EncodeInput input, std::span<std::byte> payload) {
-  SLIMPS_ASSIGN_OR_RETURN(
-      CodecState* const state,
-      states_.Prepare(codec, part.tensor->key.id(), static_cast<uint32_t>(part.partition), input));
+absl::StatusOr<EncodeStats> PayloadMaker::Encode(const Codec& codec, EncodeInput input,
+                                                 std::span<std::byte> payload) {
+  SLIMPS_ASSIGN_OR_RETURN(CodecState* const state, states_.Prepare(codec, input.context.key,
+                                                                   input.context.partition, input));
   SLIMPS_ASSIGN_OR_RETURN(const EncodeResult result,
                           encoder_.Encode({.codec = &codec, .input = input, .payload = payload}));
   if (state != nullptr) state->NoteEncoded(result.stats);

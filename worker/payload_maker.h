@@ -4,8 +4,12 @@
 //   grad_buf --+                                                                             +--> payload
 //              +-- encoded: codec, states updated ----------------------------> bit_buf ----+
 //
+// A raw push leaves nothing behind and loses no momentum: it sends g + e and clears the residual e. Where the job's codec
+// has momentum of its own (dgc), it takes that step too and sends u + v: the tensor trains with the same momentum, and
+// thereby the same step, as one that is large enough to be compressed.
+//
 //   PayloadMaker maker({.grad_scale = 32, .worker = rank});
-//   auto made = maker.Make({.tensor = plan, .partition = 0, .round = 7, .grad_buf = buffer}, *codec);
+//   auto made = maker.Make({.tensor = plan, .partition = 0, .round = 7, .grad_buf = buffer}, *codec, *codec);
 //
 // bit_buf memory comes from a pool and goes back to it when the payload's last copy is gone: touching fresh pages costs
 // more than encoding. What is under way bounds it (PushPipelineOptions::max_bytes_waiting). Owned by the push thread;
@@ -53,18 +57,20 @@ class PayloadMaker final {
  public:
   explicit PayloadMaker(const PayloadMakerOptions& options);
 
-  // InvalidArgument, naming key, partition and element: a value that `codec` cannot carry; the states are unchanged.
-  [[nodiscard]] absl::StatusOr<MadePayload> Make(const GradientPart& part, const Codec& codec);
+  // By `codec`; `compressor` is the one that compresses for this job, maybe the same. InvalidArgument, naming key, partition and element: a value that `codec` cannot carry; the states are unchanged.
+  [[nodiscard]] absl::StatusOr<MadePayload> Make(const GradientPart& part, const Codec& codec,
+                                                 const Codec& compressor);
 
   // Bytes of bit_buf: lent to payloads, and kept for the next ones.
   HostPool::Stats bit_bufs() const { return bit_bufs_->stats(); }
 
  private:
-  absl::StatusOr<MadePayload> MakeRaw(const GradientPart& part, const Codec& codec);
-  absl::StatusOr<MadePayload> MakeEncoded(const GradientPart& part, const Codec& codec);
-  EncodeInput InputOf(const GradientPart& part) const;
-  absl::StatusOr<EncodeStats> Encode(const GradientPart& part, const Codec& codec,
-                                     EncodeInput input, std::span<std::byte> payload);
+  absl::StatusOr<MadePayload> MakeAny(const GradientPart& part, const Codec& codec,
+                                      const Codec& compressor);
+  // grad_buf becomes what momentum makes of it.
+  absl::Status AdvanceMomentum(const Codec& compressor, EncodeInput input, std::span<float> values);
+  absl::StatusOr<EncodeStats> Encode(const Codec& codec, EncodeInput input,
+                                     std::span<std::byte> payload);
 
   const PayloadMakerOptions options_;
   StateStore states_;

@@ -242,7 +242,7 @@ absl::StatusOr<PushPipeline::Prepared> PushPipeline::Prepare(const PushJob& job,
                                                               .round = job.round,
                                                               .grad_buf = job.grad_buf,
                                                               .gradient_bound = job.gradient_bound},
-                                                             codec));
+                                                             codec, plan_->compressor()));
     prepared.encode = absl::Now() - start;
     prepared.stats = made.stats;
     prepared.compressed = !IsPrecision(made.format);

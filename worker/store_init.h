@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "compress/codec/codec.h"
 #include "proto/net/membership/membership.h"
 #include "worker/courier.h"
 #include "worker/key_table.h"
@@ -28,9 +29,9 @@ struct DeclareOptions {
     const std::vector<InitTensor>& tensors, const DeclareOptions& options, Membership* membership,
     RpcClient* rpc);
 
-// Waits until every server has acknowledged its partitions. InvalidArgument: a value of the wrong length, or not finite.
+// Says too how the servers join the workers' gradients. Waits until every server has acknowledged its partitions. InvalidArgument: a value of the wrong length, or not finite.
 [[nodiscard]] absl::Status SendInitialValues(const std::vector<InitTensor>& tensors,
-                                             const std::vector<TensorPlan>& plans,
+                                             const std::vector<TensorPlan>& plans, Combine combine,
                                              Courier* courier);
 
 // InvalidArgument naming key, element and value if one is NaN or infinite. `what`: "push", "initial value".

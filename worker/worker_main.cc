@@ -43,7 +43,10 @@ DEFINE_string(lr_schedule, "constant",
               "constant, or from --lr to 0 over the run: cosine or linear");
 DEFINE_double(momentum, kDefaults.momentum, "of the optimizers momentum and nesterov");
 DEFINE_double(weight_decay, kDefaults.weight_decay, "weight decay");
-DEFINE_string(compression, "none", "NAME[:option=value,...] or none");
+DEFINE_string(compression, "none",
+              "NAME[:option=value,...], as 1bit, 2bit:threshold=0.5 or topk:ratio=0.01; none: full "
+              "precision");
+DEFINE_bool(dry_run, false, "check the flags and do nothing");
 DEFINE_string(threshold, "auto",
               "tensors of at least this many fp32 bytes are compressed (0: all), or auto");
 DEFINE_int64(pre_steps, kDefaults.pre_steps, "steps that the automatic threshold measures");
@@ -235,6 +238,15 @@ absl::Status SaveMeasuredTable(const std::string& path, const Summary& summary) 
   return SaveThresholdTable(table, path);
 }
 
+// " (ratio 31.8, gain 0.62)"; empty where nothing was compressed.
+std::string ExplainCompression(const TrainingReport& training) {
+  if (training.input_norm2 == 0 || training.bytes_pushed == 0) return "";
+  return absl::StrFormat(
+      " (ratio %.1f, gain %.2f)",
+      static_cast<double>(training.raw_bytes_pushed) / static_cast<double>(training.bytes_pushed),
+      training.CompressionGain());
+}
+
 // The job's figures, for rank 0 alone.
 absl::Status EvaluateAndReport(const WorkerFlags& flags, const Dataset& data, Model* model,
                                Summary* summary) {
@@ -244,10 +256,11 @@ absl::Status EvaluateAndReport(const WorkerFlags& flags, const Dataset& data, Mo
   const bool emulated =
       summary->emulated_link_bytes_per_second > 0 || summary->emulated_latency_ms > 0;
   std::cout << absl::StrFormat(
-                   "test accuracy %.2f %%, test loss %.4f, %.1f s%s, pushed %s, pulled %s",
+                   "test accuracy %.2f %%, test loss %.4f, %.1f s%s, pushed %s%s, pulled %s",
                    summary->test.Accuracy() * 100, summary->test.MeanLoss(),
                    absl::ToDoubleSeconds(summary->training.seconds),
                    emulated ? " (link emulated)" : "", HumanBytes(summary->training.bytes_pushed),
+                   ExplainCompression(summary->training),
                    HumanBytes(summary->training.bytes_pulled))
             << std::endl;
   if (flags.summary_json.empty()) return absl::OkStatus();
@@ -300,6 +313,7 @@ int main(int argc, char** argv) {
   google::InitGoogleLogging(argv[0]);
   const auto options = slimps::CheckWorkerFlags(slimps::GatherFlags());
   if (!options.ok()) slimps::DieOfUsage(std::string(options.status().message()));
+  if (FLAGS_dry_run) return 0;
   const absl::Status status = slimps::Run(*options);
   if (!status.ok()) {
     std::cerr << "slimps_worker: " << status.message() << "\n";

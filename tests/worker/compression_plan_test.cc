@@ -40,6 +40,20 @@ TEST(CompressionPlan, ThresholdZeroCompressesEverything) {
   EXPECT_EQ(CodecName(**plan, Tensor("bias", 1), 1), "2bit");
 }
 
+TEST(CompressionPlan, WhatIsNotCompressedTravelsInItsOwnPrecision) {
+  auto plan =
+      CompressionPlan::Create({.compression = "1bit", .fixed_threshold_bytes = 4096, .table = {}});
+  TensorPlan half = Tensor("half", 100);
+  half.info.set_dtype(wire::FLOAT16);
+  EXPECT_EQ(CodecName(**plan, half, 1), "fp16");
+  half.info.set_dtype(wire::BFLOAT16);
+  EXPECT_EQ(CodecName(**plan, half, 1), "bf16");
+  TensorPlan large = Tensor("large", 5000);
+  large.info.set_dtype(wire::FLOAT16);
+  EXPECT_EQ(CodecName(**plan, large, 1), "1bit");
+  EXPECT_EQ((*plan)->compressor().spec().name, "1bit");
+}
+
 TEST(CompressionPlan, UnknownCodecIsRefused) {
   const auto plan =
       CompressionPlan::Create({.compression = "1bitt", .fixed_threshold_bytes = {}, .table = {}});
@@ -133,6 +147,10 @@ TEST(CompressionPlan, LoadedTableDecidesAtOnce) {
   EXPECT_EQ(CodecName(**plan, Tensor("a", 25), 1), "none");
   EXPECT_EQ(CodecName(**plan, Tensor("b", 1000), 1), "1bit");
   EXPECT_EQ((*plan)->decision()->table_size(), 2);
+  const auto other = CompressionPlan::Create(
+      {.compression = "2bit", .fixed_threshold_bytes = {}, .table = *table});
+  EXPECT_EQ(other.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(other.status().message().find("2bit"), absl::string_view::npos) << other.status();
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "compress/codec/codec.h"
 #include "proto/base/status_macros.h"
+#include "worker/combination.h"
 
 namespace slimps {
 
@@ -84,11 +85,6 @@ absl::Status CheckNumbers(const WorkerFlags& flags) {
 }
 
 absl::Status CheckTogether(const WorkerFlags& flags) {
-  if (flags.backup_model == "on" && flags.kvstore == "dist_async") {
-    return absl::InvalidArgumentError(
-        "--backup_model=on with --kvstore=dist_async: expected dist_sync; the backup model merges "
-        "the weights of one round, and dist_async has no rounds");
-  }
   if (flags.dataset != "digits" && flags.data_dir.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("--data_dir: expected the folder that holds ",
                                                    flags.dataset, "'s files, got none"));
@@ -101,20 +97,22 @@ absl::Status CheckTogether(const WorkerFlags& flags) {
   return absl::OkStatus();
 }
 
-absl::Status CheckCodec(const std::string& compression) {
+absl::StatusOr<std::unique_ptr<Codec>> CodecOf(const std::string& compression) {
   const auto refuse = [&](const absl::Status& why) {
     return absl::InvalidArgumentError(
         absl::StrCat("--compression=", compression, ": ", std::string(why.message())));
   };
   const auto spec = ParseCodecSpec(compression);
   if (!spec.ok()) return refuse(spec.status());
-  const auto codec = MakeCodec(*spec);
-  return codec.ok() ? absl::OkStatus() : refuse(codec.status());
+  auto codec = MakeCodec(*spec);
+  if (!codec.ok()) return refuse(codec.status());
+  return codec;
 }
 
 // The servers' step. The store is pushed gradient * batch, so that a codec's absolute threshold
-// means what it does for gradients summed over the batch; rescale_grad takes that back.
-wire::OptimizerSpec ServerOptimizer(const WorkerFlags& flags) {
+// means what it does for gradients summed over the batch; rescale_grad takes that back. A majority
+// of signs was never scaled: each weight moves by the learning rate itself.
+wire::OptimizerSpec ServerOptimizer(const WorkerFlags& flags, Combine combine) {
   wire::OptimizerSpec spec;
   const bool adam = flags.optimizer == "adam";
   const bool adamw = flags.optimizer == "adamw";
@@ -136,7 +134,8 @@ wire::OptimizerSpec ServerOptimizer(const WorkerFlags& flags) {
   spec.set_beta1(0.9);
   spec.set_beta2(0.999);
   spec.set_epsilon(1e-8);
-  spec.set_rescale_grad(1.0 / static_cast<double>(flags.batch));
+  const bool summed = combine == Combine::kSum;
+  spec.set_rescale_grad(summed ? 1.0 / static_cast<double>(flags.batch) : 1.0);
   spec.set_average(true);
   return spec;
 }
@@ -192,13 +191,13 @@ absl::StatusOr<KVStoreOptions> StoreOptions(const WorkerFlags& flags) {
   return store;
 }
 
-TrainOptions TrainingOptions(const WorkerFlags& flags) {
+TrainOptions TrainingOptions(const WorkerFlags& flags, Combine combine) {
   TrainOptions train;
   train.epochs = static_cast<size_t>(flags.epochs);
   train.batch = static_cast<size_t>(flags.batch);
   if (flags.max_steps > 0) train.max_steps = static_cast<size_t>(flags.max_steps);
   train.seed = static_cast<uint64_t>(flags.seed);
-  train.optimizer = ServerOptimizer(flags);
+  train.optimizer = ServerOptimizer(flags, combine);
   if (flags.backup_model == "on") train.backup = LocalOptimizerOf(flags);
   train.exchange.non_finite = flags.non_finite == "skip" ? NonFinite::kSkip : NonFinite::kStop;
   train.exchange.timeout = absl::Seconds(flags.timeout_s) + kGrace;
@@ -232,8 +231,20 @@ absl::StatusOr<WorkerOptions> CheckWorkerFlags(const WorkerFlags& flags) {
   SLIMPS_RETURN_IF_ERROR(CheckChoices(flags));
   SLIMPS_RETURN_IF_ERROR(CheckNumbers(flags));
   SLIMPS_RETURN_IF_ERROR(CheckTogether(flags));
-  SLIMPS_RETURN_IF_ERROR(CheckCodec(flags.compression));
-  WorkerOptions options{.flags = flags, .store = {}, .train = TrainingOptions(flags)};
+  SLIMPS_ASSIGN_OR_RETURN(const std::unique_ptr<Codec> codec, CodecOf(flags.compression));
+  WorkerOptions options{
+      .flags = flags, .store = {}, .train = TrainingOptions(flags, codec->combine())};
+  const absl::Status together =
+      CheckCombination({.codec = codec.get(),
+                        .mode = flags.kvstore == "dist_async" ? wire::DIST_ASYNC : wire::DIST_SYNC,
+                        .optimizer = options.train.optimizer,
+                        .backup_model = flags.backup_model == "on"});
+  if (!together.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--compression=", flags.compression, " --optimizer=", flags.optimizer,
+                     " --kvstore=", flags.kvstore, " --backup_model=", flags.backup_model, ": ",
+                     std::string(together.message())));
+  }
   SLIMPS_ASSIGN_OR_RETURN(options.store, StoreOptions(flags));
   return options;
 }

@@ -101,6 +101,10 @@ std::string BuildSummaryJson(const Summary& summary) {
       Finite(training.bytes_pushed == 0 ? 1.0
                                         : static_cast<double>(training.raw_bytes_pushed) /
                                               static_cast<double>(training.bytes_pushed));
+  json["elements_pushed"] = training.raw_bytes_pushed / sizeof(float);
+  json["elements_sent"] = training.elements_sent;
+  json["compression_gain"] = Finite(training.CompressionGain());
+  json["compression_error"] = Finite(training.CompressionError());
   json["stage_seconds"] = StagesJson(training.stages);
   json["threshold_bytes"] = nullptr;
   json["threshold_table"] = Json::array();

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/base/status_macros.h"
+#include "worker/combination.h"
 #include "worker/trainer/batch_plan.h"
 
 namespace slimps {
@@ -15,6 +16,17 @@ namespace slimps {
 namespace {
 
 constexpr size_t kEvaluationBatch = 256;
+
+absl::Status CheckOptions(const TrainOptions& options, const KVStore& store) {
+  SLIMPS_RETURN_IF_ERROR(
+      CheckCombination({.mode = store.type() == "dist_async" ? wire::DIST_ASYNC : wire::DIST_SYNC,
+                        .optimizer = options.optimizer,
+                        .backup_model = options.backup.has_value()}));
+  if (options.optimizer.kind() != wire::OptimizerSpec::NONE) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "training without a server optimizer: expected one; the store would hold sums of gradients, "
+      "and a model would compute on those instead of weights");
+}
 
 // Declares the parameters, lets the servers step, and gives every worker rank 0's first weights.
 absl::Status InitStore(const wire::OptimizerSpec& optimizer, std::span<const Parameter> parameters,
@@ -71,9 +83,11 @@ absl::Status SumOverWorkers(KVStore* store, TrainingReport* report) {
                                        &stages.send,    &stages.wait,        &stages.decode,
                                        &stages.overlap, &stages.local_update};
   uint64_t* const counts[] = {&report->samples, &report->bytes_pushed, &report->bytes_pulled,
-                              &report->raw_bytes_pushed};
+                              &report->raw_bytes_pushed, &report->elements_sent};
+  double* const norms[] = {&report->input_norm2, &report->decoded_norm2, &report->error_norm2};
   std::vector<double> mine;
   for (const uint64_t* count : counts) mine.push_back(static_cast<double>(*count));
+  for (const double* norm2 : norms) mine.push_back(*norm2);
   for (const absl::Duration* duration : durations) {
     mine.push_back(absl::ToDoubleSeconds(*duration));
   }
@@ -84,6 +98,7 @@ absl::Status SumOverWorkers(KVStore* store, TrainingReport* report) {
   }
   size_t at = 0;
   for (uint64_t* count : counts) *count = static_cast<uint64_t>(sums[at++]);
+  for (double* norm2 : norms) *norm2 = sums[at++];
   for (absl::Duration* duration : durations) *duration = absl::Seconds(sums[at++]);
   return absl::OkStatus();
 }
@@ -94,6 +109,11 @@ void AddTotals(const StoreTotals& before, const StoreTotals& after, const Exchan
   report->bytes_pushed = after.bytes_pushed - before.bytes_pushed;
   report->bytes_pulled = after.bytes_pulled - before.bytes_pulled;
   report->raw_bytes_pushed = after.raw_bytes_pushed - before.raw_bytes_pushed;
+  report->elements_sent = after.elements_sent - before.elements_sent;
+  // Nothing was pushed before.
+  report->input_norm2 = after.input_norm2;
+  report->decoded_norm2 = after.decoded_norm2;
+  report->error_norm2 = after.error_norm2;
   StageTimes& stages = report->stages;
   stages.copy = after.copy - before.copy;
   stages.encode = after.encode - before.encode;
@@ -172,6 +192,7 @@ class Trainer final {
 absl::StatusOr<TrainingReport> Train(const TrainOptions& options, const Dataset& data, Model* model,
                                      KVStore* store, const StepObserver& observer) {
   if (options.batch == 0) return absl::InvalidArgumentError("batch: expected at least 1, got 0");
+  SLIMPS_RETURN_IF_ERROR(CheckOptions(options, *store));
   const wire::OptimizerSpec optimizer = OptimizerOf(options, PlanOf(options, data, *store), *store);
   SLIMPS_RETURN_IF_ERROR(InitStore(optimizer, model->parameters(), store));
   SLIMPS_ASSIGN_OR_RETURN(const std::unique_ptr<WeightExchange> exchange,

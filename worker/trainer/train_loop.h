@@ -62,7 +62,14 @@ struct TrainingReport {
   uint64_t bytes_pushed = 0;
   uint64_t bytes_pulled = 0;
   uint64_t raw_bytes_pushed = 0;
+  uint64_t elements_sent = 0;
+  double input_norm2 = 0, decoded_norm2 = 0, error_norm2 = 0;  // as StoreTotals has them
   StageTimes stages;
+
+  // What is left of the compressed pushes' |x|^2 (Source: GraVAC, section 3), and how much of it the difference to what
+  // was sent has. 1 and 0 where nothing was compressed; NaN where a sum exceeded its range.
+  double CompressionGain() const { return input_norm2 == 0 ? 1 : decoded_norm2 / input_norm2; }
+  double CompressionError() const { return input_norm2 == 0 ? 0 : error_norm2 / input_norm2; }
 };
 
 // InvalidArgument: an option. Else the first error of model, store or backup model. Model and data

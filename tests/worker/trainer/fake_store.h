@@ -238,6 +238,9 @@ class FakeStore final : public KVStore {
     return absl::OkStatus();
   }
   absl::Status SetGradientCompression(std::string_view) override { return absl::OkStatus(); }
+  absl::Status SetGradientCompression(const std::map<std::string, std::string>&) override {
+    return absl::OkStatus();
+  }
   absl::Status Barrier() override {
     server_->Sum({});
     return absl::OkStatus();

@@ -69,6 +69,36 @@ TEST(WorkerFlags, UnknownCodecNamesTheFlag) {
               HasSubstr("--compression=2bit:limit=3"));
 }
 
+TEST(WorkerFlags, AMisspeltCodecOrOptionComesWithTheNearestOne) {
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->compression = "topq:ratio=0.1"; }),
+              HasSubstr("'topk'"));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->compression = "topk:ration=0.1"; }),
+              HasSubstr("'ratio'"));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->compression = "topk:ratio=2"; }),
+              HasSubstr("--compression=topk:ratio=2"));
+}
+
+TEST(WorkerFlags, CodecsThatTheRestDoesNotGoWithAreRefusedWithTheReason) {
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) {
+                f->compression = "dgc";
+                f->optimizer = "momentum";
+              }),
+              AllOf(HasSubstr("--compression=dgc --optimizer=momentum"), HasSubstr("twice")));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) {
+                f->compression = "signsgd";
+                f->kvstore = "dist_async";
+              }),
+              AllOf(HasSubstr("--kvstore=dist_async"), HasSubstr("majority")));
+}
+
+TEST(WorkerFlags, AMajorityOfSignsIsNotRescaled) {
+  WorkerFlags flags = Good();
+  flags.compression = "signsgd";
+  const auto options = CheckWorkerFlags(flags);
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->train.optimizer.rescale_grad(), 1);
+}
+
 TEST(WorkerFlags, ThresholdIsAutoOrBytes) {
   WorkerFlags flags = Good();
   flags.threshold = "0";

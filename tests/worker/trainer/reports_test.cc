@@ -39,6 +39,10 @@ Summary SomeSummary() {
   summary.training.bytes_pushed = 100;
   summary.training.bytes_pulled = 400;
   summary.training.raw_bytes_pushed = 3000;
+  summary.training.elements_sent = 75;
+  summary.training.input_norm2 = 8;
+  summary.training.decoded_norm2 = 6;
+  summary.training.error_norm2 = 1;
   summary.training.stages.encode = absl::Milliseconds(1500);
   return summary;
 }
@@ -76,6 +80,10 @@ TEST(Summary, HoldsTheFiguresOfTheRun) {
   EXPECT_EQ(json["bytes_pushed"], 100);
   EXPECT_EQ(json["bytes_pulled"], 400);
   EXPECT_DOUBLE_EQ(json["compression_ratio"], 30);
+  EXPECT_EQ(json["elements_pushed"], 750);
+  EXPECT_EQ(json["elements_sent"], 75);
+  EXPECT_DOUBLE_EQ(json["compression_gain"], 0.75);
+  EXPECT_DOUBLE_EQ(json["compression_error"], 0.125);
   EXPECT_DOUBLE_EQ(json["stage_seconds"]["encode"], 1.5);
   for (const char* stage : {"copy", "send", "wait", "decode", "local_update", "overlap"}) {
     EXPECT_TRUE(json["stage_seconds"].contains(stage)) << stage;
@@ -126,6 +134,17 @@ TEST(Summary, SaysWhetherTheLinkWasEmulated) {
   summary.emulated_link_bytes_per_second = 0;
   summary.emulated_latency_ms = 50;
   EXPECT_TRUE(nlohmann::json::parse(BuildSummaryJson(summary))["link_emulated"]);
+}
+
+TEST(Summary, WhereNothingWasCompressedNothingIsLost) {
+  Summary summary = SomeSummary();
+  summary.training.input_norm2 = summary.training.decoded_norm2 = summary.training.error_norm2 = 0;
+  const auto json = nlohmann::json::parse(BuildSummaryJson(summary));
+  EXPECT_EQ(json["compression_gain"], 1);
+  EXPECT_EQ(json["compression_error"], 0);
+  summary.training.input_norm2 = summary.training.decoded_norm2 =
+      std::numeric_limits<double>::infinity();
+  EXPECT_TRUE(nlohmann::json::parse(BuildSummaryJson(summary))["compression_gain"].is_null());
 }
 
 TEST(Summary, ALossThatIsNoNumberIsNull) {

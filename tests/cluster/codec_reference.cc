@@ -1,0 +1,117 @@
+#include "tests/cluster/codec_reference.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "compress/format/format.h"
+
+namespace slimps {
+namespace {
+
+std::string SpecFor(const ReferenceTensor& tensor, const ReferenceOptions& options) {
+  const bool raw = options.compression == "none" ||
+                   tensor.value.size() * sizeof(float) < options.threshold_bytes;
+  if (!raw) return options.compression;
+  return tensor.dtype == wire::FLOAT16 ? "fp16" : "none";
+}
+
+std::vector<float> EncodeAndDecode(const Codec& codec, const EncodeInput& input) {
+  const size_t elements = input.gradient.size();
+  std::vector<std::byte> payload(codec.MaxPayloadBytes(elements));
+  const auto stats = codec.Encode(input, payload);
+  EXPECT_TRUE(stats.ok()) << stats.status();
+  payload.resize(stats->payload_bytes);
+  EXPECT_TRUE(ValidatePayload(codec.format(), payload, elements).ok());
+  std::vector<float> decoded(elements);
+  Decode(codec.format(), payload, elements, 0, decoded);
+  return decoded;
+}
+
+float SignOf(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : 0.0f; }
+
+}  // namespace
+
+std::unique_ptr<Codec> MakeCodecOrDie(const std::string& spec) {
+  auto codec = MakeCodec(*ParseCodecSpec(spec));
+  if (!codec.ok()) std::abort();
+  return *std::move(codec);
+}
+
+ReferenceTensorJob::ReferenceTensorJob(ReferenceTensor tensor, const ReferenceOptions& options)
+    : tensor_(std::move(tensor)),
+      options_(options),
+      compressor_(MakeCodecOrDie(options.compression)),
+      codec_(MakeCodecOrDie(SpecFor(tensor_, options))),
+      weights_(tensor_.value) {}
+
+std::vector<float> ReferenceTensorJob::SentPartition(uint32_t worker, size_t partition,
+                                                     std::span<const float> gradient) {
+  State& state = states_[{worker, partition}];
+  const bool momentum_alone = compressor_->wants_momentum() && !codec_->wants_momentum();
+  if (codec_->wants_residual() || momentum_alone) state.residual.resize(gradient.size());
+  if (compressor_->wants_momentum()) state.momentum.resize(gradient.size());
+  EncodeInput input{.gradient = gradient,
+                    .residual = state.residual,
+                    .momentum = state.momentum,
+                    .grad_scale = options_.grad_scale,
+                    .context = {.key = tensor_.key.id(),
+                                .partition = static_cast<uint32_t>(partition),
+                                .round = round_,
+                                .worker = worker,
+                                .layer = static_cast<LayerKind>(tensor_.layer)}};
+  std::vector<float> advanced(gradient.size());
+  if (momentum_alone) {
+    compressor_->AdvanceMomentum(input, advanced);
+    input.gradient = advanced;
+    input.momentum = {};
+    input.grad_scale = 1;
+  }
+  return EncodeAndDecode(*codec_, input);
+}
+
+std::vector<float> ReferenceTensorJob::SentBy(uint32_t worker, std::span<const float> gradient) {
+  std::vector<float> sent;
+  for (size_t first = 0; first < gradient.size(); first += options_.partition_elements) {
+    const size_t length = std::min(options_.partition_elements, gradient.size() - first);
+    const std::vector<float> part =
+        SentPartition(worker, first / options_.partition_elements, gradient.subspan(first, length));
+    sent.insert(sent.end(), part.begin(), part.end());
+  }
+  return sent;
+}
+
+void ReferenceTensorJob::Round(std::span<const std::vector<float>> gradients) {
+  ++round_;
+  std::vector<float> sum(weights_.size());
+  for (uint32_t worker = 0; worker < gradients.size(); ++worker) {
+    const std::vector<float> sent = SentBy(worker, gradients[worker]);
+    if (options_.mode == wire::DIST_ASYNC) {
+      Step(sent, 1);
+    } else {
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += sent[i];
+    }
+  }
+  if (options_.mode != wire::DIST_ASYNC) Step(sum, static_cast<uint32_t>(gradients.size()));
+}
+
+void ReferenceTensorJob::Step(std::vector<float> sum, uint32_t contributors) {
+  float scale = options_.rescale_grad / static_cast<float>(contributors);
+  if (compressor_->combine() == Combine::kMajority) {
+    for (float& x : sum) x = SignOf(x);
+    scale = options_.rescale_grad;
+  }
+  for (size_t i = 0; i < sum.size(); ++i) {
+    weights_[i] = options_.learning_rate == 0
+                      ? sum[i]
+                      : weights_[i] - options_.learning_rate * (sum[i] * scale);
+  }
+}
+
+std::vector<float> ReferenceTensorJob::Pulled() const {
+  if (tensor_.dtype == wire::FLOAT32) return weights_;
+  return EncodeAndDecode(*MakeCodecOrDie("fp16"), {.gradient = weights_});
+}
+
+}  // namespace slimps

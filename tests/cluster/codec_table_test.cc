@@ -1,0 +1,381 @@
+// Every codec with everything that it may be combined with, over a whole job in one process, against a reference from
+// codecs and plain arithmetic. Codecs come from the registry: a new one is covered by itself.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <random>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "compress/codec/registry.h"
+#include "proto/base/mutex.h"
+#include "tests/cluster/codec_reference.h"
+#include "tests/cluster/in_process_cluster.h"
+#include "worker/combination.h"
+#include "worker/trainer/weight_exchange.h"
+
+namespace slimps {
+namespace {
+
+#define ASSERT_STATUS_OK(expression)               \
+  do {                                             \
+    const absl::Status status_here = (expression); \
+    ASSERT_TRUE(status_here.ok()) << status_here;  \
+  } while (false)
+
+constexpr int kRounds = 3;
+constexpr uint32_t kWorkers = 2;
+constexpr size_t kPartitionElements = 100;
+constexpr float kLearningRate = 0.5f;
+
+struct Setting {
+  const char* name;
+  wire::StoreMode mode;
+  bool optimizer;
+  bool backup_model;
+};
+
+constexpr Setting kSettings[] = {
+    {"sync", wire::DIST_SYNC, true, false},
+    {"sync_backup", wire::DIST_SYNC, true, true},
+    {"sync_sums", wire::DIST_SYNC, false, false},
+    {"sync_sums_backup", wire::DIST_SYNC, false, true},
+    {"async", wire::DIST_ASYNC, true, false},
+    {"async_backup", wire::DIST_ASYNC, true, true},
+    {"async_sums", wire::DIST_ASYNC, false, false},
+    {"async_sums_backup", wire::DIST_ASYNC, false, true},
+};
+
+// All codecs as they are by default, and options that change which states or schedules they need.
+std::vector<std::string> Specs() {
+  std::vector<std::string> specs;
+  for (const CodecEntry& entry : AllCodecs()) specs.emplace_back(entry.name);
+  for (const char* spec : {"fp16:error_feedback=on", "1bit:scaling=none", "2bit:error_feedback=off",
+                           "1bit:momentum=nesterov", "dgc:ratio=0.1,warmup=1,clip=1",
+                           "topk:ratio=0.1,momentum=dgc", "randomk:ratio=0.1,error_feedback=on"}) {
+    specs.emplace_back(spec);
+  }
+  return specs;
+}
+
+wire::OptimizerSpec Sgd(double momentum = 0) {
+  wire::OptimizerSpec spec;
+  spec.set_kind(wire::OptimizerSpec::SGD);
+  spec.set_learning_rate(kLearningRate);
+  spec.set_momentum(momentum);
+  spec.set_average(true);
+  return spec;
+}
+
+std::vector<float> Random(size_t elements, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(elements);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+// One partition and several, fp32 and half precision, one of each kind of layer.
+std::vector<ReferenceTensor> Tensors() {
+  const auto tensor = [](const char* name, size_t elements, wire::DType dtype,
+                         wire::LayerKind layer) {
+    return ReferenceTensor{
+        .key = Key(name), .dtype = dtype, .layer = layer, .value = Random(elements, elements)};
+  };
+  return {tensor("one32", 37, wire::FLOAT32, wire::CONVOLUTION),
+          tensor("one16", 38, wire::FLOAT16, wire::DENSE),
+          tensor("many32", 257, wire::FLOAT32, wire::DENSE),
+          tensor("many16", 258, wire::FLOAT16, wire::CONVOLUTION)};
+}
+
+std::vector<float> GradientOf(const ReferenceTensor& tensor, uint32_t worker, int round) {
+  return Random(tensor.value.size(),
+                1000 * static_cast<uint64_t>(round) + 10 * worker + tensor.value.size());
+}
+
+using Weights = std::vector<std::vector<float>>;  // by tensor
+
+// What a worker does; leaves what it pulled last in `pulled`.
+class Worker final {
+ public:
+  Worker(KVStore& store, const Setting& setting, int rounds)
+      : store_(store), setting_(setting), rounds_(rounds) {}
+
+  Weights Run() {
+    InitStore();
+    if (setting_.backup_model) {
+      TrainWithBackupModel();
+    } else {
+      for (int round = 1; round <= rounds_; ++round) PushAndPull(round);
+    }
+    return pulled_;
+  }
+
+ private:
+  void InitStore() {
+    std::vector<InitTensor> init;
+    for (const ReferenceTensor& tensor : tensors_) {
+      init.push_back({.key = tensor.key,
+                      .shape = {static_cast<int64_t>(tensor.value.size())},
+                      .value = tensor.value,
+                      .layer = tensor.layer,
+                      .dtype = tensor.dtype});
+      pulled_.push_back(tensor.value);
+    }
+    ASSERT_STATUS_OK(store_.Init(init));
+    if (setting_.optimizer) ASSERT_STATUS_OK(store_.SetOptimizer(Sgd()));
+    ASSERT_STATUS_OK(store_.Barrier());
+  }
+
+  void PushAndPull(int round) {
+    // Without rounds, pushes count in the order in which they come: one worker after the other.
+    const uint32_t turns = setting_.mode == wire::DIST_ASYNC ? kWorkers : 1;
+    for (uint32_t turn = 0; turn < turns; ++turn) {
+      if (turns == 1 || turn == store_.rank()) {
+        for (const ReferenceTensor& tensor : tensors_) {
+          ASSERT_STATUS_OK(store_.Push(tensor.key, GradientOf(tensor, store_.rank(), round), 0));
+        }
+        ASSERT_STATUS_OK(store_.Wait());
+      }
+      if (turns > 1) ASSERT_STATUS_OK(store_.Barrier());
+    }
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      ASSERT_STATUS_OK(store_.Pull(tensors_[i].key, pulled_[i], 0));
+    }
+    if (turns > 1) ASSERT_STATUS_OK(store_.Barrier());
+  }
+
+  void TrainWithBackupModel() {
+    std::vector<Parameter> parameters;
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      parameters.push_back({.name = tensors_[i].key.typed_name().substr(2),
+                            .shape = {static_cast<int64_t>(pulled_[i].size())},
+                            .values = pulled_[i]});
+    }
+    BackupModelOptions backup;
+    backup.updater.learning_rate = kLearningRate;
+    auto exchange = MakeBackupExchange(&store_, parameters, {}, backup, {});
+    ASSERT_STATUS_OK(exchange.status());
+    for (int round = 1; round <= rounds_; ++round) {
+      ASSERT_STATUS_OK((*exchange)->BeginStep());
+      Weights gradients;
+      for (const ReferenceTensor& tensor : tensors_) {
+        gradients.push_back(GradientOf(tensor, store_.rank(), round));
+      }
+      for (size_t i = 0; i < gradients.size(); ++i) (*exchange)->OnGradient(i, gradients[i]);
+      ASSERT_STATUS_OK((*exchange)->EndStep());
+    }
+    ASSERT_STATUS_OK((*exchange)->Drain());
+    ASSERT_STATUS_OK(store_.Close());  // before the exchange goes: pulls write into it
+  }
+
+  KVStore& store_;
+  const Setting setting_;
+  const int rounds_;
+  const std::vector<ReferenceTensor> tensors_ = Tensors();
+  Weights pulled_;
+};
+
+ClusterOptions Cluster(const std::string& spec, const Setting& setting) {
+  ClusterOptions options{.workers = kWorkers, .servers = 1, .mode = setting.mode};
+  options.store.compression = spec;
+  options.store.fixed_threshold_bytes = 0;
+  options.store.partition_bytes = kPartitionElements * sizeof(float);
+  options.store.grad_scale = 2;
+  return options;
+}
+
+// The weights that all workers have come to see.
+Weights RunJob(const ClusterOptions& options, const Setting& setting, int rounds = kRounds) {
+  Mutex mutex;
+  std::map<uint32_t, Weights> seen;
+  InProcessCluster(options).RunWorkers([&](KVStore& store) {
+    Weights pulled = Worker(store, setting, rounds).Run();
+    MutexLock lock(&mutex);
+    seen[store.rank()] = std::move(pulled);
+  });
+  EXPECT_EQ(seen.size(), kWorkers);
+  for (const auto& [rank, weights] : seen) EXPECT_EQ(weights, seen[0]) << "worker " << rank;
+  return seen[0];
+}
+
+Weights Expected(const ClusterOptions& options, const Setting& setting) {
+  const ReferenceOptions reference{.compression = options.store.compression,
+                                   .threshold_bytes = *options.store.fixed_threshold_bytes,
+                                   .partition_elements = kPartitionElements,
+                                   .grad_scale = options.store.grad_scale,
+                                   .learning_rate = setting.optimizer ? kLearningRate : 0,
+                                   .mode = setting.mode};
+  Weights expected;
+  for (const ReferenceTensor& tensor : Tensors()) {
+    ReferenceTensorJob job(tensor, reference);
+    for (int round = 1; round <= kRounds; ++round) {
+      Weights gradients;
+      for (uint32_t w = 0; w < kWorkers; ++w) gradients.push_back(GradientOf(tensor, w, round));
+      job.Round(gradients);
+    }
+    expected.push_back(job.Pulled());
+  }
+  return expected;
+}
+
+class CodecTable : public ::testing::TestWithParam<std::tuple<std::string, Setting>> {
+ protected:
+  const std::string spec_ = std::get<0>(GetParam());
+  const Setting setting_ = std::get<1>(GetParam());
+};
+
+TEST_P(CodecTable, EitherGivesTheReferencesBitsOrIsRefusedWithAReason) {
+  const bool vote_alone = spec_ == "signsgd" && setting_.mode == wire::DIST_ASYNC;
+  const bool async_sums = setting_.mode == wire::DIST_ASYNC && !setting_.optimizer;
+  const bool backup_alone =
+      setting_.backup_model && (setting_.mode == wire::DIST_ASYNC || !setting_.optimizer);
+  const auto codec = MakeCodecOrDie(spec_);
+  const absl::Status allowed =
+      CheckCombination({.codec = codec.get(),
+                        .mode = setting_.mode,
+                        .optimizer = setting_.optimizer ? Sgd() : wire::OptimizerSpec(),
+                        .backup_model = setting_.backup_model});
+  if (vote_alone || async_sums || backup_alone) {
+    EXPECT_EQ(allowed.code(), absl::StatusCode::kInvalidArgument) << allowed;
+    EXPECT_NE(allowed.message().find(": expected "), absl::string_view::npos) << allowed;
+    return;
+  }
+  EXPECT_TRUE(allowed.ok()) << allowed;
+  const ClusterOptions options = Cluster(spec_, setting_);
+  EXPECT_EQ(RunJob(options, setting_), Expected(options, setting_));
+}
+
+std::string TestName(std::string name) {
+  std::ranges::replace_if(
+      name, [](char c) { return std::isalnum(c) == 0; }, '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CodecTable,
+                         ::testing::Combine(::testing::ValuesIn(Specs()),
+                                            ::testing::ValuesIn(kSettings)),
+                         [](const auto& info) {
+                           return TestName(absl::StrCat(std::get<0>(info.param), "_",
+                                                        std::get<1>(info.param).name));
+                         });
+
+class EveryCodec : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(EveryCodec, UnderAThresholdSmallTensorsGoRawWithTheSameMomentum) {
+  const Setting setting = kSettings[0];
+  ClusterOptions options = Cluster(GetParam(), setting);
+  options.store.fixed_threshold_bytes = 1000;
+  EXPECT_EQ(RunJob(options, setting), Expected(options, setting));
+}
+
+TEST_P(EveryCodec, WhileTheTableIsMeasuredNothingIsLost) {
+  constexpr int kPreSteps = 4;
+  Setting setting = kSettings[2];  // the store keeps sums: what arrives in a round is seen
+  ClusterOptions options = Cluster(GetParam(), setting);
+  options.store.fixed_threshold_bytes.reset();
+  options.store.pre_steps = kPreSteps;
+  const auto codec = MakeCodecOrDie(GetParam());
+  if (!codec->wants_residual() || codec->wants_momentum() || codec->combine() != Combine::kSum) {
+    RunJob(options, kSettings[0], kPreSteps + 2);  // workers agree
+    return;
+  }
+  // Rounds go raw, compressed, raw, compressed, raw: the last one carries what was held back.
+  const size_t elements = 257;
+  Mutex mutex;
+  std::vector<double> arrived(elements), sent(elements);
+  InProcessCluster(options).RunWorkers([&](KVStore& store) {
+    std::vector<float> w(elements);
+    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {257}, .value = w, .layer = wire::DENSE}}));
+    for (int round = 1; round <= kPreSteps + 1; ++round) {
+      const auto gradient = Random(elements, static_cast<uint64_t>(10 * round) + store.rank());
+      ASSERT_STATUS_OK(store.PushPull("w", gradient, w, 0));
+      MutexLock lock(&mutex);
+      for (size_t i = 0; i < elements; ++i) {
+        sent[i] += 2.0 * static_cast<double>(gradient[i]);
+        if (store.rank() == 0) arrived[i] += static_cast<double>(w[i]);
+      }
+    }
+  });
+  for (size_t i = 0; i < elements; ++i) ASSERT_NEAR(arrived[i], sent[i], 1e-4) << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EveryCodec, ::testing::ValuesIn(Specs()),
+                         [](const auto& info) { return TestName(info.param); });
+
+TEST(Refusals, AVoteNeedsRoundsInEveryWayToAskForIt) {
+  ClusterOptions options{.workers = 1, .servers = 1, .mode = wire::DIST_ASYNC};
+  InProcessCluster(options).RunWorkers([](KVStore& store) {
+    const absl::Status refused = store.SetGradientCompression("signsgd");
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(refused.message().find("majority"), absl::string_view::npos) << refused;
+    EXPECT_EQ(store.SetOptimizer({}).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_TRUE(store.SetGradientCompression("1bit").ok());
+  });
+}
+
+TEST(Refusals, DgcAndTheServersMomentumInEitherOrder) {
+  ClusterOptions options{.workers = 1, .servers = 1};
+  InProcessCluster(options).RunWorkers([](KVStore& store) {
+    ASSERT_STATUS_OK(store.SetGradientCompression("dgc"));
+    EXPECT_EQ(store.SetOptimizer(Sgd(0.9)).code(), absl::StatusCode::kInvalidArgument);
+    ASSERT_STATUS_OK(store.SetOptimizer(Sgd()));
+    ASSERT_STATUS_OK(store.SetGradientCompression("topk"));
+    ASSERT_STATUS_OK(store.SetOptimizer(Sgd(0.9)));
+    EXPECT_EQ(store.SetGradientCompression("dgc").code(), absl::StatusCode::kInvalidArgument);
+  });
+}
+
+TEST(Refusals, HowServersJoinGradientsIsFixedByInit) {
+  ClusterOptions options{.workers = 1, .servers = 1};
+  InProcessCluster(options).RunWorkers([](KVStore& store) {
+    std::vector<float> w(4);
+    ASSERT_STATUS_OK(store.SetGradientCompression("signsgd"));
+    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {4}, .value = w}}));
+    EXPECT_EQ(store.SetGradientCompression("1bit").code(), absl::StatusCode::kFailedPrecondition);
+    const std::vector<float> gradient = {3, -0.5f, 0, -7};
+    ASSERT_STATUS_OK(store.SetGradientCompression("signsgd"));
+    ASSERT_STATUS_OK(store.PushPull("w", gradient, w, 0));
+    for (const size_t i : {0, 1, 3}) EXPECT_EQ(w[i], gradient[i] > 0 ? 1 : -1);
+  });
+}
+
+TEST(Dictionaries, MxnetsCompressesEveryKeyWithoutATable) {
+  ClusterOptions options{.workers = 1, .servers = 1};  // automatic threshold
+  InProcessCluster(options).RunWorkers([](KVStore& store) {
+    EXPECT_EQ(store.SetGradientCompression({{"type", "2bits"}}).code(),
+              absl::StatusCode::kInvalidArgument);
+    ASSERT_STATUS_OK(store.SetGradientCompression({{"type", "2bit"}, {"threshold", "1"}}));
+    EXPECT_FALSE(store.measuring());
+    std::vector<float> w(4);
+    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {4}, .value = w}}));
+    ASSERT_STATUS_OK(store.PushPull("w", std::vector<float>{3, -0.5f, 0.75f, -1}, w, 0));
+    EXPECT_EQ(w, (std::vector<float>{1, 0, 0, -1}));
+    ASSERT_STATUS_OK(store.PushPull("w", std::vector<float>{0, -0.5f, 0, 0}, w, 0));
+    EXPECT_EQ(w, (std::vector<float>{1, -1, 0, 0}));
+  });
+}
+
+TEST(Totals, SumWhatEncodingsSayOfThemselves) {
+  ClusterOptions options{.workers = 1, .servers = 1};
+  options.store.compression = "topk:k=2";
+  options.store.fixed_threshold_bytes = 20;
+  InProcessCluster(options).RunWorkers([](KVStore& store) {
+    std::vector<float> w(8), raw(2);
+    ASSERT_STATUS_OK(store.Init(
+        {{.key = "w", .shape = {8}, .value = w}, {.key = "raw", .shape = {2}, .value = raw}}));
+    ASSERT_STATUS_OK(store.Push("w", std::vector<float>{1, 0, 3, 0, 0, -4, 0, 2}, 0));
+    ASSERT_STATUS_OK(store.Push("raw", std::vector<float>{5, 6}, 0));
+    ASSERT_STATUS_OK(store.Wait());
+    const StoreTotals totals = store.totals();
+    EXPECT_EQ(totals.elements_sent, 2u + 2u);
+    EXPECT_EQ(totals.raw_bytes_pushed, 40u);
+    EXPECT_DOUBLE_EQ(totals.input_norm2, 1 + 9 + 16 + 4);
+    EXPECT_DOUBLE_EQ(totals.decoded_norm2, 9 + 16);
+    EXPECT_DOUBLE_EQ(totals.error_norm2, 1 + 4);
+  });
+}
+
+}  // namespace
+}  // namespace slimps

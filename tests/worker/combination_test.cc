@@ -1,0 +1,87 @@
+#include "worker/combination.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace slimps {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::unique_ptr<Codec> Make(const char* spec) {
+  auto parsed = ParseCodecSpec(spec);
+  EXPECT_TRUE(parsed.ok()) << parsed.status();
+  auto codec = MakeCodec(*parsed);
+  EXPECT_TRUE(codec.ok()) << codec.status();
+  return *std::move(codec);
+}
+
+wire::OptimizerSpec Optimizer(wire::OptimizerSpec::Kind kind, double momentum = 0) {
+  wire::OptimizerSpec spec;
+  spec.set_kind(kind);
+  spec.set_momentum(momentum);
+  spec.set_beta1(0.9);
+  return spec;
+}
+
+const wire::OptimizerSpec kSums = Optimizer(wire::OptimizerSpec::NONE);
+
+std::string Refusal(const Combination& combination) {
+  const absl::Status status = CheckCombination(combination);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  return std::string(status.message());
+}
+
+TEST(Combination, WhatMakesSenseIsAllowed) {
+  const auto codec = Make("1bit");
+  const wire::OptimizerSpec sgd = Optimizer(wire::OptimizerSpec::SGD, 0.9);
+  EXPECT_TRUE(CheckCombination({.codec = codec.get()}).ok());
+  EXPECT_TRUE(CheckCombination({.codec = codec.get(), .optimizer = kSums}).ok());
+  EXPECT_TRUE(
+      CheckCombination({.codec = codec.get(), .optimizer = sgd, .backup_model = true}).ok());
+  EXPECT_TRUE(
+      CheckCombination({.codec = codec.get(), .mode = wire::DIST_ASYNC, .optimizer = sgd}).ok());
+}
+
+TEST(Combination, TheBackupModelNeedsRoundsAndGlobalWeights) {
+  EXPECT_THAT(Refusal({.mode = wire::DIST_ASYNC, .backup_model = true}),
+              AllOf(HasSubstr("backup model with dist_async"), HasSubstr("has no rounds")));
+  EXPECT_THAT(Refusal({.optimizer = kSums, .backup_model = true}),
+              AllOf(HasSubstr("backup model without a server optimizer"), HasSubstr("sums")));
+}
+
+TEST(Combination, AsynchronousWithoutOptimizerIsRefused) {
+  EXPECT_THAT(Refusal({.mode = wire::DIST_ASYNC, .optimizer = kSums}),
+              HasSubstr("dist_async without a server optimizer"));
+  EXPECT_TRUE(CheckCombination({.mode = wire::DIST_ASYNC}).ok()) << "it may come yet";
+}
+
+TEST(Combination, OneVoteIsNoMajority) {
+  const auto signsgd = Make("signsgd");
+  EXPECT_THAT(Refusal({.codec = signsgd.get(), .mode = wire::DIST_ASYNC}),
+              AllOf(HasSubstr("codec signsgd with dist_async"), HasSubstr("majority")));
+  // Without an optimizer the store hands out the vote itself: what signSGD's workers step by.
+  EXPECT_TRUE(CheckCombination({.codec = signsgd.get(), .optimizer = kSums}).ok());
+}
+
+TEST(Combination, MomentumIsAppliedOnce) {
+  for (const char* spec : {"dgc", "topk:momentum=dgc", "1bit:momentum=nesterov"}) {
+    const auto codec = Make(spec);
+    const auto with = [&](const wire::OptimizerSpec& optimizer) {
+      return Combination{.codec = codec.get(), .optimizer = optimizer};
+    };
+    EXPECT_THAT(Refusal(with(Optimizer(wire::OptimizerSpec::SGD, 0.9))),
+                AllOf(HasSubstr(codec->spec().name), HasSubstr("twice")));
+    EXPECT_THAT(Refusal(with(Optimizer(wire::OptimizerSpec::ADAM))), HasSubstr("twice"));
+    EXPECT_TRUE(CheckCombination(with(Optimizer(wire::OptimizerSpec::SGD))).ok());
+    EXPECT_TRUE(CheckCombination(with(Optimizer(wire::OptimizerSpec::TEST))).ok());
+  }
+  const auto topk = Make("topk");
+  EXPECT_TRUE(
+      CheckCombination({.codec = topk.get(), .optimizer = Optimizer(wire::OptimizerSpec::SGD, 0.9)})
+          .ok());
+}
+
+}  // namespace
+}  // namespace slimps

@@ -1,0 +1,31 @@
+// What cannot go together, and why. Refused before anything is sent, so that nobody finds out from how a model trains.
+//
+//   SLIMPS_RETURN_IF_ERROR(CheckCombination({.codec = codec, .mode = wire::DIST_ASYNC, .backup_model = true}));
+//
+// Everything else works: any codec, fp32 or half precision, synchronous with or without an optimizer, asynchronous with
+// one, cut into partitions or whole, with or without the backup model.
+#ifndef SLIMPS_WORKER_COMBINATION_H_
+#define SLIMPS_WORKER_COMBINATION_H_
+
+#include <optional>
+
+#include "absl/status/status.h"
+#include "compress/codec/codec.h"
+#include "proto/slimps.pb.h"
+
+namespace slimps {
+
+struct Combination {
+  const Codec* codec = nullptr;  // nullptr: no compression
+  wire::StoreMode mode = wire::DIST_SYNC;
+  // nullopt: not set yet, or not by this worker. Of kind NONE the store keeps sums; else the servers step.
+  std::optional<wire::OptimizerSpec> optimizer;
+  bool backup_model = false;
+};
+
+// InvalidArgument: says what does not go with what, and the reason.
+[[nodiscard]] absl::Status CheckCombination(const Combination& combination);
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_COMBINATION_H_
