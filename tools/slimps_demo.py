@@ -1,8 +1,9 @@
-"""Three runs on real data over a slow link, side by side: fp32, plain 1bit, SlimGC."""
+"""Three runs on real data over a slow link, side by side: fp32, a plain codec, SlimGC."""
 
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
 
@@ -13,16 +14,44 @@ LINK = "100mbit"
 WORKERS = 2
 SERVERS = 2
 TRAINING = ["--model", "mlp", "--dataset", "digits", "--epochs", "9", "--batch", "32",
-            "--optimizer", "sgd", "--lr", "0.2", "--emulate_link", LINK]
-RUNS = [
-    ("fp32", "everything in full precision",
-     ["--compression", "none", "--backup_model", "off"]),
-    ("1bit", "every gradient compressed to 1 bit per element",
-     ["--compression", "1bit", "--threshold", "0", "--backup_model", "off"]),
-    ("slimgc", "1 bit from the measured threshold on, training goes on while gradients travel",
-     ["--compression", "1bit", "--threshold", "auto", "--backup_model", "on"]),
-]
+            "--optimizer", "sgd", "--emulate_link", LINK]
+USUAL_LR = 0.2
+# Where a step is not the gradient's: the majority of signs moves each weight by the whole learning rate.
+LR_OF_CODEC = {"signsgd": 0.001}
 ROW_FIELDS = ("bytes", "t_c_ms", "t_cq_ms", "t_pq_ms", "t_q_ms", "gain")
+
+
+def codec_name(compression):
+    return compression.split(":")[0]
+
+
+def plan_runs(compression, lr=None):
+    """Name, meaning and flags of each run."""
+    name = codec_name(compression)
+    lr = str(LR_OF_CODEC.get(name, USUAL_LR) if lr is None else lr)
+    if compression == "1bit":
+        plain = "every gradient compressed to 1 bit per element"
+        under = "1 bit from the measured threshold on"
+    else:
+        plain = "every gradient compressed by " + compression
+        under = compression + " from the measured threshold on"
+    return [
+        ("fp32", "everything in full precision",
+         ["--compression", "none", "--backup_model", "off", "--lr", str(USUAL_LR)]),
+        (name, plain,
+         ["--compression", compression, "--threshold", "0", "--backup_model", "off", "--lr", lr]),
+        ("slimgc", under + ", training goes on while gradients travel",
+         ["--compression", compression, "--threshold", "auto", "--backup_model", "on", "--lr", lr]),
+    ]
+
+
+def check_runs(worker, runs):
+    """Refuses what a worker would refuse, before anything is started."""
+    for _, _, flags in runs:
+        checked = subprocess.run([worker, "--dry_run", "--scheduler", "none:1"] + TRAINING + flags,
+                                 stderr=subprocess.PIPE, text=True, check=False)
+        if checked.returncode != 0:
+            raise slimps_setup.SetupError(checked.stderr.strip().replace("slimps_worker: ", "demo: "))
 
 
 def human_bytes(count):
@@ -68,13 +97,14 @@ def as_run(name, summary):
 
 def table_text(runs):
     """The runs side by side; the ratio is to what fp32 pushes."""
-    lines = ["%-8s %14s %9s %12s %12s %18s" % ("run", "test accuracy", "seconds", "pushed", "pulled",
+    width = max([8] + [len(run["name"]) for run in runs])
+    lines = ["%-*s %14s %9s %12s %12s %18s" % (width, "run", "test accuracy", "seconds", "pushed", "pulled",
                                                "compression ratio")]
     full = next((run["bytes_pushed"] for run in runs if run["name"] == "fp32"), 0)
     for run in runs:
         ratio = full / run["bytes_pushed"] if run["bytes_pushed"] else float("nan")
-        lines.append("%-8s %12.2f %% %9.1f %12s %12s %16.1f x"
-                     % (run["name"], 100 * run["test_accuracy"], run["seconds"],
+        lines.append("%-*s %12.2f %% %9.1f %12s %12s %16.1f x"
+                     % (width, run["name"], 100 * run["test_accuracy"], run["seconds"],
                         human_bytes(run["bytes_pushed"]), human_bytes(run["bytes_pulled"]), ratio))
     return "\n".join(lines)
 
@@ -82,16 +112,24 @@ def table_text(runs):
 def main(arguments):
     parser = argparse.ArgumentParser(prog="slimps demo", description=__doc__)
     parser.add_argument("--json", metavar="FILE", help="write the figures of the three runs here")
+    parser.add_argument("--compression", metavar="NAME[:option=value,...]", default="1bit",
+                        help="the codec of the second and third run (default 1bit; slimps_worker --help)")
+    parser.add_argument("--lr", type=float, help="learning rate of the second and third run (default %g; %s)" % (
+        USUAL_LR, ", ".join("%s %g" % item for item in LR_OF_CODEC.items())))
     parser.add_argument("--seed", type=int, default=1, help="of weights and batches (default 1)")
     parser.add_argument("--verbose", action="store_true", help="show every node's output")
     options = parser.parse_args(arguments)
+    if codec_name(options.compression) == "none":
+        parser.error("--compression none: that is the first run; expected a codec to compare it with")
 
     slimps_setup.install_packages()
     slimps_setup.build([target for target, _ in slimps_setup.PROGRAMS.values()])
     programs = {name: slimps_setup.program_path(name) for name in slimps_setup.PROGRAMS}
+    planned = plan_runs(options.compression, options.lr)
+    check_runs(programs["slimps_worker"], planned)
     runs = []
     explanation = ""
-    for name, meaning, flags in RUNS:
+    for name, meaning, flags in planned:
         print("%s: %s" % (name, meaning), flush=True)
         summary = run_one(programs, name, flags, options.seed, options.verbose)
         runs.append(as_run(name, summary))
@@ -108,6 +146,6 @@ def main(arguments):
     print(explanation)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as out:
-            json.dump({"runs": runs}, out, indent=2)
+            json.dump({"compression": options.compression, "runs": runs}, out, indent=2)
             out.write("\n")
     return 0

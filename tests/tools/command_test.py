@@ -100,6 +100,28 @@ class DemoTest(unittest.TestCase):
         self.assertIsNone(run["threshold_bytes"])
         self.assertEqual([], run["threshold_table"])
 
+    def test_the_codec_runs_alone_and_under_the_table(self):
+        fp32, plain, slimgc = slimps_demo.plan_runs("topk:ratio=0.05")
+        self.assertEqual(["fp32", "topk", "slimgc"], [fp32[0], plain[0], slimgc[0]])
+        self.assertIn("none", fp32[2])
+        for (_, meaning, flags), threshold in ((plain, "0"), (slimgc, "auto")):
+            self.assertIn("topk:ratio=0.05", meaning)
+            self.assertEqual("topk:ratio=0.05", flags[flags.index("--compression") + 1])
+            self.assertEqual(threshold, flags[flags.index("--threshold") + 1])
+        self.assertEqual("0.2", plain[2][-1])
+        self.assertEqual("0.001", slimps_demo.plan_runs("signsgd")[1][2][-1])
+        self.assertEqual("0.5", slimps_demo.plan_runs("signsgd", 0.5)[1][2][-1])
+
+    def test_what_a_worker_refuses_is_refused_before_anything_starts(self):
+        runs = slimps_demo.plan_runs("2bits")
+        with tempfile.TemporaryDirectory() as folder:
+            worker = os.path.join(folder, "worker")
+            with open(worker, "w", encoding="utf-8") as script:
+                script.write("#!/bin/sh\necho \"slimps_worker: did you mean '2bit'?\" >&2\nexit 2\n")
+            os.chmod(worker, 0o755)
+            with self.assertRaisesRegex(slimps_setup.SetupError, "demo: did you mean '2bit'"):
+                slimps_demo.check_runs(worker, runs)
+
     def test_the_table_compares_with_fp32(self):
         full = slimps_demo.as_run("fp32", self.SUMMARY)
         small = slimps_demo.as_run("1bit", dict(self.SUMMARY, bytes_pushed=100000))
