@@ -6,15 +6,16 @@
 //
 //   x = gradient * grad_scale + residual
 //   norm: max|x|, or with l2 the larger of that and fp32(fp64 root of the sum of x^2: squares in fp32, 16 lanes per block
-//     of 4096, blocks added in fp64); the former alone where squares overflow; under 2^-90: inverse = scale = 0
-//   linear:  inverse = k / norm, scale = norm / k, a = |x| * inverse (each rounded to fp32)
-//     level = floor(a) + (u < a - floor(a) ? 1 : 0), at most k;  decodes to sign(x) * level * scale, one product
-//   natural: inverse = 2^(k-1) / norm, scale = norm, a = |x| * inverse
-//     a < 1:  level = u < a ? 1 : 0
-//     a >= 1: level = exponent of (bits of a + word >> 9) + 1, at most k: the next power of two with the probability
-//             that keeps the mean;  decodes to sign(x) * 2^(level - k) * scale, one product
+//     of 4096, blocks added in fp64); the former alone where squares overflow; under 2^-80: inverse = scale = 0
+//   linear:  inverse = the fp32 number below k * 2^16 / norm, scale = norm / k, t = x * inverse (each rounded to fp32)
+//     level = floor((nearest(t) + r) / 2^16), so -k <= level <= k;  decodes to level * scale, one product
+//   natural: inverse = 2^(k+15) / norm, scale = norm, t = |x| * inverse
+//     t < 2^16:  |level| = floor((nearest(t) + r) / 2^16), 0 or 1
+//     t >= 2^16: |level| = exponent of (bits of t + 128 r + 64) - 15: the power of two below or above, the latter with
+//                the mantissa's probability. Decodes to sign(x) * 2^(|level| - k) * scale, one product; +0 for level 0
 //
-// with u and word of compress/format/philox.h.
+// with r the short of compress/format/philox.h and nearest to even on ties. A level's expectation is exact to 2^-17 of
+// the step between its neighbours.
 //
 // Payload: levels of 4 bits where k <= 7, else 8; no scales, value `scale`, map linear or natural: 16 + ceil(n / 2) or
 // 16 + n bytes. BytePS codes distances and levels by Elias' delta code instead, bit by bit. Reads the gradient twice.

@@ -4,16 +4,17 @@
 //   x = gradient * grad_scale + residual
 //   norm of a bucket: max|x|, or with l2 the larger of that and the fp32 root of the fp32 sum of x^2 (16 lanes: element i
 //     of the bucket in lane i % 16, folded 8 + 8, 4 + 4, 2 + 2, 1 + 1); the former alone where squares overflow;
-//     under 2^-90: inverse = scale = 0
-//   inverse = s / norm;  scale = norm / s;  a = |x| * inverse       (each rounded to fp32)
-//   level = floor(a) + (u < a - floor(a) ? 1 : 0), at most s;  decodes to sign(x) * level * scale, one product
+//     under 2^-80: inverse = scale = 0
+//   inverse = the fp32 number below s * 2^16 / norm;  scale = norm / s;  t = x * inverse  (each rounded to fp32)
+//   level = floor((nearest(t) + r) / 2^16), so -s <= level <= s;  decodes to level * scale, one product
 //
-// with u of compress/format/philox.h. A level's expectation is a to 2^-24. Where bits = 2, s = 1: u < a sends scale.
+// with r the short of compress/format/philox.h and nearest to even on ties. A level's expectation is s * x / norm to
+// 2^-17: 16 random bits and not 24, since drawing them costs more than all else.
 //
 // Payload: levels of `bits` bits, one scale per bucket: 16 + 4 * ceil(n / bucket) + ceil(n * bits / 8) bytes, for 2 bits
 // 16 + 4 * ceil(n / 4096) + 2 * ceil(n / 8). The paper's Elias code is left out: it is made bit by bit.
 //
-// Options: bits=2|4|8 (default 4), bucket (a power of two from 64 to 4096, default 512; with 2 bits 4096 alone, whose
+// Options: bits=2|4|8 (default 4), bucket (a power of two from 128 to 4096, default 512; with 2 bits 4096 alone, whose
 // layout has one scale per 4096), norm=l2|max (default l2), seed (default 0), error_feedback=on|off (default off).
 #ifndef SLIMPS_COMPRESS_CODEC_QSGD_H_
 #define SLIMPS_COMPRESS_CODEC_QSGD_H_

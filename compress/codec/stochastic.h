@@ -16,7 +16,7 @@
 namespace slimps {
 
 // Norms under this count as 0: all levels are 0. Above, norms, quotients and products of them stay normal numbers.
-inline constexpr float kSmallestNorm = 0x1p-90f;
+inline constexpr float kSmallestNorm = 0x1p-80f;
 // Any |x| up to this decodes, and leaves an error, that is finite.
 inline constexpr float kLargestQuantized = 0x1p127f;
 
@@ -39,19 +39,22 @@ inline float L2Norm(double input2, float largest) {
   return std::isfinite(root) && root > largest ? root : largest;
 }
 
-// |x| * inverse is in levels; a level times scale is a number again. Each is one division, rounded to fp32.
+// x * inverse is in 2^-16 of the smallest level, as Rounding of compress/kernels/quantize.h takes it; a level times scale
+// is a number again. Divisions are rounded to fp32.
 struct Scaling {
   float inverse = 0;
   float scale = 0;
 };
+// The quotient's lower neighbour: norm * inverse, rounded, must not be over the largest level.
 inline Scaling LinearScaling(float norm, uint32_t levels) {
+  if (norm < kSmallestNorm) return {};
   const auto steps = static_cast<float>(levels);
-  return norm < kSmallestNorm ? Scaling{} : Scaling{steps / norm, norm / steps};
+  return {std::nextafter(steps * 0x1p16f / norm, 0.0f), norm / steps};
 }
-// 1 is the smallest level, 2^(levels - 1) the largest. REQUIRES: levels <= 32.
+// REQUIRES: levels <= 32.
 inline Scaling NaturalScaling(float norm, uint32_t levels) {
-  const auto largest = static_cast<float>(uint64_t{1} << (levels - 1));
-  return norm < kSmallestNorm ? Scaling{} : Scaling{largest / norm, norm};
+  if (norm < kSmallestNorm) return {};
+  return {std::ldexp(1.0f, static_cast<int>(levels) + 15) / norm, norm};
 }
 
 }  // namespace slimps

@@ -3,10 +3,12 @@
 //
 //   x = gradient * grad_scale + residual
 //   sigma = fp64 root of (sum of x^2) / n: squares in fp32, 16 lanes per block as everywhere, blocks added in fp64
-//   s = min(max|x|, fp32(clip * sigma)); clip = 0 or squares that overflow: s = max|x|; under 2^-90: s = 0
-//   inverse = 1 / s (0 for s = 0);  a = |x| * inverse;  u < a sends s * sign(x), else 0; u as compress/format/philox.h
+//   s = min(max|x|, fp32(clip * sigma)); clip = 0 or squares that overflow: s = max|x|; under 2^-80: s = 0
+//   inverse = the fp32 number below 2^16 / s (0 for s = 0);  t = x * inverse, clamped to +-2^16  (each rounded to fp32)
+//   level = floor((nearest(t) + r) / 2^16): -1, 0 or 1;  decodes to level * s
 //
-// Where |x| > s, a > 1: clipped elements always send s. The paper's sigma is about the mean; this one is about 0, which
+// with r the short of compress/format/philox.h and nearest to even on ties, so a level's expectation is x / s to 2^-17.
+// Clipped elements always send s. The paper's sigma is about the mean; this one is about 0, which
 // equals it where the mean is 0, as a gradient's nearly is, and leaves a tensor of one element or of equal ones whole
 // rather than clipping it to nothing.
 //

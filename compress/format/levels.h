@@ -5,7 +5,7 @@
 //         2      scales per block: 0, 1 or, with 1 and 2 bits, 2
 //         3      map from levels to numbers, with 4 and 8 bits: 0 linear, 1 natural; else 0
 //         4..7   elements, uint32
-//         8..9   elements per scale block, uint16: 4096; with 4 and 8 bits any power of two from 64 to 4096
+//         8..9   elements per scale block, uint16: 4096; with 4 and 8 bits any power of two from 128 to 4096
 //         10     largest level L, with 4 and 8 bits: 1 .. 7 and 1 .. 127; else 0
 //         11     0
 //         12..15 value, fp32: the scale where there are none; else +0
@@ -67,7 +67,7 @@ struct LevelsLayout {
   uint8_t levels = 0;              // of 4 and 8 bits: the largest
   LevelsMap map = LevelsMap::kLinear;
 
-  static constexpr size_t kSmallestBucket = 64;
+  static constexpr size_t kSmallestBucket = 128;
 
   bool packed() const { return bits >= 4; }  // codes, not planes
   size_t blocks() const { return (elements + kBlockElements - 1) / kBlockElements; }

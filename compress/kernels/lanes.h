@@ -27,11 +27,12 @@
 //   StreamF(x, p): StoreF past the caches, p 64-byte aligned; EndStream() after the last one
 //   SetI(x) LoadI(p, count) StoreI(x, p, count) AddI SubI MulI AndI OrI XorI MinI MaxI (unsigned)
 //   EqI GtI (signed) SelectI(mask, yes, no) ShiftLeftI<k> ShiftRightI<k> ShiftRightEachI(x, counts)
-//   NegateI(mask, x), IncrementI(mask, x): -x or x + 1 in the mask's lanes, x elsewhere
+//   ShiftRightSignedI<k>; NegateI(mask, x), IncrementI(mask, x): -x or x + 1 in the mask's lanes, x elsewhere
 //   MulWideI(x, factor, high, low): 32 x 32 -> 64 bits; Iota(): 0 .. 15
 //   I64x8, of which only the lower halves count: EvenW(i), OddW(i): those lanes; JoinW(even, odd): back;
 //   SetW(x) MulW(x, factor): the product of the halves, all 64 bits; HighW(x): its upper half; XorW
-//   AsI(f) AsF(i): the bits; ToFloat(i): signed; ToInt(f): towards zero, |f| < 2^31
+//   AsI(f) AsF(i): the bits; ToFloat(i): signed; ToInt(f): towards zero, |f| < 2^31;
+//   ToNearestInt(f): ties to even, out of range 2^31
 //   Bits(mask), MaskOf(bits): bit i is lane i; LanesI(mask): all ones or zeros; AndM OrM,
 //   AndNotM(a, b): a and not b
 //   CompressI(mask, x, out), CompressF: the chosen lanes side by side; MAY WRITE ALL 16; returns how many count

@@ -211,6 +211,10 @@ inline I32x16 ShiftRightI(I32x16 x) {
 inline I32x16 ShiftRightEachI(I32x16 x, I32x16 counts) {
   return {_mm256_srlv_epi32(x.a, counts.a), _mm256_srlv_epi32(x.b, counts.b)};
 }
+template <int kBits>
+inline I32x16 ShiftRightSignedI(I32x16 x) {
+  return {_mm256_srai_epi32(x.a, kBits), _mm256_srai_epi32(x.b, kBits)};
+}
 inline I32x16 NegateI(Mask16 mask, I32x16 x) {
   return {_mm256_sub_epi32(_mm256_xor_si256(x.a, mask.a), mask.a),
           _mm256_sub_epi32(_mm256_xor_si256(x.b, mask.b), mask.b)};
@@ -255,6 +259,9 @@ inline I32x16 Iota() {
 inline I32x16 AsI(F32x16 x) { return {_mm256_castps_si256(x.a), _mm256_castps_si256(x.b)}; }
 inline F32x16 AsF(I32x16 x) { return {_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)}; }
 inline F32x16 ToFloat(I32x16 x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
+inline I32x16 ToNearestInt(F32x16 x) {
+  return {_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)};
+}
 inline I32x16 ToInt(F32x16 x) { return {_mm256_cvttps_epi32(x.a), _mm256_cvttps_epi32(x.b)}; }
 
 inline uint32_t Bits(Mask16 mask) {

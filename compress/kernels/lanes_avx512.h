@@ -111,6 +111,10 @@ inline I32x16 ShiftRightI(I32x16 x) {
 inline I32x16 ShiftRightEachI(I32x16 x, I32x16 counts) {
   return {_mm512_srlv_epi32(x.v, counts.v)};
 }
+template <int kBits>
+inline I32x16 ShiftRightSignedI(I32x16 x) {
+  return {_mm512_srai_epi32(x.v, kBits)};
+}
 inline I32x16 NegateI(Mask16 mask, I32x16 x) {
   return {_mm512_mask_sub_epi32(x.v, mask.bits, _mm512_setzero_si512(), x.v)};
 }
@@ -141,6 +145,7 @@ inline I32x16 Iota() {
 inline I32x16 AsI(F32x16 x) { return {_mm512_castps_si512(x.v)}; }
 inline F32x16 AsF(I32x16 x) { return {_mm512_castsi512_ps(x.v)}; }
 inline F32x16 ToFloat(I32x16 x) { return {_mm512_cvtepi32_ps(x.v)}; }
+inline I32x16 ToNearestInt(F32x16 x) { return {_mm512_cvtps_epi32(x.v)}; }
 inline I32x16 ToInt(F32x16 x) { return {_mm512_cvttps_epi32(x.v)}; }
 
 inline uint32_t Bits(Mask16 mask) { return mask.bits; }

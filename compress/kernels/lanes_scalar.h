@@ -183,6 +183,11 @@ inline I32x16 ShiftRightI(I32x16 x) {
 inline I32x16 ShiftRightEachI(I32x16 x, I32x16 counts) {
   return EachI([&](size_t j) { return counts.v[j] > 31 ? 0 : x.v[j] >> counts.v[j]; });
 }
+template <int kBits>
+inline I32x16 ShiftRightSignedI(I32x16 x) {
+  return EachI(
+      [&](size_t j) { return static_cast<uint32_t>(static_cast<int32_t>(x.v[j]) >> kBits); });
+}
 inline I32x16 NegateI(Mask16 mask, I32x16 x) {
   return EachI([&](size_t j) { return ((mask.bits >> j) & 1) != 0 ? 0 - x.v[j] : x.v[j]; });
 }
@@ -243,6 +248,14 @@ inline F32x16 ToFloat(I32x16 x) {
 }
 inline I32x16 ToInt(F32x16 x) {
   return EachI([&](size_t j) { return static_cast<uint32_t>(static_cast<int32_t>(x.v[j])); });
+}
+
+inline I32x16 ToNearestInt(F32x16 x) {
+  return EachI([&](size_t j) {
+    const float nearest = __builtin_rintf(x.v[j]);
+    const bool in_range = nearest >= -0x1p31f && nearest < 0x1p31f;
+    return in_range ? static_cast<uint32_t>(static_cast<int32_t>(nearest)) : 0x80000000;
+  });
 }
 
 inline uint32_t Bits(Mask16 mask) { return mask.bits; }

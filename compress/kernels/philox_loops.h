@@ -1,4 +1,4 @@
-// Philox4x32-10 for any set of lanes: the numbers of 64 consecutive elements at a time. Stream, source and test vectors:
+// Philox4x32-10 for any set of lanes: the words of sixteen counters at a time. Stream, source and test vectors:
 // compress/format/philox.h, whose constants are stated again here since a kernel shares no function with other code.
 #ifndef SLIMPS_COMPRESS_KERNELS_PHILOX_LOOPS_H_
 #define SLIMPS_COMPRESS_KERNELS_PHILOX_LOOPS_H_
@@ -9,8 +9,8 @@
 namespace slimps {
 namespace {
 
-// How many elements' numbers come out at once: the four words of sixteen counters.
-constexpr size_t kPhiloxElements = 64;
+// How many elements' 16-bit numbers come out at once.
+constexpr size_t kPhiloxShorts = 128;
 
 struct PhiloxWords {
   I32x16 word[4];
@@ -43,9 +43,9 @@ class PhiloxLanes {
     }
   }
 
-  // Of elements [first, first + 64). REQUIRES: first is a multiple of 64.
-  PhiloxWords operator()(uint32_t first) const {
-    const I32x16 counter = AddI(Iota(), SetI(first / 4));
+  // Of counters [first, first + 16).
+  inline __attribute__((always_inline)) PhiloxWords operator()(uint32_t first) const {
+    const I32x16 counter = AddI(Iota(), SetI(first));
     I64x8 even[4], odd[4];
     Half(EvenW(counter), even);
     Half(OddW(counter), odd);
@@ -81,9 +81,6 @@ class PhiloxLanes {
   // Of each round, mixed with what else is the same for all counters.
   I64x8 key0_[kRounds], key1_[kRounds];
 };
-
-// In [0, 1): the upper 24 bits.
-inline F32x16 UniformOf(I32x16 word) { return MulF(ToFloat(ShiftRightI<8>(word)), SetF(0x1p-24f)); }
 
 }  // namespace
 }  // namespace slimps

@@ -23,20 +23,22 @@ struct RandomStream {
   uint32_t partition = 0;
 };
 
-// How elements of one scale are rounded to levels. With a = |x| * inverse and u the element's uniform number:
-//   linear   level = floor(a), plus 1 where u < a - floor(a); at most `levels`; decodes to level * scale
-//   natural  a < 1: level = 1 where u < a, else 0. a >= 1: the upper 23 bits of the element's random word are added to
-//            a's as they lie, which carries into the exponent with the mantissa's probability; level = exponent + 1, at
-//            most `levels`; decodes to 2^(level - levels) * scale
-//   ternary  level = 1 where u < a, else 0; decodes to level * scale
-// and the sign is x's.
+// How elements of one scale are rounded to levels. With r the element's 16 random bits and t = x * inverse, whose unit is
+// 2^-16 of the smallest level:
+//   linear   level = floor((nearest(t) + r) / 2^16), nearest with ties to even; decodes to level * scale
+//   ternary  the same with t clamped to +-2^16
+//   natural  of |t|. Under 2^16 as linear: 0 or 1. Else 128 r + 64 is added to the bits of |t| as they lie, which carries
+//            into the exponent with the mantissa's probability; level = exponent - 15. The sign is x's. Decodes to
+//            sign * 2^(level - levels) * scale, +0 for level 0
+// So a level's expectation is exact to 2^-17 of the step between levels. REQUIRES of linear and natural: inverse is such
+// that no |level| is over what the bits hold.
 struct Rounding {
   float grad_scale = 1;
   float inverse = 0;
   float scale = 0;
   uint32_t levels = 1;
   RandomStream random;
-  uint32_t first = 0;  // the first element's number in its partition: a multiple of 64
+  uint32_t first = 0;  // the first element's number in its partition: a multiple of 128
 };
 
 using QuantizeLevels = BlockSums (*)(const float* gradient, float* residual,

@@ -55,7 +55,7 @@ inline BlockSums Sign(const float* gradient, float* residual, float grad_scale, 
                              : SignBlock<true>(gradient, residual, grad_scale, n, bits);
 }
 
-// What x is rounded to: the level's magnitude, and with x's sign the level and what it decodes to.
+// What x is rounded to: a signed level, and what that decodes to.
 struct Rounded {
   I32x16 level;
   F32x16 decoded;
@@ -63,36 +63,47 @@ struct Rounded {
 
 struct LinearRounding {
   F32x16 inverse, scale;
-  I32x16 levels;
 
-  explicit LinearRounding(const Rounding& r)
-      : inverse(SetF(r.inverse)), scale(SetF(r.scale)), levels(SetI(r.levels)) {}
+  explicit LinearRounding(const Rounding& r) : inverse(SetF(r.inverse)), scale(SetF(r.scale)) {}
 
-  Rounded operator()(F32x16 x, I32x16 word) const {
-    const F32x16 ratio = MulF(AbsF(x), inverse);
-    const I32x16 below = ToInt(ratio);
-    const Mask16 up = LtF(UniformOf(word), SubF(ratio, ToFloat(below)));
-    const I32x16 magnitude = MinI(IncrementI(up, below), levels);
-    const I32x16 level = NegateI(GtI(SetI(0), AsI(x)), magnitude);
+  Rounded operator()(F32x16 x, I32x16 random) const {
+    const I32x16 steps = ToNearestInt(MulF(x, inverse));
+    const I32x16 level = ShiftRightSignedI<16>(AddI(steps, random));
+    return {level, MulF(ToFloat(level), scale)};
+  }
+};
+
+// The same for one level, which whatever is over it becomes.
+struct TernaryRounding {
+  F32x16 inverse, scale, most, least;
+
+  explicit TernaryRounding(const Rounding& r)
+      : inverse(SetF(r.inverse)), scale(SetF(r.scale)), most(SetF(65536)), least(SetF(-65536)) {}
+
+  Rounded operator()(F32x16 x, I32x16 random) const {
+    const I32x16 steps = ToNearestInt(MinF(MaxF(MulF(x, inverse), least), most));
+    const I32x16 level = ShiftRightSignedI<16>(AddI(steps, random));
     return {level, MulF(ToFloat(level), scale)};
   }
 };
 
 struct NaturalRounding {
   F32x16 inverse, scale;
-  I32x16 levels;
+  I32x16 exponent_of_0;
 
   explicit NaturalRounding(const Rounding& r)
-      : inverse(SetF(r.inverse)), scale(SetF(r.scale)), levels(SetI(r.levels)) {}
+      : inverse(SetF(r.inverse)), scale(SetF(r.scale)), exponent_of_0(SetI(127 - r.levels)) {}
 
-  Rounded operator()(F32x16 x, I32x16 word) const {
-    const F32x16 ratio = MulF(AbsF(x), inverse);
-    const I32x16 carried = ShiftRightI<23>(AddI(AsI(ratio), ShiftRightI<9>(word)));
-    const I32x16 above = SubI(carried, SetI(126));
-    const I32x16 below = IncrementI(LtF(UniformOf(word), ratio), SetI(0));
-    const I32x16 chosen = SelectI(GeF(ratio, SetF(1)), above, below);
-    const I32x16 level = NegateI(GtI(SetI(0), AsI(x)), MinI(chosen, levels));
-    return {level, MulF(NaturalUnits(level, levels), scale)};
+  Rounded operator()(F32x16 x, I32x16 random) const {
+    const F32x16 steps = MulF(AbsF(x), inverse);
+    const I32x16 below = ShiftRightI<16>(AddI(ToNearestInt(steps), random));
+    const I32x16 mantissa = OrI(ShiftLeftI<7>(random), SetI(64));
+    const I32x16 above = SubI(ShiftRightI<23>(AddI(AsI(steps), mantissa)), SetI(127 + 15));
+    const I32x16 magnitude = SelectI(GeF(steps, SetF(65536)), above, below);
+    const I32x16 sign = AndI(AsI(x), SetI(0x80000000));
+    const I32x16 power = ShiftLeftI<23>(AddI(magnitude, exponent_of_0));
+    const F32x16 unit = KeepF(GtI(magnitude, SetI(0)), AsF(OrI(power, sign)));
+    return {NegateI(GtI(SetI(0), AsI(x)), magnitude), MulF(unit, scale)};
   }
 };
 
@@ -109,26 +120,26 @@ struct ByteLevels {
   }
 };
 
-// body(i, count, word) for every group of lanes, with the random words of its elements.
+// body(i, count, random) for every group of lanes, with 16 random bits for each element.
 template <typename Body>
 inline __attribute__((always_inline)) void ForRandomLanes(const Rounding& rounding, size_t n,
                                                           const Body& body) {
   const PhiloxLanes philox(rounding.random);
+  const I32x16 low = SetI(0xffff);
   size_t i = 0;
-  for (; n - i >= kPhiloxElements; i += kPhiloxElements) {
-    const PhiloxWords words = philox(rounding.first + static_cast<uint32_t>(i));
-    for (size_t g = 0; g < 4; ++g) body(i + g * kLanes, AllLanes(), words.word[g]);
-  }
-  if (i == n) return;
-  const PhiloxWords words = philox(rounding.first + static_cast<uint32_t>(i));
-  for (size_t g = 0; g < 4 && i < n; ++g, i += kLanes) {
-    if (n - i >= kLanes) {
-      body(i, AllLanes(), words.word[g]);
-    } else {
-      body(i, SomeLanes{n - i}, words.word[g]);
-      return;
+  for (; n - i >= kPhiloxShorts; i += kPhiloxShorts) {
+    const PhiloxWords words = philox(16 * ((rounding.first + static_cast<uint32_t>(i)) / 128));
+    for (size_t g = 0; g < 4; ++g) {
+      body(i + 2 * g * kLanes, AllLanes(), AndI(words.word[g], low));
+      body(i + (2 * g + 1) * kLanes, AllLanes(), ShiftRightI<16>(words.word[g]));
     }
   }
+  if (i == n) return;
+  const PhiloxWords words = philox(16 * ((rounding.first + static_cast<uint32_t>(i)) / 128));
+  ForLanes(n - i, [&](size_t j, auto count) {
+    const I32x16 word = words.word[j / (2 * kLanes)];
+    body(i + j, count, j % (2 * kLanes) == 0 ? AndI(word, low) : ShiftRightI<16>(word));
+  });
 }
 
 template <typename Round, typename Wire, bool kResidual>
@@ -137,13 +148,13 @@ BlockSums QuantizeBlock(const float* gradient, float* residual, const Rounding& 
   const F32x16 scale = SetF(rounding.grad_scale);
   const Round round(rounding);
   F32x16 decoded2 = SetF(0), error2 = SetF(0);
-  ForRandomLanes(rounding, n, [&](size_t i, auto count, I32x16 word) {
+  ForRandomLanes(rounding, n, [&](size_t i, auto count, I32x16 random) {
     const F32x16 x = InputLanes<kResidual>(gradient, residual, scale, i, count);
-    const Rounded rounded = round(x, word);
+    const Rounded rounded = round(x, random);
     Wire::Store(rounded.level, out, i, count);
     const F32x16 error = SubF(x, rounded.decoded);
-    AddSquare(decoded2, rounded.decoded);
-    AddSquare(error2, error);
+    CountSquare(decoded2, rounded.decoded);
+    CountSquare(error2, error);
     if constexpr (kResidual) StoreF(error, residual + i, count);
   });
   return {
@@ -161,23 +172,19 @@ BlockSums Quantize(const float* gradient, float* residual, const Rounding& round
 template <bool kResidual>
 BlockSums TernaryBlock(const float* gradient, float* residual, const Rounding& rounding, size_t n,
                        uint8_t* plane0, uint8_t* plane1) {
-  const F32x16 grad_scale = SetF(rounding.grad_scale), inverse = SetF(rounding.inverse);
-  const F32x16 plus = SetF(rounding.scale), zero = SetF(0);
-  const I32x16 sign = SetI(0x80000000);
-  F32x16 error2 = zero;
-  uint32_t sent = 0;
-  ForRandomLanes(rounding, n, [&](size_t i, auto count, I32x16 word) {
+  const F32x16 grad_scale = SetF(rounding.grad_scale);
+  const TernaryRounding round(rounding);
+  F32x16 error2 = SetF(0);
+  ForRandomLanes(rounding, n, [&](size_t i, auto count, I32x16 random) {
     const F32x16 x = InputLanes<kResidual>(gradient, residual, grad_scale, i, count);
-    const Mask16 chosen = LtF(UniformOf(word), MulF(AbsF(x), inverse));
-    const uint32_t any = Bits(chosen), positive = any & Bits(GtF(x, zero));
-    sent += static_cast<uint32_t>(__builtin_popcount(any));
-    StoreBits(positive, plane0, i, count);
-    StoreBits(any & ~positive, plane1, i, count);
-    const F32x16 decoded = KeepF(chosen, AsF(OrI(AndI(AsI(x), sign), AsI(plus))));
-    const F32x16 error = SubF(x, decoded);
-    AddSquare(error2, error);
+    const Rounded rounded = round(x, random);
+    StoreBits(SignBits(AsF(SubI(SetI(0), rounded.level))), plane0, i, count);
+    StoreBits(SignBits(AsF(rounded.level)), plane1, i, count);
+    const F32x16 error = SubF(x, rounded.decoded);
+    CountSquare(error2, error);
     if constexpr (kResidual) StoreF(error, residual + i, count);
   });
+  const uint32_t sent = CountBits(plane0, n) + CountBits(plane1, n);
   return {.decoded2 = rounding.scale * rounding.scale * static_cast<float>(sent),
           .error2 = FoldSum(error2),
           .sent = sent};
