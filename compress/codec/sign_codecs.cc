@@ -1,5 +1,5 @@
-#include "compress/codec/registry.h"
 #include "compress/codec/one_bit.h"
+#include "compress/codec/registry.h"
 #include "compress/codec/two_bit.h"
 
 namespace slimps {
