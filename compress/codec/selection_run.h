@@ -20,39 +20,11 @@
 #include <span>
 
 #include "compress/codec/encode_run.h"
+#include "compress/codec/selection.h"
 #include "compress/codec/sparse_builder.h"
 #include "compress/kernels/kernels.h"
 
 namespace slimps {
-
-// What a codec asks of its selection.
-struct SelectionGoal {
-  SelectBy by = SelectBy::kMagnitude;
-  // The largest `rank` keys are listed for Choose(), those over 0 at least; at most the number of elements.
-  size_t rank = 0;
-  // If over 0: list all keys from it on instead, and choose those. `rank` is then 0.
-  float fixed_floor = 0;
-};
-
-// What Choose() may look at.
-struct Listed {
-  std::span<float> keys;  // all keys >= floor; may be reordered and overwritten
-  float floor = 0;        // over 0
-  float below_floor =
-      0;  // the fp32 number before it, which at least `rank` keys reach (by |x|: in any case)
-  double magnitude_sum =
-      0;  // of |x| over all elements: fp32 in blocks (lanes.h), double over blocks in order
-  float magnitude_max = 0;
-  size_t elements = 0;
-};
-
-// All keys >= sure are sent, and of those with filler <= key < sure the first, until `total` are. REQUIRES: sure >= the
-// floor; filler >= 0.
-struct Selection {
-  float sure = 0;
-  float filler = 0;
-  size_t total = 0;
-};
 
 class SelectionRun : public EncodeRun {
  public:

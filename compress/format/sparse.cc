@@ -341,12 +341,8 @@ size_t SeededIndices::Before(size_t block) const {
 size_t SeededIndices::Draw(size_t block, uint32_t base, uint32_t* index) const {
   const size_t count = Before(block + 1) - Before(block);
   const PhiloxStream& stream = layout_.stream;
-  kernels_->sparse.draw({.key0 = stream.key0,
-                         .key1 = stream.key1,
-                         .counter1 = stream.round,
-                         .counter2 = stream.worker,
-                         .counter3 = stream.partition,
-                         .first_element = static_cast<uint32_t>(block * kBlockElements)},
+  kernels_->sparse.draw({stream.key0, stream.key1, stream.round, stream.worker, stream.partition},
+                        static_cast<uint32_t>(block * kBlockElements),
                         static_cast<uint32_t>(layout_.BlockElements(block)),
                         static_cast<uint32_t>(count), base, index);
   return count;

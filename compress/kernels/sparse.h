@@ -6,14 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace slimps {
+#include "compress/kernels/quantize.h"
 
-// Where a block's random numbers stand: PhiloxStream's words (compress/format/philox.h), for kernels.
-struct DrawStream {
-  uint32_t key0 = 0, key1 = 0;
-  uint32_t counter1 = 0, counter2 = 0, counter3 = 0;
-  uint32_t first_element = 0;  // a multiple of 64
-};
+namespace slimps {
 
 struct SentSums {
   float sent2 = 0;     // sum of squares of the values
@@ -38,10 +33,11 @@ struct SparseKernels {
   bool (*rising)(const uint32_t* index, size_t n, uint32_t bound);
   bool (*finite)(const float* values, size_t n);
 
-  // `count` of `elements` drawn without replacement, as compress/format/sparse.h says. `index` has room for count + 16.
+  // `count` of `elements` drawn without replacement, as compress/format/sparse.h says; the block
+  // begins at `first_element`. `index` has room for count + 16.
   // REQUIRES: count <= elements <= 4096.
-  void (*draw)(const DrawStream& stream, uint32_t elements, uint32_t count, uint32_t base,
-               uint32_t* index);
+  void (*draw)(const RandomStream& stream, uint32_t first_element, uint32_t elements,
+               uint32_t count, uint32_t base, uint32_t* index);
 
   // Bit `start` + i is values[i] >= 0; other bits are written as 0. REQUIRES: start < 8.
   void (*encode_signs)(const float* values, size_t n, size_t start, uint8_t* out);

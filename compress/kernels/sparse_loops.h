@@ -4,6 +4,7 @@
 #define SLIMPS_COMPRESS_KERNELS_SPARSE_LOOPS_H_
 
 #include "compress/kernels/input_loops.h"
+#include "compress/kernels/philox_loops.h"
 #include "compress/kernels/sparse.h"
 
 namespace slimps {
@@ -107,37 +108,22 @@ inline bool Finite(const float* values, size_t n) {
   return wrong == 0;
 }
 
-// Numbers of 64 elements that follow each other, 16 counters at a time.
-inline void DrawWords(const DrawStream& stream, uint32_t first_element, uint32_t* words) {
-  I32x16 c0 = AddI(Iota(), SetI(first_element / 4)), c1 = SetI(stream.counter1);
-  I32x16 c2 = SetI(stream.counter2), c3 = SetI(stream.counter3);
-  uint32_t key0 = stream.key0, key1 = stream.key1;
-  for (int round = 0; round < 10; ++round) {
-    I32x16 high0, low0, high1, low1;
-    MulWideI(c0, 0xD2511F53, high0, low0);
-    MulWideI(c2, 0xCD9E8D57, high1, low1);
-    c0 = XorI(XorI(high1, c1), SetI(key0));
-    c1 = low1;
-    c2 = XorI(XorI(high0, c3), SetI(key1));
-    c3 = low0;
-    key0 += 0x9E3779B9;
-    key1 += 0xBB67AE85;
-  }
-  StoreI(c0, words, AllLanes());
-  StoreI(c1, words + 16, AllLanes());
-  StoreI(c2, words + 32, AllLanes());
-  StoreI(c3, words + 48, AllLanes());
+// The words of 64 elements from `first_element` on.
+inline void DrawWords(const PhiloxLanes& philox, uint32_t first_element, uint32_t* words) {
+  const PhiloxWords drawn = philox(first_element / 4);
+  for (size_t i = 0; i < 4; ++i) StoreI(drawn.word[i], words + kLanes * i, AllLanes());
 }
 
-inline void Draw(const DrawStream& stream, uint32_t elements, uint32_t count, uint32_t base,
-                 uint32_t* index) {
+inline void Draw(const RandomStream& stream, uint32_t first_element, uint32_t elements,
+                 uint32_t count, uint32_t base, uint32_t* index) {
   if (count == 0) return;
+  const PhiloxLanes philox(stream);
   uint32_t words[64 + 64];  // those of 64 elements, and of the next 64 where entries reach there
-  DrawWords(stream, stream.first_element, words);
+  DrawWords(philox, first_element, words);
   const auto turn = static_cast<uint32_t>((uint64_t{words[0]} * elements) >> 32);
   const I32x16 step = SetI((elements << 16) / count), end = SetI(elements);
   for (uint32_t j = 0; j < count; j += kLanes) {
-    if (j % 64 == 48) DrawWords(stream, stream.first_element + j + kLanes, words + 64);
+    if (j % 64 == 48) DrawWords(philox, first_element + j + kLanes, words + 64);
     const I32x16 random = ShiftRightI<16>(LoadI(words + j % 64 + 1, AllLanes()));
     if (j % 64 == 48) std::memcpy(words, words + 64, 64 * sizeof *words);
     const I32x16 scaled = MulI(AddI(Iota(), SetI(j)), step);
