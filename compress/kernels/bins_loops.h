@@ -12,168 +12,268 @@ constexpr size_t kBinsBlock = 4096;       // kBlockElements
 constexpr uint32_t kLongestByteBin = 64;  // longer bins have entries of two bytes
 
 // Index in the bin, then the sign, then "last of its piece".
-struct ByteEntry {
-  static constexpr uint32_t kSign = 1u << 6, kLast = 1u << 7;
-  static constexpr int kSignShift = 31 - 6, kLastShift = 7;
-  static constexpr size_t kBytes = 1;
-  static uint32_t Load(const std::byte* p, size_t i) { return static_cast<uint32_t>(p[i]); }
-  template <typename Count>
-  static void Store(I32x16 entries, std::byte* p, Count count) {
-    StoreBytes(entries, reinterpret_cast<uint8_t*>(p), count);
-  }
-};
-struct ShortEntry {
-  static constexpr uint32_t kSign = 1u << 14, kLast = 1u << 15;
-  static constexpr int kSignShift = 31 - 14, kLastShift = 15;
-  static constexpr size_t kBytes = 2;
+template <typename Word>
+struct BinEntry {
+  static constexpr int kLastShift = 8 * sizeof(Word) - 1, kSignShift = 31 - (kLastShift - 1);
+  static constexpr uint32_t kSign = 1u << (kLastShift - 1), kLast = 1u << kLastShift;
+
   static uint32_t Load(const std::byte* p, size_t i) {
-    uint16_t entry;
-    std::memcpy(&entry, p + i * sizeof entry, sizeof entry);
-    return entry;
+    Word word;
+    std::memcpy(&word, p + i * sizeof word, sizeof word);
+    return word;
   }
-  template <typename Count>
-  static void Store(I32x16 entries, std::byte* p, Count count) {
-    StoreShorts(entries, p, count);
-  }
-};
-
-// Entries as 32-bit words until there are enough of them to be worth narrowing.
-template <typename Entry>
-struct EntryStage {
-  static constexpr size_t kEnough = 1024;
-
-  std::byte* out;
-  size_t count = 0;
-  uint32_t total = 0;  // flushed
-  // A piece may begin just under kEnough. In front lies a place for the flag of a piece without entries: the entry
-  // before it has the flag already, or is out.
-  uint32_t words[1 + kEnough + kBinsBlock + kLanes];
-
-  explicit EntryStage(std::byte* entries) : out(entries) { words[0] = 0; }
-  uint32_t* next() { return words + 1 + count; }
-  uint32_t written() const { return total + static_cast<uint32_t>(count); }
-  void MarkLast() { words[count] |= Entry::kLast; }
-  void Flush() {
-    ForLanes(count, [&](size_t i, auto lanes) {
-      Entry::Store(LoadI(words + 1 + i, lanes), out + (total + i) * Entry::kBytes, lanes);
-    });
-    total += static_cast<uint32_t>(count);
-    count = 0;
+  static void Store(uint32_t entry, std::byte* p, size_t i) {
+    const auto word = static_cast<Word>(entry);
+    std::memcpy(p + i * sizeof word, &word, sizeof word);
   }
 };
+using ByteEntry = BinEntry<uint8_t>;
+using ShortEntry = BinEntry<uint16_t>;
 
-// G of the group's elements: made in whole vectors just ahead of the bins that need it, which straddle them.
+// G and dW of a group's elements.
 template <bool kResidual>
 struct BinInput {
-  static constexpr size_t kAhead = 1024;
+  const float* gradient;
+  float* residual;
+  float grad_scale;
+  F32x16 scale;
 
-  const BinGroup& group;
-  const F32x16 scale;
-  F32x16 input2 = SetF(0);
-  size_t made = 0;
+  explicit BinInput(const BinGroup& group)
+      : gradient(group.gradient),
+        residual(group.residual),
+        grad_scale(group.grad_scale),
+        scale(SetF(group.grad_scale)) {}
 
-  explicit BinInput(const BinGroup& g) : group(g), scale(SetF(g.grad_scale)) {}
-  void MakeUntil(size_t end) {
-    if (end <= made) return;
-    const size_t rest = group.elements - made;
-    const size_t want = (end - made + kAhead) / kLanes * kLanes;
-    ForLanes(rest < want ? rest : want, [&](size_t i, auto count) {
-      const F32x16 x =
-          InputLanes<kResidual>(group.gradient, group.residual, scale, made + i, count);
-      AddSquare(input2, x);
-      if constexpr (kResidual) StoreF(x, group.residual + made + i, count);
+  // Elements [begin, end), once; adds their squares to `sum2`.
+  F32x16 Make(size_t begin, size_t end, F32x16 sum2) const {
+    ForLanes(end - begin, [&](size_t i, auto count) {
+      const F32x16 x = InputLanes<kResidual>(gradient, residual, scale, begin + i, count);
+      CountSquare(sum2, x);
+      if constexpr (kResidual) StoreF(x, residual + begin + i, count);
     });
-    made += rest < want ? rest : want;
+    return sum2;
   }
+  // The others are for elements that are made.
   template <typename Count>
   F32x16 Gradient(size_t i, Count count) const {
-    return MulF(LoadF(group.gradient + i, count), scale);
+    return MulF(LoadF(gradient + i, count), scale);
   }
   template <typename Count>
   F32x16 Sum(size_t i, Count count) const {
-    if constexpr (kResidual) return LoadF(group.residual + i, count);
+    if constexpr (kResidual) return LoadF(residual + i, count);
     return Gradient(i, count);
+  }
+  float OneSum(size_t i) const {
+    if constexpr (kResidual) return residual[i];
+    return gradient[i] * grad_scale;
+  }
+  // Of the |G| in [begin, end). The last vector looks back where it must.
+  float Largest(size_t begin, size_t end) const {
+    F32x16 most = SetF(0);
+    const auto look = [&](size_t i, auto count) { most = MaxF(most, AbsF(Sum(i, count))); };
+    if (end - begin < kLanes) {
+      look(begin, SomeLanes{end - begin});
+    } else {
+      for (; end - begin >= kLanes; begin += kLanes) look(begin, AllLanes());
+      look(end - kLanes, AllLanes());
+    }
+    return FoldMax(most);
   }
 };
 
-// What is sent where |H| >= the bin's largest |G|.
+// Which lanes stay: what does not reach its bin's largest |G|.
 struct SoftChoice {
-  const F32x16 extra, most;
-  SoftChoice(const BinGroup& group, float largest)
-      : extra(SetF(group.extra)), most(SetF(largest)) {}
-  Mask16 operator()(F32x16 sum, F32x16 gradient) {
-    const Mask16 reaches = GeF(AbsF(AddF(sum, MulF(gradient, extra))), most);
-    return AndM(reaches, GtF(AbsF(sum), SetF(0)));
+  static constexpr bool kFirstOnly = false;
+  const F32x16 extra;
+  explicit SoftChoice(const BinGroup& group) : extra(SetF(group.extra)) {}
+  Mask16 Stays(F32x16 sum, F32x16 gradient, F32x16 largest) const {
+    return LtF(AbsF(AddF(sum, MulF(gradient, extra))), largest);
   }
 };
 struct FirstChoice {
-  const F32x16 most;
-  uint32_t open = 0xffff;
-  FirstChoice(const BinGroup& /*group*/, float largest) : most(SetF(largest)) {}
-  Mask16 operator()(F32x16 sum, F32x16 /*gradient*/) {
-    const F32x16 magnitude = AbsF(sum);
-    const uint32_t bits = Bits(AndM(GeF(magnitude, most), GtF(magnitude, SetF(0)))) & open;
-    if (bits != 0) open = 0;
-    return MaskOf(bits & (0 - bits));
+  static constexpr bool kFirstOnly = true;
+  explicit FirstChoice(const BinGroup& /*group*/) {}
+  Mask16 Stays(F32x16 sum, F32x16 /*gradient*/, F32x16 largest) const {
+    return LtF(AbsF(sum), largest);
   }
+};
+
+// Selects from the bins of a group, entries side by side. Bins are taken some at a time, each step for all of them: what
+// is sent cannot be foreseen, and waiting for a bin's maximum to learn it would cost more than all else. Only the search
+// for maxima goes by bins; the comparison with them does not care where bins begin.
+template <bool kResidual, typename Entry, typename Choice>
+class BinSelection {
+ public:
+  static constexpr size_t kSome = 512;  // elements, unless one bin has more
+
+  BinSelection(const BinGroup& group, const BinGroupOut& out)
+      : group_(group), out_(out), input_(group), choice_(group) {}
+
+  // The whole bins in [begin, end), whose bits of the bitmap begin at `bit`. REQUIRES: one bin, or at most kSome elements.
+  void Whole(size_t begin, size_t end, size_t bit) {
+    Search(begin, end);
+    for (size_t from = begin; from < end; ++bit) {
+      const size_t to = BinEnd(from, end);
+      bool open = true;
+      const uint32_t entries = Send(begin, from, from, to, open);
+      out_.bitmap[bit / 8] |= static_cast<uint8_t>((entries != 0 ? 1 : 0) << (bit % 8));
+      from = to;
+    }
+    sums_.own = sums_.entries;
+  }
+
+  // The group's last bin, which is cut.
+  void Cut(size_t begin, size_t end, size_t bit) {
+    Search(begin, end);
+    bool open = true;
+    uint32_t* carried = out_.carried;
+    size_t cut = group_.until_cut;
+    for (size_t from = begin; from < end; cut += kBinsBlock) {
+      const size_t to = end < cut ? end : cut;
+      const uint32_t entries = Send(begin, begin, from, to, open);
+      if (from == begin) {
+        sums_.own += entries;
+        out_.bitmap[bit / 8] |= static_cast<uint8_t>((entries != 0 ? 1 : 0) << (bit % 8));
+      } else {
+        *carried++ = entries;
+      }
+      from = to;
+    }
+  }
+
+  BinSums Sums() {
+    sums_.input2 = FoldSum(input2_);
+    sums_.unsent2 = FoldSum(unsent2_) + equals2_;
+    return sums_;
+  }
+
+ private:
+  static constexpr size_t kWord = 64;        // elements whose choice fits a word
+  static constexpr size_t kLongest = 16384;  // bin
+  static constexpr size_t kAhead = 256;
+
+  static size_t LowestBit(uint64_t bits) { return static_cast<size_t>(__builtin_ctzll(bits)); }
+  size_t BinEnd(size_t begin, size_t end) const {
+    return end - begin < group_.bin_length ? end : begin + group_.bin_length;
+  }
+
+  // In whole vectors, and a little ahead so that memory has something to do while bins are searched.
+  void MakeUntil(size_t end) {
+    if (end <= made_) return;
+    const size_t rest = group_.elements - made_;
+    const size_t want = (end - made_ + kAhead) / kLanes * kLanes;
+    const size_t to = made_ + (rest < want ? rest : want);
+    const BinInput<kResidual> input = input_;  // a copy that stores cannot change
+    input2_ = input.Make(made_, to, input2_);
+    made_ = to;
+  }
+  float LimitOf(size_t begin, size_t end) {
+    const float largest = input_.Largest(begin, end);
+    sums_.maxima += static_cast<double>(largest);
+    return largest > 0 ? largest : __builtin_inff();  // which nothing reaches
+  }
+  // Makes the elements [begin, end) and finds which reach their bins' maxima.
+  void Search(size_t begin, size_t end) {
+    MakeUntil(end);
+    if (BinEnd(begin, end) == end) {
+      const F32x16 limit = SetF(LimitOf(begin, end));
+      return Find(begin, end, [&](size_t, auto) { return limit; });
+    }
+    for (size_t from = begin; from < end;) {
+      const size_t to = BinEnd(from, end);
+      const F32x16 limit = SetF(LimitOf(from, to));
+      for (size_t i = from; i < to; i += kLanes) StoreF(limit, limits_ + (i - begin), AllLanes());
+      from = to;
+    }
+    Find(begin, end, [&](size_t i, auto count) { return LoadF(limits_ + i, count); });
+  }
+  template <typename Limit>
+  void Find(size_t begin, size_t end, const Limit& limit) {
+    auto* const bits = reinterpret_cast<uint8_t*>(reaching_);
+    const BinInput<kResidual> input = input_;
+    const Choice choice = choice_;
+    F32x16 unsent2 = unsent2_;
+    ForLanes(end - begin, [&](size_t i, auto count) {
+      const F32x16 sum = input.Sum(begin + i, count);
+      const Mask16 stays = choice.Stays(sum, input.Gradient(begin + i, count), limit(i, count));
+      StoreBits(~Bits(stays), bits, i, count);
+      CountSquare(unsent2, KeepF(stays, sum));
+    });
+    unsent2_ = unsent2;
+  }
+
+  // Those of the elements [from, to), of the bin that begins at `bin`, that reach the limit; bits begin at `begin`.
+  // Returns how many they are. An element of 0 leaves no entry; there is still room to write one.
+  uint32_t Send(size_t begin, size_t bin, size_t from, size_t to, bool& open) {
+    std::byte* const entries = out_.entries;
+    const BinInput<kResidual> input = input_;
+    const uint32_t before = sums_.entries;
+    uint32_t written = before;
+    float magnitude = 0;
+    for (size_t at = from; at < to; at += kWord) {
+      uint64_t word = Word(at - begin, to - at);
+      if constexpr (Choice::kFirstOnly) word = FirstOf(word, at, open);
+      for (; word != 0; word &= word - 1) {
+        const size_t element = at + LowestBit(word);
+        const float sum = input.OneSum(element);
+        const uint32_t sign = BitsOf(sum) >> Entry::kSignShift & Entry::kSign;
+        Entry::Store(static_cast<uint32_t>(element - bin) | sign, entries, written);
+        written += sum != 0 ? 1 : 0;
+        if constexpr (!kResidual) magnitude += __builtin_fabsf(sum);
+      }
+    }
+    if constexpr (!kResidual) sums_.sent_magnitude += magnitude;
+    if (written == before) return 0;
+    Entry::Store(Entry::Load(entries, written - 1) | Entry::kLast, entries, written - 1);
+    sums_.entries = written;
+    return written - before;
+  }
+  // Bits [first, first + n), or 64 of them.
+  uint64_t Word(size_t first, size_t n) const {
+    const size_t shift = first % kWord;
+    const uint64_t* const words = reaching_ + first / kWord;
+    const uint64_t word = words[0] >> shift | words[1] << 1 << (kWord - 1 - shift);
+    return n < kWord ? word & ((uint64_t{1} << n) - 1) : word;
+  }
+  uint64_t FirstOf(uint64_t word, size_t at, bool& open) {
+    const uint64_t first = open ? word & (0 - word) : 0;
+    if (first != 0) open = false;
+    for (uint64_t rest = word ^ first; rest != 0; rest &= rest - 1) {
+      const float sum = input_.OneSum(at + LowestBit(rest));
+      equals2_ += sum * sum;
+    }
+    return first;
+  }
+
+  const BinGroup group_;
+  const BinGroupOut out_;
+  const BinInput<kResidual> input_;
+  const Choice choice_;
+  BinSums sums_;
+  size_t made_ = 0;
+  F32x16 input2_ = SetF(0), unsent2_ = SetF(0);
+  float equals2_ = 0;             // of elements that reach what the first of them is sent for
+  float limits_[kSome + kLanes];  // each element's bin's maximum
+  uint64_t reaching_[kLongest / kWord + 2];  // bit i: element i of those searched
 };
 
 template <bool kResidual, typename Entry, typename Choice>
 BinSums SelectBins(const BinGroup& group, const BinGroupOut& out) {
-  EntryStage<Entry> stage(out.entries);
-  BinInput<kResidual> input(group);
-  BinSums sums;
-  F32x16 unsent2 = SetF(0), magnitude = SetF(0);
-  size_t cut = group.until_cut, bit = out.first_bit, cuts = 0;
-  uint32_t before_cut = 0;  // entries
-  for (size_t begin = 0; begin < group.elements;) {
-    const size_t rest = group.elements - begin;
-    const size_t end = begin + (rest < group.bin_length ? rest : group.bin_length);
-    input.MakeUntil(end);
-    F32x16 most = SetF(0);
-    ForLanes(end - begin,
-             [&](size_t i, auto count) { most = MaxF(most, AbsF(input.Sum(begin + i, count))); });
-    const float largest = FoldMax(most);
-    sums.maxima += static_cast<double>(largest);
-    Choice choice(group, largest);
-    for (size_t from = begin; from < end;) {
-      const size_t to = end < cut ? end : cut;
-      const uint32_t written = stage.written();
-      I32x16 word = AddI(Iota(), SetI(static_cast<uint32_t>(from - begin)));
-      ForLanes(to - from, [&](size_t i, auto count) {
-        const F32x16 sum = input.Sum(from + i, count);
-        const Mask16 sent = choice(sum, input.Gradient(from + i, count));
-        const I32x16 sign = AndI(ShiftRightI<Entry::kSignShift>(AsI(sum)), SetI(Entry::kSign));
-        stage.count += CompressI(sent, OrI(word, sign), stage.next());
-        word = AddI(word, SetI(kLanes));
-        AddSquare(unsent2, SelectF(sent, SetF(0), sum));
-        if constexpr (!kResidual) magnitude = AddF(magnitude, KeepF(sent, AbsF(sum)));
-      });
-      stage.MarkLast();
-      const uint32_t any = stage.written() != written ? 1 : 0;
-      if (cuts == 0) out.bitmap[bit / 8] |= static_cast<uint8_t>(any << (bit % 8));
-      if (to == cut) {
-        if (cuts > 0) out.carried[cuts - 1] = stage.written() - before_cut;
-        if (cuts == 0) sums.own = stage.written();
-        before_cut = stage.written();
-        cut += kBinsBlock;
-        ++cuts;
-      }
-      if (stage.count >= EntryStage<Entry>::kEnough) stage.Flush();
-      from = to;
-    }
-    ++bit;
-    begin = end;
+  using Selection = BinSelection<kResidual, Entry, Choice>;
+  Selection selection(group, out);
+  const size_t length = group.bin_length;
+  const size_t whole = group.elements <= group.until_cut
+                           ? group.elements
+                           : group.until_cut / length * length;  // what no cut divides
+  const size_t some = length < Selection::kSome ? Selection::kSome / length * length : length;
+  for (size_t begin = 0; begin < whole; begin += some) {
+    selection.Whole(begin, whole - begin < some ? whole : begin + some,
+                    out.first_bit + begin / length);
   }
-  stage.Flush();
-  if (cuts == 0) sums.own = stage.total;
-  if (cuts > 0 && group.elements + kBinsBlock > cut)
-    out.carried[cuts - 1] = stage.total - before_cut;
-  sums.entries = stage.total;
-  sums.input2 = FoldSum(input.input2);
-  sums.unsent2 = FoldSum(unsent2);
-  sums.sent_magnitude = FoldSum(magnitude);
-  return sums;
+  if (whole < group.elements) {
+    selection.Cut(whole, group.elements, out.first_bit + whole / length);
+  }
+  return selection.Sums();
 }
 
 template <typename Choice>
@@ -187,9 +287,10 @@ BinSums Select(const BinGroup& group, const BinGroupOut& out) {
                : SelectBins<true, ShortEntry, Choice>(group, out);
 }
 
-// Calls each(dst index, value) for each entry.
+// The sum of each(dst index, value) over all entries. A sum that `each` kept would be in memory, where it might be what
+// `each` writes.
 template <typename Entry, typename Each>
-inline void ForEntries(const BinBlock& block, const Each& each) {
+inline float SumOfEntries(const BinBlock& block, const Each& each) {
   // Where the bins of pieces with entries begin, modulo 2^32.
   uint32_t begins[kBinsBlock + kLanes];
   const I32x16 steps = MulI(Iota(), SetI(block.bin_length));
@@ -198,42 +299,47 @@ inline void ForEntries(const BinBlock& block, const Each& each) {
   ForLanes(block.pieces, [&](size_t i, auto count) {
     const Mask16 filled = MaskOf(LoadBits(block.bitmap, i, count));
     found += CompressI(filled, AddI(SetI(begin), steps), begins + found);
-    begin += kLanes * block.bin_length;
+    begin += static_cast<uint32_t>(kLanes) * block.bin_length;
   });
   const uint32_t scale = BitsOf(block.scale);
+  const size_t entries = block.count;
+  const std::byte* const from = block.entries;
   size_t piece = 0;
-  for (size_t i = 0; i < block.count; ++i) {
-    const uint32_t entry = Entry::Load(block.entries, i);
+  float sum = 0;
+  for (size_t i = 0; i < entries; ++i) {
+    const uint32_t entry = Entry::Load(from, i);
     const uint32_t sign = (entry & Entry::kSign) << Entry::kSignShift;
-    each(static_cast<uint32_t>(begins[piece] + (entry & (Entry::kSign - 1))),
-         FloatOf(scale ^ sign));
+    const uint32_t element = begins[piece] + (entry & (Entry::kSign - 1));
+    sum += each(element, FloatOf(scale ^ sign));
     piece += entry >> Entry::kLastShift;
   }
+  return sum;
 }
 
 template <typename Each>
-inline void ForEntriesOf(const BinBlock& block, const Each& each) {
-  if (block.bin_length <= kLongestByteBin) {
-    ForEntries<ByteEntry>(block, each);
-  } else {
-    ForEntries<ShortEntry>(block, each);
-  }
+inline float SumOfEntriesOf(const BinBlock& block, const Each& each) {
+  return block.bin_length <= kLongestByteBin ? SumOfEntries<ByteEntry>(block, each)
+                                             : SumOfEntries<ShortEntry>(block, each);
 }
 
 inline void StoreBins(const BinBlock& block, float* dst) {
-  ForEntriesOf(block, [dst](uint32_t i, float value) { dst[i] = value; });
+  SumOfEntriesOf(block, [dst](uint32_t i, float value) {
+    dst[i] = value;
+    return 0.0f;
+  });
 }
 inline void AddBins(const BinBlock& block, float* dst) {
-  ForEntriesOf(block, [dst](uint32_t i, float value) { dst[i] += value; });
+  SumOfEntriesOf(block, [dst](uint32_t i, float value) {
+    dst[i] += value;
+    return 0.0f;
+  });
 }
 inline float SubtractBins(const BinBlock& block, float* dst) {
-  float error2 = 0;
-  ForEntriesOf(block, [dst, &error2](uint32_t i, float value) {
+  return SumOfEntriesOf(block, [dst](uint32_t i, float value) {
     const float error = dst[i] - value;
     dst[i] = error;
-    error2 += error * error;
+    return error * error;
   });
-  return error2;
 }
 
 constexpr BinKernels kBinKernels = {
