@@ -75,8 +75,7 @@ absl::Status PayloadMaker::AdvanceMomentum(const Codec& compressor, EncodeInput 
     const size_t bad = compressor.FindUnencodable(input, 0, Codec::Blocks(values.size()));
     if (bad != Codec::kEncodable) return compressor.DescribeUnencodable(input, bad);
   }
-  compressor.AdvanceMomentum(input, values);
-  state->ForgetBounds();
+  state->NoteMomentum(compressor.AdvanceMomentum(input, values));
   return absl::OkStatus();
 }
 

@@ -121,7 +121,10 @@ class Codec {
   // be measured): takes the step of momentum that encoding it would, and leaves in `out` what is to be sent together with
   // the residual. Nothing is masked or clipped. `out` may be the gradient's own memory. REQUIRES: wants_momentum(),
   // input.momentum is given, and the checks below were OK.
-  virtual void AdvanceMomentum(const EncodeInput& /*input*/, std::span<float> /*out*/) const {}
+  // Returns the momentum's bound afterwards.
+  virtual float AdvanceMomentum(const EncodeInput& input, std::span<float> /*out*/) const {
+    return input.momentum_bound;
+  }
   // What whoever chose this codec should be told once; empty: nothing.
   virtual std::string Warning() const { return ""; }
 

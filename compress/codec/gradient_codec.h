@@ -44,7 +44,7 @@ class GradientCodec final : public Codec {
   size_t MaxPayloadBytes(size_t elements) const override {
     return inner_->MaxPayloadBytes(elements);
   }
-  void AdvanceMomentum(const EncodeInput& input, std::span<float> out) const override;
+  float AdvanceMomentum(const EncodeInput& input, std::span<float> out) const override;
   std::string Warning() const override { return inner_->Warning(); }
 
   bool KnownEncodable(const EncodeInput& input) const override;

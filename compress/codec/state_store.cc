@@ -75,22 +75,6 @@ CodecState* StateStore::Find(KeyId key, uint32_t partition) {
   return entry == states_.end() ? nullptr : &entry->second;
 }
 
-absl::Status StateStore::AddAndClear(KeyId key, uint32_t partition,
-                                     std::span<float> scaled_gradient) {
-  CodecState* const state = Find(key, partition);
-  if (state == nullptr) return absl::OkStatus();
-  if (state->elements_ != scaled_gradient.size()) {
-    return WrongLength(key, partition, state->elements_, scaled_gradient.size());
-  }
-  const std::span<float> residual = state->residual();
-  for (size_t i = 0; i < residual.size(); ++i) {
-    scaled_gradient[i] += residual[i];
-    residual[i] = 0;
-  }
-  state->residual_.bound = 0;
-  return absl::OkStatus();
-}
-
 void StateStore::Clear() {
   MutexLock lock(&mutex_);
   states_.clear();

@@ -8,9 +8,8 @@
 //   if (result.ok() && state != nullptr) state->NoteEncoded(result->stats);
 //
 // A residual that is there is given to every codec, so that nothing is stranded when the decision changes: "none" sends
-// g + e and clears it. A raw push by another way than a codec uses AddAndClear. Thread-safe, but one partition's state
-// belongs to one thread at a time: the one that encodes it. States stay where they are until Clear, Load, Repartition or
-// the store's end.
+// g + e and clears it. Thread-safe, but one partition's state belongs to one thread at a time: the one that encodes it.
+// States stay where they are until Clear, Load, Repartition or the store's end.
 #ifndef SLIMPS_COMPRESS_CODEC_STATE_STORE_H_
 #define SLIMPS_COMPRESS_CODEC_STATE_STORE_H_
 
@@ -44,6 +43,8 @@ class CodecState final {
 
   // After an encoding with these states. One that failed has left them as they were.
   void NoteEncoded(const EncodeStats& stats);
+  // After Codec::AdvanceMomentum.
+  void NoteMomentum(float bound) { momentum_.bound = bound; }
   void ForgetBounds();
 
  private:
@@ -80,9 +81,6 @@ class StateStore final {
                                                         Momentum momentum = Momentum::kAsIs);
   // nullptr: this partition was never compressed.
   CodecState* Find(KeyId key, uint32_t partition);
-  // scaled_gradient[i] += e[i], e[i] = 0; without a residual nothing. FailedPrecondition: lengths disagree.
-  [[nodiscard]] absl::Status AddAndClear(KeyId key, uint32_t partition,
-                                         std::span<float> scaled_gradient);
   void Clear();
   size_t TotalBytes() const;
 

@@ -233,6 +233,36 @@ TEST(Decorators, KnownBoundsChangeNothing) {
   }
 }
 
+TEST(Decorators, RawPushesTakeTheSameStepOfMomentum) {
+  constexpr size_t kElements = 4097;
+  for (const std::string spec :
+       {"qsgd:momentum=nesterov", "topk:momentum=dgc", "dgc:nesterov=on", "dgc:clip=1,warmup=2"}) {
+    Worker encoded(spec, kElements), raw(spec, kElements);
+    if (encoded.residual.empty()) encoded.residual.resize(kElements);
+    const std::vector<float> gradient = RandomFloats(kElements, 1);
+    const Encoded sent = encoded.Push(gradient, 99);
+    std::vector<float> out = gradient, decoded(kElements);  // in place
+    const float bound = raw.codec->AdvanceMomentum({.gradient = out,
+                                                    .residual = raw.residual,
+                                                    .momentum = raw.momentum,
+                                                    .gradient_bound = 6,
+                                                    .momentum_bound = 0},
+                                                   out);
+    EXPECT_GE(bound, 5.3f) << spec;
+    EXPECT_LT(bound, 6.1f) << spec;
+    if (spec == "dgc:clip=1,warmup=2") {
+      EXPECT_EQ(Difference(out, gradient), "") << "not clipped";
+      continue;
+    }
+    Decode(encoded.codec->format(), sent.payload, kElements, 0, decoded);
+    for (size_t i = 0; i < kElements; ++i) {
+      ASSERT_NEAR(out[i], decoded[i] + encoded.residual[i], 1e-5) << spec << " " << i;
+      const float u = encoded.momentum[i];
+      ASSERT_EQ(u, u != 0 ? raw.momentum[i] : 0.0f) << spec;
+    }
+  }
+}
+
 TEST(Decorators, WarmupLowersTheRatioStepByStep) {
   constexpr size_t kElements = 100000;
   const std::vector<float> gradient = RandomFloats(kElements, 1);

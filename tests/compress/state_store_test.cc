@@ -56,21 +56,7 @@ TEST(StateStore, AnotherLengthIsRefused) {
   StateStore store;
   ASSERT_TRUE(store.GetOrCreate(1, 0, 10).ok());
   EXPECT_EQ(store.GetOrCreate(1, 0, 11).status().code(), absl::StatusCode::kFailedPrecondition);
-  std::vector<float> gradient(9);
-  EXPECT_EQ(store.AddAndClear(1, 0, gradient).code(), absl::StatusCode::kFailedPrecondition);
-}
-
-TEST(StateStore, ARawPushTakesTheResidualAlong) {
-  StateStore store;
-  std::span<float> residual = (*store.GetOrCreate(1, 2, 3))->residual();
-  residual[0] = 0.5f;
-  residual[2] = -1;
-  std::vector<float> gradient = {1, 2, 3};
-  ASSERT_TRUE(store.AddAndClear(1, 2, gradient).ok());
-  EXPECT_THAT(gradient, ElementsAre(1.5f, 2.0f, 2.0f));
-  EXPECT_THAT(residual, Each(0.0f));
-  ASSERT_TRUE(store.AddAndClear(99, 0, gradient).ok());  // never compressed
-  EXPECT_THAT(gradient, ElementsAre(1.5f, 2.0f, 2.0f));
+  EXPECT_EQ(store.GetOrCreate(1, 0, 0).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST(StateStore, ThreadsMayCreateDifferentPartitionsAtOnce) {
@@ -230,6 +216,33 @@ TEST(StateStore, PrepareGivesACodecWhatItWants) {
   input.gradient = input.gradient.first(9);
   EXPECT_EQ(store.Prepare(*sign, 1, 0, input).status().code(),
             absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(StateStore, MomentumIsThereForCodecsThatWantIt) {
+  StateStore store;
+  const std::vector<float> gradient(10, 2.0f);
+  const auto dgc = *MakeCodec({.name = "dgc", .options = {{"mu", "0.5"}}});
+  const auto qsgd = *MakeCodec({.name = "qsgd", .options = {{"momentum", "nesterov"}}});
+  EncodeInput input{.gradient = gradient, .gradient_bound = 2};
+  CodecState* const state = *store.Prepare(*dgc, 1, 0, input);
+  EXPECT_EQ(input.momentum.data(), state->momentum().data());
+  EXPECT_EQ(input.momentum_bound, 0.0f);
+  std::vector<std::byte> payload(dgc->MaxPayloadBytes(10));
+  state->NoteEncoded(*dgc->Encode(input, payload));
+  EXPECT_GE(state->momentum_bound(), 2.0f);
+  EXPECT_LT(state->momentum_bound(), 2.01f);
+  EXPECT_EQ(state->momentum()[1], 2.0f);
+  EncodeInput raw{.gradient = gradient};
+  const auto none = *MakeCodec({.name = "none", .options = {}});
+  EXPECT_EQ(*store.Prepare(*none, 1, 0, raw), state);
+  EXPECT_TRUE(raw.momentum.empty()) << "a codec without momentum leaves it as it is";
+  payload.resize(40);
+  state->NoteEncoded(*none->Encode(raw, payload));
+  EXPECT_GE(state->momentum_bound(), 2.0f);
+  EncodeInput unbiased{.gradient = gradient};
+  ASSERT_NE(*store.Prepare(*qsgd, 2, 0, unbiased), nullptr);
+  EXPECT_TRUE(unbiased.residual.empty()) << "error feedback stays off";
+  EXPECT_EQ(unbiased.momentum.size(), 10u);
 }
 
 // Both states of a tensor under `grid`, element i being i + 1 in the residual and -(i + 1) in the momentum.
