@@ -1,0 +1,203 @@
+#include "compress/codec/dryden_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "compress/codec/selection_floor.h"
+
+namespace slimps {
+namespace {
+
+constexpr size_t kRoom = kBlockElements + 16;  // kernels write whole vectors
+constexpr size_t kListShare = 16;              // there is room for at least so small a part
+constexpr float kSmallest = std::numeric_limits<float>::denorm_min();
+
+}  // namespace
+
+DrydenRun::DrydenRun(const Kernels& kernels, const EncodeInput& input, std::span<std::byte> payload,
+                     EncodeWorkspace& workspace, SentCount proportion)
+    : kernels_(kernels),
+      input_(input),
+      workspace_(workspace),
+      proportion_(proportion),
+      blocks_(workspace.Take<Block>(Codec::Blocks(input.gradient.size()))),
+      builder_(kernels, {.values = SparseValues::kSignTwo, .elements = input.gradient.size()},
+               payload, workspace) {
+  std::ranges::fill(blocks_, Block());
+  const size_t elements = input.gradient.size();
+  TakeList(std::min(elements,
+                    std::max(3 * proportion.Of(elements), elements / kListShare) + kBlockElements));
+  floor_ = GuessFloorOfBoth(workspace);
+}
+
+void DrydenRun::TakeList(size_t room) {
+  list_index_ = workspace_.Take<uint32_t>(room);
+  list_value_ = workspace_.Take<float>(room);
+  list_used_.store(0, std::memory_order_relaxed);
+}
+
+float DrydenRun::InputAt(size_t element) const {
+  const float scaled = input_.gradient[element] * input_.grad_scale;
+  return input_.residual.empty() ? scaled : scaled + input_.residual[element];
+}
+
+float DrydenRun::GuessFloorOfBoth(EncodeWorkspace& workspace) {
+  const SamplePlan plan(input_.gradient.size());
+  const std::span<float> keys = workspace.Take<float>(plan.Size());
+  size_t positives = 0,
+         from = keys.size();  // positive ones at the front, negative ones at the back
+  for (size_t i = 0; i < plan.Size(); ++i) {
+    const float x = InputAt(plan.Element(i));
+    if (x > 0) keys[positives++] = x;
+    if (x < 0) keys[--from] = -x;
+  }
+  float floor = std::numeric_limits<float>::infinity();
+  for (const std::span<float> side : {keys.first(positives), keys.subspan(from)}) {
+    if (side.empty()) continue;
+    const size_t elements = input_.gradient.size() * side.size() / keys.size();
+    floor = std::min(floor, GuessFloor(side, proportion_.Of(elements), elements));
+  }
+  return std::isinf(floor) ? kSmallest : floor;
+}
+
+void DrydenRun::Blocks(size_t /*pass*/, size_t first, size_t last) {
+  for (size_t block = first; block < last; ++block) {
+    if (stage_ == Stage::kWrite) {
+      Write(block);
+    } else {
+      Collect(block);
+    }
+  }
+}
+
+void DrydenRun::Collect(size_t block) {
+  const BlockInput in(input_, block);
+  Block& its = blocks_[block];
+  uint32_t index[kRoom];
+  float value[kRoom];
+  const bool made = stage_ == Stage::kCollectAll && in.residual != nullptr;
+  const Candidates found =
+      made ? kernels_.select.collect(in.residual, nullptr, 1, SelectBy::kMagnitude, floor_,
+                                     in.elements, index, value)
+           : kernels_.select.collect(in.gradient, in.residual, input_.grad_scale,
+                                     SelectBy::kMagnitude, floor_, in.elements, index, value);
+  if (stage_ == Stage::kCollect) {
+    const float* const x = in.residual != nullptr ? in.residual : in.gradient;
+    const float scale = in.residual != nullptr ? 1 : input_.grad_scale;
+    const Choice not_zero = {.sure = kSmallest, .filler = kSmallest};
+    const auto count = [&](SelectBy by) {
+      return kernels_.select.count(x, scale, by, not_zero, in.elements).sure;
+    };
+    its.positives = count(SelectBy::kPositive);
+    its.negatives = count(SelectBy::kNegative);
+  }
+  const size_t offset = list_used_.fetch_add(found.count, std::memory_order_relaxed);
+  its.offset = static_cast<uint32_t>(offset);
+  its.listed = found.count;
+  its.left2 = found.rest2;
+  if (offset + found.count > list_index_.size()) return;
+  std::copy_n(index, found.count, list_index_.begin() + static_cast<ptrdiff_t>(offset));
+  std::copy_n(value, found.count, list_value_.begin() + static_cast<ptrdiff_t>(offset));
+}
+
+void DrydenRun::EndPass(size_t /*pass*/) {
+  if (stage_ == Stage::kWrite) return;
+  if (FindLimits()) {
+    stage_ = Stage::kWrite;
+    return ChooseFromList();
+  }
+  stage_ = Stage::kCollectAll;
+  passes_ = 3;
+  floor_ = kSmallest;
+  TakeList(positive_.elements + negative_.elements);
+}
+
+bool DrydenRun::FindLimits() {
+  positive_ = negative_ = {};
+  for (const Block& block : blocks_) {
+    positive_.elements += block.positives;
+    negative_.elements += block.negatives;
+  }
+  return list_used_.load(std::memory_order_relaxed) <= list_index_.size() &&
+         FindLimit(true, positive_) && FindLimit(false, negative_);
+}
+
+bool DrydenRun::FindLimit(bool positive, Side& side) {
+  side.wanted = proportion_.Of(side.elements);
+  if (side.wanted == 0) return true;
+  const size_t used = list_used_.load(std::memory_order_relaxed);
+  const std::span<float> keys = workspace_.Take<float>(used);
+  size_t count = 0;
+  for (const float x : list_value_.first(used)) {
+    keys[count] = std::fabs(x);
+    count += (x > 0) == positive ? 1 : 0;
+  }
+  if (count < side.wanted) return false;
+  side.limit = RankedKey(keys.first(count), side.wanted);
+  // RankedKey has reordered the keys.
+  size_t over = 0;
+  for (const float x : list_value_.first(used)) {
+    over += (x > 0) == positive && std::fabs(x) > side.limit ? 1 : 0;
+  }
+  side.equal = side.wanted - over;
+  return true;
+}
+
+void DrydenRun::ChooseFromList() {
+  for (size_t block = 0; block < blocks_.size(); ++block) {
+    ChooseFromBlock(blocks_[block]);
+    builder_.SetBlock(block, list_index_.subspan(blocks_[block].offset, blocks_[block].sent));
+  }
+  builder_.Plan(positive_.Mean(), negative_.Mean());
+}
+
+void DrydenRun::ChooseFromBlock(Block& block) {
+  uint32_t* const index = list_index_.data() + block.offset;
+  float* const value = list_value_.data() + block.offset;
+  double sums[2] = {};  // negative, positive
+  for (size_t i = 0; i < block.listed; ++i) {
+    const float x = value[i];
+    Side& side = x > 0 ? positive_ : negative_;
+    const float magnitude = std::fabs(x);
+    bool send = side.wanted > 0 && magnitude > side.limit;
+    if (magnitude == side.limit && side.equal > 0) {
+      --side.equal;
+      send = true;
+    }
+    if (!send) {
+      block.left2 += x * x;
+      continue;
+    }
+    ++side.sent;
+    sums[x > 0 ? 1 : 0] += static_cast<double>(x);
+    index[block.sent] = index[i];
+    value[block.sent++] = x;
+  }
+  negative_.sum += sums[0];
+  positive_.sum += sums[1];
+}
+
+void DrydenRun::Write(size_t block) {
+  Block& its = blocks_[block];
+  const std::span<const uint32_t> index = list_index_.subspan(its.offset, its.sent);
+  const std::span<const float> value = list_value_.subspan(its.offset, its.sent);
+  float decoded[kBlockElements];
+  builder_.WriteBlock(block, index, value, decoded);
+  its.sums = kernels_.sparse.put_error(index.data(), value.data(), decoded, value.size(),
+                                       BlockInput(input_, block).residual);
+}
+
+EncodeStats DrydenRun::Finish() {
+  EncodeStats stats = {.payload_bytes = builder_.Finish()};
+  for (const Block& block : blocks_) {
+    stats.elements_sent += block.sent;
+    stats.input_norm2 += static_cast<double>(block.left2 + block.sums.sent2);
+    stats.decoded_norm2 += static_cast<double>(block.sums.decoded2);
+    stats.error_norm2 += static_cast<double>(block.left2 + block.sums.error2);
+  }
+  return stats;
+}
+
+}  // namespace slimps
