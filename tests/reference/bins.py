@@ -1,4 +1,4 @@
-"""AdaComp (Chen et al., AAAI 2018) and the two baselines of its figure 4, from the paper. Functions as in
+"""AdaComp (Chen et al., AAAI 2018) and local selection, its baseline, from the paper. Functions as in
 quantizers.py."""
 
 import numpy as np

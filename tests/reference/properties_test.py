@@ -12,6 +12,7 @@ FEEDBACK = (
     "signsgd:error_feedback=on", "terngrad:error_feedback=on", "qsgd:error_feedback=on",
     "dithering:error_feedback=on", "dithering:partition=natural,error_feedback=on", "topk", "topk:ratio=0.2,value=fp16",
     "mstopk", "randomk", "redsync", "threshold", "adacomp", "local_selection",
+    "dryden",
 )
 # decode(encode(x)) encodes to itself: whoever forwards what was decoded changes nothing.
 STABLE = (

@@ -13,6 +13,14 @@ def most(k_of, value_bytes):
     return lambda n: 20 + 4 * -(-n // BLOCK) + value_bytes * k_of(n) + -(-3 * k_of(n) // 2)
 
 
+def most_signs(ratio):
+    """Each side sends at least one element."""
+    def most_bytes(n):
+        k = min(n, s.share(ratio)(n) + 1)
+        return 20 + 4 * -(-n // BLOCK) + -(-k // 8) + -(-3 * k // 2)
+    return most_bytes
+
+
 def by_threshold(value_bits):
     return lambda n: 20 + 4 * -(-n // BLOCK) + -(-n * value_bits // 8) + -(-3 * n // 2)
 
@@ -29,6 +37,8 @@ CODECS = {
     "mstopk:k=40,passes=0": (s.mstopk(s.count(40), 0), True, most(s.count(40), 4)),
     "redsync": (s.redsync(hundredth), True, most(hundredth, 0)),
     "redsync:ratio=0.3": (s.redsync(s.share(0.3)), True, most(s.share(0.3), 0)),
+    "dryden": (s.dryden(s.share(0.003)), True, most_signs(0.003)),
+    "dryden:ratio=0.2": (s.dryden(s.share(0.2)), True, most_signs(0.2)),
     "threshold": (s.threshold(), True, by_threshold(1)),
     "threshold:tau=2,value=fp32": (s.threshold(2, "fp32"), True, by_threshold(32)),
 }
