@@ -1,7 +1,8 @@
 // signsgd (Bernstein, Wang, Azizzadenesheli, Anandkumar: "signSGD: compressed optimisation for non-convex problems",
 // ICML 2018): each element's sign, and the server returns the majority of the workers' signs.
 //
-//   x = gradient * grad_scale + residual;  x >= 0 sends +1, else -1: a bit has no third value, so 0 counts as positive
+//   x = gradient * grad_scale + residual;  x without sign bit sends +1, else -1: a bit has no third value, so +0 counts as
+//   positive, -0 as negative
 //
 // Payload: levels, 1 bit, no scales, value 1: 16 + ceil(n / 8) bytes. How servers combine: Combine::kMajority.
 //

@@ -185,9 +185,9 @@ BlockSums TernaryBlock(const float* gradient, float* residual, const Rounding& r
     if constexpr (kResidual) StoreF(error, residual + i, count);
   });
   const uint32_t sent = CountBits(plane0, n) + CountBits(plane1, n);
-  return {.decoded2 = rounding.scale * rounding.scale * static_cast<float>(sent),
-          .error2 = FoldSum(error2),
-          .sent = sent};
+  // A square that overflowed, times none sent, would be NaN.
+  const float square = sent == 0 ? 0.0f : rounding.scale * rounding.scale;
+  return {.decoded2 = square * static_cast<float>(sent), .error2 = FoldSum(error2), .sent = sent};
 }
 
 inline BlockSums Ternary(const float* gradient, float* residual, const Rounding& rounding, size_t n,
