@@ -56,13 +56,14 @@ class RandomKRun final : public EncodeRun {
     const BlockInput in(input_, block);
     uint32_t index[kBlockElements + 16];
     float x[kBlockElements], decoded[kBlockElements];
-    const size_t count = indices_.Draw(block, 0, index);
+    const size_t first = indices_.Before(block), count = indices_.Before(block + 1) - first;
+    indices_.Draw(block, 1, index);
     const float input2 =
         kernels.store_input(in.gradient, in.residual, input_.grad_scale, in.elements);
     const bool feedback = in.residual != nullptr;
     kernels.gather(index, feedback ? in.residual : in.gradient, count, x);
     for (size_t i = 0; i < count && !feedback; ++i) x[i] *= input_.grad_scale;
-    Send(indices_.Before(block), {x, count}, decoded);
+    Send(first, {x, count}, decoded);
     const SentSums sums = kernels.put_error(index, x, decoded, count, in.residual);
     return {.input2 = input2,
             .decoded2 = sums.decoded2,

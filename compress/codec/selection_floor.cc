@@ -10,8 +10,8 @@
 namespace slimps {
 namespace {
 
-constexpr size_t kSample = 16384;
-constexpr size_t kSparsest = 8;  // small tensors: one element in so many
+constexpr size_t kSample = 8192;
+constexpr size_t kSparsest = 32;  // small tensors: one element in so many
 constexpr size_t kWorthSampling = 4096;
 constexpr double kDeviations = 4;  // of the count of the sample's elements over the floor
 constexpr size_t kBucketBits = 11;

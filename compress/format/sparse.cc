@@ -15,11 +15,14 @@ static_assert(std::endian::native == std::endian::little, "payloads are copied a
 
 constexpr size_t kStreamBytes = 5 * sizeof(uint32_t);
 constexpr size_t kLongestSkips = kBlockElements / 255;  // bytes of 255 in a block
-// Decoding writes one place more than there are bytes.
-constexpr size_t kIndexRoom = kBlockElements + kLongestSkips + 16;
+// A block's index bytes may be this many more than its entries before they are refused; vectors are stored whole.
+constexpr size_t kIndexSlack = kLongestSkips + 16;
+
 // A run of blocks that are decoded together ends after so many entries: long enough that the cache lines of what comes
 // are on their way.
 constexpr size_t kRunEntries = 4096;
+constexpr size_t kLongestRun =
+    (size_t{1} << 30) / kBlockElements;  // in blocks: indices have 32 bits
 
 template <typename T>
 T Load(std::span<const std::byte> bytes, size_t offset) {
@@ -74,11 +77,26 @@ class Reader final {
     const size_t directory = layout_.IndicesOffset();
     return directory + 4 * layout_.blocks() + Load<uint32_t>(payload_, directory + 4 * block);
   }
-  // Adds `base` to each; returns how many. REQUIRES: room for kIndexRoom.
-  size_t Indices(size_t block, uint32_t base, uint32_t* index) const {
+  // How many blocks from `block` on have at most `entries` entries, but at least 1.
+  size_t BlocksWithin(size_t block, size_t entries) const {
     if (layout_.indices == SparseIndices::kSeeded) {
-      return seeded_.Draw(block, base, index);
+      return std::max<size_t>(
+          1, entries * layout_.elements / (std::max<size_t>(layout_.count, 1) * kBlockElements));
     }
+    const size_t most = Before(block) + entries;
+    size_t end = block + 1;
+    while (end < layout_.blocks() && Before(end + 1) <= most) ++end;
+    return end - block;
+  }
+  // The indices of `blocks` blocks, counted from the first one's begin. REQUIRES: room for as many, kIndexSlack more.
+  void Indices(size_t block, size_t blocks, uint32_t* index) const {
+    if (layout_.indices == SparseIndices::kSeeded) return seeded_.Draw(block, blocks, index);
+    for (size_t i = 0; i < blocks; ++i) {
+      index += BlockIndices(block + i, static_cast<uint32_t>(i * kBlockElements), index);
+    }
+  }
+  // Those of one block, each plus `base`; returns how many. REQUIRES: not seeded; room as above.
+  size_t BlockIndices(size_t block, uint32_t base, uint32_t* index) const {
     const auto* bytes = reinterpret_cast<const uint8_t*>(payload_.data());
     if (layout_.indices == SparseIndices::kDelta) {
       const size_t begin = DeltaOffset(block);
@@ -188,7 +206,7 @@ absl::Status CheckDirectory(const Reader& reader, size_t block) {
   return absl::OkStatus();
 }
 
-// That decoding the block's indices stays within kIndexRoom and the payload.
+// That decoding the block's indices stays within its room and the payload.
 absl::Status CheckDeltaBytes(const Reader& reader, std::span<const std::byte> payload, size_t block,
                              size_t count) {
   const size_t begin = reader.DeltaOffset(block), end = reader.DeltaOffset(block + 1);
@@ -207,13 +225,13 @@ absl::Status CheckBlock(const Reader& reader, std::span<const std::byte> payload
   const SparseLayout& layout = reader.layout();
   const size_t first = reader.Before(block), count = reader.Before(block + 1) - first;
   const SparseKernels& kernels = BestKernels().sparse;
-  uint32_t index[kIndexRoom];
+  uint32_t index[kBlockElements + kIndexSlack];
   if (layout.indices == SparseIndices::kDelta) {
     absl::Status status = CheckDeltaBytes(reader, payload, block, count);
     if (!status.ok()) return status;
   }
   if (layout.indices != SparseIndices::kSeeded) {
-    if (const size_t found = reader.Indices(block, 0, index); found != count) {
+    if (const size_t found = reader.BlockIndices(block, 0, index); found != count) {
       return Malformed(absl::StrCat("indices of block ", block), absl::StrCat(count),
                        absl::StrCat(found));
     }
@@ -250,26 +268,24 @@ absl::Status CheckUnusedBits(std::span<const std::byte> payload, const SparseLay
   return absl::OkStatus();
 }
 
-// Calls use(index, values, count, floats) for runs of blocks, of at most `run_elements` elements, a multiple of
-// kBlockElements.
+// Calls use(index, values, count, floats) for runs of at most `run_blocks` blocks.
 template <typename Use>
 void ForRuns(const Kernels& kernels, std::span<const std::byte> payload, size_t first,
-             std::span<float> dst, size_t run_elements, const Use& use) {
+             std::span<float> dst, size_t run_blocks, const Use& use) {
   if (dst.empty()) return;
   const Reader reader(kernels, payload);
-  uint32_t index[kRunEntries + kIndexRoom];
+  uint32_t index[kRunEntries + kBlockElements + kIndexSlack];
   float values[kRunEntries + kBlockElements];
-  size_t block = first / kBlockElements, sent = reader.Before(block);
-  for (size_t run = 0; run < dst.size();) {
-    size_t count = 0, end = run;
-    while (end < dst.size() && end - run < run_elements && count < kRunEntries) {
-      count += reader.Indices(block++, static_cast<uint32_t>(end - run), index + count);
-      end += kBlockElements;
-    }
-    reader.Values(sent, count, values);
-    sent += count;
-    use(index, values, count, dst.subspan(run, std::min(end, dst.size()) - run));
-    run = end;
+  const size_t last = (first + dst.size() + kBlockElements - 1) / kBlockElements;
+  for (size_t block = first / kBlockElements; block < last;) {
+    const size_t blocks =
+        std::min({last - block, run_blocks, reader.BlocksWithin(block, kRunEntries)});
+    const size_t before = reader.Before(block), count = reader.Before(block + blocks) - before;
+    reader.Indices(block, blocks, index);
+    reader.Values(before, count, values);
+    const std::span<float> rest = dst.subspan(block * kBlockElements - first);
+    use(index, values, count, rest.first(std::min(rest.size(), blocks * kBlockElements)));
+    block += blocks;
   }
 }
 
@@ -326,26 +342,23 @@ void BuildSparseHeader(const SparseLayout& layout, std::span<std::byte> payload)
 SeededIndices::SeededIndices(const Kernels& kernels, const SparseLayout& layout)
     : kernels_(&kernels),
       layout_(layout),
-      offset_(layout.elements * uint64_t{Philox({0xffffffff, layout.stream.round,
-                                                 layout.stream.worker, layout.stream.partition},
-                                                {layout.stream.key0, layout.stream.key1})[0]} >>
-              32) {}
+      grid_{.elements = layout.elements,
+            .count = layout.count,
+            .offset =
+                layout.elements * uint64_t{Philox({0xffffffff, layout.stream.round,
+                                                   layout.stream.worker, layout.stream.partition},
+                                                  {layout.stream.key0, layout.stream.key1})[0]} >>
+                32} {}
 
 size_t SeededIndices::Before(size_t block) const {
   if (block == 0) return 0;
-  if (block == layout_.blocks()) return layout_.count;
-  // Both factors are under 2^32, so this fits.
-  return (block * kBlockElements * layout_.count + offset_) / layout_.elements;
+  return block == layout_.blocks() ? layout_.count : grid_.Before(block * kBlockElements);
 }
 
-size_t SeededIndices::Draw(size_t block, uint32_t base, uint32_t* index) const {
-  const size_t count = Before(block + 1) - Before(block);
+void SeededIndices::Draw(size_t first, size_t blocks, uint32_t* index) const {
   const PhiloxStream& stream = layout_.stream;
   kernels_->sparse.draw({stream.key0, stream.key1, stream.round, stream.worker, stream.partition},
-                        static_cast<uint32_t>(block * kBlockElements),
-                        static_cast<uint32_t>(layout_.BlockElements(block)),
-                        static_cast<uint32_t>(count), base, index);
-  return count;
+                        grid_, first, blocks, index);
 }
 
 absl::Status ValidateSparse(std::span<const std::byte> payload, size_t elements) {
@@ -363,7 +376,7 @@ absl::Status ValidateSparse(std::span<const std::byte> payload, size_t elements)
 void DecodeSparse(const Kernels& kernels, std::span<const std::byte> payload, size_t /*elements*/,
                   size_t first, std::span<float> dst) {
   // What was filled with zeros is still in cache when values are put there.
-  ForRuns(kernels, payload, first, dst, 8 * kBlockElements,
+  ForRuns(kernels, payload, first, dst, 8,
           [&](const uint32_t* index, const float* values, size_t count, std::span<float> run) {
             std::ranges::fill(run, 0.0f);
             kernels.sparse.put(index, values, count, run.data());
@@ -372,8 +385,7 @@ void DecodeSparse(const Kernels& kernels, std::span<const std::byte> payload, si
 
 void DecodeAddSparse(const Kernels& kernels, std::span<const std::byte> payload,
                      size_t /*elements*/, size_t first, std::span<float> dst) {
-  // An index within a run has 32 bits.
-  ForRuns(kernels, payload, first, dst, size_t{1} << 31,
+  ForRuns(kernels, payload, first, dst, kLongestRun,
           [&](const uint32_t* index, const float* values, size_t count, std::span<float> run) {
             kernels.sparse.add(index, values, count, run.data());
           });

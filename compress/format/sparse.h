@@ -93,13 +93,13 @@ class SeededIndices final {
 
   // Entries before `block`, which may be blocks().
   size_t Before(size_t block) const;
-  // Those of one block, each plus `base`; returns how many. REQUIRES: room for kBlockElements + 16.
-  size_t Draw(size_t block, uint32_t base, uint32_t* index) const;
+  // Those of `blocks` blocks from `first` on, counted from the first one's begin. REQUIRES: room for as many and 16 more.
+  void Draw(size_t first, size_t blocks, uint32_t* index) const;
 
  private:
   const Kernels* const kernels_;
   const SparseLayout layout_;
-  const uint64_t offset_;  // U
+  const SeededGrid grid_;
 };
 
 // All that ValidatePayload checks for this layout: the header's fields, the length, both directories, that indices rise

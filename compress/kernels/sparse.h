@@ -10,6 +10,16 @@
 
 namespace slimps {
 
+// How seeded entries are spread over blocks: floor((e * count + offset) / elements) of them lie before element e.
+struct SeededGrid {
+  uint64_t elements = 0;
+  uint64_t count = 0;
+  uint64_t offset = 0;
+
+  // REQUIRES: elements > 0; all numbers are under 2^32.
+  constexpr size_t Before(uint64_t element) const { return (element * count + offset) / elements; }
+};
+
 struct SentSums {
   float sent2 = 0;     // sum of squares of the values
   float decoded2 = 0;  // of what they decode to
@@ -33,11 +43,10 @@ struct SparseKernels {
   bool (*rising)(const uint32_t* index, size_t n, uint32_t bound);
   bool (*finite)(const float* values, size_t n);
 
-  // `count` of `elements` drawn without replacement, as compress/format/sparse.h says; the block
-  // begins at `first_element`. `index` has room for count + 16.
-  // REQUIRES: count <= elements <= 4096.
-  void (*draw)(const RandomStream& stream, uint32_t first_element, uint32_t elements,
-               uint32_t count, uint32_t base, uint32_t* index);
+  // The indices of `blocks` blocks from `first_block` on, block by block, as compress/format/sparse.h says; counted from
+  // the first of these blocks' begin. `index` has room for as many and 16 more. REQUIRES: blocks * 4096 < 2^31.
+  void (*draw)(const RandomStream& stream, const SeededGrid& grid, size_t first_block,
+               size_t blocks, uint32_t* index);
 
   // Bit `start` + i is values[i] >= 0; other bits are written as 0. REQUIRES: start < 8.
   void (*encode_signs)(const float* values, size_t n, size_t start, uint8_t* out);

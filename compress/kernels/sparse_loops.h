@@ -114,10 +114,9 @@ inline void DrawWords(const PhiloxLanes& philox, uint32_t first_element, uint32_
   for (size_t i = 0; i < 4; ++i) StoreI(drawn.word[i], words + kLanes * i, AllLanes());
 }
 
-inline void Draw(const RandomStream& stream, uint32_t first_element, uint32_t elements,
-                 uint32_t count, uint32_t base, uint32_t* index) {
-  if (count == 0) return;
-  const PhiloxLanes philox(stream);
+// `count` > 0 of the `elements` of the block that begins at `first_element`, each plus `base`.
+inline void DrawBlock(const PhiloxLanes& philox, uint32_t first_element, uint32_t elements,
+                      uint32_t count, uint32_t base, uint32_t* index) {
   uint32_t words[64 + 64];  // those of 64 elements, and of the next 64 where entries reach there
   DrawWords(philox, first_element, words);
   const auto turn = static_cast<uint32_t>((uint64_t{words[0]} * elements) >> 32);
@@ -132,6 +131,25 @@ inline void Draw(const RandomStream& stream, uint32_t first_element, uint32_t el
     const I32x16 turned = AddI(AddI(low, within), SetI(turn));
     const I32x16 place = SelectI(GtI(end, turned), turned, SubI(turned, end));
     StoreI(AddI(place, SetI(base)), index + j, AllLanes());
+  }
+}
+
+inline void Draw(const RandomStream& stream, const SeededGrid& grid, size_t first_block,
+                 size_t blocks, uint32_t* index) {
+  constexpr uint64_t kBlock = 4096;
+  const PhiloxLanes philox(stream);
+  const uint64_t first = first_block * kBlock;
+  const uint64_t last =
+      first + blocks * kBlock < grid.elements ? first + blocks * kBlock : grid.elements;
+  uint64_t before = first < last ? grid.Before(first) : 0;
+  for (uint64_t begin = first; begin < last; begin += kBlock) {
+    const uint64_t end = begin + kBlock < last ? begin + kBlock : last;
+    const uint64_t after = grid.Before(end), count = after - before;
+    before = after;
+    if (count == 0) continue;
+    DrawBlock(philox, static_cast<uint32_t>(begin), static_cast<uint32_t>(end - begin),
+              static_cast<uint32_t>(count), static_cast<uint32_t>(begin - first), index);
+    index += count;
   }
 }
 
