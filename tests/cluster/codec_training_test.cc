@@ -1,0 +1,114 @@
+// Every codec trains a real model on real data over real servers, in one process.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "compress/codec/registry.h"
+#include "tests/cluster/in_process_cluster.h"
+#include "worker/trainer/dataset.h"
+#include "worker/trainer/options.h"
+#include "worker/trainer/train_loop.h"
+
+namespace slimps {
+namespace {
+
+constexpr char kDigits[] = "/usr/lib/python3/dist-packages/sklearn/datasets/data/digits.csv.gz";
+constexpr uint32_t kWorkers = 2;
+constexpr double kUsualRate = 0.2;
+
+struct Setting {
+  std::string compression;
+  double lr = kUsualRate;
+};
+
+// Where the default is not for a model of 650 parameters, or not for this learning rate.
+Setting UsualSetting(std::string_view codec) {
+  static const std::map<std::string_view, Setting> settings = {
+      {"signsgd", {"signsgd", 0.005}},
+      {"topk", {"topk:ratio=0.05"}},
+      {"randomk", {"randomk:ratio=0.1"}},
+      {"mstopk", {"mstopk:ratio=0.05"}},
+      {"redsync", {"redsync:ratio=0.05"}},
+      {"threshold", {"threshold:tau=0.5"}},
+      {"dgc", {"dgc:ratio=0.05,warmup=5", kUsualRate / 10}},  // momentum 0.9 of its own
+  };
+  const auto found = settings.find(codec);
+  return found == settings.end() ? Setting{std::string(codec)} : found->second;
+}
+
+struct Outcome {
+  double accuracy = 0;
+  TrainingReport report;
+};
+
+class EveryCodecTrains : public ::testing::TestWithParam<std::string> {
+ protected:
+  static void SetUpTestSuite() { SetComputeThreads(1); }
+
+  void SetUp() override {
+    if (!std::filesystem::exists(kDigits)) GTEST_SKIP() << "needs " << kDigits;
+    auto data = LoadDataset("digits", "");
+    ASSERT_TRUE(data.ok()) << data.status();
+    data_ = *std::move(data);
+  }
+
+  Outcome Train(const Setting& setting, const std::string& threshold,
+                const std::string& backup_model) {
+    WorkerFlags flags;
+    flags.scheduler = "unused:1";
+    flags.model = "logistic";
+    flags.num_workers = kWorkers;
+    flags.batch = 16;
+    flags.epochs = 5;
+    flags.lr = setting.lr;
+    flags.compression = setting.compression;
+    flags.threshold = threshold;
+    flags.pre_steps = 6;
+    flags.backup_model = backup_model;
+    const auto options = CheckWorkerFlags(flags);
+    EXPECT_TRUE(options.ok()) << options.status();
+    std::vector<std::unique_ptr<Model>> models;
+    for (uint32_t rank = 0; rank < kWorkers; ++rank) {
+      models.push_back(*MakeModel("logistic", data_, rank));  // rank 0's weights count
+    }
+    Outcome outcome;
+    InProcessCluster({.workers = kWorkers, .servers = 1, .store = options->store})
+        .RunWorkers([&](KVStore& store) {
+          const auto report =
+              slimps::Train(options->train, data_, models[store.rank()].get(), &store, nullptr);
+          ASSERT_TRUE(report.ok()) << report.status();
+          if (store.rank() == 0) outcome.report = *report;
+        });
+    const auto test = EvaluateTestSplit(data_, models[0].get());
+    EXPECT_TRUE(test.ok()) << test.status();
+    outcome.accuracy = test->Accuracy();
+    return outcome;
+  }
+
+  Dataset data_;
+};
+
+TEST_P(EveryCodecTrains, AloneAndUnderTheThresholdTable) {
+  const Setting setting = UsualSetting(GetParam());
+  const Outcome alone = Train(setting, "0", "off");
+  EXPECT_GT(alone.accuracy, 0.88);
+  EXPECT_LE(alone.report.elements_sent, alone.report.raw_bytes_pushed / sizeof(float));
+  EXPECT_GT(alone.report.CompressionGain(), 0);
+  const Outcome table = Train(setting, "auto", "on");
+  EXPECT_GT(table.accuracy, 0.88);
+}
+
+std::vector<std::string> Names() {
+  std::vector<std::string> names;
+  for (const CodecEntry& entry : AllCodecs()) names.emplace_back(entry.name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EveryCodecTrains, ::testing::ValuesIn(Names()),
+                         [](const auto& info) { return "_" + info.param; });
+
+}  // namespace
+}  // namespace slimps
