@@ -259,9 +259,7 @@ inline I32x16 Iota() {
 inline I32x16 AsI(F32x16 x) { return {_mm256_castps_si256(x.a), _mm256_castps_si256(x.b)}; }
 inline F32x16 AsF(I32x16 x) { return {_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)}; }
 inline F32x16 ToFloat(I32x16 x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
-inline I32x16 ToNearestInt(F32x16 x) {
-  return {_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)};
-}
+inline I32x16 ToNearestInt(F32x16 x) { return {_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)}; }
 inline I32x16 ToInt(F32x16 x) { return {_mm256_cvttps_epi32(x.a), _mm256_cvttps_epi32(x.b)}; }
 
 inline uint32_t Bits(Mask16 mask) {
