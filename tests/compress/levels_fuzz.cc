@@ -16,8 +16,8 @@
 
 #include "compress/format/decode.h"
 #include "compress/format/format.h"
-#include "compress/format/kernels.h"
 #include "compress/format/levels.h"
+#include "compress/kernels/kernels.h"
 
 namespace slimps {
 namespace {
@@ -71,22 +71,60 @@ void DecodeEverywhere(PayloadFormat format, std::span<const std::byte> payload, 
   }
 }
 
-// A levels payload whose header and length are right and whose scales and bits are the input's, over and over.
+// Codes of four or eight bits, forced into the declared range but for one in 256 bytes, and 0 past the end.
+void LimitLevels(const LevelsLayout& layout, std::span<std::byte> payload) {
+  const uint32_t zero = 1u << (layout.bits - 1), codes = 2u * layout.levels + 1;
+  const auto limit = [&](uint32_t code) { return zero - layout.levels + code % codes; };
+  const std::span<std::byte> body = payload.subspan(layout.PlanesOffset(0));
+  for (std::byte& byte : body) {
+    const auto code = std::to_integer<uint32_t>(byte);
+    if (code == 0xff) continue;
+    byte = layout.bits == 8 ? static_cast<std::byte>(limit(code))
+                            : static_cast<std::byte>(limit(code & 15) | limit(code >> 4) << 4);
+  }
+  if (layout.bits == 4 && layout.elements % 2 == 1) body.back() &= std::byte{15};
+}
+
+// A levels payload whose header and length are right and whose scales and levels are the input's, over and over.
 std::vector<std::byte> WithTrueHeader(uint8_t choice, std::span<const std::byte> body,
                                       LevelsLayout& layout) {
-  layout.bits = static_cast<uint8_t>(1 + choice % 2);
-  layout.scales_per_block = static_cast<uint8_t>(choice / 2 % 3);
-  layout.elements =
-      body.size() < 2
-          ? 0
-          : (std::to_integer<size_t>(body[0]) * 256 + std::to_integer<size_t>(body[1])) %
-                (kMaxElements + 1);
+  const auto input = [&](size_t i) {
+    return body.empty() ? 0 : std::to_integer<uint32_t>(body[i % body.size()]);
+  };
+  layout.bits = static_cast<uint8_t>(1 << choice % 4);
+  layout.scales_per_block = static_cast<uint8_t>(choice / 4 % (layout.packed() ? 2 : 3));
+  layout.elements = (input(0) * 256 + input(1)) % (kMaxElements + 1);
   layout.value = 0.5f;
+  if (layout.packed()) {
+    layout.map = static_cast<LevelsMap>(choice / 8 % 2);
+    layout.bucket = LevelsLayout::kSmallestBucket << choice / 16 % 6;
+    layout.levels = static_cast<uint8_t>(1 + input(2) % ((1u << (layout.bits - 1)) - 1));
+  }
   std::vector<std::byte> payload(layout.PayloadBytes());
-  for (size_t i = 0; i < payload.size(); ++i)
-    payload[i] = body.empty() ? std::byte{0} : body[i % body.size()];
+  for (size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<std::byte>(input(i));
+  if (layout.packed()) LimitLevels(layout, payload);
   BuildLevelsHeader(layout, payload);
   return payload;
+}
+
+// Every set finds the same levels in range.
+void CheckWithin(std::span<const std::byte> payload, uint8_t choice) {
+  const std::unique_ptr<uint8_t[]> codes(new uint8_t[payload.size()]);
+  std::transform(payload.begin(), payload.end(), codes.get(), std::to_integer<uint8_t>);
+  const QuantizeKernels& scalar = FindKernels("scalar")->quantize;
+  const size_t n = payload.size();
+  for (const Kernels* kernels : AllKernels()) {
+    if (!kernels->runs_here()) continue;
+    const QuantizeKernels& mine = kernels->quantize;
+    const uint32_t four = 1 + choice % 7, eight = 1 + choice % 127;
+    const size_t nibbles = 2 * n - (n > 0 ? choice % 2 : 0);
+    if (mine.levels_within_4bit(codes.get(), four, nibbles) !=
+            scalar.levels_within_4bit(codes.get(), four, nibbles) ||
+        mine.levels_within_8bit(codes.get(), eight, n) !=
+            scalar.levels_within_8bit(codes.get(), eight, n)) {
+      std::abort();
+    }
+  }
 }
 
 void CheckPayload(PayloadFormat format, std::span<const std::byte> payload, size_t elements) {
@@ -107,6 +145,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     slimps::LevelsLayout layout;
     const std::vector<std::byte> levels = slimps::WithTrueHeader(data[1], payload, layout);
     slimps::CheckPayload(slimps::PayloadFormat::kLevels, levels, layout.elements);
+    slimps::CheckWithin(payload, data[1]);
     return 0;
   }
   slimps::CheckPayload(static_cast<slimps::PayloadFormat>(data[0] % 7), payload,
