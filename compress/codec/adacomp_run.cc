@@ -20,7 +20,7 @@ absl::StatusOr<uint32_t> BinLengthOption(const CodecSpec& spec, const std::strin
 // Owned by one encoding; Blocks from several threads, as EncodeRun says.
 class BinRun final : public EncodeRun {
  public:
-  BinRun(const BinKernels& kernels, BinCodec::Select select, float extra, const BinsLayout& layout,
+  BinRun(const Kernels& kernels, BinCodec::Select select, float extra, const BinsLayout& layout,
          const EncodeInput& input, std::span<std::byte> payload, EncodeWorkspace& workspace)
       : kernels_(kernels),
         select_(select),
@@ -38,10 +38,13 @@ class BinRun final : public EncodeRun {
     for (size_t block = first; block < last; ++block) {
       if (pass == 0) {
         SelectGroup(block);
-      } else {
-        errors_[block] = kernels_.subtract(BinBlockOf(layout_, payload_, block),
-                                           input_.residual.data() + block * kBlockElements);
+        continue;
       }
+      float* const residual = input_.residual.data() + block * kBlockElements;
+      if (block + 1 < last) {
+        PrefetchBins(kernels_, BinBlockOf(layout_, payload_, block + 1), residual + kBlockElements);
+      }
+      errors_[block] = kernels_.bins.subtract(BinBlockOf(layout_, payload_, block), residual);
     }
   }
 
@@ -121,7 +124,7 @@ class BinRun final : public EncodeRun {
     }
   }
 
-  const BinKernels& kernels_;
+  const Kernels& kernels_;
   const BinCodec::Select select_;
   const float extra_;
   const BinsLayout layout_;
@@ -166,8 +169,7 @@ std::unique_ptr<EncodeRun> BinCodec::Begin(const EncodeInput& input, std::span<s
                                            EncodeWorkspace& workspace) const {
   const BinsLayout layout = {.bin_length = lengths_.Of(input.context.layer),
                              .elements = input.gradient.size()};
-  return std::make_unique<BinRun>(kernels().bins, select_, extra_, layout, input, payload,
-                                  workspace);
+  return std::make_unique<BinRun>(kernels(), select_, extra_, layout, input, payload, workspace);
 }
 
 }  // namespace slimps

@@ -11,6 +11,9 @@
 namespace slimps {
 namespace {
 
+constexpr size_t kCachedBlocks =
+    64;  // 1 MiB: where more of them are decoded at once, they may be in memory
+
 static_assert(std::endian::native == std::endian::little, "payloads are copied as they lie");
 
 template <typename T>
@@ -199,6 +202,11 @@ BinBlock BinBlockOf(const BinsLayout& layout, std::span<const std::byte> payload
           .scale = Load<float>(payload, 8)};
 }
 
+void PrefetchBins(const Kernels& kernels, const BinBlock& block, const float* dst) {
+  constexpr size_t kMany = kBlockElements / 16;
+  if (block.count < kMany) kernels.bins.prefetch(block, dst);
+}
+
 void DecodeBins(const Kernels& kernels, std::span<const std::byte> payload, size_t /*elements*/,
                 size_t first, std::span<float> dst) {
   const BinsLayout layout = ReadHeader(payload);
@@ -212,9 +220,18 @@ void DecodeBins(const Kernels& kernels, std::span<const std::byte> payload, size
 void DecodeAddBins(const Kernels& kernels, std::span<const std::byte> payload, size_t /*elements*/,
                    size_t first, std::span<float> dst) {
   const BinsLayout layout = ReadHeader(payload);
-  for (size_t done = 0; done < dst.size(); done += kBlockElements) {
-    kernels.bins.add(BinBlockOf(layout, payload, (first + done) / kBlockElements),
-                     dst.data() + done);
+  const size_t begin = first / kBlockElements;
+  const size_t blocks = (dst.size() + kBlockElements - 1) / kBlockElements;
+  const bool far = blocks > kCachedBlocks;
+  BinBlock next = blocks > 0 ? BinBlockOf(layout, payload, begin) : BinBlock();
+  for (size_t i = 0; i < blocks; ++i) {
+    const BinBlock block = next;
+    float* const out = dst.data() + i * kBlockElements;
+    if (i + 1 < blocks) {
+      next = BinBlockOf(layout, payload, begin + i + 1);
+      if (far) PrefetchBins(kernels, next, out + kBlockElements);
+    }
+    kernels.bins.add(block, out);
   }
 }
 

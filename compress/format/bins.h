@@ -89,6 +89,9 @@ void BuildBinsEnd(size_t block, size_t entries, std::span<std::byte> payload);
 
 // One block of a valid payload, as kernels take it.
 BinBlock BinBlockOf(const BinsLayout& layout, std::span<const std::byte> payload, size_t block);
+// Soon `block` will be decoded to, or subtracted from, `dst`: where it has few entries, asks for the memory that they
+// touch. With many, most lines are touched one after the other, which hardware sees by itself.
+void PrefetchBins(const Kernels& kernels, const BinBlock& block, const float* dst);
 
 // As Decode and DecodeAdd of format.h, with chosen kernels.
 void DecodeBins(const Kernels& kernels, std::span<const std::byte> payload, size_t elements,

@@ -56,6 +56,8 @@ struct BinKernels {
   BinSums (*select_soft)(const BinGroup& group, const BinGroupOut& out);
   BinSums (*select_first)(const BinGroup& group, const BinGroupOut& out);
 
+  // Asks for the cache lines that the others will touch.
+  void (*prefetch)(const BinBlock& block, const float* dst);
   void (*store)(const BinBlock& block,
                 float* dst);                       // dst[i] = what was sent; elements not sent stay
   void (*add)(const BinBlock& block, float* dst);  // dst[i] += what was sent

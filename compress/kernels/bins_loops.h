@@ -342,9 +342,17 @@ inline float SubtractBins(const BinBlock& block, float* dst) {
   });
 }
 
+inline void PrefetchBins(const BinBlock& block, const float* dst) {
+  SumOfEntriesOf(block, [dst](uint32_t i, float /*value*/) {
+    Prefetch(dst + i);
+    return 0.0f;
+  });
+}
+
 constexpr BinKernels kBinKernels = {
     .select_soft = Select<SoftChoice>,
     .select_first = Select<FirstChoice>,
+    .prefetch = PrefetchBins,
     .store = StoreBins,
     .add = AddBins,
     .subtract = SubtractBins,

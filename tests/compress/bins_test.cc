@@ -118,6 +118,24 @@ TEST(Bins, EverySetDecodesEveryRangeAsThePlainDecoder) {
   }
 }
 
+// So many that their memory is asked for ahead.
+TEST(Bins, ManyBlocksAtOnceAddAsOneByOne) {
+  const size_t n = 80 * 4096 + 5;
+  for (const double density : {0.002, 0.2}) {
+    const std::vector<std::byte> payload = MakeBins(500, 0.5f, RandomSent(n, density, 3));
+    for (const Kernels* kernels : AllKernels()) {
+      if (!kernels->runs_here()) continue;
+      std::vector<float> at_once(n, 0.1f), one_by_one(n, 0.1f);
+      DecodeAddBins(*kernels, payload, n, 0, at_once);
+      for (size_t first = 0; first < n; first += 4096) {
+        DecodeAddBins(*kernels, payload, n, first,
+                      std::span(one_by_one).subspan(first, std::min<size_t>(4096, n - first)));
+      }
+      EXPECT_EQ(Difference(at_once, one_by_one), "");
+    }
+  }
+}
+
 TEST(Bins, MalformedHeadersAreRefusedWithTheFieldsName) {
   const std::vector<std::byte> good = MakeBins(50, 0.5f, RandomSent(9000, 0.1, 1));
   const struct {
