@@ -12,7 +12,7 @@ DECODE_BARS = dict.fromkeys(("1bit", "2bit", "signsgd", "terngrad", "qsgd", "dit
 CACHE_BARS = {"1bit": 0.50, "2bit": 0.50}
 BARS = {("encode_ef", LARGE): ENCODE_BARS, ("encode_ef", SMALL): CACHE_BARS, ("decode_add", LARGE): DECODE_BARS}
 SPARSE = ("threshold", "adacomp", "mstopk", "redsync", "dgc", "topk", "randomk")
-SPARSE_DECODE_BAR = 5  # times the GB/s of raw fp32
+SPARSE_DECODE_BAR = 5  # times the fraction of raw fp32
 AGGREGATE_BAR = 3  # times one worker's time that 16 may take
 THREADS_BAR = 1.7  # times one thread's GB/s that two reach, or else two threads' reference
 # ResNet-50 on a V100, encode and decode, in ms. Source: Agarwal et al., "On the Utility of Gradient Compression in
@@ -48,9 +48,9 @@ def find(rows, like, **changes):
 
 
 def times_raw(rows, row):
-    """How many times as fast as DecodeAdd of raw fp32; None: not measured."""
+    """How many times as fast as DecodeAdd of raw fp32, both beside their references; None: not measured."""
     raw = find(rows, row, codec="none")
-    return row["gbps"] / raw["gbps"] if raw else None
+    return row["fraction_of_reference"] / raw["fraction_of_reference"] if raw else None
 
 
 def bar_remarks(rows, row):

@@ -17,7 +17,10 @@ class DitheringCodec final : public PartitionQuantizer {
  public:
   DitheringCodec(const CodecSpec& spec, const Kernels& kernels, const LevelsLayout& shape,
                  ErrorFeedback feedback, uint64_t seed, Norm norm)
-      : PartitionQuantizer(spec, kernels, shape, feedback, seed),
+      : PartitionQuantizer(
+            spec, kernels, shape,
+            norm == Norm::kMax ? kernels.quantize.measure_largest : kernels.quantize.measure,
+            feedback, seed),
         levels_(shape.levels),
         natural_(shape.map == LevelsMap::kNatural),
         norm_(norm),

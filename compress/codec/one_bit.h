@@ -1,5 +1,7 @@
 // 1bit: one bit per element, by `scaling`; x = gradient * grad_scale + residual, blocks of kBlockElements.
 //
+// Here x >= 0 means that the sign bit is clear: -0 counts as negative.
+//
 //   l1 (default)  x >= 0 sends +s, else -s; s = mean of the block's |x|
 //                 (EF-signSGD: Karimireddy et al., "Error Feedback Fixes SignSGD", 2019)
 //   two_mean      x >= 0 sends the mean of those, else the mean of the others; 0 where there is none

@@ -40,8 +40,7 @@ class PartitionRun final : public EncodeRun {
     rounding_ = {.grad_scale = input_.grad_scale,
                  .inverse = scaling.inverse,
                  .scale = scaling.scale,
-                 .levels = layout_.levels,
-                 .random = codec_.Random(input_.context)};
+                 .levels = layout_.levels};
     layout_.value = scaling.scale;
     BuildLevelsHeader(layout_, payload_);
     input_norm2_ = norms.input2;
@@ -57,7 +56,9 @@ class PartitionRun final : public EncodeRun {
  private:
   void QuantizeBlock(size_t block) {
     Rounding rounding = rounding_;
-    rounding.first = static_cast<uint32_t>(block * kBlockElements);
+    RandomLanes random;
+    codec_.StartRandom(input_.context, block, &random);
+    rounding.random = &random;
     auto* out = reinterpret_cast<uint8_t*>(payload_.data() + layout_.PlanesOffset(block));
     sums_[block] = codec_.EncodeBlock(BlockInput(input_, block), rounding, layout_, out);
   }
@@ -83,7 +84,13 @@ std::unique_ptr<EncodeRun> PartitionQuantizer::Begin(const EncodeInput& input,
 
 InputNorms PartitionQuantizer::MeasureBlock(const EncodeInput& input, size_t block) const {
   const BlockInput in(input, block);
-  return kernels().quantize.measure(in.gradient, in.residual, input.grad_scale, in.elements);
+  return measure_(in.gradient, in.residual, input.grad_scale, in.elements);
+}
+
+void PartitionQuantizer::StartRandom(const EncodeContext& context, size_t block,
+                                     RandomLanes* random) const {
+  kernels().quantize.start_random(RandomStreamOf(seed_, context), static_cast<uint32_t>(block),
+                                  random);
 }
 
 }  // namespace slimps

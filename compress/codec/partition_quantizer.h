@@ -49,18 +49,20 @@ class PartitionQuantizer : public Codec {
     layout.elements = elements;
     return layout;
   }
-  RandomStream Random(const EncodeContext& context) const { return RandomStreamOf(seed_, context); }
+  void StartRandom(const EncodeContext& context, size_t block, RandomLanes* random) const;
 
  protected:
-  // `shape`: the payload's layout but for its elements and value.
+  // `shape`: the payload's layout but for its elements and value. `measure`: a kernel that gives what ChooseScaling needs.
   PartitionQuantizer(CodecSpec spec, const Kernels& kernels, const LevelsLayout& shape,
-                     ErrorFeedback feedback, uint64_t seed)
+                     MeasureInput measure, ErrorFeedback feedback, uint64_t seed)
       : Codec(std::move(spec), kernels, kLargestQuantized),
+        measure_(measure),
         shape_(shape),
         feedback_(feedback),
         seed_(seed) {}
 
  private:
+  const MeasureInput measure_;
   const LevelsLayout shape_;
   const ErrorFeedback feedback_;
   const uint64_t seed_;

@@ -27,9 +27,12 @@ class QsgdCodec final : public LevelsCodec {
                         std::span<std::byte> payload) const override {
     const LevelsLayout layout = Layout(input.gradient.size());
     const BlockInput in(input, block);
+    RandomLanes random;
+    kernels().quantize.start_random(RandomStreamOf(seed_, input.context),
+                                    static_cast<uint32_t>(block), &random);
     Rounding rounding = {.grad_scale = input.grad_scale,
                          .levels = layout.packed() ? layout.levels : 1u,
-                         .random = RandomStreamOf(seed_, input.context)};
+                         .random = &random};
     uint8_t* const out = Plane(layout, payload, block);
     BlockSums sums;
     for (size_t done = 0; done < in.elements; done += layout.bucket) {
@@ -45,7 +48,6 @@ class QsgdCodec final : public LevelsCodec {
       StoreScale(layout, payload, first / layout.bucket, 0, scaling.scale);
       rounding.inverse = scaling.inverse;
       rounding.scale = scaling.scale;
-      rounding.first = static_cast<uint32_t>(first);
       const BlockSums bucket =
           Quantize(layout, gradient, residual, rounding, n, out + done * layout.bits / 8);
       sums.input2 += norms.input2;

@@ -17,7 +17,8 @@ class TernGradCodec final : public PartitionQuantizer {
  public:
   TernGradCodec(const CodecSpec& spec, const Kernels& kernels, ErrorFeedback feedback,
                 uint64_t seed, float clip)
-      : PartitionQuantizer(spec, kernels, {.bits = 2}, feedback, seed), clip_(clip) {}
+      : PartitionQuantizer(spec, kernels, {.bits = 2}, kernels.quantize.measure, feedback, seed),
+        clip_(clip) {}
 
   Scaling ChooseScaling(const PartitionNorms& norms) const override {
     float s = norms.largest;

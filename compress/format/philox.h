@@ -11,10 +11,7 @@
 //   uniform  (word >> 8) * 2^-24, in [0, 1)
 //
 // So sixteen lanes that hold sixteen counters give 64 consecutive elements without a shuffle. Codecs that round every
-// element draw 16 bits for each, which halves what is their greatest cost:
-//
-//   counter  c0 = 16 * (i / 128) + i % 16, the others as above
-//   short    of word number (i % 128) / 32 the lower half where i % 32 < 16, else the upper
+// element take theirs from generators that these numbers start: compress/format/xoshiro.h.
 #ifndef SLIMPS_COMPRESS_FORMAT_PHILOX_H_
 #define SLIMPS_COMPRESS_FORMAT_PHILOX_H_
 
@@ -68,13 +65,6 @@ struct PhiloxStream {
   constexpr uint32_t Word(uint32_t i) const {
     const uint32_t counter = 16 * (i / 64) + i % 16;
     return Philox({counter, round, worker, partition}, {key0, key1})[i % 64 / 16];
-  }
-
-  // The 16 bits of element i.
-  constexpr uint32_t Short(uint32_t i) const {
-    const uint32_t counter = 16 * (i / 128) + i % 16;
-    const uint32_t word = Philox({counter, round, worker, partition}, {key0, key1})[i % 128 / 32];
-    return i % 32 < 16 ? word & 0xffff : word >> 16;
   }
 };
 

@@ -16,38 +16,40 @@ inline F32x16 NaturalUnits(I32x16 level, I32x16 levels) {
   return KeepF(GtI(magnitude, SetI(0)), AsF(OrI(exponent, sign)));
 }
 
-// What 4-bit code 0 .. 15 stands for, for scale 1. Code 0 is no valid level of either.
-struct LinearTable {
-  static F32x16 Units(uint32_t /*levels*/) { return ToFloat(SubI(Iota(), SetI(8))); }
-};
-struct NaturalTable {
-  static F32x16 Units(uint32_t levels) { return NaturalUnits(SubI(Iota(), SetI(8)), SetI(levels)); }
-};
+// Four bits for each lane that counts.
+inline uint64_t NibbleMask(AllLanes) { return ~uint64_t{0}; }
+inline uint64_t NibbleMask(SomeLanes count) { return (uint64_t{1} << (4 * count.n)) - 1; }
 
 // 16 codes of 4 bits: element i + j in bits 4 j of the little-endian word at p. What is past the end is 0 and unread.
-inline void StoreNibbles(I32x16 codes, uint8_t* p, AllLanes) {
-  const uint64_t packed = PackNibbles(codes);
-  std::memcpy(p, &packed, sizeof packed);
-}
-inline void StoreNibbles(I32x16 codes, uint8_t* p, SomeLanes count) {
-  const uint64_t packed = PackNibbles(codes) & ((uint64_t{1} << (4 * count.n)) - 1);
-  std::memcpy(p, &packed, (count.n + 1) / 2);
-}
-inline I32x16 LoadNibbles(const uint8_t* p, AllLanes) {
-  uint64_t packed;
-  std::memcpy(&packed, p, sizeof packed);
-  return UnpackNibbles(packed);
-}
+// At the end of an array, its last bytes and zeros.
+struct LastNibbles {
+  LastNibbles(const uint8_t* p, SomeLanes count) { std::memcpy(bytes, p, (count.n + 1) / 2); }
+  uint8_t bytes[kLanes / 2] = {};
+};
+inline I32x16 LoadNibbles(const uint8_t* p, AllLanes) { return LoadNibbles(p); }
 inline I32x16 LoadNibbles(const uint8_t* p, SomeLanes count) {
-  uint64_t packed = 0;
-  std::memcpy(&packed, p, (count.n + 1) / 2);
-  return UnpackNibbles(packed);
+  return LoadNibbles(LastNibbles(p, count).bytes);
+}
+inline I32x16 LoadSignedNibbles(const uint8_t* p, AllLanes) { return LoadSignedNibbles(p); }
+inline I32x16 LoadSignedNibbles(const uint8_t* p, SomeLanes count) {
+  return LoadSignedNibbles(LastNibbles(p, count).bytes);
 }
 
-template <typename Table, bool kAdd>
-void DecodeNibbles(const uint8_t* in, float scale, uint32_t levels, size_t n, float* dst) {
+template <bool kAdd>
+void DecodeLinearNibbles(const uint8_t* in, float scale, uint32_t /*levels*/, size_t n,
+                         float* dst) {
+  const F32x16 by = SetF(scale);
+  ForLanes(n, [&](size_t i, auto count) {
+    Emit<kAdd>(MulF(ToFloat(LoadSignedNibbles(in + i / 2, count)), by), dst + i, count);
+  });
+}
+
+template <bool kAdd>
+void DecodeNaturalNibbles(const uint8_t* in, float scale, uint32_t levels, size_t n, float* dst) {
+  // What code 0 .. 15 stands for. Code 0 is no valid level.
   alignas(64) float table[kLanes];
-  StoreF(MulF(Table::Units(levels), SetF(scale)), table, AllLanes());
+  const F32x16 units = NaturalUnits(SubI(Iota(), SetI(8)), SetI(levels));
+  StoreF(MulF(units, SetF(scale)), table, AllLanes());
   ForLanes(n, [&](size_t i, auto count) {
     Emit<kAdd>(LookupF(table, LoadNibbles(in + i / 2, count)), dst + i, count);
   });

@@ -83,7 +83,10 @@ inline uint32_t CountBits(const uint8_t* plane, size_t n) {
 
 template <bool kAdd, typename Count>
 inline void Emit(F32x16 value, float* dst, Count count) {
-  if constexpr (kAdd) value = AddF(LoadF(dst, count), value);
+  if constexpr (kAdd) {
+    Prefetch(dst + kFetchAhead);
+    value = AddF(LoadF(dst, count), value);
+  }
   StoreF(value, dst, count);
 }
 

@@ -44,6 +44,9 @@ inline F32x16 AbsF(F32x16 x) { return {_mm512_andnot_ps(_mm512_set1_ps(-0.0f), x
 inline F32x16 SqrtF(F32x16 x) { return {_mm512_sqrt_ps(x.v)}; }
 
 inline F32x16 AddSquareF(F32x16 sum, F32x16 x) { return {_mm512_fmadd_ps(x.v, x.v, sum.v)}; }
+inline F32x16 SubProductF(F32x16 x, F32x16 a, F32x16 b) {
+  return {_mm512_fnmadd_ps(a.v, b.v, x.v)};
+}
 
 inline Mask16 GeF(F32x16 x, F32x16 y) { return {_mm512_cmp_ps_mask(x.v, y.v, _CMP_GE_OQ)}; }
 inline Mask16 GtF(F32x16 x, F32x16 y) { return {_mm512_cmp_ps_mask(x.v, y.v, _CMP_GT_OQ)}; }
@@ -218,12 +221,24 @@ inline uint64_t PackNibbles(I32x16 x) {
   const __m128i pairs = _mm_maddubs_epi16(bytes, _mm_set1_epi16(0x1001));
   return static_cast<uint64_t>(_mm_cvtsi128_si64(_mm_packus_epi16(pairs, pairs)));
 }
-inline I32x16 UnpackNibbles(uint64_t packed) {
-  const __m512i words = _mm512_inserti64x4(_mm512_set1_epi32(static_cast<int>(packed)),
-                                           _mm256_set1_epi32(static_cast<int>(packed >> 32)), 1);
+// 8 bytes, the first four in the lower eight lanes.
+inline __m512i LoadNibbleWords(const uint8_t* p) {
+  int low, high;
+  std::memcpy(&low, p, sizeof low);
+  std::memcpy(&high, p + 4, sizeof high);
+  return _mm512_mask_set1_epi32(_mm512_set1_epi32(low), 0xff00, high);
+}
+inline I32x16 LoadNibbles(const uint8_t* p) {
   const __m512i shifts =
       _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
-  return {_mm512_and_si512(_mm512_srlv_epi32(words, shifts), _mm512_set1_epi32(15))};
+  return {_mm512_and_si512(_mm512_srlv_epi32(LoadNibbleWords(p), shifts), _mm512_set1_epi32(15))};
+}
+inline I32x16 LoadSignedNibbles(const uint8_t* p) {
+  const __m512i shifts =
+      _mm512_setr_epi32(28, 24, 20, 16, 12, 8, 4, 0, 28, 24, 20, 16, 12, 8, 4, 0);
+  const __m512i flipped =
+      _mm512_xor_si512(LoadNibbleWords(p), _mm512_set1_epi32(static_cast<int>(0x88888888)));
+  return {_mm512_srai_epi32(_mm512_sllv_epi32(flipped, shifts), 28)};
 }
 inline I32x16 LoadBytes(const uint8_t* p, AllLanes) {
   return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
@@ -241,6 +256,26 @@ inline void StoreBytes(I32x16 x, uint8_t* p, SomeLanes count) {
 template <typename Count>
 inline void StoreShorts(I32x16 x, std::byte* p, Count count) {
   StoreWords(_mm512_cvtepi32_epi16(x.v), p, count);
+}
+
+struct I8x32 {
+  __m256i v;
+};
+inline I8x32 PackI8(I32x16 x, I32x16 y) {
+  return {_mm256_set_m128i(_mm512_cvtsepi32_epi8(y.v), _mm512_cvtsepi32_epi8(x.v))};
+}
+inline I8x32 AddI8(I8x32 x, uint8_t n) {
+  return {_mm256_add_epi8(x.v, _mm256_set1_epi8(static_cast<char>(n)))};
+}
+inline I8x32 NegateI8(I8x32 x) { return {_mm256_sub_epi8(_mm256_setzero_si256(), x.v)}; }
+inline uint32_t SignBits(I8x32 x) { return _mm256_movepi8_mask(x.v); }
+inline void StoreI8(I8x32 x, uint8_t* p) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x.v);
+}
+inline void StoreNibblesI8(I8x32 x, uint8_t* p) {
+  // Pairs (even + 16 * odd) as 16-bit numbers, then as bytes.
+  const __m256i pairs = _mm256_maddubs_epi16(x.v, _mm256_set1_epi16(0x1001));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtepi16_epi8(pairs));
 }
 
 inline float FoldMax(F32x16 x) {

@@ -82,6 +82,9 @@ inline F32x16 SqrtF(F32x16 x) {
 inline F32x16 AddSquareF(F32x16 sum, F32x16 x) {
   return EachF([&](size_t j) { return __builtin_fmaf(x.v[j], x.v[j], sum.v[j]); });
 }
+inline F32x16 SubProductF(F32x16 x, F32x16 a, F32x16 b) {
+  return EachF([&](size_t j) { return __builtin_fmaf(-a.v[j], b.v[j], x.v[j]); });
+}
 
 inline Mask16 GeF(F32x16 a, F32x16 b) {
   return EachM([&](size_t j) { return a.v[j] >= b.v[j]; });
@@ -324,8 +327,12 @@ inline uint64_t PackNibbles(I32x16 x) {
   for (size_t j = 0; j < kLanes; ++j) packed |= uint64_t{x.v[j]} << (4 * j);
   return packed;
 }
-inline I32x16 UnpackNibbles(uint64_t packed) {
-  return EachI([&](size_t j) { return static_cast<uint32_t>(packed >> (4 * j)) & 15; });
+inline I32x16 LoadNibbles(const uint8_t* p) {
+  return EachI([&](size_t j) { return static_cast<uint32_t>(p[j / 2]) >> (j % 2 * 4) & 15; });
+}
+inline I32x16 LoadSignedNibbles(const uint8_t* p) {
+  const I32x16 codes = LoadNibbles(p);
+  return EachI([&](size_t j) { return codes.v[j] - 8; });
 }
 template <typename Count>
 inline I32x16 LoadBytes(const uint8_t* p, Count count) {
@@ -343,6 +350,39 @@ inline void StoreShorts(I32x16 x, std::byte* p, Count count) {
   for (size_t j = 0; j < count.size(); ++j) {
     const auto value = static_cast<uint16_t>(x.v[j]);
     std::memcpy(p + j * sizeof value, &value, sizeof value);
+  }
+}
+
+struct I8x32 {
+  int8_t v[2 * kLanes];
+};
+template <typename F>
+inline I8x32 EachI8(const F& f) {
+  I8x32 out;
+  for (size_t j = 0; j < 2 * kLanes; ++j) out.v[j] = static_cast<int8_t>(f(j));
+  return out;
+}
+inline I8x32 PackI8(I32x16 x, I32x16 y) {
+  return EachI8([&](size_t j) {
+    const auto wide = static_cast<int32_t>(j < kLanes ? x.v[j] : y.v[j - kLanes]);
+    return wide < -128 ? -128 : wide > 127 ? 127 : wide;
+  });
+}
+inline I8x32 AddI8(I8x32 x, uint8_t n) {
+  return EachI8([&](size_t j) { return static_cast<uint8_t>(x.v[j] + n); });
+}
+inline I8x32 NegateI8(I8x32 x) {
+  return EachI8([&](size_t j) { return static_cast<uint8_t>(-x.v[j]); });
+}
+inline uint32_t SignBits(I8x32 x) {
+  uint32_t bits = 0;
+  for (size_t j = 0; j < 2 * kLanes; ++j) bits |= static_cast<uint32_t>(x.v[j] < 0) << j;
+  return bits;
+}
+inline void StoreI8(I8x32 x, uint8_t* p) { std::memcpy(p, x.v, sizeof x.v); }
+inline void StoreNibblesI8(I8x32 x, uint8_t* p) {
+  for (size_t j = 0; j < kLanes; ++j) {
+    p[j] = static_cast<uint8_t>(x.v[2 * j] | x.v[2 * j + 1] << 4);
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include "compress/kernels/input_loops.h"
 #include "compress/kernels/levels.h"
+#include "compress/kernels/planes_loops.h"
 
 namespace slimps {
 namespace {
@@ -146,24 +147,30 @@ inline BlockSums Encode2BitFixed(const float* gradient, float* residual, float g
                                                           n, plane0, plane1);
 }
 
+template <typename Format, bool kAdd>
+inline __attribute__((always_inline)) void DecodePlanes(const LevelsTerm& term, size_t n,
+                                                        float* dst) {
+  const F32x16 plus = SetF(term.positive), minus = SetF(term.negative);
+  const size_t whole = n / (2 * kLanes) * (2 * kLanes);
+  for (size_t i = 0; i < whole; i += 2 * kLanes) {
+    const auto word = Format::Load(term, i);
+    Emit<kAdd>(Format::template Values<0>(word, plus, minus), dst + i, AllLanes());
+    Emit<kAdd>(Format::template Values<1>(word, plus, minus), dst + i + kLanes, AllLanes());
+  }
+  ForLanes(n - whole, [&](size_t j, auto count) {
+    Emit<kAdd>(Format::ValuesAt(term, whole + j, count, plus, minus), dst + whole + j, count);
+  });
+}
+
 template <bool kAdd>
 void Decode1Bit(const uint8_t* bits, float positive, float negative, size_t n, float* dst) {
-  const F32x16 plus = SetF(positive), minus = SetF(negative);
-  ForLanes(n, [&](size_t i, auto count) {
-    Emit<kAdd>(SelectBitsF(LoadBits(bits, i, count), plus, minus), dst + i, count);
-  });
+  DecodePlanes<OneBit, kAdd>({bits, nullptr, positive, negative}, n, dst);
 }
 
 template <bool kAdd>
 void Decode2Bit(const uint8_t* plane0, const uint8_t* plane1, float positive, float negative,
                 size_t n, float* dst) {
-  const F32x16 plus = SetF(positive), minus = SetF(negative), zero = SetF(0);
-  ForLanes(n, [&](size_t i, auto count) {
-    // Both bits set means zero.
-    const uint32_t high = LoadBits(plane0, i, count), low = LoadBits(plane1, i, count);
-    const F32x16 lower = SelectBitsF(low & ~high, minus, zero);
-    Emit<kAdd>(SelectBitsF(high & ~low, plus, lower), dst + i, count);
-  });
+  DecodePlanes<TwoBits, kAdd>({plane0, plane1, positive, negative}, n, dst);
 }
 
 constexpr LevelsKernels kLevelsKernels = {

@@ -9,9 +9,6 @@
 namespace slimps {
 namespace {
 
-// How many elements' 16-bit numbers come out at once.
-constexpr size_t kPhiloxShorts = 128;
-
 struct PhiloxWords {
   I32x16 word[4];
 };

@@ -1,5 +1,5 @@
 // Kernels of four and eight bits per element and of stochastic rounding. Conventions: kernels.h; layouts and what levels
-// mean: compress/format/levels.h; random numbers: compress/format/philox.h.
+// mean: compress/format/levels.h; random numbers: compress/format/xoshiro.h.
 #ifndef SLIMPS_COMPRESS_KERNELS_QUANTIZE_H_
 #define SLIMPS_COMPRESS_KERNELS_QUANTIZE_H_
 
@@ -23,6 +23,11 @@ struct RandomStream {
   uint32_t partition = 0;
 };
 
+// The generators of one block, [state's word][lane].
+struct RandomLanes {
+  alignas(64) uint32_t word[4][16];
+};
+
 // How elements of one scale are rounded to levels. With r the element's 16 random bits and t = x * inverse, whose unit is
 // 2^-16 of the smallest level:
 //   linear   level = floor((nearest(t) + r) / 2^16), nearest with ties to even; decodes to level * scale
@@ -37,8 +42,9 @@ struct Rounding {
   float inverse = 0;
   float scale = 0;
   uint32_t levels = 1;
-  RandomStream random;
-  uint32_t first = 0;  // the first element's number in its partition: a multiple of 128
+  // Drawn from, and moved on. A block may be rounded in several calls, in the order of its elements; n is a multiple of
+  // 32 in all but the last.
+  RandomLanes* random = nullptr;
 };
 
 using QuantizeLevels = BlockSums (*)(const float* gradient, float* residual,
@@ -46,13 +52,18 @@ using QuantizeLevels = BlockSums (*)(const float* gradient, float* residual,
 using LevelsToFloats = void (*)(const uint8_t* in, float scale, uint32_t levels, size_t n,
                                 float* dst);
 
+using MeasureInput = InputNorms (*)(const float* gradient, const float* residual, float grad_scale,
+                                    size_t n);
+
 struct QuantizeKernels {
-  // Reads only.
-  InputNorms (*measure)(const float* gradient, const float* residual, float grad_scale, size_t n);
+  // Reads only. The quicker one is for where nothing but statistics depends on input2, which may differ in its last bits.
+  MeasureInput measure, measure_largest;
 
   // Bit i is x >= 0 and stands for 1, else -1. The residual becomes x - decoded.
   BlockSums (*sign)(const float* gradient, float* residual, float grad_scale, size_t n,
                     uint8_t* bits);
+
+  void (*start_random)(const RandomStream& stream, uint32_t block, RandomLanes* lanes);
 
   // The residual becomes x - decoded. Of the sums input2 is left 0: measure has it. Bits past n are 0.
   QuantizeLevels linear_4bit;

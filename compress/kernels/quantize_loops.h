@@ -5,28 +5,33 @@
 #include "compress/kernels/dequantize_loops.h"
 #include "compress/kernels/input_loops.h"
 #include "compress/kernels/levels_loops.h"
-#include "compress/kernels/philox_loops.h"
 #include "compress/kernels/quantize.h"
+#include "compress/kernels/xoshiro_loops.h"
 
 namespace slimps {
 namespace {
 
-template <bool kResidual>
+// With kExact the sum of squares is one that payloads may depend on.
+template <bool kExact, bool kResidual>
 InputNorms MeasureBlock(const float* gradient, const float* residual, float grad_scale, size_t n) {
   const F32x16 scale = SetF(grad_scale);
   F32x16 input2 = SetF(0), largest = SetF(0);
   ForLanes(n, [&](size_t i, auto count) {
     const F32x16 x = InputLanes<kResidual>(gradient, residual, scale, i, count);
-    AddSquare(input2, x);
+    if constexpr (kExact) {
+      AddSquare(input2, x);
+    } else {
+      CountSquare(input2, x);
+    }
     largest = MaxF(AbsF(x), largest);
   });
   return {.input2 = FoldSum(input2), .largest = FoldMax(largest)};
 }
 
-inline InputNorms Measure(const float* gradient, const float* residual, float grad_scale,
-                          size_t n) {
-  return residual == nullptr ? MeasureBlock<false>(gradient, nullptr, grad_scale, n)
-                             : MeasureBlock<true>(gradient, residual, grad_scale, n);
+template <bool kExact>
+InputNorms Measure(const float* gradient, const float* residual, float grad_scale, size_t n) {
+  return residual == nullptr ? MeasureBlock<kExact, false>(gradient, nullptr, grad_scale, n)
+                             : MeasureBlock<kExact, true>(gradient, residual, grad_scale, n);
 }
 
 template <bool kResidual>
@@ -73,17 +78,16 @@ struct LinearRounding {
   }
 };
 
-// The same for one level, which whatever is over it becomes.
+// The same for one level, which whatever is over it becomes: -1, 0 or 1.
 struct TernaryRounding {
-  F32x16 inverse, scale, most, least;
+  F32x16 inverse, most, least;
 
   explicit TernaryRounding(const Rounding& r)
-      : inverse(SetF(r.inverse)), scale(SetF(r.scale)), most(SetF(65536)), least(SetF(-65536)) {}
+      : inverse(SetF(r.inverse)), most(SetF(65536)), least(SetF(-65536)) {}
 
-  Rounded operator()(F32x16 x, I32x16 random) const {
+  I32x16 operator()(F32x16 x, I32x16 random) const {
     const I32x16 steps = ToNearestInt(MinF(MaxF(MulF(x, inverse), least), most));
-    const I32x16 level = ShiftRightSignedI<16>(AddI(steps, random));
-    return {level, MulF(ToFloat(level), scale)};
+    return ShiftRightSignedI<16>(AddI(steps, random));
   }
 };
 
@@ -107,40 +111,26 @@ struct NaturalRounding {
   }
 };
 
+// A level's two widths on the wire, each as level + half of what its bits count.
 struct NibbleLevels {
+  static void StorePair(I32x16 low, I32x16 high, uint8_t* out, size_t i) {
+    StoreNibblesI8(AddI8(PackI8(low, high), 8), out + i / 2);
+  }
   template <typename Count>
   static void Store(I32x16 level, uint8_t* out, size_t i, Count count) {
-    StoreNibbles(AddI(level, SetI(8)), out + i / 2, count);
+    const uint64_t packed = PackNibbles(AddI(level, SetI(8))) & NibbleMask(count);
+    std::memcpy(out + i / 2, &packed, (count.size() + 1) / 2);
   }
 };
 struct ByteLevels {
+  static void StorePair(I32x16 low, I32x16 high, uint8_t* out, size_t i) {
+    StoreI8(AddI8(PackI8(low, high), 128), out + i);
+  }
   template <typename Count>
   static void Store(I32x16 level, uint8_t* out, size_t i, Count count) {
     StoreBytes(AddI(level, SetI(128)), out + i, count);
   }
 };
-
-// body(i, count, random) for every group of lanes, with 16 random bits for each element.
-template <typename Body>
-inline __attribute__((always_inline)) void ForRandomLanes(const Rounding& rounding, size_t n,
-                                                          const Body& body) {
-  const PhiloxLanes philox(rounding.random);
-  const I32x16 low = SetI(0xffff);
-  size_t i = 0;
-  for (; n - i >= kPhiloxShorts; i += kPhiloxShorts) {
-    const PhiloxWords words = philox(16 * ((rounding.first + static_cast<uint32_t>(i)) / 128));
-    for (size_t g = 0; g < 4; ++g) {
-      body(i + 2 * g * kLanes, AllLanes(), AndI(words.word[g], low));
-      body(i + (2 * g + 1) * kLanes, AllLanes(), ShiftRightI<16>(words.word[g]));
-    }
-  }
-  if (i == n) return;
-  const PhiloxWords words = philox(16 * ((rounding.first + static_cast<uint32_t>(i)) / 128));
-  ForLanes(n - i, [&](size_t j, auto count) {
-    const I32x16 word = words.word[j / (2 * kLanes)];
-    body(i + j, count, j % (2 * kLanes) == 0 ? AndI(word, low) : ShiftRightI<16>(word));
-  });
-}
 
 template <typename Round, typename Wire, bool kResidual>
 BlockSums QuantizeBlock(const float* gradient, float* residual, const Rounding& rounding, size_t n,
@@ -148,15 +138,24 @@ BlockSums QuantizeBlock(const float* gradient, float* residual, const Rounding& 
   const F32x16 scale = SetF(rounding.grad_scale);
   const Round round(rounding);
   F32x16 decoded2 = SetF(0), error2 = SetF(0);
-  ForRandomLanes(rounding, n, [&](size_t i, auto count, I32x16 random) {
+  const auto level_of = [&](size_t i, auto count, I32x16 random) {
     const F32x16 x = InputLanes<kResidual>(gradient, residual, scale, i, count);
     const Rounded rounded = round(x, random);
-    Wire::Store(rounded.level, out, i, count);
     const F32x16 error = SubF(x, rounded.decoded);
     CountSquare(decoded2, rounded.decoded);
     CountSquare(error2, error);
     if constexpr (kResidual) StoreF(error, residual + i, count);
-  });
+    return rounded.level;
+  };
+  ForRandomLanes(
+      rounding.random, n,
+      [&](size_t i, I32x16 first, I32x16 second) {
+        const I32x16 low = level_of(i, AllLanes(), first);
+        Wire::StorePair(low, level_of(i + kLanes, AllLanes(), second), out, i);
+      },
+      [&](size_t i, auto count, I32x16 random) {
+        Wire::Store(level_of(i, count, random), out, i, count);
+      });
   return {
       .decoded2 = FoldSum(decoded2), .error2 = FoldSum(error2), .sent = static_cast<uint32_t>(n)};
 }
@@ -172,18 +171,31 @@ BlockSums Quantize(const float* gradient, float* residual, const Rounding& round
 template <bool kResidual>
 BlockSums TernaryBlock(const float* gradient, float* residual, const Rounding& rounding, size_t n,
                        uint8_t* plane0, uint8_t* plane1) {
-  const F32x16 grad_scale = SetF(rounding.grad_scale);
+  const F32x16 grad_scale = SetF(rounding.grad_scale), scale = SetF(rounding.scale);
   const TernaryRounding round(rounding);
   F32x16 error2 = SetF(0);
-  ForRandomLanes(rounding, n, [&](size_t i, auto count, I32x16 random) {
+  const auto level_of = [&](size_t i, auto count, I32x16 random) {
     const F32x16 x = InputLanes<kResidual>(gradient, residual, grad_scale, i, count);
-    const Rounded rounded = round(x, random);
-    StoreBits(SignBits(AsF(SubI(SetI(0), rounded.level))), plane0, i, count);
-    StoreBits(SignBits(AsF(rounded.level)), plane1, i, count);
-    const F32x16 error = SubF(x, rounded.decoded);
+    const I32x16 level = round(x, random);
+    const F32x16 error = SubProductF(x, ToFloat(level), scale);
     CountSquare(error2, error);
     if constexpr (kResidual) StoreF(error, residual + i, count);
-  });
+    return level;
+  };
+  ForRandomLanes(
+      rounding.random, n,
+      [&](size_t i, I32x16 first, I32x16 second) {
+        const I32x16 low = level_of(i, AllLanes(), first);
+        const I8x32 levels = PackI8(low, level_of(i + kLanes, AllLanes(), second));
+        const uint32_t plus = SignBits(NegateI8(levels)), minus = SignBits(levels);
+        std::memcpy(plane0 + i / 8, &plus, sizeof plus);
+        std::memcpy(plane1 + i / 8, &minus, sizeof minus);
+      },
+      [&](size_t i, auto count, I32x16 random) {
+        const I32x16 level = level_of(i, count, random);
+        StoreBits(SignBits(AsF(SubI(SetI(0), level))), plane0, i, count);
+        StoreBits(SignBits(AsF(level)), plane1, i, count);
+      });
   const uint32_t sent = CountBits(plane0, n) + CountBits(plane1, n);
   // A square that overflowed, times none sent, would be NaN.
   const float square = sent == 0 ? 0.0f : rounding.scale * rounding.scale;
@@ -198,19 +210,21 @@ inline BlockSums Ternary(const float* gradient, float* residual, const Rounding&
 }
 
 constexpr QuantizeKernels kQuantizeKernels = {
-    .measure = Measure,
+    .measure = Measure<true>,
+    .measure_largest = Measure<false>,
     .sign = Sign,
+    .start_random = StartRandom,
     .linear_4bit = Quantize<LinearRounding, NibbleLevels>,
     .linear_8bit = Quantize<LinearRounding, ByteLevels>,
     .natural_4bit = Quantize<NaturalRounding, NibbleLevels>,
     .natural_8bit = Quantize<NaturalRounding, ByteLevels>,
     .ternary = Ternary,
-    .decode_linear_4bit = DecodeNibbles<LinearTable, false>,
-    .add_linear_4bit = DecodeNibbles<LinearTable, true>,
+    .decode_linear_4bit = DecodeLinearNibbles<false>,
+    .add_linear_4bit = DecodeLinearNibbles<true>,
     .decode_linear_8bit = DecodeLinearBytes<false>,
     .add_linear_8bit = DecodeLinearBytes<true>,
-    .decode_natural_4bit = DecodeNibbles<NaturalTable, false>,
-    .add_natural_4bit = DecodeNibbles<NaturalTable, true>,
+    .decode_natural_4bit = DecodeNaturalNibbles<false>,
+    .add_natural_4bit = DecodeNaturalNibbles<true>,
     .decode_natural_8bit = DecodeNaturalBytes<false>,
     .add_natural_8bit = DecodeNaturalBytes<true>,
     .levels_within_4bit = NibblesWithin,

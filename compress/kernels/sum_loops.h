@@ -2,8 +2,8 @@
 #ifndef SLIMPS_COMPRESS_KERNELS_SUM_LOOPS_H_
 #define SLIMPS_COMPRESS_KERNELS_SUM_LOOPS_H_
 
-#include "compress/kernels/input_loops.h"
 #include "compress/kernels/lanes.h"
+#include "compress/kernels/planes_loops.h"
 #include "compress/kernels/sum.h"
 
 namespace slimps {
@@ -12,45 +12,6 @@ namespace {
 // Elements whose sums are kept in registers at once: with AVX2 eight of the sixteen, which leaves room for a term's two
 // values, its bits and the shifts.
 constexpr size_t kSumElements = 64;
-
-struct OneBit {
-  // 32 elements' worth of one term.
-  struct Word {
-    Bits32 bits;
-  };
-  static Word Load(const LevelsTerm& term, size_t i) { return {LoadBits32(term.plane0 + i / 8)}; }
-  template <int kHalf>
-  static F32x16 Values(Word word, F32x16 plus, F32x16 minus) {
-    return SelectHalfF<kHalf>(word.bits, plus, minus);
-  }
-  template <typename Count>
-  static F32x16 ValuesAt(const LevelsTerm& term, size_t i, Count count, F32x16 plus, F32x16 minus) {
-    return SelectBitsF(LoadBits(term.plane0, i, count), plus, minus);
-  }
-};
-
-struct TwoBits {
-  struct Word {
-    Bits32 high, low;
-  };
-  static Word Load(const LevelsTerm& term, size_t i) {
-    // Both bits set means zero.
-    const Bits32 high = LoadBits32(term.plane0 + i / 8), low = LoadBits32(term.plane1 + i / 8);
-    return {AndNotB(high, low), AndNotB(low, high)};
-  }
-  template <int kHalf>
-  static F32x16 Values(Word word, F32x16 plus, F32x16 minus) {
-    // One of the two is +0, no bits at all.
-    const F32x16 zero = SetF(0);
-    return AsF(OrI(AsI(SelectHalfF<kHalf>(word.high, plus, zero)),
-                   AsI(SelectHalfF<kHalf>(word.low, minus, zero))));
-  }
-  template <typename Count>
-  static F32x16 ValuesAt(const LevelsTerm& term, size_t i, Count count, F32x16 plus, F32x16 minus) {
-    const uint32_t high = LoadBits(term.plane0, i, count), low = LoadBits(term.plane1, i, count);
-    return SelectBitsF(high & ~low, plus, SelectBitsF(low & ~high, minus, SetF(0)));
-  }
-};
 
 template <typename Format, bool kAdd>
 void SumLevels(const LevelsTerm* terms, size_t count, size_t n, float* dst) {

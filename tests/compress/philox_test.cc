@@ -34,15 +34,6 @@ TEST(Philox, ElementsTakeCountersAndWordsAsTheWireFormatSays) {
   }
 }
 
-TEST(Philox, ShortsAreHalvesOfWordsSixteenLanesAtATime) {
-  const PhiloxStream stream = PhiloxStream::Of(7, 0, 5, 3, 9);
-  for (uint32_t i : {0u, 15u, 16u, 31u, 32u, 127u, 128u, 4096u + 50, 0xffffffffu}) {
-    const uint32_t c0 = 16 * (i / 128) + i % 16;
-    const uint32_t word = Philox({c0, 5, 3, 9}, {7, 0})[i % 128 / 32];
-    EXPECT_EQ(stream.Short(i), i % 32 < 16 ? word % 65536 : word / 65536) << i;
-  }
-}
-
 TEST(Philox, EveryPartOfWhereANumberIsUsedChangesIt) {
   const PhiloxStream base = PhiloxStream::Of(1, 2, 3, 4, 5);
   for (const PhiloxStream& other :

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <string>
 
-#include "compress/format/philox.h"
+#include "compress/format/xoshiro.h"
 #include "compress/kernels/kernels.h"
 #include "gtest/gtest.h"
 #include "tests/compress/test_data.h"
@@ -14,6 +14,7 @@ constexpr uint8_t kCanary = 0xA5;
 constexpr size_t kSlack = 16;
 constexpr RandomStream kRandom = {1, 2, 3, 4, 5};
 constexpr PhiloxStream kStream = {1, 2, 3, 4, 5};
+constexpr uint32_t kBlock = 2;
 
 std::vector<size_t> BlockLengths() {
   std::vector<size_t> lengths = InterestingLengths();
@@ -50,6 +51,14 @@ class QuantizeKernelsTest : public ::testing::TestWithParam<const Kernels*> {
   static const QuantizeKernels& mine() { return GetParam()->quantize; }
   static const QuantizeKernels& scalar() { return FindKernels("scalar")->quantize; }
 
+  // `rounding` with the block's numbers from their start, until the next such call.
+  static Rounding Started(const QuantizeKernels& kernels, Rounding rounding) {
+    static RandomLanes lanes;
+    kernels.start_random(kRandom, kBlock, &lanes);
+    rounding.random = &lanes;
+    return rounding;
+  }
+
   // `encode` with each kernel set, with a residual and without, over all lengths and awkward numbers.
   template <typename Encode>
   static void Compare(const Encode& encode) {
@@ -75,12 +84,8 @@ INSTANTIATE_TEST_SUITE_P(All, QuantizeKernelsTest,
                          [](const auto& info) { return std::string(info.param->name); });
 
 TEST_P(QuantizeKernelsTest, EncodersEqualScalar) {
-  const Rounding linear4 = {.grad_scale = 0.75f,
-                            .inverse = 7 * 65536 / 103.1f,
-                            .scale = 14.7f,
-                            .levels = 7,
-                            .random = kRandom,
-                            .first = 8192};
+  const Rounding linear4 = {
+      .grad_scale = 0.75f, .inverse = 7 * 65536 / 103.1f, .scale = 14.7f, .levels = 7};
   Rounding linear8 = linear4, natural4 = linear4, natural8 = linear4, ternary = linear4;
   linear8.inverse = 127 * 65536 / 103.1f;
   natural4.inverse = std::ldexp(1.0f, 7 + 15) / 103.1f;
@@ -96,30 +101,33 @@ TEST_P(QuantizeKernelsTest, EncodersEqualScalar) {
                {&QuantizeKernels::natural_8bit, natural8}};
   for (const auto& c : cases) {
     Compare([&](const QuantizeKernels& kernels, const float* g, float* e, size_t n, uint8_t* out) {
-      return (kernels.*c.kernel)(g, e, c.rounding, n, out);
+      return (kernels.*c.kernel)(g, e, Started(kernels, c.rounding), n, out);
     });
   }
   Compare([&](const QuantizeKernels& kernels, const float* g, float* e, size_t n, uint8_t* out) {
-    return kernels.ternary(g, e, ternary, n, out, (n + 7) / 8);
+    return kernels.ternary(g, e, Started(kernels, ternary), n, out, (n + 7) / 8);
   });
   Compare([&](const QuantizeKernels& kernels, const float* g, float* e, size_t n, uint8_t* out) {
     return kernels.sign(g, e, 0.75f, n, out);
   });
   Compare([&](const QuantizeKernels& kernels, const float* g, float* e, size_t n, uint8_t*) {
     const InputNorms norms = kernels.measure(g, e, 0.75f, n);
-    return BlockSums{.input2 = norms.input2, .error2 = norms.largest};
+    const InputNorms quick = kernels.measure_largest(g, e, 0.75f, n);
+    EXPECT_EQ(quick.largest, norms.largest);
+    return BlockSums{.input2 = norms.input2, .decoded2 = quick.input2, .error2 = norms.largest};
   });
 }
 
 TEST_P(QuantizeKernelsTest, LinearRoundsAsDefinedWithTheStreamsShorts) {
   const size_t n = 1000;
   const std::vector<float> x = RandomFloats(n, 1);
-  const Rounding rounding = {
-      .inverse = 65536 * 1.5f, .scale = 0.67f, .levels = 7, .random = kRandom, .first = 4096};
+  const Rounding rounding = Started(mine(), {.inverse = 65536 * 1.5f, .scale = 0.67f, .levels = 7});
   std::vector<uint8_t> out(n);
-  mine().linear_8bit(x.data(), nullptr, rounding, n, out.data());
+  // In two calls: the second goes on where the first stopped.
+  mine().linear_8bit(x.data(), nullptr, rounding, 320, out.data());
+  mine().linear_8bit(x.data() + 320, nullptr, rounding, n - 320, out.data() + 320);
   for (size_t i = 0; i < n; ++i) {
-    const int random = static_cast<int>(kStream.Short(static_cast<uint32_t>(4096 + i)));
+    const int random = static_cast<int>(RoundingShort(kStream, kBlock, static_cast<uint32_t>(i)));
     const int steps = static_cast<int>(std::lrintf(x[i] * rounding.inverse));
     const int level = static_cast<int>(std::floor((steps + random) / 65536.0));
     ASSERT_EQ(out[i], level + 128) << i;
@@ -131,8 +139,8 @@ TEST_P(QuantizeKernelsTest, NaturalRoundsToOneOfTheTwoPowersAround) {
   std::vector<float> x = RandomFloats(n, 2);
   for (size_t i = 0; i < n; i += 3) x[i] *= 1e-3f;
   const float norm = 8;
-  const Rounding rounding = {
-      .inverse = std::ldexp(1.0f, 10 + 15) / norm, .scale = norm, .levels = 10, .random = kRandom};
+  const Rounding rounding =
+      Started(mine(), {.inverse = std::ldexp(1.0f, 10 + 15) / norm, .scale = norm, .levels = 10});
   std::vector<uint8_t> out(n);
   std::vector<float> decoded(n);
   mine().natural_8bit(x.data(), nullptr, rounding, n, out.data());

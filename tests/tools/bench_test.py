@@ -165,11 +165,13 @@ class TablesTest(unittest.TestCase):
         self.assertEqual([], self.remarks(row(isa="avx512")) + self.remarks(row(elements=1 << 20))
                          + self.remarks(row("1bit+check")) + self.remarks(row(op="encode")))
 
-    def test_sparse_decoding_is_compared_with_raw(self):
-        raw = row("none", "decode_add", gbps=5.0)
-        self.assertEqual(["5 x raw met"], self.remarks(raw, row("topk", "decode_add", gbps=25.0)))
-        self.assertEqual(["5 x raw MISSED"], self.remarks(raw, row("topk", "decode_add", gbps=24.0)))
-        self.assertEqual(["4.8 x raw"], list(tables.ratios([raw], row("topk", "decode_add", gbps=24.0))))
+    def test_sparse_decoding_is_compared_with_raw_as_fractions_of_their_references(self):
+        raw = row("none", "decode_add", fraction=0.5, gbps=5.0)
+        met = row("topk", "decode_add", fraction=2.5, gbps=20.0)
+        missed = row("topk", "decode_add", fraction=2.4, gbps=30.0)
+        self.assertEqual(["5 x raw met"], self.remarks(raw, met))
+        self.assertEqual(["5 x raw MISSED"], self.remarks(raw, missed))
+        self.assertEqual(["4.8 x raw"], list(tables.ratios([raw], missed)))
 
     def test_sixteen_workers_may_take_three_times_as_long_as_one(self):
         one = row(op="aggregate", gbps=3.0)
