@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iostream>
@@ -17,7 +16,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
+#include "proto/base/program_flags.h"
 #include "proto/base/status_macros.h"
+#include "proto/net/address.h"
 #include "proto/net/zmq_transport.h"
 #include "scheduler/scheduler_service.h"
 
@@ -36,38 +37,8 @@ DEFINE_int32(roster_timeout_s, 60, "how long to wait for all nodes to come");
 namespace slimps {
 namespace {
 
-constexpr int kExitUsage = 2;
-
-[[noreturn]] void DieOfUsage(const std::string& why) {
-  std::cerr << "slimps_scheduler: " << why << "\n";
-  std::exit(kExitUsage);
-}
-
-// The environment counts where the flag was not given.
-void TakeFromEnvironment(const char* flag, const char* variable) {
-  const char* value = std::getenv(variable);
-  if (value == nullptr || !gflags::GetCommandLineFlagInfoOrDie(flag).is_default) return;
-  if (gflags::SetCommandLineOption(flag, value).empty()) {
-    DieOfUsage(absl::StrCat(variable, "=", value, ": expected a number"));
-  }
-}
-
-void CheckRange(const char* flag, int value, int low, int high) {
-  if (value < low || value > high) {
-    DieOfUsage(absl::StrCat("--", flag, "=", value, ": expected ", low, " to ", high));
-  }
-}
-
-bool IsLoopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host == "[::1]" ||
-         (host.rfind("127.", 0) == 0 && host.find_first_not_of("0123456789.") == std::string::npos);
-}
-
 SchedulerOptions OptionsFromFlags() {
-  const char* role = std::getenv("DMLC_ROLE");
-  if (role != nullptr && std::string(role) != "scheduler") {
-    DieOfUsage(absl::StrCat("DMLC_ROLE=", role, ": expected scheduler (or start another program)"));
-  }
+  CheckRole("scheduler");
   TakeFromEnvironment("num_workers", "DMLC_NUM_WORKER");
   TakeFromEnvironment("num_servers", "DMLC_NUM_SERVER");
   TakeFromEnvironment("port", "DMLC_PS_ROOT_PORT");
@@ -130,13 +101,7 @@ void TickUntilDone(SchedulerService* service, const sigset_t& signals, absl::Dur
 }
 
 absl::Status Run(const SchedulerOptions& options) {
-  // Blocked before any thread starts, so that only TickUntilDone takes them.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-
+  const sigset_t signals = BlockStopSignals();
   const RealClock clock;
   ZmqTransport transport(ZmqTransportOptions{});
   SchedulerService service(&transport, options, &clock);
@@ -156,21 +121,8 @@ absl::Status Run(const SchedulerOptions& options) {
 }  // namespace slimps
 
 int main(int argc, char** argv) {
-  FLAGS_logtostderr = true;
-  gflags::SetUsageMessage("slimps_scheduler --num_workers N --num_servers S --port P");
-  // gflags ends the process with status 1 on a wrong flag; callers tell usage from a failed job.
-  static bool parsing = true;
-  on_exit(
-      [](int status, void*) {
-        if (!parsing || status == 0) return;
-        std::fflush(stdout);
-        std::_Exit(slimps::kExitUsage);
-      },
-      nullptr);
-  gflags::ParseCommandLineFlags(&argc, &argv, /*remove_flags=*/true);
-  parsing = false;
-  if (argc > 1) slimps::DieOfUsage(absl::StrCat("unexpected argument \"", argv[1], "\""));
-  google::InitGoogleLogging(argv[0]);
+  slimps::ParseProgramFlags("slimps_scheduler --num_workers N --num_servers S --port P", argc,
+                            argv);
   const slimps::SchedulerOptions options = slimps::OptionsFromFlags();
   const absl::Status status = slimps::Run(options);
   if (!status.ok()) {

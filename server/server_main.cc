@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
+#include "proto/base/program_flags.h"
 #include "proto/base/status_macros.h"
 #include "proto/net/address.h"
 #include "proto/net/zmq_transport.h"
@@ -43,33 +44,8 @@ DEFINE_int32(max_weight_gib, 64, "refuse keys beyond this much memory of fp32 we
 namespace slimps {
 namespace {
 
-constexpr int kExitUsage = 2;
-
-[[noreturn]] void DieOfUsage(const std::string& why) {
-  std::cerr << "slimps_server: " << why << "\n";
-  std::exit(kExitUsage);
-}
-
-// The environment counts where the flag was not given.
-void TakeFromEnvironment(const char* flag, const char* variable) {
-  const char* value = std::getenv(variable);
-  if (value == nullptr || !gflags::GetCommandLineFlagInfoOrDie(flag).is_default) return;
-  if (gflags::SetCommandLineOption(flag, value).empty()) {
-    DieOfUsage(absl::StrCat(variable, "=", value, ": expected a number"));
-  }
-}
-
-void CheckRange(const char* flag, int value, int low, int high) {
-  if (value < low || value > high) {
-    DieOfUsage(absl::StrCat("--", flag, "=", value, ": expected ", low, " to ", high));
-  }
-}
-
 void SettleFlags() {
-  const char* role = std::getenv("DMLC_ROLE");
-  if (role != nullptr && std::string(role) != "server") {
-    DieOfUsage(absl::StrCat("DMLC_ROLE=", role, ": expected server (or start another program)"));
-  }
+  CheckRole("server");
   TakeFromEnvironment("root_uri", "DMLC_PS_ROOT_URI");
   TakeFromEnvironment("root_port", "DMLC_PS_ROOT_PORT");
   TakeFromEnvironment("num_workers", "DMLC_NUM_WORKER");
@@ -85,11 +61,6 @@ void SettleFlags() {
   CheckRange("shard_threads", FLAGS_shard_threads, 1, 256);
   CheckRange("join_timeout_s", FLAGS_join_timeout_s, 1, 1000'000);
   CheckRange("max_weight_gib", FLAGS_max_weight_gib, 1, 1 << 20);
-}
-
-bool IsLoopback(const std::string& host) {
-  return host == "::1" || host == "[::1]" ||
-         (host.rfind("127.", 0) == 0 && host.find_first_not_of("0123456789.") == std::string::npos);
 }
 
 // Listens, and returns the address that workers are told. An interface's address is known only once it is bound, so
@@ -163,13 +134,7 @@ class SignalWatcher final {
 };
 
 absl::Status Run() {
-  // Blocked before any thread starts, so that only the watcher takes them.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-
+  const sigset_t signals = BlockStopSignals();
   const RealClock clock;
   ZmqTransport transport(ZmqTransportOptions{});
   SLIMPS_ASSIGN_OR_RETURN(const std::string endpoint, BindChecked(&transport));
@@ -191,22 +156,8 @@ absl::Status Run() {
 }  // namespace slimps
 
 int main(int argc, char** argv) {
-  FLAGS_logtostderr = true;
-  gflags::SetUsageMessage(
-      "slimps_server --root_uri HOST --root_port PORT --num_workers N --num_servers S");
-  // gflags ends the process with status 1 on a wrong flag; callers tell usage from a failed job.
-  static bool parsing = true;
-  on_exit(
-      [](int status, void*) {
-        if (!parsing || status == 0) return;
-        std::fflush(stdout);
-        std::_Exit(slimps::kExitUsage);
-      },
-      nullptr);
-  gflags::ParseCommandLineFlags(&argc, &argv, /*remove_flags=*/true);
-  parsing = false;
-  if (argc > 1) slimps::DieOfUsage(absl::StrCat("unexpected argument \"", argv[1], "\""));
-  google::InitGoogleLogging(argv[0]);
+  slimps::ParseProgramFlags(
+      "slimps_server --root_uri HOST --root_port PORT --num_workers N --num_servers S", argc, argv);
   slimps::SettleFlags();
   const absl::Status status = slimps::Run();
   if (!status.ok()) {

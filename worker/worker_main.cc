@@ -18,6 +18,7 @@
 #include "absl/strings/str_format.h"
 #include "compress/policy/threshold_table_file.h"
 #include "proto/base/clock.h"
+#include "proto/base/program_flags.h"
 #include "proto/base/status_macros.h"
 #include "worker/kvstore.h"
 #include "worker/trainer/dataset.h"
@@ -83,12 +84,6 @@ namespace slimps {
 namespace {
 
 constexpr int kExitFailed = 1;
-constexpr int kExitUsage = 2;
-
-[[noreturn]] void DieOfUsage(const std::string& why) {
-  std::cerr << "slimps_worker: " << why << "\n";
-  std::exit(kExitUsage);
-}
 
 // gflags would end the process with status 1 and in words of its own; so it only holds the flags.
 void SetFlag(const std::string& source, const std::string& name, const std::string& value) {

@@ -28,6 +28,9 @@ struct Address {
 // given back as they are. Asks the system's resolver, and so may block.
 [[nodiscard]] std::string ResolveForBind(const std::string& host);
 
+// Whether only this machine reaches a host: a numeric address of the loopback interface, or localhost.
+[[nodiscard]] bool IsLoopback(std::string_view host);
+
 // Whether a process listens on this ipc path.
 [[nodiscard]] bool IpcPathIsServed(const std::string& path);
 

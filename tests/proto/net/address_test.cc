@@ -38,6 +38,15 @@ TEST(Address, NamesResolveForListening) {
   EXPECT_EQ(ResolveForBind("localhost"), "127.0.0.1");
 }
 
+TEST(Address, LoopbackIsWhatOnlyThisMachineReaches) {
+  for (const char* host : {"127.0.0.1", "127.1.2.3", "localhost", "::1", "[::1]"}) {
+    EXPECT_TRUE(IsLoopback(host)) << host;
+  }
+  for (const char* host : {"", "*", "0.0.0.0", "10.0.0.1", "127.evil.example", "eth0", "::"}) {
+    EXPECT_FALSE(IsLoopback(host)) << host;
+  }
+}
+
 TEST(PeerTable, TheLongestSilentPeerMakesRoom) {
   PeerTable table(2);
   EXPECT_FALSE(table.Find("a").has_value());

@@ -1,0 +1,69 @@
+#include "proto/base/program_flags.h"
+
+#include <errno.h>
+#include <gflags/gflags.h>
+#include <glog/logging.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+
+#include "absl/strings/str_cat.h"
+
+namespace slimps {
+
+void DieOfUsage(const std::string& why) {
+  std::cerr << program_invocation_short_name << ": " << why << "\n";
+  std::exit(kExitUsage);
+}
+
+void ParseProgramFlags(const char* usage, int argc, char** argv) {
+  FLAGS_logtostderr = true;
+  gflags::SetUsageMessage(usage);
+  // gflags ends the process with status 1 on a wrong flag; callers tell usage from a failed job.
+  static bool parsing = true;
+  on_exit(
+      [](int status, void*) {
+        if (!parsing || status == 0) return;
+        std::fflush(stdout);
+        std::_Exit(kExitUsage);
+      },
+      nullptr);
+  gflags::ParseCommandLineFlags(&argc, &argv, /*remove_flags=*/true);
+  parsing = false;
+  if (argc > 1) DieOfUsage(absl::StrCat("unexpected argument \"", argv[1], "\""));
+  google::InitGoogleLogging(argv[0]);
+}
+
+void CheckRole(const std::string& role) {
+  const char* given = std::getenv("DMLC_ROLE");
+  if (given == nullptr || given == role) return;
+  DieOfUsage(absl::StrCat("DMLC_ROLE=", given, ": expected ", role, " (or start another program)"));
+}
+
+void TakeFromEnvironment(const char* flag, const char* variable) {
+  const char* value = std::getenv(variable);
+  if (value == nullptr || !gflags::GetCommandLineFlagInfoOrDie(flag).is_default) return;
+  if (gflags::SetCommandLineOption(flag, value).empty()) {
+    DieOfUsage(absl::StrCat(variable, "=", value, ": expected a number"));
+  }
+}
+
+void CheckRange(const char* flag, int value, int low, int high) {
+  if (value < low || value > high) {
+    DieOfUsage(absl::StrCat("--", flag, "=", value, ": expected ", low, " to ", high));
+  }
+}
+
+sigset_t BlockStopSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
+
+}  // namespace slimps

@@ -1,0 +1,33 @@
+// Command lines of the processes that users and launchers start. Wrong usage ends the process with kExitUsage and one
+// line that names the flag, what was expected and what came.
+#ifndef SLIMPS_PROTO_BASE_PROGRAM_FLAGS_H_
+#define SLIMPS_PROTO_BASE_PROGRAM_FLAGS_H_
+
+#include <signal.h>
+
+#include <string>
+
+namespace slimps {
+
+inline constexpr int kExitUsage = 2;
+
+// "PROGRAM: why" on stderr.
+[[noreturn]] void DieOfUsage(const std::string& why);
+
+// Parses gflags, of which a wrong one, and any other argument, is wrong usage. Then logs go to stderr.
+void ParseProgramFlags(const char* usage, int argc, char** argv);
+
+// DMLC_ROLE, where it is set, must be `role`: the launcher meant another program otherwise.
+void CheckRole(const std::string& role);
+
+// The environment counts where the flag was not given.
+void TakeFromEnvironment(const char* flag, const char* variable);
+
+void CheckRange(const char* flag, int value, int low, int high);
+
+// SIGINT and SIGTERM, blocked in this thread and in those it starts from now on, so that only who waits takes them.
+sigset_t BlockStopSignals();
+
+}  // namespace slimps
+
+#endif  // SLIMPS_PROTO_BASE_PROGRAM_FLAGS_H_
