@@ -377,19 +377,17 @@ StoreTotals DistStore::totals() const {
   const PushTotals pushed = push_->totals();
   const PullTotals pulled = pull_->totals();
   MutexLock lock(&mutex_);
-  return {.bytes_pushed = pushed.payload_bytes,
+  return {.pushed = pushed.prepared,
+          .bytes_pushed = pushed.payload_bytes,
           .bytes_pulled = pulled.payload_bytes,
-          .raw_bytes_pushed = pushed.fp32_bytes,
-          .elements_sent = pushed.elements_sent,
-          .input_norm2 = pushed.input_norm2,
-          .decoded_norm2 = pushed.decoded_norm2,
-          .error_norm2 = pushed.error_norm2,
           .copy = copy_,
           .encode = pushed.encode,
           .send = pushed.send,
           .wait = wait_,
           .decode = pulled.decode};
 }
+
+PushCounts DistStore::push_counts(const Key& key) const { return push_->counts(key); }
 
 std::optional<wire::CodecMap> DistStore::codec_map() const { return plan_->decision(); }
 

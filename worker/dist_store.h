@@ -65,6 +65,7 @@ class DistStore final : public KVStore, private MessageSink {
   std::string type() const override;
   bool is_capable(std::string_view capability) const override;
   StoreTotals totals() const override;
+  PushCounts push_counts(const Key& key) const override;
   bool measuring() const override { return plan_->IsProfiled(keys_.MaxPushedRounds() + 1); }
   std::optional<wire::CodecMap> codec_map() const override;
 

@@ -28,6 +28,7 @@
 #include "absl/time/time.h"
 #include "proto/base/key.h"
 #include "proto/slimps.pb.h"
+#include "worker/push_counts.h"
 
 namespace slimps {
 
@@ -63,13 +64,9 @@ struct InitTensor {
 
 // Sums over this worker since creation (initialisation left out).
 struct StoreTotals {
-  uint64_t bytes_pushed = 0;  // payload bytes
+  PushCounts pushed;
+  uint64_t bytes_pushed = 0;  // payload bytes that servers acknowledged
   uint64_t bytes_pulled = 0;
-  uint64_t raw_bytes_pushed = 0;  // what the same pushes would take in fp32
-  uint64_t elements_sent = 0;     // that payloads carried; the others decode to 0
-  // Over the compressed pushes, in the units that codecs see (gradient * grad_scale): |x|^2, |decode(x)|^2 and
-  // |x - decode(x)|^2 with x the gradient plus the residual.
-  double input_norm2 = 0, decoded_norm2 = 0, error_norm2 = 0;
   absl::Duration copy, encode, send, wait,
       decode;  // send: first byte handed over to acknowledgement
 };
@@ -131,6 +128,8 @@ class KVStore {
   // "optimizer": the servers can step.
   virtual bool is_capable(std::string_view capability) const = 0;
   virtual StoreTotals totals() const = 0;
+  // What this worker's pushes of one key carried, for stores that count by key.
+  virtual PushCounts push_counts(const Key&) const { return {}; }
   // Whether the next pushes are measured for the threshold table: they go out one by one, and whoever keeps the
   // machine busy meanwhile, or other rounds under way, spoils the figures.
   virtual bool measuring() const { return false; }

@@ -162,7 +162,7 @@ absl::Status PushPipeline::PushPartition(const PushJob& job, size_t partition) {
   };
   {
     MutexLock lock(&mutex_);
-    CountPrepared(prepared, held / sizeof(float));
+    CountPrepared(*job.tensor, prepared, held / sizeof(float));
   }
   Send(coalescer_.Add(job.tensor->partitions[partition].server, std::move(prepared.item),
                       job.priority));
@@ -182,7 +182,7 @@ absl::Status PushPipeline::PushAndMeasure(const PushJob& job) {
     bytes += prepared.item.payload.size();
     {
       MutexLock lock(&mutex_);
-      CountPrepared(prepared, tensor.partitions[i].elements);
+      CountPrepared(tensor, prepared, tensor.partitions[i].elements);
     }
     std::get<wire::PushItem>(prepared.item.item).set_profile(true);
     items.push_back(std::move(prepared.item));
@@ -255,14 +255,11 @@ absl::StatusOr<PushPipeline::Prepared> PushPipeline::Prepare(const PushJob& job,
   return prepared;
 }
 
-void PushPipeline::CountPrepared(const Prepared& prepared, size_t elements) {
+void PushPipeline::CountPrepared(const TensorPlan& tensor, const Prepared& prepared,
+                                 size_t elements) {
   totals_.encode += prepared.encode;
-  totals_.fp32_bytes += elements * sizeof(float);
-  totals_.elements_sent += prepared.stats.elements_sent;
-  if (!prepared.compressed) return;
-  totals_.input_norm2 += prepared.stats.input_norm2;
-  totals_.decoded_norm2 += prepared.stats.decoded_norm2;
-  totals_.error_norm2 += prepared.stats.error_norm2;
+  totals_.prepared.Add(elements, prepared.stats, prepared.compressed);
+  counts_[tensor.key.id()].Add(elements, prepared.stats, prepared.compressed);
 }
 
 void PushPipeline::Send(std::vector<Batch> batches) {
@@ -338,6 +335,12 @@ void PushPipeline::Fail(const absl::Status& why) {
   if (failed_.ok()) failed_ = why;
   queue_.clear();
   changed_.NotifyAll();
+}
+
+PushCounts PushPipeline::counts(const Key& key) const {
+  MutexLock lock(&mutex_);
+  const auto found = counts_.find(key.id());
+  return found == counts_.end() ? PushCounts() : found->second;
 }
 
 PushTotals PushPipeline::totals() const {

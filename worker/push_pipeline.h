@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,7 @@
 #include "worker/device/device.h"
 #include "worker/key_table.h"
 #include "worker/payload_maker.h"
+#include "worker/push_counts.h"
 
 namespace slimps {
 
@@ -43,11 +45,8 @@ struct PushJob {
 };
 
 struct PushTotals {
-  uint64_t payload_bytes = 0;
-  uint64_t fp32_bytes = 0;
-  uint64_t elements_sent = 0;
-  // Sums over the pushes that a codec other than none and half precision made smaller.
-  double input_norm2 = 0, decoded_norm2 = 0, error_norm2 = 0;
+  PushCounts prepared;         // what was handed over to be sent
+  uint64_t payload_bytes = 0;  // what was acknowledged
   absl::Duration encode, send;
 };
 
@@ -79,6 +78,8 @@ class PushPipeline final {
   // Everything waiting is dropped, every waiter returns `why`.
   void Fail(const absl::Status& why);
   PushTotals totals() const;
+  // Of one tensor; zeros where it was never pushed.
+  PushCounts counts(const Key& key) const;
 
  private:
   // A whole tensor while profiling, else one partition of it.
@@ -105,7 +106,7 @@ class PushPipeline final {
   absl::Status PushAndMeasure(const PushJob& job);
   absl::StatusOr<Passage> SendAlone(const PushJob& job, const std::vector<OutgoingItem>& items);
   absl::StatusOr<Prepared> Prepare(const PushJob& job, size_t partition, const Codec& codec);
-  void CountPrepared(const Prepared& prepared, size_t elements)
+  void CountPrepared(const TensorPlan& tensor, const Prepared& prepared, size_t elements)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Send(std::vector<Batch> batches);
   void OnAnswered(const PushJob& job, size_t bytes, const Answer& answer);
@@ -129,6 +130,7 @@ class PushPipeline final {
   std::map<KeyId, size_t> unacknowledged_by_key_ ABSL_GUARDED_BY(mutex_);
   size_t bytes_waiting_ ABSL_GUARDED_BY(mutex_) = 0;
   PushTotals totals_ ABSL_GUARDED_BY(mutex_);
+  std::unordered_map<uint64_t, PushCounts> counts_ ABSL_GUARDED_BY(mutex_);  // by the key's id
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   CondVar changed_;  // anything above

@@ -235,11 +235,9 @@ absl::Status SaveMeasuredTable(const std::string& path, const Summary& summary) 
 
 // " (ratio 31.8, gain 0.62)"; empty where nothing was compressed.
 std::string ExplainCompression(const TrainingReport& training) {
-  if (training.input_norm2 == 0 || training.bytes_pushed == 0) return "";
-  return absl::StrFormat(
-      " (ratio %.1f, gain %.2f)",
-      static_cast<double>(training.raw_bytes_pushed) / static_cast<double>(training.bytes_pushed),
-      training.CompressionGain());
+  if (training.pushed.input_norm2 == 0 || training.bytes_pushed == 0) return "";
+  return absl::StrFormat(" (ratio %.1f, gain %.2f)", training.CompressionRatio(),
+                         training.pushed.CompressionGain());
 }
 
 // The job's figures, for rank 0 alone.

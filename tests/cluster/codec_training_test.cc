@@ -95,8 +95,15 @@ TEST_P(EveryCodecTrains, AloneAndUnderTheThresholdTable) {
   const Setting setting = UsualSetting(GetParam());
   const Outcome alone = Train(setting, "0", "off");
   EXPECT_GT(alone.accuracy, 0.88);
-  EXPECT_LE(alone.report.elements_sent, alone.report.raw_bytes_pushed / sizeof(float));
-  EXPECT_GT(alone.report.CompressionGain(), 0);
+  EXPECT_LE(alone.report.pushed.elements_sent, alone.report.pushed.elements);
+  EXPECT_GT(alone.report.pushed.CompressionGain(), 0);
+  uint64_t elements = 0, sent = 0;
+  for (const TensorReport& tensor : alone.report.tensors) {
+    elements += tensor.pushed.elements;
+    sent += tensor.pushed.elements_sent;
+  }
+  EXPECT_EQ(elements, alone.report.pushed.elements);
+  EXPECT_EQ(sent, alone.report.pushed.elements_sent);
   const Outcome table = Train(setting, "auto", "on");
   EXPECT_GT(table.accuracy, 0.88);
 }

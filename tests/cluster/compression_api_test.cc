@@ -85,11 +85,18 @@ TEST(Totals, SumWhatEncodingsSayOfThemselves) {
     ASSERT_STATUS_OK(store.Push("raw", std::vector<float>{5, 6}, 0));
     ASSERT_STATUS_OK(store.Wait());
     const StoreTotals totals = store.totals();
-    EXPECT_EQ(totals.elements_sent, 2u + 2u);
-    EXPECT_EQ(totals.raw_bytes_pushed, 40u);
-    EXPECT_DOUBLE_EQ(totals.input_norm2, 1 + 9 + 16 + 4);
-    EXPECT_DOUBLE_EQ(totals.decoded_norm2, 9 + 16);
-    EXPECT_DOUBLE_EQ(totals.error_norm2, 1 + 4);
+    EXPECT_EQ(totals.pushed.elements, 10u);
+    EXPECT_EQ(totals.pushed.elements_sent, 2u + 2u);
+    EXPECT_EQ(totals.pushed.payload_bytes, totals.bytes_pushed);
+    EXPECT_DOUBLE_EQ(totals.pushed.input_norm2, 1 + 9 + 16 + 4);
+    EXPECT_DOUBLE_EQ(totals.pushed.decoded_norm2, 9 + 16);
+    EXPECT_DOUBLE_EQ(totals.pushed.error_norm2, 1 + 4);
+    EXPECT_EQ(store.push_counts("w").elements, 8u);
+    EXPECT_EQ(store.push_counts("w").elements_sent, 2u);
+    EXPECT_DOUBLE_EQ(store.push_counts("w").error_norm2, 1 + 4);
+    EXPECT_EQ(store.push_counts("raw").payload_bytes, 8u);
+    EXPECT_DOUBLE_EQ(store.push_counts("raw").CompressionGain(), 1);
+    EXPECT_EQ(store.push_counts("never").elements, 0u);
   });
 }
 

@@ -41,9 +41,10 @@ std::string Progress::Line(const StepReport& step, const StoreTotals& totals,
                            absl::Time now) const {
   const double seconds = absl::ToDoubleSeconds(now - start_);
   const double rate = seconds > 0 ? static_cast<double>(samples_) / seconds : 0;
-  const double ratio = totals.bytes_pushed > 0 ? static_cast<double>(totals.raw_bytes_pushed) /
-                                                     static_cast<double>(totals.bytes_pushed)
-                                               : 1;
+  const double ratio = totals.bytes_pushed > 0
+                           ? static_cast<double>(totals.pushed.elements * sizeof(float)) /
+                                 static_cast<double>(totals.bytes_pushed)
+                           : 1;
   return absl::StrFormat(
       "epoch %d/%d step %d/%d loss %.4f %.0f samples/s pushed %s (ratio %.1f) waited %.2f s%s",
       step.epoch, step.epochs, step.step, step.steps, step.loss.MeanLoss(), rate,

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "worker/trainer/atomic_file.h"
 
@@ -40,6 +41,32 @@ Json StagesJson(const StageTimes& stages) {
           {"decode", absl::ToDoubleSeconds(stages.decode)},
           {"local_update", absl::ToDoubleSeconds(stages.local_update)},
           {"overlap", absl::ToDoubleSeconds(stages.overlap)}};
+}
+
+// What a share of the pushes carried. Elements and bytes are those of all workers and steps.
+Json PushedJson(const PushCounts& pushed) {
+  return {{"elements_pushed", pushed.elements},
+          {"elements_sent", pushed.elements_sent},
+          {"payload_bytes", pushed.payload_bytes},
+          {"compression_gain", Finite(pushed.CompressionGain())},
+          {"compression_error", Finite(pushed.CompressionError())}};
+}
+
+std::string LayerName(wire::LayerKind layer) {
+  std::string name = wire::LayerKind_Name(layer);
+  for (char& letter : name) letter = absl::ascii_tolower(letter);
+  return name;
+}
+
+Json TensorsJson(const std::vector<TensorReport>& tensors) {
+  Json rows = Json::array();
+  for (const TensorReport& tensor : tensors) {
+    Json row = {
+        {"key", tensor.key}, {"layer", LayerName(tensor.layer)}, {"elements", tensor.elements}};
+    row.update(PushedJson(tensor.pushed));
+    rows.push_back(std::move(row));
+  }
+  return rows;
 }
 
 Json RunJson(const Summary& summary) {
@@ -97,14 +124,8 @@ std::string BuildSummaryJson(const Summary& summary) {
       Finite(seconds > 0 ? static_cast<double>(training.samples) / seconds : 0);
   json["bytes_pushed"] = training.bytes_pushed;
   json["bytes_pulled"] = training.bytes_pulled;
-  json["compression_ratio"] =
-      Finite(training.bytes_pushed == 0 ? 1.0
-                                        : static_cast<double>(training.raw_bytes_pushed) /
-                                              static_cast<double>(training.bytes_pushed));
-  json["elements_pushed"] = training.raw_bytes_pushed / sizeof(float);
-  json["elements_sent"] = training.elements_sent;
-  json["compression_gain"] = Finite(training.CompressionGain());
-  json["compression_error"] = Finite(training.CompressionError());
+  json["compression_ratio"] = Finite(training.CompressionRatio());
+  json.update(PushedJson(training.pushed));
   json["stage_seconds"] = StagesJson(training.stages);
   json["threshold_bytes"] = nullptr;
   json["threshold_table"] = Json::array();
@@ -115,6 +136,7 @@ std::string BuildSummaryJson(const Summary& summary) {
     json["threshold_table"] = TableJson(*summary.decision);
   }
   json["threshold_explanation"] = ExplainDecision(summary.decision);
+  json["tensors"] = TensorsJson(training.tensors);
   // Names come from flags: bytes that are not UTF-8 are replaced instead of thrown about.
   return json.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
 }

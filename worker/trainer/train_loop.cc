@@ -82,9 +82,15 @@ absl::Status SumOverWorkers(KVStore* store, TrainingReport* report) {
   absl::Duration* const durations[] = {&stages.compute, &stages.copy,        &stages.encode,
                                        &stages.send,    &stages.wait,        &stages.decode,
                                        &stages.overlap, &stages.local_update};
-  uint64_t* const counts[] = {&report->samples, &report->bytes_pushed, &report->bytes_pulled,
-                              &report->raw_bytes_pushed, &report->elements_sent};
-  double* const norms[] = {&report->input_norm2, &report->decoded_norm2, &report->error_norm2};
+  std::vector<uint64_t*> counts = {&report->samples, &report->bytes_pushed, &report->bytes_pulled};
+  std::vector<double*> norms;
+  const auto add = [&](PushCounts* pushed) {
+    counts.insert(counts.end(),
+                  {&pushed->elements, &pushed->elements_sent, &pushed->payload_bytes});
+    norms.insert(norms.end(), {&pushed->input_norm2, &pushed->decoded_norm2, &pushed->error_norm2});
+  };
+  add(&report->pushed);
+  for (TensorReport& tensor : report->tensors) add(&tensor.pushed);
   std::vector<double> mine;
   for (const uint64_t* count : counts) mine.push_back(static_cast<double>(*count));
   for (const double* norm2 : norms) mine.push_back(*norm2);
@@ -108,12 +114,7 @@ void AddTotals(const StoreTotals& before, const StoreTotals& after, const Exchan
                TrainingReport* report) {
   report->bytes_pushed = after.bytes_pushed - before.bytes_pushed;
   report->bytes_pulled = after.bytes_pulled - before.bytes_pulled;
-  report->raw_bytes_pushed = after.raw_bytes_pushed - before.raw_bytes_pushed;
-  report->elements_sent = after.elements_sent - before.elements_sent;
-  // Nothing was pushed before.
-  report->input_norm2 = after.input_norm2;
-  report->decoded_norm2 = after.decoded_norm2;
-  report->error_norm2 = after.error_norm2;
+  report->pushed = after.pushed;  // nothing was pushed before
   StageTimes& stages = report->stages;
   stages.copy = after.copy - before.copy;
   stages.encode = after.encode - before.encode;
@@ -207,6 +208,12 @@ absl::StatusOr<TrainingReport> Train(const TrainOptions& options, const Dataset&
   SLIMPS_RETURN_IF_ERROR(exchange->Drain());
   report.seconds = absl::Now() - start;
   AddTotals(before, store->totals(), exchange->times(), &report);
+  for (const Parameter& parameter : model->parameters()) {
+    report.tensors.push_back({.key = parameter.name,
+                              .layer = parameter.layer,
+                              .elements = parameter.values.size(),
+                              .pushed = store->push_counts(parameter.name)});
+  }
   SLIMPS_RETURN_IF_ERROR(SumOverWorkers(store, &report));
   return report;
 }

@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -19,6 +21,7 @@
 #include "backup_model/backup_model.h"
 #include "proto/slimps.pb.h"
 #include "worker/kvstore.h"
+#include "worker/push_counts.h"
 #include "worker/trainer/dataset.h"
 #include "worker/trainer/model.h"
 #include "worker/trainer/weight_exchange.h"
@@ -53,6 +56,13 @@ struct StageTimes {
   absl::Duration compute, copy, encode, send, wait, decode, local_update, overlap;
 };
 
+struct TensorReport {
+  std::string key;
+  wire::LayerKind layer = wire::OTHER;
+  uint64_t elements = 0;
+  PushCounts pushed;  // over all workers
+};
+
 struct TrainingReport {
   absl::Duration seconds;  // from the first step to the last weight, on this worker
   size_t steps = 0;
@@ -61,15 +71,15 @@ struct TrainingReport {
   uint64_t samples = 0;
   uint64_t bytes_pushed = 0;
   uint64_t bytes_pulled = 0;
-  uint64_t raw_bytes_pushed = 0;
-  uint64_t elements_sent = 0;
-  double input_norm2 = 0, decoded_norm2 = 0, error_norm2 = 0;  // as StoreTotals has them
+  PushCounts pushed;
+  std::vector<TensorReport> tensors;  // in the model's order
   StageTimes stages;
 
-  // What is left of the compressed pushes' |x|^2 (Source: GraVAC, section 3), and how much of it the difference to what
-  // was sent has. 1 and 0 where nothing was compressed; NaN where a sum exceeded its range.
-  double CompressionGain() const { return input_norm2 == 0 ? 1 : decoded_norm2 / input_norm2; }
-  double CompressionError() const { return input_norm2 == 0 ? 0 : error_norm2 / input_norm2; }
+  // fp32 bytes over payload bytes.
+  double CompressionRatio() const {
+    const auto fp32_bytes = static_cast<double>(pushed.elements * sizeof(float));
+    return bytes_pushed == 0 ? 1 : fp32_bytes / static_cast<double>(bytes_pushed);
+  }
 };
 
 // InvalidArgument: an option. Else the first error of model, store or backup model. Model and data

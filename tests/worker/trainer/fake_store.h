@@ -187,7 +187,7 @@ class FakeStore final : public KVStore {
     const uint64_t round = NextRound(key, "push");
     priorities_[key.typed_name()] = priority;
     totals_.bytes_pushed += gradient.size_bytes();
-    totals_.raw_bytes_pushed += gradient.size_bytes();
+    totals_.pushed.elements += gradient.size();
     server_->Push(key, rank_, round, std::move(scaled));
     return absl::OkStatus();
   }

@@ -38,11 +38,18 @@ Summary SomeSummary() {
   summary.training.samples = 1000;
   summary.training.bytes_pushed = 100;
   summary.training.bytes_pulled = 400;
-  summary.training.raw_bytes_pushed = 3000;
-  summary.training.elements_sent = 75;
-  summary.training.input_norm2 = 8;
-  summary.training.decoded_norm2 = 6;
-  summary.training.error_norm2 = 1;
+  summary.training.pushed = {.elements = 750,
+                             .elements_sent = 75,
+                             .payload_bytes = 90,
+                             .input_norm2 = 8,
+                             .decoded_norm2 = 6,
+                             .error_norm2 = 1};
+  summary.training.tensors = {
+      {.key = "conv.weight",
+       .layer = wire::CONVOLUTION,
+       .elements = 50,
+       .pushed = {.elements = 500, .elements_sent = 5, .payload_bytes = 60}},
+      {.key = "bias", .elements = 25, .pushed = {.elements = 250, .elements_sent = 250}}};
   summary.training.stages.encode = absl::Milliseconds(1500);
   return summary;
 }
@@ -84,10 +91,25 @@ TEST(Summary, HoldsTheFiguresOfTheRun) {
   EXPECT_EQ(json["elements_sent"], 75);
   EXPECT_DOUBLE_EQ(json["compression_gain"], 0.75);
   EXPECT_DOUBLE_EQ(json["compression_error"], 0.125);
+  EXPECT_EQ(json["payload_bytes"], 90);
   EXPECT_DOUBLE_EQ(json["stage_seconds"]["encode"], 1.5);
   for (const char* stage : {"copy", "send", "wait", "decode", "local_update", "overlap"}) {
     EXPECT_TRUE(json["stage_seconds"].contains(stage)) << stage;
   }
+}
+
+TEST(Summary, SaysOfEachTensorWhatItsPushesCarried) {
+  const auto json = nlohmann::json::parse(BuildSummaryJson(SomeSummary()));
+  ASSERT_EQ(json["tensors"].size(), 2u);
+  const auto& conv = json["tensors"][0];
+  EXPECT_EQ(conv["key"], "conv.weight");
+  EXPECT_EQ(conv["layer"], "convolution");
+  EXPECT_EQ(conv["elements"], 50);
+  EXPECT_EQ(conv["elements_pushed"], 500);
+  EXPECT_EQ(conv["elements_sent"], 5);
+  EXPECT_EQ(conv["payload_bytes"], 60);
+  EXPECT_DOUBLE_EQ(conv["compression_gain"], 1);
+  EXPECT_EQ(json["tensors"][1]["layer"], "other");
 }
 
 TEST(Summary, WithoutADecisionTheTableIsEmpty) {
@@ -138,11 +160,12 @@ TEST(Summary, SaysWhetherTheLinkWasEmulated) {
 
 TEST(Summary, WhereNothingWasCompressedNothingIsLost) {
   Summary summary = SomeSummary();
-  summary.training.input_norm2 = summary.training.decoded_norm2 = summary.training.error_norm2 = 0;
+  summary.training.pushed.input_norm2 = summary.training.pushed.decoded_norm2 =
+      summary.training.pushed.error_norm2 = 0;
   const auto json = nlohmann::json::parse(BuildSummaryJson(summary));
   EXPECT_EQ(json["compression_gain"], 1);
   EXPECT_EQ(json["compression_error"], 0);
-  summary.training.input_norm2 = summary.training.decoded_norm2 =
+  summary.training.pushed.input_norm2 = summary.training.pushed.decoded_norm2 =
       std::numeric_limits<double>::infinity();
   EXPECT_TRUE(nlohmann::json::parse(BuildSummaryJson(summary))["compression_gain"].is_null());
 }
@@ -204,7 +227,7 @@ StepReport Step(size_t step, size_t steps) {
 StoreTotals Totals() {
   StoreTotals totals;
   totals.bytes_pushed = 1'250'000;
-  totals.raw_bytes_pushed = 40'000'000;
+  totals.pushed.elements = 10'000'000;
   return totals;
 }
 
