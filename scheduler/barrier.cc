@@ -1,5 +1,7 @@
 #include "scheduler/barrier.h"
 
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "proto/net/membership/node_name.h"
 #include "proto/status_proto.h"
@@ -84,6 +86,11 @@ BarrierTable::Release BarrierTable::Open(const Id& id, const Visits& visits) {
       continue;
     }
     for (size_t i = 0; i < sums.size(); ++i) sums[i] += visit.values[i];
+  }
+  for (size_t i = 0; status.ok() && i < sums.size(); ++i) {
+    if (std::isfinite(sums[i])) continue;
+    status = absl::OutOfRangeError(
+        absl::StrCat("barrier \"", id.first, "\": the sum of value ", i, " is ", sums[i]));
   }
   *release.message.mutable_status() = ToStatusProto(status);
   if (status.ok()) release.message.mutable_sums()->Add(sums.begin(), sums.end());

@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <iostream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -39,11 +38,8 @@ namespace {
 
 SchedulerOptions OptionsFromFlags() {
   CheckRole("scheduler");
-  TakeFromEnvironment("num_workers", "DMLC_NUM_WORKER");
-  TakeFromEnvironment("num_servers", "DMLC_NUM_SERVER");
   TakeFromEnvironment("port", "DMLC_PS_ROOT_PORT");
-  CheckRange("num_workers", FLAGS_num_workers, 1, 4096);
-  CheckRange("num_servers", FLAGS_num_servers, 1, 4096);
+  SettleJobSize(FLAGS_num_workers, FLAGS_num_servers);
   CheckRange("port", FLAGS_port, 0, 65535);
   CheckRange("heartbeat_interval_ms", FLAGS_heartbeat_interval_ms, 1, 3600'000);
   CheckRange("heartbeat_timeout_ms", FLAGS_heartbeat_timeout_ms, 1, 3600'000);
@@ -124,10 +120,5 @@ int main(int argc, char** argv) {
   slimps::ParseProgramFlags("slimps_scheduler --num_workers N --num_servers S --port P", argc,
                             argv);
   const slimps::SchedulerOptions options = slimps::OptionsFromFlags();
-  const absl::Status status = slimps::Run(options);
-  if (!status.ok()) {
-    std::cerr << "slimps_scheduler: " << status.message() << "\n";
-    return 1;
-  }
-  return 0;
+  return slimps::ExitStatus(slimps::Run(options));
 }

@@ -117,7 +117,8 @@ absl::StatusOr<size_t> Directory::Declare(const wire::InitItem& item, PartitionS
     const uint64_t max_elements = limits_.max_weight_bytes / sizeof(float);
     if (declared_ >= limits_.max_partitions || declared_elements_ > max_elements ||
         item.elements() > max_elements - declared_elements_) {
-      return absl::ResourceExhaustedError(absl::StrCat(
+      // Trying again would not help.
+      return absl::FailedPreconditionError(absl::StrCat(
           "this server holds ", declared_, " partitions with ", declared_elements_,
           " elements; at most ", limits_.max_partitions, " and ", max_elements, " are allowed"));
     }

@@ -78,7 +78,8 @@ class Partition final {
   [[nodiscard]] absl::Status SetOptimizer(std::shared_ptr<const Optimizer> optimizer);
 
   bool HasCompleteRound() const;
-  // REQUIRES: HasCompleteRound(). Throws std::bad_alloc and has then changed nothing.
+  // REQUIRES: HasCompleteRound(). Throws std::bad_alloc: the current weights and version() are then unchanged, but the
+  // round's pushes and the version before the current one may be lost, so the job cannot go on.
   void ApplyNextRound();
 
   uint64_t version() const { return weights_.version(); }

@@ -5,7 +5,7 @@
 //   while (ledger.NextRoundComplete()) Apply(ledger.TakeNextRound());
 //
 //   push of round   <= version          version+1, version+2             > version+2
-//                   remembered checksum first: accepted, kept            FailedPrecondition
+//                   remembered checksum first: accepted, kept            ResourceExhausted
 //                   decides             repeat: checksum decides
 //   checksum equal: acknowledged as a duplicate; different: AlreadyExists.
 #ifndef SLIMPS_SERVER_ROUND_LEDGER_H_

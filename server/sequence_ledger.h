@@ -22,7 +22,8 @@ class SequenceLedger final {
   explicit SequenceLedger(uint32_t num_workers) : workers_(num_workers) {}
 
   // kAccepted: apply it now, it will not be accepted again. InvalidArgument: no such worker, sequence 0. AlreadyExists:
-  // the same sequence came with another checksum. FailedPrecondition: beyond the window, or too old to remember.
+  // the same sequence came with another checksum. FailedPrecondition: too old to remember. ResourceExhausted: beyond
+  // the window (the worker tries again).
   [[nodiscard]] absl::StatusOr<PushVerdict> Push(uint64_t sequence, uint32_t worker,
                                                  uint64_t checksum);
 

@@ -1,6 +1,7 @@
 // slimps_server: keeps partitions of the weights, sums what the workers push, steps, and serves pulls.
 //
-// Exit status: 0 the job ended in order, or SIGTERM asked this server to stop; 1 it failed; 2 wrong usage.
+// Exit status: 0 the job ended in order, or SIGTERM asked this server to stop once it had joined; 1 it failed, or was
+// stopped before it had joined; 2 wrong usage.
 #include <gflags/gflags.h>
 #include <glog/logging.h>
 #include <pthread.h>
@@ -11,7 +12,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <iostream>
 #include <string>
 #include <thread>
 
@@ -48,14 +48,11 @@ void SettleFlags() {
   CheckRole("server");
   TakeFromEnvironment("root_uri", "DMLC_PS_ROOT_URI");
   TakeFromEnvironment("root_port", "DMLC_PS_ROOT_PORT");
-  TakeFromEnvironment("num_workers", "DMLC_NUM_WORKER");
-  TakeFromEnvironment("num_servers", "DMLC_NUM_SERVER");
   TakeFromEnvironment("node_host", "DMLC_NODE_HOST");
   TakeFromEnvironment("bind", "DMLC_INTERFACE");
   TakeFromEnvironment("bind", "DMLC_NODE_HOST");
   CheckRange("root_port", FLAGS_root_port, 1, 65535);
-  CheckRange("num_workers", FLAGS_num_workers, 1, 4096);
-  CheckRange("num_servers", FLAGS_num_servers, 1, 4096);
+  SettleJobSize(FLAGS_num_workers, FLAGS_num_servers);
   CheckRange("wanted_rank", FLAGS_wanted_rank, -1, FLAGS_num_servers - 1);
   CheckRange("port", FLAGS_port, 0, 65535);
   CheckRange("shard_threads", FLAGS_shard_threads, 1, 256);
@@ -124,7 +121,7 @@ class SignalWatcher final {
     while (sigwait(&signals, &signal) == 0 && !done_.load()) {
       LOG(INFO) << "stopping: " << strsignal(signal);
       // Nobody has been served yet and nothing is to be tidied up: no reason to wait for the join's deadline.
-      if (!node->joined()) std::_Exit(1);
+      if (!node->joined()) std::_Exit(kExitFailed);
       node->RequestStop(absl::OkStatus());
     }
   }
@@ -159,10 +156,5 @@ int main(int argc, char** argv) {
   slimps::ParseProgramFlags(
       "slimps_server --root_uri HOST --root_port PORT --num_workers N --num_servers S", argc, argv);
   slimps::SettleFlags();
-  const absl::Status status = slimps::Run();
-  if (!status.ok()) {
-    std::cerr << "slimps_server: " << status.message() << "\n";
-    return 1;
-  }
-  return 0;
+  return slimps::ExitStatus(slimps::Run());
 }

@@ -68,21 +68,32 @@ Payload VersionedWeights::Lend(const std::shared_ptr<Buffer>& buffer,
 }
 
 std::span<const std::byte> VersionedWeights::WireBytes(Buffer& buffer) const {
-  if (format_ == PayloadFormat::kRawF32) return std::as_const(buffer.fp32).bytes();
+  const std::span<const float> values = std::as_const(buffer.fp32).floats();
   // Hashed means converted, and perhaps being read.
-  if (buffer.hash.has_value()) return std::as_const(buffer.half).bytes();
+  const bool converted = buffer.hash.has_value();
+  if (!converted) buffer.format = ChooseFormat(values);
+  if (buffer.format == PayloadFormat::kRawF32) return std::as_const(buffer.fp32).bytes();
+  if (converted) return std::as_const(buffer.half).bytes();
   if (buffer.half.size() == 0) buffer.half = AlignedBuffer(elements_ * sizeof(uint16_t));
   const RawKernels& raw = BestKernels().raw;
-  const auto encode = format_ == PayloadFormat::kRawF16 ? raw.encode_f16 : raw.encode_bf16;
-  encode(std::as_const(buffer.fp32).floats().data(), /*residual=*/nullptr, /*grad_scale=*/1.0f,
-         elements_, buffer.half.bytes().data());
+  const auto encode = buffer.format == PayloadFormat::kRawF16 ? raw.encode_f16 : raw.encode_bf16;
+  encode(values.data(), /*residual=*/nullptr, /*grad_scale=*/1.0f, elements_,
+         buffer.half.bytes().data());
   return std::as_const(buffer.half).bytes();
+}
+
+PayloadFormat VersionedWeights::ChooseFormat(std::span<const float> values) const {
+  if (format_ == PayloadFormat::kRawF32) return format_;
+  const size_t too_large =
+      BestKernels().raw.find_unencodable(values.data(), /*residual=*/nullptr, /*grad_scale=*/1.0f,
+                                         LargestRawValue(format_), elements_);
+  return too_large == elements_ ? format_ : PayloadFormat::kRawF32;
 }
 
 WireValue VersionedWeights::ShareBuffer(const std::shared_ptr<Buffer>& buffer) {
   const std::span<const std::byte> bytes = WireBytes(*buffer);
   if (!buffer->hash.has_value()) buffer->hash = HashBytes(bytes);
-  return {buffer->version, format_, Lend(buffer, bytes), *buffer->hash};
+  return {buffer->version, buffer->format, Lend(buffer, bytes), *buffer->hash};
 }
 
 WireValue VersionedWeights::Share(uint64_t wanted) {

@@ -35,7 +35,8 @@ enum class PreviousVersion { kKeep, kDrop };
 // Owned by the shard thread; the payloads that it shares may be read and dropped on any thread.
 class VersionedWeights final {
  public:
-  // Version 0, uninitialised. `format` is how values travel: raw fp32, fp16 or bf16. Throws std::bad_alloc.
+  // Version 0, uninitialised. `format` is how values travel: raw fp32, fp16 or bf16; a version that half precision would
+  // turn into infinity somewhere travels in fp32. Throws std::bad_alloc.
   VersionedWeights(size_t elements, PayloadFormat format);
 
   uint64_t version() const { return current_->version; }
@@ -65,12 +66,15 @@ class VersionedWeights final {
     // Counts leases not yet dropped. Dropping one releases the reads made under it to whoever sees 0 here.
     std::atomic<int> leases{0};
     std::weak_ptr<const void> lease;  // the newest, shared by all payloads while it lives
-    std::optional<uint64_t> hash;     // of the bytes that travel, once asked for
+    // Of the bytes that travel, once asked for, and what they are.
+    std::optional<uint64_t> hash;
+    PayloadFormat format = PayloadFormat::kRawF32;
   };
 
   static Payload Lend(const std::shared_ptr<Buffer>& buffer, std::span<const std::byte> bytes);
-  // The bytes of `buffer` that travel: converted first where they are not fp32.
+  // The bytes of `buffer` that travel, in buffer.format: converted first where that is not fp32.
   std::span<const std::byte> WireBytes(Buffer& buffer) const;
+  PayloadFormat ChooseFormat(std::span<const float> values) const;
   WireValue ShareBuffer(const std::shared_ptr<Buffer>& buffer);
 
   const size_t elements_;

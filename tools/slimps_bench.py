@@ -9,6 +9,7 @@ import sys
 import tempfile
 
 import slimps_bench_tables
+import slimps_launch
 import slimps_setup
 
 TARGET = "//tools/bench:bench_codec"
@@ -70,6 +71,8 @@ def codec(arguments):
             status = subprocess.run(command, check=False).returncode
         except OSError as error:
             raise slimps_setup.SetupError("cannot run %s: %s" % (program, error))
+        if status < 0:
+            raise slimps_setup.SetupError("%s was killed by %s" % (program, slimps_launch.signal_name(-status)))
         if status not in (0, 1):
             return 2  # the program has said why
         with open(path, encoding="utf-8") as text:

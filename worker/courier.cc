@@ -1,5 +1,8 @@
 #include "worker/courier.h"
 
+#include <algorithm>
+#include <limits>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +14,16 @@ namespace slimps {
 namespace {
 
 constexpr absl::Duration kTimerStep = absl::Milliseconds(100);
+// Between a server's refusal for want of room and the next try: doubles from the one to the other.
+constexpr absl::Duration kFirstDeferral = absl::Milliseconds(100);
+constexpr int kMostDoublings = 4;
+
+// Payloads are the callers' memory, who bound what they hand over.
+RetryOptions WithoutLimits(absl::Duration first_interval) {
+  return {.first_interval = first_interval,
+          .max_items = std::numeric_limits<size_t>::max(),
+          .max_bytes = std::numeric_limits<size_t>::max()};
+}
 
 wire::ItemId* MutableId(OutgoingItem& out) {
   return std::visit([](auto& item) { return item.mutable_id(); }, out.item);
@@ -39,7 +52,7 @@ Courier::Courier(Transport* transport, Membership* membership, std::vector<PeerI
       membership_(membership),
       servers_(std::move(servers)),
       options_(options),
-      retries_(RetryOptions{.first_interval = options.retry_interval}),
+      retries_(WithoutLimits(options.retry_interval)),
       timer_([this] { TimerLoop(); }) {}
 
 Courier::~Courier() {
@@ -65,9 +78,9 @@ void Courier::Dispatch(uint32_t server, std::vector<OutgoingItem> items, int pri
       for (OutgoingItem& out : items) {
         const uint64_t ticket = next_ticket_++;
         MutableId(out)->set_ticket(ticket);
-        failed = retries_.Add(ticket, out.payload.size(), now + options_.timeout, now);
-        CHECK(failed.ok())
-            << failed;  // the pipeline bounds what is in flight below the tracker's limits
+        const absl::Status added =
+            retries_.Add(ticket, out.payload.size(), now + options_.timeout, now);
+        CHECK(added.ok()) << added;  // a new ticket, and no limits
         requests_.emplace(ticket,
                           Request{.out = std::move(out), .server = server, .priority = priority});
         tickets.push_back(ticket);
@@ -111,12 +124,15 @@ Message Courier::BuildMessage(const std::vector<uint64_t>& tickets) {
 
 void Courier::Send(uint32_t server, Message message, const std::vector<uint64_t>& tickets,
                    int priority) {
+  MarkQueued(tickets, true);
   SendOptions options{.priority = priority};
   options.on_handed_over = [this, tickets](absl::Time when) { MarkHandedOver(tickets, when); };
   const absl::Status sent =
       transport_->Send(servers_[server], std::move(message), std::move(options));
+  if (sent.ok()) return;
+  MarkQueued(tickets, false);
   // A full queue empties again: the retry timer sends the items once more.
-  if (sent.ok() || absl::IsResourceExhausted(sent)) return;
+  if (absl::IsResourceExhausted(sent)) return;
   for (uint64_t ticket : tickets) AnswerItem(ticket, Answer{.status = sent});
 }
 
@@ -124,7 +140,24 @@ void Courier::MarkHandedOver(const std::vector<uint64_t>& tickets, absl::Time wh
   MutexLock lock(&mutex_);
   for (uint64_t ticket : tickets) {
     auto found = requests_.find(ticket);
-    if (found != requests_.end()) found->second.handed_over = when;
+    if (found == requests_.end()) continue;
+    found->second.handed_over = when;
+    found->second.queued = false;
+  }
+}
+
+void Courier::MarkQueued(const std::vector<uint64_t>& tickets, bool queued) {
+  MutexLock lock(&mutex_);
+  for (uint64_t ticket : tickets) {
+    auto found = requests_.find(ticket);
+    if (found != requests_.end()) found->second.queued = queued;
+  }
+}
+
+void Courier::OnUndeliverable(PeerId server) {
+  MutexLock lock(&mutex_);
+  for (auto& [ticket, request] : requests_) {
+    if (servers_[request.server] == server) request.queued = false;
   }
 }
 
@@ -157,8 +190,12 @@ bool Courier::HandleMessage(PeerId from, Message& message) {
 bool Courier::Defer(uint64_t ticket, const absl::Status& status) {
   if (!absl::IsResourceExhausted(status)) return false;
   MutexLock lock(&mutex_);
-  if (!requests_.contains(ticket)) return false;
-  deferred_.push_back(ticket);
+  const auto found = requests_.find(ticket);
+  if (found == requests_.end()) return false;
+  Request& request = found->second;
+  const int doublings = std::min(request.refusals++, kMostDoublings);
+  request.refusal = status;
+  deferred_.emplace(ticket, absl::Now() + kFirstDeferral * (1 << doublings));
   return true;
 }
 
@@ -166,6 +203,7 @@ void Courier::HandlePullReply(Message& message) {
   size_t next_payload = 0;
   for (const wire::PullReplyItem& item : message.header.pull_reply().items()) {
     Answer answer{.status = FromStatusProto(item.status()), .pull = item};
+    if (Defer(item.id().ticket(), answer.status)) continue;
     // ParseFrame has checked that the frames match the items.
     if (item.payload_bytes() > 0) answer.payload = std::move(message.payloads[next_payload++]);
     AnswerItem(item.id().ticket(), std::move(answer));
@@ -181,6 +219,7 @@ void Courier::AnswerItem(uint64_t ticket, Answer answer) {
     request = std::move(found->second);
     requests_.erase(found);
     retries_.OnAnswer(ticket);
+    deferred_.erase(ticket);
   }
   answer.status = Annotate(answer.status, request.out, request.server);
   if (request.handed_over != absl::InfinitePast()) {
@@ -202,6 +241,18 @@ void Courier::FailAll(const absl::Status& why) {
 size_t Courier::outstanding() const {
   MutexLock lock(&mutex_);
   return requests_.size();
+}
+
+absl::Status Courier::Expired(uint64_t ticket) const {
+  MutexLock lock(&mutex_);
+  const std::string within = absl::StrCat(" within ", absl::FormatDuration(options_.timeout));
+  const auto found = requests_.find(ticket);
+  if (found == requests_.end() || found->second.refusals == 0) {
+    return absl::DeadlineExceededError(absl::StrCat("no answer", within));
+  }
+  const Request& request = found->second;
+  return absl::DeadlineExceededError(absl::StrCat("refused ", request.refusals, " times", within,
+                                                  ", last: ", request.refusal.message()));
 }
 
 void Courier::TimerLoop() {
@@ -227,18 +278,26 @@ void Courier::RetryAndExpire(absl::Time now) {
   {
     MutexLock lock(&mutex_);
     due = retries_.TakeDue(now);
-    due.resend.insert(due.resend.end(), deferred_.begin(), deferred_.end());
-    deferred_.clear();
-    for (uint64_t ticket : due.resend) {
+    std::set<uint64_t> resend(due.resend.begin(), due.resend.end());
+    for (auto at = deferred_.begin(); at != deferred_.end();) {
+      if (at->second > now) {
+        ++at;
+        continue;
+      }
+      resend.insert(at->first);
+      at = deferred_.erase(at);
+    }
+    for (uint64_t ticket : resend) {
       auto found = requests_.find(ticket);
       if (found == requests_.end()) continue;  // answered meanwhile
       const Request& request = found->second;
+      // On a slow link its turn has not come: a copy would only lengthen the queue.
+      if (request.queued) continue;
       resends.push_back({request.server, request.priority, {ticket}, BuildMessage({ticket})});
     }
   }
   for (uint64_t ticket : due.expired) {
-    AnswerItem(ticket, Answer{.status = absl::DeadlineExceededError(absl::StrCat(
-                                  "no answer within ", absl::FormatDuration(options_.timeout)))});
+    AnswerItem(ticket, Answer{.status = Expired(ticket)});
   }
   for (Resend& resend : resends) {
     Send(resend.server, std::move(resend.message), resend.tickets, resend.priority);

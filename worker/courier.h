@@ -63,6 +63,8 @@ class Courier final {
 
   // All items travel in one message of their kind; pushes and pulls together make a PushPull.
   void Dispatch(uint32_t server, std::vector<OutgoingItem> items, int priority);
+  // The transport dropped what it held for this server: a retry may queue it again.
+  void OnUndeliverable(PeerId server);
   // Takes PushReply, PullReply, InitReply and Error. False: another verb.
   bool HandleMessage(PeerId from, Message& message);
   // Answers everything outstanding, and whatever comes later, with `why`.
@@ -75,6 +77,9 @@ class Courier final {
     uint32_t server = 0;
     int priority = 0;
     absl::Time handed_over = absl::InfinitePast();
+    bool queued = false;   // the transport holds it and has not handed it over yet
+    int refusals = 0;      // how often a server had no room for it
+    absl::Status refusal;  // the last of them
   };
 
   Message BuildMessage(const std::vector<uint64_t>& tickets) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -84,6 +89,8 @@ class Courier final {
   bool Defer(uint64_t ticket, const absl::Status& status);
   void HandlePullReply(Message& message);
   void MarkHandedOver(const std::vector<uint64_t>& tickets, absl::Time when);
+  void MarkQueued(const std::vector<uint64_t>& tickets, bool queued);
+  absl::Status Expired(uint64_t ticket) const;
   void TimerLoop();
   void RetryAndExpire(absl::Time now);
 
@@ -99,8 +106,8 @@ class Courier final {
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   CondVar stop_;
-  std::vector<uint64_t> deferred_
-      ABSL_GUARDED_BY(mutex_);  // refused for want of room: sent again shortly
+  // Refused for want of room, and when to send it again, by ticket.
+  std::map<uint64_t, absl::Time> deferred_ ABSL_GUARDED_BY(mutex_);
   std::thread timer_;
 };
 

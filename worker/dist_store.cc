@@ -75,7 +75,8 @@ absl::Status DistStore::Start() {
   SLIMPS_RETURN_IF_ERROR(MakePipeline(options_.compression, options_.fixed_threshold_bytes));
   ready_.store(true);
   membership_.SetDownHandler([this](absl::Status why) {
-    Fail(why.ok() ? absl::UnavailableError("the scheduler has ended the job") : why);
+    Fail(why.ok() ? absl::UnavailableError("the scheduler has ended the job") : why,
+         Cause::kOthers);
   });
   return absl::OkStatus();
 }
@@ -108,7 +109,7 @@ absl::Status DistStore::MakePipeline(std::string_view codec_spec,
                    .worker = membership_.rank()};
   push.timeout = options_.timeout;
   push.on_report = [this](wire::ThresholdReport report) { ReportThresholds(std::move(report)); };
-  push.on_error = [this](absl::Status why) { Fail(why); };
+  push.on_error = [this](absl::Status why) { Fail(why, Cause::kOurs); };
   push_ = std::make_unique<PushPipeline>(courier_.get(), plan_.get(), std::move(push));
   return absl::OkStatus();
 }
@@ -123,9 +124,9 @@ void DistStore::OnMessage(PeerId from, Message message) {
   const wire::Header& header = message.header;
   if (header.has_codec_map()) {
     const absl::Status applied = plan_->OnCodecMap(header.codec_map());
-    if (!applied.ok()) Fail(applied);
+    if (!applied.ok()) Fail(applied, Cause::kOurs);
   } else if (header.has_error()) {
-    Fail(FromStatusProto(header.error().status()));
+    Fail(FromStatusProto(header.error().status()), Cause::kOurs);
   } else {
     LOG(WARNING) << "dropped a message that a worker does not expect, verb " << header.body_case();
   }
@@ -137,21 +138,27 @@ void DistStore::OnBadFrame(PeerId from, const absl::Status& why) {
 
 void DistStore::OnUndeliverable(PeerId to, const absl::Status& why) {
   LOG(WARNING) << "could not deliver to peer " << static_cast<uint64_t>(to) << ": " << why;
+  if (ready_.load()) courier_->OnUndeliverable(to);
 }
 
 void DistStore::ReportThresholds(wire::ThresholdReport report) {
   Message message{.header = membership_.MakeHeader(), .payloads = {}};
   *message.header.mutable_threshold_report() = std::move(report);
   const absl::Status sent = transport_->Send(membership_.scheduler(), std::move(message));
-  if (!sent.ok()) Fail(sent);
+  if (!sent.ok()) Fail(sent, Cause::kOurs);
 }
 
-void DistStore::Fail(const absl::Status& why) {
+void DistStore::Fail(const absl::Status& cause, Cause whose) {
+  // Whoever calls the store next passes arguments of its own: InvalidArgument would speak of those.
+  const absl::Status why =
+      absl::IsInvalidArgument(cause) ? absl::AbortedError(cause.message()) : cause;
   {
     MutexLock lock(&mutex_);
     if (!first_error_.ok() || closed_) return;
     first_error_ = why;
   }
+  // Before anybody here wakes up and closes the transport.
+  if (whose == Cause::kOurs) membership_.ReportFailure(why);
   rpc_.FailAll(why);
   plan_->Fail(why);
   push_->Fail(why);
@@ -206,18 +213,27 @@ absl::Status DistStore::Push(const Key& key, std::span<const float> gradient, in
   device_->CopyGradient(key.id(), gradient, buffer->floats(),
                         [&largest](KeyId, absl::StatusOr<float> found) { largest = found; });
   SLIMPS_RETURN_IF_ERROR(largest.status());
-  if (std::isinf(*largest)) return CheckFinite(key, buffer->floats(), "push");
+  if (std::isinf(*largest * options_.grad_scale)) {
+    return CheckFinite(key, buffer->floats(), options_.grad_scale, "push");
+  }
   {
     MutexLock lock(&mutex_);
     copy_ += absl::Now() - start;
   }
-  return push_->Submit({tensor, keys_.CountPush(key), priority, std::move(buffer), *largest});
+  return Submit({tensor, keys_.CountPush(key), priority, std::move(buffer), *largest});
 }
 
 absl::Status DistStore::PushNothing(const Key& key) {
   SLIMPS_RETURN_IF_ERROR(FirstError());
   SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* tensor, keys_.Find(key));
-  return push_->Submit({tensor, keys_.CountPush(key), 0, nullptr});
+  return Submit({tensor, keys_.CountPush(key), 0, nullptr});
+}
+
+absl::Status DistStore::Submit(PushJob job) {
+  absl::Status submitted = push_->Submit(std::move(job));
+  // Its round is counted, and without it no round after that is ever complete.
+  if (!submitted.ok()) Fail(submitted, Cause::kOurs);
+  return submitted;
 }
 
 absl::Status DistStore::Pull(const Key& key, std::span<float> out, int priority) {
@@ -341,11 +357,7 @@ absl::Status DistStore::Leave() {
   return TellServers(message, "leaving the rounds");
 }
 
-void DistStore::Abort(const absl::Status& why) {
-  if (!FirstError().ok()) return;  // the job has failed already: who ended it is known
-  membership_.ReportFailure(why);
-  Fail(why);
-}
+void DistStore::Abort(const absl::Status& why) { Fail(why, Cause::kOurs); }
 
 absl::Status DistStore::Close() {
   {
@@ -366,12 +378,6 @@ absl::Status DistStore::Close() {
   transport_->Stop();
   return status;
 }
-
-std::string DistStore::type() const {
-  return mode_ == wire::DIST_SYNC ? "dist_sync" : "dist_async";
-}
-
-bool DistStore::is_capable(std::string_view capability) const { return capability == "optimizer"; }
 
 StoreTotals DistStore::totals() const {
   const PushTotals pushed = push_->totals();

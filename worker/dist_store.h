@@ -62,8 +62,10 @@ class DistStore final : public KVStore, private MessageSink {
   void Abort(const absl::Status& why) override;
   uint32_t rank() const override { return membership_.rank(); }
   uint32_t num_workers() const override { return options_.num_workers; }
-  std::string type() const override;
-  bool is_capable(std::string_view capability) const override;
+  std::string type() const override {
+    return mode_ == wire::DIST_SYNC ? "dist_sync" : "dist_async";
+  }
+  bool is_capable(std::string_view capability) const override { return capability == "optimizer"; }
   StoreTotals totals() const override;
   PushCounts push_counts(const Key& key) const override;
   bool measuring() const override { return plan_->IsProfiled(keys_.MaxPushedRounds() + 1); }
@@ -85,7 +87,10 @@ class DistStore final : public KVStore, private MessageSink {
   std::optional<wire::OptimizerSpec> optimizer() const;
   absl::Status TellServers(const wire::Header& message, const std::string& what);
   void ReportThresholds(wire::ThresholdReport report);
-  void Fail(const absl::Status& why);
+  // kOurs: the others are told.
+  enum class Cause { kOurs, kOthers };
+  void Fail(const absl::Status& cause, Cause whose);
+  absl::Status Submit(PushJob job);
   absl::Status FirstError() const;
   void AddWait(absl::Time since);
 

@@ -75,7 +75,7 @@ class KVStore {
  public:
   virtual ~KVStore() = default;
 
-  // `type`: "dist_sync", "dist_device_sync", "dist_async" or "local". Waits until all nodes are
+  // `type`: "dist_sync", "dist_device_sync" or "dist_async". Waits until all nodes are
   // there.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<KVStore>> Create(
       std::string_view type, const KVStoreOptions& options);

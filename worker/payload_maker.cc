@@ -1,5 +1,6 @@
 #include "worker/payload_maker.h"
 
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,14 +14,27 @@ std::span<float> ValuesOf(const GradientPart& part) {
   return part.grad_buf->floats().subspan(plan.offset, plan.elements);
 }
 
+// fp_buf is grad_buf itself: each x goes where its gradient was read.
+MadePayload RawPayload(const GradientPart& part) {
+  return {.format = PayloadFormat::kRawF32,
+          .payload = Payload(part.grad_buf, std::as_bytes(ValuesOf(part)))};
+}
+
 }  // namespace
 
 PayloadMaker::PayloadMaker(const PayloadMakerOptions& options)
-    : options_(options), encoder_(options.encode_threads) {}
+    : options_(options),
+      raw_(MakeCodec(CodecSpec{.name = "none"}).value()),
+      encoder_(options.encode_threads) {}
 
 absl::StatusOr<MadePayload> PayloadMaker::Make(const GradientPart& part, const Codec& codec,
                                                const Codec& compressor) {
-  absl::StatusOr<MadePayload> made = MakeAny(part, codec, compressor);
+  absl::StatusOr<MadePayload> made;
+  try {
+    made = MakeAny(part, codec, compressor);
+  } catch (const std::bad_alloc&) {
+    made = absl::ResourceExhaustedError("out of memory");
+  }
   if (made.ok()) return made;
   return absl::Status(made.status().code(),
                       absl::StrCat("key ", part.tensor->key.typed_name(), " partition ",
@@ -39,28 +53,47 @@ absl::StatusOr<MadePayload> PayloadMaker::MakeAny(const GradientPart& part, cons
                                 .round = part.round,
                                 .worker = options_.worker,
                                 .layer = static_cast<LayerKind>(part.tensor->info.layer())}};
-  MadePayload made{.format = codec.format()};
-  if (compressor.wants_momentum() && !codec.wants_momentum()) {
+  const auto step_momentum = [&]() -> absl::Status {
     SLIMPS_RETURN_IF_ERROR(AdvanceMomentum(compressor, input, values));
     input.grad_scale = 1;
     input.gradient_bound = std::numeric_limits<float>::infinity();
-  }
+    return absl::OkStatus();
+  };
+  const bool steps_itself = codec.wants_momentum();
+  if (compressor.wants_momentum() && !steps_itself) SLIMPS_RETURN_IF_ERROR(step_momentum());
   if (codec.format() == PayloadFormat::kRawF32) {
-    // fp_buf is grad_buf itself: each x goes where its gradient was read.
-    made.payload = Payload(part.grad_buf, std::as_bytes(values));
     const CodecState* const state = states_.Find(input.context.key, input.context.partition);
     if (input.grad_scale == 1.0f && (state == nullptr || state->residual_bound() == 0)) {
+      MadePayload made =
+          RawPayload(part);  // the gradient as it is, which whoever pushed it has checked
       made.stats.payload_bytes = values.size_bytes();
       made.stats.elements_sent = values.size();
       return made;
     }
-    SLIMPS_ASSIGN_OR_RETURN(made.stats, Encode(codec, input, std::as_writable_bytes(values)));
-    return made;
+    return MakeRaw(part, input);
   }
-  const size_t capacity = codec.MaxPayloadBytes(values.size());
+  absl::StatusOr<MadePayload> made = MakeEncoded(codec, input);
+  // Refused before anything changed.
+  if (!absl::IsInvalidArgument(made.status()) || codec.limit() >= raw_->limit()) return made;
+  if (steps_itself) SLIMPS_RETURN_IF_ERROR(step_momentum());
+  return MakeRaw(part, input);
+}
+
+absl::StatusOr<MadePayload> PayloadMaker::MakeRaw(const GradientPart& part,
+                                                  const EncodeInput& input) {
+  MadePayload made = RawPayload(part);
+  SLIMPS_ASSIGN_OR_RETURN(made.stats, Encode(*raw_, input, std::as_writable_bytes(ValuesOf(part))));
+  return made;
+}
+
+absl::StatusOr<MadePayload> PayloadMaker::MakeEncoded(const Codec& codec,
+                                                      const EncodeInput& input) {
+  const size_t elements = input.gradient.size();
+  const size_t capacity = codec.MaxPayloadBytes(elements);
   SLIMPS_ASSIGN_OR_RETURN(std::shared_ptr<HostBuffer> bit_buf,
                           bit_bufs_->Acquire((capacity + sizeof(float) - 1) / sizeof(float)));
   const std::span<std::byte> bytes = std::as_writable_bytes(bit_buf->floats());
+  MadePayload made{.format = codec.format()};
   SLIMPS_ASSIGN_OR_RETURN(made.stats, Encode(codec, input, bytes));
   made.payload = Payload(std::move(bit_buf), bytes.first(made.stats.payload_bytes));
   return made;
@@ -70,12 +103,8 @@ absl::Status PayloadMaker::AdvanceMomentum(const Codec& compressor, EncodeInput 
                                            std::span<float> values) {
   SLIMPS_ASSIGN_OR_RETURN(CodecState* const state, states_.Prepare(compressor, input.context.key,
                                                                    input.context.partition, input));
-  // Before anything is written: an error leaves the states alone.
-  if (!compressor.KnownEncodable(input)) {
-    const size_t bad = compressor.FindUnencodable(input, 0, Codec::Blocks(values.size()));
-    if (bad != Codec::kEncodable) return compressor.DescribeUnencodable(input, bad);
-  }
-  state->NoteMomentum(compressor.AdvanceMomentum(input, values));
+  SLIMPS_ASSIGN_OR_RETURN(const float bound, compressor.AdvanceMomentum(input, values));
+  state->NoteMomentum(bound);
   return absl::OkStatus();
 }
 

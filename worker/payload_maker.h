@@ -57,7 +57,9 @@ class PayloadMaker final {
  public:
   explicit PayloadMaker(const PayloadMakerOptions& options);
 
-  // By `codec`; `compressor` is the one that compresses for this job, maybe the same. InvalidArgument, naming key, partition and element: a value that `codec` cannot carry; the states are unchanged.
+  // By `codec`; `compressor` is the one that compresses for this job, maybe the same. A value that fp32 can carry and
+  // `codec` cannot (fp16 ends at 65504) makes the partition travel raw in this round. InvalidArgument, naming key,
+  // partition and element: gradient and residual together exceed fp32.
   [[nodiscard]] absl::StatusOr<MadePayload> Make(const GradientPart& part, const Codec& codec,
                                                  const Codec& compressor);
 
@@ -65,6 +67,8 @@ class PayloadMaker final {
   HostPool::Stats bit_bufs() const { return bit_bufs_->stats(); }
 
  private:
+  absl::StatusOr<MadePayload> MakeRaw(const GradientPart& part, const EncodeInput& input);
+  absl::StatusOr<MadePayload> MakeEncoded(const Codec& codec, const EncodeInput& input);
   absl::StatusOr<MadePayload> MakeAny(const GradientPart& part, const Codec& codec,
                                       const Codec& compressor);
   // grad_buf becomes what momentum makes of it.
@@ -73,6 +77,7 @@ class PayloadMaker final {
                                      std::span<std::byte> payload);
 
   const PayloadMakerOptions options_;
+  const std::unique_ptr<const Codec> raw_;
   StateStore states_;
   ParallelEncoder encoder_;
   const std::shared_ptr<HostPool> bit_bufs_ = HostPool::CreateAligned();

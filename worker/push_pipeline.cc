@@ -137,7 +137,7 @@ void PushPipeline::Process(const Work& work) {
   const absl::Status status =
       work.whole_tensor ? PushAndMeasure(job) : PushPartition(job, work.partition);
   if (status.ok()) return;
-  // Nothing of this work was dispatched; the store is told, and fails.
+  // The round cannot be completed without this work: the store is told, and fails.
   options_.on_error(status);
 }
 
@@ -200,7 +200,7 @@ absl::Status PushPipeline::PushAndMeasure(const PushJob& job) {
   unacknowledged_ -= tensor.partitions.size();
   unacknowledged_by_key_[tensor.key.id()] -= tensor.partitions.size();
   totals_.send += best.communication;
-  totals_.payload_bytes += bytes * static_cast<size_t>(repeats);
+  totals_.payload_bytes += bytes;  // once, however often it was sent to be measured
   changed_.NotifyAll();
   return absl::OkStatus();
 }

@@ -12,16 +12,25 @@
 #include "proto/status_proto.h"
 
 namespace slimps {
+namespace {
 
-absl::Status CheckFinite(const Key& key, std::span<const float> values, const char* what) {
+// Initial values under way at once, copied as they are.
+constexpr size_t kMostInitialBytes = size_t{256} << 20;
+
+}  // namespace
+
+absl::Status CheckFinite(const Key& key, std::span<const float> values, float scale,
+                         const char* what) {
   // One pass without a branch per element: the sum of x * 0 is NaN if any x is not finite.
   float probe = 0;
-  for (float value : values) probe += value * 0.0f;
+  for (float value : values) probe += value * scale * 0.0f;
   if (probe == 0.0f) return absl::OkStatus();
   size_t at = 0;
-  while (std::isfinite(values[at])) ++at;
+  while (std::isfinite(values[at] * scale)) ++at;
+  const std::string times =
+      std::isfinite(values[at]) ? absl::StrCat(", times ", scale, " not finite") : "";
   return absl::InvalidArgumentError(absl::StrCat(what, " of key ", key.typed_name(), ": element ",
-                                                 at, " is ", values[at],
+                                                 at, " is ", values[at], times,
                                                  "; expected finite values; nothing was sent"));
 }
 
@@ -78,13 +87,17 @@ absl::Status SendInitialValues(const std::vector<InitTensor>& tensors,
     Mutex mutex;
     CondVar answered;
     size_t pending ABSL_GUARDED_BY(mutex) = 0;
+    size_t pending_bytes ABSL_GUARDED_BY(mutex) = 0;
     absl::Status status ABSL_GUARDED_BY(mutex);
   };
   auto gathered = std::make_shared<Gathered>();
   for (size_t k = 0; k < tensors.size(); ++k) {
+    SLIMPS_RETURN_IF_ERROR(CheckLength(plans[k], tensors[k].value.size(), "initial value"));
+    SLIMPS_RETURN_IF_ERROR(
+        CheckFinite(plans[k].key, tensors[k].value, /*scale=*/1, "initial value"));
+  }
+  for (size_t k = 0; k < tensors.size(); ++k) {
     const TensorPlan& tensor = plans[k];
-    SLIMPS_RETURN_IF_ERROR(CheckLength(tensor, tensors[k].value.size(), "initial value"));
-    SLIMPS_RETURN_IF_ERROR(CheckFinite(tensor.key, tensors[k].value, "initial value"));
     for (size_t i = 0; i < tensor.partitions.size(); ++i) {
       const PartitionPlan& partition = tensor.partitions[i];
       wire::InitItem init;
@@ -100,17 +113,25 @@ absl::Status SendInitialValues(const std::vector<InitTensor>& tensors,
           std::as_bytes(tensors[k].value.subspan(partition.offset, partition.elements)));
       init.set_payload_bytes(value.size());
       init.set_payload_hash(HashBytes(value.bytes()));
+      const size_t bytes = value.size();
       {
+        // The courier answers every item within its deadline.
         MutexLock lock(&gathered->mutex);
+        while (gathered->pending_bytes > kMostInitialBytes) {
+          gathered->answered.Wait(&gathered->mutex);
+        }
+        SLIMPS_RETURN_IF_ERROR(gathered->status);
         ++gathered->pending;
+        gathered->pending_bytes += bytes;
       }
       std::vector<OutgoingItem> items;
       items.push_back({.item = std::move(init),
                        .payload = std::move(value),
                        .key_name = tensor.key.typed_name(),
-                       .done = [gathered](Answer answer) {
+                       .done = [gathered, bytes](Answer answer) {
                          MutexLock lock(&gathered->mutex);
                          --gathered->pending;
+                         gathered->pending_bytes -= bytes;
                          if (gathered->status.ok()) gathered->status = answer.status;
                          gathered->answered.NotifyAll();
                        }});
@@ -118,7 +139,6 @@ absl::Status SendInitialValues(const std::vector<InitTensor>& tensors,
     }
   }
   MutexLock lock(&gathered->mutex);
-  // The courier answers every item within its deadline.
   while (gathered->pending > 0) gathered->answered.Wait(&gathered->mutex);
   return gathered->status;
 }

@@ -34,8 +34,8 @@ struct DeclareOptions {
                                              const std::vector<TensorPlan>& plans, Combine combine,
                                              Courier* courier);
 
-// InvalidArgument naming key, element and value if one is NaN or infinite. `what`: "push", "initial value".
-[[nodiscard]] absl::Status CheckFinite(const Key& key, std::span<const float> values,
+// InvalidArgument naming key, element and value if one, times `scale`, is NaN or infinite. `what`: "push", "initial value".
+[[nodiscard]] absl::Status CheckFinite(const Key& key, std::span<const float> values, float scale,
                                        const char* what);
 // InvalidArgument unless `elements` is the tensor's.
 [[nodiscard]] absl::Status CheckLength(const TensorPlan& tensor, size_t elements, const char* what);

@@ -8,7 +8,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -83,8 +82,6 @@ DEFINE_int64(rank, kDefaults.rank, "the rank to ask for; -1: any (environment: D
 namespace slimps {
 namespace {
 
-constexpr int kExitFailed = 1;
-
 // gflags would end the process with status 1 and in words of its own; so it only holds the flags.
 void SetFlag(const std::string& source, const std::string& name, const std::string& value) {
   gflags::CommandLineFlagInfo info;
@@ -133,18 +130,8 @@ void ParseArguments(int argc, char** argv) {
   }
 }
 
-// The environment counts where the flag was not given.
-void TakeFromEnvironment(const char* flag, const char* variable) {
-  const char* value = std::getenv(variable);
-  if (value == nullptr || !gflags::GetCommandLineFlagInfoOrDie(flag).is_default) return;
-  SetFlag(variable, flag, value);
-}
-
 void ReadEnvironment() {
-  const char* role = std::getenv("DMLC_ROLE");
-  if (role != nullptr && std::strcmp(role, "worker") != 0) {
-    DieOfUsage(absl::StrCat("DMLC_ROLE=", role, ": expected worker (or start another program)"));
-  }
+  CheckRole("worker");
   TakeFromEnvironment("num_workers", "DMLC_NUM_WORKER");
   TakeFromEnvironment("num_servers", "DMLC_NUM_SERVER");
   TakeFromEnvironment("rank", "DMLC_WORKER_ID");
@@ -307,10 +294,5 @@ int main(int argc, char** argv) {
   const auto options = slimps::CheckWorkerFlags(slimps::GatherFlags());
   if (!options.ok()) slimps::DieOfUsage(std::string(options.status().message()));
   if (FLAGS_dry_run) return 0;
-  const absl::Status status = slimps::Run(*options);
-  if (!status.ok()) {
-    std::cerr << "slimps_worker: " << status.message() << "\n";
-    return slimps::kExitFailed;
-  }
-  return 0;
+  return slimps::ExitStatus(slimps::Run(*options));
 }

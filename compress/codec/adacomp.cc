@@ -1,7 +1,5 @@
 #include "compress/codec/adacomp.h"
 
-#include <limits>
-
 #include "absl/strings/str_cat.h"
 #include "compress/codec/adacomp_run.h"
 #include "proto/base/status_macros.h"
@@ -21,12 +19,6 @@ absl::StatusOr<std::unique_ptr<Codec>> MakeAdaCompCodec(const CodecSpec& spec,
                           ErrorFeedbackOption(spec, ErrorFeedback::kOn));
   return std::make_unique<BinCodec>(spec, kernels, feedback, lengths, kernels.bins.select_soft,
                                     scale_factor - 1);
-}
-
-double AdaCompEffectiveRate(size_t elements, size_t elements_sent, size_t bin_length) {
-  if (elements_sent == 0) return std::numeric_limits<double>::infinity();
-  const double bits = bin_length <= 64 ? 8 : 16;
-  return 32 * static_cast<double>(elements) / (bits * static_cast<double>(elements_sent));
 }
 
 }  // namespace slimps

@@ -8,14 +8,14 @@
 //   else:                                                              e = G
 //
 // An element with G = 0 would send 0, so it sends nothing; nor does a bin of zeros. Payload: compress/format/bins.h, 8
-// bits per sent element in bins of up to 64, else 16.
+// bits per sent element in bins of up to 64, else 16. (The paper's 8 bits are for bins under 64; 64 itself is this
+// format's extension.)
 //
 // Options: lt_conv (50, for convolutions), lt_fc (500, for all other layers), lt (both), each 1 .. 16384; scale_factor
 // (2; the paper tried 1.5 to 3), 1 or more; error_feedback=on|off (on).
 #ifndef SLIMPS_COMPRESS_CODEC_ADACOMP_H_
 #define SLIMPS_COMPRESS_CODEC_ADACOMP_H_
 
-#include <cstddef>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -25,10 +25,6 @@ namespace slimps {
 
 absl::StatusOr<std::unique_ptr<Codec>> MakeAdaCompCodec(const CodecSpec& spec,
                                                         const Kernels& kernels);
-
-// The "effective compression rate" as the paper counts it: 32 bits per element over 8 (bins of up to 64) or 16 bits per
-// sent one, without bitmap, directory and header. Infinity where nothing was sent.
-double AdaCompEffectiveRate(size_t elements, size_t elements_sent, size_t bin_length);
 
 }  // namespace slimps
 

@@ -119,10 +119,12 @@ class Codec {
   virtual size_t MaxPayloadBytes(size_t elements) const = 0;
   // For a gradient that goes raw in a job that this codec compresses for (the tensor is small, or this round goes raw to
   // be measured): takes the step of momentum that encoding it would, and leaves in `out` what is to be sent together with
-  // the residual. Nothing is masked or clipped. `out` may be the gradient's own memory. REQUIRES: wants_momentum(),
-  // input.momentum is given, and the checks below were OK.
-  // Returns the momentum's bound afterwards.
-  virtual float AdvanceMomentum(const EncodeInput& input, std::span<float> /*out*/) const {
+  // the residual. Nothing is masked or clipped. `out` may be the gradient's own memory. REQUIRES: wants_momentum() and
+  // input.momentum is given.
+  // Returns the momentum's bound afterwards. InvalidArgument, and nothing has changed: NaN, infinity, or more than fp32
+  // holds.
+  [[nodiscard]] virtual absl::StatusOr<float> AdvanceMomentum(const EncodeInput& input,
+                                                              std::span<float> /*out*/) const {
     return input.momentum_bound;
   }
   // What whoever chose this codec should be told once; empty: nothing.

@@ -130,8 +130,9 @@ std::vector<std::string_view> DecoratorOptions(const CodecEntry& entry) {
   std::vector<std::string_view> names;
   if (entry.options.empty()) return names;
   for (const std::string_view name : kOptions) {
-    const bool refused =
-        (name == "momentum" && Has(entry, "mu")) || (name == "warmup" && !Has(entry, "ratio"));
+    const bool refused = (name == "momentum" && Has(entry, "mu")) ||
+                         (name == "warmup" && !Has(entry, "ratio")) ||
+                         (name == "clip_workers" && Has(entry, "clip"));
     if (IsDecoratorOption(entry, name) && !refused) names.push_back(name);
   }
   return names;

@@ -84,10 +84,9 @@ class DgcCodec final : public SparseCodec {
   absl::Status DescribeUnencodable(const EncodeInput& input, size_t element) const override {
     return DescribeMomentum(Codec::DescribeUnencodable(input, element), input, element);
   }
-  float AdvanceMomentum(const EncodeInput& input, std::span<float> out) const override {
-    kernels().momentum.advance(input.gradient.data(), input.momentum.data(), Rule(input),
-                               input.gradient.size(), out.data());
-    return MomentumBoundAfter(input, Rule(input));
+  absl::StatusOr<float> AdvanceMomentum(const EncodeInput& input,
+                                        std::span<float> out) const override {
+    return StepMomentum(kernels(), input, Rule(input), out);
   }
   std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
                                    EncodeWorkspace& workspace) const override {

@@ -14,7 +14,7 @@
 //     t >= 2^16: |level| = exponent of (bits of t + 128 r + 64) - 15: the power of two below or above, the latter with
 //                the mantissa's probability. Decodes to sign(x) * 2^(|level| - k) * scale, one product; +0 for level 0
 //
-// with r the short of compress/format/philox.h and nearest to even on ties. A level's expectation is exact to 2^-17 of
+// with r the short of compress/format/xoshiro.h and nearest to even on ties. A level's expectation is exact to 2^-17 of
 // the step between its neighbours.
 //
 // Payload: levels of 4 bits where k <= 7, else 8; no scales, value `scale`, map linear or natural: 16 + ceil(n / 2) or

@@ -179,11 +179,10 @@ absl::Status GradientCodec::DescribeUnencodable(const EncodeInput& input, size_t
   return has_momentum() ? DescribeMomentum(status, input, element) : status;
 }
 
-float GradientCodec::AdvanceMomentum(const EncodeInput& input, std::span<float> out) const {
+absl::StatusOr<float> GradientCodec::AdvanceMomentum(const EncodeInput& input,
+                                                     std::span<float> out) const {
   if (!has_momentum()) return inner_->AdvanceMomentum(input, out);
-  kernels().momentum.advance(input.gradient.data(), input.momentum.data(), Rule(input.grad_scale),
-                             input.gradient.size(), out.data());
-  return MomentumBoundAfter(input, Rule(input.grad_scale));
+  return StepMomentum(kernels(), input, Rule(input.grad_scale), out);
 }
 
 std::unique_ptr<EncodeRun> GradientCodec::Begin(const EncodeInput& input,

@@ -44,7 +44,8 @@ class GradientCodec final : public Codec {
   size_t MaxPayloadBytes(size_t elements) const override {
     return inner_->MaxPayloadBytes(elements);
   }
-  float AdvanceMomentum(const EncodeInput& input, std::span<float> out) const override;
+  absl::StatusOr<float> AdvanceMomentum(const EncodeInput& input,
+                                        std::span<float> out) const override;
   std::string Warning() const override { return inner_->Warning(); }
 
   bool KnownEncodable(const EncodeInput& input) const override;

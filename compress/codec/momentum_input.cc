@@ -1,6 +1,7 @@
 #include "compress/codec/momentum_input.h"
 
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -55,6 +56,24 @@ absl::Status DescribeMomentum(const absl::Status& status, const EncodeInput& inp
   if (!std::isfinite(input.gradient[element])) return status;
   return absl::InvalidArgumentError(absl::StrCat(std::string(status.message()),
                                                  ", with a momentum of ", input.momentum[element]));
+}
+
+absl::StatusOr<float> StepMomentum(const Kernels& kernels, const EncodeInput& input,
+                                   const MomentumRule& rule, std::span<float> out) {
+  constexpr float kLimit = std::numeric_limits<float>::max();
+  if (!KnownEncodable(input, rule, kLimit)) {
+    const size_t bad =
+        FindUnencodable(kernels, input, rule, kLimit, 0, Codec::Blocks(input.gradient.size()));
+    if (bad != Codec::kEncodable) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "gradient element ", bad, " of ", input.gradient.size(), " is ", input.gradient[bad],
+          "; times grad_scale ", input.grad_scale, ", with a momentum of ", input.momentum[bad],
+          ", it exceeds fp32 or is no number"));
+    }
+  }
+  kernels.momentum.advance(input.gradient.data(), input.momentum.data(), rule,
+                           input.gradient.size(), out.data());
+  return MomentumBoundAfter(input, rule);
 }
 
 float MomentumBoundAfter(const EncodeInput& input, const MomentumRule& rule) {

@@ -3,8 +3,10 @@
 #define SLIMPS_COMPRESS_CODEC_MOMENTUM_INPUT_H_
 
 #include <cstddef>
+#include <span>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "compress/codec/codec.h"
 #include "compress/kernels/kernels.h"
 
@@ -17,6 +19,9 @@ size_t FindUnencodable(const Kernels& kernels, const EncodeInput& input, const M
                        float limit, size_t first_block, size_t last_block);
 // `status`, of Codec::DescribeUnencodable, with the element's momentum.
 absl::Status DescribeMomentum(const absl::Status& status, const EncodeInput& input, size_t element);
+// Codec::AdvanceMomentum for such a rule.
+absl::StatusOr<float> StepMomentum(const Kernels& kernels, const EncodeInput& input,
+                                   const MomentumRule& rule, std::span<float> out);
 // No |momentum[i]| is over this after a step.
 float MomentumBoundAfter(const EncodeInput& input, const MomentumRule& rule);
 

@@ -1,6 +1,7 @@
 #include "compress/codec/one_bit.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
@@ -23,7 +24,8 @@ BlockSums SumsOf(const LevelsKernels& kernels, const BlockInput& in, const SignS
   BlockSums block = {.decoded2 = decoded2, .sent = static_cast<uint32_t>(in.elements)};
   if (in.residual == nullptr) {
     block.input2 = sums.input2;
-    block.error2 = std::max(sums.input2 - decoded2, 0.0f);
+    // Where squares overflow, so does the error: infinity less infinity would be NaN.
+    block.error2 = std::isinf(decoded2) ? decoded2 : std::max(sums.input2 - decoded2, 0.0f);
   } else {
     block.error2 = kernels.subtract_sign(positive, negative, in.elements, in.residual);
     block.input2 = block.error2 + decoded2;

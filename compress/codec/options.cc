@@ -33,8 +33,6 @@ bool InRange(FloatRange range, float value) {
       return true;
     case FloatRange::kPositive:
       return value > 0;
-    case FloatRange::kRatio:
-      return value > 0 && value <= 1;
     case FloatRange::kFactor:
       return value >= 0 && value < 1;
   }
@@ -47,8 +45,6 @@ std::string Describe(FloatRange range) {
       return "a finite number";
     case FloatRange::kPositive:
       return "a finite number over 0";
-    case FloatRange::kRatio:
-      return "a number over 0 and at most 1";
     case FloatRange::kFactor:
       return "a number from 0 to below 1";
   }

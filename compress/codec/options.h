@@ -25,8 +25,8 @@ size_t EditDistance(std::string_view a, std::string_view b);
                                                   std::span<const std::string_view> choices,
                                                   size_t fallback);
 
-// kPositive: over 0; kRatio: over 0, at most 1; kFactor: from 0 to below 1.
-enum class FloatRange { kFinite, kPositive, kRatio, kFactor };
+// kPositive: over 0; kFactor: from 0 to below 1.
+enum class FloatRange { kFinite, kPositive, kFactor };
 // A decimal fp32 number; `fallback` where the option is not given.
 [[nodiscard]] absl::StatusOr<float> FloatOption(const CodecSpec& spec, const std::string& option,
                                                 FloatRange range, float fallback);

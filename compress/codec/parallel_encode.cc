@@ -124,8 +124,10 @@ struct ParallelEncoder::Arena {
 
   tbb::task_arena arena;
   Mutex mutex;
-  // One for each encoding that ever ran at the same time as others.
+  // One for each encoding that ever ran at the same time as others. Room for all of them, so that giving one back never
+  // allocates.
   std::vector<std::unique_ptr<EncodeWorkspace>> idle ABSL_GUARDED_BY(mutex);
+  size_t workspaces ABSL_GUARDED_BY(mutex) = 0;  // idle or borrowed
 };
 
 // A workspace for its scope.
@@ -135,6 +137,8 @@ class ParallelEncoder::Borrowed final {
     MutexLock lock(&arena_.mutex);
     if (arena_.idle.empty()) {
       workspace_ = std::make_unique<EncodeWorkspace>();
+      arena_.idle.reserve(arena_.workspaces + 1);
+      ++arena_.workspaces;
     } else {
       workspace_ = std::move(arena_.idle.back());
       arena_.idle.pop_back();
@@ -144,7 +148,16 @@ class ParallelEncoder::Borrowed final {
     MutexLock lock(&arena_.mutex);
     arena_.idle.push_back(std::move(workspace_));
   }
-  EncodeWorkspace& get() { return *workspace_; }
+
+  // One job. What is thrown meanwhile, by TBB or for want of memory, becomes its Status.
+  static absl::StatusOr<EncodeResult> Encode(Arena& arena, const EncodeJob& job, Where where) {
+    try {
+      Borrowed borrowed(arena);
+      return EncodeOne(job, where, *borrowed.workspace_);
+    } catch (const std::exception& error) {
+      return FromException(error);
+    }
+  }
 
  private:
   Arena& arena_;
@@ -157,10 +170,9 @@ ParallelEncoder::ParallelEncoder(int threads)
 ParallelEncoder::~ParallelEncoder() = default;
 
 absl::StatusOr<EncodeResult> ParallelEncoder::Encode(const EncodeJob& job) const {
-  Borrowed workspace(*arena_);
-  if (IsSmall(job) || threads_ == 1) return EncodeOne(job, Where::kThisThread, workspace.get());
+  if (IsSmall(job) || threads_ == 1) return Borrowed::Encode(*arena_, job, Where::kThisThread);
   try {
-    return arena_->arena.execute([&] { return EncodeOne(job, Where::kArena, workspace.get()); });
+    return arena_->arena.execute([&] { return Borrowed::Encode(*arena_, job, Where::kArena); });
   } catch (const std::exception& error) {
     return FromException(error);
   }
@@ -169,24 +181,24 @@ absl::StatusOr<EncodeResult> ParallelEncoder::Encode(const EncodeJob& job) const
 std::vector<absl::StatusOr<EncodeResult>> ParallelEncoder::EncodeAll(
     std::span<const EncodeJob> jobs) const {
   std::vector<absl::StatusOr<EncodeResult>> results(
-      jobs.size(), absl::StatusOr<EncodeResult>(absl::InternalError("parallel encoding: not run")));
-  try {
-    if (threads_ > 1) {
+      jobs.size(),
+      absl::StatusOr<EncodeResult>(absl::CancelledError("parallel encoding: not run")));
+  if (threads_ > 1) {
+    try {
       arena_->arena.execute([&] {
         tbb::parallel_for(size_t{0}, jobs.size(), [&](size_t i) {
-          if (IsSmall(jobs[i])) return;
-          Borrowed workspace(*arena_);
-          results[i] = EncodeOne(jobs[i], Where::kArena, workspace.get());
+          if (!IsSmall(jobs[i])) results[i] = Borrowed::Encode(*arena_, jobs[i], Where::kArena);
         });
       });
+    } catch (const std::exception& error) {  // TBB's own, between jobs
+      for (absl::StatusOr<EncodeResult>& result : results) {
+        if (absl::IsCancelled(result.status())) result = FromException(error);
+      }
     }
-    Borrowed workspace(*arena_);
-    for (size_t i = 0; i < jobs.size(); ++i) {
-      if (threads_ > 1 && !IsSmall(jobs[i])) continue;
-      results[i] = EncodeOne(jobs[i], Where::kThisThread, workspace.get());
-    }
-  } catch (const std::exception& error) {
-    for (absl::StatusOr<EncodeResult>& result : results) result = FromException(error);
+  }
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    if (threads_ > 1 && !IsSmall(jobs[i])) continue;
+    results[i] = Borrowed::Encode(*arena_, jobs[i], Where::kThisThread);
   }
   return results;
 }

@@ -46,7 +46,8 @@ class ParallelEncoder final {
 
   int threads() const { return threads_; }
 
-  // As Codec::Encode. The element that an error names is the first, whatever the number of threads.
+  // As Codec::Encode. The element that an error names is the first, whatever the number of threads. Internal: memory
+  // ran out or TBB failed; the job's residual and momentum may then be half updated.
   [[nodiscard]] absl::StatusOr<EncodeResult> Encode(const EncodeJob& job) const;
   // In the order of `jobs`. A failed job leaves the others alone. REQUIRES: jobs share no payload or residual.
   [[nodiscard]] std::vector<absl::StatusOr<EncodeResult>> EncodeAll(

@@ -8,7 +8,7 @@
 //   inverse = the fp32 number below s * 2^16 / norm;  scale = norm / s;  t = x * inverse  (each rounded to fp32)
 //   level = floor((nearest(t) + r) / 2^16), so -s <= level <= s;  decodes to level * scale, one product
 //
-// with r the short of compress/format/philox.h and nearest to even on ties. A level's expectation is s * x / norm to
+// with r the short of compress/format/xoshiro.h and nearest to even on ties. A level's expectation is s * x / norm to
 // 2^-17: 16 random bits and not 24, since drawing them costs more than all else.
 //
 // Payload: levels of `bits` bits, one scale per bucket: 16 + 4 * ceil(n / bucket) + ceil(n * bits / 8) bytes, for 2 bits

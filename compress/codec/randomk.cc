@@ -1,6 +1,7 @@
 #include "compress/codec/randomk.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -24,6 +25,12 @@ struct RandomKOptions {
   uint64_t seed = 0;
   Scaled scaled = Scaled::kOff;
 };
+
+// Squares of what is not sent, from sums: rounding may leave less than 0. Where they overflow, infinite: infinity less
+// infinity would be NaN.
+float Unsent2(float input2, float sent2) {
+  return std::isinf(sent2) ? sent2 : std::max(input2 - sent2, 0.0f);
+}
 
 // Owned by one encoding; Blocks from several threads, as EncodeRun says.
 class RandomKRun final : public EncodeRun {
@@ -67,9 +74,8 @@ class RandomKRun final : public EncodeRun {
     const SentSums sums = kernels.put_error(index, x, decoded, count, in.residual);
     return {.input2 = input2,
             .decoded2 = sums.decoded2,
-            // Without a residual from sums, which rounding may leave below 0.
             .error2 = feedback ? kernels.store_input(in.residual, nullptr, 1.0f, in.elements)
-                               : std::max(input2 - sums.sent2, 0.0f) + sums.error2,
+                               : Unsent2(input2, sums.sent2) + sums.error2,
             .sent = static_cast<uint32_t>(count)};
   }
 

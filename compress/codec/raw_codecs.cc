@@ -12,10 +12,6 @@
 namespace slimps {
 namespace {
 
-// The largest numbers that do not round to infinity: half a step over the largest finite one, less one fp32 step.
-constexpr float kLargestFp16 = 0x1.ffdffep15f;  // under 65520
-constexpr float kLargestBf16 = 0x1.fefffep127f;
-
 // Thread-safe: constant after construction.
 class RawCodec final : public BlockCodec {
  public:
@@ -63,12 +59,16 @@ absl::StatusOr<std::unique_ptr<Codec>> MakeFp32Codec(const CodecSpec& spec,
 
 absl::StatusOr<std::unique_ptr<Codec>> MakeFp16Codec(const CodecSpec& spec,
                                                      const Kernels& kernels) {
-  return Make(spec, kernels, {PayloadFormat::kRawF16, 2, kLargestFp16, kernels.raw.encode_f16});
+  return Make(
+      spec, kernels,
+      {PayloadFormat::kRawF16, 2, LargestRawValue(PayloadFormat::kRawF16), kernels.raw.encode_f16});
 }
 
 absl::StatusOr<std::unique_ptr<Codec>> MakeBf16Codec(const CodecSpec& spec,
                                                      const Kernels& kernels) {
-  return Make(spec, kernels, {PayloadFormat::kRawBf16, 2, kLargestBf16, kernels.raw.encode_bf16});
+  return Make(spec, kernels,
+              {PayloadFormat::kRawBf16, 2, LargestRawValue(PayloadFormat::kRawBf16),
+               kernels.raw.encode_bf16});
 }
 
 }  // namespace

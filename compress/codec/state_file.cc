@@ -3,6 +3,8 @@
 //   per entry, rising (key, partition, kind): uint64 key  uint32 partition  uint32 kind  uint64 elements
 //     uint64 XXH3 of the floats  uint64 XXH3 of the header before it  fp32...
 // kind: 0 residual, 1 momentum.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
@@ -134,7 +136,8 @@ absl::StatusOr<AlignedBuffer> ReadFloats(const std::string& path, const EntryHea
 
 absl::Status StateStore::Save(const std::string& path) const {
   MutexLock lock(&mutex_);
-  const std::string unfinished = absl::StrCat(path, ".unfinished");
+  // Named by process: two that save to one path must not write into one draft.
+  const std::string unfinished = absl::StrCat(path, ".", getpid(), ".unfinished");
   std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
   FileHeader file_header;
   for (const auto& [id, state] : states_) {
@@ -152,8 +155,10 @@ absl::Status StateStore::Save(const std::string& path) const {
   }
   file.close();
   if (!file || std::rename(unfinished.c_str(), path.c_str()) != 0) {
+    const int error = errno;
+    std::remove(unfinished.c_str());
     return absl::UnavailableError(
-        absl::StrCat("codec states: cannot write ", path, ": ", std::strerror(errno)));
+        absl::StrCat("codec states: cannot write ", path, ": ", std::strerror(error)));
   }
   return absl::OkStatus();
 }

@@ -7,7 +7,7 @@
 //   inverse = the fp32 number below 2^16 / s (0 for s = 0);  t = x * inverse, clamped to +-2^16  (each rounded to fp32)
 //   level = floor((nearest(t) + r) / 2^16): -1, 0 or 1;  decodes to level * s
 //
-// with r the short of compress/format/philox.h and nearest to even on ties, so a level's expectation is x / s to 2^-17.
+// with r the short of compress/format/xoshiro.h and nearest to even on ties: a level's expectation is x / s to 2^-17.
 // Clipped elements always send s. The paper's sigma is about the mean; this one is about 0, which
 // equals it where the mean is 0, as a gradient's nearly is, and leaves a tensor of one element or of equal ones whole
 // rather than clipping it to nothing.

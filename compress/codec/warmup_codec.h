@@ -27,7 +27,8 @@ class WarmupCodec final : public Codec {
   Combine combine() const override { return last().combine(); }
   bool refuses_server_momentum() const override { return last().refuses_server_momentum(); }
   size_t MaxPayloadBytes(size_t elements) const override;  // of any step
-  float AdvanceMomentum(const EncodeInput& input, std::span<float> out) const override {
+  absl::StatusOr<float> AdvanceMomentum(const EncodeInput& input,
+                                        std::span<float> out) const override {
     return last().AdvanceMomentum(input, out);
   }
   std::string Warning() const override { return last().Warning(); }

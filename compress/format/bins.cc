@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "compress/format/bytes.h"
 
 namespace slimps {
 namespace {
@@ -14,50 +14,30 @@ namespace {
 constexpr size_t kCachedBlocks =
     64;  // 1 MiB: where more of them are decoded at once, they may be in memory
 
-static_assert(std::endian::native == std::endian::little, "payloads are copied as they lie");
-
-template <typename T>
-T Load(std::span<const std::byte> bytes, size_t offset) {
-  T value;
-  std::memcpy(&value, bytes.data() + offset, sizeof value);
-  return value;
-}
-
-template <typename T>
-void Store(T value, std::span<std::byte> bytes, size_t offset) {
-  std::memcpy(bytes.data() + offset, &value, sizeof value);
-}
-
 // REQUIRES: payload.size() >= kBinsHeaderBytes. Checks nothing.
 BinsLayout ReadHeader(std::span<const std::byte> payload) {
   return {.bin_length = Load<uint16_t>(payload, 2), .elements = Load<uint32_t>(payload, 4)};
 }
 
-absl::Status Malformed(const std::string& field, const std::string& expected,
-                       const std::string& got) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("bins payload: ", field, ": expected ", expected, ", got ", got));
-}
-
 absl::Status CheckHeader(std::span<const std::byte> payload, size_t elements) {
   if (const auto magic = Load<uint8_t>(payload, 0); magic != kBinsMagic) {
-    return Malformed("magic byte", absl::StrCat(kBinsMagic), absl::StrCat(magic));
+    return Malformed("bins", "magic byte", absl::StrCat(kBinsMagic), absl::StrCat(magic));
   }
   const BinsLayout layout = ReadHeader(payload);
   if (layout.bin_length < 1 || layout.bin_length > kMaxBinLength) {
-    return Malformed("bin length", absl::StrCat("1 to ", kMaxBinLength),
+    return Malformed("bins", "bin length", absl::StrCat("1 to ", kMaxBinLength),
                      absl::StrCat(layout.bin_length));
   }
   if (const auto bits = Load<uint8_t>(payload, 1); bits != layout.entry_bytes() * 8) {
-    return Malformed(absl::StrCat("bits per entry of bins of ", layout.bin_length),
+    return Malformed("bins", absl::StrCat("bits per entry of bins of ", layout.bin_length),
                      absl::StrCat(layout.entry_bytes() * 8), absl::StrCat(bits));
   }
   if (layout.elements != elements) {
-    return Malformed("elements", absl::StrCat(elements), absl::StrCat(layout.elements));
+    return Malformed("bins", "elements", absl::StrCat(elements), absl::StrCat(layout.elements));
   }
   const auto scale = Load<float>(payload, 8);
   if (!std::isfinite(scale) || std::signbit(scale)) {
-    return Malformed("scale", "a finite number, +0 or more", absl::StrCat(scale));
+    return Malformed("bins", "scale", "a finite number, +0 or more", absl::StrCat(scale));
   }
   return absl::OkStatus();
 }
@@ -81,7 +61,7 @@ absl::Status CheckDirectory(std::span<const std::byte> payload, const BinsLayout
     const size_t end = EndOf(payload, block);
     const size_t most = entries + layout.BlockEnd(block) - block * kBlockElements;
     if (end < entries || end > most) {
-      return Malformed(absl::StrCat("entries up to block ", block),
+      return Malformed("bins", absl::StrCat("entries up to block ", block),
                        absl::StrCat(entries, " to ", most), absl::StrCat(end));
     }
     entries = end;
@@ -144,7 +124,7 @@ class EntryCheck {
 
   absl::Status Bad(const std::string& what, const std::string& expected,
                    const std::string& got) const {
-    return Malformed(absl::StrCat("block ", block_, ", ", what), expected, got);
+    return Malformed("bins", absl::StrCat("block ", block_, ", ", what), expected, got);
   }
 
   const std::span<const std::byte> payload_;

@@ -4,7 +4,8 @@
 // pieces: each block can be decoded on its own.
 //
 //   byte  0      magic 0xB9
-//         1      bits per entry: 8 for bins of up to 64 elements, else 16
+//         1      bits per entry: 8 for bins of up to 64 elements, else 16 (AdaComp's paper has 8 for bins under 64: 64,
+//                whose indices fit as well, is this format's extension)
 //         2..3   bin length L, uint16, 1 .. 16384
 //         4..7   elements, uint32
 //         8..11  scale, fp32, finite, +0 or more

@@ -1,7 +1,8 @@
 // Payload formats: what bytes mean, whoever made them. A server decodes with these functions alone.
 //
 // Tensors are handled in blocks of kBlockElements on a fixed grid, so that results do not depend on threads and a
-// block of every worker's payload fits in cache together. All functions are thread-safe and allocate nothing.
+// block of every worker's payload fits in cache together. All functions are thread-safe and allocate nothing but an
+// error's message.
 #ifndef SLIMPS_COMPRESS_FORMAT_FORMAT_H_
 #define SLIMPS_COMPRESS_FORMAT_FORMAT_H_
 
@@ -27,6 +28,14 @@ enum class PayloadFormat : uint8_t {
 inline constexpr size_t kBlockElements = 4096;
 
 std::string_view FormatName(PayloadFormat format);
+
+// The largest number that a raw format does not round to infinity: half a step over its largest finite one, less one
+// fp32 step.
+constexpr float LargestRawValue(PayloadFormat format) {
+  if (format == PayloadFormat::kRawF16) return 0x1.ffdffep15f;  // under 65520
+  if (format == PayloadFormat::kRawBf16) return 0x1.fefffep127f;
+  return 0x1.fffffep127f;
+}
 
 // Checks every size, count and field of an untrusted payload against the element count that the receiver knows.
 // InvalidArgument: malformed. DataLoss: length disagrees. After OK, the functions below cannot read out of bounds.

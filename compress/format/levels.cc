@@ -3,27 +3,14 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "compress/format/bytes.h"
 #include "proto/base/status_macros.h"
 
 namespace slimps {
 namespace {
-
-static_assert(std::endian::native == std::endian::little, "payloads are copied as they lie");
-
-template <typename T>
-T Load(std::span<const std::byte> bytes, size_t offset) {
-  T value;
-  std::memcpy(&value, bytes.data() + offset, sizeof value);
-  return value;
-}
-
-template <typename T>
-void Store(T value, std::span<std::byte> bytes, size_t offset) {
-  std::memcpy(bytes.data() + offset, &value, sizeof value);
-}
 
 // REQUIRES: payload.size() >= kLevelsHeaderBytes. Checks nothing.
 LevelsLayout ReadHeader(std::span<const std::byte> payload) {
@@ -36,16 +23,11 @@ LevelsLayout ReadHeader(std::span<const std::byte> payload) {
           .map = static_cast<LevelsMap>(Load<uint8_t>(payload, 3))};
 }
 
-absl::Status Malformed(const std::string& field, const std::string& expected,
-                       const std::string& got) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("levels payload: ", field, ": expected ", expected, ", got ", got));
-}
-
-absl::Status CheckRange(const std::string& field, size_t smallest, size_t largest, size_t got) {
+absl::Status CheckRange(std::string_view field, size_t smallest, size_t largest, size_t got) {
   if (got >= smallest && got <= largest) return absl::OkStatus();
   return Malformed(
-      field, smallest == largest ? absl::StrCat(smallest) : absl::StrCat(smallest, " to ", largest),
+      "levels", field,
+      smallest == largest ? absl::StrCat(smallest) : absl::StrCat(smallest, " to ", largest),
       absl::StrCat(got));
 }
 
@@ -63,14 +45,15 @@ absl::Status CheckShape(const LevelsLayout& layout) {
       CheckRange("scales per block", 0, packed ? 1 : 2, layout.scales_per_block));
   SLIMPS_RETURN_IF_ERROR(
       CheckRange("flags (map)", 0, packed ? 1 : 0, static_cast<uint8_t>(layout.map)));
-  SLIMPS_RETURN_IF_ERROR(
-      CheckRange(absl::StrCat("largest level of ", layout.bits, " bits per element"),
-                 packed ? 1 : 0, largest, layout.levels));
+  if (const size_t smallest = packed ? 1 : 0; layout.levels < smallest || layout.levels > largest) {
+    return CheckRange(absl::StrCat("largest level of ", layout.bits, " bits per element"), smallest,
+                      largest, layout.levels);
+  }
   SLIMPS_RETURN_IF_ERROR(CheckRange("elements per block",
                                     packed ? LevelsLayout::kSmallestBucket : kBlockElements,
                                     kBlockElements, layout.bucket));
   if (!std::has_single_bit(layout.bucket)) {
-    return Malformed("elements per block", "a power of two", absl::StrCat(layout.bucket));
+    return Malformed("levels", "elements per block", "a power of two", absl::StrCat(layout.bucket));
   }
   return absl::OkStatus();
 }
@@ -80,17 +63,17 @@ absl::Status CheckHeader(std::span<const std::byte> payload, size_t elements) {
       CheckRange("magic byte", kLevelsMagic, kLevelsMagic, Load<uint8_t>(payload, 0)));
   const LevelsLayout layout = ReadHeader(payload);
   if (!std::has_single_bit(layout.bits) || layout.bits > 8) {
-    return Malformed("bits per element", "1, 2, 4 or 8", absl::StrCat(layout.bits));
+    return Malformed("levels", "bits per element", "1, 2, 4 or 8", absl::StrCat(layout.bits));
   }
   SLIMPS_RETURN_IF_ERROR(CheckShape(layout));
   SLIMPS_RETURN_IF_ERROR(CheckRange("byte 11", 0, 0, Load<uint8_t>(payload, 11)));
   SLIMPS_RETURN_IF_ERROR(CheckRange("elements", elements, elements, layout.elements));
   if (!std::isfinite(layout.value * LargestFactor(layout))) {
-    return Malformed("value times largest level", "a finite number",
+    return Malformed("levels", "value times largest level", "a finite number",
                      absl::StrCat(layout.value, " * ", LargestFactor(layout)));
   }
   if (layout.scales_per_block > 0 && Load<uint32_t>(payload, 12) != 0) {
-    return Malformed("value beside scales", "0", absl::StrCat(layout.value));
+    return Malformed("levels", "value beside scales", "0", absl::StrCat(layout.value));
   }
   return absl::OkStatus();
 }
@@ -101,7 +84,7 @@ absl::Status CheckScales(std::span<const std::byte> payload, const LevelsLayout&
   for (size_t i = 0; i < count; ++i) {
     const auto scale = Load<float>(payload, kLevelsHeaderBytes + i * sizeof(float));
     if (!std::isfinite(scale * factor)) {
-      return Malformed(absl::StrCat("scale ", i, " of ", count, " times largest level"),
+      return Malformed("levels", absl::StrCat("scale ", i, " of ", count, " times largest level"),
                        "a finite number", absl::StrCat(scale, " * ", factor));
     }
   }
@@ -114,7 +97,9 @@ absl::Status CheckCodes(std::span<const std::byte> payload, const LevelsLayout& 
   const auto* codes = reinterpret_cast<const uint8_t*>(payload.data()) + layout.PlanesOffset(0);
   const bool within = (layout.bits == 4 ? kernels.levels_within_4bit : kernels.levels_within_8bit)(
       codes, layout.levels, layout.elements);
-  if (!within) return Malformed("levels", absl::StrCat("at most ", layout.levels), "one over it");
+  if (!within) {
+    return Malformed("levels", "levels", absl::StrCat("at most ", layout.levels), "one over it");
+  }
   if (layout.bits == 8 || layout.elements % 2 == 0) return absl::OkStatus();
   return CheckRange("bits past the last element", 0, 0, codes[layout.elements / 2] >> 4);
 }
@@ -126,7 +111,7 @@ absl::Status CheckPadding(std::span<const std::byte> payload, const LevelsLayout
     const size_t end = layout.PlanesOffset(last) + (plane + 1) * layout.PlaneBytes(last);
     const auto byte = Load<uint8_t>(payload, end - 1);
     if ((byte >> (layout.elements % 8)) != 0) {
-      return Malformed(absl::StrCat("bits past the last element in plane ", plane), "0",
+      return Malformed("levels", absl::StrCat("bits past the last element in plane ", plane), "0",
                        absl::StrCat(byte));
     }
   }

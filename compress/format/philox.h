@@ -8,7 +8,6 @@
 //   counter  c0 = 16 * (i / 64) + i % 16    c1 = low 32 bits of the round
 //            c2 = worker, or kAnyWorker     c3 = partition
 //   word     number (i % 64) / 16 of the four that come out
-//   uniform  (word >> 8) * 2^-24, in [0, 1)
 //
 // So sixteen lanes that hold sixteen counters give 64 consecutive elements without a shuffle. Codecs that round every
 // element take theirs from generators that these numbers start: compress/format/xoshiro.h.
@@ -67,9 +66,6 @@ struct PhiloxStream {
     return Philox({counter, round, worker, partition}, {key0, key1})[i % 64 / 16];
   }
 };
-
-// In [0, 1), exactly.
-constexpr float PhiloxUniform(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
 
 }  // namespace slimps
 

@@ -1,17 +1,14 @@
 #include "compress/format/sparse.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
-#include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "compress/format/bytes.h"
 
 namespace slimps {
 namespace {
-
-static_assert(std::endian::native == std::endian::little, "payloads are copied as they lie");
 
 constexpr size_t kStreamBytes = 5 * sizeof(uint32_t);
 constexpr size_t kLongestSkips = kBlockElements / 255;  // bytes of 255 in a block
@@ -23,18 +20,6 @@ constexpr size_t kIndexSlack = kLongestSkips + 16;
 constexpr size_t kRunEntries = 4096;
 constexpr size_t kLongestRun =
     (size_t{1} << 30) / kBlockElements;  // in blocks: indices have 32 bits
-
-template <typename T>
-T Load(std::span<const std::byte> bytes, size_t offset) {
-  T value;
-  std::memcpy(&value, bytes.data() + offset, sizeof value);
-  return value;
-}
-
-template <typename T>
-void Store(T value, std::span<std::byte> bytes, size_t offset) {
-  std::memcpy(bytes.data() + offset, &value, sizeof value);
-}
 
 // REQUIRES: payload.size() >= kSparseHeaderBytes, and kStreamBytes more if seeded. Checks nothing.
 SparseLayout ReadHeader(std::span<const std::byte> payload) {
@@ -77,15 +62,16 @@ class Reader final {
     const size_t directory = layout_.IndicesOffset();
     return directory + 4 * layout_.blocks() + Load<uint32_t>(payload_, directory + 4 * block);
   }
-  // How many blocks from `block` on have at most `entries` entries, but at least 1.
-  size_t BlocksWithin(size_t block, size_t entries) const {
+  // How many of the `blocks` blocks from `block` on have at most `entries` entries, but at least 1.
+  size_t BlocksWithin(size_t block, size_t blocks, size_t entries) const {
     if (layout_.indices == SparseIndices::kSeeded) {
-      return std::max<size_t>(
-          1, entries * layout_.elements / (std::max<size_t>(layout_.count, 1) * kBlockElements));
+      const size_t within =
+          entries * layout_.elements / (std::max<size_t>(layout_.count, 1) * kBlockElements);
+      return std::clamp<size_t>(within, 1, blocks);
     }
-    const size_t most = Before(block) + entries;
+    const size_t most = Before(block) + entries, last = block + blocks;
     size_t end = block + 1;
-    while (end < layout_.blocks() && Before(end + 1) <= most) ++end;
+    while (end < last && Before(end + 1) <= most) ++end;
     return end - block;
   }
   // The indices of `blocks` blocks, counted from the first one's begin. REQUIRES: room for as many, kIndexSlack more.
@@ -136,12 +122,6 @@ class Reader final {
   const SeededIndices seeded_;  // used when seeded
 };
 
-absl::Status Malformed(std::string_view field, const std::string& expected,
-                       const std::string& got) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("sparse payload: ", std::string(field), ": expected ", expected, ", got ", got));
-}
-
 absl::Status TooShort(size_t expected, size_t got) {
   return absl::DataLossError(
       absl::StrCat("sparse payload: expected at least ", expected, " bytes, got ", got));
@@ -150,35 +130,36 @@ absl::Status TooShort(size_t expected, size_t got) {
 absl::Status CheckHeader(std::span<const std::byte> payload, size_t elements) {
   if (payload.size() < kSparseHeaderBytes) return TooShort(kSparseHeaderBytes, payload.size());
   if (const auto magic = Load<uint8_t>(payload, 0); magic != kSparseMagic) {
-    return Malformed("magic byte", absl::StrCat(kSparseMagic), absl::StrCat(magic));
+    return Malformed("sparse", "magic byte", absl::StrCat(kSparseMagic), absl::StrCat(magic));
   }
   if (const auto coding = Load<uint8_t>(payload, 1); coding > 2) {
-    return Malformed("index coding", "0, 1 or 2", absl::StrCat(coding));
+    return Malformed("sparse", "index coding", "0, 1 or 2", absl::StrCat(coding));
   }
   if (const auto coding = Load<uint8_t>(payload, 2); coding > 4) {
-    return Malformed("value coding", "0 to 4", absl::StrCat(coding));
+    return Malformed("sparse", "value coding", "0 to 4", absl::StrCat(coding));
   }
   if (const auto flags = Load<uint8_t>(payload, 3); flags != 0) {
-    return Malformed("flags", "0", absl::StrCat(flags));
+    return Malformed("sparse", "flags", "0", absl::StrCat(flags));
   }
   if (Load<uint8_t>(payload, 1) == 2 && payload.size() < kSparseHeaderBytes + kStreamBytes) {
     return TooShort(kSparseHeaderBytes + kStreamBytes, payload.size());
   }
   const SparseLayout layout = ReadHeader(payload);
   if (layout.elements != elements) {
-    return Malformed("elements", absl::StrCat(elements), absl::StrCat(layout.elements));
+    return Malformed("sparse", "elements", absl::StrCat(elements), absl::StrCat(layout.elements));
   }
   if (layout.count > elements) {
-    return Malformed("entries", absl::StrCat("at most ", elements), absl::StrCat(layout.count));
+    return Malformed("sparse", "entries", absl::StrCat("at most ", elements),
+                     absl::StrCat(layout.count));
   }
   if (!std::isfinite(layout.scale0) || !std::isfinite(layout.scale1)) {
-    return Malformed("scales", "finite numbers",
+    return Malformed("sparse", "scales", "finite numbers",
                      absl::StrCat(layout.scale0, " and ", layout.scale1));
   }
   const bool one = layout.values >= SparseValues::kOne;
   const bool two = layout.values == SparseValues::kSignTwo;
   if ((!one && Load<uint32_t>(payload, 12) != 0) || (!two && Load<uint32_t>(payload, 16) != 0)) {
-    return Malformed("scales that the values do not use", "0",
+    return Malformed("sparse", "scales that the values do not use", "0",
                      absl::StrCat(layout.scale0, " and ", layout.scale1));
   }
   return absl::OkStatus();
@@ -199,7 +180,7 @@ absl::Status CheckDirectory(const Reader& reader, size_t block) {
   const size_t before = reader.Before(block), after = reader.Before(block + 1);
   if ((block == 0 && before != 0) || after < before || after > layout.count ||
       after - before > layout.BlockElements(block)) {
-    return Malformed(absl::StrCat("entries of block ", block),
+    return Malformed("sparse", absl::StrCat("entries of block ", block),
                      absl::StrCat("up to ", layout.BlockElements(block), " of ", layout.count),
                      absl::StrCat(before, " to ", after));
   }
@@ -214,7 +195,7 @@ absl::Status CheckDeltaBytes(const Reader& reader, std::span<const std::byte> pa
   const bool first_is_base = base == reader.layout().IndicesOffset() + 4 * reader.layout().blocks();
   if (!first_is_base || begin > end || end > payload.size() || end - begin < count ||
       end - begin - count > kLongestSkips || (end > begin && payload[end - 1] == std::byte{255})) {
-    return Malformed(absl::StrCat("index bytes of block ", block),
+    return Malformed("sparse", absl::StrCat("index bytes of block ", block),
                      absl::StrCat(count, " to ", count + kLongestSkips, ", the last not 255"),
                      absl::StrCat("bytes ", begin, " to ", end, " of ", payload.size()));
   }
@@ -232,11 +213,11 @@ absl::Status CheckBlock(const Reader& reader, std::span<const std::byte> payload
   }
   if (layout.indices != SparseIndices::kSeeded) {
     if (const size_t found = reader.BlockIndices(block, 0, index); found != count) {
-      return Malformed(absl::StrCat("indices of block ", block), absl::StrCat(count),
+      return Malformed("sparse", absl::StrCat("indices of block ", block), absl::StrCat(count),
                        absl::StrCat(found));
     }
     if (!kernels.rising(index, count, static_cast<uint32_t>(layout.BlockElements(block)))) {
-      return Malformed(absl::StrCat("indices of block ", block),
+      return Malformed("sparse", absl::StrCat("indices of block ", block),
                        absl::StrCat("rising ones under ", layout.BlockElements(block)), "others");
     }
   }
@@ -244,7 +225,7 @@ absl::Status CheckBlock(const Reader& reader, std::span<const std::byte> payload
     float values[kBlockElements];
     reader.Values(first, count, values);
     if (!kernels.finite(values, count)) {
-      return Malformed(absl::StrCat("values of block ", block), "finite numbers",
+      return Malformed("sparse", absl::StrCat("values of block ", block), "finite numbers",
                        "NaN or infinity");
     }
   }
@@ -256,13 +237,13 @@ absl::Status CheckUnusedBits(std::span<const std::byte> payload, const SparseLay
   if (signs && layout.count % 8 != 0) {
     const auto byte = Load<uint8_t>(payload, layout.IndicesOffset() - 1);
     if ((byte >> (layout.count % 8)) != 0) {
-      return Malformed("bits past the last sign", "0", absl::StrCat(byte));
+      return Malformed("sparse", "bits past the last sign", "0", absl::StrCat(byte));
     }
   }
   if (layout.indices == SparseIndices::kPacked && layout.count % 2 != 0) {
     const auto byte = Load<uint8_t>(payload, payload.size() - 1);
     if ((byte >> 4) != 0) {
-      return Malformed("bits past the last index", "0", absl::StrCat(byte >> 4));
+      return Malformed("sparse", "bits past the last index", "0", absl::StrCat(byte >> 4));
     }
   }
   return absl::OkStatus();
@@ -279,7 +260,7 @@ void ForRuns(const Kernels& kernels, std::span<const std::byte> payload, size_t 
   const size_t last = (first + dst.size() + kBlockElements - 1) / kBlockElements;
   for (size_t block = first / kBlockElements; block < last;) {
     const size_t blocks =
-        std::min({last - block, run_blocks, reader.BlocksWithin(block, kRunEntries)});
+        reader.BlocksWithin(block, std::min(last - block, run_blocks), kRunEntries);
     const size_t before = reader.Before(block), count = reader.Before(block + blocks) - before;
     reader.Indices(block, blocks, index);
     reader.Values(before, count, values);

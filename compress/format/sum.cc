@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
+#include "compress/format/bytes.h"
 #include "compress/format/decode.h"
 #include "compress/format/levels.h"
 
@@ -28,12 +28,6 @@ Grouping GroupingOf(const PayloadView& payload) {
   }
 }
 
-float LoadFloat(std::span<const std::byte> bytes, size_t offset) {
-  float value;
-  std::memcpy(&value, bytes.data() + offset, sizeof value);
-  return value;
-}
-
 // REQUIRES: valid for `elements`, one or two bits.
 LevelsTerm TermOf(std::span<const std::byte> payload, size_t elements, size_t block) {
   LevelsLayout layout;
@@ -44,9 +38,9 @@ LevelsTerm TermOf(std::span<const std::byte> payload, size_t elements, size_t bl
   term.plane0 = reinterpret_cast<const uint8_t*>(payload.data()) + layout.PlanesOffset(block);
   term.plane1 = term.plane0 + layout.PlaneBytes(block);
   const size_t scale = layout.ScaleOffset(block);
-  term.positive = LoadFloat(payload, layout.scales_per_block == 0 ? 12 : scale);
+  term.positive = Load<float>(payload, layout.scales_per_block == 0 ? 12 : scale);
   term.negative =
-      layout.scales_per_block == 2 ? LoadFloat(payload, scale + sizeof(float)) : -term.positive;
+      layout.scales_per_block == 2 ? Load<float>(payload, scale + sizeof(float)) : -term.positive;
   return term;
 }
 

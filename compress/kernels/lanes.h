@@ -11,9 +11,9 @@
 //   });
 //
 // All sets give the same bits: products and sums are rounded one by one (no fused multiply-add but in AddSquareF and
-// SubProductF, where every set has it), element i of a block is in lane i % 16, and a sum over lanes is folded 8 + 8, 4 + 4, 2 + 2, 1 + 1. A set's source file includes its
-// lanes_*.h before any NAME_loops.h; everything has internal linkage, so that code compiled for a newer CPU can never
-// be linked into another set.
+// SubProductF, where every set has it), element i of a block is in lane i % 16, and a sum over lanes is folded 8 + 8,
+// 4 + 4, 2 + 2, 1 + 1. A set's source file includes its lanes_*.h before any NAME_loops.h; everything has internal
+// linkage, so that code compiled for a newer CPU can never be linked into another set.
 //
 // What a set defines (F32x16, I32x16: unsigned, Mask16):
 //
@@ -26,16 +26,13 @@
 //   Bits32: LoadBits32(p) 4 bytes; AndNotB(a, b): a and not b; SelectHalfF<h>(bits, yes, no): bit 16 * h + i for lane i,
 //     where yes and no are each the same in all lanes
 //   StreamF(x, p): StoreF past the caches, p 64-byte aligned; EndStream() after the last one
-//   SetI(x) LoadI(p, count) StoreI(x, p, count) AddI SubI MulI AndI OrI XorI MinI MaxI (unsigned)
+//   SetI(x) LoadI(p, count) StoreI(x, p, count) AddI SubI MulI AndI OrI XorI MaxI (unsigned)
 //   EqI GtI (signed) SelectI(mask, yes, no) ShiftLeftI<k> ShiftRightI<k> ShiftRightEachI(x, counts)
-//   ShiftRightSignedI<k>; NegateI(mask, x), IncrementI(mask, x): -x or x + 1 in the mask's lanes, x elsewhere
-//   MulWideI(x, factor, high, low): 32 x 32 -> 64 bits; Iota(): 0 .. 15
+//   ShiftRightSignedI<k>; NegateI(mask, x): -x in the mask's lanes, x elsewhere; Iota(): 0 .. 15
 //   I64x8, of which only the lower halves count: EvenW(i), OddW(i): those lanes; JoinW(even, odd): back;
 //   SetW(x) MulW(x, factor): the product of the halves, all 64 bits; HighW(x): its upper half; XorW
-//   AsI(f) AsF(i): the bits; ToFloat(i): signed; ToInt(f): towards zero, |f| < 2^31;
-//   ToNearestInt(f): ties to even, out of range 2^31
-//   Bits(mask), MaskOf(bits): bit i is lane i; LanesI(mask): all ones or zeros; AndM OrM,
-//   AndNotM(a, b): a and not b
+//   AsI(f) AsF(i): the bits; ToFloat(i): signed; ToNearestInt(f): ties to even, out of range 2^31
+//   Bits(mask), MaskOf(bits): bit i is lane i; LanesI(mask): all ones or zeros
 //   CompressI(mask, x, out), CompressF: the chosen lanes side by side; MAY WRITE ALL 16; returns how many count
 //   LookupF(table of 16, i): i in 0 .. 15
 //   LoadF16 StoreF16 LoadBf16 StoreBf16 (p, count); to nearest even, NaN stays NaN; the stores return what a load
@@ -44,7 +41,7 @@
 //   LoadSignedNibbles(p): less 8
 //   I8x32, the bytes of two groups: PackI8(x, y): signed, what is out of range at its end, x's lanes first; AddI8(b, n),
 //   NegateI8(b); SignBits(b); StoreI8(b, p) 32 bytes; StoreNibblesI8(b, p): values of 0 .. 15 as 16 bytes
-//   LoadBytes(p, count), StoreBytes(i, p, count): 16 values of 0 .. 255; StoreShorts(i, p, count): of 0 .. 65535
+//   LoadBytes(p, count), StoreBytes(i, p, count): 16 values of 0 .. 255
 //   FoldSum(f): of all lanes; FoldMax(f): the largest, none being NaN
 //
 // MinF and MaxF return the second argument where either is NaN, as the instructions do.

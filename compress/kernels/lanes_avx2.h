@@ -188,9 +188,6 @@ inline I32x16 OrI(I32x16 x, I32x16 y) {
 inline I32x16 XorI(I32x16 x, I32x16 y) {
   return {_mm256_xor_si256(x.a, y.a), _mm256_xor_si256(x.b, y.b)};
 }
-inline I32x16 MinI(I32x16 x, I32x16 y) {
-  return {_mm256_min_epu32(x.a, y.a), _mm256_min_epu32(x.b, y.b)};
-}
 inline I32x16 MaxI(I32x16 x, I32x16 y) {
   return {_mm256_max_epu32(x.a, y.a), _mm256_max_epu32(x.b, y.b)};
 }
@@ -222,9 +219,6 @@ inline I32x16 NegateI(Mask16 mask, I32x16 x) {
   return {_mm256_sub_epi32(_mm256_xor_si256(x.a, mask.a), mask.a),
           _mm256_sub_epi32(_mm256_xor_si256(x.b, mask.b), mask.b)};
 }
-inline I32x16 IncrementI(Mask16 mask, I32x16 x) {
-  return {_mm256_sub_epi32(x.a, mask.a), _mm256_sub_epi32(x.b, mask.b)};
-}
 inline I64x8 SetW(uint32_t x) {
   const __m256i all = _mm256_set1_epi32(static_cast<int>(x));
   return {all, all};
@@ -242,18 +236,6 @@ inline I64x8 HighW(I64x8 x) { return {_mm256_srli_epi64(x.a, 32), _mm256_srli_ep
 inline I64x8 XorW(I64x8 x, I64x8 y) {
   return {_mm256_xor_si256(x.a, y.a), _mm256_xor_si256(x.b, y.b)};
 }
-// Even lanes are multiplied where they are, odd ones moved down for it.
-inline void MulWide8(__m256i x, __m256i factor, __m256i& high, __m256i& low) {
-  const __m256i even = _mm256_mul_epu32(x, factor);
-  const __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(x, 32), factor);
-  high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
-  low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
-}
-inline void MulWideI(I32x16 x, uint32_t factor, I32x16& high, I32x16& low) {
-  const __m256i by = _mm256_set1_epi32(static_cast<int>(factor));
-  MulWide8(x.a, by, high.a, low.a);
-  MulWide8(x.b, by, high.b, low.b);
-}
 inline I32x16 Iota() {
   return {_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7),
           _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15)};
@@ -263,7 +245,6 @@ inline I32x16 AsI(F32x16 x) { return {_mm256_castps_si256(x.a), _mm256_castps_si
 inline F32x16 AsF(I32x16 x) { return {_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)}; }
 inline F32x16 ToFloat(I32x16 x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
 inline I32x16 ToNearestInt(F32x16 x) { return {_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)}; }
-inline I32x16 ToInt(F32x16 x) { return {_mm256_cvttps_epi32(x.a), _mm256_cvttps_epi32(x.b)}; }
 
 inline uint32_t Bits(Mask16 mask) {
   const int low = _mm256_movemask_ps(_mm256_castsi256_ps(mask.a));
@@ -277,15 +258,6 @@ inline Mask16 MaskOf(uint32_t bits) {
   return {_mm256_srai_epi32(low, 31), _mm256_srai_epi32(high, 31)};
 }
 inline I32x16 LanesI(Mask16 mask) { return {mask.a, mask.b}; }
-inline Mask16 AndM(Mask16 x, Mask16 y) {
-  return {_mm256_and_si256(x.a, y.a), _mm256_and_si256(x.b, y.b)};
-}
-inline Mask16 OrM(Mask16 x, Mask16 y) {
-  return {_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)};
-}
-inline Mask16 AndNotM(Mask16 x, Mask16 y) {
-  return {_mm256_andnot_si256(y.a, x.a), _mm256_andnot_si256(y.b, x.b)};
-}
 
 // Entry m: the numbers of m's set bits in rising order, four bits each, lowest first.
 struct CompressTable {

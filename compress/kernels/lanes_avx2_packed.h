@@ -120,12 +120,6 @@ inline void StoreBytes(I32x16 x, uint8_t* p, SomeLanes count) {
   std::memcpy(p, bytes, count.n);
 }
 
-template <typename Count>
-inline void StoreShorts(I32x16 x, std::byte* p, Count count) {
-  const __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(x.a, x.b), 0xd8);
-  StoreWords(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1), p, count);
-}
-
 struct I8x32 {
   __m256i v;
 };

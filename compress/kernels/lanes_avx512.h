@@ -96,7 +96,6 @@ inline I32x16 MulI(I32x16 x, I32x16 y) { return {_mm512_mullo_epi32(x.v, y.v)}; 
 inline I32x16 AndI(I32x16 x, I32x16 y) { return {_mm512_and_si512(x.v, y.v)}; }
 inline I32x16 OrI(I32x16 x, I32x16 y) { return {_mm512_or_si512(x.v, y.v)}; }
 inline I32x16 XorI(I32x16 x, I32x16 y) { return {_mm512_xor_si512(x.v, y.v)}; }
-inline I32x16 MinI(I32x16 x, I32x16 y) { return {_mm512_min_epu32(x.v, y.v)}; }
 inline I32x16 MaxI(I32x16 x, I32x16 y) { return {_mm512_max_epu32(x.v, y.v)}; }
 inline Mask16 EqI(I32x16 x, I32x16 y) { return {_mm512_cmpeq_epi32_mask(x.v, y.v)}; }
 inline Mask16 GtI(I32x16 x, I32x16 y) { return {_mm512_cmpgt_epi32_mask(x.v, y.v)}; }
@@ -121,9 +120,6 @@ inline I32x16 ShiftRightSignedI(I32x16 x) {
 inline I32x16 NegateI(Mask16 mask, I32x16 x) {
   return {_mm512_mask_sub_epi32(x.v, mask.bits, _mm512_setzero_si512(), x.v)};
 }
-inline I32x16 IncrementI(Mask16 mask, I32x16 x) {
-  return {_mm512_mask_add_epi32(x.v, mask.bits, x.v, _mm512_set1_epi32(1))};
-}
 inline I64x8 SetW(uint32_t x) { return {_mm512_set1_epi32(static_cast<int>(x))}; }
 inline I64x8 EvenW(I32x16 x) { return {x.v}; }
 inline I64x8 OddW(I32x16 x) { return {_mm512_srli_epi64(x.v, 32)}; }
@@ -133,14 +129,6 @@ inline I32x16 JoinW(I64x8 even, I64x8 odd) {
 inline I64x8 MulW(I64x8 x, I64x8 factor) { return {_mm512_mul_epu32(x.v, factor.v)}; }
 inline I64x8 HighW(I64x8 x) { return {_mm512_srli_epi64(x.v, 32)}; }
 inline I64x8 XorW(I64x8 x, I64x8 y) { return {_mm512_xor_si512(x.v, y.v)}; }
-// Even lanes are multiplied where they are, odd ones moved down for it.
-inline void MulWideI(I32x16 x, uint32_t factor, I32x16& high, I32x16& low) {
-  const __m512i by = _mm512_set1_epi32(static_cast<int>(factor));
-  const __m512i even = _mm512_mul_epu32(x.v, by);
-  const __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(x.v, 32), by);
-  high.v = _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd);
-  low.v = _mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
-}
 inline I32x16 Iota() {
   return {_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)};
 }
@@ -149,14 +137,10 @@ inline I32x16 AsI(F32x16 x) { return {_mm512_castps_si512(x.v)}; }
 inline F32x16 AsF(I32x16 x) { return {_mm512_castsi512_ps(x.v)}; }
 inline F32x16 ToFloat(I32x16 x) { return {_mm512_cvtepi32_ps(x.v)}; }
 inline I32x16 ToNearestInt(F32x16 x) { return {_mm512_cvtps_epi32(x.v)}; }
-inline I32x16 ToInt(F32x16 x) { return {_mm512_cvttps_epi32(x.v)}; }
 
 inline uint32_t Bits(Mask16 mask) { return mask.bits; }
 inline Mask16 MaskOf(uint32_t bits) { return {static_cast<__mmask16>(bits)}; }
 inline I32x16 LanesI(Mask16 mask) { return {_mm512_movm_epi32(mask.bits)}; }
-inline Mask16 AndM(Mask16 x, Mask16 y) { return {static_cast<__mmask16>(x.bits & y.bits)}; }
-inline Mask16 OrM(Mask16 x, Mask16 y) { return {static_cast<__mmask16>(x.bits | y.bits)}; }
-inline Mask16 AndNotM(Mask16 x, Mask16 y) { return {static_cast<__mmask16>(x.bits & ~y.bits)}; }
 
 // Compressed in the register, then stored whole: the compressing store is microcoded on some CPUs.
 inline size_t CompressI(Mask16 mask, I32x16 x, uint32_t* out) {
@@ -251,11 +235,6 @@ inline void StoreBytes(I32x16 x, uint8_t* p, AllLanes) {
 }
 inline void StoreBytes(I32x16 x, uint8_t* p, SomeLanes count) {
   _mm_mask_storeu_epi8(p, TailMask(count), _mm512_cvtepi32_epi8(x.v));
-}
-
-template <typename Count>
-inline void StoreShorts(I32x16 x, std::byte* p, Count count) {
-  StoreWords(_mm512_cvtepi32_epi16(x.v), p, count);
 }
 
 struct I8x32 {

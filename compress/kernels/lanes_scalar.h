@@ -159,9 +159,6 @@ inline I32x16 OrI(I32x16 a, I32x16 b) {
 inline I32x16 XorI(I32x16 a, I32x16 b) {
   return EachI([&](size_t j) { return a.v[j] ^ b.v[j]; });
 }
-inline I32x16 MinI(I32x16 a, I32x16 b) {
-  return EachI([&](size_t j) { return a.v[j] < b.v[j] ? a.v[j] : b.v[j]; });
-}
 inline I32x16 MaxI(I32x16 a, I32x16 b) {
   return EachI([&](size_t j) { return a.v[j] > b.v[j] ? a.v[j] : b.v[j]; });
 }
@@ -193,16 +190,6 @@ inline I32x16 ShiftRightSignedI(I32x16 x) {
 }
 inline I32x16 NegateI(Mask16 mask, I32x16 x) {
   return EachI([&](size_t j) { return ((mask.bits >> j) & 1) != 0 ? 0 - x.v[j] : x.v[j]; });
-}
-inline I32x16 IncrementI(Mask16 mask, I32x16 x) {
-  return EachI([&](size_t j) { return x.v[j] + ((mask.bits >> j) & 1); });
-}
-inline void MulWideI(I32x16 x, uint32_t factor, I32x16& high, I32x16& low) {
-  for (size_t j = 0; j < kLanes; ++j) {
-    const uint64_t product = uint64_t{x.v[j]} * factor;
-    high.v[j] = static_cast<uint32_t>(product >> 32);
-    low.v[j] = static_cast<uint32_t>(product);
-  }
 }
 template <typename F>
 inline I64x8 EachW(const F& f) {
@@ -249,9 +236,6 @@ inline F32x16 AsF(I32x16 x) {
 inline F32x16 ToFloat(I32x16 x) {
   return EachF([&](size_t j) { return static_cast<float>(static_cast<int32_t>(x.v[j])); });
 }
-inline I32x16 ToInt(F32x16 x) {
-  return EachI([&](size_t j) { return static_cast<uint32_t>(static_cast<int32_t>(x.v[j])); });
-}
 
 inline I32x16 ToNearestInt(F32x16 x) {
   return EachI([&](size_t j) {
@@ -266,9 +250,6 @@ inline Mask16 MaskOf(uint32_t bits) { return {bits & 0xffff}; }
 inline I32x16 LanesI(Mask16 mask) {
   return EachI([&](size_t j) { return ((mask.bits >> j) & 1) != 0 ? 0xffffffffu : 0u; });
 }
-inline Mask16 AndM(Mask16 a, Mask16 b) { return {a.bits & b.bits}; }
-inline Mask16 OrM(Mask16 a, Mask16 b) { return {a.bits | b.bits}; }
-inline Mask16 AndNotM(Mask16 a, Mask16 b) { return {a.bits & ~b.bits}; }
 
 template <typename T, typename Lanes>
 inline size_t CompressLanes(Mask16 mask, const Lanes& x, T* out) {
@@ -343,14 +324,6 @@ inline I32x16 LoadBytes(const uint8_t* p, Count count) {
 template <typename Count>
 inline void StoreBytes(I32x16 x, uint8_t* p, Count count) {
   for (size_t j = 0; j < count.size(); ++j) p[j] = static_cast<uint8_t>(x.v[j]);
-}
-
-template <typename Count>
-inline void StoreShorts(I32x16 x, std::byte* p, Count count) {
-  for (size_t j = 0; j < count.size(); ++j) {
-    const auto value = static_cast<uint16_t>(x.v[j]);
-    std::memcpy(p + j * sizeof value, &value, sizeof value);
-  }
 }
 
 struct I8x32 {

@@ -133,8 +133,10 @@ BlockSums Encode2BitFixedBlock(const float* gradient, float* residual, float gra
     StoreBits(SignBits(bits.under), plane1, whole + i, count);
   });
   const uint32_t sent = CountBits(plane0, n) + CountBits(plane1, n);
+  // A square that overflowed, times none sent, would be NaN.
+  const float square = sent == 0 ? 0.0f : threshold * threshold;
   return {.input2 = FoldSum(input2),
-          .decoded2 = threshold * threshold * static_cast<float>(sent),
+          .decoded2 = square * static_cast<float>(sent),
           .error2 = FoldSum(error2),
           .sent = sent};
 }

@@ -57,6 +57,13 @@ void CheckRange(const char* flag, int value, int low, int high) {
   }
 }
 
+void SettleJobSize(const int32_t& num_workers, const int32_t& num_servers) {
+  TakeFromEnvironment("num_workers", "DMLC_NUM_WORKER");
+  TakeFromEnvironment("num_servers", "DMLC_NUM_SERVER");
+  CheckRange("num_workers", num_workers, 1, 4096);
+  CheckRange("num_servers", num_servers, 1, 4096);
+}
+
 sigset_t BlockStopSignals() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -64,6 +71,12 @@ sigset_t BlockStopSignals() {
   sigaddset(&signals, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   return signals;
+}
+
+int ExitStatus(const absl::Status& status) {
+  if (status.ok()) return 0;
+  std::cerr << program_invocation_short_name << ": " << status.message() << "\n";
+  return kExitFailed;
 }
 
 }  // namespace slimps

@@ -5,10 +5,14 @@
 
 #include <signal.h>
 
+#include <cstdint>
 #include <string>
+
+#include "absl/status/status.h"
 
 namespace slimps {
 
+inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;
 
 // "PROGRAM: why" on stderr.
@@ -20,13 +24,20 @@ void ParseProgramFlags(const char* usage, int argc, char** argv);
 // DMLC_ROLE, where it is set, must be `role`: the launcher meant another program otherwise.
 void CheckRole(const std::string& role);
 
-// The environment counts where the flag was not given.
+// The environment counts where the flag was not given. REQUIRES: the flag's type is a number or a string.
 void TakeFromEnvironment(const char* flag, const char* variable);
 
 void CheckRange(const char* flag, int value, int low, int high);
 
+// The flags --num_workers and --num_servers, given by reference since the environment's DMLC_NUM_WORKER and
+// DMLC_NUM_SERVER may set them first: 1 to 4096 each.
+void SettleJobSize(const int32_t& num_workers, const int32_t& num_servers);
+
 // SIGINT and SIGTERM, blocked in this thread and in those it starts from now on, so that only who waits takes them.
 sigset_t BlockStopSignals();
+
+// What main returns: 0, or kExitFailed after "PROGRAM: why" on stderr.
+[[nodiscard]] int ExitStatus(const absl::Status& status);
 
 }  // namespace slimps
 

@@ -10,11 +10,14 @@
 namespace slimps {
 namespace {
 
+std::string RawSpecFor(const ReferenceTensor& tensor) {
+  return tensor.dtype == wire::FLOAT16 ? "fp16" : "none";
+}
+
 std::string SpecFor(const ReferenceTensor& tensor, const ReferenceOptions& options) {
   const bool raw = options.compression == "none" ||
                    tensor.value.size() * sizeof(float) < options.threshold_bytes;
-  if (!raw) return options.compression;
-  return tensor.dtype == wire::FLOAT16 ? "fp16" : "none";
+  return raw ? RawSpecFor(tensor) : options.compression;
 }
 
 std::vector<float> EncodeAndDecode(const Codec& codec, const EncodeInput& input) {
@@ -44,13 +47,19 @@ ReferenceTensorJob::ReferenceTensorJob(ReferenceTensor tensor, const ReferenceOp
       options_(options),
       compressor_(MakeCodecOrDie(options.compression)),
       codec_(MakeCodecOrDie(SpecFor(tensor_, options))),
+      raw_(MakeCodecOrDie(RawSpecFor(tensor_))),
       weights_(tensor_.value) {}
+
+const Codec& ReferenceTensorJob::CodecOfRound() const {
+  return round_ <= options_.measured_rounds && round_ % 2 == 1 ? *raw_ : *codec_;
+}
 
 std::vector<float> ReferenceTensorJob::SentPartition(uint32_t worker, size_t partition,
                                                      std::span<const float> gradient) {
   State& state = states_[{worker, partition}];
-  const bool momentum_alone = compressor_->wants_momentum() && !codec_->wants_momentum();
-  if (codec_->wants_residual() || momentum_alone) state.residual.resize(gradient.size());
+  const Codec& codec = CodecOfRound();
+  const bool momentum_alone = compressor_->wants_momentum() && !codec.wants_momentum();
+  if (codec.wants_residual() || momentum_alone) state.residual.resize(gradient.size());
   if (compressor_->wants_momentum()) state.momentum.resize(gradient.size());
   EncodeInput input{.gradient = gradient,
                     .residual = state.residual,
@@ -63,12 +72,12 @@ std::vector<float> ReferenceTensorJob::SentPartition(uint32_t worker, size_t par
                                 .layer = static_cast<LayerKind>(tensor_.layer)}};
   std::vector<float> advanced(gradient.size());
   if (momentum_alone) {
-    compressor_->AdvanceMomentum(input, advanced);
+    EXPECT_TRUE(compressor_->AdvanceMomentum(input, advanced).ok());
     input.gradient = advanced;
     input.momentum = {};
     input.grad_scale = 1;
   }
-  return EncodeAndDecode(*codec_, input);
+  return EncodeAndDecode(codec, input);
 }
 
 std::vector<float> ReferenceTensorJob::SentBy(uint32_t worker, std::span<const float> gradient) {

@@ -33,6 +33,8 @@ struct ReferenceOptions {
   float learning_rate = 0;  // 0: no optimizer, the store keeps what is pushed
   float rescale_grad = 1;
   wire::StoreMode mode = wire::DIST_SYNC;
+  // The first so many rounds are measured for the threshold table: odd ones go raw.
+  uint64_t measured_rounds = 0;
 };
 
 // Thread-compatible.
@@ -51,6 +53,7 @@ class ReferenceTensorJob final {
   };
 
   std::vector<float> SentBy(uint32_t worker, std::span<const float> gradient);
+  const Codec& CodecOfRound() const;
   std::vector<float> SentPartition(uint32_t worker, size_t partition,
                                    std::span<const float> gradient);
   void Step(std::vector<float> sum, uint32_t contributors);
@@ -59,6 +62,7 @@ class ReferenceTensorJob final {
   const ReferenceOptions options_;
   const std::unique_ptr<Codec> compressor_;
   const std::unique_ptr<Codec> codec_;  // that this tensor is sent with
+  const std::unique_ptr<Codec> raw_;    // and in rounds that go raw
   std::vector<float> weights_;
   uint64_t round_ = 0;
   std::map<std::pair<uint32_t, size_t>, State> states_;  // by worker and partition

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "tests/cluster/in_process_cluster.h"
 #include "worker/trainer/dataset.h"
 #include "worker/trainer/options.h"
+#include "worker/trainer/summary.h"
 #include "worker/trainer/train_loop.h"
 
 namespace slimps {
@@ -39,9 +41,15 @@ Setting UsualSetting(std::string_view codec) {
   return found == settings.end() ? Setting{std::string(codec)} : found->second;
 }
 
+// Whether it makes more of a gradient than half precision does.
+bool Compresses(std::string_view codec) {
+  return codec != "none" && codec != "fp16" && codec != "bf16";
+}
+
 struct Outcome {
   double accuracy = 0;
   TrainingReport report;
+  std::optional<wire::CodecMap> decision;
 };
 
 class EveryCodecTrains : public ::testing::TestWithParam<std::string> {
@@ -80,7 +88,9 @@ class EveryCodecTrains : public ::testing::TestWithParam<std::string> {
           const auto report =
               slimps::Train(options->train, data_, models[store.rank()].get(), &store, nullptr);
           ASSERT_TRUE(report.ok()) << report.status();
-          if (store.rank() == 0) outcome.report = *report;
+          if (store.rank() != 0) return;
+          outcome.report = *report;
+          outcome.decision = store.codec_map();
         });
     const auto test = EvaluateTestSplit(data_, models[0].get());
     EXPECT_TRUE(test.ok()) << test.status();
@@ -95,8 +105,15 @@ TEST_P(EveryCodecTrains, AloneAndUnderTheThresholdTable) {
   const Setting setting = UsualSetting(GetParam());
   const Outcome alone = Train(setting, "0", "off");
   EXPECT_GT(alone.accuracy, 0.88);
+  EXPECT_GT(alone.report.pushed.elements_sent, 0u);
   EXPECT_LE(alone.report.pushed.elements_sent, alone.report.pushed.elements);
   EXPECT_GT(alone.report.pushed.CompressionGain(), 0);
+  if (GetParam() != "none") {
+    EXPECT_LT(alone.report.bytes_pushed, alone.report.pushed.elements * sizeof(float));
+  }
+  if (Compresses(GetParam())) {
+    EXPECT_GT(alone.report.pushed.input_norm2, 0);
+  }
   uint64_t elements = 0, sent = 0;
   for (const TensorReport& tensor : alone.report.tensors) {
     elements += tensor.pushed.elements;
@@ -106,6 +123,24 @@ TEST_P(EveryCodecTrains, AloneAndUnderTheThresholdTable) {
   EXPECT_EQ(sent, alone.report.pushed.elements_sent);
   const Outcome table = Train(setting, "auto", "on");
   EXPECT_GT(table.accuracy, 0.88);
+  if (GetParam() == "none") return;
+  ASSERT_TRUE(table.decision.has_value());
+  const auto measured = TableOf(table.decision);
+  ASSERT_TRUE(measured.ok()) << measured.status();
+  ASSERT_FALSE(measured->empty());
+  for (const ThresholdRow& row : measured->Rows()) {
+    EXPECT_GT(row.raw_samples, 0u) << row.bytes;
+    EXPECT_GT(row.compressed_samples, 0u) << row.bytes;
+  }
+  EXPECT_LT(table.report.bytes_pushed, table.report.pushed.elements * sizeof(float))
+      << "in the measured rounds at least";
+  if (Compresses(GetParam())) {
+    EXPECT_GT(table.report.pushed.input_norm2, 0);
+  }
+  if (!table.decision->has_threshold()) {
+    EXPECT_NE(measured->Explain().find("raw: compression costs"), std::string::npos)
+        << measured->Explain();
+  }
 }
 
 std::vector<std::string> Names() {

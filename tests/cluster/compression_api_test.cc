@@ -6,12 +6,6 @@
 namespace slimps {
 namespace {
 
-#define ASSERT_STATUS_OK(expression)               \
-  do {                                             \
-    const absl::Status status_here = (expression); \
-    ASSERT_TRUE(status_here.ok()) << status_here;  \
-  } while (false)
-
 wire::OptimizerSpec Sgd(double momentum = 0) {
   wire::OptimizerSpec spec;
   spec.set_kind(wire::OptimizerSpec::SGD);

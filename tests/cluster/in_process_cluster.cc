@@ -66,9 +66,9 @@ InProcessCluster::InProcessCluster(ClusterOptions options) : options_(std::move(
     ServerOptions service{.num_workers = options_.workers, .shard_threads = options_.shard_threads};
     server->node =
         std::make_unique<ServerNode>(server->transport.get(), membership, service, &clock_);
-    server->thread = std::thread([node = server->node.get()] {
+    server->thread = std::thread([node = server->node.get(), fails = options_.job_fails] {
       const absl::Status served = node->Serve();
-      EXPECT_TRUE(served.ok()) << served;
+      EXPECT_EQ(served.ok(), !fails) << served;
     });
     servers_.push_back(std::move(server));
   }
@@ -100,7 +100,7 @@ void InProcessCluster::RunWorkers(const std::function<void(KVStore&)>& body) {
       ASSERT_TRUE(store.ok()) << store.status();
       body(**store);
       const absl::Status closed = (*store)->Close();
-      EXPECT_TRUE(closed.ok()) << closed;
+      EXPECT_EQ(closed.ok(), !options_.job_fails) << closed;
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -5,12 +5,15 @@
 #ifndef SLIMPS_TESTS_CLUSTER_IN_PROCESS_CLUSTER_H_
 #define SLIMPS_TESTS_CLUSTER_IN_PROCESS_CLUSTER_H_
 
+#include <gtest/gtest.h>
+
 #include <atomic>
 #include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "proto/base/clock.h"
 #include "proto/net/fault_injection.h"
 #include "proto/net/in_process_transport.h"
@@ -18,9 +21,17 @@
 #include "server/server_node.h"
 #include "worker/dist_store.h"
 
+// In functions that return nothing.
+#define ASSERT_STATUS_OK(expression)               \
+  do {                                             \
+    const absl::Status status_here = (expression); \
+    ASSERT_TRUE(status_here.ok()) << status_here;  \
+  } while (false)
+
 namespace slimps {
 
 struct ClusterOptions {
+  bool job_fails = false;  // what `body` brings about; else nobody may fail
   uint32_t workers = 2;
   uint32_t servers = 2;
   size_t shard_threads = 1;

@@ -13,12 +13,6 @@
 namespace slimps {
 namespace {
 
-#define ASSERT_STATUS_OK(expression)               \
-  do {                                             \
-    const absl::Status status_here = (expression); \
-    ASSERT_TRUE(status_here.ok()) << status_here;  \
-  } while (false)
-
 std::vector<float> Random(size_t elements, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal;
@@ -245,6 +239,57 @@ TEST(KVStore, BadUseNamesTheKeyAndLeavesTheStoreAlive) {
     ASSERT_STATUS_OK(
         store.PushPull("w", w, w, 0));  // the refused pushes have not used up the round
     EXPECT_EQ(w, std::vector<float>(10, 1.0f));
+  });
+}
+
+TEST(KVStore, WhatACodecCannotCarryTravelsInFp32) {
+  for (const std::string codec : {"fp16", "bf16", "topk:ratio=1,value=fp16"}) {
+    ClusterOptions options{.workers = 2, .servers = 1};
+    options.store.compression = codec;
+    options.store.fixed_threshold_bytes = 0;
+    InProcessCluster(options).RunWorkers([&](KVStore& store) {
+      const float large = codec == "bf16" ? 3.4e38f : 1e6f;
+      std::vector<float> w(2);
+      ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {2}, .value = w}}));
+      const std::vector<float> gradient = {store.rank() == 0 ? large : 0, 1};
+      for (int round = 0; round < 3; ++round) {
+        ASSERT_STATUS_OK(store.PushPull("w", gradient, w, 0));
+        EXPECT_EQ(w, (std::vector<float>{large, 2})) << codec;
+      }
+    });
+  }
+}
+
+TEST(KVStore, AGradientThatItsScaleTakesOverFp32IsRefusedAtOnce) {
+  ClusterOptions options{.workers = 1, .servers = 1};
+  options.store.grad_scale = 32;
+  InProcessCluster(options).RunWorkers([](KVStore& store) {
+    std::vector<float> w(2);
+    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {2}, .value = w}}));
+    const absl::Status refused = store.Push("w", std::vector<float>{1, 2e37f}, 0);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(refused.message().find("element 1 is 2e+37, times 32"), std::string::npos) << refused;
+    ASSERT_STATUS_OK(store.PushPull("w", std::vector<float>{1, 2}, w, 0));
+    EXPECT_EQ(w, (std::vector<float>{32, 64}));
+  });
+}
+
+TEST(KVStore, WhyOneWorkerFailedIsToldToTheOthers) {
+  ClusterOptions options{.job_fails = true, .workers = 2, .servers = 1};
+  options.store.compression = "topk:k=1";
+  options.store.fixed_threshold_bytes = 0;
+  InProcessCluster(options).RunWorkers([](KVStore& store) {
+    std::vector<float> w(2);
+    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {2}, .value = w}}));
+    // What is not sent waits in the residual, and with the next gradient exceeds fp32.
+    const float large = store.rank() == 0 ? 3e38f : 0;
+    ASSERT_STATUS_OK(store.PushPull("w", std::vector<float>{large, large}, w, 0));
+    absl::Status failed = store.PushPull("w", std::vector<float>{large, large}, w, 0);
+    EXPECT_NE(failed.message().find("key s:w partition 0: gradient element"), std::string::npos)
+        << store.rank() << ": " << failed;
+    // What the store says later is not about later arguments.
+    EXPECT_EQ(store.Push("w", w, 0).code(), failed.code());
+    EXPECT_NE(failed.code(), absl::StatusCode::kInvalidArgument);
   });
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "server/directory.h"
 #include "tests/cluster/in_process_cluster.h"
 #include "tests/worker/trainer/reference_training.h"
 #include "tests/worker/trainer/synthetic_data.h"
@@ -81,6 +82,16 @@ float LargestDifference(const Weights& a, const Weights& b) {
       largest = std::max(largest, std::abs(a[i][k] - b[i][k]));
   }
   return largest;
+}
+
+TEST(PartitionBytes, AWorkerMayAskForWhatAServerTakesAndNoMore) {
+  WorkerFlags flags;
+  flags.scheduler = "unused:1";
+  flags.partition_bytes =
+      static_cast<int64_t>(DirectoryLimits{}.max_partition_elements * sizeof(float));
+  EXPECT_TRUE(CheckWorkerFlags(flags).ok()) << flags.partition_bytes;
+  ++flags.partition_bytes;
+  EXPECT_FALSE(CheckWorkerFlags(flags).ok()) << flags.partition_bytes;
 }
 
 class Training : public ::testing::Test {

@@ -308,6 +308,26 @@ TEST(Codec, StatisticsAreThoseOfInputPayloadAndError) {
   }
 }
 
+TEST(Codec, StatisticsOfSquaresThatOverflowAreInfiniteAndNeverNaN) {
+  const std::vector<float> gradient(5000, 1e25f);
+  for (const char* spec : {"1bit", "1bit:scaling=two_mean", "2bit", "2bit:threshold=1e30",
+                           "randomk:ratio=0.5", "randomk:ratio=0.5,scaled=on"}) {
+    for (const bool feedback : {false, true}) {
+      const auto codec = Make(spec);
+      std::vector<float> residual(feedback ? gradient.size() : 0);
+      std::vector<std::byte> payload(codec->MaxPayloadBytes(gradient.size()));
+      const auto stats = codec->Encode({.gradient = gradient, .residual = residual}, payload);
+      ASSERT_TRUE(stats.ok()) << stats.status();
+      EXPECT_EQ(stats->input_norm2, INFINITY) << spec;
+      EXPECT_FALSE(std::isnan(stats->decoded_norm2)) << spec;
+      EXPECT_FALSE(std::isnan(stats->error_norm2)) << spec;
+      if (!feedback) {
+        EXPECT_EQ(stats->error_norm2, INFINITY) << spec;
+      }
+    }
+  }
+}
+
 TEST(Codec, KnownBoundsLeaveTheLookForNaNOut) {
   const auto codec = Make("1bit");
   std::vector<float> gradient(5000, 1.0f), residual(5000);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "compress/codec/parallel_encode.h"
 #include "gmock/gmock.h"
@@ -15,11 +16,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr const char* kDecorated[] = {"fp16",      "1bit",      "1bit:scaling=two_mean",
-                                      "2bit",      "signsgd",   "terngrad",
-                                      "qsgd",      "dithering", "topk",
-                                      "randomk",   "mstopk",    "redsync",
-                                      "threshold", "adacomp",   "local_selection"};
+constexpr const char* kDecorated[] = {"fp16",      "bf16",      "1bit",     "1bit:scaling=two_mean",
+                                      "2bit",      "signsgd",   "terngrad", "qsgd",
+                                      "dithering", "topk",      "randomk",  "mstopk",
+                                      "redsync",   "threshold", "adacomp",  "local_selection",
+                                      "dryden"};
 
 std::string With(const std::string& spec, const std::string& option) {
   return spec + (spec.find(':') == std::string::npos ? ":" : ",") + option;
@@ -242,14 +243,15 @@ TEST(Decorators, RawPushesTakeTheSameStepOfMomentum) {
     const std::vector<float> gradient = RandomFloats(kElements, 1);
     const Encoded sent = encoded.Push(gradient, 99);
     std::vector<float> out = gradient, decoded(kElements);  // in place
-    const float bound = raw.codec->AdvanceMomentum({.gradient = out,
-                                                    .residual = raw.residual,
-                                                    .momentum = raw.momentum,
-                                                    .gradient_bound = 6,
-                                                    .momentum_bound = 0},
-                                                   out);
-    EXPECT_GE(bound, 5.3f) << spec;
-    EXPECT_LT(bound, 6.1f) << spec;
+    const auto bound = raw.codec->AdvanceMomentum({.gradient = out,
+                                                   .residual = raw.residual,
+                                                   .momentum = raw.momentum,
+                                                   .gradient_bound = 6,
+                                                   .momentum_bound = 0},
+                                                  out);
+    ASSERT_TRUE(bound.ok()) << bound.status();
+    EXPECT_GE(*bound, 5.3f) << spec;
+    EXPECT_LT(*bound, 6.1f) << spec;
     if (spec == "dgc:clip=1,warmup=2") {
       EXPECT_EQ(Difference(out, gradient), "") << "not clipped";
       continue;
@@ -330,22 +332,48 @@ TEST(Registry, EveryCodecRefusesAnUnknownOptionWithASuggestion) {
   }
 }
 
+// Combinations that some codecs take; each option of each codec is in one that it takes.
+constexpr const char* kCombinations[] = {"clip=3",
+                                         "clip=2,clip_workers=8",
+                                         "clip=2,clip_workers=8,warmup=5",
+                                         "momentum=nesterov,mu=0.5",
+                                         "error_feedback=off",
+                                         "seed=7",
+                                         "k=5",
+                                         "ratio=0.1",
+                                         "value=fp32",
+                                         "scaling=l1",
+                                         "scaling=none,threshold=0.25",
+                                         "threshold=0.25",
+                                         "bits=8,bucket=256,norm=max",
+                                         "normalize=l2,partition=natural",
+                                         "scaled=on",
+                                         "passes=5",
+                                         "tau=0.25",
+                                         "mu=0.5,nesterov=on",
+                                         "lt=64",
+                                         "lt_conv=60,lt_fc=600",
+                                         "scale_factor=3"};
+
 TEST(Registry, EveryCodecsSpecIsItsText) {
   for (const CodecEntry& entry : AllCodecs()) {
-    for (const std::string options :
-         {"", "clip=3", "momentum=nesterov,mu=0.5", "clip=2,clip_workers=8,warmup=5"}) {
-      CodecSpec spec = *ParseCodecSpec(std::string(entry.name));
-      std::string text(entry.name);
-      if (!options.empty()) text += ":" + options;
-      const auto parsed = ParseCodecSpec(text);
-      const auto codec = parsed.ok() ? MakeCodec(*parsed) : parsed.status();
-      if (!codec.ok()) {
-        EXPECT_NE(options, "") << codec.status();
-        continue;
-      }
+    const std::string name(entry.name);
+    const auto plain = MakeCodec(*ParseCodecSpec(name));
+    ASSERT_TRUE(plain.ok()) << plain.status();
+    EXPECT_EQ((*plain)->spec().ToString(), name);
+    std::set<std::string> accepted;
+    for (const std::string options : kCombinations) {
+      const std::string text = name + ":" + options;
+      const auto spec = ParseCodecSpec(text);
+      const auto codec = spec.ok() ? MakeCodec(*spec) : spec.status();
+      if (!codec.ok()) continue;
       EXPECT_EQ((*codec)->spec().ToString(), text);
-      EXPECT_EQ(*ParseCodecSpec((*codec)->spec().ToString()), (*codec)->spec());
+      EXPECT_EQ((*codec)->spec(), *spec);
+      for (const auto& [option, value] : spec->options) accepted.insert(option);
     }
+    std::set<std::string> wanted(entry.options.begin(), entry.options.end());
+    for (const std::string_view option : DecoratorOptions(entry)) wanted.emplace(option);
+    EXPECT_EQ(accepted, wanted) << name;
   }
 }
 

@@ -228,7 +228,7 @@ TEST(Levels, EveryTruncationAndExtensionIsRefused) {
   }
 }
 
-// What a million random mutations may not do is crash; the sanitizers see reads out of bounds.
+// What 2000 random mutations may not do is crash; the sanitizers see reads out of bounds.
 TEST(Levels, MutatedPayloadsAreRefusedOrDecodeInBounds) {
   const size_t n = 4096 + 77;
   std::mt19937_64 random(9);

@@ -34,12 +34,6 @@ class Floats {
 
 std::vector<uint8_t> Bytes(size_t n) { return std::vector<uint8_t>(n + kSlack, kByteCanary); }
 
-std::vector<size_t> BlockLengths() {  // of at most one block
-  std::vector<size_t> lengths = InterestingLengths();
-  std::erase_if(lengths, [](size_t n) { return n > 4096; });
-  return lengths;
-}
-
 // A kernel's sums, to be compared bit for bit.
 std::vector<float> Numbers(const SignSums& sums) {
   return {sums.positive, sums.negative, sums.input2, static_cast<float>(sums.positives)};
@@ -227,6 +221,15 @@ TEST_P(KernelsTest, FixedLevelEncodersEqualScalar) {
     EXPECT_EQ(p0, e0) << n;
     EXPECT_EQ(p1, e1) << n;
   });
+}
+
+TEST_P(KernelsTest, ThresholdsWhoseSquareOverflowsSendNothingOfNorm0) {
+  const std::vector<float> gradient = RandomFloats(100, 7);
+  uint8_t plane0[16] = {}, plane1[16] = {};
+  const BlockSums sums = kernels().levels.encode_2bit_fixed(gradient.data(), nullptr, 1.0f, 1e30f,
+                                                            100, plane0, plane1);
+  EXPECT_EQ(sums.sent, 0u);
+  EXPECT_EQ(sums.decoded2, 0.0f);
 }
 
 TEST_P(KernelsTest, SubtractingWhatWasSentEqualsScalar) {

@@ -13,12 +13,6 @@ constexpr MomentumStep kSteps[] = {MomentumStep::kHeavyBall, MomentumStep::kNest
                                    MomentumStep::kDgcNesterov};
 constexpr float kCanary = -12345.5f;
 
-std::vector<size_t> BlockLengths() {
-  std::vector<size_t> lengths = InterestingLengths();
-  std::erase_if(lengths, [](size_t n) { return n > 4096; });
-  return lengths;
-}
-
 MomentumRule RuleOf(MomentumStep step) { return {.step = step, .mu = 0.9f, .grad_scale = 0.75f}; }
 
 // What momentum.h says, of one element.

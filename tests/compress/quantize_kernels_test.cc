@@ -16,12 +16,6 @@ constexpr RandomStream kRandom = {1, 2, 3, 4, 5};
 constexpr PhiloxStream kStream = {1, 2, 3, 4, 5};
 constexpr uint32_t kBlock = 2;
 
-std::vector<size_t> BlockLengths() {
-  std::vector<size_t> lengths = InterestingLengths();
-  std::erase_if(lengths, [](size_t n) { return n > 4096; });
-  return lengths;
-}
-
 // A block's input and what a kernel made of it. Arrays start off their alignment and end in canaries.
 struct Block {
   Block(const std::vector<float>& values, const std::vector<float>& before) : n(values.size()) {

@@ -15,12 +15,6 @@ namespace {
 constexpr uint32_t kCanary = 0xA5A5A5A5;
 constexpr size_t kSlack = 16;  // what kernels that store whole vectors may use
 
-std::vector<size_t> BlockLengths() {
-  std::vector<size_t> lengths = InterestingLengths();
-  std::erase_if(lengths, [](size_t n) { return n > 4096; });
-  return lengths;
-}
-
 std::vector<uint32_t> RandomIndices(size_t bound, double density, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::bernoulli_distribution chosen(density);

@@ -100,6 +100,17 @@ TEST(StateStore, FileBringsEverythingBack) {
   std::remove(Path().c_str());
 }
 
+TEST(StateStore, SavingLeavesTheDraftsOfOtherProcessesAlone) {
+  const std::string drafts[] = {Path() + ".unfinished", Path() + ".1.unfinished"};
+  for (const std::string& draft : drafts) WriteFile(draft, "another's");
+  ASSERT_TRUE(StateStore().Save(Path()).ok());
+  for (const std::string& draft : drafts) {
+    EXPECT_EQ(ReadFile(draft), "another's");
+    std::remove(draft.c_str());
+  }
+  std::remove(Path().c_str());
+}
+
 TEST(StateStore, EveryTruncationAndChangedByteIsRefusedAndNothingChanges) {
   StateStore store;
   std::ranges::fill(Residual(store, 1, 0, 9), 1.0f);

@@ -24,6 +24,13 @@ inline std::vector<size_t> InterestingLengths() {
   return lengths;
 }
 
+// The same, of at most one block.
+inline std::vector<size_t> BlockLengths() {
+  std::vector<size_t> lengths = InterestingLengths();
+  std::erase_if(lengths, [](size_t n) { return n > 4096; });
+  return lengths;
+}
+
 inline std::vector<float> RandomFloats(size_t n, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal(0.0f, 1.0f);

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <memory>
 #include <thread>
 
@@ -202,6 +203,9 @@ TEST_F(MembershipTest, BarriersHoldAndSum) {
     EXPECT_EQ(sums->at(0), 3.0);
     other.join();
   }
+  // Refused before anybody waits for it.
+  EXPECT_EQ(worker(0).BarrierSum("b", wire::WORKER, {1, NAN}, kLong).status().code(),
+            absl::StatusCode::kInvalidArgument);
   const absl::Status late = worker(0).Barrier("alone", wire::WORKER, absl::Milliseconds(20));
   EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(late.message()), HasSubstr("\"alone\""));

@@ -54,10 +54,12 @@ def local_selection(lt_conv=50, lt_fc=500):
 
 
 def entry_bits(length):
-    """The paper: 8 bits for bins under 64, 16 for longer ones (up to 16 K)."""
-    return 8 if length < 64 else 16
+    """8 bits for bins of up to 64, 16 for longer ones (up to 16 K). The paper has 8 for bins under 64; the format takes
+    64 in as well."""
+    return 8 if length <= 64 else 16
 
 
 def effective_rate(n, sent, length):
-    """The paper's effective compression rate: 32 bits per element over those of what is sent."""
+    """The paper's effective compression rate: 32 bits per element over those of what is sent, without header,
+    directory and bitmaps."""
     return 32 * n / (entry_bits(length) * sent)

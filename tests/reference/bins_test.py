@@ -36,10 +36,20 @@ def effective_rates():
         print(f"bins of {length}: effective rate {rates[0]:.1f} in round 1, {settled:.1f} once settled")
 
 
+def entry_bytes():
+    """Of one block: header, directory entry, a bit per bin, then the entries."""
+    gradient = np.random.default_rng(12).standard_normal((1, 4096)).astype(F)
+    for length in (63, 64, 65):
+        got = encode(f"adacomp:lt={length}", gradient, kernels="one")[0]
+        bitmap = -(-(-(-4096 // length)) // 8)
+        assert len(got.payload) == 12 + 4 + bitmap + got.sent * bins.entry_bits(length) // 8, f"bins of {length}"
+
+
 def main():
     for spec, codec, layer in CODECS:
         compare(spec, codec, feedback=True, layer=layer, inputs=INPUTS + (huge,))
         compare(spec, codec, feedback=False, layer=layer, sizes=(255, 3 * 4096 + 5))
+    entry_bytes()
     effective_rates()
 
 

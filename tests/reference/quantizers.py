@@ -1,7 +1,8 @@
 """Codecs that keep every element and spend few bits on it, from their papers.
 
 A codec is a function (x, step) -> what the server decodes, where x = gradient * grad_scale + residual in fp32 and step
-(steps.py) carries the scaled gradient and the random stream. Options are bound by the functions that make them.
+(made in harness.py) carries the scaled gradient and the random stream. Options are bound by the functions that make
+them.
 """
 
 import numpy as np

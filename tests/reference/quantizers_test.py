@@ -2,7 +2,7 @@
 
 import quantizers as q
 from arithmetic import block_sizes
-from harness import compare
+from harness import INPUTS, compare, huge
 
 
 def blocks(n):
@@ -23,6 +23,7 @@ CODECS = {
     "1bit:scaling=none,threshold=0.25": (q.one_bit_none(0.25), True, lambda n: 16 + -(-n // 8)),
     "2bit": (q.two_bit(), True, lambda n: 16 + 2 * -(-n // 8)),
     "2bit:threshold=0.03125": (q.two_bit(0.03125), True, lambda n: 16 + 2 * -(-n // 8)),
+    "2bit:threshold=1e30": (q.two_bit(1e30), True, lambda n: 16 + 2 * -(-n // 8)),
     "signsgd": (q.signsgd, False, lambda n: 16 + -(-n // 8)),
     "signsgd:error_feedback=on": (q.signsgd, True, lambda n: 16 + -(-n // 8)),
 }
@@ -30,7 +31,9 @@ CODECS = {
 
 def main():
     for spec, (codec, feedback, payload_bytes) in CODECS.items():
-        compare(spec, codec, feedback=feedback, payload_bytes=payload_bytes)
+        takes_huge = codec in (q.one_bit_l1, q.one_bit_two_mean) or spec.startswith("2bit")
+        inputs = INPUTS + (huge,) if takes_huge else INPUTS
+        compare(spec, codec, feedback=feedback, payload_bytes=payload_bytes, inputs=inputs)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def main():
         inputs = INPUTS if "fp16" in spec else INPUTS + (huge,)
         compare(spec, codec, feedback=feedback, most_bytes=most_bytes, inputs=inputs)
     for spec, (codec, feedback, payload_bytes) in RANDOM.items():
-        compare(spec, codec, feedback=feedback, seed=SEED, payload_bytes=payload_bytes)
+        compare(spec, codec, feedback=feedback, seed=SEED, payload_bytes=payload_bytes, inputs=INPUTS + (huge,))
     unbiased.check_unbiased("randomk:k=60,scaled=on", unbiased.scaled(60, unbiased.ELEMENTS), independent=False)
 
 

@@ -44,6 +44,15 @@ TEST_F(BarrierTest, OpensWhenTheLastOfTheGroupComes) {
   EXPECT_EQ(releases[0].message.status().code(), 0u);
 }
 
+TEST_F(BarrierTest, ASumThatOverflowsIsAStatusNotAMessageThatNobodyMaySend) {
+  EXPECT_TRUE(Arrive(kWorker1, Visit("b", 1, {1, 1.5e308})).empty());
+  const auto releases = Arrive(kWorker0, Visit("b", 1, {2, 1.5e308}));
+  ASSERT_EQ(releases.size(), 1u);
+  EXPECT_EQ(releases[0].message.status().code(), static_cast<int>(absl::StatusCode::kOutOfRange));
+  EXPECT_THAT(releases[0].message.status().message(), HasSubstr("value 1"));
+  EXPECT_TRUE(releases[0].message.sums().empty());
+}
+
 TEST_F(BarrierTest, AGroupOfEveryoneWaitsForServersToo) {
   EXPECT_TRUE(Arrive(kWorker0, Visit("b", 1, {}, wire::ROLE_UNSPECIFIED)).empty());
   EXPECT_TRUE(Arrive(kWorker1, Visit("b", 1, {}, wire::ROLE_UNSPECIFIED)).empty());

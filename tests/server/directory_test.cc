@@ -49,11 +49,11 @@ TEST(Directory, LimitsAreKept) {
             absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(directory.Declare(MakeInitItem("a", 10), &spec).ok());
   EXPECT_EQ(directory.Declare(MakeInitItem("b", 10), &spec).status().code(),
-            absl::StatusCode::kResourceExhausted);
+            absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(directory.Declare(MakeInitItem("b", 1), &spec).ok());
   EXPECT_TRUE(directory.Declare(MakeInitItem("c", 1), &spec).ok());
   EXPECT_EQ(directory.Declare(MakeInitItem("d", 1), &spec).status().code(),
-            absl::StatusCode::kResourceExhausted);
+            absl::StatusCode::kFailedPrecondition);
   EXPECT_FALSE(directory.Reserve({.key = 1}, 11).ok());
   EXPECT_TRUE(directory.Reserve({.key = 1}, 1).ok());
   EXPECT_TRUE(directory.Reserve({.key = 2}, 1).ok());

@@ -4,6 +4,7 @@
 #include <deque>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -92,6 +93,24 @@ TEST(VersionedWeights, HalfPrecisionGoesToMemoryThatIsUsedAgain) {
     Step(weights, PreviousVersion::kKeep, 1);
   }
   EXPECT_EQ(places.size(), weights.buffers_made());
+}
+
+TEST(VersionedWeights, WhatHalfPrecisionCannotHoldTravelsInFp32) {
+  for (const auto& [format, fits, exceeds] :
+       {std::tuple(PayloadFormat::kRawF16, 65504.0f, 65520.0f),
+        std::tuple(PayloadFormat::kRawBf16, 3.38e38f, 3.4e38f)}) {
+    VersionedWeights weights = MakeWeights(fits, format);
+    EXPECT_EQ(weights.Share(0).format, format);
+    Step(weights, PreviousVersion::kDrop, exceeds);
+    for (int again = 0; again < 2; ++again) {
+      const WireValue shared = weights.Share(1);
+      EXPECT_EQ(shared.format, PayloadFormat::kRawF32);
+      EXPECT_THAT(Floats(shared.payload), ElementsAre(exceeds, exceeds));
+      EXPECT_EQ(shared.hash, HashBytes(shared.payload.bytes()));
+    }
+    Step(weights, PreviousVersion::kDrop, fits);
+    EXPECT_EQ(weights.Share(2).format, format);
+  }
 }
 
 TEST(VersionedWeights, AHalfPrecisionValueOnItsWayIsNotWrittenOver) {

@@ -134,6 +134,20 @@ class FlagsTest(unittest.TestCase):
     def test_a_file_that_cannot_be_written_is_named(self):
         error = self.refused("--quick", "--codecs", "none", "--ops", "encode", "--json", "/no/such/folder/x.json")
         self.assertIn("cannot write /no/such/folder/x.json", error)
+        self.assertNotIn("GB/s", error)  # before anything is measured
+        error = self.refused("--quick", "--table", "resnet50", "--codecs", "none", "--json", "/no/such/folder/x.json")
+        self.assertIn("cannot write /no/such/folder/x.json", error)
+        self.assertNotIn("decode", error)
+
+    def test_a_program_that_crashes_is_named_with_the_signal(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = os.path.join(folder, "crashes")
+            with open(program, "w", encoding="utf-8") as script:
+                script.write("#!/bin/sh\nkill -KILL $$\n")
+            os.chmod(program, 0o755)
+            result = bench("codec", program=program)
+        self.assertEqual(1, result.returncode)
+        self.assertIn("%s was killed by SIGKILL" % program, result.stderr)
 
     def test_a_missing_program_is_named(self):
         result = bench("codec", program="/no/such/program")

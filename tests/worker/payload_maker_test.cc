@@ -42,6 +42,17 @@ class PayloadMakerTest : public ::testing::Test {
     return decoded;
   }
 
+  // The same of a push that goes raw, whatever its codec.
+  std::vector<float> SentRaw(PayloadMaker& maker, const std::vector<float>& gradient,
+                             const Codec& codec, const Codec& compressor) {
+    const auto made = Push(maker, gradient, codec, compressor);
+    EXPECT_TRUE(made.ok()) << made.status();
+    EXPECT_EQ(made->format, PayloadFormat::kRawF32);
+    std::vector<float> decoded(gradient.size());
+    Decode(made->format, made->payload.bytes(), decoded.size(), 0, decoded);
+    return decoded;
+  }
+
   const std::unique_ptr<Device> device_ = MakeHostDevice();
   const std::unique_ptr<Codec> none_ = Make("none");
   TensorPlan tensor_{.key = Key("w"), .info = {}, .partitions = {}};
@@ -91,7 +102,7 @@ TEST_F(PayloadMakerTest, RawPushesOfACodecWithMomentumTakeItsStep) {
   EXPECT_EQ(Sent(maker, {1, 4}, *none_, *dgc), (Floats{3.5f + 3.75f, 8}));
 }
 
-TEST_F(PayloadMakerTest, AValueThatTheCodecCannotCarryIsNamedAndChangesNothing) {
+TEST_F(PayloadMakerTest, AValueThatFp32CannotCarryIsNamedAndChangesNothing) {
   PayloadMaker maker({.grad_scale = 1});
   const auto half = Make("fp16:error_feedback=on"), dgc = Make("dgc:k=1");
   for (const Codec* codec : {half.get(), dgc.get(), none_.get()}) {
@@ -101,9 +112,35 @@ TEST_F(PayloadMakerTest, AValueThatTheCodecCannotCarryIsNamedAndChangesNothing) 
     EXPECT_NE(refused.status().message().find("element 1"), absl::string_view::npos)
         << refused.status();
   }
-  EXPECT_EQ(Push(maker, {1, 1e6f}, *half, *half).status().code(),
-            absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(Sent(maker, {1, 2}, *half, *half), (Floats{1, 2}));
+  EXPECT_EQ(Sent(maker, {1, 2}, *none_, *dgc), (Floats{1, 2}));
+}
+
+TEST_F(PayloadMakerTest, AValueBeyondHalfPrecisionTravelsRaw) {
+  PayloadMaker maker({.grad_scale = 2});
+  const auto half = Make("fp16");
+  EXPECT_EQ(SentRaw(maker, {1, 1e6f}, *half, *half), (Floats{2, 2e6f}));
+  const auto next = Push(maker, {1, 3}, *half, *half);
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_EQ(next->format, PayloadFormat::kRawF16);
+}
+
+TEST_F(PayloadMakerTest, AValueBeyondHalfPrecisionTakesTheResidualAlong) {
+  PayloadMaker maker({.grad_scale = 1});
+  const auto topk = Make("topk:k=1,value=fp16");
+  EXPECT_EQ(Sent(maker, {1, 4}, *topk, *topk), (Floats{0, 4}));
+  EXPECT_EQ(SentRaw(maker, {1, 1e6f}, *topk, *topk), (Floats{2, 1e6f}));
+  EXPECT_EQ(Sent(maker, {3, 1}, *topk, *topk), (Floats{3, 0}));
+}
+
+TEST_F(PayloadMakerTest, AValueBeyondHalfPrecisionStepsMomentumOnce) {
+  const auto half = Make("fp16"), dgc = Make("dgc:k=1,mu=0.5"),
+             half_dgc = Make("dgc:k=1,mu=0.5,value=fp16");
+  PayloadMaker maker({.grad_scale = 2});
+  EXPECT_EQ(SentRaw(maker, {1, 1e6f}, *half, *dgc), (Floats{2, 2e6f}));
+  EXPECT_EQ(SentRaw(maker, {1, 1e6f}, *half, *dgc), (Floats{3, 3e6f}));
+  PayloadMaker encoding({.grad_scale = 2});
+  EXPECT_EQ(SentRaw(encoding, {1, 1e6f}, *half_dgc, *half_dgc), (Floats{2, 2e6f}));
+  EXPECT_EQ(SentRaw(encoding, {1, 1e6f}, *half_dgc, *half_dgc), (Floats{3, 3e6f}));
 }
 
 TEST_F(PayloadMakerTest, BitBufMemoryIsUsedAgain) {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
@@ -14,6 +15,8 @@
 #include <thread>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "tools/bench/cases.h"
 #include "tools/bench/model_table.h"
 #include "tools/bench/report.h"
@@ -143,6 +146,12 @@ absl::Status Write(const std::string& text) {
   return FLAGS_json.empty() ? absl::OkStatus() : WriteFile(FLAGS_json, text);
 }
 
+// Before minutes are spent on figures that could not be kept. The file's contents stay.
+absl::Status CheckWritable() {
+  if (FLAGS_json.empty() || std::ofstream(FLAGS_json, std::ios::app)) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("--json: cannot write ", FLAGS_json));
+}
+
 void WarnOfThreads(int threads) {
   if (static_cast<unsigned>(threads) <= std::thread::hardware_concurrency()) return;
   std::fprintf(stderr, "bench_codec: %d threads asked for; this machine has %u cores\n", threads,
@@ -162,6 +171,8 @@ CaseLists Lists() {
 int MeasureCases() {
   const absl::StatusOr<std::vector<Case>> cases = MakeCases(Lists());
   if (!cases.ok()) return Fail(cases.status());
+  const absl::Status writable = CheckWritable();
+  if (!writable.ok()) return Fail(writable);
   size_t max_elements = 0;
   for (const Case& c : *cases) max_elements = std::max(max_elements, c.elements);
   for (const Case& c : *cases) WarnOfThreads(c.threads);
@@ -185,6 +196,8 @@ int MeasureCases() {
 int MeasureModel() {
   const absl::StatusOr<std::vector<Case>> cases = MakeModelCases(FLAGS_table, Lists());
   if (!cases.ok()) return Fail(cases.status());
+  const absl::Status writable = CheckWritable();
+  if (!writable.ok()) return Fail(writable);
   const std::vector<GradientTensor> tensors = ResNet50();
   BenchData data(SizeOf(tensors).elements);
   std::vector<ModelMeasurement> measurements;

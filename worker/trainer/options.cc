@@ -19,6 +19,9 @@ namespace slimps {
 namespace {
 
 constexpr double kMaxMilliseconds = 3.6e6;
+// A partition travels raw in one message of at most 64 MiB (proto/limits.h), of which the servers leave 2 MiB to
+// headers (DirectoryLimits in server/directory.h): they refuse larger ones.
+constexpr int64_t kMaxPartitionBytes = int64_t{62} << 20;
 // Weights get a little longer than the store: its error says more than "not in time".
 constexpr absl::Duration kGrace = absl::Seconds(5);
 
@@ -64,7 +67,8 @@ absl::Status CheckNumbers(const WorkerFlags& flags) {
   SLIMPS_RETURN_IF_ERROR(CheckCount("epochs", flags.epochs, 1, kMillion));
   SLIMPS_RETURN_IF_ERROR(CheckCount("batch", flags.batch, 1, kMillion));
   SLIMPS_RETURN_IF_ERROR(CheckCount("pre_steps", flags.pre_steps, 4, kMillion));
-  SLIMPS_RETURN_IF_ERROR(CheckCount("partition_bytes", flags.partition_bytes, 4, 1 << 30));
+  SLIMPS_RETURN_IF_ERROR(
+      CheckCount("partition_bytes", flags.partition_bytes, 4, kMaxPartitionBytes));
   SLIMPS_RETURN_IF_ERROR(CheckCount("encode_threads", flags.encode_threads, 1, 1024));
   SLIMPS_RETURN_IF_ERROR(CheckCount("compute_threads", flags.compute_threads, 1, 1024));
   SLIMPS_RETURN_IF_ERROR(CheckCount("seed", flags.seed, 0, std::numeric_limits<int64_t>::max()));
@@ -93,6 +97,9 @@ absl::Status CheckTogether(const WorkerFlags& flags) {
     return absl::InvalidArgumentError(
         absl::StrCat("--model=", flags.model, " with --dataset=", flags.dataset,
                      ": expected lstm with text, any other model with a set of images"));
+  }
+  if (flags.optimizer == "nesterov" && flags.momentum == 0) {
+    return Refuse("momentum", flags.momentum, "a number over 0 with --optimizer=nesterov");
   }
   return absl::OkStatus();
 }

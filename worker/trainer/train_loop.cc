@@ -1,6 +1,8 @@
 #include "worker/trainer/train_loop.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <vector>
@@ -93,7 +95,11 @@ absl::Status SumOverWorkers(KVStore* store, TrainingReport* report) {
   for (TensorReport& tensor : report->tensors) add(&tensor.pushed);
   std::vector<double> mine;
   for (const uint64_t* count : counts) mine.push_back(static_cast<double>(*count));
-  for (const double* norm2 : norms) mine.push_back(*norm2);
+  // Sums are of finite numbers: who has none sends 0, and says so.
+  for (const double* norm2 : norms) {
+    mine.push_back(std::isfinite(*norm2) ? *norm2 : 0);
+    mine.push_back(std::isfinite(*norm2) ? 0 : 1);
+  }
   for (const absl::Duration* duration : durations) {
     mine.push_back(absl::ToDoubleSeconds(*duration));
   }
@@ -104,7 +110,10 @@ absl::Status SumOverWorkers(KVStore* store, TrainingReport* report) {
   }
   size_t at = 0;
   for (uint64_t* count : counts) *count = static_cast<uint64_t>(sums[at++]);
-  for (double* norm2 : norms) *norm2 = sums[at++];
+  for (double* norm2 : norms) {
+    const double sum = sums[at++];
+    *norm2 = sums[at++] == 0 ? sum : std::numeric_limits<double>::quiet_NaN();
+  }
   for (absl::Duration* duration : durations) *duration = absl::Seconds(sums[at++]);
   return absl::OkStatus();
 }

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cmath>
 #include <random>
 #include <utility>
 
@@ -162,6 +163,12 @@ absl::StatusOr<std::vector<double>> Membership::BarrierSum(const std::string& na
                                                            wire::Role group,
                                                            const std::vector<double>& values,
                                                            absl::Duration timeout) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!std::isfinite(values[i])) {
+      return absl::InvalidArgumentError(absl::StrCat("sum \"", name, "\": value ", i, " is ",
+                                                     values[i], "; expected finite values"));
+    }
+  }
   const absl::Time deadline = absl::Now() + timeout;
   MembershipState::BarrierId id;
   MembershipState::Actions actions;

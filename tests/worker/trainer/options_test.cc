@@ -58,6 +58,8 @@ TEST(WorkerFlags, NumbersOutsideTheirRangeAreRefused) {
               HasSubstr("--lr=nan"));
   EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->partition_bytes = 3; }),
               HasSubstr("--partition_bytes=3"));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->partition_bytes = (62 << 20) + 1; }),
+              HasSubstr("--partition_bytes=65011713: expected 4 to 65011712"));
   EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->compute_threads = 0; }),
               HasSubstr("--compute_threads"));
 }
@@ -147,6 +149,18 @@ TEST(WorkerFlags, MomentumBelongsToTheOptimizersNamedAfterIt) {
   EXPECT_TRUE(nesterov->train.optimizer.nesterov());
   flags.optimizer = "adamw";
   EXPECT_EQ(CheckWorkerFlags(flags)->train.optimizer.kind(), wire::OptimizerSpec::ADAMW);
+}
+
+TEST(WorkerFlags, NesterovWithoutMomentumIsRefused) {
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) {
+                f->optimizer = "nesterov";
+                f->momentum = 0;
+              }),
+              AllOf(HasSubstr("--momentum=0: expected"), HasSubstr("--optimizer=nesterov")));
+  WorkerFlags flags = Good();
+  flags.optimizer = "momentum";
+  flags.momentum = 0;
+  EXPECT_TRUE(CheckWorkerFlags(flags).ok()) << "plain sgd";
 }
 
 TEST(WorkerFlags, SchedulesOfTheLearningRate) {

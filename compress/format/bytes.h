@@ -1,0 +1,42 @@
+// What the formats' sources share: numbers as they lie in a payload, and the words for one that is malformed.
+#ifndef SLIMPS_COMPRESS_FORMAT_BYTES_H_
+#define SLIMPS_COMPRESS_FORMAT_BYTES_H_
+
+#include <bit>
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace slimps {
+
+static_assert(std::endian::native == std::endian::little, "payloads are copied as they lie");
+
+// REQUIRES: offset + sizeof(T) <= bytes.size(), here and below.
+template <typename T>
+T Load(std::span<const std::byte> bytes, size_t offset) {
+  T value;
+  std::memcpy(&value, bytes.data() + offset, sizeof value);
+  return value;
+}
+
+template <typename T>
+void Store(T value, std::span<std::byte> bytes, size_t offset) {
+  std::memcpy(bytes.data() + offset, &value, sizeof value);
+}
+
+// InvalidArgument: "FORMAT payload: FIELD: expected EXPECTED, got GOT".
+inline absl::Status Malformed(std::string_view format, std::string_view field,
+                              std::string_view expected, std::string_view got) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(std::string(format), " payload: ", std::string(field), ": expected ",
+                   std::string(expected), ", got ", std::string(got)));
+}
+
+}  // namespace slimps
+
+#endif  // SLIMPS_COMPRESS_FORMAT_BYTES_H_

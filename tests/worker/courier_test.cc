@@ -1,0 +1,221 @@
+#include "worker/courier.h"
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "proto/base/mutex.h"
+#include "proto/status_proto.h"
+
+namespace slimps {
+namespace {
+
+constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits so long
+constexpr PeerId kServer{7};
+
+// Keeps what it is given to send and hands nothing over by itself.
+class HoldingTransport final : public Transport {
+ public:
+  absl::StatusOr<std::string> Bind(std::string_view address) override {
+    return std::string(address);
+  }
+  absl::Status Start(MessageSink*) override { return absl::OkStatus(); }
+  absl::StatusOr<PeerId> Connect(std::string_view) override { return kServer; }
+  absl::Status Send(PeerId, Message message, SendOptions options) override {
+    MutexLock lock(&mutex_);
+    held_.emplace_back(std::move(message), std::move(options));
+    changed_.NotifyAll();
+    return full_ ? absl::ResourceExhaustedError("full") : absl::OkStatus();
+  }
+  void Stop() override {}
+
+  size_t sent() {
+    MutexLock lock(&mutex_);
+    return held_.size();
+  }
+  bool AwaitSent(size_t count) {
+    MutexLock lock(&mutex_);
+    return changed_.Await(&mutex_, kLong, [&] { return held_.size() >= count; });
+  }
+  // The first byte of message `index` has gone out.
+  void HandOver(size_t index) {
+    std::function<void(absl::Time)> told;
+    {
+      MutexLock lock(&mutex_);
+      told = held_.at(index).second.on_handed_over;
+    }
+    told(absl::Now());
+  }
+  wire::Header header(size_t index) {
+    MutexLock lock(&mutex_);
+    return held_.at(index).first.header;
+  }
+  void set_full(bool full) {
+    MutexLock lock(&mutex_);
+    full_ = full;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool full_ = false;
+  std::vector<std::pair<Message, SendOptions>> held_;
+};
+
+class CourierTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<Courier> MakeCourier(absl::Duration timeout) {
+    return std::make_unique<Courier>(
+        &transport_, &membership_, std::vector<PeerId>{kServer},
+        CourierOptions{.timeout = timeout, .retry_interval = absl::Milliseconds(10)});
+  }
+  void Push(Courier* courier) { Dispatch(courier, wire::PushItem()); }
+  void Pull(Courier* courier) { Dispatch(courier, wire::PullItem()); }
+  template <typename Item>
+  void Dispatch(Courier* courier, Item item) {
+    std::vector<OutgoingItem> items;
+    items.push_back({.item = std::move(item),
+                     .payload = {},
+                     .key_name = "s:w",
+                     .done = [this](const Answer& answer) {
+                       MutexLock lock(&mutex_);
+                       answers_.push_back(answer.status);
+                       changed_.NotifyAll();
+                     }});
+    courier->Dispatch(0, std::move(items), 0);
+  }
+  static void AnswerPush(Courier* courier, const absl::Status& status) {
+    Message reply;
+    wire::ItemStatus* item = reply.header.mutable_push_reply()->add_items();
+    item->mutable_id()->set_ticket(1);
+    *item->mutable_status() = ToStatusProto(status);
+    EXPECT_TRUE(courier->HandleMessage(kServer, reply));
+  }
+  static void AnswerPull(Courier* courier, const absl::Status& status) {
+    Message reply;
+    wire::PullReplyItem* item = reply.header.mutable_pull_reply()->add_items();
+    item->mutable_id()->set_ticket(1);
+    *item->mutable_status() = ToStatusProto(status);
+    EXPECT_TRUE(courier->HandleMessage(kServer, reply));
+  }
+  std::vector<absl::Status> AwaitAnswer() {
+    MutexLock lock(&mutex_);
+    changed_.Await(&mutex_, kLong, [this] { return !answers_.empty(); });
+    return answers_;
+  }
+  bool answered() {
+    MutexLock lock(&mutex_);
+    return !answers_.empty();
+  }
+
+  HoldingTransport transport_;
+  Membership membership_{&transport_, {.role = wire::WORKER}};
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<absl::Status> answers_;
+};
+
+TEST_F(CourierTest, WhatTheTransportStillHoldsIsNotQueuedAgain) {
+  const auto courier = MakeCourier(kLong);
+  Push(courier.get());
+  absl::SleepFor(absl::Milliseconds(300));  // many retry intervals, and some of the timer's
+  EXPECT_EQ(transport_.sent(), 1u);
+  transport_.HandOver(0);
+  EXPECT_TRUE(transport_.AwaitSent(2));
+  EXPECT_EQ(transport_.header(1).push().items(0).id().ticket(), 1u);
+}
+
+TEST_F(CourierTest, WhatTheTransportGaveUpIsQueuedAgain) {
+  const auto courier = MakeCourier(kLong);
+  Push(courier.get());
+  courier->OnUndeliverable(PeerId{8});  // another server's
+  absl::SleepFor(absl::Milliseconds(300));
+  EXPECT_EQ(transport_.sent(), 1u);
+  courier->OnUndeliverable(kServer);
+  EXPECT_TRUE(transport_.AwaitSent(2));
+}
+
+TEST_F(CourierTest, AFullQueueIsTriedAgain) {
+  const auto courier = MakeCourier(kLong);
+  transport_.set_full(true);
+  Push(courier.get());
+  EXPECT_TRUE(transport_.AwaitSent(3));
+  transport_.set_full(false);
+  const size_t sent = transport_.sent();
+  EXPECT_TRUE(transport_.AwaitSent(sent + 1));
+  EXPECT_FALSE(answered());
+}
+
+TEST_F(CourierTest, PushesAndPullsThatAServerHasNoRoomForAreSentAgain) {
+  for (const bool push : {true, false}) {
+    const auto courier = MakeCourier(kLong);
+    const size_t before = transport_.sent();
+    push ? Push(courier.get()) : Pull(courier.get());
+    transport_.HandOver(before);
+    const absl::Status full = absl::ResourceExhaustedError("no room");
+    push ? AnswerPush(courier.get(), full) : AnswerPull(courier.get(), full);
+    EXPECT_TRUE(transport_.AwaitSent(before + 2));
+    EXPECT_FALSE(answered());
+    push ? AnswerPush(courier.get(), absl::OkStatus())
+         : AnswerPull(courier.get(), absl::OkStatus());
+    EXPECT_EQ(AwaitAnswer(), std::vector<absl::Status>{absl::OkStatus()});
+    EXPECT_EQ(courier->outstanding(), 0u);
+    MutexLock lock(&mutex_);
+    answers_.clear();
+  }
+}
+
+TEST_F(CourierTest, TheDeadlineTellsWhyAServerRefused) {
+  const auto courier = MakeCourier(absl::Milliseconds(200));
+  Push(courier.get());
+  transport_.HandOver(0);
+  AnswerPush(courier.get(), absl::ResourceExhaustedError("no room for 5 more bytes"));
+  const absl::Status status = AwaitAnswer().at(0);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  for (const char* part : {"push of key s:w", "refused 1 times", "no room for 5 more bytes"}) {
+    EXPECT_NE(status.message().find(part), absl::string_view::npos) << status;
+  }
+}
+
+TEST_F(CourierTest, WithoutAnyAnswerTheDeadlineSaysSo) {
+  const auto courier = MakeCourier(absl::Milliseconds(100));
+  Push(courier.get());
+  const absl::Status status = AwaitAnswer().at(0);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_NE(status.message().find("no answer within 100ms"), absl::string_view::npos) << status;
+}
+
+TEST_F(CourierTest, ManyGigabytesMayBeUnderWay) {
+  const auto courier = MakeCourier(kLong);
+  // The same memory many times: 6 GiB as far as counting goes.
+  const AlignedBuffer memory(size_t{64} << 20);
+  const std::span<const std::byte> bytes = memory.bytes();
+  const auto owner = std::make_shared<int>(0);
+  for (int i = 0; i < 96; ++i) {
+    std::vector<OutgoingItem> items;
+    items.push_back({.item = wire::PushItem(),
+                     .payload = Payload(owner, bytes),
+                     .key_name = "s:w",
+                     .done = [](const Answer&) {}});
+    courier->Dispatch(0, std::move(items), 0);
+  }
+  EXPECT_EQ(courier->outstanding(), 96u);
+}
+
+TEST_F(CourierTest, AfterFailAllEverythingIsAnsweredWithWhy) {
+  const auto courier = MakeCourier(kLong);
+  Push(courier.get());
+  courier->FailAll(absl::AbortedError("why"));
+  EXPECT_EQ(AwaitAnswer().at(0).code(), absl::StatusCode::kAborted);
+  Push(courier.get());
+  MutexLock lock(&mutex_);
+  ASSERT_EQ(answers_.size(), 2u);
+  EXPECT_EQ(answers_[1], absl::AbortedError("why"));
+}
+
+}  // namespace
+}  // namespace slimps
