@@ -35,16 +35,21 @@ class BinRun final : public EncodeRun {
   size_t passes() const override { return input_.residual.empty() ? 1 : 2; }
 
   void Blocks(size_t pass, size_t first, size_t last) override {
+    if (pass == 0) {
+      for (size_t block = first; block < last; ++block) SelectGroup(block);
+      return;
+    }
+    if (first == last) return;
+    const BinsReader reader(payload_);
+    BinBlock next = reader.Block(first);
     for (size_t block = first; block < last; ++block) {
-      if (pass == 0) {
-        SelectGroup(block);
-        continue;
-      }
+      const BinBlock present = next;
       float* const residual = input_.residual.data() + block * kBlockElements;
       if (block + 1 < last) {
-        PrefetchBins(kernels_, BinBlockOf(layout_, payload_, block + 1), residual + kBlockElements);
+        next = reader.Block(block + 1);
+        PrefetchBins(kernels_, next, residual + kBlockElements);
       }
-      errors_[block] = kernels_.bins.subtract(BinBlockOf(layout_, payload_, block), residual);
+      errors_[block] = kernels_.bins.subtract(present, residual);
     }
   }
 

@@ -11,8 +11,8 @@
 namespace slimps {
 namespace {
 
-constexpr size_t kCachedBlocks =
-    64;  // 1 MiB: where more of them are decoded at once, they may be in memory
+// 1 MiB: where more of them are decoded at once, they may be in memory.
+constexpr size_t kCachedBlocks = 64;
 
 // REQUIRES: payload.size() >= kBinsHeaderBytes. Checks nothing.
 BinsLayout ReadHeader(std::span<const std::byte> payload) {
@@ -85,6 +85,7 @@ class EntryCheck {
       : payload_(payload),
         layout_(layout),
         block_(block),
+        entries_offset_(layout.EntriesOffset()),
         next_(BeginOf(payload, block)),
         end_(EndOf(payload, block)) {}
 
@@ -111,7 +112,7 @@ class EntryCheck {
     const size_t end = std::min<size_t>(layout_.bin_length, layout_.BlockEnd(block_) - bin);
     for (size_t lowest = begin;;) {
       if (next_ == end_) return Bad(absl::StrCat("entries of piece ", piece), "a last one", "none");
-      const auto entry = Load<Entry>(payload_, layout_.EntriesOffset() + next_++ * sizeof(Entry));
+      const auto entry = Load<Entry>(payload_, entries_offset_ + next_++ * sizeof(Entry));
       const size_t index = entry & ((1u << (kBits - 2)) - 1);
       if (index < lowest || index >= end) {
         return Bad(absl::StrCat("index ", next_ - 1), absl::StrCat(lowest, " to under ", end),
@@ -130,6 +131,7 @@ class EntryCheck {
   const std::span<const std::byte> payload_;
   const BinsLayout& layout_;
   const size_t block_;
+  const size_t entries_offset_;
   size_t next_;
   const size_t end_;
 };
@@ -169,17 +171,26 @@ absl::Status ValidateBins(std::span<const std::byte> payload, size_t elements) {
                                    : CheckEntries<uint16_t>(payload, layout);
 }
 
-BinBlock BinBlockOf(const BinsLayout& layout, std::span<const std::byte> payload, size_t block) {
-  const size_t begin = BeginOf(payload, block);
+BinsReader::BinsReader(std::span<const std::byte> payload)
+    : payload_(payload),
+      layout_(ReadHeader(payload)),
+      scale_(Load<float>(payload, 8)),
+      entries_offset_(layout_.EntriesOffset()),
+      bitmaps_offset_(layout_.BitmapOffset(0)),
+      bitmap_stride_(layout_.BitmapStride()) {}
+
+BinBlock BinsReader::Block(size_t block) const {
+  const size_t begin = BeginOf(payload_, block);
   // Under 16384 in front of the block.
-  const size_t before = block * kBlockElements - layout.FirstBin(block) * layout.bin_length;
-  return {.entries = payload.data() + layout.EntriesOffset() + begin * layout.entry_bytes(),
-          .count = EndOf(payload, block) - begin,
-          .bitmap = reinterpret_cast<const uint8_t*>(payload.data()) + layout.BitmapOffset(block),
-          .pieces = layout.Pieces(block),
+  const size_t before = block * kBlockElements - layout_.FirstBin(block) * layout_.bin_length;
+  const std::byte* const bitmap = payload_.data() + bitmaps_offset_ + block * bitmap_stride_;
+  return {.entries = payload_.data() + entries_offset_ + begin * layout_.entry_bytes(),
+          .count = EndOf(payload_, block) - begin,
+          .bitmap = reinterpret_cast<const uint8_t*>(bitmap),
+          .pieces = layout_.Pieces(block),
           .first_bin = -static_cast<int32_t>(before),
-          .bin_length = layout.bin_length,
-          .scale = Load<float>(payload, 8)};
+          .bin_length = layout_.bin_length,
+          .scale = scale_};
 }
 
 void PrefetchBins(const Kernels& kernels, const BinBlock& block, const float* dst) {
@@ -189,26 +200,26 @@ void PrefetchBins(const Kernels& kernels, const BinBlock& block, const float* ds
 
 void DecodeBins(const Kernels& kernels, std::span<const std::byte> payload, size_t /*elements*/,
                 size_t first, std::span<float> dst) {
-  const BinsLayout layout = ReadHeader(payload);
+  const BinsReader reader(payload);
   for (size_t done = 0; done < dst.size(); done += kBlockElements) {
     float* const out = dst.data() + done;
     std::fill_n(out, std::min(kBlockElements, dst.size() - done), 0.0f);
-    kernels.bins.store(BinBlockOf(layout, payload, (first + done) / kBlockElements), out);
+    kernels.bins.store(reader.Block((first + done) / kBlockElements), out);
   }
 }
 
 void DecodeAddBins(const Kernels& kernels, std::span<const std::byte> payload, size_t /*elements*/,
                    size_t first, std::span<float> dst) {
-  const BinsLayout layout = ReadHeader(payload);
+  const BinsReader reader(payload);
   const size_t begin = first / kBlockElements;
   const size_t blocks = (dst.size() + kBlockElements - 1) / kBlockElements;
   const bool far = blocks > kCachedBlocks;
-  BinBlock next = blocks > 0 ? BinBlockOf(layout, payload, begin) : BinBlock();
+  BinBlock next = blocks > 0 ? reader.Block(begin) : BinBlock();
   for (size_t i = 0; i < blocks; ++i) {
     const BinBlock block = next;
     float* const out = dst.data() + i * kBlockElements;
     if (i + 1 < blocks) {
-      next = BinBlockOf(layout, payload, begin + i + 1);
+      next = reader.Block(begin + i + 1);
       if (far) PrefetchBins(kernels, next, out + kBlockElements);
     }
     kernels.bins.add(block, out);

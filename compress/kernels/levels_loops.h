@@ -100,37 +100,40 @@ inline BlockSums Encode1BitFixed(const float* gradient, float* residual, float g
                                           bits);
 }
 
-// What two bits say of x: both planes' bits as sign bits.
-struct PlaneSigns {
-  F32x16 over, under;
+// What two bits say of x, as sign bits: whether it is sent, and its sign.
+struct SentSigns {
+  F32x16 sent, x;
 };
 
 template <bool kResidual>
 BlockSums Encode2BitFixedBlock(const float* gradient, float* residual, float grad_scale,
                                float threshold, size_t n, uint8_t* plane0, uint8_t* plane1) {
-  const F32x16 scale = SetF(grad_scale), plus = SetF(threshold), minus = SetF(-threshold);
+  const F32x16 scale = SetF(grad_scale), bound = SetF(threshold);
+  const I32x16 sign = SetI(0x80000000);
   F32x16 input2 = SetF(0), error2 = SetF(0);
-  const auto encode = [&](size_t i, auto count) -> PlaneSigns {
+  const auto encode = [&](size_t i, auto count) -> SentSigns {
     const F32x16 x = InputLanes<kResidual>(gradient, residual, scale, i, count);
-    const Mask16 over = GeF(x, plus), under = LeF(x, minus);
-    const F32x16 error = SubF(SubF(x, KeepF(over, plus)), KeepF(under, minus));
+    const Mask16 sent = GeF(AbsF(x), bound);
+    const F32x16 signed_bound = AsF(OrI(AndI(AsI(x), sign), AsI(bound)));
+    const F32x16 error = SubF(x, KeepF(sent, signed_bound));
     CountSquare(input2, x);
     CountSquare(error2, error);
     if constexpr (kResidual) StoreF(error, residual + i, count);
-    return {AsF(LanesI(over)), AsF(LanesI(under))};
+    return {AsF(LanesI(sent)), x};
   };
   const size_t whole = n / (2 * kLanes) * (2 * kLanes);
   for (size_t i = 0; i < whole; i += 2 * kLanes) {
-    const PlaneSigns low = encode(i, AllLanes()), high = encode(i + kLanes, AllLanes());
-    const uint32_t word0 = SignBits(low.over, high.over);
-    const uint32_t word1 = SignBits(low.under, high.under);
+    const SentSigns low = encode(i, AllLanes()), high = encode(i + kLanes, AllLanes());
+    const uint32_t sent = SignBits(low.sent, high.sent), negative = SignBits(low.x, high.x);
+    const uint32_t word0 = sent & ~negative, word1 = sent & negative;
     std::memcpy(plane0 + i / 8, &word0, sizeof word0);
     std::memcpy(plane1 + i / 8, &word1, sizeof word1);
   }
   ForLanes(n - whole, [&](size_t i, auto count) {
-    const PlaneSigns bits = encode(whole + i, count);
-    StoreBits(SignBits(bits.over), plane0, whole + i, count);
-    StoreBits(SignBits(bits.under), plane1, whole + i, count);
+    const SentSigns bits = encode(whole + i, count);
+    const uint32_t sent = SignBits(bits.sent), negative = SignBits(bits.x);
+    StoreBits(sent & ~negative, plane0, whole + i, count);
+    StoreBits(sent & negative, plane1, whole + i, count);
   });
   const uint32_t sent = CountBits(plane0, n) + CountBits(plane1, n);
   // A square that overflowed, times none sent, would be NaN.
