@@ -45,6 +45,15 @@ struct KVStoreOptions {
   std::optional<uint64_t> fixed_threshold_bytes;  // nullopt: automatic
   int pre_steps = 20;
   std::string threshold_table_file;  // a saved table to start from: no profiling
+  // What pulls carry: "none" the weights, "fp16" or "bf16" the weights in half precision, another codec the change of
+  // the weights. Needs dist_sync. Its threshold is decided as that of pushes is.
+  std::string pull_compression = "none";
+  std::optional<uint64_t> fixed_pull_threshold_bytes;  // nullopt: automatic
+  // The pipeline's mechanisms, each to be switched off for comparison.
+  bool coalesce = true;       // small items for one server in one message
+  bool prioritise = true;     // false: first come, first served
+  bool checksums = true;      // of payloads, on the wire
+  bool shared_memory = true;  // between processes of one machine
   float grad_scale = 1.0f;  // codecs see gradient * grad_scale; the server's rescale_grad undoes it
   int encode_threads = 1;
   // An emulated full-duplex link between this worker and the network; 0: none.

@@ -1,0 +1,119 @@
+// DistStore: what moves tensors: Init, Push, Pull.
+#include <cmath>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "proto/base/status_macros.h"
+#include "worker/dist_store.h"
+#include "worker/store_init.h"
+
+namespace slimps {
+
+// ---- keys ---------------------------------------------------------------------------------------
+
+absl::Status DistStore::Init(const std::vector<InitTensor>& tensors) {
+  SLIMPS_RETURN_IF_ERROR(FirstError());
+  std::set<KeyId> seen;
+  for (const InitTensor& tensor : tensors) {
+    SLIMPS_RETURN_IF_ERROR(keys_.CheckNew(tensor.key));
+    if (!seen.insert(tensor.key.id()).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("init names key ", tensor.key.typed_name(), " twice"));
+    }
+  }
+  SLIMPS_ASSIGN_OR_RETURN(
+      std::vector<TensorPlan> plans,
+      DeclareTensors(tensors, {options_.partition_bytes, options_.num_servers, options_.timeout},
+                     &membership_, &rpc_));
+  if (rank() == 0)
+    SLIMPS_RETURN_IF_ERROR(
+        SendInitialValues(tensors, plans, plan_->compressor().combine(), courier_.get()));
+  for (TensorPlan& plan : plans) keys_.Add(std::move(plan));
+  return membership_.Barrier("kvstore/init", wire::WORKER, options_.timeout);
+}
+
+// ---- push and pull ------------------------------------------------------------------------------
+
+absl::Status DistStore::Push(const Key& key, std::span<const float> gradient, int priority) {
+  SLIMPS_RETURN_IF_ERROR(FirstError());
+  SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* tensor, keys_.Find(key));
+  SLIMPS_RETURN_IF_ERROR(CheckLength(*tensor, gradient.size(), "push"));
+  const absl::Time start = absl::Now();
+  SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<HostBuffer> buffer,
+                          device_->AllocateHost(gradient.size()));
+  absl::StatusOr<float> largest = 0.0f;
+  // The host device copies before it returns.
+  device_->CopyGradient(key.id(), gradient, buffer->floats(),
+                        [&largest](KeyId, absl::StatusOr<float> found) { largest = found; });
+  SLIMPS_RETURN_IF_ERROR(largest.status());
+  if (std::isinf(*largest * options_.grad_scale)) {
+    return CheckFinite(key, buffer->floats(), options_.grad_scale, "push");
+  }
+  {
+    MutexLock lock(&mutex_);
+    copy_ += absl::Now() - start;
+  }
+  return Submit({tensor, keys_.CountPush(key), priority, std::move(buffer), *largest});
+}
+
+absl::Status DistStore::PushNothing(const Key& key) {
+  SLIMPS_RETURN_IF_ERROR(FirstError());
+  SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* tensor, keys_.Find(key));
+  return Submit({tensor, keys_.CountPush(key), 0, nullptr});
+}
+
+absl::Status DistStore::Submit(PushJob job) {
+  absl::Status submitted = push_->Submit(std::move(job));
+  // Its round is counted, and without it no round after that is ever complete.
+  if (!submitted.ok()) Fail(submitted, Cause::kOurs);
+  return submitted;
+}
+
+absl::Status DistStore::Pull(const Key& key, std::span<float> out, int priority) {
+  const absl::Time start = absl::Now();
+  Mutex mutex;
+  CondVar answered;
+  std::optional<absl::Status> result;
+  PullAsync(key, out, priority, [&](absl::Status status) {
+    MutexLock lock(&mutex);
+    result = std::move(status);
+    answered.NotifyAll();
+  });
+  MutexLock lock(&mutex);
+  // Every item of it is answered within the courier's deadline.
+  while (!result.has_value()) answered.Wait(&mutex);
+  AddWait(start);
+  return *result;
+}
+
+void DistStore::PullAsync(const Key& key, std::span<float> out, int priority,
+                          std::function<void(absl::Status)> done) {
+  const auto tensor = [&]() -> absl::StatusOr<const TensorPlan*> {
+    SLIMPS_RETURN_IF_ERROR(FirstError());
+    SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* found, keys_.Find(key));
+    SLIMPS_RETURN_IF_ERROR(CheckLength(*found, out.size(), "pull"));
+    // Versions do not count this worker's pushes there: an acknowledged push has been applied.
+    if (mode_ == wire::DIST_ASYNC)
+      SLIMPS_RETURN_IF_ERROR(push_->DrainKey(*found, options_.timeout));
+    return found;
+  }();
+  if (!tensor.ok()) return done(tensor.status());
+  const uint64_t version = mode_ == wire::DIST_SYNC ? keys_.PushedRounds(key) : 0;
+  pull_->Submit({*tensor, version, priority, out, std::move(done)});
+}
+
+absl::Status DistStore::PushPull(const Key& key, std::span<const float> gradient,
+                                 std::span<float> out, int priority) {
+  SLIMPS_RETURN_IF_ERROR(Push(key, gradient, priority));
+  return Pull(key, out, priority);
+}
+
+absl::Status DistStore::Broadcast(const InitTensor& tensor, std::span<float> out) {
+  SLIMPS_RETURN_IF_ERROR(Init({tensor}));
+  return Pull(tensor.key, out, /*priority=*/0);
+}
+
+}  // namespace slimps
