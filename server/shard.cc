@@ -6,6 +6,25 @@
 #include "absl/strings/str_cat.h"
 
 namespace slimps {
+namespace {
+
+// Of the tensors that items speak of, whatever they carry.
+bool IsSmall(const ShardItems& items, size_t limit) {
+  if (!items.inits.empty()) return false;
+  const uint64_t limit_elements = limit / sizeof(float);
+  uint64_t elements = 0;
+  const auto add = [&](const auto& works) {
+    for (const auto& work : works) {
+      // Counts of a peer's: they must not wrap around.
+      elements += std::min<uint64_t>(work.item.elements(), limit_elements + 1);
+    }
+  };
+  add(items.pushes);
+  add(items.pulls);
+  return elements <= limit_elements;
+}
+
+}  // namespace
 
 Shard::Shard(const ShardOptions& options, std::unique_ptr<ShardState> state, const Clock* clock,
              SendFunction send)
@@ -19,20 +38,46 @@ Shard::~Shard() { Stop(); }
 
 absl::Status Shard::Post(ShardItems* items) {
   const size_t bytes = items->PayloadBytes();
-  MutexLock lock(&mutex_);
-  if (stopping_) return absl::UnavailableError("the server is stopping");
-  if (mailbox_.size() >= options_.max_mailbox_entries ||
-      mailbox_bytes_ > options_.max_mailbox_bytes ||
-      bytes > options_.max_mailbox_bytes - mailbox_bytes_) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the server's mailbox is full: ", mailbox_.size(), " messages of at most ",
-                     options_.max_mailbox_entries, ", ", mailbox_bytes_, " bytes of at most ",
-                     options_.max_mailbox_bytes));
+  const bool small = IsSmall(*items, kSmallBytes);
+  {
+    MutexLock lock(&mutex_);
+    if (stopping_) return absl::UnavailableError("the server is stopping");
+    if (mailbox_.size() >= options_.max_mailbox_entries ||
+        mailbox_bytes_ > options_.max_mailbox_bytes ||
+        bytes > options_.max_mailbox_bytes - mailbox_bytes_) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("the server's mailbox is full: ", mailbox_.size(), " messages of at most ",
+                       options_.max_mailbox_entries, ", ", mailbox_bytes_, " bytes of at most ",
+                       options_.max_mailbox_bytes));
+    }
+    if (!small || in_use_ || !mailbox_.empty()) {
+      mailbox_bytes_ += bytes;
+      mailbox_.emplace_back(std::move(*items));
+      arrived_.NotifyOne();
+      return absl::OkStatus();
+    }
+    in_use_ = true;
   }
-  mailbox_bytes_ += bytes;
-  mailbox_.emplace_back(std::move(*items));
-  arrived_.NotifyOne();
+  HandleHere(std::move(*items));
   return absl::OkStatus();
+}
+
+void Shard::HandleHere(ShardItems items) {
+  Handle(std::move(items));
+  // The thread sleeps only when nothing is complete, so these rounds are of the items.
+  while (state_->HasCompleteRound() && state_->NextRoundBytes() <= kSmallBytes) state_->ApplyOne();
+  SendReplies();
+  GiveBack();
+}
+
+void Shard::GiveBack() {
+  const absl::Time deadline = state_->NextDeadline();
+  const bool busy = state_->HasCompleteRound();
+  MutexLock lock(&mutex_);
+  in_use_ = false;
+  const bool earlier = deadline < wake_at_;
+  wake_at_ = busy ? absl::InfinitePast() : deadline;
+  if (busy || earlier || stopping_ || !mailbox_.empty()) arrived_.NotifyOne();
 }
 
 void Shard::PostControl(Control control) {
@@ -51,37 +96,47 @@ void Shard::Stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-std::optional<Shard::Entry> Shard::Next(bool busy, bool* stop) {
+bool Shard::Take(std::deque<Entry>* entries) {
   MutexLock lock(&mutex_);
-  // One wait is enough: a spurious wake-up costs the caller's loop a turn, and a deadline that has come is its business.
-  if (!busy && !stopping_ && mailbox_.empty()) {
-    const absl::Duration wait = state_->NextDeadline() - clock_->Now();
-    arrived_.WaitFor(&mutex_, std::max(wait, absl::ZeroDuration()));
+  for (;;) {
+    if (!in_use_) {
+      const absl::Duration wait = wake_at_ - clock_->Now();
+      const bool due = wait <= absl::ZeroDuration();
+      if (stopping_ && mailbox_.empty() && wake_at_ != absl::InfinitePast()) return false;
+      if (due || stopping_ || !mailbox_.empty()) break;
+      arrived_.WaitFor(&mutex_, wait);
+    } else {
+      arrived_.Wait(&mutex_);
+    }
   }
-  if (mailbox_.empty()) {
-    *stop = stopping_ && !busy;
-    return std::nullopt;
+  in_use_ = true;
+  entries->swap(mailbox_);
+  mailbox_bytes_ = 0;
+  return true;
+}
+
+void Shard::Handle(Entry entry) {
+  if (auto* items = std::get_if<ShardItems>(&entry)) {
+    state_->HandleItems(std::move(*items));
+    begun_.store(state_->begun(), std::memory_order_relaxed);
+  } else {
+    std::get<Control>(entry)(*state_);
   }
-  Entry entry = std::move(mailbox_.front());
-  mailbox_.pop_front();
-  if (const auto* items = std::get_if<ShardItems>(&entry)) mailbox_bytes_ -= items->PayloadBytes();
-  return entry;
 }
 
 void Shard::Run() {
-  bool stop = false;
-  while (!stop) {
-    std::optional<Entry> entry = Next(state_->HasCompleteRound(), &stop);
-    if (!entry.has_value()) {
-      if (state_->HasCompleteRound()) state_->ApplyOne();
-    } else if (auto* items = std::get_if<ShardItems>(&*entry)) {
-      state_->HandleItems(std::move(*items));
-      begun_.store(state_->begun(), std::memory_order_relaxed);
-    } else {
-      std::get<Control> (*entry)(*state_);
+  std::deque<Entry> entries;
+  while (Take(&entries)) {
+    const bool idle = entries.empty();
+    for (Entry& entry : entries) Handle(std::move(entry));
+    entries.clear();
+    if (state_->HasCompleteRound() && (idle || state_->NextRoundBytes() <= kSmallBytes)) {
+      state_->ApplyOne();
     }
     state_->ExpirePulls();
-    SendReplies();
+    // Small rounds wait for each other, not for a large one.
+    if (!state_->HasCompleteRound() || state_->NextRoundBytes() > kSmallBytes) SendReplies();
+    GiveBack();
   }
   state_->Fail(absl::UnavailableError("the server is stopping"));
   SendReplies();

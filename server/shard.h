@@ -3,8 +3,10 @@
 //   Shard shard(options, std::move(state), &clock, [&](Reply reply) { transport.Send(...); });
 //   SLIMPS_RETURN_IF_ERROR(shard.Post(&items));    // any thread
 //
-// Items go before arithmetic: an acknowledgement waits for the one round being applied at most. Stop means: refuse new
-// items, finish what was accepted, answer pulls that still wait with Unavailable, join.
+// Items go before arithmetic: an acknowledgement waits for the one round being applied at most. Everything that has come
+// meanwhile is handled together, and its answers travel together. Small items that find the shard idle are handled by the
+// thread that posts them: waking another one costs more than they do. Stop means: refuse new items, finish what was
+// accepted, answer pulls that still wait with Unavailable, join.
 #ifndef SLIMPS_SERVER_SHARD_H_
 #define SLIMPS_SERVER_SHARD_H_
 
@@ -13,7 +15,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <thread>
 #include <variant>
 
@@ -36,7 +37,10 @@ class Shard final {
   using SendFunction = std::function<void(Reply)>;
   using Control = std::function<void(ShardState&)>;
 
-  // `send` is called on the shard thread only. `clock` must outlive the shard.
+  // Of tensors, all together: what Post handles itself, and what is answered with the rounds after it.
+  static constexpr size_t kSmallBytes = size_t{64} << 10;
+
+  // `send` is called on the shard thread or in Post, one call at a time. `clock` must outlive the shard.
   Shard(const ShardOptions& options, std::unique_ptr<ShardState> state, const Clock* clock,
         SendFunction send);
   ~Shard();
@@ -57,18 +61,27 @@ class Shard final {
   using Entry = std::variant<ShardItems, Control>;
 
   void Run();
-  // The next entry; nullopt: none, go on with arithmetic. Sets *stop once stopped and empty.
-  std::optional<Entry> Next(bool busy, bool* stop);
+  // Waits for work, and takes the state and everything posted. Both empty: there is arithmetic, or a deadline has come.
+  // False: stopped, and nothing is left.
+  bool Take(std::deque<Entry>* entries);
+  void Handle(Entry entry);
+  // On the caller's thread, whose the state is.
+  void HandleHere(ShardItems items);
+  void GiveBack();
   void SendReplies();
 
   const ShardOptions options_;
   const Clock* const clock_;
   const SendFunction send_;
-  const std::unique_ptr<ShardState> state_;  // owned by thread_
-  std::atomic<bool> begun_{false};           // publishes nothing but itself
+  // Of the thread that has set in_use_; who clears it, under the lock, publishes what was done.
+  const std::unique_ptr<ShardState> state_;
+  std::atomic<bool> begun_{false};  // publishes nothing but itself
 
   Mutex mutex_;
-  CondVar arrived_;  // an entry, or stopping_
+  CondVar arrived_;  // an entry, stopping_, an earlier deadline, or the state
+  bool in_use_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Time wake_at_ ABSL_GUARDED_BY(mutex_) =
+      absl::InfiniteFuture();  // when in_use_ is false: the next deadline
   std::deque<Entry> mailbox_ ABSL_GUARDED_BY(mutex_);
   size_t mailbox_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

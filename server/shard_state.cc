@@ -44,9 +44,12 @@ void ShardState::HandleItems(ShardItems items) {
     const absl::StatusOr<uint64_t> decode_ns = HandlePush(origin.worker, std::move(push));
     outbox_.AddPush(origin, id, decode_ns.status(), decode_ns.value_or(0));
   }
-  outbox_.Flush();  // a PushReply goes before the PullReply of the same message
   for (PullWork& pull : items.pulls) HandlePull(origin, std::move(pull));
+}
+
+std::vector<Reply> ShardState::TakeReplies() {
   outbox_.Flush();
+  return outbox_.Take();
 }
 
 absl::Status ShardState::HandleInit(InitWork work) {
@@ -95,6 +98,7 @@ absl::StatusOr<uint64_t> ShardState::HandlePush(uint32_t worker, PushWork work) 
   }
   if (verdict == PushVerdict::kAccepted) {
     begun_ = true;
+    slot.priority = item.priority();
     NoteCompletion(slot);
     if (partition.spec().mode == wire::DIST_ASYNC) AnswerReady(slot);
   }
@@ -173,24 +177,28 @@ void ShardState::AnswerReady(Slot& slot) {
 
 void ShardState::NoteCompletion(Slot& slot) {
   // After a failure nothing is applied any more: what failed for want of memory would be tried for ever.
-  if (slot.complete || !failure_.ok() || !slot.partition->HasCompleteRound()) return;
-  slot.complete = true;
-  complete_.push_back(&slot);
+  if (slot.complete.has_value() || !failure_.ok() || !slot.partition->HasCompleteRound()) return;
+  slot.complete = Turn(-int64_t{slot.priority}, next_turn_++);
+  complete_.emplace(*slot.complete, &slot);
+}
+
+size_t ShardState::NextRoundBytes() const {
+  if (complete_.empty()) return 0;
+  return complete_.begin()->second->partition->spec().elements * sizeof(float);
 }
 
 void ShardState::ApplyOne() {
-  Slot& slot = *complete_.front();
-  complete_.pop_front();
-  slot.complete = false;
+  Slot& slot = *complete_.begin()->second;
+  complete_.erase(complete_.begin());
+  slot.complete.reset();
   ApplyNextRound(slot);
   NoteCompletion(slot);
-  if (complete_.empty()) outbox_.Flush();
 }
 
 void ShardState::Settle(Slot& slot) {
-  if (!slot.complete) return;
-  complete_.erase(std::find(complete_.begin(), complete_.end(), &slot));
-  slot.complete = false;
+  if (!slot.complete.has_value()) return;
+  complete_.erase(*slot.complete);
+  slot.complete.reset();
   while (failure_.ok() && slot.partition->HasCompleteRound()) ApplyNextRound(slot);
 }
 
@@ -238,7 +246,6 @@ void ShardState::Fail(const absl::Status& why) {
       outbox_.AddPullError(pull.origin, pull.item, why);
     }
   }
-  outbox_.Flush();
 }
 
 void ShardState::ExpirePulls() {
@@ -256,7 +263,6 @@ void ShardState::ExpirePulls() {
     }
     next_deadline_ = std::min(next_deadline_, slot.pulls.NextDeadline());
   }
-  outbox_.Flush();
 }
 
 const Partition* ShardState::Find(const PartitionId& id) const {

@@ -5,15 +5,17 @@
 //   while (state.HasCompleteRound()) state.ApplyOne();
 //   for (Reply& reply : state.TakeReplies()) Send(reply);
 //
-// Counting and applying are apart, so that acknowledgements do not wait for the arithmetic of other partitions.
+// Counting and applying are apart, so that acknowledgements do not wait for the arithmetic of other partitions. What is
+// answered between two calls of TakeReplies travels together (reply_outbox.h). Complete rounds are applied by the
+// priority of their pushes, the higher first, then in the order in which they became complete.
 #ifndef SLIMPS_SERVER_SHARD_STATE_H_
 #define SLIMPS_SERVER_SHARD_STATE_H_
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -80,6 +82,8 @@ class ShardState final {
   void Fail(const absl::Status& why);
 
   bool HasCompleteRound() const { return !complete_.empty(); }
+  // Of the round that ApplyOne would apply; 0: there is none.
+  size_t NextRoundBytes() const;
   // Applies one round of one partition and answers the pulls that it makes ready. REQUIRES: HasCompleteRound().
   void ApplyOne();
 
@@ -87,17 +91,19 @@ class ShardState final {
   absl::Time NextDeadline() const { return next_deadline_; }
   void ExpirePulls();
 
-  std::vector<Reply> TakeReplies() { return outbox_.Take(); }
+  std::vector<Reply> TakeReplies();
   // Whether any push was ever counted.
   bool begun() const { return begun_; }
   // nullptr: not initialised.
   const Partition* Find(const PartitionId& id) const;
 
  private:
+  using Turn = std::pair<int64_t, uint64_t>;  // minus priority, sequence
   struct Slot {
     std::unique_ptr<Partition> partition;  // null before Init
     PullQueue pulls;
-    bool complete = false;  // is in complete_
+    int32_t priority = 0;          // of the newest push
+    std::optional<Turn> complete;  // its place in complete_
   };
 
   absl::Status HandleInit(InitWork work);
@@ -116,7 +122,8 @@ class ShardState final {
   std::shared_ptr<const Optimizer> optimizer_;
   std::unordered_map<PartitionId, Slot, PartitionIdHash>
       slots_;  // never erased: pointers into it stay
-  std::deque<Slot*> complete_;
+  std::map<Turn, Slot*> complete_;
+  uint64_t next_turn_ = 0;
   std::map<uint32_t, uint64_t> leaves_;  // worker -> from_round, for partitions to come
   ReplyOutbox outbox_;
   absl::Time next_deadline_ = absl::InfiniteFuture();

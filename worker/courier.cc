@@ -66,6 +66,15 @@ Courier::~Courier() {
 }
 
 void Courier::Dispatch(uint32_t server, std::vector<OutgoingItem> items, int priority) {
+  if (options_.coalesce) return DispatchTogether(server, std::move(items), priority);
+  for (OutgoingItem& item : items) {
+    std::vector<OutgoingItem> alone;
+    alone.push_back(std::move(item));
+    DispatchTogether(server, std::move(alone), priority);
+  }
+}
+
+void Courier::DispatchTogether(uint32_t server, std::vector<OutgoingItem> items, int priority) {
   std::vector<uint64_t> tickets;
   tickets.reserve(items.size());
   Message message;
@@ -98,6 +107,8 @@ void Courier::Dispatch(uint32_t server, std::vector<OutgoingItem> items, int pri
 Message Courier::BuildMessage(const std::vector<uint64_t>& tickets) {
   Message message;
   message.header = membership_->MakeHeader();
+  // Servers put the answers to messages of one request id together.
+  if (!options_.coalesce) message.header.set_request_id(next_request_++);
   bool pushes = false, pulls = false;
   for (uint64_t ticket : tickets) {
     const OutgoingItem& out = requests_.at(ticket).out;

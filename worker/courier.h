@@ -50,6 +50,7 @@ struct CourierOptions {
   absl::Duration timeout = absl::Seconds(60);
   absl::Duration retry_interval = absl::Seconds(5);
   wire::StoreMode mode = wire::DIST_SYNC;  // stamped on init messages
+  bool coalesce = true;                    // false: every item in a message of its own, both ways
 };
 
 // Thread-safe.
@@ -72,6 +73,9 @@ class Courier final {
   size_t outstanding() const;
 
  private:
+  // Request ids of messages that are to be answered one by one; RpcClient's are far below.
+  static constexpr uint64_t kFirstRequest = uint64_t{1} << 63;
+
   struct Request {
     OutgoingItem out;
     uint32_t server = 0;
@@ -82,6 +86,7 @@ class Courier final {
     absl::Status refusal;  // the last of them
   };
 
+  void DispatchTogether(uint32_t server, std::vector<OutgoingItem> items, int priority);
   Message BuildMessage(const std::vector<uint64_t>& tickets) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Send(uint32_t server, Message message, const std::vector<uint64_t>& tickets, int priority);
   void AnswerItem(uint64_t ticket, Answer answer);
@@ -103,6 +108,7 @@ class Courier final {
   std::unordered_map<uint64_t, Request> requests_ ABSL_GUARDED_BY(mutex_);  // by ticket
   RetryTracker retries_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_ticket_ ABSL_GUARDED_BY(mutex_) = 1;
+  uint64_t next_request_ ABSL_GUARDED_BY(mutex_) = kFirstRequest;
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   CondVar stop_;

@@ -64,10 +64,11 @@ absl::Status DistStore::Start() {
     }
     SLIMPS_ASSIGN_OR_RETURN(servers_[entry.node().rank()], transport_->Connect(entry.endpoints(0)));
   }
-  courier_ = std::make_unique<Courier>(
-      transport_.get(), &membership_, servers_,
-      CourierOptions{
-          .timeout = options_.timeout, .retry_interval = options_.retry_interval, .mode = mode_});
+  courier_ = std::make_unique<Courier>(transport_.get(), &membership_, servers_,
+                                       CourierOptions{.timeout = options_.timeout,
+                                                      .retry_interval = options_.retry_interval,
+                                                      .mode = mode_,
+                                                      .coalesce = options_.coalesce});
   pull_ = std::make_unique<PullMerger>(courier_.get(), options_.timeout);
   SLIMPS_RETURN_IF_ERROR(MakePipeline(options_.compression, options_.fixed_threshold_bytes));
   ready_.store(true);
@@ -105,6 +106,7 @@ absl::Status DistStore::MakePipeline(std::string_view codec_spec,
                    .encode_threads = options_.encode_threads,
                    .worker = membership_.rank()};
   push.timeout = options_.timeout;
+  push.checksums = options_.checksums;
   push.on_report = [this](wire::ThresholdReport report) { ReportThresholds(std::move(report)); };
   push.on_error = [this](absl::Status why) { Fail(why, Cause::kOurs); };
   push_ = std::make_unique<PushPipeline>(courier_.get(), plan_.get(), std::move(push));

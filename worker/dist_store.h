@@ -90,6 +90,7 @@ class DistStore final : public KVStore, private MessageSink {
   // kOurs: the others are told.
   enum class Cause { kOurs, kOthers };
   void Fail(const absl::Status& cause, Cause whose);
+  int PriorityOf(int asked) const { return options_.prioritise ? asked : 0; }
   absl::Status Submit(PushJob job);
   absl::Status FirstError() const;
   void AddWait(absl::Time since);

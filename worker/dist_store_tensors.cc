@@ -29,8 +29,11 @@ absl::Status DistStore::Init(const std::vector<InitTensor>& tensors) {
       DeclareTensors(tensors, {options_.partition_bytes, options_.num_servers, options_.timeout},
                      &membership_, &rpc_));
   if (rank() == 0)
-    SLIMPS_RETURN_IF_ERROR(
-        SendInitialValues(tensors, plans, plan_->compressor().combine(), courier_.get()));
+    SLIMPS_RETURN_IF_ERROR(SendInitialValues(
+        tensors, plans,
+        {.combine = plan_->compressor().combine(),
+         .hashing = options_.checksums ? PayloadHashing::kXxh3 : PayloadHashing::kOff},
+        courier_.get()));
   for (TensorPlan& plan : plans) keys_.Add(std::move(plan));
   return membership_.Barrier("kvstore/init", wire::WORKER, options_.timeout);
 }
@@ -56,7 +59,7 @@ absl::Status DistStore::Push(const Key& key, std::span<const float> gradient, in
     MutexLock lock(&mutex_);
     copy_ += absl::Now() - start;
   }
-  return Submit({tensor, keys_.CountPush(key), priority, std::move(buffer), *largest});
+  return Submit({tensor, keys_.CountPush(key), PriorityOf(priority), std::move(buffer), *largest});
 }
 
 absl::Status DistStore::PushNothing(const Key& key) {
@@ -102,7 +105,7 @@ void DistStore::PullAsync(const Key& key, std::span<float> out, int priority,
   }();
   if (!tensor.ok()) return done(tensor.status());
   const uint64_t version = mode_ == wire::DIST_SYNC ? keys_.PushedRounds(key) : 0;
-  pull_->Submit({*tensor, version, priority, out, std::move(done)});
+  pull_->Submit({*tensor, version, PriorityOf(priority), out, std::move(done)});
 }
 
 absl::Status DistStore::PushPull(const Key& key, std::span<const float> gradient,

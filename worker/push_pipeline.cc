@@ -248,7 +248,7 @@ absl::StatusOr<PushPipeline::Prepared> PushPipeline::Prepare(const PushJob& job,
     prepared.compressed = !IsPrecision(made.format);
     push.set_format(static_cast<wire::Format>(made.format));
     push.set_payload_bytes(made.payload.size());
-    push.set_payload_hash(HashBytes(made.payload.bytes()));
+    push.set_payload_hash(options_.checksums ? HashBytes(made.payload.bytes()) : 0);
     prepared.item.payload = std::move(made.payload);
   }
   prepared.item.item = std::move(push);

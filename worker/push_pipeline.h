@@ -54,6 +54,7 @@ struct PushPipelineOptions {
   PayloadMakerOptions payloads;
   absl::Duration timeout = absl::Seconds(60);
   size_t max_bytes_waiting = size_t{1} << 30;  // of grad_buf; Submit waits beyond it
+  bool checksums = true;                       // of payloads
   absl::Duration report_interval = absl::Seconds(2);
   // Called on the push thread when profiling is over and all its pushes are acknowledged, and again each interval while
   // no decision comes.

@@ -81,8 +81,8 @@ absl::StatusOr<std::vector<TensorPlan>> DeclareTensors(const std::vector<InitTen
 }
 
 absl::Status SendInitialValues(const std::vector<InitTensor>& tensors,
-                               const std::vector<TensorPlan>& plans, Combine combine,
-                               Courier* courier) {
+                               const std::vector<TensorPlan>& plans,
+                               const InitialValueOptions& options, Courier* courier) {
   struct Gathered {
     Mutex mutex;
     CondVar answered;
@@ -108,11 +108,11 @@ absl::Status SendInitialValues(const std::vector<InitTensor>& tensors,
       init.set_elements(partition.elements);
       init.set_partitions(static_cast<uint32_t>(tensor.partitions.size()));
       init.set_format(wire::RAW_F32);
-      init.set_combine(static_cast<wire::Combine>(combine));
+      init.set_combine(static_cast<wire::Combine>(options.combine));
       Payload value = Payload::Copy(
           std::as_bytes(tensors[k].value.subspan(partition.offset, partition.elements)));
       init.set_payload_bytes(value.size());
-      init.set_payload_hash(HashBytes(value.bytes()));
+      if (options.hashing == PayloadHashing::kXxh3) init.set_payload_hash(HashBytes(value.bytes()));
       const size_t bytes = value.size();
       {
         // The courier answers every item within its deadline.

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "compress/codec/codec.h"
+#include "proto/frame.h"
 #include "proto/net/membership/membership.h"
 #include "worker/courier.h"
 #include "worker/key_table.h"
@@ -29,10 +30,15 @@ struct DeclareOptions {
     const std::vector<InitTensor>& tensors, const DeclareOptions& options, Membership* membership,
     RpcClient* rpc);
 
-// Says too how the servers join the workers' gradients. Waits until every server has acknowledged its partitions. InvalidArgument: a value of the wrong length, or not finite.
+struct InitialValueOptions {
+  Combine combine = Combine::kSum;                 // how the servers join the workers' gradients
+  PayloadHashing hashing = PayloadHashing::kXxh3;  // kOff: nor do servers hash what is pulled
+};
+
+// Waits until every server has acknowledged its partitions. InvalidArgument: a value of the wrong length, or not finite.
 [[nodiscard]] absl::Status SendInitialValues(const std::vector<InitTensor>& tensors,
-                                             const std::vector<TensorPlan>& plans, Combine combine,
-                                             Courier* courier);
+                                             const std::vector<TensorPlan>& plans,
+                                             const InitialValueOptions& options, Courier* courier);
 
 // InvalidArgument naming key, element and value if one, times `scale`, is NaN or infinite. `what`: "push", "initial value".
 [[nodiscard]] absl::Status CheckFinite(const Key& key, std::span<const float> values, float scale,

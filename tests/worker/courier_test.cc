@@ -129,6 +129,22 @@ TEST_F(CourierTest, WhatTheTransportStillHoldsIsNotQueuedAgain) {
   EXPECT_EQ(transport_.header(1).push().items(0).id().ticket(), 1u);
 }
 
+TEST_F(CourierTest, ItemsTravelTogetherUnlessTheyAreToTravelAlone) {
+  for (const bool coalesce : {true, false}) {
+    Courier courier(&transport_, &membership_, {kServer}, {.coalesce = coalesce});
+    const size_t before = transport_.sent();
+    std::vector<OutgoingItem> items(2);
+    items[0] = {.item = wire::PushItem(), .payload = {}, .key_name = "s:a", .done = [](Answer) {}};
+    items[1] = {.item = wire::PullItem(), .payload = {}, .key_name = "s:b", .done = [](Answer) {}};
+    courier.Dispatch(0, std::move(items), 0);
+    ASSERT_EQ(transport_.sent(), before + (coalesce ? 1 : 2));
+    EXPECT_EQ(transport_.header(before).has_push_pull(), coalesce);
+    if (coalesce) continue;
+    // Servers join the answers to requests of one id.
+    EXPECT_NE(transport_.header(before).request_id(), transport_.header(before + 1).request_id());
+  }
+}
+
 TEST_F(CourierTest, WhatTheTransportGaveUpIsQueuedAgain) {
   const auto courier = MakeCourier(kLong);
   Push(courier.get());
