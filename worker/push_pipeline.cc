@@ -120,8 +120,9 @@ void PushPipeline::Run() {
     bool queue_is_empty = false;
     {
       MutexLock lock(&mutex_);
-      while (!stopping_ && queue_.empty()) changed_.Wait(&mutex_);
+      while (!stopping_ && (encoding_ || queue_.empty())) changed_.Wait(&mutex_);
       if (stopping_) return;
+      encoding_ = true;
       work = std::move(queue_.begin()->second);
       queue_.erase(queue_.begin());
       queue_is_empty = queue_.empty();
@@ -129,7 +130,34 @@ void PushPipeline::Run() {
     Process(work);
     work.job.reset();
     if (queue_is_empty) Send(coalescer_.TakeAll());
+    MutexLock lock(&mutex_);
+    encoding_ = false;
   }
+}
+
+absl::StatusOr<std::optional<OutgoingItem>> PushPipeline::PrepareNow(const PushJob& job) {
+  const TensorPlan& tensor = *job.tensor;
+  if (tensor.partitions.size() != 1 || tensor.bytes() > Coalescer::kSmallItemBytes ||
+      plan_->IsProfiled(job.round)) {
+    return std::nullopt;
+  }
+  {
+    MutexLock lock(&mutex_);
+    SLIMPS_RETURN_IF_ERROR(failed_);
+    if (encoding_ || !queue_.empty()) return std::nullopt;
+    encoding_ = true;
+    if (job.grad_buf != nullptr) bytes_waiting_ += tensor.bytes();
+    ++unacknowledged_;
+    ++unacknowledged_by_key_[tensor.key.id()];
+  }
+  absl::StatusOr<OutgoingItem> item = PreparePartition(job, /*partition=*/0);
+  {
+    MutexLock lock(&mutex_);
+    encoding_ = false;
+    if (!queue_.empty()) changed_.NotifyAll();
+  }
+  if (!item.ok()) return item.status();
+  return *std::move(item);
 }
 
 void PushPipeline::Process(const Work& work) {
@@ -142,6 +170,12 @@ void PushPipeline::Process(const Work& work) {
 }
 
 absl::Status PushPipeline::PushPartition(const PushJob& job, size_t partition) {
+  SLIMPS_ASSIGN_OR_RETURN(OutgoingItem item, PreparePartition(job, partition));
+  Send(coalescer_.Add(job.tensor->partitions[partition].server, std::move(item), job.priority));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<OutgoingItem> PushPipeline::PreparePartition(const PushJob& job, size_t partition) {
   MaybeReport(job.round);
   SLIMPS_ASSIGN_OR_RETURN(const Codec* codec, AwaitCodec(job));
   SLIMPS_ASSIGN_OR_RETURN(Prepared prepared, Prepare(job, partition, *codec));
@@ -160,13 +194,9 @@ absl::Status PushPipeline::PushPartition(const PushJob& job, size_t partition) {
     }
     OnAnswered(sizes, bytes, answer);
   };
-  {
-    MutexLock lock(&mutex_);
-    CountPrepared(*job.tensor, prepared, held / sizeof(float));
-  }
-  Send(coalescer_.Add(job.tensor->partitions[partition].server, std::move(prepared.item),
-                      job.priority));
-  return absl::OkStatus();
+  MutexLock lock(&mutex_);
+  CountPrepared(*job.tensor, prepared, held / sizeof(float));
+  return std::move(prepared.item);
 }
 
 absl::Status PushPipeline::PushAndMeasure(const PushJob& job) {

@@ -70,6 +70,10 @@ class PushPipeline final {
 
   // DeadlineExceeded: max_bytes_waiting stayed exceeded. The first error, once there was one.
   [[nodiscard]] absl::Status Submit(PushJob job);
+  // For a caller that waits for this very tensor: where nothing else is being encoded and the tensor is small, its push,
+  // prepared on the calling thread and to be dispatched by the caller, in one message with what else it has to say to
+  // that server. nullopt: not so; Submit it.
+  [[nodiscard]] absl::StatusOr<std::optional<OutgoingItem>> PrepareNow(const PushJob& job);
   // Waits until every push submitted so far was acknowledged.
   [[nodiscard]] absl::Status Drain(absl::Duration timeout);
   // Waits until no push of this tensor is unacknowledged.
@@ -104,6 +108,8 @@ class PushPipeline final {
   void Run();
   void Process(const Work& work);
   absl::Status PushPartition(const PushJob& job, size_t partition);
+  // Its bytes count as waiting until it is answered.
+  absl::StatusOr<OutgoingItem> PreparePartition(const PushJob& job, size_t partition);
   absl::Status PushAndMeasure(const PushJob& job);
   absl::StatusOr<Passage> SendAlone(const PushJob& job, const std::vector<OutgoingItem>& items);
   absl::StatusOr<Prepared> Prepare(const PushJob& job, size_t partition, const Codec& codec);
@@ -118,12 +124,13 @@ class PushPipeline final {
   CompressionPlan* const plan_;
   const PushPipelineOptions options_;
 
-  // Owned by the push thread.
+  // Owned by the thread that has set encoding_: the push thread, or one in PrepareNow.
   PayloadMaker payloads_;
   Coalescer coalescer_;
   std::optional<wire::ThresholdReport> reported_;
 
   mutable Mutex mutex_;
+  bool encoding_ ABSL_GUARDED_BY(mutex_) = false;
   // Highest priority first, then in order of submission.
   std::map<std::pair<int, uint64_t>, Work> queue_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_sequence_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -10,61 +10,13 @@
 #include "gtest/gtest.h"
 #include "proto/base/mutex.h"
 #include "proto/status_proto.h"
+#include "tests/worker/holding_transport.h"
 
 namespace slimps {
 namespace {
 
 constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits so long
 constexpr PeerId kServer{7};
-
-// Keeps what it is given to send and hands nothing over by itself.
-class HoldingTransport final : public Transport {
- public:
-  absl::StatusOr<std::string> Bind(std::string_view address) override {
-    return std::string(address);
-  }
-  absl::Status Start(MessageSink*) override { return absl::OkStatus(); }
-  absl::StatusOr<PeerId> Connect(std::string_view) override { return kServer; }
-  absl::Status Send(PeerId, Message message, SendOptions options) override {
-    MutexLock lock(&mutex_);
-    held_.emplace_back(std::move(message), std::move(options));
-    changed_.NotifyAll();
-    return full_ ? absl::ResourceExhaustedError("full") : absl::OkStatus();
-  }
-  void Stop() override {}
-
-  size_t sent() {
-    MutexLock lock(&mutex_);
-    return held_.size();
-  }
-  bool AwaitSent(size_t count) {
-    MutexLock lock(&mutex_);
-    return changed_.Await(&mutex_, kLong, [&] { return held_.size() >= count; });
-  }
-  // The first byte of message `index` has gone out.
-  void HandOver(size_t index) {
-    std::function<void(absl::Time)> told;
-    {
-      MutexLock lock(&mutex_);
-      told = held_.at(index).second.on_handed_over;
-    }
-    told(absl::Now());
-  }
-  wire::Header header(size_t index) {
-    MutexLock lock(&mutex_);
-    return held_.at(index).first.header;
-  }
-  void set_full(bool full) {
-    MutexLock lock(&mutex_);
-    full_ = full;
-  }
-
- private:
-  Mutex mutex_;
-  CondVar changed_;
-  bool full_ = false;
-  std::vector<std::pair<Message, SendOptions>> held_;
-};
 
 class CourierTest : public ::testing::Test {
  protected:

@@ -1,0 +1,254 @@
+// What leaves a PushPipeline, in which order and company, and what it holds back.
+#include "worker/push_pipeline.h"
+
+#include <cmath>
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/base/mutex.h"
+#include "proto/status_proto.h"
+#include "tests/worker/holding_transport.h"
+
+namespace slimps {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits so long
+constexpr size_t kLargeElements = Coalescer::kSmallItemBytes / sizeof(float) + 1;
+
+class PushPipelineTest : public ::testing::Test {
+ protected:
+  void Make(const CompressionPlanOptions& plan = {}, size_t max_bytes_waiting = size_t{1} << 30,
+            absl::Duration timeout = kLong) {
+    plan_ = CompressionPlan::Create(plan).value();
+    PushPipelineOptions options;
+    options.timeout = timeout;
+    options.max_bytes_waiting = max_bytes_waiting;
+    options.on_report = [](const wire::ThresholdReport&) {};
+    options.on_error = [this](absl::Status why) {
+      MutexLock lock(&mutex_);
+      errors_.push_back(std::move(why));
+      changed_.NotifyAll();
+    };
+    pipeline_ = std::make_unique<PushPipeline>(&courier_, plan_.get(), std::move(options));
+  }
+  // As the store does it: answers may still come while the pipeline lives.
+  void TearDown() override { courier_.FailAll(absl::CancelledError("the test is over")); }
+
+  // Partitions of `elements` each, on one server.
+  const TensorPlan* Tensor(const std::string& name, size_t elements, size_t partitions = 1) {
+    auto tensor =
+        std::make_unique<TensorPlan>(TensorPlan{.key = Key(name), .info = {}, .partitions = {}});
+    tensor->elements = elements * partitions;
+    for (size_t i = 0; i < partitions; ++i) {
+      tensor->partitions.push_back({.server = 0, .offset = i * elements, .elements = elements});
+    }
+    return tensors_.emplace_back(std::move(tensor)).get();
+  }
+  PushJob Job(const TensorPlan* tensor, int priority = 0, uint64_t round = 1, float value = 1) {
+    std::shared_ptr<HostBuffer> grad_buf = device_->AllocateHost(tensor->elements).value();
+    std::ranges::fill(grad_buf->floats(), value);
+    return {tensor, round, priority, std::move(grad_buf), std::abs(value)};
+  }
+  // The push thread stands still within its first message until the returned promise is kept.
+  std::promise<void> HoldUp() {
+    std::promise<void> go;
+    std::promise<void> stands;
+    transport_.before_send = [go = go.get_future().share(), &stands, first = true]() mutable {
+      if (!std::exchange(first, false)) return;
+      stands.set_value();
+      go.wait();
+    };
+    EXPECT_TRUE(pipeline_->Submit(Job(Tensor("holds up", kLargeElements))).ok());
+    stands.get_future().wait();
+    return go;
+  }
+  void Answer(size_t index, const absl::Status& status = absl::OkStatus()) {
+    transport_.HandOver(index);
+    Message reply;
+    const wire::Header sent = transport_.header(index);
+    for (const wire::PushItem& push : sent.push().items()) {
+      wire::ItemStatus* item = reply.header.mutable_push_reply()->add_items();
+      *item->mutable_id() = push.id();
+      *item->mutable_status() = ToStatusProto(status);
+    }
+    EXPECT_TRUE(courier_.HandleMessage(PeerId{7}, reply));
+  }
+  absl::Status AwaitError() {
+    MutexLock lock(&mutex_);
+    changed_.Await(&mutex_, kLong, [this] { return !errors_.empty(); });
+    return errors_.empty() ? absl::OkStatus() : errors_[0];
+  }
+  std::vector<KeyId> KeysOf(size_t message) {
+    std::vector<KeyId> keys;
+    const wire::Header sent = transport_.header(message);
+    for (const auto& item : sent.push().items()) keys.push_back(item.id().key());
+    return keys;
+  }
+
+  const std::unique_ptr<Device> device_ = MakeHostDevice();
+  std::vector<std::unique_ptr<TensorPlan>> tensors_;
+  HoldingTransport transport_;
+  Membership membership_{&transport_, {.role = wire::WORKER}};
+  Courier courier_{&transport_, &membership_, {PeerId{7}}, {.timeout = kLong}};
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<absl::Status> errors_;
+  std::unique_ptr<CompressionPlan> plan_;
+  std::unique_ptr<PushPipeline> pipeline_;
+};
+
+TEST_F(PushPipelineTest, AFrontLayersPartitionsOvertakeWhatWaits) {
+  Make();
+  std::promise<void> go = HoldUp();
+  const TensorPlan* back = Tensor("back", kLargeElements, 2);
+  const TensorPlan* front = Tensor("front", kLargeElements, 2);
+  ASSERT_TRUE(pipeline_->Submit(Job(back, /*priority=*/-2)).ok());
+  ASSERT_TRUE(pipeline_->Submit(Job(front, /*priority=*/-1)).ok());
+  go.set_value();
+  ASSERT_TRUE(transport_.AwaitSent(5));
+  EXPECT_THAT(KeysOf(1), ElementsAre(front->key.id()));
+  EXPECT_THAT(KeysOf(2), ElementsAre(front->key.id()));
+  EXPECT_EQ(transport_.header(2).push().items(0).id().partition(), 1u);
+  EXPECT_EQ(transport_.priority(2), -1);
+  EXPECT_THAT(KeysOf(3), ElementsAre(back->key.id()));
+}
+
+TEST_F(PushPipelineTest, SmallTensorsThatWaitTogetherTravelTogether) {
+  Make();
+  std::promise<void> go = HoldUp();
+  std::vector<KeyId> expected;
+  for (const char* name : {"a", "b", "c"}) {
+    const TensorPlan* tensor = Tensor(name, 4);
+    expected.push_back(tensor->key.id());
+    ASSERT_TRUE(pipeline_->Submit(Job(tensor)).ok());
+  }
+  go.set_value();
+  ASSERT_TRUE(transport_.AwaitSent(2));
+  EXPECT_EQ(KeysOf(1), expected);
+  EXPECT_EQ(transport_.payloads(1).size(), 3u);
+}
+
+TEST_F(PushPipelineTest, ASmallTensorAloneWaitsForNobody) {
+  Make();
+  ASSERT_TRUE(pipeline_->Submit(Job(Tensor("a", 4))).ok());
+  EXPECT_TRUE(transport_.AwaitSent(1));
+}
+
+TEST_F(PushPipelineTest, SubmitWaitsWhileTooManyBytesAreUnanswered) {
+  Make({}, /*max_bytes_waiting=*/100);
+  const TensorPlan* tensor = Tensor("w", 100);
+  ASSERT_TRUE(pipeline_->Submit(Job(tensor)).ok());
+  ASSERT_TRUE(transport_.AwaitSent(1));
+  auto second = std::async(std::launch::async,
+                           [&] { return pipeline_->Submit(Job(tensor, 0, /*round=*/2)); });
+  // It has left, but it was not answered: what is on its way counts.
+  EXPECT_EQ(second.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout);
+  Answer(0);
+  EXPECT_TRUE(second.get().ok());
+}
+
+TEST_F(PushPipelineTest, SubmitGivesUpWhenNothingIsAnswered) {
+  Make({}, /*max_bytes_waiting=*/100, absl::Milliseconds(50));
+  const TensorPlan* tensor = Tensor("w", 100);
+  ASSERT_TRUE(pipeline_->Submit(Job(tensor)).ok());
+  const absl::Status refused = pipeline_->Submit(Job(tensor, 0, /*round=*/2));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(refused));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("s:w"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("400 bytes"));
+}
+
+TEST_F(PushPipelineTest, DrainWaitsForEveryAnswerAndDrainKeyForTheKeys) {
+  Make();
+  const TensorPlan* a = Tensor("a", kLargeElements);
+  const TensorPlan* b = Tensor("b", kLargeElements);
+  ASSERT_TRUE(pipeline_->Submit(Job(a)).ok());
+  ASSERT_TRUE(pipeline_->Submit(Job(b)).ok());
+  ASSERT_TRUE(transport_.AwaitSent(2));
+  Answer(0);
+  EXPECT_TRUE(pipeline_->DrainKey(*a, kLong).ok());
+  EXPECT_TRUE(absl::IsDeadlineExceeded(pipeline_->DrainKey(*b, absl::Milliseconds(20))));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(pipeline_->Drain(absl::Milliseconds(20))));
+  Answer(1);
+  EXPECT_TRUE(pipeline_->Drain(kLong).ok());
+  EXPECT_EQ(pipeline_->totals().payload_bytes, 2 * kLargeElements * sizeof(float));
+}
+
+TEST_F(PushPipelineTest, ARefusedPushIsAnErrorOfTheStores) {
+  Make();
+  ASSERT_TRUE(pipeline_->Submit(Job(Tensor("w", 4))).ok());
+  ASSERT_TRUE(transport_.AwaitSent(1));
+  Answer(0, absl::AlreadyExistsError("pushed before"));
+  const absl::Status error = AwaitError();
+  EXPECT_TRUE(absl::IsAlreadyExists(error));
+  EXPECT_THAT(std::string(error.message()), HasSubstr("push of key s:w partition 0 to server 0"));
+}
+
+TEST_F(PushPipelineTest, FailureEndsEveryWait) {
+  Make({}, /*max_bytes_waiting=*/100);
+  const TensorPlan* tensor = Tensor("w", 100);
+  ASSERT_TRUE(pipeline_->Submit(Job(tensor)).ok());
+  auto blocked = std::async(std::launch::async,
+                            [&] { return pipeline_->Submit(Job(tensor, 0, /*round=*/2)); });
+  auto drained = std::async(std::launch::async, [&] { return pipeline_->Drain(kLong); });
+  pipeline_->Fail(absl::AbortedError("the server died"));
+  EXPECT_TRUE(absl::IsAborted(blocked.get()));
+  EXPECT_TRUE(absl::IsAborted(drained.get()));
+}
+
+TEST_F(PushPipelineTest, APushOfNothingCarriesNothingAndCounts) {
+  Make();
+  ASSERT_TRUE(pipeline_->Submit({Tensor("w", 4), /*round=*/3, 0, nullptr}).ok());
+  ASSERT_TRUE(transport_.AwaitSent(1));
+  const wire::PushItem item = transport_.header(0).push().items(0);
+  EXPECT_EQ(item.format(), wire::ABSENT);
+  EXPECT_EQ(item.round(), 3u);
+  EXPECT_TRUE(transport_.payloads(0).empty());
+}
+
+TEST_F(PushPipelineTest, AThresholdSaysWhatIsCompressed) {
+  Make({.compression = "1bit", .fixed_threshold_bytes = 1024});
+  ASSERT_TRUE(pipeline_->Submit(Job(Tensor("below", 255))).ok());
+  ASSERT_TRUE(transport_.AwaitSent(1));
+  ASSERT_TRUE(pipeline_->Submit(Job(Tensor("at", 256))).ok());
+  ASSERT_TRUE(transport_.AwaitSent(2));
+  EXPECT_EQ(transport_.header(0).push().items(0).format(), wire::RAW_F32);
+  EXPECT_EQ(transport_.header(1).push().items(0).format(), wire::LEVELS);
+  EXPECT_LT(transport_.payloads(1)[0].size(), 128u);
+}
+
+TEST_F(PushPipelineTest, AnIdlePipelinePreparesASmallPushForItsCaller) {
+  Make();
+  const TensorPlan* tensor = Tensor("w", 4);
+  absl::StatusOr<std::optional<OutgoingItem>> item = pipeline_->PrepareNow(Job(tensor));
+  ASSERT_TRUE(item.ok()) << item.status();
+  ASSERT_TRUE(item->has_value());
+  EXPECT_EQ(transport_.sent(), 0u);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(pipeline_->Drain(absl::Milliseconds(20))));
+  std::vector<OutgoingItem> items;
+  items.push_back(**std::move(item));
+  courier_.Dispatch(0, std::move(items), 0);
+  Answer(0);
+  EXPECT_TRUE(pipeline_->Drain(kLong).ok());
+  EXPECT_EQ(pipeline_->counts(Key("w")).elements, 4u);
+}
+
+TEST_F(PushPipelineTest, NothingIsPreparedOutOfTurn) {
+  Make();
+  EXPECT_FALSE(pipeline_->PrepareNow(Job(Tensor("large", kLargeElements)))->has_value());
+  EXPECT_FALSE(pipeline_->PrepareNow(Job(Tensor("cut", 4, 2)))->has_value());
+  std::promise<void> go = HoldUp();
+  EXPECT_FALSE(pipeline_->PrepareNow(Job(Tensor("behind", 4)))->has_value());
+  go.set_value();
+  ASSERT_TRUE(transport_.AwaitSent(1));
+}
+
+}  // namespace
+}  // namespace slimps
