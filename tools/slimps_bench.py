@@ -49,8 +49,8 @@ def codec_parser():
     parser.add_argument("--isa", default="", metavar="LIST", help="of scalar, avx2, avx512 (avx2 and this CPU's best)")
     parser.add_argument("--workers", default="", metavar="LIST", help="payloads that aggregate sums (1,2,4,8,16)")
     parser.add_argument("--table", default="", metavar="MODEL",
-                        help="resnet50: instead, how long that model's whole gradient takes (with --codecs, --threads "
-                             "and --isa, the best one if not given)")
+                        help="a model, such as resnet50 or vgg16: instead, how long its whole gradient takes (with "
+                             "--codecs, --threads and --isa, the best one if not given)")
     parser.add_argument("--program", metavar="FILE", help="a bench_codec that is built already")
     return parser
 

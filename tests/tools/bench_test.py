@@ -122,7 +122,7 @@ class FlagsTest(unittest.TestCase):
         self.assertIn("did you mean 'scaling'?", self.refused("--codecs", "1bit:scalin=l1"))
         self.assertIn("did you mean 'decode_add'?", self.refused("--ops", "decode_ad"))
         self.assertIn("did you mean 'avx2'?", self.refused("--isa", "avx"))
-        self.assertIn("did you mean 'resnet50'?", self.refused("--table", "resnet"))
+        self.assertIn("did you mean 'resnet50'?", self.refused("--table", "resnet5"))
         self.assertIn("did you mean --threads?", self.refused("--thread", "1"))
         self.assertIn("did you mean codec?", bench("codecs").stderr)
 
@@ -166,6 +166,10 @@ class ModelTest(unittest.TestCase):
             self.assertGreater(entry["encode_ms"], 0)
             self.assertGreater(entry["decode_ms"], 0)
         self.assertIn(" 273 ", result.stdout)  # top-k on a V100
+
+    def test_other_models_have_theirs(self):
+        model = bench_json("--quick", "--table", "alexnet", "--codecs", "signsgd")[0]
+        self.assertEqual({"name": "alexnet", "elements": 61100840, "partitions": 69}, model["table"])
 
 
 class TablesTest(unittest.TestCase):

@@ -19,8 +19,8 @@
 #include "absl/strings/str_cat.h"
 #include "tools/bench/cases.h"
 #include "tools/bench/model_table.h"
+#include "tools/bench/models.h"
 #include "tools/bench/report.h"
-#include "tools/bench/resnet50.h"
 #include "tools/bench/stopwatch.h"
 #include "tools/bench/subjects.h"
 
@@ -31,7 +31,8 @@ DEFINE_string(threads, "", "numbers of threads; 1 if empty");
 DEFINE_string(isa, "", "scalar, avx2, avx512; avx2 and the best that runs here if empty");
 DEFINE_string(workers, "", "payloads that aggregate sums; 1,2,4,8,16 if empty");
 DEFINE_bool(quick, false, "64Ki elements and short series, to see that it works");
-DEFINE_string(table, "", "resnet50: that model's whole gradient instead of single tensors");
+DEFINE_string(table, "",
+              "a model, such as resnet50: that one's whole gradient instead of single tensors");
 DEFINE_string(json, "", "file to write");
 
 namespace slimps {
@@ -198,7 +199,9 @@ int MeasureModel() {
   if (!cases.ok()) return Fail(cases.status());
   const absl::Status writable = CheckWritable();
   if (!writable.ok()) return Fail(writable);
-  const std::vector<GradientTensor> tensors = ResNet50();
+  const absl::StatusOr<ModelShape> model = FindModel(FLAGS_table);
+  if (!model.ok()) return Fail(model.status());
+  const std::vector<ModelTensor>& tensors = model->tensors;
   BenchData data(SizeOf(tensors).elements);
   std::vector<ModelMeasurement> measurements;
   bool failed = false;

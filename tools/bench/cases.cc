@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "compress/codec/options.h"
 #include "proto/base/status_macros.h"
+#include "tools/bench/models.h"
 
 namespace slimps {
 namespace {
@@ -157,8 +158,11 @@ absl::StatusOr<std::vector<Case>> MakeCases(const CaseLists& lists) {
 }
 
 absl::StatusOr<std::vector<Case>> MakeModelCases(const std::string& table, const CaseLists& lists) {
-  constexpr std::string_view kTables[] = {"resnet50"};
-  if (table != kTables[0]) return UnknownName("table", table, kTables);
+  const std::vector<std::string> names = ModelNames();
+  if (std::find(names.begin(), names.end(), table) == names.end()) {
+    const std::vector<std::string_view> valid(names.begin(), names.end());
+    return UnknownName("table", table, valid);
+  }
   SLIMPS_ASSIGN_OR_RETURN(const auto settings, ChooseCodecSettings(lists.codecs));
   SLIMPS_ASSIGN_OR_RETURN(const auto threads,
                           ParseCounts("threads", lists.threads, "1", kMaxThreads));

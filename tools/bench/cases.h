@@ -49,7 +49,7 @@ struct CaseLists {
 [[nodiscard]] absl::StatusOr<std::vector<Case>> MakeCases(const CaseLists& lists);
 
 // For a model's whole gradient: codecs with known bounds, numbers of threads, and by default the best isa alone; the other
-// lists say nothing. InvalidArgument: as above, or `table` is not "resnet50".
+// lists say nothing. InvalidArgument: as above, or `table` is not a model of models.h.
 [[nodiscard]] absl::StatusOr<std::vector<Case>> MakeModelCases(const std::string& table,
                                                                const CaseLists& lists);
 

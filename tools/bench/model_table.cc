@@ -25,11 +25,11 @@ struct Partition {
   EncodeContext context;
 };
 
-std::vector<Partition> Cut(std::span<const GradientTensor> tensors) {
+std::vector<Partition> Cut(std::span<const ModelTensor> tensors) {
   std::vector<Partition> partitions;
   size_t offset = 0;
   for (size_t key = 0; key < tensors.size(); ++key) {
-    size_t rest = tensors[key].elements;
+    size_t rest = tensors[key].elements();
     for (uint32_t index = 0; rest > 0; ++index) {
       const size_t elements = std::min(rest, kPartitionElements);
       partitions.push_back(
@@ -43,7 +43,7 @@ std::vector<Partition> Cut(std::span<const GradientTensor> tensors) {
 
 class Model final {
  public:
-  Model(std::span<const GradientTensor> tensors, const CodecSetting& setting,
+  Model(std::span<const ModelTensor> tensors, const CodecSetting& setting,
         std::unique_ptr<Codec> codec, const Kernels& kernels, const Team& team, BenchData& data)
       : partitions_(Cut(tensors)),
         elements_(SizeOf(tensors).elements),
@@ -164,14 +164,14 @@ class Model final {
 
 }  // namespace
 
-ModelSize SizeOf(std::span<const GradientTensor> tensors) {
+ModelSize SizeOf(std::span<const ModelTensor> tensors) {
   ModelSize size;
-  for (const GradientTensor& tensor : tensors) size.elements += tensor.elements;
+  for (const ModelTensor& tensor : tensors) size.elements += tensor.elements();
   size.partitions = Cut(tensors).size();
   return size;
 }
 
-absl::StatusOr<ModelTimes> TimeModel(std::span<const GradientTensor> tensors,
+absl::StatusOr<ModelTimes> TimeModel(std::span<const ModelTensor> tensors,
                                      const CodecSetting& setting, const Kernels& kernels,
                                      const Team& team, int rounds, BenchData& data) {
   SLIMPS_ASSIGN_OR_RETURN(auto codec, MakeCodec(setting, kernels));

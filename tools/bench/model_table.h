@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "tools/bench/bench_data.h"
 #include "tools/bench/codec_settings.h"
-#include "tools/bench/resnet50.h"
+#include "tools/bench/models.h"
 #include "tools/bench/team.h"
 
 namespace slimps {
@@ -28,10 +28,10 @@ struct ModelSize {
   size_t partitions = 0;
 };
 
-ModelSize SizeOf(std::span<const GradientTensor> tensors);
+ModelSize SizeOf(std::span<const ModelTensor> tensors);
 
 // Medians over `rounds` rounds. `data` is for at least the model's elements.
-[[nodiscard]] absl::StatusOr<ModelTimes> TimeModel(std::span<const GradientTensor> tensors,
+[[nodiscard]] absl::StatusOr<ModelTimes> TimeModel(std::span<const ModelTensor> tensors,
                                                    const CodecSetting& setting,
                                                    const Kernels& kernels, const Team& team,
                                                    int rounds, BenchData& data);
