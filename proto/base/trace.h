@@ -5,9 +5,12 @@
 //   { TraceSpan span(TraceStage::kEncode, {key_name, partition, round});  ... }      // on this thread's row
 //   TraceLog::Global().Add(TraceStage::kSend, {key_name, partition, round}, began, ended);   // over threads: a row of its own
 //   SLIMPS_RETURN_IF_ERROR(TraceLog::Global().WriteTo("worker-0.json"));
+//
+// A log of the whole process, since what it is told comes from every layer; it steers nothing.
 #ifndef SLIMPS_PROTO_BASE_TRACE_H_
 #define SLIMPS_PROTO_BASE_TRACE_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -16,6 +19,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 
 namespace slimps {
@@ -33,6 +37,8 @@ enum class TraceStage : uint8_t {
   kAggregate,    // server: sum, optimizer and encoded change of one round
   kReply,        // server: an answer to a pull, from ready to handed over
 };
+
+inline constexpr size_t kTraceStages = static_cast<size_t>(TraceStage::kReply) + 1;
 
 // The name in the viewer: "encode".
 std::string_view TraceStageName(TraceStage stage);
@@ -58,41 +64,65 @@ class TraceLog final {
  public:
   static TraceLog& Global();
 
-  // Begins recording, at most `max_events`; what comes later is counted, not kept.
+  // Begins recording anew, at most `max_events`; what comes later is counted, not kept.
   void Start(std::string_view process_name, size_t max_events = size_t{1} << 20);
-  bool on() const;
+  // Publishes nothing: whoever sees it late misses an event.
+  bool on() const { return on_.load(std::memory_order_relaxed); }
+  // What was recorded stays, until the next Start.
   void Stop();
+  // A node learns its rank late. The process's name in the viewer, as Start's.
+  void SetProcessName(std::string_view process_name);
   // How far this process's clock is ahead of the job's (the scheduler's); taken off when written.
   void SetClockOffset(absl::Duration ahead);
 
-  void Add(TraceStage stage, const TraceSubject& subject, absl::Time began, absl::Time ended);
+  // Does nothing when off.
+  void Add(TraceStage stage, const TraceSubject& subject, absl::Time began, absl::Time ended) {
+    if (on()) Record(stage, subject, began, ended, Row::kShared);
+  }
   // Everything recorded, in order of beginning.
   std::vector<TraceEvent> Events() const;
   uint64_t dropped() const;
-  // As Chrome's JSON trace format, complete events ("ph": "X"): one process, one row per stage and thread. Unavailable:
-  // cannot be written, with the path and why.
+  // As Chrome's JSON trace format, complete events ("ph": "X"): one process, one row per stage and thread, and for spans of
+  // Add as many per stage as were under way at once. Unavailable: cannot be written, with the path and why; what was there
+  // stays.
   [[nodiscard]] absl::Status WriteTo(const std::string& path) const;
 
  private:
   friend class TraceSpan;
+  enum class Row : uint8_t { kOfThread, kShared };
+  struct Buffer;
+  struct State;
   TraceLog();
   ~TraceLog();
-  void AddOfThread(TraceStage stage, const TraceSubject& subject, absl::Time began,
-                   absl::Time ended);
+  Buffer& OwnBuffer();
+  void Record(TraceStage stage, const TraceSubject& subject, absl::Time began, absl::Time ended,
+              Row row);
 
-  struct State;
+  static inline constinit std::atomic<bool> on_{false};
   const std::unique_ptr<State> state_;
 };
+
+// Where a node keeps its part of a job's trace: "out/job.json" becomes "out/job.worker0.json"; without an extension,
+// "out/job" becomes "out/job.worker0".
+std::string TracePartPath(std::string_view path, std::string_view role, uint32_t rank);
+// Unavailable: nothing can be written beside `path`, and why. Told before the work, not after it.
+[[nodiscard]] absl::Status CheckTracePath(const std::string& path);
 
 // From its construction to its destruction, on this thread. `subject.key` must outlive it.
 class TraceSpan final {
  public:
-  TraceSpan(TraceStage stage, const TraceSubject& subject);
-  ~TraceSpan();
+  TraceSpan(TraceStage stage, const TraceSubject& subject) : stage_(stage), subject_(subject) {
+    if (TraceLog::on_.load(std::memory_order_relaxed)) began_ = absl::Now();
+  }
+  ~TraceSpan() {
+    if (began_ != absl::InfinitePast()) Finish();
+  }
   TraceSpan(const TraceSpan&) = delete;
   TraceSpan& operator=(const TraceSpan&) = delete;
 
  private:
+  void Finish() const;
+
   const TraceStage stage_;
   const TraceSubject subject_;
   absl::Time began_ = absl::InfinitePast();  // not recorded

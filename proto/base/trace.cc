@@ -1,0 +1,235 @@
+#include "proto/base/trace.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <fstream>
+#include <functional>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "proto/base/mutex.h"
+#include "proto/base/trace_json.h"
+
+namespace slimps {
+namespace {
+
+constexpr std::array<std::string_view, kTraceStages> kStageNames = {
+    "compute", "wait",   "copy",         "encode",    "send",
+    "pull",    "decode", "local_update", "aggregate", "reply"};
+
+// A thread that was not named has the program's name, which says nothing.
+std::string NameOfThisThread() {
+  if (gettid() == getpid()) return "main";
+  char name[16] = "";
+  if (pthread_getname_np(pthread_self(), name, sizeof(name)) != 0) return "";
+  const std::string_view program = program_invocation_short_name;
+  return program.substr(0, sizeof(name) - 1) == name ? "" : name;
+}
+
+std::string DraftOf(const std::string& path) { return absl::StrCat(path, ".", getpid(), ".tmp"); }
+
+absl::Status CannotWrite(const std::string& path, int error) {
+  return absl::UnavailableError(absl::StrCat("cannot write trace ", path, ": ", strerror(error)));
+}
+
+// Finds a text in a map of strings without making a string of it.
+struct TextHash {
+  using is_transparent = void;
+  size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+};
+
+}  // namespace
+
+std::string_view TraceStageName(TraceStage stage) {
+  return kStageNames[static_cast<size_t>(stage)];
+}
+
+// What one thread recorded. The thread appends; others read rarely, so its lock is nearly always free.
+struct TraceLog::Buffer {
+  struct Entry {
+    absl::Time began, ended;
+    uint64_t round;
+    uint32_t key;
+    uint32_t partition;
+    TraceStage stage;
+    Row row;
+  };
+  uint32_t number = 0;
+  std::string thread_name;
+  Mutex mutex;
+  std::deque<Entry> entries ABSL_GUARDED_BY(mutex);
+  std::vector<std::string> keys ABSL_GUARDED_BY(mutex);  // each text is kept once
+  std::unordered_map<std::string, uint32_t, TextHash, std::equal_to<>> key_numbers
+      ABSL_GUARDED_BY(mutex);
+};
+
+// Lock order: State's, then a Buffer's.
+struct TraceLog::State {
+  // Counts Starts: a thread whose buffer is of an earlier one takes a new one.
+  std::atomic<uint64_t> generation{0};
+  std::atomic<uint64_t> max_events{0};
+  std::atomic<uint64_t> offered{0};  // to be kept or dropped
+  mutable Mutex mutex;
+  std::vector<std::shared_ptr<Buffer>> buffers ABSL_GUARDED_BY(mutex);
+  std::string process_name ABSL_GUARDED_BY(mutex);
+  absl::Duration clock_ahead ABSL_GUARDED_BY(mutex);
+};
+
+TraceLog::TraceLog() : state_(std::make_unique<State>()) {}
+TraceLog::~TraceLog() = default;
+
+TraceLog& TraceLog::Global() {
+  // Never destroyed: threads may record until the process is gone.
+  static TraceLog* const log = new TraceLog();
+  return *log;
+}
+
+void TraceLog::Start(std::string_view process_name, size_t max_events) {
+  MutexLock lock(&state_->mutex);
+  on_ = false;
+  state_->process_name = process_name;
+  state_->buffers.clear();
+  state_->max_events = max_events;
+  state_->offered = 0;
+  ++state_->generation;
+  on_ = true;
+}
+
+void TraceLog::Stop() { on_ = false; }
+
+void TraceLog::SetProcessName(std::string_view process_name) {
+  MutexLock lock(&state_->mutex);
+  state_->process_name = process_name;
+}
+
+void TraceLog::SetClockOffset(absl::Duration ahead) {
+  MutexLock lock(&state_->mutex);
+  state_->clock_ahead = ahead;
+}
+
+TraceLog::Buffer& TraceLog::OwnBuffer() {
+  struct Slot {
+    uint64_t generation = 0;
+    std::shared_ptr<Buffer> buffer;  // shared with the log: it outlives the thread there
+  };
+  thread_local Slot slot;
+  const uint64_t generation = state_->generation;
+  if (slot.generation == generation) return *slot.buffer;
+  auto buffer = std::make_shared<Buffer>();
+  buffer->thread_name = NameOfThisThread();
+  MutexLock lock(&state_->mutex);
+  buffer->number = static_cast<uint32_t>(state_->buffers.size());
+  state_->buffers.push_back(buffer);
+  slot = {state_->generation, std::move(buffer)};
+  return *slot.buffer;
+}
+
+void TraceLog::Record(TraceStage stage, const TraceSubject& subject, absl::Time began,
+                      absl::Time ended, Row row) {
+  if (state_->offered.fetch_add(1, std::memory_order_relaxed) >=
+      state_->max_events.load(std::memory_order_relaxed)) {
+    return;
+  }
+  Buffer& buffer = OwnBuffer();
+  MutexLock lock(&buffer.mutex);
+  auto known = buffer.key_numbers.find(subject.key);
+  if (known == buffer.key_numbers.end()) {
+    known = buffer.key_numbers.emplace(subject.key, buffer.keys.size()).first;
+    buffer.keys.emplace_back(subject.key);
+  }
+  buffer.entries.push_back({.began = began,
+                            .ended = std::max(began, ended),
+                            .round = subject.round,
+                            .key = known->second,
+                            .partition = subject.partition,
+                            .stage = stage,
+                            .row = row});
+}
+
+std::vector<TraceEvent> TraceLog::Events() const {
+  std::vector<TraceEvent> events;
+  MutexLock lock(&state_->mutex);
+  for (const std::shared_ptr<Buffer>& buffer : state_->buffers) {
+    MutexLock buffer_lock(&buffer->mutex);
+    for (const Buffer::Entry& entry : buffer->entries) {
+      events.push_back({.stage = entry.stage,
+                        .key = buffer->keys[entry.key],
+                        .partition = entry.partition,
+                        .round = entry.round,
+                        .thread = buffer->number,
+                        .of_thread = entry.row == Row::kOfThread,
+                        .began = entry.began,
+                        .ended = entry.ended});
+    }
+  }
+  // Of those that begin together the longer one comes first: it holds the other.
+  std::stable_sort(events.begin(), events.end(), [](const TraceEvent& a, const TraceEvent& b) {
+    return a.began != b.began ? a.began < b.began : a.ended > b.ended;
+  });
+  return events;
+}
+
+uint64_t TraceLog::dropped() const {
+  const uint64_t offered = state_->offered, kept = state_->max_events;
+  return offered > kept ? offered - kept : 0;
+}
+
+absl::Status TraceLog::WriteTo(const std::string& path) const {
+  TraceRecording recording{.pid = static_cast<uint32_t>(getpid()), .events = Events()};
+  recording.dropped = dropped();
+  {
+    MutexLock lock(&state_->mutex);
+    recording.process_name = state_->process_name;
+    recording.clock_ahead = state_->clock_ahead;
+    for (const auto& buffer : state_->buffers)
+      recording.thread_names.push_back(buffer->thread_name);
+  }
+  const std::string draft = DraftOf(path);
+  errno = 0;
+  bool written = false;
+  {
+    std::ofstream out(draft, std::ios::binary);
+    if (out) WriteTraceJson(recording, &out);
+    written = static_cast<bool>(out.flush());
+  }
+  if (written && std::rename(draft.c_str(), path.c_str()) == 0) return absl::OkStatus();
+  const int error = errno;
+  std::remove(draft.c_str());
+  return CannotWrite(path, error);
+}
+
+std::string TracePartPath(std::string_view path, std::string_view role, uint32_t rank) {
+  const size_t slash = path.rfind('/');
+  const size_t name = slash == std::string_view::npos ? 0 : slash + 1;
+  size_t dot = path.rfind('.');
+  if (dot == std::string_view::npos || dot <= name) dot = path.size();  // ".json" is a name
+  std::string part(path);
+  return part.insert(dot, absl::StrCat(".", std::string(role), rank));
+}
+
+absl::Status CheckTracePath(const std::string& path) {
+  if (path.empty() || path.back() == '/') return CannotWrite(path, EISDIR);
+  const std::string draft = DraftOf(path);
+  const int file = open(draft.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  if (file < 0) return CannotWrite(path, errno);
+  close(file);
+  unlink(draft.c_str());
+  return absl::OkStatus();
+}
+
+void TraceSpan::Finish() const {
+  TraceLog& log = TraceLog::Global();
+  if (log.on()) log.Record(stage_, subject_, began_, absl::Now(), TraceLog::Row::kOfThread);
+}
+
+}  // namespace slimps

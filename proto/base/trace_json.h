@@ -1,0 +1,35 @@
+// What a trace file says: Chrome's JSON trace format, as chrome://tracing and ui.perfetto.dev read it.
+//
+//   {"otherData": {"process": "worker 0", "base_unix_ns": "1700000000000000000", "dropped": "0"}, "traceEvents": [
+//    {"ph": "M", "name": "process_name", ...}, {"ph": "M", "name": "thread_name", "tid": 1, ...},
+//    {"ph": "X", "name": "s:w[0]", "cat": "encode", "ts": 12.345, "dur": 1.5, "pid": 7, "tid": 1,
+//     "args": {"key": "s:w", "partition": 0, "round": 1}}]}
+//
+// Times are microseconds since base_unix_ns of the job's clock, which puts several processes' files together. Thread-safe.
+#ifndef SLIMPS_PROTO_BASE_TRACE_JSON_H_
+#define SLIMPS_PROTO_BASE_TRACE_JSON_H_
+
+#include <cstdint>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "proto/base/trace.h"
+
+namespace slimps {
+
+struct TraceRecording {
+  std::string process_name;
+  uint32_t pid = 0;
+  absl::Duration clock_ahead;
+  uint64_t dropped = 0;
+  std::vector<TraceEvent> events;         // in order of beginning
+  std::vector<std::string> thread_names;  // by number; "": the thread has none
+};
+
+void WriteTraceJson(const TraceRecording& recording, std::ostream* out);
+
+}  // namespace slimps
+
+#endif  // SLIMPS_PROTO_BASE_TRACE_JSON_H_
