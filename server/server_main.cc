@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
 #include "proto/base/program_flags.h"
+#include "proto/base/program_trace.h"
 #include "proto/base/status_macros.h"
 #include "proto/net/address.h"
 #include "proto/net/zmq_transport.h"
@@ -40,6 +41,7 @@ DEFINE_bool(insecure, false, "listen on --bind even where others on the network 
 DEFINE_int32(shard_threads, 1, "threads that sum and step, each for its own partitions");
 DEFINE_int32(join_timeout_s, 60, "how long to wait for the scheduler and the other nodes");
 DEFINE_int32(max_weight_gib, 64, "refuse keys beyond this much memory of fp32 weights");
+DEFINE_string(trace, "", slimps::kTraceFlagHelp);
 
 namespace slimps {
 namespace {
@@ -51,6 +53,7 @@ void SettleFlags() {
   TakeFromEnvironment("node_host", "DMLC_NODE_HOST");
   TakeFromEnvironment("bind", "DMLC_INTERFACE");
   TakeFromEnvironment("bind", "DMLC_NODE_HOST");
+  TakeFromEnvironment("trace", "SLIMPS_TRACE");
   CheckRange("root_port", FLAGS_root_port, 1, 65535);
   SettleJobSize(FLAGS_num_workers, FLAGS_num_servers);
   CheckRange("wanted_rank", FLAGS_wanted_rank, -1, FLAGS_num_servers - 1);
@@ -130,7 +133,7 @@ class SignalWatcher final {
   std::thread thread_;  // last: it uses the rest
 };
 
-absl::Status Run() {
+absl::Status Run(ProgramTrace* trace) {
   const sigset_t signals = BlockStopSignals();
   const RealClock clock;
   ZmqTransport transport(ZmqTransportOptions{});
@@ -141,6 +144,7 @@ absl::Status Run() {
   ServerNode node(&transport, membership, ServerFromFlags(), &clock);
   const SignalWatcher watcher(signals, &node);
   const absl::Status status = node.Serve();
+  if (node.joined()) trace->SetRank(node.rank());
   const ServerCounters counters = node.counters();
   if (counters.bad_frames + counters.refused_messages + counters.undeliverable > 0) {
     LOG(WARNING) << counters.bad_frames << " bad frames, " << counters.refused_messages
@@ -156,5 +160,6 @@ int main(int argc, char** argv) {
   slimps::ParseProgramFlags(
       "slimps_server --root_uri HOST --root_port PORT --num_workers N --num_servers S", argc, argv);
   slimps::SettleFlags();
-  return slimps::ExitStatus(slimps::Run());
+  slimps::ProgramTrace trace(FLAGS_trace, "server");
+  return slimps::ExitStatus(trace.Finish(slimps::Run(&trace)));
 }

@@ -33,6 +33,7 @@ class ServerNode final : private MessageSink {
   void RequestStop(const absl::Status& why);
   // Whether Serve has got past joining, which RequestStop cannot cut short.
   bool joined() const;
+  uint32_t rank() const { return membership_.rank(); }  // REQUIRES: joined()
   ServerCounters counters() const { return service_.counters(); }
 
  private:

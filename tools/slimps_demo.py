@@ -9,6 +9,7 @@ import tempfile
 
 import slimps_launch
 import slimps_setup
+import slimps_trace
 
 LINK = "100mbit"
 WORKERS = 2
@@ -62,7 +63,7 @@ def human_bytes(count):
     return "%.4g GB" % count
 
 
-def run_one(programs, name, options, seed, verbose):
+def run_one(programs, name, options, seed, verbose, environment=None):
     """Trains once and returns the summary that worker rank 0 wrote."""
     with tempfile.TemporaryDirectory(prefix="slimps-") as folder:
         summary = os.path.join(folder, "summary.json")
@@ -71,7 +72,7 @@ def run_one(programs, name, options, seed, verbose):
             server=[programs["slimps_server"]],
             worker=[programs["slimps_worker"]] + TRAINING + options
             + ["--seed", str(seed), "--summary_json", summary],
-            workers=WORKERS, servers=SERVERS)
+            workers=WORKERS, servers=SERVERS, environment=environment)
         launcher = slimps_launch.Launcher(
             job, show=lambda node: verbose or node.name == "worker0", verbose=verbose, out=sys.stderr)
         status = launcher.run()
@@ -118,7 +119,9 @@ def main(arguments):
         USUAL_LR, ", ".join("%s %g" % item for item in LR_OF_CODEC.items())))
     parser.add_argument("--seed", type=int, default=1, help="of weights and batches (default 1)")
     parser.add_argument("--verbose", action="store_true", help="show every node's output")
+    parser.add_argument("--trace", metavar="FILE", help=slimps_trace.FLAG_HELP)
     options = parser.parse_args(arguments)
+    slimps_trace.refuse_unwritable(parser, options.trace)
     if codec_name(options.compression) == "none":
         parser.error("--compression none: that is the first run; expected a codec to compare it with")
 
@@ -127,11 +130,24 @@ def main(arguments):
     programs = {name: slimps_setup.program_path(name) for name in slimps_setup.PROGRAMS}
     planned = plan_runs(options.compression, options.lr)
     check_runs(programs["slimps_worker"], planned)
+    if options.trace is None:
+        return compare(programs, planned, options, None)
+    with slimps_trace.Gathering(options.trace) as trace:
+        try:
+            status = compare(programs, planned, options, trace)
+        finally:
+            merged = trace.merge(lambda line: print(line, flush=True))
+    return status or (0 if merged else 1)
+
+
+def compare(programs, planned, options, trace):
+    """The runs one after the other, and what came of them."""
     runs = []
     explanation = ""
     for name, meaning, flags in planned:
         print("%s: %s" % (name, meaning), flush=True)
-        summary = run_one(programs, name, flags, options.seed, options.verbose)
+        environment = trace and trace.of_job(WORKERS, SERVERS, name)
+        summary = run_one(programs, name, flags, options.seed, options.verbose, environment)
         runs.append(as_run(name, summary))
         if name == "slimgc":
             explanation = summary.get("threshold_explanation") or "(no threshold table was measured)"

@@ -18,6 +18,7 @@
 #include "compress/policy/threshold_table_file.h"
 #include "proto/base/clock.h"
 #include "proto/base/program_flags.h"
+#include "proto/base/program_trace.h"
 #include "proto/base/status_macros.h"
 #include "worker/kvstore.h"
 #include "worker/trainer/dataset.h"
@@ -72,6 +73,7 @@ DEFINE_int64(timeout_s, kDefaults.timeout_s, "of one push or pull and of joining
 DEFINE_string(summary_json, "", "file that rank 0 writes the summary to");
 DEFINE_string(save_weights, "",
               "file that rank 0 writes the final weights to; with {rank} in it every worker does");
+DEFINE_string(trace, "", slimps::kTraceFlagHelp);
 DEFINE_string(scheduler, "",
               "host:port of the scheduler (environment: DMLC_PS_ROOT_URI, DMLC_PS_ROOT_PORT)");
 DEFINE_string(job_id, "slimps", "name of the job");
@@ -135,6 +137,7 @@ void ReadEnvironment() {
   TakeFromEnvironment("num_workers", "DMLC_NUM_WORKER");
   TakeFromEnvironment("num_servers", "DMLC_NUM_SERVER");
   TakeFromEnvironment("rank", "DMLC_WORKER_ID");
+  TakeFromEnvironment("trace", "SLIMPS_TRACE");
   const char* host = std::getenv("DMLC_PS_ROOT_URI");
   const char* port = std::getenv("DMLC_PS_ROOT_PORT");
   if (FLAGS_scheduler.empty() && host != nullptr && port != nullptr) {
@@ -247,7 +250,7 @@ absl::Status EvaluateAndReport(const WorkerFlags& flags, const Dataset& data, Mo
   return WriteSummary(flags.summary_json, *summary);
 }
 
-absl::Status Run(const WorkerOptions& options) {
+absl::Status Run(const WorkerOptions& options, ProgramTrace* trace) {
   const WorkerFlags& flags = options.flags;
   SetComputeThreads(static_cast<int>(flags.compute_threads));
   // Data and model come before the store: a wrong file is known before anybody waits for this
@@ -257,6 +260,7 @@ absl::Status Run(const WorkerOptions& options) {
                           MakeModel(flags.model, data, options.train.seed));
   SLIMPS_ASSIGN_OR_RETURN(const std::unique_ptr<KVStore> store,
                           KVStore::Create(flags.kvstore, options.store));
+  trace->SetRank(store->rank());
   const RealClock clock;
   Progress progress({.style = isatty(STDOUT_FILENO) ? ProgressOptions::Style::kTerminal
                                                     : ProgressOptions::Style::kPlain,
@@ -293,6 +297,7 @@ int main(int argc, char** argv) {
   google::InitGoogleLogging(argv[0]);
   const auto options = slimps::CheckWorkerFlags(slimps::GatherFlags());
   if (!options.ok()) slimps::DieOfUsage(std::string(options.status().message()));
+  slimps::ProgramTrace trace(FLAGS_trace, "worker");
   if (FLAGS_dry_run) return 0;
-  return slimps::ExitStatus(slimps::Run(*options));
+  return slimps::ExitStatus(trace.Finish(slimps::Run(*options, &trace)));
 }

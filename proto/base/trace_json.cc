@@ -127,7 +127,7 @@ void WriteTraceJson(const TraceRecording& recording, std::ostream* out) {
          << R"(,"tid":)" << tids.find(rows[i])->second << R"(,"args":{"key":)" << quoted(event.key)
          << R"(,"partition":)" << event.partition << R"(,"round":)" << event.round << "}}";
   }
-  *out << "]}\n";
+  *out << "\n]}\n";
 }
 
 }  // namespace slimps

@@ -5,7 +5,7 @@
 //    {"ph": "X", "name": "s:w[0]", "cat": "encode", "ts": 12.345, "dur": 1.5, "pid": 7, "tid": 1,
 //     "args": {"key": "s:w", "partition": 0, "round": 1}}]}
 //
-// Times are microseconds since base_unix_ns of the job's clock, which puts several processes' files together. Thread-safe.
+// One event a line, so that tools/slimps_trace.py need not hold a file in memory. Times are microseconds since base_unix_ns of the job's clock, which puts several processes' files together. Thread-safe.
 #ifndef SLIMPS_PROTO_BASE_TRACE_JSON_H_
 #define SLIMPS_PROTO_BASE_TRACE_JSON_H_
 

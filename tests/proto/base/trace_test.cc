@@ -1,0 +1,208 @@
+#include "proto/base/trace.h"
+
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace slimps {
+namespace {
+
+TraceLog& Log() { return TraceLog::Global(); }
+
+absl::Time At(int64_t milliseconds) { return absl::FromUnixMillis(1700000000000 + milliseconds); }
+
+std::string TestPath(const std::string& name) {
+  return (std::filesystem::path(testing::TempDir()) / name).string();
+}
+
+class TraceTest : public testing::Test {
+ protected:
+  void TearDown() override { Log().Stop(); }
+};
+
+TEST_F(TraceTest, NothingIsRecordedBeforeStartAndAfterStop) {
+  Log().Start("a");
+  Log().Stop();
+  EXPECT_FALSE(Log().on());
+  { TraceSpan span(TraceStage::kEncode, {"s:w", 0, 1}); }
+  Log().Add(TraceStage::kSend, {"s:w", 0, 1}, At(0), At(1));
+  EXPECT_TRUE(Log().Events().empty());
+  EXPECT_EQ(0u, Log().dropped());
+}
+
+TEST_F(TraceTest, SpansHoldWhatTheyAreAboutAndWhenTheyWere) {
+  Log().Start("a");
+  const absl::Time before = absl::Now();
+  {
+    std::string key = "s:conv1.weight, a name that is longer than a string keeps in place";
+    TraceSpan span(TraceStage::kEncode, {key, 3, 17});
+    Log().Add(TraceStage::kSend, {"i:5", 4, 18}, At(2), At(7));
+  }
+  const absl::Time after = absl::Now();
+  const std::vector<TraceEvent> events = Log().Events();
+  ASSERT_EQ(2u, events.size());
+  const TraceEvent& send = events[0];
+  EXPECT_EQ(TraceStage::kSend, send.stage);
+  EXPECT_EQ("i:5", send.key);
+  EXPECT_EQ(4u, send.partition);
+  EXPECT_EQ(18u, send.round);
+  EXPECT_EQ(At(2), send.began);
+  EXPECT_EQ(At(7), send.ended);
+  EXPECT_FALSE(send.of_thread);
+  const TraceEvent& encode = events[1];
+  EXPECT_EQ(TraceStage::kEncode, encode.stage);
+  EXPECT_EQ("s:conv1.weight, a name that is longer than a string keeps in place", encode.key);
+  EXPECT_EQ(3u, encode.partition);
+  EXPECT_EQ(17u, encode.round);
+  EXPECT_TRUE(encode.of_thread);
+  EXPECT_LE(before, encode.began);
+  EXPECT_LE(encode.began, encode.ended);
+  EXPECT_LE(encode.ended, after);
+}
+
+TEST_F(TraceTest, EventsComeInOrderOfBeginningTheOuterBeforeTheInner) {
+  Log().Start("a");
+  Log().Add(TraceStage::kPull, {"c", 0, 0}, At(5), At(6));
+  Log().Add(TraceStage::kPull, {"inner", 0, 0}, At(1), At(2));
+  Log().Add(TraceStage::kPull, {"outer", 0, 0}, At(1), At(9));
+  std::vector<std::string> keys;
+  for (const TraceEvent& event : Log().Events()) keys.push_back(event.key);
+  EXPECT_EQ((std::vector<std::string>{"outer", "inner", "c"}), keys);
+}
+
+TEST_F(TraceTest, WhatEndsBeforeItBeganTakesNoTime) {
+  Log().Start("a");
+  Log().Add(TraceStage::kSend, {"w", 0, 0}, At(5), At(3));
+  ASSERT_EQ(1u, Log().Events().size());
+  EXPECT_EQ(At(5), Log().Events()[0].ended);
+}
+
+TEST_F(TraceTest, BeyondTheBoundEventsAreCountedNotKept) {
+  Log().Start("a", 3);
+  for (int i = 0; i < 10; ++i) {
+    Log().Add(TraceStage::kSend, {"w", 0, static_cast<uint64_t>(i)}, At(i), At(i + 1));
+  }
+  const std::vector<TraceEvent> events = Log().Events();
+  ASSERT_EQ(3u, events.size());
+  EXPECT_EQ(2u, events[2].round);
+  EXPECT_EQ(7u, Log().dropped());
+  Log().Start("a", 3);
+  EXPECT_EQ(0u, Log().dropped());
+}
+
+TEST_F(TraceTest, StartForgetsWhatWasAlsoOfThreadsThatHaveRecordedBefore) {
+  Log().Start("a");
+  Log().Add(TraceStage::kSend, {"old", 0, 0}, At(0), At(1));
+  Log().Start("a");
+  EXPECT_TRUE(Log().Events().empty());
+  Log().Add(TraceStage::kSend, {"new", 0, 0}, At(0), At(1));
+  ASSERT_EQ(1u, Log().Events().size());
+  EXPECT_EQ("new", Log().Events()[0].key);
+}
+
+TEST_F(TraceTest, EveryThreadsEventsAreThereUnderItsOwnNumberEvenWhenItHasEnded) {
+  constexpr int kThreads = 8, kEach = 500;
+  Log().Start("a");
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([t] {
+      const std::string key = "s:" + std::to_string(t);
+      for (uint64_t i = 0; i < kEach; ++i) {
+        TraceSpan span(TraceStage::kDecode, {key, static_cast<uint32_t>(t), i});
+      }
+    });
+  }
+  // Read while they record: whatever is there is whole.
+  for (int i = 0; i < 20; ++i) {
+    for (const TraceEvent& event : Log().Events()) {
+      ASSERT_EQ("s:" + std::to_string(event.partition), event.key);
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::map<std::string, std::set<uint32_t>> numbers;
+  std::map<std::string, std::set<uint64_t>> rounds;
+  for (const TraceEvent& event : Log().Events()) {
+    numbers[event.key].insert(event.thread);
+    rounds[event.key].insert(event.round);
+  }
+  ASSERT_EQ(size_t{kThreads}, numbers.size());
+  std::set<uint32_t> all;
+  for (const auto& [key, of_key] : numbers) {
+    EXPECT_EQ(1u, of_key.size()) << key;
+    all.insert(of_key.begin(), of_key.end());
+    EXPECT_EQ(size_t{kEach}, rounds[key].size()) << key;
+  }
+  EXPECT_EQ(size_t{kThreads}, all.size());
+}
+
+TEST_F(TraceTest, StartAndStopWhileThreadsRecordLoseNothingOfTheLastRun) {
+  std::atomic<bool> done{false};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&done] {
+      while (!done) TraceSpan span(TraceStage::kAggregate, {"w", 0, 0});
+    });
+  }
+  for (int i = 0; i < 50; ++i) {
+    Log().Start("a", 1000);
+    Log().SetProcessName("b");
+    Log().SetClockOffset(absl::Milliseconds(i));
+    EXPECT_LE(Log().Events().size(), 1000u + 4);  // one of each thread may have begun before
+    Log().Stop();
+  }
+  done = true;
+  for (std::thread& thread : threads) thread.join();
+  Log().Start("a");
+  { TraceSpan span(TraceStage::kAggregate, {"w", 0, 0}); }
+  EXPECT_EQ(1u, Log().Events().size());
+}
+
+TEST(TracePath, PartsAreNamedBeforeTheExtension) {
+  EXPECT_EQ("out/job.worker0.json", TracePartPath("out/job.json", "worker", 0));
+  EXPECT_EQ("job.server12.json", TracePartPath("job.json", "server", 12));
+  EXPECT_EQ("a.b/job.server1", TracePartPath("a.b/job", "server", 1));
+  EXPECT_EQ("a.b.server1.json", TracePartPath("a.b.json", "server", 1));
+  EXPECT_EQ("out/.json.server1", TracePartPath("out/.json", "server", 1));
+}
+
+TEST(TracePath, WhatCannotBeWrittenIsToldBeforehandAndNamed) {
+  const std::string good = TestPath("checked.json");
+  EXPECT_TRUE(CheckTracePath(good).ok());
+  EXPECT_FALSE(std::filesystem::exists(good)) << "nothing was written yet";
+  for (const std::string& bad : {std::string("/no/such/folder/t.json"), std::string(), TestPath(""),
+                                 TestPath("checked.json") + "/x.json"}) {
+    std::ofstream(good) << "old";
+    const absl::Status status = CheckTracePath(bad);
+    EXPECT_EQ(absl::StatusCode::kUnavailable, status.code()) << bad;
+    EXPECT_NE(std::string::npos, status.message().find("cannot write trace " + bad + ": "))
+        << status;
+  }
+}
+
+TEST_F(TraceTest, AWriteThatFailsNamesTheFileAndLeavesNothingBehind) {
+  Log().Start("a");
+  const absl::Status missing = Log().WriteTo("/no/such/folder/t.json");
+  EXPECT_EQ(absl::StatusCode::kUnavailable, missing.code());
+  EXPECT_EQ("cannot write trace /no/such/folder/t.json: No such file or directory",
+            std::string(missing.message()));
+  const std::string folder = TestPath("taken");
+  std::filesystem::create_directories(folder + "/t.json");
+  EXPECT_NE(std::string::npos, Log().WriteTo(folder + "/t.json").message().find("Is a directory"));
+  size_t entries = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    EXPECT_EQ("t.json", entry.path().filename());
+    ++entries;
+  }
+  EXPECT_EQ(1u, entries);
+}
+
+}  // namespace
+}  // namespace slimps
