@@ -79,6 +79,11 @@ class TraceLog final {
   void Add(TraceStage stage, const TraceSubject& subject, absl::Time began, absl::Time ended) {
     if (on()) Record(stage, subject, began, ended, Row::kShared);
   }
+  // As a TraceSpan, for who has the times: on this thread's row.
+  void AddOfThread(TraceStage stage, const TraceSubject& subject, absl::Time began,
+                   absl::Time ended) {
+    if (on()) Record(stage, subject, began, ended, Row::kOfThread);
+  }
   // Everything recorded, in order of beginning.
   std::vector<TraceEvent> Events() const;
   uint64_t dropped() const;

@@ -168,12 +168,14 @@ class GatheringTest(FolderTest):
         self.assertIn("trace in " + self.path("all.json"), said[1])
 
     def test_every_process_of_a_launch_gets_it(self):
-        fake = [sys.executable, os.path.join(HERE, "fake_node.py"), "env=SLIMPS_TRACE"]
-        job = slimps_launch.Job(fake, fake, fake, 1, 1)
-        with slimps_trace.Gathering(self.path("all.json")) as trace:
+        fake = [sys.executable, os.path.join(HERE, "fake_node.py")]
+        with tempfile.TemporaryDirectory() as other, slimps_trace.Gathering(self.path("all.json")) as trace:
+            ended = os.path.join(other, "ended")
+            job = slimps_launch.Job(fake + ["until=" + ended], fake + ["env=SLIMPS_TRACE", "until=" + ended],
+                                    fake + ["env=SLIMPS_TRACE", "touch=" + ended], 1, 1)
             job.environment.update(trace.of_job(1, 1))
             out = io.StringIO()
-            slimps_launch.Launcher(job, out=out).run()
+            self.assertEqual(0, slimps_launch.Launcher(job, out=out).run(), out.getvalue())
             for node in ("worker0", "server0"):
                 self.assertRegex(out.getvalue(), r"%s\| SLIMPS_TRACE=%s/.*0\.json" % (node, re.escape(self.folder)))
             said = []

@@ -138,7 +138,7 @@ TEST_F(TraceJson, AStageHasARowPerThreadNamedAfterTheThread) {
   };
   std::thread(encode, "push").join();
   std::thread(encode, nullptr).join();
-  { TraceSpan span(TraceStage::kEncode, {"s:w", 0, 0}); }
+  Log().AddOfThread(TraceStage::kEncode, {"s:w", 0, 0}, At(0), At(1));
   std::vector<std::string> names;
   for (const auto& [tid, name] : Rows(Written())) names.push_back(name);
   EXPECT_EQ((std::vector<std::string>{"encode (push)", "encode (thread 1)", "encode (main)",

@@ -4,9 +4,11 @@
 #include <pthread.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <thread>
@@ -34,8 +36,20 @@ TEST_F(TraceTest, NothingIsRecordedBeforeStartAndAfterStop) {
   EXPECT_FALSE(Log().on());
   { TraceSpan span(TraceStage::kEncode, {"s:w", 0, 1}); }
   Log().Add(TraceStage::kSend, {"s:w", 0, 1}, At(0), At(1));
+  Log().AddOfThread(TraceStage::kCopy, {"s:w", 0, 1}, At(0), At(1));
   EXPECT_TRUE(Log().Events().empty());
   EXPECT_EQ(0u, Log().dropped());
+}
+
+TEST_F(TraceTest, ASpanThatBeganBeforeStartOrEndsAfterStopIsNotRecorded) {
+  Log().Stop();
+  auto early = std::make_unique<TraceSpan>(TraceStage::kEncode, TraceSubject{"early", 0, 1});
+  Log().Start("a");
+  early.reset();
+  auto late = std::make_unique<TraceSpan>(TraceStage::kEncode, TraceSubject{"late", 0, 1});
+  Log().Stop();
+  late.reset();
+  EXPECT_TRUE(Log().Events().empty());
 }
 
 TEST_F(TraceTest, SpansHoldWhatTheyAreAboutAndWhenTheyWere) {
