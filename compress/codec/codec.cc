@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compress/codec/encode_run.h"
+#include "compress/codec/momentum_input.h"
 #include "compress/format/levels.h"
 #include "compress/kernels/kernels.h"
 #include "proto/base/status_macros.h"
@@ -69,6 +70,9 @@ absl::Status Codec::CheckArguments(const EncodeInput& input, size_t payload_byte
 }
 
 bool Codec::KnownEncodable(const EncodeInput& input) const {
+  if (const auto rule = Momentum(input.grad_scale); rule.has_value()) {
+    return slimps::KnownEncodable(input, *rule, limit_);
+  }
   const double residual = input.residual.empty() ? 0 : static_cast<double>(input.residual_bound);
   const double gradient = static_cast<double>(input.gradient_bound);
   // Both roundings of x together are far less than this margin.
@@ -78,6 +82,9 @@ bool Codec::KnownEncodable(const EncodeInput& input) const {
 
 size_t Codec::FindUnencodable(const EncodeInput& input, size_t first_block,
                               size_t last_block) const {
+  if (const auto rule = Momentum(input.grad_scale); rule.has_value()) {
+    return slimps::FindUnencodable(kernels_, input, *rule, limit_, first_block, last_block);
+  }
   const size_t first = first_block * kBlockElements;
   const size_t last = std::min(last_block * kBlockElements, input.gradient.size());
   if (first >= last) return kEncodable;
@@ -97,9 +104,17 @@ absl::Status Codec::DescribeUnencodable(const EncodeInput& input, size_t element
   }
   const std::string residual =
       input.residual.empty() ? "" : absl::StrCat(" and a residual of ", input.residual[element]);
+  const std::string momentum =
+      wants_momentum() ? absl::StrCat(", with a momentum of ", input.momentum[element]) : "";
   return absl::InvalidArgumentError(
       absl::StrCat(where, " is ", gradient, "; times grad_scale ", input.grad_scale, residual,
-                   " it exceeds what codec ", spec_.name, " carries, ", limit_));
+                   " it exceeds what codec ", spec_.name, " carries, ", limit_, momentum));
+}
+
+absl::StatusOr<float> Codec::AdvanceMomentum(const EncodeInput& input, std::span<float> out) const {
+  const auto rule = Momentum(input.grad_scale);
+  if (!rule.has_value()) return input.momentum_bound;
+  return StepMomentum(kernels_, input, *rule, out);
 }
 
 }  // namespace slimps

@@ -18,6 +18,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,6 +27,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "compress/format/format.h"
+#include "compress/kernels/momentum.h"
 #include "proto/base/key.h"
 
 namespace slimps {
@@ -112,10 +114,12 @@ class Codec {
   virtual PayloadFormat format() const = 0;
   // Whether error feedback is on for this codec, as its options have it.
   virtual bool wants_residual() const = 0;
-  virtual bool wants_momentum() const { return false; }
+  // The momentum that it applies itself, to a gradient times `grad_scale`; nullopt: none.
+  virtual std::optional<MomentumRule> Momentum(float /*grad_scale*/) const { return std::nullopt; }
+  bool wants_momentum() const { return Momentum(/*grad_scale=*/1).has_value(); }
   virtual Combine combine() const { return Combine::kSum; }
-  // Whether it applies momentum of its own, so that a server's optimizer must not do it again.
-  virtual bool refuses_server_momentum() const { return false; }
+  // A server's optimizer must not apply momentum again.
+  bool refuses_server_momentum() const { return wants_momentum(); }
   virtual size_t MaxPayloadBytes(size_t elements) const = 0;
   // For a gradient that goes raw in a job that this codec compresses for (the tensor is small, or this round goes raw to
   // be measured): takes the step of momentum that encoding it would, and leaves in `out` what is to be sent together with
@@ -123,10 +127,8 @@ class Codec {
   // input.momentum is given.
   // Returns the momentum's bound afterwards. InvalidArgument, and nothing has changed: NaN, infinity, or more than fp32
   // holds.
-  [[nodiscard]] virtual absl::StatusOr<float> AdvanceMomentum(const EncodeInput& input,
-                                                              std::span<float> /*out*/) const {
-    return input.momentum_bound;
-  }
+  [[nodiscard]] absl::StatusOr<float> AdvanceMomentum(const EncodeInput& input,
+                                                      std::span<float> out) const;
   // What whoever chose this codec should be told once; empty: nothing.
   virtual std::string Warning() const { return ""; }
 
@@ -148,12 +150,11 @@ class Codec {
   // The largest |x| that encodes and decodes to a finite number.
   float limit() const { return limit_; }
   // Whether the bounds alone show that FindUnencodable would find nothing.
-  virtual bool KnownEncodable(const EncodeInput& input) const;
+  bool KnownEncodable(const EncodeInput& input) const;
   // The first element in [first_block, last_block) that cannot be encoded; kEncodable: none. Reads only.
-  virtual size_t FindUnencodable(const EncodeInput& input, size_t first_block,
-                                 size_t last_block) const;
+  size_t FindUnencodable(const EncodeInput& input, size_t first_block, size_t last_block) const;
   // Why `element`, found by the function above, cannot be encoded.
-  virtual absl::Status DescribeUnencodable(const EncodeInput& input, size_t element) const;
+  absl::Status DescribeUnencodable(const EncodeInput& input, size_t element) const;
   // One encoding. `input`'s spans, `payload` and `workspace` outlive it. REQUIRES: the checks above were OK.
   virtual std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
                                            EncodeWorkspace& workspace) const = 0;

@@ -1,6 +1,7 @@
 #include "compress/codec/dgc.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "compress/codec/momentum_input.h"
 #include "compress/codec/ranked_run.h"
@@ -59,34 +60,16 @@ class DgcRun final : public RankedRun {
 };
 
 // Thread-safe: constant after construction.
-class DgcCodec final : public SparseCodec {
+class DgcCodec final : public CountedSparseCodec {
  public:
   DgcCodec(const CodecSpec& spec, const Kernels& kernels, SparseValues values, SentCount k,
            MomentumRule rule)
-      : SparseCodec(spec, kernels, LargestSparseValue(values), values, ErrorFeedback::kOn),
-        k_(k),
-        rule_(rule) {}
+      : CountedSparseCodec(spec, kernels, values, ErrorFeedback::kOn, k), rule_(rule) {}
 
-  bool wants_momentum() const override { return true; }
-  bool refuses_server_momentum() const override { return true; }
-  size_t MaxPayloadBytes(size_t elements) const override {
-    return SparseBuilder::MaxPayloadBytes({.values = values(), .elements = elements},
-                                          k_.Of(elements));
-  }
-
-  bool KnownEncodable(const EncodeInput& input) const override {
-    return slimps::KnownEncodable(input, Rule(input), limit());
-  }
-  size_t FindUnencodable(const EncodeInput& input, size_t first_block,
-                         size_t last_block) const override {
-    return slimps::FindUnencodable(kernels(), input, Rule(input), limit(), first_block, last_block);
-  }
-  absl::Status DescribeUnencodable(const EncodeInput& input, size_t element) const override {
-    return DescribeMomentum(Codec::DescribeUnencodable(input, element), input, element);
-  }
-  absl::StatusOr<float> AdvanceMomentum(const EncodeInput& input,
-                                        std::span<float> out) const override {
-    return StepMomentum(kernels(), input, Rule(input), out);
+  std::optional<MomentumRule> Momentum(float grad_scale) const override {
+    MomentumRule rule = rule_;
+    rule.grad_scale = grad_scale;
+    return rule;
   }
   std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
                                    EncodeWorkspace& workspace) const override {
@@ -95,18 +78,12 @@ class DgcCodec final : public SparseCodec {
       whole.residual = workspace.Take<float>(input.gradient.size());
       std::ranges::fill(whole.residual, 0.0f);
     }
-    return std::make_unique<DgcRun>(kernels(), whole, payload, workspace, Rule(input),
-                                    k_.Of(input.gradient.size()), values());
+    return std::make_unique<DgcRun>(kernels(), whole, payload, workspace,
+                                    *Momentum(input.grad_scale), k(input.gradient.size()),
+                                    values());
   }
 
  private:
-  MomentumRule Rule(const EncodeInput& input) const {
-    MomentumRule rule = rule_;
-    rule.grad_scale = input.grad_scale;
-    return rule;
-  }
-
-  const SentCount k_;
   const MomentumRule rule_;  // for any grad_scale
 };
 

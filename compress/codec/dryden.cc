@@ -17,8 +17,7 @@ class DrydenCodec final : public SparseCodec {
  public:
   DrydenCodec(const CodecSpec& spec, const Kernels& kernels, ErrorFeedback feedback,
               SentCount proportion)
-      : SparseCodec(spec, kernels, LargestSparseValue(kValues), kValues, feedback),
-        proportion_(proportion) {}
+      : SparseCodec(spec, kernels, kValues, feedback), proportion_(proportion) {}
 
   size_t MaxPayloadBytes(size_t elements) const override {
     // Either side may send one more than its part.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "compress/codec/selection_floor.h"
@@ -10,8 +9,7 @@
 namespace slimps {
 namespace {
 
-constexpr size_t kRoom = kBlockElements + 16;  // kernels write whole vectors
-constexpr size_t kListShare = 16;              // there is room for at least so small a part
+constexpr size_t kListShare = 16;  // there is room for at least so small a part
 constexpr float kSmallest = std::numeric_limits<float>::denorm_min();
 
 }  // namespace
@@ -27,20 +25,10 @@ DrydenRun::DrydenRun(const Kernels& kernels, const EncodeInput& input, std::span
                payload, workspace) {
   std::ranges::fill(blocks_, Block());
   const size_t elements = input.gradient.size();
-  TakeList(std::min(elements,
-                    std::max(3 * proportion.Of(elements), elements / kListShare) + kBlockElements));
+  list_.Take(workspace,
+             std::min(elements, std::max(3 * proportion.Of(elements), elements / kListShare) +
+                                    kBlockElements));
   floor_ = GuessFloorOfBoth(workspace);
-}
-
-void DrydenRun::TakeList(size_t room) {
-  list_index_ = workspace_.Take<uint32_t>(room);
-  list_value_ = workspace_.Take<float>(room);
-  list_used_.store(0, std::memory_order_relaxed);
-}
-
-float DrydenRun::InputAt(size_t element) const {
-  const float scaled = input_.gradient[element] * input_.grad_scale;
-  return input_.residual.empty() ? scaled : scaled + input_.residual[element];
 }
 
 float DrydenRun::GuessFloorOfBoth(EncodeWorkspace& workspace) {
@@ -49,7 +37,7 @@ float DrydenRun::GuessFloorOfBoth(EncodeWorkspace& workspace) {
   size_t positives = 0,
          from = keys.size();  // positive ones at the front, negative ones at the back
   for (size_t i = 0; i < plan.Size(); ++i) {
-    const float x = InputAt(plan.Element(i));
+    const float x = InputOf(input_, plan.Element(i));
     if (x > 0) keys[positives++] = x;
     if (x < 0) keys[--from] = -x;
   }
@@ -75,8 +63,8 @@ void DrydenRun::Blocks(size_t /*pass*/, size_t first, size_t last) {
 void DrydenRun::Collect(size_t block) {
   const BlockInput in(input_, block);
   Block& its = blocks_[block];
-  uint32_t index[kRoom];
-  float value[kRoom];
+  uint32_t index[kBlockRoom];
+  float value[kBlockRoom];
   const bool made = stage_ == Stage::kCollectAll && in.residual != nullptr;
   const Candidates found =
       made ? kernels_.select.collect(in.residual, nullptr, 1, SelectBy::kMagnitude, floor_,
@@ -93,13 +81,9 @@ void DrydenRun::Collect(size_t block) {
     its.positives = count(SelectBy::kPositive);
     its.negatives = count(SelectBy::kNegative);
   }
-  const size_t offset = list_used_.fetch_add(found.count, std::memory_order_relaxed);
-  its.offset = static_cast<uint32_t>(offset);
+  its.offset = list_.Append(index, value, found.count);
   its.listed = found.count;
   its.left2 = found.rest2;
-  if (offset + found.count > list_index_.size()) return;
-  std::copy_n(index, found.count, list_index_.begin() + static_cast<ptrdiff_t>(offset));
-  std::copy_n(value, found.count, list_value_.begin() + static_cast<ptrdiff_t>(offset));
 }
 
 void DrydenRun::EndPass(size_t /*pass*/) {
@@ -111,7 +95,7 @@ void DrydenRun::EndPass(size_t /*pass*/) {
   stage_ = Stage::kCollectAll;
   passes_ = 3;
   floor_ = kSmallest;
-  TakeList(positive_.elements + negative_.elements);
+  list_.Take(workspace_, positive_.elements + negative_.elements);
 }
 
 bool DrydenRun::FindLimits() {
@@ -120,17 +104,15 @@ bool DrydenRun::FindLimits() {
     positive_.elements += block.positives;
     negative_.elements += block.negatives;
   }
-  return list_used_.load(std::memory_order_relaxed) <= list_index_.size() &&
-         FindLimit(true, positive_) && FindLimit(false, negative_);
+  return list_.complete() && FindLimit(true, positive_) && FindLimit(false, negative_);
 }
 
 bool DrydenRun::FindLimit(bool positive, Side& side) {
   side.wanted = proportion_.Of(side.elements);
   if (side.wanted == 0) return true;
-  const size_t used = list_used_.load(std::memory_order_relaxed);
-  const std::span<float> keys = workspace_.Take<float>(used);
+  const std::span<float> keys = workspace_.Take<float>(list_.used());
   size_t count = 0;
-  for (const float x : list_value_.first(used)) {
+  for (const float x : list_.values()) {
     keys[count] = std::fabs(x);
     count += (x > 0) == positive ? 1 : 0;
   }
@@ -138,7 +120,7 @@ bool DrydenRun::FindLimit(bool positive, Side& side) {
   side.limit = RankedKey(keys.first(count), side.wanted);
   // RankedKey has reordered the keys.
   size_t over = 0;
-  for (const float x : list_value_.first(used)) {
+  for (const float x : list_.values()) {
     over += (x > 0) == positive && std::fabs(x) > side.limit ? 1 : 0;
   }
   side.equal = side.wanted - over;
@@ -148,14 +130,14 @@ bool DrydenRun::FindLimit(bool positive, Side& side) {
 void DrydenRun::ChooseFromList() {
   for (size_t block = 0; block < blocks_.size(); ++block) {
     ChooseFromBlock(blocks_[block]);
-    builder_.SetBlock(block, list_index_.subspan(blocks_[block].offset, blocks_[block].sent));
+    builder_.SetBlock(block, list_.indices().subspan(blocks_[block].offset, blocks_[block].sent));
   }
   builder_.Plan(positive_.Mean(), negative_.Mean());
 }
 
 void DrydenRun::ChooseFromBlock(Block& block) {
-  uint32_t* const index = list_index_.data() + block.offset;
-  float* const value = list_value_.data() + block.offset;
+  uint32_t* const index = list_.indices().data() + block.offset;
+  float* const value = list_.values().data() + block.offset;
   double sums[2] = {};  // negative, positive
   for (size_t i = 0; i < block.listed; ++i) {
     const float x = value[i];
@@ -181,23 +163,10 @@ void DrydenRun::ChooseFromBlock(Block& block) {
 
 void DrydenRun::Write(size_t block) {
   Block& its = blocks_[block];
-  const std::span<const uint32_t> index = list_index_.subspan(its.offset, its.sent);
-  const std::span<const float> value = list_value_.subspan(its.offset, its.sent);
-  float decoded[kBlockElements];
-  builder_.WriteBlock(block, index, value, decoded);
-  its.sums = kernels_.sparse.put_error(index.data(), value.data(), decoded, value.size(),
-                                       BlockInput(input_, block).residual);
+  WriteSent(kernels_, input_, block, list_.indices().subspan(its.offset, its.sent),
+            list_.values().subspan(its.offset, its.sent), builder_, its);
 }
 
-EncodeStats DrydenRun::Finish() {
-  EncodeStats stats = {.payload_bytes = builder_.Finish()};
-  for (const Block& block : blocks_) {
-    stats.elements_sent += block.sent;
-    stats.input_norm2 += static_cast<double>(block.left2 + block.sums.sent2);
-    stats.decoded_norm2 += static_cast<double>(block.sums.decoded2);
-    stats.error_norm2 += static_cast<double>(block.left2 + block.sums.error2);
-  }
-  return stats;
-}
+EncodeStats DrydenRun::Finish() { return StatsOf<Block>(blocks_, builder_.Finish()); }
 
 }  // namespace slimps

@@ -4,11 +4,11 @@
 #ifndef SLIMPS_COMPRESS_CODEC_DRYDEN_RUN_H_
 #define SLIMPS_COMPRESS_CODEC_DRYDEN_RUN_H_
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "compress/codec/candidate_list.h"
 #include "compress/codec/encode_run.h"
 #include "compress/codec/sparse_builder.h"
 #include "compress/codec/sparse_options.h"
@@ -30,12 +30,9 @@ class DrydenRun final : public EncodeRun {
  private:
   enum class Stage : uint8_t { kCollect, kCollectAll, kWrite };
 
-  struct Block {
+  struct Block : SentBlock {
     uint32_t positives = 0, negatives = 0;
     uint32_t offset = 0, listed = 0;  // in the list
-    uint32_t sent = 0;
-    float left2 = 0;  // squares of what is not sent
-    SentSums sums;
   };
   // The elements of one sign.
   struct Side {
@@ -51,9 +48,7 @@ class DrydenRun final : public EncodeRun {
     }
   };
 
-  float InputAt(size_t element) const;
   float GuessFloorOfBoth(EncodeWorkspace& workspace);
-  void TakeList(size_t room);
   void Collect(size_t block);
   void Write(size_t block);
   // Sets the sides' limits; false: the list lacks some.
@@ -72,11 +67,8 @@ class DrydenRun final : public EncodeRun {
   Stage stage_ = Stage::kCollect;
   size_t passes_ = 2;
   float floor_ = 0;
-  // Candidates of block b at [offset, offset + listed). Threads take their place by adding to list_used_, which publishes
-  // nothing else; where a block lies does not change what is sent. What is sent moves to the front of its block's place.
-  std::span<uint32_t> list_index_;
-  std::span<float> list_value_;
-  std::atomic<size_t> list_used_ = 0;
+  // Candidates of block b at [offset, offset + listed). What is sent moves to the front of its block's place.
+  CandidateList list_;
   Side positive_, negative_;
 };
 

@@ -59,6 +59,15 @@ class EncodeWorkspace final {
 // The blocks' sums in their order, which does not depend on threads. `payload_bytes` is left 0.
 EncodeStats SumOf(std::span<const BlockSums> blocks);
 
+// What kernels that list a block's elements need: they write whole vectors.
+inline constexpr size_t kBlockRoom = kBlockElements + 16;
+
+// x of one element.
+inline float InputOf(const EncodeInput& input, size_t element) {
+  const float scaled = input.gradient[element] * input.grad_scale;
+  return input.residual.empty() ? scaled : scaled + input.residual[element];
+}
+
 // One block of an EncodeInput, as kernels take it.
 struct BlockInput {
   const float* gradient = nullptr;

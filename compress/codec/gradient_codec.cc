@@ -160,31 +160,6 @@ MomentumRule GradientCodec::Rule(float grad_scale) const {
           .grad_scale = grad_scale};
 }
 
-// Clipping makes no |x| larger than the larger of |residual| and |x| without clipping, nor does it round past them: so
-// what is encodable without it is with it.
-bool GradientCodec::KnownEncodable(const EncodeInput& input) const {
-  if (!has_momentum()) return inner_->KnownEncodable(input);
-  return slimps::KnownEncodable(input, Rule(input.grad_scale), limit());
-}
-
-size_t GradientCodec::FindUnencodable(const EncodeInput& input, size_t first_block,
-                                      size_t last_block) const {
-  if (!has_momentum()) return inner_->FindUnencodable(input, first_block, last_block);
-  return slimps::FindUnencodable(kernels(), input, Rule(input.grad_scale), limit(), first_block,
-                                 last_block);
-}
-
-absl::Status GradientCodec::DescribeUnencodable(const EncodeInput& input, size_t element) const {
-  const absl::Status status = inner_->DescribeUnencodable(input, element);
-  return has_momentum() ? DescribeMomentum(status, input, element) : status;
-}
-
-absl::StatusOr<float> GradientCodec::AdvanceMomentum(const EncodeInput& input,
-                                                     std::span<float> out) const {
-  if (!has_momentum()) return inner_->AdvanceMomentum(input, out);
-  return StepMomentum(kernels(), input, Rule(input.grad_scale), out);
-}
-
 std::unique_ptr<EncodeRun> GradientCodec::Begin(const EncodeInput& input,
                                                 std::span<std::byte> payload,
                                                 EncodeWorkspace& workspace) const {

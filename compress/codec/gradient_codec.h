@@ -1,5 +1,6 @@
 // A codec that another one encodes for, once the gradient is clipped and has gone through momentum (decorators.h has the
-// formulas). Passes over memory, beside the inner codec's:
+// formulas). Clipping makes no |x| larger than the larger of |residual| and |x| without clipping, nor does it round past
+// them: so what is encodable without it is with it. Passes over memory, beside the inner codec's:
 //
 //   clip        4 bytes read per element: the norm. The factor then goes into grad_scale
 //   momentum    gradient and momentum read, momentum and what goes on written (12 to 16). For a BlockCodec block by block
@@ -13,7 +14,6 @@
 #include <span>
 #include <string>
 
-#include "absl/status/status.h"
 #include "compress/codec/codec.h"
 #include "compress/codec/encode_run.h"
 #include "compress/kernels/kernels.h"
@@ -36,22 +36,14 @@ class GradientCodec final : public Codec {
 
   PayloadFormat format() const override { return inner_->format(); }
   bool wants_residual() const override { return inner_->wants_residual(); }
-  bool wants_momentum() const override { return has_momentum() || inner_->wants_momentum(); }
-  Combine combine() const override { return inner_->combine(); }
-  bool refuses_server_momentum() const override {
-    return has_momentum() || inner_->refuses_server_momentum();
+  std::optional<MomentumRule> Momentum(float grad_scale) const override {
+    return has_momentum() ? Rule(grad_scale) : inner_->Momentum(grad_scale);
   }
+  Combine combine() const override { return inner_->combine(); }
   size_t MaxPayloadBytes(size_t elements) const override {
     return inner_->MaxPayloadBytes(elements);
   }
-  absl::StatusOr<float> AdvanceMomentum(const EncodeInput& input,
-                                        std::span<float> out) const override;
   std::string Warning() const override { return inner_->Warning(); }
-
-  bool KnownEncodable(const EncodeInput& input) const override;
-  size_t FindUnencodable(const EncodeInput& input, size_t first_block,
-                         size_t last_block) const override;
-  absl::Status DescribeUnencodable(const EncodeInput& input, size_t element) const override;
   std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
                                    EncodeWorkspace& workspace) const override;
 

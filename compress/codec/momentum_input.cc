@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <limits>
-#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "compress/codec/encode_run.h"
@@ -49,13 +48,6 @@ size_t FindUnencodable(const Kernels& kernels, const EncodeInput& input, const M
     if (bad != in.elements) return block * kBlockElements + bad;
   }
   return Codec::kEncodable;
-}
-
-absl::Status DescribeMomentum(const absl::Status& status, const EncodeInput& input,
-                              size_t element) {
-  if (!std::isfinite(input.gradient[element])) return status;
-  return absl::InvalidArgumentError(absl::StrCat(std::string(status.message()),
-                                                 ", with a momentum of ", input.momentum[element]));
 }
 
 absl::StatusOr<float> StepMomentum(const Kernels& kernels, const EncodeInput& input,

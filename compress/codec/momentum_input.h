@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <span>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "compress/codec/codec.h"
 #include "compress/kernels/kernels.h"
@@ -17,8 +16,6 @@ bool KnownEncodable(const EncodeInput& input, const MomentumRule& rule, float li
 // As Codec::FindUnencodable. REQUIRES: the momentum is as long as the gradient.
 size_t FindUnencodable(const Kernels& kernels, const EncodeInput& input, const MomentumRule& rule,
                        float limit, size_t first_block, size_t last_block);
-// `status`, of Codec::DescribeUnencodable, with the element's momentum.
-absl::Status DescribeMomentum(const absl::Status& status, const EncodeInput& input, size_t element);
 // Codec::AdvanceMomentum for such a rule.
 absl::StatusOr<float> StepMomentum(const Kernels& kernels, const EncodeInput& input,
                                    const MomentumRule& rule, std::span<float> out);

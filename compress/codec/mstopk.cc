@@ -101,26 +101,20 @@ class MsTopKRun final : public SelectionRun {
 };
 
 // Thread-safe: constant after construction.
-class MsTopKCodec final : public SparseCodec {
+class MsTopKCodec final : public CountedSparseCodec {
  public:
   MsTopKCodec(const CodecSpec& spec, const Kernels& kernels, SparseValues values,
               ErrorFeedback feedback, SentCount k, uint64_t passes)
-      : SparseCodec(spec, kernels, kLargestSparseSummand, values, feedback),
-        k_(k),
+      : CountedSparseCodec(spec, kernels, values, feedback, k, kLargestSparseSummand),
         steps_(passes) {}
 
-  size_t MaxPayloadBytes(size_t elements) const override {
-    return SparseBuilder::MaxPayloadBytes({.values = values(), .elements = elements},
-                                          k_.Of(elements));
-  }
   std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
                                    EncodeWorkspace& workspace) const override {
     return std::make_unique<MsTopKRun>(kernels(), input, payload, workspace,
-                                       k_.Of(input.gradient.size()), steps_, values());
+                                       k(input.gradient.size()), steps_, values());
   }
 
  private:
-  const SentCount k_;
   const uint64_t steps_;
 };
 

@@ -61,7 +61,7 @@ class RandomKRun final : public EncodeRun {
   BlockSums EncodeBlock(size_t block) const {
     const SparseKernels& kernels = kernels_.sparse;
     const BlockInput in(input_, block);
-    uint32_t index[kBlockElements + 16];
+    uint32_t index[kBlockRoom];
     float x[kBlockElements], decoded[kBlockElements];
     const size_t first = indices_.Before(block), count = indices_.Before(block + 1) - first;
     indices_.Draw(block, 1, index);
@@ -106,9 +106,9 @@ class RandomKCodec final : public SparseCodec {
  public:
   RandomKCodec(const CodecSpec& spec, const Kernels& kernels, SparseValues values,
                ErrorFeedback feedback, const RandomKOptions& options)
-      : SparseCodec(spec, kernels,
-                    options.scaled == Scaled::kOn ? kLargestScaled : LargestSparseValue(values),
-                    values, feedback),
+      : SparseCodec(
+            spec, kernels, values, feedback,
+            options.scaled == Scaled::kOn ? kLargestScaled : std::numeric_limits<float>::max()),
         options_(options) {}
 
   std::string Warning() const override {

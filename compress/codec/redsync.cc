@@ -24,24 +24,17 @@ class RedSyncRun final : public RankedRun {
 };
 
 // Thread-safe: constant after construction.
-class RedSyncCodec final : public SparseCodec {
+class RedSyncCodec final : public CountedSparseCodec {
  public:
   RedSyncCodec(const CodecSpec& spec, const Kernels& kernels, ErrorFeedback feedback, SentCount k)
-      : SparseCodec(spec, kernels, LargestSparseValue(kValues), kValues, feedback), k_(k) {}
+      : CountedSparseCodec(spec, kernels, kValues, feedback, k) {}
 
-  size_t MaxPayloadBytes(size_t elements) const override {
-    return SparseBuilder::MaxPayloadBytes({.values = kValues, .elements = elements},
-                                          k_.Of(elements));
-  }
   std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
                                    EncodeWorkspace& workspace) const override {
     const SelectBy by = input.context.round % 2 == 1 ? SelectBy::kPositive : SelectBy::kNegative;
     return std::make_unique<RedSyncRun>(kernels(), input, payload, workspace, by,
-                                        k_.Of(input.gradient.size()), kValues);
+                                        k(input.gradient.size()), kValues);
   }
-
- private:
-  const SentCount k_;
 };
 
 }  // namespace

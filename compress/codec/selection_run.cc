@@ -1,6 +1,7 @@
 #include "compress/codec/selection_run.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -10,7 +11,6 @@
 namespace slimps {
 namespace {
 
-constexpr size_t kRoom = kBlockElements + 16;  // kernels write whole vectors
 constexpr size_t kListSlack = kBlockElements;
 constexpr size_t kListShare = 16;  // there is room for at least so small a part of the tensor
 constexpr size_t kFixedListShare = 8;
@@ -40,9 +40,7 @@ SelectionRun::SelectionRun(const Kernels& kernels, const EncodeInput& input,
       blocks_(workspace.Take<Block>(Codec::Blocks(input.gradient.size()))),
       builder_(kernels, {.values = values, .elements = input.gradient.size()}, payload, workspace),
       floor_(goal.fixed_floor) {
-  const size_t room = ListRoom(goal, input.gradient.size());
-  list_index_ = workspace.Take<uint32_t>(room);
-  list_value_ = workspace.Take<float>(room);
+  list_.Take(workspace, ListRoom(goal, input.gradient.size()));
   std::ranges::fill(blocks_, Block());
 }
 
@@ -54,10 +52,7 @@ void SelectionRun::Prepare() {
   floor_ = GuessFloor(keys, goal_.rank, input_.gradient.size());
 }
 
-float SelectionRun::SampleInput(size_t element) const {
-  const float scaled = input_.gradient[element] * input_.grad_scale;
-  return input_.residual.empty() ? scaled : scaled + input_.residual[element];
-}
+float SelectionRun::SampleInput(size_t element) const { return InputOf(input_, element); }
 
 Candidates SelectionRun::CollectFirst(size_t block, float floor, uint32_t* index, float* value) {
   const BlockInput in(input_, block);
@@ -122,8 +117,8 @@ void SelectionRun::EndPass(size_t pass) {
 }
 
 void SelectionRun::Collect(size_t block) {
-  uint32_t index[kRoom];
-  float value[kRoom];
+  uint32_t index[kBlockRoom];
+  float value[kBlockRoom];
   Candidates found;
   if (!x_ready_) {
     found = CollectFirst(block, floor_, index, value);
@@ -132,27 +127,22 @@ void SelectionRun::Collect(size_t block) {
     found = kernels_.select.collect(x.values, nullptr, x.scale, goal_.by, floor_, x.elements, index,
                                     value);
   }
-  const size_t offset = list_used_.fetch_add(found.count, std::memory_order_relaxed);
   Block& its = blocks_[block];
-  its.offset = static_cast<uint32_t>(offset);
+  its.offset = list_.Append(index, value, found.count);
   its.listed = found.count;
   its.rest2 = found.rest2;
   its.magnitude_sum = found.magnitude_sum;
   its.magnitude_max = found.magnitude_max;
-  if (offset + found.count > list_index_.size()) return;
-  std::memcpy(list_index_.data() + offset, index, found.count * sizeof *index);
-  std::memcpy(list_value_.data() + offset, value, found.count * sizeof *value);
 }
 
 SelectionRun::Stage SelectionRun::EndCollect() {
   x_ready_ = true;
-  const size_t listed = list_used_.load(std::memory_order_relaxed);
-  list_complete_ = listed <= list_index_.size();
+  const size_t listed = list_.used();
   if (goal_.fixed_floor > 0) {
     selection_ = {.sure = floor_, .filler = floor_, .total = listed};
   } else {
     const bool all = floor_is_exact_ || floor_ == std::numeric_limits<float>::denorm_min();
-    if (!list_complete_ || (listed < goal_.rank && !all)) {
+    if (!list_.complete() || (listed < goal_.rank && !all)) {
       histogram_ = workspace_.Take<uint32_t>(kHistogramCounts);
       histogram_rank_ = goal_.rank;
       BeginHistogram(kShifts[0]);
@@ -165,12 +155,12 @@ SelectionRun::Stage SelectionRun::EndCollect() {
 }
 
 Listed SelectionRun::MakeListed() {
-  const size_t count = list_used_.load(std::memory_order_relaxed);
-  Listed listed = {.keys = workspace_.Take<float>(count),
+  Listed listed = {.keys = workspace_.Take<float>(list_.used()),
                    .floor = floor_,
                    .below_floor = FloatBefore(floor_),
                    .elements = input_.gradient.size()};
-  for (size_t i = 0; i < count; ++i) listed.keys[i] = KeyOf(goal_.by, list_value_[i]);
+  std::ranges::transform(list_.values(), listed.keys.begin(),
+                         [this](float x) { return KeyOf(goal_.by, x); });
   for (const Block& block : blocks_) {
     listed.magnitude_sum += static_cast<double>(block.magnitude_sum);
     listed.magnitude_max = std::max(listed.magnitude_max, block.magnitude_max);
@@ -212,16 +202,16 @@ SelectionRun::Stage SelectionRun::EndHistogram() {
   // Fewer than `rank` are over it, and there is room for those.
   floor_ = NextFloat(std::bit_cast<float>(key));
   floor_is_exact_ = true;
-  list_used_.store(0, std::memory_order_relaxed);
+  list_.Clear();
   return Stage::kCollect;
 }
 
 void SelectionRun::Count(size_t block) {
   Block& its = blocks_[block];
   const Choice choice = {.sure = selection_.sure, .filler = selection_.filler, .fill = 0};
-  if (list_complete_ && fills_from_list_) {
-    its.counts =
-        kernels_.select.count(list_value_.data() + its.offset, 1.0f, goal_.by, choice, its.listed);
+  if (list_.complete() && fills_from_list_) {
+    its.counts = kernels_.select.count(list_.values().data() + its.offset, 1.0f, goal_.by, choice,
+                                       its.listed);
     return;
   }
   const Source x = SourceOf(block);
@@ -247,12 +237,12 @@ SelectionRun::Stage SelectionRun::EndCount() {
 void SelectionRun::Pick(size_t block) {
   Block& its = blocks_[block];
   const Choice choice = {.sure = selection_.sure, .filler = selection_.filler, .fill = its.fill};
-  uint32_t index[kRoom];
-  float value[kRoom];
+  uint32_t index[kBlockRoom];
+  float value[kBlockRoom];
   if (FromList(its)) {
-    const Picked picked =
-        kernels_.select.pick(list_value_.data() + its.offset, list_index_.data() + its.offset, 1.0f,
-                             goal_.by, choice, its.listed, index, value);
+    const Picked picked = kernels_.select.pick(list_.values().data() + its.offset,
+                                               list_.indices().data() + its.offset, 1.0f, goal_.by,
+                                               choice, its.listed, index, value);
     its.left2 = its.rest2 + picked.left2;
   } else {
     const Source x = SourceOf(block);
@@ -304,23 +294,11 @@ void SelectionRun::Prefetch(size_t block) const {
 void SelectionRun::Write(size_t block) {
   Block& its = blocks_[block];
   const std::span<const uint32_t> index = sent_index_.subspan(its.sent_from, its.sent);
-  const std::span<const float> value = sent_value_.subspan(its.sent_from, its.sent);
-  float decoded[kBlockElements];
-  builder_.WriteBlock(block, index, value, decoded);
-  its.sums = kernels_.sparse.put_error(index.data(), value.data(), decoded, value.size(),
-                                       BlockInput(input_, block).residual);
+  WriteSent(kernels_, input_, block, index, sent_value_.subspan(its.sent_from, its.sent), builder_,
+            its);
   AfterSend(block, index);
 }
 
-EncodeStats SelectionRun::Finish() {
-  EncodeStats stats = {.payload_bytes = builder_.Finish()};
-  for (const Block& block : blocks_) {
-    stats.elements_sent += block.sent;
-    stats.input_norm2 += static_cast<double>(block.left2 + block.sums.sent2);
-    stats.decoded_norm2 += static_cast<double>(block.sums.decoded2);
-    stats.error_norm2 += static_cast<double>(block.left2 + block.sums.error2);
-  }
-  return stats;
-}
+EncodeStats SelectionRun::Finish() { return StatsOf<Block>(blocks_, builder_.Finish()); }
 
 }  // namespace slimps

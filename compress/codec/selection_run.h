@@ -14,11 +14,11 @@
 #ifndef SLIMPS_COMPRESS_CODEC_SELECTION_RUN_H_
 #define SLIMPS_COMPRESS_CODEC_SELECTION_RUN_H_
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "compress/codec/candidate_list.h"
 #include "compress/codec/encode_run.h"
 #include "compress/codec/selection.h"
 #include "compress/codec/sparse_builder.h"
@@ -69,7 +69,7 @@ class SelectionRun : public EncodeRun {
  private:
   enum class Stage : uint8_t { kCollect, kHistogram, kCount, kPick, kWrite, kDone };
 
-  struct Block {
+  struct Block : SentBlock {
     uint32_t offset = 0;  // of its candidates in the list
     uint32_t listed = 0;
     float rest2 = 0;  // squares of what is not listed
@@ -77,10 +77,7 @@ class SelectionRun : public EncodeRun {
     ChoiceCounts counts;
     uint32_t fill = 0;       // how many of counts.filler it sends
     uint32_t sent_from = 0;  // in the arrays of what is sent
-    uint32_t sent = 0;
-    float left2 = 0;  // squares of what is not sent
     SentOfSign by_sign;
-    SentSums sums;
   };
   // x of a block after the first pass: values * scale.
   struct Source {
@@ -91,7 +88,7 @@ class SelectionRun : public EncodeRun {
 
   Source SourceOf(size_t block) const;
   bool FromList(const Block& block) const {
-    return list_complete_ && (fills_from_list_ || block.fill == 0);
+    return list_.complete() && (fills_from_list_ || block.fill == 0);
   }
   void Collect(size_t block);
   void CountHistogram(size_t first, size_t last);
@@ -119,12 +116,7 @@ class SelectionRun : public EncodeRun {
   bool x_ready_ = false;  // the first pass is over
   float floor_ = 0;
 
-  // The list: candidates of block b at [offset, offset + listed). Threads take their place by adding to list_used_,
-  // which publishes nothing else; where a block lies does not change what is sent.
-  std::span<uint32_t> list_index_;
-  std::span<float> list_value_;
-  std::atomic<size_t> list_used_ = 0;
-  bool list_complete_ = false;    // all candidates found room
+  CandidateList list_;            // candidates of block b at [offset, offset + listed)
   bool fills_from_list_ = false;  // selection_.filler >= floor_
   bool floor_is_exact_ = false;   // found by histograms
   Selection selection_;

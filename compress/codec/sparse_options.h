@@ -11,6 +11,7 @@
 #include "compress/codec/codec.h"
 #include "compress/codec/options.h"
 #include "compress/codec/sparse_builder.h"
+#include "compress/format/format.h"
 
 namespace slimps {
 
@@ -33,9 +34,10 @@ struct SentCount {
 // The option value=fp32|fp16. Default: fp32.
 [[nodiscard]] absl::StatusOr<SparseValues> ValueOption(const CodecSpec& spec);
 
-// The largest |x| that a value coding carries: for fp16 half a step over the largest, less one fp32 step.
-inline float LargestSparseValue(SparseValues values) {
-  return values == SparseValues::kF16 ? 0x1.ffdffep15f : std::numeric_limits<float>::max();
+// The largest |x| that a value coding carries.
+constexpr float LargestSparseValue(SparseValues values) {
+  return LargestRawValue(values == SparseValues::kF16 ? PayloadFormat::kRawF16
+                                                      : PayloadFormat::kRawF32);
 }
 // For codecs that sum |x| over a block in fp32: 4096 * 2^115 is 2^127.
 inline constexpr float kLargestSparseSummand = 0x1p115f;
@@ -47,8 +49,9 @@ class SparseCodec : public Codec {
   bool wants_residual() const final { return feedback_ == ErrorFeedback::kOn; }
 
  protected:
-  SparseCodec(CodecSpec spec, const Kernels& kernels, float limit, SparseValues values,
-              ErrorFeedback feedback)
+  // `limit`: the largest |x| for another reason than the value coding.
+  SparseCodec(CodecSpec spec, const Kernels& kernels, SparseValues values, ErrorFeedback feedback,
+              float limit = std::numeric_limits<float>::max())
       : Codec(std::move(spec), kernels, std::min(limit, LargestSparseValue(values))),
         values_(values),
         feedback_(feedback) {}
@@ -58,6 +61,25 @@ class SparseCodec : public Codec {
  private:
   const SparseValues values_;
   const ErrorFeedback feedback_;
+};
+
+// Those that send at most k of n elements. Thread-safe: constant after construction.
+class CountedSparseCodec : public SparseCodec {
+ public:
+  size_t MaxPayloadBytes(size_t elements) const final {
+    return SparseBuilder::MaxPayloadBytes({.values = values(), .elements = elements}, k(elements));
+  }
+
+ protected:
+  CountedSparseCodec(CodecSpec spec, const Kernels& kernels, SparseValues values,
+                     ErrorFeedback feedback, SentCount count,
+                     float limit = std::numeric_limits<float>::max())
+      : SparseCodec(std::move(spec), kernels, values, feedback, limit), count_(count) {}
+
+  size_t k(size_t elements) const { return count_.Of(elements); }
+
+ private:
+  const SentCount count_;
 };
 
 }  // namespace slimps

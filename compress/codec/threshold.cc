@@ -30,7 +30,7 @@ class ThresholdCodec final : public SparseCodec {
  public:
   ThresholdCodec(const CodecSpec& spec, const Kernels& kernels, SparseValues values,
                  ErrorFeedback feedback, float tau)
-      : SparseCodec(spec, kernels, LargestSparseValue(values), values, feedback), tau_(tau) {}
+      : SparseCodec(spec, kernels, values, feedback), tau_(tau) {}
 
   size_t MaxPayloadBytes(size_t elements) const override {
     return SparseBuilder::MaxPayloadBytes({.values = values(), .elements = elements}, elements);

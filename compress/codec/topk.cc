@@ -8,24 +8,17 @@ namespace slimps {
 namespace {
 
 // Thread-safe: constant after construction.
-class TopKCodec final : public SparseCodec {
+class TopKCodec final : public CountedSparseCodec {
  public:
   TopKCodec(const CodecSpec& spec, const Kernels& kernels, SparseValues values,
             ErrorFeedback feedback, SentCount k)
-      : SparseCodec(spec, kernels, LargestSparseValue(values), values, feedback), k_(k) {}
+      : CountedSparseCodec(spec, kernels, values, feedback, k) {}
 
-  size_t MaxPayloadBytes(size_t elements) const override {
-    return SparseBuilder::MaxPayloadBytes({.values = values(), .elements = elements},
-                                          k_.Of(elements));
-  }
   std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
                                    EncodeWorkspace& workspace) const override {
     return std::make_unique<RankedRun>(kernels(), input, payload, workspace, SelectBy::kMagnitude,
-                                       k_.Of(input.gradient.size()), values());
+                                       k(input.gradient.size()), values());
   }
-
- private:
-  const SentCount k_;
 };
 
 }  // namespace

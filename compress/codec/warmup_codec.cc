@@ -23,19 +23,6 @@ size_t WarmupCodec::MaxPayloadBytes(size_t elements) const {
   return most;
 }
 
-bool WarmupCodec::KnownEncodable(const EncodeInput& input) const {
-  return At(input.context.round).KnownEncodable(input);
-}
-
-size_t WarmupCodec::FindUnencodable(const EncodeInput& input, size_t first_block,
-                                    size_t last_block) const {
-  return At(input.context.round).FindUnencodable(input, first_block, last_block);
-}
-
-absl::Status WarmupCodec::DescribeUnencodable(const EncodeInput& input, size_t element) const {
-  return At(input.context.round).DescribeUnencodable(input, element);
-}
-
 std::unique_ptr<EncodeRun> WarmupCodec::Begin(const EncodeInput& input,
                                               std::span<std::byte> payload,
                                               EncodeWorkspace& workspace) const {

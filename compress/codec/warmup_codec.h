@@ -4,11 +4,11 @@
 #define SLIMPS_COMPRESS_CODEC_WARMUP_CODEC_H_
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "compress/codec/codec.h"
 #include "compress/codec/encode_run.h"
 
@@ -23,20 +23,12 @@ class WarmupCodec final : public Codec {
 
   PayloadFormat format() const override { return last().format(); }
   bool wants_residual() const override { return last().wants_residual(); }
-  bool wants_momentum() const override { return last().wants_momentum(); }
-  Combine combine() const override { return last().combine(); }
-  bool refuses_server_momentum() const override { return last().refuses_server_momentum(); }
-  size_t MaxPayloadBytes(size_t elements) const override;  // of any step
-  absl::StatusOr<float> AdvanceMomentum(const EncodeInput& input,
-                                        std::span<float> out) const override {
-    return last().AdvanceMomentum(input, out);
+  std::optional<MomentumRule> Momentum(float grad_scale) const override {
+    return last().Momentum(grad_scale);
   }
+  Combine combine() const override { return last().combine(); }
+  size_t MaxPayloadBytes(size_t elements) const override;  // of any step
   std::string Warning() const override { return last().Warning(); }
-
-  bool KnownEncodable(const EncodeInput& input) const override;
-  size_t FindUnencodable(const EncodeInput& input, size_t first_block,
-                         size_t last_block) const override;
-  absl::Status DescribeUnencodable(const EncodeInput& input, size_t element) const override;
   std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
                                    EncodeWorkspace& workspace) const override;
 
