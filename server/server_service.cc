@@ -298,7 +298,9 @@ void ServerService::PostToAll(const Origin& origin,
                               const std::function<absl::Status(ShardState&)>& control) {
   auto ack = std::make_shared<AckCollector>(this, origin, shards_.size());
   for (const auto& shard : shards_) {
-    shard->PostControl([ack, control](ShardState& state) { ack->Done(control(state)); });
+    const absl::Status posted =
+        shard->PostControl([ack, control](ShardState& state) { ack->Done(control(state)); });
+    if (!posted.ok()) ack->Done(posted);
   }
 }
 
@@ -306,7 +308,7 @@ void ServerService::FailPending(const absl::Status& why) {
   for (const auto& shard : shards_) {
     // Built anew for each: copies share one count of references, kept inside Abseil, where ThreadSanitizer cannot follow
     // it from thread to thread.
-    shard->PostControl(
+    shard->PostOwnControl(
         [own = absl::Status(why.code(), why.message())](ShardState& state) { state.Fail(own); });
   }
 }

@@ -80,7 +80,21 @@ void Shard::GiveBack() {
   if (busy || earlier || stopping_ || !mailbox_.empty()) arrived_.NotifyOne();
 }
 
-void Shard::PostControl(Control control) {
+absl::Status Shard::PostControl(Control control) {
+  MutexLock lock(&mutex_);
+  if (stopping_) return absl::UnavailableError("the server is stopping");
+  if (peer_controls_ >= options_.max_controls) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the server's mailbox is full: ", peer_controls_,
+                     " control messages of at most ", options_.max_controls));
+  }
+  ++peer_controls_;
+  mailbox_.emplace_back(std::move(control));
+  arrived_.NotifyOne();
+  return absl::OkStatus();
+}
+
+void Shard::PostOwnControl(Control control) {
   MutexLock lock(&mutex_);
   if (stopping_) return;
   mailbox_.emplace_back(std::move(control));
@@ -112,6 +126,7 @@ bool Shard::Take(std::deque<Entry>* entries) {
   in_use_ = true;
   entries->swap(mailbox_);
   mailbox_bytes_ = 0;
+  peer_controls_ = 0;
   return true;
 }
 

@@ -29,6 +29,7 @@ namespace slimps {
 struct ShardOptions {
   size_t max_mailbox_entries = 65536;
   size_t max_mailbox_bytes = size_t{4} << 30;  // payloads
+  size_t max_controls = 1024;  // of peers, in the mailbox: a storm of them shuts no items out
 };
 
 // Thread-safe, but for Stop, which its owner calls.
@@ -49,9 +50,11 @@ class Shard final {
 
   // Takes *items, unless it fails. ResourceExhausted: the mailbox is full. Unavailable: stopped.
   [[nodiscard]] absl::Status Post(ShardItems* items);
-  // Runs `control` on the shard thread, after everything posted before. Not bounded: ours, not a peer's. After Stop it
-  // is dropped unrun.
-  void PostControl(Control control);
+  // Runs a peer's `control` on the shard thread, after everything posted before. ResourceExhausted: too many wait.
+  // Unavailable: stopped.
+  [[nodiscard]] absl::Status PostControl(Control control);
+  // The same of our own, which no peer can repeat: not bounded; after Stop dropped unrun.
+  void PostOwnControl(Control control);
   // Whether a push was ever counted here. True is final.
   bool begun() const { return begun_.load(std::memory_order_relaxed); }
   // Idempotent.
@@ -84,6 +87,7 @@ class Shard final {
       absl::InfiniteFuture();  // when in_use_ is false: the next deadline
   std::deque<Entry> mailbox_ ABSL_GUARDED_BY(mutex_);
   size_t mailbox_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t peer_controls_ ABSL_GUARDED_BY(mutex_) = 0;  // in the mailbox
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: it uses the rest
 };

@@ -241,6 +241,23 @@ TEST_F(ServerServiceTest, PullsEndAtTheirDeadline) {
   EXPECT_EQ(PullStatus(Ask(std::move(ahead))).code(), absl::StatusCode::kNotFound);
 }
 
+TEST_F(ServerServiceTest, ControlMessagesWithoutRoomAreAnsweredSo) {
+  ServerOptions options;
+  options.job_id = "job";
+  options.num_workers = 2;
+  options.shard_threads = 2;
+  options.shard.max_controls = 0;
+  Start(options);
+  Message leave = From(1, 7);
+  leave.header.mutable_leave()->set_from_round(1);
+  const Sent left = Ask(std::move(leave));
+  EXPECT_EQ(AckStatus(left).code(), absl::StatusCode::kResourceExhausted) << AckStatus(left);
+  EXPECT_EQ(left.message.header.request_id(), 7u);
+  const absl::Status optimizer = AckStatus(Ask(Optimizer(SgdSpec(1))));
+  EXPECT_EQ(optimizer.code(), absl::StatusCode::kResourceExhausted) << optimizer;
+  EXPECT_TRUE(transport_.Drained()) << "one answer each, whatever the number of shards";
+}
+
 TEST_F(ServerServiceTest, LeaveIsAcknowledgedAndCompletesRounds) {
   Start(2, 2);
   InitKey("w", {0});

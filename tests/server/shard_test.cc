@@ -76,7 +76,7 @@ class ShardTest : public ::testing::Test {
       bool entered = false, open = false;
     };
     auto gate = std::make_shared<Gate>();
-    shard_->PostControl([gate](ShardState&) {
+    shard_->PostOwnControl([gate](ShardState&) {
       MutexLock lock(&gate->mutex);
       gate->entered = true;
       gate->changed.NotifyAll();
