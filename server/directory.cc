@@ -144,6 +144,7 @@ absl::StatusOr<size_t> Directory::Declare(const wire::InitItem& item, PartitionS
   spec->offset = item.offset();
   spec->elements = static_cast<size_t>(item.elements());
   spec->dtype = item.info().dtype();
+  spec->layer = static_cast<LayerKind>(item.info().layer());
   spec->combine = item.combine() == wire::MAJORITY ? Combine::kMajority : Combine::kSum;
   return places_.at(id).shard;
 }

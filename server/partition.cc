@@ -109,7 +109,8 @@ absl::Status Partition::CheckRepeatedInit(const PartitionSpec& spec, uint64_t ch
 }
 
 absl::StatusOr<PushVerdict> Partition::Push(uint64_t round, uint32_t worker, size_t elements,
-                                            ClaimedPayload claimed) {
+                                            ClaimedPayload claimed,
+                                            std::shared_ptr<const ChangeCodec> change) {
   if (elements != spec_.elements) {
     return Annotate(absl::InvalidArgumentError(absl::StrCat(
         "worker ", worker, " pushes ", elements, " elements, expected ", spec_.elements)));
@@ -127,18 +128,29 @@ absl::StatusOr<PushVerdict> Partition::Push(uint64_t round, uint32_t worker, siz
                                                         .format = claimed.format,
                                                         .payload = std::move(claimed.payload)});
     if (!verdict.ok()) return Annotate(verdict.status());
+    if (*verdict == PushVerdict::kAccepted) {
+      const auto [choice, is_first] = choices_.try_emplace(round, Choice{worker, change});
+      if (!is_first && worker < choice->second.worker) choice->second = {worker, std::move(change)};
+    }
     return verdict;
+  }
+  if (change != nullptr) {
+    return Annotate(absl::InvalidArgumentError(
+        absl::StrCat("push of worker ", worker, " asks for pulls by codec ",
+                     change->codec->spec().ToString(),
+                     ", which needs dist_sync; versions of dist_async are each worker's own")));
   }
   if (optimizer_->spec().kind() == wire::OptimizerSpec::NONE) {
     return Annotate(absl::FailedPreconditionError("dist_async needs an optimizer on the server"));
   }
-  const std::span<float> after = weights_.BeginNext(PreviousVersion::kDrop);
+  NextVersion next;
+  BeginVersion(nullptr, PreviousVersion::kDrop, &next);
   absl::StatusOr<PushVerdict> verdict = sequences_.Push(round, worker, claimed.checksum);
   if (!verdict.ok()) return Annotate(verdict.status());
   if (*verdict == PushVerdict::kDuplicate) return verdict;
   const Contribution contribution = {.format = claimed.format,
                                      .payload = std::move(claimed.payload)};
-  Apply({&contribution, 1}, after);
+  Apply({&contribution, 1}, next);
   return verdict;
 }
 
@@ -164,13 +176,54 @@ absl::Status Partition::SetOptimizer(std::shared_ptr<const Optimizer> optimizer)
 
 bool Partition::HasCompleteRound() const { return rounds_.NextRoundComplete(); }
 
-void Partition::ApplyNextRound() {
-  const std::span<float> after = weights_.BeginNext(PreviousVersion::kKeep);
-  const std::vector<Contribution> contributions = rounds_.TakeNextRound();
-  Apply(contributions, after);
+std::shared_ptr<const ChangeCodec> Partition::TakeChoice(uint64_t round) {
+  const auto found = choices_.find(round);
+  if (found == choices_.end()) return nullptr;
+  std::shared_ptr<const ChangeCodec> codec = std::move(found->second.codec);
+  choices_.erase(found);
+  return codec;
 }
 
-void Partition::Apply(std::span<const Contribution> contributions, std::span<float> after) {
+EncodeContext Partition::ChangeContext() const {
+  return {.key = spec_.key,
+          .partition = spec_.index,
+          .round = version() + 1,
+          .worker = 0,
+          .layer = spec_.layer};
+}
+
+void Partition::BeginVersion(std::shared_ptr<const ChangeCodec> codec, PreviousVersion previous,
+                             NextVersion* next) {
+  next->codec = std::move(codec);
+  next->before = weights();
+  next->after = weights_.BeginNext(previous);
+  if (next->codec != nullptr && next->codec->encodes_change()) BeginChange(next);
+}
+
+void Partition::BeginChange(NextVersion* next) {
+  next->seen = {.before = weights_.current(), .after = next->after};
+  next->payload = weights_.BeginChange(next->codec->codec->MaxPayloadBytes(spec_.elements));
+  if (weights_.IsConverted()) {
+    next->converted = AlignedBuffer::OfFloats(spec_.elements);
+    weights_.CopySeen(next->converted.floats());
+    next->seen.before = next->converted.floats();
+  }
+  if (master_.size() == 0) master_ = AlignedBuffer::OfFloats(spec_.elements);
+  next->after = master_.floats();
+  if (next->codec->by_blocks == nullptr) return;
+  next->codec->workspace->Reset();
+  next->encoder.emplace(*next->codec->by_blocks, ChangeContext(), next->seen, next->payload,
+                        *next->codec->workspace, next->codec->clock);
+}
+
+void Partition::ApplyNextRound() {
+  NextVersion next;
+  BeginVersion(TakeChoice(version() + 1), PreviousVersion::kKeep, &next);
+  const std::vector<Contribution> contributions = rounds_.TakeNextRound();
+  Apply(contributions, next);
+}
+
+void Partition::Apply(std::span<const Contribution> contributions, NextVersion& next) {
   views_.clear();
   for (const Contribution& one : contributions) {
     views_.push_back({.format = one.format, .bytes = one.payload.bytes()});
@@ -188,16 +241,48 @@ void Partition::Apply(std::span<const Contribution> contributions, std::span<flo
                   .combine = spec_.combine,
                   .optimizer = optimizer_.get(),
                   .step = step,
-                  .before = weights_.current(),
-                  .after = after,
+                  .before = next.before,
+                  .after = next.after,
                   .state0 = state(0),
-                  .state1 = state(1)},
-                 0, after.size());
+                  .state1 = state(1),
+                  .change = next.encoder.has_value() ? &*next.encoder : nullptr},
+                 0, next.after.size());
   ++updates_;
-  weights_.Commit();
+  Commit(next);
 }
 
-WireValue Partition::Share(uint64_t wanted) { return weights_.Share(wanted); }
+void Partition::Commit(NextVersion& next) {
+  if (next.codec != nullptr && next.codec->encodes_change()) return CommitChange(next);
+  apart_ = false;
+  if (next.codec == nullptr) return weights_.Commit();
+  weights_.Commit(next.codec->codec->format());
+}
+
+void Partition::CommitChange(NextVersion& next) {
+  const ChangeCodec& change = *next.codec;
+  absl::Duration took;
+  absl::StatusOr<EncodeStats> encoded;
+  if (next.encoder.has_value()) {
+    encoded = next.encoder->Finish(next.after);
+    took = next.encoder->encode_time();
+  } else {
+    const auto now = [&] { return change.clock == nullptr ? absl::Time() : change.clock->Now(); };
+    const absl::Time start = now();
+    encoded = EncodeWholeChange(*change.codec, ChangeContext(), next.after, next.seen, next.payload,
+                                *change.workspace);
+    took = now() - start;
+  }
+  apart_ = true;
+  if (!encoded.ok()) return weights_.Commit(PayloadFormat::kRawF32);
+  const int64_t encode_ns = std::max<int64_t>(0, absl::ToInt64Nanoseconds(took));
+  weights_.CommitChange({.format = change.codec->format(),
+                         .bytes = encoded->payload_bytes,
+                         .encode_ns = static_cast<uint64_t>(encode_ns)});
+}
+
+WireValue Partition::Share(uint64_t wanted, std::optional<uint64_t> held) {
+  return weights_.Share(wanted, held);
+}
 
 std::string Partition::DescribeWait(uint64_t wanted) const {
   std::string text = absl::StrCat(DescribePartition(spec_.name, spec_.index), ": version ", wanted,

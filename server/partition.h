@@ -4,12 +4,23 @@
 //
 // The order of the sum is that of the ranks, so the bits do not depend on the order of arrival. Under dist_async each
 // push is applied as it is counted, and the version counts pushes.
+//
+// Each push names how the version that its round makes is to be pulled (ChangeCodec); where they differ, the lowest rank's
+// counts. With w the weights and w_seen what workers see of them:
+//   as it is, half precision   the weights themselves, in that precision: w_seen is what it makes of w, and nothing is
+//                              left behind
+//   as a change                x = w - w_seen of the version before; w_seen += decode(encode(x)). The encoded x goes to
+//                              those who hold the version before, w_seen in fp32 to all others
+// So every worker that pulls a version gets the same bits of it, whatever it held. A change that cannot be encoded makes
+// its version one that is pulled as it is. From the first change on, w is kept beside w_seen and stepped in place.
 #ifndef SLIMPS_SERVER_PARTITION_H_
 #define SLIMPS_SERVER_PARTITION_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,6 +33,8 @@
 #include "proto/base/buffer.h"
 #include "proto/base/key.h"
 #include "proto/slimps.pb.h"
+#include "server/change_codecs.h"
+#include "server/change_encoder.h"
 #include "server/optimizer.h"
 #include "server/round_ledger.h"
 #include "server/sequence_ledger.h"
@@ -37,6 +50,7 @@ struct PartitionSpec {
   uint64_t offset = 0;
   size_t elements = 0;
   wire::DType dtype = wire::FLOAT32;  // of pulled values; weights are fp32
+  LayerKind layer = LayerKind::kOther;
   wire::StoreMode mode = wire::DIST_SYNC;
   Combine combine = Combine::kSum;
   uint32_t num_workers = 1;
@@ -67,11 +81,13 @@ class Partition final {
   // OK: the same initialisation again. AlreadyExists: another value or shape.
   [[nodiscard]] absl::Status CheckRepeatedInit(const PartitionSpec& spec, uint64_t checksum) const;
 
-  // Checks the payload and counts it; under dist_async applies it too. Besides the ledgers' errors: InvalidArgument or
-  // DataLoss (malformed payload, `elements` not those of the partition), FailedPrecondition (dist_async without an
-  // optimizer). Throws std::bad_alloc.
-  [[nodiscard]] absl::StatusOr<PushVerdict> Push(uint64_t round, uint32_t worker, size_t elements,
-                                                 ClaimedPayload claimed);
+  // Checks the payload and counts it; under dist_async applies it too. `change` is null where the round's version is to
+  // be pulled as it is. Besides the ledgers' errors: InvalidArgument or DataLoss (malformed payload, `elements` not those
+  // of the partition, `change` under dist_async), FailedPrecondition (dist_async without an optimizer). Throws
+  // std::bad_alloc.
+  [[nodiscard]] absl::StatusOr<PushVerdict> Push(
+      uint64_t round, uint32_t worker, size_t elements, ClaimedPayload claimed,
+      std::shared_ptr<const ChangeCodec> change = nullptr);
   [[nodiscard]] absl::Status Leave(uint32_t worker, uint64_t from_round);
   // From the next round on. The state is kept when the kind is. FailedPrecondition: another kind after the first push.
   // Throws std::bad_alloc.
@@ -84,24 +100,56 @@ class Partition final {
 
   uint64_t version() const { return weights_.version(); }
   // dist_sync: exactly version `wanted` if it is still held (the current one and the one before); else the current one.
-  WireValue Share(uint64_t wanted);
+  // `held` is the version that the puller can add a change to.
+  WireValue Share(uint64_t wanted, std::optional<uint64_t> held = std::nullopt);
   // "version 4 wanted, 3 held; round 4 lacks the pushes of workers 1, 2"
   std::string DescribeWait(uint64_t wanted) const;
 
   const PartitionSpec& spec() const { return spec_; }
-  std::span<const float> weights() const { return weights_.current(); }
+  std::span<const float> weights() const {
+    return apart_ ? master_.floats() : weights_.current();
+  }
+  // As workers see them, before any conversion to half precision.
+  std::span<const float> seen() const { return weights_.current(); }
 
  private:
   Partition(PartitionSpec spec, uint64_t checksum, std::shared_ptr<const Optimizer> optimizer);
+  // The memory of version version() + 1, and how it is to be pulled.
+  struct NextVersion {
+    std::shared_ptr<const ChangeCodec> codec;  // null: as it is
+    std::span<const float> before;
+    std::span<float> after;
+    // Of a change alone:
+    SeenWeights seen;
+    std::span<std::byte> payload;
+    AlignedBuffer converted;                // holds seen.before where workers saw it in half precision
+    std::optional<ChangeEncoder> encoder;  // in the pass of the round itself
+  };
+  struct Choice {
+    uint32_t worker = 0;
+    std::shared_ptr<const ChangeCodec> codec;
+  };
+
   void GrowState(size_t tensors);
-  // Writes version version() + 1 to `after`. Throws nothing.
-  void Apply(std::span<const Contribution> contributions, std::span<float> after);
+  std::shared_ptr<const ChangeCodec> TakeChoice(uint64_t round);
+  EncodeContext ChangeContext() const;
+  // Throws std::bad_alloc.
+  void BeginVersion(std::shared_ptr<const ChangeCodec> codec, PreviousVersion previous,
+                    NextVersion* next);
+  void BeginChange(NextVersion* next);
+  // Throws nothing.
+  void Apply(std::span<const Contribution> contributions, NextVersion& next);
+  void Commit(NextVersion& next);
+  void CommitChange(NextVersion& next);
   absl::Status Annotate(const absl::Status& status) const;
 
   const PartitionSpec spec_;
   const uint64_t init_checksum_;
   std::shared_ptr<const Optimizer> optimizer_;
-  VersionedWeights weights_;
+  VersionedWeights weights_;  // w_seen by version; w itself too, unless they are apart
+  AlignedBuffer master_;      // empty until the first change
+  bool apart_ = false;        // master_ holds the weights
+  std::map<uint64_t, Choice> choices_;  // by round, of those not complete
   std::vector<AlignedBuffer> state_;  // fp32, as long as the weights
   uint64_t updates_ = 0;              // of state_
   std::vector<PayloadView> views_;    // of the round being applied; has room for every worker

@@ -67,6 +67,9 @@ void ReplyOutbox::AddPull(const Origin& origin, const wire::PullItem& item, size
   answer.set_format(static_cast<wire::Format>(value.format));
   answer.set_payload_bytes(value.payload.size());
   answer.set_payload_hash(value.hash);
+  answer.set_is_change(value.base_version.has_value());
+  answer.set_base_version(value.base_version.value_or(0));
+  answer.set_encode_ns(value.encode_ns);
   group.reply.priority =
       group.items == 0 ? item.priority() : std::max(group.reply.priority, item.priority());
   const size_t bytes = value.payload.size();

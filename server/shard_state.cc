@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <new>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -31,7 +32,7 @@ size_t ShardItems::PayloadBytes() const {
 }
 
 ShardState::ShardState(std::shared_ptr<const Optimizer> optimizer, const Clock* clock)
-    : clock_(clock), optimizer_(std::move(optimizer)) {}
+    : clock_(clock), optimizer_(std::move(optimizer)), change_codecs_(clock) {}
 
 void ShardState::HandleItems(ShardItems items) {
   const Origin& origin = items.origin;
@@ -87,12 +88,19 @@ absl::StatusOr<uint64_t> ShardState::HandlePush(uint32_t worker, PushWork work) 
                                                    " of a push; formats in use have phase 0 only"));
   }
   SLIMPS_ASSIGN_OR_RETURN(const PayloadFormat format, FormatFromWire(item.format()));
+  absl::StatusOr<std::shared_ptr<const ChangeCodec>> change = change_codecs_.Find(item.change_codec());
+  if (!change.ok()) {
+    return absl::Status(change.status().code(),
+                        absl::StrCat(name, ": push of worker ", worker, " round ", item.round(),
+                                     ": ", change.status().message()));
+  }
   PushVerdict verdict = PushVerdict::kDuplicate;
   try {
     SLIMPS_ASSIGN_OR_RETURN(
         verdict, partition.Push(
                      item.round(), worker, item.elements(),
-                     {.format = format, .payload = work.payload, .checksum = item.payload_hash()}));
+                     {.format = format, .payload = work.payload, .checksum = item.payload_hash()},
+                     *std::move(change)));
   } catch (const std::bad_alloc&) {
     return OutOfMemory(name);
   }
@@ -161,9 +169,11 @@ void ShardState::Answer(Slot& slot, const WaitingPull& pull) {
     outbox_.AddPullError(pull.origin, pull.item, valid);
     return;
   }
+  std::optional<uint64_t> held;
+  if (pull.item.takes_change()) held = pull.item.held_version();
   try {
     outbox_.AddPull(pull.origin, pull.item, slot.partition->spec().elements,
-                    slot.partition->Share(pull.item.min_version()));
+                    slot.partition->Share(pull.item.min_version(), held));
   } catch (const std::bad_alloc&) {
     outbox_.AddPullError(pull.origin, pull.item, OutOfMemory(DescribeUnknown(pull.item.id())));
   }

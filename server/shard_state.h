@@ -24,6 +24,7 @@
 #include "absl/time/time.h"
 #include "proto/base/clock.h"
 #include "proto/slimps.pb.h"
+#include "server/change_codecs.h"
 #include "server/partition.h"
 #include "server/pull_queue.h"
 #include "server/reply_outbox.h"
@@ -125,6 +126,7 @@ class ShardState final {
   std::map<Turn, Slot*> complete_;
   uint64_t next_turn_ = 0;
   std::map<uint32_t, uint64_t> leaves_;  // worker -> from_round, for partitions to come
+  ChangeCodecs change_codecs_;
   ReplyOutbox outbox_;
   absl::Time next_deadline_ = absl::InfiniteFuture();
   absl::Status failure_;

@@ -9,7 +9,9 @@
 namespace slimps {
 
 VersionedWeights::VersionedWeights(size_t elements, PayloadFormat format)
-    : elements_(elements), format_(format), current_(std::make_shared<Buffer>(elements)) {}
+    : elements_(elements), format_(format), current_(std::make_shared<Buffer>(elements)) {
+  current_->wanted_format = format;
+}
 
 std::span<float> VersionedWeights::BeginNext(PreviousVersion previous) {
   const auto unread = [](const std::shared_ptr<Buffer>& buffer) {
@@ -38,7 +40,17 @@ std::span<float> VersionedWeights::BeginNext(PreviousVersion previous) {
   return next_->fp32.floats();
 }
 
-void VersionedWeights::Commit() {
+std::span<std::byte> VersionedWeights::BeginChange(size_t bytes) {
+  if (next_->change_bytes.size() < bytes) next_->change_bytes = AlignedBuffer(bytes);
+  return next_->change_bytes.bytes();
+}
+
+void VersionedWeights::CommitChange(const EncodedChange& change) {
+  Commit(PayloadFormat::kRawF32);
+  current_->change = change;
+}
+
+void VersionedWeights::Commit(PayloadFormat format) {
   const uint64_t version = current_->version + 1;
   if (next_ != current_) {
     if (keep_current_) {
@@ -50,6 +62,9 @@ void VersionedWeights::Commit() {
   current_ = std::exchange(next_, nullptr);
   current_->version = version;
   current_->hash.reset();
+  current_->wanted_format = format;
+  current_->change.reset();
+  current_->change_hash.reset();
 }
 
 Payload VersionedWeights::Lend(const std::shared_ptr<Buffer>& buffer,
@@ -71,7 +86,7 @@ std::span<const std::byte> VersionedWeights::WireBytes(Buffer& buffer) const {
   const std::span<const float> values = std::as_const(buffer.fp32).floats();
   // Hashed means converted, and perhaps being read.
   const bool converted = buffer.hash.has_value();
-  if (!converted) buffer.format = ChooseFormat(values);
+  if (!converted) buffer.format = ChooseFormat(buffer.wanted_format, values);
   if (buffer.format == PayloadFormat::kRawF32) return std::as_const(buffer.fp32).bytes();
   if (converted) return std::as_const(buffer.half).bytes();
   if (buffer.half.size() == 0) buffer.half = AlignedBuffer(elements_ * sizeof(uint16_t));
@@ -82,23 +97,51 @@ std::span<const std::byte> VersionedWeights::WireBytes(Buffer& buffer) const {
   return std::as_const(buffer.half).bytes();
 }
 
-PayloadFormat VersionedWeights::ChooseFormat(std::span<const float> values) const {
-  if (format_ == PayloadFormat::kRawF32) return format_;
+PayloadFormat VersionedWeights::ChooseFormat(PayloadFormat wanted, std::span<const float> values) {
+  if (wanted == PayloadFormat::kRawF32) return wanted;
   const size_t too_large =
       BestKernels().raw.find_unencodable(values.data(), /*residual=*/nullptr, /*grad_scale=*/1.0f,
-                                         LargestRawValue(format_), elements_);
-  return too_large == elements_ ? format_ : PayloadFormat::kRawF32;
+                                         LargestRawValue(wanted), values.size());
+  return too_large == values.size() ? wanted : PayloadFormat::kRawF32;
 }
 
-WireValue VersionedWeights::ShareBuffer(const std::shared_ptr<Buffer>& buffer) {
+WireValue VersionedWeights::ShareBuffer(const std::shared_ptr<Buffer>& buffer) const {
   const std::span<const std::byte> bytes = WireBytes(*buffer);
   if (!buffer->hash.has_value()) buffer->hash = HashBytes(bytes);
-  return {buffer->version, buffer->format, Lend(buffer, bytes), *buffer->hash};
+  return {.version = buffer->version,
+          .format = buffer->format,
+          .payload = Lend(buffer, bytes),
+          .hash = *buffer->hash};
 }
 
-WireValue VersionedWeights::Share(uint64_t wanted) {
+WireValue VersionedWeights::ShareChange(const std::shared_ptr<Buffer>& buffer) {
+  const EncodedChange& change = *buffer->change;
+  const std::span<const std::byte> bytes =
+      std::as_const(buffer->change_bytes).bytes().first(change.bytes);
+  if (!buffer->change_hash.has_value()) buffer->change_hash = HashBytes(bytes);
+  return {.version = buffer->version,
+          .format = change.format,
+          .payload = Lend(buffer, bytes),
+          .hash = *buffer->change_hash,
+          .base_version = buffer->version - 1,
+          .encode_ns = change.encode_ns};
+}
+
+WireValue VersionedWeights::Share(uint64_t wanted, std::optional<uint64_t> held) {
   const bool late = previous_ != nullptr && previous_->version == wanted;
-  return ShareBuffer(late ? previous_ : current_);
+  const std::shared_ptr<Buffer>& buffer = late ? previous_ : current_;
+  const bool holds_base = held.has_value() && *held + 1 == buffer->version;
+  return holds_base && buffer->change.has_value() ? ShareChange(buffer) : ShareBuffer(buffer);
+}
+
+bool VersionedWeights::IsConverted() {
+  if (current_->wanted_format == PayloadFormat::kRawF32) return false;
+  return ShareBuffer(current_).format != PayloadFormat::kRawF32;
+}
+
+void VersionedWeights::CopySeen(std::span<float> out) {
+  const WireValue value = ShareBuffer(current_);
+  Decode(value.format, value.payload.bytes(), elements_, 0, out);
 }
 
 size_t VersionedWeights::buffer_count() const {

@@ -1,8 +1,11 @@
-// The fp32 weights of one partition by version, shared with outgoing messages without a copy.
+// The fp32 weights of one partition by version, as workers see them, shared with outgoing messages without a copy.
 //
 //   weights.current()          ---Share()--->  Payload (read by the I/O thread until the message has left)
 //   weights.BeginNext(keep)    a buffer that nobody reads: the retired one, or a new one while unsent messages hold all
 //   weights.Commit()           it becomes current, version + 1
+//
+// A version may come with its encoded change from the one before (BeginChange, CommitChange): whoever holds that one is
+// sent the change, anybody else the weights.
 //
 // The version before the current one is kept when asked, so that a pull that comes late still gets exactly the version
 // it names: a run's bits must not depend on when its messages arrive.
@@ -28,6 +31,15 @@ struct WireValue {
   PayloadFormat format = PayloadFormat::kRawF32;
   Payload payload;
   uint64_t hash = 0;
+  std::optional<uint64_t> base_version;  // the payload is to be added to this version; nullopt: it is the value itself
+  uint64_t encode_ns = 0;                // of a change
+};
+
+// What became of a change's encoding.
+struct EncodedChange {
+  PayloadFormat format = PayloadFormat::kLevels;
+  size_t bytes = 0;
+  uint64_t encode_ns = 0;
 };
 
 enum class PreviousVersion { kKeep, kDrop };
@@ -46,12 +58,24 @@ class VersionedWeights final {
   // Where the next version is to be written; it may be the current buffer itself when that is not kept and not being
   // read. A version begun but never committed is given up. Throws std::bad_alloc.
   std::span<float> BeginNext(PreviousVersion previous);
-  // The version begun is current. REQUIRES: BeginNext was called since the last Commit.
-  void Commit();
+  // Where the encoded change from the current version to the one begun is to be written. REQUIRES: BeginNext(kKeep)
+  // was called since the last commit. Throws std::bad_alloc.
+  std::span<std::byte> BeginChange(size_t bytes);
+  // The version begun is current, and travels in the format given here or else in that of construction. REQUIRES:
+  // BeginNext was called since the last commit.
+  void Commit() { Commit(format_); }
+  void Commit(PayloadFormat format);
+  // It comes with the change written before; the weights travel in fp32. REQUIRES: BeginChange was called too.
+  void CommitChange(const EncodedChange& change);
 
-  // Version `wanted` if it is the current or the kept one, else the current one. Conversion to half precision and
-  // hashing happen once per version.
-  WireValue Share(uint64_t wanted);
+  // Version `wanted` if it is the current or the kept one, else the current one; as a change if there is one from version
+  // `held`. Conversion to half precision and hashing happen once per version.
+  WireValue Share(uint64_t wanted, std::optional<uint64_t> held = std::nullopt);
+  // Whether the current version travels in half precision; workers then see other numbers than current(). Not of a
+  // version that is being written.
+  bool IsConverted();
+  // The current version as workers see it.
+  void CopySeen(std::span<float> out);
 
   size_t buffer_count() const;
   // How many were ever made: touching fresh memory costs more than a round's arithmetic, so this is to stand still.
@@ -68,14 +92,19 @@ class VersionedWeights final {
     std::weak_ptr<const void> lease;  // the newest, shared by all payloads while it lives
     // Of the bytes that travel, once asked for, and what they are.
     std::optional<uint64_t> hash;
+    PayloadFormat wanted_format = PayloadFormat::kRawF32;
     PayloadFormat format = PayloadFormat::kRawF32;
+    AlignedBuffer change_bytes;  // empty until the first change; then kept
+    std::optional<EncodedChange> change;
+    std::optional<uint64_t> change_hash;
   };
 
   static Payload Lend(const std::shared_ptr<Buffer>& buffer, std::span<const std::byte> bytes);
   // The bytes of `buffer` that travel, in buffer.format: converted first where that is not fp32.
   std::span<const std::byte> WireBytes(Buffer& buffer) const;
-  PayloadFormat ChooseFormat(std::span<const float> values) const;
-  WireValue ShareBuffer(const std::shared_ptr<Buffer>& buffer);
+  static PayloadFormat ChooseFormat(PayloadFormat wanted, std::span<const float> values);
+  WireValue ShareBuffer(const std::shared_ptr<Buffer>& buffer) const;
+  static WireValue ShareChange(const std::shared_ptr<Buffer>& buffer);
 
   const size_t elements_;
   const PayloadFormat format_;

@@ -179,7 +179,9 @@ class ChangeEncoderTest : public ::testing::Test {
     const auto& block_codec = dynamic_cast<const BlockCodec&>(*codec);
     Result result = {.payload = std::vector<std::byte>(codec->MaxPayloadBytes(n)), .seen = Seen(n)};
     EncodeWorkspace workspace;
-    ChangeEncoder change(block_codec, Context(), result.seen, result.payload, workspace, kernels);
+    const std::vector<float> before = result.seen;
+    ChangeEncoder change(block_codec, Context(), {.before = before, .after = result.seen},
+                         result.payload, workspace, nullptr, kernels);
     AggregateInput with_change = input;
     with_change.change = &change;
     AggregateRoundWith(kernels, with_change, 0, n);
@@ -241,7 +243,9 @@ TEST_F(ChangeEncoderTest, WhatWorkersSeeFollowsTheWeights) {
   for (uint64_t round = 1; round <= 40; ++round) {
     const TestRound pushed(kElements, 3, TestRound::kOneBit, round);
     workspace.Reset();
-    ChangeEncoder change(dynamic_cast<const BlockCodec&>(*codec), {.round = round}, seen, payload,
+    const std::vector<float> before = seen;
+    ChangeEncoder change(dynamic_cast<const BlockCodec&>(*codec), {.round = round},
+                         {.before = before, .after = seen}, payload,
                          workspace);
     AggregateInput input = state.Input(*optimizer, pushed.views());
     input.change = &change;
