@@ -19,9 +19,9 @@ constexpr double kRounding = 1.001;
 
 absl::Status CheckWorth(const Codec& codec, const EncodeStats& stats) {
   if (stats.error_norm2 <= stats.input_norm2 * kRounding) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("codec ", codec.spec().ToString(), ": what it makes of the change is further off (",
-                   stats.error_norm2, ") than no change at all (", stats.input_norm2, ")"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "codec ", codec.spec().ToString(), ": what it makes of the change is further off (",
+      stats.error_norm2, ") than no change at all (", stats.input_norm2, ")"));
 }
 
 absl::StatusOr<EncodeStats> AsTheyAre(const absl::Status& why, std::span<const float> weights,

@@ -56,7 +56,7 @@ class ChangeEncoder final {
   const BlockCodec& codec_;
   const Kernels& kernels_;
   const Clock* const clock_;
-  const SeenWeights seen_;   // x takes the place of w_seen's next version while its block is encoded
+  const SeenWeights seen_;  // x takes the place of w_seen's next version while its block is encoded
   const EncodeInput input_;
   const std::span<std::byte> payload_;
   const std::span<BlockSums> sums_;

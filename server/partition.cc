@@ -135,10 +135,9 @@ absl::StatusOr<PushVerdict> Partition::Push(uint64_t round, uint32_t worker, siz
     return verdict;
   }
   if (change != nullptr) {
-    return Annotate(absl::InvalidArgumentError(
-        absl::StrCat("push of worker ", worker, " asks for pulls by codec ",
-                     change->codec->spec().ToString(),
-                     ", which needs dist_sync; versions of dist_async are each worker's own")));
+    return Annotate(absl::InvalidArgumentError(absl::StrCat(
+        "push of worker ", worker, " asks for pulls by codec ", change->codec->spec().ToString(),
+        ", which needs dist_sync; versions of dist_async are each worker's own")));
   }
   if (optimizer_->spec().kind() == wire::OptimizerSpec::NONE) {
     return Annotate(absl::FailedPreconditionError("dist_async needs an optimizer on the server"));

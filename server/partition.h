@@ -106,9 +106,7 @@ class Partition final {
   std::string DescribeWait(uint64_t wanted) const;
 
   const PartitionSpec& spec() const { return spec_; }
-  std::span<const float> weights() const {
-    return apart_ ? master_.floats() : weights_.current();
-  }
+  std::span<const float> weights() const { return apart_ ? master_.floats() : weights_.current(); }
   // As workers see them, before any conversion to half precision.
   std::span<const float> seen() const { return weights_.current(); }
 
@@ -122,7 +120,7 @@ class Partition final {
     // Of a change alone:
     SeenWeights seen;
     std::span<std::byte> payload;
-    AlignedBuffer converted;                // holds seen.before where workers saw it in half precision
+    AlignedBuffer converted;  // holds seen.before where workers saw it in half precision
     std::optional<ChangeEncoder> encoder;  // in the pass of the round itself
   };
   struct Choice {
@@ -146,15 +144,15 @@ class Partition final {
   const PartitionSpec spec_;
   const uint64_t init_checksum_;
   std::shared_ptr<const Optimizer> optimizer_;
-  VersionedWeights weights_;  // w_seen by version; w itself too, unless they are apart
-  AlignedBuffer master_;      // empty until the first change
-  bool apart_ = false;        // master_ holds the weights
+  VersionedWeights weights_;            // w_seen by version; w itself too, unless they are apart
+  AlignedBuffer master_;                // empty until the first change
+  bool apart_ = false;                  // master_ holds the weights
   std::map<uint64_t, Choice> choices_;  // by round, of those not complete
-  std::vector<AlignedBuffer> state_;  // fp32, as long as the weights
-  uint64_t updates_ = 0;              // of state_
-  std::vector<PayloadView> views_;    // of the round being applied; has room for every worker
-  RoundLedger rounds_;                // dist_sync
-  SequenceLedger sequences_;          // dist_async
+  std::vector<AlignedBuffer> state_;    // fp32, as long as the weights
+  uint64_t updates_ = 0;                // of state_
+  std::vector<PayloadView> views_;      // of the round being applied; has room for every worker
+  RoundLedger rounds_;                  // dist_sync
+  SequenceLedger sequences_;            // dist_async
 };
 
 }  // namespace slimps

@@ -88,7 +88,8 @@ absl::StatusOr<uint64_t> ShardState::HandlePush(uint32_t worker, PushWork work) 
                                                    " of a push; formats in use have phase 0 only"));
   }
   SLIMPS_ASSIGN_OR_RETURN(const PayloadFormat format, FormatFromWire(item.format()));
-  absl::StatusOr<std::shared_ptr<const ChangeCodec>> change = change_codecs_.Find(item.change_codec());
+  absl::StatusOr<std::shared_ptr<const ChangeCodec>> change =
+      change_codecs_.Find(item.change_codec());
   if (!change.ok()) {
     return absl::Status(change.status().code(),
                         absl::StrCat(name, ": push of worker ", worker, " round ", item.round(),
@@ -97,10 +98,10 @@ absl::StatusOr<uint64_t> ShardState::HandlePush(uint32_t worker, PushWork work) 
   PushVerdict verdict = PushVerdict::kDuplicate;
   try {
     SLIMPS_ASSIGN_OR_RETURN(
-        verdict, partition.Push(
-                     item.round(), worker, item.elements(),
-                     {.format = format, .payload = work.payload, .checksum = item.payload_hash()},
-                     *std::move(change)));
+        verdict,
+        partition.Push(item.round(), worker, item.elements(),
+                       {.format = format, .payload = work.payload, .checksum = item.payload_hash()},
+                       *std::move(change)));
   } catch (const std::bad_alloc&) {
     return OutOfMemory(name);
   }

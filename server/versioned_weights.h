@@ -31,8 +31,9 @@ struct WireValue {
   PayloadFormat format = PayloadFormat::kRawF32;
   Payload payload;
   uint64_t hash = 0;
-  std::optional<uint64_t> base_version;  // the payload is to be added to this version; nullopt: it is the value itself
-  uint64_t encode_ns = 0;                // of a change
+  std::optional<uint64_t>
+      base_version;  // the payload is to be added to this version; nullopt: it is the value itself
+  uint64_t encode_ns = 0;  // of a change
 };
 
 // What became of a change's encoding.

@@ -41,6 +41,28 @@ absl::Status CheckCodec(const Combination& combination) {
   return absl::OkStatus();
 }
 
+absl::Status CheckPullCodec(const Combination& combination) {
+  const Codec& codec = *combination.pull_codec;
+  if (codec.spec().name == "none") return absl::OkStatus();
+  const std::string name = absl::StrCat("pull compression ", codec.spec().name);
+  if (combination.mode == wire::DIST_ASYNC) {
+    return Refuse(
+        absl::StrCat(name, " with dist_async"),
+        "expected dist_sync; changes are encoded once for all workers, which hold the same "
+        "version, and dist_async gives each worker versions of its own");
+  }
+  if (codec.wants_momentum()) {
+    return Refuse(name,
+                  "expected a codec without momentum of its own; the change of the weights comes "
+                  "after the optimizer, and would be carried on into weights that nobody computed");
+  }
+  if (codec.combine() == Combine::kMajority) {
+    return Refuse(name,
+                  "expected a codec that keeps magnitudes; a vote says which way, not how far");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckCombination(const Combination& combination) {
@@ -61,6 +83,10 @@ absl::Status CheckCombination(const Combination& combination) {
     return Refuse("dist_async without a server optimizer",
                   "expected an optimizer; the store keeps the sum of a round's gradients, and "
                   "dist_async has no rounds");
+  }
+  if (combination.pull_codec != nullptr) {
+    const absl::Status pulls = CheckPullCodec(combination);
+    if (!pulls.ok()) return pulls;
   }
   return combination.codec == nullptr ? absl::OkStatus() : CheckCodec(combination);
 }

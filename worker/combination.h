@@ -3,7 +3,7 @@
 //   SLIMPS_RETURN_IF_ERROR(CheckCombination({.codec = codec, .mode = wire::DIST_ASYNC, .backup_model = true}));
 //
 // Everything else works: any codec, fp32 or half precision, synchronous with or without an optimizer, asynchronous with
-// one, cut into partitions or whole, with or without the backup model.
+// one, cut into partitions or whole, with or without the backup model, pulls compressed or not.
 #ifndef SLIMPS_WORKER_COMBINATION_H_
 #define SLIMPS_WORKER_COMBINATION_H_
 
@@ -16,7 +16,8 @@
 namespace slimps {
 
 struct Combination {
-  const Codec* codec = nullptr;  // nullptr: no compression
+  const Codec* codec = nullptr;       // nullptr: no compression
+  const Codec* pull_codec = nullptr;  // what pulls carry; nullptr: weights in full precision
   wire::StoreMode mode = wire::DIST_SYNC;
   // nullopt: not set yet, or not by this worker. Of kind NONE the store keeps sums; else the servers step.
   std::optional<wire::OptimizerSpec> optimizer;

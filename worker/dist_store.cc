@@ -27,6 +27,18 @@ MembershipOptions MakeMembershipOptions(const KVStoreOptions& options) {
   return membership;
 }
 
+absl::StatusOr<std::unique_ptr<const Codec>> MakePullCodec(const std::string& text) {
+  const auto refuse = [&](const absl::Status& why) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("pull compression ", text, ": ", std::string(why.message())));
+  };
+  const absl::StatusOr<CodecSpec> spec = ParseCodecSpec(text);
+  if (!spec.ok()) return refuse(spec.status());
+  absl::StatusOr<std::unique_ptr<Codec>> codec = MakeCodec(*spec);
+  if (!codec.ok()) return refuse(codec.status());
+  return *std::move(codec);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<DistStore>> DistStore::Create(wire::StoreMode mode,
@@ -69,7 +81,13 @@ absl::Status DistStore::Start() {
                                                       .retry_interval = options_.retry_interval,
                                                       .mode = mode_,
                                                       .coalesce = options_.coalesce});
-  pull_ = std::make_unique<PullMerger>(courier_.get(), options_.timeout);
+  SLIMPS_ASSIGN_OR_RETURN(pull_codec_, MakePullCodec(options_.pull_compression));
+  pull_ = std::make_unique<PullMerger>(
+      courier_.get(),
+      PullMergerOptions{.timeout = options_.timeout,
+                        .change_codec = [this](const TensorPlan& tensor, uint64_t version) {
+                          return ChangeCodecFor(tensor, version);
+                        }});
   SLIMPS_RETURN_IF_ERROR(MakePipeline(options_.compression, options_.fixed_threshold_bytes));
   ready_.store(true);
   membership_.SetDownHandler([this](absl::Status why) {
@@ -90,8 +108,7 @@ absl::Status DistStore::MakePipeline(std::string_view codec_spec,
   }
   SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<CompressionPlan> made, CompressionPlan::Create(plan));
   const Codec& codec = made->compressor();
-  SLIMPS_RETURN_IF_ERROR(
-      CheckCombination({.codec = &codec, .mode = mode_, .optimizer = optimizer()}));
+  SLIMPS_RETURN_IF_ERROR(CheckTogether(codec, optimizer()));
   if (plan_ != nullptr && !keys_.empty() && codec.combine() != plan_->compressor().combine()) {
     return absl::FailedPreconditionError(
         absl::StrCat("codec ", codec.spec().name, " after codec ", plan_->compressor().spec().name,
@@ -108,9 +125,27 @@ absl::Status DistStore::MakePipeline(std::string_view codec_spec,
   push.timeout = options_.timeout;
   push.checksums = options_.checksums;
   push.on_report = [this](wire::ThresholdReport report) { ReportThresholds(std::move(report)); };
+  push.change_codec = [this](const TensorPlan& tensor, uint64_t round) {
+    return ChangeCodecFor(tensor, round);
+  };
   push.on_error = [this](absl::Status why) { Fail(why, Cause::kOurs); };
   push_ = std::make_unique<PushPipeline>(courier_.get(), plan_.get(), std::move(push));
   return absl::OkStatus();
+}
+
+absl::Status DistStore::CheckTogether(const Codec& codec,
+                                      const std::optional<wire::OptimizerSpec>& optimizer) const {
+  return CheckCombination(
+      {.codec = &codec, .pull_codec = pull_codec_.get(), .mode = mode_, .optimizer = optimizer});
+}
+
+std::string DistStore::ChangeCodecFor(const TensorPlan& tensor, uint64_t version) const {
+  // What is declared in half precision is pulled in that.
+  if (version == 0 || tensor.info.dtype() != wire::FLOAT32) return "";
+  if (options_.pull_compression == "none") return "";
+  return tensor.bytes() >= options_.fixed_pull_threshold_bytes.value_or(0)
+             ? options_.pull_compression
+             : "";
 }
 
 // ---- what arrives, on the I/O thread ------------------------------------------------------------
@@ -193,8 +228,7 @@ std::optional<wire::OptimizerSpec> DistStore::optimizer() const {
 
 absl::Status DistStore::SetOptimizer(const wire::OptimizerSpec& spec) {
   SLIMPS_RETURN_IF_ERROR(FirstError());
-  SLIMPS_RETURN_IF_ERROR(
-      CheckCombination({.codec = &plan_->compressor(), .mode = mode_, .optimizer = spec}));
+  SLIMPS_RETURN_IF_ERROR(CheckTogether(plan_->compressor(), spec));
   {
     MutexLock lock(&mutex_);
     optimizer_ = spec;
@@ -281,6 +315,7 @@ StoreTotals DistStore::totals() const {
   return {.pushed = pushed.prepared,
           .bytes_pushed = pushed.payload_bytes,
           .bytes_pulled = pulled.payload_bytes,
+          .changes_pulled = pulled.changes,
           .copy = copy_,
           .encode = pushed.encode,
           .send = pushed.send,

@@ -49,6 +49,8 @@ class DistStore final : public KVStore, private MessageSink {
                         int priority) override;
   void PullAsync(const Key& key, std::span<float> out, int priority,
                  std::function<void(absl::Status)> done) override;
+  void PullOnto(const Key& key, std::span<float> weights, int priority,
+                std::function<void(absl::Status)> done) override;
   absl::Status Broadcast(const InitTensor& tensor, std::span<float> out) override;
   absl::Status SetOptimizer(const wire::OptimizerSpec& spec) override;
   absl::Status SetGradientCompression(std::string_view codec_spec) override;
@@ -92,6 +94,12 @@ class DistStore final : public KVStore, private MessageSink {
   void Fail(const absl::Status& cause, Cause whose);
   int PriorityOf(int asked) const { return options_.prioritise ? asked : 0; }
   absl::Status Submit(PushJob job);
+  void SubmitPull(PullJob job, const Key& key);
+  absl::StatusOr<const TensorPlan*> FindForPull(const Key& key, size_t elements);
+  // As PushItem.change_codec: how the version that round `version` makes is pulled.
+  std::string ChangeCodecFor(const TensorPlan& tensor, uint64_t version) const;
+  absl::Status CheckTogether(const Codec& codec,
+                             const std::optional<wire::OptimizerSpec>& optimizer) const;
   absl::Status FirstError() const;
   void AddWait(absl::Time since);
 
@@ -108,6 +116,7 @@ class DistStore final : public KVStore, private MessageSink {
   std::unique_ptr<Courier> courier_;
   std::unique_ptr<CompressionPlan> plan_;
   std::unique_ptr<PushPipeline> push_;
+  std::unique_ptr<const Codec> pull_codec_;  // of KVStoreOptions::pull_compression
   std::unique_ptr<PullMerger> pull_;
   std::atomic<bool> ready_{false};  // publishes the four above to the I/O thread
 

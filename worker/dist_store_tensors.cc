@@ -2,6 +2,7 @@
 #include <cmath>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,15 @@
 #include "worker/store_init.h"
 
 namespace slimps {
+namespace {
+
+// Whether pulls of a version carry changes, and not the weights in some precision.
+bool IsChange(const std::string& change_codec) {
+  return !change_codec.empty() && change_codec != "none" && change_codec != "fp16" &&
+         change_codec != "bf16";
+}
+
+}  // namespace
 
 // ---- keys ---------------------------------------------------------------------------------------
 
@@ -94,18 +104,36 @@ absl::Status DistStore::Pull(const Key& key, std::span<float> out, int priority)
 
 void DistStore::PullAsync(const Key& key, std::span<float> out, int priority,
                           std::function<void(absl::Status)> done) {
-  const auto tensor = [&]() -> absl::StatusOr<const TensorPlan*> {
-    SLIMPS_RETURN_IF_ERROR(FirstError());
-    SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* found, keys_.Find(key));
-    SLIMPS_RETURN_IF_ERROR(CheckLength(*found, out.size(), "pull"));
-    // Versions do not count this worker's pushes there: an acknowledged push has been applied.
-    if (mode_ == wire::DIST_ASYNC)
-      SLIMPS_RETURN_IF_ERROR(push_->DrainKey(*found, options_.timeout));
-    return found;
-  }();
-  if (!tensor.ok()) return done(tensor.status());
-  const uint64_t version = mode_ == wire::DIST_SYNC ? keys_.PushedRounds(key) : 0;
-  pull_->Submit({*tensor, version, PriorityOf(priority), out, std::move(done)});
+  SubmitPull({.priority = priority, .out = out, .kind = PullKind::kPlain, .done = std::move(done)},
+             key);
+}
+
+void DistStore::PullOnto(const Key& key, std::span<float> weights, int priority,
+                         std::function<void(absl::Status)> done) {
+  SubmitPull(
+      {.priority = priority, .out = weights, .kind = PullKind::kOnto, .done = std::move(done)},
+      key);
+}
+
+absl::StatusOr<const TensorPlan*> DistStore::FindForPull(const Key& key, size_t elements) {
+  SLIMPS_RETURN_IF_ERROR(FirstError());
+  SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* found, keys_.Find(key));
+  SLIMPS_RETURN_IF_ERROR(CheckLength(*found, elements, "pull"));
+  // Versions do not count this worker's pushes there: an acknowledged push has been applied.
+  if (mode_ == wire::DIST_ASYNC) SLIMPS_RETURN_IF_ERROR(push_->DrainKey(*found, options_.timeout));
+  return found;
+}
+
+void DistStore::SubmitPull(PullJob job, const Key& key) {
+  const absl::StatusOr<const TensorPlan*> tensor = FindForPull(key, job.out.size());
+  if (!tensor.ok()) return job.done(tensor.status());
+  job.tensor = *tensor;
+  job.priority = PriorityOf(job.priority);
+  job.min_version = mode_ == wire::DIST_SYNC ? keys_.PushedRounds(key) : 0;
+  if (job.kind == PullKind::kPlain && IsChange(ChangeCodecFor(**tensor, job.min_version))) {
+    job.kind = PullKind::kThroughCopy;
+  }
+  pull_->Submit(std::move(job));
 }
 
 absl::Status DistStore::PushPull(const Key& key, std::span<const float> gradient,

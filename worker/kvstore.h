@@ -21,6 +21,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -76,6 +77,7 @@ struct StoreTotals {
   PushCounts pushed;
   uint64_t bytes_pushed = 0;  // payload bytes that servers acknowledged
   uint64_t bytes_pulled = 0;
+  uint64_t changes_pulled = 0;  // partitions that came as a change of the weights
   absl::Duration copy, encode, send, wait,
       decode;  // send: first byte handed over to acknowledgement
 };
@@ -103,6 +105,13 @@ class KVStore {
   // round.
   virtual void PullAsync(const Key& key, std::span<float> out, int priority,
                          std::function<void(absl::Status)> done) = 0;
+  // As PullAsync, into memory that still holds, bit for bit, what this store's last PullOnto of this key left there, even
+  // if that failed; the first may find anything. Where pulls are compressed, changes are then added in place; into other
+  // memory they go by way of a copy that the store keeps.
+  virtual void PullOnto(const Key& key, std::span<float> weights, int priority,
+                        std::function<void(absl::Status)> done) {
+    PullAsync(key, weights, priority, std::move(done));
+  }
   [[nodiscard]] virtual absl::Status Broadcast(const InitTensor& tensor, std::span<float> out) = 0;
 
   // From rank 0 (other ranks: checked, no effect). Collective through the next Barrier. InvalidArgument: an optimizer that

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
+#include <new>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "compress/format/format.h"
-#include "proto/base/status_macros.h"
 
 namespace slimps {
 namespace {
@@ -17,6 +17,14 @@ namespace {
 // of the next round, or the server could answer with the version after the one asked for.
 constexpr int kRequestPriority = std::numeric_limits<int>::max();
 
+// What an answer should be where its version was made with `change_codec`.
+bool IsAsAgreed(const std::string& change_codec, const wire::PullReplyItem& answer) {
+  if (change_codec.empty() || change_codec == "none") return !answer.is_change();
+  if (change_codec == "fp16") return !answer.is_change() && answer.format() == wire::RAW_F16;
+  if (change_codec == "bf16") return !answer.is_change() && answer.format() == wire::RAW_BF16;
+  return answer.is_change();
+}
+
 }  // namespace
 
 // Owned by the pull thread once its requests are out.
@@ -24,10 +32,23 @@ struct PullMerger::State {
   PullJob job;
   size_t pending = 0;  // partitions
   absl::Status status;
+  Kept* kept = nullptr;              // of pulls that take changes
+  std::optional<HeldWeights> plain;  // of the others
+  std::vector<std::optional<uint64_t>>
+      asked_with;  // versions held when it was asked for, by partition
+
+  HeldWeights& held() { return kept != nullptr ? kept->held : *plain; }
+
+  // Of a pull that is measured and thrown away: its version, and what was seen so far.
+  std::optional<uint64_t> measured_version;
+  bool as_agreed = true;
+  absl::Time first_byte = absl::InfiniteFuture();
+  absl::Time last_answer = absl::InfinitePast();
+  absl::Duration coding;
 };
 
-PullMerger::PullMerger(Courier* courier, absl::Duration timeout)
-    : courier_(courier), timeout_(timeout), thread_([this] { Run(); }) {}
+PullMerger::PullMerger(Courier* courier, PullMergerOptions options)
+    : courier_(courier), options_(std::move(options)), thread_([this] { Run(); }) {}
 
 PullMerger::~PullMerger() {
   {
@@ -66,72 +87,178 @@ void PullMerger::Run() {
   }
 }
 
-void PullMerger::SendRequests(std::vector<std::shared_ptr<State>> states) {
-  std::stable_sort(states.begin(), states.end(),
-                   [](const auto& a, const auto& b) { return a->job.priority > b->job.priority; });
-  std::map<uint32_t, std::vector<OutgoingItem>> by_server;
-  for (const std::shared_ptr<State>& state : states) {
-    const TensorPlan& tensor = *state->job.tensor;
-    if (tensor.partitions.empty()) state->job.done(absl::OkStatus());
-    for (size_t i = 0; i < tensor.partitions.size(); ++i) {
-      wire::PullItem pull;
-      pull.mutable_id()->set_key(tensor.key.id());
-      pull.mutable_id()->set_partition(static_cast<uint32_t>(i));
-      pull.set_min_version(state->job.min_version);
-      pull.set_timeout_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(timeout_)));
-      pull.set_priority(state->job.priority);
-      pull.set_elements(tensor.partitions[i].elements);
-      OutgoingItem item{
-          .item = std::move(pull), .payload = {}, .key_name = tensor.key.typed_name(), .done = {}};
-      item.done = [this, state, i](Answer answer) {
-        MutexLock lock(&mutex_);
-        replies_.push_back(Reply{state, i, std::move(answer)});
-        work_.NotifyAll();
-      };
-      const uint32_t server = tensor.partitions[i].server;
-      by_server[server].push_back(std::move(item));
+bool PullMerger::Admit(const std::shared_ptr<State>& state) {
+  const PullJob& job = state->job;
+  if (job.kind != PullKind::kPlain) {
+    Kept& kept = kept_.try_emplace({job.tensor->key.id(), job.kind}, job.tensor).first->second;
+    if (kept.busy) {
+      kept.waiting.push_back(state);
+      return false;
     }
+    kept.busy = true;
+    state->kept = &kept;
   }
+  try {
+    if (job.kind == PullKind::kPlain) {
+      state->plain.emplace(job.tensor);
+      state->plain->UseMemory(job.out);
+    } else if (job.kind == PullKind::kOnto) {
+      state->kept->held.UseMemory(job.out);
+    } else {
+      state->kept->held.UseOwnMemory();
+    }
+  } catch (const std::bad_alloc&) {
+    state->status = absl::ResourceExhaustedError(absl::StrCat(
+        "pull of key ", job.tensor->key.typed_name(), ": out of memory for a copy of it"));
+  }
+  if (state->status.ok() && !job.tensor->partitions.empty()) return true;
+  Finish(state);
+  return false;
+}
+
+void PullMerger::AddRequests(const std::shared_ptr<State>& state, ByServer* by_server) {
+  const TensorPlan& tensor = *state->job.tensor;
+  for (size_t i = 0; i < tensor.partitions.size(); ++i) {
+    wire::PullItem pull;
+    pull.mutable_id()->set_key(tensor.key.id());
+    pull.mutable_id()->set_partition(static_cast<uint32_t>(i));
+    pull.set_min_version(state->job.min_version);
+    pull.set_timeout_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(options_.timeout)));
+    pull.set_priority(state->job.priority);
+    pull.set_elements(tensor.partitions[i].elements);
+    const std::optional<uint64_t> held = state->asked_with[i];
+    pull.set_takes_change(held.has_value());
+    pull.set_held_version(held.value_or(0));
+    OutgoingItem item{
+        .item = std::move(pull), .payload = {}, .key_name = tensor.key.typed_name(), .done = {}};
+    item.done = [this, state, i](Answer answer) {
+      const absl::Time now = absl::Now();
+      MutexLock lock(&mutex_);
+      replies_.push_back(Reply{state, i, std::move(answer), now});
+      work_.NotifyAll();
+    };
+    (*by_server)[tensor.partitions[i].server].push_back(std::move(item));
+  }
+}
+
+void PullMerger::Dispatch(ByServer by_server) {
   for (auto& [server, items] : by_server) {
     courier_->Dispatch(server, std::move(items), kRequestPriority);
   }
 }
 
+void PullMerger::SendRequests(std::vector<std::shared_ptr<State>> states) {
+  std::stable_sort(states.begin(), states.end(),
+                   [](const auto& a, const auto& b) { return a->job.priority > b->job.priority; });
+  ByServer by_server;
+  for (const std::shared_ptr<State>& state : states) {
+    if (!Admit(state)) continue;
+    for (size_t i = 0; i < state->pending; ++i) {
+      state->asked_with.push_back(state->held().version(i));
+    }
+    AddRequests(state, &by_server);
+  }
+  Dispatch(std::move(by_server));
+}
+
 void PullMerger::Merge(Reply reply) {
   State& state = *reply.state;
+  if (state.measured_version.has_value()) return Gauge(state, reply);
   const absl::Status status = reply.answer.status.ok()
                                   ? MergePartition(state, reply.partition, reply.answer)
                                   : reply.answer.status;
   if (state.status.ok()) state.status = status;
-  if (--state.pending == 0) state.job.done(state.status);
+  if (--state.pending == 0) Finish(reply.state);
 }
 
-absl::Status PullMerger::MergePartition(const State& state, size_t partition,
-                                        const Answer& answer) {
+absl::Status PullMerger::MergePartition(State& state, size_t partition, const Answer& answer) {
   const TensorPlan& tensor = *state.job.tensor;
-  const PartitionPlan& plan = tensor.partitions[partition];
   const auto where = [&] {
     return absl::StrCat("pull of key ", tensor.key.typed_name(), " partition ", partition,
-                        " from server ", plan.server, ": ");
+                        " from server ", tensor.partitions[partition].server, ": ");
   };
-  if (answer.pull.elements() != plan.elements) {
-    return absl::DataLossError(absl::StrCat(where(), "expected ", plan.elements, " elements, got ",
-                                            answer.pull.elements()));
-  }
   if (answer.pull.version() < state.job.min_version) {
     return absl::FailedPreconditionError(absl::StrCat(
         where(), "expected version ", state.job.min_version, ", got ", answer.pull.version()));
   }
   const absl::Time start = absl::Now();
-  const auto format = static_cast<PayloadFormat>(answer.pull.format());
-  const absl::Status valid = ValidatePayload(format, answer.payload.bytes(), plan.elements);
-  if (!valid.ok()) return absl::Status(valid.code(), absl::StrCat(where(), valid.message()));
-  Decode(format, answer.payload.bytes(), plan.elements, 0,
-         state.job.out.subspan(plan.offset, plan.elements));
+  const absl::Status merged = state.held().Merge(partition, answer.pull, answer.payload.bytes());
+  if (!merged.ok()) {
+    return absl::Status(merged.code(), absl::StrCat(where(), std::string(merged.message())));
+  }
   MutexLock lock(&mutex_);
   totals_.payload_bytes += answer.payload.size();
+  totals_.changes += answer.pull.is_change();
   totals_.decode += absl::Now() - start;
   return absl::OkStatus();
+}
+
+void PullMerger::Finish(const std::shared_ptr<State>& state) {
+  const PullJob& job = state->job;
+  if (job.kind == PullKind::kThroughCopy && state->status.ok()) {
+    const std::span<const float> values = state->held().values();
+    std::copy(values.begin(), values.end(), job.out.begin());
+  }
+  std::shared_ptr<State> next;
+  if (state->kept != nullptr) {
+    Kept& kept = *state->kept;
+    kept.busy = false;
+    if (!kept.waiting.empty()) {
+      next = std::move(kept.waiting.front());
+      kept.waiting.pop_front();
+    }
+  }
+  job.done(state->status);
+  if (next != nullptr) SendRequests({std::move(next)});
+  if (state->status.ok()) Measure(state);
+}
+
+void PullMerger::Measure(const std::shared_ptr<State>& pulled) {
+  const TensorPlan& tensor = *pulled->job.tensor;
+  const uint64_t version = pulled->job.min_version;
+  if (version == 0 || tensor.partitions.empty()) return;
+  if (options_.measures == nullptr || !options_.measures(tensor, version)) return;
+  auto state = std::make_shared<State>();
+  state->job = {.tensor = &tensor, .min_version = version, .priority = pulled->job.priority};
+  state->pending = tensor.partitions.size();
+  state->asked_with = pulled->asked_with;
+  state->measured_version = version;
+  ByServer by_server;
+  AddRequests(state, &by_server);
+  Dispatch(std::move(by_server));
+}
+
+void PullMerger::Gauge(State& state, const Reply& reply) {
+  const TensorPlan& tensor = *state.job.tensor;
+  const uint64_t version = *state.measured_version;
+  const Answer& answer = reply.answer;
+  const size_t elements = tensor.partitions[reply.partition].elements;
+  const auto format = static_cast<PayloadFormat>(answer.pull.format());
+  state.as_agreed &=
+      answer.status.ok() && answer.pull.version() == version &&
+      answer.round_trip > absl::ZeroDuration() && answer.pull.elements() == elements &&
+      IsAsAgreed(options_.change_codec == nullptr ? "" : options_.change_codec(tensor, version),
+                 answer.pull) &&
+      ValidatePayload(format, answer.payload.bytes(), elements).ok();
+  if (state.as_agreed) {
+    state.first_byte = std::min(state.first_byte, reply.arrived - answer.round_trip);
+    state.last_answer = std::max(state.last_answer, reply.arrived);
+  }
+  if (state.as_agreed && answer.pull.is_change()) {
+    std::vector<float> scratch(kBlockElements);
+    const absl::Time start = absl::Now();
+    for (size_t first = 0; first < elements; first += kBlockElements) {
+      DecodeAdd(format, answer.payload.bytes(), elements, first,
+                std::span(scratch).first(std::min(kBlockElements, elements - first)));
+    }
+    state.coding +=
+        absl::Nanoseconds(static_cast<int64_t>(answer.pull.encode_ns())) + (absl::Now() - start);
+  }
+  if (--state.pending > 0 || !state.as_agreed) return;
+  options_.on_measured({.tensor = &tensor,
+                        .version = version,
+                        .communication = state.last_answer - state.first_byte,
+                        .coding = state.coding});
 }
 
 PullTotals PullMerger::totals() const {

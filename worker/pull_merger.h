@@ -2,6 +2,15 @@
 // sends the requests that are ready, grouped by server, and decodes replies into glo_buf or the
 // caller's memory.
 //
+// A server may answer with the encoded change from the version that this worker holds (HeldWeights), for pulls of two
+// kinds; of one key and kind one pull is under way at a time, the next waits here for it:
+//
+//   kOnto          out, still what the last pull of this kind left there  += change
+//   kThroughCopy   the merger's own copy of the key                      += change, then out = copy
+//
+// Where a pull is to be measured, its version is asked for once more as soon as it is there: the server answers at once,
+// and the values are thrown away.
+//
 // Thread-safe. A pull's memory belongs to the merger from Submit until its `done` has run.
 #ifndef SLIMPS_WORKER_PULL_MERGER_H_
 #define SLIMPS_WORKER_PULL_MERGER_H_
@@ -9,10 +18,12 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <thread>
-#include <variant>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -20,26 +31,54 @@
 #include "absl/time/time.h"
 #include "proto/base/mutex.h"
 #include "worker/courier.h"
+#include "worker/held_weights.h"
 #include "worker/key_table.h"
 
 namespace slimps {
+
+enum class PullKind {
+  kPlain,  // `out` may hold anything, and gets the weights
+  kOnto,  // `out` holds, bit for bit, what the key's last pull of this kind left there, if it is the same memory
+  kThroughCopy,  // `out` may hold anything, and gets a copy of what the merger holds
+};
 
 struct PullJob {
   const TensorPlan* tensor = nullptr;
   uint64_t min_version = 0;
   int priority = 0;
   std::span<float> out;  // the whole tensor
+  PullKind kind = PullKind::kPlain;
   std::function<void(absl::Status)> done;
 };
 
 struct PullTotals {
   uint64_t payload_bytes = 0;
+  uint64_t changes = 0;  // partitions that came as a change
   absl::Duration decode;
+};
+
+// Times of one tensor's pull of a version that was there already.
+struct PullMeasurement {
+  const TensorPlan* tensor = nullptr;
+  uint64_t version = 0;
+  absl::Duration communication;  // first request handed over to last answer
+  absl::Duration
+      coding;  // the servers' encoding and this worker's decoding; 0 where nothing was encoded
+};
+
+struct PullMergerOptions {
+  absl::Duration timeout = absl::Seconds(60);
+  // How a version travels, as PushItem.change_codec; null: as it is. Called on the pull thread, as the next two.
+  std::function<std::string(const TensorPlan&, uint64_t version)> change_codec;
+  // Whether a version's pull is to be measured; null: none.
+  std::function<bool(const TensorPlan&, uint64_t version)> measures;
+  // Of measured pulls that came as change_codec says they should; others are no samples.
+  std::function<void(const PullMeasurement&)> on_measured;
 };
 
 class PullMerger final {
  public:
-  PullMerger(Courier* courier, absl::Duration timeout);
+  PullMerger(Courier* courier, PullMergerOptions options);
   ~PullMerger();
 
   void Submit(PullJob job);
@@ -49,19 +88,36 @@ class PullMerger final {
 
  private:
   struct State;  // a pull under way
+  // What changes can be added to, and who waits for it. Owned by the pull thread.
+  struct Kept {
+    explicit Kept(const TensorPlan* tensor) : held(tensor) {}
+    HeldWeights held;
+    bool busy = false;
+    std::deque<std::shared_ptr<State>> waiting;
+  };
   struct Reply {
     std::shared_ptr<State> state;
     size_t partition = 0;
     Answer answer;
+    absl::Time arrived;
   };
+  using ByServer = std::map<uint32_t, std::vector<OutgoingItem>>;
 
   void Run();
   void SendRequests(std::vector<std::shared_ptr<State>> states);
+  // False: it waits for another pull, or is done.
+  bool Admit(const std::shared_ptr<State>& state);
+  void AddRequests(const std::shared_ptr<State>& state, ByServer* by_server);
+  void Dispatch(ByServer by_server);
   void Merge(Reply reply);
-  absl::Status MergePartition(const State& state, size_t partition, const Answer& answer);
+  absl::Status MergePartition(State& state, size_t partition, const Answer& answer);
+  void Finish(const std::shared_ptr<State>& state);
+  void Measure(const std::shared_ptr<State>& pulled);
+  void Gauge(State& state, const Reply& reply);
 
   Courier* const courier_;
-  const absl::Duration timeout_;
+  const PullMergerOptions options_;
+  std::map<std::pair<KeyId, PullKind>, Kept> kept_;  // owned by the pull thread; never erased
 
   mutable Mutex mutex_;
   std::deque<std::shared_ptr<State>> requests_ ABSL_GUARDED_BY(mutex_);

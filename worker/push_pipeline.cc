@@ -265,6 +265,7 @@ absl::StatusOr<PushPipeline::Prepared> PushPipeline::Prepare(const PushJob& job,
   push.set_elements(plan.elements);
   push.set_priority(job.priority);
   push.set_format(wire::ABSENT);
+  if (options_.change_codec) push.set_change_codec(options_.change_codec(*job.tensor, job.round));
   if (job.grad_buf != nullptr) {
     const absl::Time start = absl::Now();
     SLIMPS_ASSIGN_OR_RETURN(MadePayload made, payloads_.Make({.tensor = job.tensor,

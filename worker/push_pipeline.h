@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -59,6 +60,8 @@ struct PushPipelineOptions {
   // Called on the push thread when profiling is over and all its pushes are acknowledged, and again each interval while
   // no decision comes.
   std::function<void(wire::ThresholdReport)> on_report;
+  // How the version that a round makes is to be pulled (PushItem.change_codec); null: as it is. Called on the push thread.
+  std::function<std::string(const TensorPlan&, uint64_t round)> change_codec;
   // Called with the first error of a push, from any thread.
   std::function<void(absl::Status)> on_error;
 };

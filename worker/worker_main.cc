@@ -50,6 +50,12 @@ DEFINE_string(compression, "none",
 DEFINE_bool(dry_run, false, "check the flags and do nothing");
 DEFINE_string(threshold, "auto",
               "tensors of at least this many fp32 bytes are compressed (0: all), or auto");
+DEFINE_string(
+    pull_compression, "none",
+    "what pulls carry: none the weights, fp16 or bf16 the weights in half precision, another codec "
+    "their change, as 1bit");
+DEFINE_string(pull_threshold, "auto",
+              "tensors of at least this many fp32 bytes are pulled compressed (0: all), or auto");
 DEFINE_int64(pre_steps, kDefaults.pre_steps, "steps that the automatic threshold measures");
 DEFINE_string(threshold_table, "", "a saved threshold table to start from: nothing is measured");
 DEFINE_string(save_threshold_table, "",
@@ -158,6 +164,8 @@ WorkerFlags GatherFlags() {
           .weight_decay = FLAGS_weight_decay,
           .compression = FLAGS_compression,
           .threshold = FLAGS_threshold,
+          .pull_compression = FLAGS_pull_compression,
+          .pull_threshold = FLAGS_pull_threshold,
           .pre_steps = FLAGS_pre_steps,
           .threshold_table = FLAGS_threshold_table,
           .save_threshold_table = FLAGS_save_threshold_table,
@@ -192,6 +200,8 @@ Summary MakeSummary(const WorkerOptions& options, const KVStore& store) {
           .optimizer = flags.optimizer,
           .compression = flags.compression,
           .threshold = flags.threshold,
+          .pull_compression = flags.pull_compression,
+          .pull_threshold = flags.pull_threshold,
           .kvstore = flags.kvstore,
           .backup_model = options.train.backup.has_value(),
           .seed = options.train.seed,

@@ -245,8 +245,7 @@ TEST_F(ChangeEncoderTest, WhatWorkersSeeFollowsTheWeights) {
     workspace.Reset();
     const std::vector<float> before = seen;
     ChangeEncoder change(dynamic_cast<const BlockCodec&>(*codec), {.round = round},
-                         {.before = before, .after = seen}, payload,
-                         workspace);
+                         {.before = before, .after = seen}, payload, workspace);
     AggregateInput input = state.Input(*optimizer, pushed.views());
     input.change = &change;
     AggregateRound(input, 0, kElements);

@@ -109,7 +109,7 @@ class BackupExchange final : public WeightExchange {
       if (status.ok()) status = backup->CommitGlobal(tensor, version);
       if (!status.ok()) backup->FailAll(status);
     };
-    store_->PullAsync(pusher_.key(tensor), glo_buf, PriorityOf(tensor), std::move(arrived));
+    store_->PullOnto(pusher_.key(tensor), glo_buf, PriorityOf(tensor), std::move(arrived));
     return absl::OkStatus();
   }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <initializer_list>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -104,10 +105,10 @@ absl::Status CheckTogether(const WorkerFlags& flags) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<Codec>> CodecOf(const std::string& compression) {
+absl::StatusOr<std::unique_ptr<Codec>> CodecOf(const char* flag, const std::string& compression) {
   const auto refuse = [&](const absl::Status& why) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--compression=", compression, ": ", std::string(why.message())));
+        absl::StrCat("--", flag, "=", compression, ": ", std::string(why.message())));
   };
   const auto spec = ParseCodecSpec(compression);
   if (!spec.ok()) return refuse(spec.status());
@@ -159,6 +160,14 @@ BackupModelOptions LocalOptimizerOf(const WorkerFlags& flags) {
   return backup;
 }
 
+// nullopt: it is measured.
+absl::StatusOr<std::optional<uint64_t>> ThresholdOf(const char* flag, const std::string& text) {
+  if (text == "auto") return std::nullopt;
+  uint64_t bytes = 0;
+  if (absl::SimpleAtoi(text, &bytes)) return bytes;
+  return Refuse(flag, text, "auto or a number of bytes (0 compresses everything)");
+}
+
 absl::StatusOr<KVStoreOptions> StoreOptions(const WorkerFlags& flags) {
   KVStoreOptions store;
   if (flags.scheduler.rfind(':') == std::string::npos) {
@@ -173,14 +182,10 @@ absl::StatusOr<KVStoreOptions> StoreOptions(const WorkerFlags& flags) {
   store.wanted_rank = static_cast<int32_t>(flags.rank);
   store.partition_bytes = static_cast<size_t>(flags.partition_bytes);
   store.compression = flags.compression;
-  if (flags.threshold != "auto") {
-    uint64_t bytes = 0;
-    if (!absl::SimpleAtoi(flags.threshold, &bytes)) {
-      return Refuse("threshold", flags.threshold,
-                    "auto or a number of bytes (0 compresses everything)");
-    }
-    store.fixed_threshold_bytes = bytes;
-  }
+  SLIMPS_ASSIGN_OR_RETURN(store.fixed_threshold_bytes, ThresholdOf("threshold", flags.threshold));
+  store.pull_compression = flags.pull_compression;
+  SLIMPS_ASSIGN_OR_RETURN(store.fixed_pull_threshold_bytes,
+                          ThresholdOf("pull_threshold", flags.pull_threshold));
   store.pre_steps = static_cast<int>(flags.pre_steps);
   store.threshold_table_file = flags.threshold_table;
   store.grad_scale = static_cast<float>(flags.batch);
@@ -238,19 +243,23 @@ absl::StatusOr<WorkerOptions> CheckWorkerFlags(const WorkerFlags& flags) {
   SLIMPS_RETURN_IF_ERROR(CheckChoices(flags));
   SLIMPS_RETURN_IF_ERROR(CheckNumbers(flags));
   SLIMPS_RETURN_IF_ERROR(CheckTogether(flags));
-  SLIMPS_ASSIGN_OR_RETURN(const std::unique_ptr<Codec> codec, CodecOf(flags.compression));
+  SLIMPS_ASSIGN_OR_RETURN(const std::unique_ptr<Codec> codec,
+                          CodecOf("compression", flags.compression));
+  SLIMPS_ASSIGN_OR_RETURN(const std::unique_ptr<Codec> pull_codec,
+                          CodecOf("pull_compression", flags.pull_compression));
   WorkerOptions options{
       .flags = flags, .store = {}, .train = TrainingOptions(flags, codec->combine())};
   const absl::Status together =
       CheckCombination({.codec = codec.get(),
+                        .pull_codec = pull_codec.get(),
                         .mode = flags.kvstore == "dist_async" ? wire::DIST_ASYNC : wire::DIST_SYNC,
                         .optimizer = options.train.optimizer,
                         .backup_model = flags.backup_model == "on"});
   if (!together.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--compression=", flags.compression, " --optimizer=", flags.optimizer,
-                     " --kvstore=", flags.kvstore, " --backup_model=", flags.backup_model, ": ",
-                     std::string(together.message())));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--compression=", flags.compression, " --pull_compression=", flags.pull_compression,
+        " --optimizer=", flags.optimizer, " --kvstore=", flags.kvstore,
+        " --backup_model=", flags.backup_model, ": ", std::string(together.message())));
   }
   SLIMPS_ASSIGN_OR_RETURN(options.store, StoreOptions(flags));
   return options;

@@ -27,6 +27,8 @@ struct WorkerFlags {
   double weight_decay = 0;
   std::string compression = "none";
   std::string threshold = "auto";
+  std::string pull_compression = "none";
+  std::string pull_threshold = "auto";
   int64_t pre_steps = 20;
   std::string threshold_table;
   std::string save_threshold_table;

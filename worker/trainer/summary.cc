@@ -75,6 +75,8 @@ Json RunJson(const Summary& summary) {
           {"optimizer", summary.optimizer},
           {"compression", summary.compression},
           {"threshold", summary.threshold},
+          {"pull_compression", summary.pull_compression},
+          {"pull_threshold", summary.pull_threshold},
           {"backup_model", summary.backup_model},
           {"kvstore", summary.kvstore},
           {"seed", summary.seed},

@@ -22,6 +22,8 @@ struct Summary {
   std::string optimizer;
   std::string compression;
   std::string threshold;  // as asked for: "auto" or bytes
+  std::string pull_compression = "none";
+  std::string pull_threshold = "auto";
   std::string kvstore;
   bool backup_model = false;
   uint64_t seed = 0;

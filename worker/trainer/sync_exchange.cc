@@ -33,8 +33,9 @@ class SyncExchange final : public WeightExchange {
     const absl::Time start = absl::Now();
     const auto arrivals = std::make_shared<RoundArrivals>(pusher_.size());
     for (size_t i = 0; i < pusher_.size(); ++i) {
-      store_->PullAsync(pusher_.key(i), parameters_[i].values, PriorityOf(i),
-                        [arrivals](absl::Status status) { arrivals->Arrived(status); });
+      // Nobody else writes to the parameters.
+      store_->PullOnto(pusher_.key(i), parameters_[i].values, PriorityOf(i),
+                       [arrivals](absl::Status status) { arrivals->Arrived(status); });
     }
     const absl::Status arrived = arrivals->Wait(start + options_.timeout);
     const absl::Duration waited = absl::Now() - start;
