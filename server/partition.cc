@@ -53,7 +53,7 @@ Partition::Partition(PartitionSpec spec, uint64_t checksum,
     : spec_(std::move(spec)),
       init_checksum_(checksum),
       optimizer_(std::move(optimizer)),
-      weights_(spec_.elements, WireFormatOf(spec_.dtype)),
+      weights_(spec_.elements, WireFormatOf(spec_.dtype), spec_.hashing),
       rounds_(spec_.num_workers, spec_.limits),
       sequences_(spec_.mode == wire::DIST_ASYNC ? spec_.num_workers : 0) {
   views_.reserve(spec_.num_workers);
@@ -67,6 +67,9 @@ absl::StatusOr<std::unique_ptr<Partition>> Partition::Create(
     return absl::Status(valid.code(), absl::StrCat(DescribePartition(spec.name, spec.index),
                                                    ": initial value: ", valid.message()));
   }
+  // Who initialises without a checksum wants none.
+  const bool hashed = value.checksum != 0 || value.payload.empty();
+  spec.hashing = hashed ? PayloadHashing::kXxh3 : PayloadHashing::kOff;
   std::unique_ptr<Partition> partition(
       new Partition(std::move(spec), value.checksum, std::move(optimizer)));
   const std::span<float> weights = partition->weights_.MutableInitial();

@@ -32,6 +32,7 @@
 #include "compress/format/sum.h"
 #include "proto/base/buffer.h"
 #include "proto/base/key.h"
+#include "proto/frame.h"
 #include "proto/slimps.pb.h"
 #include "server/change_codecs.h"
 #include "server/change_encoder.h"
@@ -55,6 +56,7 @@ struct PartitionSpec {
   Combine combine = Combine::kSum;
   uint32_t num_workers = 1;
   LedgerLimits limits;
+  PayloadHashing hashing = PayloadHashing::kXxh3;  // of what is pulled; Create sets it
 };
 
 // A payload as it came, not yet believed.

@@ -8,8 +8,11 @@
 
 namespace slimps {
 
-VersionedWeights::VersionedWeights(size_t elements, PayloadFormat format)
-    : elements_(elements), format_(format), current_(std::make_shared<Buffer>(elements)) {
+VersionedWeights::VersionedWeights(size_t elements, PayloadFormat format, PayloadHashing hashing)
+    : elements_(elements),
+      format_(format),
+      hashing_(hashing),
+      current_(std::make_shared<Buffer>(elements)) {
   current_->wanted_format = format;
 }
 
@@ -105,20 +108,24 @@ PayloadFormat VersionedWeights::ChooseFormat(PayloadFormat wanted, std::span<con
   return too_large == values.size() ? wanted : PayloadFormat::kRawF32;
 }
 
+uint64_t VersionedWeights::HashOf(std::span<const std::byte> bytes) const {
+  return hashing_ == PayloadHashing::kXxh3 ? HashBytes(bytes) : 0;
+}
+
 WireValue VersionedWeights::ShareBuffer(const std::shared_ptr<Buffer>& buffer) const {
   const std::span<const std::byte> bytes = WireBytes(*buffer);
-  if (!buffer->hash.has_value()) buffer->hash = HashBytes(bytes);
+  if (!buffer->hash.has_value()) buffer->hash = HashOf(bytes);
   return {.version = buffer->version,
           .format = buffer->format,
           .payload = Lend(buffer, bytes),
           .hash = *buffer->hash};
 }
 
-WireValue VersionedWeights::ShareChange(const std::shared_ptr<Buffer>& buffer) {
+WireValue VersionedWeights::ShareChange(const std::shared_ptr<Buffer>& buffer) const {
   const EncodedChange& change = *buffer->change;
   const std::span<const std::byte> bytes =
       std::as_const(buffer->change_bytes).bytes().first(change.bytes);
-  if (!buffer->change_hash.has_value()) buffer->change_hash = HashBytes(bytes);
+  if (!buffer->change_hash.has_value()) buffer->change_hash = HashOf(bytes);
   return {.version = buffer->version,
           .format = change.format,
           .payload = Lend(buffer, bytes),

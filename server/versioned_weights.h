@@ -22,6 +22,7 @@
 
 #include "compress/format/format.h"
 #include "proto/base/buffer.h"
+#include "proto/frame.h"
 
 namespace slimps {
 
@@ -30,7 +31,7 @@ struct WireValue {
   uint64_t version = 0;
   PayloadFormat format = PayloadFormat::kRawF32;
   Payload payload;
-  uint64_t hash = 0;
+  uint64_t hash = 0;  // 0: not asked for
   std::optional<uint64_t>
       base_version;  // the payload is to be added to this version; nullopt: it is the value itself
   uint64_t encode_ns = 0;  // of a change
@@ -50,7 +51,8 @@ class VersionedWeights final {
  public:
   // Version 0, uninitialised. `format` is how values travel: raw fp32, fp16 or bf16; a version that half precision would
   // turn into infinity somewhere travels in fp32. Throws std::bad_alloc.
-  VersionedWeights(size_t elements, PayloadFormat format);
+  VersionedWeights(size_t elements, PayloadFormat format,
+                   PayloadHashing hashing = PayloadHashing::kXxh3);
 
   uint64_t version() const { return current_->version; }
   std::span<float> MutableInitial() { return current_->fp32.floats(); }
@@ -105,10 +107,12 @@ class VersionedWeights final {
   std::span<const std::byte> WireBytes(Buffer& buffer) const;
   static PayloadFormat ChooseFormat(PayloadFormat wanted, std::span<const float> values);
   WireValue ShareBuffer(const std::shared_ptr<Buffer>& buffer) const;
-  static WireValue ShareChange(const std::shared_ptr<Buffer>& buffer);
+  WireValue ShareChange(const std::shared_ptr<Buffer>& buffer) const;
+  uint64_t HashOf(std::span<const std::byte> bytes) const;
 
   const size_t elements_;
   const PayloadFormat format_;
+  const PayloadHashing hashing_;
   std::shared_ptr<Buffer> current_;
   std::shared_ptr<Buffer> previous_;              // may be null
   std::shared_ptr<Buffer> next_;                  // between BeginNext and Commit

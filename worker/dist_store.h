@@ -93,6 +93,9 @@ class DistStore final : public KVStore, private MessageSink {
   enum class Cause { kOurs, kOthers };
   void Fail(const absl::Status& cause, Cause whose);
   int PriorityOf(int asked) const { return options_.prioritise ? asked : 0; }
+  // Copies the gradient to grad_buf and counts the round.
+  absl::StatusOr<PushJob> MakePushJob(const Key& key, std::span<const float> gradient,
+                                      int priority);
   absl::Status Submit(PushJob job);
   void SubmitPull(PullJob job, const Key& key);
   absl::StatusOr<const TensorPlan*> FindForPull(const Key& key, size_t elements);

@@ -50,7 +50,40 @@ absl::Status DistStore::Init(const std::vector<InitTensor>& tensors) {
 
 // ---- push and pull ------------------------------------------------------------------------------
 
+namespace {
+
+// What a caller that waits is told.
+class Awaited final {
+ public:
+  std::function<void(absl::Status)> Callback() {
+    return [this](absl::Status status) {
+      MutexLock lock(&mutex_);
+      result_ = std::move(status);
+      answered_.NotifyAll();
+    };
+  }
+  absl::Status Await() {
+    MutexLock lock(&mutex_);
+    // Every item of a pull is answered within the courier's deadline.
+    while (!result_.has_value()) answered_.Wait(&mutex_);
+    return *result_;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar answered_;
+  std::optional<absl::Status> result_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
 absl::Status DistStore::Push(const Key& key, std::span<const float> gradient, int priority) {
+  SLIMPS_ASSIGN_OR_RETURN(PushJob job, MakePushJob(key, gradient, priority));
+  return Submit(std::move(job));
+}
+
+absl::StatusOr<PushJob> DistStore::MakePushJob(const Key& key, std::span<const float> gradient,
+                                               int priority) {
   SLIMPS_RETURN_IF_ERROR(FirstError());
   SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* tensor, keys_.Find(key));
   SLIMPS_RETURN_IF_ERROR(CheckLength(*tensor, gradient.size(), "push"));
@@ -69,7 +102,7 @@ absl::Status DistStore::Push(const Key& key, std::span<const float> gradient, in
     MutexLock lock(&mutex_);
     copy_ += absl::Now() - start;
   }
-  return Submit({tensor, keys_.CountPush(key), PriorityOf(priority), std::move(buffer), *largest});
+  return PushJob{tensor, keys_.CountPush(key), PriorityOf(priority), std::move(buffer), *largest};
 }
 
 absl::Status DistStore::PushNothing(const Key& key) {
@@ -87,19 +120,11 @@ absl::Status DistStore::Submit(PushJob job) {
 
 absl::Status DistStore::Pull(const Key& key, std::span<float> out, int priority) {
   const absl::Time start = absl::Now();
-  Mutex mutex;
-  CondVar answered;
-  std::optional<absl::Status> result;
-  PullAsync(key, out, priority, [&](absl::Status status) {
-    MutexLock lock(&mutex);
-    result = std::move(status);
-    answered.NotifyAll();
-  });
-  MutexLock lock(&mutex);
-  // Every item of it is answered within the courier's deadline.
-  while (!result.has_value()) answered.Wait(&mutex);
+  Awaited pulled;
+  PullAsync(key, out, priority, pulled.Callback());
+  const absl::Status status = pulled.Await();
   AddWait(start);
-  return *result;
+  return status;
 }
 
 void DistStore::PullAsync(const Key& key, std::span<float> out, int priority,
@@ -138,7 +163,29 @@ void DistStore::SubmitPull(PullJob job, const Key& key) {
 
 absl::Status DistStore::PushPull(const Key& key, std::span<const float> gradient,
                                  std::span<float> out, int priority) {
-  SLIMPS_RETURN_IF_ERROR(Push(key, gradient, priority));
+  SLIMPS_RETURN_IF_ERROR(FindForPull(key, out.size()).status());
+  SLIMPS_ASSIGN_OR_RETURN(PushJob job, MakePushJob(key, gradient, priority));
+  const TensorPlan& tensor = *job.tensor;
+  const uint64_t version = job.round;
+  if (mode_ == wire::DIST_SYNC && options_.coalesce && !IsChange(ChangeCodecFor(tensor, version))) {
+    absl::StatusOr<std::optional<OutgoingItem>> push = push_->PrepareNow(job);
+    if (!push.ok()) Fail(push.status(), Cause::kOurs);
+    SLIMPS_RETURN_IF_ERROR(push.status());
+    if (push->has_value()) {
+      const absl::Time start = absl::Now();
+      Awaited pulled;
+      pull_->SubmitWithPush({.tensor = &tensor,
+                             .min_version = version,
+                             .priority = job.priority,
+                             .out = out,
+                             .done = pulled.Callback()},
+                            **std::move(push));
+      const absl::Status status = pulled.Await();
+      AddWait(start);
+      return status;
+    }
+  }
+  SLIMPS_RETURN_IF_ERROR(Submit(std::move(job)));
   return Pull(key, out, priority);
 }
 

@@ -23,7 +23,7 @@
 
 namespace slimps {
 
-// Owned by the pull thread.
+// Owned by the pull thread; Merge of one partition may run beside Merge of another.
 class HeldWeights final {
  public:
   // `tensor` outlives it. No memory yet.

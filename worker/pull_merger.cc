@@ -30,6 +30,7 @@ bool IsAsAgreed(const std::string& change_codec, const wire::PullReplyItem& answ
 // Owned by the pull thread once its requests are out.
 struct PullMerger::State {
   PullJob job;
+  bool here = false;   // merged by who brings the answer
   size_t pending = 0;  // partitions
   absl::Status status;
   Kept* kept = nullptr;              // of pulls that take changes
@@ -68,6 +69,40 @@ void PullMerger::Submit(PullJob job) {
   work_.NotifyAll();
 }
 
+void PullMerger::SubmitWithPush(PullJob job, OutgoingItem push) {
+  auto state = std::make_shared<State>();
+  state->job = std::move(job);
+  state->here = true;
+  state->pending = 1;
+  state->plain.emplace(state->job.tensor);
+  state->plain->UseMemory(state->job.out);
+  state->asked_with = {std::nullopt};
+  ByServer by_server;
+  by_server[state->job.tensor->partitions[0].server].push_back(std::move(push));
+  AddRequests(state, &by_server);
+  Dispatch(std::move(by_server));
+}
+
+void PullMerger::OnAnswer(Reply reply) {
+  State& state = *reply.state;
+  if (state.here) return Merge(std::move(reply));
+  const size_t bytes = reply.answer.payload.size();
+  bool full = false;
+  {
+    MutexLock lock(&mutex_);
+    full = bytes_waiting_ > 0 && bytes_waiting_ + bytes > options_.max_bytes_waiting;
+    if (!full) bytes_waiting_ += bytes;
+  }
+  if (full && reply.answer.status.ok() && !state.measured_version.has_value()) {
+    reply.merged = MergePartition(state, reply.partition, reply.answer);
+    reply.answer.payload = Payload();
+  }
+  MutexLock lock(&mutex_);
+  if (full) bytes_waiting_ += reply.answer.payload.size();
+  replies_.push_back(std::move(reply));
+  work_.NotifyAll();
+}
+
 void PullMerger::Run() {
   for (;;) {
     std::deque<std::shared_ptr<State>> requests;
@@ -80,6 +115,7 @@ void PullMerger::Run() {
       if (!replies_.empty()) {
         reply = std::move(replies_.front());
         replies_.pop_front();
+        bytes_waiting_ -= reply.answer.payload.size();
       }
     }
     if (!requests.empty()) SendRequests({requests.begin(), requests.end()});
@@ -132,10 +168,7 @@ void PullMerger::AddRequests(const std::shared_ptr<State>& state, ByServer* by_s
     OutgoingItem item{
         .item = std::move(pull), .payload = {}, .key_name = tensor.key.typed_name(), .done = {}};
     item.done = [this, state, i](Answer answer) {
-      const absl::Time now = absl::Now();
-      MutexLock lock(&mutex_);
-      replies_.push_back(Reply{state, i, std::move(answer), now});
-      work_.NotifyAll();
+      OnAnswer(Reply{state, i, std::move(answer), absl::Now(), std::nullopt});
     };
     (*by_server)[tensor.partitions[i].server].push_back(std::move(item));
   }
@@ -164,9 +197,12 @@ void PullMerger::SendRequests(std::vector<std::shared_ptr<State>> states) {
 void PullMerger::Merge(Reply reply) {
   State& state = *reply.state;
   if (state.measured_version.has_value()) return Gauge(state, reply);
-  const absl::Status status = reply.answer.status.ok()
-                                  ? MergePartition(state, reply.partition, reply.answer)
-                                  : reply.answer.status;
+  absl::Status status = reply.answer.status;
+  if (reply.merged.has_value()) {
+    status = *std::move(reply.merged);
+  } else if (status.ok()) {
+    status = MergePartition(state, reply.partition, reply.answer);
+  }
   if (state.status.ok()) state.status = status;
   if (--state.pending == 0) Finish(reply.state);
 }

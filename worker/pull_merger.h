@@ -20,6 +20,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -70,6 +71,8 @@ struct PullMergerOptions {
   absl::Duration timeout = absl::Seconds(60);
   // How a version travels, as PushItem.change_codec; null: as it is. Called on the pull thread, as the next two.
   std::function<std::string(const TensorPlan&, uint64_t version)> change_codec;
+  // Answers beyond this are merged by the thread that brings them, which meanwhile reads no more from the network.
+  size_t max_bytes_waiting = size_t{64} << 20;
   // Whether a version's pull is to be measured; null: none.
   std::function<bool(const TensorPlan&, uint64_t version)> measures;
   // Of measured pulls that came as change_codec says they should; others are no samples.
@@ -82,6 +85,9 @@ class PullMerger final {
   ~PullMerger();
 
   void Submit(PullJob job);
+  // For a caller that waits for this very tensor: `push` and the request leave at once and in one message, and the thread
+  // that brings the answer merges it and calls `done`. REQUIRES: kPlain, one partition, on the server that `push` is for.
+  void SubmitWithPush(PullJob job, OutgoingItem push);
   // Outstanding pulls end through Courier::FailAll, which answers every request; the destructor
   // waits for that.
   PullTotals totals() const;
@@ -100,6 +106,7 @@ class PullMerger final {
     size_t partition = 0;
     Answer answer;
     absl::Time arrived;
+    std::optional<absl::Status> merged;  // already, by the thread that brought it
   };
   using ByServer = std::map<uint32_t, std::vector<OutgoingItem>>;
 
@@ -109,6 +116,8 @@ class PullMerger final {
   bool Admit(const std::shared_ptr<State>& state);
   void AddRequests(const std::shared_ptr<State>& state, ByServer* by_server);
   void Dispatch(ByServer by_server);
+  // On the thread that brings it.
+  void OnAnswer(Reply reply);
   void Merge(Reply reply);
   absl::Status MergePartition(State& state, size_t partition, const Answer& answer);
   void Finish(const std::shared_ptr<State>& state);
@@ -122,6 +131,7 @@ class PullMerger final {
   mutable Mutex mutex_;
   std::deque<std::shared_ptr<State>> requests_ ABSL_GUARDED_BY(mutex_);
   std::deque<Reply> replies_ ABSL_GUARDED_BY(mutex_);
+  size_t bytes_waiting_ ABSL_GUARDED_BY(mutex_) = 0;  // of replies_
   PullTotals totals_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   CondVar work_;
