@@ -3,15 +3,19 @@
 #include <cmath>
 #include <type_traits>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
+#include "google/protobuf/stubs/common.h"
 #include "proto/base/status_macros.h"
 
 namespace slimps {
 namespace {
 
 namespace pb = google::protobuf;
+
+constexpr size_t kLongestShown = 64;  // bytes of a text in an error
 
 size_t MaxCount(const pb::FieldDescriptor& field, const Limits& limits) {
   if (field.full_name() == "slimps.wire.KeyInfo.shape") return limits.max_shape_dims;
@@ -22,6 +26,23 @@ size_t MaxCount(const pb::FieldDescriptor& field, const Limits& limits) {
 size_t MaxBytes(const pb::FieldDescriptor& field, const Limits& limits) {
   return field.full_name() == "slimps.wire.KeyInfo.name" ? limits.max_key_name_bytes
                                                          : limits.max_text_bytes;
+}
+
+// proto3 refuses to parse a string that is not UTF-8: a sender that let one out would wait for an answer in vain.
+absl::Status CheckText(const pb::FieldDescriptor& field, const std::string& text,
+                       const Limits& limits) {
+  const size_t limit = MaxBytes(field, limits);
+  if (text.size() > limit) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(": has ", text.size(), " bytes, at most ", limit, " are allowed"));
+  }
+  // The receiver's own check.
+  if (field.type() != pb::FieldDescriptor::TYPE_STRING ||
+      pb::internal::IsStructurallyValidUTF8(text)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      ": expected UTF-8, got \"", absl::CHexEscape(text.substr(0, kLongestShown)), "\""));
 }
 
 absl::Status CheckFields(const pb::Message& message, const Limits& limits);
@@ -36,10 +57,7 @@ absl::Status CheckValue(const pb::Message& message, const pb::FieldDescriptor& f
       const std::string& text =
           index < 0 ? reflection.GetStringReference(message, &field, &scratch)
                     : reflection.GetRepeatedStringReference(message, &field, index, &scratch);
-      const size_t limit = MaxBytes(field, limits);
-      if (text.size() <= limit) return absl::OkStatus();
-      return absl::InvalidArgumentError(
-          absl::StrCat(": has ", text.size(), " bytes, at most ", limit, " are allowed"));
+      return CheckText(field, text, limits);
     }
     case pb::FieldDescriptor::CPPTYPE_ENUM: {
       const int value = index < 0 ? reflection.GetEnumValue(message, &field)

@@ -20,9 +20,9 @@ struct PayloadClaim {
   uint64_t hash = 0;  // 0: not checked
 };
 
-// InvalidArgument, naming the field: an unknown enum value, a string, list, count or size over its
-// limit, a raw payload whose bytes are not elements times size, a number that is not finite, no
-// body.
+// InvalidArgument, naming the field: an unknown enum value, a string that is not UTF-8, a string,
+// list, count or size over its limit, a raw payload whose bytes are not elements times size, a
+// number that is not finite, no body.
 [[nodiscard]] absl::Status CheckHeader(const wire::Header& header, const Limits& limits);
 
 // One claim per item with payload_bytes > 0, in order. REQUIRES: CheckHeader was OK.

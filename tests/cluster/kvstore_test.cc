@@ -308,6 +308,18 @@ TEST(KVStore, WorkersThatDisagreeOnAShapeAreToldSo) {
   EXPECT_GE(refused.load(), 1);
 }
 
+TEST(KVStore, AKeyThatIsNotUtf8IsRefusedBeforeItIsSent) {
+  InProcessCluster cluster({.workers = 2, .servers = 1});
+  cluster.RunWorkers([](KVStore& store) {
+    std::vector<float> w(4);
+    const absl::Status status = store.Init({{.key = "caf\xe9", .shape = {4}, .value = w}});
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_NE(status.message().find("name: expected UTF-8, got"), std::string::npos) << status;
+    ASSERT_STATUS_OK(store.Init({{.key = "caf\u00e9", .shape = {4}, .value = w}}));
+    ASSERT_STATUS_OK(store.PushPull("caf\u00e9", w, w, 0));
+  });
+}
+
 TEST(KVStore, PushNothingCountsThisWorkerAsZero) {
   InProcessCluster cluster({.workers = 2, .servers = 1});
   cluster.RunWorkers([](KVStore& store) {
