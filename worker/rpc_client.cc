@@ -6,16 +6,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/base/status_macros.h"
+#include "proto/status_proto.h"
 
 namespace slimps {
 namespace {
 
 absl::Status StatusIn(const wire::Header& answer) {
-  wire::StatusProto status;
-  if (answer.has_error()) status = answer.error().status();
-  if (answer.has_ack()) status = answer.ack().status();
-  if (status.code() == 0) return absl::OkStatus();
-  return absl::Status(static_cast<absl::StatusCode>(status.code()), status.message());
+  return FromStatusProto(answer.has_error() ? answer.error().status() : answer.ack().status());
 }
 
 }  // namespace
@@ -37,7 +34,7 @@ absl::StatusOr<wire::Header> RpcClient::Call(PeerId to, wire::Header question,
     mutex_.Lock();
     if (!sent.ok() && !absl::IsResourceExhausted(sent)) {
       pending_.erase(id);
-      return sent;
+      return absl::Status(sent.code(), absl::StrCat(what, ": ", sent.message()));
     }
     answered = settled_.Await(&mutex_, std::min(deadline - absl::Now(), retry_interval_), settled);
   }

@@ -27,8 +27,8 @@ class RpcClient final {
       : transport_(transport), retry_interval_(retry_interval) {}
 
   // Sends `question` (its request_id is set here) until an answer of the same id comes. An answer
-  // that is an Error or an Ack with a bad status is returned as that status. DeadlineExceeded names
-  // `what`.
+  // that is an Error or an Ack with a bad status is returned as that status, as is a failure to send
+  // (but for a full queue). All of them, and DeadlineExceeded, name `what`.
   [[nodiscard]] absl::StatusOr<wire::Header> Call(PeerId to, wire::Header question,
                                                   absl::Duration timeout, const std::string& what);
   // True: `message` answered a question of this client.

@@ -12,12 +12,6 @@
 #include "proto/status_proto.h"
 
 namespace slimps {
-namespace {
-
-// Initial values under way at once, copied as they are.
-constexpr size_t kMostInitialBytes = size_t{256} << 20;
-
-}  // namespace
 
 absl::Status CheckFinite(const Key& key, std::span<const float> values, float scale,
                          const char* what) {
@@ -117,7 +111,7 @@ absl::Status SendInitialValues(const std::vector<InitTensor>& tensors,
       {
         // The courier answers every item within its deadline.
         MutexLock lock(&gathered->mutex);
-        while (gathered->pending_bytes > kMostInitialBytes) {
+        while (gathered->pending_bytes >= options.most_bytes) {
           gathered->answered.Wait(&gathered->mutex);
         }
         SLIMPS_RETURN_IF_ERROR(gathered->status);

@@ -33,9 +33,11 @@ struct DeclareOptions {
 struct InitialValueOptions {
   Combine combine = Combine::kSum;                 // how the servers join the workers' gradients
   PayloadHashing hashing = PayloadHashing::kXxh3;  // kOff: nor do servers hash what is pulled
+  size_t most_bytes = size_t{256} << 20;           // under way at once, copied as they are
 };
 
-// Waits until every server has acknowledged its partitions. InvalidArgument: a value of the wrong length, or not finite.
+// Waits until every server has acknowledged its partitions; no new one is sent while `most_bytes` are under way.
+// InvalidArgument: a value of the wrong length, or not finite; nothing was sent. Else the first server's refusal.
 [[nodiscard]] absl::Status SendInitialValues(const std::vector<InitTensor>& tensors,
                                              const std::vector<TensorPlan>& plans,
                                              const InitialValueOptions& options, Courier* courier);

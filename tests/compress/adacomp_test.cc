@@ -10,6 +10,7 @@
 #include "compress/format/bins.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/compress/make_codec.h"
 #include "tests/compress/test_data.h"
 
 namespace slimps {
@@ -19,10 +20,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr uint32_t kLengths[] = {1, 3, 50, 64, 65, 500, 4096, 5000, 16384};
-
-std::unique_ptr<Codec> Make(const std::string& text, const Kernels& kernels = BestKernels()) {
-  return *MakeCodec(*ParseCodecSpec(text), kernels);
-}
 
 struct Result {
   std::vector<std::byte> payload;
@@ -109,7 +106,7 @@ void CheckRounds(const std::string& name, uint32_t length, size_t n,
     const Result wanted = Literal(length, first_only, gradient, residual, 0.75f);
     for (const Kernels* kernels : AllKernels()) {
       if (!kernels->runs_here()) continue;
-      const Result mine = Encode(*Make(spec, *kernels), gradient, residual, 0.75f);
+      const Result mine = Encode(*MakeCodecOrDie(spec, *kernels), gradient, residual, 0.75f);
       EXPECT_EQ(BitPattern(mine.scale), BitPattern(wanted.scale)) << kernels->name;
       EXPECT_EQ(Difference(mine.decoded, wanted.decoded), "") << kernels->name;
       EXPECT_EQ(Difference(mine.residual, wanted.residual), "") << kernels->name;
@@ -154,10 +151,10 @@ TEST_P(BinCodecTest, PayloadResidualAndStatsDependOnNeitherSetNorThreads) {
   const std::vector<float> gradient = RandomFloats(n, 1), start = RandomFloats(n, 2);
   for (const uint32_t length : {1u, 50u, 500u, 16384u}) {
     const std::string spec = std::string(GetParam()) + ":lt=" + std::to_string(length);
-    const Result wanted = Encode(*Make(spec, *FindKernels("scalar")), gradient, start, 1);
+    const Result wanted = Encode(*MakeCodecOrDie(spec, *FindKernels("scalar")), gradient, start, 1);
     for (const Kernels* kernels : AllKernels()) {
       if (!kernels->runs_here()) continue;
-      const std::unique_ptr<Codec> codec = Make(spec, *kernels);
+      const std::unique_ptr<Codec> codec = MakeCodecOrDie(spec, *kernels);
       for (const int threads : {1, 4}) {
         std::vector<float> residual = start;
         std::vector<std::byte> payload(codec->MaxPayloadBytes(n));
@@ -182,10 +179,11 @@ TEST_P(BinCodecTest, WithoutResidualTheSameIsSentAndTheErrorIsEstimated) {
     const std::vector<float> gradient = RandomFloats(10000, 3);
     for (const Kernels* kernels : AllKernels()) {
       if (!kernels->runs_here()) continue;
-      const Result with = Encode(*Make(spec, *kernels), gradient, std::vector<float>(10000), 2);
+      const Result with =
+          Encode(*MakeCodecOrDie(spec, *kernels), gradient, std::vector<float>(10000), 2);
       std::vector<std::byte> payload(with.payload.size() + 100000);
       const auto stats =
-          Make(spec, *kernels)->Encode({.gradient = gradient, .grad_scale = 2}, payload);
+          MakeCodecOrDie(spec, *kernels)->Encode({.gradient = gradient, .grad_scale = 2}, payload);
       ASSERT_TRUE(stats.ok());
       payload.resize(stats->payload_bytes);
       EXPECT_EQ(payload, with.payload);
@@ -195,7 +193,7 @@ TEST_P(BinCodecTest, WithoutResidualTheSameIsSentAndTheErrorIsEstimated) {
 }
 
 TEST_P(BinCodecTest, ZerosSendNothing) {
-  const std::unique_ptr<Codec> codec = Make(GetParam());
+  const std::unique_ptr<Codec> codec = MakeCodecOrDie(GetParam());
   const Result result =
       Encode(*codec, std::vector<float>(5000, -0.0f), std::vector<float>(5000), 1);
   EXPECT_EQ(result.stats.elements_sent, 0u);
@@ -206,7 +204,7 @@ TEST_P(BinCodecTest, ZerosSendNothing) {
 
 TEST_P(BinCodecTest, EncodingWhatWasDecodedGivesTheSamePayload) {
   const std::vector<float> gradient = RandomFloats(9000, 4);  // no bin of zeros
-  const std::unique_ptr<Codec> codec = Make(GetParam());
+  const std::unique_ptr<Codec> codec = MakeCodecOrDie(GetParam());
   const Result first = Encode(*codec, gradient, std::vector<float>(9000), 1);
   const Result second = Encode(*codec, first.decoded, std::vector<float>(9000), 1);
   EXPECT_EQ(first.payload, second.payload);
@@ -218,7 +216,7 @@ TEST_P(BinCodecTest, ErrorFeedbackTelescopes) {
   std::vector<float> residual(kElements);
   // In fp64: gradients less what was sent, and how much the roundings of x and of x - sent may add up to.
   std::vector<double> left(kElements), bound(kElements);
-  const std::unique_ptr<Codec> codec = Make(GetParam());
+  const std::unique_ptr<Codec> codec = MakeCodecOrDie(GetParam());
   for (uint64_t round = 0; round < 20; ++round) {
     const std::vector<float> gradient = RandomFloats(kElements, round);
     const Result result = Encode(*codec, gradient, residual, 1);
@@ -234,7 +232,7 @@ TEST_P(BinCodecTest, ErrorFeedbackTelescopes) {
 }
 
 TEST_P(BinCodecTest, NonFiniteGradientsLeaveTheResidualAlone) {
-  const std::unique_ptr<Codec> codec = Make(GetParam());
+  const std::unique_ptr<Codec> codec = MakeCodecOrDie(GetParam());
   for (const float bad : {NAN, INFINITY, -INFINITY}) {
     std::vector<float> gradient = RandomFloats(5000, 1), residual = RandomFloats(5000, 2);
     gradient[4500] = bad;
@@ -249,7 +247,7 @@ TEST_P(BinCodecTest, NonFiniteGradientsLeaveTheResidualAlone) {
 TEST_P(BinCodecTest, LayerKindChoosesTheBinLength) {
   const std::vector<float> gradient = RandomFloats(3000, 4), zero(3000);
   const auto length = [&](const std::string& options, LayerKind layer) {
-    const Result result = Encode(*Make(GetParam() + options), gradient, zero, 1, layer);
+    const Result result = Encode(*MakeCodecOrDie(GetParam() + options), gradient, zero, 1, layer);
     uint16_t bin_length;
     std::memcpy(&bin_length, result.payload.data() + 2, sizeof bin_length);
     return bin_length;
@@ -276,8 +274,8 @@ TEST_P(BinCodecTest, OptionsOutOfRangeAreRefused) {
 
 TEST(AdaComp, HalfTheMaximumIsSentWhenThereIsNoResidual) {
   // H = 2 G: 0.5 reaches the maximum 1, 0.25 does not; the second bin's maximum is 0.5. The scale is 0.75.
-  const Result result =
-      Encode(*Make("adacomp:lt=4"), {1, -0.5f, 0.25f, 0, -0.5f, 0, 0, 0}, std::vector<float>(8), 1);
+  const Result result = Encode(*MakeCodecOrDie("adacomp:lt=4"),
+                               {1, -0.5f, 0.25f, 0, -0.5f, 0, 0, 0}, std::vector<float>(8), 1);
   EXPECT_THAT(result.decoded, ElementsAre(0.75f, -0.75f, 0, 0, -0.75f, 0, 0, 0));
   EXPECT_THAT(result.residual, ElementsAre(0.25f, 0.25f, 0.25f, 0, 0.25f, 0, 0, 0));
   EXPECT_EQ(HexFromBytes(result.payload),
@@ -286,27 +284,30 @@ TEST(AdaComp, HalfTheMaximumIsSentWhenThereIsNoResidual) {
 
 TEST(AdaComp, ScaleFactorWidensAndOneSendsTheMaximaAlone) {
   const std::vector<float> gradient = {1, -0.5f, 0.4f, 0.3f}, zero(4);
-  EXPECT_EQ(Encode(*Make("adacomp:scale_factor=1"), gradient, zero, 1).stats.elements_sent, 1u);
-  EXPECT_EQ(Encode(*Make("adacomp"), gradient, zero, 1).stats.elements_sent, 2u);
-  EXPECT_EQ(Encode(*Make("adacomp:scale_factor=3"), gradient, zero, 1).stats.elements_sent, 3u);
+  EXPECT_EQ(
+      Encode(*MakeCodecOrDie("adacomp:scale_factor=1"), gradient, zero, 1).stats.elements_sent, 1u);
+  EXPECT_EQ(Encode(*MakeCodecOrDie("adacomp"), gradient, zero, 1).stats.elements_sent, 2u);
+  EXPECT_EQ(
+      Encode(*MakeCodecOrDie("adacomp:scale_factor=3"), gradient, zero, 1).stats.elements_sent, 3u);
   const auto refused = MakeCodec(*ParseCodecSpec("adacomp:scale_factor=0.5"));
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("1 or more"));
   EXPECT_FALSE(ParseCodecSpec("local_selection:scale_factor=2").ok());
 }
 
 TEST(AdaComp, AConstantTensorIsSentWholeAndExactly) {
-  const Result result =
-      Encode(*Make("adacomp"), std::vector<float>(9999, -0.3f), std::vector<float>(9999), 1);
+  const Result result = Encode(*MakeCodecOrDie("adacomp"), std::vector<float>(9999, -0.3f),
+                               std::vector<float>(9999), 1);
   EXPECT_EQ(result.stats.elements_sent, 9999u);
   EXPECT_EQ(result.decoded, std::vector<float>(9999, -0.3f));
   EXPECT_EQ(result.stats.error_norm2, 0);
-  EXPECT_LE(result.payload.size(), Make("adacomp")->MaxPayloadBytes(9999));
+  EXPECT_LE(result.payload.size(), MakeCodecOrDie("adacomp")->MaxPayloadBytes(9999));
 }
 
 TEST(AdaComp, BinsOfZerosCountInTheMean) {
   std::vector<float> gradient(100);
   gradient[60] = 4;
-  const Result result = Encode(*Make("adacomp:lt=50"), gradient, std::vector<float>(100), 1);
+  const Result result =
+      Encode(*MakeCodecOrDie("adacomp:lt=50"), gradient, std::vector<float>(100), 1);
   EXPECT_EQ(result.scale, 2);
   EXPECT_EQ(result.residual[60], 2);
 }
@@ -315,15 +316,16 @@ TEST(AdaComp, BinsOfSixtyFourTakeAByteAndLongerOnesTwo) {
   const std::vector<float> gradient = RandomFloats(5000, 6), zero(5000);
   constexpr std::pair<uint32_t, size_t> kEntryBytes[] = {{64, 1}, {65, 2}};
   for (const auto& [length, bytes] : kEntryBytes) {
-    const Result result = Encode(*Make(absl::StrCat("adacomp:lt=", length)), gradient, zero, 1);
+    const Result result =
+        Encode(*MakeCodecOrDie(absl::StrCat("adacomp:lt=", length)), gradient, zero, 1);
     const BinsLayout layout = {length, 5000};
     EXPECT_EQ(result.payload.size(), layout.EntriesOffset() + bytes * result.stats.elements_sent);
   }
 }
 
 TEST(LocalSelection, TheFirstOfEqualsIsSent) {
-  const Result result = Encode(*Make("local_selection:lt=3"), {1, -2, 2, 0, 0, 0, -3, 3, 3},
-                               std::vector<float>(9), 1);
+  const Result result = Encode(*MakeCodecOrDie("local_selection:lt=3"),
+                               {1, -2, 2, 0, 0, 0, -3, 3, 3}, std::vector<float>(9), 1);
   const float scale = 5.0f / 3;
   EXPECT_THAT(result.decoded, ElementsAre(0, -scale, 0, 0, 0, 0, -scale, 0, 0));
 }
@@ -332,7 +334,7 @@ TEST(LocalSelection, TheFirstMaximumCountsAcrossBlocks) {
   std::vector<float> gradient(5000, 0.5f);
   gradient[4000] = gradient[4200] = -1;
   const Result result =
-      Encode(*Make("local_selection:lt=5000"), gradient, std::vector<float>(5000), 1);
+      Encode(*MakeCodecOrDie("local_selection:lt=5000"), gradient, std::vector<float>(5000), 1);
   EXPECT_EQ(result.stats.elements_sent, 1u);
   EXPECT_EQ(result.decoded[4000], -1);
 }

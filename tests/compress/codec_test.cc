@@ -7,6 +7,7 @@
 #include "compress/kernels/kernels.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/compress/make_codec.h"
 #include "tests/compress/test_data.h"
 
 namespace slimps {
@@ -24,11 +25,6 @@ const char* const kSpecs[] = {"none",
                               "1bit:scaling=none,threshold=0.25",
                               "2bit",
                               "2bit:threshold=0.125"};
-
-std::unique_ptr<Codec> Make(const std::string& text, std::string_view kernels = "") {
-  if (kernels.empty()) return *MakeCodec(*ParseCodecSpec(text));
-  return *MakeCodec(*ParseCodecSpec(text), *FindKernels(kernels));
-}
 
 std::vector<std::byte> Encode(const Codec& codec, std::span<const float> gradient,
                               std::span<float> residual = {}, float grad_scale = 1) {
@@ -66,7 +62,7 @@ TEST(Codec, GoldenPayloads) {
   };
   for (const auto& c : cases) {
     for (const char* kernels : {"scalar", ""}) {
-      EXPECT_EQ(HexFromBytes(Encode(*Make(c.spec, kernels), gradient)),
+      EXPECT_EQ(HexFromBytes(Encode(*MakeCodecOrDie(c.spec, kernels), gradient)),
                 HexFromBytes(BytesFromHex(c.hex)))
           << c.spec;
     }
@@ -76,20 +72,20 @@ TEST(Codec, GoldenPayloads) {
 TEST(Codec, ResidualIsWhatWasNotSent) {
   const std::vector<float> gradient = {1.0f, -0.5f, 0.25f, -0.25f, 0.0f};
   std::vector<float> residual(5);
-  Encode(*Make("1bit:scaling=none"), gradient, residual);
+  Encode(*MakeCodecOrDie("1bit:scaling=none"), gradient, residual);
   EXPECT_THAT(residual, ElementsAre(0.0f, 0.5f, -0.75f, 0.75f, 1.0f));
   residual.assign(5, 0);
-  Encode(*Make("2bit"), gradient, residual);
+  Encode(*MakeCodecOrDie("2bit"), gradient, residual);
   EXPECT_THAT(residual, ElementsAre(0.5f, 0.0f, 0.25f, -0.25f, 0.0f));
   residual = {0, 0, 0.5f, 0, 0};
-  Encode(*Make("2bit"), gradient, residual, 2.0f);  // x = 2, -1, 1, -0.5, 0
+  Encode(*MakeCodecOrDie("2bit"), gradient, residual, 2.0f);  // x = 2, -1, 1, -0.5, 0
   EXPECT_THAT(residual, ElementsAre(1.5f, -0.5f, 0.5f, 0.0f, 0.0f));
 }
 
 TEST(Codec, RawPushWithAResidualSendsAndClearsIt) {
   const std::vector<float> gradient = {1, 2, 3};
   std::vector<float> residual = {0.5f, 0, -1};
-  const auto codec = Make("none");
+  const auto codec = MakeCodecOrDie("none");
   const auto payload = Encode(*codec, gradient, residual, 2);
   EXPECT_THAT(DecodeAll(*codec, payload, 3), ElementsAre(2.5f, 4.0f, 5.0f));
   EXPECT_THAT(residual, ElementsAre(0, 0, 0));
@@ -98,7 +94,7 @@ TEST(Codec, RawPushWithAResidualSendsAndClearsIt) {
 // x and e by the definition, one element at a time, from what the payload decodes to.
 TEST(Codec, ResidualIsExactlyXMinusDecoded) {
   for (const char* spec : kSpecs) {
-    const auto codec = Make(spec);
+    const auto codec = MakeCodecOrDie(spec);
     for (size_t n : {1, 31, 4096, 2 * 4096 + 1001}) {
       const std::vector<float> gradient = RandomFloats(n, n), before = RandomFloats(n, n + 1);
       std::vector<float> residual = before, wanted(n);
@@ -118,7 +114,7 @@ TEST(Codec, ErrorFeedbackTelescopes) {
   constexpr size_t kElements = 4096 + 100;
   constexpr int kRounds = 50;
   for (const char* spec : kSpecs) {
-    const auto codec = Make(spec);
+    const auto codec = MakeCodecOrDie(spec);
     std::vector<float> residual(kElements);
     std::vector<double> pushed(kElements), sent(kElements);
     for (int round = 0; round < kRounds; ++round) {
@@ -137,8 +133,8 @@ TEST(Codec, ErrorFeedbackTelescopes) {
 
 TEST(Codec, ScalarAndBestKernelsGiveTheSamePayloadAndResidual) {
   for (const char* spec : kSpecs) {
-    const auto scalar = Make(spec, "scalar");
-    const auto best = Make(spec);
+    const auto scalar = MakeCodecOrDie(spec, "scalar");
+    const auto best = MakeCodecOrDie(spec);
     for (size_t n : InterestingLengths()) {
       std::vector<float> gradient = AwkwardFloats(n, n);
       if (std::string_view(spec).ends_with("16")) {
@@ -156,19 +152,19 @@ TEST(Codec, ScalarAndBestKernelsGiveTheSamePayloadAndResidual) {
 
 TEST(Codec, PayloadSizeIsKnownBeforehand) {
   for (const char* spec : kSpecs) {
-    const auto codec = Make(spec);
+    const auto codec = MakeCodecOrDie(spec);
     for (size_t n : InterestingLengths()) {
       EXPECT_EQ(Encode(*codec, RandomFloats(n, n)).size(), codec->MaxPayloadBytes(n));
     }
   }
-  EXPECT_GT(4.0e6 / static_cast<double>(Make("1bit")->MaxPayloadBytes(1'000'000)), 30);
-  EXPECT_GT(4.0e6 / static_cast<double>(Make("2bit")->MaxPayloadBytes(1'000'000)), 15.9);
+  EXPECT_GT(4.0e6 / static_cast<double>(MakeCodecOrDie("1bit")->MaxPayloadBytes(1'000'000)), 30);
+  EXPECT_GT(4.0e6 / static_cast<double>(MakeCodecOrDie("2bit")->MaxPayloadBytes(1'000'000)), 15.9);
 }
 
 TEST(Codec, NonFiniteGradientsAreRefusedAndTheResidualStays) {
   constexpr size_t kElements = 3 * 4096 + 17;
   for (const char* spec : kSpecs) {
-    const auto codec = Make(spec);
+    const auto codec = MakeCodecOrDie(spec);
     for (size_t bad : {size_t{0}, size_t{4095}, size_t{4096}, kElements - 1}) {
       for (float value : {NAN, INFINITY, -INFINITY}) {
         std::vector<float> gradient = RandomFloats(kElements, 1);
@@ -189,7 +185,7 @@ TEST(Codec, NonFiniteGradientsAreRefusedAndTheResidualStays) {
 TEST(Codec, FiniteValuesThatOverflowAreRefused) {
   const auto refused = [](const char* spec, std::vector<float> gradient, float grad_scale,
                           std::vector<float> residual) {
-    const auto codec = Make(spec);
+    const auto codec = MakeCodecOrDie(spec);
     const std::vector<float> before = residual;
     std::vector<std::byte> payload(codec->MaxPayloadBytes(gradient.size()));
     const auto stats = codec->Encode(
@@ -211,7 +207,7 @@ TEST(Codec, FiniteValuesThatOverflowAreRefused) {
 
 TEST(Codec, LargestAcceptedValuesStayFinite) {
   for (const char* spec : {"1bit", "1bit:scaling=two_mean"}) {
-    const auto codec = Make(spec);
+    const auto codec = MakeCodecOrDie(spec);
     const std::vector<float> gradient(4096, 0x1p115f);
     std::vector<float> residual(4096);
     const auto decoded = DecodeAll(*codec, Encode(*codec, gradient, residual), 4096);
@@ -219,13 +215,13 @@ TEST(Codec, LargestAcceptedValuesStayFinite) {
     EXPECT_EQ(residual[4095], 0.0f);
   }
   const std::vector<float> half = {65519.996f, -65519.996f};
-  const auto fp16 = Make("fp16");
+  const auto fp16 = MakeCodecOrDie("fp16");
   EXPECT_THAT(DecodeAll(*fp16, Encode(*fp16, half), 2), ElementsAre(65504.0f, -65504.0f));
 }
 
 TEST(Codec, ZerosEncodeToZeros) {
   for (const char* spec : {"none", "fp16", "1bit", "1bit:scaling=two_mean", "2bit"}) {
-    const auto codec = Make(spec);
+    const auto codec = MakeCodecOrDie(spec);
     const std::vector<float> zeros(100, -0.0f);
     std::vector<float> residual(100);
     for (float value : DecodeAll(*codec, Encode(*codec, zeros, residual), 100)) {
@@ -236,13 +232,13 @@ TEST(Codec, ZerosEncodeToZeros) {
 }
 
 TEST(Codec, TwoMeanOfOneSignOnlySendsZeroForTheOther) {
-  const auto codec = Make("1bit:scaling=two_mean");
+  const auto codec = MakeCodecOrDie("1bit:scaling=two_mean");
   const std::vector<float> negative = {-1, -3};
   EXPECT_THAT(DecodeAll(*codec, Encode(*codec, negative), 2), ElementsAre(-2.0f, -2.0f));
 }
 
 TEST(Codec, LengthsThatDisagreeAreRefused) {
-  const auto codec = Make("1bit");
+  const auto codec = MakeCodecOrDie("1bit");
   const std::vector<float> gradient(10);
   std::vector<float> residual(9);
   std::vector<std::byte> payload(codec->MaxPayloadBytes(10));
@@ -259,7 +255,7 @@ TEST(Codec, BlocksEncodedInAnyOrderGiveTheWholePayload) {
   constexpr size_t kElements = 5 * 4096 + 3;
   const std::vector<float> gradient = RandomFloats(kElements, 4);
   for (const char* spec : kSpecs) {
-    const auto codec = Make(spec);
+    const auto codec = MakeCodecOrDie(spec);
     std::vector<float> whole_residual(kElements), residual(kElements);
     const auto whole = Encode(*codec, gradient, whole_residual);
     std::vector<std::byte> payload(codec->MaxPayloadBytes(kElements));
@@ -285,7 +281,7 @@ TEST(Codec, StatisticsAreThoseOfInputPayloadAndError) {
   for (const char* spec : kSpecs) {
     for (size_t n : {size_t{1}, size_t{77}, size_t{4096}, size_t{3 * 4096 + 5}}) {
       for (const bool feedback : {false, true}) {
-        const auto codec = Make(spec);
+        const auto codec = MakeCodecOrDie(spec);
         const std::vector<float> gradient = RandomFloats(n, n);
         std::vector<float> residual = feedback ? RandomFloats(n, n + 1) : std::vector<float>();
         std::vector<float> x = gradient;
@@ -313,7 +309,7 @@ TEST(Codec, StatisticsOfSquaresThatOverflowAreInfiniteAndNeverNaN) {
   for (const char* spec : {"1bit", "1bit:scaling=two_mean", "2bit", "2bit:threshold=1e30",
                            "randomk:ratio=0.5", "randomk:ratio=0.5,scaled=on"}) {
     for (const bool feedback : {false, true}) {
-      const auto codec = Make(spec);
+      const auto codec = MakeCodecOrDie(spec);
       std::vector<float> residual(feedback ? gradient.size() : 0);
       std::vector<std::byte> payload(codec->MaxPayloadBytes(gradient.size()));
       const auto stats = codec->Encode({.gradient = gradient, .residual = residual}, payload);
@@ -329,7 +325,7 @@ TEST(Codec, StatisticsOfSquaresThatOverflowAreInfiniteAndNeverNaN) {
 }
 
 TEST(Codec, KnownBoundsLeaveTheLookForNaNOut) {
-  const auto codec = Make("1bit");
+  const auto codec = MakeCodecOrDie("1bit");
   std::vector<float> gradient(5000, 1.0f), residual(5000);
   gradient[4999] = NAN;  // against the promise that bounds are: seen only by who looks
   std::vector<std::byte> payload(codec->MaxPayloadBytes(gradient.size()));

@@ -39,7 +39,7 @@ struct Worker {
   std::vector<float> residual, momentum;
 
   Worker(const std::string& spec, size_t n)
-      : codec(MakeSparse(spec)),
+      : codec(MakeCodecOrDie(spec)),
         residual(codec->wants_residual() ? n : 0),
         momentum(codec->wants_momentum() ? n : 0) {}
 

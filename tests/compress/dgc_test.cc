@@ -52,7 +52,7 @@ TEST(Dgc, FollowsThePapersAlgorithmOverRounds) {
   for (const auto& [spec, nesterov] : std::vector<std::pair<std::string, Nesterov>>{
            {"dgc:ratio=0.05", Nesterov::kOff}, {"dgc:nesterov=on,ratio=0.05", Nesterov::kOn}}) {
     for (const std::string_view kernels : {"scalar", ""}) {
-      const auto codec = MakeSparse(spec, kernels);
+      const auto codec = MakeCodecOrDie(spec, kernels);
       for (const size_t n : {1, 16, 257, 4096, 4097, 3 * 4096 + 5}) {
         PaperDgc paper{.nesterov = nesterov};
         std::vector<float> u(n), v(n);
@@ -75,8 +75,8 @@ TEST(Dgc, FollowsThePapersAlgorithmOverRounds) {
 TEST(Dgc, AllLengthsGiveTheSameBitsOnEveryKernelSet) {
   for (const Kernels* set : AllKernels()) {
     if (!set->runs_here()) continue;
-    const auto mine = MakeSparse("dgc:ratio=0.1", set->name);
-    const auto scalar = MakeSparse("dgc:ratio=0.1", "scalar");
+    const auto mine = MakeCodecOrDie("dgc:ratio=0.1", set->name);
+    const auto scalar = MakeCodecOrDie("dgc:ratio=0.1", "scalar");
     for (const size_t n : InterestingLengths()) {
       std::vector<float> u = RandomFloats(n, n + 1), v = AwkwardFloats(n, n + 2), u2 = u, v2 = v;
       const std::vector<float> gradient = AwkwardFloats(n, n);
@@ -94,7 +94,7 @@ TEST(Dgc, AllLengthsGiveTheSameBitsOnEveryKernelSet) {
 
 TEST(Dgc, FourThreadsGiveTheBitsOfOne) {
   constexpr size_t kElements = 80 * 4096 + 99;
-  const auto codec = MakeSparse("dgc:clip=100");
+  const auto codec = MakeCodecOrDie("dgc:clip=100");
   const std::vector<float> gradient = RandomFloats(kElements, 1);
   std::vector<float> u1(kElements), v1(kElements), u4(kElements), v4(kElements);
   std::vector<std::byte> one(codec->MaxPayloadBytes(kElements)), four(one.size());
@@ -115,7 +115,7 @@ TEST(Dgc, FourThreadsGiveTheBitsOfOne) {
 }
 
 TEST(Dgc, ConstantAndZeroTensorsSendTheFirstElements) {
-  const auto codec = MakeSparse("dgc:k=3");
+  const auto codec = MakeCodecOrDie("dgc:k=3");
   for (const float value : {0.0f, 1.0f, 1e-45f}) {
     std::vector<float> gradient(9000, value), u(9000), v(9000);
     const Encoded encoded =
@@ -129,7 +129,7 @@ TEST(Dgc, ConstantAndZeroTensorsSendTheFirstElements) {
 }
 
 TEST(Dgc, RefusedGradientsLeaveBothStatesAlone) {
-  const auto codec = MakeSparse("dgc");
+  const auto codec = MakeCodecOrDie("dgc");
   std::vector<float> u = RandomFloats(5000, 1), v = RandomFloats(5000, 2);
   const std::vector<float> u0 = u, v0 = v;
   std::vector<std::byte> payload(codec->MaxPayloadBytes(5000));
@@ -154,7 +154,7 @@ TEST(Dgc, RefusedGradientsLeaveBothStatesAlone) {
 
 TEST(Dgc, BoundsHoldAndSaveTheCheck) {
   for (const char* spec : {"dgc:ratio=0.01", "dgc:nesterov=on,ratio=0.01"}) {
-    const auto codec = MakeSparse(spec);
+    const auto codec = MakeCodecOrDie(spec);
     std::vector<float> u(5000), v(5000);
     EncodeInput input{.residual = v, .momentum = u};
     EXPECT_FALSE(codec->KnownEncodable(input));
@@ -178,7 +178,7 @@ TEST(Dgc, BoundsHoldAndSaveTheCheck) {
 }
 
 TEST(Dgc, HalfPrecisionLeavesTheRoundingErrorBehind) {
-  const auto codec = MakeSparse("dgc:k=10,value=fp16");
+  const auto codec = MakeCodecOrDie("dgc:k=10,value=fp16");
   const std::vector<float> gradient = RandomFloats(1000, 1);
   std::vector<float> u(1000), v(1000);
   const Encoded encoded =
@@ -194,7 +194,7 @@ TEST(Dgc, HalfPrecisionLeavesTheRoundingErrorBehind) {
 }
 
 TEST(Dgc, WithoutAResidualWhatIsNotSentIsLost) {
-  const auto codec = MakeSparse("dgc:k=2,mu=0.5");
+  const auto codec = MakeCodecOrDie("dgc:k=2,mu=0.5");
   const std::vector<float> gradient = {1, -4, 2, 3};
   std::vector<float> u = {2, 2, 2, 2};
   const Encoded encoded = EncodeChecked(*codec, {.gradient = gradient, .momentum = u});
@@ -204,15 +204,15 @@ TEST(Dgc, WithoutAResidualWhatIsNotSentIsLost) {
 }
 
 TEST(Dgc, WantsItsStatesAndNoMomentumOnTheServer) {
-  const auto dgc = MakeSparse("dgc"), topk = MakeSparse("topk");
+  const auto dgc = MakeCodecOrDie("dgc"), topk = MakeCodecOrDie("topk");
   EXPECT_TRUE(dgc->wants_residual());
   EXPECT_TRUE(dgc->wants_momentum());
   EXPECT_TRUE(dgc->refuses_server_momentum());
   EXPECT_FALSE(topk->wants_momentum());
   EXPECT_FALSE(topk->refuses_server_momentum());
-  EXPECT_TRUE(MakeSparse("topk:momentum=nesterov")->refuses_server_momentum());
-  EXPECT_TRUE(MakeSparse("dgc:clip=1,warmup=3")->refuses_server_momentum());
-  EXPECT_TRUE(MakeSparse("dgc:clip=1,warmup=3")->wants_momentum());
+  EXPECT_TRUE(MakeCodecOrDie("topk:momentum=nesterov")->refuses_server_momentum());
+  EXPECT_TRUE(MakeCodecOrDie("dgc:clip=1,warmup=3")->refuses_server_momentum());
+  EXPECT_TRUE(MakeCodecOrDie("dgc:clip=1,warmup=3")->wants_momentum());
 }
 
 }  // namespace

@@ -9,16 +9,13 @@
 #include "compress/format/sparse.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/compress/make_codec.h"
 #include "tests/compress/test_data.h"
 
 namespace slimps {
 namespace {
 
 using ::testing::ElementsAre;
-
-std::unique_ptr<Codec> Make(const std::string& text, const Kernels& kernels = BestKernels()) {
-  return *MakeCodec(*ParseCodecSpec(text), kernels);
-}
 
 struct Result {
   std::vector<std::byte> payload;
@@ -95,7 +92,7 @@ void Check(double ratio, const std::vector<float>& gradient, const std::vector<f
   const Result wanted = Plain(ratio, gradient, residual, 0.75f);
   for (const Kernels* kernels : AllKernels()) {
     if (!kernels->runs_here()) continue;
-    const Result mine = Encode(*Make(spec, *kernels), gradient, residual, 0.75f);
+    const Result mine = Encode(*MakeCodecOrDie(spec, *kernels), gradient, residual, 0.75f);
     EXPECT_EQ(Difference(mine.decoded, wanted.decoded), "") << kernels->name;
     EXPECT_EQ(Difference(mine.residual, wanted.residual), "") << kernels->name;
     EXPECT_EQ(mine.stats.elements_sent, wanted.stats.elements_sent);
@@ -141,8 +138,8 @@ TEST(Dryden, AMisleadingSampleChangesNothing) {
 }
 
 TEST(Dryden, EachSideIsSentAsItsMean) {
-  const Result result =
-      Encode(*Make("dryden:ratio=0.5"), {4, -1, 2, 1, -3, 0, 1, -8}, std::vector<float>(8));
+  const Result result = Encode(*MakeCodecOrDie("dryden:ratio=0.5"), {4, -1, 2, 1, -3, 0, 1, -8},
+                               std::vector<float>(8));
   // Two of four positive ones, one of three negative ones.
   EXPECT_THAT(result.decoded, ElementsAre(3, 0, 3, 0, 0, 0, 0, -8));
   EXPECT_THAT(result.residual, ElementsAre(1, -1, -1, 1, -3, 0, 1, 0));
@@ -152,12 +149,14 @@ TEST(Dryden, EachSideIsSentAsItsMean) {
 TEST(Dryden, BitsDependNeitherOnTheSetNorOnThreads) {
   const size_t n = 300000;
   const std::vector<float> gradient = RandomFloats(n, 1), residual = RandomFloats(n, 2);
-  const Result wanted = Encode(*Make("dryden", *FindKernels("scalar")), gradient, residual);
+  const Result wanted =
+      Encode(*MakeCodecOrDie("dryden", *FindKernels("scalar")), gradient, residual);
   EXPECT_NEAR(static_cast<double>(wanted.stats.elements_sent), 0.003 * n, 2);
   for (const Kernels* kernels : AllKernels()) {
     if (!kernels->runs_here()) continue;
     for (const int threads : {1, 4}) {
-      const Result mine = Encode(*Make("dryden", *kernels), gradient, residual, 1, threads);
+      const Result mine =
+          Encode(*MakeCodecOrDie("dryden", *kernels), gradient, residual, 1, threads);
       EXPECT_EQ(mine.payload, wanted.payload);
       EXPECT_EQ(Difference(mine.residual, wanted.residual), "");
       EXPECT_EQ(mine.stats.error_norm2, wanted.stats.error_norm2);
@@ -168,8 +167,8 @@ TEST(Dryden, BitsDependNeitherOnTheSetNorOnThreads) {
 
 TEST(Dryden, WithoutResidualTheSameIsSent) {
   const std::vector<float> gradient = RandomFloats(70000, 4);
-  const Result with = Encode(*Make("dryden"), gradient, std::vector<float>(70000), 2);
-  const std::unique_ptr<Codec> codec = Make("dryden");
+  const Result with = Encode(*MakeCodecOrDie("dryden"), gradient, std::vector<float>(70000), 2);
+  const std::unique_ptr<Codec> codec = MakeCodecOrDie("dryden");
   std::vector<std::byte> payload(codec->MaxPayloadBytes(70000));
   const auto stats = codec->Encode({.gradient = gradient, .grad_scale = 2}, payload);
   ASSERT_TRUE(stats.ok());
@@ -180,13 +179,15 @@ TEST(Dryden, WithoutResidualTheSameIsSent) {
 
 TEST(Dryden, EncodingWhatWasDecodedGivesTheSamePayload) {
   const std::vector<float> gradient = RandomFloats(9000, 4);
-  const Result first = Encode(*Make("dryden:ratio=1"), gradient, std::vector<float>(9000));
-  const Result second = Encode(*Make("dryden:ratio=1"), first.decoded, std::vector<float>(9000));
+  const Result first =
+      Encode(*MakeCodecOrDie("dryden:ratio=1"), gradient, std::vector<float>(9000));
+  const Result second =
+      Encode(*MakeCodecOrDie("dryden:ratio=1"), first.decoded, std::vector<float>(9000));
   EXPECT_EQ(first.payload, second.payload);
 }
 
 TEST(Dryden, BadInputAndOptionsAreRefused) {
-  const std::unique_ptr<Codec> codec = Make("dryden");
+  const std::unique_ptr<Codec> codec = MakeCodecOrDie("dryden");
   std::vector<float> gradient = RandomFloats(5000, 1), residual = RandomFloats(5000, 2);
   gradient[4999] = NAN;
   const std::vector<float> before = residual;

@@ -10,6 +10,7 @@
 #include "compress/kernels/kernels.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/compress/make_codec.h"
 #include "tests/compress/test_data.h"
 
 namespace slimps {
@@ -22,7 +23,7 @@ constexpr size_t kLarge = 70 * 4096 + 17;  // several chunks and a partial block
 // One tensor with all that a job needs.
 struct Tensor {
   Tensor(const std::string& spec, size_t n, uint64_t seed)
-      : codec(*MakeCodec(*ParseCodecSpec(spec))),
+      : codec(MakeCodecOrDie(spec)),
         gradient(RandomFloats(n, seed)),
         residual(RandomFloats(n, seed + 1)),
         payload(codec->MaxPayloadBytes(n)) {}

@@ -8,6 +8,7 @@
 #include "compress/kernels/kernels.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/compress/make_codec.h"
 #include "tests/compress/test_data.h"
 
 namespace slimps {
@@ -30,11 +31,6 @@ const char* const kSpecs[] = {"signsgd",
                               "dithering:k=100,normalize=l2",
                               "dithering:partition=natural",
                               "dithering:partition=natural,k=32,normalize=l2"};
-
-std::unique_ptr<Codec> Make(const std::string& text, std::string_view kernels = "") {
-  if (kernels.empty()) return *MakeCodec(*ParseCodecSpec(text));
-  return *MakeCodec(*ParseCodecSpec(text), *FindKernels(kernels));
-}
 
 struct Encoded {
   std::vector<std::byte> payload;
@@ -61,29 +57,30 @@ Encoded Encode(const Codec& codec, std::span<const float> gradient, std::span<fl
 
 TEST(Quantizers, PayloadSizesMeetTheFormulas) {
   for (size_t n : InterestingLengths()) {
-    EXPECT_EQ(Make("signsgd")->MaxPayloadBytes(n), 16 + (n + 7) / 8);
-    EXPECT_EQ(Make("terngrad")->MaxPayloadBytes(n), 16 + 2 * ((n + 7) / 8));
-    EXPECT_EQ(Make("qsgd")->MaxPayloadBytes(n), 16 + 4 * ((n + 511) / 512) + (n + 1) / 2);
-    EXPECT_EQ(Make("qsgd:bits=8,bucket=128")->MaxPayloadBytes(n), 16 + 4 * ((n + 127) / 128) + n);
-    EXPECT_EQ(Make("qsgd:bits=2")->MaxPayloadBytes(n),
+    EXPECT_EQ(MakeCodecOrDie("signsgd")->MaxPayloadBytes(n), 16 + (n + 7) / 8);
+    EXPECT_EQ(MakeCodecOrDie("terngrad")->MaxPayloadBytes(n), 16 + 2 * ((n + 7) / 8));
+    EXPECT_EQ(MakeCodecOrDie("qsgd")->MaxPayloadBytes(n), 16 + 4 * ((n + 511) / 512) + (n + 1) / 2);
+    EXPECT_EQ(MakeCodecOrDie("qsgd:bits=8,bucket=128")->MaxPayloadBytes(n),
+              16 + 4 * ((n + 127) / 128) + n);
+    EXPECT_EQ(MakeCodecOrDie("qsgd:bits=2")->MaxPayloadBytes(n),
               16 + 4 * ((n + 4095) / 4096) + 2 * ((n + 7) / 8));
-    EXPECT_EQ(Make("dithering")->MaxPayloadBytes(n), 16 + (n + 1) / 2);
-    EXPECT_EQ(Make("dithering:k=8")->MaxPayloadBytes(n), 16 + n);
+    EXPECT_EQ(MakeCodecOrDie("dithering")->MaxPayloadBytes(n), 16 + (n + 1) / 2);
+    EXPECT_EQ(MakeCodecOrDie("dithering:k=8")->MaxPayloadBytes(n), 16 + n);
   }
 }
 
 TEST(Quantizers, SignsAreSentAsTheyAreAndCombinedByMajority) {
-  const auto codec = Make("signsgd");
+  const auto codec = MakeCodecOrDie("signsgd");
   const std::vector<float> gradient = {3, -0.001f, 0, -1e-44f, -7};
   EXPECT_THAT(Encode(*codec, gradient).decoded, ElementsAre(1, -1, 1, -1, -1));
   EXPECT_EQ(codec->combine(), Combine::kMajority);
   EXPECT_FALSE(codec->wants_residual());
   EXPECT_EQ(codec->Warning(), "");
-  EXPECT_THAT(Make("signsgd:error_feedback=on")->Warning(), HasSubstr("1bit"));
+  EXPECT_THAT(MakeCodecOrDie("signsgd:error_feedback=on")->Warning(), HasSubstr("1bit"));
   for (const char* spec : {"terngrad", "qsgd", "dithering"}) {
-    EXPECT_EQ(Make(spec)->combine(), Combine::kSum);
-    EXPECT_FALSE(Make(spec)->wants_residual());
-    EXPECT_TRUE(Make(std::string(spec) + ":error_feedback=on")->wants_residual());
+    EXPECT_EQ(MakeCodecOrDie(spec)->combine(), Combine::kSum);
+    EXPECT_FALSE(MakeCodecOrDie(spec)->wants_residual());
+    EXPECT_TRUE(MakeCodecOrDie(std::string(spec) + ":error_feedback=on")->wants_residual());
   }
 }
 
@@ -94,11 +91,11 @@ TEST(Quantizers, EveryKernelSetGivesTheSameBits) {
       const std::vector<float> gradient = AwkwardFloats(n, n);
       std::vector<float> wanted = RandomFloats(n, n + 1);
       const std::vector<float> before = wanted;
-      const Encoded scalar = Encode(*Make(spec, "scalar"), gradient, wanted);
+      const Encoded scalar = Encode(*MakeCodecOrDie(spec, "scalar"), gradient, wanted);
       for (const Kernels* kernels : AllKernels()) {
         if (!kernels->runs_here()) continue;
         std::vector<float> residual = before;
-        const Encoded mine = Encode(*Make(spec, kernels->name), gradient, residual);
+        const Encoded mine = Encode(*MakeCodecOrDie(spec, kernels->name), gradient, residual);
         ASSERT_EQ(mine.payload, scalar.payload) << spec << " " << n << " " << kernels->name;
         ASSERT_EQ(Difference(residual, wanted), "") << spec << " " << n;
         ASSERT_EQ(mine.stats.error_norm2, scalar.stats.error_norm2);
@@ -115,7 +112,7 @@ TEST(Quantizers, FourThreadsGiveTheBitsOfOne) {
   const std::vector<float> gradient = RandomFloats(n, 1), before = RandomFloats(n, 2);
   const ParallelEncoder encoder(4);
   for (const char* spec : kSpecs) {
-    const auto codec = Make(spec);
+    const auto codec = MakeCodecOrDie(spec);
     std::vector<float> wanted = before, residual = before;
     const Encoded one = Encode(*codec, gradient, wanted);
     std::vector<std::byte> payload(codec->MaxPayloadBytes(n));
@@ -135,7 +132,7 @@ TEST(Quantizers, FourThreadsGiveTheBitsOfOne) {
 // x and e by the definition, from what the payload decodes to; over rounds this is that error feedback telescopes.
 TEST(Quantizers, ResidualIsExactlyXMinusDecoded) {
   for (const char* spec : kSpecs) {
-    const auto codec = Make(spec);
+    const auto codec = MakeCodecOrDie(spec);
     for (size_t n : {1, 31, 4095, 4096, 3 * 4096 + 5}) {
       std::vector<float> residual(n), wanted(n);
       for (uint64_t round = 1; round <= 4; ++round) {
@@ -167,7 +164,7 @@ TEST(Quantizers, MeansOfTenThousandDrawsAreTheGradients) {
   for (const char* spec : {"terngrad:clip=0", "qsgd", "qsgd:bits=2", "qsgd:bits=8,norm=max",
                            "dithering", "dithering:k=3,normalize=l2", "dithering:partition=natural",
                            "dithering:partition=natural,k=20"}) {
-    const auto codec = Make(spec);
+    const auto codec = MakeCodecOrDie(spec);
     std::vector<double> sum(gradient.size());
     std::vector<float> least(gradient.size(), INFINITY), most(gradient.size(), -INFINITY);
     for (int draw = 1; draw <= kDraws; ++draw) {
@@ -193,11 +190,11 @@ TEST(Quantizers, MeansOfTenThousandDrawsAreTheGradients) {
 TEST(Quantizers, NumbersDependOnSeedKeyRoundWorkerAndPartition) {
   const std::vector<float> gradient = RandomFloats(1000, 3);
   for (const std::string spec : {"terngrad", "qsgd", "dithering", "dithering:partition=natural"}) {
-    const auto codec = Make(spec);
+    const auto codec = MakeCodecOrDie(spec);
     const auto payload = Encode(*codec, gradient).payload;
     EXPECT_EQ(Encode(*codec, gradient).payload, payload) << "the same numbers again";
     const std::string seeded = spec + (spec.find(':') == std::string::npos ? ":" : ",") + "seed=9";
-    EXPECT_NE(Encode(*Make(seeded), gradient).payload, payload);
+    EXPECT_NE(Encode(*MakeCodecOrDie(seeded), gradient).payload, payload);
     for (int field = 0; field < 4; ++field) {
       EncodeContext context = kContext;
       if (field == 0) context.key ^= uint64_t{1} << 40;
@@ -215,7 +212,7 @@ TEST(Quantizers, ZerosStayZerosAndSoDoDenormalsOfATinyNorm) {
     for (const std::vector<float>& x :
          {std::vector<float>(5000), std::vector<float>(5000, -1e-40f)}) {
       std::vector<float> residual(x.size());
-      const Encoded encoded = Encode(*Make(spec), x, residual);
+      const Encoded encoded = Encode(*MakeCodecOrDie(spec), x, residual);
       EXPECT_EQ(Difference(encoded.decoded, std::vector<float>(x.size())), "") << spec;
       EXPECT_EQ(residual[7], x[7] * 0.75f) << spec << ": nothing is lost";
     }
@@ -226,7 +223,7 @@ TEST(Quantizers, ConstantTensorsAreKeptWholeByMaxNorms) {
   const std::vector<float> x(5000, -0.4f);
   for (const char* spec : {"terngrad", "qsgd:norm=max", "dithering", "dithering:partition=natural",
                            "qsgd:bits=8,norm=max", "dithering:k=127"}) {
-    const Encoded encoded = Encode(*Make(spec), x);
+    const Encoded encoded = Encode(*MakeCodecOrDie(spec), x);
     for (const float value : encoded.decoded) ASSERT_NEAR(value, -0.3f, 1e-7f) << spec;
   }
 }
@@ -235,7 +232,7 @@ TEST(Quantizers, EncodingWhatWasDecodedByMaxNormGivesItAgain) {
   std::vector<float> x = RandomFloats(9000, 8);
   for (size_t i = 0; i < x.size(); i += 512) x[i] = 5;  // each bucket keeps its norm
   for (const char* spec : {"qsgd:norm=max", "dithering", "dithering:partition=natural"}) {
-    const auto codec = Make(spec);
+    const auto codec = MakeCodecOrDie(spec);
     std::vector<float> once = Encode(*codec, x).decoded;
     for (float& value : once) value /= 0.75f;
     const Encoded twice = Encode(*codec, once);
@@ -250,7 +247,7 @@ TEST(Quantizers, TernGradClipsAtSoManyDeviations) {
   for (size_t i = 0; i < x.size(); ++i) x[i] = i % 2 == 0 ? 1.0f : -1.0f;
   x[77] = 100;  // sigma is 1.414
   const auto largest = [&](const char* spec) {
-    const Encoded encoded = Encode(*Make(spec), x);
+    const Encoded encoded = Encode(*MakeCodecOrDie(spec), x);
     EXPECT_GT(encoded.decoded[77], 0) << "what is clipped is always sent";
     return *std::max_element(encoded.decoded.begin(), encoded.decoded.end());
   };
@@ -260,7 +257,7 @@ TEST(Quantizers, TernGradClipsAtSoManyDeviations) {
 
 TEST(Quantizers, BadGradientsAreRefusedAndLeaveTheResidual) {
   for (const char* spec : kSpecs) {
-    const auto codec = Make(spec);
+    const auto codec = MakeCodecOrDie(spec);
     for (float bad : {NAN, INFINITY, -INFINITY}) {
       std::vector<float> gradient = RandomFloats(5000, 1), residual = RandomFloats(5000, 2);
       const std::vector<float> before = residual;

@@ -38,7 +38,7 @@ TEST(RandomK, DrawsWhatTheFormatDescribesExactlyK) {
       if (k == 0) continue;
       const std::vector<float> x = RandomFloats(n, n);
       const Encoded encoded = EncodeChecked(
-          *MakeSparse(absl::StrCat("randomk:seed=12345678901,k=", k)),
+          *MakeCodecOrDie(absl::StrCat("randomk:seed=12345678901,k=", k)),
           {.gradient = x, .context = {.key = 77, .partition = 4, .round = 9, .worker = 3}});
       const auto stream = PhiloxStream::Of(12345678901, 77, 9, kAnyWorker, 4);
       const auto drawn = DrawReference(stream, n, k);
@@ -53,7 +53,8 @@ TEST(RandomK, WorkersAgreeAndRoundsKeysPartitionsAndSeedsDiffer) {
   const std::vector<float> x(4096, 1.0f);
   const auto encode = [&](const EncodeContext& context, const char* spec = "randomk:k=100") {
     return DecodeAllSparse(
-        EncodeChecked(*MakeSparse(spec), {.gradient = x, .context = context}).payload, x.size());
+        EncodeChecked(*MakeCodecOrDie(spec), {.gradient = x, .context = context}).payload,
+        x.size());
   };
   const auto base = encode({.key = 1, .partition = 2, .round = 3, .worker = 4});
   EXPECT_EQ(encode({.key = 1, .partition = 2, .round = 3, .worker = 5}), base);
@@ -69,7 +70,7 @@ TEST(RandomK, WorkersAgreeAndRoundsKeysPartitionsAndSeedsDiffer) {
 TEST(RandomK, EveryElementIsDrawnEquallyOften) {
   constexpr size_t kElements = 4200, kSent = 30;  // a whole block and a short one
   constexpr int kRounds = 10'000;
-  const auto codec = MakeSparse("randomk:k=30,value=fp16");
+  const auto codec = MakeCodecOrDie("randomk:k=30,value=fp16");
   const std::vector<float> x(kElements, 1.0f);
   std::vector<int> drawn(kElements);
   int in_short_block = 0;
@@ -95,7 +96,7 @@ TEST(RandomK, EveryElementIsDrawnEquallyOften) {
 TEST(RandomK, ScaledIsUnbiased) {
   constexpr size_t kElements = 300;
   constexpr int kRounds = 10'000;
-  const auto codec = MakeSparse("randomk:k=60,scaled=on");
+  const auto codec = MakeCodecOrDie("randomk:k=60,scaled=on");
   const std::vector<float> x = RandomFloats(kElements, 3);
   std::vector<double> sum(kElements);
   for (uint64_t round = 1; round <= kRounds; ++round) {

@@ -37,10 +37,10 @@ TEST(SparseCodecs, AllKernelsGiveTheSamePayloadResidualAndStatistics) {
   std::vector<size_t> lengths = InterestingLengths();
   lengths.push_back(3 * 4096 + 5);
   for (const char* spec : kSpecs) {
-    const auto scalar = MakeSparse(spec, "scalar");
+    const auto scalar = MakeCodecOrDie(spec, "scalar");
     for (const Kernels* kernels : AllKernels()) {
       if (!kernels->runs_here() || kernels->name == "scalar") continue;
-      const auto codec = MakeSparse(spec, kernels->name);
+      const auto codec = MakeCodecOrDie(spec, kernels->name);
       for (const size_t n : lengths) {
         const std::vector<float> gradient = TameFloats(n, n);
         std::vector<float> mine = RandomFloats(n, n + 1), wanted = mine;
@@ -69,7 +69,7 @@ TEST(SparseCodecs, AllKernelsGiveTheSamePayloadResidualAndStatistics) {
 
 TEST(SparseCodecs, ResidualIsExactlyXMinusDecoded) {
   for (const char* spec : kSpecs) {
-    const auto codec = MakeSparse(spec);
+    const auto codec = MakeCodecOrDie(spec);
     for (const size_t n : {1, 31, 4096, 2 * 4096 + 1001, 20 * 4096}) {
       const std::vector<float> gradient = RandomFloats(n, n), before = RandomFloats(n, n + 1);
       std::vector<float> residual = before, wanted(n);
@@ -91,7 +91,7 @@ TEST(SparseCodecs, ErrorFeedbackTelescopes) {
   constexpr size_t kElements = 4096 + 100;
   for (const char* spec : kSpecs) {
     if (std::string_view(spec).find("scaled") != std::string_view::npos) continue;  // diverges
-    const auto codec = MakeSparse(spec);
+    const auto codec = MakeCodecOrDie(spec);
     std::vector<float> residual(kElements);
     std::vector<double> pushed(kElements), sent(kElements);
     for (uint64_t round = 1; round <= 40; ++round) {
@@ -152,7 +152,7 @@ TEST(SparseCodecs, NoResidualExceedsItsBound) {
 
 TEST(SparseCodecs, PayloadSizesMeetTheFormula) {
   for (const char* spec : kSpecs) {
-    const auto codec = MakeSparse(spec);
+    const auto codec = MakeCodecOrDie(spec);
     for (const size_t n : {0, 1, 99, 4096, 50'000}) {
       const Encoded encoded = EncodeSparse(spec, RandomFloats(n, n));
       const size_t sent = encoded.stats.elements_sent;
@@ -173,7 +173,7 @@ TEST(SparseCodecs, PayloadSizesMeetTheFormula) {
 TEST(SparseCodecs, TheNumberOfThreadsChangesNothing) {
   constexpr size_t kElements = 70 * 4096 + 17;
   for (const std::string spec : kSpecs) {
-    const auto codec = MakeSparse(spec);
+    const auto codec = MakeCodecOrDie(spec);
     const std::vector<float> gradient = RandomFloats(kElements, 1);
     std::vector<float> alone = RandomFloats(kElements, 2);
     const std::vector<float> before = alone;
@@ -203,7 +203,7 @@ TEST(SparseCodecs, TheNumberOfThreadsChangesNothing) {
 TEST(SparseCodecs, NonFiniteGradientsAreRefusedAndTheResidualStays) {
   constexpr size_t kElements = 4096 + 17;
   for (const char* spec : kSpecs) {
-    const auto codec = MakeSparse(spec);
+    const auto codec = MakeCodecOrDie(spec);
     for (const float value : {NAN, INFINITY, -INFINITY}) {
       std::vector<float> gradient = RandomFloats(kElements, 1);
       gradient[4100] = value;
@@ -220,7 +220,7 @@ TEST(SparseCodecs, NonFiniteGradientsAreRefusedAndTheResidualStays) {
 
 TEST(SparseCodecs, LargestAcceptedValuesStayFinite) {
   for (const char* spec : kSpecs) {
-    const auto codec = MakeSparse(spec);
+    const auto codec = MakeCodecOrDie(spec);
     std::vector<float> gradient(2 * 4096, codec->limit());
     for (size_t i = 0; i < gradient.size(); i += 3) gradient[i] = -codec->limit();
     std::vector<float> residual(gradient.size());
@@ -234,15 +234,15 @@ TEST(SparseCodecs, LargestAcceptedValuesStayFinite) {
 }
 
 TEST(SparseCodecs, ErrorFeedbackIsOnUnlessOptionsSayOtherwise) {
-  EXPECT_TRUE(MakeSparse("topk")->wants_residual());
-  EXPECT_TRUE(MakeSparse("mstopk")->wants_residual());
-  EXPECT_TRUE(MakeSparse("redsync")->wants_residual());
-  EXPECT_TRUE(MakeSparse("threshold")->wants_residual());
-  EXPECT_TRUE(MakeSparse("randomk")->wants_residual());
-  EXPECT_FALSE(MakeSparse("randomk:scaled=on")->wants_residual());
-  EXPECT_EQ(MakeSparse("randomk")->Warning(), "");
-  EXPECT_NE(MakeSparse("randomk:scaled=on,error_feedback=on")->Warning(), "");
-  EXPECT_FALSE(MakeSparse("topk:error_feedback=off")->wants_residual());
+  EXPECT_TRUE(MakeCodecOrDie("topk")->wants_residual());
+  EXPECT_TRUE(MakeCodecOrDie("mstopk")->wants_residual());
+  EXPECT_TRUE(MakeCodecOrDie("redsync")->wants_residual());
+  EXPECT_TRUE(MakeCodecOrDie("threshold")->wants_residual());
+  EXPECT_TRUE(MakeCodecOrDie("randomk")->wants_residual());
+  EXPECT_FALSE(MakeCodecOrDie("randomk:scaled=on")->wants_residual());
+  EXPECT_EQ(MakeCodecOrDie("randomk")->Warning(), "");
+  EXPECT_NE(MakeCodecOrDie("randomk:scaled=on,error_feedback=on")->Warning(), "");
+  EXPECT_FALSE(MakeCodecOrDie("topk:error_feedback=off")->wants_residual());
 }
 
 // What was sent, sent again by the same codec, is the same.

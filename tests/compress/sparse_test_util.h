@@ -16,16 +16,10 @@
 #include "compress/format/sparse.h"
 #include "compress/kernels/kernels.h"
 #include "gtest/gtest.h"
+#include "tests/compress/make_codec.h"
 #include "tests/compress/test_data.h"
 
 namespace slimps {
-
-inline std::unique_ptr<Codec> MakeSparse(const std::string& spec, std::string_view kernels = "") {
-  const Kernels& set = kernels.empty() ? BestKernels() : *FindKernels(kernels);
-  auto codec = MakeCodec(*ParseCodecSpec(spec), set);
-  EXPECT_TRUE(codec.ok()) << spec << ": " << codec.status();
-  return *std::move(codec);
-}
 
 struct Encoded {
   std::vector<std::byte> payload;
@@ -49,7 +43,7 @@ inline Encoded EncodeChecked(const Codec& codec, const EncodeInput& input) {
 
 inline Encoded EncodeSparse(const std::string& spec, const std::vector<float>& gradient,
                             std::span<float> residual = {}, uint64_t round = 1) {
-  return EncodeChecked(*MakeSparse(spec),
+  return EncodeChecked(*MakeCodecOrDie(spec),
                        {.gradient = gradient, .residual = residual, .context = {.round = round}});
 }
 

@@ -3,19 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/compress/make_codec.h"
+
 namespace slimps {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-std::unique_ptr<Codec> Make(const char* spec) {
-  auto parsed = ParseCodecSpec(spec);
-  EXPECT_TRUE(parsed.ok()) << parsed.status();
-  auto codec = MakeCodec(*parsed);
-  EXPECT_TRUE(codec.ok()) << codec.status();
-  return *std::move(codec);
-}
 
 wire::OptimizerSpec Optimizer(wire::OptimizerSpec::Kind kind, double momentum = 0) {
   wire::OptimizerSpec spec;
@@ -34,7 +28,7 @@ std::string Refusal(const Combination& combination) {
 }
 
 TEST(Combination, WhatMakesSenseIsAllowed) {
-  const auto codec = Make("1bit");
+  const auto codec = MakeCodecOrDie("1bit");
   const wire::OptimizerSpec sgd = Optimizer(wire::OptimizerSpec::SGD, 0.9);
   EXPECT_TRUE(CheckCombination({.codec = codec.get()}).ok());
   EXPECT_TRUE(CheckCombination({.codec = codec.get(), .optimizer = kSums}).ok());
@@ -58,7 +52,7 @@ TEST(Combination, AsynchronousWithoutOptimizerIsRefused) {
 }
 
 TEST(Combination, OneVoteIsNoMajority) {
-  const auto signsgd = Make("signsgd");
+  const auto signsgd = MakeCodecOrDie("signsgd");
   EXPECT_THAT(Refusal({.codec = signsgd.get(), .mode = wire::DIST_ASYNC}),
               AllOf(HasSubstr("codec signsgd with dist_async"), HasSubstr("majority")));
   // Without an optimizer the store hands out the vote itself: what signSGD's workers step by.
@@ -67,7 +61,7 @@ TEST(Combination, OneVoteIsNoMajority) {
 
 TEST(Combination, MomentumIsAppliedOnce) {
   for (const char* spec : {"dgc", "topk:momentum=dgc", "1bit:momentum=nesterov"}) {
-    const auto codec = Make(spec);
+    const auto codec = MakeCodecOrDie(spec);
     const auto with = [&](const wire::OptimizerSpec& optimizer) {
       return Combination{.codec = codec.get(), .optimizer = optimizer};
     };
@@ -77,7 +71,7 @@ TEST(Combination, MomentumIsAppliedOnce) {
     EXPECT_TRUE(CheckCombination(with(Optimizer(wire::OptimizerSpec::SGD))).ok());
     EXPECT_TRUE(CheckCombination(with(Optimizer(wire::OptimizerSpec::TEST))).ok());
   }
-  const auto topk = Make("topk");
+  const auto topk = MakeCodecOrDie("topk");
   EXPECT_TRUE(
       CheckCombination({.codec = topk.get(), .optimizer = Optimizer(wire::OptimizerSpec::SGD, 0.9)})
           .ok());

@@ -7,16 +7,12 @@
 #include <limits>
 #include <vector>
 
+#include "tests/compress/make_codec.h"
+
 namespace slimps {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-std::unique_ptr<Codec> Make(const char* spec) {
-  auto codec = MakeCodec(*ParseCodecSpec(spec));
-  EXPECT_TRUE(codec.ok()) << codec.status();
-  return *std::move(codec);
-}
 
 class PayloadMakerTest : public ::testing::Test {
  protected:
@@ -54,7 +50,7 @@ class PayloadMakerTest : public ::testing::Test {
   }
 
   const std::unique_ptr<Device> device_ = MakeHostDevice();
-  const std::unique_ptr<Codec> none_ = Make("none");
+  const std::unique_ptr<Codec> none_ = MakeCodecOrDie("none");
   TensorPlan tensor_{.key = Key("w"), .info = {}, .partitions = {}};
   std::shared_ptr<HostBuffer> grad_buf_;
   uint64_t round_ = 0;
@@ -76,7 +72,7 @@ TEST_F(PayloadMakerTest, ARawGradientTravelsWhereItIs) {
 
 TEST_F(PayloadMakerTest, ARawPushSendsWhatEncodedOnesHeldBackOnce) {
   PayloadMaker maker({.grad_scale = 1});
-  const auto two_bit = Make("2bit:threshold=1");
+  const auto two_bit = MakeCodecOrDie("2bit:threshold=1");
   EXPECT_EQ(Sent(maker, {1.5f, 0.25f, -3}, *two_bit, *two_bit), (Floats{1, 0, -1}));
   EXPECT_EQ(Sent(maker, {1, 1, 1}, *none_, *two_bit), (Floats{1.5f, 1.25f, -1}));
   EXPECT_EQ(Sent(maker, {1, 1, 1}, *none_, *two_bit), (Floats{1, 1, 1}));
@@ -84,7 +80,7 @@ TEST_F(PayloadMakerTest, ARawPushSendsWhatEncodedOnesHeldBackOnce) {
 
 TEST_F(PayloadMakerTest, HalfPrecisionKeepsItsRoundingForTheNextPush) {
   PayloadMaker maker({.grad_scale = 1});
-  const auto two_bit = Make("2bit:threshold=1"), half = Make("fp16");
+  const auto two_bit = MakeCodecOrDie("2bit:threshold=1"), half = MakeCodecOrDie("fp16");
   Sent(maker, {0x1p-12f}, *two_bit, *two_bit);  // e = 2^-12
   // 1 + 2^-12 rounds to 1 in half precision; what is left goes with the next.
   EXPECT_EQ(Sent(maker, {1}, *half, *two_bit), Floats{1});
@@ -93,7 +89,7 @@ TEST_F(PayloadMakerTest, HalfPrecisionKeepsItsRoundingForTheNextPush) {
 
 TEST_F(PayloadMakerTest, RawPushesOfACodecWithMomentumTakeItsStep) {
   PayloadMaker maker({.grad_scale = 2});
-  const auto dgc = Make("dgc:k=1,mu=0.5");
+  const auto dgc = MakeCodecOrDie("dgc:k=1,mu=0.5");
   // Raw: u = 0.5 u + g, all of u is sent.
   EXPECT_EQ(Sent(maker, {1, 4}, *none_, *dgc), (Floats{2, 8}));
   EXPECT_EQ(Sent(maker, {1, 4}, *none_, *dgc), (Floats{3, 12}));
@@ -104,7 +100,7 @@ TEST_F(PayloadMakerTest, RawPushesOfACodecWithMomentumTakeItsStep) {
 
 TEST_F(PayloadMakerTest, AValueThatFp32CannotCarryIsNamedAndChangesNothing) {
   PayloadMaker maker({.grad_scale = 1});
-  const auto half = Make("fp16:error_feedback=on"), dgc = Make("dgc:k=1");
+  const auto half = MakeCodecOrDie("fp16:error_feedback=on"), dgc = MakeCodecOrDie("dgc:k=1");
   for (const Codec* codec : {half.get(), dgc.get(), none_.get()}) {
     const auto refused = Push(maker, {1, kInfinity}, *codec, *dgc);
     EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
@@ -117,7 +113,7 @@ TEST_F(PayloadMakerTest, AValueThatFp32CannotCarryIsNamedAndChangesNothing) {
 
 TEST_F(PayloadMakerTest, AValueBeyondHalfPrecisionTravelsRaw) {
   PayloadMaker maker({.grad_scale = 2});
-  const auto half = Make("fp16");
+  const auto half = MakeCodecOrDie("fp16");
   EXPECT_EQ(SentRaw(maker, {1, 1e6f}, *half, *half), (Floats{2, 2e6f}));
   const auto next = Push(maker, {1, 3}, *half, *half);
   ASSERT_TRUE(next.ok()) << next.status();
@@ -126,15 +122,15 @@ TEST_F(PayloadMakerTest, AValueBeyondHalfPrecisionTravelsRaw) {
 
 TEST_F(PayloadMakerTest, AValueBeyondHalfPrecisionTakesTheResidualAlong) {
   PayloadMaker maker({.grad_scale = 1});
-  const auto topk = Make("topk:k=1,value=fp16");
+  const auto topk = MakeCodecOrDie("topk:k=1,value=fp16");
   EXPECT_EQ(Sent(maker, {1, 4}, *topk, *topk), (Floats{0, 4}));
   EXPECT_EQ(SentRaw(maker, {1, 1e6f}, *topk, *topk), (Floats{2, 1e6f}));
   EXPECT_EQ(Sent(maker, {3, 1}, *topk, *topk), (Floats{3, 0}));
 }
 
 TEST_F(PayloadMakerTest, AValueBeyondHalfPrecisionStepsMomentumOnce) {
-  const auto half = Make("fp16"), dgc = Make("dgc:k=1,mu=0.5"),
-             half_dgc = Make("dgc:k=1,mu=0.5,value=fp16");
+  const auto half = MakeCodecOrDie("fp16"), dgc = MakeCodecOrDie("dgc:k=1,mu=0.5"),
+             half_dgc = MakeCodecOrDie("dgc:k=1,mu=0.5,value=fp16");
   PayloadMaker maker({.grad_scale = 2});
   EXPECT_EQ(SentRaw(maker, {1, 1e6f}, *half, *dgc), (Floats{2, 2e6f}));
   EXPECT_EQ(SentRaw(maker, {1, 1e6f}, *half, *dgc), (Floats{3, 3e6f}));
@@ -145,7 +141,7 @@ TEST_F(PayloadMakerTest, AValueBeyondHalfPrecisionStepsMomentumOnce) {
 
 TEST_F(PayloadMakerTest, BitBufMemoryIsUsedAgain) {
   PayloadMaker maker({.grad_scale = 1});
-  const auto one_bit = Make("1bit");
+  const auto one_bit = MakeCodecOrDie("1bit");
   const Floats gradient(100'000, 1.0f);
   const std::byte* first = nullptr;
   for (int push = 0; push < 5; ++push) {
@@ -166,7 +162,7 @@ TEST_F(PayloadMakerTest, APayloadOutlivesItsMaker) {
   absl::StatusOr<MadePayload> made;
   {
     PayloadMaker maker({.grad_scale = 1});
-    made = Push(maker, Floats(5000, 1.0f), *Make("1bit"), *none_);
+    made = Push(maker, Floats(5000, 1.0f), *MakeCodecOrDie("1bit"), *none_);
   }
   ASSERT_TRUE(made.ok());
   EXPECT_TRUE(ValidatePayload(made->format, made->payload.bytes(), 5000).ok());

@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "compress/codec/codec.h"
 #include "proto/base/status_macros.h"
+#include "proto/limits.h"
 #include "worker/combination.h"
 
 namespace slimps {
@@ -20,9 +21,10 @@ namespace slimps {
 namespace {
 
 constexpr double kMaxMilliseconds = 3.6e6;
-// A partition travels raw in one message of at most 64 MiB (proto/limits.h), of which the servers leave 2 MiB to
-// headers (DirectoryLimits in server/directory.h): they refuse larger ones.
-constexpr int64_t kMaxPartitionBytes = int64_t{62} << 20;
+// A partition travels raw in one message, beside a header and small items: servers refuse larger ones
+// (DirectoryLimits in server/directory.h).
+constexpr auto kMaxPartitionBytes =
+    static_cast<int64_t>(kDefaultLimits.max_message_bytes - 2 * kDefaultLimits.max_header_bytes);
 // Weights get a little longer than the store: its error says more than "not in time".
 constexpr absl::Duration kGrace = absl::Seconds(5);
 

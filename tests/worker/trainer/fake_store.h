@@ -165,6 +165,8 @@ class FakeStore final : public KVStore {
     fail_from_ = version;
     failure_ = std::move(why);
   }
+  // Every push fails.
+  void FailPushes(absl::Status why) { push_failure_ = std::move(why); }
   void set_type(std::string type) { type_ = std::move(type); }
   void set_measuring(bool measuring) { measuring_ = measuring; }
 
@@ -177,6 +179,7 @@ class FakeStore final : public KVStore {
     return absl::OkStatus();
   }
   absl::Status Push(const Key& key, std::span<const float> gradient, int priority) override {
+    if (!push_failure_.ok()) return push_failure_;
     std::vector<float> scaled(gradient.begin(), gradient.end());
     for (float& value : scaled) {
       if (!std::isfinite(value)) {
@@ -285,7 +288,7 @@ class FakeStore final : public KVStore {
   std::string type_ = "dist_sync";
   bool measuring_ = false;
   std::optional<uint64_t> fail_from_;
-  absl::Status failure_;
+  absl::Status failure_, push_failure_;
   mutable std::mutex mutex_;
   std::vector<std::string> events_;
   std::map<std::string, uint64_t> rounds_;

@@ -1,0 +1,151 @@
+#include "worker/trainer/gradient_pusher.h"
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/worker/trainer/fake_store.h"
+
+namespace slimps {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// A model of three parameters, and a store of one worker.
+class GradientPusherTest : public ::testing::Test {
+ protected:
+  GradientPusherTest() {
+    for (const Parameter& parameter : parameters_) server_.Init(Key(parameter.name), value_);
+  }
+  GradientPusher Make(NonFinite non_finite = NonFinite::kStop) {
+    return GradientPusher(&store_, parameters_, non_finite);
+  }
+
+  const std::vector<float> value_ = {0, 0};
+  const std::vector<float> gradient_ = {1, 2}, other_ = {3, 4}, bad_ = {5, std::nanf("")};
+  const std::vector<Parameter> parameters_ = {{.name = "a"}, {.name = "b"}, {.name = "c"}};
+  FakeServer server_{1};
+  FakeStore store_{&server_, 0};
+};
+
+TEST_F(GradientPusherTest, GradientsGoOutAsTheyComeAndTheRestCountsAsZero) {
+  GradientPusher pusher = Make();
+  EXPECT_EQ(pusher.size(), 3u);
+  EXPECT_EQ(pusher.key(1), Key("b"));
+  pusher.BeginRound();
+  pusher.OnGradient(2, gradient_);
+  EXPECT_THAT(store_.events(), ElementsAre("push c 1")) << "backward still runs";
+  pusher.OnGradient(0, other_);
+  ASSERT_TRUE(pusher.EndRound().ok());
+  EXPECT_THAT(store_.events(), ElementsAre("push c 1", "push a 1", "nothing b 1"));
+  EXPECT_EQ(pusher.pushed(2).data(), gradient_.data());
+  EXPECT_EQ(pusher.pushed(0).data(), other_.data());
+  EXPECT_THAT(pusher.pushed(1), IsEmpty());
+}
+
+TEST_F(GradientPusherTest, FrontLayersGoFirst) {
+  GradientPusher pusher = Make();
+  pusher.BeginRound();
+  for (const size_t index : {2u, 0u, 1u}) pusher.OnGradient(index, gradient_);
+  ASSERT_TRUE(pusher.EndRound().ok());
+  EXPECT_GT(store_.priority("s:a"), store_.priority("s:b"));
+  EXPECT_GT(store_.priority("s:b"), store_.priority("s:c"));
+}
+
+TEST_F(GradientPusherTest, ARoundKnowsNothingOfTheOneBefore) {
+  GradientPusher pusher = Make();
+  pusher.BeginRound();
+  EXPECT_EQ(pusher.first_push(), absl::InfiniteFuture());
+  const absl::Time before = absl::Now();
+  pusher.OnGradient(0, gradient_);
+  const absl::Time first = pusher.first_push();
+  EXPECT_GE(first, before);
+  pusher.OnGradient(1, gradient_);
+  EXPECT_EQ(pusher.first_push(), first);
+  ASSERT_TRUE(pusher.EndRound().ok());
+
+  pusher.BeginRound();
+  EXPECT_EQ(pusher.first_push(), absl::InfiniteFuture());
+  for (size_t i = 0; i < 3; ++i) EXPECT_THAT(pusher.pushed(i), IsEmpty());
+  ASSERT_TRUE(pusher.EndRound().ok());
+  EXPECT_THAT(store_.events(), ElementsAre("push a 1", "push b 1", "nothing c 1", "nothing a 2",
+                                           "nothing b 2", "nothing c 2"));
+}
+
+TEST_F(GradientPusherTest, WithoutRoundsNothingIsLeftOpen) {
+  store_.set_type("dist_async");
+  GradientPusher pusher = Make();
+  pusher.BeginRound();
+  pusher.OnGradient(1, gradient_);
+  ASSERT_TRUE(pusher.EndRound().ok());
+  EXPECT_THAT(store_.events(), ElementsAre("push b 1"));
+}
+
+TEST_F(GradientPusherTest, MeasuredRoundsPushAfterBackwardAndWaitForTheLast) {
+  store_.set_measuring(true);
+  GradientPusher pusher = Make();
+  pusher.BeginRound();
+  pusher.OnGradient(2, gradient_);
+  pusher.OnGradient(0, gradient_);
+  EXPECT_THAT(store_.events(), IsEmpty());
+  EXPECT_EQ(pusher.first_push(), absl::InfiniteFuture());
+  store_.set_measuring(false);  // this round stays as it began
+  pusher.OnGradient(1, gradient_);
+  EXPECT_THAT(store_.events(), IsEmpty());
+  ASSERT_TRUE(pusher.EndRound().ok());
+  EXPECT_THAT(store_.events(), ElementsAre("push c 1", "push a 1", "push b 1", "wait"));
+  EXPECT_LT(pusher.first_push(), absl::InfiniteFuture());
+
+  pusher.BeginRound();
+  pusher.OnGradient(0, gradient_);
+  EXPECT_EQ(store_.events().back(), "push a 2") << "nothing is held back any more";
+  ASSERT_TRUE(pusher.EndRound().ok());
+  EXPECT_EQ(store_.events().back(), "nothing c 2");
+}
+
+TEST_F(GradientPusherTest, ASkippedGradientCountsAsZeroAndTheNextRoundIsWhole) {
+  GradientPusher pusher = Make(NonFinite::kSkip);
+  pusher.BeginRound();
+  pusher.OnGradient(0, bad_);
+  pusher.OnGradient(1, gradient_);
+  pusher.OnGradient(2, gradient_);
+  ASSERT_TRUE(pusher.EndRound().ok());
+  EXPECT_EQ(pusher.skipped(), 1u);
+  EXPECT_THAT(pusher.pushed(0), IsEmpty());
+  EXPECT_THAT(store_.events(), ElementsAre("push b 1", "push c 1", "nothing a 1"));
+  pusher.BeginRound();
+  for (size_t i = 0; i < 3; ++i) pusher.OnGradient(i, gradient_);
+  ASSERT_TRUE(pusher.EndRound().ok());
+  EXPECT_EQ(pusher.skipped(), 1u);
+  EXPECT_EQ(store_.events().back(), "push c 2");
+}
+
+TEST_F(GradientPusherTest, AfterTheFirstErrorNothingMoreGoesOut) {
+  GradientPusher pusher = Make(NonFinite::kStop);
+  pusher.BeginRound();
+  pusher.OnGradient(1, gradient_);
+  pusher.OnGradient(0, bad_);
+  pusher.OnGradient(2, gradient_);
+  const absl::Status status = pusher.EndRound();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.ToString(), HasSubstr("push of key s:a"));
+  EXPECT_EQ(pusher.skipped(), 0u);
+  EXPECT_THAT(store_.events(), ElementsAre("push b 1"));
+}
+
+TEST_F(GradientPusherTest, OnlyNonFiniteGradientsAreSkipped) {
+  GradientPusher pusher = Make(NonFinite::kSkip);
+  store_.FailPushes(absl::UnavailableError("server 0 is lost"));
+  pusher.BeginRound();
+  pusher.OnGradient(0, gradient_);
+  EXPECT_EQ(pusher.EndRound(), absl::UnavailableError("server 0 is lost"));
+  EXPECT_EQ(pusher.skipped(), 0u);
+  EXPECT_THAT(store_.events(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace slimps
