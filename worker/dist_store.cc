@@ -64,6 +64,8 @@ DistStore::~DistStore() {
 }
 
 absl::Status DistStore::Start() {
+  SLIMPS_ASSIGN_OR_RETURN(pull_codec_, MakePullCodec(options_.pull_compression));
+  SLIMPS_RETURN_IF_ERROR(CheckCombination({.pull_codec = pull_codec_.get(), .mode = mode_}));
   SLIMPS_RETURN_IF_ERROR(transport_->Start(this));
   SLIMPS_RETURN_IF_ERROR(membership_.Join());
   const wire::Roster roster = membership_.roster();
@@ -81,7 +83,6 @@ absl::Status DistStore::Start() {
                                                       .retry_interval = options_.retry_interval,
                                                       .mode = mode_,
                                                       .coalesce = options_.coalesce});
-  SLIMPS_ASSIGN_OR_RETURN(pull_codec_, MakePullCodec(options_.pull_compression));
   pull_ = std::make_unique<PullMerger>(
       courier_.get(),
       PullMergerOptions{.timeout = options_.timeout,

@@ -24,6 +24,7 @@ constexpr double kUsualRate = 0.2;
 struct Setting {
   std::string compression;
   double lr = kUsualRate;
+  std::string pull_compression = "none";
 };
 
 // Where the default is not for a model of 650 parameters, or not for this learning rate.
@@ -74,6 +75,8 @@ class EveryCodecTrains : public ::testing::TestWithParam<std::string> {
     flags.lr = setting.lr;
     flags.compression = setting.compression;
     flags.threshold = threshold;
+    flags.pull_compression = setting.pull_compression;
+    flags.pull_threshold = "0";
     flags.pre_steps = 6;
     flags.backup_model = backup_model;
     const auto options = CheckWorkerFlags(flags);
@@ -142,6 +145,22 @@ TEST_P(EveryCodecTrains, AloneAndUnderTheThresholdTable) {
         << measured->Explain();
   }
 }
+
+// Pushes and pulls compressed.
+class BothWays : public EveryCodecTrains {};
+
+TEST_P(BothWays, LearnsOnAFractionOfTheBytes) {
+  for (const char* backup_model : {"off", "on"}) {
+    const Outcome raw = Train({"1bit"}, "0", backup_model);
+    const Outcome both =
+        Train({.compression = "1bit", .pull_compression = GetParam()}, "0", backup_model);
+    EXPECT_GT(both.accuracy, 0.88) << backup_model;
+    EXPECT_LT(both.report.bytes_pulled, raw.report.bytes_pulled / 5) << backup_model;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BothWays, ::testing::Values("1bit", "topk:ratio=0.05"),
+                         [](const auto& info) { return "_" + info.param.substr(0, 4); });
 
 std::vector<std::string> Names() {
   std::vector<std::string> names;

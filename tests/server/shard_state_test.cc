@@ -1,6 +1,7 @@
 #include "server/shard_state.h"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -359,6 +360,51 @@ TEST_F(ShardStateTest, OptimizerHoldsFromTheNextRoundAndForLaterPartitions) {
   EXPECT_EQ(state_.Find({.key = Key("a").id()})->weights()[0], -1);
   EXPECT_EQ(state_.Find({.key = Key("b").id()})->weights()[0], -1);
   EXPECT_EQ(state_.SetOptimizer(MakeOptimizer({})).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(ShardStateTest, WhoHoldsTheVersionBeforeIsSentTheChange) {
+  Init("w", {1, 2, 3, 4});
+  for (uint32_t worker : {0, 1}) {
+    ShardItems items{.origin = From(worker)};
+    items.pushes.push_back(MakePush("w", 1, {1, -1, 1, -1}));
+    items.pushes[0].item.set_change_codec("1bit");
+    state_.HandleItems(std::move(items));
+  }
+  ApplyAll();
+  state_.TakeReplies();
+  const auto pull = [&](std::optional<uint64_t> held) {
+    ShardItems items{.origin = From(0)};
+    PullWork work;
+    FillPull(&work.item, "w", 0, 1, 4, 0, 9);
+    work.item.set_takes_change(held.has_value());
+    work.item.set_held_version(held.value_or(0));
+    work.deadline = clock_.Now();
+    items.pulls.push_back(std::move(work));
+    state_.HandleItems(std::move(items));
+    return state_.TakeReplies().at(0).message.header.pull_reply().items(0);
+  };
+  EXPECT_TRUE(pull(0).is_change());
+  EXPECT_EQ(pull(0).base_version(), 0);
+  EXPECT_EQ(pull(0).format(), wire::LEVELS);
+  EXPECT_FALSE(pull(std::nullopt).is_change()) << "held_version counts with takes_change alone";
+  EXPECT_FALSE(pull(7).is_change());
+  EXPECT_EQ(pull(std::nullopt).format(), wire::RAW_F32);
+}
+
+TEST_F(ShardStateTest, APushThatAsksForAnUnknownCodecIsRefusedAndMayCorrectItself) {
+  Init("w", {1, 2});
+  ShardItems items{.origin = From(1)};
+  items.pushes.push_back(MakePush("w", 1, {1, 1}));
+  items.pushes[0].item.set_change_codec("dgc");
+  state_.HandleItems(std::move(items));
+  const absl::Status refused =
+      FromStatusProto(state_.TakeReplies().at(0).message.header.push_reply().items(0).status());
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  for (const char* word : {"key s:w partition 0", "worker 1", "round 1", "dgc", "momentum"}) {
+    EXPECT_THAT(std::string(refused.message()), HasSubstr(word));
+  }
+  Push(1, "w", 1, {1, 1});
+  EXPECT_THAT(PushCodes(), ElementsAre(absl::StatusCode::kOk));
 }
 
 TEST_F(ShardStateTest, AsyncPullSeesThePushBeforeIt) {

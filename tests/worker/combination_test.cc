@@ -59,6 +59,23 @@ TEST(Combination, OneVoteIsNoMajority) {
   EXPECT_TRUE(CheckCombination({.codec = signsgd.get(), .optimizer = kSums}).ok());
 }
 
+TEST(Combination, PullsCarryChangesThatAllWorkersShareAndThatHaveAMagnitude) {
+  const auto one_bit = Make("1bit"), signsgd = Make("signsgd"), half = Make("fp16"),
+             none = Make("none");
+  EXPECT_TRUE(CheckCombination({.codec = signsgd.get(), .pull_codec = one_bit.get()}).ok());
+  EXPECT_TRUE(CheckCombination({.pull_codec = one_bit.get(), .optimizer = kSums}).ok());
+  EXPECT_TRUE(CheckCombination({.pull_codec = none.get(), .mode = wire::DIST_ASYNC}).ok());
+  for (const Codec* codec : {one_bit.get(), half.get()}) {
+    EXPECT_THAT(Refusal({.pull_codec = codec, .mode = wire::DIST_ASYNC}),
+                AllOf(HasSubstr("with dist_async"), HasSubstr("expected dist_sync"),
+                      HasSubstr("pull compression " + codec->spec().name)));
+  }
+  EXPECT_THAT(Refusal({.pull_codec = signsgd.get()}), HasSubstr("magnitudes"));
+  for (const char* spec : {"dgc", "1bit:momentum=nesterov"}) {
+    EXPECT_THAT(Refusal({.pull_codec = Make(spec).get()}), HasSubstr("without momentum"));
+  }
+}
+
 TEST(Combination, MomentumIsAppliedOnce) {
   for (const char* spec : {"dgc", "topk:momentum=dgc", "1bit:momentum=nesterov"}) {
     const auto codec = MakeCodecOrDie(spec);

@@ -1,0 +1,266 @@
+// Compressed pulls over a whole cluster in one process: every worker holds the same bits of every version, whatever the
+// network does, however tensors are cut, and whether weights are pulled into place or by way of a copy.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/mutex.h"
+#include "tests/cluster/in_process_cluster.h"
+
+namespace slimps {
+namespace {
+
+std::vector<float> Random(size_t elements, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(elements);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+wire::OptimizerSpec Sgd() {
+  wire::OptimizerSpec spec;
+  spec.set_kind(wire::OptimizerSpec::SGD);
+  spec.set_learning_rate(0.05);
+  spec.set_momentum(0.9);
+  spec.set_average(true);
+  return spec;
+}
+
+absl::Status PullOntoAndWait(KVStore& store, const Key& key, std::vector<float>& weights) {
+  Mutex mutex;
+  CondVar arrived;
+  std::optional<absl::Status> result;
+  store.PullOnto(key, weights, 0, [&](absl::Status status) {
+    MutexLock lock(&mutex);
+    result = std::move(status);
+    arrived.NotifyAll();
+  });
+  MutexLock lock(&mutex);
+  while (!result.has_value()) arrived.Wait(&mutex);
+  return *result;
+}
+
+struct Training {
+  ClusterOptions cluster;
+  bool onto = true;  // else plain pulls, into memory that is spoilt between them
+  bool optimizer = true;
+  int rounds = 8;
+  std::vector<size_t> sizes = {1, 300, 5000, 30000};
+};
+
+struct Outcome {
+  std::vector<float> seen;  // all versions of all tensors, one after another
+  StoreTotals totals;       // of one worker
+
+  friend bool operator==(const Outcome& a, const Outcome& b) { return a.seen == b.seen; }
+};
+
+Outcome Train(const Training& run) {
+  Mutex mutex;
+  std::map<uint32_t, Outcome> outcomes;
+  InProcessCluster cluster(run.cluster);
+  cluster.RunWorkers([&](KVStore& store) {
+    std::vector<std::vector<float>> weights;
+    std::vector<InitTensor> tensors;
+    for (size_t k = 0; k < run.sizes.size(); ++k) {
+      weights.push_back(Random(run.sizes[k], 100 + k));
+      tensors.push_back({.key = absl::StrCat("w", k),
+                         .shape = {static_cast<int64_t>(run.sizes[k])},
+                         .value = weights[k]});
+    }
+    ASSERT_STATUS_OK(store.Init(tensors));
+    if (run.optimizer) ASSERT_STATUS_OK(store.SetOptimizer(Sgd()));
+    ASSERT_STATUS_OK(store.Barrier());
+    Outcome outcome;
+    for (int round = 1; round <= run.rounds; ++round) {
+      for (size_t k = 0; k < run.sizes.size(); ++k) {
+        const Key key = tensors[k].key;
+        if (round % 4 == 0 && store.rank() == k % store.num_workers()) {
+          ASSERT_STATUS_OK(store.PushNothing(key));
+        } else {
+          const auto gradient = Random(run.sizes[k], 1000 * round + 10 * k + store.rank());
+          ASSERT_STATUS_OK(store.Push(key, gradient, -static_cast<int>(k)));
+        }
+        // The second tensor is pulled every other round: its changes are then of a version that is not held.
+        if (k == 1 && round % 2 == 0) continue;
+        if (!run.onto) std::fill(weights[k].begin(), weights[k].end(), 1e30f);
+        ASSERT_STATUS_OK(run.onto ? PullOntoAndWait(store, key, weights[k])
+                                  : store.Pull(key, weights[k], 0));
+        outcome.seen.insert(outcome.seen.end(), weights[k].begin(), weights[k].end());
+      }
+    }
+    outcome.totals = store.totals();
+    MutexLock lock(&mutex);
+    outcomes[store.rank()] = std::move(outcome);
+  });
+  EXPECT_EQ(outcomes.size(), run.cluster.workers);
+  for (const auto& [rank, outcome] : outcomes) {
+    EXPECT_TRUE(outcome == outcomes.begin()->second) << "worker " << rank << " differs";
+  }
+  return outcomes.empty() ? Outcome() : outcomes.begin()->second;
+}
+
+ClusterOptions Options(uint32_t workers, const std::string& pull_codec) {
+  ClusterOptions options{.workers = workers, .servers = 2};
+  options.store.compression = "1bit";
+  options.store.fixed_threshold_bytes = 0;
+  options.store.pull_compression = pull_codec;
+  options.store.fixed_pull_threshold_bytes = 1000;  // the first tensor as it is
+  options.store.retry_interval = absl::Milliseconds(100);
+  return options;
+}
+
+// Partitions are what is encoded, so the bits depend on how a tensor is cut, and on nothing else.
+TEST(PullCompression, AllWorkersHoldTheSameBitsWhateverTheNetworkDoes) {
+  for (const size_t partition_bytes : {size_t{4} << 20, size_t{32768}, size_t{7000}}) {
+    ClusterOptions options = Options(2, "1bit");
+    options.store.partition_bytes = partition_bytes;
+    const Outcome reference = Train({.cluster = options});
+    ASSERT_FALSE(reference.seen.empty());
+    EXPECT_GT(reference.totals.changes_pulled, 0u);
+    options.shard_threads = 2;
+    options.servers = 3;
+    EXPECT_TRUE(Train({.cluster = options}) == reference) << "shards, " << partition_bytes;
+    options.worker_faults = {.seed = 3, .drop = 0.07, .duplicate = 0.1, .delay = 0.1};
+    EXPECT_TRUE(Train({.cluster = options}) == reference) << "faults, " << partition_bytes;
+    EXPECT_TRUE(Train({.cluster = options, .onto = false}) == reference)
+        << "by way of copies, " << partition_bytes;
+  }
+}
+
+TEST(PullCompression, AnyCodecAnyNumberOfWorkersWithAndWithoutOptimizer) {
+  for (const uint32_t workers : {3u, 4u}) {
+    for (const std::string codec : {"topk:ratio=0.05", "2bit:threshold=0.01", "bf16"}) {
+      for (const bool optimizer : {true, false}) {
+        ClusterOptions options = Options(workers, codec);
+        options.store.partition_bytes = 20000;
+        const Training run{.cluster = options, .optimizer = optimizer, .rounds = 4};
+        const Outcome reference = Train(run);
+        Training faulty = run;
+        faulty.cluster.worker_faults = {
+            .seed = 9, .drop = 0.05, .duplicate = 0.1, .reorder = 0.1, .delay = 0.05};
+        EXPECT_TRUE(Train(faulty) == reference) << workers << " " << codec << " " << optimizer;
+      }
+    }
+  }
+}
+
+TEST(PullCompression, PullsAreAsSmallAsTheirCodecMakesThem) {
+  std::map<std::string, uint64_t> pulled;
+  for (const std::string codec : {"none", "fp16", "1bit"}) {
+    for (const bool onto : {true, false}) {
+      ClusterOptions options = Options(2, codec);
+      options.store.fixed_pull_threshold_bytes = 0;
+      const StoreTotals totals =
+          Train({.cluster = options, .onto = onto, .rounds = 6, .sizes = {100000, 1, 50000}})
+              .totals;
+      pulled[absl::StrCat(codec, onto ? " onto" : " copy")] = totals.bytes_pulled;
+      // The first pull of a tensor is its weights, whatever the codec.
+      EXPECT_EQ(totals.changes_pulled, codec == "1bit" ? 5u * 2 : 0u) << codec;
+    }
+  }
+  EXPECT_EQ(pulled["none onto"], 6u * 600000 + 3 * 4);
+  EXPECT_EQ(pulled["fp16 onto"], pulled["none onto"] / 2);
+  EXPECT_LT(pulled["1bit onto"], 600000u + 5 * 600000 / 30);
+  for (const std::string codec : {"none", "fp16", "1bit"}) {
+    EXPECT_EQ(pulled[codec + " onto"], pulled[codec + " copy"]) << codec;
+  }
+}
+
+TEST(PullCompression, ManyThreadsMayPullOneKey) {
+  ClusterOptions options = Options(2, "1bit");
+  options.store.partition_bytes = 8192;
+  InProcessCluster cluster(options);
+  cluster.RunWorkers([](KVStore& store) {
+    std::vector<float> initial = Random(5000, 1);
+    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {5000}, .value = initial}}));
+    ASSERT_STATUS_OK(store.SetOptimizer(Sgd()));
+    ASSERT_STATUS_OK(store.Barrier());
+    for (int round = 1; round <= 4; ++round) {
+      ASSERT_STATUS_OK(store.Push("w", Random(5000, 10 * round + store.rank()), 0));
+      std::vector<std::vector<float>> outs(4, std::vector<float>(5000, -1));
+      std::vector<std::thread> threads;
+      for (auto& out : outs) {
+        threads.emplace_back([&] { EXPECT_TRUE(store.Pull("w", out, 0).ok()); });
+      }
+      for (std::thread& thread : threads) thread.join();
+      for (const auto& out : outs) EXPECT_EQ(out, outs[0]);
+    }
+  });
+}
+
+TEST(PullCompression, WhoLeftStillPullsAndTheOthersGoOn) {
+  InProcessCluster cluster(Options(2, "1bit"));
+  cluster.RunWorkers([](KVStore& store) {
+    std::vector<float> w = Random(5000, 1);
+    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {5000}, .value = w}}));
+    ASSERT_STATUS_OK(store.SetOptimizer(Sgd()));
+    ASSERT_STATUS_OK(store.Barrier());
+    for (int round = 1; round <= 2; ++round) {
+      ASSERT_STATUS_OK(store.Push("w", Random(5000, round), 0));
+      ASSERT_STATUS_OK(PullOntoAndWait(store, "w", w));
+    }
+    if (store.rank() == 1) ASSERT_STATUS_OK(store.Leave());
+    ASSERT_STATUS_OK(store.Barrier());
+    if (store.rank() == 0) {
+      for (int round = 3; round <= 6; ++round) {
+        ASSERT_STATUS_OK(store.Push("w", Random(5000, round), 0));
+        ASSERT_STATUS_OK(PullOntoAndWait(store, "w", w));
+      }
+    }
+    ASSERT_STATUS_OK(store.Barrier());
+    ASSERT_STATUS_OK(PullOntoAndWait(store, "w", w));
+    std::vector<double> head(w.begin(), w.begin() + 100);
+    const auto sums = store.AllReduceSum(head);
+    ASSERT_TRUE(sums.ok()) << sums.status();
+    for (size_t i = 0; i < head.size(); ++i) ASSERT_EQ((*sums)[i], 2 * head[i]) << i;
+  });
+}
+
+TEST(PullCompression, HalfPrecisionKeysArePulledInHalfPrecision) {
+  ClusterOptions options = Options(1, "1bit");
+  options.store.fixed_pull_threshold_bytes = 0;
+  InProcessCluster cluster(options);
+  cluster.RunWorkers([](KVStore& store) {
+    std::vector<float> w = Random(1000, 1);
+    ASSERT_STATUS_OK(
+        store.Init({{.key = "w", .shape = {1000}, .value = w, .dtype = wire::FLOAT16}}));
+    ASSERT_STATUS_OK(store.PushPull("w", Random(1000, 2), w, 0));
+    ASSERT_STATUS_OK(store.PushPull("w", Random(1000, 3), w, 0));
+    EXPECT_EQ(store.totals().bytes_pulled, 2u * 2000);
+  });
+}
+
+TEST(PullCompression, WhatCannotGoTogetherIsRefusedWhenTheStoreIsMade) {
+  const auto refusal = [](const std::string& codec, wire::StoreMode mode) {
+    ClusterOptions options{.job_fails = true, .workers = 1, .servers = 1, .mode = mode};
+    options.store.pull_compression = codec;
+    options.store.scheduler_address = "inproc://nobody";
+    options.store.timeout = absl::Milliseconds(1);
+    return DistStore::Create(mode, options.store,
+                             std::make_unique<InProcessTransport>(
+                                 std::make_shared<InProcessNetwork>(), TransportOptions{}))
+        .status();
+  };
+  // Before anybody is asked for anything.
+  for (const auto& [codec, words] : std::map<std::string, std::string>{
+           {"dgc", "momentum"}, {"signsgd", "magnitudes"}, {"9bit", "9bit"}, {"1bit:x=1", "x"}}) {
+    const absl::Status status = refusal(codec, wire::DIST_SYNC);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_NE(status.message().find(words), absl::string_view::npos) << status;
+  }
+  EXPECT_EQ(refusal("1bit", wire::DIST_ASYNC).code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace slimps
