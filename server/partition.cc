@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/base/status_macros.h"
+#include "proto/base/trace.h"
 #include "server/aggregate.h"
 
 namespace slimps {
@@ -226,6 +227,7 @@ void Partition::ApplyNextRound() {
 }
 
 void Partition::Apply(std::span<const Contribution> contributions, NextVersion& next) {
+  const TraceSpan span(TraceStage::kAggregate, {spec_.name, spec_.index, version() + 1});
   views_.clear();
   for (const Contribution& one : contributions) {
     views_.push_back({.format = one.format, .bytes = one.payload.bytes()});

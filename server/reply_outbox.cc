@@ -77,6 +77,17 @@ void ReplyOutbox::AddPull(const Origin& origin, const wire::PullItem& item, size
   Grew(group, bytes);
 }
 
+void ReplyOutbox::TraceNextPull(const Origin& origin, const TraceSubject& subject) {
+  if (!TraceLog::Global().on()) return;
+  Reply& reply = Find(origin, wire::Header::kPullReply).reply;
+  reply.message.header.mutable_pull_reply();  // by which AddPull finds the group
+  reply.traced.push_back({.stage = TraceStage::kReply,
+                          .key = std::string(subject.key),
+                          .partition = subject.partition,
+                          .round = subject.round,
+                          .began = absl::Now()});
+}
+
 void ReplyOutbox::AddPullError(const Origin& origin, const wire::PullItem& item,
                                const absl::Status& status) {
   Group& group = Find(origin, wire::Header::kPullReply);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "proto/base/trace.h"
 #include "proto/net/transport.h"
 #include "proto/slimps.pb.h"
 #include "server/pull_queue.h"
@@ -20,6 +21,8 @@ struct Reply {
   PeerId to{};
   Message message;
   int priority = 0;
+  // Of each pull that it answers, as it would be recorded were it handed over now; empty unless traced.
+  std::vector<TraceEvent> traced;
 };
 
 // Thread-compatible. Pure.
@@ -35,6 +38,8 @@ class ReplyOutbox final {
   // Weights for `item`, or an error.
   void AddPull(const Origin& origin, const wire::PullItem& item, size_t elements, WireValue value);
   void AddPullError(const Origin& origin, const wire::PullItem& item, const absl::Status& status);
+  // What the next AddPull of this request is about, for the trace.
+  void TraceNextPull(const Origin& origin, const TraceSubject& subject);
 
   // Closes all groups, in the order in which they were begun.
   void Flush();

@@ -1,14 +1,29 @@
 #include "server/server_service.h"
 
 #include <algorithm>
+#include <functional>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/mutex.h"
 #include "proto/base/status_macros.h"
+#include "proto/base/trace.h"
 #include "proto/header_check.h"
 #include "proto/status_proto.h"
 
 namespace slimps {
+namespace {
+
+std::function<void(absl::Time)> TraceHandOver(std::vector<TraceEvent> answers) {
+  return [answers = std::move(answers)](absl::Time when) {
+    for (const TraceEvent& one : answers) {
+      TraceLog::Global().Add(one.stage, {one.key, one.partition, one.round}, one.began, when);
+    }
+  };
+}
+
+}  // namespace
 
 // Takes the message's payloads in the order of its items, and sorts the items by shard.
 struct ServerService::Request {
@@ -350,9 +365,10 @@ void ServerService::SendReply(Reply reply) {
   wire::Header header = make_header_();
   header.set_request_id(reply.message.header.request_id());
   reply.message.header.MergeFrom(header);
+  SendOptions options{.priority = reply.priority, .on_handed_over = nullptr};
+  if (!reply.traced.empty()) options.on_handed_over = TraceHandOver(std::move(reply.traced));
   const absl::Status sent =
-      transport_->Send(reply.to, std::move(reply.message),
-                       SendOptions{.priority = reply.priority, .on_handed_over = nullptr});
+      transport_->Send(reply.to, std::move(reply.message), std::move(options));
   // The worker repeats what was not answered, so a lost answer is counted and no more.
   if (!sent.ok()) undeliverable_.fetch_add(1, std::memory_order_relaxed);
 }

@@ -1,5 +1,7 @@
 #include "server/shard.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -140,6 +142,7 @@ void Shard::Handle(Entry entry) {
 }
 
 void Shard::Run() {
+  pthread_setname_np(pthread_self(), "shard");
   std::deque<Entry> entries;
   while (Take(&entries)) {
     const bool idle = entries.empty();

@@ -173,8 +173,10 @@ void ShardState::Answer(Slot& slot, const WaitingPull& pull) {
   std::optional<uint64_t> held;
   if (pull.item.takes_change()) held = pull.item.held_version();
   try {
-    outbox_.AddPull(pull.origin, pull.item, slot.partition->spec().elements,
-                    slot.partition->Share(pull.item.min_version(), held));
+    const PartitionSpec& spec = slot.partition->spec();
+    WireValue value = slot.partition->Share(pull.item.min_version(), held);
+    outbox_.TraceNextPull(pull.origin, {spec.name, spec.index, value.version});
+    outbox_.AddPull(pull.origin, pull.item, spec.elements, std::move(value));
   } catch (const std::bad_alloc&) {
     outbox_.AddPullError(pull.origin, pull.item, OutOfMemory(DescribeUnknown(pull.item.id())));
   }

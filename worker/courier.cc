@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "glog/logging.h"
+#include "proto/base/trace.h"
 #include "proto/status_proto.h"
 
 namespace slimps {
@@ -42,6 +43,17 @@ std::string Describe(const OutgoingItem& out, uint32_t server) {
 absl::Status Annotate(const absl::Status& status, const OutgoingItem& out, uint32_t server) {
   if (status.ok()) return status;
   return absl::Status(status.code(), absl::StrCat(Describe(out, server), ": ", status.message()));
+}
+
+void TracePassage(const OutgoingItem& out, absl::Time handed_over, absl::Time answered) {
+  if (const auto* push = std::get_if<wire::PushItem>(&out.item)) {
+    TraceLog::Global().Add(TraceStage::kSend, {out.key_name, push->id().partition(), push->round()},
+                           handed_over, answered);
+  } else if (const auto* pull = std::get_if<wire::PullItem>(&out.item)) {
+    TraceLog::Global().Add(TraceStage::kPull,
+                           {out.key_name, pull->id().partition(), pull->min_version()}, handed_over,
+                           answered);
+  }
 }
 
 }  // namespace
@@ -235,6 +247,7 @@ void Courier::AnswerItem(uint64_t ticket, Answer answer) {
   answer.status = Annotate(answer.status, request.out, request.server);
   if (request.handed_over != absl::InfinitePast()) {
     answer.round_trip = absl::Now() - request.handed_over;
+    TracePassage(request.out, request.handed_over, request.handed_over + answer.round_trip);
   }
   request.out.done(std::move(answer));
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/base/status_macros.h"
+#include "proto/base/trace.h"
 #include "worker/dist_store.h"
 #include "worker/store_init.h"
 
@@ -102,7 +103,10 @@ absl::StatusOr<PushJob> DistStore::MakePushJob(const Key& key, std::span<const f
     MutexLock lock(&mutex_);
     copy_ += absl::Now() - start;
   }
-  return PushJob{tensor, keys_.CountPush(key), PriorityOf(priority), std::move(buffer), *largest};
+  const uint64_t round = keys_.CountPush(key);
+  TraceLog::Global().AddOfThread(TraceStage::kCopy, {key.typed_name(), 0, round}, start,
+                                 absl::Now());
+  return PushJob{tensor, round, PriorityOf(priority), std::move(buffer), *largest};
 }
 
 absl::Status DistStore::PushNothing(const Key& key) {
@@ -119,6 +123,7 @@ absl::Status DistStore::Submit(PushJob job) {
 }
 
 absl::Status DistStore::Pull(const Key& key, std::span<float> out, int priority) {
+  const TraceSpan span(TraceStage::kWait, {key.typed_name(), 0, 0});
   const absl::Time start = absl::Now();
   Awaited pulled;
   PullAsync(key, out, priority, pulled.Callback());

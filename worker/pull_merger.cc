@@ -1,5 +1,7 @@
 #include "worker/pull_merger.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <limits>
 #include <new>
@@ -9,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "compress/format/format.h"
+#include "proto/base/trace.h"
 
 namespace slimps {
 namespace {
@@ -104,6 +107,7 @@ void PullMerger::OnAnswer(Reply reply) {
 }
 
 void PullMerger::Run() {
+  pthread_setname_np(pthread_self(), "pull");
   for (;;) {
     std::deque<std::shared_ptr<State>> requests;
     Reply reply;
@@ -217,6 +221,9 @@ absl::Status PullMerger::MergePartition(State& state, size_t partition, const An
     return absl::FailedPreconditionError(absl::StrCat(
         where(), "expected version ", state.job.min_version, ", got ", answer.pull.version()));
   }
+  const TraceSpan span(
+      TraceStage::kDecode,
+      {tensor.key.typed_name(), static_cast<uint32_t>(partition), answer.pull.version()});
   const absl::Time start = absl::Now();
   const absl::Status merged = state.held().Merge(partition, answer.pull, answer.payload.bytes());
   if (!merged.ok()) {

@@ -1,5 +1,7 @@
 #include "worker/push_pipeline.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -7,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "proto/base/hash.h"
 #include "proto/base/status_macros.h"
+#include "proto/base/trace.h"
 
 namespace slimps {
 namespace {
@@ -115,6 +118,7 @@ absl::Status PushPipeline::Submit(PushJob job) {
 }
 
 void PushPipeline::Run() {
+  pthread_setname_np(pthread_self(), "push");
   for (;;) {
     Work work;
     bool queue_is_empty = false;
@@ -267,6 +271,8 @@ absl::StatusOr<PushPipeline::Prepared> PushPipeline::Prepare(const PushJob& job,
   push.set_format(wire::ABSENT);
   if (options_.change_codec) push.set_change_codec(options_.change_codec(*job.tensor, job.round));
   if (job.grad_buf != nullptr) {
+    const TraceSpan span(TraceStage::kEncode,
+                         {prepared.item.key_name, static_cast<uint32_t>(partition), job.round});
     const absl::Time start = absl::Now();
     SLIMPS_ASSIGN_OR_RETURN(MadePayload made, payloads_.Make({.tensor = job.tensor,
                                                               .partition = partition,

@@ -5,6 +5,7 @@
 
 #include "absl/time/clock.h"
 #include "proto/base/status_macros.h"
+#include "proto/base/trace.h"
 #include "proto/learning_rate.h"
 #include "worker/trainer/round_arrivals.h"
 #include "worker/trainer/weight_exchange.h"
@@ -59,15 +60,19 @@ class BackupExchange final : public WeightExchange {
       SLIMPS_RETURN_IF_ERROR(backup_->WaitGlobal(i, iteration_ - 1, Deadline()));
       const absl::Time arrived = absl::Now();
       waited += arrived - start;
+      const TraceSubject subject{pusher_.key(i).typed_name(), 0, static_cast<uint64_t>(iteration_)};
+      TraceLog::Global().AddOfThread(TraceStage::kWait, subject, start, arrived);
       SLIMPS_RETURN_IF_ERROR(
           backup_->FinishIteration(i, iteration_, pusher_.pushed(i), Deadline()));
       times_.local_update += absl::Now() - arrived;
+      TraceLog::Global().AddOfThread(TraceStage::kLocalUpdate, subject, arrived, absl::Now());
       SLIMPS_RETURN_IF_ERROR(StartPull(i, next.arrivals));
     }
     CloseRound(waited);
     under_way_ = std::move(next);
     // The next step's pushes are to be measured with nothing else on the link.
     if (!store_->measuring()) return absl::OkStatus();
+    const TraceSpan span(TraceStage::kWait, {"", 0, static_cast<uint64_t>(iteration_)});
     const absl::Time start = absl::Now();
     const absl::Status arrived = under_way_.arrivals->Wait(Deadline());
     under_way_.waited = absl::Now() - start;
@@ -75,6 +80,7 @@ class BackupExchange final : public WeightExchange {
   }
 
   absl::Status Drain() override {
+    const TraceSpan span(TraceStage::kWait, {"", 0, static_cast<uint64_t>(iteration_)});
     const absl::Time start = absl::Now();
     SLIMPS_RETURN_IF_ERROR(backup_->Drain(iteration_, Deadline()));
     CloseRound(absl::Now() - start);

@@ -2,6 +2,7 @@
 
 #include "absl/time/clock.h"
 #include "proto/base/status_macros.h"
+#include "proto/base/trace.h"
 #include "worker/trainer/round_arrivals.h"
 #include "worker/trainer/weight_exchange.h"
 
@@ -30,6 +31,7 @@ class SyncExchange final : public WeightExchange {
 
   absl::Status EndStep() override {
     SLIMPS_RETURN_IF_ERROR(pusher_.EndRound());
+    const TraceSpan span(TraceStage::kWait, {});
     const absl::Time start = absl::Now();
     const auto arrivals = std::make_shared<RoundArrivals>(pusher_.size());
     for (size_t i = 0; i < pusher_.size(); ++i) {

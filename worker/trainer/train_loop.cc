@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/base/status_macros.h"
+#include "proto/base/trace.h"
 #include "worker/combination.h"
 #include "worker/trainer/batch_plan.h"
 
@@ -183,6 +184,8 @@ class Trainer final {
           }));
     }
     report->stages.compute += absl::Now() - start;
+    TraceLog::Global().AddOfThread(TraceStage::kCompute, {"", 0, report->steps + 1}, start,
+                                   absl::Now());
     SLIMPS_RETURN_IF_ERROR(exchange_->EndStep());
     ++report->steps;
     report->samples += samples.size();
