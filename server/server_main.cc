@@ -14,13 +14,16 @@
 #include <cstring>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "proto/base/clock.h"
 #include "proto/base/program_flags.h"
 #include "proto/base/program_trace.h"
 #include "proto/base/status_macros.h"
 #include "proto/net/address.h"
+#include "proto/net/same_host.h"
 #include "proto/net/zmq_transport.h"
 #include "server/server_node.h"
 
@@ -38,6 +41,10 @@ DEFINE_string(node_host, "",
               "the host under which workers reach this server, where that is not the address it "
               "listens on (environment: DMLC_NODE_HOST)");
 DEFINE_bool(insecure, false, "listen on --bind even where others on the network can reach it");
+DEFINE_string(same_host, "shm",
+              "what workers on this machine are offered beside tcp: shm (a local socket, payloads "
+              "in shared memory), "
+              "ipc (a local socket) or tcp (nothing)");
 DEFINE_int32(shard_threads, 1, "threads that sum and step, each for its own partitions");
 DEFINE_int32(join_timeout_s, 60, "how long to wait for the scheduler and the other nodes");
 DEFINE_int32(max_weight_gib, 64, "refuse keys beyond this much memory of fp32 weights");
@@ -58,6 +65,9 @@ void SettleFlags() {
   SettleJobSize(FLAGS_num_workers, FLAGS_num_servers);
   CheckRange("wanted_rank", FLAGS_wanted_rank, -1, FLAGS_num_servers - 1);
   CheckRange("port", FLAGS_port, 0, 65535);
+  if (const auto same_host = ParseSameHost(FLAGS_same_host); !same_host.ok()) {
+    DieOfUsage(absl::StrCat("--same_host=", std::string(same_host.status().message())));
+  }
   CheckRange("shard_threads", FLAGS_shard_threads, 1, 256);
   CheckRange("join_timeout_s", FLAGS_join_timeout_s, 1, 1000'000);
   CheckRange("max_weight_gib", FLAGS_max_weight_gib, 1, 1 << 20);
@@ -82,7 +92,26 @@ absl::StatusOr<std::string> BindChecked(Transport* transport) {
   return address.ToString();
 }
 
-MembershipOptions MembershipFromFlags(const std::string& endpoint) {
+// The endpoint for workers on this machine, beside the one for all; what goes wrong leaves the latter alone.
+void BindLocally(Transport* transport, std::vector<std::string>* endpoints) {
+  const absl::StatusOr<std::string> bound = transport->Bind(UnusedIpcAddress());
+  if (bound.ok()) {
+    endpoints->push_back(*bound);
+  } else {
+    LOG(WARNING) << "workers on this machine are served by tcp: " << bound.status();
+  }
+}
+
+ZmqTransportOptions TransportFromFlags() {
+  ZmqTransportOptions options;
+  if (*ParseSameHost(FLAGS_same_host) == SameHost::kShm) {
+    const absl::Status shared = ShareMemory(&options);
+    if (!shared.ok()) LOG(WARNING) << shared.message();
+  }
+  return options;
+}
+
+MembershipOptions MembershipFromFlags(const std::vector<std::string>& endpoints) {
   char host[256] = "";
   gethostname(host, sizeof(host) - 1);
   MembershipOptions options;
@@ -92,7 +121,7 @@ MembershipOptions MembershipFromFlags(const std::string& endpoint) {
   options.job_id = FLAGS_job_id;
   options.num_workers = static_cast<uint32_t>(FLAGS_num_workers);
   options.num_servers = static_cast<uint32_t>(FLAGS_num_servers);
-  options.endpoints = {endpoint};
+  options.endpoints = endpoints;
   options.host = host;
   options.join_timeout = absl::Seconds(FLAGS_join_timeout_s);
   return options;
@@ -136,15 +165,21 @@ class SignalWatcher final {
 absl::Status Run(ProgramTrace* trace) {
   const sigset_t signals = BlockStopSignals();
   const RealClock clock;
-  ZmqTransport transport(ZmqTransportOptions{});
-  SLIMPS_ASSIGN_OR_RETURN(const std::string endpoint, BindChecked(&transport));
-  const MembershipOptions membership = MembershipFromFlags(endpoint);
-  LOG(INFO) << "job \"" << FLAGS_job_id << "\": serving at " << endpoint << ", scheduler at "
-            << membership.scheduler_address;
+  ZmqTransport transport(TransportFromFlags());
+  std::vector<std::string> endpoints(1);
+  SLIMPS_ASSIGN_OR_RETURN(endpoints[0], BindChecked(&transport));
+  if (*ParseSameHost(FLAGS_same_host) != SameHost::kTcp) BindLocally(&transport, &endpoints);
+  const MembershipOptions membership = MembershipFromFlags(endpoints);
+  LOG(INFO) << "job \"" << FLAGS_job_id << "\": serving at " << absl::StrJoin(endpoints, ", ")
+            << ", scheduler at " << membership.scheduler_address;
   ServerNode node(&transport, membership, ServerFromFlags(), &clock);
   const SignalWatcher watcher(signals, &node);
   const absl::Status status = node.Serve();
   if (node.joined()) trace->SetRank(node.rank());
+  const TransportStats moved = transport.stats();
+  LOG(INFO) << "received " << moved.bytes_received << " bytes, " << moved.bytes_borrowed
+            << " of them in shared memory; sent " << moved.bytes_sent << ", " << moved.bytes_lent
+            << " of them in shared memory";
   const ServerCounters counters = node.counters();
   if (counters.bad_frames + counters.refused_messages + counters.undeliverable > 0) {
     LOG(WARNING) << counters.bad_frames << " bad frames, " << counters.refused_messages

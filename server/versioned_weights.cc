@@ -92,7 +92,9 @@ std::span<const std::byte> VersionedWeights::WireBytes(Buffer& buffer) const {
   if (!converted) buffer.format = ChooseFormat(buffer.wanted_format, values);
   if (buffer.format == PayloadFormat::kRawF32) return std::as_const(buffer.fp32).bytes();
   if (converted) return std::as_const(buffer.half).bytes();
-  if (buffer.half.size() == 0) buffer.half = AlignedBuffer(elements_ * sizeof(uint16_t));
+  if (buffer.half.size() == 0) {
+    buffer.half = AlignedBuffer(elements_ * sizeof(uint16_t), BufferUse::kPayload);
+  }
   const RawKernels& raw = BestKernels().raw;
   const auto encode = buffer.format == PayloadFormat::kRawF16 ? raw.encode_f16 : raw.encode_bf16;
   encode(values.data(), /*residual=*/nullptr, /*grad_scale=*/1.0f, elements_,

@@ -86,7 +86,8 @@ class VersionedWeights final {
 
  private:
   struct Buffer {
-    explicit Buffer(size_t elements) : fp32(AlignedBuffer::OfFloats(elements)) {}
+    explicit Buffer(size_t elements)
+        : fp32(AlignedBuffer::OfFloats(elements, BufferUse::kPayload)) {}
     AlignedBuffer fp32;
     AlignedBuffer half;  // empty until the first version is asked for in half precision; then kept
     uint64_t version = 0;

@@ -9,6 +9,7 @@
 #include "compress/policy/threshold_table_file.h"
 #include "glog/logging.h"
 #include "proto/base/status_macros.h"
+#include "proto/net/same_host.h"
 #include "proto/status_proto.h"
 #include "worker/combination.h"
 
@@ -76,7 +77,10 @@ absl::Status DistStore::Start() {
       return absl::InvalidArgumentError(
           absl::StrCat("server ", entry.node().rank(), " has no endpoint in the roster"));
     }
-    SLIMPS_ASSIGN_OR_RETURN(servers_[entry.node().rank()], transport_->Connect(entry.endpoints(0)));
+    const std::vector<std::string> endpoints(entry.endpoints().begin(), entry.endpoints().end());
+    SLIMPS_ASSIGN_OR_RETURN(const std::string endpoint,
+                            ChooseEndpoint(endpoints, UsedSameHost(options_)));
+    SLIMPS_ASSIGN_OR_RETURN(servers_[entry.node().rank()], transport_->Connect(endpoint));
   }
   courier_ = std::make_unique<Courier>(transport_.get(), &membership_, servers_,
                                        CourierOptions{.timeout = options_.timeout,

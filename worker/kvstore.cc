@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "glog/logging.h"
 #include "proto/net/zmq_transport.h"
 #include "worker/dist_store.h"
 
@@ -23,6 +24,10 @@ absl::StatusOr<std::unique_ptr<KVStore>> KVStore::Create(std::string_view type,
   ZmqTransportOptions transport;
   transport.emulate_link_bytes_per_second = options.emulate_link_bytes_per_second;
   transport.emulate_link_latency = options.emulate_link_latency;
+  if (UsedSameHost(options) == SameHost::kShm) {
+    const absl::Status shared = ShareMemory(&transport);
+    if (!shared.ok()) LOG(WARNING) << shared.message();
+  }
   return DistStore::Create(mode, options, std::make_unique<ZmqTransport>(transport));
 }
 

@@ -28,6 +28,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "proto/base/key.h"
+#include "proto/net/same_host.h"
 #include "proto/slimps.pb.h"
 #include "worker/push_counts.h"
 
@@ -51,10 +52,11 @@ struct KVStoreOptions {
   std::string pull_compression = "none";
   std::optional<uint64_t> fixed_pull_threshold_bytes;  // nullopt: automatic
   // The pipeline's mechanisms, each to be switched off for comparison.
-  bool coalesce = true;       // small items for one server in one message
-  bool prioritise = true;     // false: first come, first served
-  bool checksums = true;      // of payloads, on the wire
-  bool shared_memory = true;  // between processes of one machine
+  bool coalesce = true;    // small items for one server in one message
+  bool prioritise = true;  // false: first come, first served
+  bool checksums = true;   // of payloads, on the wire
+  // How a server on this machine is reached, where it offers that.
+  SameHost same_host = SameHost::kShm;
   float grad_scale = 1.0f;  // codecs see gradient * grad_scale; the server's rescale_grad undoes it
   int encode_threads = 1;
   // An emulated full-duplex link between this worker and the network; 0: none.
@@ -63,6 +65,13 @@ struct KVStoreOptions {
   absl::Duration timeout = absl::Seconds(60);  // of one push or pull, retries included
   absl::Duration retry_interval = absl::Seconds(5);
 };
+
+// What `options` come to: an emulated link stands for a network, which no local socket may bypass.
+inline SameHost UsedSameHost(const KVStoreOptions& options) {
+  const bool emulated = options.emulate_link_bytes_per_second > 0 ||
+                        options.emulate_link_latency > absl::ZeroDuration();
+  return emulated ? SameHost::kTcp : options.same_host;
+}
 
 struct InitTensor {
   Key key;

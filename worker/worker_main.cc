@@ -72,6 +72,9 @@ DEFINE_int64(seed, kDefaults.seed, "of the first weights and the order of the sa
 DEFINE_string(emulate_link, "", "rate of an emulated link, as 100mbit, 1gbit or 12.5MB");
 DEFINE_double(emulate_latency_ms, kDefaults.emulate_latency_ms,
               "delay of an emulated link, added to what arrives");
+DEFINE_string(same_host, "shm",
+              "a server on this machine is reached by shm (payloads in shared memory), ipc or tcp; an emulated link is "
+              "always tcp");
 DEFINE_double(simulate_compute_ms, kDefaults.simulate_compute_ms, "sleep added to every step");
 DEFINE_int64(max_steps, kDefaults.max_steps, "stop after so many steps; 0: after all epochs");
 DEFINE_int64(log_every, kDefaults.log_every, "steps between progress lines");
@@ -180,6 +183,7 @@ WorkerFlags GatherFlags() {
           .seed = FLAGS_seed,
           .emulate_link = FLAGS_emulate_link,
           .emulate_latency_ms = FLAGS_emulate_latency_ms,
+          .same_host = FLAGS_same_host,
           .simulate_compute_ms = FLAGS_simulate_compute_ms,
           .max_steps = FLAGS_max_steps,
           .log_every = FLAGS_log_every,

@@ -2,13 +2,30 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstring>
 #include <new>
 
 namespace slimps {
+namespace {
 
-AlignedBuffer::AlignedBuffer(size_t size_bytes) : size_(size_bytes) {
+// Publishes the object that it points to.
+std::atomic<PayloadMemory*> payload_memory{nullptr};
+
+}  // namespace
+
+void SetPayloadMemory(PayloadMemory* memory) {
+  payload_memory.store(memory, std::memory_order_release);
+}
+
+AlignedBuffer::AlignedBuffer(size_t size_bytes, BufferUse use) : size_(size_bytes) {
   if (size_bytes == 0) return;
+  if (use == BufferUse::kPayload && size_bytes >= kMinPayloadMemoryBytes) {
+    PayloadMemory* const memory = payload_memory.load(std::memory_order_acquire);
+    data_ = memory == nullptr ? nullptr : memory->Allocate(size_bytes);
+    memory_ = data_ == nullptr ? nullptr : memory;
+    if (data_ != nullptr) return;
+  }
   const bool huge = size_bytes >= kHugePageBytes;
   void* data = nullptr;
   if (posix_memalign(&data, huge ? kHugePageBytes : kBufferAlignment, size_bytes) != 0) {
@@ -20,7 +37,7 @@ AlignedBuffer::AlignedBuffer(size_t size_bytes) : size_(size_bytes) {
 }
 
 Payload Payload::Copy(std::span<const std::byte> bytes) {
-  AlignedBuffer buffer(bytes.size());
+  AlignedBuffer buffer(bytes.size(), BufferUse::kPayload);
   if (!bytes.empty()) std::memcpy(buffer.bytes().data(), bytes.data(), bytes.size());
   return Adopt(std::move(buffer), bytes.size());
 }

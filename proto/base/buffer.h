@@ -8,6 +8,11 @@
 //   Payload payload = Payload::Adopt(std::move(bit_buf), used);
 //
 // Both are thread-compatible; a Payload's bytes never change, so any thread may read them.
+//
+// A process may give large payload buffers memory of their own kind (PayloadMemory): such as other processes of the
+// machine can read, so that payloads need not be copied to them. Who makes a buffer for what will travel says so:
+//
+//   AlignedBuffer weights = AlignedBuffer::OfFloats(elements, BufferUse::kPayload);
 #ifndef SLIMPS_PROTO_BASE_BUFFER_H_
 #define SLIMPS_PROTO_BASE_BUFFER_H_
 
@@ -23,22 +28,56 @@ namespace slimps {
 inline constexpr size_t kBufferAlignment = 64;
 inline constexpr size_t kHugePageBytes = 2 << 20;
 
+enum class BufferUse {
+  kPrivate,  // never leaves the process: huge pages where the system has them
+  kPayload,  // what messages carry
+};
+
+// A source of payload buffers. Thread-safe; never destroyed while a buffer of its lives.
+class PayloadMemory {
+ public:
+  // Aligned to kBufferAlignment at least. Null: none to be had, and ordinary memory takes its place.
+  virtual std::byte* Allocate(size_t bytes) = 0;
+  virtual void Free(std::byte* data, size_t bytes) = 0;
+
+ protected:
+  ~PayloadMemory() = default;
+};
+
+// Smaller payload buffers are ordinary memory.
+inline constexpr size_t kMinPayloadMemoryBytes = 64 << 10;
+
+// Of the whole process, as all its memory is; buffers made before stay where they are. Null: ordinary memory again.
+// Thread-safe.
+void SetPayloadMemory(PayloadMemory* memory);
+
 class AlignedBuffer final {
  public:
   AlignedBuffer() = default;
   // Uninitialised bytes; from kHugePageBytes on, aligned to that and on huge pages where the system has them. Throws
   // std::bad_alloc; sizes that a peer declared must meet their limit first.
-  explicit AlignedBuffer(size_t size_bytes);
+  explicit AlignedBuffer(size_t size_bytes, BufferUse use = BufferUse::kPrivate);
   AlignedBuffer(AlignedBuffer&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+      : data_(std::exchange(other.data_, nullptr)),
+        size_(std::exchange(other.size_, 0)),
+        memory_(std::exchange(other.memory_, nullptr)) {}
   AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
+    std::swap(memory_, other.memory_);
     return *this;
   }
-  ~AlignedBuffer() { std::free(data_); }
+  ~AlignedBuffer() {
+    if (memory_ != nullptr) {
+      memory_->Free(data_, size_);
+    } else {
+      std::free(data_);
+    }
+  }
 
-  static AlignedBuffer OfFloats(size_t elements) { return AlignedBuffer(elements * sizeof(float)); }
+  static AlignedBuffer OfFloats(size_t elements, BufferUse use = BufferUse::kPrivate) {
+    return AlignedBuffer(elements * sizeof(float), use);
+  }
 
   size_t size() const { return size_; }
   std::span<std::byte> bytes() { return {data_, size_}; }
@@ -51,6 +90,7 @@ class AlignedBuffer final {
  private:
   std::byte* data_ = nullptr;
   size_t size_ = 0;
+  PayloadMemory* memory_ = nullptr;  // the process's, where the bytes came from it
 };
 
 class Payload final {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cstddef>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -93,8 +94,14 @@ bool IpcPathIsServed(const std::string& path) {
   if (fd < 0) return false;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path, path.data(), std::min(path.size(), sizeof(address.sun_path) - 1));
-  const int rc = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  const size_t length = std::min(path.size(), sizeof(address.sun_path) - 1);
+  std::memcpy(address.sun_path, path.data(), length);
+  const bool abstract = path.starts_with("@");
+  if (abstract) address.sun_path[0] = '\0';
+  // An abstract name has no end of its own: the address ends with it.
+  const size_t bytes = offsetof(sockaddr_un, sun_path) + length + (abstract ? 0 : 1);
+  const int rc =
+      connect(fd, reinterpret_cast<const sockaddr*>(&address), static_cast<socklen_t>(bytes));
   close(fd);
   return rc == 0;
 }

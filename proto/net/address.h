@@ -16,7 +16,7 @@ struct Address {
   Kind kind = Kind::kTcp;
   std::string host;  // tcp: as written
   uint16_t port = 0;
-  std::string path;  // ipc
+  std::string path;  // ipc; "@name" has no file (Linux's abstract kind)
 
   std::string ToString() const;
 };

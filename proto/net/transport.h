@@ -53,6 +53,9 @@ struct TransportStats {
   uint64_t bytes_sent = 0;
   uint64_t messages_received = 0;
   uint64_t bytes_received = 0;
+  // Of the bytes above, those that passed through shared memory.
+  uint64_t bytes_lent = 0;
+  uint64_t bytes_borrowed = 0;
   uint64_t bad_frames = 0;
   uint64_t undeliverable = 0;
 };

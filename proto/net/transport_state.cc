@@ -53,6 +53,8 @@ TransportStats TransportState::stats() const {
   stats.bytes_sent = bytes_sent_;
   stats.messages_received = messages_received_;
   stats.bytes_received = bytes_received_;
+  stats.bytes_lent = bytes_lent_;
+  stats.bytes_borrowed = bytes_borrowed_;
   stats.bad_frames = bad_frames_;
   stats.undeliverable = undeliverable_;
   return stats;

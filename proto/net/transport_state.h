@@ -59,6 +59,8 @@ class TransportState final {
 
   void CountSent(size_t bytes);
   void CountReceived(size_t bytes);
+  void CountLent(size_t bytes) { bytes_lent_ += bytes; }
+  void CountBorrowed(size_t bytes) { bytes_borrowed_ += bytes; }
   void CountBadFrame() { ++bad_frames_; }
   void CountUndeliverable() { ++undeliverable_; }
 
@@ -76,6 +78,7 @@ class TransportState final {
   // Counters publish nothing but themselves.
   std::atomic<uint64_t> messages_sent_{0}, bytes_sent_{0};
   std::atomic<uint64_t> messages_received_{0}, bytes_received_{0};
+  std::atomic<uint64_t> bytes_lent_{0}, bytes_borrowed_{0};
   std::atomic<uint64_t> bad_frames_{0}, undeliverable_{0};
 };
 

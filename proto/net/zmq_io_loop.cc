@@ -1,8 +1,7 @@
 #include "proto/net/zmq_io_loop.h"
 
 #include <algorithm>
-#include <exception>
-#include <span>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +15,15 @@ constexpr int kMessagesPerTurn = 64;
 // ZMQ_POLLOUT of a ROUTER says that some peer can take a message, never which: a full one can only
 // be asked again.
 constexpr absl::Duration kRouterRetry = absl::Milliseconds(5);
+// How long a transport that stops waits for what it has lent, having nothing else to do.
+constexpr absl::Duration kReturnLinger = absl::Milliseconds(500);
+
+PayloadSharingOptions SharingOptions(const ZmqTransportOptions& options) {
+  return {.limits = options.limits,
+          .memory = options.shared_memory,
+          .min_bytes = options.min_shared_bytes,
+          .max_leased_bytes = options.max_leased_bytes_per_process};
+}
 
 }  // namespace
 
@@ -47,10 +55,13 @@ ZmqIoLoop::ZmqIoLoop(const ZmqTransportOptions& options, TransportState* state, 
       state_(state),
       sink_(sink),
       context_(std::move(context)),
-      arrivals_(options) {
+      arrivals_(options),
+      sharing_(SharingOptions(options), state->wakeup()) {
   for (ZmqSocket& socket : bound) {
+    const bool is_ipc = LastEndpoint(socket.get()).starts_with("ipc://");
     links_.push_back(Link{.socket = std::move(socket),
                           .is_router = true,
+                          .is_ipc = is_ipc,
                           .peers = PeerTable(options.max_remembered_peers)});
   }
 }
@@ -60,6 +71,7 @@ void ZmqIoLoop::Run() {
     absl::Time now = absl::Now();
     OpenConnections();
     ReleaseHeld(now);
+    SendControls(now);
     SendReady(now);
     DeliverDue(now);
     now = absl::Now();
@@ -84,8 +96,12 @@ void ZmqIoLoop::OpenConnections() {
       DropPeer(wanted.peer, opened);
       continue;
     }
-    links_.push_back(
-        Link{.socket = *std::move(socket), .peers = PeerTable(1), .peer = wanted.peer});
+    const bool is_ipc = wanted.address.starts_with("ipc://");
+    links_.push_back(Link{.socket = *std::move(socket),
+                          .is_ipc = is_ipc,
+                          .peers = PeerTable(1),
+                          .peer = wanted.peer});
+    if (is_ipc) sharing_.AddPeer(wanted.peer);
     // Held until the socket says that there is a connection to write to.
     routes_[wanted.peer] = Route{.link = &links_.back(),
                                  .ahead = std::make_shared<Ahead>(),
@@ -120,6 +136,23 @@ void ZmqIoLoop::ReleaseHeld(absl::Time now) {
   }
 }
 
+void ZmqIoLoop::SendControls(absl::Time now) {
+  for (PayloadSharing::Control& control : sharing_.TakeControls()) {
+    const auto found = routes_.find(control.peer);
+    if (found == routes_.end()) continue;
+    Route& route = found->second;
+    SendResult result = SendResult::kWouldBlock;
+    if (route.held != Held::kUnwritable) {
+      result = SendParts(route.link->socket.get(), route.routing_id, {&control.part, 1}, nullptr);
+      if (result == SendResult::kWouldBlock) HoldUnwritable(control.peer, &route, now);
+    }
+    if (result == SendResult::kWouldBlock) sharing_.PutBack(std::move(control));
+    if (result == SendResult::kNoRoute) {
+      DropPeer(control.peer, absl::UnavailableError("the peer is gone"));
+    }
+  }
+}
+
 void ZmqIoLoop::SendReady(absl::Time now) {
   more_to_send_ = true;
   for (int i = 0; i < kMessagesPerTurn; ++i) {
@@ -140,12 +173,16 @@ void ZmqIoLoop::HandOver(Outgoing message, absl::Time now) {
     return;
   }
   Route& route = found->second;
+  const std::optional<PayloadSharing::Loan> loan = sharing_.Lend(peer, message.frame);
   SendResult result;
   {
-    const std::shared_ptr<void> token =
-        std::make_shared<AheadToken>(route.ahead, state_->wakeup(), message.bytes);
-    result = SendParts(route.link->socket.get(), route.routing_id, message.frame, token);
+    const std::shared_ptr<void> token = std::make_shared<AheadToken>(
+        route.ahead, state_->wakeup(), loan ? loan->inline_bytes : message.bytes);
+    result = SendParts(route.link->socket.get(), route.routing_id,
+                       loan ? loan->parts : message.frame, token);
   }
+  if (loan && result == SendResult::kSent) state_->CountLent(loan->lent_bytes);
+  if (loan && result != SendResult::kSent) sharing_.TakeBack(loan->leases);
   switch (result) {
     case SendResult::kSent:
       state_->CountSent(message.bytes);
@@ -153,10 +190,7 @@ void ZmqIoLoop::HandOver(Outgoing message, absl::Time now) {
       HoldIfAhead(peer, &route);
       return;
     case SendResult::kWouldBlock:
-      route.held = Held::kUnwritable;
-      route.retry_at = now + kRouterRetry;
-      route.link->writable = false;
-      held_.insert(peer);
+      HoldUnwritable(peer, &route, now);
       state_->Return(std::move(message));
       return;
     case SendResult::kLost:
@@ -167,6 +201,14 @@ void ZmqIoLoop::HandOver(Outgoing message, absl::Time now) {
       DropPeer(peer, absl::UnavailableError("the peer is gone"));
       return;
   }
+}
+
+void ZmqIoLoop::HoldUnwritable(PeerId peer, Route* route, absl::Time now) {
+  route->held = Held::kUnwritable;
+  route->retry_at = now + kRouterRetry;
+  route->link->writable = false;
+  held_.insert(peer);
+  state_->Hold(peer);
 }
 
 void ZmqIoLoop::HoldIfAhead(PeerId peer, Route* route) {
@@ -188,6 +230,7 @@ void ZmqIoLoop::DropPeer(PeerId peer, const absl::Status& why) {
     if (found->second.link->is_router) found->second.link->peers.Remove(found->second.routing_id);
     held_.erase(peer);
     routes_.erase(found);
+    sharing_.RemovePeer(peer);
   }
   ReportUndeliverable(peer, state_->RemovePeer(peer).size(), why);
 }
@@ -202,7 +245,7 @@ void ZmqIoLoop::ReportUndeliverable(PeerId peer, size_t messages, const absl::St
 // ---- receiving ------------------------------------------------------------
 
 absl::Time ZmqIoLoop::NextWake() const {
-  absl::Time wake = std::min({state_->NextSend(), arrivals_.NextWake(), stop_by_});
+  absl::Time wake = std::min({state_->NextSend(), arrivals_.NextWake(), stop_by_, returns_by_});
   for (const PeerId peer : held_) {
     const Route& route = routes_.at(peer);
     if (route.held == Held::kUnwritable && route.link->is_router) {
@@ -214,7 +257,7 @@ absl::Time ZmqIoLoop::NextWake() const {
 
 void ZmqIoLoop::Wait(absl::Time now) {
   std::vector<zmq_pollitem_t> items;
-  items.reserve(2 + links_.size());
+  items.reserve(3 + links_.size());
   items.push_back({nullptr, state_->wakeup()->fd(), ZMQ_POLLIN, 0});
   items.push_back({nullptr, timer_.fd(), ZMQ_POLLIN, 0});
   const short readable = arrivals_.IsFull() ? 0 : ZMQ_POLLIN;  // NOLINT: zmq_pollitem_t's type
@@ -226,9 +269,11 @@ void ZmqIoLoop::Wait(absl::Time now) {
     }
     items.push_back({link.socket.get(), 0, events, 0});
   }
+  if (sharing_.on()) items.push_back({nullptr, sharing_.process_fd(), ZMQ_POLLIN, 0});
   timer_.Set(NextWake(), now);
   zmq_poll(items.data(), static_cast<int>(items.size()), more_to_send_ ? 0 : -1);
   state_->wakeup()->Clear();
+  if (sharing_.on() && items.back().revents != 0) sharing_.TakeEndedProcesses();
   size_t i = 2;
   for (Link& link : links_) {
     link.readable = (items[i].revents & ZMQ_POLLIN) != 0;
@@ -245,91 +290,6 @@ void ZmqIoLoop::ReceiveReady() {
   }
 }
 
-bool ZmqIoLoop::ReceiveOne(Link* link) {
-  auto part = std::make_shared<ZmqPart>();
-  if (!part->Receive(link->socket.get())) return false;
-  bool more = part->more();
-  PeerId from = link->peer;
-  std::vector<std::shared_ptr<ZmqPart>> parts;
-  if (link->is_router) {
-    from = PeerOf(link, *part);
-  } else {
-    parts.push_back(std::move(part));
-  }
-  // A message arrives whole, so all its parts are there.
-  size_t too_many = 0;
-  while (more) {
-    part = std::make_shared<ZmqPart>();
-    if (!part->Receive(link->socket.get())) break;
-    more = part->more();
-    if (parts.size() <= options_.limits.max_payload_frames) {
-      parts.push_back(std::move(part));
-    } else {
-      ++too_many;
-    }
-  }
-  TakeParts(from, std::move(parts), too_many);
-  return true;
-}
-
-PeerId ZmqIoLoop::PeerOf(Link* link, const ZmqPart& part) {
-  const std::span<const std::byte> bytes = part.bytes();
-  const std::string routing_id(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (const std::optional<PeerId> known = link->peers.Find(routing_id)) return *known;
-  const PeerId peer = state_->AcceptPeer();
-  const std::optional<PeerId> evicted = link->peers.Add(routing_id, peer);
-  routes_[peer] = Route{.link = link, .routing_id = routing_id, .ahead = std::make_shared<Ahead>()};
-  if (evicted) {
-    DropPeer(*evicted, absl::ResourceExhaustedError(absl::StrCat(
-                           "forgotten: more than ", options_.max_remembered_peers, " peers")));
-  }
-  return peer;
-}
-
-void ZmqIoLoop::TakeParts(PeerId from, std::vector<std::shared_ptr<ZmqPart>> parts,
-                          size_t too_many) {
-  if (too_many > 0) {
-    ReportBadFrame(from, absl::InvalidArgumentError(
-                             absl::StrCat(parts.size() + too_many, " parts, at most ",
-                                          options_.limits.max_payload_frames + 1, " are allowed")));
-    return;
-  }
-  std::vector<std::span<const std::byte>> spans;
-  size_t bytes = 0;
-  for (const auto& part : parts) {
-    spans.push_back(part->bytes());
-    bytes += part->bytes().size();
-  }
-  Message message;
-  try {
-    absl::StatusOr<wire::Header> header = ParseFrame(spans, options_.limits);
-    if (!header.ok()) {
-      ReportBadFrame(from, header.status());
-      return;
-    }
-    message.header = *std::move(header);
-    for (size_t i = 1; i < parts.size(); ++i) {
-      message.payloads.push_back(ToPayload(std::move(parts[i])));
-    }
-  } catch (
-      const std::exception& error) {  // memory ran out: this message is lost, the process goes on
-    ReportBadFrame(from, absl::ResourceExhaustedError(
-                             absl::StrCat("a message of ", bytes, " bytes: ", error.what())));
-    return;
-  }
-  state_->CountReceived(bytes);
-  if (arrivals_.emulated()) {
-    arrivals_.Push(from, std::move(message), bytes, absl::Now());
-  } else {
-    sink_->OnMessage(from, std::move(message));
-  }
-}
-
-void ZmqIoLoop::ReportBadFrame(PeerId from, const absl::Status& why) {
-  state_->CountBadFrame();
-  sink_->OnBadFrame(from, why);
-}
-
 void ZmqIoLoop::DeliverDue(absl::Time now) {
   while (std::optional<Arrival> arrival = arrivals_.Pop(now)) {
     sink_->OnMessage(arrival->from, std::move(arrival->message));
@@ -341,7 +301,10 @@ void ZmqIoLoop::DeliverDue(absl::Time now) {
 bool ZmqIoLoop::Finished(absl::Time now) {
   if (!state_->stopping()) return false;
   if (stop_by_ == absl::InfiniteFuture()) stop_by_ = now + options_.linger;
-  return state_->NothingToSend() || now >= stop_by_;
+  if (now >= stop_by_) return true;
+  if (!state_->NothingToSend()) return false;
+  if (returns_by_ == absl::InfiniteFuture()) returns_by_ = now + kReturnLinger;
+  return !sharing_.lends() || now >= returns_by_;
 }
 
 void ZmqIoLoop::Close(absl::Time now) {
@@ -356,6 +319,8 @@ void ZmqIoLoop::Close(absl::Time now) {
         SetSocketOption(link.socket.get(), ZMQ_LINGER,
                         static_cast<int>(std::clamp<int64_t>(linger_ms, 0, 3600000)), "linger");
   }
+  SendControls(now);
+  sharing_.Close();
   routes_.clear();
   links_.clear();
   context_.reset();

@@ -15,7 +15,9 @@
 
 #include "absl/time/time.h"
 #include "proto/net/arrival_queue.h"
+#include "proto/net/payload_sharing.h"
 #include "proto/net/peer_table.h"
+#include "proto/net/received_parts.h"
 #include "proto/net/transport_state.h"
 #include "proto/net/zmq_options.h"
 #include "proto/net/zmq_socket.h"
@@ -37,6 +39,7 @@ class ZmqIoLoop final {
   struct Link {
     ZmqSocket socket;
     bool is_router = false;
+    bool is_ipc = false;
     PeerTable peers;  // of a ROUTER
     PeerId peer{};    // of a DEALER
     bool readable = false;
@@ -61,8 +64,10 @@ class ZmqIoLoop final {
   void OpenConnections();
   bool IsAhead(const Ahead& ahead) const;
   void ReleaseHeld(absl::Time now);
+  void SendControls(absl::Time now);
   void SendReady(absl::Time now);
   void HandOver(Outgoing message, absl::Time now);
+  void HoldUnwritable(PeerId peer, Route* route, absl::Time now);
   void HoldIfAhead(PeerId peer, Route* route);
   void DropPeer(PeerId peer, const absl::Status& why);
   void ReportUndeliverable(PeerId peer, size_t messages, const absl::Status& why);
@@ -72,7 +77,10 @@ class ZmqIoLoop final {
   void ReceiveReady();
   bool ReceiveOne(Link* link);
   PeerId PeerOf(Link* link, const ZmqPart& routing_id);
-  void TakeParts(PeerId from, std::vector<std::shared_ptr<ZmqPart>> parts, size_t parts_too_many);
+  void TakeParts(const Link& link, PeerId from, ReceivedParts parts, size_t parts_too_many);
+  // Adds what was borrowed to `bytes`.
+  absl::StatusOr<Message> ParseParts(const Link& link, PeerId from, ReceivedParts parts,
+                                     size_t* bytes);
   void ReportBadFrame(PeerId from, const absl::Status& why);
   void DeliverDue(absl::Time now);
   bool Finished(absl::Time now);
@@ -86,9 +94,12 @@ class ZmqIoLoop final {
   std::unordered_map<PeerId, Route> routes_;
   std::set<PeerId> held_;
   ArrivalQueue arrivals_;
+  PayloadSharing sharing_;
   Timer timer_;
   bool more_to_send_ = false;
   absl::Time stop_by_ = absl::InfiniteFuture();
+  absl::Time returns_by_ =
+      absl::InfiniteFuture();  // when stopping: what is lent is waited for till then
 };
 
 }  // namespace slimps

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "proto/net/shared_memory.h"
 #include "proto/net/transport_options.h"
 #include "proto/net/zmq_socket.h"
 
@@ -41,6 +42,13 @@ struct ZmqTransportOptions : TransportOptions {
   // second.
   absl::Duration reconnect_interval = absl::Milliseconds(50);
   absl::Duration reconnect_interval_max = absl::Seconds(2);
+
+  // Payloads that lie in it pass by reference over ipc, where the other side can read it (payload_sharing.h). Not owned.
+  // Null: all payloads travel in-line. ShareMemory (same_host.h) sets it.
+  SharedMemory* shared_memory = nullptr;
+  size_t min_shared_bytes = size_t{32} << 10;  // smaller ones travel in-line
+  // Lent to one process; beyond it payloads travel in-line.
+  size_t max_leased_bytes_per_process = size_t{1} << 30;
 
   // On one bound address; beyond it the peer that was silent the longest is forgotten.
   size_t max_remembered_peers = 4096;

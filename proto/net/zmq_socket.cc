@@ -65,6 +65,12 @@ absl::Status SetSocketOption(void* socket, int option, int64_t value, const char
       absl::StrCat("ZeroMQ refuses ", what, " ", value, ": ", zmq_strerror(errno)));
 }
 
+std::string LastEndpoint(void* socket) {
+  char text[1024] = {};
+  size_t size = sizeof(text);
+  return zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, text, &size) == 0 ? std::string(text) : "";
+}
+
 SendResult SendParts(void* socket, const std::string& routing_id, std::span<const Payload> parts,
                      const std::shared_ptr<void>& token) {
   if (!routing_id.empty() &&

@@ -61,6 +61,9 @@ class ZmqPart final {
 [[nodiscard]] absl::Status SetSocketOption(void* socket, int option, int64_t value,
                                            const char* what);
 
+// The address that a socket was last bound or connected to; "" if none.
+[[nodiscard]] std::string LastEndpoint(void* socket);
+
 enum class SendResult {
   kSent,
   kWouldBlock,  // nothing was taken; the same message may be tried again

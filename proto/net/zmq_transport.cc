@@ -39,12 +39,6 @@ absl::StatusOr<std::string> BindTarget(std::string_view text) {
   return address.ToString();
 }
 
-std::string LastEndpoint(void* socket) {
-  char text[1024] = {};
-  size_t size = sizeof(text);
-  return zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, text, &size) == 0 ? std::string(text) : "";
-}
-
 }  // namespace
 
 ZmqTransport::ZmqTransport(const ZmqTransportOptions& options)

@@ -16,7 +16,7 @@ constexpr size_t kGrainBytes = 4096;
 
 class AlignedBlock final : public HostBlock {
  public:
-  explicit AlignedBlock(size_t bytes) : buffer_(bytes) {}
+  explicit AlignedBlock(size_t bytes) : buffer_(bytes, BufferUse::kPayload) {}
   std::span<std::byte> bytes() override { return buffer_.bytes(); }
 
  private:

@@ -46,7 +46,7 @@ class HostPool final : public std::enable_shared_from_this<HostPool> {
   };
 
   static std::shared_ptr<HostPool> Create(MakeBlock make_block);
-  // Of ordinary memory: AlignedBuffers.
+  // Of AlignedBuffers for payloads: ordinary memory, or shared with other processes where this one shares any.
   static std::shared_ptr<HostPool> CreateAligned();
 
   // A buffer of exactly `elements` floats, contents unspecified. InvalidArgument: more than memory

@@ -201,6 +201,9 @@ absl::StatusOr<KVStoreOptions> StoreOptions(const WorkerFlags& flags) {
     store.emulate_link_bytes_per_second = *rate;
   }
   store.emulate_link_latency = absl::Milliseconds(flags.emulate_latency_ms);
+  const absl::StatusOr<SameHost> same_host = ParseSameHost(flags.same_host);
+  if (!same_host.ok()) return Refuse("same_host", flags.same_host, "shm, ipc or tcp");
+  store.same_host = *same_host;
   store.timeout = absl::Seconds(flags.timeout_s);
   return store;
 }

@@ -43,6 +43,7 @@ struct WorkerFlags {
   int64_t seed = 1;
   std::string emulate_link;
   double emulate_latency_ms = 0;
+  std::string same_host = "shm";
   double simulate_compute_ms = 0;
   int64_t max_steps = 0;  // 0: all
   int64_t log_every = 50;

@@ -1,0 +1,81 @@
+// Borrowed payloads that were let go of, on whatever thread, and whose owners are still to be told.
+#ifndef SLIMPS_PROTO_NET_LEASE_RETURNS_H_
+#define SLIMPS_PROTO_NET_LEASE_RETURNS_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "proto/base/buffer.h"
+#include "proto/base/mutex.h"
+#include "proto/net/segment_mapping.h"
+#include "proto/net/transport.h"
+#include "proto/net/wakeup.h"
+
+namespace slimps {
+
+struct ReturnedLease {
+  PeerId peer{};     // who lent it
+  uint64_t pid = 0;  // and its process, which may have come back as another peer
+  uint64_t lease = 0;
+};
+
+// Thread-safe. Shared by the I/O thread and all borrowed payloads, which may outlive it.
+class LeaseReturns final {
+ public:
+  explicit LeaseReturns(std::shared_ptr<Wakeup> wakeup) : wakeup_(std::move(wakeup)) {}
+
+  void Add(const ReturnedLease& returned) {
+    bool wake = false;
+    {
+      MutexLock lock(&mutex_);
+      if (closed_) return;
+      wake = returned_.empty();
+      returned_.push_back(returned);
+    }
+    if (wake) wakeup_->Signal();
+  }
+  std::vector<ReturnedLease> Take() {
+    MutexLock lock(&mutex_);
+    return std::exchange(returned_, {});
+  }
+  // Nobody takes them any more.
+  void Close() {
+    MutexLock lock(&mutex_);
+    closed_ = true;
+    returned_.clear();
+  }
+
+ private:
+  const std::shared_ptr<Wakeup> wakeup_;
+  Mutex mutex_;
+  std::vector<ReturnedLease> returned_ ABSL_GUARDED_BY(mutex_);
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// The owner of a borrowed payload's bytes. Thread-compatible.
+class BorrowedBytes final {
+ public:
+  BorrowedBytes(std::shared_ptr<LeaseReturns> returns, const ReturnedLease& lease)
+      : returns_(std::move(returns)), lease_(lease) {}
+  ~BorrowedBytes() {
+    mapping_.reset();
+    returns_->Add(lease_);
+  }
+  BorrowedBytes(const BorrowedBytes&) = delete;
+  BorrowedBytes& operator=(const BorrowedBytes&) = delete;
+
+  void Keep(std::shared_ptr<const SegmentMapping> mapping) { mapping_ = std::move(mapping); }
+
+ private:
+  const std::shared_ptr<LeaseReturns> returns_;
+  const ReturnedLease lease_;
+  std::shared_ptr<const SegmentMapping> mapping_;
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_PROTO_NET_LEASE_RETURNS_H_

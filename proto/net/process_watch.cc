@@ -1,0 +1,77 @@
+#include "proto/net/process_watch.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+namespace slimps {
+namespace {
+
+// Not in glibc 2.35 and older.
+int OpenPidfd(uint64_t pid) {
+  return static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0));
+}
+
+bool HasEnded(int pidfd) {
+  pollfd item{pidfd, POLLIN, 0};
+  return poll(&item, 1, 0) != 0;
+}
+
+absl::Status CannotWatch(uint64_t pid, const char* why) {
+  return absl::UnavailableError(absl::StrCat("process ", pid, " cannot be watched: ", why));
+}
+
+}  // namespace
+
+ProcessWatch::ProcessWatch() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {}
+
+ProcessWatch::~ProcessWatch() {
+  for (const auto& [pid, pidfd] : pidfds_) close(pidfd);
+  if (epoll_ >= 0) close(epoll_);
+}
+
+absl::Status ProcessWatch::Add(uint64_t pid) {
+  if (const auto known = pidfds_.find(pid); known != pidfds_.end()) {
+    return HasEnded(known->second) ? CannotWatch(pid, "it has ended") : absl::OkStatus();
+  }
+  const int pidfd = OpenPidfd(pid);
+  if (pidfd < 0) return CannotWatch(pid, std::strerror(errno));
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = pid;
+  if (HasEnded(pidfd) || epoll_ctl(epoll_, EPOLL_CTL_ADD, pidfd, &event) != 0) {
+    close(pidfd);
+    return CannotWatch(pid, "it has ended");
+  }
+  pidfds_.emplace(pid, pidfd);
+  return absl::OkStatus();
+}
+
+void ProcessWatch::Remove(uint64_t pid) {
+  const auto found = pidfds_.find(pid);
+  if (found == pidfds_.end()) return;
+  epoll_ctl(epoll_, EPOLL_CTL_DEL, found->second, nullptr);
+  close(found->second);
+  pidfds_.erase(found);
+}
+
+std::vector<uint64_t> ProcessWatch::TakeEnded() {
+  std::vector<uint64_t> ended;
+  epoll_event events[16];
+  for (;;) {
+    const int count = epoll_wait(epoll_, events, 16, 0);
+    for (int i = 0; i < count; ++i) {
+      ended.push_back(events[i].data.u64);
+      Remove(events[i].data.u64);
+    }
+    if (count < 16) return ended;
+  }
+}
+
+}  // namespace slimps

@@ -1,0 +1,111 @@
+// ZmqIoLoop: from what a socket received to the sink.
+#include <exception>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "proto/base/status_macros.h"
+#include "proto/net/zmq_io_loop.h"
+
+namespace slimps {
+
+bool ZmqIoLoop::ReceiveOne(Link* link) {
+  auto part = std::make_shared<ZmqPart>();
+  if (!part->Receive(link->socket.get())) return false;
+  bool more = part->more();
+  PeerId from = link->peer;
+  ReceivedParts parts;
+  if (link->is_router) {
+    from = PeerOf(link, *part);
+  } else {
+    parts.push_back(std::move(part));
+  }
+  // A message arrives whole, so all its parts are there.
+  size_t too_many = 0;
+  while (more) {
+    part = std::make_shared<ZmqPart>();
+    if (!part->Receive(link->socket.get())) break;
+    more = part->more();
+    if (parts.size() <= options_.limits.max_payload_frames) {
+      parts.push_back(std::move(part));
+    } else {
+      ++too_many;
+    }
+  }
+  TakeParts(*link, from, std::move(parts), too_many);
+  return true;
+}
+
+PeerId ZmqIoLoop::PeerOf(Link* link, const ZmqPart& part) {
+  const std::span<const std::byte> bytes = part.bytes();
+  const std::string routing_id(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (const std::optional<PeerId> known = link->peers.Find(routing_id)) return *known;
+  const PeerId peer = state_->AcceptPeer();
+  const std::optional<PeerId> evicted = link->peers.Add(routing_id, peer);
+  routes_[peer] = Route{.link = link, .routing_id = routing_id, .ahead = std::make_shared<Ahead>()};
+  if (link->is_ipc) sharing_.AddPeer(peer);
+  if (evicted) {
+    DropPeer(*evicted, absl::ResourceExhaustedError(absl::StrCat(
+                           "forgotten: more than ", options_.max_remembered_peers, " peers")));
+  }
+  return peer;
+}
+
+void ZmqIoLoop::TakeParts(const Link& link, PeerId from, ReceivedParts parts, size_t too_many) {
+  if (too_many > 0) {
+    ReportBadFrame(from, absl::InvalidArgumentError(
+                             absl::StrCat(parts.size() + too_many, " parts, at most ",
+                                          options_.limits.max_payload_frames + 1, " are allowed")));
+    return;
+  }
+  if (link.is_ipc && parts.size() == 1 && IsSharingPart(parts[0]->bytes())) {
+    const absl::Status handled = sharing_.HandleControl(from, parts[0]->bytes());
+    if (!handled.ok()) ReportBadFrame(from, handled);
+    return;
+  }
+  size_t bytes = 0;
+  for (const auto& part : parts) bytes += part->bytes().size();
+  absl::StatusOr<Message> message;
+  try {
+    message = ParseParts(link, from, std::move(parts), &bytes);
+  } catch (
+      const std::exception& error) {  // memory ran out: this message is lost, the process goes on
+    message = absl::ResourceExhaustedError(
+        absl::StrCat("a message of ", bytes, " bytes: ", error.what()));
+  }
+  if (!message.ok()) {
+    ReportBadFrame(from, message.status());
+    return;
+  }
+  state_->CountReceived(bytes);
+  if (arrivals_.emulated()) {
+    arrivals_.Push(from, *std::move(message), bytes, absl::Now());
+  } else {
+    sink_->OnMessage(from, *std::move(message));
+  }
+}
+
+absl::StatusOr<Message> ZmqIoLoop::ParseParts(const Link& link, PeerId from, ReceivedParts parts,
+                                              size_t* bytes) {
+  std::vector<PayloadSharing::Borrowed> borrowed;
+  if (link.is_ipc && !parts.empty() && IsSharingPart(parts[0]->bytes())) {
+    SLIMPS_ASSIGN_OR_RETURN(borrowed, sharing_.Borrow(from, parts[0]->bytes()));
+    parts.erase(parts.begin());
+  }
+  size_t borrowed_bytes = 0;
+  for (const PayloadSharing::Borrowed& payload : borrowed) borrowed_bytes += payload.bytes.size();
+  SLIMPS_ASSIGN_OR_RETURN(Message message,
+                          ParseReceived(std::move(parts), std::move(borrowed), options_.limits));
+  state_->CountBorrowed(borrowed_bytes);
+  *bytes += borrowed_bytes;
+  return message;
+}
+
+void ZmqIoLoop::ReportBadFrame(PeerId from, const absl::Status& why) {
+  state_->CountBadFrame();
+  sink_->OnBadFrame(from, why);
+}
+
+}  // namespace slimps

@@ -1,0 +1,41 @@
+// Payloads in shared memory, for tests.
+#ifndef SLIMPS_TESTS_PROTO_NET_SHARING_TEST_UTIL_H_
+#define SLIMPS_TESTS_PROTO_NET_SHARING_TEST_UTIL_H_
+
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "proto/frame.h"
+#include "proto/net/shared_memory.h"
+#include "tests/proto/net/net_messages.h"
+
+namespace slimps {
+
+// The same bytes, lying in `memory`.
+inline Payload CopyInto(SharedMemory* memory, const Payload& payload) {
+  const size_t bytes = payload.size();
+  std::byte* const data = memory->Allocate(bytes);
+  std::memcpy(data, payload.bytes().data(), bytes);
+  std::shared_ptr<std::byte> owner(data,
+                                   [memory, bytes](std::byte* at) { memory->Free(at, bytes); });
+  return Payload(std::move(owner), {data, bytes});
+}
+
+// NumberedPush with its payload in `memory`.
+inline Message SharedPush(SharedMemory* memory, uint64_t number, size_t payload_bytes) {
+  Message message = NumberedPush(number, payload_bytes);
+  message.payloads[0] = CopyInto(memory, message.payloads[0]);
+  return message;
+}
+
+// Whether `payload` holds what NumberedPush(number, its size) would carry.
+inline bool IsPayloadOf(const Payload& payload, uint64_t number) {
+  const Message expected = NumberedPush(number, payload.size());
+  return std::memcmp(payload.bytes().data(), expected.payloads[0].bytes().data(), payload.size()) ==
+         0;
+}
+
+}  // namespace slimps
+
+#endif  // SLIMPS_TESTS_PROTO_NET_SHARING_TEST_UTIL_H_
