@@ -1,4 +1,4 @@
-"""slimps bench: how fast codecs are, beside what memory allows."""
+"""slimps bench: how fast codecs are, beside what memory allows, and jobs, beside raw ZeroMQ."""
 
 import argparse
 import difflib
@@ -9,15 +9,17 @@ import sys
 import tempfile
 
 import slimps_bench_tables
+import slimps_bench_transport
 import slimps_launch
 import slimps_setup
 
 TARGET = "//tools/bench:bench_codec"
 PROGRAM = os.path.join(slimps_setup.REPOSITORY, "bazel-bin", "tools", "bench", "bench_codec")
 USAGE = """usage: slimps bench codec [OPTION ...]             measure, print tables, write JSON
+       slimps bench transport [OPTION ...]         push-pull of real jobs beside raw ZeroMQ
        slimps bench render FILE [--into PAGE]        that JSON as markdown
 
-slimps bench codec --help says more."""
+slimps bench codec --help and slimps bench transport --help say more."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -80,13 +82,17 @@ def codec(arguments):
     return status
 
 
+def transport(arguments):
+    return slimps_bench_transport.main(arguments, Parser)
+
+
 def render(arguments):
     parser = Parser(prog="slimps bench render", allow_abbrev=False,
-                    description="What slimps bench codec --json wrote, as markdown.")
+                    description="What slimps bench --json wrote, as markdown.")
     parser.add_argument("file")
     parser.add_argument("--into", metavar="PAGE",
                         help="replace what is between <!-- bench codec --> and <!-- end codec --> there (for a model's "
-                             "table its name instead of codec)")
+                             "table its name instead of codec, for the transport's transport)")
     options = parser.parse_args(arguments)
     try:
         with open(options.file, encoding="utf-8") as source:
@@ -105,7 +111,7 @@ def render(arguments):
 
 
 def main(arguments):
-    commands = {"codec": codec, "render": render}
+    commands = {"codec": codec, "transport": transport, "render": render}
     if not arguments or arguments[0] in ("-h", "--help"):
         print(USAGE)
         return 0 if arguments else 2

@@ -1,5 +1,8 @@
 """The tables of slimps bench: what its JSON says, for a terminal and as markdown."""
 
+import slimps_bench_transport_tables
+
+OTHER_TABLES = {"transport": slimps_bench_transport_tables}
 OPERATIONS = ("encode_ef", "encode", "decode_add", "aggregate")
 LARGE = 16 << 20
 SMALL = 64 << 10
@@ -187,15 +190,19 @@ def model_markdown(report):
 
 
 def kind(report):
-    """"codec", or the model's name."""
-    return report["table"]["name"] if "table" in report else "codec"
+    """"codec", the model's name, or the name of a bench that has tables of its own."""
+    return report.get("bench") or (report["table"]["name"] if "table" in report else "codec")
 
 
 def text(report):
+    if kind(report) in OTHER_TABLES:
+        return OTHER_TABLES[kind(report)].text(report)
     return model_text(report) if "table" in report else codec_text(report)
 
 
 def markdown(report):
+    if kind(report) in OTHER_TABLES:
+        return OTHER_TABLES[kind(report)].markdown(report)
     return model_markdown(report) if "table" in report else codec_markdown(report)
 
 

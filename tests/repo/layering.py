@@ -32,7 +32,8 @@ OWN_FOLDERS = [folder for folder in MAY_INCLUDE if folder not in ("tools", "test
 
 # Which files may include a library's headers: header pattern, file pattern, in words.
 LIBRARIES = [
-    (re.compile(r"zmq(_addon)?\.h(pp)?$"), re.compile(r"proto/net/"), "only proto/net includes ZeroMQ"),
+    (re.compile(r"zmq(_addon)?\.h(pp)?$"), re.compile(r"proto/net/|tools/bench/transport/raw_"),
+     "only proto/net (and what the bench puts beside it) includes ZeroMQ"),
     (re.compile(r"(cuda|cublas|nv)[\w/]*\.h$"), re.compile(r"(.*/)?device_cuda[^/]*$"),
      "only device_cuda includes CUDA"),
     (re.compile(r"(torch|c10|ATen)/"), re.compile(r"worker/trainer"), "only worker/trainer includes libtorch"),

@@ -1,0 +1,249 @@
+"""Processes that a bench starts and talks to: lines on their stdin, JSON lines on their stdout.
+
+    with Processes() as processes:
+        peer = processes.start("raw client", ["bench_raw_zmq", "--connect", endpoint])
+        answers = processes.ask([peer], "ping bytes=1024 count=10 pause_us=0 start_at=0")
+
+Each leads a process group that is ended with the bench, and dies with it, as in a launched job (slimps_launch).
+Whatever a process prints that is no JSON is kept for the day on which it fails.
+"""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+
+import slimps_launch
+import slimps_setup
+
+ANSWER_SECONDS = 120.0  # for one command
+START_SECONDS = 60.0
+END_SECONDS = 20.0      # for a job's end, once its workers were told to end
+SETTLE_SECONDS = 0.5    # after a failure: how long others may add theirs
+
+
+class Processes:
+    """Owned by the main thread, with which children die. A context manager: nothing is left at its end."""
+
+    def __init__(self):
+        self.nodes = []
+        self.events = queue.SimpleQueue()  # (node, its answer), or (node, None) once it has ended
+        self.before_exec = slimps_launch.die_with_parent()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self.stop(self.nodes)
+
+    def start(self, name, command, environment=None):
+        node = slimps_launch.Node(name, "bench", command)
+        node.expected_to_end = False
+        node.end_seen = False
+        try:
+            # pylint: disable=consider-using-with
+            node.process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                start_new_session=True, preexec_fn=self.before_exec)
+        except OSError as error:
+            raise slimps_setup.SetupError("cannot run %s: %s" % (command[0], error.strerror))
+        self.nodes.append(node)
+        node.reader = threading.Thread(target=self._read, args=(node,), name=name, daemon=True)
+        node.reader.start()
+        threading.Thread(target=self._reap, args=(node,), name=name + " end", daemon=True).start()
+        return node
+
+    def ask(self, nodes, command, seconds=ANSWER_SECONDS):
+        """Tells all the same, and returns the answer of each in their order."""
+        for node in nodes:
+            try:
+                node.process.stdin.write(command.encode("ascii") + b"\n")
+                node.process.stdin.flush()
+            except BrokenPipeError:
+                pass  # its end is an event, and says why
+        return self.answers(nodes, "an answer to \"%s\"" % command, seconds)
+
+    def answers(self, nodes, what, seconds=START_SECONDS):
+        """One answer of each of `nodes`. SetupError: a process has ended that should not, or time is over."""
+        got = {}
+        deadline = time.monotonic() + seconds
+        while len(got) < len(nodes):
+            node, answer = self._next_event(deadline) or (None, None)
+            if node is None:
+                late = [node for node in nodes if node not in got]
+                raise slimps_setup.SetupError("%s: no %s after %.0f s%s" % (
+                    ", ".join(node.name for node in late), what.replace("an ", "", 1), seconds, last_lines(late[0])))
+            if answer is not None:
+                got[node] = answer
+            elif not node.expected_to_end:
+                self._fail(node)
+        return [got[node] for node in nodes]
+
+    def wait_for_file(self, path, node, seconds=START_SECONDS):
+        """What is in the file once it is there."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            # The file is moved into place whole, and nothing tells of it: look again every few ms.
+            if os.path.exists(path):
+                with open(path, encoding="ascii") as text:
+                    return text.read().strip()
+            event = self._next_event(time.monotonic() + 0.01)
+            if event is not None and event[1] is None and not event[0].expected_to_end:
+                self._fail(event[0])
+        raise slimps_setup.SetupError("%s does not listen after %.0f s%s" % (node.name, seconds, last_lines(node)))
+
+    def finish(self, workers, others):
+        """Tells workers to end, and waits until the others have followed. SetupError: one failed, or did not end."""
+        nodes = workers + others
+        for node in nodes:
+            node.expected_to_end = True
+        for node in workers:
+            try:
+                node.process.stdin.write(b"quit\n")
+                node.process.stdin.flush()
+            except BrokenPipeError:
+                pass
+        deadline = time.monotonic() + END_SECONDS
+        while any(not node.end_seen for node in nodes):
+            event = self._next_event(deadline)
+            if event is None:
+                late = next(node for node in nodes if not node.end_seen)
+                raise slimps_setup.SetupError("%s did not end within %.0f s%s" % (
+                    late.name, END_SECONDS, last_lines(late)))
+            if event[1] is None and (event[0].status != 0 or event[0] not in nodes):
+                self._fail(event[0])
+        self._forget(nodes)
+
+    def stop(self, nodes):
+        """SIGTERM, and SIGKILL to what is left and to whatever it started."""
+        nodes = list(nodes)
+        for node in nodes:
+            node.expected_to_end = True
+            slimps_launch.signal_group(node, signal.SIGTERM)
+        deadline = time.monotonic() + 2.0
+        while any(not node.end_seen for node in nodes) and self._next_event(deadline) is not None:
+            pass
+        for node in nodes:
+            slimps_launch.signal_group(node, signal.SIGKILL)
+            node.process.wait()
+        self._forget(nodes)
+
+    def _forget(self, nodes):
+        for node in nodes:
+            try:
+                node.process.stdin.close()
+            except BrokenPipeError:
+                pass
+        self.nodes = [node for node in self.nodes if node not in nodes]
+
+    def _next_event(self, deadline):
+        try:
+            event = self.events.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            return None
+        if event[1] is None:
+            event[0].end_seen = True
+        return event
+
+    def _fail(self, node):
+        """Raises what is to be said of a process that ended when it should not have."""
+        failed = [node]
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while True:
+            event = self._next_event(deadline)
+            if event is None:
+                break
+            if event[1] is None and event[0].status != 0:
+                failed.append(event[0])
+        # One that a signal ended did not choose to: where there is one, it comes before those that complain of it.
+        culprit = min(failed, key=lambda node: (node.status >= 0, node.status == 0))
+        raise slimps_setup.SetupError("%s %s%s" % (culprit.name, culprit.describe_end(), last_lines(culprit)))
+
+    def _read(self, node):
+        with node.process.stdout as output:
+            for raw in output:
+                line = raw.decode("utf-8", "replace").rstrip("\r\n")
+                answer = parse_answer(line)
+                if answer is None:
+                    node.last_lines.append(line)
+                else:
+                    self.events.put((node, answer))
+
+    def _reap(self, node):
+        status = node.process.wait()
+        node.reader.join(1.0)
+        node.status = status
+        self.events.put((node, None))
+
+
+def parse_answer(line):
+    """The object of a JSON line; None: some other line."""
+    if not line.startswith("{"):
+        return None
+    try:
+        answer = json.loads(line)
+    except ValueError:
+        return None
+    return answer if isinstance(answer, dict) else None
+
+
+def last_lines(node):
+    lines = list(node.last_lines)[-5:]
+    return ". Its last lines:\n" + "\n".join("  %s| %s" % (node.name, line) for line in lines) if lines else ""
+
+
+class Cluster:
+    """A scheduler, servers and workers that take commands. A context manager; ends the job in order if all went well."""
+
+    def __init__(self, processes, name, programs, worker_flags, server_flags, workers, servers):
+        self.processes = processes
+        self.name = name
+        self.programs = programs
+        self.worker_flags = list(worker_flags)
+        self.server_flags = list(server_flags)
+        self.sizes = (workers, servers)
+        self.daemons = []
+        self.workers = []
+
+    def __enter__(self):
+        try:
+            self._start()
+        except BaseException:
+            self.processes.stop(self.daemons + self.workers)
+            raise
+        return self
+
+    def __exit__(self, kind, *unused):
+        if kind is None:
+            self.processes.finish(self.workers, self.daemons)
+        else:
+            self.processes.stop(self.daemons + self.workers)
+
+    def ask(self, command):
+        return self.processes.ask(self.workers, command)
+
+    def _start(self):
+        workers, servers = self.sizes
+        with tempfile.TemporaryDirectory(prefix="slimps-") as folder:
+            port_file = os.path.join(folder, "port")
+            scheduler = self._start_node("scheduler", "scheduler", [
+                self.programs["slimps_scheduler"], "--port", "0", "--port_file", port_file], "0")
+            self.daemons.append(scheduler)
+            port = self.processes.wait_for_file(port_file, scheduler)
+        for rank in range(servers):
+            self.daemons.append(self._start_node("server%d" % rank, "server",
+                                                 [self.programs["slimps_server"]] + self.server_flags, port))
+        for rank in range(workers):
+            self.workers.append(self._start_node("worker%d" % rank, "worker",
+                                                 [self.programs["bench_store"]] + self.worker_flags, port))
+        self.processes.answers(self.workers, "a store")
+
+    def _start_node(self, name, role, command, port):
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("DMLC_")}
+        environment.update(DMLC_ROLE=role, DMLC_PS_ROOT_URI="127.0.0.1", DMLC_PS_ROOT_PORT=port,
+                           DMLC_NUM_WORKER=str(self.sizes[0]), DMLC_NUM_SERVER=str(self.sizes[1]))
+        return self.processes.start("%s of the job %s" % (name, self.name), command, environment)

@@ -1,0 +1,190 @@
+"""slimps bench transport: push-pull through real processes, beside plain ZeroMQ in the same run.
+
+For each transport and shape, two jobs stand side by side, one with checksums and one without, and a pair of raw ZeroMQ
+peers as large as they are. They are measured in turn, several times; medians count. What is in flight: a job has KEYS
+tensors of BYTES each under way, every one either as a gradient on its way out or as weights on their way back; the raw
+peers have as many bytes unacknowledged in each direction, in messages as large as the job's are on the wire (tensors
+above 4 MiB travel in parts of that size).
+"""
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import slimps_bench_processes
+import slimps_bench_transport_runs as runs
+import slimps_bench_transport_tables as tables
+import slimps_setup
+
+TRANSPORTS = ("tcp", "ipc", "shm")
+SIZES = "4Ki,16Ki,64Ki,256Ki,1Mi,4Mi,16Mi,64Mi"
+QUICK_SIZES = "64Ki,1Mi"
+MODELS = "resnet50,vgg16,bert_base"
+PROGRAMS = {
+    "slimps_scheduler": ("//scheduler:slimps_scheduler", "scheduler/slimps_scheduler"),
+    "slimps_server": ("//server:slimps_server", "server/slimps_server"),
+    "bench_store": ("//tools/bench/transport:bench_store", "tools/bench/transport/bench_store"),
+    "bench_raw_zmq": ("//tools/bench/transport:bench_raw_zmq", "tools/bench/transport/bench_raw_zmq"),
+}
+
+
+# ---- flags ------------------------------------------------------------------------------------------
+
+def size_list(text):
+    sizes = []
+    for word in text.split(","):
+        match = re.fullmatch(r"([1-9][0-9]{0,9})(Ki|Mi)?(B?)", word)
+        size = int(match[1]) << {"Ki": 10, "Mi": 20, None: 0}[match[2]] if match else 0
+        if not 512 <= size <= 1 << 30 or size % 4 != 0:
+            raise argparse.ArgumentTypeError(
+                "expected sizes such as 4Ki,1Mi: whole fp32 numbers, 512 bytes to 1024Mi, got \"%s\"" % word)
+        sizes.append(size)
+    return sizes
+
+
+def shape_list(text):
+    shapes = []
+    for word in text.split(","):
+        match = re.fullmatch(r"([1-9]|1[0-6])x([1-9]|1[0-6])", word)
+        if not match:
+            raise argparse.ArgumentTypeError("expected workers x servers such as 1x1,2x2, up to 16, got \"%s\"" % word)
+        shapes.append((int(match[1]), int(match[2])))
+    return shapes
+
+
+def transport_list(text):
+    for word in text.split(","):
+        if word not in TRANSPORTS:
+            raise argparse.ArgumentTypeError("expected some of %s, got \"%s\"" % (",".join(TRANSPORTS), word))
+    return list(dict.fromkeys(text.split(",")))
+
+
+def model_list(text):
+    return [] if text == "none" else list(dict.fromkeys(text.split(",")))
+
+
+def number(low, high, kind):
+    def parse(text):
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not low <= value <= high:
+            raise argparse.ArgumentTypeError("expected %s to %s, got \"%s\"" % (low, high, text))
+        return value
+    return parse
+
+
+def make_parser(parser_class):
+    parser = parser_class(
+        prog="slimps bench transport", allow_abbrev=False,
+        description="Push-pull goodput (GB/s of fp32 gradient per worker, both directions moving) and latency of real "
+                    "jobs on this machine, beside raw ZeroMQ in the same run. Takes some ten minutes.")
+    parser.add_argument("--quick", action="store_true", help="few sizes, short, no models: to see that it works")
+    parser.add_argument("--json", metavar="FILE", help="write the figures here")
+    parser.add_argument("--transports", type=transport_list, default=list(TRANSPORTS), metavar="LIST",
+                        help="of tcp, ipc, shm (all)")
+    parser.add_argument("--sizes", type=size_list, metavar="LIST",
+                        help="bytes of a tensor, such as 4Ki,1Mi (%s; --quick: %s)" % (SIZES, QUICK_SIZES))
+    parser.add_argument("--shapes", type=shape_list, default=[(1, 1), (2, 2)], metavar="LIST",
+                        help="workers x servers (1x1,2x2)")
+    parser.add_argument("--model", type=model_list, metavar="LIST",
+                        help="models whose tensors are pushed and pulled, or none (%s; --quick: none)" % MODELS)
+    parser.add_argument("--seconds", type=number(0.001, 60.0, float), metavar="S",
+                        help="of each measurement (0.5; --quick: 0.02)")
+    parser.add_argument("--repeats", type=number(1, 99, int), metavar="N",
+                        help="measurements of each figure (5; --quick: 1)")
+    parser.add_argument("--programs", metavar="DIR", help="where they are built already")
+    return parser
+
+
+def settle(options):
+    """What was not given."""
+    quick = options.quick
+    if options.sizes is None:
+        options.sizes = size_list(QUICK_SIZES if quick else SIZES)
+    if options.model is None:
+        options.model = [] if quick else model_list(MODELS)
+    options.seconds = options.seconds or (0.02 if quick else 0.5)
+    options.repeats = options.repeats or (1 if quick else 5)
+    return options
+
+
+def find_programs(folder):
+    if folder is None:
+        slimps_setup.install_packages()
+        slimps_setup.build([target for target, _ in PROGRAMS.values()])
+        folder = os.path.join(slimps_setup.REPOSITORY, "bazel-bin")
+    programs = {name: os.path.join(folder, path) for name, (_, path) in PROGRAMS.items()}
+    for path in programs.values():
+        if not os.access(path, os.X_OK):
+            raise slimps_setup.SetupError("cannot run %s: there is no such program" % path)
+    return programs
+
+
+def check_models(models, programs):
+    command = [programs["bench_store"], "--list_models"]
+    known = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)["models"] if models else []
+    for model in models:
+        if model not in known:
+            raise slimps_setup.SetupError("--model: expected none or some of %s, got \"%s\"" % (",".join(known), model))
+
+
+def measure(options, programs):
+    results = []
+
+    def say(row):
+        results.append(row)
+        print("slimps bench: " + tables.line(results, row), file=sys.stderr, flush=True)
+
+    with slimps_bench_processes.Processes() as processes:
+        for transport in options.transports:
+            for shape in options.shapes:
+                with runs.Stage(processes, programs, transport, shape) as stage:
+                    runs.measure_stage(stage, options, say)
+    return results
+
+
+def machine():
+    with open("/proc/cpuinfo", encoding="ascii", errors="replace") as text:
+        cpu = re.search(r"model name\s*: (.*)", text.read())
+    with open("/proc/sys/net/ipv4/tcp_congestion_control", encoding="ascii") as text:
+        congestion_control = text.read().strip()
+    return {"cpu": cpu[1] if cpu else "unknown", "cores": os.cpu_count(),
+            "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            "congestion_control": congestion_control}
+
+
+def stop_on(number, unused_frame):
+    raise SystemExit(128 + number)
+
+
+def main(arguments, parser_class=argparse.ArgumentParser):
+    options = settle(make_parser(parser_class).parse_args(arguments))
+    if options.json:
+        try:
+            with open(options.json, "a", encoding="utf-8"):
+                pass
+        except OSError as error:
+            raise slimps_setup.SetupError("cannot write %s: %s" % (options.json, error.strerror))
+    programs = find_programs(options.programs)
+    check_models(options.model, programs)
+    for transport in options.transports:
+        runs.same_host_flags(programs["slimps_server"], transport)
+    for number_of_signal in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number_of_signal, stop_on)
+    described = machine()
+    results = measure(options, programs)
+    for row in results:
+        row["congestion_control"] = described["congestion_control"]
+    report = {"bench": "transport", "machine": described, "results": results}
+    print(tables.text(report))
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as out:
+            json.dump(report, out, indent=1)
+            out.write("\n")
+    return 0

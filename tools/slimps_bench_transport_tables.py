@@ -1,0 +1,100 @@
+"""The tables of slimps bench transport: what its JSON says, for a terminal and as markdown, with the bars."""
+
+LARGE = 1 << 20
+STREAM_BAR = 0.80     # of raw ZeroMQ's two-way figure, on tcp and ipc, from LARGE on
+SHARED_BAR = 2.0      # times tcp's two-way figure, through shared memory, from LARGE on
+LATENCY_BAR = 1.5     # times raw ZeroMQ's round trip
+MODEL_BAR = 1.15      # times the same bytes in 4 MiB tensors
+MODELS_WITH_BAR = ("resnet50",)
+HEADINGS = {
+    "push_pull": ("transport", "shape", "bytes", "GB/s", "raw 2-way", "fraction", "checksums", "fraction", "raw 1-way",
+                  "bar"),
+    "latency": ("transport", "shape", "bytes", "p50 us", "p99 us", "raw p50", "raw p99", "x raw", "paced p50",
+                "raw paced", "x raw", "bar"),
+    "model_round": ("transport", "shape", "model", "round ms", "in 4 MiB", "x 4 MiB", "GB/s", "raw 2-way", "fraction",
+                    "bar"),
+}
+TITLES = {
+    "push_pull": "push-pull, GB/s of fp32 gradient per worker, both directions moving",
+    "latency": "one push-pull at a time",
+    "model_round": "every tensor of a model pushed and pulled once",
+}
+
+
+def size_name(size):
+    for unit, scale in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size % scale == 0:
+            return "%d %s" % (size // scale, unit)
+    return "%d B" % size
+
+
+def verdict(met, bar):
+    return "%s %s" % (bar, "met" if met else "MISSED")
+
+
+def bar_of(row):
+    """The bar that a row has and whether it meets it, in words; "" without one."""
+    if row["op"] == "push_pull" and row["bytes"] >= LARGE:
+        bar = SHARED_BAR if row["transport"] == "shm" else STREAM_BAR
+        return verdict(row["fraction_of_raw"] >= bar, "%.2f" % bar)
+    if row["op"] == "latency":
+        return verdict(row["p50_to_raw"] <= LATENCY_BAR and row["paced_p50_to_raw"] <= LATENCY_BAR,
+                       "%.1f x" % LATENCY_BAR)
+    if row["op"] == "model_round" and row["model"] in MODELS_WITH_BAR:
+        return verdict(row["ratio_to_4mib"] <= MODEL_BAR, "%.2f x" % MODEL_BAR)
+    return ""
+
+
+def cells(row):
+    head = [row["transport"], "%dx%d" % (row["workers"], row["servers"])]
+    rates = ["%.3f" % row["goodput_gbps"], "%.3f" % row["raw_zmq_gbps"], "%.2f" % row["fraction_of_raw"]]
+    if row["op"] == "push_pull":
+        return head + [size_name(row["bytes"])] + rates + [
+            "%.3f" % row["goodput_checksums_gbps"], "%.2f" % row["fraction_of_raw_checksums"],
+            "%.3f" % row["raw_zmq_one_way_gbps"], bar_of(row)]
+    if row["op"] == "latency":
+        return head + [size_name(row["bytes"])] + ["%.0f" % row[field] for field in (
+            "p50_us", "p99_us", "raw_p50_us", "raw_p99_us")] + [
+                "%.2f" % row["p50_to_raw"], "%.0f" % row["paced_p50_us"], "%.0f" % row["raw_paced_p50_us"],
+                "%.2f" % row["paced_p50_to_raw"], bar_of(row)]
+    return head + [row["model"], "%.1f" % row["round_ms"], "%.1f" % row["round_4mib_ms"],
+                   "%.2f" % row["ratio_to_4mib"]] + rates + [bar_of(row)]
+
+
+def line(results, row):
+    """One figure as it comes."""
+    return "[%d] %s: %s" % (len(results), row["op"], "  ".join(
+        "%s %s" % pair for pair in zip(HEADINGS[row["op"]], cells(row)) if pair[1]))
+
+
+def machine_line(report):
+    machine = report["machine"]
+    return "%s, %d cores, %.1f GB of memory, TCP congestion control %s." % (
+        machine["cpu"], machine["cores"], 1e-9 * machine["memory_bytes"], machine["congestion_control"])
+
+
+def groups(report):
+    """(operation, cells of its rows)"""
+    for operation in HEADINGS:
+        rows = [cells(row) for row in report["results"] if row["op"] == operation]
+        if rows:
+            yield operation, rows
+
+
+def text(report):
+    lines = [machine_line(report)]
+    for operation, rows in groups(report):
+        table = [HEADINGS[operation]] + rows
+        widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+        lines += ["", TITLES[operation]]
+        lines += [("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths))).rstrip() for row in table]
+    return "\n".join(lines)
+
+
+def markdown(report):
+    lines = [machine_line(report)]
+    for operation, rows in groups(report):
+        lines += ["", "### %s" % TITLES[operation][0].upper() + TITLES[operation][1:], "",
+                  "| " + " | ".join(HEADINGS[operation]) + " |", "|" + "---|" * len(HEADINGS[operation])]
+        lines += ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join(lines)
