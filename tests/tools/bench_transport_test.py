@@ -1,0 +1,329 @@
+"""slimps bench transport: real jobs end to end, its JSON, tables and bars, and what it says when something is wrong.
+
+No figure is judged here.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
+PROGRAMS = os.path.abspath(".")  # the runfiles, which is where tests start
+sys.path.insert(0, TOOLS)
+
+import slimps_bench_processes as processes  # noqa: E402
+import slimps_bench_tables  # noqa: E402
+import slimps_bench_transport as bench  # noqa: E402
+import slimps_bench_transport_runs as runs  # noqa: E402
+import slimps_bench_transport_tables as tables  # noqa: E402
+import slimps_setup  # noqa: E402
+
+PROMISED = {"transport", "workers", "servers", "op", "goodput_gbps", "raw_zmq_gbps", "fraction_of_raw", "p50_us",
+            "p99_us"}
+COMMAND = [sys.executable, os.path.join(TOOLS, "slimps"), "bench", "transport", "--programs", PROGRAMS]
+
+
+def run_bench(*arguments):
+    return subprocess.run(COMMAND + list(arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          check=False)
+
+
+def bench_json(*arguments):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "out.json")
+        result = run_bench("--json", path, *arguments)
+        if result.returncode != 0:
+            raise AssertionError("status %d\n%s" % (result.returncode, result.stderr))
+        with open(path, encoding="utf-8") as text:
+            return json.load(text), result
+
+
+def children_of(pid):
+    """Its children's pids, and theirs."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open("/proc/%s/stat" % entry, encoding="ascii", errors="replace") as text:
+                parent = int(text.read().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if parent == pid:
+            found += [int(entry)] + children_of(int(entry))
+    return found
+
+
+def command_of(pid):
+    try:
+        with open("/proc/%d/cmdline" % pid, "rb") as text:
+            return text.read().decode().split("\0")
+    except OSError:
+        return [""]
+
+
+def alive(pid):
+    try:
+        with open("/proc/%d/stat" % pid, encoding="ascii", errors="replace") as text:
+            return text.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_for(condition, what, seconds=60.0):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.02)
+    raise AssertionError("waited %.0f s for %s" % (seconds, what))
+
+
+def programs():
+    return bench.find_programs(PROGRAMS)
+
+
+def row(op="push_pull", **changes):
+    fields = {"transport": "tcp", "workers": 1, "servers": 1, "bytes": 1 << 20, "op": op, "goodput_gbps": 1.0,
+              "raw_zmq_gbps": 1.25, "fraction_of_raw": 0.8, "p50_us": 10.0, "p99_us": 20.0}
+    if op == "push_pull":
+        fields.update(goodput_checksums_gbps=0.9, fraction_of_raw_checksums=0.72, raw_zmq_one_way_gbps=2.5)
+    elif op == "latency":
+        fields.update(raw_p50_us=8.0, raw_p99_us=9.0, p50_to_raw=1.25, paced_p50_us=100.0, raw_paced_p50_us=80.0,
+                      paced_p50_to_raw=1.25)
+    else:
+        fields.update(model="resnet50", round_ms=50.0, round_4mib_ms=45.0, ratio_to_4mib=1.11)
+        del fields["bytes"]
+    fields.update(changes)
+    return fields
+
+
+class QuickTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.report, cls.result = bench_json("--quick", "--transports", "tcp", "--sizes", "4Ki,8Mi")
+        cls.rows = cls.report["results"]
+
+    def test_every_row_has_the_promised_fields_and_sound_figures(self):
+        for entry in self.rows:
+            self.assertLessEqual(PROMISED | {"bytes"}, set(entry))
+            for field, value in entry.items():
+                if field.endswith(("_gbps", "_us")) or field.startswith("fraction"):
+                    self.assertGreater(value, 0, field)
+            self.assertAlmostEqual(entry["goodput_gbps"] / entry["raw_zmq_gbps"], entry["fraction_of_raw"])
+            self.assertLessEqual(entry["p50_us"], entry["p99_us"])
+            self.assertEqual("tcp", entry["raw_transport"])
+
+    def test_each_shape_has_its_sizes_and_its_latency(self):
+        self.assertEqual(
+            [(shape, shape, size, op) for shape in (1, 2)
+             for size, op in ((4 << 10, "push_pull"), (8 << 20, "push_pull"), (1 << 10, "latency"))],
+            [(entry["workers"], entry["servers"], entry["bytes"], entry["op"]) for entry in self.rows])
+
+    def test_what_is_in_flight_is_said(self):
+        sizes = {entry["bytes"]: (entry["in_flight_bytes"], entry["message_bytes"]) for entry in self.rows
+                 if entry["op"] == "push_pull"}
+        self.assertEqual({4 << 10: (1 << 20, 4 << 10), 8 << 20: (32 << 20, 4 << 20)}, sizes)
+
+    def test_congestion_control_is_the_machines(self):
+        with open("/proc/sys/net/ipv4/tcp_congestion_control", encoding="ascii") as text:
+            name = text.read().strip()
+        self.assertEqual({name}, {entry["congestion_control"] for entry in self.rows})
+        self.assertEqual(name, self.report["machine"]["congestion_control"])
+
+    def test_the_terminal_shows_tables_and_progress(self):
+        self.assertIn("4 KiB", self.result.stdout)
+        self.assertIn("0.80 ", self.result.stdout)
+        self.assertIn("[6] latency", self.result.stderr)
+
+    def test_the_report_renders_between_its_markers(self):
+        page = slimps_bench_tables.put_into("a\n<!-- bench transport -->\nold\n<!-- end transport -->\nb\n", self.report)
+        self.assertTrue(page.startswith("a\n<!-- bench transport -->\n"))
+        self.assertTrue(page.endswith("\n<!-- end transport -->\nb\n"))
+        self.assertNotIn("old", page)
+        self.assertEqual(len(self.rows), page.count("\n| tcp |"))
+        self.assertIn("### Push-pull, GB/s", page)
+
+
+class ModelTest(unittest.TestCase):
+    def test_a_models_round_stands_beside_the_same_bytes_in_equal_parts(self):
+        report, _ = bench_json("--quick", "--transports", "tcp", "--shapes", "1x1", "--sizes", "4Ki", "--model",
+                               "resnet50")
+        entry = report["results"][-1]
+        self.assertLessEqual(PROMISED | {"model"}, set(entry))
+        self.assertEqual(("model_round", "resnet50", 4 * 25557032),
+                         (entry["op"], entry["model"], entry["model_bytes"]))
+        self.assertAlmostEqual(entry["round_ms"] / entry["round_4mib_ms"], entry["ratio_to_4mib"])
+        self.assertAlmostEqual(1e-6 * entry["model_bytes"] / entry["round_ms"], entry["goodput_gbps"])
+
+
+class FlagsTest(unittest.TestCase):
+    def refused(self, *arguments):
+        result = run_bench(*arguments)
+        self.assertEqual(2, result.returncode, result.stderr)
+        return result.stderr
+
+    def test_wrong_lists_are_refused_with_what_was_expected(self):
+        for value in ("", "4", "4Gi", "1Mi,", "many", "-4Ki", "2048Mi", "514"):
+            self.assertIn("got \"", self.refused("--sizes=" + value))
+        for value in ("1", "0x1", "1x17", "2x2,", "x"):
+            self.assertIn("expected workers x servers", self.refused("--shapes=" + value))
+        self.assertIn("expected some of tcp,ipc,shm, got \"udp\"", self.refused("--transports", "tcp,udp"))
+        for value in ("0", "-1", "soon", "61", "nan"):
+            self.assertIn("expected 0.001 to 60.0, got \"%s\"" % value, self.refused("--seconds=" + value))
+        self.assertIn("expected 1 to 99, got \"0\"", self.refused("--repeats=0"))
+        self.assertIn("did you mean --sizes?", self.refused("--size", "4Ki"))
+
+    def test_sizes_are_bytes_with_or_without_units(self):
+        self.assertEqual([4096, 4096, 4096, 1 << 20, 512], bench.size_list("4Ki,4KiB,4096,1Mi,512"))
+
+    def test_unknown_models_are_refused_before_anything_is_measured(self):
+        result = run_bench("--quick", "--model", "resnet50,resnet51")
+        self.assertEqual(1, result.returncode)
+        self.assertIn("got \"resnet51\"", result.stderr)
+        self.assertIn("vgg16", result.stderr)
+        self.assertNotIn("push_pull", result.stderr)
+
+    def test_a_missing_program_and_a_file_that_cannot_be_written_are_named(self):
+        result = run_bench("--quick", "--programs", "/no/such/folder")
+        self.assertEqual(1, result.returncode)
+        self.assertIn("cannot run /no/such/folder/", result.stderr)
+        result = run_bench("--quick", "--json", "/no/such/folder/x.json")
+        self.assertEqual(1, result.returncode)
+        self.assertIn("cannot write /no/such/folder/x.json", result.stderr)
+        self.assertNotIn("push_pull", result.stderr)
+
+
+class EndTest(unittest.TestCase):
+    """Whatever happens, no process stays."""
+
+    def long_bench(self):
+        process = subprocess.Popen(COMMAND + ["--transports", "tcp", "--shapes", "2x2", "--sizes", "4Ki", "--seconds",
+                                              "60", "--model", "none"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.kill)
+        # Two jobs of five processes and four raw peers.
+        children = wait_for(lambda: len(children_of(process.pid)) == 14 and children_of(process.pid), "the processes")
+        return process, children
+
+    def test_a_daemon_that_dies_is_named_and_everything_ends(self):
+        process, children = self.long_bench()
+        server = next(pid for pid in children if command_of(pid)[0].endswith("slimps_server"))
+        os.kill(server, signal.SIGKILL)
+        _, error = process.communicate(timeout=60)
+        self.assertEqual(1, process.returncode)
+        self.assertRegex(error, r"slimps: server\d of the job tcp 2x2 with(out)? checksums was killed by SIGKILL")
+        wait_for(lambda: not any(alive(pid) for pid in children), "their end")
+
+    def test_signals_end_everything(self):
+        for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)):
+            process, children = self.long_bench()
+            process.send_signal(number)
+            process.communicate(timeout=60)
+            self.assertEqual(status, process.returncode)
+            wait_for(lambda: not any(alive(pid) for pid in children), "their end")
+
+    def test_a_refused_command_is_told_in_the_programs_words(self):
+        with processes.Processes() as party:
+            with self.assertRaisesRegex(slimps_setup.SetupError, "(?s)raw client.*exited with status 1.*pong"):
+                with runs.RawPeers(party, programs()["bench_raw_zmq"], "ipc", 1, 1) as raw:
+                    self.assertEqual(3, len(raw.ask("ping bytes=300 pause_us=0 count=3")[0]["samples_us"]))
+                    raw.ask("pong bytes=300 count=3")
+
+    def test_raw_peers_stream_both_ways_over_several_servers(self):
+        with processes.Processes() as party, runs.RawPeers(party, programs()["bench_raw_zmq"], "ipc", 2, 3) as raw:
+            for kind in ("one_way", "two_way", "two_way"):
+                answers = raw.ask("%s bytes=5000 window=7 count=1000" % kind)
+                self.assertEqual(2, len(answers))
+                self.assertTrue(all(answer["seconds"] > 0 for answer in answers))
+
+    def test_silence_has_a_deadline(self):
+        with processes.Processes() as party:
+            silent = party.start("silent", ["/bin/sh", "-c", "echo starting; sleep 1000"])
+            wait_for(lambda: silent.last_lines, "its first line")
+            with self.assertRaisesRegex(slimps_setup.SetupError, "(?s)silent: no word after 0 s.*silent| starting"):
+                party.answers([silent], "a word", 0.1)
+
+
+class FigureTest(unittest.TestCase):
+    def test_percentiles_are_of_the_nearest_rank(self):
+        values = list(range(100, 0, -1))
+        self.assertEqual((50, 99, 1, 100), tuple(runs.percentile(values, part) for part in (0.5, 0.99, 0.0, 1.0)))
+        self.assertEqual((7, 7), (runs.percentile([7], 0.5), runs.percentile([7], 0.99)))
+        self.assertEqual((1, 2), (runs.percentile([2, 1], 0.5), runs.percentile([2, 1], 0.51)))
+
+    def test_bytes_in_flight_are_the_same_for_both(self):
+        for size in (512, 4 << 10, 1 << 20, 4 << 20, 5 << 20, 64 << 20):
+            keys, message, window = runs.in_flight(size)
+            self.assertTrue(runs.FEWEST_KEYS <= keys <= runs.MOST_KEYS)
+            self.assertLessEqual(message, runs.PART_BYTES)
+            self.assertTrue(0 <= window * message - keys * size < keys * message, size)
+
+    def test_a_side_runs_as_long_as_it_is_told_and_its_median_counts(self):
+        class Party:
+            asked = []
+
+            def ask(self, command):
+                self.asked.append(int(command.split("=")[1]))
+                return [{"seconds": 1e-3 * self.asked[-1], "samples_us": [1.0, 2.0]}] * 2
+
+        side = runs.Side(Party(), "x units=%d", 5000, 4)
+        side.calibrate(1.0)
+        self.assertEqual([4, 4], Party.asked)
+        side.run()
+        self.assertEqual(1000, Party.asked[-1])
+        side.rates += [9.0, 0.001]
+        self.assertAlmostEqual(0.005, side.gbps())
+        self.assertEqual({"p50_us": 1.0, "p99_us": 2.0}, runs.times_of(side))
+
+
+class TablesTest(unittest.TestCase):
+    def test_streams_have_their_bar_from_one_mebibyte_on(self):
+        self.assertEqual("0.80 met", tables.bar_of(row()))
+        self.assertEqual("0.80 MISSED", tables.bar_of(row(transport="ipc", fraction_of_raw=0.79)))
+        self.assertEqual("", tables.bar_of(row(bytes=(1 << 20) - 4)))
+        self.assertEqual("2.00 met", tables.bar_of(row(transport="shm", fraction_of_raw=2.0)))
+        self.assertEqual("2.00 MISSED", tables.bar_of(row(transport="shm", fraction_of_raw=1.99)))
+
+    def test_latency_must_hold_with_and_without_pauses(self):
+        self.assertEqual("1.5 x met", tables.bar_of(row("latency", p50_to_raw=1.5, paced_p50_to_raw=1.5)))
+        self.assertEqual("1.5 x MISSED", tables.bar_of(row("latency", p50_to_raw=1.51)))
+        self.assertEqual("1.5 x MISSED", tables.bar_of(row("latency", paced_p50_to_raw=1.51)))
+
+    def test_resnet50_alone_has_a_bar_for_its_rounds(self):
+        self.assertEqual("1.15 x met", tables.bar_of(row("model_round", ratio_to_4mib=1.15)))
+        self.assertEqual("1.15 x MISSED", tables.bar_of(row("model_round", ratio_to_4mib=1.16)))
+        self.assertEqual("", tables.bar_of(row("model_round", model="vgg16", ratio_to_4mib=9.0)))
+
+    def test_every_kind_of_row_has_a_cell_under_each_heading(self):
+        for op, headings in tables.HEADINGS.items():
+            self.assertEqual(len(headings), len(tables.cells(row(op))), op)
+            self.assertIn(op, tables.line([1], row(op)))
+
+    def test_render_writes_into_a_page(self):
+        report = {"bench": "transport", "results": [row(), row("latency"), row("model_round")],
+                  "machine": {"cpu": "A CPU", "cores": 2, "memory_bytes": 8e9, "congestion_control": "cubic"}}
+        with tempfile.TemporaryDirectory() as folder:
+            source, page = os.path.join(folder, "a.json"), os.path.join(folder, "page.md")
+            with open(source, "w", encoding="utf-8") as out:
+                json.dump(report, out)
+            with open(page, "w", encoding="utf-8") as out:
+                out.write("<!-- bench transport -->\n<!-- end transport -->\n")
+            command = [sys.executable, os.path.join(TOOLS, "slimps"), "bench", "render", source, "--into", page]
+            self.assertEqual(0, subprocess.run(command, check=False).returncode)
+            with open(page, encoding="utf-8") as text:
+                document = text.read()
+        self.assertIn("TCP congestion control cubic.", document)
+        self.assertIn("| tcp | 1x1 | 1 MiB | 1.000 | 1.250 | 0.80 | 0.900 | 0.72 | 2.500 | 0.80 met |", document)
+        self.assertIn("| resnet50 | 50.0 | 45.0 | 1.11 |", document)
+
+
+if __name__ == "__main__":
+    unittest.main()
