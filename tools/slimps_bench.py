@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 
+import slimps_bench_cluster
 import slimps_bench_tables
 import slimps_bench_transport
 import slimps_launch
@@ -17,9 +18,10 @@ TARGET = "//tools/bench:bench_codec"
 PROGRAM = os.path.join(slimps_setup.REPOSITORY, "bazel-bin", "tools", "bench", "bench_codec")
 USAGE = """usage: slimps bench codec [OPTION ...]             measure, print tables, write JSON
        slimps bench transport [OPTION ...]         push-pull of real jobs beside raw ZeroMQ
+       slimps bench cluster [OPTION ...]           whole systems on nodes with shaped links (root)
        slimps bench render FILE [--into PAGE]        that JSON as markdown
 
-slimps bench codec --help and slimps bench transport --help say more."""
+slimps bench codec --help (transport, cluster) says more."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -86,13 +88,18 @@ def transport(arguments):
     return slimps_bench_transport.main(arguments, Parser)
 
 
+def cluster(arguments):
+    return slimps_bench_cluster.main(arguments, Parser)
+
+
 def render(arguments):
     parser = Parser(prog="slimps bench render", allow_abbrev=False,
                     description="What slimps bench --json wrote, as markdown.")
     parser.add_argument("file")
     parser.add_argument("--into", metavar="PAGE",
                         help="replace what is between <!-- bench codec --> and <!-- end codec --> there (for a model's "
-                             "table its name instead of codec, for the transport's transport)")
+                             "table its name instead of codec, for the transport's transport, for a cluster's "
+                             "\"cluster 1gbit\" or its other link)")
     options = parser.parse_args(arguments)
     try:
         with open(options.file, encoding="utf-8") as source:
@@ -111,7 +118,7 @@ def render(arguments):
 
 
 def main(arguments):
-    commands = {"codec": codec, "transport": transport, "render": render}
+    commands = {"codec": codec, "transport": transport, "cluster": cluster, "render": render}
     if not arguments or arguments[0] in ("-h", "--help"):
         print(USAGE)
         return 0 if arguments else 2

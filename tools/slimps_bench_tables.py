@@ -1,8 +1,9 @@
 """The tables of slimps bench: what its JSON says, for a terminal and as markdown."""
 
+import slimps_bench_cluster_tables
 import slimps_bench_transport_tables
 
-OTHER_TABLES = {"transport": slimps_bench_transport_tables}
+OTHER_TABLES = {"cluster": slimps_bench_cluster_tables, "transport": slimps_bench_transport_tables}
 OPERATIONS = ("encode_ef", "encode", "decode_add", "aggregate")
 LARGE = 16 << 20
 SMALL = 64 << 10
@@ -190,19 +191,24 @@ def model_markdown(report):
 
 
 def kind(report):
-    """"codec", the model's name, or the name of a bench that has tables of its own."""
+    """"codec", the model's name, or the name of a bench that has tables of its own, and what it was run on."""
     return report.get("bench") or (report["table"]["name"] if "table" in report else "codec")
 
 
+def other_tables(report):
+    """The module that has them; None: they are here."""
+    return OTHER_TABLES.get(kind(report).split()[0])
+
+
 def text(report):
-    if kind(report) in OTHER_TABLES:
-        return OTHER_TABLES[kind(report)].text(report)
+    if other_tables(report):
+        return other_tables(report).text(report)
     return model_text(report) if "table" in report else codec_text(report)
 
 
 def markdown(report):
-    if kind(report) in OTHER_TABLES:
-        return OTHER_TABLES[kind(report)].markdown(report)
+    if other_tables(report):
+        return other_tables(report).markdown(report)
     return model_markdown(report) if "table" in report else codec_markdown(report)
 
 

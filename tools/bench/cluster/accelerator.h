@@ -1,0 +1,49 @@
+// A simulated accelerator: it computes by letting time pass and leaves the CPU to others. Work is queued on it as on a
+// GPU's stream: each piece begins when the one before has ended and what it needs is there, however late the host asks.
+//
+//   Accelerator gpu;
+//   gpu.Compute(layer.forward, /*not_before=*/weights_arrived);   // returns when it is done
+//   gpu.Encode(elements * ns_per_element);                        // on the same timeline, but no compute
+//
+// Owned by the training thread.
+#ifndef SLIMPS_TOOLS_BENCH_CLUSTER_ACCELERATOR_H_
+#define SLIMPS_TOOLS_BENCH_CLUSTER_ACCELERATOR_H_
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "tools/bench/cluster/intervals.h"
+
+namespace slimps {
+
+class Accelerator final {
+ public:
+  void Compute(absl::Duration work, absl::Time not_before) { Run(work, not_before, computed_); }
+  void Encode(absl::Duration work) { Run(work, clock_, encoded_); }
+
+  // When its newest piece of work ended.
+  absl::Time clock() const { return clock_; }
+  const std::vector<Interval>& computed() const { return computed_; }
+  const std::vector<Interval>& encoded() const { return encoded_; }
+
+ private:
+  void Run(absl::Duration work, absl::Time not_before, std::vector<Interval>& done) {
+    const absl::Time begin = std::max(clock_, not_before);
+    clock_ = begin + work;
+    if (!done.empty() && done.back().end == begin) {
+      done.back().end = clock_;
+    } else {
+      done.push_back({begin, clock_});
+    }
+    absl::SleepFor(clock_ - absl::Now());  // returns at once when that has passed
+  }
+
+  absl::Time clock_ = absl::Now();
+  std::vector<Interval> computed_, encoded_;
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_TOOLS_BENCH_CLUSTER_ACCELERATOR_H_

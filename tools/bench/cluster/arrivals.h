@@ -1,0 +1,66 @@
+// Which version of every tensor has arrived, and when.
+//
+//   arrivals.Arrived(tensor, 7);                         // any thread
+//   auto when = arrivals.Wait(tensor, 7, deadline);      // returns when it came, maybe long ago
+//
+// Thread-safe.
+#ifndef SLIMPS_TOOLS_BENCH_CLUSTER_ARRIVALS_H_
+#define SLIMPS_TOOLS_BENCH_CLUSTER_ARRIVALS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "proto/base/mutex.h"
+
+namespace slimps {
+
+class Arrivals final {
+ public:
+  // Every tensor has version `first`.
+  Arrivals(size_t tensors, int64_t first) : newest_(tensors, {first, absl::InfinitePast()}) {}
+
+  void Arrived(size_t tensor, int64_t version) {
+    MutexLock lock(&mutex_);
+    newest_[tensor] = {version, absl::Now()};
+    changed_.NotifyAll();
+  }
+  // Every waiter returns `why` from now on; the first one counts.
+  void Fail(const absl::Status& why) {
+    MutexLock lock(&mutex_);
+    failed_.Update(why);
+    changed_.NotifyAll();
+  }
+  // DeadlineExceeded: it did not come.
+  [[nodiscard]] absl::StatusOr<absl::Time> Wait(size_t tensor, int64_t version,
+                                                absl::Duration timeout) {
+    MutexLock lock(&mutex_);
+    const bool came = changed_.Await(&mutex_, timeout, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return !failed_.ok() || newest_[tensor].version >= version;
+    });
+    if (!failed_.ok()) return failed_;
+    if (came) return newest_[tensor].at;
+    return absl::DeadlineExceededError(absl::StrCat("tensor ", tensor, ": waited for version ",
+                                                    version, ", has ", newest_[tensor].version));
+  }
+
+ private:
+  struct Newest {
+    int64_t version = 0;
+    absl::Time at;
+  };
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<Newest> newest_ ABSL_GUARDED_BY(mutex_);
+  absl::Status failed_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_TOOLS_BENCH_CLUSTER_ARRIVALS_H_

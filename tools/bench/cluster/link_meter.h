@@ -1,0 +1,65 @@
+// When a network interface carries something, from the kernel's own counters.
+//
+//   LinkMeter meter("eth0");                  // looks every 2 ms, on a thread of its own
+//   ...
+//   const IntervalSet busy = meter.Stop();
+#ifndef SLIMPS_TOOLS_BENCH_CLUSTER_LINK_METER_H_
+#define SLIMPS_TOOLS_BENCH_CLUSTER_LINK_METER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "tools/bench/cluster/intervals.h"
+
+namespace slimps {
+
+// Bytes since the interface came up.
+struct LinkCounters {
+  uint64_t in = 0;
+  uint64_t out = 0;
+};
+
+// Of a text in the form of /proc/net/dev. NotFound: no such interface in it. DataLoss: another form.
+[[nodiscard]] absl::StatusOr<LinkCounters> ParseLinkCounters(std::string_view text,
+                                                             std::string_view interface);
+// Of an interface of this process's network namespace.
+[[nodiscard]] absl::StatusOr<LinkCounters> ReadLinkCounters(const std::string& interface);
+
+struct LinkSample {
+  absl::Time at;
+  LinkCounters counters;
+};
+
+// Where either direction moved at least `bytes_per_second` from one sample to the next: heartbeats and acknowledgements
+// alone do not make a link busy.
+IntervalSet BusyIntervals(std::span<const LinkSample> samples, double bytes_per_second);
+
+// Owned by one thread.
+class LinkMeter final {
+ public:
+  explicit LinkMeter(std::string interface);
+  ~LinkMeter();
+  LinkMeter(const LinkMeter&) = delete;
+  LinkMeter& operator=(const LinkMeter&) = delete;
+
+  IntervalSet Stop();
+
+ private:
+  void Run();
+
+  const std::string interface_;
+  std::atomic<bool> stopping_{false};
+  std::vector<LinkSample> samples_;  // of the thread until it is joined
+  std::thread thread_;               // last: it uses the rest
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_TOOLS_BENCH_CLUSTER_LINK_METER_H_

@@ -1,0 +1,72 @@
+// What both training loops share: keys, the accelerator, gradients, and pushing in the order of the backward pass.
+// Part of training_loop.h.
+#ifndef SLIMPS_TOOLS_BENCH_CLUSTER_LOOP_BASE_H_
+#define SLIMPS_TOOLS_BENCH_CLUSTER_LOOP_BASE_H_
+
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "proto/base/buffer.h"
+#include "proto/base/key.h"
+#include "tools/bench/cluster/arrivals.h"
+#include "tools/bench/cluster/gradient_pool.h"
+#include "tools/bench/cluster/layer_plan.h"
+#include "tools/bench/cluster/training_loop.h"
+
+namespace slimps {
+
+class LoopBase : public TrainingLoop {
+ public:
+  absl::Status Iterate(int64_t iteration) final;
+  const Accelerator& accelerator() const final { return accelerator_; }
+
+  // Makes the keys. The first weights go to `initial`, tensor by tensor.
+  absl::Status Init(std::span<const std::span<float>> initial);
+
+ protected:
+  LoopBase(KVStore* store, const ModelShape& model, const TrainingLoopOptions& options);
+
+  // When the weights that iteration's forward pass needs of this tensor were there.
+  virtual absl::StatusOr<absl::Time> AwaitWeights(size_t tensor, int64_t iteration) = 0;
+  // The tensor's gradient of this iteration was pushed.
+  virtual absl::Status AfterPush(size_t tensor, int64_t iteration) = 0;
+  // After a measured iteration: nothing may be under way when the next one begins.
+  virtual absl::Status AwaitAll(int64_t iteration) = 0;
+
+  size_t tensors() const { return keys_.size(); }
+  size_t elements(size_t tensor) const { return model_.tensors[tensor].elements(); }
+  const Key& key(size_t tensor) const { return keys_[tensor]; }
+  // The next forward pass needs the first layers first.
+  static int PriorityOf(size_t tensor) { return -static_cast<int>(tensor); }
+  std::span<const float> Gradient(size_t tensor, int64_t iteration) const {
+    return gradients_.Of(tensor, static_cast<uint64_t>(iteration), elements(tensor));
+  }
+  static uint64_t HashOf(uint64_t so_far, std::span<const float> weights);
+
+  KVStore* const store_;
+  const ModelShape model_;
+  const TrainingLoopOptions options_;
+
+ private:
+  absl::Status Push(size_t tensor, int64_t iteration);
+  void EncodeOnDevice(size_t tensor);
+
+  const std::vector<Layer> layers_;
+  std::vector<Key> keys_;
+  const GradientPool gradients_;
+  Accelerator accelerator_;
+};
+
+// Both call Init.
+absl::StatusOr<std::unique_ptr<TrainingLoop>> MakeWaitingLoop(KVStore* store,
+                                                              const ModelShape& model,
+                                                              const TrainingLoopOptions& options);
+absl::StatusOr<std::unique_ptr<TrainingLoop>> MakeBackupLoop(KVStore* store,
+                                                             const ModelShape& model,
+                                                             const TrainingLoopOptions& options);
+
+}  // namespace slimps
+
+#endif  // SLIMPS_TOOLS_BENCH_CLUSTER_LOOP_BASE_H_

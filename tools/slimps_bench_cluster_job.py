@@ -1,0 +1,157 @@
+"""One job of slimps bench cluster: the real daemons and bench_cluster_worker, each in its node's namespace."""
+
+import collections
+import json
+import os
+import queue
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+
+import slimps_bench_cluster_net as net
+import slimps_launch
+import slimps_setup
+
+PORT = 7000  # the namespaces are ours alone
+LAST_LINES = 12
+END_GRACE = 20.0  # seconds for the daemons, once the workers have ended
+
+
+class JobError(slimps_setup.SetupError):
+    """A job that did not end well: who failed, and its last lines."""
+
+
+class Process:
+    def __init__(self, name, command, out, before_exec):
+        self.name = name
+        self.lines = collections.deque(maxlen=LAST_LINES)
+        # pylint: disable=consider-using-with
+        self.popen = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                      text=True, errors="replace", start_new_session=True, preexec_fn=before_exec)
+        self.reader = threading.Thread(target=self._read, args=(out,), daemon=True)
+        self.reader.start()
+
+    def _read(self, out):
+        for line in self.popen.stdout:
+            self.lines.append(line.rstrip("\n"))
+            out.put((self, line.rstrip("\n")))
+        self.popen.wait()
+        out.put((self, None))
+
+    def describe_end(self):
+        status = self.popen.returncode
+        how = "was killed by " + slimps_launch.signal_name(-status) if status < 0 else "exited with status %d" % status
+        return "%s %s\n%s" % (self.name, how, "\n".join("  %s| %s" % (self.name, line) for line in self.lines))
+
+
+class Job:
+    """`rate` holds from the first iteration on; before it the link is unshaped. `changes`: (seconds, rate) after that.
+    `on_line` gets (seconds since the first iteration, worker's name, line) of what workers say. Owned by the main
+    thread: children die with the thread that started them."""
+
+    def __init__(self, network, programs, workers, placement, rate, changes=(), on_line=None, timeout=600.0,
+                 shard_threads=1):
+        self.network = network
+        self.programs = programs
+        self.workers = workers
+        self.placement = placement
+        self.rate = rate
+        self.changes = list(changes)
+        self.on_line = on_line
+        self.timeout = timeout
+        self.shard_threads = shard_threads
+        self.events = queue.SimpleQueue()
+        self.processes = []
+        self.before_exec = slimps_launch.die_with_parent()
+
+    def run(self, worker_flags):
+        """The reports of all workers, by rank."""
+        with tempfile.TemporaryDirectory(prefix="slimps-") as folder:
+            reports = [os.path.join(folder, "worker%d.json" % rank) for rank in range(self.workers)]
+            try:
+                self.network.shape("unshaped")
+                workers = self._start(worker_flags, reports)
+                self._run(workers)
+            finally:
+                self._stop()
+            texts = []
+            for path in reports:
+                with open(path, encoding="utf-8") as text:
+                    texts.append(json.load(text))
+            return texts
+
+    def _start(self, worker_flags, reports):
+        sizes = ["--num_workers=%d" % self.workers, "--num_servers=%d" % self.workers]
+        root = self.network.address(net.HUB)
+        self._spawn("scheduler", net.HUB, [self.programs["slimps_scheduler"], "--bind=" + root, "--port=%d" % PORT,
+                                           "--insecure"] + sizes)
+        for rank in range(self.workers):
+            node = rank + (self.workers if self.placement == "apart" else 0)
+            self._spawn("server%d" % rank, node, [
+                self.programs["slimps_server"], "--bind=" + self.network.address(node), "--insecure",
+                "--root_uri=" + root, "--root_port=%d" % PORT, "--shard_threads=%d" % self.shard_threads] + sizes)
+        return [self._spawn("worker%d" % rank, rank, [
+            self.programs["bench_cluster_worker"], "--scheduler=tcp://%s:%d" % (root, PORT), "--rank=%d" % rank,
+            "--interface=" + net.INTERFACE, "--report=" + reports[rank]] + sizes + worker_flags)
+                for rank in range(self.workers)]
+
+    def _spawn(self, name, node, command):
+        self.processes.append(Process(name, self.network.command(node, command), self.events, self.before_exec))
+        return self.processes[-1]
+
+    def _run(self, workers):
+        began = time.monotonic()
+        started = None  # when the first iteration did
+        ready, ended = set(), set()
+        deadline = began + self.timeout
+        while len(ended) < len(self.processes):
+            process, line = self._next(deadline, started)
+            if process is None:
+                continue
+            if line is None:
+                if process.popen.returncode != 0:
+                    raise JobError("the job failed: " + process.describe_end())
+                ended.add(process)
+                if all(worker in ended for worker in workers):
+                    deadline = min(deadline, time.monotonic() + END_GRACE)
+            elif line == "ready" and process in workers:
+                ready.add(process)
+                if len(ready) == len(workers):
+                    self.network.shape(self.rate)
+                    started = time.monotonic()
+                    for worker in workers:
+                        worker.popen.stdin.write("go\n")
+                        worker.popen.stdin.flush()
+            elif self.on_line and process in workers:
+                self.on_line(time.monotonic() - (started or began), process.name, line)
+
+    def _next(self, deadline, started):
+        """The next (process, line), or (None, None) where the link was changed instead."""
+        due = deadline
+        if started is not None and self.changes:
+            due = min(due, started + self.changes[0][0])
+        try:
+            return self.events.get(timeout=max(0.0, due - time.monotonic()))
+        except queue.Empty:
+            pass
+        if time.monotonic() < deadline:
+            _, rate = self.changes.pop(0)
+            self.network.shape(rate)
+            if self.on_line:
+                self.on_line(time.monotonic() - started, "link", rate)
+            return None, None
+        running = [process for process in self.processes if process.popen.poll() is None]
+        raise JobError("the job did not end within %.0f s; still running: %s" % (
+            self.timeout, "\n".join("%s\n%s" % (process.name, "\n".join(process.lines)) for process in running)))
+
+    def _stop(self):
+        for process in self.processes:
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                try:
+                    if process.popen.poll() is None:
+                        os.killpg(process.popen.pid, number)
+                        process.popen.wait(timeout=2.0)
+                except (ProcessLookupError, subprocess.TimeoutExpired):
+                    pass

@@ -1,0 +1,158 @@
+"""Nodes on one machine: a network namespace each, with a veth of its own to a bridge, shaped both ways with tc.
+
+    with Network(2) as network:
+        network.shape("1gbit")
+        subprocess.Popen(network.command(0, ["slimps_server", "--bind", network.address(0)]))
+
+The bridge lives in a namespace of its own (the hub), so nothing of it is seen outside, and goes with it. What a run
+leaves behind that was killed outright is removed by the next one.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+
+import slimps_setup
+
+PREFIX = "slimpsb"
+# A larger burst refills while the other direction sends and flatters the result.
+TBF = ["burst", "64kb", "latency", "50ms"]
+RATES = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+INTERFACE = "eth0"
+HUB = -1  # as a node: where the bridge is, unshaped
+
+
+def bits_per_second(rate):
+    """Of a rate as tc writes it: 100mbit, 2.5gbit. ValueError: another text."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)", rate)
+    if not match or float(match.group(1)) <= 0:
+        raise ValueError("expected a rate such as 1gbit or 100mbit, got '%s'" % rate)
+    return float(match.group(1)) * RATES[match.group(2)]
+
+
+def run(command, check=True):
+    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    if check and result.returncode != 0:
+        raise slimps_setup.SetupError("%s: %s" % (" ".join(command), result.stderr.strip() or "failed"))
+    return result.stdout
+
+
+def why_not():
+    """Why namespaces cannot be made here; None: they can."""
+    if os.geteuid() != 0:
+        return "bench cluster needs root: it makes network namespaces and shapes their links"
+    for program in ("ip", "tc"):
+        if shutil.which(program) is None:
+            return "bench cluster needs %s (Debian package iproute2)" % program
+    result = subprocess.run(["ip", "netns", "list"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                            check=False)
+    return "bench cluster cannot use network namespaces: " + result.stderr.strip() if result.returncode else None
+
+
+def namespaces():
+    return [line.split()[0] for line in run(["ip", "netns", "list"]).splitlines() if line.strip()]
+
+
+def is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def leftovers(names, alive=is_alive):
+    """Those that a run made which is no more."""
+    matches = [(name, re.match(PREFIX + r"(\d+)-", name)) for name in names]
+    return [name for name, match in matches if match and not alive(int(match.group(1)))]
+
+
+def remove_namespace(name):
+    for pid in run(["ip", "netns", "pids", name], check=False).split():
+        try:
+            os.kill(int(pid), signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    run(["ip", "netns", "del", name], check=False)
+
+
+class Network:
+    """Owned by the main thread."""
+
+    def __init__(self, nodes, congestion="cubic"):
+        self.nodes = nodes
+        self.congestion = congestion
+        self.prefix = "%s%d-" % (PREFIX, os.getpid())
+        self.made = []
+
+    def __enter__(self):
+        for name in leftovers(namespaces()):
+            remove_namespace(name)
+        try:
+            self._make()
+        except BaseException:
+            self.remove()
+            raise
+        return self
+
+    def __exit__(self, *unused):
+        self.remove()
+
+    def name(self, node):
+        return self.prefix + ("hub" if node == HUB else "n%d" % node)
+
+    def address(self, node):
+        return "10.77.0.%d" % (254 if node == HUB else node + 1)
+
+    def command(self, node, command):
+        """`command` in the node's namespace."""
+        return ["ip", "netns", "exec", self.name(node)] + command
+
+    def _make(self):
+        for node in [HUB] + list(range(self.nodes)):
+            self.made.append(self.name(node))
+            run(["ip", "netns", "add", self.name(node)])
+            run(["ip", "-n", self.name(node), "link", "set", "lo", "up"])
+        hub = self.name(HUB)
+        run(["ip", "-n", hub, "link", "add", "br0", "type", "bridge"])
+        run(["ip", "-n", hub, "addr", "add", self.address(HUB) + "/24", "dev", "br0"])
+        run(["ip", "-n", hub, "link", "set", "br0", "up"])
+        for node in range(self.nodes):
+            port, name = "p%d" % node, self.name(node)
+            run(["ip", "-n", hub, "link", "add", port, "type", "veth", "peer", "name", INTERFACE, "netns", name])
+            run(["ip", "-n", hub, "link", "set", port, "master", "br0", "up"])
+            run(["ip", "-n", name, "addr", "add", self.address(node) + "/24", "dev", INTERFACE])
+            run(["ip", "-n", name, "link", "set", INTERFACE, "up"])
+            if self.congestion != "default":
+                self._choose_congestion_control(node)
+
+    def _choose_congestion_control(self, node):
+        """Route by route: to other nodes, and to the node's own address."""
+        address = self.address(node)
+        route = ["ip", "-n", self.name(node), "route", "replace"]
+        run(route + ["10.77.0.0/24", "dev", INTERFACE, "proto", "kernel", "scope", "link", "src", address, "congctl",
+                     self.congestion])
+        run(route + ["table", "local", "local", address, "dev", "lo", "proto", "kernel", "scope", "host", "src",
+                     address, "congctl", self.congestion])
+
+    def _ends(self):
+        """(namespace, device) of both ends of every node's link: each shapes what it sends."""
+        for node in range(self.nodes):
+            yield self.name(node), INTERFACE
+            yield self.name(HUB), "p%d" % node
+
+    def shape(self, rate):
+        """`rate` as tc writes it, or "unshaped"."""
+        for name, device in self._ends():
+            if rate == "unshaped":
+                run(["tc", "-n", name, "qdisc", "del", "dev", device, "root"], check=False)
+            else:
+                run(["tc", "-n", name, "qdisc", "replace", "dev", device, "root", "tbf", "rate", rate] + TBF)
+
+    def remove(self):
+        while self.made:
+            remove_namespace(self.made.pop())
