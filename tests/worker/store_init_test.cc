@@ -78,8 +78,9 @@ class StoreInitTest : public ::testing::Test {
     for (const wire::KeyInfo& info : keys.keys()) {
       wire::KeyPlace* place = placement->add_keys();
       uint64_t elements = 1, offset = 0;
-      for (const int64_t extent : info.shape()) elements *= static_cast<uint64_t>(extent);
-      for (uint32_t i = 0; offset < elements; ++i) {
+      for (const int64_t extent : info.shape())
+        elements *= static_cast<uint64_t>(std::max<int64_t>(extent, 0));
+      for (uint32_t i = 0; offset < elements && keys.partition_elements() > 0; ++i) {
         wire::PartitionPlace* partition = place->add_partitions();
         partition->set_server(i % servers);
         partition->set_offset(offset);
