@@ -102,6 +102,8 @@ void SchedulerState::HandleMember(const Member& member, const wire::Header& head
       wire::Header echo;
       echo.set_request_id(header.request_id());
       *echo.mutable_heartbeat() = header.heartbeat();
+      echo.mutable_heartbeat()->set_scheduler_unix_ns(
+          static_cast<uint64_t>(absl::ToUnixNanos(now)));
       out->push_back({member.peer, std::move(echo)});
       return;
     }

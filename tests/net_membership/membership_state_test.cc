@@ -148,6 +148,41 @@ TEST_F(MembershipStateTest, HeartbeatsComeAtTheIntervalThatTheSchedulerNamed) {
   EXPECT_EQ(state_.Tick(clock_.Now()).send.at(0).heartbeat().sequence(), 2u);
 }
 
+TEST_F(MembershipStateTest, HeartbeatsTellHowFarTheClockIsAheadOfTheSchedulers) {
+  constexpr absl::Duration kAhead = absl::Minutes(5);
+  clock_.Advance(absl::Hours(1));
+  Join();  // sends heartbeat 1
+  const auto echo = [this](uint64_t sequence, absl::Duration there, absl::Duration back) {
+    wire::Header header;
+    header.mutable_heartbeat()->set_sequence(sequence);
+    clock_.Advance(there);
+    header.mutable_heartbeat()->set_scheduler_unix_ns(
+        static_cast<uint64_t>(absl::ToUnixNanos(clock_.Now() - kAhead)));
+    clock_.Advance(back);
+    From(header);
+  };
+  EXPECT_EQ(absl::InfiniteDuration(), state_.clock_offset().possible_error());
+  echo(1, absl::Milliseconds(30), absl::Milliseconds(10));
+  EXPECT_EQ(kAhead - absl::Milliseconds(10), state_.clock_offset().ahead());
+  clock_.Advance(absl::Seconds(1));
+  ASSERT_EQ(2u, state_.Tick(clock_.Now()).send.at(0).heartbeat().sequence());
+  echo(1, absl::ZeroDuration(), absl::ZeroDuration());  // late, of the one before
+  EXPECT_EQ(absl::Milliseconds(20), state_.clock_offset().possible_error());
+  echo(2, absl::Milliseconds(1), absl::Milliseconds(1));
+  EXPECT_EQ(kAhead, state_.clock_offset().ahead());
+  EXPECT_EQ(absl::Milliseconds(1), state_.clock_offset().possible_error());
+}
+
+TEST_F(MembershipStateTest, AnEchoWithoutATimeTellsNothing) {
+  clock_.Advance(absl::Hours(1));
+  Join();
+  wire::Header header;
+  header.mutable_heartbeat()->set_sequence(1);
+  From(header);
+  EXPECT_EQ(absl::InfiniteDuration(), state_.clock_offset().possible_error());
+  EXPECT_EQ(absl::ZeroDuration(), state_.clock_offset().ahead());
+}
+
 TEST_F(MembershipStateTest, ASchedulerSilentForLongerThanTheTimeoutIsLost) {
   Join();
   clock_.Advance(absl::Seconds(5));

@@ -127,11 +127,13 @@ TEST_F(SchedulerStateTest, ALostAnswerToRegisterIsGivenAgain) {
   EXPECT_TRUE(Others(kWorker0).empty());
 }
 
-TEST_F(SchedulerStateTest, HeartbeatsAreEchoed) {
+TEST_F(SchedulerStateTest, HeartbeatsAreEchoedWithTheTime) {
   RegisterAll();
+  clock_.Advance(absl::Seconds(3));
   const auto answer = Heartbeat(kWorker0);
   ASSERT_EQ(answer.size(), 1u);
   EXPECT_EQ(answer[0].heartbeat().sequence(), 5u);
+  EXPECT_EQ(answer[0].heartbeat().scheduler_unix_ns(), 3'000'000'000u);
 }
 
 TEST_F(SchedulerStateTest, ASilentNodeIsNamedToEveryoneAndTheJobFails) {

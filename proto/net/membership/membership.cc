@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "proto/base/trace.h"
 #include "proto/limits.h"
 #include "proto/net/membership/node_name.h"
 #include "proto/net/membership/resolve.h"
@@ -149,6 +150,7 @@ bool Membership::HandleMessage(PeerId from, Message& message) {
       }
     }
     actions = state_.HandleFromScheduler(message.header, absl::Now(), &consumed);
+    TraceLog::Global().SetClockOffset(state_.clock_offset().ahead());
   }
   Carry(std::move(actions));
   return consumed;

@@ -81,6 +81,7 @@ MembershipState::Actions MembershipState::HandleFromScheduler(const wire::Header
       HandleRelease(header.barrier_release());
       return {};
     case wire::Header::kHeartbeat:
+      HandleEcho(header.heartbeat(), now);
       return {};
     case wire::Header::kNodeDown:
       return GoDown(
@@ -120,6 +121,13 @@ void MembershipState::HandleRoster(const wire::Roster& roster) {
   if (phase_ == Phase::kWelcomed && MissingNodes(roster_).empty()) phase_ = Phase::kMember;
 }
 
+void MembershipState::HandleEcho(const wire::Heartbeat& echo, absl::Time now) {
+  // An echo that took longer than the interval would tell little. A scheduler may not say its time.
+  if (echo.sequence() != heartbeat_sequence_ || echo.scheduler_unix_ns() == 0) return;
+  clock_offset_.Add(heartbeat_sent_,
+                    absl::FromUnixNanos(static_cast<int64_t>(echo.scheduler_unix_ns())), now);
+}
+
 void MembershipState::HandleRelease(const wire::BarrierRelease& release) {
   const auto found = barriers_.find({release.name(), release.ticket()});
   if (found == barriers_.end() || found->second.result.has_value()) return;
@@ -143,6 +151,7 @@ MembershipState::Actions MembershipState::Tick(absl::Time now) {
   if (InJob() && now >= heartbeat_at_) {
     wire::Header header = NewRequest();
     header.mutable_heartbeat()->set_sequence(++heartbeat_sequence_);
+    heartbeat_sent_ = now;
     actions.send.push_back(std::move(header));
     heartbeat_at_ = now + absl::Milliseconds(std::max(1u, welcome_.heartbeat_interval_ms()));
   }

@@ -22,6 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "proto/net/membership/clock_offset.h"
 #include "proto/slimps.pb.h"
 
 namespace slimps {
@@ -80,6 +81,8 @@ class MembershipState final {
   uint32_t rank() const { return welcome_.rank(); }
   const wire::Roster& roster() const { return roster_; }
   const std::optional<absl::Status>& down() const { return down_; }
+  // Of this node's clock, which is the one that gives `now`, from the heartbeats' echoes.
+  const ClockOffset& clock_offset() const { return clock_offset_; }
 
  private:
   struct PendingBarrier {
@@ -90,6 +93,7 @@ class MembershipState final {
 
   Actions HandleWelcome(const wire::Welcome& welcome, absl::Time now);
   void HandleRoster(const wire::Roster& roster);
+  void HandleEcho(const wire::Heartbeat& echo, absl::Time now);
   void HandleRelease(const wire::BarrierRelease& release);
   Actions GoDown(absl::Status reason);
   wire::Header NewRequest();
@@ -106,6 +110,8 @@ class MembershipState final {
   absl::Time heartbeat_at_ = absl::InfiniteFuture();
   absl::Time last_heard_ = absl::InfinitePast();
   uint64_t heartbeat_sequence_ = 0;
+  absl::Time heartbeat_sent_ = absl::InfinitePast();  // the newest
+  ClockOffset clock_offset_;
   uint64_t next_request_ = 1;
   std::map<BarrierId, PendingBarrier> barriers_;
   std::map<std::string, uint64_t> tickets_;  // the newest of each name
