@@ -189,6 +189,7 @@ TEST(TracePath, PartsAreNamedBeforeTheExtension) {
 
 TEST(TracePath, WhatCannotBeWrittenIsToldBeforehandAndNamed) {
   const std::string good = TestPath("checked.json");
+  std::filesystem::remove(good);
   EXPECT_TRUE(CheckTracePath(good).ok());
   EXPECT_FALSE(std::filesystem::exists(good)) << "nothing was written yet";
   for (const std::string& bad : {std::string("/no/such/folder/t.json"), std::string(), TestPath(""),
