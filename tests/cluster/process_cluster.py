@@ -10,11 +10,13 @@ import time
 class ProcessCluster:
     """Use as a context manager; every process is gone at its end. Programs are found from the working directory."""
 
-    def __init__(self, workers, servers, worker_flags, scheduler_flags=()):
+    def __init__(self, workers, servers, worker_flags, scheduler_flags=(), server_flags=(), worker_prefix=()):
         self.workers = workers
         self.servers = servers
         self.worker_flags = list(worker_flags)
         self.scheduler_flags = list(scheduler_flags)
+        self.server_flags = list(server_flags)
+        self.worker_prefix = list(worker_prefix)  # a command that runs a worker in other surroundings
         self.processes = {}
         self.folder = tempfile.TemporaryDirectory(prefix="slimps-test-")
 
@@ -24,10 +26,10 @@ class ProcessCluster:
                     + self.scheduler_flags, 0)
         self.port = int(self.wait_for(lambda: self._read(port_file), "the scheduler's port"))
         for rank in range(self.servers):
-            self._start("server%d" % rank, "server", ["server/slimps_server"], self.port)
+            self._start("server%d" % rank, "server", ["server/slimps_server"] + self.server_flags, self.port)
         for rank in range(self.workers):
-            self._start("worker%d" % rank, "worker", ["worker/slimps_worker"] + self.worker_flags, self.port,
-                        {"DMLC_WORKER_ID": str(rank)})
+            self._start("worker%d" % rank, "worker", self.worker_prefix + ["worker/slimps_worker"] + self.worker_flags,
+                        self.port, {"DMLC_WORKER_ID": str(rank)})
         return self
 
     def __exit__(self, *unused):

@@ -41,11 +41,11 @@ class PayloadSharingTest : public testing::Test {
       silent = true;
       for (const auto& control : from.TakeControls()) {
         said.push_back(ParseSharingPart(control.part.bytes(), kDefaultLimits)->kind);
-        EXPECT_TRUE(to.HandleControl(kPeer, control.part.bytes()).ok());
+        EXPECT_TRUE(to.HandleControl(control.peer, control.part.bytes()).ok());
         silent = false;
       }
       for (const auto& control : to.TakeControls()) {
-        EXPECT_TRUE(from.HandleControl(kPeer, control.part.bytes()).ok());
+        EXPECT_TRUE(from.HandleControl(control.peer, control.part.bytes()).ok());
         silent = false;
       }
     }
@@ -232,8 +232,9 @@ TEST_F(PayloadSharingTest, ALeaseSurvivesTheConnectionAndReturnsByTheNext) {
   borrower_->RemovePeer(kPeer);
   EXPECT_TRUE(lender_->lends());  // the borrower lives and may be reading
   EXPECT_FALSE(lender_->Lend(kPeer, PushFrame(&memory_, 1)));
-  lender_->AddPeer(kPeer);
-  borrower_->AddPeer(kPeer);
+  constexpr PeerId kNext{2};
+  lender_->AddPeer(kNext);
+  borrower_->AddPeer(kNext);
   Talk(*lender_, *borrower_);
   payload = Payload();
   Talk(*borrower_, *lender_);
