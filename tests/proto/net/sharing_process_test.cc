@@ -23,12 +23,15 @@ constexpr size_t kPayloadBytes = size_t{1} << 20;
 
 class PeerProcess {
  public:
-  explicit PeerProcess(const std::vector<std::string>& arguments) : pid_(fork()) {
-    if (pid_ != 0) return;
+  explicit PeerProcess(const std::vector<std::string>& arguments) {
+    // Before the fork: the child of a process with threads may do little until it is another program.
     std::vector<char*> words = {const_cast<char*>("tests/proto/net/sharing_peer")};
-    for (const std::string& argument : arguments)
+    for (const std::string& argument : arguments) {
       words.push_back(const_cast<char*>(argument.c_str()));
+    }
     words.push_back(nullptr);
+    pid_ = fork();
+    if (pid_ != 0) return;
     execv(words[0], words.data());
     _exit(127);
   }
@@ -41,7 +44,7 @@ class PeerProcess {
   }
 
  private:
-  pid_t pid_;
+  pid_t pid_ = -1;
 };
 
 bool WaitUntil(const std::function<bool()>& condition) {
