@@ -262,9 +262,9 @@ absl::StatusOr<WorkerOptions> CheckWorkerFlags(const WorkerFlags& flags) {
                         .backup_model = flags.backup_model == "on"});
   if (!together.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--compression=", flags.compression, " --pull_compression=", flags.pull_compression,
-        " --optimizer=", flags.optimizer, " --kvstore=", flags.kvstore,
-        " --backup_model=", flags.backup_model, ": ", std::string(together.message())));
+        "--compression=", flags.compression, " --optimizer=", flags.optimizer,
+        " --kvstore=", flags.kvstore, " --backup_model=", flags.backup_model,
+        " --pull_compression=", flags.pull_compression, ": ", std::string(together.message())));
   }
   SLIMPS_ASSIGN_OR_RETURN(options.store, StoreOptions(flags));
   return options;

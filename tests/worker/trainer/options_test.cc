@@ -93,6 +93,29 @@ TEST(WorkerFlags, CodecsThatTheRestDoesNotGoWithAreRefusedWithTheReason) {
               AllOf(HasSubstr("--kvstore=dist_async"), HasSubstr("majority")));
 }
 
+TEST(WorkerFlags, PullsHaveACodecAndAThresholdOfTheirOwn) {
+  WorkerFlags flags = Good();
+  EXPECT_EQ(CheckWorkerFlags(flags)->store.pull_compression, "none");
+  EXPECT_FALSE(CheckWorkerFlags(flags)->store.fixed_pull_threshold_bytes.has_value());
+  flags.threshold = "7";
+  flags.pull_compression = "topk:ratio=0.1";
+  flags.pull_threshold = "4096";
+  const auto options = CheckWorkerFlags(flags);
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->store.pull_compression, "topk:ratio=0.1");
+  EXPECT_EQ(options->store.fixed_pull_threshold_bytes, 4096u);
+  EXPECT_EQ(options->store.fixed_threshold_bytes, 7u);
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->pull_compression = "9bit"; }),
+              HasSubstr("--pull_compression=9bit"));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->pull_threshold = "many"; }),
+              HasSubstr("--pull_threshold=many"));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) {
+                f->pull_compression = "1bit";
+                f->kvstore = "dist_async";
+              }),
+              AllOf(HasSubstr("--pull_compression=1bit"), HasSubstr("expected dist_sync")));
+}
+
 TEST(WorkerFlags, AMajorityOfSignsIsNotRescaled) {
   WorkerFlags flags = Good();
   flags.compression = "signsgd";
