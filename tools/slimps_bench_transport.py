@@ -12,7 +12,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 
 import slimps_bench_processes
@@ -126,9 +125,13 @@ def find_programs(folder):
     return programs
 
 
-def check_models(models, programs):
-    command = [programs["bench_store"], "--list_models"]
-    known = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)["models"] if models else []
+def check_models(models, program):
+    """SetupError: one that `program`, a bench_store, does not know."""
+    if not models:
+        return
+    with slimps_bench_processes.Processes() as processes:
+        listing = processes.start("bench_store", [program, "--list_models"])
+        known = processes.answers([listing], "list of models")[0]["models"]
     for model in models:
         if model not in known:
             raise slimps_setup.SetupError("--model: expected none or some of %s, got \"%s\"" % (",".join(known), model))
@@ -172,9 +175,7 @@ def main(arguments, parser_class=argparse.ArgumentParser):
         except OSError as error:
             raise slimps_setup.SetupError("cannot write %s: %s" % (options.json, error.strerror))
     programs = find_programs(options.programs)
-    check_models(options.model, programs)
-    for transport in options.transports:
-        runs.same_host_flags(programs["slimps_server"], transport)
+    check_models(options.model, programs["bench_store"])
     for number_of_signal in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number_of_signal, stop_on)
     described = machine()

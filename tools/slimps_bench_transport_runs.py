@@ -3,7 +3,6 @@
 import contextlib
 import os
 import statistics
-import subprocess
 import tempfile
 import time
 
@@ -218,21 +217,11 @@ class Stage:
         return slimps_bench_processes.Cluster(
             self.processes, name, self.programs,
             ["--same_host=" + self.transport, "--checksums=%s" % str(checksums).lower()],
-            same_host_flags(self.programs["slimps_server"], self.transport), *self.shape)
+            ["--same_host=" + self.transport], *self.shape)
 
     def row(self, operation, **what):
         return {"transport": self.transport, "workers": self.shape[0], "servers": self.shape[1], **what,
                 "op": operation}
-
-
-def same_host_flags(server, transport):
-    """How the server is told. One that has no flag for it speaks TCP."""
-    usage = subprocess.run([server, "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False).stdout
-    if b"same_host" in usage:
-        return ["--same_host=" + transport]
-    if transport == "tcp":
-        return []
-    raise slimps_setup.SetupError("%s has no flag --same_host: it speaks tcp alone, not %s" % (server, transport))
 
 
 def measure_stage(stage, options, say):

@@ -76,6 +76,21 @@ def alive(pid):
         return False
 
 
+def tcp_ports(pid, local):
+    """Of its established connections: its own ports, or those at the other end."""
+    inodes = set()
+    for descriptor in os.listdir("/proc/%d/fd" % pid):
+        try:
+            target = os.readlink("/proc/%d/fd/%s" % (pid, descriptor))
+        except OSError:
+            continue
+        if target.startswith("socket:["):
+            inodes.add(target[len("socket:["):-1])
+    with open("/proc/net/tcp", encoding="ascii") as text:
+        rows = [line.split() for line in text.readlines()[1:]]
+    return {int(row[1 if local else 2].split(":")[1], 16) for row in rows if row[3] == "01" and row[9] in inodes}
+
+
 def wait_for(condition, what, seconds=60.0):
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -150,6 +165,22 @@ class QuickTest(unittest.TestCase):
         self.assertNotIn("old", page)
         self.assertEqual(len(self.rows), page.count("\n| tcp |"))
         self.assertIn("### Push-pull, GB/s", page)
+
+
+class SameHostTest(unittest.TestCase):
+    def test_local_transports_stand_beside_their_own_raw_figures(self):
+        report, _ = bench_json("--quick", "--transports", "shm,ipc", "--shapes", "1x2", "--sizes", "1Mi")
+        self.assertEqual([("shm", "push_pull", "tcp"), ("shm", "latency", "ipc"), ("ipc", "push_pull", "ipc"),
+                          ("ipc", "latency", "ipc")],
+                         [(entry["transport"], entry["op"], entry["raw_transport"]) for entry in report["results"]])
+        self.assertEqual({(1, 2)}, {(entry["workers"], entry["servers"]) for entry in report["results"]})
+
+    def test_jobs_speak_the_transport_that_they_are_measured_on(self):
+        for transport, connected in (("tcp", True), ("ipc", False)):
+            with processes.Processes() as party, runs.Stage(party, programs(), transport, (1, 1)) as stage:
+                stage.plain.ask("latency bytes=1024 pause_us=0 count=1")
+                server, worker = stage.plain.daemons[1].process.pid, stage.plain.workers[0].process.pid
+                self.assertEqual(connected, bool(tcp_ports(server, local=True) & tcp_ports(worker, local=False)))
 
 
 class ModelTest(unittest.TestCase):

@@ -13,8 +13,8 @@
 #include "absl/strings/str_join.h"
 #include "proto/base/program_flags.h"
 #include "proto/base/status_macros.h"
+#include "proto/net/same_host.h"
 #include "tools/bench/models.h"
-#include "tools/bench/transport/same_host.h"
 #include "tools/bench/transport/store_bench.h"
 #include "worker/kvstore.h"
 
@@ -24,7 +24,7 @@ DEFINE_int32(num_workers, 1, "how many workers the job has (environment: DMLC_NU
 DEFINE_int32(num_servers, 1, "how many servers the job has (environment: DMLC_NUM_SERVER)");
 DEFINE_bool(checksums, true, "of payloads, on the wire");
 DEFINE_bool(list_models, false, "print the models that there are, and end");
-DEFINE_string(same_host, "tcp", "how to reach servers of this machine: tcp, ipc or shm");
+DEFINE_string(same_host, "shm", "how to reach servers of this machine: tcp, ipc or shm");
 
 namespace slimps {
 namespace {
@@ -40,7 +40,7 @@ absl::StatusOr<KVStoreOptions> OptionsFromFlags() {
   options.num_workers = static_cast<uint32_t>(FLAGS_num_workers);
   options.num_servers = static_cast<uint32_t>(FLAGS_num_servers);
   options.checksums = FLAGS_checksums;
-  SLIMPS_RETURN_IF_ERROR(SetSameHost(FLAGS_same_host, &options));
+  SLIMPS_ASSIGN_OR_RETURN(options.same_host, ParseSameHost(FLAGS_same_host));
   return options;
 }
 
