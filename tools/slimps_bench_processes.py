@@ -65,7 +65,7 @@ class Processes:
                 node.process.stdin.flush()
             except BrokenPipeError:
                 pass  # its end is an event, and says why
-        return self.answers(nodes, "an answer to \"%s\"" % command, seconds)
+        return self.answers(nodes, "answer to \"%s\"" % command, seconds)
 
     def answers(self, nodes, what, seconds=START_SECONDS):
         """One answer of each of `nodes`. SetupError: a process has ended that should not, or time is over."""
@@ -76,7 +76,7 @@ class Processes:
             if node is None:
                 late = [node for node in nodes if node not in got]
                 raise slimps_setup.SetupError("%s: no %s after %.0f s%s" % (
-                    ", ".join(node.name for node in late), what.replace("an ", "", 1), seconds, last_lines(late[0])))
+                    ", ".join(node.name for node in late), what, seconds, last_lines(late[0])))
             if answer is not None:
                 got[node] = answer
             elif not node.expected_to_end:
@@ -240,7 +240,7 @@ class Cluster:
         for rank in range(workers):
             self.workers.append(self._start_node("worker%d" % rank, "worker",
                                                  [self.programs["bench_store"]] + self.worker_flags, port))
-        self.processes.answers(self.workers, "a store")
+        self.processes.answers(self.workers, "word that its store is there")
 
     def _start_node(self, name, role, command, port):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("DMLC_")}

@@ -52,7 +52,7 @@ class RawPeers:
             address = ("tcp://127.0.0.1:*" if self.transport == "tcp"
                        else "ipc://" + os.path.join(self.folder.name, str(rank)))
             server = self._start_node("raw server %d" % rank, ["--listen", address])
-            endpoints.append(self.processes.answers([server], "an address")[0]["endpoint"])
+            endpoints.append(self.processes.answers([server], "address")[0]["endpoint"])
         for rank in range(workers):
             self.clients.append(self._start_node("raw client %d" % rank, ["--connect", ",".join(endpoints)]))
 

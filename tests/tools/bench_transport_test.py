@@ -179,6 +179,8 @@ class SameHostTest(unittest.TestCase):
         for transport, connected in (("tcp", True), ("ipc", False)):
             with processes.Processes() as party, runs.Stage(party, programs(), transport, (1, 1)) as stage:
                 stage.plain.ask("latency bytes=1024 pause_us=0 count=1")
+                self.assertIn("--checksums=false", command_of(stage.plain.workers[0].process.pid))
+                self.assertIn("--checksums=true", command_of(stage.checked.workers[0].process.pid))
                 server, worker = stage.plain.daemons[1].process.pid, stage.plain.workers[0].process.pid
                 self.assertEqual(connected, bool(tcp_ports(server, local=True) & tcp_ports(worker, local=False)))
 
@@ -235,17 +237,17 @@ class FlagsTest(unittest.TestCase):
 class EndTest(unittest.TestCase):
     """Whatever happens, no process stays."""
 
-    def long_bench(self):
-        process = subprocess.Popen(COMMAND + ["--transports", "tcp", "--shapes", "2x2", "--sizes", "4Ki", "--seconds",
+    def long_bench(self, shape, processes_of_it):
+        process = subprocess.Popen(COMMAND + ["--transports", "tcp", "--shapes", shape, "--sizes", "4Ki", "--seconds",
                                               "60", "--model", "none"],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.kill)
-        # Two jobs of five processes and four raw peers.
-        children = wait_for(lambda: len(children_of(process.pid)) == 14 and children_of(process.pid), "the processes")
+        children = wait_for(lambda: len(children_of(process.pid)) == processes_of_it and children_of(process.pid),
+                            "the processes")
         return process, children
 
     def test_a_daemon_that_dies_is_named_and_everything_ends(self):
-        process, children = self.long_bench()
+        process, children = self.long_bench("2x2", 2 * 5 + 4)
         server = next(pid for pid in children if command_of(pid)[0].endswith("slimps_server"))
         os.kill(server, signal.SIGKILL)
         _, error = process.communicate(timeout=60)
@@ -255,7 +257,7 @@ class EndTest(unittest.TestCase):
 
     def test_signals_end_everything(self):
         for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)):
-            process, children = self.long_bench()
+            process, children = self.long_bench("1x1", 2 * 3 + 2)
             process.send_signal(number)
             process.communicate(timeout=60)
             self.assertEqual(status, process.returncode)
@@ -275,12 +277,23 @@ class EndTest(unittest.TestCase):
                 self.assertEqual(2, len(answers))
                 self.assertTrue(all(answer["seconds"] > 0 for answer in answers))
 
+    def test_the_one_that_a_signal_ended_is_named_before_those_that_complain_of_it(self):
+        with processes.Processes() as party:
+            complains = party.start("complains", ["/bin/sh", "-c", "echo lost my peer; exit 3"])
+            wait_for(lambda: complains.status is not None, "its end")
+            victim = party.start("victim", ["/bin/sh", "-c", "kill -KILL $$"])
+            wait_for(lambda: victim.status is not None, "its end")
+            with self.assertRaisesRegex(slimps_setup.SetupError, "^victim was killed by SIGKILL$"):
+                party.answers([complains], "word")
+            with self.assertRaisesRegex(slimps_setup.SetupError, "(?s)^alone exited with status 3.*alone. bye"):
+                party.answers([party.start("alone", ["/bin/sh", "-c", "echo bye; exit 3"])], "word")
+
     def test_silence_has_a_deadline(self):
         with processes.Processes() as party:
             silent = party.start("silent", ["/bin/sh", "-c", "echo starting; sleep 1000"])
             wait_for(lambda: silent.last_lines, "its first line")
-            with self.assertRaisesRegex(slimps_setup.SetupError, "(?s)silent: no word after 0 s.*silent| starting"):
-                party.answers([silent], "a word", 0.1)
+            with self.assertRaisesRegex(slimps_setup.SetupError, "(?s)silent: no word after 0 s.*silent\\| starting"):
+                party.answers([silent], "word", 0.1)
 
 
 class FigureTest(unittest.TestCase):
