@@ -46,9 +46,12 @@ def why_not():
     for program in ("ip", "tc"):
         if shutil.which(program) is None:
             return "bench cluster needs %s (Debian package iproute2)" % program
-    result = subprocess.run(["ip", "netns", "list"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-                            check=False)
-    return "bench cluster cannot use network namespaces: " + result.stderr.strip() if result.returncode else None
+    try:
+        with Network(1, congestion="default") as network:
+            network.shape("1gbit")
+    except slimps_setup.SetupError as error:
+        return "bench cluster cannot make network namespaces with shaped links here: %s" % error
+    return None
 
 
 def namespaces():

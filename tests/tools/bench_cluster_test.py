@@ -1,0 +1,346 @@
+"""slimps bench cluster: what it says to wrong flags, its systems, its bound, its tables, and a small real run where
+network namespaces can be made. No figure is judged here."""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+TOOLS = os.path.join(ROOT, "tools")
+PROGRAMS = os.path.abspath(".")  # the runfiles, which is where tests start
+sys.path.insert(0, TOOLS)
+
+import slimps_bench_cluster as cluster  # noqa: E402
+import slimps_bench_cluster_bound as bound  # noqa: E402
+import slimps_bench_cluster_net as net  # noqa: E402
+import slimps_bench_cluster_systems as systems  # noqa: E402
+import slimps_bench_cluster_tables as tables  # noqa: E402
+import slimps_bench_tables  # noqa: E402
+
+FIELDS = ["system", "model", "link", "iteration_ms", "compute_ms", "encode_ms", "encode_exposed_ms", "overlap_ms",
+          "wire_bytes_out", "wire_bytes_in", "wire_ms_at_link_rate", "bound_ms", "fraction_of_bound",
+          "speedup_over_1bit", "speedup_over_fp32", "threshold_bytes"]
+WHY_NOT = net.why_not()
+
+
+def command(*arguments):
+    return [sys.executable, os.path.join(TOOLS, "slimps"), "bench", "cluster", "--programs=" + PROGRAMS] + list(arguments)
+
+
+def bench(*arguments):
+    return subprocess.run(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+
+
+class FlagsTest(unittest.TestCase):
+    def refused(self, *arguments):
+        result = bench(*arguments)
+        self.assertEqual(2, result.returncode, result.stderr)
+        return result.stderr
+
+    def test_wrong_names_are_refused_with_the_nearest(self):
+        self.assertIn("did you mean 'slimgc_1bit'?", self.refused("--systems", "slimgc_1bi"))
+        self.assertIn("did you mean --systems?", self.refused("--system", "fp32"))
+        self.assertIn("together", self.refused("--placement", "beside"))
+
+    def test_wrong_rates_are_refused(self):
+        for rate in ("1", "fast", "1gbps", "0gbit", "-1mbit", "1gbit "):
+            self.assertIn("expected a rate such as 1gbit or 100mbit, got '%s'" % rate, self.refused("--link=" + rate))
+
+    def test_wrong_numbers_are_refused_with_the_flag(self):
+        for flag in ("--iterations", "--repeats", "--nodes", "--encode_threads", "--shard_threads"):
+            self.assertIn(flag + ": expected 1 to", self.refused(flag + "=0"))
+        self.assertIn("--nodes: expected 1 to 64, got 65", self.refused("--nodes=65"))
+        self.assertIn("--compute_ms: expected 0 to", self.refused("--compute_ms=-1"))
+
+    def test_a_system_is_measured_once(self):
+        self.assertIn("one is there twice: fp32,1bit,fp32", self.refused("--systems=fp32,1bit,fp32"))
+
+    def test_changes_have_times_in_order_and_rates(self):
+        for text in ("5", "x:1gbit", "-1:1gbit", "9:1gbit,5:100mbit", "5:fast"):
+            self.assertIn("--change_link: expected", self.refused("--change_link=" + text))
+
+    def test_changes_are_read(self):
+        self.assertEqual([(0.5, "100mbit"), (20.0, "unshaped")], cluster.parse_changes("0.5:100mbit,20:unshaped"))
+
+    @unittest.skipIf(WHY_NOT, WHY_NOT)
+    def test_an_unknown_model_and_a_file_that_cannot_be_written_are_named(self):
+        self.assertIn("unknown model 'resnet5': expected one of alexnet", self.refused("--model=resnet5"))
+        self.assertIn("cannot write /no/such/folder/x.json", self.refused("--json=/no/such/folder/x.json"))
+
+    @unittest.skipIf(WHY_NOT is None, "namespaces can be made here")
+    def test_who_may_not_make_namespaces_gets_one_line(self):
+        result = bench()
+        self.assertEqual(1, result.returncode)
+        self.assertEqual("slimps: %s\n" % WHY_NOT, result.stderr)
+
+
+class SystemsTest(unittest.TestCase):
+    def test_those_of_the_list_are_there(self):
+        for name in ("fp32", "1bit", "2bit", "1bit_2way", "1bit_on_device", "2bit_on_device", "terngrad", "topk10",
+                     "dgc10", "slimgc_1bit", "slimgc_2bit", "slimgc_1bit_2way"):
+            self.assertEqual(name, systems.find(name).name)
+
+    def test_each_step_of_the_ladder_changes_one_mechanism(self):
+        steps = ["1bit_on_device", "ladder_threshold", "ladder_offload", "ladder_backup", "ladder_coalescing",
+                 "ladder_priorities", "slimgc_1bit_2way"]
+        changed = []
+        for before, after in zip(steps, steps[1:]):
+            one, other = systems.find(before)._asdict(), systems.find(after)._asdict()
+            changed.append({field for field in one if one[field] != other[field]} - {"name", "says"})
+        self.assertEqual([{"threshold"}, {"device_ns"}, {"backup"}, {"coalesce"}, {"prioritise"},
+                          {"pull", "pull_threshold"}], changed)
+        same = systems.find("slimgc_1bit")._asdict()
+        same.update(name="ladder_priorities", says=systems.find("ladder_priorities").says)
+        self.assertEqual(same, systems.find("ladder_priorities")._asdict())
+
+    def test_a_threshold_after_the_name_holds_for_pulls_too(self):
+        found = systems.find("slimgc_1bit_2way@65536")
+        self.assertEqual(("slimgc_1bit_2way@65536", "65536", "65536"),
+                         (found.name, found.threshold, found.pull_threshold))
+        self.assertFalse(systems.is_automatic(found))
+        self.assertTrue(systems.is_automatic(systems.find("slimgc_1bit@auto")))
+        self.assertEqual("none", systems.find("slimgc_1bit@none").threshold)
+
+    def test_wrong_thresholds_are_refused(self):
+        for text in ("slimgc_1bit@", "slimgc_1bit@-1", "slimgc_1bit@64Ki", "1bit@1.5"):
+            with self.assertRaisesRegex(ValueError, "expected bytes, auto or none after @"):
+                systems.find(text)
+        with self.assertRaisesRegex(ValueError, "fp32 compresses nothing"):
+            systems.find("fp32@0")
+
+    def test_flags_say_all_that_a_system_is(self):
+        flags = systems.worker_flags(systems.find("slimgc_1bit_2way"))
+        self.assertEqual(["--compression=1bit", "--threshold=auto", "--pull_compression=1bit", "--pull_threshold=auto",
+                          "--coalesce=true", "--prioritise=true", "--backup_model=true",
+                          "--device_encode_ns=0.000000"], flags)
+        self.assertIn("--device_encode_ns=0.626051", systems.worker_flags(systems.find("1bit_on_device")))
+
+
+class BoundTest(unittest.TestCase):
+    FP32 = bound.Round(workers=2, gradient=100, compressed=0, pull_compressed=0, payload_out=100, payload_in=100,
+                       backup=False, encodes_on_cpu=True)
+
+    def worker(self, job):
+        return dict(bound.worker_stages(job))
+
+    def server(self, job):
+        return dict(bound.server_stages(job))
+
+    def test_fp32_copies_sends_receives_and_updates(self):
+        self.assertEqual([200, 0, 200, 200, 0, 0], list(self.worker(self.FP32).values()))
+        # Received from two; two payloads read, weights read and written; sent to two.
+        self.assertEqual([400, 400, 0, 400], list(self.server(self.FP32).values()))
+        self.assertEqual(2 * 600 + 1200, bound.touched_bytes(self.FP32))
+
+    def test_a_codec_reads_gradient_and_residual_and_writes_residual_and_payload(self):
+        # 80 of 100 bytes become 5.
+        job = self.FP32._replace(compressed=80, payload_out=25)
+        self.assertEqual(3 * 80 + 5, self.worker(job)["encode"])
+        self.assertEqual(0, self.worker(job._replace(encodes_on_cpu=False))["encode"])
+        self.assertEqual(2 * 25, self.worker(job)["send: into the kernel"])
+        self.assertEqual(2 * 25 + 2 * 100, self.server(job)["aggregate and update: payloads to weights"])
+
+    def test_compressed_pulls_are_encoded_once_and_decoded_by_each(self):
+        job = self.FP32._replace(pull_compressed=80, payload_in=25)
+        self.assertEqual(2 * 80 + 5, self.worker(job)["decode"])
+        self.assertEqual(3 * 80 + 5, self.server(job)["encode the change"])
+        self.assertEqual(2 * 2 * 25, self.server(job)["send: into the kernel"])
+
+    def test_the_backup_model_reads_two_and_writes_one(self):
+        added = bound.touched_bytes(self.FP32._replace(backup=True)) - bound.touched_bytes(self.FP32)
+        self.assertEqual(2 * 300, added)
+
+    def test_times_follow_rates(self):
+        self.assertEqual(1e3 * 2400 / 1200 / 2, bound.cpu_ms(self.FP32, 1200, 2))
+        self.assertEqual(8.0, bound.wire_ms(1e6, 1e9))
+        self.assertEqual(0.0, bound.wire_ms(1e6, None))
+        self.assertEqual(7, bound.bound_ms(5, 7, 6))
+
+    def test_compute_is_wire_time_over_the_models_ratio(self):
+        options = argparse.Namespace(compute_ms=None, bits=1e9)
+        self.assertAlmostEqual(161.26, cluster.compute_ms(options, 4 * 25557032, 5.07), 1)
+        options.bits = None  # unshaped: as at 1gbit
+        self.assertAlmostEqual(161.26, cluster.compute_ms(options, 4 * 25557032, 5.07), 1)
+        options.compute_ms = 5.0
+        self.assertEqual(5.0, cluster.compute_ms(options, 1, 1))
+
+
+class NetworkTest(unittest.TestCase):
+    def test_rates_are_in_bits(self):
+        self.assertEqual(1e9, net.bits_per_second("1gbit"))
+        self.assertEqual(2.5e9, net.bits_per_second("2.5gbit"))
+        self.assertEqual(1e8, net.bits_per_second("100mbit"))
+
+    def test_leftovers_are_those_of_runs_that_are_no_more(self):
+        names = ["slimpsb12-hub", "slimpsb12-n0", "slimpsb13-hub", "other", "slimpsbx-hub", "slimpsb14"]
+        self.assertEqual(["slimpsb12-hub", "slimpsb12-n0"], net.leftovers(names, alive=lambda pid: pid != 12))
+
+    @unittest.skipIf(WHY_NOT, WHY_NOT)
+    def test_a_link_is_shaped_at_both_ends_and_gone_afterwards(self):
+        with net.Network(2) as network:
+            network.shape("100mbit")
+            for name, device in [(network.name(1), net.INTERFACE), (network.name(net.HUB), "p1")]:
+                self.assertIn("tbf", net.run(["tc", "-n", name, "qdisc", "show", "dev", device]))
+                self.assertIn("rate 100Mbit burst 64Kb", net.run(["tc", "-n", name, "qdisc", "show", "dev", device]))
+            network.shape("unshaped")
+            self.assertNotIn("tbf", net.run(["tc", "-n", network.name(0), "qdisc", "show"]))
+            self.assertIn("congctl cubic", net.run(["ip", "-n", network.name(0), "route"]))
+            self.assertIn(network.name(0), net.namespaces())
+        self.assertFalse([name for name in net.namespaces() if name.startswith(network.prefix)])
+
+
+def report(*rows):
+    return {"bench": "cluster 1gbit", "nodes": 2, "placement": "together", "iterations": 3, "repeats": 1,
+            "congestion": "cubic", "cores": 2, "results": list(rows)}
+
+
+def row(system="1bit", model="resnet50", **changes):
+    fields = dict.fromkeys(FIELDS[3:], 1.0)
+    fields.update(system=system, model=model, link="1gbit", cpu_ms=1.0, threshold_bytes=8192)
+    fields.update(changes)
+    return fields
+
+
+class TablesTest(unittest.TestCase):
+    def test_each_model_has_its_table_and_each_system_its_row(self):
+        lines = tables.text(report(row("fp32", speedup_over_1bit=None), row(), row(model="vgg16"))).splitlines()
+        self.assertEqual(["resnet50", "vgg16"], [line for line in lines if line and line[0] != " " and "," not in line])
+        self.assertEqual(["system", "fp32", "1bit", "system", "1bit"],
+                         [line.split()[0] for line in lines if line.startswith("  ")])
+        self.assertIn("compute is simulated by waiting", lines[0])
+
+    def test_thresholds_are_readable(self):
+        for size, name in ((None, "none"), (0, "0 B"), (8192, "8 KiB"), (1 << 20, "1 MiB"), (2 << 19, "1 MiB")):
+            self.assertEqual(name, tables.size_name(size))
+        self.assertEqual("8 KiB, pulls 1 MiB", tables.cells(row(pull_threshold_bytes=1 << 20))[-1])
+        self.assertEqual("", tables.cells(row("fp32"))[-1])
+
+    def test_markdown_goes_between_the_links_markers(self):
+        page = "<!-- bench cluster 1gbit -->\nstale\n<!-- end cluster 1gbit -->\n"
+        new = slimps_bench_tables.put_into(page, report(row()))
+        self.assertIn("| 1bit | 1.0 |", new)
+        self.assertNotIn("stale", new)
+
+    def test_the_median_is_a_job_that_was(self):
+        rows = [{"iteration_ms": value} for value in (5, 1, 9, 7)]
+        self.assertEqual(5, cluster.median_row(rows)["iteration_ms"])
+        self.assertEqual(7, cluster.median_row(rows + [{"iteration_ms": 8}])["iteration_ms"])
+
+    def test_speedups_are_over_the_baselines_of_the_run(self):
+        measured = {name: [dict.fromkeys(cluster.MEANS + ("wire_bytes_out", "wire_bytes_in", "cpu_ms",
+                                                          "pull_threshold_bytes", "threshold_bytes", "max_rss_bytes",
+                                                          "workers_are_identical", "decisions"), 0.0)
+                           | {"iteration_ms": ms, "wire_ms_at_link_rate": 50.0}]
+                    for name, ms in (("1bit", 100.0), ("slimgc_1bit", 60.0))}
+        options = argparse.Namespace(systems=[systems.find(name) for name in measured], link="1gbit")
+        results = cluster.results_of(options, "m", 40.0, measured)
+        self.assertEqual([1.0, 100 / 60], [entry["speedup_over_1bit"] for entry in results])
+        self.assertEqual([None, None], [entry["speedup_over_fp32"] for entry in results])
+        self.assertEqual([2.0, 1.2], [entry["fraction_of_bound"] for entry in results])
+        self.assertEqual(FIELDS, list(results[0])[:len(FIELDS)])
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class RunTest(unittest.TestCase):
+    """Real jobs, unshaped, of the smallest model."""
+
+    SMALL = ("--model=inception_bn", "--compute_ms=3", "--iterations=2")
+
+    def left(self):
+        return net.leftovers(net.namespaces())
+
+    def test_systems_are_measured_side_by_side(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path, profiles = os.path.join(folder, "out.json"), os.path.join(folder, "profiles.json")
+            with open(profiles, "w", encoding="utf-8") as out:
+                json.dump({"inception_bn 200mbit together 2 1bit none": {"threshold": 65536,
+                                                                        "pull_threshold": None}}, out)
+            result = bench(*self.SMALL, "--link=200mbit", "--systems=fp32,1bit,slimgc_1bit", "--json", path,
+                           "--profiles", profiles)
+            self.assertEqual(0, result.returncode, result.stderr)
+            with open(path, encoding="utf-8") as text:
+                report_of_run = json.load(text)
+        rows = {entry["system"]: entry for entry in report_of_run["results"]}
+        self.assertEqual({"fp32", "1bit", "slimgc_1bit"}, set(rows))
+        for entry in rows.values():
+            self.assertEqual(FIELDS, list(entry)[:len(FIELDS)])
+            self.assertGreater(entry["iteration_ms"], entry["compute_ms"])
+            self.assertTrue(entry["workers_are_identical"])
+        # Half of what each worker pushes and pulls goes to its own node.
+        gradient = 4 * 11295240
+        self.assertGreater(rows["fp32"]["wire_bytes_out"], 0.8 * gradient)
+        self.assertLess(rows["1bit"]["payload_bytes_out"], 0.05 * gradient)
+        self.assertGreater(rows["1bit"]["payload_bytes_in"], 0.9 * gradient)
+        self.assertEqual([None, 0, 65536], [rows[name]["threshold_bytes"] for name in ("fp32", "1bit", "slimgc_1bit")])
+        self.assertIn("inception_bn", result.stdout)
+        self.assertEqual([], self.left())
+
+    def start(self):
+        """(a run whose jobs would take hours, the name of its first node, what runs there)."""
+        # pylint: disable=consider-using-with
+        run = subprocess.Popen(command(*self.SMALL, "--link=20mbit", "--systems=fp32", "--iterations=1000"),
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        self.addCleanup(run.wait)
+        self.addCleanup(run.kill)
+        name = "slimpsb%d-n0" % run.pid
+        deadline = time.monotonic() + 60
+        pids = []
+        while time.monotonic() < deadline and len(pids) < 2:  # one may be a tool that sets the node up
+            time.sleep(0.05)
+            pids = [int(pid) for pid in net.run(["ip", "netns", "pids", name], check=False).split()]
+        self.assertEqual(2, len(pids))
+        return run, name, pids
+
+    def test_a_killed_run_leaves_nothing_that_the_next_does_not_remove(self):
+        run, name, pids = self.start()
+        run.kill()
+        run.wait()
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and any(net.is_alive(pid) for pid in pids):
+            time.sleep(0.05)
+        self.assertFalse([pid for pid in pids if net.is_alive(pid)])
+        self.assertIn(name, net.namespaces())
+        with net.Network(1):
+            pass
+        self.assertNotIn(name, net.namespaces())
+
+    def test_an_interrupted_run_removes_its_nodes_and_names_no_error(self):
+        for number, status in ((signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGINT, 130)):
+            run, _, pids = self.start()
+            run.send_signal(number)
+            self.assertEqual(status, run.wait(timeout=60))
+            self.assertFalse([left for left in self.left() if str(run.pid) in left])
+            self.assertFalse([pid for pid in pids if net.is_alive(pid)])
+
+    def test_a_node_that_dies_ends_the_run_and_is_named(self):
+        # pylint: disable=consider-using-with
+        run = subprocess.Popen(command(*self.SMALL, "--link=20mbit", "--systems=fp32", "--iterations=1000"),
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        self.addCleanup(run.kill)
+        name = "slimpsb%d-n1" % run.pid
+        deadline = time.monotonic() + 60
+        server = None
+        while time.monotonic() < deadline and server is None:
+            time.sleep(0.05)
+            for pid in net.run(["ip", "netns", "pids", name], check=False).split():
+                try:
+                    with open("/proc/%s/comm" % pid, encoding="ascii") as comm:
+                        server = int(pid) if comm.read().startswith("slimps_server") else server
+                except OSError:
+                    pass
+        os.kill(server, signal.SIGKILL)
+        error = run.communicate(timeout=60)[1]
+        self.assertEqual(1, run.returncode)
+        self.assertIn("server1 was killed by SIGKILL", error)
+        self.assertFalse([left for left in self.left() if str(run.pid) in left])
+
+
+if __name__ == "__main__":
+    unittest.main()
