@@ -18,6 +18,7 @@ WORKER = ("//tools/bench/cluster:bench_cluster_worker", "tools/bench/cluster/ben
 UNSHAPED_COMPUTE = "1gbit"  # whose compute times an unshaped link uses
 PRE_STEPS = 20
 WARMUP = 3
+REMEASURE_EVERY = 10  # rounds, where the link changes
 MEANS = ("compute_ms", "encode_ms", "encode_exposed_ms", "overlap_ms", "exposed_comm_ms", "payload_bytes_out",
          "payload_bytes_in", "compressed_bytes", "pull_compressed_bytes")
 
@@ -215,9 +216,11 @@ class Bench:
                     progress("  %7.2f s  %s: %s" % (seconds, name, line))
 
         pre_steps = PRE_STEPS if systems.is_automatic(entry) else 0
-        reports = self.job(["--model=" + model, "--compute_ms=%.6f" % milliseconds, "--warmup=%d" % (
-            WARMUP + pre_steps), "--pre_steps=%d" % PRE_STEPS, "--iterations=%d" % self.options.iterations]
-                           + systems.worker_flags(entry), changes=self.options.changes, on_line=on_line)
+        flags = ["--model=" + model, "--compute_ms=%.6f" % milliseconds, "--warmup=%d" % (WARMUP + pre_steps),
+                 "--pre_steps=%d" % PRE_STEPS, "--iterations=%d" % self.options.iterations]
+        if self.options.changes and pre_steps:
+            flags.append("--remeasure_every=%d" % REMEASURE_EVERY)
+        reports = self.job(flags + systems.worker_flags(entry), changes=self.options.changes, on_line=on_line)
         return self.figures(entry, reports, said)
 
     def figures(self, entry, reports, said):

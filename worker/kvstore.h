@@ -47,6 +47,9 @@ struct KVStoreOptions {
   std::optional<uint64_t> fixed_threshold_bytes;  // nullopt: automatic
   int pre_steps = 20;
   std::string threshold_table_file;  // a saved table to start from: no profiling
+  // Where the threshold is automatic: of every so many rounds two measure a few tensors again, and the threshold follows
+  // the link (compress/policy/measured_rounds.h). 0: never; else at least 8. Needs dist_sync.
+  uint64_t remeasure_every = 0;
   // What pulls carry: "none" the weights, "fp16" or "bf16" the weights in half precision, another codec the change of
   // the weights. Needs dist_sync. Its threshold is decided as that of pushes is.
   std::string pull_compression = "none";

@@ -42,6 +42,7 @@ DEFINE_string(threshold, "auto",
 DEFINE_string(pull_compression, "none", "codec spec of pulls");
 DEFINE_string(pull_threshold, "auto", "as --threshold, of pulls");
 DEFINE_int32(pre_steps, 20, "rounds that auto measures");
+DEFINE_int32(remeasure_every, 0, "rounds after which auto measures again; 0: never");
 DEFINE_bool(coalesce, true, "small tensors together in one message");
 DEFINE_bool(prioritise, true, "front layers first");
 DEFINE_bool(backup_model, false, "compute while weights are under way, one round of lag");
@@ -85,6 +86,7 @@ KVStoreOptions StoreOptions() {
   options.pull_compression = FLAGS_pull_compression;
   options.fixed_pull_threshold_bytes = ParseThreshold("pull_threshold", FLAGS_pull_threshold);
   options.pre_steps = FLAGS_pre_steps;
+  options.remeasure_every = static_cast<uint64_t>(FLAGS_remeasure_every);
   options.coalesce = FLAGS_coalesce;
   options.prioritise = FLAGS_prioritise;
   options.shared_memory = false;  // what is measured is the network
@@ -280,6 +282,7 @@ int main(int argc, char** argv) {
   }
   slimps::CheckRange("iterations", FLAGS_iterations, 1, 1'000'000);
   slimps::CheckRange("warmup", FLAGS_warmup, 1, 1'000'000);
+  slimps::CheckRange("remeasure_every", FLAGS_remeasure_every, 0, 1'000'000);
   slimps::CheckRange("timeout_s", FLAGS_timeout_s, 1, 1'000'000);
   slimps::CheckRange("encode_threads", FLAGS_encode_threads, 1, 256);
   return slimps::ExitStatus(slimps::Run());
