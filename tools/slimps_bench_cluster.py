@@ -19,16 +19,16 @@ UNSHAPED_COMPUTE = "1gbit"  # whose compute times an unshaped link uses
 PRE_STEPS = 20
 WARMUP = 3
 REMEASURE_EVERY = 10  # rounds, where the link changes
-MEANS = ("compute_ms", "encode_ms", "encode_exposed_ms", "overlap_ms", "exposed_comm_ms", "payload_bytes_out",
-         "payload_bytes_in", "compressed_bytes", "pull_compressed_bytes")
+MEANS = ("compute_ms", "encode_ms", "encode_exposed_ms", "overlap_ms", "exposed_comm_ms", "worker_cpu_ms",
+         "payload_bytes_out", "payload_bytes_in", "compressed_bytes", "pull_compressed_bytes")
 
 
 def make_parser(parser_class):
     parser = parser_class(
         prog="slimps bench cluster", allow_abbrev=False,
-        description="Runs training jobs on nodes that are network namespaces with shaped links (root), one system after "
-                    "the other. Communication, compression, servers and local updates are real; the accelerator's "
-                    "compute is simulated by waiting. Systems: %s; a NAME@BYTES, NAME@none or NAME@auto has that "
+        description="Runs training jobs on nodes that are network namespaces with shaped links (root), one system "
+                    "after the other. Communication, compression, servers and local updates are real; the "
+                    "accelerator's compute is simulated by waiting. Systems: %s; a NAME@BYTES, NAME@none or NAME@auto has that "
                     "threshold." % ", ".join(systems.BY_NAME))
     parser.add_argument("--link", default="1gbit", metavar="RATE", help="1gbit, 100mbit, ..., or unshaped (1gbit)")
     parser.add_argument("--nodes", type=int, default=2, metavar="N", help="workers, and servers as many (2)")
@@ -45,8 +45,9 @@ def make_parser(parser_class):
     parser.add_argument("--profiles", metavar="FILE",
                         help="keep the thresholds that were measured here, and take those that are here already")
     parser.add_argument("--change_link", metavar="S:RATE,...",
-                        help="change the rate so many seconds after the first iteration; automatic thresholds are then "
-                             "measured inside of each job, and every decision is printed")
+                        help="change the rate so many seconds after the first decision of an automatic threshold, which "
+                             "is then measured inside of each job (without one: after the first iteration); prints every "
+                             "decision")
     parser.add_argument("--congestion", default="cubic", metavar="NAME", help="of TCP, or default (cubic)")
     parser.add_argument("--encode_threads", type=int, default=1, metavar="N", help="of each worker (1)")
     parser.add_argument("--shard_threads", type=int, default=1, metavar="N", help="of each server (1)")
@@ -177,10 +178,10 @@ class Bench:
         self.bytes_per_second = float(ask_worker(programs, "--measure_add"))
         self.cores = len(os.sched_getaffinity(0))
 
-    def job(self, flags, rate=None, changes=(), on_line=None):
+    def job(self, flags, changes=(), after_decision=False, on_line=None):
         options = self.options
-        job = jobs.Job(self.network, self.programs, options.nodes, options.placement, rate or options.link, changes,
-                       on_line, options.timeout, options.shard_threads)
+        job = jobs.Job(self.network, self.programs, options.nodes, options.placement, options.link, changes,
+                       after_decision, on_line, options.timeout, options.shard_threads)
         return job.run(flags + ["--encode_threads=%d" % options.encode_threads])
 
     def thresholds(self, entry, model):
@@ -220,7 +221,8 @@ class Bench:
                  "--pre_steps=%d" % PRE_STEPS, "--iterations=%d" % self.options.iterations]
         if self.options.changes and pre_steps:
             flags.append("--remeasure_every=%d" % REMEASURE_EVERY)
-        reports = self.job(flags + systems.worker_flags(entry), changes=self.options.changes, on_line=on_line)
+        reports = self.job(flags + systems.worker_flags(entry), changes=self.options.changes,
+                           after_decision=pre_steps > 0, on_line=on_line)
         return self.figures(entry, reports, said)
 
     def figures(self, entry, reports, said):
@@ -274,8 +276,8 @@ def results_of(options, model, milliseconds, measured):
                        "speedup_over_1bit": speedup(entry.name, "1bit"),
                        "speedup_over_fp32": speedup(entry.name, "fp32"),
                        "threshold_bytes": row["threshold_bytes"]})
-        for name in ("pull_threshold_bytes", "cpu_ms", "exposed_comm_ms", "payload_bytes_out", "payload_bytes_in",
-                     "max_rss_bytes", "workers_are_identical", "decisions"):
+        for name in ("pull_threshold_bytes", "cpu_ms", "worker_cpu_ms", "exposed_comm_ms", "payload_bytes_out",
+                     "payload_bytes_in", "max_rss_bytes", "workers_are_identical", "decisions"):
             result[name] = row[name]
         result["iteration_ms_of_repeats"] = [job["iteration_ms"] for job in measured[entry.name]]
         result["simulated"] = "compute and encoding" if entry.device_ns else "compute"

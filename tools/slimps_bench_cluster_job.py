@@ -48,17 +48,19 @@ class Process:
 
 class Job:
     """`rate` holds from the first iteration on; before it the link is unshaped. `changes`: (seconds, rate) after that.
-    `on_line` gets (seconds since the first iteration, worker's name, line) of what workers say. Owned by the main
+    Or, `after_decision`, after the first decision that a worker tells of. `on_line` gets (seconds since the first
+    iteration, worker's name, line) of what workers say. Owned by the main
     thread: children die with the thread that started them."""
 
-    def __init__(self, network, programs, workers, placement, rate, changes=(), on_line=None, timeout=600.0,
-                 shard_threads=1):
+    def __init__(self, network, programs, workers, placement, rate, changes=(), after_decision=False,
+                 on_line=None, timeout=600.0, shard_threads=1):
         self.network = network
         self.programs = programs
         self.workers = workers
         self.placement = placement
         self.rate = rate
         self.changes = list(changes)
+        self.after_decision = after_decision
         self.on_line = on_line
         self.timeout = timeout
         self.shard_threads = shard_threads
@@ -104,10 +106,11 @@ class Job:
     def _run(self, workers):
         began = time.monotonic()
         started = None  # when the first iteration did
+        steady = None   # since when changes are counted
         ready, ended = set(), set()
         deadline = began + self.timeout
         while len(ended) < len(self.processes):
-            process, line = self._next(deadline, started)
+            process, line = self._next(deadline, started, steady)
             if process is None:
                 continue
             if line is None:
@@ -121,17 +124,21 @@ class Job:
                 if len(ready) == len(workers):
                     self.network.shape(self.rate)
                     started = time.monotonic()
+                    steady = None if self.after_decision else started
                     for worker in workers:
                         worker.popen.stdin.write("go\n")
                         worker.popen.stdin.flush()
-            elif self.on_line and process in workers:
-                self.on_line(time.monotonic() - (started or began), process.name, line)
+            elif process in workers:
+                if steady is None and line.startswith("decision"):
+                    steady = time.monotonic()
+                if self.on_line:
+                    self.on_line(time.monotonic() - (started or began), process.name, line)
 
-    def _next(self, deadline, started):
+    def _next(self, deadline, started, steady):
         """The next (process, line), or (None, None) where the link was changed instead."""
         due = deadline
-        if started is not None and self.changes:
-            due = min(due, started + self.changes[0][0])
+        if steady is not None and self.changes:
+            due = min(due, steady + self.changes[0][0])
         try:
             return self.events.get(timeout=max(0.0, due - time.monotonic()))
         except queue.Empty:

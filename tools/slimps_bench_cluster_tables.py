@@ -35,9 +35,10 @@ def by_model(report):
 
 
 def conditions(report):
-    return ("%d nodes, %s, worker and server %s, %s, %d iterations, %d repeats, %d cores; compute is simulated by waiting"
-            % (report["nodes"], report["bench"].split()[1], report["placement"], report["congestion"],
-               report["iterations"], report["repeats"], report["cores"]))
+    return ("%d nodes, %s, worker and server %s, %s, %d iterations, %d repeats, %d cores; "
+            "compute is simulated by waiting" % (
+                report["nodes"], report["bench"].split()[1], report["placement"], report["congestion"],
+                report["iterations"], report["repeats"], report["cores"]))
 
 
 def text(report):

@@ -31,7 +31,7 @@ WHY_NOT = net.why_not()
 
 
 def command(*arguments):
-    return [sys.executable, os.path.join(TOOLS, "slimps"), "bench", "cluster", "--programs=" + PROGRAMS] + list(arguments)
+    return [sys.executable, os.path.join(TOOLS, "slimps"), "bench", "cluster", "--programs=" + PROGRAMS, *arguments]
 
 
 def bench(*arguments):
@@ -281,6 +281,18 @@ class RunTest(unittest.TestCase):
         self.assertEqual([None, 0, 65536], [rows[name]["threshold_bytes"] for name in ("fp32", "1bit", "slimgc_1bit")])
         self.assertIn("inception_bn", result.stdout)
         self.assertEqual([], self.left())
+
+    def test_a_link_changes_after_the_first_decision_and_decisions_are_told(self):
+        result = bench("--model=alexnet", "--compute_ms=1", "--iterations=3", "--link=unshaped",
+                       "--systems=slimgc_1bit", "--change_link=0:400mbit,0.01:unshaped")
+        self.assertEqual(0, result.returncode, result.stderr)
+        said = [line.split() for line in result.stderr.splitlines() if " s  " in line]
+        names = [words[2] for words in said]
+        self.assertRegex(names[0], "worker[01]:")
+        self.assertEqual(["400mbit", "unshaped"], [words[3] for words in said if words[2] == "link:"])
+        decision = next(words for words in said if words[3] == "decision")
+        self.assertEqual("version=1", decision[4])
+        self.assertRegex(decision[6], "^from_round=[1-9]")
 
     def start(self):
         """(a run whose jobs would take hours, the name of its first node, what runs there)."""

@@ -140,11 +140,18 @@ class DecisionLog final {
 struct Mark {
   LinkCounters link;
   StoreTotals totals;
+  absl::Duration cpu;  // of all this process's threads
 };
+
+absl::Duration CpuTime() {
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  return absl::DurationFromTimeval(usage.ru_utime) + absl::DurationFromTimeval(usage.ru_stime);
+}
 
 absl::StatusOr<Mark> TakeMark(const KVStore& store) {
   SLIMPS_ASSIGN_OR_RETURN(const LinkCounters link, ReadLinkCounters(FLAGS_interface));
-  return Mark{link, store.totals()};
+  return Mark{link, store.totals(), CpuTime()};
 }
 
 void AddBytes(const Mark& from, const Mark& to, ClusterFigures* figures) {
@@ -153,6 +160,8 @@ void AddBytes(const Mark& from, const Mark& to, ClusterFigures* figures) {
   };
   figures->wire_bytes_out = mean(from.link.out, to.link.out);
   figures->wire_bytes_in = mean(from.link.in, to.link.in);
+  figures->worker_cpu_ms =
+      absl::ToDoubleMilliseconds(to.cpu - from.cpu) / std::max(FLAGS_iterations, 1);
   figures->payload_bytes_out = mean(from.totals.bytes_pushed, to.totals.bytes_pushed);
   figures->payload_bytes_in = mean(from.totals.bytes_pulled, to.totals.bytes_pulled);
 }

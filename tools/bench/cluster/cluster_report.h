@@ -27,6 +27,7 @@ struct ClusterFigures {
   double overlap_ms =
       0;  // both: the accelerator computed; the link carried something or something was encoded
   double exposed_comm_ms = 0;  // the link carried something, the accelerator did not compute
+  double worker_cpu_ms = 0;    // CPU time of all the worker's threads
   double wire_bytes_out = 0, wire_bytes_in = 0;  // of the node's interface
   double payload_bytes_out = 0, payload_bytes_in = 0;
   double compressed_bytes = 0, pull_compressed_bytes = 0;  // fp32, of the tensors that are

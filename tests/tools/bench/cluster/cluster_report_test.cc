@@ -76,6 +76,7 @@ TEST_F(FiguresTest, OtherStagesAndOtherIterationsDoNotCount) {
 
 TEST_F(FiguresTest, EncodingOnTheAcceleratorIsEncodingAndNoCompute) {
   accelerator_.Encode(absl::Milliseconds(20));
+  timeline_.events = {Encoded(At(80), absl::Milliseconds(10))};  // the CPU, which stands in for it
   const ClusterFigures figures = FiguresOf(timeline_, accelerator_);
   EXPECT_NEAR(figures.compute_ms, 15, 1e-6);
   EXPECT_NEAR(figures.encode_ms, 10, 1e-6);
