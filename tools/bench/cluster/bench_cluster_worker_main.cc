@@ -89,7 +89,7 @@ KVStoreOptions StoreOptions() {
   options.remeasure_every = static_cast<uint64_t>(FLAGS_remeasure_every);
   options.coalesce = FLAGS_coalesce;
   options.prioritise = FLAGS_prioritise;
-  options.shared_memory = false;  // what is measured is the network
+  options.same_host = SameHost::kTcp;  // what is measured is the network
   options.encode_threads = FLAGS_encode_threads;
   options.timeout = absl::Seconds(FLAGS_timeout_s);
   return options;
