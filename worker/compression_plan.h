@@ -33,6 +33,9 @@ struct CompressionPlanOptions {
   std::optional<uint64_t> fixed_threshold_bytes;
   int pre_steps = 20;
   std::optional<ThresholdTable> table;  // loaded: decides at once
+  std::string pull_compression = "none";
+  std::optional<uint64_t> fixed_pull_threshold_bytes;
+  uint64_t remeasure_every = 0;  // rounds from one pair of measured rounds to the next; 0: never
 };
 
 class CompressionPlan final {
@@ -40,15 +43,26 @@ class CompressionPlan final {
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<CompressionPlan>> Create(
       const CompressionPlanOptions& options);
 
-  // Rounds up to pre_steps while nothing is decided: the tensor is measured, alone on the wire.
+  // Rounds up to pre_steps while nothing is decided: every tensor is measured, alone on the wire.
   bool IsProfiled(uint64_t round) const;
+  // Whether this tensor's push of `round` is measured, alone on the wire.
+  bool MeasuresPush(const TensorPlan& tensor, uint64_t round) const;
+  // Whether the pull of the version that `round` makes is measured: asked for again once that version is there.
+  bool MeasuresPull(const TensorPlan& tensor, uint64_t round) const;
   // Waits for the decision where `round` needs one. DeadlineExceeded: the other workers did not
   // report.
   [[nodiscard]] absl::StatusOr<const Codec*> CodecFor(const TensorPlan& tensor, uint64_t round,
                                                       absl::Duration timeout);
+  // How the version that `round` makes is to be pulled, as its pushes say in change_codec: a codec spec, or "" for the
+  // weights as they are. Never waits: CodecFor of that round has.
+  std::string ChangeCodecFor(const TensorPlan& tensor, uint64_t round) const;
   // One measured push; `coding` (encode and decode) is that of a compressed one.
   void Record(const TensorPlan& tensor, uint64_t round, absl::Duration communication,
               absl::Duration coding);
+  // One measured pull of the version that `round` made, whose answer was of the kind that ChangeCodecFor names: from the
+  // request, when that version was there, to the last answer; `coding` is encode and decode of a change, else zero.
+  void RecordPull(const TensorPlan& tensor, uint64_t round, absl::Duration communication,
+                  absl::Duration coding);
 
   // Ends profiling. The report for the scheduler, once; nullopt: nothing (more) to report.
   std::optional<wire::ThresholdReport> TakeReport();
