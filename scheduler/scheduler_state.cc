@@ -194,7 +194,7 @@ void SchedulerState::AnswerDeclarations(Outbox* out) {
 
 void SchedulerState::HandleReport(const Member& member, const wire::Header& header, Outbox* out) {
   const wire::NodeRef& node = member.entry.node();
-  const bool was_decided = decision_.decision().has_value();
+  const uint64_t version = DecidedVersion();
   const absl::Status status = node.role() == wire::WORKER
                                   ? decision_.Add(node.rank(), header.threshold_report())
                                   : absl::InvalidArgumentError(absl::StrCat(
@@ -204,11 +204,16 @@ void SchedulerState::HandleReport(const Member& member, const wire::Header& head
     return;
   }
   if (header.request_id() != 0) out->push_back({member.peer, AckReply(header.request_id())});
-  if (!decision_.decision().has_value()) return;
-  if (!was_decided) return BroadcastDecision(out);
+  if (DecidedVersion() != version) return BroadcastDecision(out);
+  // Version g + 1 answers generation g.
+  if (DecidedVersion() <= header.threshold_report().generation()) return;
   wire::Header again;  // the worker reports again: it missed the broadcast
   *again.mutable_codec_map() = *decision_.decision();
   out->push_back({member.peer, std::move(again)});
+}
+
+uint64_t SchedulerState::DecidedVersion() const {
+  return decision_.decision().has_value() ? decision_.decision()->version() : 0;
 }
 
 void SchedulerState::BroadcastDecision(Outbox* out) {
@@ -236,9 +241,9 @@ void SchedulerState::HandleGoodbye(const Member& member, const wire::Header& hea
   placement_.Leave(node.rank());
   AnswerDeclarations(out);
   SendReleases(barriers_.Leave({node.role(), node.rank()}), out);
-  const bool was_decided = decision_.decision().has_value();
+  const uint64_t version = DecidedVersion();
   decision_.Leave(node.rank());
-  if (!was_decided && decision_.decision().has_value()) BroadcastDecision(out);
+  if (DecidedVersion() != version) BroadcastDecision(out);
   if (!members_.AllLeft(wire::WORKER)) return;
   phase_ = Phase::kEnding;
   deadline_ = now + options_.shutdown_grace;

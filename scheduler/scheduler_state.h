@@ -80,6 +80,7 @@ class SchedulerState final {
   void HandleGoodbye(const Member& member, const wire::Header& header, absl::Time now, Outbox* out);
   void AnswerDeclarations(Outbox* out);
   void SendReleases(std::vector<BarrierTable::Release> releases, Outbox* out);
+  uint64_t DecidedVersion() const;  // 0: none
   void BroadcastDecision(Outbox* out);
   void Fail(const wire::NodeRef& node, const std::string& reason, absl::Time now, Outbox* out);
   void EnterFailed(const absl::Status& why, absl::Time now, Outbox* out);

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "compress/policy/measured_rounds.h"
+#include "compress/policy/threshold_choice.h"
 #include "proto/base/status_macros.h"
 
 namespace slimps {
@@ -13,9 +16,11 @@ namespace {
 // Far beyond any training, and far from overflow.
 constexpr uint64_t kMaxRound = uint64_t{1} << 48;
 
-absl::StatusOr<std::vector<ThresholdRow>> RowsOf(const wire::ThresholdReport& report) {
+absl::StatusOr<ThresholdTable> TableOf(const wire::ThresholdReport& report,
+                                       wire::Direction direction, const std::string& codec) {
   std::vector<ThresholdRow> rows;
   for (const wire::ThresholdRow& row : report.rows()) {
+    if (row.direction() != direction) continue;
     for (const double ms : {row.t_c_ms(), row.t_cq_ms(), row.t_pq_ms()}) {
       if (!std::isfinite(ms) || ms < 0) {
         return absl::InvalidArgumentError(
@@ -29,26 +34,74 @@ absl::StatusOr<std::vector<ThresholdRow>> RowsOf(const wire::ThresholdReport& re
                     .raw_samples = row.raw_samples(),
                     .compressed_samples = row.compressed_samples()});
   }
-  return rows;
+  return ThresholdTable::FromRows(codec, rows);
+}
+
+absl::Status CheckDirections(const wire::ThresholdReport& report) {
+  for (const wire::ThresholdRow& row : report.rows()) {
+    if (wire::Direction_IsValid(row.direction())) continue;
+    return absl::InvalidArgumentError(absl::StrCat("threshold report, size ", row.bytes(),
+                                                   ": direction ", row.direction(),
+                                                   ", expected 0 (push) or 1 (pull)"));
+  }
+  return absl::OkStatus();
+}
+
+void AddRows(const ThresholdTable& table, wire::Direction direction, wire::CodecMap* map) {
+  for (const ThresholdRow& row : table.Rows()) {
+    wire::ThresholdRow* out = map->add_table();
+    out->set_bytes(row.bytes);
+    out->set_t_c_ms(absl::ToDoubleMilliseconds(row.t_c));
+    out->set_t_cq_ms(absl::ToDoubleMilliseconds(row.t_cq));
+    out->set_t_pq_ms(absl::ToDoubleMilliseconds(row.t_pq));
+    out->set_raw_samples(row.raw_samples);
+    out->set_compressed_samples(row.compressed_samples);
+    out->set_direction(direction);
+  }
 }
 
 }  // namespace
 
-absl::Status ThresholdDecision::Add(uint32_t worker, const wire::ThresholdReport& report) {
-  if (decision_.has_value() || reports_.contains(worker)) return absl::OkStatus();
-  if (report.ready_round() > kMaxRound) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "threshold report: ready round ", report.ready_round(), ", expected at most ", kMaxRound));
-  }
-  SLIMPS_ASSIGN_OR_RETURN(const std::vector<ThresholdRow> rows, RowsOf(report));
-  SLIMPS_ASSIGN_OR_RETURN(ThresholdTable table, ThresholdTable::FromRows(report.codec(), rows));
-  if (!reports_.empty() && reports_.begin()->second.table.codec() != report.codec()) {
-    const auto& [first_worker, first] = *reports_.begin();
+absl::Status ThresholdDecision::CheckCodecs(uint32_t worker,
+                                            const wire::ThresholdReport& report) const {
+  const auto other = std::ranges::find_if(reports_, [&](const auto& known) {
+    return known.first != worker && known.second.generation == report.generation();
+  });
+  if (other == reports_.end()) return absl::OkStatus();
+  const auto check = [&](const char* what, const std::string& got,
+                         const std::string& expected) -> absl::Status {
+    if (got == expected) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        absl::StrCat("threshold report: worker ", worker, " profiled codec \"", report.codec(),
-                     "\", expected as worker ", first_worker, ": \"", first.table.codec(), "\""));
+        absl::StrCat("threshold report: worker ", worker, " measured ", what, " codec \"", got,
+                     "\", expected as worker ", other->first, ": \"", expected, "\""));
+  };
+  SLIMPS_RETURN_IF_ERROR(check("push", report.codec(), other->second.push.codec()));
+  return check("pull", report.pull_codec(), other->second.pull.codec());
+}
+
+absl::Status ThresholdDecision::Add(uint32_t worker, const wire::ThresholdReport& report) {
+  const uint64_t generation = report.generation();
+  if (generation == MeasuredRounds::kLastGeneration) {
+    Leave(worker);
+    return absl::OkStatus();
   }
-  reports_.emplace(worker, Report{std::move(table), report.ready_round()});
+  if (decided_generation_.has_value() && generation <= *decided_generation_) {
+    return absl::OkStatus();
+  }
+  const auto known = reports_.find(worker);
+  if (known != reports_.end() && known->second.generation >= generation) return absl::OkStatus();
+  for (const auto& [what, round] :
+       {std::pair("ready round", report.ready_round()), std::pair("generation", generation)}) {
+    if (round <= kMaxRound) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("threshold report: ", what, " ", round, ", expected at most ", kMaxRound));
+  }
+  SLIMPS_RETURN_IF_ERROR(CheckDirections(report));
+  SLIMPS_RETURN_IF_ERROR(CheckCodecs(worker, report));
+  SLIMPS_ASSIGN_OR_RETURN(ThresholdTable push, TableOf(report, wire::PUSH, report.codec()));
+  SLIMPS_ASSIGN_OR_RETURN(ThresholdTable pull, TableOf(report, wire::PULL, report.pull_codec()));
+  reports_.insert_or_assign(
+      worker, Report{std::move(push), std::move(pull), report.ready_round(), generation});
   DecideIfComplete();
   return absl::OkStatus();
 }
@@ -58,35 +111,66 @@ void ThresholdDecision::Leave(uint32_t worker) {
   DecideIfComplete();
 }
 
-void ThresholdDecision::DecideIfComplete() {
-  if (decision_.has_value() || reports_.empty()) return;
+std::optional<uint64_t> ThresholdDecision::CompleteGeneration() const {
+  std::optional<uint64_t> complete;
   for (uint32_t worker = 0; worker < num_workers_; ++worker) {
-    if (!reports_.contains(worker) && !left_.contains(worker)) return;
+    if (left_.contains(worker)) continue;
+    const auto report = reports_.find(worker);
+    if (report == reports_.end()) return std::nullopt;
+    complete = std::min(complete.value_or(report->second.generation), report->second.generation);
   }
-  std::vector<ThresholdTable> tables;
+  if (complete.has_value() && decided_generation_.has_value() &&
+      *complete <= *decided_generation_) {
+    return std::nullopt;
+  }
+  return complete;
+}
+
+void ThresholdDecision::DecideIfComplete() {
+  const std::optional<uint64_t> generation = CompleteGeneration();
+  if (!generation.has_value()) return;
+  std::vector<ThresholdTable> push, pull;
   uint64_t ready_round = 0;
   for (const auto& [worker, report] : reports_) {
-    tables.push_back(report.table);
+    if (report.generation < *generation) continue;  // of one that left
+    push.push_back(report.push);
+    pull.push_back(report.pull);
     ready_round = std::max(ready_round, report.ready_round);
   }
-  const ThresholdTable average = ThresholdTable::Average(tables);
-  wire::CodecMap& map = decision_.emplace();
-  map.set_version(1);
-  map.set_from_round(ready_round + 1);
-  const std::optional<uint64_t> best = average.BestCompressionThreshold();
-  map.set_has_threshold(best.has_value());
-  map.set_threshold_bytes(best.value_or(0));
+  wire::CodecMap map;
+  map.set_version(*generation + 1);
+  map.set_from_round(ready_round + (*generation == 0 ? 1 : MeasuredRounds::kAnnounceRounds));
+  InForce push_in_force, pull_in_force;
+  if (decision_.has_value()) {
+    map.set_from_round(std::max(map.from_round(), decision_->from_round()));
+    push_in_force.codec = decision_->codec();
+    pull_in_force.codec = decision_->pull_codec();
+    if (decision_->has_threshold()) push_in_force.threshold = decision_->threshold_bytes();
+    if (decision_->has_pull_threshold())
+      pull_in_force.threshold = decision_->pull_threshold_bytes();
+  }
+  const ThresholdTable average = ThresholdTable::Average(push);
+  const ThresholdTable pull_average = ThresholdTable::Average(pull);
   map.set_codec_below("none");
   map.set_codec(average.codec());
-  for (const ThresholdRow& row : average.Rows()) {
-    wire::ThresholdRow* out = map.add_table();
-    out->set_bytes(row.bytes);
-    out->set_t_c_ms(absl::ToDoubleMilliseconds(row.t_c));
-    out->set_t_cq_ms(absl::ToDoubleMilliseconds(row.t_cq));
-    out->set_t_pq_ms(absl::ToDoubleMilliseconds(row.t_pq));
-    out->set_raw_samples(row.raw_samples);
-    out->set_compressed_samples(row.compressed_samples);
-  }
+  map.set_pull_codec(pull_average.codec());
+  const auto threshold = Decide(average, push_in_force, wire::PUSH, &map);
+  map.set_has_threshold(threshold.has_value());
+  map.set_threshold_bytes(threshold.value_or(0));
+  const auto pull_threshold = Decide(pull_average, pull_in_force, wire::PULL, &map);
+  map.set_has_pull_threshold(pull_threshold.has_value());
+  map.set_pull_threshold_bytes(pull_threshold.value_or(0));
+  decision_ = std::move(map);
+  decided_generation_ = generation;
+}
+
+std::optional<uint64_t> ThresholdDecision::Decide(const ThresholdTable& average,
+                                                  const InForce& in_force,
+                                                  wire::Direction direction, wire::CodecMap* map) {
+  if (average.codec().empty()) return std::nullopt;
+  AddRows(average, direction, map);
+  return in_force.codec == average.codec() ? MovedThreshold(average.Rows(), in_force.threshold)
+                                           : BestThreshold(average.Rows());
 }
 
 }  // namespace slimps

@@ -1,5 +1,12 @@
-// From the workers' threshold reports to the decision that holds for all of them. Pure.
-// Source: SlimGC section 3.3: the means of the workers' means, then BestCT (compress/policy/threshold_table.h).
+// From the workers' threshold reports to the decision that holds for all of them, for pushes and for pulls. Pure.
+// Source: SlimGC section 3.3: averages over the workers, then BestCT (compress/policy/threshold_table.h).
+//
+//   ThresholdDecision decision(/*num_workers=*/2);
+//   decision.Add(0, report);  decision.Add(1, report);
+//   decision.decision()->from_round();
+//
+// A job that goes on measuring reports again, each time with a higher generation. A worker's newest report counts; when
+// every worker has reported generation g or a later one, g is decided anew, with hysteresis against what is in force.
 #ifndef SLIMPS_SCHEDULER_THRESHOLD_DECISION_H_
 #define SLIMPS_SCHEDULER_THRESHOLD_DECISION_H_
 
@@ -21,26 +28,41 @@ class ThresholdDecision final {
  public:
   explicit ThresholdDecision(uint32_t num_workers) : num_workers_(num_workers) {}
 
-  // Takes the report of `worker`; a repeat counts once. InvalidArgument: rows that no table can have, or another codec
-  // than the others profiled (names both workers).
+  // Takes the report of `worker` (of generation kLastGeneration, measured_rounds.h: as Leave); a repeat counts once, and so does one older than its newest. InvalidArgument: rows that
+  // no table can have, or another codec than the others measured (names both workers).
   [[nodiscard]] absl::Status Add(uint32_t worker, const wire::ThresholdReport& report);
-  // `worker` will report nothing more: the decision does not wait for it.
+  // `worker` will report nothing more: decisions do not wait for it.
   void Leave(uint32_t worker);
 
-  // nullopt until every worker that is there has reported. Once made it stays: version 1, valid from the round after
-  // the last that any worker may have begun.
+  // nullopt until every worker that is there has reported. Version g + 1 answers generation g. Valid from the round after
+  // the last that any worker may have begun, and in later generations kAnnounceRounds after it (measured_rounds.h): a
+  // worker that has reported waits for the answer before it begins a round so far on.
   const std::optional<wire::CodecMap>& decision() const { return decision_; }
 
  private:
   struct Report {
-    ThresholdTable table;
+    ThresholdTable push, pull;  // no codec: not measured
     uint64_t ready_round = 0;
+    uint64_t generation = 0;
   };
+
+  absl::Status CheckCodecs(uint32_t worker, const wire::ThresholdReport& report) const;
+  // The generation that can be decided; nullopt: none.
+  std::optional<uint64_t> CompleteGeneration() const;
   void DecideIfComplete();
+  // What was decided before for this codec; "": nothing.
+  struct InForce {
+    std::string codec;
+    std::optional<uint64_t> threshold;
+  };
+  // Puts the rows of `average` into the map as those of `direction`.
+  static std::optional<uint64_t> Decide(const ThresholdTable& average, const InForce& in_force,
+                                        wire::Direction direction, wire::CodecMap* map);
 
   const uint32_t num_workers_;
-  std::map<uint32_t, Report> reports_;  // by worker: averaged in rank order
+  std::map<uint32_t, Report> reports_;  // by worker, the newest: averaged in rank order
   std::set<uint32_t> left_;
+  std::optional<uint64_t> decided_generation_;
   std::optional<wire::CodecMap> decision_;
 };
 

@@ -1,15 +1,20 @@
 #include "worker/compression_plan.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
+#include "worker/decision_proto.h"
 
 namespace slimps {
 namespace {
 
 constexpr char kRaw[] = "none";
+// A pair measures one tensor of a size, and several where that costs little more than start-up time.
+constexpr uint64_t kSmallBytes = 64 << 10;
+constexpr size_t kSmallTensors = 4;
 
 // How a tensor travels that is not compressed.
 const char* OwnPrecision(wire::DType dtype) {
@@ -23,37 +28,6 @@ const char* OwnPrecision(wire::DType dtype) {
   }
 }
 
-void ToProto(const ThresholdRow& row, wire::ThresholdRow* proto) {
-  proto->set_bytes(row.bytes);
-  proto->set_t_c_ms(absl::ToDoubleMilliseconds(row.t_c));
-  proto->set_t_cq_ms(absl::ToDoubleMilliseconds(row.t_cq));
-  proto->set_t_pq_ms(absl::ToDoubleMilliseconds(row.t_pq));
-  proto->set_raw_samples(row.raw_samples);
-  proto->set_compressed_samples(row.compressed_samples);
-}
-
-CodecDecision FromProto(const wire::CodecMap& map) {
-  CodecDecision decision{.version = map.version(),
-                         .from_round = map.from_round(),
-                         .codec_below = map.codec_below(),
-                         .codec = map.codec()};
-  if (map.has_threshold()) decision.threshold_bytes = map.threshold_bytes();
-  for (const wire::CodecEntry& entry : map.entries()) decision.entries[entry.key()] = entry.codec();
-  return decision;
-}
-
-wire::CodecMap ToProto(const CodecDecision& decision, const ThresholdTable& table) {
-  wire::CodecMap map;
-  map.set_version(decision.version);
-  map.set_from_round(decision.from_round);
-  map.set_has_threshold(decision.threshold_bytes.has_value());
-  map.set_threshold_bytes(decision.threshold_bytes.value_or(0));
-  map.set_codec_below(decision.codec_below);
-  map.set_codec(decision.codec);
-  for (const ThresholdRow& row : table.Rows()) ToProto(row, map.add_table());
-  return map;
-}
-
 // A table's times are its codec's.
 absl::Status CheckTableIsFor(const ThresholdTable& table, const CodecSpec& spec) {
   const auto measured = ParseCodecSpec(table.codec());
@@ -63,62 +37,156 @@ absl::Status CheckTableIsFor(const ThresholdTable& table, const CodecSpec& spec)
                    ", got one of codec ", table.codec()));
 }
 
+absl::Status CheckRemeasureEvery(uint64_t rounds) {
+  if (rounds == 0 || rounds >= MeasuredRounds::kShortestEvery) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("remeasure_every=", rounds,
+                                                 ": expected 0 (never) or at least ",
+                                                 MeasuredRounds::kShortestEvery, " rounds"));
+}
+
 }  // namespace
+
+CompressionPlan::CompressionPlan(const CompressionPlanOptions& options) : options_(options) {}
 
 absl::StatusOr<std::unique_ptr<CompressionPlan>> CompressionPlan::Create(
     const CompressionPlanOptions& options) {
+  SLIMPS_RETURN_IF_ERROR(CheckRemeasureEvery(options.remeasure_every));
   auto plan = std::unique_ptr<CompressionPlan>(new CompressionPlan(options));
   MutexLock lock(&plan->mutex_);
   SLIMPS_ASSIGN_OR_RETURN(plan->compressor_, plan->FindCodec(options.compression));
-  plan->table_ = ThresholdTable(options.compression);
-  const bool compresses = options.compression != kRaw;
-  if (compresses && !options.fixed_threshold_bytes && !options.table && options.pre_steps > 0) {
-    return plan;  // profile first
+  SLIMPS_ASSIGN_OR_RETURN(plan->pull_compressor_, plan->FindCodec(options.pull_compression));
+  plan->push_.codec = options.compression;
+  plan->pull_.codec = options.pull_compression;
+  SLIMPS_RETURN_IF_ERROR(plan->StartSide(options.fixed_threshold_bytes, options.table,
+                                         *plan->compressor_, &plan->push_));
+  SLIMPS_RETURN_IF_ERROR(plan->StartSide(options.fixed_pull_threshold_bytes, options.pull_table,
+                                         *plan->pull_compressor_, &plan->pull_));
+  const bool profiles = plan->push_.profiled || plan->pull_.profiled;
+  if (plan->push_.automatic || plan->pull_.automatic) {
+    plan->rounds_ = MeasuredRounds(options.remeasure_every,
+                                   profiles ? static_cast<uint64_t>(options.pre_steps) + 2 : 1);
   }
-  CodecDecision decision{.codec = options.compression};
-  decision.threshold_bytes = options.fixed_threshold_bytes;
-  if (!options.fixed_threshold_bytes && options.table) {
-    SLIMPS_RETURN_IF_ERROR(CheckTableIsFor(*options.table, plan->compressor_->spec()));
-    plan->table_ = *options.table;
-    decision.threshold_bytes = options.table->BestCompressionThreshold();
+  if (profiles) {
+    plan->state_ = State::kProfiling;
+  } else if (options.compression != kRaw || options.pull_compression != kRaw) {
+    wire::CodecMap& decision = plan->decision_.emplace();
+    SetPushDecision(plan->push_.map.newest(), &decision);
+    SetPullDecision(plan->pull_.map.newest(), &decision);
+    AddRows(plan->push_.profile, wire::PUSH, decision.mutable_table());
+    AddRows(plan->pull_.profile, wire::PULL, decision.mutable_table());
   }
-  plan->state_ = State::kDecided;
-  plan->map_ = CodecMap(decision);
-  if (compresses) plan->decision_ = ToProto(decision, plan->table_);
   return plan;
 }
+
+absl::Status CompressionPlan::StartSide(const std::optional<uint64_t>& fixed_threshold,
+                                        const std::optional<ThresholdTable>& table,
+                                        const Codec& codec, Side* side) {
+  side->profile = ThresholdTable(side->codec);
+  if (side->codec == kRaw) return absl::OkStatus();
+  side->automatic = !fixed_threshold.has_value() && (table.has_value() || options_.pre_steps > 0);
+  side->profiled = side->automatic && !table.has_value();
+  if (side->profiled) return absl::OkStatus();
+  CodecDecision decision{.codec = side->codec};
+  decision.threshold_bytes = fixed_threshold;
+  if (side->automatic) {
+    SLIMPS_RETURN_IF_ERROR(CheckTableIsFor(*table, codec.spec()));
+    side->profile = *table;
+    decision.threshold_bytes = table->BestCompressionThreshold();
+  }
+  side->map = CodecMap(decision);
+  return absl::OkStatus();
+}
+
+// ---- what a round does --------------------------------------------------------------------------
 
 bool CompressionPlan::IsProfiled(uint64_t round) const {
   MutexLock lock(&mutex_);
   return state_ == State::kProfiling && round <= static_cast<uint64_t>(options_.pre_steps);
 }
 
+void CompressionPlan::See(const TensorPlan& tensor) {
+  if (!rounds_.on() || !tensors_[tensor.bytes()].insert(tensor.key.id()).second) return;
+  ++counts_[tensor.bytes()];
+}
+
+bool CompressionPlan::IsChosen(const Side& side, const TensorPlan& tensor, uint64_t round) const {
+  const CodecDecision& decision = side.map.DecisionAt(round);
+  const auto keys = tensors_.find(tensor.bytes());
+  if (keys == tensors_.end() || decision.entries.contains(tensor.key.id())) return false;
+  const uint64_t pair = rounds_.PairOf(round);
+  if (!ChooseSizes(counts_, decision.threshold_bytes, pair).contains(tensor.bytes())) return false;
+  // Another tensor of the size each time.
+  const size_t wanted = tensor.bytes() <= kSmallBytes ? kSmallTensors : 1;
+  const size_t there = keys->second.size();
+  const auto index =
+      static_cast<size_t>(std::distance(keys->second.begin(), keys->second.find(tensor.key.id())));
+  return index < there && (index + there - pair % there) % there < wanted;
+}
+
+bool CompressionPlan::Measures(const Side& side, const TensorPlan& tensor, uint64_t round) const {
+  if (round <= static_cast<uint64_t>(options_.pre_steps) && state_ == State::kProfiling) {
+    return side.profiled;
+  }
+  return side.automatic && rounds_.KindOf(round) != RoundKind::kNotMeasured &&
+         IsChosen(side, tensor, round);
+}
+
+bool CompressionPlan::MeasuresPush(const TensorPlan& tensor, uint64_t round) {
+  MutexLock lock(&mutex_);
+  See(tensor);
+  return Measures(push_, tensor, round);
+}
+
+bool CompressionPlan::MeasuresPull(const TensorPlan& tensor, uint64_t round) {
+  MutexLock lock(&mutex_);
+  return Measures(pull_, tensor, round);
+}
+
 bool CompressionPlan::MayGoOn(uint64_t round) const {
-  return state_ == State::kDecided || !failed_.ok() ||
-         round <= static_cast<uint64_t>(options_.pre_steps) + 1;
+  if (!failed_.ok()) return true;
+  if (state_ != State::kDecided) return round <= static_cast<uint64_t>(options_.pre_steps) + 1;
+  return !awaited_.has_value() || round < awaited_->from_round;
+}
+
+std::string CompressionPlan::SpecFor(const Side& side, const TensorPlan& tensor,
+                                     uint64_t round) const {
+  if (side.profiled && round <= static_cast<uint64_t>(options_.pre_steps)) {
+    const StepKind step = ProfilingStep(round, static_cast<uint64_t>(options_.pre_steps));
+    return step == StepKind::kCompressed ? side.codec : kRaw;
+  }
+  std::string spec(side.map.CodecFor(tensor.key.id(), tensor.bytes(), round));
+  if (side.automatic && rounds_.KindOf(round) == RoundKind::kOtherWay &&
+      IsChosen(side, tensor, round)) {
+    return spec == kRaw ? side.codec : kRaw;
+  }
+  return spec;
 }
 
 absl::StatusOr<const Codec*> CompressionPlan::CodecFor(const TensorPlan& tensor, uint64_t round,
                                                        absl::Duration timeout) {
   MutexLock lock(&mutex_);
+  See(tensor);
   const auto may_go_on = [this, round]()
                              ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return MayGoOn(round); };
   if (!decided_.Await(&mutex_, timeout, may_go_on)) {
-    return absl::DeadlineExceededError(absl::StrCat(
-        "key ", tensor.key.typed_name(), " round ", round, ": no threshold decision within ",
-        absl::FormatDuration(timeout), "; not every worker has finished its ", options_.pre_steps,
-        " profiling rounds"));
+    if (state_ != State::kDecided || ++awaited_->timeouts < kPatience) {
+      return absl::DeadlineExceededError(absl::StrCat(
+          "key ", tensor.key.typed_name(), " round ", round, ": no threshold decision within ",
+          absl::FormatDuration(timeout), "; not every worker has reported what it measured"));
+    }
+    awaited_
+        .reset();  // what is in force holds on: servers take every format, and pulls say what they are
+    decided_.NotifyAll();
   }
   SLIMPS_RETURN_IF_ERROR(failed_);
-  std::string spec = kRaw;
-  if (state_ == State::kDecided) {
-    spec = map_.CodecFor(tensor.key.id(), tensor.bytes(), round);
-  } else if (state_ == State::kProfiling &&
-             ProfilingStep(round, static_cast<uint64_t>(options_.pre_steps)) ==
-                 StepKind::kCompressed) {
-    spec = options_.compression;
-  }
+  const std::string spec = SpecFor(push_, tensor, round);
   return FindCodec(spec == kRaw ? OwnPrecision(tensor.info.dtype()) : spec);
+}
+
+std::string CompressionPlan::ChangeCodecFor(const TensorPlan& tensor, uint64_t round) {
+  MutexLock lock(&mutex_);
+  const std::string spec = SpecFor(pull_, tensor, round);
+  return spec == kRaw ? "" : spec;
 }
 
 absl::StatusOr<const Codec*> CompressionPlan::FindCodec(const std::string& spec) {
@@ -131,44 +199,137 @@ absl::StatusOr<const Codec*> CompressionPlan::FindCodec(const std::string& spec)
   return found->second.get();
 }
 
-void CompressionPlan::Record(const TensorPlan& tensor, uint64_t round, absl::Duration communication,
-                             absl::Duration coding) {
-  if (!ProfilingCounts(round)) return;
-  MutexLock lock(&mutex_);
-  if (state_ != State::kProfiling) return;
-  switch (ProfilingStep(round, static_cast<uint64_t>(options_.pre_steps))) {
-    case StepKind::kRaw:
-      return table_.AddRaw(tensor.bytes(), communication);
-    case StepKind::kCompressed:
-      return table_.AddCompressed(tensor.bytes(), communication, coding);
-    case StepKind::kDecided:
-      return;
+// ---- what was measured --------------------------------------------------------------------------
+
+void CompressionPlan::Record(Side* side, const TensorPlan& tensor, uint64_t round, StepKind kind,
+                             absl::Duration communication, absl::Duration coding) {
+  if (!Measures(*side, tensor, round)) return;
+  ThresholdTable* table = &side->profile;
+  if (state_ == State::kProfiling) {
+    if (!ProfilingCounts(round)) return;
+  } else {
+    table =
+        &side->pairs.try_emplace(rounds_.PairOf(round), ThresholdTable(side->codec)).first->second;
+    while (side->pairs.size() > MeasuredRounds::kKeptPairs) side->pairs.erase(side->pairs.begin());
+  }
+  if (kind == StepKind::kRaw) {
+    table->AddRaw(tensor.bytes(), communication);
+  } else {
+    table->AddCompressed(tensor.bytes(), communication, coding);
   }
 }
 
-std::optional<wire::ThresholdReport> CompressionPlan::TakeReport() {
+void CompressionPlan::RecordPush(const TensorPlan& tensor, uint64_t round, const Codec& codec,
+                                 absl::Duration communication, absl::Duration coding) {
   MutexLock lock(&mutex_);
-  if (state_ != State::kProfiling) return std::nullopt;
+  Record(&push_, tensor, round, &codec == compressor_ ? StepKind::kCompressed : StepKind::kRaw,
+         communication, coding);
+}
+
+void CompressionPlan::RecordPull(const TensorPlan& tensor, uint64_t round,
+                                 absl::Duration communication, absl::Duration coding) {
+  MutexLock lock(&mutex_);
+  const bool raw = SpecFor(pull_, tensor, round) == kRaw;
+  Record(&pull_, tensor, round, raw ? StepKind::kRaw : StepKind::kCompressed, communication,
+         coding);
+}
+
+// ---- reports and decisions ----------------------------------------------------------------------
+
+ThresholdTable CompressionPlan::Recent(const Side& side) const {
+  std::vector<ThresholdTable> tables;
+  if (side.pairs.size() < MeasuredRounds::kKeptPairs) tables.push_back(side.profile);
+  for (const auto& [pair, table] : side.pairs) tables.push_back(table);
+  ThresholdTable recent = ThresholdTable::Average(tables);
+  for (const auto& [bytes, count] : counts_) recent.AddSize(bytes);
+  return recent;
+}
+
+wire::ThresholdReport CompressionPlan::ProfileReport() {
   state_ = State::kWaiting;
   wire::ThresholdReport report;
-  for (const ThresholdRow& row : table_.Rows()) ToProto(row, report.add_rows());
+  for (const auto& [side, direction] :
+       {std::pair(&push_, wire::PUSH), std::pair(&pull_, wire::PULL)}) {
+    if (side->profiled) AddRows(side->profile, direction, report.mutable_rows());
+  }
   // Round pre_steps + 1 goes out raw while the tables travel, so that nobody waits for them if they
   // are quick.
   report.set_ready_round(static_cast<uint64_t>(options_.pre_steps) + 1);
-  report.set_codec(options_.compression);
+  if (push_.profiled) report.set_codec(push_.codec);
+  if (pull_.profiled) report.set_pull_codec(pull_.codec);
+  awaited_ = Awaited{.report = report, .from_round = report.ready_round() + 1};
   return report;
+}
+
+wire::ThresholdReport CompressionPlan::PairReport(uint64_t pair, uint64_t round) {
+  reported_pair_ = pair;
+  wire::ThresholdReport report;
+  for (const auto& [side, direction] :
+       {std::pair(&push_, wire::PUSH), std::pair(&pull_, wire::PULL)}) {
+    if (side->automatic) AddRows(Recent(*side), direction, report.mutable_rows());
+    side->map.ForgetBefore(round - rounds_.ReportRoundOf(1));
+  }
+  report.set_ready_round(round + 1);
+  if (push_.automatic) report.set_codec(push_.codec);
+  if (pull_.automatic) report.set_pull_codec(pull_.codec);
+  report.set_generation(pair);
+  awaited_ = Awaited{.report = report,
+                     .from_round = report.ready_round() + MeasuredRounds::kAnnounceRounds};
+  return report;
+}
+
+std::optional<wire::ThresholdReport> CompressionPlan::TakeReport(uint64_t round) {
+  MutexLock lock(&mutex_);
+  if (state_ == State::kProfiling) {
+    if (round <= static_cast<uint64_t>(options_.pre_steps)) return std::nullopt;
+    return ProfileReport();
+  }
+  const uint64_t pair = rounds_.PairOf(round);
+  if (state_ != State::kDecided || pair <= reported_pair_ || round < rounds_.ReportRoundOf(pair)) {
+    return std::nullopt;
+  }
+  return PairReport(pair, round);
+}
+
+std::optional<wire::ThresholdReport> CompressionPlan::UnansweredReport() const {
+  MutexLock lock(&mutex_);
+  if (!awaited_.has_value()) return std::nullopt;
+  return awaited_->report;
+}
+
+std::vector<wire::ThresholdReport> CompressionPlan::TakeLastReports() {
+  MutexLock lock(&mutex_);
+  std::vector<wire::ThresholdReport> reports;
+  if (state_ == State::kProfiling) reports.push_back(ProfileReport());
+  if (rounds_.on()) reports.emplace_back().set_generation(MeasuredRounds::kLastGeneration);
+  return reports;
 }
 
 absl::Status CompressionPlan::OnCodecMap(const wire::CodecMap& map) {
   MutexLock lock(&mutex_);
-  SLIMPS_RETURN_IF_ERROR(FindCodec(map.codec()).status());
-  SLIMPS_RETURN_IF_ERROR(FindCodec(map.codec_below()).status());
-  for (const wire::CodecEntry& entry : map.entries()) {
-    SLIMPS_RETURN_IF_ERROR(FindCodec(entry.codec()).status());
+  // Answers to repeated reports may come behind what was decided since.
+  if (decision_.has_value() && map.version() < decision_->version()) return absl::OkStatus();
+  wire::CodecMap decision = map;
+  if (push_.automatic && !map.codec().empty()) {
+    SLIMPS_RETURN_IF_ERROR(FindCodec(map.codec()).status());
+    SLIMPS_RETURN_IF_ERROR(FindCodec(map.codec_below()).status());
+    for (const wire::CodecEntry& entry : map.entries()) {
+      SLIMPS_RETURN_IF_ERROR(FindCodec(entry.codec()).status());
+    }
+    SLIMPS_RETURN_IF_ERROR(push_.map.Apply(PushDecisionOf(map)));
+  } else {
+    SetPushDecision(push_.map.newest(), &decision);
   }
-  SLIMPS_RETURN_IF_ERROR(map_.Apply(FromProto(map)));
-  decision_ = map;
+  if (pull_.automatic && !map.pull_codec().empty()) {
+    SLIMPS_RETURN_IF_ERROR(FindCodec(map.pull_codec()).status());
+    SLIMPS_RETURN_IF_ERROR(pull_.map.Apply(PullDecisionOf(map)));
+  } else {
+    SetPullDecision(pull_.map.newest(), &decision);
+  }
+  decision_ = std::move(decision);
   state_ = State::kDecided;
+  // Version g + 1 answers generation g.
+  if (awaited_.has_value() && map.version() > awaited_->report.generation()) awaited_.reset();
   decided_.NotifyAll();
   return absl::OkStatus();
 }

@@ -107,9 +107,22 @@ absl::Status DistStore::MakePipeline(std::string_view codec_spec,
   CompressionPlanOptions plan{.compression = std::string(codec_spec),
                               .fixed_threshold_bytes = fixed_threshold_bytes,
                               .pre_steps = options_.pre_steps,
-                              .table = std::nullopt};
+                              .table = std::nullopt,
+                              .pull_compression = options_.pull_compression,
+                              .fixed_pull_threshold_bytes = options_.fixed_pull_threshold_bytes,
+                              .pull_table = std::nullopt,
+                              .remeasure_every = options_.remeasure_every};
+  if (plan.remeasure_every > 0 && mode_ != wire::DIST_SYNC) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "remeasure_every=", plan.remeasure_every,
+        ": expected 0 with dist_async: its workers have no rounds in common from which a new "
+        "threshold could hold"));
+  }
   if (!options_.threshold_table_file.empty()) {
-    SLIMPS_ASSIGN_OR_RETURN(plan.table, LoadThresholdTable(options_.threshold_table_file));
+    SLIMPS_ASSIGN_OR_RETURN(ThresholdTables tables,
+                            LoadThresholdTables(options_.threshold_table_file));
+    plan.table = std::move(tables.push);
+    plan.pull_table = std::move(tables.pull);
   }
   SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<CompressionPlan> made, CompressionPlan::Create(plan));
   const Codec& codec = made->compressor();

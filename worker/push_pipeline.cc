@@ -14,62 +14,11 @@
 namespace slimps {
 namespace {
 
-// While the threshold table is measured, a push this small is sent several times, and the quickest passage counts: its
-// time is start-up alone, and what lies above the quickest is the two machines' own scheduling, which would drown the
-// few microseconds that compressing it costs. A server acknowledges repeats and counts them once.
-constexpr size_t kRepeatedBytes = 4 << 10;
-constexpr int kRepeats = 16;
-
 // Full and half precision: what a gradient is where nothing is compressed.
 bool IsPrecision(PayloadFormat format) {
   return format == PayloadFormat::kRawF32 || format == PayloadFormat::kRawF16 ||
          format == PayloadFormat::kRawBf16;
 }
-
-// What one tensor's partitions took together, gathered from their answers.
-class Measurement {
- public:
-  explicit Measurement(size_t partitions) : pending_(partitions) {}
-
-  void Add(const Answer& answer) {
-    const absl::Time now = absl::Now();
-    MutexLock lock(&mutex_);
-    first_byte_ = std::min(first_byte_, now - answer.round_trip);
-    if (now - answer.decode > last_answer_) last_answer_ = now - answer.decode;
-    decode_ += answer.decode;
-    if (status_.ok()) status_ = answer.status;
-    --pending_;
-    answered_.NotifyAll();
-  }
-  bool Await(absl::Duration timeout) {
-    MutexLock lock(&mutex_);
-    return answered_.Await(
-        &mutex_, timeout, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return pending_ == 0; });
-  }
-  // First byte handed over to the last acknowledgement, less the decoding that the acknowledgement
-  // waited for.
-  absl::Duration communication() {
-    MutexLock lock(&mutex_);
-    return std::max(last_answer_ - first_byte_, absl::ZeroDuration());
-  }
-  absl::Duration decode() {
-    MutexLock lock(&mutex_);
-    return decode_;
-  }
-  absl::Status status() {
-    MutexLock lock(&mutex_);
-    return status_;
-  }
-
- private:
-  Mutex mutex_;
-  CondVar answered_;
-  size_t pending_ ABSL_GUARDED_BY(mutex_);
-  absl::Time first_byte_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
-  absl::Time last_answer_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
-  absl::Duration decode_ ABSL_GUARDED_BY(mutex_);
-  absl::Status status_ ABSL_GUARDED_BY(mutex_);
-};
 
 }  // namespace
 
@@ -78,6 +27,9 @@ PushPipeline::PushPipeline(Courier* courier, CompressionPlan* plan, PushPipeline
       plan_(plan),
       options_(std::move(options)),
       payloads_(options_.payloads),
+      measurement_([this](uint32_t server, std::vector<OutgoingItem> items,
+                          int priority) { courier_->Dispatch(server, std::move(items), priority); },
+                   2 * options_.timeout),
       thread_([this] { Run(); }) {}
 
 PushPipeline::~PushPipeline() {
@@ -93,7 +45,7 @@ PushPipeline::~PushPipeline() {
 absl::Status PushPipeline::Submit(PushJob job) {
   const TensorPlan& tensor = *job.tensor;
   const size_t bytes = job.grad_buf == nullptr ? 0 : tensor.bytes();
-  const bool whole_tensor = job.grad_buf != nullptr && plan_->IsProfiled(job.round);
+  const bool whole_tensor = job.grad_buf != nullptr && plan_->MeasuresPush(tensor, job.round);
   auto shared = std::make_shared<const PushJob>(std::move(job));
   MutexLock lock(&mutex_);
   const auto has_room = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -200,6 +152,7 @@ absl::StatusOr<OutgoingItem> PushPipeline::PreparePartition(const PushJob& job, 
   };
   MutexLock lock(&mutex_);
   CountPrepared(*job.tensor, prepared, held / sizeof(float));
+  ++under_way_;
   return std::move(prepared.item);
 }
 
@@ -221,40 +174,27 @@ absl::Status PushPipeline::PushAndMeasure(const PushJob& job) {
     std::get<wire::PushItem>(prepared.item.item).set_profile(true);
     items.push_back(std::move(prepared.item));
   }
-  Passage best{.communication = absl::InfiniteDuration(), .decode = absl::InfiniteDuration()};
-  const int repeats = bytes <= kRepeatedBytes ? kRepeats : 1;
-  for (int repeat = 0; repeat < repeats; ++repeat) {
-    SLIMPS_ASSIGN_OR_RETURN(const Passage passage, SendAlone(job, items));
-    best.communication = std::min(best.communication, passage.communication);
-    best.decode = std::min(best.decode, passage.decode);
-  }
-  plan_->Record(tensor, job.round, best.communication, encode + best.decode);
+  AwaitQuiet();
+  SLIMPS_ASSIGN_OR_RETURN(const Passage passage, measurement_.Send(tensor, job.priority, items));
+  plan_->RecordPush(tensor, job.round, *codec, passage.communication, encode + passage.decode);
   MutexLock lock(&mutex_);
   bytes_waiting_ -= tensor.bytes();
   unacknowledged_ -= tensor.partitions.size();
   unacknowledged_by_key_[tensor.key.id()] -= tensor.partitions.size();
-  totals_.send += best.communication;
+  totals_.send += passage.communication;
   totals_.payload_bytes += bytes;  // once, however often it was sent to be measured
   changed_.NotifyAll();
   return absl::OkStatus();
 }
 
-absl::StatusOr<PushPipeline::Passage> PushPipeline::SendAlone(
-    const PushJob& job, const std::vector<OutgoingItem>& items) {
-  auto measurement = std::make_shared<Measurement>(items.size());
-  for (size_t i = 0; i < items.size(); ++i) {
-    Batch batch{.server = job.tensor->partitions[i].server, .priority = job.priority, .items = {}};
-    batch.items.push_back(items[i]);
-    batch.items[0].done = [measurement](Answer answer) { measurement->Add(answer); };
-    courier_->Dispatch(batch.server, std::move(batch.items), batch.priority);
-  }
-  // Each answer comes within the courier's deadline, if only as an error.
-  if (!measurement->Await(2 * options_.timeout)) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("push of key ", job.tensor->key.typed_name(), " was never answered"));
-  }
-  SLIMPS_RETURN_IF_ERROR(measurement->status());
-  return Passage{measurement->communication(), measurement->decode()};
+// A push is measured with nothing of this worker's before it on the link. One that takes too long to get there spoils a
+// sample, no more.
+void PushPipeline::AwaitQuiet() {
+  MutexLock lock(&mutex_);
+  const auto quiet = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !failed_.ok() || under_way_ == 0;
+  };
+  (void)changed_.Await(&mutex_, options_.timeout, quiet);
 }
 
 absl::StatusOr<PushPipeline::Prepared> PushPipeline::Prepare(const PushJob& job, size_t partition,
@@ -308,6 +248,7 @@ void PushPipeline::Send(std::vector<Batch> batches) {
 void PushPipeline::OnAnswered(const PushJob& job, size_t bytes, const Answer& answer) {
   {
     MutexLock lock(&mutex_);
+    --under_way_;
     --unacknowledged_;
     --unacknowledged_by_key_[job.tensor->key.id()];
     totals_.payload_bytes += bytes;
@@ -318,11 +259,8 @@ void PushPipeline::OnAnswered(const PushJob& job, size_t bytes, const Answer& an
 }
 
 void PushPipeline::MaybeReport(uint64_t round) {
-  if (plan_->IsProfiled(round)) return;
-  std::optional<wire::ThresholdReport> report = plan_->TakeReport();
-  if (!report) return;
-  reported_ = std::move(report);
-  options_.on_report(*reported_);
+  std::optional<wire::ThresholdReport> report = plan_->TakeReport(round);
+  if (report) options_.on_report(*std::move(report));
 }
 
 absl::StatusOr<const Codec*> PushPipeline::AwaitCodec(const PushJob& job) {
@@ -332,13 +270,15 @@ absl::StatusOr<const Codec*> PushPipeline::AwaitCodec(const PushJob& job) {
         plan_->CodecFor(*job.tensor, job.round, options_.report_interval);
     if (!absl::IsDeadlineExceeded(codec.status()) || absl::Now() >= deadline) return codec;
     // The report or the decision may have been lost; the scheduler answers a repeated report with the decision.
-    if (reported_) options_.on_report(*reported_);
+    std::optional<wire::ThresholdReport> again = plan_->UnansweredReport();
+    if (again) options_.on_report(*std::move(again));
   }
 }
 
 void PushPipeline::FinishProfiling() {
-  std::optional<wire::ThresholdReport> report = plan_->TakeReport();
-  if (report) options_.on_report(*std::move(report));
+  for (wire::ThresholdReport& report : plan_->TakeLastReports()) {
+    options_.on_report(std::move(report));
+  }
 }
 
 absl::Status PushPipeline::Drain(absl::Duration timeout) {

@@ -34,6 +34,7 @@
 #include "worker/key_table.h"
 #include "worker/payload_maker.h"
 #include "worker/push_counts.h"
+#include "worker/push_measurement.h"
 
 namespace slimps {
 
@@ -57,8 +58,8 @@ struct PushPipelineOptions {
   size_t max_bytes_waiting = size_t{1} << 30;  // of grad_buf; Submit waits beyond it
   bool checksums = true;                       // of payloads
   absl::Duration report_interval = absl::Seconds(2);
-  // Called on the push thread when profiling is over and all its pushes are acknowledged, and again each interval while
-  // no decision comes.
+  // Called on the push thread when profiling is over and all its pushes are acknowledged, after each pair of rounds that
+  // was measured later, and again each interval while no decision comes.
   std::function<void(wire::ThresholdReport)> on_report;
   // How the version that a round makes is to be pulled (PushItem.change_codec); null: as it is. Called on the push thread.
   std::function<std::string(const TensorPlan&, uint64_t round)> change_codec;
@@ -103,18 +104,13 @@ class PushPipeline final {
     bool compressed = false;
   };
 
-  struct Passage {
-    absl::Duration communication;
-    absl::Duration decode;
-  };
-
   void Run();
   void Process(const Work& work);
   absl::Status PushPartition(const PushJob& job, size_t partition);
   // Its bytes count as waiting until it is answered.
   absl::StatusOr<OutgoingItem> PreparePartition(const PushJob& job, size_t partition);
   absl::Status PushAndMeasure(const PushJob& job);
-  absl::StatusOr<Passage> SendAlone(const PushJob& job, const std::vector<OutgoingItem>& items);
+  void AwaitQuiet();
   absl::StatusOr<Prepared> Prepare(const PushJob& job, size_t partition, const Codec& codec);
   void CountPrepared(const TensorPlan& tensor, const Prepared& prepared, size_t elements)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -130,13 +126,14 @@ class PushPipeline final {
   // Owned by the thread that has set encoding_: the push thread, or one in PrepareNow.
   PayloadMaker payloads_;
   Coalescer coalescer_;
-  std::optional<wire::ThresholdReport> reported_;
+  PushMeasurement measurement_;
 
   mutable Mutex mutex_;
   bool encoding_ ABSL_GUARDED_BY(mutex_) = false;
   // Highest priority first, then in order of submission.
   std::map<std::pair<int, uint64_t>, Work> queue_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_sequence_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t under_way_ ABSL_GUARDED_BY(mutex_) = 0;       // handed over to be sent, unanswered
   size_t unacknowledged_ ABSL_GUARDED_BY(mutex_) = 0;  // partitions submitted
   std::map<KeyId, size_t> unacknowledged_by_key_ ABSL_GUARDED_BY(mutex_);
   size_t bytes_waiting_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -11,6 +11,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -57,6 +58,9 @@ DEFINE_string(
 DEFINE_string(pull_threshold, "auto",
               "tensors of at least this many fp32 bytes are pulled compressed (0: all), or auto");
 DEFINE_int64(pre_steps, kDefaults.pre_steps, "steps that the automatic threshold measures");
+DEFINE_int64(remeasure_every, kDefaults.remeasure_every,
+             "steps from one pair of measured steps to the next, by which the automatic threshold "
+             "follows the link; 0: never, else at least 8");
 DEFINE_string(threshold_table, "", "a saved threshold table to start from: nothing is measured");
 DEFINE_string(save_threshold_table, "",
               "file that rank 0 writes the measured threshold table to, for --threshold_table");
@@ -171,6 +175,7 @@ WorkerFlags GatherFlags() {
           .pull_compression = FLAGS_pull_compression,
           .pull_threshold = FLAGS_pull_threshold,
           .pre_steps = FLAGS_pre_steps,
+          .remeasure_every = FLAGS_remeasure_every,
           .threshold_table = FLAGS_threshold_table,
           .save_threshold_table = FLAGS_save_threshold_table,
           .backup_model = FLAGS_backup_model,
@@ -230,12 +235,17 @@ absl::Status SaveFinalWeights(const std::string& pattern, uint32_t rank, const M
 
 absl::Status SaveMeasuredTable(const std::string& path, const Summary& summary) {
   if (path.empty()) return absl::OkStatus();
-  SLIMPS_ASSIGN_OR_RETURN(const ThresholdTable table, TableOf(summary.decision));
-  if (table.empty()) {
+  ThresholdTables tables;
+  for (const auto& [direction, kept] :
+       {std::pair(wire::PUSH, &tables.push), std::pair(wire::PULL, &tables.pull)}) {
+    SLIMPS_ASSIGN_OR_RETURN(ThresholdTable table, TableOf(summary.decision, direction));
+    if (!table.empty()) *kept = std::move(table);
+  }
+  if (!tables.push.has_value() && !tables.pull.has_value()) {
     return absl::FailedPreconditionError(
         absl::StrCat("--save_threshold_table=", path, ": this run has measured no table"));
   }
-  return SaveThresholdTable(table, path);
+  return SaveThresholdTables(tables, path);
 }
 
 // " (ratio 31.8, gain 0.62)"; empty where nothing was compressed.

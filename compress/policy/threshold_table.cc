@@ -1,8 +1,9 @@
 #include "compress/policy/threshold_table.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
+
+#include "compress/policy/threshold_choice.h"
 
 namespace slimps {
 namespace {
@@ -10,14 +11,26 @@ namespace {
 // The first rounds fill caches, open connections and allocate pools.
 constexpr uint64_t kUncountedRounds = 2;
 
-absl::Duration Clamp(absl::Duration time) {
-  return std::clamp(time, absl::ZeroDuration(), ThresholdTable::kMaxTime);
+int64_t Clamp(absl::Duration time) {
+  return absl::ToInt64Nanoseconds(std::clamp(time, absl::ZeroDuration(), ThresholdTable::kMaxTime));
 }
 
-// Whole nanoseconds, so that text and wire carry the table without loss.
-absl::Duration Mean(absl::Duration sum, uint64_t samples) {
-  if (samples == 0) return absl::ZeroDuration();
-  return absl::Nanoseconds(absl::ToInt64Nanoseconds(sum) / static_cast<int64_t>(samples));
+// What several workers have measured of one size.
+struct Workers {
+  std::vector<ThresholdRow> complete, raw, compressed;
+};
+
+absl::Duration AverageOf(const std::vector<ThresholdRow>& rows,
+                         absl::Duration ThresholdRow::*time) {
+  std::vector<int64_t> values;
+  for (const ThresholdRow& row : rows) values.push_back(absl::ToInt64Nanoseconds(row.*time));
+  return absl::Nanoseconds(TrimmedMean(std::move(values)));
+}
+
+uint64_t SumOf(const std::vector<ThresholdRow>& rows, uint64_t ThresholdRow::*samples) {
+  uint64_t sum = 0;
+  for (const ThresholdRow& row : rows) sum += row.*samples;
+  return std::min(sum, ThresholdTable::kMaxSamples);
 }
 
 }  // namespace
@@ -29,78 +42,84 @@ StepKind ProfilingStep(uint64_t round, uint64_t pre_steps) {
 
 bool ProfilingCounts(uint64_t round) { return round > kUncountedRounds; }
 
-double ThresholdRow::gain() const {
-  if (t_q() == absl::ZeroDuration()) {
-    return t_c > absl::ZeroDuration() ? std::numeric_limits<double>::infinity() : 1.0;
-  }
-  return absl::FDivDuration(t_c, t_q());
+ThresholdTable::Entry& ThresholdTable::EntryOf(uint64_t bytes) {
+  return entries_
+      .try_emplace(bytes, Entry{SampleWindow(kept_samples_), SampleWindow(kept_samples_),
+                                SampleWindow(kept_samples_)})
+      .first->second;
 }
 
+ThresholdTable::Entry ThresholdTable::EntryWith(const ThresholdRow& row, size_t kept_samples) {
+  Entry entry{SampleWindow(kept_samples), SampleWindow(kept_samples), SampleWindow(kept_samples),
+              row.raw_samples, row.compressed_samples};
+  // As if every sample had been the average.
+  for (uint64_t i = 0; i < std::min<uint64_t>(row.raw_samples, kept_samples); ++i) {
+    entry.t_c.Add(Clamp(row.t_c));
+  }
+  for (uint64_t i = 0; i < std::min<uint64_t>(row.compressed_samples, kept_samples); ++i) {
+    entry.t_cq.Add(Clamp(row.t_cq));
+    entry.t_pq.Add(Clamp(row.t_pq));
+  }
+  return entry;
+}
+
+void ThresholdTable::AddSize(uint64_t bytes) { EntryOf(bytes); }
+
 void ThresholdTable::AddRaw(uint64_t bytes, absl::Duration t_c) {
-  Sums& sums = sums_[bytes];
-  if (sums.raw_samples == kMaxSamples) return;
-  sums.t_c += Clamp(t_c);
-  ++sums.raw_samples;
+  Entry& entry = EntryOf(bytes);
+  entry.t_c.Add(Clamp(t_c));
+  entry.raw_samples = std::min(entry.raw_samples + 1, kMaxSamples);
 }
 
 void ThresholdTable::AddCompressed(uint64_t bytes, absl::Duration t_cq, absl::Duration t_pq) {
-  Sums& sums = sums_[bytes];
-  if (sums.compressed_samples == kMaxSamples) return;
-  sums.t_cq += Clamp(t_cq);
-  sums.t_pq += Clamp(t_pq);
-  ++sums.compressed_samples;
+  Entry& entry = EntryOf(bytes);
+  entry.t_cq.Add(Clamp(t_cq));
+  entry.t_pq.Add(Clamp(t_pq));
+  entry.compressed_samples = std::min(entry.compressed_samples + 1, kMaxSamples);
 }
 
 std::vector<ThresholdRow> ThresholdTable::Rows() const {
   std::vector<ThresholdRow> rows;
-  rows.reserve(sums_.size());
-  for (const auto& [bytes, sums] : sums_) {
+  rows.reserve(entries_.size());
+  for (const auto& [bytes, entry] : entries_) {
     rows.push_back({.bytes = bytes,
-                    .t_c = Mean(sums.t_c, sums.raw_samples),
-                    .t_cq = Mean(sums.t_cq, sums.compressed_samples),
-                    .t_pq = Mean(sums.t_pq, sums.compressed_samples),
-                    .raw_samples = sums.raw_samples,
-                    .compressed_samples = sums.compressed_samples});
+                    .t_c = absl::Nanoseconds(entry.t_c.average()),
+                    .t_cq = absl::Nanoseconds(entry.t_cq.average()),
+                    .t_pq = absl::Nanoseconds(entry.t_pq.average()),
+                    .raw_samples = entry.raw_samples,
+                    .compressed_samples = entry.compressed_samples});
   }
   return rows;
 }
 
 ThresholdTable ThresholdTable::Average(std::span<const ThresholdTable> workers) {
-  ThresholdTable mean(workers.empty() ? std::string() : workers.front().codec());
-  struct Totals {
-    ThresholdRow row;
-    uint64_t workers = 0;
-  };
-  std::map<uint64_t, Totals> totals;
+  std::map<uint64_t, Workers> sizes;
   for (const ThresholdTable& worker : workers) {
     for (const ThresholdRow& row : worker.Rows()) {
-      if (!row.complete()) continue;
-      Totals& total = totals[row.bytes];
-      ++total.workers;
-      total.row.t_c += row.t_c;
-      total.row.t_cq += row.t_cq;
-      total.row.t_pq += row.t_pq;
-      total.row.raw_samples += row.raw_samples;
-      total.row.compressed_samples += row.compressed_samples;
+      Workers& size = sizes[row.bytes];
+      if (row.complete()) size.complete.push_back(row);
+      if (row.raw_samples > 0) size.raw.push_back(row);
+      if (row.compressed_samples > 0) size.compressed.push_back(row);
     }
   }
-  for (const auto& [bytes, total] : totals) {
-    const uint64_t raw = std::min(total.row.raw_samples, kMaxSamples);
-    const uint64_t compressed = std::min(total.row.compressed_samples, kMaxSamples);
-    mean.sums_[bytes] = {.t_c = Mean(total.row.t_c, total.workers) * raw,
-                         .t_cq = Mean(total.row.t_cq, total.workers) * compressed,
-                         .t_pq = Mean(total.row.t_pq, total.workers) * compressed,
-                         .raw_samples = raw,
-                         .compressed_samples = compressed};
+  ThresholdTable average(workers.empty() ? std::string() : workers.front().codec());
+  for (const auto& [bytes, size] : sizes) {
+    const auto& raw = size.complete.empty() ? size.raw : size.complete;
+    const auto& compressed = size.complete.empty() ? size.compressed : size.complete;
+    const ThresholdRow row = {
+        .bytes = bytes,
+        .t_c = AverageOf(raw, &ThresholdRow::t_c),
+        .t_cq = AverageOf(compressed, &ThresholdRow::t_cq),
+        .t_pq = AverageOf(compressed, &ThresholdRow::t_pq),
+        .raw_samples = SumOf(raw, &ThresholdRow::raw_samples),
+        .compressed_samples = SumOf(compressed, &ThresholdRow::compressed_samples)};
+    average.entries_.emplace(bytes, EntryWith(row, average.kept_samples_));
   }
-  return mean;
+  return average;
 }
 
 std::optional<uint64_t> ThresholdTable::BestCompressionThreshold() const {
-  for (const ThresholdRow& row : Rows()) {
-    if (row.gains()) return row.bytes;
-  }
-  return std::nullopt;
+  return BestThreshold(Rows());
 }
 
 }  // namespace slimps

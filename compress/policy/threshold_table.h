@@ -1,5 +1,6 @@
-// ThresholdTable (CTTab): from which tensor size on compressing a push is worth its cost. Source:
-// SlimGC section 3.3, algorithms 1 and 2.
+// ThresholdTable (CTTab): from which tensor size on compressing a push (or a pull: a table of its own) is worth its cost.
+// Source: SlimGC section 3.3, algorithms 1 and 2; beyond it: averages that outliers do not move (robust.h), sizes without
+// samples filled in (link_model.h), a decision over all sizes together and hysteresis (threshold_choice.h).
 //
 //   ThresholdTable table("1bit:scaling=l1");
 //   switch (ProfilingStep(round, pre_steps)) {             // rounds count from 1
@@ -25,6 +26,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "compress/policy/robust.h"
+#include "compress/policy/threshold_row.h"
 
 namespace slimps {
 
@@ -37,26 +40,6 @@ StepKind ProfilingStep(uint64_t round, uint64_t pre_steps);
 // counted.
 bool ProfilingCounts(uint64_t round);
 
-// Means over the samples, in whole nanoseconds.
-struct ThresholdRow {
-  uint64_t bytes = 0;
-  // Raw: first byte handed to the transport to the server's acknowledgement.
-  absl::Duration t_c = {};
-  absl::Duration t_cq = {};  // the same of the compressed push
-  absl::Duration t_pq = {};  // the worker's encode plus the server's decode
-  uint64_t raw_samples = 0;
-  uint64_t compressed_samples = 0;
-
-  absl::Duration t_q() const { return t_cq + t_pq; }
-  // t_c / t_q; infinity when t_q is 0 and t_c is not. Meaningless unless complete().
-  double gain() const;
-  // Decides alike for the table and for people: exactly t_c > t_q.
-  bool gains() const { return complete() && t_c > t_q(); }
-  bool complete() const { return raw_samples > 0 && compressed_samples > 0; }
-
-  friend bool operator==(const ThresholdRow&, const ThresholdRow&) = default;
-};
-
 // Thread-compatible.
 class ThresholdTable final {
  public:
@@ -67,14 +50,18 @@ class ThresholdTable final {
 
   ThresholdTable() = default;
   // `codec`: what the compressed pushes used, a codec spec; a table speaks for that codec alone.
-  explicit ThresholdTable(std::string codec) : codec_(std::move(codec)) {}
+  // Of each size the newest `kept_samples` count.
+  explicit ThresholdTable(std::string codec, size_t kept_samples = SampleWindow::kKept)
+      : codec_(std::move(codec)), kept_samples_(kept_samples) {}
 
+  // A row without samples, to be filled in. A size that is there stays as it is.
+  void AddSize(uint64_t bytes);
   // Times outside 0 .. kMaxTime are clamped.
   void AddRaw(uint64_t bytes, absl::Duration t_c);
   void AddCompressed(uint64_t bytes, absl::Duration t_cq, absl::Duration t_pq);
 
   const std::string& codec() const { return codec_; }
-  bool empty() const { return sums_.empty(); }
+  bool empty() const { return entries_.empty(); }
   // Going up the sizes.
   std::vector<ThresholdRow> Rows() const;
   // The table that has these rows. InvalidArgument: a size twice, a time or count outside the
@@ -82,16 +69,18 @@ class ThresholdTable final {
   [[nodiscard]] static absl::StatusOr<ThresholdTable> FromRows(std::string codec,
                                                                std::span<const ThresholdRow> rows);
 
-  // Mean of the workers' means per size, samples added up. A worker is left out of a size that it
-  // has not measured both ways. The codec is the first table's.
+  // Trimmed mean of the workers' averages per size (of two the mean, of three the median), samples added up. Where some
+  // worker has measured a size both ways, those count that have. The codec is the first table's.
   static ThresholdTable Average(std::span<const ThresholdTable> workers);
 
-  // BestCT: going up the sizes, the first whose gain is over 1. nullopt: no size gains.
+  // BestCT (threshold_choice.h). nullopt: nothing gains.
   std::optional<uint64_t> BestCompressionThreshold() const;
 
-  // For people: one line per size with times in ms, the gain, and in words what is done with it and
-  // why.
-  std::string Explain() const;
+  // For people: one line per size with times in ms, the gain (t_c / t_q, the paper's), and in words what is done with it
+  // and why. Times that were filled in have a ~ before them.
+  std::string Explain() const { return Explain(BestCompressionThreshold()); }
+  // The same where `threshold` is in force, which hysteresis may hold off the best one.
+  std::string Explain(std::optional<uint64_t> threshold) const;
 
   // Line oriented text that Parse reads back to an equal table.
   std::string ToText() const;
@@ -99,14 +88,18 @@ class ThresholdTable final {
   [[nodiscard]] static absl::StatusOr<ThresholdTable> Parse(std::string_view text);
 
  private:
-  struct Sums {
-    absl::Duration t_c = {}, t_cq = {}, t_pq = {};
-    uint64_t raw_samples = 0;
+  struct Entry {
+    SampleWindow t_c, t_cq, t_pq;  // ns
+    uint64_t raw_samples = 0;      // ever
     uint64_t compressed_samples = 0;
   };
 
+  Entry& EntryOf(uint64_t bytes);
+  static Entry EntryWith(const ThresholdRow& row, size_t kept_samples);
+
   std::string codec_;
-  std::map<uint64_t, Sums> sums_;  // by bytes
+  size_t kept_samples_ = SampleWindow::kKept;
+  std::map<uint64_t, Entry> entries_;  // by bytes
 };
 
 }  // namespace slimps

@@ -1,17 +1,21 @@
 #include "compress/policy/threshold_table_file.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/status_macros.h"
 
 namespace slimps {
 namespace {
 
 constexpr std::streamsize kMaxFileBytes = 16 << 20;
+constexpr std::string_view kPullLine = "pull\n";
 
 std::string AsComments(const std::string& text) {
   std::istringstream lines(text);
@@ -25,13 +29,36 @@ absl::Status CannotWrite(const std::string& path) {
       absl::StrCat("threshold table: cannot write ", path, ": ", std::strerror(errno)));
 }
 
+std::string FileText(const ThresholdTable& table) {
+  return absl::StrCat(AsComments(table.Explain()), table.ToText());
+}
+
+absl::StatusOr<ThresholdTables> ParseTables(const std::string& text) {
+  ThresholdTables tables;
+  const size_t mark =
+      text.starts_with(kPullLine) ? 0 : text.find(absl::StrCat("\n", std::string(kPullLine)));
+  if (mark != 0) {
+    const size_t end = mark == std::string::npos ? mark : mark + 1;
+    SLIMPS_ASSIGN_OR_RETURN(tables.push, ThresholdTable::Parse(text.substr(0, end)));
+  }
+  if (mark == std::string::npos) return tables;
+  const size_t pull = mark + (mark == 0 ? 0 : 1) + kPullLine.size();
+  // Blank lines for those before it: what is wrong is named by its line in the file.
+  const auto lines = std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(pull), '\n');
+  SLIMPS_ASSIGN_OR_RETURN(
+      tables.pull, ThresholdTable::Parse(absl::StrCat(std::string(static_cast<size_t>(lines), '\n'),
+                                                      text.substr(pull))));
+  return tables;
+}
+
 }  // namespace
 
-absl::Status SaveThresholdTable(const ThresholdTable& table, const std::string& path) {
+absl::Status SaveThresholdTables(const ThresholdTables& tables, const std::string& path) {
   const std::string unfinished = absl::StrCat(path, ".unfinished");
   {
     std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
-    file << AsComments(table.Explain()) << table.ToText();
+    if (tables.push.has_value()) file << FileText(*tables.push);
+    if (tables.pull.has_value()) file << kPullLine << FileText(*tables.pull);
     file.close();
     if (!file) return CannotWrite(unfinished);
   }
@@ -39,7 +66,7 @@ absl::Status SaveThresholdTable(const ThresholdTable& table, const std::string& 
   return absl::OkStatus();
 }
 
-absl::StatusOr<ThresholdTable> LoadThresholdTable(const std::string& path) {
+absl::StatusOr<ThresholdTables> LoadThresholdTables(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return absl::NotFoundError(absl::StrCat("threshold table: cannot open ", path));
   std::string text(kMaxFileBytes + 1, '\0');
@@ -49,12 +76,12 @@ absl::StatusOr<ThresholdTable> LoadThresholdTable(const std::string& path) {
         absl::StrCat("threshold table: ", path, " is larger than ", kMaxFileBytes, " bytes"));
   }
   text.resize(static_cast<size_t>(file.gcount()));
-  absl::StatusOr<ThresholdTable> table = ThresholdTable::Parse(text);
-  if (!table.ok()) {
-    return absl::Status(table.status().code(),
-                        absl::StrCat(path, ": ", std::string(table.status().message())));
+  absl::StatusOr<ThresholdTables> tables = ParseTables(text);
+  if (!tables.ok()) {
+    return absl::Status(tables.status().code(),
+                        absl::StrCat(path, ": ", std::string(tables.status().message())));
   }
-  return table;
+  return tables;
 }
 
 }  // namespace slimps

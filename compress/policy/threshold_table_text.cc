@@ -5,6 +5,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "compress/policy/link_model.h"
+#include "compress/policy/threshold_choice.h"
 #include "compress/policy/threshold_table.h"
 #include "proto/base/status_macros.h"
 
@@ -33,28 +35,43 @@ std::string Balance(const ThresholdRow& row) {
   return absl::StrFormat("costs %.3f ms and saves %.3f ms", Ms(row.t_pq), Ms(row.t_c - row.t_cq));
 }
 
-std::string Unmeasured(const ThresholdRow& row) {
-  if (row.raw_samples == 0 && row.compressed_samples == 0) return "never measured";
-  return row.raw_samples == 0 ? "never measured raw" : "never measured compressed";
-}
-
-std::string Reason(const ThresholdRow& row, std::optional<uint64_t> threshold) {
+// What is done with `row`, whose missing times were filled in where that was possible, and why.
+std::string Reason(const ThresholdRow& row, bool measured, std::optional<uint64_t> threshold) {
   const bool compressed = threshold.has_value() && row.bytes >= *threshold;
+  const char* const done = compressed ? "compressed" : "raw";
   if (!row.complete()) {
-    if (!threshold.has_value()) return absl::StrCat("raw: ", Unmeasured(row));
-    return absl::StrCat(compressed ? "compressed: above the threshold" : "raw: below the threshold",
-                        ", ", Unmeasured(row));
+    return absl::StrCat(done, ": ",
+                        row.raw_samples > 0          ? "never measured compressed"
+                        : row.compressed_samples > 0 ? "never measured raw"
+                                                     : "never measured");
   }
-  if (!compressed) return absl::StrCat("raw: compression ", Balance(row));
-  if (row.bytes == *threshold) {
-    return absl::StrCat("compressed: first size that gains: compression ", Balance(row));
+  std::string why = compressed && row.bytes == *threshold ? "first size that gains: " : "";
+  if (compressed != row.gains()) {
+    why = compressed              ? "above the threshold, although "
+          : threshold.has_value() ? "below the threshold, although "
+                                  : "no threshold, although ";
   }
-  if (row.gains()) return absl::StrCat("compressed: compression ", Balance(row));
-  return absl::StrCat("compressed: above the threshold, although compression ", Balance(row));
+  return absl::StrCat(done, ": ", why, measured ? "" : "by the model ", "compression ",
+                      Balance(row));
 }
 
-std::string Cell(bool measured, absl::Duration time) {
-  return measured ? absl::StrFormat("%.3f", Ms(time)) : "-";
+std::string Cell(const ThresholdRow& filled, uint64_t samples, absl::Duration time) {
+  if (samples == 0 && !filled.complete()) return "-";
+  return absl::StrFormat(samples > 0 ? "%.3f" : "~%.3f", Ms(time));
+}
+
+std::string PerSecond(double ns_per_byte) {
+  return ns_per_byte <= 0 ? "any rate" : absl::StrFormat("%.4g MB/s", 1e3 / ns_per_byte);
+}
+
+// The lines behind the table, in fp32 bytes.
+std::string ModelLine(const LinkModel& model) {
+  return absl::StrFormat(
+      "model: raw %.3f ms + bytes / %s; compressed %.3f ms + bytes / %s; coding %.3f ms + bytes / "
+      "%s\n",
+      model.startup() / 1e6, PerSecond(model.raw_per_byte()), model.compressed_startup() / 1e6,
+      PerSecond(model.compressed_per_byte()), model.coding_startup() / 1e6,
+      PerSecond(model.coding_per_byte()));
 }
 
 absl::Status BadLine(size_t line, const std::string& expected, std::string_view got) {
@@ -122,12 +139,7 @@ absl::StatusOr<ThresholdTable> ThresholdTable::FromRows(std::string codec,
   ThresholdTable table(std::move(codec));
   for (const ThresholdRow& row : rows) {
     SLIMPS_RETURN_IF_ERROR(CheckRow(row));
-    const Sums sums = {.t_c = row.t_c * row.raw_samples,
-                       .t_cq = row.t_cq * row.compressed_samples,
-                       .t_pq = row.t_pq * row.compressed_samples,
-                       .raw_samples = row.raw_samples,
-                       .compressed_samples = row.compressed_samples};
-    if (!table.sums_.emplace(row.bytes, sums).second) {
+    if (!table.entries_.emplace(row.bytes, EntryWith(row, table.kept_samples_)).second) {
       return absl::InvalidArgumentError(
           absl::StrCat("threshold table: size ", row.bytes, " appears twice"));
     }
@@ -135,20 +147,25 @@ absl::StatusOr<ThresholdTable> ThresholdTable::FromRows(std::string codec,
   return table;
 }
 
-std::string ThresholdTable::Explain() const {
-  const std::optional<uint64_t> threshold = BestCompressionThreshold();
+std::string ThresholdTable::Explain(std::optional<uint64_t> threshold) const {
   std::string text = absl::StrFormat("%12s %10s %10s %10s %10s %10s %7s  %s\n", "bytes", "size",
                                      "t_c ms", "t_cq ms", "t_pq ms", "t_q ms", "gain", "decision");
-  for (const ThresholdRow& row : Rows()) {
-    const bool encoded = row.compressed_samples > 0;
+  const std::vector<ThresholdRow> rows = Rows();
+  const std::vector<ThresholdRow> filled = FilledRows(rows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const ThresholdRow& row = filled[i];
+    const auto [raw, compressed] = std::pair(rows[i].raw_samples, rows[i].compressed_samples);
     absl::StrAppend(
         &text,
         absl::StrFormat("%12d %10s %10s %10s %10s %10s %7s  %s\n", row.bytes, Size(row.bytes),
-                        Cell(row.raw_samples > 0, row.t_c), Cell(encoded, row.t_cq),
-                        Cell(encoded, row.t_pq), Cell(encoded, row.t_q()),
-                        row.complete() ? absl::StrFormat("%.2f", row.gain()) : "-",
-                        Reason(row, threshold)));
+                        Cell(row, raw, row.t_c), Cell(row, compressed, row.t_cq),
+                        Cell(row, compressed, row.t_pq), Cell(row, compressed, row.t_q()),
+                        row.complete()
+                            ? absl::StrFormat(rows[i].complete() ? "%.2f" : "~%.2f", row.gain())
+                            : "-",
+                        Reason(row, rows[i].complete(), threshold)));
   }
+  if (const LinkModel model(rows); model.known()) absl::StrAppend(&text, ModelLine(model));
   if (threshold.has_value()) {
     absl::StrAppend(&text, "threshold: ", *threshold, " bytes (", Size(*threshold),
                     "): smaller tensors travel raw, the others compressed\n");

@@ -75,6 +75,41 @@ TEST(ThresholdTable, MeansAreOverTheSamplesOfEachSize) {
   EXPECT_FALSE(rows[1].complete());
 }
 
+TEST(ThresholdTable, ATenthOfTheSamplesTwentyTimesTooLongMovesNothing) {
+  std::mt19937_64 random(11);
+  ThresholdTable clean, noisy;
+  for (int i = 0; i < 100; ++i) {
+    for (uint64_t bytes = 1 << 10; bytes <= 1 << 24; bytes *= 2) {
+      const double raw = 0.1 + static_cast<double>(bytes) / 12.5e3;
+      const double jitter = 1 + 0.05 * static_cast<double>(random() % 100) / 100;
+      const double bad = random() % 10 == 0 ? 20 : 1;
+      clean.AddRaw(bytes, Ms(raw * jitter));
+      noisy.AddRaw(bytes, Ms(raw * jitter * bad));
+      const double t_cq = 0.1 + static_cast<double>(bytes) / 31 / 12.5e3;
+      clean.AddCompressed(bytes, Ms(t_cq * jitter), Ms(0.4));
+      noisy.AddCompressed(bytes, Ms(t_cq * jitter * (random() % 10 == 0 ? 20 : 1)),
+                          Ms(random() % 10 == 0 ? 8 : 0.4));
+    }
+  }
+  EXPECT_EQ(noisy.BestCompressionThreshold(), clean.BestCompressionThreshold());
+  const std::vector<ThresholdRow> expected = clean.Rows(), got = noisy.Rows();
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_LT(absl::FDivDuration(got[i].t_c, expected[i].t_c), 1.02);
+    EXPECT_LT(absl::FDivDuration(got[i].t_cq, expected[i].t_cq), 1.02);
+    EXPECT_EQ(got[i].t_pq, expected[i].t_pq);
+  }
+}
+
+TEST(ThresholdTable, TheNewestSamplesCount) {
+  ThresholdTable table("1bit", /*kept_samples=*/3);
+  for (int i = 0; i < 10; ++i) table.AddRaw(8, Ms(10));
+  table.AddRaw(8, Ms(1));
+  EXPECT_EQ(table.Rows()[0].t_c, Ms(10));
+  table.AddRaw(8, Ms(1));
+  EXPECT_EQ(table.Rows()[0].t_c, Ms(1));
+  EXPECT_EQ(table.Rows()[0].raw_samples, 12u);
+}
+
 TEST(ThresholdTable, NothingGainsMeansNoThreshold) {
   ThresholdTable table;
   EXPECT_EQ(table.BestCompressionThreshold(), std::nullopt);
@@ -126,39 +161,82 @@ TEST(ThresholdTable, AverageIsTheMeanOfWorkersMeans) {
   EXPECT_EQ(mean.codec(), "1bit");
 }
 
-TEST(ThresholdTable, AverageLeavesAWorkerOutOfSizesItMeasuredOneWay) {
+TEST(ThresholdTable, AverageTakesThoseWorkersThatMeasuredASizeBothWays) {
   ThresholdTable one, two;
   one.AddRaw(64, Ms(10));
   one.AddCompressed(64, Ms(1), Ms(1));
   two.AddRaw(64, Ms(1000));
   two.AddRaw(128, Ms(1));
+  two.AddSize(256);
   const ThresholdTable tables[] = {one, two};
   const std::vector<ThresholdRow> rows = ThresholdTable::Average(tables).Rows();
-  ASSERT_EQ(rows.size(), 1u);
-  EXPECT_EQ(rows[0].bytes, 64u);
+  ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[0].t_c, Ms(10));
+  EXPECT_EQ(rows[0].raw_samples, 1u);
+  EXPECT_EQ(rows[1].t_c, Ms(1));  // nobody measured it both ways: the one way is kept
+  EXPECT_FALSE(rows[1].complete());
+  EXPECT_EQ(rows[2].raw_samples + rows[2].compressed_samples, 0u);
+}
+
+TEST(ThresholdTable, OneOfThreeWorkersWithABadLinkDoesNotMoveTheAverage) {
+  std::vector<ThresholdTable> workers(3);
+  for (size_t i = 0; i < 3; ++i) {
+    workers[i].AddRaw(64, Ms(i == 2 ? 500 : 10));
+    workers[i].AddCompressed(64, Ms(i == 1 ? 400 : 2), Ms(1));
+  }
+  const std::vector<ThresholdRow> rows = ThresholdTable::Average(workers).Rows();
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].t_c, Ms(10));
+  EXPECT_EQ(rows[0].t_cq, Ms(2));
 }
 
 TEST(ThresholdTable, ExplainGivesAReasonOnEveryLine) {
   ThresholdTable table = WorkedExample();
   table.AddRaw(8'000'000, Ms(1));
   table.AddCompressed(8'000'000, Ms(3), Ms(1));
-  table.AddRaw(9'000'000, Ms(1));
-  table.AddRaw(500, Ms(1));
+  table.AddRaw(500, Ms(9));
+  table.AddCompressed(500, Ms(5), Ms(2));
   table.AddRaw(600, Ms(1));
   table.AddCompressed(600, Ms(3), Ms(2));
-  const std::string text = table.Explain();
+  const std::string text = table.Explain(2'200'000);
   EXPECT_THAT(text, HasSubstr("raw: compression costs 6.300 ms and saves 4.200 ms"));
   EXPECT_THAT(text, HasSubstr("compressed: first size that gains: compression costs 6.800 ms and "
                               "saves 11.900 ms"));
   EXPECT_THAT(text, HasSubstr("compressed: compression costs 8.500 ms and saves 38.200 ms"));
   EXPECT_THAT(text, HasSubstr("compressed: above the threshold, although compression costs 1.000 "
                               "ms and sending takes 2.000 ms longer"));
-  EXPECT_THAT(text, HasSubstr("compressed: above the threshold, never measured compressed"));
-  EXPECT_THAT(text, HasSubstr("raw: below the threshold, never measured compressed"));
+  EXPECT_THAT(
+      text,
+      HasSubstr(
+          "raw: below the threshold, although compression costs 2.000 ms and saves 4.000 ms"));
   EXPECT_THAT(text, HasSubstr("raw: compression costs 2.000 ms and sending takes 2.000 ms longer"));
   EXPECT_THAT(text, HasSubstr("threshold: 2200000 bytes (2.20 MB)"));
   EXPECT_THAT(text, HasSubstr("0.93"));
+  EXPECT_THAT(table.Explain(std::nullopt),
+              HasSubstr("raw: no threshold, although compression costs"));
+}
+
+TEST(ThresholdTable, ExplainMarksWhatWasFilledInAndGivesTheModel) {
+  ThresholdTable table("1bit");
+  for (const uint64_t bytes : {1'000'000, 2'000'000, 8'000'000}) {
+    table.AddRaw(bytes, Ms(1 + static_cast<double>(bytes) / 1e6));  // 1 GB/s
+    table.AddCompressed(bytes, Ms(1 + static_cast<double>(bytes) / 10e6), Ms(0.5));
+  }
+  table.AddSize(4'000'000);
+  const std::string text = table.Explain();
+  EXPECT_THAT(text, HasSubstr("~5.000"));
+  EXPECT_THAT(text,
+              HasSubstr("compressed: by the model compression costs 0.500 ms and saves 3.600 ms"));
+  EXPECT_THAT(
+      text,
+      HasSubstr(
+          "model: raw 1.000 ms + bytes / 1000 MB/s; compressed 1.000 ms + bytes / 1e+04 MB/s; "
+          "coding 0.500 ms + bytes / any rate"));
+  ThresholdTable unknown("1bit");
+  unknown.AddRaw(4, Ms(1));
+  unknown.AddSize(8);
+  EXPECT_THAT(unknown.Explain(), HasSubstr("raw: never measured compressed"));
+  EXPECT_THAT(unknown.Explain(), HasSubstr("raw: never measured\n"));
 }
 
 TEST(ThresholdTable, TextReadsBackEqual) {
@@ -215,22 +293,63 @@ TEST(ThresholdTable, FromRowsRefusesWhatNoProfileCanHold) {
   EXPECT_FALSE(ThresholdTable::FromRows("1bit", std::vector{many}).ok());
 }
 
+std::string TemporaryFile() { return ::testing::TempDir() + "/threshold_table_test.txt"; }
+
 TEST(ThresholdTable, FileHoldsTheTableAndItsExplanation) {
-  const std::string path = ::testing::TempDir() + "/threshold_table_test.txt";
-  ASSERT_TRUE(SaveThresholdTable(WorkedExample(), path).ok());
-  const absl::StatusOr<ThresholdTable> loaded = LoadThresholdTable(path);
+  const std::string path = TemporaryFile();
+  ASSERT_TRUE(SaveThresholdTables({.push = WorkedExample(), .pull = {}}, path).ok());
+  const absl::StatusOr<ThresholdTables> loaded = LoadThresholdTables(path);
   ASSERT_TRUE(loaded.ok()) << loaded.status();
-  EXPECT_EQ(loaded->Rows(), WorkedExample().Rows());
+  ASSERT_TRUE(loaded->push.has_value());
+  EXPECT_EQ(loaded->push->Rows(), WorkedExample().Rows());
+  EXPECT_FALSE(loaded->pull.has_value());
   std::ifstream file(path);
   std::string first;
   std::getline(file, first);
   EXPECT_THAT(first, HasSubstr("# "));
   std::remove(path.c_str());
-  EXPECT_EQ(LoadThresholdTable(path).status().code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(SaveThresholdTable(WorkedExample(), "/nonexistent/folder/table").code(),
+  EXPECT_EQ(LoadThresholdTables(path).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(SaveThresholdTables({}, "/nonexistent/folder/table").code(),
             absl::StatusCode::kUnavailable);
   std::ofstream(path) << "garbage\n";
-  EXPECT_THAT(std::string(LoadThresholdTable(path).status().message()), HasSubstr(path));
+  EXPECT_THAT(std::string(LoadThresholdTables(path).status().message()), HasSubstr(path));
+  std::remove(path.c_str());
+}
+
+TEST(ThresholdTable, FileOfAnOlderVersionHoldsPushesAlone) {
+  const std::string path = TemporaryFile();
+  std::ofstream(path) << "# as it was saved before pulls were measured\n"
+                      << WorkedExample().ToText();
+  const absl::StatusOr<ThresholdTables> loaded = LoadThresholdTables(path);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->push->Rows(), WorkedExample().Rows());
+  EXPECT_FALSE(loaded->pull.has_value());
+  std::remove(path.c_str());
+}
+
+TEST(ThresholdTable, FileHoldsBothDirectionsAndNamesTheLineThatIsWrong) {
+  const std::string path = TemporaryFile();
+  ThresholdTable pull("fp16");
+  pull.AddRaw(4096, Ms(3));
+  pull.AddCompressed(4096, Ms(2), Ms(0.5));
+  for (const bool pushes : {true, false}) {
+    ThresholdTables tables{.push = {}, .pull = pull};
+    if (pushes) tables.push = WorkedExample();
+    ASSERT_TRUE(SaveThresholdTables(tables, path).ok());
+    const absl::StatusOr<ThresholdTables> loaded = LoadThresholdTables(path);
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_EQ(loaded->push.has_value(), pushes);
+    ASSERT_TRUE(loaded->pull.has_value());
+    EXPECT_EQ(loaded->pull->Rows(), pull.Rows());
+    EXPECT_EQ(loaded->pull->codec(), "fp16");
+  }
+  const std::string push = WorkedExample().ToText();  // 8 lines
+  std::ofstream(path) << push << "pull\nslimps threshold table 1\ncodec\n";
+  EXPECT_THAT(std::string(LoadThresholdTables(path).status().message()),
+              HasSubstr("line 11: expected 'codec NAME'"));
+  std::ofstream(path) << push << "pull\n";
+  EXPECT_THAT(std::string(LoadThresholdTables(path).status().message()),
+              HasSubstr("line 10: expected 'end'"));
   std::remove(path.c_str());
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "compress/policy/measured_rounds.h"
 #include "proto/base/clock.h"
 #include "proto/base/hash.h"
 
@@ -381,6 +382,49 @@ TEST_F(SchedulerStateTest, TheThresholdDecisionGoesToAllWorkersOnce) {
   const auto again = Tell(kWorker1, report);  // the broadcast was lost
   EXPECT_EQ(again[1].codec_map().version(), 1u);
   EXPECT_TRUE(Others(kWorker0).empty());
+}
+
+TEST_F(SchedulerStateTest, LaterThresholdDecisionsGoToAllWorkersAndAgainToWhoeverMissedThem) {
+  RegisterAll();
+  wire::Header report = HeaderOf(kWorker0);
+  report.mutable_threshold_report()->set_codec("1bit");
+  report.mutable_threshold_report()->set_ready_round(21);
+  Tell(kWorker0, report);
+  report.set_incarnation(kWorker1);
+  Tell(kWorker1, report);
+  report.mutable_threshold_report()->set_generation(3);
+  report.mutable_threshold_report()->set_ready_round(34);
+  EXPECT_EQ(Tell(kWorker1, report).size(),
+            1u);  // only the acknowledgement: worker 0 has not reported
+  EXPECT_EQ(Tell(kWorker1, report).size(), 1u);
+  report.set_incarnation(kWorker0);
+  const auto told = Tell(kWorker0, report);
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_EQ(told[1].codec_map().version(), 4u);
+  EXPECT_EQ(told[1].codec_map().from_round(), 38u);
+  ASSERT_EQ(Others(kWorker1).size(), 1u);
+  EXPECT_EQ(Others(kWorker1)[0].codec_map().version(), 4u);
+  EXPECT_TRUE(Others(kServer).empty());
+  report.set_incarnation(kWorker1);
+  const auto again = Tell(kWorker1, report);
+  ASSERT_EQ(again.size(), 2u);
+  EXPECT_EQ(again[1].codec_map().version(), 4u);
+  EXPECT_TRUE(Others(kWorker0).empty());
+}
+
+TEST_F(SchedulerStateTest, AWorkerWhoseLastReportCameReleasesADecision) {
+  RegisterAll();
+  wire::Header report = HeaderOf(kWorker0);
+  report.mutable_threshold_report()->set_codec("1bit");
+  report.mutable_threshold_report()->set_ready_round(21);
+  EXPECT_EQ(Tell(kWorker0, report).size(), 1u);
+  wire::Header last = HeaderOf(kWorker1);
+  last.mutable_threshold_report()->set_generation(MeasuredRounds::kLastGeneration);
+  const auto told = Tell(kWorker1, last);
+  ASSERT_EQ(told.size(), 2u);  // it is still in the job
+  EXPECT_EQ(told[1].codec_map().version(), 1u);
+  ASSERT_EQ(Others(kWorker0).size(), 1u);
+  EXPECT_EQ(Others(kWorker0)[0].codec_map().version(), 1u);
 }
 
 }  // namespace

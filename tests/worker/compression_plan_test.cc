@@ -13,6 +13,10 @@ TensorPlan Tensor(const char* name, size_t elements) {
   return {.key = Key(name), .info = {}, .elements = elements, .partitions = {{0, 0, elements}}};
 }
 
+std::unique_ptr<Codec> MakeCodecOrDie(const char* spec) {
+  return MakeCodec(ParseCodecSpec(spec).value()).value();
+}
+
 std::string CodecName(CompressionPlan& plan, const TensorPlan& tensor, uint64_t round) {
   const auto codec = plan.CodecFor(tensor, round, kLong);
   return codec.ok() ? (*codec)->spec().name : codec.status().ToString();
@@ -23,7 +27,8 @@ TEST(CompressionPlan, WithoutCompressionEverythingIsRawFromTheStart) {
   ASSERT_TRUE(plan.ok());
   EXPECT_FALSE((*plan)->IsProfiled(1));
   EXPECT_EQ(CodecName(**plan, Tensor("w", 1 << 20), 1), "none");
-  EXPECT_FALSE((*plan)->TakeReport().has_value());
+  EXPECT_FALSE((*plan)->TakeReport(1000).has_value());
+  EXPECT_TRUE((*plan)->TakeLastReports().empty());
 }
 
 TEST(CompressionPlan, FixedThresholdDecidesBySize) {
@@ -75,11 +80,14 @@ TEST(CompressionPlan, ReportHoldsTheCountedRoundsAndIsTakenOnce) {
   auto plan = CompressionPlan::Create(
       {.compression = "1bit", .fixed_threshold_bytes = {}, .pre_steps = 4, .table = {}});
   const TensorPlan tensor = Tensor("w", 1000);
-  (*plan)->Record(tensor, 1, absl::Milliseconds(900), {});  // cold: not counted
-  (*plan)->Record(tensor, 2, absl::Milliseconds(900), absl::Milliseconds(900));
-  (*plan)->Record(tensor, 3, absl::Milliseconds(8), {});
-  (*plan)->Record(tensor, 4, absl::Milliseconds(2), absl::Milliseconds(1));
-  const auto report = (*plan)->TakeReport();
+  const auto raw = MakeCodecOrDie("none");
+  const Codec& compressor = (*plan)->compressor();
+  (*plan)->RecordPush(tensor, 1, *raw, absl::Milliseconds(900), {});  // cold: not counted
+  (*plan)->RecordPush(tensor, 2, compressor, absl::Milliseconds(900), absl::Milliseconds(900));
+  (*plan)->RecordPush(tensor, 3, *raw, absl::Milliseconds(8), {});
+  (*plan)->RecordPush(tensor, 4, compressor, absl::Milliseconds(2), absl::Milliseconds(1));
+  EXPECT_FALSE((*plan)->TakeReport(4).has_value());
+  const auto report = (*plan)->TakeReport(5);
   ASSERT_TRUE(report.has_value());
   ASSERT_EQ(report->rows_size(), 1);
   EXPECT_EQ(report->rows(0).bytes(), 4000u);
@@ -87,14 +95,18 @@ TEST(CompressionPlan, ReportHoldsTheCountedRoundsAndIsTakenOnce) {
   EXPECT_DOUBLE_EQ(report->rows(0).t_cq_ms(), 2);
   EXPECT_DOUBLE_EQ(report->rows(0).t_pq_ms(), 1);
   EXPECT_EQ(report->ready_round(), 5u);
-  EXPECT_FALSE((*plan)->TakeReport().has_value());
+  EXPECT_EQ(report->generation(), 0u);
+  EXPECT_EQ(report->codec(), "1bit");
+  EXPECT_EQ(report->pull_codec(), "");
+  EXPECT_FALSE((*plan)->TakeReport(5).has_value());
+  EXPECT_EQ((*plan)->UnansweredReport()->SerializeAsString(), report->SerializeAsString());
 }
 
 TEST(CompressionPlan, RoundBehindTheFirstUndecidedOneWaitsForTheDecision) {
   auto plan = CompressionPlan::Create(
       {.compression = "1bit", .fixed_threshold_bytes = {}, .pre_steps = 2, .table = {}});
   const TensorPlan tensor = Tensor("w", 1000);
-  ASSERT_TRUE((*plan)->TakeReport().has_value());
+  ASSERT_TRUE((*plan)->TakeReport(3).has_value());
   EXPECT_EQ(CodecName(**plan, tensor, 3), "none");  // undecided: raw, without waiting
   EXPECT_EQ((*plan)->CodecFor(tensor, 4, absl::ZeroDuration()).status().code(),
             absl::StatusCode::kDeadlineExceeded);
@@ -118,7 +130,7 @@ TEST(CompressionPlan, RoundBehindTheFirstUndecidedOneWaitsForTheDecision) {
 TEST(CompressionPlan, FailureWakesWhoeverWaits) {
   auto plan = CompressionPlan::Create(
       {.compression = "1bit", .fixed_threshold_bytes = {}, .pre_steps = 2, .table = {}});
-  ASSERT_TRUE((*plan)->TakeReport().has_value());
+  ASSERT_TRUE((*plan)->TakeReport(3).has_value());
   absl::Status status;
   std::thread waiter([&] { status = (*plan)->CodecFor(Tensor("w", 10), 9, kLong).status(); });
   (*plan)->Fail(absl::UnavailableError("server 1 is gone"));

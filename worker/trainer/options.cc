@@ -70,6 +70,9 @@ absl::Status CheckNumbers(const WorkerFlags& flags) {
   SLIMPS_RETURN_IF_ERROR(CheckCount("epochs", flags.epochs, 1, kMillion));
   SLIMPS_RETURN_IF_ERROR(CheckCount("batch", flags.batch, 1, kMillion));
   SLIMPS_RETURN_IF_ERROR(CheckCount("pre_steps", flags.pre_steps, 4, kMillion));
+  if (flags.remeasure_every != 0) {
+    SLIMPS_RETURN_IF_ERROR(CheckCount("remeasure_every", flags.remeasure_every, 8, kMillion));
+  }
   SLIMPS_RETURN_IF_ERROR(
       CheckCount("partition_bytes", flags.partition_bytes, 4, kMaxPartitionBytes));
   SLIMPS_RETURN_IF_ERROR(CheckCount("encode_threads", flags.encode_threads, 1, 1024));
@@ -100,6 +103,10 @@ absl::Status CheckTogether(const WorkerFlags& flags) {
     return absl::InvalidArgumentError(
         absl::StrCat("--model=", flags.model, " with --dataset=", flags.dataset,
                      ": expected lstm with text, any other model with a set of images"));
+  }
+  if (flags.remeasure_every != 0 && flags.kvstore == "dist_async") {
+    return Refuse("remeasure_every", flags.remeasure_every,
+                  "0 with --kvstore=dist_async, whose workers have no rounds in common");
   }
   if (flags.optimizer == "nesterov" && flags.momentum == 0) {
     return Refuse("momentum", flags.momentum, "a number over 0 with --optimizer=nesterov");
@@ -189,6 +196,7 @@ absl::StatusOr<KVStoreOptions> StoreOptions(const WorkerFlags& flags) {
   SLIMPS_ASSIGN_OR_RETURN(store.fixed_pull_threshold_bytes,
                           ThresholdOf("pull_threshold", flags.pull_threshold));
   store.pre_steps = static_cast<int>(flags.pre_steps);
+  store.remeasure_every = static_cast<uint64_t>(flags.remeasure_every);
   store.threshold_table_file = flags.threshold_table;
   store.grad_scale = static_cast<float>(flags.batch);
   store.encode_threads = static_cast<int>(flags.encode_threads);

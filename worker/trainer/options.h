@@ -30,6 +30,7 @@ struct WorkerFlags {
   std::string pull_compression = "none";
   std::string pull_threshold = "auto";
   int64_t pre_steps = 20;
+  int64_t remeasure_every = 0;
   std::string threshold_table;
   std::string save_threshold_table;
   std::string backup_model = "off";

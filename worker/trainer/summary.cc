@@ -18,9 +18,10 @@ using Json = nlohmann::ordered_json;
 // JSON has no NaN and no infinity.
 Json Finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
-Json TableJson(const wire::CodecMap& decision) {
+Json TableJson(const wire::CodecMap& decision, wire::Direction direction) {
   Json rows = Json::array();
   for (const wire::ThresholdRow& row : decision.table()) {
+    if (row.direction() != direction) continue;
     const double t_q_ms = row.t_cq_ms() + row.t_pq_ms();
     rows.push_back({{"bytes", row.bytes()},
                     {"t_c_ms", Finite(row.t_c_ms())},
@@ -94,10 +95,12 @@ absl::Duration Milliseconds(double ms) { return absl::Milliseconds(ms); }
 
 }  // namespace
 
-absl::StatusOr<ThresholdTable> TableOf(const std::optional<wire::CodecMap>& decision) {
+absl::StatusOr<ThresholdTable> TableOf(const std::optional<wire::CodecMap>& decision,
+                                       wire::Direction direction) {
   if (!decision.has_value()) return ThresholdTable();
   std::vector<ThresholdRow> rows;
   for (const wire::ThresholdRow& row : decision->table()) {
+    if (row.direction() != direction) continue;
     rows.push_back({.bytes = row.bytes(),
                     .t_c = Milliseconds(row.t_c_ms()),
                     .t_cq = Milliseconds(row.t_cq_ms()),
@@ -105,13 +108,24 @@ absl::StatusOr<ThresholdTable> TableOf(const std::optional<wire::CodecMap>& deci
                     .raw_samples = row.raw_samples(),
                     .compressed_samples = row.compressed_samples()});
   }
-  return ThresholdTable::FromRows(decision->codec(), rows);
+  return ThresholdTable::FromRows(
+      direction == wire::PUSH ? decision->codec() : decision->pull_codec(), rows);
 }
 
 std::string ExplainDecision(const std::optional<wire::CodecMap>& decision) {
-  const auto table = TableOf(decision);
-  if (!table.ok()) return std::string(table.status().message());
-  return table->empty() ? "" : table->Explain();
+  std::string text;
+  for (const wire::Direction direction : {wire::PUSH, wire::PULL}) {
+    const auto table = TableOf(decision, direction);
+    if (!table.ok()) return std::string(table.status().message());
+    if (table->empty()) continue;
+    if (direction == wire::PULL) absl::StrAppend(&text, "pulls:\n");
+    const bool has =
+        direction == wire::PUSH ? decision->has_threshold() : decision->has_pull_threshold();
+    const uint64_t bytes =
+        direction == wire::PUSH ? decision->threshold_bytes() : decision->pull_threshold_bytes();
+    absl::StrAppend(&text, table->Explain(has ? std::optional(bytes) : std::nullopt));
+  }
+  return text;
 }
 
 std::string BuildSummaryJson(const Summary& summary) {
@@ -131,11 +145,17 @@ std::string BuildSummaryJson(const Summary& summary) {
   json["stage_seconds"] = StagesJson(training.stages);
   json["threshold_bytes"] = nullptr;
   json["threshold_table"] = Json::array();
+  json["pull_threshold_bytes"] = nullptr;
+  json["pull_threshold_table"] = Json::array();
   if (summary.decision.has_value()) {
     if (summary.decision->has_threshold()) {
       json["threshold_bytes"] = summary.decision->threshold_bytes();
     }
-    json["threshold_table"] = TableJson(*summary.decision);
+    json["threshold_table"] = TableJson(*summary.decision, wire::PUSH);
+    if (summary.decision->has_pull_threshold()) {
+      json["pull_threshold_bytes"] = summary.decision->pull_threshold_bytes();
+    }
+    json["pull_threshold_table"] = TableJson(*summary.decision, wire::PULL);
   }
   json["threshold_explanation"] = ExplainDecision(summary.decision);
   json["tensors"] = TensorsJson(training.tensors);

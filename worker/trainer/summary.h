@@ -41,7 +41,8 @@ struct Summary {
 std::string BuildSummaryJson(const Summary& summary);
 // The averaged table behind a decision; empty where nothing was measured. InvalidArgument: a row
 // that no table can hold.
-[[nodiscard]] absl::StatusOr<ThresholdTable> TableOf(const std::optional<wire::CodecMap>& decision);
+[[nodiscard]] absl::StatusOr<ThresholdTable> TableOf(const std::optional<wire::CodecMap>& decision,
+                                                     wire::Direction direction = wire::PUSH);
 // The threshold table in words, one line per size; empty where nothing was measured.
 std::string ExplainDecision(const std::optional<wire::CodecMap>& decision);
 [[nodiscard]] absl::Status WriteSummary(const std::string& path, const Summary& summary);

@@ -80,6 +80,18 @@ TEST(WorkerFlags, AMisspeltCodecOrOptionComesWithTheNearestOne) {
               HasSubstr("--compression=topk:ratio=2"));
 }
 
+TEST(WorkerFlags, MeasuringAgainNeedsRoundsInCommonAndAFewBetween) {
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->remeasure_every = 7; }),
+              HasSubstr("--remeasure_every=7: expected 8 to 1000000"));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->remeasure_every = -1; }),
+              HasSubstr("--remeasure_every=-1"));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) {
+                f->remeasure_every = 20;
+                f->kvstore = "dist_async";
+              }),
+              HasSubstr("--remeasure_every=20: expected 0 with --kvstore=dist_async"));
+}
+
 TEST(WorkerFlags, CodecsThatTheRestDoesNotGoWithAreRefusedWithTheReason) {
   EXPECT_THAT(ErrorAfter([](WorkerFlags* f) {
                 f->compression = "dgc";

@@ -1,0 +1,82 @@
+// What a link and a codec take for any size, from the sizes that were measured.
+//
+//   t_c(x)  = startup + x * raw_per_byte           communication of x bytes of fp32, raw
+//   t_cq(x) = startup + x * compressed_per_byte    of the same, compressed: start-up is the link's, whatever it carries
+//   t_pq(x) = coding_startup + x * coding_per_byte
+//
+// (Where the small sizes agree that compressed pushes begin later, or earlier, they have a start-up of their own.)
+// The lines are weighted least squares of relative errors, in which sizes that lie far off count less (Huber's weights).
+// Where a size was measured, its own time counts beside the line's: more, the more of it depends on the size, since what
+// small sizes scatter about their start-up is the machines' scheduling. Between measured sizes the distance to the line
+// is interpolated over the size's logarithm.
+//
+//   LinkModel model(table.Rows());
+//   if (model.known()) model.At(1 << 20).saving();     // ns that compressing 1 MiB saves
+#ifndef SLIMPS_COMPRESS_POLICY_LINK_MODEL_H_
+#define SLIMPS_COMPRESS_POLICY_LINK_MODEL_H_
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "compress/policy/threshold_row.h"
+
+namespace slimps {
+
+// In nanoseconds.
+struct PushTimes {
+  double t_c = 0, t_cq = 0, t_pq = 0;
+  double t_q() const { return t_cq + t_pq; }
+  double saving() const { return t_c - t_q(); }
+};
+
+// Immutable.
+class LinkModel final {
+ public:
+  explicit LinkModel(std::span<const ThresholdRow> rows);
+
+  // Two sizes or more were measured raw, and two or more compressed.
+  bool known() const { return known_; }
+  // REQUIRES: known().
+  PushTimes At(uint64_t bytes) const;
+
+  // In nanoseconds, and nanoseconds per byte of fp32.
+  double startup() const { return raw_.startup; }
+  double compressed_startup() const { return compressed_.startup; }
+  double raw_per_byte() const { return raw_.per_byte; }
+  double compressed_per_byte() const { return compressed_.per_byte; }
+  double coding_startup() const { return coding_.startup; }
+  double coding_per_byte() const { return coding_.per_byte; }
+
+ private:
+  struct Line {
+    double startup = 0, per_byte = 0;
+    // Logarithms of size and of (time to be expected / the line's), going up the sizes.
+    std::vector<std::pair<double, double>> distances = {};
+
+    double OnLine(double bytes) const { return startup + per_byte * bytes; }
+    double At(double bytes) const;
+  };
+  struct Sample {
+    double bytes = 0, ns = 0;
+    double weight = 0;
+  };
+  using Samples = std::vector<Sample>;
+
+  // Of raw and compressed pushes together, and of coding.
+  void FitLines(const Samples& raw, const Samples& compressed, const Samples& coding);
+  static Line FitLine(const Samples& samples);
+  // Whether small sizes take longer, or less long, compressed than the lines say, by more than they scatter.
+  bool StartUpsDiffer(std::span<const ThresholdRow> rows) const;
+  // `noise`: what start-up times scatter.
+  static void TakeDistances(const Samples& samples, double noise, Line* line);
+  static double Noise(std::span<const std::pair<const Samples*, const Line*>> measured);
+
+  bool known_ = false;
+  Line raw_, compressed_, coding_;
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_COMPRESS_POLICY_LINK_MODEL_H_

@@ -1,0 +1,48 @@
+#include "compress/policy/measured_rounds.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace slimps {
+namespace {
+
+constexpr uint64_t kSmallestShare = 32;
+
+}  // namespace
+
+RoundKind MeasuredRounds::KindOf(uint64_t round) const {
+  if (PairOf(round) == 0) return RoundKind::kNotMeasured;
+  switch (round % every_) {
+    case 0:
+      return RoundKind::kAsDecided;
+    case 1:
+      return RoundKind::kOtherWay;
+    default:
+      return RoundKind::kNotMeasured;
+  }
+}
+
+uint64_t MeasuredRounds::PairOf(uint64_t round) const {
+  if (every_ == 0) return 0;
+  const uint64_t pair = round / every_;
+  return pair * every_ < std::max<uint64_t>(first_, 1) ? 0 : pair;
+}
+
+std::set<uint64_t> ChooseSizes(const std::map<uint64_t, uint64_t>& tensors,
+                               std::optional<uint64_t> threshold, uint64_t pair) {
+  if (tensors.empty()) return {};
+  uint64_t total = 0;
+  for (const auto& [bytes, count] : tensors) total += bytes * count;
+  std::vector<uint64_t> sizes;
+  for (const auto& [bytes, count] : tensors) {
+    if (sizes.empty() || bytes <= total / kSmallestShare) sizes.push_back(bytes);
+  }
+  std::set<uint64_t> chosen = {sizes.front(), sizes.back(), sizes[pair % sizes.size()]};
+  const auto above =
+      threshold.has_value() ? std::ranges::lower_bound(sizes, *threshold) : sizes.end();
+  if (above != sizes.end()) chosen.insert(*above);
+  if (above != sizes.begin()) chosen.insert(*(above - 1));
+  return chosen;
+}
+
+}  // namespace slimps

@@ -1,0 +1,26 @@
+#include "compress/policy/robust.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace slimps {
+
+int64_t TrimmedMean(std::vector<int64_t> values) {
+  if (values.empty()) return 0;
+  const size_t trimmed = values.size() < 3 ? 0 : std::max<size_t>(1, values.size() / 4);
+  std::ranges::sort(values);
+  const auto first = values.begin() + static_cast<ptrdiff_t>(trimmed);
+  const auto last = values.end() - static_cast<ptrdiff_t>(trimmed);
+  return std::accumulate(first, last, int64_t{0}) / (last - first);
+}
+
+void SampleWindow::Add(int64_t value) {
+  if (samples_.size() < kept_) {
+    samples_.push_back(value);
+    return;
+  }
+  samples_[oldest_] = value;
+  oldest_ = (oldest_ + 1) % kept_;
+}
+
+}  // namespace slimps

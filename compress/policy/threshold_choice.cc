@@ -1,0 +1,104 @@
+#include "compress/policy/threshold_choice.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "compress/policy/link_model.h"
+
+namespace slimps {
+namespace {
+
+constexpr double kMoveOneClass = 1.05;
+constexpr double kMoveFurther = 1.01;
+
+struct Size {
+  uint64_t bytes = 0;
+  PushTimes times;
+};
+
+// Going up; those of which nothing can be said left out.
+std::vector<Size> SizesOf(std::span<const ThresholdRow> rows) {
+  const LinkModel model(rows);
+  std::vector<Size> sizes;
+  for (const ThresholdRow& row : rows) {
+    if (model.known()) {
+      sizes.push_back({row.bytes, model.At(row.bytes)});
+    } else if (row.complete()) {
+      sizes.push_back({row.bytes,
+                       {.t_c = absl::ToDoubleNanoseconds(row.t_c),
+                        .t_cq = absl::ToDoubleNanoseconds(row.t_cq),
+                        .t_pq = absl::ToDoubleNanoseconds(row.t_pq)}});
+    }
+  }
+  return sizes;
+}
+
+std::optional<uint64_t> Best(const std::vector<Size>& sizes) {
+  std::optional<uint64_t> best;
+  double saved = 0, most = 0;
+  for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
+    saved += size->times.saving();
+    if (saved <= most) continue;
+    most = saved;
+    best = size->bytes;
+  }
+  return best;
+}
+
+bool IsCompressed(uint64_t bytes, std::optional<uint64_t> threshold) {
+  return threshold.has_value() && bytes >= *threshold;
+}
+
+// That of no threshold lies above all sizes.
+int ClassOf(std::optional<uint64_t> threshold, const std::vector<Size>& sizes) {
+  const int above_all = SizeClass(sizes.back().bytes) + 1;
+  return threshold.has_value() ? std::min(SizeClass(*threshold), above_all) : above_all;
+}
+
+absl::Duration FromNanoseconds(double ns) {
+  return absl::Nanoseconds(
+      static_cast<int64_t>(std::clamp(ns, 0.0, absl::ToDoubleNanoseconds(absl::Hours(1)))));
+}
+
+}  // namespace
+
+std::vector<ThresholdRow> FilledRows(std::span<const ThresholdRow> rows) {
+  std::vector<ThresholdRow> filled(rows.begin(), rows.end());
+  const LinkModel model(rows);
+  if (!model.known()) return filled;
+  for (ThresholdRow& row : filled) {
+    const PushTimes times = model.At(row.bytes);
+    if (row.raw_samples == 0) {
+      row.t_c = FromNanoseconds(times.t_c);
+      row.raw_samples = 1;
+    }
+    if (row.compressed_samples == 0) {
+      row.t_cq = FromNanoseconds(times.t_cq);
+      row.t_pq = FromNanoseconds(times.t_pq);
+      row.compressed_samples = 1;
+    }
+  }
+  return filled;
+}
+
+std::optional<uint64_t> BestThreshold(std::span<const ThresholdRow> rows) {
+  return Best(SizesOf(rows));
+}
+
+std::optional<uint64_t> MovedThreshold(std::span<const ThresholdRow> rows,
+                                       std::optional<uint64_t> in_force) {
+  const std::vector<Size> sizes = SizesOf(rows);
+  if (sizes.empty()) return in_force;
+  const std::optional<uint64_t> best = Best(sizes);
+  double time_in_force = 0, time_best = 0;
+  for (const Size& size : sizes) {
+    const bool compressed = IsCompressed(size.bytes, in_force);
+    if (compressed == IsCompressed(size.bytes, best)) continue;
+    time_in_force += compressed ? size.times.t_q() : size.times.t_c;
+    time_best += compressed ? size.times.t_c : size.times.t_q();
+  }
+  const bool near = std::abs(ClassOf(best, sizes) - ClassOf(in_force, sizes)) <= 1;
+  return time_in_force > (near ? kMoveOneClass : kMoveFurther) * time_best ? best : in_force;
+}
+
+}  // namespace slimps

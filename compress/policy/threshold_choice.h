@@ -1,0 +1,36 @@
+// From what sizes take to the size from which on they are compressed. Pure.
+//
+// A threshold T makes sizes below it cost t_c and the others t_q. Of the sizes in the table (and of none) the best T is
+// the one whose savings t_c - t_q, summed from T up, are largest: where the gain stays over 1 from a size on, that size;
+// and one size that scatters about 1 between others that gain neither ends nor begins anything. Sizes that were not
+// measured both ways are filled in (link_model.h).
+//
+//   BestThreshold(table.Rows());                                // a fresh decision
+//   MovedThreshold(table.Rows(), /*in_force=*/std::optional<uint64_t>(4096));   // one that would rather stay
+#ifndef SLIMPS_COMPRESS_POLICY_THRESHOLD_CHOICE_H_
+#define SLIMPS_COMPRESS_POLICY_THRESHOLD_CHOICE_H_
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "compress/policy/threshold_row.h"
+
+namespace slimps {
+
+// The rows with what they lack filled in; where that is not known, rows stay incomplete.
+// A filled row counts one sample where it has none.
+std::vector<ThresholdRow> FilledRows(std::span<const ThresholdRow> rows);
+
+// nullopt: nothing gains.
+std::optional<uint64_t> BestThreshold(std::span<const ThresholdRow> rows);
+
+// Hysteresis: `in_force` stays where the best threshold is within one size class of it and the sizes between the two
+// take less than 5 % longer than they need; further off, less than 1 %.
+std::optional<uint64_t> MovedThreshold(std::span<const ThresholdRow> rows,
+                                       std::optional<uint64_t> in_force);
+
+}  // namespace slimps
+
+#endif  // SLIMPS_COMPRESS_POLICY_THRESHOLD_CHOICE_H_

@@ -1,0 +1,120 @@
+#include "compress/policy/threshold_choice.h"
+
+#include <cmath>
+#include <random>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace slimps {
+namespace {
+
+using ::testing::Optional;
+
+ThresholdRow Row(uint64_t bytes, double c_us, double q_us, uint64_t samples = 9) {
+  return {.bytes = bytes,
+          .t_c = absl::Nanoseconds(std::llround(c_us * 1000)),
+          .t_cq = absl::Nanoseconds(std::llround(q_us * 1000)),
+          .t_pq = absl::Microseconds(1),
+          .raw_samples = samples,
+          .compressed_samples = samples};
+}
+
+constexpr uint64_t kMb = 1'000'000;
+
+TEST(BestThreshold, IsTheSizeFromWhichOnTheGainStaysOverOne) {
+  const std::vector<ThresholdRow> rows = {Row(kMb, 1000, 1200), Row(2 * kMb, 2000, 2100),
+                                          Row(4 * kMb, 4000, 3900), Row(8 * kMb, 8000, 7500)};
+  EXPECT_THAT(BestThreshold(rows), Optional(4 * kMb));
+}
+
+TEST(BestThreshold, OneSizeThatScattersNeitherBeginsNorEndsIt) {
+  std::vector<ThresholdRow> rows = {Row(kMb, 1000, 900),          Row(2 * kMb, 2000, 2600),
+                                    Row(4 * kMb, 4000, 4500),     Row(8 * kMb, 8000, 5000),
+                                    Row(16 * kMb, 16000, 16'100), Row(32 * kMb, 32'000, 20'000)};
+  EXPECT_THAT(BestThreshold(rows), Optional(8 * kMb));  // 1 MB gains, but what follows loses more
+  rows[5] = Row(32 * kMb, 32'000, 40'000);
+  EXPECT_EQ(BestThreshold(rows), std::nullopt);  // and the largest loses more than all gain
+}
+
+TEST(BestThreshold, SizesMeasuredOneWayOrNotAtAllAreFilledIn) {
+  std::vector<ThresholdRow> rows;
+  for (uint64_t bytes = 1024; bytes <= 16 << 20; bytes *= 2) {
+    const auto size = static_cast<double>(bytes);
+    rows.push_back(Row(bytes, 100 + size / 100, 100 + size / 3200));
+    rows.back().t_pq = absl::Microseconds(50);  // even at 5 kB
+  }
+  ASSERT_THAT(BestThreshold(rows), Optional(8192u));
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (i % 4 != 0) rows[i].raw_samples = rows[i].compressed_samples = 0;
+    if (i % 4 == 1) rows[i].raw_samples = 9;
+  }
+  ASSERT_FALSE(rows[3].complete());  // 8192
+  EXPECT_THAT(BestThreshold(rows), Optional(8192u));
+  const std::vector<ThresholdRow> filled = FilledRows(rows);
+  EXPECT_TRUE(filled[3].complete());
+  EXPECT_NEAR(absl::ToDoubleMicroseconds(filled[3].t_c), 100 + 81.92, 3);
+  EXPECT_EQ(filled[4], rows[4]);
+}
+
+TEST(BestThreshold, FollowsTheBandwidthMonotonously) {
+  std::mt19937_64 random(5);
+  std::normal_distribution<double> noise(1, 0.03);
+  uint64_t last = 0;
+  for (const double bytes_per_us : {1.25, 12.5, 125.0, 1250.0}) {  // 10 Mbit/s to 10 Gbit/s
+    std::vector<ThresholdRow> rows;
+    for (uint64_t bytes = 64; bytes <= 64 << 20; bytes *= 2) {
+      const auto size = static_cast<double>(bytes);
+      rows.push_back(Row(bytes, noise(random) * (100 + size / bytes_per_us),
+                         noise(random) * (100 + size / 31 / bytes_per_us)));
+      rows.back().t_pq = absl::Microseconds(noise(random) * (10 + size / 4000));
+    }
+    const double exact = 10 / (30.0 / 31 / bytes_per_us - 1 / 4000.0);
+    const auto best = BestThreshold(rows);
+    ASSERT_TRUE(best.has_value()) << bytes_per_us;
+    EXPECT_LE(std::abs(std::log2(static_cast<double>(std::max<uint64_t>(*best, 64)) /
+                                 std::max(exact, 64.0))),
+              1.5)
+        << "exact " << exact << ", chosen " << *best;
+    EXPECT_GE(*best, last);
+    last = *best;
+  }
+}
+
+TEST(MovedThreshold, StaysWhereOneClassWouldBringLessThanFivePercent) {
+  const auto rows = [](double q_at_two) {
+    return std::vector<ThresholdRow>{Row(kMb, 1000, 1500), Row(2 * kMb, 2000, q_at_two),
+                                     Row(4 * kMb, 4000, 2000), Row(8 * kMb, 8000, 4000)};
+  };
+  EXPECT_THAT(BestThreshold(rows(1940)), Optional(2 * kMb));
+  EXPECT_THAT(MovedThreshold(rows(1940), 4 * kMb), Optional(4 * kMb));  // 3 %
+  EXPECT_THAT(MovedThreshold(rows(1850), 4 * kMb), Optional(2 * kMb));  // 8 %
+  EXPECT_THAT(MovedThreshold(rows(2060), 2 * kMb), Optional(2 * kMb));
+  EXPECT_THAT(MovedThreshold(rows(2150), 2 * kMb), Optional(4 * kMb));
+}
+
+TEST(MovedThreshold, GoesSeveralClassesForLess) {
+  std::vector<ThresholdRow> rows = {Row(kMb, 1000, 970), Row(2 * kMb, 2000, 1940),
+                                    Row(4 * kMb, 4000, 3880), Row(8 * kMb, 8000, 4000)};
+  EXPECT_THAT(MovedThreshold(rows, 8 * kMb), Optional(kMb));
+  for (ThresholdRow& row : rows) row.t_c = row.t_q() * 1.005;
+  EXPECT_THAT(MovedThreshold(rows, 8 * kMb), Optional(8 * kMb));
+}
+
+TEST(MovedThreshold, GoesToNoneAndBack) {
+  const std::vector<ThresholdRow> loses = {Row(kMb, 1000, 1500), Row(8 * kMb, 8000, 9000)};
+  const std::vector<ThresholdRow> gains = {Row(kMb, 1000, 500), Row(8 * kMb, 8000, 4000)};
+  EXPECT_EQ(MovedThreshold(loses, kMb), std::nullopt);
+  EXPECT_THAT(MovedThreshold(gains, std::nullopt), Optional(kMb));
+  EXPECT_EQ(MovedThreshold(loses, std::nullopt), std::nullopt);
+}
+
+TEST(MovedThreshold, StaysWhereNothingWasMeasuredOrNoSizeLiesBetween) {
+  EXPECT_THAT(MovedThreshold({}, 4096), Optional(4096u));
+  EXPECT_EQ(MovedThreshold({}, std::nullopt), std::nullopt);
+  const std::vector<ThresholdRow> rows = {Row(kMb, 1000, 500), Row(8 * kMb, 8000, 4000)};
+  EXPECT_THAT(MovedThreshold(rows, 1000), Optional(1000u));  // as good as kMb
+}
+
+}  // namespace
+}  // namespace slimps

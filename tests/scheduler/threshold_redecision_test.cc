@@ -1,0 +1,181 @@
+// Decisions after the first: a job that goes on measuring, both directions.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "compress/policy/measured_rounds.h"
+#include "scheduler/threshold_decision.h"
+
+namespace slimps {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kMb = 1'000'000;
+
+void AddRow(wire::ThresholdReport* report, wire::Direction direction, uint64_t bytes, double t_c,
+            double t_q) {
+  wire::ThresholdRow* row = report->add_rows();
+  row->set_bytes(bytes);
+  row->set_t_c_ms(t_c);
+  row->set_t_cq_ms(t_q - 0.1);
+  row->set_t_pq_ms(0.1);
+  row->set_raw_samples(9);
+  row->set_compressed_samples(9);
+  row->set_direction(direction);
+}
+
+// Sizes of 1, 2, 4 .. 32 MB, of which those from `gains_from` on gain by half.
+wire::ThresholdReport Report(uint64_t generation, uint64_t ready_round, uint64_t gains_from,
+                             wire::Direction direction = wire::PUSH) {
+  wire::ThresholdReport report;
+  report.set_generation(generation);
+  report.set_ready_round(ready_round);
+  if (direction == wire::PUSH) report.set_codec("1bit");
+  if (direction == wire::PULL) report.set_pull_codec("2bit");
+  for (uint64_t bytes = kMb; bytes <= 32 * kMb; bytes *= 2) {
+    const double t_c = static_cast<double>(bytes) / 1e5;
+    AddRow(&report, direction, bytes, t_c, t_c * (bytes >= gains_from ? 0.5 : 1.5));
+  }
+  return report;
+}
+
+TEST(ThresholdRedecision, EachGenerationIsDecidedWhenAllHaveReportedIt) {
+  ThresholdDecision decision(2);
+  for (const uint32_t worker : {0, 1})
+    ASSERT_TRUE(decision.Add(worker, Report(0, 21, 8 * kMb)).ok());
+  EXPECT_EQ(decision.decision()->threshold_bytes(), 8 * kMb);
+  ASSERT_TRUE(decision.Add(0, Report(3, 34, 2 * kMb)).ok());
+  EXPECT_EQ(decision.decision()->version(), 1u);  // worker 1 is still to report
+  ASSERT_TRUE(decision.Add(1, Report(3, 36, 2 * kMb)).ok());
+  EXPECT_EQ(decision.decision()->version(), 4u);
+  EXPECT_EQ(decision.decision()->threshold_bytes(), 2 * kMb);
+  EXPECT_EQ(decision.decision()->from_round(), 40u);  // four after the later worker's
+  ASSERT_TRUE(decision.Add(0, Report(4, 44, kMb)).ok());
+  ASSERT_TRUE(decision.Add(1, Report(4, 44, kMb)).ok());
+  EXPECT_EQ(decision.decision()->version(), 5u);
+  EXPECT_EQ(decision.decision()->threshold_bytes(), kMb);
+}
+
+TEST(ThresholdRedecision, RepeatsAndLateReportsOfEarlierGenerationsChangeNothing) {
+  ThresholdDecision decision(2);
+  for (const uint32_t worker : {0, 1})
+    ASSERT_TRUE(decision.Add(worker, Report(0, 21, 8 * kMb)).ok());
+  ASSERT_TRUE(decision.Add(0, Report(3, 34, 2 * kMb)).ok());
+  ASSERT_TRUE(decision.Add(0, Report(2, 99, 32 * kMb)).ok());
+  ASSERT_TRUE(decision.Add(0, Report(3, 99, 32 * kMb)).ok());
+  ASSERT_TRUE(decision.Add(1, Report(3, 34, 2 * kMb)).ok());
+  const std::string decided = decision.decision()->SerializeAsString();
+  EXPECT_EQ(decision.decision()->from_round(), 38u);
+  EXPECT_EQ(decision.decision()->threshold_bytes(), 2 * kMb);
+  for (const uint64_t generation : {0, 2, 3}) {
+    ASSERT_TRUE(decision.Add(1, Report(generation, 50, 32 * kMb)).ok());
+  }
+  EXPECT_EQ(decision.decision()->SerializeAsString(), decided);
+}
+
+TEST(ThresholdRedecision, AWorkerThatMissedAGenerationTakesPartInTheNext) {
+  ThresholdDecision decision(2);
+  for (const uint32_t worker : {0, 1})
+    ASSERT_TRUE(decision.Add(worker, Report(0, 21, 8 * kMb)).ok());
+  ASSERT_TRUE(decision.Add(0, Report(3, 34, 2 * kMb)).ok());  // worker 1's is lost
+  ASSERT_TRUE(decision.Add(0, Report(4, 44, 4 * kMb)).ok());
+  EXPECT_EQ(decision.decision()->version(), 1u);
+  ASSERT_TRUE(decision.Add(1, Report(4, 44, 4 * kMb)).ok());
+  EXPECT_EQ(decision.decision()->version(), 5u);
+  EXPECT_EQ(decision.decision()->threshold_bytes(), 4 * kMb);
+}
+
+TEST(ThresholdRedecision, WhoeverIsBehindSetsTheGeneration) {
+  ThresholdDecision decision(2);
+  for (const uint32_t worker : {0, 1})
+    ASSERT_TRUE(decision.Add(worker, Report(0, 21, 8 * kMb)).ok());
+  ASSERT_TRUE(decision.Add(0, Report(4, 44, 4 * kMb)).ok());
+  ASSERT_TRUE(decision.Add(1, Report(3, 34, 4 * kMb)).ok());
+  EXPECT_EQ(decision.decision()->version(), 4u);
+  EXPECT_EQ(decision.decision()->from_round(), 48u);
+  ASSERT_TRUE(decision.Add(1, Report(4, 44, 4 * kMb)).ok());
+  EXPECT_EQ(decision.decision()->version(), 5u);
+}
+
+TEST(ThresholdRedecision, NoDecisionReachesBackBeforeTheLast) {
+  ThresholdDecision decision(1);
+  ASSERT_TRUE(decision.Add(0, Report(0, 100, 8 * kMb)).ok());
+  ASSERT_TRUE(decision.Add(0, Report(1, 50, kMb)).ok());
+  EXPECT_EQ(decision.decision()->from_round(), 101u);
+}
+
+TEST(ThresholdRedecision, HysteresisKeepsWhatIsInForce) {
+  ThresholdDecision decision(1);
+  ASSERT_TRUE(decision.Add(0, Report(0, 21, 4 * kMb)).ok());
+  wire::ThresholdReport report = Report(3, 34, 4 * kMb);
+  wire::ThresholdRow* two = report.mutable_rows(1);
+  two->set_t_cq_ms(two->t_c_ms() * 0.97 - 0.1);  // 2 MB would gain 3 %
+  ASSERT_TRUE(decision.Add(0, report).ok());
+  EXPECT_EQ(decision.decision()->version(), 4u);
+  EXPECT_EQ(decision.decision()->threshold_bytes(), 4 * kMb);
+  EXPECT_DOUBLE_EQ(decision.decision()->table(1).t_cq_ms(), two->t_cq_ms());  // what was measured
+}
+
+TEST(ThresholdRedecision, AWorkerThatReportsNothingMoreIsNotWaitedFor) {
+  ThresholdDecision decision(3);
+  for (const uint32_t worker : {0, 1, 2}) {
+    ASSERT_TRUE(decision.Add(worker, Report(0, 21, 8 * kMb)).ok());
+  }
+  wire::ThresholdReport last;
+  last.set_generation(MeasuredRounds::kLastGeneration);
+  ASSERT_TRUE(decision.Add(1, last).ok());
+  ASSERT_TRUE(decision.Add(0, Report(3, 34, 2 * kMb)).ok());
+  EXPECT_EQ(decision.decision()->version(), 1u);
+  decision.Leave(2);  // it was all that was missing
+  EXPECT_EQ(decision.decision()->version(), 4u);
+  // Of those that left, what they last reported does not count.
+  EXPECT_EQ(decision.decision()->threshold_bytes(), 2 * kMb);
+  EXPECT_EQ(decision.decision()->table(0).raw_samples(), 9u);
+}
+
+TEST(ThresholdRedecision, PushesAndPullsAreDecidedApart) {
+  ThresholdDecision decision(1);
+  wire::ThresholdReport both = Report(0, 21, 8 * kMb);
+  both.set_pull_codec("2bit");
+  const wire::ThresholdReport pulls = Report(0, 21, 2 * kMb, wire::PULL);
+  both.mutable_rows()->MergeFrom(pulls.rows());
+  ASSERT_TRUE(decision.Add(0, both).ok());
+  const wire::CodecMap& map = *decision.decision();
+  EXPECT_EQ(map.threshold_bytes(), 8 * kMb);
+  EXPECT_TRUE(map.has_pull_threshold());
+  EXPECT_EQ(map.pull_threshold_bytes(), 2 * kMb);
+  EXPECT_EQ(map.codec(), "1bit");
+  EXPECT_EQ(map.pull_codec(), "2bit");
+  ASSERT_EQ(map.table_size(), 12);
+  EXPECT_EQ(map.table(0).direction(), wire::PUSH);
+  EXPECT_EQ(map.table(11).direction(), wire::PULL);
+}
+
+TEST(ThresholdRedecision, ADirectionThatNobodyMeasuredHasNoCodec) {
+  ThresholdDecision decision(1);
+  ASSERT_TRUE(decision.Add(0, Report(0, 21, 2 * kMb, wire::PULL)).ok());
+  EXPECT_EQ(decision.decision()->codec(), "");
+  EXPECT_FALSE(decision.decision()->has_threshold());
+  EXPECT_EQ(decision.decision()->pull_threshold_bytes(), 2 * kMb);
+  // Pushes, measured for the first time, are not held by a threshold that was never theirs.
+  wire::ThresholdReport push = Report(3, 34, 2 * kMb);
+  ASSERT_TRUE(decision.Add(0, push).ok());
+  EXPECT_EQ(decision.decision()->threshold_bytes(), 2 * kMb);
+}
+
+TEST(ThresholdRedecision, BadReportsAreRefusedInWords) {
+  ThresholdDecision decision(2);
+  ASSERT_TRUE(decision.Add(0, Report(1, 21, 2 * kMb, wire::PULL)).ok());
+  wire::ThresholdReport other = Report(1, 21, 2 * kMb, wire::PULL);
+  other.set_pull_codec("fp16");
+  EXPECT_THAT(std::string(decision.Add(1, other).message()), HasSubstr("pull codec \"fp16\""));
+  wire::ThresholdReport direction = Report(1, 21, 2 * kMb, wire::PULL);
+  direction.mutable_rows(0)->set_direction(static_cast<wire::Direction>(7));
+  EXPECT_THAT(std::string(decision.Add(1, direction).message()), HasSubstr("direction 7"));
+  EXPECT_THAT(std::string(decision.Add(1, Report(uint64_t{1} << 60, 21, kMb)).message()),
+              HasSubstr("generation"));
+  EXPECT_FALSE(decision.decision().has_value());
+}
+
+}  // namespace
+}  // namespace slimps

@@ -1,0 +1,87 @@
+#include "worker/push_measurement.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "proto/base/mutex.h"
+#include "proto/base/status_macros.h"
+
+namespace slimps {
+namespace {
+
+// Gathers the answers of one passage. Thread-safe.
+class Answers final {
+ public:
+  explicit Answers(size_t partitions) : pending_(partitions) {}
+
+  void Add(const Answer& answer) {
+    const absl::Time now = absl::Now();
+    MutexLock lock(&mutex_);
+    first_byte_ = std::min(first_byte_, now - answer.round_trip);
+    last_answer_ = std::max(last_answer_, now - answer.decode);
+    decode_ += answer.decode;
+    if (status_.ok()) status_ = answer.status;
+    --pending_;
+    answered_.NotifyAll();
+  }
+
+  // False: some are missing.
+  bool Await(absl::Duration timeout) {
+    MutexLock lock(&mutex_);
+    return answered_.Await(
+        &mutex_, timeout, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return pending_ == 0; });
+  }
+
+  absl::StatusOr<Passage> passage() {
+    MutexLock lock(&mutex_);
+    if (!status_.ok()) return status_;
+    return Passage{.communication = std::max(last_answer_ - first_byte_, absl::ZeroDuration()),
+                   .decode = decode_};
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar answered_;
+  size_t pending_ ABSL_GUARDED_BY(mutex_);
+  absl::Time first_byte_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  absl::Time last_answer_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  absl::Duration decode_ ABSL_GUARDED_BY(mutex_);
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+absl::StatusOr<Passage> PushMeasurement::Send(const TensorPlan& tensor, int priority,
+                                              const std::vector<OutgoingItem>& items) const {
+  size_t bytes = 0;
+  for (const OutgoingItem& item : items) bytes += item.payload.size();
+  Passage best{.communication = absl::InfiniteDuration(), .decode = absl::InfiniteDuration()};
+  const int repeats = bytes <= kRepeatedBytes ? kRepeats : 1;
+  for (int repeat = 0; repeat < repeats; ++repeat) {
+    SLIMPS_ASSIGN_OR_RETURN(const Passage passage, SendOnce(tensor, priority, items));
+    best.communication = std::min(best.communication, passage.communication);
+    best.decode = std::min(best.decode, passage.decode);
+  }
+  return best;
+}
+
+absl::StatusOr<Passage> PushMeasurement::SendOnce(const TensorPlan& tensor, int priority,
+                                                  const std::vector<OutgoingItem>& items) const {
+  auto answers = std::make_shared<Answers>(items.size());
+  for (size_t i = 0; i < items.size(); ++i) {
+    std::vector<OutgoingItem> alone = {items[i]};
+    alone[0].done = [answers](Answer answer) { answers->Add(answer); };
+    dispatch_(tensor.partitions[i].server, std::move(alone), priority);
+  }
+  if (!answers->Await(timeout_)) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("push of key ", tensor.key.typed_name(), " was never answered"));
+  }
+  return answers->passage();
+}
+
+}  // namespace slimps

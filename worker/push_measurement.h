@@ -1,0 +1,62 @@
+// PushMeasurement: sends one tensor's partitions alone and takes the time, for the threshold table.
+//
+//   PushMeasurement measurement(dispatch, timeout);
+//   SLIMPS_ASSIGN_OR_RETURN(const Passage passage, measurement.Send(tensor, priority, items));
+//   plan->RecordPush(tensor, round, codec, passage.communication, encode + passage.decode);
+//
+// Communication is what passes from the first byte handed over to the last acknowledgement, less the decoding that this
+// acknowledgement waited for. A small tensor is sent several times, and the quickest passage counts: its time is start-up
+// alone, and what lies above the quickest is the two machines' own scheduling, which would drown the few microseconds that
+// compressing it costs. A server acknowledges repeats and counts them once. See docs/decisions/measuring-thresholds.md.
+#ifndef SLIMPS_WORKER_PUSH_MEASUREMENT_H_
+#define SLIMPS_WORKER_PUSH_MEASUREMENT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "worker/courier.h"
+#include "worker/key_table.h"
+
+namespace slimps {
+
+// What one tensor's partitions took together.
+struct Passage {
+  absl::Duration communication;
+  absl::Duration decode;
+};
+
+// Thread-safe.
+class PushMeasurement final {
+ public:
+  // Up to this much payload a tensor is sent kRepeats times.
+  static constexpr size_t kRepeatedBytes = 4 << 10;
+  static constexpr int kRepeats = 16;
+
+  // As Courier::Dispatch. Each item is answered within `timeout`, if only with an error.
+  using Dispatch =
+      std::function<void(uint32_t server, std::vector<OutgoingItem> items, int priority)>;
+
+  PushMeasurement(Dispatch dispatch, absl::Duration timeout)
+      : dispatch_(std::move(dispatch)), timeout_(timeout) {}
+
+  // `items`: the tensor's pushes, one of each partition in their order, marked `profile`; their `done` is replaced. Waits
+  // for all answers; the first error among them. DeadlineExceeded: some answer never came.
+  [[nodiscard]] absl::StatusOr<Passage> Send(const TensorPlan& tensor, int priority,
+                                             const std::vector<OutgoingItem>& items) const;
+
+ private:
+  absl::StatusOr<Passage> SendOnce(const TensorPlan& tensor, int priority,
+                                   const std::vector<OutgoingItem>& items) const;
+
+  const Dispatch dispatch_;
+  const absl::Duration timeout_;
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_PUSH_MEASUREMENT_H_
