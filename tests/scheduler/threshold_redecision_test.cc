@@ -24,7 +24,7 @@ void AddRow(wire::ThresholdReport* report, wire::Direction direction, uint64_t b
   row->set_direction(direction);
 }
 
-// Sizes of 1, 2, 4 .. 32 MB, of which those from `gains_from` on gain by half.
+// Sizes of 1, 2, 4 .. 32 MB, of which those from `gains_from` on gain.
 wire::ThresholdReport Report(uint64_t generation, uint64_t ready_round, uint64_t gains_from,
                              wire::Direction direction = wire::PUSH) {
   wire::ThresholdReport report;
@@ -34,7 +34,7 @@ wire::ThresholdReport Report(uint64_t generation, uint64_t ready_round, uint64_t
   if (direction == wire::PULL) report.set_pull_codec("2bit");
   for (uint64_t bytes = kMb; bytes <= 32 * kMb; bytes *= 2) {
     const double t_c = static_cast<double>(bytes) / 1e5;
-    AddRow(&report, direction, bytes, t_c, t_c * (bytes >= gains_from ? 0.5 : 1.5));
+    AddRow(&report, direction, bytes, t_c, t_c * (bytes >= gains_from ? 0.8 : 1.2));
   }
   return report;
 }
