@@ -51,7 +51,7 @@ class MeasuredRounds final {
 };
 
 // The sizes that a pair measures, of those that there are (size -> how many tensors): the ones on both sides of the
-// threshold, where the decision hangs; the smallest and the two largest, whose times give start-up and bandwidth; and one
+// threshold, where the decision hangs; the smallest and the largest, whose times give start-up and bandwidth; and one
 // more, another each time. No size of which one tensor is over 1/32 of all bytes, so that training is not held up; the
 // smallest always.
 std::set<uint64_t> ChooseSizes(const std::map<uint64_t, uint64_t>& tensors,
