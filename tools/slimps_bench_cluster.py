@@ -28,8 +28,8 @@ def make_parser(parser_class):
         prog="slimps bench cluster", allow_abbrev=False,
         description="Runs training jobs on nodes that are network namespaces with shaped links (root), one system "
                     "after the other. Communication, compression, servers and local updates are real; the "
-                    "accelerator's compute is simulated by waiting. Systems: %s; a NAME@BYTES, NAME@none or NAME@auto has that "
-                    "threshold." % ", ".join(systems.BY_NAME))
+                    "accelerator's compute is simulated by waiting. Systems: %s; a NAME@BYTES, NAME@none or NAME@auto has "
+                    "that threshold." % ", ".join(systems.BY_NAME))
     parser.add_argument("--link", default="1gbit", metavar="RATE", help="1gbit, 100mbit, ..., or unshaped (1gbit)")
     parser.add_argument("--nodes", type=int, default=2, metavar="N", help="workers, and servers as many (2)")
     parser.add_argument("--model", default="resnet50", metavar="LIST", help="models, or all (resnet50)")
@@ -45,9 +45,9 @@ def make_parser(parser_class):
     parser.add_argument("--profiles", metavar="FILE",
                         help="keep the thresholds that were measured here, and take those that are here already")
     parser.add_argument("--change_link", metavar="S:RATE,...",
-                        help="change the rate so many seconds after the first decision of an automatic threshold, which "
-                             "is then measured inside of each job (without one: after the first iteration); prints every "
-                             "decision")
+                        help="change the rate so many seconds after the first decision of an automatic threshold, "
+                             "which is then measured inside of each job (without one: after the first iteration); "
+                             "prints every decision")
     parser.add_argument("--congestion", default="cubic", metavar="NAME", help="of TCP, or default (cubic)")
     parser.add_argument("--encode_threads", type=int, default=1, metavar="N", help="of each worker (1)")
     parser.add_argument("--shard_threads", type=int, default=1, metavar="N", help="of each server (1)")
