@@ -89,10 +89,17 @@ absl::Status DistStore::Start() {
                                                       .coalesce = options_.coalesce});
   pull_ = std::make_unique<PullMerger>(
       courier_.get(),
-      PullMergerOptions{.timeout = options_.timeout,
-                        .change_codec = [this](const TensorPlan& tensor, uint64_t version) {
-                          return ChangeCodecFor(tensor, version);
-                        }});
+      PullMergerOptions{
+          .timeout = options_.timeout,
+          .change_codec = [this](const TensorPlan& tensor,
+                                 uint64_t version) { return ChangeCodecFor(tensor, version); },
+          .measures = [this](const TensorPlan& tensor,
+                             uint64_t version) { return plan_->MeasuresPull(tensor, version); },
+          .on_measured =
+              [this](const PullMeasurement& measured) {
+                plan_->RecordPull(*measured.tensor, measured.version, measured.communication,
+                                  measured.coding);
+              }});
   SLIMPS_RETURN_IF_ERROR(MakePipeline(options_.compression, options_.fixed_threshold_bytes));
   ready_.store(true);
   membership_.SetDownHandler([this](absl::Status why) {
@@ -160,10 +167,7 @@ absl::Status DistStore::CheckTogether(const Codec& codec,
 std::string DistStore::ChangeCodecFor(const TensorPlan& tensor, uint64_t version) const {
   // What is declared in half precision is pulled in that.
   if (version == 0 || tensor.info.dtype() != wire::FLOAT32) return "";
-  if (options_.pull_compression == "none") return "";
-  return tensor.bytes() >= options_.fixed_pull_threshold_bytes.value_or(0)
-             ? options_.pull_compression
-             : "";
+  return plan_->ChangeCodecFor(tensor, version);
 }
 
 // ---- what arrives, on the I/O thread ------------------------------------------------------------

@@ -94,7 +94,7 @@ void PushPipeline::Run() {
 absl::StatusOr<std::optional<OutgoingItem>> PushPipeline::PrepareNow(const PushJob& job) {
   const TensorPlan& tensor = *job.tensor;
   if (tensor.partitions.size() != 1 || tensor.bytes() > Coalescer::kSmallItemBytes ||
-      plan_->IsProfiled(job.round)) {
+      plan_->MeasuresPush(tensor, job.round)) {
     return std::nullopt;
   }
   {

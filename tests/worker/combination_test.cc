@@ -60,8 +60,8 @@ TEST(Combination, OneVoteIsNoMajority) {
 }
 
 TEST(Combination, PullsCarryChangesThatAllWorkersShareAndThatHaveAMagnitude) {
-  const auto one_bit = Make("1bit"), signsgd = Make("signsgd"), half = Make("fp16"),
-             none = Make("none");
+  const auto one_bit = MakeCodecOrDie("1bit"), signsgd = MakeCodecOrDie("signsgd"),
+             half = MakeCodecOrDie("fp16"), none = MakeCodecOrDie("none");
   EXPECT_TRUE(CheckCombination({.codec = signsgd.get(), .pull_codec = one_bit.get()}).ok());
   EXPECT_TRUE(CheckCombination({.pull_codec = one_bit.get(), .optimizer = kSums}).ok());
   EXPECT_TRUE(CheckCombination({.pull_codec = none.get(), .mode = wire::DIST_ASYNC}).ok());
@@ -72,7 +72,7 @@ TEST(Combination, PullsCarryChangesThatAllWorkersShareAndThatHaveAMagnitude) {
   }
   EXPECT_THAT(Refusal({.pull_codec = signsgd.get()}), HasSubstr("magnitudes"));
   for (const char* spec : {"dgc", "1bit:momentum=nesterov"}) {
-    EXPECT_THAT(Refusal({.pull_codec = Make(spec).get()}), HasSubstr("without momentum"));
+    EXPECT_THAT(Refusal({.pull_codec = MakeCodecOrDie(spec).get()}), HasSubstr("without momentum"));
   }
 }
 
