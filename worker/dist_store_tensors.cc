@@ -174,8 +174,10 @@ absl::Status DistStore::PushPull(const Key& key, std::span<const float> gradient
   const uint64_t version = job.round;
   if (mode_ == wire::DIST_SYNC && options_.coalesce && !IsChange(ChangeCodecFor(tensor, version))) {
     absl::StatusOr<std::optional<OutgoingItem>> push = push_->PrepareNow(job);
-    if (!push.ok()) Fail(push.status(), Cause::kOurs);
-    SLIMPS_RETURN_IF_ERROR(push.status());
+    if (!push.ok()) {
+      Fail(push.status(), Cause::kOurs);
+      return FirstError();
+    }
     if (push->has_value()) {
       const absl::Time start = absl::Now();
       Awaited pulled;
