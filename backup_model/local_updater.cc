@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "compress/kernels/kernels.h"
+#include "compress/kernels/update.h"
 #include "proto/base/status_macros.h"
 
 namespace slimps {
@@ -26,78 +30,49 @@ absl::Status CheckDecay(const char* option, double value) {
   return absl::OkStatus();
 }
 
+// Weights of tensors over this size have left the caches before the next forward pass reads them.
+constexpr size_t kStreamedBytes = size_t{4} << 20;
+
 // Zeros of the tensor's length on the first step.
-std::span<float> Moment(AlignedBuffer& moment, size_t elements) {
+float* Moment(AlignedBuffer& moment, size_t elements) {
   if (moment.floats().size() != elements) {
     moment = AlignedBuffer::OfFloats(elements);
     std::ranges::fill(moment.floats(), 0.0f);
   }
-  return moment.floats();
+  return moment.floats().data();
 }
 
-// gradient[k] as every optimizer first sees it.
-struct Gradient {
-  std::span<const float> values;
-  float rescale;
-  float clip;  // 0: off
-
-  float operator[](size_t k) const {
-    const float g = values[k] * rescale;
-    // NaN stays NaN: both comparisons are false.
-    return clip > 0 ? (g > clip ? clip : (g < -clip ? -clip : g)) : g;
+// The numbers of step `t`, from 1. Adam's are those of Kingma and Ba 2015 in torch's order of operations; AdamW
+// (Loshchilov and Hutter 2019) shrinks w by lr * weight_decay first.
+UpdateStep PlanStep(const LocalUpdaterOptions& options, double rate, int64_t t) {
+  UpdateStep step;
+  step.scale = static_cast<float>(options.rescale_grad);
+  step.clip = options.clip_gradient == 0 ? std::numeric_limits<float>::infinity()
+                                         : static_cast<float>(options.clip_gradient);
+  step.learning_rate = static_cast<float>(rate);
+  step.weight_decay = static_cast<float>(options.weight_decay);
+  step.momentum = static_cast<float>(options.momentum);
+  if (options.optimizer == LocalOptimizer::kSgd) return step;
+  step.beta1 = static_cast<float>(options.beta1);
+  step.one_minus_beta1 = static_cast<float>(1 - options.beta1);
+  step.beta2 = static_cast<float>(options.beta2);
+  step.one_minus_beta2 = static_cast<float>(1 - options.beta2);
+  const double steps = static_cast<double>(t);
+  step.adam_step = static_cast<float>(rate / (1 - std::pow(options.beta1, steps)));
+  step.root_correction2 = static_cast<float>(std::sqrt(1 - std::pow(options.beta2, steps)));
+  step.epsilon = static_cast<float>(options.epsilon);
+  if (options.optimizer == LocalOptimizer::kAdamW) {
+    step.shrink = static_cast<float>(1 - rate * options.weight_decay);
+    step.weight_decay = 0;
   }
-};
-
-void StepSgd(const LocalUpdaterOptions& options, std::span<const float> base,
-             const Gradient& gradient, float lr, std::span<float> updated) {
-  const float weight_decay = static_cast<float>(options.weight_decay);
-  for (size_t k = 0; k < base.size(); ++k) {
-    const float g = weight_decay != 0 ? gradient[k] + weight_decay * base[k] : gradient[k];
-    updated[k] = base[k] - lr * g;
-  }
+  return step;
 }
 
-// m = momentum * m + g, on the first step m = g; the step is m, with Nesterov g + momentum * m.
-void StepMomentum(const LocalUpdaterOptions& options, std::span<const float> base,
-                  const Gradient& gradient, float lr, LocalUpdaterState& state,
-                  std::span<float> updated) {
-  const std::span<float> moment = Moment(state.first_moment, base.size());
-  const float weight_decay = static_cast<float>(options.weight_decay);
-  const float momentum = static_cast<float>(options.momentum);
-  for (size_t k = 0; k < base.size(); ++k) {
-    const float g = weight_decay != 0 ? gradient[k] + weight_decay * base[k] : gradient[k];
-    const float m = state.steps == 0 ? g : momentum * moment[k] + g;
-    moment[k] = m;
-    updated[k] = base[k] - lr * (options.nesterov ? g + momentum * m : m);
-  }
-}
-
-// m = b1*m + (1-b1)*g; v = b2*v + (1-b2)*g*g; w -= lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps).
-// Source: Kingma and Ba 2015, in torch's order of operations; AdamW (Loshchilov and Hutter 2019)
-// shrinks w by lr*weight_decay first.
-void StepAdam(const LocalUpdaterOptions& options, std::span<const float> base,
-              const Gradient& gradient, double lr, LocalUpdaterState& state,
-              std::span<float> updated) {
-  const std::span<float> first = Moment(state.first_moment, base.size());
-  const std::span<float> second = Moment(state.second_moment, base.size());
-  const double t = static_cast<double>(state.steps + 1);
-  const float step_size = static_cast<float>(lr / (1 - std::pow(options.beta1, t)));
-  const float root_of_correction = static_cast<float>(std::sqrt(1 - std::pow(options.beta2, t)));
-  const float beta1 = static_cast<float>(options.beta1);
-  const float beta2 = static_cast<float>(options.beta2);
-  const float one_minus_beta1 = static_cast<float>(1 - options.beta1);
-  const float one_minus_beta2 = static_cast<float>(1 - options.beta2);
-  const float epsilon = static_cast<float>(options.epsilon);
-  const bool decoupled = options.optimizer == LocalOptimizer::kAdamW;
-  const float coupled_decay = decoupled ? 0.0f : static_cast<float>(options.weight_decay);
-  const float shrink = decoupled ? static_cast<float>(1 - lr * options.weight_decay) : 1.0f;
-  for (size_t k = 0; k < base.size(); ++k) {
-    const float g = coupled_decay != 0 ? gradient[k] + coupled_decay * base[k] : gradient[k];
-    first[k] = beta1 * first[k] + one_minus_beta1 * g;
-    second[k] = beta2 * second[k] + one_minus_beta2 * g * g;
-    const float denominator = std::sqrt(second[k]) / root_of_correction + epsilon;
-    updated[k] = base[k] * shrink - step_size * (first[k] / denominator);
-  }
+const UpdateRule& RuleOf(const LocalUpdaterOptions& options) {
+  const UpdateKernels& rules = BestKernels().update;
+  if (options.optimizer != LocalOptimizer::kSgd) return rules.adam;
+  if (options.momentum == 0) return rules.sgd;
+  return options.nesterov ? rules.nesterov : rules.momentum;
 }
 
 }  // namespace
@@ -126,16 +101,15 @@ absl::StatusOr<LocalUpdater> LocalUpdater::Create(const LocalUpdaterOptions& opt
 void LocalUpdater::Step(std::span<const float> base, std::span<const float> gradient,
                         double learning_rate, LocalUpdaterState& state,
                         std::span<float> updated) const {
-  const Gradient scaled{gradient, static_cast<float>(options_.rescale_grad),
-                        static_cast<float>(options_.clip_gradient)};
-  if (options_.optimizer != LocalOptimizer::kSgd) {
-    StepAdam(options_, base, scaled, learning_rate, state, updated);
-  } else if (options_.momentum != 0) {
-    StepMomentum(options_, base, scaled, static_cast<float>(learning_rate), state, updated);
-  } else {
-    StepSgd(options_, base, scaled, static_cast<float>(learning_rate), updated);
-  }
-  ++state.steps;
+  UpdateBlock block{
+      .before = base.data(), .sum = gradient.data(), .after = updated.data(), .n = base.size()};
+  const bool adam = options_.optimizer != LocalOptimizer::kSgd;
+  if (adam || options_.momentum != 0) block.state0 = Moment(state.first_moment, base.size());
+  if (adam) block.state1 = Moment(state.second_moment, base.size());
+  const bool streams = updated.size_bytes() >= kStreamedBytes && updated.data() != base.data() &&
+                       reinterpret_cast<uintptr_t>(updated.data()) % kBufferAlignment == 0;
+  const UpdateRule& rule = RuleOf(options_);
+  (streams ? rule.stream : rule.store)(PlanStep(options_, learning_rate, ++state.steps), block);
 }
 
 }  // namespace slimps

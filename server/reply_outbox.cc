@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "proto/net/send_priority.h"
 #include "proto/status_proto.h"
 
 namespace slimps {
@@ -70,8 +71,8 @@ void ReplyOutbox::AddPull(const Origin& origin, const wire::PullItem& item, size
   answer.set_is_change(value.base_version.has_value());
   answer.set_base_version(value.base_version.value_or(0));
   answer.set_encode_ns(value.encode_ns);
-  group.reply.priority =
-      group.items == 0 ? item.priority() : std::max(group.reply.priority, item.priority());
+  const int64_t priority = SendPriority(value.version, item.priority());
+  group.reply.priority = group.items == 0 ? priority : std::max(group.reply.priority, priority);
   const size_t bytes = value.payload.size();
   if (bytes > 0) message.payloads.push_back(std::move(value.payload));
   Grew(group, bytes);

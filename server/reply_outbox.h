@@ -20,7 +20,7 @@ namespace slimps {
 struct Reply {
   PeerId to{};
   Message message;
-  int priority = 0;
+  int64_t priority = 0;
   // Of each pull that it answers, as it would be recorded were it handed over now; empty unless traced.
   std::vector<TraceEvent> traced;
 };

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
+#include "proto/net/send_priority.h"
 
 namespace slimps {
 namespace {
@@ -191,7 +192,7 @@ void ShardState::AnswerReady(Slot& slot) {
 void ShardState::NoteCompletion(Slot& slot) {
   // After a failure nothing is applied any more: what failed for want of memory would be tried for ever.
   if (slot.complete.has_value() || !failure_.ok() || !slot.partition->HasCompleteRound()) return;
-  slot.complete = Turn(-int64_t{slot.priority}, next_turn_++);
+  slot.complete = Turn(-SendPriority(slot.partition->version() + 1, slot.priority), next_turn_++);
   complete_.emplace(*slot.complete, &slot);
 }
 

@@ -6,8 +6,8 @@
 //   for (Reply& reply : state.TakeReplies()) Send(reply);
 //
 // Counting and applying are apart, so that acknowledgements do not wait for the arithmetic of other partitions. What is
-// answered between two calls of TakeReplies travels together (reply_outbox.h). Complete rounds are applied by the
-// priority of their pushes, the higher first, then in the order in which they became complete.
+// answered between two calls of TakeReplies travels together (reply_outbox.h). Complete rounds are applied by their
+// number, then by the priority of their pushes, then in the order in which they became complete.
 #ifndef SLIMPS_SERVER_SHARD_STATE_H_
 #define SLIMPS_SERVER_SHARD_STATE_H_
 
@@ -99,7 +99,7 @@ class ShardState final {
   const Partition* Find(const PartitionId& id) const;
 
  private:
-  using Turn = std::pair<int64_t, uint64_t>;  // minus priority, sequence
+  using Turn = std::pair<int64_t, uint64_t>;  // minus SendPriority, sequence
   struct Slot {
     std::unique_ptr<Partition> partition;  // null before Init
     PullQueue pulls;

@@ -17,7 +17,7 @@ import slimps_setup
 WORKER = ("//tools/bench/cluster:bench_cluster_worker", "tools/bench/cluster/bench_cluster_worker")
 UNSHAPED_COMPUTE = "1gbit"  # whose compute times an unshaped link uses
 PRE_STEPS = 20
-WARMUP = 3
+WARMUP = 4
 REMEASURE_EVERY = 10  # rounds, where the link changes
 MEANS = ("compute_ms", "encode_ms", "encode_exposed_ms", "overlap_ms", "exposed_comm_ms", "worker_cpu_ms",
          "payload_bytes_out", "payload_bytes_in", "compressed_bytes", "pull_compressed_bytes")

@@ -5,7 +5,7 @@
 
 namespace slimps {
 
-std::vector<Batch> Coalescer::Add(uint32_t server, OutgoingItem item, int priority) {
+std::vector<Batch> Coalescer::Add(uint32_t server, OutgoingItem item, int64_t priority) {
   std::vector<Batch> leaving;
   const size_t bytes = item.payload.size();
   if (bytes > kSmallItemBytes) {

@@ -19,7 +19,7 @@ namespace slimps {
 
 struct Batch {
   uint32_t server = 0;
-  int priority = 0;  // the highest of its items
+  int64_t priority = 0;  // the highest of its items
   size_t payload_bytes = 0;
   std::vector<OutgoingItem> items;
 };
@@ -34,7 +34,7 @@ class Coalescer final {
 
   // What must leave now, in this order: the batch that `item` filled, or, before a large item, the
   // small ones that were there first.
-  [[nodiscard]] std::vector<Batch> Add(uint32_t server, OutgoingItem item, int priority);
+  [[nodiscard]] std::vector<Batch> Add(uint32_t server, OutgoingItem item, int64_t priority);
   [[nodiscard]] std::vector<Batch> TakeAll();
   bool empty() const { return open_.empty(); }
 

@@ -77,7 +77,7 @@ Courier::~Courier() {
   timer_.join();
 }
 
-void Courier::Dispatch(uint32_t server, std::vector<OutgoingItem> items, int priority) {
+void Courier::Dispatch(uint32_t server, std::vector<OutgoingItem> items, int64_t priority) {
   if (options_.coalesce) return DispatchTogether(server, std::move(items), priority);
   for (OutgoingItem& item : items) {
     std::vector<OutgoingItem> alone;
@@ -86,7 +86,7 @@ void Courier::Dispatch(uint32_t server, std::vector<OutgoingItem> items, int pri
   }
 }
 
-void Courier::DispatchTogether(uint32_t server, std::vector<OutgoingItem> items, int priority) {
+void Courier::DispatchTogether(uint32_t server, std::vector<OutgoingItem> items, int64_t priority) {
   std::vector<uint64_t> tickets;
   tickets.reserve(items.size());
   Message message;
@@ -146,7 +146,7 @@ Message Courier::BuildMessage(const std::vector<uint64_t>& tickets) {
 }
 
 void Courier::Send(uint32_t server, Message message, const std::vector<uint64_t>& tickets,
-                   int priority) {
+                   int64_t priority) {
   MarkQueued(tickets, true);
   SendOptions options{.priority = priority};
   options.on_handed_over = [this, tickets](absl::Time when) { MarkHandedOver(tickets, when); };
@@ -293,7 +293,7 @@ void Courier::TimerLoop() {
 void Courier::RetryAndExpire(absl::Time now) {
   struct Resend {
     uint32_t server;
-    int priority;
+    int64_t priority;
     std::vector<uint64_t> tickets;
     Message message;
   };

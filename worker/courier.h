@@ -63,7 +63,7 @@ class Courier final {
   ~Courier();
 
   // All items travel in one message of their kind; pushes and pulls together make a PushPull.
-  void Dispatch(uint32_t server, std::vector<OutgoingItem> items, int priority);
+  void Dispatch(uint32_t server, std::vector<OutgoingItem> items, int64_t priority);
   // The transport dropped what it held for this server: a retry may queue it again.
   void OnUndeliverable(PeerId server);
   // Takes PushReply, PullReply, InitReply and Error. False: another verb.
@@ -79,16 +79,17 @@ class Courier final {
   struct Request {
     OutgoingItem out;
     uint32_t server = 0;
-    int priority = 0;
+    int64_t priority = 0;
     absl::Time handed_over = absl::InfinitePast();
     bool queued = false;   // the transport holds it and has not handed it over yet
     int refusals = 0;      // how often a server had no room for it
     absl::Status refusal;  // the last of them
   };
 
-  void DispatchTogether(uint32_t server, std::vector<OutgoingItem> items, int priority);
+  void DispatchTogether(uint32_t server, std::vector<OutgoingItem> items, int64_t priority);
   Message BuildMessage(const std::vector<uint64_t>& tickets) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Send(uint32_t server, Message message, const std::vector<uint64_t>& tickets, int priority);
+  void Send(uint32_t server, Message message, const std::vector<uint64_t>& tickets,
+            int64_t priority);
   void AnswerItem(uint64_t ticket, Answer answer);
   // True: the server had no room for the item (too many rounds or bytes wait); it stays, and is sent again.
   bool Defer(uint64_t ticket, const absl::Status& status);

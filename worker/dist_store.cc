@@ -153,6 +153,7 @@ absl::Status DistStore::MakePipeline(std::string_view codec_spec,
   push.change_codec = [this](const TensorPlan& tensor, uint64_t round) {
     return ChangeCodecFor(tensor, round);
   };
+  push.await_measured_pulls = [this] { pull_->AwaitMeasured(options_.timeout); };
   push.on_error = [this](absl::Status why) { Fail(why, Cause::kOurs); };
   push_ = std::make_unique<PushPipeline>(courier_.get(), plan_.get(), std::move(push));
   return absl::OkStatus();

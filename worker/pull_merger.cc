@@ -35,6 +35,7 @@ struct PullMerger::State {
   PullJob job;
   bool here = false;   // merged by who brings the answer
   size_t pending = 0;  // partitions
+  bool admitted = false;
   absl::Status status;
   Kept* kept = nullptr;              // of pulls that take changes
   std::optional<HeldWeights> plain;  // of the others
@@ -59,6 +60,7 @@ PullMerger::~PullMerger() {
     MutexLock lock(&mutex_);
     stopping_ = true;
     work_.NotifyAll();
+    measured_.NotifyAll();
   }
   thread_.join();
 }
@@ -113,9 +115,13 @@ void PullMerger::Run() {
     Reply reply;
     {
       MutexLock lock(&mutex_);
-      while (!stopping_ && requests_.empty() && replies_.empty()) work_.Wait(&mutex_);
+      const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        const bool may_measure = waiters_ > 0 && !measuring_ && !to_measure_.empty();
+        return requests_.empty() && replies_.empty() && !may_measure;
+      };
+      while (!stopping_ && idle()) work_.Wait(&mutex_);
       requests.swap(requests_);
-      if (requests.empty() && replies_.empty()) return;  // stopping, and nobody is left waiting
+      if (stopping_ && requests.empty() && replies_.empty()) return;  // nobody is left waiting
       if (!replies_.empty()) {
         reply = std::move(replies_.front());
         replies_.pop_front();
@@ -124,11 +130,25 @@ void PullMerger::Run() {
     }
     if (!requests.empty()) SendRequests({requests.begin(), requests.end()});
     if (reply.state != nullptr) Merge(std::move(reply));
+    MeasureNext();
   }
+}
+
+void PullMerger::AwaitMeasured(absl::Duration timeout) {
+  MutexLock lock(&mutex_);
+  if (left_to_measure_ == 0) return;
+  ++waiters_;
+  work_.NotifyAll();
+  const auto done = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return stopping_ || left_to_measure_ == 0;
+  };
+  (void)measured_.Await(&mutex_, timeout, done);  // what comes too late is measured all the same
+  --waiters_;
 }
 
 bool PullMerger::Admit(const std::shared_ptr<State>& state) {
   const PullJob& job = state->job;
+  if (!std::exchange(state->admitted, true)) ++under_way_;
   if (job.kind != PullKind::kPlain) {
     Kept& kept = kept_.try_emplace({job.tensor->key.id(), job.kind}, job.tensor).first->second;
     if (kept.busy) {
@@ -251,9 +271,10 @@ void PullMerger::Finish(const std::shared_ptr<State>& state) {
       kept.waiting.pop_front();
     }
   }
+  if (state->admitted) --under_way_;
   job.done(state->status);
   if (next != nullptr) SendRequests({std::move(next)});
-  if (state->status.ok()) Measure(state);
+  if (state->status.ok() && !state->here) Measure(state);
 }
 
 void PullMerger::Measure(const std::shared_ptr<State>& pulled) {
@@ -266,8 +287,21 @@ void PullMerger::Measure(const std::shared_ptr<State>& pulled) {
   state->pending = tensor.partitions.size();
   state->asked_with = pulled->asked_with;
   state->measured_version = version;
+  to_measure_.push_back(std::move(state));
+  MutexLock lock(&mutex_);
+  ++left_to_measure_;
+}
+
+void PullMerger::MeasureNext() {
+  if (measuring_ || to_measure_.empty()) return;
+  {
+    MutexLock lock(&mutex_);
+    if (under_way_ > 0 && waiters_ == 0) return;
+  }
+  measuring_ = true;
   ByServer by_server;
-  AddRequests(state, &by_server);
+  AddRequests(std::exchange(to_measure_.front(), nullptr), &by_server);
+  to_measure_.pop_front();
   Dispatch(std::move(by_server));
 }
 
@@ -297,7 +331,13 @@ void PullMerger::Gauge(State& state, const Reply& reply) {
     state.coding +=
         absl::Nanoseconds(static_cast<int64_t>(answer.pull.encode_ns())) + (absl::Now() - start);
   }
-  if (--state.pending > 0 || !state.as_agreed) return;
+  if (--state.pending > 0) return;
+  measuring_ = false;
+  {
+    MutexLock lock(&mutex_);
+    if (--left_to_measure_ == 0) measured_.NotifyAll();
+  }
+  if (!state.as_agreed) return;
   options_.on_measured({.tensor = &tensor,
                         .version = version,
                         .communication = state.last_answer - state.first_byte,

@@ -8,8 +8,8 @@
 //   kOnto          out, still what the last pull of this kind left there  += change
 //   kThroughCopy   the merger's own copy of the key                      += change, then out = copy
 //
-// Where a pull is to be measured, its version is asked for once more as soon as it is there: the server answers at once,
-// and the values are thrown away.
+// Where a pull is to be measured, its version is asked for once more when it is there: the server answers at once, and the
+// values are thrown away. Such pulls go one by one, when no others are under way, so that no time holds another's bytes.
 //
 // Thread-safe. A pull's memory belongs to the merger from Submit until its `done` has run.
 #ifndef SLIMPS_WORKER_PULL_MERGER_H_
@@ -88,6 +88,8 @@ class PullMerger final {
   // For a caller that waits for this very tensor: `push` and the request leave at once and in one message, and the thread
   // that brings the answer merges it and calls `done`. REQUIRES: kPlain, one partition, on the server that `push` is for.
   void SubmitWithPush(PullJob job, OutgoingItem push);
+  // Waits until everything was measured that is to be, other pulls under way or not.
+  void AwaitMeasured(absl::Duration timeout);
   // Outstanding pulls end through Courier::FailAll, which answers every request; the destructor
   // waits for that.
   PullTotals totals() const;
@@ -122,19 +124,29 @@ class PullMerger final {
   absl::Status MergePartition(State& state, size_t partition, const Answer& answer);
   void Finish(const std::shared_ptr<State>& state);
   void Measure(const std::shared_ptr<State>& pulled);
+  // Sends the next pull that is to be measured, if it is its turn.
+  void MeasureNext();
   void Gauge(State& state, const Reply& reply);
 
   Courier* const courier_;
   const PullMergerOptions options_;
   std::map<std::pair<KeyId, PullKind>, Kept> kept_;  // owned by the pull thread; never erased
 
+  // Owned by the pull thread.
+  size_t under_way_ = 0;  // pulls that are not measured
+  std::deque<std::shared_ptr<State>> to_measure_;
+  bool measuring_ = false;  // one is under way
+
   mutable Mutex mutex_;
+  size_t left_to_measure_ ABSL_GUARDED_BY(mutex_) = 0;
+  int waiters_ ABSL_GUARDED_BY(mutex_) = 0;  // in AwaitMeasured
   std::deque<std::shared_ptr<State>> requests_ ABSL_GUARDED_BY(mutex_);
   std::deque<Reply> replies_ ABSL_GUARDED_BY(mutex_);
   size_t bytes_waiting_ ABSL_GUARDED_BY(mutex_) = 0;  // of replies_
   PullTotals totals_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   CondVar work_;
+  CondVar measured_;
   std::thread thread_;
 };
 

@@ -55,7 +55,7 @@ class Answers final {
 
 }  // namespace
 
-absl::StatusOr<Passage> PushMeasurement::Send(const TensorPlan& tensor, int priority,
+absl::StatusOr<Passage> PushMeasurement::Send(const TensorPlan& tensor, int64_t priority,
                                               const std::vector<OutgoingItem>& items) const {
   size_t bytes = 0;
   for (const OutgoingItem& item : items) bytes += item.payload.size();
@@ -69,7 +69,7 @@ absl::StatusOr<Passage> PushMeasurement::Send(const TensorPlan& tensor, int prio
   return best;
 }
 
-absl::StatusOr<Passage> PushMeasurement::SendOnce(const TensorPlan& tensor, int priority,
+absl::StatusOr<Passage> PushMeasurement::SendOnce(const TensorPlan& tensor, int64_t priority,
                                                   const std::vector<OutgoingItem>& items) const {
   auto answers = std::make_shared<Answers>(items.size());
   for (size_t i = 0; i < items.size(); ++i) {

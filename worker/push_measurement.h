@@ -39,18 +39,18 @@ class PushMeasurement final {
 
   // As Courier::Dispatch. Each item is answered within `timeout`, if only with an error.
   using Dispatch =
-      std::function<void(uint32_t server, std::vector<OutgoingItem> items, int priority)>;
+      std::function<void(uint32_t server, std::vector<OutgoingItem> items, int64_t priority)>;
 
   PushMeasurement(Dispatch dispatch, absl::Duration timeout)
       : dispatch_(std::move(dispatch)), timeout_(timeout) {}
 
   // `items`: the tensor's pushes, one of each partition in their order, marked `profile`; their `done` is replaced. Waits
   // for all answers; the first error among them. DeadlineExceeded: some answer never came.
-  [[nodiscard]] absl::StatusOr<Passage> Send(const TensorPlan& tensor, int priority,
+  [[nodiscard]] absl::StatusOr<Passage> Send(const TensorPlan& tensor, int64_t priority,
                                              const std::vector<OutgoingItem>& items) const;
 
  private:
-  absl::StatusOr<Passage> SendOnce(const TensorPlan& tensor, int priority,
+  absl::StatusOr<Passage> SendOnce(const TensorPlan& tensor, int64_t priority,
                                    const std::vector<OutgoingItem>& items) const;
 
   const Dispatch dispatch_;

@@ -10,6 +10,7 @@
 #include "proto/base/hash.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace.h"
+#include "proto/net/send_priority.h"
 
 namespace slimps {
 namespace {
@@ -27,9 +28,11 @@ PushPipeline::PushPipeline(Courier* courier, CompressionPlan* plan, PushPipeline
       plan_(plan),
       options_(std::move(options)),
       payloads_(options_.payloads),
-      measurement_([this](uint32_t server, std::vector<OutgoingItem> items,
-                          int priority) { courier_->Dispatch(server, std::move(items), priority); },
-                   2 * options_.timeout),
+      measurement_(
+          [this](uint32_t server, std::vector<OutgoingItem> items, int64_t priority) {
+            courier_->Dispatch(server, std::move(items), priority);
+          },
+          2 * options_.timeout),
       thread_([this] { Run(); }) {}
 
 PushPipeline::~PushPipeline() {
@@ -37,7 +40,7 @@ PushPipeline::~PushPipeline() {
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
-    changed_.NotifyAll();
+    work_.NotifyOne();
   }
   thread_.join();
 }
@@ -63,9 +66,10 @@ absl::Status PushPipeline::Submit(PushJob job) {
   unacknowledged_by_key_[tensor.key.id()] += tensor.partitions.size();
   const size_t works = whole_tensor ? 1 : tensor.partitions.size();
   for (size_t i = 0; i < works; ++i) {
-    queue_.emplace(std::pair(-shared->priority, next_sequence_++), Work{shared, i, whole_tensor});
+    queue_.emplace(std::pair(-SendPriority(shared->round, shared->priority), next_sequence_++),
+                   Work{shared, i, whole_tensor});
   }
-  changed_.NotifyAll();
+  work_.NotifyOne();
   return absl::OkStatus();
 }
 
@@ -76,7 +80,7 @@ void PushPipeline::Run() {
     bool queue_is_empty = false;
     {
       MutexLock lock(&mutex_);
-      while (!stopping_ && (encoding_ || queue_.empty())) changed_.Wait(&mutex_);
+      while (!stopping_ && (encoding_ || queue_.empty())) work_.Wait(&mutex_);
       if (stopping_) return;
       encoding_ = true;
       work = std::move(queue_.begin()->second);
@@ -110,7 +114,7 @@ absl::StatusOr<std::optional<OutgoingItem>> PushPipeline::PrepareNow(const PushJ
   {
     MutexLock lock(&mutex_);
     encoding_ = false;
-    if (!queue_.empty()) changed_.NotifyAll();
+    if (!queue_.empty()) work_.NotifyOne();
   }
   if (!item.ok()) return item.status();
   return *std::move(item);
@@ -127,7 +131,8 @@ void PushPipeline::Process(const Work& work) {
 
 absl::Status PushPipeline::PushPartition(const PushJob& job, size_t partition) {
   SLIMPS_ASSIGN_OR_RETURN(OutgoingItem item, PreparePartition(job, partition));
-  Send(coalescer_.Add(job.tensor->partitions[partition].server, std::move(item), job.priority));
+  Send(coalescer_.Add(job.tensor->partitions[partition].server, std::move(item),
+                      SendPriority(job.round, job.priority)));
   return absl::OkStatus();
 }
 
@@ -174,8 +179,10 @@ absl::Status PushPipeline::PushAndMeasure(const PushJob& job) {
     std::get<wire::PushItem>(prepared.item.item).set_profile(true);
     items.push_back(std::move(prepared.item));
   }
+  if (options_.await_measured_pulls) options_.await_measured_pulls();
   AwaitQuiet();
-  SLIMPS_ASSIGN_OR_RETURN(const Passage passage, measurement_.Send(tensor, job.priority, items));
+  SLIMPS_ASSIGN_OR_RETURN(const Passage passage,
+                          measurement_.Send(tensor, SendPriority(job.round, job.priority), items));
   plan_->RecordPush(tensor, job.round, *codec, passage.communication, encode + passage.decode);
   MutexLock lock(&mutex_);
   bytes_waiting_ -= tensor.bytes();
@@ -211,8 +218,6 @@ absl::StatusOr<PushPipeline::Prepared> PushPipeline::Prepare(const PushJob& job,
   push.set_format(wire::ABSENT);
   if (options_.change_codec) push.set_change_codec(options_.change_codec(*job.tensor, job.round));
   if (job.grad_buf != nullptr) {
-    const TraceSpan span(TraceStage::kEncode,
-                         {prepared.item.key_name, static_cast<uint32_t>(partition), job.round});
     const absl::Time start = absl::Now();
     SLIMPS_ASSIGN_OR_RETURN(MadePayload made, payloads_.Make({.tensor = job.tensor,
                                                               .partition = partition,
@@ -220,7 +225,11 @@ absl::StatusOr<PushPipeline::Prepared> PushPipeline::Prepare(const PushJob& job,
                                                               .grad_buf = job.grad_buf,
                                                               .gradient_bound = job.gradient_bound},
                                                              codec, plan_->compressor()));
-    prepared.encode = absl::Now() - start;
+    const absl::Time end = absl::Now();
+    TraceLog::Global().AddOfThread(
+        TraceStage::kEncode, {prepared.item.key_name, static_cast<uint32_t>(partition), job.round},
+        start, end);
+    prepared.encode = end - start;
     prepared.stats = made.stats;
     prepared.compressed = !IsPrecision(made.format);
     push.set_format(static_cast<wire::Format>(made.format));

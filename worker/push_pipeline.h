@@ -61,6 +61,9 @@ struct PushPipelineOptions {
   // Called on the push thread when profiling is over and all its pushes are acknowledged, after each pair of rounds that
   // was measured later, and again each interval while no decision comes.
   std::function<void(wire::ThresholdReport)> on_report;
+  // Returns when nothing else of this worker that is measured is on the link; null: nothing is. Called on the push thread
+  // before a push that is measured.
+  std::function<void()> await_measured_pulls;
   // How the version that a round makes is to be pulled (PushItem.change_codec); null: as it is. Called on the push thread.
   std::function<std::string(const TensorPlan&, uint64_t round)> change_codec;
   // Called with the first error of a push, from any thread.
@@ -130,8 +133,8 @@ class PushPipeline final {
 
   mutable Mutex mutex_;
   bool encoding_ ABSL_GUARDED_BY(mutex_) = false;
-  // Highest priority first, then in order of submission.
-  std::map<std::pair<int, uint64_t>, Work> queue_ ABSL_GUARDED_BY(mutex_);
+  // The first to leave first (SendPriority), then in order of submission.
+  std::map<std::pair<int64_t, uint64_t>, Work> queue_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_sequence_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t under_way_ ABSL_GUARDED_BY(mutex_) = 0;       // handed over to be sent, unanswered
   size_t unacknowledged_ ABSL_GUARDED_BY(mutex_) = 0;  // partitions submitted
@@ -141,7 +144,8 @@ class PushPipeline final {
   std::unordered_map<uint64_t, PushCounts> counts_ ABSL_GUARDED_BY(mutex_);  // by the key's id
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  CondVar changed_;  // anything above
+  CondVar work_;     // for the push thread
+  CondVar changed_;  // for whoever waits for room, answers or failure
   std::thread thread_;
 };
 

@@ -53,7 +53,7 @@ void SendQueue::Insert(Outgoing message, Lane* lane) {
   const PeerId peer = message.to;
   lane->bytes += message.bytes;
   ++messages_;
-  const Order order{-int64_t{message.priority}, message.sequence};
+  const Order order{-message.priority, message.sequence};
   lane->messages.emplace(order, std::move(message));
   ListHead(peer, lane);
 }

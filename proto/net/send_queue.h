@@ -32,7 +32,7 @@ struct Outgoing {
   PeerId to{};
   Frame frame;
   size_t bytes = 0;
-  int priority = 0;
+  int64_t priority = 0;
   std::function<void(absl::Time)> on_handed_over;
   absl::Time queued_at;
   // Set by the queue.

@@ -41,7 +41,7 @@ class MessageSink {
 };
 
 struct SendOptions {
-  int priority = 0;  // higher leaves first
+  int64_t priority = 0;  // higher leaves first
   // Called on the I/O thread, before any answer can arrive, with the time at which the first byte
   // was handed over: after queueing; on an emulated link, the time at which the link began to carry
   // it. Never called for what is dropped.

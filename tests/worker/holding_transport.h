@@ -61,7 +61,7 @@ class HoldingTransport final : public Transport {
     MutexLock lock(&mutex_);
     return held_.at(index).first.payloads;
   }
-  int priority(size_t index) {
+  int64_t priority(size_t index) {
     MutexLock lock(&mutex_);
     return held_.at(index).second.priority;
   }

@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/base/mutex.h"
+#include "proto/net/send_priority.h"
 #include "proto/status_proto.h"
 #include "tests/worker/holding_transport.h"
 
@@ -117,7 +118,7 @@ TEST_F(PushPipelineTest, AFrontLayersPartitionsOvertakeWhatWaits) {
   EXPECT_THAT(KeysOf(1), ElementsAre(front->key.id()));
   EXPECT_THAT(KeysOf(2), ElementsAre(front->key.id()));
   EXPECT_EQ(transport_.header(2).push().items(0).id().partition(), 1u);
-  EXPECT_EQ(transport_.priority(2), -1);
+  EXPECT_EQ(transport_.priority(2), SendPriority(/*round=*/1, -1));
   EXPECT_THAT(KeysOf(3), ElementsAre(back->key.id()));
 }
 

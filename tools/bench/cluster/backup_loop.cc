@@ -137,10 +137,10 @@ class BackupLoop final : public LoopBase {
         backup_->FinishIteration(tensor, iteration, Gradient(tensor, iteration), Deadline()));
     SLIMPS_ASSIGN_OR_RETURN(const std::span<float> glo_buf,
                             backup_->BeginGlobalWrite(tensor, iteration));
-    store_->PullAsync(key(tensor), glo_buf, PriorityOf(tensor),
-                      [this, tensor, iteration](const absl::Status& status) {
-                        OnGlobal(tensor, iteration, status);
-                      });
+    store_->PullOnto(key(tensor), glo_buf, PriorityOf(tensor),
+                     [this, tensor, iteration](const absl::Status& status) {
+                       OnGlobal(tensor, iteration, status);
+                     });
     // Only now: a pull is of the newest pushed round, and the next push waits for these weights.
     local_.Arrived(tensor, iteration + 1);
     return absl::OkStatus();

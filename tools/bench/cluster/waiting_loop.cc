@@ -37,10 +37,10 @@ class WaitingLoop final : public LoopBase {
 
   absl::Status AfterPush(size_t tensor, int64_t iteration) override {
     newest_ = iteration;
-    store_->PullAsync(key(tensor), weights_[tensor].floats(), PriorityOf(tensor),
-                      [this, tensor, iteration](const absl::Status& status) {
-                        status.ok() ? arrivals_.Arrived(tensor, iteration) : arrivals_.Fail(status);
-                      });
+    store_->PullOnto(key(tensor), weights_[tensor].floats(), PriorityOf(tensor),
+                     [this, tensor, iteration](const absl::Status& status) {
+                       status.ok() ? arrivals_.Arrived(tensor, iteration) : arrivals_.Fail(status);
+                     });
     return absl::OkStatus();
   }
 
