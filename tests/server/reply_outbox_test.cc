@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/net/send_priority.h"
 #include "proto/status_proto.h"
 #include "tests/server/server_test_util.h"
 
@@ -108,7 +109,20 @@ TEST(ReplyOutbox, AMessageHasThePriorityOfItsMostUrgentPull) {
   outbox.AddPull(From(0, 1), Pull(1, -5), 2, Value(1));
   outbox.AddPull(From(0, 1), Pull(2, -2), 2, Value(1));
   outbox.AddPull(From(0, 1), Pull(3, -9), 2, Value(1));
-  EXPECT_EQ(FlushAndTake(outbox).at(0).priority, -2);
+  EXPECT_EQ(FlushAndTake(outbox).at(0).priority, SendPriority(Value(1).version, -2));
+}
+
+TEST(ReplyOutbox, AnEarlierVersionOfTheLastLayerGoesBeforeALaterOneOfTheFirst) {
+  const auto priority = [](uint64_t version, int32_t of_layer) {
+    ReplyOutbox outbox;
+    WireValue value = Value(1);
+    value.version = version;
+    outbox.AddPull(From(0, 1), Pull(1, of_layer), 2, std::move(value));
+    return FlushAndTake(outbox).at(0).priority;
+  };
+  EXPECT_GT(priority(7, -1000), priority(8, 0));
+  EXPECT_GT(priority(8, 0), priority(8, -1));
+  EXPECT_LT(priority(1, 1 << 30), 0) << "an acknowledgement goes first";
 }
 
 TEST(ReplyOutbox, ErrorsCarryNoPayload) {

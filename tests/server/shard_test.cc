@@ -173,6 +173,28 @@ TEST_F(ShardTest, RoundsOfHigherPriorityAreAppliedFirst) {
   }
 }
 
+TEST_F(ShardTest, AnEarlierRoundIsAppliedBeforeALaterOneOfHigherPriority) {
+  for (const char* name : {"front", "back"}) Init(name, kLargeElements);
+  Post(PullOf("front", 1, kLargeElements));
+  Post(PushOf("front", 1, kLargeElements));
+  for (int i = 0; i < 2; ++i) Next();
+  const auto release = Occupy();
+  for (const char* name : {"front", "back"}) {
+    const uint64_t round = std::string(name) == "front" ? 2 : 1;
+    Post(PullOf(name, round, kLargeElements));
+    ShardItems push = PushOf(name, round, kLargeElements);
+    push.pushes[0].item.set_priority(round == 2 ? 5 : -5);
+    Post(std::move(push));
+  }
+  release();
+  EXPECT_EQ(Next().reply.message.header.push_reply().items_size(), 2);
+  for (const char* name : {"back", "front"}) {
+    const Message pulled = Next().reply.message;
+    ASSERT_EQ(pulled.header.pull_reply().items_size(), 1);
+    EXPECT_EQ(pulled.header.pull_reply().items(0).id().key(), Key(name).id()) << name;
+  }
+}
+
 TEST_F(ShardTest, APullThatWaitsForNoOneExpires) {
   Init("w", 1);
   Post(PullOf("w", 1, 1, absl::Milliseconds(30)));
