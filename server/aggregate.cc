@@ -18,6 +18,15 @@ bool MayStream(const AggregateInput& input) {
          reinterpret_cast<uintptr_t>(input.after.data()) % kBufferAlignment == 0;
 }
 
+// What needs no summing is stepped by from where it arrived; elsewhere its length is checked.
+const float* OnlyRawPayload(const AggregateInput& input) {
+  if (input.payloads.size() != 1 || input.combine != Combine::kSum) return nullptr;
+  const PayloadView& only = input.payloads[0];
+  const bool aligned = reinterpret_cast<uintptr_t>(only.bytes.data()) % alignof(float) == 0;
+  if (only.format != PayloadFormat::kRawF32 || !aligned) return nullptr;
+  return reinterpret_cast<const float*>(only.bytes.data());
+}
+
 float* StateAt(std::span<float> state, size_t first) {
   return state.empty() ? nullptr : state.data() + first;
 }
@@ -28,14 +37,17 @@ void AggregateRoundWith(const Kernels& kernels, const AggregateInput& input, siz
                         size_t last) {
   const UpdateRule& rule = input.optimizer->RuleOf(kernels);
   const auto update = MayStream(input) ? rule.stream : rule.store;
+  const float* const only = OnlyRawPayload(input);
   alignas(kBufferAlignment) std::array<float, kBlockElements> block;
   for (; first < last; first += kBlockElements) {
     const size_t length = std::min(kBlockElements, last - first);
     const std::span<float> sum = std::span<float>(block).first(length);
-    SumPayloadsWith(kernels, input.payloads, input.before.size(), first, sum);
+    if (only == nullptr) {
+      SumPayloadsWith(kernels, input.payloads, input.before.size(), first, sum);
+    }
     if (input.combine == Combine::kMajority) kernels.sum.sign(length, sum.data());
     update(input.step, {.before = input.before.data() + first,
-                        .sum = sum.data(),
+                        .sum = only != nullptr ? only + first : sum.data(),
                         .after = input.after.data() + first,
                         .state0 = StateAt(input.state0, first),
                         .state1 = StateAt(input.state1, first),
