@@ -272,9 +272,10 @@ void PullMerger::Finish(const std::shared_ptr<State>& state) {
     }
   }
   if (state->admitted) --under_way_;
+  // Before anybody is told: who then waits for measurements waits for this one too.
+  if (state->status.ok() && !state->here) Measure(state);
   job.done(state->status);
   if (next != nullptr) SendRequests({std::move(next)});
-  if (state->status.ok() && !state->here) Measure(state);
 }
 
 void PullMerger::Measure(const std::shared_ptr<State>& pulled) {
@@ -333,15 +334,14 @@ void PullMerger::Gauge(State& state, const Reply& reply) {
   }
   if (--state.pending > 0) return;
   measuring_ = false;
-  {
-    MutexLock lock(&mutex_);
-    if (--left_to_measure_ == 0) measured_.NotifyAll();
+  if (state.as_agreed) {
+    options_.on_measured({.tensor = &tensor,
+                          .version = version,
+                          .communication = state.last_answer - state.first_byte,
+                          .coding = state.coding});
   }
-  if (!state.as_agreed) return;
-  options_.on_measured({.tensor = &tensor,
-                        .version = version,
-                        .communication = state.last_answer - state.first_byte,
-                        .coding = state.coding});
+  MutexLock lock(&mutex_);
+  if (--left_to_measure_ == 0) measured_.NotifyAll();
 }
 
 PullTotals PullMerger::totals() const {
