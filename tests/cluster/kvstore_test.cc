@@ -4,31 +4,14 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <random>
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/mutex.h"
 #include "tests/cluster/in_process_cluster.h"
+#include "tests/cluster/random_values.h"
 
 namespace slimps {
 namespace {
-
-std::vector<float> Random(size_t elements, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(elements);
-  for (float& value : values) value = normal(random);
-  return values;
-}
-
-wire::OptimizerSpec Sgd(double learning_rate, double momentum = 0) {
-  wire::OptimizerSpec spec;
-  spec.set_kind(wire::OptimizerSpec::SGD);
-  spec.set_learning_rate(learning_rate);
-  spec.set_momentum(momentum);
-  spec.set_average(true);
-  return spec;
-}
 
 // What several workers found, by rank.
 class Results {

@@ -13,6 +13,7 @@
 #include "proto/base/mutex.h"
 #include "scheduler/threshold_decision.h"
 #include "tests/cluster/in_process_cluster.h"
+#include "tests/cluster/random_values.h"
 #include "worker/compression_plan.h"
 
 namespace slimps {
@@ -189,14 +190,6 @@ TEST(LinkChange, ASteadyLinkKeepsItsThreshold) {
 }
 
 // ---- a cluster ----------------------------------------------------------------------------------
-
-std::vector<float> Random(size_t elements, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(elements);
-  for (float& value : values) value = normal(random);
-  return values;
-}
 
 // What a worker came to see and to be told.
 struct Seen {

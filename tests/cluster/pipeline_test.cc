@@ -3,32 +3,16 @@
 
 #include <atomic>
 #include <map>
-#include <random>
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/mutex.h"
 #include "tests/cluster/in_process_cluster.h"
+#include "tests/cluster/random_values.h"
 
 namespace slimps {
 namespace {
 
 constexpr int kRounds = 5;
-
-std::vector<float> Random(size_t elements, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(elements);
-  for (float& value : values) value = normal(random);
-  return values;
-}
-
-wire::OptimizerSpec Sgd() {
-  wire::OptimizerSpec spec;
-  spec.set_kind(wire::OptimizerSpec::SGD);
-  spec.set_learning_rate(0.1);
-  spec.set_momentum(0.9);
-  return spec;
-}
 
 // Tensors of all sizes on two servers; what rank 0 holds in the end.
 std::vector<float> Train(const KVStoreOptions& options, bool one_call, FaultPlan faults = {}) {
@@ -47,7 +31,7 @@ std::vector<float> Train(const KVStoreOptions& options, bool one_call, FaultPlan
                          .value = weights[i]});
     }
     ASSERT_STATUS_OK(store.Init(tensors));
-    ASSERT_STATUS_OK(store.SetOptimizer(Sgd()));
+    ASSERT_STATUS_OK(store.SetOptimizer(Sgd(0.1, 0.9)));
     ASSERT_STATUS_OK(store.Barrier());
     for (int round = 0; round < kRounds; ++round) {
       for (size_t i = sizes.size(); i-- > 0;) {

@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -15,26 +14,10 @@
 #include "absl/strings/str_cat.h"
 #include "proto/base/mutex.h"
 #include "tests/cluster/in_process_cluster.h"
+#include "tests/cluster/random_values.h"
 
 namespace slimps {
 namespace {
-
-std::vector<float> Random(size_t elements, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(elements);
-  for (float& value : values) value = normal(random);
-  return values;
-}
-
-wire::OptimizerSpec Sgd() {
-  wire::OptimizerSpec spec;
-  spec.set_kind(wire::OptimizerSpec::SGD);
-  spec.set_learning_rate(0.05);
-  spec.set_momentum(0.9);
-  spec.set_average(true);
-  return spec;
-}
 
 absl::Status PullOntoAndWait(KVStore& store, const Key& key, std::vector<float>& weights) {
   Mutex mutex;
@@ -79,7 +62,7 @@ Outcome Train(const Training& run) {
                          .value = weights[k]});
     }
     ASSERT_STATUS_OK(store.Init(tensors));
-    if (run.optimizer) ASSERT_STATUS_OK(store.SetOptimizer(Sgd()));
+    if (run.optimizer) ASSERT_STATUS_OK(store.SetOptimizer(Sgd(0.05, 0.9)));
     ASSERT_STATUS_OK(store.Barrier());
     Outcome outcome;
     for (int round = 1; round <= run.rounds; ++round) {
@@ -184,7 +167,7 @@ TEST(PullCompression, ManyThreadsMayPullOneKey) {
   cluster.RunWorkers([](KVStore& store) {
     std::vector<float> initial = Random(5000, 1);
     ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {5000}, .value = initial}}));
-    ASSERT_STATUS_OK(store.SetOptimizer(Sgd()));
+    ASSERT_STATUS_OK(store.SetOptimizer(Sgd(0.05, 0.9)));
     ASSERT_STATUS_OK(store.Barrier());
     for (int round = 1; round <= 4; ++round) {
       ASSERT_STATUS_OK(store.Push("w", Random(5000, 10 * round + store.rank()), 0));
@@ -204,7 +187,7 @@ TEST(PullCompression, WhoLeftStillPullsAndTheOthersGoOn) {
   cluster.RunWorkers([](KVStore& store) {
     std::vector<float> w = Random(5000, 1);
     ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {5000}, .value = w}}));
-    ASSERT_STATUS_OK(store.SetOptimizer(Sgd()));
+    ASSERT_STATUS_OK(store.SetOptimizer(Sgd(0.05, 0.9)));
     ASSERT_STATUS_OK(store.Barrier());
     for (int round = 1; round <= 2; ++round) {
       ASSERT_STATUS_OK(store.Push("w", Random(5000, round), 0));

@@ -1,0 +1,35 @@
+// What tests of whole jobs push.
+#ifndef SLIMPS_TESTS_CLUSTER_RANDOM_VALUES_H_
+#define SLIMPS_TESTS_CLUSTER_RANDOM_VALUES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "proto/slimps.pb.h"
+
+namespace slimps {
+
+// Normally distributed, the same for the same seed.
+inline std::vector<float> Random(size_t elements, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(elements);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+// Steps by the mean over the workers.
+inline wire::OptimizerSpec Sgd(double learning_rate, double momentum = 0) {
+  wire::OptimizerSpec spec;
+  spec.set_kind(wire::OptimizerSpec::SGD);
+  spec.set_learning_rate(learning_rate);
+  spec.set_momentum(momentum);
+  spec.set_average(true);
+  return spec;
+}
+
+}  // namespace slimps
+
+#endif  // SLIMPS_TESTS_CLUSTER_RANDOM_VALUES_H_

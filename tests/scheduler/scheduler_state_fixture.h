@@ -1,0 +1,97 @@
+// A scheduler of two workers and a server, told what it is told by hand.
+#ifndef SLIMPS_TESTS_SCHEDULER_SCHEDULER_STATE_FIXTURE_H_
+#define SLIMPS_TESTS_SCHEDULER_SCHEDULER_STATE_FIXTURE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "proto/base/clock.h"
+#include "scheduler/scheduler_state.h"
+
+namespace slimps {
+
+// Node n is peer n and has incarnation n. 1 is the server, 2 and 3 are workers 0 and 1.
+inline constexpr uint64_t kServer = 1;
+inline constexpr uint64_t kWorker0 = 2;
+inline constexpr uint64_t kWorker1 = 3;
+
+class SchedulerStateTest : public testing::Test {
+ protected:
+  static wire::Header HeaderOf(uint64_t node) {
+    wire::Header header;
+    header.set_job_id("job");
+    header.set_incarnation(node);
+    header.set_request_id(next_request_++);
+    header.mutable_sender()->set_role(node == kServer ? wire::SERVER : wire::WORKER);
+    return header;
+  }
+
+  // The messages that `node` got for it.
+  std::vector<wire::Header> Tell(uint64_t node, const wire::Header& header) {
+    return Sort(state_.Handle(PeerId{node}, header, clock_.Now()), node);
+  }
+  std::vector<wire::Header> Tick(uint64_t node) { return Sort(state_.Tick(clock_.Now()), node); }
+  std::vector<wire::Header> Register(uint64_t node) {
+    wire::Header header = HeaderOf(node);
+    header.mutable_register_()->set_role(node == kServer ? wire::SERVER : wire::WORKER);
+    header.mutable_register_()->set_wanted_rank(-1);
+    header.mutable_register_()->set_num_workers(2);
+    header.mutable_register_()->set_num_servers(1);
+    header.mutable_register_()->set_host("alpha");
+    header.mutable_register_()->set_pid(node);
+    header.mutable_register_()->add_endpoints("tcp://127.0.0.1:1");
+    return Tell(node, header);
+  }
+  std::vector<wire::Header> Heartbeat(uint64_t node) {
+    wire::Header header = HeaderOf(node);
+    header.mutable_heartbeat()->set_sequence(5);
+    return Tell(node, header);
+  }
+  std::vector<wire::Header> Goodbye(uint64_t node) {
+    wire::Header header = HeaderOf(node);
+    header.mutable_goodbye();
+    return Tell(node, header);
+  }
+  void RegisterAll() {
+    for (const uint64_t node : {kServer, kWorker0, kWorker1}) Register(node);
+    ASSERT_EQ(state_.phase(), SchedulerState::Phase::kRunning);
+    others_.clear();
+  }
+  // Until it has been quiet for long enough after the last goodbye.
+  void LetItBeQuiet() {
+    clock_.Advance(absl::Milliseconds(300));
+    state_.Tick(clock_.Now());
+  }
+  // What others than the addressed node got in the last step.
+  std::vector<wire::Header> Others(uint64_t node) { return Of(others_, node); }
+
+  FakeClock clock_;
+  SchedulerState state_{{.job_id = "job",
+                         .num_workers = 2,
+                         .num_servers = 1,
+                         .heartbeat_interval = absl::Seconds(1),
+                         .heartbeat_timeout = absl::Seconds(10),
+                         .roster_timeout = absl::Seconds(60),
+                         .shutdown_grace = absl::Seconds(5)},
+                        clock_.Now()};
+
+ private:
+  static std::vector<wire::Header> Of(const SchedulerState::Outbox& outbox, uint64_t node) {
+    std::vector<wire::Header> headers;
+    for (const auto& outgoing : outbox) {
+      if (outgoing.to == PeerId{node}) headers.push_back(outgoing.header);
+    }
+    return headers;
+  }
+  std::vector<wire::Header> Sort(SchedulerState::Outbox outbox, uint64_t node) {
+    others_ = outbox;
+    return Of(outbox, node);
+  }
+  static inline uint64_t next_request_ = 100;
+  SchedulerState::Outbox others_;
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_TESTS_SCHEDULER_SCHEDULER_STATE_FIXTURE_H_

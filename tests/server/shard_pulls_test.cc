@@ -1,0 +1,167 @@
+// Pulls of a shard's partitions: which version, when, and when not at all.
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/status_proto.h"
+#include "server/pull_queue.h"
+#include "tests/server/shard_state_fixture.h"
+
+namespace slimps {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+TEST_F(ShardStateTest, LatePullGetsExactlyTheVersionThatItNames) {
+  Init("w", {0});
+  for (uint64_t round = 1; round <= 2; ++round) {
+    Push(0, "w", round, {static_cast<float>(round)});
+    Push(1, "w", round, {0});
+  }
+  ApplyAll();
+  state_.TakeReplies();
+  Pull(0, "w", 1, 1);
+  EXPECT_THAT(Pulls()[0].values, ElementsAre(1));
+  Pull(0, "w", 2, 1);
+  EXPECT_THAT(Pulls()[0].values, ElementsAre(2));
+}
+
+TEST_F(ShardStateTest, WaitingPullGetsItsVersionThoughTwoRoundsAreComplete) {
+  Init("w", {0});
+  Pull(0, "w", 1, 1);
+  for (uint64_t round = 1; round <= 2; ++round) Push(0, "w", round, {static_cast<float>(round)});
+  for (uint64_t round = 1; round <= 2; ++round) Push(1, "w", round, {0});
+  ApplyAll();
+  const std::vector<Pulled> pulled = Pulls();
+  ASSERT_THAT(pulled, SizeIs(1));
+  EXPECT_EQ(pulled[0].version, 1);
+}
+
+TEST_F(ShardStateTest, ExpiredPullNamesKeyVersionsAndMissingWorkers) {
+  Init("w", {0});
+  Push(0, "w", 1, {1});
+  state_.TakeReplies();
+  Pull(0, "w", 1, 1, absl::Seconds(5));
+  EXPECT_EQ(state_.NextDeadline(), clock_.Now() + absl::Seconds(5));
+  clock_.Advance(absl::Seconds(4));
+  state_.ExpirePulls();
+  EXPECT_THAT(Pulls(), IsEmpty());
+  clock_.Advance(absl::Seconds(1));
+  state_.ExpirePulls();
+  const std::vector<Pulled> pulled = Pulls();
+  ASSERT_THAT(pulled, SizeIs(1));
+  EXPECT_EQ(pulled[0].status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(pulled[0].status.message(),
+            "key s:w partition 0: version 1 wanted, 0 held; round 1 lacks the push of worker 1");
+  EXPECT_EQ(state_.NextDeadline(), absl::InfiniteFuture());
+}
+
+TEST_F(ShardStateTest, PullOfVersionZeroWaitsForInit) {
+  Pull(1, "w", 0, 2);
+  EXPECT_THAT(Pulls(), IsEmpty());
+  ShardItems items{.origin = From(0)};
+  items.inits.push_back(MakeInit("w", {5, 6}));
+  state_.HandleItems(std::move(items));
+  const std::vector<Pulled> pulled = Pulls();
+  ASSERT_THAT(pulled, SizeIs(1));
+  EXPECT_THAT(pulled[0].values, ElementsAre(5, 6));
+}
+
+TEST_F(ShardStateTest, PullOfAKeyThatIsNeverInitialisedEndsAsNotFound) {
+  Pull(1, "w", 0, 2, absl::Seconds(1));
+  Pull(1, "w", 3, 2, absl::Seconds(1), 2);
+  std::vector<Pulled> pulled = Pulls();
+  ASSERT_THAT(pulled, SizeIs(1));  // version 3 cannot come first
+  EXPECT_EQ(pulled[0].status.code(), absl::StatusCode::kNotFound);
+  clock_.Advance(absl::Seconds(1));
+  state_.ExpirePulls();
+  pulled = Pulls();
+  ASSERT_THAT(pulled, SizeIs(1));
+  EXPECT_EQ(pulled[0].status.code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(ShardStateTest, PullOfAnotherLengthIsRefusedBeforeAndAfterInit) {
+  Pull(1, "w", 0, 3);
+  ShardItems items{.origin = From(0)};
+  items.inits.push_back(MakeInit("w", {5, 6}));
+  state_.HandleItems(std::move(items));
+  EXPECT_EQ(Pulls().at(0).status.code(), absl::StatusCode::kInvalidArgument);
+  Pull(1, "w", 0, 1);
+  const std::vector<Pulled> pulled = Pulls();
+  EXPECT_EQ(pulled.at(0).status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(pulled[0].status.message()), HasSubstr("expected 2"));
+}
+
+TEST_F(ShardStateTest, RetriedPullIsAnsweredOnceUnderTheLastRequest) {
+  Init("w", {0});
+  Pull(0, "w", 1, 1, absl::Seconds(5), /*ticket=*/4, /*request_id=*/1);
+  Pull(0, "w", 1, 1, absl::Seconds(5), /*ticket=*/4, /*request_id=*/2);
+  Push(0, "w", 1, {1});
+  Push(1, "w", 1, {1});
+  state_.TakeReplies();
+  ApplyAll();
+  const std::vector<Reply> replies = state_.TakeReplies();
+  ASSERT_THAT(replies, SizeIs(1));
+  EXPECT_EQ(replies[0].message.header.request_id(), 2);
+}
+
+TEST_F(ShardStateTest, APeerCannotFillTheQueueOfWaitingPulls) {
+  Init("w", {0});
+  for (uint64_t ticket = 0; ticket < 2 * PullQueue::kMaxPerWorker; ++ticket) {
+    Pull(0, "w", 1, 1, absl::Seconds(5), ticket);
+  }
+  const std::vector<Pulled> refused = Pulls();
+  EXPECT_THAT(refused, SizeIs(PullQueue::kMaxPerWorker));
+  EXPECT_EQ(refused[0].status.code(), absl::StatusCode::kResourceExhausted);
+  Pull(1, "w", 1, 1);
+  EXPECT_THAT(Pulls(), IsEmpty());  // another worker is not locked out
+}
+
+TEST_F(ShardStateTest, WhoHoldsTheVersionBeforeIsSentTheChange) {
+  Init("w", {1, 2, 3, 4});
+  for (uint32_t worker : {0, 1}) {
+    ShardItems items{.origin = From(worker)};
+    items.pushes.push_back(MakePush("w", 1, {1, -1, 1, -1}));
+    items.pushes[0].item.set_change_codec("1bit");
+    state_.HandleItems(std::move(items));
+  }
+  ApplyAll();
+  state_.TakeReplies();
+  const auto pull = [&](std::optional<uint64_t> held) {
+    ShardItems items{.origin = From(0)};
+    PullWork work;
+    FillPull(&work.item, "w", 0, 1, 4, 0, 9);
+    work.item.set_takes_change(held.has_value());
+    work.item.set_held_version(held.value_or(0));
+    work.deadline = clock_.Now();
+    items.pulls.push_back(std::move(work));
+    state_.HandleItems(std::move(items));
+    return state_.TakeReplies().at(0).message.header.pull_reply().items(0);
+  };
+  EXPECT_TRUE(pull(0).is_change());
+  EXPECT_EQ(pull(0).base_version(), 0);
+  EXPECT_EQ(pull(0).format(), wire::LEVELS);
+  EXPECT_FALSE(pull(std::nullopt).is_change()) << "held_version counts with takes_change alone";
+  EXPECT_FALSE(pull(7).is_change());
+  EXPECT_EQ(pull(std::nullopt).format(), wire::RAW_F32);
+}
+
+TEST_F(ShardStateTest, AsyncPullSeesThePushBeforeIt) {
+  ASSERT_TRUE(state_.SetOptimizer(MakeOptimizer(SgdSpec(1))).ok());
+  Init("w", {0}, wire::DIST_ASYNC);
+  Push(0, "w", 1, {5});
+  Pull(0, "w", 0, 1);
+  EXPECT_THAT(Pulls().at(0).values, ElementsAre(-5));
+  Pull(1, "w", 2, 1);
+  Push(0, "w", 2, {5});
+  EXPECT_THAT(Pulls().at(0).values, ElementsAre(-10));
+}
+
+}  // namespace
+}  // namespace slimps
