@@ -10,11 +10,13 @@ namespace slimps {
 namespace {
 
 constexpr size_t kItemBytes = 64;  // about what an item takes in a header, its texts left out
+// An acknowledgement waits for no more than this to be sent.
+constexpr size_t kSmallGroupBytes = size_t{64} << 10;
 
 wire::ItemStatus MakeItemStatus(const wire::ItemId& id, const absl::Status& status) {
   wire::ItemStatus item;
   *item.mutable_id() = id;
-  *item.mutable_status() = ToStatusProto(status);
+  if (!status.ok()) *item.mutable_status() = ToStatusProto(status);
   return item;
 }
 
@@ -98,7 +100,27 @@ void ReplyOutbox::AddPullError(const Origin& origin, const wire::PullItem& item,
   Grew(group, status.message().size());
 }
 
+void ReplyOutbox::JoinAcknowledgements() {
+  for (Group& pulls : open_) {
+    wire::Header& header = pulls.reply.message.header;
+    if (!header.has_pull_reply() || pulls.bytes > kSmallGroupBytes) continue;
+    const auto pushes = std::find_if(open_.begin(), open_.end(), [&](const Group& group) {
+      return group.reply.to == pulls.reply.to && group.request_id == pulls.request_id &&
+             group.reply.message.header.has_push_reply();
+    });
+    if (pushes == open_.end()) continue;
+    pulls.reply.priority = std::max(pulls.reply.priority, pushes->reply.priority);
+    header.mutable_pull_reply()->mutable_pushed()->Swap(
+        pushes->reply.message.header.mutable_push_reply()->mutable_items());
+    pushes->reply.message.header.clear_body();  // taken
+  }
+  std::erase_if(open_, [](const Group& group) {
+    return group.reply.message.header.body_case() == wire::Header::BODY_NOT_SET;
+  });
+}
+
 void ReplyOutbox::Flush() {
+  JoinAcknowledgements();
   for (Group& group : open_) closed_.push_back(std::move(group.reply));
   open_.clear();
 }

@@ -41,7 +41,8 @@ class ReplyOutbox final {
   // What the next AddPull of this request is about, for the trace.
   void TraceNextPull(const Origin& origin, const TraceSubject& subject);
 
-  // Closes all groups, in the order in which they were begun.
+  // Closes all groups, in the order in which they were begun. Acknowledgements go with the pulls of their request, if
+  // those are small and answered as well.
   void Flush();
   // The messages of closed groups.
   std::vector<Reply> Take();
@@ -55,6 +56,7 @@ class ReplyOutbox final {
 
   Group& Find(const Origin& origin, wire::Header::BodyCase body);
   void Grew(Group& group, size_t bytes);
+  void JoinAcknowledgements();
 
   std::vector<Group> open_;
   std::vector<Reply> closed_;

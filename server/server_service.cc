@@ -365,7 +365,7 @@ void ServerService::SendReply(Reply reply) {
   wire::Header header = make_header_();
   header.set_request_id(reply.message.header.request_id());
   reply.message.header.MergeFrom(header);
-  SendOptions options{.priority = reply.priority, .on_handed_over = nullptr};
+  SendOptions options{.priority = reply.priority, .may_hand_over_here = true};
   if (!reply.traced.empty()) options.on_handed_over = TraceHandOver(std::move(reply.traced));
   const absl::Status sent =
       transport_->Send(reply.to, std::move(reply.message), std::move(options));

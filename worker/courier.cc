@@ -77,16 +77,18 @@ Courier::~Courier() {
   timer_.join();
 }
 
-void Courier::Dispatch(uint32_t server, std::vector<OutgoingItem> items, int64_t priority) {
-  if (options_.coalesce) return DispatchTogether(server, std::move(items), priority);
+void Courier::Dispatch(uint32_t server, std::vector<OutgoingItem> items, int64_t priority,
+                       Sender sender) {
+  if (options_.coalesce) return DispatchTogether(server, std::move(items), priority, sender);
   for (OutgoingItem& item : items) {
     std::vector<OutgoingItem> alone;
     alone.push_back(std::move(item));
-    DispatchTogether(server, std::move(alone), priority);
+    DispatchTogether(server, std::move(alone), priority, sender);
   }
 }
 
-void Courier::DispatchTogether(uint32_t server, std::vector<OutgoingItem> items, int64_t priority) {
+void Courier::DispatchTogether(uint32_t server, std::vector<OutgoingItem> items, int64_t priority,
+                               Sender sender) {
   std::vector<uint64_t> tickets;
   tickets.reserve(items.size());
   Message message;
@@ -113,7 +115,7 @@ void Courier::DispatchTogether(uint32_t server, std::vector<OutgoingItem> items,
     for (OutgoingItem& out : items) out.done(Answer{.status = failed});
     return;
   }
-  Send(server, std::move(message), tickets, priority);
+  Send(server, std::move(message), tickets, priority, sender);
 }
 
 Message Courier::BuildMessage(const std::vector<uint64_t>& tickets) {
@@ -146,9 +148,9 @@ Message Courier::BuildMessage(const std::vector<uint64_t>& tickets) {
 }
 
 void Courier::Send(uint32_t server, Message message, const std::vector<uint64_t>& tickets,
-                   int64_t priority) {
+                   int64_t priority, Sender sender) {
   MarkQueued(tickets, true);
-  SendOptions options{.priority = priority};
+  SendOptions options{.priority = priority, .may_hand_over_here = sender == Sender::kWaits};
   options.on_handed_over = [this, tickets](absl::Time when) { MarkHandedOver(tickets, when); };
   const absl::Status sent =
       transport_->Send(servers_[server], std::move(message), std::move(options));
@@ -187,26 +189,28 @@ void Courier::OnUndeliverable(PeerId server) {
 bool Courier::HandleMessage(PeerId from, Message& message) {
   (void)from;
   const wire::Header& header = message.header;
-  const auto answer_all = [this](const auto& items) {
-    for (const wire::ItemStatus& item : items) {
-      const absl::Status status = FromStatusProto(item.status());
-      if (Defer(item.id().ticket(), status)) continue;
-      AnswerItem(item.id().ticket(),
-                 Answer{.status = status, .decode = absl::Nanoseconds(item.decode_ns())});
-    }
-  };
   switch (header.body_case()) {
     case wire::Header::kPushReply:
-      answer_all(header.push_reply().items());
+      HandleStatuses(header.push_reply().items());
       return true;
     case wire::Header::kInitReply:
-      answer_all(header.init_reply().items());
+      HandleStatuses(header.init_reply().items());
       return true;
     case wire::Header::kPullReply:
+      HandleStatuses(header.pull_reply().pushed());
       HandlePullReply(message);
       return true;
     default:
       return false;
+  }
+}
+
+void Courier::HandleStatuses(const google::protobuf::RepeatedPtrField<wire::ItemStatus>& items) {
+  for (const wire::ItemStatus& item : items) {
+    const absl::Status status = FromStatusProto(item.status());
+    if (Defer(item.id().ticket(), status)) continue;
+    AnswerItem(item.id().ticket(),
+               Answer{.status = status, .decode = absl::Nanoseconds(item.decode_ns())});
   }
 }
 
@@ -324,7 +328,8 @@ void Courier::RetryAndExpire(absl::Time now) {
     AnswerItem(ticket, Answer{.status = Expired(ticket)});
   }
   for (Resend& resend : resends) {
-    Send(resend.server, std::move(resend.message), resend.tickets, resend.priority);
+    Send(resend.server, std::move(resend.message), resend.tickets, resend.priority,
+         Sender::kGoesOn);
   }
 }
 

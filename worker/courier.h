@@ -62,8 +62,13 @@ class Courier final {
           CourierOptions options);
   ~Courier();
 
+  // kWaits: the caller waits for the answer, holding no lock, and so may do the sending itself
+  // (SendOptions::may_hand_over_here).
+  enum class Sender { kGoesOn, kWaits };
+
   // All items travel in one message of their kind; pushes and pulls together make a PushPull.
-  void Dispatch(uint32_t server, std::vector<OutgoingItem> items, int64_t priority);
+  void Dispatch(uint32_t server, std::vector<OutgoingItem> items, int64_t priority,
+                Sender sender = Sender::kGoesOn);
   // The transport dropped what it held for this server: a retry may queue it again.
   void OnUndeliverable(PeerId server);
   // Takes PushReply, PullReply, InitReply and Error. False: another verb.
@@ -86,10 +91,12 @@ class Courier final {
     absl::Status refusal;  // the last of them
   };
 
-  void DispatchTogether(uint32_t server, std::vector<OutgoingItem> items, int64_t priority);
+  void DispatchTogether(uint32_t server, std::vector<OutgoingItem> items, int64_t priority,
+                        Sender sender);
   Message BuildMessage(const std::vector<uint64_t>& tickets) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Send(uint32_t server, Message message, const std::vector<uint64_t>& tickets,
-            int64_t priority);
+            int64_t priority, Sender sender);
+  void HandleStatuses(const google::protobuf::RepeatedPtrField<wire::ItemStatus>& items);
   void AnswerItem(uint64_t ticket, Answer answer);
   // True: the server had no room for the item (too many rounds or bytes wait); it stays, and is sent again.
   bool Defer(uint64_t ticket, const absl::Status& status);

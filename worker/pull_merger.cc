@@ -85,7 +85,7 @@ void PullMerger::SubmitWithPush(PullJob job, OutgoingItem push) {
   ByServer by_server;
   by_server[state->job.tensor->partitions[0].server].push_back(std::move(push));
   AddRequests(state, &by_server);
-  Dispatch(std::move(by_server));
+  Dispatch(std::move(by_server), Courier::Sender::kWaits);
 }
 
 void PullMerger::OnAnswer(Reply reply) {
@@ -198,9 +198,9 @@ void PullMerger::AddRequests(const std::shared_ptr<State>& state, ByServer* by_s
   }
 }
 
-void PullMerger::Dispatch(ByServer by_server) {
+void PullMerger::Dispatch(ByServer by_server, Courier::Sender sender) {
   for (auto& [server, items] : by_server) {
-    courier_->Dispatch(server, std::move(items), kRequestPriority);
+    courier_->Dispatch(server, std::move(items), kRequestPriority, sender);
   }
 }
 

@@ -117,7 +117,7 @@ class PullMerger final {
   // False: it waits for another pull, or is done.
   bool Admit(const std::shared_ptr<State>& state);
   void AddRequests(const std::shared_ptr<State>& state, ByServer* by_server);
-  void Dispatch(ByServer by_server);
+  void Dispatch(ByServer by_server, Courier::Sender sender = Courier::Sender::kGoesOn);
   // On the thread that brings it.
   void OnAnswer(Reply reply);
   void Merge(Reply reply);

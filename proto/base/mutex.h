@@ -24,6 +24,8 @@ namespace slimps {
 class ABSL_LOCKABLE Mutex final {
  public:
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mutex_.lock(); }
+  // REQUIRES: this thread does not hold it.
+  [[nodiscard]] bool TryLock() ABSL_EXCLUSIVE_TRYLOCK_FUNCTION(true) { return mutex_.try_lock(); }
   void Unlock() ABSL_UNLOCK_FUNCTION() { mutex_.unlock(); }
 
  private:

@@ -1,6 +1,5 @@
 #include "proto/net/in_process_transport.h"
 
-#include <poll.h>
 #include <pthread.h>
 
 #include <algorithm>
@@ -42,9 +41,7 @@ absl::Status InProcessTransport::Start(MessageSink* sink) {
   if (started_ || state_.stopping()) {
     return absl::FailedPreconditionError("a transport starts once, before it stops");
   }
-  if (!state_.wakeup()->ok() || !timer_.ok()) {
-    return absl::ResourceExhaustedError("no file descriptor left");
-  }
+  if (!state_.wakeup()->ok()) return absl::ResourceExhaustedError("no file descriptor left");
   sink_ = sink;
   started_ = true;
   try {
@@ -82,14 +79,13 @@ TransportStats InProcessTransport::stats() const { return state_.stats(); }
 
 void InProcessTransport::Run() {
   for (;;) {
-    absl::Time now = absl::Now();
+    const absl::Time now = absl::Now();
     OpenConnections();
     ReleaseHeld(now);
     SendReady(now);
     DeliverDue(now);
-    now = absl::Now();
-    if (Finished(now)) break;
-    Wait(now);
+    if (Finished(absl::Now())) break;
+    Wait();
     ReceiveReady();
   }
   for (const Outgoing& message : state_.TakeAll()) {
@@ -183,10 +179,11 @@ void InProcessTransport::ReportUndeliverable(PeerId peer, const char* why) {
 
 // ---- receiving ------------------------------------------------------------
 
-void InProcessTransport::Wait(absl::Time now) {
-  timer_.Set(std::min({state_.NextSend(), arrivals_.NextWake(), stop_by_}), now);
-  pollfd items[] = {{state_.wakeup()->fd(), POLLIN, 0}, {timer_.fd(), POLLIN, 0}};
-  poll(items, 2, more_to_do_ ? 0 : -1);
+void InProcessTransport::Wait() {
+  std::vector<pollfd> none;
+  state_.wakeup()->Sleep(
+      &none, more_to_do_ ? absl::InfinitePast()
+                         : std::min({state_.NextSend(), arrivals_.NextWake(), stop_by_}));
   state_.wakeup()->Clear();
 }
 

@@ -57,7 +57,7 @@ class InProcessTransport final : public Transport {
   void HandOver(Outgoing message, absl::Time now);
   void DropPeer(PeerId peer);
   void ReportUndeliverable(PeerId peer, const char* why);
-  void Wait(absl::Time now);
+  void Wait();
   void ReceiveReady();
   void TakePacket(Packet packet);
   void DeliverDue(absl::Time now);
@@ -78,7 +78,6 @@ class InProcessTransport final : public Transport {
   std::map<std::pair<uint64_t, PeerId>, PeerId> accepted_;  // (inbox, its number) to ours
   std::set<PeerId> held_;
   ArrivalQueue arrivals_;
-  Timer timer_;
   bool more_to_do_ = false;
   absl::Time stop_by_ = absl::InfiniteFuture();
 };

@@ -46,6 +46,10 @@ struct SendOptions {
   // was handed over: after queueing; on an emulated link, the time at which the link began to carry
   // it. Never called for what is dropped.
   std::function<void(absl::Time)> on_handed_over;
+  // A caller who will wait for the answer may do the I/O thread's work while that one sleeps: Send then hands over what
+  // is queued before it returns, on_handed_over and OnUndeliverable may run in it, and the caller holds no lock that they
+  // take.
+  bool may_hand_over_here = false;
 };
 
 struct TransportStats {

@@ -8,7 +8,7 @@ namespace slimps {
 TransportState::TransportState(const TransportOptions& options)
     : limits_(options.limits), wakeup_(std::make_shared<Wakeup>()), queue_(options) {}
 
-absl::Status TransportState::Send(PeerId to, Message message, SendOptions options) {
+absl::Status TransportState::Queue(PeerId to, Message message, SendOptions options) {
   Outgoing outgoing;
   outgoing.to = to;
   outgoing.priority = options.priority;
@@ -16,11 +16,13 @@ absl::Status TransportState::Send(PeerId to, Message message, SendOptions option
   SLIMPS_ASSIGN_OR_RETURN(outgoing.frame, BuildFrame(std::move(message), limits_));
   for (const Payload& part : outgoing.frame) outgoing.bytes += part.size();
   outgoing.queued_at = absl::Now();
-  {
-    MutexLock lock(&mutex_);
-    if (stopping_) return absl::FailedPreconditionError("the transport is stopped");
-    SLIMPS_RETURN_IF_ERROR(queue_.Push(std::move(outgoing)));
-  }
+  MutexLock lock(&mutex_);
+  if (stopping_) return absl::FailedPreconditionError("the transport is stopped");
+  return queue_.Push(std::move(outgoing));
+}
+
+absl::Status TransportState::Send(PeerId to, Message message, SendOptions options) {
+  SLIMPS_RETURN_IF_ERROR(Queue(to, std::move(message), std::move(options)));
   wakeup_->Signal();
   return absl::OkStatus();
 }

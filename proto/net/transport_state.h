@@ -34,6 +34,8 @@ class TransportState final {
   explicit TransportState(const TransportOptions& options);
 
   // ---- any thread ---------------------------------------------------------
+  // Transport::Send, but for the wake-up.
+  [[nodiscard]] absl::Status Queue(PeerId to, Message message, SendOptions options);
   // Transport::Send.
   [[nodiscard]] absl::Status Send(PeerId to, Message message, SendOptions options);
   // Numbers a connection to `address`; its messages are held until the I/O thread releases them.

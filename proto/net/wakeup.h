@@ -1,15 +1,21 @@
-// Two file descriptors to poll beside sockets: one that any thread can make readable, one that a
-// time makes readable (zmq_poll alone counts in milliseconds, too coarse for an emulated link).
+// How the one thread of a transport sleeps: until sockets have something for it, until a time, or until another thread
+// has. poll(2) counts in nanoseconds here: milliseconds are too coarse for an emulated link.
+//
+//   any thread:   queue.Push(message);  wakeup.Signal();
+//   the sleeper:  for (;;) { wakeup.Clear(); DoWhatThereIs(); wakeup.Sleep(fds, NextTime()); }
 #ifndef SLIMPS_PROTO_NET_WAKEUP_H_
 #define SLIMPS_PROTO_NET_WAKEUP_H_
 
+#include <poll.h>
+
 #include <atomic>
+#include <vector>
 
 #include "absl/time/time.h"
 
 namespace slimps {
 
-// Thread-safe.
+// Thread-safe, but for Clear and Sleep, which are the sleeping thread's.
 class Wakeup final {
  public:
   Wakeup();
@@ -18,33 +24,19 @@ class Wakeup final {
   Wakeup& operator=(const Wakeup&) = delete;
 
   bool ok() const { return fd_ >= 0; }
-  int fd() const { return fd_; }
+  // A system call only where the other thread sleeps.
   void Signal();
-  // The waiting thread calls it before it looks for work: a Signal after that makes fd() readable
-  // again.
-  void Clear();
+  // Comes before looking for work: what is signalled after it ends the next Sleep.
+  void Clear() { signalled_.exchange(false); }
+  // Returns when one of `others` is ready (their revents say which), at `until`, or after a Signal since the last Clear,
+  // whichever comes first. It may return for nothing.
+  void Sleep(std::vector<pollfd>* others, absl::Time until);
 
  private:
   const int fd_;
-  // Publishes that the fd is readable already, so that a burst of signals is one system call.
   std::atomic<bool> signalled_{false};
-};
-
-// Thread-compatible.
-class Timer final {
- public:
-  Timer();
-  ~Timer();
-  Timer(const Timer&) = delete;
-  Timer& operator=(const Timer&) = delete;
-
-  bool ok() const { return fd_ >= 0; }
-  int fd() const { return fd_; }
-  // Readable from `when` on, until set again. InfiniteFuture: never.
-  void Set(absl::Time when, absl::Time now);
-
- private:
-  const int fd_;
+  // Who signals looks at it after setting signalled_, who sleeps at signalled_ after setting it: one of the two sees.
+  std::atomic<bool> asleep_{false};
 };
 
 }  // namespace slimps

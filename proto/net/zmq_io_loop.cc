@@ -59,27 +59,83 @@ ZmqIoLoop::ZmqIoLoop(const ZmqTransportOptions& options, TransportState* state, 
       sharing_(SharingOptions(options), state->wakeup()) {
   for (ZmqSocket& socket : bound) {
     const bool is_ipc = LastEndpoint(socket.get()).starts_with("ipc://");
+    const int fd = EventFd(socket.get());
     links_.push_back(Link{.socket = std::move(socket),
+                          .fd = fd,
                           .is_router = true,
                           .is_ipc = is_ipc,
                           .peers = PeerTable(options.max_remembered_peers)});
   }
 }
 
-void ZmqIoLoop::Run() {
-  for (;;) {
-    absl::Time now = absl::Now();
-    OpenConnections();
-    ReleaseHeld(now);
-    SendControls(now);
-    SendReady(now);
-    DeliverDue(now);
-    now = absl::Now();
-    if (Finished(now)) break;
-    Wait(now);
-    ReceiveReady();
+class ABSL_SCOPED_LOCKABLE ZmqIoLoop::TurnLock final {
+ public:
+  explicit TurnLock(ZmqIoLoop* loop) ABSL_EXCLUSIVE_LOCK_FUNCTION(loop->turn_) : loop_(loop) {
+    loop_->turn_.Lock();
+    loop_->in_turn_ = std::this_thread::get_id();
   }
-  Close(absl::Now());
+  ~TurnLock() ABSL_UNLOCK_FUNCTION() {
+    loop_->in_turn_ = std::thread::id();
+    loop_->turn_.Unlock();
+  }
+  TurnLock(const TurnLock&) = delete;
+  TurnLock& operator=(const TurnLock&) = delete;
+
+ private:
+  ZmqIoLoop* const loop_;
+};
+
+void ZmqIoLoop::Run() {
+  while (Turn()) Sleep();
+}
+
+bool ZmqIoLoop::Turn() {
+  const TurnLock lock(this);
+  CheckEvents();
+  ReceiveReady();
+  absl::Time now = absl::Now();
+  DeliverDue(now);
+  // What was sent meanwhile, by those who took delivery too, leaves below.
+  state_->wakeup()->Clear();
+  OpenConnections();
+  ReleaseHeld(now);
+  SendControls(now);
+  SendReady(now);
+  now = absl::Now();
+  if (Finished(now)) {
+    Close(now);
+    return false;
+  }
+  sleep_until_ = CheckEvents() ? absl::InfinitePast() : NextWake();
+  fds_.clear();
+  for (const Link& link : links_) fds_.push_back({link.fd, POLLIN, 0});
+  if (sharing_.on()) fds_.push_back({sharing_.process_fd(), POLLIN, 0});
+  return true;
+}
+
+void ZmqIoLoop::Sleep() {
+  state_->wakeup()->Sleep(&fds_, sleep_until_);
+  const TurnLock lock(this);
+  size_t i = 0;
+  for (Link& link : links_) link.unchecked |= fds_[i++].revents != 0;
+  if (sharing_.on() && fds_[i].revents != 0) sharing_.TakeEndedProcesses();
+}
+
+void ZmqIoLoop::SendHere() {
+  // A sink that sends while it is handed a message is in a turn already.
+  if (in_turn_ == std::this_thread::get_id() || !turn_.TryLock()) {
+    return state_->wakeup()->Signal();
+  }
+  in_turn_ = std::this_thread::get_id();
+  bool more = false;
+  if (!closed_) {
+    SendReady(absl::Now());
+    // Using a socket swallows what its fd would have told the sleeper.
+    more = CheckEvents() || !state_->NothingToSend();
+  }
+  in_turn_ = std::thread::id();
+  turn_.Unlock();
+  if (more) state_->wakeup()->Signal();
 }
 
 // ---- sending ------------------------------------------------------------
@@ -97,7 +153,9 @@ void ZmqIoLoop::OpenConnections() {
       continue;
     }
     const bool is_ipc = wanted.address.starts_with("ipc://");
+    const int fd = EventFd(socket->get());
     links_.push_back(Link{.socket = *std::move(socket),
+                          .fd = fd,
                           .is_ipc = is_ipc,
                           .peers = PeerTable(1),
                           .peer = wanted.peer});
@@ -143,6 +201,7 @@ void ZmqIoLoop::SendControls(absl::Time now) {
     Route& route = found->second;
     SendResult result = SendResult::kWouldBlock;
     if (route.held != Held::kUnwritable) {
+      route.link->unchecked = true;
       result = SendParts(route.link->socket.get(), route.routing_id, {&control.part, 1}, nullptr);
       if (result == SendResult::kWouldBlock) HoldUnwritable(control.peer, &route, now);
     }
@@ -173,6 +232,7 @@ void ZmqIoLoop::HandOver(Outgoing message, absl::Time now) {
     return;
   }
   Route& route = found->second;
+  route.link->unchecked = true;
   const std::optional<PayloadSharing::Loan> loan = sharing_.Lend(peer, message.frame);
   SendResult result;
   {
@@ -255,36 +315,32 @@ absl::Time ZmqIoLoop::NextWake() const {
   return wake;
 }
 
-void ZmqIoLoop::Wait(absl::Time now) {
-  std::vector<zmq_pollitem_t> items;
-  items.reserve(3 + links_.size());
-  items.push_back({nullptr, state_->wakeup()->fd(), ZMQ_POLLIN, 0});
-  items.push_back({nullptr, timer_.fd(), ZMQ_POLLIN, 0});
-  const short readable = arrivals_.IsFull() ? 0 : ZMQ_POLLIN;  // NOLINT: zmq_pollitem_t's type
+bool ZmqIoLoop::IsHeldUnwritable(PeerId peer) const {
+  const auto found = routes_.find(peer);
+  return found != routes_.end() && found->second.held == Held::kUnwritable;
+}
+
+bool ZmqIoLoop::CheckEvents() {
+  bool work = more_to_send_;
   for (Link& link : links_) {
-    short events = readable;  // NOLINT
-    if (!link.is_router && routes_.count(link.peer) != 0 &&
-        routes_.at(link.peer).held == Held::kUnwritable) {
-      events |= ZMQ_POLLOUT;
+    if (link.unchecked) {
+      int events = 0;
+      size_t size = sizeof(events);
+      zmq_getsockopt(link.socket.get(), ZMQ_EVENTS, &events, &size);
+      link.readable = (events & ZMQ_POLLIN) != 0;
+      link.writable = (events & ZMQ_POLLOUT) != 0;
+      link.unchecked = false;
     }
-    items.push_back({link.socket.get(), 0, events, 0});
+    work |= link.readable && !arrivals_.IsFull();
+    work |= link.writable && !link.is_router && IsHeldUnwritable(link.peer);
   }
-  if (sharing_.on()) items.push_back({nullptr, sharing_.process_fd(), ZMQ_POLLIN, 0});
-  timer_.Set(NextWake(), now);
-  zmq_poll(items.data(), static_cast<int>(items.size()), more_to_send_ ? 0 : -1);
-  state_->wakeup()->Clear();
-  if (sharing_.on() && items.back().revents != 0) sharing_.TakeEndedProcesses();
-  size_t i = 2;
-  for (Link& link : links_) {
-    link.readable = (items[i].revents & ZMQ_POLLIN) != 0;
-    link.writable = (items[i].revents & ZMQ_POLLOUT) != 0;
-    ++i;
-  }
+  return work;
 }
 
 void ZmqIoLoop::ReceiveReady() {
   for (Link& link : links_) {
-    if (!link.readable) continue;
+    if (!link.readable || arrivals_.IsFull()) continue;
+    link.unchecked = true;
     for (int i = 0; i < kMessagesPerTurn && !arrivals_.IsFull() && ReceiveOne(&link); ++i) {
     }
   }
@@ -321,6 +377,7 @@ void ZmqIoLoop::Close(absl::Time now) {
   }
   SendControls(now);
   sharing_.Close();
+  closed_ = true;
   routes_.clear();
   links_.clear();
   context_.reset();

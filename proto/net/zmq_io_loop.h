@@ -1,8 +1,10 @@
-// The I/O thread of a ZmqTransport: owns all its sockets and is the only one to touch them. One
-// turn: open new connections, hand over what may leave, deliver what is due, wait for sockets,
-// timer or wake-up, read.
+// The I/O of a ZmqTransport: all its sockets, and the turns in which they are used. One turn: read, deliver what is due,
+// open new connections, hand over what may leave. The I/O thread takes a turn whenever sockets, time or a wake-up ask for
+// one; a thread that sends may do the last part of one while the I/O thread sleeps (SendHere).
 #ifndef SLIMPS_PROTO_NET_ZMQ_IO_LOOP_H_
 #define SLIMPS_PROTO_NET_ZMQ_IO_LOOP_H_
+
+#include <poll.h>
 
 #include <atomic>
 #include <cstddef>
@@ -10,10 +12,13 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
+#include "proto/base/mutex.h"
 #include "proto/net/arrival_queue.h"
 #include "proto/net/payload_sharing.h"
 #include "proto/net/peer_table.h"
@@ -24,7 +29,7 @@
 
 namespace slimps {
 
-// Owned by the I/O thread, but for the constructor.
+// SendHere: thread-safe. Run: once, the I/O thread's.
 class ZmqIoLoop final {
  public:
   // `bound` are ROUTER sockets that listen already. `state` and `sink` outlive the loop.
@@ -33,15 +38,20 @@ class ZmqIoLoop final {
 
   // Returns after state->Stop(), when all that was accepted is sent or the linger time is over.
   void Run();
+  // Hands over what is queued, if nobody else is at it; else sees to it that the I/O thread does.
+  void SendHere();
 
  private:
   // One socket: a ROUTER with many peers, or a DEALER with the one that it was made for.
   struct Link {
     ZmqSocket socket;
+    int fd = -1;  // readable: something has changed that ZMQ_EVENTS tells
     bool is_router = false;
     bool is_ipc = false;
     PeerTable peers;  // of a ROUTER
     PeerId peer{};    // of a DEALER
+    // ZMQ_EVENTS as last looked at. Any use of the socket may change them without a word from fd.
+    bool unchecked = true;
     bool readable = false;
     bool writable = false;
   };
@@ -52,6 +62,7 @@ class ZmqIoLoop final {
     std::atomic<bool> watched{false};  // publishes that the I/O thread waits for less
   };
   class AheadToken;
+  class TurnLock;
   enum class Held { kNo, kUnwritable, kAhead };
   struct Route {
     Link* link = nullptr;
@@ -61,45 +72,61 @@ class ZmqIoLoop final {
     absl::Time retry_at;  // of a ROUTER's peer that is unwritable
   };
 
-  void OpenConnections();
+  // False: the end.
+  bool Turn();
+  void Sleep();
+
+  void OpenConnections() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   bool IsAhead(const Ahead& ahead) const;
-  void ReleaseHeld(absl::Time now);
-  void SendControls(absl::Time now);
-  void SendReady(absl::Time now);
-  void HandOver(Outgoing message, absl::Time now);
-  void HoldUnwritable(PeerId peer, Route* route, absl::Time now);
-  void HoldIfAhead(PeerId peer, Route* route);
-  void DropPeer(PeerId peer, const absl::Status& why);
+  void ReleaseHeld(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  void SendControls(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  void SendReady(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  void HandOver(Outgoing message, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  void HoldUnwritable(PeerId peer, Route* route, absl::Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  void HoldIfAhead(PeerId peer, Route* route) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  void DropPeer(PeerId peer, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   void ReportUndeliverable(PeerId peer, size_t messages, const absl::Status& why);
 
-  void Wait(absl::Time now);
-  absl::Time NextWake() const;
-  void ReceiveReady();
-  bool ReceiveOne(Link* link);
-  PeerId PeerOf(Link* link, const ZmqPart& routing_id);
-  void TakeParts(const Link& link, PeerId from, ReceivedParts parts, size_t parts_too_many);
+  // True: a turn has something to do already.
+  bool CheckEvents() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  bool IsHeldUnwritable(PeerId peer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  absl::Time NextWake() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  void ReceiveReady() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  bool ReceiveOne(Link* link) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  PeerId PeerOf(Link* link, const ZmqPart& routing_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  void TakeParts(const Link& link, PeerId from, ReceivedParts parts, size_t parts_too_many)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   // Adds what was borrowed to `bytes`.
   absl::StatusOr<Message> ParseParts(const Link& link, PeerId from, ReceivedParts parts,
-                                     size_t* bytes);
+                                     size_t* bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   void ReportBadFrame(PeerId from, const absl::Status& why);
-  void DeliverDue(absl::Time now);
-  bool Finished(absl::Time now);
-  void Close(absl::Time now);
+  void DeliverDue(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  bool Finished(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  void Close(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
 
   const ZmqTransportOptions options_;
   TransportState* const state_;  // the transport's
   MessageSink* const sink_;      // the transport's user's
-  ZmqContext context_;           // before the sockets: it goes after them
-  std::list<Link> links_;        // a list, for Routes point into it
-  std::unordered_map<PeerId, Route> routes_;
-  std::set<PeerId> held_;
-  ArrivalQueue arrivals_;
-  PayloadSharing sharing_;
-  Timer timer_;
-  bool more_to_send_ = false;
-  absl::Time stop_by_ = absl::InfiniteFuture();
-  absl::Time returns_by_ =
-      absl::InfiniteFuture();  // when stopping: what is lent is waited for till then
+
+  Mutex turn_;
+  std::atomic<std::thread::id>
+      in_turn_{};  // who holds turn_: read to find out whether it is oneself
+  ZmqContext context_ ABSL_GUARDED_BY(turn_);     // before the sockets: it goes after them
+  std::list<Link> links_ ABSL_GUARDED_BY(turn_);  // a list, for Routes point into it
+  std::unordered_map<PeerId, Route> routes_ ABSL_GUARDED_BY(turn_);
+  std::set<PeerId> held_ ABSL_GUARDED_BY(turn_);
+  ArrivalQueue arrivals_ ABSL_GUARDED_BY(turn_);
+  PayloadSharing sharing_ ABSL_GUARDED_BY(turn_);
+  bool more_to_send_ ABSL_GUARDED_BY(turn_) = false;
+  bool closed_ ABSL_GUARDED_BY(turn_) = false;
+  absl::Time stop_by_ ABSL_GUARDED_BY(turn_) = absl::InfiniteFuture();
+  // When stopping: what is lent is waited for till then.
+  absl::Time returns_by_ ABSL_GUARDED_BY(turn_) = absl::InfiniteFuture();
+
+  // The I/O thread's: what it sleeps on, those of links_ in their order, then of ended processes.
+  std::vector<pollfd> fds_;
+  absl::Time sleep_until_;
 };
 
 }  // namespace slimps

@@ -71,6 +71,12 @@ std::string LastEndpoint(void* socket) {
   return zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, text, &size) == 0 ? std::string(text) : "";
 }
 
+int EventFd(void* socket) {
+  int fd = -1;
+  size_t size = sizeof(fd);
+  return zmq_getsockopt(socket, ZMQ_FD, &fd, &size) == 0 ? fd : -1;
+}
+
 SendResult SendParts(void* socket, const std::string& routing_id, std::span<const Payload> parts,
                      const std::shared_ptr<void>& token) {
   if (!routing_id.empty() &&

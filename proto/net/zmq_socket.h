@@ -64,6 +64,9 @@ class ZmqPart final {
 // The address that a socket was last bound or connected to; "" if none.
 [[nodiscard]] std::string LastEndpoint(void* socket);
 
+// The descriptor that becomes readable when ZMQ_EVENTS of the socket may have changed.
+[[nodiscard]] int EventFd(void* socket);
+
 enum class SendResult {
   kSent,
   kWouldBlock,  // nothing was taken; the same message may be tried again

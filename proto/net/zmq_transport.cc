@@ -70,15 +70,16 @@ absl::Status ZmqTransport::Start(MessageSink* sink) {
     return absl::FailedPreconditionError("a transport starts once, before it stops");
   }
   if (!state_.wakeup()->ok()) return absl::ResourceExhaustedError("no file descriptor left");
-  auto loop = std::make_unique<ZmqIoLoop>(options_, &state_, sink, std::move(context_),
-                                          std::exchange(bound_, {}));
+  loop_ = std::make_unique<ZmqIoLoop>(options_, &state_, sink, std::move(context_),
+                                      std::exchange(bound_, {}));
   started_ = true;
   try {
-    io_thread_ = std::thread([loop = std::move(loop)] { loop->Run(); });
+    io_thread_ = std::thread([loop = loop_.get()] { loop->Run(); });
   } catch (const std::system_error& error) {
     return absl::ResourceExhaustedError(absl::StrCat("no I/O thread: ", error.what()));
   }
   pthread_setname_np(io_thread_.native_handle(), "slimps-io");
+  running_ = loop_.get();
   return absl::OkStatus();
 }
 
@@ -92,7 +93,13 @@ absl::StatusOr<PeerId> ZmqTransport::Connect(std::string_view address) {
 }
 
 absl::Status ZmqTransport::Send(PeerId to, Message message, SendOptions options) {
-  return state_.Send(to, std::move(message), std::move(options));
+  ZmqIoLoop* const loop = running_;
+  if (loop == nullptr || !options.may_hand_over_here) {
+    return state_.Send(to, std::move(message), std::move(options));
+  }
+  SLIMPS_RETURN_IF_ERROR(state_.Queue(to, std::move(message), std::move(options)));
+  loop->SendHere();
+  return absl::OkStatus();
 }
 
 void ZmqTransport::Stop() {

@@ -17,6 +17,7 @@
 #ifndef SLIMPS_PROTO_NET_ZMQ_TRANSPORT_H_
 #define SLIMPS_PROTO_NET_ZMQ_TRANSPORT_H_
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -33,6 +34,8 @@
 #include "proto/net/zmq_socket.h"
 
 namespace slimps {
+
+class ZmqIoLoop;
 
 // Thread-safe.
 class ZmqTransport final : public Transport {
@@ -54,9 +57,11 @@ class ZmqTransport final : public Transport {
   TransportState state_;
 
   Mutex mutex_;                                           // of starting and stopping
-  ZmqContext context_ ABSL_GUARDED_BY(mutex_);            // the I/O thread's after Start
-  std::vector<ZmqSocket> bound_ ABSL_GUARDED_BY(mutex_);  // the I/O thread's after Start
+  ZmqContext context_ ABSL_GUARDED_BY(mutex_);            // loop_'s after Start
+  std::vector<ZmqSocket> bound_ ABSL_GUARDED_BY(mutex_);  // loop_'s after Start
   bool started_ ABSL_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<ZmqIoLoop> loop_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<ZmqIoLoop*> running_{nullptr};  // publishes loop_ to those who send
   std::thread io_thread_ ABSL_GUARDED_BY(mutex_);
 };
 

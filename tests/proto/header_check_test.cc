@@ -260,6 +260,64 @@ TEST(HeaderCheck, InitsSayHowManyPartitionsAndWhere) {
   EXPECT_THAT(init(1, kDefaultLimits.max_elements + 1), HasSubstr("offset 4294967297"));
 }
 
+// ---- what is looked at without reflection -------------------------------
+
+// Every text, list, enum and number below `message` made wrong in turn; `check` is asked each time.
+void SpoilEachField(google::protobuf::Message* message,
+                    const std::function<void(const std::string& field)>& check) {
+  using Field = google::protobuf::FieldDescriptor;
+  const google::protobuf::Reflection& reflection = *message->GetReflection();
+  for (int i = 0; i < message->GetDescriptor()->field_count(); ++i) {
+    const Field* field = message->GetDescriptor()->field(i);
+    if (field->is_repeated()) {
+      ASSERT_EQ(field->cpp_type(), Field::CPPTYPE_MESSAGE)
+          << field->full_name() << ": say how to spoil it";
+      SpoilEachField(reflection.AddMessage(message, field), check);
+      for (int more = 0; more < 3; ++more) reflection.AddMessage(message, field);
+      check(field->full_name());  // four, where three are allowed
+      reflection.ClearField(message, field);
+    } else if (field->cpp_type() == Field::CPPTYPE_MESSAGE) {
+      SpoilEachField(reflection.MutableMessage(message, field), check);
+    } else if (field->cpp_type() == Field::CPPTYPE_STRING) {
+      for (const std::string& bad : {std::string("\xff"), std::string(30000, 'x')}) {
+        reflection.SetString(message, field, bad);
+        check(field->full_name());
+      }
+      reflection.ClearField(message, field);
+    } else if (field->cpp_type() == Field::CPPTYPE_ENUM) {
+      reflection.SetEnumValue(message, field, 99);
+      check(field->full_name());
+      reflection.ClearField(message, field);
+    } else if (field->cpp_type() == Field::CPPTYPE_DOUBLE ||
+               field->cpp_type() == Field::CPPTYPE_FLOAT) {
+      ADD_FAILURE() << field->full_name() << ": the quick look has to ask whether it is finite";
+    }
+  }
+}
+
+TEST(HeaderCheck, WhatIsLookedAtQuicklyIsRefusedAllTheSame) {
+  Limits limits;
+  limits.max_items = 3;
+  for (const char* verb : {"push", "push_reply", "pull", "pull_reply", "push_pull"}) {
+    wire::Header header = Versioned();
+    const auto* field = header.GetDescriptor()->FindFieldByName(verb);
+    google::protobuf::Message* body = header.GetReflection()->MutableMessage(&header, field);
+    int spoilt = 0;
+    SpoilEachField(body, [&](const std::string& what) {
+      const absl::Status status = CheckHeader(header, limits);
+      EXPECT_TRUE(absl::IsInvalidArgument(status)) << verb << ", " << what << ": " << status;
+      ++spoilt;
+    });
+    EXPECT_GT(spoilt, 0) << verb;
+    EXPECT_EQ(CheckHeader(header, limits), absl::OkStatus()) << verb;
+    header.set_job_id("\xff");
+    EXPECT_THAT(std::string(CheckHeader(header, limits).message()), HasSubstr("job_id")) << verb;
+    header.set_job_id("job");
+    header.mutable_sender()->set_role(static_cast<wire::Role>(9));
+    EXPECT_THAT(std::string(CheckHeader(header, limits).message()), HasSubstr("role")) << verb;
+  }
+}
+
 TEST(HeaderCheck, ABodyIsNamedAndClaimsPayloadsOnlyWhereItemsHaveThem) {
   EXPECT_EQ(VerbName(wire::Header()), "no body");
   EXPECT_EQ(Refusal([](wire::Header&) {}), "the header has no body");

@@ -47,18 +47,45 @@ TEST(ReplyOutbox, GroupsByRequestAndVerb) {
   outbox.AddInit(From(0, 1), MakeId("w", 0, 15), absl::OkStatus());
   EXPECT_THAT(outbox.Take(), IsEmpty()) << "before Flush";
   const std::vector<Reply> replies = FlushAndTake(outbox);
-  ASSERT_THAT(replies, SizeIs(5));
+  ASSERT_THAT(replies, SizeIs(4));
   const wire::PullReply& pulls = replies[0].message.header.pull_reply();
   ASSERT_EQ(pulls.items_size(), 2);
+  ASSERT_EQ(pulls.pushed_size(), 1);
   EXPECT_EQ(pulls.items(0).id().ticket(), 10);
   EXPECT_EQ(pulls.items(1).id().ticket(), 12);
   EXPECT_THAT(replies[0].message.payloads, SizeIs(2));
   EXPECT_EQ(replies[0].message.header.request_id(), 1);
-  EXPECT_EQ(replies[1].message.header.push_reply().items(0).decode_ns(), 5);
-  EXPECT_EQ(replies[2].message.header.request_id(), 2);
-  EXPECT_EQ(replies[3].to, PeerId{2});
-  EXPECT_TRUE(replies[4].message.header.has_init_reply());
+  EXPECT_EQ(pulls.pushed(0).decode_ns(), 5);
+  EXPECT_EQ(pulls.pushed(0).id().ticket(), 11);
+  EXPECT_EQ(replies[1].message.header.request_id(), 2);
+  EXPECT_EQ(replies[2].to, PeerId{2});
+  EXPECT_TRUE(replies[3].message.header.has_init_reply());
   EXPECT_THAT(FlushAndTake(outbox), IsEmpty()) << "taken once";
+}
+
+TEST(ReplyOutbox, AcknowledgementsGoAheadOfLargeAnswersAndAloneWithoutAny) {
+  ReplyOutbox outbox;
+  outbox.AddPush(From(0, 1), MakeId("w", 0, 1), absl::OkStatus(), 0);
+  outbox.AddPull(From(0, 1), Pull(2), 20000, Value(1, 20000));
+  outbox.AddPush(From(0, 2), MakeId("w", 0, 3), absl::OkStatus(), 0);  // another request
+  outbox.AddPull(From(1, 2), Pull(4), 2, Value(1));                    // another peer
+  const std::vector<Reply> replies = FlushAndTake(outbox);
+  ASSERT_THAT(replies, SizeIs(4));
+  EXPECT_EQ(replies[0].message.header.push_reply().items(0).id().ticket(), 1);
+  EXPECT_EQ(replies[1].message.header.pull_reply().pushed_size(), 0);
+  EXPECT_EQ(replies[2].message.header.push_reply().items(0).id().ticket(), 3);
+  EXPECT_EQ(replies[3].message.header.pull_reply().pushed_size(), 0);
+}
+
+TEST(ReplyOutbox, RefusalsTravelWithPullsToo) {
+  ReplyOutbox outbox;
+  outbox.AddPullError(From(0, 1), Pull(2), absl::NotFoundError("no such key"));
+  outbox.AddPush(From(0, 1), MakeId("w", 0, 1), absl::NotFoundError("never initialised"), 0);
+  const std::vector<Reply> replies = FlushAndTake(outbox);
+  ASSERT_THAT(replies, SizeIs(1));
+  const wire::PullReply& reply = replies[0].message.header.pull_reply();
+  EXPECT_EQ(FromStatusProto(reply.items(0).status()), absl::NotFoundError("no such key"));
+  EXPECT_EQ(FromStatusProto(reply.pushed(0).status()), absl::NotFoundError("never initialised"));
 }
 
 TEST(ReplyOutbox, AnswersSayWhatTheirPayloadIs) {

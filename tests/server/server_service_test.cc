@@ -24,22 +24,27 @@ using ::testing::SizeIs;
 
 using ServerServiceTest = ServerServiceFixture;
 
-TEST_F(ServerServiceTest, PushPullIsAnsweredByPushReplyThenByPullReplyOnceTheRoundIsComplete) {
+TEST_F(ServerServiceTest, PushPullIsAcknowledgedAtOnceAndAnsweredOnceTheRoundIsComplete) {
   Start(2, 1);
   InitKey("w", {1, 1});
   ASSERT_TRUE(AckStatus(Ask(Optimizer(SgdSpec(1)))).ok());
-  for (const uint32_t worker : {0u, 1u}) {
+  const auto push_pull = [this](uint32_t worker) {
     Message message = From(worker, 5 + worker);
     FillPush(&message, message.header.mutable_push_pull()->add_push(), "w", 0, 1, {1, 2}, 1);
     FillPull(message.header.mutable_push_pull()->add_pull(), "w", 0, 1, 2, 10000, 2);
-    const Sent sent = Ask(std::move(message));
-    EXPECT_TRUE(PushStatus(sent).ok()) << PushStatus(sent);
-    EXPECT_EQ(sent.message.header.request_id(), 5 + worker);
-    EXPECT_EQ(sent.message.header.job_id(), "job");
-  }
+    return Ask(std::move(message));
+  };
+  const Sent alone = push_pull(0);
+  EXPECT_TRUE(PushStatus(alone).ok()) << PushStatus(alone);
+  EXPECT_EQ(alone.message.header.request_id(), 5);
+  EXPECT_EQ(alone.message.header.job_id(), "job");
+  std::vector<Sent> answers;
+  answers.push_back(push_pull(1));
+  answers.push_back(transport_.Next());
   std::map<PeerId, std::vector<float>> pulled;
-  for (int i = 0; i < 2; ++i) {
-    const Sent sent = transport_.Next();
+  for (const Sent& sent : answers) {
+    // The last worker's acknowledgement was ready together with its pull.
+    EXPECT_EQ(sent.message.header.pull_reply().pushed_size(), sent.to == PeerId{11} ? 1 : 0);
     ASSERT_TRUE(PullStatus(sent).ok()) << PullStatus(sent);
     const wire::PullReplyItem& item = sent.message.header.pull_reply().items(0);
     EXPECT_EQ(item.id().ticket(), 2);

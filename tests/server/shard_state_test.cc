@@ -35,7 +35,7 @@ TEST_F(ShardStateTest, PushIsAcknowledgedWhenCountedAndThePullAnsweredWhenApplie
   EXPECT_THAT(pulled[0].values, ElementsAre(4, 6));
 }
 
-TEST_F(ShardStateTest, PushReplyLeavesBeforeThePullReplyOfTheSameMessage) {
+TEST_F(ShardStateTest, AnAcknowledgementTravelsWithASmallPullOfTheSameMessage) {
   Init("w", {7});
   ShardItems items{.origin = From(0)};
   items.pushes.push_back(MakePush("w", 1, {1}));
@@ -44,9 +44,10 @@ TEST_F(ShardStateTest, PushReplyLeavesBeforeThePullReplyOfTheSameMessage) {
   items.pulls.push_back(std::move(pull));
   state_.HandleItems(std::move(items));
   const std::vector<Reply> replies = state_.TakeReplies();
-  ASSERT_THAT(replies, SizeIs(2));
-  EXPECT_TRUE(replies[0].message.header.has_push_reply());
-  EXPECT_TRUE(replies[1].message.header.has_pull_reply());
+  ASSERT_THAT(replies, SizeIs(1));
+  const wire::PullReply& reply = replies[0].message.header.pull_reply();
+  EXPECT_EQ(reply.items(0).id().ticket(), 2);
+  EXPECT_EQ(reply.pushed_size(), 1);
 }
 
 TEST_F(ShardStateTest, ItemsOfOneMessageAreAnsweredInOneEach) {

@@ -137,6 +137,23 @@ TEST_F(CourierTest, PushesAndPullsThatAServerHasNoRoomForAreSentAgain) {
   }
 }
 
+TEST_F(CourierTest, AnAcknowledgementMayComeWithAPull) {
+  const auto courier = MakeCourier(kLong);
+  Push(courier.get());  // ticket 1
+  Pull(courier.get());  // ticket 2
+  Message reply;
+  wire::PullReply* pulls = reply.header.mutable_pull_reply();
+  pulls->add_items()->mutable_id()->set_ticket(2);
+  *pulls->mutable_items(0)->mutable_status() = ToStatusProto(absl::NotFoundError("no such key"));
+  pulls->add_pushed()->mutable_id()->set_ticket(1);
+  EXPECT_TRUE(courier->HandleMessage(kServer, reply));
+  EXPECT_EQ(courier->outstanding(), 0u);
+  MutexLock lock(&mutex_);
+  ASSERT_EQ(answers_.size(), 2u);
+  EXPECT_EQ(answers_[0], absl::OkStatus()) << "the push's, first";
+  EXPECT_EQ(answers_[1].code(), absl::StatusCode::kNotFound);
+}
+
 TEST_F(CourierTest, TheDeadlineTellsWhyAServerRefused) {
   const auto courier = MakeCourier(absl::Milliseconds(200));
   Push(courier.get());

@@ -8,10 +8,13 @@
 #include <unistd.h>
 #include <zmq.h>
 
+#include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "proto/net/address.h"
 #include "tests/proto/net/net_messages.h"
 #include "tests/proto/net/recording_sink.h"
@@ -171,6 +174,86 @@ TEST_F(ZmqTransportTest, AForeignInterfaceIsUnavailable) {
   const absl::Status status = server.Bind("tcp://192.0.2.1:0").status();  // nobody's address
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
   EXPECT_NE(status.message().find("192.0.2.1"), absl::string_view::npos) << status;
+}
+
+// ---- senders that hand over themselves ----------------------------------
+
+class HandOverHereTest : public ZmqTransportTest {
+ protected:
+  void SetUp() override {
+    Serve({});
+    EXPECT_TRUE(client_.Start(&client_sink_).ok());
+    server_peer_ = *client_.Connect(address_);
+  }
+  // From now on the server answers each message with the same.
+  void Echo() {
+    server_->Stop();
+    sink_.on_message = [this](PeerId from, const Message& message) {
+      EXPECT_TRUE(server_->Send(from, message, {.may_hand_over_here = true}).ok());
+    };
+    Serve({});
+    server_peer_ = *client_.Connect(address_);
+  }
+
+  absl::Status SendHere(Message message, std::function<void(absl::Time)> handed_over = nullptr) {
+    return client_.Send(server_peer_, std::move(message),
+                        {.on_handed_over = std::move(handed_over), .may_hand_over_here = true});
+  }
+
+  RecordingSink client_sink_;
+  ZmqTransport client_{ZmqTransportOptions{}};
+  PeerId server_peer_{};
+};
+
+TEST_F(HandOverHereTest, AnIdleTransportSendsOnTheCallersThread) {
+  ASSERT_TRUE(client_.Send(server_peer_, Numbered(1)).ok());
+  ASSERT_TRUE(sink_.WaitForMessages(1));
+  // The I/O thread may be awake still: not each one need be the caller's, but they are rarely not.
+  int here = 0;
+  for (uint64_t i = 2; i <= 20; ++i) {
+    absl::SleepFor(absl::Milliseconds(5));
+    const std::thread::id caller = std::this_thread::get_id();
+    ASSERT_TRUE(SendHere(Numbered(i), [&here, caller](absl::Time) {
+                  here += std::this_thread::get_id() == caller;
+                }).ok());
+    ASSERT_TRUE(sink_.WaitForMessages(i));
+  }
+  EXPECT_GT(here, 0);
+}
+
+TEST_F(HandOverHereTest, ManyThreadsLoseNothingAndEachKeepsItsOrder) {
+  Echo();  // so that sockets turn readable while callers use them
+  constexpr uint64_t kThreads = 4, kMessages = 2000;
+  std::vector<std::thread> threads;
+  for (uint64_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([this, t] {
+      for (uint64_t i = 0; i < kMessages; ++i) {
+        EXPECT_TRUE(SendHere(Numbered(t * kMessages + i + 1)).ok());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_TRUE(client_sink_.WaitForMessages(kThreads * kMessages));
+  std::vector<uint64_t> newest(kThreads, 0);
+  for (const auto& received : client_sink_.received()) {
+    const uint64_t number = received.message.header.request_id();
+    uint64_t& last = newest[(number - 1) / kMessages];
+    EXPECT_LT(last, number);
+    last = number;
+  }
+}
+
+TEST_F(HandOverHereTest, WhoSendsFromASinkOrAfterTheEndHurtsNobody) {
+  client_sink_.on_message = [this](PeerId, const Message& message) {
+    const uint64_t number = message.header.request_id();
+    if (number == 50) return;
+    EXPECT_TRUE(SendHere(Numbered(number + 1)).ok());
+  };
+  Echo();
+  ASSERT_TRUE(SendHere(Numbered(1)).ok());
+  ASSERT_TRUE(client_sink_.WaitForMessages(50));
+  client_.Stop();
+  EXPECT_EQ(SendHere(Numbered(51)).code(), absl::StatusCode::kFailedPrecondition);
 }
 
 }  // namespace
