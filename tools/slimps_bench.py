@@ -1,18 +1,19 @@
 """slimps bench: how fast codecs are, beside what memory allows, and jobs, beside raw ZeroMQ."""
 
-import argparse
 import difflib
-import json
 import os
 import subprocess
 import sys
 import tempfile
 
 import slimps_bench_cluster
+import slimps_bench_common
 import slimps_bench_tables
 import slimps_bench_transport
+import slimps_files
 import slimps_launch
 import slimps_setup
+from slimps_bench_common import Parser
 
 TARGET = "//tools/bench:bench_codec"
 PROGRAM = os.path.join(slimps_setup.REPOSITORY, "bazel-bin", "tools", "bench", "bench_codec")
@@ -22,20 +23,6 @@ USAGE = """usage: slimps bench codec [OPTION ...]             measure, print tab
        slimps bench render FILE [--into PAGE]        that JSON as markdown
 
 slimps bench codec --help (transport, cluster) says more."""
-
-
-class Parser(argparse.ArgumentParser):
-    """Says which flag was probably meant."""
-
-    def error(self, message):
-        for word in message.split():
-            if word.startswith("--") and "unrecognized" in message:
-                flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
-                near = difflib.get_close_matches(word.split("=")[0], flags, 1, 0.5)
-                if near:
-                    message += ": did you mean %s?" % near[0]
-                break
-        super().error(message)
 
 
 def codec_parser():
@@ -59,37 +46,45 @@ def codec_parser():
     return parser
 
 
+def run_codec(program, options, path):
+    """The exit status; `path` gets the figures. SetupError: the program crashed."""
+    command = [program, "--json=" + path] + (["--quick"] if options.quick else [])
+    command += ["--%s=%s" % (name, getattr(options, name))
+                for name in ("codecs", "ops", "elements", "threads", "isa", "workers", "table")]
+    try:
+        # pylint: disable=subprocess-popen-preexec-fn
+        status = subprocess.run(command, check=False, preexec_fn=slimps_launch.die_with_parent()).returncode
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in an argument
+        raise slimps_setup.SetupError("cannot run %s: %s" % (program, getattr(error, "strerror", None) or error))
+    if status < 0:
+        raise slimps_setup.SetupError("%s was killed by %s" % (program, slimps_launch.signal_name(-status)))
+    return status
+
+
 def codec(arguments):
-    options = codec_parser().parse_args(arguments)
+    parser = codec_parser()
+    options = parser.parse_args(arguments)
+    slimps_files.refuse_unwritable(parser, "--json", options.json)
     program = options.program
     if program is None:
         slimps_setup.install_packages()
         slimps_setup.build([TARGET])
         program = PROGRAM
-    with tempfile.TemporaryDirectory(prefix="slimps-") as folder:
-        path = options.json or os.path.join(folder, "bench.json")
-        command = [program, "--json=" + path] + (["--quick"] if options.quick else [])
-        command += ["--%s=%s" % (name, getattr(options, name))
-                    for name in ("codecs", "ops", "elements", "threads", "isa", "workers", "table")]
-        try:
-            status = subprocess.run(command, check=False).returncode
-        except OSError as error:
-            raise slimps_setup.SetupError("cannot run %s: %s" % (program, error))
-        if status < 0:
-            raise slimps_setup.SetupError("%s was killed by %s" % (program, slimps_launch.signal_name(-status)))
+    with slimps_bench_common.ending_on_signals(), tempfile.TemporaryDirectory(prefix="slimps-") as folder:
+        special = options.json is not None and slimps_files.is_special(options.json)
+        path = os.path.join(folder, "bench.json") if special or not options.json else options.json
+        status = run_codec(program, options, path)
         if status not in (0, 1):
             return 2  # the program has said why
-        with open(path, encoding="utf-8") as text:
-            print(slimps_bench_tables.text(json.load(text)))
+        try:
+            report = slimps_files.load_json(path)
+            slimps_bench_tables.check(report)
+        except ValueError as error:
+            raise slimps_setup.SetupError("%s left no figures in %s: %s" % (program, path, error))
+    print(slimps_bench_tables.text(report), flush=True)
+    if special:
+        slimps_files.save_json(options.json, report)
     return status
-
-
-def transport(arguments):
-    return slimps_bench_transport.main(arguments, Parser)
-
-
-def cluster(arguments):
-    return slimps_bench_cluster.main(arguments, Parser)
 
 
 def render(arguments):
@@ -99,26 +94,33 @@ def render(arguments):
     parser.add_argument("--into", metavar="PAGE",
                         help="replace what is between <!-- bench codec --> and <!-- end codec --> there (for a model's "
                              "table its name instead of codec, for the transport's transport, for a cluster's "
-                             "\"cluster 1gbit\" or its other link)")
+                             "\"cluster 1gbit\" or its other link, and \"cluster 1gbit thresholds\" where "
+                             "--fixed_thresholds were compared)")
     options = parser.parse_args(arguments)
+    if options.into is not None:
+        slimps_files.refuse_unwritable(parser, "--into", options.into)
     try:
-        with open(options.file, encoding="utf-8") as source:
-            report = json.load(source)
-        if not options.into:
+        report = slimps_files.load_json(options.file)
+        slimps_bench_tables.check(report)
+        if options.into is None:
             print(slimps_bench_tables.markdown(report))
             return 0
+    except ValueError as error:
+        raise slimps_setup.SetupError("cannot render %s: %s" % (options.file, error))
+    try:
         with open(options.into, encoding="utf-8") as page:
             document = slimps_bench_tables.put_into(page.read(), report)
-        with open(options.into, "w", encoding="utf-8") as page:
-            page.write(document)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise slimps_setup.SetupError("cannot render %s%s: %s" % (
-            options.file, " into " + options.into if options.into else "", error))
+    except OSError as error:
+        raise slimps_setup.SetupError("cannot read %s: %s" % (options.into, error.strerror))
+    except ValueError as error:
+        raise slimps_setup.SetupError("cannot render %s into %s: %s" % (options.file, options.into, error))
+    slimps_files.save_text(options.into, document)
     return 0
 
 
 def main(arguments):
-    commands = {"codec": codec, "transport": transport, "cluster": cluster, "render": render}
+    commands = {"codec": codec, "transport": slimps_bench_transport.main, "cluster": slimps_bench_cluster.main,
+                "render": render}
     if not arguments or arguments[0] in ("-h", "--help"):
         print(USAGE)
         return 0 if arguments else 2

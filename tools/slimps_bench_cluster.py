@@ -1,8 +1,6 @@
 """slimps bench cluster: training jobs of many systems on nodes whose links are shaped, side by side in one run."""
 
-import json
 import os
-import signal
 import statistics
 import subprocess
 import sys
@@ -10,110 +8,24 @@ import sys
 import slimps_bench_cluster_bound as bound
 import slimps_bench_cluster_job as jobs
 import slimps_bench_cluster_net as net
+import slimps_bench_cluster_options as flags_of
 import slimps_bench_cluster_systems as systems
 import slimps_bench_cluster_tables as tables
+import slimps_bench_common
+import slimps_bench_schema as schema
+import slimps_files
 import slimps_setup
 
-WORKER = ("//tools/bench/cluster:bench_cluster_worker", "tools/bench/cluster/bench_cluster_worker")
-UNSHAPED_COMPUTE = "1gbit"  # whose compute times an unshaped link uses
+PROGRAMS = {
+    "slimps_scheduler": slimps_setup.PROGRAMS["slimps_scheduler"],
+    "slimps_server": slimps_setup.PROGRAMS["slimps_server"],
+    "bench_cluster_worker": ("//tools/bench/cluster:bench_cluster_worker", "tools/bench/cluster/bench_cluster_worker"),
+}
 PRE_STEPS = 20
 WARMUP = 4
 REMEASURE_EVERY = 10  # rounds, where the link changes
 MEANS = ("compute_ms", "encode_ms", "encode_exposed_ms", "overlap_ms", "exposed_comm_ms", "worker_cpu_ms",
          "payload_bytes_out", "payload_bytes_in", "compressed_bytes", "pull_compressed_bytes")
-
-
-def make_parser(parser_class):
-    parser = parser_class(
-        prog="slimps bench cluster", allow_abbrev=False,
-        description="Runs training jobs on nodes that are network namespaces with shaped links (root), one system "
-                    "after the other. Communication, compression, servers and local updates are real; the "
-                    "accelerator's compute is simulated by waiting. Systems: %s; a NAME@BYTES, NAME@none or NAME@auto has "
-                    "that threshold." % ", ".join(systems.BY_NAME))
-    parser.add_argument("--link", default="1gbit", metavar="RATE", help="1gbit, 100mbit, ..., or unshaped (1gbit)")
-    parser.add_argument("--nodes", type=int, default=2, metavar="N", help="workers, and servers as many (2)")
-    parser.add_argument("--model", default="resnet50", metavar="LIST", help="models, or all (resnet50)")
-    parser.add_argument("--systems", default="", metavar="LIST", help="systems (all)")
-    parser.add_argument("--iterations", type=int, default=10, metavar="N", help="that count, of each job (10)")
-    parser.add_argument("--repeats", type=int, default=1, metavar="N",
-                        help="jobs of each system, all systems in turn; figures are the medians (1)")
-    parser.add_argument("--compute_ms", type=float, metavar="MS",
-                        help="of one iteration (fp32 wire time at the link's rate over the model's published ratio; "
-                             "unshaped: as at %s)" % UNSHAPED_COMPUTE)
-    parser.add_argument("--placement", choices=("together", "apart"), default="together",
-                        help="a worker and a server on each node, or each on a node of its own (together)")
-    parser.add_argument("--profiles", metavar="FILE",
-                        help="keep the thresholds that were measured here, and take those that are here already")
-    parser.add_argument("--change_link", metavar="S:RATE,...",
-                        help="change the rate so many seconds after the first decision of an automatic threshold, "
-                             "which is then measured inside of each job (without one: after the first iteration); "
-                             "prints every decision")
-    parser.add_argument("--congestion", default="cubic", metavar="NAME", help="of TCP, or default (cubic)")
-    parser.add_argument("--encode_threads", type=int, default=1, metavar="N", help="of each worker (1)")
-    parser.add_argument("--shard_threads", type=int, default=1, metavar="N", help="of each server (1)")
-    parser.add_argument("--timeout", type=float, default=900.0, metavar="S", help="of one job (900)")
-    parser.add_argument("--json", metavar="FILE", help="write the figures here")
-    parser.add_argument("--programs", metavar="FOLDER", help="where slimps_scheduler, slimps_server and "
-                                                             "bench_cluster_worker are built already (bazel-bin)")
-    return parser
-
-
-def parse_changes(text):
-    """[(seconds, rate)] in their order. ValueError: another text."""
-    changes = []
-    for part in text.split(","):
-        seconds, colon, rate = part.partition(":")
-        try:
-            changes.append((float(seconds), rate))
-        except ValueError:
-            colon = ""
-        if not colon or changes[-1][0] < 0:
-            raise ValueError("expected SECONDS:RATE,..., got '%s'" % text)
-        if rate != "unshaped":
-            net.bits_per_second(rate)
-    if changes != sorted(changes, key=lambda change: change[0]):
-        raise ValueError("expected times in order, got '%s'" % text)
-    return changes
-
-
-def settle(parser, options):
-    """Checks what argparse cannot; fills in what depends on it."""
-    try:
-        options.bits = None if options.link == "unshaped" else net.bits_per_second(options.link)
-        options.changes = parse_changes(options.change_link) if options.change_link else []
-    except ValueError as error:
-        parser.error("--link or --change_link: %s" % error)
-    try:
-        options.systems = ([systems.find(word) for word in options.systems.split(",")] if options.systems
-                           else list(systems.ALL))
-    except ValueError as error:
-        parser.error("--systems: %s" % error)
-    names = [entry.name for entry in options.systems]
-    if len(set(names)) != len(names):
-        parser.error("--systems: one is there twice: %s" % ",".join(names))
-    for flag, least in (("nodes", 1), ("iterations", 1), ("repeats", 1), ("encode_threads", 1), ("shard_threads", 1)):
-        if not least <= getattr(options, flag) <= 10000:
-            parser.error("--%s: expected %d to 10000, got %d" % (flag, least, getattr(options, flag)))
-    if options.nodes > 64:
-        parser.error("--nodes: expected 1 to 64, got %d" % options.nodes)
-    if options.compute_ms is not None and not 0 <= options.compute_ms <= 3.6e6:
-        parser.error("--compute_ms: expected 0 to 3600000, got %g" % options.compute_ms)
-
-
-def find_programs(folder):
-    """name -> path, built where they are not named."""
-    if folder is None:
-        slimps_setup.install_packages()
-        targets = [slimps_setup.PROGRAMS[name][0] for name in ("slimps_scheduler", "slimps_server")] + [WORKER[0]]
-        slimps_setup.build(targets)
-        folder = os.path.join(slimps_setup.REPOSITORY, "bazel-bin")
-    paths = {name: os.path.join(folder, slimps_setup.PROGRAMS[name][1]) for name in ("slimps_scheduler",
-                                                                                     "slimps_server")}
-    paths["bench_cluster_worker"] = os.path.join(folder, WORKER[1])
-    for path in paths.values():
-        if not os.access(path, os.X_OK):
-            raise slimps_setup.SetupError("cannot run %s" % path)
-    return paths
 
 
 def ask_worker(programs, flag):
@@ -125,9 +37,9 @@ def ask_worker(programs, flag):
     return result.stdout
 
 
-def find_models(programs, text):
-    """[(name, gradient bytes, communication to compute)] of a list, or of all."""
-    lines = [ask_worker(programs, "--describe=" + name) for name in (["all"] if text == "all" else text.split(","))]
+def find_models(programs, names):
+    """[(name, gradient bytes, communication to compute)] of a list, or of ["all"]."""
+    lines = [ask_worker(programs, "--describe=" + name) for name in names]
     rows = [line.split() for line in "".join(lines).splitlines()]
     return [(row[0], int(row[1]), float(row[3])) for row in rows]
 
@@ -136,7 +48,7 @@ def compute_ms(options, gradient_bytes, ratio):
     """One iteration's, on the simulated accelerator."""
     if options.compute_ms is not None:
         return options.compute_ms
-    bits = options.bits or net.bits_per_second(UNSHAPED_COMPUTE)
+    bits = options.bits or net.bits_per_second(flags_of.UNSHAPED_COMPUTE)
     return bound.wire_ms(gradient_bytes, bits) / ratio
 
 
@@ -145,36 +57,41 @@ def number_or_none(value):
 
 
 class Profiles:
-    """The thresholds that a codec pair has on a link, measured once."""
+    """The thresholds that a codec pair has on a link, measured once. SetupError: the file cannot be read or written, or
+    holds something else."""
+
+    SHAPE = {"threshold": schema.SIZE_OR_NULL, "pull_threshold": schema.SIZE_OR_NULL}
 
     def __init__(self, path):
         self.path = path
         self.known = {}
-        if path and os.path.exists(path):
+        if path and os.path.exists(path) and not slimps_files.is_special(path):
             try:
-                with open(path, encoding="utf-8") as text:
-                    self.known = json.load(text)
-            except (OSError, ValueError) as error:
-                raise slimps_setup.SetupError("--profiles: cannot read %s: %s" % (path, error))
+                if os.path.getsize(path) > 0:
+                    self.known = slimps_files.load_json(path)
+                schema.check(self.known, {})
+                for name, found in self.known.items():
+                    schema.check(found, self.SHAPE, '"%s"' % name)
+            except ValueError as error:
+                raise slimps_setup.SetupError("--profiles: %s holds no thresholds: %s" % (path, error)) from error
 
     def get(self, key, measure):
         name = " ".join(key)
         if name not in self.known:
             self.known[name] = measure()
             if self.path:
-                with open(self.path, "w", encoding="utf-8") as out:
-                    json.dump(self.known, out, indent=1, sort_keys=True)
+                slimps_files.save_json(self.path, self.known, indent=1, sort_keys=True)
         return self.known[name]
 
 
 class Bench:
     """One run. Owned by the main thread."""
 
-    def __init__(self, options, programs, network):
+    def __init__(self, options, programs, network, profiles):
         self.options = options
         self.programs = programs
         self.network = network
-        self.profiles = Profiles(options.profiles)
+        self.profiles = profiles
         self.bytes_per_second = float(ask_worker(programs, "--measure_add"))
         self.cores = len(os.sched_getaffinity(0))
 
@@ -276,6 +193,7 @@ def results_of(options, model, milliseconds, measured):
                        "speedup_over_1bit": speedup(entry.name, "1bit"),
                        "speedup_over_fp32": speedup(entry.name, "fp32"),
                        "threshold_bytes": row["threshold_bytes"]})
+        result["threshold_setting"] = "auto" if systems.is_automatic(entry) else entry.threshold
         for name in ("pull_threshold_bytes", "cpu_ms", "worker_cpu_ms", "exposed_comm_ms", "payload_bytes_out",
                      "payload_bytes_in", "max_rss_bytes", "workers_are_identical", "decisions"):
             result[name] = row[name]
@@ -286,55 +204,63 @@ def results_of(options, model, milliseconds, measured):
     return results
 
 
-def bench(options, programs, models):
+def measure_in_turn(run, entries, model, milliseconds, repeats):
+    """system -> its jobs' figures; every system's first job, then every one's second."""
+    measured = {entry.name: [] for entry in entries}
+    for repeat in range(repeats):
+        for entry in entries:
+            row = run.measure(entry, model, milliseconds)
+            measured[entry.name].append(row)
+            progress("%s, %s, %d of %d: %.1f ms an iteration%s" % (
+                model, entry.name, repeat + 1, repeats, row["iteration_ms"],
+                "" if row["workers_are_identical"] else "; THE WORKERS' WEIGHTS DIFFER"))
+    return measured
+
+
+def bench(options, programs, models, profiles, save):
+    """The report, which `save` gets after each model: what is measured stays, however the rest ends."""
+    report = {"bench": "cluster " + options.link + (tables.CHOICES if options.fixed_thresholds else ""),
+              "nodes": options.nodes, "placement": options.placement, "iterations": options.iterations,
+              "repeats": options.repeats, "congestion": options.congestion}
     results = []
     with net.Network(options.nodes * (2 if options.placement == "apart" else 1), options.congestion) as network:
-        run = Bench(options, programs, network)
+        run = Bench(options, programs, network, profiles)
+        report.update(cores=run.cores, add_bytes_per_second=run.bytes_per_second, results=results)
         for model, gradient_bytes, ratio in models:
             milliseconds = compute_ms(options, gradient_bytes, ratio)
             entries = [run.thresholds(entry, model) for entry in options.systems]
-            measured = {entry.name: [] for entry in entries}
-            for repeat in range(options.repeats):
-                for entry in entries:
-                    row = run.measure(entry, model, milliseconds)
-                    measured[entry.name].append(row)
-                    progress("%s, %s, %d of %d: %.1f ms an iteration%s" % (
-                        model, entry.name, repeat + 1, options.repeats, row["iteration_ms"],
-                        "" if row["workers_are_identical"] else "; THE WORKERS' WEIGHTS DIFFER"))
-            results += results_of(options, model, milliseconds, measured)
-    return {"bench": "cluster " + options.link, "nodes": options.nodes, "placement": options.placement,
-            "iterations": options.iterations, "repeats": options.repeats, "congestion": options.congestion,
-            "cores": run.cores, "add_bytes_per_second": run.bytes_per_second, "results": results}
+            results += results_of(options, model, milliseconds,
+                                  measure_in_turn(run, entries, model, milliseconds, options.repeats))
+            save(report)
+    return report
 
 
-def interrupt(number, _):
-    raise SystemExit(128 + number)
-
-
-def main(arguments, parser_class):
-    parser = make_parser(parser_class)
-    options = parser.parse_args(arguments)
-    settle(parser, options)
-    reason = net.why_not()
-    if reason:
-        raise slimps_setup.SetupError(reason)
-    if options.json:
+def keep(path, report):
+    """In the middle of a run: what cannot be written now may be at its end."""
+    if path and not slimps_files.is_special(path):
         try:
-            with open(options.json, "a", encoding="utf-8"):
-                pass
-        except OSError as error:
-            parser.error("--json: cannot write %s: %s" % (options.json, error.strerror))
-    programs = find_programs(options.programs)
-    try:
-        models = find_models(programs, options.model)
-    except slimps_setup.SetupError as error:
-        parser.error("--model: %s" % error)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, interrupt)
-    report = bench(options, programs, models)
-    print(tables.text(report))
+            slimps_files.save_json(path, report)
+        except slimps_setup.SetupError as error:
+            progress("slimps: %s; going on" % error)
+
+
+def main(arguments):
+    parser = flags_of.make_parser()
+    options = parser.parse_args(arguments)
+    flags_of.settle(parser, options)
+    profiles = Profiles(options.profiles)
+    with slimps_bench_common.ending_on_signals():
+        # From here on there may be namespaces to remove.
+        reason = net.why_not(options.congestion)
+        if reason:
+            raise slimps_setup.SetupError(reason)
+        programs = slimps_bench_common.find_programs(PROGRAMS, options.programs)
+        try:
+            models = find_models(programs, options.model)
+        except slimps_setup.SetupError as error:
+            parser.error("--model: %s" % error)
+        report = bench(options, programs, models, profiles, lambda report: keep(options.json, report))
+    print(tables.text(report), flush=True)
     if options.json:
-        with open(options.json, "w", encoding="utf-8") as out:
-            json.dump(report, out, indent=1)
-            out.write("\n")
+        slimps_files.save_json(options.json, report)
     return 0 if all(row["workers_are_identical"] for row in report["results"]) else 1

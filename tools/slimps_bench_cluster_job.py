@@ -1,7 +1,6 @@
 """One job of slimps bench cluster: the real daemons and bench_cluster_worker, each in its node's namespace."""
 
 import collections
-import json
 import os
 import queue
 import signal
@@ -11,12 +10,14 @@ import threading
 import time
 
 import slimps_bench_cluster_net as net
+import slimps_files
 import slimps_launch
 import slimps_setup
 
 PORT = 7000  # the namespaces are ours alone
 LAST_LINES = 12
 END_GRACE = 20.0  # seconds for the daemons, once the workers have ended
+SETTLE = 0.5      # seconds after a failure: how long others may add theirs
 
 
 class JobError(slimps_setup.SetupError):
@@ -28,17 +29,45 @@ class Process:
         self.name = name
         self.lines = collections.deque(maxlen=LAST_LINES)
         # pylint: disable=consider-using-with
-        self.popen = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                      text=True, errors="replace", start_new_session=True, preexec_fn=before_exec)
+        try:
+            self.popen = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                errors="replace", start_new_session=True, preexec_fn=before_exec)
+        except OSError as error:
+            raise JobError("cannot run %s: %s" % (command[0], error.strerror)) from error
         self.reader = threading.Thread(target=self._read, args=(out,), daemon=True)
         self.reader.start()
 
     def _read(self, out):
-        for line in self.popen.stdout:
-            self.lines.append(line.rstrip("\n"))
-            out.put((self, line.rstrip("\n")))
+        with self.popen.stdout as lines:
+            for line in lines:
+                self.lines.append(line.rstrip("\n"))
+                out.put((self, line.rstrip("\n")))
         self.popen.wait()
         out.put((self, None))
+
+    def go(self):
+        """Tells it to begin. One that has ended cannot be told: its end is an event, and says why."""
+        try:
+            self.popen.stdin.write("go\n")
+            self.popen.stdin.flush()
+        except BrokenPipeError:
+            pass
+
+    def stop(self):
+        """SIGTERM, then SIGKILL."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                if self.popen.poll() is None:
+                    os.killpg(self.popen.pid, number)
+                    self.popen.wait(timeout=2.0)
+            except (ProcessLookupError, subprocess.TimeoutExpired):
+                pass
+        try:
+            self.popen.stdin.close()
+        except BrokenPipeError:
+            pass  # what it was to be told and did not read
+        self.reader.join(1.0)
 
     def describe_end(self):
         status = self.popen.returncode
@@ -78,11 +107,13 @@ class Job:
                 self._run(workers)
             finally:
                 self._stop()
-            texts = []
-            for path in reports:
-                with open(path, encoding="utf-8") as text:
-                    texts.append(json.load(text))
-            return texts
+            return [self._report(worker, path) for worker, path in zip(workers, reports)]
+
+    def _report(self, worker, path):
+        try:
+            return slimps_files.load_json(path)
+        except ValueError as error:
+            raise JobError("no report: %s: %s" % (error, worker.describe_end())) from error
 
     def _start(self, worker_flags, reports):
         sizes = ["--num_workers=%d" % self.workers, "--num_servers=%d" % self.workers]
@@ -115,7 +146,9 @@ class Job:
                 continue
             if line is None:
                 if process.popen.returncode != 0:
-                    raise JobError("the job failed: " + process.describe_end())
+                    self._fail(process)
+                if process in workers and started is None:
+                    raise JobError("the job failed: before it had begun, " + process.describe_end())
                 ended.add(process)
                 if all(worker in ended for worker in workers):
                     deadline = min(deadline, time.monotonic() + END_GRACE)
@@ -126,8 +159,7 @@ class Job:
                     started = time.monotonic()
                     steady = None if self.after_decision else started
                     for worker in workers:
-                        worker.popen.stdin.write("go\n")
-                        worker.popen.stdin.flush()
+                        worker.go()
             elif process in workers:
                 if steady is None and line.startswith("decision"):
                     steady = time.monotonic()
@@ -153,12 +185,20 @@ class Job:
         raise JobError("the job did not end within %.0f s; still running: %s" % (
             self.timeout, "\n".join("%s\n%s" % (process.name, "\n".join(process.lines)) for process in running)))
 
+    def _fail(self, process):
+        """Raises what is to be said: of one that a signal ended, where there is one, before those that complain of it."""
+        failed = [process]
+        deadline = time.monotonic() + SETTLE
+        while True:
+            try:
+                other, line = self.events.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                break
+            if line is None and other.popen.returncode != 0:
+                failed.append(other)
+        culprit = min(failed, key=lambda one: one.popen.returncode >= 0)
+        raise JobError("the job failed: " + culprit.describe_end())
+
     def _stop(self):
         for process in self.processes:
-            for number in (signal.SIGTERM, signal.SIGKILL):
-                try:
-                    if process.popen.poll() is None:
-                        os.killpg(process.popen.pid, number)
-                        process.popen.wait(timeout=2.0)
-                except (ProcessLookupError, subprocess.TimeoutExpired):
-                    pass
+            process.stop()

@@ -19,6 +19,7 @@ import slimps_setup
 PREFIX = "slimpsb"
 # A larger burst refills while the other direction sends and flatters the result.
 TBF = ["burst", "64kb", "latency", "50ms"]
+SLOWEST, FASTEST = 8e3, 1e12
 RATES = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 INTERFACE = "eth0"
 HUB = -1  # as a node: where the bridge is, unshaped
@@ -26,21 +27,27 @@ HUB = -1  # as a node: where the bridge is, unshaped
 
 def bits_per_second(rate):
     """Of a rate as tc writes it: 100mbit, 2.5gbit. ValueError: another text."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)", rate)
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(kbit|mbit|gbit)", rate)
     if not match or float(match.group(1)) <= 0:
         raise ValueError("expected a rate such as 1gbit or 100mbit, got '%s'" % rate)
-    return float(match.group(1)) * RATES[match.group(2)]
+    bits = float(match.group(1)) * RATES[match.group(2)]
+    if not SLOWEST <= bits <= FASTEST:
+        raise ValueError("expected a rate from 8kbit to 1000gbit, got '%s'" % rate)
+    return bits
 
 
 def run(command, check=True):
-    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    try:
+        result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in an argument
+        raise slimps_setup.SetupError("cannot run %s: %s" % (command[0], error)) from error
     if check and result.returncode != 0:
         raise slimps_setup.SetupError("%s: %s" % (" ".join(command), result.stderr.strip() or "failed"))
     return result.stdout
 
 
-def why_not():
-    """Why namespaces cannot be made here; None: they can."""
+def why_not(congestion="default"):
+    """Why namespaces cannot be made here, or not with this congestion control; None: they can. Makes one, and removes it."""
     if os.geteuid() != 0:
         return "bench cluster needs root: it makes network namespaces and shapes their links"
     for program in ("ip", "tc"):
@@ -51,6 +58,12 @@ def why_not():
             network.shape("1gbit")
     except slimps_setup.SetupError as error:
         return "bench cluster cannot make network namespaces with shaped links here: %s" % error
+    if congestion != "default":
+        try:
+            with Network(1, congestion):
+                pass
+        except slimps_setup.SetupError as error:
+            return "bench cluster cannot use TCP's congestion control %s here: %s" % (congestion, error)
     return None
 
 

@@ -65,8 +65,11 @@ def find(text):
     found = BY_NAME[name]
     if not at:
         return found
-    if threshold not in ("auto", "none") and not (threshold.isascii() and threshold.isdigit()):
-        raise ValueError("system '%s': expected bytes, auto or none after @" % text)
+    if threshold not in ("auto", "none"):
+        if not (threshold.isascii() and threshold.isdigit()):
+            raise ValueError("system '%s': expected bytes, auto or none after @" % text)
+        if len(threshold) > 19 or int(threshold) >= 1 << 63:
+            raise ValueError("system '%s': expected less than 2^63 bytes after @" % text)
     if found.compression == "none":
         raise ValueError("system '%s': %s compresses nothing, so it has no threshold" % (text, name))
     return found._replace(name=text, threshold=threshold, pull_threshold=threshold)

@@ -1,7 +1,9 @@
 """The tables of slimps bench: what its JSON says, for a terminal and as markdown."""
 
 import slimps_bench_cluster_tables
+import slimps_bench_schema as schema
 import slimps_bench_transport_tables
+from slimps_bench_common import markdown_table, verdict
 
 OTHER_TABLES = {"cluster": slimps_bench_cluster_tables, "transport": slimps_bench_transport_tables}
 OPERATIONS = ("encode_ef", "encode", "decode_add", "aggregate")
@@ -23,6 +25,17 @@ THREADS_BAR = 1.7  # times one thread's GB/s that two reach, or else two threads
 # Distributed Training Systems", MLSys 2022, table 2 (1 % for the sparse ones; QSGD with 2 bits).
 V100_MS = {"signsgd": 16, "qsgd": 39, "terngrad": 94, "mstopk": 103, "randomk": 163, "dgc": 221, "topk": 273}
 
+MACHINE = {"cpu": schema.TEXT, "cores": schema.COUNT, "memory_bytes": schema.POSITIVE}
+# What the tables read of a report.
+CODEC_SHAPE = {"machine": MACHINE, "results": [{
+    "codec": schema.TEXT, "op": schema.one_of(OPERATIONS), "workers": schema.COUNT, "elements": schema.COUNT,
+    "threads": schema.COUNT, "isa": schema.TEXT, "gbps": schema.POSITIVE, "reference_gbps": schema.POSITIVE,
+    "fraction_of_reference": schema.POSITIVE, "payload_bytes": schema.SIZE}]}
+MODEL_SHAPE = {
+    "machine": MACHINE, "table": {"name": schema.TEXT, "elements": schema.COUNT, "partitions": schema.COUNT},
+    "results": [{"codec": schema.TEXT, "threads": schema.COUNT, "isa": schema.TEXT, "encode_ms": schema.NUMBER,
+                 "decode_ms": schema.NUMBER, "payload_bytes": schema.COUNT}]}
+
 
 def count_name(count):
     for unit, size in (("Mi", 1 << 20), ("Ki", 1 << 10)):
@@ -33,10 +46,6 @@ def count_name(count):
 
 def threads_name(count):
     return "1 thread" if count == 1 else "%d threads" % count
-
-
-def verdict(met, bar):
-    return "%s %s" % (bar, "met" if met else "MISSED")
 
 
 def sort_key(row):
@@ -139,11 +148,6 @@ def model_text(report):
     return "\n".join(lines + [layout % row for row in model_rows(report)])
 
 
-def markdown_table(headings, rows):
-    return ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)] + [
-        "| " + " | ".join(row) + " |" for row in rows]
-
-
 def machine_line(report):
     machine = report["machine"]
     return "%s, %d cores, %.1f GB of memory." % (machine["cpu"], machine["cores"], 1e-9 * machine["memory_bytes"])
@@ -188,6 +192,19 @@ def model_markdown(report):
                       "%s: %d elements, %.1f MB, in %d partitions." % (
                           table["name"], table["elements"], 4e-6 * table["elements"], table["partitions"]), ""]
                      + markdown_table(MODEL_HEADINGS, model_rows(report)))
+
+
+def check(report):
+    """ValueError: it is no bench's report; names the field, what was expected and what is there."""
+    schema.check(report, {"bench": schema.Optional(schema.TEXT)})
+    bench = report.get("bench", "")
+    module = OTHER_TABLES.get(bench.split(" ")[0])
+    if module is None and "bench" in report:
+        schema.refuse("bench", "transport, cluster LINK, or none (codec)", bench)
+    if module is None:
+        schema.check(report, MODEL_SHAPE if "table" in report else CODEC_SHAPE)
+    else:
+        schema.check(report, module.SHAPE)
 
 
 def kind(report):

@@ -8,24 +8,25 @@ above 4 MiB travel in parts of that size).
 """
 
 import argparse
-import json
 import os
 import re
-import signal
 import sys
 
+import slimps_bench_common
 import slimps_bench_processes
 import slimps_bench_transport_runs as runs
 import slimps_bench_transport_tables as tables
+import slimps_files
 import slimps_setup
+from slimps_bench_common import name_list, number
 
 TRANSPORTS = ("tcp", "ipc", "shm")
 SIZES = "4Ki,16Ki,64Ki,256Ki,1Mi,4Mi,16Mi,64Mi"
 QUICK_SIZES = "64Ki,1Mi"
 MODELS = "resnet50,vgg16,bert_base"
 PROGRAMS = {
-    "slimps_scheduler": ("//scheduler:slimps_scheduler", "scheduler/slimps_scheduler"),
-    "slimps_server": ("//server:slimps_server", "server/slimps_server"),
+    "slimps_scheduler": slimps_setup.PROGRAMS["slimps_scheduler"],
+    "slimps_server": slimps_setup.PROGRAMS["slimps_server"],
     "bench_store": ("//tools/bench/transport:bench_store", "tools/bench/transport/bench_store"),
     "bench_raw_zmq": ("//tools/bench/transport:bench_raw_zmq", "tools/bench/transport/bench_raw_zmq"),
 }
@@ -56,30 +57,18 @@ def shape_list(text):
 
 
 def transport_list(text):
-    for word in text.split(","):
+    for word in name_list(text):
         if word not in TRANSPORTS:
             raise argparse.ArgumentTypeError("expected some of %s, got \"%s\"" % (",".join(TRANSPORTS), word))
-    return list(dict.fromkeys(text.split(",")))
+    return text.split(",")
 
 
 def model_list(text):
-    return [] if text == "none" else list(dict.fromkeys(text.split(",")))
+    return [] if text == "none" else name_list(text)
 
 
-def number(low, high, kind):
-    def parse(text):
-        try:
-            value = kind(text)
-        except ValueError:
-            value = None
-        if value is None or not low <= value <= high:
-            raise argparse.ArgumentTypeError("expected %s to %s, got \"%s\"" % (low, high, text))
-        return value
-    return parse
-
-
-def make_parser(parser_class):
-    parser = parser_class(
+def make_parser():
+    parser = slimps_bench_common.Parser(
         prog="slimps bench transport", allow_abbrev=False,
         description="Push-pull goodput (GB/s of fp32 gradient per worker, both directions moving) and latency of real "
                     "jobs on this machine, beside raw ZeroMQ in the same run. Takes some ten minutes.")
@@ -113,20 +102,8 @@ def settle(options):
     return options
 
 
-def find_programs(folder):
-    if folder is None:
-        slimps_setup.install_packages()
-        slimps_setup.build([target for target, _ in PROGRAMS.values()])
-        folder = os.path.join(slimps_setup.REPOSITORY, "bazel-bin")
-    programs = {name: os.path.join(folder, path) for name, (_, path) in PROGRAMS.items()}
-    for path in programs.values():
-        if not os.access(path, os.X_OK):
-            raise slimps_setup.SetupError("cannot run %s: there is no such program" % path)
-    return programs
-
-
 def check_models(models, program):
-    """SetupError: one that `program`, a bench_store, does not know."""
+    """ValueError: one that `program`, a bench_store, does not know."""
     if not models:
         return
     with slimps_bench_processes.Processes() as processes:
@@ -134,7 +111,7 @@ def check_models(models, program):
         known = processes.answers([listing], "list of models")[0]["models"]
     for model in models:
         if model not in known:
-            raise slimps_setup.SetupError("--model: expected none or some of %s, got \"%s\"" % (",".join(known), model))
+            raise ValueError("expected none or some of %s, got \"%s\"" % (",".join(known), model))
 
 
 def measure(options, programs):
@@ -162,30 +139,22 @@ def machine():
             "congestion_control": congestion_control}
 
 
-def stop_on(number, unused_frame):
-    raise SystemExit(128 + number)
-
-
-def main(arguments, parser_class=argparse.ArgumentParser):
-    options = settle(make_parser(parser_class).parse_args(arguments))
-    if options.json:
+def main(arguments):
+    parser = make_parser()
+    options = settle(parser.parse_args(arguments))
+    slimps_files.refuse_unwritable(parser, "--json", options.json)
+    with slimps_bench_common.ending_on_signals():
+        programs = slimps_bench_common.find_programs(PROGRAMS, options.programs)
         try:
-            with open(options.json, "a", encoding="utf-8"):
-                pass
-        except OSError as error:
-            raise slimps_setup.SetupError("cannot write %s: %s" % (options.json, error.strerror))
-    programs = find_programs(options.programs)
-    check_models(options.model, programs["bench_store"])
-    for number_of_signal in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number_of_signal, stop_on)
-    described = machine()
-    results = measure(options, programs)
+            check_models(options.model, programs["bench_store"])
+        except ValueError as error:
+            parser.error("--model: %s" % error)
+        described = machine()
+        results = measure(options, programs)
     for row in results:
         row["congestion_control"] = described["congestion_control"]
     report = {"bench": "transport", "machine": described, "results": results}
-    print(tables.text(report))
+    print(tables.text(report), flush=True)
     if options.json:
-        with open(options.json, "w", encoding="utf-8") as out:
-            json.dump(report, out, indent=1)
-            out.write("\n")
+        slimps_files.save_json(options.json, report)
     return 0

@@ -1,5 +1,8 @@
 """The tables of slimps bench transport: what its JSON says, for a terminal and as markdown, with the bars."""
 
+from slimps_bench_common import markdown_table, size_name, text_table, verdict
+from slimps_bench_schema import COUNT, NUMBER, POSITIVE, TEXT, Cases
+
 LARGE = 1 << 20
 STREAM_BAR = 0.80     # of raw ZeroMQ's two-way figure, on tcp and ipc, from LARGE on
 SHARED_BAR = 2.0      # times tcp's two-way figure, through shared memory, from LARGE on
@@ -20,16 +23,20 @@ TITLES = {
     "model_round": "every tensor of a model pushed and pulled once",
 }
 
-
-def size_name(size):
-    for unit, scale in (("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if size % scale == 0:
-            return "%d %s" % (size // scale, unit)
-    return "%d B" % size
-
-
-def verdict(met, bar):
-    return "%s %s" % (bar, "met" if met else "MISSED")
+RATES = dict.fromkeys(("goodput_gbps", "raw_zmq_gbps", "fraction_of_raw"), NUMBER)
+ROW = {"transport": TEXT, "workers": COUNT, "servers": COUNT, **RATES}
+# What the tables read of a report.
+SHAPE = {
+    "machine": {"cpu": TEXT, "cores": COUNT, "memory_bytes": POSITIVE, "congestion_control": TEXT},
+    "results": [Cases("op", {
+        "push_pull": {**ROW, "bytes": COUNT, **dict.fromkeys(
+            ("goodput_checksums_gbps", "fraction_of_raw_checksums", "raw_zmq_one_way_gbps"), NUMBER)},
+        "latency": {**ROW, "bytes": COUNT, **dict.fromkeys(
+            ("p50_us", "p99_us", "raw_p50_us", "raw_p99_us", "p50_to_raw", "paced_p50_us", "raw_paced_p50_us",
+             "paced_p50_to_raw"), NUMBER)},
+        "model_round": {**ROW, "model": TEXT, **dict.fromkeys(("round_ms", "round_4mib_ms", "ratio_to_4mib"), NUMBER)},
+    })],
+}
 
 
 def bar_of(row):
@@ -84,17 +91,13 @@ def groups(report):
 def text(report):
     lines = [machine_line(report)]
     for operation, rows in groups(report):
-        table = [HEADINGS[operation]] + rows
-        widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
-        lines += ["", TITLES[operation]]
-        lines += [("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths))).rstrip() for row in table]
+        lines += ["", TITLES[operation]] + text_table(HEADINGS[operation], rows)
     return "\n".join(lines)
 
 
 def markdown(report):
     lines = [machine_line(report)]
     for operation, rows in groups(report):
-        lines += ["", "### %s" % TITLES[operation][0].upper() + TITLES[operation][1:], "",
-                  "| " + " | ".join(HEADINGS[operation]) + " |", "|" + "---|" * len(HEADINGS[operation])]
-        lines += ["| " + " | ".join(row) + " |" for row in rows]
+        title = TITLES[operation]
+        lines += ["", "### %s" % title[0].upper() + title[1:], ""] + markdown_table(HEADINGS[operation], rows)
     return "\n".join(lines)

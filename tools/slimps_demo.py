@@ -1,12 +1,12 @@
 """Three runs on real data over a slow link, side by side: fp32, a plain codec, SlimGC."""
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 import tempfile
 
+import slimps_files
 import slimps_launch
 import slimps_setup
 import slimps_trace
@@ -78,8 +78,10 @@ def run_one(programs, name, options, seed, verbose, environment=None):
         status = launcher.run()
         if status != 0:
             raise slimps_setup.SetupError("run \"%s\" failed with status %d (see above)" % (name, status))
-        with open(summary, encoding="utf-8") as text:
-            return json.load(text)
+        try:
+            return slimps_files.load_json(summary)
+        except ValueError as error:
+            raise slimps_setup.SetupError("run \"%s\" left no summary: %s" % (name, error))
 
 
 def as_run(name, summary):
@@ -121,7 +123,8 @@ def main(arguments):
     parser.add_argument("--verbose", action="store_true", help="show every node's output")
     parser.add_argument("--trace", metavar="FILE", help=slimps_trace.FLAG_HELP)
     options = parser.parse_args(arguments)
-    slimps_trace.refuse_unwritable(parser, options.trace)
+    slimps_files.refuse_unwritable(parser, "--json", options.json)
+    slimps_files.refuse_unwritable(parser, "--trace", options.trace)
     if codec_name(options.compression) == "none":
         parser.error("--compression none: that is the first run; expected a codec to compare it with")
 
@@ -161,7 +164,6 @@ def compare(programs, planned, options, trace):
     print("slimgc's threshold table (which tensor sizes go raw, which compressed, and why):")
     print(explanation)
     if options.json:
-        with open(options.json, "w", encoding="utf-8") as out:
-            json.dump({"compression": options.compression, "runs": runs}, out, indent=2)
-            out.write("\n")
+        sys.stdout.flush()
+        slimps_files.save_json(options.json, {"compression": options.compression, "runs": runs}, indent=2)
     return 0

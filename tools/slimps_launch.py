@@ -93,6 +93,7 @@ class Launcher:
         self.nodes = []
         self.events = queue.SimpleQueue()  # a Node that ended, or the number of a signal
         self.print_lock = threading.Lock()
+        self.unprintable = None  # why lines could not be printed, if so
         self.before_exec = die_with_parent()
 
     def run(self):
@@ -106,6 +107,8 @@ class Launcher:
             self._kill_all()
             for number, handler in handlers.items():
                 signal.signal(number, handler)
+            if self.unprintable:
+                sys.stderr.write("slimps: some lines of the job could not be printed: %s\n" % self.unprintable.strerror)
 
     # ---- starting --------------------------------------------------------------------------------
 
@@ -287,6 +290,8 @@ class Launcher:
                 print(line, file=self.out, flush=True)
             except BrokenPipeError:
                 pass
+            except OSError as error:  # a full disk must not hold the job up
+                self.unprintable = self.unprintable or error
 
 
 class Interrupted:

@@ -11,12 +11,24 @@ import os
 import sys
 import tempfile
 
+import slimps_files
 import slimps_trace_svg
+from slimps_bench_schema import NUMBER, SIZE, TEXT, Cases, Kind, check
 
 VARIABLE = "SLIMPS_TRACE"  # as --trace, for every process that the launcher starts
 FLAG_HELP = "record what every process did with every partition, and write it here, for ui.perfetto.dev"
 HEADER_END = '"traceEvents":['
 ROLES = ("scheduler", "worker", "server")
+
+
+# What is read of an event, by its "ph".
+NOT_NEGATIVE = Kind("a number from 0 on", lambda value: NUMBER.holds(value) and value >= 0)
+SPAN = {"pid": SIZE, "name": TEXT, "cat": TEXT, "ts": NUMBER, "dur": NOT_NEGATIVE, "args": {"round": SIZE}}
+EVENT = Cases("ph", {"X": SPAN, "M": Cases("name", {
+    "process_name": {"pid": SIZE, "args": {"name": TEXT}},
+    "process_sort_index": {"pid": SIZE},
+    "thread_name": {"pid": SIZE},
+    "thread_sort_index": {"pid": SIZE}})})
 
 
 class TraceError(Exception):
@@ -39,7 +51,7 @@ class Trace:
             self.about = json.loads(header + "]}")["otherData"]
             self.base_ns = int(self.about["base_unix_ns"])
             self.dropped = int(self.about["dropped"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise TraceError("%s: line 1: not a trace that slimps wrote" % path) from error
 
     def events(self):
@@ -53,13 +65,12 @@ class Trace:
                     if line == "]}":
                         return
                     event = json.loads(line[:-1] if line.endswith(",") else line)
-                    if event["ph"] == "X":
-                        event["ts"], event["dur"] = float(event["ts"]), float(event["dur"])
+                    check(event, EVENT, "the event")
                     yield event
         except OSError as error:
             raise TraceError("%s: %s" % (self.path, error.strerror)) from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise TraceError("%s: line %d: not an event" % (self.path, number)) from error
+        except (ValueError, RecursionError) as error:
+            raise TraceError("%s: line %d: not an event that slimps wrote: %s" % (self.path, number, error)) from error
         raise TraceError("%s: ends after line %d, in the middle" % (self.path, number))
 
     def processes(self):
@@ -85,31 +96,6 @@ def node_parts(path, workers, servers):
     return [("%s%d" % node, part_path(path, "%s%d" % node)) for node in nodes]
 
 
-def check_writable(path):
-    """Complains before the work instead of after it: None, or why not."""
-    draft = draft_of(path)
-    try:
-        if os.path.isdir(path) or not os.path.basename(path):
-            raise IsADirectoryError(0, "not a file")
-        with open(draft, "w", encoding="utf-8"):
-            pass
-        os.unlink(draft)
-    except OSError as error:
-        return "cannot write trace %s: %s" % (path, error.strerror)
-    return None
-
-
-def refuse_unwritable(parser, path):
-    """For --trace: wrong usage, where `path` is given and cannot be written."""
-    complaint = path is not None and check_writable(path)
-    if complaint:
-        parser.error("--trace: " + complaint)
-
-
-def draft_of(path):
-    return "%s.%d.tmp" % (path, os.getpid())
-
-
 def process_order(name):
     """Workers before servers, by rank; a prefix of the run ("fp32: worker 0") before all."""
     run, _, node = name.rpartition(": ")
@@ -133,14 +119,9 @@ def merge(parts, out):
         readable.append((trace, {pid: "%s: %s" % (run, said) if run else said for pid, said in names.items()}))
     if not readable:
         raise TraceError("no trace to merge: " + "; ".join(complaints))
-    draft = draft_of(out)
     try:
-        with open(draft, "w", encoding="utf-8") as text:
-            write_merged(readable, text)
-        os.replace(draft, out)
+        slimps_files.save(out, lambda text: write_merged(readable, text))
     except OSError as error:
-        if os.path.exists(draft):
-            os.unlink(draft)
         raise TraceError("cannot write trace %s: %s" % (out, error.strerror)) from error
     return complaints
 
@@ -181,7 +162,8 @@ class Gathering:
 
     def __init__(self, out):
         self.out = out
-        self.folder = tempfile.TemporaryDirectory(prefix=".slimps-trace-", dir=os.path.dirname(out) or ".")
+        beside = None if slimps_files.is_special(out) else os.path.dirname(os.path.realpath(out))
+        self.folder = tempfile.TemporaryDirectory(prefix=".slimps-trace-", dir=beside)
         self.parts = []
 
     def __enter__(self):
@@ -268,10 +250,10 @@ def main(arguments):
         parser.error("--from %g --to %g: expected 0 <= from < to" % (options.first, options.last))
     if options.merge is None and len(options.files) > 1:
         parser.error("%d FILEs: expected one, or --merge OUT.json" % len(options.files))
-    for out in (options.merge, options.svg):
-        complaint = out and check_writable(out)
-        if complaint:
-            parser.error(complaint.replace("cannot write trace", "cannot write"))
+    slimps_files.refuse_unwritable(parser, "--merge", options.merge)
+    slimps_files.refuse_unwritable(parser, "--svg", options.svg)
+    if options.merge and options.svg and slimps_files.is_special(options.merge):
+        parser.error("--merge %s: expected a file, which --svg is drawn from" % options.merge)
     try:
         return show(options)
     except TraceError as error:
@@ -286,6 +268,8 @@ def show(options):
         left_out = merge([(path, "", path) for path in options.files], options.merge)
         for complaint in left_out:
             print("slimps trace: " + complaint, file=sys.stderr)
+        if not options.svg:
+            return 1 if left_out else 0
         shown = options.merge
     trace = Trace(shown)
     boxes, end_ms = boxes_of(trace, options.first, options.last, options.process)
@@ -301,10 +285,9 @@ def show(options):
         if remark:
             print("slimps trace: " + remark, file=sys.stderr)
         try:
-            with open(options.svg, "w", encoding="utf-8") as out:
-                out.write(picture)
+            slimps_files.save(options.svg, lambda out: out.write(picture))
         except OSError as error:
             raise TraceError("cannot write %s: %s" % (options.svg, error.strerror)) from error
-    elif not options.merge:
+    else:
         print(summary_text(boxes, end_ms, trace.dropped))
     return 1 if left_out else 0

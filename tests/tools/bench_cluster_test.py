@@ -1,10 +1,11 @@
-"""slimps bench cluster: what it says to wrong flags, its systems, its bound, its tables, and a small real run where
-network namespaces can be made. No figure is judged here."""
+"""slimps bench cluster: its systems, its bound, and small real runs where network namespaces can be made. No figure is
+judged here."""
 
 import argparse
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,6 @@ import slimps_bench_cluster as cluster  # noqa: E402
 import slimps_bench_cluster_bound as bound  # noqa: E402
 import slimps_bench_cluster_net as net  # noqa: E402
 import slimps_bench_cluster_systems as systems  # noqa: E402
-import slimps_bench_cluster_tables as tables  # noqa: E402
 import slimps_bench_tables  # noqa: E402
 
 FIELDS = ["system", "model", "link", "iteration_ms", "compute_ms", "encode_ms", "encode_exposed_ms", "overlap_ms",
@@ -36,49 +36,6 @@ def command(*arguments):
 
 def bench(*arguments):
     return subprocess.run(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
-
-
-class FlagsTest(unittest.TestCase):
-    def refused(self, *arguments):
-        result = bench(*arguments)
-        self.assertEqual(2, result.returncode, result.stderr)
-        return result.stderr
-
-    def test_wrong_names_are_refused_with_the_nearest(self):
-        self.assertIn("did you mean 'slimgc_1bit'?", self.refused("--systems", "slimgc_1bi"))
-        self.assertIn("did you mean --systems?", self.refused("--system", "fp32"))
-        self.assertIn("together", self.refused("--placement", "beside"))
-
-    def test_wrong_rates_are_refused(self):
-        for rate in ("1", "fast", "1gbps", "0gbit", "-1mbit", "1gbit "):
-            self.assertIn("expected a rate such as 1gbit or 100mbit, got '%s'" % rate, self.refused("--link=" + rate))
-
-    def test_wrong_numbers_are_refused_with_the_flag(self):
-        for flag in ("--iterations", "--repeats", "--nodes", "--encode_threads", "--shard_threads"):
-            self.assertIn(flag + ": expected 1 to", self.refused(flag + "=0"))
-        self.assertIn("--nodes: expected 1 to 64, got 65", self.refused("--nodes=65"))
-        self.assertIn("--compute_ms: expected 0 to", self.refused("--compute_ms=-1"))
-
-    def test_a_system_is_measured_once(self):
-        self.assertIn("one is there twice: fp32,1bit,fp32", self.refused("--systems=fp32,1bit,fp32"))
-
-    def test_changes_have_times_in_order_and_rates(self):
-        for text in ("5", "x:1gbit", "-1:1gbit", "9:1gbit,5:100mbit", "5:fast"):
-            self.assertIn("--change_link: expected", self.refused("--change_link=" + text))
-
-    def test_changes_are_read(self):
-        self.assertEqual([(0.5, "100mbit"), (20.0, "unshaped")], cluster.parse_changes("0.5:100mbit,20:unshaped"))
-
-    @unittest.skipIf(WHY_NOT, WHY_NOT)
-    def test_an_unknown_model_and_a_file_that_cannot_be_written_are_named(self):
-        self.assertIn("unknown model 'resnet5': expected one of alexnet", self.refused("--model=resnet5"))
-        self.assertIn("cannot write /no/such/folder/x.json", self.refused("--json=/no/such/folder/x.json"))
-
-    @unittest.skipIf(WHY_NOT is None, "namespaces can be made here")
-    def test_who_may_not_make_namespaces_gets_one_line(self):
-        result = bench()
-        self.assertEqual(1, result.returncode)
-        self.assertEqual("slimps: %s\n" % WHY_NOT, result.stderr)
 
 
 class SystemsTest(unittest.TestCase):
@@ -196,57 +153,6 @@ class NetworkTest(unittest.TestCase):
         self.assertFalse([name for name in net.namespaces() if name.startswith(network.prefix)])
 
 
-def report(*rows):
-    return {"bench": "cluster 1gbit", "nodes": 2, "placement": "together", "iterations": 3, "repeats": 1,
-            "congestion": "cubic", "cores": 2, "results": list(rows)}
-
-
-def row(system="1bit", model="resnet50", **changes):
-    fields = dict.fromkeys(FIELDS[3:], 1.0)
-    fields.update(system=system, model=model, link="1gbit", cpu_ms=1.0, threshold_bytes=8192)
-    fields.update(changes)
-    return fields
-
-
-class TablesTest(unittest.TestCase):
-    def test_each_model_has_its_table_and_each_system_its_row(self):
-        lines = tables.text(report(row("fp32", speedup_over_1bit=None), row(), row(model="vgg16"))).splitlines()
-        self.assertEqual(["resnet50", "vgg16"], [line for line in lines if line and line[0] != " " and "," not in line])
-        self.assertEqual(["system", "fp32", "1bit", "system", "1bit"],
-                         [line.split()[0] for line in lines if line.startswith("  ")])
-        self.assertIn("compute is simulated by waiting", lines[0])
-
-    def test_thresholds_are_readable(self):
-        for size, name in ((None, "none"), (0, "0 B"), (8192, "8 KiB"), (1 << 20, "1 MiB"), (2 << 19, "1 MiB")):
-            self.assertEqual(name, tables.size_name(size))
-        self.assertEqual("8 KiB, pulls 1 MiB", tables.cells(row(pull_threshold_bytes=1 << 20))[-1])
-        self.assertEqual("", tables.cells(row("fp32"))[-1])
-
-    def test_markdown_goes_between_the_links_markers(self):
-        page = "<!-- bench cluster 1gbit -->\nstale\n<!-- end cluster 1gbit -->\n"
-        new = slimps_bench_tables.put_into(page, report(row()))
-        self.assertIn("| 1bit | 1.0 |", new)
-        self.assertNotIn("stale", new)
-
-    def test_the_median_is_a_job_that_was(self):
-        rows = [{"iteration_ms": value} for value in (5, 1, 9, 7)]
-        self.assertEqual(5, cluster.median_row(rows)["iteration_ms"])
-        self.assertEqual(7, cluster.median_row(rows + [{"iteration_ms": 8}])["iteration_ms"])
-
-    def test_speedups_are_over_the_baselines_of_the_run(self):
-        measured = {name: [dict.fromkeys(cluster.MEANS + ("wire_bytes_out", "wire_bytes_in", "cpu_ms",
-                                                          "pull_threshold_bytes", "threshold_bytes", "max_rss_bytes",
-                                                          "workers_are_identical", "decisions"), 0.0)
-                           | {"iteration_ms": ms, "wire_ms_at_link_rate": 50.0}]
-                    for name, ms in (("1bit", 100.0), ("slimgc_1bit", 60.0))}
-        options = argparse.Namespace(systems=[systems.find(name) for name in measured], link="1gbit")
-        results = cluster.results_of(options, "m", 40.0, measured)
-        self.assertEqual([1.0, 100 / 60], [entry["speedup_over_1bit"] for entry in results])
-        self.assertEqual([None, None], [entry["speedup_over_fp32"] for entry in results])
-        self.assertEqual([2.0, 1.2], [entry["fraction_of_bound"] for entry in results])
-        self.assertEqual(FIELDS, list(results[0])[:len(FIELDS)])
-
-
 @unittest.skipIf(WHY_NOT, WHY_NOT)
 class RunTest(unittest.TestCase):
     """Real jobs, unshaped, of the smallest model."""
@@ -281,6 +187,30 @@ class RunTest(unittest.TestCase):
         self.assertEqual([None, 0, 65536], [rows[name]["threshold_bytes"] for name in ("fp32", "1bit", "slimgc_1bit")])
         self.assertIn("inception_bn", result.stdout)
         self.assertEqual([], self.left())
+
+    def test_fixed_thresholds_run_beside_the_tables_choice(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path, profiles = os.path.join(folder, "out.json"), os.path.join(folder, "profiles.json")
+            with open(profiles, "w", encoding="utf-8") as out:
+                json.dump({"inception_bn unshaped together 2 1bit 1bit": {"threshold": 4096, "pull_threshold": 512}}, out)
+            result = bench(*self.SMALL, "--link=unshaped", "--systems=slimgc_1bit_2way", "--fixed_thresholds=none",
+                           "--repeats=3", "--json", path, "--profiles", profiles)
+            self.assertEqual(0, result.returncode, result.stderr)
+            with open(path, encoding="utf-8") as text:
+                told = json.load(text)
+        slimps_bench_tables.check(told)
+        self.assertEqual("cluster unshaped thresholds", told["bench"])
+        self.assertEqual([("auto", 4096, 512), ("none", None, None)],
+                         [(entry["threshold_setting"], entry["threshold_bytes"], entry["pull_threshold_bytes"])
+                          for entry in told["results"]])
+        for entry in told["results"]:
+            self.assertEqual(statistics.median(entry["iteration_ms_of_repeats"]), entry["iteration_ms"])
+            self.assertEqual(3, len(entry["iteration_ms_of_repeats"]))
+        self.assertIn("the table's choice beside fixed thresholds", result.stdout)
+        # What is pulled raw fills the way back.
+        compressed, raw = told["results"]
+        self.assertLess(10 * compressed["payload_bytes_in"], raw["payload_bytes_in"])
+        self.assertLess(10 * compressed["payload_bytes_out"], raw["payload_bytes_out"])
 
     def test_a_link_changes_after_the_first_decision_and_decisions_are_told(self):
         result = bench("--model=alexnet", "--compute_ms=1", "--iterations=3", "--link=unshaped",

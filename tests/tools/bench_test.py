@@ -2,9 +2,11 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -23,6 +25,13 @@ def bench(*arguments, program=PROGRAM):
     if arguments and arguments[0] == "codec":
         command.append("--program=" + program)
     return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+
+
+def eventually(condition):
+    deadline = time.monotonic() + 60
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return condition()
 
 
 def bench_json(*arguments):
@@ -149,6 +158,41 @@ class FlagsTest(unittest.TestCase):
         self.assertEqual(1, result.returncode)
         self.assertIn("%s was killed by SIGKILL" % program, result.stderr)
 
+    def script(self, folder, text):
+        path = os.path.join(folder, "program")
+        with open(path, "w", encoding="utf-8") as out:
+            out.write("#!/bin/sh\n" + text)
+        os.chmod(path, 0o755)
+        return path
+
+    def test_a_program_that_leaves_no_figures_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for text, what in (("exit 0", "cannot read it: No such file"),
+                               ("echo '{}' > ${1#--json=}", "machine: expected an object, got nothing")):
+                program = self.script(folder, text)
+                result = bench("codec", program=program)
+                self.assertEqual(1, result.returncode)
+                self.assertRegex(result.stderr, "^slimps: %s left no figures in .*: %s" % (program, what))
+
+    def test_a_program_ends_with_the_command(self):
+        for number, status in ((signal.SIGTERM, 143), (signal.SIGKILL, -9)):
+            with tempfile.TemporaryDirectory() as folder:
+                program = self.script(folder, "echo $$ > %s/new; mv %s/new %s/pid; exec sleep 1000" % ((folder,) * 3))
+                # pylint: disable=consider-using-with
+                run = subprocess.Popen([sys.executable, os.path.join(TOOLS, "slimps"), "bench", "codec", "--program",
+                                        program])
+                self.assertTrue(eventually(lambda: os.path.exists(folder + "/pid")))
+                run.send_signal(number)
+                self.assertEqual(status, run.wait(60))
+                with open(folder + "/pid", encoding="ascii") as text:
+                    pid = int(text.read())
+                self.assertTrue(eventually(lambda: not os.path.exists("/proc/%d" % pid)))
+
+    def test_figures_go_to_a_device_too(self):
+        result = bench("codec", "--quick", "--codecs", "none", "--ops", "encode", "--json", "/dev/stdout")
+        self.assertEqual(0, result.returncode, result.stderr)
+        self.assertEqual("none", json.loads(result.stdout[result.stdout.index("{"):])["results"][0]["codec"])
+
     def test_a_missing_program_is_named(self):
         result = bench("codec", program="/no/such/program")
         self.assertEqual(1, result.returncode)
@@ -230,7 +274,42 @@ class TablesTest(unittest.TestCase):
             with open(page, encoding="utf-8") as text:
                 self.assertIn("| 1bit |", text.read())
             self.assertIn("| 1bit |", bench("render", source).stdout)
-            self.assertIn("cannot render %s" % page, bench("render", page).stderr)
+            self.assertIn("slimps: cannot render %s: not JSON" % page, bench("render", page).stderr)
+            self.assertEqual("slimps: cannot render %s: cannot read it: Is a directory\n" % folder,
+                             bench("render", folder).stderr)
+            self.assertIn("--into: cannot write %s: not a file" % folder, bench("render", source, "--into", folder).stderr)
+            missing = os.path.join(folder, "none.md")
+            self.assertEqual("slimps: cannot read %s: No such file or directory\n" % missing,
+                             bench("render", source, "--into", missing).stderr)
+            self.assertEqual({"a.json", "page.md"}, set(os.listdir(folder)))
+
+    def test_odd_reports_are_refused_with_the_field(self):
+        model = {"machine": report()["machine"], "table": {"name": "m", "elements": 4, "partitions": 1},
+                 "results": [{"codec": "a", "threads": 1, "isa": "avx2", "encode_ms": 1.0, "decode_ms": 1.0,
+                              "payload_bytes": 1}]}
+        for good in (report(row()), model):
+            tables.check(good)
+            for field in good["results"][0]:
+                odd = {name: value for name, value in good["results"][0].items() if name != field}
+                with self.assertRaisesRegex(ValueError, r"^results\[0\].%s: expected .*, got nothing$" % field):
+                    tables.check(dict(good, results=[odd]))
+        for odd, what in (([], "the whole: expected an object"), ({}, "machine: expected an object, got nothing"),
+                          (report(row(op="x")), r'results\[0\].op: expected one of encode_ef, .*, got "x"'),
+                          (report(row(fraction=1.0, gbps=1.0, elements=0)), r"results\[0\].elements: expected a whole"),
+                          (dict(report(), bench=7), "bench: expected text, got 7"),
+                          (dict(report(), bench="codecs"), 'bench: expected transport, .*, got "codecs"'),
+                          (dict(report(), results=None), "results: expected a list, got null"),
+                          (dict(model, table=[]), r"table: expected an object, got \[\]"),
+                          (dict(model, results=[dict(model["results"][0], payload_bytes=0)]), "payload_bytes")):
+            with self.assertRaisesRegex(ValueError, what):
+                tables.check(odd)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "a.json")
+            with open(path, "w", encoding="utf-8") as out:
+                json.dump(report(row(threads="2")), out)
+            result = bench("render", path)
+        self.assertEqual((1, "slimps: cannot render %s: results[0].threads: expected a whole number from 1 on, "
+                             "got \"2\"\n" % path), (result.returncode, result.stderr))
 
 
 if __name__ == "__main__":

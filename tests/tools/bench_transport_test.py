@@ -17,6 +17,7 @@ TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
 PROGRAMS = os.path.abspath(".")  # the runfiles, which is where tests start
 sys.path.insert(0, TOOLS)
 
+import slimps_bench_common  # noqa: E402
 import slimps_bench_processes as processes  # noqa: E402
 import slimps_bench_tables  # noqa: E402
 import slimps_bench_transport as bench  # noqa: E402
@@ -102,7 +103,7 @@ def wait_for(condition, what, seconds=60.0):
 
 
 def programs():
-    return bench.find_programs(PROGRAMS)
+    return slimps_bench_common.find_programs(bench.PROGRAMS, PROGRAMS)
 
 
 def row(op="push_pull", **changes):
@@ -213,25 +214,28 @@ class FlagsTest(unittest.TestCase):
             self.assertIn("expected 0.001 to 60.0, got \"%s\"" % value, self.refused("--seconds=" + value))
         self.assertIn("expected 1 to 99, got \"0\"", self.refused("--repeats=0"))
         self.assertIn("did you mean --sizes?", self.refused("--size", "4Ki"))
+        self.assertIn("--model: expected names with commas between them, got \"\"", self.refused("--model="))
+        self.assertIn("--model: \"vgg16\" is there twice", self.refused("--model=vgg16,vgg16"))
+        self.assertIn("--transports: \"tcp\" is there twice", self.refused("--transports=tcp,ipc,tcp"))
 
     def test_sizes_are_bytes_with_or_without_units(self):
         self.assertEqual([4096, 4096, 4096, 1 << 20, 512], bench.size_list("4Ki,4KiB,4096,1Mi,512"))
 
     def test_unknown_models_are_refused_before_anything_is_measured(self):
-        result = run_bench("--quick", "--model", "resnet50,resnet51")
-        self.assertEqual(1, result.returncode)
-        self.assertIn("got \"resnet51\"", result.stderr)
-        self.assertIn("vgg16", result.stderr)
-        self.assertNotIn("push_pull", result.stderr)
+        error = self.refused("--quick", "--model", "resnet50,resnet51")
+        self.assertIn("--model: expected none or some of ", error)
+        self.assertIn("got \"resnet51\"", error)
+        self.assertIn("vgg16", error)
+        self.assertNotIn("push_pull", error)
 
     def test_a_missing_program_and_a_file_that_cannot_be_written_are_named(self):
         result = run_bench("--quick", "--programs", "/no/such/folder")
         self.assertEqual(1, result.returncode)
         self.assertIn("cannot run /no/such/folder/", result.stderr)
-        result = run_bench("--quick", "--json", "/no/such/folder/x.json")
-        self.assertEqual(1, result.returncode)
-        self.assertIn("cannot write /no/such/folder/x.json", result.stderr)
-        self.assertNotIn("push_pull", result.stderr)
+        error = self.refused("--quick", "--json", "/no/such/folder/x.json")
+        self.assertIn("--json: cannot write /no/such/folder/x.json: No such file", error)
+        self.assertNotIn("push_pull", error)
+        self.assertIn("--json: cannot write /tmp: not a file", self.refused("--json", "/tmp"))
 
 
 class EndTest(unittest.TestCase):
@@ -350,6 +354,18 @@ class TablesTest(unittest.TestCase):
         for op, headings in tables.HEADINGS.items():
             self.assertEqual(len(headings), len(tables.cells(row(op))), op)
             self.assertIn(op, tables.line([1], row(op)))
+
+    def test_odd_reports_are_refused_with_the_field(self):
+        machine = {"cpu": "A CPU", "cores": 2, "memory_bytes": 8e9, "congestion_control": "cubic"}
+        report = {"bench": "transport", "results": [row(), row("latency"), row("model_round")], "machine": machine}
+        slimps_bench_tables.check(report)
+        for entry in report["results"]:
+            for field in set(entry) - {"p50_us", "p99_us"} | ({"p50_us"} if entry["op"] == "latency" else set()):
+                odd = {name: value for name, value in entry.items() if name != field}
+                with self.assertRaisesRegex(ValueError, r"^results\[1\].%s: expected .*, got nothing$" % field):
+                    slimps_bench_tables.check(dict(report, results=[row(), odd]))
+        with self.assertRaisesRegex(ValueError, "machine.congestion_control: expected text, got 1"):
+            slimps_bench_tables.check(dict(report, machine=dict(machine, congestion_control=1)))
 
     def test_render_writes_into_a_page(self):
         report = {"bench": "transport", "results": [row(), row("latency"), row("model_round")],

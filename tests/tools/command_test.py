@@ -148,7 +148,27 @@ class CommandLineTest(unittest.TestCase):
 
     def test_launch_wants_a_command_and_sane_counts(self):
         self.assertIn("expected -- COMMAND", self.slimps("launch", "--workers", "1", "--servers", "1").stderr)
-        self.assertIn("expected 1 to 4096", self.slimps("launch", "--workers", "0", "--servers", "1").stderr)
+        for count in ("0", "4097", "many", "1.5"):
+            self.assertIn('--workers: expected 1 to 4096, got "%s"' % count,
+                          self.slimps("launch", "--workers", count, "--servers", "1").stderr)
+
+    def test_files_that_cannot_be_written_are_refused_before_anything_is_built(self):
+        for flag in ("--json", "--trace"):
+            result = self.slimps("demo", flag, "/no/such/x.json")
+            self.assertEqual(2, result.returncode)
+            self.assertIn("%s: cannot write /no/such/x.json: No such file" % flag, result.stderr)
+
+    def test_output_that_cannot_be_written_is_one_line_or_none(self):
+        with open("/dev/full", "w", encoding="ascii") as full:
+            result = subprocess.run([sys.executable, os.path.join(TOOLS, "slimps"), "--help"], stdout=full,
+                                    stderr=subprocess.PIPE, text=True, check=False)
+        self.assertEqual((1, "slimps: No space left on device\n"), (result.returncode, result.stderr))
+        reader, writer = os.pipe()
+        os.close(reader)
+        result = subprocess.run([sys.executable, os.path.join(TOOLS, "slimps"), "--help"], stdout=writer,
+                                stderr=subprocess.PIPE, text=True, check=False)
+        os.close(writer)
+        self.assertEqual((141, ""), (result.returncode, result.stderr))
 
 
 if __name__ == "__main__":

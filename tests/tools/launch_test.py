@@ -1,3 +1,4 @@
+import contextlib
 import io
 import os
 import signal
@@ -183,6 +184,17 @@ class LaunchTest(unittest.TestCase):
         launcher.wait()
         launcher.stdout.close()
         self.assertTrue(eventually(lambda: not alive(pid)))
+
+    def test_a_full_disk_does_not_hold_the_job_up_and_is_told(self):
+        launcher = self.launcher(["until=" + self.path("ended")], ["until=" + self.path("ended")],
+                                 ["say=" + "x" * 1000] * 300 + ["touch=" + self.path("ended")])
+        with open("/dev/full", "w", encoding="ascii") as launcher.out:
+            with contextlib.redirect_stderr(io.StringIO()) as said:
+                self.assertEqual(0, launcher.run())
+            with contextlib.suppress(OSError):
+                launcher.out.close()
+        self.assertEqual("slimps: some lines of the job could not be printed: No space left on device\n",
+                         said.getvalue())
 
     def test_no_file_is_left_behind(self):
         old = tempfile.tempdir

@@ -1,5 +1,6 @@
 """slimps trace: parts put together, what is broken named, the picture where the events are, and the command's flags."""
 
+import argparse
 import io
 import json
 import os
@@ -9,6 +10,7 @@ import sys
 import tempfile
 import unittest
 import xml.etree.ElementTree
+from unittest import mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
@@ -105,7 +107,8 @@ class MergeTest(FolderTest):
             "other": ('{"traceEvents": []}', "line 1: not a trace"),
             "empty": ("", "line 1: not a trace"),
             "no_base": (good.replace("base_unix_ns", "base"), "line 1: not a trace"),
-            "no_time": (good.replace('"ts": 5', '"ts": "x"'), "line 5: not an event"),
+            "no_time": (good.replace('"ts": 5', '"ts": "x"'), "line 5: not an event that slimps wrote: the event.ts: "
+                                                              "expected a number, got \"x\""),
             "garbage": (good.replace('{"ph": "X"', "{{", 1), "line 4: not an event"),
         }
         for name, (text, _) in broken.items():
@@ -120,6 +123,26 @@ class MergeTest(FolderTest):
             said = [complaint for complaint in complaints if "trace of %s left out" % name in complaint]
             self.assertEqual(1, len(said), name)
             self.assertIn(what, said[0])
+
+    def test_an_event_that_lacks_a_field_or_has_an_odd_one_is_named_with_it(self):
+        whole = event("encode", 0, 5)
+        odd = [({key: value for key, value in whole.items() if key != field}, field) for field in whole]
+        odd += [(dict(whole, args={}), "args.round"), (dict(whole, dur=-1), "dur"), (dict(whole, pid="7"), "pid"),
+                (dict(whole, ts=float("nan")), "ts"), (dict(whole, ph="i"), "ph"), (dict(whole, args=[1]), "args"),
+                (dict(name_event("process_name", "w"), args={}), "args.name"),
+                ({"ph": "M", "name": "thread_name"}, "pid"), (dict(whole, ph=[]), "ph")]
+        for broken, field in odd:
+            if field == "tid":
+                continue  # the viewer's
+            self.put("odd", part_text("worker 0", [broken]))
+            with self.assertRaisesRegex(slimps_trace.TraceError, "/odd: line 4: not an event that slimps wrote: the "
+                                                                 "event.%s: expected .*, got " % field):
+                self.merge("odd")
+            with self.assertRaisesRegex(slimps_trace.TraceError, "line 4.*the event.%s: expected" % field):
+                slimps_trace.boxes_of(slimps_trace.Trace(self.path("odd")), 0, 1, None)
+        self.put("odd", part_text("worker 0", [whole]).replace("[\n", "[\n7,\n"))
+        with self.assertRaisesRegex(slimps_trace.TraceError, "line 2.*the event: expected an object, got 7"):
+            self.merge("odd")
 
     def test_nothing_readable_is_an_error_and_writes_nothing(self):
         with self.assertRaisesRegex(slimps_trace.TraceError, "no trace to merge.*No such file"):
@@ -320,25 +343,31 @@ class CommandTest(FolderTest):
         self.assertIn("trace of /no/such left out", result.stderr)
         self.assertEqual(3, len(spans(self.load("all.json"))))
 
+    def test_a_picture_that_cannot_be_written_leaves_the_old_one(self):
+        old = self.put("t.svg", "old")
+        with mock.patch.object(slimps_trace.slimps_files.os, "replace", side_effect=OSError(28, "No space left")):
+            with self.assertRaisesRegex(slimps_trace.TraceError, "cannot write %s: No space left" % re.escape(old)):
+                slimps_trace.show(argparse.Namespace(files=[self.trace], merge=None, svg=old, first=0.0, last=1e9,
+                                                     process=None))
+        with open(old, encoding="utf-8") as text:
+            self.assertEqual("old", text.read())
+
+    def test_devices_are_written_not_replaced(self):
+        for flag in ("--merge", "--svg"):
+            self.assertEqual(0, self.slimps(self.trace, flag, "/dev/null").returncode)
+            self.assertFalse(os.path.isfile("/dev/null"))
+        result = self.slimps(self.trace, "--merge", "/dev/null", "--svg", self.path("t.svg"))
+        self.assertIn("--merge /dev/null: expected a file, which --svg is drawn from", result.stderr)
+        with slimps_trace.Gathering("/dev/null") as trace:
+            self.assertNotEqual("/dev", os.path.dirname(trace.folder.name))
+
     def test_launch_and_demo_refuse_a_file_that_cannot_be_written_at_once(self):
         for command in (["launch", "--workers", "1", "--servers", "1", "--trace", "/no/such/t.json", "--", "true"],
                         ["demo", "--trace", self.folder]):
             result = subprocess.run([sys.executable, os.path.join(TOOLS, "slimps")] + command, stdout=subprocess.PIPE,
                                     stderr=subprocess.PIPE, text=True, check=False)
             self.assertEqual(2, result.returncode, result.stderr)
-            self.assertIn("--trace: cannot write trace " + command[command.index("--trace") + 1], result.stderr)
-
-
-class WritableTest(FolderTest):
-    def test_nothing_is_left_behind_and_nothing_lost(self):
-        old = self.put("old.json", "old")
-        self.assertIsNone(slimps_trace.check_writable(old))
-        self.assertIsNone(slimps_trace.check_writable(self.path("new.json")))
-        self.assertEqual(["old.json"], os.listdir(self.folder))
-        with open(old, encoding="utf-8") as text:
-            self.assertEqual("old", text.read())
-        for wrong in ("", self.folder, self.folder + "/", self.path("no/t.json")):
-            self.assertIn("cannot write trace " + wrong, slimps_trace.check_writable(wrong) or "")
+            self.assertIn("--trace: cannot write " + command[command.index("--trace") + 1], result.stderr)
 
 
 if __name__ == "__main__":

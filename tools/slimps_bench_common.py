@@ -1,0 +1,128 @@
+"""What the benches share: flags, programs, signals, and how tables look.
+
+    parser = slimps_bench_common.Parser(prog="slimps bench x", allow_abbrev=False)
+    parser.add_argument("--repeats", type=slimps_bench_common.number(1, 99, int))
+    programs = slimps_bench_common.find_programs({"p": ("//a:p", "a/p")}, options.programs)
+    with slimps_bench_common.ending_on_signals():
+        ...
+
+All but ending_on_signals, which is the main thread's, may be called from any thread.
+"""
+
+import argparse
+import contextlib
+import difflib
+import os
+import signal
+
+import slimps_setup
+
+END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+# ---- flags ------------------------------------------------------------------------------------------
+
+class Parser(argparse.ArgumentParser):
+    """Says which flag was probably meant."""
+
+    def error(self, message):
+        for word in message.split():
+            if word.startswith("--") and "unrecognized" in message:
+                flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
+                near = difflib.get_close_matches(word.split("=")[0], flags, 1, 0.5)
+                if near:
+                    message += ": did you mean %s?" % near[0]
+                break
+        super().error(message)
+
+
+def number(low, high, kind):
+    """The type of a flag: an int or a float (`kind`) from low to high."""
+    def parse(text):
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not low <= value <= high:  # NaN is in no range
+            raise argparse.ArgumentTypeError("expected %s to %s, got \"%s\"" % (low, high, text))
+        return value
+    return parse
+
+
+def name_list(text):
+    """The words of a list. argparse.ArgumentTypeError: an empty one, or one that is there twice."""
+    words = text.split(",")
+    if "" in words:
+        raise argparse.ArgumentTypeError("expected names with commas between them, got \"%s\"" % text)
+    for word in words:
+        if words.count(word) > 1:
+            raise argparse.ArgumentTypeError("\"%s\" is there twice: %s" % (word, text))
+    return words
+
+
+# ---- programs and signals ---------------------------------------------------------------------------
+
+def find_programs(programs, folder=None):
+    """name -> path of what `programs` has as name -> (target, file): in `folder`, or else built. SetupError: one is not
+    there."""
+    if folder is None:
+        slimps_setup.install_packages()
+        slimps_setup.build([target for target, _ in programs.values()])
+        folder = os.path.join(slimps_setup.REPOSITORY, "bazel-bin")
+    paths = {name: os.path.join(folder, path) for name, (_, path) in programs.items()}
+    for path in paths.values():
+        if not os.path.isfile(path) or not os.access(path, os.X_OK):
+            raise slimps_setup.SetupError("cannot run %s: there is no such program" % path)
+    return paths
+
+
+@contextlib.contextmanager
+def ending_on_signals():
+    """Inside, SIGINT, SIGTERM and SIGHUP raise SystemExit with 128 plus their number, so that everything is tidied up on
+    the way out; further ones do not disturb that. Those that are ignored (nohup) stay so."""
+    def end(number_of_signal, _):
+        for other in before:
+            signal.signal(other, signal.SIG_IGN)
+        raise SystemExit(128 + number_of_signal)
+
+    before = {each: signal.getsignal(each) for each in END_SIGNALS if signal.getsignal(each) is not signal.SIG_IGN}
+    try:
+        for each in before:
+            signal.signal(each, end)
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+# ---- tables -----------------------------------------------------------------------------------------
+
+def size_name(size):
+    """"64 KiB", or bytes where it is not whole; "none" of None."""
+    if size is None:
+        return "none"
+    for unit, scale in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size and size % scale == 0:
+            return "%d %s" % (size // scale, unit)
+    return "%d B" % size
+
+
+def ratio(value):
+    return "" if value is None else "%.2f" % value
+
+
+def verdict(met, bar):
+    return "%s %s" % (bar, "met" if met else "MISSED")
+
+
+def text_table(headings, rows):
+    """Lines for a terminal: the first column to the left, the others to the right."""
+    table = [headings] + list(rows)
+    widths = [max(len(row[column]) for row in table) for column in range(len(headings))]
+    return [("  " + "  ".join(cell.rjust(width) if column else cell.ljust(width)
+                              for column, (cell, width) in enumerate(zip(row, widths)))).rstrip() for row in table]
+
+
+def markdown_table(headings, rows):
+    return ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)] + [
+        "| " + " | ".join(row) + " |" for row in rows]

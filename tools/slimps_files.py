@@ -1,0 +1,94 @@
+"""Files that a command writes: complaints before the work instead of after it, and whole files or none.
+
+    slimps_files.refuse_unwritable(parser, "--json", options.json)   # before the work
+    slimps_files.save_json(options.json, figures)                    # after it
+
+Any thread. Nothing is kept between calls.
+"""
+
+import json
+import os
+import shutil
+
+import slimps_setup
+
+
+def draft_of(path):
+    """Where a file is written before it is moved into place."""
+    return "%s.%d.tmp" % (os.path.realpath(path), os.getpid())
+
+
+def is_special(path):
+    """A terminal, a pipe, /dev/null: written as it is, since nothing may take its place."""
+    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+
+
+def why_not_writable(path):
+    """The reason, or None. Leaves nothing behind, and what is there as it is."""
+    if os.path.isdir(path) or not os.path.basename(path):
+        return "not a file"
+    if os.path.exists(path) and not os.access(path, os.W_OK):
+        return "Permission denied"
+    if is_special(path):
+        return None
+    try:
+        with open(draft_of(path), "w", encoding="utf-8"):
+            pass
+        os.unlink(draft_of(path))
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        return getattr(error, "strerror", None) or str(error)
+    return None
+
+
+def refuse_unwritable(parser, flag, path):
+    """Wrong usage, where `path` is given and cannot be written."""
+    complaint = path is not None and why_not_writable(path)
+    if complaint:
+        parser.error("%s: cannot write %s: %s" % (flag, path, complaint))
+
+
+def save(path, write):
+    """`write` gets the open file. OSError: it could not be written, and what was there before is there still."""
+    if is_special(path):
+        with open(path, "w", encoding="utf-8") as out:
+            write(out)
+        return
+    draft = draft_of(path)
+    try:
+        with open(draft, "w", encoding="utf-8") as out:
+            write(out)
+        if os.path.exists(path):
+            shutil.copymode(path, draft)
+        os.replace(draft, os.path.realpath(path))
+    except BaseException:
+        if os.path.exists(draft):
+            os.unlink(draft)
+        raise
+
+
+def save_text(path, text):
+    """SetupError: it could not be written."""
+    try:
+        save(path, lambda out: out.write(text))
+    except OSError as error:
+        raise slimps_setup.SetupError("cannot write %s: %s" % (path, error.strerror)) from error
+
+
+def save_json(path, value, **layout):
+    """As save_text."""
+    save_text(path, json.dumps(value, **(layout or {"indent": 1})) + "\n")
+
+
+def load_json(path):
+    """What a JSON file holds. ValueError: it cannot be read, or is none; says why."""
+    try:
+        with open(path, encoding="utf-8") as text:
+            return json.load(text)
+    except OSError as error:
+        raise ValueError("cannot read it: %s" % error.strerror) from error
+    except UnicodeDecodeError as error:
+        raise ValueError("not JSON: byte %d is no UTF-8" % error.start) from error
+    except RecursionError as error:
+        raise ValueError("not JSON: nested too deep") from error
+    except ValueError as error:
+        raise ValueError("not JSON: %s" % error) from error
