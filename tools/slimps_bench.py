@@ -71,8 +71,7 @@ def codec(arguments):
         slimps_setup.build([TARGET])
         program = PROGRAM
     with slimps_bench_common.ending_on_signals(), tempfile.TemporaryDirectory(prefix="slimps-") as folder:
-        special = options.json is not None and slimps_files.is_special(options.json)
-        path = os.path.join(folder, "bench.json") if special or not options.json else options.json
+        path = os.path.join(folder, "bench.json")
         status = run_codec(program, options, path)
         if status not in (0, 1):
             return 2  # the program has said why
@@ -80,9 +79,9 @@ def codec(arguments):
             report = slimps_files.load_json(path)
             slimps_bench_tables.check(report)
         except ValueError as error:
-            raise slimps_setup.SetupError("%s left no figures in %s: %s" % (program, path, error))
+            raise slimps_setup.SetupError("%s left no figures: %s" % (program, error))
     print(slimps_bench_tables.text(report), flush=True)
-    if special:
+    if options.json:
         slimps_files.save_json(options.json, report)
     return status
 

@@ -46,10 +46,10 @@ def plan_runs(compression, lr=None):
     ]
 
 
-def check_runs(worker, runs):
+def check_runs(worker, runs, seed):
     """Refuses what a worker would refuse, before anything is started."""
     for _, _, flags in runs:
-        checked = subprocess.run([worker, "--dry_run", "--scheduler", "none:1"] + TRAINING + flags,
+        checked = subprocess.run([worker, "--dry_run", "--scheduler", "none:1", "--seed", str(seed)] + TRAINING + flags,
                                  stderr=subprocess.PIPE, text=True, check=False)
         if checked.returncode != 0:
             raise slimps_setup.SetupError(checked.stderr.strip().replace("slimps_worker: ", "demo: "))
@@ -76,6 +76,8 @@ def run_one(programs, name, options, seed, verbose, environment=None):
         launcher = slimps_launch.Launcher(
             job, show=lambda node: verbose or node.name == "worker0", verbose=verbose, out=sys.stderr)
         status = launcher.run()
+        if launcher.interrupted is not None:
+            raise SystemExit(status)  # whoever did it knows why
         if status != 0:
             raise slimps_setup.SetupError("run \"%s\" failed with status %d (see above)" % (name, status))
         try:
@@ -132,7 +134,7 @@ def main(arguments):
     slimps_setup.build([target for target, _ in slimps_setup.PROGRAMS.values()])
     programs = {name: slimps_setup.program_path(name) for name in slimps_setup.PROGRAMS}
     planned = plan_runs(options.compression, options.lr)
-    check_runs(programs["slimps_worker"], planned)
+    check_runs(programs["slimps_worker"], planned, options.seed)
     if options.trace is None:
         return compare(programs, planned, options, None)
     with slimps_trace.Gathering(options.trace) as trace:

@@ -93,6 +93,7 @@ class Launcher:
         self.nodes = []
         self.events = queue.SimpleQueue()  # a Node that ended, or the number of a signal
         self.print_lock = threading.Lock()
+        self.interrupted = None  # the number of the signal that ended the job
         self.unprintable = None  # why lines could not be printed, if so
         self.before_exec = die_with_parent()
 
@@ -256,6 +257,7 @@ class Launcher:
 
     def _forward(self, number):
         """Passes a signal on to everyone and gives them time to end by it; a second signal ends the patience."""
+        self.interrupted = number
         self._say("slimps: %s: stopping the job" % signal_name(number))
         self._signal_all(number)
         deadline = time.monotonic() + self.job.stop_grace
@@ -313,6 +315,7 @@ def resolve_command(command, programs):
     name = command[0]
     if name in programs:
         return [programs[name]] + command[1:]
-    if os.path.sep not in name and shutil.which(name) is None:
-        raise FileNotFoundError("command not found: " + name)
+    if shutil.which(name) is None:
+        what = "cannot be run" if os.path.sep in name and os.path.exists(name) else "not found"
+        raise FileNotFoundError("command %s: %s" % (what, name))
     return command

@@ -172,7 +172,7 @@ class FlagsTest(unittest.TestCase):
                 program = self.script(folder, text)
                 result = bench("codec", program=program)
                 self.assertEqual(1, result.returncode)
-                self.assertRegex(result.stderr, "^slimps: %s left no figures in .*: %s" % (program, what))
+                self.assertRegex(result.stderr, "^slimps: %s left no figures: %s" % (program, what))
 
     def test_a_program_ends_with_the_command(self):
         for number, status in ((signal.SIGTERM, 143), (signal.SIGKILL, -9)):
@@ -187,6 +187,12 @@ class FlagsTest(unittest.TestCase):
                 with open(folder + "/pid", encoding="ascii") as text:
                     pid = int(text.read())
                 self.assertTrue(eventually(lambda: not os.path.exists("/proc/%d" % pid)))
+
+    def test_a_disk_that_is_full_by_then_is_told_after_the_tables(self):
+        result = bench("codec", "--quick", "--codecs", "none", "--ops", "encode", "--json", "/dev/full")
+        self.assertEqual(1, result.returncode)
+        self.assertIn("\n  none ", result.stdout)
+        self.assertIn("slimps: cannot write /dev/full: No space left on device", result.stderr)
 
     def test_figures_go_to_a_device_too(self):
         result = bench("codec", "--quick", "--codecs", "none", "--ops", "encode", "--json", "/dev/stdout")

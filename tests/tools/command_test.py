@@ -120,7 +120,7 @@ class DemoTest(unittest.TestCase):
                 script.write("#!/bin/sh\necho \"slimps_worker: did you mean '2bit'?\" >&2\nexit 2\n")
             os.chmod(worker, 0o755)
             with self.assertRaisesRegex(slimps_setup.SetupError, "demo: did you mean '2bit'"):
-                slimps_demo.check_runs(worker, runs)
+                slimps_demo.check_runs(worker, runs, 1)
 
     def test_the_table_compares_with_fp32(self):
         full = slimps_demo.as_run("fp32", self.SUMMARY)

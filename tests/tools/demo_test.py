@@ -38,6 +38,9 @@ elif name == "slimps_worker":
         sys.exit(0)
     if os.environ["DMLC_WORKER_ID"] == "0":
         compression = after("--compression")
+        if os.path.exists(os.path.join(folder, "interrupts." + compression)):
+            os.kill(os.getppid(), 15)
+            time.sleep(1000)
         if os.path.exists(os.path.join(folder, "fails." + compression)):
             print("no such thing as " + compression)
             sys.exit(3)
@@ -109,7 +112,7 @@ class DemoTest(unittest.TestCase):
         with open(self.path("calls"), encoding="utf-8") as lines:
             kinds = ["--dry_run" in json.loads(line) for line in lines]
         self.assertEqual([True] * 3 + [False] * 3 * slimps_demo.WORKERS, kinds)
-        for call in self.calls():
+        for call in self.calls(real=False) + self.calls():
             self.assertEqual("5", call[call.index("--seed") + 1])
             compression = call[call.index("--compression") + 1]
             self.assertEqual("0.2" if compression == "none" else "0.3", call[call.index("--lr") + 1])
@@ -125,6 +128,14 @@ class DemoTest(unittest.TestCase):
             pass
         with self.assertRaisesRegex(slimps_setup.SetupError, 'run "1bit" failed with status 3'):
             self.demo()
+        self.assertNotIn("auto", sum(self.calls(), []))
+
+    def test_a_signal_ends_the_demo_with_its_status(self):
+        with open(self.path("interrupts.1bit"), "w", encoding="utf-8"):
+            pass
+        with self.assertRaises(SystemExit) as ended:
+            self.demo()
+        self.assertEqual(143, ended.exception.code)
         self.assertNotIn("auto", sum(self.calls(), []))
 
     def test_nothing_to_compare_is_refused_before_anything_is_built(self):

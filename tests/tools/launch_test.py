@@ -218,6 +218,13 @@ class ResolveCommandTest(unittest.TestCase):
     def test_an_unknown_command_is_refused(self):
         with self.assertRaisesRegex(FileNotFoundError, "no-such-command"):
             slimps_launch.resolve_command(["no-such-command"], {})
+        with self.assertRaisesRegex(FileNotFoundError, "command not found: ./no-such-command"):
+            slimps_launch.resolve_command(["./no-such-command"], {})
+        with self.assertRaisesRegex(FileNotFoundError, "command cannot be run: " + HERE):
+            slimps_launch.resolve_command([HERE], {})
+        with tempfile.NamedTemporaryFile() as text:
+            with self.assertRaisesRegex(FileNotFoundError, "command cannot be run: " + text.name):
+                slimps_launch.resolve_command([text.name], {})
 
 
 if __name__ == "__main__":
