@@ -1,4 +1,5 @@
-"""One job of slimps bench cluster, with scripts for daemons and workers and no network: how it ends when one of them does."""
+"""One job of slimps bench cluster, with scripts for daemons and workers and no network: how it ends when one of them
+does."""
 
 import os
 import sys
@@ -14,7 +15,9 @@ import slimps_bench_cluster_job as jobs  # noqa: E402
 
 DAEMON = "while [ ! -e \"$0.over\" ]; do sleep 0.01; done"
 # A worker that does as told, and whose end is the daemons'.
-REPORT = """for word in "$@"; do case $word in --report=*) report=${word#--report=};; --rank=*) rank=${word#--rank=};; esac; done
+REPORT = """for word in "$@"; do
+  case $word in --report=*) report=${word#--report=};; --rank=*) rank=${word#--rank=};; esac
+done
 """
 GOOD = REPORT + "echo ready; read go; echo decision; echo '{\"rank\": '$rank'}' > $report; %s"
 END = "touch $(dirname $0)/scheduler.over $(dirname $0)/server.over"
@@ -115,7 +118,8 @@ class JobTest(unittest.TestCase):
         self.assertIn("worker1\nwaiting", said)
 
     def test_a_program_that_cannot_be_run_is_named(self):
-        self.assertIn("cannot run /no/such/server: No such file", self.failure(self.job("", slimps_server="/no/such/server")))
+        self.assertIn("cannot run /no/such/server: No such file",
+                      self.failure(self.job("", slimps_server="/no/such/server")))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ sys.path.insert(0, TOOLS)
 import slimps_bench_cluster as cluster  # noqa: E402
 import slimps_bench_cluster_net as net  # noqa: E402
 import slimps_bench_cluster_options as flags_of  # noqa: E402
+import slimps_bench_tables  # noqa: E402
 import slimps_setup  # noqa: E402
 
 
@@ -218,6 +219,32 @@ class KeepTest(unittest.TestCase):
                 cluster.keep(os.path.join(folder, "no", "x.json"), {})
             self.assertIn("cannot write %s/no/x.json: No such file or directory; going on" % folder, said.getvalue())
             cluster.keep(None, {})
+
+    def test_a_run_that_fails_keeps_the_models_before(self):
+        class Run:
+            cores, bytes_per_second = 2, 1e9
+
+            def thresholds(self, entry, model):
+                return entry
+
+            def measure(self, entry, model, milliseconds):
+                if model == "vgg16":
+                    raise slimps_setup.SetupError("worker0 was killed")
+                figures = dict.fromkeys(cluster.MEANS + ("wire_bytes_out", "wire_bytes_in", "wire_ms_at_link_rate",
+                                                         "cpu_ms", "max_rss_bytes"), 1.0)
+                return dict(figures, iteration_ms=10.0, threshold_bytes=None, pull_threshold_bytes=None,
+                            workers_are_identical=True, decisions=[])
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "x.json")
+            with mock.patch.object(cluster, "Bench", lambda *_: Run()), mock.patch.object(net, "Network"), \
+                    contextlib.redirect_stderr(io.StringIO()), self.assertRaisesRegex(Exception, "worker0 was killed"):
+                cluster.bench(settled("--systems=fp32"), {}, [("resnet50", 1 << 20, 4.0), ("vgg16", 1 << 20, 4.0)], None,
+                              lambda report: cluster.keep(path, report))
+            with open(path, encoding="utf-8") as text:
+                report = json.load(text)
+        self.assertEqual(["resnet50"], [row["model"] for row in report["results"]])
+        slimps_bench_tables.check(report)
 
 
 if __name__ == "__main__":
