@@ -56,6 +56,7 @@ DistStore::DistStore(wire::StoreMode mode, const KVStoreOptions& options,
       options_(options),
       transport_(std::move(transport)),
       device_(MakeHostDevice()),
+      staging_(device_.get(), options.staging_bytes),
       membership_(transport_.get(), MakeMembershipOptions(options)),
       rpc_(transport_.get(), options.retry_interval) {}
 
@@ -218,6 +219,7 @@ void DistStore::Fail(const absl::Status& cause, Cause whose) {
   if (whose == Cause::kOurs) membership_.ReportFailure(why);
   rpc_.FailAll(why);
   plan_->Fail(why);
+  staging_.Fail(why);
   push_->Fail(why);
   courier_->FailAll(why);
 }

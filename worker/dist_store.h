@@ -1,7 +1,7 @@
 // DistStore: the KVStore over scheduler and servers. Ties the stages together and owns their order
 // of life:
 //
-//   caller --Device copy--> grad_buf --> PushPipeline --> Courier --> Transport ~~> servers
+//   caller --Device copy--> grad_buf (GradientStaging) --> PushPipeline --> Courier --> Transport ~~> servers
 //   caller <-- out <------------------- PullMerger  <---- Courier <-- Transport <~~
 //
 // Shutdown: refuse new work, drain, leave the job, stop the transport (no callback runs after
@@ -31,6 +31,7 @@
 #include "worker/pull_merger.h"
 #include "worker/push_pipeline.h"
 #include "worker/rpc_client.h"
+#include "worker/staging.h"
 
 namespace slimps {
 
@@ -96,6 +97,9 @@ class DistStore final : public KVStore, private MessageSink {
   // Copies the gradient to grad_buf and counts the round.
   absl::StatusOr<PushJob> MakePushJob(const Key& key, std::span<const float> gradient,
                                       int priority);
+  // The largest magnitude. InvalidArgument: one that is not finite (names the element).
+  absl::StatusOr<float> CopyGradient(const TensorPlan& tensor, std::span<const float> gradient,
+                                     const GradientBuffers& grad_bufs);
   absl::Status Submit(PushJob job);
   void SubmitPull(PullJob job, const Key& key);
   absl::StatusOr<const TensorPlan*> FindForPull(const Key& key, size_t elements);
@@ -110,6 +114,7 @@ class DistStore final : public KVStore, private MessageSink {
   const KVStoreOptions options_;
   const std::unique_ptr<Transport> transport_;
   const std::unique_ptr<Device> device_;
+  GradientStaging staging_;
   Membership membership_;
   RpcClient rpc_;
   KeyTable keys_;

@@ -1,4 +1,5 @@
 // DistStore: what moves tensors: Init, Push, Pull.
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <set>
@@ -45,7 +46,10 @@ absl::Status DistStore::Init(const std::vector<InitTensor>& tensors) {
         {.combine = plan_->compressor().combine(),
          .hashing = options_.checksums ? PayloadHashing::kXxh3 : PayloadHashing::kOff},
         courier_.get()));
-  for (TensorPlan& plan : plans) keys_.Add(std::move(plan));
+  for (TensorPlan& plan : plans) {
+    staging_.AddKeys(plan.bytes());
+    keys_.Add(std::move(plan));
+  }
   return membership_.Barrier("kvstore/init", wire::WORKER, options_.timeout);
 }
 
@@ -88,17 +92,9 @@ absl::StatusOr<PushJob> DistStore::MakePushJob(const Key& key, std::span<const f
   SLIMPS_RETURN_IF_ERROR(FirstError());
   SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* tensor, keys_.Find(key));
   SLIMPS_RETURN_IF_ERROR(CheckLength(*tensor, gradient.size(), "push"));
+  SLIMPS_ASSIGN_OR_RETURN(GradientBuffers grad_bufs, staging_.Acquire(*tensor, options_.timeout));
   const absl::Time start = absl::Now();
-  SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<HostBuffer> buffer,
-                          device_->AllocateHost(gradient.size()));
-  absl::StatusOr<float> largest = 0.0f;
-  // The host device copies before it returns.
-  device_->CopyGradient(key.id(), gradient, buffer->floats(),
-                        [&largest](KeyId, absl::StatusOr<float> found) { largest = found; });
-  SLIMPS_RETURN_IF_ERROR(largest.status());
-  if (std::isinf(*largest * options_.grad_scale)) {
-    return CheckFinite(key, buffer->floats(), options_.grad_scale, "push");
-  }
+  SLIMPS_ASSIGN_OR_RETURN(const float largest, CopyGradient(*tensor, gradient, grad_bufs));
   {
     MutexLock lock(&mutex_);
     copy_ += absl::Now() - start;
@@ -106,13 +102,34 @@ absl::StatusOr<PushJob> DistStore::MakePushJob(const Key& key, std::span<const f
   const uint64_t round = keys_.CountPush(key);
   TraceLog::Global().AddOfThread(TraceStage::kCopy, {key.typed_name(), 0, round}, start,
                                  absl::Now());
-  return PushJob{tensor, round, PriorityOf(priority), std::move(buffer), *largest};
+  return PushJob{tensor, round, PriorityOf(priority), std::move(grad_bufs), largest};
+}
+
+absl::StatusOr<float> DistStore::CopyGradient(const TensorPlan& tensor,
+                                              std::span<const float> gradient,
+                                              const GradientBuffers& grad_bufs) {
+  float largest = 0;
+  for (size_t i = 0; i < grad_bufs.size(); ++i) {
+    const PartitionPlan& partition = tensor.partitions[i];
+    absl::StatusOr<float> found = 0.0f;
+    // The host device copies before it returns.
+    device_->CopyGradient(tensor.key.id(), gradient.subspan(partition.offset, partition.elements),
+                          grad_bufs[i]->floats(),
+                          [&found](KeyId, absl::StatusOr<float> of) { found = of; });
+    SLIMPS_RETURN_IF_ERROR(found.status());
+    if (std::isinf(*found * options_.grad_scale)) {
+      return CheckFinite(tensor.key, grad_bufs[i]->floats(), options_.grad_scale, "push",
+                         partition.offset);
+    }
+    largest = std::max(largest, *found);
+  }
+  return largest;
 }
 
 absl::Status DistStore::PushNothing(const Key& key) {
   SLIMPS_RETURN_IF_ERROR(FirstError());
   SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* tensor, keys_.Find(key));
-  return Submit({tensor, keys_.CountPush(key), 0, nullptr});
+  return Submit({tensor, keys_.CountPush(key), 0, {}});
 }
 
 absl::Status DistStore::Submit(PushJob job) {

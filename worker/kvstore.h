@@ -7,7 +7,7 @@
 //   (*store)->Push("w", gradient, /*priority=*/0);   // returns when `gradient` may be reused
 //   (*store)->Pull("w", weights, /*priority=*/0);    // waits for every round that it has pushed
 //
-// Push copies the gradient into grad_buf and returns; encoding, sending, acknowledgement and retry
+// Push waits until grad_buf has room, copies the gradient into it and returns; encoding, sending, acknowledgement and retry
 // go on behind it. The first error of any background stage is returned by every later call and by
 // Wait. Thread-safe.
 #ifndef SLIMPS_WORKER_KVSTORE_H_
@@ -60,6 +60,9 @@ struct KVStoreOptions {
   bool checksums = true;   // of payloads, on the wire
   // How a server on this machine is reached, where it offers that.
   SameHost same_host = SameHost::kShm;
+  // Most memory of gradients that wait to be encoded or, raw, acknowledged; Push waits for room. 0: as much as one round of
+  // all keys, but 64 MiB.
+  size_t staging_bytes = 0;
   float grad_scale = 1.0f;  // codecs see gradient * grad_scale; the server's rescale_grad undoes it
   int encode_threads = 1;
   // An emulated full-duplex link between this worker and the network; 0: none.

@@ -9,10 +9,7 @@
 namespace slimps {
 namespace {
 
-std::span<float> ValuesOf(const GradientPart& part) {
-  const PartitionPlan& plan = part.tensor->partitions[part.partition];
-  return part.grad_buf->floats().subspan(plan.offset, plan.elements);
-}
+std::span<float> ValuesOf(const GradientPart& part) { return part.grad_buf->floats(); }
 
 // fp_buf is grad_buf itself: each x goes where its gradient was read.
 MadePayload RawPayload(const GradientPart& part) {

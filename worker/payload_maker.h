@@ -43,7 +43,7 @@ struct GradientPart {
   const TensorPlan* tensor = nullptr;
   size_t partition = 0;
   uint64_t round = 0;
-  std::shared_ptr<HostBuffer> grad_buf;                           // the whole tensor's
+  std::shared_ptr<HostBuffer> grad_buf;                           // this partition's
   float gradient_bound = std::numeric_limits<float>::infinity();  // of every |grad_buf[i]|
 };
 

@@ -47,8 +47,10 @@ PushPipeline::~PushPipeline() {
 
 absl::Status PushPipeline::Submit(PushJob job) {
   const TensorPlan& tensor = *job.tensor;
-  const size_t bytes = job.grad_buf == nullptr ? 0 : tensor.bytes();
-  const bool whole_tensor = job.grad_buf != nullptr && plan_->MeasuresPush(tensor, job.round);
+  const size_t bytes = job.carries() ? tensor.bytes() : 0;
+  const bool whole_tensor = job.carries() && plan_->MeasuresPush(tensor, job.round);
+  // Each work has its own, so that a partition's memory does not wait for the others.
+  GradientBuffers grad_bufs = std::exchange(job.grad_bufs, {});
   auto shared = std::make_shared<const PushJob>(std::move(job));
   MutexLock lock(&mutex_);
   const auto has_room = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -66,8 +68,14 @@ absl::Status PushPipeline::Submit(PushJob job) {
   unacknowledged_by_key_[tensor.key.id()] += tensor.partitions.size();
   const size_t works = whole_tensor ? 1 : tensor.partitions.size();
   for (size_t i = 0; i < works; ++i) {
+    Work work{.job = shared, .grad_bufs = {}, .partition = i, .whole_tensor = whole_tensor};
+    if (whole_tensor) {
+      work.grad_bufs = std::move(grad_bufs);
+    } else if (!grad_bufs.empty()) {
+      work.grad_bufs.push_back(std::move(grad_bufs[i]));
+    }
     queue_.emplace(std::pair(-SendPriority(shared->round, shared->priority), next_sequence_++),
-                   Work{shared, i, whole_tensor});
+                   std::move(work));
   }
   work_.NotifyOne();
   return absl::OkStatus();
@@ -87,8 +95,7 @@ void PushPipeline::Run() {
       queue_.erase(queue_.begin());
       queue_is_empty = queue_.empty();
     }
-    Process(work);
-    work.job.reset();
+    Process(std::move(work));
     if (queue_is_empty) Send(coalescer_.TakeAll());
     MutexLock lock(&mutex_);
     encoding_ = false;
@@ -106,11 +113,12 @@ absl::StatusOr<std::optional<OutgoingItem>> PushPipeline::PrepareNow(const PushJ
     SLIMPS_RETURN_IF_ERROR(failed_);
     if (encoding_ || !queue_.empty()) return std::nullopt;
     encoding_ = true;
-    if (job.grad_buf != nullptr) bytes_waiting_ += tensor.bytes();
+    if (job.carries()) bytes_waiting_ += tensor.bytes();
     ++unacknowledged_;
     ++unacknowledged_by_key_[tensor.key.id()];
   }
-  absl::StatusOr<OutgoingItem> item = PreparePartition(job, /*partition=*/0);
+  absl::StatusOr<OutgoingItem> item =
+      PreparePartition(job, /*partition=*/0, job.carries() ? job.grad_bufs[0] : nullptr);
   {
     MutexLock lock(&mutex_);
     encoding_ = false;
@@ -120,40 +128,41 @@ absl::StatusOr<std::optional<OutgoingItem>> PushPipeline::PrepareNow(const PushJ
   return *std::move(item);
 }
 
-void PushPipeline::Process(const Work& work) {
-  const PushJob& job = *work.job;
+void PushPipeline::Process(Work work) {
   const absl::Status status =
-      work.whole_tensor ? PushAndMeasure(job) : PushPartition(job, work.partition);
+      work.whole_tensor ? PushAndMeasure(std::move(work)) : PushPartition(std::move(work));
   if (status.ok()) return;
   // The round cannot be completed without this work: the store is told, and fails.
   options_.on_error(status);
 }
 
-absl::Status PushPipeline::PushPartition(const PushJob& job, size_t partition) {
-  SLIMPS_ASSIGN_OR_RETURN(OutgoingItem item, PreparePartition(job, partition));
-  Send(coalescer_.Add(job.tensor->partitions[partition].server, std::move(item),
+absl::Status PushPipeline::PushPartition(Work work) {
+  const PushJob& job = *work.job;
+  std::shared_ptr<HostBuffer> grad_buf;
+  if (!work.grad_bufs.empty()) grad_buf = std::move(work.grad_bufs[0]);
+  SLIMPS_ASSIGN_OR_RETURN(OutgoingItem item,
+                          PreparePartition(job, work.partition, std::move(grad_buf)));
+  Send(coalescer_.Add(job.tensor->partitions[work.partition].server, std::move(item),
                       SendPriority(job.round, job.priority)));
   return absl::OkStatus();
 }
 
-absl::StatusOr<OutgoingItem> PushPipeline::PreparePartition(const PushJob& job, size_t partition) {
+absl::StatusOr<OutgoingItem> PushPipeline::PreparePartition(const PushJob& job, size_t partition,
+                                                            std::shared_ptr<HostBuffer> grad_buf) {
   MaybeReport(job.round);
   SLIMPS_ASSIGN_OR_RETURN(const Codec* codec, AwaitCodec(job));
-  SLIMPS_ASSIGN_OR_RETURN(Prepared prepared, Prepare(job, partition, *codec));
-  const size_t bytes = prepared.item.payload.size();
-  // The answer needs the sizes only: holding the job would hold grad_buf longer than its payload
-  // needs it.
-  PushJob sizes = job;
-  sizes.grad_buf.reset();
+  const TensorPlan* const tensor = job.tensor;
   const size_t held =
-      job.grad_buf == nullptr ? 0 : job.tensor->partitions[partition].elements * sizeof(float);
+      grad_buf == nullptr ? 0 : tensor->partitions[partition].elements * sizeof(float);
+  SLIMPS_ASSIGN_OR_RETURN(Prepared prepared, Prepare(job, partition, std::move(grad_buf), *codec));
+  const size_t bytes = prepared.item.payload.size();
   // Counted until the answer, so that what is in flight is bounded too.
-  prepared.item.done = [this, sizes = std::move(sizes), bytes, held](Answer answer) {
+  prepared.item.done = [this, tensor, bytes, held](Answer answer) {
     {
       MutexLock lock(&mutex_);
       bytes_waiting_ -= held;
     }
-    OnAnswered(sizes, bytes, answer);
+    OnAnswered(*tensor, bytes, answer);
   };
   MutexLock lock(&mutex_);
   CountPrepared(*job.tensor, prepared, held / sizeof(float));
@@ -161,7 +170,8 @@ absl::StatusOr<OutgoingItem> PushPipeline::PreparePartition(const PushJob& job, 
   return std::move(prepared.item);
 }
 
-absl::Status PushPipeline::PushAndMeasure(const PushJob& job) {
+absl::Status PushPipeline::PushAndMeasure(Work work) {
+  const PushJob& job = *work.job;
   Send(coalescer_.TakeAll());
   SLIMPS_ASSIGN_OR_RETURN(const Codec* codec, AwaitCodec(job));
   const TensorPlan& tensor = *job.tensor;
@@ -169,7 +179,8 @@ absl::Status PushPipeline::PushAndMeasure(const PushJob& job) {
   size_t bytes = 0;
   std::vector<OutgoingItem> items;
   for (size_t i = 0; i < tensor.partitions.size(); ++i) {
-    SLIMPS_ASSIGN_OR_RETURN(Prepared prepared, Prepare(job, i, *codec));
+    SLIMPS_ASSIGN_OR_RETURN(Prepared prepared,
+                            Prepare(job, i, std::move(work.grad_bufs[i]), *codec));
     encode += prepared.encode;
     bytes += prepared.item.payload.size();
     {
@@ -205,6 +216,7 @@ void PushPipeline::AwaitQuiet() {
 }
 
 absl::StatusOr<PushPipeline::Prepared> PushPipeline::Prepare(const PushJob& job, size_t partition,
+                                                             std::shared_ptr<HostBuffer> grad_buf,
                                                              const Codec& codec) {
   const PartitionPlan& plan = job.tensor->partitions[partition];
   Prepared prepared;
@@ -217,12 +229,12 @@ absl::StatusOr<PushPipeline::Prepared> PushPipeline::Prepare(const PushJob& job,
   push.set_priority(job.priority);
   push.set_format(wire::ABSENT);
   if (options_.change_codec) push.set_change_codec(options_.change_codec(*job.tensor, job.round));
-  if (job.grad_buf != nullptr) {
+  if (grad_buf != nullptr) {
     const absl::Time start = absl::Now();
     SLIMPS_ASSIGN_OR_RETURN(MadePayload made, payloads_.Make({.tensor = job.tensor,
                                                               .partition = partition,
                                                               .round = job.round,
-                                                              .grad_buf = job.grad_buf,
+                                                              .grad_buf = std::move(grad_buf),
                                                               .gradient_bound = job.gradient_bound},
                                                              codec, plan_->compressor()));
     const absl::Time end = absl::Now();
@@ -254,12 +266,12 @@ void PushPipeline::Send(std::vector<Batch> batches) {
   }
 }
 
-void PushPipeline::OnAnswered(const PushJob& job, size_t bytes, const Answer& answer) {
+void PushPipeline::OnAnswered(const TensorPlan& tensor, size_t bytes, const Answer& answer) {
   {
     MutexLock lock(&mutex_);
     --under_way_;
     --unacknowledged_;
-    --unacknowledged_by_key_[job.tensor->key.id()];
+    --unacknowledged_by_key_[tensor.key.id()];
     totals_.payload_bytes += bytes;
     totals_.send += answer.round_trip;
     changed_.NotifyAll();

@@ -35,6 +35,7 @@
 #include "worker/payload_maker.h"
 #include "worker/push_counts.h"
 #include "worker/push_measurement.h"
+#include "worker/staging.h"
 
 namespace slimps {
 
@@ -42,8 +43,10 @@ struct PushJob {
   const TensorPlan* tensor = nullptr;  // lives as long as the store
   uint64_t round = 0;
   int priority = 0;
-  std::shared_ptr<HostBuffer> grad_buf;  // null: this worker contributes nothing
+  GradientBuffers grad_bufs;  // empty: this worker contributes nothing
   float gradient_bound = std::numeric_limits<float>::infinity();  // of every |grad_buf[i]|
+
+  bool carries() const { return !grad_bufs.empty(); }
 };
 
 struct PushTotals {
@@ -55,8 +58,9 @@ struct PushTotals {
 struct PushPipelineOptions {
   PayloadMakerOptions payloads;
   absl::Duration timeout = absl::Seconds(60);
-  size_t max_bytes_waiting = size_t{1} << 30;  // of grad_buf; Submit waits beyond it
-  bool checksums = true;                       // of payloads
+  // Of gradients, however small their payloads, from Submit, which waits beyond it, to the answer.
+  size_t max_bytes_waiting = size_t{1} << 30;
+  bool checksums = true;  // of payloads
   absl::Duration report_interval = absl::Seconds(2);
   // Called on the push thread when profiling is over and all its pushes are acknowledged, after each pair of rounds that
   // was measured later, and again each interval while no decision comes.
@@ -96,7 +100,8 @@ class PushPipeline final {
  private:
   // A whole tensor while profiling, else one partition of it.
   struct Work {
-    std::shared_ptr<const PushJob> job;
+    std::shared_ptr<const PushJob> job;  // without its grad_bufs
+    GradientBuffers grad_bufs;           // of this work; empty: nothing is contributed
     size_t partition = 0;
     bool whole_tensor = false;
   };
@@ -108,17 +113,19 @@ class PushPipeline final {
   };
 
   void Run();
-  void Process(const Work& work);
-  absl::Status PushPartition(const PushJob& job, size_t partition);
+  void Process(Work work);
+  absl::Status PushPartition(Work work);
   // Its bytes count as waiting until it is answered.
-  absl::StatusOr<OutgoingItem> PreparePartition(const PushJob& job, size_t partition);
-  absl::Status PushAndMeasure(const PushJob& job);
+  absl::StatusOr<OutgoingItem> PreparePartition(const PushJob& job, size_t partition,
+                                                std::shared_ptr<HostBuffer> grad_buf);
+  absl::Status PushAndMeasure(Work work);
   void AwaitQuiet();
-  absl::StatusOr<Prepared> Prepare(const PushJob& job, size_t partition, const Codec& codec);
+  absl::StatusOr<Prepared> Prepare(const PushJob& job, size_t partition,
+                                   std::shared_ptr<HostBuffer> grad_buf, const Codec& codec);
   void CountPrepared(const TensorPlan& tensor, const Prepared& prepared, size_t elements)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Send(std::vector<Batch> batches);
-  void OnAnswered(const PushJob& job, size_t bytes, const Answer& answer);
+  void OnAnswered(const TensorPlan& tensor, size_t bytes, const Answer& answer);
   void MaybeReport(uint64_t round);
   absl::StatusOr<const Codec*> AwaitCodec(const PushJob& job);
 

@@ -43,8 +43,9 @@ struct InitialValueOptions {
                                              const InitialValueOptions& options, Courier* courier);
 
 // InvalidArgument naming key, element and value if one, times `scale`, is NaN or infinite. `what`: "push", "initial value".
+// values[0] is the key's element `first`.
 [[nodiscard]] absl::Status CheckFinite(const Key& key, std::span<const float> values, float scale,
-                                       const char* what);
+                                       const char* what, size_t first = 0);
 // InvalidArgument unless `elements` is the tensor's.
 [[nodiscard]] absl::Status CheckLength(const TensorPlan& tensor, size_t elements, const char* what);
 

@@ -54,9 +54,12 @@ class PushPipelineTest : public ::testing::Test {
     return tensors_.emplace_back(std::move(tensor)).get();
   }
   PushJob Job(const TensorPlan* tensor, int priority = 0, uint64_t round = 1, float value = 1) {
-    std::shared_ptr<HostBuffer> grad_buf = device_->AllocateHost(tensor->elements).value();
-    std::ranges::fill(grad_buf->floats(), value);
-    return {tensor, round, priority, std::move(grad_buf), std::abs(value)};
+    GradientBuffers grad_bufs;
+    for (const PartitionPlan& partition : tensor->partitions) {
+      grad_bufs.push_back(device_->AllocateHost(partition.elements).value());
+      std::ranges::fill(grad_bufs.back()->floats(), value);
+    }
+    return {tensor, round, priority, std::move(grad_bufs), std::abs(value)};
   }
   // The push thread stands still within its first message until the returned promise is kept.
   std::promise<void> HoldUp() {
@@ -206,7 +209,7 @@ TEST_F(PushPipelineTest, FailureEndsEveryWait) {
 
 TEST_F(PushPipelineTest, APushOfNothingCarriesNothingAndCounts) {
   Make();
-  ASSERT_TRUE(pipeline_->Submit({Tensor("w", 4), /*round=*/3, 0, nullptr}).ok());
+  ASSERT_TRUE(pipeline_->Submit({Tensor("w", 4), /*round=*/3, 0, {}}).ok());
   ASSERT_TRUE(transport_.AwaitSent(1));
   const wire::PushItem item = transport_.header(0).push().items(0);
   EXPECT_EQ(item.format(), wire::ABSENT);
@@ -223,6 +226,34 @@ TEST_F(PushPipelineTest, AThresholdSaysWhatIsCompressed) {
   EXPECT_EQ(transport_.header(0).push().items(0).format(), wire::RAW_F32);
   EXPECT_EQ(transport_.header(1).push().items(0).format(), wire::LEVELS);
   EXPECT_LT(transport_.payloads(1)[0].size(), 128u);
+}
+
+TEST_F(PushPipelineTest, APartitionsGradBufGoesOnceItIsEncoded) {
+  Make({.compression = "1bit", .fixed_threshold_bytes = 0});
+  std::promise<void> stands, go;
+  transport_.before_send = [&stands, go = go.get_future().share(), first = true]() mutable {
+    if (!std::exchange(first, false)) return;
+    stands.set_value();
+    go.wait();
+  };
+  // Large enough to be sent before the next one is encoded.
+  PushJob job = Job(Tensor("w", 32 * kLargeElements, 2));
+  const std::vector<std::weak_ptr<HostBuffer>> bufs(job.grad_bufs.begin(), job.grad_bufs.end());
+  ASSERT_TRUE(pipeline_->Submit(std::move(job)).ok());
+  stands.get_future().wait();
+  EXPECT_TRUE(bufs[0].expired());
+  EXPECT_FALSE(bufs[1].expired());
+  go.set_value();
+  ASSERT_TRUE(transport_.AwaitSent(2));
+}
+
+TEST_F(PushPipelineTest, ARawPartitionsGradBufStaysUntilItIsAnswered) {
+  Make();
+  PushJob job = Job(Tensor("w", kLargeElements));
+  const std::weak_ptr<HostBuffer> buf = job.grad_bufs[0];
+  ASSERT_TRUE(pipeline_->Submit(std::move(job)).ok());
+  ASSERT_TRUE(transport_.AwaitSent(1));
+  EXPECT_FALSE(buf.expired());
 }
 
 TEST_F(PushPipelineTest, AnIdlePipelinePreparesASmallPushForItsCaller) {

@@ -38,6 +38,9 @@ class Device {
   // A buffer of `elements` floats from the device's pool (pinned where that means something).
   [[nodiscard]] virtual absl::StatusOr<std::unique_ptr<HostBuffer>> AllocateHost(
       size_t elements) = 0;
+  // From now on the pool frees idle memory rather than hold more than this, lent and idle together. What is lent may exceed
+  // it: whoever borrows bounds that.
+  virtual void LimitHost(size_t bytes) = 0;
   // Starts copying `source` (device memory) to `destination` (host memory); `done` runs once, on
   // any thread, when it has arrived or failed (InvalidArgument: lengths differ). Both must live
   // until then; `done` must not destroy the device. On CUDA the copy starts after what the legacy

@@ -230,6 +230,7 @@ class CudaDevice final : public Device {
   absl::StatusOr<std::unique_ptr<HostBuffer>> AllocateHost(size_t elements) override {
     return pool_->Acquire(elements);
   }
+  void LimitHost(size_t bytes) override { pool_->Limit(bytes); }
   void CopyToHost(KeyId key, std::span<const float> source, std::span<float> destination,
                   CopyDone done) override {
     to_host_->Copy(key, source, destination, std::move(done));

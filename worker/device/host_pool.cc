@@ -1,6 +1,5 @@
 #include "worker/device/host_pool.h"
 
-#include <limits>
 #include <new>
 #include <utility>
 
@@ -64,7 +63,7 @@ absl::StatusOr<std::unique_ptr<HostBuffer>> HostPool::Acquire(size_t elements) {
         absl::StrCat("host buffer of ", elements, " elements, expected at most ", kMaxElements));
   }
   const size_t bytes = (elements * sizeof(float) + kGrainBytes - 1) / kGrainBytes * kGrainBytes;
-  IdleBlocks stale;
+  IdleBlocks stale, surplus;
   std::unique_ptr<HostBlock> block;
   {
     MutexLock lock(&mutex_);
@@ -73,8 +72,10 @@ absl::StatusOr<std::unique_ptr<HostBuffer>> HostPool::Acquire(size_t elements) {
       ++epoch_;
       stale = TakeStale();
     }
+    if (block == nullptr) surplus = TakeSurplus(bytes);
   }
   stale.clear();
+  surplus.clear();
   if (block == nullptr) {
     auto made = make_block_(bytes);
     if (absl::IsResourceExhausted(made.status())) {
@@ -107,6 +108,21 @@ std::unique_ptr<HostBlock> HostPool::TakeIdle(size_t bytes) {
   return block;
 }
 
+HostPool::IdleBlocks HostPool::TakeSurplus(size_t bytes) {
+  IdleBlocks surplus;
+  const auto exceeds = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return bytes > limit_ || stats_.bytes_in_use + stats_.bytes_idle > limit_ - bytes;
+  };
+  while (!idle_.empty() && exceeds()) {
+    const auto largest = std::prev(idle_.end());
+    surplus[largest->first].push_back(std::move(largest->second.back()));
+    largest->second.pop_back();
+    stats_.bytes_idle -= largest->first;
+    if (largest->second.empty()) idle_.erase(largest);
+  }
+  return surplus;
+}
+
 HostPool::IdleBlocks HostPool::TakeStale() {
   IdleBlocks stale;
   for (auto size = idle_.begin(); size != idle_.end();) {
@@ -128,6 +144,11 @@ void HostPool::Return(std::unique_ptr<HostBlock> block) {
   stats_.bytes_in_use -= bytes;
   stats_.bytes_idle += bytes;
   idle_[bytes].push_back({std::move(block), epoch_});
+}
+
+void HostPool::Limit(size_t bytes) {
+  MutexLock lock(&mutex_);
+  limit_ = bytes;
 }
 
 HostPool::Stats HostPool::stats() const {

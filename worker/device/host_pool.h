@@ -1,7 +1,7 @@
 // Host memory that is used again and again: a training step wants the same sizes as the step
 // before, and pinned memory is dear to make. Grows by what is asked for. Shrinks by itself: a block
 // that lay idle for two epochs is freed, an epoch being kEpochAcquisitions acquisitions (no clock:
-// the same calls, the same blocks).
+// the same calls, the same blocks), and so are idle blocks where a limit would be exceeded.
 //
 //   auto pool = HostPool::Create([](size_t bytes) { ... make a block ... });
 //   auto buffer = pool->Acquire(elements);   // returns to the pool when destroyed
@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <span>
@@ -52,6 +53,8 @@ class HostPool final : public std::enable_shared_from_this<HostPool> {
   // A buffer of exactly `elements` floats, contents unspecified. InvalidArgument: more than memory
   // can address. ResourceExhausted: no memory, even after the idle blocks were freed.
   [[nodiscard]] absl::StatusOr<std::unique_ptr<HostBuffer>> Acquire(size_t elements);
+  // Idle blocks are freed, the largest first, where a new one would make more than this, lent and idle together.
+  void Limit(size_t bytes);
   Stats stats() const;
 
  private:
@@ -65,7 +68,9 @@ class HostPool final : public std::enable_shared_from_this<HostPool> {
   explicit HostPool(MakeBlock make_block) : make_block_(std::move(make_block)) {}
 
   std::unique_ptr<HostBlock> TakeIdle(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Moves out what has lain idle too long, to be freed without the lock.
+  // Moves out what must go for `bytes` more to keep the limit. Like the next, to be freed without the lock.
+  IdleBlocks TakeSurplus(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Moves out what has lain idle too long.
   IdleBlocks TakeStale() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Return(std::unique_ptr<HostBlock> block);
 
@@ -73,6 +78,7 @@ class HostPool final : public std::enable_shared_from_this<HostPool> {
   mutable Mutex mutex_;
   IdleBlocks idle_ ABSL_GUARDED_BY(mutex_);
   Stats stats_ ABSL_GUARDED_BY(mutex_);
+  size_t limit_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<size_t>::max();
   int64_t acquisitions_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
 };

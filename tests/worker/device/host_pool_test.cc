@@ -89,6 +89,25 @@ TEST(HostPool, IdleBlocksMakeRoomWhenMemoryIsOut) {
   EXPECT_TRUE(pool->Acquire(20 * 1024).ok());
 }
 
+TEST(HostPool, IdleBlocksGoBeforeTheLimitIsExceeded) {
+  Machine machine;
+  auto pool = MakePool(&machine);
+  pool->Limit(100 * 4096);
+  {
+    auto large = *pool->Acquire(60 * 1024);
+    auto small = *pool->Acquire(30 * 1024);
+  }
+  auto fits = *pool->Acquire(10 * 1024);
+  EXPECT_EQ(machine.held, 100u * 4096) << "nothing had to go";
+  auto more = *pool->Acquire(11 * 1024);
+  EXPECT_EQ(machine.held, (30u + 10 + 11) * 4096) << "the largest goes first";
+  EXPECT_EQ(pool->stats().bytes_idle, 30u * 4096);
+  // What is lent stays, and more than the limit is lent where it is asked for.
+  auto huge = *pool->Acquire(200 * 1024);
+  EXPECT_EQ(machine.held, (10u + 11 + 200) * 4096);
+  EXPECT_EQ(pool->stats().bytes_idle, 0u);
+}
+
 TEST(HostPool, ABufferKeepsItsPoolAlive) {
   Machine machine;
   auto pool = MakePool(&machine);
