@@ -1,7 +1,9 @@
 // The KVStore over a whole cluster in one process: MXNet's store semantics, exactly-once counting, repeatability.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
+#include <future>
 #include <limits>
 #include <map>
 
@@ -196,7 +198,9 @@ TEST(KVStore, AutomaticThresholdIsMeasuredAveragedAndTheSameEverywhere) {
 }
 
 TEST(KVStore, BadUseNamesTheKeyAndLeavesTheStoreAlive) {
-  InProcessCluster cluster({.workers = 1, .servers = 1});
+  ClusterOptions options{.workers = 1, .servers = 1};
+  options.store.partition_bytes = 16;  // bad elements lie in the second
+  InProcessCluster cluster(options);
   cluster.RunWorkers([](KVStore& store) {
     std::vector<float> w(10, 1.0f);
     ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {10}, .value = w}}));
@@ -222,6 +226,28 @@ TEST(KVStore, BadUseNamesTheKeyAndLeavesTheStoreAlive) {
     ASSERT_STATUS_OK(
         store.PushPull("w", w, w, 0));  // the refused pushes have not used up the round
     EXPECT_EQ(w, std::vector<float>(10, 1.0f));
+  });
+}
+
+TEST(KVStore, APushWaitsForRoom) {
+  ClusterOptions options{.workers = 2, .servers = 1};
+  options.store.staging_bytes = 1;  // one tensor at a time
+  std::promise<void> waits;
+  const std::shared_future<void> waited = waits.get_future().share();
+  InProcessCluster(options).RunWorkers([&](KVStore& store) {
+    std::vector<float> w(100'000, 1.0f);
+    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {100'000}, .value = w}}));
+    if (store.rank() == 1) waited.wait();
+    EXPECT_TRUE(store.Push("w", w, 0).ok());
+    // In one process the server keeps a payload where it lies, until both workers have pushed.
+    auto second = std::async(std::launch::async, [&] { return store.Push("w", w, 0); });
+    if (store.rank() == 0) {
+      EXPECT_EQ(second.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout);
+      waits.set_value();
+    }
+    ASSERT_STATUS_OK(second.get());
+    ASSERT_STATUS_OK(store.Pull("w", w, 0));
+    EXPECT_EQ(w[99'999], 2.0f);
   });
 }
 

@@ -66,13 +66,16 @@ class PipelineTest : public ::testing::TestWithParam<const char*> {
 TEST_P(PipelineTest, NoSwitchChangesABit) {
   const std::vector<float> expected = Train(Options(), /*one_call=*/false);
   ASSERT_FALSE(expected.empty());
-  KVStoreOptions alone = Options(), unordered = Options(), unchecked = Options();
+  KVStoreOptions alone = Options(), unordered = Options(), unchecked = Options(),
+                 cramped = Options();
   alone.coalesce = false;
   unordered.prioritise = false;
   unchecked.checksums = false;
+  cramped.staging_bytes = 1;  // each tensor alone
   EXPECT_EQ(Train(alone, false), expected);
   EXPECT_EQ(Train(unordered, false), expected);
   EXPECT_EQ(Train(unchecked, false), expected);
+  EXPECT_EQ(Train(cramped, false), expected);
 }
 
 TEST_P(PipelineTest, PushAndPullInOneMessageAreThoseOfTwo) {
