@@ -25,7 +25,7 @@ PRE_STEPS = 20
 WARMUP = 4
 REMEASURE_EVERY = 10  # rounds, where the link changes
 MEANS = ("compute_ms", "encode_ms", "encode_exposed_ms", "overlap_ms", "exposed_comm_ms", "worker_cpu_ms",
-         "payload_bytes_out", "payload_bytes_in", "compressed_bytes", "pull_compressed_bytes")
+         "payload_bytes_out", "payload_bytes_in", "shared_bytes", "compressed_bytes", "pull_compressed_bytes")
 
 
 def ask_worker(programs, flag):
@@ -99,7 +99,7 @@ class Bench:
         options = self.options
         job = jobs.Job(self.network, self.programs, options.nodes, options.placement, options.link, changes,
                        after_decision, on_line, options.timeout, options.shard_threads)
-        return job.run(flags + ["--encode_threads=%d" % options.encode_threads])
+        return job.run(flags + ["--encode_threads=%d" % options.encode_threads, "--same_host=" + options.same_host])
 
     def thresholds(self, entry, model):
         """`entry` with the thresholds that were measured for its codecs on this link."""
@@ -116,7 +116,7 @@ class Bench:
                                "--iterations=%d" % (PRE_STEPS + 2)] + systems.worker_flags(profile))[0]
             return {"threshold": report["threshold_bytes"], "pull_threshold": report["pull_threshold_bytes"]}
 
-        key = (model, options.link, options.placement, str(options.nodes)) + systems.profiled(entry)
+        key = (model, options.link, options.placement, str(options.nodes), options.same_host) + systems.profiled(entry)
         found = self.profiles.get(key, measure)
         return entry._replace(
             threshold=number_or_none(found["threshold"]) if entry.threshold == "auto" else entry.threshold,
@@ -154,11 +154,13 @@ class Bench:
         row["cpu_ms"] = bound.cpu_ms(bound.Round(
             workers=options.nodes, gradient=gradient, compressed=row["compressed_bytes"],
             pull_compressed=row["pull_compressed_bytes"], payload_out=row["payload_bytes_out"],
-            payload_in=row["payload_bytes_in"], backup=entry.backup, encodes_on_cpu=entry.device_ns == 0),
+            payload_in=row["payload_bytes_in"], backup=entry.backup, encodes_on_cpu=entry.device_ns == 0,
+            shared=bound.shared_of(options.same_host, options.placement, options.nodes)),
                                      self.bytes_per_second, self.cores)
         row["threshold_bytes"] = reports[0]["threshold_bytes"]
         row["pull_threshold_bytes"] = reports[0]["pull_threshold_bytes"]
         row["max_rss_bytes"] = max(report["max_rss_bytes"] for report in reports)
+        row["borrowed_rss_bytes"] = max(report["borrowed_rss_bytes"] for report in reports)
         row["workers_are_identical"] = len({report["weights_hash"] for report in reports}) == 1
         row["decisions"] = said
         return row
@@ -195,7 +197,8 @@ def results_of(options, model, milliseconds, measured):
                        "threshold_bytes": row["threshold_bytes"]})
         result["threshold_setting"] = "auto" if systems.is_automatic(entry) else entry.threshold
         for name in ("pull_threshold_bytes", "cpu_ms", "worker_cpu_ms", "exposed_comm_ms", "payload_bytes_out",
-                     "payload_bytes_in", "max_rss_bytes", "workers_are_identical", "decisions"):
+                     "payload_bytes_in", "shared_bytes", "max_rss_bytes", "borrowed_rss_bytes",
+                     "workers_are_identical", "decisions"):
             result[name] = row[name]
         result["iteration_ms_of_repeats"] = [job["iteration_ms"] for job in measured[entry.name]]
         result["simulated"] = "compute and encoding" if entry.device_ns else "compute"
@@ -220,7 +223,8 @@ def measure_in_turn(run, entries, model, milliseconds, repeats):
 def bench(options, programs, models, profiles, save):
     """The report, which `save` gets after each model: what is measured stays, however the rest ends."""
     report = {"bench": "cluster " + options.link + (tables.CHOICES if options.fixed_thresholds else ""),
-              "nodes": options.nodes, "placement": options.placement, "iterations": options.iterations,
+              "nodes": options.nodes, "placement": options.placement, "same_host": options.same_host,
+              "iterations": options.iterations,
               "repeats": options.repeats, "congestion": options.congestion}
     results = []
     with net.Network(options.nodes * (2 if options.placement == "apart" else 1), options.congestion) as network:

@@ -38,6 +38,9 @@ def make_parser():
                              "unshaped: as at %s)" % UNSHAPED_COMPUTE)
     parser.add_argument("--placement", choices=("together", "apart"), default="together",
                         help="a worker and a server on each node, or each on a node of its own (together)")
+    parser.add_argument("--same_host", choices=("shm", "ipc", "tcp"), default="shm",
+                        help="how a worker reaches the server on its own node, for all systems alike (shm, as the "
+                             "product does by itself)")
     parser.add_argument("--profiles", metavar="FILE",
                         help="keep the thresholds that were measured here, and take those that are here already")
     parser.add_argument("--change_link", metavar="S:RATE,...",

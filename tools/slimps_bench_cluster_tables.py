@@ -15,7 +15,7 @@ TIMES = ("compute_ms", "wire_ms_at_link_rate", "cpu_ms", "encode_ms", "encode_ex
 SHAPE = {
     "bench": Kind("cluster LINK or cluster LINK thresholds",
                   lambda name: isinstance(name, str) and re.fullmatch("cluster [^ ]+(%s)?" % CHOICES, name) is not None),
-    "nodes": COUNT, "placement": TEXT, "congestion": TEXT, "iterations": COUNT, "repeats": COUNT, "cores": COUNT,
+    "nodes": COUNT, "placement": TEXT, "same_host": Optional(TEXT), "congestion": TEXT, "iterations": COUNT, "repeats": COUNT, "cores": COUNT,
     "results": [{
         "system": TEXT, "model": TEXT, "iteration_ms": POSITIVE, "bound_ms": NUMBER,
         **dict.fromkeys(("fraction_of_bound", "speedup_over_1bit", "speedup_over_fp32"), NUMBER_OR_NULL),
@@ -69,9 +69,11 @@ def by_model(report):
 
 
 def conditions(report):
-    return ("%d nodes, %s, worker and server %s, %s, %d iterations, %s, %d cores; "
+    return ("%d nodes, %s, worker and server %s%s, %s, %d iterations, %s, %d cores; "
             "compute is simulated by waiting" % (
-                report["nodes"], report["bench"].split()[1], report["placement"], report["congestion"],
+                report["nodes"], report["bench"].split()[1], report["placement"],
+                " by " + report.get("same_host", "tcp") if report["placement"] == "together" else "",
+                report["congestion"],
                 report["iterations"], "1 run" if report["repeats"] == 1 else "medians of %d runs" % report["repeats"],
                 report["cores"]))
 

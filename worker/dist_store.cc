@@ -336,11 +336,13 @@ absl::Status DistStore::Close() {
 StoreTotals DistStore::totals() const {
   const PushTotals pushed = push_->totals();
   const PullTotals pulled = pull_->totals();
+  const TransportStats transport = transport_->stats();
   MutexLock lock(&mutex_);
   return {.pushed = pushed.prepared,
           .bytes_pushed = pushed.payload_bytes,
           .bytes_pulled = pulled.payload_bytes,
           .changes_pulled = pulled.changes,
+          .bytes_shared = transport.bytes_lent + transport.bytes_borrowed,
           .copy = copy_,
           .encode = pushed.encode,
           .send = pushed.send,

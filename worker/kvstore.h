@@ -93,6 +93,7 @@ struct StoreTotals {
   uint64_t bytes_pushed = 0;  // payload bytes that servers acknowledged
   uint64_t bytes_pulled = 0;
   uint64_t changes_pulled = 0;  // partitions that came as a change of the weights
+  uint64_t bytes_shared = 0;    // sent and received through shared memory
   absl::Duration copy, encode, send, wait,
       decode;  // send: first byte handed over to acknowledgement
 };

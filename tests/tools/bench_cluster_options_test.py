@@ -43,6 +43,7 @@ class FlagsTest(unittest.TestCase):
                       self.refused("--systems", "slimgc_1bi"))
         self.assertIn("did you mean --systems?", self.refused("--system", "fp32"))
         self.assertIn("together", self.refused("--placement", "beside"))
+        self.assertIn("'shm', 'ipc', 'tcp'", self.refused("--same_host", "udp"))
 
     def test_rates_are_refused_in_the_name_of_their_flag(self):
         for rate in ("", "1", "fast", "1gbps", "0gbit", "-1mbit", "1gbit ", "\u0661gbit", "nangbit"):

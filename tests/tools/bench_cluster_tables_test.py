@@ -21,12 +21,12 @@ FIELDS = ["system", "model", "link", "iteration_ms", "compute_ms", "encode_ms", 
           "wire_bytes_out", "wire_bytes_in", "wire_ms_at_link_rate", "bound_ms", "fraction_of_bound",
           "speedup_over_1bit", "speedup_over_fp32", "threshold_bytes"]
 ROW_FIELDS = cluster.MEANS + ("wire_bytes_out", "wire_bytes_in", "cpu_ms", "pull_threshold_bytes", "threshold_bytes",
-                              "max_rss_bytes", "workers_are_identical", "decisions")
+                              "max_rss_bytes", "borrowed_rss_bytes", "workers_are_identical", "decisions")
 
 
 def report(*rows):
-    return {"bench": "cluster 1gbit", "nodes": 2, "placement": "together", "iterations": 3, "repeats": 1,
-            "congestion": "cubic", "cores": 2, "results": list(rows)}
+    return {"bench": "cluster 1gbit", "nodes": 2, "placement": "together", "same_host": "shm", "iterations": 3,
+            "repeats": 1, "congestion": "cubic", "cores": 2, "results": list(rows)}
 
 
 def row(system="1bit", model="resnet50", **changes):
@@ -43,6 +43,11 @@ class TablesTest(unittest.TestCase):
         self.assertEqual(["system", "fp32", "1bit", "system", "1bit"],
                          [line.split()[0] for line in lines if line.startswith("  ")])
         self.assertIn("compute is simulated by waiting", lines[0])
+
+    def test_how_a_node_talks_to_itself_is_told(self):
+        self.assertIn("worker and server together by shm, cubic", tables.text(report(row())))
+        apart = report(row()) | {"placement": "apart"}
+        self.assertIn("worker and server apart, cubic", tables.text(apart))
 
     def test_thresholds_are_readable(self):
         self.assertEqual("8 KiB, pulls 1 MiB", tables.cells(row(pull_threshold_bytes=1 << 20))[-1])

@@ -91,7 +91,7 @@ class BoundTest(unittest.TestCase):
         return dict(bound.server_stages(job))
 
     def test_fp32_copies_sends_receives_and_updates(self):
-        self.assertEqual([200, 0, 200, 200, 0, 0], list(self.worker(self.FP32).values()))
+        self.assertEqual([200, 0, 200, 200, 0, 0, 0], list(self.worker(self.FP32).values()))
         # Received from two; two payloads read, weights read and written; sent to two.
         self.assertEqual([400, 400, 0, 400], list(self.server(self.FP32).values()))
         self.assertEqual(2 * 600 + 1200, bound.touched_bytes(self.FP32))
@@ -103,6 +103,20 @@ class BoundTest(unittest.TestCase):
         self.assertEqual(0, self.worker(job._replace(encodes_on_cpu=False))["encode"])
         self.assertEqual(2 * 25, self.worker(job)["send: into the kernel"])
         self.assertEqual(2 * 25 + 2 * 100, self.server(job)["aggregate and update: payloads to weights"])
+
+    def test_what_is_shared_goes_through_no_kernel(self):
+        job = self.FP32._replace(shared=0.5)
+        # Raw weights are copied out of shared memory; half of everything else is left out.
+        self.assertEqual([200, 0, 100, 100, 100, 0, 0], list(self.worker(job).values()))
+        self.assertEqual([200, 400, 0, 200], list(self.server(job).values()))
+        compressed = job._replace(pull_compressed=80, payload_in=25)
+        self.assertEqual(2 * 0.5 * 20, self.worker(compressed)["receive: raw weights out of shared memory"])
+        self.assertEqual(2 * 0.5 * 25, self.worker(compressed)["receive: out of the kernel"])
+
+    def test_one_of_the_nodes_servers_is_the_workers_own_or_none_is(self):
+        self.assertEqual(0.25, bound.shared_of("shm", "together", 4))
+        self.assertEqual([0, 0, 0], [bound.shared_of("ipc", "together", 4), bound.shared_of("tcp", "together", 4),
+                                     bound.shared_of("shm", "apart", 4)])
 
     def test_compressed_pulls_are_encoded_once_and_decoded_by_each(self):
         job = self.FP32._replace(pull_compressed=80, payload_in=25)
@@ -166,7 +180,7 @@ class RunTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path, profiles = os.path.join(folder, "out.json"), os.path.join(folder, "profiles.json")
             with open(profiles, "w", encoding="utf-8") as out:
-                json.dump({"inception_bn 200mbit together 2 1bit none": {"threshold": 65536,
+                json.dump({"inception_bn 200mbit together 2 shm 1bit none": {"threshold": 65536,
                                                                         "pull_threshold": None}}, out)
             result = bench(*self.SMALL, "--link=200mbit", "--systems=fp32,1bit,slimgc_1bit", "--json", path,
                            "--profiles", profiles)
@@ -179,8 +193,13 @@ class RunTest(unittest.TestCase):
             self.assertEqual(FIELDS, list(entry)[:len(FIELDS)])
             self.assertGreater(entry["iteration_ms"], entry["compute_ms"])
             self.assertTrue(entry["workers_are_identical"])
-        # Half of what each worker pushes and pulls goes to its own node.
+        # Half of what each worker pushes and pulls goes to its own node, by shared memory where it is large enough.
         gradient = 4 * 11295240
+        self.assertGreater(rows["fp32"]["shared_bytes"], 0.7 * gradient)
+        self.assertLess(rows["fp32"]["shared_bytes"], 1.2 * gradient)
+        # Its server's weights are half of the model's.
+        self.assertGreater(rows["fp32"]["borrowed_rss_bytes"], 0.2 * gradient)
+        self.assertLess(rows["fp32"]["borrowed_rss_bytes"], 0.9 * rows["fp32"]["max_rss_bytes"])
         self.assertGreater(rows["fp32"]["wire_bytes_out"], 0.8 * gradient)
         self.assertLess(rows["1bit"]["payload_bytes_out"], 0.05 * gradient)
         self.assertGreater(rows["1bit"]["payload_bytes_in"], 0.9 * gradient)

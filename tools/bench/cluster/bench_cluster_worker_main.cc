@@ -16,12 +16,14 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "compress/kernels/kernels.h"
 #include "proto/base/buffer.h"
 #include "proto/base/program_flags.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace.h"
+#include "proto/net/same_host.h"
 #include "tools/bench/cluster/cluster_report.h"
 #include "tools/bench/cluster/link_meter.h"
 #include "tools/bench/cluster/training_loop.h"
@@ -46,6 +48,7 @@ DEFINE_int32(remeasure_every, 0, "rounds after which auto measures again; 0: nev
 DEFINE_bool(coalesce, true, "small tensors together in one message");
 DEFINE_bool(prioritise, true, "front layers first");
 DEFINE_bool(backup_model, false, "compute while weights are under way, one round of lag");
+DEFINE_string(same_host, "shm", "how to reach the server of this node: tcp, ipc or shm");
 DEFINE_double(device_encode_ns, 0, "simulated: an element's encoding on the compute timeline");
 DEFINE_int32(encode_threads, 1, "threads that compress");
 DEFINE_double(compute_ms, 100, "simulated: forward and backward pass of one iteration");
@@ -89,7 +92,11 @@ KVStoreOptions StoreOptions() {
   options.remeasure_every = static_cast<uint64_t>(FLAGS_remeasure_every);
   options.coalesce = FLAGS_coalesce;
   options.prioritise = FLAGS_prioritise;
-  options.same_host = SameHost::kTcp;  // what is measured is the network
+  const absl::StatusOr<SameHost> same_host = ParseSameHost(FLAGS_same_host);
+  if (!same_host.ok()) {
+    DieOfUsage(absl::StrCat("--same_host=", std::string(same_host.status().message())));
+  }
+  options.same_host = *same_host;
   options.encode_threads = FLAGS_encode_threads;
   options.timeout = absl::Seconds(FLAGS_timeout_s);
   return options;
@@ -162,6 +169,7 @@ void AddBytes(const Mark& from, const Mark& to, ClusterFigures* figures) {
   figures->wire_bytes_in = mean(from.link.in, to.link.in);
   figures->worker_cpu_ms =
       absl::ToDoubleMilliseconds(to.cpu - from.cpu) / std::max(FLAGS_iterations, 1);
+  figures->shared_bytes = mean(from.totals.bytes_shared, to.totals.bytes_shared);
   figures->payload_bytes_out = mean(from.totals.bytes_pushed, to.totals.bytes_pushed);
   figures->payload_bytes_in = mean(from.totals.bytes_pulled, to.totals.bytes_pulled);
 }
@@ -170,6 +178,22 @@ uint64_t MaxRssBytes() {
   rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
+}
+
+// Of mappings that are shared and cannot be written: those of other processes' payloads.
+uint64_t BorrowedRssBytes() {
+  std::ifstream maps("/proc/self/smaps");
+  uint64_t kilobytes = 0;
+  bool borrowed = false;
+  for (std::string line; std::getline(maps, line);) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    if (words.size() >= 5 && words[0].find('-') != std::string::npos) borrowed = words[1] == "r--s";
+    uint64_t rss = 0;
+    if (borrowed && words.size() >= 2 && words[0] == "Rss:" && absl::SimpleAtoi(words[1], &rss)) {
+      kilobytes += rss;
+    }
+  }
+  return kilobytes * 1024;
 }
 
 // Runs all iterations; figures are of those after the warm-up.
@@ -190,6 +214,7 @@ absl::StatusOr<ClusterFigures> Measure(KVStore* store, TrainingLoop* loop) {
     }
   }
   SLIMPS_ASSIGN_OR_RETURN(const Mark end, TakeMark(*store));
+  const uint64_t borrowed = BorrowedRssBytes();
   timeline.link_busy = meter.Stop();
   timeline.events = TraceLog::Global().Events();
   TraceLog::Global().Stop();
@@ -197,6 +222,7 @@ absl::StatusOr<ClusterFigures> Measure(KVStore* store, TrainingLoop* loop) {
   decisions.Look(*store, all);
   ClusterFigures figures = FiguresOf(timeline, loop->accelerator());
   AddBytes(begin, end, &figures);
+  figures.borrowed_rss_bytes = borrowed;
   return figures;
 }
 

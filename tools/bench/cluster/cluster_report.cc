@@ -63,14 +63,16 @@ std::string ClusterReportJson(const ClusterReport& report) {
       "\"encode_ms\": %.4f, \"encode_exposed_ms\": %.4f, \"overlap_ms\": %.4f, "
       "\"exposed_comm_ms\": %.4f, \"worker_cpu_ms\": %.4f, \"wire_bytes_out\": %.1f, "
       "\"wire_bytes_in\": %.1f, "
-      "\"payload_bytes_out\": %.1f, \"payload_bytes_in\": %.1f, \"compressed_bytes\": %.1f, "
+      "\"payload_bytes_out\": %.1f, \"payload_bytes_in\": %.1f, \"shared_bytes\": %.1f, "
+      "\"compressed_bytes\": %.1f, "
       "\"pull_compressed_bytes\": %.1f, ",
       report.model, report.gradient_bytes, report.tensors, f.compute_ms, f.encode_ms,
       f.encode_exposed_ms, f.overlap_ms, f.exposed_comm_ms, f.worker_cpu_ms, f.wire_bytes_out,
-      f.wire_bytes_in, f.payload_bytes_out, f.payload_bytes_in, f.compressed_bytes,
+      f.wire_bytes_in, f.payload_bytes_out, f.payload_bytes_in, f.shared_bytes, f.compressed_bytes,
       f.pull_compressed_bytes);
   absl::StrAppend(&json, "\"threshold_bytes\": ", OrNull(report.threshold_bytes),
                   ", \"pull_threshold_bytes\": ", OrNull(report.pull_threshold_bytes),
+                  ", \"borrowed_rss_bytes\": ", f.borrowed_rss_bytes,
                   ", \"max_rss_bytes\": ", report.max_rss_bytes, ", \"weights_hash\": \"",
                   absl::Hex(report.weights_hash), "\", \"iteration_ms\": [");
   for (size_t i = 0; i < f.iteration_ms.size(); ++i) {

@@ -30,6 +30,9 @@ struct ClusterFigures {
   double worker_cpu_ms = 0;    // CPU time of all the worker's threads
   double wire_bytes_out = 0, wire_bytes_in = 0;  // of the node's interface
   double payload_bytes_out = 0, payload_bytes_in = 0;
+  // In the end: resident, but other processes' memory, which this one reads.
+  uint64_t borrowed_rss_bytes = 0;
+  double shared_bytes = 0;  // of both, what passed through memory shared with the node's server
   double compressed_bytes = 0, pull_compressed_bytes = 0;  // fp32, of the tensors that are
 };
 
