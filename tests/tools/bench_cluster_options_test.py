@@ -232,7 +232,7 @@ class KeepTest(unittest.TestCase):
                 if model == "vgg16":
                     raise slimps_setup.SetupError("worker0 was killed")
                 figures = dict.fromkeys(cluster.MEANS + ("wire_bytes_out", "wire_bytes_in", "wire_ms_at_link_rate",
-                                                         "cpu_ms", "max_rss_bytes"), 1.0)
+                                                         "cpu_ms", "max_rss_bytes", "borrowed_rss_bytes"), 1.0)
                 return dict(figures, iteration_ms=10.0, threshold_bytes=None, pull_threshold_bytes=None,
                             workers_are_identical=True, decisions=[])
 

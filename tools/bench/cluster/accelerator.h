@@ -32,6 +32,7 @@ class Accelerator final {
   void Run(absl::Duration work, absl::Time not_before, std::vector<Interval>& done) {
     const absl::Time begin = std::max(clock_, not_before);
     clock_ = begin + work;
+    if (work <= absl::ZeroDuration()) return;
     if (!done.empty() && done.back().end == begin) {
       done.back().end = clock_;
     } else {
