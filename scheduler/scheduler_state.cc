@@ -119,6 +119,7 @@ void SchedulerState::HandleMember(const Member& member, const wire::Header& head
       const absl::Status why = FromStatusProto(header.error().status());
       // A copy: Fail outlives what `member` may point at.
       const wire::NodeRef node = member.entry.node();
+      out->push_back({member.peer, AckReply(header.request_id())});
       Fail(node, absl::StrCat(member.ToString(), " failed: ", why.ToString()), now, out);
       return;
     }

@@ -241,6 +241,53 @@ TEST_F(MembershipTest, AReportedFailureEndsTheJobForEveryone) {
   EXPECT_TRUE(scheduler.AwaitDone());
 }
 
+TEST_F(MembershipTest, WhoFailedMayGoOnceTheSchedulerKnowsWhy) {
+  TestScheduler scheduler(network_, Scheduler());
+  JoinAll();
+  EXPECT_TRUE(worker(0).AwaitFailureReported(kLong)) << "nothing to report";
+  worker(0).ReportFailure(absl::InternalError("disk full"));
+  EXPECT_TRUE(worker(0).AwaitFailureReported(kLong));
+  EXPECT_THAT(std::string(scheduler.service().result().message()), HasSubstr("disk full"));
+  worker(1).ReportFailure(absl::InternalError("so am I"));
+  EXPECT_TRUE(worker(1).AwaitFailureReported(kLong)) << "the job is over already";
+}
+
+TEST_F(MembershipTest, AReportThatNobodyTakesIsGivenUpAfterTheTimeout) {
+  TestScheduler scheduler(network_, Scheduler());
+  JoinAll();
+  nodes_[1]->Vanish();
+  worker(0).ReportFailure(absl::InternalError("disk full"));
+  EXPECT_FALSE(worker(0).AwaitFailureReported(absl::Milliseconds(20)));
+}
+
+TEST_F(MembershipTest, WhatNoMessageCanCarryEndsTheJoinAtOnce) {
+  TestScheduler scheduler(network_, Scheduler());
+  MembershipOptions options;
+  options.role = wire::WORKER;
+  options.scheduler_address = "inproc://scheduler";
+  options.num_workers = 2;
+  options.join_timeout = absl::InfiniteDuration();
+  options.job_id = "caf\xe9";
+  TestNode job(network_, options);
+  const absl::Status bad_job = job.membership().Join();
+  EXPECT_EQ(bad_job.code(), absl::StatusCode::kInvalidArgument) << bad_job;
+  EXPECT_THAT(std::string(bad_job.message()), HasSubstr("job_id: expected UTF-8, got"));
+  options.job_id = "slimps";
+  options.host = "caf\xe9";
+  TestNode host(network_, options);
+  const absl::Status bad_host = host.membership().Join();
+  EXPECT_EQ(bad_host.code(), absl::StatusCode::kInvalidArgument) << bad_host;
+  EXPECT_THAT(std::string(bad_host.message()), HasSubstr("host: expected UTF-8, got"));
+}
+
+TEST_F(MembershipTest, ABarrierThatNoMessageCanCarryFailsAtOnce) {
+  TestScheduler scheduler(network_, Scheduler());
+  JoinAll();
+  const absl::Status status = worker(0).Barrier("caf\xe9", wire::WORKER, absl::InfiniteDuration());
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("name: expected UTF-8"));
+}
+
 TEST_F(MembershipTest, ALostSchedulerIsNoticed) {
   SchedulerOptions options = Scheduler();
   options.heartbeat_timeout = absl::Seconds(2);

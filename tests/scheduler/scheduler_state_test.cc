@@ -71,7 +71,7 @@ TEST_F(SchedulerStateTest, AFailedJobIsDoneWhenTheRestHasLeft) {
   wire::Header error = HeaderOf(kWorker1);
   error.mutable_error()->mutable_status()->set_code(3);
   error.mutable_error()->mutable_status()->set_message("NaN in key s:w");
-  Tell(kWorker1, error);
+  EXPECT_TRUE(Tell(kWorker1, error).at(0).has_ack());
   EXPECT_EQ(state_.phase(), Phase::kFailed);
   EXPECT_THAT(std::string(state_.result().message()), HasSubstr("worker 1"));
   EXPECT_THAT(std::string(state_.result().message()), HasSubstr("NaN in key s:w"));
@@ -84,6 +84,21 @@ TEST_F(SchedulerStateTest, AFailedJobIsDoneWhenTheRestHasLeft) {
   Goodbye(kWorker0);
   LetItBeQuiet();
   EXPECT_EQ(state_.phase(), Phase::kDone);
+}
+
+TEST_F(SchedulerStateTest, AReportedFailureIsAcknowledgedAsOftenAsItComes) {
+  RegisterAll();
+  wire::Header error = HeaderOf(kWorker1);
+  error.mutable_error()->mutable_status()->set_code(3);
+  error.mutable_error()->mutable_status()->set_message("disk full");
+  for (int time = 0; time < 2; ++time) {
+    const auto answers = Tell(kWorker1, error);
+    ASSERT_FALSE(answers.empty());
+    EXPECT_TRUE(answers[0].has_ack());
+    EXPECT_EQ(answers[0].request_id(), error.request_id());
+    EXPECT_EQ(Others(kServer).empty(), time == 1) << "told once";
+  }
+  EXPECT_THAT(std::string(state_.result().message()), HasSubstr("disk full"));
 }
 
 TEST_F(SchedulerStateTest, AFailedJobIsDoneWhenTheGraceIsOver) {

@@ -122,11 +122,16 @@ void Membership::Carry(MembershipState::Actions actions) {
     const wire::Header envelope = MakeHeaderLocked();
     for (wire::Header& header : actions.send) header.MergeFrom(envelope);
   }
-  for (wire::Header& header : actions.send) {
+  for (const wire::Header& header : actions.send) {
+    const absl::Status sent =
+        transport_->Send(to, Message{.header = header, .payloads = {}},
+                         {.priority = kControlPriority, .on_handed_over = nullptr});
     // A message that cannot be queued now is repeated later, and a peer that stays away is noticed
-    // by its silence.
-    (void)transport_->Send(to, Message{.header = std::move(header), .payloads = {}},
-                           {.priority = kControlPriority, .on_handed_over = nullptr});
+    // by its silence. One that breaks a limit breaks it every time.
+    if (!absl::IsInvalidArgument(sent)) continue;
+    MutexLock lock(&mutex_);
+    state_.CannotSend(header, sent);
+    changed_.NotifyAll();
   }
   if (handler != nullptr) handler(*std::move(actions.down));
 }
@@ -224,9 +229,16 @@ void Membership::ReportFailure(const absl::Status& why) {
   MembershipState::Actions actions;
   {
     MutexLock lock(&mutex_);
-    actions = state_.ReportFailure(why);
+    actions = state_.ReportFailure(why, absl::Now());
   }
   Carry(std::move(actions));
+}
+
+bool Membership::AwaitFailureReported(absl::Duration timeout) {
+  MutexLock lock(&mutex_);
+  return changed_.Await(&mutex_, timeout, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return state_.failure_reported();
+  });
 }
 
 void Membership::SetDownHandler(std::function<void(absl::Status)> handler) {

@@ -58,7 +58,8 @@ class Membership final {
   Membership& operator=(const Membership&) = delete;
 
   // Registers, repeating until the deadline, and waits until the roster is complete. REQUIRES: the
-  // transport was started. DeadlineExceeded: scheduler silent, or nodes missing (says which and how
+  // transport was started. InvalidArgument: options that no message can carry (a job id that is not
+  // UTF-8). DeadlineExceeded: scheduler silent, or nodes missing (says which and how
   // many). Whatever else the scheduler refused it with (AlreadyExists: rank taken; InvalidArgument:
   // other counts; FailedPrecondition: another job).
   [[nodiscard]] absl::Status Join();
@@ -67,9 +68,12 @@ class Membership final {
   // Idempotent.
   absl::Status Leave(absl::Duration timeout = absl::Seconds(10));
 
-  // Tells the scheduler that this node cannot go on; it then ends the job for everyone with this reason. Sent once:
-  // should it get lost, the missing heartbeat says the same later.
+  // Tells the scheduler that this node cannot go on; it then ends the job for everyone with this reason. Never waits;
+  // repeated until the scheduler has acknowledged it.
   void ReportFailure(const absl::Status& why);
+  // Waits until the scheduler has what ReportFailure said, if anything, or the job is down: before the transport stops.
+  // False: not within `timeout`; the missing heartbeat will say the same later, without the reason.
+  bool AwaitFailureReported(absl::Duration timeout);
 
   // For each message that arrives, on the I/O thread. True: it was the membership's own (Welcome,
   // Roster, Heartbeat, BarrierRelease, NodeDown, Shutdown, replies to its requests) and is

@@ -92,7 +92,11 @@ MembershipState::Actions MembershipState::HandleFromScheduler(const wire::Header
       return GoDown(FromStatusProto(header.shutdown().reason()));
     case wire::Header::kAck:
       if (!to_us) break;
-      if (phase_ == Phase::kLeaving) phase_ = Phase::kLeft;
+      if (failure_.has_value() && header.request_id() == failure_->request_id()) {
+        failure_.reset();
+      } else if (phase_ == Phase::kLeaving) {
+        phase_ = Phase::kLeft;
+      }
       return {};
     default:
       break;
@@ -161,6 +165,10 @@ MembershipState::Actions MembershipState::Tick(absl::Time now) {
     actions.send.push_back(std::move(header));
     repeat_at_ = now + options_.goodbye_interval;
   }
+  if (failure_.has_value() && now >= failure_at_) {
+    actions.send.push_back(*failure_);
+    failure_at_ = now + options_.goodbye_interval;
+  }
   for (auto& [id, pending] : barriers_) {
     if (pending.result.has_value() || now < pending.repeat_at) continue;
     actions.send.push_back(pending.request);
@@ -178,10 +186,14 @@ MembershipState::Actions MembershipState::Tick(absl::Time now) {
 
 absl::Time MembershipState::NextTick() const {
   absl::Time next = absl::InfiniteFuture();
-  if (phase_ == Phase::kLeaving) return repeat_at_;
+  if (phase_ == Phase::kLeaving) {
+    const bool reports = failure_.has_value() && !down_.has_value();
+    return reports ? std::min(repeat_at_, failure_at_) : repeat_at_;
+  }
   if (down_.has_value() || phase_ == Phase::kIdle || phase_ == Phase::kLeft) return next;
   if (phase_ != Phase::kMember) next = std::min(next, repeat_at_);
   if (InJob()) next = std::min(next, heartbeat_at_);
+  if (failure_.has_value()) next = std::min(next, failure_at_);
   for (const auto& [id, pending] : barriers_) {
     if (!pending.result.has_value()) next = std::min(next, pending.repeat_at);
   }
@@ -225,14 +237,25 @@ MembershipState::Actions MembershipState::StartLeave(absl::Time now) {
   return Tick(now);
 }
 
-MembershipState::Actions MembershipState::ReportFailure(const absl::Status& why) {
-  if (!InJob() || down_.has_value()) return {};
-  Actions actions;
-  actions.send.push_back(NewRequest());
-  *actions.send.back().mutable_error()->mutable_status() = ToStatusProto(why);
-  actions.send.back().mutable_error()->mutable_node()->set_role(options_.registration.role());
-  actions.send.back().mutable_error()->mutable_node()->set_rank(rank());
-  return actions;
+MembershipState::Actions MembershipState::ReportFailure(const absl::Status& why, absl::Time now) {
+  if (!InJob() || down_.has_value() || failure_.has_value()) return {};
+  failure_ = NewRequest();
+  *failure_->mutable_error()->mutable_status() = ToStatusProto(why);
+  failure_->mutable_error()->mutable_node()->set_role(options_.registration.role());
+  failure_->mutable_error()->mutable_node()->set_rank(rank());
+  failure_at_ = now;
+  return Tick(now);
+}
+
+void MembershipState::CannotSend(const wire::Header& request, const absl::Status& why) {
+  if (request.has_register_()) {
+    if (phase_ == Phase::kRegistering || phase_ == Phase::kWelcomed) refused_ = why;
+  } else if (request.has_barrier()) {
+    const auto found = barriers_.find({request.barrier().name(), request.barrier().ticket()});
+    if (found != barriers_.end()) found->second.result = why;
+  } else if (request.has_error()) {
+    failure_.reset();
+  }
 }
 
 }  // namespace slimps

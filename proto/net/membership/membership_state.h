@@ -37,7 +37,8 @@ class MembershipState final {
     std::string job_id;
     std::string scheduler_address;  // for messages to people
     absl::Duration repeat_interval = absl::Seconds(1);
-    // Shorter than the scheduler's quiet time: it waits for repeated goodbyes before it ends.
+    // Of goodbyes and reported failures, whose sender waits for the answer to end. Shorter than the scheduler's quiet
+    // time: it waits for repeated goodbyes before it ends.
     absl::Duration goodbye_interval = absl::Milliseconds(100);
   };
 
@@ -75,7 +76,13 @@ class MembershipState final {
   void ForgetBarrier(const BarrierId& id) { barriers_.erase(id); }
 
   Actions StartLeave(absl::Time now);
-  Actions ReportFailure(const absl::Status& why);
+  // Repeated until the scheduler acknowledges it or the job is down. The first counts.
+  Actions ReportFailure(const absl::Status& why, absl::Time now);
+  // Whether no report waits for its acknowledgement.
+  bool failure_reported() const { return !failure_.has_value() || down_.has_value(); }
+
+  // The transport will never take this request: whoever waits for its answer is told now.
+  void CannotSend(const wire::Header& request, const absl::Status& why);
 
   Phase phase() const { return phase_; }
   uint32_t rank() const { return welcome_.rank(); }
@@ -113,6 +120,8 @@ class MembershipState final {
   absl::Time heartbeat_sent_ = absl::InfinitePast();  // the newest
   ClockOffset clock_offset_;
   uint64_t next_request_ = 1;
+  std::optional<wire::Header> failure_;  // until it is acknowledged
+  absl::Time failure_at_ = absl::InfiniteFuture();
   std::map<BarrierId, PendingBarrier> barriers_;
   std::map<std::string, uint64_t> tickets_;  // the newest of each name
 };
