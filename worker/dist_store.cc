@@ -9,12 +9,16 @@
 #include "compress/policy/threshold_table_file.h"
 #include "glog/logging.h"
 #include "proto/base/status_macros.h"
+#include "proto/net/membership/node_name.h"
 #include "proto/net/same_host.h"
 #include "proto/status_proto.h"
 #include "worker/combination.h"
 
 namespace slimps {
 namespace {
+
+// How long a worker that failed waits for the scheduler to hear why.
+constexpr absl::Duration kReportPatience = absl::Seconds(5);
 
 MembershipOptions MakeMembershipOptions(const KVStoreOptions& options) {
   MembershipOptions membership;
@@ -95,13 +99,14 @@ absl::Status DistStore::Start() {
           .change_codec = [this](const TensorPlan& tensor,
                                  uint64_t version) { return ChangeCodecFor(tensor, version); },
           .measures = [this](const TensorPlan& tensor,
-                             uint64_t version) { return plan_->MeasuresPull(tensor, version); },
+                             uint64_t version) { return plan()->MeasuresPull(tensor, version); },
           .on_measured =
               [this](const PullMeasurement& measured) {
-                plan_->RecordPull(*measured.tensor, measured.version, measured.communication,
-                                  measured.coding);
+                plan()->RecordPull(*measured.tensor, measured.version, measured.communication,
+                                   measured.coding);
               }});
-  SLIMPS_RETURN_IF_ERROR(MakePipeline(options_.compression, options_.fixed_threshold_bytes));
+  SLIMPS_RETURN_IF_ERROR(MakePlan(options_.compression, options_.fixed_threshold_bytes));
+  StartPipeline();
   ready_.store(true);
   membership_.SetDownHandler([this](absl::Status why) {
     Fail(why.ok() ? absl::UnavailableError("the scheduler has ended the job") : why,
@@ -110,8 +115,8 @@ absl::Status DistStore::Start() {
   return absl::OkStatus();
 }
 
-absl::Status DistStore::MakePipeline(std::string_view codec_spec,
-                                     std::optional<uint64_t> fixed_threshold_bytes) {
+absl::Status DistStore::MakePlan(std::string_view codec_spec,
+                                 std::optional<uint64_t> fixed_threshold_bytes) {
   CompressionPlanOptions plan{.compression = std::string(codec_spec),
                               .fixed_threshold_bytes = fixed_threshold_bytes,
                               .pre_steps = options_.pre_steps,
@@ -135,15 +140,24 @@ absl::Status DistStore::MakePipeline(std::string_view codec_spec,
   SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<CompressionPlan> made, CompressionPlan::Create(plan));
   const Codec& codec = made->compressor();
   SLIMPS_RETURN_IF_ERROR(CheckTogether(codec, optimizer()));
-  if (plan_ != nullptr && !keys_.empty() && codec.combine() != plan_->compressor().combine()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("codec ", codec.spec().name, " after codec ", plan_->compressor().spec().name,
-                     ": the servers join their gradients in different ways, which Init has fixed; "
-                     "set gradient compression before Init"));
+  const bool warns = rank() == 0 && !codec.Warning().empty();
+  MutexLock lock(&mutex_);
+  // Whoever fails after this finds the new plan.
+  SLIMPS_RETURN_IF_ERROR(first_error_);
+  if (!plans_.empty() && !keys_.empty() &&
+      codec.combine() != plans_.back()->compressor().combine()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "codec ", codec.spec().name, " after codec ", plans_.back()->compressor().spec().name,
+        ": the servers join their gradients in different ways, which Init has fixed; set gradient "
+        "compression before Init"));
   }
-  if (!codec.Warning().empty() && rank() == 0) LOG(WARNING) << codec.Warning();
-  push_.reset();
-  plan_ = std::move(made);
+  if (warns) LOG(WARNING) << codec.Warning();
+  plans_.push_back(std::move(made));
+  if (push_ != nullptr) push_->UsePlan(plans_.back().get());
+  return absl::OkStatus();
+}
+
+void DistStore::StartPipeline() {
   PushPipelineOptions push;
   push.payloads = {.grad_scale = options_.grad_scale,
                    .encode_threads = options_.encode_threads,
@@ -156,8 +170,7 @@ absl::Status DistStore::MakePipeline(std::string_view codec_spec,
   };
   push.await_measured_pulls = [this] { pull_->AwaitMeasured(options_.timeout); };
   push.on_error = [this](absl::Status why) { Fail(why, Cause::kOurs); };
-  push_ = std::make_unique<PushPipeline>(courier_.get(), plan_.get(), std::move(push));
-  return absl::OkStatus();
+  push_ = std::make_unique<PushPipeline>(courier_.get(), plan(), std::move(push));
 }
 
 absl::Status DistStore::CheckTogether(const Codec& codec,
@@ -169,7 +182,7 @@ absl::Status DistStore::CheckTogether(const Codec& codec,
 std::string DistStore::ChangeCodecFor(const TensorPlan& tensor, uint64_t version) const {
   // What is declared in half precision is pulled in that.
   if (version == 0 || tensor.info.dtype() != wire::FLOAT32) return "";
-  return plan_->ChangeCodecFor(tensor, version);
+  return plan()->ChangeCodecFor(tensor, version);
 }
 
 // ---- what arrives, on the I/O thread ------------------------------------------------------------
@@ -181,7 +194,12 @@ void DistStore::OnMessage(PeerId from, Message message) {
   if (courier_->HandleMessage(from, message)) return;
   const wire::Header& header = message.header;
   if (header.has_codec_map()) {
-    const absl::Status applied = plan_->OnCodecMap(header.codec_map());
+    if (from != membership_.scheduler()) {
+      LOG(WARNING) << "dropped a codec map from " << NodeName(header.sender())
+                   << ": expected one from the scheduler only";
+      return;
+    }
+    const absl::Status applied = plan()->OnCodecMap(header.codec_map());
     if (!applied.ok()) Fail(applied, Cause::kOurs);
   } else if (header.has_error()) {
     Fail(FromStatusProto(header.error().status()), Cause::kOurs);
@@ -214,14 +232,36 @@ void DistStore::Fail(const absl::Status& cause, Cause whose) {
     MutexLock lock(&mutex_);
     if (!first_error_.ok() || closed_) return;
     first_error_ = why;
+    report_due_ = whose == Cause::kOurs;
   }
-  // Before anybody here wakes up and closes the transport.
-  if (whose == Cause::kOurs) membership_.ReportFailure(why);
+  if (whose == Cause::kOurs) {
+    membership_.ReportFailure(why);
+    MutexLock lock(&mutex_);
+    report_due_ = false;
+    reported_.NotifyAll();
+  }
   rpc_.FailAll(why);
-  plan_->Fail(why);
+  plan()->Fail(why);
   staging_.Fail(why);
   push_->Fail(why);
   courier_->FailAll(why);
+}
+
+void DistStore::AwaitReport() {
+  const absl::Duration patience = std::min(options_.timeout, kReportPatience);
+  {
+    MutexLock lock(&mutex_);
+    reported_.Await(&mutex_, patience,
+                    [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !report_due_; });
+  }
+  if (membership_.AwaitFailureReported(patience)) return;
+  LOG(WARNING) << "the scheduler did not acknowledge within " << patience
+               << " why this worker failed";
+}
+
+CompressionPlan* DistStore::plan() const {
+  MutexLock lock(&mutex_);
+  return plans_.back().get();
 }
 
 absl::Status DistStore::FirstError() const {
@@ -253,7 +293,7 @@ std::optional<wire::OptimizerSpec> DistStore::optimizer() const {
 
 absl::Status DistStore::SetOptimizer(const wire::OptimizerSpec& spec) {
   SLIMPS_RETURN_IF_ERROR(FirstError());
-  SLIMPS_RETURN_IF_ERROR(CheckTogether(plan_->compressor(), spec));
+  SLIMPS_RETURN_IF_ERROR(CheckTogether(plan()->compressor(), spec));
   {
     MutexLock lock(&mutex_);
     optimizer_ = spec;
@@ -282,7 +322,7 @@ absl::Status DistStore::ChangeCompression(std::string_view codec_spec,
   if (keys_.MaxPushedRounds() > 0) {
     return absl::FailedPreconditionError("gradient compression must be set before the first push");
   }
-  return MakePipeline(codec_spec, fixed_threshold_bytes);
+  return MakePlan(codec_spec, fixed_threshold_bytes);
 }
 
 absl::Status DistStore::Barrier() {
@@ -323,6 +363,7 @@ absl::Status DistStore::Close() {
     status = Wait();
     if (status.ok()) push_->FinishProfiling();
     if (status.ok()) status = membership_.Leave();
+    AwaitReport();
   }
   {
     MutexLock lock(&mutex_);
@@ -352,6 +393,6 @@ StoreTotals DistStore::totals() const {
 
 PushCounts DistStore::push_counts(const Key& key) const { return push_->counts(key); }
 
-std::optional<wire::CodecMap> DistStore::codec_map() const { return plan_->decision(); }
+std::optional<wire::CodecMap> DistStore::codec_map() const { return plan()->decision(); }
 
 }  // namespace slimps

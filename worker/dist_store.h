@@ -71,7 +71,7 @@ class DistStore final : public KVStore, private MessageSink {
   bool is_capable(std::string_view capability) const override { return capability == "optimizer"; }
   StoreTotals totals() const override;
   PushCounts push_counts(const Key& key) const override;
-  bool measuring() const override { return plan_->IsProfiled(keys_.MaxPushedRounds() + 1); }
+  bool measuring() const override { return plan()->IsProfiled(keys_.MaxPushedRounds() + 1); }
   std::optional<wire::CodecMap> codec_map() const override;
 
  private:
@@ -83,8 +83,8 @@ class DistStore final : public KVStore, private MessageSink {
   void OnUndeliverable(PeerId to, const absl::Status& why) override;
 
   absl::Status Start();
-  absl::Status MakePipeline(std::string_view codec_spec,
-                            std::optional<uint64_t> fixed_threshold_bytes);
+  absl::Status MakePlan(std::string_view codec_spec, std::optional<uint64_t> fixed_threshold_bytes);
+  void StartPipeline();
   absl::Status ChangeCompression(std::string_view codec_spec,
                                  std::optional<uint64_t> fixed_threshold_bytes);
   std::optional<wire::OptimizerSpec> optimizer() const;
@@ -93,6 +93,8 @@ class DistStore final : public KVStore, private MessageSink {
   // kOurs: the others are told.
   enum class Cause { kOurs, kOthers };
   void Fail(const absl::Status& cause, Cause whose);
+  // Until the scheduler knows why this worker failed, if it did: at most kReportPatience.
+  void AwaitReport();
   int PriorityOf(int asked) const { return options_.prioritise ? asked : 0; }
   // Copies the gradient to grad_buf and counts the round.
   absl::StatusOr<PushJob> MakePushJob(const Key& key, std::span<const float> gradient,
@@ -108,6 +110,8 @@ class DistStore final : public KVStore, private MessageSink {
   absl::Status CheckTogether(const Codec& codec,
                              const std::optional<wire::OptimizerSpec>& optimizer) const;
   absl::Status FirstError() const;
+  // The newest. REQUIRES: Start has come so far.
+  CompressionPlan* plan() const;
   void AddWait(absl::Time since);
 
   const wire::StoreMode mode_;
@@ -118,22 +122,25 @@ class DistStore final : public KVStore, private MessageSink {
   Membership membership_;
   RpcClient rpc_;
   KeyTable keys_;
-  // Made by Start, once the servers are known; constant afterwards. plan_ and push_ are remade by
-  // SetGradientCompression, before any push.
-  std::vector<PeerId> servers_;
-  std::unique_ptr<Courier> courier_;
-  std::unique_ptr<CompressionPlan> plan_;
-  std::unique_ptr<PushPipeline> push_;
-  std::unique_ptr<const Codec> pull_codec_;  // of KVStoreOptions::pull_compression
-  std::unique_ptr<PullMerger> pull_;
-  std::atomic<bool> ready_{false};  // publishes the four above to the I/O thread
-
+  // Before what has threads, which use it to their end.
   mutable Mutex mutex_;
   absl::Status first_error_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool report_due_ ABSL_GUARDED_BY(mutex_) = false;  // of first_error_, to the membership
+  CondVar reported_;
   std::optional<wire::OptimizerSpec> optimizer_ ABSL_GUARDED_BY(mutex_);  // as this worker was told
   absl::Duration copy_ ABSL_GUARDED_BY(mutex_);
   absl::Duration wait_ ABSL_GUARDED_BY(mutex_);
+
+  // Made by Start, once the servers are known; constant afterwards.
+  std::vector<PeerId> servers_;
+  std::unique_ptr<Courier> courier_;
+  // Made anew by SetGradientCompression, before any push; none is erased, so that what any thread found here stays.
+  std::vector<std::unique_ptr<CompressionPlan>> plans_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<PushPipeline> push_;
+  std::unique_ptr<const Codec> pull_codec_;  // of KVStoreOptions::pull_compression
+  std::unique_ptr<PullMerger> pull_;
+  std::atomic<bool> ready_{false};  // publishes these to the I/O thread
 };
 
 }  // namespace slimps

@@ -43,7 +43,7 @@ absl::Status DistStore::Init(const std::vector<InitTensor>& tensors) {
   if (rank() == 0)
     SLIMPS_RETURN_IF_ERROR(SendInitialValues(
         tensors, plans,
-        {.combine = plan_->compressor().combine(),
+        {.combine = plan()->compressor().combine(),
          .hashing = options_.checksums ? PayloadHashing::kXxh3 : PayloadHashing::kOff},
         courier_.get()));
   for (TensorPlan& plan : plans) {

@@ -48,7 +48,7 @@ PushPipeline::~PushPipeline() {
 absl::Status PushPipeline::Submit(PushJob job) {
   const TensorPlan& tensor = *job.tensor;
   const size_t bytes = job.carries() ? tensor.bytes() : 0;
-  const bool whole_tensor = job.carries() && plan_->MeasuresPush(tensor, job.round);
+  const bool whole_tensor = job.carries() && plan()->MeasuresPush(tensor, job.round);
   // Each work has its own, so that a partition's memory does not wait for the others.
   GradientBuffers grad_bufs = std::exchange(job.grad_bufs, {});
   auto shared = std::make_shared<const PushJob>(std::move(job));
@@ -105,7 +105,7 @@ void PushPipeline::Run() {
 absl::StatusOr<std::optional<OutgoingItem>> PushPipeline::PrepareNow(const PushJob& job) {
   const TensorPlan& tensor = *job.tensor;
   if (tensor.partitions.size() != 1 || tensor.bytes() > Coalescer::kSmallItemBytes ||
-      plan_->MeasuresPush(tensor, job.round)) {
+      plan()->MeasuresPush(tensor, job.round)) {
     return std::nullopt;
   }
   {
@@ -194,7 +194,7 @@ absl::Status PushPipeline::PushAndMeasure(Work work) {
   AwaitQuiet();
   SLIMPS_ASSIGN_OR_RETURN(const Passage passage,
                           measurement_.Send(tensor, SendPriority(job.round, job.priority), items));
-  plan_->RecordPush(tensor, job.round, *codec, passage.communication, encode + passage.decode);
+  plan()->RecordPush(tensor, job.round, *codec, passage.communication, encode + passage.decode);
   MutexLock lock(&mutex_);
   bytes_waiting_ -= tensor.bytes();
   unacknowledged_ -= tensor.partitions.size();
@@ -236,7 +236,7 @@ absl::StatusOr<PushPipeline::Prepared> PushPipeline::Prepare(const PushJob& job,
                                                               .round = job.round,
                                                               .grad_buf = std::move(grad_buf),
                                                               .gradient_bound = job.gradient_bound},
-                                                             codec, plan_->compressor()));
+                                                             codec, this->plan()->compressor()));
     const absl::Time end = absl::Now();
     TraceLog::Global().AddOfThread(
         TraceStage::kEncode, {prepared.item.key_name, static_cast<uint32_t>(partition), job.round},
@@ -280,7 +280,7 @@ void PushPipeline::OnAnswered(const TensorPlan& tensor, size_t bytes, const Answ
 }
 
 void PushPipeline::MaybeReport(uint64_t round) {
-  std::optional<wire::ThresholdReport> report = plan_->TakeReport(round);
+  std::optional<wire::ThresholdReport> report = plan()->TakeReport(round);
   if (report) options_.on_report(*std::move(report));
 }
 
@@ -288,16 +288,16 @@ absl::StatusOr<const Codec*> PushPipeline::AwaitCodec(const PushJob& job) {
   const absl::Time deadline = absl::Now() + options_.timeout;
   for (;;) {
     absl::StatusOr<const Codec*> codec =
-        plan_->CodecFor(*job.tensor, job.round, options_.report_interval);
+        plan()->CodecFor(*job.tensor, job.round, options_.report_interval);
     if (!absl::IsDeadlineExceeded(codec.status()) || absl::Now() >= deadline) return codec;
     // The report or the decision may have been lost; the scheduler answers a repeated report with the decision.
-    std::optional<wire::ThresholdReport> again = plan_->UnansweredReport();
+    std::optional<wire::ThresholdReport> again = plan()->UnansweredReport();
     if (again) options_.on_report(*std::move(again));
   }
 }
 
 void PushPipeline::FinishProfiling() {
-  for (wire::ThresholdReport& report : plan_->TakeLastReports()) {
+  for (wire::ThresholdReport& report : plan()->TakeLastReports()) {
     options_.on_report(std::move(report));
   }
 }

@@ -10,6 +10,7 @@
 #ifndef SLIMPS_WORKER_PUSH_PIPELINE_H_
 #define SLIMPS_WORKER_PUSH_PIPELINE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -79,6 +80,8 @@ class PushPipeline final {
   PushPipeline(Courier* courier, CompressionPlan* plan, PushPipelineOptions options);
   ~PushPipeline();
 
+  // From now on. Before the first push; `plan` and those before it outlive the pipeline.
+  void UsePlan(CompressionPlan* plan) { plan_.store(plan); }
   // DeadlineExceeded: max_bytes_waiting stayed exceeded. The first error, once there was one.
   [[nodiscard]] absl::Status Submit(PushJob job);
   // For a caller that waits for this very tensor: where nothing else is being encoded and the tensor is small, its push,
@@ -112,6 +115,7 @@ class PushPipeline final {
     bool compressed = false;
   };
 
+  CompressionPlan* plan() const { return plan_.load(); }
   void Run();
   void Process(Work work);
   absl::Status PushPartition(Work work);
@@ -130,7 +134,7 @@ class PushPipeline final {
   absl::StatusOr<const Codec*> AwaitCodec(const PushJob& job);
 
   Courier* const courier_;
-  CompressionPlan* const plan_;
+  std::atomic<CompressionPlan*> plan_;  // publishes the plan
   const PushPipelineOptions options_;
 
   // Owned by the thread that has set encoding_: the push thread, or one in PrepareNow.

@@ -87,8 +87,9 @@ absl::StatusOr<std::unique_ptr<DistStore>> InProcessCluster::JoinWorker(uint32_t
   store.wanted_rank = static_cast<int32_t>(index);
   FaultPlan plan = options_.worker_faults;
   plan.seed += index;
-  auto transport = std::make_unique<OwnedFaultyTransport>(
+  std::unique_ptr<Transport> transport = std::make_unique<OwnedFaultyTransport>(
       std::make_unique<InProcessTransport>(network_, options_.worker_transport), plan);
+  if (options_.wrap) transport = options_.wrap(index, std::move(transport));
   return DistStore::Create(options_.mode, store, std::move(transport));
 }
 

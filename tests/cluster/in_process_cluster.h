@@ -39,6 +39,8 @@ struct ClusterOptions {
   KVStoreOptions store;     // address and counts are filled in
   FaultPlan worker_faults;  // of what arrives at workers; the seed is offset by the worker
   TransportOptions worker_transport;  // an emulated link, say
+  // What a worker's store is given in place of its transport; null: that.
+  std::function<std::unique_ptr<Transport>(uint32_t worker, std::unique_ptr<Transport>)> wrap;
 };
 
 class InProcessCluster final {

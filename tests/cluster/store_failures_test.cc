@@ -1,0 +1,209 @@
+// What a worker makes of others' failures and of its own: whom it believes, and that its reason reaches everyone.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "proto/base/mutex.h"
+#include "tests/cluster/in_process_cluster.h"
+
+namespace slimps {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits so long
+
+// What a test has to do with the transport beneath one worker's store.
+struct Tap {
+  // For each message before it goes out; false: it is lost.
+  std::function<bool(const Message&)> on_send = [](const Message&) { return true; };
+  MessageSink* sink = nullptr;          // the store
+  std::map<std::string, PeerId> peers;  // by address
+  std::atomic<bool> stopped{false};
+};
+
+class TappedTransport final : public Transport {
+ public:
+  TappedTransport(std::unique_ptr<Transport> inner, Tap* tap)
+      : inner_(std::move(inner)), tap_(tap) {}
+  using Transport::Send;
+  absl::StatusOr<std::string> Bind(std::string_view address) override {
+    return inner_->Bind(address);
+  }
+  absl::Status Start(MessageSink* sink) override {
+    tap_->sink = sink;
+    return inner_->Start(sink);
+  }
+  absl::StatusOr<PeerId> Connect(std::string_view address) override {
+    const absl::StatusOr<PeerId> peer = inner_->Connect(address);
+    if (peer.ok()) tap_->peers[std::string(address)] = *peer;
+    return peer;
+  }
+  absl::Status Send(PeerId to, Message message, SendOptions options) override {
+    if (!tap_->on_send(message)) return absl::OkStatus();
+    return inner_->Send(to, std::move(message), std::move(options));
+  }
+  void Stop() override {
+    tap_->stopped.store(true);
+    inner_->Stop();
+  }
+
+ private:
+  const std::unique_ptr<Transport> inner_;
+  Tap* const tap_;
+};
+
+// The store of `worker` gets the tap.
+void Put(Tap* tap, uint32_t worker, ClusterOptions* options) {
+  options->wrap = [tap, worker](
+                      uint32_t index,
+                      std::unique_ptr<Transport> transport) -> std::unique_ptr<Transport> {
+    if (index != worker) return transport;
+    return std::make_unique<TappedTransport>(std::move(transport), tap);
+  };
+}
+
+Message MapOf(const std::string& codec, uint64_t version) {
+  Message message;
+  message.header.set_job_id("slimps");
+  message.header.mutable_sender()->set_role(wire::SERVER);
+  message.header.mutable_codec_map()->set_version(version);
+  message.header.mutable_codec_map()->set_from_round(8);
+  message.header.mutable_codec_map()->set_codec(codec);
+  message.header.mutable_codec_map()->set_codec_below("none");
+  return message;
+}
+
+TEST(CodecMaps, CountFromTheSchedulerAlone) {
+  Tap tap;
+  ClusterOptions options{.workers = 1, .servers = 1};
+  options.store.compression = "1bit";
+  Put(&tap, 0, &options);
+  InProcessCluster(options).RunWorkers([&](KVStore& store) {
+    ASSERT_EQ(tap.peers.size(), 2u);
+    const PeerId scheduler = tap.peers.at("inproc://scheduler");
+    for (const auto& [address, peer] : tap.peers) {
+      if (peer == scheduler) continue;
+      tap.sink->OnMessage(peer, MapOf("1bit", 1));
+      // Nor does one that no worker could follow end the job.
+      tap.sink->OnMessage(peer, MapOf("no such codec", 2));
+    }
+    EXPECT_FALSE(store.codec_map().has_value());
+    EXPECT_TRUE(store.measuring());
+    tap.sink->OnMessage(scheduler, MapOf("1bit", 3));
+    ASSERT_TRUE(store.codec_map().has_value());
+    EXPECT_EQ(store.codec_map()->version(), 3u);
+  });
+}
+
+TEST(CodecMaps, OneThatTheWorkerCannotFollowEndsTheJob) {
+  Tap tap;
+  ClusterOptions options{.job_fails = true, .workers = 1, .servers = 1};
+  options.store.compression = "1bit";
+  Put(&tap, 0, &options);
+  InProcessCluster(options).RunWorkers([&](KVStore& store) {
+    tap.sink->OnMessage(tap.peers.at("inproc://scheduler"), MapOf("no such codec", 1));
+    const absl::Status failed = store.Barrier();
+    EXPECT_THAT(std::string(failed.message()), HasSubstr("no such codec")) << failed;
+  });
+}
+
+// The job goes down, and decisions come, while a worker sets compression again and again: it learns of the failure, and
+// no plan that it makes meanwhile escapes it.
+TEST(Failures, ComeWhileCompressionIsBeingSet) {
+  Tap tap;
+  ClusterOptions options{.job_fails = true, .workers = 2, .servers = 1};
+  options.store.compression = "1bit";
+  Put(&tap, 0, &options);
+  InProcessCluster(options).RunWorkers([&](KVStore& store) {
+    ASSERT_STATUS_OK(store.Barrier());
+    if (store.rank() == 1) {
+      ASSERT_STATUS_OK(store.Barrier());
+      return store.Abort(absl::InternalError("disk full"));
+    }
+    std::atomic<bool> over{false};
+    std::thread decisions([&] {
+      for (uint64_t version = 1; !over.load(); ++version) {
+        tap.sink->OnMessage(tap.peers.at("inproc://scheduler"), MapOf("1bit", version));
+      }
+    });
+    for (int i = 0; i < 20; ++i) ASSERT_STATUS_OK(store.SetGradientCompression("topk"));
+    ASSERT_STATUS_OK(store.Barrier());
+    absl::Status failed;
+    const absl::Time deadline = absl::Now() + kLong;
+    for (int i = 0; failed.ok() && absl::Now() < deadline; ++i) {
+      failed = store.SetGradientCompression(i % 2 == 0 ? "1bit" : "topk");
+      (void)store.measuring();
+      (void)store.codec_map();
+    }
+    over.store(true);
+    decisions.join();
+    EXPECT_THAT(std::string(failed.message()), HasSubstr("disk full")) << failed;
+    EXPECT_EQ(store.SetGradientCompression("1bit"), failed);
+  });
+}
+
+TEST(Failures, ReachTheOthersThoughTheFirstReportIsLost) {
+  Tap tap;
+  std::atomic<int> reports{0};
+  tap.on_send = [&reports](const Message& message) {
+    return !message.header.has_error() || ++reports > 2;
+  };
+  ClusterOptions options{.job_fails = true, .workers = 2, .servers = 1};
+  Put(&tap, 0, &options);
+  InProcessCluster(options).RunWorkers([](KVStore& store) {
+    ASSERT_STATUS_OK(store.Barrier());
+    // Worker 0 closes at once.
+    if (store.rank() == 0) return store.Abort(absl::InternalError("disk full"));
+    const absl::Status failed = store.Barrier();
+    EXPECT_THAT(std::string(failed.message()), HasSubstr("worker 0")) << failed;
+    EXPECT_THAT(std::string(failed.message()), HasSubstr("disk full")) << failed;
+  });
+  EXPECT_GE(reports.load(), 3);
+}
+
+TEST(Failures, ReachTheOthersThoughWhoeverSeesThemFirstClosesTheStore) {
+  Tap tap;
+  Mutex mutex;
+  CondVar changed;
+  bool reporting = false;
+  tap.on_send = [&](const Message& message) {
+    if (!message.header.has_error()) return true;
+    MutexLock lock(&mutex);
+    reporting = true;
+    changed.NotifyAll();
+    // Long enough for a store that does not wait for its report to be closed.
+    changed.Await(&mutex, absl::Milliseconds(200), [&] { return tap.stopped.load(); });
+    return true;
+  };
+  ClusterOptions options{.job_fails = true, .workers = 2, .servers = 1};
+  options.store.compression = "topk:k=1";
+  options.store.fixed_threshold_bytes = 0;
+  Put(&tap, 0, &options);
+  InProcessCluster(options).RunWorkers([&](KVStore& store) {
+    std::vector<float> w(2);
+    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {2}, .value = w}}));
+    if (store.rank() == 0) {
+      // What is not sent waits in the residual, and with the next gradient exceeds fp32: on the push thread.
+      ASSERT_STATUS_OK(store.Push("w", std::vector<float>(2, 3e38f), 0));
+      ASSERT_STATUS_OK(store.Push("w", std::vector<float>(2, 3e38f), 0));
+      MutexLock lock(&mutex);
+      ASSERT_TRUE(changed.Await(&mutex, kLong, [&] { return reporting; }));
+      return;
+    }
+    const absl::Status failed = store.Barrier();
+    EXPECT_THAT(std::string(failed.message()), HasSubstr("key s:w partition 0")) << failed;
+  });
+}
+
+}  // namespace
+}  // namespace slimps
