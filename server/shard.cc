@@ -3,6 +3,8 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <exception>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -64,11 +66,32 @@ absl::Status Shard::Post(ShardItems* items) {
   return absl::OkStatus();
 }
 
+template <typename Work>
+void Shard::Guarded(Work work) {
+  absl::Status failed;
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    failed = absl::ResourceExhaustedError("the server has failed: it is out of memory");
+  } catch (const std::exception& error) {
+    failed = absl::InternalError(absl::StrCat("the server has failed: ", error.what()));
+  }
+  try {
+    state_->Fail(failed);
+    SendReplies();
+  } catch (const std::exception&) {  // what was not answered is asked again, and refused then
+  }
+}
+
 void Shard::HandleHere(ShardItems items) {
-  Handle(std::move(items));
-  // The thread sleeps only when nothing is complete, so these rounds are of the items.
-  while (state_->HasCompleteRound() && state_->NextRoundBytes() <= kSmallBytes) state_->ApplyOne();
-  SendReplies();
+  Guarded([&] {
+    Handle(std::move(items));
+    // The thread sleeps only when nothing is complete, so these rounds are of the items.
+    while (state_->HasCompleteRound() && state_->NextRoundBytes() <= kSmallBytes) {
+      state_->ApplyOne();
+    }
+    SendReplies();
+  });
   GiveBack();
 }
 
@@ -145,19 +168,29 @@ void Shard::Run() {
   pthread_setname_np(pthread_self(), "shard");
   std::deque<Entry> entries;
   while (Take(&entries)) {
-    const bool idle = entries.empty();
-    for (Entry& entry : entries) Handle(std::move(entry));
+    Guarded([&] { HandleAll(&entries); });
     entries.clear();
-    if (state_->HasCompleteRound() && (idle || state_->NextRoundBytes() <= kSmallBytes)) {
-      state_->ApplyOne();
-    }
-    state_->ExpirePulls();
-    // Small rounds wait for each other, not for a large one.
-    if (!state_->HasCompleteRound() || state_->NextRoundBytes() > kSmallBytes) SendReplies();
     GiveBack();
   }
-  state_->Fail(absl::UnavailableError("the server is stopping"));
-  SendReplies();
+  Guarded([&] {
+    state_->Fail(absl::UnavailableError("the server is stopping"));
+    SendReplies();
+  });
+}
+
+void Shard::HandleAll(std::deque<Entry>* entries) {
+  const bool idle = entries->empty();
+  while (!entries->empty()) {
+    Entry entry = std::move(entries->front());
+    entries->pop_front();
+    Guarded([&] { Handle(std::move(entry)); });
+  }
+  if (state_->HasCompleteRound() && (idle || state_->NextRoundBytes() <= kSmallBytes)) {
+    state_->ApplyOne();
+  }
+  state_->ExpirePulls();
+  // Small rounds wait for each other, not for a large one.
+  if (!state_->HasCompleteRound() || state_->NextRoundBytes() > kSmallBytes) SendReplies();
 }
 
 void Shard::SendReplies() {

@@ -6,7 +6,8 @@
 // Items go before arithmetic: an acknowledgement waits for the one round being applied at most. Everything that has come
 // meanwhile is handled together, and its answers travel together. Small items that find the shard idle are handled by the
 // thread that posts them: waking another one costs more than they do. Stop means: refuse new items, finish what was
-// accepted, answer pulls that still wait with Unavailable, join.
+// accepted, answer pulls that still wait with Unavailable, join. An exception out of the state or of `send` (no memory
+// for a header, say) fails the shard for good, with its words, as ShardState::Fail does; it reaches nobody's thread.
 #ifndef SLIMPS_SERVER_SHARD_H_
 #define SLIMPS_SERVER_SHARD_H_
 
@@ -68,8 +69,12 @@ class Shard final {
   // False: stopped, and nothing is left.
   bool Take(std::deque<Entry>* entries);
   void Handle(Entry entry);
+  // On the thread whose the state is. What `work` throws fails the shard.
+  template <typename Work>
+  void Guarded(Work work);
   // On the caller's thread, whose the state is.
   void HandleHere(ShardItems items);
+  void HandleAll(std::deque<Entry>* entries);
   void GiveBack();
   void SendReplies();
 
