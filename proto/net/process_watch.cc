@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 
@@ -39,6 +40,10 @@ ProcessWatch::~ProcessWatch() {
 absl::Status ProcessWatch::Add(uint64_t pid) {
   if (const auto known = pidfds_.find(pid); known != pidfds_.end()) {
     return HasEnded(known->second) ? CannotWatch(pid, "it has ended") : absl::OkStatus();
+  }
+  // Cut to pid_t it would name another process.
+  if (pid > static_cast<uint64_t>(std::numeric_limits<pid_t>::max())) {
+    return CannotWatch(pid, "no process has such a number");
   }
   const int pidfd = OpenPidfd(pid);
   if (pidfd < 0) return CannotWatch(pid, std::strerror(errno));
