@@ -11,12 +11,30 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST_F(SchedulerStateTest, BarriersAreReleasedToThoseWhoCame) {
+class SchedulerRequestsTest : public SchedulerStateTest {
+ protected:
+  static wire::Header BarrierOf(uint64_t node) {
+    wire::Header barrier = HeaderOf(node);
+    barrier.mutable_barrier()->set_name("b");
+    barrier.mutable_barrier()->set_ticket(1);
+    barrier.mutable_barrier()->set_group(wire::WORKER);
+    return barrier;
+  }
+  // Of key "w", in partitions of at most ten.
+  static wire::Header DeclarationOf(uint64_t node, int64_t elements) {
+    wire::Header declare = HeaderOf(node);
+    declare.mutable_declare_keys()->set_partition_elements(10);
+    wire::KeyInfo* key = declare.mutable_declare_keys()->add_keys();
+    key->set_name("s:w");
+    key->set_key(HashText("s:w"));
+    key->add_shape(elements);
+    return declare;
+  }
+};
+
+TEST_F(SchedulerRequestsTest, BarriersAreReleasedToThoseWhoCame) {
   RegisterAll();
-  wire::Header barrier = HeaderOf(kWorker0);
-  barrier.mutable_barrier()->set_name("b");
-  barrier.mutable_barrier()->set_ticket(1);
-  barrier.mutable_barrier()->set_group(wire::WORKER);
+  wire::Header barrier = BarrierOf(kWorker0);
   EXPECT_TRUE(Tell(kWorker0, barrier).empty());
   barrier.set_incarnation(kWorker1);
   EXPECT_EQ(Tell(kWorker1, barrier)[0].barrier_release().name(), "b");
@@ -24,27 +42,15 @@ TEST_F(SchedulerStateTest, BarriersAreReleasedToThoseWhoCame) {
   EXPECT_TRUE(Others(kServer).empty());
 }
 
-TEST_F(SchedulerStateTest, ABarrierBeforeTheRosterIsCompleteIsRefused) {
+TEST_F(SchedulerRequestsTest, ABarrierBeforeTheRosterIsCompleteIsRefused) {
   Register(kWorker0);
-  wire::Header barrier = HeaderOf(kWorker0);
-  barrier.mutable_barrier()->set_name("b");
-  barrier.mutable_barrier()->set_ticket(1);
-  EXPECT_EQ(Tell(kWorker0, barrier)[0].barrier_release().status().code(), 9u);
+  EXPECT_EQ(Tell(kWorker0, BarrierOf(kWorker0))[0].barrier_release().status().code(), 9u);
 }
 
-TEST_F(SchedulerStateTest, LeavingReleasesBarriersAndDeclarationsThatWaitForTheLeaver) {
+TEST_F(SchedulerRequestsTest, LeavingReleasesBarriersAndDeclarationsThatWaitForTheLeaver) {
   RegisterAll();
-  wire::Header barrier = HeaderOf(kWorker0);
-  barrier.mutable_barrier()->set_name("b");
-  barrier.mutable_barrier()->set_ticket(1);
-  barrier.mutable_barrier()->set_group(wire::WORKER);
-  Tell(kWorker0, barrier);
-  wire::Header declare = HeaderOf(kWorker0);
-  declare.mutable_declare_keys()->set_partition_elements(10);
-  wire::KeyInfo* key = declare.mutable_declare_keys()->add_keys();
-  key->set_name("s:w");
-  key->set_key(HashText("s:w"));
-  key->add_shape(3);
+  Tell(kWorker0, BarrierOf(kWorker0));
+  wire::Header declare = DeclarationOf(kWorker0, 3);
   EXPECT_TRUE(Tell(kWorker0, declare).empty());
   Goodbye(kWorker1);
   const auto told = Others(kWorker0);
@@ -54,14 +60,9 @@ TEST_F(SchedulerStateTest, LeavingReleasesBarriersAndDeclarationsThatWaitForTheL
   EXPECT_EQ(told[1].barrier_release().status().code(), 0u);
 }
 
-TEST_F(SchedulerStateTest, APlacementAnswersEveryWorkersDeclaration) {
+TEST_F(SchedulerRequestsTest, APlacementAnswersEveryWorkersDeclaration) {
   RegisterAll();
-  wire::Header declare = HeaderOf(kWorker0);
-  declare.mutable_declare_keys()->set_partition_elements(10);
-  wire::KeyInfo* key = declare.mutable_declare_keys()->add_keys();
-  key->set_name("s:w");
-  key->set_key(HashText("s:w"));
-  key->add_shape(25);
+  wire::Header declare = DeclarationOf(kWorker0, 25);
   EXPECT_TRUE(Tell(kWorker0, declare).empty());
   wire::Header from_other = declare;
   from_other.set_incarnation(kWorker1);
@@ -76,23 +77,17 @@ TEST_F(SchedulerStateTest, APlacementAnswersEveryWorkersDeclaration) {
   EXPECT_THAT(Tell(kServer, declare)[0].error().status().message(), HasSubstr("only workers"));
 }
 
-TEST_F(SchedulerStateTest, DeclarationsThatWaitAreBounded) {
+TEST_F(SchedulerRequestsTest, DeclarationsThatWaitAreBounded) {
   RegisterAll();
   for (int i = 0; i < 64; ++i) {
-    wire::Header declare = HeaderOf(kWorker0);
-    declare.mutable_declare_keys()->set_partition_elements(10);
-    wire::KeyInfo* key = declare.mutable_declare_keys()->add_keys();
-    key->set_name("s:w");
-    key->set_key(HashText("s:w"));
-    key->add_shape(25);
-    EXPECT_TRUE(Tell(kWorker0, declare).empty());
+    EXPECT_TRUE(Tell(kWorker0, DeclarationOf(kWorker0, 25)).empty());
   }
   wire::Header declare = HeaderOf(kWorker0);
   declare.mutable_declare_keys()->set_partition_elements(10);
   EXPECT_EQ(Tell(kWorker0, declare)[0].error().status().code(), 8u);
 }
 
-TEST_F(SchedulerStateTest, TheThresholdDecisionGoesToAllWorkersOnce) {
+TEST_F(SchedulerRequestsTest, TheThresholdDecisionGoesToAllWorkersOnce) {
   RegisterAll();
   wire::Header report = HeaderOf(kWorker0);
   report.mutable_threshold_report()->set_codec("1bit");
@@ -109,7 +104,7 @@ TEST_F(SchedulerStateTest, TheThresholdDecisionGoesToAllWorkersOnce) {
   EXPECT_TRUE(Others(kWorker0).empty());
 }
 
-TEST_F(SchedulerStateTest, LaterThresholdDecisionsGoToAllWorkersAndAgainToWhoeverMissedThem) {
+TEST_F(SchedulerRequestsTest, LaterThresholdDecisionsGoToAllWorkersAndAgainToWhoeverMissedThem) {
   RegisterAll();
   wire::Header report = HeaderOf(kWorker0);
   report.mutable_threshold_report()->set_codec("1bit");
@@ -137,7 +132,7 @@ TEST_F(SchedulerStateTest, LaterThresholdDecisionsGoToAllWorkersAndAgainToWhoeve
   EXPECT_TRUE(Others(kWorker0).empty());
 }
 
-TEST_F(SchedulerStateTest, AWorkerWhoseLastReportCameReleasesADecision) {
+TEST_F(SchedulerRequestsTest, AWorkerWhoseLastReportCameReleasesADecision) {
   RegisterAll();
   wire::Header report = HeaderOf(kWorker0);
   report.mutable_threshold_report()->set_codec("1bit");
