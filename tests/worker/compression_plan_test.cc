@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <thread>
+#include <vector>
 
 namespace slimps {
 namespace {
@@ -163,6 +165,122 @@ TEST(CompressionPlan, LoadedTableDecidesAtOnce) {
       {.compression = "2bit", .fixed_threshold_bytes = {}, .table = *table});
   EXPECT_EQ(other.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(other.status().message().find("2bit"), absl::string_view::npos) << other.status();
+}
+
+wire::CodecMap MapOf(uint64_t version, uint64_t from_round, uint64_t threshold_bytes,
+                     const char* codec = "1bit") {
+  wire::CodecMap map;
+  map.set_version(version);
+  map.set_from_round(from_round);
+  map.set_has_threshold(true);
+  map.set_threshold_bytes(threshold_bytes);
+  map.set_codec_below("none");
+  map.set_codec(codec);
+  return map;
+}
+
+std::unique_ptr<CompressionPlan> Profiling() {
+  return *CompressionPlan::Create(
+      {.compression = "1bit", .fixed_threshold_bytes = {}, .pre_steps = 2, .table = {}});
+}
+
+TEST(CodecMapOfAPlan, HoldsFromItsRoundOnAndTheOneBeforeUntilThen) {
+  const auto plan = Profiling();
+  ASSERT_TRUE(plan->OnCodecMap(MapOf(1, 4, 0)).ok());
+  ASSERT_TRUE(plan->OnCodecMap(MapOf(2, 9, 8000)).ok());
+  const TensorPlan tensor = Tensor("w", 1000);
+  for (uint64_t round = 4; round <= 12; ++round) {
+    EXPECT_EQ(CodecName(*plan, tensor, round), round < 9 ? "1bit" : "none") << round;
+  }
+  EXPECT_EQ(plan->decision()->version(), 2u);
+}
+
+TEST(CodecMapOfAPlan, AnOlderOneIsNoneAndTheSameAgainChangesNothing) {
+  const auto plan = Profiling();
+  ASSERT_TRUE(plan->OnCodecMap(MapOf(2, 4, 0)).ok());
+  EXPECT_TRUE(plan->OnCodecMap(MapOf(1, 4, 8000)).ok());
+  EXPECT_TRUE(plan->OnCodecMap(MapOf(2, 4, 0)).ok());
+  EXPECT_EQ(plan->decision()->version(), 2u);
+  EXPECT_EQ(CodecName(*plan, Tensor("w", 1000), 4), "1bit");
+}
+
+TEST(CodecMapOfAPlan, OneThatContradictsWhatWasDecidedIsRefused) {
+  const auto plan = Profiling();
+  ASSERT_TRUE(plan->OnCodecMap(MapOf(2, 9, 0)).ok());
+  const absl::Status twice = plan->OnCodecMap(MapOf(2, 9, 8000));
+  EXPECT_EQ(twice.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_NE(twice.message().find("version 2 came twice"), absl::string_view::npos) << twice;
+  const absl::Status back = plan->OnCodecMap(MapOf(3, 8, 8000));
+  EXPECT_EQ(back.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(back.message().find("from round 8, expected 9"), absl::string_view::npos) << back;
+  EXPECT_EQ(CodecName(*plan, Tensor("w", 1000), 9), "1bit");
+}
+
+TEST(CodecMapOfAPlan, CodecsThatThisWorkerDoesNotKnowAreRefusedWherever) {
+  const auto refused = [](const wire::CodecMap& map) {
+    const auto plan = Profiling();
+    const absl::Status status = plan->OnCodecMap(map);
+    EXPECT_FALSE(plan->decision().has_value()) << "nothing of it holds";
+    return status.code() == absl::StatusCode::kInvalidArgument;
+  };
+  EXPECT_TRUE(refused(MapOf(1, 4, 0, "3bit")));
+  wire::CodecMap map = MapOf(1, 4, 0);
+  map.set_codec_below("half");
+  EXPECT_TRUE(refused(map));
+  map = MapOf(1, 4, 0);
+  map.add_entries()->set_codec("1bit:scaling=l3");
+  EXPECT_TRUE(refused(map));
+}
+
+TEST(CodecMapOfAPlan, KeysOfTheirOwnDoNotFollowTheThreshold) {
+  const auto plan = Profiling();
+  const TensorPlan own = Tensor("own", 10), other = Tensor("other", 10);
+  wire::CodecMap map = MapOf(1, 4, 8000);
+  map.add_entries()->set_key(own.key.id());
+  map.mutable_entries(0)->set_codec("2bit");
+  ASSERT_TRUE(plan->OnCodecMap(map).ok());
+  EXPECT_EQ(CodecName(*plan, own, 4), "2bit");
+  EXPECT_EQ(CodecName(*plan, other, 4), "none");
+}
+
+TEST(CodecMapOfAPlan, DoesNotMoveAFixedThreshold) {
+  const auto plan =
+      *CompressionPlan::Create({.compression = "1bit", .fixed_threshold_bytes = 4000, .table = {}});
+  ASSERT_TRUE(plan->OnCodecMap(MapOf(1, 1, 0, "2bit")).ok());
+  EXPECT_EQ(CodecName(*plan, Tensor("small", 999), 5), "none");
+  EXPECT_EQ(CodecName(*plan, Tensor("large", 1000), 5), "1bit");
+  EXPECT_EQ(plan->decision()->threshold_bytes(), 4000u) << "what is said of it is what is in force";
+  EXPECT_EQ(plan->decision()->codec(), "1bit");
+}
+
+TEST(CodecMapOfAPlan, AnswersTheReport) {
+  const auto plan = Profiling();
+  EXPECT_FALSE(plan->UnansweredReport().has_value());
+  ASSERT_TRUE(plan->TakeReport(3).has_value());
+  EXPECT_TRUE(plan->UnansweredReport().has_value());
+  ASSERT_TRUE(plan->OnCodecMap(MapOf(1, 4, 0)).ok());
+  EXPECT_FALSE(plan->UnansweredReport().has_value());
+  EXPECT_TRUE(plan->TakeLastReports().empty()) << "nothing is left to say";
+}
+
+TEST(CompressionPlan, AJobThatEndsWhileItProfilesReportsWhatItHas) {
+  const auto plan = Profiling();
+  const std::vector<wire::ThresholdReport> last = plan->TakeLastReports();
+  ASSERT_EQ(last.size(), 1u);
+  EXPECT_EQ(last[0].codec(), "1bit");
+  EXPECT_EQ(last[0].ready_round(), 3u);
+  EXPECT_TRUE(plan->TakeLastReports().empty()) << "said once";
+}
+
+TEST(CompressionPlan, AfterAFailureTheFirstCauseIsToldAtOnce) {
+  const auto plan = Profiling();
+  ASSERT_TRUE(plan->TakeReport(3).has_value());
+  plan->Fail(absl::UnavailableError("server 1 is gone"));
+  plan->Fail(absl::InternalError("and more"));
+  for (const uint64_t round : {4, 9}) {
+    const absl::Status told = plan->CodecFor(Tensor("w", 10), round, kLong).status();
+    EXPECT_EQ(told, absl::UnavailableError("server 1 is gone"));
+  }
 }
 
 }  // namespace
