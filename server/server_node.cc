@@ -30,7 +30,8 @@ absl::Status ServerNode::Serve() {
   }
   if (!result.ok()) service_.FailPending(result);
   // Whatever was accepted is answered before the goodbye, and leaves before the transport stops.
-  service_.Stop();
+  if (result.ok()) service_.Stop();
+  service_.Stop(result);
   const absl::Status left = membership_.Leave();
   transport_->Stop();
   return result.ok() ? left : result;

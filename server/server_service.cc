@@ -95,8 +95,8 @@ ServerService::ServerService(Transport* transport, std::function<wire::Header()>
 
 ServerService::~ServerService() { Stop(); }
 
-void ServerService::Stop() {
-  for (const auto& shard : shards_) shard->Stop();
+void ServerService::Stop(const absl::Status& why) {
+  for (const auto& shard : shards_) shard->Stop(why);
 }
 
 void ServerService::OnBadFrame(PeerId, const absl::Status&) {

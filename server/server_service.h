@@ -66,8 +66,8 @@ class ServerService final : public MessageSink {
   // A node is lost: whatever waits, or would have to, is answered with `why`.
   void FailPending(const absl::Status& why);
   // Finishes what was accepted, joins the shard threads. Call it before the transport's Stop, so that the last answers
-  // leave. Idempotent; from one thread.
-  void Stop();
+  // leave; what comes later is answered with `why`. Idempotent; from one thread.
+  void Stop(const absl::Status& why = absl::UnavailableError("the server is stopping"));
   ServerCounters counters() const;
 
  private:

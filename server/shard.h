@@ -58,8 +58,8 @@ class Shard final {
   void PostOwnControl(Control control);
   // Whether a push was ever counted here. True is final.
   bool begun() const { return begun_.load(std::memory_order_relaxed); }
-  // Idempotent.
-  void Stop();
+  // Idempotent. What comes later, and what still waits then, is answered with the first `why`.
+  void Stop(const absl::Status& why = absl::UnavailableError("the server is stopping"));
 
  private:
   using Entry = std::variant<ShardItems, Control>;
@@ -94,7 +94,8 @@ class Shard final {
   size_t mailbox_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t peer_controls_ ABSL_GUARDED_BY(mutex_) = 0;  // in the mailbox
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last: it uses the rest
+  absl::Status stopped_ ABSL_GUARDED_BY(mutex_);  // why
+  std::thread thread_;                            // last: it uses the rest
 };
 
 }  // namespace slimps

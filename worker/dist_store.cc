@@ -20,6 +20,13 @@ namespace {
 // How long a worker that failed waits for the scheduler to hear why.
 constexpr absl::Duration kReportPatience = absl::Seconds(5);
 
+// Why a store has failed, `cause` being that or how the job ended. Whoever calls it next passes arguments of its own:
+// InvalidArgument would speak of those.
+absl::Status AsFailure(const absl::Status& cause) {
+  if (cause.ok()) return absl::UnavailableError("the scheduler has ended the job");
+  return absl::IsInvalidArgument(cause) ? absl::AbortedError(cause.message()) : cause;
+}
+
 MembershipOptions MakeMembershipOptions(const KVStoreOptions& options) {
   MembershipOptions membership;
   membership.role = wire::WORKER;
@@ -108,10 +115,7 @@ absl::Status DistStore::Start() {
   SLIMPS_RETURN_IF_ERROR(MakePlan(options_.compression, options_.fixed_threshold_bytes));
   StartPipeline();
   ready_.store(true);
-  membership_.SetDownHandler([this](absl::Status why) {
-    Fail(why.ok() ? absl::UnavailableError("the scheduler has ended the job") : why,
-         Cause::kOthers);
-  });
+  membership_.SetDownHandler([this](absl::Status why) { Fail(why, Cause::kOthers); });
   return absl::OkStatus();
 }
 
@@ -225,9 +229,7 @@ void DistStore::ReportThresholds(wire::ThresholdReport report) {
 }
 
 void DistStore::Fail(const absl::Status& cause, Cause whose) {
-  // Whoever calls the store next passes arguments of its own: InvalidArgument would speak of those.
-  const absl::Status why =
-      absl::IsInvalidArgument(cause) ? absl::AbortedError(cause.message()) : cause;
+  const absl::Status why = AsFailure(cause);
   {
     MutexLock lock(&mutex_);
     if (!first_error_.ok() || closed_) return;
@@ -259,15 +261,15 @@ void DistStore::AwaitReport() {
                << " why this worker failed";
 }
 
-CompressionPlan* DistStore::plan() const {
-  MutexLock lock(&mutex_);
-  return plans_.back().get();
-}
-
 absl::Status DistStore::FirstError() const {
-  MutexLock lock(&mutex_);
-  if (closed_) return absl::FailedPreconditionError("the store was closed");
-  return first_error_;
+  {
+    MutexLock lock(&mutex_);
+    if (closed_) return absl::FailedPreconditionError("the store was closed");
+    if (!first_error_.ok()) return first_error_;
+  }
+  // Barriers end with it before the handler is told.
+  const std::optional<absl::Status> down = membership_.down();
+  return down.has_value() ? AsFailure(*down) : absl::OkStatus();
 }
 
 void DistStore::AddWait(absl::Time since) {

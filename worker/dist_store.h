@@ -111,7 +111,15 @@ class DistStore final : public KVStore, private MessageSink {
                              const std::optional<wire::OptimizerSpec>& optimizer) const;
   absl::Status FirstError() const;
   // The newest. REQUIRES: Start has come so far.
-  CompressionPlan* plan() const;
+  CompressionPlan* plan() const {
+    MutexLock lock(&mutex_);
+    return plans_.back().get();
+  }
+  // A server that cannot serve any more ends the job, whose end this worker may not have heard of yet.
+  absl::Status FailIfServerIsGone(const absl::Status& answer) {
+    if (absl::IsUnavailable(answer)) Fail(answer, Cause::kOthers);
+    return answer;
+  }
   void AddWait(absl::Time since);
 
   const wire::StoreMode mode_;

@@ -144,7 +144,7 @@ absl::Status DistStore::Pull(const Key& key, std::span<float> out, int priority)
   const absl::Time start = absl::Now();
   Awaited pulled;
   PullAsync(key, out, priority, pulled.Callback());
-  const absl::Status status = pulled.Await();
+  const absl::Status status = FailIfServerIsGone(pulled.Await());
   AddWait(start);
   return status;
 }
@@ -204,7 +204,7 @@ absl::Status DistStore::PushPull(const Key& key, std::span<const float> gradient
                              .out = out,
                              .done = pulled.Callback()},
                             **std::move(push));
-      const absl::Status status = pulled.Await();
+      const absl::Status status = FailIfServerIsGone(pulled.Await());
       AddWait(start);
       return status;
     }

@@ -141,5 +141,13 @@ TEST_F(ShardBoundsTest, AfterStopEverythingIsUnavailable) {
   EXPECT_EQ(ran_, 1);
 }
 
+TEST_F(ShardBoundsTest, AfterStopTheReasonIsTold) {
+  Start({});
+  shard_->Stop(absl::AbortedError("worker 1 failed: disk full"));
+  shard_->Stop(absl::InternalError("later"));
+  EXPECT_EQ(Post(Push(1)), absl::AbortedError("worker 1 failed: disk full"));
+  EXPECT_EQ(shard_->PostControl(Count()), absl::AbortedError("worker 1 failed: disk full"));
+}
+
 }  // namespace
 }  // namespace slimps
