@@ -41,14 +41,7 @@ std::vector<float> Train(const Run& run) {
   Results results;
   InProcessCluster cluster(run.cluster);
   cluster.RunWorkers([&](KVStore& store) {
-    std::vector<std::vector<float>> weights;
-    std::vector<InitTensor> tensors;
-    for (size_t k = 0; k < run.sizes.size(); ++k) {
-      weights.push_back(Random(run.sizes[k], 100 + k));
-      tensors.push_back({.key = absl::StrCat("w", k),
-                         .shape = {static_cast<int64_t>(run.sizes[k])},
-                         .value = weights[k]});
-    }
+    auto [weights, tensors] = RandomTensors(run.sizes);
     ASSERT_STATUS_OK(store.Init(tensors));
     ASSERT_STATUS_OK(store.SetOptimizer(Sgd(0.1, run.momentum)));
     ASSERT_STATUS_OK(store.Barrier());
@@ -293,6 +286,7 @@ TEST(KVStore, WhyOneWorkerFailedIsToldToTheOthers) {
     // What is not sent waits in the residual, and with the next gradient exceeds fp32.
     const float large = store.rank() == 0 ? 3e38f : 0;
     ASSERT_STATUS_OK(store.PushPull("w", std::vector<float>{large, large}, w, 0));
+    ASSERT_STATUS_OK(store.Barrier());  // both have the first round
     absl::Status failed = store.PushPull("w", std::vector<float>{large, large}, w, 0);
     EXPECT_NE(failed.message().find("key s:w partition 0: gradient element"), std::string::npos)
         << store.rank() << ": " << failed;

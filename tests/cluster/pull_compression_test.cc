@@ -53,14 +53,7 @@ Outcome Train(const Training& run) {
   std::map<uint32_t, Outcome> outcomes;
   InProcessCluster cluster(run.cluster);
   cluster.RunWorkers([&](KVStore& store) {
-    std::vector<std::vector<float>> weights;
-    std::vector<InitTensor> tensors;
-    for (size_t k = 0; k < run.sizes.size(); ++k) {
-      weights.push_back(Random(run.sizes[k], 100 + k));
-      tensors.push_back({.key = absl::StrCat("w", k),
-                         .shape = {static_cast<int64_t>(run.sizes[k])},
-                         .value = weights[k]});
-    }
+    auto [weights, tensors] = RandomTensors(run.sizes);
     ASSERT_STATUS_OK(store.Init(tensors));
     if (run.optimizer) ASSERT_STATUS_OK(store.SetOptimizer(Sgd(0.05, 0.9)));
     ASSERT_STATUS_OK(store.Barrier());

@@ -1,4 +1,4 @@
-// What tests of whole jobs push.
+// What tests of whole jobs initialise and push.
 #ifndef SLIMPS_TESTS_CLUSTER_RANDOM_VALUES_H_
 #define SLIMPS_TESTS_CLUSTER_RANDOM_VALUES_H_
 
@@ -7,7 +7,9 @@
 #include <random>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "proto/slimps.pb.h"
+#include "worker/kvstore.h"
 
 namespace slimps {
 
@@ -29,6 +31,20 @@ inline wire::OptimizerSpec Sgd(double learning_rate, double momentum = 0) {
   spec.set_average(true);
   return spec;
 }
+
+// Tensors "w0", "w1" ... of these sizes, initialised from `weights`, which pulls may then go to.
+struct RandomTensors {
+  explicit RandomTensors(const std::vector<size_t>& sizes) {
+    for (size_t k = 0; k < sizes.size(); ++k) weights.push_back(Random(sizes[k], 100 + k));
+    for (size_t k = 0; k < sizes.size(); ++k) {
+      tensors.push_back({.key = absl::StrCat("w", k),
+                         .shape = {static_cast<int64_t>(sizes[k])},
+                         .value = weights[k]});
+    }
+  }
+  std::vector<std::vector<float>> weights;
+  std::vector<InitTensor> tensors;
+};
 
 }  // namespace slimps
 

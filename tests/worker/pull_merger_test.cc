@@ -140,6 +140,13 @@ class PullMergerTest : public ::testing::Test {
     EXPECT_TRUE(status.ok()) << status;
   }
 
+  // `out` gets version 1, tens all of them, and is asked to become `version`.
+  std::vector<wire::PullItem> AskOnto(std::vector<float>& out, uint64_t version, Outcome& outcome) {
+    Pull(1, PullKind::kOnto, out, 10);
+    Submit(version, PullKind::kOnto, out, outcome);
+    return Asked();
+  }
+
   AskedTransport transport_;
   Membership membership_{&transport_, {.role = wire::WORKER}};
   Courier courier_{&transport_, &membership_, std::vector<PeerId>{PeerId{1}},
@@ -167,10 +174,8 @@ TEST_F(PullMergerTest, APlainPullTakesWeightsAndNothingElse) {
 TEST_F(PullMergerTest, ChangesAreAddedToTheMemoryThatHoldsTheLastPull) {
   Make();
   std::vector<float> out = {-1, -1, -1, -1};
-  Pull(1, PullKind::kOnto, out, 10);
   Outcome outcome;
-  Submit(2, PullKind::kOnto, out, outcome);
-  const std::vector<wire::PullItem> asked = Asked();
+  const std::vector<wire::PullItem> asked = AskOnto(out, 2, outcome);
   EXPECT_TRUE(asked[0].takes_change());
   EXPECT_EQ(asked[0].held_version(), 1);
   Answer(asked[1], 2, 1, 1);
@@ -207,10 +212,8 @@ TEST_F(PullMergerTest, ThroughTheCopyTheCallersMemoryMayHoldAnything) {
 TEST_F(PullMergerTest, APullThatFailedHalfWayGoesOnFromWhatEachPartitionHolds) {
   Make();
   std::vector<float> out(4);
-  Pull(1, PullKind::kOnto, out, 10);
   Outcome failed;
-  Submit(2, PullKind::kOnto, out, failed);
-  std::vector<wire::PullItem> asked = Asked();
+  std::vector<wire::PullItem> asked = AskOnto(out, 2, failed);
   Answer(asked[0], 2, 1, 1);
   Refuse(asked[1], absl::UnavailableError("gone"));
   const absl::Status status = failed.Await();
@@ -230,10 +233,8 @@ TEST_F(PullMergerTest, APullThatFailedHalfWayGoesOnFromWhatEachPartitionHolds) {
 TEST_F(PullMergerTest, AnAnswerThatComesTwiceCountsOnce) {
   Make();
   std::vector<float> out(4);
-  Pull(1, PullKind::kOnto, out, 10);
   Outcome outcome;
-  Submit(2, PullKind::kOnto, out, outcome);
-  const std::vector<wire::PullItem> asked = Asked();
+  const std::vector<wire::PullItem> asked = AskOnto(out, 2, outcome);
   Answer(asked[0], 2, 1, 1);
   Answer(asked[0], 2, 1, 1);
   Answer(asked[1], 2, 1, 1);
@@ -246,10 +247,8 @@ TEST_F(PullMergerTest, AnAnswerThatComesTwiceCountsOnce) {
 TEST_F(PullMergerTest, AnOldVersionIsRefusedAndNotAdded) {
   Make();
   std::vector<float> out(4);
-  Pull(1, PullKind::kOnto, out, 10);
   Outcome outcome;
-  Submit(3, PullKind::kOnto, out, outcome);
-  for (const wire::PullItem& asked : Asked()) Answer(asked, 2, 1, 1);
+  for (const wire::PullItem& asked : AskOnto(out, 3, outcome)) Answer(asked, 2, 1, 1);
   const absl::Status status = outcome.Await();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("expected version 3, got 2"));
