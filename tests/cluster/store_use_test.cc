@@ -1,0 +1,184 @@
+// What a store says of itself, and what it refuses: before it exists, out of turn, after it failed, after it was closed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "proto/net/in_process_transport.h"
+#include "tests/cluster/in_process_cluster.h"
+
+namespace slimps {
+namespace {
+
+using ::testing::HasSubstr;
+
+absl::Status CreateStatus(wire::StoreMode mode, const KVStoreOptions& options) {
+  return DistStore::Create(mode, options,
+                           std::make_unique<InProcessTransport>(
+                               std::make_shared<InProcessNetwork>(), TransportOptions{}))
+      .status();
+}
+
+// Everything that can be asked of a store with key "w" of two elements; what each call said.
+std::vector<std::pair<std::string, absl::Status>> AskAll(KVStore& store) {
+  std::vector<float> w(2);
+  std::vector<std::pair<std::string, absl::Status>> said;
+  said.emplace_back("Init", store.Init({{.key = "v", .shape = {2}, .value = w}}));
+  said.emplace_back("Push", store.Push("w", w, 0));
+  said.emplace_back("PushNothing", store.PushNothing("w"));
+  said.emplace_back("Pull", store.Pull("w", w, 0));
+  said.emplace_back("PushPull", store.PushPull("w", w, w, 0));
+  said.emplace_back("Broadcast", store.Broadcast({.key = "u", .shape = {2}, .value = w}, w));
+  said.emplace_back("SetOptimizer", store.SetOptimizer({}));
+  said.emplace_back("SetGradientCompression", store.SetGradientCompression("1bit"));
+  said.emplace_back("Barrier", store.Barrier());
+  said.emplace_back("AllReduceSum", store.AllReduceSum({1}).status());
+  said.emplace_back("Wait", store.Wait());
+  said.emplace_back("Leave", store.Leave());
+  absl::Status pulled;
+  store.PullAsync("w", w, 0, [&pulled](absl::Status status) { pulled = std::move(status); });
+  said.emplace_back("PullAsync", pulled);
+  return said;
+}
+
+TEST(StoreOptions, WhatCannotBeIsRefusedBeforeAnyoneIsAsked) {
+  KVStoreOptions options;
+  options.scheduler_address = "inproc://nobody";
+  options.timeout = absl::InfiniteDuration();  // who joins waits for ever
+  options.pull_compression = "3bit";
+  absl::Status refused = CreateStatus(wire::DIST_SYNC, options);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("pull compression 3bit: "));
+  options.pull_compression = "topk:ratio=2";
+  EXPECT_THAT(std::string(CreateStatus(wire::DIST_SYNC, options).message()),
+              HasSubstr("pull compression topk:ratio=2: "));
+  options.pull_compression = "1bit";
+  refused = CreateStatus(wire::DIST_ASYNC, options);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+}
+
+TEST(StoreOptions, AnUnknownTypeIsQuotedWithThoseThatThereAre) {
+  for (const std::string type : {"", "local", "dist", "DIST_SYNC", "dist_sync "}) {
+    const absl::Status status = KVStore::Create(type, {}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << type;
+    EXPECT_THAT(
+        std::string(status.message()),
+        HasSubstr("expected dist_sync, dist_device_sync or dist_async, got \"" + type + "\""));
+  }
+}
+
+TEST(StoreOptions, AnEmulatedLinkIsNotBypassedOnOneMachine) {
+  KVStoreOptions options;
+  EXPECT_EQ(UsedSameHost(options), SameHost::kShm);
+  options.emulate_link_latency = absl::Milliseconds(1);
+  EXPECT_EQ(UsedSameHost(options), SameHost::kTcp);
+  options.emulate_link_latency = absl::ZeroDuration();
+  options.emulate_link_bytes_per_second = 1e6;
+  EXPECT_EQ(UsedSameHost(options), SameHost::kTcp);
+}
+
+TEST(Store, SaysWhatItIs) {
+  for (const wire::StoreMode mode : {wire::DIST_SYNC, wire::DIST_ASYNC}) {
+    InProcessCluster({.workers = 2, .servers = 1, .mode = mode}).RunWorkers([&](KVStore& store) {
+      EXPECT_EQ(store.type(), mode == wire::DIST_SYNC ? "dist_sync" : "dist_async");
+      EXPECT_EQ(store.num_workers(), 2u);
+      EXPECT_LT(store.rank(), 2u);
+      EXPECT_TRUE(store.is_capable("optimizer"));
+      EXPECT_FALSE(store.is_capable("magic"));
+      EXPECT_EQ(store.totals().pushed.elements, 0u);
+      EXPECT_FALSE(store.measuring());
+    });
+  }
+}
+
+TEST(Store, ClosedRefusesEverythingAndMayBeClosedAgain) {
+  InProcessCluster({.workers = 1, .servers = 1}).RunWorkers([](KVStore& store) {
+    const std::vector<float> w(2);
+    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {2}, .value = w}}));
+    ASSERT_STATUS_OK(store.Close());
+    for (const auto& [call, status] : AskAll(store)) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << call << ": " << status;
+      EXPECT_EQ(status.message(), "the store was closed") << call;
+    }
+    ASSERT_STATUS_OK(store.Close());
+    store.Abort(absl::InternalError("too late to matter"));
+    ASSERT_STATUS_OK(store.Close());
+  });
+}
+
+TEST(Store, FailedTellsTheFirstCauseWhateverIsAsked) {
+  ClusterOptions options{.job_fails = true, .workers = 1, .servers = 1};
+  InProcessCluster(options).RunWorkers([](KVStore& store) {
+    const std::vector<float> w(2);
+    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {2}, .value = w}}));
+    store.Abort(absl::InvalidArgumentError("the data set is empty"));
+    store.Abort(absl::InternalError("and the disk is full"));
+    for (const auto& [call, status] : AskAll(store)) {
+      // InvalidArgument would speak of the arguments of this call.
+      EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << call << ": " << status;
+      EXPECT_EQ(status.message(), "the data set is empty") << call;
+    }
+  });
+}
+
+TEST(Store, CompressionIsSetBeforeTheFirstPush) {
+  InProcessCluster({.workers = 1, .servers = 1}).RunWorkers([](KVStore& store) {
+    std::vector<float> w(2);
+    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {2}, .value = w}}));
+    ASSERT_STATUS_OK(store.SetGradientCompression("1bit"));
+    EXPECT_TRUE(store.measuring());
+    ASSERT_STATUS_OK(store.SetGradientCompression("none"));
+    EXPECT_FALSE(store.measuring()) << "the newest counts";
+    ASSERT_STATUS_OK(store.PushPull("w", std::vector<float>{1, 2}, w, 0));
+    EXPECT_EQ(w, (std::vector<float>{1, 2}));
+    const absl::Status late = store.SetGradientCompression("2bit");
+    EXPECT_EQ(late.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(late.message()), HasSubstr("before the first push"));
+    ASSERT_STATUS_OK(store.PushPull("w", std::vector<float>{3, 4}, w, 0));
+    EXPECT_EQ(w, (std::vector<float>{3, 4}));
+  });
+}
+
+TEST(Store, ThePipelineFollowsTheNewestPlan) {
+  ClusterOptions options{.workers = 1, .servers = 1};
+  options.store.fixed_threshold_bytes = 0;
+  InProcessCluster(options).RunWorkers([](KVStore& store) {
+    for (const char* codec : {"1bit", "topk:k=1", "2bit:threshold=3"}) {
+      ASSERT_STATUS_OK(store.SetGradientCompression(codec));
+    }
+    EXPECT_FALSE(store.SetGradientCompression("2bit:threshold=-1").ok());  // changes nothing
+    std::vector<float> w(4);
+    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {4}, .value = w}}));
+    ASSERT_STATUS_OK(store.PushPull("w", std::vector<float>{9, 2, -1, -4}, w, 0));
+    EXPECT_EQ(w, (std::vector<float>{3, 0, 0, -3}));
+  });
+}
+
+TEST(Store, ASumOfWhatIsNoNumberIsRefusedAtOnce) {
+  InProcessCluster({.workers = 2, .servers = 1}).RunWorkers([](KVStore& store) {
+    // Refused before anybody waits: the other worker never comes.
+    if (store.rank() != 0) return;
+    const absl::Status refused =
+        store.AllReduceSum({1, std::numeric_limits<double>::infinity()}).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("value 1 is inf"));
+  });
+}
+
+TEST(Store, TheOptimizerIsRankZerosAndHeldAgainstTheCodecByAll) {
+  InProcessCluster({.workers = 2, .servers = 1}).RunWorkers([](KVStore& store) {
+    ASSERT_STATUS_OK(store.SetGradientCompression("dgc"));
+    wire::OptimizerSpec spec;
+    spec.set_kind(wire::OptimizerSpec::SGD);
+    spec.set_learning_rate(1);
+    spec.set_momentum(0.9);
+    // Refused by each worker by itself, also by the one that would send nothing.
+    EXPECT_EQ(store.SetOptimizer(spec).code(), absl::StatusCode::kInvalidArgument) << store.rank();
+  });
+}
+
+}  // namespace
+}  // namespace slimps
