@@ -1,10 +1,15 @@
 #include "server/admission.h"
 
+#include <string>
+
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/slimps.pb.h"
 
 namespace slimps {
 namespace {
+
+using ::testing::HasSubstr;
 
 class AdmissionTest : public ::testing::Test {
  protected:
@@ -23,6 +28,7 @@ class AdmissionTest : public ::testing::Test {
     header_.set_membership_epoch(3);
   }
   absl::StatusCode Check() { return admission_.Check(header_).code(); }
+  std::string Words() { return std::string(admission_.Check(header_).message()); }
 
   Admission admission_{"job", 2};
   wire::Header header_;
@@ -57,6 +63,48 @@ TEST_F(AdmissionTest, AnOlderRosterIsIgnored) {
   old.set_epoch(2);
   admission_.SetRoster(old);
   EXPECT_EQ(Check(), absl::StatusCode::kOk);
+  EXPECT_EQ(admission_.epoch(), 3u);
+}
+
+TEST_F(AdmissionTest, ANewerRosterReplacesTheWholeOfTheOld) {
+  wire::Roster roster;
+  roster.set_epoch(4);
+  wire::RosterEntry* server = roster.add_nodes();
+  server->mutable_node()->set_role(wire::SERVER);
+  server->mutable_node()->set_rank(1);
+  server->set_incarnation(77);
+  admission_.SetRoster(roster);
+  EXPECT_EQ(admission_.epoch(), 4u);
+  EXPECT_EQ(Check(), absl::StatusCode::kPermissionDenied) << "a server's entry is no worker's";
+  EXPECT_THAT(Words(), HasSubstr("worker 1 is not in roster 4"));
+  wire::RosterEntry* successor = roster.add_nodes();
+  successor->mutable_node()->set_role(wire::WORKER);
+  successor->mutable_node()->set_rank(1);
+  successor->set_incarnation(78);
+  admission_.SetRoster(roster);  // of the same epoch: the newest word counts
+  EXPECT_EQ(Check(), absl::StatusCode::kFailedPrecondition);
+  header_.set_incarnation(78);
+  EXPECT_EQ(Check(), absl::StatusCode::kOk);
+}
+
+TEST_F(AdmissionTest, BeforeAnyRosterTheSenderMayKnowMore) {
+  Admission fresh("job", 2);
+  EXPECT_EQ(fresh.Check(header_).code(), absl::StatusCode::kUnavailable);
+  header_.set_membership_epoch(0);
+  EXPECT_EQ(fresh.Check(header_).code(), absl::StatusCode::kPermissionDenied);
+}
+
+TEST_F(AdmissionTest, ARefusalSaysWhatWasExpectedAndWhatCame) {
+  header_.set_incarnation(78);
+  EXPECT_EQ(Words(), "worker 1 of incarnation 4e is not the one in roster 3, 4d");
+  header_.set_membership_epoch(4);
+  EXPECT_EQ(Words(), "worker 1 has seen roster 4, this server only 3");
+  header_.mutable_sender()->set_rank(2);
+  EXPECT_EQ(Words(), "a server serves workers 0 to 1, the message is from WORKER 2");
+  header_.mutable_sender()->set_role(wire::SERVER);
+  EXPECT_THAT(Words(), HasSubstr("is from SERVER 2"));
+  header_.set_job_id("other");
+  EXPECT_EQ(Words(), "this server belongs to job \"job\", the message to \"other\"");
 }
 }  // namespace
 }  // namespace slimps

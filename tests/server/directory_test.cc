@@ -4,11 +4,14 @@
 #include <string>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/server_test_util.h"
 
 namespace slimps {
 namespace {
+
+using ::testing::HasSubstr;
 
 wire::InitItem MakeInitItem(const std::string& name, uint64_t elements) {
   Message message;
@@ -115,6 +118,71 @@ TEST(Directory, TheSpecSaysHowGradientsAreCombined) {
   item.set_combine(wire::MAJORITY);
   ASSERT_TRUE(directory.Declare(item, &spec).ok());
   EXPECT_EQ(spec.combine, Combine::kMajority);
+}
+
+TEST(Directory, TheSpecSaysAllThatTheItemDid) {
+  Directory directory(1, {});
+  Message message;
+  AddInit(&message, "conv", 1, 2, 6, std::vector<float>(4), 10, 1);
+  wire::InitItem item = message.header.init().items(0);
+  item.mutable_info()->set_dtype(wire::FLOAT16);
+  item.mutable_info()->set_layer(wire::CONVOLUTION);
+  PartitionSpec spec;
+  ASSERT_TRUE(directory.Declare(item, &spec).ok());
+  EXPECT_EQ(spec.key, Key("conv").id());
+  EXPECT_EQ(spec.index, 1u);
+  EXPECT_EQ(spec.name, "s:conv");
+  EXPECT_EQ(spec.offset, 6u);
+  EXPECT_EQ(spec.elements, 4u);
+  EXPECT_EQ(spec.dtype, wire::FLOAT16);
+  EXPECT_EQ(spec.layer, LayerKind::kConvolution);
+}
+
+TEST(Directory, ARefusalQuotesWhatWasDeclaredBeforeAndWhatCameNow) {
+  Directory directory(1, {.max_partition_elements = 10});
+  const auto words = [&](const wire::InitItem& item) {
+    PartitionSpec spec;
+    return std::string(directory.Declare(item, &spec).status().message());
+  };
+  ASSERT_EQ(words(MakeInitItem("a", 4)), "");
+  EXPECT_THAT(words(MakeInitItem("a", 5)),
+              HasSubstr("declared before with 4 elements of FLOAT32 in 1 partitions, combined by "
+                        "SUM, now with 5 of FLOAT32 in 1, combined by SUM"));
+  EXPECT_THAT(words(MakeInitItem("b", 11)),
+              HasSubstr("11 elements, at most 10 are allowed in a partition"));
+  wire::InitItem item = MakeInitItem("b", 4);
+  item.set_offset(1);
+  EXPECT_THAT(words(item), HasSubstr("4 elements from 1 on, but the key has 4"));
+  item = MakeInitItem("b", 4);
+  item.mutable_id()->set_partition(7);
+  EXPECT_THAT(words(item), HasSubstr("the key has 1 partitions"));
+  item = MakeInitItem("b", 4);
+  item.mutable_info()->set_shape(0, -4);
+  EXPECT_THAT(words(item), HasSubstr("a dimension is negative"));
+}
+
+TEST(Directory, WhatIsRefusedTakesNoPlace) {
+  Directory directory(2, {.max_partitions = 2});
+  PartitionSpec spec;
+  wire::InitItem bad = MakeInitItem("a", 1000);
+  bad.set_combine(static_cast<wire::Combine>(9));
+  for (int i = 0; i < 5; ++i) EXPECT_FALSE(directory.Declare(bad, &spec).ok());
+  EXPECT_EQ(directory.FindShard({.key = Key("a").id()}), std::nullopt);
+  EXPECT_EQ(directory.Declare(MakeInitItem("b", 1), &spec).value(), 0u);
+  EXPECT_EQ(directory.Declare(MakeInitItem("c", 1), &spec).value(), 1u);
+  EXPECT_FALSE(directory.Declare(MakeInitItem("d", 1), &spec).ok());
+  EXPECT_TRUE(directory.Declare(MakeInitItem("b", 1), &spec).ok()) << "not a new one";
+}
+
+TEST(Directory, AReservedPlaceCountsByWhatInitSays) {
+  Directory directory(2, {.max_reserved = 1});
+  PartitionSpec spec;
+  ASSERT_EQ(directory.Reserve({.key = Key("a").id()}, 1000).value(), 0u);
+  EXPECT_EQ(directory.Declare(MakeInitItem("b", 10), &spec).value(), 1u);
+  EXPECT_EQ(directory.Declare(MakeInitItem("a", 4), &spec).value(), 0u) << "where it was";
+  EXPECT_EQ(directory.Declare(MakeInitItem("c", 1), &spec).value(), 0u)
+      << "the shard has 4 elements, not 1000";
+  EXPECT_TRUE(directory.Reserve({.key = 1}, 1).ok()) << "the first is reserved no more";
 }
 }  // namespace
 }  // namespace slimps
