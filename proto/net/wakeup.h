@@ -28,6 +28,8 @@ class Wakeup final {
   void Signal();
   // Comes before looking for work: what is signalled after it ends the next Sleep.
   void Clear() { signalled_.exchange(false); }
+  // Whether there was a Signal since the last Clear.
+  bool signalled() const { return signalled_; }
   // Returns when one of `others` is ready (their revents say which), at `until`, or after a Signal since the last Clear,
   // whichever comes first. It may return for nothing.
   void Sleep(std::vector<pollfd>* others, absl::Time until);

@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
 
 #include <memory>
 #include <string>
@@ -14,10 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 using Delivery = InProcessInbox::Delivery;
 
-bool IsSignalled(const Wakeup& wakeup) {
-  pollfd item{wakeup.fd(), POLLIN, 0};
-  return poll(&item, 1, 0) == 1;
-}
+bool IsSignalled(const Wakeup& wakeup) { return wakeup.signalled(); }
 
 Packet PacketOf(size_t bytes, uint64_t number = 0) {
   Packet packet;

@@ -2,7 +2,6 @@
 #include "proto/net/lease_returns.h"
 
 #include <gtest/gtest.h>
-#include <poll.h>
 
 #include <cstring>
 #include <memory>
@@ -17,10 +16,7 @@ namespace {
 
 class LeaseReturnsTest : public ::testing::Test {
  protected:
-  bool IsSignalled() {
-    pollfd item{wakeup_->fd(), POLLIN, 0};
-    return poll(&item, 1, 0) == 1;
-  }
+  bool IsSignalled() { return wakeup_->signalled(); }
   static ReturnedLease Lease(uint64_t lease) {
     return {.peer = PeerId{3}, .pid = 77, .lease = lease};
   }
