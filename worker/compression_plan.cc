@@ -138,6 +138,8 @@ bool CompressionPlan::MeasuresPush(const TensorPlan& tensor, uint64_t round) {
 }
 
 bool CompressionPlan::MeasuresPull(const TensorPlan& tensor, uint64_t round) {
+  // Half precision is pulled as it is in every round: there is nothing to compare.
+  if (tensor.info.dtype() != wire::FLOAT32) return false;
   MutexLock lock(&mutex_);
   return Measures(pull_, tensor, round);
 }
@@ -208,9 +210,12 @@ void CompressionPlan::Record(Side* side, const TensorPlan& tensor, uint64_t roun
   if (state_ == State::kProfiling) {
     if (!ProfilingCounts(round)) return;
   } else {
-    table =
-        &side->pairs.try_emplace(rounds_.PairOf(round), ThresholdTable(side->codec)).first->second;
-    while (side->pairs.size() > MeasuredRounds::kKeptPairs) side->pairs.erase(side->pairs.begin());
+    std::map<uint64_t, ThresholdTable>& pairs = side->pairs;
+    const uint64_t pair = rounds_.PairOf(round);
+    // Of a tensor pushed more seldom than others: older than all that is kept.
+    if (pairs.size() == MeasuredRounds::kKeptPairs && pair < pairs.begin()->first) return;
+    table = &pairs.try_emplace(pair, ThresholdTable(side->codec)).first->second;
+    if (pairs.size() > MeasuredRounds::kKeptPairs) pairs.erase(pairs.begin());
   }
   if (kind == StepKind::kRaw) {
     table->AddRaw(tensor.bytes(), communication);
@@ -219,11 +224,13 @@ void CompressionPlan::Record(Side* side, const TensorPlan& tensor, uint64_t roun
   }
 }
 
-void CompressionPlan::RecordPush(const TensorPlan& tensor, uint64_t round, const Codec& codec,
+void CompressionPlan::RecordPush(const TensorPlan& tensor, uint64_t round,
                                  absl::Duration communication, absl::Duration coding) {
   MutexLock lock(&mutex_);
-  Record(&push_, tensor, round, &codec == compressor_ ? StepKind::kCompressed : StepKind::kRaw,
-         communication, coding);
+  // What was chosen tells, and not the codec that pushed: a tensor's own precision may be the very one compared with.
+  const bool compressed = SpecFor(push_, tensor, round) == push_.codec;
+  Record(&push_, tensor, round, compressed ? StepKind::kCompressed : StepKind::kRaw, communication,
+         coding);
 }
 
 void CompressionPlan::RecordPull(const TensorPlan& tensor, uint64_t round,

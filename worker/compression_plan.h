@@ -66,11 +66,12 @@ class CompressionPlan final {
   [[nodiscard]] absl::StatusOr<const Codec*> CodecFor(const TensorPlan& tensor, uint64_t round,
                                                       absl::Duration timeout);
   // How the version that `round` makes is to be pulled, as its pushes say in change_codec: a codec spec, or "" for the
-  // weights as they are. Never waits: CodecFor of that round has.
+  // weights as they are. Never waits: of a round whose decision has not come, what is known so far; pushes ask after
+  // CodecFor, which has waited.
   std::string ChangeCodecFor(const TensorPlan& tensor, uint64_t round);
-  // One measured push that `codec` made; `coding` (encode and decode) is that of a compressed one.
-  void RecordPush(const TensorPlan& tensor, uint64_t round, const Codec& codec,
-                  absl::Duration communication, absl::Duration coding);
+  // One measured push with the codec of CodecFor; `coding` (encode and decode) is that of a compressed one.
+  void RecordPush(const TensorPlan& tensor, uint64_t round, absl::Duration communication,
+                  absl::Duration coding);
   // One measured pull of the version that `round` made, whose answer was of the kind that ChangeCodecFor names: from the
   // request, when that version was there, to the last answer; `coding` is encode and decode of a change, else zero.
   void RecordPull(const TensorPlan& tensor, uint64_t round, absl::Duration communication,

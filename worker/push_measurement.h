@@ -2,7 +2,7 @@
 //
 //   PushMeasurement measurement(dispatch, timeout);
 //   SLIMPS_ASSIGN_OR_RETURN(const Passage passage, measurement.Send(tensor, priority, items));
-//   plan->RecordPush(tensor, round, codec, passage.communication, encode + passage.decode);
+//   plan->RecordPush(tensor, round, passage.communication, encode + passage.decode);
 //
 // Communication is what passes from the first byte handed over to the last acknowledgement, less the decoding that this
 // acknowledgement waited for. A small tensor is sent several times, and the quickest passage counts: its time is start-up

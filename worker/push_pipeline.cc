@@ -194,7 +194,9 @@ absl::Status PushPipeline::PushAndMeasure(Work work) {
   AwaitQuiet();
   SLIMPS_ASSIGN_OR_RETURN(const Passage passage,
                           measurement_.Send(tensor, SendPriority(job.round, job.priority), items));
-  plan()->RecordPush(tensor, job.round, *codec, passage.communication, encode + passage.decode);
+  if (passage.communication > absl::ZeroDuration()) {
+    plan()->RecordPush(tensor, job.round, passage.communication, encode + passage.decode);
+  }
   MutexLock lock(&mutex_);
   bytes_waiting_ -= tensor.bytes();
   unacknowledged_ -= tensor.partitions.size();

@@ -121,7 +121,7 @@ class Job final {
     }
     if (!measures) return;
     const bool compressed = *codec == &plan.compressor();
-    plan.RecordPush(tensor, round, **codec, link_.Communication(tensor.bytes(), compressed),
+    plan.RecordPush(tensor, round, link_.Communication(tensor.bytes(), compressed),
                     link_.Coding(tensor.bytes()));
   }
 

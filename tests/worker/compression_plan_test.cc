@@ -15,10 +15,6 @@ TensorPlan Tensor(const char* name, size_t elements) {
   return {.key = Key(name), .info = {}, .elements = elements, .partitions = {{0, 0, elements}}};
 }
 
-std::unique_ptr<Codec> MakeCodecOrDie(const char* spec) {
-  return MakeCodec(ParseCodecSpec(spec).value()).value();
-}
-
 std::string CodecName(CompressionPlan& plan, const TensorPlan& tensor, uint64_t round) {
   const auto codec = plan.CodecFor(tensor, round, kLong);
   return codec.ok() ? (*codec)->spec().name : codec.status().ToString();
@@ -82,12 +78,10 @@ TEST(CompressionPlan, ReportHoldsTheCountedRoundsAndIsTakenOnce) {
   auto plan = CompressionPlan::Create(
       {.compression = "1bit", .fixed_threshold_bytes = {}, .pre_steps = 4, .table = {}});
   const TensorPlan tensor = Tensor("w", 1000);
-  const auto raw = MakeCodecOrDie("none");
-  const Codec& compressor = (*plan)->compressor();
-  (*plan)->RecordPush(tensor, 1, *raw, absl::Milliseconds(900), {});  // cold: not counted
-  (*plan)->RecordPush(tensor, 2, compressor, absl::Milliseconds(900), absl::Milliseconds(900));
-  (*plan)->RecordPush(tensor, 3, *raw, absl::Milliseconds(8), {});
-  (*plan)->RecordPush(tensor, 4, compressor, absl::Milliseconds(2), absl::Milliseconds(1));
+  (*plan)->RecordPush(tensor, 1, absl::Milliseconds(900), {});  // cold: not counted
+  (*plan)->RecordPush(tensor, 2, absl::Milliseconds(900), absl::Milliseconds(900));
+  (*plan)->RecordPush(tensor, 3, absl::Milliseconds(8), {});
+  (*plan)->RecordPush(tensor, 4, absl::Milliseconds(2), absl::Milliseconds(1));
   EXPECT_FALSE((*plan)->TakeReport(4).has_value());
   const auto report = (*plan)->TakeReport(5);
   ASSERT_TRUE(report.has_value());
@@ -102,6 +96,32 @@ TEST(CompressionPlan, ReportHoldsTheCountedRoundsAndIsTakenOnce) {
   EXPECT_EQ(report->pull_codec(), "");
   EXPECT_FALSE((*plan)->TakeReport(5).has_value());
   EXPECT_EQ((*plan)->UnansweredReport()->SerializeAsString(), report->SerializeAsString());
+}
+
+TEST(CompressionPlan, ATensorsOwnPrecisionIsRawThoughItBeTheCodecsToo) {
+  auto plan = CompressionPlan::Create(
+      {.compression = "fp16", .fixed_threshold_bytes = {}, .pre_steps = 4, .table = {}});
+  TensorPlan half = Tensor("half", 1000);
+  half.info.set_dtype(wire::FLOAT16);
+  ASSERT_EQ(CodecName(**plan, half, 3), "fp16");
+  (*plan)->RecordPush(half, 3, absl::Milliseconds(8), {});
+  (*plan)->RecordPush(half, 4, absl::Milliseconds(2), absl::Milliseconds(1));
+  const auto report = (*plan)->TakeReport(5);
+  ASSERT_TRUE(report.has_value());
+  EXPECT_DOUBLE_EQ(report->rows(0).t_c_ms(), 8);
+  EXPECT_DOUBLE_EQ(report->rows(0).t_cq_ms(), 2);
+}
+
+TEST(CompressionPlan, OnlyPullsInFullPrecisionAreMeasured) {
+  auto plan = CompressionPlan::Create({.pre_steps = 4, .pull_compression = "1bit"});
+  TensorPlan tensor = Tensor("w", 1000);
+  EXPECT_TRUE((*plan)->MeasuresPull(tensor, 3));
+  for (const wire::DType half : {wire::FLOAT16, wire::BFLOAT16}) {
+    tensor.info.set_dtype(half);
+    for (uint64_t round = 1; round <= 4; ++round) {
+      EXPECT_FALSE((*plan)->MeasuresPull(tensor, round)) << "its answers are the same in each";
+    }
+  }
 }
 
 TEST(CompressionPlan, RoundBehindTheFirstUndecidedOneWaitsForTheDecision) {

@@ -58,12 +58,15 @@ wire::CodecMap Decision(uint64_t generation, uint64_t from_round, uint64_t thres
 class Remeasuring : public ::testing::Test {
  protected:
   Remeasuring() {
-    plan_ = CompressionPlan::Create({.compression = "1bit",
-                                     .fixed_threshold_bytes = {},
-                                     .table = LoadedTable("1bit", 32 << 10),
-                                     .remeasure_every = kEvery})
-                .value();
     for (const TensorPlan& tensor : tensors_) PushedAs(tensor, 1);
+  }
+
+  static std::unique_ptr<CompressionPlan> MakePlan() {
+    return CompressionPlan::Create({.compression = "1bit",
+                                    .fixed_threshold_bytes = {},
+                                    .table = LoadedTable("1bit", 32 << 10),
+                                    .remeasure_every = kEvery})
+        .value();
   }
 
   std::string PushedAs(const TensorPlan& tensor, uint64_t round) {
@@ -81,15 +84,14 @@ class Remeasuring : public ::testing::Test {
         const Codec* codec = plan_->CodecFor(tensor, round, kLong).value();
         const auto bytes = static_cast<double>(tensor.bytes());
         const double wire_bytes = codec == &plan_->compressor() ? bytes / 32 : bytes;
-        plan_->RecordPush(tensor, round, *codec,
-                          absl::Microseconds(100 + wire_bytes / bytes_per_us),
+        plan_->RecordPush(tensor, round, absl::Microseconds(100 + wire_bytes / bytes_per_us),
                           absl::Microseconds(5));
       }
     }
   }
 
   const std::vector<TensorPlan> tensors_ = ManyTensors();
-  std::unique_ptr<CompressionPlan> plan_;
+  std::unique_ptr<CompressionPlan> plan_ = MakePlan();
 };
 
 TEST_F(Remeasuring, OnePairOfRoundsInEveryTenMeasuresAFewTensorsBothWays) {
@@ -168,6 +170,17 @@ TEST_F(Remeasuring, TwoPairsOnAnotherLinkReplaceWhatWasMeasuredBefore) {
     ++measured;
   }
   EXPECT_EQ(measured, 1);
+}
+
+TEST_F(Remeasuring, ASampleOlderThanAllThatIsKeptChangesNothing) {
+  const auto reported = [this](std::vector<uint64_t> pairs) {
+    plan_ = MakePlan();
+    for (const TensorPlan& tensor : tensors_) PushedAs(tensor, 1);
+    for (const uint64_t pair : pairs) MeasurePair(pair, pair == 1 ? 10 : 1000);
+    return plan_->TakeReport(4 * kEvery + 3)->SerializeAsString();
+  };
+  EXPECT_EQ(reported({2, 3, 4, 1}), reported({2, 3, 4}));
+  EXPECT_EQ(reported({1, 2, 3, 4}), reported({2, 3, 4}));
 }
 
 TEST_F(Remeasuring, NoRoundBeginsWithoutTheAnswerThatCouldHoldForIt) {
