@@ -166,8 +166,10 @@ void Courier::MarkHandedOver(const std::vector<uint64_t>& tickets, absl::Time wh
   for (uint64_t ticket : tickets) {
     auto found = requests_.find(ticket);
     if (found == requests_.end()) continue;
-    found->second.handed_over = when;
-    found->second.queued = false;
+    Request& request = found->second;
+    request.sent_again = request.handed_over != absl::InfinitePast();
+    if (!request.sent_again) request.handed_over = when;
+    request.queued = false;
   }
 }
 
@@ -250,8 +252,9 @@ void Courier::AnswerItem(uint64_t ticket, Answer answer) {
   }
   answer.status = Annotate(answer.status, request.out, request.server);
   if (request.handed_over != absl::InfinitePast()) {
-    answer.round_trip = absl::Now() - request.handed_over;
-    TracePassage(request.out, request.handed_over, request.handed_over + answer.round_trip);
+    const absl::Time now = absl::Now();
+    if (!request.sent_again) answer.round_trip = now - request.handed_over;
+    TracePassage(request.out, request.handed_over, now);
   }
   request.out.done(std::move(answer));
 }

@@ -32,10 +32,11 @@ namespace slimps {
 
 struct Answer {
   absl::Status status;
-  absl::Duration round_trip;  // first byte handed over to the answer
-  absl::Duration decode;      // of a profiled push: what the server took to decode it
-  wire::PullReplyItem pull;   // of a pull
-  Payload payload;            // of a pull
+  // First byte handed over to the answer; zero where it was sent more than once, and nobody knows what was answered.
+  absl::Duration round_trip;
+  absl::Duration decode;     // of a profiled push: what the server took to decode it
+  wire::PullReplyItem pull;  // of a pull
+  Payload payload;           // of a pull
 };
 
 struct OutgoingItem {
@@ -85,7 +86,8 @@ class Courier final {
     OutgoingItem out;
     uint32_t server = 0;
     int64_t priority = 0;
-    absl::Time handed_over = absl::InfinitePast();
+    absl::Time handed_over = absl::InfinitePast();  // the first time
+    bool sent_again = false;
     bool queued = false;   // the transport holds it and has not handed it over yet
     int refusals = 0;      // how often a server had no room for it
     absl::Status refusal;  // the last of them

@@ -21,6 +21,7 @@ class Answers final {
   void Add(const Answer& answer) {
     const absl::Time now = absl::Now();
     MutexLock lock(&mutex_);
+    known_ &= answer.round_trip > absl::ZeroDuration();
     first_byte_ = std::min(first_byte_, now - answer.round_trip);
     last_answer_ = std::max(last_answer_, now - answer.decode);
     decode_ += answer.decode;
@@ -39,6 +40,7 @@ class Answers final {
   absl::StatusOr<Passage> passage() {
     MutexLock lock(&mutex_);
     if (!status_.ok()) return status_;
+    if (!known_) return Passage{.communication = absl::ZeroDuration(), .decode = decode_};
     return Passage{.communication = std::max(last_answer_ - first_byte_, absl::ZeroDuration()),
                    .decode = decode_};
   }
@@ -47,6 +49,7 @@ class Answers final {
   Mutex mutex_;
   CondVar answered_;
   size_t pending_ ABSL_GUARDED_BY(mutex_);
+  bool known_ ABSL_GUARDED_BY(mutex_) = true;
   absl::Time first_byte_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   absl::Time last_answer_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   absl::Duration decode_ ABSL_GUARDED_BY(mutex_);
@@ -63,10 +66,11 @@ absl::StatusOr<Passage> PushMeasurement::Send(const TensorPlan& tensor, int64_t 
   const int repeats = bytes <= kRepeatedBytes ? kRepeats : 1;
   for (int repeat = 0; repeat < repeats; ++repeat) {
     SLIMPS_ASSIGN_OR_RETURN(const Passage passage, SendOnce(tensor, priority, items));
+    if (passage.communication == absl::ZeroDuration()) continue;
     best.communication = std::min(best.communication, passage.communication);
     best.decode = std::min(best.decode, passage.decode);
   }
-  return best;
+  return best.communication == absl::InfiniteDuration() ? Passage() : best;
 }
 
 absl::StatusOr<Passage> PushMeasurement::SendOnce(const TensorPlan& tensor, int64_t priority,

@@ -26,7 +26,7 @@ namespace slimps {
 
 // What one tensor's partitions took together.
 struct Passage {
-  absl::Duration communication;
+  absl::Duration communication;  // zero: not known, for something had to be sent again
   absl::Duration decode;
 };
 

@@ -38,6 +38,7 @@ class CourierTest : public ::testing::Test {
                        answers_.push_back(answer.status);
                        changed_.NotifyAll();
                      }});
+                       round_trips_.push_back(answer.round_trip);
     courier->Dispatch(0, std::move(items), 0);
   }
   static void AnswerPush(Courier* courier, const absl::Status& status) {
@@ -71,6 +72,7 @@ class CourierTest : public ::testing::Test {
   std::vector<absl::Status> answers_;
 };
 
+  std::vector<absl::Duration> round_trips_;
 TEST_F(CourierTest, WhatTheTransportStillHoldsIsNotQueuedAgain) {
   const auto courier = MakeCourier(kLong);
   Push(courier.get());
@@ -176,6 +178,50 @@ TEST_F(CourierTest, WithoutAnyAnswerTheDeadlineSaysSo) {
 
 TEST_F(CourierTest, ManyGigabytesMayBeUnderWay) {
   const auto courier = MakeCourier(kLong);
+TEST_F(CourierTest, OfWhatWasSentTwiceNobodyKnowsTheRoundTrip) {
+  for (const bool twice : {false, true}) {
+    const auto courier = MakeCourier(kLong);
+    const size_t before = transport_.sent();
+    Push(courier.get());
+    transport_.HandOver(before);
+    ASSERT_TRUE(transport_.AwaitSent(before + 2));  // in the queue, and no byte of it on its way
+    if (twice) transport_.HandOver(before + 1);
+    AnswerPush(courier.get(), absl::OkStatus());
+    MutexLock lock(&mutex_);
+    EXPECT_EQ(round_trips_.back() == absl::ZeroDuration(), twice) << round_trips_.back();
+    if (twice) continue;
+    EXPECT_GE(round_trips_.back(), absl::Milliseconds(10)) << "from the first byte";
+  }
+}
+
+TEST_F(CourierTest, StopWaitsForTheAnswerThatItsTimerIsGiving) {
+  const auto courier = MakeCourier(absl::Milliseconds(20));
+  std::promise<void> entered, go;
+  std::atomic<bool> given{false};
+  std::vector<OutgoingItem> items;
+  items.push_back({.item = wire::PullItem(),
+                   .payload = {},
+                   .key_name = "s:w",
+                   .done = [&](const Answer& answer) {
+                     EXPECT_TRUE(absl::IsDeadlineExceeded(answer.status));
+                     entered.set_value();
+                     go.get_future().wait();
+                     given = true;
+                   }});
+  courier->Dispatch(0, std::move(items), 0);
+  entered.get_future().wait();
+  auto stopped = std::async(std::launch::async, [&] {
+    courier->Stop();
+    return given.load();
+  });
+  EXPECT_EQ(stopped.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  go.set_value();
+  EXPECT_TRUE(stopped.get());
+  courier->Stop();
+  Push(courier.get());
+  EXPECT_TRUE(absl::IsCancelled(AwaitAnswer().at(0)));
+}
+
   // The same memory many times: 6 GiB as far as counting goes.
   const AlignedBuffer memory(size_t{64} << 20);
   const std::span<const std::byte> bytes = memory.bytes();

@@ -100,6 +100,26 @@ TEST(PushMeasurement, SmallOnesAreRepeatedAndTheQuickestCounts) {
   }
 }
 
+TEST(PushMeasurement, APassageOfWhichSomethingWasSentAgainIsNone) {
+  for (const int lost : {1, PushMeasurement::kRepeats}) {  // how many passages
+    int sent = 0;
+    const PushMeasurement measurement(
+        [&](uint32_t server, std::vector<OutgoingItem> items, int) {
+          const bool again = server == 1 && sent++ < lost;
+          items[0].done({.status = absl::OkStatus(),
+                         .round_trip = again ? absl::ZeroDuration() : absl::Seconds(30),
+                         .decode = {},
+                         .pull = {},
+                         .payload = {}});
+        },
+        kLong);
+    const auto passage = measurement.Send(TensorOf(2), 0, Items(2, 8));
+    ASSERT_TRUE(passage.ok()) << passage.status();
+    EXPECT_NEAR(absl::ToDoubleSeconds(passage->communication), lost == 1 ? 30 : 0, 1);
+    EXPECT_EQ(passage->communication == absl::ZeroDuration(), lost > 1);
+  }
+}
+
 TEST(PushMeasurement, AnErrorOfOnePartitionIsTheAnswer) {
   const PushMeasurement measurement(
       [&](uint32_t server, std::vector<OutgoingItem> items, int) {
