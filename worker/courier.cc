@@ -67,14 +67,18 @@ Courier::Courier(Transport* transport, Membership* membership, std::vector<PeerI
       retries_(WithoutLimits(options.retry_interval)),
       timer_([this] { TimerLoop(); }) {}
 
-Courier::~Courier() {
+Courier::~Courier() { Stop(); }
+
+void Courier::Stop() {
   FailAll(absl::CancelledError("the store was closed"));
+  std::thread timer;
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
     stop_.NotifyAll();
+    timer = std::move(timer_);
   }
-  timer_.join();
+  if (timer.joinable()) timer.join();
 }
 
 void Courier::Dispatch(uint32_t server, std::vector<OutgoingItem> items, int64_t priority,

@@ -76,6 +76,8 @@ class Courier final {
   bool HandleMessage(PeerId from, Message& message);
   // Answers everything outstanding, and whatever comes later, with `why`.
   void FailAll(const absl::Status& why);
+  // FailAll; and no `done` runs on the timer thread after it returns. Idempotent. Not from within a `done`.
+  void Stop();
   size_t outstanding() const;
 
  private:
@@ -124,7 +126,7 @@ class Courier final {
   CondVar stop_;
   // Refused for want of room, and when to send it again, by ticket.
   std::map<uint64_t, absl::Time> deferred_ ABSL_GUARDED_BY(mutex_);
-  std::thread timer_;
+  std::thread timer_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace slimps

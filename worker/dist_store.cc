@@ -74,6 +74,8 @@ DistStore::DistStore(wire::StoreMode mode, const KVStoreOptions& options,
 DistStore::~DistStore() {
   const absl::Status closed = Close();
   if (!closed.ok()) LOG(WARNING) << "closing the store: " << closed;
+  // While all that its thread may still call is there: pull_, and Fail.
+  push_.reset();
 }
 
 absl::Status DistStore::Start() {
@@ -371,7 +373,8 @@ absl::Status DistStore::Close() {
     MutexLock lock(&mutex_);
     closed_ = true;
   }
-  if (courier_ != nullptr) courier_->FailAll(absl::CancelledError("the store was closed"));
+  // Its timer calls what is destroyed before it.
+  if (courier_ != nullptr) courier_->Stop();
   transport_->Stop();
   return status;
 }

@@ -4,8 +4,8 @@
 //   caller --Device copy--> grad_buf (GradientStaging) --> PushPipeline --> Courier --> Transport ~~> servers
 //   caller <-- out <------------------- PullMerger  <---- Courier <-- Transport <~~
 //
-// Shutdown: refuse new work, drain, leave the job, stop the transport (no callback runs after
-// that), then destroy. Lock order: none of the stages calls another with its own lock held.
+// Shutdown: refuse new work, drain, leave the job, stop the courier and the transport (no callback runs
+// after that), then destroy. Lock order: none of the stages calls another with its own lock held.
 // Thread-safe.
 #ifndef SLIMPS_WORKER_DIST_STORE_H_
 #define SLIMPS_WORKER_DIST_STORE_H_

@@ -90,8 +90,7 @@ class PullMerger final {
   void SubmitWithPush(PullJob job, OutgoingItem push);
   // Waits until everything was measured that is to be, other pulls under way or not.
   void AwaitMeasured(absl::Duration timeout);
-  // Outstanding pulls end through Courier::FailAll, which answers every request; the destructor
-  // waits for that.
+  // REQUIRES before the destructor: Courier::Stop, which answers every outstanding request; what it answered is finished.
   PullTotals totals() const;
 
  private:

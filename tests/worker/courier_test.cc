@@ -1,6 +1,8 @@
 #include "worker/courier.h"
 
+#include <atomic>
 #include <functional>
+#include <future>
 #include <memory>
 #include <span>
 #include <string>
@@ -36,9 +38,9 @@ class CourierTest : public ::testing::Test {
                      .done = [this](const Answer& answer) {
                        MutexLock lock(&mutex_);
                        answers_.push_back(answer.status);
+                       round_trips_.push_back(answer.round_trip);
                        changed_.NotifyAll();
                      }});
-                       round_trips_.push_back(answer.round_trip);
     courier->Dispatch(0, std::move(items), 0);
   }
   static void AnswerPush(Courier* courier, const absl::Status& status) {
@@ -70,9 +72,9 @@ class CourierTest : public ::testing::Test {
   Mutex mutex_;
   CondVar changed_;
   std::vector<absl::Status> answers_;
+  std::vector<absl::Duration> round_trips_;
 };
 
-  std::vector<absl::Duration> round_trips_;
 TEST_F(CourierTest, WhatTheTransportStillHoldsIsNotQueuedAgain) {
   const auto courier = MakeCourier(kLong);
   Push(courier.get());
@@ -176,8 +178,6 @@ TEST_F(CourierTest, WithoutAnyAnswerTheDeadlineSaysSo) {
   EXPECT_NE(status.message().find("no answer within 100ms"), absl::string_view::npos) << status;
 }
 
-TEST_F(CourierTest, ManyGigabytesMayBeUnderWay) {
-  const auto courier = MakeCourier(kLong);
 TEST_F(CourierTest, OfWhatWasSentTwiceNobodyKnowsTheRoundTrip) {
   for (const bool twice : {false, true}) {
     const auto courier = MakeCourier(kLong);
@@ -222,6 +222,8 @@ TEST_F(CourierTest, StopWaitsForTheAnswerThatItsTimerIsGiving) {
   EXPECT_TRUE(absl::IsCancelled(AwaitAnswer().at(0)));
 }
 
+TEST_F(CourierTest, ManyGigabytesMayBeUnderWay) {
+  const auto courier = MakeCourier(kLong);
   // The same memory many times: 6 GiB as far as counting goes.
   const AlignedBuffer memory(size_t{64} << 20);
   const std::span<const std::byte> bytes = memory.bytes();
