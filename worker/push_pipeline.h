@@ -62,9 +62,10 @@ struct PushPipelineOptions {
   // Of gradients, however small their payloads, from Submit, which waits beyond it, to the answer.
   size_t max_bytes_waiting = size_t{1} << 30;
   bool checksums = true;  // of payloads
-  absl::Duration report_interval = absl::Seconds(2);
-  // Called on the push thread when profiling is over and all its pushes are acknowledged, after each pair of rounds that
-  // was measured later, and again each interval while no decision comes.
+  absl::Duration report_interval = absl::Seconds(2);  // or less, where the timeout is short
+  // Called when profiling is over and all its pushes are acknowledged, after each pair of rounds that was measured later,
+  // and again each interval while no decision comes: on the push thread, or on that of a caller of PrepareNow or
+  // FinishProfiling.
   std::function<void(wire::ThresholdReport)> on_report;
   // Returns when nothing else of this worker that is measured is on the link; null: nothing is. Called on the push thread
   // before a push that is measured.

@@ -128,6 +128,18 @@ TEST_F(PullTurnsTest, WhoWaitsForMeasurementsNeedNotWaitForOtherPulls) {
   EXPECT_EQ(measured_, 1);
 }
 
+TEST_F(PullTurnsTest, WhoWaitsForMeasurementsThatNeverComeGoesOnInTheEnd) {
+  Make(Measuring());
+  std::vector<float> a(4);
+  Pull(Tensor("a", 4), a);
+  ASSERT_TRUE(transport_.AwaitSent(1));
+  Answer(0, 1);
+  ASSERT_TRUE(transport_.AwaitSent(2));
+  merger_->AwaitMeasured(absl::Milliseconds(20));
+  Answer(1, 1);  // measured all the same
+  EXPECT_TRUE(AwaitMeasured(1));
+}
+
 TEST_F(PullTurnsTest, NobodyWaitsWhereNothingIsMeasured) {
   Make({});
   merger_->AwaitMeasured(absl::InfiniteDuration());
