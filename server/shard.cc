@@ -57,7 +57,9 @@ absl::Status Shard::Post(ShardItems* items) {
                        options_.max_mailbox_entries, ", ", mailbox_bytes_, " bytes of at most ",
                        options_.max_mailbox_bytes));
     }
-    if (!small || in_use_ || !mailbox_.empty()) {
+    // What is complete and was left to the thread comes first.
+    const bool busy = wake_at_ == absl::InfinitePast();
+    if (!small || in_use_ || busy || !mailbox_.empty()) {
       mailbox_bytes_ += bytes;
       mailbox_.emplace_back(std::move(*items));
       arrived_.NotifyOne();
@@ -89,7 +91,7 @@ void Shard::Guarded(Work work) {
 void Shard::HandleHere(ShardItems items) {
   Guarded([&] {
     Handle(std::move(items));
-    // The thread sleeps only when nothing is complete, so these rounds are of the items.
+    // Post takes the state only when nothing is complete, so these rounds are of the items.
     while (state_->HasCompleteRound() && state_->NextRoundBytes() <= kSmallBytes) {
       state_->ApplyOne();
     }
@@ -105,7 +107,7 @@ void Shard::GiveBack() {
   in_use_ = false;
   const bool earlier = deadline < wake_at_;
   wake_at_ = busy ? absl::InfinitePast() : deadline;
-  if (busy || earlier || stopping_ || !mailbox_.empty()) arrived_.NotifyOne();
+  if (busy || earlier || awaits_state_ || stopping_ || !mailbox_.empty()) arrived_.NotifyOne();
 }
 
 absl::Status Shard::PostControl(Control control) {
@@ -149,7 +151,9 @@ bool Shard::Take(std::deque<Entry>* entries) {
       if (due || stopping_ || !mailbox_.empty()) break;
       arrived_.WaitFor(&mutex_, wait);
     } else {
+      awaits_state_ = true;
       arrived_.Wait(&mutex_);
+      awaits_state_ = false;
     }
   }
   in_use_ = true;

@@ -88,6 +88,8 @@ class Shard final {
   Mutex mutex_;
   CondVar arrived_;  // an entry, stopping_, an earlier deadline, or the state
   bool in_use_ ABSL_GUARDED_BY(mutex_) = false;
+  bool awaits_state_ ABSL_GUARDED_BY(mutex_) =
+      false;  // the thread sleeps without a deadline: who gives back wakes it
   absl::Time wake_at_ ABSL_GUARDED_BY(mutex_) =
       absl::InfiniteFuture();  // when in_use_ is false: the next deadline
   std::deque<Entry> mailbox_ ABSL_GUARDED_BY(mutex_);

@@ -113,6 +113,7 @@ class ShardTest : public ::testing::Test {
 
   RealClock clock_;
   std::atomic<bool> send_throws_{false};  // once
+  std::function<void()> before_send_;  // set while nothing is sent
   Mutex mutex_;
   CondVar changed_;
   std::vector<Sent> sent_;
@@ -121,6 +122,7 @@ class ShardTest : public ::testing::Test {
       ShardOptions(), std::make_unique<ShardState>(MakeOptimizer({}), &clock_), &clock_,
       [this](Reply reply) {
         if (send_throws_.exchange(false)) throw std::length_error("no such string");
+        if (before_send_) before_send_();
         MutexLock lock(&mutex_);
         sent_.push_back({std::move(reply), std::this_thread::get_id()});
         changed_.NotifyAll();
@@ -218,6 +220,54 @@ TEST_F(ShardTest, APullThatWaitsForNoOneExpires) {
   ASSERT_EQ(answer.header.pull_reply().items_size(), 1);
   EXPECT_EQ(FromStatusProto(answer.header.pull_reply().items(0).status()).code(),
             absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(ShardTest, APullExpiresThoughItsTimeComesWhileAnotherThreadHasTheState) {
+  Init("w", 1);
+  constexpr absl::Duration kWait = absl::Milliseconds(100);
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    Occupy()();
+    absl::SleepFor(absl::Milliseconds(5));  // most likely idle then
+    const absl::Time deadline = clock_.Now() + kWait;
+    before_send_ = [deadline, here = std::this_thread::get_id()] {
+      if (std::this_thread::get_id() == here) absl::SleepFor(deadline + kWait - absl::Now());
+    };
+    Post(PullOf("w", 1, 1, kWait));
+    Post(PullOf("w", 0, 1));
+    const bool here = Next().by == std::this_thread::get_id();
+    const Message answer = Next().reply.message;
+    ASSERT_EQ(answer.header.pull_reply().items_size(), 1) << "nobody woke the thread";
+    if (!here) continue;  // the thread had the state itself
+    EXPECT_EQ(FromStatusProto(answer.header.pull_reply().items(0).status()).code(),
+              absl::StatusCode::kDeadlineExceeded);
+    return;
+  }
+  FAIL() << "a thread hop in each of 20 attempts";
+}
+
+// What is large and complete was left to the thread: small items must not take the state from it again and again.
+TEST_F(ShardTest, NobodyPassesALargeRoundThatIsComplete) {
+  Init("large", kLargeElements);
+  Init("small", 1);
+  for (uint64_t round = 1; round <= 300; ++round) {
+    std::thread poster([&] {
+      for (int i = 0; i < 50; ++i) Post(PullOf("small", 0, 1));
+    });
+    Post(PullOf("large", round, kLargeElements));
+    Post(PushOf("large", round, kLargeElements));
+    std::thread::id shard;
+    for (bool applied = false; !applied;) {
+      const Sent sent = Next();
+      const wire::Header& header = sent.reply.message.header;
+      ASSERT_NE(header.body_case(), wire::Header::BODY_NOT_SET) << "nothing more was sent";
+      if (header.has_push_reply()) shard = sent.by;
+      if (shard != std::thread::id()) {
+        EXPECT_EQ(sent.by, shard) << round;
+      }
+      for (const auto& item : header.pull_reply().items()) applied |= item.version() > 0;
+    }
+    poster.join();
+  }
 }
 
 TEST_F(ShardTest, CountsTooLargeToAddUpAreNotTakenForSmall) {
