@@ -126,16 +126,13 @@ absl::StatusOr<PushVerdict> Partition::Push(uint64_t round, uint32_t worker, siz
                                                 std::string(valid.message()))));
   }
   if (spec_.mode != wire::DIST_ASYNC) {
-    absl::StatusOr<PushVerdict> verdict = rounds_.Push({.round = round,
-                                                        .worker = worker,
-                                                        .checksum = claimed.checksum,
-                                                        .format = claimed.format,
-                                                        .payload = std::move(claimed.payload)});
+    absl::StatusOr<PushVerdict> verdict = PushToRound({.round = round,
+                                                       .worker = worker,
+                                                       .checksum = claimed.checksum,
+                                                       .format = claimed.format,
+                                                       .payload = std::move(claimed.payload)},
+                                                      std::move(change));
     if (!verdict.ok()) return Annotate(verdict.status());
-    if (*verdict == PushVerdict::kAccepted) {
-      const auto [choice, is_first] = choices_.try_emplace(round, Choice{worker, change});
-      if (!is_first && worker < choice->second.worker) choice->second = {worker, std::move(change)};
-    }
     return verdict;
   }
   if (change != nullptr) {
@@ -158,6 +155,22 @@ absl::StatusOr<PushVerdict> Partition::Push(uint64_t round, uint32_t worker, siz
 }
 
 absl::Status Partition::Leave(uint32_t worker, uint64_t from_round) {
+absl::StatusOr<PushVerdict> Partition::PushToRound(PushRecord push,
+                                                   std::shared_ptr<const ChangeCodec> change) {
+  const uint64_t round = push.round;
+  const uint32_t worker = push.worker;
+  // First, for there must be room for it once the push counts. Where that fails, it stays behind as one that anybody
+  // overrides.
+  const auto [choice, is_first] = choices_.try_emplace(round, Choice());
+  absl::StatusOr<PushVerdict> verdict = rounds_.Push(std::move(push));
+  if (verdict.ok() && *verdict == PushVerdict::kAccepted) {
+    if (worker < choice->second.worker) choice->second = {worker, std::move(change)};
+  } else if (is_first) {
+    choices_.erase(choice);
+  }
+  return verdict;
+}
+
   // Under dist_async nobody waits for anybody.
   if (spec_.mode == wire::DIST_ASYNC) return absl::OkStatus();
   return Annotate(rounds_.Leave(worker, from_round));

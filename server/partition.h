@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -126,12 +127,14 @@ class Partition final {
     std::optional<ChangeEncoder> encoder;  // in the pass of the round itself
   };
   struct Choice {
-    uint32_t worker = 0;
+    uint32_t worker = std::numeric_limits<uint32_t>::max();  // nobody's yet
     std::shared_ptr<const ChangeCodec> codec;
   };
 
   void GrowState(size_t tensors);
   std::shared_ptr<const ChangeCodec> TakeChoice(uint64_t round);
+  absl::StatusOr<PushVerdict> PushToRound(PushRecord push,
+                                          std::shared_ptr<const ChangeCodec> change);
   EncodeContext ChangeContext() const;
   // Throws std::bad_alloc.
   void BeginVersion(std::shared_ptr<const ChangeCodec> codec, PreviousVersion previous,
@@ -149,7 +152,7 @@ class Partition final {
   VersionedWeights weights_;            // w_seen by version; w itself too, unless they are apart
   AlignedBuffer master_;                // empty until the first change
   bool apart_ = false;                  // master_ holds the weights
-  std::map<uint64_t, Choice> choices_;  // by round, of those not complete
+  std::map<uint64_t, Choice> choices_;  // by round, of those not applied
   std::vector<AlignedBuffer> state_;    // fp32, as long as the weights
   uint64_t updates_ = 0;                // of state_
   std::vector<PayloadView> views_;      // of the round being applied; has room for every worker

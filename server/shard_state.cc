@@ -103,14 +103,15 @@ absl::StatusOr<uint64_t> ShardState::HandlePush(uint32_t worker, PushWork work) 
         partition.Push(item.round(), worker, item.elements(),
                        {.format = format, .payload = work.payload, .checksum = item.payload_hash()},
                        *std::move(change)));
-  } catch (const std::bad_alloc&) {
-    return OutOfMemory(name);
-  }
-  if (verdict == PushVerdict::kAccepted) {
-    begun_ = true;
-    slot.priority = item.priority();
+    if (verdict == PushVerdict::kAccepted) {
+      begun_ = true;
+      slot.priority = item.priority();
+    }
+    // Of a duplicate too: memory may have run out here when it was counted.
     NoteCompletion(slot);
     if (partition.spec().mode == wire::DIST_ASYNC) AnswerReady(slot);
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory(name);
   }
   return item.profile() ? MeasureDecode(format, work.payload, item.elements()) : 0;
 }
@@ -192,8 +193,9 @@ void ShardState::AnswerReady(Slot& slot) {
 void ShardState::NoteCompletion(Slot& slot) {
   // After a failure nothing is applied any more: what failed for want of memory would be tried for ever.
   if (slot.complete.has_value() || !failure_.ok() || !slot.partition->HasCompleteRound()) return;
-  slot.complete = Turn(-SendPriority(slot.partition->version() + 1, slot.priority), next_turn_++);
-  complete_.emplace(*slot.complete, &slot);
+  const Turn turn(-SendPriority(slot.partition->version() + 1, slot.priority), next_turn_++);
+  complete_.emplace(turn, &slot);
+  slot.complete = turn;
 }
 
 size_t ShardState::NextRoundBytes() const {
@@ -206,7 +208,15 @@ void ShardState::ApplyOne() {
   complete_.erase(complete_.begin());
   slot.complete.reset();
   ApplyNextRound(slot);
-  NoteCompletion(slot);
+  NoteCompletionOrFail(slot);
+}
+
+void ShardState::NoteCompletionOrFail(Slot& slot) {
+  try {
+    NoteCompletion(slot);
+  } catch (const std::bad_alloc&) {
+    Fail(OutOfMemory(DescribePartition(slot.partition->spec().name, slot.partition->spec().index)));
+  }
 }
 
 void ShardState::Settle(Slot& slot) {
@@ -246,7 +256,7 @@ absl::Status ShardState::Leave(uint32_t worker, uint64_t from_round) {
   for (auto& [id, slot] : slots_) {
     if (slot.partition == nullptr) continue;
     first_error.Update(slot.partition->Leave(worker, from_round));
-    NoteCompletion(slot);
+    NoteCompletionOrFail(slot);
   }
   if (first_error.ok()) leaves_.emplace(worker, from_round);
   return first_error;

@@ -113,7 +113,9 @@ class ShardState final {
   absl::Status CheckPullNow(const Slot& slot, const PullWork& work) const;
   void Answer(Slot& slot, const WaitingPull& pull);
   void AnswerReady(Slot& slot);
+  // Throws std::bad_alloc: nothing is noted.
   void NoteCompletion(Slot& slot);
+  void NoteCompletionOrFail(Slot& slot);
   void ApplyNextRound(Slot& slot);
   // Applies what is complete in `slot`, so that what follows does not depend on when the thread found time to.
   void Settle(Slot& slot);
