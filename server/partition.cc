@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "compress/format/philox.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace.h"
 #include "server/aggregate.h"
@@ -204,7 +205,7 @@ EncodeContext Partition::ChangeContext() const {
   return {.key = spec_.key,
           .partition = spec_.index,
           .round = version() + 1,
-          .worker = 0,
+          .worker = kAnyWorker,  // no worker's own random stream
           .layer = spec_.layer};
 }
 
