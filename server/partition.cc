@@ -155,7 +155,6 @@ absl::StatusOr<PushVerdict> Partition::Push(uint64_t round, uint32_t worker, siz
   return verdict;
 }
 
-absl::Status Partition::Leave(uint32_t worker, uint64_t from_round) {
 absl::StatusOr<PushVerdict> Partition::PushToRound(PushRecord push,
                                                    std::shared_ptr<const ChangeCodec> change) {
   const uint64_t round = push.round;
@@ -172,6 +171,7 @@ absl::StatusOr<PushVerdict> Partition::PushToRound(PushRecord push,
   return verdict;
 }
 
+absl::Status Partition::Leave(uint32_t worker, uint64_t from_round) {
   // Under dist_async nobody waits for anybody.
   if (spec_.mode == wire::DIST_ASYNC) return absl::OkStatus();
   return Annotate(rounds_.Leave(worker, from_round));
@@ -291,6 +291,10 @@ void Partition::CommitChange(NextVersion& next) {
     took = now() - start;
   }
   apart_ = true;
+  if (encoded.ok() && encoded->payload_bytes >= next.after.size_bytes()) {
+    std::copy(next.after.begin(), next.after.end(), next.seen.after.begin());
+    return weights_.Commit(PayloadFormat::kRawF32);
+  }
   if (!encoded.ok()) return weights_.Commit(PayloadFormat::kRawF32);
   const int64_t encode_ns = std::max<int64_t>(0, absl::ToInt64Nanoseconds(took));
   weights_.CommitChange({.format = change.codec->format(),

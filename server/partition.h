@@ -11,15 +11,16 @@
 //                              left behind
 //   as a change                x = w - w_seen of the version before; w_seen += decode(encode(x)). The encoded x goes to
 //                              those who hold the version before, w_seen in fp32 to all others
-// So every worker that pulls a version gets the same bits of it, whatever it held. A change that cannot be encoded makes
-// its version one that is pulled as it is. From the first change on, w is kept beside w_seen and stepped in place.
+// So every worker that pulls a version gets the same bits of it, whatever it held. A change that cannot be encoded, or
+// is no smaller than the weights, makes its version one that is pulled as it is. From the first change on, w is kept
+// beside w_seen and stepped in place.
 #ifndef SLIMPS_SERVER_PARTITION_H_
 #define SLIMPS_SERVER_PARTITION_H_
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -132,9 +133,9 @@ class Partition final {
   };
 
   void GrowState(size_t tensors);
-  std::shared_ptr<const ChangeCodec> TakeChoice(uint64_t round);
   absl::StatusOr<PushVerdict> PushToRound(PushRecord push,
                                           std::shared_ptr<const ChangeCodec> change);
+  std::shared_ptr<const ChangeCodec> TakeChoice(uint64_t round);
   EncodeContext ChangeContext() const;
   // Throws std::bad_alloc.
   void BeginVersion(std::shared_ptr<const ChangeCodec> codec, PreviousVersion previous,

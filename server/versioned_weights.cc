@@ -44,7 +44,9 @@ std::span<float> VersionedWeights::BeginNext(PreviousVersion previous) {
 }
 
 std::span<std::byte> VersionedWeights::BeginChange(size_t bytes) {
-  if (next_->change_bytes.size() < bytes) next_->change_bytes = AlignedBuffer(bytes);
+  if (next_->change_bytes.size() < bytes) {
+    next_->change_bytes = AlignedBuffer(bytes, BufferUse::kPayload);
+  }
   return next_->change_bytes.bytes();
 }
 

@@ -314,6 +314,50 @@ TEST_F(PullCompression, AnEncodingWorseThanNoneIsNotSent) {
   }
 }
 
+TEST_F(PullCompression, AChangeThatIsNoSmallerThanTheWeightsIsNotSent) {
+  auto partition = Make(Spec(1));
+  Puller worker;
+  worker.Pull(*partition, 0);
+  for (const char* codec :
+       {"topk:ratio=0.1", "topk:ratio=0.9", "topk:ratio=0.1", "topk:ratio=0.9"}) {
+    Round(*partition, codec);
+    const bool small = std::string(codec) == "topk:ratio=0.1";
+    EXPECT_EQ(worker.Pull(*partition, partition->version()), small) << codec;
+    EXPECT_EQ(worker.weights(), Seen(*partition));
+    EXPECT_EQ(worker.weights() == Weights(*partition), !small) << "nothing is left out";
+    EXPECT_LE(worker.bytes(), kElements * sizeof(float));
+  }
+}
+
+// Else the server's rounding errors would be those of that worker's push of the round.
+TEST_F(PullCompression, ARandomCodecsStreamIsNoWorkers) {
+  for (const char* codec : {"qsgd:bits=8", "terngrad"}) {
+    PartitionSpec spec = Spec(2);
+    auto partition =
+        Partition::Create(spec, Raw(std::vector<float>(kElements)), MakeOptimizer({})).value();
+    const std::vector<float> values = RandomValues(kElements, 5);
+    ASSERT_TRUE(partition->Push(1, 0, kElements, Raw(values), Codec(codec)).ok());
+    ASSERT_TRUE(partition->Push(1, 1, kElements, {}, Codec(codec)).ok());
+    partition->ApplyNextRound();  // the change is `values`
+    const WireValue change = partition->Share(1, 0);
+    if (!change.base_version.has_value()) continue;  // further off than no change
+    for (const uint32_t worker : {0u, 1u}) {
+      const slimps::Codec& encoder = *Codec(codec)->codec;
+      std::vector<std::byte> payload(encoder.MaxPayloadBytes(kElements));
+      EncodeWorkspace workspace;
+      const EncodeContext context = {
+          .key = spec.key, .partition = spec.index, .round = 1, .worker = worker};
+      const auto encoded = encoder.Encode({.gradient = values, .residual = {}, .context = context},
+                                          payload, workspace);
+      ASSERT_TRUE(encoded.ok()) << encoded.status();
+      ASSERT_EQ(encoded->payload_bytes, change.payload.size());
+      EXPECT_FALSE(
+          std::equal(change.payload.bytes().begin(), change.payload.bytes().end(), payload.begin()))
+          << codec << " worker " << worker;
+    }
+  }
+}
+
 TEST_F(PullCompression, ASharedChangeKeepsItsBytesWhileNewerOnesAreWritten) {
   auto partition = Make(Spec(1));
   Round(*partition, "1bit");

@@ -1,6 +1,7 @@
 #include "server/versioned_weights.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <deque>
 #include <optional>
 #include <set>
@@ -9,6 +10,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/base/buffer.h"
 #include "proto/base/hash.h"
 #include "tests/server/server_test_util.h"
 
@@ -142,6 +144,33 @@ TEST(VersionedWeights, BuffersMadeForSlowReadersAreGivenBack) {
   held.clear();
   for (int i = 0; i < 2; ++i) Step(weights, PreviousVersion::kKeep, 1);
   EXPECT_LE(weights.buffer_count(), 4);
+}
+
+class CountingMemory final : public PayloadMemory {
+ public:
+  std::byte* Allocate(size_t bytes) override {
+    ++given_;
+    return static_cast<std::byte*>(std::aligned_alloc(kBufferAlignment, bytes));
+  }
+  void Free(std::byte* data, size_t) override { std::free(data); }
+  int given() const { return given_; }
+
+ private:
+  int given_ = 0;
+};
+
+TEST(VersionedWeights, ChangesLieWhereWeightsDoInThePayloadsMemory) {
+  CountingMemory memory;
+  SetPayloadMemory(&memory);
+  {
+    VersionedWeights weights(kMinPayloadMemoryBytes, PayloadFormat::kRawF32);
+    weights.BeginNext(PreviousVersion::kKeep);
+    EXPECT_EQ(memory.given(), 2);
+    weights.BeginChange(kMinPayloadMemoryBytes);
+    EXPECT_EQ(memory.given(), 3);
+    weights.CommitChange({.bytes = kMinPayloadMemoryBytes});
+  }
+  SetPayloadMemory(nullptr);
 }
 
 TEST(VersionedWeights, AVersionBegunAndGivenUpChangesNothing) {
