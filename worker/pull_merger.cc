@@ -33,6 +33,7 @@ bool IsAsAgreed(const std::string& change_codec, const wire::PullReplyItem& answ
 // Owned by the pull thread once its requests are out.
 struct PullMerger::State {
   PullJob job;
+  absl::Time deadline = absl::InfiniteFuture();
   bool here = false;   // merged by who brings the answer
   size_t pending = 0;  // partitions
   bool admitted = false;
@@ -68,6 +69,7 @@ PullMerger::~PullMerger() {
 void PullMerger::Submit(PullJob job) {
   auto state = std::make_shared<State>();
   state->job = std::move(job);
+  state->deadline = absl::Now() + options_.timeout;
   state->pending = state->job.tensor->partitions.size();
   MutexLock lock(&mutex_);
   requests_.push_back(std::move(state));
@@ -158,32 +160,55 @@ bool PullMerger::Admit(const std::shared_ptr<State>& state) {
     kept.busy = true;
     state->kept = &kept;
   }
-  try {
-    if (job.kind == PullKind::kPlain) {
-      state->plain.emplace(job.tensor);
-      state->plain->UseMemory(job.out);
-    } else if (job.kind == PullKind::kOnto) {
-      state->kept->held.UseMemory(job.out);
-    } else {
-      state->kept->held.UseOwnMemory();
-    }
-  } catch (const std::bad_alloc&) {
-    state->status = absl::ResourceExhaustedError(absl::StrCat(
-        "pull of key ", job.tensor->key.typed_name(), ": out of memory for a copy of it"));
+  state->status = Prepare(*state);
+  if (state->status.ok() && !IsHeld(*state)) {
+    if (absl::Now() < state->deadline) return true;
+    state->status = absl::DeadlineExceededError(
+        absl::StrCat("pull of key ", job.tensor->key.typed_name(),
+                     ": its turn did not come within ", absl::FormatDuration(options_.timeout)));
   }
-  if (state->status.ok() && !job.tensor->partitions.empty()) return true;
   Finish(state);
   return false;
 }
 
+absl::Status PullMerger::Prepare(State& state) {
+  const PullJob& job = state.job;
+  try {
+    if (job.kind == PullKind::kPlain) {
+      state.plain.emplace(job.tensor);
+      state.plain->UseMemory(job.out);
+    } else if (job.kind == PullKind::kOnto) {
+      state.kept->held.UseMemory(job.out);
+    } else {
+      state.kept->held.UseOwnMemory();
+    }
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(absl::StrCat("pull of key ", job.tensor->key.typed_name(),
+                                                     ": out of memory for a copy of it"));
+  }
+  return absl::OkStatus();
+}
+
+bool PullMerger::IsHeld(const State& state) const {
+  const PullJob& job = state.job;
+  if (job.tensor->partitions.empty()) return true;
+  if (state.kept == nullptr || !job.is_newest) return false;
+  for (size_t i = 0; i < job.tensor->partitions.size(); ++i) {
+    if (state.kept->held.version(i) != job.min_version) return false;
+  }
+  return true;
+}
+
 void PullMerger::AddRequests(const std::shared_ptr<State>& state, ByServer* by_server) {
   const TensorPlan& tensor = *state->job.tensor;
+  const absl::Duration left =
+      std::max(std::min(state->deadline - absl::Now(), options_.timeout), absl::Milliseconds(1));
   for (size_t i = 0; i < tensor.partitions.size(); ++i) {
     wire::PullItem pull;
     pull.mutable_id()->set_key(tensor.key.id());
     pull.mutable_id()->set_partition(static_cast<uint32_t>(i));
     pull.set_min_version(state->job.min_version);
-    pull.set_timeout_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(options_.timeout)));
+    pull.set_timeout_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(left)));
     pull.set_priority(state->job.priority);
     pull.set_elements(tensor.partitions[i].elements);
     const std::optional<uint64_t> held = state->asked_with[i];
@@ -273,9 +298,12 @@ void PullMerger::Finish(const std::shared_ptr<State>& state) {
   }
   if (state->admitted) --under_way_;
   // Before anybody is told: who then waits for measurements waits for this one too.
-  if (state->status.ok() && !state->here) Measure(state);
+  if (state->status.ok() && !state->here && !state->asked_with.empty()) Measure(state);
   job.done(state->status);
-  if (next != nullptr) SendRequests({std::move(next)});
+  if (next == nullptr) return;
+  // Not from here: what needs no answer would finish one within the other, however many wait.
+  MutexLock lock(&mutex_);
+  requests_.push_front(std::move(next));
 }
 
 void PullMerger::Measure(const std::shared_ptr<State>& pulled) {

@@ -3,13 +3,15 @@
 // caller's memory.
 //
 // A server may answer with the encoded change from the version that this worker holds (HeldWeights), for pulls of two
-// kinds; of one key and kind one pull is under way at a time, the next waits here for it:
+// kinds; of one key and kind one pull is under way at a time, the next waits here for it. What is held by its turn is not
+// asked for again, where it was the newest version when submitted; the server may have a later one by now:
 //
 //   kOnto          out, still what the last pull of this kind left there  += change
 //   kThroughCopy   the merger's own copy of the key                      += change, then out = copy
 //
 // Where a pull is to be measured, its version is asked for once more when it is there: the server answers at once, and the
-// values are thrown away. Such pulls go one by one, when no others are under way, so that no time holds another's bytes.
+// values are thrown away. Such pulls go one by one, when no others are under way, so that no time holds another's bytes,
+// but for those of SubmitWithPush, which are small.
 //
 // Thread-safe. A pull's memory belongs to the merger from Submit until its `done` has run.
 #ifndef SLIMPS_WORKER_PULL_MERGER_H_
@@ -49,6 +51,7 @@ struct PullJob {
   int priority = 0;
   std::span<float> out;  // the whole tensor
   PullKind kind = PullKind::kPlain;
+  bool is_newest = false;  // there can be no later version than min_version when it is submitted
   std::function<void(absl::Status)> done;
 };
 
@@ -115,6 +118,8 @@ class PullMerger final {
   void SendRequests(std::vector<std::shared_ptr<State>> states);
   // False: it waits for another pull, or is done.
   bool Admit(const std::shared_ptr<State>& state);
+  absl::Status Prepare(State& state);
+  bool IsHeld(const State& state) const;
   void AddRequests(const std::shared_ptr<State>& state, ByServer* by_server);
   void Dispatch(ByServer by_server, Courier::Sender sender = Courier::Sender::kGoesOn);
   // On the thread that brings it.
