@@ -349,6 +349,7 @@ absl::Status DistStore::Wait() {
 
 absl::Status DistStore::Leave() {
   SLIMPS_RETURN_IF_ERROR(Wait());
+  left_.store(true);
   push_->FinishProfiling();
   wire::Header message = membership_.MakeHeader();
   message.mutable_leave()->set_from_round(0);  // of each partition, the first round not pushed yet

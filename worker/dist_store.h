@@ -105,6 +105,8 @@ class DistStore final : public KVStore, private MessageSink {
   absl::Status Submit(PushJob job);
   void SubmitPull(PullJob job, const Key& key);
   absl::StatusOr<const TensorPlan*> FindForPull(const Key& key, size_t elements);
+  // Whether that version, or the next, which needs this one to be added to, is a change.
+  bool NeedsCopy(const TensorPlan& tensor, uint64_t version) const;
   // As PushItem.change_codec: how the version that round `version` makes is pulled.
   std::string ChangeCodecFor(const TensorPlan& tensor, uint64_t version) const;
   absl::Status CheckTogether(const Codec& codec,
@@ -130,6 +132,9 @@ class DistStore final : public KVStore, private MessageSink {
   Membership membership_;
   RpcClient rpc_;
   KeyTable keys_;
+  // From then on rounds are made without this worker. Publishes nothing but itself.
+  std::atomic<bool> left_{false};
+
   // Before what has threads, which use it to their end.
   mutable Mutex mutex_;
   absl::Status first_error_ ABSL_GUARDED_BY(mutex_);

@@ -162,6 +162,11 @@ void DistStore::PullOnto(const Key& key, std::span<float> weights, int priority,
       key);
 }
 
+bool DistStore::NeedsCopy(const TensorPlan& tensor, uint64_t version) const {
+  if (mode_ != wire::DIST_SYNC || !IsChange(options_.pull_compression)) return false;
+  return IsChange(ChangeCodecFor(tensor, version)) || IsChange(ChangeCodecFor(tensor, version + 1));
+}
+
 absl::StatusOr<const TensorPlan*> DistStore::FindForPull(const Key& key, size_t elements) {
   SLIMPS_RETURN_IF_ERROR(FirstError());
   SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* found, keys_.Find(key));
@@ -177,7 +182,9 @@ void DistStore::SubmitPull(PullJob job, const Key& key) {
   job.tensor = *tensor;
   job.priority = PriorityOf(job.priority);
   job.min_version = mode_ == wire::DIST_SYNC ? keys_.PushedRounds(key) : 0;
-  if (job.kind == PullKind::kPlain && IsChange(ChangeCodecFor(**tensor, job.min_version))) {
+  // No round is complete without this worker's push, until it leaves.
+  job.is_newest = mode_ == wire::DIST_SYNC && !left_.load();
+  if (job.kind == PullKind::kPlain && NeedsCopy(**tensor, job.min_version)) {
     job.kind = PullKind::kThroughCopy;
   }
   pull_->Submit(std::move(job));
@@ -189,7 +196,8 @@ absl::Status DistStore::PushPull(const Key& key, std::span<const float> gradient
   SLIMPS_ASSIGN_OR_RETURN(PushJob job, MakePushJob(key, gradient, priority));
   const TensorPlan& tensor = *job.tensor;
   const uint64_t version = job.round;
-  if (mode_ == wire::DIST_SYNC && options_.coalesce && !IsChange(ChangeCodecFor(tensor, version))) {
+  if (mode_ == wire::DIST_SYNC && options_.coalesce && !NeedsCopy(tensor, version) &&
+      !plan_->MeasuresPull(tensor, version)) {
     absl::StatusOr<std::optional<OutgoingItem>> push = push_->PrepareNow(job);
     if (!push.ok()) {
       Fail(push.status(), Cause::kOurs);

@@ -153,6 +153,70 @@ TEST(PullCompression, PullsAreAsSmallAsTheirCodecMakesThem) {
   }
 }
 
+// Rounds without a change keep the copy too, for the next round's to be added to.
+TEST(PullCompression, AnAutomaticThresholdMeasuresPlainPullsBothWays) {
+  for (const bool together : {false, true}) {  // push and pull in one call
+    ClusterOptions options = Options(2, "1bit");
+    options.store.compression = "none";
+    options.store.fixed_pull_threshold_bytes = std::nullopt;
+    options.store.pre_steps = 8;
+    InProcessCluster cluster(options);
+    cluster.RunWorkers([&](KVStore& store) {
+      const std::vector<size_t> sizes = {2000, 50000};
+      std::vector<std::vector<float>> weights;
+      for (size_t k = 0; k < sizes.size(); ++k) {
+        const Key key = absl::StrCat("w", k);
+        weights.push_back(Random(sizes[k], k));
+        const std::vector<int64_t> shape = {static_cast<int64_t>(sizes[k])};
+        ASSERT_STATUS_OK(store.Init({{.key = key, .shape = shape, .value = weights[k]}}));
+      }
+      for (int round = 1; round <= 12; ++round) {
+        for (size_t k = 0; k < sizes.size(); ++k) {
+          const Key key = absl::StrCat("w", k);
+          const auto gradient = Random(sizes[k], 1000 * round + 10 * k + store.rank());
+          if (together) {
+            ASSERT_STATUS_OK(store.PushPull(key, gradient, weights[k], 0));
+          } else {
+            ASSERT_STATUS_OK(store.Push(key, gradient, 0));
+            ASSERT_STATUS_OK(store.Pull(key, weights[k], 0));
+          }
+        }
+      }
+      const std::optional<wire::CodecMap> map = store.codec_map();
+      ASSERT_TRUE(map.has_value());
+      EXPECT_EQ(map->table_size(), 2);
+      for (const wire::ThresholdRow& row : map->table()) {
+        EXPECT_EQ(row.direction(), wire::PULL);
+        EXPECT_GT(row.raw_samples(), 0u) << row.bytes() << " together " << together;
+        EXPECT_GT(row.compressed_samples(), 0u) << row.bytes() << " together " << together;
+      }
+      EXPECT_GE(store.totals().changes_pulled, 4u * 2);
+    });
+  }
+}
+
+// Its push thread is still encoding, and would next wait for the merger's measurements.
+TEST(PullCompression, AStoreMayBeDestroyedWhileItMeasures) {
+  for (int again = 0; again < 3; ++again) {
+    ClusterOptions options = Options(1, "1bit");
+    options.job_fails = true;
+    options.store.compression = "topk:ratio=0.1";
+    options.store.fixed_threshold_bytes = std::nullopt;
+    options.store.fixed_pull_threshold_bytes = std::nullopt;
+    InProcessCluster cluster(options);
+    cluster.RunWorkers([](KVStore& store) {
+      constexpr size_t kElements = 3'000'000;
+      std::vector<float> w = Random(kElements, 1);
+      const std::vector<int64_t> shape = {kElements};
+      ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = shape, .value = w}}));
+      ASSERT_STATUS_OK(store.PushPull("w", w, w, 0));
+      ASSERT_STATUS_OK(store.Push("w", w, 0));
+      absl::SleepFor(absl::Milliseconds(5));  // round 2 is being encoded, most likely
+      store.Abort(absl::AbortedError("the test is over"));
+    });
+  }
+}
+
 TEST(PullCompression, ManyThreadsMayPullOneKey) {
   ClusterOptions options = Options(2, "1bit");
   options.store.partition_bytes = 8192;
