@@ -12,8 +12,8 @@
 //   auto made = maker.Make({.tensor = plan, .partition = 0, .round = 7, .grad_buf = buffer}, *codec, *codec);
 //
 // bit_buf memory comes from a pool and goes back to it when the payload's last copy is gone: touching fresh pages costs
-// more than encoding. What is under way bounds it (PushPipelineOptions::max_bytes_waiting). Owned by the push thread;
-// payloads may go to any.
+// more than encoding. What is under way bounds it (PushPipelineOptions::max_bytes_waiting). Of one thread at a time: the
+// push thread, or one in PushPipeline::PrepareNow; payloads may go to any.
 #ifndef SLIMPS_WORKER_PAYLOAD_MAKER_H_
 #define SLIMPS_WORKER_PAYLOAD_MAKER_H_
 

@@ -70,7 +70,8 @@ struct PushPipelineOptions {
   // Returns when nothing else of this worker that is measured is on the link; null: nothing is. Called on the push thread
   // before a push that is measured.
   std::function<void()> await_measured_pulls;
-  // How the version that a round makes is to be pulled (PushItem.change_codec); null: as it is. Called on the push thread.
+  // How the version that a round makes is to be pulled (PushItem.change_codec); null: as it is. Called on the push thread
+  // or in PrepareNow.
   std::function<std::string(const TensorPlan&, uint64_t round)> change_codec;
   // Called with the first error of a push, from any thread.
   std::function<void(absl::Status)> on_error;
