@@ -198,6 +198,9 @@ TEST_F(MeasuredPulls, AreAskedForOnceMoreAndThrownAway) {
   EXPECT_GE(measured[0].coding, absl::Milliseconds(3));
   EXPECT_THAT(out, ElementsAre(11, 11, 11, 11));
   EXPECT_EQ(merger_->totals().payload_bytes, bytes);
+  Outcome held;
+  Submit(2, PullKind::kOnto, out, held, /*is_newest=*/true);
+  EXPECT_TRUE(held.Await().ok()) << "nothing is asked for, and nothing measured";
   Pull(3, PullKind::kOnto, out, 1, 2);  // version 3 is not measured
   EXPECT_THAT(out, ElementsAre(12, 12, 12, 12));
   EXPECT_TRUE(transport_.idle());

@@ -18,7 +18,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST_F(PullMergerTest, TheNewestVersionIsNotAskedForTwice) {
-  Make({.measures = [](const TensorPlan&, uint64_t) { return true; }});
+  Make();
   std::vector<float> out(4), other(4);
   Pull(0, PullKind::kThroughCopy, out, 10);
   Pull(0, PullKind::kOnto, other, 20);
