@@ -79,8 +79,8 @@ void PayloadSharing::Close() {
 // ---- peers and their processes ------------------------------------------------------------------
 
 void PayloadSharing::AddPeer(PeerId peer) {
-  peers_.try_emplace(peer);
-  if (on()) Offer(peer);
+  Peer& added = peers_[peer];
+  added.offered = added.offer_due = on();
 }
 
 void PayloadSharing::RemovePeer(PeerId peer) {
@@ -89,16 +89,6 @@ void PayloadSharing::RemovePeer(PeerId peer) {
   const uint64_t pid = found->second.pid;
   peers_.erase(found);
   ForgetIfUnused(pid);
-}
-
-void PayloadSharing::Send(PeerId peer, SharingPart part) {
-  part.pid = own_pid_;
-  controls_.push_back({peer, BuildSharingPart(part)});
-}
-
-void PayloadSharing::Offer(PeerId peer) {
-  peers_.at(peer).offered = true;
-  Send(peer, {.kind = SharingKind::kOffer, .segment = options_.memory->greeting()});
 }
 
 absl::Status PayloadSharing::Meet(PeerId id, uint64_t pid) {
@@ -116,7 +106,10 @@ absl::Status PayloadSharing::Meet(PeerId id, uint64_t pid) {
 
 void PayloadSharing::ForgetIfUnused(uint64_t pid) {
   const auto found = processes_.find(pid);
-  if (found == processes_.end() || found->second.leases > 0) return;
+  if (found == processes_.end() || found->second.leases > 0 || found->second.borrowed > 0 ||
+      HasReturnsDue(pid)) {
+    return;
+  }
   const bool used = std::any_of(peers_.begin(), peers_.end(),
                                 [&](const auto& peer) { return peer.second.pid == pid; });
   if (used) return;
@@ -131,6 +124,11 @@ void PayloadSharing::TakeEndedProcesses() {
 
 void PayloadSharing::Bury(uint64_t pid) {
   std::erase_if(leases_, [&](const auto& lease) { return lease.second.pid == pid; });
+  std::erase_if(returns_due_, [&](const auto& due) {
+    if (due.first.first != pid) return false;
+    num_returns_due_ -= due.second.size();
+    return true;
+  });
   processes_.erase(pid);
   for (auto& [id, peer] : peers_) {
     if (peer.pid == pid) peer = Peer{};  // its successor will offer, and be offered to
@@ -139,27 +137,33 @@ void PayloadSharing::Bury(uint64_t pid) {
 
 // ---- what arrives -------------------------------------------------------------------------------
 
-absl::Status PayloadSharing::HandleControl(PeerId peer, std::span<const std::byte> bytes) {
+Payload PayloadSharing::Build(SharingPart part) const {
+  part.pid = own_pid_;
+  return BuildSharingPart(part);
+}
+
+void PayloadSharing::Answer(Peer* peer, const absl::Status& result) {
+  peer->answer_due =
+      result.ok() ? Build({.kind = SharingKind::kAccept})
+                  : Build({.kind = SharingKind::kRefuse, .reason = std::string(result.message())});
+}
+
+absl::Status PayloadSharing::HandleControl(PeerId id, std::span<const std::byte> bytes) {
   SLIMPS_ASSIGN_OR_RETURN(const SharingPart part, ParseSharingPart(bytes, options_.limits));
-  const auto found = peers_.find(peer);
+  const auto found = peers_.find(id);
   if (found == peers_.end()) return absl::OkStatus();
+  Peer& peer = found->second;
   switch (part.kind) {
-    case SharingKind::kOffer: {
-      const absl::Status tried = TryOffer(peer, part);
-      if (tried.ok()) {
-        Send(peer, {.kind = SharingKind::kAccept});
-      } else {
-        Send(peer, {.kind = SharingKind::kRefuse, .reason = std::string(tried.message())});
-      }
-      if (on() && !found->second.offered) Offer(peer);
+    case SharingKind::kOffer:
+      Answer(&peer, TryOffer(id, part));
+      if (on() && !peer.offered) peer.offered = peer.offer_due = true;
       break;
-    }
     case SharingKind::kAccept:
       // Lent to only if its end would be noticed.
-      found->second.accepted = on() && Meet(peer, part.pid).ok();
+      peer.accepted = on() && Meet(id, part.pid).ok();
       break;
     case SharingKind::kRefuse:
-      found->second.accepted = false;
+      peer.accepted = false;
       break;
     case SharingKind::kReturn:
       for (const uint64_t lease : part.leases) EndLease(lease);
@@ -179,35 +183,42 @@ absl::Status PayloadSharing::TryOffer(PeerId peer, const SharingPart& offer) {
 }
 
 absl::StatusOr<std::vector<PayloadSharing::Borrowed>> PayloadSharing::Borrow(
-    PeerId peer, std::span<const std::byte> bytes) {
+    PeerId id, std::span<const std::byte> bytes) {
   SLIMPS_ASSIGN_OR_RETURN(const SharingPart part, ParseSharingPart(bytes, options_.limits));
   if (part.kind != SharingKind::kReferences) {
     return absl::InvalidArgumentError(absl::StrCat("a frame behind a sharing part of kind ",
                                                    static_cast<int>(part.kind), ", expected ",
                                                    static_cast<int>(SharingKind::kReferences)));
   }
-  std::vector<Borrowed> borrowed;
-  if (!on() || peers_.count(peer) == 0) {
+  const auto peer = peers_.find(id);
+  if (!on() || peer == peers_.end()) {
     return absl::FailedPreconditionError("references, though shared memory is switched off");
   }
-  const absl::Status met = Meet(peer, part.pid);
-  absl::Status first_error = met;
+  if (const absl::Status met = Meet(id, part.pid); !met.ok()) {
+    for (const PayloadReference& reference : part.references) {
+      AddReturn({.peer = id, .pid = part.pid, .lease = reference.lease});
+    }
+    Answer(&peer->second, met);
+    return met;
+  }
+  Process& process = processes_.at(part.pid);
+  std::vector<Borrowed> borrowed;
+  absl::Status unreadable, first_error;
   for (const PayloadReference& reference : part.references) {
     auto owner = std::make_shared<BorrowedBytes>(
-        returns_, ReturnedLease{.peer = peer, .pid = part.pid, .lease = reference.lease});
-    if (!met.ok()) continue;
-    auto mapping = processes_.at(part.pid).segments.Get(reference.segment);
-    if (!mapping.ok()) {
-      Send(peer, {.kind = SharingKind::kRefuse, .reason = std::string(mapping.status().message())});
-      first_error.Update(mapping.status());
-      continue;
-    }
+        returns_, ReturnedLease{.peer = id, .pid = part.pid, .lease = reference.lease});
+    ++process.borrowed;
+    auto mapping = process.segments.Get(reference.segment);
+    unreadable.Update(mapping.status());
+    first_error.Update(mapping.status());
+    if (!mapping.ok()) continue;
     auto range = (*mapping)->Bytes(reference.offset, reference.bytes);
     first_error.Update(range.status());
     if (!range.ok()) continue;
     owner->Keep(*std::move(mapping));
     borrowed.push_back({reference.payload, Payload(std::move(owner), *range)});
   }
+  if (!unreadable.ok()) Answer(&peer->second, unreadable);
   if (!first_error.ok()) return first_error;
   return borrowed;
 }
@@ -267,30 +278,103 @@ void PayloadSharing::EndLease(uint64_t id) {
   ForgetIfUnused(pid);
 }
 
-std::optional<PeerId> PayloadSharing::PeerFor(const ReturnedLease& lease) const {
-  if (peers_.count(lease.peer) != 0) return lease.peer;
-  for (const auto& [id, peer] : peers_) {
-    if (peer.pid == lease.pid) return id;
-  }
-  return std::nullopt;
+// ---- what is due --------------------------------------------------------------------------------
+
+void PayloadSharing::AddReturn(const ReturnedLease& lease) {
+  if (num_returns_due_ >= kMaxReturnsDue) return;
+  returns_due_[{lease.pid, lease.peer}].push_back(lease.lease);
+  ++num_returns_due_;
 }
 
-std::vector<PayloadSharing::Control> PayloadSharing::TakeControls() {
-  std::map<PeerId, std::vector<uint64_t>> returned;
-  for (const ReturnedLease& lease : returns_->Take()) {
-    const std::optional<PeerId> peer = PeerFor(lease);
-    if (!peer) continue;
-    std::vector<uint64_t>& leases = returned[*peer];
-    leases.push_back(lease.lease);
-    if (leases.size() < kMaxLeasesPerReturn) continue;
-    Send(*peer, {.kind = SharingKind::kReturn, .leases = std::exchange(leases, {})});
+bool PayloadSharing::HasReturnsDue(uint64_t pid) const {
+  const auto first = returns_due_.lower_bound({pid, PeerId{}});
+  return first != returns_due_.end() && first->first.first == pid;
+}
+
+// The one that lent, or, where it is gone, all others of its process: those of another transport know nothing of these
+// leases, and say nothing.
+std::vector<PeerId> PayloadSharing::PeersFor(const Lender& lender) const {
+  const auto [pid, id] = lender;
+  const auto found = peers_.find(id);
+  if (found != peers_.end() && (found->second.pid == pid || processes_.count(pid) == 0)) {
+    return {id};
   }
-  for (auto& [peer, leases] : returned) {
-    if (!leases.empty()) {
-      Send(peer, {.kind = SharingKind::kReturn, .leases = std::move(leases)});
+  std::vector<PeerId> peers;
+  for (const auto& [other, peer] : peers_) {
+    if (peer.pid == pid) peers.push_back(other);
+  }
+  return peers;
+}
+
+void PayloadSharing::BuildReturns(PeerId peer, const Lender& lender,
+                                  std::span<const uint64_t> leases,
+                                  std::vector<Control>* controls) const {
+  while (!leases.empty()) {
+    const auto some = leases.first(std::min(leases.size(), kMaxLeasesPerReturn));
+    leases = leases.subspan(some.size());
+    Control control{.peer = peer, .kind = SharingKind::kReturn};
+    for (const uint64_t lease : some) {
+      control.returns.push_back({.peer = lender.second, .pid = lender.first, .lease = lease});
+    }
+    control.part = Build({.kind = control.kind, .leases = {some.begin(), some.end()}});
+    controls->push_back(std::move(control));
+  }
+}
+
+void PayloadSharing::TakeReturns(const std::function<bool(PeerId)>& may_send,
+                                 std::vector<Control>* controls) {
+  for (const ReturnedLease& lease : returns_->Take()) {
+    AddReturn(lease);
+    const auto process = processes_.find(lease.pid);
+    if (process != processes_.end() && process->second.borrowed > 0) --process->second.borrowed;
+  }
+  for (auto due = returns_due_.begin(); due != returns_due_.end();) {
+    std::vector<PeerId> peers = PeersFor(due->first);
+    // One that is not there now may come back, as long as its process lives.
+    bool keep = peers.empty() && processes_.count(due->first.first) != 0;
+    if (may_send && std::erase_if(peers, [&](PeerId peer) { return !may_send(peer); }) > 0) {
+      keep = peers.empty();
+    }
+    if (keep) {
+      ++due;
+      continue;
+    }
+    for (const PeerId peer : peers) BuildReturns(peer, due->first, due->second, controls);
+    num_returns_due_ -= due->second.size();
+    due = returns_due_.erase(due);
+  }
+}
+
+std::vector<PayloadSharing::Control> PayloadSharing::TakeControls(
+    const std::function<bool(PeerId)>& may_send) {
+  std::vector<Control> controls;
+  for (auto& [id, peer] : peers_) {
+    if ((peer.answer_due.empty() && !peer.offer_due) || (may_send && !may_send(id))) continue;
+    if (!peer.answer_due.empty()) {
+      controls.push_back({id, std::exchange(peer.answer_due, {}), SharingKind::kAccept, {}});
+    }
+    if (std::exchange(peer.offer_due, false)) {
+      const SharingPart offer{.kind = SharingKind::kOffer, .segment = options_.memory->greeting()};
+      controls.push_back({id, Build(offer), SharingKind::kOffer, {}});
     }
   }
-  return std::exchange(controls_, {});
+  TakeReturns(may_send, &controls);
+  return controls;
+}
+
+void PayloadSharing::PutBack(Control control) {
+  for (const ReturnedLease& lease : control.returns) {
+    // Remembered again, if all that was known of it was this.
+    if (watch_.Add(lease.pid).ok()) processes_.try_emplace(lease.pid);
+    AddReturn(lease);
+  }
+  const auto found = peers_.find(control.peer);
+  if (found == peers_.end()) return;
+  Peer& peer = found->second;
+  if (control.kind == SharingKind::kOffer) peer.offer_due = true;
+  if (control.kind == SharingKind::kAccept && peer.answer_due.empty()) {
+    peer.answer_due = std::move(control.part);
+  }
 }
 
 }  // namespace slimps

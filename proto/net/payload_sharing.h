@@ -11,14 +11,19 @@
 //          lends                                <-- RETURN              ... its last copy is gone
 //
 // A lease ends when it is returned or when the borrowing process has ended; nothing else, for whoever borrowed may
-// still be reading though its connection broke. What is lent when the transport stops is kept until then too. Beyond
-// max_leased_bytes payloads travel in-line: a receiver may have to keep many until it can use one, so that waiting for
-// its returns might be waiting forever.
+// still be reading though its connection broke. What is lent when the transport stops is kept until then too
+// (orphaned_loans.h). Beyond max_leased_bytes payloads travel in-line: a receiver may have to keep many until it can use
+// one, so that waiting for its returns might be waiting forever.
+//
+// What is due to a peer is bounded, whatever it sends and however little it reads: one answer, one OFFER, and returns as
+// lease numbers, kMaxReturnsDue in all. Returns outlive the connection that they were due on: they go to the lender's
+// process by any other that it has or makes, until it has ended.
 #ifndef SLIMPS_PROTO_NET_PAYLOAD_SHARING_H_
 #define SLIMPS_PROTO_NET_PAYLOAD_SHARING_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -48,12 +53,18 @@ struct PayloadSharingOptions {
   size_t max_leased_bytes = size_t{1} << 30;  // per process
 };
 
+// Leases of payloads that were let go of and whose lender cannot be told now; what is beyond stays lent. Far more than a
+// lender of ours has out: max_leased_bytes / min_bytes.
+inline constexpr size_t kMaxReturnsDue = size_t{1} << 18;
+
 // Owned by the I/O thread.
 class PayloadSharing final {
  public:
   struct Control {
     PeerId peer{};
     Payload part;
+    SharingKind kind = SharingKind::kOffer;  // kAccept: an answer, REFUSE too
+    std::vector<ReturnedLease> returns;      // of a RETURN
   };
   struct Loan {
     Frame parts;              // to be sent as one message
@@ -76,9 +87,10 @@ class PayloadSharing final {
 
   void AddPeer(PeerId peer);
   void RemovePeer(PeerId peer);
-  // What is to be sent, each part a message. What cannot be sent now is given again.
-  std::vector<Control> TakeControls();
-  void PutBack(Control control) { controls_.push_back(std::move(control)); }
+  // What is to be sent now to those peers that `may_send` lets through (empty: all), each part a message.
+  std::vector<Control> TakeControls(const std::function<bool(PeerId)>& may_send = {});
+  // It was not sent. REQUIRES: RemovePeer comes after, where the peer is gone.
+  void PutBack(Control control);
 
   // None: nothing of it can be lent to this peer, the frame travels as it is.
   std::optional<Loan> Lend(PeerId peer, const Frame& frame);
@@ -101,25 +113,36 @@ class PayloadSharing final {
     uint64_t pid = 0;       // 0: not known
     bool offered = false;   // to that process
     bool accepted = false;  // it can read our memory
+    // To be sent.
+    bool offer_due = false;
+    Payload answer_due;  // the latest; empty: none
   };
   struct Process {
     SegmentCache segments;
     size_t leased_bytes = 0;
     size_t leases = 0;
+    size_t borrowed = 0;  // of its payloads, and not let go of yet
   };
+  // Of this process, borrowed through this peer.
+  using Lender = std::pair<uint64_t, PeerId>;
   struct Lease {
     uint64_t pid = 0;
     Payload payload;
   };
 
-  void Send(PeerId peer, SharingPart part);
-  void Offer(PeerId peer);
+  Payload Build(SharingPart part) const;
+  void Answer(Peer* peer, const absl::Status& result);
   absl::Status Meet(PeerId peer, uint64_t pid);
   absl::Status TryOffer(PeerId peer, const SharingPart& offer);
   void EndLease(uint64_t lease);
   void ForgetIfUnused(uint64_t pid);
   void Bury(uint64_t pid);
-  std::optional<PeerId> PeerFor(const ReturnedLease& lease) const;
+  void AddReturn(const ReturnedLease& lease);
+  bool HasReturnsDue(uint64_t pid) const;
+  std::vector<PeerId> PeersFor(const Lender& lender) const;
+  void BuildReturns(PeerId peer, const Lender& lender, std::span<const uint64_t> leases,
+                    std::vector<Control>* controls) const;
+  void TakeReturns(const std::function<bool(PeerId)>& may_send, std::vector<Control>* controls);
 
   const PayloadSharingOptions options_;
   const uint64_t own_pid_;
@@ -129,7 +152,8 @@ class PayloadSharing final {
   std::map<uint64_t, Process> processes_;  // by pid; all are watched
   std::unordered_map<uint64_t, Lease> leases_;
   uint64_t next_lease_;
-  std::vector<Control> controls_;
+  std::map<Lender, std::vector<uint64_t>> returns_due_;
+  size_t num_returns_due_ = 0;
 };
 
 }  // namespace slimps

@@ -195,20 +195,23 @@ void ZmqIoLoop::ReleaseHeld(absl::Time now) {
 }
 
 void ZmqIoLoop::SendControls(absl::Time now) {
-  for (PayloadSharing::Control& control : sharing_.TakeControls()) {
-    const auto found = routes_.find(control.peer);
-    if (found == routes_.end()) continue;
-    Route& route = found->second;
-    SendResult result = SendResult::kWouldBlock;
-    if (route.held != Held::kUnwritable) {
+  const auto may_send = [this](PeerId peer)
+                            ABSL_NO_THREAD_SAFETY_ANALYSIS { return !IsHeldUnwritable(peer); };
+  for (PayloadSharing::Control& control : sharing_.TakeControls(may_send)) {
+    const PeerId peer = control.peer;
+    const auto found = routes_.find(peer);
+    SendResult result = SendResult::kNoRoute;
+    if (found != routes_.end()) {
+      Route& route = found->second;
       route.link->unchecked = true;
       result = SendParts(route.link->socket.get(), route.routing_id, {&control.part, 1}, nullptr);
-      if (result == SendResult::kWouldBlock) HoldUnwritable(control.peer, &route, now);
+      if (result == SendResult::kWouldBlock) HoldUnwritable(peer, &route, now);
     }
-    if (result == SendResult::kWouldBlock) sharing_.PutBack(std::move(control));
-    if (result == SendResult::kNoRoute) {
-      DropPeer(control.peer, absl::UnavailableError("the peer is gone"));
-    }
+    if (result == SendResult::kSent) continue;
+    // Before the peer is dropped: what it leaves is then due to its process, perhaps by a connection that is there.
+    sharing_.PutBack(std::move(control));
+    if (result == SendResult::kNoRoute) DropPeer(peer, absl::UnavailableError("the peer is gone"));
+    if (result != SendResult::kWouldBlock) state_->wakeup()->Signal();
   }
 }
 

@@ -1,74 +1,17 @@
-// PayloadSharing without sockets: two ends in one process, a test that carries their parts.
+// PayloadSharing without sockets: who lends what to whom, and until when.
 #include "proto/net/payload_sharing.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "proto/net/sharing_wire.h"
-#include "tests/proto/net/net_messages.h"
-#include "tests/proto/net/sharing_test_util.h"
+#include "tests/proto/net/payload_sharing_fixture.h"
 
 namespace slimps {
 namespace {
-
-constexpr PeerId kPeer{1};
-constexpr size_t kLarge = size_t{64} << 10;
-
-Frame PushFrame(SharedMemory* memory, uint64_t number, size_t bytes = kLarge) {
-  return *BuildFrame(SharedPush(memory, number, bytes), kDefaultLimits);
-}
-
-class PayloadSharingTest : public testing::Test {
- protected:
-  PayloadSharing& Make(std::unique_ptr<PayloadSharing>* sharing, SharedMemory* memory,
-                       size_t max_leased_bytes = size_t{1} << 30) {
-    *sharing = std::make_unique<PayloadSharing>(
-        PayloadSharingOptions{.memory = memory, .max_leased_bytes = max_leased_bytes},
-        std::make_shared<Wakeup>());
-    return **sharing;
-  }
-
-  // What both have to say to each other until they fall silent; returns the kinds of `from`'s parts.
-  std::vector<SharingKind> Talk(PayloadSharing& from, PayloadSharing& to) {
-    std::vector<SharingKind> said;
-    for (bool silent = false; !silent;) {
-      silent = true;
-      for (const auto& control : from.TakeControls()) {
-        said.push_back(ParseSharingPart(control.part.bytes(), kDefaultLimits)->kind);
-        EXPECT_TRUE(to.HandleControl(control.peer, control.part.bytes()).ok());
-        silent = false;
-      }
-      for (const auto& control : to.TakeControls()) {
-        EXPECT_TRUE(from.HandleControl(control.peer, control.part.bytes()).ok());
-        silent = false;
-      }
-    }
-    return said;
-  }
-
-  // Two ends that have agreed.
-  void Agree() {
-    Make(&lender_, &memory_).AddPeer(kPeer);
-    Make(&borrower_, &other_memory_).AddPeer(kPeer);
-    Talk(*lender_, *borrower_);
-  }
-
-  static Payload BorrowOne(PayloadSharing& borrower, const PayloadSharing::Loan& loan) {
-    auto borrowed = borrower.Borrow(kPeer, loan.parts[0].bytes());
-    EXPECT_TRUE(borrowed.ok()) << borrowed.status();
-    if (!borrowed.ok() || borrowed->size() != 1) return Payload();
-    return std::move(borrowed->front().bytes);
-  }
-
-  SharedMemory memory_, other_memory_;
-  std::unique_ptr<PayloadSharing> lender_, borrower_;
-};
 
 TEST_F(PayloadSharingTest, NothingIsLentBeforeTheOtherSideAccepted) {
   Make(&lender_, &memory_).AddPeer(kPeer);
@@ -198,32 +141,6 @@ TEST_F(PayloadSharingTest, AnOfferThatCannotBeOpenedIsRefusedWithTheReason) {
   EXPECT_NE(nobody.reason.find("cannot be watched"), std::string::npos) << nobody.reason;
 }
 
-TEST_F(PayloadSharingTest, BadReferencesAreRefusedAndTheirLeasesReturned) {
-  Agree();
-  const auto loan = lender_->Lend(kPeer, PushFrame(&memory_, 1));
-  SharingPart part = *ParseSharingPart(loan->parts[0].bytes(), kDefaultLimits);
-  part.references[0].offset += size_t{1} << 40;
-  EXPECT_EQ(borrower_->Borrow(kPeer, BuildSharingPart(part).bytes()).status().code(),
-            absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(Talk(*borrower_, *lender_), std::vector<SharingKind>{SharingKind::kReturn});
-  EXPECT_FALSE(lender_->lends());
-  EXPECT_TRUE(
-      lender_->Lend(kPeer, PushFrame(&memory_, 2)));  // the sender's mistake, not the memory's
-}
-
-TEST_F(PayloadSharingTest, ASegmentThatCannotBeReadTurnsLendingOff) {
-  Agree();
-  const auto loan = lender_->Lend(kPeer, PushFrame(&memory_, 1));
-  SharingPart part = *ParseSharingPart(loan->parts[0].bytes(), kDefaultLimits);
-  part.references[0].segment.fd = 999999;
-  part.references[0].segment.id ^= 1;
-  EXPECT_EQ(borrower_->Borrow(kPeer, BuildSharingPart(part).bytes()).status().code(),
-            absl::StatusCode::kUnavailable);
-  Talk(*borrower_, *lender_);
-  EXPECT_FALSE(lender_->lends());
-  EXPECT_FALSE(lender_->Lend(kPeer, PushFrame(&memory_, 2)));
-}
-
 TEST_F(PayloadSharingTest, ALeaseSurvivesTheConnectionAndReturnsByTheNext) {
   Agree();
   const auto loan = lender_->Lend(kPeer, PushFrame(&memory_, 1));
@@ -232,7 +149,6 @@ TEST_F(PayloadSharingTest, ALeaseSurvivesTheConnectionAndReturnsByTheNext) {
   borrower_->RemovePeer(kPeer);
   EXPECT_TRUE(lender_->lends());  // the borrower lives and may be reading
   EXPECT_FALSE(lender_->Lend(kPeer, PushFrame(&memory_, 1)));
-  constexpr PeerId kNext{2};
   lender_->AddPeer(kNext);
   borrower_->AddPeer(kNext);
   Talk(*lender_, *borrower_);
@@ -240,25 +156,6 @@ TEST_F(PayloadSharingTest, ALeaseSurvivesTheConnectionAndReturnsByTheNext) {
   Talk(*borrower_, *lender_);
   EXPECT_FALSE(lender_->lends());
 }
-
-// A process that lives until it is killed.
-class Child {
- public:
-  Child() : pid_(fork()) {
-    while (pid_ == 0) pause();
-  }
-  ~Child() { Kill(); }
-  uint64_t pid() const { return static_cast<uint64_t>(pid_); }
-  void Kill() {
-    if (pid_ <= 0) return;
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-    pid_ = -1;
-  }
-
- private:
-  pid_t pid_;
-};
 
 TEST_F(PayloadSharingTest, WhatADeadProcessHadBorrowedComesBack) {
   Child child;

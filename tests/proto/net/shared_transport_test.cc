@@ -1,9 +1,13 @@
 // ZmqTransport over ipc with payloads in shared memory, both ends in one process.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 #include <zmq.h>
 
+#include <cstddef>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -229,6 +233,42 @@ TEST_F(SharedTransportTest, AWrongHashIsFoundInBorrowedBytesToo) {
   ASSERT_TRUE(client_->Send(to_server_, std::move(message)).ok());
   ASSERT_TRUE(WaitUntil([&] { return server_sink_.bad_frames().size() == 1; }));
   EXPECT_EQ(server_sink_.bad_frames()[0].code(), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(WaitUntil([&] { return client_memory_.stats().bytes_in_use == 0; }));
+}
+
+// Breaks this process's connections to the abstract `address`, as the network would.
+size_t BreakConnectionsTo(const std::string& address) {
+  const std::string name = std::string(1, '\0') + address.substr(std::string("ipc://@").size());
+  size_t broken = 0;
+  for (int fd = 0; fd < 1024; ++fd) {
+    sockaddr_un peer{};
+    socklen_t bytes = sizeof(peer);
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &bytes) != 0) continue;
+    if (peer.sun_family != AF_UNIX || bytes != offsetof(sockaddr_un, sun_path) + name.size() ||
+        std::memcmp(peer.sun_path, name.data(), name.size()) != 0) {
+      continue;
+    }
+    broken += shutdown(fd, SHUT_RDWR) == 0;
+  }
+  return broken;
+}
+
+TEST_F(SharedTransportTest, WhatIsLetGoOfAfterAReconnectIsReturned) {
+  Start(Sharing(&server_memory_), Sharing(&client_memory_));
+  SendUntilLent(*client_, to_server_, &client_memory_, server_sink_);
+  ASSERT_TRUE(WaitUntil([&] { return client_memory_.stats().bytes_in_use == 0; }));
+  ASSERT_TRUE(client_->Send(to_server_, SharedPush(&client_memory_, 4, kLarge)).ok());
+  Message held = server_sink_.Take();
+  const PeerId before = server_sink_.from();
+  ASSERT_EQ(BreakConnectionsTo(address_), 1u);
+  // It comes back as another peer, while nothing has told that the first is gone.
+  ASSERT_TRUE(WaitUntil([&] {
+    EXPECT_TRUE(client_->Send(to_server_, Numbered(5)).ok());
+    return server_sink_.from() != before;
+  }));
+  EXPECT_TRUE(IsPayloadOf(held.payloads.at(0), 4));
+  EXPECT_EQ(client_memory_.stats().bytes_in_use, kLarge);
+  held = Message();
   EXPECT_TRUE(WaitUntil([&] { return client_memory_.stats().bytes_in_use == 0; }));
 }
 

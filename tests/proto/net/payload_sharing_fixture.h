@@ -1,0 +1,123 @@
+// Two ends of PayloadSharing in one process, without sockets: a test carries their parts.
+#ifndef SLIMPS_TESTS_PROTO_NET_PAYLOAD_SHARING_FIXTURE_H_
+#define SLIMPS_TESTS_PROTO_NET_PAYLOAD_SHARING_FIXTURE_H_
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "proto/net/payload_sharing.h"
+#include "proto/net/sharing_wire.h"
+#include "tests/proto/net/net_messages.h"
+#include "tests/proto/net/sharing_test_util.h"
+
+namespace slimps {
+
+inline constexpr PeerId kPeer{1}, kNext{2};
+inline constexpr size_t kLarge = size_t{64} << 10;
+
+inline Frame PushFrame(SharedMemory* memory, uint64_t number, size_t bytes = kLarge) {
+  return *BuildFrame(SharedPush(memory, number, bytes), kDefaultLimits);
+}
+
+class PayloadSharingTest : public testing::Test {
+ protected:
+  PayloadSharing& Make(std::unique_ptr<PayloadSharing>* sharing, SharedMemory* memory,
+                       size_t max_leased_bytes = size_t{1} << 30) {
+    *sharing = std::make_unique<PayloadSharing>(
+        PayloadSharingOptions{.memory = memory, .max_leased_bytes = max_leased_bytes},
+        std::make_shared<Wakeup>());
+    return **sharing;
+  }
+
+  // What both have to say to each other until they fall silent; returns the kinds of `from`'s parts.
+  std::vector<SharingKind> Talk(PayloadSharing& from, PayloadSharing& to) {
+    std::vector<SharingKind> said;
+    for (bool silent = false; !silent;) {
+      silent = true;
+      for (const auto& control : from.TakeControls()) {
+        said.push_back(ParseSharingPart(control.part.bytes(), kDefaultLimits)->kind);
+        EXPECT_TRUE(to.HandleControl(control.peer, control.part.bytes()).ok());
+        silent = false;
+      }
+      for (const auto& control : to.TakeControls()) {
+        EXPECT_TRUE(from.HandleControl(control.peer, control.part.bytes()).ok());
+        silent = false;
+      }
+    }
+    return said;
+  }
+
+  // Two ends that have agreed.
+  void Agree() {
+    Make(&lender_, &memory_).AddPeer(kPeer);
+    Make(&borrower_, &other_memory_).AddPeer(kPeer);
+    Talk(*lender_, *borrower_);
+  }
+
+  static Payload BorrowOne(PayloadSharing& borrower, const PayloadSharing::Loan& loan) {
+    auto borrowed = borrower.Borrow(kPeer, loan.parts[0].bytes());
+    EXPECT_TRUE(borrowed.ok()) << borrowed.status();
+    if (!borrowed.ok() || borrowed->size() != 1) return Payload();
+    return std::move(borrowed->front().bytes);
+  }
+
+  SharedMemory memory_, other_memory_;
+  std::unique_ptr<PayloadSharing> lender_, borrower_;
+};
+
+// The parts of one kind among `controls`.
+inline std::vector<SharingPart> OfKind(const std::vector<PayloadSharing::Control>& controls,
+                                       SharingKind kind) {
+  std::vector<SharingPart> parts;
+  for (const auto& control : controls) {
+    SharingPart part = *ParseSharingPart(control.part.bytes(), kDefaultLimits);
+    if (part.kind == kind) parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+// Of `count` payloads that nobody can read, each on a lease of its own.
+inline Payload Unreadable(uint64_t pid, size_t count) {
+  SharingPart part{.kind = SharingKind::kReferences, .pid = pid};
+  for (uint32_t i = 0; i < count; ++i) {
+    part.references.push_back({.payload = i,
+                               .segment = {.pid = pid, .fd = 1u << 30, .id = i},
+                               .offset = kSegmentHeaderBytes,
+                               .bytes = kLarge,
+                               .lease = i});
+  }
+  return BuildSharingPart(part);
+}
+
+// No process has this number.
+inline constexpr uint64_t kNobody = uint64_t{1} << 29;
+
+// A process that lives until it is killed.
+class Child {
+ public:
+  Child() : pid_(fork()) {
+    while (pid_ == 0) pause();
+  }
+  ~Child() { Kill(); }
+  uint64_t pid() const { return static_cast<uint64_t>(pid_); }
+  void Kill() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = -1;
+  }
+
+ private:
+  pid_t pid_;
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_TESTS_PROTO_NET_PAYLOAD_SHARING_FIXTURE_H_
