@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <charconv>
 #include <cstddef>
 #include <cstring>
@@ -90,7 +91,7 @@ bool IsLoopback(std::string_view host) {
 }
 
 bool IpcPathIsServed(const std::string& path) {
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return false;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -100,10 +101,14 @@ bool IpcPathIsServed(const std::string& path) {
   if (abstract) address.sun_path[0] = '\0';
   // An abstract name has no end of its own: the address ends with it.
   const size_t bytes = offsetof(sockaddr_un, sun_path) + length + (abstract ? 0 : 1);
-  const int rc =
-      connect(fd, reinterpret_cast<const sockaddr*>(&address), static_cast<socklen_t>(bytes));
+  int rc = 0;
+  do {
+    rc = connect(fd, reinterpret_cast<const sockaddr*>(&address), static_cast<socklen_t>(bytes));
+  } while (rc != 0 && errno == EINTR);
+  // Somebody listens, and is behind in accepting.
+  const bool is_behind = rc != 0 && errno == EAGAIN;
   close(fd);
-  return rc == 0;
+  return rc == 0 || is_behind;
 }
 
 }  // namespace slimps

@@ -31,7 +31,7 @@ struct Address {
 // Whether only this machine reaches a host: a numeric address of the loopback interface, or localhost.
 [[nodiscard]] bool IsLoopback(std::string_view host);
 
-// Whether a process listens on this ipc path.
+// Whether a process listens on this ipc path, though it may be behind in accepting. Does not block.
 [[nodiscard]] bool IpcPathIsServed(const std::string& path);
 
 }  // namespace slimps

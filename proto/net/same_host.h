@@ -30,7 +30,7 @@ std::string_view SameHostName(SameHost same_host);
 [[nodiscard]] std::string UnusedIpcAddress();
 
 // Of one node's endpoints: the first ipc one that is served here, unless `same_host` is kTcp; else the first of another
-// kind. Connects to try, and so may block shortly. InvalidArgument: none is left.
+// kind. Connects to try; does not block. InvalidArgument: none is left.
 [[nodiscard]] absl::StatusOr<std::string> ChooseEndpoint(std::span<const std::string> endpoints,
                                                          SameHost same_host);
 

@@ -1,9 +1,19 @@
 #include "proto/net/address.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstring>
+#include <future>
 #include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "proto/net/peer_table.h"
 
 namespace slimps {
@@ -45,6 +55,29 @@ TEST(Address, LoopbackIsWhatOnlyThisMachineReaches) {
   for (const char* host : {"", "*", "0.0.0.0", "10.0.0.1", "127.evil.example", "eth0", "::"}) {
     EXPECT_FALSE(IsLoopback(host)) << host;
   }
+}
+
+TEST(Address, WhoIsBehindInAcceptingServesAPathAllTheSame) {
+  const std::string path = absl::StrCat("@slimps-busy-", getpid());
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, path.data() + 1, path.size() - 1);
+  const auto* const to = reinterpret_cast<const sockaddr*>(&address);
+  const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size());
+  const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ASSERT_EQ(bind(listener, to, bytes), 0);
+  EXPECT_FALSE(IpcPathIsServed(path));
+  ASSERT_EQ(listen(listener, 0), 0);
+  std::vector<int> waiting;
+  do {
+    waiting.push_back(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  } while (connect(waiting.back(), to, bytes) == 0);
+  ASSERT_EQ(errno, EAGAIN);
+  std::future<bool> served = std::async(std::launch::async, IpcPathIsServed, path);
+  EXPECT_EQ(served.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  close(listener);  // ends the wait of whoever still waits
+  EXPECT_TRUE(served.get());
+  for (const int fd : waiting) close(fd);
 }
 
 TEST(PeerTable, TheLongestSilentPeerMakesRoom) {
