@@ -22,9 +22,9 @@
 #include "proto/net/arrival_queue.h"
 #include "proto/net/payload_sharing.h"
 #include "proto/net/peer_table.h"
-#include "proto/net/received_parts.h"
 #include "proto/net/transport_state.h"
 #include "proto/net/zmq_options.h"
+#include "proto/net/zmq_received_parts.h"
 #include "proto/net/zmq_socket.h"
 
 namespace slimps {

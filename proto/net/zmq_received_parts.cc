@@ -1,4 +1,4 @@
-#include "proto/net/received_parts.h"
+#include "proto/net/zmq_received_parts.h"
 
 #include <cstddef>
 #include <span>

@@ -1,6 +1,6 @@
 // From the parts that ZeroMQ received, and the payloads that were borrowed beside them, to a Message.
-#ifndef SLIMPS_PROTO_NET_RECEIVED_PARTS_H_
-#define SLIMPS_PROTO_NET_RECEIVED_PARTS_H_
+#ifndef SLIMPS_PROTO_NET_ZMQ_RECEIVED_PARTS_H_
+#define SLIMPS_PROTO_NET_ZMQ_RECEIVED_PARTS_H_
 
 #include <memory>
 #include <vector>
@@ -24,4 +24,4 @@ using ReceivedParts = std::vector<std::shared_ptr<ZmqPart>>;
 
 }  // namespace slimps
 
-#endif  // SLIMPS_PROTO_NET_RECEIVED_PARTS_H_
+#endif  // SLIMPS_PROTO_NET_ZMQ_RECEIVED_PARTS_H_

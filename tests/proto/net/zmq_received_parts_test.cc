@@ -1,5 +1,5 @@
 // Received parts become messages: payloads in their places, borrowed ones among them, and nothing read past the end.
-#include "proto/net/received_parts.h"
+#include "proto/net/zmq_received_parts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
