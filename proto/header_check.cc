@@ -282,8 +282,8 @@ template <typename Items>
 void AppendClaims(const Items& items, std::vector<PayloadClaim>* claims) {
   for (const auto& item : items) {
     if (item.payload_bytes() == 0) continue;
-    claims->push_back(
-        {item.id().key(), item.id().partition(), item.payload_bytes(), item.payload_hash()});
+    claims->push_back({item.id().key(), item.id().partition(), item.payload_bytes(),
+                       item.payload_hash(), item.format()});
   }
 }
 

@@ -18,6 +18,7 @@ struct PayloadClaim {
   uint32_t partition = 0;
   uint64_t bytes = 0;
   uint64_t hash = 0;  // 0: not checked
+  wire::Format format = wire::ABSENT;
 };
 
 // InvalidArgument, naming the field: an unknown enum value, a string that is not UTF-8, a string,

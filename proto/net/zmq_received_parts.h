@@ -15,9 +15,12 @@ namespace slimps {
 
 using ReceivedParts = std::vector<std::shared_ptr<ZmqPart>>;
 
-// ParseFrame over the header part and the payloads, each borrowed one in the place that it has in the frame. Payloads
-// are not copied, save as ToPayload does. `borrowed` are in rising order. InvalidArgument, DataLoss: as ParseFrame.
-// Thread-safe.
+// ParseFrame over the header part and the payloads, each borrowed one in the place that it has in the frame. `borrowed`
+// are in rising order. InvalidArgument, DataLoss: as ParseFrame. Thread-safe.
+//
+// Payloads are not copied, save as ToPayload does, and borrowed ones of formats that hold counts and places (LEVELS,
+// SPARSE: the small ones). Their lender could still write what a decoder has checked and will believe; of a raw payload
+// it can change but values.
 [[nodiscard]] absl::StatusOr<Message> ParseReceived(ReceivedParts parts,
                                                     std::vector<PayloadSharing::Borrowed> borrowed,
                                                     const Limits& limits);

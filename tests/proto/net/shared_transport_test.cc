@@ -236,6 +236,23 @@ TEST_F(SharedTransportTest, AWrongHashIsFoundInBorrowedBytesToo) {
   EXPECT_TRUE(WaitUntil([&] { return client_memory_.stats().bytes_in_use == 0; }));
 }
 
+TEST_F(SharedTransportTest, OnlyRawPayloadsAreReadWhereTheLenderCanStillWrite) {
+  Start(Sharing(&server_memory_), Sharing(&client_memory_));
+  SendUntilLent(*client_, to_server_, &client_memory_, server_sink_);
+  for (const wire::Format format : {wire::RAW_F32, wire::LEVELS, wire::SPARSE}) {
+    Message message = SharedPush(&client_memory_, 3, kLarge);
+    message.header.mutable_push()->mutable_items(0)->set_format(format);
+    const Payload lent = message.payloads[0];
+    const uint64_t before = client_->stats().bytes_lent;
+    ASSERT_TRUE(client_->Send(to_server_, std::move(message)).ok());
+    const Message received = server_sink_.Take();
+    EXPECT_TRUE(WaitUntil([&] { return client_->stats().bytes_lent - before == kLarge; }));
+    EXPECT_TRUE(IsPayloadOf(received.payloads.at(0), 3));
+    const_cast<std::byte*>(lent.bytes().data())[5] ^= std::byte{1};
+    EXPECT_EQ(IsPayloadOf(received.payloads[0], 3), format != wire::RAW_F32);
+  }
+}
+
 // Breaks this process's connections to the abstract `address`, as the network would.
 size_t BreakConnectionsTo(const std::string& address) {
   const std::string name = std::string(1, '\0') + address.substr(std::string("ipc://@").size());
