@@ -166,12 +166,20 @@ absl::Status PayloadSharing::HandleControl(PeerId id, std::span<const std::byte>
       peer.accepted = false;
       break;
     case SharingKind::kReturn:
-      for (const uint64_t lease : part.leases) EndLease(lease);
+      // A peer that came back may return before it says who it is.
+      TakeReturned(peer.pid != 0 ? peer.pid : part.pid, part.leases);
       break;
     case SharingKind::kReferences:
       return absl::InvalidArgumentError("references without the frame that they belong to");
   }
   return absl::OkStatus();
+}
+
+void PayloadSharing::TakeReturned(uint64_t pid, std::span<const uint64_t> leases) {
+  for (const uint64_t lease : leases) {
+    const auto found = leases_.find(lease);
+    if (found != leases_.end() && found->second.pid == pid) EndLease(lease);
+  }
 }
 
 absl::Status PayloadSharing::TryOffer(PeerId peer, const SharingPart& offer) {

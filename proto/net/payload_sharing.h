@@ -134,6 +134,8 @@ class PayloadSharing final {
   void Answer(Peer* peer, const absl::Status& result);
   absl::Status Meet(PeerId peer, uint64_t pid);
   absl::Status TryOffer(PeerId peer, const SharingPart& offer);
+  // By this process; leases of others are none of its business.
+  void TakeReturned(uint64_t pid, std::span<const uint64_t> leases);
   void EndLease(uint64_t lease);
   void ForgetIfUnused(uint64_t pid);
   void Bury(uint64_t pid);

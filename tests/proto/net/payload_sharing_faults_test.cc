@@ -138,6 +138,30 @@ TEST_F(PayloadSharingTest, WhoNeverReadsIsOwedLittle) {
   EXPECT_EQ(OfKind(borrower_->TakeControls(), SharingKind::kReturn).size(), 1u);
 }
 
+TEST_F(PayloadSharingTest, NobodyEndsTheLeaseOfAnother) {
+  Child first, second;
+  Make(&lender_, &memory_).AddPeer(kPeer);
+  lender_->AddPeer(kNext);
+  const auto say = [&](PeerId peer, SharingPart part) {
+    EXPECT_TRUE(lender_->HandleControl(peer, BuildSharingPart(part).bytes()).ok());
+  };
+  say(kPeer, {.kind = SharingKind::kAccept, .pid = first.pid()});
+  say(kNext, {.kind = SharingKind::kAccept, .pid = second.pid()});
+  const auto loan = lender_->Lend(kPeer, PushFrame(&memory_, 1));
+  ASSERT_TRUE(loan);
+  say(kNext, {.kind = SharingKind::kReturn, .pid = second.pid(), .leases = loan->leases});
+  say(kNext, {.kind = SharingKind::kReturn, .pid = first.pid(), .leases = loan->leases});
+  EXPECT_TRUE(lender_->lends());
+  EXPECT_EQ(memory_.stats().bytes_in_use, kLarge);
+  // Nor a stranger; but by another connection it may come back before its process is known there.
+  constexpr PeerId kThird{3};
+  lender_->AddPeer(kThird);
+  say(kThird, {.kind = SharingKind::kReturn, .pid = second.pid(), .leases = loan->leases});
+  EXPECT_TRUE(lender_->lends());
+  say(kThird, {.kind = SharingKind::kReturn, .pid = first.pid(), .leases = loan->leases});
+  EXPECT_FALSE(lender_->lends());
+}
+
 TEST_F(PayloadSharingTest, ADeadProcessIsOwedNothing) {
   Child child;
   Make(&borrower_, &other_memory_).AddPeer(kPeer);
