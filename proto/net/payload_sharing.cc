@@ -6,41 +6,11 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "proto/base/mutex.h"
 #include "proto/base/status_macros.h"
+#include "proto/net/orphaned_loans.h"
 
 namespace slimps {
 namespace {
-
-// What stopped transports had lent to processes that live on: kept until those have ended. Thread-safe.
-class OrphanedLoans final {
- public:
-  // Never destroyed: a borrower may outlive anything here.
-  static OrphanedLoans& OfProcess() {
-    static OrphanedLoans* const loans = new OrphanedLoans();
-    return *loans;
-  }
-
-  // REQUIRES: the caller knows that the process lives.
-  void Keep(uint64_t pid, Payload payload) {
-    MutexLock lock(&mutex_);
-    if (watch_.Add(pid).ok()) loans_.emplace(pid, std::move(payload));
-  }
-  void Sweep() {
-    std::vector<Payload> released;  // after the lock
-    MutexLock lock(&mutex_);
-    for (const uint64_t pid : watch_.TakeEnded()) {
-      const auto [begin, end] = loans_.equal_range(pid);
-      for (auto it = begin; it != end; ++it) released.push_back(std::move(it->second));
-      loans_.erase(begin, end);
-    }
-  }
-
- private:
-  Mutex mutex_;
-  ProcessWatch watch_ ABSL_GUARDED_BY(mutex_);
-  std::multimap<uint64_t, Payload> loans_ ABSL_GUARDED_BY(mutex_);
-};
 
 // So that a lease of an earlier process or transport is not taken for one of ours.
 uint64_t RandomLease() {
@@ -68,7 +38,7 @@ void PayloadSharing::Close() {
   returns_->Close();
   if (!on()) return;
   for (auto& [id, lease] : leases_) {
-    if (watch_.Add(lease.pid).ok()) {
+    if (!absl::IsNotFound(watch_.Add(lease.pid))) {
       OrphanedLoans::OfProcess().Keep(lease.pid, std::move(lease.payload));
     }
   }

@@ -11,8 +11,8 @@
 //          lends                                <-- RETURN              ... its last copy is gone
 //
 // A lease ends when it is returned or when the borrowing process has ended; nothing else, for whoever borrowed may
-// still be reading though its connection broke. What is lent when the transport stops is kept until then too
-// (orphaned_loans.h). Beyond max_leased_bytes payloads travel in-line: a receiver may have to keep many until it can use
+// still be reading though its connection broke. What is lent when the transport stops is kept until a transport is made
+// or stopped after then (orphaned_loans.h). Beyond max_leased_bytes payloads travel in-line: a receiver may have to keep many until it can use
 // one, so that waiting for its returns might be waiting forever.
 //
 // What is due to a peer is bounded, whatever it sends and however little it reads: one answer, one OFFER, and returns as
@@ -80,7 +80,7 @@ class PayloadSharing final {
   PayloadSharing(const PayloadSharingOptions& options, std::shared_ptr<Wakeup> wakeup);
   ~PayloadSharing();
 
-  bool on() const { return options_.memory != nullptr; }
+  bool on() const { return options_.memory != nullptr && watch_.ok(); }
   // Readable when TakeEndedProcesses has something to do; -1 when off.
   int process_fd() const { return on() ? watch_.fd() : -1; }
   void TakeEndedProcesses();

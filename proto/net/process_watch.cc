@@ -24,8 +24,14 @@ bool HasEnded(int pidfd) {
   return poll(&item, 1, 0) != 0;
 }
 
-absl::Status CannotWatch(uint64_t pid, const char* why) {
-  return absl::UnavailableError(absl::StrCat("process ", pid, " cannot be watched: ", why));
+absl::Status HasEndedError(uint64_t pid) {
+  return absl::NotFoundError(absl::StrCat("process ", pid, " cannot be watched: it has ended"));
+}
+
+absl::Status CannotWatch(uint64_t pid, int error) {
+  if (error == ESRCH) return HasEndedError(pid);
+  return absl::UnavailableError(
+      absl::StrCat("process ", pid, " cannot be watched: ", std::strerror(error)));
 }
 
 }  // namespace
@@ -39,20 +45,22 @@ ProcessWatch::~ProcessWatch() {
 
 absl::Status ProcessWatch::Add(uint64_t pid) {
   if (const auto known = pidfds_.find(pid); known != pidfds_.end()) {
-    return HasEnded(known->second) ? CannotWatch(pid, "it has ended") : absl::OkStatus();
+    return HasEnded(known->second) ? HasEndedError(pid) : absl::OkStatus();
   }
   // Cut to pid_t it would name another process.
   if (pid > static_cast<uint64_t>(std::numeric_limits<pid_t>::max())) {
     return CannotWatch(pid, "no process has such a number");
   }
   const int pidfd = OpenPidfd(pid);
-  if (pidfd < 0) return CannotWatch(pid, std::strerror(errno));
+  if (pidfd < 0) return CannotWatch(pid, errno);
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = pid;
-  if (HasEnded(pidfd) || epoll_ctl(epoll_, EPOLL_CTL_ADD, pidfd, &event) != 0) {
+  const bool has_ended = HasEnded(pidfd);
+  if (has_ended || epoll_ctl(epoll_, EPOLL_CTL_ADD, pidfd, &event) != 0) {
+    const int error = has_ended ? ESRCH : errno;
     close(pidfd);
-    return CannotWatch(pid, "it has ended");
+    return CannotWatch(pid, error);
   }
   pidfds_.emplace(pid, pidfd);
   return absl::OkStatus();

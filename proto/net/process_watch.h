@@ -22,12 +22,12 @@ class ProcessWatch final {
   ProcessWatch(const ProcessWatch&) = delete;
   ProcessWatch& operator=(const ProcessWatch&) = delete;
 
+  // Whether it can watch anything.
   bool ok() const { return epoll_ >= 0; }
   int fd() const { return epoll_; }
-  // OK: the process lives, and TakeEnded will name it once it does not. Unavailable: it does not live, or cannot be
-  // watched.
+  // OK: the process lives, and TakeEnded will name it once it does not. NotFound: it does not live. Unavailable: it cannot
+  // be watched.
   [[nodiscard]] absl::Status Add(uint64_t pid);
-  bool Has(uint64_t pid) const { return pidfds_.count(pid) != 0; }
   void Remove(uint64_t pid);
   // Those that have ended since; they are no longer watched.
   std::vector<uint64_t> TakeEnded();

@@ -81,7 +81,7 @@ TEST_F(PayloadSharingTest, WithoutAConnectionReturnsWaitForOne) {
 TEST_F(PayloadSharingTest, ReferencesOfWhoCannotBeWatchedAreRefusedAndTheirLeasesReturned) {
   Agree();
   const absl::Status refused = borrower_->Borrow(kPeer, Unreadable(kNobody, 3).bytes()).status();
-  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kNotFound);
   const auto controls = borrower_->TakeControls();
   const auto refusals = OfKind(controls, SharingKind::kRefuse);
   ASSERT_EQ(refusals.size(), 1u);

@@ -3,8 +3,6 @@
 #define SLIMPS_TESTS_PROTO_NET_PAYLOAD_SHARING_FIXTURE_H_
 
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <memory>
@@ -98,25 +96,6 @@ inline Payload Unreadable(uint64_t pid, size_t count) {
 
 // No process has this number.
 inline constexpr uint64_t kNobody = uint64_t{1} << 29;
-
-// A process that lives until it is killed.
-class Child {
- public:
-  Child() : pid_(fork()) {
-    while (pid_ == 0) pause();
-  }
-  ~Child() { Kill(); }
-  uint64_t pid() const { return static_cast<uint64_t>(pid_); }
-  void Kill() {
-    if (pid_ <= 0) return;
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-    pid_ = -1;
-  }
-
- private:
-  pid_t pid_;
-};
 
 }  // namespace slimps
 
