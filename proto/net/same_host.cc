@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "proto/base/buffer.h"
 #include "proto/net/address.h"
+#include "proto/net/process_watch.h"
 #include "proto/net/shared_memory.h"
 #include "proto/net/zmq_options.h"
 
@@ -64,6 +65,12 @@ absl::Status ShareMemory(ZmqTransportOptions* options) {
   SharedMemory& memory = SharedMemory::OfProcess();
   if (!memory.ok()) {
     return absl::UnavailableError("this system has no sealed memfd: payloads are not shared");
+  }
+  const absl::Status watched = ProcessWatch().Add(static_cast<uint64_t>(getpid()));
+  if (!watched.ok()) {
+    return absl::UnavailableError(
+        absl::StrCat("this system does not tell when a process ends: payloads are not shared: ",
+                     std::string(watched.message())));
   }
   SetPayloadMemory(&memory);
   options->shared_memory = &memory;

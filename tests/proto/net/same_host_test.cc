@@ -8,9 +8,11 @@
 #include <vector>
 
 #include "proto/net/address.h"
+#include "proto/net/shared_memory.h"
 #include "proto/net/zmq_transport.h"
 #include "tests/proto/net/net_messages.h"
 #include "tests/proto/net/recording_sink.h"
+#include "tests/proto/net/sharing_test_util.h"
 
 namespace slimps {
 namespace {
@@ -61,6 +63,16 @@ TEST(SameHost, NoEndpointIsAnErrorThatListsThem) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_NE(status.message().find("ipc://@slimps-gone"), absl::string_view::npos) << status;
   }
+}
+
+TEST(SameHost, NothingIsSharedWhereTheEndOfAProcessWouldGoUnnoticed) {
+  (void)SharedMemory::OfProcess();  // has its descriptor
+  ZmqTransportOptions options;
+  const NoMoreDescriptors none;
+  const absl::Status status = ShareMemory(&options);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_NE(status.message().find("payloads are not shared"), absl::string_view::npos) << status;
+  EXPECT_EQ(options.shared_memory, nullptr);
 }
 
 TEST(SameHost, MemoryIsSharedByTheWholeProcess) {
