@@ -174,7 +174,7 @@ absl::StatusOr<SharingPart> ParseSharingPart(std::span<const std::byte> bytes,
       if (!body.empty()) parsed = Malformed("ACCEPT", body.size(), "none");
       break;
     case SharingKind::kRefuse:
-      if (body.size() > kMaxReasonBytes) parsed = Malformed("REFUSE", body.size(), "at most 1024");
+      if (body.size() > kMaxReasonBytes) return Malformed("REFUSE", body.size(), "at most 1024");
       part.reason.assign(reinterpret_cast<const char*>(body.data()), body.size());
       break;
     case SharingKind::kReturn:

@@ -60,15 +60,15 @@ void ZmqIoLoop::TakeParts(const Link& link, PeerId from, ReceivedParts parts, si
                                           options_.limits.max_payload_frames + 1, " are allowed")));
     return;
   }
-  if (link.is_ipc && parts.size() == 1 && IsSharingPart(parts[0]->bytes())) {
-    const absl::Status handled = sharing_.HandleControl(from, parts[0]->bytes());
-    if (!handled.ok()) ReportBadFrame(from, handled);
-    return;
-  }
   size_t bytes = 0;
   for (const auto& part : parts) bytes += part->bytes().size();
   absl::StatusOr<Message> message;
   try {
+    if (link.is_ipc && parts.size() == 1 && IsSharingPart(parts[0]->bytes())) {
+      const absl::Status handled = sharing_.HandleControl(from, parts[0]->bytes());
+      if (!handled.ok()) ReportBadFrame(from, handled);
+      return;
+    }
     message = ParseParts(link, from, std::move(parts), &bytes);
   } catch (
       const std::exception& error) {  // memory ran out: this message is lost, the process goes on

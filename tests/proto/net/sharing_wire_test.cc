@@ -2,7 +2,9 @@
 #include "proto/net/sharing_wire.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include <cstddef>
 #include <cstring>
 #include <random>
 #include <string>
@@ -124,6 +126,24 @@ TEST(SharingWire, MalformedPartsAreRefused) {
   for (size_t i = 0; i < malformed.size(); ++i) {
     EXPECT_EQ(Parse(malformed[i]).status().code(), absl::StatusCode::kInvalidArgument) << i;
   }
+}
+
+TEST(SharingWire, AReasonOverItsLimitIsRefusedBeforeItIsLookedAt) {
+  constexpr size_t kPage = 4096;
+  void* const pages =
+      mmap(nullptr, 2 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(pages, MAP_FAILED);
+  const Payload refuse = BuildSharingPart({.kind = SharingKind::kRefuse, .pid = 8});
+  std::memcpy(pages, refuse.bytes().data(), refuse.size());
+  // Reading on would end the process.
+  ASSERT_EQ(mprotect(static_cast<std::byte*>(pages) + kPage, kPage, PROT_NONE), 0);
+  const absl::Status status =
+      ParseSharingPart({static_cast<const std::byte*>(pages), 2 * kPage}, kDefaultLimits).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("8176 bytes of body, expected at most 1024"),
+            absl::string_view::npos)
+      << status;
+  munmap(pages, 2 * kPage);
 }
 
 TEST(SharingWire, AnyBytesAtAllAreParsedOrRefused) {
