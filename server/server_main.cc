@@ -180,6 +180,11 @@ absl::Status Run(ProgramTrace* trace) {
   LOG(INFO) << "received " << moved.bytes_received << " bytes, " << moved.bytes_borrowed
             << " of them in shared memory; sent " << moved.bytes_sent << ", " << moved.bytes_lent
             << " of them in shared memory";
+  if (moved.sharing_refusals > 0) {
+    LOG(WARNING) << "payloads to a process of this machine travelled in-line: refused "
+                 << moved.sharing_refusals
+                 << " times, the last time: " << moved.last_sharing_refusal;
+  }
   const ServerCounters counters = node.counters();
   if (counters.bad_frames + counters.refused_messages + counters.undeliverable > 0) {
     LOG(WARNING) << counters.bad_frames << " bad frames, " << counters.refused_messages

@@ -377,6 +377,12 @@ absl::Status DistStore::Close() {
   // Its timer calls what is destroyed before it.
   if (courier_ != nullptr) courier_->Stop();
   transport_->Stop();
+  const TransportStats moved = transport_->stats();
+  if (moved.sharing_refusals > 0) {
+    LOG(WARNING) << "payloads to a process of this machine travelled in-line: refused "
+                 << moved.sharing_refusals
+                 << " times, the last time: " << moved.last_sharing_refusal;
+  }
   return status;
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
 #include "proto/net/orphaned_loans.h"
@@ -128,12 +129,15 @@ absl::Status PayloadSharing::HandleControl(PeerId id, std::span<const std::byte>
       Answer(&peer, TryOffer(id, part));
       if (on() && !peer.offered) peer.offered = peer.offer_due = true;
       break;
-    case SharingKind::kAccept:
-      // Lent to only if its end would be noticed.
-      peer.accepted = on() && Meet(id, part.pid).ok();
+    case SharingKind::kAccept: {
+      const absl::Status taken = TakeAccept(id, part.pid);
+      peer.accepted = taken.ok();
+      refusal_ = std::string(taken.message());
       break;
+    }
     case SharingKind::kRefuse:
       peer.accepted = false;
+      refusal_ = absl::StrCat("process ", part.pid, " says: ", absl::CHexEscape(part.reason));
       break;
     case SharingKind::kReturn:
       // A peer that came back may return before it says who it is.
@@ -143,6 +147,12 @@ absl::Status PayloadSharing::HandleControl(PeerId id, std::span<const std::byte>
       return absl::InvalidArgumentError("references without the frame that they belong to");
   }
   return absl::OkStatus();
+}
+
+// Lent to only if its end would be noticed.
+absl::Status PayloadSharing::TakeAccept(PeerId peer, uint64_t pid) {
+  if (!on()) return absl::FailedPreconditionError("accepted, though nothing was offered");
+  return Meet(peer, pid);
 }
 
 void PayloadSharing::TakeReturned(uint64_t pid, std::span<const uint64_t> leases) {

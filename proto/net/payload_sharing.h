@@ -100,6 +100,8 @@ class PayloadSharing final {
 
   // Any sharing part but REFERENCES, which has Borrow. InvalidArgument: malformed.
   [[nodiscard]] absl::Status HandleControl(PeerId peer, std::span<const std::byte> part);
+  // Why a peer is sent payloads in-line, if that was found out since the last call; else "".
+  std::string TakeRefusal() { return std::exchange(refusal_, {}); }
   // The payloads that a REFERENCES part stands for. InvalidArgument: another kind, malformed or out of range.
   // FailedPrecondition: off. Otherwise the segment cannot be read, and the peer is told to send in-line. All leases
   // are returned in time, whatever the result.
@@ -132,6 +134,7 @@ class PayloadSharing final {
 
   Payload Build(SharingPart part) const;
   void Answer(Peer* peer, const absl::Status& result);
+  absl::Status TakeAccept(PeerId peer, uint64_t pid);
   absl::Status Meet(PeerId peer, uint64_t pid);
   absl::Status TryOffer(PeerId peer, const SharingPart& offer);
   // By this process; leases of others are none of its business.
@@ -154,6 +157,7 @@ class PayloadSharing final {
   std::map<uint64_t, Process> processes_;  // by pid; all are watched
   std::unordered_map<uint64_t, Lease> leases_;
   uint64_t next_lease_;
+  std::string refusal_;
   std::map<Lender, std::vector<uint64_t>> returns_due_;
   size_t num_returns_due_ = 0;
 };

@@ -60,12 +60,16 @@ struct TransportStats {
   // Of the bytes above, those that passed through shared memory.
   uint64_t bytes_lent = 0;
   uint64_t bytes_borrowed = 0;
+  // How often a peer was found unable to take payloads through shared memory, so that it is sent them in-line; and why,
+  // the last time.
+  uint64_t sharing_refusals = 0;
+  std::string last_sharing_refusal;
   uint64_t bad_frames = 0;
   uint64_t undeliverable = 0;
 };
 
-// Thread-safe. Start and Stop once each; Stop drains what was accepted (up to the linger time),
-// then joins the I/O thread, after which the sink is no longer called.
+// Thread-safe. Start and Stop once each; Stop drains what was accepted (up to the linger time), gives those whom it lent
+// shared memory half a second to return it, then joins the I/O thread, after which the sink is no longer called.
 class Transport {
  public:
   virtual ~Transport() = default;

@@ -59,6 +59,9 @@ TransportStats TransportState::stats() const {
   stats.bytes_borrowed = bytes_borrowed_;
   stats.bad_frames = bad_frames_;
   stats.undeliverable = undeliverable_;
+  MutexLock lock(&mutex_);
+  stats.sharing_refusals = sharing_refusals_;
+  stats.last_sharing_refusal = last_sharing_refusal_;
   return stats;
 }
 
@@ -123,6 +126,12 @@ std::vector<Outgoing> TransportState::TakeAll() {
 void TransportState::CountSent(size_t bytes) {
   ++messages_sent_;
   bytes_sent_ += bytes;
+}
+
+void TransportState::CountSharingRefusal(std::string why) {
+  MutexLock lock(&mutex_);
+  ++sharing_refusals_;
+  last_sharing_refusal_ = std::move(why);
 }
 
 void TransportState::CountReceived(size_t bytes) {

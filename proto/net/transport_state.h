@@ -63,6 +63,7 @@ class TransportState final {
   void CountReceived(size_t bytes);
   void CountLent(size_t bytes) { bytes_lent_ += bytes; }
   void CountBorrowed(size_t bytes) { bytes_borrowed_ += bytes; }
+  void CountSharingRefusal(std::string why);
   void CountBadFrame() { ++bad_frames_; }
   void CountUndeliverable() { ++undeliverable_; }
 
@@ -76,6 +77,8 @@ class TransportState final {
   std::vector<NewConnection> new_connections_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_peer_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t sharing_refusals_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string last_sharing_refusal_ ABSL_GUARDED_BY(mutex_);
 
   // Counters publish nothing but themselves.
   std::atomic<uint64_t> messages_sent_{0}, bytes_sent_{0};

@@ -2,6 +2,7 @@
 #include <exception>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -67,6 +68,8 @@ void ZmqIoLoop::TakeParts(const Link& link, PeerId from, ReceivedParts parts, si
     if (link.is_ipc && parts.size() == 1 && IsSharingPart(parts[0]->bytes())) {
       const absl::Status handled = sharing_.HandleControl(from, parts[0]->bytes());
       if (!handled.ok()) ReportBadFrame(from, handled);
+      std::string refusal = sharing_.TakeRefusal();
+      if (!refusal.empty()) state_->CountSharingRefusal(std::move(refusal));
       return;
     }
     message = ParseParts(link, from, std::move(parts), &bytes);

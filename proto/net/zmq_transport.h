@@ -11,6 +11,8 @@
 //  - A message to a connection that is not (or no longer) made waits in the queue until it is; one
 //    that ZeroMQ had already taken may be lost. OnUndeliverable is for peers of bound addresses, and
 //    for what Stop could not send.
+//  - Stop waits up to half a second more for payloads that were lent to other processes of this machine. What is not
+//    returned by then is kept until their process has ended (orphaned_loans.h).
 //  - A remote process that reconnects is a new peer.
 //  - ZeroMQ itself drops bytes that are no ZMTP; what passes as ZMTP yet is no frame of ours is an
 //    OnBadFrame.

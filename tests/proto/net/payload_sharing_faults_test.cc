@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <string>
 #include <vector>
 
 #include "proto/net/payload_sharing.h"
@@ -34,6 +35,21 @@ TEST_F(PayloadSharingTest, ASegmentThatCannotBeReadTurnsLendingOff) {
   Talk(*borrower_, *lender_);
   EXPECT_FALSE(lender_->lends());
   EXPECT_FALSE(lender_->Lend(kPeer, PushFrame(&memory_, 2)));
+}
+
+TEST_F(PayloadSharingTest, TheReasonForPayloadsInLineIsHandedOutOnce) {
+  Agree();
+  EXPECT_EQ(lender_->TakeRefusal(), "");
+  const Payload refuse =
+      BuildSharingPart({.kind = SharingKind::kRefuse, .pid = 77, .reason = "cannot open it\n\x80"});
+  ASSERT_TRUE(lender_->HandleControl(kPeer, refuse.bytes()).ok());
+  EXPECT_EQ(lender_->TakeRefusal(), "process 77 says: cannot open it\\n\\x80");
+  EXPECT_EQ(lender_->TakeRefusal(), "");
+  // Nor is anything lent to whom nobody can watch.
+  const Payload accept = BuildSharingPart({.kind = SharingKind::kAccept, .pid = kNobody});
+  ASSERT_TRUE(lender_->HandleControl(kPeer, accept.bytes()).ok());
+  EXPECT_FALSE(lender_->Lend(kPeer, PushFrame(&memory_, 1)));
+  EXPECT_NE(lender_->TakeRefusal().find("cannot be watched"), std::string::npos);
 }
 
 TEST_F(PayloadSharingTest, AReturnThatCouldNotBeSentGoesByAnotherConnection) {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/net/same_host.h"
 #include "proto/net/shared_memory.h"
@@ -202,6 +203,10 @@ class OneSideOnly : public SharedTransportTest {
 TEST_F(OneSideOnly, AServerThatDoesNotShareIsSentPayloadsInline) {
   Start(ZmqTransportOptions{}, Sharing(&client_memory_));
   ExpectAllInline();
+  EXPECT_TRUE(WaitUntil([&] { return client_->stats().sharing_refusals == 1; }));
+  EXPECT_EQ(client_->stats().last_sharing_refusal,
+            absl::StrCat("process ", getpid(), " says: shared memory is switched off"));
+  EXPECT_EQ(server_->stats().sharing_refusals, 0u);
 }
 
 TEST_F(OneSideOnly, AClientThatDoesNotShareIsSentPayloadsInline) {
@@ -222,6 +227,9 @@ TEST_F(OneSideOnly, MemoryThatTheOtherSideCannotOpenIsNotLent) {
   Start(Sharing(&server_memory_), Sharing(&client_memory_));
   ExpectAllInline();
   EXPECT_GE(std::min(first, second), 0);
+  EXPECT_TRUE(WaitUntil([&] { return client_->stats().sharing_refusals == 1; }));
+  EXPECT_NE(client_->stats().last_sharing_refusal.find("/proc/"), std::string::npos)
+      << client_->stats().last_sharing_refusal;
 }
 
 TEST_F(SharedTransportTest, AWrongHashIsFoundInBorrowedBytesToo) {
