@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "proto/net/payload_sharing.h"
@@ -74,24 +75,25 @@ TEST_F(PayloadSharingTest, AReturnThatCouldNotBeSentGoesByAnotherConnection) {
 }
 
 TEST_F(PayloadSharingTest, WithoutAConnectionReturnsWaitForOne) {
-  Agree();
-  const auto loans = {lender_->Lend(kPeer, PushFrame(&memory_, 1)),
-                      lender_->Lend(kPeer, PushFrame(&memory_, 2))};
-  std::vector<Payload> payloads;
-  for (const auto& loan : loans) payloads.push_back(BorrowOne(*borrower_, *loan));
-  payloads.pop_back();
-  auto controls = borrower_->TakeControls();
-  ASSERT_EQ(controls.size(), 1u);
-  lender_->RemovePeer(kPeer);
-  borrower_->RemovePeer(kPeer);  // what was taken comes back after all else is forgotten
-  payloads.clear();
-  borrower_->PutBack(std::move(controls[0]));
-  EXPECT_TRUE(borrower_->TakeControls().empty());
-  lender_->AddPeer(kNext);
-  borrower_->AddPeer(kNext);
-  Talk(*lender_, *borrower_);
-  Talk(*borrower_, *lender_);
-  EXPECT_FALSE(lender_->lends());
+  enum class LetGo { kBefore, kAfter };
+  for (const LetGo let_go : {LetGo::kBefore, LetGo::kAfter}) {
+    Agree();
+    const auto loan = lender_->Lend(kPeer, PushFrame(&memory_, 1));
+    Payload payload = BorrowOne(*borrower_, *loan);
+    if (let_go == LetGo::kBefore) payload = Payload();
+    auto controls = borrower_->TakeControls();
+    EXPECT_EQ(controls.size(), let_go == LetGo::kBefore ? 1u : 0u);
+    lender_->RemovePeer(kPeer);
+    borrower_->RemovePeer(kPeer);
+    payload = Payload();
+    for (auto& control : controls) borrower_->PutBack(std::move(control));
+    EXPECT_TRUE(borrower_->TakeControls().empty());
+    EXPECT_TRUE(lender_->lends());
+    lender_->AddPeer(kNext);
+    borrower_->AddPeer(kNext);
+    Talk(*lender_, *borrower_);
+    EXPECT_FALSE(lender_->lends());
+  }
 }
 
 TEST_F(PayloadSharingTest, ReferencesOfWhoCannotBeWatchedAreRefusedAndTheirLeasesReturned) {
