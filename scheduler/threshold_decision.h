@@ -28,8 +28,9 @@ class ThresholdDecision final {
  public:
   explicit ThresholdDecision(uint32_t num_workers) : num_workers_(num_workers) {}
 
-  // Takes the report of `worker` (of generation kLastGeneration, measured_rounds.h: as Leave); a repeat counts once, and so does one older than its newest. InvalidArgument: rows that
-  // no table can have, or another codec than the others measured (names both workers).
+  // Takes the report of `worker` (of generation kLastGeneration, measured_rounds.h: as Leave). A repeat counts once, one
+  // older than its newest not at all. InvalidArgument: rows that no table can have, or another codec than the others
+  // measured (names both workers).
   [[nodiscard]] absl::Status Add(uint32_t worker, const wire::ThresholdReport& report);
   // `worker` will report nothing more: decisions do not wait for it.
   void Leave(uint32_t worker);

@@ -54,8 +54,9 @@ void SetPayloadMemory(PayloadMemory* memory);
 class AlignedBuffer final {
  public:
   AlignedBuffer() = default;
-  // Uninitialised bytes; from kHugePageBytes on, aligned to that and on huge pages where the system has them. Throws
-  // std::bad_alloc; sizes that a peer declared must meet their limit first.
+  // Uninitialised bytes. Ordinary memory from kHugePageBytes on is aligned to that and on huge pages where the system has
+  // them; PayloadMemory promises kBufferAlignment alone. Throws std::bad_alloc; sizes that a peer declared must meet their
+  // limit first.
   explicit AlignedBuffer(size_t size_bytes, BufferUse use = BufferUse::kPrivate);
   AlignedBuffer(AlignedBuffer&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)),

@@ -89,7 +89,7 @@ class PayloadSharing final {
   void RemovePeer(PeerId peer);
   // What is to be sent now to those peers that `may_send` lets through (empty: all), each part a message.
   std::vector<Control> TakeControls(const std::function<bool(PeerId)>& may_send = {});
-  // It was not sent. REQUIRES: RemovePeer comes after, where the peer is gone.
+  // It was not sent.
   void PutBack(Control control);
 
   // None: nothing of it can be lent to this peer, the frame travels as it is.

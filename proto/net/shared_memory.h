@@ -10,6 +10,9 @@
 //             +--------------------+---------------------------------------------------+
 //   memfd, sealed: it can never shrink under who reads it.
 //
+// Pages come when they are first written, and are not reserved: where the system has none left, writing to a buffer ends
+// the process (docs/decisions/same-host.md).
+//
 // A segment whose buffers are all freed is given back to the system (one spare is kept: fresh pages are dear); its pages
 // go at once, even where another process has it mapped still.
 #ifndef SLIMPS_PROTO_NET_SHARED_MEMORY_H_
