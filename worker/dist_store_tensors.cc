@@ -197,7 +197,7 @@ absl::Status DistStore::PushPull(const Key& key, std::span<const float> gradient
   const TensorPlan& tensor = *job.tensor;
   const uint64_t version = job.round;
   if (mode_ == wire::DIST_SYNC && options_.coalesce && !NeedsCopy(tensor, version) &&
-      !plan_->MeasuresPull(tensor, version)) {
+      !plan()->MeasuresPull(tensor, version)) {
     absl::StatusOr<std::optional<OutgoingItem>> push = push_->PrepareNow(job);
     if (!push.ok()) {
       Fail(push.status(), Cause::kOurs);

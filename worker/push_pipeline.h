@@ -61,7 +61,7 @@ struct PushPipelineOptions {
   absl::Duration timeout = absl::Seconds(60);
   // Of gradients, however small their payloads, from Submit, which waits beyond it, to the answer.
   size_t max_bytes_waiting = size_t{1} << 30;
-  bool checksums = true;  // of payloads
+  bool checksums = true;                              // of payloads
   absl::Duration report_interval = absl::Seconds(2);  // or less, where the timeout is short
   // Called when profiling is over and all its pushes are acknowledged, after each pair of rounds that was measured later,
   // and again each interval while no decision comes: on the push thread, or on that of a caller of PrepareNow or

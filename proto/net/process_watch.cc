@@ -49,7 +49,8 @@ absl::Status ProcessWatch::Add(uint64_t pid) {
   }
   // Cut to pid_t it would name another process.
   if (pid > static_cast<uint64_t>(std::numeric_limits<pid_t>::max())) {
-    return CannotWatch(pid, "no process has such a number");
+    return absl::NotFoundError(
+        absl::StrCat("process ", pid, " cannot be watched: no process has such a number"));
   }
   const int pidfd = OpenPidfd(pid);
   if (pidfd < 0) return CannotWatch(pid, errno);

@@ -113,7 +113,7 @@ class ShardTest : public ::testing::Test {
 
   RealClock clock_;
   std::atomic<bool> send_throws_{false};  // once
-  std::function<void()> before_send_;  // set while nothing is sent
+  std::function<void()> before_send_;     // set while nothing is sent
   Mutex mutex_;
   CondVar changed_;
   std::vector<Sent> sent_;

@@ -217,7 +217,7 @@ TEST_F(PushPipelineTest, AMeasuredPushThatIsNeverAnsweredIsAnErrorToo) {
 TEST_F(PushPipelineTest, AMeasuredPushGoesOutInTheEndThoughAnotherIsNeverAnswered) {
   Make({.compression = "1bit", .pre_steps = 4}, size_t{1} << 30, absl::Milliseconds(50));
   // Prepared, and never dispatched: the link does not become quiet.
-  PushJob nothing{Tensor("a", 4), /*round=*/1, 0, nullptr};
+  PushJob nothing{Tensor("a", 4), /*round=*/1, 0, {}};
   ASSERT_TRUE(pipeline_->Submit(std::move(nothing)).ok());
   ASSERT_TRUE(transport_.AwaitSent(1));
   ASSERT_TRUE(pipeline_->Submit(Job(Tensor("w", kLargeElements))).ok());
