@@ -124,10 +124,12 @@ TEST_F(ShardStateTest, APeerCannotFillTheQueueOfWaitingPulls) {
 }
 
 TEST_F(ShardStateTest, WhoHoldsTheVersionBeforeIsSentTheChange) {
-  Init("w", {1, 2, 3, 4});
+  // So many that one bit each is less than the weights themselves.
+  const std::vector<float> values(64, 1);
+  Init("w", values);
   for (uint32_t worker : {0, 1}) {
     ShardItems items{.origin = From(worker)};
-    items.pushes.push_back(MakePush("w", 1, {1, -1, 1, -1}));
+    items.pushes.push_back(MakePush("w", 1, values));
     items.pushes[0].item.set_change_codec("1bit");
     state_.HandleItems(std::move(items));
   }
@@ -136,7 +138,7 @@ TEST_F(ShardStateTest, WhoHoldsTheVersionBeforeIsSentTheChange) {
   const auto pull = [&](std::optional<uint64_t> held) {
     ShardItems items{.origin = From(0)};
     PullWork work;
-    FillPull(&work.item, "w", 0, 1, 4, 0, 9);
+    FillPull(&work.item, "w", 0, 1, 64, 0, 9);
     work.item.set_takes_change(held.has_value());
     work.item.set_held_version(held.value_or(0));
     work.deadline = clock_.Now();

@@ -211,7 +211,7 @@ class RunTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path, profiles = os.path.join(folder, "out.json"), os.path.join(folder, "profiles.json")
             with open(profiles, "w", encoding="utf-8") as out:
-                json.dump({"inception_bn unshaped together 2 1bit 1bit": {"threshold": 4096, "pull_threshold": 512}}, out)
+                json.dump({"inception_bn unshaped together 2 shm 1bit 1bit": {"threshold": 4096, "pull_threshold": 512}}, out)
             result = bench(*self.SMALL, "--link=unshaped", "--systems=slimgc_1bit_2way", "--fixed_thresholds=none",
                            "--repeats=3", "--json", path, "--profiles", profiles)
             self.assertEqual(0, result.returncode, result.stderr)
