@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -42,37 +41,16 @@ float* Moment(AlignedBuffer& moment, size_t elements) {
   return moment.floats().data();
 }
 
-// The numbers of step `t`, from 1. Adam's are those of Kingma and Ba 2015 in torch's order of operations; AdamW
-// (Loshchilov and Hutter 2019) shrinks w by lr * weight_decay first.
-UpdateStep PlanStep(const LocalUpdaterOptions& options, double rate, int64_t t) {
-  UpdateStep step;
-  step.scale = static_cast<float>(options.rescale_grad);
-  step.clip = options.clip_gradient == 0 ? std::numeric_limits<float>::infinity()
-                                         : static_cast<float>(options.clip_gradient);
-  step.learning_rate = static_cast<float>(rate);
-  step.weight_decay = static_cast<float>(options.weight_decay);
-  step.momentum = static_cast<float>(options.momentum);
-  if (options.optimizer == LocalOptimizer::kSgd) return step;
-  step.beta1 = static_cast<float>(options.beta1);
-  step.one_minus_beta1 = static_cast<float>(1 - options.beta1);
-  step.beta2 = static_cast<float>(options.beta2);
-  step.one_minus_beta2 = static_cast<float>(1 - options.beta2);
-  const double steps = static_cast<double>(t);
-  step.adam_step = static_cast<float>(rate / (1 - std::pow(options.beta1, steps)));
-  step.root_correction2 = static_cast<float>(std::sqrt(1 - std::pow(options.beta2, steps)));
-  step.epsilon = static_cast<float>(options.epsilon);
-  if (options.optimizer == LocalOptimizer::kAdamW) {
-    step.shrink = static_cast<float>(1 - rate * options.weight_decay);
-    step.weight_decay = 0;
-  }
-  return step;
-}
-
-const UpdateRule& RuleOf(const LocalUpdaterOptions& options) {
-  const UpdateKernels& rules = BestKernels().update;
-  if (options.optimizer != LocalOptimizer::kSgd) return rules.adam;
-  if (options.momentum == 0) return rules.sgd;
-  return options.nesterov ? rules.nesterov : rules.momentum;
+UpdateOptions OptionsOf(const LocalUpdaterOptions& options) {
+  return {.kind = options.optimizer,
+          .momentum = options.momentum,
+          .nesterov = options.nesterov,
+          .weight_decay = options.weight_decay,
+          .beta1 = options.beta1,
+          .beta2 = options.beta2,
+          .epsilon = options.epsilon,
+          .scale = options.rescale_grad,
+          .clip = options.clip_gradient};
 }
 
 }  // namespace
@@ -103,13 +81,15 @@ void LocalUpdater::Step(std::span<const float> base, std::span<const float> grad
                         std::span<float> updated) const {
   UpdateBlock block{
       .before = base.data(), .sum = gradient.data(), .after = updated.data(), .n = base.size()};
-  const bool adam = options_.optimizer != LocalOptimizer::kSgd;
-  if (adam || options_.momentum != 0) block.state0 = Moment(state.first_moment, base.size());
-  if (adam) block.state1 = Moment(state.second_moment, base.size());
+  const UpdateOptions options = OptionsOf(options_);
+  const size_t moments = UpdateStateTensors(options);
+  if (moments > 0) block.state0 = Moment(state.first_moment, base.size());
+  if (moments > 1) block.state1 = Moment(state.second_moment, base.size());
   const bool streams = updated.size_bytes() >= kStreamedBytes && updated.data() != base.data() &&
                        reinterpret_cast<uintptr_t>(updated.data()) % kBufferAlignment == 0;
-  const UpdateRule& rule = RuleOf(options_);
-  (streams ? rule.stream : rule.store)(PlanStep(options_, learning_rate, ++state.steps), block);
+  const UpdateRule& rule = UpdateRuleOf(options, BestKernels().update);
+  const auto step = static_cast<uint64_t>(++state.steps);
+  (streams ? rule.stream : rule.store)(PlanUpdate(options, learning_rate, step), block);
 }
 
 }  // namespace slimps

@@ -16,11 +16,13 @@
 #include <span>
 
 #include "absl/status/statusor.h"
+#include "compress/kernels/update_plan.h"
 #include "proto/base/buffer.h"
 
 namespace slimps {
 
-enum class LocalOptimizer { kSgd, kAdam, kAdamW };
+// kAssign and kAdd, which a local store steps by, put the gradient in the weights' place and add it to them.
+using LocalOptimizer = UpdateKind;
 
 struct LocalUpdaterOptions {
   LocalOptimizer optimizer = LocalOptimizer::kSgd;

@@ -21,6 +21,7 @@
 
 #include "absl/status/statusor.h"
 #include "compress/kernels/kernels.h"
+#include "compress/kernels/update_plan.h"
 #include "proto/slimps.pb.h"
 
 namespace slimps {
@@ -51,9 +52,10 @@ class Optimizer final {
   const UpdateRule& RuleOf(const Kernels& kernels) const;
 
  private:
-  explicit Optimizer(const wire::OptimizerSpec& spec) : spec_(spec) {}
+  explicit Optimizer(const wire::OptimizerSpec& spec);
 
   const wire::OptimizerSpec spec_;
+  const UpdateOptions options_;  // the same
 };
 
 }  // namespace slimps
