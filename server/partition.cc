@@ -1,6 +1,7 @@
 #include "server/partition.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -24,7 +25,17 @@ PayloadFormat WireFormatOf(wire::DType dtype) {
   }
 }
 
+std::string DescribeWorkers(const std::vector<uint32_t>& workers) {
+  return absl::StrCat(workers.size() == 1 ? "worker " : "workers ", absl::StrJoin(workers, ", "));
+}
+
 }  // namespace
+
+absl::Status NeedsOptimizer(wire::StoreMode mode) {
+  return absl::FailedPreconditionError(
+      absl::StrCat(mode == wire::DIST_SSP ? "dist_ssp" : "dist_async",
+                   " needs an optimizer on the server: it has no rounds whose sum could be kept"));
+}
 
 absl::StatusOr<PayloadFormat> FormatFromWire(wire::Format format) {
   switch (format) {
@@ -57,7 +68,8 @@ Partition::Partition(PartitionSpec spec, uint64_t checksum,
       optimizer_(std::move(optimizer)),
       weights_(spec_.elements, WireFormatOf(spec_.dtype), spec_.hashing),
       rounds_(spec_.num_workers, spec_.limits),
-      sequences_(spec_.mode == wire::DIST_ASYNC ? spec_.num_workers : 0) {
+      sequences_(applies_at_once() ? spec_.num_workers : 0,
+                 spec_.mode == wire::DIST_SSP ? std::optional(spec_.staleness) : std::nullopt) {
   views_.reserve(spec_.num_workers);
   GrowState(optimizer_->state_tensors());
 }
@@ -99,7 +111,8 @@ absl::Status Partition::Annotate(const absl::Status& status) const {
 
 absl::Status Partition::CheckRepeatedInit(const PartitionSpec& spec, uint64_t checksum) const {
   if (spec.elements != spec_.elements || spec.offset != spec_.offset || spec.dtype != spec_.dtype ||
-      spec.name != spec_.name || spec.mode != spec_.mode || spec.combine != spec_.combine) {
+      spec.name != spec_.name || spec.mode != spec_.mode || spec.staleness != spec_.staleness ||
+      spec.combine != spec_.combine) {
     return Annotate(absl::AlreadyExistsError(absl::StrCat(
         "initialised before with ", spec_.elements, " elements of ", wire::DType_Name(spec_.dtype),
         " at offset ", spec_.offset, ", now with ", spec.elements, " of ",
@@ -126,7 +139,7 @@ absl::StatusOr<PushVerdict> Partition::Push(uint64_t round, uint32_t worker, siz
         absl::Status(valid.code(), absl::StrCat("push of worker ", worker, " round ", round, ": ",
                                                 std::string(valid.message()))));
   }
-  if (spec_.mode != wire::DIST_ASYNC) {
+  if (!applies_at_once()) {
     absl::StatusOr<PushVerdict> verdict = PushToRound({.round = round,
                                                        .worker = worker,
                                                        .checksum = claimed.checksum,
@@ -139,10 +152,10 @@ absl::StatusOr<PushVerdict> Partition::Push(uint64_t round, uint32_t worker, siz
   if (change != nullptr) {
     return Annotate(absl::InvalidArgumentError(absl::StrCat(
         "push of worker ", worker, " asks for pulls by codec ", change->codec->spec().ToString(),
-        ", which needs dist_sync; versions of dist_async are each worker's own")));
+        ", which needs dist_sync; here each worker pulls versions of its own")));
   }
   if (optimizer_->spec().kind() == wire::OptimizerSpec::NONE) {
-    return Annotate(absl::FailedPreconditionError("dist_async needs an optimizer on the server"));
+    return Annotate(NeedsOptimizer(spec_.mode));
   }
   NextVersion next;
   BeginVersion(nullptr, PreviousVersion::kDrop, &next);
@@ -172,9 +185,14 @@ absl::StatusOr<PushVerdict> Partition::PushToRound(PushRecord push,
 }
 
 absl::Status Partition::Leave(uint32_t worker, uint64_t from_round) {
-  // Under dist_async nobody waits for anybody.
-  if (spec_.mode == wire::DIST_ASYNC) return absl::OkStatus();
-  return Annotate(rounds_.Leave(worker, from_round));
+  switch (spec_.mode) {
+    case wire::DIST_ASYNC:  // nobody waits for anybody
+      return absl::OkStatus();
+    case wire::DIST_SSP:
+      return Annotate(sequences_.Leave(worker, from_round));
+    default:
+      return Annotate(rounds_.Leave(worker, from_round));
+  }
 }
 
 absl::Status Partition::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
@@ -306,14 +324,20 @@ WireValue Partition::Share(uint64_t wanted, std::optional<uint64_t> held) {
   return weights_.Share(wanted, held);
 }
 
-std::string Partition::DescribeWait(uint64_t wanted) const {
+std::string Partition::DescribeWait(uint64_t wanted, uint64_t clock) const {
+  if (version() >= wanted) {
+    return absl::StrCat(DescribePartition(spec_.name, spec_.index), ": with staleness ",
+                        spec_.staleness, " this pull waits for ", clock,
+                        " rounds of every worker; fewer came from ",
+                        DescribeWorkers(sequences_.Below(clock)));
+  }
   std::string text = absl::StrCat(DescribePartition(spec_.name, spec_.index), ": version ", wanted,
                                   " wanted, ", version(), " held");
-  if (spec_.mode == wire::DIST_ASYNC) return absl::StrCat(text, "; too few pushes have come");
+  if (applies_at_once()) return absl::StrCat(text, "; too few pushes have come");
   const std::vector<uint32_t> missing = rounds_.MissingFromNextRound();
   if (missing.empty()) return absl::StrCat(text, "; every worker has left");
-  return absl::StrCat(text, "; round ", rounds_.version() + 1, " lacks the push of worker",
-                      missing.size() == 1 ? " " : "s ", absl::StrJoin(missing, ", "));
+  return absl::StrCat(text, "; round ", rounds_.version() + 1, " lacks the push of ",
+                      DescribeWorkers(missing));
 }
 
 }  // namespace slimps

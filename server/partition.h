@@ -3,7 +3,7 @@
 //   push --Check--> ledger: counted once --complete?--> ApplyNextRound: one pass over memory (aggregate.h)
 //
 // The order of the sum is that of the ranks, so the bits do not depend on the order of arrival. Under dist_async each
-// push is applied as it is counted, and the version counts pushes.
+// push is applied as it is counted, and the version counts pushes; dist_ssp is the same with a bound on who may read.
 //
 // Each push names how the version that its round makes is to be pulled (ChangeCodec); where they differ, the lowest rank's
 // counts. With w the weights and w_seen what workers see of them:
@@ -55,6 +55,7 @@ struct PartitionSpec {
   wire::DType dtype = wire::FLOAT32;  // of pulled values; weights are fp32
   LayerKind layer = LayerKind::kOther;
   wire::StoreMode mode = wire::DIST_SYNC;
+  uint32_t staleness = 0;  // dist_ssp
   Combine combine = Combine::kSum;
   uint32_t num_workers = 1;
   LedgerLimits limits;
@@ -71,6 +72,9 @@ struct ClaimedPayload {
 // InvalidArgument: no format that this build decodes.
 [[nodiscard]] absl::StatusOr<PayloadFormat> FormatFromWire(wire::Format format);
 
+// What a store that keeps no sums is told.
+absl::Status NeedsOptimizer(wire::StoreMode mode);
+
 // "key s:conv1.weight partition 3"
 std::string DescribePartition(const std::string& key_name, uint32_t index);
 
@@ -85,10 +89,10 @@ class Partition final {
   // OK: the same initialisation again. AlreadyExists: another value or shape.
   [[nodiscard]] absl::Status CheckRepeatedInit(const PartitionSpec& spec, uint64_t checksum) const;
 
-  // Checks the payload and counts it; under dist_async applies it too. `change` is null where the round's version is to
-  // be pulled as it is. Besides the ledgers' errors: InvalidArgument or DataLoss (malformed payload, `elements` not those
-  // of the partition, `change` under dist_async), FailedPrecondition (dist_async without an optimizer). Throws
-  // std::bad_alloc.
+  // Checks the payload and counts it; under dist_async and dist_ssp applies it too. `change` is null where the round's
+  // version is to be pulled as it is. Besides the ledgers' errors: InvalidArgument or DataLoss (malformed payload,
+  // `elements` not those of the partition, `change` elsewhere than under dist_sync), FailedPrecondition (dist_async or
+  // dist_ssp without an optimizer). Throws std::bad_alloc.
   [[nodiscard]] absl::StatusOr<PushVerdict> Push(
       uint64_t round, uint32_t worker, size_t elements, ClaimedPayload claimed,
       std::shared_ptr<const ChangeCodec> change = nullptr);
@@ -106,8 +110,15 @@ class Partition final {
   // dist_sync: exactly version `wanted` if it is still held (the current one and the one before); else the current one.
   // `held` is the version that the puller can add a change to.
   WireValue Share(uint64_t wanted, std::optional<uint64_t> held = std::nullopt);
+  // dist_ssp: a pull of `worker` that comes now may be answered once the clock of the slowest has come to ReadsFrom
+  // (sequence_ledger.h). Elsewhere ReadsFrom is 0.
+  uint64_t ReadsFrom(uint32_t worker) const { return sequences_.ReadsFrom(worker); }
+  uint64_t slowest() const { return sequences_.slowest(); }
+  // Why a pull of version `wanted`, which waits for the slowest to come to `clock`, is not answered:
   // "version 4 wanted, 3 held; round 4 lacks the pushes of workers 1, 2"
-  std::string DescribeWait(uint64_t wanted) const;
+  std::string DescribeWait(uint64_t wanted, uint64_t clock = 0) const;
+  // Each push is applied as it comes, and there are no rounds in common.
+  bool applies_at_once() const { return spec_.mode != wire::DIST_SYNC; }
 
   const PartitionSpec& spec() const { return spec_; }
   std::span<const float> weights() const { return apart_ ? master_.floats() : weights_.current(); }
@@ -158,7 +169,7 @@ class Partition final {
   uint64_t updates_ = 0;                // of state_
   std::vector<PayloadView> views_;      // of the round being applied; has room for every worker
   RoundLedger rounds_;                  // dist_sync
-  SequenceLedger sequences_;            // dist_async
+  SequenceLedger sequences_;            // dist_async, dist_ssp
 };
 
 }  // namespace slimps

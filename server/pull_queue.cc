@@ -36,8 +36,10 @@ std::vector<WaitingPull> PullQueue::TakeIf(
   return result;
 }
 
-std::vector<WaitingPull> PullQueue::TakeReady(uint64_t version) {
-  return TakeIf([&](const WaitingPull& pull) { return pull.item.min_version() <= version; });
+std::vector<WaitingPull> PullQueue::TakeReady(uint64_t version, uint64_t slowest) {
+  return TakeIf([&](const WaitingPull& pull) {
+    return pull.item.min_version() <= version && pull.clock <= slowest;
+  });
 }
 
 std::vector<WaitingPull> PullQueue::TakeExpired(absl::Time now) {

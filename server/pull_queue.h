@@ -1,4 +1,4 @@
-// Pulls that wait for a version of one partition, each up to its deadline.
+// Pulls that wait for a version of one partition, and under dist_ssp for the slowest worker, each up to its deadline.
 #ifndef SLIMPS_SERVER_PULL_QUEUE_H_
 #define SLIMPS_SERVER_PULL_QUEUE_H_
 
@@ -25,6 +25,7 @@ struct WaitingPull {
   Origin origin;
   wire::PullItem item;
   absl::Time deadline;
+  uint64_t clock = 0;  // of the slowest worker, that must be reached
 };
 
 // Thread-compatible. Pure: the caller brings the time.
@@ -36,8 +37,8 @@ class PullQueue final {
   // A pull with the worker and ticket of one that waits already replaces it: a retry is answered once.
   // ResourceExhausted: this worker has kMaxPerWorker pulls waiting.
   [[nodiscard]] absl::Status Add(WaitingPull pull);
-  // Those whose version is reached, in order of arrival.
-  std::vector<WaitingPull> TakeReady(uint64_t version);
+  // Those whose version and clock are reached, in order of arrival.
+  std::vector<WaitingPull> TakeReady(uint64_t version, uint64_t slowest = 0);
   std::vector<WaitingPull> TakeExpired(absl::Time now);
   std::vector<WaitingPull> TakeAll();
   // InfiniteFuture when nothing waits.

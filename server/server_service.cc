@@ -176,8 +176,9 @@ void ServerService::Dispatch(PeerId from, Message message) {
   SendReplies(request.refused);
 }
 
-absl::StatusOr<size_t> ServerService::DeclareInit(const Origin& origin, wire::StoreMode mode,
+absl::StatusOr<size_t> ServerService::DeclareInit(const Origin& origin, const wire::Init& init,
                                                   const wire::InitItem& item, PartitionSpec* spec) {
+  const wire::StoreMode mode = init.mode();
   if (origin.worker != 0) {
     return absl::PermissionDeniedError(
         absl::StrCat("only worker 0 initialises keys, not worker ", origin.worker));
@@ -186,8 +187,14 @@ absl::StatusOr<size_t> ServerService::DeclareInit(const Origin& origin, wire::St
     return absl::FailedPreconditionError(absl::StrCat("the store is ", wire::StoreMode_Name(*mode_),
                                                       ", not ", wire::StoreMode_Name(mode)));
   }
+  if (staleness_.value_or(init.staleness()) != init.staleness()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the store has staleness ", *staleness_, ", not ", init.staleness()));
+  }
   SLIMPS_ASSIGN_OR_RETURN(const size_t shard, directory_.Declare(item, spec));
   spec->mode = mode;
+  spec->staleness = init.staleness();
+  staleness_ = init.staleness();
   spec->num_workers = options_.num_workers;
   spec->limits = options_.ledger;
   mode_ = mode;
@@ -203,7 +210,7 @@ void ServerService::HandleInit(Request& request) {
     status.Update(format.status());
     PartitionSpec spec;
     const absl::StatusOr<size_t> shard = status.ok()
-                                             ? DeclareInit(request.origin, init.mode(), item, &spec)
+                                             ? DeclareInit(request.origin, init, item, &spec)
                                              : absl::StatusOr<size_t>(status);
     if (!shard.ok()) {
       status = absl::Status(
@@ -278,8 +285,8 @@ absl::Status ServerService::CheckSetOptimizer(const Origin& origin,
                                                       wire::StoreMode_Name(*mode_), ", not ",
                                                       wire::StoreMode_Name(request.mode())));
   }
-  if (request.mode() == wire::DIST_ASYNC && request.spec().kind() == wire::OptimizerSpec::NONE) {
-    return absl::FailedPreconditionError("dist_async needs an optimizer on the server");
+  if (request.mode() != wire::DIST_SYNC && request.spec().kind() == wire::OptimizerSpec::NONE) {
+    return NeedsOptimizer(request.mode());
   }
   const bool begun =
       std::any_of(shards_.begin(), shards_.end(), [](const auto& shard) { return shard->begun(); });

@@ -85,7 +85,7 @@ class ServerService final : public MessageSink {
   void HandleSetOptimizer(const Origin& origin, const wire::SetOptimizer& request);
   absl::Status CheckSetOptimizer(const Origin& origin, const wire::SetOptimizer& request) const;
   void HandleLeave(const Origin& origin, uint64_t from_round);
-  absl::StatusOr<size_t> DeclareInit(const Origin& origin, wire::StoreMode mode,
+  absl::StatusOr<size_t> DeclareInit(const Origin& origin, const wire::Init& init,
                                      const wire::InitItem& item, PartitionSpec* spec);
   // Answers every item of the message with `why`, or with an Error where it has none.
   void Refuse(PeerId from, const wire::Header& header, const absl::Status& why);
@@ -104,6 +104,7 @@ class ServerService final : public MessageSink {
   Admission admission_;
   Directory directory_;
   std::optional<wire::StoreMode> mode_;  // that of the first Init or SetOptimizer
+  std::optional<uint32_t> staleness_;    // that of the first Init
   wire::OptimizerSpec::Kind optimizer_kind_ = wire::OptimizerSpec::NONE;
   std::vector<std::pair<PeerId, Message>> parked_;  // from workers that have seen a newer roster
 

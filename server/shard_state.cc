@@ -109,7 +109,7 @@ absl::StatusOr<uint64_t> ShardState::HandlePush(uint32_t worker, PushWork work) 
     }
     // Of a duplicate too: memory may have run out here when it was counted.
     NoteCompletion(slot);
-    if (partition.spec().mode == wire::DIST_ASYNC) AnswerReady(slot);
+    if (partition.applies_at_once()) AnswerReady(slot);
   } catch (const std::bad_alloc&) {
     return OutOfMemory(name);
   }
@@ -151,9 +151,13 @@ void ShardState::HandlePull(const Origin& origin, PullWork work) {
     return;
   }
   WaitingPull pull{.origin = origin, .item = std::move(work.item), .deadline = work.deadline};
-  if (slot.partition != nullptr && slot.partition->version() >= pull.item.min_version()) {
-    Answer(slot, pull);
-    return;
+  if (slot.partition != nullptr) {
+    pull.clock = slot.partition->ReadsFrom(origin.worker);
+    if (slot.partition->version() >= pull.item.min_version() &&
+        slot.partition->slowest() >= pull.clock) {
+      Answer(slot, pull);
+      return;
+    }
   }
   const wire::PullItem item = pull.item;
   const absl::Time deadline = pull.deadline;
@@ -185,7 +189,8 @@ void ShardState::Answer(Slot& slot, const WaitingPull& pull) {
 }
 
 void ShardState::AnswerReady(Slot& slot) {
-  for (const WaitingPull& pull : slot.pulls.TakeReady(slot.partition->version())) {
+  const Partition& partition = *slot.partition;
+  for (const WaitingPull& pull : slot.pulls.TakeReady(partition.version(), partition.slowest())) {
     Answer(slot, pull);
   }
 }
@@ -256,6 +261,7 @@ absl::Status ShardState::Leave(uint32_t worker, uint64_t from_round) {
   for (auto& [id, slot] : slots_) {
     if (slot.partition == nullptr) continue;
     first_error.Update(slot.partition->Leave(worker, from_round));
+    if (slot.partition->applies_at_once()) AnswerReady(slot);
     NoteCompletionOrFail(slot);
   }
   if (first_error.ok()) leaves_.emplace(worker, from_round);
@@ -281,7 +287,8 @@ void ShardState::ExpirePulls() {
       outbox_.AddPullError(
           pull.origin, pull.item,
           slot.partition != nullptr
-              ? absl::DeadlineExceededError(slot.partition->DescribeWait(pull.item.min_version()))
+              ? absl::DeadlineExceededError(
+                    slot.partition->DescribeWait(pull.item.min_version(), pull.clock))
               : absl::NotFoundError(absl::StrCat(DescribeUnknown(pull.item.id()),
                                                  ": worker 0 has not initialised it in time")));
     }

@@ -41,6 +41,17 @@ TEST(PullQueue, GivesThoseWhoseVersionIsReachedInOrderOfArrival) {
   EXPECT_EQ(queue.size(), 0);
 }
 
+TEST(PullQueue, AClockHoldsAPullBackBesideItsVersion) {
+  PullQueue queue;
+  WaitingPull pull = Pull(0, 1, 2);
+  pull.clock = 5;
+  ASSERT_TRUE(queue.Add(pull).ok());
+  ASSERT_TRUE(queue.Add(Pull(1, 2, 2)).ok());
+  EXPECT_THAT(Tickets(queue.TakeReady(2, 4)), ElementsAre(2)) << "no clock, nobody to wait for";
+  EXPECT_THAT(queue.TakeReady(1, 9), IsEmpty());
+  EXPECT_THAT(Tickets(queue.TakeReady(2, 5)), ElementsAre(1));
+}
+
 TEST(PullQueue, ARetryTakesThePlaceOfTheFirstTry) {
   PullQueue queue;
   ASSERT_TRUE(queue.Add(Pull(0, 1, 3)).ok());

@@ -24,7 +24,7 @@ class ShardStateTest : public ::testing::Test {
   }
 
   static InitWork MakeInit(const std::string& name, const std::vector<float>& values,
-                           wire::StoreMode mode = wire::DIST_SYNC) {
+                           wire::StoreMode mode = wire::DIST_SYNC, uint32_t staleness = 0) {
     InitWork init;
     init.id = MakeId(name, 0, 1);
     init.spec.key = Key(name).id();
@@ -32,14 +32,15 @@ class ShardStateTest : public ::testing::Test {
     init.spec.elements = values.size();
     init.spec.num_workers = 2;
     init.spec.mode = mode;
+    init.spec.staleness = staleness;
     init.value = Raw(values);
     return init;
   }
 
   void Init(const std::string& name, const std::vector<float>& values,
-            wire::StoreMode mode = wire::DIST_SYNC) {
+            wire::StoreMode mode = wire::DIST_SYNC, uint32_t staleness = 0) {
     ShardItems items{.origin = From(0)};
-    items.inits.push_back(MakeInit(name, values, mode));
+    items.inits.push_back(MakeInit(name, values, mode, staleness));
     state_.HandleItems(std::move(items));
     ASSERT_THAT(InitCodes(), ::testing::ElementsAre(absl::StatusCode::kOk));
   }
