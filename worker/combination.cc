@@ -20,17 +20,20 @@ bool HasMomentum(const wire::OptimizerSpec& optimizer) {
   }
 }
 
-absl::Status Refuse(const std::string& what, const char* why) {
+absl::Status Refuse(const std::string& what, const std::string& why) {
   return absl::InvalidArgumentError(absl::StrCat(what, ": ", why));
 }
+
+// Each push is applied when it comes; there is nothing that all workers hold at the same time.
+bool HasRounds(wire::StoreMode mode) { return mode == wire::DIST_SYNC; }
 
 absl::Status CheckCodec(const Combination& combination) {
   const Codec& codec = *combination.codec;
   const std::string name = absl::StrCat("codec ", codec.spec().name);
-  if (codec.combine() == Combine::kMajority && combination.mode == wire::DIST_ASYNC) {
-    return Refuse(absl::StrCat(name, " with dist_async"),
-                  "expected dist_sync; its servers take the majority of a round's votes, and under "
-                  "dist_async each push stands alone");
+  if (codec.combine() == Combine::kMajority && !HasRounds(combination.mode)) {
+    return Refuse(absl::StrCat(name, " with ", StoreModeName(combination.mode)),
+                  "expected dist_sync; its servers take the majority of a round's votes, and here "
+                  "each push stands alone");
   }
   if (codec.refuses_server_momentum() && combination.optimizer.has_value() &&
       HasMomentum(*combination.optimizer)) {
@@ -45,11 +48,11 @@ absl::Status CheckPullCodec(const Combination& combination) {
   const Codec& codec = *combination.pull_codec;
   if (codec.spec().name == "none") return absl::OkStatus();
   const std::string name = absl::StrCat("pull compression ", codec.spec().name);
-  if (combination.mode == wire::DIST_ASYNC) {
+  if (!HasRounds(combination.mode)) {
     return Refuse(
-        absl::StrCat(name, " with dist_async"),
+        absl::StrCat(name, " with ", StoreModeName(combination.mode)),
         "expected dist_sync; changes are encoded once for all workers, which hold the same "
-        "version, and dist_async gives each worker versions of its own");
+        "version, and here each worker pulls versions of its own");
   }
   if (codec.wants_momentum()) {
     return Refuse(name,
@@ -65,24 +68,45 @@ absl::Status CheckPullCodec(const Combination& combination) {
 
 }  // namespace
 
+const char* StoreModeName(wire::StoreMode mode) {
+  switch (mode) {
+    case wire::DIST_ASYNC:
+      return "dist_async";
+    case wire::DIST_SSP:
+      return "dist_ssp";
+    default:
+      return "dist_sync";
+  }
+}
+
+std::optional<wire::StoreMode> FindStoreMode(std::string_view type) {
+  if (type == "dist_sync" || type == "dist_device_sync") return wire::DIST_SYNC;
+  if (type == "dist_async") return wire::DIST_ASYNC;
+  if (type == "dist_ssp") return wire::DIST_SSP;
+  return std::nullopt;
+}
+
 absl::Status CheckCombination(const Combination& combination) {
-  const bool async = combination.mode == wire::DIST_ASYNC;
+  const bool rounds = HasRounds(combination.mode);
+  const std::string mode = StoreModeName(combination.mode);
   const bool sums = combination.optimizer.has_value() &&
                     combination.optimizer->kind() == wire::OptimizerSpec::NONE;
-  if (combination.backup_model && async) {
-    return Refuse("the backup model with dist_async",
-                  "expected dist_sync; the backup model merges the weights of one round, and "
-                  "dist_async has no rounds");
+  if (combination.backup_model && !rounds) {
+    return Refuse(absl::StrCat("the backup model with ", mode),
+                  absl::StrCat("expected dist_sync; the backup model merges the weights of one "
+                               "round, the same bits for every worker, and ",
+                               mode, " has no rounds in common"));
   }
   if (combination.backup_model && sums) {
     return Refuse("the backup model without a server optimizer",
                   "expected an optimizer; the store then holds sums of gradients, and there are no "
                   "global weights that a local step could go on from");
   }
-  if (async && sums) {
-    return Refuse("dist_async without a server optimizer",
-                  "expected an optimizer; the store keeps the sum of a round's gradients, and "
-                  "dist_async has no rounds");
+  if (!rounds && sums) {
+    return Refuse(absl::StrCat(mode, " without a server optimizer"),
+                  absl::StrCat("expected an optimizer; the store keeps the sum of a round's "
+                               "gradients, and ",
+                               mode, " has no rounds in common"));
   }
   if (combination.pull_codec != nullptr) {
     const absl::Status pulls = CheckPullCodec(combination);

@@ -2,12 +2,13 @@
 //
 //   SLIMPS_RETURN_IF_ERROR(CheckCombination({.codec = codec, .mode = wire::DIST_ASYNC, .backup_model = true}));
 //
-// Everything else works: any codec, fp32 or half precision, synchronous with or without an optimizer, asynchronous with
-// one, cut into partitions or whole, with or without the backup model, pulls compressed or not.
+// Everything else works: any codec, fp32 or half precision, synchronous with or without an optimizer, asynchronous or with
+// bounded staleness with one, cut into partitions or whole, with or without the backup model, pulls compressed or not.
 #ifndef SLIMPS_WORKER_COMBINATION_H_
 #define SLIMPS_WORKER_COMBINATION_H_
 
 #include <optional>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "compress/codec/codec.h"
@@ -23,6 +24,11 @@ struct Combination {
   std::optional<wire::OptimizerSpec> optimizer;
   bool backup_model = false;
 };
+
+// "dist_sync", "dist_async", "dist_ssp".
+const char* StoreModeName(wire::StoreMode mode);
+// nullopt: no mode of that name. "dist_device_sync" is dist_sync.
+std::optional<wire::StoreMode> FindStoreMode(std::string_view type);
 
 // InvalidArgument: says what does not go with what, and the reason.
 [[nodiscard]] absl::Status CheckCombination(const Combination& combination);

@@ -145,6 +145,7 @@ Message Courier::BuildMessage(const std::vector<uint64_t>& tickets) {
           *pull;
     } else {
       header.mutable_init()->set_mode(options_.mode);
+      header.mutable_init()->set_staleness(options_.staleness);
       *header.mutable_init()->add_items() = std::get<wire::InitItem>(out.item);
     }
   }

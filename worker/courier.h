@@ -50,8 +50,9 @@ struct OutgoingItem {
 struct CourierOptions {
   absl::Duration timeout = absl::Seconds(60);
   absl::Duration retry_interval = absl::Seconds(5);
-  wire::StoreMode mode = wire::DIST_SYNC;  // stamped on init messages
-  bool coalesce = true;                    // false: every item in a message of its own, both ways
+  wire::StoreMode mode = wire::DIST_SYNC;  // stamped on init messages, the staleness too
+  uint32_t staleness = 0;
+  bool coalesce = true;  // false: every item in a message of its own, both ways
 };
 
 // Thread-safe.

@@ -12,7 +12,6 @@
 #include "proto/net/membership/node_name.h"
 #include "proto/net/same_host.h"
 #include "proto/status_proto.h"
-#include "worker/combination.h"
 
 namespace slimps {
 namespace {
@@ -100,6 +99,7 @@ absl::Status DistStore::Start() {
                                        CourierOptions{.timeout = options_.timeout,
                                                       .retry_interval = options_.retry_interval,
                                                       .mode = mode_,
+                                                      .staleness = options_.staleness,
                                                       .coalesce = options_.coalesce});
   pull_ = std::make_unique<PullMerger>(
       courier_.get(),
@@ -133,9 +133,8 @@ absl::Status DistStore::MakePlan(std::string_view codec_spec,
                               .remeasure_every = options_.remeasure_every};
   if (plan.remeasure_every > 0 && mode_ != wire::DIST_SYNC) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "remeasure_every=", plan.remeasure_every,
-        ": expected 0 with dist_async: its workers have no rounds in common from which a new "
-        "threshold could hold"));
+        "remeasure_every=", plan.remeasure_every, ": expected 0 with ", StoreModeName(mode_),
+        ": its workers have no rounds in common from which a new threshold could hold"));
   }
   if (!options_.threshold_table_file.empty()) {
     SLIMPS_ASSIGN_OR_RETURN(ThresholdTables tables,

@@ -23,6 +23,7 @@
 #include "proto/base/mutex.h"
 #include "proto/net/membership/membership.h"
 #include "proto/net/transport.h"
+#include "worker/combination.h"
 #include "worker/compression_plan.h"
 #include "worker/courier.h"
 #include "worker/device/device.h"
@@ -65,9 +66,7 @@ class DistStore final : public KVStore, private MessageSink {
   void Abort(const absl::Status& why) override;
   uint32_t rank() const override { return membership_.rank(); }
   uint32_t num_workers() const override { return options_.num_workers; }
-  std::string type() const override {
-    return mode_ == wire::DIST_SYNC ? "dist_sync" : "dist_async";
-  }
+  std::string type() const override { return StoreModeName(mode_); }
   bool is_capable(std::string_view capability) const override { return capability == "optimizer"; }
   StoreTotals totals() const override;
   PushCounts push_counts(const Key& key) const override;

@@ -12,6 +12,7 @@
 #include "proto/base/trace.h"
 #include "worker/dist_store.h"
 #include "worker/store_init.h"
+#include "worker/value_check.h"
 
 namespace slimps {
 namespace {
@@ -172,7 +173,7 @@ absl::StatusOr<const TensorPlan*> DistStore::FindForPull(const Key& key, size_t 
   SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* found, keys_.Find(key));
   SLIMPS_RETURN_IF_ERROR(CheckLength(*found, elements, "pull"));
   // Versions do not count this worker's pushes there: an acknowledged push has been applied.
-  if (mode_ == wire::DIST_ASYNC) SLIMPS_RETURN_IF_ERROR(push_->DrainKey(*found, options_.timeout));
+  if (mode_ != wire::DIST_SYNC) SLIMPS_RETURN_IF_ERROR(push_->DrainKey(*found, options_.timeout));
   return found;
 }
 

@@ -5,21 +5,19 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 #include "proto/net/zmq_transport.h"
+#include "worker/combination.h"
 #include "worker/dist_store.h"
 
 namespace slimps {
 
 absl::StatusOr<std::unique_ptr<KVStore>> KVStore::Create(std::string_view type,
                                                          const KVStoreOptions& options) {
-  wire::StoreMode mode;
-  if (type == "dist_sync" || type == "dist_device_sync") {
-    mode = wire::DIST_SYNC;
-  } else if (type == "dist_async") {
-    mode = wire::DIST_ASYNC;
-  } else {
-    return absl::InvalidArgumentError(
-        absl::StrCat("store type: expected dist_sync, dist_device_sync or dist_async, got \"",
-                     std::string(type), "\""));
+  const std::optional<wire::StoreMode> mode = FindStoreMode(type);
+  if (!mode.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "store type: expected dist_sync, dist_device_sync, dist_async or dist_ssp, "
+        "got \"",
+        std::string(type), "\""));
   }
   ZmqTransportOptions transport;
   transport.emulate_link_bytes_per_second = options.emulate_link_bytes_per_second;
@@ -28,7 +26,7 @@ absl::StatusOr<std::unique_ptr<KVStore>> KVStore::Create(std::string_view type,
     const absl::Status shared = ShareMemory(&transport);
     if (!shared.ok()) LOG(WARNING) << shared.message();
   }
-  return DistStore::Create(mode, options, std::make_unique<ZmqTransport>(transport));
+  return DistStore::Create(*mode, options, std::make_unique<ZmqTransport>(transport));
 }
 
 }  // namespace slimps

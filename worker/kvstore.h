@@ -40,6 +40,8 @@ struct KVStoreOptions {
   uint32_t num_workers = 1;
   uint32_t num_servers = 1;
   int32_t wanted_rank = -1;
+  // Of dist_ssp: how many rounds a worker may be ahead of the slowest (server/sequence_ledger.h). Rank 0's counts.
+  uint32_t staleness = 0;
   size_t partition_bytes = 4 << 20;  // of fp32
   std::string compression = "none";  // codec spec: "1bit:scaling=l1"
   // How it is decided which tensors are compressed: automatic (profile pre_steps rounds, then the
@@ -98,12 +100,16 @@ struct StoreTotals {
       decode;  // send: first byte handed over to acknowledgement
 };
 
+// `weight` is changed in place by the gradients that were summed for one push.
+using Updater =
+    std::function<void(const Key& key, std::span<const float> gradient, std::span<float> weight)>;
+
 class KVStore {
  public:
   virtual ~KVStore() = default;
 
-  // `type`: "dist_sync", "dist_device_sync" or "dist_async". Waits until all nodes are
-  // there.
+  // `type`: "dist_sync" (BSP; "dist_device_sync" is the same), "dist_async", "dist_ssp" (bounded staleness): waits until all
+  // nodes are there.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<KVStore>> Create(
       std::string_view type, const KVStoreOptions& options);
 
@@ -112,6 +118,11 @@ class KVStore {
   // the round is not consumed), wrong length. NotFound: key never initialised.
   [[nodiscard]] virtual absl::Status Push(const Key& key, std::span<const float> gradient,
                                           int priority) = 0;
+  // The sum of several devices' gradients, in their order, as one push. InvalidArgument: none, or of different lengths.
+  // Stores that do not compress per device sum first.
+  [[nodiscard]] virtual absl::Status PushSum(const Key& key,
+                                             std::span<const std::span<const float>> gradients,
+                                             int priority);
   // This worker contributes nothing to the key's next round.
   [[nodiscard]] virtual absl::Status PushNothing(const Key& key) = 0;
   [[nodiscard]] virtual absl::Status Pull(const Key& key, std::span<float> out, int priority) = 0;
@@ -133,6 +144,10 @@ class KVStore {
   // From rank 0 (other ranks: checked, no effect). Collective through the next Barrier. InvalidArgument: an optimizer that
   // does not go with the codec or the store's mode.
   [[nodiscard]] virtual absl::Status SetOptimizer(const wire::OptimizerSpec& spec) = 0;
+  // Local stores only, in the optimizer's place; elsewhere Unimplemented. Runs on the pushing thread, once per push and
+  // key. It must not call the store; what it throws leaves the push as it is, with whatever it did to the weight. An empty
+  // one: pushes replace values again.
+  [[nodiscard]] virtual absl::Status SetUpdater(Updater updater);
   // Before the first push; on every worker alike. InvalidArgument: unknown codec or option, or a codec that does not go
   // with the store's mode or its optimizer (combination.h). FailedPrecondition: pushes were made, or keys were initialised
   // whose gradients the servers would have to join in another way (signsgd's majority).

@@ -1,7 +1,6 @@
 #include "worker/store_init.h"
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <utility>
 
@@ -10,30 +9,9 @@
 #include "proto/base/mutex.h"
 #include "proto/base/status_macros.h"
 #include "proto/status_proto.h"
+#include "worker/value_check.h"
 
 namespace slimps {
-
-absl::Status CheckFinite(const Key& key, std::span<const float> values, float scale,
-                         const char* what, size_t first) {
-  // One pass without a branch per element: the sum of x * 0 is NaN if any x is not finite.
-  float probe = 0;
-  for (float value : values) probe += value * scale * 0.0f;
-  if (probe == 0.0f) return absl::OkStatus();
-  size_t at = 0;
-  while (std::isfinite(values[at] * scale)) ++at;
-  const std::string times =
-      std::isfinite(values[at]) ? absl::StrCat(", times ", scale, " not finite") : "";
-  return absl::InvalidArgumentError(absl::StrCat(what, " of key ", key.typed_name(), ": element ",
-                                                 first + at, " is ", values[at], times,
-                                                 "; expected finite values; nothing was sent"));
-}
-
-absl::Status CheckLength(const TensorPlan& tensor, size_t elements, const char* what) {
-  if (elements == tensor.elements) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(what, " of key ", tensor.key.typed_name(),
-                                                 ": expected ", tensor.elements, " elements, got ",
-                                                 elements));
-}
 
 absl::StatusOr<std::vector<TensorPlan>> DeclareTensors(const std::vector<InitTensor>& tensors,
                                                        const DeclareOptions& options,

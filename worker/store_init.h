@@ -3,7 +3,6 @@
 #ifndef SLIMPS_WORKER_STORE_INIT_H_
 #define SLIMPS_WORKER_STORE_INIT_H_
 
-#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -41,13 +40,6 @@ struct InitialValueOptions {
 [[nodiscard]] absl::Status SendInitialValues(const std::vector<InitTensor>& tensors,
                                              const std::vector<TensorPlan>& plans,
                                              const InitialValueOptions& options, Courier* courier);
-
-// InvalidArgument naming key, element and value if one, times `scale`, is NaN or infinite. `what`: "push", "initial value".
-// values[0] is the key's element `first`.
-[[nodiscard]] absl::Status CheckFinite(const Key& key, std::span<const float> values, float scale,
-                                       const char* what, size_t first = 0);
-// InvalidArgument unless `elements` is the tensor's.
-[[nodiscard]] absl::Status CheckLength(const TensorPlan& tensor, size_t elements, const char* what);
 
 }  // namespace slimps
 

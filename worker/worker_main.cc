@@ -67,7 +67,9 @@ DEFINE_string(save_threshold_table, "",
 DEFINE_string(backup_model, "off", "on: compute while weights are under way, one round of lag");
 DEFINE_string(local_optimizer, "sgd", "the backup model's: sgd, momentum or adam");
 DEFINE_double(loc_lr, kDefaults.loc_lr, "the backup model's learning rate; 0: that of --lr");
-DEFINE_string(kvstore, "dist_sync", "dist_sync or dist_async");
+DEFINE_string(kvstore, "dist_sync", "dist_sync, dist_async or dist_ssp");
+DEFINE_int64(staleness, kDefaults.staleness,
+             "dist_ssp: how many rounds a worker may be ahead of the slowest; worker 0's counts");
 DEFINE_string(non_finite, "stop", "NaN or infinity in a gradient: stop, or skip the tensor");
 DEFINE_int64(partition_bytes, kDefaults.partition_bytes, "larger tensors are cut, fp32 bytes");
 DEFINE_int64(encode_threads, kDefaults.encode_threads, "threads that compress");
@@ -182,6 +184,7 @@ WorkerFlags GatherFlags() {
           .local_optimizer = FLAGS_local_optimizer,
           .loc_lr = FLAGS_loc_lr,
           .kvstore = FLAGS_kvstore,
+          .staleness = FLAGS_staleness,
           .non_finite = FLAGS_non_finite,
           .partition_bytes = FLAGS_partition_bytes,
           .encode_threads = FLAGS_encode_threads,

@@ -96,13 +96,13 @@ void ReferenceTensorJob::Round(std::span<const std::vector<float>> gradients) {
   std::vector<float> sum(weights_.size());
   for (uint32_t worker = 0; worker < gradients.size(); ++worker) {
     const std::vector<float> sent = SentBy(worker, gradients[worker]);
-    if (options_.mode == wire::DIST_ASYNC) {
+    if (options_.mode != wire::DIST_SYNC) {
       Step(sent, 1);
     } else {
       for (size_t i = 0; i < sum.size(); ++i) sum[i] += sent[i];
     }
   }
-  if (options_.mode != wire::DIST_ASYNC) Step(sum, static_cast<uint32_t>(gradients.size()));
+  if (options_.mode == wire::DIST_SYNC) Step(sum, static_cast<uint32_t>(gradients.size()));
 }
 
 void ReferenceTensorJob::Step(std::vector<float> sum, uint32_t contributors) {

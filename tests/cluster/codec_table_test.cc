@@ -41,6 +41,9 @@ constexpr Setting kSettings[] = {
     {"async_backup", wire::DIST_ASYNC, true, true},
     {"async_sums", wire::DIST_ASYNC, false, false},
     {"async_sums_backup", wire::DIST_ASYNC, false, true},
+    {"ssp", wire::DIST_SSP, true, false},
+    {"ssp_backup", wire::DIST_SSP, true, true},
+    {"ssp_sums", wire::DIST_SSP, false, false},
 };
 
 // All codecs as they are by default, and options that change which states or schedules they need.
@@ -126,7 +129,7 @@ class Worker final {
 
   void PushAndPull(int round) {
     // Without rounds, pushes count in the order in which they come: one worker after the other.
-    const uint32_t turns = setting_.mode == wire::DIST_ASYNC ? kWorkers : 1;
+    const uint32_t turns = setting_.mode != wire::DIST_SYNC ? kWorkers : 1;
     for (uint32_t turn = 0; turn < turns; ++turn) {
       if (turns == 1 || turn == store_.rank()) {
         for (const ReferenceTensor& tensor : tensors_) {
@@ -227,10 +230,10 @@ class CodecTable : public ::testing::TestWithParam<std::tuple<std::string, Setti
 };
 
 TEST_P(CodecTable, EitherGivesTheReferencesBitsOrIsRefusedWithAReason) {
-  const bool vote_alone = spec_ == "signsgd" && setting_.mode == wire::DIST_ASYNC;
-  const bool async_sums = setting_.mode == wire::DIST_ASYNC && !setting_.optimizer;
+  const bool vote_alone = spec_ == "signsgd" && setting_.mode != wire::DIST_SYNC;
+  const bool async_sums = setting_.mode != wire::DIST_SYNC && !setting_.optimizer;
   const bool backup_alone =
-      setting_.backup_model && (setting_.mode == wire::DIST_ASYNC || !setting_.optimizer);
+      setting_.backup_model && (setting_.mode != wire::DIST_SYNC || !setting_.optimizer);
   const auto codec = MakeCodecOrDie(spec_);
   const absl::Status allowed =
       CheckCombination({.codec = codec.get(),

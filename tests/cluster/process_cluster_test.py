@@ -65,6 +65,16 @@ class ProcessClusterTest(unittest.TestCase):
         self.assertNotIn(0, statuses.values())
         self.assertTrue(all(status > 0 for status in statuses.values()), statuses)
 
+    def test_killed_worker_holds_nobody_under_bounded_staleness(self):
+        flags = ["--kvstore", "dist_ssp", "--staleness", "1"]
+        with ProcessCluster(2, 2, TRAIN + FOREVER + flags, QUICK_HEARTBEAT) as cluster:
+            cluster.wait_for_line("worker0", "step")
+            cluster.kill("worker1")
+            statuses = cluster.wait_for_all()
+            self.assertIn("worker 1", cluster.output("worker0"))
+        self.assertEqual(statuses.pop("worker1"), -9)
+        self.assertTrue(all(status > 0 for status in statuses.values()), statuses)
+
     def test_killed_server_ends_the_job_and_is_named(self):
         with ProcessCluster(2, 2, TRAIN + FOREVER, QUICK_HEARTBEAT) as cluster:
             cluster.wait_for_line("worker0", "step")

@@ -51,6 +51,30 @@ TEST(Combination, AsynchronousWithoutOptimizerIsRefused) {
   EXPECT_TRUE(CheckCombination({.mode = wire::DIST_ASYNC}).ok()) << "it may come yet";
 }
 
+TEST(Combination, BoundedStalenessHasNoRoundsInCommonEither) {
+  const auto codec = MakeCodecOrDie("1bit"), signsgd = MakeCodecOrDie("signsgd");
+  const wire::OptimizerSpec sgd = Optimizer(wire::OptimizerSpec::SGD, 0.9);
+  EXPECT_TRUE(
+      CheckCombination({.codec = codec.get(), .mode = wire::DIST_SSP, .optimizer = sgd}).ok());
+  EXPECT_THAT(Refusal({.mode = wire::DIST_SSP, .optimizer = sgd, .backup_model = true}),
+              AllOf(HasSubstr("the backup model with dist_ssp: expected dist_sync"),
+                    HasSubstr("dist_ssp has no rounds in common")));
+  EXPECT_THAT(Refusal({.mode = wire::DIST_SSP, .optimizer = kSums}),
+              HasSubstr("dist_ssp without a server optimizer"));
+  EXPECT_THAT(Refusal({.codec = signsgd.get(), .mode = wire::DIST_SSP}),
+              HasSubstr("codec signsgd with dist_ssp"));
+  EXPECT_THAT(Refusal({.pull_codec = codec.get(), .mode = wire::DIST_SSP}),
+              HasSubstr("pull compression 1bit with dist_ssp"));
+}
+
+TEST(Combination, ModesHaveTheNamesOfStores) {
+  for (const wire::StoreMode mode : {wire::DIST_SYNC, wire::DIST_ASYNC, wire::DIST_SSP}) {
+    EXPECT_EQ(FindStoreMode(StoreModeName(mode)), mode);
+  }
+  EXPECT_EQ(FindStoreMode("dist_device_sync"), wire::DIST_SYNC);
+  EXPECT_EQ(FindStoreMode("local"), std::nullopt);
+}
+
 TEST(Combination, OneVoteIsNoMajority) {
   const auto signsgd = MakeCodecOrDie("signsgd");
   EXPECT_THAT(Refusal({.codec = signsgd.get(), .mode = wire::DIST_ASYNC}),

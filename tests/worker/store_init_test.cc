@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -28,31 +27,6 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits so long
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-TEST(CheckFinite, NamesKeyElementAndValue) {
-  EXPECT_TRUE(CheckFinite("w", {}, 1, "push").ok());
-  EXPECT_TRUE(CheckFinite("w", std::vector<float>{0, -1, 3e38f}, 1, "push").ok());
-  for (const float bad : {kInfinity, -kInfinity, std::nanf("")}) {
-    const absl::Status status = CheckFinite("w", std::vector<float>{1, 2, bad, bad}, 1, "push");
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(status.ToString(), HasSubstr("push of key s:w: element 2 is "));
-  }
-}
-
-TEST(CheckFinite, TheScaleCounts) {
-  const std::vector<float> large = {1, 1e38f};
-  EXPECT_TRUE(CheckFinite(5, large, 1, "push").ok());
-  EXPECT_THAT(CheckFinite(5, large, 10, "push").ToString(),
-              AllOf(HasSubstr("key i:5: element 1 is 1e+38"), HasSubstr("times 10 not finite")));
-}
-
-TEST(CheckLength, NamesWhatWasExpected) {
-  const TensorPlan tensor{.key = Key("w"), .info = {}, .elements = 6, .partitions = {}};
-  EXPECT_TRUE(CheckLength(tensor, 6, "push").ok());
-  EXPECT_EQ(CheckLength(tensor, 5, "push"),
-            absl::InvalidArgumentError("push of key s:w: expected 6 elements, got 5"));
-}
 
 // A worker whose scheduler and servers are this test.
 class StoreInitTest : public ::testing::Test {

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace.h"
@@ -143,10 +144,10 @@ class BackupExchange final : public WeightExchange {
 absl::StatusOr<std::unique_ptr<WeightExchange>> MakeBackupExchange(
     KVStore* store, std::span<const Parameter> parameters, const ExchangeOptions& options,
     BackupModelOptions backup, const wire::LearningRateSchedule& schedule) {
-  if (store->type() == "dist_async") {
+  if (store->type() == "dist_async" || store->type() == "dist_ssp") {
     return absl::InvalidArgumentError(
-        "the backup model needs dist_sync: it merges the weights of one round, and dist_async has "
-        "no rounds");
+        absl::StrCat("the backup model needs dist_sync: it merges the weights of one round, and ",
+                     store->type(), " has no rounds in common"));
   }
   std::vector<BackupTensor> tensors;
   for (const Parameter& parameter : parameters) {

@@ -61,7 +61,8 @@ absl::Status CheckChoices(const WorkerFlags& flags) {
   SLIMPS_RETURN_IF_ERROR(CheckChoice("backup_model", flags.backup_model, {"on", "off"}));
   SLIMPS_RETURN_IF_ERROR(
       CheckChoice("local_optimizer", flags.local_optimizer, {"sgd", "momentum", "adam"}));
-  SLIMPS_RETURN_IF_ERROR(CheckChoice("kvstore", flags.kvstore, {"dist_sync", "dist_async"}));
+  SLIMPS_RETURN_IF_ERROR(
+      CheckChoice("kvstore", flags.kvstore, {"dist_sync", "dist_async", "dist_ssp"}));
   return CheckChoice("non_finite", flags.non_finite, {"stop", "skip"});
 }
 
@@ -84,6 +85,7 @@ absl::Status CheckNumbers(const WorkerFlags& flags) {
   SLIMPS_RETURN_IF_ERROR(CheckCount("timeout_s", flags.timeout_s, 1, kMillion));
   SLIMPS_RETURN_IF_ERROR(CheckCount("num_workers", flags.num_workers, 1, 4096));
   SLIMPS_RETURN_IF_ERROR(CheckCount("num_servers", flags.num_servers, 1, 4096));
+  SLIMPS_RETURN_IF_ERROR(CheckCount("staleness", flags.staleness, 0, kMillion));
   SLIMPS_RETURN_IF_ERROR(CheckCount("rank", flags.rank, -1, flags.num_workers - 1));
   SLIMPS_RETURN_IF_ERROR(CheckNumber("lr", flags.lr, 0, 1e6));
   SLIMPS_RETURN_IF_ERROR(CheckNumber("loc_lr", flags.loc_lr, 0, 1e6));
@@ -104,9 +106,15 @@ absl::Status CheckTogether(const WorkerFlags& flags) {
         absl::StrCat("--model=", flags.model, " with --dataset=", flags.dataset,
                      ": expected lstm with text, any other model with a set of images"));
   }
-  if (flags.remeasure_every != 0 && flags.kvstore == "dist_async") {
+  if (flags.remeasure_every != 0 && flags.kvstore != "dist_sync") {
     return Refuse("remeasure_every", flags.remeasure_every,
-                  "0 with --kvstore=dist_async, whose workers have no rounds in common");
+                  absl::StrCat("0 with --kvstore=", flags.kvstore,
+                               ", whose workers have no rounds in common"));
+  }
+  if (flags.staleness != 0 && flags.kvstore != "dist_ssp") {
+    return Refuse("staleness", flags.staleness,
+                  absl::StrCat("0 with --kvstore=", flags.kvstore,
+                               "; dist_ssp alone bounds how far workers are apart"));
   }
   if (flags.optimizer == "nesterov" && flags.momentum == 0) {
     return Refuse("momentum", flags.momentum, "a number over 0 with --optimizer=nesterov");
@@ -188,6 +196,7 @@ absl::StatusOr<KVStoreOptions> StoreOptions(const WorkerFlags& flags) {
   store.job_id = flags.job_id;
   store.num_workers = static_cast<uint32_t>(flags.num_workers);
   store.num_servers = static_cast<uint32_t>(flags.num_servers);
+  store.staleness = static_cast<uint32_t>(flags.staleness);
   store.wanted_rank = static_cast<int32_t>(flags.rank);
   store.partition_bytes = static_cast<size_t>(flags.partition_bytes);
   store.compression = flags.compression;
@@ -262,12 +271,11 @@ absl::StatusOr<WorkerOptions> CheckWorkerFlags(const WorkerFlags& flags) {
                           CodecOf("pull_compression", flags.pull_compression));
   WorkerOptions options{
       .flags = flags, .store = {}, .train = TrainingOptions(flags, codec->combine())};
-  const absl::Status together =
-      CheckCombination({.codec = codec.get(),
-                        .pull_codec = pull_codec.get(),
-                        .mode = flags.kvstore == "dist_async" ? wire::DIST_ASYNC : wire::DIST_SYNC,
-                        .optimizer = options.train.optimizer,
-                        .backup_model = flags.backup_model == "on"});
+  const absl::Status together = CheckCombination({.codec = codec.get(),
+                                                  .pull_codec = pull_codec.get(),
+                                                  .mode = *FindStoreMode(flags.kvstore),
+                                                  .optimizer = options.train.optimizer,
+                                                  .backup_model = flags.backup_model == "on"});
   if (!together.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--compression=", flags.compression, " --optimizer=", flags.optimizer,

@@ -37,6 +37,7 @@ struct WorkerFlags {
   std::string local_optimizer = "sgd";
   double loc_lr = 0;  // 0: lr
   std::string kvstore = "dist_sync";
+  int64_t staleness = 0;
   std::string non_finite = "stop";
   int64_t partition_bytes = 4 << 20;
   int64_t encode_threads = 1;

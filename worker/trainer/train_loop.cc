@@ -22,7 +22,7 @@ constexpr size_t kEvaluationBatch = 256;
 
 absl::Status CheckOptions(const TrainOptions& options, const KVStore& store) {
   SLIMPS_RETURN_IF_ERROR(
-      CheckCombination({.mode = store.type() == "dist_async" ? wire::DIST_ASYNC : wire::DIST_SYNC,
+      CheckCombination({.mode = FindStoreMode(store.type()).value_or(wire::DIST_SYNC),
                         .optimizer = options.optimizer,
                         .backup_model = options.backup.has_value()}));
   if (options.optimizer.kind() != wire::OptimizerSpec::NONE) return absl::OkStatus();
@@ -73,8 +73,9 @@ wire::OptimizerSpec OptimizerOf(const TrainOptions& options, const BatchPlan::Op
   const size_t all = BatchPlan(plan, /*epoch=*/0).steps() * options.epochs;
   if (schedule->total_rounds() == 0) {
     const size_t steps = std::min(all, options.max_steps.value_or(all));
-    // Under dist_async each worker's push is a round of its own.
-    schedule->set_total_rounds(store.type() == "dist_async" ? steps * plan.workers : steps);
+    // Where a push is applied when it comes, each worker's is a round of its own.
+    const bool in_common = FindStoreMode(store.type()).value_or(wire::DIST_SYNC) == wire::DIST_SYNC;
+    schedule->set_total_rounds(in_common ? steps : steps * plan.workers);
   }
   return optimizer;
 }

@@ -92,6 +92,27 @@ TEST(WorkerFlags, MeasuringAgainNeedsRoundsInCommonAndAFewBetween) {
               HasSubstr("--remeasure_every=20: expected 0 with --kvstore=dist_async"));
 }
 
+TEST(WorkerFlags, StalenessIsForTheStoreThatBoundsIt) {
+  WorkerFlags flags = Good();
+  flags.kvstore = "dist_ssp";
+  flags.staleness = 3;
+  const auto options = CheckWorkerFlags(flags);
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->store.staleness, 3u);
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->staleness = 3; }),
+              HasSubstr("--staleness=3: expected 0 with --kvstore=dist_sync"));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) {
+                f->kvstore = "dist_ssp";
+                f->staleness = -1;
+              }),
+              HasSubstr("--staleness=-1: expected 0 to 1000000"));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) {
+                f->kvstore = "dist_ssp";
+                f->backup_model = "on";
+              }),
+              AllOf(HasSubstr("--backup_model=on"), HasSubstr("dist_ssp has no rounds")));
+}
+
 TEST(WorkerFlags, CodecsThatTheRestDoesNotGoWithAreRefusedWithTheReason) {
   EXPECT_THAT(ErrorAfter([](WorkerFlags* f) {
                 f->compression = "dgc";
