@@ -7,15 +7,17 @@
 #include "proto/net/zmq_transport.h"
 #include "worker/combination.h"
 #include "worker/dist_store.h"
+#include "worker/local_store.h"
 
 namespace slimps {
 
 absl::StatusOr<std::unique_ptr<KVStore>> KVStore::Create(std::string_view type,
                                                          const KVStoreOptions& options) {
+  if (type == "local" || type == "device") return LocalStore::Create(type, options);
   const std::optional<wire::StoreMode> mode = FindStoreMode(type);
   if (!mode.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "store type: expected dist_sync, dist_device_sync, dist_async or dist_ssp, "
+        "store type: expected local, device, dist_sync, dist_device_sync, dist_async or dist_ssp, "
         "got \"",
         std::string(type), "\""));
   }

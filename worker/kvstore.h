@@ -109,7 +109,7 @@ class KVStore {
   virtual ~KVStore() = default;
 
   // `type`: "dist_sync" (BSP; "dist_device_sync" is the same), "dist_async", "dist_ssp" (bounded staleness): waits until all
-  // nodes are there.
+  // nodes are there. "local" and "device": this process alone (local_store.h).
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<KVStore>> Create(
       std::string_view type, const KVStoreOptions& options);
 

@@ -27,6 +27,15 @@ struct PushCounts {
     error_norm2 += stats.error_norm2;
   }
 
+  void Add(const PushCounts& other) {
+    elements += other.elements;
+    elements_sent += other.elements_sent;
+    payload_bytes += other.payload_bytes;
+    input_norm2 += other.input_norm2;
+    decoded_norm2 += other.decoded_norm2;
+    error_norm2 += other.error_norm2;
+  }
+
   // What is left of the compressed pushes' |x|^2 (Source: GraVAC, section 3), and how much of it the difference to what
   // was sent has (as in L-GreCo). 1 and 0 where nothing was compressed; NaN where a sum exceeded its range.
   double CompressionGain() const { return input_norm2 == 0 ? 1 : decoded_norm2 / input_norm2; }

@@ -1,0 +1,379 @@
+#include "worker/local_store.h"
+
+#include <algorithm>
+#include <limits>
+#include <new>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "compress/codec/dictionary.h"
+#include "compress/format/format.h"
+#include "glog/logging.h"
+#include "proto/base/status_macros.h"
+#include "proto/learning_rate.h"
+#include "proto/optimizer_check.h"
+#include "worker/combination.h"
+#include "worker/value_check.h"
+
+namespace slimps {
+namespace {
+
+absl::Status OutOfMemory(const Key& key) {
+  return absl::ResourceExhaustedError(absl::StrCat("key ", key.typed_name(), ": out of memory"));
+}
+
+LocalOptimizer KindOf(const wire::OptimizerSpec& spec) {
+  switch (spec.kind()) {
+    case wire::OptimizerSpec::TEST:
+      return LocalOptimizer::kAdd;
+    case wire::OptimizerSpec::SGD:
+      return LocalOptimizer::kSgd;
+    case wire::OptimizerSpec::ADAM:
+      return LocalOptimizer::kAdam;
+    case wire::OptimizerSpec::ADAMW:
+      return LocalOptimizer::kAdamW;
+    default:
+      return LocalOptimizer::kAssign;
+  }
+}
+
+// One worker's average is its sum.
+absl::StatusOr<LocalUpdater> MakeUpdater(const wire::OptimizerSpec& spec) {
+  SLIMPS_RETURN_IF_ERROR(ValidateOptimizer(spec));
+  LocalUpdaterOptions options{.optimizer = KindOf(spec),
+                              .learning_rate = spec.learning_rate(),
+                              .weight_decay = spec.weight_decay(),
+                              .rescale_grad = spec.rescale_grad() == 0 ? 1 : spec.rescale_grad(),
+                              .clip_gradient = spec.clip_gradient()};
+  if (spec.kind() == wire::OptimizerSpec::SGD) {
+    options.momentum = spec.momentum();
+    options.nesterov = spec.nesterov();
+  } else if (spec.kind() == wire::OptimizerSpec::ADAM ||
+             spec.kind() == wire::OptimizerSpec::ADAMW) {
+    options.beta1 = spec.beta1();
+    options.beta2 = spec.beta2();
+    options.epsilon = spec.epsilon();
+  }
+  return LocalUpdater::Create(options);
+}
+
+// As `codec` leaves them; as they are where it cannot carry one of them.
+void CopyThrough(const Codec& codec, std::span<const float> from, std::span<float> to) {
+  std::vector<std::byte> bytes(codec.MaxPayloadBytes(from.size()));
+  if (!codec.Encode({.gradient = from}, bytes).ok()) {
+    std::copy(from.begin(), from.end(), to.begin());
+    return;
+  }
+  for (size_t first = 0; first < to.size(); first += kBlockElements) {
+    Decode(codec.format(), bytes, to.size(), first,
+           to.subspan(first, std::min(kBlockElements, to.size() - first)));
+  }
+}
+
+absl::StatusOr<TensorPlan> PlanOf(const InitTensor& tensor) {
+  TensorPlan plan{.key = tensor.key, .info = {}, .elements = 1, .partitions = {}};
+  plan.info.set_key(tensor.key.id());
+  plan.info.set_name(tensor.key.typed_name());
+  plan.info.set_dtype(tensor.dtype);
+  plan.info.set_layer(tensor.layer);
+  for (const int64_t extent : tensor.shape) {
+    const size_t size = static_cast<size_t>(extent);
+    const size_t limit = std::numeric_limits<size_t>::max() / sizeof(float);
+    if (extent < 0 || (size > 0 && plan.elements > limit / size)) {
+      return absl::InvalidArgumentError(absl::StrCat("init of key ", tensor.key.typed_name(),
+                                                     ": extent ", extent, " in its shape"));
+    }
+    plan.info.add_shape(extent);
+    plan.elements *= size;
+  }
+  SLIMPS_RETURN_IF_ERROR(CheckLength(plan, tensor.value.size(), "initial value"));
+  SLIMPS_RETURN_IF_ERROR(CheckFinite(plan.key, tensor.value, /*scale=*/1, "initial value"));
+  return plan;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LocalStore>> LocalStore::Create(std::string_view type,
+                                                               const KVStoreOptions& options) {
+  if (options.pull_compression != "none" || options.remeasure_every != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a ", std::string(type), " store with pull_compression=", options.pull_compression,
+        " and remeasure_every=", options.remeasure_every,
+        ": expected none and 0; nothing travels whose size or time could be gained"));
+  }
+  SLIMPS_ASSIGN_OR_RETURN(LocalUpdater replace, MakeUpdater({}));
+  std::unique_ptr<LocalStore> store(new LocalStore(type, options, std::move(replace)));
+  if (options.compression != "none") {
+    SLIMPS_RETURN_IF_ERROR(store->SetGradientCompression(options.compression));
+  }
+  return store;
+}
+
+LocalStore::LocalStore(std::string_view type, const KVStoreOptions& options, LocalUpdater replace)
+    : type_(type),
+      options_(options),
+      fp16_(MakeCodec(CodecSpec{.name = "fp16"}).value()),
+      bf16_(MakeCodec(CodecSpec{.name = "bf16"}).value()),
+      rule_(std::make_shared<Rule>(Rule{nullptr, {}, std::move(replace)})) {}
+
+absl::Status LocalStore::FirstError() const {
+  MutexLock lock(&mutex_);
+  return first_error_;
+}
+
+absl::StatusOr<LocalStore::InForce> LocalStore::Find(const Key& key, size_t elements,
+                                                     const char* what) const {
+  SLIMPS_RETURN_IF_ERROR(FirstError());
+  SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* plan, keys_.Find(key));
+  SLIMPS_RETURN_IF_ERROR(CheckLength(*plan, elements, what));
+  MutexLock lock(&mutex_);
+  return InForce{tensors_.at(key.id()).get(), rule_, compressor_};
+}
+
+// ---- keys ---------------------------------------------------------------------------------------
+
+absl::Status LocalStore::Init(const std::vector<InitTensor>& tensors) {
+  MutexLock lock(&mutex_);
+  SLIMPS_RETURN_IF_ERROR(first_error_);
+  std::unordered_map<KeyId, std::unique_ptr<Tensor>> made;
+  std::vector<TensorPlan> plans;
+  for (const InitTensor& tensor : tensors) {
+    SLIMPS_RETURN_IF_ERROR(keys_.CheckNew(tensor.key));
+    if (made.contains(tensor.key.id())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("init names key ", tensor.key.typed_name(), " twice"));
+    }
+    if (tensor.key.is_number() != tensors[0].key.is_number()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("key ", tensor.key.typed_name(), " is of another kind than key ",
+                       tensors[0].key.typed_name(), "; a store has one kind"));
+    }
+    SLIMPS_ASSIGN_OR_RETURN(TensorPlan plan, PlanOf(tensor));
+    try {
+      AlignedBuffer weights = AlignedBuffer::OfFloats(plan.elements);
+      std::copy(tensor.value.begin(), tensor.value.end(), weights.floats().begin());
+      made.emplace(tensor.key.id(), std::make_unique<Tensor>(std::move(weights)));
+    } catch (const std::bad_alloc&) {
+      return OutOfMemory(tensor.key);
+    }
+    plans.push_back(std::move(plan));
+  }
+  tensors_.merge(made);
+  for (TensorPlan& plan : plans) keys_.Add(std::move(plan));
+  for (const InitTensor& tensor : tensors) {
+    tensors_.at(tensor.key.id())->plan = keys_.Find(tensor.key).value();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LocalStore::Broadcast(const InitTensor& tensor, std::span<float> out) {
+  SLIMPS_RETURN_IF_ERROR(Init({tensor}));
+  return Pull(tensor.key, out, /*priority=*/0);
+}
+
+// ---- push and pull ------------------------------------------------------------------------------
+
+absl::Status LocalStore::Push(const Key& key, std::span<const float> gradient, int priority) {
+  return PushSum(key, {&gradient, 1}, priority);
+}
+
+absl::Status LocalStore::PushSum(const Key& key, std::span<const std::span<const float>> gradients,
+                                 int /*priority*/) {
+  SLIMPS_RETURN_IF_ERROR(CheckDevices(key, gradients));
+  SLIMPS_ASSIGN_OR_RETURN(const InForce in_force, Find(key, gradients[0].size(), "push"));
+  try {
+    MutexLock lock(&in_force.tensor->mutex);
+    SLIMPS_ASSIGN_OR_RETURN(const std::span<const float> sum, Sum(in_force, gradients));
+    Apply(in_force, sum);
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory(key);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::span<const float>> LocalStore::Sum(
+    const InForce& in_force, std::span<const std::span<const float>> gradients) {
+  Tensor& tensor = *in_force.tensor;
+  const TensorPlan& plan = *tensor.plan;
+  const auto sum_memory = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(tensor.mutex) {
+    if (tensor.sum.size() == 0) tensor.sum = AlignedBuffer::OfFloats(plan.elements);
+    return tensor.sum.floats();
+  };
+  if (in_force.compressor != nullptr) {
+    const uint64_t round = keys_.PushedRounds(plan.key) + 1;
+    const std::span<float> sum = sum_memory();
+    SLIMPS_RETURN_IF_ERROR(in_force.compressor->Sum(plan, round, gradients, sum, &tensor.counts));
+    return sum;
+  }
+  for (const std::span<const float> gradient : gradients) {
+    SLIMPS_RETURN_IF_ERROR(CheckFinite(plan.key, gradient, options_.grad_scale, "push"));
+  }
+  if (gradients.size() == 1 && options_.grad_scale == 1.0f) return gradients[0];
+  const std::span<float> sum = sum_memory();
+  SumDevices(gradients, sum, options_.grad_scale);
+  SLIMPS_RETURN_IF_ERROR(CheckFinite(plan.key, sum, /*scale=*/1, "sum of the push"));
+  return sum;
+}
+
+void LocalStore::Apply(const InForce& in_force, std::span<const float> sum) {
+  Tensor& tensor = *in_force.tensor;
+  const Rule& rule = *in_force.rule;
+  const Key& key = tensor.plan->key;
+  const std::span<float> weights = tensor.weights.floats();
+  if (rule.updater != nullptr) {
+    rule.updater(key, sum, weights);
+    keys_.CountPush(key);
+    return;
+  }
+  if (tensor.state_of != rule.spec.kind()) {
+    tensor.state = LocalUpdaterState();
+    tensor.state_of = rule.spec.kind();
+  }
+  const double rate =
+      LearningRateAt(rule.spec.learning_rate(), rule.spec.schedule(), keys_.CountPush(key));
+  rule.optimizer.Step(weights, sum, rate, tensor.state, weights);
+}
+
+absl::Status LocalStore::PushNothing(const Key& key) {
+  SLIMPS_RETURN_IF_ERROR(FirstError());
+  SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* plan, keys_.Find(key));
+  SLIMPS_ASSIGN_OR_RETURN(const InForce in_force, Find(key, plan->elements, "push"));
+  try {
+    const std::vector<float> zeros(plan->elements);
+    MutexLock lock(&in_force.tensor->mutex);
+    Apply(in_force, zeros);
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory(key);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LocalStore::Pull(const Key& key, std::span<float> out, int /*priority*/) {
+  SLIMPS_ASSIGN_OR_RETURN(const InForce in_force, Find(key, out.size(), "pull"));
+  Tensor& tensor = *in_force.tensor;
+  MutexLock lock(&tensor.mutex);
+  const std::span<const float> weights = std::as_const(tensor.weights).floats();
+  switch (tensor.plan->info.dtype()) {
+    case wire::FLOAT16:
+      CopyThrough(*fp16_, weights, out);
+      break;
+    case wire::BFLOAT16:
+      CopyThrough(*bf16_, weights, out);
+      break;
+    default:
+      std::copy(weights.begin(), weights.end(), out.begin());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LocalStore::PushPull(const Key& key, std::span<const float> gradient,
+                                  std::span<float> out, int priority) {
+  SLIMPS_RETURN_IF_ERROR(Find(key, out.size(), "pull").status());
+  SLIMPS_RETURN_IF_ERROR(Push(key, gradient, priority));
+  return Pull(key, out, priority);
+}
+
+void LocalStore::PullAsync(const Key& key, std::span<float> out, int priority,
+                           std::function<void(absl::Status)> done) {
+  done(Pull(key, out, priority));
+}
+
+// ---- what a push does ---------------------------------------------------------------------------
+
+absl::Status LocalStore::SetOptimizer(const wire::OptimizerSpec& spec) {
+  SLIMPS_ASSIGN_OR_RETURN(LocalUpdater optimizer, MakeUpdater(spec));
+  MutexLock lock(&mutex_);
+  SLIMPS_RETURN_IF_ERROR(first_error_);
+  SLIMPS_RETURN_IF_ERROR(CheckCombination(
+      {.codec = compressor_ == nullptr ? nullptr : &compressor_->codec(), .optimizer = spec}));
+  rule_ = std::make_shared<Rule>(Rule{nullptr, spec, std::move(optimizer)});
+  return absl::OkStatus();
+}
+
+absl::Status LocalStore::SetUpdater(Updater updater) {
+  SLIMPS_ASSIGN_OR_RETURN(LocalUpdater replace, MakeUpdater({}));
+  MutexLock lock(&mutex_);
+  SLIMPS_RETURN_IF_ERROR(first_error_);
+  rule_ = std::make_shared<Rule>(Rule{std::move(updater), {}, std::move(replace)});
+  return absl::OkStatus();
+}
+
+absl::Status LocalStore::SetGradientCompression(std::string_view codec_spec) {
+  return Compress(codec_spec, options_.fixed_threshold_bytes.value_or(0));
+}
+
+absl::Status LocalStore::SetGradientCompression(
+    const std::map<std::string, std::string>& dictionary) {
+  SLIMPS_ASSIGN_OR_RETURN(const DictionaryCodec codec, CodecSpecFromDictionary(dictionary));
+  return Compress(codec.spec.ToString(),
+                  codec.every_key ? 0 : options_.fixed_threshold_bytes.value_or(0));
+}
+
+absl::Status LocalStore::Compress(std::string_view codec_spec, uint64_t threshold_bytes) {
+  if (type_ != "device") {
+    return absl::UnimplementedError(
+        absl::StrCat("gradient compression is not supported for this type of kvstore: ", type_,
+                     "; device, dist_sync, dist_async and dist_ssp have it"));
+  }
+  SLIMPS_ASSIGN_OR_RETURN(
+      std::unique_ptr<DeviceCompressor> made,
+      DeviceCompressor::Create(codec_spec, {.threshold_bytes = threshold_bytes,
+                                            .grad_scale = options_.grad_scale,
+                                            .encode_threads = options_.encode_threads}));
+  MutexLock lock(&mutex_);
+  SLIMPS_RETURN_IF_ERROR(first_error_);
+  if (keys_.MaxPushedRounds() > 0) {
+    return absl::FailedPreconditionError("gradient compression must be set before the first push");
+  }
+  SLIMPS_RETURN_IF_ERROR(CheckCombination({.codec = &made->codec(), .optimizer = rule_->spec}));
+  if (!made->codec().Warning().empty()) LOG(WARNING) << made->codec().Warning();
+  const bool none = made->codec().spec().name == "none";
+  compressor_ = none ? nullptr : std::move(made);
+  return absl::OkStatus();
+}
+
+// ---- the rest -----------------------------------------------------------------------------------
+
+absl::StatusOr<std::vector<double>> LocalStore::AllReduceSum(const std::vector<double>& values) {
+  SLIMPS_RETURN_IF_ERROR(FirstError());
+  return values;
+}
+
+absl::Status LocalStore::Close() {
+  MutexLock lock(&mutex_);
+  first_error_.Update(absl::FailedPreconditionError("the store was closed"));
+  return absl::OkStatus();
+}
+
+void LocalStore::Abort(const absl::Status& why) {
+  MutexLock lock(&mutex_);
+  first_error_.Update(why);
+}
+
+StoreTotals LocalStore::totals() const {
+  std::vector<Tensor*> tensors;
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [id, tensor] : tensors_) tensors.push_back(tensor.get());
+  }
+  StoreTotals totals;
+  for (Tensor* tensor : tensors) {
+    MutexLock lock(&tensor->mutex);
+    totals.pushed.Add(tensor->counts);
+  }
+  return totals;
+}
+
+PushCounts LocalStore::push_counts(const Key& key) const {
+  Tensor* tensor = nullptr;
+  {
+    MutexLock lock(&mutex_);
+    const auto found = tensors_.find(key.id());
+    if (found == tensors_.end()) return {};
+    tensor = found->second.get();
+  }
+  MutexLock lock(&tensor->mutex);
+  return tensor->counts;
+}
+
+}  // namespace slimps

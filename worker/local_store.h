@@ -1,0 +1,127 @@
+// LocalStore: the KVStore of one process: weights and optimizer are here, there is neither scheduler nor server.
+//
+//   auto store = KVStore::Create("device", options);
+//   (*store)->Init({{.key = "w", .shape = {3}, .value = weights}});
+//   (*store)->SetUpdater([](const Key&, std::span<const float> gradient, std::span<float> weight) {
+//     for (size_t k = 0; k < weight.size(); ++k) weight[k] -= 0.1f * gradient[k];
+//   });
+//   (*store)->PushSum("w", {{gradient_of_device_0, gradient_of_device_1}}, 0);   // applied before it returns
+//   (*store)->Pull("w", weights, 0);
+//
+// As MXNet has it: without optimizer and updater a push replaces the value by what was pushed; of several pushes between two
+// pulls the last counts. The updater or optimizer set last is in force; an optimizer of the same kind goes on with its
+// state, another begins anew. Its steps have the bits that a dist_sync store with one worker has. Priorities mean nothing.
+// Gradient compression, per device (device_compressor.h), is for type "device"; "local" refuses it.
+//
+// Thread-safe; pushes of different keys go on side by side. Callbacks run before the call that causes them returns.
+#ifndef SLIMPS_WORKER_LOCAL_STORE_H_
+#define SLIMPS_WORKER_LOCAL_STORE_H_
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "backup_model/local_updater.h"
+#include "proto/base/buffer.h"
+#include "proto/base/mutex.h"
+#include "worker/device_compressor.h"
+#include "worker/key_table.h"
+#include "worker/kvstore.h"
+
+namespace slimps {
+
+class LocalStore final : public KVStore {
+ public:
+  // `type`: "local" or "device". Of the options compression, fixed_threshold_bytes, grad_scale and encode_threads count.
+  // InvalidArgument: options that only make sense where something travels. Unimplemented: compression with "local".
+  [[nodiscard]] static absl::StatusOr<std::unique_ptr<LocalStore>> Create(
+      std::string_view type, const KVStoreOptions& options);
+
+  absl::Status Init(const std::vector<InitTensor>& tensors) override;
+  absl::Status Push(const Key& key, std::span<const float> gradient, int priority) override;
+  absl::Status PushSum(const Key& key, std::span<const std::span<const float>> gradients,
+                       int priority) override;
+  absl::Status PushNothing(const Key& key) override;
+  absl::Status Pull(const Key& key, std::span<float> out, int priority) override;
+  absl::Status PushPull(const Key& key, std::span<const float> gradient, std::span<float> out,
+                        int priority) override;
+  void PullAsync(const Key& key, std::span<float> out, int priority,
+                 std::function<void(absl::Status)> done) override;
+  absl::Status Broadcast(const InitTensor& tensor, std::span<float> out) override;
+  absl::Status SetOptimizer(const wire::OptimizerSpec& spec) override;
+  absl::Status SetUpdater(Updater updater) override;
+  absl::Status SetGradientCompression(std::string_view codec_spec) override;
+  absl::Status SetGradientCompression(
+      const std::map<std::string, std::string>& dictionary) override;
+  absl::Status Barrier() override { return FirstError(); }
+  absl::StatusOr<std::vector<double>> AllReduceSum(const std::vector<double>& values) override;
+  absl::Status Wait() override { return FirstError(); }
+  absl::Status Leave() override { return FirstError(); }
+  absl::Status Close() override;
+  void Abort(const absl::Status& why) override;
+  uint32_t rank() const override { return 0; }
+  uint32_t num_workers() const override { return 1; }
+  std::string type() const override { return type_; }
+  bool is_capable(std::string_view capability) const override { return capability == "optimizer"; }
+  StoreTotals totals() const override;
+  PushCounts push_counts(const Key& key) const override;
+  std::optional<wire::CodecMap> codec_map() const override { return std::nullopt; }
+
+ private:
+  // What a push does to the weights. Constant once it is in force.
+  struct Rule {
+    Updater updater;  // empty: the optimizer
+    wire::OptimizerSpec spec;
+    LocalUpdater optimizer;
+  };
+  struct Tensor {
+    explicit Tensor(AlignedBuffer initial) : weights(std::move(initial)) {}
+    Mutex mutex;
+    const TensorPlan* plan = nullptr;  // set by Init, before anybody else finds the tensor
+    AlignedBuffer weights ABSL_GUARDED_BY(mutex);
+    AlignedBuffer sum ABSL_GUARDED_BY(mutex);  // empty until a push needs it
+    LocalUpdaterState state ABSL_GUARDED_BY(mutex);
+    wire::OptimizerSpec::Kind state_of ABSL_GUARDED_BY(mutex) = wire::OptimizerSpec::NONE;
+    PushCounts counts ABSL_GUARDED_BY(mutex);
+  };
+
+  // What one call works with.
+  struct InForce {
+    Tensor* tensor = nullptr;
+    std::shared_ptr<const Rule> rule;
+    std::shared_ptr<DeviceCompressor> compressor;
+  };
+
+  LocalStore(std::string_view type, const KVStoreOptions& options, LocalUpdater replace);
+  absl::Status FirstError() const;
+  // Checks that the key is there and has `elements`.
+  absl::StatusOr<InForce> Find(const Key& key, size_t elements, const char* what) const;
+  absl::Status Compress(std::string_view codec_spec, uint64_t threshold_bytes);
+  absl::StatusOr<std::span<const float>> Sum(const InForce& in_force,
+                                             std::span<const std::span<const float>> gradients)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(in_force.tensor->mutex);
+  void Apply(const InForce& in_force, std::span<const float> sum)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(in_force.tensor->mutex);
+
+  const std::string type_;
+  const KVStoreOptions options_;
+  const std::unique_ptr<const Codec> fp16_, bf16_;  // of values that are pulled in half precision
+  KeyTable keys_;
+
+  mutable Mutex mutex_;  // never held together with a tensor's
+  absl::Status first_error_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const Rule> rule_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<DeviceCompressor> compressor_ ABSL_GUARDED_BY(mutex_);  // null: none
+  std::unordered_map<KeyId, std::unique_ptr<Tensor>> tensors_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_LOCAL_STORE_H_
