@@ -64,14 +64,14 @@ class Rounds {
     }
     return slowest;
   }
-  // Pulls until worker 0 has pushed `rounds`; it may never have pushed more.
-  void AwaitFirst(int rounds) {
+  // Pulls until worker `rank` has pushed `rounds`; it may never have pushed more.
+  void Await(uint32_t rank, int rounds) {
     const absl::Time deadline = absl::Now() + kLong;
     for (;;) {
       ASSERT_STATUS_OK(Pull());
-      ASSERT_LE(Of(0), rounds);
-      if (Of(0) == rounds) return;
-      ASSERT_LT(absl::Now(), deadline) << "worker 0 has pushed " << Of(0);
+      ASSERT_LE(Of(rank), rounds);
+      if (Of(rank) == rounds) return;
+      ASSERT_LT(absl::Now(), deadline) << "worker " << rank << " has pushed " << Of(rank);
     }
   }
 
@@ -94,7 +94,7 @@ TEST_P(Staleness, WhoReadsIsAtMostTheBoundAheadOfTheSlowest) {
     ASSERT_STATUS_OK(rounds.Begin());
     const bool stopped = store.rank() == job.workers - 1;
     for (int round = 1; round <= all; ++round) {
-      if (stopped) rounds.AwaitFirst(std::min(all, round - 1 + bound + 1));
+      if (stopped) rounds.Await(0, std::min(all, round - 1 + bound + 1));
       ASSERT_STATUS_OK(rounds.PushPull());
       EXPECT_EQ(rounds.Of(store.rank()), round) << "one's own pushes are there";
       EXPECT_GE(rounds.OfTheSlowest(), round - bound) << "worker " << store.rank();
@@ -118,7 +118,7 @@ TEST(BoundedStaleness, WhoOnlyPushesIsHeldBackNotFailed) {
     Rounds rounds(&store);
     ASSERT_STATUS_OK(rounds.Begin());
     for (int round = 1; round <= kAll; ++round) {
-      if (store.rank() == 1) rounds.AwaitFirst(std::min(kAll, round + 1));
+      if (store.rank() == 1) rounds.Await(0, std::min(kAll, round + 1));
       ASSERT_STATUS_OK(rounds.Push());
     }
     ASSERT_STATUS_OK(rounds.Pull());
@@ -134,7 +134,12 @@ TEST(BoundedStaleness, WhoLeavesHoldsNobody) {
     ASSERT_STATUS_OK(rounds.Begin());
     const int all = store.rank() == 1 ? 2 : 10;
     for (int round = 1; round <= all; ++round) ASSERT_STATUS_OK(rounds.PushPull());
-    if (store.rank() == 1) ASSERT_STATUS_OK(store.Leave());
+    if (store.rank() == 1) {
+      // Both others wait for its third round, or are about to.
+      rounds.Await(0, 4);
+      rounds.Await(2, 4);
+      ASSERT_STATUS_OK(store.Leave());
+    }
     ASSERT_STATUS_OK(store.Barrier());
     ASSERT_STATUS_OK(rounds.Pull());
     EXPECT_EQ(rounds.Of(0), 10);
@@ -149,7 +154,7 @@ TEST(BoundedStaleness, WhoFailsLetsTheOthersKnowInsteadOfWaiting) {
     Rounds rounds(&store);
     ASSERT_STATUS_OK(rounds.Begin());
     if (store.rank() == 1) {
-      rounds.AwaitFirst(3);  // worker 0 waits for round 1 of this one
+      rounds.Await(0, 3);  // worker 0 waits for round 1 of this one
       store.Abort(absl::DataLossError("its disk is full"));
       return;
     }
@@ -161,6 +166,9 @@ TEST(BoundedStaleness, WhoFailsLetsTheOthersKnowInsteadOfWaiting) {
     }
     EXPECT_EQ(finished, 2);
     EXPECT_NE(status.message().find("its disk is full"), std::string::npos) << status;
+    // A server may have told it before the scheduler did.
+    const absl::Time deadline = absl::Now() + kLong;
+    while (store.Wait().ok()) ASSERT_LT(absl::Now(), deadline);
   });
 }
 
