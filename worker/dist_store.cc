@@ -35,6 +35,7 @@ MembershipOptions MakeMembershipOptions(const KVStoreOptions& options) {
   membership.num_workers = options.num_workers;
   membership.num_servers = options.num_servers;
   membership.join_timeout = options.timeout;
+  membership.stop = options.stop;
   return membership;
 }
 

@@ -19,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -72,6 +73,7 @@ struct KVStoreOptions {
   absl::Duration emulate_link_latency = absl::ZeroDuration();  // added to what arrives
   absl::Duration timeout = absl::Seconds(60);  // of one push or pull, retries included
   absl::Duration retry_interval = absl::Seconds(5);
+  std::stop_token stop;  // Create returns Cancelled once a stop is requested
 };
 
 // What `options` come to: an emulated link stands for a network, which no local socket may bypass.

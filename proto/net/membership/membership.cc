@@ -82,8 +82,17 @@ absl::Status Membership::Join() {
   Carry(std::move(actions));
   heartbeats_ = std::thread([this] { RunHeartbeats(); });
 
+  // Before the lock, which its callback takes: it goes after the lock has gone.
+  const std::stop_callback wake(options_.stop, [this] {
+    MutexLock lock(&mutex_);
+    changed_.NotifyAll();
+  });
   MutexLock lock(&mutex_);
   while (!state_.JoinResult(absl::Now()).has_value()) {
+    if (options_.stop.stop_requested()) {
+      return absl::CancelledError(absl::StrCat("joining the job at scheduler ",
+                                               options_.scheduler_address, " was stopped"));
+    }
     changed_.WaitFor(&mutex_, deadline - absl::Now());
   }
   absl::Status result = *state_.JoinResult(absl::InfiniteFuture());

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -45,6 +46,7 @@ struct MembershipOptions {
   std::vector<std::string> endpoints;  // where a server listens, reachable by workers
   std::string host;                    // for messages to people
   absl::Duration join_timeout = absl::Seconds(60);
+  std::stop_token stop;  // ends Join
 };
 
 // Thread-safe. Never calls the transport or a handler with its lock held.
@@ -61,7 +63,7 @@ class Membership final {
   // transport was started. InvalidArgument: options that no message can carry (a job id that is not
   // UTF-8). DeadlineExceeded: scheduler silent, or nodes missing (says which and how
   // many). Whatever else the scheduler refused it with (AlreadyExists: rank taken; InvalidArgument:
-  // other counts; FailedPrecondition: another job).
+  // other counts; FailedPrecondition: another job). Cancelled: MembershipOptions::stop.
   [[nodiscard]] absl::Status Join();
 
   // Says goodbye and waits for the scheduler's acknowledgement, which also ends the heartbeat.

@@ -1,0 +1,145 @@
+// The module slimps._slimps. What Python code calls is the package around it (python/slimps).
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <string>
+
+#include "absl/time/time.h"
+#include "glog/logging.h"
+#include "proto/net/same_host.h"
+#include "python/extension/store.h"
+
+namespace slimps::python {
+namespace {
+
+namespace py = pybind11;
+using Spec = wire::OptimizerSpec;
+using Schedule = wire::LearningRateSchedule;
+
+// A duration in seconds; "s" for the flags' ending.
+template <typename Class, typename Owner>
+void DefineSeconds(Class& options, const char* name, absl::Duration Owner::*field) {
+  options.def_property(
+      name, [field](const Owner& self) { return absl::ToDoubleSeconds(self.*field); },
+      [field](Owner& self, double seconds) { self.*field = absl::Seconds(seconds); });
+}
+
+void DefineOptions(py::module_& module) {
+  py::class_<KVStoreOptions> options(module, "Options");
+  options.def(py::init<>())
+      .def_readwrite("scheduler_address", &KVStoreOptions::scheduler_address)
+      .def_readwrite("job_id", &KVStoreOptions::job_id)
+      .def_readwrite("num_workers", &KVStoreOptions::num_workers)
+      .def_readwrite("num_servers", &KVStoreOptions::num_servers)
+      .def_readwrite("wanted_rank", &KVStoreOptions::wanted_rank)
+      .def_readwrite("partition_bytes", &KVStoreOptions::partition_bytes)
+      .def_readwrite("compression", &KVStoreOptions::compression)
+      .def_readwrite("fixed_threshold_bytes", &KVStoreOptions::fixed_threshold_bytes)
+      .def_readwrite("pre_steps", &KVStoreOptions::pre_steps)
+      .def_readwrite("threshold_table_file", &KVStoreOptions::threshold_table_file)
+      .def_readwrite("remeasure_every", &KVStoreOptions::remeasure_every)
+      .def_readwrite("pull_compression", &KVStoreOptions::pull_compression)
+      .def_readwrite("fixed_pull_threshold_bytes", &KVStoreOptions::fixed_pull_threshold_bytes)
+      .def_readwrite("grad_scale", &KVStoreOptions::grad_scale)
+      .def_readwrite("encode_threads", &KVStoreOptions::encode_threads)
+      .def_readwrite("emulate_link_bytes_per_second",
+                     &KVStoreOptions::emulate_link_bytes_per_second);
+  DefineSeconds(options, "emulate_link_latency_s", &KVStoreOptions::emulate_link_latency);
+  DefineSeconds(options, "timeout_s", &KVStoreOptions::timeout);
+  options.def_property(
+      "same_host", [](const KVStoreOptions& self) { return SameHostName(self.same_host); },
+      [](KVStoreOptions& self, const std::string& name) {
+        const auto parsed = ParseSameHost(name);
+        if (!parsed.ok()) throw py::value_error(std::string(parsed.status().message()));
+        self.same_host = *parsed;
+      });
+}
+
+template <typename Enum>
+Enum ParseName(bool (*parse)(google::protobuf::ConstStringParam, Enum*), const std::string& name) {
+  Enum value;
+  if (!parse(name, &value)) throw py::value_error("unknown name \"" + name + "\"");
+  return value;
+}
+
+void DefineOptimizer(py::module_& module) {
+  py::class_<Schedule>(module, "Schedule")
+      .def(py::init<>())
+      .def_property(
+          "kind", [](const Schedule& self) { return Schedule::Kind_Name(self.kind()); },
+          [](Schedule& self, const std::string& name) {
+            self.set_kind(ParseName<Schedule::Kind>(&Schedule::Kind_Parse, name));
+          })
+      .def_property("warmup_rounds", &Schedule::warmup_rounds, &Schedule::set_warmup_rounds)
+      .def_property("every", &Schedule::every, &Schedule::set_every)
+      .def_property("factor", &Schedule::factor, &Schedule::set_factor)
+      .def_property("total_rounds", &Schedule::total_rounds, &Schedule::set_total_rounds)
+      .def_property("final_lr", &Schedule::final_lr, &Schedule::set_final_lr);
+  py::class_<Spec>(module, "OptimizerSpec")
+      .def(py::init<>())
+      .def_property(
+          "kind", [](const Spec& self) { return Spec::Kind_Name(self.kind()); },
+          [](Spec& self, const std::string& name) {
+            self.set_kind(ParseName<Spec::Kind>(&Spec::Kind_Parse, name));
+          })
+      .def_property("learning_rate", &Spec::learning_rate, &Spec::set_learning_rate)
+      .def_property("momentum", &Spec::momentum, &Spec::set_momentum)
+      .def_property("nesterov", &Spec::nesterov, &Spec::set_nesterov)
+      .def_property("weight_decay", &Spec::weight_decay, &Spec::set_weight_decay)
+      .def_property("beta1", &Spec::beta1, &Spec::set_beta1)
+      .def_property("beta2", &Spec::beta2, &Spec::set_beta2)
+      .def_property("epsilon", &Spec::epsilon, &Spec::set_epsilon)
+      .def_property("rescale_grad", &Spec::rescale_grad, &Spec::set_rescale_grad)
+      .def_property("clip_gradient", &Spec::clip_gradient, &Spec::set_clip_gradient)
+      .def_property(
+          "schedule", [](const Spec& self) { return self.schedule(); },
+          [](Spec& self, const Schedule& schedule) { *self.mutable_schedule() = schedule; });
+}
+
+void DefineStore(py::module_& module) {
+  py::class_<Store>(module, "Store")
+      .def_static("create", &Store::Create, py::arg("type"), py::arg("options"))
+      .def("init", &Store::Init, py::arg("keys"), py::arg("shapes"), py::arg("values"),
+           py::arg("halves"))
+      .def("push", &Store::Push, py::arg("key"), py::arg("gradient"), py::arg("priority"))
+      .def("push_nothing", &Store::PushNothing, py::arg("key"))
+      .def("pull", &Store::Pull, py::arg("keys"), py::arg("outs"), py::arg("priority"))
+      .def("set_optimizer", &Store::SetOptimizer, py::arg("spec"))
+      .def("set_compression", py::overload_cast<const std::string&>(&Store::SetGradientCompression),
+           py::arg("codec_spec"))
+      .def("set_compression_dictionary",
+           py::overload_cast<const std::map<std::string, std::string>&>(
+               &Store::SetGradientCompression),
+           py::arg("dictionary"))
+      .def("barrier", &Store::Barrier)
+      .def("wait", &Store::Wait)
+      .def("leave", &Store::Leave)
+      .def("close", &Store::Close)
+      .def("abort", &Store::Abort, py::arg("why"))
+      .def("totals", &Store::Totals)
+      .def(
+          "is_capable",
+          [](const Store& self, const std::string& capability) {
+            return self.store().is_capable(capability);
+          },
+          py::arg("capability"))
+      .def_property_readonly("rank", [](const Store& self) { return self.store().rank(); })
+      .def_property_readonly("num_workers",
+                             [](const Store& self) { return self.store().num_workers(); });
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_slimps, module) {
+  module.doc() = "The C++ side of slimps; use the package slimps.";
+  // Whoever else has glog in this process may have done so before.
+  if (!google::IsGoogleLoggingInitialized()) {
+    FLAGS_logtostderr = true;
+    google::InitGoogleLogging("slimps");
+  }
+  DefineOptions(module);
+  DefineOptimizer(module);
+  DefineStore(module);
+}
+
+}  // namespace slimps::python

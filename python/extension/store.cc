@@ -1,0 +1,234 @@
+#include "python/extension/store.h"
+
+#include <pybind11/stl.h>
+
+#include <stop_token>
+#include <thread>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "python/extension/status.h"
+#include "python/extension/waiting.h"
+
+namespace slimps::python {
+
+namespace py = pybind11;
+
+namespace {
+
+// Pushes only copy, up to where so much is under way that they may wait for room: beyond this they are called as what
+// waits is. Below, a thread for each would cost more than the push.
+constexpr size_t kPushesThatDoNotWait = size_t{256} << 20;
+
+void Interrupt(KVStore* store) {
+  store->Abort(absl::CancelledError(
+      absl::StrCat("worker ", store->rank(), " was interrupted, as by Ctrl-C, while it waited")));
+}
+
+void CheckCount(const char* what, size_t keys, size_t got) {
+  if (keys == got) return;
+  throw py::value_error(absl::StrCat(what, ": expected one per key, ", keys, ", got ", got));
+}
+
+}  // namespace
+
+Key ToKey(py::handle key) {
+  if (py::isinstance<py::str>(key)) return Key(key.cast<std::string>());
+  if (py::isinstance<py::int_>(key) && !py::isinstance<py::bool_>(key)) {
+    return Key(key.cast<int64_t>());
+  }
+  throw py::type_error(
+      absl::StrCat("key: expected an int of 64 bits or a str, got ", std::string(py::repr(key))));
+}
+
+HeldArray::HeldArray(py::handle array, Access access) {
+  if (!py::isinstance<py::buffer>(array)) {
+    throw py::type_error(absl::StrCat("array: expected a buffer of float32, got ",
+                                      std::string(py::repr(py::type::of(array)))));
+  }
+  info_ = py::reinterpret_borrow<py::buffer>(array).request(access == Access::kWrite);
+  py::ssize_t packed = info_.itemsize;
+  bool contiguous = true;
+  for (py::ssize_t i = info_.ndim - 1; i >= 0; --i) {
+    contiguous = contiguous && (info_.shape[i] <= 1 || info_.strides[i] == packed);
+    packed *= info_.shape[i];
+  }
+  if (info_.format != "f" || !contiguous) {
+    throw py::type_error(absl::StrCat("array: expected contiguous float32, got format \"",
+                                      info_.format, "\"", contiguous ? "" : " with gaps"));
+  }
+}
+
+std::span<float> HeldArray::floats() const {
+  return {static_cast<float*>(info_.ptr), static_cast<size_t>(info_.size)};
+}
+
+std::unique_ptr<Store> Store::Create(const std::string& type, const KVStoreOptions& options) {
+  std::stop_source stop;
+  struct Created {
+    absl::StatusOr<std::unique_ptr<KVStore>> store = absl::UnknownError("not created");
+  };
+  auto created = std::make_shared<Created>();
+  KVStoreOptions stoppable = options;
+  stoppable.stop = stop.get_token();
+  Await(StartCall([created, type, stoppable] {
+          created->store = KVStore::Create(type, stoppable);
+          return created->store.status();
+        }),
+        [&stop] { stop.request_stop(); });
+  return std::unique_ptr<Store>(new Store(*std::move(created->store)));
+}
+
+Store::~Store() {
+  py::gil_scoped_release no_gil;  // closing waits
+  store_.reset();
+}
+
+void Store::AwaitWith(const std::shared_ptr<Pending>& pending, std::vector<HeldArray> arrays) {
+  Await(
+      pending, [this] { Interrupt(store_.get()); },
+      [&arrays](Cancelled how) {
+        // Somebody may still read or write them: better lost than given back.
+        if (how == Cancelled::kStillUnderWay) new std::vector<HeldArray>(std::move(arrays));
+      });
+}
+
+void Store::Call(std::function<absl::Status(KVStore*)> call, std::vector<HeldArray> arrays) {
+  AwaitWith(StartCall([store = store_, call = std::move(call)] { return call(store.get()); }),
+            std::move(arrays));
+}
+
+void Store::Init(const std::vector<py::object>& keys,
+                 const std::vector<std::vector<int64_t>>& shapes,
+                 const std::vector<py::object>& values, const std::vector<bool>& halves) {
+  CheckCount("shapes", keys.size(), shapes.size());
+  CheckCount("values", keys.size(), values.size());
+  CheckCount("halves", keys.size(), halves.size());
+  std::vector<HeldArray> arrays;
+  std::vector<InitTensor> tensors;
+  arrays.reserve(keys.size());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    arrays.emplace_back(values[i], HeldArray::Access::kRead);
+    tensors.push_back({.key = ToKey(keys[i]),
+                       .shape = shapes[i],
+                       .value = arrays.back().floats(),
+                       .dtype = halves[i] ? wire::FLOAT16 : wire::FLOAT32});
+  }
+  Call([tensors = std::move(tensors)](KVStore* store) { return store->Init(tensors); },
+       std::move(arrays));
+}
+
+void Store::Push(const py::object& key, const py::object& gradient, int priority) {
+  const Key name = ToKey(key);
+  std::vector<HeldArray> arrays;
+  arrays.emplace_back(gradient, HeldArray::Access::kRead);
+  const std::span<const float> values = arrays.back().floats();
+  under_way_ += values.size_bytes();
+  under_way_by_key_[name.id()] += values.size_bytes();
+  if (under_way_ > kPushesThatDoNotWait) {
+    Call([name, values, priority](KVStore* store) { return store->Push(name, values, priority); },
+         std::move(arrays));
+    return;
+  }
+  absl::Status pushed;
+  {
+    py::gil_scoped_release no_gil;
+    pushed = store_->Push(name, values, priority);
+  }
+  RaiseIfError(pushed);
+}
+
+void Store::PushNothing(const py::object& key) {
+  Call([name = ToKey(key)](KVStore* store) { return store->PushNothing(name); });
+}
+
+void Store::Pull(const std::vector<py::object>& keys, const std::vector<py::object>& outs,
+                 int priority) {
+  CheckCount("outs", keys.size(), outs.size());
+  if (keys.empty()) return;
+  struct Job {
+    Key key;
+    std::span<float> out;
+  };
+  std::vector<HeldArray> arrays;
+  std::vector<Job> jobs;
+  std::vector<KeyId> ids;
+  arrays.reserve(keys.size());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    arrays.emplace_back(outs[i], HeldArray::Access::kWrite);
+    jobs.push_back({ToKey(keys[i]), arrays.back().floats()});
+    ids.push_back(jobs.back().key.id());
+  }
+  auto pending = std::make_shared<Pending>(jobs.size());
+  auto ask = [store = store_, pending, jobs = std::move(jobs), priority] {
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      store->PullAsync(jobs[i].key, jobs[i].out, priority, [pending, i](absl::Status status) {
+        pending->Finish(i, std::move(status));
+      });
+    }
+  };
+  if (store_->type() == "dist_async") {
+    // There a pull first waits, on the thread that asks, until the key's pushes are acknowledged.
+    std::thread(std::move(ask)).detach();
+  } else {
+    py::gil_scoped_release no_gil;
+    ask();
+  }
+  AwaitWith(pending, std::move(arrays));
+  // Weights of the newest pushed round: its pushes have been acknowledged.
+  for (const KeyId id : ids) {
+    const auto pushed = under_way_by_key_.find(id);
+    if (pushed == under_way_by_key_.end()) continue;
+    under_way_ -= pushed->second;
+    under_way_by_key_.erase(pushed);
+  }
+}
+
+void Store::SetOptimizer(const wire::OptimizerSpec& spec) {
+  Call([spec](KVStore* store) { return store->SetOptimizer(spec); });
+}
+
+void Store::SetGradientCompression(const std::string& codec_spec) {
+  Call([codec_spec](KVStore* store) { return store->SetGradientCompression(codec_spec); });
+}
+
+void Store::SetGradientCompression(const std::map<std::string, std::string>& dictionary) {
+  Call([dictionary](KVStore* store) { return store->SetGradientCompression(dictionary); });
+}
+
+void Store::Barrier() {
+  Call([](KVStore* store) { return store->Barrier(); });
+}
+
+void Store::Wait() {
+  Call([](KVStore* store) { return store->Wait(); });
+}
+
+void Store::Leave() {
+  Call([](KVStore* store) { return store->Leave(); });
+}
+
+void Store::Close() {
+  Call([](KVStore* store) { return store->Close(); });
+}
+
+void Store::Abort(const std::string& why) {
+  py::gil_scoped_release no_gil;
+  store_->Abort(absl::AbortedError(why));
+}
+
+py::dict Store::Totals() const {
+  const StoreTotals totals = store_->totals();
+  py::dict found;
+  found["bytes_pushed"] = totals.bytes_pushed;
+  found["bytes_pulled"] = totals.bytes_pulled;
+  found["copy_s"] = absl::ToDoubleSeconds(totals.copy);
+  found["encode_s"] = absl::ToDoubleSeconds(totals.encode);
+  found["send_s"] = absl::ToDoubleSeconds(totals.send);
+  found["wait_s"] = absl::ToDoubleSeconds(totals.wait);
+  found["decode_s"] = absl::ToDoubleSeconds(totals.decode);
+  return found;
+}
+
+}  // namespace slimps::python

@@ -1,0 +1,85 @@
+// Store: worker/kvstore.h as the Python package sees it. Arrays come through the buffer protocol, float32 and contiguous;
+// slimps/kv.py brings everything else into that form.
+//
+//   store = _slimps.Store.create("dist_sync", options)
+//   store.init(["w"], [[784, 10]], [weights], [False])
+//   store.push("w", gradient, 0)
+//   store.pull(["w"], [weights], 0)
+//
+// Calls that wait do so without the GIL and see Ctrl-C (waiting.h), which ends the store: everyone in the job is told.
+#ifndef SLIMPS_PYTHON_EXTENSION_STORE_H_
+#define SLIMPS_PYTHON_EXTENSION_STORE_H_
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "python/extension/waiting.h"
+#include "worker/kvstore.h"
+
+namespace slimps::python {
+
+// An int (bool is none) or a str. TypeError: anything else.
+Key ToKey(pybind11::handle key);
+
+// Python memory, kept in place as long as this lives. Made and destroyed with the GIL held.
+class HeldArray final {
+ public:
+  enum class Access { kRead, kWrite };
+
+  // TypeError: not contiguous float32, or read-only where it is to be written.
+  HeldArray(pybind11::handle array, Access access);
+  std::span<float> floats() const;
+
+ private:
+  pybind11::buffer_info info_;
+};
+
+// Thread-safe, as the store that it wraps; every method is called with the GIL held.
+class Store final {
+ public:
+  static std::unique_ptr<Store> Create(const std::string& type, const KVStoreOptions& options);
+  ~Store();
+
+  void Init(const std::vector<pybind11::object>& keys,
+            const std::vector<std::vector<int64_t>>& shapes,
+            const std::vector<pybind11::object>& values, const std::vector<bool>& halves);
+  void Push(const pybind11::object& key, const pybind11::object& gradient, int priority);
+  void PushNothing(const pybind11::object& key);
+  // One array per key; returns when all are filled.
+  void Pull(const std::vector<pybind11::object>& keys, const std::vector<pybind11::object>& outs,
+            int priority);
+  void SetOptimizer(const wire::OptimizerSpec& spec);
+  void SetGradientCompression(const std::string& codec_spec);
+  void SetGradientCompression(const std::map<std::string, std::string>& dictionary);
+  void Barrier();
+  void Wait();
+  void Leave();
+  void Close();
+  void Abort(const std::string& why);
+  pybind11::dict Totals() const;
+
+  const KVStore& store() const { return *store_; }
+
+ private:
+  explicit Store(std::unique_ptr<KVStore> store) : store_(std::move(store)) {}
+
+  void Call(std::function<absl::Status(KVStore*)> call, std::vector<HeldArray> arrays = {});
+  void AwaitWith(const std::shared_ptr<Pending>& pending, std::vector<HeldArray> arrays);
+
+  std::shared_ptr<KVStore> store_;  // shared with calls under way
+  // Bytes of pushes that may still be under way, by key and in all. Read and written with the GIL held.
+  std::unordered_map<KeyId, size_t> under_way_by_key_;
+  size_t under_way_ = 0;
+};
+
+}  // namespace slimps::python
+
+#endif  // SLIMPS_PYTHON_EXTENSION_STORE_H_

@@ -1,0 +1,77 @@
+#include "python/extension/waiting.h"
+
+#include <pybind11/pybind11.h>
+
+#include <thread>
+#include <utility>
+
+#include "python/extension/status.h"
+
+namespace slimps::python {
+
+namespace py = pybind11;
+
+namespace {
+
+// Handlers of signals are run so often while a call waits.
+constexpr absl::Duration kSignalInterval = absl::Milliseconds(50);
+// A call that was cancelled ends by a message to its own threads, unless something is badly wrong.
+constexpr absl::Duration kCancelPatience = absl::Seconds(5);
+
+}  // namespace
+
+void Pending::Finish(size_t call, absl::Status status) {
+  MutexLock lock(&mutex_);
+  if (!status.ok() && (status_.ok() || call < first_failed_)) {
+    first_failed_ = call;
+    status_ = std::move(status);
+  }
+  if (++ended_ == calls_) changed_.NotifyAll();
+}
+
+bool Pending::AwaitEnd(absl::Duration timeout) {
+  MutexLock lock(&mutex_);
+  return changed_.Await(&mutex_, timeout, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return ended_ == calls_;
+  });
+}
+
+absl::Status Pending::result() const {
+  MutexLock lock(&mutex_);
+  return status_;
+}
+
+std::shared_ptr<Pending> StartCall(std::function<absl::Status()> call) {
+  auto pending = std::make_shared<Pending>(1);
+  // Detached, but never forgotten: whoever waits for `pending` waits for this thread's last act, and a call that cannot be
+  // ended within the patience above must not keep Python from going on.
+  std::thread([pending, call = std::move(call)]() mutable {
+    absl::Status status = call();
+    call = nullptr;
+    pending->Finish(0, std::move(status));
+  }).detach();
+  return pending;
+}
+
+void Await(const std::shared_ptr<Pending>& pending, const std::function<void()>& cancel,
+           const std::function<void(Cancelled)>& on_cancelled) {
+  for (;;) {
+    bool ended = false;
+    {
+      py::gil_scoped_release no_gil;
+      ended = pending->AwaitEnd(kSignalInterval);
+    }
+    if (ended) return RaiseIfError(pending->result());
+    if (PyErr_CheckSignals() == 0) continue;
+    py::error_already_set raised;
+    {
+      py::gil_scoped_release no_gil;
+      cancel();
+      ended = pending->AwaitEnd(kCancelPatience);
+    }
+    if (on_cancelled) on_cancelled(ended ? Cancelled::kEnded : Cancelled::kStillUnderWay);
+    throw raised;
+  }
+}
+
+}  // namespace slimps::python

@@ -1,0 +1,54 @@
+// Waiting for C++ from Python: without the GIL, and so that signal handlers run meanwhile (Ctrl-C).
+//
+//   Await(StartCall([store] { return store->Barrier(); }), [store] { store->Abort(kInterrupted); });
+//
+// A handler that raises (KeyboardInterrupt, mostly) ends the wait: `cancel` is called, which must bring what was waited
+// for to its end, and the exception goes on once that has happened.
+#ifndef SLIMPS_PYTHON_EXTENSION_WAITING_H_
+#define SLIMPS_PYTHON_EXTENSION_WAITING_H_
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "proto/base/mutex.h"
+
+namespace slimps::python {
+
+// Some calls under way and the first error among them, in the order in which they are numbered. Thread-safe.
+class Pending final {
+ public:
+  explicit Pending(size_t calls) : calls_(calls) {}
+
+  void Finish(size_t call, absl::Status status);
+  // Whether all calls have ended within `timeout`.
+  [[nodiscard]] bool AwaitEnd(absl::Duration timeout);
+  // REQUIRES: all have ended.
+  absl::Status result() const;
+
+ private:
+  const size_t calls_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  size_t ended_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t first_failed_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+// One call, on a thread of its own, which ends with it. What `call` refers to must be shared with it.
+std::shared_ptr<Pending> StartCall(std::function<absl::Status()> call);
+
+enum class Cancelled { kEnded, kStillUnderWay };
+
+// Waits for `pending` and raises its error. Where a signal handler raises, calls `cancel`, gives `pending` a few seconds
+// to end, tells `on_cancelled` whether it has, and throws what the handler raised. REQUIRES: the GIL, which is not held
+// while waiting nor while `cancel` runs.
+void Await(const std::shared_ptr<Pending>& pending, const std::function<void()>& cancel,
+           const std::function<void(Cancelled)>& on_cancelled = nullptr);
+
+}  // namespace slimps::python
+
+#endif  // SLIMPS_PYTHON_EXTENSION_WAITING_H_

@@ -1,0 +1,40 @@
+"""slimps: a parameter server for data-parallel training that compresses gradients where that pays.
+
+    import numpy as np
+    import slimps
+
+    store = slimps.kv.create("dist_sync")
+    store.init("w", np.zeros((784, 10), np.float32))       # rank 0's value counts
+    store.set_optimizer(slimps.optimizer.SGD(learning_rate=0.1))
+    store.push("w", gradient)                               # returns when `gradient` may be reused
+    store.pull("w", out=weights)                            # waits for all workers' round
+    store.close()
+
+Run by `tools/slimps launch --workers 2 --servers 2 -- python3 SCRIPT`. Method names and semantics are MXNet's.
+"""
+
+import sys
+
+try:
+    from slimps import _slimps
+except ImportError as error:
+    if getattr(error, "name", None) != "slimps._slimps" and "_slimps" not in str(error):
+        raise
+    raise ImportError(
+        "slimps was built for Debian's /usr/bin/python3 (3.11, CPython, x86_64), and %s is %d.%d: %s"
+        % (sys.executable, sys.version_info[0], sys.version_info[1], error)) from error
+
+from slimps import errors, kv, lr_scheduler, optimizer
+from slimps._job import Job, init
+from slimps._version import __version__
+from slimps.errors import (
+    AbortedError, AlreadyExistsError, CancelledError, DataLossError, DeadlineExceededError, Error,
+    FailedPreconditionError, InternalError, InvalidArgumentError, NotFoundError, OutOfRangeError,
+    PermissionDeniedError, ResourceExhaustedError, UnavailableError, UnimplementedError, UnknownError)
+
+__all__ = [
+    "AbortedError", "AlreadyExistsError", "CancelledError", "DataLossError", "DeadlineExceededError", "Error",
+    "FailedPreconditionError", "InternalError", "InvalidArgumentError", "Job", "NotFoundError", "OutOfRangeError",
+    "PermissionDeniedError", "ResourceExhaustedError", "UnavailableError", "UnimplementedError", "UnknownError",
+    "__version__", "errors", "init", "kv", "lr_scheduler", "optimizer",
+]

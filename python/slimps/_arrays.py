@@ -1,0 +1,92 @@
+"""Arrays of other libraries as numpy sees them, without copying where memory allows.
+
+numpy arrays and torch CPU tensors are taken as they are; anything else by the buffer protocol or DLPack (both for
+reading; for writing, where they give writable memory). float32 and float16 only.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, List, Sequence
+
+import numpy as np
+
+from slimps.errors import InvalidArgumentError
+
+
+def _from_torch(torch: Any, tensor: Any, what: str) -> np.ndarray:
+    if tensor.device.type != "cpu":
+        raise InvalidArgumentError("%s: expected a tensor on the CPU, got one on %s" % (what, tensor.device))
+    if tensor.layout != torch.strided:
+        raise InvalidArgumentError("%s: expected a dense tensor, got layout %s" % (what, tensor.layout))
+    if tensor.dtype not in (torch.float32, torch.float16):
+        raise InvalidArgumentError("%s: expected float32 or float16, got %s" % (what, tensor.dtype))
+    return tensor.detach().numpy()  # the same memory
+
+
+def as_numpy(value: Any, what: str) -> np.ndarray:
+    """`value` as a float32 or float16 array over the same memory. `what` begins the error's message.
+
+    Raises InvalidArgumentError: another element type, a tensor on another device, or no array at all.
+    """
+    if not isinstance(value, np.ndarray):
+        torch = sys.modules.get("torch")  # whoever passes a tensor has imported it
+        if torch is not None and isinstance(value, torch.Tensor):
+            return _from_torch(torch, value, what)
+        try:
+            if hasattr(value, "__dlpack__"):
+                value = np.from_dlpack(value)
+            else:
+                value = np.asarray(memoryview(value))
+        except (TypeError, ValueError, BufferError, RuntimeError) as error:
+            raise InvalidArgumentError(
+                "%s: expected a numpy array, a torch tensor or another array of float32 or float16, got %s (%s)"
+                % (what, type(value).__name__, error)) from None
+    if value.dtype != np.float32 and value.dtype != np.float16:
+        raise InvalidArgumentError("%s: expected float32 or float16, got %s" % (what, value.dtype))
+    return value
+
+
+def packed(array: np.ndarray) -> np.ndarray:
+    """The same values as contiguous float32, of at least one dimension: `array` itself where it is that."""
+    return np.ascontiguousarray(array, dtype=np.float32)
+
+
+def summed(values: Sequence[Any], what: str) -> np.ndarray:
+    """The sum of one key's arrays (one per device), in float32. One alone is not copied if it is packed."""
+    arrays: List[np.ndarray] = [as_numpy(value, what) for value in values]
+    if not arrays:
+        raise InvalidArgumentError("%s: expected at least one array, got an empty list" % what)
+    for array in arrays[1:]:
+        if array.shape != arrays[0].shape:
+            raise InvalidArgumentError("%s: expected arrays of one shape, got %s and %s"
+                                       % (what, arrays[0].shape, array.shape))
+    if len(arrays) == 1:
+        return arrays[0]
+    total = np.add(arrays[0], arrays[1], dtype=np.float32)
+    for array in arrays[2:]:
+        np.add(total, array, out=total)
+    return total
+
+
+class Outputs:
+    """The arrays that one key is pulled into: `buffer` is filled first, then `finish` writes the others."""
+
+    def __init__(self, outs: Sequence[Any], shape: Sequence[int], what: str) -> None:
+        self._arrays = [as_numpy(out, what) for out in outs]
+        if not self._arrays:
+            raise InvalidArgumentError("%s: expected at least one array to write, got an empty list" % what)
+        for array in self._arrays:
+            if array.shape != tuple(shape):
+                raise InvalidArgumentError("%s: expected shape %s, as it was initialised, got %s"
+                                           % (what, tuple(shape), array.shape))
+            if not array.flags.writeable:
+                raise InvalidArgumentError("%s: expected an array to write, got a read-only one" % what)
+        direct = [array for array in self._arrays if array.dtype == np.float32 and array.flags.c_contiguous]
+        self.buffer = direct[0] if direct else np.empty(tuple(shape), dtype=np.float32)
+
+    def finish(self) -> None:
+        """Copies what was pulled into the arrays that could not take it directly, rounded to their type."""
+        for array in self._arrays:
+            if array is not self.buffer:
+                np.copyto(array, self.buffer, casting="same_kind")

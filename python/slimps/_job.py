@@ -1,0 +1,107 @@
+"""This process's place in the job, from the environment that a launcher sets.
+
+DMLC_PS_ROOT_URI, DMLC_PS_ROOT_PORT   the scheduler's address
+DMLC_NUM_WORKER, DMLC_NUM_SERVER      what the job consists of
+DMLC_WORKER_ID                        the rank to ask for; any, if it is not set
+RANK, WORLD_SIZE                      torchrun's, where DMLC_WORKER_ID or DMLC_NUM_WORKER is not set
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Mapping, Optional
+
+from slimps.errors import FailedPreconditionError, InvalidArgumentError
+
+MOST_NODES = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """Where the scheduler is and what the job consists of. `rank` is asked for; -1: any."""
+
+    scheduler: str  # "host:port"
+    num_workers: int
+    num_servers: int
+    rank: int = -1
+    job_id: str = "slimps"
+
+
+def _number(environment: Mapping[str, str], *names: str) -> Optional[int]:
+    """Of the first variable that is set."""
+    for name in names:
+        text = environment.get(name, "")
+        if text:
+            try:
+                return int(text)
+            except ValueError:
+                raise InvalidArgumentError("%s=%s: expected a number" % (name, text)) from None
+    return None
+
+
+def _check(name: str, number: int, low: int, high: int) -> int:
+    if not low <= number <= high:
+        raise InvalidArgumentError("%s: expected %d to %d, got %d" % (name, low, high, number))
+    return number
+
+
+def _missing(what: str, variables: str) -> FailedPreconditionError:
+    return FailedPreconditionError(
+        "%s is not known: %s not set. Start the script by `tools/slimps launch --workers 2 --servers 2 -- "
+        "python3 SCRIPT`, set the variables, or pass %s to slimps.init()" % (what, variables, what))
+
+
+def read(environment: Optional[Mapping[str, str]] = None, *, scheduler: Optional[str] = None,
+         num_workers: Optional[int] = None, num_servers: Optional[int] = None, rank: Optional[int] = None,
+         job_id: Optional[str] = None) -> Job:
+    """The job as `environment` (os.environ) has it; what is given counts before that.
+
+    Raises FailedPreconditionError: a variable is missing; InvalidArgumentError: one makes no sense.
+    """
+    environment = os.environ if environment is None else environment
+    role = environment.get("DMLC_ROLE", "worker")
+    if role != "worker":
+        raise FailedPreconditionError("DMLC_ROLE=%s: expected worker; this process was to run slimps_%s"
+                                      % (role, role))
+    if scheduler is None:
+        host, port = environment.get("DMLC_PS_ROOT_URI"), environment.get("DMLC_PS_ROOT_PORT")
+        if not host or not port:
+            raise _missing("scheduler", "DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT are")
+        scheduler = "%s:%s" % (host, port)
+    if num_workers is None:
+        num_workers = _number(environment, "DMLC_NUM_WORKER", "WORLD_SIZE")
+        if num_workers is None:
+            raise _missing("num_workers", "DMLC_NUM_WORKER (or torchrun's WORLD_SIZE) is")
+    if num_servers is None:
+        num_servers = _number(environment, "DMLC_NUM_SERVER")
+        if num_servers is None:
+            raise _missing("num_servers", "DMLC_NUM_SERVER is")
+    if rank is None:
+        rank = _number(environment, "DMLC_WORKER_ID", "RANK")
+    _check("num_workers", num_workers, 1, MOST_NODES)
+    _check("num_servers", num_servers, 1, MOST_NODES)
+    return Job(scheduler, num_workers, num_servers,
+               -1 if rank is None else _check("rank", rank, -1, num_workers - 1), job_id or "slimps")
+
+
+_job: Optional[Job] = None
+
+
+def init(*, scheduler: Optional[str] = None, num_workers: Optional[int] = None, num_servers: Optional[int] = None,
+         rank: Optional[int] = None, job_id: Optional[str] = None) -> Job:
+    """Takes this worker's place in the job from DMLC_* (under torchrun: RANK and WORLD_SIZE too).
+
+    Arguments count before the environment: `scheduler` is "host:port", `rank` the rank to ask for (-1: any).
+    Stores made later use it; nothing is connected yet. Without a call, `slimps.kv.create` reads the environment.
+
+    Raises FailedPreconditionError: something is neither given nor set; InvalidArgumentError: makes no sense.
+    """
+    global _job
+    _job = read(scheduler=scheduler, num_workers=num_workers, num_servers=num_servers, rank=rank, job_id=job_id)
+    return _job
+
+
+def current() -> Job:
+    """What init() found, or the environment's."""
+    return _job if _job is not None else read()

@@ -1,0 +1,46 @@
+"""torch optimizers as what the servers run: read from their options, nothing pickled, torch not imported here."""
+
+from __future__ import annotations
+
+from typing import Any, Dict
+
+from slimps import optimizer as _optimizer
+from slimps.errors import InvalidArgumentError
+
+# What each kind's options may be where the servers have nothing of the sort; options that only say how torch computes
+# (foreach, capturable, fused) do not matter.
+_FIXED: Dict[str, Dict[str, Any]] = {
+    "SGD": {"dampening": 0, "maximize": False},
+    "Adam": {"amsgrad": False, "maximize": False},
+    "AdamW": {"amsgrad": False, "maximize": False},
+}
+_HOW = {"params", "foreach", "capturable", "fused", "differentiable", "initial_lr"}
+
+
+def _options(optimizer: Any, kind: str) -> Dict[str, Any]:
+    groups = [{name: value for name, value in group.items() if name not in _HOW} for group in optimizer.param_groups]
+    for number, group in enumerate(groups):
+        for name, value in group.items():
+            if value != groups[0].get(name):
+                raise InvalidArgumentError(
+                    "torch.optim.%s: parameter group %d has %s=%r and group 0 %r; expected equal options, since the "
+                    "servers have one optimizer for all keys" % (kind, number, name, value, groups[0].get(name)))
+    return groups[0]
+
+
+def convert(optimizer: Any) -> _optimizer.Optimizer:
+    """Raises InvalidArgumentError: another kind, unequal parameter groups, or an option that servers do not have."""
+    kind = type(optimizer).__name__
+    if kind not in _FIXED:
+        raise InvalidArgumentError("optimizer: expected torch.optim.SGD, Adam or AdamW, got torch.optim.%s" % kind)
+    options = _options(optimizer, kind)
+    for name, fixed in _FIXED[kind].items():
+        if options.get(name, fixed) != fixed:
+            raise InvalidArgumentError("torch.optim.%s: the servers have no %s; expected %r, got %r"
+                                       % (kind, name, fixed, options[name]))
+    common = {"learning_rate": float(options["lr"]), "wd": options["weight_decay"]}
+    if kind == "SGD":
+        return _optimizer.SGD(momentum=options["momentum"], nesterov=options["nesterov"], **common)
+    beta1, beta2 = options["betas"]
+    made = _optimizer.Adam if kind == "Adam" else _optimizer.AdamW
+    return made(beta1=beta1, beta2=beta2, epsilon=options["eps"], **common)

@@ -1,0 +1,92 @@
+"""Learning-rate schedules by MXNet's names. The servers follow them, one update being one round.
+
+    slimps.optimizer.SGD(learning_rate=0.1, lr_scheduler=slimps.lr_scheduler.CosineScheduler(max_update=1000))
+
+`base_lr` is the rate at the beginning, after warm-up; an optimizer's `learning_rate` replaces it, as in MXNet. During the
+first `warmup_steps` updates the rate climbs in equal steps from 0 to it.
+"""
+
+from __future__ import annotations
+
+from slimps import _slimps
+from slimps.errors import InvalidArgumentError
+
+
+class LRScheduler:
+    """Base of the schedules that the servers know; `base_lr` at least 0, `warmup_steps` in updates."""
+
+    def __init__(self, base_lr: float, warmup_steps: int) -> None:
+        if base_lr < 0:
+            raise InvalidArgumentError("base_lr: expected at least 0, got %r" % base_lr)
+        if warmup_steps < 0:
+            raise InvalidArgumentError("warmup_steps: expected at least 0, got %r" % warmup_steps)
+        self.base_lr = base_lr
+        self.warmup_steps = warmup_steps
+
+    def spec(self) -> _slimps.Schedule:
+        """As the servers are told."""
+        schedule = _slimps.Schedule()
+        schedule.warmup_rounds = self.warmup_steps
+        return schedule
+
+
+class FactorScheduler(LRScheduler):
+    """base_lr * factor^floor((update - 1 - warmup_steps) / step); `factor` in (0, 1], `step` at least 1 update."""
+
+    def __init__(self, step: int, factor: float = 1, base_lr: float = 0.01, warmup_steps: int = 0) -> None:
+        super().__init__(base_lr, warmup_steps)
+        if step < 1:
+            raise InvalidArgumentError("step: expected at least 1 update, got %r" % step)
+        if not 0 < factor <= 1:
+            raise InvalidArgumentError("factor: expected above 0 and at most 1, got %r" % factor)
+        self.step = step
+        self.factor = factor
+
+    def spec(self) -> _slimps.Schedule:
+        schedule = super().spec()
+        schedule.kind = "STEP"
+        schedule.every = self.step
+        schedule.factor = self.factor
+        return schedule
+
+
+class _ToFinal(LRScheduler):
+    _kind = ""
+
+    def __init__(self, max_update: int, base_lr: float, final_lr: float, warmup_steps: int) -> None:
+        super().__init__(base_lr, warmup_steps)
+        if max_update <= warmup_steps:
+            raise InvalidArgumentError("max_update: expected more than warmup_steps, %r, got %r"
+                                       % (warmup_steps, max_update))
+        if final_lr < 0:
+            raise InvalidArgumentError("final_lr: expected at least 0, got %r" % final_lr)
+        self.max_update = max_update
+        self.final_lr = final_lr
+
+    def spec(self) -> _slimps.Schedule:
+        schedule = super().spec()
+        schedule.kind = self._kind
+        schedule.total_rounds = self.max_update - self.warmup_steps
+        schedule.final_lr = self.final_lr
+        return schedule
+
+
+class CosineScheduler(_ToFinal):
+    """Half a cosine from base_lr to final_lr, reached after `max_update` updates, warm-up among them."""
+
+    _kind = "COSINE"
+
+    def __init__(self, max_update: int, base_lr: float = 0.01, final_lr: float = 0, warmup_steps: int = 0) -> None:
+        super().__init__(max_update, base_lr, final_lr, warmup_steps)
+
+
+class PolyScheduler(_ToFinal):
+    """A straight line from base_lr to final_lr, reached after `max_update` updates. `pwr`: 1 alone."""
+
+    _kind = "LINEAR"
+
+    def __init__(self, max_update: int, base_lr: float = 0.01, pwr: int = 1, final_lr: float = 0,
+                 warmup_steps: int = 0) -> None:
+        if pwr != 1:
+            raise InvalidArgumentError("pwr: expected 1, the straight line that the servers know, got %r" % pwr)
+        super().__init__(max_update, base_lr, final_lr, warmup_steps)

@@ -1,0 +1,149 @@
+"""Optimizers that the servers run, by MXNet's names and arguments.
+
+    store.set_optimizer(slimps.optimizer.SGD(learning_rate=0.1, momentum=0.9, wd=1e-4, rescale_grad=1 / batch))
+
+A round's gradient is the sum over workers and devices, never the mean; `rescale_grad` makes it one. With
+g = clip(rescale_grad * sum, +-clip_gradient), element by element in float32:
+
+    SGD    g += wd * w;  m = momentum * m + g;  w -= lr * m          nesterov: w -= lr * (g + momentum * m)
+    Adam   g += wd * w;  m, v as published;  w -= lr * m_hat / (sqrt(v_hat) + epsilon)
+    AdamW  w *= 1 - lr * wd, then as Adam without wd
+    Test   w += g
+
+These are torch's formulas: MXNet's differ in that its SGD momentum holds lr * g (the same while lr stays the same), and
+its Adam adds epsilon before the bias correction.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Optional, Tuple
+
+from slimps import _slimps
+from slimps.errors import InvalidArgumentError
+from slimps.lr_scheduler import LRScheduler
+
+
+def _check(name: str, value: Any, low: float, high: float = math.inf) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high or math.isinf(value):
+        raise InvalidArgumentError("%s: expected a number from %g%s, got %r"
+                                   % (name, low, "" if math.isinf(high) else " to %g" % high, value))
+    return float(value)
+
+
+class Optimizer:
+    """Base: what all have in common.
+
+    learning_rate  at least 0; of an lr_scheduler, if None
+    wd             weight decay, at least 0
+    rescale_grad   multiplies the summed gradient; not 0
+    clip_gradient  limit of each element after rescaling, above 0; None: none
+    lr_scheduler   of slimps.lr_scheduler
+    multi_precision  accepted for MXNet's sake: the servers keep float32 weights whatever the arrays are
+
+    Raises InvalidArgumentError, naming the argument.
+    """
+
+    _kind = ""
+
+    def __init__(self, learning_rate: Optional[float] = None, *, wd: float = 0.0, rescale_grad: float = 1.0,
+                 clip_gradient: Optional[float] = None, lr_scheduler: Optional[LRScheduler] = None,
+                 multi_precision: bool = False, default_lr: float = 0.01) -> None:
+        if lr_scheduler is not None and not isinstance(lr_scheduler, LRScheduler):
+            raise InvalidArgumentError("lr_scheduler: expected one of slimps.lr_scheduler, got %s"
+                                       % type(lr_scheduler).__name__)
+        if learning_rate is None:
+            learning_rate = default_lr if lr_scheduler is None else lr_scheduler.base_lr
+        self.learning_rate = _check("learning_rate", learning_rate, 0)
+        self.wd = _check("wd", wd, 0)
+        self.rescale_grad = _check("rescale_grad", rescale_grad, -math.inf)
+        if self.rescale_grad == 0:
+            raise InvalidArgumentError("rescale_grad: expected a number other than 0")
+        self.clip_gradient = None if clip_gradient is None else _check("clip_gradient", clip_gradient, 0)
+        if self.clip_gradient == 0:
+            raise InvalidArgumentError("clip_gradient: expected above 0, or None, got 0")
+        self.lr_scheduler = lr_scheduler
+        self.multi_precision = multi_precision
+
+    def spec(self) -> _slimps.OptimizerSpec:
+        """As the servers are told."""
+        spec = _slimps.OptimizerSpec()
+        spec.kind = self._kind
+        spec.learning_rate = self.learning_rate
+        spec.weight_decay = self.wd
+        spec.rescale_grad = self.rescale_grad
+        spec.clip_gradient = self.clip_gradient or 0.0
+        if self.lr_scheduler is not None:
+            spec.schedule = self.lr_scheduler.spec()
+        return spec
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent; `momentum` from 0 to 1, `nesterov` as torch has it."""
+
+    _kind = "SGD"
+
+    def __init__(self, learning_rate: Optional[float] = None, momentum: float = 0.0, *, nesterov: bool = False,
+                 **common: Any) -> None:
+        super().__init__(learning_rate, **common)
+        self.momentum = _check("momentum", momentum, 0, 1)
+        self.nesterov = bool(nesterov)
+        if self.nesterov and self.momentum == 0:
+            raise InvalidArgumentError("nesterov: needs a momentum above 0")
+
+    def spec(self) -> _slimps.OptimizerSpec:
+        spec = super().spec()
+        spec.momentum = self.momentum
+        spec.nesterov = self.nesterov
+        return spec
+
+
+class Adam(Optimizer):
+    """Adam (Kingma and Ba 2015); betas at least 0 and below 1, epsilon above 0."""
+
+    _kind = "ADAM"
+
+    def __init__(self, learning_rate: Optional[float] = None, beta1: float = 0.9, beta2: float = 0.999,
+                 epsilon: float = 1e-8, **common: Any) -> None:
+        super().__init__(learning_rate, default_lr=0.001, **common)
+        self.betas: Tuple[float, float] = (_check("beta1", beta1, 0, 1), _check("beta2", beta2, 0, 1))
+        for name, beta in zip(("beta1", "beta2"), self.betas):
+            if beta == 1:
+                raise InvalidArgumentError("%s: expected below 1, got 1" % name)
+        self.epsilon = _check("epsilon", epsilon, 1e-38)
+
+    def spec(self) -> _slimps.OptimizerSpec:
+        spec = super().spec()
+        spec.beta1, spec.beta2 = self.betas
+        spec.epsilon = self.epsilon
+        return spec
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
+
+    _kind = "ADAMW"
+
+
+class Test(Optimizer):
+    """weight += rescale_grad * gradient, as MXNet's test optimizer."""
+
+    _kind = "TEST"
+    __test__ = False  # no test case, whatever its name
+
+    def __init__(self, rescale_grad: float = 1.0, **common: Any) -> None:
+        super().__init__(rescale_grad=rescale_grad, **common)
+
+
+def from_any(optimizer: Any) -> Optimizer:
+    """One of the above as it is; a torch optimizer as what the servers have of its kind.
+
+    Raises InvalidArgumentError: neither, or one whose options the servers do not have (named).
+    """
+    if isinstance(optimizer, Optimizer):
+        return optimizer
+    if type(optimizer).__module__.startswith("torch.optim"):
+        from slimps import _torch_optimizer
+        return _torch_optimizer.convert(optimizer)
+    raise InvalidArgumentError("optimizer: expected one of slimps.optimizer or torch.optim.SGD, Adam or AdamW, got %s"
+                               % type(optimizer).__name__)
