@@ -1,0 +1,132 @@
+"""The Python package: installing its wheel for this user, and finding it for jobs that `slimps launch` starts."""
+
+import argparse
+import base64
+import csv
+import glob
+import hashlib
+import io
+import os
+import re
+import shutil
+import subprocess
+import zipfile
+
+import slimps_setup
+
+PYTHON = "/usr/bin/python3"  # the one that the extension is built for
+VERSION = "3.11"
+NAME = re.compile(r"python(3(\.\d+)?)?$")
+PROBE = ("import importlib.util as u, sys; "
+         "print('%d.%d' % sys.version_info[:2], u.find_spec('numpy') is not None, u.find_spec('slimps') is not None)")
+
+
+# ---- slimps install-python ---------------------------------------------------------------------------
+
+
+def built_wheel():
+    slimps_setup.install_packages()
+    slimps_setup.build(["//python:wheel"])
+    wheels = glob.glob(os.path.join(slimps_setup.REPOSITORY, "bazel-bin", "python", "slimps-*.whl"))
+    return max(wheels, key=os.path.getmtime)
+
+
+def user_folder():
+    """Where Debian's python3 looks for this user's packages."""
+    return subprocess.run([PYTHON, "-m", "site", "--user-site"], stdout=subprocess.PIPE, text=True,
+                          check=False).stdout.strip()
+
+
+def remove(folder):
+    """What an earlier installation has recorded."""
+    for record in glob.glob(os.path.join(glob.escape(folder), "slimps-*.dist-info", "RECORD")):
+        with open(record, encoding="utf-8", newline="") as lines:
+            names = [row[0] for row in csv.reader(lines) if row]
+        for name in names:
+            path = os.path.normpath(os.path.join(folder, name))
+            if path.startswith(os.path.normpath(folder) + os.sep) and os.path.isfile(path):
+                os.remove(path)
+        shutil.rmtree(os.path.dirname(record))
+
+
+def unpack(wheel, folder):
+    """Installs a wheel as installers do; pip lists and removes it. pip itself is refused by Debian's rule."""
+    os.makedirs(folder, exist_ok=True)
+    with zipfile.ZipFile(wheel) as archive:
+        record = next(name for name in archive.namelist() if name.endswith(".dist-info/RECORD"))
+        for name, digest, _ in csv.reader(io.StringIO(archive.read(record).decode("utf-8"))):
+            if digest and digest != "sha256=" + base64.urlsafe_b64encode(
+                    hashlib.sha256(archive.read(name)).digest()).rstrip(b"=").decode("ascii"):
+                raise slimps_setup.SetupError("%s: %s is not as its RECORD says" % (wheel, name))
+        remove(folder)
+        archive.extractall(folder)
+    installer = os.path.join(os.path.dirname(record), "INSTALLER")
+    with open(os.path.join(folder, installer), "w", encoding="utf-8") as text:
+        text.write("slimps\n")
+    with open(os.path.join(folder, record), "a", encoding="utf-8") as lines:
+        lines.write(installer + ",,\n")
+
+
+def install(arguments):
+    parser = argparse.ArgumentParser(
+        prog="slimps install-python",
+        description="Builds the Python package and installs it for %s, for this user alone." % PYTHON)
+    parser.add_argument("--target", metavar="DIR", help="install into this folder instead; put it in PYTHONPATH")
+    options = parser.parse_args(arguments)
+    folder = os.path.abspath(options.target) if options.target else user_folder()
+    if not folder:
+        raise slimps_setup.SetupError("%s does not say where its user's packages are; give --target DIR" % PYTHON)
+    wheel = built_wheel()
+    try:
+        unpack(wheel, folder)
+    except OSError as error:
+        raise slimps_setup.SetupError("cannot install into %s: %s" % (folder, error))
+    print("installed %s into %s" % (os.path.basename(wheel), folder))
+    path = "PYTHONPATH=%s " % folder if options.target else ""
+    print("try it: %s%s -c 'import slimps; print(slimps.__version__)'" % (path, PYTHON))
+    print("        %s launch --workers 2 --servers 2 -- python3 %s"
+          % (os.path.join(slimps_setup.REPOSITORY, "tools", "slimps"),
+             os.path.join(slimps_setup.REPOSITORY, "examples", "kvstore_numpy.py")))
+    return 0
+
+
+# ---- slimps launch -- python3 ... ---------------------------------------------------------------------
+
+
+def probe(python):
+    """(whether the package can run there, whether it is installed there)."""
+    try:
+        said = subprocess.run([python, "-c", PROBE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                              cwd="/", check=False).stdout.split()
+    except OSError:
+        return False, False
+    return said[:2] == [VERSION, "True"], said[2:] == ["True"]
+
+
+def ensure_package():
+    """The package as a folder for PYTHONPATH, built where it is not there yet."""
+    folder = os.path.join(slimps_setup.REPOSITORY, "bazel-bin", "python", "package")
+    if not os.path.exists(os.path.join(folder, "slimps", "__init__.py")):
+        slimps_setup.install_packages()
+        slimps_setup.build(["//python:package"])
+    return folder
+
+
+def prepare(command, say=print):
+    """A job's command and the variables that it needs, where the command is a Python.
+
+    "python3" that cannot load the package (another version, no numpy) gives way to Debian's, which is said.
+    """
+    if not NAME.match(os.path.basename(command[0])):
+        return command, {}
+    usable, installed = probe(command[0])
+    if not usable and os.sep not in command[0]:
+        say("slimps: %s is %s, which cannot load the package slimps (it needs Python %s with numpy); running %s"
+            % (command[0], shutil.which(command[0]) or "not in PATH", VERSION, PYTHON))
+        command = [PYTHON] + command[1:]
+        usable, installed = probe(PYTHON)
+    environment = {"PYTHONUNBUFFERED": "1"}  # lines are shown when they are written
+    if usable and not installed:
+        folders = [ensure_package()] + list(filter(None, [os.environ.get("PYTHONPATH")]))
+        environment["PYTHONPATH"] = os.pathsep.join(folders)
+    return command, environment
