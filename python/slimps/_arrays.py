@@ -7,7 +7,7 @@ reading; for writing, where they give writable memory). float32 and float16 only
 from __future__ import annotations
 
 import sys
-from typing import Any, List, Sequence
+from typing import Any, List, Sequence, Tuple
 
 import numpy as np
 
@@ -85,8 +85,31 @@ class Outputs:
         direct = [array for array in self._arrays if array.dtype == np.float32 and array.flags.c_contiguous]
         self.buffer = direct[0] if direct else np.empty(tuple(shape), dtype=np.float32)
 
+    def bounds(self) -> Tuple[int, int]:
+        """Addresses of the buffer: the first byte, and the one after the last."""
+        start = self.buffer.__array_interface__["data"][0]
+        return start, start + self.buffer.nbytes
+
+    def detach(self) -> None:
+        """From now on `buffer` is nobody else's memory."""
+        self.buffer = np.empty(self.buffer.shape, dtype=np.float32)
+
     def finish(self) -> None:
         """Copies what was pulled into the arrays that could not take it directly, rounded to their type."""
         for array in self._arrays:
             if array is not self.buffer:
                 np.copyto(array, self.buffer, casting="same_kind")
+
+
+def keep_apart(outputs: Sequence[Outputs]) -> None:
+    """Several keys are pulled at once: where their buffers overlap, each gets memory of its own, to be copied in turn."""
+    spans = sorted((output.bounds(), number) for number, output in enumerate(outputs))
+    shared = set()
+    end, last = -1, -1
+    for (start, stop), number in spans:
+        if start < end:
+            shared.update((last, number))
+        if stop > end:
+            end, last = stop, number
+    for number in shared:
+        outputs[number].detach()

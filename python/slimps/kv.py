@@ -133,11 +133,12 @@ class KVStore:
         """Writes the values into `out`, in place: an array or a list of arrays per key.
 
         Waits until all workers' pushes of the rounds that this worker has pushed are applied. Several keys are pulled
-        at once.
+        at once; where one array stands for several, it ends up with the last one's value.
         """
         grouped = _keys.group(key, out, "out")
         outputs = {name: _arrays.Outputs(outs, self._shape(name, "pull"), "pull of key %r" % (name,))
                    for name, outs in grouped.items()}
+        _arrays.keep_apart(list(outputs.values()))
         self._store.pull(list(outputs), [output.buffer for output in outputs.values()], priority)
         for output in outputs.values():
             output.finish()
@@ -169,7 +170,7 @@ class KVStore:
 
         `optimizer` is one of slimps.optimizer, or a torch.optim.SGD, Adam or AdamW, of which the options are read.
         Every worker may call it, before or after init, repeatedly; rank 0's counts, from the round that it pushes
-        next. Under dist_async let a barrier follow, lest another worker's push comes first and is refused.
+        next. Once rounds have begun the kind stays as it is (FailedPreconditionError), its numbers may change. Under dist_async let a barrier follow, lest another worker's push comes first and is refused.
         """
         self._store.set_optimizer(_optimizer.from_any(optimizer).spec())
 

@@ -28,9 +28,11 @@ class ProcessCluster:
         for rank in range(self.servers):
             self._start("server%d" % rank, "server", ["server/slimps_server"] + self.server_flags, self.port)
         for rank in range(self.workers):
-            self._start("worker%d" % rank, "worker", self.worker_prefix + ["worker/slimps_worker"] + self.worker_flags,
-                        self.port, {"DMLC_WORKER_ID": str(rank)})
+            self.start_worker(rank, self.worker_prefix + ["worker/slimps_worker"] + self.worker_flags)
         return self
+
+    def start_worker(self, rank, command):
+        self._start("worker%d" % rank, "worker", command, self.port, {"DMLC_WORKER_ID": str(rank)})
 
     def __exit__(self, *unused):
         for process in self.processes.values():

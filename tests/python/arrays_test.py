@@ -1,0 +1,117 @@
+"""What counts as an array, what is copied and what is not."""
+
+import array
+
+import numpy as np
+import pytest
+import torch
+
+import slimps
+from slimps import _arrays
+
+
+def shares_memory(one, other):
+    return np.shares_memory(one, other)
+
+
+def test_packed_float32_is_not_copied():
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert shares_memory(values, _arrays.packed(_arrays.as_numpy(values, "a")))
+    tensor = torch.arange(6.0, requires_grad=True)
+    assert shares_memory(tensor.detach().numpy(), _arrays.packed(_arrays.as_numpy(tensor, "a")))
+    plain = array.array("f", [1, 2, 3])
+    assert shares_memory(np.frombuffer(plain, np.float32), _arrays.packed(_arrays.as_numpy(plain, "a")))
+
+
+def test_other_arrays_become_packed_float32():
+    for values in (np.arange(6, dtype=np.float16), np.arange(12, dtype=np.float32)[::2],
+                   np.asfortranarray(np.ones((2, 3), np.float32)), torch.ones(3, 2).t(), torch.ones(2).half()):
+        made = _arrays.packed(_arrays.as_numpy(values, "a"))
+        assert made.dtype == np.float32 and made.flags.c_contiguous
+        np.testing.assert_array_equal(np.asarray(values, np.float32), made)
+
+
+class DlpackOnly:
+    """Another library's array."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __dlpack__(self, stream=None):
+        return self.values.__dlpack__(stream=stream)
+
+    def __dlpack_device__(self):
+        return self.values.__dlpack_device__()
+
+
+def test_dlpack_is_read_without_copying():
+    values = np.arange(3, dtype=np.float32)
+    assert shares_memory(values, _arrays.as_numpy(DlpackOnly(values), "a"))
+
+
+@pytest.mark.parametrize("value, complaint", [
+    (np.zeros(2), "expected float32 or float16, got float64"),
+    (np.zeros(2, np.int32), "expected float32 or float16, got int32"),
+    (np.zeros(2, ">f4"), "expected float32 or float16, got >f4"),
+    (torch.zeros(2, dtype=torch.bfloat16), "expected float32 or float16, got torch.bfloat16"),
+    (torch.zeros(2).to_sparse(), "expected a dense tensor, got layout torch.sparse_coo"),
+    (torch.zeros(2, device="meta"), "expected a tensor on the CPU, got one on meta"),
+    (1.5, "expected a numpy array, a torch tensor or another array of float32 or float16, got float"),
+    ({}, "got dict"),
+    (None, "got NoneType"),
+])
+def test_anything_else_is_refused(value, complaint):
+    with pytest.raises(slimps.InvalidArgumentError) as raised:
+        _arrays.as_numpy(value, "push of key 3")
+    assert str(raised.value).startswith("push of key 3: ")
+    assert complaint in str(raised.value)
+
+
+def test_devices_are_summed_in_float32():
+    big = np.full(2, 60000, np.float16)
+    np.testing.assert_array_equal(np.full(2, 180000, np.float32), _arrays.summed([big, big, big], "a"))
+    assert _arrays.summed([big], "a") is big
+    mixed = _arrays.summed([big, torch.ones(2)], "a")
+    np.testing.assert_array_equal(np.full(2, 60001, np.float32), mixed)
+    np.testing.assert_array_equal(np.full(2, 60000, np.float16), big)  # unchanged
+
+
+def test_devices_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match=r"a: expected arrays of one shape, got \(2,\) and \(3,\)"):
+        _arrays.summed([np.zeros(2, np.float32), np.zeros(3, np.float32)], "a")
+    with pytest.raises(ValueError, match="a: expected at least one array, got an empty list"):
+        _arrays.summed([], "a")
+
+
+def test_outputs_are_filled_in_place():
+    direct, half, gaps = np.zeros(3, np.float32), np.zeros(3, np.float16), np.zeros(6, np.float32)
+    outputs = _arrays.Outputs([half, direct, gaps[::2]], (3,), "a")
+    assert outputs.buffer is direct
+    outputs.buffer[:] = [1, 1 / 3, 3]
+    outputs.finish()
+    np.testing.assert_array_equal(np.array([1, 1 / 3, 3], np.float16), half)
+    np.testing.assert_array_equal(np.array([1, 0, np.float32(1 / 3), 0, 3, 0], np.float32), gaps)
+
+
+def test_outputs_that_cannot_be_written_are_refused():
+    read_only = np.zeros(3, np.float32)
+    read_only.flags.writeable = False
+    for out, complaint in ((read_only, "read-only"), (np.zeros(4, np.float32), r"expected shape \(3,\).*got \(4,\)"),
+                           (b"123", "expected float32 or float16")):
+        with pytest.raises(ValueError, match=complaint):
+            _arrays.Outputs([out], (3,), "pull of key 'w'")
+
+
+def overlapping(*slices):
+    memory = np.zeros(10, np.float32)
+    outputs = [_arrays.Outputs([memory[part]], memory[part].shape, "a") for part in slices]
+    before = [output.buffer for output in outputs]
+    _arrays.keep_apart(outputs)
+    return [output.buffer is not buffer for output, buffer in zip(outputs, before)]
+
+
+def test_only_outputs_that_overlap_get_memory_of_their_own():
+    assert overlapping(slice(0, 5), slice(5, 10)) == [False, False]
+    assert overlapping(slice(0, 6), slice(5, 10)) == [True, True]
+    assert overlapping(slice(5, 10), slice(0, 3), slice(5, 10)) == [True, False, True]
+    assert overlapping(slice(0, 10), slice(1, 2), slice(8, 9)) == [True, True, True]

@@ -1,0 +1,55 @@
+"""Jobs of real processes whose workers are Python: scenarios of scenarios.py, or the test itself."""
+
+import contextlib
+import sys
+
+import process_cluster
+import slimps
+
+
+class Daemons(process_cluster.ProcessCluster):
+    """A scheduler and servers, listening; workers are started by hand."""
+
+    def __init__(self, workers, servers):
+        super().__init__(workers, servers, [])
+        self.ranks = workers
+
+    def __enter__(self):
+        self.workers = 0  # none is started
+        super().__enter__()
+        self.workers = self.ranks
+        return self
+
+    def _start(self, name, role, command, port, own=None):
+        started, self.workers = self.workers, self.ranks
+        try:
+            super()._start(name, role, command, port, own)
+        finally:
+            self.workers = started
+
+    def start_scenario(self, rank, script, *arguments):
+        self.start_worker(rank, [sys.executable, "tests/python/%s.py" % script] + list(arguments))
+
+
+def run(script, *arguments, workers=2, servers=2):
+    """All workers run the scenario to a good end; what they printed, by rank."""
+    with Daemons(workers, servers) as job:
+        for rank in range(workers):
+            job.start_scenario(rank, script, *arguments)
+        names = ["worker%d" % rank for rank in range(workers)]
+        ends = job.wait_for_end(names, 120.0)
+        said = [job.output(name) for name in names]
+        assert set(ends.values()) == {0}, "\n".join("--- %s\n%s" % pair for pair in zip(names, said))
+        return said
+
+
+@contextlib.contextmanager
+def lone_store(type="dist_sync", servers=1, **options):  # pylint: disable=redefined-builtin
+    """A store in this process, the only worker of its job."""
+    with Daemons(1, servers) as job:
+        slimps.init(scheduler="127.0.0.1:%d" % job.port, num_workers=1, num_servers=servers)
+        store = slimps.kv.create(type, **options)
+        try:
+            yield store
+        finally:
+            store.close()

@@ -1,0 +1,38 @@
+"""MXNet's semantics over two workers and two servers, each a process: see scenarios.py for each of them."""
+
+import jobs
+import pytest
+
+SCENARIOS = [
+    "init_takes_rank_0s_value",
+    "sums_replace_the_value",
+    "one_array_at_several_places",
+    "an_optimizer_steps_once_a_round",
+    "optimizers_as_numpy_has_them",
+    "pushpull_reads_before_it_writes",
+    "half_precision",
+    "compressed_1bit",
+    "compressed_2bit",
+    "async_steps_at_each_push",
+    "torch_tensors",
+    "a_worker_without_gradients",
+]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_two_workers(scenario):
+    jobs.run("scenarios", scenario)
+
+
+def test_four_workers_sum():
+    jobs.run("sequences", "11", "none", workers=4)
+
+
+def test_an_exception_that_nobody_caught_ends_the_job_and_says_why():
+    with jobs.Daemons(2, 1) as job:
+        for rank in range(2):
+            job.start_scenario(rank, "scenarios", "an_exception_tells_the_others")
+        ends = job.wait_for_end(["worker0", "worker1"])
+        assert ends == {"worker0": 0, "worker1": 1}, job.output("worker0")
+        assert "told" in job.output("worker0")
+        assert "ArithmeticError: no more data" in job.output("worker1")

@@ -1,0 +1,259 @@
+"""What the workers of kvstore_test.py run: scenarios.py NAME. A failed assertion ends the worker, and the test."""
+
+import sys
+
+import numpy as np
+import slimps
+
+SHAPE = (3, 4)
+
+
+def full(value, dtype=np.float32, shape=SHAPE):
+    return np.full(shape, value, dtype=dtype)
+
+
+def expect(store, key, value, shape=SHAPE):
+    """The key is pulled as `value` in every element."""
+    out = full(-99, shape=shape)
+    store.pull(key, out=out)
+    np.testing.assert_array_equal(full(value, shape=shape), out)
+
+
+def init_takes_rank_0s_value():
+    store = slimps.kv.create("dist_sync")
+    store.init("w", full(5 + store.rank))
+    expect(store, "w", 5)
+    out = full(0)
+    store.broadcast("b", full(7 * (store.rank + 1)), out)
+    np.testing.assert_array_equal(full(7), out)
+    store.close()
+
+
+def sums_replace_the_value():
+    store = slimps.kv.create("dist_sync")
+    assert (store.type, store.num_workers) == ("dist_sync", 2) and store.is_capable("optimizer")
+    store.init([3, 5], [full(1), full(2)])
+    for round_ in (1, 2):
+        store.push(3, full(store.rank + round_))           # 1 and 2, then 2 and 3
+        store.push(5, [full(1), full(10 * store.rank)])    # devices: 1 and 11
+        expect(store, 3, 2 * round_ + 1)
+        expect(store, 5, 12)
+    store.push([3, 5, 3], [full(1), full(2), full(4)])     # a key that stands twice is summed, one round
+    outs = [full(0), [full(0), full(0)]]
+    store.pull([3, 5], out=outs)
+    np.testing.assert_array_equal(full(10), outs[0])
+    np.testing.assert_array_equal(full(4), outs[1][0])
+    np.testing.assert_array_equal(full(4), outs[1][1])
+    store.close()
+
+
+def one_array_at_several_places():
+    store = slimps.kv.create("dist_sync")
+    same = full(store.rank + 1)
+    store.init(["a", "b"], [same, same])
+    expect(store, "b", 1)
+    store.push(["a", "b"], [[same, same], same])           # 2 + 4, 1 + 2
+    out = full(0)
+    store.pull(["a", "b"], out=[out, [full(0), out]])      # the later key's value stays
+    np.testing.assert_array_equal(full(3), out)
+    store.pull(["b", "a"], out=[out, [out, out]])
+    np.testing.assert_array_equal(full(6), out)
+    store.close()
+
+
+def an_optimizer_steps_once_a_round():
+    store = slimps.kv.create("dist_sync")
+    store.set_optimizer(slimps.optimizer.Test(rescale_grad=2))       # before init, on every worker
+    store.init("w", full(1))
+    store.barrier()
+    for round_ in (1, 2, 3):
+        store.push("w", [full(1), full(2 + store.rank)])             # 3 + 4, never the mean
+        expect(store, "w", 1 + round_ * 14)
+    store.barrier()
+    store.set_optimizer(slimps.optimizer.Test(rescale_grad=-0.5))    # again, after init
+    store.barrier()
+    store.push("w", full(2))
+    expect(store, "w", 43 - 0.5 * 4)
+    store.barrier()
+    try:
+        store.set_optimizer(slimps.optimizer.SGD(learning_rate=0.5))
+        assert store.rank == 1                                       # rank 0's counts
+    except slimps.FailedPreconditionError as error:
+        assert "rounds have begun with optimizer TEST; it cannot become SGD" in str(error)
+    store.close()
+
+
+def optimizers_as_numpy_has_them():
+    store = slimps.kv.create("dist_sync")
+    random = np.random.default_rng(7)
+    gradients = random.normal(size=(6, 2) + SHAPE).astype(np.float32)
+    weights = random.normal(size=SHAPE).astype(np.float32)
+    store.init("w", weights)
+    store.set_optimizer(slimps.optimizer.SGD(
+        momentum=0.9, wd=0.01, rescale_grad=0.5, clip_gradient=0.8,
+        learning_rate=0.2, lr_scheduler=slimps.lr_scheduler.FactorScheduler(step=2, factor=0.5)))
+    store.barrier()
+    momentum = np.zeros_like(weights)
+    expected = weights.copy()
+    out = np.empty_like(weights)
+    for round_, both in enumerate(gradients):
+        gradient = np.clip(0.5 * both.sum(0), -0.8, 0.8) + np.float32(0.01) * expected
+        momentum = np.float32(0.9) * momentum + gradient
+        expected -= np.float32(0.2 * 0.5 ** (round_ // 2)) * momentum
+        store.pushpull("w", both[store.rank], out=out)
+        np.testing.assert_allclose(expected, out, rtol=1e-5, atol=1e-6)
+    store.close()
+
+
+def pushpull_reads_before_it_writes():
+    store = slimps.kv.create("dist_sync")
+    store.init(["a", "b"], [full(0), full(0)])
+    shared = full(1)
+    other = full(0)
+    store.pushpull(["a", "b"], [shared, shared], out=[shared, other])
+    np.testing.assert_array_equal(full(2), shared)
+    np.testing.assert_array_equal(full(2), other)
+    values = [full(3), [full(1), full(1)]]
+    store.pushpull(["a", "b"], values)                     # into the values
+    np.testing.assert_array_equal(full(6), values[0])
+    for device in values[1]:
+        np.testing.assert_array_equal(full(4), device)
+    store.close()
+
+
+def half_precision():
+    store = slimps.kv.create("dist_sync")
+    store.init(["h", "f"], [full(1 / 3, np.float16), full(1 / 3)])
+    half, single = full(0, np.float16), full(0)
+    store.pull(["h", "f"], out=[half, single])
+    np.testing.assert_array_equal(full(1 / 3, np.float16), half)
+    np.testing.assert_array_equal(full(1 / 3), single)
+    store.push("h", [full(1 / 3, np.float16), full(2048, np.float16)])   # summed in float32
+    store.pull("h", out=single)
+    total = 2 * (np.float32(np.float16(1 / 3)) + np.float32(2048))
+    np.testing.assert_array_equal(full(np.float32(np.float16(total))), single)   # rounded once, when pulled
+    store.pull("f", out=half)
+    np.testing.assert_array_equal(full(1 / 3, np.float16), half)
+    store.close()
+
+
+def quantized(kind, threshold, residual, gradient):
+    """What MXNet's compression sends, and the residual that stays."""
+    x = residual + gradient
+    if kind == "1bit":
+        sent = np.where(x > threshold, 1, -1).astype(np.float32)
+    else:
+        sent = (np.where(x >= threshold, threshold, 0) + np.where(x <= -threshold, -threshold, 0)).astype(np.float32)
+    return sent, x - sent
+
+
+def compressed(kind, threshold):
+    store = slimps.kv.create("dist_sync")
+    store.set_gradient_compression({"type": kind, "threshold": threshold})
+    store.init("w", full(0.125))
+    expect(store, "w", 0.125)                              # init is never compressed
+    random = np.random.default_rng(3)
+    residuals = [np.zeros(SHAPE, np.float32) for _ in range(2)]
+    for _ in range(6):
+        both = random.integers(-6, 7, size=(2,) + SHAPE).astype(np.float32) / 4   # 0 and the threshold among them
+        expected = np.zeros(SHAPE, np.float32)
+        for rank in range(2):
+            sent, residuals[rank] = quantized(kind, threshold, residuals[rank], both[rank])
+            expected += sent
+        out = full(0)
+        store.pushpull("w", both[store.rank], out=out)
+        np.testing.assert_array_equal(expected, out)
+    try:
+        store.push("w", full(1, np.float16))
+    except slimps.InvalidArgumentError as error:
+        assert "expected float32, got float16: gradient compression is on" in str(error)
+    else:
+        raise AssertionError("float16 was pushed")
+    store.close()
+
+
+def compressed_1bit():
+    compressed("1bit", 0)
+
+
+def compressed_2bit():
+    compressed("2bit", 0.5)
+
+
+def async_steps_at_each_push():
+    store = slimps.kv.create("dist_async")
+    store.init("w", full(0))
+    store.set_optimizer(slimps.optimizer.Test())
+    store.barrier()
+    for _ in range(4):
+        store.push("w", full(store.rank + 1))
+    out = full(-1)
+    store.pull("w", out=out)
+    assert out[0, 0] >= 4 * (store.rank + 1), out          # its own, at least
+    store.wait()
+    store.barrier()
+    expect(store, "w", 12)
+    store.close()
+
+
+def torch_tensors():
+    import torch  # pylint: disable=import-outside-toplevel
+    store = slimps.kv.create("dist_sync")
+    parameter = torch.nn.Parameter(torch.full(SHAPE, 2.0))
+    store.init("w", parameter)
+    store.set_optimizer(torch.optim.SGD([parameter], lr=0.5, momentum=0.9))
+    store.barrier()
+    reference = torch.nn.Parameter(torch.full(SHAPE, 2.0))
+    stepped = torch.optim.SGD([reference], lr=0.5, momentum=0.9)
+    for round_ in range(3):
+        parameter.grad = torch.full(SHAPE, float(store.rank + round_))
+        store.push("w", parameter.grad)
+        store.pull("w", out=parameter)                     # in place, though it requires a gradient
+        reference.grad = torch.full(SHAPE, 2.0 * round_ + 1)
+        stepped.step()
+        assert torch.allclose(reference, parameter, rtol=1e-6), (reference, parameter)
+    turned = torch.zeros(SHAPE[::-1]).t()                  # not contiguous
+    store.pull("w", out=[turned, torch.zeros(SHAPE, dtype=torch.float16)])
+    assert torch.equal(turned, parameter.detach())
+    store.close()
+
+
+def a_worker_without_gradients():
+    store = slimps.kv.create("dist_sync")
+    store.init(["a", "b"], [full(1), full(1)])
+    if store.rank == 0:
+        store.push(["a", "b"], [full(5), full(6)])
+    else:
+        store.push("a", full(2))
+        store.push_nothing("b")
+    expect(store, "a", 7)
+    expect(store, "b", 6)
+    store.barrier()
+    if store.rank == 1:
+        store.leave()                                      # its data is used up
+    else:
+        store.push("a", full(3))
+    if store.rank == 0:
+        expect(store, "a", 3)
+    store.close()
+
+
+def an_exception_tells_the_others():
+    """Rank 1 fails; rank 0 waits for its round and learns why."""
+    store = slimps.kv.create("dist_sync")
+    store.init("w", full(1))
+    store.push("w", full(1))
+    if store.rank == 1:
+        raise ArithmeticError("no more data")
+    store.push("w", full(1))
+    try:
+        store.pull("w", out=full(0))
+    except slimps.Error as error:
+        assert "worker 1: ArithmeticError: no more data" in str(error), error
+        print("told")
+    else:
+        raise AssertionError("the round was complete")
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()
