@@ -21,6 +21,7 @@ namespace {
 // waits is. Below, a thread for each would cost more than the push.
 constexpr size_t kPushesThatDoNotWait = size_t{256} << 20;
 
+// The others would wait for this worker's part of rounds, and this call's memory must be nobody's when it returns.
 void Interrupt(KVStore* store) {
   store->Abort(absl::CancelledError(
       absl::StrCat("worker ", store->rank(), " was interrupted, as by Ctrl-C, while it waited")));
@@ -87,7 +88,11 @@ Store::~Store() {
 
 void Store::AwaitWith(const std::shared_ptr<Pending>& pending, std::vector<HeldArray> arrays) {
   Await(
-      pending, [this] { Interrupt(store_.get()); },
+      pending,
+      [this] {
+        aborted_ = true;
+        Interrupt(store_.get());
+      },
       [&arrays](Cancelled how) {
         // Somebody may still read or write them: better lost than given back.
         if (how == Cancelled::kStillUnderWay) new std::vector<HeldArray>(std::move(arrays));
@@ -210,10 +215,14 @@ void Store::Leave() {
 }
 
 void Store::Close() {
-  Call([](KVStore* store) { return store->Close(); });
+  Call([aborted = aborted_.load()](KVStore* store) {
+    const absl::Status closed = store->Close();
+    return aborted ? absl::OkStatus() : closed;
+  });
 }
 
 void Store::Abort(const std::string& why) {
+  aborted_ = true;
   py::gil_scoped_release no_gil;
   store_->Abort(absl::AbortedError(why));
 }

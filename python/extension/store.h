@@ -12,6 +12,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -78,6 +79,7 @@ class Store final {
   // Bytes of pushes that may still be under way, by key and in all. Read and written with the GIL held.
   std::unordered_map<KeyId, size_t> under_way_by_key_;
   size_t under_way_ = 0;
+  std::atomic<bool> aborted_{false};  // what closing would complain of is known
 };
 
 }  // namespace slimps::python

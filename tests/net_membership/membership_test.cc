@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <memory>
+#include <stop_token>
 #include <thread>
 
 #include "proto/base/clock.h"
@@ -308,6 +309,24 @@ TEST_F(MembershipTest, ASchedulerThatIsNotThereIsNamed) {
   const absl::Status status = node.membership().Join();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(status.message(), "scheduler inproc://nobody did not answer within 50ms");
+}
+
+TEST_F(MembershipTest, JoiningIsStopped) {
+  std::stop_source stop;
+  MembershipOptions options;
+  options.role = wire::WORKER;
+  options.scheduler_address = "inproc://nobody";
+  options.join_timeout = absl::Hours(1);
+  options.stop = stop.get_token();
+  TestNode waiting(network_, options);
+  std::thread stopper([&stop] { stop.request_stop(); });
+  absl::Status status = waiting.membership().Join();
+  stopper.join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(status.message(), "joining the job at scheduler inproc://nobody was stopped");
+  TestNode late(network_, options);  // stopped before it began
+  status = late.membership().Join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
 }
 
 TEST_F(MembershipTest, MissingNodesAreNamed) {

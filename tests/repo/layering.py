@@ -1,6 +1,6 @@
 """Who may include whom: dependencies run one way (the architecture's rule), and each foreign library has one home.
 
-tools, tests -> worker -> backup_model; server; scheduler -> proto/net -> proto -> proto/base
+tools, tests, python -> worker -> backup_model; server; scheduler -> proto/net -> proto -> proto/base
 worker, server, backup_model -> compress -> compress/format -> compress/kernels, proto/base
 """
 
@@ -24,6 +24,7 @@ MAY_INCLUDE = {
     "backup_model": ["proto/base", "proto", "compress/kernels", "compress/format", "compress",
                      "backup_model"],
     "worker": NETWORK + ["compress/kernels", "compress/format", "compress", "backup_model", "worker"],
+    "python": ["proto/base", "proto", "proto/net", "worker", "python"],
     "tools": None,  # anything
     "tests": None,
 }
@@ -36,6 +37,7 @@ LIBRARIES = [
      "only proto/net (and what the bench puts beside it) includes ZeroMQ"),
     (re.compile(r"(cuda|cublas|nv)[\w/]*\.h$"), re.compile(r"(.*/)?device_cuda[^/]*$"),
      "only device_cuda includes CUDA"),
+    (re.compile(r"(pybind11/|Python\.h)"), re.compile(r"python/"), "only python includes pybind11"),
     (re.compile(r"(torch|c10|ATen)/"), re.compile(r"worker/trainer"), "only worker/trainer includes libtorch"),
 ]
 COMPRESS_SEES_NOT = re.compile(r"google/protobuf/|glog/|gflags/|zmq|.*\.pb\.h$")
@@ -64,6 +66,8 @@ def check_includes(path, text):
         for pattern, files, words in LIBRARIES:
             if pattern.match(header) and home != "tests" and not files.match(path):
                 complaints.append(where + "%s, not %s" % (words, header))
+        if home == "python" and target == "worker" and header != "worker/kvstore.h":
+            complaints.append(where + "python is built on the public worker/kvstore.h, not " + header)
         if home in ("compress", "compress/format", "compress/kernels") and COMPRESS_SEES_NOT.match(header):
             complaints.append(where + "compress sees no protobuf, ZeroMQ, glog or gflags: " + header)
     return complaints

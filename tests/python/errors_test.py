@@ -1,0 +1,204 @@
+"""Errors as Python has them, and what a store of one worker refuses."""
+
+import threading
+
+import jobs
+import numpy as np
+import pytest
+
+import slimps
+from slimps import _slimps, errors
+
+
+@pytest.fixture(scope="module", name="store")
+def one_store():
+    with jobs.lone_store() as store:
+        store.init("w", np.zeros((2, 3), np.float32))
+        yield store
+
+
+def test_every_code_has_a_class_and_the_whole_message():
+    for code in range(1, 17):
+        error = errors.from_status(code, "key s:w: expected 3, got 4")
+        assert isinstance(error, slimps.Error)
+        assert str(error) == "key s:w: expected 3, got 4"
+    assert type(errors.from_status(99, "?")) is slimps.UnknownError
+
+
+@pytest.mark.parametrize("kind, builtin, code", [
+    (slimps.InvalidArgumentError, ValueError, "INVALID_ARGUMENT"), (slimps.NotFoundError, KeyError, "NOT_FOUND"),
+    (slimps.DeadlineExceededError, TimeoutError, "DEADLINE_EXCEEDED"),
+    (slimps.UnavailableError, ConnectionError, "UNAVAILABLE"),
+    (slimps.PermissionDeniedError, PermissionError, "PERMISSION_DENIED"),
+    (slimps.UnimplementedError, NotImplementedError, "UNIMPLEMENTED"),
+    (slimps.FailedPreconditionError, RuntimeError, "FAILED_PRECONDITION"),
+    (slimps.AlreadyExistsError, RuntimeError, "ALREADY_EXISTS"),
+])
+def test_errors_are_of_the_fitting_builtin_type(kind, builtin, code):
+    assert issubclass(kind, builtin) and kind.code == code
+
+
+ONES = np.ones((2, 3), np.float32)
+
+
+@pytest.mark.parametrize("call", [
+    lambda store, key: store.push(key, ONES),
+    lambda store, key: store.pull(key, out=ONES.copy()),
+    lambda store, key: store.pushpull(key, ONES.copy()),
+    lambda store, key: store.push_nothing(key),
+])
+def test_a_key_never_initialised(store, call):
+    with pytest.raises(slimps.NotFoundError, match="key 'v' was never initialised"):
+        call(store, "v")
+    with pytest.raises(slimps.InvalidArgumentError, match="key 3: expected str, as the store's other keys are, got int"):
+        call(store, 3)
+
+
+def test_init_refuses(store):
+    with pytest.raises(slimps.AlreadyExistsError, match="key 'w' was initialised before"):
+        store.init("w", ONES)
+    with pytest.raises(slimps.InvalidArgumentError, match="key 1: expected str"):
+        store.init(1, ONES)
+    with pytest.raises(slimps.InvalidArgumentError, match="init of key 'x': expected one array, got a list"):
+        store.init("x", [ONES])
+    with pytest.raises(slimps.InvalidArgumentError, match="init names key s:y twice"):
+        store.init(["y", "y"], [ONES, ONES])
+
+
+def test_push_refuses_and_the_round_is_not_used_up(store):
+    for value in (np.nan, np.inf):
+        wrong = ONES.copy()
+        wrong[1, 2] = value
+        with pytest.raises(ValueError, match="s:w.*(nan|inf)"):
+            store.push("w", wrong)
+    with pytest.raises(ValueError, match=r"push of key 'w': expected shape \(2, 3\), as it was initialised, got \(3, 2\)"):
+        store.push("w", ONES.T)
+    with pytest.raises(ValueError, match="push of key 'w': expected float32 or float16, got float64"):
+        store.push("w", ONES.astype(float))
+    store.push("w", 3 * ONES)
+    out = np.zeros((2, 3), np.float32)
+    store.pull("w", out=out)
+    np.testing.assert_array_equal(3 * ONES, out)
+
+
+def test_nothing_is_pushed_where_one_of_several_is_wrong(store):
+    store.init(["p", "q"], [ONES, ONES])
+    with pytest.raises(slimps.NotFoundError, match="'missing'"):
+        store.push(["p", "missing"], [5 * ONES, ONES])
+    with pytest.raises(ValueError, match="pushpull of key 'q': expected shape"):
+        store.pushpull(["p", "q"], [5 * ONES, ONES], out=[ONES.copy(), np.zeros(3, np.float32)])
+    out = np.zeros((2, 3), np.float32)
+    store.pull("p", out=out)
+    np.testing.assert_array_equal(ONES, out)
+
+
+def test_compression_that_makes_no_sense(store):
+    with pytest.raises(slimps.FailedPreconditionError, match="before the first push"):
+        store.push("w", ONES)
+        store.set_gradient_compression("1bit")
+    with pytest.raises(slimps.InvalidArgumentError, match="type"):
+        store.set_gradient_compression({"type": "3bit"})
+    with pytest.raises(slimps.InvalidArgumentError, match="expected a dict or a str, got int"):
+        store.set_gradient_compression(2)
+
+
+def test_a_type_that_does_not_exist():
+    slimps.init(scheduler="127.0.0.1:1", num_workers=1, num_servers=1)
+    with pytest.raises(slimps.InvalidArgumentError, match="got \"dist_magic\""):
+        slimps.kv.create("dist_magic")
+    with pytest.raises(slimps.InvalidArgumentError, match="type: expected a str, got 3"):
+        slimps.kv.create(3)
+
+
+def test_a_scheduler_that_is_not_there():
+    slimps.init(scheduler="127.0.0.1:1", num_workers=1, num_servers=1)
+    with pytest.raises(TimeoutError, match="scheduler tcp://127.0.0.1:1 did not answer within 200ms"):
+        slimps.kv.create("dist_sync", timeout_s=0.2)
+
+
+def test_a_round_that_does_not_come():
+    with jobs.Daemons(2, 1) as job:
+        job.start_scenario(1, "waiting", "stay")
+        slimps.init(scheduler="127.0.0.1:%d" % job.port, num_workers=2, num_servers=1, rank=0)
+        with slimps.kv.create("dist_sync", timeout_s=0.3) as store:
+            with pytest.raises(TimeoutError, match="barrier.*not all nodes came within 300ms"):
+                store.barrier()
+
+
+def test_an_asynchronous_store_without_an_optimizer_refuses_pushes():
+    with jobs.lone_store("dist_async") as store:
+        store.init("w", ONES)
+        store.push("w", ONES)
+        with pytest.raises(slimps.FailedPreconditionError, match="dist_async needs an optimizer on the server"):
+            store.wait()
+        store.abort("the test is over")
+
+
+def test_the_name_asked_for_is_the_type():
+    with jobs.lone_store("dist_device_sync") as store:
+        assert (store.type, store.rank, store.num_workers) == ("dist_device_sync", 0, 1)
+        assert store.is_capable("optimizer") and not store.is_capable("teleport")
+
+
+def test_a_closed_store():
+    with jobs.lone_store() as store:
+        store.init(1, ONES)
+        store.close()
+        store.close()
+        with pytest.raises(slimps.FailedPreconditionError, match="the store was closed"):
+            store.push(1, ONES)
+
+
+def test_what_was_moved_is_counted():
+    with jobs.lone_store() as store:
+        store.init("w", ONES)
+        store.pushpull("w", ONES.copy())
+        totals = store.totals()
+        assert (totals["bytes_pushed"], totals["bytes_pulled"]) == (24, 24)
+
+
+def test_large_pushes_arrive():
+    """More than is sure not to wait for room: they go another way."""
+    with jobs.lone_store() as store:
+        large = np.arange(40 << 20, dtype=np.float32)
+        store.init("w", np.zeros_like(large))
+        store.push("w", large)
+        store.push("w", large)
+        out = np.zeros_like(large)
+        store.pull("w", out=out)
+        assert np.array_equal(large, out)
+
+
+def test_the_extension_checks_for_itself():
+    store = _slimps.Store
+    with pytest.raises(TypeError):
+        store.create("dist_sync", None)
+    options = _slimps.Options()
+    with pytest.raises(ValueError, match="udp"):
+        options.same_host = "udp"
+    with pytest.raises(ValueError, match="MAGIC"):
+        _slimps.OptimizerSpec().kind = "MAGIC"
+
+
+@pytest.mark.parametrize("array, complaint", [
+    (np.zeros(6), "format \"d\""), (np.zeros(12, np.float32)[::2], "with gaps"), (3, "expected a buffer of float32")])
+def test_the_extension_takes_packed_float32_alone(store, array, complaint):
+    with pytest.raises(TypeError, match=complaint):
+        store._store.push("w", array, 0)  # pylint: disable=protected-access
+
+
+def test_other_threads_run_while_one_waits():
+    """The other worker is started by this thread while that one waits for it."""
+    with jobs.Daemons(2, 1) as job:
+        slimps.init(scheduler="127.0.0.1:%d" % job.port, num_workers=2, num_servers=1, rank=0)
+        told = []
+
+        def wait():
+            with slimps.kv.create("dist_sync") as store:
+                told.append(store.num_workers)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        job.start_scenario(1, "waiting", "leave")
+        thread.join(60)
+        assert told == [2]

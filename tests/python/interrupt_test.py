@@ -1,0 +1,59 @@
+"""Ctrl-C while a call waits: it ends, the store closes, the others are told (waiting.py)."""
+
+import signal
+
+import jobs
+import pytest
+
+
+@pytest.mark.parametrize("what", ["pull", "pushpull", "barrier", "init"])
+def test_ctrl_c_ends_what_waits(what):
+    with jobs.Daemons(2, 1) as job:
+        job.start_scenario(0, "waiting", "told")
+        job.start_scenario(1, "waiting", what)
+        job.wait_for_line("worker1", "waiting")
+        job.kill("worker1", signal.SIGINT)
+        assert job.wait_for_end(["worker0", "worker1"]) == {"worker0": 0, "worker1": 0}, job.output("worker1")
+        assert job.output("worker1").split() == ["waiting", "interrupted", "closed"]
+        assert "worker 1 was interrupted, as by Ctrl-C, while it waited" in job.output("worker0")
+
+
+def test_ctrl_c_ends_joining():
+    with jobs.Daemons(2, 1) as job:
+        job.start_scenario(0, "waiting", "create")
+        job.wait_for_line("worker0", "waiting")
+        job.kill("worker0", signal.SIGINT)
+        assert job.wait_for_end(["worker0"]) == {"worker0": 0}, job.output("worker0")
+        assert "interrupted" in job.output("worker0")
+
+
+def test_handlers_run_while_a_call_waits():
+    with jobs.Daemons(2, 1) as job:
+        job.start_scenario(0, "waiting", "told")
+        job.start_scenario(1, "waiting", "handler")
+        job.wait_for_line("worker1", "waiting")
+        # The handler is set once the call has begun; a signal before that would end the process.
+        job.wait_for(lambda: handles(job.processes["worker1"].pid, signal.SIGUSR2), "the handlers")
+        job.kill("worker1", signal.SIGUSR1)
+        job.wait_for_line("worker1", "handled")
+        job.kill("worker1", signal.SIGUSR2)
+        assert job.wait_for_end(["worker1"]) == {"worker1": 0}, job.output("worker1")
+        assert job.output("worker1").split() == ["waiting", "handled", "interrupted", "closed"]
+
+
+def handles(pid, number):
+    """Whether a process has a handler for a signal."""
+    with open("/proc/%d/status" % pid, encoding="ascii") as status:
+        caught = next(line for line in status if line.startswith("SigCgt:"))
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+
+
+def test_ctrl_c_outside_the_store_tells_the_others_too():
+    with jobs.Daemons(2, 1) as job:
+        job.start_scenario(0, "waiting", "told")
+        job.start_scenario(1, "waiting", "idle")
+        job.wait_for_line("worker1", "waiting")
+        job.kill("worker1", signal.SIGINT)
+        ends = job.wait_for_end(["worker0", "worker1"])
+        assert ends["worker0"] == 0 and ends["worker1"] != 0
+        assert "told: " in job.output("worker0") and "worker 1: KeyboardInterrupt" in job.output("worker0")

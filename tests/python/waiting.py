@@ -1,0 +1,92 @@
+"""A worker that waits for what will not come, until it is interrupted: waiting.py WHAT.
+
+Nothing here ends by itself within the test's patience: the store's own deadline is minutes away.
+"""
+
+import signal
+import sys
+
+import numpy as np
+import slimps
+
+ONES = np.ones(4, np.float32)
+
+
+def open_store():
+    return slimps.kv.create("dist_sync", timeout_s=600)
+
+
+def interrupted(call, kind=KeyboardInterrupt):
+    """Runs `call`, which a signal must end."""
+    print("waiting", flush=True)
+    try:
+        call()
+    except kind:
+        print("interrupted", flush=True)
+        return
+    raise AssertionError("it did not wait")
+
+
+def with_store(call, kind=KeyboardInterrupt):
+    """An interrupted store closes without a complaint, and does nothing more."""
+    store = open_store()
+    store.init("w", ONES)
+    interrupted(lambda: call(store), kind)
+    store.close()
+    try:
+        store.push("w", ONES)
+    except slimps.FailedPreconditionError as error:
+        assert "closed" in str(error), error
+        print("closed", flush=True)
+
+
+def pull(store):
+    store.push("w", ONES)
+    store.pull("w", out=np.zeros(4, np.float32))
+
+
+def pull_with_a_handler(store):
+    """A handler that raises nothing lets the wait go on; one that raises ends it."""
+    def handle(number, frame):
+        print("handled", flush=True)
+
+    def give_up(number, frame):
+        raise LookupError("given up")
+
+    signal.signal(signal.SIGUSR1, handle)
+    signal.signal(signal.SIGUSR2, give_up)
+    pull(store)
+
+
+def idle():
+    """Not in a call of the store when Ctrl-C comes, and without a handler."""
+    open_store().init("w", ONES)
+    print("waiting", flush=True)
+    signal.pause()
+
+
+def told():
+    """The other worker: waits too, and learns why it waits in vain."""
+    store = open_store()
+    store.init("w", ONES)
+    try:
+        pull(store)
+    except slimps.Error as error:
+        print("told: %s" % error, flush=True)
+
+
+WHAT = {
+    "create": lambda: interrupted(open_store),
+    "pull": lambda: with_store(pull),
+    "pushpull": lambda: with_store(lambda store: store.pushpull("w", ONES.copy())),
+    "barrier": lambda: with_store(lambda store: store.barrier()),
+    "init": lambda: with_store(lambda store: store.init("v", ONES)),
+    "handler": lambda: with_store(pull_with_a_handler, LookupError),
+    "idle": idle,
+    "told": told,
+    "leave": lambda: open_store().close(),
+    "stay": lambda: (open_store(), signal.pause()),
+}
+
+if __name__ == "__main__":
+    WHAT[sys.argv[1]]()
