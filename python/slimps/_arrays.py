@@ -15,13 +15,17 @@ from slimps.errors import InvalidArgumentError
 
 
 def _from_torch(torch: Any, tensor: Any, what: str) -> np.ndarray:
+    try:
+        return (tensor.detach() if tensor.requires_grad else tensor).numpy()  # the same memory
+    except (TypeError, RuntimeError, NotImplementedError) as error:
+        cause = error
     if tensor.device.type != "cpu":
         raise InvalidArgumentError("%s: expected a tensor on the CPU, got one on %s" % (what, tensor.device))
     if tensor.layout != torch.strided:
         raise InvalidArgumentError("%s: expected a dense tensor, got layout %s" % (what, tensor.layout))
     if tensor.dtype not in (torch.float32, torch.float16):
         raise InvalidArgumentError("%s: expected float32 or float16, got %s" % (what, tensor.dtype))
-    return tensor.detach().numpy()  # the same memory
+    raise InvalidArgumentError("%s: expected a tensor with memory that numpy can read: %s" % (what, cause))
 
 
 def as_numpy(value: Any, what: str) -> np.ndarray:

@@ -6,13 +6,13 @@ import jobs
 import pytest
 
 
-@pytest.mark.parametrize("what", ["pull", "pushpull", "barrier", "init"])
-def test_ctrl_c_ends_what_waits(what):
+@pytest.mark.parametrize("what, other", [
+    ("pull", "barrier"), ("pushpull", "barrier"), ("barrier", "pull"), ("init", "pull")])
+def test_ctrl_c_ends_what_waits(what, other):
     with jobs.Daemons(2, 1) as job:
-        job.start_scenario(0, "waiting", "told")
+        job.start_scenario(0, "waiting", "told_at_" + other)
         job.start_scenario(1, "waiting", what)
-        job.wait_for_line("worker1", "waiting")
-        job.kill("worker1", signal.SIGINT)
+        interrupt(job, "worker1")
         assert job.wait_for_end(["worker0", "worker1"]) == {"worker0": 0, "worker1": 0}, job.output("worker1")
         assert job.output("worker1").split() == ["waiting", "interrupted", "closed"]
         assert "worker 1 was interrupted, as by Ctrl-C, while it waited" in job.output("worker0")
@@ -21,15 +21,14 @@ def test_ctrl_c_ends_what_waits(what):
 def test_ctrl_c_ends_joining():
     with jobs.Daemons(2, 1) as job:
         job.start_scenario(0, "waiting", "create")
-        job.wait_for_line("worker0", "waiting")
-        job.kill("worker0", signal.SIGINT)
+        interrupt(job, "worker0")
         assert job.wait_for_end(["worker0"]) == {"worker0": 0}, job.output("worker0")
         assert "interrupted" in job.output("worker0")
 
 
 def test_handlers_run_while_a_call_waits():
     with jobs.Daemons(2, 1) as job:
-        job.start_scenario(0, "waiting", "told")
+        job.start_scenario(0, "waiting", "told_at_barrier")
         job.start_scenario(1, "waiting", "handler")
         job.wait_for_line("worker1", "waiting")
         # The handler is set once the call has begun; a signal before that would end the process.
@@ -41,6 +40,18 @@ def test_handlers_run_while_a_call_waits():
         assert job.output("worker1").split() == ["waiting", "handled", "interrupted", "closed"]
 
 
+def interrupt(job, name):
+    """Once the process has announced that it will wait, and does: until then its main thread runs."""
+    job.wait_for_line(name, "waiting")
+    job.wait_for(lambda: sleeps(job.processes[name].pid), name + " to wait")
+    job.kill(name, signal.SIGINT)
+
+
+def sleeps(pid):
+    with open("/proc/%d/stat" % pid, encoding="ascii") as stat:
+        return stat.read().rsplit(")", 1)[1].split()[0] == "S"
+
+
 def handles(pid, number):
     """Whether a process has a handler for a signal."""
     with open("/proc/%d/status" % pid, encoding="ascii") as status:
@@ -50,10 +61,9 @@ def handles(pid, number):
 
 def test_ctrl_c_outside_the_store_tells_the_others_too():
     with jobs.Daemons(2, 1) as job:
-        job.start_scenario(0, "waiting", "told")
+        job.start_scenario(0, "waiting", "told_at_pull")
         job.start_scenario(1, "waiting", "idle")
-        job.wait_for_line("worker1", "waiting")
-        job.kill("worker1", signal.SIGINT)
+        interrupt(job, "worker1")
         ends = job.wait_for_end(["worker0", "worker1"])
         assert ends["worker0"] == 0 and ends["worker1"] != 0
         assert "told: " in job.output("worker0") and "worker 1: KeyboardInterrupt" in job.output("worker0")

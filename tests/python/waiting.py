@@ -60,17 +60,19 @@ def pull_with_a_handler(store):
 
 def idle():
     """Not in a call of the store when Ctrl-C comes, and without a handler."""
-    open_store().init("w", ONES)
+    store = open_store()
+    store.init("w", ONES)
     print("waiting", flush=True)
     signal.pause()
+    store.close()
 
 
-def told():
-    """The other worker: waits too, and learns why it waits in vain."""
+def told(call):
+    """The other worker: waits for something else, and learns why it waits in vain."""
     store = open_store()
     store.init("w", ONES)
     try:
-        pull(store)
+        call(store)
     except slimps.Error as error:
         print("told: %s" % error, flush=True)
 
@@ -83,9 +85,9 @@ WHAT = {
     "init": lambda: with_store(lambda store: store.init("v", ONES)),
     "handler": lambda: with_store(pull_with_a_handler, LookupError),
     "idle": idle,
-    "told": told,
+    "told_at_barrier": lambda: told(lambda store: store.barrier()),
+    "told_at_pull": lambda: told(pull),
     "leave": lambda: open_store().close(),
-    "stay": lambda: (open_store(), signal.pause()),
 }
 
 if __name__ == "__main__":
