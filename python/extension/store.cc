@@ -27,6 +27,23 @@ void Interrupt(KVStore* store) {
       absl::StrCat("worker ", store->rank(), " was interrupted, as by Ctrl-C, while it waited")));
 }
 
+// Nobody pushes before the servers know the optimizer: they would refuse it once a round has begun. A sum and not a
+// barrier, so that the caller's own barriers do not count.
+absl::Status SetOptimizerTogether(const wire::OptimizerSpec& spec, KVStore* store) {
+  const absl::Status set = store->SetOptimizer(spec);
+  const absl::StatusOr<std::vector<double>> refusals = store->AllReduceSum({set.ok() ? 0.0 : 1.0});
+  if (!set.ok()) return set;
+  if (absl::IsDeadlineExceeded(refusals.status())) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("setting the optimizer: every worker must do so, and some have not: ",
+                     std::string(refusals.status().message())));
+  }
+  if (!refusals.ok()) return refusals.status();
+  if (refusals->at(0) == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "setting the optimizer: refused at ", refusals->at(0), " other workers, which know why"));
+}
+
 void CheckCount(const char* what, size_t keys, size_t got) {
   if (keys == got) return;
   throw py::value_error(absl::StrCat(what, ": expected one per key, ", keys, ", got ", got));
@@ -191,7 +208,7 @@ void Store::Pull(const std::vector<py::object>& keys, const std::vector<py::obje
 }
 
 void Store::SetOptimizer(const wire::OptimizerSpec& spec) {
-  Call([spec](KVStore* store) { return store->SetOptimizer(spec); });
+  Call([spec](KVStore* store) { return SetOptimizerTogether(spec, store); });
 }
 
 void Store::SetGradientCompression(const std::string& codec_spec) {

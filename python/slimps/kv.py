@@ -169,8 +169,8 @@ class KVStore:
         """The servers step by it: one update per round, with the sum over workers and devices.
 
         `optimizer` is one of slimps.optimizer, or a torch.optim.SGD, Adam or AdamW, of which the options are read.
-        Every worker may call it, before or after init, repeatedly; rank 0's counts, from the round that it pushes
-        next. Once rounds have begun the kind stays as it is (FailedPreconditionError), its numbers may change. Under dist_async let a barrier follow, lest another worker's push comes first and is refused.
+        Collective: every worker calls it alike, before or after init, repeatedly; rank 0's counts, from the next round
+        on. Once rounds have begun the kind stays as it is (FailedPreconditionError), its numbers may change.
         """
         self._store.set_optimizer(_optimizer.from_any(optimizer).spec())
 

@@ -132,7 +132,6 @@ def main(seed, optimizer):
     with slimps.kv.create("dist_sync", partition_bytes=256) as store:
         if optimizer == "test":
             store.set_optimizer(slimps.optimizer.Test())
-            store.barrier()
         caller = Caller(store, seed, optimizer == "test")
         caller.run()
         print("%d keys as numpy has them" % len(caller.model.values))
