@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import slimps
-from slimps import _arrays
+from slimps import _arrays, kv
 
 
 def shares_memory(one, other):
@@ -115,3 +115,28 @@ def test_only_outputs_that_overlap_get_memory_of_their_own():
     assert overlapping(slice(0, 6), slice(5, 10)) == [True, True]
     assert overlapping(slice(5, 10), slice(0, 3), slice(5, 10)) == [True, False, True]
     assert overlapping(slice(0, 10), slice(1, 2), slice(8, 9)) == [True, True, True]
+
+
+class FillsByTurns:
+    """In the extension's place: the n-th key is pulled as n, all at once."""
+
+    def init(self, keys, shapes, values, halves):
+        pass
+
+    def close(self):
+        pass
+
+    def pull(self, keys, outs, priority):
+        assert not any(np.shares_memory(out, other) for i, out in enumerate(outs) for other in outs[:i])
+        for number, out in reversed(list(enumerate(outs, 1))):
+            out[...] = number
+
+
+def test_one_array_for_several_keys_holds_the_last_ones_value():
+    out = np.zeros(3, np.float32)
+    with kv.KVStore(FillsByTurns(), "dist_sync") as store:
+        store.init(["a", "b"], [out, out])
+        store.pull(["a", "b"], out=[out, [out, out]])
+        np.testing.assert_array_equal(np.full(3, 2, np.float32), out)
+        store.pull(["b", "a"], out=[out[::-1], out])
+        np.testing.assert_array_equal(np.full(3, 2, np.float32), out)
