@@ -7,7 +7,7 @@ reading; for writing, where they give writable memory). float32 and float16 only
 from __future__ import annotations
 
 import sys
-from typing import Any, List, Sequence, Tuple
+from typing import Any, List, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -89,10 +89,9 @@ class Outputs:
         direct = [array for array in self._arrays if array.dtype == np.float32 and array.flags.c_contiguous]
         self.buffer = direct[0] if direct else np.empty(tuple(shape), dtype=np.float32)
 
-    def bounds(self) -> Tuple[int, int]:
-        """Addresses of the buffer: the first byte, and the one after the last."""
-        start = self.buffer.__array_interface__["data"][0]
-        return start, start + self.buffer.nbytes
+    def bounds(self) -> List[Tuple[int, int]]:
+        """Addresses of each array: the first byte, and the one after the last."""
+        return [_bounds(array) for array in self._arrays]
 
     def detach(self) -> None:
         """From now on `buffer` is nobody else's memory."""
@@ -105,15 +104,28 @@ class Outputs:
                 np.copyto(array, self.buffer, casting="same_kind")
 
 
+def _bounds(array: np.ndarray) -> Tuple[int, int]:
+    if not array.flags.c_contiguous:
+        return np.byte_bounds(array)
+    start = array.__array_interface__["data"][0]
+    return start, start + array.nbytes
+
+
 def keep_apart(outputs: Sequence[Outputs]) -> None:
-    """Several keys are pulled at once: where their buffers overlap, each gets memory of its own, to be copied in turn."""
-    spans = sorted((output.bounds(), number) for number, output in enumerate(outputs))
-    shared = set()
-    end, last = -1, -1
+    """Several keys are pulled at once: those whose arrays overlap get buffers of their own, to be copied in turn."""
+    spans = sorted((bounds, number) for number, output in enumerate(outputs) for bounds in output.bounds())
+    together: Set[int] = set()  # whose arrays overlap, one to the next
+    end = 0
     for (start, stop), number in spans:
-        if start < end:
-            shared.update((last, number))
-        if stop > end:
-            end, last = stop, number
-    for number in shared:
-        outputs[number].detach()
+        if start >= end:
+            _detach(outputs, together)
+            together = set()
+        together.add(number)
+        end = max(end, stop)
+    _detach(outputs, together)
+
+
+def _detach(outputs: Sequence[Outputs], numbers: Set[int]) -> None:
+    if len(numbers) > 1:
+        for number in numbers:
+            outputs[number].detach()

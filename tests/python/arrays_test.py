@@ -115,6 +115,7 @@ def test_only_outputs_that_overlap_get_memory_of_their_own():
     assert overlapping(slice(0, 6), slice(5, 10)) == [True, True]
     assert overlapping(slice(5, 10), slice(0, 3), slice(5, 10)) == [True, False, True]
     assert overlapping(slice(0, 10), slice(1, 2), slice(8, 9)) == [True, True, True]
+    assert overlapping(slice(4, None, -1), slice(0, 5), slice(5, 10)) == [True, True, False]
 
 
 class FillsByTurns:
@@ -125,6 +126,11 @@ class FillsByTurns:
 
     def close(self):
         pass
+
+    def abort(self, why):
+        pass
+
+    rank = 0
 
     def pull(self, keys, outs, priority):
         assert not any(np.shares_memory(out, other) for i, out in enumerate(outs) for other in outs[:i])
