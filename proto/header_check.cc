@@ -193,7 +193,7 @@ absl::Status CheckKeyInfo(const wire::KeyInfo& info, const Limits& limits) {
   return absl::OkStatus();
 }
 
-// For InitItem, PushItem and PullReplyItem. LEVELS and SPARSE are checked where they are decoded (compress/format).
+// For InitItem, PushItem and PullReplyItem. LEVELS, SPARSE and ROWS are checked where they are decoded (compress/format).
 template <typename Item>
 absl::Status CheckPayloadItem(const Item& item, const Limits& limits) {
   SLIMPS_RETURN_IF_ERROR(CheckId(item.id(), item.elements(), limits));
@@ -215,6 +215,7 @@ absl::Status CheckPayloadItem(const Item& item, const Limits& limits) {
       break;
     case wire::LEVELS:
     case wire::SPARSE:
+    case wire::ROWS:
       return absl::OkStatus();
     default:
       return ItemError(item.id(), absl::StrCat("format ", wire::Format_Name(item.format()),

@@ -177,6 +177,42 @@ void AddData(const std::function<Message*(const char*)>& add) {
   add("leave")->header.mutable_leave()->set_from_round(8);
 }
 
+// Row-sparse tensors and the optimizer's state: other contents of verbs above.
+void AddRowsAndState(const std::function<Message*(const char*)>& add) {
+  Message* message = add("push_rows");
+  wire::PushItem* push = message->header.mutable_push()->add_items();
+  Identify(push, 1, 13);
+  push->set_round(6);
+  push->set_elements(5);
+  push->set_format(wire::ROWS);
+  // The worked example of compress/format/rows.h.
+  const std::string head("\xba\0\0\0\x02\0\0\0\x05\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0", 24);
+  const std::string skip("\x01\0\0\0\0\0\0\0", 8), rows("\0\0\0\0\x02\0\0\0", 8);
+  const std::string values("\0\0\0\x3f\0\0\0\x40\0\0\x80\x40", 12);
+  AttachPayload(push, BytesPayload(head + skip + rows + values), PayloadHashing::kXxh3, message);
+  wire::PullItem* pull = add("pull_rows")->header.mutable_pull()->add_items();
+  Identify(pull, 1, 14);
+  pull->set_min_version(6);
+  pull->set_elements(5);
+  pull->set_rows_only(true);
+  pull->set_rows(rows);
+  wire::PullItem* asked = add("pull_state")->header.mutable_pull()->add_items();
+  Identify(asked, 1, 15);
+  asked->set_elements(2);
+  asked->set_state_tensor(2);
+  message = add("pull_reply_state");
+  wire::PullReplyItem* answer = message->header.mutable_pull_reply()->add_items();
+  Identify(answer, 1, 15);
+  answer->set_version(6);
+  answer->set_elements(2);
+  answer->set_format(wire::RAW_F32);
+  answer->mutable_state()->set_kind(wire::OptimizerSpec::ADAM);
+  answer->mutable_state()->set_tensors(2);
+  answer->mutable_state()->set_tensor(2);
+  answer->mutable_state()->set_updates(6);
+  AttachPayload(answer, FloatPayload({0.25f, 1.5f}), PayloadHashing::kXxh3, message);
+}
+
 }  // namespace
 
 Payload FloatPayload(const std::vector<float>& values) {
@@ -207,6 +243,7 @@ std::vector<GoldenMessage> GoldenMessages() {
   AddMembership(add);
   AddKeysAndThreshold(add);
   AddData(add);
+  AddRowsAndState(add);
   return messages;
 }
 
