@@ -7,6 +7,7 @@
 #include "compress/format/bins.h"
 #include "compress/format/decode.h"
 #include "compress/format/levels.h"
+#include "compress/format/rows.h"
 #include "compress/format/sparse.h"
 
 namespace slimps {
@@ -43,6 +44,8 @@ std::string_view FormatName(PayloadFormat format) {
       return "levels";
     case PayloadFormat::kSparse:
       return "sparse";
+    case PayloadFormat::kRows:
+      return "rows";
   }
   return "unknown format";
 }
@@ -63,10 +66,12 @@ absl::Status ValidatePayload(PayloadFormat format, std::span<const std::byte> pa
       return ValidateLevels(payload, elements);
     case PayloadFormat::kSparse:
       return IsBins(payload) ? ValidateBins(payload, elements) : ValidateSparse(payload, elements);
+    case PayloadFormat::kRows:
+      return ValidateRows(payload, elements);
   }
   return absl::InvalidArgumentError(
       absl::StrCat("payload format: expected absent (0), raw fp32 (1), raw fp16 (2), raw bf16 (3), "
-                   "levels (4) or sparse (5), got ",
+                   "levels (4), sparse (5) or rows (7), got ",
                    static_cast<int>(format)));
 }
 
@@ -86,6 +91,8 @@ void DecodeAddWith(const Kernels& kernels, PayloadFormat format, std::span<const
     case PayloadFormat::kSparse:
       return IsBins(payload) ? DecodeAddBins(kernels, payload, elements, first, dst)
                              : DecodeAddSparse(kernels, payload, elements, first, dst);
+    case PayloadFormat::kRows:
+      return DecodeAddRows(kernels, payload, first, dst);
   }
 }
 
@@ -108,6 +115,8 @@ void DecodeWith(const Kernels& kernels, PayloadFormat format, std::span<const st
     case PayloadFormat::kSparse:
       return IsBins(payload) ? DecodeBins(kernels, payload, elements, first, dst)
                              : DecodeSparse(kernels, payload, elements, first, dst);
+    case PayloadFormat::kRows:
+      return DecodeRows(payload, first, dst);
   }
 }
 

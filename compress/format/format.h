@@ -23,6 +23,7 @@ enum class PayloadFormat : uint8_t {
   kRawBf16 = 3,
   kLevels = 4,  // levels.h
   kSparse = 5,  // sparse.h and bins.h: the first byte tells which
+  kRows = 7,    // rows.h
 };
 
 inline constexpr size_t kBlockElements = 4096;

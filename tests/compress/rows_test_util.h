@@ -1,0 +1,51 @@
+// What tests of row-sparse payloads share: a payload of chosen rows of a dense tensor, and which rows were chosen.
+#ifndef SLIMPS_TESTS_COMPRESS_ROWS_TEST_UTIL_H_
+#define SLIMPS_TESTS_COMPRESS_ROWS_TEST_UTIL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "compress/format/rows.h"
+
+namespace slimps {
+
+// The parts of `rows` as `dense` has them; `dense` is the whole partition.
+inline std::vector<std::byte> RowsPayload(const RowGrid& grid, const std::vector<uint32_t>& rows,
+                                          const std::vector<float>& dense) {
+  std::vector<std::byte> payload(RowsPayloadBytes(grid, rows));
+  size_t at = BuildRowsHeader(grid, rows, payload);
+  for (const uint32_t row : rows) {
+    for (size_t i = grid.Begin(row); i < grid.End(row); ++i, at += sizeof(float)) {
+      std::memcpy(payload.data() + at, &dense[i], sizeof(float));
+    }
+  }
+  return payload;
+}
+
+// Each row of `grid` with this probability, rising.
+inline std::vector<uint32_t> SomeRows(const RowGrid& grid, double probability, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::bernoulli_distribution chosen(probability);
+  std::vector<uint32_t> rows;
+  for (size_t row = 0; row < grid.rows(); ++row) {
+    if (chosen(random)) rows.push_back(static_cast<uint32_t>(row));
+  }
+  return rows;
+}
+
+// Element by element, whether its row is among `rows`.
+inline std::vector<uint8_t> InRows(const RowGrid& grid, const std::vector<uint32_t>& rows) {
+  std::vector<uint8_t> in(grid.elements, 0);
+  for (size_t i = 0; i < grid.elements; ++i) {
+    for (const uint32_t row : rows) in[i] |= (i + grid.skip) / grid.row_elements == row;
+  }
+  return in;
+}
+
+}  // namespace slimps
+
+#endif  // SLIMPS_TESTS_COMPRESS_ROWS_TEST_UTIL_H_
