@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 
+#include "compress/format/rows.h"
 #include "proto/base/buffer.h"
 
 namespace slimps {
@@ -14,7 +15,7 @@ constexpr size_t kStreamedBytes = size_t{32} << 20;
 
 bool MayStream(const AggregateInput& input) {
   return input.after.size_bytes() >= kStreamedBytes && input.change == nullptr &&
-         input.after.data() != input.before.data() &&
+         input.after.data() != input.before.data() && !input.touched_only &&
          reinterpret_cast<uintptr_t>(input.after.data()) % kBufferAlignment == 0;
 }
 
@@ -31,6 +32,42 @@ float* StateAt(std::span<float> state, size_t first) {
   return state.empty() ? nullptr : state.data() + first;
 }
 
+UpdateBlock BlockAt(const AggregateInput& input, size_t first, const float* sum, size_t length) {
+  return {.before = input.before.data() + first,
+          .sum = sum,
+          .after = input.after.data() + first,
+          .state0 = StateAt(input.state0, first),
+          .state1 = StateAt(input.state1, first),
+          .n = length};
+}
+
+// A block whose rows were pushed in part, or not at all.
+void StepTouched(const Kernels& kernels, const AggregateInput& input, size_t first,
+                 std::span<float> sum) {
+  if (input.after.data() != input.before.data()) {
+    std::copy_n(input.before.data() + first, sum.size(), input.after.data() + first);
+  }
+  std::array<uint8_t, kBlockElements> marks;
+  const std::span<uint8_t> touched = std::span<uint8_t>(marks).first(sum.size());
+  std::ranges::fill(touched, uint8_t{0});
+  bool any = false;
+  for (const PayloadView& payload : input.payloads) {
+    if (payload.format == PayloadFormat::kRows) any |= MarkRows(payload.bytes, first, touched);
+  }
+  if (!any) return;
+  SumPayloadsWith(kernels, input.payloads, input.before.size(), first, sum);
+  const auto update = input.optimizer->RuleOf(kernels).store;
+  for (auto begin = touched.begin();;) {
+    begin = std::find(begin, touched.end(), uint8_t{1});
+    if (begin == touched.end()) return;
+    const auto end = std::find(begin, touched.end(), uint8_t{0});
+    const auto at = static_cast<size_t>(begin - touched.begin());
+    update(input.step,
+           BlockAt(input, first + at, sum.data() + at, static_cast<size_t>(end - begin)));
+    begin = end;
+  }
+}
+
 }  // namespace
 
 void AggregateRoundWith(const Kernels& kernels, const AggregateInput& input, size_t first,
@@ -42,16 +79,16 @@ void AggregateRoundWith(const Kernels& kernels, const AggregateInput& input, siz
   for (; first < last; first += kBlockElements) {
     const size_t length = std::min(kBlockElements, last - first);
     const std::span<float> sum = std::span<float>(block).first(length);
-    if (only == nullptr) {
-      SumPayloadsWith(kernels, input.payloads, input.before.size(), first, sum);
+    if (input.touched_only) {
+      StepTouched(kernels, input, first, sum);
+    } else {
+      if (only == nullptr) {
+        SumPayloadsWith(kernels, input.payloads, input.before.size(), first, sum);
+      }
+      if (input.combine == Combine::kMajority) kernels.sum.sign(length, sum.data());
+      update(input.step,
+             BlockAt(input, first, only != nullptr ? only + first : sum.data(), length));
     }
-    if (input.combine == Combine::kMajority) kernels.sum.sign(length, sum.data());
-    update(input.step, {.before = input.before.data() + first,
-                        .sum = only != nullptr ? only + first : sum.data(),
-                        .after = input.after.data() + first,
-                        .state0 = StateAt(input.state0, first),
-                        .state1 = StateAt(input.state1, first),
-                        .n = length});
     if (input.change != nullptr) {
       input.change->EncodeBlock(first, input.after.subspan(first, length));
     }

@@ -6,6 +6,8 @@
 //   AggregateRound({.payloads = views, .optimizer = optimizer.get(), .step = optimizer->PlanStep({...}),
 //                   .before = weights, .after = next, .state0 = momentum}, 0, weights.size());
 //
+// Where all payloads are rows (or absent), an optimizer steps their union alone (touched_only).
+//
 // Blocks are computed on their own: ranges may run on several threads, and the bits do not depend on them.
 #ifndef SLIMPS_SERVER_AGGREGATE_H_
 #define SLIMPS_SERVER_AGGREGATE_H_
@@ -32,6 +34,8 @@ struct AggregateInput {
   std::span<float> state0 = {};
   std::span<float> state1 = {};
   ChangeEncoder* change = nullptr;  // nullptr: none
+  // Elements of rows that no payload names stay as they are, their state too. REQUIRES: all payloads are kRows or kAbsent.
+  bool touched_only = false;
 };
 
 // Elements [first, last). REQUIRES: first is a multiple of kBlockElements, last too or the end. Allocates nothing.

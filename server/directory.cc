@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "compress/format/rows.h"
 #include "proto/base/hash.h"
 #include "proto/base/status_macros.h"
 
@@ -143,6 +144,8 @@ absl::StatusOr<size_t> Directory::Declare(const wire::InitItem& item, PartitionS
   spec->name = item.info().name();
   spec->offset = item.offset();
   spec->elements = static_cast<size_t>(item.elements());
+  spec->row_elements =
+      ElementsOfRow({item.info().shape().data(), static_cast<size_t>(item.info().shape_size())});
   spec->dtype = item.info().dtype();
   spec->layer = static_cast<LayerKind>(item.info().layer());
   spec->combine = item.combine() == wire::MAJORITY ? Combine::kMajority : Combine::kSum;

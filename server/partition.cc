@@ -51,6 +51,8 @@ absl::StatusOr<PayloadFormat> FormatFromWire(wire::Format format) {
       return PayloadFormat::kLevels;
     case wire::SPARSE:
       return PayloadFormat::kSparse;
+    case wire::ROWS:
+      return PayloadFormat::kRows;
     default:
       return absl::InvalidArgumentError(
           absl::StrCat("payload format ", static_cast<int>(format), " cannot be decoded here"));
@@ -133,7 +135,8 @@ absl::StatusOr<PushVerdict> Partition::Push(uint64_t round, uint32_t worker, siz
     return Annotate(absl::InvalidArgumentError(absl::StrCat(
         "worker ", worker, " pushes ", elements, " elements, expected ", spec_.elements)));
   }
-  const absl::Status valid = ValidatePayload(claimed.format, claimed.payload.bytes(), elements);
+  absl::Status valid = ValidatePayload(claimed.format, claimed.payload.bytes(), elements);
+  if (valid.ok()) valid = CheckRows(claimed);
   if (!valid.ok()) {
     return Annotate(
         absl::Status(valid.code(), absl::StrCat("push of worker ", worker, " round ", round, ": ",
@@ -281,7 +284,8 @@ void Partition::Apply(std::span<const Contribution> contributions, NextVersion& 
                   .after = next.after,
                   .state0 = state(0),
                   .state1 = state(1),
-                  .change = next.encoder.has_value() ? &*next.encoder : nullptr},
+                  .change = next.encoder.has_value() ? &*next.encoder : nullptr,
+                  .touched_only = StepsRowsOnly()},
                  0, next.after.size());
   ++updates_;
   Commit(next);

@@ -11,12 +11,17 @@
 //                              left behind
 //   as a change                x = w - w_seen of the version before; w_seen += decode(encode(x)). The encoded x goes to
 //                              those who hold the version before, w_seen in fp32 to all others
+// A round in which nobody pushed but rows (rows.h) steps those rows alone, whoever of the workers pushed them, and leaves
+// other rows and their state as they are; without an optimizer its sum, zero in all other rows, replaces the weights, as
+// any round's does.
+//
 // So every worker that pulls a version gets the same bits of it, whatever it held. A change that cannot be encoded, or
 // is no smaller than the weights, makes its version one that is pulled as it is. From the first change on, w is kept
 // beside w_seen and stepped in place.
 #ifndef SLIMPS_SERVER_PARTITION_H_
 #define SLIMPS_SERVER_PARTITION_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -31,6 +36,7 @@
 #include "absl/status/statusor.h"
 #include "compress/codec/codec.h"
 #include "compress/format/format.h"
+#include "compress/format/rows.h"
 #include "compress/format/sum.h"
 #include "proto/base/buffer.h"
 #include "proto/base/key.h"
@@ -52,6 +58,7 @@ struct PartitionSpec {
   std::string name;  // of the key, typed
   uint64_t offset = 0;
   size_t elements = 0;
+  size_t row_elements = 1;            // of a whole row of the key
   wire::DType dtype = wire::FLOAT32;  // of pulled values; weights are fp32
   LayerKind layer = LayerKind::kOther;
   wire::StoreMode mode = wire::DIST_SYNC;
@@ -60,6 +67,8 @@ struct PartitionSpec {
   uint32_t num_workers = 1;
   LedgerLimits limits;
   PayloadHashing hashing = PayloadHashing::kXxh3;  // of what is pulled; Create sets it
+
+  RowGrid grid() const { return RowGrid::At(offset, elements, row_elements); }
 };
 
 // A payload as it came, not yet believed.
@@ -74,6 +83,9 @@ struct ClaimedPayload {
 
 // What a store that keeps no sums is told.
 absl::Status NeedsOptimizer(wire::StoreMode mode);
+// PullItem.rows. InvalidArgument: not whole numbers, or not rising, or beyond the partition's.
+[[nodiscard]] absl::StatusOr<std::vector<uint32_t>> ParsePulledRows(const std::string& bytes,
+                                                                    const RowGrid& grid);
 
 // "key s:conv1.weight partition 3"
 std::string DescribePartition(const std::string& key_name, uint32_t index);
@@ -110,6 +122,15 @@ class Partition final {
   // dist_sync: exactly version `wanted` if it is still held (the current one and the one before); else the current one.
   // `held` is the version that the puller can add a change to.
   WireValue Share(uint64_t wanted, std::optional<uint64_t> held = std::nullopt);
+  // The parts of `rows` of the version that Share(wanted) would give, one after another, as workers see them. REQUIRES:
+  // rising, below spec().grid().rows(). Throws std::bad_alloc.
+  WireValue ShareRows(uint64_t wanted, std::span<const uint32_t> rows);
+  // A copy of the optimizer's `state.tensor`-th tensor, and all else that `state` says of it; kAbsent where there is
+  // none. Throws std::bad_alloc.
+  WireValue ShareState(wire::OptimizerState* state) const;
+  // OK: put, or `state.load` was before. FailedPrecondition: of another optimizer. InvalidArgument or DataLoss: malformed.
+  [[nodiscard]] absl::Status PutState(const wire::OptimizerState& state,
+                                      const ClaimedPayload& value);
   // dist_ssp: a pull of `worker` that comes now may be answered once the clock of the slowest has come to ReadsFrom
   // (sequence_ledger.h). Elsewhere ReadsFrom is 0.
   uint64_t ReadsFrom(uint32_t worker) const { return sequences_.ReadsFrom(worker); }
@@ -155,6 +176,9 @@ class Partition final {
   // Throws nothing.
   void Apply(std::span<const Contribution> contributions, NextVersion& next);
   void Commit(NextVersion& next);
+  absl::Status CheckRows(const ClaimedPayload& claimed) const;
+  // Whether the round in views_ is to step rows alone.
+  bool StepsRowsOnly() const;
   void CommitChange(NextVersion& next);
   absl::Status Annotate(const absl::Status& status) const;
 
@@ -167,6 +191,7 @@ class Partition final {
   std::map<uint64_t, Choice> choices_;  // by round, of those not applied
   std::vector<AlignedBuffer> state_;    // fp32, as long as the weights
   uint64_t updates_ = 0;                // of state_
+  std::array<uint64_t, 2> loads_ = {};  // the newest PutState of each tensor
   std::vector<PayloadView> views_;      // of the round being applied; has room for every worker
   RoundLedger rounds_;                  // dist_sync
   SequenceLedger sequences_;            // dist_async, dist_ssp

@@ -60,7 +60,7 @@ void ReplyOutbox::AddPush(const Origin& origin, const wire::ItemId& id, const ab
 }
 
 void ReplyOutbox::AddPull(const Origin& origin, const wire::PullItem& item, size_t elements,
-                          WireValue value) {
+                          WireValue value, const wire::OptimizerState* state) {
   Group& group = Find(origin, wire::Header::kPullReply);
   Message& message = group.reply.message;
   wire::PullReplyItem& answer = *message.header.mutable_pull_reply()->add_items();
@@ -73,6 +73,7 @@ void ReplyOutbox::AddPull(const Origin& origin, const wire::PullItem& item, size
   answer.set_is_change(value.base_version.has_value());
   answer.set_base_version(value.base_version.value_or(0));
   answer.set_encode_ns(value.encode_ns);
+  if (state != nullptr) *answer.mutable_state() = *state;
   const int64_t priority = SendPriority(value.version, item.priority());
   group.reply.priority = group.items == 0 ? priority : std::max(group.reply.priority, priority);
   const size_t bytes = value.payload.size();

@@ -35,8 +35,9 @@ class ReplyOutbox final {
   void AddInit(const Origin& origin, const wire::ItemId& id, const absl::Status& status);
   void AddPush(const Origin& origin, const wire::ItemId& id, const absl::Status& status,
                uint64_t decode_ns);
-  // Weights for `item`, or an error.
-  void AddPull(const Origin& origin, const wire::PullItem& item, size_t elements, WireValue value);
+  // What `item` asked for, or an error. `state`: of the optimizer, where that was it.
+  void AddPull(const Origin& origin, const wire::PullItem& item, size_t elements, WireValue value,
+               const wire::OptimizerState* state = nullptr);
   void AddPullError(const Origin& origin, const wire::PullItem& item, const absl::Status& status);
   // What the next AddPull of this request is about, for the trace.
   void TraceNextPull(const Origin& origin, const TraceSubject& subject);

@@ -223,8 +223,10 @@ void ServerService::HandleInit(Request& request) {
     request.by_shard[*shard].inits.push_back(
         {.id = item.id(),
          .spec = std::move(spec),
-         .value = {
-             .format = *format, .payload = *std::move(payload), .checksum = item.payload_hash()}});
+         .value = {.format = *format,
+                   .payload = *std::move(payload),
+                   .checksum = item.payload_hash()},
+         .state = item.has_state() ? std::optional(item.state()) : std::nullopt});
   }
 }
 

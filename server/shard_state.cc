@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "compress/format/rows.h"
 #include "proto/base/status_macros.h"
 #include "proto/net/send_priority.h"
 
@@ -56,6 +57,10 @@ std::vector<Reply> ShardState::TakeReplies() {
 
 absl::Status ShardState::HandleInit(InitWork work) {
   Slot& slot = slots_[IdOf(work.id)];
+  if (work.state.has_value()) {
+    if (slot.partition != nullptr) return slot.partition->PutState(*work.state, work.value);
+    return absl::NotFoundError(absl::StrCat(DescribeUnknown(work.id), ": never initialised"));
+  }
   if (slot.partition != nullptr) {
     return slot.partition->CheckRepeatedInit(work.spec, work.value.checksum);
   }
@@ -137,10 +142,14 @@ absl::Status ShardState::CheckPullNow(const Slot& slot, const PullWork& work) co
     return absl::NotFoundError(absl::StrCat(DescribeUnknown(item.id()), ": never initialised"));
   }
   const PartitionSpec& spec = slot.partition->spec();
-  if (item.elements() == spec.elements) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(DescribePartition(spec.name, spec.index),
-                                                 ": pull of ", item.elements(),
-                                                 " elements, expected ", spec.elements));
+  const std::string name = DescribePartition(spec.name, spec.index);
+  if (item.elements() != spec.elements) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": pull of ", item.elements(), " elements, expected ", spec.elements));
+  }
+  if (!item.rows_only()) return absl::OkStatus();
+  const absl::Status rows = ParsePulledRows(item.rows(), spec.grid()).status();
+  return rows.ok() ? rows : absl::Status(rows.code(), absl::StrCat(name, ": ", rows.message()));
 }
 
 void ShardState::HandlePull(const Origin& origin, PullWork work) {
@@ -180,12 +189,31 @@ void ShardState::Answer(Slot& slot, const WaitingPull& pull) {
   if (pull.item.takes_change()) held = pull.item.held_version();
   try {
     const PartitionSpec& spec = slot.partition->spec();
+    if (pull.item.rows_only() || pull.item.state_tensor() > 0) {
+      return AnswerWith(*slot.partition, pull);
+    }
     WireValue value = slot.partition->Share(pull.item.min_version(), held);
     outbox_.TraceNextPull(pull.origin, {spec.name, spec.index, value.version});
     outbox_.AddPull(pull.origin, pull.item, spec.elements, std::move(value));
   } catch (const std::bad_alloc&) {
     outbox_.AddPullError(pull.origin, pull.item, OutOfMemory(DescribeUnknown(pull.item.id())));
   }
+}
+
+// With what is not the whole partition's weights.
+void ShardState::AnswerWith(Partition& partition, const WaitingPull& pull) {
+  if (pull.item.state_tensor() > 0) {
+    wire::OptimizerState state;
+    state.set_tensor(pull.item.state_tensor());
+    WireValue value = partition.ShareState(&state);
+    outbox_.AddPull(pull.origin, pull.item, partition.spec().elements, std::move(value), &state);
+    return;
+  }
+  // Checked before.
+  const auto rows = ParsePulledRows(pull.item.rows(), partition.spec().grid()).value();
+  WireValue value = partition.ShareRows(pull.item.min_version(), rows);
+  outbox_.AddPull(pull.origin, pull.item, ElementsOfRows(partition.spec().grid(), rows),
+                  std::move(value));
 }
 
 void ShardState::AnswerReady(Slot& slot) {

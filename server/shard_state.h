@@ -35,6 +35,8 @@ struct InitWork {
   wire::ItemId id;
   PartitionSpec spec;
   ClaimedPayload value;
+  std::optional<wire::OptimizerState> state =
+      std::nullopt;  // of the optimizer; else the first value
 };
 struct PushWork {
   wire::PushItem item;
@@ -112,6 +114,7 @@ class ShardState final {
   void HandlePull(const Origin& origin, PullWork work);
   absl::Status CheckPullNow(const Slot& slot, const PullWork& work) const;
   void Answer(Slot& slot, const WaitingPull& pull);
+  void AnswerWith(Partition& partition, const WaitingPull& pull);
   void AnswerReady(Slot& slot);
   // Throws std::bad_alloc: nothing is noted.
   void NoteCompletion(Slot& slot);

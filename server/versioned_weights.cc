@@ -138,9 +138,13 @@ WireValue VersionedWeights::ShareChange(const std::shared_ptr<Buffer>& buffer) c
           .encode_ns = change.encode_ns};
 }
 
-WireValue VersionedWeights::Share(uint64_t wanted, std::optional<uint64_t> held) {
+const std::shared_ptr<VersionedWeights::Buffer>& VersionedWeights::Find(uint64_t wanted) const {
   const bool late = previous_ != nullptr && previous_->version == wanted;
-  const std::shared_ptr<Buffer>& buffer = late ? previous_ : current_;
+  return late ? previous_ : current_;
+}
+
+WireValue VersionedWeights::Share(uint64_t wanted, std::optional<uint64_t> held) {
+  const std::shared_ptr<Buffer>& buffer = Find(wanted);
   const bool holds_base = held.has_value() && *held + 1 == buffer->version;
   return holds_base && buffer->change.has_value() ? ShareChange(buffer) : ShareBuffer(buffer);
 }
@@ -153,6 +157,22 @@ bool VersionedWeights::IsConverted() {
 void VersionedWeights::CopySeen(std::span<float> out) {
   const WireValue value = ShareBuffer(current_);
   Decode(value.format, value.payload.bytes(), elements_, 0, out);
+}
+
+uint64_t VersionedWeights::CopySeenPart(uint64_t wanted, size_t first, std::span<float> out) {
+  const std::shared_ptr<Buffer>& buffer = Find(wanted);
+  // Converted, and hashed, where half precision travels; else nothing is done for elements that are not asked for.
+  const bool plain = buffer->wanted_format == PayloadFormat::kRawF32 ||
+                     ShareBuffer(buffer).format == PayloadFormat::kRawF32;
+  const RawKernels& raw = BestKernels().raw;
+  if (plain) {
+    std::ranges::copy(std::as_const(buffer->fp32).floats().subspan(first, out.size()), out.begin());
+  } else {
+    const auto decode = buffer->format == PayloadFormat::kRawF16 ? raw.decode_f16 : raw.decode_bf16;
+    decode(std::as_const(buffer->half).bytes().data() + sizeof(uint16_t) * first, out.size(),
+           out.data());
+  }
+  return buffer->version;
 }
 
 size_t VersionedWeights::buffer_count() const {

@@ -79,6 +79,8 @@ class VersionedWeights final {
   bool IsConverted();
   // The current version as workers see it.
   void CopySeen(std::span<float> out);
+  // Of the version that Share(wanted) names, the elements from `first` on as workers see them. Returns which it is.
+  uint64_t CopySeenPart(uint64_t wanted, size_t first, std::span<float> out);
 
   size_t buffer_count() const;
   // How many were ever made: touching fresh memory costs more than a round's arithmetic, so this is to stand still.
@@ -103,6 +105,8 @@ class VersionedWeights final {
     std::optional<uint64_t> change_hash;
   };
 
+  // The version that is to be had for `wanted`.
+  const std::shared_ptr<Buffer>& Find(uint64_t wanted) const;
   static Payload Lend(const std::shared_ptr<Buffer>& buffer, std::span<const std::byte> bytes);
   // The bytes of `buffer` that travel, in buffer.format: converted first where that is not fp32.
   std::span<const std::byte> WireBytes(Buffer& buffer) const;
