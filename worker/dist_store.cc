@@ -393,7 +393,7 @@ StoreTotals DistStore::totals() const {
   MutexLock lock(&mutex_);
   return {.pushed = pushed.prepared,
           .bytes_pushed = pushed.payload_bytes,
-          .bytes_pulled = pulled.payload_bytes,
+          .bytes_pulled = pulled.payload_bytes + row_bytes_pulled_,
           .changes_pulled = pulled.changes,
           .bytes_shared = transport.bytes_lent + transport.bytes_borrowed,
           .copy = copy_,

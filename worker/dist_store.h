@@ -29,6 +29,7 @@
 #include "worker/device/device.h"
 #include "worker/key_table.h"
 #include "worker/kvstore.h"
+#include "worker/optimizer_states.h"
 #include "worker/pull_merger.h"
 #include "worker/push_pipeline.h"
 #include "worker/rpc_client.h"
@@ -53,8 +54,15 @@ class DistStore final : public KVStore, private MessageSink {
                  std::function<void(absl::Status)> done) override;
   void PullOnto(const Key& key, std::span<float> weights, int priority,
                 std::function<void(absl::Status)> done) override;
+  absl::Status PushRowSparse(const Key& key, std::span<const int64_t> rows,
+                             std::span<const float> values, int priority) override;
+  absl::Status PullRows(const Key& key, std::span<const int64_t> row_ids,
+                        std::vector<int64_t>* rows, std::vector<float>* values,
+                        int priority) override;
   absl::Status Broadcast(const InitTensor& tensor, std::span<float> out) override;
   absl::Status SetOptimizer(const wire::OptimizerSpec& spec) override;
+  absl::StatusOr<std::string> SaveOptimizerStates() override;
+  absl::Status LoadOptimizerStates(std::string_view content) override;
   absl::Status SetGradientCompression(std::string_view codec_spec) override;
   absl::Status SetGradientCompression(
       const std::map<std::string, std::string>& dictionary) override;
@@ -108,6 +116,14 @@ class DistStore final : public KVStore, private MessageSink {
   bool NeedsCopy(const TensorPlan& tensor, uint64_t version) const;
   // As PushItem.change_codec: how the version that round `version` makes is pulled.
   std::string ChangeCodecFor(const TensorPlan& tensor, uint64_t version) const;
+  // One partition's part of the optimizer's state.
+  wire::PullItem StatePull(const TensorPlan& tensor, size_t partition, uint32_t number) const;
+  absl::Status CollectState(const TensorPlan& tensor, OptimizerStates* states);
+  absl::StatusOr<std::string> CollectStates();
+  absl::Status CheckLoadable(const OptimizerStates& states);
+  absl::Status SendState(const TensorPlan& tensor, const OptimizerStates& states, uint64_t load);
+  // A barrier; Aborted on a worker that is well while others are not.
+  absl::Status AgreeOn(const absl::Status& mine, const char* what);
   absl::Status CheckTogether(const Codec& codec,
                              const std::optional<wire::OptimizerSpec>& optimizer) const;
   absl::Status FirstError() const;
@@ -141,6 +157,8 @@ class DistStore final : public KVStore, private MessageSink {
   bool report_due_ ABSL_GUARDED_BY(mutex_) = false;  // of first_error_, to the membership
   CondVar reported_;
   std::optional<wire::OptimizerSpec> optimizer_ ABSL_GUARDED_BY(mutex_);  // as this worker was told
+  uint64_t state_loads_ ABSL_GUARDED_BY(mutex_) = 0;  // each has a number of its own
+  uint64_t row_bytes_pulled_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Duration copy_ ABSL_GUARDED_BY(mutex_);
   absl::Duration wait_ ABSL_GUARDED_BY(mutex_);
 

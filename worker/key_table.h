@@ -56,6 +56,8 @@ class KeyTable final {
   uint64_t PushedRounds(const Key& key) const;
   uint64_t MaxPushedRounds() const;
   bool empty() const;
+  // Those that have elements, in the order of their names; they live as long as the table.
+  std::vector<const TensorPlan*> WithElements() const;
 
  private:
   struct Entry {

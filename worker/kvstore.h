@@ -141,6 +141,31 @@ class KVStore {
                         std::function<void(absl::Status)> done) {
     PullAsync(key, weights, priority, std::move(done));
   }
+
+  // Row-sparse tensors. A row is what one index of the key's first dimension names; `values` has one row after another.
+  //
+  // Pushes some rows of the key's next round: unsorted, repeated (they add up, in the order given) or none; it counts as
+  // any push does, and the workers of a round may push rows, whole gradients or nothing. With an optimizer, a round in
+  // which all pushed rows or nothing steps the rows that anybody pushed and leaves all others, and what the optimizer
+  // keeps of them, as they are (lazy update); rows that are not pushed never decay. Without one, the sum replaces the
+  // value, as any round's does: rows that nobody pushed become zero. InvalidArgument, naming key, row, expected and got: a
+  // row out of range, values of the wrong length, or not finite; nothing was sent, the round is not consumed.
+  // FailedPrecondition: gradient compression is on.
+  [[nodiscard]] virtual absl::Status PushRowSparse(const Key& key, std::span<const int64_t> rows,
+                                                   std::span<const float> values, int priority) {
+    (void)key, (void)rows, (void)values, (void)priority;
+    return absl::UnimplementedError(type() + " stores take no row-sparse pushes");
+  }
+  // As Pull, of some rows of any key: `row_ids` unsorted, repeated or none. `rows` and `values` are replaced by the rows
+  // asked for, rising and each once, and what they hold; unchanged if it fails. InvalidArgument, naming key and row: out
+  // of range.
+  [[nodiscard]] virtual absl::Status PullRows(const Key& key, std::span<const int64_t> row_ids,
+                                              std::vector<int64_t>* rows,
+                                              std::vector<float>* values, int priority) {
+    (void)key, (void)row_ids, (void)rows, (void)values, (void)priority;
+    return absl::UnimplementedError(type() + " stores pull no rows");
+  }
+
   [[nodiscard]] virtual absl::Status Broadcast(const InitTensor& tensor, std::span<float> out) = 0;
 
   // From rank 0 (other ranks: checked, no effect). Collective through the next Barrier. InvalidArgument: an optimizer that
@@ -150,6 +175,21 @@ class KVStore {
   // key. It must not call the store; what it throws leaves the push as it is, with whatever it did to the weight. An empty
   // one: pushes replace values again.
   [[nodiscard]] virtual absl::Status SetUpdater(Updater updater);
+  // What the servers' optimizer keeps beside the weights (momentum, Adam's moments and step counts) as a file's content,
+  // versioned and checksummed. Collective; every worker gets the same. All pushes so far are in it, and those of a round
+  // that other workers have not pushed yet are waited for. FailedPrecondition: no optimizer was set.
+  [[nodiscard]] virtual absl::StatusOr<std::string> SaveOptimizerStates() {
+    return absl::UnimplementedError(type() + " stores keep no optimizer states");
+  }
+  // Puts it back, into a job of any number of servers whose keys have the same names and sizes, initialised with the
+  // weights saved beside it, before the next push. Collective; every worker brings the same content, rank 0's counts.
+  // What the schedule of the learning rate has come to is not in it: that counts rounds. Nothing has changed after
+  // DataLoss: damaged; InvalidArgument: no such content, or of other keys or sizes; FailedPrecondition: of another
+  // optimizer.
+  [[nodiscard]] virtual absl::Status LoadOptimizerStates(std::string_view content) {
+    (void)content;
+    return absl::UnimplementedError(type() + " stores keep no optimizer states");
+  }
   // Before the first push; on every worker alike. InvalidArgument: unknown codec or option, or a codec that does not go
   // with the store's mode or its optimizer (combination.h). FailedPrecondition: pushes were made, or keys were initialised
   // whose gradients the servers would have to join in another way (signsgd's majority).

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "compress/format/rows.h"
 #include "proto/base/hash.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace.h"
@@ -19,6 +20,17 @@ namespace {
 bool IsPrecision(PayloadFormat format) {
   return format == PayloadFormat::kRawF32 || format == PayloadFormat::kRawF16 ||
          format == PayloadFormat::kRawBf16;
+}
+
+// Of memory that is held until the answer.
+size_t RowBytes(const PushJob& job, size_t partition) {
+  return job.rows == nullptr ? 0 : (*job.rows)[partition].size();
+}
+
+size_t BytesOf(const PushJob& job) {
+  size_t bytes = job.carries() ? job.tensor->bytes() : 0;
+  for (size_t i = 0; i < job.tensor->partitions.size(); ++i) bytes += RowBytes(job, i);
+  return bytes;
 }
 
 }  // namespace
@@ -47,7 +59,7 @@ PushPipeline::~PushPipeline() {
 
 absl::Status PushPipeline::Submit(PushJob job) {
   const TensorPlan& tensor = *job.tensor;
-  const size_t bytes = job.carries() ? tensor.bytes() : 0;
+  const size_t bytes = BytesOf(job);
   const bool whole_tensor = job.carries() && plan()->MeasuresPush(tensor, job.round);
   // Each work has its own, so that a partition's memory does not wait for the others.
   GradientBuffers grad_bufs = std::exchange(job.grad_bufs, {});
@@ -113,7 +125,7 @@ absl::StatusOr<std::optional<OutgoingItem>> PushPipeline::PrepareNow(const PushJ
     SLIMPS_RETURN_IF_ERROR(failed_);
     if (encoding_ || !queue_.empty()) return std::nullopt;
     encoding_ = true;
-    if (job.carries()) bytes_waiting_ += tensor.bytes();
+    bytes_waiting_ += BytesOf(job);
     ++unacknowledged_;
     ++unacknowledged_by_key_[tensor.key.id()];
   }
@@ -152,8 +164,9 @@ absl::StatusOr<OutgoingItem> PushPipeline::PreparePartition(const PushJob& job, 
   MaybeReport(job.round);
   SLIMPS_ASSIGN_OR_RETURN(const Codec* codec, AwaitCodec(job));
   const TensorPlan* const tensor = job.tensor;
-  const size_t held =
-      grad_buf == nullptr ? 0 : tensor->partitions[partition].elements * sizeof(float);
+  const bool dense = grad_buf != nullptr;
+  const size_t elements = tensor->partitions[partition].elements;
+  const size_t held = dense ? elements * sizeof(float) : RowBytes(job, partition);
   SLIMPS_ASSIGN_OR_RETURN(Prepared prepared, Prepare(job, partition, std::move(grad_buf), *codec));
   const size_t bytes = prepared.item.payload.size();
   // Counted until the answer, so that what is in flight is bounded too.
@@ -165,7 +178,8 @@ absl::StatusOr<OutgoingItem> PushPipeline::PreparePartition(const PushJob& job, 
     OnAnswered(*tensor, bytes, answer);
   };
   MutexLock lock(&mutex_);
-  CountPrepared(*job.tensor, prepared, held / sizeof(float));
+  CountPrepared(*job.tensor, prepared,
+                dense ? elements : prepared.stats.elements_sent);
   ++under_way_;
   return std::move(prepared.item);
 }
@@ -250,6 +264,15 @@ absl::StatusOr<PushPipeline::Prepared> PushPipeline::Prepare(const PushJob& job,
     push.set_payload_bytes(made.payload.size());
     push.set_payload_hash(options_.checksums ? HashBytes(made.payload.bytes()) : 0);
     prepared.item.payload = std::move(made.payload);
+  }
+  if (job.rows != nullptr) {
+    const Payload& rows = (*job.rows)[partition];
+    push.set_format(wire::ROWS);
+    push.set_payload_bytes(rows.size());
+    push.set_payload_hash(options_.checksums ? HashBytes(rows.bytes()) : 0);
+    prepared.stats.payload_bytes = rows.size();
+    prepared.stats.elements_sent = ElementsInRows(rows.bytes());
+    prepared.item.payload = rows;
   }
   prepared.item.item = std::move(push);
   return prepared;

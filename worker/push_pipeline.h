@@ -44,8 +44,10 @@ struct PushJob {
   const TensorPlan* tensor = nullptr;  // lives as long as the store
   uint64_t round = 0;
   int priority = 0;
-  GradientBuffers grad_bufs;  // empty: this worker contributes nothing
+  GradientBuffers grad_bufs;  // empty: this worker contributes `rows`, or nothing
   float gradient_bound = std::numeric_limits<float>::infinity();  // of every |grad_buf[i]|
+  // Payloads of format rows, one for each partition, sent as they are.
+  std::shared_ptr<const std::vector<Payload>> rows = nullptr;
 
   bool carries() const { return !grad_bufs.empty(); }
 };

@@ -52,6 +52,20 @@ absl::StatusOr<std::vector<TensorPlan>> DeclareTensors(const std::vector<InitTen
   return plans;
 }
 
+wire::InitItem MakeInitItem(const TensorPlan& tensor, size_t partition, Combine combine) {
+  const PartitionPlan& plan = tensor.partitions[partition];
+  wire::InitItem init;
+  init.mutable_id()->set_key(tensor.key.id());
+  init.mutable_id()->set_partition(static_cast<uint32_t>(partition));
+  *init.mutable_info() = tensor.info;
+  init.set_offset(plan.offset);
+  init.set_elements(plan.elements);
+  init.set_partitions(static_cast<uint32_t>(tensor.partitions.size()));
+  init.set_format(wire::RAW_F32);
+  init.set_combine(static_cast<wire::Combine>(combine));
+  return init;
+}
+
 absl::Status SendInitialValues(const std::vector<InitTensor>& tensors,
                                const std::vector<TensorPlan>& plans,
                                const InitialValueOptions& options, Courier* courier) {
@@ -72,15 +86,7 @@ absl::Status SendInitialValues(const std::vector<InitTensor>& tensors,
     const TensorPlan& tensor = plans[k];
     for (size_t i = 0; i < tensor.partitions.size(); ++i) {
       const PartitionPlan& partition = tensor.partitions[i];
-      wire::InitItem init;
-      init.mutable_id()->set_key(tensor.key.id());
-      init.mutable_id()->set_partition(static_cast<uint32_t>(i));
-      *init.mutable_info() = tensor.info;
-      init.set_offset(partition.offset);
-      init.set_elements(partition.elements);
-      init.set_partitions(static_cast<uint32_t>(tensor.partitions.size()));
-      init.set_format(wire::RAW_F32);
-      init.set_combine(static_cast<wire::Combine>(options.combine));
+      wire::InitItem init = MakeInitItem(tensor, i, options.combine);
       Payload value = Payload::Copy(
           std::as_bytes(tensors[k].value.subspan(partition.offset, partition.elements)));
       init.set_payload_bytes(value.size());

@@ -41,6 +41,9 @@ struct InitialValueOptions {
                                              const std::vector<TensorPlan>& plans,
                                              const InitialValueOptions& options, Courier* courier);
 
+// What every item says that initialises something of this partition; format RAW_F32, payload not yet named.
+wire::InitItem MakeInitItem(const TensorPlan& tensor, size_t partition, Combine combine);
+
 }  // namespace slimps
 
 #endif  // SLIMPS_WORKER_STORE_INIT_H_

@@ -1,0 +1,207 @@
+// DistStore: the optimizer's state, from all servers into one file's content and back.
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/hash.h"
+#include "proto/base/status_macros.h"
+#include "worker/dist_store.h"
+#include "worker/item_gathering.h"
+#include "worker/optimizer_states.h"
+#include "worker/store_init.h"
+
+namespace slimps {
+namespace {
+
+constexpr uint32_t kMostTensors = 2;
+
+std::string Describe(wire::OptimizerSpec::Kind kind, uint32_t tensors) {
+  return absl::StrCat(wire::OptimizerSpec::Kind_Name(kind), " with ", tensors, " state tensors");
+}
+
+// What one partition's answers add to its key's state; `first` of the whole job tells the optimizer.
+absl::Status AddAnswer(const TensorPlan& tensor, size_t partition, uint32_t number,
+                       const Answer& answer, bool is_first, OptimizerStates* states) {
+  const PartitionPlan& plan = tensor.partitions[partition];
+  const wire::OptimizerState& got = answer.pull.state();
+  const auto where = [&] {
+    return absl::StrCat("optimizer state of key ", tensor.key.typed_name(), " partition ",
+                        partition, " from server ", plan.server, ": ");
+  };
+  if (is_first) {
+    states->kind = got.kind();
+    states->tensors = std::min(got.tensors(), kMostTensors);
+  }
+  if (got.kind() != states->kind || got.tensors() != states->tensors) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(where(), "expected that of ", Describe(states->kind, states->tensors),
+                     ", got ", Describe(got.kind(), got.tensors())));
+  }
+  KeyState& key = states->keys[tensor.key.typed_name()];
+  if (key.tensors.empty() && partition == 0 && number == 1) {
+    key.elements = tensor.elements;
+    key.updates = got.updates();
+    key.tensors.assign(states->tensors, std::vector<float>(tensor.elements));
+  }
+  if (got.updates() != key.updates) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        where(), "expected ", key.updates, " updates as in partition 0, got ", got.updates()));
+  }
+  if (number > states->tensors) return absl::OkStatus();
+  if (answer.pull.format() != wire::RAW_F32 ||
+      answer.payload.size() != plan.elements * sizeof(float)) {
+    return absl::DataLossError(absl::StrCat(where(), "expected ", plan.elements,
+                                            " elements in RAW_F32, got ", answer.payload.size(),
+                                            " bytes in ", wire::Format_Name(answer.pull.format())));
+  }
+  std::memcpy(key.tensors[number - 1].data() + plan.offset, answer.payload.bytes().data(),
+              answer.payload.size());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+wire::PullItem DistStore::StatePull(const TensorPlan& tensor, size_t partition,
+                                    uint32_t number) const {
+  wire::PullItem pull;
+  pull.mutable_id()->set_key(tensor.key.id());
+  pull.mutable_id()->set_partition(static_cast<uint32_t>(partition));
+  pull.set_min_version(mode_ == wire::DIST_SYNC ? keys_.PushedRounds(tensor.key) : 0);
+  pull.set_timeout_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(options_.timeout)));
+  pull.set_elements(tensor.partitions[partition].elements);
+  pull.set_state_tensor(number);
+  return pull;
+}
+
+absl::Status DistStore::CollectState(const TensorPlan& tensor, OptimizerStates* states) {
+  ItemGathering gathering(courier_.get(), ItemGathering::kBeforeAll);
+  for (size_t i = 0; i < tensor.partitions.size(); ++i) {
+    for (uint32_t number = 1; number <= kMostTensors; ++number) {
+      gathering.Add(tensor.partitions[i].server, {.item = StatePull(tensor, i, number),
+                                                  .payload = {},
+                                                  .key_name = tensor.key.typed_name(),
+                                                  .done = {}});
+    }
+  }
+  SLIMPS_ASSIGN_OR_RETURN(const std::vector<Answer> answers, gathering.Await());
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const bool is_first = states->keys.empty();
+    SLIMPS_RETURN_IF_ERROR(
+        AddAnswer(tensor, i / kMostTensors, 1 + i % kMostTensors, answers[i], is_first, states));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> DistStore::CollectStates() {
+  OptimizerStates states;
+  for (const TensorPlan* tensor : keys_.WithElements()) {
+    SLIMPS_RETURN_IF_ERROR(CollectState(*tensor, &states));
+  }
+  if (states.kind == wire::OptimizerSpec::NONE) {
+    return absl::FailedPreconditionError(
+        "saving optimizer states: expected an optimizer at the servers and a key, got none");
+  }
+  return BuildOptimizerStates(states);
+}
+
+absl::Status DistStore::AgreeOn(const absl::Status& mine, const char* what) {
+  const absl::StatusOr<std::vector<double>> failed = AllReduceSum({mine.ok() ? 0.0 : 1.0});
+  SLIMPS_RETURN_IF_ERROR(mine);
+  SLIMPS_RETURN_IF_ERROR(failed.status());
+  if ((*failed)[0] == 0) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat(what, ": ", (*failed)[0], " other workers failed"));
+}
+
+absl::StatusOr<std::string> DistStore::SaveOptimizerStates() {
+  // Nobody pushes on before all are done: an asynchronous store would step meanwhile.
+  SLIMPS_RETURN_IF_ERROR(AgreeOn(Wait(), "saving optimizer states"));
+  absl::StatusOr<std::string> content = CollectStates();
+  SLIMPS_RETURN_IF_ERROR(AgreeOn(content.status(), "saving optimizer states"));
+  return content;
+}
+
+absl::Status DistStore::CheckLoadable(const OptimizerStates& states) {
+  const std::vector<const TensorPlan*> tensors = keys_.WithElements();
+  for (const TensorPlan* tensor : tensors) {
+    const auto found = states.keys.find(tensor->key.typed_name());
+    if (found == states.keys.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("loading optimizer states: key ",
+                                                     tensor->key.typed_name(), " is not in them"));
+    }
+    if (found->second.elements != tensor->elements) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("loading optimizer states: key ", tensor->key.typed_name(), ": expected ",
+                       tensor->elements, " elements, got ", found->second.elements));
+    }
+  }
+  if (states.keys.size() != tensors.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("loading optimizer states: expected those of ",
+                                                   tensors.size(), " keys, got ",
+                                                   states.keys.size()));
+  }
+  // Before anything changes: is it the servers' optimizer? Every key has the same.
+  if (tensors.empty()) return absl::OkStatus();
+  const TensorPlan& tensor = *tensors[0];
+  ItemGathering gathering(courier_.get(), ItemGathering::kBeforeAll);
+  gathering.Add(tensor.partitions[0].server, {.item = StatePull(tensor, 0, kMostTensors + 1),
+                                              .payload = {},
+                                              .key_name = tensor.key.typed_name(),
+                                              .done = {}});
+  SLIMPS_ASSIGN_OR_RETURN(const std::vector<Answer> answers, gathering.Await());
+  const wire::OptimizerState& state = answers[0].pull.state();
+  if (state.kind() == states.kind && state.tensors() == states.tensors) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "loading optimizer states: expected those of ", Describe(state.kind(), state.tensors()),
+      ", as the servers have it, got ", Describe(states.kind, states.tensors)));
+}
+
+absl::Status DistStore::SendState(const TensorPlan& tensor, const OptimizerStates& states,
+                                  uint64_t load) {
+  const KeyState& key = states.keys.at(tensor.key.typed_name());
+  ItemGathering gathering(courier_.get(), /*priority=*/0);
+  for (size_t i = 0; i < tensor.partitions.size(); ++i) {
+    const PartitionPlan& partition = tensor.partitions[i];
+    for (uint32_t number = 1; number <= states.tensors; ++number) {
+      wire::InitItem init = MakeInitItem(tensor, i, plan_->compressor().combine());
+      init.mutable_state()->set_kind(states.kind);
+      init.mutable_state()->set_tensors(states.tensors);
+      init.mutable_state()->set_tensor(number);
+      init.mutable_state()->set_updates(key.updates);
+      init.mutable_state()->set_load(load);
+      const std::span<const float> values = key.tensors[number - 1];
+      Payload value =
+          Payload::Copy(std::as_bytes(values.subspan(partition.offset, partition.elements)));
+      init.set_payload_bytes(value.size());
+      if (options_.checksums) init.set_payload_hash(HashBytes(value.bytes()));
+      gathering.Add(partition.server, {.item = std::move(init),
+                                       .payload = std::move(value),
+                                       .key_name = tensor.key.typed_name(),
+                                       .done = {}});
+    }
+  }
+  return gathering.Await().status();
+}
+
+absl::Status DistStore::LoadOptimizerStates(std::string_view content) {
+  const absl::StatusOr<OptimizerStates> states = ParseOptimizerStates(content);
+  absl::Status ready = Wait();
+  if (ready.ok()) ready = states.status();
+  if (ready.ok()) ready = CheckLoadable(*states);
+  SLIMPS_RETURN_IF_ERROR(AgreeOn(ready, "loading optimizer states"));
+  absl::Status sent;
+  if (rank() == 0) {
+    uint64_t load = 0;
+    {
+      MutexLock lock(&mutex_);
+      load = ++state_loads_;
+    }
+    for (const TensorPlan* tensor : keys_.WithElements()) {
+      if (sent.ok()) sent = SendState(*tensor, *states, load);
+    }
+  }
+  return AgreeOn(sent, "loading optimizer states");
+}
+
+}  // namespace slimps

@@ -1,0 +1,51 @@
+// What optimizers keep beside the weights (momentum, Adam's moments and step counts), as the content of a file: how a job
+// that was saved goes on where it stood. Tensors are whole, so that they may go to other servers and partitions.
+//
+//   byte  0      "SLPSOPTS"
+//         8      version, uint32, 1
+//         12     optimizer, uint32: wire::OptimizerSpec::Kind
+//         16     state tensors of a key, uint32, 0 to 2
+//         20     keys, uint32; each of them, in the order of their names:
+//                  bytes of its typed name, uint32; the name; elements, uint64; updates made so far, uint64;
+//                  the state tensors one after another, fp32
+//         last 8 XXH3-64 of all bytes before
+//
+// Everything is little-endian. Pure; thread-safe.
+#ifndef SLIMPS_WORKER_OPTIMIZER_STATES_H_
+#define SLIMPS_WORKER_OPTIMIZER_STATES_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/slimps.pb.h"
+
+namespace slimps {
+
+struct KeyState {
+  uint64_t elements = 0;
+  uint64_t updates = 0;
+  std::vector<std::vector<float>> tensors;  // each of `elements`
+  friend bool operator==(const KeyState&, const KeyState&) = default;
+};
+
+struct OptimizerStates {
+  wire::OptimizerSpec::Kind kind = wire::OptimizerSpec::NONE;
+  uint32_t tensors = 0;
+  std::map<std::string, KeyState> keys;  // by typed name
+  friend bool operator==(const OptimizerStates&, const OptimizerStates&) = default;
+};
+
+// REQUIRES: every key has `tensors` tensors of its elements.
+std::string BuildOptimizerStates(const OptimizerStates& states);
+// DataLoss: cut short, or the checksum does not hold. InvalidArgument: no such content, or of another version; a field that
+// is none.
+[[nodiscard]] absl::StatusOr<OptimizerStates> ParseOptimizerStates(std::string_view content);
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_OPTIMIZER_STATES_H_
