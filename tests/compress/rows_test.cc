@@ -24,7 +24,7 @@ constexpr PayloadFormat kRows = PayloadFormat::kRows;
 std::vector<RowGrid> Grids() {
   std::vector<RowGrid> grids = {{.elements = 0, .row_elements = 3, .skip = 0}};
   for (const size_t elements : {1, 7, 4096, 4097, 3 * 4096 + 17}) {
-    for (const size_t row : {1, 2, 5, 64, 1000, 4096, 5000, 20000}) {
+    for (const size_t row : {1, 5, 1000, 4096, 20000}) {
       for (const size_t skip : {size_t{0}, size_t{1}, row / 2, row - 1}) {
         if (skip < row) grids.push_back({.elements = elements, .row_elements = row, .skip = skip});
       }

@@ -39,10 +39,9 @@ inline std::vector<uint32_t> SomeRows(const RowGrid& grid, double probability, u
 
 // Element by element, whether its row is among `rows`.
 inline std::vector<uint8_t> InRows(const RowGrid& grid, const std::vector<uint32_t>& rows) {
-  std::vector<uint8_t> in(grid.elements, 0);
-  for (size_t i = 0; i < grid.elements; ++i) {
-    for (const uint32_t row : rows) in[i] |= (i + grid.skip) / grid.row_elements == row;
-  }
+  std::vector<uint8_t> chosen(grid.rows(), 0), in(grid.elements, 0);
+  for (const uint32_t row : rows) chosen[row] = 1;
+  for (size_t i = 0; i < grid.elements; ++i) in[i] = chosen[(i + grid.skip) / grid.row_elements];
   return in;
 }
 
