@@ -49,7 +49,6 @@ class Job {
       now.a = start == nullptr ? Random(300, 1) : start->a;
       now.b = start == nullptr ? Random(7, 2) : start->b;
       ASSERT_STATUS_OK(store.Init({{.key = "a", .shape = {100, 3}, .value = now.a},
-                                   {.key = "none", .shape = {0, 3}, .value = {}},
                                    {.key = "b", .shape = {7}, .value = now.b}}));
       ASSERT_STATUS_OK(store.SetOptimizer(spec_));
       ASSERT_STATUS_OK(store.Barrier());
