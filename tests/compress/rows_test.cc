@@ -175,7 +175,7 @@ TEST_F(BadRows, EveryOtherLengthIsRefused) {
   }
   std::vector<std::byte> longer = valid_;
   longer.push_back(std::byte{0});
-  EXPECT_THAT(Refusal(longer, absl::StatusCode::kDataLoss), HasSubstr("expected 76 bytes, got 77"));
+  EXPECT_THAT(Refusal(longer, absl::StatusCode::kDataLoss), HasSubstr("expected 72 bytes, got 73"));
 }
 
 }  // namespace
