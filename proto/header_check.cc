@@ -149,12 +149,15 @@ class PlainLook final {
   bool IsPlainItem(const wire::PushItem& item) const {
     return wire::Format_IsValid(item.format()) && IsPlainText(item.change_codec());
   }
-  bool IsPlainItem(const wire::PullItem&) const { return true; }
+  bool IsPlainItem(const wire::PullItem& item) const {
+    return item.rows().size() <= limits_.max_text_bytes;
+  }
   bool IsPlainItem(const wire::ItemStatus& item) const {
     return IsPlainText(item.status().message());
   }
   bool IsPlainItem(const wire::PullReplyItem& item) const {
-    return wire::Format_IsValid(item.format()) && IsPlainText(item.status().message());
+    return wire::Format_IsValid(item.format()) && IsPlainText(item.status().message()) &&
+           !item.has_state();
   }
   bool IsPlainText(const std::string& text) const {
     return text.size() <= std::min(limits_.max_text_bytes, kLongestShown) &&

@@ -34,7 +34,7 @@ absl::Status DistStore::PushRowSparse(const Key& key, std::span<const int64_t> r
                                       std::span<const float> values, int priority) {
   SLIMPS_RETURN_IF_ERROR(FirstError());
   SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* tensor, keys_.Find(key));
-  if (const CodecSpec& codec = plan_->compressor().spec(); codec.name != "none") {
+  if (const CodecSpec& codec = plan()->compressor().spec(); codec.name != "none") {
     return absl::FailedPreconditionError(absl::StrCat(
         "push of rows of key ", key.typed_name(), ": expected gradient compression none, got ",
         codec.ToString(), ", whose residuals belong to whole tensors"));
@@ -47,7 +47,7 @@ absl::Status DistStore::PushRowSparse(const Key& key, std::span<const int64_t> r
     MutexLock lock(&mutex_);
     copy_ += absl::Now() - start;
   }
-  PushJob job{tensor, keys_.CountPush(key), PriorityOf(priority), nullptr};
+  PushJob job{tensor, keys_.CountPush(key), PriorityOf(priority), {}};
   job.rows = std::make_shared<const std::vector<Payload>>(std::move(payloads));
   return Submit(std::move(job));
 }

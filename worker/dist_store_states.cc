@@ -164,7 +164,7 @@ absl::Status DistStore::SendState(const TensorPlan& tensor, const OptimizerState
   for (size_t i = 0; i < tensor.partitions.size(); ++i) {
     const PartitionPlan& partition = tensor.partitions[i];
     for (uint32_t number = 1; number <= states.tensors; ++number) {
-      wire::InitItem init = MakeInitItem(tensor, i, plan_->compressor().combine());
+      wire::InitItem init = MakeInitItem(tensor, i, plan()->compressor().combine());
       init.mutable_state()->set_kind(states.kind);
       init.mutable_state()->set_tensors(states.tensors);
       init.mutable_state()->set_tensor(number);

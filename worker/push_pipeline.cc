@@ -178,8 +178,7 @@ absl::StatusOr<OutgoingItem> PushPipeline::PreparePartition(const PushJob& job, 
     OnAnswered(*tensor, bytes, answer);
   };
   MutexLock lock(&mutex_);
-  CountPrepared(*job.tensor, prepared,
-                dense ? elements : prepared.stats.elements_sent);
+  CountPrepared(*job.tensor, prepared, dense ? elements : prepared.stats.elements_sent);
   ++under_way_;
   return std::move(prepared.item);
 }
