@@ -61,12 +61,14 @@ TEST(StoreOptions, WhatCannotBeIsRefusedBeforeAnyoneIsAsked) {
 }
 
 TEST(StoreOptions, AnUnknownTypeIsQuotedWithThoseThatThereAre) {
-  for (const std::string type : {"", "local", "dist", "DIST_SYNC", "dist_sync "}) {
+  for (const std::string type : {"", "locals", "dist", "DIST_SYNC", "dist_sync "}) {
     const absl::Status status = KVStore::Create(type, {}).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << type;
     EXPECT_THAT(
         std::string(status.message()),
-        HasSubstr("expected dist_sync, dist_device_sync or dist_async, got \"" + type + "\""));
+        HasSubstr(
+            "expected local, device, dist_sync, dist_device_sync, dist_async or dist_ssp, got \"" +
+            type + "\""));
   }
 }
 
