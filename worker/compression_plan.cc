@@ -124,6 +124,7 @@ bool CompressionPlan::IsChosen(const Side& side, const TensorPlan& tensor, uint6
 }
 
 bool CompressionPlan::Measures(const Side& side, const TensorPlan& tensor, uint64_t round) const {
+  if (options_.is_measured != nullptr && !options_.is_measured(tensor)) return false;
   if (round <= static_cast<uint64_t>(options_.pre_steps) && state_ == State::kProfiling) {
     return side.profiled;
   }

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -44,6 +45,8 @@ struct CompressionPlanOptions {
   std::optional<uint64_t> fixed_pull_threshold_bytes;
   std::optional<ThresholdTable> pull_table;
   uint64_t remeasure_every = 0;  // rounds from one pair of measured rounds to the next; 0: never
+  // Whether this worker measures a tensor at all; null: every one. Others may: codecs are the same without.
+  std::function<bool(const TensorPlan&)> is_measured = nullptr;
 };
 
 class CompressionPlan final {

@@ -5,8 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "compress/codec/dictionary.h"
-#include "compress/policy/threshold_table_file.h"
 #include "glog/logging.h"
 #include "proto/base/status_macros.h"
 #include "proto/net/membership/node_name.h"
@@ -85,6 +83,7 @@ absl::Status DistStore::Start() {
   SLIMPS_RETURN_IF_ERROR(membership_.Join());
   const wire::Roster roster = membership_.roster();
   servers_.resize(options_.num_servers);
+  is_here_.resize(options_.num_servers);
   for (const wire::RosterEntry& entry : roster.nodes()) {
     if (entry.node().role() != wire::SERVER || entry.node().rank() >= servers_.size()) continue;
     if (entry.endpoints().empty()) {
@@ -95,6 +94,7 @@ absl::Status DistStore::Start() {
     SLIMPS_ASSIGN_OR_RETURN(const std::string endpoint,
                             ChooseEndpoint(endpoints, UsedSameHost(options_)));
     SLIMPS_ASSIGN_OR_RETURN(servers_[entry.node().rank()], transport_->Connect(endpoint));
+    is_here_[entry.node().rank()] = endpoint.starts_with("ipc://");
   }
   courier_ = std::make_unique<Courier>(transport_.get(), &membership_, servers_,
                                        CourierOptions{.timeout = options_.timeout,
@@ -122,47 +122,6 @@ absl::Status DistStore::Start() {
   return absl::OkStatus();
 }
 
-absl::Status DistStore::MakePlan(std::string_view codec_spec,
-                                 std::optional<uint64_t> fixed_threshold_bytes) {
-  CompressionPlanOptions plan{.compression = std::string(codec_spec),
-                              .fixed_threshold_bytes = fixed_threshold_bytes,
-                              .pre_steps = options_.pre_steps,
-                              .table = std::nullopt,
-                              .pull_compression = options_.pull_compression,
-                              .fixed_pull_threshold_bytes = options_.fixed_pull_threshold_bytes,
-                              .pull_table = std::nullopt,
-                              .remeasure_every = options_.remeasure_every};
-  if (plan.remeasure_every > 0 && mode_ != wire::DIST_SYNC) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "remeasure_every=", plan.remeasure_every, ": expected 0 with ", StoreModeName(mode_),
-        ": its workers have no rounds in common from which a new threshold could hold"));
-  }
-  if (!options_.threshold_table_file.empty()) {
-    SLIMPS_ASSIGN_OR_RETURN(ThresholdTables tables,
-                            LoadThresholdTables(options_.threshold_table_file));
-    plan.table = std::move(tables.push);
-    plan.pull_table = std::move(tables.pull);
-  }
-  SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<CompressionPlan> made, CompressionPlan::Create(plan));
-  const Codec& codec = made->compressor();
-  SLIMPS_RETURN_IF_ERROR(CheckTogether(codec, optimizer()));
-  const bool warns = rank() == 0 && !codec.Warning().empty();
-  MutexLock lock(&mutex_);
-  // Whoever fails after this finds the new plan.
-  SLIMPS_RETURN_IF_ERROR(first_error_);
-  if (!plans_.empty() && !keys_.empty() &&
-      codec.combine() != plans_.back()->compressor().combine()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "codec ", codec.spec().name, " after codec ", plans_.back()->compressor().spec().name,
-        ": the servers join their gradients in different ways, which Init has fixed; set gradient "
-        "compression before Init"));
-  }
-  if (warns) LOG(WARNING) << codec.Warning();
-  plans_.push_back(std::move(made));
-  if (push_ != nullptr) push_->UsePlan(plans_.back().get());
-  return absl::OkStatus();
-}
-
 void DistStore::StartPipeline() {
   PushPipelineOptions push;
   push.payloads = {.grad_scale = options_.grad_scale,
@@ -177,18 +136,6 @@ void DistStore::StartPipeline() {
   push.await_measured_pulls = [this] { pull_->AwaitMeasured(options_.timeout); };
   push.on_error = [this](absl::Status why) { Fail(why, Cause::kOurs); };
   push_ = std::make_unique<PushPipeline>(courier_.get(), plan(), std::move(push));
-}
-
-absl::Status DistStore::CheckTogether(const Codec& codec,
-                                      const std::optional<wire::OptimizerSpec>& optimizer) const {
-  return CheckCombination(
-      {.codec = &codec, .pull_codec = pull_codec_.get(), .mode = mode_, .optimizer = optimizer});
-}
-
-std::string DistStore::ChangeCodecFor(const TensorPlan& tensor, uint64_t version) const {
-  // What is declared in half precision is pulled in that.
-  if (version == 0 || tensor.info.dtype() != wire::FLOAT32) return "";
-  return plan()->ChangeCodecFor(tensor, version);
 }
 
 // ---- what arrives, on the I/O thread ------------------------------------------------------------
@@ -221,13 +168,6 @@ void DistStore::OnBadFrame(PeerId from, const absl::Status& why) {
 void DistStore::OnUndeliverable(PeerId to, const absl::Status& why) {
   LOG(WARNING) << "could not deliver to peer " << static_cast<uint64_t>(to) << ": " << why;
   if (ready_.load()) courier_->OnUndeliverable(to);
-}
-
-void DistStore::ReportThresholds(wire::ThresholdReport report) {
-  Message message{.header = membership_.MakeHeader(), .payloads = {}};
-  *message.header.mutable_threshold_report() = std::move(report);
-  const absl::Status sent = transport_->Send(membership_.scheduler(), std::move(message));
-  if (!sent.ok()) Fail(sent, Cause::kOurs);
 }
 
 void DistStore::Fail(const absl::Status& cause, Cause whose) {
@@ -307,26 +247,6 @@ absl::Status DistStore::SetOptimizer(const wire::OptimizerSpec& spec) {
   *message.mutable_set_optimizer()->mutable_spec() = spec;
   message.mutable_set_optimizer()->set_mode(mode_);
   return TellServers(message, "setting the optimizer");
-}
-
-absl::Status DistStore::SetGradientCompression(std::string_view codec_spec) {
-  return ChangeCompression(codec_spec, options_.fixed_threshold_bytes);
-}
-
-absl::Status DistStore::SetGradientCompression(
-    const std::map<std::string, std::string>& dictionary) {
-  SLIMPS_ASSIGN_OR_RETURN(const DictionaryCodec codec, CodecSpecFromDictionary(dictionary));
-  return ChangeCompression(codec.spec.ToString(),
-                           codec.every_key ? 0 : options_.fixed_threshold_bytes);
-}
-
-absl::Status DistStore::ChangeCompression(std::string_view codec_spec,
-                                          std::optional<uint64_t> fixed_threshold_bytes) {
-  SLIMPS_RETURN_IF_ERROR(FirstError());
-  if (keys_.MaxPushedRounds() > 0) {
-    return absl::FailedPreconditionError("gradient compression must be set before the first push");
-  }
-  return MakePlan(codec_spec, fixed_threshold_bytes);
 }
 
 absl::Status DistStore::Barrier() {

@@ -127,6 +127,8 @@ class DistStore final : public KVStore, private MessageSink {
   absl::Status CheckTogether(const Codec& codec,
                              const std::optional<wire::OptimizerSpec>& optimizer) const;
   absl::Status FirstError() const;
+  // What is measured tells of the network: not tensors that lie on this machine, unless all do.
+  bool CrossesNetwork(const TensorPlan& tensor) const;
   // The newest. REQUIRES: Start has come so far.
   CompressionPlan* plan() const {
     MutexLock lock(&mutex_);
@@ -164,6 +166,7 @@ class DistStore final : public KVStore, private MessageSink {
 
   // Made by Start, once the servers are known; constant afterwards.
   std::vector<PeerId> servers_;
+  std::vector<bool> is_here_;  // by server: on this machine, and not reached over the network
   std::unique_ptr<Courier> courier_;
   // Made anew by SetGradientCompression, before any push; none is erased, so that what any thread found here stays.
   std::vector<std::unique_ptr<CompressionPlan>> plans_ ABSL_GUARDED_BY(mutex_);

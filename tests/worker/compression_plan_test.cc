@@ -74,6 +74,30 @@ TEST(CompressionPlan, ProfilingPushesOddRoundsRawAndEvenRoundsCompressed) {
   EXPECT_FALSE((*plan)->IsProfiled(5));
 }
 
+TEST(CompressionPlan, WhatLiesOnThisMachineIsPushedAlikeButNotMeasured) {
+  CompressionPlanOptions options{
+      .compression = "1bit", .pre_steps = 4, .pull_compression = "1bit", .remeasure_every = 8};
+  options.is_measured = [](const TensorPlan& tensor) {
+    return tensor.key.typed_name() != "s:here";
+  };
+  auto plan = CompressionPlan::Create(options);
+  const TensorPlan here = Tensor("here", 1000), far = Tensor("far", 2000);
+  for (uint64_t round = 1; round <= 4; ++round) {
+    EXPECT_FALSE((*plan)->MeasuresPush(here, round) || (*plan)->MeasuresPull(here, round));
+    EXPECT_TRUE((*plan)->MeasuresPush(far, round) && (*plan)->MeasuresPull(far, round));
+    EXPECT_EQ(CodecName(**plan, here, round), CodecName(**plan, far, round));
+    EXPECT_EQ((*plan)->ChangeCodecFor(here, round), (*plan)->ChangeCodecFor(far, round));
+    for (const TensorPlan& tensor : {here, far}) {
+      (*plan)->RecordPush(tensor, round, absl::Milliseconds(8), absl::Milliseconds(1));
+      (*plan)->RecordPull(tensor, round, absl::Milliseconds(8), absl::Milliseconds(1));
+    }
+  }
+  const auto report = (*plan)->TakeReport(5);
+  ASSERT_TRUE(report.has_value());
+  for (const wire::ThresholdRow& row : report->rows()) EXPECT_EQ(row.bytes(), 8000u);
+  EXPECT_EQ(report->rows_size(), 2);
+}
+
 TEST(CompressionPlan, ReportHoldsTheCountedRoundsAndIsTakenOnce) {
   auto plan = CompressionPlan::Create(
       {.compression = "1bit", .fixed_threshold_bytes = {}, .pre_steps = 4, .table = {}});
