@@ -182,5 +182,14 @@ TEST(Store, TheOptimizerIsRankZerosAndHeldAgainstTheCodecByAll) {
   });
 }
 
+TEST(StoreUse, SumOverWorkersIsInEveryonesHands) {
+  InProcessCluster cluster({.workers = 3, .servers = 1});
+  cluster.RunWorkers([](KVStore& store) {
+    const auto sums = store.AllReduceSum({1.0, static_cast<double>(store.rank())});
+    ASSERT_TRUE(sums.ok()) << sums.status();
+    EXPECT_EQ(*sums, (std::vector<double>{3.0, 3.0}));
+  });
+}
+
 }  // namespace
 }  // namespace slimps
