@@ -40,6 +40,7 @@ void DefineOptions(py::module_& module) {
       .def_readwrite("remeasure_every", &KVStoreOptions::remeasure_every)
       .def_readwrite("pull_compression", &KVStoreOptions::pull_compression)
       .def_readwrite("fixed_pull_threshold_bytes", &KVStoreOptions::fixed_pull_threshold_bytes)
+      .def_readwrite("staleness", &KVStoreOptions::staleness)
       .def_readwrite("grad_scale", &KVStoreOptions::grad_scale)
       .def_readwrite("encode_threads", &KVStoreOptions::encode_threads)
       .def_readwrite("emulate_link_bytes_per_second",
@@ -102,9 +103,11 @@ void DefineStore(py::module_& module) {
       .def("init", &Store::Init, py::arg("keys"), py::arg("shapes"), py::arg("values"),
            py::arg("halves"))
       .def("push", &Store::Push, py::arg("key"), py::arg("gradient"), py::arg("priority"))
+      .def("push_sum", &Store::PushSum, py::arg("key"), py::arg("gradients"), py::arg("priority"))
       .def("push_nothing", &Store::PushNothing, py::arg("key"))
       .def("pull", &Store::Pull, py::arg("keys"), py::arg("outs"), py::arg("priority"))
       .def("set_optimizer", &Store::SetOptimizer, py::arg("spec"))
+      .def("set_updater", &Store::SetUpdater, py::arg("updater"))
       .def("set_compression", py::overload_cast<const std::string&>(&Store::SetGradientCompression),
            py::arg("codec_spec"))
       .def("set_compression_dictionary",

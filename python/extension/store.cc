@@ -19,7 +19,7 @@ namespace {
 
 // Pushes only copy, up to where so much is under way that they may wait for room: beyond this they are called as what
 // waits is. Below, a thread for each would cost more than the push.
-constexpr size_t kPushesThatDoNotWait = size_t{256} << 20;
+constexpr size_t kPushesThatDoNotWait = size_t{64} << 20;
 
 // The others would wait for this worker's part of rounds, and this call's memory must be nobody's when it returns.
 void Interrupt(KVStore* store) {
@@ -161,6 +161,23 @@ void Store::Push(const py::object& key, const py::object& gradient, int priority
   RaiseIfError(pushed);
 }
 
+void Store::PushSum(const py::object& key, const std::vector<py::object>& gradients, int priority) {
+  const Key name = ToKey(key);
+  std::vector<HeldArray> arrays;
+  std::vector<std::span<const float>> values;
+  arrays.reserve(gradients.size());
+  for (const py::object& gradient : gradients) {
+    arrays.emplace_back(gradient, HeldArray::Access::kRead);
+    values.push_back(arrays.back().floats());
+  }
+  absl::Status pushed;
+  {
+    py::gil_scoped_release no_gil;
+    pushed = store_->PushSum(name, values, priority);
+  }
+  RaiseIfError(pushed);
+}
+
 void Store::PushNothing(const py::object& key) {
   Call([name = ToKey(key)](KVStore* store) { return store->PushNothing(name); });
 }
@@ -190,8 +207,7 @@ void Store::Pull(const std::vector<py::object>& keys, const std::vector<py::obje
       });
     }
   };
-  if (store_->type() == "dist_async") {
-    // There a pull first waits, on the thread that asks, until the key's pushes are acknowledged.
+  if (asks_late()) {
     std::thread(std::move(ask)).detach();
   } else {
     py::gil_scoped_release no_gil;
@@ -209,6 +225,27 @@ void Store::Pull(const std::vector<py::object>& keys, const std::vector<py::obje
 
 void Store::SetOptimizer(const wire::OptimizerSpec& spec) {
   Call([spec](KVStore* store) { return SetOptimizerTogether(spec, store); });
+}
+
+void Store::SetUpdater(const py::object& updater) {
+  Updater made;
+  if (!updater.is_none()) {
+    // Whoever lets go of it last need not hold the GIL.
+    const std::shared_ptr<py::object> call(new py::object(updater), [](py::object* held) {
+      py::gil_scoped_acquire gil;
+      delete held;
+    });
+    made = [call](const Key& key, std::span<const float> gradient, std::span<float> weight) {
+      py::gil_scoped_acquire gil;
+      const auto view = [](const float* data, size_t elements, bool readonly) {
+        return py::memoryview::from_buffer(const_cast<float*>(data), {elements}, {sizeof(float)},
+                                           readonly);
+      };
+      (*call)(key.typed_name(), view(gradient.data(), gradient.size(), true),
+              view(weight.data(), weight.size(), false));
+    };
+  }
+  RaiseIfError(store_->SetUpdater(std::move(made)));
 }
 
 void Store::SetGradientCompression(const std::string& codec_spec) {

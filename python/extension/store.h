@@ -53,11 +53,16 @@ class Store final {
             const std::vector<std::vector<int64_t>>& shapes,
             const std::vector<pybind11::object>& values, const std::vector<bool>& halves);
   void Push(const pybind11::object& key, const pybind11::object& gradient, int priority);
+  // Of a local store: the sum of one array per device, which `device` stores compress one by one.
+  void PushSum(const pybind11::object& key, const std::vector<pybind11::object>& gradients,
+               int priority);
   void PushNothing(const pybind11::object& key);
   // One array per key; returns when all are filled.
   void Pull(const std::vector<pybind11::object>& keys, const std::vector<pybind11::object>& outs,
             int priority);
   void SetOptimizer(const wire::OptimizerSpec& spec);
+  // updater(typed name, gradient, weight), memoryviews of float32 that end with the call; None: none any more.
+  void SetUpdater(const pybind11::object& updater);
   void SetGradientCompression(const std::string& codec_spec);
   void SetGradientCompression(const std::map<std::string, std::string>& dictionary);
   void Barrier();
@@ -71,6 +76,9 @@ class Store final {
 
  private:
   explicit Store(std::unique_ptr<KVStore> store) : store_(std::move(store)) {}
+
+  // Where a pull first waits, on the thread that asks, until the key's pushes are acknowledged.
+  bool asks_late() const { return store_->type() == "dist_async" || store_->type() == "dist_ssp"; }
 
   void Call(std::function<absl::Status(KVStore*)> call, std::vector<HeldArray> arrays = {});
   void AwaitWith(const std::shared_ptr<Pending>& pending, std::vector<HeldArray> arrays);

@@ -76,6 +76,7 @@ _OPTIONS: Dict[str, Tuple[str, Callable[[str, Any], Any]]] = {
     "threshold_table": ("threshold_table_file", _text),
     "partition_bytes": ("partition_bytes", _count(4, 1 << 30)),
     "encode_threads": ("encode_threads", _count(1, 1024)),
+    "staleness": ("staleness", _count(0, (1 << 31) - 1)),
     "grad_scale": ("grad_scale", _number(1e-30, 1e30)),
     "same_host": ("same_host", _same_host),
     "emulate_link": ("emulate_link_bytes_per_second", rate),
@@ -84,14 +85,15 @@ _OPTIONS: Dict[str, Tuple[str, Callable[[str, Any], Any]]] = {
 }
 
 
-def make(job: Job, given: Dict[str, Any]) -> _slimps.Options:
-    """Raises InvalidArgumentError: an option that does not exist, or a value that makes no sense."""
+def make(job: Optional[Job], given: Dict[str, Any]) -> _slimps.Options:
+    """Those of `job`; None: of a local store. Raises InvalidArgumentError: an option that does not exist, or a value that makes no sense."""
     options = _slimps.Options()
-    options.scheduler_address = "tcp://" + job.scheduler
-    options.num_workers = job.num_workers
-    options.num_servers = job.num_servers
-    options.wanted_rank = job.rank
-    options.job_id = job.job_id
+    if job is not None:
+        options.scheduler_address = "tcp://" + job.scheduler
+        options.num_workers = job.num_workers
+        options.num_servers = job.num_servers
+        options.wanted_rank = job.rank
+        options.job_id = job.job_id
     for name, value in given.items():
         if name not in _OPTIONS:
             raise InvalidArgumentError("create: no option %s; there are %s" % (name, ", ".join(sorted(_OPTIONS))))

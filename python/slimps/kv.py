@@ -23,7 +23,9 @@ import atexit
 import sys
 import weakref
 from types import TracebackType
-from typing import Any, Dict, List, Mapping, Optional, Type, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Type, Union
+
+import numpy as np
 
 from slimps import _arrays, _job, _keys, _options, _slimps
 from slimps import optimizer as _optimizer
@@ -31,11 +33,15 @@ from slimps.errors import AlreadyExistsError, InvalidArgumentError, NotFoundErro
 
 __all__ = ["KVStore", "create"]
 
+_LOCAL = ("local", "device")  # no scheduler, no servers
+
 
 def create(type: str = "dist_sync", **options: Any) -> "KVStore":  # pylint: disable=redefined-builtin
     """Joins the job and waits until all its nodes are there.
 
-    type     "dist_sync" (rounds; "dist_device_sync" is the same) or "dist_async" (each push is a step of its own)
+    type     "dist_sync" (rounds; "dist_device_sync" is the same), "dist_async" (each push is a step of its own),
+             "dist_ssp" (the same, and a worker that pulls is at most `staleness` rounds ahead of the slowest), or, in
+             this process alone and without a job, "local" or "device" (whose devices' pushes can be compressed)
     options  as slimps_worker's flags:
         compression         codec spec, as "1bit" or "topk:ratio=0.01"; "none"
         threshold           gradients of at least so many fp32 bytes are compressed (0: all); "auto": measured
@@ -46,6 +52,7 @@ def create(type: str = "dist_sync", **options: Any) -> "KVStore":  # pylint: dis
         threshold_table     file with a saved table: nothing is measured
         partition_bytes     larger tensors are cut, fp32 bytes
         encode_threads      threads that compress
+        staleness           rounds, of dist_ssp; 0
         grad_scale          codecs see gradient * grad_scale; rescale_grad of the optimizer undoes it
         same_host           how a server on this machine is reached: "shm", "ipc" or "tcp"
         emulate_link        rate of an emulated link, as "100mbit" or "12.5MB"; emulate_latency_ms: its delay
@@ -56,7 +63,7 @@ def create(type: str = "dist_sync", **options: Any) -> "KVStore":  # pylint: dis
     """
     if not isinstance(type, str):
         raise InvalidArgumentError("type: expected a str, got %r" % (type,))
-    made = _options.make(_job.current(), options)
+    made = _options.make(None if type in _LOCAL else _job.current(), options)
     return KVStore(_slimps.Store.create(type, made), type)
 
 
@@ -126,6 +133,10 @@ class KVStore:
         different `priority`, the higher goes first. A key that stands several times is summed, as devices are.
         Raises InvalidArgumentError: NaN or infinity, or another shape than the key's; nothing of that key was sent.
         """
+        if self._type in _LOCAL:
+            for name, gradients in self._device_gradients(key, value).items():
+                self._store.push_sum(name, gradients, priority)
+            return
         for name, gradient in self._gradients(key, value).items():
             self._store.push(name, gradient, priority)
 
@@ -173,6 +184,24 @@ class KVStore:
         on. Once rounds have begun the kind stays as it is (FailedPreconditionError), its numbers may change.
         """
         self._store.set_optimizer(_optimizer.from_any(optimizer).spec())
+
+    def set_updater(self, updater: Optional[Callable[[_keys.Key, Any, Any], None]]) -> None:
+        """Local stores: `updater(key, gradient, weight)` in an optimizer's place, once per push and key.
+
+        It gets the key as it was given, the summed push and the weight, numpy arrays of float32 in the key's shape that
+        end with the call, and changes the weight in place. It must not call the store; what it raises, push raises.
+        None: pushes replace values again. Raises UnimplementedError: a distributed store.
+        """
+        if updater is None:
+            self._store.set_updater(None)
+            return
+
+        def call(name: str, gradient: memoryview, weight: memoryview) -> None:
+            key: _keys.Key = int(name[2:]) if name.startswith("i:") else name[2:]
+            shape = self._shapes[key]
+            updater(key, np.asarray(gradient).reshape(shape), np.asarray(weight).reshape(shape))
+
+        self._store.set_updater(call)
 
     def set_gradient_compression(self, compression_params: Union[str, Mapping[str, Any]]) -> None:
         """Compresses pushes from now on; on every worker alike, before the first push.
@@ -236,6 +265,26 @@ class KVStore:
         except KeyError:
             raise NotFoundError("%s: key %r was never initialised" % (what, name)) from None
 
+    def _device_gradients(self, key: Any, value: Any) -> Dict[_keys.Key, List[Any]]:
+        """The packed arrays of each key, one per device, all checked before any is pushed."""
+        gradients: Dict[_keys.Key, List[Any]] = {}
+        for name, values in _keys.group(key, value, "value").items():
+            what = "push of key %r" % (name,)
+            shape = self._shape(name, "push")
+            if self._refuses_half:
+                self._refuse_half(values, what)
+            arrays = [_arrays.as_numpy(one, what) for one in values]
+            for array in arrays:
+                self._check_shape(array, shape, what)
+            gradients[name] = [_arrays.packed(array) for array in arrays]
+        return gradients
+
+    @staticmethod
+    def _check_shape(array: Any, shape: Any, what: str) -> None:
+        if array.shape != shape:
+            raise InvalidArgumentError("%s: expected shape %s, as it was initialised, got %s"
+                                       % (what, shape, array.shape))
+
     def _gradients(self, key: Any, value: Any) -> Dict[_keys.Key, Any]:
         """One packed array per key, all checked before any is pushed."""
         gradients: Dict[_keys.Key, Any] = {}
@@ -245,9 +294,7 @@ class KVStore:
             if self._refuses_half:
                 self._refuse_half(values, what)
             array = _arrays.summed(values, what)
-            if array.shape != shape:
-                raise InvalidArgumentError("%s: expected shape %s, as it was initialised, got %s"
-                                           % (what, shape, array.shape))
+            self._check_shape(array, shape, what)
             gradients[name] = _arrays.packed(array)
         return gradients
 

@@ -14,6 +14,7 @@ SCENARIOS = [
     "compressed_1bit",
     "compressed_2bit",
     "async_steps_at_each_push",
+    "a_bounded_lead",
     "torch_tensors",
     "a_worker_without_gradients",
 ]

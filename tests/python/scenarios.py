@@ -194,6 +194,29 @@ def async_steps_at_each_push():
     store.close()
 
 
+def a_bounded_lead():
+    store = slimps.kv.create("dist_ssp", staleness=1)
+    assert store.type == "dist_ssp"
+    store.init("w", full(0))
+    store.set_optimizer(slimps.optimizer.Test())
+    out = full(-1)
+    for round_ in range(1, 11):
+        store.push("w", full(1))
+        store.pull("w", out=out)
+        # Its own, and those of the other, who is a round behind at most; neither is further ahead than that.
+        assert 2 * round_ - 1 <= out[0, 0] <= 2 * round_ + 2, (round_, out)
+    store.wait()
+    store.barrier()
+    expect(store, "w", 20)
+    try:
+        store.set_updater(lambda key, gradient, weight: None)
+    except slimps.errors.UnimplementedError:
+        pass
+    else:
+        raise AssertionError("the weights are with the servers")
+    store.close()
+
+
 def torch_tensors():
     import torch  # pylint: disable=import-outside-toplevel
     store = slimps.kv.create("dist_sync")

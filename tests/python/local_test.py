@@ -1,0 +1,113 @@
+"""Stores of this process alone: MXNet's `local` and `device`, without any job."""
+
+import numpy as np
+import pytest
+import slimps
+
+
+@pytest.fixture
+def store():
+    with slimps.kv.create("local") as made:
+        yield made
+
+
+def pulled(store, key, shape):
+    out = np.full(shape, np.nan, dtype=np.float32)
+    store.pull(key, out=out)
+    return out
+
+
+def test_a_push_replaces_the_value_by_the_sum_over_devices(store):
+    store.init("w", np.ones((2, 3), np.float32))
+    assert store.type == "local" and store.rank == 0 and store.num_workers == 1
+    store.push("w", [np.full((2, 3), 2.0, np.float32), np.full((2, 3), 5.0, np.float16)])
+    assert (pulled(store, "w", (2, 3)) == 7).all()
+    store.push("w", np.full((2, 3), 3.0, np.float32))
+    assert (pulled(store, "w", (2, 3)) == 3).all()
+
+
+def test_an_optimizer_steps_at_each_push(store):
+    store.init([4, 7], [np.ones(3, np.float32), np.zeros(2, np.float32)])
+    store.set_optimizer(slimps.optimizer.SGD(learning_rate=0.5))
+    store.push([4, 7], [[np.ones(3, np.float32), np.ones(3, np.float32)], np.ones(2, np.float32)])
+    np.testing.assert_array_equal(pulled(store, 4, 3), np.zeros(3))
+    np.testing.assert_array_equal(pulled(store, 7, 2), np.full(2, -0.5))
+
+
+def test_an_updater_changes_the_weight_in_place_once_per_push_and_key(store):
+    seen = []
+
+    def updater(key, gradient, weight):
+        seen.append((key, gradient.shape, float(gradient.sum())))
+        weight += 2 * gradient
+
+    store.set_updater(updater)
+    store.init([1, 2], [np.ones((2, 2), np.float32), np.zeros(3, np.float32)])
+    store.push([1, 2], [[np.ones((2, 2), np.float32)] * 2, np.ones(3, np.float32)])
+    assert seen == [(1, (2, 2), 8.0), (2, (3,), 3.0)]
+    assert (pulled(store, 1, (2, 2)) == 5).all()
+    assert (pulled(store, 2, 3) == 2).all()
+    store.set_updater(None)
+    store.push(2, np.full(3, 9, np.float32))
+    assert (pulled(store, 2, 3) == 9).all()
+
+
+def test_text_keys_reach_the_updater_as_they_are(store):
+    keys = []
+    store.set_updater(lambda key, gradient, weight: keys.append(key))
+    store.init("i:5", np.zeros(1, np.float32))
+    store.push("i:5", np.ones(1, np.float32))
+    assert keys == ["i:5"]
+
+
+def test_what_an_updater_raises_push_raises_and_the_store_lives_on(store):
+    def updater(key, gradient, weight):
+        raise LookupError("no rate for %s" % key)
+
+    store.init("w", np.zeros(2, np.float32))
+    store.set_updater(updater)
+    with pytest.raises(LookupError, match="no rate for w"):
+        store.push("w", np.ones(2, np.float32))
+    store.set_updater(lambda key, gradient, weight: np.add(weight, gradient, out=weight))
+    store.push("w", np.ones(2, np.float32))
+    assert (pulled(store, "w", 2) == 1).all()
+
+
+def test_the_gradient_cannot_be_written(store):
+    def updater(key, gradient, weight):
+        gradient += 1
+
+    store.init("w", np.zeros(2, np.float32))
+    store.set_updater(updater)
+    with pytest.raises(ValueError):
+        store.push("w", np.ones(2, np.float32))
+
+
+def test_errors_are_those_of_distributed_stores(store):
+    store.init("w", np.zeros(2, np.float32))
+    with pytest.raises(slimps.errors.AlreadyExistsError):
+        store.init("w", np.zeros(2, np.float32))
+    with pytest.raises(slimps.errors.InvalidArgumentError, match="shape"):
+        store.push("w", [np.zeros(2, np.float32), np.zeros(3, np.float32)])
+    with pytest.raises(slimps.errors.InvalidArgumentError, match="nan"):
+        store.push("w", np.array([0, np.nan], np.float32))
+    with pytest.raises(KeyError):
+        store.pull("v", out=np.zeros(2, np.float32))
+    with pytest.raises(slimps.errors.Error, match="compression"):
+        store.set_gradient_compression({"type": "2bit"})
+
+
+def test_device_stores_compress_what_each_device_pushes():
+    with slimps.kv.create("device") as store:
+        store.set_gradient_compression({"type": "2bit", "threshold": 0.5})
+        store.init("w", np.zeros(3, np.float32))
+        store.push("w", [np.array([0.5, -0.7, 0.3], np.float32), np.array([0.5, 0.1, 0.3], np.float32)])
+        np.testing.assert_array_equal(pulled(store, "w", 3), np.array([1.0, -0.5, 0.0], np.float32))
+        # Each device has a residual of its own: 0.3 + 0.3 is sent by both.
+        store.push("w", [np.array([0, 0, 0.3], np.float32)] * 2)
+        np.testing.assert_array_equal(pulled(store, "w", 3)[2:], np.array([1.0], np.float32))
+
+
+def test_distributed_options_are_checked_here_too():
+    with pytest.raises(slimps.errors.InvalidArgumentError, match="staleness"):
+        slimps.kv.create("local", staleness=-1)
