@@ -107,6 +107,14 @@ void DefineStore(py::module_& module) {
       .def("push_nothing", &Store::PushNothing, py::arg("key"))
       .def("pull", &Store::Pull, py::arg("keys"), py::arg("outs"), py::arg("priority"))
       .def("set_optimizer", &Store::SetOptimizer, py::arg("spec"))
+      .def("push_rows", &Store::PushRows, py::arg("key"), py::arg("rows"), py::arg("values"),
+           py::arg("priority"))
+      .def("pull_rows", &Store::PullRows, py::arg("key"), py::arg("row_ids"), py::arg("priority"))
+      .def("save_optimizer_states", &Store::SaveOptimizerStates)
+      .def(
+          "load_optimizer_states",
+          [](Store& self, const py::bytes& content) { self.LoadOptimizerStates(content); },
+          py::arg("content"))
       .def("set_updater", &Store::SetUpdater, py::arg("updater"))
       .def("set_compression", py::overload_cast<const std::string&>(&Store::SetGradientCompression),
            py::arg("codec_spec"))

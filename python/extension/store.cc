@@ -49,6 +49,22 @@ void CheckCount(const char* what, size_t keys, size_t got) {
   throw py::value_error(absl::StrCat(what, ": expected one per key, ", keys, ", got ", got));
 }
 
+std::vector<int64_t> ToRowIds(const py::buffer& ids) {
+  const py::buffer_info info = ids.request();
+  if (info.ndim != 1 || info.itemsize != sizeof(int64_t) ||
+      (info.format != "l" && info.format != "q") || (info.size > 1 && info.strides[0] != 8)) {
+    throw py::type_error(
+        absl::StrCat("row ids: expected contiguous int64, got format \"", info.format, "\""));
+  }
+  const auto* first = static_cast<const int64_t*>(info.ptr);
+  return {first, first + info.size};
+}
+
+template <typename Value>
+py::bytes AsBytes(const std::vector<Value>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(Value)};
+}
+
 }  // namespace
 
 Key ToKey(py::handle key) {
@@ -178,6 +194,28 @@ void Store::PushSum(const py::object& key, const std::vector<py::object>& gradie
   RaiseIfError(pushed);
 }
 
+void Store::PushRows(const py::object& key, const py::buffer& rows, const py::object& values,
+                     int priority) {
+  std::vector<HeldArray> arrays;
+  arrays.emplace_back(values, HeldArray::Access::kRead);
+  const std::span<const float> floats = arrays.back().floats();
+  Call([name = ToKey(key), ids = ToRowIds(rows), floats,
+        priority](KVStore* store) { return store->PushRowSparse(name, ids, floats, priority); },
+       std::move(arrays));
+}
+
+py::tuple Store::PullRows(const py::object& key, const py::buffer& row_ids, int priority) {
+  struct Pulled {
+    std::vector<int64_t> rows;
+    std::vector<float> values;
+  };
+  const auto pulled = std::make_shared<Pulled>();
+  Call([name = ToKey(key), ids = ToRowIds(row_ids), pulled, priority](KVStore* store) {
+    return store->PullRows(name, ids, &pulled->rows, &pulled->values, priority);
+  });
+  return py::make_tuple(AsBytes(pulled->rows), AsBytes(pulled->values));
+}
+
 void Store::PushNothing(const py::object& key) {
   Call([name = ToKey(key)](KVStore* store) { return store->PushNothing(name); });
 }
@@ -225,6 +263,20 @@ void Store::Pull(const std::vector<py::object>& keys, const std::vector<py::obje
 
 void Store::SetOptimizer(const wire::OptimizerSpec& spec) {
   Call([spec](KVStore* store) { return SetOptimizerTogether(spec, store); });
+}
+
+py::bytes Store::SaveOptimizerStates() {
+  const auto content = std::make_shared<std::string>();
+  Call([content](KVStore* store) {
+    absl::StatusOr<std::string> saved = store->SaveOptimizerStates();
+    if (saved.ok()) *content = *std::move(saved);
+    return saved.status();
+  });
+  return {*content};
+}
+
+void Store::LoadOptimizerStates(const std::string& content) {
+  Call([content](KVStore* store) { return store->LoadOptimizerStates(content); });
 }
 
 void Store::SetUpdater(const py::object& updater) {

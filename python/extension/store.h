@@ -57,10 +57,18 @@ class Store final {
   void PushSum(const pybind11::object& key, const std::vector<pybind11::object>& gradients,
                int priority);
   void PushNothing(const pybind11::object& key);
+  // `rows`: contiguous int64, in one dimension; `values`: one row after another.
+  void PushRows(const pybind11::object& key, const pybind11::buffer& rows,
+                const pybind11::object& values, int priority);
+  // (rows, values): int64 and float32, as bytes.
+  pybind11::tuple PullRows(const pybind11::object& key, const pybind11::buffer& row_ids,
+                           int priority);
   // One array per key; returns when all are filled.
   void Pull(const std::vector<pybind11::object>& keys, const std::vector<pybind11::object>& outs,
             int priority);
   void SetOptimizer(const wire::OptimizerSpec& spec);
+  pybind11::bytes SaveOptimizerStates();
+  void LoadOptimizerStates(const std::string& content);
   // updater(typed name, gradient, weight), memoryviews of float32 that end with the call; None: none any more.
   void SetUpdater(const pybind11::object& updater);
   void SetGradientCompression(const std::string& codec_spec);

@@ -20,6 +20,7 @@ KeyboardInterrupt ends the store, since the others' rounds would wait for this w
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 import weakref
 from types import TracebackType
@@ -29,6 +30,7 @@ import numpy as np
 
 from slimps import _arrays, _job, _keys, _options, _slimps
 from slimps import optimizer as _optimizer
+from slimps import row_sparse as _row_sparse
 from slimps.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
 
 __all__ = ["KVStore", "create"]
@@ -133,6 +135,14 @@ class KVStore:
         different `priority`, the higher goes first. A key that stands several times is summed, as devices are.
         Raises InvalidArgumentError: NaN or infinity, or another shape than the key's; nothing of that key was sent.
         """
+        dense, sparse = _row_sparse.split(_keys.group(key, value, "value"))
+        for name, gradient in sparse.items():
+            shape = self._shape(name, "push")
+            self._check_shape(gradient, shape, "push of key %r" % (name,))
+            self._store.push_rows(name, gradient.indices, _arrays.packed(gradient.rows), priority)
+        if not dense:
+            return
+        key, value = list(dense), list(dense.values())
         if self._type in _LOCAL:
             for name, gradients in self._device_gradients(key, value).items():
                 self._store.push_sum(name, gradients, priority)
@@ -140,13 +150,30 @@ class KVStore:
         for name, gradient in self._gradients(key, value).items():
             self._store.push(name, gradient, priority)
 
-    def pull(self, key: Any, out: Any, priority: int = 0) -> None:
+    def row_sparse_pull(self, key: Any, out: Any, priority: int = 0, row_ids: Any = None) -> None:
+        """Replaces what each RowSparse `out` holds by the rows `row_ids` of the key, sorted, each once.
+
+        Ids may repeat and stand in any order; one array of ids may serve several keys or outputs, or there is one for
+        each. Waits as pull does. Raises InvalidArgumentError: a dense `out`, an id out of range.
+        """
+        for name, target, ids in _row_sparse.requests(key, out, row_ids):
+            self._check_shape(target, self._shape(name, "row_sparse_pull"), "row_sparse_pull of key %r" % (name,))
+            rows, values = self._store.pull_rows(name, ids, priority)
+            indices = np.frombuffer(rows, np.int64).copy()
+            target.replace(indices, np.frombuffer(values, np.float32).reshape((indices.size,) + target.shape[1:]))
+
+    def pull(self, key: Any, out: Any, priority: int = 0, ignore_sparse: bool = True) -> None:
         """Writes the values into `out`, in place: an array or a list of arrays per key.
 
         Waits until all workers' pushes of the rounds that this worker has pushed are applied. Several keys are pulled
-        at once; where one array stands for several, it ends up with the last one's value.
+        at once; where one array stands for several, it ends up with the last one's value. A RowSparse is left as it is
+        (row_sparse_pull fills it); without `ignore_sparse` it is an InvalidArgumentError.
         """
-        grouped = _keys.group(key, out, "out")
+        grouped, sparse = _row_sparse.split(_keys.group(key, out, "out"), keep_all=True)
+        for name in sparse:
+            self._shape(name, "pull")
+            if not ignore_sparse:
+                raise InvalidArgumentError("pull of key %r: expected a dense out, got a RowSparse" % (name,))
         outputs = {name: _arrays.Outputs(outs, self._shape(name, "pull"), "pull of key %r" % (name,))
                    for name, outs in grouped.items()}
         _arrays.keep_apart(list(outputs.values()))
@@ -184,6 +211,27 @@ class KVStore:
         on. Once rounds have begun the kind stays as it is (FailedPreconditionError), its numbers may change.
         """
         self._store.set_optimizer(_optimizer.from_any(optimizer).spec())
+
+    def save_optimizer_states(self, fname: str) -> None:
+        """Writes what the servers' optimizer keeps (momentum, moments, counts) to a file, whole or not at all.
+
+        Collective; each worker writes the same content under its own `fname`. The weights are not in it.
+        """
+        content = self._store.save_optimizer_states()
+        draft = "%s.%d.%d" % (fname, self.rank, os.getpid())
+        try:
+            with open(draft, "wb") as out:
+                out.write(content)
+            os.replace(draft, fname)
+        finally:
+            if os.path.exists(draft):
+                os.remove(draft)
+
+    def load_optimizer_states(self, fname: str) -> None:
+        """Puts it back, into a job whose keys have the same names and sizes, before the next push. Collective."""
+        with open(fname, "rb") as saved:
+            content = saved.read()
+        self._store.load_optimizer_states(content)
 
     def set_updater(self, updater: Optional[Callable[[_keys.Key, Any, Any], None]]) -> None:
         """Local stores: `updater(key, gradient, weight)` in an optimizer's place, once per push and key.

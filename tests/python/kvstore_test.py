@@ -15,6 +15,8 @@ SCENARIOS = [
     "compressed_2bit",
     "async_steps_at_each_push",
     "a_bounded_lead",
+    "rows_are_summed_and_pulled",
+    "optimizer_states_are_saved_and_loaded",
     "torch_tensors",
     "a_worker_without_gradients",
 ]

@@ -1,6 +1,8 @@
 """What the workers of kvstore_test.py run: scenarios.py NAME. A failed assertion ends the worker, and the test."""
 
+import os
 import sys
+import tempfile
 
 import numpy as np
 import slimps
@@ -214,6 +216,80 @@ def a_bounded_lead():
         pass
     else:
         raise AssertionError("the weights are with the servers")
+    store.close()
+
+
+def rows_are_summed_and_pulled():
+    store = slimps.kv.create("dist_sync")
+    store.init("e", np.ones((5, 2), np.float32))
+    store.set_optimizer(slimps.optimizer.Test())
+    # Worker 0 names row 3 twice, worker 1 rows 3 and 0: only these change.
+    rows = [3, 3] if store.rank == 0 else [3, 0]
+    store.push("e", slimps.RowSparse(rows, np.full((2, 2), 1.0, np.float32), (5, 2)))
+    out, half = slimps.RowSparse.empty((5, 2)), slimps.RowSparse.empty((5, 2), np.float16)
+    store.row_sparse_pull("e", out=[out, half], row_ids=np.array([4, 3, 3, 0]))
+    assert out.indices.tolist() == [0, 3, 4] and half.rows.dtype == np.float16, out
+    np.testing.assert_array_equal(out.rows, [[2, 2], [4, 4], [1, 1]])
+    np.testing.assert_array_equal(half.rows, out.rows)
+    store.row_sparse_pull("e", out=out, row_ids=[])
+    assert out.indices.size == 0 and out.rows.shape == (0, 2)
+    # Devices, and a push without any row, which counts.
+    two = slimps.RowSparse([1], np.ones((1, 2), np.float32), (5, 2))
+    store.push("e", [two, two] if store.rank == 0 else slimps.RowSparse.empty((5, 2)))
+    dense = np.zeros((5, 2), np.float32)
+    store.pull("e", out=[dense, out])  # a RowSparse is left as it is
+    assert out.indices.size == 0
+    np.testing.assert_array_equal(dense[:, 0], [2, 3, 1, 4, 1])
+    for wrong, message in (
+            (lambda: store.row_sparse_pull("e", out=dense, row_ids=[1]), "expected a RowSparse"),
+            (lambda: store.row_sparse_pull("e", out=out, row_ids=[5]), "5"),
+            (lambda: store.row_sparse_pull("e", out=out, row_ids=[0.5]), "ints"),
+            (lambda: store.row_sparse_pull("e", out=out), "row_ids"),
+            (lambda: store.pull("e", out=out, ignore_sparse=False), "dense"),
+            (lambda: store.push("e", slimps.RowSparse([], np.zeros((0, 3), np.float32), (5, 3))), "shape"),
+            (lambda: store.push("e", [two, dense]), "RowSparse of one shape"),
+            (lambda: slimps.RowSparse([5], np.zeros((1, 2), np.float32), (5, 2)), "from 0 to 4, got 5"),
+            (lambda: slimps.RowSparse([1], np.zeros((2, 2), np.float32), (5, 2)), "rows of shape")):
+        try:
+            wrong()
+        except slimps.InvalidArgumentError as error:
+            assert message in str(error), error
+        else:
+            raise AssertionError(message)
+    np.testing.assert_array_equal(two.dense()[1], [1, 1])
+    store.barrier()
+    store.close()
+
+
+def optimizer_states_are_saved_and_loaded():
+    store = slimps.kv.create("dist_sync")
+    store.init("w", full(0))
+    store.set_optimizer(slimps.optimizer.SGD(learning_rate=1, momentum=0.5))
+    store.push("w", full(1))
+    with tempfile.TemporaryDirectory() as folder:
+        name = os.path.join(folder, "states")
+        store.save_optimizer_states(name)
+        assert os.listdir(folder) == ["states"]
+        store.push("w", full(1))
+        store.barrier()
+        store.load_optimizer_states(name)
+        with open(name, "r+b") as saved:
+            saved.seek(20)
+            saved.write(b"\xff\xff\xff\xff")
+        try:
+            store.load_optimizer_states(name)
+        except slimps.Error:
+            pass
+        else:
+            raise AssertionError("damaged bytes were taken")
+    # Momentum is 2 again, as after the first round: 0.5 * 2 + 2.
+    before = full(0)
+    store.pull("w", out=before)
+    store.push("w", full(1))
+    after = full(0)
+    store.pull("w", out=after)
+    np.testing.assert_array_equal(before - after, full(3))
+    store.barrier()
     store.close()
 
 
