@@ -65,6 +65,7 @@ Courier::Courier(Transport* transport, Membership* membership, std::vector<PeerI
       servers_(std::move(servers)),
       options_(options),
       retries_(WithoutLimits(options.retry_interval)),
+      heard_(servers_.size(), absl::InfinitePast()),
       timer_([this] { TimerLoop(); }) {}
 
 Courier::~Courier() { Stop(); }
@@ -108,8 +109,10 @@ void Courier::DispatchTogether(uint32_t server, std::vector<OutgoingItem> items,
         const absl::Status added =
             retries_.Add(ticket, out.payload.size(), now + options_.timeout, now);
         CHECK(added.ok()) << added;  // a new ticket, and no limits
-        requests_.emplace(ticket,
-                          Request{.out = std::move(out), .server = server, .priority = priority});
+        requests_.emplace(
+            ticket,
+            Request{
+                .out = std::move(out), .server = server, .priority = priority, .dispatched = now});
         tickets.push_back(ticket);
       }
       message = BuildMessage(tickets);
@@ -193,8 +196,20 @@ void Courier::OnUndeliverable(PeerId server) {
   }
 }
 
+void Courier::NoteHeard(PeerId from) {
+  MutexLock lock(&mutex_);
+  for (size_t server = 0; server < servers_.size(); ++server) {
+    if (servers_[server] == from) heard_[server] = absl::Now();
+  }
+}
+
+bool Courier::AnswersCome(const Request& request, absl::Time now) const {
+  return now - heard_[request.server] < options_.retry_interval &&
+         now - request.dispatched < options_.timeout / 2;
+}
+
 bool Courier::HandleMessage(PeerId from, Message& message) {
-  (void)from;
+  NoteHeard(from);
   const wire::Header& header = message.header;
   switch (header.body_case()) {
     case wire::Header::kPushReply:
@@ -314,7 +329,15 @@ void Courier::RetryAndExpire(absl::Time now) {
   {
     MutexLock lock(&mutex_);
     due = retries_.TakeDue(now);
-    std::set<uint64_t> resend(due.resend.begin(), due.resend.end());
+    std::set<uint64_t> resend;
+    for (uint64_t ticket : due.resend) {
+      const Request& request = requests_.at(ticket);
+      if (AnswersCome(request, now)) {
+        retries_.Postpone(ticket, heard_[request.server] + options_.retry_interval);
+      } else {
+        resend.insert(ticket);
+      }
+    }
     for (auto at = deferred_.begin(); at != deferred_.end();) {
       if (at->second > now) {
         ++at;

@@ -90,6 +90,7 @@ class Courier final {
     uint32_t server = 0;
     int64_t priority = 0;
     absl::Time handed_over = absl::InfinitePast();  // the first time
+    absl::Time dispatched;
     bool sent_again = false;
     bool queued = false;   // the transport holds it and has not handed it over yet
     int refusals = 0;      // how often a server had no room for it
@@ -106,9 +107,15 @@ class Courier final {
   // True: the server had no room for the item (too many rounds or bytes wait); it stays, and is sent again.
   bool Defer(uint64_t ticket, const absl::Status& status);
   void HandlePullReply(Message& message);
+  void NoteHeard(PeerId from);
   void MarkHandedOver(const std::vector<uint64_t>& tickets, absl::Time when);
   void MarkQueued(const std::vector<uint64_t>& tickets, bool queued);
   absl::Status Expired(uint64_t ticket) const;
+  // Whether the server is talking, so that this item's answer is rather on its way behind others than lost: on a slow
+  // link weights may take longer than the retry interval, and asking again would have them sent twice. Not beyond half
+  // of the timeout, when it is asked for once more at any rate.
+  bool AnswersCome(const Request& request, absl::Time now) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TimerLoop();
   void RetryAndExpire(absl::Time now);
 
@@ -120,6 +127,7 @@ class Courier final {
   mutable Mutex mutex_;
   std::unordered_map<uint64_t, Request> requests_ ABSL_GUARDED_BY(mutex_);  // by ticket
   RetryTracker retries_ ABSL_GUARDED_BY(mutex_);
+  std::vector<absl::Time> heard_ ABSL_GUARDED_BY(mutex_);  // by server: when its last message came
   uint64_t next_ticket_ ABSL_GUARDED_BY(mutex_) = 1;
   uint64_t next_request_ ABSL_GUARDED_BY(mutex_) = kFirstRequest;
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);

@@ -56,6 +56,15 @@ RetryTracker::Due RetryTracker::TakeDue(absl::Time now) {
   return due;
 }
 
+void RetryTracker::Postpone(uint64_t ticket, absl::Time until) {
+  const auto found = entries_.find(ticket);
+  if (found == entries_.end()) return;
+  Entry& entry = found->second;
+  wakes_.erase({entry.wake, ticket});
+  entry.wake = std::min(entry.deadline, until);
+  wakes_.emplace(entry.wake, ticket);
+}
+
 absl::Time RetryTracker::NextWake() const {
   return wakes_.empty() ? absl::InfiniteFuture() : wakes_.begin()->first;
 }

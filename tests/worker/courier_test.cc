@@ -22,10 +22,20 @@ constexpr PeerId kServer{7};
 
 class CourierTest : public ::testing::Test {
  protected:
-  std::unique_ptr<Courier> MakeCourier(absl::Duration timeout) {
+  std::unique_ptr<Courier> MakeCourier(absl::Duration timeout,
+                                       absl::Duration retry_interval = absl::Milliseconds(10)) {
     return std::make_unique<Courier>(
         &transport_, &membership_, std::vector<PeerId>{kServer},
-        CourierOptions{.timeout = timeout, .retry_interval = absl::Milliseconds(10)});
+        CourierOptions{.timeout = timeout, .retry_interval = retry_interval});
+  }
+  // Answers of `server` to something else.
+  static void Chatter(Courier* courier, PeerId server, absl::Duration time) {
+    for (const absl::Time end = absl::Now() + time; absl::Now() < end;) {
+      Message reply;
+      reply.header.mutable_push_reply()->add_items()->mutable_id()->set_ticket(999);
+      EXPECT_TRUE(courier->HandleMessage(server, reply));
+      absl::SleepFor(absl::Milliseconds(20));
+    }
   }
   void Push(Courier* courier) { Dispatch(courier, wire::PushItem()); }
   void Pull(Courier* courier) { Dispatch(courier, wire::PullItem()); }
@@ -156,6 +166,28 @@ TEST_F(CourierTest, AnAcknowledgementMayComeWithAPull) {
   ASSERT_EQ(answers_.size(), 2u);
   EXPECT_EQ(answers_[0], absl::OkStatus()) << "the push's, first";
   EXPECT_EQ(answers_[1].code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(CourierTest, AServerThatTalksIsNotAskedAgain) {
+  const auto courier = MakeCourier(kLong, absl::Seconds(1));
+  Pull(courier.get());
+  transport_.HandOver(0);
+  Chatter(courier.get(), kServer, absl::Milliseconds(2500));  // its answer comes behind these
+  EXPECT_EQ(transport_.sent(), 1u);
+  EXPECT_TRUE(transport_.AwaitSent(2)) << "a server that has fallen silent";
+}
+
+TEST_F(CourierTest, AServerThatTalksIsAskedAgainInTheEnd) {
+  for (const PeerId talking : {kServer, PeerId{8}}) {
+    const bool half = talking == kServer;  // of the timeout; another's talk says nothing
+    const auto courier = MakeCourier(half ? absl::Seconds(2) : kLong, absl::Milliseconds(300));
+    const size_t before = transport_.sent();
+    Pull(courier.get());
+    transport_.HandOver(before);
+    Chatter(courier.get(), talking, absl::Milliseconds(1600));
+    EXPECT_GE(transport_.sent(), before + 2);
+    courier->FailAll(absl::CancelledError("enough"));
+  }
 }
 
 TEST_F(CourierTest, TheDeadlineTellsWhyAServerRefused) {

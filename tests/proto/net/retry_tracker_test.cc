@@ -46,6 +46,19 @@ TEST(RetryTracker, ALateCallerResendsOnceNotOncePerInterval) {
   EXPECT_TRUE(tracker.TakeDue(kStart + absl::Hours(1)).resend.empty());
 }
 
+TEST(RetryTracker, WhatIsPostponedIsDueThenButNeverPastItsDeadline) {
+  RetryTracker tracker(Fast());
+  ASSERT_TRUE(tracker.Add(7, 10, kStart + absl::Seconds(60), kStart).ok());
+  EXPECT_EQ(tracker.TakeDue(kStart + absl::Seconds(1)).resend, std::vector<uint64_t>{7});
+  tracker.Postpone(7, kStart + absl::Seconds(9));
+  tracker.Postpone(8, kStart);  // not in flight
+  EXPECT_EQ(tracker.NextWake(), kStart + absl::Seconds(9));
+  EXPECT_EQ(tracker.TakeDue(kStart + absl::Seconds(9)).resend, std::vector<uint64_t>{7});
+  tracker.Postpone(7, kStart + absl::Hours(1));
+  EXPECT_EQ(tracker.TakeDue(kStart + absl::Seconds(60)).expired, std::vector<uint64_t>{7});
+  EXPECT_EQ(tracker.NextWake(), absl::InfiniteFuture());
+}
+
 TEST(RetryTracker, TheDeadlineExpiresAnItemInsteadOfResendingIt) {
   RetryTracker tracker(Fast());
   ASSERT_TRUE(tracker.Add(1, 10, kStart + absl::Milliseconds(500), kStart).ok());
