@@ -147,7 +147,9 @@ class PlainLook final {
                        [this](const auto& item) { return IsPlainItem(item); });
   }
   bool IsPlainItem(const wire::PushItem& item) const {
-    return wire::Format_IsValid(item.format()) && IsPlainText(item.change_codec());
+    return wire::Format_IsValid(item.format()) && IsPlainText(item.change_codec()) &&
+           std::isfinite(item.hyper().learning_rate()) &&
+           std::isfinite(item.hyper().weight_decay());
   }
   bool IsPlainItem(const wire::PullItem& item) const {
     return item.rows().size() <= limits_.max_text_bytes;

@@ -16,7 +16,8 @@ absl::Status CheckRange(const char* field, double value, double low, double high
   if (value >= low && value <= high && std::isfinite(static_cast<float>(value))) {
     return absl::OkStatus();
   }
-  const std::string above = std::isinf(high) ? "" : absl::StrCat(" and at most ", high);
+  const std::string above = std::isinf(high) ? (value >= low ? ", finite in fp32" : "")
+                                             : absl::StrCat(" and at most ", high);
   return absl::InvalidArgumentError(
       absl::StrCat(field, ": expected at least ", low, above, ", got ", value));
 }
@@ -54,6 +55,12 @@ absl::Status ValidateOptimizer(const wire::OptimizerSpec& spec) {
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status ValidateHyper(const wire::Hyper& hyper) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  SLIMPS_RETURN_IF_ERROR(CheckRange("learning_rate", hyper.learning_rate(), 0, kInf));
+  return CheckRange("weight_decay", hyper.weight_decay(), 0, kInf);
 }
 
 }  // namespace slimps

@@ -49,6 +49,10 @@ size_t Optimizer::state_tensors() const { return UpdateStateTensors(options_); }
 Optimizer::Step Optimizer::PlanStep(const Moment& moment) const {
   UpdateOptions options = options_;
   if (spec_.average() && moment.contributors > 0) options.scale /= moment.contributors;
+  if (moment.hyper.has_value()) {
+    options.weight_decay = moment.hyper->weight_decay();
+    return PlanUpdate(options, moment.hyper->learning_rate(), moment.updates + 1);
+  }
   return PlanUpdate(options, LearningRateAt(spec_.learning_rate(), spec_.schedule(), moment.round),
                     moment.updates + 1);
 }

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "absl/status/statusor.h"
@@ -30,9 +31,11 @@ namespace slimps {
 class Optimizer final {
  public:
   struct Moment {
-    uint64_t round = 1;    // decides the learning rate
+    uint64_t round = 1;    // decides the learning rate, where `hyper` does not
     uint64_t updates = 0;  // how often the state was updated before (Adam's t - 1)
     uint32_t contributors = 1;
+    // In place of the spec's learning rate, schedule included, and weight decay. REQUIRES: ValidateHyper was OK.
+    std::optional<wire::Hyper> hyper = std::nullopt;
   };
   using Step = UpdateStep;  // everything that is equal for all elements of one step
 

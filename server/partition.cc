@@ -9,6 +9,7 @@
 #include "compress/format/philox.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace.h"
+#include "proto/optimizer_check.h"
 #include "server/aggregate.h"
 
 namespace slimps {
@@ -128,15 +129,22 @@ absl::Status Partition::CheckRepeatedInit(const PartitionSpec& spec, uint64_t ch
   return absl::OkStatus();
 }
 
+absl::Status Partition::CheckPush(size_t elements, const ClaimedPayload& claimed,
+                                  const std::optional<wire::Hyper>& hyper) const {
+  SLIMPS_RETURN_IF_ERROR(ValidatePayload(claimed.format, claimed.payload.bytes(), elements));
+  SLIMPS_RETURN_IF_ERROR(CheckRows(claimed));
+  return hyper.has_value() ? ValidateHyper(*hyper) : absl::OkStatus();
+}
+
 absl::StatusOr<PushVerdict> Partition::Push(uint64_t round, uint32_t worker, size_t elements,
                                             ClaimedPayload claimed,
-                                            std::shared_ptr<const ChangeCodec> change) {
+                                            std::shared_ptr<const ChangeCodec> change,
+                                            std::optional<wire::Hyper> hyper) {
   if (elements != spec_.elements) {
     return Annotate(absl::InvalidArgumentError(absl::StrCat(
         "worker ", worker, " pushes ", elements, " elements, expected ", spec_.elements)));
   }
-  absl::Status valid = ValidatePayload(claimed.format, claimed.payload.bytes(), elements);
-  if (valid.ok()) valid = CheckRows(claimed);
+  const absl::Status valid = CheckPush(elements, claimed, hyper);
   if (!valid.ok()) {
     return Annotate(
         absl::Status(valid.code(), absl::StrCat("push of worker ", worker, " round ", round, ": ",
@@ -148,7 +156,7 @@ absl::StatusOr<PushVerdict> Partition::Push(uint64_t round, uint32_t worker, siz
                                                        .checksum = claimed.checksum,
                                                        .format = claimed.format,
                                                        .payload = std::move(claimed.payload)},
-                                                      std::move(change));
+                                                      std::move(change), std::move(hyper));
     if (!verdict.ok()) return Annotate(verdict.status());
     return verdict;
   }
@@ -167,12 +175,13 @@ absl::StatusOr<PushVerdict> Partition::Push(uint64_t round, uint32_t worker, siz
   if (*verdict == PushVerdict::kDuplicate) return verdict;
   const Contribution contribution = {.format = claimed.format,
                                      .payload = std::move(claimed.payload)};
-  Apply({&contribution, 1}, next);
+  Apply({&contribution, 1}, std::move(hyper), next);
   return verdict;
 }
 
 absl::StatusOr<PushVerdict> Partition::PushToRound(PushRecord push,
-                                                   std::shared_ptr<const ChangeCodec> change) {
+                                                   std::shared_ptr<const ChangeCodec> change,
+                                                   std::optional<wire::Hyper> hyper) {
   const uint64_t round = push.round;
   const uint32_t worker = push.worker;
   // First, for there must be room for it once the push counts. Where that fails, it stays behind as one that anybody
@@ -180,7 +189,15 @@ absl::StatusOr<PushVerdict> Partition::PushToRound(PushRecord push,
   const auto [choice, is_first] = choices_.try_emplace(round, Choice());
   absl::StatusOr<PushVerdict> verdict = rounds_.Push(std::move(push));
   if (verdict.ok() && *verdict == PushVerdict::kAccepted) {
-    if (worker < choice->second.worker) choice->second = {worker, std::move(change)};
+    Choice& chosen = choice->second;
+    if (worker < chosen.worker) {
+      chosen.worker = worker;
+      chosen.codec = std::move(change);
+    }
+    if (hyper.has_value() && worker < chosen.hyper_worker) {
+      chosen.hyper_worker = worker;
+      chosen.hyper = std::move(hyper);
+    }
   } else if (is_first) {
     choices_.erase(choice);
   }
@@ -214,12 +231,12 @@ absl::Status Partition::SetOptimizer(std::shared_ptr<const Optimizer> optimizer)
 
 bool Partition::HasCompleteRound() const { return rounds_.NextRoundComplete(); }
 
-std::shared_ptr<const ChangeCodec> Partition::TakeChoice(uint64_t round) {
+Partition::Choice Partition::TakeChoice(uint64_t round) {
   const auto found = choices_.find(round);
-  if (found == choices_.end()) return nullptr;
-  std::shared_ptr<const ChangeCodec> codec = std::move(found->second.codec);
+  if (found == choices_.end()) return {};
+  Choice choice = std::move(found->second);
   choices_.erase(found);
-  return codec;
+  return choice;
 }
 
 EncodeContext Partition::ChangeContext() const {
@@ -256,12 +273,14 @@ void Partition::BeginChange(NextVersion* next) {
 
 void Partition::ApplyNextRound() {
   NextVersion next;
-  BeginVersion(TakeChoice(version() + 1), PreviousVersion::kKeep, &next);
+  Choice choice = TakeChoice(version() + 1);
+  BeginVersion(std::move(choice.codec), PreviousVersion::kKeep, &next);
   const std::vector<Contribution> contributions = rounds_.TakeNextRound();
-  Apply(contributions, next);
+  Apply(contributions, std::move(choice.hyper), next);
 }
 
-void Partition::Apply(std::span<const Contribution> contributions, NextVersion& next) {
+void Partition::Apply(std::span<const Contribution> contributions, std::optional<wire::Hyper> hyper,
+                      NextVersion& next) {
   const TraceSpan span(TraceStage::kAggregate, {spec_.name, spec_.index, version() + 1});
   views_.clear();
   for (const Contribution& one : contributions) {
@@ -275,7 +294,9 @@ void Partition::Apply(std::span<const Contribution> contributions, NextVersion& 
   const Optimizer::Step step = optimizer_->PlanStep(
       {.round = version() + 1,
        .updates = updates_,
-       .contributors = summed ? static_cast<uint32_t>(contributions.size()) : 1});
+       .contributors = summed ? static_cast<uint32_t>(contributions.size()) : 1,
+       .hyper = std::move(hyper)});
+  const Extent extent = ExtentOfRound();
   AggregateRound({.payloads = views_,
                   .combine = spec_.combine,
                   .optimizer = optimizer_.get(),
@@ -285,9 +306,9 @@ void Partition::Apply(std::span<const Contribution> contributions, NextVersion& 
                   .state0 = state(0),
                   .state1 = state(1),
                   .change = next.encoder.has_value() ? &*next.encoder : nullptr,
-                  .touched_only = StepsRowsOnly()},
+                  .touched_only = extent != Extent::kAll},
                  0, next.after.size());
-  ++updates_;
+  if (extent != Extent::kNothing) ++updates_;
   Commit(next);
 }
 

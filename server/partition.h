@@ -11,9 +11,13 @@
 //                              left behind
 //   as a change                x = w - w_seen of the version before; w_seen += decode(encode(x)). The encoded x goes to
 //                              those who hold the version before, w_seen in fp32 to all others
+//
+// A push may also bring the learning rate and weight decay of its round's step; of a round's, those of the lowest rank that
+// brings them count. Under dist_async and dist_ssp each push's own do.
+//
 // A round in which nobody pushed but rows (rows.h) steps those rows alone, whoever of the workers pushed them, and leaves
-// other rows and their state as they are; without an optimizer its sum, zero in all other rows, replaces the weights, as
-// any round's does.
+// other rows and their state as they are; one in which all workers contributed nothing steps none and does not count as
+// an update. Without an optimizer the sum, zero in all other rows, replaces the weights, as any round's does.
 //
 // So every worker that pulls a version gets the same bits of it, whatever it held. A change that cannot be encoded, or
 // is no smaller than the weights, makes its version one that is pulled as it is. From the first change on, w is kept
@@ -102,12 +106,14 @@ class Partition final {
   [[nodiscard]] absl::Status CheckRepeatedInit(const PartitionSpec& spec, uint64_t checksum) const;
 
   // Checks the payload and counts it; under dist_async and dist_ssp applies it too. `change` is null where the round's
-  // version is to be pulled as it is. Besides the ledgers' errors: InvalidArgument or DataLoss (malformed payload,
-  // `elements` not those of the partition, `change` elsewhere than under dist_sync), FailedPrecondition (dist_async or
-  // dist_ssp without an optimizer). Throws std::bad_alloc.
+  // version is to be pulled as it is, `hyper` nullopt where the optimizer's own numbers are to hold. Besides the ledgers'
+  // errors: InvalidArgument or DataLoss (malformed payload, `elements` not those of the partition, `hyper` out of range,
+  // `change` elsewhere than under dist_sync), FailedPrecondition (dist_async or dist_ssp without an optimizer). Throws
+  // std::bad_alloc.
   [[nodiscard]] absl::StatusOr<PushVerdict> Push(
       uint64_t round, uint32_t worker, size_t elements, ClaimedPayload claimed,
-      std::shared_ptr<const ChangeCodec> change = nullptr);
+      std::shared_ptr<const ChangeCodec> change = nullptr,
+      std::optional<wire::Hyper> hyper = std::nullopt);
   [[nodiscard]] absl::Status Leave(uint32_t worker, uint64_t from_round);
   // From the next round on. The state is kept when the kind is. FailedPrecondition: another kind after the first push.
   // Throws std::bad_alloc.
@@ -159,26 +165,35 @@ class Partition final {
     AlignedBuffer converted;  // holds seen.before where workers saw it in half precision
     std::optional<ChangeEncoder> encoder;  // in the pass of the round itself
   };
+  // What the workers of a round have said of it.
   struct Choice {
-    uint32_t worker = std::numeric_limits<uint32_t>::max();  // nobody's yet
+    static constexpr uint32_t kNobody = std::numeric_limits<uint32_t>::max();
+    uint32_t worker = kNobody;
     std::shared_ptr<const ChangeCodec> codec;
+    uint32_t hyper_worker = kNobody;
+    std::optional<wire::Hyper> hyper = std::nullopt;
   };
+  enum class Extent { kAll, kRows, kNothing };
 
   void GrowState(size_t tensors);
+  absl::Status CheckPush(size_t elements, const ClaimedPayload& claimed,
+                         const std::optional<wire::Hyper>& hyper) const;
   absl::StatusOr<PushVerdict> PushToRound(PushRecord push,
-                                          std::shared_ptr<const ChangeCodec> change);
-  std::shared_ptr<const ChangeCodec> TakeChoice(uint64_t round);
+                                          std::shared_ptr<const ChangeCodec> change,
+                                          std::optional<wire::Hyper> hyper);
+  Choice TakeChoice(uint64_t round);
   EncodeContext ChangeContext() const;
   // Throws std::bad_alloc.
   void BeginVersion(std::shared_ptr<const ChangeCodec> codec, PreviousVersion previous,
                     NextVersion* next);
   void BeginChange(NextVersion* next);
   // Throws nothing.
-  void Apply(std::span<const Contribution> contributions, NextVersion& next);
+  void Apply(std::span<const Contribution> contributions, std::optional<wire::Hyper> hyper,
+             NextVersion& next);
   void Commit(NextVersion& next);
   absl::Status CheckRows(const ClaimedPayload& claimed) const;
-  // Whether the round in views_ is to step rows alone.
-  bool StepsRowsOnly() const;
+  // What the round in views_ steps.
+  Extent ExtentOfRound() const;
   void CommitChange(NextVersion& next);
   absl::Status Annotate(const absl::Status& status) const;
 

@@ -39,16 +39,15 @@ absl::Status Partition::CheckRows(const ClaimedPayload& claimed) const {
                    got.row_elements, ", ", got.skip, " of the first before it"));
 }
 
-bool Partition::StepsRowsOnly() const {
-  if (optimizer_->spec().kind() == wire::OptimizerSpec::NONE || spec_.combine != Combine::kSum) {
-    return false;
-  }
-  bool any = false;
+Partition::Extent Partition::ExtentOfRound() const {
+  if (optimizer_->spec().kind() == wire::OptimizerSpec::NONE) return Extent::kAll;
+  Extent extent = Extent::kNothing;
   for (const PayloadView& view : views_) {
-    if (view.format != PayloadFormat::kRows && view.format != PayloadFormat::kAbsent) return false;
-    any |= view.format == PayloadFormat::kRows;
+    if (view.format == PayloadFormat::kAbsent) continue;
+    if (view.format != PayloadFormat::kRows || spec_.combine != Combine::kSum) return Extent::kAll;
+    extent = Extent::kRows;
   }
-  return any;
+  return extent;
 }
 
 WireValue Partition::ShareRows(uint64_t wanted, std::span<const uint32_t> rows) {

@@ -107,7 +107,8 @@ absl::StatusOr<uint64_t> ShardState::HandlePush(uint32_t worker, PushWork work) 
         verdict,
         partition.Push(item.round(), worker, item.elements(),
                        {.format = format, .payload = work.payload, .checksum = item.payload_hash()},
-                       *std::move(change)));
+                       *std::move(change),
+                       item.has_hyper() ? std::optional(item.hyper()) : std::nullopt));
     if (verdict == PushVerdict::kAccepted) {
       begun_ = true;
       slot.priority = item.priority();

@@ -82,9 +82,8 @@ class Model {
   void Apply(const std::vector<Contribution>& round) {
     std::vector<float> sum(value_.size(), 0.0f);
     std::vector<bool> named(shape_.rows(), false);
-    bool any_rows = false, any_dense = false;
+    bool any_dense = false;
     for (const Contribution& one : round) {
-      any_rows |= one.kind == Contribution::kRows;
       any_dense |= one.kind == Contribution::kDense;
       for (size_t i = 0; i < one.dense.size(); ++i) sum[i] += one.dense[i];
       for (size_t i = 0; i < one.values.size(); ++i) {
@@ -93,9 +92,8 @@ class Model {
         sum[row * shape_.row_elements() + i % shape_.row_elements()] += one.values[i];
       }
     }
-    const bool rows_alone = any_rows && !any_dense;
     for (size_t i = 0; i < value_.size(); ++i) {
-      const bool stepped = !rows_alone || named[i / shape_.row_elements()];
+      const bool stepped = any_dense || named[i / shape_.row_elements()];
       if (stepped || spec_.kind() == wire::OptimizerSpec::NONE) Step(i, sum[i]);
     }
   }

@@ -177,7 +177,7 @@ void AddData(const std::function<Message*(const char*)>& add) {
   add("leave")->header.mutable_leave()->set_from_round(8);
 }
 
-// Row-sparse tensors and the optimizer's state: other contents of verbs above.
+// Row-sparse tensors, the optimizer's state and hyperparameters: other contents of verbs above.
 void AddRowsAndState(const std::function<Message*(const char*)>& add) {
   Message* message = add("push_rows");
   wire::PushItem* push = message->header.mutable_push()->add_items();
@@ -211,6 +211,15 @@ void AddRowsAndState(const std::function<Message*(const char*)>& add) {
   answer->mutable_state()->set_tensor(2);
   answer->mutable_state()->set_updates(6);
   AttachPayload(answer, FloatPayload({0.25f, 1.5f}), PayloadHashing::kXxh3, message);
+  message = add("push_hyper");
+  wire::PushItem* stepped = message->header.mutable_push()->add_items();
+  Identify(stepped, 1, 16);
+  stepped->set_round(7);
+  stepped->set_elements(2);
+  stepped->set_format(wire::RAW_F32);
+  stepped->mutable_hyper()->set_learning_rate(0.125);
+  stepped->mutable_hyper()->set_weight_decay(0.0001);
+  AttachPayload(stepped, FloatPayload({1.0f, -2.0f}), PayloadHashing::kXxh3, message);
 }
 
 }  // namespace

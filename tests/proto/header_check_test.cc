@@ -300,8 +300,13 @@ void SpoilEachField(google::protobuf::Message* message,
       reflection.SetEnumValue(message, field, 99);
       check(field->full_name());
       reflection.ClearField(message, field);
-    } else if (field->cpp_type() == Field::CPPTYPE_DOUBLE ||
-               field->cpp_type() == Field::CPPTYPE_FLOAT) {
+    } else if (field->cpp_type() == Field::CPPTYPE_DOUBLE) {
+      for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+        reflection.SetDouble(message, field, bad);
+        check(field->full_name());
+      }
+      reflection.ClearField(message, field);
+    } else if (field->cpp_type() == Field::CPPTYPE_FLOAT) {
       ADD_FAILURE() << field->full_name() << ": the quick look has to ask whether it is finite";
     }
   }

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -125,6 +127,24 @@ TEST(Optimizer, BlockwiseStepsGiveTheBitsOfOneLongStep) {
   }
   EXPECT_EQ(whole, parts);
   EXPECT_EQ(v, v2);
+}
+
+TEST(Optimizer, HyperparametersOfAStepTakeThePlaceOfItsOwn) {
+  wire::OptimizerSpec spec = AdamSpec(wire::OptimizerSpec::ADAMW);
+  spec.set_weight_decay(0.5);
+  wire::OptimizerSpec other = spec;
+  other.set_learning_rate(0.25);
+  other.set_weight_decay(0.125);
+  wire::Hyper hyper;
+  hyper.set_learning_rate(0.25);
+  hyper.set_weight_decay(0.125);
+  const auto plan = [](const wire::OptimizerSpec& of, std::optional<wire::Hyper> with) {
+    const Optimizer::Step step =
+        MakeOptimizer(of)->PlanStep({.round = 3, .updates = 2, .hyper = std::move(with)});
+    return std::vector<float>{step.learning_rate, step.weight_decay, step.adam_step, step.shrink};
+  };
+  EXPECT_EQ(plan(spec, hyper), plan(other, std::nullopt));
+  EXPECT_NE(plan(spec, std::nullopt), plan(other, std::nullopt));
 }
 
 struct BadSpec {

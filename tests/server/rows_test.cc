@@ -132,6 +132,19 @@ class RowsPartition : public ::testing::Test {
   }
 };
 
+TEST_F(RowsPartition, RowsStepByTheHyperparametersThatCameWithThem) {
+  auto partition = Make(SgdSpec(1), 1);
+  wire::Hyper hyper;
+  hyper.set_learning_rate(0.5);
+  hyper.set_weight_decay(1);
+  ASSERT_TRUE(partition->Push(1, 0, kGrid.elements, Rows(kGrid, {1}, All(2)), nullptr, hyper).ok());
+  partition->ApplyNextRound();
+  // w - 0.5 * (2 + w)
+  EXPECT_THAT(Weights(*partition), ElementsAre(0, -0.5, 0, 0.5, 4, 5, 6, 7, 8));
+  Push(*partition, 2, 0, Rows(kGrid, {3}, All(2)));
+  EXPECT_THAT(Weights(*partition), ElementsAre(0, -0.5, 0, 0.5, 4, 5, 6, 5, 6));
+}
+
 TEST_F(RowsPartition, WithoutAnOptimizerTheSumReplacesTheValueAndOtherRowsAreZero) {
   auto partition = Make({}, 2);
   Push(*partition, 1, 0, Rows(kGrid, {0, 1}, All(10)));

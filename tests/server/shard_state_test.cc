@@ -155,6 +155,30 @@ TEST_F(ShardStateTest, OptimizerHoldsFromTheNextRoundAndForLaterPartitions) {
   EXPECT_EQ(state_.SetOptimizer(MakeOptimizer({})).code(), absl::StatusCode::kFailedPrecondition);
 }
 
+TEST_F(ShardStateTest, HyperparametersOfAnItemReachTheStepAndBadOnesAreRefused) {
+  Init("w", {1});
+  ASSERT_TRUE(state_.SetOptimizer(MakeOptimizer(SgdSpec(100))).ok());
+  const auto push = [&](uint32_t worker, double learning_rate) {
+    ShardItems items{.origin = From(worker)};
+    items.pushes.push_back(MakePush("w", 1, {1}));
+    items.pushes[0].item.mutable_hyper()->set_learning_rate(learning_rate);
+    state_.HandleItems(std::move(items));
+    return FromStatusProto(
+        state_.TakeReplies().at(0).message.header.push_reply().items(0).status());
+  };
+  const absl::Status refused = push(0, -2);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  for (const char* word : {"key s:w partition 0", "worker 0", "round 1",
+                           "learning_rate: expected at least 0, got -2"}) {
+    EXPECT_THAT(std::string(refused.message()), HasSubstr(word));
+  }
+  EXPECT_TRUE(push(1, 8).ok());
+  EXPECT_FALSE(state_.HasCompleteRound()) << "what was refused does not count";
+  EXPECT_TRUE(push(0, 2).ok());
+  ApplyAll();
+  EXPECT_EQ(state_.Find({.key = Key("w").id()})->weights()[0], -3);
+}
+
 TEST_F(ShardStateTest, APushThatAsksForAnUnknownCodecIsRefusedAndMayCorrectItself) {
   Init("w", {1, 2});
   ShardItems items{.origin = From(1)};
