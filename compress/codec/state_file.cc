@@ -1,4 +1,4 @@
-// StateStore on disk, little-endian:
+// StateStore on disk and in memory, little-endian:
 //   "SLIMPSST"  uint32 version 2  uint32 0  uint64 entries  uint64 XXH3 of the header before it
 //   per entry, rising (key, partition, kind): uint64 key  uint32 partition  uint32 kind  uint64 elements
 //     uint64 XXH3 of the floats  uint64 XXH3 of the header before it  fp32...
@@ -11,6 +11,8 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <sstream>
+#include <streambuf>
 #include <tuple>
 #include <utility>
 
@@ -50,12 +52,12 @@ uint64_t HeaderHash(const T& header) {
 }
 
 template <typename T>
-void Write(std::ofstream& file, T header) {
+void Write(std::ostream& file, T header) {
   header.header_hash = HeaderHash(header);
   file.write(reinterpret_cast<const char*>(&header), sizeof header);
 }
 
-void WriteState(std::ofstream& file, KeyId key, uint32_t partition, Kind kind,
+void WriteState(std::ostream& file, KeyId key, uint32_t partition, Kind kind,
                 const AlignedBuffer& values) {
   EntryHeader header;
   header.key = key;
@@ -68,31 +70,36 @@ void WriteState(std::ofstream& file, KeyId key, uint32_t partition, Kind kind,
              static_cast<std::streamsize>(values.size()));
 }
 
-// What is left of a file; a read that does not fit is refused before anything is allocated.
-// Thread-compatible.
+// Memory as a stream to read from, where it lies.
+class MemoryBuffer final : public std::streambuf {
+ public:
+  explicit MemoryBuffer(std::string_view content) {
+    char* const begin = const_cast<char*>(content.data());  // never written to
+    setg(begin, begin, begin + content.size());
+  }
+};
+
+// What is left of `bytes` bytes; a read that does not fit is refused before anything is allocated.
+// Thread-compatible. The stream must outlive it.
 class Reader final {
  public:
-  explicit Reader(const std::string& path) : path_(path), file_(path, std::ios::binary) {
-    file_.seekg(0, std::ios::end);
-    left_ = file_ ? static_cast<uint64_t>(file_.tellg()) : 0;
-    file_.seekg(0);
-  }
+  Reader(const std::string& name, std::istream& file, uint64_t bytes)
+      : name_(name), file_(file), left_(bytes) {}
 
-  bool is_open() const { return file_.is_open() && file_.good(); }
   uint64_t left() const { return left_; }
 
   absl::Status Read(void* to, uint64_t bytes) {
     if (bytes > left_ || !file_.read(static_cast<char*>(to), static_cast<std::streamsize>(bytes))) {
       return absl::DataLossError(
-          absl::StrCat(path_, ": cut off, expected ", bytes, " more bytes, got ", left_));
+          absl::StrCat(name_, ": cut off, expected ", bytes, " more bytes, got ", left_));
     }
     left_ -= bytes;
     return absl::OkStatus();
   }
 
  private:
-  const std::string path_;
-  std::ifstream file_;
+  const std::string name_;
+  std::istream& file_;
   uint64_t left_ = 0;
 };
 
@@ -134,11 +141,7 @@ absl::StatusOr<AlignedBuffer> ReadFloats(const std::string& path, const EntryHea
 
 }  // namespace
 
-absl::Status StateStore::Save(const std::string& path) const {
-  MutexLock lock(&mutex_);
-  // Named by process: two that save to one path must not write into one draft.
-  const std::string unfinished = absl::StrCat(path, ".", getpid(), ".unfinished");
-  std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
+void StateStore::WriteTo(std::ostream& file) const {
   FileHeader file_header;
   for (const auto& [id, state] : states_) {
     file_header.entries +=
@@ -153,6 +156,14 @@ absl::Status StateStore::Save(const std::string& path) const {
       WriteState(file, id.first, id.second, kMomentum, state.momentum_.values);
     }
   }
+}
+
+absl::Status StateStore::Save(const std::string& path) const {
+  MutexLock lock(&mutex_);
+  // Named by process: two that save to one path must not write into one draft.
+  const std::string unfinished = absl::StrCat(path, ".", getpid(), ".unfinished");
+  std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
+  WriteTo(file);
   file.close();
   if (!file || std::rename(unfinished.c_str(), path.c_str()) != 0) {
     const int error = errno;
@@ -163,17 +174,38 @@ absl::Status StateStore::Save(const std::string& path) const {
   return absl::OkStatus();
 }
 
+std::string StateStore::Serialize() const {
+  MutexLock lock(&mutex_);
+  std::ostringstream file;
+  WriteTo(file);
+  return std::move(file).str();
+}
+
 absl::Status StateStore::Load(const std::string& path) {
-  Reader reader(path);
-  if (!reader.is_open()) {
+  std::ifstream file(path, std::ios::binary);
+  file.seekg(0, std::ios::end);
+  if (!file.good()) {
     return absl::NotFoundError(absl::StrCat("codec states: cannot open ", path));
   }
+  const auto bytes = static_cast<uint64_t>(file.tellg());
+  file.seekg(0);
+  return ReadFrom(path, file, bytes);
+}
+
+absl::Status StateStore::Parse(std::string_view content) {
+  MemoryBuffer buffer(content);
+  std::istream file(&buffer);
+  return ReadFrom("codec states", file, content.size());
+}
+
+absl::Status StateStore::ReadFrom(const std::string& path, std::istream& file, uint64_t bytes) {
+  Reader reader(path, file, bytes);
   FileHeader file_header;
   SLIMPS_RETURN_IF_ERROR(ReadHeader(path, reader, &file_header));
   if (std::memcmp(file_header.magic, FileHeader().magic, sizeof file_header.magic) != 0 ||
       file_header.version != FileHeader().version || file_header.zero != 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": expected a file of codec states, version ", FileHeader().version));
+        absl::StrCat(path, ": expected codec states, version ", FileHeader().version));
   }
   States loaded;
   std::tuple<KeyId, uint32_t, uint32_t> last;

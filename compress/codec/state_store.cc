@@ -80,6 +80,26 @@ void StateStore::Clear() {
   states_.clear();
 }
 
+void StateStore::ReplaceBy(StateStore&& other) {
+  States taken;
+  {
+    MutexLock lock(&other.mutex_);
+    taken = std::move(other.states_);
+    other.states_.clear();
+  }
+  MutexLock lock(&mutex_);
+  states_ = std::move(taken);
+}
+
+std::vector<KeyId> StateStore::Keys() const {
+  MutexLock lock(&mutex_);
+  std::vector<KeyId> keys;
+  for (const auto& [id, state] : states_) {
+    if (keys.empty() || keys.back() != id.first) keys.push_back(id.first);
+  }
+  return keys;
+}
+
 size_t StateStore::TotalBytes() const {
   MutexLock lock(&mutex_);
   size_t total = 0;

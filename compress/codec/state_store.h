@@ -15,10 +15,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iosfwd>
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -90,6 +93,13 @@ class StateStore final {
   // Replaces all states by the file's; on an error they stay as they were. NotFound, InvalidArgument: not such a file, or
   // numbers that are not finite. DataLoss: cut off or changed.
   [[nodiscard]] absl::Status Load(const std::string& path);
+  // The same as bytes: what the file would hold.
+  std::string Serialize() const;
+  [[nodiscard]] absl::Status Parse(std::string_view content);
+  // Takes over all states of `other` in place of its own.
+  void ReplaceBy(StateStore&& other);
+  // Of which there are states, rising.
+  std::vector<KeyId> Keys() const;
   // Brings a tensor's states, made under grid `from`, to grid `to`: element by element, zeros where a partition of `from`
   // had none. InvalidArgument: the grids are not of one tensor, or a state does not fit `from`; nothing has changed.
   [[nodiscard]] absl::Status Repartition(KeyId key, const PartitionGrid& from,
@@ -99,6 +109,9 @@ class StateStore final {
   using Id = std::pair<KeyId, uint32_t>;
   using States = std::map<Id, CodecState>;  // a state stays where it is as the map grows
 
+  void WriteTo(std::ostream& file) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // `path` is for messages.
+  absl::Status ReadFrom(const std::string& path, std::istream& file, uint64_t bytes);
   // The partition's entry, made where there is none.
   absl::StatusOr<CodecState*> Entry(KeyId key, uint32_t partition, size_t elements);
   // The key's states under `from`, one part of them, cut by `to` into `recut`.

@@ -100,6 +100,35 @@ TEST(StateStore, FileBringsEverythingBack) {
   std::remove(Path().c_str());
 }
 
+TEST(StateStore, BytesAreThoseOfTheFileAndMayTakeAnothersPlace) {
+  StateStore store;
+  std::ranges::copy(RandomFloats(100, 1), Residual(store, 5, 0, 100).begin());
+  std::ranges::copy(RandomFloats(9, 2), Residual(store, 3, 2, 9).begin());
+  ASSERT_TRUE(store.GetOrCreate(3, 0, 4, StateStore::Momentum::kWanted).ok());
+  ASSERT_TRUE(store.Save(Path()).ok());
+  const std::string bytes = store.Serialize();
+  EXPECT_EQ(bytes, ReadFile(Path()));
+  std::remove(Path().c_str());
+  StateStore parsed;
+  ASSERT_TRUE(parsed.GetOrCreate(1, 1, 1).ok());
+  ASSERT_TRUE(parsed.Parse(bytes).ok());
+  EXPECT_THAT(parsed.Keys(), ElementsAre(3, 5));
+  EXPECT_EQ(parsed.Serialize(), bytes);
+  std::string bad = bytes;
+  bad.back() = static_cast<char>(bad.back() ^ 1);
+  EXPECT_EQ(parsed.Parse(bad).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(parsed.Parse(bytes.substr(0, bytes.size() - 1)).code(), absl::StatusCode::kDataLoss);
+  EXPECT_FALSE(parsed.Parse("").ok());
+  EXPECT_EQ(parsed.Serialize(), bytes) << "unchanged by what was refused";
+  StateStore other;
+  ASSERT_TRUE(other.GetOrCreate(77, 0, 5).ok());
+  const float* const residual = parsed.Find(5, 0)->residual().data();
+  other.ReplaceBy(std::move(parsed));
+  EXPECT_EQ(other.Find(77, 0), nullptr);
+  EXPECT_EQ(other.Find(5, 0)->residual().data(), residual) << "moved, not copied";
+  EXPECT_THAT(parsed.Keys(), ::testing::IsEmpty());
+}
+
 TEST(StateStore, SavingLeavesTheDraftsOfOtherProcessesAlone) {
   const std::string drafts[] = {Path() + ".unfinished", Path() + ".1.unfinished"};
   for (const std::string& draft : drafts) WriteFile(draft, "another's");
