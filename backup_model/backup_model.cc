@@ -57,6 +57,7 @@ struct BackupModel::Tensor {
   CondVar changed;
   TensorState state ABSL_GUARDED_BY(mutex);
   LocalUpdaterState updater_state ABSL_GUARDED_BY(mutex);
+  std::optional<LocalHyper> hyper ABSL_GUARDED_BY(mutex);  // nullopt: those of all tensors
   absl::Status failure ABSL_GUARDED_BY(mutex);
 };
 
@@ -117,13 +118,14 @@ absl::Status BackupModel::FinishIteration(size_t tensor, int64_t iteration,
                                                    iteration, " has ", gradient.size(),
                                                    " elements, expected ", elements));
   }
-  double learning_rate;
+  LocalHyper hyper{.learning_rate = 0, .weight_decay = options_.updater.weight_decay};
   {
     MutexLock lock(&learning_rate_mutex_);
-    learning_rate = learning_rate_;
+    hyper.learning_rate = learning_rate_;
   }
   const int64_t version = iteration - 1;
   MutexLock lock(&t->mutex);
+  hyper = t->hyper.value_or(hyper);
   // An event out of turn never comes into turn by waiting: only the right iteration waits.
   SLIMPS_RETURN_IF_ERROR(t->Await(
       [&](const TensorState& state) {
@@ -143,8 +145,7 @@ absl::Status BackupModel::FinishIteration(size_t tensor, int64_t iteration,
   if (gradient.empty()) {
     std::ranges::copy(t->glo_buf.floats(), t->loc_buf.floats().begin());
   } else {
-    updater_.Step(t->glo_buf.floats(), gradient, learning_rate, t->updater_state,
-                  t->loc_buf.floats());
+    updater_.Step(t->glo_buf.floats(), gradient, hyper, t->updater_state, t->loc_buf.floats());
   }
   SLIMPS_RETURN_IF_ERROR(t->state.LocalUpdate(iteration));
   t->Publish(options_, TensorEvent::kLocalUpdate, iteration);
@@ -187,6 +188,19 @@ std::span<const float> BackupModel::Global(size_t tensor) const {
 void BackupModel::set_learning_rate(double learning_rate) {
   MutexLock lock(&learning_rate_mutex_);
   learning_rate_ = learning_rate;
+}
+
+absl::Status BackupModel::SetHyper(size_t tensor, double learning_rate, double weight_decay) {
+  SLIMPS_ASSIGN_OR_RETURN(Tensor* const t, Find(tensor));
+  const LocalHyper hyper{.learning_rate = learning_rate, .weight_decay = weight_decay};
+  const absl::Status valid = CheckLocalHyper(hyper);
+  if (!valid.ok()) {
+    return absl::Status(valid.code(), absl::StrCat("tensor ", t->name, ": ", valid.message()));
+  }
+  MutexLock lock(&t->mutex);
+  SLIMPS_RETURN_IF_ERROR(t->failure);
+  t->hyper = hyper;
+  return absl::OkStatus();
 }
 
 void BackupModel::FailAll(const absl::Status& why) {

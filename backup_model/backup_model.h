@@ -130,6 +130,9 @@ class BackupModel final {
   // Of the local optimizer, from the next FinishIteration on: loc_lr follows a schedule. Where a
   // run is to repeat bit for bit, call it between iterations.
   void set_learning_rate(double learning_rate);
+  // The same for one tensor, its weight decay too; set_learning_rate means it no more. FinishIteration
+  // steps by what was set when it was called. InvalidArgument: negative or not finite.
+  [[nodiscard]] absl::Status SetHyper(size_t tensor, double learning_rate, double weight_decay);
 
   // The store has failed: every waiter and every later call returns `why` (the first one given; OK
   // is ignored).

@@ -55,6 +55,11 @@ UpdateOptions OptionsOf(const LocalUpdaterOptions& options) {
 
 }  // namespace
 
+absl::Status CheckLocalHyper(const LocalHyper& hyper) {
+  SLIMPS_RETURN_IF_ERROR(CheckNotNegative("learning_rate", hyper.learning_rate));
+  return CheckNotNegative("weight_decay", hyper.weight_decay);
+}
+
 absl::StatusOr<LocalUpdater> LocalUpdater::Create(const LocalUpdaterOptions& options) {
   SLIMPS_RETURN_IF_ERROR(CheckNotNegative("learning_rate", options.learning_rate));
   SLIMPS_RETURN_IF_ERROR(CheckNotNegative("loc_lr", options.loc_lr.value_or(0)));
@@ -77,11 +82,12 @@ absl::StatusOr<LocalUpdater> LocalUpdater::Create(const LocalUpdaterOptions& opt
 }
 
 void LocalUpdater::Step(std::span<const float> base, std::span<const float> gradient,
-                        double learning_rate, LocalUpdaterState& state,
+                        const LocalHyper& hyper, LocalUpdaterState& state,
                         std::span<float> updated) const {
   UpdateBlock block{
       .before = base.data(), .sum = gradient.data(), .after = updated.data(), .n = base.size()};
-  const UpdateOptions options = OptionsOf(options_);
+  UpdateOptions options = OptionsOf(options_);
+  options.weight_decay = hyper.weight_decay;
   const size_t moments = UpdateStateTensors(options);
   if (moments > 0) block.state0 = Moment(state.first_moment, base.size());
   if (moments > 1) block.state1 = Moment(state.second_moment, base.size());
@@ -89,7 +95,7 @@ void LocalUpdater::Step(std::span<const float> base, std::span<const float> grad
                        reinterpret_cast<uintptr_t>(updated.data()) % kBufferAlignment == 0;
   const UpdateRule& rule = UpdateRuleOf(options, BestKernels().update);
   const auto step = static_cast<uint64_t>(++state.steps);
-  (streams ? rule.stream : rule.store)(PlanUpdate(options, learning_rate, step), block);
+  (streams ? rule.stream : rule.store)(PlanUpdate(options, hyper.learning_rate, step), block);
 }
 
 }  // namespace slimps

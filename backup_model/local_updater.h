@@ -15,6 +15,7 @@
 #include <optional>
 #include <span>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "compress/kernels/update_plan.h"
 #include "proto/base/buffer.h"
@@ -38,12 +39,21 @@ struct LocalUpdaterOptions {
   double clip_gradient = 0;  // by element, after rescaling; 0: off
 };
 
+// In place of the options' numbers, for one step.
+struct LocalHyper {
+  double learning_rate = 0;
+  double weight_decay = 0;
+};
+
 // What an optimizer remembers of one tensor; made by its first step. Thread-compatible.
 struct LocalUpdaterState {
   int64_t steps = 0;
   AlignedBuffer first_moment;   // momentum, or Adam's m
   AlignedBuffer second_moment;  // Adam's v
 };
+
+// InvalidArgument: negative or not finite (says which, and the value).
+[[nodiscard]] absl::Status CheckLocalHyper(const LocalHyper& hyper);
 
 // Thread-safe: holds options only. A state belongs to one call at a time.
 class LocalUpdater final {
@@ -58,6 +68,11 @@ class LocalUpdater final {
   // must not overlap it. REQUIRES: all three have one length, the same in each call with `state`.
   // NaN passes through: refuse it before.
   void Step(std::span<const float> base, std::span<const float> gradient, double learning_rate,
+            LocalUpdaterState& state, std::span<float> updated) const {
+    Step(base, gradient, LocalHyper{learning_rate, options_.weight_decay}, state, updated);
+  }
+  // REQUIRES besides: CheckLocalHyper(hyper) was OK.
+  void Step(std::span<const float> base, std::span<const float> gradient, const LocalHyper& hyper,
             LocalUpdaterState& state, std::span<float> updated) const;
 
  private:

@@ -136,6 +136,30 @@ TEST(LocalUpdater, AnElementsResultDoesNotDependOnItsPlaceOrNeighbours) {
   }
 }
 
+TEST(LocalUpdater, NumbersOfAStepTakeThePlaceOfTheOptions) {
+  for (const LocalOptimizer kind :
+       {LocalOptimizer::kSgd, LocalOptimizer::kAdam, LocalOptimizer::kAdamW}) {
+    LocalUpdaterOptions options{.optimizer = kind, .learning_rate = 0.5, .weight_decay = 0.25};
+    const LocalUpdater updater = Make(options);
+    LocalUpdaterState state, state_of_other;
+    float weight = 2, weight_of_other = 2;
+    for (int step = 1; step <= 4; ++step) {
+      const LocalHyper hyper{.learning_rate = 0.1 / step, .weight_decay = 0.01 * step};
+      options.learning_rate = hyper.learning_rate;
+      options.weight_decay = hyper.weight_decay;
+      const LocalUpdater other = Make(options);
+      const float gradient = static_cast<float>(step) - 2.25f;
+      updater.Step({&weight, 1}, {&gradient, 1}, hyper, state, {&weight, 1});
+      other.Step({&weight_of_other, 1}, {&gradient, 1}, other.learning_rate(), state_of_other,
+                 {&weight_of_other, 1});
+      ASSERT_EQ(weight, weight_of_other) << "step " << step;
+    }
+    const float zero = 0;
+    updater.Step({&weight, 1}, {&zero, 1}, LocalHyper{.learning_rate = 0}, state, {&weight, 1});
+    EXPECT_EQ(weight, weight_of_other) << "neither a rate nor a decay";
+  }
+}
+
 TEST(LocalUpdater, OptionsOutOfRangeAreRefusedByName) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const std::vector<std::pair<LocalUpdaterOptions, const char*>> cases = {
