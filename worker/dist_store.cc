@@ -249,6 +249,11 @@ absl::Status DistStore::SetOptimizer(const wire::OptimizerSpec& spec) {
   return TellServers(message, "setting the optimizer");
 }
 
+absl::Status DistStore::SetHyper(const Key& key, std::optional<Hyper> hyper) {
+  SLIMPS_RETURN_IF_ERROR(FirstError());
+  return keys_.SetHyper(key, hyper);
+}
+
 absl::Status DistStore::Barrier() {
   SLIMPS_RETURN_IF_ERROR(FirstError());
   return membership_.Barrier("kvstore/barrier", wire::WORKER, options_.timeout);

@@ -61,6 +61,7 @@ class DistStore final : public KVStore, private MessageSink {
                         int priority) override;
   absl::Status Broadcast(const InitTensor& tensor, std::span<float> out) override;
   absl::Status SetOptimizer(const wire::OptimizerSpec& spec) override;
+  absl::Status SetHyper(const Key& key, std::optional<Hyper> hyper) override;
   absl::StatusOr<std::string> SaveOptimizerStates() override;
   absl::Status LoadOptimizerStates(std::string_view content) override;
   absl::Status SetGradientCompression(std::string_view codec_spec) override;
@@ -103,6 +104,8 @@ class DistStore final : public KVStore, private MessageSink {
   // Until the scheduler knows why this worker failed, if it did: at most kReportPatience.
   void AwaitReport();
   int PriorityOf(int asked) const { return options_.prioritise ? asked : 0; }
+  // Counts the round; the job carries nothing yet.
+  PushJob CountJob(const TensorPlan* tensor, int priority);
   // Copies the gradient to grad_buf and counts the round.
   absl::StatusOr<PushJob> MakePushJob(const Key& key, std::span<const float> gradient,
                                       int priority);

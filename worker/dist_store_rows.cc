@@ -47,7 +47,7 @@ absl::Status DistStore::PushRowSparse(const Key& key, std::span<const int64_t> r
     MutexLock lock(&mutex_);
     copy_ += absl::Now() - start;
   }
-  PushJob job{tensor, keys_.CountPush(key), PriorityOf(priority), {}};
+  PushJob job = CountJob(tensor, priority);
   job.rows = std::make_shared<const std::vector<Payload>>(std::move(payloads));
   return Submit(std::move(job));
 }

@@ -100,10 +100,21 @@ absl::StatusOr<PushJob> DistStore::MakePushJob(const Key& key, std::span<const f
     MutexLock lock(&mutex_);
     copy_ += absl::Now() - start;
   }
-  const uint64_t round = keys_.CountPush(key);
-  TraceLog::Global().AddOfThread(TraceStage::kCopy, {key.typed_name(), 0, round}, start,
+  PushJob job = CountJob(tensor, priority);
+  job.grad_bufs = std::move(grad_bufs);
+  job.gradient_bound = largest;
+  TraceLog::Global().AddOfThread(TraceStage::kCopy, {key.typed_name(), 0, job.round}, start,
                                  absl::Now());
-  return PushJob{tensor, round, PriorityOf(priority), std::move(grad_bufs), largest};
+  return job;
+}
+
+PushJob DistStore::CountJob(const TensorPlan* tensor, int priority) {
+  CountedPush counted = keys_.CountPush(tensor->key);
+  return {.tensor = tensor,
+          .round = counted.round,
+          .priority = PriorityOf(priority),
+          .grad_bufs = {},
+          .hyper = std::move(counted.hyper)};
 }
 
 absl::StatusOr<float> DistStore::CopyGradient(const TensorPlan& tensor,
@@ -130,7 +141,7 @@ absl::StatusOr<float> DistStore::CopyGradient(const TensorPlan& tensor,
 absl::Status DistStore::PushNothing(const Key& key) {
   SLIMPS_RETURN_IF_ERROR(FirstError());
   SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* tensor, keys_.Find(key));
-  return Submit({tensor, keys_.CountPush(key), 0, {}});
+  return Submit(CountJob(tensor, /*priority=*/0));
 }
 
 absl::Status DistStore::Submit(PushJob job) {

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/status_macros.h"
+#include "proto/optimizer_check.h"
 
 namespace slimps {
 
@@ -65,9 +67,28 @@ absl::StatusOr<const TensorPlan*> KeyTable::Find(const Key& key) const {
   return &found->second->plan;
 }
 
-uint64_t KeyTable::CountPush(const Key& key) {
+CountedPush KeyTable::CountPush(const Key& key) {
   MutexLock lock(&mutex_);
-  return ++entries_.at(key.id())->pushed_rounds;
+  Entry& entry = *entries_.at(key.id());
+  return {.round = ++entry.pushed_rounds, .hyper = entry.hyper};
+}
+
+absl::Status KeyTable::SetHyper(const Key& key, const std::optional<Hyper>& hyper) {
+  SLIMPS_RETURN_IF_ERROR(Find(key).status());
+  std::optional<wire::Hyper> set;
+  if (hyper.has_value()) {
+    set.emplace();
+    set->set_learning_rate(hyper->learning_rate);
+    set->set_weight_decay(hyper->weight_decay);
+    const absl::Status valid = ValidateHyper(*set);
+    if (!valid.ok()) {
+      return absl::Status(valid.code(), absl::StrCat("hyperparameters of key ", key.typed_name(),
+                                                     ": ", valid.message()));
+    }
+  }
+  MutexLock lock(&mutex_);
+  entries_.at(key.id())->hyper = set;
+  return absl::OkStatus();
 }
 
 uint64_t KeyTable::PushedRounds(const Key& key) const {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "proto/base/key.h"
 #include "proto/base/mutex.h"
 #include "proto/slimps.pb.h"
+#include "worker/hyper.h"
 
 namespace slimps {
 
@@ -42,6 +44,12 @@ struct TensorPlan {
                                                         const wire::KeyPlace& place,
                                                         uint32_t num_servers);
 
+// What a push is told that has just been counted.
+struct CountedPush {
+  uint64_t round = 0;                // of the key, from 1
+  std::optional<wire::Hyper> hyper;  // set for the key when it was counted
+};
+
 // Thread-safe.
 class KeyTable final {
  public:
@@ -51,8 +59,11 @@ class KeyTable final {
   void Add(TensorPlan plan);
   // NotFound names the key. The plan lives as long as the table.
   [[nodiscard]] absl::StatusOr<const TensorPlan*> Find(const Key& key) const;
-  // The number of rounds this worker has pushed of the key, after counting one more.
-  uint64_t CountPush(const Key& key);
+  // Counts one more round that this worker pushes of the key. REQUIRES: Find was OK.
+  CountedPush CountPush(const Key& key);
+  // For pushes counted from now on; nullopt: the optimizer's own numbers. NotFound, InvalidArgument (negative or not
+  // finite): names the key.
+  [[nodiscard]] absl::Status SetHyper(const Key& key, const std::optional<Hyper>& hyper);
   uint64_t PushedRounds(const Key& key) const;
   uint64_t MaxPushedRounds() const;
   bool empty() const;
@@ -63,6 +74,7 @@ class KeyTable final {
   struct Entry {
     TensorPlan plan;
     uint64_t pushed_rounds = 0;
+    std::optional<wire::Hyper> hyper = std::nullopt;
   };
 
   mutable Mutex mutex_;

@@ -31,6 +31,7 @@
 #include "proto/base/key.h"
 #include "proto/net/same_host.h"
 #include "proto/slimps.pb.h"
+#include "worker/hyper.h"
 #include "worker/push_counts.h"
 
 namespace slimps {
@@ -125,7 +126,8 @@ class KVStore {
   [[nodiscard]] virtual absl::Status PushSum(const Key& key,
                                              std::span<const std::span<const float>> gradients,
                                              int priority);
-  // This worker contributes nothing to the key's next round.
+  // This worker contributes nothing to the key's next round. Where no worker does, an optimizer skips the round: weights
+  // and state stay, no update is counted.
   [[nodiscard]] virtual absl::Status PushNothing(const Key& key) = 0;
   [[nodiscard]] virtual absl::Status Pull(const Key& key, std::span<float> out, int priority) = 0;
   [[nodiscard]] virtual absl::Status PushPull(const Key& key, std::span<const float> gradient,
@@ -171,6 +173,14 @@ class KVStore {
   // From rank 0 (other ranks: checked, no effect). Collective through the next Barrier. InvalidArgument: an optimizer that
   // does not go with the codec or the store's mode.
   [[nodiscard]] virtual absl::Status SetOptimizer(const wire::OptimizerSpec& spec) = 0;
+  // Of a key, from its next push on (of any kind, also of rows or nothing): what the optimizer steps by in place of its own
+  // learning rate, schedule included, and weight decay. nullopt: its own again. A push keeps what was set when it was made,
+  // however late it leaves. On every worker alike, rank 0's counts; dist_async and dist_ssp step each push by its own.
+  // NotFound: key never initialised. InvalidArgument, naming key and field: negative, or not finite in fp32.
+  [[nodiscard]] virtual absl::Status SetHyper(const Key& key, std::optional<Hyper> hyper) {
+    (void)key, (void)hyper;
+    return absl::UnimplementedError(type() + " stores take no hyperparameters by key");
+  }
   // Local stores only, in the optimizer's place; elsewhere Unimplemented. Runs on the pushing thread, once per push and
   // key. It must not call the store; what it throws leaves the push as it is, with whatever it did to the weight. An empty
   // one: pushes replace values again.

@@ -229,15 +229,22 @@ void LocalStore::Apply(const InForce& in_force, std::span<const float> sum) {
     tensor.state = LocalUpdaterState();
     tensor.state_of = rule.spec.kind();
   }
-  const double rate =
-      LearningRateAt(rule.spec.learning_rate(), rule.spec.schedule(), keys_.CountPush(key));
-  rule.optimizer.Step(weights, sum, rate, tensor.state, weights);
+  const CountedPush push = keys_.CountPush(key);
+  LocalHyper hyper{
+      .learning_rate = LearningRateAt(rule.spec.learning_rate(), rule.spec.schedule(), push.round),
+      .weight_decay = rule.spec.weight_decay()};
+  if (push.hyper.has_value()) hyper = {push.hyper->learning_rate(), push.hyper->weight_decay()};
+  rule.optimizer.Step(weights, sum, hyper, tensor.state, weights);
 }
 
 absl::Status LocalStore::PushNothing(const Key& key) {
   SLIMPS_RETURN_IF_ERROR(FirstError());
   SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* plan, keys_.Find(key));
   SLIMPS_ASSIGN_OR_RETURN(const InForce in_force, Find(key, plan->elements, "push"));
+  if (in_force.rule->spec.kind() != wire::OptimizerSpec::NONE) {
+    keys_.CountPush(key);  // nobody else contributes: the optimizer skips the round
+    return absl::OkStatus();
+  }
   try {
     const std::vector<float> zeros(plan->elements);
     MutexLock lock(&in_force.tensor->mutex);
@@ -288,6 +295,11 @@ absl::Status LocalStore::SetOptimizer(const wire::OptimizerSpec& spec) {
       {.codec = compressor_ == nullptr ? nullptr : &compressor_->codec(), .optimizer = spec}));
   rule_ = std::make_shared<Rule>(Rule{nullptr, spec, std::move(optimizer)});
   return absl::OkStatus();
+}
+
+absl::Status LocalStore::SetHyper(const Key& key, std::optional<Hyper> hyper) {
+  SLIMPS_RETURN_IF_ERROR(FirstError());
+  return keys_.SetHyper(key, hyper);
 }
 
 absl::Status LocalStore::SetUpdater(Updater updater) {

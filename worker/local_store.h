@@ -56,6 +56,7 @@ class LocalStore final : public KVStore {
                  std::function<void(absl::Status)> done) override;
   absl::Status Broadcast(const InitTensor& tensor, std::span<float> out) override;
   absl::Status SetOptimizer(const wire::OptimizerSpec& spec) override;
+  absl::Status SetHyper(const Key& key, std::optional<Hyper> hyper) override;
   absl::Status SetUpdater(Updater updater) override;
   absl::Status SetGradientCompression(std::string_view codec_spec) override;
   absl::Status SetGradientCompression(

@@ -243,6 +243,7 @@ absl::StatusOr<PushPipeline::Prepared> PushPipeline::Prepare(const PushJob& job,
   push.set_elements(plan.elements);
   push.set_priority(job.priority);
   push.set_format(wire::ABSENT);
+  if (job.hyper.has_value()) *push.mutable_hyper() = *job.hyper;
   if (options_.change_codec) push.set_change_codec(options_.change_codec(*job.tensor, job.round));
   if (grad_buf != nullptr) {
     const absl::Time start = absl::Now();

@@ -48,6 +48,7 @@ struct PushJob {
   float gradient_bound = std::numeric_limits<float>::infinity();  // of every |grad_buf[i]|
   // Payloads of format rows, one for each partition, sent as they are.
   std::shared_ptr<const std::vector<Payload>> rows = nullptr;
+  std::optional<wire::Hyper> hyper = std::nullopt;  // of the round's step; nullopt: the optimizer's
 
   bool carries() const { return !grad_bufs.empty(); }
 };

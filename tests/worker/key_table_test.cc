@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <optional>
+#include <utility>
+#include <vector>
+
 namespace slimps {
 namespace {
 
@@ -76,11 +81,47 @@ TEST(KeyTable, RoundsAreCountedPerKey) {
   KeyTable keys;
   keys.Add(PlanOf("a"));
   keys.Add(PlanOf("b"));
-  EXPECT_EQ(keys.CountPush("a"), 1u);
-  EXPECT_EQ(keys.CountPush("a"), 2u);
-  EXPECT_EQ(keys.CountPush("b"), 1u);
+  EXPECT_EQ(keys.CountPush("a").round, 1u);
+  EXPECT_EQ(keys.CountPush("a").round, 2u);
+  EXPECT_EQ(keys.CountPush("b").round, 1u);
   EXPECT_EQ(keys.PushedRounds("a"), 2u);
   EXPECT_EQ(keys.MaxPushedRounds(), 2u);
+}
+
+TEST(KeyTable, APushIsToldTheHyperparametersThatAreSetWhenItIsCounted) {
+  KeyTable keys;
+  keys.Add(PlanOf("a"));
+  keys.Add(PlanOf("b"));
+  EXPECT_FALSE(keys.CountPush("a").hyper.has_value());
+  ASSERT_TRUE(keys.SetHyper("a", Hyper{.learning_rate = 0.5, .weight_decay = 0.25}).ok());
+  const CountedPush counted = keys.CountPush("a");
+  EXPECT_EQ(counted.round, 2u);
+  ASSERT_TRUE(keys.SetHyper("a", Hyper{.learning_rate = 0.125}).ok());
+  ASSERT_TRUE(counted.hyper.has_value());
+  EXPECT_EQ(counted.hyper->learning_rate(), 0.5);
+  EXPECT_EQ(counted.hyper->weight_decay(), 0.25);
+  EXPECT_EQ(keys.CountPush("a").hyper->learning_rate(), 0.125);
+  EXPECT_FALSE(keys.CountPush("b").hyper.has_value()) << "of one key";
+  ASSERT_TRUE(keys.SetHyper("a", std::nullopt).ok());
+  EXPECT_FALSE(keys.CountPush("a").hyper.has_value());
+}
+
+TEST(KeyTable, BadHyperparametersAreRefusedWithKeyAndFieldAndTheOldOnesHold) {
+  KeyTable keys;
+  keys.Add(PlanOf("a"));
+  ASSERT_TRUE(keys.SetHyper("a", Hyper{.learning_rate = 2}).ok());
+  EXPECT_EQ(keys.SetHyper("b", Hyper{}).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(keys.SetHyper("b", std::nullopt).code(), absl::StatusCode::kNotFound);
+  const std::pair<Hyper, const char*> bad[] = {
+      {{.learning_rate = -1}, "key s:a: learning_rate: expected at least 0, got -1"},
+      {{.learning_rate = 1e39}, "learning_rate: expected at least 0, finite in fp32, got 1e+39"},
+      {{.weight_decay = std::nan("")}, "key s:a: weight_decay: expected at least 0, got nan"}};
+  for (const auto& [hyper, words] : bad) {
+    const absl::Status refused = keys.SetHyper("a", hyper);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(refused.message().find(words), absl::string_view::npos) << refused;
+  }
+  EXPECT_EQ(keys.CountPush("a").hyper->learning_rate(), 2);
 }
 
 }  // namespace

@@ -46,6 +46,51 @@ TEST(LocalStore, WithoutAnOptimizerTheLastPushIsTheValue) {
   EXPECT_THAT(PullOf(*store, "w", 2), ElementsAre(0, 0)) << "the sum of no gradients";
 }
 
+TEST(LocalStore, AKeyMayHaveHyperparametersOfItsOwn) {
+  const auto store = Make("local");
+  wire::OptimizerSpec spec = Spec(wire::OptimizerSpec::SGD, 1);
+  spec.set_weight_decay(0.5);
+  ASSERT_TRUE(InitKey(*store, "a", {8}).ok());
+  ASSERT_TRUE(InitKey(*store, "b", {8}).ok());
+  ASSERT_TRUE(store->SetOptimizer(spec).ok());
+  ASSERT_TRUE(store->SetHyper("a", Hyper{.learning_rate = 0.25}).ok());
+  for (const char* key : {"a", "b"}) ASSERT_TRUE(store->Push(key, Values{4}, 0).ok());
+  EXPECT_THAT(PullOf(*store, "a", 1), ElementsAre(7));
+  EXPECT_THAT(PullOf(*store, "b", 1), ElementsAre(0));
+  ASSERT_TRUE(store->SetHyper("a", Hyper{.learning_rate = 0.5, .weight_decay = 2}).ok());
+  ASSERT_TRUE(store->Push("a", Values{4}, 0).ok());
+  EXPECT_THAT(PullOf(*store, "a", 1), ElementsAre(-2));
+  ASSERT_TRUE(store->SetHyper("a", std::nullopt).ok());
+  ASSERT_TRUE(store->Push("a", Values{4}, 0).ok());
+  EXPECT_THAT(PullOf(*store, "a", 1), ElementsAre(-5));
+  EXPECT_EQ(store->SetHyper("c", std::nullopt).code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(store->SetHyper("a", Hyper{.weight_decay = -3}).message()),
+              HasSubstr("key s:a: weight_decay: expected at least 0, got -3"));
+}
+
+TEST(LocalStore, AnOptimizerSkipsAPushOfNothing) {
+  const auto store = Make("local");
+  wire::OptimizerSpec spec = Spec(wire::OptimizerSpec::SGD, 1);
+  spec.set_momentum(0.5);
+  spec.set_weight_decay(0.5);
+  ASSERT_TRUE(InitKey(*store, "w", {8}).ok());
+  ASSERT_TRUE(store->SetOptimizer(spec).ok());
+  ASSERT_TRUE(store->Push("w", Values{0}, 0).ok());
+  EXPECT_THAT(PullOf(*store, "w", 1), ElementsAre(4)) << "decay alone";
+  ASSERT_TRUE(store->PushNothing("w").ok());
+  EXPECT_THAT(PullOf(*store, "w", 1), ElementsAre(4));
+  ASSERT_TRUE(store->Push("w", Values{0}, 0).ok());
+  EXPECT_THAT(PullOf(*store, "w", 1), ElementsAre(0)) << "momentum 0.5 * 4 + 0.5 * 4";
+  int calls = 0;
+  ASSERT_TRUE(store
+                  ->SetUpdater([&](const Key&, std::span<const float> gradient, std::span<float>) {
+                    calls += gradient[0] == 0 ? 1 : 100;
+                  })
+                  .ok());
+  ASSERT_TRUE(store->PushNothing("w").ok());
+  EXPECT_EQ(calls, 1) << "an updater runs once per push";
+}
+
 TEST(LocalStore, DevicesAreSummed) {
   const auto store = Make("local");
   ASSERT_TRUE(InitKey(*store, 3, {0, 0}).ok());

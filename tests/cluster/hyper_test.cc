@@ -1,0 +1,194 @@
+// Learning rate and weight decay by key and round, over a whole cluster, against plain arithmetic.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tests/cluster/in_process_cluster.h"
+#include "tests/cluster/random_values.h"
+
+namespace slimps {
+namespace {
+
+using ::testing::HasSubstr;
+
+// SGD with momentum as torch has it, in the order of operations that servers promise; in double too, to tell a wrong
+// formula from another rounding.
+template <typename Float>
+class PlainSgd {
+ public:
+  PlainSgd(const std::vector<float>& weights, double momentum)
+      : weights_(weights.begin(), weights.end()),
+        buf_(weights.size()),
+        momentum_(static_cast<Float>(momentum)) {}
+
+  void Step(const std::vector<float>& a, const std::vector<float>& b, const Hyper& hyper) {
+    const auto rate = static_cast<Float>(hyper.learning_rate);
+    const auto decay = static_cast<Float>(hyper.weight_decay);
+    for (size_t i = 0; i < weights_.size(); ++i) {
+      const Float mean = (Float{a[i]} + Float{b[i]}) * Float{0.5};
+      const Float decayed = mean + decay * weights_[i];
+      buf_[i] = momentum_ * buf_[i] + decayed;
+      weights_[i] -= rate * buf_[i];
+    }
+  }
+  const std::vector<Float>& weights() const { return weights_; }
+
+ private:
+  std::vector<Float> weights_, buf_;
+  const Float momentum_;
+};
+
+// Two parameter groups, each with a schedule of its own.
+Hyper HyperOf(int group, int round) {
+  if (group == 0) return {.learning_rate = 0.1 / round, .weight_decay = 1e-4};
+  return {.learning_rate = round < 4 ? 0.03 : 0.003, .weight_decay = 0.01 * (round % 3)};
+}
+
+TEST(Hyper, TwoGroupsWithSchedulesOfTheirOwnStepAsPlainArithmetic) {
+  constexpr size_t kSizes[] = {300, 5000};
+  for (const size_t partition_bytes : {size_t{4} << 20, size_t{800}}) {
+    ClusterOptions options{.workers = 2, .servers = 2};
+    options.store.partition_bytes = partition_bytes;
+    InProcessCluster cluster(options);
+    cluster.RunWorkers([&](KVStore& store) {
+      auto [weights, tensors] = RandomTensors({kSizes[0], kSizes[1]});
+      std::vector<PlainSgd<float>> exact;
+      std::vector<PlainSgd<double>> close;
+      for (const std::vector<float>& initial : weights) {
+        exact.emplace_back(initial, 0.9);
+        close.emplace_back(initial, 0.9);
+      }
+      ASSERT_STATUS_OK(store.Init(tensors));
+      ASSERT_STATUS_OK(store.SetOptimizer(Sgd(/*learning_rate=*/1e6, 0.9)));  // of no account
+      ASSERT_STATUS_OK(store.Barrier());
+      for (int round = 1; round <= 8; ++round) {
+        for (int k = 0; k < 2; ++k) {
+          const auto gradient = [&](uint32_t worker) {
+            return Random(kSizes[k], static_cast<uint64_t>(100 * round + 10 * k) + worker);
+          };
+          ASSERT_STATUS_OK(store.SetHyper(tensors[k].key, HyperOf(k, round)));
+          ASSERT_STATUS_OK(store.Push(tensors[k].key, gradient(store.rank()), 0));
+          exact[k].Step(gradient(0), gradient(1), HyperOf(k, round));
+          close[k].Step(gradient(0), gradient(1), HyperOf(k, round));
+        }
+        for (int k = 0; k < 2; ++k) {
+          ASSERT_STATUS_OK(store.Pull(tensors[k].key, weights[k], 0));
+          ASSERT_EQ(weights[k], exact[k].weights()) << "key " << k << " round " << round;
+          for (size_t i = 0; i < kSizes[k]; ++i) {
+            ASSERT_NEAR(weights[k][i], close[k].weights()[i], 1e-5) << k << " " << i;
+          }
+        }
+      }
+    });
+  }
+}
+
+TEST(Hyper, EveryKindOfPushCarriesWhatWasSetWhenItWasMade) {
+  InProcessCluster cluster({.workers = 1, .servers = 1});
+  cluster.RunWorkers([](KVStore& store) {
+    std::vector<float> w(4);
+    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {2, 2}, .value = w}}));
+    ASSERT_STATUS_OK(store.SetOptimizer(Sgd(1)));
+    const std::vector<float> ones(4, 1.0f);
+    ASSERT_STATUS_OK(store.SetHyper("w", Hyper{.learning_rate = 2}));
+    ASSERT_STATUS_OK(store.Push("w", ones, 0));
+    ASSERT_STATUS_OK(store.SetHyper("w", Hyper{.learning_rate = 64}));
+    ASSERT_STATUS_OK(store.Pull("w", w, 0));
+    EXPECT_EQ(w, std::vector<float>(4, -2.0f));
+    ASSERT_STATUS_OK(store.SetHyper("w", Hyper{.learning_rate = 4}));
+    ASSERT_STATUS_OK(
+        store.PushRowSparse("w", std::vector<int64_t>{1}, std::vector<float>{1, 1}, 0));
+    ASSERT_STATUS_OK(store.SetHyper("w", std::nullopt));
+    ASSERT_STATUS_OK(store.PushNothing("w"));
+    ASSERT_STATUS_OK(store.Pull("w", w, 0));
+    EXPECT_EQ(w, (std::vector<float>{-2, -2, -6, -6}));
+    ASSERT_STATUS_OK(store.PushPull("w", ones, w, 0));
+    EXPECT_EQ(w, (std::vector<float>{-3, -3, -7, -7})) << "the optimizer's own again";
+    ASSERT_STATUS_OK(store.SetHyper("w", Hyper{.learning_rate = 0.5}));
+    ASSERT_STATUS_OK(store.PushPull("w", ones, w, 0));
+    EXPECT_EQ(w, (std::vector<float>{-3.5, -3.5, -7.5, -7.5})) << "one message with the pull";
+  });
+}
+
+TEST(Hyper, RankZerosCountsWhereAWorkerWithoutGradientBringsIt) {
+  InProcessCluster cluster({.workers = 2, .servers = 1});
+  cluster.RunWorkers([](KVStore& store) {
+    std::vector<float> w(3);
+    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {3}, .value = w}}));
+    ASSERT_STATUS_OK(store.SetOptimizer(Sgd(1)));
+    ASSERT_STATUS_OK(store.Barrier());
+    ASSERT_STATUS_OK(store.SetHyper("w", Hyper{.learning_rate = store.rank() == 0 ? 2.0 : 64.0}));
+    if (store.rank() == 0) {
+      ASSERT_STATUS_OK(store.PushNothing("w"));
+    } else {
+      ASSERT_STATUS_OK(store.Push("w", std::vector<float>(3, 2.0f), 0));
+    }
+    ASSERT_STATUS_OK(store.Pull("w", w, 0));
+    EXPECT_EQ(w, std::vector<float>(3, -2.0f)) << "the mean of 0 and 2, times 2";
+  });
+}
+
+TEST(Hyper, ARoundInWhichNobodyHasAGradientIsSkipped) {
+  InProcessCluster cluster({.workers = 2, .servers = 1});
+  cluster.RunWorkers([](KVStore& store) {
+    std::vector<float> w(3, 4.0f);
+    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {3}, .value = w}}));
+    wire::OptimizerSpec decaying = Sgd(1, 0.5);
+    decaying.set_weight_decay(0.25);
+    ASSERT_STATUS_OK(store.SetOptimizer(decaying));
+    ASSERT_STATUS_OK(store.Barrier());
+    ASSERT_STATUS_OK(store.PushPull("w", std::vector<float>(3), w, 0));
+    EXPECT_EQ(w, std::vector<float>(3, 3.0f));
+    const auto before = store.SaveOptimizerStates();
+    ASSERT_STATUS_OK(before.status());
+    ASSERT_STATUS_OK(store.PushNothing("w"));
+    ASSERT_STATUS_OK(store.Pull("w", w, 0));
+    EXPECT_EQ(w, std::vector<float>(3, 3.0f));
+    EXPECT_EQ(store.SaveOptimizerStates().value(), *before) << "nor was an update counted";
+  });
+}
+
+TEST(Hyper, StoresWithoutRoundsStepEachPushByItsOwn) {
+  for (const auto mode : {wire::DIST_ASYNC, wire::DIST_SSP}) {
+    ClusterOptions options{.workers = 2, .servers = 1, .mode = mode};
+    InProcessCluster cluster(options);
+    cluster.RunWorkers([](KVStore& store) {
+      std::vector<float> w(3);
+      ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {3}, .value = w}}));
+      ASSERT_STATUS_OK(store.SetOptimizer(Sgd(1000)));
+      ASSERT_STATUS_OK(store.Barrier());
+      ASSERT_STATUS_OK(store.SetHyper("w", Hyper{.learning_rate = store.rank() == 0 ? 2.0 : 8.0}));
+      ASSERT_STATUS_OK(store.Push("w", std::vector<float>(3, 1.0f), 0));
+      ASSERT_STATUS_OK(store.Wait());
+      ASSERT_STATUS_OK(store.Barrier());
+      ASSERT_STATUS_OK(store.Pull("w", w, 0));
+      EXPECT_EQ(w, std::vector<float>(3, -10.0f));
+    });
+  }
+}
+
+TEST(Hyper, WhatMakesNoSenseIsRefusedHereAndTheStoreGoesOn) {
+  InProcessCluster cluster({.workers = 1, .servers = 1});
+  cluster.RunWorkers([](KVStore& store) {
+    std::vector<float> w(2);
+    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {2}, .value = w}}));
+    ASSERT_STATUS_OK(store.SetOptimizer(Sgd(1)));
+    EXPECT_EQ(store.SetHyper("v", Hyper{}).code(), absl::StatusCode::kNotFound);
+    for (const double bad : {-1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
+      const absl::Status refused = store.SetHyper("w", Hyper{.learning_rate = bad});
+      EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << bad;
+      EXPECT_THAT(std::string(refused.message()), HasSubstr("key s:w: learning_rate: expected"));
+    }
+    ASSERT_STATUS_OK(store.PushPull("w", std::vector<float>{1, 2}, w, 0));
+    EXPECT_EQ(w, (std::vector<float>{-1, -2}));
+  });
+}
+
+}  // namespace
+}  // namespace slimps
