@@ -64,6 +64,8 @@ class DistStore final : public KVStore, private MessageSink {
   absl::Status SetHyper(const Key& key, std::optional<Hyper> hyper) override;
   absl::StatusOr<std::string> SaveOptimizerStates() override;
   absl::Status LoadOptimizerStates(std::string_view content) override;
+  absl::StatusOr<std::string> SaveResiduals() override;
+  absl::Status LoadResiduals(std::string_view content) override;
   absl::Status SetGradientCompression(std::string_view codec_spec) override;
   absl::Status SetGradientCompression(
       const std::map<std::string, std::string>& dictionary) override;

@@ -200,6 +200,19 @@ class KVStore {
     (void)content;
     return absl::UnimplementedError(type() + " stores keep no optimizer states");
   }
+  // What gradient compression keeps on this worker between pushes (residuals, momentum of its codecs), of all keys, as a
+  // file's content, versioned and checksummed: with the weights and the optimizer states, all that a job goes on from.
+  // Waits until all pushes so far are acknowledged. Each worker saves, and loads, its own.
+  [[nodiscard]] virtual absl::StatusOr<std::string> SaveResiduals() {
+    return absl::UnimplementedError(type() + " stores save no residuals");
+  }
+  // Puts it back, in place of what is there, before the next push; keys that the content does not name begin at zero.
+  // partition_bytes may be another. Nothing has changed after DataLoss: damaged; InvalidArgument: no such content, or of
+  // another grad_scale, or of keys or sizes that this store does not have.
+  [[nodiscard]] virtual absl::Status LoadResiduals(std::string_view content) {
+    (void)content;
+    return absl::UnimplementedError(type() + " stores load no residuals");
+  }
   // Before the first push; on every worker alike. InvalidArgument: unknown codec or option, or a codec that does not go
   // with the store's mode or its optimizer (combination.h). FailedPrecondition: pushes were made, or keys were initialised
   // whose gradients the servers would have to join in another way (signsgd's majority).

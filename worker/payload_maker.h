@@ -63,6 +63,8 @@ class PayloadMaker final {
   [[nodiscard]] absl::StatusOr<MadePayload> Make(const GradientPart& part, const Codec& codec,
                                                  const Codec& compressor);
 
+  // What codecs keep of each partition, while none is being made.
+  StateStore& states() { return states_; }
   // Bytes of bit_buf: lent to payloads, and kept for the next ones.
   HostPool::Stats bit_bufs() const { return bit_bufs_->stats(); }
 

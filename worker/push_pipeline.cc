@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -109,9 +110,15 @@ void PushPipeline::Run() {
     }
     Process(std::move(work));
     if (queue_is_empty) Send(coalescer_.TakeAll());
-    MutexLock lock(&mutex_);
-    encoding_ = false;
+    EndEncoding();
   }
+}
+
+void PushPipeline::EndEncoding() {
+  MutexLock lock(&mutex_);
+  encoding_ = false;
+  if (!queue_.empty()) work_.NotifyOne();
+  if (unacknowledged_ == 0) changed_.NotifyAll();  // for AwaitIdle
 }
 
 absl::StatusOr<std::optional<OutgoingItem>> PushPipeline::PrepareNow(const PushJob& job) {
@@ -131,11 +138,7 @@ absl::StatusOr<std::optional<OutgoingItem>> PushPipeline::PrepareNow(const PushJ
   }
   absl::StatusOr<OutgoingItem> item =
       PreparePartition(job, /*partition=*/0, job.carries() ? job.grad_bufs[0] : nullptr);
-  {
-    MutexLock lock(&mutex_);
-    encoding_ = false;
-    if (!queue_.empty()) work_.NotifyOne();
-  }
+  EndEncoding();
   if (!item.ok()) return item.status();
   return *std::move(item);
 }
@@ -331,10 +334,14 @@ void PushPipeline::FinishProfiling() {
 
 absl::Status PushPipeline::Drain(absl::Duration timeout) {
   MutexLock lock(&mutex_);
-  const auto drained = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return !failed_.ok() || unacknowledged_ == 0;
+  return AwaitIdle(timeout);
+}
+
+absl::Status PushPipeline::AwaitIdle(absl::Duration timeout) {
+  const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !failed_.ok() || (unacknowledged_ == 0 && !encoding_);
   };
-  if (!changed_.Await(&mutex_, timeout, drained)) {
+  if (!changed_.Await(&mutex_, timeout, idle)) {
     return absl::DeadlineExceededError(absl::StrCat(
         unacknowledged_, " pushes unacknowledged after ", absl::FormatDuration(timeout)));
   }
@@ -353,6 +360,22 @@ absl::Status PushPipeline::DrainKey(const TensorPlan& tensor, absl::Duration tim
                                                     absl::FormatDuration(timeout)));
   }
   return failed_;
+}
+
+absl::Status PushPipeline::UseStates(const std::function<void(StateStore&)>& use) {
+  {
+    MutexLock lock(&mutex_);
+    SLIMPS_RETURN_IF_ERROR(AwaitIdle(options_.timeout));
+    encoding_ = true;
+  }
+  absl::Status used;
+  try {
+    use(payloads_.states());
+  } catch (const std::bad_alloc&) {
+    used = absl::ResourceExhaustedError("codec states: out of memory");
+  }
+  EndEncoding();
+  return used;
 }
 
 void PushPipeline::Fail(const absl::Status& why) {

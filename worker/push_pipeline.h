@@ -27,6 +27,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "compress/codec/codec.h"
+#include "compress/codec/state_store.h"
 #include "proto/base/mutex.h"
 #include "worker/coalescer.h"
 #include "worker/compression_plan.h"
@@ -97,6 +98,9 @@ class PushPipeline final {
   [[nodiscard]] absl::Status Drain(absl::Duration timeout);
   // Waits until no push of this tensor is unacknowledged.
   [[nodiscard]] absl::Status DrainKey(const TensorPlan& tensor, absl::Duration timeout);
+  // Calls `use` with what codecs keep of every partition, once all pushes submitted so far were acknowledged; nothing is
+  // encoded meanwhile. DeadlineExceeded: they were not. ResourceExhausted: `use` ran out of memory.
+  [[nodiscard]] absl::Status UseStates(const std::function<void(StateStore&)>& use);
   // No more pushes will come: if profiling is unfinished, the report goes out now. After Drain.
   void FinishProfiling();
   // Everything waiting is dropped, every waiter returns `why`.
@@ -122,6 +126,9 @@ class PushPipeline final {
 
   CompressionPlan* plan() const { return plan_.load(); }
   void Run();
+  void EndEncoding();
+  // Until everything is acknowledged and nobody encodes.
+  absl::Status AwaitIdle(absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Process(Work work);
   absl::Status PushPartition(Work work);
   // Its bytes count as waiting until it is answered.
@@ -142,7 +149,7 @@ class PushPipeline final {
   std::atomic<CompressionPlan*> plan_;  // publishes the plan
   const PushPipelineOptions options_;
 
-  // Owned by the thread that has set encoding_: the push thread, or one in PrepareNow.
+  // Owned by the thread that has set encoding_: the push thread, or one in PrepareNow or UseStates.
   PayloadMaker payloads_;
   Coalescer coalescer_;
   PushMeasurement measurement_;

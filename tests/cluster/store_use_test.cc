@@ -33,6 +33,9 @@ std::vector<std::pair<std::string, absl::Status>> AskAll(KVStore& store) {
   said.emplace_back("PushPull", store.PushPull("w", w, w, 0));
   said.emplace_back("Broadcast", store.Broadcast({.key = "u", .shape = {2}, .value = w}, w));
   said.emplace_back("SetOptimizer", store.SetOptimizer({}));
+  said.emplace_back("SetHyper", store.SetHyper("w", Hyper{.learning_rate = 1}));
+  said.emplace_back("SaveResiduals", store.SaveResiduals().status());
+  said.emplace_back("LoadResiduals", store.LoadResiduals(""));
   said.emplace_back("SetGradientCompression", store.SetGradientCompression("1bit"));
   said.emplace_back("Barrier", store.Barrier());
   said.emplace_back("AllReduceSum", store.AllReduceSum({1}).status());

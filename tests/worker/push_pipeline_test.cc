@@ -1,9 +1,11 @@
 // What leaves a PushPipeline, in which order and company, and what it holds back.
 #include "worker/push_pipeline.h"
 
+#include <chrono>
 #include <cmath>
 #include <future>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -258,6 +260,69 @@ TEST_F(PushPipelineTest, APushOfNothingCarriesNothingAndCounts) {
   EXPECT_EQ(item.format(), wire::ABSENT);
   EXPECT_EQ(item.round(), 3u);
   EXPECT_TRUE(transport_.payloads(0).empty());
+}
+
+TEST_F(PushPipelineTest, HyperparametersTravelWithWhateverAPushCarries) {
+  Make();
+  wire::Hyper hyper;
+  hyper.set_learning_rate(0.25);
+  hyper.set_weight_decay(0.5);
+  const TensorPlan* tensor = Tensor("cut", kLargeElements, 2);
+  PushJob dense = Job(tensor);
+  dense.hyper = hyper;
+  ASSERT_TRUE(pipeline_->Submit(std::move(dense)).ok());
+  ASSERT_TRUE(transport_.AwaitSent(2));
+  PushJob nothing{.tensor = tensor, .round = 2, .grad_bufs = {}, .hyper = hyper};
+  ASSERT_TRUE(pipeline_->Submit(std::move(nothing)).ok());
+  ASSERT_TRUE(transport_.AwaitSent(3));
+  for (size_t message = 0; message < 3; ++message) {
+    const wire::Header sent = transport_.header(message);
+    for (const wire::PushItem& item : sent.push().items()) {
+      EXPECT_EQ(item.hyper().learning_rate(), 0.25) << message;
+      EXPECT_EQ(item.hyper().weight_decay(), 0.5) << message;
+    }
+  }
+  ASSERT_TRUE(pipeline_->Submit(Job(tensor, 0, /*round=*/3)).ok());
+  ASSERT_TRUE(transport_.AwaitSent(4));
+  const size_t last = transport_.sent() - 1;
+  EXPECT_FALSE(transport_.header(last).push().items(0).has_hyper()) << "the optimizer's own";
+}
+
+TEST_F(PushPipelineTest, StatesAreUsedOnceAllIsAnsweredAndNothingIsEncodedMeanwhile) {
+  Make({.compression = "1bit", .fixed_threshold_bytes = 0});
+  ASSERT_TRUE(pipeline_->Submit(Job(Tensor("w", 8))).ok());
+  ASSERT_TRUE(transport_.AwaitSent(1));
+  std::promise<void> used, go;
+  auto user = std::async(std::launch::async, [&] {
+    return pipeline_->UseStates([&](StateStore& states) {
+      EXPECT_NE(states.Find(Key("w").id(), 0), nullptr);
+      used.set_value();
+      go.get_future().wait();
+    });
+  });
+  auto is_used = used.get_future();
+  EXPECT_EQ(is_used.wait_for(std::chrono::milliseconds(20)), std::future_status::timeout)
+      << "an answer is missing";
+  Answer(0);
+  is_used.wait();
+  EXPECT_FALSE(pipeline_->PrepareNow(Job(Tensor("v", 8)))->has_value());
+  ASSERT_TRUE(pipeline_->Submit(Job(Tensor("u", 8))).ok());
+  EXPECT_EQ(transport_.sent(), 1u);
+  go.set_value();
+  EXPECT_TRUE(user.get().ok());
+  EXPECT_TRUE(transport_.AwaitSent(2)) << "it goes on with what waited";
+}
+
+TEST_F(PushPipelineTest, StatesThatCannotBeHadAreAnErrorAndThePipelineGoesOn) {
+  Make({}, size_t{1} << 30, absl::Milliseconds(50));
+  const absl::Status memory = pipeline_->UseStates([](StateStore&) { throw std::bad_alloc(); });
+  EXPECT_TRUE(absl::IsResourceExhausted(memory)) << memory;
+  ASSERT_TRUE(pipeline_->Submit(Job(Tensor("w", 8))).ok());
+  ASSERT_TRUE(transport_.AwaitSent(1));
+  const auto never = [](StateStore&) { ADD_FAILURE() << "an answer is missing"; };
+  EXPECT_TRUE(absl::IsDeadlineExceeded(pipeline_->UseStates(never)));
+  pipeline_->Fail(absl::AbortedError("the server died"));
+  EXPECT_TRUE(absl::IsAborted(pipeline_->UseStates(never)));
 }
 
 TEST_F(PushPipelineTest, AThresholdSaysWhatIsCompressed) {

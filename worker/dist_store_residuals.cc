@@ -1,0 +1,28 @@
+// DistStore: what the codecs of this worker keep, as a file's content and back.
+#include <utility>
+
+#include "compress/codec/state_store.h"
+#include "proto/base/status_macros.h"
+#include "worker/dist_store.h"
+#include "worker/residuals.h"
+
+namespace slimps {
+
+absl::StatusOr<std::string> DistStore::SaveResiduals() {
+  SLIMPS_RETURN_IF_ERROR(Wait());
+  std::string content;
+  SLIMPS_RETURN_IF_ERROR(push_->UseStates([&](StateStore& states) {
+    content = BuildResiduals(keys_.WithElements(), options_.grad_scale, states);
+  }));
+  return content;
+}
+
+absl::Status DistStore::LoadResiduals(std::string_view content) {
+  SLIMPS_RETURN_IF_ERROR(Wait());
+  StateStore loaded;
+  SLIMPS_RETURN_IF_ERROR(
+      ParseResiduals(content, keys_.WithElements(), options_.grad_scale, &loaded));
+  return push_->UseStates([&](StateStore& states) { states.ReplaceBy(std::move(loaded)); });
+}
+
+}  // namespace slimps
