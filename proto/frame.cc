@@ -8,7 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "google/protobuf/wire_format_lite.h"
 #include "proto/base/status_macros.h"
+#include "proto/header_body.h"
 #include "proto/header_check.h"
 
 namespace slimps {
@@ -68,6 +70,46 @@ absl::Status CheckPayloadSizes(const wire::Header& header, size_t header_bytes,
   return absl::OkStatus();
 }
 
+absl::Status NoHeader(std::span<const std::byte> bytes) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("the header's ", bytes.size(), " bytes are no valid wire::Header"));
+}
+
+// The field number of the body that `bytes` hold; 0: none. Not two, of which the parser would give the header one after
+// the other.
+absl::StatusOr<int> FindBody(std::span<const std::byte> bytes) {
+  using google::protobuf::internal::WireFormatLite;
+  google::protobuf::io::CodedInputStream in(reinterpret_cast<const uint8_t*>(bytes.data()),
+                                            static_cast<int>(bytes.size()));
+  int body = 0;
+  while (const uint32_t tag = in.ReadTag()) {
+    const int field = WireFormatLite::GetTagFieldNumber(tag);
+    if (!WireFormatLite::SkipField(&in, tag)) return NoHeader(bytes);
+    // Of another type than a message's it is a field that the parser does not know.
+    const bool is_message =
+        WireFormatLite::GetTagWireType(tag) == WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
+    if (!is_message || !IsBody(field) || field == body) continue;
+    if (body != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the header holds two bodies, ", body, " and ", field));
+    }
+    body = field;
+  }
+  return body;
+}
+
+// Memory may run out here: the body is there before the parser asks for it (proto/header_body.h).
+absl::StatusOr<wire::Header> ParseHeader(std::span<const std::byte> bytes) {
+  SLIMPS_ASSIGN_OR_RETURN(const int body, FindBody(bytes));
+  wire::Header header;
+  GiveBody(static_cast<wire::Header::BodyCase>(body), &header);
+  const int size = static_cast<int>(bytes.size());
+  google::protobuf::io::ArrayInputStream in(bytes.data(), size);
+  // Merge: to parse would be to begin with an empty header.
+  if (!header.MergeFromBoundedZeroCopyStream(&in, size)) return NoHeader(bytes);
+  return header;
+}
+
 absl::StatusOr<wire::Header> ParseHeaderPart(std::span<const std::byte> part) {
   if (part.size() < kPreludeBytes) {
     return absl::InvalidArgumentError(
@@ -82,12 +124,7 @@ absl::StatusOr<wire::Header> ParseHeaderPart(std::span<const std::byte> part) {
         absl::StrCat("protocol version ", version, ", expected ", kProtocolVersion));
   }
   const uint16_t verb = ReadU16(part, 6);
-  const std::span<const std::byte> body = part.subspan(kPreludeBytes);
-  wire::Header header;
-  if (!header.ParseFromArray(body.data(), static_cast<int>(body.size()))) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the header's ", body.size(), " bytes are no valid wire::Header"));
-  }
+  SLIMPS_ASSIGN_OR_RETURN(wire::Header header, ParseHeader(part.subspan(kPreludeBytes)));
   if (verb != static_cast<uint16_t>(header.body_case())) {
     return absl::InvalidArgumentError(absl::StrCat("the prelude says verb ", verb,
                                                    ", the header holds ", VerbName(header), " (",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "proto/header_body.h"
 #include "proto/net/send_priority.h"
 #include "proto/status_proto.h"
 
@@ -20,6 +21,12 @@ wire::ItemStatus MakeItemStatus(const wire::ItemId& id, const absl::Status& stat
   return item;
 }
 
+// So that the next push_back allocates nothing.
+void ReserveOneMore(std::vector<Payload>* payloads) {
+  if (payloads->size() < payloads->capacity()) return;
+  payloads->reserve(std::max<size_t>(4, 2 * payloads->size()));
+}
+
 }  // namespace
 
 ReplyOutbox::Group& ReplyOutbox::Find(const Origin& origin, wire::Header::BodyCase body) {
@@ -28,11 +35,13 @@ ReplyOutbox::Group& ReplyOutbox::Find(const Origin& origin, wire::Header::BodyCa
            group.reply.message.header.body_case() == body;
   });
   if (found != open_.end()) return *found;
-  Group& group = open_.emplace_back();
+  // Whole before it is among the others: memory may run out at any line.
+  Group group;
   group.request_id = origin.request_id;
   group.reply.to = origin.peer;
   group.reply.message.header.set_request_id(origin.request_id);
-  return group;
+  GiveBody(body, &group.reply.message.header);
+  return open_.emplace_back(std::move(group));
 }
 
 void ReplyOutbox::Grew(Group& group, size_t bytes) {
@@ -45,25 +54,24 @@ void ReplyOutbox::Grew(Group& group, size_t bytes) {
 
 void ReplyOutbox::AddInit(const Origin& origin, const wire::ItemId& id,
                           const absl::Status& status) {
+  wire::ItemStatus item = MakeItemStatus(id, status);
   Group& group = Find(origin, wire::Header::kInitReply);
-  *group.reply.message.header.mutable_init_reply()->add_items() = MakeItemStatus(id, status);
+  *group.reply.message.header.mutable_init_reply()->add_items() = std::move(item);
   Grew(group, status.message().size());
 }
 
 void ReplyOutbox::AddPush(const Origin& origin, const wire::ItemId& id, const absl::Status& status,
                           uint64_t decode_ns) {
-  Group& group = Find(origin, wire::Header::kPushReply);
   wire::ItemStatus item = MakeItemStatus(id, status);
   item.set_decode_ns(decode_ns);
+  Group& group = Find(origin, wire::Header::kPushReply);
   *group.reply.message.header.mutable_push_reply()->add_items() = std::move(item);
   Grew(group, status.message().size());
 }
 
 void ReplyOutbox::AddPull(const Origin& origin, const wire::PullItem& item, size_t elements,
                           WireValue value, const wire::OptimizerState* state) {
-  Group& group = Find(origin, wire::Header::kPullReply);
-  Message& message = group.reply.message;
-  wire::PullReplyItem& answer = *message.header.mutable_pull_reply()->add_items();
+  wire::PullReplyItem answer;
   *answer.mutable_id() = item.id();
   answer.set_version(value.version);
   answer.set_elements(elements);
@@ -74,6 +82,11 @@ void ReplyOutbox::AddPull(const Origin& origin, const wire::PullItem& item, size
   answer.set_base_version(value.base_version.value_or(0));
   answer.set_encode_ns(value.encode_ns);
   if (state != nullptr) *answer.mutable_state() = *state;
+  Group& group = Find(origin, wire::Header::kPullReply);
+  Message& message = group.reply.message;
+  ReserveOneMore(&message.payloads);
+  *message.header.mutable_pull_reply()->add_items() = std::move(answer);
+  // From here on nothing is allocated: the item has its payload.
   const int64_t priority = SendPriority(value.version, item.priority());
   group.reply.priority = group.items == 0 ? priority : std::max(group.reply.priority, priority);
   const size_t bytes = value.payload.size();
@@ -84,7 +97,6 @@ void ReplyOutbox::AddPull(const Origin& origin, const wire::PullItem& item, size
 void ReplyOutbox::TraceNextPull(const Origin& origin, const TraceSubject& subject) {
   if (!TraceLog::Global().on()) return;
   Reply& reply = Find(origin, wire::Header::kPullReply).reply;
-  reply.message.header.mutable_pull_reply();  // by which AddPull finds the group
   reply.traced.push_back({.stage = TraceStage::kReply,
                           .key = std::string(subject.key),
                           .partition = subject.partition,
@@ -94,10 +106,11 @@ void ReplyOutbox::TraceNextPull(const Origin& origin, const TraceSubject& subjec
 
 void ReplyOutbox::AddPullError(const Origin& origin, const wire::PullItem& item,
                                const absl::Status& status) {
-  Group& group = Find(origin, wire::Header::kPullReply);
-  wire::PullReplyItem& answer = *group.reply.message.header.mutable_pull_reply()->add_items();
+  wire::PullReplyItem answer;
   *answer.mutable_id() = item.id();
   *answer.mutable_status() = ToStatusProto(status);
+  Group& group = Find(origin, wire::Header::kPullReply);
+  *group.reply.message.header.mutable_pull_reply()->add_items() = std::move(answer);
   Grew(group, status.message().size());
 }
 
@@ -121,7 +134,10 @@ void ReplyOutbox::JoinAcknowledgements() {
 }
 
 void ReplyOutbox::Flush() {
+  // Memory ran out before they had anything.
+  std::erase_if(open_, [](const Group& group) { return group.items == 0; });
   JoinAcknowledgements();
+  closed_.reserve(closed_.size() + open_.size());
   for (Group& group : open_) closed_.push_back(std::move(group.reply));
   open_.clear();
 }

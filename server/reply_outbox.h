@@ -25,7 +25,8 @@ struct Reply {
   std::vector<TraceEvent> traced;
 };
 
-// Thread-compatible. Pure.
+// Thread-compatible. Pure. Where memory runs out, std::bad_alloc: what was answered before is as it was, this answer is
+// whole or not there, and Add... may be called again.
 class ReplyOutbox final {
  public:
   // A group is closed at this size, so that no message comes near the limits of proto/limits.h.

@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "glog/logging.h"
 #include "proto/base/trace.h"
+#include "proto/header_body.h"
 #include "proto/status_proto.h"
 
 namespace slimps {
@@ -137,6 +138,11 @@ Message Courier::BuildMessage(const std::vector<uint64_t>& tickets) {
     pulls |= std::holds_alternative<wire::PullItem>(out.item);
     if (!out.payload.empty()) message.payloads.push_back(out.payload);
   }
+  GiveBody(pushes && pulls ? wire::Header::kPushPull
+           : pushes        ? wire::Header::kPush
+           : pulls         ? wire::Header::kPull
+                           : wire::Header::kInit,
+           &message.header);
   for (uint64_t ticket : tickets) {
     const OutgoingItem& out = requests_.at(ticket).out;
     wire::Header& header = message.header;
@@ -157,9 +163,9 @@ Message Courier::BuildMessage(const std::vector<uint64_t>& tickets) {
 
 void Courier::Send(uint32_t server, Message message, const std::vector<uint64_t>& tickets,
                    int64_t priority, Sender sender) {
-  MarkQueued(tickets, true);
   SendOptions options{.priority = priority, .may_hand_over_here = sender == Sender::kWaits};
   options.on_handed_over = [this, tickets](absl::Time when) { MarkHandedOver(tickets, when); };
+  MarkQueued(tickets, true);
   const absl::Status sent =
       transport_->Send(servers_[server], std::move(message), std::move(options));
   if (sent.ok()) return;

@@ -73,8 +73,8 @@ void ZmqIoLoop::TakeParts(const Link& link, PeerId from, ReceivedParts parts, si
       return;
     }
     message = ParseParts(link, from, std::move(parts), &bytes);
-  } catch (
-      const std::exception& error) {  // memory ran out: this message is lost, the process goes on
+  } catch (const std::exception& error) {
+    // Memory ran out for what the peer sized: this message is lost, the process goes on.
     message = absl::ResourceExhaustedError(
         absl::StrCat("a message of ", bytes, " bytes: ", error.what()));
   }

@@ -1,51 +1,22 @@
-// Memory that runs out at any one allocation while a push is handled: the worker sends it again, and the round goes on as
-// if nothing had been.
-#include <cstdlib>
+// Memory that runs out at any one allocation while items are handled: the worker sends again what was not answered, and
+// all goes on as if nothing had been.
+#include <map>
 #include <memory>
-#include <new>
+#include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "proto/base/clock.h"
+#include "proto/frame.h"
+#include "proto/limits.h"
 #include "server/change_codecs.h"
 #include "server/partition.h"
+#include "tests/proto/base/failing_allocations.h"
 #include "tests/server/server_test_util.h"
-
-namespace {
-
-// Of this thread: how many allocations succeed before one fails; negative: all do.
-thread_local int allocations_left = -1;
-thread_local bool one_failed = false;
-
-}  // namespace
-
-void* operator new(size_t bytes) {
-  if (allocations_left >= 0 && allocations_left-- == 0) {
-    one_failed = true;
-    throw std::bad_alloc();
-  }
-  void* const memory = std::malloc(bytes == 0 ? 1 : bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+#include "tests/server/shard_state_fixture.h"
 
 namespace slimps {
 namespace {
-
-// Runs `body` with its n-th allocation failing. False: it has no so many.
-template <typename Body>
-bool RunsOut(int n, Body body) {
-  one_failed = false;
-  allocations_left = n;
-  try {
-    body();
-  } catch (const std::bad_alloc&) {
-    // As where it is not handled, nobody is answered.
-  }
-  allocations_left = -1;
-  return one_failed;
-}
 
 TEST(OutOfMemory, ARoundKeepsTheChoiceOfThePushThatIsSentAgain) {
   constexpr size_t kElements = 5000;
@@ -72,6 +43,90 @@ TEST(OutOfMemory, ARoundKeepsTheChoiceOfThePushThatIsSentAgain) {
     EXPECT_EQ(partition->Share(2, 1).base_version, 1u) << "allocation " << n;
     if (ran_out) continue;
     EXPECT_GT(n, 0);
+    return;
+  }
+}
+
+// A shard that is driven as its thread drives it, with all kinds of items and of answers.
+class ShardOutOfMemory : public ShardStateTest {
+ protected:
+  static constexpr size_t kElements = 100;
+
+  PullWork MakePull(const char* name, uint64_t version, uint64_t ticket) const {
+    PullWork pull;
+    FillPull(&pull.item, name, 0, version, kElements, 0, ticket);
+    pull.deadline = clock_.Now() + absl::Seconds(5);
+    return pull;
+  }
+  // Tickets 1 to 6, one for each item; a pull with ticket 7 waits for round 1 of "w" already.
+  ShardItems MakeItems() const {
+    ShardItems items{.origin = From(0)};
+    items.inits.push_back(MakeInit("new", std::vector<float>(kElements)));
+    for (const char* name : {"w", "no such key"}) {
+      PushWork push = MakePush(name, 1, std::vector<float>(kElements, 1.0f));
+      push.item.mutable_id()->set_ticket(items.pushes.size() + 2);
+      items.pushes.push_back(std::move(push));
+    }
+    items.pulls.push_back(MakePull("v", 0, 4));
+    items.pulls.push_back(MakePull("no such key", 1, 5));
+    items.pulls.push_back(MakePull("w", 1, 6));
+    return items;
+  }
+  std::unique_ptr<ShardState> MakeState() {
+    auto state = std::make_unique<ShardState>(MakeOptimizer({}), &clock_);
+    ShardItems before{.origin = From(0)};
+    for (const char* name : {"w", "v"}) {
+      before.inits.push_back(MakeInit(name, std::vector<float>(kElements)));
+    }
+    before.pulls.push_back(MakePull("w", 1, 7));
+    state->HandleItems(std::move(before));
+    ShardItems other{.origin = From(1)};
+    other.pushes.push_back(MakePush("w", 1, std::vector<float>(kElements, 1.0f)));
+    state->HandleItems(std::move(other));
+    (void)state->TakeReplies();
+    return state;
+  }
+  // How often each ticket of worker 0 is answered; every message must be one that a worker takes.
+  static void Count(std::vector<Reply> replies, std::map<uint64_t, int>* answers) {
+    for (Reply& reply : replies) {
+      const wire::Header& header = reply.message.header;
+      for (const auto& items : {header.init_reply().items(), header.push_reply().items(),
+                                header.pull_reply().pushed()}) {
+        for (const wire::ItemStatus& item : items) ++(*answers)[item.id().ticket()];
+      }
+      for (const auto& item : header.pull_reply().items()) ++(*answers)[item.id().ticket()];
+      const absl::Status built = BuildFrame(std::move(reply.message), kDefaultLimits).status();
+      EXPECT_TRUE(built.ok()) << built;
+    }
+  }
+};
+
+TEST_F(ShardOutOfMemory, WhatIsAnsweredIsAnsweredInWholeMessages) {
+  for (int n = 0;; ++n) {
+    SCOPED_TRACE(n);
+    std::unique_ptr<ShardState> state = MakeState();
+    ShardItems items = MakeItems();
+    std::vector<Reply> replies;
+    bool done = false;
+    const bool ran_out = RunsOut(n, [&] {
+      state->HandleItems(std::move(items));
+      while (state->HasCompleteRound()) state->ApplyOne();
+      replies = state->TakeReplies();
+      done = true;
+    });
+    std::map<uint64_t, int> answers;
+    Count(std::move(replies), &answers);
+    if (!done) {
+      state->Fail(absl::UnavailableError("the server is out of memory"));
+      Count(state->TakeReplies(), &answers);
+    }
+    for (const auto& [ticket, times] : answers) {
+      EXPECT_GE(ticket, 1u);
+      EXPECT_LE(ticket, 7u);
+    }
+    if (ran_out) continue;
+    EXPECT_EQ(answers.size(), 7u);
+    EXPECT_GT(n, 50);
     return;
   }
 }

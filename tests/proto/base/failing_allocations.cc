@@ -1,0 +1,41 @@
+#include "tests/proto/base/failing_allocations.h"
+
+#include <cstdlib>
+
+namespace {
+
+thread_local int allocations_left = -1;  // that succeed before one fails; negative: all do
+thread_local bool one_failed = false;
+
+void* Allocate(size_t bytes) {
+  if (allocations_left >= 0 && allocations_left-- == 0) {
+    one_failed = true;
+    return nullptr;
+  }
+  return std::malloc(bytes == 0 ? 1 : bytes);
+}
+
+}  // namespace
+
+void* operator new(size_t bytes) {
+  void* const memory = Allocate(bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return Allocate(bytes); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace slimps {
+
+void FailAllocation(int n) {
+  one_failed = false;
+  allocations_left = n;
+}
+
+bool EndFailing() {
+  allocations_left = -1;
+  return one_failed;
+}
+
+}  // namespace slimps
