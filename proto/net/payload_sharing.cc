@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
@@ -221,6 +222,8 @@ std::optional<PayloadSharing::Loan> PayloadSharing::Lend(PeerId peer, const Fram
   Loan loan;
   SharingPart part{.kind = SharingKind::kReferences, .pid = own_pid_};
   loan.parts = {Payload(), frame[0]};
+  // Where memory runs out nothing is lent.
+  absl::Cleanup undo = [&] { TakeBack(loan.leases); };
   for (size_t i = 1; i < frame.size(); ++i) {
     const Payload& payload = frame[i];
     std::optional<SharedRange> range;
@@ -239,8 +242,8 @@ std::optional<PayloadSharing::Loan> PayloadSharing::Lend(PeerId peer, const Fram
                                .offset = range->offset,
                                .bytes = payload.size(),
                                .lease = lease});
-    leases_.emplace(lease, Lease{pid, payload});
     loan.leases.push_back(lease);
+    leases_.emplace(lease, Lease{pid, payload});
     loan.lent_bytes += payload.size();
     process.leased_bytes += payload.size();
     ++process.leases;
@@ -248,6 +251,7 @@ std::optional<PayloadSharing::Loan> PayloadSharing::Lend(PeerId peer, const Fram
   if (loan.leases.empty()) return std::nullopt;
   loan.parts[0] = BuildSharingPart(part);
   for (const Payload& sent : loan.parts) loan.inline_bytes += sent.size();
+  std::move(undo).Cancel();
   return loan;
 }
 

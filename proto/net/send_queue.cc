@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 
 namespace slimps {
@@ -51,19 +52,30 @@ void SendQueue::Return(Outgoing message) {
 
 void SendQueue::Insert(Outgoing message, Lane* lane) {
   const PeerId peer = message.to;
-  lane->bytes += message.bytes;
-  ++messages_;
+  const size_t bytes = message.bytes;
   const Order order{-message.priority, message.sequence};
-  lane->messages.emplace(order, std::move(message));
+  const auto at = lane->messages.emplace(order, std::move(message)).first;
+  // Where memory runs out nothing was queued.
+  absl::Cleanup undo = [&] { lane->messages.erase(at); };
   ListHead(peer, lane);
+  std::move(undo).Cancel();
+  lane->bytes += bytes;
+  ++messages_;
 }
 
 void SendQueue::ListHead(PeerId peer, Lane* lane) {
   std::optional<Order> head;
   if (!lane->held && !lane->messages.empty()) head = lane->messages.begin()->first;
   if (head == lane->listed) return;
-  if (lane->listed) heads_.erase({lane->listed->first, lane->listed->second, peer});
-  if (head) heads_.emplace(head->first, head->second, peer);
+  if (lane->listed && head) {  // allocates nothing: the message that was taken must not be lost
+    auto entry = heads_.extract({lane->listed->first, lane->listed->second, peer});
+    entry.value() = {head->first, head->second, peer};
+    heads_.insert(std::move(entry));
+  } else if (head) {
+    heads_.emplace(head->first, head->second, peer);
+  } else {
+    heads_.erase({lane->listed->first, lane->listed->second, peer});
+  }
   lane->listed = head;
 }
 

@@ -80,7 +80,7 @@ class Transport {
   [[nodiscard]] virtual absl::Status Start(MessageSink* sink) = 0;
   // Returns at once; the connection is made, and remade, in the background.
   [[nodiscard]] virtual absl::StatusOr<PeerId> Connect(std::string_view address) = 0;
-  // Checks and queues the message. ResourceExhausted: the queue to this peer is full.
+  // Checks and queues the message. ResourceExhausted: the queue to this peer is full, or memory ran out.
   // InvalidArgument: over a limit. FailedPrecondition: stopped. NotFound: no such peer.
   [[nodiscard]] virtual absl::Status Send(PeerId to, Message message, SendOptions options) = 0;
   virtual void Stop() = 0;

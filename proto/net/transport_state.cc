@@ -1,5 +1,7 @@
 #include "proto/net/transport_state.h"
 
+#include <new>
+
 #include "absl/time/clock.h"
 #include "proto/base/status_macros.h"
 
@@ -8,7 +10,7 @@ namespace slimps {
 TransportState::TransportState(const TransportOptions& options)
     : limits_(options.limits), wakeup_(std::make_shared<Wakeup>()), queue_(options) {}
 
-absl::Status TransportState::Queue(PeerId to, Message message, SendOptions options) {
+absl::Status TransportState::Queue(PeerId to, Message message, SendOptions options) try {
   Outgoing outgoing;
   outgoing.to = to;
   outgoing.priority = options.priority;
@@ -19,6 +21,8 @@ absl::Status TransportState::Queue(PeerId to, Message message, SendOptions optio
   MutexLock lock(&mutex_);
   if (stopping_) return absl::FailedPreconditionError("the transport is stopped");
   return queue_.Push(std::move(outgoing));
+} catch (const std::bad_alloc&) {
+  return absl::ResourceExhaustedError("memory ran out for a message to be sent");
 }
 
 absl::Status TransportState::Send(PeerId to, Message message, SendOptions options) {

@@ -1,9 +1,11 @@
 #include "proto/net/zmq_io_loop.h"
 
 #include <algorithm>
+#include <new>
 #include <optional>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
@@ -70,8 +72,13 @@ ZmqIoLoop::ZmqIoLoop(const ZmqTransportOptions& options, TransportState* state, 
 
 class ABSL_SCOPED_LOCKABLE ZmqIoLoop::TurnLock final {
  public:
+  struct Locked {};  // turn_ is, by this thread
+
   explicit TurnLock(ZmqIoLoop* loop) ABSL_EXCLUSIVE_LOCK_FUNCTION(loop->turn_) : loop_(loop) {
     loop_->turn_.Lock();
+    loop_->in_turn_ = std::this_thread::get_id();
+  }
+  TurnLock(ZmqIoLoop* loop, Locked) ABSL_EXCLUSIVE_LOCKS_REQUIRED(loop->turn_) : loop_(loop) {
     loop_->in_turn_ = std::this_thread::get_id();
   }
   ~TurnLock() ABSL_UNLOCK_FUNCTION() {
@@ -126,15 +133,16 @@ void ZmqIoLoop::SendHere() {
   if (in_turn_ == std::this_thread::get_id() || !turn_.TryLock()) {
     return state_->wakeup()->Signal();
   }
-  in_turn_ = std::this_thread::get_id();
-  bool more = false;
-  if (!closed_) {
-    SendReady(absl::Now());
-    // Using a socket swallows what its fd would have told the sleeper.
-    more = CheckEvents() || !state_->NothingToSend();
+  bool more = true;
+  try {
+    const TurnLock lock(this, TurnLock::Locked());
+    if (!closed_) {
+      SendReady(absl::Now());
+      // Using a socket swallows what its fd would have told the sleeper.
+      more = CheckEvents() || !state_->NothingToSend();
+    }
+  } catch (const std::bad_alloc&) {  // out of the sink, say: the I/O thread goes on from here
   }
-  in_turn_ = std::thread::id();
-  turn_.Unlock();
   if (more) state_->wakeup()->Signal();
 }
 
@@ -223,8 +231,29 @@ void ZmqIoLoop::SendReady(absl::Time now) {
       more_to_send_ = false;
       return;
     }
-    HandOver(*std::move(next), now);
+    const PeerId to = next->to;
+    try {
+      HandOver(*std::move(next), now);
+    } catch (const std::bad_alloc&) {  // who repeats what is lost must know of it
+      ReportUndeliverable(to, 1, out_of_memory_);
+    }
   }
+}
+
+// Lends of it what can be lent.
+SendResult ZmqIoLoop::SendFrame(Route* route, const Outgoing& message) {
+  route->link->unchecked = true;
+  SendResult result = SendResult::kLost;
+  const std::optional<PayloadSharing::Loan> loan = sharing_.Lend(message.to, message.frame);
+  const absl::Cleanup take_back = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    if (loan && result != SendResult::kSent) sharing_.TakeBack(loan->leases);
+  };
+  const std::shared_ptr<void> token = std::make_shared<AheadToken>(
+      route->ahead, state_->wakeup(), loan ? loan->inline_bytes : message.bytes);
+  result = SendParts(route->link->socket.get(), route->routing_id,
+                     loan ? loan->parts : message.frame, token);
+  if (loan && result == SendResult::kSent) state_->CountLent(loan->lent_bytes);
+  return result;
 }
 
 void ZmqIoLoop::HandOver(Outgoing message, absl::Time now) {
@@ -235,18 +264,7 @@ void ZmqIoLoop::HandOver(Outgoing message, absl::Time now) {
     return;
   }
   Route& route = found->second;
-  route.link->unchecked = true;
-  const std::optional<PayloadSharing::Loan> loan = sharing_.Lend(peer, message.frame);
-  SendResult result;
-  {
-    const std::shared_ptr<void> token = std::make_shared<AheadToken>(
-        route.ahead, state_->wakeup(), loan ? loan->inline_bytes : message.bytes);
-    result = SendParts(route.link->socket.get(), route.routing_id,
-                       loan ? loan->parts : message.frame, token);
-  }
-  if (loan && result == SendResult::kSent) state_->CountLent(loan->lent_bytes);
-  if (loan && result != SendResult::kSent) sharing_.TakeBack(loan->leases);
-  switch (result) {
+  switch (SendFrame(&route, message)) {
     case SendResult::kSent:
       state_->CountSent(message.bytes);
       if (message.on_handed_over) message.on_handed_over(message.carried ? message.began : now);
@@ -257,7 +275,7 @@ void ZmqIoLoop::HandOver(Outgoing message, absl::Time now) {
       state_->Return(std::move(message));
       return;
     case SendResult::kLost:
-      ReportUndeliverable(peer, 1, absl::UnavailableError("the connection broke while sending"));
+      ReportUndeliverable(peer, 1, absl::UnavailableError("broken off while it was being sent"));
       return;
     case SendResult::kNoRoute:
       ReportUndeliverable(peer, 1, absl::UnavailableError("the peer is gone"));
@@ -267,10 +285,10 @@ void ZmqIoLoop::HandOver(Outgoing message, absl::Time now) {
 }
 
 void ZmqIoLoop::HoldUnwritable(PeerId peer, Route* route, absl::Time now) {
+  held_.insert(peer);  // first: memory may run out
   route->held = Held::kUnwritable;
   route->retry_at = now + kRouterRetry;
   route->link->writable = false;
-  held_.insert(peer);
   state_->Hold(peer);
 }
 
@@ -282,8 +300,8 @@ void ZmqIoLoop::HoldIfAhead(PeerId peer, Route* route) {
     route->ahead->watched = false;
     return;
   }
-  route->held = Held::kAhead;
   held_.insert(peer);
+  route->held = Held::kAhead;
   state_->Hold(peer);
 }
 

@@ -81,7 +81,9 @@ class ZmqIoLoop final {
   void ReleaseHeld(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   void SendControls(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   void SendReady(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  // Throws std::bad_alloc: the message is lost.
   void HandOver(Outgoing message, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  SendResult SendFrame(Route* route, const Outgoing& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   void HoldUnwritable(PeerId peer, Route* route, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   void HoldIfAhead(PeerId peer, Route* route) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
@@ -108,6 +110,7 @@ class ZmqIoLoop final {
   const ZmqTransportOptions options_;
   TransportState* const state_;  // the transport's
   MessageSink* const sink_;      // the transport's user's
+  const absl::Status out_of_memory_ = absl::ResourceExhaustedError("memory ran out");
 
   Mutex turn_;
   std::atomic<std::thread::id>
