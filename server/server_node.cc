@@ -14,6 +14,7 @@ ServerNode::ServerNode(Transport* transport, const MembershipOptions& membership
           transport, [this] { return membership_.MakeHeader(); }, options, clock) {}
 
 ServerNode::~ServerNode() {
+  membership_.Stop();  // its thread may be in RequestStop
   service_.Stop();
   transport_->Stop();
 }

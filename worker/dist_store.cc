@@ -72,8 +72,7 @@ DistStore::DistStore(wire::StoreMode mode, const KVStoreOptions& options,
 DistStore::~DistStore() {
   const absl::Status closed = Close();
   if (!closed.ok()) LOG(WARNING) << "closing the store: " << closed;
-  // While all that its thread may still call is there: pull_, and Fail.
-  push_.reset();
+  membership_.Stop();  // again: it was the heartbeat's thread, perhaps, that closed the store
 }
 
 absl::Status DistStore::Start() {
@@ -299,6 +298,8 @@ absl::Status DistStore::Close() {
     MutexLock lock(&mutex_);
     closed_ = true;
   }
+  // Its thread may be in Fail, which uses the rest.
+  membership_.Stop();
   // Its timer calls what is destroyed before it.
   if (courier_ != nullptr) courier_->Stop();
   transport_->Stop();

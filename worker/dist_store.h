@@ -4,8 +4,10 @@
 //   caller --Device copy--> grad_buf (GradientStaging) --> PushPipeline --> Courier --> Transport ~~> servers
 //   caller <-- out <------------------- PullMerger  <---- Courier <-- Transport <~~
 //
-// Shutdown: refuse new work, drain, leave the job, stop the courier and the transport (no callback runs
-// after that), then destroy. Lock order: none of the stages calls another with its own lock held.
+// Shutdown: refuse new work, drain, leave the job, stop the membership, whose heartbeat tells of the job's end, then the
+// courier and the transport (no callback runs after that but those of the push and the pull thread), then destroy, the
+// push thread first: it calls the pull thread's PullMerger, and Fail. Lock order: none of the stages calls another with
+// its own lock held.
 // Thread-safe.
 #ifndef SLIMPS_WORKER_DIST_STORE_H_
 #define SLIMPS_WORKER_DIST_STORE_H_
@@ -175,10 +177,10 @@ class DistStore final : public KVStore, private MessageSink {
   std::unique_ptr<Courier> courier_;
   // Made anew by SetGradientCompression, before any push; none is erased, so that what any thread found here stays.
   std::vector<std::unique_ptr<CompressionPlan>> plans_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<PushPipeline> push_;
   std::unique_ptr<const Codec> pull_codec_;  // of KVStoreOptions::pull_compression
   std::unique_ptr<PullMerger> pull_;
-  std::atomic<bool> ready_{false};  // publishes these to the I/O thread
+  std::unique_ptr<PushPipeline> push_;  // after all that its thread uses to its end
+  std::atomic<bool> ready_{false};      // publishes these to the I/O thread
 };
 
 }  // namespace slimps

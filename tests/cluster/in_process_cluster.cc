@@ -40,10 +40,11 @@ InProcessCluster::InProcessCluster(ClusterOptions options) : options_(std::move(
   options_.store.scheduler_address = kScheduler;
   options_.store.num_workers = options_.workers;
   options_.store.num_servers = options_.servers;
+  options_.scheduler.num_workers = options_.workers;
+  options_.scheduler.num_servers = options_.servers;
   scheduler_transport_ = std::make_unique<InProcessTransport>(network_, TransportOptions{});
-  scheduler_ = std::make_unique<SchedulerService>(
-      scheduler_transport_.get(),
-      SchedulerOptions{.num_workers = options_.workers, .num_servers = options_.servers}, &clock_);
+  scheduler_ =
+      std::make_unique<SchedulerService>(scheduler_transport_.get(), options_.scheduler, &clock_);
   EXPECT_TRUE(scheduler_transport_->Bind(kScheduler).ok());
   EXPECT_TRUE(scheduler_transport_->Start(scheduler_.get()).ok());
   ticker_ = std::thread([this] {

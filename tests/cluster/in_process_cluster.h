@@ -35,6 +35,7 @@ struct ClusterOptions {
   uint32_t workers = 2;
   uint32_t servers = 2;
   size_t shard_threads = 1;
+  SchedulerOptions scheduler;  // counts are filled in
   wire::StoreMode mode = wire::DIST_SYNC;
   KVStoreOptions store;     // address and counts are filled in
   FaultPlan worker_faults;  // of what arrives at workers; the seed is offset by the worker

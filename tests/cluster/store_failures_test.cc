@@ -27,11 +27,12 @@ struct Tap {
   // For each message before it goes out; false: it is lost.
   std::function<bool(const Message&)> on_send = [](const Message&) { return true; };
   MessageSink* sink = nullptr;          // the store
+  std::atomic<bool> deaf{false};        // what arrives is lost
   std::map<std::string, PeerId> peers;  // by address
   std::atomic<bool> stopped{false};
 };
 
-class TappedTransport final : public Transport {
+class TappedTransport final : public Transport, private MessageSink {
  public:
   TappedTransport(std::unique_ptr<Transport> inner, Tap* tap)
       : inner_(std::move(inner)), tap_(tap) {}
@@ -41,7 +42,7 @@ class TappedTransport final : public Transport {
   }
   absl::Status Start(MessageSink* sink) override {
     tap_->sink = sink;
-    return inner_->Start(sink);
+    return inner_->Start(this);
   }
   absl::StatusOr<PeerId> Connect(std::string_view address) override {
     const absl::StatusOr<PeerId> peer = inner_->Connect(address);
@@ -58,6 +59,16 @@ class TappedTransport final : public Transport {
   }
 
  private:
+  void OnMessage(PeerId from, Message message) override {
+    if (!tap_->deaf.load()) tap_->sink->OnMessage(from, std::move(message));
+  }
+  void OnBadFrame(PeerId from, const absl::Status& why) override {
+    tap_->sink->OnBadFrame(from, why);
+  }
+  void OnUndeliverable(PeerId to, const absl::Status& why) override {
+    tap_->sink->OnUndeliverable(to, why);
+  }
+
   const std::unique_ptr<Transport> inner_;
   Tap* const tap_;
 };
@@ -169,6 +180,63 @@ TEST(Failures, ReachTheOthersThoughTheFirstReportIsLost) {
     EXPECT_THAT(std::string(failed.message()), HasSubstr("disk full")) << failed;
   });
   EXPECT_GE(reports.load(), 3);
+}
+
+// A job whose worker cannot hear the scheduler any more, once its tap is deaf.
+ClusterOptions SilentScheduler(Tap* tap) {
+  ClusterOptions options{.job_fails = true, .workers = 1, .servers = 1};
+  options.scheduler.heartbeat_interval = absl::Milliseconds(50);
+  options.scheduler.heartbeat_timeout = absl::Seconds(2);
+  Put(tap, 0, &options);
+  return options;
+}
+
+TEST(Failures, TheStoreOutlivesWhoTellsItOfThem) {
+  Tap tap;
+  std::atomic<KVStore*> told{nullptr};
+  Mutex mutex;
+  CondVar changed;
+  bool telling = false, was_stopped = false;
+  tap.on_send = [&](const Message& message) {
+    KVStore* const store = told.load();
+    if (store == nullptr || !message.header.has_heartbeat() || store->Wait().ok()) return true;
+    // The heartbeat's thread knows, and tells the store next. Long enough for one that does not wait to be closed.
+    MutexLock lock(&mutex);
+    telling = true;
+    changed.NotifyAll();
+    was_stopped =
+        changed.Await(&mutex, absl::Milliseconds(300), [&] { return tap.stopped.load(); });
+    return true;
+  };
+  InProcessCluster(SilentScheduler(&tap)).RunWorkers([&](KVStore& store) {
+    ASSERT_STATUS_OK(store.Barrier());
+    told.store(&store);
+    tap.deaf.store(true);
+    MutexLock lock(&mutex);
+    ASSERT_TRUE(changed.Await(&mutex, kLong, [&] { return telling; }));
+  });
+  EXPECT_FALSE(was_stopped);
+}
+
+TEST(Failures, EndAllPullsAndTheStoreMayGoWithTheFirst) {
+  Tap tap;
+  ClusterOptions options = SilentScheduler(&tap);
+  options.store.partition_bytes = 64;
+  std::atomic<int> ended{0};
+  InProcessCluster(options).RunWorkers([&](KVStore& store) {
+    std::vector<float> many(4096), one(16);
+    ASSERT_STATUS_OK(store.Init({{.key = "many", .shape = {4096}, .value = many},
+                                 {.key = "one", .shape = {16}, .value = one}}));
+    // Deaf: no pull is answered.
+    tap.deaf.store(true);
+    store.PullAsync("many", many, 0, [&ended](const absl::Status& status) {
+      EXPECT_FALSE(status.ok());
+      ++ended;
+    });
+    const absl::Status failed = store.Pull("one", one, 0);
+    EXPECT_THAT(std::string(failed.message()), HasSubstr("has been silent")) << failed;
+  });
+  EXPECT_EQ(ended.load(), 1);
 }
 
 TEST(Failures, ReachTheOthersThoughWhoeverSeesThemFirstClosesTheStore) {

@@ -47,12 +47,18 @@ Membership::Membership(Transport* transport, MembershipOptions options)
       incarnation_(DrawIncarnation()),
       state_(StateOptions(options_)) {}
 
-Membership::~Membership() {
+Membership::~Membership() { Stop(); }
+
+void Membership::Stop() {
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
+    down_handler_ = nullptr;
     changed_.NotifyAll();
   }
+  // From within the handler: it cannot wait for itself.
+  if (heartbeat_thread_ == std::this_thread::get_id()) return;
+  MutexLock joining(&joining_);
   if (heartbeats_.joinable()) heartbeats_.join();
 }
 
@@ -80,7 +86,10 @@ absl::Status Membership::Join() {
     actions = state_.StartJoin(absl::Now(), deadline);
   }
   Carry(std::move(actions));
-  heartbeats_ = std::thread([this] { RunHeartbeats(); });
+  {
+    MutexLock joining(&joining_);
+    heartbeats_ = std::thread([this] { RunHeartbeats(); });
+  }
 
   // Before the lock, which its callback takes: it goes after the lock has gone.
   const std::stop_callback wake(options_.stop, [this] {
@@ -104,6 +113,7 @@ absl::Status Membership::Join() {
 }
 
 void Membership::RunHeartbeats() {
+  heartbeat_thread_ = std::this_thread::get_id();
   // Sleeps until the state machine has something due, or a message may have brought that forward (a
   // Welcome starts the heartbeat). A Tick too many does nothing.
   MutexLock lock(&mutex_);

@@ -2,19 +2,20 @@
 // rank and roster, keeps the heartbeat, waits at barriers, learns that a node is down, and says
 // goodbye.
 //
-//   Membership membership(&transport, options);          // the transport's sink passes every
-//   message on: transport.Start(&sink);                              //   if
-//   (membership.HandleMessage(from, message)) return; membership.SetDownHandler([&](absl::Status
-//   why) { ... }); SLIMPS_RETURN_IF_ERROR(membership.Join());           // rank(), roster() are
-//   known from here on message.header = membership.MakeHeader();            // protocol version,
-//   job, sender, incarnation, epoch SLIMPS_RETURN_IF_ERROR(membership.Leave());          // then
-//   transport.Stop(), then destroy
+//   Membership membership(&transport, options);
+//   transport.Start(&sink);                              // whose OnMessage passes everything on:
+//                                                        //   if (membership.HandleMessage(from, message)) return;
+//   membership.SetDownHandler([&](absl::Status why) { ... });
+//   SLIMPS_RETURN_IF_ERROR(membership.Join());           // rank(), roster() are known from here on
+//   message.header = membership.MakeHeader();            // protocol version, job, sender, incarnation, epoch
+//   SLIMPS_RETURN_IF_ERROR(membership.Leave());          // then Stop(), transport.Stop(), then destroy
 //
 // The rules (when to repeat, what counts as lost) are in membership_state.h; this class adds lock,
 // thread and transport.
 #ifndef SLIMPS_PROTO_NET_MEMBERSHIP_MEMBERSHIP_H_
 #define SLIMPS_PROTO_NET_MEMBERSHIP_MEMBERSHIP_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -53,7 +54,7 @@ struct MembershipOptions {
 class Membership final {
  public:
   // `transport` outlives this object; its sink must not reach HandleMessage any more once this
-  // object is destroyed.
+  // object is destroyed. Destroying it stops it.
   Membership(Transport* transport, MembershipOptions options);
   ~Membership();
   Membership(const Membership&) = delete;
@@ -94,9 +95,13 @@ class Membership final {
                                                                const std::vector<double>& values,
                                                                absl::Duration timeout);
 
-  // `handler` is called once, from the I/O or the heartbeat thread (or at once, here, when it has
-  // happened already), with OK: the job ended in order (Shutdown); Unavailable: a node or the
-  // scheduler is lost; or the scheduler's reason.
+  // Ends the heartbeat, and what it repeats, for good: after Leave. No call of the down handler begins from then on, and
+  // none on the heartbeat's thread lasts when it returns, unless that is where it was called from. Idempotent.
+  void Stop();
+
+  // `handler` is called once, by the thread that finds out: the I/O or the heartbeat thread, one in Barrier or
+  // ReportFailure, or this one, at once, when it has happened already. With OK: the job ended in order (Shutdown);
+  // Unavailable: a node or the scheduler is lost; or the scheduler's reason.
   void SetDownHandler(std::function<void(absl::Status)> handler);
   // What the handler was, or would have been, told; nullopt while the job runs.
   std::optional<absl::Status> down() const;
@@ -128,7 +133,9 @@ class Membership final {
   std::function<void(absl::Status)> down_handler_ ABSL_GUARDED_BY(mutex_);
   bool down_told_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread heartbeats_;  // started by the first Join, joined by the destructor
+  std::atomic<std::thread::id> heartbeat_thread_{};   // read to find out whether it is oneself
+  Mutex joining_;                                     // before mutex_, never within it
+  std::thread heartbeats_ ABSL_GUARDED_BY(joining_);  // started by the first Join, joined by Stop
 };
 
 }  // namespace slimps
