@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "proto/net/process_watch.h"
+#include "tests/proto/net/child_process.h"
 #include "tests/proto/net/sharing_test_util.h"
 
 namespace slimps {
@@ -30,7 +31,7 @@ TEST_F(OrphanedLoansTest, WhatALivingProcessReadsIsKeptUntilItHasEnded) {
   loans_.Keep(child.pid(), Lent());
   loans_.Sweep();
   EXPECT_TRUE(IsThere());
-  child.Kill();
+  child.End();
   loans_.Sweep();
   EXPECT_FALSE(IsThere());
   EXPECT_EQ(loans_.size(), 0u);
@@ -40,7 +41,7 @@ TEST_F(OrphanedLoansTest, TheNextToBeKeptReleasesWhatTheDeadHad) {
   Child first, second;
   loans_.Keep(first.pid(), Lent());
   const std::weak_ptr<int> of_first = lent_;
-  first.Kill();
+  first.End();
   loans_.Keep(second.pid(), Lent());
   EXPECT_TRUE(of_first.expired());
   EXPECT_TRUE(IsThere());
@@ -49,7 +50,7 @@ TEST_F(OrphanedLoansTest, TheNextToBeKeptReleasesWhatTheDeadHad) {
 TEST_F(OrphanedLoansTest, OfAProcessThatHasEndedNothingIsKept) {
   Child child;
   const uint64_t pid = child.pid();
-  child.Kill();
+  child.End();
   loans_.Keep(pid, Lent());
   EXPECT_FALSE(IsThere());
 }
@@ -61,7 +62,7 @@ TEST_F(OrphanedLoansTest, WhatCannotBeWatchedIsKeptForEver) {
     loans_.Keep(child.pid(), Lent());
   }
   EXPECT_TRUE(IsThere());
-  child.Kill();
+  child.End();
   loans_.Sweep();
   EXPECT_TRUE(IsThere());
   EXPECT_EQ(loans_.size(), 1u);
@@ -79,7 +80,7 @@ TEST(ProcessWatch, TellsTheDeadFromThoseThatCannotBeWatched) {
   }
   ASSERT_TRUE(watch.Add(pid).ok());
   EXPECT_TRUE(watch.TakeEnded().empty());
-  child.Kill();
+  child.End();
   EXPECT_EQ(watch.Add(pid).code(), absl::StatusCode::kNotFound);  // until it is taken
   EXPECT_EQ(watch.TakeEnded(), std::vector<uint64_t>{pid});
   EXPECT_EQ(watch.Add(pid).code(), absl::StatusCode::kNotFound);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "proto/net/payload_sharing.h"
+#include "tests/proto/net/child_process.h"
 #include "tests/proto/net/payload_sharing_fixture.h"
 
 namespace slimps {
@@ -185,7 +186,7 @@ TEST_F(PayloadSharingTest, ADeadProcessIsOwedNothing) {
   Make(&borrower_, &other_memory_).AddPeer(kPeer);
   EXPECT_FALSE(borrower_->Borrow(kPeer, Unreadable(child.pid(), 2).bytes()).ok());
   EXPECT_TRUE(borrower_->TakeControls([](PeerId) { return false; }).empty());
-  child.Kill();
+  child.End();
   borrower_->TakeEndedProcesses();
   EXPECT_TRUE(borrower_->TakeControls().empty());
 }

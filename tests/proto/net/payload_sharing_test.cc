@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/proto/net/child_process.h"
 #include "tests/proto/net/payload_sharing_fixture.h"
 
 namespace slimps {
@@ -165,7 +166,7 @@ TEST_F(PayloadSharingTest, WhatADeadProcessHadBorrowedComesBack) {
   ASSERT_TRUE(lender_->Lend(kPeer, PushFrame(&memory_, 1)));
   lender_->TakeEndedProcesses();
   EXPECT_TRUE(lender_->lends());
-  child.Kill();
+  child.End();
   lender_->TakeEndedProcesses();
   EXPECT_FALSE(lender_->lends());
   EXPECT_EQ(memory_.stats().bytes_in_use, 0u);
@@ -181,7 +182,7 @@ TEST_F(PayloadSharingTest, WhatIsLentWhenTheLenderStopsIsKeptWhileTheBorrowerLiv
   ASSERT_TRUE(lender_->Lend(kPeer, PushFrame(&memory, 1)));
   lender_.reset();
   EXPECT_EQ(memory.stats().bytes_in_use, kLarge);
-  child.Kill();
+  child.End();
   Make(&borrower_, &memory);  // whoever shares next sweeps up
   EXPECT_EQ(memory.stats().bytes_in_use, 0u);
 }
@@ -195,7 +196,7 @@ TEST_F(PayloadSharingTest, AnotherProcessInThePeersPlaceIsMetAnew) {
   };
   accept(first);
   ASSERT_TRUE(lender_->Lend(kPeer, PushFrame(&memory_, 1)));
-  first.Kill();
+  first.End();
   lender_->TakeEndedProcesses();
   (void)lender_->TakeControls();
   // Its successor offers; it is offered to in turn.

@@ -13,34 +13,14 @@
 #include <string>
 #include <vector>
 
+#include "tests/proto/net/child_process.h"
+
 namespace slimps {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-// A child process that does nothing until it is killed.
-class Child final {
- public:
-  Child() : pid_(fork()) {
-    if (pid_ == 0) {
-      for (;;) pause();
-    }
-  }
-  ~Child() {
-    Kill();
-    waitpid(pid_, nullptr, 0);
-  }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-
-  uint64_t pid() const { return static_cast<uint64_t>(pid_); }
-  void Kill() { kill(pid_, SIGKILL); }
-
- private:
-  const pid_t pid_;
-};
 
 class ProcessWatchTest : public ::testing::Test {
  protected:

@@ -2,9 +2,7 @@
 #ifndef SLIMPS_TESTS_PROTO_NET_SHARING_TEST_UTIL_H_
 #define SLIMPS_TESTS_PROTO_NET_SHARING_TEST_UTIL_H_
 
-#include <signal.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -41,25 +39,6 @@ inline bool IsPayloadOf(const Payload& payload, uint64_t number) {
   return std::memcmp(payload.bytes().data(), expected.payloads[0].bytes().data(), payload.size()) ==
          0;
 }
-
-// A process that lives until it is killed.
-class Child {
- public:
-  Child() : pid_(fork()) {
-    while (pid_ == 0) pause();
-  }
-  ~Child() { Kill(); }
-  uint64_t pid() const { return static_cast<uint64_t>(pid_); }
-  void Kill() {
-    if (pid_ <= 0) return;
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-    pid_ = -1;
-  }
-
- private:
-  pid_t pid_;
-};
 
 // While it lives, this process gets no further descriptor.
 class NoMoreDescriptors {
