@@ -21,7 +21,7 @@ int OpenPidfd(uint64_t pid) {
 
 bool HasEnded(int pidfd) {
   pollfd item{pidfd, POLLIN, 0};
-  return poll(&item, 1, 0) != 0;
+  return poll(&item, 1, 0) > 0;  // negative: a signal came, and nothing is known
 }
 
 absl::Status HasEndedError(uint64_t pid) {

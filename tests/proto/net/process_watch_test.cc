@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/proto/net/child_process.h"
@@ -72,6 +74,24 @@ TEST_F(ProcessWatchTest, WhoHasEndedIsNotTakenForAlive) {
   siginfo_t info;
   ASSERT_EQ(waitid(P_PID, static_cast<id_t>(stranger.pid()), &info, WEXITED | WNOWAIT), 0);
   EXPECT_EQ(watch_.Add(stranger.pid()).code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(ProcessWatchTest, ASignalIsNotTakenForAnEnd) {
+  Child child;
+  ASSERT_TRUE(watch_.Add(child.pid()).ok());
+  struct sigaction handled = {}, before = {};
+  handled.sa_handler = [](int) {};
+  ASSERT_EQ(sigaction(SIGUSR1, &handled, &before), 0);
+  std::atomic<bool> over{false};
+  std::thread signals([&over, self = pthread_self()] {
+    while (!over) pthread_kill(self, SIGUSR1);
+  });
+  int ended = 0;
+  for (int i = 0; i < 100000; ++i) ended += !watch_.Add(child.pid()).ok();
+  over = true;
+  signals.join();
+  sigaction(SIGUSR1, &before, nullptr);
+  EXPECT_EQ(ended, 0);
 }
 
 TEST_F(ProcessWatchTest, ARemovedProcessIsNamedNoMore) {
