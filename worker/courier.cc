@@ -219,22 +219,30 @@ bool Courier::HandleMessage(PeerId from, Message& message) {
   const wire::Header& header = message.header;
   switch (header.body_case()) {
     case wire::Header::kPushReply:
-      HandleStatuses(header.push_reply().items());
+      HandleStatuses(from, header.push_reply().items());
       return true;
     case wire::Header::kInitReply:
-      HandleStatuses(header.init_reply().items());
+      HandleStatuses(from, header.init_reply().items());
       return true;
     case wire::Header::kPullReply:
-      HandleStatuses(header.pull_reply().pushed());
-      HandlePullReply(message);
+      HandleStatuses(from, header.pull_reply().pushed());
+      HandlePullReply(from, message);
       return true;
     default:
       return false;
   }
 }
 
-void Courier::HandleStatuses(const google::protobuf::RepeatedPtrField<wire::ItemStatus>& items) {
+bool Courier::IsAsked(PeerId server, uint64_t ticket) const {
+  MutexLock lock(&mutex_);
+  const auto found = requests_.find(ticket);
+  return found != requests_.end() && servers_[found->second.server] == server;
+}
+
+void Courier::HandleStatuses(PeerId from,
+                             const google::protobuf::RepeatedPtrField<wire::ItemStatus>& items) {
   for (const wire::ItemStatus& item : items) {
+    if (!IsAsked(from, item.id().ticket())) continue;
     const absl::Status status = FromStatusProto(item.status());
     if (Defer(item.id().ticket(), status)) continue;
     AnswerItem(item.id().ticket(),
@@ -254,13 +262,16 @@ bool Courier::Defer(uint64_t ticket, const absl::Status& status) {
   return true;
 }
 
-void Courier::HandlePullReply(Message& message) {
+void Courier::HandlePullReply(PeerId from, Message& message) {
   size_t next_payload = 0;
   for (const wire::PullReplyItem& item : message.header.pull_reply().items()) {
-    Answer answer{.status = FromStatusProto(item.status()), .pull = item};
+    // Of every item, also of one that is passed over below. ParseFrame has checked that the frames match the items.
+    Payload payload;
+    if (item.payload_bytes() > 0) payload = std::move(message.payloads[next_payload++]);
+    if (!IsAsked(from, item.id().ticket())) continue;
+    Answer answer{
+        .status = FromStatusProto(item.status()), .pull = item, .payload = std::move(payload)};
     if (Defer(item.id().ticket(), answer.status)) continue;
-    // ParseFrame has checked that the frames match the items.
-    if (item.payload_bytes() > 0) answer.payload = std::move(message.payloads[next_payload++]);
     AnswerItem(item.id().ticket(), std::move(answer));
   }
 }

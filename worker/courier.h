@@ -5,8 +5,8 @@
 //
 // One Dispatch is one message. Acknowledgement, retry and deadline are per item, never per message:
 // an item keeps its ticket until it was answered, and a retry may travel in other company. `done`
-// runs exactly once, on the transport's I/O thread, the timer thread or the caller of FailAll; it
-// must not block, and may Dispatch.
+// runs exactly once, on the transport's I/O thread, the timer thread or that of a caller of Dispatch
+// (what cannot be sent) or FailAll; it must not block, and may Dispatch.
 #ifndef SLIMPS_WORKER_COURIER_H_
 #define SLIMPS_WORKER_COURIER_H_
 
@@ -73,7 +73,7 @@ class Courier final {
                 Sender sender = Sender::kGoesOn);
   // The transport dropped what it held for this server: a retry may queue it again.
   void OnUndeliverable(PeerId server);
-  // Takes PushReply, PullReply, InitReply and Error. False: another verb.
+  // Takes PushReply, PullReply and InitReply; of their items those that `from` was asked for. False: another verb.
   bool HandleMessage(PeerId from, Message& message);
   // Answers everything outstanding, and whatever comes later, with `why`.
   void FailAll(const absl::Status& why);
@@ -102,12 +102,15 @@ class Courier final {
   Message BuildMessage(const std::vector<uint64_t>& tickets) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Send(uint32_t server, Message message, const std::vector<uint64_t>& tickets,
             int64_t priority, Sender sender);
-  void HandleStatuses(const google::protobuf::RepeatedPtrField<wire::ItemStatus>& items);
+  // Whether the item is outstanding and that server's.
+  bool IsAsked(PeerId server, uint64_t ticket) const;
+  void HandleStatuses(PeerId from,
+                      const google::protobuf::RepeatedPtrField<wire::ItemStatus>& items);
   void AnswerItem(uint64_t ticket, Answer answer);
   // True: the server had no room for the item (too many rounds or bytes wait); it stays, and is sent again.
   bool Defer(uint64_t ticket, const absl::Status& status);
-  void HandlePullReply(Message& message);
   void NoteHeard(PeerId from);
+  void HandlePullReply(PeerId from, Message& message);
   void MarkHandedOver(const std::vector<uint64_t>& tickets, absl::Time when);
   void MarkQueued(const std::vector<uint64_t>& tickets, bool queued);
   absl::Status Expired(uint64_t ticket) const;

@@ -1,6 +1,7 @@
 #include "worker/courier.h"
 
 #include <atomic>
+#include <cstring>
 #include <functional>
 #include <future>
 #include <memory>
@@ -188,6 +189,59 @@ TEST_F(CourierTest, AServerThatTalksIsAskedAgainInTheEnd) {
     EXPECT_GE(transport_.sent(), before + 2);
     courier->FailAll(absl::CancelledError("enough"));
   }
+}
+
+TEST_F(CourierTest, AServerAnswersForItselfAlone) {
+  constexpr PeerId kOther{8};
+  Courier courier(&transport_, &membership_, {kServer, kOther}, {.timeout = kLong});
+  for (const bool push : {true, false}) {
+    push ? Push(&courier) : Pull(&courier);  // to server 0
+    const uint64_t ticket = push ? 1 : 2;
+    Message reply;
+    if (push) {
+      reply.header.mutable_push_reply()->add_items()->mutable_id()->set_ticket(ticket);
+    } else {
+      reply.header.mutable_pull_reply()->add_items()->mutable_id()->set_ticket(ticket);
+    }
+    EXPECT_TRUE(courier.HandleMessage(kOther, reply));
+    EXPECT_EQ(courier.outstanding(), 1u);
+    EXPECT_FALSE(answered());
+    EXPECT_TRUE(courier.HandleMessage(kServer, reply));
+    EXPECT_EQ(AwaitAnswer(), std::vector<absl::Status>{absl::OkStatus()});
+    EXPECT_EQ(courier.outstanding(), 0u);
+    MutexLock lock(&mutex_);
+    answers_.clear();
+  }
+}
+
+TEST_F(CourierTest, EachAnswerHasItsOwnPayloadWhateverIsPassedOverBeforeIt) {
+  const auto courier = MakeCourier(kLong);
+  float got = 0;
+  for (int i = 0; i < 2; ++i) {
+    std::vector<OutgoingItem> items;
+    items.push_back({.item = wire::PullItem(),
+                     .payload = {},
+                     .key_name = "s:w",
+                     .done = [&got](const Answer& answer) {
+                       if (!answer.status.ok()) return;
+                       ASSERT_EQ(answer.payload.size(), sizeof(got));
+                       std::memcpy(&got, answer.payload.bytes().data(), sizeof(got));
+                     }});
+    courier->Dispatch(0, std::move(items), 0);
+  }
+  Message reply;
+  // One that was answered long ago, one that there is no room for, and the answer.
+  for (const uint64_t ticket : {99, 1, 2}) {
+    wire::PullReplyItem* item = reply.header.mutable_pull_reply()->add_items();
+    item->mutable_id()->set_ticket(ticket);
+    if (ticket == 1) *item->mutable_status() = ToStatusProto(absl::ResourceExhaustedError("x"));
+    item->set_payload_bytes(sizeof(float));
+    const float value = static_cast<float>(ticket);
+    reply.payloads.push_back(Payload::Copy(std::as_bytes(std::span(&value, 1))));
+  }
+  EXPECT_TRUE(courier->HandleMessage(kServer, reply));
+  EXPECT_EQ(got, 2.0f);
+  EXPECT_EQ(courier->outstanding(), 1u);
 }
 
 TEST_F(CourierTest, TheDeadlineTellsWhyAServerRefused) {
