@@ -55,8 +55,12 @@ absl::StatusOr<std::unique_ptr<DistStore>> DistStore::Create(wire::StoreMode mod
                                                              const KVStoreOptions& options,
                                                              std::unique_ptr<Transport> transport) {
   auto store = std::unique_ptr<DistStore>(new DistStore(mode, options, std::move(transport)));
-  SLIMPS_RETURN_IF_ERROR(store->Start());
-  return store;
+  const absl::Status started = store->Start();
+  if (started.ok()) return store;
+  // The others wait for this worker, if it has joined.
+  store->membership_.ReportFailure(started);
+  store->AwaitReport();
+  return started;
 }
 
 DistStore::DistStore(wire::StoreMode mode, const KVStoreOptions& options,
@@ -78,8 +82,11 @@ DistStore::~DistStore() {
 absl::Status DistStore::Start() {
   SLIMPS_ASSIGN_OR_RETURN(pull_codec_, MakePullCodec(options_.pull_compression));
   SLIMPS_RETURN_IF_ERROR(CheckCombination({.pull_codec = pull_codec_.get(), .mode = mode_}));
+  // Before others wait for this worker.
+  SLIMPS_RETURN_IF_ERROR(MakePlan(options_.compression, options_.fixed_threshold_bytes));
   SLIMPS_RETURN_IF_ERROR(transport_->Start(this));
   SLIMPS_RETURN_IF_ERROR(membership_.Join());
+  WarnOfCodec();
   const wire::Roster roster = membership_.roster();
   servers_.resize(options_.num_servers);
   is_here_.resize(options_.num_servers);
@@ -114,7 +121,6 @@ absl::Status DistStore::Start() {
                 plan()->RecordPull(*measured.tensor, measured.version, measured.communication,
                                    measured.coding);
               }});
-  SLIMPS_RETURN_IF_ERROR(MakePlan(options_.compression, options_.fixed_threshold_bytes));
   StartPipeline();
   ready_.store(true);
   membership_.SetDownHandler([this](absl::Status why) { Fail(why, Cause::kOthers); });

@@ -96,6 +96,8 @@ class DistStore final : public KVStore, private MessageSink {
 
   absl::Status Start();
   absl::Status MakePlan(std::string_view codec_spec, std::optional<uint64_t> fixed_threshold_bytes);
+  // The first worker says what is questionable about the codec. REQUIRES: joined.
+  void WarnOfCodec() const;
   void StartPipeline();
   absl::Status ChangeCompression(std::string_view codec_spec,
                                  std::optional<uint64_t> fixed_threshold_bytes);

@@ -45,7 +45,6 @@ absl::Status DistStore::MakePlan(std::string_view codec_spec,
   SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<CompressionPlan> made, CompressionPlan::Create(plan));
   const Codec& codec = made->compressor();
   SLIMPS_RETURN_IF_ERROR(CheckTogether(codec, optimizer()));
-  const bool warns = rank() == 0 && !codec.Warning().empty();
   MutexLock lock(&mutex_);
   // Whoever fails after this finds the new plan.
   SLIMPS_RETURN_IF_ERROR(first_error_);
@@ -56,10 +55,14 @@ absl::Status DistStore::MakePlan(std::string_view codec_spec,
         ": the servers join their gradients in different ways, which Init has fixed; set gradient "
         "compression before Init"));
   }
-  if (warns) LOG(WARNING) << codec.Warning();
   plans_.push_back(std::move(made));
   if (push_ != nullptr) push_->UsePlan(plans_.back().get());
   return absl::OkStatus();
+}
+
+void DistStore::WarnOfCodec() const {
+  const std::string warning = plan()->compressor().Warning();
+  if (rank() == 0 && !warning.empty()) LOG(WARNING) << warning;
 }
 
 absl::Status DistStore::CheckTogether(const Codec& codec,
@@ -98,7 +101,9 @@ absl::Status DistStore::ChangeCompression(std::string_view codec_spec,
   if (keys_.MaxPushedRounds() > 0) {
     return absl::FailedPreconditionError("gradient compression must be set before the first push");
   }
-  return MakePlan(codec_spec, fixed_threshold_bytes);
+  SLIMPS_RETURN_IF_ERROR(MakePlan(codec_spec, fixed_threshold_bytes));
+  WarnOfCodec();
+  return absl::OkStatus();
 }
 
 }  // namespace slimps

@@ -99,6 +99,7 @@ void InProcessCluster::RunWorkers(const std::function<void(KVStore&)>& body) {
   for (uint32_t i = 0; i < options_.workers; ++i) {
     threads.emplace_back([this, i, &body] {
       absl::StatusOr<std::unique_ptr<DistStore>> store = JoinWorker(i);
+      if (!store.ok() && options_.on_join_error) return options_.on_join_error(store.status());
       ASSERT_TRUE(store.ok()) << store.status();
       body(**store);
       const absl::Status closed = (*store)->Close();

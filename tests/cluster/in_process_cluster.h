@@ -42,6 +42,8 @@ struct ClusterOptions {
   TransportOptions worker_transport;  // an emulated link, say
   // What a worker's store is given in place of its transport; null: that.
   std::function<std::unique_ptr<Transport>(uint32_t worker, std::unique_ptr<Transport>)> wrap;
+  // Told of workers that cannot join; null: the test fails.
+  std::function<void(const absl::Status&)> on_join_error;
 };
 
 class InProcessCluster final {

@@ -26,6 +26,10 @@ constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test wait
 struct Tap {
   // For each message before it goes out; false: it is lost.
   std::function<bool(const Message&)> on_send = [](const Message&) { return true; };
+  // For each connection before it is made.
+  std::function<absl::Status(std::string_view)> on_connect = [](std::string_view) {
+    return absl::OkStatus();
+  };
   MessageSink* sink = nullptr;          // the store
   std::atomic<bool> deaf{false};        // what arrives is lost
   std::map<std::string, PeerId> peers;  // by address
@@ -45,6 +49,8 @@ class TappedTransport final : public Transport, private MessageSink {
     return inner_->Start(this);
   }
   absl::StatusOr<PeerId> Connect(std::string_view address) override {
+    const absl::Status allowed = tap_->on_connect(address);
+    if (!allowed.ok()) return allowed;
     const absl::StatusOr<PeerId> peer = inner_->Connect(address);
     if (peer.ok()) tap_->peers[std::string(address)] = *peer;
     return peer;
@@ -237,6 +243,44 @@ TEST(Failures, EndAllPullsAndTheStoreMayGoWithTheFirst) {
     EXPECT_THAT(std::string(failed.message()), HasSubstr("has been silent")) << failed;
   });
   EXPECT_EQ(ended.load(), 1);
+}
+
+// No heartbeat is ever missed: what the others learn they are told.
+TEST(Failures, OfAWorkerThatHasJustJoinedReachTheOthers) {
+  Tap tap;
+  tap.on_connect = [](std::string_view address) {
+    return address == "inproc://scheduler" ? absl::OkStatus() : absl::InternalError("no route");
+  };
+  ClusterOptions options{.job_fails = true, .workers = 2, .servers = 1};
+  options.scheduler.heartbeat_timeout = absl::Hours(1);
+  Put(&tap, 1, &options);
+  std::atomic<int> refused{0};
+  options.on_join_error = [&refused](const absl::Status& why) {
+    EXPECT_EQ(why, absl::InternalError("no route"));
+    ++refused;
+  };
+  InProcessCluster(options).RunWorkers([](KVStore& store) {
+    const absl::Status failed = store.Barrier();
+    EXPECT_THAT(std::string(failed.message()), HasSubstr("worker 1")) << failed;
+    EXPECT_THAT(std::string(failed.message()), HasSubstr("no route")) << failed;
+  });
+  EXPECT_EQ(refused.load(), 1);
+}
+
+TEST(Failures, OfOptionsAreSaidBeforeAnybodyIsWaitedFor) {
+  KVStoreOptions options;
+  options.scheduler_address = "inproc://nobody";
+  options.timeout = absl::Hours(1);
+  const auto create = [&](wire::StoreMode mode) {
+    auto transport = std::make_unique<InProcessTransport>(std::make_shared<InProcessNetwork>(),
+                                                          TransportOptions{});
+    return DistStore::Create(mode, options, std::move(transport)).status();
+  };
+  options.remeasure_every = 12;
+  EXPECT_THAT(std::string(create(wire::DIST_ASYNC).message()), HasSubstr("remeasure_every=12"));
+  options.threshold_table_file = "no/such/table";
+  const absl::Status missing = create(wire::DIST_SYNC);
+  EXPECT_THAT(std::string(missing.message()), HasSubstr("no/such/table")) << missing;
 }
 
 TEST(Failures, ReachTheOthersThoughWhoeverSeesThemFirstClosesTheStore) {
