@@ -73,16 +73,14 @@ absl::Status Shard::Post(ShardItems* items) {
 
 template <typename Work>
 void Shard::Guarded(Work work) {
-  absl::Status failed;
+  absl::Status why;
   try {
     return work();
-  } catch (const std::bad_alloc&) {
-    failed = absl::ResourceExhaustedError("the server has failed: it is out of memory");
   } catch (const std::exception& error) {
-    failed = absl::InternalError(absl::StrCat("the server has failed: ", error.what()));
+    why = WhyBroken(error);
   }
   try {
-    state_->Fail(failed);
+    state_->Break(why);
     SendReplies();
   } catch (const std::exception&) {  // what was not answered is asked again, and refused then
   }
@@ -100,7 +98,26 @@ void Shard::HandleHere(ShardItems items) {
   GiveBack();
 }
 
+absl::Status Shard::WhyBroken(const std::exception& error) const {
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return out_of_memory_;
+  try {
+    return absl::InternalError(absl::StrCat("the server has failed: ", error.what()));
+  } catch (const std::bad_alloc&) {
+    return out_of_memory_;
+  }
+}
+
+void Shard::TellIfBroken() {
+  if (told_broken_ || state_->broken().ok()) return;
+  try {
+    if (options_.on_broken) options_.on_broken(Anew(state_->broken()));
+    told_broken_ = true;
+  } catch (const std::bad_alloc&) {  // later
+  }
+}
+
 void Shard::GiveBack() {
+  TellIfBroken();
   const absl::Time deadline = state_->NextDeadline();
   const bool busy = state_->HasCompleteRound();
   MutexLock lock(&mutex_);

@@ -20,8 +20,15 @@ std::string DescribeUnknown(const wire::ItemId& id) {
 
 PartitionId IdOf(const wire::ItemId& id) { return {.key = id.key(), .index = id.partition()}; }
 
+// What was asked for may be asked for again.
 absl::Status OutOfMemory(const std::string& what) {
   return absl::ResourceExhaustedError(absl::StrCat(what, ": the server is out of memory"));
+}
+
+// Of a round that was acknowledged and cannot be applied: nobody can ask for that again.
+absl::Status BrokenByMemory(const PartitionSpec& spec) {
+  return absl::UnavailableError(absl::StrCat(DescribePartition(spec.name, spec.index),
+                                             ": the server has failed: it is out of memory"));
 }
 
 }  // namespace
@@ -249,7 +256,7 @@ void ShardState::NoteCompletionOrFail(Slot& slot) {
   try {
     NoteCompletion(slot);
   } catch (const std::bad_alloc&) {
-    Fail(OutOfMemory(DescribePartition(slot.partition->spec().name, slot.partition->spec().index)));
+    Break(BrokenByMemory(slot.partition->spec()));
   }
 }
 
@@ -265,7 +272,7 @@ void ShardState::ApplyNextRound(Slot& slot) {
   try {
     slot.partition->ApplyNextRound();
   } catch (const std::bad_alloc&) {
-    return Fail(OutOfMemory(DescribePartition(spec.name, spec.index)));
+    return Break(BrokenByMemory(spec));
   }
   AnswerReady(slot);  // after each round: a waiting pull gets exactly the version that it names
 }
@@ -295,6 +302,11 @@ absl::Status ShardState::Leave(uint32_t worker, uint64_t from_round) {
   }
   if (first_error.ok()) leaves_.emplace(worker, from_round);
   return first_error;
+}
+
+void ShardState::Break(const absl::Status& why) {
+  if (failure_.ok()) broken_ = why;
+  Fail(why);
 }
 
 void ShardState::Fail(const absl::Status& why) {

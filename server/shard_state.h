@@ -94,6 +94,11 @@ class ShardState final {
   absl::Time NextDeadline() const { return next_deadline_; }
   void ExpirePulls();
 
+  // Nothing more can be done here, because of `why`: as Fail, and broken() from then on.
+  void Break(const absl::Status& why);
+  // Why this shard cannot go on, if it is not for a reason from outside; else OK.
+  const absl::Status& broken() const { return broken_; }
+
   std::vector<Reply> TakeReplies();
   // Whether any push was ever counted.
   bool begun() const { return begun_; }
@@ -135,6 +140,7 @@ class ShardState final {
   ReplyOutbox outbox_;
   absl::Time next_deadline_ = absl::InfiniteFuture();
   absl::Status failure_;
+  absl::Status broken_;
   bool begun_ = false;
 };
 

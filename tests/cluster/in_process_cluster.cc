@@ -58,6 +58,9 @@ InProcessCluster::InProcessCluster(ClusterOptions options) : options_(std::move(
     server->transport = std::make_unique<InProcessTransport>(network_, TransportOptions{});
     const auto address = server->transport->Bind("inproc://*");
     EXPECT_TRUE(address.ok()) << address.status();
+    if (options_.wrap_server) {
+      server->transport = options_.wrap_server(std::move(server->transport));
+    }
     MembershipOptions membership{.role = wire::SERVER,
                                  .wanted_rank = static_cast<int32_t>(i),
                                  .scheduler_address = kScheduler,

@@ -42,6 +42,8 @@ struct ClusterOptions {
   TransportOptions worker_transport;  // an emulated link, say
   // What a worker's store is given in place of its transport; null: that.
   std::function<std::unique_ptr<Transport>(uint32_t worker, std::unique_ptr<Transport>)> wrap;
+  // The same of a server, once it is bound.
+  std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport>)> wrap_server;
   // Told of workers that cannot join; null: the test fails.
   std::function<void(const absl::Status&)> on_join_error;
 };
@@ -57,7 +59,7 @@ class InProcessCluster final {
 
  private:
   struct Server {
-    std::unique_ptr<InProcessTransport> transport;
+    std::unique_ptr<Transport> transport;
     std::unique_ptr<ServerNode> node;
     std::thread thread;
   };
