@@ -129,18 +129,16 @@ void ZmqIoLoop::Sleep() {
 }
 
 void ZmqIoLoop::SendHere() {
-  // A sink that sends while it is handed a message is in a turn already.
+  // A sink that sends while it is handed a message is in a turn already: to try the lock then would be undefined.
   if (in_turn_ == std::this_thread::get_id() || !turn_.TryLock()) {
     return state_->wakeup()->Signal();
   }
   bool more = true;
   try {
     const TurnLock lock(this, TurnLock::Locked());
-    if (!closed_) {
-      SendReady(absl::Now());
-      // Using a socket swallows what its fd would have told the sleeper.
-      more = CheckEvents() || !state_->NothingToSend();
-    }
+    SendReady(absl::Now());
+    // Using a socket swallows what its fd would have told the sleeper.
+    more = CheckEvents() || !state_->NothingToSend();
   } catch (const std::bad_alloc&) {  // out of the sink, say: the I/O thread goes on from here
   }
   if (more) state_->wakeup()->Signal();
@@ -367,12 +365,6 @@ void ZmqIoLoop::ReceiveReady() {
   }
 }
 
-void ZmqIoLoop::DeliverDue(absl::Time now) {
-  while (std::optional<Arrival> arrival = arrivals_.Pop(now)) {
-    sink_->OnMessage(arrival->from, std::move(arrival->message));
-  }
-}
-
 // ---- stopping ------------------------------------------------------------
 
 bool ZmqIoLoop::Finished(absl::Time now) {
@@ -398,7 +390,6 @@ void ZmqIoLoop::Close(absl::Time now) {
   }
   SendControls(now);
   sharing_.Close();
-  closed_ = true;
   routes_.clear();
   links_.clear();
   context_.reset();

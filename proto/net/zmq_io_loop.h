@@ -113,8 +113,8 @@ class ZmqIoLoop final {
   const absl::Status out_of_memory_ = absl::ResourceExhaustedError("memory ran out");
 
   Mutex turn_;
-  std::atomic<std::thread::id>
-      in_turn_{};  // who holds turn_: read to find out whether it is oneself
+  // Who holds turn_: read to find out whether it is oneself, who must not even try to lock it.
+  std::atomic<std::thread::id> in_turn_{};
   ZmqContext context_ ABSL_GUARDED_BY(turn_);     // before the sockets: it goes after them
   std::list<Link> links_ ABSL_GUARDED_BY(turn_);  // a list, for Routes point into it
   std::unordered_map<PeerId, Route> routes_ ABSL_GUARDED_BY(turn_);
@@ -122,7 +122,6 @@ class ZmqIoLoop final {
   ArrivalQueue arrivals_ ABSL_GUARDED_BY(turn_);
   PayloadSharing sharing_ ABSL_GUARDED_BY(turn_);
   bool more_to_send_ ABSL_GUARDED_BY(turn_) = false;
-  bool closed_ ABSL_GUARDED_BY(turn_) = false;
   absl::Time stop_by_ ABSL_GUARDED_BY(turn_) = absl::InfiniteFuture();
   // When stopping: what is lent is waited for till then.
   absl::Time returns_by_ ABSL_GUARDED_BY(turn_) = absl::InfiniteFuture();

@@ -106,6 +106,12 @@ absl::StatusOr<Message> ZmqIoLoop::ParseParts(const Link& link, PeerId from, Rec
   return message;
 }
 
+void ZmqIoLoop::DeliverDue(absl::Time now) {
+  while (std::optional<Arrival> arrival = arrivals_.Pop(now)) {
+    sink_->OnMessage(arrival->from, std::move(arrival->message));
+  }
+}
+
 void ZmqIoLoop::ReportBadFrame(PeerId from, const absl::Status& why) {
   state_->CountBadFrame();
   sink_->OnBadFrame(from, why);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
+#include <atomic>
 #include <functional>
 #include <string>
 #include <thread>
@@ -243,7 +244,8 @@ TEST_F(HandOverHereTest, ManyThreadsLoseNothingAndEachKeepsItsOrder) {
   }
 }
 
-TEST_F(HandOverHereTest, WhoSendsFromASinkOrAfterTheEndHurtsNobody) {
+// A sink that sends is in a turn: it must leave that to the turn's end.
+TEST_F(HandOverHereTest, ASinkMaySendSo) {
   client_sink_.on_message = [this](PeerId, const Message& message) {
     const uint64_t number = message.header.request_id();
     if (number == 50) return;
@@ -252,8 +254,22 @@ TEST_F(HandOverHereTest, WhoSendsFromASinkOrAfterTheEndHurtsNobody) {
   Echo();
   ASSERT_TRUE(SendHere(Numbered(1)).ok());
   ASSERT_TRUE(client_sink_.WaitForMessages(50));
+}
+
+// Who comes after the last turn finds no socket, and nothing to send.
+TEST_F(HandOverHereTest, WhoSendsWhileItStopsIsRefusedInTheEnd) {
+  std::atomic<bool> refused{false};
+  std::thread sender([&] {
+    for (uint64_t i = 1; !refused; ++i) {
+      const absl::Status sent = SendHere(Numbered(i));
+      refused = absl::IsFailedPrecondition(sent);
+      EXPECT_TRUE(sent.ok() || refused || absl::IsResourceExhausted(sent)) << sent;
+    }
+  });
+  ASSERT_TRUE(sink_.WaitForMessages(100));
   client_.Stop();
-  EXPECT_EQ(SendHere(Numbered(51)).code(), absl::StatusCode::kFailedPrecondition);
+  sender.join();
+  EXPECT_EQ(SendHere(Numbered(1)).code(), absl::StatusCode::kFailedPrecondition);
 }
 
 }  // namespace
