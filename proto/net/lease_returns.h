@@ -23,7 +23,7 @@ struct ReturnedLease {
   uint64_t lease = 0;
 };
 
-// Thread-safe. Shared by the I/O thread and all borrowed payloads, which may outlive it.
+// Thread-safe. Shared by the PayloadSharing that takes them and all borrowed payloads, which may outlive it.
 class LeaseReturns final {
  public:
   explicit LeaseReturns(std::shared_ptr<Wakeup> wakeup) : wakeup_(std::move(wakeup)) {}

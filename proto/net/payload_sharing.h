@@ -57,7 +57,7 @@ struct PayloadSharingOptions {
 // lender of ours has out: max_leased_bytes / min_bytes.
 inline constexpr size_t kMaxReturnsDue = size_t{1} << 18;
 
-// Owned by the I/O thread.
+// Thread-compatible: used in the I/O loop's turns, one at a time.
 class PayloadSharing final {
  public:
   struct Control {

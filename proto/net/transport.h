@@ -1,8 +1,9 @@
 // Moves messages between processes. Knows nodes' addresses and bytes, nothing of tensors.
 //
-//   ZmqTransport transport(options);                      // or InProcessTransport
-//   auto address = transport.Bind("tcp://127.0.0.1:0");   // servers and the scheduler; before
-//   Start transport.Start(&sink); auto server = transport.Connect("tcp://127.0.0.1:4711");
+//   ZmqTransport transport(options);                              // or InProcessTransport
+//   auto address = transport.Bind("tcp://127.0.0.1:0");           // servers and the scheduler; before Start
+//   transport.Start(&sink);
+//   auto server = transport.Connect("tcp://127.0.0.1:4711");
 //   transport.Send(*server, std::move(message), {.priority = 3});
 //
 // Delivery is at most once and may fail silently when a peer dies: retries belong to the sender
@@ -28,7 +29,8 @@ namespace slimps {
 // to a bound one. The number is never reused within a transport.
 enum class PeerId : uint64_t {};
 
-// Receives what arrives, on the transport's I/O thread. A handler must not block; it may call Send.
+// Receives what arrives, on the transport's I/O thread; OnUndeliverable also on that of a Send that hands over itself
+// (SendOptions::may_hand_over_here). A handler must not block; it may call Send.
 class MessageSink {
  public:
   virtual ~MessageSink() = default;
@@ -42,9 +44,9 @@ class MessageSink {
 
 struct SendOptions {
   int64_t priority = 0;  // higher leaves first
-  // Called on the I/O thread, before any answer can arrive, with the time at which the first byte
-  // was handed over: after queueing; on an emulated link, the time at which the link began to carry
-  // it. Never called for what is dropped.
+  // Called where it is handed over, mostly on the I/O thread, before any answer can arrive, with the
+  // time at which the first byte was: after queueing; on an emulated link, the time at which the link
+  // began to carry it. Never called for what is dropped.
   std::function<void(absl::Time)> on_handed_over;
   // A caller who will wait for the answer may do the I/O thread's work while that one sleeps: Send then hands over what
   // is queued before it returns, on_handed_over and OnUndeliverable may run in it, and the caller holds no lock that they

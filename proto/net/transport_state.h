@@ -45,7 +45,7 @@ class TransportState final {
   TransportStats stats() const;
   const std::shared_ptr<Wakeup>& wakeup() const { return wakeup_; }
 
-  // ---- the I/O thread -----------------------------------------------------
+  // ---- in a turn of I/O: the I/O thread, or who hands over itself (may_hand_over_here) ----
   PeerId AcceptPeer();
   std::vector<Outgoing> RemovePeer(PeerId peer);
   std::vector<NewConnection> TakeNewConnections();

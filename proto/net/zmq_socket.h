@@ -27,8 +27,7 @@ using ZmqContext = std::unique_ptr<void, ZmqContextDeleter>;
 struct ZmqSocketDeleter {
   void operator()(void* socket) const { zmq_close(socket); }
 };
-// Thread-compatible: a socket moves between threads only across a full fence (here: the start of
-// the I/O thread).
+// Thread-compatible: a socket moves between threads only across a full fence (here: the lock of ZmqIoLoop's turns).
 using ZmqSocket = std::unique_ptr<void, ZmqSocketDeleter>;
 
 // One received part; its bytes are ZeroMQ's own memory. Thread-compatible, and never moved: the
