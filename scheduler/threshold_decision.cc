@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compress/policy/measured_rounds.h"
+#include "compress/policy/table_rows.h"
 #include "compress/policy/threshold_choice.h"
 #include "proto/base/status_macros.h"
 
@@ -45,19 +46,6 @@ absl::Status CheckDirections(const wire::ThresholdReport& report) {
                                                    ", expected 0 (push) or 1 (pull)"));
   }
   return absl::OkStatus();
-}
-
-void AddRows(const ThresholdTable& table, wire::Direction direction, wire::CodecMap* map) {
-  for (const ThresholdRow& row : table.Rows()) {
-    wire::ThresholdRow* out = map->add_table();
-    out->set_bytes(row.bytes);
-    out->set_t_c_ms(absl::ToDoubleMilliseconds(row.t_c));
-    out->set_t_cq_ms(absl::ToDoubleMilliseconds(row.t_cq));
-    out->set_t_pq_ms(absl::ToDoubleMilliseconds(row.t_pq));
-    out->set_raw_samples(row.raw_samples);
-    out->set_compressed_samples(row.compressed_samples);
-    out->set_direction(direction);
-  }
 }
 
 }  // namespace
@@ -168,7 +156,7 @@ std::optional<uint64_t> ThresholdDecision::Decide(const ThresholdTable& average,
                                                   const InForce& in_force,
                                                   wire::Direction direction, wire::CodecMap* map) {
   if (average.codec().empty()) return std::nullopt;
-  AddRows(average, direction, map);
+  AddRows(average, direction, map->mutable_table());
   return in_force.codec == average.codec() ? MovedThreshold(average.Rows(), in_force.threshold)
                                            : BestThreshold(average.Rows());
 }

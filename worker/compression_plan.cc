@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "compress/policy/table_rows.h"
 #include "proto/base/status_macros.h"
 #include "worker/decision_proto.h"
 

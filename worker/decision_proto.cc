@@ -2,20 +2,6 @@
 
 namespace slimps {
 
-void AddRows(const ThresholdTable& table, wire::Direction direction,
-             google::protobuf::RepeatedPtrField<wire::ThresholdRow>* rows) {
-  for (const ThresholdRow& row : table.Rows()) {
-    wire::ThresholdRow* proto = rows->Add();
-    proto->set_bytes(row.bytes);
-    proto->set_t_c_ms(absl::ToDoubleMilliseconds(row.t_c));
-    proto->set_t_cq_ms(absl::ToDoubleMilliseconds(row.t_cq));
-    proto->set_t_pq_ms(absl::ToDoubleMilliseconds(row.t_pq));
-    proto->set_raw_samples(row.raw_samples);
-    proto->set_compressed_samples(row.compressed_samples);
-    proto->set_direction(direction);
-  }
-}
-
 CodecDecision PushDecisionOf(const wire::CodecMap& map) {
   CodecDecision decision{.version = map.version(),
                          .from_round = map.from_round(),

@@ -3,14 +3,9 @@
 #define SLIMPS_WORKER_DECISION_PROTO_H_
 
 #include "compress/policy/codec_map.h"
-#include "compress/policy/threshold_table.h"
 #include "proto/slimps.pb.h"
 
 namespace slimps {
-
-// Adds the table's rows, as those of `direction`, to a report's or a codec map's.
-void AddRows(const ThresholdTable& table, wire::Direction direction,
-             google::protobuf::RepeatedPtrField<wire::ThresholdRow>* rows);
 
 CodecDecision PushDecisionOf(const wire::CodecMap& map);
 CodecDecision PullDecisionOf(const wire::CodecMap& map);

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "compress/policy/table_rows.h"
+#include "compress/policy/threshold_table.h"
 #include "worker/push_counts.h"
 
 namespace slimps {
