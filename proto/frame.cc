@@ -133,6 +133,16 @@ absl::StatusOr<wire::Header> ParseHeaderPart(std::span<const std::byte> part) {
   return header;
 }
 
+absl::Status CheckHash(const PayloadClaim& claim, std::span<const std::byte> payload) {
+  if (claim.hash == 0) return absl::OkStatus();
+  const uint64_t hash = HashBytes(payload);
+  if (hash == claim.hash) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("payload of key ", absl::Hex(claim.key, absl::kZeroPad16),
+                                          " partition ", claim.partition, ": expected hash ",
+                                          absl::Hex(claim.hash, absl::kZeroPad16), ", got ",
+                                          absl::Hex(hash, absl::kZeroPad16)));
+}
+
 }  // namespace
 
 absl::StatusOr<Frame> BuildFrame(Message message, const Limits& limits) {
@@ -165,27 +175,34 @@ absl::StatusOr<Frame> BuildFrame(Message message, const Limits& limits) {
   return frame;
 }
 
-absl::StatusOr<wire::Header> ParseFrame(std::span<const std::span<const std::byte>> parts,
-                                        const Limits& limits) {
+absl::StatusOr<UnhashedFrame> ParseUnhashed(std::span<const std::span<const std::byte>> parts,
+                                            const Limits& limits) {
   if (parts.empty()) return absl::InvalidArgumentError("a frame without a header part");
   const std::span<const std::span<const std::byte>> payloads = parts.subspan(1);
   SLIMPS_RETURN_IF_ERROR(CheckSizes(parts[0].size(), payloads.size(), limits));
   SLIMPS_ASSIGN_OR_RETURN(wire::Header header, ParseHeaderPart(parts[0]));
   SLIMPS_RETURN_IF_ERROR(CheckHeader(header, limits));
-  const std::vector<PayloadClaim> claims = PayloadClaims(header);
+  std::vector<PayloadClaim> claims = PayloadClaims(header);
   SLIMPS_RETURN_IF_ERROR(CheckPayloadSizes(
       header, parts[0].size(), claims, payloads.size(),
       [&](size_t i) { return payloads[i].size(); }, limits));
+  return UnhashedFrame{std::move(header), std::move(claims)};
+}
+
+absl::Status CheckHashes(std::span<const PayloadClaim> claims, std::span<const Payload> payloads) {
   for (size_t i = 0; i < payloads.size(); ++i) {
-    if (claims[i].hash == 0) continue;
-    const uint64_t hash = HashBytes(payloads[i]);
-    if (hash == claims[i].hash) continue;
-    return absl::DataLossError(absl::StrCat(
-        "payload of key ", absl::Hex(claims[i].key, absl::kZeroPad16), " partition ",
-        claims[i].partition, ": expected hash ", absl::Hex(claims[i].hash, absl::kZeroPad16),
-        ", got ", absl::Hex(hash, absl::kZeroPad16)));
+    SLIMPS_RETURN_IF_ERROR(CheckHash(claims[i], payloads[i].bytes()));
   }
-  return header;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<wire::Header> ParseFrame(std::span<const std::span<const std::byte>> parts,
+                                        const Limits& limits) {
+  SLIMPS_ASSIGN_OR_RETURN(UnhashedFrame frame, ParseUnhashed(parts, limits));
+  for (size_t i = 1; i < parts.size(); ++i) {
+    SLIMPS_RETURN_IF_ERROR(CheckHash(frame.claims[i - 1], parts[i]));
+  }
+  return std::move(frame.header);
 }
 
 }  // namespace slimps

@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "proto/base/buffer.h"
 #include "proto/base/hash.h"
+#include "proto/header_check.h"
 #include "proto/limits.h"
 #include "proto/slimps.pb.h"
 
@@ -60,6 +61,19 @@ void AttachPayload(Item* item, Payload payload, PayloadHashing hashing, Message*
 // limits.max_header_bytes.
 [[nodiscard]] absl::StatusOr<wire::Header> ParseFrame(
     std::span<const std::span<const std::byte>> parts, const Limits& limits);
+
+// ParseFrame in two steps, for payloads that others can still write: those whose insides are to be believed are copied
+// in between, and what is hashed is what will be decoded.
+struct UnhashedFrame {
+  wire::Header header;
+  std::vector<PayloadClaim> claims;  // of its payloads, in order
+};
+// All but the hashes.
+[[nodiscard]] absl::StatusOr<UnhashedFrame> ParseUnhashed(
+    std::span<const std::span<const std::byte>> parts, const Limits& limits);
+// DataLoss: a hash disagrees. REQUIRES: a claim for each of `payloads`.
+[[nodiscard]] absl::Status CheckHashes(std::span<const PayloadClaim> claims,
+                                       std::span<const Payload> payloads);
 
 }  // namespace slimps
 

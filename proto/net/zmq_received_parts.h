@@ -19,8 +19,8 @@ using ReceivedParts = std::vector<std::shared_ptr<ZmqPart>>;
 // are in rising order. InvalidArgument, DataLoss: as ParseFrame. Thread-safe.
 //
 // Payloads are not copied, save as ToPayload does, and borrowed ones of formats that hold counts and places (LEVELS,
-// SPARSE: the small ones). Their lender could still write what a decoder has checked and will believe; of a raw payload
-// it can change but values.
+// SPARSE: the small ones), before their hashes are checked. Their lender could still write what a decoder has checked and
+// will believe; of a raw payload it can change but values.
 [[nodiscard]] absl::StatusOr<Message> ParseReceived(ReceivedParts parts,
                                                     std::vector<PayloadSharing::Borrowed> borrowed,
                                                     const Limits& limits);

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <zmq.h>
 
 #include <cstring>
@@ -11,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "proto/base/hash.h"
+#include "tests/proto/net/child_process.h"
 #include "tests/proto/net/net_messages.h"
 
 namespace slimps {
@@ -137,6 +140,44 @@ TEST_F(ReceivedPartsTest, ABorrowedPayloadInAnothersPlaceIsFound) {
                                              {{.payload = 0, .bytes = frame[2]}}, kDefaultLimits)
                                    .status();
   EXPECT_EQ(swapped.code(), absl::StatusCode::kDataLoss) << swapped;
+}
+
+// Another process writes a payload that it has lent, all the time: what is taken is what was hashed.
+TEST_F(ReceivedPartsTest, WhatWillBeDecodedIsWhatWasHashed) {
+  void* const memory =
+      mmap(nullptr, kLarge, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  const std::span<std::byte> bytes(static_cast<std::byte*>(memory), kLarge);
+  const Payload lent(std::make_shared<int>(0), bytes);
+  Message message;
+  wire::PushItem* item = message.header.mutable_push()->add_items();
+  item->set_elements(8 * kLarge);
+  item->set_format(wire::LEVELS);
+  AttachPayload(item, lent, PayloadHashing::kXxh3, &message);
+  const uint64_t hash = item->payload_hash();
+  const Frame frame = BuildFrame(std::move(message), kDefaultLimits).value();
+  const auto parse = [&] {
+    return ParseReceived(Receive({frame[0]}), {{.payload = 0, .bytes = lent}}, kDefaultLimits);
+  };
+  ASSERT_TRUE(parse().ok());
+  const Child writer([&] {
+    for (std::byte& byte : bytes) {
+      *static_cast<volatile std::byte*>(&byte) = std::byte{1};
+      *static_cast<volatile std::byte*>(&byte) = std::byte{0};
+    }
+  });
+  int whole = 0;
+  for (int i = 0; i < 20000 && whole < 1000; ++i) {
+    const auto parsed = parse();
+    if (!parsed.ok()) {
+      EXPECT_EQ(parsed.status().code(), absl::StatusCode::kDataLoss) << parsed.status();
+      continue;
+    }
+    ++whole;
+    ASSERT_EQ(HashBytes(parsed->payloads[0].bytes()), hash);
+  }
+  EXPECT_GT(whole, 0);
+  munmap(memory, kLarge);
 }
 
 TEST_F(ReceivedPartsTest, TooFewAndTooManyPayloadsAreRefused) {
