@@ -142,8 +142,14 @@ void HostPool::Return(std::unique_ptr<HostBlock> block) {
   const size_t bytes = block->bytes().size();
   MutexLock lock(&mutex_);
   stats_.bytes_in_use -= bytes;
-  stats_.bytes_idle += bytes;
-  idle_[bytes].push_back({std::move(block), epoch_});
+  try {
+    idle_[bytes].push_back({std::move(block), epoch_});
+    stats_.bytes_idle += bytes;
+  } catch (const std::bad_alloc&) {
+    // The block is freed in place of being kept; the caller, a destructor, could do nothing.
+    const auto found = idle_.find(bytes);
+    if (found != idle_.end() && found->second.empty()) idle_.erase(found);
+  }
 }
 
 void HostPool::Limit(size_t bytes) {
