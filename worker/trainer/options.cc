@@ -1,30 +1,23 @@
 #include "worker/trainer/options.h"
 
 #include <algorithm>
-#include <cmath>
 #include <initializer_list>
 #include <limits>
 #include <optional>
-#include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "compress/codec/codec.h"
 #include "proto/base/status_macros.h"
-#include "proto/limits.h"
 #include "worker/combination.h"
+#include "worker/kvstore_options.h"
 
 namespace slimps {
 
 namespace {
 
 constexpr double kMaxMilliseconds = 3.6e6;
-// A partition travels raw in one message, beside a header and small items: servers refuse larger ones
-// (DirectoryLimits in server/directory.h).
-constexpr auto kMaxPartitionBytes =
-    static_cast<int64_t>(kDefaultLimits.max_message_bytes - 2 * kDefaultLimits.max_header_bytes);
 // Weights get a little longer than the store: its error says more than "not in time".
 constexpr absl::Duration kGrace = absl::Seconds(5);
 
@@ -240,26 +233,6 @@ TrainOptions TrainingOptions(const WorkerFlags& flags, Combine combine) {
 }
 
 }  // namespace
-
-absl::StatusOr<double> ParseRate(std::string_view text) {
-  constexpr std::pair<const char*, double> kUnits[] = {{"kbit", 1e3 / 8}, {"mbit", 1e6 / 8},
-                                                       {"gbit", 1e9 / 8}, {"kb", 1e3},
-                                                       {"mb", 1e6},       {"gb", 1e9}};
-  const std::string lower = absl::AsciiStrToLower(std::string(text));
-  const size_t unit_at = lower.find_first_not_of("0123456789.");
-  double number = 0;
-  if (unit_at != std::string::npos && absl::SimpleAtod(lower.substr(0, unit_at), &number) &&
-      number > 0) {
-    for (const auto& [unit, bytes_per_second] : kUnits) {
-      const double rate = number * bytes_per_second;
-      if (lower.substr(unit_at) == unit && std::isfinite(rate)) return rate;
-    }
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      std::string(text),
-      ": expected a rate over 0 with a unit: kbit, mbit, gbit (bits per second), kB, MB or GB "
-      "(bytes per second), as in 100mbit"));
-}
 
 absl::StatusOr<WorkerOptions> CheckWorkerFlags(const WorkerFlags& flags) {
   SLIMPS_RETURN_IF_ERROR(CheckChoices(flags));

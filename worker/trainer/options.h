@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "worker/kvstore.h"
@@ -67,11 +66,6 @@ struct WorkerOptions {
 
 // InvalidArgument: "--flag=value: expected ...", one line.
 [[nodiscard]] absl::StatusOr<WorkerOptions> CheckWorkerFlags(const WorkerFlags& flags);
-
-// "100mbit", "1gbit", "800kbit" (bits per second), "12.5MB", "1GB", "64kB" (bytes per second);
-// units are decimal, case does not matter. Bytes per second, over 0. InvalidArgument on anything
-// else.
-[[nodiscard]] absl::StatusOr<double> ParseRate(std::string_view text);
 
 }  // namespace slimps
 

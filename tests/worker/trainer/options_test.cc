@@ -241,21 +241,5 @@ TEST(WorkerFlags, LocalLearningRateDefaultsToTheGlobalOne) {
   EXPECT_EQ(CheckWorkerFlags(flags)->train.backup->updater.loc_lr, 0.25);
 }
 
-TEST(ParseRate, BitsAndBytesPerSecond) {
-  EXPECT_DOUBLE_EQ(*ParseRate("100mbit"), 12.5e6);
-  EXPECT_DOUBLE_EQ(*ParseRate("1gbit"), 125e6);
-  EXPECT_DOUBLE_EQ(*ParseRate("800kbit"), 1e5);
-  EXPECT_DOUBLE_EQ(*ParseRate("12.5MB"), 12.5e6);
-  EXPECT_DOUBLE_EQ(*ParseRate("64kB"), 64e3);
-  EXPECT_DOUBLE_EQ(*ParseRate("2GB"), 2e9);
-}
-
-TEST(ParseRate, EverythingElseIsRefused) {
-  for (const char* bad : {"", "100", "mbit", "0mbit", "-1mbit", "1.2.3mbit", "100 mbit", "100mbps",
-                          "1e9999gbit", "nangbit"}) {
-    EXPECT_EQ(ParseRate(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
-  }
-}
-
 }  // namespace
 }  // namespace slimps

@@ -1,0 +1,112 @@
+// Without memory the C API says so: each allocation of a call fails once, wherever it is.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <functional>
+#include <new>
+#include <string>
+
+#include "worker/c_api.h"
+
+namespace {
+
+// Allocations of this thread until one fails; negative: none does.
+thread_local int left = -1;
+
+void* Allocate(size_t bytes, size_t alignment) {
+  if (left == 0) {
+    left = -1;  // once, so that the message may be kept
+    throw std::bad_alloc();
+  }
+  if (left > 0) --left;
+  const size_t whole = (bytes + alignment - 1) / alignment * alignment;
+  void* memory = alignment > alignof(std::max_align_t) ? std::aligned_alloc(alignment, whole)
+                                                       : std::malloc(bytes > 0 ? bytes : 1);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+void* operator new(size_t bytes) { return Allocate(bytes, 1); }
+void* operator new[](size_t bytes) { return Allocate(bytes, 1); }
+void* operator new(size_t bytes, std::align_val_t alignment) {
+  return Allocate(bytes, static_cast<size_t>(alignment));
+}
+void* operator new[](size_t bytes, std::align_val_t alignment) {
+  return Allocate(bytes, static_cast<size_t>(alignment));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace {
+
+// Makes the 1st, 2nd, ... allocation of `call` fail until it ends as it should; how often it failed.
+int FailEachAllocation(const std::function<slimps_status()>& call, slimps_status end) {
+  for (int failures = 0; failures < 10000; ++failures) {
+    left = failures;
+    const slimps_status status = call();
+    const bool failed = left == -1;
+    left = -1;
+    if (!failed) {
+      EXPECT_EQ(status, end) << slimps_last_error();
+      return failures;
+    }
+    if (status == end && end == SLIMPS_OK) continue;  // it could do without
+    // What was wrong, where there was no memory left for the message alone.
+    EXPECT_TRUE(status == end || status == SLIMPS_RESOURCE_EXHAUSTED) << slimps_last_error();
+    EXPECT_NE(std::string(slimps_last_error()).find("out of memory"), std::string::npos)
+        << slimps_last_error();
+  }
+  ADD_FAILURE() << "it never ends";
+  return 0;
+}
+
+const slimps_key kW = slimps_text_key("a key that is too long for a small string");
+
+TEST(CApiMemory, EveryCallThatFindsNoneSaysSo) {
+  slimps_options* options = nullptr;
+  EXPECT_GT(FailEachAllocation([&] { return slimps_options_create(&options); }, SLIMPS_OK), 0);
+  EXPECT_GT(FailEachAllocation(
+                [&] { return slimps_options_set(options, "compression", "2bit:threshold=0.5"); },
+                SLIMPS_OK),
+            0);
+  EXPECT_GT(FailEachAllocation([&] { return slimps_options_set(options, "threshold", "none"); },
+                               SLIMPS_INVALID_ARGUMENT),
+            0)
+      << "an error's message takes memory too";
+  slimps_store* store = nullptr;
+  // oneTBB's own beginning waits for ever once memory was short in it.
+  ASSERT_EQ(slimps_create("device", options, &store), SLIMPS_OK);
+  slimps_destroy(store);
+  EXPECT_GT(FailEachAllocation([&] { return slimps_create("device", options, &store); }, SLIMPS_OK),
+            0);
+  slimps_options_destroy(options);
+
+  const float values[3] = {1, -1, 0};
+  float out[3];
+  const int64_t shape[] = {3};
+  const slimps_tensor tensor = SLIMPS_TENSOR(kW, shape, 1, values);
+  EXPECT_GT(FailEachAllocation([&] { return slimps_init(store, &tensor, 1); }, SLIMPS_OK), 0);
+  EXPECT_GT(FailEachAllocation([&] { return slimps_push(store, kW, values, 3, 0); }, SLIMPS_OK), 0);
+  EXPECT_GT(FailEachAllocation([&] { return slimps_pull(store, kW, out, 3, 0); }, SLIMPS_OK), 0);
+  EXPECT_GT(FailEachAllocation([&] { return slimps_pull(store, kW, out, 2, 0); },
+                               SLIMPS_INVALID_ARGUMENT),
+            0);
+  slimps_optimizer* adam = nullptr;
+  EXPECT_GT(FailEachAllocation([&] { return slimps_optimizer_create("adam", &adam); }, SLIMPS_OK),
+            0);
+  EXPECT_GT(FailEachAllocation([&] { return slimps_set_optimizer(store, adam); }, SLIMPS_OK), 0);
+  slimps_optimizer_destroy(adam);
+  EXPECT_GT(FailEachAllocation([&] { return slimps_push(store, kW, values, 3, 0); }, SLIMPS_OK), 0)
+      << "moments take memory";
+  slimps_destroy(store);
+}
+
+}  // namespace

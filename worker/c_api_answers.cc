@@ -1,0 +1,44 @@
+#include "worker/c_api_answers.h"
+
+#include <utility>
+
+namespace slimps {
+
+AnswerThread::~AnswerThread() {
+  std::thread thread;
+  {
+    MutexLock lock(&mutex_);
+    ending_ = true;
+    changed_.NotifyAll();
+    thread.swap(thread_);
+  }
+  if (thread.joinable()) thread.join();
+}
+
+void AnswerThread::Post(std::function<void()> answer) {
+  MutexLock lock(&mutex_);
+  answers_.push_back(std::move(answer));
+  try {
+    if (!thread_.joinable() && !ending_) thread_ = std::thread([this] { Run(); });
+  } catch (...) {
+    answers_.pop_back();  // the caller is told that it will not come
+    throw;
+  }
+  changed_.NotifyAll();
+}
+
+void AnswerThread::Run() {
+  for (;;) {
+    std::function<void()> answer;
+    {
+      MutexLock lock(&mutex_);
+      while (answers_.empty() && !ending_) changed_.Wait(&mutex_);
+      if (answers_.empty()) return;
+      answer = std::move(answers_.front());
+      answers_.pop_front();
+    }
+    answer();
+  }
+}
+
+}  // namespace slimps

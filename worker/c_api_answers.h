@@ -1,0 +1,42 @@
+// A thread that hands over answers which are known at once, so that whoever asks never hears them on his own thread, where
+// he may hold a lock.
+//
+//   AnswerThread answers;
+//   answers.Post([done] { done(user_data, SLIMPS_OK, ""); });   // in order
+//
+// Thread-safe. The thread starts with the first answer; the destructor hands over all that were posted.
+#ifndef SLIMPS_WORKER_C_API_ANSWERS_H_
+#define SLIMPS_WORKER_C_API_ANSWERS_H_
+
+#include <deque>
+#include <functional>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "proto/base/mutex.h"
+
+namespace slimps {
+
+class AnswerThread final {
+ public:
+  AnswerThread() = default;
+  ~AnswerThread();
+  AnswerThread(const AnswerThread&) = delete;
+  AnswerThread& operator=(const AnswerThread&) = delete;
+
+  // An answer may post another.
+  void Post(std::function<void()> answer);
+
+ private:
+  void Run();
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::function<void()>> answers_ ABSL_GUARDED_BY(mutex_);
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_C_API_ANSWERS_H_

@@ -1,0 +1,26 @@
+#include "worker/collective_optimizer.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+
+namespace slimps {
+
+absl::Status SetOptimizerTogether(const wire::OptimizerSpec& spec, KVStore* store) {
+  const absl::Status set = store->SetOptimizer(spec);
+  const absl::StatusOr<std::vector<double>> refusals = store->AllReduceSum({set.ok() ? 0.0 : 1.0});
+  if (!set.ok()) return set;
+  if (absl::IsDeadlineExceeded(refusals.status())) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("setting the optimizer: every worker must do so, and some have not: ",
+                     std::string(refusals.status().message())));
+  }
+  if (!refusals.ok()) return refusals.status();
+  if (refusals->at(0) == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "setting the optimizer: refused at ", refusals->at(0), " other workers, which know why"));
+}
+
+}  // namespace slimps

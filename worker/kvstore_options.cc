@@ -1,0 +1,238 @@
+#include "worker/kvstore_options.h"
+
+#include <cmath>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "proto/base/status_macros.h"
+#include "proto/net/address.h"
+#include "proto/net/same_host.h"
+
+namespace slimps {
+namespace {
+
+constexpr double kMillion = 1e6;
+constexpr double kMostNodes = 4096;
+
+// One option's value as it came, and the range that the table has for it.
+struct Given {
+  std::string name, text;
+  double low, high;
+
+  absl::Status Refuse(const std::string& expected) const {
+    return absl::InvalidArgumentError(
+        absl::StrCat("option ", name, ": expected ", expected, ", got \"", text, "\""));
+  }
+};
+
+using Set = absl::Status (*)(const Given& given, KVStoreOptions* options);
+
+template <auto kField>
+absl::Status SetText(const Given& given, KVStoreOptions* options) {
+  options->*kField = given.text;
+  return absl::OkStatus();
+}
+
+template <auto kField>
+absl::Status SetCount(const Given& given, KVStoreOptions* options) {
+  int64_t count = 0;
+  const bool is_count = absl::SimpleAtoi(given.text, &count);
+  const auto number = static_cast<double>(count);
+  if (!is_count || number < given.low || number > given.high) {
+    return given.Refuse(absl::StrCat("a whole number from ", static_cast<int64_t>(given.low),
+                                     " to ", static_cast<int64_t>(given.high)));
+  }
+  options->*kField = static_cast<std::remove_reference_t<decltype(options->*kField)>>(count);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> NumberOf(const Given& given) {
+  double number = 0;
+  if (absl::SimpleAtod(given.text, &number) && number >= given.low && number <= given.high) {
+    return number;  // never NaN
+  }
+  return given.Refuse(absl::StrCat("a number from ", given.low, " to ", given.high));
+}
+
+template <auto kField>
+absl::Status SetThreshold(const Given& given, KVStoreOptions* options) {
+  if (given.text == "auto") {
+    options->*kField = std::nullopt;
+    return absl::OkStatus();
+  }
+  uint64_t bytes = 0;
+  if (!absl::SimpleAtoi(given.text, &bytes)) {
+    return given.Refuse("auto or a number of bytes (0 compresses everything)");
+  }
+  options->*kField = bytes;
+  return absl::OkStatus();
+}
+
+absl::Status SetRemeasuring(const Given& given, KVStoreOptions* options) {
+  if (given.text == "0") {
+    options->remeasure_every = 0;
+    return absl::OkStatus();
+  }
+  const absl::Status set = SetCount<&KVStoreOptions::remeasure_every>(given, options);
+  return set.ok() ? set : given.Refuse("0 or a whole number from 8 to 1000000");
+}
+
+absl::Status SetGradScale(const Given& given, KVStoreOptions* options) {
+  SLIMPS_ASSIGN_OR_RETURN(const double scale, NumberOf(given));
+  options->grad_scale = static_cast<float>(scale);
+  return absl::OkStatus();
+}
+
+absl::Status SetSameHost(const Given& given, KVStoreOptions* options) {
+  const absl::StatusOr<SameHost> same_host = ParseSameHost(given.text);
+  if (!same_host.ok()) return given.Refuse("shm, ipc or tcp");
+  options->same_host = *same_host;
+  return absl::OkStatus();
+}
+
+absl::Status SetLink(const Given& given, KVStoreOptions* options) {
+  const absl::StatusOr<double> rate = ParseRate(given.text);
+  if (!rate.ok()) return given.Refuse("a rate with a unit, as 100mbit, 1gbit or 12.5MB");
+  options->emulate_link_bytes_per_second = *rate;
+  return absl::OkStatus();
+}
+
+absl::Status SetLatency(const Given& given, KVStoreOptions* options) {
+  SLIMPS_ASSIGN_OR_RETURN(const double milliseconds, NumberOf(given));
+  options->emulate_link_latency = absl::Milliseconds(milliseconds);
+  return absl::OkStatus();
+}
+
+absl::Status SetTimeout(const Given& given, KVStoreOptions* options) {
+  SLIMPS_ASSIGN_OR_RETURN(const double seconds, NumberOf(given));
+  options->timeout = absl::Seconds(seconds);
+  return absl::OkStatus();
+}
+
+absl::Status SetScheduler(const Given& given, KVStoreOptions* options) {
+  const std::string address = absl::StrCat("tcp://", given.text);
+  if (!ParseAddress(address).ok()) return given.Refuse("host:port of slimps_scheduler");
+  options->scheduler_address = address;
+  return absl::OkStatus();
+}
+
+struct Option {
+  const char* name;
+  Set set;
+  double low = 0, high = 0;
+};
+
+constexpr Option kOptions[] = {
+    {"compression", SetText<&KVStoreOptions::compression>},
+    {"threshold", SetThreshold<&KVStoreOptions::fixed_threshold_bytes>},
+    {"pull_compression", SetText<&KVStoreOptions::pull_compression>},
+    {"pull_threshold", SetThreshold<&KVStoreOptions::fixed_pull_threshold_bytes>},
+    {"pre_steps", SetCount<&KVStoreOptions::pre_steps>, 4, kMillion},
+    {"remeasure_every", SetRemeasuring, 8, kMillion},
+    {"threshold_table", SetText<&KVStoreOptions::threshold_table_file>},
+    {"partition_bytes", SetCount<&KVStoreOptions::partition_bytes>, 4, kMaxPartitionBytes},
+    {"encode_threads", SetCount<&KVStoreOptions::encode_threads>, 1, 1024},
+    {"staleness", SetCount<&KVStoreOptions::staleness>, 0, 2147483647},
+    {"grad_scale", SetGradScale, 1e-30, 1e30},
+    {"same_host", SetSameHost},
+    {"emulate_link", SetLink},
+    {"emulate_latency_ms", SetLatency, 0, kMillion},
+    {"timeout_s", SetTimeout, 0.001, kMillion},
+    {"scheduler", SetScheduler},
+    {"job_id", SetText<&KVStoreOptions::job_id>},
+    {"num_workers", SetCount<&KVStoreOptions::num_workers>, 1, kMostNodes},
+    {"num_servers", SetCount<&KVStoreOptions::num_servers>, 1, kMostNodes},
+    {"rank", SetCount<&KVStoreOptions::wanted_rank>, -1, kMostNodes - 1},
+};
+
+absl::Status Missing(const char* what, const char* variables) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      what, " is not known: ", variables,
+      " not set. Start the program by `tools/slimps launch --workers 2 --servers 2 -- PROGRAM`, "
+      "set the variables, or set option ",
+      what));
+}
+
+// An empty variable counts as one that is not set.
+std::optional<std::string> Find(const Environment& environment,
+                                std::initializer_list<const char*> variables) {
+  for (const char* variable : variables) {
+    const char* text = environment(variable);
+    if (text != nullptr && *text != '\0') return text;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+absl::Status SetOption(std::string_view name, std::string_view value, KVStoreOptions* options) {
+  for (const Option& option : kOptions) {
+    if (name == option.name) {
+      return option.set({std::string(name), std::string(value), option.low, option.high}, options);
+    }
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "no option \"", std::string(name), "\"; there are ", absl::StrJoin(OptionNames(), ", ")));
+}
+
+std::vector<std::string> OptionNames() {
+  std::vector<std::string> names;
+  for (const Option& option : kOptions) names.emplace_back(option.name);
+  return names;
+}
+
+absl::Status SetJobFromEnvironment(const Environment& environment, KVStoreOptions* options) {
+  const std::string role = Find(environment, {"DMLC_ROLE"}).value_or("worker");
+  if (role != "worker") {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "DMLC_ROLE=", role, ": expected worker; this process was to run slimps_", role));
+  }
+  const auto host = Find(environment, {"DMLC_PS_ROOT_URI"});
+  const auto port = Find(environment, {"DMLC_PS_ROOT_PORT"});
+  const auto workers = Find(environment, {"DMLC_NUM_WORKER", "WORLD_SIZE"});
+  const auto servers = Find(environment, {"DMLC_NUM_SERVER"});
+  const auto rank = Find(environment, {"DMLC_WORKER_ID", "RANK"});
+  if (!host || !port) return Missing("scheduler", "DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT are");
+  if (!workers) return Missing("num_workers", "DMLC_NUM_WORKER (or torchrun's WORLD_SIZE) is");
+  if (!servers) return Missing("num_servers", "DMLC_NUM_SERVER is");
+  KVStoreOptions job = *options;
+  SLIMPS_RETURN_IF_ERROR(SetOption("scheduler", absl::StrCat(*host, ":", *port), &job));
+  SLIMPS_RETURN_IF_ERROR(SetOption("num_workers", *workers, &job));
+  SLIMPS_RETURN_IF_ERROR(SetOption("num_servers", *servers, &job));
+  SLIMPS_RETURN_IF_ERROR(SetOption("rank", rank.value_or("-1"), &job));
+  if (job.wanted_rank >= static_cast<int64_t>(job.num_workers)) {
+    return absl::InvalidArgumentError(absl::StrCat("option rank: expected -1 to ",
+                                                   job.num_workers - 1, " with ", job.num_workers,
+                                                   " workers, got ", job.wanted_rank));
+  }
+  *options = std::move(job);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> ParseRate(std::string_view text) {
+  constexpr std::pair<const char*, double> kUnits[] = {{"kbit", 1e3 / 8}, {"mbit", 1e6 / 8},
+                                                       {"gbit", 1e9 / 8}, {"kb", 1e3},
+                                                       {"mb", 1e6},       {"gb", 1e9}};
+  const std::string lower = absl::AsciiStrToLower(std::string(text));
+  const size_t unit_at = lower.find_first_not_of("0123456789.");
+  double number = 0;
+  if (unit_at != std::string::npos && absl::SimpleAtod(lower.substr(0, unit_at), &number) &&
+      number > 0) {
+    for (const auto& [unit, bytes_per_second] : kUnits) {
+      const double rate = number * bytes_per_second;
+      if (lower.substr(unit_at) == unit && std::isfinite(rate)) return rate;
+    }
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      std::string(text),
+      ": expected a rate over 0 with a unit: kbit, mbit, gbit (bits per second), kB, MB or GB "
+      "(bytes per second), as in 100mbit"));
+}
+
+}  // namespace slimps
