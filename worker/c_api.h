@@ -87,11 +87,11 @@ enum {
   SLIMPS_PERMISSION_DENIED = 7,
   SLIMPS_RESOURCE_EXHAUSTED = 8,
   SLIMPS_FAILED_PRECONDITION = 9, /* not now: closed, or too late */
-  SLIMPS_ABORTED = 10,            /* a worker ended the job */
+  SLIMPS_ABORTED = 10,            /* this worker has ended the job */
   SLIMPS_OUT_OF_RANGE = 11,
   SLIMPS_UNIMPLEMENTED = 12, /* not by this type of store */
   SLIMPS_INTERNAL = 13,
-  SLIMPS_UNAVAILABLE = 14, /* the scheduler or a server is gone */
+  SLIMPS_UNAVAILABLE = 14, /* another node is gone, or has ended the job */
   SLIMPS_DATA_LOSS = 15,
   SLIMPS_UNAUTHENTICATED = 16
 };
@@ -196,7 +196,7 @@ SLIMPS_API slimps_status slimps_close(slimps_store* store);
 /* Closes the store where that was not done, waits for callbacks, and frees it; NULL does nothing. */
 SLIMPS_API void slimps_destroy(slimps_store* store);
 
-/* This worker cannot go on: the job ends, and everyone's calls fail with ABORTED and `why`. */
+/* This worker cannot go on: the job ends. From now on its calls fail with ABORTED, the others' with UNAVAILABLE, and `why`. */
 SLIMPS_API slimps_status slimps_abort(slimps_store* store, const char* why);
 
 /* This worker's number, from 0. */

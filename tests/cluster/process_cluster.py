@@ -10,12 +10,14 @@ import time
 class ProcessCluster:
     """Use as a context manager; every process is gone at its end. Programs are found from the working directory."""
 
-    def __init__(self, workers, servers, worker_flags, scheduler_flags=(), server_flags=(), worker_prefix=()):
+    def __init__(self, workers, servers, worker_flags, scheduler_flags=(), server_flags=(), worker_prefix=(),
+                 worker="worker/slimps_worker"):
         self.workers = workers
         self.servers = servers
         self.worker_flags = list(worker_flags)
         self.scheduler_flags = list(scheduler_flags)
         self.server_flags = list(server_flags)
+        self.worker = worker
         self.worker_prefix = list(worker_prefix)  # a command that runs a worker in other surroundings
         self.processes = {}
         self.folder = tempfile.TemporaryDirectory(prefix="slimps-test-")
@@ -28,7 +30,7 @@ class ProcessCluster:
         for rank in range(self.servers):
             self._start("server%d" % rank, "server", ["server/slimps_server"] + self.server_flags, self.port)
         for rank in range(self.workers):
-            self.start_worker(rank, self.worker_prefix + ["worker/slimps_worker"] + self.worker_flags)
+            self.start_worker(rank, self.worker_prefix + [self.worker] + self.worker_flags)
         return self
 
     def start_worker(self, rank, command):

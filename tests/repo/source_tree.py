@@ -3,7 +3,7 @@
 import os
 
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-CPP_SUFFIXES = (".h", ".cc", ".cu", ".cuh")
+CPP_SUFFIXES = (".h", ".cc", ".c", ".cu", ".cuh")
 BUILD_NAMES = ("BUILD", "BUILD.bazel", "WORKSPACE")
 
 

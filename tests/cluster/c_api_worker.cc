@@ -1,0 +1,275 @@
+// One worker of a real job through libslimps.so, for c_api_test.py: runs the scenario argv[1] on a store of type argv[2].
+// Prints "well" at the end; a check that fails ends it with status 1.
+#include <slimps/c_api.h>
+
+#include <cmath>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace {
+
+#define CHECK(condition)                                                           \
+  do {                                                                             \
+    if (!(condition)) {                                                            \
+      std::printf("line %d: %s: %s\n", __LINE__, #condition, slimps_last_error()); \
+      std::exit(1);                                                                \
+    }                                                                              \
+  } while (false)
+#define CHECK_OK(call) CHECK((call) == SLIMPS_OK)
+
+constexpr size_t kRows = 300, kColumns = 4, kElements = kRows * kColumns;
+const int64_t kShape[] = {kRows, kColumns};
+
+struct Worker {
+  slimps_store* store = nullptr;
+  uint32_t rank = 0;
+  uint32_t workers = 0;
+};
+
+bool Says(const char* words) { return std::strstr(slimps_last_error(), words) != nullptr; }
+
+// Rank 0's values count.
+void Init(const Worker& worker, int64_t first, size_t count) {
+  const std::vector<float> values(kElements, worker.rank == 0 ? 1.0f : 99.0f);
+  std::vector<slimps_tensor> tensors;
+  for (size_t i = 0; i < count; ++i) {
+    tensors.push_back(SLIMPS_TENSOR(slimps_int_key(first + static_cast<int64_t>(i)), kShape, 2,
+                                    worker.rank == 0 ? values.data() : nullptr));
+  }
+  CHECK_OK(slimps_init(worker.store, tensors.data(), tensors.size()));
+}
+
+void SetSgd(const Worker& worker, double rate, double momentum) {
+  slimps_optimizer* sgd = nullptr;
+  CHECK_OK(slimps_optimizer_create("sgd", &sgd));
+  CHECK_OK(slimps_optimizer_set_number(sgd, "learning_rate", rate));
+  CHECK_OK(slimps_optimizer_set_number(sgd, "momentum", momentum));
+  CHECK_OK(slimps_set_optimizer(worker.store, sgd));
+  slimps_optimizer_destroy(sgd);
+}
+
+// Counts the answers of asynchronous pulls.
+class Pulls {
+ public:
+  static void Done(void* user_data, slimps_status status, const char* message) {
+    auto* pulls = static_cast<Pulls*>(user_data);
+    std::lock_guard<std::mutex> lock(pulls->mutex_);
+    ++pulls->count_[status];
+    pulls->message_ = message;
+    pulls->changed_.notify_all();
+  }
+  // Of `status`, once there are `count` of any.
+  size_t Await(size_t count, slimps_status status) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] {
+      size_t all = 0;
+      for (const auto& [code, of_code] : count_) all += of_code;
+      return all >= count;
+    });
+    return count_[status];
+  }
+  std::string message() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return message_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<slimps_status, size_t> count_;
+  std::string message_;
+};
+
+// Many keys pulled at once while rounds go on; sums and steps are exact.
+void TrainAsync(const Worker& worker) {
+  constexpr size_t kKeys = 20;
+  constexpr int kRounds = 5;
+  Init(worker, 0, kKeys);
+  SetSgd(worker, 0.5, 0);
+  std::vector<std::vector<float>> out(kKeys, std::vector<float>(kElements, NAN));
+  const std::vector<float> gradient(kElements, static_cast<float>(worker.rank + 1));
+  Pulls pulls;
+  for (int round = 1; round <= kRounds; ++round) {
+    for (size_t i = 0; i < kKeys; ++i) {
+      const slimps_key key = slimps_int_key(static_cast<int64_t>(i));
+      CHECK_OK(slimps_push(worker.store, key, gradient.data(), kElements, -static_cast<int>(i)));
+      CHECK_OK(
+          slimps_pull_async(worker.store, key, out[i].data(), kElements, 0, Pulls::Done, &pulls));
+    }
+    CHECK(pulls.Await(kKeys * round, SLIMPS_OK) == kKeys * round);
+    const float sum = static_cast<float>(worker.workers * (worker.workers + 1)) / 2;
+    for (const auto& values : out) {
+      for (const float value : values)
+        CHECK(value == 1.0f - 0.5f * sum * static_cast<float>(round));
+    }
+  }
+  double sums[] = {1, static_cast<double>(worker.rank)};
+  CHECK_OK(slimps_all_reduce_sum(worker.store, sums, 2));
+  CHECK(sums[0] == worker.workers && sums[1] == worker.workers * (worker.workers - 1) / 2.0);
+  slimps_totals totals;
+  totals.struct_size = sizeof(totals);
+  CHECK_OK(slimps_wait(worker.store));
+  CHECK_OK(slimps_get_totals(worker.store, &totals));
+  CHECK(totals.elements_pushed == kKeys * kRounds * kElements);
+  CHECK(totals.bytes_pushed == 4 * totals.elements_pushed);
+  CHECK(totals.bytes_pulled == totals.bytes_pushed);
+  CHECK(totals.send_s > 0);
+}
+
+void UnknownKey(const Worker& worker) {
+  Init(worker, 0, 1);
+  std::vector<float> out(kElements);
+  Pulls pulls;
+  CHECK(slimps_pull_async(worker.store, slimps_int_key(7), out.data(), kElements, 0, Pulls::Done,
+                          &pulls) == SLIMPS_NOT_FOUND);
+  CHECK(Says("slimps_pull_async: ") && Says("i:7"));
+  CHECK(slimps_push(worker.store, slimps_int_key(7), out.data(), kElements, 0) == SLIMPS_NOT_FOUND);
+  CHECK(slimps_pull(worker.store, slimps_int_key(0), out.data(), 3, 0) == SLIMPS_INVALID_ARGUMENT);
+  CHECK(slimps_set_updater(
+            worker.store,
+            [](void*, slimps_key, const float*, float*, size_t) { return SLIMPS_OK + 0; },
+            nullptr) == SLIMPS_UNIMPLEMENTED);
+  // None of this has hurt the store.
+  CHECK_OK(slimps_pull(worker.store, slimps_int_key(0), out.data(), kElements, 0));
+  CHECK(out[0] == 1.0f);
+}
+
+// Worker 1 aborts while the others wait for its push.
+void Abort(const Worker& worker) {
+  Init(worker, 0, 1);
+  std::vector<float> out(kElements);
+  if (worker.rank == 1) {
+    CHECK_OK(slimps_barrier(worker.store));
+    CHECK_OK(slimps_abort(worker.store, "the disk of worker 1 is full"));
+    CHECK(slimps_wait(worker.store) == SLIMPS_ABORTED);
+    return;
+  }
+  Pulls pulls;
+  CHECK_OK(slimps_push(worker.store, slimps_int_key(0), out.data(), kElements, 0));
+  CHECK_OK(slimps_pull_async(worker.store, slimps_int_key(0), out.data(), kElements, 0, Pulls::Done,
+                             &pulls));
+  CHECK_OK(slimps_barrier(worker.store));
+  CHECK(pulls.Await(1, SLIMPS_UNAVAILABLE) == 1);
+  CHECK(pulls.message().find("the disk of worker 1 is full") != std::string::npos);
+  CHECK(slimps_pull(worker.store, slimps_int_key(0), out.data(), kElements, 0) ==
+        SLIMPS_UNAVAILABLE);
+  CHECK(Says("the disk of worker 1 is full"));
+}
+
+void Rows(const Worker& worker) {
+  const slimps_key key = slimps_int_key(0);
+  Init(worker, 0, 1);
+  SetSgd(worker, 1, 0);
+  const int64_t pushed[] = {7, 2, 7};
+  const std::vector<float> values(3 * kColumns, 1.0f);
+  CHECK_OK(slimps_push_row_sparse(worker.store, key, pushed, 3, values.data(), values.size(), 0));
+  const int64_t ids[] = {7, 3, 2, 7};
+  int64_t rows[4] = {-1, -1, -1, -1};
+  std::vector<float> out(3 * kColumns, NAN);
+  size_t count = 0;
+  CHECK(slimps_pull_rows(worker.store, key, ids, 4, rows, out.data(), 2 * kColumns, &count, 0) ==
+        SLIMPS_INVALID_ARGUMENT);
+  CHECK(Says("3 rows of key i:0 need room for 12 elements, got 8"));
+  CHECK(count == 0 && rows[0] == -1 && std::isnan(out[0]));
+  CHECK_OK(slimps_pull_rows(worker.store, key, ids, 4, rows, out.data(), out.size(), &count, 0));
+  const auto workers = static_cast<float>(worker.workers);
+  CHECK(count == 3 && rows[0] == 2 && rows[1] == 3 && rows[2] == 7);
+  CHECK(out[0] == 1 - workers && out[kColumns] == 1 && out[2 * kColumns] == 1 - 2 * workers);
+  const int64_t outside[] = {kRows};
+  CHECK(slimps_pull_rows(worker.store, key, outside, 1, rows, out.data(), out.size(), &count, 0) ==
+        SLIMPS_INVALID_ARGUMENT);
+  CHECK_OK(slimps_pull_rows(worker.store, key, nullptr, 0, nullptr, nullptr, 0, &count, 0));
+  CHECK(count == 0);
+}
+
+void States(const Worker& worker) {
+  const slimps_key key = slimps_int_key(0);
+  Init(worker, 0, 1);
+  SetSgd(worker, 0.5, 0.5);
+  const std::vector<float> gradient(kElements, 1.0f / static_cast<float>(worker.workers));
+  std::vector<float> out(kElements);
+  CHECK_OK(slimps_pushpull(worker.store, key, gradient.data(), out.data(), kElements, 0));
+  CHECK(out[0] == 0.5f);  // momentum 1
+  void* content = nullptr;
+  size_t bytes = 0;
+  CHECK_OK(slimps_save_optimizer_states(worker.store, &content, &bytes));
+  CHECK(bytes > kElements * sizeof(float));
+  CHECK_OK(slimps_pushpull(worker.store, key, gradient.data(), out.data(), kElements, 0));
+  CHECK(out[0] == -0.25f);  // momentum 1.5
+  CHECK_OK(slimps_load_optimizer_states(worker.store, content, bytes));
+  CHECK_OK(slimps_pushpull(worker.store, key, gradient.data(), out.data(), kElements, 0));
+  CHECK(out[0] == -1.0f);  // momentum 1.5 again
+  static_cast<char*>(content)[bytes / 2] ^= 1;
+  CHECK(slimps_load_optimizer_states(worker.store, content, bytes) == SLIMPS_DATA_LOSS);
+  slimps_free(content);
+}
+
+// What one worker's optimizer is refused for ends the call of all.
+void WrongOptimizer(const Worker& worker) {
+  Init(worker, 0, 1);
+  slimps_optimizer* sgd = nullptr;
+  CHECK_OK(slimps_optimizer_create("sgd", &sgd));
+  if (worker.rank == 1) {
+    CHECK_OK(slimps_set_gradient_compression(worker.store, "dgc"));
+    CHECK_OK(slimps_optimizer_set_number(sgd, "momentum", 0.9));
+  }
+  const slimps_status set = slimps_set_optimizer(worker.store, sgd);
+  slimps_optimizer_destroy(sgd);
+  CHECK(set == (worker.rank == 1 ? SLIMPS_INVALID_ARGUMENT : SLIMPS_FAILED_PRECONDITION));
+  CHECK(worker.rank == 1 || Says("refused at 1 other workers"));
+}
+
+// Worker 0 leaves after its first round, the others go on alone.
+void Leave(const Worker& worker) {
+  const slimps_key key = slimps_int_key(0);
+  Init(worker, 0, 1);
+  const std::vector<float> ones(kElements, 1.0f);
+  std::vector<float> out(kElements);
+  CHECK_OK(slimps_pushpull(worker.store, key, ones.data(), out.data(), kElements, 0));
+  CHECK(out[0] == static_cast<float>(worker.workers));
+  if (worker.rank == 0) {
+    CHECK_OK(slimps_leave(worker.store));
+    return;
+  }
+  CHECK_OK(slimps_pushpull(worker.store, key, ones.data(), out.data(), kElements, 0));
+  CHECK(out[0] == static_cast<float>(worker.workers - 1));
+}
+
+using Scenario = void (*)(const Worker&);
+const std::map<std::string, Scenario> kScenarios = {
+    {"train_async", TrainAsync},
+    {"unknown_key", UnknownKey},
+    {"abort", Abort},
+    {"rows", Rows},
+    {"states", States},
+    {"wrong_optimizer", WrongOptimizer},
+    {"leave", Leave},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CHECK(argc == 3 && kScenarios.contains(argv[1]));
+  const std::string scenario = argv[1], type = argv[2];
+  slimps_options* options = nullptr;
+  CHECK_OK(slimps_options_create(&options));
+  CHECK_OK(slimps_options_from_environment(options));
+  CHECK_OK(slimps_options_set(options, "timeout_s", "120"));
+  CHECK_OK(slimps_options_set(options, "partition_bytes", "1024"));
+  Worker worker;
+  CHECK_OK(slimps_create(type.c_str(), options, &worker.store));
+  slimps_options_destroy(options);
+  CHECK_OK(slimps_rank(worker.store, &worker.rank));
+  CHECK_OK(slimps_num_workers(worker.store, &worker.workers));
+  kScenarios.at(scenario)(worker);
+  if (scenario != "abort") CHECK_OK(slimps_close(worker.store));
+  slimps_destroy(worker.store);
+  std::printf("well\n");
+  return 0;
+}
