@@ -65,8 +65,13 @@ std::vector<Reply> ShardState::TakeReplies() {
 absl::Status ShardState::HandleInit(InitWork work) {
   Slot& slot = slots_[IdOf(work.id)];
   if (work.state.has_value()) {
-    if (slot.partition != nullptr) return slot.partition->PutState(*work.state, work.value);
-    return absl::NotFoundError(absl::StrCat(DescribeUnknown(work.id), ": never initialised"));
+    if (slot.partition == nullptr) {
+      return absl::NotFoundError(absl::StrCat(DescribeUnknown(work.id), ": never initialised"));
+    }
+    // Of what was acknowledged before, nothing may step the state that is put.
+    Settle(slot);
+    if (!failure_.ok()) return failure_;
+    return slot.partition->PutState(*work.state, work.value);
   }
   if (slot.partition != nullptr) {
     return slot.partition->CheckRepeatedInit(work.spec, work.value.checksum);
@@ -162,14 +167,20 @@ absl::Status ShardState::CheckPullNow(const Slot& slot, const PullWork& work) co
 
 void ShardState::HandlePull(const Origin& origin, PullWork work) {
   Slot& slot = slots_[IdOf(work.item.id())];
-  const absl::Status now = CheckPullNow(slot, work);
+  absl::Status now = CheckPullNow(slot, work);
+  const bool of_state = work.item.state_tensor() > 0;
+  if (now.ok() && of_state && slot.partition != nullptr) {
+    Settle(slot);
+    now = failure_;
+  }
   if (!now.ok()) {
     outbox_.AddPullError(origin, work.item, now);
     return;
   }
   WaitingPull pull{.origin = origin, .item = std::move(work.item), .deadline = work.deadline};
   if (slot.partition != nullptr) {
-    pull.clock = slot.partition->ReadsFrom(origin.worker);
+    // Workers pull state together, once their pushes are counted: however far apart they are, none waits for another.
+    if (!of_state) pull.clock = slot.partition->ReadsFrom(origin.worker);
     if (slot.partition->version() >= pull.item.min_version() &&
         slot.partition->slowest() >= pull.clock) {
       Answer(slot, pull);

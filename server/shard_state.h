@@ -81,7 +81,8 @@ class ShardState final {
   // For all partitions, those to come too. The first error is returned; the others go on as they were.
   [[nodiscard]] absl::Status SetOptimizer(std::shared_ptr<const Optimizer> optimizer);
   [[nodiscard]] absl::Status Leave(uint32_t worker, uint64_t from_round);
-  // Waiting pulls, later pushes and later pulls that would have to wait are answered with `why`.
+  // Waiting pulls, later pushes, later pulls that would have to wait or are of state, and state that is put are answered
+  // with `why`.
   void Fail(const absl::Status& why);
 
   bool HasCompleteRound() const { return !complete_.empty(); }
