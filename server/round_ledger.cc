@@ -44,11 +44,8 @@ absl::StatusOr<PushVerdict> RoundLedger::Push(PushRecord push) {
                                                       leaves_from_[push.worker],
                                                       " but pushes round ", push.round));
   }
-  if (push.round <= version_) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "worker ", push.worker, " pushes round ", push.round, " but version ", version_,
-        " is held and older rounds than the last ", kRememberedRounds, " are forgotten"));
-  }
+  // Without the push of an active worker that round would not be complete; its checksum alone is forgotten.
+  if (push.round <= version_) return PushVerdict::kDuplicate;
   if (push.round - version_ > kRoundsAhead) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "worker ", push.worker, " pushes round ", push.round, ", too far ahead of version ",

@@ -5,9 +5,9 @@
 //   while (ledger.NextRoundComplete()) Apply(ledger.TakeNextRound());
 //
 //   push of round   <= version          version+1, version+2             > version+2
-//                   remembered checksum first: accepted, kept            ResourceExhausted
-//                   decides             repeat: checksum decides
-//   checksum equal: acknowledged as a duplicate; different: AlreadyExists.
+//                   checksum decides,   first: accepted, kept            ResourceExhausted
+//                   while remembered    repeat: checksum decides
+//   checksum equal, or forgotten: acknowledged as a duplicate; different: AlreadyExists.
 #ifndef SLIMPS_SERVER_ROUND_LEDGER_H_
 #define SLIMPS_SERVER_ROUND_LEDGER_H_
 
@@ -47,13 +47,13 @@ struct LedgerLimits {
 class RoundLedger final {
  public:
   static constexpr uint64_t kRoundsAhead = 2;
-  static constexpr size_t kRememberedRounds = 8;
+  static constexpr size_t kRememberedRounds = 8;  // with their checksums
 
   // REQUIRES: num_workers > 0.
   RoundLedger(uint32_t num_workers, LedgerLimits limits);
 
   // InvalidArgument: no such worker, round 0. AlreadyExists: this round was counted with another checksum.
-  // FailedPrecondition: older than what is remembered, or the worker has left. ResourceExhausted: too far ahead, or too
+  // FailedPrecondition: the worker has left. ResourceExhausted: too far ahead, or too
   // many bytes waiting (the worker tries again); the next round is always let in, else a fast worker could lock out
   // the slow one.
   [[nodiscard]] absl::StatusOr<PushVerdict> Push(PushRecord push);

@@ -21,11 +21,8 @@ absl::StatusOr<PushVerdict> SequenceLedger::Push(uint64_t sequence, uint32_t wor
         absl::StrCat("worker ", worker, " pushed sequence ", sequence, " before with checksum ",
                      absl::Hex(entry.checksum), ", now with ", absl::Hex(checksum)));
   }
-  if (sequence <= state.clock) {
-    return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " pushes sequence ",
-                                                      sequence, ", forgotten since ", state.clock,
-                                                      " are applied"));
-  }
+  // Applied, though its checksum is forgotten: a retry may be long under way.
+  if (sequence <= state.clock) return PushVerdict::kDuplicate;
   if (sequence >= state.leaves_from) {
     return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " pushes sequence ",
                                                       sequence, ", but left from ",

@@ -37,7 +37,7 @@ class SequenceLedger final {
       : staleness_(staleness), workers_(num_workers) {}
 
   // kAccepted: apply it now, it will not be accepted again. InvalidArgument: no such worker, sequence 0. AlreadyExists:
-  // the same sequence came with another checksum. FailedPrecondition: too old to remember, or the worker has left.
+  // the same sequence came with another checksum, and is remembered. FailedPrecondition: the worker has left.
   // ResourceExhausted: beyond the window, or too far ahead of the slowest (the worker tries again).
   [[nodiscard]] absl::StatusOr<PushVerdict> Push(uint64_t sequence, uint32_t worker,
                                                  uint64_t checksum);

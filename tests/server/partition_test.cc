@@ -209,6 +209,20 @@ TEST(Partition, AsyncAppliesEachPushOnceWhenItComes) {
   EXPECT_FALSE(partition->HasCompleteRound());
 }
 
+TEST(Partition, ARepeatFromLongAgoChangesNothing) {
+  for (const auto mode : {wire::DIST_SYNC, wire::DIST_ASYNC}) {
+    auto partition = Make(Spec(1, 1, mode), {0}, SgdSpec(1));
+    for (uint64_t round = 1; round <= 100; ++round) {
+      ASSERT_TRUE(partition->Push(round, 0, 1, Raw({1})).ok());
+      ApplyAll(*partition);
+    }
+    EXPECT_EQ(partition->Push(1, 0, 1, Raw({1})).value(), PushVerdict::kDuplicate);
+    EXPECT_FALSE(partition->HasCompleteRound());
+    EXPECT_THAT(WeightsOf(*partition), ElementsAre(-100));
+    EXPECT_EQ(partition->version(), 100);
+  }
+}
+
 TEST(Partition, AsyncWithoutAnOptimizerIsRefused) {
   auto partition = Make(Spec(1, 1, wire::DIST_ASYNC), {0}, {});
   EXPECT_EQ(CodeOf(partition->Push(1, 0, 1, Raw({1}))), absl::StatusCode::kFailedPrecondition);

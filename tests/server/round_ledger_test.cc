@@ -110,15 +110,27 @@ TEST(RoundLedger, TwoRoundsAheadAreAcceptedAndAThirdIsNot) {
   EXPECT_THAT(ledger.MissingFromNextRound(), ElementsAre(1));
 }
 
-TEST(RoundLedger, RoundsOlderThanWhatIsRememberedAreRefused) {
-  RoundLedger ledger(1, {});
-  const uint64_t last = RoundLedger::kRememberedRounds + 1;
+TEST(RoundLedger, APushOlderThanWhatIsRememberedIsARepeatOfWhoTookPart) {
+  RoundLedger ledger(2, {});
+  ASSERT_TRUE(ledger.Push(Record(1, 1, 1)).ok());
+  ASSERT_TRUE(ledger.Leave(1, 2).ok());
+  const uint64_t last = 2 * RoundLedger::kRememberedRounds;
   for (uint64_t round = 1; round <= last; ++round) {
     ASSERT_TRUE(ledger.Push(Record(round, 0, round)).ok());
     ledger.TakeNextRound();
   }
-  EXPECT_EQ(ledger.Push(Record(2, 0, 2)).value(), PushVerdict::kDuplicate);
-  EXPECT_EQ(CodeOf(ledger.Push(Record(1, 0, 1))), absl::StatusCode::kFailedPrecondition);
+  const uint64_t oldest = last + 1 - RoundLedger::kRememberedRounds;
+  EXPECT_EQ(CodeOf(ledger.Push(Record(oldest, 0, 99))), absl::StatusCode::kAlreadyExists);
+  // An acknowledgement was lost, and the retry is long under way.
+  for (uint64_t round = 1; round < oldest; ++round) {
+    EXPECT_EQ(ledger.Push(Record(round, 0, round)).value(), PushVerdict::kDuplicate) << round;
+  }
+  EXPECT_EQ(ledger.Push(Record(1, 1, 1)).value(), PushVerdict::kDuplicate);
+  EXPECT_EQ(CodeOf(ledger.Push(Record(2, 1, 2))), absl::StatusCode::kFailedPrecondition)
+      << "it had left: that round is complete without it";
+  EXPECT_EQ(ledger.version(), last);
+  EXPECT_EQ(ledger.waiting_bytes(), 0u);
+  EXPECT_FALSE(ledger.NextRoundComplete());
 }
 
 TEST(RoundLedger, NonsenseIsRefused) {
@@ -221,14 +233,18 @@ TEST(SequenceLedger, WorkersCountApart) {
   EXPECT_EQ(CodeOf(ledger.Push(0, 0, 5)), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(SequenceLedger, BeyondTheWindowAndForgottenAreRefused) {
+TEST(SequenceLedger, BeyondTheWindowIsRefusedAndWhatIsForgottenIsARepeat) {
   SequenceLedger ledger(1);
   EXPECT_EQ(CodeOf(ledger.Push(SequenceLedger::kWindow + 1, 0, 0)),
             absl::StatusCode::kResourceExhausted);
   for (uint64_t sequence = 1; sequence <= 3 * SequenceLedger::kWindow; ++sequence) {
     ASSERT_EQ(ledger.Push(sequence, 0, 0).value(), PushVerdict::kAccepted);
   }
-  EXPECT_EQ(CodeOf(ledger.Push(1, 0, 0)), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ledger.Push(1, 0, 0).value(), PushVerdict::kDuplicate);
+  EXPECT_EQ(CodeOf(ledger.Push(3 * SequenceLedger::kWindow, 0, 1)),
+            absl::StatusCode::kAlreadyExists)
+      << "remembered";
+  EXPECT_EQ(ledger.slowest(), 3 * SequenceLedger::kWindow);
   EXPECT_EQ(ledger.Push(3 * SequenceLedger::kWindow, 0, 0).value(), PushVerdict::kDuplicate);
 }
 
