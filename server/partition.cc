@@ -222,9 +222,13 @@ absl::Status Partition::SetOptimizer(std::shared_ptr<const Optimizer> optimizer)
         absl::StrCat("rounds have begun with optimizer ", wire::OptimizerSpec::Kind_Name(old_kind),
                      "; it cannot become ", wire::OptimizerSpec::Kind_Name(new_kind))));
   }
-  // Grown before the optimizer that needs it is in force. Tensors that are there stay: of the same kind they go on, and
-  // of another kind they are still zero, since nothing was pushed.
+  // Grown before the optimizer that needs it is in force. Of the same kind it goes on; what another kind was given by
+  // PutState means nothing to this one.
   GrowState(optimizer->state_tensors());
+  if (old_kind != new_kind) {
+    for (AlignedBuffer& tensor : state_) std::ranges::fill(tensor.floats(), 0.0f);
+    updates_ = 0;
+  }
   optimizer_ = std::move(optimizer);
   return absl::OkStatus();
 }

@@ -188,6 +188,31 @@ TEST(Partition, MomentumMayBeginLater) {
   EXPECT_THAT(WeightsOf(*partition), ElementsAre(-2));
 }
 
+TEST(Partition, AnotherKindOfOptimizerBeginsWithoutTheStateThatWasPut) {
+  auto partition = Make(Spec(1, 1), {0}, SgdSpec(1, 0.5));
+  wire::OptimizerState state;
+  state.set_kind(wire::OptimizerSpec::SGD);
+  state.set_tensors(1);
+  state.set_tensor(1);
+  state.set_updates(9);
+  state.set_load(1);
+  ASSERT_TRUE(partition->PutState(state, Raw({42})).ok());
+  ASSERT_TRUE(partition->SetOptimizer(MakeOptimizer(SgdSpec(1, 0.9))).ok());
+  EXPECT_THAT(Floats(partition->ShareState(&state).payload), ElementsAre(42)) << "the same kind";
+  EXPECT_EQ(state.updates(), 9u);
+  wire::OptimizerSpec adam = SgdSpec(1);
+  adam.set_kind(wire::OptimizerSpec::ADAM);
+  adam.set_beta1(0.9);
+  adam.set_beta2(0.99);
+  adam.set_epsilon(1e-8);
+  ASSERT_TRUE(partition->SetOptimizer(MakeOptimizer(adam)).ok());
+  for (const uint32_t tensor : {1u, 2u}) {
+    state.set_tensor(tensor);
+    EXPECT_THAT(Floats(partition->ShareState(&state).payload), ElementsAre(0)) << tensor;
+  }
+  EXPECT_EQ(state.updates(), 0u);
+}
+
 TEST(Partition, OptimizerOfAnotherKindIsRefusedOnceRoundsHaveBegun) {
   auto partition = Make(Spec(1, 2), {0}, {});
   EXPECT_TRUE(partition->SetOptimizer(MakeOptimizer(SgdSpec(1))).ok());
