@@ -27,6 +27,9 @@ struct Limits {
 
 inline constexpr Limits kDefaultLimits{};
 
+// Of an optimizer's state, when it is put back: what is counted on from there must not wrap around.
+inline constexpr uint64_t kMostUpdates = uint64_t{1} << 62;
+
 }  // namespace slimps
 
 #endif  // SLIMPS_PROTO_LIMITS_H_

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/base/hash.h"
 #include "proto/base/status_macros.h"
+#include "proto/limits.h"
 #include "server/partition.h"
 
 namespace slimps {
@@ -95,6 +96,11 @@ absl::Status Partition::PutState(const wire::OptimizerState& state, const Claime
     return Annotate(absl::InvalidArgumentError(
         absl::StrCat("optimizer state: expected tensor 1 to ", tensors, " in raw fp32, got tensor ",
                      state.tensor(), " in ", std::string(FormatName(value.format)))));
+  }
+  if (state.load() == 0 || state.updates() > kMostUpdates) {
+    return Annotate(absl::InvalidArgumentError(
+        absl::StrCat("optimizer state: expected loads numbered from 1 and at most ", kMostUpdates,
+                     " updates, got load ", state.load(), " and ", state.updates())));
   }
   const std::span<float> mine = state_[state.tensor() - 1].floats();
   const absl::Status valid = ValidatePayload(value.format, value.payload.bytes(), mine.size());

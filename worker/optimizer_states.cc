@@ -24,6 +24,10 @@ absl::Status ReadKey(ContentReader& reader, uint32_t tensors, OptimizerStates* s
     return reader.Wrong(absl::StrCat("key ", std::string(name), ": expected at most ",
                                      kDefaultLimits.max_elements, " elements, got ", key.elements));
   }
+  if (key.updates > kMostUpdates) {
+    return reader.Wrong(absl::StrCat("key ", std::string(name), ": expected at most ", kMostUpdates,
+                              " updates, got ", key.updates));
+  }
   for (uint32_t i = 0; i < tensors; ++i) {
     SLIMPS_ASSIGN_OR_RETURN(const std::string_view bytes,
                             reader.Take(key.elements * sizeof(float), "a key's state"));

@@ -307,6 +307,16 @@ TEST_F(RowsPartition, StateOfAnotherOptimizerOrShapeIsRefused) {
     EXPECT_EQ(code(other, Raw(All(1))), absl::StatusCode::kInvalidArgument);
   }
   EXPECT_EQ(code(state, {}), absl::StatusCode::kInvalidArgument);
+  other = state;
+  other.set_load(0);
+  EXPECT_EQ(code(other, Raw(All(1))), absl::StatusCode::kInvalidArgument);
+  other = state;
+  other.set_updates(
+      ~uint64_t{0});  // the next would be none, and Adam's correction of the bias infinite
+  EXPECT_THAT(
+      std::string(partition->PutState(other, Raw(All(1))).message()),
+      HasSubstr("at most 4611686018427387904 updates, got load 1 and 18446744073709551615"));
+  EXPECT_EQ(code(other, Raw(All(1))), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code(state, Raw(All(1))), absl::StatusCode::kOk);
 }
 

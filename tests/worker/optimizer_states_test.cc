@@ -8,6 +8,7 @@
 #include <string>
 
 #include "proto/base/hash.h"
+#include "proto/limits.h"
 
 namespace slimps {
 namespace {
@@ -91,6 +92,15 @@ TEST(OptimizerStates, FieldsThatAreNoneAreRefusedThoughTheChecksumHolds) {
   // s:a's elements, low and high word: more bytes than there are, more than a key may have.
   EXPECT_THAT(refusal(31, 1000, absl::StatusCode::kDataLoss), HasSubstr("a key's state"));
   EXPECT_THAT(refusal(35, ~0u, absl::StatusCode::kInvalidArgument), HasSubstr("expected at most"));
+}
+
+TEST(OptimizerStates, UpdatesThatNobodyMadeAreRefused) {
+  OptimizerStates states = Adam();
+  states.keys["s:c"].updates = kMostUpdates;
+  EXPECT_TRUE(ParseOptimizerStates(BuildOptimizerStates(states)).ok());
+  ++states.keys["s:c"].updates;
+  EXPECT_THAT(Refusal(BuildOptimizerStates(states), absl::StatusCode::kInvalidArgument),
+              HasSubstr("key s:c: expected at most 4611686018427387904 updates, got 461168601842"));
 }
 
 TEST(OptimizerStates, AKeyThatComesTwiceIsRefused) {
