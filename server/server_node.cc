@@ -43,8 +43,11 @@ absl::Status ServerNode::Serve() {
   }
   if (!result.ok()) service_.FailPending(result);
   // Whatever was accepted is answered before the goodbye, and leaves before the transport stops.
-  if (result.ok()) service_.Stop();
-  service_.Stop(result);
+  if (result.ok()) {
+    service_.Stop();
+  } else {
+    service_.Stop(result);
+  }
   const absl::Status left = membership_.Leave();
   transport_->Stop();
   return result.ok() ? left : result;
