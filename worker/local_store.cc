@@ -5,6 +5,7 @@
 #include <new>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "compress/codec/dictionary.h"
 #include "compress/format/format.h"
@@ -36,6 +37,9 @@ LocalOptimizer KindOf(const wire::OptimizerSpec& spec) {
       return LocalOptimizer::kAssign;
   }
 }
+
+// The store whose updater runs on this thread.
+thread_local const LocalStore* updating = nullptr;
 
 // One worker's average is its sum.
 absl::StatusOr<LocalUpdater> MakeUpdater(const wire::OptimizerSpec& spec) {
@@ -123,10 +127,14 @@ absl::Status LocalStore::FirstError() const {
 
 absl::StatusOr<LocalStore::InForce> LocalStore::Find(const Key& key, size_t elements,
                                                      const char* what) const {
-  SLIMPS_RETURN_IF_ERROR(FirstError());
+  if (updating == this) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, " of key ", key.typed_name(), ": an updater must not call its store"));
+  }
   SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* plan, keys_.Find(key));
   SLIMPS_RETURN_IF_ERROR(CheckLength(*plan, elements, what));
   MutexLock lock(&mutex_);
+  SLIMPS_RETURN_IF_ERROR(first_error_);
   return InForce{tensors_.at(key.id()).get(), rule_, compressor_};
 }
 
@@ -221,6 +229,8 @@ void LocalStore::Apply(const InForce& in_force, std::span<const float> sum) {
   const Key& key = tensor.plan->key;
   const std::span<float> weights = tensor.weights.floats();
   if (rule.updater != nullptr) {
+    const LocalStore* const outer = std::exchange(updating, this);
+    const absl::Cleanup done = [outer] { updating = outer; };
     rule.updater(key, sum, weights);
     keys_.CountPush(key);
     return;
@@ -241,6 +251,7 @@ absl::Status LocalStore::PushNothing(const Key& key) {
   SLIMPS_RETURN_IF_ERROR(FirstError());
   SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* plan, keys_.Find(key));
   SLIMPS_ASSIGN_OR_RETURN(const InForce in_force, Find(key, plan->elements, "push"));
+  if (in_force.rule->updater != nullptr) return absl::OkStatus();  // there is no push for it
   if (in_force.rule->spec.kind() != wire::OptimizerSpec::NONE) {
     keys_.CountPush(key);  // nobody else contributes: the optimizer skips the round
     return absl::OkStatus();
@@ -289,11 +300,12 @@ void LocalStore::PullAsync(const Key& key, std::span<float> out, int priority,
 
 absl::Status LocalStore::SetOptimizer(const wire::OptimizerSpec& spec) {
   SLIMPS_ASSIGN_OR_RETURN(LocalUpdater optimizer, MakeUpdater(spec));
+  auto rule = std::make_shared<const Rule>(Rule{nullptr, spec, std::move(optimizer)});
   MutexLock lock(&mutex_);
   SLIMPS_RETURN_IF_ERROR(first_error_);
   SLIMPS_RETURN_IF_ERROR(CheckCombination(
       {.codec = compressor_ == nullptr ? nullptr : &compressor_->codec(), .optimizer = spec}));
-  rule_ = std::make_shared<Rule>(Rule{nullptr, spec, std::move(optimizer)});
+  rule_.swap(rule);  // an updater dies with nothing locked, since it may take its owner's locks
   return absl::OkStatus();
 }
 
@@ -304,9 +316,10 @@ absl::Status LocalStore::SetHyper(const Key& key, std::optional<Hyper> hyper) {
 
 absl::Status LocalStore::SetUpdater(Updater updater) {
   SLIMPS_ASSIGN_OR_RETURN(LocalUpdater replace, MakeUpdater({}));
+  auto rule = std::make_shared<const Rule>(Rule{std::move(updater), {}, std::move(replace)});
   MutexLock lock(&mutex_);
   SLIMPS_RETURN_IF_ERROR(first_error_);
-  rule_ = std::make_shared<Rule>(Rule{std::move(updater), {}, std::move(replace)});
+  rule_.swap(rule);
   return absl::OkStatus();
 }
 
@@ -352,8 +365,10 @@ absl::StatusOr<std::vector<double>> LocalStore::AllReduceSum(const std::vector<d
 }
 
 absl::Status LocalStore::Close() {
+  std::shared_ptr<const Rule> rule;  // what an updater owns may own the store
   MutexLock lock(&mutex_);
   first_error_.Update(absl::FailedPreconditionError("the store was closed"));
+  rule_.swap(rule);
   return absl::OkStatus();
 }
 

@@ -13,7 +13,7 @@
 // state, another begins anew. Its steps have the bits that a dist_sync store with one worker has. Priorities mean nothing.
 // Gradient compression, per device (device_compressor.h), is for type "device"; "local" refuses it.
 //
-// Thread-safe; pushes of different keys go on side by side. Callbacks run before the call that causes them returns.
+// Thread-safe; pushes of different keys go on side by side, but for what they wait for in device_compressor. Callbacks run before the call that causes them returns.
 #ifndef SLIMPS_WORKER_LOCAL_STORE_H_
 #define SLIMPS_WORKER_LOCAL_STORE_H_
 
@@ -54,6 +54,11 @@ class LocalStore final : public KVStore {
                         int priority) override;
   void PullAsync(const Key& key, std::span<float> out, int priority,
                  std::function<void(absl::Status)> done) override;
+  absl::Status PushRowSparse(const Key& key, std::span<const int64_t> rows,
+                             std::span<const float> values, int priority) override;
+  absl::Status PullRows(const Key& key, std::span<const int64_t> row_ids,
+                        std::vector<int64_t>* rows, std::vector<float>* values,
+                        int priority) override;
   absl::Status Broadcast(const InitTensor& tensor, std::span<float> out) override;
   absl::Status SetOptimizer(const wire::OptimizerSpec& spec) override;
   absl::Status SetHyper(const Key& key, std::optional<Hyper> hyper) override;
@@ -109,6 +114,10 @@ class LocalStore final : public KVStore {
                                              std::span<const std::span<const float>> gradients)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(in_force.tensor->mutex);
   void Apply(const InForce& in_force, std::span<const float> sum)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(in_force.tensor->mutex);
+  // Leaves all rows but `rows` (rising), and what the optimizer keeps of them, as they are.
+  void ApplyToRows(const InForce& in_force, std::span<const float> sum,
+                   std::span<const int64_t> rows, size_t row_elements)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(in_force.tensor->mutex);
 
   const std::string type_;

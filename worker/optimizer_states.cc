@@ -26,7 +26,7 @@ absl::Status ReadKey(ContentReader& reader, uint32_t tensors, OptimizerStates* s
   }
   if (key.updates > kMostUpdates) {
     return reader.Wrong(absl::StrCat("key ", std::string(name), ": expected at most ", kMostUpdates,
-                              " updates, got ", key.updates));
+                                     " updates, got ", key.updates));
   }
   for (uint32_t i = 0; i < tensors; ++i) {
     SLIMPS_ASSIGN_OR_RETURN(const std::string_view bytes,

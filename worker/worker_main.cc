@@ -216,7 +216,7 @@ Summary MakeSummary(const WorkerOptions& options, const KVStore& store) {
           .pull_compression = flags.pull_compression,
           .pull_threshold = flags.pull_threshold,
           .kvstore = flags.kvstore,
-          .backup_model = options.train.backup.has_value(),
+          .backup_model = options.train.exchange.backup.has_value(),
           .seed = options.train.seed,
           .workers = options.store.num_workers,
           .servers = options.store.num_servers,

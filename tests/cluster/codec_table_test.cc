@@ -14,7 +14,7 @@
 #include "tests/cluster/codec_reference.h"
 #include "tests/cluster/in_process_cluster.h"
 #include "worker/combination.h"
-#include "worker/trainer/weight_exchange.h"
+#include "worker/exchange/weight_exchange.h"
 
 namespace slimps {
 namespace {
@@ -152,9 +152,9 @@ class Worker final {
                             .shape = {static_cast<int64_t>(pulled_[i].size())},
                             .values = pulled_[i]});
     }
-    BackupModelOptions backup;
-    backup.updater.learning_rate = kLearningRate;
-    auto exchange = MakeBackupExchange(&store_, parameters, {}, backup, {});
+    ExchangeOptions options{.backup = BackupModelOptions()};
+    options.backup->updater.learning_rate = kLearningRate;
+    auto exchange = MakeBackupExchange(&store_, parameters, options, {});
     ASSERT_STATUS_OK(exchange.status());
     for (int round = 1; round <= rounds_; ++round) {
       ASSERT_STATUS_OK((*exchange)->BeginStep());

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "proto/slimps.pb.h"
+#include "worker/exchange/parameter.h"
 #include "worker/trainer/dataset.h"
 
 namespace slimps {
@@ -42,15 +42,6 @@ struct LossSums {
     correct += other.correct;
     labels += other.labels;
   }
-};
-
-struct Parameter {
-  std::string name;  // "conv1.weight"
-  std::vector<int64_t> shape;
-  wire::LayerKind layer = wire::OTHER;
-  // The model's own memory: what is written here is what the next forward pass reads. Valid as long
-  // as the model.
-  std::span<float> values;
 };
 
 // The gradient of the mean loss by parameter `index`. Valid until the next ForwardBackward or

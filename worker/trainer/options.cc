@@ -225,7 +225,7 @@ TrainOptions TrainingOptions(const WorkerFlags& flags, Combine combine) {
   if (flags.max_steps > 0) train.max_steps = static_cast<size_t>(flags.max_steps);
   train.seed = static_cast<uint64_t>(flags.seed);
   train.optimizer = ServerOptimizer(flags, combine);
-  if (flags.backup_model == "on") train.backup = LocalOptimizerOf(flags);
+  if (flags.backup_model == "on") train.exchange.backup = LocalOptimizerOf(flags);
   train.exchange.non_finite = flags.non_finite == "skip" ? NonFinite::kSkip : NonFinite::kStop;
   train.exchange.timeout = absl::Seconds(flags.timeout_s) + kGrace;
   train.simulated_compute = absl::Milliseconds(flags.simulate_compute_ms);

@@ -20,43 +20,6 @@ namespace {
 
 constexpr size_t kEvaluationBatch = 256;
 
-absl::Status CheckOptions(const TrainOptions& options, const KVStore& store) {
-  SLIMPS_RETURN_IF_ERROR(
-      CheckCombination({.mode = FindStoreMode(store.type()).value_or(wire::DIST_SYNC),
-                        .optimizer = options.optimizer,
-                        .backup_model = options.backup.has_value()}));
-  if (options.optimizer.kind() != wire::OptimizerSpec::NONE) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      "training without a server optimizer: expected one; the store would hold sums of gradients, "
-      "and a model would compute on those instead of weights");
-}
-
-// Declares the parameters, lets the servers step, and gives every worker rank 0's first weights.
-absl::Status InitStore(const wire::OptimizerSpec& optimizer, std::span<const Parameter> parameters,
-                       KVStore* store) {
-  std::vector<InitTensor> tensors;
-  for (const Parameter& parameter : parameters) {
-    tensors.push_back({.key = parameter.name,
-                       .shape = parameter.shape,
-                       .value = parameter.values,
-                       .layer = parameter.layer});
-  }
-  SLIMPS_RETURN_IF_ERROR(store->Init(tensors));
-  SLIMPS_RETURN_IF_ERROR(store->SetOptimizer(optimizer));
-  SLIMPS_RETURN_IF_ERROR(store->Barrier());
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    SLIMPS_RETURN_IF_ERROR(store->Pull(parameters[i].name, parameters[i].values, PriorityOf(i)));
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::unique_ptr<WeightExchange>> MakeExchange(
-    const TrainOptions& options, const wire::LearningRateSchedule& schedule,
-    std::span<const Parameter> parameters, KVStore* store) {
-  if (!options.backup.has_value()) return MakeSyncExchange(store, parameters, options.exchange);
-  return MakeBackupExchange(store, parameters, options.exchange, *options.backup, schedule);
-}
-
 BatchPlan::Options PlanOf(const TrainOptions& options, const Dataset& data, const KVStore& store) {
   return {.samples = data.train.count,
           .workers = store.num_workers(),
@@ -206,13 +169,9 @@ class Trainer final {
 absl::StatusOr<TrainingReport> Train(const TrainOptions& options, const Dataset& data, Model* model,
                                      KVStore* store, const StepObserver& observer) {
   if (options.batch == 0) return absl::InvalidArgumentError("batch: expected at least 1, got 0");
-  SLIMPS_RETURN_IF_ERROR(CheckOptions(options, *store));
   const wire::OptimizerSpec optimizer = OptimizerOf(options, PlanOf(options, data, *store), *store);
-  SLIMPS_RETURN_IF_ERROR(InitStore(optimizer, model->parameters(), store));
   SLIMPS_ASSIGN_OR_RETURN(const std::unique_ptr<WeightExchange> exchange,
-                          MakeExchange(options, optimizer.schedule(), model->parameters(), store));
-  // Nobody's first step is timed while others still wait for their first weights.
-  SLIMPS_RETURN_IF_ERROR(store->Barrier());
+                          StartExchange(store, model->parameters(), optimizer, options.exchange));
   TrainingReport report;
   const StoreTotals before = store->totals();  // the first weights' pulls are initialisation
   const absl::Time start = absl::Now();

@@ -20,22 +20,21 @@
 #include "absl/time/time.h"
 #include "backup_model/backup_model.h"
 #include "proto/slimps.pb.h"
+#include "worker/exchange/weight_exchange.h"
 #include "worker/kvstore.h"
 #include "worker/push_counts.h"
 #include "worker/trainer/dataset.h"
 #include "worker/trainer/model.h"
-#include "worker/trainer/weight_exchange.h"
 
 namespace slimps {
 
 struct TrainOptions {
   size_t epochs = 1;
-  size_t batch = 32;                         // per worker
-  std::optional<size_t> max_steps;           // of the whole run
-  uint64_t seed = 1;                         // of the order of the samples
-  wire::OptimizerSpec optimizer;             // the servers'
-  std::optional<BackupModelOptions> backup;  // nullopt: synchronous
-  ExchangeOptions exchange;
+  size_t batch = 32;                 // per worker
+  std::optional<size_t> max_steps;   // of the whole run
+  uint64_t seed = 1;                 // of the order of the samples
+  wire::OptimizerSpec optimizer;     // the servers'
+  ExchangeOptions exchange;          // and the local step, if there is one
   absl::Duration simulated_compute;  // added to every step, for benchmarks
 };
 

@@ -240,6 +240,13 @@ class FakeStore final : public KVStore {
     if (rank_ == 0) server_->SetOptimizer(spec);
     return absl::OkStatus();
   }
+  absl::Status SetHyper(const Key& key, std::optional<Hyper> hyper) override {
+    if (hyper->learning_rate < 0) return absl::InvalidArgumentError("learning_rate");
+    hypers_.push_back(absl::StrCat(Name(key), " ", hyper->learning_rate, " ", hyper->weight_decay));
+    return absl::OkStatus();
+  }
+  // As they came: key, learning rate, weight decay.
+  std::vector<std::string> hypers() const { return hypers_; }
   absl::Status SetGradientCompression(std::string_view) override { return absl::OkStatus(); }
   absl::Status SetGradientCompression(const std::map<std::string, std::string>&) override {
     return absl::OkStatus();
@@ -293,6 +300,7 @@ class FakeStore final : public KVStore {
   std::vector<std::string> events_;
   std::map<std::string, uint64_t> rounds_;
   std::map<std::string, int> priorities_;
+  std::vector<std::string> hypers_;
   std::multimap<uint64_t, std::function<void()>> held_;  // by version
   uint64_t allowed_ = std::numeric_limits<uint64_t>::max();
   StoreTotals totals_;

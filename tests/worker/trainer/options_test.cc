@@ -31,7 +31,7 @@ TEST(WorkerFlags, DefaultsWithASchedulerAreGood) {
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->store.scheduler_address, "tcp://127.0.0.1:9000");
   EXPECT_FALSE(options->store.fixed_threshold_bytes.has_value());
-  EXPECT_FALSE(options->train.backup.has_value());
+  EXPECT_FALSE(options->train.exchange.backup.has_value());
   EXPECT_FALSE(options->train.max_steps.has_value());
 }
 
@@ -235,10 +235,10 @@ TEST(WorkerFlags, LocalLearningRateDefaultsToTheGlobalOne) {
   WorkerFlags flags = Good();
   flags.backup_model = "on";
   flags.lr = 0.5;
-  EXPECT_FALSE(CheckWorkerFlags(flags)->train.backup->updater.loc_lr.has_value());
-  EXPECT_EQ(CheckWorkerFlags(flags)->train.backup->updater.learning_rate, 0.5);
+  EXPECT_FALSE(CheckWorkerFlags(flags)->train.exchange.backup->updater.loc_lr.has_value());
+  EXPECT_EQ(CheckWorkerFlags(flags)->train.exchange.backup->updater.learning_rate, 0.5);
   flags.loc_lr = 0.25;
-  EXPECT_EQ(CheckWorkerFlags(flags)->train.backup->updater.loc_lr, 0.25);
+  EXPECT_EQ(CheckWorkerFlags(flags)->train.exchange.backup->updater.loc_lr, 0.25);
 }
 
 }  // namespace

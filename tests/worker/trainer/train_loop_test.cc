@@ -31,8 +31,8 @@ TrainOptions Options(size_t batch) {
 
 TrainOptions BackupOptions(size_t batch) {
   TrainOptions options = Options(batch);
-  options.backup = BackupModelOptions();
-  options.backup->updater.learning_rate = kLr;
+  options.exchange.backup = BackupModelOptions();
+  options.exchange.backup->updater.learning_rate = kLr;
   return options;
 }
 

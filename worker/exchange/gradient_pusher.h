@@ -6,8 +6,8 @@
 //   pusher.BeginRound();
 //   pusher.OnGradient(index, gradient);   // inside backward, any order
 //   status = pusher.EndRound();           // the rest counts as zero; the first error of the round
-#ifndef SLIMPS_WORKER_TRAINER_GRADIENT_PUSHER_H_
-#define SLIMPS_WORKER_TRAINER_GRADIENT_PUSHER_H_
+#ifndef SLIMPS_WORKER_EXCHANGE_GRADIENT_PUSHER_H_
+#define SLIMPS_WORKER_EXCHANGE_GRADIENT_PUSHER_H_
 
 #include <cstddef>
 #include <span>
@@ -17,17 +17,13 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "proto/base/key.h"
+#include "worker/exchange/parameter.h"
 #include "worker/kvstore.h"
-#include "worker/trainer/model.h"
 
 namespace slimps {
 
 // What to do with a gradient that holds NaN or infinity.
 enum class NonFinite { kStop, kSkip };
-
-// The priority of a parameter's pushes and pulls: the next forward pass needs the first layers
-// first.
-inline int PriorityOf(size_t index) { return -static_cast<int>(index); }
 
 // Owned by the training thread.
 class GradientPusher final {
@@ -66,4 +62,4 @@ class GradientPusher final {
 
 }  // namespace slimps
 
-#endif  // SLIMPS_WORKER_TRAINER_GRADIENT_PUSHER_H_
+#endif  // SLIMPS_WORKER_EXCHANGE_GRADIENT_PUSHER_H_

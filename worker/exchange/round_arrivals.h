@@ -5,8 +5,8 @@
 //   status = arrivals->Wait(deadline);    // the first error, or DeadlineExceeded
 //
 // Thread-safe.
-#ifndef SLIMPS_WORKER_TRAINER_ROUND_ARRIVALS_H_
-#define SLIMPS_WORKER_TRAINER_ROUND_ARRIVALS_H_
+#ifndef SLIMPS_WORKER_EXCHANGE_ROUND_ARRIVALS_H_
+#define SLIMPS_WORKER_EXCHANGE_ROUND_ARRIVALS_H_
 
 #include <algorithm>
 #include <cstddef>
@@ -72,4 +72,4 @@ inline absl::Duration OverlapOf(absl::Time first_push, absl::Time last_arrival,
 
 }  // namespace slimps
 
-#endif  // SLIMPS_WORKER_TRAINER_ROUND_ARRIVALS_H_
+#endif  // SLIMPS_WORKER_EXCHANGE_ROUND_ARRIVALS_H_

@@ -8,16 +8,18 @@
 #include "proto/base/status_macros.h"
 #include "proto/base/trace.h"
 #include "proto/learning_rate.h"
-#include "worker/trainer/round_arrivals.h"
-#include "worker/trainer/weight_exchange.h"
+#include "worker/exchange/round_arrivals.h"
+#include "worker/exchange/weight_exchange.h"
 
 namespace slimps {
 
 namespace {
 
-struct ScheduledRate {
+// Of the local step.
+struct LocalRate {
   double initial = 0;
   wire::LearningRateSchedule schedule;
+  double of_global = 1;  // in proportion to the servers', where that is told by SetHyper
 };
 
 // Drives the backup model: iteration i is step i, version i the weights after round i. Owned by the
@@ -26,7 +28,7 @@ class BackupExchange final : public WeightExchange {
  public:
   BackupExchange(KVStore* store, std::span<const Parameter> parameters,
                  const ExchangeOptions& options, std::shared_ptr<BackupModel> backup,
-                 const ScheduledRate& rate)
+                 const LocalRate& rate)
       : store_(store),
         parameters_(parameters),
         options_(options),
@@ -71,6 +73,7 @@ class BackupExchange final : public WeightExchange {
     }
     CloseRound(waited);
     under_way_ = std::move(next);
+    finished_ = iteration_;
     // The next step's pushes are to be measured with nothing else on the link.
     if (!store_->measuring()) return absl::OkStatus();
     const TraceSpan span(TraceStage::kWait, {"", 0, static_cast<uint64_t>(iteration_)});
@@ -80,10 +83,15 @@ class BackupExchange final : public WeightExchange {
     return arrived;
   }
 
+  absl::Status SetHyper(size_t index, const Hyper& hyper) override {
+    SLIMPS_RETURN_IF_ERROR(store_->SetHyper(pusher_.key(index), hyper));
+    return backup_->SetHyper(index, hyper.learning_rate * rate_.of_global, hyper.weight_decay);
+  }
+
   absl::Status Drain() override {
-    const TraceSpan span(TraceStage::kWait, {"", 0, static_cast<uint64_t>(iteration_)});
+    const TraceSpan span(TraceStage::kWait, {"", 0, static_cast<uint64_t>(finished_)});
     const absl::Time start = absl::Now();
-    SLIMPS_RETURN_IF_ERROR(backup_->Drain(iteration_, Deadline()));
+    SLIMPS_RETURN_IF_ERROR(backup_->Drain(finished_, Deadline()));
     CloseRound(absl::Now() - start);
     under_way_ = Round();
     for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -133,8 +141,9 @@ class BackupExchange final : public WeightExchange {
   const ExchangeOptions options_;
   GradientPusher pusher_;
   const std::shared_ptr<BackupModel> backup_;
-  const ScheduledRate rate_;
-  int64_t iteration_ = 0;
+  const LocalRate rate_;
+  int64_t iteration_ = 0;  // begun
+  int64_t finished_ = 0;
   Round under_way_;
   ExchangeTimes times_;
 };
@@ -143,7 +152,7 @@ class BackupExchange final : public WeightExchange {
 
 absl::StatusOr<std::unique_ptr<WeightExchange>> MakeBackupExchange(
     KVStore* store, std::span<const Parameter> parameters, const ExchangeOptions& options,
-    BackupModelOptions backup, const wire::LearningRateSchedule& schedule) {
+    const wire::LearningRateSchedule& schedule) {
   if (store->type() == "dist_async" || store->type() == "dist_ssp") {
     return absl::InvalidArgumentError(
         absl::StrCat("the backup model needs dist_sync: it merges the weights of one round, and ",
@@ -153,11 +162,14 @@ absl::StatusOr<std::unique_ptr<WeightExchange>> MakeBackupExchange(
   for (const Parameter& parameter : parameters) {
     tensors.push_back({.name = parameter.name, .initial = parameter.values});
   }
-  const double learning_rate = backup.updater.loc_lr.value_or(backup.updater.learning_rate);
+  const LocalUpdaterOptions& updater = options.backup->updater;
+  LocalRate rate{.initial = updater.loc_lr.value_or(updater.learning_rate), .schedule = schedule};
+  if (updater.loc_lr.has_value() && updater.learning_rate > 0) {
+    rate.of_global = *updater.loc_lr / updater.learning_rate;
+  }
   SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<BackupModel> model,
-                          BackupModel::Create(std::move(backup), tensors));
-  return std::make_unique<BackupExchange>(store, parameters, options, std::move(model),
-                                          ScheduledRate{learning_rate, schedule});
+                          BackupModel::Create(*options.backup, tensors));
+  return std::make_unique<BackupExchange>(store, parameters, options, std::move(model), rate);
 }
 
 }  // namespace slimps

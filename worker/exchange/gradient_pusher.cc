@@ -1,4 +1,4 @@
-#include "worker/trainer/gradient_pusher.h"
+#include "worker/exchange/gradient_pusher.h"
 
 #include <algorithm>
 

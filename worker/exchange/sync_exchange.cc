@@ -3,8 +3,8 @@
 #include "absl/time/clock.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace.h"
-#include "worker/trainer/round_arrivals.h"
-#include "worker/trainer/weight_exchange.h"
+#include "worker/exchange/round_arrivals.h"
+#include "worker/exchange/weight_exchange.h"
 
 namespace slimps {
 
@@ -44,6 +44,10 @@ class SyncExchange final : public WeightExchange {
     times_.wait += waited;
     times_.overlap += OverlapOf(pusher_.first_push(), arrivals->last_arrival(), waited);
     return arrived;
+  }
+
+  absl::Status SetHyper(size_t index, const Hyper& hyper) override {
+    return store_->SetHyper(pusher_.key(index), hyper);
   }
 
   absl::Status Drain() override { return store_->Wait(); }

@@ -1,0 +1,30 @@
+// A model's parameter as the store sees it: a name, which is its key, and plain memory.
+#ifndef SLIMPS_WORKER_EXCHANGE_PARAMETER_H_
+#define SLIMPS_WORKER_EXCHANGE_PARAMETER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "proto/slimps.pb.h"
+
+namespace slimps {
+
+struct Parameter {
+  std::string name;  // "conv1.weight"
+  std::vector<int64_t> shape;
+  wire::LayerKind layer = wire::OTHER;
+  // The model's own memory: what is written here is what the next forward pass reads. Valid as long
+  // as the model.
+  std::span<float> values;
+};
+
+// Of a parameter's pushes and pulls, by its place in the order in which forward uses them: the next forward pass needs
+// the first layers first.
+inline int PriorityOf(size_t index) { return -static_cast<int>(index); }
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_EXCHANGE_PARAMETER_H_

@@ -1,0 +1,80 @@
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/status_macros.h"
+#include "worker/combination.h"
+#include "worker/exchange/weight_exchange.h"
+
+namespace slimps {
+
+namespace {
+
+absl::Status CheckCanTrain(const KVStore& store, const wire::OptimizerSpec& optimizer,
+                           const ExchangeOptions& options) {
+  SLIMPS_RETURN_IF_ERROR(
+      CheckCombination({.mode = FindStoreMode(store.type()).value_or(wire::DIST_SYNC),
+                        .optimizer = optimizer,
+                        .backup_model = options.backup.has_value()}));
+  if (optimizer.kind() != wire::OptimizerSpec::NONE) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "training without a server optimizer: expected one; the store would hold sums of gradients, "
+      "and a model would compute on those instead of weights");
+}
+
+absl::Status InitParameters(const wire::OptimizerSpec& optimizer,
+                            std::span<const Parameter> parameters, KVStore* store) {
+  std::vector<InitTensor> tensors;
+  for (const Parameter& parameter : parameters) {
+    tensors.push_back({.key = parameter.name,
+                       .shape = parameter.shape,
+                       .value = parameter.values,
+                       .layer = parameter.layer});
+  }
+  SLIMPS_RETURN_IF_ERROR(store->Init(tensors));
+  SLIMPS_RETURN_IF_ERROR(store->SetOptimizer(optimizer));
+  SLIMPS_RETURN_IF_ERROR(store->Barrier());
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    SLIMPS_RETURN_IF_ERROR(store->Pull(parameters[i].name, parameters[i].values, PriorityOf(i)));
+  }
+  return absl::OkStatus();
+}
+
+LocalOptimizer KindOf(wire::OptimizerSpec::Kind kind) {
+  if (kind == wire::OptimizerSpec::ADAM) return LocalOptimizer::kAdam;
+  if (kind == wire::OptimizerSpec::ADAMW) return LocalOptimizer::kAdamW;
+  return LocalOptimizer::kSgd;
+}
+
+}  // namespace
+
+BackupModelOptions LocalStepOf(const wire::OptimizerSpec& optimizer) {
+  return {.updater = {.optimizer = KindOf(optimizer.kind()),
+                      .learning_rate = optimizer.learning_rate(),
+                      .momentum = optimizer.momentum(),
+                      .nesterov = optimizer.nesterov(),
+                      .weight_decay = optimizer.weight_decay(),
+                      .beta1 = optimizer.beta1(),
+                      .beta2 = optimizer.beta2(),
+                      .epsilon = optimizer.epsilon(),
+                      .clip_gradient = optimizer.clip_gradient()}};
+}
+
+absl::StatusOr<std::unique_ptr<WeightExchange>> StartExchange(KVStore* store,
+                                                              std::span<const Parameter> parameters,
+                                                              const wire::OptimizerSpec& optimizer,
+                                                              const ExchangeOptions& options) {
+  SLIMPS_RETURN_IF_ERROR(CheckCanTrain(*store, optimizer, options));
+  SLIMPS_RETURN_IF_ERROR(InitParameters(optimizer, parameters, store));
+  std::unique_ptr<WeightExchange> exchange;
+  if (options.backup.has_value()) {
+    SLIMPS_ASSIGN_OR_RETURN(exchange,
+                            MakeBackupExchange(store, parameters, options, optimizer.schedule()));
+  } else {
+    exchange = MakeSyncExchange(store, parameters, options);
+  }
+  // Nobody's first step is timed while others still wait for their first weights.
+  SLIMPS_RETURN_IF_ERROR(store->Barrier());
+  return exchange;
+}
+
+}  // namespace slimps
