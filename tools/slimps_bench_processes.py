@@ -199,13 +199,15 @@ def last_lines(node):
 class Cluster:
     """A scheduler, servers and workers that take commands. A context manager; ends the job in order if all went well."""
 
-    def __init__(self, processes, name, programs, worker_flags, server_flags, workers, servers):
+    def __init__(self, processes, name, programs, worker_flags, server_flags, workers, servers,
+                 worker_program="bench_store"):
         self.processes = processes
         self.name = name
         self.programs = programs
         self.worker_flags = list(worker_flags)
         self.server_flags = list(server_flags)
         self.sizes = (workers, servers)
+        self.worker_program = worker_program
         self.daemons = []
         self.workers = []
 
@@ -239,11 +241,16 @@ class Cluster:
                                                  [self.programs["slimps_server"]] + self.server_flags, port))
         for rank in range(workers):
             self.workers.append(self._start_node("worker%d" % rank, "worker",
-                                                 [self.programs["bench_store"]] + self.worker_flags, port))
+                                                 [self.programs[self.worker_program]] + self.worker_flags, port))
         self.processes.answers(self.workers, "word that its store is there")
+
+    def environment(self):
+        """Variables beside this process's own and DMLC_*."""
+        return {}
 
     def _start_node(self, name, role, command, port):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("DMLC_")}
+        environment.update(self.environment())
         environment.update(DMLC_ROLE=role, DMLC_PS_ROOT_URI="127.0.0.1", DMLC_PS_ROOT_PORT=port,
                            DMLC_NUM_WORKER=str(self.sizes[0]), DMLC_NUM_SERVER=str(self.sizes[1]))
         return self.processes.start("%s of the job %s" % (name, self.name), command, environment)

@@ -5,9 +5,7 @@ thresholds measured again and again, on the backup model. Every so many rounds t
 read from /proc; what counts is how much it grows from a tenth of the rounds on, when all that is made once is there.
 """
 
-import os
 import sys
-import tempfile
 
 import slimps_bench_common
 import slimps_bench_processes
@@ -69,44 +67,6 @@ def worker_flags(options, say_every):
                                                             "--say_every=%d" % say_every]
 
 
-class Job:
-    """The processes, by name, in the order in which they began."""
-
-    def __init__(self, processes, programs, options):
-        self.processes = processes
-        self.programs = programs
-        self.sizes = (options.workers, options.servers)
-        self.nodes = {}
-
-    def start(self, flags, same_host):
-        with tempfile.TemporaryDirectory(prefix="slimps-") as folder:
-            port_file = os.path.join(folder, "port")
-            scheduler = self._start_node("scheduler", "scheduler", "slimps_scheduler",
-                                         ["--port=0", "--port_file=" + port_file], "0")
-            port = self.processes.wait_for_file(port_file, scheduler)
-        for rank in range(self.sizes[1]):
-            self._start_node("server%d" % rank, "server", "slimps_server", ["--same_host=" + same_host], port)
-        for rank in range(self.sizes[0]):
-            self._start_node("worker%d" % rank, "worker", "bench_soak_worker", flags, port)
-        self.processes.answers(self.workers(), "word that its weights are there")
-
-    def workers(self):
-        return [node for name, node in self.nodes.items() if name.startswith("worker")]
-
-    def daemons(self):
-        return [node for name, node in self.nodes.items() if not name.startswith("worker")]
-
-    def resident_bytes(self):
-        return {name: resident_bytes(node.process.pid) for name, node in self.nodes.items()}
-
-    def _start_node(self, name, role, program, flags, port):
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("DMLC_")}
-        environment.update(DMLC_ROLE=role, DMLC_PS_ROOT_URI="127.0.0.1", DMLC_PS_ROOT_PORT=port,
-                           DMLC_NUM_WORKER=str(self.sizes[0]), DMLC_NUM_SERVER=str(self.sizes[1]))
-        self.nodes[name] = self.processes.start(name, [self.programs[program]] + flags, environment)
-        return self.nodes[name]
-
-
 def resident_bytes(pid):
     with open("/proc/%d/status" % pid, encoding="ascii", errors="replace") as text:
         return next((int(line.split()[1]) << 10 for line in text if line.startswith("VmRSS:")), 0)
@@ -117,19 +77,21 @@ def run(options, programs, say):
     say_every = max(1, options.rounds // MARKS)
     samples = {}
     with slimps_bench_processes.Processes() as processes:
-        job = Job(processes, programs, options)
-        job.start(worker_flags(options, say_every), options.same_host)
-        seconds = 60 + ROUND_SECONDS * say_every
-        while True:
-            answers = processes.ask(job.workers(), "go", seconds)
-            reached = answers[0]["round"]
-            for name, size in job.resident_bytes().items():
-                samples.setdefault(name, []).append((reached, size))
-            say("round %d: %s MiB" % (reached, ", ".join(
-                "%s %.1f" % (name, points[-1][1] / 2 ** 20) for name, points in samples.items())))
-            if reached == options.rounds:
-                processes.finish(job.workers(), job.daemons())
-                return samples, answers
+        cluster = slimps_bench_processes.Cluster(
+            processes, "soak", programs, worker_flags(options, say_every), ["--same_host=" + options.same_host],
+            options.workers, options.servers, worker_program="bench_soak_worker")
+        with cluster:
+            nodes = [(node.name.split()[0], node) for node in cluster.daemons + cluster.workers]
+            seconds = 60 + ROUND_SECONDS * say_every
+            reached = 0
+            while reached < options.rounds:
+                answers = processes.ask(cluster.workers, "go", seconds)
+                reached = answers[0]["round"]
+                for name, node in nodes:
+                    samples.setdefault(name, []).append((reached, resident_bytes(node.process.pid)))
+                say("round %d: %s MiB" % (reached, ", ".join(
+                    "%s %.1f" % (name, points[-1][1] / 2 ** 20) for name, points in samples.items())))
+    return samples, answers
 
 
 # ---- the figures ------------------------------------------------------------------------------------

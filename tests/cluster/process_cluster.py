@@ -17,7 +17,7 @@ class ProcessCluster:
         self.worker_flags = list(worker_flags)
         self.scheduler_flags = list(scheduler_flags)
         self.server_flags = list(server_flags)
-        self.worker = worker
+        self.worker = worker  # None: workers are started by hand
         self.worker_prefix = list(worker_prefix)  # a command that runs a worker in other surroundings
         self.processes = {}
         self.folder = tempfile.TemporaryDirectory(prefix="slimps-test-")
@@ -29,7 +29,7 @@ class ProcessCluster:
         self.port = int(self.wait_for(lambda: self._read(port_file), "the scheduler's port"))
         for rank in range(self.servers):
             self._start("server%d" % rank, "server", ["server/slimps_server"] + self.server_flags, self.port)
-        for rank in range(self.workers):
+        for rank in range(self.workers if self.worker else 0):
             self.start_worker(rank, self.worker_prefix + [self.worker] + self.worker_flags)
         return self
 

@@ -40,6 +40,7 @@ LIBRARIES = [
     (re.compile(r"(pybind11/|Python\.h)"), re.compile(r"python/"), "only python includes pybind11"),
     (re.compile(r"(torch|c10|ATen)/"), re.compile(r"worker/trainer"), "only worker/trainer includes libtorch"),
 ]
+WORKERS_PUBLIC = ["worker/kvstore.h", "worker/collective_optimizer.h", "worker/exchange/weight_exchange.h"]
 COMPRESS_SEES_NOT = re.compile(r"google/protobuf/|glog/|gflags/|zmq|.*\.pb\.h$")
 
 
@@ -66,8 +67,8 @@ def check_includes(path, text):
         for pattern, files, words in LIBRARIES:
             if pattern.match(header) and home != "tests" and not files.match(path):
                 complaints.append(where + "%s, not %s" % (words, header))
-        if home == "python" and target == "worker" and header != "worker/kvstore.h":
-            complaints.append(where + "python is built on the public worker/kvstore.h, not " + header)
+        if home == "python" and target == "worker" and header not in WORKERS_PUBLIC:
+            complaints.append(where + "python is built on the public %s, not %s" % (" and ".join(WORKERS_PUBLIC), header))
         if home in ("compress", "compress/format", "compress/kernels") and COMPRESS_SEES_NOT.match(header):
             complaints.append(where + "compress sees no protobuf, ZeroMQ, glog or gflags: " + header)
     return complaints

@@ -46,11 +46,12 @@ class LayeringRules(unittest.TestCase):
                               ("compress/codec/a.cc", '"compress/format/format.h"')):
             self.assertEqual([], self.refused(path, include), (path, include))
 
-    def test_python_is_built_on_the_public_store_alone(self):
+    def test_python_is_built_on_public_headers_alone(self):
         self.assertEqual([], self.refused("python/extension/a.cc", '"worker/kvstore.h"'))
+        self.assertEqual([], self.refused("python/extension/a.cc", '"worker/exchange/weight_exchange.h"'))
         self.assertEqual([], self.refused("python/extension/a.cc", "<pybind11/pybind11.h>"))
-        self.assertEqual(["python/extension/a.cc:2: python is built on the public worker/kvstore.h, not "
-                          "worker/dist_store.h"], self.refused("python/extension/a.cc", '"worker/dist_store.h"'))
+        self.assertEqual(["python/extension/a.cc:2: python is built on the public worker/kvstore.h and "
+                          "worker/collective_optimizer.h and worker/exchange/weight_exchange.h, not worker/dist_store.h"], self.refused("python/extension/a.cc", '"worker/dist_store.h"'))
         for path, include in (("worker/a.cc", '"python/extension/store.h"'), ("worker/a.cc", "<pybind11/pybind11.h>"),
                               ("python/extension/a.cc", '"server/shard.h"'), ("python/extension/a.cc", "<zmq.h>")):
             self.assertEqual(1, len(self.refused(path, include)), (path, include))

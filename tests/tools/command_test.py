@@ -138,7 +138,7 @@ class CommandLineTest(unittest.TestCase):
     def test_help_lists_the_commands(self):
         result = self.slimps("--help")
         self.assertEqual(0, result.returncode)
-        for command in ("demo", "test", "build", "launch", "trace"):
+        for command in ("demo", "test", "build", "launch", "trace", "bench", "install-python"):
             self.assertIn("\n  " + command + " ", result.stdout)
 
     def test_an_unknown_command_is_refused(self):

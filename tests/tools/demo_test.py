@@ -5,14 +5,14 @@ import io
 import json
 import os
 import sys
-import tempfile
 import unittest
 from unittest import mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
-sys.path.insert(0, TOOLS)
+sys.path[:0] = [TOOLS, HERE]
 
+import folder_case  # noqa: E402
 import slimps_demo  # noqa: E402
 import slimps_setup  # noqa: E402
 
@@ -57,11 +57,9 @@ elif name == "slimps_worker":
 """
 
 
-class DemoTest(unittest.TestCase):
+class DemoTest(folder_case.FolderCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
+        super().setUp()
         for name in slimps_setup.PROGRAMS:
             with open(self.path(name), "w", encoding="utf-8") as out:
                 out.write(PROGRAM)
@@ -72,9 +70,6 @@ class DemoTest(unittest.TestCase):
             patch = mock.patch.object(slimps_setup, name, value)
             patch.start()
             self.addCleanup(patch.stop)
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
 
     def demo(self, *arguments):
         """Status, stdout and stderr."""

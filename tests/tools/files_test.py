@@ -8,38 +8,19 @@ import os
 import stat
 import subprocess
 import sys
-import tempfile
 import unittest
 from unittest import mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
-sys.path.insert(0, TOOLS)
+sys.path[:0] = [TOOLS, HERE]
 
+import folder_case  # noqa: E402
 import slimps_files  # noqa: E402
 import slimps_setup  # noqa: E402
 
 
-class FolderTest(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
-    def put(self, name, text):
-        with open(self.path(name), "w", encoding="utf-8") as out:
-            out.write(text)
-        return self.path(name)
-
-    def get(self, name):
-        with open(self.path(name), encoding="utf-8") as text:
-            return text.read()
-
-
-class WritableTest(FolderTest):
+class WritableTest(folder_case.FolderCase):
     def test_nothing_is_left_behind_and_nothing_lost(self):
         old = self.put("old.json", "old")
         self.assertIsNone(slimps_files.why_not_writable(old))
@@ -68,7 +49,7 @@ class WritableTest(FolderTest):
         self.assertIn("--json: cannot write %s: not a file" % self.folder, said.getvalue())
 
 
-class SaveTest(FolderTest):
+class SaveTest(folder_case.FolderCase):
     def test_a_failure_in_the_middle_keeps_what_was_there(self):
         path = self.put("a.json", "old")
 
@@ -111,7 +92,7 @@ class SaveTest(FolderTest):
         self.assertEqual('{\n "b": 1\n}\n', self.get("a.json"))
 
 
-class LoadTest(FolderTest):
+class LoadTest(folder_case.FolderCase):
     def test_what_is_no_json_is_told_why(self):
         self.assertEqual({"a": 1}, slimps_files.load_json(self.put("good", json.dumps({"a": 1}))))
         for text, what in (("", "not JSON: Expecting value"), ("{", "not JSON: "), ("[" * 100000, "nested too deep")):

@@ -11,8 +11,9 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
-sys.path.insert(0, TOOLS)
+sys.path[:0] = [TOOLS, HERE]
 
+import folder_case  # noqa: E402
 import slimps_launch  # noqa: E402
 
 FAKE = [sys.executable, os.path.join(HERE, "fake_node.py")]
@@ -37,15 +38,7 @@ def eventually(condition):
     return True
 
 
-class LaunchTest(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
+class LaunchTest(folder_case.FolderCase):
     def launcher(self, scheduler, server, worker, workers=2, servers=1):
         job = slimps_launch.Job(FAKE + scheduler, FAKE + server, FAKE + worker, workers, servers)
         job.settle = 0.1

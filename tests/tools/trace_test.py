@@ -14,8 +14,9 @@ from unittest import mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
-sys.path.insert(0, TOOLS)
+sys.path[:0] = [TOOLS, HERE]
 
+import folder_case  # noqa: E402
 import slimps_launch  # noqa: E402
 import slimps_trace  # noqa: E402
 import slimps_trace_svg as svg  # noqa: E402
@@ -41,25 +42,6 @@ def part_text(process, events, base_ns=BASE, dropped=0):
         json.dumps(about), ",\n".join(map(json.dumps, lines)))
 
 
-class FolderTest(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
-    def put(self, name, text):
-        with open(self.path(name), "w", encoding="utf-8") as out:
-            out.write(text)
-        return self.path(name)
-
-    def load(self, name):
-        with open(self.path(name), encoding="utf-8") as text:
-            return json.load(text)
-
-
 def spans(trace):
     return [entry for entry in trace["traceEvents"] if entry["ph"] == "X"]
 
@@ -68,10 +50,10 @@ def metadata(trace, what):
     return {entry["pid"]: entry["args"] for entry in trace["traceEvents"] if entry["ph"] == "M" and entry["name"] == what}
 
 
-class MergeTest(FolderTest):
+class MergeTest(folder_case.FolderCase):
     def merge(self, *parts):
         complaints = slimps_trace.merge([(name, "", self.path(name)) for name in parts], self.path("all.json"))
-        return self.load("all.json"), complaints
+        return json.loads(self.get("all.json")), complaints
 
     def test_parts_are_put_on_one_clock(self):
         self.put("a", part_text("worker 0", [event("encode", 0, 5), event("send", 10.5, 2)], BASE + 2_000_500))
@@ -172,7 +154,7 @@ class MergeTest(FolderTest):
         self.assertEqual("a.b/job.server0", slimps_trace.part_path("a.b/job", "server0"))
 
 
-class GatheringTest(FolderTest):
+class GatheringTest(folder_case.FolderCase):
     def test_a_job_is_told_where_and_its_parts_are_merged_and_gone(self):
         said = []
         with slimps_trace.Gathering(self.path("all.json")) as trace:
@@ -185,7 +167,7 @@ class GatheringTest(FolderTest):
             self.assertTrue(trace.merge(said.append))
         self.assertEqual(["all.json"], os.listdir(self.folder))
         self.assertEqual(["fp32: worker 0", "fp32: server 0", "slimgc: worker 0"],
-                         [args["name"] for _, args in sorted(metadata(self.load("all.json"), "process_name").items())])
+                         [args["name"] for _, args in sorted(metadata(json.loads(self.get("all.json")), "process_name").items())])
         self.assertEqual(2, len(said))
         self.assertIn("trace of slimgc, server0 left out", said[0])
         self.assertIn("trace in " + self.path("all.json"), said[1])
@@ -285,7 +267,7 @@ class PictureTest(unittest.TestCase):
             svg.render([box()] * (svg.MAX_BOXES + 1), 0, 1)
 
 
-class CommandTest(FolderTest):
+class CommandTest(folder_case.FolderCase):
     def setUp(self):
         super().setUp()
         self.trace = self.put("t.json", part_text("worker 0", [
@@ -336,12 +318,12 @@ class CommandTest(FolderTest):
         other = self.put("u.json", part_text("server 0", [event("reply", 0, 1)]))
         result = self.slimps(self.trace, other, "--merge", self.path("all.json"), "--svg", self.path("all.svg"))
         self.assertEqual(0, result.returncode, result.stderr)
-        self.assertEqual(4, len(spans(self.load("all.json"))))
+        self.assertEqual(4, len(spans(json.loads(self.get("all.json")))))
         self.assertTrue(os.path.exists(self.path("all.svg")))
         result = self.slimps(self.trace, "/no/such", "--merge", self.path("all.json"))
         self.assertEqual(1, result.returncode)
         self.assertIn("trace of /no/such left out", result.stderr)
-        self.assertEqual(3, len(spans(self.load("all.json"))))
+        self.assertEqual(3, len(spans(json.loads(self.get("all.json")))))
 
     def test_a_picture_that_cannot_be_written_leaves_the_old_one(self):
         old = self.put("t.svg", "old")

@@ -1,0 +1,12 @@
+"""Python unittest files that run with Debian's python3, which rules for other Pythons do not find."""
+
+def python_test(name, data = [], size = "small", **rest):
+    """Runs `name`.py of the calling package."""
+    native.sh_test(
+        name = name,
+        size = size,
+        srcs = ["//tests/repo:run_python_test.sh"],
+        args = ["%s/%s.py" % (native.package_name(), name)],
+        data = [name + ".py"] + data,
+        **rest
+    )
