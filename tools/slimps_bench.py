@@ -8,8 +8,10 @@ import tempfile
 
 import slimps_bench_cluster
 import slimps_bench_common
+import slimps_bench_python
 import slimps_bench_soak
 import slimps_bench_tables
+import slimps_bench_torch
 import slimps_bench_transport
 import slimps_files
 import slimps_launch
@@ -21,10 +23,12 @@ PROGRAM = os.path.join(slimps_setup.REPOSITORY, "bazel-bin", "tools", "bench", "
 USAGE = """usage: slimps bench codec [OPTION ...]             measure, print tables, write JSON
        slimps bench transport [OPTION ...]         push-pull of real jobs beside raw ZeroMQ
        slimps bench cluster [OPTION ...]           whole systems on nodes with shaped links (root)
+       slimps bench torch [OPTION ...]             PyTorch training beside DDP over gloo (root)
+       slimps bench python [OPTION ...]            pushing and pulling from Python beside C++
        slimps bench soak [OPTION ...]              what memory does over very many rounds
        slimps bench render FILE [--into PAGE]        that JSON as markdown
 
-slimps bench codec --help (transport, cluster, soak) says more."""
+slimps bench codec --help (transport, cluster, torch, python, soak) says more."""
 
 
 def codec_parser():
@@ -121,7 +125,7 @@ def render(arguments):
 
 def main(arguments):
     commands = {"codec": codec, "transport": slimps_bench_transport.main, "cluster": slimps_bench_cluster.main,
-                "soak": slimps_bench_soak.main, "render": render}
+                "torch": slimps_bench_torch.main, "python": slimps_bench_python.main, "soak": slimps_bench_soak.main, "render": render}
     if not arguments or arguments[0] in ("-h", "--help"):
         print(USAGE)
         return 0 if arguments else 2

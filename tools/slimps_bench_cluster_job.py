@@ -118,6 +118,11 @@ class Job:
     def _start(self, worker_flags, reports):
         sizes = ["--num_workers=%d" % self.workers, "--num_servers=%d" % self.workers]
         root = self.network.address(net.HUB)
+        self.start_daemons(root, sizes)
+        return [self._spawn("worker%d" % rank, rank, self.worker_command(root, rank, reports[rank], sizes) + worker_flags)
+                for rank in range(self.workers)]
+
+    def start_daemons(self, root, sizes):
         self._spawn("scheduler", net.HUB, [self.programs["slimps_scheduler"], "--bind=" + root, "--port=%d" % PORT,
                                            "--insecure"] + sizes)
         for rank in range(self.workers):
@@ -125,10 +130,11 @@ class Job:
             self._spawn("server%d" % rank, node, [
                 self.programs["slimps_server"], "--bind=" + self.network.address(node), "--insecure",
                 "--root_uri=" + root, "--root_port=%d" % PORT, "--shard_threads=%d" % self.shard_threads] + sizes)
-        return [self._spawn("worker%d" % rank, rank, [
-            self.programs["bench_cluster_worker"], "--scheduler=tcp://%s:%d" % (root, PORT), "--rank=%d" % rank,
-            "--interface=" + net.INTERFACE, "--report=" + reports[rank]] + sizes + worker_flags)
-                for rank in range(self.workers)]
+
+    def worker_command(self, root, rank, report, sizes):
+        """Without the flags that are the job's."""
+        return [self.programs["bench_cluster_worker"], "--scheduler=tcp://%s:%d" % (root, PORT), "--rank=%d" % rank,
+                "--interface=" + net.INTERFACE, "--report=" + report] + sizes
 
     def _spawn(self, name, node, command):
         self.processes.append(Process(name, self.network.command(node, command), self.events, self.before_exec))

@@ -1,11 +1,14 @@
 """The tables of slimps bench: what its JSON says, for a terminal and as markdown."""
 
 import slimps_bench_cluster_tables
+import slimps_bench_python
 import slimps_bench_schema as schema
+import slimps_bench_torch
 import slimps_bench_transport_tables
 from slimps_bench_common import markdown_table, verdict
 
-OTHER_TABLES = {"cluster": slimps_bench_cluster_tables, "transport": slimps_bench_transport_tables}
+OTHER_TABLES = {"cluster": slimps_bench_cluster_tables, "python": slimps_bench_python, "torch": slimps_bench_torch,
+                "transport": slimps_bench_transport_tables}
 OPERATIONS = ("encode_ef", "encode", "decode_add", "aggregate")
 LARGE = 16 << 20
 SMALL = 64 << 10
@@ -200,7 +203,7 @@ def check(report):
     bench = report.get("bench", "")
     module = OTHER_TABLES.get(bench.split(" ")[0])
     if module is None and "bench" in report:
-        schema.refuse("bench", "transport, cluster LINK, or none (codec)", bench)
+        schema.refuse("bench", "transport, cluster LINK, torch LINK, python, or none (codec)", bench)
     if module is None:
         schema.check(report, MODEL_SHAPE if "table" in report else CODEC_SHAPE)
     else:

@@ -12,6 +12,7 @@ import os
 import queue
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -121,9 +122,12 @@ class Launcher:
             return self._forward(port.number)
         for rank in range(self.job.servers):
             self._start("server%d" % rank, "server", self.job.server, port)
+        group_port = free_port()
         for rank in range(self.job.workers):
             # The worker asks for this rank, so that lines named worker1 are those of rank 1.
-            self._start("worker%d" % rank, "worker", self.job.worker, port, {"DMLC_WORKER_ID": str(rank)})
+            own = {"DMLC_WORKER_ID": str(rank)}
+            own.update(torch_group(rank, self.job.workers, group_port))
+            self._start("worker%d" % rank, "worker", self.job.worker, port, own)
         return self._wait()
 
     def _start_scheduler(self):
@@ -294,6 +298,18 @@ class Launcher:
                 pass
             except OSError as error:  # a full disk must not hold the job up
                 self.unprintable = self.unprintable or error
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def torch_group(rank, workers, port):
+    """What torchrun tells a script, for its own process group (torch.distributed's env://)."""
+    return {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(workers), "LOCAL_WORLD_SIZE": str(workers),
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
 
 
 class Interrupted:
