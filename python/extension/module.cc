@@ -7,6 +7,7 @@
 #include "absl/time/time.h"
 #include "glog/logging.h"
 #include "proto/net/same_host.h"
+#include "python/extension/exchange.h"
 #include "python/extension/store.h"
 
 namespace slimps::python {
@@ -92,6 +93,7 @@ void DefineOptimizer(py::module_& module) {
       .def_property("epsilon", &Spec::epsilon, &Spec::set_epsilon)
       .def_property("rescale_grad", &Spec::rescale_grad, &Spec::set_rescale_grad)
       .def_property("clip_gradient", &Spec::clip_gradient, &Spec::set_clip_gradient)
+      .def_property("average", &Spec::average, &Spec::set_average)
       .def_property(
           "schedule", [](const Spec& self) { return self.schedule(); },
           [](Spec& self, const Schedule& schedule) { *self.mutable_schedule() = schedule; });
@@ -122,12 +124,23 @@ void DefineStore(py::module_& module) {
            py::overload_cast<const std::map<std::string, std::string>&>(
                &Store::SetGradientCompression),
            py::arg("dictionary"))
+      .def("pull_then", &Store::PullThen, py::arg("keys"), py::arg("outs"), py::arg("priority"),
+           py::arg("done"))
+      .def("set_hyper", &Store::SetHyper, py::arg("key"), py::arg("learning_rate"),
+           py::arg("weight_decay"))
+      .def("save_residuals", &Store::SaveResiduals)
+      .def(
+          "load_residuals",
+          [](Store& self, const py::bytes& content) { self.LoadResiduals(content); },
+          py::arg("content"))
+      .def("all_reduce_sum", &Store::AllReduceSum, py::arg("values"))
       .def("barrier", &Store::Barrier)
       .def("wait", &Store::Wait)
       .def("leave", &Store::Leave)
       .def("close", &Store::Close)
       .def("abort", &Store::Abort, py::arg("why"))
       .def("totals", &Store::Totals)
+      .def("decision", &Store::Decision)
       .def(
           "is_capable",
           [](const Store& self, const std::string& capability) {
@@ -137,6 +150,28 @@ void DefineStore(py::module_& module) {
       .def_property_readonly("rank", [](const Store& self) { return self.store().rank(); })
       .def_property_readonly("num_workers",
                              [](const Store& self) { return self.store().num_workers(); });
+}
+
+void DefineExchange(py::module_& module) {
+  py::class_<ExchangeSettings>(module, "ExchangeSettings")
+      .def(py::init<>())
+      .def_readwrite("backup_model", &ExchangeSettings::backup_model)
+      .def_readwrite("local_lr", &ExchangeSettings::local_lr)
+      .def_readwrite("skip_non_finite", &ExchangeSettings::skip_non_finite)
+      .def_readwrite("timeout_s", &ExchangeSettings::timeout_s);
+  py::class_<Exchange>(module, "Exchange")
+      .def(py::init<Store*, const std::vector<std::string>&,
+                    const std::vector<std::vector<int64_t>>&, const std::vector<py::object>&,
+                    const Spec&, const ExchangeSettings&>(),
+           py::arg("store"), py::arg("names"), py::arg("shapes"), py::arg("arrays"),
+           py::arg("optimizer"), py::arg("settings"), py::keep_alive<1, 2>())
+      .def("begin_step", &Exchange::BeginStep)
+      .def("on_gradient", &Exchange::OnGradient, py::arg("index"), py::arg("gradient"))
+      .def("end_step", &Exchange::EndStep)
+      .def("set_hyper", &Exchange::SetHyper, py::arg("index"), py::arg("learning_rate"),
+           py::arg("weight_decay"))
+      .def("drain", &Exchange::Drain)
+      .def("times", &Exchange::Times);
 }
 
 }  // namespace
@@ -151,6 +186,7 @@ PYBIND11_MODULE(_slimps, module) {
   DefineOptions(module);
   DefineOptimizer(module);
   DefineStore(module);
+  DefineExchange(module);
 }
 
 }  // namespace slimps::python

@@ -4,12 +4,15 @@
 #ifndef SLIMPS_PYTHON_EXTENSION_STATUS_H_
 #define SLIMPS_PYTHON_EXTENSION_STATUS_H_
 
+#include <pybind11/pybind11.h>
+
 #include "absl/status/status.h"
 
 namespace slimps::python {
 
-// Throws pybind11::error_already_set with the exception of the status's code and its whole message, unless it is OK.
-// REQUIRES: the GIL.
+// The exception of the status's code, with its whole message. REQUIRES: the GIL; not OK.
+pybind11::object ToException(const absl::Status& status);
+// Throws it as pybind11::error_already_set, unless the status is OK. REQUIRES: the GIL.
 void RaiseIfError(const absl::Status& status);
 
 }  // namespace slimps::python

@@ -1,7 +1,9 @@
 #include "python/extension/store.h"
 
 #include <pybind11/stl.h>
+#include <unistd.h>
 
+#include <iterator>
 #include <stop_token>
 #include <thread>
 #include <utility>
@@ -10,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "python/extension/status.h"
 #include "python/extension/waiting.h"
+#include "worker/collective_optimizer.h"
 
 namespace slimps::python {
 
@@ -27,23 +30,6 @@ void Interrupt(KVStore* store) {
       absl::StrCat("worker ", store->rank(), " was interrupted, as by Ctrl-C, while it waited")));
 }
 
-// Nobody pushes before the servers know the optimizer: they would refuse it once a round has begun. A sum and not a
-// barrier, so that the caller's own barriers do not count.
-absl::Status SetOptimizerTogether(const wire::OptimizerSpec& spec, KVStore* store) {
-  const absl::Status set = store->SetOptimizer(spec);
-  const absl::StatusOr<std::vector<double>> refusals = store->AllReduceSum({set.ok() ? 0.0 : 1.0});
-  if (!set.ok()) return set;
-  if (absl::IsDeadlineExceeded(refusals.status())) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("setting the optimizer: every worker must do so, and some have not: ",
-                     std::string(refusals.status().message())));
-  }
-  if (!refusals.ok()) return refusals.status();
-  if (refusals->at(0) == 0) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "setting the optimizer: refused at ", refusals->at(0), " other workers, which know why"));
-}
-
 void CheckCount(const char* what, size_t keys, size_t got) {
   if (keys == got) return;
   throw py::value_error(absl::StrCat(what, ": expected one per key, ", keys, ", got ", got));
@@ -58,6 +44,22 @@ std::vector<int64_t> ToRowIds(const py::buffer& ids) {
   }
   const auto* first = static_cast<const int64_t*>(info.ptr);
   return {first, first + info.size};
+}
+
+struct PullJob {
+  Key key;
+  std::span<float> out;
+};
+
+// `arrays` hold the memory.
+std::vector<PullJob> PullJobs(const std::vector<py::object>& keys,
+                              const std::vector<py::object>& outs, std::vector<HeldArray>* arrays) {
+  std::vector<PullJob> jobs;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    arrays->emplace_back(outs[i], HeldArray::Access::kWrite);
+    jobs.push_back({ToKey(keys[i]), arrays->back().floats()});
+  }
+  return jobs;
 }
 
 template <typename Value>
@@ -115,8 +117,22 @@ std::unique_ptr<Store> Store::Create(const std::string& type, const KVStoreOptio
 }
 
 Store::~Store() {
+  if (getpid() != process_) {
+    new std::shared_ptr<KVStore>(std::move(store_));  // a child's: its threads are not here
+    new std::vector<HeldArray>(std::move(kept_));
+    return;
+  }
+  if (store_.use_count() > 1 && !kept_.empty()) {
+    new std::vector<HeldArray>(
+        std::move(kept_));  // a call that could not be ended may write into them
+  }
   py::gil_scoped_release no_gil;  // closing waits
   store_.reset();
+}
+
+void Store::Keep(std::vector<HeldArray> arrays) {
+  kept_.insert(kept_.end(), std::make_move_iterator(arrays.begin()),
+               std::make_move_iterator(arrays.end()));
 }
 
 void Store::AwaitWith(const std::shared_ptr<Pending>& pending, std::vector<HeldArray> arrays) {
@@ -132,7 +148,15 @@ void Store::AwaitWith(const std::shared_ptr<Pending>& pending, std::vector<HeldA
       });
 }
 
+void Store::CheckProcess() const {
+  if (getpid() == process_) return;
+  RaiseIfError(absl::FailedPreconditionError(
+      absl::StrCat("the store belongs to process ", process_,
+                   ", and this is a child that was forked from it, ", getpid())));
+}
+
 void Store::Call(std::function<absl::Status(KVStore*)> call, std::vector<HeldArray> arrays) {
+  CheckProcess();
   AwaitWith(StartCall([store = store_, call = std::move(call)] { return call(store.get()); }),
             std::move(arrays));
 }
@@ -158,6 +182,7 @@ void Store::Init(const std::vector<py::object>& keys,
 }
 
 void Store::Push(const py::object& key, const py::object& gradient, int priority) {
+  CheckProcess();
   const Key name = ToKey(key);
   std::vector<HeldArray> arrays;
   arrays.emplace_back(gradient, HeldArray::Access::kRead);
@@ -222,21 +247,13 @@ void Store::PushNothing(const py::object& key) {
 
 void Store::Pull(const std::vector<py::object>& keys, const std::vector<py::object>& outs,
                  int priority) {
+  CheckProcess();
   CheckCount("outs", keys.size(), outs.size());
   if (keys.empty()) return;
-  struct Job {
-    Key key;
-    std::span<float> out;
-  };
   std::vector<HeldArray> arrays;
-  std::vector<Job> jobs;
+  std::vector<PullJob> jobs = PullJobs(keys, outs, &arrays);
   std::vector<KeyId> ids;
-  arrays.reserve(keys.size());
-  for (size_t i = 0; i < keys.size(); ++i) {
-    arrays.emplace_back(outs[i], HeldArray::Access::kWrite);
-    jobs.push_back({ToKey(keys[i]), arrays.back().floats()});
-    ids.push_back(jobs.back().key.id());
-  }
+  for (const PullJob& job : jobs) ids.push_back(job.key.id());
   auto pending = std::make_shared<Pending>(jobs.size());
   auto ask = [store = store_, pending, jobs = std::move(jobs), priority] {
     for (size_t i = 0; i < jobs.size(); ++i) {
@@ -252,27 +269,92 @@ void Store::Pull(const std::vector<py::object>& keys, const std::vector<py::obje
     ask();
   }
   AwaitWith(pending, std::move(arrays));
-  // Weights of the newest pushed round: its pushes have been acknowledged.
-  for (const KeyId id : ids) {
-    const auto pushed = under_way_by_key_.find(id);
-    if (pushed == under_way_by_key_.end()) continue;
-    under_way_ -= pushed->second;
-    under_way_by_key_.erase(pushed);
+  for (const KeyId id : ids) NoteAcknowledged(id);
+}
+
+void Store::NoteAcknowledged(KeyId id) {
+  const auto pushed = under_way_by_key_.find(id);
+  if (pushed == under_way_by_key_.end()) return;
+  under_way_ -= pushed->second;
+  under_way_by_key_.erase(pushed);
+}
+
+// The last answer calls; with the GIL held when it destroys what Python owns.
+struct Store::PullsUnderWay {
+  Store* store;
+  std::vector<HeldArray> arrays;
+  std::vector<KeyId> ids;
+  py::object done;
+  Mutex mutex;
+  size_t missing ABSL_GUARDED_BY(mutex) = 0;
+  absl::Status status ABSL_GUARDED_BY(mutex);
+
+  // Whether that was the last.
+  bool Arrived(absl::Status arrived) {
+    MutexLock lock(&mutex);
+    if (status.ok()) status = std::move(arrived);
+    return --missing == 0;
   }
+  absl::Status result() {
+    MutexLock lock(&mutex);
+    return status;
+  }
+};
+
+void Store::Deliver(std::shared_ptr<PullsUnderWay> pulls) {
+  py::gil_scoped_acquire gil;
+  const std::shared_ptr<PullsUnderWay> last = std::move(pulls);
+  const absl::Status status = last->result();
+  last->arrays.clear();
+  try {
+    if (status.ok()) {
+      for (const KeyId id : last->ids) last->store->NoteAcknowledged(id);
+    }
+    last->done(status.ok() ? py::none() : ToException(status));
+  } catch (py::error_already_set& error) {
+    error.discard_as_unraisable("a pull's callback");
+  }
+  last->done = py::object();
+}
+
+void Store::PullThen(const std::vector<py::object>& keys, const std::vector<py::object>& outs,
+                     int priority, py::object done) {
+  CheckCount("outs", keys.size(), outs.size());
+  if (keys.empty()) throw py::value_error("pull_then: expected at least one key");
+  auto pulls = std::make_shared<PullsUnderWay>();
+  pulls->store = this;
+  pulls->done = std::move(done);
+  const std::vector<PullJob> jobs = PullJobs(keys, outs, &pulls->arrays);
+  for (const PullJob& job : jobs) pulls->ids.push_back(job.key.id());
+  {
+    MutexLock lock(&pulls->mutex);
+    pulls->missing = jobs.size();
+  }
+  py::gil_scoped_release no_gil;
+  for (const PullJob& job : jobs) {
+    store_->PullAsync(job.key, job.out, priority, [pulls](absl::Status status) {
+      if (pulls->Arrived(std::move(status))) Deliver(pulls);
+    });
+  }
+  pulls = nullptr;  // empty, or whoever delivers has it
 }
 
 void Store::SetOptimizer(const wire::OptimizerSpec& spec) {
   Call([spec](KVStore* store) { return SetOptimizerTogether(spec, store); });
 }
 
-py::bytes Store::SaveOptimizerStates() {
+py::bytes Store::BytesOf(std::function<absl::StatusOr<std::string>(KVStore*)> save) {
   const auto content = std::make_shared<std::string>();
-  Call([content](KVStore* store) {
-    absl::StatusOr<std::string> saved = store->SaveOptimizerStates();
+  Call([content, save = std::move(save)](KVStore* store) {
+    absl::StatusOr<std::string> saved = save(store);
     if (saved.ok()) *content = *std::move(saved);
     return saved.status();
   });
   return {*content};
+}
+
+py::bytes Store::SaveOptimizerStates() {
+  return BytesOf([](KVStore* store) { return store->SaveOptimizerStates(); });
 }
 
 void Store::LoadOptimizerStates(const std::string& content) {
@@ -297,7 +379,12 @@ void Store::SetUpdater(const py::object& updater) {
               view(weight.data(), weight.size(), false));
     };
   }
-  RaiseIfError(store_->SetUpdater(std::move(made)));
+  absl::Status set;
+  {
+    py::gil_scoped_release no_gil;  // an updater that runs has the store's locks and wants the GIL
+    set = store_->SetUpdater(std::move(made));
+  }
+  RaiseIfError(set);
 }
 
 void Store::SetGradientCompression(const std::string& codec_spec) {
@@ -306,6 +393,29 @@ void Store::SetGradientCompression(const std::string& codec_spec) {
 
 void Store::SetGradientCompression(const std::map<std::string, std::string>& dictionary) {
   Call([dictionary](KVStore* store) { return store->SetGradientCompression(dictionary); });
+}
+
+void Store::SetHyper(const py::object& key, double learning_rate, double weight_decay) {
+  RaiseIfError(store_->SetHyper(
+      ToKey(key), Hyper{.learning_rate = learning_rate, .weight_decay = weight_decay}));
+}
+
+py::bytes Store::SaveResiduals() {
+  return BytesOf([](KVStore* store) { return store->SaveResiduals(); });
+}
+
+void Store::LoadResiduals(const std::string& content) {
+  Call([content](KVStore* store) { return store->LoadResiduals(content); });
+}
+
+std::vector<double> Store::AllReduceSum(const std::vector<double>& values) {
+  const auto sums = std::make_shared<std::vector<double>>();
+  Call([values, sums](KVStore* store) {
+    absl::StatusOr<std::vector<double>> reduced = store->AllReduceSum(values);
+    if (reduced.ok()) *sums = *std::move(reduced);
+    return reduced.status();
+  });
+  return *sums;
 }
 
 void Store::Barrier() {
@@ -334,7 +444,11 @@ void Store::Abort(const std::string& why) {
 }
 
 py::dict Store::Totals() const {
-  const StoreTotals totals = store_->totals();
+  StoreTotals totals;
+  {
+    py::gil_scoped_release no_gil;
+    totals = store_->totals();
+  }
   py::dict found;
   found["bytes_pushed"] = totals.bytes_pushed;
   found["bytes_pulled"] = totals.bytes_pulled;
@@ -343,6 +457,36 @@ py::dict Store::Totals() const {
   found["send_s"] = absl::ToDoubleSeconds(totals.send);
   found["wait_s"] = absl::ToDoubleSeconds(totals.wait);
   found["decode_s"] = absl::ToDoubleSeconds(totals.decode);
+  return found;
+}
+
+py::object Store::Decision() const {
+  std::optional<wire::CodecMap> map;
+  {
+    py::gil_scoped_release no_gil;
+    map = store_->codec_map();
+  }
+  if (!map.has_value()) return py::none();
+  const auto threshold = [](bool there, uint64_t bytes) -> py::object {
+    return there ? py::object(py::int_(bytes)) : py::object(py::none());
+  };
+  py::list rows;
+  for (const wire::ThresholdRow& row : map->table()) {
+    py::dict one;
+    one["direction"] = row.direction() == wire::PULL ? "pull" : "push";
+    one["bytes"] = row.bytes();
+    one["t_c_ms"] = row.t_c_ms();
+    one["t_cq_ms"] = row.t_cq_ms();
+    one["t_pq_ms"] = row.t_pq_ms();
+    rows.append(std::move(one));
+  }
+  py::dict found;
+  found["from_round"] = map->from_round();
+  found["codec"] = map->codec();
+  found["threshold_bytes"] = threshold(map->has_threshold(), map->threshold_bytes());
+  found["pull_codec"] = map->pull_codec();
+  found["pull_threshold_bytes"] = threshold(map->has_pull_threshold(), map->pull_threshold_bytes());
+  found["table"] = std::move(rows);
   return found;
 }
 

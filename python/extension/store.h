@@ -11,6 +11,8 @@
 #define SLIMPS_PYTHON_EXTENSION_STORE_H_
 
 #include <pybind11/pybind11.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
@@ -22,6 +24,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "python/extension/waiting.h"
 #include "worker/kvstore.h"
 
@@ -63,6 +67,10 @@ class Store final {
   // (rows, values): int64 and float32, as bytes.
   pybind11::tuple PullRows(const pybind11::object& key, const pybind11::buffer& row_ids,
                            int priority);
+  // Returns at once; when all are filled, or one has failed, calls done(None) or done(exception) on another thread, which
+  // must not wait for the store.
+  void PullThen(const std::vector<pybind11::object>& keys,
+                const std::vector<pybind11::object>& outs, int priority, pybind11::object done);
   // One array per key; returns when all are filled.
   void Pull(const std::vector<pybind11::object>& keys, const std::vector<pybind11::object>& outs,
             int priority);
@@ -73,14 +81,25 @@ class Store final {
   void SetUpdater(const pybind11::object& updater);
   void SetGradientCompression(const std::string& codec_spec);
   void SetGradientCompression(const std::map<std::string, std::string>& dictionary);
+  void SetHyper(const pybind11::object& key, double learning_rate, double weight_decay);
+  pybind11::bytes SaveResiduals();
+  void LoadResiduals(const std::string& content);
+  std::vector<double> AllReduceSum(const std::vector<double>& values);
   void Barrier();
   void Wait();
   void Leave();
   void Close();
   void Abort(const std::string& why);
   pybind11::dict Totals() const;
+  // None while nothing is decided, or where nothing is measured.
+  pybind11::object Decision() const;
 
   const KVStore& store() const { return *store_; }
+
+  // One call of the store that waits; `arrays` stay in place meanwhile, and for good if it cannot be ended.
+  void Call(std::function<absl::Status(KVStore*)> call, std::vector<HeldArray> arrays = {});
+  // `arrays` stay in place as long as anybody uses the store.
+  void Keep(std::vector<HeldArray> arrays);
 
  private:
   explicit Store(std::unique_ptr<KVStore> store) : store_(std::move(store)) {}
@@ -88,13 +107,21 @@ class Store final {
   // Where a pull first waits, on the thread that asks, until the key's pushes are acknowledged.
   bool asks_late() const { return store_->type() == "dist_async" || store_->type() == "dist_ssp"; }
 
-  void Call(std::function<absl::Status(KVStore*)> call, std::vector<HeldArray> arrays = {});
+  // FailedPrecondition, raised: this process was forked from the store's.
+  void CheckProcess() const;
+  // The rounds pushed of this key have been acknowledged.
+  void NoteAcknowledged(KeyId id);
+  pybind11::bytes BytesOf(std::function<absl::StatusOr<std::string>(KVStore*)> save);
+  struct PullsUnderWay;
+  static void Deliver(std::shared_ptr<PullsUnderWay> pulls);
   void AwaitWith(const std::shared_ptr<Pending>& pending, std::vector<HeldArray> arrays);
 
   std::shared_ptr<KVStore> store_;  // shared with calls under way
   // Bytes of pushes that may still be under way, by key and in all. Read and written with the GIL held.
   std::unordered_map<KeyId, size_t> under_way_by_key_;
   size_t under_way_ = 0;
+  std::vector<HeldArray> kept_;
+  const pid_t process_ = getpid();
   std::atomic<bool> aborted_{false};  // what closing would complain of is known
 };
 

@@ -2,6 +2,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -20,8 +21,9 @@ constexpr absl::Duration kCancelPatience = absl::Seconds(5);
 
 }  // namespace
 
-void Pending::Finish(size_t call, absl::Status status) {
+void Pending::Finish(size_t call, absl::Status status, std::exception_ptr thrown) {
   MutexLock lock(&mutex_);
+  if (thrown != nullptr) thrown_ = std::move(thrown);
   if (!status.ok() && (status_.ok() || call < first_failed_)) {
     first_failed_ = call;
     status_ = std::move(status);
@@ -36,8 +38,9 @@ bool Pending::AwaitEnd(absl::Duration timeout) {
   });
 }
 
-absl::Status Pending::result() const {
+absl::Status Pending::TakeResult() {
   MutexLock lock(&mutex_);
+  if (thrown_ != nullptr) std::rethrow_exception(std::exchange(thrown_, nullptr));
   return status_;
 }
 
@@ -46,9 +49,17 @@ std::shared_ptr<Pending> StartCall(std::function<absl::Status()> call) {
   // Detached, but never forgotten: whoever waits for `pending` waits for this thread's last act, and a call that cannot be
   // ended within the patience above must not keep Python from going on.
   std::thread([pending, call = std::move(call)]() mutable {
-    absl::Status status = call();
+    absl::Status status;
+    std::exception_ptr thrown;
+    try {
+      status = call();
+    } catch (const std::bad_alloc&) {
+      status = absl::ResourceExhaustedError("out of memory");
+    } catch (...) {
+      thrown = std::current_exception();  // an updater's: whoever waits raises it
+    }
     call = nullptr;
-    pending->Finish(0, std::move(status));
+    pending->Finish(0, std::move(status), std::move(thrown));
   }).detach();
   return pending;
 }
@@ -61,7 +72,7 @@ void Await(const std::shared_ptr<Pending>& pending, const std::function<void()>&
       py::gil_scoped_release no_gil;
       ended = pending->AwaitEnd(kSignalInterval);
     }
-    if (ended) return RaiseIfError(pending->result());
+    if (ended) return RaiseIfError(pending->TakeResult());
     if (PyErr_CheckSignals() == 0) continue;
     py::error_already_set raised;
     {

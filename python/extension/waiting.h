@@ -8,6 +8,7 @@
 #define SLIMPS_PYTHON_EXTENSION_WAITING_H_
 
 #include <cstddef>
+#include <exception>
 #include <functional>
 #include <memory>
 
@@ -23,11 +24,11 @@ class Pending final {
  public:
   explicit Pending(size_t calls) : calls_(calls) {}
 
-  void Finish(size_t call, absl::Status status);
+  void Finish(size_t call, absl::Status status, std::exception_ptr thrown = nullptr);
   // Whether all calls have ended within `timeout`.
   [[nodiscard]] bool AwaitEnd(absl::Duration timeout);
-  // REQUIRES: all have ended.
-  absl::Status result() const;
+  // Throws what a call has thrown, once. REQUIRES: all have ended; the GIL.
+  absl::Status TakeResult();
 
  private:
   const size_t calls_;
@@ -36,6 +37,7 @@ class Pending final {
   size_t ended_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t first_failed_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  std::exception_ptr thrown_ ABSL_GUARDED_BY(mutex_);
 };
 
 // One call, on a thread of its own, which ends with it. What `call` refers to must be shared with it.

@@ -56,17 +56,8 @@ def packed(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array, dtype=np.float32)
 
 
-def summed(values: Sequence[Any], what: str) -> np.ndarray:
-    """The sum of one key's arrays (one per device), in float32. One alone is not copied if it is packed."""
-    arrays: List[np.ndarray] = [as_numpy(value, what) for value in values]
-    if not arrays:
-        raise InvalidArgumentError("%s: expected at least one array, got an empty list" % what)
-    for array in arrays[1:]:
-        if array.shape != arrays[0].shape:
-            raise InvalidArgumentError("%s: expected arrays of one shape, got %s and %s"
-                                       % (what, arrays[0].shape, array.shape))
-    if len(arrays) == 1:
-        return arrays[0]
+def summed(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """The sum of one key's arrays (one per device), in float32. REQUIRES: at least two, of one shape."""
     total = np.add(arrays[0], arrays[1], dtype=np.float32)
     for array in arrays[2:]:
         np.add(total, array, out=total)

@@ -48,8 +48,8 @@ def _same_host(name: str, value: Any) -> str:
 def _threshold(name: str, value: Union[int, str]) -> Optional[int]:
     if value == "auto":
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise _refuse(name, "\"auto\" or at least 0 bytes", value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2 ** 64:
+        raise _refuse(name, "\"auto\" or a number of bytes from 0", value)
     return value
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Any, Dict, Sequence
 
 from slimps import optimizer as _optimizer
 from slimps.errors import InvalidArgumentError
@@ -17,23 +17,26 @@ _FIXED: Dict[str, Dict[str, Any]] = {
 _HOW = {"params", "foreach", "capturable", "fused", "differentiable", "initial_lr"}
 
 
-def _options(optimizer: Any, kind: str) -> Dict[str, Any]:
+def _options(optimizer: Any, kind: str, by_group: Sequence[str]) -> Dict[str, Any]:
     groups = [{name: value for name, value in group.items() if name not in _HOW} for group in optimizer.param_groups]
     for number, group in enumerate(groups):
         for name, value in group.items():
-            if value != groups[0].get(name):
+            if name not in by_group and value != groups[0].get(name):
                 raise InvalidArgumentError(
                     "torch.optim.%s: parameter group %d has %s=%r and group 0 %r; expected equal options, since the "
-                    "servers have one optimizer for all keys" % (kind, number, name, value, groups[0].get(name)))
+                    "servers have one for all keys" % (kind, number, name, value, groups[0].get(name)))
     return groups[0]
 
 
-def convert(optimizer: Any) -> _optimizer.Optimizer:
-    """Raises InvalidArgumentError: another kind, unequal parameter groups, or an option that servers do not have."""
+def convert(optimizer: Any, by_group: Sequence[str] = ()) -> _optimizer.Optimizer:
+    """Of group 0, where groups differ in options `by_group`.
+
+    Raises InvalidArgumentError: another kind, groups that differ otherwise, or an option that servers do not have.
+    """
     kind = type(optimizer).__name__
     if kind not in _FIXED:
         raise InvalidArgumentError("optimizer: expected torch.optim.SGD, Adam or AdamW, got torch.optim.%s" % kind)
-    options = _options(optimizer, kind)
+    options = _options(optimizer, kind, by_group)
     for name, fixed in _FIXED[kind].items():
         if options.get(name, fixed) != fixed:
             raise InvalidArgumentError("torch.optim.%s: the servers have no %s; expected %r, got %r"

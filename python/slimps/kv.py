@@ -24,14 +24,14 @@ import os
 import sys
 import weakref
 from types import TracebackType
-from typing import Any, Callable, Dict, List, Mapping, Optional, Type, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Type, Union
 
 import numpy as np
 
 from slimps import _arrays, _job, _keys, _options, _slimps
 from slimps import optimizer as _optimizer
 from slimps import row_sparse as _row_sparse
-from slimps.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
+from slimps.errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError, NotFoundError
 
 __all__ = ["KVStore", "create"]
 
@@ -81,6 +81,8 @@ class KVStore:
         self._shapes: Dict[_keys.Key, Any] = {}
         self._kind = _keys.KeyKind()
         self._refuses_half = False
+        self._needs_optimizer = name in ("dist_async", "dist_ssp")
+        self._has_optimizer = False
         _open_stores.add(self)
 
     # ---- who this is ----------------------------------------------------------------------------
@@ -133,22 +135,22 @@ class KVStore:
 
         Without an optimizer the sum over workers replaces the value; with one, the servers step by it. Of keys with
         different `priority`, the higher goes first. A key that stands several times is summed, as devices are.
-        Raises InvalidArgumentError: NaN or infinity, or another shape than the key's; nothing of that key was sent.
+        Raises InvalidArgumentError: another shape than a key's, nothing was sent; NaN or infinity, nothing of that key
+        and of those behind it was sent.
         """
         dense, sparse = _row_sparse.split(_keys.group(key, value, "value"))
         for name, gradient in sparse.items():
-            shape = self._shape(name, "push")
-            self._check_shape(gradient, shape, "push of key %r" % (name,))
+            self._check_shape(gradient, self._shape(name, "push"), "push of key %r" % (name,))
+        arrays = {name: self._pushed(name, values) for name, values in dense.items()}
+        for name, gradient in sparse.items():
             self._store.push_rows(name, gradient.indices, _arrays.packed(gradient.rows), priority)
-        if not dense:
-            return
-        key, value = list(dense), list(dense.values())
-        if self._type in _LOCAL:
-            for name, gradients in self._device_gradients(key, value).items():
-                self._store.push_sum(name, gradients, priority)
-            return
-        for name, gradient in self._gradients(key, value).items():
-            self._store.push(name, gradient, priority)
+        for name, devices in arrays.items():
+            if len(devices) == 1:
+                self._store.push(name, devices[0], priority)
+            elif self._type in _LOCAL:
+                self._store.push_sum(name, devices, priority)
+            else:
+                self._store.push(name, _arrays.summed(devices), priority)
 
     def row_sparse_pull(self, key: Any, out: Any, priority: int = 0, row_ids: Any = None) -> None:
         """Replaces what each RowSparse `out` holds by the rows `row_ids` of the key, sorted, each once.
@@ -156,9 +158,11 @@ class KVStore:
         Ids may repeat and stand in any order; one array of ids may serve several keys or outputs, or there is one for
         each. Waits as pull does. Raises InvalidArgumentError: a dense `out`, an id out of range.
         """
-        for name, target, ids in _row_sparse.requests(key, out, row_ids):
+        wanted = list(_row_sparse.requests(key, out, row_ids))
+        for name, target, _ in wanted:
             self._check_shape(target, self._shape(name, "row_sparse_pull"), "row_sparse_pull of key %r" % (name,))
-            rows, values = self._store.pull_rows(name, ids, priority)
+        pulled = [self._store.pull_rows(name, ids, priority) for name, _, ids in wanted]
+        for (_, target, _), (rows, values) in zip(wanted, pulled):
             indices = np.frombuffer(rows, np.int64).copy()
             target.replace(indices, np.frombuffer(values, np.float32).reshape((indices.size,) + target.shape[1:]))
 
@@ -167,16 +171,15 @@ class KVStore:
 
         Waits until all workers' pushes of the rounds that this worker has pushed are applied. Several keys are pulled
         at once; where one array stands for several, it ends up with the last one's value. A RowSparse is left as it is
-        (row_sparse_pull fills it); without `ignore_sparse` it is an InvalidArgumentError.
+        (row_sparse_pull fills it); without `ignore_sparse` a local store puts all rows into it, and for a distributed
+        one it is an InvalidArgumentError.
         """
-        grouped, sparse = _row_sparse.split(_keys.group(key, out, "out"), keep_all=True)
-        for name in sparse:
-            self._shape(name, "pull")
-            if not ignore_sparse:
-                raise InvalidArgumentError("pull of key %r: expected a dense out, got a RowSparse" % (name,))
-        outputs = {name: _arrays.Outputs(outs, self._shape(name, "pull"), "pull of key %r" % (name,))
-                   for name, outs in grouped.items()}
-        _arrays.keep_apart(list(outputs.values()))
+        outputs, sparse = self._outputs(key, out, "pull")
+        if sparse and not ignore_sparse:
+            if self._type not in _LOCAL:
+                raise InvalidArgumentError("pull of key %r: expected a dense out, got a RowSparse" % (sparse[0][0],))
+            for name, target in sparse:
+                self.row_sparse_pull(name, target, priority, row_ids=np.arange(target.shape[0]))
         self._store.pull(list(outputs), [output.buffer for output in outputs.values()], priority)
         for output in outputs.values():
             output.finish()
@@ -184,8 +187,7 @@ class KVStore:
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
         """Pushes all values, then pulls into `out`, or into the values where it is left out."""
         targets = value if out is None else out
-        for name, outs in _keys.group(key, targets, "out").items():
-            _arrays.Outputs(outs, self._shape(name, "pushpull"), "pushpull of key %r" % (name,))  # before any push
+        self._outputs(key, targets, "pushpull")  # checked before any push
         self.push(key, value, priority)
         self.pull(key, targets, priority)
 
@@ -196,9 +198,10 @@ class KVStore:
 
     def push_nothing(self, key: Any) -> None:
         """This worker contributes nothing to the keys' next round, which need not wait for it."""
-        for name in key if _keys.is_list(key) else [key]:
-            name = _keys.as_key(name)
+        names = [_keys.as_key(name) for name in (key if _keys.is_list(key) else [key])]
+        for name in names:
             self._shape(name, "push_nothing")
+        for name in names:
             self._store.push_nothing(name)
 
     # ---- how gradients are treated --------------------------------------------------------------
@@ -208,16 +211,38 @@ class KVStore:
 
         `optimizer` is one of slimps.optimizer, or a torch.optim.SGD, Adam or AdamW, of which the options are read.
         Collective: every worker calls it alike, before or after init, repeatedly; rank 0's counts, from the next round
-        on. Once rounds have begun the kind stays as it is (FailedPreconditionError), its numbers may change.
+        on (where rounds have begun: between a pull and the next push). The kind then stays as it is
+        (FailedPreconditionError), its numbers may change.
         """
-        self._store.set_optimizer(_optimizer.from_any(optimizer).spec())
+        self.set_optimizer_spec(_optimizer.from_any(optimizer).spec())
+
+    def set_optimizer_spec(self, spec: _slimps.OptimizerSpec) -> None:
+        """As set_optimizer, of what an Optimizer's spec() says."""
+        self._store.set_optimizer(spec)
+        self._has_optimizer = True
+
+    def optimizer_states(self) -> bytes:
+        """What save_optimizer_states writes."""
+        return self._store.save_optimizer_states()
+
+    def put_optimizer_states(self, content: bytes) -> None:
+        """As load_optimizer_states, of optimizer_states()."""
+        self._store.load_optimizer_states(content)
+
+    def residuals(self) -> bytes:
+        """What the codecs keep of this worker's gradients between pushes, after all pushes so far."""
+        return self._store.save_residuals()
+
+    def put_residuals(self, content: bytes) -> None:
+        """Puts residuals() of the same rank back, into a job with the same keys, before the next push."""
+        self._store.load_residuals(content)
 
     def save_optimizer_states(self, fname: str) -> None:
         """Writes what the servers' optimizer keeps (momentum, moments, counts) to a file, whole or not at all.
 
         Collective; each worker writes the same content under its own `fname`. The weights are not in it.
         """
-        content = self._store.save_optimizer_states()
+        content = self.optimizer_states()
         draft = "%s.%d.%d" % (fname, self.rank, os.getpid())
         try:
             with open(draft, "wb") as out:
@@ -230,24 +255,27 @@ class KVStore:
     def load_optimizer_states(self, fname: str) -> None:
         """Puts it back, into a job whose keys have the same names and sizes, before the next push. Collective."""
         with open(fname, "rb") as saved:
-            content = saved.read()
-        self._store.load_optimizer_states(content)
+            self.put_optimizer_states(saved.read())
 
     def set_updater(self, updater: Optional[Callable[[_keys.Key, Any, Any], None]]) -> None:
         """Local stores: `updater(key, gradient, weight)` in an optimizer's place, once per push and key.
 
-        It gets the key as it was given, the summed push and the weight, numpy arrays of float32 in the key's shape that
-        end with the call, and changes the weight in place. It must not call the store; what it raises, push raises.
+        It gets the key as it was given, the summed push and the weight, numpy arrays of float32 in the key's shape, and
+        changes the weight in place. It must not call the store; what it raises, push raises, and nothing has changed.
         None: pushes replace values again. Raises UnimplementedError: a distributed store.
         """
         if updater is None:
             self._store.set_updater(None)
             return
 
+        shapes = self._shapes  # not the store: nobody would see that cycle
+
         def call(name: str, gradient: memoryview, weight: memoryview) -> None:
             key: _keys.Key = int(name[2:]) if name.startswith("i:") else name[2:]
-            shape = self._shapes[key]
-            updater(key, np.asarray(gradient).reshape(shape), np.asarray(weight).reshape(shape))
+            held = np.asarray(weight)
+            changed = held.reshape(shapes[key]).copy()  # the updater's to keep, as MXNet's arrays are
+            updater(key, np.array(gradient).reshape(shapes[key]), changed)
+            held[...] = changed.reshape(-1)
 
         self._store.set_updater(call)
 
@@ -263,11 +291,42 @@ class KVStore:
             return
         if not isinstance(compression_params, Mapping):
             raise InvalidArgumentError("compression_params: expected a dict or a str, got %s"
-                                       % type_name(compression_params))
+                                       % type(compression_params).__name__)
         self._store.set_compression_dictionary({str(name): str(value) for name, value in compression_params.items()})
         self._refuses_half = "type" in compression_params
 
     # ---- the job --------------------------------------------------------------------------------
+
+    def pull_then(self, key: Any, out: Any, done: Callable[[Optional[Exception]], None], priority: int = 0) -> None:
+        """As pull, but returns at once: `done(None)` or `done(exception)` is called by another thread.
+
+        `out` must be packed float32, one array per key, and must stay as it is until then; `done` must not wait for the
+        store.
+        """
+        names, arrays = [], []
+        for name, one in _keys.pair(key, out, "out"):
+            what = "pull of key %r" % (name,)
+            array = _arrays.as_numpy(one, what)
+            self._check_shape(array, self._shape(name, "pull"), what)
+            if _arrays.packed(array) is not array or not array.flags.writeable:
+                raise InvalidArgumentError("%s: expected packed float32 to write, got %s with strides %s"
+                                           % (what, array.dtype, array.strides))
+            names.append(name)
+            arrays.append(array)
+        self._store.pull_then(names, arrays, priority, done)
+
+    def exchange(self, names: List[str], arrays: List[Any], spec: _slimps.OptimizerSpec,
+                 settings: _slimps.ExchangeSettings) -> _slimps.Exchange:
+        """Makes the keys `names` a model's parameters, whose memory is `arrays`; collective. For training loops."""
+        self._kind.check(names)
+        made = _slimps.Exchange(self._store, names, [list(array.shape) for array in arrays], arrays, spec, settings)
+        self._kind.settle(names)
+        self._shapes.update((name, array.shape) for name, array in zip(names, arrays))
+        return made
+
+    def all_reduce_sum(self, values: List[float]) -> List[float]:
+        """The sums of the workers' numbers, by way of the scheduler: for a few. A barrier too."""
+        return self._store.all_reduce_sum(values)
 
     def barrier(self) -> None:
         """Waits until all workers have come here."""
@@ -285,6 +344,15 @@ class KVStore:
         """Of this worker since create: bytes_pushed and bytes_pulled (payloads), and seconds by stage."""
         return self._store.totals()
 
+    def decision(self) -> Optional[Dict[str, Any]]:
+        """What was decided by measuring ("auto"), the same on all workers; None: nothing yet, or nothing is measured.
+
+        `codec` for tensors of at least `threshold_bytes` (None: compression pays for none), the same of pulls, and the
+        `table` behind it: per `direction` and tensor size `bytes` the means of t_c_ms (raw, on the wire), t_cq_ms
+        (compressed, on the wire) and t_pq_ms (encoding and decoding). Compression pays where t_c > t_cq + t_pq.
+        """
+        return self._store.decision()
+
     def close(self) -> None:
         """Waits for pushes under way and says goodbye; a second time it does nothing."""
         _open_stores.discard(self)
@@ -299,7 +367,7 @@ class KVStore:
 
     def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
                  trace: Optional[TracebackType]) -> None:
-        if error is None:
+        if error is None or (isinstance(error, SystemExit) and not error.code):
             self.close()
         else:
             _abort_for(self, error)
@@ -313,19 +381,36 @@ class KVStore:
         except KeyError:
             raise NotFoundError("%s: key %r was never initialised" % (what, name)) from None
 
-    def _device_gradients(self, key: Any, value: Any) -> Dict[_keys.Key, List[Any]]:
-        """The packed arrays of each key, one per device, all checked before any is pushed."""
-        gradients: Dict[_keys.Key, List[Any]] = {}
-        for name, values in _keys.group(key, value, "value").items():
-            what = "push of key %r" % (name,)
-            shape = self._shape(name, "push")
-            if self._refuses_half:
-                self._refuse_half(values, what)
-            arrays = [_arrays.as_numpy(one, what) for one in values]
-            for array in arrays:
-                self._check_shape(array, shape, what)
-            gradients[name] = [_arrays.packed(array) for array in arrays]
-        return gradients
+    def _outputs(self, key: Any, out: Any, what: str) -> Tuple[Dict[_keys.Key, _arrays.Outputs],
+                                                               List[Tuple[_keys.Key, _row_sparse.RowSparse]]]:
+        """Where dense keys are pulled into, and the RowSparse among the outputs."""
+        outputs: Dict[_keys.Key, _arrays.Outputs] = {}
+        sparse: List[Tuple[_keys.Key, _row_sparse.RowSparse]] = []
+        for name, outs in _keys.group(key, out, "out").items():
+            shape = self._shape(name, what)
+            rows = [one for one in outs if isinstance(one, _row_sparse.RowSparse)]
+            sparse.extend((name, one) for one in rows)
+            dense = [one for one in outs if not isinstance(one, _row_sparse.RowSparse)]
+            if dense or not rows:
+                outputs[name] = _arrays.Outputs(dense, shape, "%s of key %r" % (what, name))
+        _arrays.keep_apart(list(outputs.values()))
+        return outputs, sparse
+
+    def _pushed(self, name: _keys.Key, values: List[Any]) -> List[np.ndarray]:
+        """One key's packed arrays, one per device, checked."""
+        what = "push of key %r" % (name,)
+        shape = self._shape(name, "push")
+        if self._needs_optimizer and not self._has_optimizer:
+            raise FailedPreconditionError("%s: a %s store steps with each push and keeps no sums; expected "
+                                          "set_optimizer before" % (what, self._type))
+        arrays = [_arrays.as_numpy(value, what) for value in values]
+        if not arrays:
+            raise InvalidArgumentError("%s: expected at least one array, got an empty list" % what)
+        for array in arrays:
+            self._check_shape(array, shape, what)
+            if self._refuses_half and array.dtype.itemsize == 2:
+                raise InvalidArgumentError("%s: expected float32, got float16: gradient compression is on" % what)
+        return [_arrays.packed(array) for array in arrays]
 
     @staticmethod
     def _check_shape(array: Any, shape: Any, what: str) -> None:
@@ -333,28 +418,15 @@ class KVStore:
             raise InvalidArgumentError("%s: expected shape %s, as it was initialised, got %s"
                                        % (what, shape, array.shape))
 
-    def _gradients(self, key: Any, value: Any) -> Dict[_keys.Key, Any]:
-        """One packed array per key, all checked before any is pushed."""
-        gradients: Dict[_keys.Key, Any] = {}
-        for name, values in _keys.group(key, value, "value").items():
-            what = "push of key %r" % (name,)
-            shape = self._shape(name, "push")
-            if self._refuses_half:
-                self._refuse_half(values, what)
-            array = _arrays.summed(values, what)
-            self._check_shape(array, shape, what)
-            gradients[name] = _arrays.packed(array)
-        return gradients
 
-    @staticmethod
-    def _refuse_half(values: List[Any], what: str) -> None:
-        for value in values:
-            if _arrays.as_numpy(value, what).dtype.itemsize == 2:
-                raise InvalidArgumentError("%s: expected float32, got float16: gradient compression is on" % what)
+def is_majority(codec_spec: str) -> bool:
+    """Whether the servers count signs, so that there is nothing to average or to rescale."""
+    return codec_spec.partition(":")[0] == "signsgd"
 
 
-def type_name(value: Any) -> str:
-    return value.__class__.__name__
+def open_distributed() -> List[KVStore]:
+    """The stores of this process that belong to a job and are open."""
+    return [store for store in _open_stores if store.type not in _LOCAL]
 
 
 # ---- when Python ends ---------------------------------------------------------------------------
@@ -364,7 +436,7 @@ _open_stores: "weakref.WeakSet[KVStore]" = weakref.WeakSet()
 
 def _abort_for(store: KVStore, error: BaseException) -> None:
     """The others learn why; what went wrong here is being raised already."""
-    store.abort("worker %d: %s: %s" % (store.rank, type_name(error), error))
+    store.abort("worker %d: %s: %s" % (store.rank, type(error).__name__, error))
     try:
         store.close()
     except Exception:  # pylint: disable=broad-except
@@ -385,3 +457,5 @@ def _close_all() -> None:
 
 
 atexit.register(_close_all)
+# A child has none of the store's threads.
+os.register_at_fork(after_in_child=_open_stores.clear)

@@ -12,14 +12,18 @@ from slimps import _slimps
 from slimps.errors import InvalidArgumentError
 
 
+def _check_count(name: str, value: int, low: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        raise InvalidArgumentError("%s: expected an int from %d updates, got %r" % (name, low, value))
+
+
 class LRScheduler:
     """Base of the schedules that the servers know; `base_lr` at least 0, `warmup_steps` in updates."""
 
     def __init__(self, base_lr: float, warmup_steps: int) -> None:
         if base_lr < 0:
             raise InvalidArgumentError("base_lr: expected at least 0, got %r" % base_lr)
-        if warmup_steps < 0:
-            raise InvalidArgumentError("warmup_steps: expected at least 0, got %r" % warmup_steps)
+        _check_count("warmup_steps", warmup_steps, 0)
         self.base_lr = base_lr
         self.warmup_steps = warmup_steps
 
@@ -35,8 +39,7 @@ class FactorScheduler(LRScheduler):
 
     def __init__(self, step: int, factor: float = 1, base_lr: float = 0.01, warmup_steps: int = 0) -> None:
         super().__init__(base_lr, warmup_steps)
-        if step < 1:
-            raise InvalidArgumentError("step: expected at least 1 update, got %r" % step)
+        _check_count("step", step, 1)
         if not 0 < factor <= 1:
             raise InvalidArgumentError("factor: expected above 0 and at most 1, got %r" % factor)
         self.step = step
@@ -55,9 +58,7 @@ class _ToFinal(LRScheduler):
 
     def __init__(self, max_update: int, base_lr: float, final_lr: float, warmup_steps: int) -> None:
         super().__init__(base_lr, warmup_steps)
-        if max_update <= warmup_steps:
-            raise InvalidArgumentError("max_update: expected more than warmup_steps, %r, got %r"
-                                       % (warmup_steps, max_update))
+        _check_count("max_update", max_update, warmup_steps + 1)
         if final_lr < 0:
             raise InvalidArgumentError("final_lr: expected at least 0, got %r" % final_lr)
         self.max_update = max_update

@@ -18,8 +18,11 @@ from slimps.errors import InvalidArgumentError
 
 def as_ids(value: Any, what: str) -> np.ndarray:
     """Row ids as packed int64. Raises InvalidArgumentError: other than one dimension of whole numbers."""
-    torch_like = getattr(value, "detach", None)
-    ids = np.asarray(value.detach().numpy() if torch_like is not None else value)
+    try:
+        ids = np.asarray(value.detach().numpy() if hasattr(value, "detach") else value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidArgumentError("%s: expected an array of ints on the CPU, got %s (%s)"
+                                   % (what, type(value).__name__, error)) from None
     if ids.size == 0:
         return np.zeros(0, np.int64)
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
@@ -70,9 +73,8 @@ class RowSparse:
 
 # ---- what the store makes of them ---------------------------------------------------------------
 
-def split(grouped: Dict[_keys.Key, List[Any]], keep_all: bool = False) -> Tuple[Dict[_keys.Key, List[Any]],
-                                                                                 Dict[_keys.Key, RowSparse]]:
-    """Keys with dense arrays, and keys with RowSparse: several of one key joined, or with `keep_all` only told apart.
+def split(grouped: Dict[_keys.Key, List[Any]]) -> Tuple[Dict[_keys.Key, List[Any]], Dict[_keys.Key, RowSparse]]:
+    """Keys with dense arrays, and keys with RowSparse, several of one key joined.
 
     Raises InvalidArgumentError: one key has both, or RowSparse of different shapes.
     """
@@ -82,12 +84,6 @@ def split(grouped: Dict[_keys.Key, List[Any]], keep_all: bool = False) -> Tuple[
         rows = [value for value in values if isinstance(value, RowSparse)]
         if not rows:
             dense[key] = values
-            continue
-        if keep_all:
-            sparse[key] = rows[0]
-            others = [value for value in values if not isinstance(value, RowSparse)]
-            if others:
-                dense[key] = others
             continue
         if len(rows) != len(values) or any(one.shape != rows[0].shape for one in rows):
             raise InvalidArgumentError("key %r: expected arrays alone, or RowSparse of one shape" % (key,))

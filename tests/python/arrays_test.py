@@ -69,18 +69,10 @@ def test_anything_else_is_refused(value, complaint):
 
 def test_devices_are_summed_in_float32():
     big = np.full(2, 60000, np.float16)
-    np.testing.assert_array_equal(np.full(2, 180000, np.float32), _arrays.summed([big, big, big], "a"))
-    assert _arrays.summed([big], "a") is big
-    mixed = _arrays.summed([big, torch.ones(2)], "a")
+    np.testing.assert_array_equal(np.full(2, 180000, np.float32), _arrays.summed([big, big, big]))
+    mixed = _arrays.summed([big, _arrays.as_numpy(torch.ones(2), "a")])
     np.testing.assert_array_equal(np.full(2, 60001, np.float32), mixed)
     np.testing.assert_array_equal(np.full(2, 60000, np.float16), big)  # unchanged
-
-
-def test_devices_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match=r"a: expected arrays of one shape, got \(2,\) and \(3,\)"):
-        _arrays.summed([np.zeros(2, np.float32), np.zeros(3, np.float32)], "a")
-    with pytest.raises(ValueError, match="a: expected at least one array, got an empty list"):
-        _arrays.summed([], "a")
 
 
 def test_outputs_are_filled_in_place():

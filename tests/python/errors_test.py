@@ -1,5 +1,6 @@
 """Errors as Python has them, and what a store of one worker refuses."""
 
+import os
 import threading
 
 import jobs
@@ -116,13 +117,31 @@ def test_a_scheduler_that_is_not_there():
         slimps.kv.create("dist_sync", timeout_s=0.2)
 
 
-def test_an_asynchronous_store_without_an_optimizer_refuses_pushes():
-    with jobs.lone_store("dist_async") as store:
+@pytest.mark.parametrize("name", ["dist_async", "dist_ssp"])
+def test_an_asynchronous_store_without_an_optimizer_refuses_pushes(name):
+    with jobs.lone_store(name) as store:
         store.init("w", ONES)
+        for push in (lambda: store.push("w", ONES), lambda: store.pushpull("w", ONES.copy())):
+            with pytest.raises(slimps.FailedPreconditionError, match="a %s store .* expected set_optimizer" % name):
+                push()
+        store.set_optimizer(slimps.optimizer.Test())
+        store.push("w", ONES)  # the store lives on
+        store.wait()
+
+
+def test_a_forked_child_has_no_store():
+    with jobs.lone_store() as store:
+        store.init("w", ONES)
+        child = os.fork()
+        if child == 0:
+            try:
+                store.pull("w", out=ONES.copy())
+            except slimps.FailedPreconditionError as error:
+                os._exit(7 if "forked" in str(error) else 8)
+            os._exit(9)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         store.push("w", ONES)
-        with pytest.raises(slimps.FailedPreconditionError, match="dist_async needs an optimizer on the server"):
-            store.wait()
-        store.abort("the test is over")
+        store.wait()
 
 
 def test_the_name_asked_for_is_the_type():

@@ -11,21 +11,7 @@ class Daemons(process_cluster.ProcessCluster):
     """A scheduler and servers, listening; workers are started by hand."""
 
     def __init__(self, workers, servers):
-        super().__init__(workers, servers, [])
-        self.ranks = workers
-
-    def __enter__(self):
-        self.workers = 0  # none is started
-        super().__enter__()
-        self.workers = self.ranks
-        return self
-
-    def _start(self, name, role, command, port, own=None):
-        started, self.workers = self.workers, self.ranks
-        try:
-            super()._start(name, role, command, port, own)
-        finally:
-            self.workers = started
+        super().__init__(workers, servers, [], worker=None)
 
     def start_scenario(self, rank, script, *arguments):
         self.start_worker(rank, [sys.executable, "tests/python/%s.py" % script] + list(arguments))

@@ -1,5 +1,9 @@
 """Stores of this process alone: MXNet's `local` and `device`, without any job."""
 
+import gc
+import threading
+import weakref
+
 import numpy as np
 import pytest
 import slimps
@@ -73,14 +77,94 @@ def test_what_an_updater_raises_push_raises_and_the_store_lives_on(store):
     assert (pulled(store, "w", 2) == 1).all()
 
 
-def test_the_gradient_cannot_be_written(store):
+def test_what_an_updater_gets_is_its_to_keep(store):
+    kept = {}
+
+    def momentum(key, gradient, weight):
+        kept.setdefault(key, []).extend([gradient, weight])
+        weight += gradient
+        gradient *= 2  # nobody else's
+
+    store.init("w", np.zeros(2, np.float32))
+    store.set_updater(momentum)
+    pushed = np.ones(2, np.float32)
+    store.push("w", pushed)
+    store.push("w", pushed)
+    assert (pushed == 1).all() and (pulled(store, "w", 2) == 2).all()
+    store.close()
+    assert [float(array[0]) for array in kept["w"]] == [2, 1, 2, 2]
+
+
+def test_an_updater_that_fails_half_way_has_changed_nothing(store):
     def updater(key, gradient, weight):
-        gradient += 1
+        weight += 5
+        raise LookupError("half way")
+
+    store.init("w", np.ones(2, np.float32))
+    store.set_updater(updater)
+    with pytest.raises(LookupError, match="half way"):
+        store.push("w", np.ones(2, np.float32))
+    assert (pulled(store, "w", 2) == 1).all()
+    store.push_nothing("w")  # no push: the updater is not asked
+
+
+def test_a_store_whose_updater_holds_it_is_freed():
+    store = slimps.kv.create("local")
+    store.set_updater(lambda key, gradient, weight, store=store: None)
+    gone = weakref.ref(store)
+    store.close()
+    del store
+    gc.collect()
+    assert gone() is None
+
+
+def test_totals_do_not_wait_for_an_updater_that_waits_for_python(store):
+    running, go = threading.Event(), threading.Event()
+
+    def updater(key, gradient, weight):
+        running.set()
+        go.wait(60)
 
     store.init("w", np.zeros(2, np.float32))
     store.set_updater(updater)
-    with pytest.raises(ValueError):
-        store.push("w", np.ones(2, np.float32))
+    pusher = threading.Thread(target=store.push, args=("w", np.ones(2, np.float32)))
+    pusher.start()
+    assert running.wait(60)
+    watcher = threading.Thread(target=store.totals)
+    watcher.start()  # waits for the push, without holding Python up
+    go.set()
+    pusher.join(60)
+    watcher.join(60)
+    assert not pusher.is_alive() and not watcher.is_alive()
+
+
+def test_nothing_is_pushed_where_one_key_of_a_list_is_refused(store):
+    store.init(["a", "b"], [np.zeros(2, np.float32)] * 2)
+    for wrong in ([], np.zeros(3, np.float32), np.zeros(2, np.float64)):
+        with pytest.raises(slimps.errors.InvalidArgumentError, match="key 'b'"):
+            store.push(["a", "b"], [np.ones(2, np.float32), wrong])
+    with pytest.raises(slimps.errors.NotFoundError):
+        store.push_nothing(["a", "c"])
+    assert (pulled(store, "a", 2) == 0).all()
+
+
+def test_rows_of_a_local_store(store):
+    store.init("e", np.arange(8, dtype=np.float32).reshape(4, 2))
+    out = slimps.RowSparse.empty((4, 2))
+    store.row_sparse_pull("e", out=out, row_ids=[3, 1, 3])
+    np.testing.assert_array_equal([1, 3], out.indices)
+    np.testing.assert_array_equal([[2, 3], [6, 7]], out.rows)
+    store.pull("e", out=out)  # left as it is
+    assert out.indices.size == 2
+    store.pull("e", out=out, ignore_sparse=False)
+    np.testing.assert_array_equal(np.arange(8).reshape(4, 2), out.dense())
+    store.set_optimizer(slimps.optimizer.SGD(learning_rate=1, wd=0.5))
+    store.push("e", slimps.RowSparse([2, 2], np.ones((2, 2), np.float32), (4, 2)))
+    np.testing.assert_array_equal([[0, 1], [2, 3], [0, 0.5], [6, 7]], pulled(store, "e", (4, 2)))
+    other = slimps.RowSparse.empty((4, 2))
+    with pytest.raises(slimps.errors.InvalidArgumentError):
+        store.row_sparse_pull(["e", "e"], out=[other, other], row_ids=[[0], [4]])
+    assert other.indices.size == 0
 
 
 def test_errors_are_those_of_distributed_stores(store):

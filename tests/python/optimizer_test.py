@@ -16,7 +16,8 @@ def told(made):
 def test_mxnets_arguments_and_defaults():
     assert told(optimizer.SGD()) == {
         "kind": "SGD", "learning_rate": 0.01, "momentum": 0.0, "nesterov": False, "weight_decay": 0.0, "beta1": 0.0,
-        "beta2": 0.0, "epsilon": 0.0, "rescale_grad": 1.0, "clip_gradient": 0.0}
+        "beta2": 0.0, "epsilon": 0.0, "rescale_grad": 1.0, "clip_gradient": 0.0,
+        "average": False}
     sgd = told(optimizer.SGD(0.5, momentum=0.9, nesterov=True, wd=0.1, rescale_grad=0.25, clip_gradient=2,
                              multi_precision=True))
     assert (sgd["learning_rate"], sgd["momentum"], sgd["nesterov"], sgd["weight_decay"]) == (0.5, 0.9, True, 0.1)
@@ -53,9 +54,9 @@ def test_schedules():
     (lambda: optimizer.SGD(lr_scheduler=0.5), "lr_scheduler: expected one of slimps.lr_scheduler, got float"),
     (lambda: optimizer.Adam(beta1=1), "beta1: expected below 1"),
     (lambda: optimizer.Adam(epsilon=0), "epsilon: expected"),
-    (lambda: lr_scheduler.FactorScheduler(0), "step: expected at least 1"),
+    (lambda: lr_scheduler.FactorScheduler(0), "step: expected an int from 1 updates, got 0"),
     (lambda: lr_scheduler.FactorScheduler(1, 1.5), "factor: expected above 0 and at most 1"),
-    (lambda: lr_scheduler.CosineScheduler(5, warmup_steps=5), "max_update: expected more than warmup_steps"),
+    (lambda: lr_scheduler.CosineScheduler(5, warmup_steps=5), "max_update: expected an int from 6 updates, got 5"),
     (lambda: lr_scheduler.PolyScheduler(5, pwr=2), "pwr: expected 1"),
 ])
 def test_arguments_that_make_no_sense_are_named(make, complaint):

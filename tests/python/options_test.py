@@ -65,7 +65,7 @@ def test_options_reach_the_store_by_the_flags_names():
     made = _options.make(JOB, {"compression": "1bit", "threshold": 4096, "pull_compression": "fp16", "pre_steps": 8,
                                "pull_threshold": "auto", "partition_bytes": 1024, "encode_threads": 2, "timeout_s": 2.5,
                                "same_host": "ipc", "emulate_link": "100mbit", "emulate_latency_ms": 3,
-                               "remeasure_every": 12, "grad_scale": 32, "threshold_table": "t.json"})
+                               "remeasure_every": 12, "grad_scale": 32, "threshold_table": "t.json", "staleness": 3})
     assert (made.scheduler_address, made.num_workers, made.num_servers, made.wanted_rank, made.job_id) == (
         "tcp://10.0.0.1:9091", 4, 2, -1, "slimps")
     assert (made.compression, made.fixed_threshold_bytes, made.pull_compression, made.fixed_pull_threshold_bytes) == (
@@ -73,7 +73,7 @@ def test_options_reach_the_store_by_the_flags_names():
     assert (made.pre_steps, made.partition_bytes, made.encode_threads, made.timeout_s) == (8, 1024, 2, 2.5)
     assert (made.same_host, made.emulate_link_bytes_per_second) == ("ipc", 12.5e6)
     assert made.emulate_link_latency_s == pytest.approx(3e-3)
-    assert (made.remeasure_every, made.grad_scale, made.threshold_table_file) == (12, 32.0, "t.json")
+    assert (made.remeasure_every, made.grad_scale, made.threshold_table_file, made.staleness) == (12, 32.0, "t.json", 3)
 
 
 def test_without_options_the_stores_own_hold():
@@ -84,7 +84,7 @@ def test_without_options_the_stores_own_hold():
 
 @pytest.mark.parametrize("option, value, complaint", [
     ("compresion", "1bit", "create: no option compresion; there are compression, "),
-    ("threshold", -1, "threshold: expected \"auto\" or at least 0 bytes, got -1"),
+    ("threshold", -1, "threshold: expected \"auto\" or a number of bytes from 0, got -1"),
     ("threshold", "some", "threshold: expected \"auto\""),
     ("threshold", True, "threshold: expected \"auto\""),
     ("pre_steps", 3, "pre_steps: expected an int from 4 to 1000000, got 3"),

@@ -210,6 +210,17 @@ def a_bounded_lead():
     store.wait()
     store.barrier()
     expect(store, "w", 20)
+    store.barrier()
+    if store.rank == 0:  # a whole round ahead, and no barrier: the bound allows that, and rounds would not
+        store.push("w", full(1))
+        store.pull("w", out=out)
+        assert out[0, 0] == 21, out
+    store.barrier()
+    if store.rank == 1:
+        store.push("w", full(1))
+    store.wait()
+    store.barrier()
+    expect(store, "w", 22)
     try:
         store.set_updater(lambda key, gradient, weight: None)
     except slimps.errors.UnimplementedError:
@@ -242,7 +253,7 @@ def rows_are_summed_and_pulled():
     np.testing.assert_array_equal(dense[:, 0], [2, 3, 1, 4, 1])
     for wrong, message in (
             (lambda: store.row_sparse_pull("e", out=dense, row_ids=[1]), "expected a RowSparse"),
-            (lambda: store.row_sparse_pull("e", out=out, row_ids=[5]), "5"),
+            (lambda: store.row_sparse_pull("e", out=out, row_ids=[5]), "got row 5"),
             (lambda: store.row_sparse_pull("e", out=out, row_ids=[0.5]), "ints"),
             (lambda: store.row_sparse_pull("e", out=out), "row_ids"),
             (lambda: store.pull("e", out=out, ignore_sparse=False), "dense"),

@@ -1,0 +1,132 @@
+"""What the torch examples share: their flags, each worker's part of the data, how a run is reported."""
+
+import argparse
+import contextlib
+import sys
+import time
+
+import numpy as np
+import slimps
+import slimps.torch
+import torch
+import torch.distributed as dist
+import tqdm
+
+
+def parser(description, epochs, batch, lr):
+    made = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    made.add_argument("--mode", choices=["plain", "optimizer", "ddp", "gloo"], default="optimizer",
+                      help="plain: one process without slimps; optimizer: slimps.torch.DistributedOptimizer; "
+                           "ddp: DistributedDataParallel with slimps.torch.comm_hook; gloo: without it, to compare")
+    made.add_argument("--epochs", type=int, default=epochs)
+    made.add_argument("--batch", type=int, default=batch, help="of each worker")
+    made.add_argument("--lr", type=float, default=lr)
+    made.add_argument("--seed", type=int, default=1)
+    made.add_argument("--max_steps", type=int, default=0, help="0: all")
+    made.add_argument("--compression", default="none", help="codec of pushes, as 1bit or topk:ratio=0.01")
+    made.add_argument("--threshold", default="auto", help="bytes from which tensors are compressed, or auto")
+    made.add_argument("--pull_compression", default="none")
+    made.add_argument("--pull_threshold", default="auto")
+    made.add_argument("--backup_model", choices=["on", "off"], default="on")
+    made.add_argument("--emulate_link", default="", help="as 100mbit")
+    return made
+
+
+def store_options(flags):
+    """What DistributedOptimizer and CommHookState take of the flags."""
+    def threshold(text):
+        return text if text == "auto" else int(text)
+    options = {"compression": flags.compression, "threshold": threshold(flags.threshold),
+               "pull_compression": flags.pull_compression, "pull_threshold": threshold(flags.pull_threshold)}
+    if flags.emulate_link:
+        options["emulate_link"] = flags.emulate_link
+    return options
+
+
+class Run:
+    """One worker's: model and optimizer as the mode has them. A context manager.
+
+        with Run(flags, model, torch.optim.SGD(...)) as run:
+            for step in run.steps(len(images)):
+                loss = ...; run.step(loss)
+    """
+
+    def __init__(self, flags, model, optimizer):
+        self.flags = flags
+        self.model = model
+        self.optimizer = optimizer
+        self.rank, self.workers = 0, 1
+        self._parameters = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+        self._steps = self._samples = 0
+        self._exchange = None  # has totals()
+
+    def __enter__(self):
+        self._ended = contextlib.ExitStack()
+        if self.flags.mode == "optimizer":
+            self.optimizer = self._exchange = self._ended.enter_context(slimps.torch.DistributedOptimizer(
+                self.optimizer, self.model.named_parameters(), backup_model=self.flags.backup_model == "on",
+                **store_options(self.flags)))
+        elif self.flags.mode in ("ddp", "gloo"):
+            dist.init_process_group("gloo")  # RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT: slimps launch and torchrun set them
+            self.rank, self.workers = dist.get_rank(), dist.get_world_size()
+            if self.flags.mode == "ddp":
+                self._exchange = self._ended.enter_context(
+                    slimps.torch.CommHookState(self.model.named_parameters(), **store_options(self.flags)))
+            self.model = torch.nn.parallel.DistributedDataParallel(self.model)
+            if self.flags.mode == "ddp":
+                self.model.register_comm_hook(self._exchange, slimps.torch.comm_hook)
+        if self._exchange is not None:
+            self.rank, self.workers = self._exchange.store.rank, self._exchange.store.num_workers
+            slimps.torch.broadcast_parameters(self._plain().named_buffers(), self._exchange.store)
+        self._start = time.monotonic()
+        return self
+
+    def __exit__(self, *error):
+        return self._ended.__exit__(*error)
+
+    def _plain(self):
+        return self.model.module if self.flags.mode in ("ddp", "gloo") else self.model
+
+    def steps(self, count):
+        """Each step's samples of this worker: `count` shuffled alike everywhere, every workers-th of them."""
+        per_epoch = count // (self.workers * self.flags.batch)
+        if per_epoch == 0:
+            raise SystemExit("--batch=%d: %d samples are too few for %d workers" % (self.flags.batch, count, self.workers))
+        total = per_epoch * self.flags.epochs
+        total = min(total, self.flags.max_steps or total)
+        bar = tqdm.tqdm(total=total, unit="step", disable=self.rank != 0 or not sys.stderr.isatty())
+        with bar:
+            for step in range(total):
+                epoch, place = divmod(step, per_epoch)
+                order = np.random.default_rng((self.flags.seed, epoch)).permutation(count)
+                mine = order[self.rank::self.workers]
+                yield torch.from_numpy(mine[place * self.flags.batch:(place + 1) * self.flags.batch])
+                bar.update()
+
+    def step(self, loss):
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self._steps += 1
+        self._samples += self.flags.batch
+
+    def report(self, evaluate, what):
+        """Rank 0 evaluates the weights of all, and prints the run's last line."""
+        seconds = time.monotonic() - self._start
+        held = self.optimizer.global_weights() if self.flags.mode == "optimizer" else contextlib.nullcontext()
+        with held:
+            if self.rank == 0:
+                self._plain().eval()
+                with torch.no_grad():
+                    print("%s, %s" % (what % evaluate(self._plain()), self._figures(seconds)), flush=True)
+        if self._exchange is not None:
+            self._exchange.store.barrier()
+
+    def _figures(self, seconds):
+        speed = "%.0f samples/s" % (self._samples * self.workers / seconds)
+        if self._exchange is None:
+            return speed
+        totals = self._exchange.totals()
+        ratio = 4 * self._parameters * self._steps / max(1, totals["bytes_pushed"])
+        return "%s, pushed %.2f MB, pulled %.2f MB a worker, ratio %.1f" % (
+            speed, totals["bytes_pushed"] / 1e6, totals["bytes_pulled"] / 1e6, ratio)

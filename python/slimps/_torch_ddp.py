@@ -1,0 +1,110 @@
+"""comm_hook: DistributedDataParallel's gradients by way of the servers, in place of an all-reduce.
+
+Annotations are not postponed here: DistributedDataParallel looks at comm_hook's.
+"""
+
+import threading
+from typing import Any, Dict, List, Optional, Union
+
+import numpy as np
+import torch
+
+from slimps import _slimps, _torch_parameters, kv
+from slimps.errors import FailedPreconditionError, InvalidArgumentError
+
+
+class CommHookState:
+    """What comm_hook needs: a store whose keys are the parameters, each worth the mean of the workers' gradients.
+
+    named_parameters  of the model, before or after DistributedDataParallel wraps it; those that need no gradient are
+                      left out. A parameter is a key, so that codecs and the threshold table see tensors, not buckets
+    compression, threshold, pull_compression, pull_threshold, and all other options: as slimps.kv.create's. Codecs see
+                      gradient * grad_scale; it is undone by the servers
+    store             an own dist_sync store, whose options then count; it must have no optimizer
+
+    Collective. Gradients are float32 on the CPU. close() at the end, or as a context manager.
+    """
+
+    def __init__(self, named_parameters: _torch_parameters.Named, *, compression: str = "none",
+                 threshold: Union[int, str] = "auto", pull_compression: str = "none",
+                 pull_threshold: Union[int, str] = "auto", grad_scale: float = 1.0,
+                 store: Optional[kv.KVStore] = None, **options: Any) -> None:
+        wanted = [(name, parameter) for name, parameter in _torch_parameters.pairs(named_parameters, "CommHookState")
+                  if parameter.requires_grad]
+        if not wanted:
+            raise InvalidArgumentError("CommHookState: no parameter needs a gradient")
+        for name, parameter in wanted:
+            _torch_parameters.memory_of(parameter, "parameter %s" % name)
+        self._owns_store = store is None
+        self.store = store if store is not None else kv.create(
+            "dist_sync", compression=compression, threshold=threshold, pull_compression=pull_compression,
+            pull_threshold=pull_threshold, grad_scale=grad_scale, **options)
+        if self.store.type not in ("dist_sync", "dist_device_sync"):
+            raise InvalidArgumentError("CommHookState: expected a dist_sync store, got %s" % self.store.type)
+        self._names: Dict[int, str] = {id(parameter): "gradient/" + name for name, parameter in wanted}
+        self._priority = {"gradient/" + name: -place for place, (name, _) in enumerate(wanted)}
+        self._parameters = [parameter for _, parameter in wanted]  # alive, so that no other gets its id
+        self._failed: Optional[Exception] = None
+        self._lock = threading.Lock()
+        names = list(self._names.values())
+        self.store.init(names, [np.zeros(parameter.shape or (1,), np.float32) for parameter in self._parameters])
+        mean = _slimps.OptimizerSpec()  # none, but the mean in place of the sum
+        mean.kind = "NONE"
+        mean.average = True
+        mean.rescale_grad = 1.0 if kv.is_majority(compression) else 1.0 / grad_scale
+        self.store.set_optimizer_spec(mean)
+
+    def totals(self) -> Dict[str, float]:
+        """As KVStore.totals: bytes and seconds of this worker."""
+        return self.store.totals()
+
+    def close(self) -> None:
+        """Ends this worker's part of the job, unless the store was given."""
+        if self._owns_store:
+            self.store.close()
+
+    def __enter__(self) -> "CommHookState":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._owns_store:
+            self.store.__exit__(*error)
+
+    def exchange(self, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        """The bucket's gradients go out; the future has the bucket's buffer when their means are in it."""
+        if self._failed is not None:
+            raise self._failed
+        names, views = self._name(bucket)
+        for name, view in zip(names, views):
+            self.store.push(name, view, priority=self._priority[name])
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        buffer = bucket.buffer()
+
+        def arrived(error: Optional[Exception]) -> None:
+            if error is None:
+                future.set_result(buffer)
+                return
+            with self._lock:
+                self._failed = self._failed or error
+            future.set_exception(error)
+
+        self.store.pull_then(names, views, arrived)
+        return future
+
+    def _name(self, bucket: torch.distributed.GradBucket) -> Any:
+        names: List[str] = []
+        views: List[np.ndarray] = []
+        for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
+            name = self._names.get(id(parameter))
+            if name is None:
+                raise FailedPreconditionError(
+                    "comm_hook: DistributedDataParallel has a parameter of shape %s that CommHookState was not given"
+                    % (tuple(parameter.shape),))
+            names.append(name)
+            views.append(_torch_parameters.memory_of(gradient, name))
+        return names, views
+
+
+def comm_hook(state: CommHookState, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """For DistributedDataParallel.register_comm_hook(state, comm_hook): means of the gradients by way of the servers."""
+    return state.exchange(bucket)

@@ -1,0 +1,332 @@
+"""DistributedOptimizer: a torch optimizer whose steps the servers take."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
+
+import numpy as np
+import torch
+
+from slimps import _slimps, _torch_optimizer, _torch_parameters, kv
+from slimps.errors import FailedPreconditionError, InvalidArgumentError
+
+# What may differ between parameter groups, and change from step to step.
+_BY_GROUP = ("lr", "weight_decay")
+
+
+class DistributedOptimizer(torch.optim.Optimizer):
+    """Takes `optimizer`'s place: push in backward, step on the servers, new weights in the parameters after step().
+
+    optimizer         torch.optim.SGD, Adam or AdamW over float32 parameters on the CPU. Learning rate and weight decay
+                      may differ by parameter group and change (rank 0's count); what else it is told stays as it is
+    named_parameters  model.named_parameters(): names are the keys, their order the priority (front layers first).
+                      None: names by group and place. Parameters that need no gradient are left alone
+    compression, threshold, pull_compression, pull_threshold, and all other options: as slimps.kv.create's
+    backup_model      the next forward pass begins on this worker's own step; exactly one round of lag
+    local_lr          learning rate of that step, beside group 0's present one; it follows each group's in proportion. None:
+                      the group's own
+    push_in_backward  False: gradients leave in step(), as they are then: for torch.nn.utils.clip_grad_norm_, which
+                      then clips this worker's gradient, and for GradScaler
+    backward_passes_per_step  gradients leave in that many-th backward pass of a step, accumulated
+    clip_gradient     limit of each element of the mean, at the servers
+    grad_scale        codecs see gradient * grad_scale (2bit's threshold is meant for sums over a batch)
+    non_finite        "stop": NaN or infinity is an InvalidArgumentError of step(); "skip": counts as zero
+    store             an own dist store, whose options then count
+
+    Collective: every worker makes it alike; all begin from rank 0's parameters. Load a checkpoint's weights into the
+    model before. A step's gradient is the mean over the workers, as DistributedDataParallel's; a parameter without
+    gradient on all of them is not stepped.
+
+    Raises InvalidArgumentError: what servers or codecs cannot do, by name; other slimps.Error: the job.
+    """
+
+    _step_supports_amp_scaling = True  # GradScaler calls step(grad_scaler=...) and leaves its checks to it
+
+    def __init__(self, optimizer: torch.optim.Optimizer, named_parameters: Optional[_torch_parameters.Named] = None, *,
+                 compression: str = "none", threshold: Union[int, str] = "auto", pull_compression: str = "none",
+                 pull_threshold: Union[int, str] = "auto", backup_model: bool = True,
+                 local_lr: Optional[float] = None, push_in_backward: bool = True, backward_passes_per_step: int = 1,
+                 clip_gradient: Optional[float] = None, grad_scale: float = 1.0, non_finite: str = "stop",
+                 timeout_s: float = 60.0, type: str = "dist_sync",  # pylint: disable=redefined-builtin
+                 store: Optional[kv.KVStore] = None, **options: Any) -> None:
+        # torch.optim.Optimizer's own would make groups of its own.
+        self._wrapped = optimizer
+        self.defaults = optimizer.defaults
+        self.state = optimizer.state
+        self.param_groups = optimizer.param_groups
+        self._hook_for_profile()
+        self._check_arguments(backward_passes_per_step, non_finite)
+        self._passes_wanted = backward_passes_per_step
+        self._push_in_backward = push_in_backward
+        self._names, self._parameters, self._group_of = _named(optimizer, named_parameters)
+        self._arrays = [_torch_parameters.memory_of(parameter, "parameter %s" % name)
+                        for name, parameter in zip(self._names, self._parameters)]
+        spec = _torch_optimizer.convert(optimizer, _BY_GROUP).spec()
+        spec.average = True
+        spec.clip_gradient = clip_gradient or 0.0
+        spec.rescale_grad = 1.0 if kv.is_majority(compression) else 1.0 / grad_scale
+        self._owns_store = store is None
+        self.store = store if store is not None else kv.create(
+            type, compression=compression, threshold=threshold, pull_compression=pull_compression,
+            pull_threshold=pull_threshold, grad_scale=grad_scale, timeout_s=timeout_s, **options)
+        settings = _slimps.ExchangeSettings()
+        settings.backup_model = backup_model
+        settings.local_lr = local_lr
+        settings.skip_non_finite = non_finite == "skip"
+        settings.timeout_s = timeout_s + 5  # the store's own error, which knows more, comes first
+        self._backup_model = backup_model
+        self._exchange = self.store.exchange(self._names, self._arrays, spec, settings)
+        self._told: List[Optional[Tuple[float, float]]] = [None] * len(self.param_groups)
+        self._fixed = [_fixed_options(group) for group in self.param_groups]
+        self._passes = [0] * len(self._parameters)
+        self._out = [False] * len(self._parameters)  # gone in this step
+        self._hyper_told = False
+        self._begin()
+        self._hooks = [self._hook(index) for index in range(len(self._parameters))]
+
+    # ---- a step ---------------------------------------------------------------------------------
+
+    def step(self, closure: Optional[Callable[[], Any]] = None, grad_scaler: Any = None) -> Any:
+        """Sends what has not gone yet, waits for the weights that the next forward pass needs, puts them in place.
+
+        A parameter whose `grad` is None contributes nothing. With `grad_scaler` (torch.cuda.amp.GradScaler passes
+        itself) gradients are unscaled first; where any worker's are not finite, all workers skip the step.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if grad_scaler is not None and not self._all_finite(grad_scaler):
+            self._passes = [0] * len(self._passes)
+            return loss
+        for index, parameter in enumerate(self._parameters):
+            if not self._out[index] and parameter.grad is not None:
+                self._send(index)
+        self._finish()
+        return loss
+
+    def skip_step(self) -> None:
+        """In place of a step for which this worker has no data: it contributes nothing, and gets the new weights.
+
+        Its part counts as zero in the mean. Gradients that have gone out already count.
+        """
+        self._finish()
+
+    def leave(self) -> None:
+        """This worker's data is used up: from now on rounds are complete without it, means are over the others.
+
+        It takes no more steps; global_weights() shows the weights after its last one.
+        """
+        self.store.leave()
+
+    @contextlib.contextmanager
+    def global_weights(self) -> Iterator[None]:
+        """Meanwhile the parameters hold the servers' weights after the newest step: to evaluate, to save the model.
+
+        With the backup model they else hold this worker's next starting point, which differs from worker to worker.
+        Waits for the round under way; every worker must have taken that step.
+        """
+        if any(self._out):
+            raise FailedPreconditionError("global_weights: gradients of a step have gone out; expected step() before")
+        kept = [array.copy() for array in self._arrays] if self._backup_model else []
+        self._exchange.drain()
+        try:
+            yield
+        finally:
+            for array, values in zip(self._arrays, kept):
+                np.copyto(array, values)
+
+    def close(self) -> None:
+        """Leaves the servers' weights in the parameters and ends this worker's part of the job."""
+        self._exchange.drain()
+        for hook in self._hooks:
+            hook.remove()
+        if self._owns_store:
+            self.store.close()
+
+    def __enter__(self) -> "DistributedOptimizer":
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if error is None:
+            self.close()
+        elif self._owns_store:
+            self.store.__exit__(kind, error, trace)
+
+    def totals(self) -> Dict[str, float]:
+        """Of this worker: KVStore.totals, and wait_s, local_update_s, overlap_s of its steps."""
+        return {**self.store.totals(), **self._exchange.times()}
+
+    # ---- saved and resumed ----------------------------------------------------------------------
+
+    def state_dict(self) -> Dict[str, Any]:
+        """The wrapped optimizer's options, the servers' optimizer states, and this worker's residuals.
+
+        Collective. Each worker saves its own, since residuals differ. The weights are the model's: save them inside
+        global_weights(). Not in it: momentum of the backup model's local step, and of compressed pulls what the
+        servers have not sent yet.
+        """
+        return {"optimizer": self._wrapped.state_dict(),
+                "servers": _as_tensor(self.store.optimizer_states()),
+                "residuals": _as_tensor(self.store.residuals()),
+                "rank": self.store.rank, "num_workers": self.store.num_workers}
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """Puts a state_dict() of the same rank back, before the first step. Collective.
+
+        The model's weights must have been loaded before this optimizer was made: the servers began with them.
+        """
+        missing = {"optimizer", "servers", "residuals", "rank", "num_workers"} - set(state_dict)
+        if missing:
+            raise InvalidArgumentError("load_state_dict: expected a DistributedOptimizer's, got one without %s"
+                                       % ", ".join(sorted(missing)))
+        place = (state_dict["rank"], state_dict["num_workers"])
+        if place != (self.store.rank, self.store.num_workers):
+            raise InvalidArgumentError("load_state_dict: expected rank %d of %d workers, got rank %d of %d"
+                                       % (self.store.rank, self.store.num_workers, *place))
+        self._wrapped.load_state_dict(state_dict["optimizer"])
+        self.param_groups = self._wrapped.param_groups
+        self.state = self._wrapped.state
+        self.store.put_optimizer_states(_as_bytes(state_dict["servers"]))
+        self.store.put_residuals(_as_bytes(state_dict["residuals"]))
+
+    def add_param_group(self, param_group: Dict[str, Any]) -> None:
+        raise FailedPreconditionError("add_param_group: the servers know the parameters from the beginning; expected "
+                                      "it before the DistributedOptimizer is made")
+
+    def __getstate__(self) -> Any:
+        raise FailedPreconditionError("DistributedOptimizer: cannot be copied or pickled, it is part of a job; "
+                                      "state_dict() can")
+
+    # ---- inside ---------------------------------------------------------------------------------
+
+    @staticmethod
+    def _check_arguments(passes: int, non_finite: str) -> None:
+        if not isinstance(passes, int) or passes < 1:
+            raise InvalidArgumentError("backward_passes_per_step: expected an int from 1, got %r" % (passes,))
+        if non_finite not in ("stop", "skip"):
+            raise InvalidArgumentError("non_finite: expected \"stop\" or \"skip\", got %r" % (non_finite,))
+
+    def _hook(self, index: int) -> Any:
+        """Calls _ready(index) when the parameter's gradient of one backward pass is whole."""
+        parameter = self._parameters[index]
+        accumulator = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+        me = weakref.ref(self)
+
+        def ready(*_: Any) -> None:
+            optimizer = me()
+            if optimizer is not None:
+                optimizer._ready(index)
+
+        handle = accumulator.register_hook(ready)
+        handle.accumulator = accumulator  # autograd itself holds it weakly
+        return handle
+
+    def _ready(self, index: int) -> None:
+        if not self._push_in_backward:
+            return
+        self._passes[index] += 1
+        if self._passes[index] < self._passes_wanted:
+            return
+        if self._out[index]:
+            raise FailedPreconditionError(
+                "parameter %s: its gradient came in %d backward passes of one step; expected %d, as "
+                "backward_passes_per_step says" % (self._names[index], self._passes[index], self._passes_wanted))
+        self._send(index)
+
+    def _send(self, index: int) -> None:
+        if not self._hyper_told:
+            self._tell_hyper()
+        self._out[index] = True
+        self._exchange.on_gradient(index, _torch_parameters.gradient_of(self._parameters[index], self._names[index]))
+
+    def _tell_hyper(self) -> None:
+        """Learning rates and weight decays as the groups have them at this step's first gradient."""
+        self._hyper_told = True
+        for number, group in enumerate(self.param_groups):
+            if _fixed_options(group) != self._fixed[number]:
+                raise FailedPreconditionError(
+                    "parameter group %d: the servers know %s; only %s may change, got %s"
+                    % (number, self._fixed[number], " and ".join(_BY_GROUP), _fixed_options(group)))
+            hyper = (float(group["lr"]), float(group["weight_decay"]))
+            if hyper == self._told[number]:
+                continue
+            for index, home in enumerate(self._group_of):
+                if home == number:
+                    self._exchange.set_hyper(index, *hyper)
+            self._told[number] = hyper
+
+    def _finish(self) -> None:
+        self._check_untouched()
+        if not self._hyper_told:
+            self._tell_hyper()
+        self._exchange.end_step()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._exchange.begin_step()
+        self._passes = [0] * len(self._parameters)
+        self._out = [False] * len(self._parameters)
+        self._hyper_told = False
+        self._versions = [parameter._version for parameter in self._parameters]
+
+    def _check_untouched(self) -> None:
+        for name, parameter, array, version in zip(self._names, self._parameters, self._arrays, self._versions):
+            if parameter.data_ptr() != array.ctypes.data or parameter._version != version:
+                raise FailedPreconditionError(
+                    "parameter %s: was changed outside of the optimizer, and the servers do not know; load weights "
+                    "before the DistributedOptimizer is made" % name)
+
+    def _all_finite(self, grad_scaler: Any) -> bool:
+        """Unscales the gradients; whether those of all workers are finite. Says so to all of their scalers."""
+        if self._push_in_backward:
+            raise FailedPreconditionError("GradScaler: gradients have gone out scaled; expected "
+                                          "DistributedOptimizer(..., push_in_backward=False)")
+        state = grad_scaler._per_optimizer_states[id(self)]
+        if not state["found_inf_per_device"]:
+            grad_scaler.unscale_(self)
+        found = list(state["found_inf_per_device"].values())
+        mine = float(any(bool(one.item()) for one in found))
+        if self.store.all_reduce_sum([mine])[0] == 0:
+            return True
+        for one in found:
+            one.fill_(1.0)  # every worker's scale backs off
+        return False
+
+
+def _fixed_options(group: Dict[str, Any]) -> Dict[str, Any]:
+    return {name: value for name, value in group.items() if name not in _BY_GROUP + ("params", "initial_lr")}
+
+
+def _named(optimizer: torch.optim.Optimizer, named: Optional[_torch_parameters.Named]
+           ) -> Tuple[List[str], List[torch.Tensor], List[int]]:
+    """Names, parameters and groups of what the optimizer steps, in the names' order."""
+    group_of: Dict[int, int] = {}
+    ordered: List[Tuple[str, torch.Tensor]] = []
+    for number, group in enumerate(optimizer.param_groups):
+        for place, parameter in enumerate(group["params"]):
+            group_of[id(parameter)] = number
+            ordered.append(("group%d.%d" % (number, place), parameter))
+    if named is not None:
+        given = _torch_parameters.pairs(named, "named_parameters")
+        names = {id(parameter) for _, parameter in given}
+        for name, parameter in ordered:
+            if id(parameter) not in names:
+                raise InvalidArgumentError("named_parameters: expected all of the optimizer's, got none for %s of shape %s"
+                                           % (name, tuple(parameter.shape)))
+        ordered = [(name, parameter) for name, parameter in given if id(parameter) in group_of]
+    ordered = [(name, parameter) for name, parameter in ordered if parameter.requires_grad]
+    if not ordered:
+        raise InvalidArgumentError("optimizer: expected parameters that need a gradient, got none")
+    return ([name for name, _ in ordered], [parameter for _, parameter in ordered],
+            [group_of[id(parameter)] for _, parameter in ordered])
+
+
+def _as_tensor(content: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(content or b"\0"), dtype=torch.uint8)[:len(content)].clone()
+
+
+def _as_bytes(tensor: torch.Tensor) -> bytes:
+    return tensor.numpy().tobytes()

@@ -1,0 +1,23 @@
+"""slimps for PyTorch: three lines make a training script a worker of a parameter-server job.
+
+    import slimps.torch
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer = slimps.torch.DistributedOptimizer(optimizer, model.named_parameters(), compression="1bit")
+
+Gradients leave as backward produces them, compressed where the threshold table says it pays; the servers step by the
+mean over the workers; with the backup model the next forward pass begins on this worker's own step while the round
+goes on. For a script that has DistributedDataParallel already, comm_hook takes the all-reduce's place:
+
+    state = slimps.torch.CommHookState(model.named_parameters(), compression="1bit")
+    model = DistributedDataParallel(model)
+    model.register_comm_hook(state, slimps.torch.comm_hook)
+
+Run by `tools/slimps launch --workers 2 --servers 2 -- python3 SCRIPT`, or under torchrun with DMLC_* for the servers.
+Parameters are float32 on the CPU. Errors are slimps.Error, as everywhere in slimps.
+"""
+
+from slimps._torch_ddp import CommHookState, comm_hook
+from slimps._torch_distributed import DistributedOptimizer
+from slimps._torch_parameters import broadcast_parameters
+
+__all__ = ["CommHookState", "DistributedOptimizer", "broadcast_parameters", "comm_hook"]

@@ -1,0 +1,74 @@
+"""The torch examples, a few steps of each, as `slimps launch` runs them."""
+
+import io
+import os
+import re
+import subprocess
+import sys
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "tools"))
+
+import slimps_launch  # noqa: E402
+
+PYTHON = "/usr/bin/python3"
+ENVIRONMENT = {"PYTHONPATH": os.path.join(ROOT, "python", "package"), "PYTHONDONTWRITEBYTECODE": "1"}
+LAST = re.compile(r"([\d.]+)(?: %)?, (\d+) samples/s(?:, pushed ([\d.]+) MB, pulled ([\d.]+) MB a worker, ratio ([\d.]+))?")
+
+
+def example(name, *flags):
+    return [PYTHON, "-u", os.path.join(ROOT, "examples", name + ".py")] + list(flags)
+
+
+class TorchExamples(unittest.TestCase):
+    def launched(self, name, *flags, workers=2):
+        """(measure, samples/s, pushed, pulled, ratio) of the last line."""
+        out = io.StringIO()
+        job = slimps_launch.Job(["scheduler/slimps_scheduler"], ["server/slimps_server"], example(name, *flags), workers, 2,
+                                ENVIRONMENT)
+        status = slimps_launch.Launcher(job, out=out).run()
+        self.assertEqual(0, status, out.getvalue())
+        return self.figures(out.getvalue())
+
+    def figures(self, said):
+        found = LAST.findall(said)
+        self.assertEqual(1, len(found), said)
+        return [float(number) for number in found[0] if number]
+
+    def test_digits_three_ways(self):
+        plain = subprocess.run(example("train_mnist_torch", "--mode=plain", "--max_steps=60", "--batch=64"), check=True,
+                               stdout=subprocess.PIPE, text=True, env={**os.environ, **ENVIRONMENT}).stdout
+        accuracy, speed = self.figures(plain)
+        self.assertGreater(accuracy, 80)
+        self.assertGreater(speed, 0)
+        optimizer = self.launched("train_mnist_torch", "--max_steps=60", "--backup_model=off")
+        hook = self.launched("train_mnist_torch", "--max_steps=60", "--mode=ddp")
+        # The same samples in another order: two workers with 32 each.
+        self.assertGreater(optimizer[0], 80)
+        self.assertAlmostEqual(optimizer[0], hook[0], delta=1)
+        self.assertEqual(1.0, optimizer[4])
+        self.assertEqual(optimizer[2], hook[2])
+
+    def test_digits_compressed_with_the_backup_model(self):
+        accuracy, _, pushed, _, ratio = self.launched("train_mnist_torch", "--max_steps=60", "--compression=1bit",
+                                                      "--threshold=4096")
+        self.assertGreater(accuracy, 70)
+        self.assertGreater(ratio, 25)
+        self.assertLess(pushed, 60 * 1.73 / 25)
+
+    def test_text(self):
+        loss, _, _, _, ratio = self.launched("char_lstm_torch", "--max_steps=6", "--batch=4", "--compression=topk",
+                                             "--threshold=4096")
+        self.assertLess(loss, 4.5)
+        self.assertGreater(ratio, 10)
+
+    def test_images(self):
+        figures = self.launched("resnet_cifar10_torch", "--max_steps=2", "--batch=2", "--compression=1bit",
+                                "--pull_compression=1bit", "--threshold=4096", "--pull_threshold=4096")
+        self.assertGreater(figures[4], 25)
+        self.assertLess(figures[3], 2 * 44.7 / 10)
+
+
+if __name__ == "__main__":
+    unittest.main()

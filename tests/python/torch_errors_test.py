@@ -1,0 +1,146 @@
+"""What slimps.torch refuses, in a job of one worker."""
+
+import copy
+import pickle
+
+import jobs
+import pytest
+import slimps
+import slimps.torch
+import torch
+
+
+@pytest.fixture(name="store")
+def one_store():
+    with jobs.lone_store() as store:
+        yield store
+
+
+def model_and_sgd(**settings):
+    model = torch.nn.Linear(3, 2)
+    return model, torch.optim.SGD(model.parameters(), lr=0.1, **settings)
+
+
+def wrap(store, model, optimizer, **settings):
+    return slimps.torch.DistributedOptimizer(optimizer, model.named_parameters(), store=store, **settings)
+
+
+def refused(match, kind=slimps.InvalidArgumentError):
+    return pytest.raises(kind, match=match)
+
+
+def test_optimizers_that_servers_do_not_have(store):
+    model, sgd = model_and_sgd()
+    with refused("torch.optim.SGD, Adam or AdamW, got torch.optim.Adagrad"):
+        wrap(store, model, torch.optim.Adagrad(model.parameters()))
+    with refused("amsgrad"):
+        wrap(store, model, torch.optim.Adam(model.parameters(), amsgrad=True))
+    groups = [{"params": [model.weight], "momentum": 0.5}, {"params": [model.bias]}]
+    with refused("parameter group 1 has momentum=0 and group 0 0.5"):
+        wrap(store, model, torch.optim.SGD(groups, lr=0.1))
+    with refused("backward_passes_per_step: expected an int from 1, got 0"):
+        wrap(store, model, sgd, backward_passes_per_step=0)
+    with refused("non_finite: expected \"stop\" or \"skip\", got 'mean'"):
+        wrap(store, model, sgd, non_finite="mean")
+
+
+def test_parameters_that_cannot_be_keys(store):
+    model, sgd = model_and_sgd()
+    with refused("got none for group0.1 of shape"):
+        slimps.torch.DistributedOptimizer(sgd, [("weight", model.weight)], store=store)
+    with refused("name 'w' stands twice"):
+        slimps.torch.DistributedOptimizer(sgd, [("w", model.weight), ("w", model.bias)], store=store)
+    with refused("expected \\(name, tensor\\) pairs"):
+        slimps.torch.DistributedOptimizer(sgd, model.parameters(), store=store)
+    double = torch.nn.Linear(3, 2).double()
+    with refused("parameter weight: expected torch.float32, got torch.float64"):
+        wrap(store, double, torch.optim.SGD(double.parameters(), lr=0.1))
+    gaps = torch.nn.Parameter(torch.ones(4, 6).t())
+    with refused("parameter w: expected contiguous memory"):
+        slimps.torch.DistributedOptimizer(torch.optim.SGD([gaps], lr=0.1), [("w", gaps)], store=store)
+    model.requires_grad_(False)
+    with refused("expected parameters that need a gradient"):
+        wrap(store, model, sgd)
+
+
+def test_weights_that_others_change(store):
+    model, sgd = model_and_sgd()
+    optimizer = wrap(store, model, sgd)
+    model(torch.ones(1, 3)).sum().backward()
+    model.load_state_dict(torch.nn.Linear(3, 2).state_dict())
+    with refused("parameter weight: was changed outside of the optimizer", slimps.FailedPreconditionError):
+        optimizer.step()
+
+
+def test_gradients_twice_and_options_that_must_stay(store):
+    model, sgd = model_and_sgd()
+    optimizer = wrap(store, model, sgd)
+    loss = model(torch.ones(1, 3)).sum()
+    loss.backward(retain_graph=True)
+    with refused("came in 2 backward passes of one step; expected 1", slimps.FailedPreconditionError):
+        loss.backward()
+    with refused("gradients of a step have gone out", slimps.FailedPreconditionError):
+        with optimizer.global_weights():
+            pass
+    optimizer.step()
+    optimizer.param_groups[0]["momentum"] = 0.5
+    with refused("parameter group 0: .* only lr and weight_decay may change", slimps.FailedPreconditionError):
+        model(torch.ones(1, 3)).sum().backward()
+    with refused("before the DistributedOptimizer is made", slimps.FailedPreconditionError):
+        optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(1))]})
+    for make in (copy.deepcopy, pickle.dumps):
+        with refused("cannot be copied or pickled", slimps.FailedPreconditionError):
+            make(optimizer)
+
+
+def test_scaled_gradients_that_have_gone(store):
+    model, sgd = model_and_sgd()
+    optimizer = wrap(store, model, sgd)
+    with refused("push_in_backward=False", slimps.FailedPreconditionError):
+        optimizer.step(grad_scaler=object())
+
+
+@pytest.mark.parametrize("non_finite", ["stop", "skip"])
+def test_nan_stops_or_counts_as_zero(store, non_finite):
+    model, sgd = model_and_sgd()
+    before = model.weight.detach().clone()
+    optimizer = wrap(store, model, sgd, non_finite=non_finite, backup_model=False)
+    model(torch.full((1, 3), float("nan"))).sum().backward()
+    if non_finite == "stop":
+        with refused("weight"):
+            optimizer.step()
+        return
+    optimizer.step()
+    assert torch.equal(before, model.weight)
+    assert not torch.equal(torch.zeros(2), model.bias)  # its gradient was 1
+
+
+def test_a_state_of_something_else(store):
+    model, sgd = model_and_sgd()
+    optimizer = wrap(store, model, sgd)
+    with refused("got one without num_workers, optimizer, rank, residuals, servers"):
+        optimizer.load_state_dict({"state": {}, "param_groups": []})
+
+
+def test_names_without_named_parameters(store):
+    model, sgd = model_and_sgd()
+    optimizer = slimps.torch.DistributedOptimizer(sgd, store=store, backup_model=False)
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    out = torch.zeros(2)
+    store.pull("group0.1", out=out)
+    assert torch.equal(out, model.bias.detach())
+    assert "DistributedOptimizer" in repr(optimizer) and "lr: 0.1" in repr(optimizer)
+
+
+def test_the_hook_refuses(store):
+    model, _ = model_and_sgd()
+    with refused("no parameter needs a gradient"):
+        slimps.torch.CommHookState([])
+    with refused("expected torch.float32, got torch.float64"):
+        slimps.torch.CommHookState(torch.nn.Linear(2, 2).double().named_parameters(), store=store)
+
+
+def test_a_store_that_is_not_there():
+    with refused("expected one that is open, found 0", slimps.FailedPreconditionError):
+        slimps.torch.broadcast_parameters(torch.nn.Linear(2, 2).named_parameters())

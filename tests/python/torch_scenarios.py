@@ -1,0 +1,420 @@
+"""What the workers of torch_test.py run: torch_scenarios.py NAME [ARGUMENT]. A failed assertion ends the worker, and the test."""
+
+import copy
+import sys
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+import slimps
+import slimps.torch
+
+STEPS = 50
+BATCH = 8  # of each worker
+
+
+def network(seed=1):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, 32),
+                               torch.nn.ReLU(), torch.nn.Linear(32, 10))
+
+
+def batches(steps, seed=7):
+    """Of both workers together."""
+    made = torch.Generator().manual_seed(seed)
+    for _ in range(steps):
+        images = torch.randn(2 * BATCH, 1, 8, 8, generator=made)
+        yield images, (images.sum((1, 2, 3)) > 0).long() + 2 * (images[:, 0, 0, 0] > 0).long()
+
+
+def mine(tensor, rank):
+    return tensor[rank * BATCH:(rank + 1) * BATCH]
+
+
+def loss_of(model, images, labels):
+    return torch.nn.functional.cross_entropy(model(images), labels)
+
+
+def step(optimizer, model, images, labels):
+    optimizer.zero_grad()
+    loss_of(model, images, labels).backward()
+    optimizer.step()
+
+
+def farthest(model, other):
+    return max(float((one - two).abs().max()) for one, two in zip(model.parameters(), other.parameters()))
+
+
+def same_everywhere(store, model):
+    """All workers hold the same bits."""
+    flat = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()]).to(torch.float64).numpy()
+    numbers = [float(flat.sum()), float(np.abs(flat).sum()), float((flat * np.arange(flat.size)).sum())]
+    return store.all_reduce_sum(numbers) == [2 * number for number in numbers]
+
+
+def groups_of(model):
+    return [{"params": list(model[0].parameters()), "weight_decay": 0.01},
+            {"params": list(model[3].parameters()) + list(model[5].parameters()), "lr": 0.02}]
+
+
+OPTIMIZERS = {
+    "sgd": lambda model: torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-3),
+    "nesterov": lambda model: torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True),
+    "adam": lambda model: torch.optim.Adam(groups_of(model), lr=0.01),
+    "adamw": lambda model: torch.optim.AdamW(groups_of(model), lr=0.01),
+}
+
+
+def equals_the_joint_batch(kind):
+    """Parameter groups and a schedule of the learning rate among it."""
+    alone = network()
+    reference = OPTIMIZERS[kind](alone)
+    reference_schedule = torch.optim.lr_scheduler.StepLR(reference, step_size=20, gamma=0.5)
+    model = network(seed=1 + int(slimps.init().rank))  # rank 0's weights count
+    with slimps.torch.DistributedOptimizer(OPTIMIZERS[kind](model), model.named_parameters(),
+                                           backup_model=False) as optimizer:
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=20, gamma=0.5)
+        for images, labels in batches(STEPS):
+            step(reference, alone, images, labels)
+            reference_schedule.step()
+            rank = optimizer.store.rank
+            step(optimizer, model, mine(images, rank), mine(labels, rank))
+            schedule.step()
+        assert optimizer.param_groups[0]["lr"] == reference.param_groups[0]["lr"]
+        assert same_everywhere(optimizer.store, model)
+    assert farthest(model, alone) < 1e-5, farthest(model, alone)
+
+
+def the_backup_model_is_one_local_step_ahead():
+    model = network()
+    start = copy.deepcopy(model)
+    with slimps.torch.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(),
+                                           local_lr=0.05) as optimizer:
+        (images, labels), *rest = batches(5)
+        rank = optimizer.store.rank
+        step(optimizer, model, mine(images, rank), mine(labels, rank))
+        local, joint = copy.deepcopy(start), copy.deepcopy(start)
+        step(torch.optim.SGD(local.parameters(), lr=0.05), local, mine(images, rank), mine(labels, rank))
+        step(torch.optim.SGD(joint.parameters(), lr=0.1), joint, images, labels)
+        assert farthest(model, local) < 1e-6 and farthest(model, joint) > 1e-4
+        with optimizer.global_weights():
+            assert farthest(model, joint) < 1e-6
+            assert same_everywhere(optimizer.store, model)
+        assert farthest(model, local) < 1e-6
+        for images, labels in rest:
+            step(optimizer, model, mine(images, rank), mine(labels, rank))
+        store = optimizer.store
+        with optimizer.global_weights():
+            assert same_everywhere(store, model)
+            last = copy.deepcopy(model)
+        store.barrier()
+    assert farthest(model, last) == 0  # close() leaves the servers' weights
+
+
+class Shared(torch.nn.Module):
+    """A tied weight, a frozen one, and a layer that not every step uses."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.first = torch.nn.Linear(6, 6, bias=False)
+        self.tied = torch.nn.Linear(6, 6, bias=False)
+        self.tied.weight = self.first.weight
+        self.frozen = torch.nn.Linear(6, 6)
+        self.frozen.requires_grad_(False)
+        self.sometimes = torch.nn.Linear(6, 6)
+
+    def forward(self, values, use):
+        values = torch.tanh(self.tied(torch.tanh(self.first(values))))
+        values = self.frozen(values)
+        return self.sometimes(values) if use else values
+
+
+def tied_frozen_and_unused_parameters():
+    alone = Shared()
+    model = Shared()
+    settings = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}
+    reference = torch.optim.SGD(alone.parameters(), **settings)
+    with slimps.torch.DistributedOptimizer(torch.optim.SGD(model.parameters(), **settings), model.named_parameters(),
+                                           backup_model=False) as optimizer:
+        rank = optimizer.store.rank
+        made = torch.Generator().manual_seed(5)
+        for number in range(12):
+            values = torch.randn(4, 6, generator=made)
+            # Step 0: nobody uses the layer, and torch leaves it alone, weight decay included. Then worker 0 alone does.
+            uses = [number > 0, number > 0 and number % 3 == 0]
+            reference.zero_grad(set_to_none=number < 2)
+            loss = sum((alone(values[2 * one:2 * one + 2], uses[one]) ** 2).mean() / 2 for one in (0, 1))
+            loss.backward()
+            reference.step()
+            optimizer.zero_grad(set_to_none=True)
+            (model(values[2 * rank:2 * rank + 2], uses[rank]) ** 2).mean().backward()
+            optimizer.step()
+            assert farthest(model, alone) < 1e-6, (number, farthest(model, alone))
+
+
+def gradients_accumulate():
+    alone, model = network(), network()
+    reference = OPTIMIZERS["sgd"](alone)
+    with slimps.torch.DistributedOptimizer(OPTIMIZERS["sgd"](model), model.named_parameters(), backup_model=False,
+                                           backward_passes_per_step=2) as optimizer:
+        rank = optimizer.store.rank
+        for images, labels in batches(10):
+            step(reference, alone, images, labels)
+            optimizer.zero_grad()
+            for half in (slice(0, BATCH // 2), slice(BATCH // 2, BATCH)):
+                (loss_of(model, mine(images, rank)[half], mine(labels, rank)[half]) / 2).backward()
+            optimizer.step()
+        assert farthest(model, alone) < 1e-5
+
+
+def clipped_gradients():
+    """By norm: this worker's, before they leave. By element: their mean, at the servers."""
+    alone, model = network(), network()
+    reference = torch.optim.SGD(alone.parameters(), lr=0.5)
+    with slimps.torch.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.5), model.named_parameters(),
+                                           backup_model=False, push_in_backward=False, clip_gradient=0.002) as optimizer:
+        rank = optimizer.store.rank
+        for images, labels in batches(10):
+            means = None
+            for one in (0, 1):
+                reference.zero_grad()
+                loss_of(alone, mine(images, one), mine(labels, one)).backward()
+                torch.nn.utils.clip_grad_norm_(alone.parameters(), 0.1)
+                parts = [parameter.grad.clone() / 2 for parameter in alone.parameters()]
+                means = parts if means is None else [mean + part for mean, part in zip(means, parts)]
+            for parameter, mean in zip(alone.parameters(), means):
+                parameter.grad = mean.clamp(-0.002, 0.002)
+            reference.step()
+            optimizer.zero_grad()
+            loss_of(model, mine(images, rank), mine(labels, rank)).backward()
+            assert float(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)) > 0.1
+            optimizer.step()
+        assert farthest(model, alone) < 1e-5, farthest(model, alone)
+
+
+class Scaler:
+    """What torch.cuda.amp.GradScaler does with an optimizer of _step_supports_amp_scaling; the real one needs CUDA."""
+
+    def __init__(self):
+        self.scale_now = 1024.0
+        self._per_optimizer_states = {}
+
+    def scale(self, loss):
+        return loss * self.scale_now
+
+    def unscale_(self, optimizer):
+        found = torch.zeros(1)
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad /= self.scale_now
+                if not bool(torch.isfinite(parameter.grad).all()):
+                    found.fill_(1.0)
+        self._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = {"cpu": found}
+
+    def step(self, optimizer):
+        assert optimizer._step_supports_amp_scaling
+        self._per_optimizer_states[id(optimizer)] = {"found_inf_per_device": {}}
+        optimizer.step(grad_scaler=self)
+
+    def update(self, optimizer):
+        found = self._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
+        self.scale_now *= 0.5 if any(bool(one.item()) for one in found.values()) else 2.0
+
+
+def gradients_that_a_scaler_scaled():
+    alone, model = network(), network()
+    reference = OPTIMIZERS["sgd"](alone)
+    scaler = Scaler()
+    with slimps.torch.DistributedOptimizer(OPTIMIZERS["sgd"](model), model.named_parameters(), backup_model=False,
+                                           push_in_backward=False) as optimizer:
+        rank = optimizer.store.rank
+        for number, (images, labels) in enumerate(batches(8)):
+            if number != 3:
+                step(reference, alone, images, labels)
+            optimizer.zero_grad()
+            scaler.scale(loss_of(model, mine(images, rank), mine(labels, rank))).backward()
+            if number == 3 and rank == 1:
+                model[0].weight.grad[0, 0, 0, 0] = float("inf")  # worker 1's alone; both skip
+            scaler.step(optimizer)
+            scaler.update(optimizer)
+            assert farthest(model, alone) < 1e-5, (number, farthest(model, alone))
+        assert scaler.scale_now == 1024.0 * 2 ** 6, "one step back on both workers"
+
+
+def data_that_ends_unevenly():
+    """Worker 1 has nothing in step 2, a smaller batch in step 3, and is done after that."""
+    alone, model = network(), network()
+    reference = torch.optim.SGD(alone.parameters(), lr=0.1)
+    with slimps.torch.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(),
+                                           backup_model=False) as optimizer:
+        rank = optimizer.store.rank
+        for number, (images, labels) in enumerate(batches(6), 1):
+            counts = {1: (BATCH, BATCH), 2: (BATCH, 0), 3: (BATCH, 3)}.get(number, (BATCH, None))
+            reference.zero_grad()
+            workers = 2 if number <= 3 else 1
+            for one, count in enumerate(counts):
+                if count:
+                    (loss_of(alone, mine(images, one)[:count], mine(labels, one)[:count]) / workers).backward()
+            reference.step()
+            count = counts[rank]
+            if count is None:
+                break
+            optimizer.zero_grad(set_to_none=True)
+            if count:
+                loss_of(model, mine(images, rank)[:count], mine(labels, rank)[:count]).backward()
+                optimizer.step()
+            else:
+                optimizer.skip_step()
+            assert farthest(model, alone) < 1e-6, (number, farthest(model, alone))
+        if rank == 1:
+            optimizer.leave()
+
+
+def train_on(model, settings, given, state=None):
+    """Three steps; the weights are then the servers'. The optimizer's state comes back."""
+    optimizer = slimps.torch.DistributedOptimizer(
+        torch.optim.Adam(model.parameters(), lr=0.01), model.named_parameters(), **settings)
+    if state is not None:
+        optimizer.load_state_dict(state)
+    rank = optimizer.store.rank
+    for images, labels in given:
+        step(optimizer, model, mine(images, rank), mine(labels, rank))
+    state = optimizer.state_dict()
+    return optimizer, state
+
+
+SAVED = {"compression": "1bit", "threshold": 0, "backup_model": False}
+
+
+def run_through(path):
+    model = network()
+    optimizer, _ = train_on(model, SAVED, batches(6))
+    optimizer.close()
+    torch.save(model.state_dict(), "%s.whole.%d" % (path, optimizer.store.rank))
+
+
+def save_half_way(path):
+    model = network()
+    optimizer, state = train_on(model, SAVED, list(batches(6))[:3])
+    optimizer.close()
+    torch.save({"model": model.state_dict(), "optimizer": state}, "%s.half.%d" % (path, optimizer.store.rank))
+
+
+def resume(path):
+    rank = slimps.init().rank
+    saved = torch.load("%s.half.%d" % (path, rank))
+    model = network(seed=9)
+    model.load_state_dict(saved["model"])
+    optimizer, _ = train_on(model, SAVED, list(batches(6))[3:], saved["optimizer"])
+    wrong = dict(saved["optimizer"], rank=1 - rank)
+    try:
+        optimizer.load_state_dict(wrong)
+        raise AssertionError("another rank's state was taken")
+    except slimps.InvalidArgumentError as error:
+        assert "expected rank %d of 2 workers" % rank in str(error), error
+    optimizer.close()
+    whole = torch.load("%s.whole.%d" % (path, rank))
+    for name, values in model.state_dict().items():
+        assert torch.equal(values, whole[name]), name
+
+
+def compressed_both_ways_learns():
+    model = network()
+    with slimps.torch.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.05), model.named_parameters(), compression="1bit", threshold=256,
+            pull_compression="1bit", pull_threshold=256) as optimizer:
+        rank = optimizer.store.rank
+        losses = []
+        for images, labels in list(batches(10)) * 20:
+            optimizer.zero_grad()
+            loss = loss_of(model, mine(images, rank), mine(labels, rank))
+            loss.backward()
+            optimizer.step()
+            losses.append(float(loss))
+        assert sum(losses[-10:]) < 0.5 * sum(losses[:10]), (losses[:10], losses[-10:])
+        totals = optimizer.totals()
+        raw = 4 * len(losses) * sum(parameter.numel() for parameter in model.parameters())
+        assert totals["bytes_pushed"] < raw / 10 and totals["bytes_pulled"] < raw / 4, (totals, raw)
+        assert totals["wait_s"] > 0 and totals["local_update_s"] > 0
+        store = optimizer.store
+        with optimizer.global_weights():
+            assert same_everywhere(store, model)
+        store.barrier()
+
+
+def two_models(path):
+    """One for gloo, one for the hook."""
+    rank = slimps.init().rank
+    dist.init_process_group("gloo", init_method="file://" + path, rank=rank, world_size=2)
+    wrap = torch.nn.parallel.DistributedDataParallel
+    return rank, wrap(network(), bucket_cap_mb=0.01), wrap(network(), bucket_cap_mb=0.01)
+
+
+def the_hook_equals_gloo(path):
+    rank, by_gloo, by_servers = two_models(path)
+    with slimps.torch.CommHookState(by_servers.module.named_parameters()) as state:
+        by_servers.register_comm_hook(state, slimps.torch.comm_hook)
+        optimizers = [OPTIMIZERS["sgd"](model) for model in (by_gloo, by_servers)]
+        for images, labels in batches(STEPS):
+            for model, optimizer in zip((by_gloo, by_servers), optimizers):
+                step(optimizer, model, mine(images, rank), mine(labels, rank))
+        assert farthest(by_gloo, by_servers) < 1e-5, farthest(by_gloo, by_servers)
+        assert state.totals()["bytes_pushed"] == 4 * STEPS * sum(p.numel() for p in by_gloo.parameters())
+        state.store.barrier()
+
+
+def a_compressed_hook_learns(path):
+    rank, _, model = two_models(path)
+    with slimps.torch.CommHookState(model.named_parameters(), compression="2bit:threshold=0.02",
+                                    threshold=256, grad_scale=BATCH) as state:
+        model.register_comm_hook(state, slimps.torch.comm_hook)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        losses = []
+        for images, labels in list(batches(10)) * 30:
+            optimizer.zero_grad()
+            loss = loss_of(model, mine(images, rank), mine(labels, rank))
+            loss.backward()
+            optimizer.step()
+            losses.append(float(loss))
+        assert sum(losses[-10:]) < 0.7 * sum(losses[:10]), (losses[:10], losses[-10:])
+        assert same_everywhere(state.store, model)
+
+
+def a_hook_that_fails_says_why(path):
+    rank, _, model = two_models(path)
+    state = slimps.torch.CommHookState(model.module.named_parameters(), timeout_s=20)
+    model.register_comm_hook(state, slimps.torch.comm_hook)
+    if rank == 1:
+        state.store.abort("worker 1 has had enough")
+        return
+    try:
+        for images, labels in batches(3):
+            loss_of(model, mine(images, rank), mine(labels, rank)).backward()
+        raise AssertionError("no error")
+    except (RuntimeError, slimps.Error) as error:
+        print("told: %s" % error)
+
+
+def values_are_broadcast():
+    store = slimps.kv.create("dist_sync")
+    model = torch.nn.BatchNorm1d(3)
+    with torch.no_grad():
+        model.weight.fill_(5 + store.rank)
+        model.running_mean.fill_(0.5 - store.rank)
+        model.num_batches_tracked.fill_(2 ** 40 + store.rank)
+    slimps.torch.broadcast_parameters(model.state_dict(), store)
+    assert model.weight.tolist() == [5.0] * 3 and model.running_mean.tolist() == [0.5] * 3
+    assert int(model.num_batches_tracked) == 2 ** 40
+    with torch.no_grad():
+        model.weight.fill_(7 + store.rank)
+    slimps.torch.broadcast_parameters(model.named_parameters())  # the store that is open
+    assert model.weight.tolist() == [7.0] * 3
+    store.close()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    globals()[sys.argv[1]](*sys.argv[2:])
+    print("done")

@@ -1,0 +1,38 @@
+"""DistributedOptimizer and comm_hook in jobs of two workers with real servers."""
+
+import jobs
+import pytest
+import torch_scenarios
+
+
+@pytest.mark.parametrize("kind", sorted(torch_scenarios.OPTIMIZERS))
+def test_training_equals_one_process_on_the_joint_batch(kind):
+    jobs.run("torch_scenarios", "equals_the_joint_batch", kind)
+
+
+@pytest.mark.parametrize("scenario", [
+    torch_scenarios.the_backup_model_is_one_local_step_ahead, torch_scenarios.tied_frozen_and_unused_parameters,
+    torch_scenarios.gradients_accumulate, torch_scenarios.clipped_gradients,
+    torch_scenarios.gradients_that_a_scaler_scaled, torch_scenarios.data_that_ends_unevenly,
+    torch_scenarios.compressed_both_ways_learns, torch_scenarios.values_are_broadcast,
+], ids=lambda scenario: scenario.__name__)
+def test_scenario(scenario):
+    jobs.run("torch_scenarios", scenario.__name__)
+
+
+def test_a_run_that_was_saved_goes_on_bit_for_bit(tmp_path):
+    for scenario in ("run_through", "save_half_way", "resume"):
+        jobs.run("torch_scenarios", scenario, str(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("scenario", ["the_hook_equals_gloo", "a_compressed_hook_learns"])
+def test_hook(scenario, tmp_path):
+    jobs.run("torch_scenarios", scenario, str(tmp_path / "group"))
+
+
+def test_a_hook_that_fails_says_why(tmp_path):
+    with jobs.Daemons(2, 1) as job:
+        for rank in (0, 1):
+            job.start_scenario(rank, "torch_scenarios", "a_hook_that_fails_says_why", str(tmp_path / "group"))
+        job.wait_for_end(["worker0"], 120.0)
+        assert "worker 1 has had enough" in job.output("worker0"), job.output("worker0")
