@@ -239,6 +239,18 @@ TEST_F(PullCompression, AWorkerThatLeftHasNoSayAndOneWithoutGradientHas) {
   EXPECT_EQ(partition->Share(1, 0).format, PayloadFormat::kLevels);
 }
 
+TEST_F(PullCompression, ARoundOfNothingStepsNothingAndStillPassesOnWhatWasLeftOut) {
+  auto partition = Make(Spec(1));
+  ASSERT_TRUE(partition->Push(1, 0, kElements, Gradient(1, 0), Codec("topk:ratio=0.5")).ok());
+  partition->ApplyNextRound();
+  const std::vector<float> weights(partition->weights().begin(), partition->weights().end());
+  ASSERT_FALSE(std::ranges::equal(partition->seen(), weights)) << "half was left out";
+  ASSERT_TRUE(partition->Push(2, 0, kElements, {}, Codec("topk:ratio=0.5")).ok());
+  partition->ApplyNextRound();
+  EXPECT_TRUE(std::ranges::equal(partition->weights(), weights));
+  EXPECT_TRUE(std::ranges::equal(partition->seen(), weights));
+}
+
 TEST_F(PullCompression, RoundsAheadKeepTheirOwnChoice) {
   auto partition = Make(Spec(2));
   ASSERT_TRUE(partition->Push(2, 0, kElements, Gradient(2, 0), Codec("1bit")).ok());
