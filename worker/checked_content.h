@@ -12,6 +12,7 @@
 #ifndef SLIMPS_WORKER_CHECKED_CONTENT_H_
 #define SLIMPS_WORKER_CHECKED_CONTENT_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -25,7 +26,11 @@ namespace slimps {
 
 class ContentBuilder final {
  public:
-  explicit ContentBuilder(std::string_view magic) : content_(magic) {}
+  // `bytes`: how long the whole will be, where that is known.
+  explicit ContentBuilder(std::string_view magic, size_t bytes = 0) {
+    content_.reserve(bytes);
+    content_ += magic;
+  }
 
   template <typename T>
   void Add(T value) {

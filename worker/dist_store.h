@@ -29,6 +29,7 @@
 #include "worker/compression_plan.h"
 #include "worker/courier.h"
 #include "worker/device/device.h"
+#include "worker/item_gathering.h"
 #include "worker/key_table.h"
 #include "worker/kvstore.h"
 #include "worker/optimizer_states.h"
@@ -125,10 +126,18 @@ class DistStore final : public KVStore, private MessageSink {
   bool NeedsCopy(const TensorPlan& tensor, uint64_t version) const;
   // As PushItem.change_codec: how the version that round `version` makes is pulled.
   std::string ChangeCodecFor(const TensorPlan& tensor, uint64_t version) const;
+  // What a pull sees at least: dist_sync waits for this worker's own pushes.
+  uint64_t NewestPushed(const Key& key) const {
+    return mode_ == wire::DIST_SYNC ? keys_.PushedRounds(key) : 0;
+  }
+  wire::PullItem MakePull(const TensorPlan& tensor, size_t partition, uint64_t min_version) const;
+  absl::StatusOr<std::vector<Answer>> AwaitAnswers(ItemGathering& gathering);
+  // Of `unique` rows, rising: one after another.
+  absl::StatusOr<std::vector<float>> FetchRows(const TensorPlan& tensor,
+                                               std::span<const int64_t> unique, int priority);
   // One partition's part of the optimizer's state.
   wire::PullItem StatePull(const TensorPlan& tensor, size_t partition, uint32_t number) const;
   absl::Status CollectState(const TensorPlan& tensor, OptimizerStates* states);
-  absl::StatusOr<std::string> CollectStates();
   absl::Status CheckLoadable(const OptimizerStates& states);
   absl::Status SendState(const TensorPlan& tensor, const OptimizerStates& states, uint64_t load);
   // A barrier; Aborted on a worker that is well while others are not.

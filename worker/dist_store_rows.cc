@@ -8,6 +8,7 @@
 #include "proto/base/trace.h"
 #include "worker/dist_store.h"
 #include "worker/item_gathering.h"
+#include "worker/out_of_memory.h"
 #include "worker/row_sparse.h"
 
 namespace slimps {
@@ -40,16 +41,39 @@ absl::Status DistStore::PushRowSparse(const Key& key, std::span<const int64_t> r
         codec.ToString(), ", whose residuals belong to whole tensors"));
   }
   const absl::Time start = absl::Now();
-  SLIMPS_ASSIGN_OR_RETURN(const SummedRows sums,
-                          SumByRow(*tensor, rows, values, options_.grad_scale));
-  SLIMPS_ASSIGN_OR_RETURN(std::vector<Payload> payloads, MakeRowPayloads(*tensor, sums));
+  using Payloads = std::shared_ptr<const std::vector<Payload>>;
+  const auto prepare = [&]() -> absl::StatusOr<Payloads> {
+    SLIMPS_ASSIGN_OR_RETURN(const SummedRows sums,
+                            SumByRow(*tensor, rows, values, options_.grad_scale));
+    SLIMPS_ASSIGN_OR_RETURN(std::vector<Payload> payloads, MakeRowPayloads(*tensor, sums));
+    return std::make_shared<const std::vector<Payload>>(std::move(payloads));
+  };
+  SLIMPS_ASSIGN_OR_RETURN(Payloads payloads,
+                          OrOutOfMemory(prepare, "push of rows", key.typed_name()));
   {
     MutexLock lock(&mutex_);
     copy_ += absl::Now() - start;
   }
   PushJob job = CountJob(tensor, priority);
-  job.rows = std::make_shared<const std::vector<Payload>>(std::move(payloads));
+  job.rows = std::move(payloads);
   return Submit(std::move(job));
+}
+
+wire::PullItem DistStore::MakePull(const TensorPlan& tensor, size_t partition,
+                                   uint64_t min_version) const {
+  wire::PullItem pull;
+  pull.mutable_id()->set_key(tensor.key.id());
+  pull.mutable_id()->set_partition(static_cast<uint32_t>(partition));
+  pull.set_min_version(min_version);
+  pull.set_timeout_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(options_.timeout)));
+  pull.set_elements(tensor.partitions[partition].elements);
+  return pull;
+}
+
+absl::StatusOr<std::vector<Answer>> DistStore::AwaitAnswers(ItemGathering& gathering) {
+  absl::StatusOr<std::vector<Answer>> answers = gathering.Await();
+  SLIMPS_RETURN_IF_ERROR(FailIfServerIsGone(answers.status()));
+  return answers;
 }
 
 absl::Status DistStore::PullRows(const Key& key, std::span<const int64_t> row_ids,
@@ -57,45 +81,50 @@ absl::Status DistStore::PullRows(const Key& key, std::span<const int64_t> row_id
                                  int priority) {
   SLIMPS_RETURN_IF_ERROR(FirstError());
   SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* tensor, keys_.Find(key));
-  SLIMPS_ASSIGN_OR_RETURN(std::vector<int64_t> unique, UniqueRows(*tensor, row_ids));
-  SLIMPS_RETURN_IF_ERROR(FindForPull(key, tensor->elements).status());
-  const uint64_t min_version = mode_ == wire::DIST_SYNC ? keys_.PushedRounds(key) : 0;
-  const TraceSpan span(TraceStage::kWait, {key.typed_name(), 0, min_version});
+  const auto pull = [&]() -> absl::Status {
+    SLIMPS_ASSIGN_OR_RETURN(std::vector<int64_t> unique, UniqueRows(*tensor, row_ids));
+    SLIMPS_RETURN_IF_ERROR(FindForPull(key, tensor->elements).status());
+    SLIMPS_ASSIGN_OR_RETURN(std::vector<float> found, FetchRows(*tensor, unique, priority));
+    *rows = std::move(unique);
+    *values = std::move(found);
+    return absl::OkStatus();
+  };
+  return OrOutOfMemory(pull, "pull of rows", key.typed_name());
+}
+
+absl::StatusOr<std::vector<float>> DistStore::FetchRows(const TensorPlan& tensor,
+                                                        std::span<const int64_t> unique,
+                                                        int priority) {
+  const uint64_t min_version = NewestPushed(tensor.key);
+  const TraceSpan span(TraceStage::kWait, {tensor.key.typed_name(), 0, min_version});
   const absl::Time start = absl::Now();
-  const std::vector<RowRequest> requests = PlanRowRequests(*tensor, unique);
-  ItemGathering gathering(courier_.get(), ItemGathering::kBeforeAll);
+  const std::vector<RowRequest> requests = PlanRowRequests(tensor, unique);
+  ItemGathering gathering(courier_.get(), {.priority = ItemGathering::kBeforeAll});
   for (const RowRequest& request : requests) {
-    const PartitionPlan& partition = tensor->partitions[request.partition];
-    wire::PullItem pull;
-    pull.mutable_id()->set_key(key.id());
-    pull.mutable_id()->set_partition(static_cast<uint32_t>(request.partition));
-    pull.set_min_version(min_version);
-    pull.set_timeout_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(options_.timeout)));
+    wire::PullItem pull = MakePull(tensor, request.partition, min_version);
     pull.set_priority(PriorityOf(priority));
-    pull.set_elements(partition.elements);
     pull.set_rows_only(true);
     pull.set_rows(request.RowBytes());
     gathering.Add(
-        partition.server,
-        {.item = std::move(pull), .payload = {}, .key_name = key.typed_name(), .done = {}});
+        tensor.partitions[request.partition].server,
+        {.item = std::move(pull), .payload = {}, .key_name = tensor.key.typed_name(), .done = {}},
+        request.elements * sizeof(float));
   }
-  const absl::StatusOr<std::vector<Answer>> answers = gathering.Await();
+  const absl::StatusOr<std::vector<Answer>> answers = AwaitAnswers(gathering);
   AddWait(start);
   SLIMPS_RETURN_IF_ERROR(answers.status());
-  const size_t row_elements = tensor->elements == 0 ? 0 : RowElements(*tensor);
+  const size_t row_elements = tensor.elements == 0 ? 0 : RowElements(tensor);
   std::vector<float> found(unique.size() * row_elements);
   uint64_t bytes = 0;
   for (size_t i = 0; i < requests.size(); ++i) {
     const Answer& answer = (*answers)[i];
-    SLIMPS_RETURN_IF_ERROR(CheckAnswer(*tensor, requests[i], min_version, answer));
-    PlaceRowParts(*tensor, requests[i], answer.payload.bytes(), unique, found);
+    SLIMPS_RETURN_IF_ERROR(CheckAnswer(tensor, requests[i], min_version, answer));
+    PlaceRowParts(tensor, requests[i], answer.payload.bytes(), unique, found);
     bytes += answer.payload.size();
   }
-  *rows = std::move(unique);
-  *values = std::move(found);
   MutexLock lock(&mutex_);
   row_bytes_pulled_ += bytes;
-  return absl::OkStatus();
+  return found;
 }
 
 }  // namespace slimps

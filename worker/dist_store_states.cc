@@ -10,12 +10,14 @@
 #include "worker/dist_store.h"
 #include "worker/item_gathering.h"
 #include "worker/optimizer_states.h"
+#include "worker/out_of_memory.h"
 #include "worker/store_init.h"
 
 namespace slimps {
 namespace {
 
-constexpr uint32_t kMostTensors = 2;
+constexpr char kSaving[] = "saving optimizer states";
+constexpr char kLoading[] = "loading optimizer states";
 
 std::string Describe(wire::OptimizerSpec::Kind kind, uint32_t tensors) {
   return absl::StrCat(wire::OptimizerSpec::Kind_Name(kind), " with ", tensors, " state tensors");
@@ -32,7 +34,7 @@ absl::Status AddAnswer(const TensorPlan& tensor, size_t partition, uint32_t numb
   };
   if (is_first) {
     states->kind = got.kind();
-    states->tensors = std::min(got.tensors(), kMostTensors);
+    states->tensors = std::min(got.tensors(), kMostStateTensors);
   }
   if (got.kind() != states->kind || got.tensors() != states->tensors) {
     return absl::FailedPreconditionError(
@@ -65,45 +67,31 @@ absl::Status AddAnswer(const TensorPlan& tensor, size_t partition, uint32_t numb
 
 wire::PullItem DistStore::StatePull(const TensorPlan& tensor, size_t partition,
                                     uint32_t number) const {
-  wire::PullItem pull;
-  pull.mutable_id()->set_key(tensor.key.id());
-  pull.mutable_id()->set_partition(static_cast<uint32_t>(partition));
-  pull.set_min_version(mode_ == wire::DIST_SYNC ? keys_.PushedRounds(tensor.key) : 0);
-  pull.set_timeout_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(options_.timeout)));
-  pull.set_elements(tensor.partitions[partition].elements);
+  wire::PullItem pull = MakePull(tensor, partition, NewestPushed(tensor.key));
   pull.set_state_tensor(number);
   return pull;
 }
 
 absl::Status DistStore::CollectState(const TensorPlan& tensor, OptimizerStates* states) {
-  ItemGathering gathering(courier_.get(), ItemGathering::kBeforeAll);
+  ItemGathering gathering(courier_.get(), {.priority = ItemGathering::kBeforeAll});
   for (size_t i = 0; i < tensor.partitions.size(); ++i) {
-    for (uint32_t number = 1; number <= kMostTensors; ++number) {
-      gathering.Add(tensor.partitions[i].server, {.item = StatePull(tensor, i, number),
-                                                  .payload = {},
-                                                  .key_name = tensor.key.typed_name(),
-                                                  .done = {}});
+    const PartitionPlan& partition = tensor.partitions[i];
+    for (uint32_t number = 1; number <= kMostStateTensors; ++number) {
+      gathering.Add(partition.server,
+                    {.item = StatePull(tensor, i, number),
+                     .payload = {},
+                     .key_name = tensor.key.typed_name(),
+                     .done = {}},
+                    partition.elements * sizeof(float));
     }
   }
-  SLIMPS_ASSIGN_OR_RETURN(const std::vector<Answer> answers, gathering.Await());
+  SLIMPS_ASSIGN_OR_RETURN(const std::vector<Answer> answers, AwaitAnswers(gathering));
   for (size_t i = 0; i < answers.size(); ++i) {
     const bool is_first = states->keys.empty();
-    SLIMPS_RETURN_IF_ERROR(
-        AddAnswer(tensor, i / kMostTensors, 1 + i % kMostTensors, answers[i], is_first, states));
+    SLIMPS_RETURN_IF_ERROR(AddAnswer(tensor, i / kMostStateTensors, 1 + i % kMostStateTensors,
+                                     answers[i], is_first, states));
   }
   return absl::OkStatus();
-}
-
-absl::StatusOr<std::string> DistStore::CollectStates() {
-  OptimizerStates states;
-  for (const TensorPlan* tensor : keys_.WithElements()) {
-    SLIMPS_RETURN_IF_ERROR(CollectState(*tensor, &states));
-  }
-  if (states.kind == wire::OptimizerSpec::NONE) {
-    return absl::FailedPreconditionError(
-        "saving optimizer states: expected an optimizer at the servers and a key, got none");
-  }
-  return BuildOptimizerStates(states);
 }
 
 absl::Status DistStore::AgreeOn(const absl::Status& mine, const char* what) {
@@ -116,9 +104,21 @@ absl::Status DistStore::AgreeOn(const absl::Status& mine, const char* what) {
 
 absl::StatusOr<std::string> DistStore::SaveOptimizerStates() {
   // Nobody pushes on before all are done: an asynchronous store would step meanwhile.
-  SLIMPS_RETURN_IF_ERROR(AgreeOn(Wait(), "saving optimizer states"));
-  absl::StatusOr<std::string> content = CollectStates();
-  SLIMPS_RETURN_IF_ERROR(AgreeOn(content.status(), "saving optimizer states"));
+  SLIMPS_RETURN_IF_ERROR(AgreeOn(Wait(), kSaving));
+  OptimizerStates states;
+  // Tensor by tensor: who is near the servers waits for the others no longer than they take for one.
+  for (const TensorPlan* tensor : keys_.WithElements()) {
+    const auto collect = [&] { return CollectState(*tensor, &states); };
+    SLIMPS_RETURN_IF_ERROR(
+        AgreeOn(OrOutOfMemory(collect, kSaving, tensor->key.typed_name()), kSaving));
+  }
+  absl::StatusOr<std::string> content = absl::FailedPreconditionError(
+      absl::StrCat(kSaving, ": expected an optimizer at the servers and a key, got none"));
+  if (states.kind != wire::OptimizerSpec::NONE) {
+    content = OrOutOfMemory(
+        [&] { return absl::StatusOr<std::string>(BuildOptimizerStates(states)); }, kSaving);
+  }
+  SLIMPS_RETURN_IF_ERROR(AgreeOn(content.status(), kSaving));
   return content;
 }
 
@@ -144,12 +144,12 @@ absl::Status DistStore::CheckLoadable(const OptimizerStates& states) {
   // Before anything changes: is it the servers' optimizer? Every key has the same.
   if (tensors.empty()) return absl::OkStatus();
   const TensorPlan& tensor = *tensors[0];
-  ItemGathering gathering(courier_.get(), ItemGathering::kBeforeAll);
-  gathering.Add(tensor.partitions[0].server, {.item = StatePull(tensor, 0, kMostTensors + 1),
+  ItemGathering gathering(courier_.get(), {.priority = ItemGathering::kBeforeAll});
+  gathering.Add(tensor.partitions[0].server, {.item = StatePull(tensor, 0, kMostStateTensors + 1),
                                               .payload = {},
                                               .key_name = tensor.key.typed_name(),
                                               .done = {}});
-  SLIMPS_ASSIGN_OR_RETURN(const std::vector<Answer> answers, gathering.Await());
+  SLIMPS_ASSIGN_OR_RETURN(const std::vector<Answer> answers, AwaitAnswers(gathering));
   const wire::OptimizerState& state = answers[0].pull.state();
   if (state.kind() == states.kind && state.tensors() == states.tensors) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
@@ -160,7 +160,7 @@ absl::Status DistStore::CheckLoadable(const OptimizerStates& states) {
 absl::Status DistStore::SendState(const TensorPlan& tensor, const OptimizerStates& states,
                                   uint64_t load) {
   const KeyState& key = states.keys.at(tensor.key.typed_name());
-  ItemGathering gathering(courier_.get(), /*priority=*/0);
+  ItemGathering gathering(courier_.get(), {});
   for (size_t i = 0; i < tensor.partitions.size(); ++i) {
     const PartitionPlan& partition = tensor.partitions[i];
     for (uint32_t number = 1; number <= states.tensors; ++number) {
@@ -181,27 +181,31 @@ absl::Status DistStore::SendState(const TensorPlan& tensor, const OptimizerState
                                        .done = {}});
     }
   }
-  return gathering.Await().status();
+  return AwaitAnswers(gathering).status();
 }
 
 absl::Status DistStore::LoadOptimizerStates(std::string_view content) {
-  const absl::StatusOr<OptimizerStates> states = ParseOptimizerStates(content);
+  const absl::StatusOr<OptimizerStates> states =
+      OrOutOfMemory([&] { return ParseOptimizerStates(content); }, kLoading);
   absl::Status ready = Wait();
   if (ready.ok()) ready = states.status();
   if (ready.ok()) ready = CheckLoadable(*states);
-  SLIMPS_RETURN_IF_ERROR(AgreeOn(ready, "loading optimizer states"));
-  absl::Status sent;
-  if (rank() == 0) {
-    uint64_t load = 0;
-    {
-      MutexLock lock(&mutex_);
-      load = ++state_loads_;
-    }
-    for (const TensorPlan* tensor : keys_.WithElements()) {
-      if (sent.ok()) sent = SendState(*tensor, *states, load);
-    }
+  SLIMPS_RETURN_IF_ERROR(AgreeOn(ready, kLoading));
+  uint64_t load = 0;
+  {
+    MutexLock lock(&mutex_);
+    load = ++state_loads_;
   }
-  return AgreeOn(sent, "loading optimizer states");
+  // Tensor by tensor, so that nobody waits for worker 0 longer than one takes.
+  for (const TensorPlan* tensor : keys_.WithElements()) {
+    absl::Status sent;
+    if (rank() == 0) {
+      sent = OrOutOfMemory([&] { return SendState(*tensor, *states, load); }, kLoading,
+                           tensor->key.typed_name());
+    }
+    SLIMPS_RETURN_IF_ERROR(AgreeOn(sent, kLoading));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace slimps

@@ -193,7 +193,7 @@ void DistStore::SubmitPull(PullJob job, const Key& key) {
   if (!tensor.ok()) return job.done(tensor.status());
   job.tensor = *tensor;
   job.priority = PriorityOf(job.priority);
-  job.min_version = mode_ == wire::DIST_SYNC ? keys_.PushedRounds(key) : 0;
+  job.min_version = NewestPushed(key);
   // No round is complete without this worker's push, until it leaves.
   job.is_newest = mode_ == wire::DIST_SYNC && !left_.load();
   if (job.kind == PullKind::kPlain && NeedsCopy(**tensor, job.min_version)) {

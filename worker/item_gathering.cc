@@ -8,55 +8,84 @@
 namespace slimps {
 namespace {
 
-// A header has room for these items and for as many bytes of row numbers.
+// A header has room for these items, and for what they say in as many bytes.
 constexpr size_t kFullMessageItems = 1024;
 constexpr size_t kFullMessageBytes = size_t{256} << 10;
 
-size_t BytesOf(const OutgoingItem& out) {
-  const auto* const pull = std::get_if<wire::PullItem>(&out.item);
-  return out.payload.size() + (pull == nullptr ? 0 : pull->rows().size());
+size_t MessageBytes(const OutgoingItem& out) {
+  return out.payload.size() +
+         std::visit([](const auto& item) { return item.ByteSizeLong(); }, out.item);
 }
 
 }  // namespace
 
 struct ItemGathering::Gathered {
+  // After an error for whatever comes, which is dropped.
+  bool HasRoom(size_t more, size_t most) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    return failed || pending == 0 || (more <= most && bytes <= most - more);
+  }
+
   Mutex mutex;
   CondVar answered;
   size_t pending ABSL_GUARDED_BY(mutex) = 0;
+  size_t bytes ABSL_GUARDED_BY(mutex) = 0;  // of what is pending
+  bool failed ABSL_GUARDED_BY(mutex) = false;
   std::vector<Answer> answers ABSL_GUARDED_BY(mutex);
 };
 
-ItemGathering::ItemGathering(Courier* courier, int64_t priority)
-    : courier_(courier), priority_(priority), gathered_(std::make_shared<Gathered>()) {}
+ItemGathering::ItemGathering(Courier* courier, const GatheringOptions& options)
+    : courier_(courier), options_(options), gathered_(std::make_shared<Gathered>()) {}
 
-void ItemGathering::Add(uint32_t server, OutgoingItem item) {
-  size_t index = 0;
+std::optional<size_t> ItemGathering::AwaitRoom(size_t bytes) {
+  const auto has_room = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(gathered_->mutex) {
+    return gathered_->HasRoom(bytes, options_.most_bytes);
+  };
+  bool waits = false;
   {
     MutexLock lock(&gathered_->mutex);
-    index = gathered_->answers.size();
-    gathered_->answers.emplace_back();
-    ++gathered_->pending;
+    waits = !has_room();
   }
-  item.done = [gathered = gathered_, index](Answer answer) {
-    MutexLock lock(&gathered->mutex);
-    gathered->answers[index] = std::move(answer);
-    --gathered->pending;
-    gathered->answered.NotifyAll();
-  };
-  Open& open = open_[server];
-  if (open.bytes + BytesOf(item) > kFullMessageBytes) Dispatch(server, std::exchange(open, {}));
-  open.bytes += BytesOf(item);
-  open.items.push_back(std::move(item));
-  if (open.items.size() < kFullMessageItems && open.bytes < kFullMessageBytes) return;
-  Dispatch(server, std::exchange(open, {}));
+  if (waits) DispatchAll();  // what is not sent is not answered
+  MutexLock lock(&gathered_->mutex);
+  while (!has_room()) gathered_->answered.Wait(&gathered_->mutex);
+  if (gathered_->failed) return std::nullopt;
+  ++gathered_->pending;
+  gathered_->bytes += bytes;
+  gathered_->answers.emplace_back();
+  return gathered_->answers.size() - 1;
 }
 
-void ItemGathering::Dispatch(uint32_t server, Open open) {
-  if (!open.items.empty()) courier_->Dispatch(server, std::move(open.items), priority_);
+void ItemGathering::Add(uint32_t server, OutgoingItem item, size_t answer_bytes) {
+  const size_t bytes = item.payload.size() + answer_bytes;
+  const std::optional<size_t> index = AwaitRoom(bytes);
+  if (!index.has_value()) return;
+  item.done = [gathered = gathered_, index = *index, bytes](Answer answer) {
+    MutexLock lock(&gathered->mutex);
+    --gathered->pending;
+    gathered->bytes -= bytes;
+    gathered->failed |= !answer.status.ok();
+    gathered->answers[index] = std::move(answer);
+    gathered->answered.NotifyAll();
+  };
+  Group& group = open_[server];
+  const size_t message_bytes = MessageBytes(item);
+  if (group.bytes + message_bytes > kFullMessageBytes) Dispatch(server, std::exchange(group, {}));
+  group.bytes += message_bytes;
+  group.items.push_back(std::move(item));
+  if (group.items.size() < kFullMessageItems && group.bytes < kFullMessageBytes) return;
+  Dispatch(server, std::exchange(group, {}));
+}
+
+void ItemGathering::Dispatch(uint32_t server, Group group) {
+  if (!group.items.empty()) courier_->Dispatch(server, std::move(group.items), options_.priority);
+}
+
+void ItemGathering::DispatchAll() {
+  for (auto& [server, group] : open_) Dispatch(server, std::exchange(group, {}));
 }
 
 absl::StatusOr<std::vector<Answer>> ItemGathering::Await() {
-  for (auto& [server, open] : open_) Dispatch(server, std::exchange(open, {}));
+  DispatchAll();
   MutexLock lock(&gathered_->mutex);
   while (gathered_->pending > 0) gathered_->answered.Wait(&gathered_->mutex);
   for (const Answer& answer : gathered_->answers) SLIMPS_RETURN_IF_ERROR(answer.status);

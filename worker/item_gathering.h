@@ -1,12 +1,13 @@
-// ItemGathering: items that a caller waits for together, and that no pipeline carries: pulls of rows, the optimizer's state
-// both ways.
+// ItemGathering: items that a caller waits for together, and that no pipeline carries: first values, pulls of rows, the
+// optimizer's state both ways.
 //
-//   ItemGathering gathering(&courier, ItemGathering::kBeforeAll);
-//   gathering.Add(server, {.item = pull_item, .key_name = "s:w"});      // as often as need be; `done` is set here
+//   ItemGathering gathering(&courier, {.priority = ItemGathering::kBeforeAll});
+//   gathering.Add(server, {.item = pull_item, .key_name = "s:w"}, /*answer_bytes=*/4096);   // as often as need be
 //   SLIMPS_ASSIGN_OR_RETURN(const std::vector<Answer> answers, gathering.Await());   // in the order of Add
 //
-// Requests leave grouped, as Add fills their messages. Owned by one thread; the courier must outlive it. Await is to be
-// called once.
+// Requests leave in groups: a server's group once it fills a message, all of them before Add or Await waits. Owned by one
+// thread; the courier must outlive it. Await is to be called once, at the end; a gathering that is dropped before leaves its
+// items to the courier, and their answers are lost.
 #ifndef SLIMPS_WORKER_ITEM_GATHERING_H_
 #define SLIMPS_WORKER_ITEM_GATHERING_H_
 
@@ -15,6 +16,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -22,31 +24,43 @@
 
 namespace slimps {
 
+struct GatheringOptions {
+  int64_t priority = 0;
+  // Under way at once, both ways together: deadlines count from the sending, and whoever answers holds a copy of all that
+  // is asked for.
+  size_t most_bytes = size_t{32} << 20;
+};
+
 class ItemGathering final {
  public:
-  // Of pulls: one must not be overtaken by this worker's push of the next round, or it could be answered with the version
-  // after the one asked for.
+  // Of pulls: they are small and somebody waits, so no push that is queued goes before them. What version they get does not
+  // depend on it.
   static constexpr int64_t kBeforeAll = std::numeric_limits<int>::max();
 
-  ItemGathering(Courier* courier, int64_t priority);
+  ItemGathering(Courier* courier, const GatheringOptions& options);
 
-  void Add(uint32_t server, OutgoingItem item);
+  // Sets `item.done`. Waits until the item's payload and the `answer_bytes` that will answer it have room, or nothing else
+  // is under way. After an answer that is an error items are dropped unsent: Await will tell.
+  void Add(uint32_t server, OutgoingItem item, size_t answer_bytes = 0);
   // Waits for all answers; each comes within the courier's deadline. The first error, by the order of Add.
   [[nodiscard]] absl::StatusOr<std::vector<Answer>> Await();
 
  private:
   struct Gathered;
-  struct Open {
+  struct Group {
     std::vector<OutgoingItem> items;
-    size_t bytes = 0;
+    size_t bytes = 0;  // of the message
   };
 
-  void Dispatch(uint32_t server, Open open);
+  // Where the answer goes; nullopt after an error.
+  std::optional<size_t> AwaitRoom(size_t bytes);
+  void DispatchAll();
+  void Dispatch(uint32_t server, Group group);
 
   Courier* const courier_;
-  const int64_t priority_;
+  const GatheringOptions options_;
   const std::shared_ptr<Gathered> gathered_;  // with the answers under way
-  std::map<uint32_t, Open> open_;             // by server
+  std::map<uint32_t, Group> open_;            // by server
 };
 
 }  // namespace slimps

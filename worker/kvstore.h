@@ -186,8 +186,8 @@ class KVStore {
   // one: pushes replace values again.
   [[nodiscard]] virtual absl::Status SetUpdater(Updater updater);
   // What the servers' optimizer keeps beside the weights (momentum, Adam's moments and step counts) as a file's content,
-  // versioned and checksummed. Collective; every worker gets the same. All pushes so far are in it, and those of a round
-  // that other workers have not pushed yet are waited for. FailedPrecondition: no optimizer was set.
+  // versioned and checksummed. Collective; every worker gets the same. All pushes so far are in it. DeadlineExceeded: under
+  // dist_sync, not every worker that has not left has pushed each key as often. FailedPrecondition: no optimizer was set.
   [[nodiscard]] virtual absl::StatusOr<std::string> SaveOptimizerStates() {
     return absl::UnimplementedError(type() + " stores keep no optimizer states");
   }

@@ -13,7 +13,8 @@
 // state, another begins anew. Its steps have the bits that a dist_sync store with one worker has. Priorities mean nothing.
 // Gradient compression, per device (device_compressor.h), is for type "device"; "local" refuses it.
 //
-// Thread-safe; pushes of different keys go on side by side, but for what they wait for in device_compressor. Callbacks run before the call that causes them returns.
+// Thread-safe; pushes of different keys go on side by side, but are compressed one after another. Callbacks run before the
+// call that causes them returns.
 #ifndef SLIMPS_WORKER_LOCAL_STORE_H_
 #define SLIMPS_WORKER_LOCAL_STORE_H_
 

@@ -13,7 +13,6 @@ namespace {
 
 constexpr std::string_view kMagic = "SLPSOPTS";
 constexpr uint32_t kVersion = 1;
-constexpr uint32_t kMostTensors = 2;
 
 absl::Status ReadKey(ContentReader& reader, uint32_t tensors, OptimizerStates* states) {
   SLIMPS_ASSIGN_OR_RETURN(const std::string_view name, reader.TakeText("a key's name"));
@@ -43,7 +42,12 @@ absl::Status ReadKey(ContentReader& reader, uint32_t tensors, OptimizerStates* s
 }  // namespace
 
 std::string BuildOptimizerStates(const OptimizerStates& states) {
-  ContentBuilder content(kMagic);
+  size_t bytes = kMagic.size() + 4 * sizeof(uint32_t) + sizeof(uint64_t);
+  for (const auto& [name, key] : states.keys) {
+    bytes += sizeof(uint32_t) + name.size() + 2 * sizeof(uint64_t);
+    for (const std::vector<float>& tensor : key.tensors) bytes += tensor.size() * sizeof(float);
+  }
+  ContentBuilder content(kMagic, bytes);
   content.Add(kVersion);
   content.Add(static_cast<uint32_t>(states.kind));
   content.Add(states.tensors);
@@ -73,8 +77,9 @@ absl::StatusOr<OptimizerStates> ParseOptimizerStates(std::string_view content) {
   SLIMPS_RETURN_IF_ERROR(reader.Read(&states.tensors, "tensors"));
   SLIMPS_RETURN_IF_ERROR(reader.Read(&keys, "keys"));
   if (kind > static_cast<uint32_t>(wire::OptimizerSpec::Kind_MAX) ||
-      !wire::OptimizerSpec::Kind_IsValid(static_cast<int>(kind)) || states.tensors > kMostTensors) {
-    return reader.Wrong(absl::StrCat("expected an optimizer with up to ", kMostTensors,
+      !wire::OptimizerSpec::Kind_IsValid(static_cast<int>(kind)) ||
+      states.tensors > kMostStateTensors) {
+    return reader.Wrong(absl::StrCat("expected an optimizer with up to ", kMostStateTensors,
                                      " state tensors, got kind ", kind, " with ", states.tensors));
   }
   states.kind = static_cast<wire::OptimizerSpec::Kind>(kind);

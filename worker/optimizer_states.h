@@ -26,6 +26,9 @@
 
 namespace slimps {
 
+// SGD's momentum, or Adam's first and second moment.
+inline constexpr uint32_t kMostStateTensors = 2;
+
 struct KeyState {
   uint64_t elements = 0;
   uint64_t updates = 0;

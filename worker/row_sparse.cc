@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <new>
 #include <numeric>
 #include <utility>
 
@@ -135,14 +134,9 @@ absl::StatusOr<SummedRows> SumByRow(const TensorPlan& tensor, std::span<const in
 absl::StatusOr<std::vector<Payload>> MakeRowPayloads(const TensorPlan& tensor,
                                                      const SummedRows& sums) {
   std::vector<Payload> payloads;
-  try {
-    for (size_t i = 0; i < tensor.partitions.size(); ++i) {
-      SLIMPS_ASSIGN_OR_RETURN(Payload payload, MakeRowPayload(tensor, i, sums));
-      payloads.push_back(std::move(payload));
-    }
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("push of rows of key ", tensor.key.typed_name(), ": out of memory"));
+  for (size_t i = 0; i < tensor.partitions.size(); ++i) {
+    SLIMPS_ASSIGN_OR_RETURN(Payload payload, MakeRowPayload(tensor, i, sums));
+    payloads.push_back(std::move(payload));
   }
   return payloads;
 }

@@ -38,7 +38,7 @@ size_t RowElements(const TensorPlan& tensor);
                                                   std::span<const int64_t> rows,
                                                   std::span<const float> values, float scale);
 
-// Payloads of format rows, one for each partition, of no rows where none falls on it. ResourceExhausted: no memory.
+// Payloads of format rows, one for each partition, of no rows where none falls on it. Throws std::bad_alloc.
 // InvalidArgument: one exceeds what a message may carry.
 [[nodiscard]] absl::StatusOr<std::vector<Payload>> MakeRowPayloads(const TensorPlan& tensor,
                                                                    const SummedRows& sums);

@@ -1,14 +1,13 @@
 #include "worker/store_init.h"
 
 #include <algorithm>
-#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/hash.h"
-#include "proto/base/mutex.h"
 #include "proto/base/status_macros.h"
 #include "proto/status_proto.h"
+#include "worker/item_gathering.h"
 #include "worker/value_check.h"
 
 namespace slimps {
@@ -69,19 +68,12 @@ wire::InitItem MakeInitItem(const TensorPlan& tensor, size_t partition, Combine 
 absl::Status SendInitialValues(const std::vector<InitTensor>& tensors,
                                const std::vector<TensorPlan>& plans,
                                const InitialValueOptions& options, Courier* courier) {
-  struct Gathered {
-    Mutex mutex;
-    CondVar answered;
-    size_t pending ABSL_GUARDED_BY(mutex) = 0;
-    size_t pending_bytes ABSL_GUARDED_BY(mutex) = 0;
-    absl::Status status ABSL_GUARDED_BY(mutex);
-  };
-  auto gathered = std::make_shared<Gathered>();
   for (size_t k = 0; k < tensors.size(); ++k) {
     SLIMPS_RETURN_IF_ERROR(CheckLength(plans[k], tensors[k].value.size(), "initial value"));
     SLIMPS_RETURN_IF_ERROR(
         CheckFinite(plans[k].key, tensors[k].value, /*scale=*/1, "initial value"));
   }
+  ItemGathering gathering(courier, {.most_bytes = options.most_bytes});
   for (size_t k = 0; k < tensors.size(); ++k) {
     const TensorPlan& tensor = plans[k];
     for (size_t i = 0; i < tensor.partitions.size(); ++i) {
@@ -91,34 +83,13 @@ absl::Status SendInitialValues(const std::vector<InitTensor>& tensors,
           std::as_bytes(tensors[k].value.subspan(partition.offset, partition.elements)));
       init.set_payload_bytes(value.size());
       if (options.hashing == PayloadHashing::kXxh3) init.set_payload_hash(HashBytes(value.bytes()));
-      const size_t bytes = value.size();
-      {
-        // The courier answers every item within its deadline.
-        MutexLock lock(&gathered->mutex);
-        while (gathered->pending_bytes >= options.most_bytes) {
-          gathered->answered.Wait(&gathered->mutex);
-        }
-        SLIMPS_RETURN_IF_ERROR(gathered->status);
-        ++gathered->pending;
-        gathered->pending_bytes += bytes;
-      }
-      std::vector<OutgoingItem> items;
-      items.push_back({.item = std::move(init),
-                       .payload = std::move(value),
-                       .key_name = tensor.key.typed_name(),
-                       .done = [gathered, bytes](Answer answer) {
-                         MutexLock lock(&gathered->mutex);
-                         --gathered->pending;
-                         gathered->pending_bytes -= bytes;
-                         if (gathered->status.ok()) gathered->status = answer.status;
-                         gathered->answered.NotifyAll();
-                       }});
-      courier->Dispatch(partition.server, std::move(items), /*priority=*/0);
+      gathering.Add(partition.server, {.item = std::move(init),
+                                       .payload = std::move(value),
+                                       .key_name = tensor.key.typed_name(),
+                                       .done = {}});
     }
   }
-  MutexLock lock(&gathered->mutex);
-  while (gathered->pending > 0) gathered->answered.Wait(&gathered->mutex);
-  return gathered->status;
+  return gathering.Await().status();
 }
 
 }  // namespace slimps

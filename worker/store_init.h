@@ -35,7 +35,7 @@ struct InitialValueOptions {
   size_t most_bytes = size_t{256} << 20;           // under way at once, copied as they are
 };
 
-// Waits until every server has acknowledged its partitions; no new one is sent while `most_bytes` are under way.
+// Waits until every server has acknowledged its partitions, of which no more than `most_bytes` are under way, or one alone.
 // InvalidArgument: a value of the wrong length, or not finite; nothing was sent. Else the first server's refusal.
 [[nodiscard]] absl::Status SendInitialValues(const std::vector<InitTensor>& tensors,
                                              const std::vector<TensorPlan>& plans,

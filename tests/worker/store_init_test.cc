@@ -190,20 +190,33 @@ class InitialValuesTest : public ::testing::Test {
     return plan;
   }
   // Servers acknowledge each item with what `status` says.
-  void Acknowledge(std::function<absl::Status(const wire::InitItem&)> status) {
+  using Status = std::function<absl::Status(const wire::InitItem&)>;
+  void Acknowledge(Status status) {
     transport_.set_on_send([this, status](PeerId to, const Message& message) {
-      Answer(to, message, status(message.header.init().items(0)));
+      Answer(to, message, status);
       return absl::OkStatus();
     });
   }
-  void Answer(PeerId from, const Message& message, const absl::Status& status) {
+  void Answer(PeerId from, const Message& message, const Status& status) {
     Message reply;
-    wire::ItemStatus* item = reply.header.mutable_init_reply()->add_items();
-    *item->mutable_id() = message.header.init().items(0).id();
-    *item->mutable_status() = ToStatusProto(status);
+    for (const wire::InitItem& init : message.header.init().items()) {
+      wire::ItemStatus* item = reply.header.mutable_init_reply()->add_items();
+      *item->mutable_id() = init.id();
+      *item->mutable_status() = ToStatusProto(status(init));
+    }
     EXPECT_TRUE(courier_.HandleMessage(from, reply));
   }
-  size_t sent() { return transport_.sent().size(); }
+  void Accept(const FakeTransport::Sent& sent) {
+    Answer(sent.to, sent.message, [](const wire::InitItem&) { return absl::OkStatus(); });
+  }
+  // Items, not messages.
+  size_t sent() {
+    size_t items = 0;
+    for (const auto& one : transport_.sent()) {
+      items += static_cast<size_t>(one.message.header.init().items_size());
+    }
+    return items;
+  }
 
   FakeTransport transport_;
   Membership membership_{&transport_, {.role = wire::WORKER}};
@@ -224,8 +237,8 @@ TEST_F(InitialValuesTest, EveryServerGetsItsPartitionsAsTheyAre) {
   ASSERT_THAT(sent, SizeIs(2));
   for (uint32_t i = 0; i < 2; ++i) {
     const PartitionPlan& partition = plans_[0].partitions[i];
-    EXPECT_EQ(sent[i].to, PeerId{10 + partition.server});
-    const wire::InitItem& item = sent[i].message.header.init().items(0);
+    EXPECT_EQ(sent[partition.server].to, PeerId{10 + partition.server});
+    const wire::InitItem& item = sent[partition.server].message.header.init().items(0);
     EXPECT_EQ(item.id().key(), Key("w").id());
     EXPECT_EQ(item.id().partition(), i);
     EXPECT_EQ(item.offset(), partition.offset);
@@ -234,7 +247,7 @@ TEST_F(InitialValuesTest, EveryServerGetsItsPartitionsAsTheyAre) {
     EXPECT_EQ(item.format(), wire::RAW_F32);
     EXPECT_EQ(item.combine(), wire::MAJORITY);
     EXPECT_EQ(item.info().layer(), wire::DENSE);
-    const Payload& payload = sent[i].message.payloads.at(0);
+    const Payload& payload = sent[partition.server].message.payloads.at(0);
     ASSERT_EQ(payload.size(), partition.elements * sizeof(float));
     EXPECT_EQ(item.payload_bytes(), payload.size());
     EXPECT_EQ(item.payload_hash(), HashBytes(payload.bytes()));
@@ -278,15 +291,15 @@ TEST_F(InitialValuesTest, ItWaitsForEveryAcknowledgement) {
   });
   ASSERT_TRUE(transport_.AwaitSent(2));
   const auto sent = transport_.sent();
-  Answer(sent[1].to, sent[1].message, absl::OkStatus());
+  Accept(sent[1]);
   absl::SleepFor(absl::Milliseconds(50));  // one that does not wait would be done by now
   EXPECT_FALSE(done);
-  Answer(sent[0].to, sent[0].message, absl::OkStatus());
+  Accept(sent[0]);
   sender.join();
 }
 
 TEST_F(InitialValuesTest, NoMoreThanTheBoundIsUnderWay) {
-  // 8 bytes each; no new one while 16 are under way.
+  // 8 bytes each, and 16 may be under way.
   const TensorPlan plan = Plan("w", {{0, 0, 2}, {1, 2, 2}, {0, 4, 2}, {1, 6, 2}, {0, 8, 1}});
   const std::vector<float> values(9, 1.0f);
   std::thread sender([&] {
@@ -298,8 +311,7 @@ TEST_F(InitialValuesTest, NoMoreThanTheBoundIsUnderWay) {
   for (size_t answered = 0; answered < 5; ++answered) {
     EXPECT_TRUE(transport_.AwaitSent(std::min<size_t>(answered + 2, 5)));
     most = std::max(most, courier_.outstanding());
-    const auto sent = transport_.sent();
-    Answer(sent[answered].to, sent[answered].message, absl::OkStatus());
+    Accept(transport_.sent()[answered]);
   }
   sender.join();
   EXPECT_EQ(most, 2u);
@@ -309,7 +321,8 @@ TEST_F(InitialValuesTest, AfterARefusalNoMoreIsSent) {
   const TensorPlan plan = Plan("w", {{0, 0, 1}, {0, 1, 1}, {0, 2, 1}, {0, 3, 1}});
   const std::vector<float> values(4, 1.0f);
   Acknowledge([&](const wire::InitItem&) { return absl::AlreadyExistsError("declared before"); });
-  EXPECT_EQ(SendInitialValues({{.key = "w", .shape = {4}, .value = values}}, {plan}, {}, &courier_)
+  EXPECT_EQ(SendInitialValues({{.key = "w", .shape = {4}, .value = values}}, {plan},
+                              {.most_bytes = 4}, &courier_)
                 .code(),
             absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(sent(), 1u);

@@ -1,0 +1,115 @@
+// Memory that runs out at one worker, at any one large allocation of a call: the call says so, those who make it together
+// hear of it, and the job goes on.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <functional>
+#include <new>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "tests/cluster/in_process_cluster.h"
+#include "tests/cluster/random_values.h"
+
+namespace {
+
+constexpr size_t kLarge = size_t{64} << 10;
+// Of this thread: how many large allocations succeed before one fails; negative: all do.
+thread_local int allocations_left = -1;
+
+}  // namespace
+
+void* operator new(size_t bytes) {
+  if (bytes >= kLarge && allocations_left >= 0 && allocations_left-- == 0) throw std::bad_alloc();
+  void* const memory = std::malloc(bytes == 0 ? 1 : bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace slimps {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr size_t kRows = 40000;
+
+enum class Made { kAlone, kTogether };
+
+// Worker 1 makes `call` with each of its large allocations failing in turn. How many there are.
+int RunOutOfMemory(KVStore& store, Made made, const std::function<absl::Status()>& call) {
+  for (int n = 0;; ++n) {
+    const bool fails = store.rank() == 1;
+    allocations_left = fails ? n : -1;
+    const absl::Status status = call();
+    const bool ran_out = fails && allocations_left < 0;
+    allocations_left = -1;
+    const auto any = store.AllReduceSum({ran_out ? 1.0 : 0.0});
+    EXPECT_TRUE(any.ok()) << any.status();
+    if (!any.ok() || (*any)[0] == 0) {
+      EXPECT_TRUE(status.ok()) << status;
+      return n;
+    }
+    if (fails) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+      EXPECT_THAT(std::string(status.message()), HasSubstr("out of memory"));
+    } else {
+      EXPECT_EQ(status.code(),
+                made == Made::kAlone ? absl::StatusCode::kOk : absl::StatusCode::kAborted)
+          << status;
+    }
+  }
+}
+
+TEST(OutOfMemory, IsAStatusOfTheCallAndTheJobGoesOn) {
+  InProcessCluster cluster({.workers = 2, .servers = 1});
+  cluster.RunWorkers([](KVStore& store) {
+    ASSERT_STATUS_OK(
+        store.Init({{.key = "w", .shape = {kRows}, .value = std::vector<float>(kRows)}}));
+    ASSERT_STATUS_OK(store.SetOptimizer(Sgd(0.1, 0.9)));
+    ASSERT_STATUS_OK(store.Barrier());
+    std::vector<int64_t> all(kRows), rows;
+    std::iota(all.begin(), all.end(), 0);
+    const std::vector<float> gradient = Random(kRows, 1);
+    std::vector<float> values;
+    std::string saved;
+    ASSERT_STATUS_OK(store.Push("w", gradient, 0));
+    EXPECT_GE(RunOutOfMemory(store, Made::kAlone,
+                             [&] { return store.PullRows("w", all, &rows, &values, 0); }),
+              3);
+    EXPECT_EQ(values.size(), kRows);
+    EXPECT_GE(RunOutOfMemory(store, Made::kTogether,
+                             [&] {
+                               absl::StatusOr<std::string> content = store.SaveOptimizerStates();
+                               if (content.ok()) saved = *std::move(content);
+                               return content.status();
+                             }),
+              2);
+    EXPECT_GE(
+        RunOutOfMemory(store, Made::kTogether, [&] { return store.LoadOptimizerStates(saved); }),
+        1);
+    EXPECT_EQ(*store.SaveOptimizerStates(), saved);
+    // A push that is refused so is no round: the next one is.
+    if (store.rank() == 1) {
+      int refused = 0;
+      for (absl::Status status;; ++refused) {
+        allocations_left = refused;
+        status = store.PushRowSparse("w", all, gradient, 0);
+        allocations_left = -1;
+        if (status.ok()) break;
+        EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+      }
+      EXPECT_GE(refused, 3);
+    } else {
+      ASSERT_STATUS_OK(store.PushNothing("w"));
+    }
+    std::vector<float> out(kRows);
+    ASSERT_STATUS_OK(store.Pull("w", out, 0));
+  });
+}
+
+}  // namespace
+}  // namespace slimps
