@@ -25,8 +25,9 @@ size_t MaxCount(const pb::FieldDescriptor& field, const Limits& limits) {
 }
 
 size_t MaxBytes(const pb::FieldDescriptor& field, const Limits& limits) {
-  return field.full_name() == "slimps.wire.KeyInfo.name" ? limits.max_key_name_bytes
-                                                         : limits.max_text_bytes;
+  if (field.full_name() == "slimps.wire.KeyInfo.name") return limits.max_key_name_bytes;
+  if (field.full_name() == "slimps.wire.PullItem.rows") return limits.max_row_bytes;
+  return limits.max_text_bytes;
 }
 
 // proto3 refuses to parse a string that is not UTF-8: a sender that let one out would wait for an answer in vain.
@@ -152,7 +153,7 @@ class PlainLook final {
            std::isfinite(item.hyper().weight_decay());
   }
   bool IsPlainItem(const wire::PullItem& item) const {
-    return item.rows().size() <= limits_.max_text_bytes;
+    return item.rows().size() <= limits_.max_row_bytes;
   }
   bool IsPlainItem(const wire::ItemStatus& item) const {
     return IsPlainText(item.status().message());

@@ -31,8 +31,9 @@ struct WaitingPull {
 // Thread-compatible. Pure: the caller brings the time.
 class PullQueue final {
  public:
-  // A worker has at most a few pulls of one partition under way; a peer must not make the queue grow without end.
-  static constexpr size_t kMaxPerWorker = 8;
+  // A worker has at most a few pulls of one partition under way: most where it asks for single elements of all of a
+  // partition of the usual size, as rows. A peer must not make the queue grow without end.
+  static constexpr size_t kMaxPerWorker = 16;
 
   // A pull with the worker and ticket of one that waits already replaces it: a retry is answered once.
   // ResourceExhausted: this worker has kMaxPerWorker pulls waiting.

@@ -159,7 +159,7 @@ std::string RowRequest::RowBytes() const {
 
 std::vector<RowRequest> PlanRowRequests(const TensorPlan& tensor, std::span<const int64_t> rows,
                                         size_t most_elements) {
-  constexpr size_t kMostRows = kDefaultLimits.max_text_bytes / sizeof(uint32_t);
+  constexpr size_t kMostRows = kDefaultLimits.max_row_bytes / sizeof(uint32_t);
   std::vector<RowRequest> requests;
   for (size_t partition = 0; partition < tensor.partitions.size(); ++partition) {
     if (rows.empty()) requests.push_back({.partition = partition});

@@ -234,11 +234,13 @@ TEST(HeaderCheck, FormatsKnowTheirSizesAndEncodedOnesTheMessagesLimit) {
 TEST(HeaderCheck, RowsOfAPullAreBoundedInBytesAndNeedNotBeText) {
   wire::Header header;
   header.set_protocol_version(kProtocolVersion);
-  header.mutable_pull()->add_items()->set_rows(std::string(kDefaultLimits.max_text_bytes, '\xff'));
+  header.mutable_pull()->add_items()->set_rows(std::string(kDefaultLimits.max_row_bytes, '\xff'));
   EXPECT_TRUE(CheckHeader(header, kDefaultLimits).ok());
   header.mutable_pull()->mutable_items(0)->mutable_rows()->push_back('x');
   EXPECT_THAT(std::string(CheckHeader(header, kDefaultLimits).message()),
-              HasSubstr("pull.items[0].rows: has 16385 bytes, at most 16384"));
+              HasSubstr("pull.items[0].rows: has 262145 bytes, at most 262144"));
+  EXPECT_GT(kDefaultLimits.max_row_bytes, kDefaultLimits.max_text_bytes);
+  EXPECT_LT(2 * kDefaultLimits.max_row_bytes, kDefaultLimits.max_header_bytes) << "with all else";
 }
 
 TEST(HeaderCheck, PullsAreBoundedAloneAndBesidePushes) {

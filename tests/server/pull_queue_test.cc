@@ -71,7 +71,7 @@ TEST(PullQueue, AWorkerHasItsShareAndNoMore) {
   for (size_t i = 0; i < PullQueue::kMaxPerWorker; ++i) ASSERT_TRUE(queue.Add(Pull(0, i, 1)).ok());
   const absl::Status refused = queue.Add(Pull(0, 99, 1));
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(refused.message(), "worker 0 has 8 pulls of this partition waiting");
+  EXPECT_EQ(refused.message(), "worker 0 has 16 pulls of this partition waiting");
   EXPECT_TRUE(queue.Add(Pull(0, 3, 1)).ok()) << "a retry needs no room";
   EXPECT_TRUE(queue.Add(Pull(1, 99, 1)).ok()) << "another worker has its own";
 }

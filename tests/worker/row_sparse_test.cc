@@ -141,14 +141,15 @@ TEST(RowSparse, PushedAndPulledRowsAreTheTensorsWhateverThePartitions) {
 }
 
 TEST(RowSparse, ARequestNamesAtMostAsManyRowsAsTheWireAllows) {
-  const TensorPlan plan = Plan({10000}, 1 << 20);
-  std::vector<int64_t> rows(10000);
+  constexpr size_t kRows = 150000;
+  const TensorPlan plan = Plan({kRows}, 1 << 20);
+  std::vector<int64_t> rows(kRows);
   std::iota(rows.begin(), rows.end(), 0);
   const std::vector<RowRequest> requests = PlanRowRequests(plan, rows);
   ASSERT_EQ(requests.size(), 3u);
-  EXPECT_EQ(requests[0].RowBytes().size(), 16384u);
-  EXPECT_EQ(requests[1].rows.front(), 4096u);
-  EXPECT_EQ(requests[2].rows.size(), 10000u - 2 * 4096u);
+  EXPECT_EQ(requests[0].RowBytes().size(), size_t{256} << 10);
+  EXPECT_EQ(requests[1].rows.front(), 65536u);
+  EXPECT_EQ(requests[2].rows.size(), kRows - 2 * 65536u);
 }
 
 TEST(RowSparse, WithoutRowsEveryPartitionIsAskedForNone) {

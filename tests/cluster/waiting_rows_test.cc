@@ -1,0 +1,55 @@
+// Pulls of many rows of a round that is not complete yet: they wait at the server, and nothing is asked twice.
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "proto/base/mutex.h"
+#include "tests/cluster/hooked_transport.h"
+#include "tests/cluster/in_process_cluster.h"
+
+namespace slimps {
+namespace {
+
+TEST(WaitingRows, EverySingleElementOfAPartitionIsAskedForOnce) {
+  constexpr size_t kRows = size_t{1} << 20;  // one partition of the usual size
+  constexpr int kRequests = 16;
+  Mutex mutex;
+  CondVar changed;
+  int asked = 0;
+  ClusterOptions options{.workers = 2, .servers = 1};
+  options.store.retry_interval = absl::Seconds(60);
+  options.wrap = Hooked({[&](const Message& message) {
+    MutexLock lock(&mutex);
+    asked += message.header.pull().items_size();
+    changed.NotifyAll();
+    return absl::OkStatus();
+  }});
+  InProcessCluster cluster(options);
+  cluster.RunWorkers([&](KVStore& store) {
+    const std::vector<float> value(kRows, 5.0f);
+    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {kRows}, .value = value}}));
+    const std::vector<int64_t> row = {static_cast<int64_t>(store.rank())};
+    if (store.rank() == 1) {
+      MutexLock lock(&mutex);
+      ASSERT_TRUE(changed.Await(&mutex, absl::Seconds(30), [&] { return asked >= kRequests; }));
+    }
+    // Time for what is refused to be asked for again.
+    if (store.rank() == 1) absl::SleepFor(absl::Milliseconds(500));
+    ASSERT_STATUS_OK(store.PushRowSparse("w", row, std::vector<float>{3}, 0));
+    if (store.rank() == 1) return;
+    std::vector<int64_t> all(kRows), rows;
+    std::iota(all.begin(), all.end(), 0);
+    std::vector<float> values, expected(kRows, 0.0f);
+    expected[0] = expected[1] = 3;
+    ASSERT_STATUS_OK(store.PullRows("w", all, &rows, &values, 0));
+    EXPECT_TRUE(rows == all);
+    EXPECT_TRUE(values == expected);
+    MutexLock lock(&mutex);
+    EXPECT_EQ(asked, kRequests);
+  });
+}
+
+}  // namespace
+}  // namespace slimps
