@@ -8,7 +8,7 @@
 
 namespace slimps {
 
-absl::Status PullQueue::Add(WaitingPull pull) {
+absl::Status PullQueue::Add(WaitingPull&& pull) {
   size_t of_worker = 0;
   for (WaitingPull& other : waiting_) {
     if (other.origin.worker != pull.origin.worker) continue;

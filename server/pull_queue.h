@@ -36,8 +36,8 @@ class PullQueue final {
   static constexpr size_t kMaxPerWorker = 16;
 
   // A pull with the worker and ticket of one that waits already replaces it: a retry is answered once.
-  // ResourceExhausted: this worker has kMaxPerWorker pulls waiting.
-  [[nodiscard]] absl::Status Add(WaitingPull pull);
+  // ResourceExhausted: this worker has kMaxPerWorker pulls waiting; `pull` stays as it is.
+  [[nodiscard]] absl::Status Add(WaitingPull&& pull);
   // Those whose version and clock are reached, in order of arrival.
   std::vector<WaitingPull> TakeReady(uint64_t version, uint64_t slowest = 0);
   std::vector<WaitingPull> TakeExpired(absl::Time now);

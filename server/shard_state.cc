@@ -18,6 +18,10 @@ std::string DescribeUnknown(const wire::ItemId& id) {
   return absl::StrCat("key ", absl::Hex(id.key(), absl::kZeroPad16), " partition ", id.partition());
 }
 
+std::string NameOf(const Partition& partition) {
+  return DescribePartition(partition.spec().name, partition.spec().index);
+}
+
 PartitionId IdOf(const wire::ItemId& id) { return {.key = id.key(), .index = id.partition()}; }
 
 // What was asked for may be asked for again.
@@ -100,9 +104,8 @@ absl::StatusOr<uint64_t> ShardState::HandlePush(uint32_t worker, PushWork work) 
   Slot& slot = found->second;
   Settle(slot);
   Partition& partition = *slot.partition;
-  const std::string name = DescribePartition(partition.spec().name, partition.spec().index);
   if (item.phase() != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(name, ": phase ", item.phase(),
+    return absl::InvalidArgumentError(absl::StrCat(NameOf(partition), ": phase ", item.phase(),
                                                    " of a push; formats in use have phase 0 only"));
   }
   SLIMPS_ASSIGN_OR_RETURN(const PayloadFormat format, FormatFromWire(item.format()));
@@ -110,8 +113,8 @@ absl::StatusOr<uint64_t> ShardState::HandlePush(uint32_t worker, PushWork work) 
       change_codecs_.Find(item.change_codec());
   if (!change.ok()) {
     return absl::Status(change.status().code(),
-                        absl::StrCat(name, ": push of worker ", worker, " round ", item.round(),
-                                     ": ", change.status().message()));
+                        absl::StrCat(NameOf(partition), ": push of worker ", worker, " round ",
+                                     item.round(), ": ", change.status().message()));
   }
   PushVerdict verdict = PushVerdict::kDuplicate;
   try {
@@ -129,7 +132,7 @@ absl::StatusOr<uint64_t> ShardState::HandlePush(uint32_t worker, PushWork work) 
     NoteCompletion(slot);
     if (partition.applies_at_once()) AnswerReady(slot);
   } catch (const std::bad_alloc&) {
-    return OutOfMemory(name);
+    return OutOfMemory(NameOf(partition));
   }
   return item.profile() ? MeasureDecode(format, work.payload, item.elements()) : 0;
 }
@@ -148,26 +151,26 @@ uint64_t ShardState::MeasureDecode(PayloadFormat format, const Payload& payload,
       std::max<int64_t>(0, absl::ToInt64Nanoseconds(clock_->Now() - start)));
 }
 
-absl::Status ShardState::CheckPullNow(const Slot& slot, const PullWork& work) const {
-  const wire::PullItem& item = work.item;
+absl::Status ShardState::CheckPullNow(const Slot& slot, const wire::PullItem& item) const {
   if (slot.partition == nullptr) {
     if (item.min_version() == 0) return absl::OkStatus();
     return absl::NotFoundError(absl::StrCat(DescribeUnknown(item.id()), ": never initialised"));
   }
   const PartitionSpec& spec = slot.partition->spec();
-  const std::string name = DescribePartition(spec.name, spec.index);
   if (item.elements() != spec.elements) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": pull of ", item.elements(), " elements, expected ", spec.elements));
+    return absl::InvalidArgumentError(absl::StrCat(NameOf(*slot.partition), ": pull of ",
+                                                   item.elements(), " elements, expected ",
+                                                   spec.elements));
   }
   if (!item.rows_only()) return absl::OkStatus();
   const absl::Status rows = ParsePulledRows(item.rows(), spec.grid()).status();
-  return rows.ok() ? rows : absl::Status(rows.code(), absl::StrCat(name, ": ", rows.message()));
+  if (rows.ok()) return rows;
+  return absl::Status(rows.code(), absl::StrCat(NameOf(*slot.partition), ": ", rows.message()));
 }
 
 void ShardState::HandlePull(const Origin& origin, PullWork work) {
   Slot& slot = slots_[IdOf(work.item.id())];
-  absl::Status now = CheckPullNow(slot, work);
+  absl::Status now = CheckPullNow(slot, work.item);
   const bool of_state = work.item.state_tensor() > 0;
   if (now.ok() && of_state && slot.partition != nullptr) {
     Settle(slot);
@@ -187,11 +190,10 @@ void ShardState::HandlePull(const Origin& origin, PullWork work) {
       return;
     }
   }
-  const wire::PullItem item = pull.item;
   const absl::Time deadline = pull.deadline;
   const absl::Status queued = failure_.ok() ? slot.pulls.Add(std::move(pull)) : failure_;
   if (!queued.ok()) {
-    outbox_.AddPullError(origin, item, queued);
+    outbox_.AddPullError(origin, pull.item, queued);
     return;
   }
   next_deadline_ = std::min(next_deadline_, deadline);
@@ -199,7 +201,7 @@ void ShardState::HandlePull(const Origin& origin, PullWork work) {
 
 void ShardState::Answer(Slot& slot, const WaitingPull& pull) {
   // What waited for Init could not be checked before.
-  const absl::Status valid = CheckPullNow(slot, {.item = pull.item, .deadline = pull.deadline});
+  const absl::Status valid = CheckPullNow(slot, pull.item);
   if (!valid.ok()) {
     outbox_.AddPullError(pull.origin, pull.item, valid);
     return;

@@ -118,7 +118,7 @@ class ShardState final {
   absl::Status HandleInit(InitWork work);
   absl::StatusOr<uint64_t> HandlePush(uint32_t worker, PushWork work);
   void HandlePull(const Origin& origin, PullWork work);
-  absl::Status CheckPullNow(const Slot& slot, const PullWork& work) const;
+  absl::Status CheckPullNow(const Slot& slot, const wire::PullItem& item) const;
   void Answer(Slot& slot, const WaitingPull& pull);
   void AnswerWith(Partition& partition, const WaitingPull& pull);
   void AnswerReady(Slot& slot);

@@ -1,5 +1,6 @@
 #include "server/pull_queue.h"
 
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -45,7 +46,7 @@ TEST(PullQueue, AClockHoldsAPullBackBesideItsVersion) {
   PullQueue queue;
   WaitingPull pull = Pull(0, 1, 2);
   pull.clock = 5;
-  ASSERT_TRUE(queue.Add(pull).ok());
+  ASSERT_TRUE(queue.Add(std::move(pull)).ok());
   ASSERT_TRUE(queue.Add(Pull(1, 2, 2)).ok());
   EXPECT_THAT(Tickets(queue.TakeReady(2, 4)), ElementsAre(2)) << "no clock, nobody to wait for";
   EXPECT_THAT(queue.TakeReady(1, 9), IsEmpty());
@@ -57,7 +58,7 @@ TEST(PullQueue, ARetryTakesThePlaceOfTheFirstTry) {
   ASSERT_TRUE(queue.Add(Pull(0, 1, 3)).ok());
   WaitingPull retry = Pull(0, 1, 3, absl::Seconds(9));
   retry.origin.request_id = 77;
-  ASSERT_TRUE(queue.Add(retry).ok());
+  ASSERT_TRUE(queue.Add(std::move(retry)).ok());
   ASSERT_TRUE(queue.Add(Pull(1, 1, 3)).ok());  // another worker's ticket of that number
   EXPECT_EQ(queue.size(), 2);
   const std::vector<WaitingPull> ready = queue.TakeReady(3);
@@ -69,7 +70,9 @@ TEST(PullQueue, ARetryTakesThePlaceOfTheFirstTry) {
 TEST(PullQueue, AWorkerHasItsShareAndNoMore) {
   PullQueue queue;
   for (size_t i = 0; i < PullQueue::kMaxPerWorker; ++i) ASSERT_TRUE(queue.Add(Pull(0, i, 1)).ok());
-  const absl::Status refused = queue.Add(Pull(0, 99, 1));
+  WaitingPull more = Pull(0, 99, 1);
+  const absl::Status refused = queue.Add(std::move(more));
+  EXPECT_EQ(more.item.id().ticket(), 99) << "whoever is refused is still to be answered";
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(refused.message(), "worker 0 has 16 pulls of this partition waiting");
   EXPECT_TRUE(queue.Add(Pull(0, 3, 1)).ok()) << "a retry needs no room";
