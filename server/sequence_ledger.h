@@ -1,7 +1,7 @@
 // Exactly-once counting for one partition under dist_async and dist_ssp: each worker numbers its own pushes from 1, and
 // each push is applied at once. Numbers may arrive out of order within a window, since a retry may overtake.
 //
-//   per worker:  [ applied, remembered | applied ... clock ][ clock+1 .. clock+kWindow: any order ][ refused ]
+//   per worker:  [ applied, forgotten | applied, remembered ... clock ][ clock+1 .. clock+kWindow: any order ][ refused ]
 //
 // dist_ssp bounds the staleness s (Ho et al. 2013). A worker's clock is how many of its pushes were applied without a gap:
 //
