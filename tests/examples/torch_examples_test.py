@@ -13,7 +13,7 @@ sys.path.insert(0, os.path.join(ROOT, "tools"))
 import slimps_launch  # noqa: E402
 
 PYTHON = "/usr/bin/python3"
-ENVIRONMENT = {"PYTHONPATH": os.path.join(ROOT, "python", "package"), "PYTHONDONTWRITEBYTECODE": "1"}
+ENVIRONMENT = {"PYTHONPATH": os.path.join(os.getcwd(), "python", "package"), "PYTHONDONTWRITEBYTECODE": "1"}
 LAST = re.compile(r"([\d.]+)(?: %)?, (\d+) samples/s(?:, pushed ([\d.]+) MB, pulled ([\d.]+) MB a worker, ratio ([\d.]+))?")
 
 

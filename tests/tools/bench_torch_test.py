@@ -97,10 +97,9 @@ class RunTest(folder_case.FolderCase):
         reason = net.why_not("cubic")
         if reason:
             self.skipTest(reason)
-        folder = os.path.dirname(os.path.dirname(HERE))  # of the runfiles, as bazel-bin is
         out = io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
-            status = bench.main(["--batch=2", "--steps=2", "--warmup=1", "--repeats=1", "--programs=" + folder,
+            status = bench.main(["--batch=2", "--steps=2", "--warmup=1", "--repeats=1", "--programs=" + os.getcwd(),  # laid out as bazel-bin is
                                  "--json=" + self.path("t.json")])
         self.assertEqual(0, status, out.getvalue())
         rows = {row["system"]: row for row in json.loads(self.get("t.json"))["results"]}
@@ -115,11 +114,10 @@ class RunTest(folder_case.FolderCase):
         reason = net.why_not("cubic")
         if reason:
             self.skipTest(reason)
-        folder = os.path.dirname(os.path.dirname(HERE))
         with mock.patch.object(bench, "WORKER", self.put("fails.py", "raise SystemExit('no such model')")), \
                 contextlib.redirect_stderr(io.StringIO()):
             with self.assertRaisesRegex(slimps_setup.SetupError, "(?s)worker.*no such model"):
-                bench.main(["--systems=gloo", "--batch=2", "--repeats=1", "--programs=" + folder])
+                bench.main(["--systems=gloo", "--batch=2", "--repeats=1", "--programs=" + os.getcwd()])
 
 
 if __name__ == "__main__":

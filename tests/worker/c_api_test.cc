@@ -447,15 +447,17 @@ TEST_F(CApi, DestroyingWaitsForAnswers) {
   EXPECT_EQ(answered.load(), 50);
 }
 
-TEST_F(CApi, LocalStoresHaveNoRowsAndNoStates) {
-  Values values(2);
-  int64_t row = 0;
+TEST_F(CApi, LocalStoresHaveRowsAndNoStates) {
+  Values values = {5, 0};
+  int64_t row = 1;
   size_t count = 7;
   void* content = nullptr;
-  EXPECT_C_FAILS(slimps_push_row_sparse(raw_, kW, &row, 1, values.data(), 2, 0),
-                 SLIMPS_UNIMPLEMENTED, "local");
-  EXPECT_C_FAILS(slimps_pull_rows(raw_, kW, &row, 1, &row, values.data(), 2, &count, 0),
-                 SLIMPS_UNIMPLEMENTED, "local");
+  EXPECT_C_OK(slimps_push_row_sparse(raw_, kW, &row, 1, values.data(), 1, 0));
+  values = {0, 0};
+  EXPECT_C_OK(slimps_pull_rows(raw_, kW, &row, 1, &row, values.data(), 2, &count, 0));
+  EXPECT_EQ(count, 1u);
+  EXPECT_EQ(values[0], 5);
+  count = 7;
   EXPECT_C_FAILS(slimps_save_optimizer_states(raw_, &content, &count), SLIMPS_UNIMPLEMENTED,
                  "local");
   EXPECT_C_FAILS(slimps_load_optimizer_states(raw_, "x", 1), SLIMPS_UNIMPLEMENTED, "local");
