@@ -102,7 +102,7 @@ TEST(OutOfMemory, IsAStatusOfTheCallAndTheJobGoesOn) {
         if (status.ok()) break;
         EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
       }
-      EXPECT_GE(refused, 3);
+      EXPECT_GE(refused, 1) << "sorting, which comes next, can do without";
     } else {
       ASSERT_STATUS_OK(store.PushNothing("w"));
     }

@@ -292,7 +292,7 @@ void SpoilEachField(google::protobuf::Message* message,
     } else if (field->cpp_type() == Field::CPPTYPE_MESSAGE) {
       SpoilEachField(reflection.MutableMessage(message, field), check);
     } else if (field->cpp_type() == Field::CPPTYPE_STRING) {
-      for (const std::string& bad : {std::string("\xff"), std::string(30000, 'x')}) {
+      for (const std::string& bad : {std::string("\xff"), std::string(300000, 'x')}) {
         if (field->type() == Field::TYPE_BYTES && bad.size() == 1) continue;
         reflection.SetString(message, field, bad);
         check(field->full_name());
