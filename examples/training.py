@@ -78,6 +78,7 @@ class Run:
         if self._exchange is not None:
             self.rank, self.workers = self._exchange.store.rank, self._exchange.store.num_workers
             slimps.torch.broadcast_parameters(self._plain().named_buffers(), self._exchange.store)
+            self._before = self._exchange.totals()
         self._start = time.monotonic()
         return self
 
@@ -126,7 +127,7 @@ class Run:
         speed = "%.0f samples/s" % (self._samples * self.workers / seconds)
         if self._exchange is None:
             return speed
-        totals = self._exchange.totals()
+        totals = {name: figure - self._before[name] for name, figure in self._exchange.totals().items()}
         ratio = 4 * self._parameters * self._steps / max(1, totals["bytes_pushed"])
         return "%s, pushed %.2f MB, pulled %.2f MB a worker, ratio %.1f" % (
             speed, totals["bytes_pushed"] / 1e6, totals["bytes_pulled"] / 1e6, ratio)

@@ -67,7 +67,7 @@ class TorchExamples(unittest.TestCase):
         figures = self.launched("resnet_cifar10_torch", "--max_steps=2", "--batch=2", "--compression=1bit",
                                 "--pull_compression=1bit", "--threshold=4096", "--pull_threshold=4096")
         self.assertGreater(figures[4], 25)
-        self.assertLess(figures[3], 2 * 44.7 / 10)
+        self.assertLess(figures[3], 1.2 * 44.7, "the first weights whole, then their change")
 
 
 if __name__ == "__main__":

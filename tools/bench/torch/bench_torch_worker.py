@@ -66,7 +66,10 @@ def main():
     print("ready", flush=True)
     sys.stdin.readline()
     ends = []
-    for _ in range(flags.warmup + flags.steps + 1):
+    before = {}
+    for step in range(flags.warmup + flags.steps + 1):
+        if job is not None and step == flags.warmup + 1:
+            before = job.totals()
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(model(images), labels).backward()
         optimizer.step()
@@ -75,10 +78,10 @@ def main():
     figures = {"iteration_ms": (ends[-1] - ends[flags.warmup]) * 1e3 / flags.steps,
                "median_iteration_ms": statistics.median(times)}
     if job is not None:
-        totals = job.totals()
-        steps = len(ends)
-        figures.update({"bytes_pushed": totals["bytes_pushed"] / steps, "bytes_pulled": totals["bytes_pulled"] / steps,
-                        "wait_ms": 1e3 * totals["wait_s"] / steps})
+        after = job.totals()
+        each = {name: (after[name] - before[name]) / flags.steps for name in ("bytes_pushed", "bytes_pulled", "wait_s")}
+        figures.update({"bytes_pushed": each["bytes_pushed"], "bytes_pulled": each["bytes_pulled"],
+                        "wait_ms": 1e3 * each["wait_s"]})
         job.close()
     with open(flags.report, "w", encoding="utf-8") as out:
         json.dump(figures, out)
