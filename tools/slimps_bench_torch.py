@@ -20,6 +20,7 @@ from slimps_bench_common import Parser, markdown_table, name_list, number, text_
 PROGRAMS = {name: slimps_setup.PROGRAMS[name] for name in ("slimps_scheduler", "slimps_server")}
 WORKER = os.path.join(slimps_setup.REPOSITORY, "tools", "bench", "torch", "bench_torch_worker.py")
 SYSTEMS = {
+    "alone": "no exchange at all: what computing takes",
     "gloo": "DistributedDataParallel over gloo",
     "powersgd": "the same with torch's PowerSGD hook, rank 4, bucket_cap_mb=100",
     "slimps_fp32": "DistributedOptimizer, nothing compressed, waiting",
@@ -31,7 +32,7 @@ BARS = {8: 2.0, 64: 0.95}  # slimps_1bit_2way over gloo, by batch
 SHAPE = {"bench": schema.TEXT, "nodes": schema.COUNT, "link": schema.TEXT, "steps": schema.COUNT, "repeats": schema.COUNT,
          "cores": schema.COUNT, "threshold": schema.TEXT, "results": [{
              "system": schema.one_of(list(SYSTEMS)), "batch": schema.COUNT, "iteration_ms": schema.POSITIVE,
-             "samples_per_s": schema.POSITIVE, "speedup_over_gloo": schema.NUMBER_OR_NULL,
+             "samples_per_s": schema.POSITIVE, "speedup_over_gloo": schema.NUMBER_OR_NULL, "of_alone": schema.NUMBER_OR_NULL,
              "bytes_pushed": schema.NUMBER_OR_NULL, "bytes_pulled": schema.NUMBER_OR_NULL}]}
 
 
@@ -123,11 +124,12 @@ def results_of(options, measured):
                for key, rows in measured.items()}
     results = []
     for (system, batch), row in medians.items():
-        gloo = medians.get(("gloo", batch))
+        gloo, alone = medians.get(("gloo", batch)), medians.get(("alone", batch))
         results.append({
             "system": system, "batch": batch, "link": options.link, "iteration_ms": row["iteration_ms"],
             "samples_per_s": 1e3 * batch * options.nodes / row["iteration_ms"],
             "speedup_over_gloo": gloo["iteration_ms"] / row["iteration_ms"] if gloo else None,
+            "of_alone": row["iteration_ms"] / alone["iteration_ms"] if alone else None,
             "bytes_pushed": row.get("bytes_pushed"), "bytes_pulled": row.get("bytes_pulled"),
             "wait_ms": row.get("wait_ms"),
             "iteration_ms_of_repeats": [job["iteration_ms"] for job in measured[(system, batch)]],
@@ -137,7 +139,7 @@ def results_of(options, measured):
 
 # ---- tables -----------------------------------------------------------------------------------------
 
-HEADINGS = ["system", "batch", "samples/s", "step ms", "x gloo", "MB pushed", "MB pulled", "bar"]
+HEADINGS = ["system", "batch", "samples/s", "step ms", "of alone", "x gloo", "MB pushed", "MB pulled", "bar"]
 
 
 def megabytes(size):
@@ -148,7 +150,8 @@ def cells(row):
     bar = BARS.get(row["batch"]) if row["system"] == "slimps_1bit_2way" else None
     speedup = row["speedup_over_gloo"]
     return [row["system"], str(row["batch"]), "%.1f" % row["samples_per_s"], "%.1f" % row["iteration_ms"],
-            slimps_bench_common.ratio(speedup), megabytes(row["bytes_pushed"]), megabytes(row["bytes_pulled"]),
+            slimps_bench_common.ratio(row["of_alone"]), slimps_bench_common.ratio(speedup),
+            megabytes(row["bytes_pushed"]), megabytes(row["bytes_pulled"]),
             verdict(speedup >= bar, "%.2f x" % bar) if bar and speedup else ""]
 
 

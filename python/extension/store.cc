@@ -20,8 +20,8 @@ namespace py = pybind11;
 
 namespace {
 
-// Pushes only copy, up to where so much is under way that they may wait for room: beyond this they are called as what
-// waits is. Below, a thread for each would cost more than the push.
+// A round's pushes only copy: grad_buf has room for one of all keys. A second push of a key that was not pulled since may wait
+// for room, beyond this, and is called as what waits is; a thread for each would cost more than the push.
 constexpr size_t kPushesThatDoNotWait = size_t{64} << 20;
 
 // The others would wait for this worker's part of rounds, and this call's memory must be nobody's when it returns.
@@ -187,9 +187,11 @@ void Store::Push(const py::object& key, const py::object& gradient, int priority
   std::vector<HeldArray> arrays;
   arrays.emplace_back(gradient, HeldArray::Access::kRead);
   const std::span<const float> values = arrays.back().floats();
+  size_t& of_key = under_way_by_key_[name.id()];
+  const bool first = of_key == 0;  // there is room for one round of all keys
+  of_key += values.size_bytes();
   under_way_ += values.size_bytes();
-  under_way_by_key_[name.id()] += values.size_bytes();
-  if (under_way_ > kPushesThatDoNotWait) {
+  if (!first && under_way_ > kPushesThatDoNotWait) {
     Call([name, values, priority](KVStore* store) { return store->Push(name, values, priority); },
          std::move(arrays));
     return;

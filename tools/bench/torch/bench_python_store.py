@@ -6,6 +6,7 @@ job comes from DMLC_*.
 
 import json
 import sys
+import threading
 import time
 
 import numpy as np
@@ -24,14 +25,21 @@ def main():
     store.set_optimizer(slimps.optimizer.SGD(learning_rate=0.01))
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
+        if "rounds=" not in line:  # the end
+            break
         rounds = int(line.split("rounds=")[1])
         pushing = 0.0
         start = time.monotonic()
         for _ in range(rounds):
-            begun = time.monotonic()
-            store.push(names, gradients)
-            pushing += time.monotonic() - begun
-            store.pull(names, out=weights)
+            # As bench_store does: the last layers first, each pulled as soon as it is pushed.
+            arrived = threading.Semaphore(0)
+            for place in reversed(range(len(names))):
+                begun = time.monotonic()
+                store.push(names[place], gradients[place], priority=-place)
+                pushing += time.monotonic() - begun
+                store.pull_then(names[place], weights[place], lambda error: arrived.release(), priority=-place)
+            for _ in names:
+                arrived.acquire()
         print(json.dumps({"seconds": time.monotonic() - start, "push_seconds": pushing}), flush=True)
     store.close()
 

@@ -40,6 +40,8 @@ def make(flags, model):
                                                             ("pull_threshold", "pull_compression")) if codec in options})
         optimizer = slimps.torch.DistributedOptimizer(sgd, model.named_parameters(), **options)
         return model, optimizer, optimizer
+    if flags.system == "alone":
+        return model, sgd, None
     dist.init_process_group("gloo")
     if flags.system == "powersgd":
         model = DistributedDataParallel(model, bucket_cap_mb=100)  # gloo aborts with small buckets
