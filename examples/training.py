@@ -17,7 +17,7 @@ def parser(description, epochs, batch, lr):
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     made.add_argument("--mode", choices=["plain", "optimizer", "ddp", "gloo"], default="optimizer",
                       help="plain: one process without slimps; optimizer: slimps.torch.DistributedOptimizer; "
-                           "ddp: DistributedDataParallel with slimps.torch.comm_hook; gloo: without it, to compare (under torchrun)")
+                           "ddp: DistributedDataParallel with slimps.torch.comm_hook; gloo: without it, to compare (docs/python.md)")
     made.add_argument("--epochs", type=int, default=epochs)
     made.add_argument("--batch", type=int, default=batch, help="of each worker")
     made.add_argument("--lr", type=float, default=lr)
