@@ -12,7 +12,6 @@
 #include "glog/logging.h"
 #include "proto/base/status_macros.h"
 #include "proto/learning_rate.h"
-#include "proto/optimizer_check.h"
 #include "worker/combination.h"
 #include "worker/value_check.h"
 
@@ -23,43 +22,8 @@ absl::Status OutOfMemory(const Key& key) {
   return absl::ResourceExhaustedError(absl::StrCat("key ", key.typed_name(), ": out of memory"));
 }
 
-LocalOptimizer KindOf(const wire::OptimizerSpec& spec) {
-  switch (spec.kind()) {
-    case wire::OptimizerSpec::TEST:
-      return LocalOptimizer::kAdd;
-    case wire::OptimizerSpec::SGD:
-      return LocalOptimizer::kSgd;
-    case wire::OptimizerSpec::ADAM:
-      return LocalOptimizer::kAdam;
-    case wire::OptimizerSpec::ADAMW:
-      return LocalOptimizer::kAdamW;
-    default:
-      return LocalOptimizer::kAssign;
-  }
-}
-
 // The store whose updater runs on this thread.
 thread_local const LocalStore* updating = nullptr;
-
-// One worker's average is its sum.
-absl::StatusOr<LocalUpdater> MakeUpdater(const wire::OptimizerSpec& spec) {
-  SLIMPS_RETURN_IF_ERROR(ValidateOptimizer(spec));
-  LocalUpdaterOptions options{.optimizer = KindOf(spec),
-                              .learning_rate = spec.learning_rate(),
-                              .weight_decay = spec.weight_decay(),
-                              .rescale_grad = spec.rescale_grad() == 0 ? 1 : spec.rescale_grad(),
-                              .clip_gradient = spec.clip_gradient()};
-  if (spec.kind() == wire::OptimizerSpec::SGD) {
-    options.momentum = spec.momentum();
-    options.nesterov = spec.nesterov();
-  } else if (spec.kind() == wire::OptimizerSpec::ADAM ||
-             spec.kind() == wire::OptimizerSpec::ADAMW) {
-    options.beta1 = spec.beta1();
-    options.beta2 = spec.beta2();
-    options.epsilon = spec.epsilon();
-  }
-  return LocalUpdater::Create(options);
-}
 
 // As `codec` leaves them; as they are where it cannot carry one of them.
 void CopyThrough(const Codec& codec, std::span<const float> from, std::span<float> to) {
@@ -105,7 +69,7 @@ absl::StatusOr<std::unique_ptr<LocalStore>> LocalStore::Create(std::string_view 
         " and remeasure_every=", options.remeasure_every,
         ": expected none and 0; nothing travels whose size or time could be gained"));
   }
-  SLIMPS_ASSIGN_OR_RETURN(LocalUpdater replace, MakeUpdater({}));
+  SLIMPS_ASSIGN_OR_RETURN(std::shared_ptr<const LocalRule> replace, MakeLocalRule({}));
   std::unique_ptr<LocalStore> store(new LocalStore(type, options, std::move(replace)));
   if (options.compression != "none") {
     SLIMPS_RETURN_IF_ERROR(store->SetGradientCompression(options.compression));
@@ -113,12 +77,13 @@ absl::StatusOr<std::unique_ptr<LocalStore>> LocalStore::Create(std::string_view 
   return store;
 }
 
-LocalStore::LocalStore(std::string_view type, const KVStoreOptions& options, LocalUpdater replace)
+LocalStore::LocalStore(std::string_view type, const KVStoreOptions& options,
+                       std::shared_ptr<const LocalRule> replace)
     : type_(type),
       options_(options),
       fp16_(MakeCodec(CodecSpec{.name = "fp16"}).value()),
       bf16_(MakeCodec(CodecSpec{.name = "bf16"}).value()),
-      rule_(std::make_shared<Rule>(Rule{nullptr, {}, std::move(replace)})) {}
+      rule_(std::move(replace)) {}
 
 absl::Status LocalStore::FirstError() const {
   MutexLock lock(&mutex_);
@@ -225,7 +190,7 @@ absl::StatusOr<std::span<const float>> LocalStore::Sum(
 
 void LocalStore::Apply(const InForce& in_force, std::span<const float> sum) {
   Tensor& tensor = *in_force.tensor;
-  const Rule& rule = *in_force.rule;
+  const LocalRule& rule = *in_force.rule;
   const Key& key = tensor.plan->key;
   const std::span<float> weights = tensor.weights.floats();
   if (rule.updater != nullptr) {
@@ -299,8 +264,7 @@ void LocalStore::PullAsync(const Key& key, std::span<float> out, int priority,
 // ---- what a push does ---------------------------------------------------------------------------
 
 absl::Status LocalStore::SetOptimizer(const wire::OptimizerSpec& spec) {
-  SLIMPS_ASSIGN_OR_RETURN(LocalUpdater optimizer, MakeUpdater(spec));
-  auto rule = std::make_shared<const Rule>(Rule{nullptr, spec, std::move(optimizer)});
+  SLIMPS_ASSIGN_OR_RETURN(std::shared_ptr<const LocalRule> rule, MakeLocalRule(spec));
   MutexLock lock(&mutex_);
   SLIMPS_RETURN_IF_ERROR(first_error_);
   SLIMPS_RETURN_IF_ERROR(CheckCombination(
@@ -315,8 +279,8 @@ absl::Status LocalStore::SetHyper(const Key& key, std::optional<Hyper> hyper) {
 }
 
 absl::Status LocalStore::SetUpdater(Updater updater) {
-  SLIMPS_ASSIGN_OR_RETURN(LocalUpdater replace, MakeUpdater({}));
-  auto rule = std::make_shared<const Rule>(Rule{std::move(updater), {}, std::move(replace)});
+  SLIMPS_ASSIGN_OR_RETURN(std::shared_ptr<const LocalRule> rule,
+                          MakeLocalRule({}, std::move(updater)));
   MutexLock lock(&mutex_);
   SLIMPS_RETURN_IF_ERROR(first_error_);
   rule_.swap(rule);
@@ -365,7 +329,7 @@ absl::StatusOr<std::vector<double>> LocalStore::AllReduceSum(const std::vector<d
 }
 
 absl::Status LocalStore::Close() {
-  std::shared_ptr<const Rule> rule;  // what an updater owns may own the store
+  std::shared_ptr<const LocalRule> rule;  // what an updater owns may own the store
   MutexLock lock(&mutex_);
   first_error_.Update(absl::FailedPreconditionError("the store was closed"));
   rule_.swap(rule);

@@ -35,6 +35,7 @@
 #include "worker/device_compressor.h"
 #include "worker/key_table.h"
 #include "worker/kvstore.h"
+#include "worker/local_rule.h"
 
 namespace slimps {
 
@@ -82,12 +83,6 @@ class LocalStore final : public KVStore {
   std::optional<wire::CodecMap> codec_map() const override { return std::nullopt; }
 
  private:
-  // What a push does to the weights. Constant once it is in force.
-  struct Rule {
-    Updater updater;  // empty: the optimizer
-    wire::OptimizerSpec spec;
-    LocalUpdater optimizer;
-  };
   struct Tensor {
     explicit Tensor(AlignedBuffer initial) : weights(std::move(initial)) {}
     Mutex mutex;
@@ -102,11 +97,12 @@ class LocalStore final : public KVStore {
   // What one call works with.
   struct InForce {
     Tensor* tensor = nullptr;
-    std::shared_ptr<const Rule> rule;
+    std::shared_ptr<const LocalRule> rule;
     std::shared_ptr<DeviceCompressor> compressor;
   };
 
-  LocalStore(std::string_view type, const KVStoreOptions& options, LocalUpdater replace);
+  LocalStore(std::string_view type, const KVStoreOptions& options,
+             std::shared_ptr<const LocalRule> replace);
   absl::Status FirstError() const;
   // Checks that the key is there and has `elements`.
   absl::StatusOr<InForce> Find(const Key& key, size_t elements, const char* what) const;
@@ -128,7 +124,7 @@ class LocalStore final : public KVStore {
 
   mutable Mutex mutex_;  // never held together with a tensor's
   absl::Status first_error_ ABSL_GUARDED_BY(mutex_);
-  std::shared_ptr<const Rule> rule_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const LocalRule> rule_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<DeviceCompressor> compressor_ ABSL_GUARDED_BY(mutex_);  // null: none
   std::unordered_map<KeyId, std::unique_ptr<Tensor>> tensors_ ABSL_GUARDED_BY(mutex_);
 };

@@ -4,6 +4,7 @@
 #include "proto/base/status_macros.h"
 #include "worker/combination.h"
 #include "worker/exchange/weight_exchange.h"
+#include "worker/local_rule.h"
 
 namespace slimps {
 
@@ -39,24 +40,12 @@ absl::Status InitParameters(const wire::OptimizerSpec& optimizer,
   return absl::OkStatus();
 }
 
-LocalOptimizer KindOf(wire::OptimizerSpec::Kind kind) {
-  if (kind == wire::OptimizerSpec::ADAM) return LocalOptimizer::kAdam;
-  if (kind == wire::OptimizerSpec::ADAMW) return LocalOptimizer::kAdamW;
-  return LocalOptimizer::kSgd;
-}
-
 }  // namespace
 
 BackupModelOptions LocalStepOf(const wire::OptimizerSpec& optimizer) {
-  return {.updater = {.optimizer = KindOf(optimizer.kind()),
-                      .learning_rate = optimizer.learning_rate(),
-                      .momentum = optimizer.momentum(),
-                      .nesterov = optimizer.nesterov(),
-                      .weight_decay = optimizer.weight_decay(),
-                      .beta1 = optimizer.beta1(),
-                      .beta2 = optimizer.beta2(),
-                      .epsilon = optimizer.epsilon(),
-                      .clip_gradient = optimizer.clip_gradient()}};
+  BackupModelOptions backup{.updater = UpdaterOptionsOf(optimizer)};
+  backup.updater.rescale_grad = 1;  // sees the gradient as backward made it
+  return backup;
 }
 
 absl::StatusOr<std::unique_ptr<WeightExchange>> StartExchange(KVStore* store,
