@@ -82,7 +82,9 @@ def test_gradients_twice_and_options_that_must_stay(store):
     with refused("gradients of a step have gone out", slimps.FailedPreconditionError):
         with optimizer.global_weights():
             pass
-    optimizer.step()
+    with refused("was changed after it had gone out", slimps.FailedPreconditionError):
+        optimizer.step()  # taken, with the first pass's gradients
+    optimizer.zero_grad()
     optimizer.param_groups[0]["momentum"] = 0.5
     with refused("parameter group 0: .* only lr and weight_decay may change", slimps.FailedPreconditionError):
         model(torch.ones(1, 3)).sum().backward()
@@ -98,6 +100,16 @@ def test_scaled_gradients_that_have_gone(store):
     optimizer = wrap(store, model, sgd)
     with refused("push_in_backward=False", slimps.FailedPreconditionError):
         optimizer.step(grad_scaler=object())
+
+
+def test_gradients_clipped_after_they_have_gone(store):
+    model, sgd = model_and_sgd()
+    optimizer = wrap(store, model, sgd)
+    model(torch.ones(1, 3)).sum().backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+    with refused("gradient of weight: was changed after it had gone out.*push_in_backward=False",
+                 slimps.FailedPreconditionError):
+        optimizer.step()
 
 
 @pytest.mark.parametrize("non_finite", ["stop", "skip"])
@@ -131,6 +143,14 @@ def test_names_without_named_parameters(store):
     store.pull("group0.1", out=out)
     assert torch.equal(out, model.bias.detach())
     assert "DistributedOptimizer" in repr(optimizer) and "lr: 0.1" in repr(optimizer)
+
+
+def test_a_store_has_its_own_options(store):
+    model, sgd = model_and_sgd()
+    with refused("store: has its own options; expected no compression, threshold beside it"):
+        wrap(store, model, sgd, compression="1bit", threshold=0)
+    with refused("expected no timeout_s beside it"):
+        slimps.torch.CommHookState(model.named_parameters(), store=store, timeout_s=5)
 
 
 def test_the_hook_refuses(store):

@@ -3,67 +3,10 @@
 import copy
 import sys
 
-import numpy as np
-import torch
-import torch.distributed as dist
-
 import slimps
 import slimps.torch
-
-STEPS = 50
-BATCH = 8  # of each worker
-
-
-def network(seed=1):
-    torch.manual_seed(seed)
-    return torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, 32),
-                               torch.nn.ReLU(), torch.nn.Linear(32, 10))
-
-
-def batches(steps, seed=7):
-    """Of both workers together."""
-    made = torch.Generator().manual_seed(seed)
-    for _ in range(steps):
-        images = torch.randn(2 * BATCH, 1, 8, 8, generator=made)
-        yield images, (images.sum((1, 2, 3)) > 0).long() + 2 * (images[:, 0, 0, 0] > 0).long()
-
-
-def mine(tensor, rank):
-    return tensor[rank * BATCH:(rank + 1) * BATCH]
-
-
-def loss_of(model, images, labels):
-    return torch.nn.functional.cross_entropy(model(images), labels)
-
-
-def step(optimizer, model, images, labels):
-    optimizer.zero_grad()
-    loss_of(model, images, labels).backward()
-    optimizer.step()
-
-
-def farthest(model, other):
-    return max(float((one - two).abs().max()) for one, two in zip(model.parameters(), other.parameters()))
-
-
-def same_everywhere(store, model):
-    """All workers hold the same bits."""
-    flat = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()]).to(torch.float64).numpy()
-    numbers = [float(flat.sum()), float(np.abs(flat).sum()), float((flat * np.arange(flat.size)).sum())]
-    return store.all_reduce_sum(numbers) == [2 * number for number in numbers]
-
-
-def groups_of(model):
-    return [{"params": list(model[0].parameters()), "weight_decay": 0.01},
-            {"params": list(model[3].parameters()) + list(model[5].parameters()), "lr": 0.02}]
-
-
-OPTIMIZERS = {
-    "sgd": lambda model: torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-3),
-    "nesterov": lambda model: torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True),
-    "adam": lambda model: torch.optim.Adam(groups_of(model), lr=0.01),
-    "adamw": lambda model: torch.optim.AdamW(groups_of(model), lr=0.01),
-}
+import torch
+from torch_training import BATCH, OPTIMIZERS, STEPS, batches, farthest, loss_of, mine, network, same_everywhere, step
 
 
 def equals_the_joint_batch(kind):
@@ -79,7 +22,7 @@ def equals_the_joint_batch(kind):
             step(reference, alone, images, labels)
             reference_schedule.step()
             rank = optimizer.store.rank
-            step(optimizer, model, mine(images, rank), mine(labels, rank))
+            step(optimizer, model, *mine(rank, images, labels))
             schedule.step()
         assert optimizer.param_groups[0]["lr"] == reference.param_groups[0]["lr"]
         assert same_everywhere(optimizer.store, model)
@@ -93,9 +36,9 @@ def the_backup_model_is_one_local_step_ahead():
                                            local_lr=0.05) as optimizer:
         (images, labels), *rest = batches(5)
         rank = optimizer.store.rank
-        step(optimizer, model, mine(images, rank), mine(labels, rank))
+        step(optimizer, model, *mine(rank, images, labels))
         local, joint = copy.deepcopy(start), copy.deepcopy(start)
-        step(torch.optim.SGD(local.parameters(), lr=0.05), local, mine(images, rank), mine(labels, rank))
+        step(torch.optim.SGD(local.parameters(), lr=0.05), local, *mine(rank, images, labels))
         step(torch.optim.SGD(joint.parameters(), lr=0.1), joint, images, labels)
         assert farthest(model, local) < 1e-6 and farthest(model, joint) > 1e-4
         with optimizer.global_weights():
@@ -103,7 +46,7 @@ def the_backup_model_is_one_local_step_ahead():
             assert same_everywhere(optimizer.store, model)
         assert farthest(model, local) < 1e-6
         for images, labels in rest:
-            step(optimizer, model, mine(images, rank), mine(labels, rank))
+            step(optimizer, model, *mine(rank, images, labels))
         store = optimizer.store
         with optimizer.global_weights():
             assert same_everywhere(store, model)
@@ -164,7 +107,7 @@ def gradients_accumulate():
             step(reference, alone, images, labels)
             optimizer.zero_grad()
             for half in (slice(0, BATCH // 2), slice(BATCH // 2, BATCH)):
-                (loss_of(model, mine(images, rank)[half], mine(labels, rank)[half]) / 2).backward()
+                (loss_of(model, *(part[half] for part in mine(rank, images, labels))) / 2).backward()
             optimizer.step()
         assert farthest(model, alone) < 1e-5
 
@@ -180,7 +123,7 @@ def clipped_gradients():
             means = None
             for one in (0, 1):
                 reference.zero_grad()
-                loss_of(alone, mine(images, one), mine(labels, one)).backward()
+                loss_of(alone, *mine(one, images, labels)).backward()
                 torch.nn.utils.clip_grad_norm_(alone.parameters(), 0.1)
                 parts = [parameter.grad.clone() / 2 for parameter in alone.parameters()]
                 means = parts if means is None else [mean + part for mean, part in zip(means, parts)]
@@ -188,7 +131,7 @@ def clipped_gradients():
                 parameter.grad = mean.clamp(-0.002, 0.002)
             reference.step()
             optimizer.zero_grad()
-            loss_of(model, mine(images, rank), mine(labels, rank)).backward()
+            loss_of(model, *mine(rank, images, labels)).backward()
             assert float(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)) > 0.1
             optimizer.step()
         assert farthest(model, alone) < 1e-5, farthest(model, alone)
@@ -234,7 +177,7 @@ def gradients_that_a_scaler_scaled():
             if number != 3:
                 step(reference, alone, images, labels)
             optimizer.zero_grad()
-            scaler.scale(loss_of(model, mine(images, rank), mine(labels, rank))).backward()
+            scaler.scale(loss_of(model, *mine(rank, images, labels))).backward()
             if number == 3 and rank == 1:
                 model[0].weight.grad[0, 0, 0, 0] = float("inf")  # worker 1's alone; both skip
             scaler.step(optimizer)
@@ -256,14 +199,14 @@ def data_that_ends_unevenly():
             workers = 2 if number <= 3 else 1
             for one, count in enumerate(counts):
                 if count:
-                    (loss_of(alone, mine(images, one)[:count], mine(labels, one)[:count]) / workers).backward()
+                    (loss_of(alone, *(part[:count] for part in mine(one, images, labels))) / workers).backward()
             reference.step()
             count = counts[rank]
             if count is None:
                 break
             optimizer.zero_grad(set_to_none=True)
             if count:
-                loss_of(model, mine(images, rank)[:count], mine(labels, rank)[:count]).backward()
+                loss_of(model, *(part[:count] for part in mine(rank, images, labels))).backward()
                 optimizer.step()
             else:
                 optimizer.skip_step()
@@ -280,7 +223,7 @@ def train_on(model, settings, given, state=None):
         optimizer.load_state_dict(state)
     rank = optimizer.store.rank
     for images, labels in given:
-        step(optimizer, model, mine(images, rank), mine(labels, rank))
+        step(optimizer, model, *mine(rank, images, labels))
     state = optimizer.state_dict()
     return optimizer, state
 
@@ -325,14 +268,7 @@ def compressed_both_ways_learns():
     with slimps.torch.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), lr=0.05), model.named_parameters(), compression="1bit", threshold=256,
             pull_compression="1bit", pull_threshold=256) as optimizer:
-        rank = optimizer.store.rank
-        losses = []
-        for images, labels in list(batches(10)) * 20:
-            optimizer.zero_grad()
-            loss = loss_of(model, mine(images, rank), mine(labels, rank))
-            loss.backward()
-            optimizer.step()
-            losses.append(float(loss))
+        losses = [step(optimizer, model, *mine(optimizer.store.rank, *batch)) for batch in list(batches(10)) * 20]
         assert sum(losses[-10:]) < 0.5 * sum(losses[:10]), (losses[:10], losses[-10:])
         totals = optimizer.totals()
         raw = 4 * len(losses) * sum(parameter.numel() for parameter in model.parameters())
@@ -342,59 +278,6 @@ def compressed_both_ways_learns():
         with optimizer.global_weights():
             assert same_everywhere(store, model)
         store.barrier()
-
-
-def two_models(path):
-    """One for gloo, one for the hook."""
-    rank = slimps.init().rank
-    dist.init_process_group("gloo", init_method="file://" + path, rank=rank, world_size=2)
-    wrap = torch.nn.parallel.DistributedDataParallel
-    return rank, wrap(network(), bucket_cap_mb=0.01), wrap(network(), bucket_cap_mb=0.01)
-
-
-def the_hook_equals_gloo(path):
-    rank, by_gloo, by_servers = two_models(path)
-    with slimps.torch.CommHookState(by_servers.module.named_parameters()) as state:
-        by_servers.register_comm_hook(state, slimps.torch.comm_hook)
-        optimizers = [OPTIMIZERS["sgd"](model) for model in (by_gloo, by_servers)]
-        for images, labels in batches(STEPS):
-            for model, optimizer in zip((by_gloo, by_servers), optimizers):
-                step(optimizer, model, mine(images, rank), mine(labels, rank))
-        assert farthest(by_gloo, by_servers) < 1e-5, farthest(by_gloo, by_servers)
-        assert state.totals()["bytes_pushed"] == 4 * STEPS * sum(p.numel() for p in by_gloo.parameters())
-        state.store.barrier()
-
-
-def a_compressed_hook_learns(path):
-    rank, _, model = two_models(path)
-    with slimps.torch.CommHookState(model.named_parameters(), compression="2bit:threshold=0.02",
-                                    threshold=256, grad_scale=BATCH) as state:
-        model.register_comm_hook(state, slimps.torch.comm_hook)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-        losses = []
-        for images, labels in list(batches(10)) * 30:
-            optimizer.zero_grad()
-            loss = loss_of(model, mine(images, rank), mine(labels, rank))
-            loss.backward()
-            optimizer.step()
-            losses.append(float(loss))
-        assert sum(losses[-10:]) < 0.7 * sum(losses[:10]), (losses[:10], losses[-10:])
-        assert same_everywhere(state.store, model)
-
-
-def a_hook_that_fails_says_why(path):
-    rank, _, model = two_models(path)
-    state = slimps.torch.CommHookState(model.module.named_parameters(), timeout_s=20)
-    model.register_comm_hook(state, slimps.torch.comm_hook)
-    if rank == 1:
-        state.store.abort("worker 1 has had enough")
-        return
-    try:
-        for images, labels in batches(3):
-            loss_of(model, mine(images, rank), mine(labels, rank)).backward()
-        raise AssertionError("no error")
-    except (RuntimeError, slimps.Error) as error:
-        print("told: %s" % error)
 
 
 def values_are_broadcast():

@@ -1,4 +1,4 @@
-"""DistributedOptimizer and comm_hook in jobs of two workers with real servers."""
+"""DistributedOptimizer and broadcast_parameters in jobs of two workers with real servers."""
 
 import jobs
 import pytest
@@ -23,16 +23,3 @@ def test_scenario(scenario):
 def test_a_run_that_was_saved_goes_on_bit_for_bit(tmp_path):
     for scenario in ("run_through", "save_half_way", "resume"):
         jobs.run("torch_scenarios", scenario, str(tmp_path / "run"))
-
-
-@pytest.mark.parametrize("scenario", ["the_hook_equals_gloo", "a_compressed_hook_learns"])
-def test_hook(scenario, tmp_path):
-    jobs.run("torch_scenarios", scenario, str(tmp_path / "group"))
-
-
-def test_a_hook_that_fails_says_why(tmp_path):
-    with jobs.Daemons(2, 1) as job:
-        for rank in (0, 1):
-            job.start_scenario(rank, "torch_scenarios", "a_hook_that_fails_says_why", str(tmp_path / "group"))
-        job.wait_for_end(["worker0"], 120.0)
-        assert "worker 1 has had enough" in job.output("worker0"), job.output("worker0")

@@ -1,0 +1,62 @@
+"""What the workers of torch_hook_test.py run: torch_hook_scenarios.py NAME GROUP_FILE. As torch_scenarios.py."""
+
+import sys
+
+import slimps
+import slimps.torch
+import torch
+import torch.distributed as dist
+from torch_training import BATCH, OPTIMIZERS, STEPS, batches, farthest, loss_of, mine, network, same_everywhere, step
+
+
+def two_models(path):
+    """One for gloo, one for the hook."""
+    rank = slimps.init().rank
+    dist.init_process_group("gloo", init_method="file://" + path, rank=rank, world_size=2)
+    wrap = torch.nn.parallel.DistributedDataParallel
+    return rank, wrap(network(), bucket_cap_mb=0.01), wrap(network(), bucket_cap_mb=0.01)
+
+
+def the_hook_equals_gloo(path):
+    rank, by_gloo, by_servers = two_models(path)
+    with slimps.torch.CommHookState(by_servers.module.named_parameters()) as state:
+        by_servers.register_comm_hook(state, slimps.torch.comm_hook)
+        optimizers = [OPTIMIZERS["sgd"](model) for model in (by_gloo, by_servers)]
+        for images, labels in batches(STEPS):
+            for model, optimizer in zip((by_gloo, by_servers), optimizers):
+                step(optimizer, model, *mine(rank, images, labels))
+        assert farthest(by_gloo, by_servers) < 1e-5, farthest(by_gloo, by_servers)
+        assert state.totals()["bytes_pushed"] == 4 * STEPS * sum(p.numel() for p in by_gloo.parameters())
+        state.store.barrier()
+
+
+def a_compressed_hook_learns(path):
+    rank, _, model = two_models(path)
+    with slimps.torch.CommHookState(model.named_parameters(), compression="2bit:threshold=0.02",
+                                    threshold=256, grad_scale=BATCH) as state:
+        model.register_comm_hook(state, slimps.torch.comm_hook)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        losses = [step(optimizer, model, *mine(rank, *batch)) for batch in list(batches(10)) * 30]
+        assert sum(losses[-10:]) < 0.7 * sum(losses[:10]), (losses[:10], losses[-10:])
+        assert same_everywhere(state.store, model)
+
+
+def a_hook_that_fails_says_why(path):
+    rank, _, model = two_models(path)
+    state = slimps.torch.CommHookState(model.module.named_parameters(), timeout_s=20)
+    model.register_comm_hook(state, slimps.torch.comm_hook)
+    if rank == 1:
+        state.store.abort("worker 1 has had enough")
+        return
+    try:
+        for images, labels in batches(3):
+            loss_of(model, *mine(rank, images, labels)).backward()
+        raise AssertionError("no error")
+    except (RuntimeError, slimps.Error) as error:
+        print("told: %s" % error)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    globals()[sys.argv[1]](*sys.argv[2:])
+    print("done")

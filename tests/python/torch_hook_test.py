@@ -1,0 +1,17 @@
+"""comm_hook under DistributedDataParallel, in jobs of two workers with real servers."""
+
+import jobs
+import pytest
+
+
+@pytest.mark.parametrize("scenario", ["the_hook_equals_gloo", "a_compressed_hook_learns"])
+def test_hook(scenario, tmp_path):
+    jobs.run("torch_hook_scenarios", scenario, str(tmp_path / "group"))
+
+
+def test_a_hook_that_fails_says_why(tmp_path):
+    with jobs.Daemons(2, 1) as job:
+        for rank in (0, 1):
+            job.start_scenario(rank, "torch_hook_scenarios", "a_hook_that_fails_says_why", str(tmp_path / "group"))
+        job.wait_for_end(["worker0"], 120.0)
+        assert "worker 1 has had enough" in job.output("worker0"), job.output("worker0")

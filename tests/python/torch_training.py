@@ -1,0 +1,63 @@
+"""A small model, its data and its steps, for the tests of slimps.torch: two workers, each with half of a joint batch."""
+
+import numpy as np
+import torch
+
+STEPS = 50
+BATCH = 8  # of each worker
+
+
+def network(seed=1):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, 32),
+                               torch.nn.ReLU(), torch.nn.Linear(32, 10))
+
+
+def batches(steps, seed=7):
+    """Of both workers together."""
+    made = torch.Generator().manual_seed(seed)
+    for _ in range(steps):
+        images = torch.randn(2 * BATCH, 1, 8, 8, generator=made)
+        yield images, (images.sum((1, 2, 3)) > 0).long() + 2 * (images[:, 0, 0, 0] > 0).long()
+
+
+def mine(rank, *tensors):
+    """Worker `rank`'s half of each."""
+    return [tensor[rank * BATCH:(rank + 1) * BATCH] for tensor in tensors]
+
+
+def loss_of(model, images, labels):
+    return torch.nn.functional.cross_entropy(model(images), labels)
+
+
+def step(optimizer, model, images, labels):
+    """One step of training; the loss before it."""
+    optimizer.zero_grad()
+    loss = loss_of(model, images, labels)
+    loss.backward()
+    optimizer.step()
+    return float(loss)
+
+
+def farthest(model, other):
+    return max(float((one - two).abs().max()) for one, two in zip(model.parameters(), other.parameters()))
+
+
+def same_everywhere(store, model):
+    """All workers hold the same bits."""
+    flat = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()]).to(torch.float64).numpy()
+    numbers = [float(flat.sum()), float(np.abs(flat).sum()), float((flat * np.arange(flat.size)).sum())]
+    return store.all_reduce_sum(numbers) == [2 * number for number in numbers]
+
+
+def groups_of(model):
+    return [{"params": list(model[0].parameters()), "weight_decay": 0.01},
+            {"params": list(model[3].parameters()) + list(model[5].parameters()), "lr": 0.02}]
+
+
+OPTIMIZERS = {
+    "sgd": lambda model: torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-3),
+    "nesterov": lambda model: torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True),
+    "adam": lambda model: torch.optim.Adam(groups_of(model), lr=0.01),
+    "adamw": lambda model: torch.optim.AdamW(groups_of(model), lr=0.01),
+}
