@@ -5,7 +5,6 @@
 
 #include <iterator>
 #include <stop_token>
-#include <thread>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -30,74 +29,31 @@ void Interrupt(KVStore* store) {
       absl::StrCat("worker ", store->rank(), " was interrupted, as by Ctrl-C, while it waited")));
 }
 
+}  // namespace
+
 void CheckCount(const char* what, size_t keys, size_t got) {
   if (keys == got) return;
   throw py::value_error(absl::StrCat(what, ": expected one per key, ", keys, ", got ", got));
 }
 
-std::vector<int64_t> ToRowIds(const py::buffer& ids) {
-  const py::buffer_info info = ids.request();
-  if (info.ndim != 1 || info.itemsize != sizeof(int64_t) ||
-      (info.format != "l" && info.format != "q") || (info.size > 1 && info.strides[0] != 8)) {
-    throw py::type_error(
-        absl::StrCat("row ids: expected contiguous int64, got format \"", info.format, "\""));
-  }
-  const auto* first = static_cast<const int64_t*>(info.ptr);
-  return {first, first + info.size};
+bool PushesUnderWay::Add(KeyId key, size_t bytes) {
+  size_t& of_key = by_key_[key];
+  const bool first = of_key == 0;
+  of_key += bytes;
+  bytes_ += bytes;
+  return !first && bytes_ > kPushesThatDoNotWait;
 }
 
-struct PullJob {
-  Key key;
-  std::span<float> out;
-};
-
-// `arrays` hold the memory.
-std::vector<PullJob> PullJobs(const std::vector<py::object>& keys,
-                              const std::vector<py::object>& outs, std::vector<HeldArray>* arrays) {
-  std::vector<PullJob> jobs;
-  for (size_t i = 0; i < keys.size(); ++i) {
-    arrays->emplace_back(outs[i], HeldArray::Access::kWrite);
-    jobs.push_back({ToKey(keys[i]), arrays->back().floats()});
-  }
-  return jobs;
+void PushesUnderWay::Acknowledged(KeyId key) {
+  const auto pushed = by_key_.find(key);
+  if (pushed == by_key_.end()) return;
+  bytes_ -= pushed->second;
+  by_key_.erase(pushed);
 }
 
-template <typename Value>
-py::bytes AsBytes(const std::vector<Value>& values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(Value)};
-}
-
-}  // namespace
-
-Key ToKey(py::handle key) {
-  if (py::isinstance<py::str>(key)) return Key(key.cast<std::string>());
-  if (py::isinstance<py::int_>(key) && !py::isinstance<py::bool_>(key)) {
-    return Key(key.cast<int64_t>());
-  }
-  throw py::type_error(
-      absl::StrCat("key: expected an int of 64 bits or a str, got ", std::string(py::repr(key))));
-}
-
-HeldArray::HeldArray(py::handle array, Access access) {
-  if (!py::isinstance<py::buffer>(array)) {
-    throw py::type_error(absl::StrCat("array: expected a buffer of float32, got ",
-                                      std::string(py::repr(py::type::of(array)))));
-  }
-  info_ = py::reinterpret_borrow<py::buffer>(array).request(access == Access::kWrite);
-  py::ssize_t packed = info_.itemsize;
-  bool contiguous = true;
-  for (py::ssize_t i = info_.ndim - 1; i >= 0; --i) {
-    contiguous = contiguous && (info_.shape[i] <= 1 || info_.strides[i] == packed);
-    packed *= info_.shape[i];
-  }
-  if (info_.format != "f" || !contiguous) {
-    throw py::type_error(absl::StrCat("array: expected contiguous float32, got format \"",
-                                      info_.format, "\"", contiguous ? "" : " with gaps"));
-  }
-}
-
-std::span<float> HeldArray::floats() const {
-  return {static_cast<float*>(info_.ptr), static_cast<size_t>(info_.size)};
+void PushesUnderWay::AllAcknowledged() {
+  by_key_.clear();
+  bytes_ = 0;
 }
 
 std::unique_ptr<Store> Store::Create(const std::string& type, const KVStoreOptions& options) {
@@ -187,11 +143,7 @@ void Store::Push(const py::object& key, const py::object& gradient, int priority
   std::vector<HeldArray> arrays;
   arrays.emplace_back(gradient, HeldArray::Access::kRead);
   const std::span<const float> values = arrays.back().floats();
-  size_t& of_key = under_way_by_key_[name.id()];
-  const bool first = of_key == 0;  // there is room for one round of all keys
-  of_key += values.size_bytes();
-  under_way_ += values.size_bytes();
-  if (!first && under_way_ > kPushesThatDoNotWait) {
+  if (under_way_->Add(name.id(), values.size_bytes())) {
     Call([name, values, priority](KVStore* store) { return store->Push(name, values, priority); },
          std::move(arrays));
     return;
@@ -231,114 +183,8 @@ void Store::PushRows(const py::object& key, const py::buffer& rows, const py::ob
        std::move(arrays));
 }
 
-py::tuple Store::PullRows(const py::object& key, const py::buffer& row_ids, int priority) {
-  struct Pulled {
-    std::vector<int64_t> rows;
-    std::vector<float> values;
-  };
-  const auto pulled = std::make_shared<Pulled>();
-  Call([name = ToKey(key), ids = ToRowIds(row_ids), pulled, priority](KVStore* store) {
-    return store->PullRows(name, ids, &pulled->rows, &pulled->values, priority);
-  });
-  return py::make_tuple(AsBytes(pulled->rows), AsBytes(pulled->values));
-}
-
 void Store::PushNothing(const py::object& key) {
   Call([name = ToKey(key)](KVStore* store) { return store->PushNothing(name); });
-}
-
-void Store::Pull(const std::vector<py::object>& keys, const std::vector<py::object>& outs,
-                 int priority) {
-  CheckProcess();
-  CheckCount("outs", keys.size(), outs.size());
-  if (keys.empty()) return;
-  std::vector<HeldArray> arrays;
-  std::vector<PullJob> jobs = PullJobs(keys, outs, &arrays);
-  std::vector<KeyId> ids;
-  for (const PullJob& job : jobs) ids.push_back(job.key.id());
-  auto pending = std::make_shared<Pending>(jobs.size());
-  auto ask = [store = store_, pending, jobs = std::move(jobs), priority] {
-    for (size_t i = 0; i < jobs.size(); ++i) {
-      store->PullAsync(jobs[i].key, jobs[i].out, priority, [pending, i](absl::Status status) {
-        pending->Finish(i, std::move(status));
-      });
-    }
-  };
-  if (asks_late()) {
-    std::thread(std::move(ask)).detach();
-  } else {
-    py::gil_scoped_release no_gil;
-    ask();
-  }
-  AwaitWith(pending, std::move(arrays));
-  for (const KeyId id : ids) NoteAcknowledged(id);
-}
-
-void Store::NoteAcknowledged(KeyId id) {
-  const auto pushed = under_way_by_key_.find(id);
-  if (pushed == under_way_by_key_.end()) return;
-  under_way_ -= pushed->second;
-  under_way_by_key_.erase(pushed);
-}
-
-// The last answer calls; with the GIL held when it destroys what Python owns.
-struct Store::PullsUnderWay {
-  Store* store;
-  std::vector<HeldArray> arrays;
-  std::vector<KeyId> ids;
-  py::object done;
-  Mutex mutex;
-  size_t missing ABSL_GUARDED_BY(mutex) = 0;
-  absl::Status status ABSL_GUARDED_BY(mutex);
-
-  // Whether that was the last.
-  bool Arrived(absl::Status arrived) {
-    MutexLock lock(&mutex);
-    if (status.ok()) status = std::move(arrived);
-    return --missing == 0;
-  }
-  absl::Status result() {
-    MutexLock lock(&mutex);
-    return status;
-  }
-};
-
-void Store::Deliver(std::shared_ptr<PullsUnderWay> pulls) {
-  py::gil_scoped_acquire gil;
-  const std::shared_ptr<PullsUnderWay> last = std::move(pulls);
-  const absl::Status status = last->result();
-  last->arrays.clear();
-  try {
-    if (status.ok()) {
-      for (const KeyId id : last->ids) last->store->NoteAcknowledged(id);
-    }
-    last->done(status.ok() ? py::none() : ToException(status));
-  } catch (py::error_already_set& error) {
-    error.discard_as_unraisable("a pull's callback");
-  }
-  last->done = py::object();
-}
-
-void Store::PullThen(const std::vector<py::object>& keys, const std::vector<py::object>& outs,
-                     int priority, py::object done) {
-  CheckCount("outs", keys.size(), outs.size());
-  if (keys.empty()) throw py::value_error("pull_then: expected at least one key");
-  auto pulls = std::make_shared<PullsUnderWay>();
-  pulls->store = this;
-  pulls->done = std::move(done);
-  const std::vector<PullJob> jobs = PullJobs(keys, outs, &pulls->arrays);
-  for (const PullJob& job : jobs) pulls->ids.push_back(job.key.id());
-  {
-    MutexLock lock(&pulls->mutex);
-    pulls->missing = jobs.size();
-  }
-  py::gil_scoped_release no_gil;
-  for (const PullJob& job : jobs) {
-    store_->PullAsync(job.key, job.out, priority, [pulls](absl::Status status) {
-      if (pulls->Arrived(std::move(status))) Deliver(pulls);
-    });
-  }
-  pulls = nullptr;  // empty, or whoever delivers has it
 }
 
 void Store::SetOptimizer(const wire::OptimizerSpec& spec) {
@@ -426,6 +272,7 @@ void Store::Barrier() {
 
 void Store::Wait() {
   Call([](KVStore* store) { return store->Wait(); });
+  under_way_->AllAcknowledged();
 }
 
 void Store::Leave() {
@@ -443,53 +290,6 @@ void Store::Abort(const std::string& why) {
   aborted_ = true;
   py::gil_scoped_release no_gil;
   store_->Abort(absl::AbortedError(why));
-}
-
-py::dict Store::Totals() const {
-  StoreTotals totals;
-  {
-    py::gil_scoped_release no_gil;
-    totals = store_->totals();
-  }
-  py::dict found;
-  found["bytes_pushed"] = totals.bytes_pushed;
-  found["bytes_pulled"] = totals.bytes_pulled;
-  found["copy_s"] = absl::ToDoubleSeconds(totals.copy);
-  found["encode_s"] = absl::ToDoubleSeconds(totals.encode);
-  found["send_s"] = absl::ToDoubleSeconds(totals.send);
-  found["wait_s"] = absl::ToDoubleSeconds(totals.wait);
-  found["decode_s"] = absl::ToDoubleSeconds(totals.decode);
-  return found;
-}
-
-py::object Store::Decision() const {
-  std::optional<wire::CodecMap> map;
-  {
-    py::gil_scoped_release no_gil;
-    map = store_->codec_map();
-  }
-  if (!map.has_value()) return py::none();
-  const auto threshold = [](bool there, uint64_t bytes) -> py::object {
-    return there ? py::object(py::int_(bytes)) : py::object(py::none());
-  };
-  py::list rows;
-  for (const wire::ThresholdRow& row : map->table()) {
-    py::dict one;
-    one["direction"] = row.direction() == wire::PULL ? "pull" : "push";
-    one["bytes"] = row.bytes();
-    one["t_c_ms"] = row.t_c_ms();
-    one["t_cq_ms"] = row.t_cq_ms();
-    one["t_pq_ms"] = row.t_pq_ms();
-    rows.append(std::move(one));
-  }
-  py::dict found;
-  found["from_round"] = map->from_round();
-  found["codec"] = map->codec();
-  found["threshold_bytes"] = threshold(map->has_threshold(), map->threshold_bytes());
-  found["pull_codec"] = map->pull_codec();
-  found["pull_threshold_bytes"] = threshold(map->has_pull_threshold(), map->pull_threshold_bytes());
-  found["table"] = std::move(rows);
-  return found;
 }
 
 }  // namespace slimps::python

@@ -26,25 +26,27 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "python/extension/arrays.h"
 #include "python/extension/waiting.h"
 #include "worker/kvstore.h"
 
 namespace slimps::python {
 
-// An int (bool is none) or a str. TypeError: anything else.
-Key ToKey(pybind11::handle key);
+// ValueError: `got` of something is not one per key.
+void CheckCount(const char* what, size_t keys, size_t got);
 
-// Python memory, kept in place as long as this lives. Made and destroyed with the GIL held.
-class HeldArray final {
+// Pushes that may still be under way. Read and written with the GIL held.
+class PushesUnderWay final {
  public:
-  enum class Access { kRead, kWrite };
-
-  // TypeError: not contiguous float32, or read-only where it is to be written.
-  HeldArray(pybind11::handle array, Access access);
-  std::span<float> floats() const;
+  // Whether a push of so many bytes may have to wait for room in grad_buf.
+  bool Add(KeyId key, size_t bytes);
+  // The rounds pushed of this key have been acknowledged.
+  void Acknowledged(KeyId key);
+  void AllAcknowledged();
 
  private:
-  pybind11::buffer_info info_;
+  std::unordered_map<KeyId, size_t> by_key_;
+  size_t bytes_ = 0;
 };
 
 // Thread-safe, as the store that it wraps; every method is called with the GIL held.
@@ -109,17 +111,18 @@ class Store final {
 
   // FailedPrecondition, raised: this process was forked from the store's.
   void CheckProcess() const;
-  // The rounds pushed of this key have been acknowledged.
-  void NoteAcknowledged(KeyId id);
   pybind11::bytes BytesOf(std::function<absl::StatusOr<std::string>(KVStore*)> save);
-  struct PullsUnderWay;
-  static void Deliver(std::shared_ptr<PullsUnderWay> pulls);
+  // One array of `keys` each, in `arrays`; `pending` is told of each answer. Returns at once.
+  struct PullJob;
+  static std::vector<PullJob> PullJobs(const std::vector<pybind11::object>& keys,
+                                       const std::vector<pybind11::object>& outs,
+                                       std::vector<HeldArray>* arrays);
+  void Ask(std::vector<PullJob> jobs, int priority, std::shared_ptr<Pending> pending);
   void AwaitWith(const std::shared_ptr<Pending>& pending, std::vector<HeldArray> arrays);
 
   std::shared_ptr<KVStore> store_;  // shared with calls under way
-  // Bytes of pushes that may still be under way, by key and in all. Read and written with the GIL held.
-  std::unordered_map<KeyId, size_t> under_way_by_key_;
-  size_t under_way_ = 0;
+  // Shared with answers that come when the store is gone.
+  const std::shared_ptr<PushesUnderWay> under_way_ = std::make_shared<PushesUnderWay>();
   std::vector<HeldArray> kept_;
   const pid_t process_ = getpid();
   std::atomic<bool> aborted_{false};  // what closing would complain of is known

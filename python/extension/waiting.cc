@@ -22,13 +22,19 @@ constexpr absl::Duration kCancelPatience = absl::Seconds(5);
 }  // namespace
 
 void Pending::Finish(size_t call, absl::Status status, std::exception_ptr thrown) {
-  MutexLock lock(&mutex_);
-  if (thrown != nullptr) thrown_ = std::move(thrown);
-  if (!status.ok() && (status_.ok() || call < first_failed_)) {
-    first_failed_ = call;
-    status_ = std::move(status);
+  absl::Status result;
+  {
+    MutexLock lock(&mutex_);
+    if (thrown != nullptr) thrown_ = std::move(thrown);
+    if (!status.ok() && (status_.ok() || call < first_failed_)) {
+      first_failed_ = call;
+      status_ = std::move(status);
+    }
+    if (++ended_ < calls_) return;
+    changed_.NotifyAll();
+    result = status_;
   }
-  if (++ended_ == calls_) changed_.NotifyAll();
+  if (on_end_) on_end_(result);
 }
 
 bool Pending::AwaitEnd(absl::Duration timeout) {

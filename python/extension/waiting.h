@@ -11,6 +11,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -22,7 +23,9 @@ namespace slimps::python {
 // Some calls under way and the first error among them, in the order in which they are numbered. Thread-safe.
 class Pending final {
  public:
-  explicit Pending(size_t calls) : calls_(calls) {}
+  // `on_end` is called by whoever finishes the last call, with the first error, and holding no lock.
+  explicit Pending(size_t calls, std::function<void(const absl::Status&)> on_end = nullptr)
+      : calls_(calls), on_end_(std::move(on_end)) {}
 
   void Finish(size_t call, absl::Status status, std::exception_ptr thrown = nullptr);
   // Whether all calls have ended within `timeout`.
@@ -32,6 +35,7 @@ class Pending final {
 
  private:
   const size_t calls_;
+  const std::function<void(const absl::Status&)> on_end_;
   mutable Mutex mutex_;
   CondVar changed_;
   size_t ended_ ABSL_GUARDED_BY(mutex_) = 0;

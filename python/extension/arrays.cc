@@ -1,0 +1,53 @@
+#include "python/extension/arrays.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace slimps::python {
+
+namespace py = pybind11;
+
+Key ToKey(py::handle key) {
+  if (py::isinstance<py::str>(key)) return Key(key.cast<std::string>());
+  if (py::isinstance<py::int_>(key) && !py::isinstance<py::bool_>(key)) {
+    return Key(key.cast<int64_t>());
+  }
+  throw py::type_error(
+      absl::StrCat("key: expected an int of 64 bits or a str, got ", std::string(py::repr(key))));
+}
+
+HeldArray::HeldArray(py::handle array, Access access) {
+  if (!py::isinstance<py::buffer>(array)) {
+    throw py::type_error(absl::StrCat("array: expected a buffer of float32, got ",
+                                      std::string(py::repr(py::type::of(array)))));
+  }
+  info_ = py::reinterpret_borrow<py::buffer>(array).request(access == Access::kWrite);
+  py::ssize_t packed = info_.itemsize;
+  bool contiguous = true;
+  for (py::ssize_t i = info_.ndim - 1; i >= 0; --i) {
+    contiguous = contiguous && (info_.shape[i] <= 1 || info_.strides[i] == packed);
+    packed *= info_.shape[i];
+  }
+  if (info_.format != "f" || !contiguous) {
+    throw py::type_error(absl::StrCat("array: expected contiguous float32, got format \"",
+                                      info_.format, "\"", contiguous ? "" : " with gaps"));
+  }
+}
+
+std::span<float> HeldArray::floats() const {
+  return {static_cast<float*>(info_.ptr), static_cast<size_t>(info_.size)};
+}
+
+std::vector<int64_t> ToRowIds(const py::buffer& ids) {
+  const py::buffer_info info = ids.request();
+  if (info.ndim != 1 || info.itemsize != sizeof(int64_t) ||
+      (info.format != "l" && info.format != "q") || (info.size > 1 && info.strides[0] != 8)) {
+    throw py::type_error(
+        absl::StrCat("row ids: expected contiguous int64, got format \"", info.format, "\""));
+  }
+  const auto* first = static_cast<const int64_t*>(info.ptr);
+  return {first, first + info.size};
+}
+
+}  // namespace slimps::python

@@ -1,0 +1,108 @@
+// Store: pulls, waited for or answered by a callback.
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "python/extension/status.h"
+#include "python/extension/store.h"
+#include "python/extension/waiting.h"
+
+namespace slimps::python {
+
+namespace py = pybind11;
+
+struct Store::PullJob {
+  Key key;
+  std::span<float> out;
+};
+
+std::vector<Store::PullJob> Store::PullJobs(const std::vector<py::object>& keys,
+                                            const std::vector<py::object>& outs,
+                                            std::vector<HeldArray>* arrays) {
+  CheckCount("outs", keys.size(), outs.size());
+  std::vector<PullJob> jobs;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    arrays->emplace_back(outs[i], HeldArray::Access::kWrite);
+    jobs.push_back({ToKey(keys[i]), arrays->back().floats()});
+  }
+  return jobs;
+}
+
+void Store::Ask(std::vector<PullJob> jobs, int priority, std::shared_ptr<Pending> pending) {
+  auto ask = [store = store_, jobs = std::move(jobs), priority, pending = std::move(pending)] {
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      store->PullAsync(jobs[i].key, jobs[i].out, priority, [pending, i](absl::Status status) {
+        pending->Finish(i, std::move(status));
+      });
+    }
+  };
+  if (asks_late()) {
+    std::thread(std::move(ask)).detach();
+    return;
+  }
+  py::gil_scoped_release no_gil;
+  ask();
+}
+
+void Store::Pull(const std::vector<py::object>& keys, const std::vector<py::object>& outs,
+                 int priority) {
+  CheckProcess();
+  std::vector<HeldArray> arrays;
+  std::vector<PullJob> jobs = PullJobs(keys, outs, &arrays);
+  if (jobs.empty()) return;
+  std::vector<KeyId> ids;
+  for (const PullJob& job : jobs) ids.push_back(job.key.id());
+  const auto pending = std::make_shared<Pending>(jobs.size());
+  Ask(std::move(jobs), priority, pending);
+  AwaitWith(pending, std::move(arrays));
+  for (const KeyId id : ids) under_way_->Acknowledged(id);
+}
+
+void Store::PullThen(const std::vector<py::object>& keys, const std::vector<py::object>& outs,
+                     int priority, py::object done) {
+  CheckProcess();
+  // What Python owns: given up with the GIL held, by whoever brings the last answer.
+  struct Asked {
+    std::vector<HeldArray> arrays;
+    std::vector<KeyId> ids;
+    py::object done;
+    std::shared_ptr<PushesUnderWay> under_way;
+  };
+  auto asked = std::make_unique<Asked>();
+  std::vector<PullJob> jobs = PullJobs(keys, outs, &asked->arrays);
+  if (jobs.empty()) throw py::value_error("pull_then: expected at least one key");
+  for (const PullJob& job : jobs) asked->ids.push_back(job.key.id());
+  asked->done = std::move(done);
+  asked->under_way = under_way_;
+  auto pending =
+      std::make_shared<Pending>(jobs.size(), [held = asked.release()](const absl::Status& status) {
+        py::gil_scoped_acquire gil;
+        const std::unique_ptr<Asked> last(held);
+        last->arrays.clear();
+        if (status.ok()) {
+          for (const KeyId id : last->ids) last->under_way->Acknowledged(id);
+        }
+        try {
+          last->done(status.ok() ? py::none() : ToException(status));
+        } catch (py::error_already_set& error) {
+          error.discard_as_unraisable("a pull's callback");
+        }
+      });
+  Ask(std::move(jobs), priority, std::move(pending));
+}
+
+py::tuple Store::PullRows(const py::object& key, const py::buffer& row_ids, int priority) {
+  struct Pulled {
+    std::vector<int64_t> rows;
+    std::vector<float> values;
+  };
+  const auto pulled = std::make_shared<Pulled>();
+  Call([name = ToKey(key), ids = ToRowIds(row_ids), pulled, priority](KVStore* store) {
+    return store->PullRows(name, ids, &pulled->rows, &pulled->values, priority);
+  });
+  return py::make_tuple(AsBytes(pulled->rows), AsBytes(pulled->values));
+}
+
+}  // namespace slimps::python
