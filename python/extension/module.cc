@@ -6,9 +6,10 @@
 
 #include "absl/time/time.h"
 #include "glog/logging.h"
-#include "proto/net/same_host.h"
 #include "python/extension/exchange.h"
+#include "python/extension/status.h"
 #include "python/extension/store.h"
+#include "worker/kvstore_options.h"
 
 namespace slimps::python {
 namespace {
@@ -17,44 +18,20 @@ namespace py = pybind11;
 using Spec = wire::OptimizerSpec;
 using Schedule = wire::LearningRateSchedule;
 
-// A duration in seconds; "s" for the flags' ending.
-template <typename Class, typename Owner>
-void DefineSeconds(Class& options, const char* name, absl::Duration Owner::*field) {
-  options.def_property(
-      name, [field](const Owner& self) { return absl::ToDoubleSeconds(self.*field); },
-      [field](Owner& self, double seconds) { self.*field = absl::Seconds(seconds); });
-}
-
 void DefineOptions(py::module_& module) {
-  py::class_<KVStoreOptions> options(module, "Options");
-  options.def(py::init<>())
-      .def_readwrite("scheduler_address", &KVStoreOptions::scheduler_address)
-      .def_readwrite("job_id", &KVStoreOptions::job_id)
-      .def_readwrite("num_workers", &KVStoreOptions::num_workers)
-      .def_readwrite("num_servers", &KVStoreOptions::num_servers)
-      .def_readwrite("wanted_rank", &KVStoreOptions::wanted_rank)
-      .def_readwrite("partition_bytes", &KVStoreOptions::partition_bytes)
-      .def_readwrite("compression", &KVStoreOptions::compression)
-      .def_readwrite("fixed_threshold_bytes", &KVStoreOptions::fixed_threshold_bytes)
-      .def_readwrite("pre_steps", &KVStoreOptions::pre_steps)
-      .def_readwrite("threshold_table_file", &KVStoreOptions::threshold_table_file)
-      .def_readwrite("remeasure_every", &KVStoreOptions::remeasure_every)
-      .def_readwrite("pull_compression", &KVStoreOptions::pull_compression)
-      .def_readwrite("fixed_pull_threshold_bytes", &KVStoreOptions::fixed_pull_threshold_bytes)
-      .def_readwrite("staleness", &KVStoreOptions::staleness)
-      .def_readwrite("grad_scale", &KVStoreOptions::grad_scale)
-      .def_readwrite("encode_threads", &KVStoreOptions::encode_threads)
-      .def_readwrite("emulate_link_bytes_per_second",
-                     &KVStoreOptions::emulate_link_bytes_per_second);
-  DefineSeconds(options, "emulate_link_latency_s", &KVStoreOptions::emulate_link_latency);
-  DefineSeconds(options, "timeout_s", &KVStoreOptions::timeout);
-  options.def_property(
-      "same_host", [](const KVStoreOptions& self) { return SameHostName(self.same_host); },
-      [](KVStoreOptions& self, const std::string& name) {
-        const auto parsed = ParseSameHost(name);
-        if (!parsed.ok()) throw py::value_error(std::string(parsed.status().message()));
-        self.same_host = *parsed;
-      });
+  py::class_<KVStoreOptions>(module, "Options")
+      .def(py::init<>())
+      .def(
+          "set",
+          [](KVStoreOptions& self, const std::string& name, const std::string& value) {
+            RaiseIfError(SetOption(name, value, &self));
+          },
+          py::arg("name"), py::arg("value"))
+      .def_readonly("compression", &KVStoreOptions::compression)
+      .def_readonly("grad_scale", &KVStoreOptions::grad_scale)
+      .def_readonly("wanted_rank", &KVStoreOptions::wanted_rank)
+      .def_readonly("fixed_threshold_bytes", &KVStoreOptions::fixed_threshold_bytes)
+      .def_readonly("partition_bytes", &KVStoreOptions::partition_bytes);
 }
 
 template <typename Enum>

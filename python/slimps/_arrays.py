@@ -51,9 +51,26 @@ def as_numpy(value: Any, what: str) -> np.ndarray:
     return value
 
 
+def check_shape(array: Any, shape: Any, what: str) -> None:
+    """Raises InvalidArgumentError where an array or RowSparse is not of the key's shape."""
+    if array.shape != tuple(shape):
+        raise InvalidArgumentError("%s: expected shape %s, as it was initialised, got %s"
+                                   % (what, tuple(shape), array.shape))
+
+
 def packed(array: np.ndarray) -> np.ndarray:
     """The same values as contiguous float32, of at least one dimension: `array` itself where it is that."""
     return np.ascontiguousarray(array, dtype=np.float32)
+
+
+def to_write(value: Any, shape: Sequence[int], what: str) -> np.ndarray:
+    """`value` as the packed float32 array of a key that can be pulled into without another buffer."""
+    array = as_numpy(value, what)
+    check_shape(array, shape, what)
+    if packed(array) is not array or not array.flags.writeable:
+        raise InvalidArgumentError("%s: expected packed float32 to write, got %s with strides %s"
+                                   % (what, array.dtype, array.strides))
+    return array
 
 
 def summed(arrays: Sequence[np.ndarray]) -> np.ndarray:
@@ -72,9 +89,7 @@ class Outputs:
         if not self._arrays:
             raise InvalidArgumentError("%s: expected at least one array to write, got an empty list" % what)
         for array in self._arrays:
-            if array.shape != tuple(shape):
-                raise InvalidArgumentError("%s: expected shape %s, as it was initialised, got %s"
-                                           % (what, tuple(shape), array.shape))
+            check_shape(array, shape, what)
             if not array.flags.writeable:
                 raise InvalidArgumentError("%s: expected an array to write, got a read-only one" % what)
         direct = [array for array in self._arrays if array.dtype == np.float32 and array.flags.c_contiguous]

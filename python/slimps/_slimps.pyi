@@ -3,29 +3,15 @@
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 class Options:
-    """KVStoreOptions of worker/kvstore.h."""
+    """KVStoreOptions of worker/kvstore.h; `set` takes the names and texts of worker/kvstore_options.h."""
 
-    scheduler_address: str
-    job_id: str
-    num_workers: int
-    num_servers: int
-    wanted_rank: int
-    partition_bytes: int
     compression: str
-    fixed_threshold_bytes: Optional[int]
-    pre_steps: int
-    threshold_table_file: str
-    remeasure_every: int
-    pull_compression: str
-    fixed_pull_threshold_bytes: Optional[int]
-    same_host: str
-    staleness: int
     grad_scale: float
-    encode_threads: int
-    emulate_link_bytes_per_second: float
-    emulate_link_latency_s: float
-    timeout_s: float
+    wanted_rank: int
+    fixed_threshold_bytes: Optional[int]
+    partition_bytes: int
     def __init__(self) -> None: ...
+    def set(self, name: str, value: str) -> None: ...
 
 class Schedule:
     """LearningRateSchedule of proto/slimps.proto; `kind` is CONSTANT, STEP, COSINE or LINEAR."""

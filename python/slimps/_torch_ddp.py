@@ -20,14 +20,14 @@ class CommHookState:
                       left out. A parameter is a key, so that codecs and the threshold table see tensors, not buckets
     compression, threshold, pull_compression, pull_threshold, and all other options: as slimps.kv.create's. Codecs see
                       gradient * grad_scale; it is undone by the servers
-    store             an own dist_sync store, whose options then count; it must have no optimizer
+    store             an own dist_sync store without an optimizer, in place of all these
 
     Collective. Gradients are float32 on the CPU. close() at the end, or as a context manager.
     """
 
-    def __init__(self, named_parameters: _torch_parameters.Named, *, compression: str = "none",
-                 threshold: Union[int, str] = "auto", pull_compression: str = "none",
-                 pull_threshold: Union[int, str] = "auto", grad_scale: float = 1.0,
+    def __init__(self, named_parameters: _torch_parameters.Named, *, compression: Optional[str] = None,
+                 threshold: Union[int, str, None] = None, pull_compression: Optional[str] = None,
+                 pull_threshold: Union[int, str, None] = None, grad_scale: Optional[float] = None,
                  store: Optional[kv.KVStore] = None, **options: Any) -> None:
         wanted = [(name, parameter) for name, parameter in _torch_parameters.pairs(named_parameters, "CommHookState")
                   if parameter.requires_grad]
@@ -36,9 +36,9 @@ class CommHookState:
         for name, parameter in wanted:
             _torch_parameters.memory_of(parameter, "parameter %s" % name)
         self._owns_store = store is None
-        self.store = store if store is not None else kv.create(
-            "dist_sync", compression=compression, threshold=threshold, pull_compression=pull_compression,
-            pull_threshold=pull_threshold, grad_scale=grad_scale, **options)
+        self.store = _torch_parameters.store_of(store, "dist_sync", dict(
+            options, compression=compression, threshold=threshold, pull_compression=pull_compression,
+            pull_threshold=pull_threshold, grad_scale=grad_scale))
         if self.store.type not in ("dist_sync", "dist_device_sync"):
             raise InvalidArgumentError("CommHookState: expected a dist_sync store, got %s" % self.store.type)
         self._names: Dict[int, str] = {id(parameter): "gradient/" + name for name, parameter in wanted}
@@ -51,7 +51,7 @@ class CommHookState:
         mean = _slimps.OptimizerSpec()  # none, but the mean in place of the sum
         mean.kind = "NONE"
         mean.average = True
-        mean.rescale_grad = 1.0 if kv.is_majority(compression) else 1.0 / grad_scale
+        mean.rescale_grad = self.store.unscale
         self.store.set_optimizer_spec(mean)
 
     def totals(self) -> Dict[str, float]:

@@ -14,6 +14,7 @@ from slimps.errors import FailedPreconditionError, InvalidArgumentError
 
 # What may differ between parameter groups, and change from step to step.
 _BY_GROUP = ("lr", "weight_decay")
+_TIMEOUT_S = 60.0  # kv.create's
 
 
 class DistributedOptimizer(torch.optim.Optimizer):
@@ -33,7 +34,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
     clip_gradient     limit of each element of the mean, at the servers
     grad_scale        codecs see gradient * grad_scale (2bit's threshold is meant for sums over a batch)
     non_finite        "stop": NaN or infinity is an InvalidArgumentError of step(); "skip": counts as zero
-    store             an own dist store, whose options then count
+    store             an own dist store, in place of its options
 
     Collective: every worker makes it alike; all begin from rank 0's parameters. Load a checkpoint's weights into the
     model before. A step's gradient is the mean over the workers, as DistributedDataParallel's; a parameter without
@@ -45,11 +46,12 @@ class DistributedOptimizer(torch.optim.Optimizer):
     _step_supports_amp_scaling = True  # GradScaler calls step(grad_scaler=...) and leaves its checks to it
 
     def __init__(self, optimizer: torch.optim.Optimizer, named_parameters: Optional[_torch_parameters.Named] = None, *,
-                 compression: str = "none", threshold: Union[int, str] = "auto", pull_compression: str = "none",
-                 pull_threshold: Union[int, str] = "auto", backup_model: bool = True,
-                 local_lr: Optional[float] = None, push_in_backward: bool = True, backward_passes_per_step: int = 1,
-                 clip_gradient: Optional[float] = None, grad_scale: float = 1.0, non_finite: str = "stop",
-                 timeout_s: float = 60.0, type: str = "dist_sync",  # pylint: disable=redefined-builtin
+                 compression: Optional[str] = None, threshold: Union[int, str, None] = None,
+                 pull_compression: Optional[str] = None, pull_threshold: Union[int, str, None] = None,
+                 backup_model: bool = True, local_lr: Optional[float] = None, push_in_backward: bool = True,
+                 backward_passes_per_step: int = 1, clip_gradient: Optional[float] = None,
+                 grad_scale: Optional[float] = None, non_finite: str = "stop", timeout_s: Optional[float] = None,
+                 type: Optional[str] = None,  # pylint: disable=redefined-builtin
                  store: Optional[kv.KVStore] = None, **options: Any) -> None:
         # torch.optim.Optimizer's own would make groups of its own.
         self._wrapped = optimizer
@@ -66,22 +68,22 @@ class DistributedOptimizer(torch.optim.Optimizer):
         spec = _torch_optimizer.convert(optimizer, _BY_GROUP).spec()
         spec.average = True
         spec.clip_gradient = clip_gradient or 0.0
-        spec.rescale_grad = 1.0 if kv.is_majority(compression) else 1.0 / grad_scale
         self._owns_store = store is None
-        self.store = store if store is not None else kv.create(
-            type, compression=compression, threshold=threshold, pull_compression=pull_compression,
-            pull_threshold=pull_threshold, grad_scale=grad_scale, timeout_s=timeout_s, **options)
+        self.store = _torch_parameters.store_of(store, type or "dist_sync", dict(
+            options, compression=compression, threshold=threshold, pull_compression=pull_compression,
+            pull_threshold=pull_threshold, grad_scale=grad_scale, timeout_s=timeout_s))
+        spec.rescale_grad = self.store.unscale
         settings = _slimps.ExchangeSettings()
         settings.backup_model = backup_model
         settings.local_lr = local_lr
         settings.skip_non_finite = non_finite == "skip"
-        settings.timeout_s = timeout_s + 5  # the store's own error, which knows more, comes first
+        settings.timeout_s = (timeout_s or _TIMEOUT_S) + 5  # the store's own error, which knows more, comes first
         self._backup_model = backup_model
         self._exchange = self.store.exchange(self._names, self._arrays, spec, settings)
         self._told: List[Optional[Tuple[float, float]]] = [None] * len(self.param_groups)
         self._fixed = [_fixed_options(group) for group in self.param_groups]
         self._passes = [0] * len(self._parameters)
-        self._out = [False] * len(self._parameters)  # gone in this step
+        self._out: List[Optional[int]] = [None] * len(self._parameters)  # the gradient's version that went this step
         self._hyper_told = False
         self._begin()
         self._hooks = [self._hook(index) for index in range(len(self._parameters))]
@@ -102,9 +104,15 @@ class DistributedOptimizer(torch.optim.Optimizer):
             self._passes = [0] * len(self._passes)
             return loss
         for index, parameter in enumerate(self._parameters):
-            if not self._out[index] and parameter.grad is not None:
+            if self._out[index] is None and parameter.grad is not None:
                 self._send(index)
+        changed = [name for name, parameter, version in zip(self._names, self._parameters, self._out)
+                   if version is not None and parameter.grad is not None and parameter.grad._version != version]
         self._finish()
+        if changed:
+            raise FailedPreconditionError(
+                "gradient of %s: was changed after it had gone out in backward, as by clip_grad_norm_; the step was "
+                "taken without that change. Expected DistributedOptimizer(..., push_in_backward=False)" % changed[0])
         return loss
 
     def skip_step(self) -> None:
@@ -128,7 +136,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         With the backup model they else hold this worker's next starting point, which differs from worker to worker.
         Waits for the round under way; every worker must have taken that step.
         """
-        if any(self._out):
+        if any(version is not None for version in self._out):
             raise FailedPreconditionError("global_weights: gradients of a step have gone out; expected step() before")
         kept = [array.copy() for array in self._arrays] if self._backup_model else []
         self._exchange.drain()
@@ -230,7 +238,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._passes[index] += 1
         if self._passes[index] < self._passes_wanted:
             return
-        if self._out[index]:
+        if self._out[index] is not None:
             raise FailedPreconditionError(
                 "parameter %s: its gradient came in %d backward passes of one step; expected %d, as "
                 "backward_passes_per_step says" % (self._names[index], self._passes[index], self._passes_wanted))
@@ -239,8 +247,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def _send(self, index: int) -> None:
         if not self._hyper_told:
             self._tell_hyper()
-        self._out[index] = True
-        self._exchange.on_gradient(index, _torch_parameters.gradient_of(self._parameters[index], self._names[index]))
+        gradient = self._parameters[index].grad
+        self._out[index] = gradient._version
+        self._exchange.on_gradient(index, _torch_parameters.packed_gradient(gradient, self._names[index]))
 
     def _tell_hyper(self) -> None:
         """Learning rates and weight decays as the groups have them at this step's first gradient."""
@@ -268,7 +277,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def _begin(self) -> None:
         self._exchange.begin_step()
         self._passes = [0] * len(self._parameters)
-        self._out = [False] * len(self._parameters)
+        self._out = [None] * len(self._parameters)
         self._hyper_told = False
         self._versions = [parameter._version for parameter in self._parameters]
 

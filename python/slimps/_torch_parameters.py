@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 import numpy as np
 import torch
 
-from slimps import kv
+from slimps import _open_stores, kv
 from slimps.errors import FailedPreconditionError, InvalidArgumentError
 
 Named = Union[Iterable[Tuple[str, torch.Tensor]], Mapping[str, torch.Tensor]]
@@ -46,17 +46,29 @@ def memory_of(tensor: torch.Tensor, what: str) -> np.ndarray:
     return array if array.ndim else array.reshape(1)
 
 
-def gradient_of(parameter: torch.Tensor, name: str) -> np.ndarray:
-    """The gradient, packed: itself where it is."""
-    gradient = parameter.grad
+def packed_gradient(gradient: torch.Tensor, name: str) -> np.ndarray:
+    """Itself, where it is without gaps."""
     if gradient.layout == torch.strided and not gradient.is_contiguous():
         gradient = gradient.contiguous()
     return memory_of(gradient, "gradient of %s" % name)
 
 
+def store_of(given: Optional[kv.KVStore], kind: str, options: Dict[str, Any]) -> kv.KVStore:
+    """`given`, or one made by kv.create(kind, **options), where None and "none" stand for the defaults.
+
+    Raises InvalidArgumentError: both, since a store that is there has its options.
+    """
+    wanted = {name: value for name, value in options.items() if value is not None}
+    if given is None:
+        return kv.create(kind, **wanted)
+    if wanted:
+        raise InvalidArgumentError("store: has its own options; expected no %s beside it" % ", ".join(sorted(wanted)))
+    return given
+
+
 def open_store() -> kv.KVStore:
     """This process's distributed store. Raises FailedPreconditionError: there is none, or more than one."""
-    stores = kv.open_distributed()
+    stores = _open_stores.distributed()
     if len(stores) != 1:
         raise FailedPreconditionError(
             "store: expected one that is open, found %d; make the DistributedOptimizer, the CommHookState or a "

@@ -19,23 +19,18 @@ KeyboardInterrupt ends the store, since the others' rounds would wait for this w
 
 from __future__ import annotations
 
-import atexit
 import os
-import sys
-import weakref
 from types import TracebackType
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Type, Union
 
 import numpy as np
 
-from slimps import _arrays, _job, _keys, _options, _slimps
+from slimps import _arrays, _job, _keys, _open_stores, _options, _slimps, _updater, _whole_file
 from slimps import optimizer as _optimizer
 from slimps import row_sparse as _row_sparse
 from slimps.errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError, NotFoundError
 
 __all__ = ["KVStore", "create"]
-
-_LOCAL = ("local", "device")  # no scheduler, no servers
 
 
 def create(type: str = "dist_sync", **options: Any) -> "KVStore":  # pylint: disable=redefined-builtin
@@ -65,8 +60,8 @@ def create(type: str = "dist_sync", **options: Any) -> "KVStore":  # pylint: dis
     """
     if not isinstance(type, str):
         raise InvalidArgumentError("type: expected a str, got %r" % (type,))
-    made = _options.make(None if type in _LOCAL else _job.current(), options)
-    return KVStore(_slimps.Store.create(type, made), type)
+    made = _options.make(None if type in _open_stores.LOCAL else _job.current(), options)
+    return KVStore(_slimps.Store.create(type, made), type, made)
 
 
 class KVStore:
@@ -75,9 +70,11 @@ class KVStore:
     Stores that are open when Python ends are closed; after an exception that nobody caught, aborted.
     """
 
-    def __init__(self, store: _slimps.Store, name: str) -> None:
+    def __init__(self, store: _slimps.Store, name: str, options: _slimps.Options) -> None:
         self._store = store
         self._type = name
+        self._grad_scale = options.grad_scale
+        self._codec = options.compression
         self._shapes: Dict[_keys.Key, Any] = {}
         self._kind = _keys.KeyKind()
         self._refuses_half = False
@@ -104,6 +101,11 @@ class KVStore:
     def is_capable(self, capability: str) -> bool:
         """Whether the store can do something: "optimizer", that the servers can step."""
         return self._store.is_capable(capability.lower())
+
+    @property
+    def unscale(self) -> float:
+        """What an optimizer's rescale_grad undoes grad_scale by; 1 where the servers count signs, which have no scale."""
+        return 1.0 if self._codec.partition(":")[0] == "signsgd" else 1.0 / self._grad_scale
 
     # ---- tensors --------------------------------------------------------------------------------
 
@@ -140,14 +142,14 @@ class KVStore:
         """
         dense, sparse = _row_sparse.split(_keys.group(key, value, "value"))
         for name, gradient in sparse.items():
-            self._check_shape(gradient, self._shape(name, "push"), "push of key %r" % (name,))
+            _arrays.check_shape(gradient, self._pushed_shape(name), "push of key %r" % (name,))
         arrays = {name: self._pushed(name, values) for name, values in dense.items()}
         for name, gradient in sparse.items():
             self._store.push_rows(name, gradient.indices, _arrays.packed(gradient.rows), priority)
         for name, devices in arrays.items():
             if len(devices) == 1:
                 self._store.push(name, devices[0], priority)
-            elif self._type in _LOCAL:
+            elif self._type in _open_stores.LOCAL:
                 self._store.push_sum(name, devices, priority)
             else:
                 self._store.push(name, _arrays.summed(devices), priority)
@@ -160,7 +162,7 @@ class KVStore:
         """
         wanted = list(_row_sparse.requests(key, out, row_ids))
         for name, target, _ in wanted:
-            self._check_shape(target, self._shape(name, "row_sparse_pull"), "row_sparse_pull of key %r" % (name,))
+            _arrays.check_shape(target, self._shape(name, "row_sparse_pull"), "row_sparse_pull of key %r" % (name,))
         pulled = [self._store.pull_rows(name, ids, priority) for name, _, ids in wanted]
         for (_, target, _), (rows, values) in zip(wanted, pulled):
             indices = np.frombuffer(rows, np.int64).copy()
@@ -176,7 +178,7 @@ class KVStore:
         """
         outputs, sparse = self._outputs(key, out, "pull")
         if sparse and not ignore_sparse:
-            if self._type not in _LOCAL:
+            if self._type not in _open_stores.LOCAL:
                 raise InvalidArgumentError("pull of key %r: expected a dense out, got a RowSparse" % (sparse[0][0],))
             for name, target in sparse:
                 self.row_sparse_pull(name, target, priority, row_ids=np.arange(target.shape[0]))
@@ -200,7 +202,7 @@ class KVStore:
         """This worker contributes nothing to the keys' next round, which need not wait for it."""
         names = [_keys.as_key(name) for name in (key if _keys.is_list(key) else [key])]
         for name in names:
-            self._shape(name, "push_nothing")
+            self._pushed_shape(name)
         for name in names:
             self._store.push_nothing(name)
 
@@ -242,42 +244,22 @@ class KVStore:
 
         Collective; each worker writes the same content under its own `fname`. The weights are not in it.
         """
-        content = self.optimizer_states()
-        draft = "%s.%d.%d" % (fname, self.rank, os.getpid())
-        try:
-            with open(draft, "wb") as out:
-                out.write(content)
-            os.replace(draft, fname)
-        finally:
-            if os.path.exists(draft):
-                os.remove(draft)
+        _whole_file.write(fname, self.optimizer_states(), "%d.%d" % (self.rank, os.getpid()))
 
     def load_optimizer_states(self, fname: str) -> None:
         """Puts it back, into a job whose keys have the same names and sizes, before the next push. Collective."""
         with open(fname, "rb") as saved:
             self.put_optimizer_states(saved.read())
 
-    def set_updater(self, updater: Optional[Callable[[_keys.Key, Any, Any], None]]) -> None:
+    def set_updater(self, updater: Optional[_updater.Updater]) -> None:
         """Local stores: `updater(key, gradient, weight)` in an optimizer's place, once per push and key.
 
         It gets the key as it was given, the summed push and the weight, numpy arrays of float32 in the key's shape, and
         changes the weight in place. It must not call the store; what it raises, push raises, and nothing has changed.
         None: pushes replace values again. Raises UnimplementedError: a distributed store.
         """
-        if updater is None:
-            self._store.set_updater(None)
-            return
-
         shapes = self._shapes  # not the store: nobody would see that cycle
-
-        def call(name: str, gradient: memoryview, weight: memoryview) -> None:
-            key: _keys.Key = int(name[2:]) if name.startswith("i:") else name[2:]
-            held = np.asarray(weight)
-            changed = held.reshape(shapes[key]).copy()  # the updater's to keep, as MXNet's arrays are
-            updater(key, np.array(gradient).reshape(shapes[key]), changed)
-            held[...] = changed.reshape(-1)
-
-        self._store.set_updater(call)
+        self._store.set_updater(None if updater is None else _updater.over_shapes(updater, shapes))
 
     def set_gradient_compression(self, compression_params: Union[str, Mapping[str, Any]]) -> None:
         """Compresses pushes from now on; on every worker alike, before the first push.
@@ -287,13 +269,13 @@ class KVStore:
         """
         if isinstance(compression_params, str):
             self._store.set_compression(compression_params)
-            self._refuses_half = False
+            self._codec, self._refuses_half = compression_params, False
             return
         if not isinstance(compression_params, Mapping):
             raise InvalidArgumentError("compression_params: expected a dict or a str, got %s"
                                        % type(compression_params).__name__)
         self._store.set_compression_dictionary({str(name): str(value) for name, value in compression_params.items()})
-        self._refuses_half = "type" in compression_params
+        self._codec, self._refuses_half = "", "type" in compression_params
 
     # ---- the job --------------------------------------------------------------------------------
 
@@ -305,12 +287,7 @@ class KVStore:
         """
         names, arrays = [], []
         for name, one in _keys.pair(key, out, "out"):
-            what = "pull of key %r" % (name,)
-            array = _arrays.as_numpy(one, what)
-            self._check_shape(array, self._shape(name, "pull"), what)
-            if _arrays.packed(array) is not array or not array.flags.writeable:
-                raise InvalidArgumentError("%s: expected packed float32 to write, got %s with strides %s"
-                                           % (what, array.dtype, array.strides))
+            array = _arrays.to_write(one, self._shape(name, "pull"), "pull of key %r" % (name,))
             names.append(name)
             arrays.append(array)
         self._store.pull_then(names, arrays, priority, done)
@@ -320,6 +297,7 @@ class KVStore:
         """Makes the keys `names` a model's parameters, whose memory is `arrays`; collective. For training loops."""
         self._kind.check(names)
         made = _slimps.Exchange(self._store, names, [list(array.shape) for array in arrays], arrays, spec, settings)
+        self._has_optimizer = True
         self._kind.settle(names)
         self._shapes.update((name, array.shape) for name, array in zip(names, arrays))
         return made
@@ -370,7 +348,7 @@ class KVStore:
         if error is None or (isinstance(error, SystemExit) and not error.code):
             self.close()
         else:
-            _abort_for(self, error)
+            _open_stores.abort_for(self, error)
 
     # ---- inside ---------------------------------------------------------------------------------
 
@@ -380,6 +358,14 @@ class KVStore:
             return self._shapes[name]
         except KeyError:
             raise NotFoundError("%s: key %r was never initialised" % (what, name)) from None
+
+    def _pushed_shape(self, name: _keys.Key) -> Any:
+        """Of a key that can be pushed to."""
+        shape = self._shape(name, "push")
+        if self._needs_optimizer and not self._has_optimizer:
+            raise FailedPreconditionError("push of key %r: a %s store steps with each push and keeps no sums; expected "
+                                          "set_optimizer before" % (name, self._type))
+        return shape
 
     def _outputs(self, key: Any, out: Any, what: str) -> Tuple[Dict[_keys.Key, _arrays.Outputs],
                                                                List[Tuple[_keys.Key, _row_sparse.RowSparse]]]:
@@ -399,63 +385,12 @@ class KVStore:
     def _pushed(self, name: _keys.Key, values: List[Any]) -> List[np.ndarray]:
         """One key's packed arrays, one per device, checked."""
         what = "push of key %r" % (name,)
-        shape = self._shape(name, "push")
-        if self._needs_optimizer and not self._has_optimizer:
-            raise FailedPreconditionError("%s: a %s store steps with each push and keeps no sums; expected "
-                                          "set_optimizer before" % (what, self._type))
+        shape = self._pushed_shape(name)
         arrays = [_arrays.as_numpy(value, what) for value in values]
         if not arrays:
             raise InvalidArgumentError("%s: expected at least one array, got an empty list" % what)
         for array in arrays:
-            self._check_shape(array, shape, what)
+            _arrays.check_shape(array, shape, what)
             if self._refuses_half and array.dtype.itemsize == 2:
                 raise InvalidArgumentError("%s: expected float32, got float16: gradient compression is on" % what)
         return [_arrays.packed(array) for array in arrays]
-
-    @staticmethod
-    def _check_shape(array: Any, shape: Any, what: str) -> None:
-        if array.shape != shape:
-            raise InvalidArgumentError("%s: expected shape %s, as it was initialised, got %s"
-                                       % (what, shape, array.shape))
-
-
-def is_majority(codec_spec: str) -> bool:
-    """Whether the servers count signs, so that there is nothing to average or to rescale."""
-    return codec_spec.partition(":")[0] == "signsgd"
-
-
-def open_distributed() -> List[KVStore]:
-    """The stores of this process that belong to a job and are open."""
-    return [store for store in _open_stores if store.type not in _LOCAL]
-
-
-# ---- when Python ends ---------------------------------------------------------------------------
-
-_open_stores: "weakref.WeakSet[KVStore]" = weakref.WeakSet()
-
-
-def _abort_for(store: KVStore, error: BaseException) -> None:
-    """The others learn why; what went wrong here is being raised already."""
-    store.abort("worker %d: %s: %s" % (store.rank, type(error).__name__, error))
-    try:
-        store.close()
-    except Exception:  # pylint: disable=broad-except
-        pass
-
-
-def _close_all() -> None:
-    """At the end of Python: nobody shall wait for a worker that is gone."""
-    uncaught = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
-    for store in list(_open_stores):
-        if uncaught is not None:
-            _abort_for(store, uncaught)
-            continue
-        try:
-            store.close()
-        except Exception as error:  # pylint: disable=broad-except
-            print("slimps: closing the store: %s" % error, file=sys.stderr)
-
-
-atexit.register(_close_all)
-# A child has none of the store's threads.
-os.register_at_fork(after_in_child=_open_stores.clear)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import slimps
-from slimps import _arrays, kv
+from slimps import _arrays, _slimps, kv
 
 
 def shares_memory(one, other):
@@ -132,7 +132,7 @@ class FillsByTurns:
 
 def test_one_array_for_several_keys_holds_the_last_ones_value():
     out = np.zeros(3, np.float32)
-    with kv.KVStore(FillsByTurns(), "dist_sync") as store:
+    with kv.KVStore(FillsByTurns(), "dist_sync", _slimps.Options()) as store:
         store.init(["a", "b"], [out, out])
         store.pull(["a", "b"], out=[out, [out, out]])
         np.testing.assert_array_equal(np.full(3, 2, np.float32), out)

@@ -121,7 +121,9 @@ def test_a_scheduler_that_is_not_there():
 def test_an_asynchronous_store_without_an_optimizer_refuses_pushes(name):
     with jobs.lone_store(name) as store:
         store.init("w", ONES)
-        for push in (lambda: store.push("w", ONES), lambda: store.pushpull("w", ONES.copy())):
+        row = slimps.RowSparse([0], ONES[:1], ONES.shape)
+        for push in (lambda: store.push("w", ONES), lambda: store.pushpull("w", ONES.copy()),
+                     lambda: store.push("w", row), lambda: store.push_nothing("w")):
             with pytest.raises(slimps.FailedPreconditionError, match="a %s store .* expected set_optimizer" % name):
                 push()
         store.set_optimizer(slimps.optimizer.Test())
@@ -183,9 +185,8 @@ def test_the_extension_checks_for_itself():
     store = _slimps.Store
     with pytest.raises(TypeError):
         store.create("dist_sync", None)
-    options = _slimps.Options()
-    with pytest.raises(ValueError, match="udp"):
-        options.same_host = "udp"
+    with pytest.raises(slimps.InvalidArgumentError, match="udp"):
+        _slimps.Options().set("same_host", "udp")
     with pytest.raises(ValueError, match="MAGIC"):
         _slimps.OptimizerSpec().kind = "MAGIC"
 

@@ -61,47 +61,33 @@ def test_init_is_kept_for_later_stores(monkeypatch):
     assert slimps.init(num_workers=5) == _job.current() == slimps.Job("10.0.0.1:9091", 5, 2)
 
 
-def test_options_reach_the_store_by_the_flags_names():
-    made = _options.make(JOB, {"compression": "1bit", "threshold": 4096, "pull_compression": "fp16", "pre_steps": 8,
-                               "pull_threshold": "auto", "partition_bytes": 1024, "encode_threads": 2, "timeout_s": 2.5,
-                               "same_host": "ipc", "emulate_link": "100mbit", "emulate_latency_ms": 3,
-                               "remeasure_every": 12, "grad_scale": 32, "threshold_table": "t.json", "staleness": 3})
-    assert (made.scheduler_address, made.num_workers, made.num_servers, made.wanted_rank, made.job_id) == (
-        "tcp://10.0.0.1:9091", 4, 2, -1, "slimps")
-    assert (made.compression, made.fixed_threshold_bytes, made.pull_compression, made.fixed_pull_threshold_bytes) == (
-        "1bit", 4096, "fp16", None)
-    assert (made.pre_steps, made.partition_bytes, made.encode_threads, made.timeout_s) == (8, 1024, 2, 2.5)
-    assert (made.same_host, made.emulate_link_bytes_per_second) == ("ipc", 12.5e6)
-    assert made.emulate_link_latency_s == pytest.approx(3e-3)
-    assert (made.remeasure_every, made.grad_scale, made.threshold_table_file, made.staleness) == (12, 32.0, "t.json", 3)
+def test_options_are_text_or_numbers():
+    made = _options.make(JOB, {"compression": "1bit", "threshold": 4096, "partition_bytes": "1024", "grad_scale": 0.5,
+                               "timeout_s": 2.5, "pull_threshold": "auto"})
+    assert (made.compression, made.fixed_threshold_bytes, made.partition_bytes, made.grad_scale) == (
+        "1bit", 4096, 1024, 0.5)
+    assert _options.make(slimps.Job("b:1", 4, 2, rank=3), {}).wanted_rank == 3
 
 
 def test_without_options_the_stores_own_hold():
-    made = _options.make(JOB, {})
-    assert (made.compression, made.fixed_threshold_bytes, made.partition_bytes, made.same_host) == (
-        "none", None, 4 << 20, "shm")
+    made = _options.make(None, {})
+    assert (made.compression, made.fixed_threshold_bytes, made.partition_bytes) == ("none", None, 4 << 20)
 
 
 @pytest.mark.parametrize("option, value, complaint", [
-    ("compresion", "1bit", "create: no option compresion; there are compression, "),
-    ("threshold", -1, "threshold: expected \"auto\" or a number of bytes from 0, got -1"),
-    ("threshold", "some", "threshold: expected \"auto\""),
-    ("threshold", True, "threshold: expected \"auto\""),
-    ("pre_steps", 3, "pre_steps: expected an int from 4 to 1000000, got 3"),
-    ("partition_bytes", 2.5, "partition_bytes: expected an int"),
-    ("timeout_s", 0, "timeout_s: expected a number from 0.001"),
-    ("timeout_s", float("nan"), "timeout_s: expected a number"),
-    ("emulate_link", "fast", "emulate_link: expected a rate as"),
-    ("emulate_link", "0mbit", "emulate_link: expected a rate as"),
-    ("same_host", "udp", "same_host: expected shm, ipc or tcp, got 'udp'"),
-    ("compression", 1, "compression: expected a str, got 1"),
+    ("compresion", "1bit", "no option \"compresion\"; there are compression, "),
+    ("num_workers", 2, "create: no option num_workers; the job's are slimps.init's"),
+    ("threshold", -1, "option threshold: expected auto or a number of bytes .*, got \"-1\""),
+    ("threshold", True, "option threshold: expected a str or a number, got True"),
+    ("threshold", None, "option threshold: expected a str or a number, got None"),
+    ("partition_bytes", 2.5, "option partition_bytes: expected a whole number from 4"),
+    ("timeout_s", float("nan"), "option timeout_s: expected a number"),
 ])
 def test_options_that_make_no_sense_are_named(option, value, complaint):
     with pytest.raises(slimps.InvalidArgumentError, match=complaint):
         _options.make(JOB, {option: value})
 
 
-@pytest.mark.parametrize("text, bytes_per_second", [
-    ("8kbit", 1e3), ("1gbit", 125e6), ("12.5MB", 12.5e6), ("1GB", 1e9), ("64kB", 64e3)])
-def test_rates(text, bytes_per_second):
-    assert _options.rate("emulate_link", text) == bytes_per_second
+def test_a_scheduler_that_is_no_address():
+    with pytest.raises(slimps.InvalidArgumentError, match="option scheduler: expected host:port .*, got \"nowhere\""):
+        _options.make(slimps.Job("nowhere", 1, 1), {})

@@ -1,6 +1,7 @@
 """What the workers of kvstore_test.py run: scenarios.py NAME. A failed assertion ends the worker, and the test."""
 
 import os
+import queue
 import sys
 import tempfile
 
@@ -190,6 +191,11 @@ def async_steps_at_each_push():
     out = full(-1)
     store.pull("w", out=out)
     assert out[0, 0] >= 4 * (store.rank + 1), out          # its own, at least
+    store.push("w", full(0))
+    answers = queue.Queue()
+    out = full(-1)
+    store.pull_then("w", out, answers.put)                 # as pull, without waiting
+    assert answers.get(timeout=60) is None and out[0, 0] >= 4 * (store.rank + 1), out
     store.wait()
     store.barrier()
     expect(store, "w", 12)

@@ -40,7 +40,8 @@ LIBRARIES = [
     (re.compile(r"(pybind11/|Python\.h)"), re.compile(r"python/"), "only python includes pybind11"),
     (re.compile(r"(torch|c10|ATen)/"), re.compile(r"worker/trainer"), "only worker/trainer includes libtorch"),
 ]
-WORKERS_PUBLIC = ["worker/kvstore.h", "worker/collective_optimizer.h", "worker/exchange/weight_exchange.h"]
+WORKERS_PUBLIC = ["worker/kvstore.h", "worker/kvstore_options.h", "worker/collective_optimizer.h",
+                  "worker/exchange/weight_exchange.h"]
 COMPRESS_SEES_NOT = re.compile(r"google/protobuf/|glog/|gflags/|zmq|.*\.pb\.h$")
 
 

@@ -51,7 +51,7 @@ class LayeringRules(unittest.TestCase):
         self.assertEqual([], self.refused("python/extension/a.cc", '"worker/exchange/weight_exchange.h"'))
         self.assertEqual([], self.refused("python/extension/a.cc", "<pybind11/pybind11.h>"))
         self.assertEqual(["python/extension/a.cc:2: python is built on the public worker/kvstore.h and "
-                          "worker/collective_optimizer.h and worker/exchange/weight_exchange.h, not worker/dist_store.h"], self.refused("python/extension/a.cc", '"worker/dist_store.h"'))
+                          "worker/kvstore_options.h and worker/collective_optimizer.h and worker/exchange/weight_exchange.h, not worker/dist_store.h"], self.refused("python/extension/a.cc", '"worker/dist_store.h"'))
         for path, include in (("worker/a.cc", '"python/extension/store.h"'), ("worker/a.cc", "<pybind11/pybind11.h>"),
                               ("python/extension/a.cc", '"server/shard.h"'), ("python/extension/a.cc", "<zmq.h>")):
             self.assertEqual(1, len(self.refused(path, include)), (path, include))

@@ -1,0 +1,56 @@
+"""The stores of this process that are open: closed when Python ends, aborted after an exception that nobody caught."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import weakref
+from typing import TYPE_CHECKING, List
+
+if TYPE_CHECKING:
+    from slimps.kv import KVStore
+
+LOCAL = ("local", "device")  # no scheduler, no servers
+
+_open: "weakref.WeakSet[KVStore]" = weakref.WeakSet()
+
+
+def add(store: "KVStore") -> None:
+    _open.add(store)
+
+
+def discard(store: "KVStore") -> None:
+    _open.discard(store)
+
+
+def distributed() -> "List[KVStore]":
+    """Those that belong to a job."""
+    return [store for store in _open if store.type not in LOCAL]
+
+
+def abort_for(store: "KVStore", error: BaseException) -> None:
+    """The others learn why; what went wrong here is being raised already."""
+    store.abort("worker %d: %s: %s" % (store.rank, type(error).__name__, error))
+    try:
+        store.close()
+    except Exception:  # pylint: disable=broad-except
+        pass
+
+
+def _close_all() -> None:
+    """At the end of Python: nobody shall wait for a worker that is gone."""
+    uncaught = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
+    for store in list(_open):
+        if uncaught is not None:
+            abort_for(store, uncaught)
+            continue
+        try:
+            store.close()
+        except Exception as error:  # pylint: disable=broad-except
+            print("slimps: closing the store: %s" % error, file=sys.stderr)
+
+
+atexit.register(_close_all)
+# A child has none of the store's threads.
+os.register_at_fork(after_in_child=_open.clear)
