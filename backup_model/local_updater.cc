@@ -81,6 +81,8 @@ absl::StatusOr<LocalUpdater> LocalUpdater::Create(const LocalUpdaterOptions& opt
   return LocalUpdater(options);
 }
 
+size_t LocalUpdater::state_tensors() const { return UpdateStateTensors(OptionsOf(options_)); }
+
 void LocalUpdater::Step(std::span<const float> base, std::span<const float> gradient,
                         const LocalHyper& hyper, LocalUpdaterState& state,
                         std::span<float> updated) const {

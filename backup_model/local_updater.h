@@ -11,6 +11,7 @@
 #ifndef SLIMPS_BACKUP_MODEL_LOCAL_UPDATER_H_
 #define SLIMPS_BACKUP_MODEL_LOCAL_UPDATER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -63,6 +64,9 @@ class LocalUpdater final {
 
   // loc_lr, or the global learning rate.
   double learning_rate() const { return options_.loc_lr.value_or(options_.learning_rate); }
+
+  // How many moments go with a tensor: 0 to 2, the first of LocalUpdaterState before the second.
+  size_t state_tensors() const;
 
   // updated[k] = base[k] moved by one step along gradient[k]. `updated` may be `base` itself, else
   // must not overlap it. REQUIRES: all three have one length, the same in each call with `state`.

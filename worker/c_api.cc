@@ -1,4 +1,5 @@
-// c_api.h: options, optimizers, the store's life, the job. Tensors are in c_api_tensors.cc.
+// c_api.h: options, optimizers, the store's life, the job. Tensors are in c_api_tensors.cc, what a
+// store has counted and keeps in c_api_figures.cc.
 #include "worker/c_api.h"
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,21 +21,13 @@
 
 namespace {
 
+using slimps::Ask;
 using slimps::CheckPointer;
 using slimps::CheckText;
 using slimps::Guarded;
 using slimps::KVStore;
 
-// Of the functions that do no more than ask a store: `body(KVStore*)` gives a Status.
-template <typename Body>
-slimps_status Ask(const char* function, const slimps_store* store, Body body) noexcept {
-  return Guarded(function, [&]() -> absl::Status {
-    SLIMPS_RETURN_IF_ERROR(CheckPointer("store", store));
-    return body(store->store.get());
-  });
-}
-
-// The same with something to be written through `out`.
+// What `get` finds in the store is written through `out`.
 template <typename Out, typename Get>
 slimps_status Tell(const char* function, const slimps_store* store, const char* what, Out* out,
                    Get get) noexcept {
@@ -43,24 +37,6 @@ slimps_status Tell(const char* function, const slimps_store* store, const char* 
     *out = get(*store);
     return absl::OkStatus();
   });
-}
-
-slimps_totals Convert(const slimps::StoreTotals& totals) {
-  slimps_totals made = {};
-  made.elements_pushed = totals.pushed.elements;
-  made.elements_sent = totals.pushed.elements_sent;
-  made.bytes_pushed = totals.bytes_pushed;
-  made.bytes_pulled = totals.bytes_pulled;
-  made.bytes_shared = totals.bytes_shared;
-  made.changes_pulled = totals.changes_pulled;
-  made.copy_s = absl::ToDoubleSeconds(totals.copy);
-  made.encode_s = absl::ToDoubleSeconds(totals.encode);
-  made.send_s = absl::ToDoubleSeconds(totals.send);
-  made.wait_s = absl::ToDoubleSeconds(totals.wait);
-  made.decode_s = absl::ToDoubleSeconds(totals.decode);
-  made.compression_gain = totals.pushed.CompressionGain();
-  made.compression_error = totals.pushed.CompressionError();
-  return made;
 }
 
 }  // namespace
@@ -189,6 +165,21 @@ slimps_status slimps_set_optimizer(slimps_store* store, const slimps_optimizer* 
   });
 }
 
+slimps_status slimps_set_hyper(slimps_store* store, slimps_key key, double learning_rate,
+                               double weight_decay) {
+  return Ask(__func__, store, [=](KVStore* open) -> absl::Status {
+    SLIMPS_ASSIGN_OR_RETURN(const slimps::Key name, slimps::ToKey(key));
+    return open->SetHyper(name, slimps::Hyper{learning_rate, weight_decay});
+  });
+}
+
+slimps_status slimps_reset_hyper(slimps_store* store, slimps_key key) {
+  return Ask(__func__, store, [=](KVStore* open) -> absl::Status {
+    SLIMPS_ASSIGN_OR_RETURN(const slimps::Key name, slimps::ToKey(key));
+    return open->SetHyper(name, std::nullopt);
+  });
+}
+
 slimps_status slimps_set_updater(slimps_store* store, slimps_updater updater, void* user_data) {
   return Ask(__func__, store, [=](KVStore* open) -> absl::Status {
     if (updater == nullptr) return open->SetUpdater(nullptr);
@@ -232,28 +223,6 @@ slimps_status slimps_set_gradient_compression_pairs(slimps_store* store, const c
   });
 }
 
-slimps_status slimps_save_optimizer_states(slimps_store* store, void** content, size_t* bytes) {
-  return Ask(__func__, store, [=](KVStore* open) -> absl::Status {
-    SLIMPS_RETURN_IF_ERROR(CheckPointer("content", content));
-    SLIMPS_RETURN_IF_ERROR(CheckPointer("bytes", bytes));
-    SLIMPS_ASSIGN_OR_RETURN(const std::string saved, open->SaveOptimizerStates());
-    void* copy = std::malloc(saved.size());
-    if (copy == nullptr && !saved.empty()) throw std::bad_alloc();
-    std::memcpy(copy, saved.data(), saved.size());
-    *content = copy;
-    *bytes = saved.size();
-    return absl::OkStatus();
-  });
-}
-
-slimps_status slimps_load_optimizer_states(slimps_store* store, const void* content, size_t bytes) {
-  return Ask(__func__, store, [=](KVStore* open) -> absl::Status {
-    SLIMPS_ASSIGN_OR_RETURN(const std::span<const char> given,
-                            slimps::ToSpan("content", static_cast<const char*>(content), bytes));
-    return open->LoadOptimizerStates({given.data(), given.size()});
-  });
-}
-
 // ---- the job ------------------------------------------------------------------------------------
 
 slimps_status slimps_barrier(slimps_store* store) {
@@ -276,19 +245,6 @@ slimps_status slimps_wait(slimps_store* store) {
 
 slimps_status slimps_leave(slimps_store* store) {
   return Ask(__func__, store, [](KVStore* open) { return open->Leave(); });
-}
-
-slimps_status slimps_get_totals(const slimps_store* store, slimps_totals* totals) {
-  return Ask(__func__, store, [=](KVStore* open) -> absl::Status {
-    SLIMPS_RETURN_IF_ERROR(CheckPointer("totals", totals));
-    const size_t size = totals->struct_size;
-    SLIMPS_RETURN_IF_ERROR(slimps::CheckStructSize("totals", size, sizeof(slimps_totals)));
-    const slimps_totals made = Convert(open->totals());
-    std::memset(totals, 0, size);  // what a newer header has beyond this
-    *totals = made;
-    totals->struct_size = size;
-    return absl::OkStatus();
-  });
 }
 
 }  // extern "C"

@@ -255,7 +255,7 @@ SLIMPS_API slimps_status slimps_pushpull(slimps_store* store, slimps_key key, co
                                          float* out, size_t elements, int32_t priority);
 
 /* Pushes some rows of the key's next round, as one push: `rows` unsorted, repeated (they add up) or none; `values` has one
- * row after another, `elements` in all. FAILED_PRECONDITION: gradient compression is on. UNIMPLEMENTED: a local store. */
+ * row after another, `elements` in all. FAILED_PRECONDITION: gradient compression is on. */
 SLIMPS_API slimps_status slimps_push_row_sparse(slimps_store* store, slimps_key key,
                                                 const int64_t* rows, size_t num_rows,
                                                 const float* values, size_t elements,
@@ -264,7 +264,7 @@ SLIMPS_API slimps_status slimps_push_row_sparse(slimps_store* store, slimps_key 
 /* Pulls the rows that `row_ids` name, unsorted, repeated or none, into the caller's memory: their numbers, rising and each
  * once, into `rows`, which has room for `num_ids`; their values, one row after another, into `values`, which has room for
  * `elements` (num_ids times a row's are always enough); how many there are into `num_rows`. Nothing is written if it fails.
- * INVALID_ARGUMENT: a row out of range, too little room. UNIMPLEMENTED: a local store. */
+ * INVALID_ARGUMENT: a row out of range, too little room. */
 SLIMPS_API slimps_status slimps_pull_rows(slimps_store* store, slimps_key key,
                                           const int64_t* row_ids, size_t num_ids, int64_t* rows,
                                           float* values, size_t elements, size_t* num_rows,
@@ -293,6 +293,14 @@ SLIMPS_API void slimps_optimizer_destroy(slimps_optimizer* optimizer);
 SLIMPS_API slimps_status slimps_set_optimizer(slimps_store* store,
                                               const slimps_optimizer* optimizer);
 
+/* Of one key, from its next push on: what the optimizer steps by in place of its learning rate, schedule included, and weight
+ * decay. On every worker alike, rank 0's counts; stores without rounds step each push by its own. */
+SLIMPS_API slimps_status slimps_set_hyper(slimps_store* store, slimps_key key, double learning_rate,
+                                          double weight_decay);
+
+/* The optimizer's own again. */
+SLIMPS_API slimps_status slimps_reset_hyper(slimps_store* store, slimps_key key);
+
 /* Changes `weight` in place by the gradients that were summed for one push. Anything but SLIMPS_OK is what the push returns.
  * `key` and the arrays live as long as the call. It must neither throw nor call the store. */
 typedef slimps_status (*slimps_updater)(void* user_data, slimps_key key, const float* gradient,
@@ -313,13 +321,21 @@ SLIMPS_API slimps_status slimps_set_gradient_compression_pairs(slimps_store* sto
                                                                size_t count);
 
 /* What the optimizer keeps beside the weights, as a file's content. Collective. The caller frees `content` by slimps_free.
- * UNIMPLEMENTED: a local store. */
+ * FAILED_PRECONDITION: there is no optimizer. */
 SLIMPS_API slimps_status slimps_save_optimizer_states(slimps_store* store, void** content,
                                                       size_t* bytes);
 
 /* Puts it back before the next push, in a job of any number of servers. Collective; rank 0's counts. DATA_LOSS: damaged. */
 SLIMPS_API slimps_status slimps_load_optimizer_states(slimps_store* store, const void* content,
                                                       size_t bytes);
+
+/* What gradient compression keeps on this worker between pushes, as a file's content: with the weights and the optimizer
+ * states, all that a job goes on from. Each worker saves and loads its own. The caller frees `content` by slimps_free. */
+SLIMPS_API slimps_status slimps_save_residuals(slimps_store* store, void** content, size_t* bytes);
+
+/* Puts those of the same rank back, into a job with the same keys, before the next push. DATA_LOSS: damaged. */
+SLIMPS_API slimps_status slimps_load_residuals(slimps_store* store, const void* content,
+                                               size_t bytes);
 
 /* ---- the job --------------------------------------------------------------------------------- */
 
@@ -356,6 +372,21 @@ typedef struct slimps_totals {
 
 /* Fills `totals` up to its struct_size. */
 SLIMPS_API slimps_status slimps_get_totals(const slimps_store* store, slimps_totals* totals);
+
+#define SLIMPS_NOT_COMPRESSED UINT64_MAX
+
+/* What threshold "auto" has come to, the same on all workers. */
+typedef struct slimps_decision {
+  size_t struct_size;  /* set by the caller: sizeof(slimps_decision) */
+  uint64_t is_decided; /* 0: nothing is decided yet, or nothing is measured */
+  uint64_t from_round; /* the decision holds from here on */
+  uint64_t
+      threshold_bytes; /* fp32 bytes from which pushes are compressed; SLIMPS_NOT_COMPRESSED: none is */
+  uint64_t pull_threshold_bytes; /* the same of pulls */
+} slimps_decision;
+
+/* Fills `decision` up to its struct_size. */
+SLIMPS_API slimps_status slimps_get_decision(const slimps_store* store, slimps_decision* decision);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -23,6 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "proto/base/status_macros.h"
 #include "worker/c_api.h"
 #include "worker/c_api_answers.h"
 #include "worker/kvstore.h"
@@ -69,6 +70,15 @@ struct StatusError {
 [[nodiscard]] absl::StatusOr<Key> ToKey(const slimps_key& key);
 // Only valid as long as `typed_name` is.
 [[nodiscard]] slimps_key FromKey(const Key& key);
+
+// Of the functions that do no more than ask a store: `body(KVStore*)` gives a Status.
+template <typename Body>
+slimps_status Ask(const char* function, const slimps_store* store, Body body) noexcept {
+  return Guarded(function, [&]() -> absl::Status {
+    SLIMPS_RETURN_IF_ERROR(CheckPointer("store", store));
+    return body(store->store.get());
+  });
+}
 
 // A null pointer goes with 0 elements alone, and no array is larger than memory can be.
 template <typename Element>

@@ -19,10 +19,6 @@ namespace {
 constexpr char kSaving[] = "saving optimizer states";
 constexpr char kLoading[] = "loading optimizer states";
 
-std::string Describe(wire::OptimizerSpec::Kind kind, uint32_t tensors) {
-  return absl::StrCat(wire::OptimizerSpec::Kind_Name(kind), " with ", tensors, " state tensors");
-}
-
 // What one partition's answers add to its key's state; `first` of the whole job tells the optimizer.
 absl::Status AddAnswer(const TensorPlan& tensor, size_t partition, uint32_t number,
                        const Answer& answer, bool is_first, OptimizerStates* states) {
@@ -38,8 +34,8 @@ absl::Status AddAnswer(const TensorPlan& tensor, size_t partition, uint32_t numb
   }
   if (got.kind() != states->kind || got.tensors() != states->tensors) {
     return absl::FailedPreconditionError(
-        absl::StrCat(where(), "expected that of ", Describe(states->kind, states->tensors),
-                     ", got ", Describe(got.kind(), got.tensors())));
+        absl::StrCat(where(), "expected that of ", DescribeOptimizer(states->kind, states->tensors),
+                     ", got ", DescribeOptimizer(got.kind(), got.tensors())));
   }
   KeyState& key = states->keys[tensor.key.typed_name()];
   if (key.tensors.empty() && partition == 0 && number == 1) {
@@ -124,23 +120,7 @@ absl::StatusOr<std::string> DistStore::SaveOptimizerStates() {
 
 absl::Status DistStore::CheckLoadable(const OptimizerStates& states) {
   const std::vector<const TensorPlan*> tensors = keys_.WithElements();
-  for (const TensorPlan* tensor : tensors) {
-    const auto found = states.keys.find(tensor->key.typed_name());
-    if (found == states.keys.end()) {
-      return absl::InvalidArgumentError(absl::StrCat("loading optimizer states: key ",
-                                                     tensor->key.typed_name(), " is not in them"));
-    }
-    if (found->second.elements != tensor->elements) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("loading optimizer states: key ", tensor->key.typed_name(), ": expected ",
-                       tensor->elements, " elements, got ", found->second.elements));
-    }
-  }
-  if (states.keys.size() != tensors.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("loading optimizer states: expected those of ",
-                                                   tensors.size(), " keys, got ",
-                                                   states.keys.size()));
-  }
+  SLIMPS_RETURN_IF_ERROR(CheckKeys(states, tensors));
   // Before anything changes: is it the servers' optimizer? Every key has the same.
   if (tensors.empty()) return absl::OkStatus();
   const TensorPlan& tensor = *tensors[0];
@@ -151,10 +131,7 @@ absl::Status DistStore::CheckLoadable(const OptimizerStates& states) {
                                               .done = {}});
   SLIMPS_ASSIGN_OR_RETURN(const std::vector<Answer> answers, AwaitAnswers(gathering));
   const wire::OptimizerState& state = answers[0].pull.state();
-  if (state.kind() == states.kind && state.tensors() == states.tensors) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "loading optimizer states: expected those of ", Describe(state.kind(), state.tensors()),
-      ", as the servers have it, got ", Describe(states.kind, states.tensors)));
+  return CheckOptimizer(states, state.kind(), state.tensors());
 }
 
 absl::Status DistStore::SendState(const TensorPlan& tensor, const OptimizerStates& states,

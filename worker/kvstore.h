@@ -188,6 +188,7 @@ class KVStore {
   // What the servers' optimizer keeps beside the weights (momentum, Adam's moments and step counts) as a file's content,
   // versioned and checksummed. Collective; every worker gets the same. All pushes so far are in it. DeadlineExceeded: under
   // dist_sync, not every worker that has not left has pushed each key as often. FailedPrecondition: no optimizer was set.
+  // Of a local store: its own optimizer's, in the same form.
   [[nodiscard]] virtual absl::StatusOr<std::string> SaveOptimizerStates() {
     return absl::UnimplementedError(type() + " stores keep no optimizer states");
   }

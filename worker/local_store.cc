@@ -90,9 +90,16 @@ absl::Status LocalStore::FirstError() const {
   return first_error_;
 }
 
+bool LocalStore::IsInUpdater() const { return updating == this; }
+
+LocalStore::Tensor& LocalStore::TensorOf(const TensorPlan& plan) const {
+  MutexLock lock(&mutex_);
+  return *tensors_.at(plan.key.id());
+}
+
 absl::StatusOr<LocalStore::InForce> LocalStore::Find(const Key& key, size_t elements,
                                                      const char* what) const {
-  if (updating == this) {
+  if (IsInUpdater()) {
     return absl::FailedPreconditionError(
         absl::StrCat(what, " of key ", key.typed_name(), ": an updater must not call its store"));
   }

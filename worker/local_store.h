@@ -22,6 +22,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -65,6 +66,8 @@ class LocalStore final : public KVStore {
   absl::Status SetOptimizer(const wire::OptimizerSpec& spec) override;
   absl::Status SetHyper(const Key& key, std::optional<Hyper> hyper) override;
   absl::Status SetUpdater(Updater updater) override;
+  absl::StatusOr<std::string> SaveOptimizerStates() override;
+  absl::Status LoadOptimizerStates(std::string_view content) override;
   absl::Status SetGradientCompression(std::string_view codec_spec) override;
   absl::Status SetGradientCompression(
       const std::map<std::string, std::string>& dictionary) override;
@@ -104,9 +107,14 @@ class LocalStore final : public KVStore {
   LocalStore(std::string_view type, const KVStoreOptions& options,
              std::shared_ptr<const LocalRule> replace);
   absl::Status FirstError() const;
+  // Whether this thread runs this store's updater.
+  bool IsInUpdater() const;
+  Tensor& TensorOf(const TensorPlan& plan) const;
   // Checks that the key is there and has `elements`.
   absl::StatusOr<InForce> Find(const Key& key, size_t elements, const char* what) const;
   absl::Status Compress(std::string_view codec_spec, uint64_t threshold_bytes);
+  // FailedPrecondition: an updater, or neither.
+  absl::StatusOr<std::shared_ptr<const LocalRule>> OptimizerInForce(const char* what) const;
   absl::StatusOr<std::span<const float>> Sum(const InForce& in_force,
                                              std::span<const std::span<const float>> gradients)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(in_force.tensor->mutex);

@@ -92,4 +92,36 @@ absl::StatusOr<OptimizerStates> ParseOptimizerStates(std::string_view content) {
   return states;
 }
 
+absl::Status CheckKeys(const OptimizerStates& states,
+                       const std::vector<const TensorPlan*>& tensors) {
+  for (const TensorPlan* tensor : tensors) {
+    const auto found = states.keys.find(tensor->key.typed_name());
+    if (found == states.keys.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("loading optimizer states: key ",
+                                                     tensor->key.typed_name(), " is not in them"));
+    }
+    if (found->second.elements != tensor->elements) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("loading optimizer states: key ", tensor->key.typed_name(), ": expected ",
+                       tensor->elements, " elements, got ", found->second.elements));
+    }
+  }
+  if (states.keys.size() == tensors.size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("loading optimizer states: expected those of ",
+                                                 tensors.size(), " keys, got ",
+                                                 states.keys.size()));
+}
+
+absl::Status CheckOptimizer(const OptimizerStates& states, wire::OptimizerSpec::Kind kind,
+                            uint32_t tensors) {
+  if (states.kind == kind && states.tensors == tensors) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("loading optimizer states: expected those of ", DescribeOptimizer(kind, tensors),
+                   ", as the store has it, got ", DescribeOptimizer(states.kind, states.tensors)));
+}
+
+std::string DescribeOptimizer(wire::OptimizerSpec::Kind kind, uint32_t tensors) {
+  return absl::StrCat(wire::OptimizerSpec::Kind_Name(kind), " with ", tensors, " state tensors");
+}
+
 }  // namespace slimps

@@ -23,6 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/slimps.pb.h"
+#include "worker/key_table.h"
 
 namespace slimps {
 
@@ -48,6 +49,15 @@ std::string BuildOptimizerStates(const OptimizerStates& states);
 // DataLoss: cut short, or the checksum does not hold. InvalidArgument: no such content, or of another version; a field that
 // is none.
 [[nodiscard]] absl::StatusOr<OptimizerStates> ParseOptimizerStates(std::string_view content);
+
+// InvalidArgument, naming the key: `states` are not those of exactly `tensors`, by name and elements.
+[[nodiscard]] absl::Status CheckKeys(const OptimizerStates& states,
+                                     const std::vector<const TensorPlan*>& tensors);
+// FailedPrecondition: `states` are of another optimizer than the store's.
+[[nodiscard]] absl::Status CheckOptimizer(const OptimizerStates& states,
+                                          wire::OptimizerSpec::Kind kind, uint32_t tensors);
+// "ADAM with 2 state tensors".
+std::string DescribeOptimizer(wire::OptimizerSpec::Kind kind, uint32_t tensors);
 
 }  // namespace slimps
 

@@ -195,3 +195,19 @@ def test_device_stores_compress_what_each_device_pushes():
 def test_distributed_options_are_checked_here_too():
     with pytest.raises(slimps.errors.InvalidArgumentError, match="staleness"):
         slimps.kv.create("local", staleness=-1)
+
+
+def test_optimizer_states_are_saved_and_loaded(tmp_path):
+    path, weights = str(tmp_path / "states"), []
+    for begin, steps in ((0, 2), (2, 4), (0, 4)):
+        with slimps.kv.create("local") as store:
+            store.init(3, weights[0] if begin else np.ones(3, np.float32))
+            store.set_optimizer(slimps.optimizer.SGD(learning_rate=0.5, momentum=0.9))
+            if begin:
+                store.load_optimizer_states(path)
+            for step in range(begin, steps):
+                store.push(3, np.full(3, step + 1, np.float32))
+            weights.append(pulled(store, 3, 3))
+            if steps == 2:
+                store.save_optimizer_states(path)
+    np.testing.assert_array_equal(weights[1], weights[2])  # in two halves, and in one

@@ -208,7 +208,7 @@ TEST_F(CApi, DestroyingWaitsForAnswers) {
   EXPECT_EQ(answered.load(), 50);
 }
 
-TEST_F(CApi, LocalStoresHaveRowsAndNoStates) {
+TEST_F(CApi, LocalStoresHaveRowsAndTheirOptimizersStates) {
   Values values = {5, 0};
   int64_t row = 1;
   size_t count = 7;
@@ -219,11 +219,19 @@ TEST_F(CApi, LocalStoresHaveRowsAndNoStates) {
   EXPECT_EQ(count, 1u);
   EXPECT_EQ(values[0], 5);
   count = 7;
-  EXPECT_C_FAILS(slimps_save_optimizer_states(raw_, &content, &count), SLIMPS_UNIMPLEMENTED,
-                 "local");
-  EXPECT_C_FAILS(slimps_load_optimizer_states(raw_, "x", 1), SLIMPS_UNIMPLEMENTED, "local");
+  EXPECT_C_FAILS(slimps_save_optimizer_states(raw_, &content, &count), SLIMPS_FAILED_PRECONDITION,
+                 "expected an optimizer, got none");
   EXPECT_EQ(count, 7u);
   EXPECT_EQ(content, nullptr);
+  slimps_optimizer* adam = nullptr;
+  EXPECT_C_OK(slimps_optimizer_create("adam", &adam));
+  EXPECT_C_OK(slimps_set_optimizer(raw_, adam));
+  slimps_optimizer_destroy(adam);
+  EXPECT_C_OK(slimps_save_optimizer_states(raw_, &content, &count));
+  EXPECT_C_OK(slimps_load_optimizer_states(raw_, content, count));
+  slimps_free(content);
+  EXPECT_C_FAILS(slimps_load_optimizer_states(raw_, "x", 1), SLIMPS_INVALID_ARGUMENT, "states");
+  content = nullptr;
   EXPECT_C_REFUSES(slimps_push_row_sparse(raw_, kW, nullptr, 1, values.data(), 2, 0),
                    "rows: expected 1");
   EXPECT_C_REFUSES(slimps_push_row_sparse(raw_, kW, &row, 1, nullptr, 2, 0), "values: expected 2");

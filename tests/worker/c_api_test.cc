@@ -35,6 +35,7 @@ TEST(CApiBasics, LayoutIsThatOfTheFirstVersion) {
   EXPECT_EQ(offsetof(slimps_tensor, dtype), 56u);
   EXPECT_EQ(sizeof(slimps_totals), 112u);
   EXPECT_EQ(offsetof(slimps_totals, copy_s), 56u);
+  EXPECT_EQ(sizeof(slimps_decision), 40u);
 }
 
 TEST(CApiBasics, NothingIsDestroyedAsWell) {
@@ -263,6 +264,11 @@ TEST(CApiStore, IsNeededByEveryFunction) {
   EXPECT_C_REFUSES(slimps_wait(nullptr), "slimps_wait: store");
   EXPECT_C_REFUSES(slimps_leave(nullptr), "slimps_leave: store");
   EXPECT_C_REFUSES(slimps_get_totals(nullptr, &totals), "slimps_get_totals: store");
+  EXPECT_C_REFUSES(slimps_get_decision(nullptr, nullptr), "slimps_get_decision: store");
+  EXPECT_C_REFUSES(slimps_save_residuals(nullptr, nullptr, nullptr), "residuals: store");
+  EXPECT_C_REFUSES(slimps_load_residuals(nullptr, nullptr, 0), "residuals: store");
+  EXPECT_C_REFUSES(slimps_set_hyper(nullptr, kW, 1, 0), "slimps_set_hyper: store");
+  EXPECT_C_REFUSES(slimps_reset_hyper(nullptr, kW), "slimps_reset_hyper: store");
   const Store store = Make();
   EXPECT_C_REFUSES(slimps_rank(store.get(), nullptr), "rank: expected a pointer");
   EXPECT_C_REFUSES(slimps_num_workers(store.get(), nullptr), "num_workers: expected a pointer");
