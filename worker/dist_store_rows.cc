@@ -83,7 +83,7 @@ absl::Status DistStore::PullRows(const Key& key, std::span<const int64_t> row_id
   SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* tensor, keys_.Find(key));
   const auto pull = [&]() -> absl::Status {
     SLIMPS_ASSIGN_OR_RETURN(std::vector<int64_t> unique, UniqueRows(*tensor, row_ids));
-    SLIMPS_RETURN_IF_ERROR(FindForPull(key, tensor->elements).status());
+    if (mode_ != wire::DIST_SYNC) SLIMPS_RETURN_IF_ERROR(AwaitAcknowledged(*tensor));
     SLIMPS_ASSIGN_OR_RETURN(std::vector<float> found, FetchRows(*tensor, unique, priority));
     *rows = std::move(unique);
     *values = std::move(found);

@@ -47,10 +47,8 @@ absl::Status DistStore::Init(const std::vector<InitTensor>& tensors) {
         {.combine = plan()->compressor().combine(),
          .hashing = options_.checksums ? PayloadHashing::kXxh3 : PayloadHashing::kOff},
         courier_.get()));
-  for (TensorPlan& plan : plans) {
-    staging_.AddKeys(plan.bytes());
-    keys_.Add(std::move(plan));
-  }
+  for (const TensorPlan& plan : plans) staging_.AddKeys(plan.bytes());
+  keys_.Add(std::move(plans));
   return membership_.Barrier("kvstore/init", wire::WORKER, options_.timeout);
 }
 
@@ -183,20 +181,33 @@ absl::StatusOr<const TensorPlan*> DistStore::FindForPull(const Key& key, size_t 
   SLIMPS_RETURN_IF_ERROR(FirstError());
   SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* found, keys_.Find(key));
   SLIMPS_RETURN_IF_ERROR(CheckLength(*found, elements, "pull"));
-  // Versions do not count this worker's pushes there: an acknowledged push has been applied.
-  if (mode_ != wire::DIST_SYNC) SLIMPS_RETURN_IF_ERROR(push_->DrainKey(*found, options_.timeout));
   return found;
+}
+
+absl::Status DistStore::AwaitAcknowledged(const TensorPlan& tensor) {
+  Awaited acknowledged;
+  push_->WhenAcknowledged(tensor, acknowledged.Callback());
+  return FailIfServerIsGone(acknowledged.Await());
 }
 
 void DistStore::SubmitPull(PullJob job, const Key& key) {
   const absl::StatusOr<const TensorPlan*> tensor = FindForPull(key, job.out.size());
   if (!tensor.ok()) return job.done(tensor.status());
   job.tensor = *tensor;
+  if (mode_ == wire::DIST_SYNC) return SubmitFound(std::move(job));
+  // Versions do not count this worker's pushes there: an acknowledged push has been applied.
+  push_->WhenAcknowledged(**tensor, [this, job = std::move(job)](const absl::Status& status) {
+    if (!status.ok()) return job.done(status);
+    SubmitFound(job);
+  });
+}
+
+void DistStore::SubmitFound(PullJob job) {
   job.priority = PriorityOf(job.priority);
-  job.min_version = NewestPushed(key);
+  job.min_version = NewestPushed(job.tensor->key);
   // No round is complete without this worker's push, until it leaves.
   job.is_newest = mode_ == wire::DIST_SYNC && !left_.load();
-  if (job.kind == PullKind::kPlain && NeedsCopy(**tensor, job.min_version)) {
+  if (job.kind == PullKind::kPlain && NeedsCopy(*job.tensor, job.min_version)) {
     job.kind = PullKind::kThroughCopy;
   }
   pull_->Submit(std::move(job));

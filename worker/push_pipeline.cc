@@ -77,11 +77,11 @@ absl::Status PushPipeline::Submit(PushJob job) {
   }
   SLIMPS_RETURN_IF_ERROR(failed_);
   bytes_waiting_ += bytes;
-  unacknowledged_ += tensor.partitions.size();
-  unacknowledged_by_key_[tensor.key.id()] += tensor.partitions.size();
+  const uint64_t turn = unacknowledged_.Add(tensor.key.id(), tensor.partitions.size());
   const size_t works = whole_tensor ? 1 : tensor.partitions.size();
   for (size_t i = 0; i < works; ++i) {
-    Work work{.job = shared, .grad_bufs = {}, .partition = i, .whole_tensor = whole_tensor};
+    Work work{
+        .job = shared, .grad_bufs = {}, .partition = i, .whole_tensor = whole_tensor, .turn = turn};
     if (whole_tensor) {
       work.grad_bufs = std::move(grad_bufs);
     } else if (!grad_bufs.empty()) {
@@ -118,7 +118,7 @@ void PushPipeline::EndEncoding() {
   MutexLock lock(&mutex_);
   encoding_ = false;
   if (!queue_.empty()) work_.NotifyOne();
-  if (unacknowledged_ == 0) changed_.NotifyAll();  // for AwaitIdle
+  if (unacknowledged_.size() == 0) changed_.NotifyAll();  // for AwaitIdle
 }
 
 absl::StatusOr<std::optional<OutgoingItem>> PushPipeline::PrepareNow(const PushJob& job) {
@@ -127,17 +127,17 @@ absl::StatusOr<std::optional<OutgoingItem>> PushPipeline::PrepareNow(const PushJ
       plan()->MeasuresPush(tensor, job.round)) {
     return std::nullopt;
   }
+  uint64_t turn = 0;
   {
     MutexLock lock(&mutex_);
     SLIMPS_RETURN_IF_ERROR(failed_);
     if (encoding_ || !queue_.empty()) return std::nullopt;
     encoding_ = true;
     bytes_waiting_ += BytesOf(job);
-    ++unacknowledged_;
-    ++unacknowledged_by_key_[tensor.key.id()];
+    turn = unacknowledged_.Add(tensor.key.id(), 1);
   }
   absl::StatusOr<OutgoingItem> item =
-      PreparePartition(job, /*partition=*/0, job.carries() ? job.grad_bufs[0] : nullptr);
+      PreparePartition(job, /*partition=*/0, turn, job.carries() ? job.grad_bufs[0] : nullptr);
   EndEncoding();
   if (!item.ok()) return item.status();
   return *std::move(item);
@@ -156,13 +156,14 @@ absl::Status PushPipeline::PushPartition(Work work) {
   std::shared_ptr<HostBuffer> grad_buf;
   if (!work.grad_bufs.empty()) grad_buf = std::move(work.grad_bufs[0]);
   SLIMPS_ASSIGN_OR_RETURN(OutgoingItem item,
-                          PreparePartition(job, work.partition, std::move(grad_buf)));
+                          PreparePartition(job, work.partition, work.turn, std::move(grad_buf)));
   Send(coalescer_.Add(job.tensor->partitions[work.partition].server, std::move(item),
                       SendPriority(job.round, job.priority)));
   return absl::OkStatus();
 }
 
 absl::StatusOr<OutgoingItem> PushPipeline::PreparePartition(const PushJob& job, size_t partition,
+                                                            uint64_t turn,
                                                             std::shared_ptr<HostBuffer> grad_buf) {
   MaybeReport(job.round);
   SLIMPS_ASSIGN_OR_RETURN(const Codec* codec, AwaitCodec(job));
@@ -173,64 +174,17 @@ absl::StatusOr<OutgoingItem> PushPipeline::PreparePartition(const PushJob& job, 
   SLIMPS_ASSIGN_OR_RETURN(Prepared prepared, Prepare(job, partition, std::move(grad_buf), *codec));
   const size_t bytes = prepared.item.payload.size();
   // Counted until the answer, so that what is in flight is bounded too.
-  prepared.item.done = [this, tensor, bytes, held](Answer answer) {
+  prepared.item.done = [this, tensor, turn, bytes, held](Answer answer) {
     {
       MutexLock lock(&mutex_);
       bytes_waiting_ -= held;
     }
-    OnAnswered(*tensor, bytes, answer);
+    OnAnswered(*tensor, turn, bytes, answer);
   };
   MutexLock lock(&mutex_);
   CountPrepared(*job.tensor, prepared, dense ? elements : prepared.stats.elements_sent);
   ++under_way_;
   return std::move(prepared.item);
-}
-
-absl::Status PushPipeline::PushAndMeasure(Work work) {
-  const PushJob& job = *work.job;
-  Send(coalescer_.TakeAll());
-  SLIMPS_ASSIGN_OR_RETURN(const Codec* codec, AwaitCodec(job));
-  const TensorPlan& tensor = *job.tensor;
-  absl::Duration encode;
-  size_t bytes = 0;
-  std::vector<OutgoingItem> items;
-  for (size_t i = 0; i < tensor.partitions.size(); ++i) {
-    SLIMPS_ASSIGN_OR_RETURN(Prepared prepared,
-                            Prepare(job, i, std::move(work.grad_bufs[i]), *codec));
-    encode += prepared.encode;
-    bytes += prepared.item.payload.size();
-    {
-      MutexLock lock(&mutex_);
-      CountPrepared(tensor, prepared, tensor.partitions[i].elements);
-    }
-    std::get<wire::PushItem>(prepared.item.item).set_profile(true);
-    items.push_back(std::move(prepared.item));
-  }
-  if (options_.await_measured_pulls) options_.await_measured_pulls();
-  AwaitQuiet();
-  SLIMPS_ASSIGN_OR_RETURN(const Passage passage,
-                          measurement_.Send(tensor, SendPriority(job.round, job.priority), items));
-  if (passage.communication > absl::ZeroDuration()) {
-    plan()->RecordPush(tensor, job.round, passage.communication, encode + passage.decode);
-  }
-  MutexLock lock(&mutex_);
-  bytes_waiting_ -= tensor.bytes();
-  unacknowledged_ -= tensor.partitions.size();
-  unacknowledged_by_key_[tensor.key.id()] -= tensor.partitions.size();
-  totals_.send += passage.communication;
-  totals_.payload_bytes += bytes;  // once, however often it was sent to be measured
-  changed_.NotifyAll();
-  return absl::OkStatus();
-}
-
-// A push is measured with nothing of this worker's before it on the link. One that takes too long to get there spoils a
-// sample, no more.
-void PushPipeline::AwaitQuiet() {
-  MutexLock lock(&mutex_);
-  const auto quiet = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return !failed_.ok() || under_way_ == 0;
-  };
-  (void)changed_.Await(&mutex_, options_.timeout, quiet);
 }
 
 absl::StatusOr<PushPipeline::Prepared> PushPipeline::Prepare(const PushJob& job, size_t partition,
@@ -294,42 +248,19 @@ void PushPipeline::Send(std::vector<Batch> batches) {
   }
 }
 
-void PushPipeline::OnAnswered(const TensorPlan& tensor, size_t bytes, const Answer& answer) {
+void PushPipeline::OnAnswered(const TensorPlan& tensor, uint64_t turn, size_t bytes,
+                              const Answer& answer) {
+  std::vector<UnacknowledgedPushes::Waiter> waiters;
   {
     MutexLock lock(&mutex_);
     --under_way_;
-    --unacknowledged_;
-    --unacknowledged_by_key_[tensor.key.id()];
+    waiters = unacknowledged_.Take(tensor.key.id(), turn, 1);
     totals_.payload_bytes += bytes;
     totals_.send += answer.round_trip;
     changed_.NotifyAll();
   }
   if (!answer.status.ok()) options_.on_error(answer.status);
-}
-
-void PushPipeline::MaybeReport(uint64_t round) {
-  std::optional<wire::ThresholdReport> report = plan()->TakeReport(round);
-  if (report) options_.on_report(*std::move(report));
-}
-
-absl::StatusOr<const Codec*> PushPipeline::AwaitCodec(const PushJob& job) {
-  const absl::Time deadline = absl::Now() + options_.timeout;
-  // So short that the plan's patience ends before the deadline comes.
-  const absl::Duration interval =
-      std::min(options_.report_interval, options_.timeout / (CompressionPlan::kPatience + 1));
-  for (;;) {
-    absl::StatusOr<const Codec*> codec = plan()->CodecFor(*job.tensor, job.round, interval);
-    if (!absl::IsDeadlineExceeded(codec.status()) || absl::Now() >= deadline) return codec;
-    // The report or the decision may have been lost; the scheduler answers a repeated report with the decision.
-    std::optional<wire::ThresholdReport> again = plan()->UnansweredReport();
-    if (again) options_.on_report(*std::move(again));
-  }
-}
-
-void PushPipeline::FinishProfiling() {
-  for (wire::ThresholdReport& report : plan()->TakeLastReports()) {
-    options_.on_report(std::move(report));
-  }
+  for (const UnacknowledgedPushes::Waiter& waiter : waiters) waiter(answer.status);
 }
 
 absl::Status PushPipeline::Drain(absl::Duration timeout) {
@@ -339,27 +270,23 @@ absl::Status PushPipeline::Drain(absl::Duration timeout) {
 
 absl::Status PushPipeline::AwaitIdle(absl::Duration timeout) {
   const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return !failed_.ok() || (unacknowledged_ == 0 && !encoding_);
+    return !failed_.ok() || (unacknowledged_.size() == 0 && !encoding_);
   };
   if (!changed_.Await(&mutex_, timeout, idle)) {
     return absl::DeadlineExceededError(absl::StrCat(
-        unacknowledged_, " pushes unacknowledged after ", absl::FormatDuration(timeout)));
+        unacknowledged_.size(), " pushes unacknowledged after ", absl::FormatDuration(timeout)));
   }
   return failed_;
 }
 
-absl::Status PushPipeline::DrainKey(const TensorPlan& tensor, absl::Duration timeout) {
-  MutexLock lock(&mutex_);
-  const auto drained = [this, &tensor]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    auto found = unacknowledged_by_key_.find(tensor.key.id());
-    return !failed_.ok() || found == unacknowledged_by_key_.end() || found->second == 0;
-  };
-  if (!changed_.Await(&mutex_, timeout, drained)) {
-    return absl::DeadlineExceededError(absl::StrCat("key ", tensor.key.typed_name(),
-                                                    ": pushes unacknowledged after ",
-                                                    absl::FormatDuration(timeout)));
+void PushPipeline::WhenAcknowledged(const TensorPlan& tensor, UnacknowledgedPushes::Waiter done) {
+  absl::Status status;
+  {
+    MutexLock lock(&mutex_);
+    status = failed_;
+    if (status.ok() && unacknowledged_.Await(tensor.key.id(), done)) return;
   }
-  return failed_;
+  done(status);
 }
 
 absl::Status PushPipeline::UseStates(const std::function<void(StateStore&)>& use) {
@@ -379,10 +306,15 @@ absl::Status PushPipeline::UseStates(const std::function<void(StateStore&)>& use
 }
 
 void PushPipeline::Fail(const absl::Status& why) {
-  MutexLock lock(&mutex_);
-  if (failed_.ok()) failed_ = why;
-  queue_.clear();
-  changed_.NotifyAll();
+  std::vector<UnacknowledgedPushes::Waiter> waiters;
+  {
+    MutexLock lock(&mutex_);
+    if (failed_.ok()) failed_ = why;
+    queue_.clear();
+    waiters = unacknowledged_.TakeWaiters();
+    changed_.NotifyAll();
+  }
+  for (const UnacknowledgedPushes::Waiter& waiter : waiters) waiter(why);
 }
 
 PushCounts PushPipeline::counts(const Key& key) const {

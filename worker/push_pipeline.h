@@ -38,6 +38,7 @@
 #include "worker/push_counts.h"
 #include "worker/push_measurement.h"
 #include "worker/staging.h"
+#include "worker/unacknowledged_pushes.h"
 
 namespace slimps {
 
@@ -96,8 +97,9 @@ class PushPipeline final {
   [[nodiscard]] absl::StatusOr<std::optional<OutgoingItem>> PrepareNow(const PushJob& job);
   // Waits until every push submitted so far was acknowledged.
   [[nodiscard]] absl::Status Drain(absl::Duration timeout);
-  // Waits until no push of this tensor is unacknowledged.
-  [[nodiscard]] absl::Status DrainKey(const TensorPlan& tensor, absl::Duration timeout);
+  // Calls `done` when every push of this tensor submitted so far was acknowledged: at once, or on the thread that brings the
+  // last answer. With the first error, once there was one.
+  void WhenAcknowledged(const TensorPlan& tensor, UnacknowledgedPushes::Waiter done);
   // Calls `use` with what codecs keep of every partition, once all pushes submitted so far were acknowledged; nothing is
   // encoded meanwhile. DeadlineExceeded: they were not. ResourceExhausted: `use` ran out of memory.
   [[nodiscard]] absl::Status UseStates(const std::function<void(StateStore&)>& use);
@@ -116,6 +118,7 @@ class PushPipeline final {
     GradientBuffers grad_bufs;           // of this work; empty: nothing is contributed
     size_t partition = 0;
     bool whole_tensor = false;
+    uint64_t turn = 0;  // among the key's pushes
   };
   struct Prepared {
     OutgoingItem item;
@@ -132,7 +135,7 @@ class PushPipeline final {
   void Process(Work work);
   absl::Status PushPartition(Work work);
   // Its bytes count as waiting until it is answered.
-  absl::StatusOr<OutgoingItem> PreparePartition(const PushJob& job, size_t partition,
+  absl::StatusOr<OutgoingItem> PreparePartition(const PushJob& job, size_t partition, uint64_t turn,
                                                 std::shared_ptr<HostBuffer> grad_buf);
   absl::Status PushAndMeasure(Work work);
   void AwaitQuiet();
@@ -141,7 +144,7 @@ class PushPipeline final {
   void CountPrepared(const TensorPlan& tensor, const Prepared& prepared, size_t elements)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Send(std::vector<Batch> batches);
-  void OnAnswered(const TensorPlan& tensor, size_t bytes, const Answer& answer);
+  void OnAnswered(const TensorPlan& tensor, uint64_t turn, size_t bytes, const Answer& answer);
   void MaybeReport(uint64_t round);
   absl::StatusOr<const Codec*> AwaitCodec(const PushJob& job);
 
@@ -159,9 +162,8 @@ class PushPipeline final {
   // The first to leave first (SendPriority), then in order of submission.
   std::map<std::pair<int64_t, uint64_t>, Work> queue_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_sequence_ ABSL_GUARDED_BY(mutex_) = 0;
-  size_t under_way_ ABSL_GUARDED_BY(mutex_) = 0;       // handed over to be sent, unanswered
-  size_t unacknowledged_ ABSL_GUARDED_BY(mutex_) = 0;  // partitions submitted
-  std::map<KeyId, size_t> unacknowledged_by_key_ ABSL_GUARDED_BY(mutex_);
+  size_t under_way_ ABSL_GUARDED_BY(mutex_) = 0;  // handed over to be sent, unanswered
+  UnacknowledgedPushes unacknowledged_ ABSL_GUARDED_BY(mutex_);
   size_t bytes_waiting_ ABSL_GUARDED_BY(mutex_) = 0;
   PushTotals totals_ ABSL_GUARDED_BY(mutex_);
   std::unordered_map<uint64_t, PushCounts> counts_ ABSL_GUARDED_BY(mutex_);  // by the key's id

@@ -7,8 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "tests/cluster/hooked_transport.h"
 #include "tests/cluster/in_process_cluster.h"
 
 namespace slimps {
@@ -226,6 +229,36 @@ TEST(BoundedStaleness, WhatNeedsRoundsInCommonIsRefused) {
   EXPECT_EQ(refusal(pulls).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(refusal(pulls).message().find("pull compression 1bit with dist_ssp"), std::string::npos)
       << refusal(pulls);
+}
+
+// A pull that is asked for returns before this worker's push has left, and is answered with it in.
+TEST(WithoutRounds, AskingForAPullDoesNotWaitForThePushes) {
+  for (const wire::StoreMode mode : {wire::DIST_ASYNC, wire::DIST_SSP}) {
+    absl::Notification released, answered;
+    ClusterOptions options{.workers = 1, .servers = 1, .mode = mode};
+    options.wrap = Hooked({[&](const Message& message) {
+      if (message.header.has_push()) released.WaitForNotification();
+      return absl::OkStatus();
+    }});
+    InProcessCluster cluster(options);
+    cluster.RunWorkers([&](KVStore& store) {
+      const absl::Cleanup release = [&] {
+        if (!released.HasBeenNotified()) released.Notify();
+      };
+      Rounds rounds(&store);
+      ASSERT_STATUS_OK(rounds.Begin());
+      ASSERT_STATUS_OK(rounds.Push());
+      std::vector<float> weights(kSegment);
+      store.PullAsync("w", weights, 0, [&](const absl::Status& status) {
+        EXPECT_TRUE(status.ok()) << status;
+        answered.Notify();
+      });
+      EXPECT_FALSE(answered.HasBeenNotified());
+      released.Notify();
+      ASSERT_TRUE(answered.WaitForNotificationWithTimeout(kLong));
+      EXPECT_EQ(weights, std::vector<float>(kSegment, 1));
+    });
+  }
 }
 
 }  // namespace

@@ -2,114 +2,23 @@
 #include "worker/push_pipeline.h"
 
 #include <chrono>
-#include <cmath>
 #include <future>
-#include <memory>
 #include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/base/mutex.h"
 #include "proto/net/send_priority.h"
-#include "proto/status_proto.h"
-#include "tests/worker/holding_transport.h"
+#include "tests/worker/push_pipeline_fixture.h"
 
 namespace slimps {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits so long
-constexpr size_t kLargeElements = Coalescer::kSmallItemBytes / sizeof(float) + 1;
-
-class PushPipelineTest : public ::testing::Test {
- protected:
-  void Make(const CompressionPlanOptions& plan = {}, size_t max_bytes_waiting = size_t{1} << 30,
-            absl::Duration timeout = kLong) {
-    plan_ = CompressionPlan::Create(plan).value();
-    PushPipelineOptions options;
-    options.timeout = timeout;
-    options.max_bytes_waiting = max_bytes_waiting;
-    options.on_report = [](const wire::ThresholdReport&) {};
-    options.on_error = [this](absl::Status why) {
-      MutexLock lock(&mutex_);
-      errors_.push_back(std::move(why));
-      changed_.NotifyAll();
-    };
-    pipeline_ = std::make_unique<PushPipeline>(&courier_, plan_.get(), std::move(options));
-  }
-  // As the store does it: answers may still come while the pipeline lives.
-  void TearDown() override { courier_.FailAll(absl::CancelledError("the test is over")); }
-
-  // Partitions of `elements` each, on one server.
-  const TensorPlan* Tensor(const std::string& name, size_t elements, size_t partitions = 1) {
-    auto tensor =
-        std::make_unique<TensorPlan>(TensorPlan{.key = Key(name), .info = {}, .partitions = {}});
-    tensor->elements = elements * partitions;
-    for (size_t i = 0; i < partitions; ++i) {
-      tensor->partitions.push_back({.server = 0, .offset = i * elements, .elements = elements});
-    }
-    return tensors_.emplace_back(std::move(tensor)).get();
-  }
-  PushJob Job(const TensorPlan* tensor, int priority = 0, uint64_t round = 1, float value = 1) {
-    GradientBuffers grad_bufs;
-    for (const PartitionPlan& partition : tensor->partitions) {
-      grad_bufs.push_back(device_->AllocateHost(partition.elements).value());
-      std::ranges::fill(grad_bufs.back()->floats(), value);
-    }
-    return {tensor, round, priority, std::move(grad_bufs), std::abs(value)};
-  }
-  // The push thread stands still within its first message until the returned promise is kept.
-  std::promise<void> HoldUp() {
-    std::promise<void> go;
-    std::promise<void> stands;
-    transport_.before_send = [go = go.get_future().share(), &stands, first = true]() mutable {
-      if (!std::exchange(first, false)) return;
-      stands.set_value();
-      go.wait();
-    };
-    EXPECT_TRUE(pipeline_->Submit(Job(Tensor("holds up", kLargeElements))).ok());
-    stands.get_future().wait();
-    return go;
-  }
-  void Answer(size_t index, const absl::Status& status = absl::OkStatus()) {
-    transport_.HandOver(index);
-    Message reply;
-    const wire::Header sent = transport_.header(index);
-    for (const wire::PushItem& push : sent.push().items()) {
-      wire::ItemStatus* item = reply.header.mutable_push_reply()->add_items();
-      *item->mutable_id() = push.id();
-      *item->mutable_status() = ToStatusProto(status);
-    }
-    EXPECT_TRUE(courier_.HandleMessage(PeerId{7}, reply));
-  }
-  absl::Status AwaitError() {
-    MutexLock lock(&mutex_);
-    changed_.Await(&mutex_, kLong, [this] { return !errors_.empty(); });
-    return errors_.empty() ? absl::OkStatus() : errors_[0];
-  }
-  std::vector<KeyId> KeysOf(size_t message) {
-    std::vector<KeyId> keys;
-    const wire::Header sent = transport_.header(message);
-    for (const auto& item : sent.push().items()) keys.push_back(item.id().key());
-    return keys;
-  }
-
-  const std::unique_ptr<Device> device_ = MakeHostDevice();
-  std::vector<std::unique_ptr<TensorPlan>> tensors_;
-  HoldingTransport transport_;
-  Membership membership_{&transport_, {.role = wire::WORKER}};
-  Courier courier_{&transport_, &membership_, {PeerId{7}}, {.timeout = kLong}};
-  Mutex mutex_;
-  CondVar changed_;
-  std::vector<absl::Status> errors_;
-  std::unique_ptr<CompressionPlan> plan_;
-  std::unique_ptr<PushPipeline> pipeline_;
-};
 
 TEST_F(PushPipelineTest, AFrontLayersPartitionsOvertakeWhatWaits) {
   Make();
@@ -171,20 +80,41 @@ TEST_F(PushPipelineTest, SubmitGivesUpWhenNothingIsAnswered) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("400 bytes"));
 }
 
-TEST_F(PushPipelineTest, DrainWaitsForEveryAnswerAndDrainKeyForTheKeys) {
+TEST_F(PushPipelineTest, DrainWaitsForEveryAnswerAndWhoAsksForAKeyForTheKeys) {
   Make();
   const TensorPlan* a = Tensor("a", kLargeElements);
   const TensorPlan* b = Tensor("b", kLargeElements);
   ASSERT_TRUE(pipeline_->Submit(Job(a)).ok());
   ASSERT_TRUE(pipeline_->Submit(Job(b)).ok());
   ASSERT_TRUE(transport_.AwaitSent(2));
+  std::string told;
+  const auto tell = [&](const char* key) {
+    return [&told, key](const absl::Status& status) { absl::StrAppend(&told, key, status.ok()); };
+  };
+  pipeline_->WhenAcknowledged(*a, tell("a"));
+  pipeline_->WhenAcknowledged(*b, tell("b"));
+  EXPECT_EQ(told, "");
   Answer(0);
-  EXPECT_TRUE(pipeline_->DrainKey(*a, kLong).ok());
-  EXPECT_TRUE(absl::IsDeadlineExceeded(pipeline_->DrainKey(*b, absl::Milliseconds(20))));
+  EXPECT_EQ(told, "a1");
+  pipeline_->WhenAcknowledged(*a, tell("again"));
+  EXPECT_EQ(told, "a1again1") << "at once, where nothing is under way";
   EXPECT_TRUE(absl::IsDeadlineExceeded(pipeline_->Drain(absl::Milliseconds(20))));
   Answer(1);
+  EXPECT_EQ(told, "a1again1b1");
   EXPECT_TRUE(pipeline_->Drain(kLong).ok());
   EXPECT_EQ(pipeline_->totals().payload_bytes, 2 * kLargeElements * sizeof(float));
+}
+
+TEST_F(PushPipelineTest, WhoWaitsForAKeyLearnsOfTheFailure) {
+  Make();
+  const TensorPlan* tensor = Tensor("w", 4);
+  ASSERT_TRUE(pipeline_->Submit(Job(tensor)).ok());
+  std::vector<absl::Status> told;
+  const auto tell = [&](const absl::Status& status) { told.push_back(status); };
+  pipeline_->WhenAcknowledged(*tensor, tell);
+  pipeline_->Fail(absl::UnavailableError("server 0 is lost"));
+  pipeline_->WhenAcknowledged(*tensor, tell);
+  EXPECT_EQ(told, std::vector(2, absl::UnavailableError("server 0 is lost")));
 }
 
 TEST_F(PushPipelineTest, ARefusedPushIsAnErrorOfTheStores) {
@@ -195,49 +125,6 @@ TEST_F(PushPipelineTest, ARefusedPushIsAnErrorOfTheStores) {
   const absl::Status error = AwaitError();
   EXPECT_TRUE(absl::IsAlreadyExists(error));
   EXPECT_THAT(std::string(error.message()), HasSubstr("push of key s:w partition 0 to server 0"));
-}
-
-TEST_F(PushPipelineTest, AMeasuredPushThatIsRefusedIsAnErrorToo) {
-  Make({.compression = "1bit", .pre_steps = 4});
-  ASSERT_TRUE(pipeline_->Submit(Job(Tensor("w", kLargeElements))).ok());
-  ASSERT_TRUE(transport_.AwaitSent(1));
-  ASSERT_TRUE(transport_.header(0).push().items(0).profile());
-  Answer(0, absl::AlreadyExistsError("pushed before"));
-  const absl::Status error = AwaitError();
-  EXPECT_TRUE(absl::IsAlreadyExists(error));
-  EXPECT_THAT(std::string(error.message()), HasSubstr("push of key s:w partition 0 to server 0"));
-}
-
-TEST_F(PushPipelineTest, AMeasuredPushThatIsNeverAnsweredIsAnErrorToo) {
-  Make({.compression = "1bit", .pre_steps = 4}, size_t{1} << 30, absl::Milliseconds(50));
-  ASSERT_TRUE(pipeline_->Submit(Job(Tensor("w", kLargeElements))).ok());
-  const absl::Status error = AwaitError();
-  EXPECT_TRUE(absl::IsDeadlineExceeded(error));
-  EXPECT_THAT(std::string(error.message()), HasSubstr("s:w was never answered"));
-}
-
-TEST_F(PushPipelineTest, AMeasuredPushGoesOutInTheEndThoughAnotherIsNeverAnswered) {
-  Make({.compression = "1bit", .pre_steps = 4}, size_t{1} << 30, absl::Milliseconds(50));
-  // Prepared, and never dispatched: the link does not become quiet.
-  PushJob nothing{Tensor("a", 4), /*round=*/1, 0, {}};
-  ASSERT_TRUE(pipeline_->Submit(std::move(nothing)).ok());
-  ASSERT_TRUE(transport_.AwaitSent(1));
-  ASSERT_TRUE(pipeline_->Submit(Job(Tensor("w", kLargeElements))).ok());
-  EXPECT_TRUE(transport_.AwaitSent(2));
-}
-
-// A decision that never comes holds nobody up for ever, however short the timeout: the one in force holds on.
-TEST_F(PushPipelineTest, WithoutAnAnswerToALaterReportItGoesOnAsDecidedBefore) {
-  ThresholdTable table("1bit");
-  table.AddRaw(4096, absl::Milliseconds(9));
-  table.AddCompressed(4096, absl::Milliseconds(1), absl::Milliseconds(1));
-  Make({.compression = "1bit", .table = table, .remeasure_every = 8}, size_t{1} << 30,
-       absl::Milliseconds(400));
-  ASSERT_TRUE(plan_->TakeReport(11).has_value());
-  ASSERT_TRUE(pipeline_->Submit(Job(Tensor("w", 4096), 0, /*round=*/18)).ok());
-  EXPECT_TRUE(transport_.AwaitSent(1));
-  MutexLock lock(&mutex_);
-  EXPECT_TRUE(errors_.empty()) << errors_[0];
 }
 
 TEST_F(PushPipelineTest, FailureEndsEveryWait) {

@@ -1,0 +1,89 @@
+// PushPipeline: pushes that are measured one by one, and the reports that come of them.
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "proto/base/status_macros.h"
+#include "proto/net/send_priority.h"
+#include "worker/push_pipeline.h"
+
+namespace slimps {
+
+absl::Status PushPipeline::PushAndMeasure(Work work) {
+  const PushJob& job = *work.job;
+  Send(coalescer_.TakeAll());
+  SLIMPS_ASSIGN_OR_RETURN(const Codec* codec, AwaitCodec(job));
+  const TensorPlan& tensor = *job.tensor;
+  absl::Duration encode;
+  size_t bytes = 0;
+  std::vector<OutgoingItem> items;
+  for (size_t i = 0; i < tensor.partitions.size(); ++i) {
+    SLIMPS_ASSIGN_OR_RETURN(Prepared prepared,
+                            Prepare(job, i, std::move(work.grad_bufs[i]), *codec));
+    encode += prepared.encode;
+    bytes += prepared.item.payload.size();
+    {
+      MutexLock lock(&mutex_);
+      CountPrepared(tensor, prepared, tensor.partitions[i].elements);
+    }
+    std::get<wire::PushItem>(prepared.item.item).set_profile(true);
+    items.push_back(std::move(prepared.item));
+  }
+  if (options_.await_measured_pulls) options_.await_measured_pulls();
+  AwaitQuiet();
+  SLIMPS_ASSIGN_OR_RETURN(const Passage passage,
+                          measurement_.Send(tensor, SendPriority(job.round, job.priority), items));
+  if (passage.communication > absl::ZeroDuration()) {
+    plan()->RecordPush(tensor, job.round, passage.communication, encode + passage.decode);
+  }
+  std::vector<UnacknowledgedPushes::Waiter> waiters;
+  {
+    MutexLock lock(&mutex_);
+    bytes_waiting_ -= tensor.bytes();
+    waiters = unacknowledged_.Take(tensor.key.id(), work.turn, tensor.partitions.size());
+    totals_.send += passage.communication;
+    totals_.payload_bytes += bytes;  // once, however often it was sent to be measured
+    changed_.NotifyAll();
+  }
+  for (const UnacknowledgedPushes::Waiter& waiter : waiters) waiter(absl::OkStatus());
+  return absl::OkStatus();
+}
+
+// A push is measured with nothing of this worker's before it on the link. One that takes too long to get there spoils a
+// sample, no more.
+void PushPipeline::AwaitQuiet() {
+  MutexLock lock(&mutex_);
+  const auto quiet = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !failed_.ok() || under_way_ == 0;
+  };
+  (void)changed_.Await(&mutex_, options_.timeout, quiet);
+}
+
+void PushPipeline::MaybeReport(uint64_t round) {
+  std::optional<wire::ThresholdReport> report = plan()->TakeReport(round);
+  if (report) options_.on_report(*std::move(report));
+}
+
+absl::StatusOr<const Codec*> PushPipeline::AwaitCodec(const PushJob& job) {
+  const absl::Time deadline = absl::Now() + options_.timeout;
+  // So short that the plan's patience ends before the deadline comes.
+  const absl::Duration interval =
+      std::min(options_.report_interval, options_.timeout / (CompressionPlan::kPatience + 1));
+  for (;;) {
+    absl::StatusOr<const Codec*> codec = plan()->CodecFor(*job.tensor, job.round, interval);
+    if (!absl::IsDeadlineExceeded(codec.status()) || absl::Now() >= deadline) return codec;
+    // The report or the decision may have been lost; the scheduler answers a repeated report with the decision.
+    std::optional<wire::ThresholdReport> again = plan()->UnansweredReport();
+    if (again) options_.on_report(*std::move(again));
+  }
+}
+
+void PushPipeline::FinishProfiling() {
+  for (wire::ThresholdReport& report : plan()->TakeLastReports()) {
+    options_.on_report(std::move(report));
+  }
+}
+
+}  // namespace slimps
