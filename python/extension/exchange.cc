@@ -73,6 +73,7 @@ void Exchange::OnGradient(size_t index, const py::object& gradient) {
     throw py::index_error(
         absl::StrCat("exchange: expected an index below ", parameters.size(), ", got ", index));
   }
+  store_->CheckCaller();
   gradients_.emplace_back(gradient, HeldArray::Access::kRead);
   const std::span<const float> values = gradients_.back().floats();
   py::gil_scoped_release no_gil;  // a push waits where grad_buf has no room
@@ -87,6 +88,7 @@ void Exchange::SetHyper(size_t index, double learning_rate, double weight_decay)
   if (index >= shared_->parameters.size()) {
     throw py::index_error(absl::StrCat("exchange: no parameter ", index));
   }
+  store_->CheckCaller();
   RaiseIfError(shared_->exchange->SetHyper(
       index, {.learning_rate = learning_rate, .weight_decay = weight_decay}));
 }

@@ -103,8 +103,6 @@ void DefineStore(py::module_& module) {
            py::arg("dictionary"))
       .def("pull_then", &Store::PullThen, py::arg("keys"), py::arg("outs"), py::arg("priority"),
            py::arg("done"))
-      .def("set_hyper", &Store::SetHyper, py::arg("key"), py::arg("learning_rate"),
-           py::arg("weight_decay"))
       .def("save_residuals", &Store::SaveResiduals)
       .def(
           "load_residuals",

@@ -3,10 +3,12 @@
 #include <pybind11/stl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <iterator>
 #include <stop_token>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "python/extension/status.h"
@@ -19,9 +21,13 @@ namespace py = pybind11;
 
 namespace {
 
-// A round's pushes only copy: grad_buf has room for one of all keys. A second push of a key that was not pulled since may wait
-// for room, beyond this, and is called as what waits is; a thread for each would cost more than the push.
-constexpr size_t kPushesThatDoNotWait = size_t{64} << 20;
+// grad_buf's least, and what a store lets wait for the network (PushPipelineOptions): a round's pushes only copy, and a thread
+// for each would cost more than the push.
+constexpr size_t kRoomForLaterPushes = size_t{64} << 20;
+constexpr size_t kBytesWaiting = size_t{1} << 30;
+
+// The store whose updater this thread runs.
+thread_local const Store* updating = nullptr;
 
 // The others would wait for this worker's part of rounds, and this call's memory must be nobody's when it returns.
 void Interrupt(KVStore* store) {
@@ -36,24 +42,43 @@ void CheckCount(const char* what, size_t keys, size_t got) {
   throw py::value_error(absl::StrCat(what, ": expected one per key, ", keys, ", got ", got));
 }
 
-bool PushesUnderWay::Add(KeyId key, size_t bytes) {
-  size_t& of_key = by_key_[key];
-  const bool first = of_key == 0;
-  of_key += bytes;
-  bytes_ += bytes;
-  return !first && bytes_ > kPushesThatDoNotWait;
+bool PushesUnderWay::MayWait(KeyId key, size_t bytes) const {
+  if (bytes_ + bytes > kBytesWaiting) return true;
+  const bool only_first = later_ == 0 && BytesOf(key) == 0;
+  return !only_first && bytes_ + bytes > kRoomForLaterPushes;
 }
 
-void PushesUnderWay::Acknowledged(KeyId key) {
+void PushesUnderWay::Add(KeyId key, size_t bytes) {
+  OfKey& pushed = by_key_[key];
+  bytes_ += bytes;
+  if (pushed.first == 0) {
+    pushed.first = bytes;
+    return;
+  }
+  pushed.later += bytes;
+  later_ += bytes;
+}
+
+size_t PushesUnderWay::BytesOf(KeyId key) const {
   const auto pushed = by_key_.find(key);
-  if (pushed == by_key_.end()) return;
-  bytes_ -= pushed->second;
-  by_key_.erase(pushed);
+  return pushed == by_key_.end() ? 0 : pushed->second.first + pushed->second.later;
+}
+
+void PushesUnderWay::Acknowledged(const Marks& marks) {
+  for (const auto& [key, bytes] : marks) {
+    const auto pushed = by_key_.find(key);
+    if (pushed == by_key_.end()) continue;
+    const size_t left = BytesOf(key) - std::min(bytes, BytesOf(key));
+    bytes_ -= BytesOf(key) - left;
+    later_ -= pushed->second.later;
+    by_key_.erase(pushed);
+    if (left > 0) by_key_[key].first = left;
+  }
 }
 
 void PushesUnderWay::AllAcknowledged() {
   by_key_.clear();
-  bytes_ = 0;
+  bytes_ = later_ = 0;
 }
 
 std::unique_ptr<Store> Store::Create(const std::string& type, const KVStoreOptions& options) {
@@ -104,7 +129,10 @@ void Store::AwaitWith(const std::shared_ptr<Pending>& pending, std::vector<HeldA
       });
 }
 
-void Store::CheckProcess() const {
+void Store::CheckCaller() const {
+  if (updating == this) {
+    RaiseIfError(absl::FailedPreconditionError("an updater must not call its store"));
+  }
   if (getpid() == process_) return;
   RaiseIfError(absl::FailedPreconditionError(
       absl::StrCat("the store belongs to process ", process_,
@@ -112,7 +140,7 @@ void Store::CheckProcess() const {
 }
 
 void Store::Call(std::function<absl::Status(KVStore*)> call, std::vector<HeldArray> arrays) {
-  CheckProcess();
+  CheckCaller();
   AwaitWith(StartCall([store = store_, call = std::move(call)] { return call(store.get()); }),
             std::move(arrays));
 }
@@ -138,25 +166,27 @@ void Store::Init(const std::vector<py::object>& keys,
 }
 
 void Store::Push(const py::object& key, const py::object& gradient, int priority) {
-  CheckProcess();
+  CheckCaller();
   const Key name = ToKey(key);
   std::vector<HeldArray> arrays;
   arrays.emplace_back(gradient, HeldArray::Access::kRead);
   const std::span<const float> values = arrays.back().floats();
-  if (under_way_->Add(name.id(), values.size_bytes())) {
+  if (under_way_->MayWait(name.id(), values.size_bytes())) {
     Call([name, values, priority](KVStore* store) { return store->Push(name, values, priority); },
          std::move(arrays));
-    return;
+  } else {
+    absl::Status pushed;
+    {
+      py::gil_scoped_release no_gil;
+      pushed = store_->Push(name, values, priority);
+    }
+    RaiseIfError(pushed);
   }
-  absl::Status pushed;
-  {
-    py::gil_scoped_release no_gil;
-    pushed = store_->Push(name, values, priority);
-  }
-  RaiseIfError(pushed);
+  under_way_->Add(name.id(), values.size_bytes());
 }
 
 void Store::PushSum(const py::object& key, const std::vector<py::object>& gradients, int priority) {
+  CheckCaller();
   const Key name = ToKey(key);
   std::vector<HeldArray> arrays;
   std::vector<std::span<const float>> values;
@@ -210,6 +240,7 @@ void Store::LoadOptimizerStates(const std::string& content) {
 }
 
 void Store::SetUpdater(const py::object& updater) {
+  CheckCaller();
   Updater made;
   if (!updater.is_none()) {
     // Whoever lets go of it last need not hold the GIL.
@@ -217,11 +248,14 @@ void Store::SetUpdater(const py::object& updater) {
       py::gil_scoped_acquire gil;
       delete held;
     });
-    made = [call](const Key& key, std::span<const float> gradient, std::span<float> weight) {
+    made = [this, call](const Key& key, std::span<const float> gradient, std::span<float> weight) {
       py::gil_scoped_acquire gil;
+      const Store* const outer = std::exchange(updating, this);
+      const absl::Cleanup done = [outer] { updating = outer; };
       const auto view = [](const float* data, size_t elements, bool readonly) {
-        return py::memoryview::from_buffer(const_cast<float*>(data), {elements}, {sizeof(float)},
-                                           readonly);
+        static float nothing = 0;  // Python knows no array without an address
+        return py::memoryview::from_buffer(elements == 0 ? &nothing : const_cast<float*>(data),
+                                           {elements}, {sizeof(float)}, readonly);
       };
       (*call)(key.typed_name(), view(gradient.data(), gradient.size(), true),
               view(weight.data(), weight.size(), false));
@@ -241,11 +275,6 @@ void Store::SetGradientCompression(const std::string& codec_spec) {
 
 void Store::SetGradientCompression(const std::map<std::string, std::string>& dictionary) {
   Call([dictionary](KVStore* store) { return store->SetGradientCompression(dictionary); });
-}
-
-void Store::SetHyper(const py::object& key, double learning_rate, double weight_decay) {
-  RaiseIfError(store_->SetHyper(
-      ToKey(key), Hyper{.learning_rate = learning_rate, .weight_decay = weight_decay}));
 }
 
 py::bytes Store::SaveResiduals() {
@@ -287,6 +316,7 @@ void Store::Close() {
 }
 
 void Store::Abort(const std::string& why) {
+  CheckCaller();
   aborted_ = true;
   py::gil_scoped_release no_gil;
   store_->Abort(absl::AbortedError(why));

@@ -22,6 +22,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -38,15 +39,24 @@ void CheckCount(const char* what, size_t keys, size_t got);
 // Pushes that may still be under way. Read and written with the GIL held.
 class PushesUnderWay final {
  public:
-  // Whether a push of so many bytes may have to wait for room in grad_buf.
-  bool Add(KeyId key, size_t bytes);
-  // The rounds pushed of this key have been acknowledged.
-  void Acknowledged(KeyId key);
+  // Keys with the bytes that were under way of them at some moment.
+  using Marks = std::vector<std::pair<KeyId, size_t>>;
+
+  // Whether a push of so many bytes may have to wait: for room in grad_buf, which has some for one of each key, or for the
+  // network, which may be as far behind as the store allows.
+  bool MayWait(KeyId key, size_t bytes) const;
+  void Add(KeyId key, size_t bytes);
+  size_t BytesOf(KeyId key) const;
+  // The pushes of these keys up to then have been acknowledged.
+  void Acknowledged(const Marks& marks);
   void AllAcknowledged();
 
  private:
-  std::unordered_map<KeyId, size_t> by_key_;
-  size_t bytes_ = 0;
+  struct OfKey {
+    size_t first = 0, later = 0;  // bytes of the first push, and of those after it
+  };
+  std::unordered_map<KeyId, OfKey> by_key_;
+  size_t bytes_ = 0, later_ = 0;  // of all keys
 };
 
 // Thread-safe, as the store that it wraps; every method is called with the GIL held.
@@ -69,8 +79,8 @@ class Store final {
   // (rows, values): int64 and float32, as bytes.
   pybind11::tuple PullRows(const pybind11::object& key, const pybind11::buffer& row_ids,
                            int priority);
-  // Returns at once; when all are filled, or one has failed, calls done(None) or done(exception) on another thread, which
-  // must not wait for the store.
+  // Calls done(None) or done(exception) when all have ended: on another thread or, where nothing has to be waited for, before
+  // it returns. `done` must not wait for the store.
   void PullThen(const std::vector<pybind11::object>& keys,
                 const std::vector<pybind11::object>& outs, int priority, pybind11::object done);
   // One array per key; returns when all are filled.
@@ -83,7 +93,6 @@ class Store final {
   void SetUpdater(const pybind11::object& updater);
   void SetGradientCompression(const std::string& codec_spec);
   void SetGradientCompression(const std::map<std::string, std::string>& dictionary);
-  void SetHyper(const pybind11::object& key, double learning_rate, double weight_decay);
   pybind11::bytes SaveResiduals();
   void LoadResiduals(const std::string& content);
   std::vector<double> AllReduceSum(const std::vector<double>& values);
@@ -100,24 +109,22 @@ class Store final {
 
   // One call of the store that waits; `arrays` stay in place meanwhile, and for good if it cannot be ended.
   void Call(std::function<absl::Status(KVStore*)> call, std::vector<HeldArray> arrays = {});
+  // FailedPrecondition, raised: this process was forked from the store's, or this thread runs its updater.
+  void CheckCaller() const;
   // `arrays` stay in place as long as anybody uses the store.
   void Keep(std::vector<HeldArray> arrays);
 
  private:
   explicit Store(std::unique_ptr<KVStore> store) : store_(std::move(store)) {}
 
-  // Where a pull first waits, on the thread that asks, until the key's pushes are acknowledged.
-  bool asks_late() const { return store_->type() == "dist_async" || store_->type() == "dist_ssp"; }
-
-  // FailedPrecondition, raised: this process was forked from the store's.
-  void CheckProcess() const;
   pybind11::bytes BytesOf(std::function<absl::StatusOr<std::string>(KVStore*)> save);
   // One array of `keys` each, in `arrays`; `pending` is told of each answer. Returns at once.
   struct PullJob;
   static std::vector<PullJob> PullJobs(const std::vector<pybind11::object>& keys,
                                        const std::vector<pybind11::object>& outs,
                                        std::vector<HeldArray>* arrays);
-  void Ask(std::vector<PullJob> jobs, int priority, std::shared_ptr<Pending> pending);
+  PushesUnderWay::Marks MarksOf(const std::vector<PullJob>& jobs) const;
+  void Ask(const std::vector<PullJob>& jobs, int priority, const std::shared_ptr<Pending>& pending);
   void AwaitWith(const std::shared_ptr<Pending>& pending, std::vector<HeldArray> arrays);
 
   std::shared_ptr<KVStore> store_;  // shared with calls under way

@@ -2,7 +2,7 @@
 #include <pybind11/stl.h>
 
 #include <memory>
-#include <thread>
+#include <new>
 #include <utility>
 
 #include "python/extension/status.h"
@@ -30,67 +30,70 @@ std::vector<Store::PullJob> Store::PullJobs(const std::vector<py::object>& keys,
   return jobs;
 }
 
-void Store::Ask(std::vector<PullJob> jobs, int priority, std::shared_ptr<Pending> pending) {
-  auto ask = [store = store_, jobs = std::move(jobs), priority, pending = std::move(pending)] {
-    for (size_t i = 0; i < jobs.size(); ++i) {
-      store->PullAsync(jobs[i].key, jobs[i].out, priority, [pending, i](absl::Status status) {
+PushesUnderWay::Marks Store::MarksOf(const std::vector<PullJob>& jobs) const {
+  PushesUnderWay::Marks marks;
+  for (const PullJob& job : jobs)
+    marks.emplace_back(job.key.id(), under_way_->BytesOf(job.key.id()));
+  return marks;
+}
+
+void Store::Ask(const std::vector<PullJob>& jobs, int priority,
+                const std::shared_ptr<Pending>& pending) {
+  py::gil_scoped_release no_gil;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    // Pulls that were asked for already write into their arrays until they end: `pending` must learn of every one.
+    try {
+      store_->PullAsync(jobs[i].key, jobs[i].out, priority, [pending, i](absl::Status status) {
         pending->Finish(i, std::move(status));
       });
+    } catch (const std::bad_alloc&) {
+      pending->Finish(i, absl::ResourceExhaustedError("pull: out of memory"));
     }
-  };
-  if (asks_late()) {
-    std::thread(std::move(ask)).detach();
-    return;
   }
-  py::gil_scoped_release no_gil;
-  ask();
 }
 
 void Store::Pull(const std::vector<py::object>& keys, const std::vector<py::object>& outs,
                  int priority) {
-  CheckProcess();
+  CheckCaller();
   std::vector<HeldArray> arrays;
-  std::vector<PullJob> jobs = PullJobs(keys, outs, &arrays);
+  const std::vector<PullJob> jobs = PullJobs(keys, outs, &arrays);
   if (jobs.empty()) return;
-  std::vector<KeyId> ids;
-  for (const PullJob& job : jobs) ids.push_back(job.key.id());
+  const PushesUnderWay::Marks marks = MarksOf(jobs);
   const auto pending = std::make_shared<Pending>(jobs.size());
-  Ask(std::move(jobs), priority, pending);
+  Ask(jobs, priority, pending);
   AwaitWith(pending, std::move(arrays));
-  for (const KeyId id : ids) under_way_->Acknowledged(id);
+  under_way_->Acknowledged(marks);
 }
 
 void Store::PullThen(const std::vector<py::object>& keys, const std::vector<py::object>& outs,
                      int priority, py::object done) {
-  CheckProcess();
+  CheckCaller();
   // What Python owns: given up with the GIL held, by whoever brings the last answer.
   struct Asked {
     std::vector<HeldArray> arrays;
-    std::vector<KeyId> ids;
+    PushesUnderWay::Marks marks;
     py::object done;
     std::shared_ptr<PushesUnderWay> under_way;
   };
   auto asked = std::make_unique<Asked>();
-  std::vector<PullJob> jobs = PullJobs(keys, outs, &asked->arrays);
+  const std::vector<PullJob> jobs = PullJobs(keys, outs, &asked->arrays);
   if (jobs.empty()) throw py::value_error("pull_then: expected at least one key");
-  for (const PullJob& job : jobs) asked->ids.push_back(job.key.id());
+  asked->marks = MarksOf(jobs);
   asked->done = std::move(done);
   asked->under_way = under_way_;
-  auto pending =
+  const auto pending =
       std::make_shared<Pending>(jobs.size(), [held = asked.release()](const absl::Status& status) {
         py::gil_scoped_acquire gil;
         const std::unique_ptr<Asked> last(held);
         last->arrays.clear();
-        if (status.ok()) {
-          for (const KeyId id : last->ids) last->under_way->Acknowledged(id);
-        }
+        if (status.ok()) last->under_way->Acknowledged(last->marks);
         try {
           last->done(status.ok() ? py::none() : ToException(status));
         } catch (py::error_already_set& error) {
           error.discard_as_unraisable("a pull's callback");
         }
       });
-  Ask(std::move(jobs), priority, std::move(pending));
+  Ask(jobs, priority, pending);
 }
 
 py::tuple Store::PullRows(const py::object& key, const py::buffer& row_ids, int priority) {

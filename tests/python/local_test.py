@@ -211,3 +211,31 @@ def test_optimizer_states_are_saved_and_loaded(tmp_path):
             if steps == 2:
                 store.save_optimizer_states(path)
     np.testing.assert_array_equal(weights[1], weights[2])  # in two halves, and in one
+
+
+def test_an_updater_must_not_call_its_store(store):
+    refused = []
+
+    def updater(key, gradient, weight):
+        del key, gradient, weight
+        rows = slimps.RowSparse([0], np.ones((1, 2), np.float32), (3, 2))
+        for call in (lambda: store.push("w", rows), store.optimizer_states, store.wait,
+                     lambda: store.row_sparse_pull("w", rows, row_ids=[0]),
+                     lambda: store.push("w", np.ones((3, 2), np.float32)), lambda: store.set_updater(None)):
+            with pytest.raises(slimps.FailedPreconditionError, match="an updater must not call its store"):
+                call()
+            refused.append(1)
+
+    store.init("w", np.zeros((3, 2), np.float32))
+    store.set_updater(updater)
+    store.push("w", np.ones((3, 2), np.float32))
+    assert len(refused) == 6
+    store.push("w", [np.ones((3, 2), np.float32)] * 2)  # the store lives on
+
+
+def test_an_updater_gets_a_key_without_elements(store):
+    shapes = []
+    store.init("e", np.zeros((0, 3), np.float32))
+    store.set_updater(lambda key, gradient, weight: shapes.append((gradient.shape, weight.shape)))
+    store.push("e", np.zeros((0, 3), np.float32))
+    assert shapes == [((0, 3), (0, 3))]

@@ -194,7 +194,7 @@ def async_steps_at_each_push():
     store.push("w", full(0))
     answers = queue.Queue()
     out = full(-1)
-    store.pull_then("w", out, answers.put)                 # as pull, without waiting
+    store.pull_then("w", out, answers.put)                 # the same, answered by a callback
     assert answers.get(timeout=60) is None and out[0, 0] >= 4 * (store.rank + 1), out
     store.wait()
     store.barrier()
