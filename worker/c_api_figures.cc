@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "proto/base/status_macros.h"
 #include "worker/c_api.h"
+#include "worker/c_api_structs.h"
 #include "worker/c_api_support.h"
 
 namespace {
@@ -47,19 +48,12 @@ slimps_decision Convert(const std::optional<slimps::wire::CodecMap>& map) {
   return made;
 }
 
-// A struct that begins with its size, as large as the caller's header has it; what that has beyond ours is 0.
 template <typename Struct, typename Get>
 slimps_status Fill(const char* function, const slimps_store* store, const char* what, Struct* out,
                    Get get) noexcept {
   return Ask(function, store, [=](KVStore* open) -> absl::Status {
     SLIMPS_RETURN_IF_ERROR(CheckPointer(what, out));
-    const size_t size = out->struct_size;
-    SLIMPS_RETURN_IF_ERROR(slimps::CheckStructSize(what, size, sizeof(Struct)));
-    const Struct made = Convert(get(*open));
-    std::memset(out, 0, size);
-    *out = made;
-    out->struct_size = size;
-    return absl::OkStatus();
+    return slimps::FillSized(what, Convert(get(*open)), out);
   });
 }
 

@@ -13,9 +13,6 @@ namespace slimps {
 namespace {
 
 constexpr char kOutOfMemory[] = "out of memory";
-// Larger structs there will not be; smaller garbage is likely to be a size that nobody has set.
-constexpr size_t kLargestStruct = 4096;
-
 // `shown` is of the message, or a literal.
 struct LastError {
   std::string message;
@@ -126,14 +123,6 @@ slimps_key FromKey(const Key& key) {
   int64_t number = 0;
   (void)absl::SimpleAtoi(name, &number);  // Key has written it
   return slimps_int_key(number);
-}
-
-absl::Status CheckStructSize(const std::string& what, size_t got, size_t least) {
-  if (got >= least && got <= kLargestStruct && got % sizeof(size_t) == 0) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      what, ".struct_size: expected the struct's sizeof, here ", least, ", got ", got));
 }
 
 }  // namespace slimps

@@ -95,29 +95,6 @@ template <typename Element>
   return std::span<Element>(data, elements);
 }
 
-// Whether a struct that begins with its size may have this one: not smaller than the API's first version had it, and no
-// number that nobody has set.
-[[nodiscard]] absl::Status CheckStructSize(const std::string& what, size_t got, size_t least);
-
-// A struct as programs built with any header of this major version give it. What theirs has beyond ours must be 0: it would
-// ask for something that this library does not have.
-template <typename Struct>
-[[nodiscard]] absl::StatusOr<Struct> ReadSized(const std::string& what, const void* given) {
-  size_t size = 0;
-  std::memcpy(&size, given, sizeof(size));
-  const absl::Status fits = CheckStructSize(what, size, sizeof(Struct));
-  if (!fits.ok()) return fits;
-  const auto* bytes = static_cast<const unsigned char*>(given);
-  if (std::any_of(bytes + sizeof(Struct), bytes + size, [](unsigned char b) { return b != 0; })) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(what, ": has fields beyond the ", sizeof(Struct),
-                     " bytes that this library knows; it is older than the program's header"));
-  }
-  Struct read;
-  std::memcpy(&read, given, sizeof(read));
-  return read;
-}
-
 }  // namespace slimps
 
 #endif  // SLIMPS_WORKER_C_API_SUPPORT_H_

@@ -9,6 +9,7 @@
 
 #include "proto/base/status_macros.h"
 #include "worker/c_api.h"
+#include "worker/c_api_structs.h"
 #include "worker/c_api_support.h"
 
 namespace slimps {

@@ -94,6 +94,25 @@ TEST(CApiMemory, EveryCallThatFindsNoneSaysSo) {
   const int64_t shape[] = {3};
   const slimps_tensor tensor = SLIMPS_TENSOR(kW, shape, 1, values);
   EXPECT_GT(FailEachAllocation([&] { return slimps_init(store, &tensor, 1); }, SLIMPS_OK), 0);
+  // Both keys or none, of another size each time.
+  int64_t extent = 0;
+  EXPECT_GT(
+      FailEachAllocation(
+          [&] {
+            extent = extent % 3 + 1;
+            const slimps_tensor both[] = {
+                SLIMPS_TENSOR(slimps_text_key("another key with a long name"), &extent, 1, values),
+                SLIMPS_TENSOR(slimps_text_key("and one more with a long name"), &extent, 1,
+                              values)};
+            return slimps_init(store, both, 2);
+          },
+          SLIMPS_OK),
+      0);
+  for (const char* key : {"another key with a long name", "and one more with a long name"}) {
+    EXPECT_EQ(slimps_pull(store, slimps_text_key(key), out, static_cast<size_t>(extent), 0),
+              SLIMPS_OK)
+        << slimps_last_error();
+  }
   EXPECT_GT(FailEachAllocation([&] { return slimps_push(store, kW, values, 3, 0); }, SLIMPS_OK), 0);
   EXPECT_GT(FailEachAllocation([&] { return slimps_pull(store, kW, out, 3, 0); }, SLIMPS_OK), 0);
   EXPECT_GT(FailEachAllocation([&] { return slimps_pull(store, kW, out, 2, 0); },
