@@ -52,10 +52,15 @@ absl::Status KeyTable::CheckNew(const Key& key) const {
   return absl::OkStatus();
 }
 
-void KeyTable::Add(TensorPlan plan) {
+void KeyTable::Add(std::vector<TensorPlan> plans) {
+  std::unordered_map<KeyId, std::unique_ptr<Entry>> added;
+  for (TensorPlan& plan : plans) {
+    const KeyId id = plan.key.id();
+    added.emplace(id, std::make_unique<Entry>(Entry{.plan = std::move(plan)}));
+  }
   MutexLock lock(&mutex_);
-  const KeyId id = plan.key.id();
-  entries_.emplace(id, std::make_unique<Entry>(Entry{.plan = std::move(plan)}));
+  entries_.reserve(entries_.size() + added.size());
+  entries_.merge(added);
 }
 
 absl::StatusOr<const TensorPlan*> KeyTable::Find(const Key& key) const {

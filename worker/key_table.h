@@ -56,7 +56,8 @@ class KeyTable final {
   // AlreadyExists: the key is there. InvalidArgument: an int key among text keys, or the other way
   // round.
   [[nodiscard]] absl::Status CheckNew(const Key& key) const;
-  void Add(TensorPlan plan);
+  // All of them or, where memory runs out and std::bad_alloc is thrown, none. REQUIRES: CheckNew was OK of each.
+  void Add(std::vector<TensorPlan> plans);
   // NotFound names the key. The plan lives as long as the table.
   [[nodiscard]] absl::StatusOr<const TensorPlan*> Find(const Key& key) const;
   // Counts one more round that this worker pushes of the key. REQUIRES: Find was OK.

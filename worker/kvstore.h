@@ -132,8 +132,8 @@ class KVStore {
   [[nodiscard]] virtual absl::Status Pull(const Key& key, std::span<float> out, int priority) = 0;
   [[nodiscard]] virtual absl::Status PushPull(const Key& key, std::span<const float> gradient,
                                               std::span<float> out, int priority) = 0;
-  // Calls `done` on a background thread once `out` holds the weights of this worker's newest pushed
-  // round.
+  // Calls `done` once `out` holds the weights of this worker's newest pushed round: on a background thread or, where nothing
+  // has to be waited for, as in a local store or for an error, before it returns. `done` must not wait for the store.
   virtual void PullAsync(const Key& key, std::span<float> out, int priority,
                          std::function<void(absl::Status)> done) = 0;
   // As PullAsync, into memory that still holds, bit for bit, what this store's last PullOnto of this key left there, even

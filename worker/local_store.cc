@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <new>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -13,14 +12,11 @@
 #include "proto/base/status_macros.h"
 #include "proto/learning_rate.h"
 #include "worker/combination.h"
+#include "worker/out_of_memory.h"
 #include "worker/value_check.h"
 
 namespace slimps {
 namespace {
-
-absl::Status OutOfMemory(const Key& key) {
-  return absl::ResourceExhaustedError(absl::StrCat("key ", key.typed_name(), ": out of memory"));
-}
 
 // The store whose updater runs on this thread.
 thread_local const LocalStore* updating = nullptr;
@@ -107,7 +103,7 @@ absl::StatusOr<LocalStore::InForce> LocalStore::Find(const Key& key, size_t elem
   SLIMPS_RETURN_IF_ERROR(CheckLength(*plan, elements, what));
   MutexLock lock(&mutex_);
   SLIMPS_RETURN_IF_ERROR(first_error_);
-  return InForce{tensors_.at(key.id()).get(), rule_, compressor_};
+  return InForce{plan, tensors_.at(key.id()).get(), rule_, compressor_};
 }
 
 // ---- keys ---------------------------------------------------------------------------------------
@@ -115,6 +111,11 @@ absl::StatusOr<LocalStore::InForce> LocalStore::Find(const Key& key, size_t elem
 absl::Status LocalStore::Init(const std::vector<InitTensor>& tensors) {
   MutexLock lock(&mutex_);
   SLIMPS_RETURN_IF_ERROR(first_error_);
+  return OrOutOfMemory([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return Add(tensors); },
+                       "init");
+}
+
+absl::Status LocalStore::Add(const std::vector<InitTensor>& tensors) {
   std::unordered_map<KeyId, std::unique_ptr<Tensor>> made;
   std::vector<TensorPlan> plans;
   for (const InitTensor& tensor : tensors) {
@@ -129,20 +130,15 @@ absl::Status LocalStore::Init(const std::vector<InitTensor>& tensors) {
                        tensors[0].key.typed_name(), "; a store has one kind"));
     }
     SLIMPS_ASSIGN_OR_RETURN(TensorPlan plan, PlanOf(tensor));
-    try {
-      AlignedBuffer weights = AlignedBuffer::OfFloats(plan.elements);
-      std::copy(tensor.value.begin(), tensor.value.end(), weights.floats().begin());
-      made.emplace(tensor.key.id(), std::make_unique<Tensor>(std::move(weights)));
-    } catch (const std::bad_alloc&) {
-      return OutOfMemory(tensor.key);
-    }
+    AlignedBuffer weights = AlignedBuffer::OfFloats(plan.elements);
+    std::copy(tensor.value.begin(), tensor.value.end(), weights.floats().begin());
+    made.emplace(tensor.key.id(), std::make_unique<Tensor>(std::move(weights)));
     plans.push_back(std::move(plan));
   }
+  // All keys or, where memory runs out, none: nothing throws once they are in the table.
+  tensors_.reserve(tensors_.size() + made.size());
+  keys_.Add(std::move(plans));
   tensors_.merge(made);
-  for (TensorPlan& plan : plans) keys_.Add(std::move(plan));
-  for (const InitTensor& tensor : tensors) {
-    tensors_.at(tensor.key.id())->plan = keys_.Find(tensor.key).value();
-  }
   return absl::OkStatus();
 }
 
@@ -161,20 +157,19 @@ absl::Status LocalStore::PushSum(const Key& key, std::span<const std::span<const
                                  int /*priority*/) {
   SLIMPS_RETURN_IF_ERROR(CheckDevices(key, gradients));
   SLIMPS_ASSIGN_OR_RETURN(const InForce in_force, Find(key, gradients[0].size(), "push"));
-  try {
+  const auto push = [&]() -> absl::Status {
     MutexLock lock(&in_force.tensor->mutex);
     SLIMPS_ASSIGN_OR_RETURN(const std::span<const float> sum, Sum(in_force, gradients));
     Apply(in_force, sum);
-  } catch (const std::bad_alloc&) {
-    return OutOfMemory(key);
-  }
-  return absl::OkStatus();
+    return absl::OkStatus();
+  };
+  return OrOutOfMemory(push, "push", key.typed_name());
 }
 
 absl::StatusOr<std::span<const float>> LocalStore::Sum(
     const InForce& in_force, std::span<const std::span<const float>> gradients) {
   Tensor& tensor = *in_force.tensor;
-  const TensorPlan& plan = *tensor.plan;
+  const TensorPlan& plan = *in_force.plan;
   const auto sum_memory = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(tensor.mutex) {
     if (tensor.sum.size() == 0) tensor.sum = AlignedBuffer::OfFloats(plan.elements);
     return tensor.sum.floats();
@@ -182,7 +177,10 @@ absl::StatusOr<std::span<const float>> LocalStore::Sum(
   if (in_force.compressor != nullptr) {
     const uint64_t round = keys_.PushedRounds(plan.key) + 1;
     const std::span<float> sum = sum_memory();
-    SLIMPS_RETURN_IF_ERROR(in_force.compressor->Sum(plan, round, gradients, sum, &tensor.counts));
+    PushCounts counts;
+    SLIMPS_RETURN_IF_ERROR(in_force.compressor->Sum(plan, round, gradients, sum, &counts));
+    MutexLock lock(&tensor.counts_mutex);
+    tensor.counts.Add(counts);
     return sum;
   }
   for (const std::span<const float> gradient : gradients) {
@@ -198,7 +196,7 @@ absl::StatusOr<std::span<const float>> LocalStore::Sum(
 void LocalStore::Apply(const InForce& in_force, std::span<const float> sum) {
   Tensor& tensor = *in_force.tensor;
   const LocalRule& rule = *in_force.rule;
-  const Key& key = tensor.plan->key;
+  const Key& key = in_force.plan->key;
   const std::span<float> weights = tensor.weights.floats();
   if (rule.updater != nullptr) {
     const LocalStore* const outer = std::exchange(updating, this);
@@ -228,14 +226,13 @@ absl::Status LocalStore::PushNothing(const Key& key) {
     keys_.CountPush(key);  // nobody else contributes: the optimizer skips the round
     return absl::OkStatus();
   }
-  try {
+  const auto replace = [&] {
     const std::vector<float> zeros(plan->elements);
     MutexLock lock(&in_force.tensor->mutex);
     Apply(in_force, zeros);
-  } catch (const std::bad_alloc&) {
-    return OutOfMemory(key);
-  }
-  return absl::OkStatus();
+    return absl::OkStatus();
+  };
+  return OrOutOfMemory(replace, "push", key.typed_name());
 }
 
 absl::Status LocalStore::Pull(const Key& key, std::span<float> out, int /*priority*/) {
@@ -243,7 +240,7 @@ absl::Status LocalStore::Pull(const Key& key, std::span<float> out, int /*priori
   Tensor& tensor = *in_force.tensor;
   MutexLock lock(&tensor.mutex);
   const std::span<const float> weights = std::as_const(tensor.weights).floats();
-  switch (tensor.plan->info.dtype()) {
+  switch (in_force.plan->info.dtype()) {
     case wire::FLOAT16:
       CopyThrough(*fp16_, weights, out);
       break;
@@ -356,7 +353,7 @@ StoreTotals LocalStore::totals() const {
   }
   StoreTotals totals;
   for (Tensor* tensor : tensors) {
-    MutexLock lock(&tensor->mutex);
+    MutexLock lock(&tensor->counts_mutex);
     totals.pushed.Add(tensor->counts);
   }
   return totals;
@@ -370,7 +367,7 @@ PushCounts LocalStore::push_counts(const Key& key) const {
     if (found == tensors_.end()) return {};
     tensor = found->second.get();
   }
-  MutexLock lock(&tensor->mutex);
+  MutexLock lock(&tensor->counts_mutex);
   return tensor->counts;
 }
 

@@ -89,16 +89,17 @@ class LocalStore final : public KVStore {
   struct Tensor {
     explicit Tensor(AlignedBuffer initial) : weights(std::move(initial)) {}
     Mutex mutex;
-    const TensorPlan* plan = nullptr;  // set by Init, before anybody else finds the tensor
     AlignedBuffer weights ABSL_GUARDED_BY(mutex);
     AlignedBuffer sum ABSL_GUARDED_BY(mutex);  // empty until a push needs it
     LocalUpdaterState state ABSL_GUARDED_BY(mutex);
     wire::OptimizerSpec::Kind state_of ABSL_GUARDED_BY(mutex) = wire::OptimizerSpec::NONE;
-    PushCounts counts ABSL_GUARDED_BY(mutex);
+    mutable Mutex counts_mutex;  // inside `mutex`, or alone: an updater may ask for the counts
+    PushCounts counts ABSL_GUARDED_BY(counts_mutex);
   };
 
   // What one call works with.
   struct InForce {
+    const TensorPlan* plan = nullptr;
     Tensor* tensor = nullptr;
     std::shared_ptr<const LocalRule> rule;
     std::shared_ptr<DeviceCompressor> compressor;
@@ -112,6 +113,7 @@ class LocalStore final : public KVStore {
   Tensor& TensorOf(const TensorPlan& plan) const;
   // Checks that the key is there and has `elements`.
   absl::StatusOr<InForce> Find(const Key& key, size_t elements, const char* what) const;
+  absl::Status Add(const std::vector<InitTensor>& tensors) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Compress(std::string_view codec_spec, uint64_t threshold_bytes);
   // FailedPrecondition: an updater, or neither.
   absl::StatusOr<std::shared_ptr<const LocalRule>> OptimizerInForce(const char* what) const;

@@ -1,11 +1,11 @@
 // LocalStore: row-sparse pushes, and pulls of chosen rows.
 #include <algorithm>
-#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
 #include "worker/local_store.h"
+#include "worker/out_of_memory.h"
 #include "worker/row_sparse.h"
 
 namespace slimps {
@@ -44,7 +44,7 @@ absl::Status LocalStore::PushRowSparse(const Key& key, std::span<const int64_t> 
         in_force.compressor->codec().spec().ToString(),
         ", whose residuals belong to whole tensors"));
   }
-  try {
+  const auto push = [&]() -> absl::Status {
     SLIMPS_ASSIGN_OR_RETURN(const SummedRows sums,
                             SumByRow(*plan, rows, values, options_.grad_scale));
     const size_t row_elements = RowElements(*plan);
@@ -61,10 +61,9 @@ absl::Status LocalStore::PushRowSparse(const Key& key, std::span<const int64_t> 
       return absl::OkStatus();
     }
     ApplyToRows(in_force, sum, sums.rows, row_elements);
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(absl::StrCat("key ", key.typed_name(), ": out of memory"));
-  }
-  return absl::OkStatus();
+    return absl::OkStatus();
+  };
+  return OrOutOfMemory(push, "push of rows", key.typed_name());
 }
 
 void LocalStore::ApplyToRows(const InForce& in_force, std::span<const float> sum,
@@ -89,11 +88,11 @@ absl::Status LocalStore::PullRows(const Key& key, std::span<const int64_t> row_i
                                   int priority) {
   SLIMPS_RETURN_IF_ERROR(FirstError());
   SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* plan, keys_.Find(key));
-  try {
+  const auto pull = [&]() -> absl::Status {
     SLIMPS_ASSIGN_OR_RETURN(std::vector<int64_t> unique, UniqueRows(*plan, row_ids));
     std::vector<float> whole(plan->elements);
     SLIMPS_RETURN_IF_ERROR(Pull(key, whole, priority));
-    const size_t row_elements = plan->elements == 0 ? 0 : RowElements(*plan);
+    const size_t row_elements = RowElements(*plan);
     std::vector<float> found;
     found.reserve(unique.size() * row_elements);
     for (const int64_t row : unique) {
@@ -102,10 +101,9 @@ absl::Status LocalStore::PullRows(const Key& key, std::span<const int64_t> row_i
     }
     *rows = std::move(unique);
     *values = std::move(found);
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(absl::StrCat("key ", key.typed_name(), ": out of memory"));
-  }
-  return absl::OkStatus();
+    return absl::OkStatus();
+  };
+  return OrOutOfMemory(pull, "pull of rows", key.typed_name());
 }
 
 }  // namespace slimps

@@ -1,5 +1,7 @@
 #include "worker/optimizer_states.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -32,6 +34,12 @@ absl::Status ReadKey(ContentReader& reader, uint32_t tensors, OptimizerStates* s
                             reader.Take(key.elements * sizeof(float), "a key's state"));
     std::vector<float>& values = key.tensors.emplace_back(key.elements);
     if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
+    const auto bad = std::ranges::find_if(values, [](float x) { return !std::isfinite(x); });
+    if (bad != values.end()) {
+      return reader.Wrong(absl::StrCat("key ", std::string(name), ": element ",
+                                       bad - values.begin(), " of state tensor ", i + 1, " is ",
+                                       *bad, "; expected finite values"));
+    }
   }
   if (!states->keys.emplace(name, std::move(key)).second) {
     return reader.Wrong(absl::StrCat("key ", std::string(name), " comes twice"));

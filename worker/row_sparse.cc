@@ -90,12 +90,13 @@ size_t RowCount(const TensorPlan& tensor) {
 }
 
 size_t RowElements(const TensorPlan& tensor) {
+  if (tensor.elements == 0) return 0;
   return ElementsOfRow({tensor.info.shape().data(), static_cast<size_t>(tensor.info.shape_size())});
 }
 
 absl::StatusOr<SummedRows> SumByRow(const TensorPlan& tensor, std::span<const int64_t> rows,
                                     std::span<const float> values, float scale) {
-  const size_t length = tensor.elements == 0 ? 0 : RowElements(tensor);
+  const size_t length = RowElements(tensor);
   for (const int64_t row : rows) {
     SLIMPS_RETURN_IF_ERROR(CheckRow(tensor, row, "push of rows"));
   }

@@ -28,7 +28,7 @@ struct SummedRows {
   std::vector<float> values;  // one row after another
 };
 
-// How many rows there are, and how many elements each has; at least 1, where there are none to have them.
+// How many rows there are, and how many elements each has; 0 of a tensor without elements.
 size_t RowCount(const TensorPlan& tensor);
 size_t RowElements(const TensorPlan& tensor);
 

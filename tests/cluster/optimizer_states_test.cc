@@ -132,8 +132,7 @@ TEST(OptimizerStates, WhatDoesNotFitIsRefusedAndChangesNothing) {
     bad.kind = wire::OptimizerSpec::ADAMW;
     EXPECT_THAT(
         refusal(BuildOptimizerStates(bad), absl::StatusCode::kFailedPrecondition),
-        HasSubstr(
-            "expected those of ADAM with 2 state tensors, as the servers have it, got ADAMW"));
+        HasSubstr("expected those of ADAM with 2 state tensors, as the store has it, got ADAMW"));
     bad = good;
     bad.keys["s:v"] = bad.keys["s:w"];
     EXPECT_THAT(refusal(BuildOptimizerStates(bad), absl::StatusCode::kInvalidArgument),

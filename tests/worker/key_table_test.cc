@@ -61,7 +61,7 @@ TEST(TensorPlan, PlacementWithAHoleOrTooLongOrOnAnUnknownServerIsRefused) {
 
 TEST(KeyTable, KeyIsFoundByItsTypedName) {
   KeyTable keys;
-  keys.Add(PlanOf(5));
+  keys.Add({PlanOf(5)});
   ASSERT_TRUE(keys.Find(5).ok());
   EXPECT_EQ((*keys.Find(5))->key.typed_name(), "i:5");
   EXPECT_EQ(keys.Find(6).status().code(), absl::StatusCode::kNotFound);
@@ -71,7 +71,7 @@ TEST(KeyTable, KeyIsFoundByItsTypedName) {
 TEST(KeyTable, SecondInitAndOtherKindOfKeyAreRefused) {
   KeyTable keys;
   EXPECT_TRUE(keys.CheckNew(5).ok());
-  keys.Add(PlanOf(5));
+  keys.Add({PlanOf(5)});
   EXPECT_EQ(keys.CheckNew(5).code(), absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(keys.CheckNew("w").code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(keys.CheckNew(6).ok());
@@ -79,8 +79,8 @@ TEST(KeyTable, SecondInitAndOtherKindOfKeyAreRefused) {
 
 TEST(KeyTable, RoundsAreCountedPerKey) {
   KeyTable keys;
-  keys.Add(PlanOf("a"));
-  keys.Add(PlanOf("b"));
+  keys.Add({PlanOf("a")});
+  keys.Add({PlanOf("b")});
   EXPECT_EQ(keys.CountPush("a").round, 1u);
   EXPECT_EQ(keys.CountPush("a").round, 2u);
   EXPECT_EQ(keys.CountPush("b").round, 1u);
@@ -90,8 +90,8 @@ TEST(KeyTable, RoundsAreCountedPerKey) {
 
 TEST(KeyTable, APushIsToldTheHyperparametersThatAreSetWhenItIsCounted) {
   KeyTable keys;
-  keys.Add(PlanOf("a"));
-  keys.Add(PlanOf("b"));
+  keys.Add({PlanOf("a")});
+  keys.Add({PlanOf("b")});
   EXPECT_FALSE(keys.CountPush("a").hyper.has_value());
   ASSERT_TRUE(keys.SetHyper("a", Hyper{.learning_rate = 0.5, .weight_decay = 0.25}).ok());
   const CountedPush counted = keys.CountPush("a");
@@ -108,7 +108,7 @@ TEST(KeyTable, APushIsToldTheHyperparametersThatAreSetWhenItIsCounted) {
 
 TEST(KeyTable, BadHyperparametersAreRefusedWithKeyAndFieldAndTheOldOnesHold) {
   KeyTable keys;
-  keys.Add(PlanOf("a"));
+  keys.Add({PlanOf("a")});
   ASSERT_TRUE(keys.SetHyper("a", Hyper{.learning_rate = 2}).ok());
   EXPECT_EQ(keys.SetHyper("b", Hyper{}).code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(keys.SetHyper("b", std::nullopt).code(), absl::StatusCode::kNotFound);

@@ -105,5 +105,18 @@ TEST(LocalStates, NeedAnOptimizer) {
   EXPECT_THAT(std::string(loaded.message()), HasSubstr("got an updater, whose state is its own"));
 }
 
+TEST(LocalFigures, AnUpdaterMayAskWhatWasCounted) {
+  const auto store = Make("local");
+  ASSERT_TRUE(InitKey(*store, "w", {1}).ok());
+  uint64_t elements = 1;
+  ASSERT_TRUE(store
+                  ->SetUpdater([&](const Key& key, std::span<const float>, std::span<float>) {
+                    elements = store->totals().pushed.elements + store->push_counts(key).elements;
+                  })
+                  .ok());
+  ASSERT_TRUE(store->Push("w", Values{1}, 0).ok());
+  EXPECT_EQ(elements, 0);
+}
+
 }  // namespace
 }  // namespace slimps

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <span>
 #include <string>
@@ -101,6 +102,15 @@ TEST(OptimizerStates, UpdatesThatNobodyMadeAreRefused) {
   ++states.keys["s:c"].updates;
   EXPECT_THAT(Refusal(BuildOptimizerStates(states), absl::StatusCode::kInvalidArgument),
               HasSubstr("key s:c: expected at most 4611686018427387904 updates, got 461168601842"));
+}
+
+TEST(OptimizerStates, MomentsThatAreNotFiniteAreRefused) {
+  for (const float bad : {std::nanf(""), INFINITY}) {
+    OptimizerStates states = Adam();
+    states.keys["s:b"].tensors[1].back() = bad;
+    EXPECT_THAT(Refusal(BuildOptimizerStates(states), absl::StatusCode::kInvalidArgument),
+                HasSubstr("of state tensor 2 is "));
+  }
 }
 
 TEST(OptimizerStates, AKeyThatComesTwiceIsRefused) {
