@@ -164,7 +164,13 @@ absl::StatusOr<std::unique_ptr<WeightExchange>> MakeBackupExchange(
   }
   const LocalUpdaterOptions& updater = options.backup->updater;
   LocalRate rate{.initial = updater.loc_lr.value_or(updater.learning_rate), .schedule = schedule};
-  if (updater.loc_lr.has_value() && updater.learning_rate > 0) {
+  if (updater.loc_lr.has_value()) {
+    if (!(updater.learning_rate > 0)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("local learning rate ", *updater.loc_lr,
+                       ": is kept in proportion to the servers'; expected that to be above 0, got ",
+                       updater.learning_rate));
+    }
     rate.of_global = *updater.loc_lr / updater.learning_rate;
   }
   SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<BackupModel> model,

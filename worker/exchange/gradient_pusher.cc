@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "glog/logging.h"
 #include "proto/base/status_macros.h"
@@ -14,7 +15,10 @@ GradientPusher::GradientPusher(KVStore* store, std::span<const Parameter> parame
       non_finite_(non_finite),
       rounds_are_counted_(store->type() != "dist_async"),
       pushed_(parameters.size()) {
-  for (const Parameter& parameter : parameters) keys_.emplace_back(parameter.name);
+  for (const Parameter& parameter : parameters) {
+    keys_.emplace_back(parameter.name);
+    elements_.push_back(parameter.values.size());
+  }
 }
 
 void GradientPusher::BeginRound() {
@@ -36,6 +40,12 @@ void GradientPusher::OnGradient(size_t index, std::span<const float> gradient) {
 void GradientPusher::Push(size_t index, std::span<const float> gradient) {
   if (!status_.ok()) return;
   if (first_push_ == absl::InfiniteFuture()) first_push_ = absl::Now();
+  if (gradient.size() != elements_[index]) {
+    status_ = absl::InvalidArgumentError(absl::StrCat("gradient of key ", keys_[index].typed_name(),
+                                                      ": expected ", elements_[index],
+                                                      " elements, got ", gradient.size()));
+    return;
+  }
   const absl::Status pushed = store_->Push(keys_[index], gradient, PriorityOf(index));
   if (pushed.ok()) {
     pushed_[index] = gradient;

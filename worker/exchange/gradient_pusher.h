@@ -51,6 +51,7 @@ class GradientPusher final {
   const NonFinite non_finite_;
   const bool rounds_are_counted_;  // dist_async has none that could be left open
   std::vector<Key> keys_;
+  std::vector<size_t> elements_;
   std::vector<std::span<const float>> pushed_;
   // In this round: pushes wait until backward has ended and leaves the machine to them alone.
   bool measuring_ = false;

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
+#include "worker/collective_optimizer.h"
 #include "worker/combination.h"
 #include "worker/exchange/weight_exchange.h"
 #include "worker/local_rule.h"
@@ -32,8 +33,7 @@ absl::Status InitParameters(const wire::OptimizerSpec& optimizer,
                        .layer = parameter.layer});
   }
   SLIMPS_RETURN_IF_ERROR(store->Init(tensors));
-  SLIMPS_RETURN_IF_ERROR(store->SetOptimizer(optimizer));
-  SLIMPS_RETURN_IF_ERROR(store->Barrier());
+  SLIMPS_RETURN_IF_ERROR(SetOptimizerTogether(optimizer, store));
   for (size_t i = 0; i < parameters.size(); ++i) {
     SLIMPS_RETURN_IF_ERROR(store->Pull(parameters[i].name, parameters[i].values, PriorityOf(i)));
   }

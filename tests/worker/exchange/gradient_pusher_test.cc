@@ -27,7 +27,10 @@ class GradientPusherTest : public ::testing::Test {
 
   const std::vector<float> value_ = {0, 0};
   const std::vector<float> gradient_ = {1, 2}, other_ = {3, 4}, bad_ = {5, std::nanf("")};
-  const std::vector<Parameter> parameters_ = {{.name = "a"}, {.name = "b"}, {.name = "c"}};
+  std::vector<float> weights_ = {0, 0};
+  const std::vector<Parameter> parameters_ = {{.name = "a", .values = weights_},
+                                              {.name = "b", .values = weights_},
+                                              {.name = "c", .values = weights_}};
   FakeServer server_{1};
   FakeStore store_{&server_, 0};
 };
@@ -143,6 +146,17 @@ TEST_F(GradientPusherTest, OnlyNonFiniteGradientsAreSkipped) {
   pusher.BeginRound();
   pusher.OnGradient(0, gradient_);
   EXPECT_EQ(pusher.EndRound(), absl::UnavailableError("server 0 is lost"));
+  EXPECT_EQ(pusher.skipped(), 0u);
+  EXPECT_THAT(store_.events(), IsEmpty());
+}
+
+TEST_F(GradientPusherTest, AGradientOfAnotherLengthIsNoneToSkip) {
+  GradientPusher pusher = Make(NonFinite::kSkip);
+  pusher.BeginRound();
+  pusher.OnGradient(1, std::vector<float>{1});
+  const absl::Status ended = pusher.EndRound();
+  EXPECT_EQ(ended.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(ended.message()), HasSubstr("key s:b: expected 2 elements, got 1"));
   EXPECT_EQ(pusher.skipped(), 0u);
   EXPECT_THAT(store_.events(), IsEmpty());
 }

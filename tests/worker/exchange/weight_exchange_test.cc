@@ -65,12 +65,28 @@ TEST(StartExchange, EveryWorkerBeginsFromTheFirstOnesValues) {
   EXPECT_EQ(server.optimizer().learning_rate(), kLr);
 }
 
+TEST(StartExchange, AnOptimizerThatOneWorkerIsRefusedStopsAll) {
+  FakeServer server(2);
+  Worker first(&server, 0, {1, 2}), second(&server, 1, {3, 4});
+  first.store.RefuseOptimizers(absl::FailedPreconditionError("another kind"));
+  std::thread other([&] {
+    EXPECT_THAT(std::string(second.Start({}).message()), HasSubstr("refused at 1 other workers"));
+  });
+  EXPECT_THAT(std::string(first.Start({}).message()), HasSubstr("another kind"));
+  other.join();
+}
+
 TEST(StartExchange, WhatCannotTrainIsRefused) {
   FakeServer server(1);
   Worker worker(&server, 0, {1, 2});
   const absl::Status sums = worker.Start({}, wire::OptimizerSpec());
   EXPECT_EQ(sums.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(sums.message()), HasSubstr("without a server optimizer"));
+  ExchangeOptions options = WithBackup();
+  options.backup->updater.loc_lr = 0.1;
+  options.backup->updater.learning_rate = 0;
+  EXPECT_THAT(std::string(worker.Start(options).message()),
+              HasSubstr("expected that to be above 0, got 0"));
   worker.store.set_type("dist_async");
   EXPECT_EQ(worker.Start(WithBackup()).code(), absl::StatusCode::kInvalidArgument);
 }

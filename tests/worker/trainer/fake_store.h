@@ -238,8 +238,9 @@ class FakeStore final : public KVStore {
   }
   absl::Status SetOptimizer(const wire::OptimizerSpec& spec) override {
     if (rank_ == 0) server_->SetOptimizer(spec);
-    return absl::OkStatus();
+    return optimizer_refusal_;
   }
+  void RefuseOptimizers(const absl::Status& why) { optimizer_refusal_ = why; }
   absl::Status SetHyper(const Key& key, std::optional<Hyper> hyper) override {
     if (hyper->learning_rate < 0) return absl::InvalidArgumentError("learning_rate");
     hypers_.push_back(absl::StrCat(Name(key), " ", hyper->learning_rate, " ", hyper->weight_decay));
@@ -301,6 +302,7 @@ class FakeStore final : public KVStore {
   std::map<std::string, uint64_t> rounds_;
   std::map<std::string, int> priorities_;
   std::vector<std::string> hypers_;
+  absl::Status optimizer_refusal_;
   std::multimap<uint64_t, std::function<void()>> held_;  // by version
   uint64_t allowed_ = std::numeric_limits<uint64_t>::max();
   StoreTotals totals_;
