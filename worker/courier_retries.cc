@@ -1,0 +1,107 @@
+// Courier: when an item is sent again, and when it is given up.
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "worker/courier.h"
+
+namespace slimps {
+namespace {
+
+constexpr absl::Duration kTimerStep = absl::Milliseconds(100);
+// Between a server's refusal for want of room and the next try: doubles from the one to the other.
+constexpr absl::Duration kFirstDeferral = absl::Milliseconds(100);
+constexpr int kMostDoublings = 4;
+
+}  // namespace
+
+bool Courier::AnswersCome(const Request& request, absl::Time now) const {
+  return now - heard_[request.server] < options_.retry_interval &&
+         now - request.dispatched < options_.timeout / 2;
+}
+
+bool Courier::Defer(uint64_t ticket, const absl::Status& status) {
+  if (!absl::IsResourceExhausted(status)) return false;
+  MutexLock lock(&mutex_);
+  const auto found = requests_.find(ticket);
+  if (found == requests_.end()) return false;
+  Request& request = found->second;
+  const int doublings = std::min(request.refusals++, kMostDoublings);
+  request.refusal = status;
+  deferred_.emplace(ticket, absl::Now() + kFirstDeferral * (1 << doublings));
+  return true;
+}
+
+absl::Status Courier::Expired(uint64_t ticket) const {
+  MutexLock lock(&mutex_);
+  const std::string within = absl::StrCat(" within ", absl::FormatDuration(options_.timeout));
+  const auto found = requests_.find(ticket);
+  if (found == requests_.end() || found->second.refusals == 0) {
+    return absl::DeadlineExceededError(absl::StrCat("no answer", within));
+  }
+  const Request& request = found->second;
+  return absl::DeadlineExceededError(absl::StrCat("refused ", request.refusals, " times", within,
+                                                  ", last: ", request.refusal.message()));
+}
+
+void Courier::TimerLoop() {
+  for (;;) {
+    {
+      MutexLock lock(&mutex_);
+      if (!stopping_) stop_.WaitFor(&mutex_, kTimerStep);
+      if (stopping_) return;
+    }
+    RetryAndExpire(absl::Now());
+  }
+}
+
+void Courier::RetryAndExpire(absl::Time now) {
+  struct Resend {
+    uint32_t server;
+    int64_t priority;
+    std::vector<uint64_t> tickets;
+    Message message;
+  };
+  std::vector<Resend> resends;
+  RetryTracker::Due due;
+  {
+    MutexLock lock(&mutex_);
+    due = retries_.TakeDue(now);
+    std::set<uint64_t> resend;
+    for (uint64_t ticket : due.resend) {
+      const Request& request = requests_.at(ticket);
+      if (AnswersCome(request, now)) {
+        retries_.Postpone(ticket, heard_[request.server] + options_.retry_interval);
+      } else {
+        resend.insert(ticket);
+      }
+    }
+    for (auto at = deferred_.begin(); at != deferred_.end();) {
+      if (at->second > now) {
+        ++at;
+        continue;
+      }
+      resend.insert(at->first);
+      at = deferred_.erase(at);
+    }
+    for (uint64_t ticket : resend) {
+      auto found = requests_.find(ticket);
+      if (found == requests_.end()) continue;  // answered meanwhile
+      const Request& request = found->second;
+      // On a slow link its turn has not come: a copy would only lengthen the queue.
+      if (request.queued) continue;
+      resends.push_back({request.server, request.priority, {ticket}, BuildMessage({ticket})});
+    }
+  }
+  for (uint64_t ticket : due.expired) {
+    AnswerItem(ticket, Answer{.status = Expired(ticket)});
+  }
+  for (Resend& resend : resends) {
+    Send(resend.server, std::move(resend.message), resend.tickets, resend.priority,
+         Sender::kGoesOn);
+  }
+}
+
+}  // namespace slimps
