@@ -114,9 +114,9 @@ class Courier final {
   void MarkHandedOver(const std::vector<uint64_t>& tickets, absl::Time when);
   void MarkQueued(const std::vector<uint64_t>& tickets, bool queued);
   absl::Status Expired(uint64_t ticket) const;
-  // Whether the server is talking, so that this item's answer is rather on its way behind others than lost: on a slow
-  // link weights may take longer than the retry interval, and asking again would have them sent twice. Not beyond half
-  // of the timeout, when it is asked for once more at any rate.
+  // Whether the item was handed over and the server is talking, so that its answer is rather on its way behind others
+  // than lost: on a slow link weights may take longer than the retry interval, and asking again would have them sent
+  // twice. Not beyond half of the timeout, when it is asked for once more at any rate.
   bool AnswersCome(const Request& request, absl::Time now) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TimerLoop();

@@ -18,7 +18,8 @@ constexpr int kMostDoublings = 4;
 }  // namespace
 
 bool Courier::AnswersCome(const Request& request, absl::Time now) const {
-  return now - heard_[request.server] < options_.retry_interval &&
+  const bool asked = request.handed_over != absl::InfinitePast();
+  return asked && now - heard_[request.server] < options_.retry_interval &&
          now - request.dispatched < options_.timeout / 2;
 }
 

@@ -6,7 +6,9 @@
 #include <future>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,6 +21,7 @@ namespace slimps {
 namespace {
 
 constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits so long
+constexpr absl::Duration kForever = absl::Hours(1);  // no test waits for half of it
 constexpr PeerId kServer{7};
 
 class CourierTest : public ::testing::Test {
@@ -38,6 +41,17 @@ class CourierTest : public ::testing::Test {
       absl::SleepFor(absl::Milliseconds(20));
     }
   }
+  // Chatter of the server until it is destroyed.
+  class Talk final {
+   public:
+    explicit Talk(Courier* courier)
+        : thread_([courier](std::stop_token stop) {
+            while (!stop.stop_requested()) Chatter(courier, kServer, absl::Milliseconds(20));
+          }) {}
+
+   private:
+    std::jthread thread_;
+  };
   void Push(Courier* courier) { Dispatch(courier, wire::PushItem()); }
   void Pull(Courier* courier) { Dispatch(courier, wire::PullItem()); }
   template <typename Item>
@@ -131,6 +145,26 @@ TEST_F(CourierTest, AFullQueueIsTriedAgain) {
   const size_t sent = transport_.sent();
   EXPECT_TRUE(transport_.AwaitSent(sent + 1));
   EXPECT_FALSE(answered());
+}
+
+// Its answers to other items say nothing of what never left this worker.
+TEST_F(CourierTest, AFullQueueIsTriedAgainThoughTheServerTalks) {
+  const auto courier = MakeCourier(kForever, absl::Milliseconds(500));
+  const Talk talk(courier.get());
+  transport_.set_full(true);
+  Push(courier.get());
+  EXPECT_TRUE(transport_.AwaitSent(2));
+  transport_.set_full(false);
+  EXPECT_TRUE(transport_.AwaitSent(transport_.sent() + 1));
+  EXPECT_FALSE(answered());
+}
+
+TEST_F(CourierTest, WhatTheTransportGaveUpIsQueuedAgainThoughTheServerTalks) {
+  const auto courier = MakeCourier(kForever, absl::Milliseconds(500));
+  const Talk talk(courier.get());
+  Push(courier.get());
+  courier->OnUndeliverable(kServer);
+  EXPECT_TRUE(transport_.AwaitSent(2));
 }
 
 TEST_F(CourierTest, PushesAndPullsThatAServerHasNoRoomForAreSentAgain) {
