@@ -158,12 +158,12 @@ void Courier::Send(uint32_t server, Message message, const std::vector<uint64_t>
                    int64_t priority, Sender sender) {
   SendOptions options{.priority = priority, .may_hand_over_here = sender == Sender::kWaits};
   options.on_handed_over = [this, tickets](absl::Time when) { MarkHandedOver(tickets, when); };
-  MarkQueued(tickets, true);
+  MarkQueued(tickets);
   const absl::Status sent =
       transport_->Send(servers_[server], std::move(message), std::move(options));
   if (sent.ok()) return;
-  MarkQueued(tickets, false);
-  // A full queue empties again: the retry timer sends the items once more.
+  MarkUnsent(tickets);
+  // A full queue empties again.
   if (absl::IsResourceExhausted(sent)) return;
   for (uint64_t ticket : tickets) AnswerItem(ticket, Answer{.status = sent});
 }
@@ -180,11 +180,22 @@ void Courier::MarkHandedOver(const std::vector<uint64_t>& tickets, absl::Time wh
   }
 }
 
-void Courier::MarkQueued(const std::vector<uint64_t>& tickets, bool queued) {
+void Courier::MarkQueued(const std::vector<uint64_t>& tickets) {
   MutexLock lock(&mutex_);
   for (uint64_t ticket : tickets) {
     auto found = requests_.find(ticket);
-    if (found != requests_.end()) found->second.queued = queued;
+    if (found != requests_.end()) found->second.queued = true;
+  }
+}
+
+void Courier::MarkUnsent(const std::vector<uint64_t>& tickets) {
+  const absl::Time again = absl::Now() + options_.retry_interval;
+  MutexLock lock(&mutex_);
+  for (uint64_t ticket : tickets) {
+    auto found = requests_.find(ticket);
+    if (found == requests_.end()) continue;
+    found->second.queued = false;
+    retries_.Postpone(ticket, again);
   }
 }
 

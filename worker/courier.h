@@ -112,7 +112,9 @@ class Courier final {
   void NoteHeard(PeerId from);
   void HandlePullReply(PeerId from, Message& message);
   void MarkHandedOver(const std::vector<uint64_t>& tickets, absl::Time when);
-  void MarkQueued(const std::vector<uint64_t>& tickets, bool queued);
+  void MarkQueued(const std::vector<uint64_t>& tickets);
+  // The transport did not take them: the timer tries again.
+  void MarkUnsent(const std::vector<uint64_t>& tickets);
   absl::Status Expired(uint64_t ticket) const;
   // Whether the item was handed over and the server is talking, so that its answer is rather on its way behind others
   // than lost: on a slow link weights may take longer than the retry interval, and asking again would have them sent

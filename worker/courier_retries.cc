@@ -73,7 +73,10 @@ void Courier::RetryAndExpire(absl::Time now) {
     std::set<uint64_t> resend;
     for (uint64_t ticket : due.resend) {
       const Request& request = requests_.at(ticket);
-      if (AnswersCome(request, now)) {
+      if (request.queued) {
+        // On a slow link its turn has not come: a copy would only lengthen the queue.
+        retries_.Postpone(ticket, now + options_.retry_interval);
+      } else if (AnswersCome(request, now)) {
         retries_.Postpone(ticket, heard_[request.server] + options_.retry_interval);
       } else {
         resend.insert(ticket);
@@ -91,7 +94,6 @@ void Courier::RetryAndExpire(absl::Time now) {
       auto found = requests_.find(ticket);
       if (found == requests_.end()) continue;  // answered meanwhile
       const Request& request = found->second;
-      // On a slow link its turn has not come: a copy would only lengthen the queue.
       if (request.queued) continue;
       resends.push_back({request.server, request.priority, {ticket}, BuildMessage({ticket})});
     }

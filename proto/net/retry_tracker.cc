@@ -60,6 +60,7 @@ void RetryTracker::Postpone(uint64_t ticket, absl::Time until) {
   const auto found = entries_.find(ticket);
   if (found == entries_.end()) return;
   Entry& entry = found->second;
+  entry.interval = options_.first_interval;
   wakes_.erase({entry.wake, ticket});
   entry.wake = std::min(entry.deadline, until);
   wakes_.emplace(entry.wake, ticket);

@@ -43,7 +43,8 @@ class RetryTracker final {
   // False: not in flight (never was, answered before, or expired).
   bool OnAnswer(uint64_t ticket);
   [[nodiscard]] Due TakeDue(absl::Time now);
-  // It is due again at `until`, not later than its deadline, and has not been sent. Not in flight: nothing happens.
+  // It has not been sent: it is due again at `until`, not later than its deadline, and the intervals after that begin with
+  // the first. Not in flight: nothing happens.
   void Postpone(uint64_t ticket, absl::Time until);
   // When TakeDue has something to say. InfiniteFuture: nothing is in flight.
   [[nodiscard]] absl::Time NextWake() const;

@@ -59,6 +59,22 @@ TEST(RetryTracker, WhatIsPostponedIsDueThenButNeverPastItsDeadline) {
   EXPECT_EQ(tracker.NextWake(), absl::InfiniteFuture());
 }
 
+TEST(RetryTracker, PostponingDoesNotLengthenTheIntervalsBetweenResends) {
+  RetryTracker tracker(Fast());
+  ASSERT_TRUE(tracker.Add(7, 10, kStart + absl::Seconds(60), kStart).ok());
+  absl::Time now = kStart;
+  for (int i = 0; i < 5; ++i) {
+    now = tracker.NextWake();
+    EXPECT_EQ(tracker.TakeDue(now).resend, std::vector<uint64_t>{7});
+    tracker.Postpone(7, now + absl::Seconds(1));
+  }
+  for (const int seconds : {1, 2, 3, 3}) {  // as if it had been added just now
+    EXPECT_EQ(tracker.NextWake(), now + absl::Seconds(seconds));
+    now = tracker.NextWake();
+    EXPECT_EQ(tracker.TakeDue(now).resend, std::vector<uint64_t>{7});
+  }
+}
+
 TEST(RetryTracker, TheDeadlineExpiresAnItemInsteadOfResendingIt) {
   RetryTracker tracker(Fast());
   ASSERT_TRUE(tracker.Add(1, 10, kStart + absl::Milliseconds(500), kStart).ok());
