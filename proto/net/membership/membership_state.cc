@@ -1,8 +1,10 @@
 #include "proto/net/membership/membership_state.h"
 
 #include <algorithm>
+#include <new>
 
 #include "absl/strings/str_cat.h"
+#include "proto/header_body.h"
 #include "proto/net/membership/node_name.h"
 #include "proto/status_proto.h"
 
@@ -16,9 +18,10 @@ void Append(MembershipState::Actions more, MembershipState::Actions* all) {
 
 }  // namespace
 
-wire::Header MembershipState::NewRequest() {
+wire::Header MembershipState::NewRequest(wire::Header::BodyCase body) {
   wire::Header header;
   header.set_request_id(kRequestBit | next_request_++);
+  GiveBody(body, &header);
   return header;
 }
 
@@ -147,22 +150,20 @@ MembershipState::Actions MembershipState::Tick(absl::Time now) {
   Actions actions;
   if (down_.has_value() && phase_ != Phase::kLeaving) return actions;
   if ((phase_ == Phase::kRegistering || phase_ == Phase::kWelcomed) && now >= repeat_at_) {
-    wire::Header header = NewRequest();
+    wire::Header header = NewRequest(wire::Header::kRegister);
     *header.mutable_register_() = options_.registration;
     actions.send.push_back(std::move(header));
     repeat_at_ = now + options_.repeat_interval;
   }
   if (InJob() && now >= heartbeat_at_) {
-    wire::Header header = NewRequest();
+    wire::Header header = NewRequest(wire::Header::kHeartbeat);
     header.mutable_heartbeat()->set_sequence(++heartbeat_sequence_);
     heartbeat_sent_ = now;
     actions.send.push_back(std::move(header));
     heartbeat_at_ = now + absl::Milliseconds(std::max(1u, welcome_.heartbeat_interval_ms()));
   }
   if (phase_ == Phase::kLeaving && now >= repeat_at_) {
-    wire::Header header = NewRequest();
-    header.mutable_goodbye();
-    actions.send.push_back(std::move(header));
+    actions.send.push_back(NewRequest(wire::Header::kGoodbye));
     repeat_at_ = now + options_.goodbye_interval;
   }
   if (failure_.has_value() && now >= failure_at_) {
@@ -203,16 +204,25 @@ absl::Time MembershipState::NextTick() const {
 MembershipState::Actions MembershipState::StartBarrier(const std::string& name, wire::Role group,
                                                        const std::vector<double>& values,
                                                        absl::Time now, BarrierId* id) {
-  *id = {name, ++tickets_[name]};
-  PendingBarrier& pending = barriers_[*id];
-  pending.request = NewRequest();
+  uint64_t& newest = tickets_[name];
+  *id = {name, newest + 1};
+  // Whole before it is among the others: memory may run out at any line.
+  PendingBarrier pending{
+      .request = NewRequest(wire::Header::kBarrier), .repeat_at = now, .result = {}};
   wire::Barrier* barrier = pending.request.mutable_barrier();
   barrier->set_name(name);
   barrier->set_group(group);
   barrier->set_ticket(id->ticket);
   barrier->mutable_values()->Add(values.begin(), values.end());
-  pending.repeat_at = now;
-  return Tick(now);
+  barriers_.emplace(*id, std::move(pending));
+  try {
+    Actions actions = Tick(now);
+    ++newest;
+    return actions;
+  } catch (const std::bad_alloc&) {
+    barriers_.erase(*id);  // nothing of it was sent
+    throw;
+  }
 }
 
 std::optional<absl::StatusOr<std::vector<double>>> MembershipState::BarrierResult(
@@ -239,10 +249,13 @@ MembershipState::Actions MembershipState::StartLeave(absl::Time now) {
 
 MembershipState::Actions MembershipState::ReportFailure(const absl::Status& why, absl::Time now) {
   if (!InJob() || down_.has_value() || failure_.has_value()) return {};
-  failure_ = NewRequest();
-  *failure_->mutable_error()->mutable_status() = ToStatusProto(why);
-  failure_->mutable_error()->mutable_node()->set_role(options_.registration.role());
-  failure_->mutable_error()->mutable_node()->set_rank(rank());
+  // Whole before it is kept: what is half made would never be sent, and no other report after it.
+  wire::Header report = NewRequest(wire::Header::kError);
+  wire::Error* error = report.mutable_error();
+  *error->mutable_status() = ToStatusProto(why);
+  error->mutable_node()->set_role(options_.registration.role());
+  error->mutable_node()->set_rank(rank());
+  failure_ = std::move(report);
   failure_at_ = now;
   return Tick(now);
 }

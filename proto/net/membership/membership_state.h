@@ -69,6 +69,7 @@ class MembershipState final {
     uint64_t ticket = 0;
     auto operator<=>(const BarrierId&) const = default;
   };
+  // Throws std::bad_alloc: it has not begun, and the next one has its ticket.
   Actions StartBarrier(const std::string& name, wire::Role group, const std::vector<double>& values,
                        absl::Time now, BarrierId* id);
   // nullopt: not released yet. The reason, when the job is down.
@@ -76,7 +77,8 @@ class MembershipState final {
   void ForgetBarrier(const BarrierId& id) { barriers_.erase(id); }
 
   Actions StartLeave(absl::Time now);
-  // Repeated until the scheduler acknowledges it or the job is down. The first counts.
+  // Repeated until the scheduler acknowledges it or the job is down. The first counts. Throws std::bad_alloc: it may be
+  // reported again.
   Actions ReportFailure(const absl::Status& why, absl::Time now);
   // Whether no report waits for its acknowledgement.
   bool failure_reported() const { return !failure_.has_value() || down_.has_value(); }
@@ -103,7 +105,7 @@ class MembershipState final {
   void HandleEcho(const wire::Heartbeat& echo, absl::Time now);
   void HandleRelease(const wire::BarrierRelease& release);
   Actions GoDown(absl::Status reason);
-  wire::Header NewRequest();
+  wire::Header NewRequest(wire::Header::BodyCase body);
   bool InJob() const { return phase_ == Phase::kWelcomed || phase_ == Phase::kMember; }
 
   const Options options_;
