@@ -12,6 +12,9 @@
 namespace slimps {
 namespace {
 
+// Until the next try, where memory ran out for telling that the shard is broken.
+constexpr absl::Duration kTellAgain = absl::Milliseconds(100);
+
 // Of the tensors that items speak of, whatever they carry.
 bool IsSmall(const ShardItems& items, size_t limit) {
   if (!items.inits.empty()) return false;
@@ -118,7 +121,9 @@ void Shard::TellIfBroken() {
 
 void Shard::GiveBack() {
   TellIfBroken();
-  const absl::Time deadline = state_->NextDeadline();
+  absl::Time deadline = state_->NextDeadline();
+  const bool untold = !told_broken_ && !state_->broken().ok();
+  if (untold) deadline = std::min(deadline, clock_->Now() + kTellAgain);
   const bool busy = state_->HasCompleteRound();
   MutexLock lock(&mutex_);
   in_use_ = false;

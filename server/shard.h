@@ -32,7 +32,8 @@ struct ShardOptions {
   size_t max_mailbox_entries = 65536;
   size_t max_mailbox_bytes = size_t{4} << 30;  // payloads
   size_t max_controls = 1024;  // of peers, in the mailbox: a storm of them shuts no items out
-  // Told once why the shard is broken, if it ever is (ShardState::broken), where `send` is called; must not wait.
+  // Told once why the shard is broken, if it ever is (ShardState::broken), where `send` is called; must not wait. Throws
+  // std::bad_alloc: it is told again, soon, whether anything is posted or not.
   std::function<void(const absl::Status&)> on_broken;
 };
 
