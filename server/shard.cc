@@ -218,7 +218,10 @@ void Shard::HandleAll(std::deque<Entry>* entries) {
   while (!entries->empty()) {
     Entry entry = std::move(entries->front());
     entries->pop_front();
-    Guarded([&] { Handle(std::move(entry)); });
+    Guarded([&] {
+      Handle(std::move(entry));
+      if (state_->has_many_copies()) SendReplies();
+    });
   }
   if (state_->HasCompleteRound() && (idle || state_->NextRoundBytes() <= kSmallBytes)) {
     state_->ApplyOne();

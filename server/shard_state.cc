@@ -44,8 +44,12 @@ size_t ShardItems::PayloadBytes() const {
   return bytes;
 }
 
-ShardState::ShardState(std::shared_ptr<const Optimizer> optimizer, const Clock* clock)
-    : clock_(clock), optimizer_(std::move(optimizer)), change_codecs_(clock) {}
+ShardState::ShardState(std::shared_ptr<const Optimizer> optimizer, const Clock* clock,
+                       size_t most_copied_bytes)
+    : clock_(clock),
+      most_copied_bytes_(most_copied_bytes),
+      optimizer_(std::move(optimizer)),
+      change_codecs_(clock) {}
 
 void ShardState::HandleItems(ShardItems items) {
   const Origin& origin = items.origin;
@@ -63,6 +67,7 @@ void ShardState::HandleItems(ShardItems items) {
 
 std::vector<Reply> ShardState::TakeReplies() {
   outbox_.Flush();
+  copied_bytes_ = 0;
   return outbox_.Take();
 }
 
@@ -211,7 +216,7 @@ void ShardState::Answer(Slot& slot, const WaitingPull& pull) {
   try {
     const PartitionSpec& spec = slot.partition->spec();
     if (pull.item.rows_only() || pull.item.state_tensor() > 0) {
-      return AnswerWith(*slot.partition, pull);
+      return AnswerWithCopy(*slot.partition, pull);
     }
     WireValue value = slot.partition->Share(pull.item.min_version(), held);
     outbox_.TraceNextPull(pull.origin, {spec.name, spec.index, value.version});
@@ -221,20 +226,31 @@ void ShardState::Answer(Slot& slot, const WaitingPull& pull) {
   }
 }
 
-// With what is not the whole partition's weights.
-void ShardState::AnswerWith(Partition& partition, const WaitingPull& pull) {
-  if (pull.item.state_tensor() > 0) {
-    wire::OptimizerState state;
-    state.set_tensor(pull.item.state_tensor());
-    WireValue value = partition.ShareState(&state);
-    outbox_.AddPull(pull.origin, pull.item, partition.spec().elements, std::move(value), &state);
-    return;
-  }
+absl::Status ShardState::CheckRoomForCopy(const Partition& partition, size_t elements) const {
+  const size_t most = most_copied_bytes_ / sizeof(float), waiting = copied_bytes_ / sizeof(float);
+  if (waiting == 0 || (waiting <= most && elements <= most - waiting)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(NameOf(partition), ": a copy of ", elements,
+                                                   " elements, while copies of ", waiting,
+                                                   " of at most ", most, " wait to be sent"));
+}
+
+// With what is not the whole partition's weights, which would be lent.
+void ShardState::AnswerWithCopy(Partition& partition, const WaitingPull& pull) {
+  const PartitionSpec& spec = partition.spec();
+  const bool of_state = pull.item.state_tensor() > 0;
+  std::vector<uint32_t> rows;
   // Checked before.
-  const auto rows = ParsePulledRows(pull.item.rows(), partition.spec().grid()).value();
-  WireValue value = partition.ShareRows(pull.item.min_version(), rows);
-  outbox_.AddPull(pull.origin, pull.item, ElementsOfRows(partition.spec().grid(), rows),
-                  std::move(value));
+  if (!of_state) rows = ParsePulledRows(pull.item.rows(), spec.grid()).value();
+  const size_t elements = of_state ? spec.elements : ElementsOfRows(spec.grid(), rows);
+  const absl::Status room = CheckRoomForCopy(partition, elements);
+  if (!room.ok()) return outbox_.AddPullError(pull.origin, pull.item, room);
+  wire::OptimizerState state;
+  state.set_tensor(pull.item.state_tensor());
+  WireValue value =
+      of_state ? partition.ShareState(&state) : partition.ShareRows(pull.item.min_version(), rows);
+  const size_t bytes = value.payload.size();
+  outbox_.AddPull(pull.origin, pull.item, elements, std::move(value), of_state ? &state : nullptr);
+  copied_bytes_ += bytes;
 }
 
 void ShardState::AnswerReady(Slot& slot) {

@@ -73,8 +73,13 @@ struct PartitionIdHash {
 // Owned by the shard thread. No I/O or lock; the clock tells how long a decode took and which pulls are late.
 class ShardState final {
  public:
-  // `clock` must outlive the state. `optimizer` is that of new partitions until SetOptimizer.
-  ShardState(std::shared_ptr<const Optimizer> optimizer, const Clock* clock);
+  static constexpr size_t kMostCopiedBytes = size_t{64} << 20;
+
+  // `clock` must outlive the state. `optimizer` is that of new partitions until SetOptimizer. Of answers that are copies
+  // (rows, the optimizer's state) `most_copied_bytes` may wait for TakeReplies; a pull beyond is refused with
+  // ResourceExhausted, unless it is the only one. Workers have half of that under way at once (worker/item_gathering.h).
+  ShardState(std::shared_ptr<const Optimizer> optimizer, const Clock* clock,
+             size_t most_copied_bytes = kMostCopiedBytes);
 
   // Every item is answered once: now, or when its version is there, or when its deadline has passed.
   void HandleItems(ShardItems items);
@@ -101,6 +106,8 @@ class ShardState final {
   const absl::Status& broken() const { return broken_; }
 
   std::vector<Reply> TakeReplies();
+  // Whether TakeReplies should come before more items, or one worker may find no room for what it asks for at once.
+  bool has_many_copies() const { return copied_bytes_ > most_copied_bytes_ / 2; }
   // Whether any push was ever counted.
   bool begun() const { return begun_; }
   // nullptr: not initialised.
@@ -120,7 +127,8 @@ class ShardState final {
   void HandlePull(const Origin& origin, PullWork work);
   absl::Status CheckPullNow(const Slot& slot, const wire::PullItem& item) const;
   void Answer(Slot& slot, const WaitingPull& pull);
-  void AnswerWith(Partition& partition, const WaitingPull& pull);
+  void AnswerWithCopy(Partition& partition, const WaitingPull& pull);
+  absl::Status CheckRoomForCopy(const Partition& partition, size_t elements) const;
   void AnswerReady(Slot& slot);
   // Throws std::bad_alloc: nothing is noted.
   void NoteCompletion(Slot& slot);
@@ -131,6 +139,7 @@ class ShardState final {
   uint64_t MeasureDecode(PayloadFormat format, const Payload& payload, size_t elements) const;
 
   const Clock* const clock_;
+  const size_t most_copied_bytes_;
   std::shared_ptr<const Optimizer> optimizer_;
   std::unordered_map<PartitionId, Slot, PartitionIdHash>
       slots_;  // never erased: pointers into it stay
@@ -139,6 +148,7 @@ class ShardState final {
   std::map<uint32_t, uint64_t> leaves_;  // worker -> from_round, for partitions to come
   ChangeCodecs change_codecs_;
   ReplyOutbox outbox_;
+  size_t copied_bytes_ = 0;  // in outbox_
   absl::Time next_deadline_ = absl::InfiniteFuture();
   absl::Status failure_;
   absl::Status broken_;
