@@ -1,6 +1,7 @@
 #include "worker/courier.h"
 
 #include <limits>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,7 @@
 #include "proto/base/trace.h"
 #include "proto/header_body.h"
 #include "proto/status_proto.h"
+#include "worker/out_of_memory.h"
 
 namespace slimps {
 namespace {
@@ -89,34 +91,48 @@ void Courier::Dispatch(uint32_t server, std::vector<OutgoingItem> items, int64_t
 void Courier::DispatchTogether(uint32_t server, std::vector<OutgoingItem> items, int64_t priority,
                                Sender sender) {
   std::vector<uint64_t> tickets;
-  tickets.reserve(items.size());
   Message message;
   absl::Status failed;
   {
     MutexLock lock(&mutex_);
     failed = failed_;
-    if (failed.ok()) {
-      const absl::Time now = absl::Now();
-      for (OutgoingItem& out : items) {
-        const uint64_t ticket = next_ticket_++;
-        MutableId(out)->set_ticket(ticket);
-        const absl::Status added =
-            retries_.Add(ticket, out.payload.size(), now + options_.timeout, now);
-        CHECK(added.ok()) << added;  // a new ticket, and no limits
-        requests_.emplace(
-            ticket,
-            Request{
-                .out = std::move(out), .server = server, .priority = priority, .dispatched = now});
-        tickets.push_back(ticket);
-      }
-      message = BuildMessage(tickets);
-    }
+    if (failed.ok()) message = Enter(server, items, priority, &tickets);
   }
   if (!failed.ok()) {
     for (OutgoingItem& out : items) out.done(Answer{.status = failed});
     return;
   }
   Send(server, std::move(message), tickets, priority, sender);
+}
+
+Message Courier::Enter(uint32_t server, std::vector<OutgoingItem>& items, int64_t priority,
+                       std::vector<uint64_t>* tickets) {
+  const absl::Time now = absl::Now();
+  tickets->reserve(items.size());
+  size_t taken = 0;
+  try {
+    for (OutgoingItem& out : items) {
+      const uint64_t ticket = next_ticket_++;
+      MutableId(out)->set_ticket(ticket);
+      tickets->push_back(ticket);
+      // Before the timer may hear of it.
+      Request& request = requests_[ticket];
+      const absl::Status added =
+          retries_.Add(ticket, out.payload.size(), now + options_.timeout, now);
+      CHECK(added.ok()) << added;  // a new ticket, and no limits
+      request = {.out = std::move(out), .server = server, .priority = priority, .dispatched = now};
+      ++taken;
+    }
+    return BuildMessage(*tickets);
+  } catch (const std::bad_alloc&) {
+    for (size_t i = 0; i < tickets->size(); ++i) {
+      const auto entered = requests_.find((*tickets)[i]);
+      if (i < taken) items[i] = std::move(entered->second.out);  // goes without the lock
+      if (entered != requests_.end()) requests_.erase(entered);
+      retries_.OnAnswer((*tickets)[i]);
+    }
+    throw;
+  }
 }
 
 Message Courier::BuildMessage(const std::vector<uint64_t>& tickets) {
@@ -156,14 +172,16 @@ Message Courier::BuildMessage(const std::vector<uint64_t>& tickets) {
 
 void Courier::Send(uint32_t server, Message message, const std::vector<uint64_t>& tickets,
                    int64_t priority, Sender sender) {
-  SendOptions options{.priority = priority, .may_hand_over_here = sender == Sender::kWaits};
-  options.on_handed_over = [this, tickets](absl::Time when) { MarkHandedOver(tickets, when); };
   MarkQueued(tickets);
-  const absl::Status sent =
-      transport_->Send(servers_[server], std::move(message), std::move(options));
+  const auto send = [&] {
+    SendOptions options{.priority = priority, .may_hand_over_here = sender == Sender::kWaits};
+    options.on_handed_over = [this, tickets](absl::Time when) { MarkHandedOver(tickets, when); };
+    return transport_->Send(servers_[server], std::move(message), std::move(options));
+  };
+  const absl::Status sent = OrOutOfMemory(send, "sending");
   if (sent.ok()) return;
   MarkUnsent(tickets);
-  // A full queue empties again.
+  // A full queue empties again, and memory may.
   if (absl::IsResourceExhausted(sent)) return;
   for (uint64_t ticket : tickets) AnswerItem(ticket, Answer{.status = sent});
 }

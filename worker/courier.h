@@ -6,7 +6,8 @@
 // One Dispatch is one message. Acknowledgement, retry and deadline are per item, never per message:
 // an item keeps its ticket until it was answered, and a retry may travel in other company. `done`
 // runs exactly once, on the transport's I/O thread, the timer thread or that of a caller of Dispatch
-// (what cannot be sent) or FailAll; it must not block, and may Dispatch.
+// (what cannot be sent) or FailAll; it must not block, and may Dispatch. Where memory runs out in
+// Dispatch: std::bad_alloc, no item of that message was asked for, and no `done` of it runs.
 #ifndef SLIMPS_WORKER_COURIER_H_
 #define SLIMPS_WORKER_COURIER_H_
 
@@ -99,6 +100,9 @@ class Courier final {
 
   void DispatchTogether(uint32_t server, std::vector<OutgoingItem> items, int64_t priority,
                         Sender sender);
+  // Gives the items tickets, takes them, and puts them into a message. Throws std::bad_alloc: they are the caller's still.
+  Message Enter(uint32_t server, std::vector<OutgoingItem>& items, int64_t priority,
+                std::vector<uint64_t>* tickets) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Message BuildMessage(const std::vector<uint64_t>& tickets) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Send(uint32_t server, Message message, const std::vector<uint64_t>& tickets,
             int64_t priority, Sender sender);

@@ -1,6 +1,7 @@
 #include "proto/net/retry_tracker.h"
 
 #include <algorithm>
+#include <new>
 
 #include "absl/strings/str_cat.h"
 
@@ -19,8 +20,13 @@ absl::Status RetryTracker::Add(uint64_t ticket, size_t bytes, absl::Time deadlin
                                                      " more, at most ", options_.max_bytes));
   }
   const absl::Time wake = std::min(deadline, now + options_.first_interval);
-  entries_.emplace(ticket, Entry{bytes, deadline, wake, options_.first_interval});
-  wakes_.emplace(wake, ticket);
+  const auto waking = wakes_.emplace(wake, ticket).first;
+  try {
+    entries_.emplace(ticket, Entry{bytes, deadline, wake, options_.first_interval});
+  } catch (const std::bad_alloc&) {
+    wakes_.erase(waking);
+    throw;
+  }
   bytes_ += bytes;
   return absl::OkStatus();
 }
@@ -45,13 +51,11 @@ RetryTracker::Due RetryTracker::TakeDue(absl::Time now) {
       continue;
     }
     due.resend.push_back(ticket);
-    wakes_.erase(wakes_.begin());
     // From `now`, not from when it was due: a caller that slept long sends each item once, not once
     // per interval.
     entry.interval = std::min(entry.interval * options_.backoff, options_.max_interval);
     entry.interval = std::max(entry.interval, absl::Milliseconds(1));
-    entry.wake = std::min(entry.deadline, now + entry.interval);
-    wakes_.emplace(entry.wake, ticket);
+    WakeAt(ticket, entry, now + entry.interval);
   }
   return due;
 }
@@ -61,9 +65,14 @@ void RetryTracker::Postpone(uint64_t ticket, absl::Time until) {
   if (found == entries_.end()) return;
   Entry& entry = found->second;
   entry.interval = options_.first_interval;
-  wakes_.erase({entry.wake, ticket});
-  entry.wake = std::min(entry.deadline, until);
-  wakes_.emplace(entry.wake, ticket);
+  WakeAt(ticket, entry, until);
+}
+
+void RetryTracker::WakeAt(uint64_t ticket, Entry& entry, absl::Time wake) {
+  auto waking = wakes_.extract({entry.wake, ticket});
+  entry.wake = std::min(entry.deadline, wake);
+  waking.value().first = entry.wake;
+  wakes_.insert(std::move(waking));
 }
 
 absl::Time RetryTracker::NextWake() const {

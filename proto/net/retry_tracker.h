@@ -37,14 +37,15 @@ class RetryTracker final {
 
   explicit RetryTracker(RetryOptions options = {}) : options_(options) {}
 
-  // ResourceExhausted: too many items or bytes in flight. AlreadyExists: the ticket is in flight.
+  // ResourceExhausted: too many items or bytes in flight. AlreadyExists: the ticket is in flight. Throws std::bad_alloc: it
+  // is not.
   [[nodiscard]] absl::Status Add(uint64_t ticket, size_t bytes, absl::Time deadline,
                                  absl::Time now);
   // False: not in flight (never was, answered before, or expired).
   bool OnAnswer(uint64_t ticket);
   [[nodiscard]] Due TakeDue(absl::Time now);
   // It has not been sent: it is due again at `until`, not later than its deadline, and the intervals after that begin with
-  // the first. Not in flight: nothing happens.
+  // the first. Not in flight: nothing happens. Allocates nothing.
   void Postpone(uint64_t ticket, absl::Time until);
   // When TakeDue has something to say. InfiniteFuture: nothing is in flight.
   [[nodiscard]] absl::Time NextWake() const;
@@ -59,6 +60,9 @@ class RetryTracker final {
     absl::Time wake;  // the earlier of the next resend and the deadline; its place in wakes_
     absl::Duration interval;
   };
+
+  // Allocates nothing.
+  void WakeAt(uint64_t ticket, Entry& entry, absl::Time wake);
 
   const RetryOptions options_;
   std::unordered_map<uint64_t, Entry> entries_;

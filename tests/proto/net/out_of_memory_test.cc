@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "proto/net/retry_tracker.h"
 #include "proto/net/send_queue.h"
 #include "proto/net/zmq_transport.h"
 #include "tests/proto/base/failing_allocations.h"
@@ -52,6 +53,23 @@ TEST(SendQueueOutOfMemory, TakingAMessageNeedsNone) {
     }
   }));
   EXPECT_TRUE(queue.empty());
+}
+
+TEST(RetryTrackerOutOfMemory, AnItemIsTrackedOrNotAndPostponingItNeedsNone) {
+  const absl::Time start = absl::UnixEpoch(), deadline = start + absl::Hours(1);
+  bool added = false;
+  for (int n = 0; !added; ++n) {
+    RetryTracker tracker;
+    ASSERT_TRUE(tracker.Add(1, 10, deadline, start).ok());
+    const bool ran_out = RunsOut(n, [&] { added = tracker.Add(2, 100, deadline, start).ok(); });
+    EXPECT_NE(ran_out, added) << n;
+    EXPECT_EQ(tracker.items_in_flight(), added ? 2u : 1u) << n;
+    EXPECT_EQ(tracker.bytes_in_flight(), added ? 110u : 10u) << n;
+    EXPECT_FALSE(RunsOut(0, [&] { tracker.Postpone(1, start + absl::Minutes(1)); }));
+    EXPECT_EQ(tracker.TakeDue(start + absl::Minutes(2)).resend.size(), added ? 2u : 1u) << n;
+    EXPECT_EQ(tracker.TakeDue(deadline).expired.size(), added ? 2u : 1u) << n;
+    EXPECT_EQ(tracker.bytes_in_flight(), 0u) << n;
+  }
 }
 
 using SharingOutOfMemory = PayloadSharingTest;
