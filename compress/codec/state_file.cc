@@ -177,6 +177,8 @@ absl::Status StateStore::Save(const std::string& path) const {
 std::string StateStore::Serialize() const {
   MutexLock lock(&mutex_);
   std::ostringstream file;
+  // A stream keeps what is thrown while it grows, std::bad_alloc, to itself, and cuts off what it writes.
+  file.exceptions(std::ios::badbit);
   WriteTo(file);
   return std::move(file).str();
 }

@@ -93,7 +93,7 @@ class StateStore final {
   // Replaces all states by the file's; on an error they stay as they were. NotFound, InvalidArgument: not such a file, or
   // numbers that are not finite. DataLoss: cut off or changed.
   [[nodiscard]] absl::Status Load(const std::string& path);
-  // The same as bytes: what the file would hold.
+  // The same as bytes: what the file would hold. Throws std::bad_alloc.
   std::string Serialize() const;
   [[nodiscard]] absl::Status Parse(std::string_view content);
   // Takes over all states of `other` in place of its own.
