@@ -21,7 +21,7 @@ class Admission final {
   void SetRoster(const wire::Roster& roster);
 
   // PermissionDenied: another job, no worker, not in the roster. FailedPrecondition: a process that its successor has
-  // replaced. Unavailable: the sender has seen a newer roster than this server; ask again once it is here.
+  // replaced. Unavailable: the sender has seen a newer roster than this server; check again once it is here.
   [[nodiscard]] absl::Status Check(const wire::Header& header) const;
 
   uint64_t epoch() const { return epoch_; }

@@ -120,15 +120,19 @@ void ServerService::SetRoster(const wire::Roster& roster) {
 }
 
 void ServerService::OnMessage(PeerId from, Message message) {
-  const absl::Status admitted = admission_.Check(message.header);
-  if (admitted.ok()) {
-    Dispatch(from, std::move(message));
-  } else if (absl::IsUnavailable(admitted) && parked_.size() < kMaxParked) {
-    parked_.emplace_back(from, std::move(message));
-  } else {
-    refused_messages_.fetch_add(1, std::memory_order_relaxed);
-    Refuse(from, message.header, admitted);
+  absl::Status admitted = admission_.Check(message.header);
+  if (admitted.ok()) return Dispatch(from, std::move(message));
+  if (absl::IsUnavailable(admitted)) {
+    if (parked_.size() < kMaxParked) {
+      parked_.emplace_back(from, std::move(message));
+      return;
+    }
+    // Workers take Unavailable for the end of this server.
+    admitted = absl::ResourceExhaustedError(absl::StrCat(admitted.message(), ", and ", kMaxParked,
+                                                         " messages wait for the next already"));
   }
+  refused_messages_.fetch_add(1, std::memory_order_relaxed);
+  Refuse(from, message.header, admitted);
 }
 
 void ServerService::Dispatch(PeerId from, Message message) {

@@ -106,7 +106,8 @@ class ServerService final : public MessageSink {
   std::optional<wire::StoreMode> mode_;  // that of the first Init or SetOptimizer
   std::optional<uint32_t> staleness_;    // that of the first Init
   wire::OptimizerSpec::Kind optimizer_kind_ = wire::OptimizerSpec::NONE;
-  std::vector<std::pair<PeerId, Message>> parked_;  // from workers that have seen a newer roster
+  // From workers that have seen a newer roster, until it comes. Beyond kMaxParked: ResourceExhausted.
+  std::vector<std::pair<PeerId, Message>> parked_;
 
   // Counters publish nothing but themselves.
   std::atomic<uint64_t> bad_frames_{0};

@@ -113,6 +113,29 @@ TEST_F(ServerServiceFaultsTest, MessageOfAWorkerWithANewerRosterWaitsForThatRost
   EXPECT_EQ(transport_.Next().message.header.init_reply().items_size(), 1);
 }
 
+// Unavailable would tell the worker that this server has failed.
+TEST_F(ServerServiceFaultsTest, WhatFindsNoRoomToWaitForANewerRosterMayBeAskedAgain) {
+  Start(1, 1);
+  InitKey("w", {1});
+  const auto push = [](uint64_t round) {
+    Message message = From(0);
+    message.header.set_incarnation(5555);
+    message.header.set_membership_epoch(2);
+    AddPush(&message, "w", 0, round, {1}, round);
+    return message;
+  };
+  for (uint64_t round = 1; round <= 256; ++round) service_->OnMessage(PeerId{10}, push(round));
+  EXPECT_TRUE(transport_.Drained());
+  const absl::Status refused = PushStatus(Ask(push(257)));
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("has seen roster 2, this server only 1, and 256 messages wait"));
+  wire::Roster roster = MakeRoster(2, 1);
+  roster.mutable_nodes(0)->set_incarnation(5555);
+  service_->SetRoster(roster);
+  EXPECT_EQ(PushStatus(transport_.Next()), absl::OkStatus());
+}
+
 TEST_F(ServerServiceFaultsTest, FullMailboxIsAnsweredAndNotAWait) {
   ServerOptions options;
   options.job_id = "job";
