@@ -4,6 +4,7 @@
 #include "compress/codec/state_store.h"
 #include "proto/base/status_macros.h"
 #include "worker/dist_store.h"
+#include "worker/out_of_memory.h"
 #include "worker/residuals.h"
 
 namespace slimps {
@@ -20,8 +21,10 @@ absl::StatusOr<std::string> DistStore::SaveResiduals() {
 absl::Status DistStore::LoadResiduals(std::string_view content) {
   SLIMPS_RETURN_IF_ERROR(Wait());
   StateStore loaded;
-  SLIMPS_RETURN_IF_ERROR(
-      ParseResiduals(content, keys_.WithElements(), options_.grad_scale, &loaded));
+  const auto parse = [&] {
+    return ParseResiduals(content, keys_.WithElements(), options_.grad_scale, &loaded);
+  };
+  SLIMPS_RETURN_IF_ERROR(OrOutOfMemory(parse, "loading residuals"));
   return push_->UseStates([&](StateStore& states) { states.ReplaceBy(std::move(loaded)); });
 }
 

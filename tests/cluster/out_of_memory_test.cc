@@ -2,7 +2,9 @@
 // hear of it, and the job goes on.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <functional>
 #include <new>
@@ -19,16 +21,25 @@ constexpr size_t kLarge = size_t{64} << 10;
 // Of this thread: how many large allocations succeed before one fails; negative: all do.
 thread_local int allocations_left = -1;
 
+bool Fails(size_t bytes) {
+  return bytes >= kLarge && allocations_left >= 0 && allocations_left-- == 0;
+}
+
 }  // namespace
 
 void* operator new(size_t bytes) {
-  if (bytes >= kLarge && allocations_left >= 0 && allocations_left-- == 0) throw std::bad_alloc();
+  if (Fails(bytes)) throw std::bad_alloc();
   void* const memory = std::malloc(bytes == 0 ? 1 : bytes);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+// What AlignedBuffer takes.
+int posix_memalign(void** memory, size_t alignment, size_t bytes) noexcept {
+  *memory = Fails(bytes) ? nullptr : memalign(alignment, bytes);
+  return *memory == nullptr ? ENOMEM : 0;
+}
 
 namespace slimps {
 namespace {
@@ -112,6 +123,38 @@ TEST(OutOfMemory, IsAStatusOfTheCallAndTheJobGoesOn) {
     }
     std::vector<float> out(kRows);
     ASSERT_STATUS_OK(store.Pull("w", out, 0));
+  });
+}
+
+TEST(OutOfMemory, ResidualsAreSavedWholeAndLoadedWholeOrNotAtAll) {
+  ClusterOptions options{.workers = 2, .servers = 1};
+  options.store.compression = "1bit";
+  options.store.fixed_threshold_bytes = 0;
+  InProcessCluster cluster(options);
+  cluster.RunWorkers([](KVStore& store) {
+    ASSERT_STATUS_OK(
+        store.Init({{.key = "w", .shape = {kRows}, .value = std::vector<float>(kRows)}}));
+    ASSERT_STATUS_OK(store.Push("w", Random(kRows, 1 + store.rank()), 0));
+    const std::string first = store.SaveResiduals().value();
+    ASSERT_STATUS_OK(store.Push("w", Random(kRows, 3 + store.rank()), 0));
+    const std::string second = store.SaveResiduals().value();
+    EXPECT_GE(RunOutOfMemory(store, Made::kAlone,
+                             [&] {
+                               const absl::StatusOr<std::string> saved = store.SaveResiduals();
+                               EXPECT_TRUE(!saved.ok() || *saved == second);
+                               return saved.status();
+                             }),
+              2);
+    EXPECT_GE(RunOutOfMemory(store, Made::kAlone,
+                             [&] {
+                               const absl::Status loaded = store.LoadResiduals(first);
+                               if (!loaded.ok()) {
+                                 EXPECT_TRUE(store.SaveResiduals().value() == second);
+                               }
+                               return loaded;
+                             }),
+              1);
+    EXPECT_TRUE(store.SaveResiduals().value() == first);
   });
 }
 
