@@ -22,14 +22,16 @@ wire::ItemStatus MakeItemStatus(const wire::ItemId& id, const absl::Status& stat
 }
 
 // So that the next push_back allocates nothing.
-void ReserveOneMore(std::vector<Payload>* payloads) {
-  if (payloads->size() < payloads->capacity()) return;
-  payloads->reserve(std::max<size_t>(4, 2 * payloads->size()));
+template <typename T>
+void ReserveOneMore(std::vector<T>* items) {
+  if (items->size() < items->capacity()) return;
+  items->reserve(std::max<size_t>(4, 2 * items->size()));
 }
 
 }  // namespace
 
 ReplyOutbox::Group& ReplyOutbox::Find(const Origin& origin, wire::Header::BodyCase body) {
+  ReserveOneMore(&closed_);  // for Grew
   const auto found = std::find_if(open_.begin(), open_.end(), [&](const Group& group) {
     return group.reply.to == origin.peer && group.request_id == origin.request_id &&
            group.reply.message.header.body_case() == body;

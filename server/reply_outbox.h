@@ -56,7 +56,9 @@ class ReplyOutbox final {
     Reply reply;
   };
 
+  // After it there is room in closed_ for the group.
   Group& Find(const Origin& origin, wire::Header::BodyCase body);
+  // The item is there: allocates nothing.
   void Grew(Group& group, size_t bytes);
   void JoinAcknowledgements();
 

@@ -1,7 +1,9 @@
 // Memory that runs out at any one allocation while items are handled: the worker sends again what was not answered, and
 // all goes on as if nothing had been.
+#include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -11,12 +13,27 @@
 #include "proto/limits.h"
 #include "server/change_codecs.h"
 #include "server/partition.h"
+#include "server/reply_outbox.h"
 #include "tests/proto/base/failing_allocations.h"
 #include "tests/server/server_test_util.h"
 #include "tests/server/shard_state_fixture.h"
 
 namespace slimps {
 namespace {
+
+// How often each ticket of worker 0 is answered; every message must be one that a worker takes.
+void CountAnswers(std::vector<Reply> replies, std::map<uint64_t, int>* answers) {
+  for (Reply& reply : replies) {
+    const wire::Header& header = reply.message.header;
+    for (const auto& items :
+         {header.init_reply().items(), header.push_reply().items(), header.pull_reply().pushed()}) {
+      for (const wire::ItemStatus& item : items) ++(*answers)[item.id().ticket()];
+    }
+    for (const auto& item : header.pull_reply().items()) ++(*answers)[item.id().ticket()];
+    const absl::Status built = BuildFrame(std::move(reply.message), kDefaultLimits).status();
+    EXPECT_TRUE(built.ok()) << built;
+  }
+}
 
 TEST(OutOfMemory, ARoundKeepsTheChoiceOfThePushThatIsSentAgain) {
   constexpr size_t kElements = 5000;
@@ -44,6 +61,40 @@ TEST(OutOfMemory, ARoundKeepsTheChoiceOfThePushThatIsSentAgain) {
     if (ran_out) continue;
     EXPECT_GT(n, 0);
     return;
+  }
+}
+
+TEST(OutOfMemory, AnAnswerThatFillsItsMessageIsInItOnce) {
+  const Origin origin{.peer = PeerId{1}, .worker = 0, .request_id = 1};
+  wire::PullItem pull;
+  FillPull(&pull, "w", 0, 1, 2, 0, 7);
+  const size_t large = ReplyOutbox::kGroupBytes / sizeof(float);
+  const WireValue value{.version = 1, .payload = RawPayload(std::vector<float>(large))};
+  const absl::Status error = absl::NotFoundError(std::string(ReplyOutbox::kGroupBytes, 'x'));
+  const std::vector<std::function<void(ReplyOutbox&)>> adds = {
+      [&](ReplyOutbox& outbox) { outbox.AddInit(origin, pull.id(), error); },
+      [&](ReplyOutbox& outbox) { outbox.AddPush(origin, pull.id(), error, 0); },
+      [&](ReplyOutbox& outbox) { outbox.AddPull(origin, pull, large, value); },
+      [&](ReplyOutbox& outbox) { outbox.AddPullError(origin, pull, error); },
+  };
+  for (const auto& add : adds) {
+    for (int n = 0;; ++n) {
+      SCOPED_TRACE(n);
+      ReplyOutbox outbox;
+      bool added = false;
+      const bool ran_out = RunsOut(n, [&] {
+        add(outbox);
+        added = true;
+      });
+      if (!added) add(outbox);
+      outbox.Flush();
+      std::map<uint64_t, int> answers;
+      CountAnswers(outbox.Take(), &answers);
+      EXPECT_EQ(answers, (std::map<uint64_t, int>{{7, 1}}));
+      if (ran_out) continue;
+      EXPECT_GT(n, 3);
+      break;
+    }
   }
 }
 
@@ -86,19 +137,6 @@ class ShardOutOfMemory : public ShardStateTest {
     (void)state->TakeReplies();
     return state;
   }
-  // How often each ticket of worker 0 is answered; every message must be one that a worker takes.
-  static void Count(std::vector<Reply> replies, std::map<uint64_t, int>* answers) {
-    for (Reply& reply : replies) {
-      const wire::Header& header = reply.message.header;
-      for (const auto& items : {header.init_reply().items(), header.push_reply().items(),
-                                header.pull_reply().pushed()}) {
-        for (const wire::ItemStatus& item : items) ++(*answers)[item.id().ticket()];
-      }
-      for (const auto& item : header.pull_reply().items()) ++(*answers)[item.id().ticket()];
-      const absl::Status built = BuildFrame(std::move(reply.message), kDefaultLimits).status();
-      EXPECT_TRUE(built.ok()) << built;
-    }
-  }
 };
 
 TEST_F(ShardOutOfMemory, WhatIsAnsweredIsAnsweredInWholeMessages) {
@@ -115,10 +153,10 @@ TEST_F(ShardOutOfMemory, WhatIsAnsweredIsAnsweredInWholeMessages) {
       done = true;
     });
     std::map<uint64_t, int> answers;
-    Count(std::move(replies), &answers);
+    CountAnswers(std::move(replies), &answers);
     if (!done) {
       state->Fail(absl::UnavailableError("the server is out of memory"));
-      Count(state->TakeReplies(), &answers);
+      CountAnswers(state->TakeReplies(), &answers);
     }
     for (const auto& [ticket, times] : answers) {
       EXPECT_GE(ticket, 1u);
