@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <string>
 #include <thread>
@@ -59,6 +60,11 @@ struct CourierOptions {
 // Thread-safe.
 class Courier final {
  public:
+  // The priority of pulls: they are small and somebody waits, so that nothing queued goes before them. A server has the
+  // current version and the one before: a pull that its worker's push of the next round overtakes still gets the version
+  // that it names, one that the pushes of two rounds overtake does not.
+  static constexpr int64_t kBeforeAll = std::numeric_limits<int>::max();
+
   // `transport` and `membership` must outlive the courier. servers[rank] is the connection to that
   // server.
   Courier(Transport* transport, Membership* membership, std::vector<PeerId> servers,

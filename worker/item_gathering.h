@@ -13,7 +13,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -33,9 +32,7 @@ struct GatheringOptions {
 
 class ItemGathering final {
  public:
-  // Of pulls: they are small and somebody waits, so no push that is queued goes before them. What version they get does not
-  // depend on it.
-  static constexpr int64_t kBeforeAll = std::numeric_limits<int>::max();
+  static constexpr int64_t kBeforeAll = Courier::kBeforeAll;
 
   ItemGathering(Courier* courier, const GatheringOptions& options);
 

@@ -3,7 +3,6 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <limits>
 #include <new>
 #include <optional>
 #include <utility>
@@ -15,10 +14,6 @@
 
 namespace slimps {
 namespace {
-
-// Requests are tiny and leave before everything else. Above all a request must not be overtaken by this worker's push
-// of the next round, or the server could answer with the version after the one asked for.
-constexpr int kRequestPriority = std::numeric_limits<int>::max();
 
 // What an answer should be where its version was made with `change_codec`.
 bool IsAsAgreed(const std::string& change_codec, const wire::PullReplyItem& answer) {
@@ -225,7 +220,7 @@ void PullMerger::AddRequests(const std::shared_ptr<State>& state, ByServer* by_s
 
 void PullMerger::Dispatch(ByServer by_server, Courier::Sender sender) {
   for (auto& [server, items] : by_server) {
-    courier_->Dispatch(server, std::move(items), kRequestPriority, sender);
+    courier_->Dispatch(server, std::move(items), Courier::kBeforeAll, sender);
   }
 }
 
