@@ -20,15 +20,15 @@ namespace slimps {
 struct Batch {
   uint32_t server = 0;
   int64_t priority = 0;  // the highest of its items
-  size_t payload_bytes = 0;
+  size_t bytes = 0;      // of payloads, and about what the header says of them
   std::vector<OutgoingItem> items;
 };
 
 class Coalescer final {
  public:
-  // An item of more payload bytes than this travels alone.
+  // An item of more payload than this, or more to say in the header, travels alone.
   static constexpr size_t kSmallItemBytes = 64 << 10;
-  // A batch leaves once it has this many payload bytes or items.
+  // A batch leaves once it has so many bytes or items. Headers hold more.
   static constexpr size_t kFullBatchBytes = 256 << 10;
   static constexpr size_t kFullBatchItems = 256;
 

@@ -6,18 +6,6 @@
 #include "proto/base/status_macros.h"
 
 namespace slimps {
-namespace {
-
-// A header has room for these items, and for what they say in as many bytes.
-constexpr size_t kFullMessageItems = 1024;
-constexpr size_t kFullMessageBytes = size_t{256} << 10;
-
-size_t MessageBytes(const OutgoingItem& out) {
-  return out.payload.size() +
-         std::visit([](const auto& item) { return item.ByteSizeLong(); }, out.item);
-}
-
-}  // namespace
 
 struct ItemGathering::Gathered {
   // After an error for whatever comes, which is dropped.
@@ -67,22 +55,16 @@ void ItemGathering::Add(uint32_t server, OutgoingItem item, size_t answer_bytes)
     gathered->answers[index] = std::move(answer);
     gathered->answered.NotifyAll();
   };
-  Group& group = open_[server];
-  const size_t message_bytes = MessageBytes(item);
-  if (group.bytes + message_bytes > kFullMessageBytes) Dispatch(server, std::exchange(group, {}));
-  group.bytes += message_bytes;
-  group.items.push_back(std::move(item));
-  if (group.items.size() < kFullMessageItems && group.bytes < kFullMessageBytes) return;
-  Dispatch(server, std::exchange(group, {}));
+  Dispatch(coalescer_.Add(server, std::move(item), options_.priority));
 }
 
-void ItemGathering::Dispatch(uint32_t server, Group group) {
-  if (!group.items.empty()) courier_->Dispatch(server, std::move(group.items), options_.priority);
+void ItemGathering::Dispatch(std::vector<Batch> batches) {
+  for (Batch& batch : batches) {
+    courier_->Dispatch(batch.server, std::move(batch.items), batch.priority);
+  }
 }
 
-void ItemGathering::DispatchAll() {
-  for (auto& [server, group] : open_) Dispatch(server, std::exchange(group, {}));
-}
+void ItemGathering::DispatchAll() { Dispatch(coalescer_.TakeAll()); }
 
 absl::StatusOr<std::vector<Answer>> ItemGathering::Await() {
   DispatchAll();

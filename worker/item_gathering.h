@@ -5,7 +5,7 @@
 //   gathering.Add(server, {.item = pull_item, .key_name = "s:w"}, /*answer_bytes=*/4096);   // as often as need be
 //   SLIMPS_ASSIGN_OR_RETURN(const std::vector<Answer> answers, gathering.Await());   // in the order of Add
 //
-// Requests leave in groups: a server's group once it fills a message, all of them before Add or Await waits. Owned by one
+// Requests leave together (Coalescer): once they fill a message, all of them before Add or Await waits. Owned by one
 // thread; the courier must outlive it. Await is to be called once, at the end; a gathering that is dropped before leaves its
 // items to the courier, and their answers are lost.
 #ifndef SLIMPS_WORKER_ITEM_GATHERING_H_
@@ -13,12 +13,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "worker/coalescer.h"
 #include "worker/courier.h"
 
 namespace slimps {
@@ -44,20 +44,16 @@ class ItemGathering final {
 
  private:
   struct Gathered;
-  struct Group {
-    std::vector<OutgoingItem> items;
-    size_t bytes = 0;  // of the message
-  };
 
   // Where the answer goes; nullopt after an error.
   std::optional<size_t> AwaitRoom(size_t bytes);
   void DispatchAll();
-  void Dispatch(uint32_t server, Group group);
+  void Dispatch(std::vector<Batch> batches);
 
   Courier* const courier_;
   const GatheringOptions options_;
   const std::shared_ptr<Gathered> gathered_;  // with the answers under way
-  std::map<uint32_t, Group> open_;            // by server
+  Coalescer coalescer_;
 };
 
 }  // namespace slimps

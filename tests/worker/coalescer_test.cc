@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace slimps {
 namespace {
 
@@ -28,7 +32,7 @@ TEST(Coalescer, SmallItemsOfOneServerTravelTogether) {
   EXPECT_EQ(KeyOf(batches[0].items[0]), 1u);
   EXPECT_EQ(KeyOf(batches[0].items[1]), 3u);
   EXPECT_EQ(batches[0].priority, 7);
-  EXPECT_EQ(batches[0].payload_bytes, 200u);
+  EXPECT_GT(batches[0].bytes, 200u) << "the header's too";
   EXPECT_EQ(batches[1].items.size(), 1u);
   EXPECT_TRUE(coalescer.empty());
 }
@@ -40,6 +44,21 @@ TEST(Coalescer, LargeItemTravelsAloneBehindTheSmallOnesBeforeIt) {
   ASSERT_EQ(batches.size(), 2u);
   EXPECT_EQ(KeyOf(batches[0].items[0]), 1u);
   EXPECT_EQ(KeyOf(batches[1].items[0]), 2u);
+  EXPECT_TRUE(coalescer.empty());
+}
+
+TEST(Coalescer, WhatItemsSayInTheHeaderCountsToo) {
+  const auto pull = [](size_t row_bytes) {
+    wire::PullItem item;
+    item.set_rows(std::string(row_bytes, 'r'));
+    return OutgoingItem{.item = std::move(item), .payload = {}, .key_name = "", .done = {}};
+  };
+  Coalescer coalescer;
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(coalescer.Add(0, pull(60 << 10), 0).empty());
+  const std::vector<Batch> full = coalescer.Add(0, pull(60 << 10), 0);
+  ASSERT_EQ(full.size(), 1u);
+  EXPECT_EQ(full[0].items.size(), 5u);
+  EXPECT_EQ(coalescer.Add(0, pull(Coalescer::kSmallItemBytes), 0).size(), 1u) << "alone";
   EXPECT_TRUE(coalescer.empty());
 }
 
