@@ -7,9 +7,24 @@
 #include "absl/strings/str_cat.h"
 
 namespace slimps {
+namespace {
+
+// Exact as a double, and far from where a sum of rounds would begin again at 0.
+constexpr uint64_t kMostBeginRounds = uint64_t{1} << 53;
+
+}  // namespace
 
 absl::Status ValidateSchedule(const wire::LearningRateSchedule& schedule) {
   using Schedule = wire::LearningRateSchedule;
+  if (schedule.begin_round() > kMostBeginRounds) {
+    return absl::InvalidArgumentError(absl::StrCat("schedule.begin_round: expected at most ",
+                                                   kMostBeginRounds, ", got ",
+                                                   schedule.begin_round()));
+  }
+  if (!(schedule.power() >= 0) || !std::isfinite(schedule.power())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("schedule.power: expected at least 0, got ", schedule.power()));
+  }
   switch (schedule.kind()) {
     case Schedule::CONSTANT:
       return absl::OkStatus();
@@ -42,7 +57,7 @@ absl::Status ValidateSchedule(const wire::LearningRateSchedule& schedule) {
 double LearningRateAt(double learning_rate, const wire::LearningRateSchedule& schedule,
                       uint64_t round) {
   using Schedule = wire::LearningRateSchedule;
-  const uint64_t t = round - 1;
+  const uint64_t t = schedule.begin_round() + round - 1;
   const uint64_t warmup = schedule.warmup_rounds();
   if (t < warmup) {
     return learning_rate * (static_cast<double>(t) + 1.0) / static_cast<double>(warmup);
@@ -56,7 +71,11 @@ double LearningRateAt(double learning_rate, const wire::LearningRateSchedule& sc
       const uint64_t total = schedule.total_rounds();
       const double done = static_cast<double>(std::min(s, total)) / static_cast<double>(total);
       const double last = schedule.final_lr();
-      if (schedule.kind() == Schedule::LINEAR) return learning_rate + (last - learning_rate) * done;
+      if (schedule.kind() == Schedule::LINEAR) {
+        const double power = schedule.power();
+        if (power == 0 || power == 1) return learning_rate + (last - learning_rate) * done;
+        return last + (learning_rate - last) * std::pow(1 - done, power);
+      }
       return last + (learning_rate - last) * (1.0 + std::cos(std::numbers::pi * done)) / 2.0;
     }
     default:

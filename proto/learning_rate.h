@@ -1,11 +1,18 @@
-// The learning rate of a round, as OptimizerSpec's schedule has it. With t = round - 1, W warm-up rounds, s = t - W,
-// T total rounds:
+// The learning rate of a round, as OptimizerSpec's schedule has it. With t = begin_round + round - 1, W warm-up rounds,
+// s = t - W, T total rounds:
 //
 //   t < W      lr * (t + 1) / W
 //   CONSTANT   lr
 //   STEP       lr * factor^floor(s / every)
 //   COSINE     final + (lr - final) * (1 + cos(pi * min(s, T) / T)) / 2
 //   LINEAR     lr + (final - lr) * min(s, T) / T
+//              with another `power` than 1: final + (lr - final) * (1 - min(s, T) / T)^power
+//
+//   wire::LearningRateSchedule schedule;
+//   schedule.set_warmup_rounds(4);
+//   LearningRateAt(0.1, schedule, 1);   // 0.025
+//
+// Pure; thread-safe.
 #ifndef SLIMPS_PROTO_LEARNING_RATE_H_
 #define SLIMPS_PROTO_LEARNING_RATE_H_
 

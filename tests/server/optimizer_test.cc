@@ -171,6 +171,10 @@ TEST(Optimizer, BadOptionsAreRefusedByName) {
        [](auto& s) { s.mutable_schedule()->set_kind(wire::LearningRateSchedule::STEP); }},
       {"schedule.total_rounds",
        [](auto& s) { s.mutable_schedule()->set_kind(wire::LearningRateSchedule::COSINE); }},
+      {"schedule.begin_round",
+       [](auto& s) { s.mutable_schedule()->set_begin_round((uint64_t{1} << 53) + 1); }},
+      {"schedule.power", [](auto& s) { s.mutable_schedule()->set_power(std::nan("")); }},
+      {"schedule.power", [](auto& s) { s.mutable_schedule()->set_power(-1); }},
   };
   ASSERT_TRUE(Optimizer::Create(AdamSpec(wire::OptimizerSpec::ADAM)).ok());
   for (const BadSpec& one : bad) {
@@ -211,6 +215,45 @@ TEST(LearningRate, CosineAndLinearEndAtTheFinalRateAndStayThere) {
     EXPECT_NEAR(LearningRateAt(1, schedule, 6), 0.6, 1e-12);  // half-way
     EXPECT_NEAR(LearningRateAt(1, schedule, 11), 0.2, 1e-12);
     EXPECT_NEAR(LearningRateAt(1, schedule, 1000), 0.2, 1e-12);
+  }
+}
+
+TEST(LearningRate, ACurveByItsPowerEndsAtTheFinalRateToo) {
+  wire::LearningRateSchedule schedule;
+  schedule.set_kind(wire::LearningRateSchedule::LINEAR);
+  schedule.set_total_rounds(4);
+  schedule.set_final_lr(0.2);
+  schedule.set_power(2);
+  EXPECT_DOUBLE_EQ(LearningRateAt(1, schedule, 1), 1);
+  EXPECT_DOUBLE_EQ(LearningRateAt(1, schedule, 3), 0.2 + 0.8 * 0.25);  // half-way
+  EXPECT_DOUBLE_EQ(LearningRateAt(1, schedule, 5), 0.2);
+  EXPECT_DOUBLE_EQ(LearningRateAt(1, schedule, 100), 0.2);
+  wire::LearningRateSchedule straight = schedule;
+  straight.clear_power();
+  schedule.set_power(1);
+  for (uint64_t round = 1; round < 7; ++round) {
+    EXPECT_EQ(LearningRateAt(0.3, straight, round), LearningRateAt(0.3, schedule, round)) << round;
+  }
+}
+
+TEST(LearningRate, ARunThatGoesOnBeginsWhereTheEarlierOneEnded) {
+  for (const auto kind : {wire::LearningRateSchedule::CONSTANT, wire::LearningRateSchedule::STEP,
+                          wire::LearningRateSchedule::COSINE, wire::LearningRateSchedule::LINEAR}) {
+    wire::LearningRateSchedule whole;
+    whole.set_kind(kind);
+    whole.set_warmup_rounds(3);
+    whole.set_every(2);
+    whole.set_factor(0.5);
+    whole.set_total_rounds(8);
+    for (const uint64_t done : {1, 3, 5, 20}) {
+      wire::LearningRateSchedule rest = whole;
+      rest.set_begin_round(done);
+      ASSERT_TRUE(ValidateSchedule(rest).ok());
+      for (uint64_t round = 1; round < 12; ++round) {
+        EXPECT_EQ(LearningRateAt(0.7, rest, round), LearningRateAt(0.7, whole, done + round))
+            << wire::LearningRateSchedule::Kind_Name(kind) << " round " << done << " + " << round;
+      }
+    }
   }
 }
 
