@@ -53,7 +53,9 @@ void DefineOptimizer(py::module_& module) {
       .def_property("every", &Schedule::every, &Schedule::set_every)
       .def_property("factor", &Schedule::factor, &Schedule::set_factor)
       .def_property("total_rounds", &Schedule::total_rounds, &Schedule::set_total_rounds)
-      .def_property("final_lr", &Schedule::final_lr, &Schedule::set_final_lr);
+      .def_property("final_lr", &Schedule::final_lr, &Schedule::set_final_lr)
+      .def_property("begin_round", &Schedule::begin_round, &Schedule::set_begin_round)
+      .def_property("power", &Schedule::power, &Schedule::set_power);
   py::class_<Spec>(module, "OptimizerSpec")
       .def(py::init<>())
       .def_property(

@@ -36,6 +36,6 @@ from slimps.errors import (
 __all__ = [
     "AbortedError", "AlreadyExistsError", "CancelledError", "DataLossError", "DeadlineExceededError", "Error",
     "FailedPreconditionError", "InternalError", "InvalidArgumentError", "Job", "NotFoundError", "OutOfRangeError",
-    "PermissionDeniedError", "ResourceExhaustedError", "RowSparse", "UnavailableError", "UnimplementedError", "UnknownError",
-    "__version__", "errors", "init", "kv", "lr_scheduler", "optimizer", "row_sparse",
+    "PermissionDeniedError", "ResourceExhaustedError", "RowSparse", "UnavailableError", "UnimplementedError",
+    "UnknownError", "__version__", "errors", "init", "kv", "lr_scheduler", "optimizer", "row_sparse",
 ]

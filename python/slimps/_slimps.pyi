@@ -10,6 +10,8 @@ class Options:
     wanted_rank: int
     fixed_threshold_bytes: Optional[int]
     partition_bytes: int
+    @property
+    def timeout_s(self) -> float: ...
     def __init__(self) -> None: ...
     def set(self, name: str, value: str) -> None: ...
 
@@ -22,6 +24,8 @@ class Schedule:
     factor: float
     total_rounds: int
     final_lr: float
+    begin_round: int
+    power: float
     def __init__(self) -> None: ...
 
 class OptimizerSpec:

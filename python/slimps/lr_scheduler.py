@@ -2,11 +2,16 @@
 
     slimps.optimizer.SGD(learning_rate=0.1, lr_scheduler=slimps.lr_scheduler.CosineScheduler(max_update=1000))
 
-`base_lr` is the rate at the beginning, after warm-up; an optimizer's `learning_rate` replaces it, as in MXNet. During the
-first `warmup_steps` updates the rate climbs in equal steps from 0 to it.
+`base_lr` is the rate at the beginning, after warm-up; an optimizer's `learning_rate` replaces it, as in MXNet. During
+the first `warmup_steps` updates the rate climbs in equal steps from 0 to it.
+
+Servers count the updates of their own job from 1. A run that goes on where an earlier one ended gives `begin_update`,
+the number of updates made by then (begin_num_update of MXNet's optimizers); load_optimizer_states does not know it.
 """
 
 from __future__ import annotations
+
+import math
 
 from slimps import _slimps
 from slimps.errors import InvalidArgumentError
@@ -18,27 +23,31 @@ def _check_count(name: str, value: int, low: int) -> None:
 
 
 class LRScheduler:
-    """Base of the schedules that the servers know; `base_lr` at least 0, `warmup_steps` in updates."""
+    """Base of those that the servers know; `base_lr` at least 0, `warmup_steps` and `begin_update` in updates."""
 
-    def __init__(self, base_lr: float, warmup_steps: int) -> None:
+    def __init__(self, base_lr: float, warmup_steps: int, begin_update: int) -> None:
         if base_lr < 0:
             raise InvalidArgumentError("base_lr: expected at least 0, got %r" % base_lr)
         _check_count("warmup_steps", warmup_steps, 0)
+        _check_count("begin_update", begin_update, 0)
         self.base_lr = base_lr
         self.warmup_steps = warmup_steps
+        self.begin_update = begin_update
 
     def spec(self) -> _slimps.Schedule:
         """As the servers are told."""
         schedule = _slimps.Schedule()
         schedule.warmup_rounds = self.warmup_steps
+        schedule.begin_round = self.begin_update
         return schedule
 
 
 class FactorScheduler(LRScheduler):
     """base_lr * factor^floor((update - 1 - warmup_steps) / step); `factor` in (0, 1], `step` at least 1 update."""
 
-    def __init__(self, step: int, factor: float = 1, base_lr: float = 0.01, warmup_steps: int = 0) -> None:
-        super().__init__(base_lr, warmup_steps)
+    def __init__(self, step: int, factor: float = 1, *, base_lr: float = 0.01, warmup_steps: int = 0,
+                 begin_update: int = 0) -> None:
+        super().__init__(base_lr, warmup_steps, begin_update)
         _check_count("step", step, 1)
         if not 0 < factor <= 1:
             raise InvalidArgumentError("factor: expected above 0 and at most 1, got %r" % factor)
@@ -56,8 +65,8 @@ class FactorScheduler(LRScheduler):
 class _ToFinal(LRScheduler):
     _kind = ""
 
-    def __init__(self, max_update: int, base_lr: float, final_lr: float, warmup_steps: int) -> None:
-        super().__init__(base_lr, warmup_steps)
+    def __init__(self, max_update: int, base_lr: float, final_lr: float, warmup_steps: int, begin_update: int) -> None:
+        super().__init__(base_lr, warmup_steps, begin_update)
         _check_count("max_update", max_update, warmup_steps + 1)
         if final_lr < 0:
             raise InvalidArgumentError("final_lr: expected at least 0, got %r" % final_lr)
@@ -77,17 +86,27 @@ class CosineScheduler(_ToFinal):
 
     _kind = "COSINE"
 
-    def __init__(self, max_update: int, base_lr: float = 0.01, final_lr: float = 0, warmup_steps: int = 0) -> None:
-        super().__init__(max_update, base_lr, final_lr, warmup_steps)
+    def __init__(self, max_update: int, base_lr: float = 0.01, final_lr: float = 0, warmup_steps: int = 0, *,
+                 begin_update: int = 0) -> None:
+        super().__init__(max_update, base_lr, final_lr, warmup_steps, begin_update)
 
 
 class PolyScheduler(_ToFinal):
-    """A straight line from base_lr to final_lr, reached after `max_update` updates. `pwr`: 1 alone."""
+    """final_lr + (base_lr - final_lr) * (1 - done)^pwr, reaching final_lr after `max_update` updates; `pwr` above 0.
+
+    `done` is the part of the updates behind warm-up that were made before this one.
+    """
 
     _kind = "LINEAR"
 
-    def __init__(self, max_update: int, base_lr: float = 0.01, pwr: int = 1, final_lr: float = 0,
-                 warmup_steps: int = 0) -> None:
-        if pwr != 1:
-            raise InvalidArgumentError("pwr: expected 1, the straight line that the servers know, got %r" % pwr)
-        super().__init__(max_update, base_lr, final_lr, warmup_steps)
+    def __init__(self, max_update: int, base_lr: float = 0.01, pwr: float = 2, final_lr: float = 0,
+                 warmup_steps: int = 0, *, begin_update: int = 0) -> None:
+        if not 0 < pwr < math.inf:
+            raise InvalidArgumentError("pwr: expected a number above 0, got %r" % pwr)
+        super().__init__(max_update, base_lr, final_lr, warmup_steps, begin_update)
+        self.pwr = pwr
+
+    def spec(self) -> _slimps.Schedule:
+        schedule = super().spec()
+        schedule.power = self.pwr
+        return schedule

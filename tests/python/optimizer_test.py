@@ -1,5 +1,6 @@
 """Optimizers as the servers are told of them."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -38,7 +39,11 @@ def test_schedules():
     cosine = optimizer.SGD(0.2, lr_scheduler=lr_scheduler.CosineScheduler(100, final_lr=0.01, warmup_steps=20)).spec()
     assert cosine.learning_rate == 0.2
     assert (cosine.schedule.kind, cosine.schedule.total_rounds, cosine.schedule.final_lr) == ("COSINE", 80, 0.01)
-    assert lr_scheduler.PolyScheduler(5).spec().kind == "LINEAR"
+    poly = lr_scheduler.PolyScheduler(5).spec()
+    assert (poly.kind, poly.power, poly.begin_round) == ("LINEAR", 2, 0), "MXNet's pwr"
+    for resumed in (lr_scheduler.PolyScheduler(5, 0.1, 1, 0, 2, begin_update=7),
+                    lr_scheduler.CosineScheduler(5, begin_update=7), lr_scheduler.FactorScheduler(5, begin_update=7)):
+        assert resumed.spec().begin_round == 7
     assert optimizer.SGD().spec().schedule.kind == "CONSTANT"
 
 
@@ -57,11 +62,44 @@ def test_schedules():
     (lambda: lr_scheduler.FactorScheduler(0), "step: expected an int from 1 updates, got 0"),
     (lambda: lr_scheduler.FactorScheduler(1, 1.5), "factor: expected above 0 and at most 1"),
     (lambda: lr_scheduler.CosineScheduler(5, warmup_steps=5), "max_update: expected an int from 6 updates, got 5"),
-    (lambda: lr_scheduler.PolyScheduler(5, pwr=2), "pwr: expected 1"),
+    (lambda: lr_scheduler.PolyScheduler(5, pwr=0), "pwr: expected a number above 0, got 0"),
+    (lambda: lr_scheduler.PolyScheduler(5, pwr=float("inf")), "pwr: expected a number above 0, got inf"),
+    (lambda: lr_scheduler.CosineScheduler(5, begin_update=-1), "begin_update: expected an int from 0 updates, got -1"),
 ])
 def test_arguments_that_make_no_sense_are_named(make, complaint):
     with pytest.raises(slimps.InvalidArgumentError, match=complaint):
         make()
+
+
+def test_mxnets_third_argument_of_a_factor_schedule_is_not_taken_for_another():
+    with pytest.raises(TypeError, match="positional"):
+        lr_scheduler.FactorScheduler(10, 0.5, 1e-8)  # there: stop_factor_lr
+
+
+def rates(schedule, updates):
+    """By which each update of a local store steps."""
+    with slimps.kv.create("local") as store:
+        store.init("w", np.zeros(1, np.float32))
+        store.set_optimizer(optimizer.SGD(lr_scheduler=schedule))
+        out = np.zeros(1, np.float32)
+        made = []
+        for _ in range(updates):
+            before = float(out[0])
+            store.pushpull("w", np.ones(1, np.float32), out=out)
+            made.append(before - float(out[0]))
+        return made
+
+
+@pytest.mark.parametrize("make", [
+    lambda **more: lr_scheduler.FactorScheduler(3, 0.5, base_lr=1, warmup_steps=2, **more),
+    lambda **more: lr_scheduler.CosineScheduler(9, base_lr=1, warmup_steps=2, **more),
+    lambda **more: lr_scheduler.PolyScheduler(9, base_lr=1, final_lr=0.25, **more),
+])
+def test_a_run_that_goes_on_has_the_rates_that_one_run_would_have(make):
+    whole = rates(make(), 12)
+    assert len(set(whole)) > 3, whole
+    for done in (1, 4, 10):
+        np.testing.assert_allclose(rates(make(begin_update=done), 12 - done), whole[done:], rtol=1e-5, atol=1e-5)
 
 
 def weights():
