@@ -31,7 +31,10 @@ void DefineOptions(py::module_& module) {
       .def_readonly("grad_scale", &KVStoreOptions::grad_scale)
       .def_readonly("wanted_rank", &KVStoreOptions::wanted_rank)
       .def_readonly("fixed_threshold_bytes", &KVStoreOptions::fixed_threshold_bytes)
-      .def_readonly("partition_bytes", &KVStoreOptions::partition_bytes);
+      .def_readonly("partition_bytes", &KVStoreOptions::partition_bytes)
+      .def_property_readonly("timeout_s", [](const KVStoreOptions& self) {
+        return absl::ToDoubleSeconds(self.timeout);
+      });
 }
 
 template <typename Enum>

@@ -20,7 +20,8 @@ class CommHookState:
                       left out. A parameter is a key, so that codecs and the threshold table see tensors, not buckets
     compression, threshold, pull_compression, pull_threshold, and all other options: as slimps.kv.create's. Codecs see
                       gradient * grad_scale; it is undone by the servers
-    store             an own dist_sync store without an optimizer, in place of all these
+    store             an own dist_sync store without an optimizer, in place of all these; a round of its other keys then
+                      is the mean over the workers too
 
     Collective. Gradients are float32 on the CPU. close() at the end, or as a context manager.
     """
@@ -46,13 +47,13 @@ class CommHookState:
         self._parameters = [parameter for _, parameter in wanted]  # alive, so that no other gets its id
         self._failed: Optional[Exception] = None
         self._lock = threading.Lock()
-        names = list(self._names.values())
-        self.store.init(names, [np.zeros(parameter.shape or (1,), np.float32) for parameter in self._parameters])
         mean = _slimps.OptimizerSpec()  # none, but the mean in place of the sum
         mean.kind = "NONE"
         mean.average = True
         mean.rescale_grad = self.store.unscale
-        self.store.set_optimizer_spec(mean)
+        self.store.set_optimizer_spec(mean, "a CommHookState")
+        names = list(self._names.values())
+        self.store.init(names, [np.zeros(parameter.shape or (1,), np.float32) for parameter in self._parameters])
 
     def totals(self) -> Dict[str, float]:
         """As KVStore.totals: bytes and seconds of this worker."""
@@ -106,5 +107,5 @@ class CommHookState:
 
 
 def comm_hook(state: CommHookState, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """For DistributedDataParallel.register_comm_hook(state, comm_hook): means of the gradients by way of the servers."""
+    """For DistributedDataParallel.register_comm_hook(state, comm_hook): gradients' means by way of the servers."""
     return state.exchange(bucket)

@@ -25,7 +25,8 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Type, Un
 
 import numpy as np
 
-from slimps import _arrays, _job, _keys, _open_stores, _options, _slimps, _updater, _whole_file
+from slimps import (
+    _arrays, _compression, _job, _keys, _open_stores, _options, _slimps, _store_optimizer, _updater, _whole_file)
 from slimps import optimizer as _optimizer
 from slimps import row_sparse as _row_sparse
 from slimps.errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError, NotFoundError
@@ -67,19 +68,19 @@ def create(type: str = "dist_sync", **options: Any) -> "KVStore":  # pylint: dis
 class KVStore:
     """Made by create(). Thread-safe. A context manager: closed at the end, or aborted by an exception.
 
-    Stores that are open when Python ends are closed; after an exception that nobody caught, aborted.
+    Stores that are open when Python ends, by sys.exit() too, are closed; after an exception that nobody caught, aborted.
     """
 
     def __init__(self, store: _slimps.Store, name: str, options: _slimps.Options) -> None:
         self._store = store
         self._type = name
         self._grad_scale = options.grad_scale
-        self._codec = options.compression
+        self._timeout_s = options.timeout_s
+        self._compression = _compression.Compression(options.compression)
         self._shapes: Dict[_keys.Key, Any] = {}
         self._kind = _keys.KeyKind()
-        self._refuses_half = False
         self._needs_optimizer = name in ("dist_async", "dist_ssp")
-        self._has_optimizer = False
+        self._optimizer = _store_optimizer.StoreOptimizer()
         _open_stores.add(self)
 
     # ---- who this is ----------------------------------------------------------------------------
@@ -98,14 +99,18 @@ class KVStore:
     def num_workers(self) -> int:
         return self._store.num_workers
 
+    @property
+    def timeout_s(self) -> float:
+        return self._timeout_s
+
     def is_capable(self, capability: str) -> bool:
         """Whether the store can do something: "optimizer", that the servers can step."""
         return self._store.is_capable(capability.lower())
 
     @property
     def unscale(self) -> float:
-        """What an optimizer's rescale_grad undoes grad_scale by; 1 where the servers count signs, which have no scale."""
-        return 1.0 if self._codec.partition(":")[0] == "signsgd" else 1.0 / self._grad_scale
+        """What an optimizer's rescale_grad undoes grad_scale by; 1 where servers count signs, which have no scale."""
+        return 1.0 if self._compression.counts_signs else 1.0 / self._grad_scale
 
     # ---- tensors --------------------------------------------------------------------------------
 
@@ -213,15 +218,16 @@ class KVStore:
 
         `optimizer` is one of slimps.optimizer, or a torch.optim.SGD, Adam or AdamW, of which the options are read.
         Collective: every worker calls it alike, before or after init, repeatedly; rank 0's counts, from the next round
-        on (where rounds have begun: between a pull and the next push). The kind then stays as it is
-        (FailedPreconditionError), its numbers may change.
+        on (where rounds have begun: between a pull and the next push). FailedPreconditionError: another kind then, or,
+        since there is one for all keys, another than a DistributedOptimizer or CommHookState of this store has set.
         """
         self.set_optimizer_spec(_optimizer.from_any(optimizer).spec())
 
-    def set_optimizer_spec(self, spec: _slimps.OptimizerSpec) -> None:
-        """As set_optimizer, of what an Optimizer's spec() says."""
+    def set_optimizer_spec(self, spec: _slimps.OptimizerSpec, relying: str = "") -> None:
+        """As set_optimizer, of what an Optimizer's spec() says. `relying`: who needs it to stay as it is."""
+        self._optimizer.check(spec, relying or "set_optimizer", bool(relying))
         self._store.set_optimizer(spec)
-        self._has_optimizer = True
+        self._optimizer.settle(spec, relying)
 
     def optimizer_states(self) -> bytes:
         """What save_optimizer_states writes."""
@@ -242,7 +248,8 @@ class KVStore:
     def save_optimizer_states(self, fname: str) -> None:
         """Writes what the servers' optimizer keeps (momentum, moments, counts) to a file, whole or not at all.
 
-        Collective; each worker writes the same content under its own `fname`. The weights are not in it.
+        Collective; each worker writes the same content under its own `fname`. Neither the weights are in it nor how
+        far a learning-rate schedule is: slimps.lr_scheduler's `begin_update` says that.
         """
         _whole_file.write(fname, self.optimizer_states(), "%d.%d" % (self.rank, os.getpid()))
 
@@ -267,15 +274,7 @@ class KVStore:
         A dict with "type" is MXNet's ({"type": "2bit", "threshold": 0.5}): every key is compressed, and float16 pushes
         are refused. One with "compressor_type" is BytePS's; a str is a codec spec, as create's `compression`.
         """
-        if isinstance(compression_params, str):
-            self._store.set_compression(compression_params)
-            self._codec, self._refuses_half = compression_params, False
-            return
-        if not isinstance(compression_params, Mapping):
-            raise InvalidArgumentError("compression_params: expected a dict or a str, got %s"
-                                       % type(compression_params).__name__)
-        self._store.set_compression_dictionary({str(name): str(value) for name, value in compression_params.items()})
-        self._codec, self._refuses_half = "", "type" in compression_params
+        self._compression = _compression.put(compression_params, self._store)
 
     # ---- the job --------------------------------------------------------------------------------
 
@@ -294,10 +293,14 @@ class KVStore:
 
     def exchange(self, names: List[str], arrays: List[Any], spec: _slimps.OptimizerSpec,
                  settings: _slimps.ExchangeSettings) -> _slimps.Exchange:
-        """Makes the keys `names` a model's parameters, whose memory is `arrays`; collective. For training loops."""
+        """Makes the keys `names` a model's parameters, whose memory is `arrays`; collective. For training loops.
+
+        Raises FailedPreconditionError: the store has an optimizer that differs by more than its rates.
+        """
         self._kind.check(names)
+        self._optimizer.check(spec, "a DistributedOptimizer")
         made = _slimps.Exchange(self._store, names, [list(array.shape) for array in arrays], arrays, spec, settings)
-        self._has_optimizer = True
+        self._optimizer.settle(spec, "a DistributedOptimizer")
         self._kind.settle(names)
         self._shapes.update((name, array.shape) for name, array in zip(names, arrays))
         return made
@@ -323,11 +326,12 @@ class KVStore:
         return self._store.totals()
 
     def decision(self) -> Optional[Dict[str, Any]]:
-        """What was decided by measuring ("auto"), the same on all workers; None: nothing yet, or nothing is measured.
+        """What is compressed, the same on all workers; None: "auto" has not decided yet, or there is no compression.
 
         `codec` for tensors of at least `threshold_bytes` (None: compression pays for none), the same of pulls, and the
-        `table` behind it: per `direction` and tensor size `bytes` the means of t_c_ms (raw, on the wire), t_cq_ms
-        (compressed, on the wire) and t_pq_ms (encoding and decoding). Compression pays where t_c > t_cq + t_pq.
+        `table` behind it, empty where the threshold was given: per `direction` and tensor size `bytes` the means of
+        t_c_ms (raw, on the wire), t_cq_ms (compressed, on the wire) and t_pq_ms (encoding and decoding). Compression
+        pays where t_c > t_cq + t_pq.
         """
         return self._store.decision()
 
@@ -362,7 +366,7 @@ class KVStore:
     def _pushed_shape(self, name: _keys.Key) -> Any:
         """Of a key that can be pushed to."""
         shape = self._shape(name, "push")
-        if self._needs_optimizer and not self._has_optimizer:
+        if self._needs_optimizer and not self._optimizer.is_set:
             raise FailedPreconditionError("push of key %r: a %s store steps with each push and keeps no sums; expected "
                                           "set_optimizer before" % (name, self._type))
         return shape
@@ -391,6 +395,6 @@ class KVStore:
             raise InvalidArgumentError("%s: expected at least one array, got an empty list" % what)
         for array in arrays:
             _arrays.check_shape(array, shape, what)
-            if self._refuses_half and array.dtype.itemsize == 2:
+            if self._compression.refuses_half and array.dtype.itemsize == 2:
                 raise InvalidArgumentError("%s: expected float32, got float16: gradient compression is on" % what)
         return [_arrays.packed(array) for array in arrays]

@@ -169,6 +169,28 @@ def test_what_was_moved_is_counted():
         assert (totals["bytes_pushed"], totals["bytes_pulled"]) == (24, 24)
 
 
+def test_what_is_compressed_is_told():
+    with jobs.lone_store() as store:
+        assert store.decision() is None
+    with jobs.lone_store(compression="1bit", threshold="auto") as store:
+        assert store.decision() is None, "measured in the first rounds"
+    with jobs.lone_store(compression="1bit", threshold=4096) as store:
+        decision = store.decision()
+        assert decision["codec"].startswith("1bit") and decision["threshold_bytes"] == 4096
+        assert decision["table"] == [] and decision["pull_threshold_bytes"] is None
+
+
+def test_what_undoes_the_gradients_scale():
+    with jobs.lone_store(compression="2bit", grad_scale=8) as store:
+        assert store.unscale == 0.125
+        store.set_gradient_compression("signsgd:error_feedback=off")
+        assert store.unscale == 1, "signs are counted"
+        store.set_gradient_compression({"type": "1bit"})
+        assert store.unscale == 0.125
+    with jobs.lone_store(compression="signsgd", grad_scale=8) as store:
+        assert store.unscale == 1
+
+
 def test_large_pushes_arrive():
     """More than is sure not to wait for room: they go another way."""
     with jobs.lone_store() as store:

@@ -64,8 +64,8 @@ def test_init_is_kept_for_later_stores(monkeypatch):
 def test_options_are_text_or_numbers():
     made = _options.make(JOB, {"compression": "1bit", "threshold": 4096, "partition_bytes": "1024", "grad_scale": 0.5,
                                "timeout_s": 2.5, "pull_threshold": "auto"})
-    assert (made.compression, made.fixed_threshold_bytes, made.partition_bytes, made.grad_scale) == (
-        "1bit", 4096, 1024, 0.5)
+    assert (made.compression, made.fixed_threshold_bytes, made.partition_bytes, made.grad_scale, made.timeout_s) == (
+        "1bit", 4096, 1024, 0.5, 2.5)
     assert _options.make(slimps.Job("b:1", 4, 2, rank=3), {}).wanted_rank == 3
 
 

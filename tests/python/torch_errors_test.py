@@ -153,6 +153,39 @@ def test_a_store_has_its_own_options(store):
         slimps.torch.CommHookState(model.named_parameters(), store=store, timeout_s=5)
 
 
+def test_optimizers_that_share_a_store_are_alike(store):
+    """The servers run one for all keys."""
+    first, second = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+    before = [model.bias.detach().clone() for model in (first, second)]
+    adam = wrap(store, first, torch.optim.Adam(first.parameters(), lr=0.1, betas=(0.5, 0.999)), backup_model=False)
+    names = [("second." + name, parameter) for name, parameter in second.named_parameters()]
+    for other, complaint in (
+            (torch.optim.SGD(second.parameters(), lr=0.1, momentum=0.9), "expected kind='ADAM' as it has, got 'SGD'"),
+            (torch.optim.Adam(second.parameters(), lr=0.1), "expected beta1=0.5 as it has, got 0.9")):
+        with refused("a DistributedOptimizer has set this store's: " + complaint, slimps.FailedPreconditionError):
+            slimps.torch.DistributedOptimizer(other, names, store=store)
+    with refused("CommHookState: .*expected kind='ADAM' as it has, got 'NONE'", slimps.FailedPreconditionError):
+        slimps.torch.CommHookState(names, store=store)
+    with refused("set_optimizer: .*expected kind='ADAM' as it has, got 'SGD'", slimps.FailedPreconditionError):
+        store.set_optimizer(slimps.optimizer.SGD())
+    # Rates may differ.
+    alike = slimps.torch.DistributedOptimizer(torch.optim.Adam(second.parameters(), lr=0.3, betas=(0.5, 0.999)), names,
+                                              store=store, backup_model=False)
+    for model, optimizer, old, rate in ((first, adam, before[0], 0.1), (second, alike, before[1], 0.3)):
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()  # Adam's first is its rate
+        assert torch.allclose(model.bias.detach(), old - rate, atol=1e-5)
+
+
+def test_a_store_with_another_optimizer(store):
+    model, sgd = model_and_sgd()
+    store.set_optimizer(slimps.optimizer.SGD(momentum=0.9))
+    store.set_optimizer(slimps.optimizer.SGD(momentum=0.5))  # the user's own, nobody relies on it
+    with refused("DistributedOptimizer: .*set_optimizer has set this store's: expected momentum=0.5",
+                 slimps.FailedPreconditionError):
+        wrap(store, model, sgd)
+
+
 def test_the_hook_refuses(store):
     model, _ = model_and_sgd()
     with refused("no parameter needs a gradient"):

@@ -1,0 +1,31 @@
+"""What compresses a store's pushes, as far as the Python side must know."""
+
+from __future__ import annotations
+
+from typing import Mapping, NamedTuple, Union
+
+from slimps import _slimps
+from slimps.errors import InvalidArgumentError
+
+
+class Compression(NamedTuple):
+    """`codec`: its spec, empty where a dictionary was given; `refuses_half`: float16 pushes, as MXNet's does."""
+
+    codec: str
+    refuses_half: bool = False
+
+    @property
+    def counts_signs(self) -> bool:
+        """The servers count signs, which have no scale."""
+        return self.codec.partition(":")[0] == "signsgd"
+
+
+def put(params: Union[str, Mapping[str, object]], store: _slimps.Store) -> Compression:
+    """As KVStore.set_gradient_compression."""
+    if isinstance(params, str):
+        store.set_compression(params)
+        return Compression(params)
+    if not isinstance(params, Mapping):
+        raise InvalidArgumentError("compression_params: expected a dict or a str, got %s" % type(params).__name__)
+    store.set_compression_dictionary({str(name): str(value) for name, value in params.items()})
+    return Compression("", "type" in params)
