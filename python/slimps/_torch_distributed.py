@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Union
 
 import numpy as np
 import torch
 
-from slimps import _slimps, _torch_optimizer, _torch_parameters, kv
+from slimps import _slimps, _torch_changes, _torch_groups, _torch_optimizer, _torch_parameters, kv
 from slimps.errors import FailedPreconditionError, InvalidArgumentError
-
-# What may differ between parameter groups, and change from step to step.
-_BY_GROUP = ("lr", "weight_decay")
-_TIMEOUT_S = 60.0  # kv.create's
 
 
 class DistributedOptimizer(torch.optim.Optimizer):
@@ -23,22 +19,25 @@ class DistributedOptimizer(torch.optim.Optimizer):
     optimizer         torch.optim.SGD, Adam or AdamW over float32 parameters on the CPU. Learning rate and weight decay
                       may differ by parameter group and change (rank 0's count); what else it is told stays as it is
     named_parameters  model.named_parameters(): names are the keys, their order the priority (front layers first).
-                      None: names by group and place. Parameters that need no gradient are left alone
+                      None: names by group and place. Those that need no gradient get rank 0's values and are then left
+                      alone
     compression, threshold, pull_compression, pull_threshold, and all other options: as slimps.kv.create's
     backup_model      the next forward pass begins on this worker's own step; exactly one round of lag
-    local_lr          learning rate of that step, beside group 0's present one; it follows each group's in proportion. None:
-                      the group's own
+    local_lr          learning rate of that step, beside group 0's present one; it follows each group's in proportion.
+                      None: the group's own
     push_in_backward  False: gradients leave in step(), as they are then: for torch.nn.utils.clip_grad_norm_, which
                       then clips this worker's gradient, and for GradScaler
     backward_passes_per_step  gradients leave in that many-th backward pass of a step, accumulated
     clip_gradient     limit of each element of the mean, at the servers
     grad_scale        codecs see gradient * grad_scale (2bit's threshold is meant for sums over a batch)
     non_finite        "stop": NaN or infinity is an InvalidArgumentError of step(); "skip": counts as zero
-    store             an own dist store, in place of its options
+    store             an own dist store, in place of its options. Optimizers that share one must be of the same kind and
+                      options, learning rate and weight decay aside
 
-    Collective: every worker makes it alike; all begin from rank 0's parameters. Load a checkpoint's weights into the
-    model before. A step's gradient is the mean over the workers, as DistributedDataParallel's; a parameter without
-    gradient on all of them is not stepped.
+    Collective: every worker makes it alike; all begin from rank 0's parameters, frozen ones among them. Load a
+    checkpoint's weights into the model before, and change no weights afterwards: that is refused where it is seen. A
+    step's gradient is the mean over the workers, as DistributedDataParallel's; a parameter without gradient on all of
+    them is not stepped.
 
     Raises InvalidArgumentError: what servers or codecs cannot do, by name; other slimps.Error: the job.
     """
@@ -62,10 +61,11 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._check_arguments(backward_passes_per_step, non_finite)
         self._passes_wanted = backward_passes_per_step
         self._push_in_backward = push_in_backward
-        self._names, self._parameters, self._group_of = _named(optimizer, named_parameters)
+        found = _torch_groups.find(optimizer, named_parameters)
+        self._names, self._parameters, self._left_out = found.names, found.tensors, found.left_out
         self._arrays = [_torch_parameters.memory_of(parameter, "parameter %s" % name)
                         for name, parameter in zip(self._names, self._parameters)]
-        spec = _torch_optimizer.convert(optimizer, _BY_GROUP).spec()
+        spec = _torch_optimizer.convert(optimizer, _torch_groups.BY_GROUP).spec()
         spec.average = True
         spec.clip_gradient = clip_gradient or 0.0
         self._owns_store = store is None
@@ -77,14 +77,14 @@ class DistributedOptimizer(torch.optim.Optimizer):
         settings.backup_model = backup_model
         settings.local_lr = local_lr
         settings.skip_non_finite = non_finite == "skip"
-        settings.timeout_s = (timeout_s or _TIMEOUT_S) + 5  # the store's own error, which knows more, comes first
+        settings.timeout_s = self.store.timeout_s + 5  # the store's own error, which knows more, comes first
         self._backup_model = backup_model
         self._exchange = self.store.exchange(self._names, self._arrays, spec, settings)
-        self._told: List[Optional[Tuple[float, float]]] = [None] * len(self.param_groups)
-        self._fixed = [_fixed_options(group) for group in self.param_groups]
-        self._passes = [0] * len(self._parameters)
-        self._out: List[Optional[int]] = [None] * len(self._parameters)  # the gradient's version that went this step
-        self._hyper_told = False
+        if found.frozen and self.store.num_workers > 1:
+            _torch_parameters.broadcast(found.frozen, self.store, "frozen/")
+        self._rates = _torch_groups.Rates(optimizer, found.group_of)
+        self._weights = _torch_changes.Weights(self._names, self._parameters, self._arrays)
+        self._closed = False
         self._begin()
         self._hooks = [self._hook(index) for index in range(len(self._parameters))]
 
@@ -106,13 +106,12 @@ class DistributedOptimizer(torch.optim.Optimizer):
         for index, parameter in enumerate(self._parameters):
             if self._out[index] is None and parameter.grad is not None:
                 self._send(index)
-        changed = [name for name, parameter, version in zip(self._names, self._parameters, self._out)
-                   if version is not None and parameter.grad is not None and parameter.grad._version != version]
+        too_late = self._changed_too_late()
         self._finish()
-        if changed:
+        if too_late is not None:
             raise FailedPreconditionError(
-                "gradient of %s: was changed after it had gone out in backward, as by clip_grad_norm_; the step was "
-                "taken without that change. Expected DistributedOptimizer(..., push_in_backward=False)" % changed[0])
+                "%s; the step was taken without that change. Expected DistributedOptimizer(..., push_in_backward=False)"
+                % too_late)
         return loss
 
     def skip_step(self) -> None:
@@ -136,7 +135,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         With the backup model they else hold this worker's next starting point, which differs from worker to worker.
         Waits for the round under way; every worker must have taken that step.
         """
-        if any(version is not None for version in self._out):
+        if any(sent is not None for sent in self._out):
             raise FailedPreconditionError("global_weights: gradients of a step have gone out; expected step() before")
         kept = [array.copy() for array in self._arrays] if self._backup_model else []
         self._exchange.drain()
@@ -147,7 +146,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 np.copyto(array, values)
 
     def close(self) -> None:
-        """Leaves the servers' weights in the parameters and ends this worker's part of the job."""
+        """Leaves the servers' weights in the parameters and ends this worker's part of the job; once."""
+        if self._closed:
+            return
+        self._closed = True
         self._exchange.drain()
         for hook in self._hooks:
             hook.remove()
@@ -248,27 +250,29 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if not self._hyper_told:
             self._tell_hyper()
         gradient = self._parameters[index].grad
-        self._out[index] = gradient._version
+        self._out[index] = _torch_changes.Sent.now(gradient)
         self._exchange.on_gradient(index, _torch_parameters.packed_gradient(gradient, self._names[index]))
 
     def _tell_hyper(self) -> None:
         """Learning rates and weight decays as the groups have them at this step's first gradient."""
         self._hyper_told = True
-        for number, group in enumerate(self.param_groups):
-            if _fixed_options(group) != self._fixed[number]:
-                raise FailedPreconditionError(
-                    "parameter group %d: the servers know %s; only %s may change, got %s"
-                    % (number, self._fixed[number], " and ".join(_BY_GROUP), _fixed_options(group)))
-            hyper = (float(group["lr"]), float(group["weight_decay"]))
-            if hyper == self._told[number]:
-                continue
-            for index, home in enumerate(self._group_of):
-                if home == number:
-                    self._exchange.set_hyper(index, *hyper)
-            self._told[number] = hyper
+        self._rates.tell(self.param_groups, self._exchange.set_hyper)
+
+    def _changed_too_late(self) -> Optional[str]:
+        """In words: what the script changed after it had gone out."""
+        for name, parameter, sent in zip(self._names, self._parameters, self._out):
+            if sent is not None and not sent.is_still(parameter.grad):
+                return "gradient of %s: was changed after it had gone out in backward, as by clip_grad_norm_" % name
+        rates = self._rates.changed(self.param_groups) if self._hyper_told else None
+        return rates and rates + ": changed after gradients had gone out in backward"
 
     def _finish(self) -> None:
-        self._check_untouched()
+        self._weights.check()
+        for name, parameter in self._left_out:
+            if parameter.grad is not None:
+                raise FailedPreconditionError(
+                    "parameter %s: has a gradient, and needed none when the DistributedOptimizer was made: the servers "
+                    "do not know it. Expected requires_grad_(True) before that, or grad None" % name)
         if not self._hyper_told:
             self._tell_hyper()
         self._exchange.end_step()
@@ -277,16 +281,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def _begin(self) -> None:
         self._exchange.begin_step()
         self._passes = [0] * len(self._parameters)
-        self._out = [None] * len(self._parameters)
+        self._out: List[Optional[_torch_changes.Sent]] = [None] * len(self._parameters)  # of this step
         self._hyper_told = False
-        self._versions = [parameter._version for parameter in self._parameters]
-
-    def _check_untouched(self) -> None:
-        for name, parameter, array, version in zip(self._names, self._parameters, self._arrays, self._versions):
-            if parameter.data_ptr() != array.ctypes.data or parameter._version != version:
-                raise FailedPreconditionError(
-                    "parameter %s: was changed outside of the optimizer, and the servers do not know; load weights "
-                    "before the DistributedOptimizer is made" % name)
+        self._weights.mark()
 
     def _all_finite(self, grad_scaler: Any) -> bool:
         """Unscales the gradients; whether those of all workers are finite. Says so to all of their scalers."""
@@ -303,34 +300,6 @@ class DistributedOptimizer(torch.optim.Optimizer):
         for one in found:
             one.fill_(1.0)  # every worker's scale backs off
         return False
-
-
-def _fixed_options(group: Dict[str, Any]) -> Dict[str, Any]:
-    return {name: value for name, value in group.items() if name not in _BY_GROUP + ("params", "initial_lr")}
-
-
-def _named(optimizer: torch.optim.Optimizer, named: Optional[_torch_parameters.Named]
-           ) -> Tuple[List[str], List[torch.Tensor], List[int]]:
-    """Names, parameters and groups of what the optimizer steps, in the names' order."""
-    group_of: Dict[int, int] = {}
-    ordered: List[Tuple[str, torch.Tensor]] = []
-    for number, group in enumerate(optimizer.param_groups):
-        for place, parameter in enumerate(group["params"]):
-            group_of[id(parameter)] = number
-            ordered.append(("group%d.%d" % (number, place), parameter))
-    if named is not None:
-        given = _torch_parameters.pairs(named, "named_parameters")
-        names = {id(parameter) for _, parameter in given}
-        for name, parameter in ordered:
-            if id(parameter) not in names:
-                raise InvalidArgumentError("named_parameters: expected all of the optimizer's, got none for %s of shape %s"
-                                           % (name, tuple(parameter.shape)))
-        ordered = [(name, parameter) for name, parameter in given if id(parameter) in group_of]
-    ordered = [(name, parameter) for name, parameter in ordered if parameter.requires_grad]
-    if not ordered:
-        raise InvalidArgumentError("optimizer: expected parameters that need a gradient, got none")
-    return ([name for name, _ in ordered], [parameter for _, parameter in ordered],
-            [group_of[id(parameter)] for _, parameter in ordered])
 
 
 def _as_tensor(content: bytes) -> torch.Tensor:

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Sequence
+from typing import Any, Dict, Mapping, Sequence
 
 from slimps import optimizer as _optimizer
 from slimps.errors import InvalidArgumentError
 
-# What each kind's options may be where the servers have nothing of the sort; options that only say how torch computes
-# (foreach, capturable, fused) do not matter.
+# Options that servers have; below, what each kind's others must be, since servers have nothing of the sort. All else
+# does not matter: how torch computes (foreach, fused), a scheduler's notes (initial_lr, max_lr), a group's name.
+_TAKEN: Dict[str, Sequence[str]] = {
+    "SGD": ("lr", "weight_decay", "momentum", "nesterov"),
+    "Adam": ("lr", "weight_decay", "betas", "eps"),
+    "AdamW": ("lr", "weight_decay", "betas", "eps"),
+}
 _FIXED: Dict[str, Dict[str, Any]] = {
     "SGD": {"dampening": 0, "maximize": False},
     "Adam": {"amsgrad": False, "maximize": False},
     "AdamW": {"amsgrad": False, "maximize": False},
 }
-_HOW = {"params", "foreach", "capturable", "fused", "differentiable", "initial_lr"}
+
+
+def known_to_servers(kind: str, group: Mapping[str, Any]) -> Dict[str, Any]:
+    """A parameter group's options that make a difference to them."""
+    return {name: group[name] for name in (*_TAKEN[kind], *_FIXED[kind]) if name in group}
 
 
 def _options(optimizer: Any, kind: str, by_group: Sequence[str]) -> Dict[str, Any]:
-    groups = [{name: value for name, value in group.items() if name not in _HOW} for group in optimizer.param_groups]
+    groups = [known_to_servers(kind, group) for group in optimizer.param_groups]
     for number, group in enumerate(groups):
         for name, value in group.items():
             if name not in by_group and value != groups[0].get(name):

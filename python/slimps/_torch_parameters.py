@@ -17,7 +17,7 @@ _broadcasts = itertools.count()
 
 
 def pairs(named: Named, what: str) -> List[Tuple[str, torch.Tensor]]:
-    """(name, tensor) of named_parameters() or a state dict. Raises InvalidArgumentError: anything else, a name twice."""
+    """(name, tensor) of named_parameters() or a state dict. Raises InvalidArgumentError: other things, a name twice."""
     found = list(named.items() if isinstance(named, Mapping) else named)
     names = set()
     for pair in found:
@@ -97,15 +97,23 @@ def broadcast_parameters(parameters: Named, store: Optional[kv.KVStore] = None) 
     """Every worker gets rank 0's values, in place.
 
     `parameters`: named_parameters() or a state_dict(), so batch normalisation's buffers too. DistributedOptimizer and
-    CommHookState do not need it for the parameters that they are given: those are rank 0's already (DistributedOptimizer)
-    or DDP's (CommHookState). Collective, with equal names and shapes; float32 on the servers, other types by way of the
-    scheduler, a few hundred numbers at a time. Once per run: the servers keep what was broadcast.
+    CommHookState do not need it for the parameters that they are given: those are rank 0's already
+    (DistributedOptimizer) or DDP's (CommHookState). Collective, with equal names and shapes; float32 on the servers,
+    other types by way of the scheduler, a few hundred numbers at a time. Once per run: the servers keep what was
+    broadcast. A checkpoint's optimizer states name it too: a run that resumes makes the same calls, before
+    load_state_dict.
     """
     found = pairs(parameters, "broadcast_parameters")
-    store = open_store() if store is None else store
-    prefix = "broadcast%d/" % next(_broadcasts)
-    floats = [(prefix + name, tensor) for name, tensor in found if tensor.dtype == torch.float32 and tensor.numel()]
-    arrays: Dict[str, Any] = {name: tensor.detach().numpy() for name, tensor in floats}
+    broadcast(found, open_store() if store is None else store, "broadcast%d/" % next(_broadcasts))
+
+
+def broadcast(tensors: List[Tuple[str, torch.Tensor]], store: kv.KVStore, prefix: str) -> None:
+    """As broadcast_parameters; the servers' keys are the names behind `prefix`."""
+    arrays: Dict[str, Any] = {}
+    for name, tensor in tensors:
+        if tensor.dtype == torch.float32 and tensor.numel():
+            array = tensor.detach().numpy()
+            arrays[prefix + name] = array if array.ndim else array.reshape(1)
     if arrays:
         store.broadcast(list(arrays), list(arrays.values()), out=list(arrays.values()))
-    _broadcast_exactly(store, [tensor for _, tensor in found if tensor.dtype != torch.float32])
+    _broadcast_exactly(store, [tensor for _, tensor in tensors if tensor.dtype != torch.float32])

@@ -63,13 +63,58 @@ def test_parameters_that_cannot_be_keys(store):
         wrap(store, model, sgd)
 
 
-def test_weights_that_others_change(store):
+def clip_weights(model):
+    model.weight.data.clamp_(-0.01, 0.01)
+
+
+def set_one(model):
+    model.bias.detach().numpy()[1] = 5
+
+
+def move(model):
+    model.weight.data = model.weight.data.clone()
+
+
+# torch counts the first alone.
+@pytest.mark.parametrize("change, which", [
+    (lambda model: model.load_state_dict(torch.nn.Linear(3, 2).state_dict()), "weight"), (clip_weights, "weight"),
+    (set_one, "bias"), (move, "weight")])
+@pytest.mark.parametrize("backup_model", [True, False])
+def test_weights_that_others_change(store, change, which, backup_model):
     model, sgd = model_and_sgd()
+    optimizer = wrap(store, model, sgd, backup_model=backup_model)
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    change(model)
+    optimizer.zero_grad()
+    model(torch.ones(1, 3)).sum().backward()
+    with refused("parameter %s: was changed outside of the optimizer" % which, slimps.FailedPreconditionError):
+        optimizer.step()
+
+
+def test_a_parameter_unfrozen_later(store):
+    model, sgd = model_and_sgd()
+    model.weight.requires_grad_(False)
     optimizer = wrap(store, model, sgd)
     model(torch.ones(1, 3)).sum().backward()
-    model.load_state_dict(torch.nn.Linear(3, 2).state_dict())
-    with refused("parameter weight: was changed outside of the optimizer", slimps.FailedPreconditionError):
+    optimizer.step()
+    model.weight.requires_grad_(True)
+    optimizer.zero_grad()
+    model(torch.ones(1, 3)).sum().backward()
+    with refused("parameter weight: has a gradient, and needed none when", slimps.FailedPreconditionError):
         optimizer.step()
+
+
+def test_a_parameter_frozen_after_it_was_made_known_learns_later(store):
+    model, sgd = model_and_sgd()
+    before = model.weight.detach().clone()
+    optimizer = wrap(store, model, sgd, backup_model=False)
+    for learns, expected in ((False, before), (True, before - 0.1)):
+        model.weight.requires_grad_(learns)
+        optimizer.zero_grad(set_to_none=True)
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        assert torch.allclose(model.weight.detach(), expected)
 
 
 def test_gradients_twice_and_options_that_must_stay(store):
@@ -110,6 +155,71 @@ def test_gradients_clipped_after_they_have_gone(store):
     with refused("gradient of weight: was changed after it had gone out.*push_in_backward=False",
                  slimps.FailedPreconditionError):
         optimizer.step()
+
+
+def clamp_another(model, _):
+    model.weight.grad = model.weight.grad.clamp(-0.01, 0.01)
+
+
+def drop(model, _):
+    model.weight.grad = None
+
+
+def halve_the_rate(_, optimizer):
+    optimizer.param_groups[0]["lr"] *= 0.5
+
+
+@pytest.mark.parametrize("change, complaint", [
+    (clamp_another, "gradient of weight: was changed after"), (drop, "gradient of weight: was changed after"),
+    (halve_the_rate, "lr and weight_decay of parameter group 0: changed after gradients had gone out")])
+def test_what_changes_between_backward_and_step(store, change, complaint):
+    model, sgd = model_and_sgd()
+    before = model.weight.detach().clone()
+    optimizer = wrap(store, model, sgd, backup_model=False)
+    model(torch.ones(1, 3)).sum().backward()
+    change(model, optimizer)
+    with refused(complaint + ".*push_in_backward=False", slimps.FailedPreconditionError):
+        optimizer.step()
+    assert torch.allclose(model.weight.detach(), before - 0.1), "the step as it was without that change"
+
+
+def test_what_changes_between_backward_and_step_counts_where_nothing_has_gone(store):
+    model, sgd = model_and_sgd()
+    before = model.weight.detach().clone()
+    optimizer = wrap(store, model, sgd, backup_model=False, push_in_backward=False)
+    model(torch.ones(1, 3)).sum().backward()
+    for change in (clamp_another, halve_the_rate):
+        change(model, optimizer)
+    optimizer.step()
+    assert torch.allclose(model.weight.detach(), before - 0.05 * 0.01)
+
+
+def one_cycle(optimizer):
+    return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.5, total_steps=10, cycle_momentum=False)
+
+
+@pytest.mark.parametrize("make", [one_cycle, lambda optimizer: torch.optim.swa_utils.SWALR(optimizer, swa_lr=0.5)])
+def test_schedulers_that_keep_notes_in_the_groups(store, make):
+    model, _ = model_and_sgd()
+    groups = [{"params": [model.weight], "name": "decayed"}, {"params": [model.bias], "lr_scale": 0.5}]
+    optimizer = wrap(store, model, torch.optim.SGD(groups, lr=0.1, momentum=0.9), backup_model=False)
+    schedule = make(optimizer)
+    rates = set()
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        schedule.step()
+        rates.add(optimizer.param_groups[0]["lr"])
+    assert len(rates) == 3
+
+
+def test_momentum_that_a_scheduler_changes(store):
+    model, sgd = model_and_sgd(momentum=0.9)
+    optimizer = wrap(store, model, sgd)
+    torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.5, total_steps=10)
+    with refused("parameter group 0: .* only lr and weight_decay may change", slimps.FailedPreconditionError):
+        model(torch.ones(1, 3)).sum().backward()
 
 
 @pytest.mark.parametrize("non_finite", ["stop", "skip"])
@@ -184,6 +294,31 @@ def test_a_store_with_another_optimizer(store):
     with refused("DistributedOptimizer: .*set_optimizer has set this store's: expected momentum=0.5",
                  slimps.FailedPreconditionError):
         wrap(store, model, sgd)
+
+
+def test_a_step_waits_as_long_as_its_store(monkeypatch):
+    waits = []
+    make = slimps.kv.KVStore.exchange
+
+    def exchange(self, names, arrays, spec, settings):
+        waits.append(settings.timeout_s)
+        return make(self, names, arrays, spec, settings)
+
+    monkeypatch.setattr(slimps.kv.KVStore, "exchange", exchange)
+    with jobs.lone_store(timeout_s=600) as store:
+        wrap(store, *model_and_sgd())
+    assert waits == [605]
+
+
+def test_closing_twice():
+    with jobs.Daemons(1, 1) as job:
+        slimps.init(scheduler="127.0.0.1:%d" % job.port, num_workers=1, num_servers=1)
+        model, sgd = model_and_sgd()
+        with slimps.torch.DistributedOptimizer(sgd) as optimizer:
+            model(torch.ones(1, 3)).sum().backward()
+            optimizer.step()
+            optimizer.close()
+        optimizer.close()
 
 
 def test_the_hook_refuses(store):

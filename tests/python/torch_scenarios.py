@@ -1,4 +1,7 @@
-"""What the workers of torch_test.py run: torch_scenarios.py NAME [ARGUMENT]. A failed assertion ends the worker, and the test."""
+"""What the workers of torch_test.py run: torch_scenarios.py NAME [ARGUMENT].
+
+A failed assertion ends the worker, and the test.
+"""
 
 import copy
 import sys
@@ -56,27 +59,28 @@ def the_backup_model_is_one_local_step_ahead():
 
 
 class Shared(torch.nn.Module):
-    """A tied weight, a frozen one, and a layer that not every step uses."""
+    """A tied weight, frozen ones of which one is a number, and a layer that not every step uses."""
 
-    def __init__(self):
+    def __init__(self, seed=3):
         super().__init__()
-        torch.manual_seed(3)
+        torch.manual_seed(seed)
         self.first = torch.nn.Linear(6, 6, bias=False)
         self.tied = torch.nn.Linear(6, 6, bias=False)
         self.tied.weight = self.first.weight
         self.frozen = torch.nn.Linear(6, 6)
         self.frozen.requires_grad_(False)
+        self.temperature = torch.nn.Parameter(torch.tensor(float(seed)), requires_grad=False)
         self.sometimes = torch.nn.Linear(6, 6)
 
     def forward(self, values, use):
         values = torch.tanh(self.tied(torch.tanh(self.first(values))))
-        values = self.frozen(values)
+        values = self.frozen(values) / self.temperature
         return self.sometimes(values) if use else values
 
 
 def tied_frozen_and_unused_parameters():
     alone = Shared()
-    model = Shared()
+    model = Shared(3 + int(slimps.init().rank))  # rank 0's count
     settings = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}
     reference = torch.optim.SGD(alone.parameters(), **settings)
     with slimps.torch.DistributedOptimizer(torch.optim.SGD(model.parameters(), **settings), model.named_parameters(),
@@ -215,17 +219,19 @@ def data_that_ends_unevenly():
             optimizer.leave()
 
 
-def train_on(model, settings, given, state=None):
-    """Three steps; the weights are then the servers'. The optimizer's state comes back."""
+def train_on(model, settings, given, saved=None):
+    """A step each; the weights are then the servers'. The optimizer, and what is to be saved beside the weights."""
     optimizer = slimps.torch.DistributedOptimizer(
         torch.optim.Adam(model.parameters(), lr=0.01), model.named_parameters(), **settings)
-    if state is not None:
-        optimizer.load_state_dict(state)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.25)
+    if saved is not None:
+        optimizer.load_state_dict(saved["optimizer"])
+        schedule.load_state_dict(saved["schedule"])
     rank = optimizer.store.rank
     for images, labels in given:
         step(optimizer, model, *mine(rank, images, labels))
-    state = optimizer.state_dict()
-    return optimizer, state
+        schedule.step()
+    return optimizer, {"optimizer": optimizer.state_dict(), "schedule": schedule.state_dict()}
 
 
 SAVED = {"compression": "1bit", "threshold": 0, "backup_model": False}
@@ -233,16 +239,18 @@ SAVED = {"compression": "1bit", "threshold": 0, "backup_model": False}
 
 def run_through(path):
     model = network()
-    optimizer, _ = train_on(model, SAVED, batches(6))
+    optimizer, saved = train_on(model, SAVED, batches(6))
     optimizer.close()
-    torch.save(model.state_dict(), "%s.whole.%d" % (path, optimizer.store.rank))
+    torch.save({"model": model.state_dict(), **saved}, "%s.whole.%d" % (path, optimizer.store.rank))
 
 
 def save_half_way(path):
+    """After the learning rate has fallen once; it falls twice more."""
     model = network()
-    optimizer, state = train_on(model, SAVED, list(batches(6))[:3])
+    optimizer, saved = train_on(model, SAVED, list(batches(6))[:3])
     optimizer.close()
-    torch.save({"model": model.state_dict(), "optimizer": state}, "%s.half.%d" % (path, optimizer.store.rank))
+    assert optimizer.param_groups[0]["lr"] == 0.0025
+    torch.save({"model": model.state_dict(), **saved}, "%s.half.%d" % (path, optimizer.store.rank))
 
 
 def resume(path):
@@ -250,7 +258,7 @@ def resume(path):
     saved = torch.load("%s.half.%d" % (path, rank))
     model = network(seed=9)
     model.load_state_dict(saved["model"])
-    optimizer, _ = train_on(model, SAVED, list(batches(6))[3:], saved["optimizer"])
+    optimizer, _ = train_on(model, SAVED, list(batches(6))[3:], saved)
     wrong = dict(saved["optimizer"], rank=1 - rank)
     try:
         optimizer.load_state_dict(wrong)
@@ -259,8 +267,9 @@ def resume(path):
         assert "expected rank %d of 2 workers" % rank in str(error), error
     optimizer.close()
     whole = torch.load("%s.whole.%d" % (path, rank))
+    assert optimizer.param_groups[0]["lr"] == whole["optimizer"]["optimizer"]["param_groups"][0]["lr"]
     for name, values in model.state_dict().items():
-        assert torch.equal(values, whole[name]), name
+        assert torch.equal(values, whole["model"][name]), name
 
 
 def compressed_both_ways_learns():
