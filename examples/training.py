@@ -112,7 +112,7 @@ class Run:
         self._samples += self.flags.batch
 
     def report(self, evaluate, what):
-        """Rank 0 evaluates the weights of all, and prints the run's last line."""
+        """Rank 0 evaluates the weights of all, and prints the run's last line; the last act, for which nobody waits."""
         seconds = time.monotonic() - self._start
         held = self.optimizer.global_weights() if self.flags.mode == "optimizer" else contextlib.nullcontext()
         with held:
@@ -120,8 +120,6 @@ class Run:
                 self._plain().eval()
                 with torch.no_grad():
                     print("%s, %s" % (what % evaluate(self._plain()), self._figures(seconds)), flush=True)
-        if self._exchange is not None:
-            self._exchange.store.barrier()
 
     def _figures(self, seconds):
         speed = "%.0f samples/s" % (self._samples * self.workers / seconds)

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -14,18 +15,25 @@ import slimps_launch  # noqa: E402
 
 PYTHON = "/usr/bin/python3"
 ENVIRONMENT = {"PYTHONPATH": os.path.join(os.getcwd(), "python", "package"), "PYTHONDONTWRITEBYTECODE": "1"}
-LAST = re.compile(r"([\d.]+)(?: %)?, (\d+) samples/s(?:, pushed ([\d.]+) MB, pulled ([\d.]+) MB a worker, ratio ([\d.]+))?")
+LAST = re.compile(r"([\d.]+)(?: %)?, (\d+) samples/s"
+                  r"(?:, pushed ([\d.]+) MB, pulled ([\d.]+) MB a worker, ratio ([\d.]+))?")
 
 
 def example(name, *flags):
     return [PYTHON, "-u", os.path.join(ROOT, "examples", name + ".py")] + list(flags)
 
 
+REPORT_WORKER = os.path.join(ROOT, "tests", "examples", "report_worker.py")
+
+
 class TorchExamples(unittest.TestCase):
     def launched(self, name, *flags, workers=2):
+        return self.run_by(example(name, *flags), workers)
+
+    def run_by(self, command, workers=2):
         """(measure, samples/s, pushed, pulled, ratio) of the last line."""
         out = io.StringIO()
-        job = slimps_launch.Job(["scheduler/slimps_scheduler"], ["server/slimps_server"], example(name, *flags), workers, 2,
+        job = slimps_launch.Job(["scheduler/slimps_scheduler"], ["server/slimps_server"], command, workers, 2,
                                 ENVIRONMENT)
         status = slimps_launch.Launcher(job, out=out).run()
         self.assertEqual(0, status, out.getvalue())
@@ -49,6 +57,11 @@ class TorchExamples(unittest.TestCase):
         self.assertAlmostEqual(optimizer[0], hook[0], delta=1)
         self.assertEqual(1.0, optimizer[4])
         self.assertEqual(optimizer[2], hook[2])
+
+    def test_nobody_waits_while_rank_0_evaluates(self):
+        with tempfile.TemporaryDirectory() as folder:
+            figures = self.run_by([PYTHON, "-u", REPORT_WORKER, os.path.join(folder, "worker 1 has ended")])
+        self.assertEqual(42, figures[0])
 
     def test_digits_compressed_with_the_backup_model(self):
         accuracy, _, pushed, _, ratio = self.launched("train_mnist_torch", "--max_steps=60", "--compression=1bit",

@@ -1,0 +1,37 @@
+"""A worker of torch_examples_test.py, report_worker.py FILE: worker 0's evaluation lasts until worker 1 has ended."""
+
+import os
+import sys
+import time
+
+import torch
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "examples"))
+
+import training  # noqa: E402
+
+
+def wait_for(path):
+    deadline = time.monotonic() + 100
+    while not os.path.exists(path):
+        if time.monotonic() > deadline:
+            raise TimeoutError("worker 1 has not ended")
+        time.sleep(0.01)
+    return 42
+
+
+def main():
+    flags = training.parser("", epochs=1, batch=4, lr=0.1).parse_args(["--max_steps=1"])
+    model = torch.nn.Linear(2, 2)
+    with training.Run(flags, model, torch.optim.SGD(model.parameters(), lr=flags.lr)) as run:
+        for samples in run.steps(8):
+            run.step(model(torch.ones(len(samples), 2)).sum())
+        run.report(lambda trained: wait_for(sys.argv[1]), "patience %d %%")
+    if run.rank == 1:
+        with open(sys.argv[1], "w", encoding="ascii"):
+            pass
+
+
+if __name__ == "__main__":
+    main()
