@@ -1,4 +1,7 @@
-"""The stores of this process that are open: closed when Python ends, aborted after an exception that nobody caught."""
+"""The stores of this process that are open: closed when Python ends, aborted after an exception that nobody caught.
+
+SystemExit is none of these: what sys.exit() was given cannot be known any more when Python ends.
+"""
 
 from __future__ import annotations
 

@@ -31,11 +31,14 @@ def test_four_workers_sum():
     jobs.run("sequences", "11", "none", workers=4)
 
 
-def test_an_exception_that_nobody_caught_ends_the_job_and_says_why():
+@pytest.mark.parametrize("scenario, why", [
+    ("an_exception_tells_the_others", "ArithmeticError: no more data"),
+    ("an_exit_within_a_store_tells_the_others", "bad data")])
+def test_an_exception_that_nobody_caught_ends_the_job_and_says_why(scenario, why):
     with jobs.Daemons(2, 1) as job:
         for rank in range(2):
-            job.start_scenario(rank, "scenarios", "an_exception_tells_the_others")
+            job.start_scenario(rank, "scenarios", scenario)
         ends = job.wait_for_end(["worker0", "worker1"])
         assert ends == {"worker0": 0, "worker1": 1}, job.output("worker0")
         assert "told" in job.output("worker0")
-        assert "ArithmeticError: no more data" in job.output("worker1")
+        assert why in job.output("worker1")

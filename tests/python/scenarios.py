@@ -358,11 +358,28 @@ def an_exception_tells_the_others():
     store.push("w", full(1))
     if store.rank == 1:
         raise ArithmeticError("no more data")
-    store.push("w", full(1))
     try:
+        store.push("w", full(1))
         store.pull("w", out=full(0))
     except slimps.Error as error:
         assert "worker 1: ArithmeticError: no more data" in str(error), error
+        print("told")
+    else:
+        raise AssertionError("the round was complete")
+
+
+def an_exit_within_a_store_tells_the_others():
+    """As an_exception_tells_the_others, by sys.exit."""
+    store = slimps.kv.create("dist_sync")
+    store.init("w", full(1))
+    if store.rank == 1:
+        with store:
+            sys.exit("bad data")
+    try:
+        store.push("w", full(1))
+        store.pull("w", out=full(0))
+    except slimps.Error as error:
+        assert "worker 1: SystemExit: bad data" in str(error), error
         print("told")
     else:
         raise AssertionError("the round was complete")

@@ -1,12 +1,14 @@
 """What the workers of torch_hook_test.py run: torch_hook_scenarios.py NAME GROUP_FILE. As torch_scenarios.py."""
 
+import os
 import sys
+import time
 
 import slimps
 import slimps.torch
 import torch
 import torch.distributed as dist
-from torch_training import BATCH, OPTIMIZERS, STEPS, batches, farthest, loss_of, mine, network, same_everywhere, step
+from torch_training import BATCH, OPTIMIZERS, STEPS, batches, farthest, mine, network, same_everywhere, step
 
 
 def two_models(path):
@@ -42,18 +44,36 @@ def a_compressed_hook_learns(path):
 
 
 def a_hook_that_fails_says_why(path):
-    rank, _, model = two_models(path)
-    state = slimps.torch.CommHookState(model.module.named_parameters(), timeout_s=20)
-    model.register_comm_hook(state, slimps.torch.comm_hook)
+    """Worker 1 gives up when worker 0 has pushed the only bucket, and waits for its mean."""
+    rank = slimps.init().rank
+    dist.init_process_group("gloo", init_method="file://" + path, rank=rank, world_size=2)
+    model = torch.nn.parallel.DistributedDataParallel(network())
+    state = slimps.torch.CommHookState(model.module.named_parameters(), timeout_s=60)
+    waits = path + ".waits"
     if rank == 1:
+        deadline = time.monotonic() + 100
+        while not os.path.exists(waits) and time.monotonic() < deadline:
+            time.sleep(0.01)
         state.store.abort("worker 1 has had enough")
         return
+    pull_then = state.store.pull_then
+
+    def pull_and_tell(*arguments):
+        pull_then(*arguments)
+        with open(waits, "w", encoding="ascii"):
+            pass
+
+    state.store.pull_then = pull_and_tell
+    model.register_comm_hook(state, slimps.torch.comm_hook)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    before = [parameter.detach().clone() for parameter in model.parameters()]
     try:
-        for images, labels in batches(3):
-            loss_of(model, *mine(rank, images, labels)).backward()
-        raise AssertionError("no error")
+        step(optimizer, model, *mine(rank, *next(batches(1))))
     except (RuntimeError, slimps.Error) as error:
         print("told: %s" % error)
+    else:
+        raise AssertionError("backward had no error")
+    assert all(torch.equal(old, new) for old, new in zip(before, model.parameters())), "it stepped"
 
 
 if __name__ == "__main__":

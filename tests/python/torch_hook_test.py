@@ -13,5 +13,7 @@ def test_a_hook_that_fails_says_why(tmp_path):
     with jobs.Daemons(2, 1) as job:
         for rank in (0, 1):
             job.start_scenario(rank, "torch_hook_scenarios", "a_hook_that_fails_says_why", str(tmp_path / "group"))
-        job.wait_for_end(["worker0"], 120.0)
-        assert "worker 1 has had enough" in job.output("worker0"), job.output("worker0")
+        ends = job.wait_for_end(["worker0"], 120.0)
+        said = job.output("worker0")
+        assert ends == {"worker0": 0}, said
+        assert "told: " in said and "worker 1 has had enough" in said.split("told: ")[1], said
