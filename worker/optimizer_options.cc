@@ -43,6 +43,10 @@ constexpr Option kOptions[] = {
      [](Spec* s, double v) { s->mutable_schedule()->set_factor(v); }},
     {"total_rounds", Takes::kRounds,
      [](Spec* s, double v) { s->mutable_schedule()->set_total_rounds(Rounds(v)); }},
+    {"schedule_begin_round", Takes::kRounds,
+     [](Spec* s, double v) { s->mutable_schedule()->set_begin_round(Rounds(v)); }},
+    {"schedule_power", Takes::kNumber,
+     [](Spec* s, double v) { s->mutable_schedule()->set_power(v); }},
     {"final_lr", Takes::kNumber, [](Spec* s, double v) { s->mutable_schedule()->set_final_lr(v); }},
 };
 

@@ -14,7 +14,8 @@
 //   clip_gradient     of each element; 0: off
 //   average           1: the sum is divided by the workers that contributed; 0
 //   schedule          constant, step, cosine or linear, by rounds; with warmup_rounds, and
-//                     schedule_every and schedule_factor (step), total_rounds and final_lr (cosine, linear)
+//                     schedule_every and schedule_factor (step), total_rounds and final_lr (cosine, linear), schedule_power
+//                     (linear; 1), and schedule_begin_round: rounds that an earlier job had of it
 //
 // What the numbers are together, a store checks (proto/optimizer_check.h). Pure; thread-safe.
 #ifndef SLIMPS_WORKER_OPTIMIZER_OPTIONS_H_

@@ -55,6 +55,8 @@ TEST(OptimizerOptions, EachNameReachesItsFieldAsNumberAndAsText) {
   expected.mutable_schedule()->set_factor(1);
   expected.mutable_schedule()->set_total_rounds(1);
   expected.mutable_schedule()->set_final_lr(1);
+  expected.mutable_schedule()->set_begin_round(1);
+  expected.mutable_schedule()->set_power(1);
   EXPECT_EQ(by_number.SerializeAsString(), expected.SerializeAsString());
   expected.mutable_schedule()->set_kind(wire::LearningRateSchedule::COSINE);
   EXPECT_EQ(by_text.SerializeAsString(), expected.SerializeAsString());
