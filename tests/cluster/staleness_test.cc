@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <future>
 #include <string>
 #include <vector>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "tests/cluster/hooked_transport.h"
 #include "tests/cluster/in_process_cluster.h"
@@ -234,28 +234,29 @@ TEST(BoundedStaleness, WhatNeedsRoundsInCommonIsRefused) {
 // A pull that is asked for returns before this worker's push has left, and is answered with it in.
 TEST(WithoutRounds, AskingForAPullDoesNotWaitForThePushes) {
   for (const wire::StoreMode mode : {wire::DIST_ASYNC, wire::DIST_SSP}) {
-    absl::Notification released, answered;
+    std::promise<void> released;
+    std::promise<absl::Status> answered;
+    const std::shared_future<void> release = released.get_future().share();
     ClusterOptions options{.workers = 1, .servers = 1, .mode = mode};
-    options.wrap = Hooked({[&](const Message& message) {
-      if (message.header.has_push()) released.WaitForNotification();
+    options.wrap = Hooked({[release](const Message& message) {
+      if (message.header.has_push()) release.wait();
       return absl::OkStatus();
     }});
     InProcessCluster cluster(options);
     cluster.RunWorkers([&](KVStore& store) {
-      const absl::Cleanup release = [&] {
-        if (!released.HasBeenNotified()) released.Notify();
-      };
       Rounds rounds(&store);
-      ASSERT_STATUS_OK(rounds.Begin());
-      ASSERT_STATUS_OK(rounds.Push());
+      const absl::Status begun = rounds.Begin();
+      const absl::Status pushed = begun.ok() ? rounds.Push() : begun;
+      if (!pushed.ok()) released.set_value();
+      ASSERT_STATUS_OK(pushed);
       std::vector<float> weights(kSegment);
-      store.PullAsync("w", weights, 0, [&](const absl::Status& status) {
-        EXPECT_TRUE(status.ok()) << status;
-        answered.Notify();
-      });
-      EXPECT_FALSE(answered.HasBeenNotified());
-      released.Notify();
-      ASSERT_TRUE(answered.WaitForNotificationWithTimeout(kLong));
+      std::future<absl::Status> answer = answered.get_future();
+      store.PullAsync("w", weights, 0,
+                      [&](const absl::Status& status) { answered.set_value(status); });
+      EXPECT_NE(answer.wait_for(std::chrono::seconds(0)), std::future_status::ready);
+      released.set_value();
+      ASSERT_EQ(answer.wait_for(std::chrono::seconds(50)), std::future_status::ready);
+      ASSERT_STATUS_OK(answer.get());
       EXPECT_EQ(weights, std::vector<float>(kSegment, 1));
     });
   }
