@@ -35,7 +35,7 @@ class Job:
         self.environment = environment or {}
         self.start_timeout = 30.0   # seconds until the scheduler listens
         self.settle = 0.5           # after a failure: how long others may add theirs
-        self.end_grace = 60.0       # for everyone else, once the workers or a daemon have ended well
+        self.end_grace = 30.0       # for everyone else, once the workers or a daemon have ended well
         self.stop_grace = 5.0       # from the signal to SIGKILL
 
 
@@ -228,7 +228,8 @@ class Launcher:
         late = [node for node in self.nodes if node not in ended]
         if any(node.role == "worker" for node in late):
             return self._report_failure([node for node in ended if node.role != "worker"])
-        self._say("slimps: all workers have ended, but %s did not follow within %.0f s"
+        self._say("slimps: all workers have ended, but %s did not follow within %.0f s; they wait for workers to join. "
+                  "Does the program make a store (in Python slimps.kv.create, DistributedOptimizer or CommHookState)?"
                   % (", ".join(node.name for node in late), self.job.end_grace))
         return 1
 

@@ -125,6 +125,7 @@ class LaunchTest(folder_case.FolderCase):
         launcher.job.end_grace = 0.05
         self.assertEqual(1, launcher.run())
         self.assertIn("scheduler, server0 did not follow", self.out.getvalue())
+        self.assertIn("Does the program make a store", self.out.getvalue())
 
     def test_what_a_node_started_dies_with_the_job(self):
         pid_file = self.path("pid")
