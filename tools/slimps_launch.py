@@ -35,7 +35,7 @@ class Job:
         self.environment = environment or {}
         self.start_timeout = 30.0   # seconds until the scheduler listens
         self.settle = 0.5           # after a failure: how long others may add theirs
-        self.end_grace = 30.0       # for everyone else, once the workers or a daemon have ended well
+        self.end_grace = 30.0       # for the daemons, once the workers or one of them have ended well
         self.stop_grace = 5.0       # from the signal to SIGKILL
 
 
@@ -217,10 +217,12 @@ class Launcher:
             ended.append(event)
             if event.status != 0:
                 return self._report_failure(self._settle([event]))
-            # The daemons end by themselves once the last worker said goodbye, which may be before its process ends.
-            # Whoever comes first, the others must follow soon.
-            workers_ended = sum(node.role == "worker" for node in ended) == self.job.workers
-            if deadline is None and (event.role != "worker" or workers_ended):
+            # The daemons end by themselves once the last worker said goodbye: soon after the first of them, or after the
+            # last worker. A worker may go on without them as long as it likes, to evaluate or to save.
+            workers_ended = sum(node.role == "worker" for node in ended)
+            if len(ended) - workers_ended == len(self.nodes) - self.job.workers:
+                deadline = None
+            elif deadline is None and (event.role != "worker" or workers_ended == self.job.workers):
                 deadline = time.monotonic() + self.job.end_grace
         return 0
 

@@ -102,9 +102,10 @@ class LaunchTest(folder_case.FolderCase):
     def test_a_worker_may_end_after_the_daemons(self):
         ended = self.path("ended")
         linger = [sys.executable, "-c", "import os, sys, time\n"
-                  "while not os.path.exists(sys.argv[1]): time.sleep(0.005)\ntime.sleep(0.2)", ended]
+                  "while not os.path.exists(sys.argv[1]): time.sleep(0.005)\ntime.sleep(4)", ended]
         launcher = self.launcher(["until=" + ended], ["touch=" + ended], [])
         launcher.job.worker = linger
+        launcher.job.end_grace = 3.0  # shorter than it lingers
         self.assertEqual(0, launcher.run(), self.out.getvalue())
 
     def test_a_scheduler_that_cannot_start_is_named(self):
