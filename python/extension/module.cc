@@ -86,8 +86,7 @@ void DefineStore(py::module_& module) {
       .def_static("create", &Store::Create, py::arg("type"), py::arg("options"))
       .def("init", &Store::Init, py::arg("keys"), py::arg("shapes"), py::arg("values"),
            py::arg("halves"))
-      .def("push", &Store::Push, py::arg("key"), py::arg("gradient"), py::arg("priority"))
-      .def("push_sum", &Store::PushSum, py::arg("key"), py::arg("gradients"), py::arg("priority"))
+      .def("push", &Store::Push, py::arg("key"), py::arg("gradients"), py::arg("priority"))
       .def("push_nothing", &Store::PushNothing, py::arg("key"))
       .def("pull", &Store::Pull, py::arg("keys"), py::arg("outs"), py::arg("priority"))
       .def("set_optimizer", &Store::SetOptimizer, py::arg("spec"))

@@ -165,27 +165,7 @@ void Store::Init(const std::vector<py::object>& keys,
        std::move(arrays));
 }
 
-void Store::Push(const py::object& key, const py::object& gradient, int priority) {
-  CheckCaller();
-  const Key name = ToKey(key);
-  std::vector<HeldArray> arrays;
-  arrays.emplace_back(gradient, HeldArray::Access::kRead);
-  const std::span<const float> values = arrays.back().floats();
-  if (under_way_->MayWait(name.id(), values.size_bytes())) {
-    Call([name, values, priority](KVStore* store) { return store->Push(name, values, priority); },
-         std::move(arrays));
-  } else {
-    absl::Status pushed;
-    {
-      py::gil_scoped_release no_gil;
-      pushed = store_->Push(name, values, priority);
-    }
-    RaiseIfError(pushed);
-  }
-  under_way_->Add(name.id(), values.size_bytes());
-}
-
-void Store::PushSum(const py::object& key, const std::vector<py::object>& gradients, int priority) {
+void Store::Push(const py::object& key, const std::vector<py::object>& gradients, int priority) {
   CheckCaller();
   const Key name = ToKey(key);
   std::vector<HeldArray> arrays;
@@ -195,12 +175,20 @@ void Store::PushSum(const py::object& key, const std::vector<py::object>& gradie
     arrays.emplace_back(gradient, HeldArray::Access::kRead);
     values.push_back(arrays.back().floats());
   }
-  absl::Status pushed;
-  {
-    py::gil_scoped_release no_gil;
-    pushed = store_->PushSum(name, values, priority);
+  const size_t bytes = values.empty() ? 0 : values[0].size_bytes();
+  if (under_way_->MayWait(name.id(), bytes)) {
+    Call(
+        [name, values, priority](KVStore* store) { return store->PushSum(name, values, priority); },
+        std::move(arrays));
+  } else {
+    absl::Status pushed;
+    {
+      py::gil_scoped_release no_gil;
+      pushed = store_->PushSum(name, values, priority);
+    }
+    RaiseIfError(pushed);
   }
-  RaiseIfError(pushed);
+  under_way_->Add(name.id(), bytes);
 }
 
 void Store::PushRows(const py::object& key, const py::buffer& rows, const py::object& values,

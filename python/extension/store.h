@@ -68,10 +68,9 @@ class Store final {
   void Init(const std::vector<pybind11::object>& keys,
             const std::vector<std::vector<int64_t>>& shapes,
             const std::vector<pybind11::object>& values, const std::vector<bool>& halves);
-  void Push(const pybind11::object& key, const pybind11::object& gradient, int priority);
-  // Of a local store: the sum of one array per device, which `device` stores compress one by one.
-  void PushSum(const pybind11::object& key, const std::vector<pybind11::object>& gradients,
-               int priority);
+  // The sum of one array per device, which `device` stores compress one by one.
+  void Push(const pybind11::object& key, const std::vector<pybind11::object>& gradients,
+            int priority);
   void PushNothing(const pybind11::object& key);
   // `rows`: contiguous int64, in one dimension; `values`: one row after another.
   void PushRows(const pybind11::object& key, const pybind11::buffer& rows,

@@ -73,14 +73,6 @@ def to_write(value: Any, shape: Sequence[int], what: str) -> np.ndarray:
     return array
 
 
-def summed(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """The sum of one key's arrays (one per device), in float32. REQUIRES: at least two, of one shape."""
-    total = np.add(arrays[0], arrays[1], dtype=np.float32)
-    for array in arrays[2:]:
-        np.add(total, array, out=total)
-    return total
-
-
 class Outputs:
     """The arrays that one key is pulled into: `buffer` is filled first, then `finish` writes the others."""
 

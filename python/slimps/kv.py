@@ -152,12 +152,7 @@ class KVStore:
         for name, gradient in sparse.items():
             self._store.push_rows(name, gradient.indices, _arrays.packed(gradient.rows), priority)
         for name, devices in arrays.items():
-            if len(devices) == 1:
-                self._store.push(name, devices[0], priority)
-            elif self._type in _open_stores.LOCAL:
-                self._store.push_sum(name, devices, priority)
-            else:
-                self._store.push(name, _arrays.summed(devices), priority)
+            self._store.push(name, devices, priority)
 
     def row_sparse_pull(self, key: Any, out: Any, priority: int = 0, row_ids: Any = None) -> None:
         """Replaces what each RowSparse `out` holds by the rows `row_ids` of the key, sorted, each once.

@@ -217,7 +217,7 @@ def test_the_extension_checks_for_itself():
     (np.zeros(6), "format \"d\""), (np.zeros(12, np.float32)[::2], "with gaps"), (3, "expected a buffer of float32")])
 def test_the_extension_takes_packed_float32_alone(store, array, complaint):
     with pytest.raises(TypeError, match=complaint):
-        store._store.push("w", array, 0)  # pylint: disable=protected-access
+        store._store.push("w", [array], 0)  # pylint: disable=protected-access
 
 
 def test_other_threads_run_while_one_waits():
