@@ -67,10 +67,10 @@ def to_write(value: Any, shape: Sequence[int], what: str) -> np.ndarray:
     """`value` as the packed float32 array of a key that can be pulled into without another buffer."""
     array = as_numpy(value, what)
     check_shape(array, shape, what)
-    if packed(array) is not array or not array.flags.writeable:
-        raise InvalidArgumentError("%s: expected packed float32 to write, got %s with strides %s"
-                                   % (what, array.dtype, array.strides))
-    return array
+    if array.dtype != np.float32 or not array.flags.c_contiguous or not array.flags.writeable:
+        raise InvalidArgumentError("%s: expected packed float32 to write, got %s%s with strides %s"
+                                   % (what, "" if array.flags.writeable else "read-only ", array.dtype, array.strides))
+    return array.reshape(-1) if array.ndim == 0 else array
 
 
 class Outputs:

@@ -10,6 +10,7 @@ import torch
 from slimps.errors import FailedPreconditionError
 
 _SAMPLED = 32  # elements of a tensor
+_LOOKED_THROUGH = 10  # of the first steps all gradients are, then of every so many
 
 
 def _sample(array: np.ndarray) -> np.ndarray:
@@ -42,15 +43,27 @@ class Weights:
 
 
 class Sent(NamedTuple):
-    """A gradient that has gone out."""
+    """A gradient that has gone out in step `step`, from 0.
+
+    torch does not count what goes through `.data`, as its own clip_grad_value_ does: for this a sum over all bits is
+    compared, in the first steps and now and then, since a script that changes gradients does it over and over.
+    """
 
     gradient: torch.Tensor
     version: int
+    bits: Optional[int]
 
     @classmethod
-    def now(cls, gradient: torch.Tensor) -> "Sent":
-        return cls(gradient, gradient._version)
+    def now(cls, gradient: torch.Tensor, packed: np.ndarray, step: int) -> "Sent":
+        """`packed`: the same as an array."""
+        looks = step < _LOOKED_THROUGH or step % _LOOKED_THROUGH == 0
+        return cls(gradient, gradient._version, _sum_of_bits(packed) if looks else None)
 
     def is_still(self, gradient: Optional[torch.Tensor]) -> bool:
         """Whether `gradient` is it, unchanged."""
-        return gradient is self.gradient and gradient._version == self.version
+        return (gradient is self.gradient and gradient._version == self.version
+                and (self.bits is None or self.bits == _sum_of_bits(gradient.detach().contiguous().numpy())))
+
+
+def _sum_of_bits(packed: np.ndarray) -> int:
+    return int(packed.reshape(-1).view(np.uint32).sum(dtype=np.uint32))

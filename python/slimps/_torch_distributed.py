@@ -19,8 +19,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
     optimizer         torch.optim.SGD, Adam or AdamW over float32 parameters on the CPU. Learning rate and weight decay
                       may differ by parameter group and change (rank 0's count); what else it is told stays as it is
     named_parameters  model.named_parameters(): names are the keys, their order the priority (front layers first).
-                      None: names by group and place. Those that need no gradient get rank 0's values and are then left
-                      alone
+                      None: names by group and place. Those that `optimizer` does not step, or that need no gradient,
+                      get rank 0's values and are then left alone
     compression, threshold, pull_compression, pull_threshold, and all other options: as slimps.kv.create's
     backup_model      the next forward pass begins on this worker's own step; exactly one round of lag
     local_lr          learning rate of that step, beside group 0's present one; it follows each group's in proportion.
@@ -34,7 +34,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
     store             an own dist store, in place of its options. Optimizers that share one must be of the same kind and
                       options, learning rate and weight decay aside
 
-    Collective: every worker makes it alike; all begin from rank 0's parameters, frozen ones among them. Load a
+    Collective: every worker makes it alike; all begin from rank 0's parameters, all of the named ones. Load a
     checkpoint's weights into the model before, and change no weights afterwards: that is refused where it is seen. A
     step's gradient is the mean over the workers, as DistributedDataParallel's; a parameter without gradient on all of
     them is not stepped.
@@ -58,7 +58,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self.state = optimizer.state
         self.param_groups = optimizer.param_groups
         self._hook_for_profile()
-        self._check_arguments(backward_passes_per_step, non_finite)
+        self._check_arguments(backward_passes_per_step, non_finite, clip_gradient)
         self._passes_wanted = backward_passes_per_step
         self._push_in_backward = push_in_backward
         found = _torch_groups.find(optimizer, named_parameters)
@@ -80,11 +80,13 @@ class DistributedOptimizer(torch.optim.Optimizer):
         settings.timeout_s = self.store.timeout_s + 5  # the store's own error, which knows more, comes first
         self._backup_model = backup_model
         self._exchange = self.store.exchange(self._names, self._arrays, spec, settings)
-        if found.frozen and self.store.num_workers > 1:
-            _torch_parameters.broadcast(found.frozen, self.store, "frozen/")
+        if self.store.num_workers > 1:
+            _torch_parameters.broadcast_others(found.others, self.store)
         self._rates = _torch_groups.Rates(optimizer, found.group_of)
         self._weights = _torch_changes.Weights(self._names, self._parameters, self._arrays)
         self._closed = False
+        self._steps = -1
+        self._scales = False  # a GradScaler was seen
         self._begin()
         self._hooks = [self._hook(index) for index in range(len(self._parameters))]
 
@@ -109,23 +111,27 @@ class DistributedOptimizer(torch.optim.Optimizer):
         too_late = self._changed_too_late()
         self._finish()
         if too_late is not None:
-            raise FailedPreconditionError(
-                "%s; the step was taken without that change. Expected DistributedOptimizer(..., push_in_backward=False)"
-                % too_late)
+            raise FailedPreconditionError("%s; expected DistributedOptimizer(..., push_in_backward=False)" % too_late)
         return loss
 
     def skip_step(self) -> None:
         """In place of a step for which this worker has no data: it contributes nothing, and gets the new weights.
 
-        Its part counts as zero in the mean. Gradients that have gone out already count.
+        Its part counts as zero in the mean. Gradients that have gone out already count. Where the others' GradScaler
+        finds that they all skip the step, so does this worker; not in the very first step.
         """
+        if self._scales and self.store.all_reduce_sum([0.0])[0] != 0:
+            return
         self._finish()
 
     def leave(self) -> None:
         """This worker's data is used up: from now on rounds are complete without it, means are over the others.
 
-        It takes no more steps; global_weights() shows the weights after its last one.
+        It takes no more steps; global_weights() shows the weights after its last one. Raises FailedPreconditionError:
+        with a GradScaler, whose check needs all workers.
         """
+        if self._scales:
+            raise FailedPreconditionError("leave: all workers take part in GradScaler's check; expected skip_step()")
         self.store.leave()
 
     @contextlib.contextmanager
@@ -213,11 +219,13 @@ class DistributedOptimizer(torch.optim.Optimizer):
     # ---- inside ---------------------------------------------------------------------------------
 
     @staticmethod
-    def _check_arguments(passes: int, non_finite: str) -> None:
+    def _check_arguments(passes: int, non_finite: str, clip_gradient: Optional[float]) -> None:
         if not isinstance(passes, int) or passes < 1:
             raise InvalidArgumentError("backward_passes_per_step: expected an int from 1, got %r" % (passes,))
         if non_finite not in ("stop", "skip"):
             raise InvalidArgumentError("non_finite: expected \"stop\" or \"skip\", got %r" % (non_finite,))
+        if clip_gradient is not None and not clip_gradient > 0:
+            raise InvalidArgumentError("clip_gradient: expected above 0, or None, got %r" % (clip_gradient,))
 
     def _hook(self, index: int) -> Any:
         """Calls _ready(index) when the parameter's gradient of one backward pass is whole."""
@@ -243,15 +251,18 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if self._out[index] is not None:
             raise FailedPreconditionError(
                 "parameter %s: its gradient came in %d backward passes of one step; expected %d, as "
-                "backward_passes_per_step says" % (self._names[index], self._passes[index], self._passes_wanted))
-        self._send(index)
+                "backward_passes_per_step says, or push_in_backward=False, where other losses reach it too"
+                % (self._names[index], self._passes[index], self._passes_wanted))
+        if self._parameters[index].grad is not None:  # a function may give none
+            self._send(index)
 
     def _send(self, index: int) -> None:
         if not self._hyper_told:
             self._tell_hyper()
         gradient = self._parameters[index].grad
-        self._out[index] = _torch_changes.Sent.now(gradient)
-        self._exchange.on_gradient(index, _torch_parameters.packed_gradient(gradient, self._names[index]))
+        packed = _torch_parameters.packed_gradient(gradient, self._names[index])
+        self._out[index] = _torch_changes.Sent.now(gradient, packed, self._steps)
+        self._exchange.on_gradient(index, packed)
 
     def _tell_hyper(self) -> None:
         """Learning rates and weight decays as the groups have them at this step's first gradient."""
@@ -262,7 +273,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """In words: what the script changed after it had gone out."""
         for name, parameter, sent in zip(self._names, self._parameters, self._out):
             if sent is not None and not sent.is_still(parameter.grad):
-                return "gradient of %s: was changed after it had gone out in backward, as by clip_grad_norm_" % name
+                return ("gradient of %s: was changed after it had gone out in backward, as by clip_grad_norm_ or "
+                        "clip_grad_value_" % name)
         rates = self._rates.changed(self.param_groups) if self._hyper_told else None
         return rates and rates + ": changed after gradients had gone out in backward"
 
@@ -280,6 +292,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     def _begin(self) -> None:
         self._exchange.begin_step()
+        self._steps += 1
         self._passes = [0] * len(self._parameters)
         self._out: List[Optional[_torch_changes.Sent]] = [None] * len(self._parameters)  # of this step
         self._hyper_told = False
@@ -294,6 +307,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if not state["found_inf_per_device"]:
             grad_scaler.unscale_(self)
         found = list(state["found_inf_per_device"].values())
+        self._scales = True
         mine = float(any(bool(one.item()) for one in found))
         if self.store.all_reduce_sum([mine])[0] == 0:
             return True

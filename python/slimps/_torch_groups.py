@@ -12,23 +12,21 @@ from slimps.errors import FailedPreconditionError, InvalidArgumentError
 # What may differ between parameter groups, and change from step to step.
 BY_GROUP = ("lr", "weight_decay")
 
-NamedTensors = List[Tuple[str, torch.Tensor]]
-
 
 class Parameters(NamedTuple):
-    """In the order of their names; `frozen` and `left_out` need no gradient."""
+    """In the order of their names."""
 
     names: List[str]
     tensors: List[torch.Tensor]
     group_of: List[int]
-    frozen: NamedTensors    # all of the model's
-    left_out: NamedTensors  # the optimizer's
+    others: _torch_parameters.NamedTensors    # of the model, which this optimizer does not step
+    left_out: _torch_parameters.NamedTensors  # of them the optimizer's own, which need no gradient
 
 
 def find(optimizer: torch.optim.Optimizer, named: Optional[_torch_parameters.Named]) -> Parameters:
     """Names, parameters and groups of what is stepped. Raises InvalidArgumentError: one without a name; none."""
     group_of: Dict[int, int] = {}
-    ordered: NamedTensors = []
+    ordered: _torch_parameters.NamedTensors = []
     for number, group in enumerate(optimizer.param_groups):
         for place, parameter in enumerate(group["params"]):
             group_of[id(parameter)] = number
@@ -47,7 +45,8 @@ def find(optimizer: torch.optim.Optimizer, named: Optional[_torch_parameters.Nam
         raise InvalidArgumentError("optimizer: expected parameters that need a gradient, got none")
     return Parameters([name for name, _ in stepped], [parameter for _, parameter in stepped],
                       [group_of[id(parameter)] for _, parameter in stepped],
-                      [(name, parameter) for name, parameter in given if not parameter.requires_grad],
+                      [(name, parameter) for name, parameter in given
+                       if id(parameter) not in group_of or not parameter.requires_grad],
                       [(name, parameter) for name, parameter in ordered if not parameter.requires_grad])
 
 

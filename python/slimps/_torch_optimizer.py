@@ -37,14 +37,20 @@ def _options(optimizer: Any, kind: str, by_group: Sequence[str]) -> Dict[str, An
     return groups[0]
 
 
+def is_torchs(optimizer: Any) -> bool:
+    """Whether it is of torch's own classes, not of one that bears such a name."""
+    return type(optimizer).__module__.startswith("torch.optim.")
+
+
 def convert(optimizer: Any, by_group: Sequence[str] = ()) -> _optimizer.Optimizer:
     """Of group 0, where groups differ in options `by_group`.
 
     Raises InvalidArgumentError: another kind, groups that differ otherwise, or an option that servers do not have.
     """
     kind = type(optimizer).__name__
-    if kind not in _FIXED:
-        raise InvalidArgumentError("optimizer: expected torch.optim.SGD, Adam or AdamW, got torch.optim.%s" % kind)
+    if kind not in _FIXED or not is_torchs(optimizer):
+        module = "torch.optim" if is_torchs(optimizer) else type(optimizer).__module__
+        raise InvalidArgumentError("optimizer: expected torch.optim.SGD, Adam or AdamW, got %s.%s" % (module, kind))
     options = _options(optimizer, kind, by_group)
     for name, fixed in _FIXED[kind].items():
         if options.get(name, fixed) != fixed:

@@ -13,10 +13,12 @@ from slimps.errors import FailedPreconditionError, InvalidArgumentError
 
 Named = Union[Iterable[Tuple[str, torch.Tensor]], Mapping[str, torch.Tensor]]
 
+NamedTensors = List[Tuple[str, torch.Tensor]]
+
 _broadcasts = itertools.count()
 
 
-def pairs(named: Named, what: str) -> List[Tuple[str, torch.Tensor]]:
+def pairs(named: Named, what: str) -> NamedTensors:
     """(name, tensor) of named_parameters() or a state dict. Raises InvalidArgumentError: other things, a name twice."""
     found = list(named.items() if isinstance(named, Mapping) else named)
     names = set()
@@ -42,8 +44,7 @@ def memory_of(tensor: torch.Tensor, what: str) -> np.ndarray:
     if not tensor.is_contiguous():
         raise InvalidArgumentError("%s: expected contiguous memory, got strides %s of shape %s"
                                    % (what, tuple(tensor.stride()), tuple(tensor.shape)))
-    array = tensor.detach().numpy()
-    return array if array.ndim else array.reshape(1)
+    return _floats(tensor)
 
 
 def packed_gradient(gradient: torch.Tensor, name: str) -> np.ndarray:
@@ -58,7 +59,7 @@ def store_of(given: Optional[kv.KVStore], kind: str, options: Dict[str, Any]) ->
 
     Raises InvalidArgumentError: both, since a store that is there has its options.
     """
-    wanted = {name: value for name, value in options.items() if value is not None}
+    wanted = {name: value for name, value in options.items() if value not in (None, "none")}
     if given is None:
         return kv.create(kind, **wanted)
     if wanted:
@@ -76,44 +77,45 @@ def open_store() -> kv.KVStore:
     return stores[0]
 
 
-def _broadcast_exactly(store: kv.KVStore, tensors: List[torch.Tensor]) -> None:
-    """Tensors that are not float32, as float64: rank 0's, the sum with the others' zeros."""
-    for tensor in tensors:
-        flat = tensor.detach().reshape(-1)
-        if flat.is_complex():
-            raise InvalidArgumentError("broadcast_parameters: expected real numbers, got %s" % tensor.dtype)
-        for first in range(0, flat.numel(), 256):
-            part = flat[first:first + 256].to(torch.float64)
-            if not bool(torch.equal(part.to(tensor.dtype), flat[first:first + 256])):
-                raise InvalidArgumentError("broadcast_parameters: %s values beyond float64's" % tensor.dtype)
-            mine = part.tolist() if store.rank == 0 else [0.0] * part.numel()
-            with torch.no_grad():
-                flat[first:first + 256] = torch.tensor(store.all_reduce_sum(mine), dtype=torch.float64).to(tensor.dtype)
-        with torch.no_grad():
-            tensor.copy_(flat.reshape(tensor.shape))
-
-
 def broadcast_parameters(parameters: Named, store: Optional[kv.KVStore] = None) -> None:
     """Every worker gets rank 0's values, in place.
 
     `parameters`: named_parameters() or a state_dict(), so batch normalisation's buffers too. DistributedOptimizer and
     CommHookState do not need it for the parameters that they are given: those are rank 0's already
-    (DistributedOptimizer) or DDP's (CommHookState). Collective, with equal names and shapes; float32 on the servers,
-    other types by way of the scheduler, a few hundred numbers at a time. Once per run: the servers keep what was
-    broadcast. A checkpoint's optimizer states name it too: a run that resumes makes the same calls, before
+    (DistributedOptimizer) or DDP's (CommHookState). Collective, with equal names, shapes and types: any, NaN and
+    infinity too. Once per run: the servers keep what was broadcast, float32 as it is, each byte of all else as a float32. A checkpoint's optimizer states name it too: a run that resumes makes the same calls, before
     load_state_dict.
     """
     found = pairs(parameters, "broadcast_parameters")
-    broadcast(found, open_store() if store is None else store, "broadcast%d/" % next(_broadcasts))
+    _broadcast(found, open_store() if store is None else store, "broadcast%d/" % next(_broadcasts))
 
 
-def broadcast(tensors: List[Tuple[str, torch.Tensor]], store: kv.KVStore, prefix: str) -> None:
+def broadcast_others(tensors: NamedTensors, store: kv.KVStore) -> None:
+    """Those of a model that an optimizer does not step, but for what the store has: another optimizer's."""
+    _broadcast([(name, tensor) for name, tensor in tensors
+                if not store.has_key(name) and not store.has_key("others/" + name)], store, "others/")
+
+
+def _broadcast(tensors: NamedTensors, store: kv.KVStore, prefix: str) -> None:
     """As broadcast_parameters; the servers' keys are the names behind `prefix`."""
-    arrays: Dict[str, Any] = {}
-    for name, tensor in tensors:
-        if tensor.dtype == torch.float32 and tensor.numel():
-            array = tensor.detach().numpy()
-            arrays[prefix + name] = array if array.ndim else array.reshape(1)
-    if arrays:
-        store.broadcast(list(arrays), list(arrays.values()), out=list(arrays.values()))
-    _broadcast_exactly(store, [tensor for _, tensor in tensors if tensor.dtype != torch.float32])
+    keyed = [(prefix + name, tensor) for name, tensor in tensors if tensor.numel()]
+    if not keyed:
+        return
+    # Rank 0's finite float32 go as they are, all else by its bytes, each a float32: servers take nothing but that.
+    plain = store.all_reduce_sum([float(store.rank == 0 and tensor.dtype == torch.float32
+                                        and bool(tensor.isfinite().all())) for _, tensor in keyed])
+    arrays = {key: _floats(tensor) if as_it_is else _bytes_of(tensor) for (key, tensor), as_it_is in zip(keyed, plain)}
+    store.broadcast(list(arrays), list(arrays.values()), out=list(arrays.values()))
+    for (key, tensor), as_it_is in zip(keyed, plain):
+        if not as_it_is:
+            with torch.no_grad():
+                tensor.copy_(torch.from_numpy(arrays[key].astype(np.uint8)).view(tensor.dtype).reshape(tensor.shape))
+
+
+def _floats(tensor: torch.Tensor) -> np.ndarray:
+    array = tensor.detach().numpy()
+    return array if array.ndim else array.reshape(1)
+
+
+def _bytes_of(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().astype(np.float32)

@@ -304,6 +304,10 @@ class KVStore:
         """The sums of the workers' numbers, by way of the scheduler: for a few. A barrier too."""
         return self._store.all_reduce_sum(values)
 
+    def has_key(self, key: Any) -> bool:
+        """Whether this worker has initialised it."""
+        return key in self._shapes
+
     def barrier(self) -> None:
         """Waits until all workers have come here."""
         self._store.barrier()

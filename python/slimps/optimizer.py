@@ -142,8 +142,8 @@ def from_any(optimizer: Any) -> Optimizer:
     """
     if isinstance(optimizer, Optimizer):
         return optimizer
-    if type(optimizer).__module__.startswith("torch.optim"):
-        from slimps import _torch_optimizer
+    from slimps import _torch_optimizer
+    if _torch_optimizer.is_torchs(optimizer):
         return _torch_optimizer.convert(optimizer)
     raise InvalidArgumentError("optimizer: expected one of slimps.optimizer or torch.optim.SGD, Adam or AdamW, got %s"
                                % type(optimizer).__name__)

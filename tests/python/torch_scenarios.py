@@ -101,6 +101,26 @@ def tied_frozen_and_unused_parameters():
             assert farthest(model, alone) < 1e-6, (number, farthest(model, alone))
 
 
+def what_an_optimizer_does_not_step_is_rank_0s():
+    """Its backbone is not given to the head's optimizer, and another one steps a part of it."""
+    model = Shared(3 + int(slimps.init().rank))
+    named = list(model.named_parameters())
+    rank_0s = Shared(3)
+    with slimps.torch.DistributedOptimizer(torch.optim.SGD(model.sometimes.parameters(), lr=0.1), named,
+                                           backup_model=False) as head:
+        assert farthest(model, rank_0s) == 0
+        with torch.no_grad():
+            model.frozen.weight.fill_(head.store.rank)
+        tied = slimps.torch.DistributedOptimizer(torch.optim.SGD([model.first.weight], lr=0.1), named, store=head.store,
+                                                 backup_model=False)
+        assert float(model.frozen.weight.detach().max()) == head.store.rank, "once is enough"
+        model(torch.ones(2, 6), True).sum().backward()
+        head.step()
+        tied.step()
+        assert not torch.equal(model.first.weight, rank_0s.first.weight)
+        assert not torch.equal(model.sometimes.weight, rank_0s.sometimes.weight)
+
+
 def gradients_accumulate():
     alone, model = network(), network()
     reference = OPTIMIZERS["sgd"](alone)
@@ -188,6 +208,34 @@ def gradients_that_a_scaler_scaled():
             scaler.update(optimizer)
             assert farthest(model, alone) < 1e-5, (number, farthest(model, alone))
         assert scaler.scale_now == 1024.0 * 2 ** 6, "one step back on both workers"
+
+
+def a_worker_without_data_beside_a_scaler():
+    """In steps 2 and 4 worker 1 has none; in step 4 worker 0's gradients are infinite, and nobody steps."""
+    model = network()
+    scaler = Scaler()
+    weights = []
+    with slimps.torch.DistributedOptimizer(OPTIMIZERS["sgd"](model), model.named_parameters(), backup_model=False,
+                                           push_in_backward=False) as optimizer:
+        rank = optimizer.store.rank
+        for number, (images, labels) in enumerate(batches(6), 1):
+            if rank == 1 and number in (2, 4):
+                optimizer.skip_step()
+            else:
+                optimizer.zero_grad()
+                scaler.scale(loss_of(model, *mine(rank, images, labels))).backward()
+                if number == 4:
+                    model[0].weight.grad[0, 0, 0, 0] = float("inf")
+                scaler.step(optimizer)
+            weights.append(model[0].weight.detach().clone())
+            assert same_everywhere(optimizer.store, model)
+        changed = [not torch.equal(before, after) for before, after in zip(weights, weights[1:])]
+        assert changed == [True, True, False, True, True], changed
+        try:
+            optimizer.leave()
+            raise AssertionError("left, though the check needs all")
+        except slimps.FailedPreconditionError as error:
+            assert "expected skip_step()" in str(error), error
 
 
 def data_that_ends_unevenly():
@@ -303,6 +351,14 @@ def values_are_broadcast():
         model.weight.fill_(7 + store.rank)
     slimps.torch.broadcast_parameters(model.named_parameters())  # the store that is open
     assert model.weight.tolist() == [7.0] * 3
+    mask = torch.triu(torch.full((3, 3), -float("inf") if store.rank == 0 else 1.0), 1)
+    given = {"mask": mask, "nan": torch.tensor(float("nan"), dtype=torch.float64), "none": torch.zeros(0),
+             "half": torch.full((2,), 1.5 - store.rank).bfloat16(), "flags": torch.tensor([store.rank == 0, False, True]),
+             "wide": torch.full((2, 3), 2 ** 62 + 1 - store.rank).t(), "complex": torch.tensor([1j * (1 - store.rank)])}
+    slimps.torch.broadcast_parameters(given, store)
+    assert mask.flatten().tolist() == [0, -float("inf"), -float("inf"), 0, 0, -float("inf"), 0, 0, 0]
+    assert bool(given["nan"].isnan()) and given["half"].tolist() == [1.5, 1.5] and given["complex"].tolist() == [1j]
+    assert given["flags"].tolist() == [True, False, True] and set(given["wide"].flatten().tolist()) == {2 ** 62 + 1}
     store.close()
 
 

@@ -5,8 +5,8 @@ job comes from DMLC_*.
 """
 
 import json
+import queue
 import sys
-import threading
 import time
 
 import numpy as np
@@ -32,14 +32,16 @@ def main():
         start = time.monotonic()
         for _ in range(rounds):
             # As bench_store does: the last layers first, each pulled as soon as it is pushed.
-            arrived = threading.Semaphore(0)
+            arrived = queue.SimpleQueue()
             for place in reversed(range(len(names))):
                 begun = time.monotonic()
                 store.push(names[place], gradients[place], priority=-place)
                 pushing += time.monotonic() - begun
-                store.pull_then(names[place], weights[place], lambda error: arrived.release(), priority=-place)
+                store.pull_then(names[place], weights[place], arrived.put, priority=-place)
             for _ in names:
-                arrived.acquire()
+                error = arrived.get()
+                if error is not None:
+                    raise error
         print(json.dumps({"seconds": time.monotonic() - start, "push_seconds": pushing}), flush=True)
     store.close()
 
