@@ -1,6 +1,7 @@
 """slimps bench python: a round of ResNet-50's tensors pushed and pulled from Python, beside the same from C++.
 
-Two jobs of one worker and one server, one worker in C++ and one in Python, alive together and asked in turn.
+Two jobs of one worker and one server, one worker in C++ and one in Python, alive together and asked in turn. From Python
+once as one pushpull of all tensors, once as pushes and pulls tensor by tensor.
 """
 
 import os
@@ -20,9 +21,10 @@ PROGRAMS = {
     "bench_store": ("//tools/bench/transport:bench_store", "tools/bench/transport/bench_store"),
 }
 WORKER = os.path.join(slimps_setup.REPOSITORY, "tools", "bench", "torch", "bench_python_store.py")
+WORKERS = ["C++", "Python", "Python, tensor by tensor"]
 MOST_MS = 2.0  # that a round may take longer from Python
 SHAPE = {"bench": schema.TEXT, "same_host": schema.TEXT, "rounds": schema.COUNT, "repeats": schema.COUNT, "results": [{
-    "worker": schema.one_of(["C++", "Python"]), "round_ms": schema.POSITIVE, "push_ms": schema.NUMBER_OR_NULL,
+    "worker": schema.one_of(WORKERS), "round_ms": schema.POSITIVE, "push_ms": schema.NUMBER_OR_NULL,
     "more_ms": schema.NUMBER_OR_NULL}]}
 
 
@@ -50,14 +52,15 @@ class PythonCluster(slimps_bench_processes.Cluster):
 
 def measure(options, programs, package):
     """name -> [(round ms, push ms or None)]"""
-    measured = {"C++": [], "Python": []}
+    measured = {name: [] for name in WORKERS}
     with slimps_bench_processes.Processes() as processes:
         cpp = slimps_bench_processes.Cluster(
             processes, "C++", programs, ["--same_host=" + options.same_host], ["--same_host=" + options.same_host], 1, 1)
         python = PythonCluster(processes, dict(programs, python=slimps_python.PYTHON), package, options.same_host)
         with cpp, python:
             sides = [("C++", cpp, "model name=resnet50 part_bytes=0 rounds=%d" % options.rounds),
-                     ("Python", python, "model rounds=%d" % options.rounds)]
+                     ("Python", python, "list rounds=%d" % options.rounds),
+                     ("Python, tensor by tensor", python, "model rounds=%d" % options.rounds)]
             for repeat in range(options.repeats + 1):
                 for name, cluster, command in sides if repeat % 2 else reversed(sides):
                     answer = cluster.ask(command)[0]

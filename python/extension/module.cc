@@ -89,6 +89,8 @@ void DefineStore(py::module_& module) {
       .def("push", &Store::Push, py::arg("key"), py::arg("gradients"), py::arg("priority"))
       .def("push_nothing", &Store::PushNothing, py::arg("key"))
       .def("pull", &Store::Pull, py::arg("keys"), py::arg("outs"), py::arg("priority"))
+      .def("push_pull", &Store::PushPull, py::arg("keys"), py::arg("gradients"), py::arg("outs"),
+           py::arg("priority"))
       .def("set_optimizer", &Store::SetOptimizer, py::arg("spec"))
       .def("push_rows", &Store::PushRows, py::arg("key"), py::arg("rows"), py::arg("values"),
            py::arg("priority"))

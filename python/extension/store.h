@@ -85,6 +85,11 @@ class Store final {
   // One array per key; returns when all are filled.
   void Pull(const std::vector<pybind11::object>& keys, const std::vector<pybind11::object>& outs,
             int priority);
+  // Pushes as Push and pulls as Pull, of several keys: each key is pulled as soon as it is pushed, unless what is written
+  // for one may be read for another. What follows a push that is refused is neither pushed nor pulled.
+  void PushPull(const std::vector<pybind11::object>& keys,
+                const std::vector<std::vector<pybind11::object>>& gradients,
+                const std::vector<pybind11::object>& outs, int priority);
   void SetOptimizer(const wire::OptimizerSpec& spec);
   pybind11::bytes SaveOptimizerStates();
   void LoadOptimizerStates(const std::string& content);
@@ -123,6 +128,10 @@ class Store final {
                                        const std::vector<pybind11::object>& outs,
                                        std::vector<HeldArray>* arrays);
   PushesUnderWay::Marks MarksOf(const std::vector<PullJob>& jobs) const;
+  static bool AreApart(const std::vector<PullJob>& jobs,
+                       const std::vector<std::vector<std::span<const float>>>& values);
+  static void AskOne(KVStore* store, const PullJob& job, size_t number, int priority,
+                     const std::shared_ptr<Pending>& pending);
   void Ask(const std::vector<PullJob>& jobs, int priority, const std::shared_ptr<Pending>& pending);
   void AwaitWith(const std::shared_ptr<Pending>& pending, std::vector<HeldArray> arrays);
 

@@ -1,6 +1,8 @@
 // Store: pulls, waited for or answered by a callback.
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <functional>
 #include <memory>
 #include <new>
 #include <utility>
@@ -30,6 +32,44 @@ std::vector<Store::PullJob> Store::PullJobs(const std::vector<py::object>& keys,
   return jobs;
 }
 
+namespace {
+
+absl::Status PushOne(KVStore* store, const Key& key,
+                     const std::vector<std::span<const float>>& gradients, int priority) {
+  try {
+    return store->PushSum(key, gradients, priority);
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("push: out of memory");
+  }
+}
+
+}  // namespace
+
+// Whether no array of a key overlaps one of another.
+bool Store::AreApart(const std::vector<PullJob>& jobs,
+                     const std::vector<std::vector<std::span<const float>>>& values) {
+  struct Extent {
+    const float* begin;
+    const float* end;
+    size_t job;
+  };
+  std::vector<Extent> extents;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    const auto add = [&extents, i](std::span<const float> floats) {
+      extents.push_back({floats.data(), floats.data() + floats.size(), i});
+    };
+    add(jobs[i].out);
+    std::ranges::for_each(values[i], add);
+  }
+  std::ranges::sort(extents, std::less<>(), &Extent::begin);
+  Extent last = extents.front();
+  for (const Extent& next : extents) {
+    if (next.begin < last.end && next.job != last.job) return false;
+    if (next.end > last.end) last = next;
+  }
+  return true;
+}
+
 PushesUnderWay::Marks Store::MarksOf(const std::vector<PullJob>& jobs) const {
   PushesUnderWay::Marks marks;
   for (const PullJob& job : jobs)
@@ -37,19 +77,22 @@ PushesUnderWay::Marks Store::MarksOf(const std::vector<PullJob>& jobs) const {
   return marks;
 }
 
+void Store::AskOne(KVStore* store, const PullJob& job, size_t number, int priority,
+                   const std::shared_ptr<Pending>& pending) {
+  // Pulls that were asked for already write into their arrays until they end: `pending` must learn of every one.
+  try {
+    store->PullAsync(job.key, job.out, priority, [pending, number](absl::Status status) {
+      pending->Finish(number, std::move(status));
+    });
+  } catch (const std::bad_alloc&) {
+    pending->Finish(number, absl::ResourceExhaustedError("pull: out of memory"));
+  }
+}
+
 void Store::Ask(const std::vector<PullJob>& jobs, int priority,
                 const std::shared_ptr<Pending>& pending) {
   py::gil_scoped_release no_gil;
-  for (size_t i = 0; i < jobs.size(); ++i) {
-    // Pulls that were asked for already write into their arrays until they end: `pending` must learn of every one.
-    try {
-      store_->PullAsync(jobs[i].key, jobs[i].out, priority, [pending, i](absl::Status status) {
-        pending->Finish(i, std::move(status));
-      });
-    } catch (const std::bad_alloc&) {
-      pending->Finish(i, absl::ResourceExhaustedError("pull: out of memory"));
-    }
-  }
+  for (size_t i = 0; i < jobs.size(); ++i) AskOne(store_.get(), jobs[i], i, priority, pending);
 }
 
 void Store::Pull(const std::vector<py::object>& keys, const std::vector<py::object>& outs,
@@ -61,6 +104,46 @@ void Store::Pull(const std::vector<py::object>& keys, const std::vector<py::obje
   const PushesUnderWay::Marks marks = MarksOf(jobs);
   const auto pending = std::make_shared<Pending>(jobs.size());
   Ask(jobs, priority, pending);
+  AwaitWith(pending, std::move(arrays));
+  under_way_->Acknowledged(marks);
+}
+
+void Store::PushPull(const std::vector<py::object>& keys,
+                     const std::vector<std::vector<py::object>>& gradients,
+                     const std::vector<py::object>& outs, int priority) {
+  CheckCaller();
+  CheckCount("gradients", keys.size(), gradients.size());
+  std::vector<HeldArray> arrays;
+  std::vector<PullJob> jobs = PullJobs(keys, outs, &arrays);
+  if (jobs.empty()) return;
+  std::vector<std::vector<std::span<const float>>> values(jobs.size());
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    for (const py::object& gradient : gradients[i]) {
+      arrays.emplace_back(gradient, HeldArray::Access::kRead);
+      values[i].push_back(arrays.back().floats());
+    }
+  }
+  for (const PullJob& job : jobs) under_way_->Add(job.key.id(), job.out.size_bytes());
+  const PushesUnderWay::Marks marks = MarksOf(jobs);
+  const auto pending = std::make_shared<Pending>(jobs.size());
+  StartCall(
+      [store = store_, jobs = std::move(jobs), values = std::move(values), priority, pending] {
+        const bool at_once = AreApart(jobs, values);
+        absl::Status pushed;
+        size_t asked = 0;
+        for (size_t i = 0; i < jobs.size() && pushed.ok(); ++i) {
+          pushed = PushOne(store.get(), jobs[i].key, values[i], priority);
+          if (pushed.ok() && at_once) AskOne(store.get(), jobs[asked++], i, priority, pending);
+        }
+        for (; asked < jobs.size(); ++asked) {
+          if (pushed.ok()) {
+            AskOne(store.get(), jobs[asked], asked, priority, pending);
+          } else {
+            pending->Finish(asked, pushed);
+          }
+        }
+        return absl::OkStatus();
+      });
   AwaitWith(pending, std::move(arrays));
   under_way_->Acknowledged(marks);
 }

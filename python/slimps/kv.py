@@ -187,11 +187,22 @@ class KVStore:
             output.finish()
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
-        """Pushes all values, then pulls into `out`, or into the values where it is left out."""
+        """Pushes the values and pulls into `out`, or into the values where it is left out.
+
+        A list of keys is one call, in which each is pulled as soon as it is pushed. All values are read before they are
+        written to. Raises as push and pull do; the keys before one that is refused have been pushed and pulled.
+        """
         targets = value if out is None else out
-        self._outputs(key, targets, "pushpull")  # checked before any push
-        self.push(key, value, priority)
-        self.pull(key, targets, priority)
+        outputs, _ = self._outputs(key, targets, "pushpull")  # checked before any push
+        dense, sparse = _row_sparse.split(_keys.group(key, value, "value"))
+        if len(dense) < 2 or sparse or list(outputs) != list(dense) or self._type in _open_stores.LOCAL:
+            self.push(key, value, priority)
+            self.pull(key, targets, priority)
+            return
+        arrays = [self._pushed(name, values) for name, values in dense.items()]
+        self._store.push_pull(list(dense), arrays, [output.buffer for output in outputs.values()], priority)
+        for output in outputs.values():
+            output.finish()
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
         """init, then pull: `out` holds rank 0's values everywhere."""

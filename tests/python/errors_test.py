@@ -93,6 +93,17 @@ def test_nothing_is_pushed_where_one_of_several_is_wrong(store):
     np.testing.assert_array_equal(ONES, out)
 
 
+def test_of_a_pushpull_what_stands_before_the_wrong_key_is_done(store):
+    store.init(["i", "j", "k"], [ONES] * 3)
+    outs = [np.zeros((2, 3), np.float32) for _ in range(3)]
+    with pytest.raises(ValueError, match="s:j.*nan"):
+        store.pushpull(["i", "j", "k"], [5 * ONES, np.nan * ONES, 5 * ONES], out=outs)
+    store.pushpull(["j", "k"], [4 * ONES, 3 * ONES], out=outs[1:])
+    store.pull("i", out=outs[0])
+    for expected, out in zip((5, 4, 3), outs):
+        np.testing.assert_array_equal(expected * ONES, out)
+
+
 def test_compression_that_makes_no_sense(store):
     with pytest.raises(slimps.FailedPreconditionError, match="before the first push"):
         store.push("w", ONES)

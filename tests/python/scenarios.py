@@ -120,6 +120,14 @@ def pushpull_reads_before_it_writes():
     np.testing.assert_array_equal(full(6), values[0])
     for device in values[1]:
         np.testing.assert_array_equal(full(4), device)
+    # `small` is a part of `big`, whose copying takes longer than small's round.
+    big = np.ones(2 ** 23, np.float32)
+    small = big[-4:]
+    store.init(["small", "big"], [small, big])
+    out = np.zeros_like(big)
+    store.pushpull(["small", "big"], [small, big], out=[small, out])
+    np.testing.assert_array_equal(np.full_like(out, 2), out)
+    np.testing.assert_array_equal(out[-4:], small)
     store.close()
 
 
