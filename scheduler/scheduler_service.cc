@@ -43,7 +43,11 @@ void SchedulerService::OnBadFrame(PeerId from, const absl::Status& why) {
 }
 
 void SchedulerService::OnUndeliverable(PeerId to, const absl::Status& why) {
-  // Not the end of the node yet: it may be reconnecting. Its heartbeat decides.
+  {
+    MutexLock lock(&mutex_);
+    state_.ConnectionGone(to);
+    if (state_.phase() == SchedulerState::Phase::kFailed) return;  // nodes are expected to go
+  }
   LOG(WARNING) << "could not reach peer " << static_cast<uint64_t>(to) << ": " << why;
 }
 

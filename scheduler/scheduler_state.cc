@@ -299,6 +299,13 @@ void SchedulerState::TellEveryone(const wire::Header& header, Outbox* out) const
   for (const Member& member : members_.LiveMembers()) out->push_back({member.peer, header});
 }
 
+void SchedulerState::ConnectionGone(PeerId peer) {
+  if (phase_ != Phase::kFailed) return;
+  for (const Member& member : members_.LiveMembers()) {
+    if (member.peer == peer) members_.Leave(member.entry.node());
+  }
+}
+
 SchedulerState::Outbox SchedulerState::Tick(absl::Time now) {
   Outbox out;
   if (phase_ == Phase::kDone) return out;

@@ -57,6 +57,10 @@ class SchedulerState final {
   // Deadlines. To be called a few times per heartbeat interval.
   Outbox Tick(absl::Time now);
 
+  // Its connection is gone. A node of a failed job that has just ended is not waited for; else the heartbeat decides, since
+  // it may be reconnecting.
+  void ConnectionGone(PeerId peer);
+
   // Ends the job for everyone with this reason (the scheduler itself is told to stop).
   Outbox Abort(const absl::Status& why, absl::Time now);
 

@@ -112,8 +112,6 @@ ZmqTransportOptions TransportFromFlags() {
 }
 
 MembershipOptions MembershipFromFlags(const std::vector<std::string>& endpoints) {
-  char host[256] = "";
-  gethostname(host, sizeof(host) - 1);
   MembershipOptions options;
   options.role = wire::SERVER;
   options.wanted_rank = FLAGS_wanted_rank;
@@ -122,7 +120,6 @@ MembershipOptions MembershipFromFlags(const std::vector<std::string>& endpoints)
   options.num_workers = static_cast<uint32_t>(FLAGS_num_workers);
   options.num_servers = static_cast<uint32_t>(FLAGS_num_servers);
   options.endpoints = endpoints;
-  options.host = host;
   options.join_timeout = absl::Seconds(FLAGS_join_timeout_s);
   return options;
 }

@@ -10,6 +10,7 @@ import collections
 import ctypes
 import os
 import queue
+import re
 import shutil
 import signal
 import socket
@@ -20,6 +21,7 @@ import threading
 import time
 
 LAST_LINES = 15
+BLAMED = re.compile(r"(?:worker|server) \d+ \(host [^)]*, pid (\d+)\)")  # as the scheduler names whose failure ended a job
 PR_SET_PDEATHSIG = 1
 
 
@@ -237,19 +239,31 @@ class Launcher:
 
     def _settle(self, failed):
         """Others may have been told of a failure before the one that caused it has quite ended."""
-        deadline = time.monotonic() + self.job.settle
-        while time.monotonic() < deadline:
-            event = self._next_event(deadline - time.monotonic())
+        begun = time.monotonic()
+        while True:
+            blamed = self._blamed(failed)
+            late = blamed is not None and blamed.status is None
+            left = begun + (self.job.stop_grace if late else self.job.settle) - time.monotonic()
+            if left <= 0:
+                return failed
+            event = self._next_event(min(left, self.job.settle))
             if isinstance(event, Node) and event.status != 0:
                 failed.append(event)
-        return failed
+
+    def _blamed(self, failed):
+        """Whom the last words of those that failed name, if it is of this job."""
+        named = {found.group(1) for node in failed for line in list(node.last_lines)
+                 for found in BLAMED.finditer(line)}
+        return next((node for node in self.nodes if node.process is not None and str(node.process.pid) in named), None)
 
     def _report_failure(self, failed):
         self._kill_all()
         if not failed:
             return 1
-        # A process that a signal ended did not choose to: where there is one, it comes before those that complain.
-        culprit = min(failed, key=lambda node: (node.status >= 0, node.status == 0))
+        # A process that a signal ended did not choose to: where there is one, it comes before those that complain. So
+        # does one that they name.
+        blamed = self._blamed(failed)
+        culprit = min(failed, key=lambda node: (node.status >= 0, node is not blamed, node.status == 0))
         for node in failed:
             if node is not culprit:
                 self._say("slimps: %s then %s" % (node.name, node.describe_end()))

@@ -121,7 +121,7 @@ def prepare(command, say=print):
         return command, {}
     usable, installed = probe(command[0])
     if not usable and os.sep not in command[0]:
-        say("slimps: %s is %s, which cannot load the package slimps (it needs Python %s with numpy); running %s"
+        say("slimps: %s is %s, which is not Python %s or has no numpy, so that it cannot load the package slimps; running %s"
             % (command[0], shutil.which(command[0]) or "not in PATH", VERSION, PYTHON))
         command = [PYTHON] + command[1:]
         usable, installed = probe(PYTHON)

@@ -111,7 +111,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
         too_late = self._changed_too_late()
         self._finish()
         if too_late is not None:
-            raise FailedPreconditionError("%s; expected DistributedOptimizer(..., push_in_backward=False)" % too_late)
+            wrapped = all(name.startswith("module.") for name in self._names)
+            raise FailedPreconditionError("%s; expected DistributedOptimizer(..., push_in_backward=False)%s" % (
+                too_late, ", or no DistributedDataParallel around the model, which averages gradients" if wrapped else ""))
         return loss
 
     def skip_step(self) -> None:

@@ -192,6 +192,16 @@ def test_what_changes_between_backward_and_step(store, change, complaint):
     assert torch.allclose(model.weight.detach(), before - 0.1), "the step as it was without that change"
 
 
+def test_a_model_that_ddp_still_wraps_is_guessed(store):
+    inner, sgd = model_and_sgd()
+    named = [("module." + name, parameter) for name, parameter in inner.named_parameters()]
+    optimizer = slimps.torch.DistributedOptimizer(sgd, named, store=store)
+    inner(torch.ones(1, 3)).sum().backward()
+    inner.bias.grad /= 2
+    with refused("gradient of module.bias: .* or no DistributedDataParallel around", slimps.FailedPreconditionError):
+        optimizer.step()
+
+
 def test_what_begins_to_change_later(store):
     """Not every step's gradients are looked through."""
     model, sgd = model_and_sgd()

@@ -86,6 +86,18 @@ TEST_F(SchedulerStateTest, AFailedJobIsDoneWhenTheRestHasLeft) {
   EXPECT_EQ(state_.phase(), Phase::kDone);
 }
 
+TEST_F(SchedulerStateTest, WhoseConnectionIsGoneIsWaitedForInARunningJobAlone) {
+  RegisterAll();
+  state_.ConnectionGone(PeerId{kWorker0});
+  EXPECT_EQ(state_.members().LiveMembers().size(), 3u) << "it may come back";
+  Others(kServer);
+  state_.Abort(absl::CancelledError("enough"), clock_.Now());
+  for (const uint64_t node : {kServer, kWorker0, kWorker1}) state_.ConnectionGone(PeerId{node});
+  LetItBeQuiet();
+  EXPECT_EQ(state_.phase(), Phase::kDone);
+  EXPECT_THAT(std::string(state_.result().message()), HasSubstr("enough"));
+}
+
 TEST_F(SchedulerStateTest, AReportedFailureIsAcknowledgedAsOftenAsItComes) {
   RegisterAll();
   wire::Header error = HeaderOf(kWorker1);

@@ -6,6 +6,8 @@ until=P   until the file P exists     touch=P    make the file P
 child=P   start a sleeping child, write its pid to P, and go on
 trap=P    on SIGINT or SIGTERM write the signal's name to P and exit 0
 env=NAME  print NAME=value
+pid=P     write its pid to P              blame=P    print, as a server, that the pid in P has failed
+pause=S   sleep for S seconds
 """
 
 import os
@@ -45,6 +47,13 @@ def play(arguments):
             os.kill(os.getpid(), getattr(signal, value))
         elif verb == "touch":
             write(value, "")
+        elif verb == "pid":
+            write(value, str(os.getpid()))
+        elif verb == "blame":
+            with open(value, encoding="ascii") as pid:
+                print("slimps_server: worker 0 (host a, pid %s) failed: ABORTED" % pid.read(), flush=True)
+        elif verb == "pause":
+            time.sleep(float(value))
         elif verb == "until":
             while not os.path.exists(value):
                 time.sleep(0.005)

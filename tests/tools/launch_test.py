@@ -93,6 +93,14 @@ class LaunchTest(folder_case.FolderCase):
         self.assertIn("the job failed: server1 was killed by SIGSEGV", self.out.getvalue())
         self.assertIn("worker0 then exited with status 1", self.out.getvalue())
 
+    def test_a_worker_that_others_name_is_waited_for_and_comes_before_them(self):
+        pid = self.path("pid")
+        status, out = self.run_job(["wait"], ["until=" + pid, "blame=" + pid, "exit=1"], ["pid=" + pid, "pause=0.5", "exit=3"],
+                                   workers=1)
+        self.assertEqual(3, status, out)
+        self.assertIn("the job failed: worker0 exited with status 3", out)
+        self.assertIn("server0 then exited with status 1", out)
+
     def test_a_server_that_ends_early_fails_the_job(self):
         launcher = self.launcher(["wait"], ["exit=0"], ["wait"])
         launcher.job.end_grace = 0.05

@@ -24,6 +24,12 @@ uint64_t DrawIncarnation() {
   return (uint64_t{device()} << 32) | device();
 }
 
+std::string OwnHost() {
+  char host[256] = "";
+  gethostname(host, sizeof(host) - 1);
+  return host;
+}
+
 MembershipState::Options StateOptions(const MembershipOptions& options) {
   MembershipState::Options state;
   state.job_id = options.job_id;
@@ -34,7 +40,7 @@ MembershipState::Options StateOptions(const MembershipOptions& options) {
   for (const std::string& endpoint : options.endpoints) registration.add_endpoints(endpoint);
   registration.set_num_workers(options.num_workers);
   registration.set_num_servers(options.num_servers);
-  registration.set_host(options.host);
+  registration.set_host(options.host.empty() ? OwnHost() : options.host);
   registration.set_pid(static_cast<uint64_t>(getpid()));
   return state;
 }

@@ -45,7 +45,7 @@ struct MembershipOptions {
       1;  // what this node was told; the scheduler refuses a node that was told otherwise
   uint32_t num_servers = 1;
   std::vector<std::string> endpoints;  // where a server listens, reachable by workers
-  std::string host;                    // for messages to people
+  std::string host;                    // for messages to people; empty: this machine's name
   absl::Duration join_timeout = absl::Seconds(60);
   std::stop_token stop;  // ends Join
 };
