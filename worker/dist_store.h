@@ -121,7 +121,6 @@ class DistStore final : public KVStore, private MessageSink {
                                      const GradientBuffers& grad_bufs);
   absl::Status Submit(PushJob job);
   void SubmitPull(PullJob job, const Key& key);
-  void SubmitFound(PullJob job);
   absl::Status AwaitAcknowledged(const TensorPlan& tensor);
   absl::StatusOr<const TensorPlan*> FindForPull(const Key& key, size_t elements);
   // Whether that version, or the next, which needs this one to be added to, is a change.

@@ -194,19 +194,14 @@ void DistStore::SubmitPull(PullJob job, const Key& key) {
   const absl::StatusOr<const TensorPlan*> tensor = FindForPull(key, job.out.size());
   if (!tensor.ok()) return job.done(tensor.status());
   job.tensor = *tensor;
-  if (mode_ == wire::DIST_SYNC) return SubmitFound(std::move(job));
-  // Versions do not count this worker's pushes there: an acknowledged push has been applied.
-  push_->WhenAcknowledged(**tensor, [this, job = std::move(job)](const absl::Status& status) {
-    if (!status.ok()) return job.done(status);
-    SubmitFound(job);
-  });
-}
-
-void DistStore::SubmitFound(PullJob job) {
   job.priority = PriorityOf(job.priority);
-  job.min_version = NewestPushed(job.tensor->key);
+  if (mode_ != wire::DIST_SYNC) {
+    // Versions do not count this worker's pushes there: an acknowledged push has been applied.
+    return push_->WhenAcknowledged(**tensor, pull_->SubmitLater(std::move(job)));
+  }
+  job.min_version = NewestPushed(key);
   // No round is complete without this worker's push, until it leaves.
-  job.is_newest = mode_ == wire::DIST_SYNC && !left_.load();
+  job.is_newest = !left_.load();
   if (job.kind == PullKind::kPlain && NeedsCopy(*job.tensor, job.min_version)) {
     job.kind = PullKind::kThroughCopy;
   }

@@ -61,14 +61,21 @@ PullMerger::~PullMerger() {
   thread_.join();
 }
 
-void PullMerger::Submit(PullJob job) {
+void PullMerger::Submit(PullJob job) { SubmitLater(std::move(job))(absl::OkStatus()); }
+
+std::function<void(const absl::Status&)> PullMerger::SubmitLater(PullJob job) {
   auto state = std::make_shared<State>();
   state->job = std::move(job);
-  state->deadline = absl::Now() + options_.timeout;
   state->pending = state->job.tensor->partitions.size();
-  MutexLock lock(&mutex_);
-  requests_.push_back(std::move(state));
-  work_.NotifyAll();
+  auto request = std::make_shared<Requests>(1, std::move(state));
+  return [this, request = std::move(request)](const absl::Status& status) {
+    State& submitted = *request->front();
+    submitted.status = status;
+    submitted.deadline = absl::Now() + options_.timeout;
+    MutexLock lock(&mutex_);
+    requests_.splice(requests_.end(), *request);
+    work_.NotifyAll();
+  };
 }
 
 void PullMerger::SubmitWithPush(PullJob job, OutgoingItem push) {
@@ -108,7 +115,7 @@ void PullMerger::OnAnswer(Reply reply) {
 void PullMerger::Run() {
   pthread_setname_np(pthread_self(), "pull");
   for (;;) {
-    std::deque<std::shared_ptr<State>> requests;
+    Requests requests;
     Reply reply;
     {
       MutexLock lock(&mutex_);
@@ -125,7 +132,7 @@ void PullMerger::Run() {
         bytes_waiting_ -= reply.answer.payload.size();
       }
     }
-    if (!requests.empty()) SendRequests({requests.begin(), requests.end()});
+    if (!requests.empty()) SendRequests(std::move(requests));
     if (reply.state != nullptr) Merge(std::move(reply));
     MeasureNext();
   }
@@ -143,13 +150,18 @@ void PullMerger::AwaitMeasured(absl::Duration timeout) {
   --waiters_;
 }
 
-bool PullMerger::Admit(const std::shared_ptr<State>& state) {
+bool PullMerger::Admit(Requests& one) {
+  const std::shared_ptr<State>& state = one.front();
+  if (!state->status.ok()) {
+    Finish(state);
+    return false;
+  }
   const PullJob& job = state->job;
   if (!std::exchange(state->admitted, true)) ++under_way_;
   if (job.kind != PullKind::kPlain) {
     Kept& kept = kept_.try_emplace({job.tensor->key.id(), job.kind}, job.tensor).first->second;
     if (kept.busy) {
-      kept.waiting.push_back(state);
+      kept.waiting.splice(kept.waiting.end(), one);
       return false;
     }
     kept.busy = true;
@@ -224,12 +236,14 @@ void PullMerger::Dispatch(ByServer by_server, Courier::Sender sender) {
   }
 }
 
-void PullMerger::SendRequests(std::vector<std::shared_ptr<State>> states) {
-  std::stable_sort(states.begin(), states.end(),
-                   [](const auto& a, const auto& b) { return a->job.priority > b->job.priority; });
+void PullMerger::SendRequests(Requests states) {
+  states.sort([](const auto& a, const auto& b) { return a->job.priority > b->job.priority; });
   ByServer by_server;
-  for (const std::shared_ptr<State>& state : states) {
-    if (!Admit(state)) continue;
+  while (!states.empty()) {
+    Requests one;
+    one.splice(one.begin(), states, states.begin());
+    if (!Admit(one)) continue;
+    const std::shared_ptr<State>& state = one.front();
     for (size_t i = 0; i < state->pending; ++i) {
       state->asked_with.push_back(state->held().version(i));
     }
@@ -282,23 +296,20 @@ void PullMerger::Finish(const std::shared_ptr<State>& state) {
     const std::span<const float> values = state->held().values();
     std::copy(values.begin(), values.end(), job.out.begin());
   }
-  std::shared_ptr<State> next;
+  Requests next;
   if (state->kept != nullptr) {
     Kept& kept = *state->kept;
     kept.busy = false;
-    if (!kept.waiting.empty()) {
-      next = std::move(kept.waiting.front());
-      kept.waiting.pop_front();
-    }
+    if (!kept.waiting.empty()) next.splice(next.begin(), kept.waiting, kept.waiting.begin());
   }
   if (state->admitted) --under_way_;
   // Before anybody is told: who then waits for measurements waits for this one too.
   if (state->status.ok() && !state->here && !state->asked_with.empty()) Measure(state);
   job.done(state->status);
-  if (next == nullptr) return;
+  if (next.empty()) return;
   // Not from here: what needs no answer would finish one within the other, however many wait.
   MutexLock lock(&mutex_);
-  requests_.push_front(std::move(next));
+  requests_.splice(requests_.begin(), next);
 }
 
 void PullMerger::Measure(const std::shared_ptr<State>& pulled) {

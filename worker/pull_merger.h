@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -88,6 +89,9 @@ class PullMerger final {
   ~PullMerger();
 
   void Submit(PullJob job);
+  // What submits `job` when it is called, once, on any thread and without taking memory, while the merger lives; called with
+  // an error, it submits nothing, and `done` gets that on the pull thread.
+  std::function<void(const absl::Status&)> SubmitLater(PullJob job);
   // For a caller that waits for this very tensor: `push` and the request leave at once and in one message, and the thread
   // that brings the answer merges it and calls `done`. REQUIRES: kPlain, one partition, on the server that `push` is for.
   void SubmitWithPush(PullJob job, OutgoingItem push);
@@ -98,12 +102,13 @@ class PullMerger final {
 
  private:
   struct State;  // a pull under way
+  using Requests = std::list<std::shared_ptr<State>>;
   // What changes can be added to, and who waits for it. Owned by the pull thread.
   struct Kept {
     explicit Kept(const TensorPlan* tensor) : held(tensor) {}
     HeldWeights held;
     bool busy = false;
-    std::deque<std::shared_ptr<State>> waiting;
+    Requests waiting;
   };
   struct Reply {
     std::shared_ptr<State> state;
@@ -115,9 +120,9 @@ class PullMerger final {
   using ByServer = std::map<uint32_t, std::vector<OutgoingItem>>;
 
   void Run();
-  void SendRequests(std::vector<std::shared_ptr<State>> states);
-  // False: it waits for another pull, or is done.
-  bool Admit(const std::shared_ptr<State>& state);
+  void SendRequests(Requests states);
+  // Of one. False: it waits for another pull, and has been moved there, or is done.
+  bool Admit(Requests& one);
   absl::Status Prepare(State& state);
   bool IsHeld(const State& state) const;
   void AddRequests(const std::shared_ptr<State>& state, ByServer* by_server);
@@ -144,7 +149,7 @@ class PullMerger final {
   mutable Mutex mutex_;
   size_t left_to_measure_ ABSL_GUARDED_BY(mutex_) = 0;
   int waiters_ ABSL_GUARDED_BY(mutex_) = 0;  // in AwaitMeasured
-  std::deque<std::shared_ptr<State>> requests_ ABSL_GUARDED_BY(mutex_);
+  Requests requests_ ABSL_GUARDED_BY(mutex_);
   std::deque<Reply> replies_ ABSL_GUARDED_BY(mutex_);
   size_t bytes_waiting_ ABSL_GUARDED_BY(mutex_) = 0;  // of replies_
   PullTotals totals_ ABSL_GUARDED_BY(mutex_);

@@ -250,7 +250,7 @@ void PushPipeline::Send(std::vector<Batch> batches) {
 
 void PushPipeline::OnAnswered(const TensorPlan& tensor, uint64_t turn, size_t bytes,
                               const Answer& answer) {
-  std::vector<UnacknowledgedPushes::Waiter> waiters;
+  UnacknowledgedPushes::Waiters waiters;
   {
     MutexLock lock(&mutex_);
     --under_way_;
@@ -260,7 +260,7 @@ void PushPipeline::OnAnswered(const TensorPlan& tensor, uint64_t turn, size_t by
     changed_.NotifyAll();
   }
   if (!answer.status.ok()) options_.on_error(answer.status);
-  for (const UnacknowledgedPushes::Waiter& waiter : waiters) waiter(answer.status);
+  UnacknowledgedPushes::Tell(waiters, answer.status);
 }
 
 absl::Status PushPipeline::Drain(absl::Duration timeout) {
@@ -306,7 +306,7 @@ absl::Status PushPipeline::UseStates(const std::function<void(StateStore&)>& use
 }
 
 void PushPipeline::Fail(const absl::Status& why) {
-  std::vector<UnacknowledgedPushes::Waiter> waiters;
+  UnacknowledgedPushes::Waiters waiters;
   {
     MutexLock lock(&mutex_);
     if (failed_.ok()) failed_ = why;
@@ -314,7 +314,7 @@ void PushPipeline::Fail(const absl::Status& why) {
     waiters = unacknowledged_.TakeWaiters();
     changed_.NotifyAll();
   }
-  for (const UnacknowledgedPushes::Waiter& waiter : waiters) waiter(why);
+  UnacknowledgedPushes::Tell(waiters, why);
 }
 
 PushCounts PushPipeline::counts(const Key& key) const {

@@ -98,7 +98,8 @@ class PushPipeline final {
   // Waits until every push submitted so far was acknowledged.
   [[nodiscard]] absl::Status Drain(absl::Duration timeout);
   // Calls `done` when every push of this tensor submitted so far was acknowledged: at once, or on the thread that brings the
-  // last answer. With the first error, once there was one.
+  // last answer. With the first error, once there was one: on the caller's thread, or that of Fail or the destructor. What
+  // it does must go on without memory, and is not to be a user's.
   void WhenAcknowledged(const TensorPlan& tensor, UnacknowledgedPushes::Waiter done);
   // Calls `use` with what codecs keep of every partition, once all pushes submitted so far were acknowledged; nothing is
   // encoded meanwhile. DeadlineExceeded: they were not. ResourceExhausted: `use` ran out of memory.

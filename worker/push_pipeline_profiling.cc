@@ -38,7 +38,7 @@ absl::Status PushPipeline::PushAndMeasure(Work work) {
   if (passage.communication > absl::ZeroDuration()) {
     plan()->RecordPush(tensor, job.round, passage.communication, encode + passage.decode);
   }
-  std::vector<UnacknowledgedPushes::Waiter> waiters;
+  UnacknowledgedPushes::Waiters waiters;
   {
     MutexLock lock(&mutex_);
     bytes_waiting_ -= tensor.bytes();
@@ -47,7 +47,7 @@ absl::Status PushPipeline::PushAndMeasure(Work work) {
     totals_.payload_bytes += bytes;  // once, however often it was sent to be measured
     changed_.NotifyAll();
   }
-  for (const UnacknowledgedPushes::Waiter& waiter : waiters) waiter(absl::OkStatus());
+  UnacknowledgedPushes::Tell(waiters, absl::OkStatus());
   return absl::OkStatus();
 }
 

@@ -12,32 +12,31 @@ uint64_t UnacknowledgedPushes::Add(KeyId key, size_t partitions) {
 bool UnacknowledgedPushes::Await(KeyId key, Waiter waiter) {
   const auto found = keys_.find(key);
   if (found == keys_.end() || found->second.partitions.empty()) return false;
-  // Pushes from here on are of the next turn.
-  found->second.waiting.emplace_back(++found->second.turn, std::move(waiter));
+  found->second.waiting.emplace_back(found->second.turn + 1, std::move(waiter));
+  ++found->second.turn;  // of pushes from here on
   return true;
 }
 
-std::vector<UnacknowledgedPushes::Waiter> UnacknowledgedPushes::Take(KeyId key, uint64_t turn,
-                                                                     size_t partitions) {
+UnacknowledgedPushes::Waiters UnacknowledgedPushes::Take(KeyId key, uint64_t turn,
+                                                         size_t partitions) {
   OfKey& pushes = keys_.at(key);
   size_ -= partitions;
   const auto open = pushes.partitions.find(turn);
   if ((open->second -= partitions) == 0) pushes.partitions.erase(open);
-  std::vector<Waiter> ready;
-  while (!pushes.waiting.empty() && (pushes.partitions.empty() ||
-                                     pushes.partitions.begin()->first >= pushes.waiting[0].first)) {
-    ready.push_back(std::move(pushes.waiting[0].second));
-    pushes.waiting.pop_front();
+  Waiters ready;
+  Waiters& waiting = pushes.waiting;
+  auto end = waiting.begin();
+  while (end != waiting.end() &&
+         (pushes.partitions.empty() || pushes.partitions.begin()->first >= end->first)) {
+    ++end;
   }
+  ready.splice(ready.end(), waiting, waiting.begin(), end);
   return ready;
 }
 
-std::vector<UnacknowledgedPushes::Waiter> UnacknowledgedPushes::TakeWaiters() {
-  std::vector<Waiter> all;
-  for (auto& [key, pushes] : keys_) {
-    for (auto& [turn, waiter] : pushes.waiting) all.push_back(std::move(waiter));
-    pushes.waiting.clear();
-  }
+UnacknowledgedPushes::Waiters UnacknowledgedPushes::TakeWaiters() {
+  Waiters all;
+  for (auto& [key, pushes] : keys_) all.splice(all.end(), pushes.waiting);
   return all;
 }
 

@@ -262,5 +262,30 @@ TEST(WithoutRounds, AskingForAPullDoesNotWaitForThePushes) {
   }
 }
 
+// Who aborts may hold a lock that `done` takes too.
+TEST(WithoutRounds, APullThatWaitsHearsOfAnAbortFromAnotherThread) {
+  std::promise<void> released;
+  ClusterOptions options{.job_fails = true, .workers = 1, .servers = 1, .mode = wire::DIST_ASYNC};
+  options.wrap = Hooked({[release = released.get_future().share()](const Message& message) {
+    if (message.header.has_push()) release.wait();
+    return absl::OkStatus();
+  }});
+  InProcessCluster(options).RunWorkers([&](KVStore& store) {
+    Rounds rounds(&store);
+    EXPECT_TRUE(rounds.Begin().ok());
+    EXPECT_TRUE(rounds.Push().ok());
+    std::vector<float> weights(kSegment);
+    std::promise<std::pair<absl::Status, std::thread::id>> answered;
+    store.PullAsync("w", weights, 0, [&](const absl::Status& status) {
+      answered.set_value({status, std::this_thread::get_id()});
+    });
+    store.Abort(absl::DataLossError("its disk is full"));
+    const auto [status, teller] = answered.get_future().get();
+    EXPECT_EQ(status, absl::DataLossError("its disk is full"));
+    EXPECT_NE(teller, std::this_thread::get_id());
+    released.set_value();
+  });
+}
+
 }  // namespace
 }  // namespace slimps

@@ -21,9 +21,9 @@ class UnacknowledgedPushesTest : public ::testing::Test {
   std::vector<int> Take(KeyId key, uint64_t turn, size_t partitions = 1) {
     return Told(pushes_.Take(key, turn, partitions));
   }
-  std::vector<int> Told(const std::vector<UnacknowledgedPushes::Waiter>& waiters) {
+  std::vector<int> Told(const UnacknowledgedPushes::Waiters& waiters) {
     told_.clear();
-    for (const auto& waiter : waiters) waiter(absl::OkStatus());
+    UnacknowledgedPushes::Tell(waiters, absl::OkStatus());
     return told_;
   }
 
