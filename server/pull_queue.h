@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -40,6 +41,8 @@ class PullQueue final {
   [[nodiscard]] absl::Status Add(WaitingPull&& pull);
   // Those whose version and clock are reached, in order of arrival.
   std::vector<WaitingPull> TakeReady(uint64_t version, uint64_t slowest = 0);
+  // One of those that Take... gave last, and that is to wait on. Allocates nothing.
+  void PutBack(WaitingPull&& pull) { waiting_.push_back(std::move(pull)); }
   std::vector<WaitingPull> TakeExpired(absl::Time now);
   std::vector<WaitingPull> TakeAll();
   // InfiniteFuture when nothing waits.

@@ -227,12 +227,17 @@ void Shard::HandleAll(std::deque<Entry>* entries) {
     state_->ApplyOne();
   }
   state_->ExpirePulls();
-  // Small rounds wait for each other, not for a large one.
-  if (!state_->HasCompleteRound() || state_->NextRoundBytes() > kSmallBytes) SendReplies();
+  // Small rounds wait for each other, not for a large one, nor with what takes much room.
+  if (!state_->HasCompleteRound() || state_->NextRoundBytes() > kSmallBytes ||
+      state_->has_many_copies()) {
+    SendReplies();
+  }
 }
 
 void Shard::SendReplies() {
-  for (Reply& reply : state_->TakeReplies()) send_(std::move(reply));
+  do {
+    for (Reply& reply : state_->TakeReplies()) send_(std::move(reply));
+  } while (state_->AnswerPutOff());
 }
 
 }  // namespace slimps

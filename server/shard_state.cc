@@ -5,6 +5,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "compress/format/rows.h"
@@ -191,7 +192,8 @@ void ShardState::HandlePull(const Origin& origin, PullWork work) {
     if (!of_state) pull.clock = slot.partition->ReadsFrom(origin.worker);
     if (slot.partition->version() >= pull.item.min_version() &&
         slot.partition->slowest() >= pull.clock) {
-      Answer(slot, pull);
+      const absl::Status room = Answer(slot, pull);
+      if (!room.ok()) outbox_.AddPullError(origin, pull.item, room);
       return;
     }
   }
@@ -204,12 +206,12 @@ void ShardState::HandlePull(const Origin& origin, PullWork work) {
   next_deadline_ = std::min(next_deadline_, deadline);
 }
 
-void ShardState::Answer(Slot& slot, const WaitingPull& pull) {
+absl::Status ShardState::Answer(Slot& slot, const WaitingPull& pull) {
   // What waited for Init could not be checked before.
   const absl::Status valid = CheckPullNow(slot, pull.item);
   if (!valid.ok()) {
     outbox_.AddPullError(pull.origin, pull.item, valid);
-    return;
+    return absl::OkStatus();
   }
   std::optional<uint64_t> held;
   if (pull.item.takes_change()) held = pull.item.held_version();
@@ -224,6 +226,7 @@ void ShardState::Answer(Slot& slot, const WaitingPull& pull) {
   } catch (const std::bad_alloc&) {
     outbox_.AddPullError(pull.origin, pull.item, OutOfMemory(DescribeUnknown(pull.item.id())));
   }
+  return absl::OkStatus();
 }
 
 absl::Status ShardState::CheckRoomForCopy(const Partition& partition, size_t elements) const {
@@ -235,15 +238,14 @@ absl::Status ShardState::CheckRoomForCopy(const Partition& partition, size_t ele
 }
 
 // With what is not the whole partition's weights, which would be lent.
-void ShardState::AnswerWithCopy(Partition& partition, const WaitingPull& pull) {
+absl::Status ShardState::AnswerWithCopy(Partition& partition, const WaitingPull& pull) {
   const PartitionSpec& spec = partition.spec();
   const bool of_state = pull.item.state_tensor() > 0;
   std::vector<uint32_t> rows;
   // Checked before.
   if (!of_state) rows = ParsePulledRows(pull.item.rows(), spec.grid()).value();
   const size_t elements = of_state ? spec.elements : ElementsOfRows(spec.grid(), rows);
-  const absl::Status room = CheckRoomForCopy(partition, elements);
-  if (!room.ok()) return outbox_.AddPullError(pull.origin, pull.item, room);
+  SLIMPS_RETURN_IF_ERROR(CheckRoomForCopy(partition, elements));
   wire::OptimizerState state;
   state.set_tensor(pull.item.state_tensor());
   WireValue value =
@@ -251,13 +253,24 @@ void ShardState::AnswerWithCopy(Partition& partition, const WaitingPull& pull) {
   const size_t bytes = value.payload.size();
   outbox_.AddPull(pull.origin, pull.item, elements, std::move(value), of_state ? &state : nullptr);
   copied_bytes_ += bytes;
+  return absl::OkStatus();
 }
 
 void ShardState::AnswerReady(Slot& slot) {
   const Partition& partition = *slot.partition;
-  for (const WaitingPull& pull : slot.pulls.TakeReady(partition.version(), partition.slowest())) {
-    Answer(slot, pull);
+  bool puts_off = false;
+  for (WaitingPull& pull : slot.pulls.TakeReady(partition.version(), partition.slowest())) {
+    if (Answer(slot, pull).ok()) continue;
+    slot.pulls.PutBack(std::move(pull));
+    puts_off = true;
   }
+  if (puts_off) put_off_.push_back(&slot);
+}
+
+bool ShardState::AnswerPutOff() {
+  const std::vector<Slot*> put_off = std::exchange(put_off_, {});
+  for (Slot* slot : put_off) AnswerReady(*slot);
+  return !put_off.empty();
 }
 
 void ShardState::NoteCompletion(Slot& slot) {

@@ -77,7 +77,8 @@ class ShardState final {
 
   // `clock` must outlive the state. `optimizer` is that of new partitions until SetOptimizer. Of answers that are copies
   // (rows, the optimizer's state) `most_copied_bytes` may wait for TakeReplies; a pull beyond is refused with
-  // ResourceExhausted, unless it is the only one. Workers have half of that under way at once (worker/item_gathering.h).
+  // ResourceExhausted, unless it is the only one or has waited for its version: then it waits on. Workers have half of that
+  // under way at once (worker/item_gathering.h).
   ShardState(std::shared_ptr<const Optimizer> optimizer, const Clock* clock,
              size_t most_copied_bytes = kMostCopiedBytes);
 
@@ -106,6 +107,9 @@ class ShardState final {
   const absl::Status& broken() const { return broken_; }
 
   std::vector<Reply> TakeReplies();
+  // Answers what found no room for its copy when its version came. False: there is nothing of the kind; else there are
+  // replies to be taken, and perhaps more to come.
+  bool AnswerPutOff();
   // Whether TakeReplies should come before more items, or one worker may find no room for what it asks for at once.
   bool has_many_copies() const { return copied_bytes_ > most_copied_bytes_ / 2; }
   // Whether any push was ever counted.
@@ -126,8 +130,9 @@ class ShardState final {
   absl::StatusOr<uint64_t> HandlePush(uint32_t worker, PushWork work);
   void HandlePull(const Origin& origin, PullWork work);
   absl::Status CheckPullNow(const Slot& slot, const wire::PullItem& item) const;
-  void Answer(Slot& slot, const WaitingPull& pull);
-  void AnswerWithCopy(Partition& partition, const WaitingPull& pull);
+  // ResourceExhausted: there is no room for its copy, and it is not answered.
+  absl::Status Answer(Slot& slot, const WaitingPull& pull);
+  absl::Status AnswerWithCopy(Partition& partition, const WaitingPull& pull);
   absl::Status CheckRoomForCopy(const Partition& partition, size_t elements) const;
   void AnswerReady(Slot& slot);
   // Throws std::bad_alloc: nothing is noted.
@@ -149,6 +154,8 @@ class ShardState final {
   ChangeCodecs change_codecs_;
   ReplyOutbox outbox_;
   size_t copied_bytes_ = 0;  // in outbox_
+  std::vector<Slot*>
+      put_off_;  // have waiting pulls whose version is there, but not the room for their copies
   absl::Time next_deadline_ = absl::InfiniteFuture();
   absl::Status failure_;
   absl::Status broken_;

@@ -130,5 +130,36 @@ TEST_F(ShardCopiesTest, ManyWorkersThatAskForTheirPartAreAllAnswered) {
   EXPECT_THAT(statuses, Each(absl::OkStatus()));
 }
 
+// One round makes all of them ready, and more than there is room for.
+TEST_F(ShardCopiesTest, ManyThatWaitForARoundAreAllAnswered) {
+  RealClock clock;
+  Mutex mutex;
+  std::vector<Reply> replies;
+  Shard shard({}, MakeState(&clock, 2 * kCopyBytes), &clock, [&](Reply reply) {
+    MutexLock lock(&mutex);
+    if (reply.message.header.has_pull_reply()) replies.push_back(std::move(reply));
+  });
+  for (const uint32_t worker : {0u, 1u}) {
+    ShardItems items = Ask(What::kRows, 4, worker);
+    for (PullWork& pull : items.pulls) {
+      pull.item.set_min_version(1);
+      pull.deadline = absl::InfiniteFuture();
+    }
+    EXPECT_TRUE(shard.Post(&items).ok());
+  }
+  for (const uint32_t worker : {0u, 1u}) {
+    ShardItems items{.origin = From(worker)};
+    items.pushes.push_back(MakePush("w", 1, std::vector<float>(kElements, 1)));
+    EXPECT_TRUE(shard.Post(&items).ok());
+  }
+  shard.Stop();
+  const std::vector<absl::Status> statuses = Statuses(replies);
+  EXPECT_THAT(statuses, SizeIs(8));
+  EXPECT_THAT(statuses, Each(absl::OkStatus()));
+  for (const Reply& reply : replies) {
+    EXPECT_LE(reply.message.header.pull_reply().items_size(), 2) << "more than may be copied";
+  }
+}
+
 }  // namespace
 }  // namespace slimps
