@@ -116,23 +116,27 @@ ServerCounters ServerService::counters() const {
 
 void ServerService::SetRoster(const wire::Roster& roster) {
   admission_.SetRoster(roster);
-  for (auto& [from, message] : std::exchange(parked_, {})) OnMessage(from, std::move(message));
+  for (EarlyMessage& early : parked_.TakeAll()) Receive(std::move(early));
 }
 
 void ServerService::OnMessage(PeerId from, Message message) {
-  absl::Status admitted = admission_.Check(message.header);
-  if (admitted.ok()) return Dispatch(from, std::move(message));
+  Receive({.from = from, .message = std::move(message), .came = clock_->Now()});
+}
+
+void ServerService::Receive(EarlyMessage received) {
+  absl::Status admitted = admission_.Check(received.message.header);
+  if (admitted.ok()) return Dispatch(received.from, std::move(received.message));
   if (absl::IsUnavailable(admitted)) {
-    if (parked_.size() < kMaxParked) {
-      parked_.emplace_back(from, std::move(message));
-      return;
-    }
+    const absl::Time now = clock_->Now();
+    for (EarlyMessage& late : parked_.TakeLate(now)) Receive(std::move(late));  // refused
+    const absl::Status parked = parked_.Add(std::move(received), now);
+    if (parked.ok()) return;
     // Workers take Unavailable for the end of this server.
-    admitted = absl::ResourceExhaustedError(absl::StrCat(admitted.message(), ", and ", kMaxParked,
-                                                         " messages wait for the next already"));
+    admitted =
+        absl::Status(parked.code(), absl::StrCat(admitted.message(), ", and ", parked.message()));
   }
   refused_messages_.fetch_add(1, std::memory_order_relaxed);
-  Refuse(from, message.header, admitted);
+  Refuse(received.from, received.message.header, admitted);
 }
 
 void ServerService::Dispatch(PeerId from, Message message) {

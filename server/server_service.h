@@ -28,6 +28,7 @@
 #include "proto/slimps.pb.h"
 #include "server/admission.h"
 #include "server/directory.h"
+#include "server/parked_messages.h"
 #include "server/shard.h"
 
 namespace slimps {
@@ -74,8 +75,7 @@ class ServerService final : public MessageSink {
   struct Request;      // one admitted message, with what of it goes where
   class AckCollector;  // answers once all shards have
 
-  static constexpr size_t kMaxParked = 256;
-
+  void Receive(EarlyMessage received);
   void Dispatch(PeerId from, Message message);
   void HandleInit(Request& request);
   void HandlePushes(Request& request,
@@ -106,8 +106,7 @@ class ServerService final : public MessageSink {
   std::optional<wire::StoreMode> mode_;  // that of the first Init or SetOptimizer
   std::optional<uint32_t> staleness_;    // that of the first Init
   wire::OptimizerSpec::Kind optimizer_kind_ = wire::OptimizerSpec::NONE;
-  // From workers that have seen a newer roster, until it comes. Beyond kMaxParked: ResourceExhausted.
-  std::vector<std::pair<PeerId, Message>> parked_;
+  ParkedMessages parked_;
 
   // Counters publish nothing but themselves.
   std::atomic<uint64_t> bad_frames_{0};

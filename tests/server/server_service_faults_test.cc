@@ -129,7 +129,7 @@ TEST_F(ServerServiceFaultsTest, WhatFindsNoRoomToWaitForANewerRosterMayBeAskedAg
   const absl::Status refused = PushStatus(Ask(push(257)));
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
   EXPECT_THAT(std::string(refused.message()),
-              HasSubstr("has seen roster 2, this server only 1, and 256 messages wait"));
+              HasSubstr("has seen roster 2, this server only 1, and 256 messages of "));
   wire::Roster roster = MakeRoster(2, 1);
   roster.mutable_nodes(0)->set_incarnation(5555);
   service_->SetRoster(roster);
