@@ -3,12 +3,14 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "proto/base/clock.h"
 #include "proto/net/membership/membership_state.h"
+#include "tests/net_membership/membership_fixture.h"
 #include "tests/proto/base/failing_allocations.h"
 
 namespace slimps {
@@ -76,8 +78,6 @@ TEST_F(MembershipOutOfMemory, AFailureIsReportedOnceThereIsSome) {
     SCOPED_TRACE(n);
     Join();
     const bool ran_out = RunsOut(n, [&] { (void)state_->ReportFailure(why, clock_.Now()); });
-    // As one does who does not know how far it came.
-    (void)state_->ReportFailure(why, clock_.Now());
     const std::vector<wire::Header> said = SaidLater(wire::Header::kError);
     ASSERT_EQ(said.size(), 1u);
     EXPECT_EQ(said[0].error().status().message(), why.message());
@@ -140,6 +140,31 @@ TEST_F(MembershipOutOfMemory, WhatIsDueIsSaidOnceThereIsSome) {
       break;
     }
   }
+}
+
+// Begun, it is waited for, whatever could not be sent at once: who left it would meet the others at their next one.
+TEST_F(MembershipTest, ABarrierThatMemoryWasShortForIsAwaitedOrNotBegun) {
+  TestScheduler scheduler(network_, Scheduler());
+  JoinAll();
+  int not_begun = 0;
+  for (int n = 0;; n += 3) {  // what was not sent takes a second
+    SCOPED_TRACE(n);
+    std::thread other([this] {
+      const absl::Status status = worker(1).Barrier("b", wire::WORKER, kLong);
+      EXPECT_TRUE(status.ok()) << status;
+    });
+    absl::Status status = absl::UnknownError("not begun");
+    const auto wait = [&] { status = worker(0).Barrier("b", wire::WORKER, kLong); };
+    const bool ran_out = RunsOut(n, wait);
+    if (absl::IsUnknown(status)) {
+      ++not_begun;
+      wait();
+    }
+    EXPECT_TRUE(status.ok()) << status;
+    other.join();
+    if (!ran_out) break;
+  }
+  EXPECT_GT(not_begun, 0);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <new>
 #include <random>
 #include <utility>
 
@@ -18,6 +19,8 @@ namespace {
 
 // Before any gradient: a node whose queue is long is not down.
 constexpr int kControlPriority = 1 << 30;
+// Until what memory was short for is tried again.
+constexpr absl::Duration kWithoutMemory = absl::Milliseconds(100);
 
 uint64_t DrawIncarnation() {
   std::random_device device;
@@ -122,32 +125,45 @@ void Membership::RunHeartbeats() {
   heartbeat_thread_ = std::this_thread::get_id();
   // Sleeps until the state machine has something due, or a message may have brought that forward (a
   // Welcome starts the heartbeat). A Tick too many does nothing.
-  MutexLock lock(&mutex_);
-  while (!stopping_) {
-    changed_.WaitFor(&mutex_, state_.NextTick() - absl::Now());
-    MembershipState::Actions actions = state_.Tick(absl::Now());
-    mutex_.Unlock();
+  for (;;) {
+    MembershipState::Actions actions;
+    {
+      MutexLock lock(&mutex_);
+      if (stopping_) return;
+      changed_.WaitFor(&mutex_, state_.NextTick() - absl::Now());
+      try {
+        actions = state_.Tick(absl::Now());
+      } catch (const std::bad_alloc&) {  // it is due still
+        changed_.WaitFor(&mutex_, kWithoutMemory);
+      }
+    }
     Carry(std::move(actions));
-    mutex_.Lock();
   }
 }
 
 void Membership::Carry(MembershipState::Actions actions) {
   std::function<void(absl::Status)> handler;
-  PeerId to;
   {
     MutexLock lock(&mutex_);
     if (!scheduler_.has_value()) return;
-    to = *scheduler_;
     if (actions.down.has_value() && down_handler_ != nullptr && !down_told_) {
-      down_told_ = true;
       handler = down_handler_;
+      down_told_ = true;
     }
     changed_.NotifyAll();
-    const wire::Header envelope = MakeHeaderLocked();
-    for (wire::Header& header : actions.send) header.MergeFrom(envelope);
   }
-  for (const wire::Header& header : actions.send) {
+  try {
+    Send(std::move(actions.send));
+  } catch (const std::bad_alloc&) {
+  }
+  if (handler != nullptr) handler(*std::move(actions.down));
+}
+
+void Membership::Send(std::vector<wire::Header> headers) {
+  const PeerId to = scheduler();
+  const wire::Header envelope = MakeHeader();
+  for (wire::Header& header : headers) {
+    header.MergeFrom(envelope);
     const absl::Status sent =
         transport_->Send(to, Message{.header = header, .payloads = {}},
                          {.priority = kControlPriority, .on_handed_over = nullptr});
@@ -158,7 +174,6 @@ void Membership::Carry(MembershipState::Actions actions) {
     state_.CannotSend(header, sent);
     changed_.NotifyAll();
   }
-  if (handler != nullptr) handler(*std::move(actions.down));
 }
 
 bool Membership::HandleMessage(PeerId from, Message& message) {
@@ -254,7 +269,10 @@ void Membership::ReportFailure(const absl::Status& why) {
   MembershipState::Actions actions;
   {
     MutexLock lock(&mutex_);
-    actions = state_.ReportFailure(why, absl::Now());
+    try {
+      actions = state_.ReportFailure(why, absl::Now());
+    } catch (const std::bad_alloc&) {  // it is due at the next heartbeat
+    }
   }
   Carry(std::move(actions));
 }

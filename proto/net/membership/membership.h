@@ -118,8 +118,9 @@ class Membership final {
   absl::Status Connect();
   void RunHeartbeats();
   // Sends what the state machine asked for and tells the handler what it must know, without the
-  // lock.
+  // lock. What is not sent, for want of memory too, is due again.
   void Carry(MembershipState::Actions actions);
+  void Send(std::vector<wire::Header> headers);
   wire::Header MakeHeaderLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Transport* const transport_;

@@ -25,6 +25,17 @@ wire::Header MembershipState::NewRequest(wire::Header::BodyCase body) {
   return header;
 }
 
+wire::Header MembershipState::MakeReport(const Failure& failure) const {
+  wire::Header header;
+  header.set_request_id(failure.request_id);
+  GiveBody(wire::Header::kError, &header);
+  wire::Error* error = header.mutable_error();
+  *error->mutable_status() = ToStatusProto(failure.why);
+  error->mutable_node()->set_role(options_.registration.role());
+  error->mutable_node()->set_rank(rank());
+  return header;
+}
+
 MembershipState::Actions MembershipState::GoDown(absl::Status reason) {
   if (down_.has_value() || phase_ == Phase::kLeft) return {};
   down_ = reason;
@@ -95,7 +106,7 @@ MembershipState::Actions MembershipState::HandleFromScheduler(const wire::Header
       return GoDown(FromStatusProto(header.shutdown().reason()));
     case wire::Header::kAck:
       if (!to_us) break;
-      if (failure_.has_value() && header.request_id() == failure_->request_id()) {
+      if (failure_.has_value() && header.request_id() == failure_->request_id) {
         failure_.reset();
       } else if (phase_ == Phase::kLeaving) {
         phase_ = Phase::kLeft;
@@ -166,9 +177,9 @@ MembershipState::Actions MembershipState::Tick(absl::Time now) {
     actions.send.push_back(NewRequest(wire::Header::kGoodbye));
     repeat_at_ = now + options_.goodbye_interval;
   }
-  if (failure_.has_value() && now >= failure_at_) {
-    actions.send.push_back(*failure_);
-    failure_at_ = now + options_.goodbye_interval;
+  if (failure_.has_value() && now >= failure_->repeat_at) {
+    actions.send.push_back(MakeReport(*failure_));
+    failure_->repeat_at = now + options_.goodbye_interval;
   }
   for (auto& [id, pending] : barriers_) {
     if (pending.result.has_value() || now < pending.repeat_at) continue;
@@ -189,12 +200,12 @@ absl::Time MembershipState::NextTick() const {
   absl::Time next = absl::InfiniteFuture();
   if (phase_ == Phase::kLeaving) {
     const bool reports = failure_.has_value() && !down_.has_value();
-    return reports ? std::min(repeat_at_, failure_at_) : repeat_at_;
+    return reports ? std::min(repeat_at_, failure_->repeat_at) : repeat_at_;
   }
   if (down_.has_value() || phase_ == Phase::kIdle || phase_ == Phase::kLeft) return next;
   if (phase_ != Phase::kMember) next = std::min(next, repeat_at_);
   if (InJob()) next = std::min(next, heartbeat_at_);
-  if (failure_.has_value()) next = std::min(next, failure_at_);
+  if (failure_.has_value()) next = std::min(next, failure_->repeat_at);
   for (const auto& [id, pending] : barriers_) {
     if (!pending.result.has_value()) next = std::min(next, pending.repeat_at);
   }
@@ -249,14 +260,7 @@ MembershipState::Actions MembershipState::StartLeave(absl::Time now) {
 
 MembershipState::Actions MembershipState::ReportFailure(const absl::Status& why, absl::Time now) {
   if (!InJob() || down_.has_value() || failure_.has_value()) return {};
-  // Whole before it is kept: what is half made would never be sent, and no other report after it.
-  wire::Header report = NewRequest(wire::Header::kError);
-  wire::Error* error = report.mutable_error();
-  *error->mutable_status() = ToStatusProto(why);
-  error->mutable_node()->set_role(options_.registration.role());
-  error->mutable_node()->set_rank(rank());
-  failure_ = std::move(report);
-  failure_at_ = now;
+  failure_ = {.why = why, .request_id = kRequestBit | next_request_++, .repeat_at = now};
   return Tick(now);
 }
 

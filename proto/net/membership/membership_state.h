@@ -77,8 +77,8 @@ class MembershipState final {
   void ForgetBarrier(const BarrierId& id) { barriers_.erase(id); }
 
   Actions StartLeave(absl::Time now);
-  // Repeated until the scheduler acknowledges it or the job is down. The first counts. Throws std::bad_alloc: it may be
-  // reported again.
+  // Repeated until the scheduler acknowledges it or the job is down. The first counts. Throws std::bad_alloc: it is
+  // reported by the next Tick.
   Actions ReportFailure(const absl::Status& why, absl::Time now);
   // Whether no report waits for its acknowledgement.
   bool failure_reported() const { return !failure_.has_value() || down_.has_value(); }
@@ -94,6 +94,11 @@ class MembershipState final {
   const ClockOffset& clock_offset() const { return clock_offset_; }
 
  private:
+  struct Failure {
+    absl::Status why;
+    uint64_t request_id = 0;
+    absl::Time repeat_at;
+  };
   struct PendingBarrier {
     wire::Header request;
     absl::Time repeat_at;
@@ -106,6 +111,7 @@ class MembershipState final {
   void HandleRelease(const wire::BarrierRelease& release);
   Actions GoDown(absl::Status reason);
   wire::Header NewRequest(wire::Header::BodyCase body);
+  wire::Header MakeReport(const Failure& failure) const;
   bool InJob() const { return phase_ == Phase::kWelcomed || phase_ == Phase::kMember; }
 
   const Options options_;
@@ -122,8 +128,7 @@ class MembershipState final {
   absl::Time heartbeat_sent_ = absl::InfinitePast();  // the newest
   ClockOffset clock_offset_;
   uint64_t next_request_ = 1;
-  std::optional<wire::Header> failure_;  // until it is acknowledged
-  absl::Time failure_at_ = absl::InfiniteFuture();
+  std::optional<Failure> failure_;  // until it is acknowledged
   std::map<BarrierId, PendingBarrier> barriers_;
   std::map<std::string, uint64_t> tickets_;  // the newest of each name
 };
