@@ -38,7 +38,11 @@ std::string Describe(const OutgoingItem& out, uint32_t server) {
 
 absl::Status Annotate(const absl::Status& status, const OutgoingItem& out, uint32_t server) {
   if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat(Describe(out, server), ": ", status.message()));
+  try {
+    return absl::Status(status.code(), absl::StrCat(Describe(out, server), ": ", status.message()));
+  } catch (const std::bad_alloc&) {
+    return status;
+  }
 }
 
 void TracePassage(const OutgoingItem& out, absl::Time handed_over, absl::Time answered) {
@@ -80,15 +84,14 @@ void Courier::Stop() {
 
 void Courier::Dispatch(uint32_t server, std::vector<OutgoingItem> items, int64_t priority,
                        Sender sender) {
-  if (options_.coalesce) return DispatchTogether(server, std::move(items), priority, sender);
-  for (OutgoingItem& item : items) {
-    std::vector<OutgoingItem> alone;
-    alone.push_back(std::move(item));
-    DispatchTogether(server, std::move(alone), priority, sender);
+  const std::span<OutgoingItem> all = items;
+  if (options_.coalesce) return DispatchTogether(server, all, priority, sender);
+  for (size_t i = 0; i < all.size(); ++i) {
+    DispatchTogether(server, all.subspan(i, 1), priority, sender);
   }
 }
 
-void Courier::DispatchTogether(uint32_t server, std::vector<OutgoingItem> items, int64_t priority,
+void Courier::DispatchTogether(uint32_t server, std::span<OutgoingItem> items, int64_t priority,
                                Sender sender) {
   std::vector<uint64_t> tickets;
   Message message;
@@ -96,7 +99,11 @@ void Courier::DispatchTogether(uint32_t server, std::vector<OutgoingItem> items,
   {
     MutexLock lock(&mutex_);
     failed = failed_;
-    if (failed.ok()) message = Enter(server, items, priority, &tickets);
+    try {
+      if (failed.ok()) message = Enter(server, items, priority, &tickets);
+    } catch (const std::bad_alloc&) {
+      failed = out_of_memory_;
+    }
   }
   if (!failed.ok()) {
     for (OutgoingItem& out : items) out.done(Answer{.status = failed});
@@ -105,7 +112,7 @@ void Courier::DispatchTogether(uint32_t server, std::vector<OutgoingItem> items,
   Send(server, std::move(message), tickets, priority, sender);
 }
 
-Message Courier::Enter(uint32_t server, std::vector<OutgoingItem>& items, int64_t priority,
+Message Courier::Enter(uint32_t server, std::span<OutgoingItem> items, int64_t priority,
                        std::vector<uint64_t>* tickets) {
   const absl::Time now = absl::Now();
   tickets->reserve(items.size());
@@ -302,13 +309,16 @@ void Courier::AnswerItem(uint64_t ticket, Answer answer) {
 }
 
 void Courier::FailAll(const absl::Status& why) {
-  std::vector<uint64_t> tickets;
-  {
-    MutexLock lock(&mutex_);
-    if (failed_.ok()) failed_ = why;
-    for (const auto& [ticket, request] : requests_) tickets.push_back(ticket);
+  for (;;) {
+    uint64_t ticket = 0;
+    {
+      MutexLock lock(&mutex_);
+      if (failed_.ok()) failed_ = why;  // from here on none is added
+      if (requests_.empty()) return;
+      ticket = requests_.begin()->first;
+    }
+    AnswerItem(ticket, Answer{.status = why});
   }
-  for (uint64_t ticket : tickets) AnswerItem(ticket, Answer{.status = why});
 }
 
 size_t Courier::outstanding() const {

@@ -6,8 +6,8 @@
 // One Dispatch is one message. Acknowledgement, retry and deadline are per item, never per message:
 // an item keeps its ticket until it was answered, and a retry may travel in other company. `done`
 // runs exactly once, on the transport's I/O thread, the timer thread or that of a caller of Dispatch
-// (what cannot be sent) or FailAll; it must not block, and may Dispatch. Where memory runs out in
-// Dispatch: std::bad_alloc, no item of that message was asked for, and no `done` of it runs.
+// (what cannot be sent) or FailAll; it must neither block nor throw, and may Dispatch. Where memory
+// runs out before a message is made, its items are answered with ResourceExhausted: none was asked for.
 #ifndef SLIMPS_WORKER_COURIER_H_
 #define SLIMPS_WORKER_COURIER_H_
 
@@ -15,6 +15,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <span>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -82,7 +83,7 @@ class Courier final {
   void OnUndeliverable(PeerId server);
   // Takes PushReply, PullReply and InitReply; of their items those that `from` was asked for. False: another verb.
   bool HandleMessage(PeerId from, Message& message);
-  // Answers everything outstanding, and whatever comes later, with `why`.
+  // Answers everything outstanding, and whatever comes later, with `why`. Takes no memory of its own.
   void FailAll(const absl::Status& why);
   // FailAll; and no `done` runs on the timer thread after it returns. Idempotent. Not from within a `done`.
   void Stop();
@@ -104,10 +105,10 @@ class Courier final {
     absl::Status refusal;  // the last of them
   };
 
-  void DispatchTogether(uint32_t server, std::vector<OutgoingItem> items, int64_t priority,
+  void DispatchTogether(uint32_t server, std::span<OutgoingItem> items, int64_t priority,
                         Sender sender);
   // Gives the items tickets, takes them, and puts them into a message. Throws std::bad_alloc: they are the caller's still.
-  Message Enter(uint32_t server, std::vector<OutgoingItem>& items, int64_t priority,
+  Message Enter(uint32_t server, std::span<OutgoingItem> items, int64_t priority,
                 std::vector<uint64_t>* tickets) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Message BuildMessage(const std::vector<uint64_t>& tickets) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Send(uint32_t server, Message message, const std::vector<uint64_t>& tickets,
@@ -131,13 +132,16 @@ class Courier final {
   // twice. Not beyond half of the timeout, when it is asked for once more at any rate.
   bool AnswersCome(const Request& request, absl::Time now) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void TimerLoop();
+  // Throws std::bad_alloc: who was to be told of its end is; what was to be sent again is due again.
   void RetryAndExpire(absl::Time now);
+  void TimerLoop();
 
   Transport* const transport_;
   Membership* const membership_;
   const std::vector<PeerId> servers_;
   const CourierOptions options_;
+  const absl::Status out_of_memory_ =
+      absl::ResourceExhaustedError("out of memory for a message to a server");
 
   mutable Mutex mutex_;
   std::unordered_map<uint64_t, Request> requests_ ABSL_GUARDED_BY(mutex_);  // by ticket

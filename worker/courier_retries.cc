@@ -1,11 +1,13 @@
 // Courier: when an item is sent again, and when it is given up.
 #include <algorithm>
+#include <new>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "worker/courier.h"
+#include "worker/out_of_memory.h"
 
 namespace slimps {
 namespace {
@@ -54,7 +56,10 @@ void Courier::TimerLoop() {
       if (!stopping_) stop_.WaitFor(&mutex_, kTimerStep);
       if (stopping_) return;
     }
-    RetryAndExpire(absl::Now());
+    try {
+      RetryAndExpire(absl::Now());
+    } catch (const std::bad_alloc&) {
+    }
   }
 }
 
@@ -70,9 +75,18 @@ void Courier::RetryAndExpire(absl::Time now) {
   {
     MutexLock lock(&mutex_);
     due = retries_.TakeDue(now);
+  }
+  for (uint64_t ticket : due.expired) {
+    const absl::Status why = OrOutOfMemory([&] { return Expired(ticket); }, "no answer in time");
+    AnswerItem(ticket, Answer{.status = why});
+  }
+  {
+    MutexLock lock(&mutex_);
     std::set<uint64_t> resend;
     for (uint64_t ticket : due.resend) {
-      const Request& request = requests_.at(ticket);
+      const auto found = requests_.find(ticket);
+      if (found == requests_.end()) continue;  // answered meanwhile
+      const Request& request = found->second;
       if (request.queued) {
         // On a slow link its turn has not come: a copy would only lengthen the queue.
         retries_.Postpone(ticket, now + options_.retry_interval);
@@ -97,9 +111,6 @@ void Courier::RetryAndExpire(absl::Time now) {
       if (request.queued) continue;
       resends.push_back({request.server, request.priority, {ticket}, BuildMessage({ticket})});
     }
-  }
-  for (uint64_t ticket : due.expired) {
-    AnswerItem(ticket, Answer{.status = Expired(ticket)});
   }
   for (Resend& resend : resends) {
     Send(resend.server, std::move(resend.message), resend.tickets, resend.priority,

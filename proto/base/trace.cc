@@ -135,7 +135,7 @@ TraceLog::Buffer& TraceLog::OwnBuffer() {
 }
 
 void TraceLog::Record(TraceStage stage, const TraceSubject& subject, absl::Time began,
-                      absl::Time ended, Row row) {
+                      absl::Time ended, Row row) try {
   if (state_->offered.fetch_add(1, std::memory_order_relaxed) >=
       state_->max_events.load(std::memory_order_relaxed)) {
     return;
@@ -144,8 +144,8 @@ void TraceLog::Record(TraceStage stage, const TraceSubject& subject, absl::Time 
   MutexLock lock(&buffer.mutex);
   auto known = buffer.key_numbers.find(subject.key);
   if (known == buffer.key_numbers.end()) {
-    known = buffer.key_numbers.emplace(subject.key, buffer.keys.size()).first;
     buffer.keys.emplace_back(subject.key);
+    known = buffer.key_numbers.emplace(subject.key, buffer.keys.size() - 1).first;
   }
   buffer.entries.push_back({.began = began,
                             .ended = std::max(began, ended),
@@ -154,6 +154,7 @@ void TraceLog::Record(TraceStage stage, const TraceSubject& subject, absl::Time 
                             .partition = subject.partition,
                             .stage = stage,
                             .row = row});
+} catch (const std::bad_alloc&) {
 }
 
 std::vector<TraceEvent> TraceLog::Events() const {

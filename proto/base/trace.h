@@ -100,6 +100,7 @@ class TraceLog final {
   TraceLog();
   ~TraceLog();
   Buffer& OwnBuffer();
+  // What there is no memory for is not kept.
   void Record(TraceStage stage, const TraceSubject& subject, absl::Time began, absl::Time ended,
               Row row);
 

@@ -1,6 +1,8 @@
 #include "proto/net/retry_tracker.h"
 
 #include <algorithm>
+#include <iterator>
+#include <limits>
 #include <new>
 
 #include "absl/strings/str_cat.h"
@@ -42,6 +44,10 @@ bool RetryTracker::OnAnswer(uint64_t ticket) {
 
 RetryTracker::Due RetryTracker::TakeDue(absl::Time now) {
   Due due;
+  const auto end = wakes_.upper_bound({now, std::numeric_limits<uint64_t>::max()});
+  const auto most = static_cast<size_t>(std::distance(wakes_.begin(), end));
+  due.resend.reserve(most);
+  due.expired.reserve(most);
   while (!wakes_.empty() && wakes_.begin()->first <= now) {
     const uint64_t ticket = wakes_.begin()->second;
     Entry& entry = entries_.at(ticket);

@@ -43,6 +43,7 @@ class RetryTracker final {
                                  absl::Time now);
   // False: not in flight (never was, answered before, or expired).
   bool OnAnswer(uint64_t ticket);
+  // Throws std::bad_alloc: nothing was taken.
   [[nodiscard]] Due TakeDue(absl::Time now);
   // It has not been sent: it is due again at `until`, not later than its deadline, and the intervals after that begin with
   // the first. Not in flight: nothing happens. Allocates nothing.
