@@ -9,45 +9,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "compress/format/format.h"
+#include "proto/base/status_macros.h"
 #include "proto/base/trace.h"
+#include "worker/out_of_memory.h"
 
 namespace slimps {
-namespace {
-
-// What an answer should be where its version was made with `change_codec`.
-bool IsAsAgreed(const std::string& change_codec, const wire::PullReplyItem& answer) {
-  if (change_codec.empty() || change_codec == "none") return !answer.is_change();
-  if (change_codec == "fp16") return !answer.is_change() && answer.format() == wire::RAW_F16;
-  if (change_codec == "bf16") return !answer.is_change() && answer.format() == wire::RAW_BF16;
-  return answer.is_change();
-}
-
-}  // namespace
-
-// Owned by the pull thread once its requests are out.
-struct PullMerger::State {
-  PullJob job;
-  absl::Time deadline = absl::InfiniteFuture();
-  bool here = false;   // merged by who brings the answer
-  size_t pending = 0;  // partitions
-  bool admitted = false;
-  absl::Status status;
-  Kept* kept = nullptr;              // of pulls that take changes
-  std::optional<HeldWeights> plain;  // of the others
-  std::vector<std::optional<uint64_t>>
-      asked_with;  // versions held when it was asked for, by partition
-
-  HeldWeights& held() { return kept != nullptr ? kept->held : *plain; }
-
-  // Of a pull that is measured and thrown away: its version, and what was seen so far.
-  std::optional<uint64_t> measured_version;
-  bool as_agreed = true;
-  absl::Time first_byte = absl::InfiniteFuture();
-  absl::Time last_answer = absl::InfinitePast();
-  absl::Duration coding;
-};
-
 PullMerger::PullMerger(Courier* courier, PullMergerOptions options)
     : courier_(courier), options_(std::move(options)), thread_([this] { Run(); }) {}
 
@@ -92,8 +58,11 @@ void PullMerger::SubmitWithPush(PullJob job, OutgoingItem push) {
   Dispatch(std::move(by_server), Courier::Sender::kWaits);
 }
 
-void PullMerger::OnAnswer(Reply reply) {
+void PullMerger::OnAnswer(Replies& one, Answer answer) {
+  Reply& reply = one.front();
   State& state = *reply.state;
+  reply.answer = std::move(answer);
+  reply.arrived = absl::Now();
   if (state.here) return Merge(std::move(reply));
   const size_t bytes = reply.answer.payload.size();
   bool full = false;
@@ -103,12 +72,12 @@ void PullMerger::OnAnswer(Reply reply) {
     if (!full) bytes_waiting_ += bytes;
   }
   if (full && reply.answer.status.ok() && !state.measured_version.has_value()) {
-    reply.merged = MergePartition(state, reply.partition, reply.answer);
+    reply.merged = MergePartition(reply);
     reply.answer.payload = Payload();
   }
   MutexLock lock(&mutex_);
   if (full) bytes_waiting_ += reply.answer.payload.size();
-  replies_.push_back(std::move(reply));
+  replies_.splice(replies_.end(), one);
   work_.NotifyAll();
 }
 
@@ -138,44 +107,28 @@ void PullMerger::Run() {
   }
 }
 
-void PullMerger::AwaitMeasured(absl::Duration timeout) {
-  MutexLock lock(&mutex_);
-  if (left_to_measure_ == 0) return;
-  ++waiters_;
-  work_.NotifyAll();
-  const auto done = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return stopping_ || left_to_measure_ == 0;
-  };
-  (void)measured_.Await(&mutex_, timeout, done);  // what comes too late is measured all the same
-  --waiters_;
-}
-
-bool PullMerger::Admit(Requests& one) {
-  const std::shared_ptr<State>& state = one.front();
-  if (!state->status.ok()) {
-    Finish(state);
-    return false;
-  }
-  const PullJob& job = state->job;
-  if (!std::exchange(state->admitted, true)) ++under_way_;
+absl::Status PullMerger::Admit(Requests& one) {
+  State& state = *one.front();
+  const PullJob& job = state.job;
+  if (!std::exchange(state.admitted, true)) ++under_way_;
   if (job.kind != PullKind::kPlain) {
     Kept& kept = kept_.try_emplace({job.tensor->key.id(), job.kind}, job.tensor).first->second;
     if (kept.busy) {
       kept.waiting.splice(kept.waiting.end(), one);
-      return false;
+      return absl::OkStatus();
     }
     kept.busy = true;
-    state->kept = &kept;
+    state.kept = &kept;
   }
-  state->status = Prepare(*state);
-  if (state->status.ok() && !IsHeld(*state)) {
-    if (absl::Now() < state->deadline) return true;
-    state->status = absl::DeadlineExceededError(
-        absl::StrCat("pull of key ", job.tensor->key.typed_name(),
-                     ": its turn did not come within ", absl::FormatDuration(options_.timeout)));
+  SLIMPS_RETURN_IF_ERROR(Prepare(state));
+  if (IsHeld(state)) return absl::OkStatus();
+  if (absl::Now() >= state.deadline) {
+    return absl::DeadlineExceededError(absl::StrCat("pull of key ", job.tensor->key.typed_name(),
+                                                    ": its turn did not come within ",
+                                                    absl::FormatDuration(options_.timeout)));
   }
-  Finish(state);
-  return false;
+  for (size_t i = 0; i < state.pending; ++i) state.asked_with.push_back(state.held().version(i));
+  return absl::OkStatus();
 }
 
 absl::Status PullMerger::Prepare(State& state) {
@@ -208,30 +161,43 @@ bool PullMerger::IsHeld(const State& state) const {
 
 void PullMerger::AddRequests(const std::shared_ptr<State>& state, ByServer* by_server) {
   const TensorPlan& tensor = *state->job.tensor;
+  for (size_t i = 0; i < tensor.partitions.size(); ++i) {
+    const auto add = [&] {
+      AddRequest(state, i, by_server);
+      return absl::OkStatus();
+    };
+    const absl::Status added = OrOutOfMemory(add, "pull", tensor.key.typed_name());
+    if (!added.ok()) Merge({.state = state, .partition = i, .answer = {.status = added}});
+  }
+}
+
+void PullMerger::AddRequest(const std::shared_ptr<State>& state, size_t partition,
+                            ByServer* by_server) {
+  const TensorPlan& tensor = *state->job.tensor;
+  const PartitionPlan& plan = tensor.partitions[partition];
   const absl::Duration left =
       std::max(std::min(state->deadline - absl::Now(), options_.timeout), absl::Milliseconds(1));
-  for (size_t i = 0; i < tensor.partitions.size(); ++i) {
-    wire::PullItem pull;
-    pull.mutable_id()->set_key(tensor.key.id());
-    pull.mutable_id()->set_partition(static_cast<uint32_t>(i));
-    pull.set_min_version(state->job.min_version);
-    pull.set_timeout_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(left)));
-    pull.set_priority(state->job.priority);
-    pull.set_elements(tensor.partitions[i].elements);
-    const std::optional<uint64_t> held = state->asked_with[i];
-    pull.set_takes_change(held.has_value());
-    pull.set_held_version(held.value_or(0));
-    OutgoingItem item{
-        .item = std::move(pull), .payload = {}, .key_name = tensor.key.typed_name(), .done = {}};
-    item.done = [this, state, i](Answer answer) {
-      OnAnswer(Reply{state, i, std::move(answer), absl::Now(), std::nullopt});
-    };
-    (*by_server)[tensor.partitions[i].server].push_back(std::move(item));
-  }
+  wire::PullItem pull;
+  pull.mutable_id()->set_key(tensor.key.id());
+  pull.mutable_id()->set_partition(static_cast<uint32_t>(partition));
+  pull.set_min_version(state->job.min_version);
+  pull.set_timeout_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(left)));
+  pull.set_priority(state->job.priority);
+  pull.set_elements(plan.elements);
+  const std::optional<uint64_t> held = state->asked_with[partition];
+  pull.set_takes_change(held.has_value());
+  pull.set_held_version(held.value_or(0));
+  auto reply = std::make_shared<Replies>(1, Reply{.state = state, .partition = partition});
+  (*by_server)[plan.server].push_back(
+      {.item = std::move(pull),
+       .payload = {},
+       .key_name = tensor.key.typed_name(),
+       .done = [this, reply](Answer answer) { OnAnswer(*reply, std::move(answer)); }});
 }
 
 void PullMerger::Dispatch(ByServer by_server, Courier::Sender sender) {
   for (auto& [server, items] : by_server) {
+    if (items.empty()) continue;
     courier_->Dispatch(server, std::move(items), Courier::kBeforeAll, sender);
   }
 }
@@ -242,12 +208,17 @@ void PullMerger::SendRequests(Requests states) {
   while (!states.empty()) {
     Requests one;
     one.splice(one.begin(), states, states.begin());
-    if (!Admit(one)) continue;
-    const std::shared_ptr<State>& state = one.front();
-    for (size_t i = 0; i < state->pending; ++i) {
-      state->asked_with.push_back(state->held().version(i));
+    const std::shared_ptr<State> state = one.front();
+    if (state->status.ok()) {
+      state->status =
+          OrOutOfMemory([&] { return Admit(one); }, "pull", state->job.tensor->key.typed_name());
     }
-    AddRequests(state, &by_server);
+    if (one.empty()) continue;  // it waits for another
+    if (state->status.ok() && !state->asked_with.empty()) {
+      AddRequests(state, &by_server);
+    } else {
+      Finish(state);
+    }
   }
   Dispatch(std::move(by_server));
 }
@@ -259,13 +230,21 @@ void PullMerger::Merge(Reply reply) {
   if (reply.merged.has_value()) {
     status = *std::move(reply.merged);
   } else if (status.ok()) {
-    status = MergePartition(state, reply.partition, reply.answer);
+    status = MergePartition(reply);
   }
   if (state.status.ok()) state.status = status;
   if (--state.pending == 0) Finish(reply.state);
 }
 
-absl::Status PullMerger::MergePartition(State& state, size_t partition, const Answer& answer) {
+absl::Status PullMerger::MergePartition(const Reply& reply) {
+  return OrOutOfMemory([&] { return MergeAnswer(reply); }, "pull",
+                       reply.state->job.tensor->key.typed_name());
+}
+
+absl::Status PullMerger::MergeAnswer(const Reply& reply) {
+  State& state = *reply.state;
+  const size_t partition = reply.partition;
+  const Answer& answer = reply.answer;
   const TensorPlan& tensor = *state.job.tensor;
   const auto where = [&] {
     return absl::StrCat("pull of key ", tensor.key.typed_name(), " partition ", partition,
@@ -304,78 +283,17 @@ void PullMerger::Finish(const std::shared_ptr<State>& state) {
   }
   if (state->admitted) --under_way_;
   // Before anybody is told: who then waits for measurements waits for this one too.
-  if (state->status.ok() && !state->here && !state->asked_with.empty()) Measure(state);
+  if (state->status.ok() && !state->here && !state->asked_with.empty()) {
+    try {
+      Measure(state);
+    } catch (const std::bad_alloc&) {  // a sample less
+    }
+  }
   job.done(state->status);
   if (next.empty()) return;
   // Not from here: what needs no answer would finish one within the other, however many wait.
   MutexLock lock(&mutex_);
   requests_.splice(requests_.begin(), next);
-}
-
-void PullMerger::Measure(const std::shared_ptr<State>& pulled) {
-  const TensorPlan& tensor = *pulled->job.tensor;
-  const uint64_t version = pulled->job.min_version;
-  if (version == 0 || tensor.partitions.empty()) return;
-  if (options_.measures == nullptr || !options_.measures(tensor, version)) return;
-  auto state = std::make_shared<State>();
-  state->job = {.tensor = &tensor, .min_version = version, .priority = pulled->job.priority};
-  state->pending = tensor.partitions.size();
-  state->asked_with = pulled->asked_with;
-  state->measured_version = version;
-  to_measure_.push_back(std::move(state));
-  MutexLock lock(&mutex_);
-  ++left_to_measure_;
-}
-
-void PullMerger::MeasureNext() {
-  if (measuring_ || to_measure_.empty()) return;
-  {
-    MutexLock lock(&mutex_);
-    if (under_way_ > 0 && waiters_ == 0) return;
-  }
-  measuring_ = true;
-  ByServer by_server;
-  AddRequests(std::exchange(to_measure_.front(), nullptr), &by_server);
-  to_measure_.pop_front();
-  Dispatch(std::move(by_server));
-}
-
-void PullMerger::Gauge(State& state, const Reply& reply) {
-  const TensorPlan& tensor = *state.job.tensor;
-  const uint64_t version = *state.measured_version;
-  const Answer& answer = reply.answer;
-  const size_t elements = tensor.partitions[reply.partition].elements;
-  const auto format = static_cast<PayloadFormat>(answer.pull.format());
-  state.as_agreed &=
-      answer.status.ok() && answer.pull.version() == version &&
-      answer.round_trip > absl::ZeroDuration() && answer.pull.elements() == elements &&
-      IsAsAgreed(options_.change_codec == nullptr ? "" : options_.change_codec(tensor, version),
-                 answer.pull) &&
-      ValidatePayload(format, answer.payload.bytes(), elements).ok();
-  if (state.as_agreed) {
-    state.first_byte = std::min(state.first_byte, reply.arrived - answer.round_trip);
-    state.last_answer = std::max(state.last_answer, reply.arrived);
-  }
-  if (state.as_agreed && answer.pull.is_change()) {
-    std::vector<float> scratch(kBlockElements);
-    const absl::Time start = absl::Now();
-    for (size_t first = 0; first < elements; first += kBlockElements) {
-      DecodeAdd(format, answer.payload.bytes(), elements, first,
-                std::span(scratch).first(std::min(kBlockElements, elements - first)));
-    }
-    state.coding +=
-        absl::Nanoseconds(static_cast<int64_t>(answer.pull.encode_ns())) + (absl::Now() - start);
-  }
-  if (--state.pending > 0) return;
-  measuring_ = false;
-  if (state.as_agreed) {
-    options_.on_measured({.tensor = &tensor,
-                          .version = version,
-                          .communication = state.last_answer - state.first_byte,
-                          .coding = state.coding});
-  }
-  MutexLock lock(&mutex_);
-  if (--left_to_measure_ == 0) measured_.NotifyAll();
 }
 
 PullTotals PullMerger::totals() const {

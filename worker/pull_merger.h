@@ -13,12 +13,12 @@
 // values are thrown away. Such pulls go one by one, when no others are under way, so that no time holds another's bytes,
 // but for those of SubmitWithPush, which are small.
 //
-// Thread-safe. A pull's memory belongs to the merger from Submit until its `done` has run.
+// Thread-safe. A pull's memory belongs to the merger from Submit until its `done` has run, which it does whatever there is
+// no memory for meanwhile: with ResourceExhausted.
 #ifndef SLIMPS_WORKER_PULL_MERGER_H_
 #define SLIMPS_WORKER_PULL_MERGER_H_
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <list>
 #include <map>
@@ -101,7 +101,29 @@ class PullMerger final {
   PullTotals totals() const;
 
  private:
-  struct State;  // a pull under way
+  struct Kept;
+  // A pull under way. Owned by the pull thread once its requests are out.
+  struct State {
+    PullJob job;
+    absl::Time deadline = absl::InfiniteFuture();
+    bool here = false;   // merged by who brings the answer
+    size_t pending = 0;  // partitions
+    bool admitted = false;
+    absl::Status status;
+    Kept* kept = nullptr;              // of pulls that take changes
+    std::optional<HeldWeights> plain;  // of the others
+    std::vector<std::optional<uint64_t>>
+        asked_with;  // versions held when it was asked for, by partition
+
+    HeldWeights& held() { return kept != nullptr ? kept->held : *plain; }
+
+    // Of a pull that is measured and thrown away: its version, and what was seen so far.
+    std::optional<uint64_t> measured_version;
+    bool as_agreed = true;
+    absl::Time first_byte = absl::InfiniteFuture();
+    absl::Time last_answer = absl::InfinitePast();
+    absl::Duration coding;
+  };
   using Requests = std::list<std::shared_ptr<State>>;
   // What changes can be added to, and who waits for it. Owned by the pull thread.
   struct Kept {
@@ -113,29 +135,34 @@ class PullMerger final {
   struct Reply {
     std::shared_ptr<State> state;
     size_t partition = 0;
-    Answer answer;
-    absl::Time arrived;
-    std::optional<absl::Status> merged;  // already, by the thread that brought it
+    Answer answer = {};
+    absl::Time arrived = {};
+    std::optional<absl::Status> merged = {};  // already, by the thread that brought it
   };
+  using Replies = std::list<Reply>;
   using ByServer = std::map<uint32_t, std::vector<OutgoingItem>>;
 
   void Run();
   void SendRequests(Requests states);
-  // Of one. False: it waits for another pull, and has been moved there, or is done.
-  bool Admit(Requests& one);
+  // Of one: finds out what it is to ask for, if anything, or moves it to those that wait for another pull.
+  absl::Status Admit(Requests& one);
   absl::Status Prepare(State& state);
   bool IsHeld(const State& state) const;
   void AddRequests(const std::shared_ptr<State>& state, ByServer* by_server);
+  void AddRequest(const std::shared_ptr<State>& state, size_t partition, ByServer* by_server);
   void Dispatch(ByServer by_server, Courier::Sender sender = Courier::Sender::kGoesOn);
-  // On the thread that brings it.
-  void OnAnswer(Reply reply);
+  // On the thread that brings it. `one`: its place, made with the request.
+  void OnAnswer(Replies& one, Answer answer);
   void Merge(Reply reply);
-  absl::Status MergePartition(State& state, size_t partition, const Answer& answer);
+  absl::Status MergePartition(const Reply& reply);
+  absl::Status MergeAnswer(const Reply& reply);
   void Finish(const std::shared_ptr<State>& state);
   void Measure(const std::shared_ptr<State>& pulled);
   // Sends the next pull that is to be measured, if it is its turn.
   void MeasureNext();
   void Gauge(State& state, const Reply& reply);
+  // Not OK: it is no sample.
+  absl::Status GaugeAnswer(State& state, const Reply& reply) const;
 
   Courier* const courier_;
   const PullMergerOptions options_;
@@ -143,14 +170,14 @@ class PullMerger final {
 
   // Owned by the pull thread.
   size_t under_way_ = 0;  // pulls that are not measured
-  std::deque<std::shared_ptr<State>> to_measure_;
+  Requests to_measure_;
   bool measuring_ = false;  // one is under way
 
   mutable Mutex mutex_;
   size_t left_to_measure_ ABSL_GUARDED_BY(mutex_) = 0;
   int waiters_ ABSL_GUARDED_BY(mutex_) = 0;  // in AwaitMeasured
   Requests requests_ ABSL_GUARDED_BY(mutex_);
-  std::deque<Reply> replies_ ABSL_GUARDED_BY(mutex_);
+  Replies replies_ ABSL_GUARDED_BY(mutex_);
   size_t bytes_waiting_ ABSL_GUARDED_BY(mutex_) = 0;  // of replies_
   PullTotals totals_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -87,7 +87,8 @@ class Outcome {
 
 class PullMergerTest : public ::testing::Test {
  protected:
-  PullMergerTest() {
+  explicit PullMergerTest(absl::Duration retry_interval = kLong)
+      : courier_(&transport_, &membership_, {PeerId{1}}, {.retry_interval = retry_interval}) {
     tensor_.elements = 4;
     tensor_.partitions = {{.server = 0, .offset = 0, .elements = 3},
                           {.server = 0, .offset = 3, .elements = 1}};
@@ -150,8 +151,7 @@ class PullMergerTest : public ::testing::Test {
 
   AskedTransport transport_;
   Membership membership_{&transport_, {.role = wire::WORKER}};
-  Courier courier_{&transport_, &membership_, std::vector<PeerId>{PeerId{1}},
-                   CourierOptions{.retry_interval = kLong}};
+  Courier courier_;
   TensorPlan tensor_{.key = Key("w")};
   std::unique_ptr<PullMerger> merger_;
 };
