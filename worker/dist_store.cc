@@ -1,6 +1,7 @@
 #include "worker/dist_store.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,7 +22,12 @@ constexpr absl::Duration kReportPatience = absl::Seconds(5);
 // InvalidArgument would speak of those.
 absl::Status AsFailure(const absl::Status& cause) {
   if (cause.ok()) return absl::UnavailableError("the scheduler has ended the job");
-  return absl::IsInvalidArgument(cause) ? absl::AbortedError(cause.message()) : cause;
+  if (!absl::IsInvalidArgument(cause)) return cause;
+  try {
+    return absl::AbortedError(cause.message());
+  } catch (const std::bad_alloc&) {
+    return cause;
+  }
 }
 
 MembershipOptions MakeMembershipOptions(const KVStoreOptions& options) {

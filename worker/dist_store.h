@@ -120,6 +120,9 @@ class DistStore final : public KVStore, private MessageSink {
   absl::StatusOr<float> CopyGradient(const TensorPlan& tensor, std::span<const float> gradient,
                                      const GradientBuffers& grad_bufs);
   absl::Status Submit(PushJob job);
+  // The push and the pull of the version that it makes, in one message; `pulled` is then called. False: not so.
+  absl::StatusOr<bool> SendTogether(const PushJob& job, std::span<float> out,
+                                    std::function<void(absl::Status)> pulled, absl::Time* prepared);
   void SubmitPull(PullJob job, const Key& key);
   absl::Status AwaitAcknowledged(const TensorPlan& tensor);
   absl::StatusOr<const TensorPlan*> FindForPull(const Key& key, size_t elements);

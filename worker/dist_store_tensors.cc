@@ -11,6 +11,7 @@
 #include "proto/base/status_macros.h"
 #include "proto/base/trace.h"
 #include "worker/dist_store.h"
+#include "worker/out_of_memory.h"
 #include "worker/store_init.h"
 #include "worker/value_check.h"
 
@@ -143,7 +144,9 @@ absl::Status DistStore::PushNothing(const Key& key) {
 }
 
 absl::Status DistStore::Submit(PushJob job) {
-  absl::Status submitted = push_->Submit(std::move(job));
+  const TensorPlan& tensor = *job.tensor;
+  const absl::Status submitted =
+      OrOutOfMemory([&] { return push_->Submit(std::move(job)); }, "push", tensor.key.typed_name());
   // Its round is counted, and without it no round after that is ever complete.
   if (!submitted.ok()) Fail(submitted, Cause::kOurs);
   return submitted;
@@ -212,31 +215,41 @@ absl::Status DistStore::PushPull(const Key& key, std::span<const float> gradient
                                  std::span<float> out, int priority) {
   SLIMPS_RETURN_IF_ERROR(FindForPull(key, out.size()).status());
   SLIMPS_ASSIGN_OR_RETURN(PushJob job, MakePushJob(key, gradient, priority));
-  const TensorPlan& tensor = *job.tensor;
-  const uint64_t version = job.round;
-  if (mode_ == wire::DIST_SYNC && options_.coalesce && !NeedsCopy(tensor, version) &&
-      !plan()->MeasuresPull(tensor, version)) {
-    absl::StatusOr<std::optional<OutgoingItem>> push = push_->PrepareNow(job);
-    if (!push.ok()) {
-      Fail(push.status(), Cause::kOurs);
-      return FirstError();
-    }
-    if (push->has_value()) {
-      const absl::Time start = absl::Now();
-      Awaited pulled;
-      pull_->SubmitWithPush({.tensor = &tensor,
-                             .min_version = version,
-                             .priority = job.priority,
-                             .out = out,
-                             .done = pulled.Callback()},
-                            **std::move(push));
-      const absl::Status status = FailIfServerIsGone(pulled.Await());
-      AddWait(start);
-      return status;
-    }
+  Awaited pulled;
+  absl::Time start;
+  const auto send = [&] { return SendTogether(job, out, pulled.Callback(), &start); };
+  const absl::StatusOr<bool> sent = OrOutOfMemory(send, "push", job.tensor->key.typed_name());
+  if (!sent.ok()) {
+    Fail(sent.status(), Cause::kOurs);  // as in Submit
+    return FirstError();
+  }
+  if (*sent) {
+    const absl::Status status = FailIfServerIsGone(pulled.Await());
+    AddWait(start);
+    return status;
   }
   SLIMPS_RETURN_IF_ERROR(Submit(std::move(job)));
   return Pull(key, out, priority);
+}
+
+absl::StatusOr<bool> DistStore::SendTogether(const PushJob& job, std::span<float> out,
+                                             std::function<void(absl::Status)> pulled,
+                                             absl::Time* prepared) {
+  const TensorPlan& tensor = *job.tensor;
+  if (mode_ != wire::DIST_SYNC || !options_.coalesce || NeedsCopy(tensor, job.round) ||
+      plan()->MeasuresPull(tensor, job.round)) {
+    return false;
+  }
+  SLIMPS_ASSIGN_OR_RETURN(std::optional<OutgoingItem> push, push_->PrepareNow(job));
+  if (!push.has_value()) return false;
+  *prepared = absl::Now();
+  pull_->SubmitWithPush({.tensor = &tensor,
+                         .min_version = job.round,
+                         .priority = job.priority,
+                         .out = out,
+                         .done = std::move(pulled)},
+                        *std::move(push));
+  return true;
 }
 
 absl::Status DistStore::Broadcast(const InitTensor& tensor, std::span<float> out) {

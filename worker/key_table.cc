@@ -75,7 +75,9 @@ absl::StatusOr<const TensorPlan*> KeyTable::Find(const Key& key) const {
 CountedPush KeyTable::CountPush(const Key& key) {
   MutexLock lock(&mutex_);
   Entry& entry = *entries_.at(key.id());
-  return {.round = ++entry.pushed_rounds, .hyper = entry.hyper};
+  CountedPush counted{.round = entry.pushed_rounds + 1, .hyper = entry.hyper};
+  ++entry.pushed_rounds;
+  return counted;
 }
 
 absl::Status KeyTable::SetHyper(const Key& key, const std::optional<Hyper>& hyper) {

@@ -13,6 +13,7 @@
 #include "proto/base/status_macros.h"
 #include "proto/base/trace.h"
 #include "proto/net/send_priority.h"
+#include "worker/out_of_memory.h"
 
 namespace slimps {
 namespace {
@@ -108,8 +109,16 @@ void PushPipeline::Run() {
       queue_.erase(queue_.begin());
       queue_is_empty = queue_.empty();
     }
-    Process(std::move(work));
-    if (queue_is_empty) Send(coalescer_.TakeAll());
+    const TensorPlan& tensor = *work.job->tensor;
+    const auto push = [&] {
+      const absl::Status pushed =
+          work.whole_tensor ? PushAndMeasure(std::move(work)) : PushPartition(std::move(work));
+      if (queue_is_empty) Send(coalescer_.TakeAll());
+      return pushed;
+    };
+    const absl::Status pushed = OrOutOfMemory(push, "push", tensor.key.typed_name());
+    // The round cannot be completed without this work: the store is told, and fails.
+    if (!pushed.ok()) options_.on_error(pushed);
     EndEncoding();
   }
 }
@@ -132,23 +141,17 @@ absl::StatusOr<std::optional<OutgoingItem>> PushPipeline::PrepareNow(const PushJ
     MutexLock lock(&mutex_);
     SLIMPS_RETURN_IF_ERROR(failed_);
     if (encoding_ || !queue_.empty()) return std::nullopt;
-    encoding_ = true;
-    bytes_waiting_ += BytesOf(job);
     turn = unacknowledged_.Add(tensor.key.id(), 1);
+    bytes_waiting_ += BytesOf(job);
+    encoding_ = true;
   }
-  absl::StatusOr<OutgoingItem> item =
-      PreparePartition(job, /*partition=*/0, turn, job.carries() ? job.grad_bufs[0] : nullptr);
+  const auto prepare = [&] {
+    return PreparePartition(job, /*partition=*/0, turn, job.carries() ? job.grad_bufs[0] : nullptr);
+  };
+  absl::StatusOr<OutgoingItem> item = OrOutOfMemory(prepare, "push", tensor.key.typed_name());
   EndEncoding();
   if (!item.ok()) return item.status();
   return *std::move(item);
-}
-
-void PushPipeline::Process(Work work) {
-  const absl::Status status =
-      work.whole_tensor ? PushAndMeasure(std::move(work)) : PushPartition(std::move(work));
-  if (status.ok()) return;
-  // The round cannot be completed without this work: the store is told, and fails.
-  options_.on_error(status);
 }
 
 absl::Status PushPipeline::PushPartition(Work work) {

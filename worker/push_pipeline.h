@@ -62,10 +62,12 @@ struct PushTotals {
 };
 
 struct PushPipelineOptions {
+  static constexpr size_t kMostBytesWaiting = size_t{1} << 30;
+
   PayloadMakerOptions payloads;
   absl::Duration timeout = absl::Seconds(60);
   // Of gradients, however small their payloads, from Submit, which waits beyond it, to the answer.
-  size_t max_bytes_waiting = size_t{1} << 30;
+  size_t max_bytes_waiting = kMostBytesWaiting;
   bool checksums = true;                              // of payloads
   absl::Duration report_interval = absl::Seconds(2);  // or less, where the timeout is short
   // Called when profiling is over and all its pushes are acknowledged, after each pair of rounds that was measured later,
@@ -133,7 +135,6 @@ class PushPipeline final {
   void EndEncoding();
   // Until everything is acknowledged and nobody encodes.
   absl::Status AwaitIdle(absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Process(Work work);
   absl::Status PushPartition(Work work);
   // Its bytes count as waiting until it is answered.
   absl::StatusOr<OutgoingItem> PreparePartition(const PushJob& job, size_t partition, uint64_t turn,
