@@ -253,8 +253,16 @@ TEST(WithoutRounds, AskingForAPullDoesNotWaitForThePushes) {
       std::future<absl::Status> answer = answered.get_future();
       store.PullAsync("w", weights, 0,
                       [&](const absl::Status& status) { answered.set_value(status); });
+      std::vector<int64_t> rows;
+      std::vector<float> values;
+      const std::vector<int64_t> first = {0};
+      std::future<absl::Status> pulled_rows = std::async(
+          std::launch::async, [&] { return store.PullRows("w", first, &rows, &values, 0); });
+      EXPECT_NE(pulled_rows.wait_for(std::chrono::milliseconds(100)), std::future_status::ready);
       EXPECT_NE(answer.wait_for(std::chrono::seconds(0)), std::future_status::ready);
       released.set_value();
+      ASSERT_STATUS_OK(pulled_rows.get());
+      EXPECT_EQ(values, std::vector<float>(1, 1));
       ASSERT_EQ(answer.wait_for(std::chrono::seconds(50)), std::future_status::ready);
       ASSERT_STATUS_OK(answer.get());
       EXPECT_EQ(weights, std::vector<float>(kSegment, 1));
