@@ -113,7 +113,7 @@ absl::StatusOr<std::vector<float>> DistStore::FetchRows(const TensorPlan& tensor
   const absl::StatusOr<std::vector<Answer>> answers = AwaitAnswers(gathering);
   AddWait(start);
   SLIMPS_RETURN_IF_ERROR(answers.status());
-  const size_t row_elements = tensor.elements == 0 ? 0 : RowElements(tensor);
+  const size_t row_elements = RowElements(tensor);
   std::vector<float> found(unique.size() * row_elements);
   uint64_t bytes = 0;
   for (size_t i = 0; i < requests.size(); ++i) {
