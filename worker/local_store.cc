@@ -18,8 +18,12 @@
 namespace slimps {
 namespace {
 
-// The store whose updater runs on this thread.
-thread_local const LocalStore* updating = nullptr;
+// The stores whose updaters run on this thread, one from within the other.
+struct RunningUpdater {
+  const LocalStore* store;
+  const RunningUpdater* outer;
+};
+thread_local const RunningUpdater* innermost = nullptr;
 
 // As `codec` leaves them; as they are where it cannot carry one of them.
 void CopyThrough(const Codec& codec, std::span<const float> from, std::span<float> to) {
@@ -86,7 +90,12 @@ absl::Status LocalStore::FirstError() const {
   return first_error_;
 }
 
-bool LocalStore::IsInUpdater() const { return updating == this; }
+bool LocalStore::IsInUpdater() const {
+  for (const RunningUpdater* running = innermost; running != nullptr; running = running->outer) {
+    if (running->store == this) return true;
+  }
+  return false;
+}
 
 LocalStore::Tensor& LocalStore::TensorOf(const TensorPlan& plan) const {
   MutexLock lock(&mutex_);
@@ -199,8 +208,9 @@ void LocalStore::Apply(const InForce& in_force, std::span<const float> sum) {
   const Key& key = in_force.plan->key;
   const std::span<float> weights = tensor.weights.floats();
   if (rule.updater != nullptr) {
-    const LocalStore* const outer = std::exchange(updating, this);
-    const absl::Cleanup done = [outer] { updating = outer; };
+    const RunningUpdater running{.store = this, .outer = innermost};
+    innermost = &running;
+    const absl::Cleanup done = [&running] { innermost = running.outer; };
     rule.updater(key, sum, weights);
     keys_.CountPush(key);
     return;

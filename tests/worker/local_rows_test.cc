@@ -118,6 +118,22 @@ TEST(LocalRows, AnUpdaterThatCallsItsStoreIsRefused) {
   ASSERT_TRUE(store->Push("w", Values(8, 1.0f), 0).ok());
   EXPECT_EQ(called.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(called.message()), HasSubstr("an updater must not call its store"));
+  // Neither through another store's updater.
+  const auto other = MakeRows();
+  ASSERT_TRUE(other
+                  ->SetUpdater([&](const Key& key, std::span<const float>, std::span<float>) {
+                    Values out(8);
+                    called = store->Pull(key, out, 0);
+                  })
+                  .ok());
+  ASSERT_TRUE(store
+                  ->SetUpdater([&](const Key& key, std::span<const float>, std::span<float>) {
+                    called = absl::UnknownError("not called");
+                    EXPECT_TRUE(other->Push(key, Values(8, 1.0f), 0).ok());
+                  })
+                  .ok());
+  ASSERT_TRUE(store->Push("w", Values(8, 1.0f), 0).ok());
+  EXPECT_EQ(called.code(), absl::StatusCode::kFailedPrecondition);
   called = absl::UnknownError("not called");
   EXPECT_TRUE(store->PushNothing("w").ok());
   EXPECT_TRUE(absl::IsUnknown(called)) << "no push, and no updater";
