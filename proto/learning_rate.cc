@@ -25,6 +25,11 @@ absl::Status ValidateSchedule(const wire::LearningRateSchedule& schedule) {
     return absl::InvalidArgumentError(
         absl::StrCat("schedule.power: expected at least 0, got ", schedule.power()));
   }
+  if (schedule.power() != 0 && schedule.kind() != Schedule::LINEAR) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("schedule.power: only a LINEAR schedule has one, not ",
+                     Schedule::Kind_Name(schedule.kind())));
+  }
   switch (schedule.kind()) {
     case Schedule::CONSTANT:
       return absl::OkStatus();

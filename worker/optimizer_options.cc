@@ -14,7 +14,7 @@ namespace {
 using Spec = wire::OptimizerSpec;
 using Schedule = wire::LearningRateSchedule;
 
-enum class Takes { kNumber, kNonZero, kSwitch, kRounds };
+enum class Takes { kNumber, kNonZero, kPositive, kSwitch, kRounds };
 
 struct Option {
   const char* name;
@@ -45,7 +45,7 @@ constexpr Option kOptions[] = {
      [](Spec* s, double v) { s->mutable_schedule()->set_total_rounds(Rounds(v)); }},
     {"schedule_begin_round", Takes::kRounds,
      [](Spec* s, double v) { s->mutable_schedule()->set_begin_round(Rounds(v)); }},
-    {"schedule_power", Takes::kNumber,
+    {"schedule_power", Takes::kPositive,
      [](Spec* s, double v) { s->mutable_schedule()->set_power(v); }},
     {"final_lr", Takes::kNumber, [](Spec* s, double v) { s->mutable_schedule()->set_final_lr(v); }},
 };
@@ -69,6 +69,8 @@ const char* Expected(Takes takes, double value) {
       return std::isfinite(value) ? nullptr : "a number";
     case Takes::kNonZero:
       return std::isfinite(value) && value != 0 ? nullptr : "a number other than 0";
+    case Takes::kPositive:
+      return std::isfinite(value) && value > 0 ? nullptr : "a number above 0";
     case Takes::kSwitch:
       return value == 0 || value == 1 ? nullptr : "0 or 1";
     case Takes::kRounds:

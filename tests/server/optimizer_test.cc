@@ -175,6 +175,7 @@ TEST(Optimizer, BadOptionsAreRefusedByName) {
        [](auto& s) { s.mutable_schedule()->set_begin_round((uint64_t{1} << 53) + 1); }},
       {"schedule.power", [](auto& s) { s.mutable_schedule()->set_power(std::nan("")); }},
       {"schedule.power", [](auto& s) { s.mutable_schedule()->set_power(-1); }},
+      {"schedule.power: only a LINEAR", [](auto& s) { s.mutable_schedule()->set_power(2); }},
   };
   ASSERT_TRUE(Optimizer::Create(AdamSpec(wire::OptimizerSpec::ADAM)).ok());
   for (const BadSpec& one : bad) {
