@@ -40,6 +40,12 @@ class CApi(unittest.TestCase):
     def test_rounds_go_on_without_a_worker_that_left(self):
         self.run_scenario("leave")
 
+    def test_residuals_are_saved_and_loaded(self):
+        self.run_scenario("residuals")
+
+    def test_what_was_measured_decides(self):
+        self.run_scenario("decision")
+
 
 if __name__ == "__main__":
     unittest.main()

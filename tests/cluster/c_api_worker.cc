@@ -210,6 +210,64 @@ void States(const Worker& worker) {
   slimps_free(content);
 }
 
+std::string SavedResiduals(const Worker& worker) {
+  void* content = nullptr;
+  size_t bytes = 0;
+  CHECK_OK(slimps_save_residuals(worker.store, &content, &bytes));
+  std::string saved(static_cast<const char*>(content), bytes);
+  slimps_free(content);
+  return saved;
+}
+
+// With 1bit for every size.
+void Residuals(const Worker& worker) {
+  const slimps_key key = slimps_int_key(0);
+  Init(worker, 0, 1);
+  std::vector<float> gradient(kElements), out(kElements);
+  for (size_t k = 0; k < kElements; ++k) gradient[k] = static_cast<float>(k % 7) - 2.5f;
+  CHECK_OK(slimps_pushpull(worker.store, key, gradient.data(), out.data(), kElements, 0));
+  const std::string first = SavedResiduals(worker);
+  CHECK(first.size() > kElements * sizeof(float));
+  CHECK_OK(slimps_pushpull(worker.store, key, gradient.data(), out.data(), kElements, 0));
+  const std::vector<float> second_sum = out;
+  CHECK(SavedResiduals(worker) != first);
+  CHECK_OK(slimps_load_residuals(worker.store, first.data(), first.size()));
+  CHECK(SavedResiduals(worker) == first);
+  CHECK_OK(slimps_pushpull(worker.store, key, gradient.data(), out.data(), kElements, 0));
+  CHECK(out == second_sum);  // without an optimizer, what the workers' second pushes were
+  CHECK(slimps_load_residuals(worker.store, first.data(), first.size() / 2) == SLIMPS_DATA_LOSS);
+  slimps_decision decision = {};
+  decision.struct_size = sizeof(decision);
+  CHECK_OK(slimps_get_decision(worker.store, &decision));
+  CHECK(decision.is_decided == 0);  // it was given
+}
+
+// From when to compress is measured in the first rounds.
+void Decision(const Worker& worker) {
+  const slimps_key key = slimps_int_key(0);
+  Init(worker, 0, 1);
+  const std::vector<float> gradient(kElements, 1.0f);
+  std::vector<float> out(kElements);
+  slimps_decision decision = {};
+  decision.struct_size = sizeof(decision);
+  double decided = 0;
+  int rounds = 0;
+  for (; decided < worker.workers; ++rounds) {
+    CHECK(rounds < 1000);
+    CHECK_OK(slimps_pushpull(worker.store, key, gradient.data(), out.data(), kElements, 0));
+    CHECK_OK(slimps_get_decision(worker.store, &decision));
+    CHECK(decision.is_decided == 1 || decision.threshold_bytes == SLIMPS_NOT_COMPRESSED);
+    decided = decision.is_decided;
+    CHECK_OK(slimps_all_reduce_sum(worker.store, &decided, 1));
+  }
+  CHECK(rounds > 4);  // pre_steps
+  CHECK(decision.from_round > 4);
+  double same[] = {static_cast<double>(decision.from_round)};
+  CHECK_OK(slimps_all_reduce_sum(worker.store, same, 1));
+  CHECK(same[0] == static_cast<double>(decision.from_round * worker.workers));
+  CHECK(decision.pull_threshold_bytes == SLIMPS_NOT_COMPRESSED);
+}
+
 // What one worker's optimizer is refused for ends the call of all.
 void WrongOptimizer(const Worker& worker) {
   Init(worker, 0, 1);
@@ -250,6 +308,8 @@ const std::map<std::string, Scenario> kScenarios = {
     {"states", States},
     {"wrong_optimizer", WrongOptimizer},
     {"leave", Leave},
+    {"residuals", Residuals},
+    {"decision", Decision},
 };
 
 }  // namespace
@@ -262,6 +322,11 @@ int main(int argc, char** argv) {
   CHECK_OK(slimps_options_from_environment(options));
   CHECK_OK(slimps_options_set(options, "timeout_s", "120"));
   CHECK_OK(slimps_options_set(options, "partition_bytes", "1024"));
+  if (scenario == "residuals" || scenario == "decision") {
+    CHECK_OK(slimps_options_set(options, "compression", "1bit"));
+    CHECK_OK(slimps_options_set(options, "pre_steps", "4"));
+  }
+  if (scenario == "residuals") CHECK_OK(slimps_options_set(options, "threshold", "0"));
   Worker worker;
   CHECK_OK(slimps_create(type.c_str(), options, &worker.store));
   slimps_options_destroy(options);
