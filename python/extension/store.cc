@@ -14,6 +14,8 @@
 #include "python/extension/status.h"
 #include "python/extension/waiting.h"
 #include "worker/collective_optimizer.h"
+#include "worker/push_pipeline.h"
+#include "worker/staging.h"
 
 namespace slimps::python {
 
@@ -21,13 +23,32 @@ namespace py = pybind11;
 
 namespace {
 
-// grad_buf's least, and what a store lets wait for the network (PushPipelineOptions): a round's pushes only copy, and a thread
-// for each would cost more than the push.
-constexpr size_t kRoomForLaterPushes = size_t{64} << 20;
-constexpr size_t kBytesWaiting = size_t{1} << 30;
+// What a store has room for, and lets wait for the network: a round's pushes only copy, and a thread for each would cost more
+// than the push.
+constexpr size_t kRoomForLaterPushes = GradientStaging::kLeastBytes;
+constexpr size_t kBytesWaiting = PushPipelineOptions::kMostBytesWaiting;
 
-// The store whose updater this thread runs.
-thread_local const Store* updating = nullptr;
+// The stores whose updaters this thread runs, one from within the other.
+class RunningUpdaters final {
+ public:
+  RunningUpdaters() = default;
+  RunningUpdaters(const Store* store, const RunningUpdaters& outer)
+      : innermost_(std::make_shared<const Frame>(Frame{store, outer.innermost_})) {}
+  bool IsOf(const Store* store) const {
+    for (const Frame* frame = innermost_.get(); frame != nullptr; frame = frame->outer.get()) {
+      if (frame->store == store) return true;
+    }
+    return false;
+  }
+
+ private:
+  struct Frame {
+    const Store* store;
+    std::shared_ptr<const Frame> outer;
+  };
+  std::shared_ptr<const Frame> innermost_;
+};
+thread_local RunningUpdaters running;
 
 // The others would wait for this worker's part of rounds, and this call's memory must be nobody's when it returns.
 void Interrupt(KVStore* store) {
@@ -71,8 +92,11 @@ void PushesUnderWay::Acknowledged(const Marks& marks) {
     const size_t left = BytesOf(key) - std::min(bytes, BytesOf(key));
     bytes_ -= BytesOf(key) - left;
     later_ -= pushed->second.later;
-    by_key_.erase(pushed);
-    if (left > 0) by_key_[key].first = left;
+    if (left > 0) {
+      pushed->second = {.first = left};
+    } else {
+      by_key_.erase(pushed);
+    }
   }
 }
 
@@ -130,7 +154,7 @@ void Store::AwaitWith(const std::shared_ptr<Pending>& pending, std::vector<HeldA
 }
 
 void Store::CheckCaller() const {
-  if (updating == this) {
+  if (running.IsOf(this)) {
     RaiseIfError(absl::FailedPreconditionError("an updater must not call its store"));
   }
   if (getpid() == process_) return;
@@ -141,7 +165,10 @@ void Store::CheckCaller() const {
 
 void Store::Call(std::function<absl::Status(KVStore*)> call, std::vector<HeldArray> arrays) {
   CheckCaller();
-  AwaitWith(StartCall([store = store_, call = std::move(call)] { return call(store.get()); }),
+  AwaitWith(StartCall([store = store_, call = std::move(call), updaters = running] {
+              running = updaters;  // of whoever waits for this thread
+              return call(store.get());
+            }),
             std::move(arrays));
 }
 
@@ -238,8 +265,9 @@ void Store::SetUpdater(const py::object& updater) {
     });
     made = [this, call](const Key& key, std::span<const float> gradient, std::span<float> weight) {
       py::gil_scoped_acquire gil;
-      const Store* const outer = std::exchange(updating, this);
-      const absl::Cleanup done = [outer] { updating = outer; };
+      const RunningUpdaters outer = running;
+      const absl::Cleanup done = [&outer] { running = outer; };
+      running = RunningUpdaters(this, outer);
       const auto view = [](const float* data, size_t elements, bool readonly) {
         static float nothing = 0;  // Python knows no array without an address
         return py::memoryview::from_buffer(elements == 0 ? &nothing : const_cast<float*>(data),

@@ -47,7 +47,7 @@ class PushesUnderWay final {
   bool MayWait(KeyId key, size_t bytes) const;
   void Add(KeyId key, size_t bytes);
   size_t BytesOf(KeyId key) const;
-  // The pushes of these keys up to then have been acknowledged.
+  // The pushes of these keys up to then have been acknowledged. Allocates nothing.
   void Acknowledged(const Marks& marks);
   void AllAcknowledged();
 

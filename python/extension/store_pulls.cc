@@ -174,6 +174,9 @@ void Store::PullThen(const std::vector<py::object>& keys, const std::vector<py::
           last->done(status.ok() ? py::none() : ToException(status));
         } catch (py::error_already_set& error) {
           error.discard_as_unraisable("a pull's callback");
+        } catch (const std::bad_alloc&) {
+          PyErr_NoMemory();
+          PyErr_WriteUnraisable(last->done.ptr());
         }
       });
   Ask(jobs, priority, pending);

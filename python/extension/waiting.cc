@@ -25,6 +25,7 @@ void Pending::Finish(size_t call, absl::Status status, std::exception_ptr thrown
   absl::Status result;
   {
     MutexLock lock(&mutex_);
+    if (ended_ == calls_) return;
     if (thrown != nullptr) thrown_ = std::move(thrown);
     if (!status.ok() && (status_.ok() || call < first_failed_)) {
       first_failed_ = call;

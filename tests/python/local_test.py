@@ -233,6 +233,27 @@ def test_an_updater_must_not_call_its_store(store):
     store.push("w", [np.ones((3, 2), np.float32)] * 2)  # the store lives on
 
 
+def test_nor_through_another_stores_updater(store):
+    refused = []
+    ones = np.ones((3, 2), np.float32)
+    rows = slimps.RowSparse([0], np.ones((1, 2), np.float32), (3, 2))
+
+    def inner(key, gradient, weight):
+        del key, gradient, weight
+        with pytest.raises(slimps.FailedPreconditionError, match="an updater must not call its store"):
+            store.push("w", ones)
+        refused.append(1)
+
+    with slimps.kv.create("local") as other:
+        for each in (store, other):
+            each.init("w", ones)
+        other.set_updater(inner)
+        # On this thread, and on one of the extension's.
+        store.set_updater(lambda key, gradient, weight: (other.push("w", ones), other.push("w", rows)))
+        store.push("w", ones)
+    assert len(refused) == 2
+
+
 def test_an_updater_gets_a_key_without_elements(store):
     shapes = []
     store.init("e", np.zeros((0, 3), np.float32))
