@@ -62,12 +62,10 @@ struct PushTotals {
 };
 
 struct PushPipelineOptions {
-  static constexpr size_t kMostBytesWaiting = size_t{1} << 30;
-
   PayloadMakerOptions payloads;
   absl::Duration timeout = absl::Seconds(60);
   // Of gradients, however small their payloads, from Submit, which waits beyond it, to the answer.
-  size_t max_bytes_waiting = kMostBytesWaiting;
+  size_t max_bytes_waiting = size_t{1} << 30;
   bool checksums = true;                              // of payloads
   absl::Duration report_interval = absl::Seconds(2);  // or less, where the timeout is short
   // Called when profiling is over and all its pushes are acknowledged, after each pair of rounds that was measured later,

@@ -14,8 +14,6 @@
 #include "python/extension/status.h"
 #include "python/extension/waiting.h"
 #include "worker/collective_optimizer.h"
-#include "worker/push_pipeline.h"
-#include "worker/staging.h"
 
 namespace slimps::python {
 
@@ -23,10 +21,10 @@ namespace py = pybind11;
 
 namespace {
 
-// What a store has room for, and lets wait for the network: a round's pushes only copy, and a thread for each would cost more
-// than the push.
-constexpr size_t kRoomForLaterPushes = GradientStaging::kLeastBytes;
-constexpr size_t kBytesWaiting = PushPipelineOptions::kMostBytesWaiting;
+// grad_buf's least, and what a store lets wait for the network (PushPipelineOptions): a round's pushes only copy, and a thread
+// for each would cost more than the push.
+constexpr size_t kRoomForLaterPushes = size_t{64} << 20;
+constexpr size_t kBytesWaiting = size_t{1} << 30;
 
 // The stores whose updaters this thread runs, one from within the other.
 class RunningUpdaters final {

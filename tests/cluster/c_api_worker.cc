@@ -239,7 +239,8 @@ void Residuals(const Worker& worker) {
   slimps_decision decision = {};
   decision.struct_size = sizeof(decision);
   CHECK_OK(slimps_get_decision(worker.store, &decision));
-  CHECK(decision.is_decided == 0);  // it was given
+  CHECK(decision.is_decided == 1 && decision.threshold_bytes == 0);  // it was given
+  CHECK(decision.pull_threshold_bytes == SLIMPS_NOT_COMPRESSED);
 }
 
 // From when to compress is measured in the first rounds.
