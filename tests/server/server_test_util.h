@@ -31,7 +31,7 @@ inline Payload RawPayload(const std::vector<float>& values) {
 
 inline std::vector<float> Floats(const Payload& payload) {
   std::vector<float> values(payload.size() / sizeof(float));
-  std::memcpy(values.data(), payload.bytes().data(), values.size() * sizeof(float));
+  if (!values.empty()) std::memcpy(values.data(), payload.bytes().data(), payload.size());
   return values;
 }
 
