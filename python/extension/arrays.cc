@@ -1,5 +1,7 @@
 #include "python/extension/arrays.h"
 
+#include <algorithm>
+#include <functional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -37,6 +39,28 @@ HeldArray::HeldArray(py::handle array, Access access) {
 
 std::span<float> HeldArray::floats() const {
   return {static_cast<float*>(info_.ptr), static_cast<size_t>(info_.size)};
+}
+
+bool AreApart(const std::vector<std::vector<std::span<const float>>>& groups) {
+  struct Extent {
+    const float* begin;
+    const float* end;
+    size_t group;
+  };
+  std::vector<Extent> extents;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    for (const std::span<const float> array : groups[i]) {
+      extents.push_back({array.data(), array.data() + array.size(), i});
+    }
+  }
+  std::ranges::sort(extents, std::less<>(), &Extent::begin);
+  // Which reaches farthest so far: it overlaps whatever a later one of another group could.
+  const Extent* last = nullptr;
+  for (const Extent& next : extents) {
+    if (last != nullptr && next.begin < last->end && next.group != last->group) return false;
+    if (last == nullptr || next.end > last->end) last = &next;
+  }
+  return true;
 }
 
 std::vector<int64_t> ToRowIds(const py::buffer& ids) {

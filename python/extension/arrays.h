@@ -28,6 +28,9 @@ class HeldArray final {
   pybind11::buffer_info info_;
 };
 
+// Whether no array of one group overlaps one of another.
+bool AreApart(const std::vector<std::vector<std::span<const float>>>& groups);
+
 // Contiguous int64 in one dimension. TypeError: anything else.
 std::vector<int64_t> ToRowIds(const pybind11::buffer& ids);
 

@@ -2,7 +2,9 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <span>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "glog/logging.h"
@@ -164,6 +166,18 @@ PYBIND11_MODULE(_slimps, module) {
     FLAGS_logtostderr = true;
     google::InitGoogleLogging("slimps");
   }
+  module.def(
+      "are_apart",
+      [](const std::vector<py::object>& arrays) {
+        std::vector<HeldArray> held;
+        std::vector<std::vector<std::span<const float>>> groups;
+        for (const py::object& array : arrays) {
+          held.emplace_back(array, HeldArray::Access::kRead);
+          groups.push_back({held.back().floats()});
+        }
+        return AreApart(groups);
+      },
+      py::arg("arrays"));
   DefineOptions(module);
   DefineOptimizer(module);
   DefineStore(module);

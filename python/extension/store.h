@@ -128,8 +128,6 @@ class Store final {
                                        const std::vector<pybind11::object>& outs,
                                        std::vector<HeldArray>* arrays);
   PushesUnderWay::Marks MarksOf(const std::vector<PullJob>& jobs) const;
-  static bool AreApart(const std::vector<PullJob>& jobs,
-                       const std::vector<std::vector<std::span<const float>>>& values);
   static void AskOne(KVStore* store, const PullJob& job, size_t number, int priority,
                      const std::shared_ptr<Pending>& pending);
   void Ask(const std::vector<PullJob>& jobs, int priority, const std::shared_ptr<Pending>& pending);

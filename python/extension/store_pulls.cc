@@ -1,8 +1,6 @@
 // Store: pulls, waited for or answered by a callback.
 #include <pybind11/stl.h>
 
-#include <algorithm>
-#include <functional>
 #include <memory>
 #include <new>
 #include <utility>
@@ -44,31 +42,6 @@ absl::Status PushOne(KVStore* store, const Key& key,
 }
 
 }  // namespace
-
-// Whether no array of a key overlaps one of another.
-bool Store::AreApart(const std::vector<PullJob>& jobs,
-                     const std::vector<std::vector<std::span<const float>>>& values) {
-  struct Extent {
-    const float* begin;
-    const float* end;
-    size_t job;
-  };
-  std::vector<Extent> extents;
-  for (size_t i = 0; i < jobs.size(); ++i) {
-    const auto add = [&extents, i](std::span<const float> floats) {
-      extents.push_back({floats.data(), floats.data() + floats.size(), i});
-    };
-    add(jobs[i].out);
-    std::ranges::for_each(values[i], add);
-  }
-  std::ranges::sort(extents, std::less<>(), &Extent::begin);
-  Extent last = extents.front();
-  for (const Extent& next : extents) {
-    if (next.begin < last.end && next.job != last.job) return false;
-    if (next.end > last.end) last = next;
-  }
-  return true;
-}
 
 PushesUnderWay::Marks Store::MarksOf(const std::vector<PullJob>& jobs) const {
   PushesUnderWay::Marks marks;
@@ -128,7 +101,9 @@ void Store::PushPull(const std::vector<py::object>& keys,
   const auto pending = std::make_shared<Pending>(jobs.size());
   StartCall(
       [store = store_, jobs = std::move(jobs), values = std::move(values), priority, pending] {
-        const bool at_once = AreApart(jobs, values);
+        std::vector<std::vector<std::span<const float>>> of_key = values;
+        for (size_t i = 0; i < jobs.size(); ++i) of_key[i].push_back(jobs[i].out);
+        const bool at_once = AreApart(of_key);
         absl::Status pushed;
         size_t asked = 0;
         for (size_t i = 0; i < jobs.size() && pushed.ok(); ++i) {

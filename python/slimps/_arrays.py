@@ -11,6 +11,7 @@ from typing import Any, List, Sequence, Set, Tuple
 
 import numpy as np
 
+from slimps import _slimps
 from slimps.errors import InvalidArgumentError
 
 
@@ -87,6 +88,11 @@ class Outputs:
         direct = [array for array in self._arrays if array.dtype == np.float32 and array.flags.c_contiguous]
         self.buffer = direct[0] if direct else np.empty(tuple(shape), dtype=np.float32)
 
+    @property
+    def is_one_buffer(self) -> bool:
+        """What is pulled needs no copying."""
+        return len(self._arrays) == 1 and self._arrays[0] is self.buffer
+
     def bounds(self) -> List[Tuple[int, int]]:
         """Addresses of each array: the first byte, and the one after the last."""
         return [_bounds(array) for array in self._arrays]
@@ -111,6 +117,9 @@ def _bounds(array: np.ndarray) -> Tuple[int, int]:
 
 def keep_apart(outputs: Sequence[Outputs]) -> None:
     """Several keys are pulled at once: those whose arrays overlap get buffers of their own, to be copied in turn."""
+    if (all(output.is_one_buffer for output in outputs)
+            and _slimps.are_apart([output.buffer for output in outputs])):
+        return
     spans = sorted((bounds, number) for number, output in enumerate(outputs) for bounds in output.bounds())
     together: Set[int] = set()  # whose arrays overlap, one to the next
     end = 0

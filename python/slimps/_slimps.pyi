@@ -45,6 +45,10 @@ class OptimizerSpec:
     schedule: Schedule
     def __init__(self) -> None: ...
 
+def are_apart(arrays: Sequence[Any]) -> bool:
+    """Whether no two of these packed float32 arrays overlap."""
+
+
 class Store:
     """KVStore of worker/kvstore.h."""
 

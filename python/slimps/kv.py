@@ -367,11 +367,11 @@ class KVStore:
     # ---- inside ---------------------------------------------------------------------------------
 
     def _shape(self, name: _keys.Key, what: str) -> Any:
-        self._kind.check([name])
-        try:
-            return self._shapes[name]
-        except KeyError:
-            raise NotFoundError("%s: key %r was never initialised" % (what, name)) from None
+        shape = self._shapes.get(name)
+        if shape is None:
+            self._kind.check([name])
+            raise NotFoundError("%s: key %r was never initialised" % (what, name))
+        return shape
 
     def _pushed_shape(self, name: _keys.Key) -> Any:
         """Of a key that can be pushed to."""
@@ -389,8 +389,10 @@ class KVStore:
         for name, outs in _keys.group(key, out, "out").items():
             shape = self._shape(name, what)
             rows = [one for one in outs if isinstance(one, _row_sparse.RowSparse)]
-            sparse.extend((name, one) for one in rows)
-            dense = [one for one in outs if not isinstance(one, _row_sparse.RowSparse)]
+            dense = outs
+            if rows:
+                sparse.extend((name, one) for one in rows)
+                dense = [one for one in outs if not isinstance(one, _row_sparse.RowSparse)]
             if dense or not rows:
                 outputs[name] = _arrays.Outputs(dense, shape, "%s of key %r" % (what, name))
         _arrays.keep_apart(list(outputs.values()))
