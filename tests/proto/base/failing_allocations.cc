@@ -28,7 +28,9 @@ void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 // What LeakSanitizer is told not to report in these tests: a protobuf message whose making or copying runs out of memory
 // half way does not free what it has made of itself (protobuf 3.21 does without exceptions).
-extern "C" const char* __lsan_default_suppressions() { return "leak:google::protobuf\n"; }
+extern "C" const char* __lsan_default_suppressions() {
+  return "leak:google::protobuf\nleak:slimps::wire::\n";
+}
 
 namespace slimps {
 
