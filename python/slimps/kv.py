@@ -21,15 +21,16 @@ from __future__ import annotations
 
 import os
 from types import TracebackType
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Type, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Type, Union
 
 import numpy as np
 
 from slimps import (
-    _arrays, _compression, _job, _keys, _open_stores, _options, _slimps, _store_optimizer, _updater, _whole_file)
+    _arrays, _compression, _job, _keys, _known_keys, _open_stores, _options, _slimps, _store_optimizer, _updater,
+    _whole_file)
 from slimps import optimizer as _optimizer
 from slimps import row_sparse as _row_sparse
-from slimps.errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError, NotFoundError
+from slimps.errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError
 
 __all__ = ["KVStore", "create"]
 
@@ -77,8 +78,7 @@ class KVStore:
         self._grad_scale = options.grad_scale
         self._timeout_s = options.timeout_s
         self._compression = _compression.Compression(options.compression)
-        self._shapes: Dict[_keys.Key, Any] = {}
-        self._kind = _keys.KeyKind()
+        self._keys = _known_keys.KnownKeys()
         self._needs_optimizer = name in ("dist_async", "dist_ssp")
         self._optimizer = _store_optimizer.StoreOptimizer()
         _open_stores.add(self)
@@ -122,20 +122,19 @@ class KVStore:
         """
         pairs = _keys.pair(key, value, "value")
         names = [name for name, _ in pairs]
-        self._kind.check(names)
+        self._keys.check(names)
         values, halves, shapes = [], [], []
         for name, one in pairs:
             if _keys.is_list(one):
                 raise InvalidArgumentError("init of key %r: expected one array, got a list" % (name,))
-            if name in self._shapes:
+            if name in self._keys.shapes:
                 raise AlreadyExistsError("key %r was initialised before" % (name,))
             array = _arrays.as_numpy(one, "init of key %r" % (name,))
             shapes.append(array.shape)
             halves.append(array.dtype.itemsize == 2)
             values.append(_arrays.packed(array))
         self._store.init(names, [list(shape) for shape in shapes], values, halves)
-        self._kind.settle(names)
-        self._shapes.update(zip(names, shapes))
+        self._keys.add(dict(zip(names, shapes)))
 
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
         """Gives this worker's gradients to its next round; returns when the arrays may be reused.
@@ -147,11 +146,11 @@ class KVStore:
         """
         dense, sparse = _row_sparse.split(_keys.group(key, value, "value"))
         for name, gradient in sparse.items():
-            _arrays.check_shape(gradient, self._pushed_shape(name), "push of key %r" % (name,))
-        arrays = {name: self._pushed(name, values) for name, values in dense.items()}
+            _arrays.check_shape(gradient, self._check_pushed(name), "push of key %r" % (name,))
+        gradients = self._gradients(dense)
         for name, gradient in sparse.items():
             self._store.push_rows(name, gradient.indices, _arrays.packed(gradient.rows), priority)
-        for name, devices in arrays.items():
+        for name, devices in gradients.items():
             self._store.push(name, devices, priority)
 
     def row_sparse_pull(self, key: Any, out: Any, priority: int = 0, row_ids: Any = None) -> None:
@@ -162,7 +161,7 @@ class KVStore:
         """
         wanted = list(_row_sparse.requests(key, out, row_ids))
         for name, target, _ in wanted:
-            _arrays.check_shape(target, self._shape(name, "row_sparse_pull"), "row_sparse_pull of key %r" % (name,))
+            _arrays.check_shape(target, self._keys.shape(name, "row_sparse_pull"), "row_sparse_pull of key %r" % (name,))
         pulled = [self._store.pull_rows(name, ids, priority) for name, _, ids in wanted]
         for (_, target, _), (rows, values) in zip(wanted, pulled):
             indices = np.frombuffer(rows, np.int64).copy()
@@ -176,7 +175,7 @@ class KVStore:
         (row_sparse_pull fills it); without `ignore_sparse` a local store puts all rows into it, and for a distributed
         one it is an InvalidArgumentError.
         """
-        outputs, sparse = self._outputs(key, out, "pull")
+        outputs, sparse = self._keys.outputs(key, out, "pull")
         if sparse and not ignore_sparse:
             if self._type not in _open_stores.LOCAL:
                 raise InvalidArgumentError("pull of key %r: expected a dense out, got a RowSparse" % (sparse[0][0],))
@@ -193,14 +192,14 @@ class KVStore:
         written to. Raises as push and pull do; the keys before one that is refused have been pushed and pulled.
         """
         targets = value if out is None else out
-        outputs, _ = self._outputs(key, targets, "pushpull")  # checked before any push
+        outputs, _ = self._keys.outputs(key, targets, "pushpull")  # checked before any push
         dense, sparse = _row_sparse.split(_keys.group(key, value, "value"))
         if len(dense) < 2 or sparse or list(outputs) != list(dense) or self._type in _open_stores.LOCAL:
             self.push(key, value, priority)
             self.pull(key, targets, priority)
             return
-        arrays = [self._pushed(name, values) for name, values in dense.items()]
-        self._store.push_pull(list(dense), arrays, [output.buffer for output in outputs.values()], priority)
+        gradients = self._gradients(dense)
+        self._store.push_pull(list(gradients), list(gradients.values()), [output.buffer for output in outputs.values()], priority)
         for output in outputs.values():
             output.finish()
 
@@ -213,7 +212,7 @@ class KVStore:
         """This worker contributes nothing to the keys' next round, which need not wait for it."""
         names = [_keys.as_key(name) for name in (key if _keys.is_list(key) else [key])]
         for name in names:
-            self._pushed_shape(name)
+            self._check_pushed(name)
         for name in names:
             self._store.push_nothing(name)
 
@@ -271,7 +270,7 @@ class KVStore:
         changes the weight in place. It must not call the store; what it raises, push raises, and nothing has changed.
         None: pushes replace values again. Raises UnimplementedError: a distributed store.
         """
-        shapes = self._shapes  # not the store: nobody would see that cycle
+        shapes = self._keys.shapes  # not the store: nobody would see that cycle
         self._store.set_updater(None if updater is None else _updater.over_shapes(updater, shapes))
 
     def set_gradient_compression(self, compression_params: Union[str, Mapping[str, Any]]) -> None:
@@ -292,7 +291,7 @@ class KVStore:
         """
         names, arrays = [], []
         for name, one in _keys.pair(key, out, "out"):
-            array = _arrays.to_write(one, self._shape(name, "pull"), "pull of key %r" % (name,))
+            array = _arrays.to_write(one, self._keys.shape(name, "pull"), "pull of key %r" % (name,))
             names.append(name)
             arrays.append(array)
         self._store.pull_then(names, arrays, priority, done)
@@ -303,12 +302,11 @@ class KVStore:
 
         Raises FailedPreconditionError: the store has an optimizer that differs by more than its rates.
         """
-        self._kind.check(names)
+        self._keys.check(names)
         self._optimizer.check(spec, "a DistributedOptimizer")
         made = _slimps.Exchange(self._store, names, [list(array.shape) for array in arrays], arrays, spec, settings)
         self._optimizer.settle(spec, "a DistributedOptimizer")
-        self._kind.settle(names)
-        self._shapes.update((name, array.shape) for name, array in zip(names, arrays))
+        self._keys.add({name: array.shape for name, array in zip(names, arrays)})
         return made
 
     def all_reduce_sum(self, values: List[float]) -> List[float]:
@@ -317,7 +315,7 @@ class KVStore:
 
     def has_key(self, key: Any) -> bool:
         """Whether this worker has initialised it."""
-        return key in self._shapes
+        return key in self._keys.shapes
 
     def barrier(self) -> None:
         """Waits until all workers have come here."""
@@ -366,47 +364,19 @@ class KVStore:
 
     # ---- inside ---------------------------------------------------------------------------------
 
-    def _shape(self, name: _keys.Key, what: str) -> Any:
-        shape = self._shapes.get(name)
-        if shape is None:
-            self._kind.check([name])
-            raise NotFoundError("%s: key %r was never initialised" % (what, name))
-        return shape
-
-    def _pushed_shape(self, name: _keys.Key) -> Any:
-        """Of a key that can be pushed to."""
-        shape = self._shape(name, "push")
+    def _check_pushed(self, name: _keys.Key) -> Any:
+        """The shape of a key that can be pushed to."""
+        shape = self._keys.shape(name, "push")
         if self._needs_optimizer and not self._optimizer.is_set:
             raise FailedPreconditionError("push of key %r: a %s store steps with each push and keeps no sums; expected "
                                           "set_optimizer before" % (name, self._type))
         return shape
 
-    def _outputs(self, key: Any, out: Any, what: str) -> Tuple[Dict[_keys.Key, _arrays.Outputs],
-                                                               List[Tuple[_keys.Key, _row_sparse.RowSparse]]]:
-        """Where dense keys are pulled into, and the RowSparse among the outputs."""
-        outputs: Dict[_keys.Key, _arrays.Outputs] = {}
-        sparse: List[Tuple[_keys.Key, _row_sparse.RowSparse]] = []
-        for name, outs in _keys.group(key, out, "out").items():
-            shape = self._shape(name, what)
-            rows = [one for one in outs if isinstance(one, _row_sparse.RowSparse)]
-            dense = outs
-            if rows:
-                sparse.extend((name, one) for one in rows)
-                dense = [one for one in outs if not isinstance(one, _row_sparse.RowSparse)]
-            if dense or not rows:
-                outputs[name] = _arrays.Outputs(dense, shape, "%s of key %r" % (what, name))
-        _arrays.keep_apart(list(outputs.values()))
-        return outputs, sparse
-
-    def _pushed(self, name: _keys.Key, values: List[Any]) -> List[np.ndarray]:
-        """One key's packed arrays, one per device, checked."""
-        what = "push of key %r" % (name,)
-        shape = self._pushed_shape(name)
-        arrays = [_arrays.as_numpy(value, what) for value in values]
-        if not arrays:
-            raise InvalidArgumentError("%s: expected at least one array, got an empty list" % what)
-        for array in arrays:
-            _arrays.check_shape(array, shape, what)
-            if self._compression.refuses_half and array.dtype.itemsize == 2:
-                raise InvalidArgumentError("%s: expected float32, got float16: gradient compression is on" % what)
-        return [_arrays.packed(array) for array in arrays]
+    def _gradients(self, dense: Mapping[_keys.Key, List[Any]]) -> Dict[_keys.Key, List[np.ndarray]]:
+        """Packed arrays of each key, one per device, all checked."""
+        half = not self._compression.refuses_half
+        packed = {}
+        for name, values in dense.items():
+            self._check_pushed(name)
+            packed[name] = self._keys.packed_gradients(name, values, half)
+        return packed

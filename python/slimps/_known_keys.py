@@ -1,0 +1,74 @@
+"""The keys that one worker has initialised, and the arrays that calls give for them, checked and packed.
+
+    keys = KnownKeys()
+    keys.check(["w"]); ...; keys.add({"w": (2, 3)})
+    gradients = keys.packed_gradients("w", [gradient], half=True)       # one per device
+    outputs, sparse = keys.outputs("w", out, "pull")                    # where pulls may write
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
+
+import numpy as np
+
+from slimps import _arrays, _keys
+from slimps import row_sparse as _row_sparse
+from slimps.errors import InvalidArgumentError, NotFoundError
+
+Outputs = Dict[_keys.Key, _arrays.Outputs]
+Sparse = List[Tuple[_keys.Key, _row_sparse.RowSparse]]
+
+
+class KnownKeys:
+    """Of one store. `shapes` is theirs, by key."""
+
+    def __init__(self) -> None:
+        self.shapes: Dict[_keys.Key, Any] = {}
+        self._kind = _keys.KeyKind()
+
+    def check(self, names: Sequence[_keys.Key]) -> None:
+        """Raises InvalidArgumentError: they are not all of the kind that the store's keys are."""
+        self._kind.check(names)
+
+    def add(self, shapes: Mapping[_keys.Key, Any]) -> None:
+        """They were initialised."""
+        self._kind.settle(shapes)
+        self.shapes.update(shapes)
+
+    def shape(self, name: _keys.Key, what: str) -> Any:
+        """Raises NotFoundError: it was never initialised; InvalidArgumentError: it is of the other kind."""
+        shape = self.shapes.get(name)
+        if shape is None:
+            self._kind.check([name])
+            raise NotFoundError("%s: key %r was never initialised" % (what, name))
+        return shape
+
+    def outputs(self, key: Any, out: Any, what: str) -> Tuple[Outputs, Sparse]:
+        """Where dense keys are pulled into, and the RowSparse among the outputs."""
+        outputs: Outputs = {}
+        sparse: Sparse = []
+        for name, outs in _keys.group(key, out, "out").items():
+            shape = self.shape(name, what)
+            rows = [one for one in outs if isinstance(one, _row_sparse.RowSparse)]
+            dense = outs
+            if rows:
+                sparse.extend((name, one) for one in rows)
+                dense = [one for one in outs if not isinstance(one, _row_sparse.RowSparse)]
+            if dense or not rows:
+                outputs[name] = _arrays.Outputs(dense, shape, "%s of key %r" % (what, name))
+        _arrays.keep_apart(list(outputs.values()))
+        return outputs, sparse
+
+    def packed_gradients(self, name: _keys.Key, values: List[Any], half: bool) -> List[np.ndarray]:
+        """One key's, one per device. Raises InvalidArgumentError: another shape, none, float16 unless `half`."""
+        what = "push of key %r" % (name,)
+        shape = self.shape(name, "push")
+        arrays = [_arrays.as_numpy(value, what) for value in values]
+        if not arrays:
+            raise InvalidArgumentError("%s: expected at least one array, got an empty list" % what)
+        for array in arrays:
+            _arrays.check_shape(array, shape, what)
+            if not half and array.dtype.itemsize == 2:
+                raise InvalidArgumentError("%s: expected float32, got float16: gradient compression is on" % what)
+        return [_arrays.packed(array) for array in arrays]
