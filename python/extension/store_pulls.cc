@@ -96,29 +96,30 @@ void Store::PushPull(const std::vector<py::object>& keys,
       values[i].push_back(arrays.back().floats());
     }
   }
+  std::vector<std::vector<std::span<const float>>> of_key = values;
+  for (size_t i = 0; i < jobs.size(); ++i) of_key[i].push_back(jobs[i].out);
+  const bool at_once = AreApart(of_key);
   for (const PullJob& job : jobs) under_way_->Add(job.key.id(), job.out.size_bytes());
   const PushesUnderWay::Marks marks = MarksOf(jobs);
   const auto pending = std::make_shared<Pending>(jobs.size());
-  StartCall(
-      [store = store_, jobs = std::move(jobs), values = std::move(values), priority, pending] {
-        std::vector<std::vector<std::span<const float>>> of_key = values;
-        for (size_t i = 0; i < jobs.size(); ++i) of_key[i].push_back(jobs[i].out);
-        const bool at_once = AreApart(of_key);
-        absl::Status pushed;
-        size_t asked = 0;
-        for (size_t i = 0; i < jobs.size() && pushed.ok(); ++i) {
-          pushed = PushOne(store.get(), jobs[i].key, values[i], priority);
-          if (pushed.ok() && at_once) AskOne(store.get(), jobs[asked++], i, priority, pending);
-        }
-        for (; asked < jobs.size(); ++asked) {
-          if (pushed.ok()) {
-            AskOne(store.get(), jobs[asked], asked, priority, pending);
-          } else {
-            pending->Finish(asked, pushed);
-          }
-        }
-        return absl::OkStatus();
-      });
+  // Whatever happens there, `pending` learns of every job: nothing but PushOne and AskOne may run out of memory.
+  StartCall([store = store_, jobs = std::move(jobs), values = std::move(values), at_once, priority,
+             pending] {
+    absl::Status pushed;
+    size_t asked = 0;
+    for (size_t i = 0; i < jobs.size() && pushed.ok(); ++i) {
+      pushed = PushOne(store.get(), jobs[i].key, values[i], priority);
+      if (pushed.ok() && at_once) AskOne(store.get(), jobs[asked++], i, priority, pending);
+    }
+    for (; asked < jobs.size(); ++asked) {
+      if (pushed.ok()) {
+        AskOne(store.get(), jobs[asked], asked, priority, pending);
+      } else {
+        pending->Finish(asked, pushed);
+      }
+    }
+    return absl::OkStatus();
+  });
   AwaitWith(pending, std::move(arrays));
   under_way_->Acknowledged(marks);
 }

@@ -67,6 +67,15 @@ def test_anything_else_is_refused(value, complaint):
     assert complaint in str(raised.value)
 
 
+def test_which_arrays_overlap():
+    whole = np.zeros(12, np.float32)
+    apart = [whole[4:8], whole[:4], np.zeros(0, np.float32), whole[8:], np.zeros((2, 2), np.float32)]
+    assert _slimps.are_apart([]) and _slimps.are_apart(apart)
+    for overlapping in (whole, whole[3:5], whole[5:6], whole[11:]):  # around, across, inside, at the end
+        assert not _slimps.are_apart(apart + [overlapping])
+    assert not _slimps.are_apart([whole, whole[1:2], whole[10:11]])
+
+
 def test_outputs_are_filled_in_place():
     direct, half, gaps = np.zeros(3, np.float32), np.zeros(3, np.float16), np.zeros(6, np.float32)
     outputs = _arrays.Outputs([half, direct, gaps[::2]], (3,), "a")
