@@ -215,22 +215,16 @@ absl::Status Partition::Leave(uint32_t worker, uint64_t from_round) {
   }
 }
 
-absl::Status Partition::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
-  const auto old_kind = optimizer_->spec().kind(), new_kind = optimizer->spec().kind();
-  if (old_kind != new_kind && (version() > 0 || rounds_.begun())) {
-    return Annotate(absl::FailedPreconditionError(
-        absl::StrCat("rounds have begun with optimizer ", wire::OptimizerSpec::Kind_Name(old_kind),
-                     "; it cannot become ", wire::OptimizerSpec::Kind_Name(new_kind))));
-  }
-  // Grown before the optimizer that needs it is in force. Of the same kind it goes on; what another kind was given by
-  // PutState means nothing to this one.
+void Partition::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
+  // Grown before the optimizer that needs it is in force.
   GrowState(optimizer->state_tensors());
-  if (old_kind != new_kind) {
+  // What another kind has gathered, or was given by PutState, means nothing to this one.
+  if (optimizer_->spec().kind() != optimizer->spec().kind()) {
+    state_.resize(optimizer->state_tensors());
     for (AlignedBuffer& tensor : state_) std::ranges::fill(tensor.floats(), 0.0f);
     updates_ = 0;
   }
   optimizer_ = std::move(optimizer);
-  return absl::OkStatus();
 }
 
 bool Partition::HasCompleteRound() const { return rounds_.NextRoundComplete(); }

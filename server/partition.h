@@ -115,9 +115,9 @@ class Partition final {
       std::shared_ptr<const ChangeCodec> change = nullptr,
       std::optional<wire::Hyper> hyper = std::nullopt);
   [[nodiscard]] absl::Status Leave(uint32_t worker, uint64_t from_round);
-  // From the next round on. The state is kept when the kind is. FailedPrecondition: another kind after the first push.
-  // Throws std::bad_alloc.
-  [[nodiscard]] absl::Status SetOptimizer(std::shared_ptr<const Optimizer> optimizer);
+  // From the next round that is applied. The state is kept when the kind is; another kind begins with none. Throws
+  // std::bad_alloc.
+  void SetOptimizer(std::shared_ptr<const Optimizer> optimizer);
 
   bool HasCompleteRound() const;
   // REQUIRES: HasCompleteRound(). Throws std::bad_alloc: the current weights and version() are then unchanged, but the

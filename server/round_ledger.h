@@ -69,8 +69,6 @@ class RoundLedger final {
   // Active workers whose push of the next round has not come.
   std::vector<uint32_t> MissingFromNextRound() const;
   uint64_t version() const { return version_; }
-  // Whether any push was ever counted.
-  bool begun() const { return version_ > 0 || !open_.empty(); }
   size_t waiting_bytes() const { return waiting_bytes_; }
 
  private:

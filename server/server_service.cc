@@ -299,13 +299,6 @@ absl::Status ServerService::CheckSetOptimizer(const Origin& origin,
   if (request.mode() != wire::DIST_SYNC && request.spec().kind() == wire::OptimizerSpec::NONE) {
     return NeedsOptimizer(request.mode());
   }
-  const bool begun =
-      std::any_of(shards_.begin(), shards_.end(), [](const auto& shard) { return shard->begun(); });
-  if (begun && request.spec().kind() != optimizer_kind_) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "rounds have begun with optimizer ", wire::OptimizerSpec::Kind_Name(optimizer_kind_),
-        "; it cannot become ", wire::OptimizerSpec::Kind_Name(request.spec().kind())));
-  }
   return absl::OkStatus();
 }
 
@@ -315,7 +308,6 @@ void ServerService::HandleSetOptimizer(const Origin& origin, const wire::SetOpti
   if (status.ok()) status = CheckSetOptimizer(origin, request);
   if (!status.ok()) return SendAck(origin, status);
   mode_ = request.mode();
-  optimizer_kind_ = request.spec().kind();
   PostToAll(origin, [optimizer = *std::move(optimizer)](ShardState& state) {
     return state.SetOptimizer(optimizer);
   });

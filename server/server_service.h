@@ -105,7 +105,6 @@ class ServerService final : public MessageSink {
   Directory directory_;
   std::optional<wire::StoreMode> mode_;  // that of the first Init or SetOptimizer
   std::optional<uint32_t> staleness_;    // that of the first Init
-  wire::OptimizerSpec::Kind optimizer_kind_ = wire::OptimizerSpec::NONE;
   ParkedMessages parked_;
 
   // Counters publish nothing but themselves.

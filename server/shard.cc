@@ -188,7 +188,6 @@ bool Shard::Take(std::deque<Entry>* entries) {
 void Shard::Handle(Entry entry) {
   if (auto* items = std::get_if<ShardItems>(&entry)) {
     state_->HandleItems(std::move(*items));
-    begun_.store(state_->begun(), std::memory_order_relaxed);
   } else {
     std::get<Control>(entry)(*state_);
   }

@@ -11,7 +11,6 @@
 #ifndef SLIMPS_SERVER_SHARD_H_
 #define SLIMPS_SERVER_SHARD_H_
 
-#include <atomic>
 #include <cstddef>
 #include <deque>
 #include <exception>
@@ -60,8 +59,6 @@ class Shard final {
   [[nodiscard]] absl::Status PostControl(Control control);
   // The same of our own, which no peer can repeat: not bounded; after Stop dropped unrun.
   void PostOwnControl(Control control);
-  // Whether a push was ever counted here. True is final.
-  bool begun() const { return begun_.load(std::memory_order_relaxed); }
   // Idempotent. What comes later, and what still waits then, is answered with the first `why`.
   void Stop(const absl::Status& why = absl::UnavailableError("the server is stopping"));
 
@@ -92,8 +89,7 @@ class Shard final {
       absl::UnavailableError("the server has failed: it is out of memory");
   // Of the thread that has set in_use_; who clears it, under the lock, publishes what was done.
   const std::unique_ptr<ShardState> state_;
-  bool told_broken_ = false;        // of that thread too
-  std::atomic<bool> begun_{false};  // publishes nothing but itself
+  bool told_broken_ = false;  // of that thread too
 
   Mutex mutex_;
   CondVar arrived_;  // an entry, stopping_, an earlier deadline, or the state

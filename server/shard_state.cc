@@ -130,10 +130,7 @@ absl::StatusOr<uint64_t> ShardState::HandlePush(uint32_t worker, PushWork work) 
                        {.format = format, .payload = work.payload, .checksum = item.payload_hash()},
                        *std::move(change),
                        item.has_hyper() ? std::optional(item.hyper()) : std::nullopt));
-    if (verdict == PushVerdict::kAccepted) {
-      begun_ = true;
-      slot.priority = item.priority();
-    }
+    if (verdict == PushVerdict::kAccepted) slot.priority = item.priority();
     // Of a duplicate too: memory may have run out here when it was counted.
     NoteCompletion(slot);
     if (partition.applies_at_once()) AnswerReady(slot);
@@ -325,7 +322,7 @@ absl::Status ShardState::SetOptimizer(std::shared_ptr<const Optimizer> optimizer
   for (auto& [id, slot] : slots_) {
     if (slot.partition == nullptr) continue;
     try {
-      first_error.Update(slot.partition->SetOptimizer(optimizer));
+      slot.partition->SetOptimizer(optimizer);
     } catch (const std::bad_alloc&) {
       first_error.Update(OutOfMemory("optimizer state"));
     }

@@ -112,8 +112,6 @@ class ShardState final {
   bool AnswerPutOff();
   // Whether TakeReplies should come before more items, or one worker may find no room for what it asks for at once.
   bool has_many_copies() const { return copied_bytes_ > most_copied_bytes_ / 2; }
-  // Whether any push was ever counted.
-  bool begun() const { return begun_; }
   // nullptr: not initialised.
   const Partition* Find(const PartitionId& id) const;
 
@@ -159,7 +157,6 @@ class ShardState final {
   absl::Time next_deadline_ = absl::InfiniteFuture();
   absl::Status failure_;
   absl::Status broken_;
-  bool begun_ = false;
 };
 
 }  // namespace slimps

@@ -289,7 +289,7 @@ SLIMPS_API slimps_status slimps_optimizer_set(slimps_optimizer* optimizer, const
 SLIMPS_API void slimps_optimizer_destroy(slimps_optimizer* optimizer);
 
 /* The servers step by it, once per round, with the sum over workers. Collective: every worker calls it alike, before or
- * after init; rank 0's counts, from the next round on. Copied. FAILED_PRECONDITION: another kind once rounds have begun. */
+ * after init; rank 0's counts, from the next round on; another kind than before begins with no momentum. Copied. */
 SLIMPS_API slimps_status slimps_set_optimizer(slimps_store* store,
                                               const slimps_optimizer* optimizer);
 

@@ -223,8 +223,9 @@ class KVStore:
 
         `optimizer` is one of slimps.optimizer, or a torch.optim.SGD, Adam or AdamW, of which the options are read.
         Collective: every worker calls it alike, before or after init, repeatedly; rank 0's counts, from the next round
-        on (where rounds have begun: between a pull and the next push). FailedPreconditionError: another kind then, or,
-        since there is one for all keys, another than a DistributedOptimizer or CommHookState of this store has set.
+        on (where rounds have begun: between a pull and the next push); another kind begins with no momentum. Raises
+        FailedPreconditionError: there is one for all keys, and a DistributedOptimizer or CommHookState of this store
+        has set another.
         """
         self.set_optimizer_spec(_optimizer.from_any(optimizer).spec())
 

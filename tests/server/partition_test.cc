@@ -172,7 +172,7 @@ TEST(Partition, OptimizerOfTheSameKindKeepsItsState) {
   auto partition = Make(Spec(1, 1), {0}, SgdSpec(1, 0.5));
   ASSERT_TRUE(partition->Push(1, 0, 1, Raw({1})).ok());
   ApplyAll(*partition);  // buf 1, w -1
-  ASSERT_TRUE(partition->SetOptimizer(MakeOptimizer(SgdSpec(10, 0.5))).ok());
+  partition->SetOptimizer(MakeOptimizer(SgdSpec(10, 0.5)));
   ASSERT_TRUE(partition->Push(2, 0, 1, Raw({1})).ok());
   ApplyAll(*partition);  // buf 1.5
   EXPECT_THAT(WeightsOf(*partition), ElementsAre(-16));
@@ -182,7 +182,7 @@ TEST(Partition, MomentumMayBeginLater) {
   auto partition = Make(Spec(1, 1), {0}, SgdSpec(1));
   ASSERT_TRUE(partition->Push(1, 0, 1, Raw({1})).ok());
   ApplyAll(*partition);
-  ASSERT_TRUE(partition->SetOptimizer(MakeOptimizer(SgdSpec(1, 0.5))).ok());
+  partition->SetOptimizer(MakeOptimizer(SgdSpec(1, 0.5)));
   ASSERT_TRUE(partition->Push(2, 0, 1, Raw({1})).ok());
   ApplyAll(*partition);
   EXPECT_THAT(WeightsOf(*partition), ElementsAre(-2));
@@ -197,7 +197,7 @@ TEST(Partition, AnotherKindOfOptimizerBeginsWithoutTheStateThatWasPut) {
   state.set_updates(9);
   state.set_load(1);
   ASSERT_TRUE(partition->PutState(state, Raw({42})).ok());
-  ASSERT_TRUE(partition->SetOptimizer(MakeOptimizer(SgdSpec(1, 0.9))).ok());
+  partition->SetOptimizer(MakeOptimizer(SgdSpec(1, 0.9)));
   EXPECT_THAT(Floats(partition->ShareState(&state).payload), ElementsAre(42)) << "the same kind";
   EXPECT_EQ(state.updates(), 9u);
   wire::OptimizerSpec adam = SgdSpec(1);
@@ -205,7 +205,7 @@ TEST(Partition, AnotherKindOfOptimizerBeginsWithoutTheStateThatWasPut) {
   adam.set_beta1(0.9);
   adam.set_beta2(0.99);
   adam.set_epsilon(1e-8);
-  ASSERT_TRUE(partition->SetOptimizer(MakeOptimizer(adam)).ok());
+  partition->SetOptimizer(MakeOptimizer(adam));
   for (const uint32_t tensor : {1u, 2u}) {
     state.set_tensor(tensor);
     EXPECT_THAT(Floats(partition->ShareState(&state).payload), ElementsAre(0)) << tensor;
@@ -213,13 +213,23 @@ TEST(Partition, AnotherKindOfOptimizerBeginsWithoutTheStateThatWasPut) {
   EXPECT_EQ(state.updates(), 0u);
 }
 
-TEST(Partition, OptimizerOfAnotherKindIsRefusedOnceRoundsHaveBegun) {
-  auto partition = Make(Spec(1, 2), {0}, {});
-  EXPECT_TRUE(partition->SetOptimizer(MakeOptimizer(SgdSpec(1))).ok());
+TEST(Partition, OptimizerOfAnotherKindStepsFromTheNextRoundAndBeginsWithoutState) {
+  auto partition = Make(Spec(1, 2), {0}, SgdSpec(1, 0.5));
   ASSERT_TRUE(partition->Push(1, 0, 1, Raw({1})).ok());
-  const absl::Status refused = partition->SetOptimizer(MakeOptimizer({}));
-  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("SGD"));
+  ASSERT_TRUE(partition->Push(1, 1, 1, Raw({1})).ok());
+  ApplyAll(*partition);  // buf 2, w -2
+  ASSERT_TRUE(partition->Push(2, 0, 1, Raw({3})).ok());
+  partition->SetOptimizer(MakeOptimizer({}));  // the round that is under way is the next one
+  ASSERT_TRUE(partition->Push(2, 1, 1, Raw({4})).ok());
+  ApplyAll(*partition);
+  EXPECT_THAT(WeightsOf(*partition), ElementsAre(7));
+  partition->SetOptimizer(MakeOptimizer(SgdSpec(1, 0.5)));
+  for (const uint64_t round : {3, 4}) {
+    ASSERT_TRUE(partition->Push(round, 0, 1, Raw({1})).ok());
+    ASSERT_TRUE(partition->Push(round, 1, 1, Raw({1})).ok());
+    ApplyAll(*partition);
+  }
+  EXPECT_THAT(WeightsOf(*partition), ElementsAre(7 - 2 - 3)) << "buf 2, then 3";
 }
 
 TEST(Partition, AsyncAppliesEachPushOnceWhenItComes) {

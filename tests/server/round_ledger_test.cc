@@ -138,7 +138,7 @@ TEST(RoundLedger, NonsenseIsRefused) {
   EXPECT_EQ(CodeOf(ledger.Push(Record(1, 2))), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(CodeOf(ledger.Push(Record(0, 0))), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(CodeOf(ledger.Push(Record(~uint64_t{0}, 0))), absl::StatusCode::kFailedPrecondition);
-  EXPECT_FALSE(ledger.begun());
+  EXPECT_EQ(ledger.waiting_bytes(), 0u);
 }
 
 TEST(RoundLedger, BytesAheadAreBoundedButTheNextRoundIsAlwaysLetIn) {

@@ -188,7 +188,7 @@ TEST_F(ServerServiceTest, InitIsIdempotentButNotWithAnotherValue) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("s:w"));
 }
 
-TEST_F(ServerServiceTest, OptimizerIsRefusedByFieldModeAndTime) {
+TEST_F(ServerServiceTest, OptimizerIsRefusedByFieldAndMode) {
   Start(1, 2);
   EXPECT_EQ(AckStatus(Ask(Optimizer(SgdSpec(-1)))).code(), absl::StatusCode::kInvalidArgument);
   InitKey("w", {1});
@@ -203,7 +203,7 @@ TEST_F(ServerServiceTest, OptimizerIsRefusedByFieldModeAndTime) {
   EXPECT_TRUE(AckStatus(Ask(Optimizer(SgdSpec(0.5)))).ok());
   wire::OptimizerSpec test;
   test.set_kind(wire::OptimizerSpec::TEST);
-  EXPECT_EQ(AckStatus(Ask(Optimizer(test))).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(AckStatus(Ask(Optimizer(test))).ok());  // another kind, though a round has begun
 }
 
 TEST_F(ServerServiceTest, AsyncStoreNeedsAnOptimizer) {

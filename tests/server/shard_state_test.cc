@@ -152,7 +152,11 @@ TEST_F(ShardStateTest, OptimizerHoldsFromTheNextRoundAndForLaterPartitions) {
   ASSERT_TRUE(state_.SetOptimizer(MakeOptimizer(SgdSpec(100))).ok());
   EXPECT_EQ(state_.Find({.key = Key("a").id()})->weights()[0], -1);
   EXPECT_EQ(state_.Find({.key = Key("b").id()})->weights()[0], -1);
-  EXPECT_EQ(state_.SetOptimizer(MakeOptimizer({})).code(), absl::StatusCode::kFailedPrecondition);
+  // Another kind: the store keeps the sum.
+  ASSERT_TRUE(state_.SetOptimizer(MakeOptimizer({})).ok());
+  for (uint32_t worker : {0u, 1u}) Push(worker, "a", 2, {1});
+  ApplyAll();
+  EXPECT_EQ(state_.Find({.key = Key("a").id()})->weights()[0], 2);
 }
 
 TEST_F(ShardStateTest, HyperparametersOfAnItemReachTheStepAndBadOnesAreRefused) {
