@@ -12,17 +12,14 @@
 #include "proto/base/trace.h"
 #include "worker/dist_store.h"
 #include "worker/out_of_memory.h"
+#include "worker/pulled_form.h"
 #include "worker/store_init.h"
 #include "worker/value_check.h"
 
 namespace slimps {
 namespace {
 
-// Whether pulls of a version carry changes, and not the weights in some precision.
-bool IsChange(const std::string& change_codec) {
-  return !change_codec.empty() && change_codec != "none" && change_codec != "fp16" &&
-         change_codec != "bf16";
-}
+bool IsChange(const std::string& codec) { return PulledFormOf(codec) == PulledForm::kChange; }
 
 }  // namespace
 

@@ -11,16 +11,18 @@
 #include "proto/base/status_macros.h"
 #include "worker/out_of_memory.h"
 #include "worker/pull_merger.h"
+#include "worker/pulled_form.h"
 
 namespace slimps {
 namespace {
 
 // What an answer should be where its version was made with `change_codec`.
 bool IsAsAgreed(const std::string& change_codec, const wire::PullReplyItem& answer) {
-  if (change_codec.empty() || change_codec == "none") return !answer.is_change();
-  if (change_codec == "fp16") return !answer.is_change() && answer.format() == wire::RAW_F16;
-  if (change_codec == "bf16") return !answer.is_change() && answer.format() == wire::RAW_BF16;
-  return answer.is_change();
+  const PulledForm form = PulledFormOf(change_codec);
+  if (answer.is_change() != (form == PulledForm::kChange)) return false;
+  if (form == PulledForm::kF16) return answer.format() == wire::RAW_F16;
+  if (form == PulledForm::kBf16) return answer.format() == wire::RAW_BF16;
+  return true;
 }
 
 }  // namespace
