@@ -10,16 +10,16 @@
 //     StoreF(MulF(LoadF(p + i, count), scale), p + i, count);    // lanes past n read as 0 and are not written
 //   });
 //
-// All sets give the same bits: products and sums are rounded one by one (no fused multiply-add but in AddSquareF and
-// SubProductF, where every set has it), element i of a block is in lane i % 16, and a sum over lanes is folded 8 + 8,
+// All sets give the same bits: products and sums are rounded one by one (no fused multiply-add but in AddSquareF,
+// AddProductF and SubProductF, where every set has it), element i of a block is in lane i % 16, and a sum over lanes is folded 8 + 8,
 // 4 + 4, 2 + 2, 1 + 1. A set's source file includes its lanes_*.h before any NAME_loops.h; everything has internal
 // linkage, so that code compiled for a newer CPU can never be linked into another set.
 //
 // What a set defines (F32x16, I32x16: unsigned, Mask16):
 //
 //   SetF(x) LoadF(p, count) StoreF(x, p, count) AddF SubF MulF DivF MinF MaxF AbsF SqrtF;
-//   AddSquareF(sum, x): sum + x * x, rounded once: for statistics alone; SubProductF(x, a, b): x - a * b, rounded once:
-//   where a * b is exact, the same as rounding twice
+//   Rounded once: AddSquareF(sum, x): sum + x * x, for statistics alone; AddProductF(x, a, b): x + a * b;
+//   SubProductF(x, a, b): x - a * b; where a * b is exact, the same as rounding twice
 //   GeF GtF LeF LtF (false for NaN) NotLeF (true for NaN); SelectF(mask, yes, no), KeepF(mask, x): x or +0;
 //   SelectBitsF(bits, yes, no): SelectF by bit i for lane i; SelectNegativeF(x, yes, no): by x's sign bit;
 //   SignBits(x): bit i is the sign bit of lane i, set for -0 too; SignBits(x, y): 32 bits, those of y above

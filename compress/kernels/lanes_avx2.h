@@ -73,6 +73,9 @@ inline F32x16 SqrtF(F32x16 x) { return {_mm256_sqrt_ps(x.a), _mm256_sqrt_ps(x.b)
 inline F32x16 AddSquareF(F32x16 sum, F32x16 x) {
   return {_mm256_fmadd_ps(x.a, x.a, sum.a), _mm256_fmadd_ps(x.b, x.b, sum.b)};
 }
+inline F32x16 AddProductF(F32x16 x, F32x16 a, F32x16 b) {
+  return {_mm256_fmadd_ps(a.a, b.a, x.a), _mm256_fmadd_ps(a.b, b.b, x.b)};
+}
 inline F32x16 SubProductF(F32x16 x, F32x16 a, F32x16 b) {
   return {_mm256_fnmadd_ps(a.a, b.a, x.a), _mm256_fnmadd_ps(a.b, b.b, x.b)};
 }

@@ -44,6 +44,7 @@ inline F32x16 AbsF(F32x16 x) { return {_mm512_andnot_ps(_mm512_set1_ps(-0.0f), x
 inline F32x16 SqrtF(F32x16 x) { return {_mm512_sqrt_ps(x.v)}; }
 
 inline F32x16 AddSquareF(F32x16 sum, F32x16 x) { return {_mm512_fmadd_ps(x.v, x.v, sum.v)}; }
+inline F32x16 AddProductF(F32x16 x, F32x16 a, F32x16 b) { return {_mm512_fmadd_ps(a.v, b.v, x.v)}; }
 inline F32x16 SubProductF(F32x16 x, F32x16 a, F32x16 b) {
   return {_mm512_fnmadd_ps(a.v, b.v, x.v)};
 }

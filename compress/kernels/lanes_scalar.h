@@ -82,6 +82,9 @@ inline F32x16 SqrtF(F32x16 x) {
 inline F32x16 AddSquareF(F32x16 sum, F32x16 x) {
   return EachF([&](size_t j) { return __builtin_fmaf(x.v[j], x.v[j], sum.v[j]); });
 }
+inline F32x16 AddProductF(F32x16 x, F32x16 a, F32x16 b) {
+  return EachF([&](size_t j) { return __builtin_fmaf(a.v[j], b.v[j], x.v[j]); });
+}
 inline F32x16 SubProductF(F32x16 x, F32x16 a, F32x16 b) {
   return EachF([&](size_t j) { return __builtin_fmaf(-a.v[j], b.v[j], x.v[j]); });
 }

@@ -29,7 +29,7 @@ struct AddRule {
 // g + weight_decay * w
 struct DecayedGradient {
   F32x16 weight_decay;
-  F32x16 Of(F32x16 g, F32x16 w) const { return AddF(g, MulF(weight_decay, w)); }
+  F32x16 Of(F32x16 g, F32x16 w) const { return AddProductF(g, weight_decay, w); }
 };
 
 struct SgdRule {
@@ -40,7 +40,7 @@ struct SgdRule {
   template <typename Count>
   F32x16 Next(const UpdateBlock& block, size_t i, Count count, F32x16 g) const {
     const F32x16 w = LoadF(block.before + i, count);
-    return SubF(w, MulF(rate, decayed.Of(g, w)));
+    return SubProductF(w, rate, decayed.Of(g, w));
   }
 };
 
@@ -56,7 +56,7 @@ struct MomentumRule {
     const F32x16 d = decayed.Of(g, w);
     const F32x16 buf = AddF(MulF(momentum, LoadF(block.state0 + i, count)), d);
     StoreF(buf, block.state0 + i, count);
-    return SubF(w, MulF(rate, kNesterov ? AddF(d, MulF(momentum, buf)) : buf));
+    return SubProductF(w, rate, kNesterov ? AddProductF(d, momentum, buf) : buf);
   }
 };
 
@@ -77,12 +77,12 @@ struct AdamRule {
   F32x16 Next(const UpdateBlock& block, size_t i, Count count, F32x16 g) const {
     const F32x16 w = LoadF(block.before + i, count);
     const F32x16 d = decayed.Of(g, w);
-    const F32x16 m = AddF(MulF(beta1, LoadF(block.state0 + i, count)), MulF(rest1, d));
-    const F32x16 v = AddF(MulF(beta2, LoadF(block.state1 + i, count)), MulF(MulF(rest2, d), d));
+    const F32x16 m = AddProductF(MulF(beta1, LoadF(block.state0 + i, count)), rest1, d);
+    const F32x16 v = AddProductF(MulF(beta2, LoadF(block.state1 + i, count)), MulF(rest2, d), d);
     StoreF(m, block.state0 + i, count);
     StoreF(v, block.state1 + i, count);
     const F32x16 denominator = AddF(DivF(SqrtF(v), root), epsilon);
-    return SubF(MulF(w, shrink), MulF(rate, DivF(m, denominator)));
+    return SubF(MulF(w, shrink), DivF(MulF(rate, m), denominator));
   }
 };
 

@@ -32,9 +32,9 @@ class PlainSgd {
     const auto decay = static_cast<Float>(hyper.weight_decay);
     for (size_t i = 0; i < weights_.size(); ++i) {
       const Float mean = (Float{a[i]} + Float{b[i]}) * Float{0.5};
-      const Float decayed = mean + decay * weights_[i];
+      const Float decayed = std::fma(decay, weights_[i], mean);
       buf_[i] = momentum_ * buf_[i] + decayed;
-      weights_[i] -= rate * buf_[i];
+      weights_[i] = std::fma(-rate, buf_[i], weights_[i]);
     }
   }
   const std::vector<Float>& weights() const { return weights_; }

@@ -9,25 +9,29 @@ import sys
 import slimps
 import slimps.torch
 import torch
-from torch_training import BATCH, OPTIMIZERS, STEPS, batches, farthest, loss_of, mine, network, same_everywhere, step
+from torch_training import (BATCH, OPTIMIZERS, ROUNDING, STEPS, batches, farthest, loss_of, mine, network,
+                            same_everywhere, step, step_by_halves)
 
 
 def equals_the_joint_batch(kind):
-    """Parameter groups and a schedule of the learning rate among it."""
-    alone = network()
-    reference = OPTIMIZERS[kind](alone)
-    reference_schedule = torch.optim.lr_scheduler.StepLR(reference, step_size=20, gamma=0.5)
+    """Parameter groups and a schedule of the learning rate among it. By its halves, to the last bit."""
+    alone, by_halves = network(), network()
+    references = [OPTIMIZERS[kind](alone), OPTIMIZERS[kind](by_halves)]
+    reference_schedules = [torch.optim.lr_scheduler.StepLR(one, step_size=20, gamma=0.5) for one in references]
     model = network(seed=1 + int(slimps.init().rank))  # rank 0's weights count
     with slimps.torch.DistributedOptimizer(OPTIMIZERS[kind](model), model.named_parameters(),
                                            backup_model=False) as optimizer:
         schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=20, gamma=0.5)
         for images, labels in batches(STEPS):
-            step(reference, alone, images, labels)
-            reference_schedule.step()
+            step(references[0], alone, images, labels)
+            step_by_halves(references[1], by_halves, images, labels)
+            for one in reference_schedules:
+                one.step()
             rank = optimizer.store.rank
             step(optimizer, model, *mine(rank, images, labels))
             schedule.step()
-        assert optimizer.param_groups[0]["lr"] == reference.param_groups[0]["lr"]
+            assert farthest(model, by_halves) <= ROUNDING, farthest(model, by_halves)
+        assert optimizer.param_groups[0]["lr"] == references[0].param_groups[0]["lr"]
         assert same_everywhere(optimizer.store, model)
     assert farthest(model, alone) < 1e-5, farthest(model, alone)
 

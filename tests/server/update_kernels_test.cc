@@ -44,30 +44,30 @@ struct Tensors {
   AlignedBuffer after;  // not copied
 };
 
-// One element, each operation rounded to fp32 in the order in which it is written.
+// One element, each operation rounded to fp32 in the order in which it is written; std::fma rounds once.
 void StepElement(const wire::OptimizerSpec& spec, const UpdateStep& s, float sum, float w,
                  float& out, float& buf, float& var) {
   const float scaled = sum * s.scale;
   const float capped = scaled > s.clip ? s.clip : scaled;
   const float g = capped < -s.clip ? -s.clip : capped;
-  const float d = g + s.weight_decay * w;
+  const float d = std::fma(s.weight_decay, w, g);
   switch (spec.kind()) {
     case wire::OptimizerSpec::TEST:
       out = w + g;
       return;
     case wire::OptimizerSpec::SGD:
       if (!(spec.momentum() > 0)) {
-        out = w - s.learning_rate * d;
+        out = std::fma(-s.learning_rate, d, w);
         return;
       }
       buf = s.momentum * buf + d;
-      out = w - s.learning_rate * (spec.nesterov() ? d + s.momentum * buf : buf);
+      out = std::fma(-s.learning_rate, spec.nesterov() ? std::fma(s.momentum, buf, d) : buf, w);
       return;
     case wire::OptimizerSpec::ADAM:
     case wire::OptimizerSpec::ADAMW:
-      buf = s.beta1 * buf + s.one_minus_beta1 * d;
-      var = s.beta2 * var + s.one_minus_beta2 * d * d;
-      out = w * s.shrink - s.adam_step * (buf / (std::sqrt(var) / s.root_correction2 + s.epsilon));
+      buf = std::fma(s.one_minus_beta1, d, s.beta1 * buf);
+      var = std::fma(s.one_minus_beta2 * d, d, s.beta2 * var);
+      out = w * s.shrink - s.adam_step * buf / (std::sqrt(var) / s.root_correction2 + s.epsilon);
       return;
     default:
       out = g;
