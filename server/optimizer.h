@@ -5,8 +5,8 @@
 //   const Optimizer::Step step = optimizer->PlanStep({.round = 7, .updates = 6, .contributors = 2});
 //   optimizer->ApplyBlock(step, old_weights, sum, new_weights, momentum_or_m, v);   // for each block
 //
-// With c = rescale_grad (/ contributors, if `average`) and g = clip(c * sum, +-clip_gradient), as torch.optim has them, to the
-// last bit (x + y*z is rounded once, but in buf, where mu*buf is rounded before):
+// With c = rescale_grad (/ contributors, if `average`) and g = clip(c * sum, +-clip_gradient), as torch.optim has them, to
+// the last bit (x + y*z is rounded once, but in buf, where mu*buf is rounded before):
 //   NONE   w = g                           TEST  w += g
 //   SGD    g += wd*w;  buf = mu*buf + g;   w -= lr*buf          nesterov: w -= lr*(g + mu*buf)
 //   ADAM   g += wd*w;  m = b1*m + (1-b1)*g;  v = b2*v + (1-b2)*g*g;

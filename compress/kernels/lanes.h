@@ -11,9 +11,9 @@
 //   });
 //
 // All sets give the same bits: products and sums are rounded one by one (no fused multiply-add but in AddSquareF,
-// AddProductF and SubProductF, where every set has it), element i of a block is in lane i % 16, and a sum over lanes is folded 8 + 8,
-// 4 + 4, 2 + 2, 1 + 1. A set's source file includes its lanes_*.h before any NAME_loops.h; everything has internal
-// linkage, so that code compiled for a newer CPU can never be linked into another set.
+// AddProductF and SubProductF, where every set has it), element i of a block is in lane i % 16, and a sum over lanes is
+// folded 8 + 8, 4 + 4, 2 + 2, 1 + 1. A set's source file includes its lanes_*.h before any NAME_loops.h; everything has
+// internal linkage, so that code compiled for a newer CPU can never be linked into another set.
 //
 // What a set defines (F32x16, I32x16: unsigned, Mask16):
 //

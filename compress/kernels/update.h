@@ -1,6 +1,6 @@
 // Kernels that step weights by a round's sum of gradients: what a server's optimizer does (server/optimizer.h has the
-// formulas). Element by element, rounded where torch.optim rounds on processors with AVX2, so that the weights are torch's to
-// the last bit. Conventions: kernels.h, but for any n.
+// formulas). Element by element, rounded where torch.optim rounds on processors with AVX2, so that the weights are torch's
+// to the last bit. Conventions: kernels.h, but for any n.
 #ifndef SLIMPS_COMPRESS_KERNELS_UPDATE_H_
 #define SLIMPS_COMPRESS_KERNELS_UPDATE_H_
 

@@ -83,7 +83,8 @@ def broadcast_parameters(parameters: Named, store: Optional[kv.KVStore] = None) 
     `parameters`: named_parameters() or a state_dict(), so batch normalisation's buffers too. DistributedOptimizer and
     CommHookState do not need it for the parameters that they are given: those are rank 0's already
     (DistributedOptimizer) or DDP's (CommHookState). Collective, with equal names, shapes and types: any, NaN and
-    infinity too. Once per run: the servers keep what was broadcast, float32 as it is, each byte of all else as a float32. A checkpoint's optimizer states name it too: a run that resumes makes the same calls, before
+    infinity too. Once per run: the servers keep what was broadcast, float32 as it is, each byte of all else as a
+    float32. A checkpoint's optimizer states name it too: a run that resumes makes the same calls, before
     load_state_dict.
     """
     found = pairs(parameters, "broadcast_parameters")

@@ -160,6 +160,8 @@ class NetworkTest(unittest.TestCase):
             for name, device in [(network.name(1), net.INTERFACE), (network.name(net.HUB), "p1")]:
                 self.assertIn("tbf", net.run(["tc", "-n", name, "qdisc", "show", "dev", device]))
                 self.assertIn("rate 100Mbit burst 64Kb", net.run(["tc", "-n", name, "qdisc", "show", "dev", device]))
+            for name, device in [(network.name(1), net.INTERFACE), (network.name(net.HUB), "br0")]:
+                self.assertIn("gso_max_size 32768", net.run(["ip", "-n", name, "-d", "link", "show", "dev", device]))
             network.shape("unshaped")
             self.assertNotIn("tbf", net.run(["tc", "-n", network.name(0), "qdisc", "show"]))
             self.assertIn("congctl cubic", net.run(["ip", "-n", network.name(0), "route"]))
