@@ -1,7 +1,8 @@
 """slimps bench python: a round of ResNet-50's tensors pushed and pulled from Python, beside the same from C++.
 
 Two jobs of one worker and one server, one worker in C++ and one in Python, alive together and asked in turn. From Python
-once as one pushpull of all tensors, once as pushes and pulls tensor by tensor.
+as one pushpull of all tensors, in memory of the same kind as C++'s and in numpy's own, and as pushes and pulls tensor by
+tensor. How fast a process is, is settled for a good part when it starts, by where its memory lies: so several starts.
 """
 
 import os
@@ -21,19 +22,22 @@ PROGRAMS = {
     "bench_store": ("//tools/bench/transport:bench_store", "tools/bench/transport/bench_store"),
 }
 WORKER = os.path.join(slimps_setup.REPOSITORY, "tools", "bench", "torch", "bench_python_store.py")
-WORKERS = ["C++", "Python", "Python, tensor by tensor"]
+WORKERS = ["C++", "Python", "Python, numpy's memory", "Python, tensor by tensor"]
 MOST_MS = 2.0  # that a round may take longer from Python
-SHAPE = {"bench": schema.TEXT, "same_host": schema.TEXT, "rounds": schema.COUNT, "repeats": schema.COUNT, "results": [{
-    "worker": schema.one_of(WORKERS), "round_ms": schema.POSITIVE, "push_ms": schema.NUMBER_OR_NULL,
-    "more_ms": schema.NUMBER_OR_NULL}]}
+SHAPE = {"bench": schema.TEXT, "same_host": schema.TEXT, "rounds": schema.COUNT, "repeats": schema.COUNT,
+         "starts": schema.COUNT, "results": [{
+             "worker": schema.one_of(WORKERS), "round_ms": schema.POSITIVE, "push_ms": schema.NUMBER_OR_NULL,
+             "more_ms": schema.NUMBER_OR_NULL, "more_ms_of_starts": [schema.NUMBER]}]}
 
 
 def make_parser():
     parser = Parser(prog="slimps bench python", allow_abbrev=False,
                     description="How much longer a round of ResNet-50's 161 tensors takes from Python than from C++.")
     parser.add_argument("--rounds", type=number(1, 100000, int), default=5, metavar="N", help="of one measurement (5)")
-    parser.add_argument("--repeats", type=number(1, 10000, int), default=21, metavar="N",
-                        help="measurements of each, in turn; figures are the medians (21)")
+    parser.add_argument("--repeats", type=number(1, 10000, int), default=11, metavar="N",
+                        help="measurements of each, in turn; a start's figures are the medians (11)")
+    parser.add_argument("--starts", type=number(1, 1000, int), default=7, metavar="N",
+                        help="of all processes; figures are the medians (7)")
     parser.add_argument("--same_host", choices=("shm", "ipc", "tcp"), default="shm", help="(shm)")
     parser.add_argument("--json", metavar="FILE", help="write the figures here")
     parser.add_argument("--programs", metavar="FOLDER", help="where daemons and package are built already (bazel-bin)")
@@ -50,48 +54,55 @@ class PythonCluster(slimps_bench_processes.Cluster):
         return {"PYTHONPATH": self.package}
 
 
-def measure(options, programs, package):
-    """name -> [(round ms, push ms or None)]"""
+def measure(options, programs, package, start):
+    """name -> medians of one start: (round ms, push ms or None). C++ and Python take turns at being started first."""
     measured = {name: [] for name in WORKERS}
     with slimps_bench_processes.Processes() as processes:
         cpp = slimps_bench_processes.Cluster(
             processes, "C++", programs, ["--same_host=" + options.same_host], ["--same_host=" + options.same_host], 1, 1)
         python = PythonCluster(processes, dict(programs, python=slimps_python.PYTHON), package, options.same_host)
-        with cpp, python:
-            sides = [("C++", cpp, "model name=resnet50 part_bytes=0 rounds=%d" % options.rounds),
-                     ("Python", python, "list rounds=%d" % options.rounds),
-                     ("Python, tensor by tensor", python, "model rounds=%d" % options.rounds)]
+        first, second = (cpp, python) if start % 2 else (python, cpp)
+        with first, second:
+            commands = ["model name=resnet50 part_bytes=0", "list", "own", "model"]
+            sides = list(zip(WORKERS, [cpp] + 3 * [python], commands))
             for repeat in range(options.repeats + 1):
                 for name, cluster, command in sides if repeat % 2 else reversed(sides):
-                    answer = cluster.ask(command)[0]
+                    answer = cluster.ask("%s rounds=%d" % (command, options.rounds))[0]
                     if repeat:  # the first warms up
-                        pushing = answer.get("push_seconds")
-                        measured[name].append((1e3 * answer["seconds"] / options.rounds,
-                                               None if pushing is None else 1e3 * pushing / options.rounds))
-    return measured
+                        measured[name].append([None if seconds is None else 1e3 * seconds / options.rounds
+                                               for seconds in (answer["seconds"], answer.get("push_seconds"))])
+    return {name: median_of(rows) for name, rows in measured.items()}
 
 
-def results_of(measured):
-    def median(name, place):
-        values = [row[place] for row in measured[name]]
-        return None if None in values else statistics.median(values)
-    return [{"worker": name, "round_ms": median(name, 0), "push_ms": median(name, 1),
-             "more_ms": median(name, 0) - median("C++", 0) if name != "C++" else None} for name in measured]
+def median_of(rows):
+    """Of each column; None where it has none."""
+    return [None if None in column else statistics.median(column) for column in zip(*rows)]
 
 
-HEADINGS = ["worker", "round ms", "of it pushing", "more than C++", "bar"]
+def results_of(starts):
+    results = []
+    for name in WORKERS:
+        round_ms, push_ms = median_of([start[name] for start in starts])
+        more = [start[name][0] - start["C++"][0] for start in starts] if name != "C++" else []
+        results.append({"worker": name, "round_ms": round_ms, "push_ms": push_ms,
+                        "more_ms": statistics.median(more) if more else None, "more_ms_of_starts": more})
+    return results
+
+
+HEADINGS = ["worker", "round ms", "of it pushing", "more than C++", "of starts", "bar"]
 
 
 def cells(row):
     more = row["more_ms"]
     return [row["worker"], "%.2f" % row["round_ms"], "" if row["push_ms"] is None else "%.2f" % row["push_ms"],
             "" if more is None else "%.2f" % more,
+            "" if more is None else "%.2f to %.2f" % (min(row["more_ms_of_starts"]), max(row["more_ms_of_starts"])),
             "" if more is None else verdict(more <= MOST_MS, "at most %g ms" % MOST_MS)]
 
 
 def about(report):
-    return "ResNet-50's 161 tensors, 1 worker, 1 server, %s, medians of %d times %d rounds" % (
-        report["same_host"], report["repeats"], report["rounds"])
+    return "ResNet-50's 161 tensors, 1 worker, 1 server, %s, medians of %d starts of %d times %d rounds" % (
+        report["same_host"], report["starts"], report["repeats"], report["rounds"])
 
 
 def text(report):
@@ -110,8 +121,9 @@ def main(arguments):
         programs = slimps_bench_common.find_programs(PROGRAMS, options.programs)
         package = (os.path.join(options.programs, "python", "package") if options.programs
                    else slimps_python.ensure_package())
+        starts = [measure(options, programs, package, start) for start in range(options.starts)]
         report = {"bench": "python", "same_host": options.same_host, "rounds": options.rounds, "repeats": options.repeats,
-                  "results": results_of(measure(options, programs, package))}
+                  "starts": options.starts, "results": results_of(starts)}
     print(text(report), flush=True)
     if options.json:
         slimps_files.save_json(options.json, report)

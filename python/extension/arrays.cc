@@ -20,25 +20,34 @@ Key ToKey(py::handle key) {
 }
 
 HeldArray::HeldArray(py::handle array, Access access) {
-  if (!py::isinstance<py::buffer>(array)) {
+  if (PyObject_CheckBuffer(array.ptr()) == 0) {
     throw py::type_error(absl::StrCat("array: expected a buffer of float32, got ",
                                       std::string(py::repr(py::type::of(array)))));
   }
-  info_ = py::reinterpret_borrow<py::buffer>(array).request(access == Access::kWrite);
-  py::ssize_t packed = info_.itemsize;
+  // Not py::buffer::request: hundreds of arrays come at once, and it allocates four times for each.
+  auto view = std::make_unique<Py_buffer>();
+  const int writable = access == Access::kWrite ? PyBUF_WRITABLE : 0;
+  if (PyObject_GetBuffer(array.ptr(), view.get(), PyBUF_STRIDES | PyBUF_FORMAT | writable) != 0) {
+    throw py::error_already_set();
+  }
+  view_.reset(view.release());
+  const std::string format = view_->format == nullptr ? "B" : view_->format;
+  Py_ssize_t packed = view_->itemsize;
   bool contiguous = true;
-  for (py::ssize_t i = info_.ndim - 1; i >= 0; --i) {
-    contiguous = contiguous && (info_.shape[i] <= 1 || info_.strides[i] == packed);
-    packed *= info_.shape[i];
+  for (int i = view_->ndim; i-- > 0;) {
+    contiguous = contiguous && (view_->shape[i] <= 1 || view_->strides[i] == packed);
+    packed *= view_->shape[i];
   }
-  if (info_.format != "f" || !contiguous) {
-    throw py::type_error(absl::StrCat("array: expected contiguous float32, got format \"",
-                                      info_.format, "\"", contiguous ? "" : " with gaps"));
+  if (format != "f" || !contiguous) {
+    throw py::type_error(absl::StrCat("array: expected contiguous float32, got format \"", format,
+                                      "\"", contiguous ? "" : " with gaps"));
   }
+  floats_ = {static_cast<float*>(view_->buf), static_cast<size_t>(view_->len) / sizeof(float)};
 }
 
-std::span<float> HeldArray::floats() const {
-  return {static_cast<float*>(info_.ptr), static_cast<size_t>(info_.size)};
+void HeldArray::Release::operator()(Py_buffer* view) const {
+  PyBuffer_Release(view);
+  delete view;
 }
 
 bool AreApart(const std::vector<std::vector<std::span<const float>>>& groups) {

@@ -5,6 +5,7 @@
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -22,10 +23,14 @@ class HeldArray final {
 
   // TypeError: not contiguous float32, or read-only where it is to be written.
   HeldArray(pybind11::handle array, Access access);
-  std::span<float> floats() const;
+  std::span<float> floats() const { return floats_; }
 
  private:
-  pybind11::buffer_info info_;
+  struct Release {
+    void operator()(Py_buffer* view) const;
+  };
+  std::unique_ptr<Py_buffer, Release> view_;
+  std::span<float> floats_;
 };
 
 // Whether no array of one group overlaps one of another.

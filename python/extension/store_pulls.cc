@@ -23,6 +23,8 @@ std::vector<Store::PullJob> Store::PullJobs(const std::vector<py::object>& keys,
                                             std::vector<HeldArray>* arrays) {
   CheckCount("outs", keys.size(), outs.size());
   std::vector<PullJob> jobs;
+  jobs.reserve(keys.size());
+  arrays->reserve(arrays->size() + keys.size());
   for (size_t i = 0; i < keys.size(); ++i) {
     arrays->emplace_back(outs[i], HeldArray::Access::kWrite);
     jobs.push_back({ToKey(keys[i]), arrays->back().floats()});
@@ -99,12 +101,16 @@ void Store::PushPull(const std::vector<py::object>& keys,
   std::vector<std::vector<std::span<const float>>> of_key = values;
   for (size_t i = 0; i < jobs.size(); ++i) of_key[i].push_back(jobs[i].out);
   const bool at_once = AreApart(of_key);
-  for (const PullJob& job : jobs) under_way_->Add(job.key.id(), job.out.size_bytes());
+  bool may_wait = false;
+  for (const PullJob& job : jobs) {
+    may_wait = may_wait || under_way_->MayWait(job.key.id(), job.out.size_bytes());
+    under_way_->Add(job.key.id(), job.out.size_bytes());
+  }
   const PushesUnderWay::Marks marks = MarksOf(jobs);
   const auto pending = std::make_shared<Pending>(jobs.size());
   // Whatever happens there, `pending` learns of every job: nothing but PushOne and AskOne may run out of memory.
-  StartCall([store = store_, jobs = std::move(jobs), values = std::move(values), at_once, priority,
-             pending] {
+  auto push_and_ask = [store = store_, jobs = std::move(jobs), values = std::move(values), at_once,
+                       priority, pending] {
     absl::Status pushed;
     size_t asked = 0;
     for (size_t i = 0; i < jobs.size() && pushed.ok(); ++i) {
@@ -119,7 +125,13 @@ void Store::PushPull(const std::vector<py::object>& keys,
       }
     }
     return absl::OkStatus();
-  });
+  };
+  if (may_wait) {
+    StartCall(std::move(push_and_ask));
+  } else {
+    py::gil_scoped_release no_gil;
+    push_and_ask().IgnoreError();  // pending has it
+  }
   AwaitWith(pending, std::move(arrays));
   under_way_->Acknowledged(marks);
 }

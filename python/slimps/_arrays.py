@@ -14,6 +14,9 @@ import numpy as np
 from slimps import _slimps
 from slimps.errors import InvalidArgumentError
 
+_FLOAT32 = np.dtype(np.float32)
+_FLOAT16 = np.dtype(np.float16)
+
 
 def _from_torch(torch: Any, tensor: Any, what: str) -> np.ndarray:
     try:
@@ -47,7 +50,7 @@ def as_numpy(value: Any, what: str) -> np.ndarray:
             raise InvalidArgumentError(
                 "%s: expected a numpy array, a torch tensor or another array of float32 or float16, got %s (%s)"
                 % (what, type(value).__name__, error)) from None
-    if value.dtype != np.float32 and value.dtype != np.float16:
+    if value.dtype != _FLOAT32 and value.dtype != _FLOAT16:
         raise InvalidArgumentError("%s: expected float32 or float16, got %s" % (what, value.dtype))
     return value
 
@@ -57,6 +60,15 @@ def check_shape(array: Any, shape: Any, what: str) -> None:
     if array.shape != tuple(shape):
         raise InvalidArgumentError("%s: expected shape %s, as it was initialised, got %s"
                                    % (what, tuple(shape), array.shape))
+
+
+def is_packed(value: Any, shape: Tuple[int, ...]) -> bool:
+    """Whether it is a numpy array of a key's shape as C++ takes it: contiguous float32 of at least one dimension.
+
+    What most calls give, some hundred of them: asked first, as the checks that tell what else it is take longer.
+    """
+    return (type(value) is np.ndarray and value.dtype == _FLOAT32 and value.shape == shape and shape != ()
+            and value.flags.c_contiguous)
 
 
 def packed(array: np.ndarray) -> np.ndarray:
@@ -77,7 +89,14 @@ def to_write(value: Any, shape: Sequence[int], what: str) -> np.ndarray:
 class Outputs:
     """The arrays that one key is pulled into: `buffer` is filled first, then `finish` writes the others."""
 
-    def __init__(self, outs: Sequence[Any], shape: Sequence[int], what: str) -> None:
+    __slots__ = ("_arrays", "buffer")
+
+    def __init__(self, outs: Sequence[Any], shape: Tuple[int, ...], verb: str, name: Any) -> None:
+        if len(outs) == 1 and is_packed(outs[0], shape) and outs[0].flags.writeable:
+            self._arrays = outs
+            self.buffer = outs[0]
+            return
+        what = "%s of key %r" % (verb, name)
         self._arrays = [as_numpy(out, what) for out in outs]
         if not self._arrays:
             raise InvalidArgumentError("%s: expected at least one array to write, got an empty list" % what)
@@ -85,8 +104,8 @@ class Outputs:
             check_shape(array, shape, what)
             if not array.flags.writeable:
                 raise InvalidArgumentError("%s: expected an array to write, got a read-only one" % what)
-        direct = [array for array in self._arrays if array.dtype == np.float32 and array.flags.c_contiguous]
-        self.buffer = direct[0] if direct else np.empty(tuple(shape), dtype=np.float32)
+        direct = [array for array in self._arrays if array.dtype == _FLOAT32 and array.flags.c_contiguous]
+        self.buffer = direct[0] if direct else np.empty(shape, dtype=np.float32)
 
     @property
     def is_one_buffer(self) -> bool:

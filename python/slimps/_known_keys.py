@@ -56,14 +56,16 @@ class KnownKeys:
                 sparse.extend((name, one) for one in rows)
                 dense = [one for one in outs if not isinstance(one, _row_sparse.RowSparse)]
             if dense or not rows:
-                outputs[name] = _arrays.Outputs(dense, shape, "%s of key %r" % (what, name))
+                outputs[name] = _arrays.Outputs(dense, shape, what, name)
         _arrays.keep_apart(list(outputs.values()))
         return outputs, sparse
 
     def packed_gradients(self, name: _keys.Key, values: List[Any], half: bool) -> List[np.ndarray]:
         """One key's, one per device. Raises InvalidArgumentError: another shape, none, float16 unless `half`."""
-        what = "push of key %r" % (name,)
         shape = self.shape(name, "push")
+        if len(values) == 1 and _arrays.is_packed(values[0], shape):
+            return values
+        what = "push of key %r" % (name,)
         arrays = [_arrays.as_numpy(value, what) for value in values]
         if not arrays:
             raise InvalidArgumentError("%s: expected at least one array, got an empty list" % what)

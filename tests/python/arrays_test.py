@@ -76,9 +76,23 @@ def test_which_arrays_overlap():
     assert not _slimps.are_apart([whole, whole[1:2], whole[10:11]])
 
 
+class Subclass(np.ndarray):
+    pass
+
+
+def test_what_is_taken_as_it_stands():
+    assert _arrays.is_packed(np.zeros((2, 3), np.float32), (2, 3))
+    assert _arrays.is_packed(np.zeros((0, 3), np.float32), (0, 3))
+    for other in (np.zeros((3, 2), np.float32), np.zeros(6, np.float32), np.zeros((2, 3), np.float16),
+                  np.zeros((2, 3), ">f4"), np.zeros((3, 2), np.float32).T, np.zeros((2, 6), np.float32)[:, ::2],
+                  np.zeros((2, 3), np.float32).view(Subclass), [[0.0] * 3] * 2):
+        assert not _arrays.is_packed(other, (2, 3))
+    assert not _arrays.is_packed(np.zeros((), np.float32), ())
+
+
 def test_outputs_are_filled_in_place():
     direct, half, gaps = np.zeros(3, np.float32), np.zeros(3, np.float16), np.zeros(6, np.float32)
-    outputs = _arrays.Outputs([half, direct, gaps[::2]], (3,), "a")
+    outputs = _arrays.Outputs([half, direct, gaps[::2]], (3,), "pull", "w")
     assert outputs.buffer is direct
     outputs.buffer[:] = [1, 1 / 3, 3]
     outputs.finish()
@@ -91,13 +105,13 @@ def test_outputs_that_cannot_be_written_are_refused():
     read_only.flags.writeable = False
     for out, complaint in ((read_only, "read-only"), (np.zeros(4, np.float32), r"expected shape \(3,\).*got \(4,\)"),
                            (b"123", "expected float32 or float16")):
-        with pytest.raises(ValueError, match=complaint):
-            _arrays.Outputs([out], (3,), "pull of key 'w'")
+        with pytest.raises(ValueError, match="pull of key 'w': .*" + complaint):
+            _arrays.Outputs([out], (3,), "pull", "w")
 
 
 def overlapping(*slices):
     memory = np.zeros(10, np.float32)
-    outputs = [_arrays.Outputs([memory[part]], memory[part].shape, "a") for part in slices]
+    outputs = [_arrays.Outputs([memory[part]], memory[part].shape, "pull", "w") for part in slices]
     before = [output.buffer for output in outputs]
     _arrays.keep_apart(outputs)
     return [output.buffer is not buffer for output, buffer in zip(outputs, before)]

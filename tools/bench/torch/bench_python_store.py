@@ -1,11 +1,12 @@
 """A worker as bench_store (tools/bench/transport) is, in Python: ResNet-50's tensors, pushed and pulled once per round.
 
-Says {"ready": true}; then a line "list rounds=N" (one pushpull of all tensors) or "model rounds=N" (tensor by tensor, as a
-backward pass has them) on stdin is answered by {"seconds": S, "push_seconds": P}, P null of a list. Its place in the job
-comes from DMLC_*.
+Says {"ready": true}; then a line "list rounds=N" (one pushpull of all tensors), "own rounds=N" (the same in numpy's own
+memory) or "model rounds=N" (tensor by tensor, as a backward pass has them) on stdin is answered by
+{"seconds": S, "push_seconds": P}, P null of a list. Its place in the job comes from DMLC_*.
 """
 
 import json
+import mmap
 import queue
 import sys
 import time
@@ -15,14 +16,34 @@ import slimps
 import torchvision
 
 
+HUGE_PAGE = 2 << 20
+
+
+def as_cpp_has_it(like):
+    """A copy in memory as bench_store's tensors have: 64-byte aligned, from 2 MiB on in huge pages. numpy's own is aligned to
+    16 bytes and has huge pages from 4 MiB on."""
+    huge = like.nbytes >= HUGE_PAGE
+    alignment = HUGE_PAGE if huge else 64
+    memory = mmap.mmap(-1, like.nbytes + alignment)
+    if huge:
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    whole = np.frombuffer(memory, np.uint8)
+    first = -whole.ctypes.data % alignment
+    array = whole[first:first + like.nbytes].view(np.float32).reshape(like.shape)
+    array[:] = like
+    return array
+
+
 class Worker:
     """The last layers go first, as bench_store's."""
 
     def __init__(self):
         named = list(torchvision.models.resnet50().named_parameters())[::-1]
         self.names = [name for name, _ in named]
-        self.weights = [np.zeros(tuple(parameter.shape), np.float32) for _, parameter in named]
-        self.gradients = [np.full_like(weight, 0.5) for weight in self.weights]
+        self.own_weights = [np.zeros(tuple(parameter.shape), np.float32) for _, parameter in named]
+        self.own_gradients = [np.full_like(weight, 0.5) for weight in self.own_weights]
+        self.weights = [as_cpp_has_it(array) for array in self.own_weights]
+        self.gradients = [as_cpp_has_it(array) for array in self.own_gradients]
         self.store = slimps.kv.create("dist_sync")
         self.store.init(self.names, self.weights)
         self.store.set_optimizer(slimps.optimizer.SGD(learning_rate=0.01))
@@ -30,6 +51,9 @@ class Worker:
 
     def whole_list(self):
         self.store.pushpull(self.names, self.gradients, out=self.weights)
+
+    def own_memory(self):
+        self.store.pushpull(self.names, self.own_gradients, out=self.own_weights)
 
     def tensor_by_tensor(self):
         """Each pulled as soon as it is pushed."""
@@ -47,9 +71,10 @@ class Worker:
     def answer(self, command):
         kind, rounds = command.split(" rounds=")
         self.push_seconds = 0.0 if kind == "model" else None
+        one_round = {"list": self.whole_list, "own": self.own_memory, "model": self.tensor_by_tensor}[kind]
         start = time.monotonic()
         for _ in range(int(rounds)):
-            (self.tensor_by_tensor if kind == "model" else self.whole_list)()
+            one_round()
         return {"seconds": time.monotonic() - start, "push_seconds": self.push_seconds}
 
 
