@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "compress/policy/measured_rounds.h"
 #include "compress/policy/table_rows.h"
-#include "compress/policy/threshold_choice.h"
 #include "proto/base/status_macros.h"
 
 namespace slimps {
@@ -128,24 +127,18 @@ void ThresholdDecision::DecideIfComplete() {
   wire::CodecMap map;
   map.set_version(*generation + 1);
   map.set_from_round(ready_round + (*generation == 0 ? 1 : MeasuredRounds::kAnnounceRounds));
-  InForce push_in_force, pull_in_force;
   if (decision_.has_value()) {
     map.set_from_round(std::max(map.from_round(), decision_->from_round()));
-    push_in_force.codec = decision_->codec();
-    pull_in_force.codec = decision_->pull_codec();
-    if (decision_->has_threshold()) push_in_force.threshold = decision_->threshold_bytes();
-    if (decision_->has_pull_threshold())
-      pull_in_force.threshold = decision_->pull_threshold_bytes();
   }
   const ThresholdTable average = ThresholdTable::Average(push);
   const ThresholdTable pull_average = ThresholdTable::Average(pull);
   map.set_codec_below("none");
   map.set_codec(average.codec());
   map.set_pull_codec(pull_average.codec());
-  const auto threshold = Decide(average, push_in_force, wire::PUSH, &map);
+  const auto threshold = Decide(average, wire::PUSH, &push_, &map);
   map.set_has_threshold(threshold.has_value());
   map.set_threshold_bytes(threshold.value_or(0));
-  const auto pull_threshold = Decide(pull_average, pull_in_force, wire::PULL, &map);
+  const auto pull_threshold = Decide(pull_average, wire::PULL, &pull_, &map);
   map.set_has_pull_threshold(pull_threshold.has_value());
   map.set_pull_threshold_bytes(pull_threshold.value_or(0));
   decision_ = std::move(map);
@@ -153,12 +146,17 @@ void ThresholdDecision::DecideIfComplete() {
 }
 
 std::optional<uint64_t> ThresholdDecision::Decide(const ThresholdTable& average,
-                                                  const InForce& in_force,
-                                                  wire::Direction direction, wire::CodecMap* map) {
+                                                  wire::Direction direction, Followed* followed,
+                                                  wire::CodecMap* map) {
+  const bool known = followed->codec == average.codec();
+  followed->codec = average.codec();
   if (average.codec().empty()) return std::nullopt;
   AddRows(average, direction, map->mutable_table());
-  return in_force.codec == average.codec() ? MovedThreshold(average.Rows(), in_force.threshold)
-                                           : BestThreshold(average.Rows());
+  const std::vector<ThresholdRow> rows = average.Rows();
+  if (known) return followed->threshold.Move(rows);
+  const std::optional<uint64_t> best = BestThreshold(rows);
+  followed->threshold = FollowedThreshold(best);
+  return best;
 }
 
 }  // namespace slimps

@@ -18,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "compress/policy/threshold_choice.h"
 #include "compress/policy/threshold_table.h"
 #include "proto/slimps.pb.h"
 
@@ -51,20 +52,21 @@ class ThresholdDecision final {
   // The generation that can be decided; nullopt: none.
   std::optional<uint64_t> CompleteGeneration() const;
   void DecideIfComplete();
-  // What was decided before for this codec; "": nothing.
-  struct InForce {
+  // What was decided last, for this codec; "": nothing.
+  struct Followed {
     std::string codec;
-    std::optional<uint64_t> threshold;
+    FollowedThreshold threshold;
   };
   // Puts the rows of `average` into the map as those of `direction`.
-  static std::optional<uint64_t> Decide(const ThresholdTable& average, const InForce& in_force,
-                                        wire::Direction direction, wire::CodecMap* map);
+  static std::optional<uint64_t> Decide(const ThresholdTable& average, wire::Direction direction,
+                                        Followed* followed, wire::CodecMap* map);
 
   const uint32_t num_workers_;
   std::map<uint32_t, Report> reports_;  // by worker, the newest: averaged in rank order
   std::set<uint32_t> left_;
   std::optional<uint64_t> decided_generation_;
   std::optional<wire::CodecMap> decision_;
+  Followed push_, pull_;
 };
 
 }  // namespace slimps

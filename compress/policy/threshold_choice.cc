@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
+#include <utility>
 
 #include "compress/policy/link_model.h"
 
@@ -55,6 +57,29 @@ int ClassOf(std::optional<uint64_t> threshold, const std::vector<Size>& sizes) {
   return threshold.has_value() ? std::min(SizeClass(*threshold), above_all) : above_all;
 }
 
+bool AreNear(std::optional<uint64_t> a, std::optional<uint64_t> b, const std::vector<Size>& sizes) {
+  return std::abs(ClassOf(a, sizes) - ClassOf(b, sizes)) <= 1;
+}
+
+std::optional<uint64_t> Moved(const std::vector<Size>& sizes, std::optional<uint64_t> in_force) {
+  if (sizes.empty()) return in_force;
+  const std::optional<uint64_t> best = Best(sizes);
+  double time_in_force = 0, time_best = 0;
+  for (const Size& size : sizes) {
+    const bool compressed = IsCompressed(size.bytes, in_force);
+    if (compressed == IsCompressed(size.bytes, best)) continue;
+    time_in_force += compressed ? size.times.t_q() : size.times.t_c;
+    time_best += compressed ? size.times.t_c : size.times.t_q();
+  }
+  const double worth = AreNear(best, in_force, sizes) ? kMoveOneClass : kMoveFurther;
+  return time_in_force > worth * time_best ? best : in_force;
+}
+
+// None lies above all thresholds.
+uint64_t Height(std::optional<uint64_t> threshold) {
+  return threshold.value_or(std::numeric_limits<uint64_t>::max());
+}
+
 absl::Duration FromNanoseconds(double ns) {
   return absl::Nanoseconds(
       static_cast<int64_t>(std::clamp(ns, 0.0, absl::ToDoubleNanoseconds(absl::Hours(1)))));
@@ -87,18 +112,21 @@ std::optional<uint64_t> BestThreshold(std::span<const ThresholdRow> rows) {
 
 std::optional<uint64_t> MovedThreshold(std::span<const ThresholdRow> rows,
                                        std::optional<uint64_t> in_force) {
+  return Moved(SizesOf(rows), in_force);
+}
+
+std::optional<uint64_t> FollowedThreshold::Move(std::span<const ThresholdRow> rows) {
   const std::vector<Size> sizes = SizesOf(rows);
-  if (sizes.empty()) return in_force;
-  const std::optional<uint64_t> best = Best(sizes);
-  double time_in_force = 0, time_best = 0;
-  for (const Size& size : sizes) {
-    const bool compressed = IsCompressed(size.bytes, in_force);
-    if (compressed == IsCompressed(size.bytes, best)) continue;
-    time_in_force += compressed ? size.times.t_q() : size.times.t_c;
-    time_best += compressed ? size.times.t_c : size.times.t_q();
+  const std::optional<uint64_t> wanted = Moved(sizes, in_force_);
+  const std::optional<Asked> before = std::exchange(asked_, std::nullopt);
+  if (wanted == in_force_) return in_force_;
+  if (AreNear(wanted, in_force_, sizes)) return in_force_ = wanted;
+  const bool up = Height(wanted) > Height(in_force_);
+  if (!before.has_value() || (Height(before->threshold) > Height(in_force_)) != up) {
+    asked_ = Asked{wanted};
+    return in_force_;
   }
-  const bool near = std::abs(ClassOf(best, sizes) - ClassOf(in_force, sizes)) <= 1;
-  return time_in_force > (near ? kMoveOneClass : kMoveFurther) * time_best ? best : in_force;
+  return in_force_ = wanted;
 }
 
 }  // namespace slimps

@@ -7,6 +7,8 @@
 //
 //   BestThreshold(table.Rows());                                // a fresh decision
 //   MovedThreshold(table.Rows(), /*in_force=*/std::optional<uint64_t>(4096));   // one that would rather stay
+//   FollowedThreshold followed(BestThreshold(table.Rows()));    // of a job that goes on measuring
+//   followed.Move(table.Rows());                                // as often as the table is new
 #ifndef SLIMPS_COMPRESS_POLICY_THRESHOLD_CHOICE_H_
 #define SLIMPS_COMPRESS_POLICY_THRESHOLD_CHOICE_H_
 
@@ -30,6 +32,27 @@ std::optional<uint64_t> BestThreshold(std::span<const ThresholdRow> rows);
 // take less than 5 % longer than they need; further off, less than 1 %.
 std::optional<uint64_t> MovedThreshold(std::span<const ThresholdRow> rows,
                                        std::optional<uint64_t> in_force);
+
+// What is in force while the link is measured again and again. Moves as MovedThreshold says, but further than one size class
+// only when two tables in a row ask for that in the same direction: a link that changes between two measured rounds leaves
+// raw times of the one beside compressed times of the other, and for one table nothing gains, or everything.
+// Thread-compatible.
+class FollowedThreshold final {
+ public:
+  FollowedThreshold() = default;  // none
+  explicit FollowedThreshold(std::optional<uint64_t> in_force) : in_force_(in_force) {}
+
+  // Returns what is in force now.
+  std::optional<uint64_t> Move(std::span<const ThresholdRow> rows);
+
+ private:
+  struct Asked {
+    std::optional<uint64_t> threshold;
+  };
+
+  std::optional<uint64_t> in_force_;
+  std::optional<Asked> asked_;  // by the table before, and not given
+};
 
 }  // namespace slimps
 

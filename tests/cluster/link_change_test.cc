@@ -172,6 +172,26 @@ TEST(LinkChange, AThresholdFollowsTheLinkWithinFiftyRoundsAndBack) {
   EXPECT_LE(further_off, 0) << "of " << runs;
 }
 
+// Then the table has raw times of one link beside compressed times of the other for a while.
+TEST(LinkChange, AChangeWithinAMeasuredPairIsFollowedWithoutDetour) {
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    double rate = kGigabit;
+    Job job(seed, rate);
+    job.Train(5 * kEvery);
+    for (const double next : {kGigabit / 10, kGigabit, 10 * kGigabit, kGigabit}) {
+      job.link().set_rate(next);
+      const auto [low, high] = std::minmax({ExactClass(rate), ExactClass(next)});
+      for (uint64_t round = 0; round < 5 * kEvery; ++round) {
+        job.Train(1);
+        const int now = ClassOf(job.Threshold());
+        ASSERT_GE(now, low - 1) << "seed " << seed << ", round " << round << ", to " << next;
+        ASSERT_LE(now, high + 1) << "seed " << seed << ", round " << round << ", to " << next;
+      }
+      rate = next;
+    }
+  }
+}
+
 TEST(LinkChange, ASteadyLinkKeepsItsThreshold) {
   for (uint64_t seed = 1; seed <= 5; ++seed) {
     Job job(seed, kGigabit);

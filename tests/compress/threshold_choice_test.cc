@@ -116,5 +116,48 @@ TEST(MovedThreshold, StaysWhereNothingWasMeasuredOrNoSizeLiesBetween) {
   EXPECT_THAT(MovedThreshold(rows, 1000), Optional(1000u));  // as good as kMb
 }
 
+// Sizes of 1, 2 .. 32 MB, of which those from `gains_from` on gain.
+std::vector<ThresholdRow> GainsFrom(uint64_t gains_from) {
+  std::vector<ThresholdRow> rows;
+  for (uint64_t bytes = kMb; bytes <= 32 * kMb; bytes *= 2) {
+    const int64_t t_c = static_cast<int64_t>(bytes / 1000);
+    rows.push_back(Row(bytes, t_c, bytes >= gains_from ? t_c * 4 / 5 : t_c * 6 / 5));
+  }
+  return rows;
+}
+
+TEST(FollowedThreshold, MovesOneClassAtOnce) {
+  FollowedThreshold followed(8 * kMb);
+  EXPECT_THAT(followed.Move(GainsFrom(4 * kMb)), Optional(4 * kMb));
+  EXPECT_THAT(followed.Move(GainsFrom(8 * kMb)), Optional(8 * kMb));
+}
+
+TEST(FollowedThreshold, MovesFurtherWhenTwoTablesInARowAskForIt) {
+  FollowedThreshold followed(16 * kMb);
+  EXPECT_THAT(followed.Move(GainsFrom(kMb)), Optional(16 * kMb));
+  EXPECT_THAT(followed.Move(GainsFrom(2 * kMb)), Optional(2 * kMb));  // the newer one
+  FollowedThreshold up(2 * kMb);
+  EXPECT_THAT(up.Move(GainsFrom(8 * kMb)), Optional(2 * kMb));
+  EXPECT_THAT(up.Move(GainsFrom(16 * kMb)), Optional(16 * kMb));
+}
+
+TEST(FollowedThreshold, GoesToNoneAndBackWhenTwoTablesSaySo) {
+  FollowedThreshold followed(2 * kMb);
+  EXPECT_THAT(followed.Move(GainsFrom(100 * kMb)), Optional(2 * kMb));
+  EXPECT_EQ(followed.Move(GainsFrom(100 * kMb)), std::nullopt);
+  EXPECT_EQ(followed.Move(GainsFrom(2 * kMb)), std::nullopt);
+  EXPECT_THAT(followed.Move(GainsFrom(2 * kMb)), Optional(2 * kMb));
+}
+
+TEST(FollowedThreshold, OneTableOfHalfAnotherLinkMovesNothing) {
+  FollowedThreshold followed(8 * kMb);
+  EXPECT_THAT(followed.Move(GainsFrom(100 * kMb)), Optional(8 * kMb));
+  EXPECT_THAT(followed.Move(GainsFrom(8 * kMb)), Optional(8 * kMb));
+  EXPECT_THAT(followed.Move(GainsFrom(100 * kMb)), Optional(8 * kMb));  // the first is forgotten
+  // Asked for in one direction, then in the other: each waits for the next.
+  EXPECT_THAT(followed.Move(GainsFrom(kMb)), Optional(8 * kMb));
+  EXPECT_THAT(followed.Move(GainsFrom(kMb)), Optional(kMb));
+}
+
 }  // namespace
 }  // namespace slimps

@@ -44,29 +44,29 @@ TEST(ThresholdRedecision, EachGenerationIsDecidedWhenAllHaveReportedIt) {
   for (const uint32_t worker : {0, 1})
     ASSERT_TRUE(decision.Add(worker, Report(0, 21, 8 * kMb)).ok());
   EXPECT_EQ(decision.decision()->threshold_bytes(), 8 * kMb);
-  ASSERT_TRUE(decision.Add(0, Report(3, 34, 2 * kMb)).ok());
+  ASSERT_TRUE(decision.Add(0, Report(3, 34, 4 * kMb)).ok());
   EXPECT_EQ(decision.decision()->version(), 1u);  // worker 1 is still to report
-  ASSERT_TRUE(decision.Add(1, Report(3, 36, 2 * kMb)).ok());
+  ASSERT_TRUE(decision.Add(1, Report(3, 36, 4 * kMb)).ok());
   EXPECT_EQ(decision.decision()->version(), 4u);
-  EXPECT_EQ(decision.decision()->threshold_bytes(), 2 * kMb);
+  EXPECT_EQ(decision.decision()->threshold_bytes(), 4 * kMb);
   EXPECT_EQ(decision.decision()->from_round(), 40u);  // four after the later worker's
-  ASSERT_TRUE(decision.Add(0, Report(4, 44, kMb)).ok());
-  ASSERT_TRUE(decision.Add(1, Report(4, 44, kMb)).ok());
+  ASSERT_TRUE(decision.Add(0, Report(4, 44, 2 * kMb)).ok());
+  ASSERT_TRUE(decision.Add(1, Report(4, 44, 2 * kMb)).ok());
   EXPECT_EQ(decision.decision()->version(), 5u);
-  EXPECT_EQ(decision.decision()->threshold_bytes(), kMb);
+  EXPECT_EQ(decision.decision()->threshold_bytes(), 2 * kMb);
 }
 
 TEST(ThresholdRedecision, RepeatsAndLateReportsOfEarlierGenerationsChangeNothing) {
   ThresholdDecision decision(2);
   for (const uint32_t worker : {0, 1})
     ASSERT_TRUE(decision.Add(worker, Report(0, 21, 8 * kMb)).ok());
-  ASSERT_TRUE(decision.Add(0, Report(3, 34, 2 * kMb)).ok());
+  ASSERT_TRUE(decision.Add(0, Report(3, 34, 4 * kMb)).ok());
   ASSERT_TRUE(decision.Add(0, Report(2, 99, 32 * kMb)).ok());
   ASSERT_TRUE(decision.Add(0, Report(3, 99, 32 * kMb)).ok());
-  ASSERT_TRUE(decision.Add(1, Report(3, 34, 2 * kMb)).ok());
+  ASSERT_TRUE(decision.Add(1, Report(3, 34, 4 * kMb)).ok());
   const std::string decided = decision.decision()->SerializeAsString();
   EXPECT_EQ(decision.decision()->from_round(), 38u);
-  EXPECT_EQ(decision.decision()->threshold_bytes(), 2 * kMb);
+  EXPECT_EQ(decision.decision()->threshold_bytes(), 4 * kMb);
   for (const uint64_t generation : {0, 2, 3}) {
     ASSERT_TRUE(decision.Add(1, Report(generation, 50, 32 * kMb)).ok());
   }
@@ -77,7 +77,7 @@ TEST(ThresholdRedecision, AWorkerThatMissedAGenerationTakesPartInTheNext) {
   ThresholdDecision decision(2);
   for (const uint32_t worker : {0, 1})
     ASSERT_TRUE(decision.Add(worker, Report(0, 21, 8 * kMb)).ok());
-  ASSERT_TRUE(decision.Add(0, Report(3, 34, 2 * kMb)).ok());  // worker 1's is lost
+  ASSERT_TRUE(decision.Add(0, Report(3, 34, 4 * kMb)).ok());  // worker 1's is lost
   ASSERT_TRUE(decision.Add(0, Report(4, 44, 4 * kMb)).ok());
   EXPECT_EQ(decision.decision()->version(), 1u);
   ASSERT_TRUE(decision.Add(1, Report(4, 44, 4 * kMb)).ok());
@@ -116,6 +116,32 @@ TEST(ThresholdRedecision, HysteresisKeepsWhatIsInForce) {
   EXPECT_DOUBLE_EQ(decision.decision()->table(1).t_cq_ms(), two->t_cq_ms());  // what was measured
 }
 
+TEST(ThresholdRedecision, FarMovesOfPushesAndOfPullsAreEachConfirmedByTheNextGeneration) {
+  ThresholdDecision decision(1);
+  const auto add = [&](uint64_t generation, uint64_t push_from, uint64_t pull_from) {
+    wire::ThresholdReport both = Report(generation, 21 + 10 * generation, push_from);
+    both.set_pull_codec("2bit");
+    const wire::ThresholdReport pulls = Report(generation, 21, pull_from, wire::PULL);
+    both.mutable_rows()->MergeFrom(pulls.rows());
+    ASSERT_TRUE(decision.Add(0, both).ok());
+  };
+  const auto expect = [&](uint64_t push, uint64_t pull) {
+    EXPECT_EQ(decision.decision()->threshold_bytes(), push);
+    EXPECT_EQ(decision.decision()->pull_threshold_bytes(), pull);
+  };
+  add(0, 16 * kMb, 16 * kMb);
+  expect(16 * kMb, 16 * kMb);
+  add(1, 2 * kMb, 16 * kMb);
+  expect(16 * kMb, 16 * kMb);
+  add(2, 2 * kMb, 2 * kMb);
+  expect(2 * kMb, 16 * kMb);
+  add(3, 2 * kMb, 16 * kMb);  // it was one bad table
+  expect(2 * kMb, 16 * kMb);
+  add(4, 2 * kMb, 2 * kMb);
+  add(5, 2 * kMb, 4 * kMb);
+  expect(2 * kMb, 4 * kMb);
+}
+
 TEST(ThresholdRedecision, AWorkerThatReportsNothingMoreIsNotWaitedFor) {
   ThresholdDecision decision(3);
   for (const uint32_t worker : {0, 1, 2}) {
@@ -124,12 +150,12 @@ TEST(ThresholdRedecision, AWorkerThatReportsNothingMoreIsNotWaitedFor) {
   wire::ThresholdReport last;
   last.set_generation(MeasuredRounds::kLastGeneration);
   ASSERT_TRUE(decision.Add(1, last).ok());
-  ASSERT_TRUE(decision.Add(0, Report(3, 34, 2 * kMb)).ok());
+  ASSERT_TRUE(decision.Add(0, Report(3, 34, 4 * kMb)).ok());
   EXPECT_EQ(decision.decision()->version(), 1u);
   decision.Leave(2);  // it was all that was missing
   EXPECT_EQ(decision.decision()->version(), 4u);
   // Of those that left, what they last reported does not count.
-  EXPECT_EQ(decision.decision()->threshold_bytes(), 2 * kMb);
+  EXPECT_EQ(decision.decision()->threshold_bytes(), 4 * kMb);
   EXPECT_EQ(decision.decision()->table(0).raw_samples(), 9u);
 }
 
