@@ -105,6 +105,13 @@ bool CompressionPlan::IsProfiled(uint64_t round) const {
   return state_ == State::kProfiling && round <= static_cast<uint64_t>(options_.pre_steps);
 }
 
+bool CompressionPlan::IsMeasured(uint64_t round) const {
+  if (IsProfiled(round)) return true;
+  MutexLock lock(&mutex_);
+  return state_ == State::kDecided && (push_.automatic || pull_.automatic) &&
+         rounds_.KindOf(round) != RoundKind::kNotMeasured;
+}
+
 void CompressionPlan::See(const TensorPlan& tensor) {
   if (!rounds_.on() || !tensors_[tensor.bytes()].insert(tensor.key.id()).second) return;
   ++counts_[tensor.bytes()];

@@ -60,6 +60,8 @@ class CompressionPlan final {
 
   // Rounds up to pre_steps while nothing is decided: every tensor is measured, alone on the wire.
   bool IsProfiled(uint64_t round) const;
+  // Whether anything of it is measured, for the profile or during training: nothing else should be on the link.
+  bool IsMeasured(uint64_t round) const;
   // Whether this tensor's push of `round` is measured, alone on the wire.
   bool MeasuresPush(const TensorPlan& tensor, uint64_t round);
   // Whether the pull of the version that `round` makes is measured: asked for again once that version is there.

@@ -84,7 +84,7 @@ class DistStore final : public KVStore, private MessageSink {
   bool is_capable(std::string_view capability) const override { return capability == "optimizer"; }
   StoreTotals totals() const override;
   PushCounts push_counts(const Key& key) const override;
-  bool measuring() const override { return plan()->IsProfiled(keys_.MaxPushedRounds() + 1); }
+  bool measuring() const override { return plan()->IsMeasured(keys_.MaxPushedRounds() + 1); }
   std::optional<wire::CodecMap> codec_map() const override;
 
  private:

@@ -29,7 +29,8 @@ std::vector<ThresholdRow> FilledRows(std::span<const ThresholdRow> rows);
 std::optional<uint64_t> BestThreshold(std::span<const ThresholdRow> rows);
 
 // Hysteresis: `in_force` stays where the best threshold is within one size class of it and the sizes between the two
-// take less than 5 % longer than they need; further off, less than 1 %.
+// take less than 5 % longer than they need; further off, less than 1 %. It stays, too, where sizes that were measured, raw
+// or compressed, are neither all of them nor a factor of 8 apart: they say nothing of the others.
 std::optional<uint64_t> MovedThreshold(std::span<const ThresholdRow> rows,
                                        std::optional<uint64_t> in_force);
 

@@ -116,6 +116,20 @@ TEST(MovedThreshold, StaysWhereNothingWasMeasuredOrNoSizeLiesBetween) {
   EXPECT_THAT(MovedThreshold(rows, 1000), Optional(1000u));  // as good as kMb
 }
 
+TEST(MovedThreshold, StaysWhereFewSizesWereMeasuredRawOrCompressed) {
+  // One small size alone says that nothing gains, two of one kind that everything does.
+  std::vector<ThresholdRow> rows = {Row(128, 26, 34), Row(256, 30, 10), Row(kMb, 0, 8)};
+  rows[1].raw_samples = rows[2].raw_samples = 0;
+  EXPECT_THAT(MovedThreshold(rows, 256), Optional(256u));
+  rows[1].raw_samples = 9;
+  EXPECT_THAT(MovedThreshold(rows, 256), Optional(256u));
+  rows[2].t_c = absl::Microseconds(100'000);
+  rows[2].raw_samples = 1;
+  EXPECT_NE(MovedThreshold(rows, kMb), std::optional(kMb));
+  rows[1].compressed_samples = rows[2].compressed_samples = 0;
+  EXPECT_THAT(MovedThreshold(rows, kMb), Optional(kMb));
+}
+
 // Sizes of 1, 2 .. 32 MB, of which those from `gains_from` on gain.
 std::vector<ThresholdRow> GainsFrom(uint64_t gains_from) {
   std::vector<ThresholdRow> rows;

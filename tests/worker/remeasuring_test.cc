@@ -108,6 +108,7 @@ TEST_F(Remeasuring, OnePairOfRoundsInEveryTenMeasuresAFewTensorsBothWays) {
       sizes.insert(tensor.bytes());
     }
     const bool pair = round >= kEvery && round % kEvery <= 1;
+    EXPECT_EQ(plan_->IsMeasured(round), pair) << round;
     if (!pair) {
       EXPECT_EQ(measured, 0u) << round;
       continue;

@@ -76,7 +76,8 @@ absl::Status LoopBase::Iterate(int64_t iteration) {
     }
     accelerator_.Compute(layer.forward, arrived);
   }
-  // Measured pushes go out when backward has ended, and nothing is pulled before the last one was acknowledged.
+  // Measured pushes go out when backward has ended and the weights of the round before are here, and nothing is pulled
+  // before the last one was acknowledged.
   const bool measuring = store_->measuring();
   std::vector<size_t> held_back;
   for (size_t l = layers_.size(); l-- > 0;) {
@@ -93,6 +94,7 @@ absl::Status LoopBase::Iterate(int64_t iteration) {
     }
   }
   if (!measuring) return absl::OkStatus();
+  SLIMPS_RETURN_IF_ERROR(AwaitAll(iteration - 1));
   for (const size_t i : held_back) SLIMPS_RETURN_IF_ERROR(Push(i, iteration));
   SLIMPS_RETURN_IF_ERROR(store_->Wait());
   for (const size_t i : held_back) SLIMPS_RETURN_IF_ERROR(AfterPush(i, iteration));
