@@ -87,8 +87,12 @@ absl::Status ThresholdDecision::Add(uint32_t worker, const wire::ThresholdReport
   SLIMPS_RETURN_IF_ERROR(CheckCodecs(worker, report));
   SLIMPS_ASSIGN_OR_RETURN(ThresholdTable push, TableOf(report, wire::PUSH, report.codec()));
   SLIMPS_ASSIGN_OR_RETURN(ThresholdTable pull, TableOf(report, wire::PULL, report.pull_codec()));
-  reports_.insert_or_assign(
-      worker, Report{std::move(push), std::move(pull), report.ready_round(), generation});
+  Report& kept = reports_[worker];
+  kept = {std::move(push), std::move(pull), report.ready_round(), generation, {}};
+  for (const wire::ThresholdInForce& one : report.in_force()) {
+    kept.in_force[one.direction()] =
+        one.has_threshold() ? std::optional(one.threshold_bytes()) : std::nullopt;
+  }
   DecideIfComplete();
   return absl::OkStatus();
 }
@@ -135,10 +139,10 @@ void ThresholdDecision::DecideIfComplete() {
   map.set_codec_below("none");
   map.set_codec(average.codec());
   map.set_pull_codec(pull_average.codec());
-  const auto threshold = Decide(average, wire::PUSH, &push_, &map);
+  const auto threshold = Decide(average, wire::PUSH, *generation, &push_, &map);
   map.set_has_threshold(threshold.has_value());
   map.set_threshold_bytes(threshold.value_or(0));
-  const auto pull_threshold = Decide(pull_average, wire::PULL, &pull_, &map);
+  const auto pull_threshold = Decide(pull_average, wire::PULL, *generation, &pull_, &map);
   map.set_has_pull_threshold(pull_threshold.has_value());
   map.set_pull_threshold_bytes(pull_threshold.value_or(0));
   decision_ = std::move(map);
@@ -146,14 +150,20 @@ void ThresholdDecision::DecideIfComplete() {
 }
 
 std::optional<uint64_t> ThresholdDecision::Decide(const ThresholdTable& average,
-                                                  wire::Direction direction, Followed* followed,
-                                                  wire::CodecMap* map) {
+                                                  wire::Direction direction, uint64_t generation,
+                                                  Followed* followed, wire::CodecMap* map) const {
   const bool known = followed->codec == average.codec();
   followed->codec = average.codec();
   if (average.codec().empty()) return std::nullopt;
   AddRows(average, direction, map->mutable_table());
   const std::vector<ThresholdRow> rows = average.Rows();
   if (known) return followed->threshold.Move(rows);
+  for (const auto& [worker, report] : reports_) {
+    const auto told = report.in_force.find(direction);
+    if (report.generation < generation || told == report.in_force.end()) continue;
+    followed->threshold = FollowedThreshold(told->second);
+    return followed->threshold.Move(rows);
+  }
   const std::optional<uint64_t> best = BestThreshold(rows);
   followed->threshold = FollowedThreshold(best);
   return best;

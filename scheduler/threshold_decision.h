@@ -46,6 +46,8 @@ class ThresholdDecision final {
     ThresholdTable push, pull;  // no codec: not measured
     uint64_t ready_round = 0;
     uint64_t generation = 0;
+    // The worker's, by direction; empty where it says nothing of it.
+    std::map<wire::Direction, std::optional<uint64_t>> in_force;
   };
 
   absl::Status CheckCodecs(uint32_t worker, const wire::ThresholdReport& report) const;
@@ -57,9 +59,11 @@ class ThresholdDecision final {
     std::string codec;
     FollowedThreshold threshold;
   };
-  // Puts the rows of `average` into the map as those of `direction`.
-  static std::optional<uint64_t> Decide(const ThresholdTable& average, wire::Direction direction,
-                                        Followed* followed, wire::CodecMap* map);
+  // Puts the rows of `average` into the map as those of `direction`. Where nothing was decided for its codec, the first
+  // report of `generation` that tells what is in force is followed.
+  std::optional<uint64_t> Decide(const ThresholdTable& average, wire::Direction direction,
+                                 uint64_t generation, Followed* followed,
+                                 wire::CodecMap* map) const;
 
   const uint32_t num_workers_;
   std::map<uint32_t, Report> reports_;  // by worker, the newest: averaged in rank order

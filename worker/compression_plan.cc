@@ -108,7 +108,7 @@ bool CompressionPlan::IsProfiled(uint64_t round) const {
 bool CompressionPlan::IsMeasured(uint64_t round) const {
   if (IsProfiled(round)) return true;
   MutexLock lock(&mutex_);
-  return state_ == State::kDecided && (push_.automatic || pull_.automatic) &&
+  return (push_.automatic || pull_.automatic) &&
          rounds_.KindOf(round) != RoundKind::kNotMeasured;
 }
 
@@ -282,7 +282,14 @@ wire::ThresholdReport CompressionPlan::PairReport(uint64_t pair, uint64_t round)
   wire::ThresholdReport report;
   for (const auto& [side, direction] :
        {std::pair(&push_, wire::PUSH), std::pair(&pull_, wire::PULL)}) {
-    if (side->automatic) AddRows(Recent(*side), direction, report.mutable_rows());
+    if (side->automatic) {
+      AddRows(Recent(*side), direction, report.mutable_rows());
+      wire::ThresholdInForce* const in_force = report.add_in_force();
+      const std::optional<uint64_t> threshold = side->map.DecisionAt(round).threshold_bytes;
+      in_force->set_direction(direction);
+      in_force->set_has_threshold(threshold.has_value());
+      in_force->set_threshold_bytes(threshold.value_or(0));
+    }
     side->map.ForgetBefore(round - rounds_.ReportRoundOf(1));
   }
   report.set_ready_round(round + 1);

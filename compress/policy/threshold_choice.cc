@@ -6,14 +6,13 @@
 #include <utility>
 
 #include "compress/policy/link_model.h"
+#include "compress/policy/measured_rounds.h"
 
 namespace slimps {
 namespace {
 
 constexpr double kMoveOneClass = 1.05;
 constexpr double kMoveFurther = 1.01;
-// Sizes so far apart tell start-up from rate.
-constexpr uint64_t kRange = 8;
 
 struct Size {
   uint64_t bytes = 0;
@@ -63,25 +62,25 @@ bool AreNear(std::optional<uint64_t> a, std::optional<uint64_t> b, const std::ve
   return std::abs(ClassOf(a, sizes) - ClassOf(b, sizes)) <= 1;
 }
 
+// Whether what was measured reaches so far that it tells of the other sizes, or to both ends.
 bool CoversSizes(std::span<const ThresholdRow> rows, uint64_t ThresholdRow::*samples) {
-  size_t measured = 0;
   uint64_t smallest = std::numeric_limits<uint64_t>::max(), largest = 0;
   for (const ThresholdRow& row : rows) {
     if (row.*samples == 0) continue;
-    ++measured;
     smallest = std::min(smallest, row.bytes);
     largest = std::max(largest, row.bytes);
   }
-  return measured == rows.size() || largest / kRange >= smallest;
+  return largest / kSizeRange >= smallest ||
+         (smallest == rows.front().bytes && largest == rows.back().bytes);
 }
 
-// `sizes`: of the rows.
-std::optional<uint64_t> Moved(std::span<const ThresholdRow> rows, const std::vector<Size>& sizes,
-                              std::optional<uint64_t> in_force) {
-  if (sizes.empty() || !CoversSizes(rows, &ThresholdRow::raw_samples) ||
-      !CoversSizes(rows, &ThresholdRow::compressed_samples)) {
-    return in_force;
-  }
+bool CoversSizes(std::span<const ThresholdRow> rows) {
+  return !rows.empty() && CoversSizes(rows, &ThresholdRow::raw_samples) &&
+         CoversSizes(rows, &ThresholdRow::compressed_samples);
+}
+
+std::optional<uint64_t> Moved(const std::vector<Size>& sizes, std::optional<uint64_t> in_force) {
+  if (sizes.empty()) return in_force;
   const std::optional<uint64_t> best = Best(sizes);
   double time_in_force = 0, time_best = 0;
   for (const Size& size : sizes) {
@@ -129,23 +128,21 @@ std::optional<uint64_t> BestThreshold(std::span<const ThresholdRow> rows) {
   return Best(SizesOf(rows));
 }
 
-std::optional<uint64_t> MovedThreshold(std::span<const ThresholdRow> rows,
-                                       std::optional<uint64_t> in_force) {
-  return Moved(rows, SizesOf(rows), in_force);
-}
-
 std::optional<uint64_t> FollowedThreshold::Move(std::span<const ThresholdRow> rows) {
+  if (!CoversSizes(rows)) return in_force_;
   const std::vector<Size> sizes = SizesOf(rows);
-  const std::optional<uint64_t> wanted = Moved(rows, sizes, in_force_);
+  const std::optional<uint64_t> wanted = Moved(sizes, in_force_);
   const std::optional<Asked> before = std::exchange(asked_, std::nullopt);
   if (wanted == in_force_) return in_force_;
-  if (AreNear(wanted, in_force_, sizes)) return in_force_ = wanted;
+  const bool near = wanted.has_value() && in_force_.has_value() && AreNear(wanted, in_force_, sizes);
+  if (near) return in_force_ = wanted;
   const bool up = Height(wanted) > Height(in_force_);
   if (!before.has_value() || (Height(before->threshold) > Height(in_force_)) != up) {
     asked_ = Asked{wanted};
     return in_force_;
   }
-  return in_force_ = wanted;
+  // None is for both to ask for.
+  return in_force_ = wanted.has_value() ? wanted : before->threshold;
 }
 
 }  // namespace slimps

@@ -6,7 +6,6 @@
 // measured both ways are filled in (link_model.h).
 //
 //   BestThreshold(table.Rows());                                // a fresh decision
-//   MovedThreshold(table.Rows(), /*in_force=*/std::optional<uint64_t>(4096));   // one that would rather stay
 //   FollowedThreshold followed(BestThreshold(table.Rows()));    // of a job that goes on measuring
 //   followed.Move(table.Rows());                                // as often as the table is new
 #ifndef SLIMPS_COMPRESS_POLICY_THRESHOLD_CHOICE_H_
@@ -28,16 +27,14 @@ std::vector<ThresholdRow> FilledRows(std::span<const ThresholdRow> rows);
 // nullopt: nothing gains.
 std::optional<uint64_t> BestThreshold(std::span<const ThresholdRow> rows);
 
-// Hysteresis: `in_force` stays where the best threshold is within one size class of it and the sizes between the two
-// take less than 5 % longer than they need; further off, less than 1 %. It stays, too, where sizes that were measured, raw
-// or compressed, are neither all of them nor a factor of 8 apart: they say nothing of the others.
-std::optional<uint64_t> MovedThreshold(std::span<const ThresholdRow> rows,
-                                       std::optional<uint64_t> in_force);
-
-// What is in force while the link is measured again and again. Moves as MovedThreshold says, but further than one size class
-// only when two tables in a row ask for that in the same direction: a link that changes between two measured rounds leaves
-// raw times of the one beside compressed times of the other, and for one table nothing gains, or everything.
-// Thread-compatible.
+// What is in force while the link is measured again and again. It stays where the best threshold is within one size class of it
+// and the sizes between the two take less than 5 % longer than they need; further off, less than 1 %; and where sizes that
+// were measured, raw or compressed, neither are kSizeRange apart (measured_rounds.h) nor the smallest and the largest:
+// they say nothing of the others.
+//
+// Further than one size class, and to or from none, it moves only when two tables in a row ask for that in the same
+// direction; to none, when both ask for none: a link that changes between two measured rounds leaves raw times of the one
+// beside compressed times of the other, and for one table nothing gains, or everything. Thread-compatible.
 class FollowedThreshold final {
  public:
   FollowedThreshold() = default;  // none

@@ -1,10 +1,12 @@
 // Store: pulls, waited for or answered by a callback.
 #include <pybind11/stl.h>
 
+#include <exception>
 #include <memory>
 #include <new>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "python/extension/status.h"
 #include "python/extension/store.h"
 #include "python/extension/waiting.h"
@@ -40,6 +42,8 @@ absl::Status PushOne(KVStore* store, const Key& key,
     return store->PushSum(key, gradients, priority);
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError("push: out of memory");
+  } catch (const std::exception& error) {
+    return absl::InternalError(absl::StrCat("push: ", error.what()));
   }
 }
 
@@ -61,6 +65,8 @@ void Store::AskOne(KVStore* store, const PullJob& job, size_t number, int priori
     });
   } catch (const std::bad_alloc&) {
     pending->Finish(number, absl::ResourceExhaustedError("pull: out of memory"));
+  } catch (const std::exception& error) {
+    pending->Finish(number, absl::InternalError(absl::StrCat("pull: ", error.what())));
   }
 }
 
@@ -108,7 +114,7 @@ void Store::PushPull(const std::vector<py::object>& keys,
   }
   const PushesUnderWay::Marks marks = MarksOf(jobs);
   const auto pending = std::make_shared<Pending>(jobs.size());
-  // Whatever happens there, `pending` learns of every job: nothing but PushOne and AskOne may run out of memory.
+  // Whatever happens there, `pending` learns of every job: nothing but PushOne and AskOne may throw.
   auto push_and_ask = [store = store_, jobs = std::move(jobs), values = std::move(values), at_once,
                        priority, pending] {
     absl::Status pushed;

@@ -60,6 +60,12 @@ TEST(ChooseSizes, NoTensorThatWouldHoldTrainingUp) {
     EXPECT_LE(*ChooseSizes(tensors, 64 << 20, pair).rbegin(), 9u << 20);
   }
   EXPECT_THAT(ChooseSizes({{4096, 1}}, 0, 5), ElementsAre(4096));  // the smallest always
+  // Where the small ones tell nothing of the others, the first that does; or the largest, if none does.
+  const std::map<uint64_t, uint64_t> mlp = {{4096, 8}, {16384, 8}, {4 << 20, 4}, {8 << 20, 4}};
+  for (uint64_t pair = 0; pair < 10; ++pair) {
+    EXPECT_EQ(*ChooseSizes(mlp, 4096, pair).rbegin(), 4u << 20);
+  }
+  EXPECT_THAT(ChooseSizes({{1000, 1}, {2000, 1}, {3000, 1}}, 0, 0), ElementsAre(1000, 3000));
   EXPECT_TRUE(ChooseSizes({}, 0, 5).empty());
 }
 

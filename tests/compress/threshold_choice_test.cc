@@ -81,53 +81,60 @@ TEST(BestThreshold, FollowsTheBandwidthMonotonously) {
   }
 }
 
-TEST(MovedThreshold, StaysWhereOneClassWouldBringLessThanFivePercent) {
+// What two such tables in a row make of it.
+std::optional<uint64_t> Moved(std::span<const ThresholdRow> rows, std::optional<uint64_t> in_force) {
+  FollowedThreshold followed(in_force);
+  (void)followed.Move(rows);
+  return followed.Move(rows);
+}
+
+TEST(FollowedThreshold, StaysWhereOneClassWouldBringLessThanFivePercent) {
   const auto rows = [](double q_at_two) {
     return std::vector<ThresholdRow>{Row(kMb, 1000, 1500), Row(2 * kMb, 2000, q_at_two),
                                      Row(4 * kMb, 4000, 2000), Row(8 * kMb, 8000, 4000)};
   };
   EXPECT_THAT(BestThreshold(rows(1940)), Optional(2 * kMb));
-  EXPECT_THAT(MovedThreshold(rows(1940), 4 * kMb), Optional(4 * kMb));  // 3 %
-  EXPECT_THAT(MovedThreshold(rows(1850), 4 * kMb), Optional(2 * kMb));  // 8 %
-  EXPECT_THAT(MovedThreshold(rows(2060), 2 * kMb), Optional(2 * kMb));
-  EXPECT_THAT(MovedThreshold(rows(2150), 2 * kMb), Optional(4 * kMb));
+  EXPECT_THAT(Moved(rows(1940), 4 * kMb), Optional(4 * kMb));  // 3 %
+  EXPECT_THAT(Moved(rows(1850), 4 * kMb), Optional(2 * kMb));  // 8 %
+  EXPECT_THAT(Moved(rows(2060), 2 * kMb), Optional(2 * kMb));
+  EXPECT_THAT(Moved(rows(2150), 2 * kMb), Optional(4 * kMb));
 }
 
-TEST(MovedThreshold, GoesSeveralClassesForLess) {
+TEST(FollowedThreshold, GoesSeveralClassesForLess) {
   std::vector<ThresholdRow> rows = {Row(kMb, 1000, 970), Row(2 * kMb, 2000, 1940),
                                     Row(4 * kMb, 4000, 3880), Row(8 * kMb, 8000, 4000)};
-  EXPECT_THAT(MovedThreshold(rows, 8 * kMb), Optional(kMb));
+  EXPECT_THAT(Moved(rows, 8 * kMb), Optional(kMb));
   for (ThresholdRow& row : rows) row.t_c = row.t_q() * 1.005;
-  EXPECT_THAT(MovedThreshold(rows, 8 * kMb), Optional(8 * kMb));
+  EXPECT_THAT(Moved(rows, 8 * kMb), Optional(8 * kMb));
 }
 
-TEST(MovedThreshold, GoesToNoneAndBack) {
+TEST(FollowedThreshold, GoesToNoneAndBack) {
   const std::vector<ThresholdRow> loses = {Row(kMb, 1000, 1500), Row(8 * kMb, 8000, 9000)};
   const std::vector<ThresholdRow> gains = {Row(kMb, 1000, 500), Row(8 * kMb, 8000, 4000)};
-  EXPECT_EQ(MovedThreshold(loses, kMb), std::nullopt);
-  EXPECT_THAT(MovedThreshold(gains, std::nullopt), Optional(kMb));
-  EXPECT_EQ(MovedThreshold(loses, std::nullopt), std::nullopt);
+  EXPECT_EQ(Moved(loses, kMb), std::nullopt);
+  EXPECT_THAT(Moved(gains, std::nullopt), Optional(kMb));
+  EXPECT_EQ(Moved(loses, std::nullopt), std::nullopt);
 }
 
-TEST(MovedThreshold, StaysWhereNothingWasMeasuredOrNoSizeLiesBetween) {
-  EXPECT_THAT(MovedThreshold({}, 4096), Optional(4096u));
-  EXPECT_EQ(MovedThreshold({}, std::nullopt), std::nullopt);
+TEST(FollowedThreshold, StaysWhereNothingWasMeasuredOrNoSizeLiesBetween) {
+  EXPECT_THAT(Moved({}, 4096), Optional(4096u));
+  EXPECT_EQ(Moved({}, std::nullopt), std::nullopt);
   const std::vector<ThresholdRow> rows = {Row(kMb, 1000, 500), Row(8 * kMb, 8000, 4000)};
-  EXPECT_THAT(MovedThreshold(rows, 1000), Optional(1000u));  // as good as kMb
+  EXPECT_THAT(Moved(rows, 1000), Optional(1000u));  // as good as kMb
 }
 
-TEST(MovedThreshold, StaysWhereFewSizesWereMeasuredRawOrCompressed) {
+TEST(FollowedThreshold, StaysWhereFewSizesWereMeasuredRawOrCompressed) {
   // One small size alone says that nothing gains, two of one kind that everything does.
   std::vector<ThresholdRow> rows = {Row(128, 26, 34), Row(256, 30, 10), Row(kMb, 0, 8)};
   rows[1].raw_samples = rows[2].raw_samples = 0;
-  EXPECT_THAT(MovedThreshold(rows, 256), Optional(256u));
+  EXPECT_THAT(Moved(rows, 256), Optional(256u));
   rows[1].raw_samples = 9;
-  EXPECT_THAT(MovedThreshold(rows, 256), Optional(256u));
+  EXPECT_THAT(Moved(rows, 256), Optional(256u));
   rows[2].t_c = absl::Microseconds(100'000);
   rows[2].raw_samples = 1;
-  EXPECT_NE(MovedThreshold(rows, kMb), std::optional(kMb));
+  EXPECT_NE(Moved(rows, kMb), std::optional(kMb));
   rows[1].compressed_samples = rows[2].compressed_samples = 0;
-  EXPECT_THAT(MovedThreshold(rows, kMb), Optional(kMb));
+  EXPECT_THAT(Moved(rows, kMb), Optional(kMb));
 }
 
 // Sizes of 1, 2 .. 32 MB, of which those from `gains_from` on gain.
@@ -171,6 +178,34 @@ TEST(FollowedThreshold, OneTableOfHalfAnotherLinkMovesNothing) {
   // Asked for in one direction, then in the other: each waits for the next.
   EXPECT_THAT(followed.Move(GainsFrom(kMb)), Optional(8 * kMb));
   EXPECT_THAT(followed.Move(GainsFrom(kMb)), Optional(kMb));
+}
+
+TEST(FollowedThreshold, NoneIsFarFromEveryThreshold) {
+  // 32 MB is the largest size: none lies one class above it.
+  FollowedThreshold followed(32 * kMb);
+  EXPECT_THAT(followed.Move(GainsFrom(100 * kMb)), Optional(32 * kMb));
+  EXPECT_EQ(followed.Move(GainsFrom(100 * kMb)), std::nullopt);
+  EXPECT_EQ(followed.Move(GainsFrom(32 * kMb)), std::nullopt);
+  EXPECT_THAT(followed.Move(GainsFrom(32 * kMb)), Optional(32 * kMb));
+  const std::vector<ThresholdRow> one_size = {Row(kMb, 1000, 1200)};
+  FollowedThreshold of_one(kMb);
+  EXPECT_THAT(of_one.Move(one_size), Optional(kMb));
+  EXPECT_EQ(of_one.Move(one_size), std::nullopt);
+}
+
+TEST(FollowedThreshold, GoesToNoneOnlyWhereBothAskForNone) {
+  FollowedThreshold followed(2 * kMb);
+  EXPECT_THAT(followed.Move(GainsFrom(8 * kMb)), Optional(2 * kMb));
+  EXPECT_THAT(followed.Move(GainsFrom(100 * kMb)), Optional(8 * kMb));
+}
+
+TEST(FollowedThreshold, ATableOfFewSizesInBetweenForgetsNothing) {
+  FollowedThreshold followed(16 * kMb);
+  EXPECT_THAT(followed.Move(GainsFrom(2 * kMb)), Optional(16 * kMb));
+  std::vector<ThresholdRow> few = GainsFrom(2 * kMb);
+  for (size_t i = 1; i < few.size(); ++i) few[i].raw_samples = 0;
+  EXPECT_THAT(followed.Move(few), Optional(16 * kMb));
+  EXPECT_THAT(followed.Move(GainsFrom(2 * kMb)), Optional(2 * kMb));
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ import pytest
 
 
 @pytest.mark.parametrize("what, other", [
-    ("pull", "barrier"), ("pushpull", "barrier"), ("barrier", "pull"), ("init", "pull")])
+    ("pull", "barrier"), ("pushpull", "barrier"), ("pushpull_list", "barrier"), ("barrier", "pull"), ("init", "pull")])
 def test_ctrl_c_ends_what_waits(what, other):
     with jobs.Daemons(2, 1) as job:
         job.start_scenario(0, "waiting", "told_at_" + other)

@@ -30,7 +30,7 @@ def interrupted(call, kind=KeyboardInterrupt):
 def with_store(call, kind=KeyboardInterrupt):
     """An interrupted store closes without a complaint, and does nothing more."""
     store = open_store()
-    store.init("w", ONES)
+    store.init(["w", "v"], [ONES, ONES])
     interrupted(lambda: call(store), kind)
     store.close()
     try:
@@ -61,7 +61,7 @@ def pull_with_a_handler(store):
 def idle():
     """Not in a call of the store when Ctrl-C comes, and without a handler."""
     store = open_store()
-    store.init("w", ONES)
+    store.init(["w", "v"], [ONES, ONES])
     print("waiting", flush=True)
     signal.pause()
     store.close()
@@ -70,7 +70,7 @@ def idle():
 def told(call):
     """The other worker: waits for something else, and learns why it waits in vain."""
     store = open_store()
-    store.init("w", ONES)
+    store.init(["w", "v"], [ONES, ONES])
     try:
         call(store)
     except slimps.Error as error:
@@ -81,8 +81,9 @@ WHAT = {
     "create": lambda: interrupted(open_store),
     "pull": lambda: with_store(pull),
     "pushpull": lambda: with_store(lambda store: store.pushpull("w", ONES.copy())),
+    "pushpull_list": lambda: with_store(lambda store: store.pushpull(["w", "v"], [ONES.copy(), ONES.copy()])),
     "barrier": lambda: with_store(lambda store: store.barrier()),
-    "init": lambda: with_store(lambda store: store.init("v", ONES)),
+    "init": lambda: with_store(lambda store: store.init("new", ONES)),
     "handler": lambda: with_store(pull_with_a_handler, LookupError),
     "idle": idle,
     "told_at_barrier": lambda: told(lambda store: store.barrier()),

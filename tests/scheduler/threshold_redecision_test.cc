@@ -142,6 +142,23 @@ TEST(ThresholdRedecision, FarMovesOfPushesAndOfPullsAreEachConfirmedByTheNextGen
   expect(2 * kMb, 4 * kMb);
 }
 
+TEST(ThresholdRedecision, ThresholdsOfAFileAreFollowedLikeDecidedOnes) {
+  for (const bool none : {false, true}) {
+    ThresholdDecision decision(1);
+    wire::ThresholdReport report = Report(1, 21, 2 * kMb);
+    wire::ThresholdInForce* in_force = report.add_in_force();
+    in_force->set_has_threshold(!none);
+    if (!none) in_force->set_threshold_bytes(16 * kMb);
+    ASSERT_TRUE(decision.Add(0, report).ok());
+    EXPECT_EQ(decision.decision()->has_threshold(), !none);
+    if (!none) {
+      EXPECT_EQ(decision.decision()->threshold_bytes(), 16 * kMb);
+    }
+    ASSERT_TRUE(decision.Add(0, Report(2, 31, 2 * kMb)).ok());
+    EXPECT_EQ(decision.decision()->threshold_bytes(), 2 * kMb);
+  }
+}
+
 TEST(ThresholdRedecision, AWorkerThatReportsNothingMoreIsNotWaitedFor) {
   ThresholdDecision decision(3);
   for (const uint32_t worker : {0, 1, 2}) {

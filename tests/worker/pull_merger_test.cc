@@ -218,10 +218,23 @@ TEST_F(MeasuredPulls, OfTheWrongKindAreNoSamples) {
   Answer(asked[1], 2, 10);
   Pull(3, PullKind::kOnto, out, 1, 2);
   EXPECT_THAT(measured(), IsEmpty());
+  Pull(2, PullKind::kOnto, out, 10);
+  for (const wire::PullItem& item : Asked()) Answer(item, 3, 1, 2);  // a change, but of a newer version
+  Pull(3, PullKind::kOnto, out, 1, 2);
+  EXPECT_THAT(measured(), IsEmpty());
   codec_ = "";
   Pull(2, PullKind::kOnto, out, 10);
   for (const wire::PullItem& item : Asked()) Answer(item, 2, 10);
   EXPECT_EQ(AwaitMeasured().at(0).coding, absl::ZeroDuration());
+}
+
+TEST_F(MeasuredPulls, WholeWeightsOfANewerVersionAreSamplesToo) {
+  codec_ = "";
+  std::vector<float> out(4);
+  Pull(2, PullKind::kOnto, out, 10);
+  for (const wire::PullItem& item : Asked()) Answer(item, 4, 12);  // the server keeps no version 2 any more
+  EXPECT_EQ(AwaitMeasured().at(0).version, 2);
+  EXPECT_THAT(out, ElementsAre(10, 10, 10, 10));
 }
 
 }  // namespace

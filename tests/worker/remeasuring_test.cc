@@ -151,6 +151,8 @@ TEST_F(Remeasuring, EachPairIsReportedOnceWithEverySize) {
   EXPECT_EQ(report->ready_round(), kEvery + 4);
   EXPECT_EQ(report->codec(), "1bit");
   EXPECT_EQ(report->rows_size(), 8);
+  ASSERT_EQ(report->in_force_size(), 1);
+  EXPECT_EQ(report->in_force(0).threshold_bytes(), 32u << 10);
   EXPECT_FALSE(plan_->TakeReport(kEvery + 3).has_value());
   EXPECT_FALSE(plan_->TakeReport(kEvery + 9).has_value());
   ASSERT_TRUE(plan_->OnCodecMap(Decision(1, kEvery + 8, 32 << 10)).ok());

@@ -74,8 +74,8 @@ class BackupExchange final : public WeightExchange {
     CloseRound(waited);
     under_way_ = std::move(next);
     finished_ = iteration_;
-    // The next step's pushes are to be measured with nothing else on the link.
-    if (!store_->measuring()) return absl::OkStatus();
+    // This step's pulls, or the next step's pushes, are to be measured with nothing else on the link.
+    if (!pusher_.measuring() && !store_->measuring()) return absl::OkStatus();
     const TraceSpan span(TraceStage::kWait, {"", 0, static_cast<uint64_t>(iteration_)});
     const absl::Time start = absl::Now();
     const absl::Status arrived = under_way_.arrivals->Wait(Deadline());

@@ -43,6 +43,8 @@ class GradientPusher final {
   // When the first gradient of this round went out; InfiniteFuture before.
   absl::Time first_push() const { return first_push_; }
   size_t skipped() const { return skipped_; }
+  // Whether pushes of this round are measured.
+  bool measuring() const { return measuring_; }
 
  private:
   void Push(size_t index, std::span<const float> gradient);

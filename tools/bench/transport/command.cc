@@ -58,9 +58,12 @@ absl::Status ServeCommands(
   return absl::OkStatus();
 }
 
-std::string TimesJson(double seconds, const std::vector<double>& samples_us) {
+std::string TimesJson(double seconds, const std::vector<double>& samples_us,
+                      std::optional<double> push_seconds) {
   const auto tenths = [](std::string* text, double us) { absl::StrAppendFormat(text, "%.1f", us); };
-  return absl::StrFormat(R"({"seconds": %.9f, "samples_us": [%s]})", seconds,
+  const std::string pushing =
+      push_seconds.has_value() ? absl::StrFormat(R"(, "push_seconds": %.9f)", *push_seconds) : "";
+  return absl::StrFormat(R"({"seconds": %.9f%s, "samples_us": [%s]})", seconds, pushing,
                          absl::StrJoin(samples_us, ", ", tenths));
 }
 

@@ -10,6 +10,7 @@
 #include <functional>
 #include <istream>
 #include <map>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <string_view>
@@ -40,8 +41,9 @@ struct Command {
     std::istream& in, std::ostream& out,
     const std::function<absl::StatusOr<std::string>(const Command&)>& answer);
 
-// {"seconds": S, "samples_us": [...]}
-std::string TimesJson(double seconds, const std::vector<double>& samples_us);
+// {"seconds": S, "samples_us": [...]}, and "push_seconds": P where that was taken.
+std::string TimesJson(double seconds, const std::vector<double>& samples_us,
+                      std::optional<double> push_seconds = std::nullopt);
 
 }  // namespace slimps
 

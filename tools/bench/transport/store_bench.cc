@@ -42,7 +42,7 @@ absl::StatusOr<std::string> StoreBench::Answer(const Command& command) {
         "command: expected push_pull, latency, model or verify, got \"", command.verb, "\""));
   }
   SLIMPS_RETURN_IF_ERROR(times.status());
-  return TimesJson(times->seconds, times->samples_us);
+  return TimesJson(times->seconds, times->samples_us, times->push_seconds);
 }
 
 absl::StatusOr<Times> StoreBench::PushPull(const Command& command) {

@@ -56,6 +56,7 @@ absl::Status TensorSet::PushPullAsync(size_t index, int priority) {
   Tensor& tensor = tensors_[index];
   tensor.pushed_at = MonotonicSeconds();
   SLIMPS_RETURN_IF_ERROR(store_->Push(tensor.key, tensor.gradient.floats(), priority));
+  push_seconds_ += MonotonicSeconds() - tensor.pushed_at;
   store_->PullAsync(tensor.key, tensor.weights.floats(), priority,
                     [this, index](absl::Status status) { completions_.Add(index, status); });
   return absl::OkStatus();
@@ -65,6 +66,7 @@ absl::StatusOr<Times> TensorSet::RunPipelined(uint64_t rounds) {
   SLIMPS_RETURN_IF_ERROR(store_->Barrier());
   Times times;
   times.samples_us.reserve(rounds * tensors_.size());
+  push_seconds_ = 0;
   const double begin = MonotonicSeconds();
   for (size_t i = 0; i < tensors_.size(); ++i) {
     tensors_[i].left = rounds - 1;
@@ -80,12 +82,14 @@ absl::StatusOr<Times> TensorSet::RunPipelined(uint64_t rounds) {
     SLIMPS_RETURN_IF_ERROR(PushPullAsync(index, /*priority=*/0));
   }
   times.seconds = MonotonicSeconds() - begin;
+  times.push_seconds = push_seconds_;
   return times;
 }
 
 absl::StatusOr<Times> TensorSet::RunRounds(uint64_t rounds) {
   SLIMPS_RETURN_IF_ERROR(store_->Barrier());
   Times times;
+  push_seconds_ = 0;
   const double begin = MonotonicSeconds();
   double round_begin = begin;
   for (uint64_t round = 0; round < rounds; ++round) {
@@ -101,6 +105,7 @@ absl::StatusOr<Times> TensorSet::RunRounds(uint64_t rounds) {
     round_begin = now;
   }
   times.seconds = MonotonicSeconds() - begin;
+  times.push_seconds = push_seconds_;
   return times;
 }
 

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,7 @@ namespace slimps {
 
 struct Times {
   double seconds = 0;              // of everything
+  std::optional<double> push_seconds = std::nullopt;  // within Push
   std::vector<double> samples_us;  // of one push-pull, or of one round
 };
 
@@ -71,6 +73,7 @@ class TensorSet final {
   KVStore* const store_;
   std::vector<Tensor> tensors_;
   Completions completions_;
+  double push_seconds_ = 0;  // of this run
 };
 
 }  // namespace slimps

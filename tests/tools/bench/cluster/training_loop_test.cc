@@ -89,6 +89,19 @@ TEST_F(TrainingLoopTest, MeasuredPushesLeaveAfterTheBackwardPassAndNothingIsPull
   }
 }
 
+TEST_F(TrainingLoopTest, MeasuredPushesWaitForTheWeightsOfTheRoundBefore) {
+  const auto loop = Make({.backup_model = true});
+  store_.HoldPulls();
+  ASSERT_TRUE(loop->Iterate(1).ok());
+  ASSERT_TRUE(store_.AwaitEvent("pull a.weight 1"));
+  store_.set_measuring(true);
+  std::thread next([&] { EXPECT_TRUE(loop->Iterate(2).ok()); });
+  absl::SleepFor(absl::Milliseconds(20));
+  store_.Release();
+  next.join();
+  EXPECT_LT(PositionOf("release"), PositionOf("push b.weight 2 priority -2"));
+}
+
 TEST_F(TrainingLoopTest, ComputeTakesItsTimeAndEncodingOnTheDeviceItsOwn) {
   const auto loop = Make({.compute = absl::Milliseconds(30),
                           .device_encode_per_element = absl::Microseconds(100),

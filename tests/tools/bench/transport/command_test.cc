@@ -60,6 +60,8 @@ TEST(ServeCommands, EndsWithTheFirstErrorAndAtTheEndOfItsInput) {
 TEST(TimesJson, IsOneLineOfJson) {
   EXPECT_EQ(TimesJson(1.5, {}), R"({"seconds": 1.500000000, "samples_us": []})");
   EXPECT_EQ(TimesJson(0, {12.34, 5}), R"({"seconds": 0.000000000, "samples_us": [12.3, 5.0]})");
+  EXPECT_EQ(TimesJson(2, {}, 0.5),
+            R"({"seconds": 2.000000000, "push_seconds": 0.500000000, "samples_us": []})");
 }
 
 }  // namespace
