@@ -108,8 +108,7 @@ bool CompressionPlan::IsProfiled(uint64_t round) const {
 bool CompressionPlan::IsMeasured(uint64_t round) const {
   if (IsProfiled(round)) return true;
   MutexLock lock(&mutex_);
-  return (push_.automatic || pull_.automatic) &&
-         rounds_.KindOf(round) != RoundKind::kNotMeasured;
+  return (push_.automatic || pull_.automatic) && rounds_.KindOf(round) != RoundKind::kNotMeasured;
 }
 
 void CompressionPlan::See(const TensorPlan& tensor) {

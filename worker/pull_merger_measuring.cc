@@ -83,8 +83,8 @@ absl::Status PullMerger::GaugeAnswer(State& state, const Reply& reply) const {
   const auto format = static_cast<PayloadFormat>(answer.pull.format());
   SLIMPS_RETURN_IF_ERROR(answer.status);
   // A server keeps two versions. Weights of a newer one take as long, and on a slow link others do not come.
-  const bool of_version = answer.pull.is_change() ? answer.pull.version() == version
-                                                  : answer.pull.version() >= version;
+  const bool of_version =
+      answer.pull.is_change() ? answer.pull.version() == version : answer.pull.version() >= version;
   if (!of_version || answer.round_trip == absl::ZeroDuration() ||
       answer.pull.elements() != elements ||
       !IsAsAgreed(options_.change_codec == nullptr ? "" : options_.change_codec(tensor, version),

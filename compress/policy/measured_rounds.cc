@@ -37,8 +37,9 @@ std::set<uint64_t> ChooseSizes(const std::map<uint64_t, uint64_t>& tensors,
   for (const auto& [bytes, count] : tensors) {
     const bool is_quick = sizes.empty() || bytes <= total / kSmallestShare;
     // The others are too close together to tell of this one.
-    const bool is_needed = !is_quick && sizes.back() / kSizeRange < sizes.front() &&
-                           (bytes / kSizeRange >= sizes.front() || bytes == tensors.rbegin()->first);
+    const bool is_needed =
+        !is_quick && sizes.back() / kSizeRange < sizes.front() &&
+        (bytes / kSizeRange >= sizes.front() || bytes == tensors.rbegin()->first);
     if (is_quick || is_needed) sizes.push_back(bytes);
   }
   std::set<uint64_t> chosen = {sizes.front(), sizes.back(), sizes[pair % sizes.size()]};

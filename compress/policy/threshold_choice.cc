@@ -134,7 +134,8 @@ std::optional<uint64_t> FollowedThreshold::Move(std::span<const ThresholdRow> ro
   const std::optional<uint64_t> wanted = Moved(sizes, in_force_);
   const std::optional<Asked> before = std::exchange(asked_, std::nullopt);
   if (wanted == in_force_) return in_force_;
-  const bool near = wanted.has_value() && in_force_.has_value() && AreNear(wanted, in_force_, sizes);
+  const bool near =
+      wanted.has_value() && in_force_.has_value() && AreNear(wanted, in_force_, sizes);
   if (near) return in_force_ = wanted;
   const bool up = Height(wanted) > Height(in_force_);
   if (!before.has_value() || (Height(before->threshold) > Height(in_force_)) != up) {

@@ -292,7 +292,8 @@ TEST(LinkChange, AWorkerThatEndsEarlyIsNotWaitedFor) {
     for (int round = 1; round <= rounds; ++round) ASSERT_STATUS_OK(store.PushPull("w", w, w, 0));
     ASSERT_STATUS_OK(store.Leave());
     if (store.rank() != 0) return;
-    EXPECT_EQ(store.codec_map()->version(), 4u);  // pair 3, of rounds 24 and 25; round 32 waits for it
+    EXPECT_EQ(store.codec_map()->version(),
+              4u);  // pair 3, of rounds 24 and 25; round 32 waits for it
   });
 }
 

@@ -82,7 +82,8 @@ TEST(BestThreshold, FollowsTheBandwidthMonotonously) {
 }
 
 // What two such tables in a row make of it.
-std::optional<uint64_t> Moved(std::span<const ThresholdRow> rows, std::optional<uint64_t> in_force) {
+std::optional<uint64_t> Moved(std::span<const ThresholdRow> rows,
+                              std::optional<uint64_t> in_force) {
   FollowedThreshold followed(in_force);
   (void)followed.Move(rows);
   return followed.Move(rows);

@@ -219,7 +219,8 @@ TEST_F(MeasuredPulls, OfTheWrongKindAreNoSamples) {
   Pull(3, PullKind::kOnto, out, 1, 2);
   EXPECT_THAT(measured(), IsEmpty());
   Pull(2, PullKind::kOnto, out, 10);
-  for (const wire::PullItem& item : Asked()) Answer(item, 3, 1, 2);  // a change, but of a newer version
+  for (const wire::PullItem& item : Asked())
+    Answer(item, 3, 1, 2);  // a change, but of a newer version
   Pull(3, PullKind::kOnto, out, 1, 2);
   EXPECT_THAT(measured(), IsEmpty());
   codec_ = "";
@@ -232,7 +233,8 @@ TEST_F(MeasuredPulls, WholeWeightsOfANewerVersionAreSamplesToo) {
   codec_ = "";
   std::vector<float> out(4);
   Pull(2, PullKind::kOnto, out, 10);
-  for (const wire::PullItem& item : Asked()) Answer(item, 4, 12);  // the server keeps no version 2 any more
+  for (const wire::PullItem& item : Asked())
+    Answer(item, 4, 12);  // the server keeps no version 2 any more
   EXPECT_EQ(AwaitMeasured().at(0).version, 2);
   EXPECT_THAT(out, ElementsAre(10, 10, 10, 10));
 }

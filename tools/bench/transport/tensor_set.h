@@ -29,9 +29,9 @@
 namespace slimps {
 
 struct Times {
-  double seconds = 0;              // of everything
+  double seconds = 0;                                 // of everything
   std::optional<double> push_seconds = std::nullopt;  // within Push
-  std::vector<double> samples_us;  // of one push-pull, or of one round
+  std::vector<double> samples_us;                     // of one push-pull, or of one round
 };
 
 // What every worker tells the store before its first push; Check relies on it.
