@@ -1,9 +1,11 @@
 #include "worker/exchange/weight_exchange.h"
 
+#include <atomic>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/worker/trainer/fake_store.h"
@@ -110,6 +112,34 @@ TEST(WeightExchange, ADrainInTheMiddleShowsTheNewestWeightsUntilTheNextStep) {
   EXPECT_THAT(worker.a, ElementsAre(-2, -4)) << "from version 1";
   ASSERT_TRUE(worker.exchange->EndStep().ok());
   ASSERT_TRUE(worker.exchange->Drain().ok());
+}
+
+TEST(WeightExchange, AStepOfAMeasuredRoundAndTheOneBeforeEndWithTheirWeights) {
+  struct Case {
+    bool this_step, next_step;
+  };
+  for (const auto& [this_step, next_step] : {Case{true, false}, {false, true}, {false, false}}) {
+    FakeServer server(1);
+    Worker worker(&server, 0, {1, 2});
+    ASSERT_TRUE(worker.Start(WithBackup()).ok());
+    worker.store.AllowVersions(0);
+    worker.store.set_measuring(this_step);
+    ASSERT_TRUE(worker.exchange->BeginStep().ok());
+    worker.store.set_measuring(next_step);
+    std::atomic<bool> ended = false;
+    std::thread step([&] {
+      EXPECT_TRUE(worker.exchange->EndStep().ok());
+      ended = true;
+    });
+    if (this_step || next_step) {
+      absl::SleepFor(absl::Milliseconds(20));
+      EXPECT_FALSE(ended);
+      worker.store.AllowAll();
+    }
+    step.join();
+    worker.store.AllowAll();
+    ASSERT_TRUE(worker.exchange->Drain().ok());
+  }
 }
 
 TEST(WeightExchange, HyperparametersReachServersAndLocalStep) {
