@@ -78,6 +78,8 @@ def packed(array: np.ndarray) -> np.ndarray:
 
 def to_write(value: Any, shape: Sequence[int], what: str) -> np.ndarray:
     """`value` as the packed float32 array of a key that can be pulled into without another buffer."""
+    if is_packed(value, tuple(shape)) and value.flags.writeable:
+        return value
     array = as_numpy(value, what)
     check_shape(array, shape, what)
     if array.dtype != np.float32 or not array.flags.c_contiguous or not array.flags.writeable:

@@ -144,6 +144,10 @@ class KVStore:
         Raises InvalidArgumentError: another shape than a key's, nothing was sent; NaN or infinity, nothing of that key
         and of those behind it was sent.
         """
+        if self._is_as_it_goes(key, value):
+            self._check_pushed(key)
+            self._store.push(key, [value], priority)
+            return
         dense, sparse = _row_sparse.split(_keys.group(key, value, "value"))
         for name, gradient in sparse.items():
             _arrays.check_shape(gradient, self._check_pushed(name), "push of key %r" % (name,))
@@ -364,6 +368,11 @@ class KVStore:
             _open_stores.abort_for(self, error)
 
     # ---- inside ---------------------------------------------------------------------------------
+
+    def _is_as_it_goes(self, key: Any, value: Any) -> bool:
+        """Whether they are a key and its one array as C++ takes them, so that nothing has to be brought into form."""
+        shape = self._keys.shapes.get(key) if type(key) is str or type(key) is int else None
+        return shape is not None and _arrays.is_packed(value, shape)
 
     def _check_pushed(self, name: _keys.Key) -> Any:
         """The shape of a key that can be pushed to."""
