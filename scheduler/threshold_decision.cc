@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -43,6 +44,13 @@ absl::Status CheckDirections(const wire::ThresholdReport& report) {
     return absl::InvalidArgumentError(absl::StrCat("threshold report, size ", row.bytes(),
                                                    ": direction ", row.direction(),
                                                    ", expected 0 (push) or 1 (pull)"));
+  }
+  std::set<wire::Direction> told;
+  for (const wire::ThresholdInForce& one : report.in_force()) {
+    if (wire::Direction_IsValid(one.direction()) && told.insert(one.direction()).second) continue;
+    return absl::InvalidArgumentError(absl::StrCat("threshold report, in force: direction ",
+                                                   one.direction(),
+                                                   ", expected 0 (push) or 1 (pull), each once"));
   }
   return absl::OkStatus();
 }

@@ -50,12 +50,13 @@ class MeasuredRounds final {
   uint64_t first_;
 };
 
+// Sizes so many times apart tell start-up from rate.
+inline constexpr uint64_t kSizeRange = 8;
+
 // The sizes that a pair measures, of those that there are (size -> how many tensors): the ones on both sides of the
 // threshold, where the decision hangs; the smallest and the largest, whose times give start-up and bandwidth; and one
 // more, another each time. No size of which one tensor is over 1/32 of all bytes, so that training is not held up; but always
 // the smallest, and where none of the others is kSizeRange times that, the first size that is, or else the largest.
-// Sizes so far apart tell start-up from rate.
-inline constexpr uint64_t kSizeRange = 8;
 std::set<uint64_t> ChooseSizes(const std::map<uint64_t, uint64_t>& tensors,
                                std::optional<uint64_t> threshold, uint64_t pair);
 

@@ -109,14 +109,6 @@ TEST(FollowedThreshold, GoesSeveralClassesForLess) {
   EXPECT_THAT(Moved(rows, 8 * kMb), Optional(8 * kMb));
 }
 
-TEST(FollowedThreshold, GoesToNoneAndBack) {
-  const std::vector<ThresholdRow> loses = {Row(kMb, 1000, 1500), Row(8 * kMb, 8000, 9000)};
-  const std::vector<ThresholdRow> gains = {Row(kMb, 1000, 500), Row(8 * kMb, 8000, 4000)};
-  EXPECT_EQ(Moved(loses, kMb), std::nullopt);
-  EXPECT_THAT(Moved(gains, std::nullopt), Optional(kMb));
-  EXPECT_EQ(Moved(loses, std::nullopt), std::nullopt);
-}
-
 TEST(FollowedThreshold, StaysWhereNothingWasMeasuredOrNoSizeLiesBetween) {
   EXPECT_THAT(Moved({}, 4096), Optional(4096u));
   EXPECT_EQ(Moved({}, std::nullopt), std::nullopt);
@@ -164,11 +156,14 @@ TEST(FollowedThreshold, MovesFurtherWhenTwoTablesInARowAskForIt) {
 }
 
 TEST(FollowedThreshold, GoesToNoneAndBackWhenTwoTablesSaySo) {
-  FollowedThreshold followed(2 * kMb);
-  EXPECT_THAT(followed.Move(GainsFrom(100 * kMb)), Optional(2 * kMb));
-  EXPECT_EQ(followed.Move(GainsFrom(100 * kMb)), std::nullopt);
-  EXPECT_EQ(followed.Move(GainsFrom(2 * kMb)), std::nullopt);
-  EXPECT_THAT(followed.Move(GainsFrom(2 * kMb)), Optional(2 * kMb));
+  for (const uint64_t threshold :
+       {2 * kMb, 32 * kMb}) {  // none lies one class above the largest size
+    FollowedThreshold followed(threshold);
+    EXPECT_THAT(followed.Move(GainsFrom(100 * kMb)), Optional(threshold));
+    EXPECT_EQ(followed.Move(GainsFrom(100 * kMb)), std::nullopt);
+    EXPECT_EQ(followed.Move(GainsFrom(threshold)), std::nullopt);
+    EXPECT_THAT(followed.Move(GainsFrom(threshold)), Optional(threshold));
+  }
 }
 
 TEST(FollowedThreshold, OneTableOfHalfAnotherLinkMovesNothing) {
@@ -181,13 +176,7 @@ TEST(FollowedThreshold, OneTableOfHalfAnotherLinkMovesNothing) {
   EXPECT_THAT(followed.Move(GainsFrom(kMb)), Optional(kMb));
 }
 
-TEST(FollowedThreshold, NoneIsFarFromEveryThreshold) {
-  // 32 MB is the largest size: none lies one class above it.
-  FollowedThreshold followed(32 * kMb);
-  EXPECT_THAT(followed.Move(GainsFrom(100 * kMb)), Optional(32 * kMb));
-  EXPECT_EQ(followed.Move(GainsFrom(100 * kMb)), std::nullopt);
-  EXPECT_EQ(followed.Move(GainsFrom(32 * kMb)), std::nullopt);
-  EXPECT_THAT(followed.Move(GainsFrom(32 * kMb)), Optional(32 * kMb));
+TEST(FollowedThreshold, NoneIsFarWhereThereIsOneSizeToo) {
   const std::vector<ThresholdRow> one_size = {Row(kMb, 1000, 1200)};
   FollowedThreshold of_one(kMb);
   EXPECT_THAT(of_one.Move(one_size), Optional(kMb));

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "compress/policy/measured_rounds.h"
 #include "scheduler/threshold_decision.h"
 
@@ -215,6 +216,13 @@ TEST(ThresholdRedecision, BadReportsAreRefusedInWords) {
   wire::ThresholdReport direction = Report(1, 21, 2 * kMb, wire::PULL);
   direction.mutable_rows(0)->set_direction(static_cast<wire::Direction>(7));
   EXPECT_THAT(std::string(decision.Add(1, direction).message()), HasSubstr("direction 7"));
+  for (const int second : {7, static_cast<int>(wire::PULL)}) {
+    wire::ThresholdReport in_force = Report(1, 21, 2 * kMb, wire::PULL);
+    in_force.add_in_force()->set_direction(wire::PULL);
+    in_force.add_in_force()->set_direction(static_cast<wire::Direction>(second));
+    EXPECT_THAT(std::string(decision.Add(1, in_force).message()),
+                HasSubstr(absl::StrCat("in force: direction ", second)));
+  }
   EXPECT_THAT(std::string(decision.Add(1, Report(uint64_t{1} << 60, 21, kMb)).message()),
               HasSubstr("generation"));
   EXPECT_FALSE(decision.decision().has_value());
