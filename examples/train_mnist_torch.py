@@ -1,7 +1,9 @@
-"""Handwritten digits: one process, DistributedOptimizer, or DistributedDataParallel with slimps' hook.
+r"""Handwritten digits: one process, DistributedOptimizer, or DistributedDataParallel with slimps' hook.
 
     python3 examples/train_mnist_torch.py --mode plain                     # the script as it was before
-    tools/slimps launch --workers 2 --servers 2 -- python3 examples/train_mnist_torch.py --compression 1bit --threshold 4096
+    tools/slimps launch --workers 2 --servers 2 -- python3 examples/train_mnist_torch.py
+    tools/slimps launch --workers 2 --servers 2 -- \
+        python3 examples/train_mnist_torch.py --compression 1bit --backup_model on    # SlimGC
     tools/slimps launch --workers 2 --servers 2 -- python3 examples/train_mnist_torch.py --mode ddp
 
 --data_dir holds MNIST's four files (train-images-idx3-ubyte.gz and so on, as Yann LeCun published them); without it the

@@ -27,7 +27,8 @@ def parser(description, epochs, batch, lr):
     made.add_argument("--threshold", default="auto", help="bytes from which tensors are compressed, or auto")
     made.add_argument("--pull_compression", default="none")
     made.add_argument("--pull_threshold", default="auto")
-    made.add_argument("--backup_model", choices=["on", "off"], default="on")
+    made.add_argument("--backup_model", choices=["on", "off"], default="off",
+                      help="of the mode optimizer. on: SlimGC's; the network is hidden behind the next step, one round of lag")
     made.add_argument("--emulate_link", default="", help="as 100mbit")
     return made
 

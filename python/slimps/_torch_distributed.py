@@ -22,8 +22,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
                       None: names by group and place. Those that `optimizer` does not step, or that need no gradient,
                       get rank 0's values and are then left alone
     compression, threshold, pull_compression, pull_threshold, and all other options: as slimps.kv.create's
-    backup_model      the next forward pass begins on this worker's own step; exactly one round of lag
-    local_lr          learning rate of that step, beside group 0's present one; it follows each group's in proportion.
+    backup_model      SlimGC's: the next forward pass begins on this worker's own step while the round goes on, which
+                      costs exactly one round of lag. False: step() waits for the round
+    local_lr          learning rate of the backup model's step, beside group 0's present one; it follows each group's in proportion.
                       None: the group's own
     push_in_backward  False: gradients leave in step(), as they are then: for torch.nn.utils.clip_grad_norm_, which
                       then clips this worker's gradient, and for GradScaler
@@ -47,7 +48,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def __init__(self, optimizer: torch.optim.Optimizer, named_parameters: Optional[_torch_parameters.Named] = None, *,
                  compression: Optional[str] = None, threshold: Union[int, str, None] = None,
                  pull_compression: Optional[str] = None, pull_threshold: Union[int, str, None] = None,
-                 backup_model: bool = True, local_lr: Optional[float] = None, push_in_backward: bool = True,
+                 backup_model: bool = False, local_lr: Optional[float] = None, push_in_backward: bool = True,
                  backward_passes_per_step: int = 1, clip_gradient: Optional[float] = None,
                  grad_scale: Optional[float] = None, non_finite: str = "stop", timeout_s: Optional[float] = None,
                  type: Optional[str] = None,  # pylint: disable=redefined-builtin
@@ -59,6 +60,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self.param_groups = optimizer.param_groups
         self._hook_for_profile()
         self._check_arguments(backward_passes_per_step, non_finite, clip_gradient)
+        if local_lr is not None and not backup_model:
+            raise InvalidArgumentError("local_lr: is the backup model's; expected backup_model=True beside it")
         self._passes_wanted = backward_passes_per_step
         self._push_in_backward = push_in_backward
         found = _torch_groups.find(optimizer, named_parameters)

@@ -5,8 +5,8 @@
     optimizer = slimps.torch.DistributedOptimizer(optimizer, model.named_parameters(), compression="1bit")
 
 Gradients leave as backward produces them, compressed where the threshold table says it pays; the servers step by the
-mean over the workers; with the backup model the next forward pass begins on this worker's own step while the round
-goes on. For a script that has DistributedDataParallel already, comm_hook takes the all-reduce's place:
+mean over the workers. With backup_model=True, SlimGC's, the next forward pass begins on this worker's own step while
+the round goes on. For a script that has DistributedDataParallel already, comm_hook takes the all-reduce's place:
 
     state = slimps.torch.CommHookState(model.named_parameters(), compression="1bit")
     model = DistributedDataParallel(model)

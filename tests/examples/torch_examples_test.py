@@ -50,7 +50,7 @@ class TorchExamples(unittest.TestCase):
         accuracy, speed = self.figures(plain)
         self.assertGreater(accuracy, 80)
         self.assertGreater(speed, 0)
-        optimizer = self.launched("train_mnist_torch", "--max_steps=60", "--backup_model=off")
+        optimizer = self.launched("train_mnist_torch", "--max_steps=60")
         hook = self.launched("train_mnist_torch", "--max_steps=60", "--mode=ddp")
         # The same samples in another order: two workers with 32 each.
         self.assertGreater(optimizer[0], 80)
@@ -65,7 +65,7 @@ class TorchExamples(unittest.TestCase):
 
     def test_digits_compressed_with_the_backup_model(self):
         accuracy, _, pushed, _, ratio = self.launched("train_mnist_torch", "--max_steps=60", "--compression=1bit",
-                                                      "--threshold=4096")
+                                                      "--threshold=4096", "--backup_model=on")
         self.assertGreater(accuracy, 70)
         self.assertGreater(ratio, 25)
         self.assertLess(pushed, 60 * 1.73 / 25)

@@ -14,13 +14,12 @@ from torch_training import (BATCH, OPTIMIZERS, ROUNDING, STEPS, batches, farthes
 
 
 def equals_the_joint_batch(kind):
-    """Parameter groups and a schedule of the learning rate among it. By its halves, to the last bit."""
+    """Parameter groups and a schedule of the learning rate among it. By its halves, to the last bit; no lag unasked."""
     alone, by_halves = network(), network()
     references = [OPTIMIZERS[kind](alone), OPTIMIZERS[kind](by_halves)]
     reference_schedules = [torch.optim.lr_scheduler.StepLR(one, step_size=20, gamma=0.5) for one in references]
     model = network(seed=1 + int(slimps.init().rank))  # rank 0's weights count
-    with slimps.torch.DistributedOptimizer(OPTIMIZERS[kind](model), model.named_parameters(),
-                                           backup_model=False) as optimizer:
+    with slimps.torch.DistributedOptimizer(OPTIMIZERS[kind](model), model.named_parameters()) as optimizer:
         schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=20, gamma=0.5)
         for images, labels in batches(STEPS):
             step(references[0], alone, images, labels)
@@ -40,7 +39,7 @@ def the_backup_model_is_one_local_step_ahead():
     model = network()
     start = copy.deepcopy(model)
     with slimps.torch.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(),
-                                           local_lr=0.05) as optimizer:
+                                           backup_model=True, local_lr=0.05) as optimizer:
         (images, labels), *rest = batches(5)
         rank = optimizer.store.rank
         step(optimizer, model, *mine(rank, images, labels))
@@ -328,7 +327,7 @@ def compressed_both_ways_learns():
     model = network()
     with slimps.torch.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), lr=0.05), model.named_parameters(), compression="1bit", threshold=256,
-            pull_compression="1bit", pull_threshold=256) as optimizer:
+            pull_compression="1bit", pull_threshold=256, backup_model=True) as optimizer:
         losses = [step(optimizer, model, *mine(optimizer.store.rank, *batch)) for batch in list(batches(10)) * 20]
         assert sum(losses[-10:]) < 0.5 * sum(losses[:10]), (losses[:10], losses[-10:])
         totals = optimizer.totals()

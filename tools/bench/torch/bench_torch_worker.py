@@ -17,9 +17,9 @@ from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 LR = 0.01
-SLIMPS = {"slimps_fp32": {"backup_model": False},
-          "slimps_1bit": {"compression": "1bit"},
-          "slimps_1bit_2way": {"compression": "1bit", "pull_compression": "1bit"}}
+SLIMPS = {"slimps_fp32": {},
+          "slimps_1bit": {"compression": "1bit", "backup_model": True},
+          "slimps_1bit_2way": {"compression": "1bit", "pull_compression": "1bit", "backup_model": True}}
 
 
 def resnet18():
