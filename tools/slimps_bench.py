@@ -1,5 +1,6 @@
-"""slimps bench: how fast codecs are, beside what memory allows, and jobs, beside raw ZeroMQ."""
+"""slimps bench: how fast codecs are, beside what memory allows, and jobs, beside raw ZeroMQ. KINDS lists all."""
 
+import collections
 import difflib
 import os
 import subprocess
@@ -20,15 +21,6 @@ from slimps_bench_common import Parser
 
 TARGET = "//tools/bench:bench_codec"
 PROGRAM = os.path.join(slimps_setup.REPOSITORY, "bazel-bin", "tools", "bench", "bench_codec")
-USAGE = """usage: slimps bench codec [OPTION ...]             measure, print tables, write JSON
-       slimps bench transport [OPTION ...]         push-pull of real jobs beside raw ZeroMQ
-       slimps bench cluster [OPTION ...]           whole systems on nodes with shaped links (root)
-       slimps bench torch [OPTION ...]             PyTorch training beside DDP over gloo (root)
-       slimps bench python [OPTION ...]            pushing and pulling from Python beside C++
-       slimps bench soak [OPTION ...]              what memory does over very many rounds
-       slimps bench render FILE [--into PAGE]        that JSON as markdown
-
-slimps bench codec --help (transport, cluster, torch, python, soak) says more."""
 
 
 def codec_parser():
@@ -123,15 +115,32 @@ def render(arguments):
     return 0
 
 
+Kind = collections.namedtuple("Kind", "name arguments what run")
+KINDS = [
+    Kind("codec", "[OPTION ...]", "measure every codec, print tables, write JSON", codec),
+    Kind("transport", "[OPTION ...]", "push-pull of real jobs beside raw ZeroMQ", slimps_bench_transport.main),
+    Kind("cluster", "[OPTION ...]", "whole systems on nodes with shaped links (root)", slimps_bench_cluster.main),
+    Kind("torch", "[OPTION ...]", "PyTorch training beside DDP over gloo (root)", slimps_bench_torch.main),
+    Kind("python", "[OPTION ...]", "pushing and pulling from Python beside C++", slimps_bench_python.main),
+    Kind("soak", "[OPTION ...]", "what memory does over very many rounds", slimps_bench_soak.main),
+    Kind("render", "FILE [--into PAGE]", "what any of them wrote by --json, as markdown", render),
+]
+
+
+def usage():
+    lines = ["%s slimps bench %-9s %-19s %s" % ("      " if number else "usage:", kind.name, kind.arguments, kind.what)
+             for number, kind in enumerate(KINDS)]
+    return "\n".join(lines + ["", "slimps bench %s --help says more." % KINDS[0].name])
+
+
 def main(arguments):
-    commands = {"codec": codec, "transport": slimps_bench_transport.main, "cluster": slimps_bench_cluster.main,
-                "torch": slimps_bench_torch.main, "python": slimps_bench_python.main, "soak": slimps_bench_soak.main, "render": render}
+    commands = {kind.name: kind.run for kind in KINDS}
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(USAGE)
+        print(usage())
         return 0 if arguments else 2
     if arguments[0] not in commands:
         near = difflib.get_close_matches(arguments[0], commands, 1)
         print("slimps bench: unknown bench \"%s\"%s\n\n%s" % (
-            arguments[0], ": did you mean %s?" % near[0] if near else "", USAGE), file=sys.stderr)
+            arguments[0], ": did you mean %s?" % near[0] if near else "", usage()), file=sys.stderr)
         return 2
     return commands[arguments[0]](arguments[1:])

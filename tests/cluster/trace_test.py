@@ -133,7 +133,7 @@ class TracedJobTest(unittest.TestCase):
 
     def test_it_is_rendered(self):
         picture = os.path.join(self.folder.name, "job.svg")
-        result = subprocess.run([sys.executable, os.path.join(TOOLS, "slimps"), "trace", self.path, "--svg", picture],
+        result = subprocess.run([os.path.join(TOOLS, "slimps"), "trace", self.path, "--svg", picture],
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
         self.assertEqual(0, result.returncode, result.stderr)
         boxes = [element for element in xml.etree.ElementTree.parse(picture).iter("{http://www.w3.org/2000/svg}rect")

@@ -31,7 +31,7 @@ WHY_NOT = net.why_not()
 
 
 def command(*arguments):
-    return [sys.executable, os.path.join(TOOLS, "slimps"), "bench", "cluster", "--programs=" + PROGRAMS, *arguments]
+    return [os.path.join(TOOLS, "slimps"), "bench", "cluster", "--programs=" + PROGRAMS, *arguments]
 
 
 def bench(*arguments):

@@ -21,7 +21,7 @@ SMALL = ("--tensors=1x65536,3x100", "--rounds=60", "--most_growth=1000")
 
 
 def bench(*arguments):
-    return subprocess.run([sys.executable, os.path.join(TOOLS, "slimps"), "bench", "soak", "--programs=" + PROGRAMS,
+    return subprocess.run([os.path.join(TOOLS, "slimps"), "bench", "soak", "--programs=" + PROGRAMS,
                            *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
 
 

@@ -21,7 +21,7 @@ FIELDS = ["codec", "op", "workers", "elements", "threads", "isa", "gbps", "refer
 
 
 def bench(*arguments, program=PROGRAM):
-    command = [sys.executable, os.path.join(TOOLS, "slimps"), "bench"] + list(arguments)
+    command = [os.path.join(TOOLS, "slimps"), "bench"] + list(arguments)
     if arguments and arguments[0] == "codec":
         command.append("--program=" + program)
     return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
@@ -179,7 +179,7 @@ class FlagsTest(unittest.TestCase):
             with tempfile.TemporaryDirectory() as folder:
                 program = self.script(folder, "echo $$ > %s/new; mv %s/new %s/pid; exec sleep 1000" % ((folder,) * 3))
                 # pylint: disable=consider-using-with
-                run = subprocess.Popen([sys.executable, os.path.join(TOOLS, "slimps"), "bench", "codec", "--program",
+                run = subprocess.Popen([os.path.join(TOOLS, "slimps"), "bench", "codec", "--program",
                                         program])
                 self.assertTrue(eventually(lambda: os.path.exists(folder + "/pid")))
                 run.send_signal(number)

@@ -27,7 +27,7 @@ import slimps_setup  # noqa: E402
 
 PROMISED = {"transport", "workers", "servers", "op", "goodput_gbps", "raw_zmq_gbps", "fraction_of_raw", "p50_us",
             "p99_us"}
-COMMAND = [sys.executable, os.path.join(TOOLS, "slimps"), "bench", "transport", "--programs", PROGRAMS]
+COMMAND = [os.path.join(TOOLS, "slimps"), "bench", "transport", "--programs", PROGRAMS]
 
 
 def run_bench(*arguments):
@@ -376,7 +376,7 @@ class TablesTest(unittest.TestCase):
                 json.dump(report, out)
             with open(page, "w", encoding="utf-8") as out:
                 out.write("<!-- bench transport -->\n<!-- end transport -->\n")
-            command = [sys.executable, os.path.join(TOOLS, "slimps"), "bench", "render", source, "--into", page]
+            command = [os.path.join(TOOLS, "slimps"), "bench", "render", source, "--into", page]
             self.assertEqual(0, subprocess.run(command, check=False).returncode)
             with open(page, encoding="utf-8") as text:
                 document = text.read()

@@ -12,6 +12,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
 sys.path.insert(0, TOOLS)
 
+import slimps_bench  # noqa: E402
 import slimps_demo  # noqa: E402
 import slimps_setup  # noqa: E402
 import slimps_test  # noqa: E402
@@ -132,7 +133,7 @@ class DemoTest(unittest.TestCase):
 
 class CommandLineTest(unittest.TestCase):
     def slimps(self, *arguments):
-        return subprocess.run([sys.executable, os.path.join(TOOLS, "slimps")] + list(arguments),
+        return subprocess.run([os.path.join(TOOLS, "slimps")] + list(arguments),
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
 
     def test_help_lists_the_commands(self):
@@ -140,6 +141,37 @@ class CommandLineTest(unittest.TestCase):
         self.assertEqual(0, result.returncode)
         for command in ("demo", "test", "build", "launch", "trace", "bench", "install-python"):
             self.assertIn("\n  " + command + " ", result.stdout)
+
+    def test_every_kind_of_bench_is_listed(self):
+        kinds = [kind.name for kind in slimps_bench.KINDS]
+        self.assertLessEqual({"codec", "transport", "cluster", "torch", "python", "soak", "render"}, set(kinds))
+        self.assertIn("bench " + ", ".join(kinds) + "\n", self.slimps("--help").stdout)
+        for arguments, status in ((["bench"], 2), (["bench", "--help"], 0)):
+            result = self.slimps(*arguments)
+            self.assertEqual(status, result.returncode)
+            for kind in kinds:
+                self.assertIn(" slimps bench %s " % kind, result.stdout)
+
+    def become(self, name, environment):
+        """What a fake slimps_NAME prints when `slimps NAME` becomes it."""
+        with tempfile.TemporaryDirectory() as folder:
+            daemon = os.path.join(folder, "slimps_" + name)
+            with open(daemon, "w", encoding="utf-8") as script:
+                script.write('#!/bin/sh\necho "role $DMLC_ROLE, got $*"\nexit 7\n')
+            os.chmod(daemon, 0o755)
+            code = ("import sys; sys.path.insert(0, %r)\nimport slimps_main, slimps_setup\n"
+                    "slimps_setup.ensure_programs = lambda names: {name: %r + '/' + name for name in names}\n"
+                    "sys.exit(slimps_main.main(sys.argv[1:]))" % (TOOLS, folder))
+            return subprocess.run([sys.executable, "-c", code, name, "--model", "mlp"], env=environment,
+                                  stdout=subprocess.PIPE, text=True, check=False)
+
+    def test_a_daemon_is_a_command_that_knows_its_role(self):
+        environment = {name: value for name, value in os.environ.items() if name != "DMLC_ROLE"}
+        for name in ("scheduler", "server", "worker"):
+            result = self.become(name, environment)
+            self.assertEqual((7, "role %s, got --model mlp\n" % name), (result.returncode, result.stdout))
+        other = self.become("server", dict(environment, DMLC_ROLE="worker"))
+        self.assertEqual("role worker, got --model mlp\n", other.stdout, "the daemon refuses another's role")
 
     def test_an_unknown_command_is_refused(self):
         result = self.slimps("tset")
@@ -160,12 +192,12 @@ class CommandLineTest(unittest.TestCase):
 
     def test_output_that_cannot_be_written_is_one_line_or_none(self):
         with open("/dev/full", "w", encoding="ascii") as full:
-            result = subprocess.run([sys.executable, os.path.join(TOOLS, "slimps"), "--help"], stdout=full,
+            result = subprocess.run([os.path.join(TOOLS, "slimps"), "--help"], stdout=full,
                                     stderr=subprocess.PIPE, text=True, check=False)
         self.assertEqual((1, "slimps: No space left on device\n"), (result.returncode, result.stderr))
         reader, writer = os.pipe()
         os.close(reader)
-        result = subprocess.run([sys.executable, os.path.join(TOOLS, "slimps"), "--help"], stdout=writer,
+        result = subprocess.run([os.path.join(TOOLS, "slimps"), "--help"], stdout=writer,
                                 stderr=subprocess.PIPE, text=True, check=False)
         os.close(writer)
         self.assertEqual((141, ""), (result.returncode, result.stderr))

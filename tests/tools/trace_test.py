@@ -274,7 +274,7 @@ class CommandTest(folder_case.FolderCase):
             event("encode", 0, 1000), event("encode", 2000, 3000, partition=1), event("send", 6000, 4000)]))
 
     def slimps(self, *arguments):
-        return subprocess.run([sys.executable, os.path.join(TOOLS, "slimps"), "trace"] + list(arguments),
+        return subprocess.run([os.path.join(TOOLS, "slimps"), "trace"] + list(arguments),
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
 
     def test_without_flags_it_tells_the_stages(self):
@@ -346,7 +346,7 @@ class CommandTest(folder_case.FolderCase):
     def test_launch_and_demo_refuse_a_file_that_cannot_be_written_at_once(self):
         for command in (["launch", "--workers", "1", "--servers", "1", "--trace", "/no/such/t.json", "--", "true"],
                         ["demo", "--trace", self.folder]):
-            result = subprocess.run([sys.executable, os.path.join(TOOLS, "slimps")] + command, stdout=subprocess.PIPE,
+            result = subprocess.run([os.path.join(TOOLS, "slimps")] + command, stdout=subprocess.PIPE,
                                     stderr=subprocess.PIPE, text=True, check=False)
             self.assertEqual(2, result.returncode, result.stderr)
             self.assertIn("--trace: cannot write " + command[command.index("--trace") + 1], result.stderr)

@@ -1,0 +1,147 @@
+"""slimps: the front command. Run without arguments for help."""
+
+import argparse
+import os
+import signal
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+
+import slimps_bench  # noqa: E402
+import slimps_bench_common  # noqa: E402
+import slimps_demo  # noqa: E402
+import slimps_files  # noqa: E402
+import slimps_launch  # noqa: E402
+import slimps_python  # noqa: E402
+import slimps_setup  # noqa: E402
+import slimps_test  # noqa: E402
+import slimps_trace  # noqa: E402
+
+USAGE = """usage: slimps COMMAND [ARGUMENT ...]
+
+  demo     install what is missing, build, and train on real data three times: fp32, 1bit, SlimGC
+           (demo --compression NAME[:option=value,...]: with another codec)
+  test     install what is missing, build, and run all tests (or: test TARGET ...)
+  build    install what is missing, and build everything (or: build TARGET ...)
+  launch   run a job on this machine: launch --workers N --servers S -- slimps_worker ARGUMENT ...
+           (or -- python3 SCRIPT, which may import slimps)
+  worker   one worker of a job that is started by hand (also: scheduler, server); takes what DMLC_* variables say,
+           and the flags that worker --help lists
+  install-python   build the Python package and install it for this user
+  bench    how fast codecs and jobs are, beside what memory, ZeroMQ and others allow:
+           bench %(kinds)s
+  trace    what --trace FILE of launch or demo recorded: a table, or a picture with --svg
+
+slimps COMMAND --help says more.""" % {"kinds": ", ".join(kind.name for kind in slimps_bench.KINDS)}
+
+
+def build(arguments):
+    if "--help" in arguments or "-h" in arguments:
+        print("usage: slimps build [TARGET or Bazel option ...]   (default: //...)")
+        return 0
+    slimps_setup.install_packages()
+    options = [argument for argument in arguments if argument.startswith("-")]
+    targets = [argument for argument in arguments if not argument.startswith("-")]
+    slimps_setup.build(targets or ["//..."], options)
+    return 0
+
+
+def test(arguments):
+    if "--help" in arguments or "-h" in arguments:
+        print("usage: slimps test [TARGET or Bazel option ...]   (default: //...)\n"
+              "The last line counts test cases: N passed, N failed.")
+        return 0
+    return slimps_test.run(arguments)
+
+
+def launch(arguments):
+    if "--" in arguments:
+        cut = arguments.index("--")
+        arguments, command = arguments[:cut], arguments[cut + 1:]
+    else:
+        command = []
+    parser = argparse.ArgumentParser(
+        prog="slimps launch", usage="slimps launch --workers N --servers S [--local] [--verbose] [--trace FILE] "
+                                    "-- COMMAND ...",
+        description="Starts a scheduler, servers and workers on this machine and waits for the job. COMMAND is what "
+                    "each worker runs: slimps_worker (the one built here) with its arguments, or any other program, "
+                    "which finds its place in DMLC_* variables. A Python finds the package slimps, "
+                    "installed or not.")
+    count = slimps_bench_common.number(1, 4096, int)
+    parser.add_argument("--workers", type=count, metavar="N", required=True)
+    parser.add_argument("--servers", type=count, metavar="S", required=True)
+    parser.add_argument("--local", action="store_true", help="on this machine (the only place so far)")
+    parser.add_argument("--verbose", action="store_true", help="show the commands too")
+    parser.add_argument("--trace", metavar="FILE", help=slimps_trace.FLAG_HELP)
+    options = parser.parse_args(arguments)
+    if not command:
+        parser.error("what shall the workers run? expected -- COMMAND at the end")
+    slimps_files.refuse_unwritable(parser, "--trace", options.trace)
+    names = ["slimps_scheduler", "slimps_server"]
+    if command[0] in slimps_setup.PROGRAMS:
+        names.append(command[0])
+    programs = slimps_setup.ensure_programs(names)
+    command, environment = slimps_python.prepare(command)
+    try:
+        worker = slimps_launch.resolve_command(command, programs)
+    except FileNotFoundError as error:
+        parser.error(str(error))
+    job = slimps_launch.Job([programs["slimps_scheduler"]], [programs["slimps_server"]], worker,
+                            options.workers, options.servers, environment)
+    launcher = slimps_launch.Launcher(job, verbose=options.verbose)
+    if options.trace is None:
+        return launcher.run()
+    with slimps_trace.Gathering(options.trace) as trace:
+        job.environment.update(trace.of_job(options.workers, options.servers))
+        status = launcher.run()
+        merged = trace.merge(lambda line: print(line, flush=True))
+    return status or (0 if merged else 1)
+
+
+def program(name):
+    """Becomes one of the daemons. All are built together: the job's others shall not wait for a build."""
+    def become(arguments):
+        path = slimps_setup.ensure_programs(list(slimps_setup.PROGRAMS))["slimps_" + name]
+        sys.stdout.flush()
+        os.execve(path, ["slimps_" + name] + arguments, dict({"DMLC_ROLE": name}, **os.environ))
+    return become
+
+
+def main(arguments):
+    commands = {"demo": slimps_demo.main, "test": test, "build": build, "launch": launch,
+                "bench": slimps_bench.main, "trace": slimps_trace.main, "install-python": slimps_python.install}
+    commands.update((name, program(name)) for name in ("scheduler", "server", "worker"))
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(USAGE)
+        return 0 if arguments else 2
+    if arguments[0] not in commands:
+        print("slimps: unknown command \"%s\"\n\n%s" % (arguments[0], USAGE), file=sys.stderr)
+        return 2
+    try:
+        return commands[arguments[0]](arguments[1:])
+    except slimps_setup.SetupError as error:
+        print("slimps: %s" % error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def run(arguments):
+    """main, where stdout may be a closed pipe or a full disk, and so may the folder for temporary files."""
+    try:
+        status = main(arguments)
+        sys.stdout.flush()
+        return status
+    except OSError as error:
+        # What is still to be printed cannot be, and shall not be tried again at the interpreter's end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            return 128 + signal.SIGPIPE
+        print("slimps: %s%s" % (error.strerror or error, ": %s" % error.filename if error.filename else ""),
+              file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:]))
