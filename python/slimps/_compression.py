@@ -9,10 +9,20 @@ from slimps.errors import InvalidArgumentError
 
 
 class Compression(NamedTuple):
-    """`codec`: its spec, empty where a dictionary was given; `refuses_half`: float16 pushes, as MXNet's does."""
+    """`codec`: its spec, empty where a dictionary was given; `refuses_half`: float16 pushes, as MXNet's does.
+
+    `momentum`: the codec applies momentum itself (compress/codec/decorators.h), so whoever steps must not.
+    """
 
     codec: str
     refuses_half: bool = False
+    momentum: bool = False
+
+    @classmethod
+    def of(cls, codec: str) -> "Compression":
+        """Of a spec that the store has taken."""
+        name, _, options = codec.partition(":")
+        return cls(codec, momentum=name == "dgc" or any(one.startswith("momentum=") for one in options.split(",")))
 
     @property
     def counts_signs(self) -> bool:
@@ -24,8 +34,10 @@ def put(params: Union[str, Mapping[str, object]], store: _slimps.Store) -> Compr
     """As KVStore.set_gradient_compression."""
     if isinstance(params, str):
         store.set_compression(params)
-        return Compression(params)
+        return Compression.of(params)
     if not isinstance(params, Mapping):
         raise InvalidArgumentError("compression_params: expected a dict or a str, got %s" % type(params).__name__)
     store.set_compression_dictionary({str(name): str(value) for name, value in params.items()})
-    return Compression("", "type" in params)
+    # BytePS's names (compress/codec/dictionary.h); MXNet's have no momentum.
+    momentum = any(str(name).endswith(("momentum", "momentum_type")) for name in params)
+    return Compression("", "type" in params, momentum)

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Union
 import numpy as np
 import torch
 
-from slimps import _slimps, _torch_parameters, kv
+from slimps import _compression, _slimps, _torch_parameters, kv
 from slimps.errors import FailedPreconditionError, InvalidArgumentError
 
 
@@ -20,6 +20,9 @@ class CommHookState:
                       left out. A parameter is a key, so that codecs and the threshold table see tensors, not buckets
     compression, threshold, pull_compression, pull_threshold, and all other options: as slimps.kv.create's. Codecs see
                       gradient * grad_scale; it is undone by the servers
+    optimizer         yours, which steps by the means. Needed where the codec has momentum of its own (dgc, momentum=):
+                      with an optimizer that has momentum too, a gradient would go through it twice. Its groups are
+                      looked at here and in every step; momentum, or Adam's first beta, is an InvalidArgumentError
     store             an own dist_sync store without an optimizer, in place of all these; a round of its other keys then
                       is the mean over the workers too
 
@@ -29,13 +32,17 @@ class CommHookState:
     def __init__(self, named_parameters: _torch_parameters.Named, *, compression: Optional[str] = None,
                  threshold: Union[int, str, None] = None, pull_compression: Optional[str] = None,
                  pull_threshold: Union[int, str, None] = None, grad_scale: Optional[float] = None,
-                 store: Optional[kv.KVStore] = None, **options: Any) -> None:
+                 optimizer: Optional[torch.optim.Optimizer] = None, store: Optional[kv.KVStore] = None,
+                 **options: Any) -> None:
         wanted = [(name, parameter) for name, parameter in _torch_parameters.pairs(named_parameters, "CommHookState")
                   if parameter.requires_grad]
         if not wanted:
             raise InvalidArgumentError("CommHookState: no parameter needs a gradient")
         for name, parameter in wanted:
             _torch_parameters.memory_of(parameter, "parameter %s" % name)
+        self._optimizer = optimizer
+        self._check_momentum(store.codec_has_momentum if store is not None
+                             else _compression.Compression.of(compression or "none").momentum)
         self._owns_store = store is None
         self.store = _torch_parameters.store_of(store, "dist_sync", dict(
             options, compression=compression, threshold=threshold, pull_compression=pull_compression,
@@ -75,6 +82,7 @@ class CommHookState:
         """The bucket's gradients go out; the future has the bucket's buffer when their means are in it."""
         if self._failed is not None:
             raise self._failed
+        self._check_momentum(self.store.codec_has_momentum)  # a schedule may bring one
         names, views = self._name(bucket)
         for name, view in zip(names, views):
             self.store.push(name, view, priority=self._priority[name])
@@ -91,6 +99,22 @@ class CommHookState:
 
         self.store.pull_then(names, views, arrived)
         return future
+
+    def _check_momentum(self, codec_has_it: bool) -> None:
+        """A hook sees gradients alone: what steps by them has to be shown to it where that matters."""
+        if not codec_has_it:
+            return
+        if self._optimizer is None:
+            raise InvalidArgumentError(
+                "CommHookState: the codec has momentum of its own, and a gradient must not go through momentum twice; "
+                "expected optimizer= beside it, one without momentum")
+        for number, group in enumerate(self._optimizer.param_groups):
+            momentum = group.get("momentum") or group.get("betas", (0,))[0]
+            if momentum:
+                raise InvalidArgumentError(
+                    "CommHookState: the codec has momentum of its own, and a gradient would go through momentum twice; "
+                    "expected an optimizer without (torch.optim.SGD with momentum=0), got %s with %s in parameter "
+                    "group %d" % (type(self._optimizer).__name__, momentum, number))
 
     def _name(self, bucket: torch.distributed.GradBucket) -> Any:
         names: List[str] = []

@@ -77,7 +77,7 @@ class KVStore:
         self._type = name
         self._grad_scale = options.grad_scale
         self._timeout_s = options.timeout_s
-        self._compression = _compression.Compression(options.compression)
+        self._compression = _compression.Compression.of(options.compression)
         self._keys = _known_keys.KnownKeys()
         self._needs_optimizer = name in ("dist_async", "dist_ssp")
         self._optimizer = _store_optimizer.StoreOptimizer()
@@ -106,6 +106,11 @@ class KVStore:
     def is_capable(self, capability: str) -> bool:
         """Whether the store can do something: "optimizer", that the servers can step."""
         return self._store.is_capable(capability.lower())
+
+    @property
+    def codec_has_momentum(self) -> bool:
+        """Whether the codec of pushes applies momentum itself, as dgc does: an optimizer's would come on top."""
+        return self._compression.momentum
 
     @property
     def unscale(self) -> float:
