@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "python/extension/layer.h"
 #include "python/extension/status.h"
 
 namespace slimps::python {
@@ -10,12 +11,6 @@ namespace slimps::python {
 namespace py = pybind11;
 
 namespace {
-
-// AdaComp's bins go by it. Frameworks' weights tell by their dimensions: (out, in) and (out, in, kernel ...).
-wire::LayerKind LayerOf(const std::vector<int64_t>& shape) {
-  if (shape.size() > 2) return wire::CONVOLUTION;
-  return shape.size() == 2 ? wire::DENSE : wire::OTHER;
-}
 
 ExchangeOptions OptionsOf(const ExchangeSettings& settings, const wire::OptimizerSpec& optimizer) {
   ExchangeOptions options{
@@ -31,20 +26,18 @@ ExchangeOptions OptionsOf(const ExchangeSettings& settings, const wire::Optimize
 
 Exchange::Exchange(Store* store, const std::vector<std::string>& names,
                    const std::vector<std::vector<int64_t>>& shapes,
-                   const std::vector<py::object>& arrays, const wire::OptimizerSpec& optimizer,
-                   const ExchangeSettings& settings)
+                   const std::vector<std::string>& layers, const std::vector<py::object>& arrays,
+                   const wire::OptimizerSpec& optimizer, const ExchangeSettings& settings)
     : store_(store) {
-  if (names.size() != shapes.size() || names.size() != arrays.size()) {
-    throw py::value_error(absl::StrCat("exchange: expected as many shapes and arrays as names, ",
-                                       names.size(), ", got ", shapes.size(), " and ",
-                                       arrays.size()));
-  }
+  CheckCount("shapes", names.size(), shapes.size());
+  CheckCount("layers", names.size(), layers.size());
+  CheckCount("arrays", names.size(), arrays.size());
   std::vector<HeldArray> held;
   for (size_t i = 0; i < names.size(); ++i) {
     held.emplace_back(arrays[i], HeldArray::Access::kWrite);
     shared_->parameters.push_back({.name = names[i],
                                    .shape = shapes[i],
-                                   .layer = LayerOf(shapes[i]),
+                                   .layer = ToLayer(layers[i], shapes[i]),
                                    .values = held.back().floats()});
   }
   store_->Keep(std::move(held));

@@ -1,7 +1,7 @@
 // Exchange: worker/exchange/weight_exchange.h as the Python package sees it. The parameters' arrays are a framework's own
 // memory, float32 and contiguous; weights are written into them.
 //
-//   exchange = _slimps.Exchange(store, names, shapes, arrays, spec, options)   # collective
+//   exchange = _slimps.Exchange(store, names, shapes, layers, arrays, spec, options)   # collective
 //   exchange.begin_step(); exchange.on_gradient(3, gradient); exchange.end_step()
 //
 // One thread at a time. The arrays live as long as the store: a pull may be under way when the exchange is gone.
@@ -34,7 +34,7 @@ struct ExchangeSettings {
 class Exchange final {
  public:
   Exchange(Store* store, const std::vector<std::string>& names,
-           const std::vector<std::vector<int64_t>>& shapes,
+           const std::vector<std::vector<int64_t>>& shapes, const std::vector<std::string>& layers,
            const std::vector<pybind11::object>& arrays, const wire::OptimizerSpec& optimizer,
            const ExchangeSettings& settings);
 

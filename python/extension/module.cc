@@ -87,7 +87,7 @@ void DefineStore(py::module_& module) {
   py::class_<Store>(module, "Store")
       .def_static("create", &Store::Create, py::arg("type"), py::arg("options"))
       .def("init", &Store::Init, py::arg("keys"), py::arg("shapes"), py::arg("values"),
-           py::arg("halves"))
+           py::arg("halves"), py::arg("layers"))
       .def("push", &Store::Push, py::arg("key"), py::arg("gradients"), py::arg("priority"))
       .def("push_nothing", &Store::PushNothing, py::arg("key"))
       .def("pull", &Store::Pull, py::arg("keys"), py::arg("outs"), py::arg("priority"))
@@ -144,10 +144,10 @@ void DefineExchange(py::module_& module) {
       .def_readwrite("timeout_s", &ExchangeSettings::timeout_s);
   py::class_<Exchange>(module, "Exchange")
       .def(py::init<Store*, const std::vector<std::string>&,
-                    const std::vector<std::vector<int64_t>>&, const std::vector<py::object>&,
-                    const Spec&, const ExchangeSettings&>(),
-           py::arg("store"), py::arg("names"), py::arg("shapes"), py::arg("arrays"),
-           py::arg("optimizer"), py::arg("settings"), py::keep_alive<1, 2>())
+                    const std::vector<std::vector<int64_t>>&, const std::vector<std::string>&,
+                    const std::vector<py::object>&, const Spec&, const ExchangeSettings&>(),
+           py::arg("store"), py::arg("names"), py::arg("shapes"), py::arg("layers"),
+           py::arg("arrays"), py::arg("optimizer"), py::arg("settings"), py::keep_alive<1, 2>())
       .def("begin_step", &Exchange::BeginStep)
       .def("on_gradient", &Exchange::OnGradient, py::arg("index"), py::arg("gradient"))
       .def("end_step", &Exchange::EndStep)

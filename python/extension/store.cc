@@ -11,6 +11,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "python/extension/layer.h"
 #include "python/extension/status.h"
 #include "python/extension/waiting.h"
 #include "worker/collective_optimizer.h"
@@ -172,10 +173,12 @@ void Store::Call(std::function<absl::Status(KVStore*)> call, std::vector<HeldArr
 
 void Store::Init(const std::vector<py::object>& keys,
                  const std::vector<std::vector<int64_t>>& shapes,
-                 const std::vector<py::object>& values, const std::vector<bool>& halves) {
+                 const std::vector<py::object>& values, const std::vector<bool>& halves,
+                 const std::vector<std::string>& layers) {
   CheckCount("shapes", keys.size(), shapes.size());
   CheckCount("values", keys.size(), values.size());
   CheckCount("halves", keys.size(), halves.size());
+  CheckCount("layers", keys.size(), layers.size());
   std::vector<HeldArray> arrays;
   std::vector<InitTensor> tensors;
   arrays.reserve(keys.size());
@@ -184,6 +187,7 @@ void Store::Init(const std::vector<py::object>& keys,
     tensors.push_back({.key = ToKey(keys[i]),
                        .shape = shapes[i],
                        .value = arrays.back().floats(),
+                       .layer = ToLayer(layers[i], shapes[i]),
                        .dtype = halves[i] ? wire::FLOAT16 : wire::FLOAT32});
   }
   Call([tensors = std::move(tensors)](KVStore* store) { return store->Init(tensors); },

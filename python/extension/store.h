@@ -2,7 +2,7 @@
 // slimps/kv.py brings everything else into that form.
 //
 //   store = _slimps.Store.create("dist_sync", options)
-//   store.init(["w"], [[784, 10]], [weights], [False])
+//   store.init(["w"], [[784, 10]], [weights], [False], ["dense"])
 //   store.push("w", gradient, 0)
 //   store.pull(["w"], [weights], 0)
 //
@@ -67,7 +67,8 @@ class Store final {
 
   void Init(const std::vector<pybind11::object>& keys,
             const std::vector<std::vector<int64_t>>& shapes,
-            const std::vector<pybind11::object>& values, const std::vector<bool>& halves);
+            const std::vector<pybind11::object>& values, const std::vector<bool>& halves,
+            const std::vector<std::string>& layers);
   // The sum of one array per device, which `device` stores compress one by one.
   void Push(const pybind11::object& key, const std::vector<pybind11::object>& gradients,
             int priority);

@@ -1,7 +1,8 @@
 """Arrays of other libraries as numpy sees them, without copying where memory allows.
 
 numpy arrays and torch CPU tensors are taken as they are; anything else by the buffer protocol or DLPack (both for
-reading; for writing, where they give writable memory). float32 and float16 only.
+reading; for writing, where they give writable memory). float32 and float16; float64, numpy's default, is converted
+both ways, with one warning.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from typing import Any, List, Sequence, Set, Tuple
 
 import numpy as np
 
-from slimps import _slimps
+from slimps import _said_once, _slimps
 from slimps.errors import InvalidArgumentError
 
 _FLOAT32 = np.dtype(np.float32)
 _FLOAT16 = np.dtype(np.float16)
+_FLOAT64 = np.dtype(np.float64)
 
 
 def _from_torch(torch: Any, tensor: Any, what: str) -> np.ndarray:
@@ -27,39 +29,43 @@ def _from_torch(torch: Any, tensor: Any, what: str) -> np.ndarray:
         raise InvalidArgumentError("%s: expected a tensor on the CPU, got one on %s" % (what, tensor.device))
     if tensor.layout != torch.strided:
         raise InvalidArgumentError("%s: expected a dense tensor, got layout %s" % (what, tensor.layout))
-    if tensor.dtype not in (torch.float32, torch.float16):
+    if tensor.dtype not in (torch.float32, torch.float16, torch.float64):
         raise InvalidArgumentError("%s: expected float32 or float16, got %s" % (what, tensor.dtype))
     raise InvalidArgumentError("%s: expected a tensor with memory that numpy can read: %s" % (what, cause))
 
 
 def as_numpy(value: Any, what: str) -> np.ndarray:
-    """`value` as a float32 or float16 array over the same memory. `what` begins the error's message.
+    """`value` as a float32, float16 or float64 array over the same memory. `what` begins the error's message.
 
     Raises InvalidArgumentError: another element type, a tensor on another device, or no array at all.
     """
     if not isinstance(value, np.ndarray):
         torch = sys.modules.get("torch")  # whoever passes a tensor has imported it
         if torch is not None and isinstance(value, torch.Tensor):
-            return _from_torch(torch, value, what)
-        try:
-            if hasattr(value, "__dlpack__"):
-                value = np.from_dlpack(value)
-            else:
-                value = np.asarray(memoryview(value))
-        except (TypeError, ValueError, BufferError, RuntimeError) as error:
-            raise InvalidArgumentError(
-                "%s: expected a numpy array, a torch tensor or another array of float32 or float16, got %s (%s)"
-                % (what, type(value).__name__, error)) from None
-    if value.dtype != _FLOAT32 and value.dtype != _FLOAT16:
-        raise InvalidArgumentError("%s: expected float32 or float16, got %s" % (what, value.dtype))
+            value = _from_torch(torch, value, what)
+        else:
+            value = _from_another(value, what)
+    if value.dtype == _FLOAT64:
+        _said_once.warn("float64", "%s: float64 is converted, since the servers keep float32 and nothing else travels; arrays of "
+                        "numpy.float32 need no copy (said once)" % what)
+    elif value.dtype != _FLOAT32 and value.dtype != _FLOAT16:
+        raise InvalidArgumentError("%s: expected float32, float16 or float64, got %s" % (what, value.dtype))
     return value
 
 
-def check_shape(array: Any, shape: Any, what: str) -> None:
-    """Raises InvalidArgumentError where an array or RowSparse is not of the key's shape."""
+def _from_another(value: Any, what: str) -> np.ndarray:
+    try:
+        return np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(memoryview(value))
+    except (TypeError, ValueError, BufferError, RuntimeError) as error:
+        raise InvalidArgumentError(
+            "%s: expected a numpy array, a torch tensor or another array of float32 or float16, got %s (%s)"
+            % (what, type(value).__name__, error)) from None
+
+
+def check_shape(array: Any, shape: Any, what: str, why: str = "as it was initialised") -> None:
+    """Raises InvalidArgumentError where an array or RowSparse is not of the key's shape; `why` it should be."""
     if array.shape != tuple(shape):
-        raise InvalidArgumentError("%s: expected shape %s, as it was initialised, got %s"
-                                   % (what, tuple(shape), array.shape))
+        raise InvalidArgumentError("%s: expected shape %s, %s, got %s" % (what, tuple(shape), why, array.shape))
 
 
 def is_packed(value: Any, shape: Tuple[int, ...]) -> bool:

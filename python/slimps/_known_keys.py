@@ -4,20 +4,35 @@
     keys.check(["w"]); ...; keys.add({"w": (2, 3)})
     gradients = keys.packed_gradients("w", [gradient], half=True)       # one per device
     outputs, sparse = keys.outputs("w", out, "pull")                    # where pulls may write
+    first = keys.to_init("w", weights, None)                            # new keys
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
 from slimps import _arrays, _keys
 from slimps import row_sparse as _row_sparse
-from slimps.errors import InvalidArgumentError, NotFoundError
+from slimps.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
 
 Outputs = Dict[_keys.Key, _arrays.Outputs]
 Sparse = List[Tuple[_keys.Key, _row_sparse.RowSparse]]
+
+
+# Of what layer a tensor is, as codecs that treat layers differently are told; "": by the tensor's dimensions.
+LAYERS = ("", "convolution", "dense", "recurrent", "embedding", "normalisation", "other")
+
+
+class NewKeys(NamedTuple):
+    """Keys that are to be initialised, each with its first value as packed float32."""
+
+    names: List[_keys.Key]
+    shapes: List[Any]
+    values: List[np.ndarray]
+    halves: List[bool]  # it was float16
+    layers: List[str]
 
 
 class KnownKeys:
@@ -35,6 +50,33 @@ class KnownKeys:
         """They were initialised."""
         self._kind.settle(shapes)
         self.shapes.update(shapes)
+
+    def to_init(self, key: Any, value: Any, layer: Any) -> NewKeys:
+        """Of a list of arrays, one per device, the first counts. Raises what KVStore.init raises."""
+        pairs = _keys.pair(key, value, "value")
+        self.check([name for name, _ in pairs])
+        layers = list(layer) if _keys.is_list(layer) else [layer or ""] * len(pairs)
+        if len(layers) != len(pairs):
+            raise InvalidArgumentError("layer: expected 1 or %d, one per key, got %d" % (len(pairs), len(layers)))
+        made = NewKeys([], [], [], [], layers)
+        for (name, given), kind in zip(pairs, layers):
+            what = "init of key %r" % (name,)
+            if kind not in LAYERS:
+                raise InvalidArgumentError("%s: expected a layer out of %s, got %r" % (what, ", ".join(LAYERS[1:]), kind))
+            if name in self.shapes:
+                raise AlreadyExistsError("key %r was initialised before" % (name,))
+            first, *others = [one if isinstance(one, _row_sparse.RowSparse) else _arrays.as_numpy(one, what)
+                              for one in (given if _keys.is_list(given) else [given])] or [None]
+            if first is None:
+                raise InvalidArgumentError("%s: expected at least one array, got an empty list" % what)
+            for one in others:
+                _arrays.check_shape(one, first.shape, what, "on all devices")
+            made.names.append(name)
+            made.shapes.append(first.shape)
+            sparse = isinstance(first, _row_sparse.RowSparse)
+            made.halves.append((first.rows if sparse else first).dtype.itemsize == 2)
+            made.values.append(first.dense() if sparse else _arrays.packed(first))
+        return made
 
     def shape(self, name: _keys.Key, what: str) -> Any:
         """Raises NotFoundError: it was never initialised; InvalidArgumentError: it is of the other kind."""

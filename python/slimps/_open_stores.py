@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, List
 if TYPE_CHECKING:
     from slimps.kv import KVStore
 
-LOCAL = ("local", "device")  # no scheduler, no servers
-
 _open: "weakref.WeakSet[KVStore]" = weakref.WeakSet()
 
 
@@ -29,7 +27,7 @@ def discard(store: "KVStore") -> None:
 
 def distributed() -> "List[KVStore]":
     """Those that belong to a job."""
-    return [store for store in _open if store.type not in LOCAL]
+    return [store for store in _open if not store.is_local]
 
 
 def abort_for(store: "KVStore", error: BaseException) -> None:

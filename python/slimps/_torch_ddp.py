@@ -17,7 +17,8 @@ class CommHookState:
     """What comm_hook needs: a store whose keys are the parameters, each worth the mean of the workers' gradients.
 
     named_parameters  of the model, before or after DistributedDataParallel wraps it; those that need no gradient are
-                      left out. A parameter is a key, so that codecs and the threshold table see tensors, not buckets
+                      left out. A parameter is a key, so that codecs and the threshold table see tensors, not buckets.
+                      The model itself: the same, with each layer's kind (DistributedOptimizer)
     compression, threshold, pull_compression, pull_threshold, and all other options: as slimps.kv.create's. Codecs see
                       gradient * grad_scale; it is undone by the servers
     optimizer         yours, which steps by the means. Needed where the codec has momentum of its own (dgc, momentum=):
@@ -47,7 +48,7 @@ class CommHookState:
         self.store = _torch_parameters.store_of(store, "dist_sync", dict(
             options, compression=compression, threshold=threshold, pull_compression=pull_compression,
             pull_threshold=pull_threshold, grad_scale=grad_scale))
-        if self.store.type not in ("dist_sync", "dist_device_sync"):
+        if not self.store.has_rounds:
             raise InvalidArgumentError("CommHookState: expected a dist_sync store, got %s" % self.store.type)
         self._names: Dict[int, str] = {id(parameter): "gradient/" + name for name, parameter in wanted}
         self._priority = {"gradient/" + name: -place for place, (name, _) in enumerate(wanted)}
@@ -60,7 +61,8 @@ class CommHookState:
         mean.rescale_grad = self.store.unscale
         self.store.set_optimizer_spec(mean, "a CommHookState")
         names = list(self._names.values())
-        self.store.init(names, [np.zeros(parameter.shape or (1,), np.float32) for parameter in self._parameters])
+        self.store.init(names, [np.zeros(parameter.shape or (1,), np.float32) for parameter in self._parameters],
+                        _torch_parameters.layers_of(named_parameters, self._parameters))
 
     def totals(self) -> Dict[str, float]:
         """As KVStore.totals: bytes and seconds of this worker."""

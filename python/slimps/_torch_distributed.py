@@ -18,8 +18,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     optimizer         torch.optim.SGD, Adam or AdamW over float32 parameters on the CPU. Learning rate and weight decay
                       may differ by parameter group and change (rank 0's count); what else it is told stays as it is
-    named_parameters  model.named_parameters(): names are the keys, their order the priority (front layers first).
-                      None: names by group and place. Those that `optimizer` does not step, or that need no gradient,
+    named_parameters  model.named_parameters(): names are the keys, their order the priority (front layers first). The
+                      model itself: the same, and codecs that treat layers differently (adacomp) hear of each layer's
+                      kind, which else is told by the shape. None: names by group and place. Those that `optimizer` does not step, or that need no gradient,
                       get rank 0's values and are then left alone
     compression, threshold, pull_compression, pull_threshold, and all other options: as slimps.kv.create's
     backup_model      SlimGC's: the next forward pass begins on this worker's own step while the round goes on, which
@@ -82,7 +83,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         settings.skip_non_finite = non_finite == "skip"
         settings.timeout_s = self.store.timeout_s + 5  # the store's own error, which knows more, comes first
         self._backup_model = backup_model
-        self._exchange = self.store.exchange(self._names, self._arrays, spec, settings)
+        self._exchange = self.store.exchange(self._names, found.layers, self._arrays, spec, settings)
         if self.store.num_workers > 1:
             _torch_parameters.broadcast_others(found.others, self.store)
         self._rates = _torch_groups.Rates(optimizer, found.group_of)

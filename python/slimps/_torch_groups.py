@@ -19,6 +19,7 @@ class Parameters(NamedTuple):
     names: List[str]
     tensors: List[torch.Tensor]
     group_of: List[int]
+    layers: List[str]                         # KVStore.init's
     others: _torch_parameters.NamedTensors    # of the model, which this optimizer does not step
     left_out: _torch_parameters.NamedTensors  # of them the optimizer's own, which need no gradient
 
@@ -45,6 +46,7 @@ def find(optimizer: torch.optim.Optimizer, named: Optional[_torch_parameters.Nam
         raise InvalidArgumentError("optimizer: expected parameters that need a gradient, got none")
     return Parameters([name for name, _ in stepped], [parameter for _, parameter in stepped],
                       [group_of[id(parameter)] for _, parameter in stepped],
+                      _torch_parameters.layers_of(named, [parameter for _, parameter in stepped]),
                       [(name, parameter) for name, parameter in given
                        if id(parameter) not in group_of or not parameter.requires_grad],
                       [(name, parameter) for name, parameter in ordered if not parameter.requires_grad])

@@ -7,19 +7,31 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
 import numpy as np
 import torch
+from torch import nn
 
 from slimps import _open_stores, kv
 from slimps.errors import FailedPreconditionError, InvalidArgumentError
 
-Named = Union[Iterable[Tuple[str, torch.Tensor]], Mapping[str, torch.Tensor]]
+Named = Union[Iterable[Tuple[str, torch.Tensor]], Mapping[str, torch.Tensor], torch.nn.Module]
 
 NamedTensors = List[Tuple[str, torch.Tensor]]
 
 _broadcasts = itertools.count()
 
+# Kinds of layers as the store has them (KVStore.init), by torch's classes.
+_LAYERS = (
+    (nn.modules.conv._ConvNd, "convolution"), ((nn.Linear, nn.Bilinear), "dense"),
+    ((nn.RNNBase, nn.RNNCellBase), "recurrent"), ((nn.Embedding, nn.EmbeddingBag), "embedding"),
+    ((nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm), "normalisation"))
+
 
 def pairs(named: Named, what: str) -> NamedTensors:
-    """(name, tensor) of named_parameters() or a state dict. Raises InvalidArgumentError: other things, a name twice."""
+    """(name, tensor) of a module, named_parameters() or a state dict.
+
+    Raises InvalidArgumentError: other things, a name twice.
+    """
+    if isinstance(named, nn.Module):
+        named = named.named_parameters()
     found = list(named.items() if isinstance(named, Mapping) else named)
     names = set()
     for pair in found:
@@ -31,6 +43,17 @@ def pairs(named: Named, what: str) -> NamedTensors:
             raise InvalidArgumentError("%s: name %r stands twice" % (what, pair[0]))
         names.add(pair[0])
     return found
+
+
+def layers_of(named: Optional[Named], tensors: List[torch.Tensor]) -> List[str]:
+    """Each parameter's kind of layer by the module that has it; "", to go by its shape, where `named` is no module."""
+    kinds: Dict[int, str] = {}
+    for module in named.modules() if isinstance(named, nn.Module) else ():
+        for classes, kind in _LAYERS:
+            if isinstance(module, classes):
+                for parameter in module.parameters(recurse=False):
+                    kinds.setdefault(id(parameter), kind)
+    return [kinds.get(id(tensor), "") for tensor in tensors]
 
 
 def memory_of(tensor: torch.Tensor, what: str) -> np.ndarray:
@@ -80,7 +103,7 @@ def open_store() -> kv.KVStore:
 def broadcast_parameters(parameters: Named, store: Optional[kv.KVStore] = None) -> None:
     """Every worker gets rank 0's values, in place.
 
-    `parameters`: named_parameters() or a state_dict(), so batch normalisation's buffers too. DistributedOptimizer and
+    `parameters`: a module, named_parameters() or a state_dict(), so batch normalisation's buffers too. DistributedOptimizer and
     CommHookState do not need it for the parameters that they are given: those are rank 0's already
     (DistributedOptimizer) or DDP's (CommHookState). Collective, with equal names, shapes and types: any, NaN and
     infinity too. Once per run: the servers keep what was broadcast, float32 as it is, each byte of all else as a

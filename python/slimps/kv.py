@@ -6,10 +6,10 @@
     store.pull([0, 1], out=[weights, bias])
 
 Keys are ints or strs, one kind per store. Where a key stands, a list of keys may stand, and then a list of values. A
-value is an array (numpy, torch on the CPU, or another by the buffer protocol or DLPack) of float32 or float16, or, in
-push and pushpull, a list of such, one per device, which is summed. Arrays of float32 without gaps are not copied on
-their way to the store; others are. A key initialised from float16 travels as float16 when it is pulled; the servers
-keep float32.
+value is an array (numpy, torch on the CPU, or another by the buffer protocol or DLPack) of float32 or float16, or a
+list of such, one per device, which push and pushpull sum. Arrays of float32 without gaps are not copied on their way to
+the store; others are. A key initialised from float16 travels as float16 when it is pulled; the servers keep float32.
+float64 is converted, both ways, with one warning.
 
 Every method raises slimps.Error with the whole message: NotFoundError (a KeyError) for a key that was never
 initialised, InvalidArgumentError (a ValueError), DeadlineExceededError (a TimeoutError) after `timeout_s` seconds, and
@@ -26,11 +26,11 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Type, Union
 import numpy as np
 
 from slimps import (
-    _arrays, _compression, _job, _keys, _known_keys, _open_stores, _options, _slimps, _store_optimizer, _updater,
-    _whole_file)
+    _arrays, _compression, _job, _keys, _known_keys, _open_stores, _options, _slimps, _store_optimizer, _store_types,
+    _updater, _whole_file)
 from slimps import optimizer as _optimizer
 from slimps import row_sparse as _row_sparse
-from slimps.errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError
+from slimps.errors import FailedPreconditionError, InvalidArgumentError
 
 __all__ = ["KVStore", "create"]
 
@@ -40,7 +40,8 @@ def create(type: str = "dist_sync", **options: Any) -> "KVStore":  # pylint: dis
 
     type     "dist_sync" (rounds; "dist_device_sync" is the same), "dist_async" (each push is a step of its own),
              "dist_ssp" (the same, and a worker that pulls is at most `staleness` rounds ahead of the slowest), or, in
-             this process alone and without a job, "local" or "device" (whose devices' pushes can be compressed)
+             this process alone and without a job, "local" or "device" (whose devices' pushes can be compressed).
+             MXNet's other names for these are taken too, as "local_allreduce_device"
     options  as slimps_worker's flags:
         compression         codec spec, as "1bit" or "topk:ratio=0.01"; "none"
         threshold           gradients of at least so many fp32 bytes are compressed (0: all); "auto": measured
@@ -60,10 +61,10 @@ def create(type: str = "dist_sync", **options: Any) -> "KVStore":  # pylint: dis
     Raises InvalidArgumentError: type, option or value; FailedPreconditionError: the scheduler is not known;
     DeadlineExceededError: it is silent, or nodes are missing.
     """
-    if not isinstance(type, str):
-        raise InvalidArgumentError("type: expected a str, got %r" % (type,))
-    made = _options.make(None if type in _open_stores.LOCAL else _job.current(), options)
-    return KVStore(_slimps.Store.create(type, made), type, made)
+    kind = _store_types.resolve(type)
+    job = None if kind in _store_types.LOCAL else _job.current()
+    made = _options.make(job, options)
+    return KVStore(_slimps.Store.create(kind, made), type, made)
 
 
 class KVStore:
@@ -75,11 +76,11 @@ class KVStore:
     def __init__(self, store: _slimps.Store, name: str, options: _slimps.Options) -> None:
         self._store = store
         self._type = name
+        self._kind = _store_types.resolve(name)
         self._grad_scale = options.grad_scale
         self._timeout_s = options.timeout_s
         self._compression = _compression.Compression.of(options.compression)
         self._keys = _known_keys.KnownKeys()
-        self._needs_optimizer = name in ("dist_async", "dist_ssp")
         self._optimizer = _store_optimizer.StoreOptimizer()
         _open_stores.add(self)
 
@@ -89,6 +90,16 @@ class KVStore:
     def type(self) -> str:
         """As it was asked for."""
         return self._type
+
+    @property
+    def is_local(self) -> bool:
+        """Of this process alone, without a job."""
+        return self._kind in _store_types.LOCAL
+
+    @property
+    def has_rounds(self) -> bool:
+        """Whether the servers join all workers' pushes of a round."""
+        return self._kind in _store_types.ROUNDS
 
     @property
     def rank(self) -> int:
@@ -119,27 +130,19 @@ class KVStore:
 
     # ---- tensors --------------------------------------------------------------------------------
 
-    def init(self, key: Any, value: Any) -> None:
-        """Makes keys, one array each. Collective: all workers call it alike; rank 0's values count.
+    def init(self, key: Any, value: Any, layer: Any = None) -> None:
+        """Makes keys, of an array or RowSparse each. Collective: all workers call it alike; rank 0's values count.
+
+        Of a list of arrays, one per device, the first counts. `layer`, for one or each of the keys, says what codecs
+        that treat layers differently (adacomp) take it for: "convolution", "dense", "recurrent", "embedding",
+        "normalisation", "other"; None: what has more than two dimensions is a convolution.
 
         Returns when they can be pulled. Never compressed. NaN and infinity are refused.
         Raises AlreadyExistsError: a second init.
         """
-        pairs = _keys.pair(key, value, "value")
-        names = [name for name, _ in pairs]
-        self._keys.check(names)
-        values, halves, shapes = [], [], []
-        for name, one in pairs:
-            if _keys.is_list(one):
-                raise InvalidArgumentError("init of key %r: expected one array, got a list" % (name,))
-            if name in self._keys.shapes:
-                raise AlreadyExistsError("key %r was initialised before" % (name,))
-            array = _arrays.as_numpy(one, "init of key %r" % (name,))
-            shapes.append(array.shape)
-            halves.append(array.dtype.itemsize == 2)
-            values.append(_arrays.packed(array))
-        self._store.init(names, [list(shape) for shape in shapes], values, halves)
-        self._keys.add(dict(zip(names, shapes)))
+        new = self._keys.to_init(key, value, layer)
+        self._store.init(new.names, [list(shape) for shape in new.shapes], new.values, new.halves, new.layers)
+        self._keys.add(dict(zip(new.names, new.shapes)))
 
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
         """Gives this worker's gradients to its next round; returns when the arrays may be reused.
@@ -165,8 +168,8 @@ class KVStore:
     def row_sparse_pull(self, key: Any, out: Any, priority: int = 0, row_ids: Any = None) -> None:
         """Replaces what each RowSparse `out` holds by the rows `row_ids` of the key, sorted, each once.
 
-        Ids may repeat and stand in any order; one array of ids may serve several keys or outputs, or there is one for
-        each. Waits as pull does. Raises InvalidArgumentError: a dense `out`, an id out of range.
+        Ids may repeat and stand in any order. One array of ids may serve all keys and outputs, or there is one for each
+        key, for each key a list with one for each of its outputs, or one for each output. Waits as pull does. Raises InvalidArgumentError: a dense `out`, an id out of range.
         """
         wanted = list(_row_sparse.requests(key, out, row_ids))
         for name, target, _ in wanted:
@@ -186,10 +189,9 @@ class KVStore:
         """
         outputs, sparse = self._keys.outputs(key, out, "pull")
         if sparse and not ignore_sparse:
-            if self._type not in _open_stores.LOCAL:
+            if not self.is_local:
                 raise InvalidArgumentError("pull of key %r: expected a dense out, got a RowSparse" % (sparse[0][0],))
-            for name, target in sparse:
-                self.row_sparse_pull(name, target, priority, row_ids=np.arange(target.shape[0]))
+            self._pull_all_rows(sparse, priority)
         self._store.pull(list(outputs), [output.buffer for output in outputs.values()], priority)
         for output in outputs.values():
             output.finish()
@@ -203,7 +205,7 @@ class KVStore:
         targets = value if out is None else out
         outputs, _ = self._keys.outputs(key, targets, "pushpull")  # checked before any push
         dense, sparse = _row_sparse.split(_keys.group(key, value, "value"))
-        if len(dense) < 2 or sparse or list(outputs) != list(dense) or self._type in _open_stores.LOCAL:
+        if len(dense) < 2 or sparse or list(outputs) != list(dense) or self.is_local:
             self.push(key, value, priority)
             self.pull(key, targets, priority)
             return
@@ -213,9 +215,10 @@ class KVStore:
             output.finish()
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
-        """init, then pull: `out` holds rank 0's values everywhere."""
+        """init, then pull: `out` holds rank 0's values everywhere, all rows of them where it is a RowSparse."""
         self.init(key, value)
         self.pull(key, out, priority)
+        self._pull_all_rows(self._keys.outputs(key, out, "broadcast")[1], priority)
 
     def push_nothing(self, key: Any) -> None:
         """This worker contributes nothing to the keys' next round, which need not wait for it."""
@@ -306,15 +309,16 @@ class KVStore:
             arrays.append(array)
         self._store.pull_then(names, arrays, priority, done)
 
-    def exchange(self, names: List[str], arrays: List[Any], spec: _slimps.OptimizerSpec,
+    def exchange(self, names: List[str], layers: List[str], arrays: List[Any], spec: _slimps.OptimizerSpec,
                  settings: _slimps.ExchangeSettings) -> _slimps.Exchange:
-        """Makes the keys `names` a model's parameters, whose memory is `arrays`; collective. For training loops.
+        """Makes the keys `names` a model's parameters, whose memory is `arrays`; `layers` as init's. Collective.
 
         Raises FailedPreconditionError: the store has an optimizer that differs by more than its rates.
         """
         self._keys.check(names)
         self._optimizer.check(spec, "a DistributedOptimizer")
-        made = _slimps.Exchange(self._store, names, [list(array.shape) for array in arrays], arrays, spec, settings)
+        made = _slimps.Exchange(self._store, names, [list(array.shape) for array in arrays], layers, arrays, spec,
+                                settings)
         self._optimizer.settle(spec, "a DistributedOptimizer")
         self._keys.add({name: array.shape for name, array in zip(names, arrays)})
         return made
@@ -372,7 +376,15 @@ class KVStore:
         else:
             _open_stores.abort_for(self, error)
 
+    # MXNet's scripts call these two so.
+    _barrier = barrier
+    _set_updater = set_updater
+
     # ---- inside ---------------------------------------------------------------------------------
+
+    def _pull_all_rows(self, sparse: _known_keys.Sparse, priority: int) -> None:
+        for name, target in sparse:
+            self.row_sparse_pull(name, target, priority, row_ids=np.arange(target.shape[0]))
 
     def _is_as_it_goes(self, key: Any, value: Any) -> bool:
         """Whether they are a key and its one array as C++ takes them, so that nothing has to be brought into form."""
@@ -382,7 +394,7 @@ class KVStore:
     def _check_pushed(self, name: _keys.Key) -> Any:
         """The shape of a key that can be pushed to."""
         shape = self._keys.shape(name, "push")
-        if self._needs_optimizer and not self._optimizer.is_set:
+        if self._kind in _store_types.PUSH_BY_PUSH and not self._optimizer.is_set:
             raise FailedPreconditionError("push of key %r: a %s store steps with each push and keeps no sums; expected "
                                           "set_optimizer before" % (name, self._type))
         return shape

@@ -135,6 +135,17 @@ class Test(Optimizer):
         super().__init__(rescale_grad=rescale_grad, **common)
 
 
+_BY_NAME = {kind.__name__.lower(): kind for kind in (SGD, Adam, AdamW, Test)}
+
+
+def create(name: str, **options: Any) -> Optimizer:
+    """The one of that name, in small or large letters. Raises InvalidArgumentError: there is none."""
+    kind = _BY_NAME.get(str(name).lower())
+    if kind is None:
+        raise InvalidArgumentError("optimizer: expected %s, got %r" % (", ".join(sorted(_BY_NAME)), name))
+    return kind(**options)
+
+
 def from_any(optimizer: Any) -> Optimizer:
     """One of the above as it is; a torch optimizer as what the servers have of its kind.
 

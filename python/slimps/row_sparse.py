@@ -17,7 +17,10 @@ from slimps.errors import InvalidArgumentError
 
 
 def as_ids(value: Any, what: str) -> np.ndarray:
-    """Row ids as packed int64. Raises InvalidArgumentError: other than one dimension of whole numbers."""
+    """Row ids as packed int64, in one dimension: ints, or whole numbers of a floating type, of any shape but a scalar's.
+
+    Raises InvalidArgumentError: anything else.
+    """
     try:
         ids = np.asarray(value.detach().numpy() if hasattr(value, "detach") else value)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -25,9 +28,10 @@ def as_ids(value: Any, what: str) -> np.ndarray:
                                    % (what, type(value).__name__, error)) from None
     if ids.size == 0:
         return np.zeros(0, np.int64)
-    if ids.ndim != 1 or ids.dtype.kind not in "iu":
-        raise InvalidArgumentError("%s: expected one dimension of ints, got shape %s of %s" % (what, ids.shape, ids.dtype))
-    return np.ascontiguousarray(ids, dtype=np.int64)
+    whole = ids.dtype.kind in "iu" or (ids.dtype.kind == "f" and bool((ids == np.floor(ids)).all()))
+    if ids.ndim == 0 or not whole or not np.isfinite(ids).all():
+        raise InvalidArgumentError("%s: expected an array of ints, got shape %s of %s" % (what, ids.shape, ids.dtype))
+    return np.ascontiguousarray(ids, dtype=np.int64).reshape(-1)
 
 
 class RowSparse:
@@ -50,6 +54,13 @@ class RowSparse:
         outside = self.indices[(self.indices < 0) | (self.indices >= self.shape[0])]
         if outside.size:
             raise InvalidArgumentError("RowSparse: expected indices from 0 to %d, got %d" % (self.shape[0] - 1, outside[0]))
+
+    @classmethod
+    def from_dense(cls, array: Any) -> "RowSparse":
+        """The rows of a whole tensor that are not all zero."""
+        whole = _arrays.as_numpy(array, "RowSparse")
+        indices = np.flatnonzero(whole.reshape(whole.shape[:1] + (-1,)).any(axis=1)) if whole.ndim else []
+        return cls(indices, whole[indices], whole.shape)
 
     @classmethod
     def empty(cls, shape: Sequence[int], dtype: Any = np.float32) -> "RowSparse":
@@ -94,21 +105,48 @@ def split(grouped: Dict[_keys.Key, List[Any]]) -> Tuple[Dict[_keys.Key, List[Any
 
 
 def requests(keys: Any, outs: Any, row_ids: Any) -> Iterator[Tuple[_keys.Key, RowSparse, np.ndarray]]:
-    """(key, out, ids) of each RowSparse to be filled. Raises InvalidArgumentError: a dense out, or no or too few ids."""
+    """(key, out, ids) of each RowSparse to be filled.
+
+    `row_ids`: one array for all, one for each key, for each key a list with one for each of its outs, or one for each
+    out. Raises InvalidArgumentError: a dense out, or another number of ids.
+    """
     if row_ids is None:
         raise InvalidArgumentError("row_sparse_pull: expected row_ids")
-    targets = []
-    for key, out in _keys.pair(keys, outs, "out"):
-        for one in out if _keys.is_list(out) else [out]:
+    targets = [(key, list(out) if _keys.is_list(out) else [out]) for key, out in _keys.pair(keys, outs, "out")]
+    for key, of_key in targets:
+        for one in of_key:
             if not isinstance(one, RowSparse):
                 raise InvalidArgumentError("row_sparse_pull of key %r: expected a RowSparse, got %s"
                                            % (key, type(one).__name__))
-            targets.append((key, one))
-    several = _keys.is_list(row_ids) and len(row_ids) > 0 and np.ndim(row_ids[0]) > 0
-    ids = list(row_ids) if several else [row_ids]
-    if len(ids) == 1:
-        ids *= len(targets)
-    if len(ids) != len(targets):
-        raise InvalidArgumentError("row_ids: expected 1 or %d, one for each out, got %d" % (len(targets), len(ids)))
-    for (key, one), wanted in zip(targets, ids):
-        yield key, one, as_ids(wanted, "row_ids of key %r" % (key,))
+    ids = iter(_for_each_out(row_ids, [len(of_key) for _, of_key in targets]))
+    for key, of_key in targets:
+        for one in of_key:
+            yield key, one, as_ids(next(ids), "row_ids of key %r" % (key,))
+
+
+def _is_one(ids: Any) -> bool:
+    """Whether it is one array of ids, not a list of such."""
+    return not _keys.is_list(ids) or not any(_keys.is_list(one) or np.ndim(one) > 0 for one in ids[:1])
+
+
+def _for_each_out(row_ids: Any, counts: List[int]) -> List[Any]:
+    """One array of ids for each out, where keys have `counts` of them."""
+    total = sum(counts)
+    if _is_one(row_ids):
+        return [row_ids] * total
+    if len(row_ids) == len(counts):
+        return [ids for of_key, count in zip(row_ids, counts) for ids in _for_outs_of_key(of_key, count)]
+    if len(row_ids) == 1:
+        return _for_outs_of_key(row_ids[0], total)
+    if len(row_ids) != total:
+        raise InvalidArgumentError("row_ids: expected 1, or %d, one for each key, or %d, one for each out, got %d"
+                                   % (len(counts), total, len(row_ids)))
+    return list(row_ids)
+
+
+def _for_outs_of_key(ids: Any, count: int) -> List[Any]:
+    if _is_one(ids):
+        return [ids] * count
+    if len(ids) != count:
+        raise InvalidArgumentError("row_ids: expected %d, one for each out of a key, got %d" % (count, len(ids)))
+    return list(ids)

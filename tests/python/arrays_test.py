@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import slimps
-from slimps import _arrays, _slimps, kv
+from slimps import _arrays, _said_once, _slimps, kv
 
 
 def shares_memory(one, other):
@@ -50,9 +50,9 @@ def test_dlpack_is_read_without_copying():
 
 
 @pytest.mark.parametrize("value, complaint", [
-    (np.zeros(2), "expected float32 or float16, got float64"),
-    (np.zeros(2, np.int32), "expected float32 or float16, got int32"),
-    (np.zeros(2, ">f4"), "expected float32 or float16, got >f4"),
+    (np.zeros(2, np.int32), "expected float32, float16 or float64, got int32"),
+    (np.zeros(2, ">f4"), "expected float32, float16 or float64, got >f4"),
+    (torch.zeros(2, dtype=torch.int64), "expected float32, float16 or float64, got int64"),
     (torch.zeros(2, dtype=torch.bfloat16), "expected float32 or float16, got torch.bfloat16"),
     (torch.zeros(2).to_sparse(), "expected a dense tensor, got layout torch.sparse_coo"),
     (torch.zeros(2, device="meta"), "expected a tensor on the CPU, got one on meta"),
@@ -65,6 +65,29 @@ def test_anything_else_is_refused(value, complaint):
         _arrays.as_numpy(value, "push of key 3")
     assert str(raised.value).startswith("push of key 3: ")
     assert complaint in str(raised.value)
+
+
+@pytest.fixture(name="nothing_said")
+def nothing_said_before(monkeypatch):
+    monkeypatch.setattr(_said_once, "_said", set())
+
+
+@pytest.mark.parametrize("make", [lambda values: values, torch.from_numpy], ids=["numpy", "torch"])
+def test_float64_is_converted_both_ways_with_one_warning(make, nothing_said):
+    del nothing_said
+    weights = make(np.full((2, 3), 1 / 3))
+    with slimps.kv.create("local") as store:
+        with pytest.warns(UserWarning, match="init of key 'w': float64 is converted") as warned:
+            store.init("w", weights)
+            store.set_optimizer(slimps.optimizer.Test())
+            store.push("w", weights)
+            store.push("w", slimps.RowSparse([1], np.full((1, 3), 1.0), (2, 3)))
+            store.pull("w", out=weights)
+            store.pushpull("w", make(np.zeros((2, 3))), out=weights)
+        assert len(warned) == 1
+        assert warned[0].filename == __file__, "the user's line is shown"
+    third = np.float32(1 / 3)
+    np.testing.assert_array_equal(np.float64([[third + third] * 3, [third + third + np.float32(1)] * 3]), np.asarray(weights))
 
 
 def test_which_arrays_overlap():
@@ -104,7 +127,7 @@ def test_outputs_that_cannot_be_written_are_refused():
     read_only = np.zeros(3, np.float32)
     read_only.flags.writeable = False
     for out, complaint in ((read_only, "read-only"), (np.zeros(4, np.float32), r"expected shape \(3,\).*got \(4,\)"),
-                           (b"123", "expected float32 or float16")):
+                           (b"123", "expected float32, float16 or float64, got uint8")):
         with pytest.raises(ValueError, match="pull of key 'w': .*" + complaint):
             _arrays.Outputs([out], (3,), "pull", "w")
 
@@ -128,7 +151,7 @@ def test_only_outputs_that_overlap_get_memory_of_their_own():
 class FillsByTurns:
     """In the extension's place: the n-th key is pulled as n, all at once."""
 
-    def init(self, keys, shapes, values, halves):
+    def init(self, keys, shapes, values, halves, layers):
         pass
 
     def close(self):

@@ -60,8 +60,10 @@ def test_init_refuses(store):
         store.init("w", ONES)
     with pytest.raises(slimps.InvalidArgumentError, match="key 1: expected str"):
         store.init(1, ONES)
-    with pytest.raises(slimps.InvalidArgumentError, match="init of key 'x': expected one array, got a list"):
-        store.init("x", [ONES])
+    with pytest.raises(slimps.InvalidArgumentError, match="init of key 'x': expected a layer out of convolution, .*, got 'conv'"):
+        store.init("x", ONES, layer="conv")
+    with pytest.raises(slimps.InvalidArgumentError, match="layer: expected 1 or 2, one per key, got 1"):
+        store.init(["x", "y"], [ONES, ONES], layer=["dense"])
     with pytest.raises(slimps.InvalidArgumentError, match="init names key s:y twice"):
         store.init(["y", "y"], [ONES, ONES])
 
@@ -74,8 +76,8 @@ def test_push_refuses_and_the_round_is_not_used_up(store):
             store.push("w", wrong)
     with pytest.raises(ValueError, match=r"push of key 'w': expected shape \(2, 3\), as it was initialised, got \(3, 2\)"):
         store.push("w", ONES.T)
-    with pytest.raises(ValueError, match="push of key 'w': expected float32 or float16, got float64"):
-        store.push("w", ONES.astype(float))
+    with pytest.raises(ValueError, match="push of key 'w': expected float32, float16 or float64, got int64"):
+        store.push("w", ONES.astype(int))
     store.push("w", 3 * ONES)
     out = np.zeros((2, 3), np.float32)
     store.pull("w", out=out)
@@ -200,6 +202,22 @@ def test_what_undoes_the_gradients_scale():
         assert store.unscale == 0.125
     with jobs.lone_store(compression="signsgd", grad_scale=8) as store:
         assert store.unscale == 1
+
+
+def test_adacomp_hears_of_layers():
+    """Bins of 50 elements in convolutions, of 500 elsewhere: the more bins, the more is sent."""
+    gradient = (np.random.default_rng(1).normal(size=2000) ** 9).astype(np.float32)  # few large ones
+    bytes_of = {}
+    with jobs.lone_store(compression="adacomp", threshold=0) as store:
+        for name, shape, layer in (("convolution by shape", (20, 10, 10), None), ("dense by shape", (20, 100), None),
+                                   ("convolution", (20, 100), "convolution"), ("dense", (20, 10, 10), "dense")):
+            store.init(name, np.zeros(shape, np.float32), layer=layer)
+            before = store.totals()["bytes_pushed"]
+            store.push(name, gradient.reshape(shape))
+            store.wait()
+            bytes_of[name] = store.totals()["bytes_pushed"] - before
+    assert bytes_of["convolution by shape"] == bytes_of["convolution"] > bytes_of["dense"], bytes_of
+    assert bytes_of["dense by shape"] == bytes_of["dense"], bytes_of
 
 
 def test_large_pushes_arrive():

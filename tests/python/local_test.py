@@ -140,7 +140,7 @@ def test_totals_do_not_wait_for_an_updater_that_waits_for_python(store):
 
 def test_nothing_is_pushed_where_one_key_of_a_list_is_refused(store):
     store.init(["a", "b"], [np.zeros(2, np.float32)] * 2)
-    for wrong in ([], np.zeros(3, np.float32), np.zeros(2, np.float64)):
+    for wrong in ([], np.zeros(3, np.float32), np.zeros(2, np.int64)):
         with pytest.raises(slimps.errors.InvalidArgumentError, match="key 'b'"):
             store.push(["a", "b"], [np.ones(2, np.float32), wrong])
     with pytest.raises(slimps.errors.NotFoundError):
@@ -165,6 +165,71 @@ def test_rows_of_a_local_store(store):
     with pytest.raises(slimps.errors.InvalidArgumentError):
         store.row_sparse_pull(["e", "e"], out=[other, other], row_ids=[[0], [4]])
     assert other.indices.size == 0
+
+
+def test_row_ids_one_for_each_key_or_out(store):
+    store.init(["d", "e"], [np.arange(8, dtype=np.float32).reshape(4, 2), np.arange(3, dtype=np.float32)])
+
+    def rows_pulled(row_ids):
+        outs = [[slimps.RowSparse.empty((4, 2)), slimps.RowSparse.empty((4, 2))], [slimps.RowSparse.empty((3,))]]
+        store.row_sparse_pull(["d", "e"], out=outs, row_ids=row_ids)
+        return [[one.indices.tolist() for one in of_key] for of_key in outs]
+
+    assert rows_pulled([2, 1]) == rows_pulled([[2, 1]]) == [[[1, 2], [1, 2]], [[1, 2]]]
+    assert rows_pulled([[3], [0, 2]]) == [[[3], [3]], [[0, 2]]], "one for each key"
+    assert rows_pulled([[[3], np.array([1, 0])], [[2]]]) == [[[3], [0, 1]], [[2]]], "for each key one for each out"
+    assert rows_pulled([[3], [1], [2]]) == [[[3], [1]], [[2]]], "one for each out"
+    for wrong, complaint in (([[3]] * 4, "expected 1, or 2, one for each key, or 3, one for each out, got 4"),
+                             ([[[3], [1], [0]], [2]], "expected 2, one for each out of a key, got 3")):
+        with pytest.raises(slimps.InvalidArgumentError, match=complaint):
+            rows_pulled(wrong)
+    one, two = slimps.RowSparse.empty((4, 2)), slimps.RowSparse.empty((4, 2))
+    store.row_sparse_pull("d", out=[one, two], row_ids=[np.array([[0, 1], [3, 1]], np.float16), np.array([2.0])])
+    assert one.indices.tolist() == [0, 1, 3] and two.indices.tolist() == [2], "MXNet's arrays are float32 by default"
+    for wrong in (np.array([0.5]), np.array([np.nan]), np.array([np.inf]), 2):
+        with pytest.raises(slimps.InvalidArgumentError, match="row_ids of key 'd': expected an array of ints"):
+            store.row_sparse_pull("d", out=one, row_ids=wrong)
+
+
+def test_a_key_is_initialised_from_rows_or_by_devices(store):
+    dense = np.array([[0, 0], [1, 2], [0, 0], [3, 4]], np.float32)
+    rows = slimps.RowSparse.from_dense(dense)
+    assert rows.indices.tolist() == [1, 3]
+    store.init("rows", rows)
+    np.testing.assert_array_equal(dense, pulled(store, "rows", (4, 2)))
+    store.init("half", slimps.RowSparse([2], np.full((1, 2), 1 / 3, np.float16), (4, 2)))
+    np.testing.assert_array_equal(np.full(2, 1 / 3, np.float16), pulled(store, "half", (4, 2))[2])
+    store.init(["one", "two"], [[dense], [dense + 1, dense + 2]])  # of several devices the first counts
+    np.testing.assert_array_equal(dense + 1, pulled(store, "two", (4, 2)))
+    out, sparse, other = np.zeros((4, 2), np.float32), slimps.RowSparse.empty((4, 2)), slimps.RowSparse.empty((4, 2))
+    store.broadcast("b", [dense, dense], out=[out, sparse])
+    store.broadcast("c", rows, out=other)
+    for pulled_rows in (sparse, other):
+        np.testing.assert_array_equal(dense, pulled_rows.dense())
+        assert pulled_rows.indices.size == 4, "all rows"
+    np.testing.assert_array_equal(dense, out)
+    for wrong, complaint in (([], "expected at least one array, got an empty list"),
+                             ([dense, dense.T], r"expected shape \(4, 2\), on all devices, got \(2, 4\)"),
+                             ([dense, slimps.RowSparse.empty((5, 2))], r".*got \(5, 2\)")):
+        with pytest.raises(slimps.InvalidArgumentError, match="init of key 'x': " + complaint):
+            store.init("x", wrong)
+    store.init("x", dense)
+
+
+@pytest.mark.parametrize("name, compresses", [
+    ("local_update_cpu", False), ("local_allreduce_cpu", False), ("local_allreduce_device", True), ("LOCAL", False)])
+def test_mxnets_other_names(name, compresses):
+    with slimps.kv.create(name) as store:
+        assert store.type == name and store.is_local
+        if compresses:
+            store.set_gradient_compression({"type": "2bit", "threshold": 0.5})
+        store.set_optimizer(slimps.optimizer.create("Test", rescale_grad=2))
+        store.init(3, np.zeros(2, np.float32))
+        store.push(3, np.ones(2, np.float32))
+        assert pulled(store, 3, 2).tolist() == ([1.0] * 2 if compresses else [2.0] * 2)
+        store._barrier()  # MXNet's scripts call it so
+    with pytest.raises(slimps.InvalidArgumentError, match="expected adam, adamw, sgd, test, got 'ada'"):
+        slimps.optimizer.create("ada")
 
 
 def test_errors_are_those_of_distributed_stores(store):

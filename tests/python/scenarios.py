@@ -29,6 +29,13 @@ def init_takes_rank_0s_value():
     out = full(0)
     store.broadcast("b", full(7 * (store.rank + 1)), out)
     np.testing.assert_array_equal(full(7), out)
+    # Rows, and a list of devices' arrays: rank 0's first one counts, on all workers.
+    rows = slimps.RowSparse([store.rank], full(store.rank + 1, shape=(1, 4)), SHAPE)
+    outs = [slimps.RowSparse.empty(SHAPE), [full(0), full(0)]]
+    store.broadcast(["rows", "devices"], [rows, [full(3 + store.rank), full(9)]], out=outs)
+    np.testing.assert_array_equal(outs[0].dense(), np.concatenate([full(1, shape=(1, 4)), full(0, shape=(2, 4))]))
+    for out in outs[1]:
+        np.testing.assert_array_equal(full(3), out)
     store.close()
 
 
