@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Type, Union
 import numpy as np
 
 from slimps import (
-    _arrays, _compression, _keys, _known_keys, _open_stores, _slimps, _store_optimizer, _store_types, _updater,
+    _arrays, _compression, _job, _keys, _known_keys, _open_stores, _slimps, _store_optimizer, _store_types, _updater,
     _whole_file)
 from slimps import optimizer as _optimizer
 from slimps import row_sparse as _row_sparse
@@ -22,8 +22,10 @@ class KVStore:
     Stores that are open when Python ends, by sys.exit() too, are closed; after an exception that nobody caught, aborted.
     """
 
-    def __init__(self, store: _slimps.Store, name: str, options: _slimps.Options) -> None:
+    def __init__(self, store: _slimps.Store, name: str, options: _slimps.Options,
+                 job: Optional[_job.Job] = None) -> None:
         self._store = store
+        self._job = job
         self._type = name
         self._kind = _store_types.resolve(name)
         self._grad_scale = options.grad_scale
@@ -39,6 +41,11 @@ class KVStore:
     def type(self) -> str:
         """As it was asked for."""
         return self._type
+
+    @property
+    def job(self) -> Optional[_job.Job]:
+        """That it belongs to; None: a local store."""
+        return self._job
 
     @property
     def is_local(self) -> bool:

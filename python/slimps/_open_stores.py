@@ -11,8 +11,11 @@ import sys
 import weakref
 from typing import TYPE_CHECKING, List
 
+from slimps.errors import FailedPreconditionError
+
 if TYPE_CHECKING:
-    from slimps.kv import KVStore
+    from slimps._job import Job
+    from slimps._kvstore import KVStore
 
 _open: "weakref.WeakSet[KVStore]" = weakref.WeakSet()
 
@@ -28,6 +31,16 @@ def discard(store: "KVStore") -> None:
 def distributed() -> "List[KVStore]":
     """Those that belong to a job."""
     return [store for store in _open if not store.is_local]
+
+
+def check_none_of(job: "Job") -> None:
+    """Raises FailedPreconditionError: a process is one worker of a job, and has its store already."""
+    for store in distributed():
+        if store.job is not None and (store.job.scheduler, store.job.job_id) == (job.scheduler, job.job_id):
+            raise FailedPreconditionError(
+                "create: this process has a %s store of the job at %s already, as worker %d of %d; expected that one to be used "
+                "(DistributedOptimizer, CommHookState and broadcast_parameters take store=), or closed before"
+                % (store.type, job.scheduler, store.rank, store.num_workers))
 
 
 def abort_for(store: "KVStore", error: BaseException) -> None:

@@ -9,7 +9,8 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Union
 import numpy as np
 import torch
 
-from slimps import _slimps, _torch_changes, _torch_groups, _torch_optimizer, _torch_parameters, kv
+from slimps import (
+    _slimps, _torch_changes, _torch_evaluation, _torch_groups, _torch_optimizer, _torch_parameters, kv)
 from slimps.errors import FailedPreconditionError, InvalidArgumentError
 
 
@@ -90,8 +91,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._weights = _torch_changes.Weights(self._names, self._parameters, self._arrays)
         self._closed = False
         self._steps = -1
+        self._holds_own = False  # the parameters: this worker's own weights, not those of all
         self._scales = False  # a GradScaler was seen
         self._begin()
+        self._watch = self._watch_evaluation()
         self._hooks = [self._hook(index) for index in range(len(self._parameters))]
 
     # ---- a step ---------------------------------------------------------------------------------
@@ -144,24 +147,28 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def global_weights(self) -> Iterator[None]:
         """Meanwhile the parameters hold the servers' weights after the newest step: to evaluate, to save the model.
 
-        With the backup model they else hold this worker's next starting point, which differs from worker to worker.
-        Waits for the round under way; every worker must have taken that step.
+        With the backup model they else hold this worker's next starting point, which differs from worker to worker: a
+        forward pass that evaluates them is warned of, once. Waits for the round under way; every worker must have taken that step.
         """
         if any(sent is not None for sent in self._out):
             raise FailedPreconditionError("global_weights: gradients of a step have gone out; expected step() before")
         kept = [array.copy() for array in self._arrays] if self._backup_model else []
         self._exchange.drain()
+        own, self._holds_own = self._holds_own, False
         try:
             yield
         finally:
             for array, values in zip(self._arrays, kept):
                 np.copyto(array, values)
+            self._holds_own = own
 
     def close(self) -> None:
         """Leaves the servers' weights in the parameters and ends this worker's part of the job; once."""
         if self._closed:
             return
         self._closed = True
+        if self._watch is not None:
+            self._watch.end()
         self._exchange.drain()
         for hook in self._hooks:
             hook.remove()
@@ -233,6 +240,17 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if clip_gradient is not None and not clip_gradient > 0:
             raise InvalidArgumentError("clip_gradient: expected above 0, or None, got %r" % (clip_gradient,))
 
+    def _watch_evaluation(self) -> Optional[_torch_evaluation.Watch]:
+        if not self._backup_model:
+            return None
+        me = weakref.ref(self)
+
+        def holds_own() -> bool:
+            optimizer = me()
+            return optimizer is not None and optimizer._holds_own
+
+        return _torch_evaluation.Watch(self._parameters, holds_own)
+
     def _hook(self, index: int) -> Any:
         """Calls _ready(index) when the parameter's gradient of one backward pass is whole."""
         parameter = self._parameters[index]
@@ -294,6 +312,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if not self._hyper_told:
             self._tell_hyper()
         self._exchange.end_step()
+        self._holds_own = self._backup_model
         self._begin()
 
     def _begin(self) -> None:

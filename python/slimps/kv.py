@@ -50,10 +50,12 @@ def create(type: str = "dist_sync", **options: Any) -> "KVStore":  # pylint: dis
         emulate_link        rate of an emulated link, as "100mbit" or "12.5MB"; emulate_latency_ms: its delay
         timeout_s           seconds that joining, a push or a pull may take; 60
 
-    Raises InvalidArgumentError: type, option or value; FailedPreconditionError: the scheduler is not known;
-    DeadlineExceededError: it is silent, or nodes are missing.
+    Raises InvalidArgumentError: type, option or value; FailedPreconditionError: the scheduler is not known, or this
+    process has a store of that job; DeadlineExceededError: it is silent, or nodes are missing.
     """
     kind = _store_types.resolve(type)
     job = None if kind in _store_types.LOCAL else _job.current()
+    if job is not None:
+        _open_stores.check_none_of(job)
     made = _options.make(job, options)
-    return KVStore(_slimps.Store.create(kind, made), type, made)
+    return KVStore(_slimps.Store.create(kind, made), type, made, job)

@@ -165,6 +165,18 @@ def test_the_name_asked_for_is_the_type():
         assert store.is_capable("optimizer") and not store.is_capable("teleport")
 
 
+def test_a_second_store_in_a_process():
+    with jobs.lone_store() as store:
+        for kind in ("dist_sync", "dist_async"):
+            with pytest.raises(slimps.FailedPreconditionError, match="this process has a dist_sync store of the job at "
+                               r"127.0.0.1:\d+ already, as worker 0 of 1; expected that one to be used"):
+                slimps.kv.create(kind, timeout_s=5)
+        slimps.kv.create("local").close()
+        with jobs.lone_store() as other:  # of another job
+            other.init("w", ONES)
+        store.init("w", ONES)
+
+
 def test_a_closed_store():
     with jobs.lone_store() as store:
         store.init(1, ONES)
