@@ -94,13 +94,18 @@ def install(arguments):
 
 
 def probe(python):
-    """(whether the package can run there, whether it is installed there)."""
+    """(why the package cannot run there, or None; whether it is installed there)."""
     try:
         said = subprocess.run([python, "-c", PROBE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                               cwd="/", check=False).stdout.split()
-    except OSError:
-        return False, False
-    return said[:2] == [VERSION, "True"], said[2:] == ["True"]
+    except OSError as error:
+        return "cannot be run (%s)" % error.strerror, False
+    if len(said) != 3:
+        return "does not say which Python it is", False
+    version, numpy, installed = said
+    if version != VERSION:
+        return "is Python %s, and the package slimps is built for %s" % (version, VERSION), False
+    return None if numpy == "True" else "has no numpy", installed == "True"
 
 
 def ensure_package():
@@ -115,18 +120,21 @@ def ensure_package():
 def prepare(command, say=print):
     """A job's command and the variables that it needs, where the command is a Python.
 
-    "python3" that cannot load the package (another version, no numpy) gives way to Debian's, which is said.
+    "python3" that cannot load the package (another version, no numpy) gives way to Debian's, which is said. One that was
+    named by its path stays; why it cannot is said.
     """
     if not NAME.match(os.path.basename(command[0])):
         return command, {}
-    usable, installed = probe(command[0])
-    if not usable and os.sep not in command[0]:
-        say("slimps: %s is %s, which is not Python %s or has no numpy, so that it cannot load the package slimps; running %s"
-            % (command[0], shutil.which(command[0]) or "not in PATH", VERSION, PYTHON))
+    unusable, installed = probe(command[0])
+    if unusable and os.sep in command[0]:
+        say("slimps: %s %s" % (command[0], unusable))
+    elif unusable:
+        path = shutil.which(command[0])
+        say("slimps: %s is %s; running %s" % (command[0], "%s, which %s" % (path, unusable) if path else "not in PATH", PYTHON))
         command = [PYTHON] + command[1:]
-        usable, installed = probe(PYTHON)
+        unusable, installed = probe(PYTHON)
     environment = {"PYTHONUNBUFFERED": "1"}  # lines are shown when they are written
-    if usable and not installed:
+    if not unusable and not installed:
         folders = [ensure_package()] + list(filter(None, [os.environ.get("PYTHONPATH")]))
         environment["PYTHONPATH"] = os.pathsep.join(folders)
     return command, environment

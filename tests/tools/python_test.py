@@ -127,26 +127,29 @@ class LaunchTest(unittest.TestCase):
         self.assertEqual({"PYTHONUNBUFFERED": "1"}, environment)
 
     def test_a_pythonpath_stays_behind_the_package(self):
-        with mock.patch.object(slimps_python, "probe", return_value=(True, False)), \
+        with mock.patch.object(slimps_python, "probe", return_value=(None, False)), \
                 mock.patch.object(slimps_python, "ensure_package", return_value="/built"), \
                 mock.patch.dict(os.environ, {"PYTHONPATH": "/mine"}):
             self.assertEqual("/built:/mine", slimps_python.prepare(["python3"])[1]["PYTHONPATH"])
 
     def test_a_python3_that_cannot_load_it_gives_way_and_that_is_said(self):
-        for answer in ("3.12 True False", "3.11 False False"):
+        for answer, why in (("3.12 True False", "is Python 3.12, and the package slimps is built for 3.11"),
+                            ("3.11 False False", "has no numpy"), ("oh", "does not say which Python it is")):
             command, environment, said = self.prepare(["python3", "a.py"], python3=answer, debian="3.11 True False")
             self.assertEqual(["debian", "a.py"], command)
             self.assertEqual("/built", environment["PYTHONPATH"])
-            self.assertRegex(said[0], "python3 is .*/python3, which .* cannot load the package slimps; running .*debian")
+            self.assertRegex(said[0], "^slimps: python3 is .*/python3, which %s; running .*debian$" % why)
 
     def test_a_python_that_was_named_by_its_path_stays(self):
-        with mock.patch.object(slimps_python, "probe", return_value=(False, False)):
-            command, environment = slimps_python.prepare(["/opt/python3", "a.py"], self.fail)
+        said = []
+        with mock.patch.object(slimps_python, "probe", return_value=("has no numpy", False)):
+            command, environment = slimps_python.prepare(["/opt/python3", "a.py"], said.append)
         self.assertEqual((["/opt/python3", "a.py"], {"PYTHONUNBUFFERED": "1"}), (command, environment))
+        self.assertEqual(["slimps: /opt/python3 has no numpy"], said)
 
     def test_debians_python_can_run_the_package(self):
-        self.assertTrue(slimps_python.probe("/usr/bin/python3")[0])
-        self.assertEqual((False, False), slimps_python.probe("/no/such/python3"))
+        self.assertIsNone(slimps_python.probe("/usr/bin/python3")[0])
+        self.assertEqual(("cannot be run (No such file or directory)", False), slimps_python.probe("/no/such/python3"))
 
 
 if __name__ == "__main__":
