@@ -20,7 +20,9 @@ import tempfile
 import threading
 import time
 
-LAST_LINES = 15
+import slimps_output
+
+LAST_LINES = 40
 BLAMED = re.compile(r"(?:worker|server) \d+ \(host [^)]*, pid (\d+)\)")  # as the scheduler names whose failure ended a job
 PR_SET_PDEATHSIG = 1
 
@@ -94,6 +96,7 @@ class Launcher:
         self.verbose = verbose
         self.out = out
         self.nodes = []
+        self.output = slimps_output.Output(self._say, self.show, hold=not verbose)
         self.events = queue.SimpleQueue()  # a Node that ended, or the number of a signal
         self.print_lock = threading.Lock()
         self.interrupted = None  # the number of the signal that ended the job
@@ -109,6 +112,7 @@ class Launcher:
             return self._run()
         finally:
             self._kill_all()
+            self.output.release()
             for number, handler in handlers.items():
                 signal.signal(number, handler)
             if self.unprintable:
@@ -184,10 +188,7 @@ class Launcher:
     def _read(self, node):
         with node.process.stdout as output:
             for raw in output:
-                line = raw.decode("utf-8", "replace").rstrip("\r\n")
-                node.last_lines.append(line)
-                if self.show(node):
-                    self._say("%s| %s" % (node.name, line))
+                self.output.add(node, raw.decode("utf-8", "replace").rstrip("\r\n"))
 
     def _reap(self, node):
         status = node.process.wait()
@@ -208,12 +209,13 @@ class Launcher:
         ended = []
         deadline = None
         while len(ended) < len(self.nodes):
-            seconds = 3600.0 if deadline is None else deadline - time.monotonic()
-            event = self._next_event(seconds)
+            left = slimps_output.HOLD_SECONDS if deadline is None else deadline - time.monotonic()
+            event = self._next_event(min(left, slimps_output.HOLD_SECONDS))
             if isinstance(event, int):
                 return self._forward(event)
             if event is None:
-                if deadline is None:
+                self.output.release(slimps_output.HOLD_SECONDS)
+                if deadline is None or time.monotonic() < deadline:
                     continue
                 return self._report_late(ended)
             ended.append(event)
@@ -239,6 +241,7 @@ class Launcher:
 
     def _settle(self, failed):
         """Others may have been told of a failure before the one that caused it has quite ended."""
+        self.output.hold()
         begun = time.monotonic()
         while True:
             blamed = self._blamed(failed)
@@ -257,6 +260,8 @@ class Launcher:
         return next((node for node in self.nodes if node.process is not None and str(node.process.pid) in named), None)
 
     def _report_failure(self, failed):
+        """Who failed, what it said last and nobody has seen yet, and who ended with it; the error comes first."""
+        self.output.hold()
         self._kill_all()
         if not failed:
             return 1
@@ -264,15 +269,34 @@ class Launcher:
         # does one that they name.
         blamed = self._blamed(failed)
         culprit = min(failed, key=lambda node: (node.status >= 0, node is not blamed, node.status == 0))
-        for node in failed:
-            if node is not culprit:
-                self._say("slimps: %s then %s" % (node.name, node.describe_end()))
+        lines = list(culprit.last_lines)
+        at = None if culprit.status < 0 else slimps_output.last_error(lines)
         early = " while workers were running" if culprit.status == 0 else ""
-        self._say("slimps: the job failed: %s %s%s. Its last lines:"
-                  % (culprit.name, culprit.describe_end(), early))
-        for line in list(culprit.last_lines) or ["(it printed nothing)"]:
-            self._say("  %s| %s" % (culprit.name, line))
+        self._say("slimps: the job failed: %s %s%s%s" % (
+            culprit.name, culprit.describe_end(), early,
+            "; it printed nothing" if not lines else "" if at is None else ": " + lines[at]))
+        unseen = self.output.unseen(culprit)
+        for number, line in enumerate(lines):
+            if number != at and number >= len(lines) - len(unseen):
+                self._say("  %s| %s" % (culprit.name, line))
+        self._report_others(culprit, None if at is None else lines[at], [node for node in failed if node is not culprit])
         return exit_status(culprit.status) or 1
+
+    def _report_others(self, culprit, error, failed):
+        """Those that ended with it in one line, and one line for each that has another reason to give."""
+        followers = []
+        for node in failed:
+            lines = list(node.last_lines)
+            at = slimps_output.last_error(lines)
+            repeats = at is None or self._blamed([node]) is culprit or (
+                error is not None and slimps_output.words_of(error) in lines[at])
+            if repeats and node.status >= 0:
+                followers.append(node.name)
+            else:
+                self._say("slimps: %s then %s%s" % (node.name, node.describe_end(), "" if at is None else ": " + lines[at]))
+        if followers:
+            self._say("slimps: with it ended %s%s" % (
+                ", ".join(sorted(followers)), "" if self.verbose else " (--verbose shows what they said)"))
 
     # ---- stopping --------------------------------------------------------------------------------
 

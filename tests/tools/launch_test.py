@@ -15,6 +15,7 @@ sys.path[:0] = [TOOLS, HERE]
 
 import folder_case  # noqa: E402
 import slimps_launch  # noqa: E402
+import slimps_output  # noqa: E402
 
 FAKE = [sys.executable, os.path.join(HERE, "fake_node.py")]
 DEADLINE = 30.0  # seconds; only a failing test waits so long
@@ -75,8 +76,58 @@ class LaunchTest(folder_case.FolderCase):
     def test_a_failing_node_is_named_with_its_status_and_last_lines(self):
         status, out = self.run_job(["wait"], ["say=disk is full", "exit=7"], ["wait"])
         self.assertEqual(7, status)
-        self.assertIn("slimps: the job failed: server0 exited with status 7.", out)
-        self.assertIn("  server0| disk is full\n", out)
+        self.assertIn("slimps: the job failed: server0 exited with status 7: disk is full\n", out)
+
+    TRACEBACK = ["say=Traceback (most recent call last):", 'say=  File "train.py", line 7, in <module>']
+
+    def test_a_mistake_that_all_complain_of_is_told_once_by_who_made_it(self):
+        pid = self.path("pid")
+        error = "push of key w: expected 10, got 11"
+        complain = ["until=" + pid, "blame=" + pid, "say=E20261122 13:33:48 x.cc:1] " + error, "exit=1"]
+        status, out = self.run_job(["wait"], complain, ["say=step 1", "pid=" + pid] + self.TRACEBACK + [
+            "say=slimps.errors.InvalidArgumentError: " + error, "pause=0.3", "exit=3"], workers=1)
+        self.assertEqual(3, status, out)
+        self.assertEqual(["worker0| step 1",
+                          "slimps: the job failed: worker0 exited with status 3: slimps.errors.InvalidArgumentError: " + error,
+                          "  worker0| Traceback (most recent call last):",
+                          '  worker0|   File "train.py", line 7, in <module>',
+                          "slimps: with it ended server0 (--verbose shows what they said)"], out.splitlines())
+
+    def test_workers_that_make_the_same_mistake_tell_it_once(self):
+        status, out = self.run_job(["wait"], ["wait"], self.TRACEBACK + ["say=ValueError: no such file", "exit=1"], workers=4)
+        self.assertEqual(1, status)
+        self.assertEqual(1, out.count("no such file"), out)
+        self.assertEqual(1, out.count("Traceback"), out)
+
+    def test_a_second_failure_with_another_reason_is_told_too(self):
+        launcher = self.launcher([], [], [])
+        said = {"server0": "slimps_server: disk is full", "worker0": "slimps_worker: no such flag",
+                "worker1": "slimps.Error: disk is full", "worker2": None}
+        failed = []
+        for name, line in said.items():
+            failed.append(slimps_launch.Node(name, "any", ["x"]))
+            failed[-1].status = 2
+            failed[-1].last_lines.extend(filter(None, [line]))
+        self.assertEqual(2, launcher._report_failure(failed))
+        self.assertEqual(["slimps: the job failed: server0 exited with status 2: slimps_server: disk is full",
+                          "slimps: worker0 then exited with status 2: slimps_worker: no such flag",
+                          "slimps: with it ended worker1, worker2 (--verbose shows what they said)"],
+                         self.out.getvalue().splitlines())
+
+    def test_verbose_shows_all_as_it_comes(self):
+        launcher = self.launcher(["wait"], ["wait"], self.TRACEBACK + ["say=ValueError: no such file", "exit=1"])
+        launcher = slimps_launch.Launcher(launcher.job, verbose=True, out=self.out)
+        self.assertEqual(1, launcher.run())
+        for rank in ("0", "1"):
+            self.assertIn("worker%s| ValueError: no such file\n" % rank, self.out.getvalue())
+
+    def test_what_looks_like_a_failure_is_shown_when_the_job_goes_on(self):
+        done = self.path("done")
+        status, out = self.run_job(["until=" + done], ["until=" + done], self.TRACEBACK + [
+            "say=ValueError: caught", "say=step 2", "touch=" + done], workers=1)
+        self.assertEqual(0, status, out)
+        self.assertEqual(["Traceback (most recent call last):", '  File "train.py", line 7, in <module>',
+                          "ValueError: caught", "step 2"], [line[len("worker0| "):] for line in out.splitlines()])
 
     def test_a_killed_node_is_named_with_its_signal(self):
         status, out = self.run_job(["wait"], ["wait"], ["say=so far", "kill=SIGKILL"], workers=1)
@@ -87,11 +138,12 @@ class LaunchTest(folder_case.FolderCase):
         launcher = self.launcher([], [], [])
         complainer = slimps_launch.Node("worker0", "worker", ["w"])
         complainer.status = 1
+        complainer.last_lines.append("slimps_worker: server 1 is gone")
         killed = slimps_launch.Node("server1", "server", ["s"])
         killed.status = -signal.SIGSEGV
         self.assertEqual(128 + signal.SIGSEGV, launcher._report_failure([complainer, killed]))
         self.assertIn("the job failed: server1 was killed by SIGSEGV", self.out.getvalue())
-        self.assertIn("worker0 then exited with status 1", self.out.getvalue())
+        self.assertIn("worker0 then exited with status 1: slimps_worker: server 1 is gone", self.out.getvalue())
 
     def test_a_worker_that_others_name_is_waited_for_and_comes_before_them(self):
         pid = self.path("pid")
@@ -99,7 +151,7 @@ class LaunchTest(folder_case.FolderCase):
                                    workers=1)
         self.assertEqual(3, status, out)
         self.assertIn("the job failed: worker0 exited with status 3", out)
-        self.assertIn("server0 then exited with status 1", out)
+        self.assertIn("slimps: with it ended server0", out)
 
     def test_a_server_that_ends_early_fails_the_job(self):
         launcher = self.launcher(["wait"], ["exit=0"], ["wait"])
@@ -120,8 +172,7 @@ class LaunchTest(folder_case.FolderCase):
         launcher = self.launcher([], [], ["wait"])
         launcher.job.scheduler = [sys.executable, "-c", "import sys; sys.exit('no port is free')"]
         self.assertEqual(1, launcher.run())
-        self.assertIn("scheduler exited with status 1", self.out.getvalue())
-        self.assertIn("  scheduler| no port is free\n", self.out.getvalue())
+        self.assertIn("scheduler exited with status 1: no port is free\n", self.out.getvalue())
 
     def test_a_program_that_is_not_there_is_named(self):
         launcher = self.launcher(["wait"], ["wait"], [])
@@ -208,6 +259,55 @@ class LaunchTest(folder_case.FolderCase):
             self.assertEqual([], os.listdir(tempfile.tempdir))
         finally:
             tempfile.tempdir = old
+
+
+class OutputTest(unittest.TestCase):
+    def setUp(self):
+        self.said = []
+        self.output = slimps_output.Output(self.said.append, lambda node: node.name != "worker1")
+        self.nodes = [slimps_launch.Node("worker%d" % rank, "worker", ["w"]) for rank in range(2)]
+
+    def add(self, *lines, rank=0):
+        for line in lines:
+            self.output.add(self.nodes[rank], line)
+
+    def test_lines_are_shown_until_the_first_sign_and_after_the_time_to_hold(self):
+        self.add("step 1", "E20261122 07:08:09 x.cc:1] no route", "step 2")
+        self.assertEqual(["worker0| step 1"], self.said)
+        self.output.release(3600)
+        self.assertEqual(1, len(self.said), "not yet so old")
+        self.output.release(0)
+        self.add("step 3")
+        self.assertEqual(["step 1", "E20261122 07:08:09 x.cc:1] no route", "step 2", "step 3"],
+                         [line[len("worker0| "):] for line in self.said])
+
+    def test_a_failed_jobs_lines_stay_unseen(self):
+        self.add("step 1")
+        self.output.hold()
+        self.add("step 2", "so it goes")
+        self.add("elsewhere", rank=1)
+        self.output.release()
+        self.assertEqual(["worker0| step 1"], self.said)
+        self.assertEqual(["step 2", "so it goes"], self.output.unseen(self.nodes[0]))
+        self.assertEqual(["elsewhere"], self.output.unseen(self.nodes[1]), "hidden lines are unseen, too")
+
+    def error(self, *lines):
+        at = slimps_output.last_error(lines)
+        return None if at is None else lines[at]
+
+    def test_the_error_is_what_was_raised_or_said_at_the_end(self):
+        trace = ["Traceback (most recent call last):", "  File x", "    f()"]
+        self.assertEqual("OSError: a", self.error(*trace, "KeyError: b", "", "During handling of the above exception, another "
+                                                  "exception occurred:", "", *trace, "OSError: a", "more of it", "step 9"))
+        self.assertEqual("OSError: a", self.error(*trace, "OSError: a", "Exception ignored in: <f>", *trace, "OSError: b"))
+        self.assertEqual("slimps_worker: gone", self.error("step 1", "slimps_worker: gone", "bye"))
+        self.assertEqual("no port", self.error("hello", "no port"))
+        self.assertEqual(trace[-1], self.error(*trace))
+        self.assertIsNone(self.error())
+
+    def test_an_error_is_known_again_in_others_words(self):
+        self.assertEqual("push of w: no", slimps_output.words_of("slimps.errors.InvalidArgumentError: push of w: no"))
+        self.assertEqual("AssertionError", slimps_output.words_of("AssertionError"))
 
 
 class ResolveCommandTest(unittest.TestCase):
