@@ -1,11 +1,13 @@
-"""Three runs on real data over a slow link, side by side: fp32, a plain codec, SlimGC."""
+"""Five runs on real data over a slow link, side by side: fp32, bf16, a plain codec, SlimGC, SlimGC both ways."""
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import tempfile
 
+import slimps_curves_svg
 import slimps_files
 import slimps_launch
 import slimps_setup
@@ -15,11 +17,16 @@ LINK = "100mbit"
 WORKERS = 2
 SERVERS = 2
 TRAINING = ["--model", "mlp", "--dataset", "digits", "--epochs", "9", "--batch", "32",
-            "--optimizer", "sgd", "--emulate_link", LINK]
+            "--optimizer", "sgd", "--emulate_link", LINK, "--evaluate_epochs"]
 USUAL_LR = 0.2
 # Where a step is not the gradient's: the majority of signs moves each weight by the whole learning rate.
 LR_OF_CODEC = {"signsgd": 0.001}
+# What cannot compress pulls, and what does it in its place: docs/decisions/compression-and-the-rest.md.
+ONLY_FOR_PUSHES = re.compile(r"(signsgd|dgc)\b|.*\bmomentum=")
+INSTEAD_FOR_PULLS = "1bit"
+BOTH_WAYS = "slimgc_2way"
 ROW_FIELDS = ("bytes", "t_c_ms", "t_cq_ms", "t_pq_ms", "t_q_ms", "gain")
+EPOCH_FIELDS = ("steps", "seconds", "bytes_pushed", "bytes_pulled", "test_accuracy")
 
 
 def codec_name(compression):
@@ -36,14 +43,21 @@ def plan_runs(compression, lr=None):
     else:
         plain = "every gradient compressed by " + compression
         under = compression + " from the measured threshold on"
-    return [
+    pulls = INSTEAD_FOR_PULLS if ONLY_FOR_PUSHES.match(compression) else compression
+    slimgc = ["--compression", compression, "--threshold", "auto", "--backup_model", "on", "--lr", lr]
+    runs = [
         ("fp32", "everything in full precision",
          ["--compression", "none", "--backup_model", "off", "--lr", str(USUAL_LR)]),
+        ("bf16", "gradients and weights in half precision, which costs no accuracy: what compression is to beat",
+         ["--compression", "bf16", "--threshold", "0", "--pull_compression", "bf16", "--pull_threshold", "0",
+          "--backup_model", "off", "--lr", str(USUAL_LR)]),
         (name, plain,
          ["--compression", compression, "--threshold", "0", "--backup_model", "off", "--lr", lr]),
-        ("slimgc", under + ", training goes on while gradients travel",
-         ["--compression", compression, "--threshold", "auto", "--backup_model", "on", "--lr", lr]),
+        ("slimgc", under + ", training goes on while gradients travel", slimgc),
+        (BOTH_WAYS, "the same, and the way back compressed too, by " + pulls, slimgc + ["--pull_compression", pulls]),
     ]
+    # A codec of that name is compared as it is asked for.
+    return [run for number, run in enumerate(runs) if number != 1 or name != "bf16"]
 
 
 def check_runs(worker, runs, seed):
@@ -89,6 +103,7 @@ def run_one(programs, name, options, seed, verbose, environment=None):
 def as_run(name, summary):
     """What --json holds of one run."""
     table = summary.get("threshold_table") or []
+    rows = summary.get("after_epoch") or []
     return {
         "name": name,
         "test_accuracy": summary["test_accuracy"],
@@ -97,6 +112,7 @@ def as_run(name, summary):
         "bytes_pulled": summary["bytes_pulled"],
         "threshold_bytes": summary.get("threshold_bytes"),
         "threshold_table": [{field: row[field] for field in ROW_FIELDS} for row in table],
+        "after_epoch": [{field: row[field] for field in EPOCH_FIELDS} for row in rows],
     }
 
 
@@ -114,18 +130,43 @@ def table_text(runs):
     return "\n".join(lines)
 
 
+def gain_text(runs):
+    """What compressing both ways gained, or that it gained nothing, in one line."""
+    by_name = {run["name"]: run for run in runs}
+    best, full, half = by_name[BOTH_WAYS], by_name["fp32"], by_name.get("bf16")
+    fastest = min(runs, key=lambda run: run["seconds"])
+    place = "the fastest run" if fastest is best else "slower than %s (%.1f s)" % (fastest["name"], fastest["seconds"])
+    speeds = " and ".join("%.1f times as fast as %s" % (run["seconds"] / best["seconds"], run["name"])
+                          for run in (full, half) if run is not None)
+    fewer = (full["bytes_pushed"] + full["bytes_pulled"]) / (best["bytes_pushed"] + best["bytes_pulled"])
+    return "Gained: %s is %s: %.1f s, %s, with %.1f times fewer bytes than fp32, at %.2f %% accuracy (fp32 %.2f %%)" % (
+        BOTH_WAYS, place, best["seconds"], speeds, fewer, 100 * best["test_accuracy"], 100 * full["test_accuracy"])
+
+
+def picture_of(runs):
+    """The SVG. ValueError: the runs' accuracy is not known."""
+    curves = [slimps_curves_svg.Curve(run["name"], [
+        slimps_curves_svg.Point(row["test_accuracy"], row["seconds"], row["bytes_pushed"] + row["bytes_pulled"])
+        for row in run["after_epoch"]]) for run in runs]
+    return slimps_curves_svg.render("UCI handwritten digits, %d workers, %d servers, each worker's link held to %s" % (
+        WORKERS, SERVERS, LINK), curves)
+
+
 def main(arguments):
     parser = argparse.ArgumentParser(prog="slimps demo", description=__doc__)
-    parser.add_argument("--json", metavar="FILE", help="write the figures of the three runs here")
+    parser.add_argument("--json", metavar="FILE", help="write the figures of the runs here")
+    parser.add_argument("--svg", metavar="FILE", default="slimps-demo.svg",
+                        help="draw accuracy over time and over bytes here (default %(default)s)")
     parser.add_argument("--compression", metavar="NAME[:option=value,...]", default="1bit",
-                        help="the codec of the second and third run (default 1bit; slimps_worker --help)")
-    parser.add_argument("--lr", type=float, help="learning rate of the second and third run (default %g; %s)" % (
+                        help="what fp32 and bf16 are compared with (default 1bit; slimps worker --help)")
+    parser.add_argument("--lr", type=float, help="learning rate of all runs but fp32 and bf16 (default %g; %s)" % (
         USUAL_LR, ", ".join("%s %g" % item for item in LR_OF_CODEC.items())))
     parser.add_argument("--seed", type=int, default=1, help="of weights and batches (default 1)")
     parser.add_argument("--verbose", action="store_true", help="show every node's output")
     parser.add_argument("--trace", metavar="FILE", help=slimps_trace.FLAG_HELP)
     options = parser.parse_args(arguments)
     slimps_files.refuse_unwritable(parser, "--json", options.json)
+    slimps_files.refuse_unwritable(parser, "--svg", options.svg)
     slimps_files.refuse_unwritable(parser, "--trace", options.trace)
     if codec_name(options.compression) == "none":
         parser.error("--compression none: that is the first run; expected a codec to compare it with")
@@ -154,7 +195,7 @@ def compare(programs, planned, options, trace):
         environment = trace and trace.of_job(WORKERS, SERVERS, name)
         summary = run_one(programs, name, flags, options.seed, options.verbose, environment)
         runs.append(as_run(name, summary))
-        if name == "slimgc":
+        if name == BOTH_WAYS:
             explanation = summary.get("threshold_explanation") or "(no threshold table was measured)"
 
     print()
@@ -163,9 +204,12 @@ def compare(programs, planned, options, trace):
     print()
     print(table_text(runs))
     print()
-    print("slimgc's threshold table (which tensor sizes go raw, which compressed, and why):")
+    print(BOTH_WAYS + "'s threshold tables (which tensor sizes go raw, which compressed, and why):")
     print(explanation)
+    sys.stdout.flush()
+    slimps_files.save_text(options.svg, picture_of(runs))
+    print("accuracy over time and over bytes: " + options.svg, flush=True)
     if options.json:
-        sys.stdout.flush()
         slimps_files.save_json(options.json, {"compression": options.compression, "runs": runs}, indent=2)
+    print(gain_text(runs))
     return 0

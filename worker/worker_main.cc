@@ -87,6 +87,9 @@ DEFINE_int64(max_steps, kDefaults.max_steps, "stop after so many steps; 0: after
 DEFINE_int64(log_every, kDefaults.log_every, "steps between progress lines");
 DEFINE_int64(timeout_s, kDefaults.timeout_s, "of one push or pull and of joining the job");
 DEFINE_string(summary_json, "", "file that rank 0 writes the summary to");
+DEFINE_bool(
+    evaluate_epochs, false,
+    "rank 0 evaluates after every epoch, for after_epoch of the summary; times leave that out");
 DEFINE_string(save_weights, "",
               "file that rank 0 writes the final weights to; with {rank} in it every worker does");
 DEFINE_string(trace, "", slimps::kTraceFlagHelp);
@@ -198,6 +201,7 @@ WorkerFlags GatherFlags() {
           .log_every = FLAGS_log_every,
           .timeout_s = FLAGS_timeout_s,
           .summary_json = FLAGS_summary_json,
+          .evaluate_epochs = FLAGS_evaluate_epochs,
           .save_weights = FLAGS_save_weights,
           .scheduler = FLAGS_scheduler,
           .job_id = FLAGS_job_id,
@@ -262,6 +266,7 @@ std::string ExplainCompression(const TrainingReport& training) {
 absl::Status EvaluateAndReport(const WorkerFlags& flags, const Dataset& data, Model* model,
                                Summary* summary) {
   SLIMPS_ASSIGN_OR_RETURN(summary->test, EvaluateTestSplit(data, model));
+  summary->training.epochs.back().test = summary->test;
   const std::string explanation = ExplainDecision(summary->decision);
   if (!explanation.empty()) std::cout << explanation << "\n";
   const bool emulated =

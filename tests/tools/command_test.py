@@ -93,7 +93,7 @@ class DemoTest(unittest.TestCase):
     def test_json_has_the_promised_fields(self):
         run = slimps_demo.as_run("slimgc", self.SUMMARY)
         self.assertEqual({"name", "test_accuracy", "seconds", "bytes_pushed", "bytes_pulled", "threshold_bytes",
-                          "threshold_table"}, set(run))
+                          "threshold_table", "after_epoch"}, set(run))
         self.assertEqual({"bytes", "t_c_ms", "t_cq_ms", "t_pq_ms", "t_q_ms", "gain"}, set(run["threshold_table"][0]))
 
     def test_a_run_without_a_table_has_an_empty_one(self):
@@ -102,16 +102,27 @@ class DemoTest(unittest.TestCase):
         self.assertEqual([], run["threshold_table"])
 
     def test_the_codec_runs_alone_and_under_the_table(self):
-        fp32, plain, slimgc = slimps_demo.plan_runs("topk:ratio=0.05")
-        self.assertEqual(["fp32", "topk", "slimgc"], [fp32[0], plain[0], slimgc[0]])
+        fp32, bf16, plain, slimgc, both = slimps_demo.plan_runs("topk:ratio=0.05")
+        self.assertEqual(["fp32", "bf16", "topk", "slimgc", "slimgc_2way"],
+                         [run[0] for run in (fp32, bf16, plain, slimgc, both)])
         self.assertIn("none", fp32[2])
         for (_, meaning, flags), threshold in ((plain, "0"), (slimgc, "auto")):
             self.assertIn("topk:ratio=0.05", meaning)
             self.assertEqual("topk:ratio=0.05", flags[flags.index("--compression") + 1])
             self.assertEqual(threshold, flags[flags.index("--threshold") + 1])
+        self.assertEqual(slimgc[2] + ["--pull_compression", "topk:ratio=0.05"], both[2])
+        self.assertEqual(["bf16", "bf16"], [bf16[2][bf16[2].index(flag) + 1] for flag in ("--compression", "--pull_compression")])
         self.assertEqual("0.2", plain[2][-1])
-        self.assertEqual("0.001", slimps_demo.plan_runs("signsgd")[1][2][-1])
-        self.assertEqual("0.5", slimps_demo.plan_runs("signsgd", 0.5)[1][2][-1])
+        self.assertEqual("0.001", slimps_demo.plan_runs("signsgd")[2][2][-1])
+        self.assertEqual("0.5", slimps_demo.plan_runs("signsgd", 0.5)[2][2][-1])
+
+    def test_what_cannot_compress_pulls_leaves_them_to_1bit(self):
+        for compression, pulls in (("signsgd", "1bit"), ("dgc:ratio=0.01", "1bit"), ("1bit:momentum=0.9", "1bit"),
+                                   ("dgcx", "dgcx"), ("2bit:threshold=0.5", "2bit:threshold=0.5")):
+            self.assertEqual(pulls, slimps_demo.plan_runs(compression)[-1][2][-1])
+
+    def test_bf16_is_not_run_twice(self):
+        self.assertEqual(["fp32", "bf16", "slimgc", "slimgc_2way"], [run[0] for run in slimps_demo.plan_runs("bf16")])
 
     def test_what_a_worker_refuses_is_refused_before_anything_starts(self):
         runs = slimps_demo.plan_runs("2bits")

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import unittest
+import xml.etree.ElementTree
 from unittest import mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -45,9 +46,17 @@ elif name == "slimps_worker":
             print("no such thing as " + compression)
             sys.exit(3)
         slimgc = "auto" in sys.argv
+        pulls = after("--pull_compression") if "--pull_compression" in sys.argv else "none"
+        count = lambda name: {"none": 4000000, "bf16": 2000000}.get(name, 125000 if slimgc else 250000)
+        pushed, pulled = count(compression), count(pulls)
+        slow = os.path.exists(os.path.join(folder, "slow." + pulls))
+        seconds = (pushed + pulled) / 1e6 + (100 if slow else 0)
         with open(after("--summary_json"), "w") as out:
-            json.dump({"test_accuracy": 0.9, "seconds": 2.5, "bytes_pulled": 4000000,
-                       "bytes_pushed": 4000000 if compression == "none" else 125000 if slimgc else 250000,
+            json.dump({"test_accuracy": 0.9, "seconds": seconds, "bytes_pulled": pulled, "bytes_pushed": pushed,
+                       "after_epoch": [
+                           {"steps": 10 * epoch, "seconds": seconds * epoch / 2, "bytes_pushed": pushed * epoch // 2,
+                            "bytes_pulled": pulled * epoch // 2, "test_accuracy": 0.4 + 0.25 * epoch, "test_loss": 1.0}
+                           for epoch in (1, 2)],
                        "threshold_bytes": 4096 if slimgc else None,
                        "threshold_table": [{"bytes": 40, "t_c_ms": 1.0, "t_cq_ms": 1.5, "t_pq_ms": 0.5, "t_q_ms": 2.0,
                                             "gain": 0.5}] if slimgc else None,
@@ -74,6 +83,7 @@ class DemoTest(folder_case.FolderCase):
     def demo(self, *arguments):
         """Status, stdout and stderr."""
         out, err = io.StringIO(), io.StringIO()
+        arguments = ("--svg", self.path("demo.svg")) + arguments
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             status = slimps_demo.main(list(arguments))
         return status, out.getvalue(), err.getvalue()
@@ -82,15 +92,16 @@ class DemoTest(folder_case.FolderCase):
         with open(self.path("calls"), encoding="utf-8") as lines:
             return [call for call in map(json.loads, lines) if ("--dry_run" not in call) == real]
 
-    def test_three_runs_and_what_they_cost(self):
+    def test_five_runs_and_what_they_cost(self):
         status, out, err = self.demo("--json", self.path("figures.json"))
         self.assertEqual(0, status)
         self.assertEqual({target for target, _ in slimps_setup.PROGRAMS.values()}, set(self.built))
-        self.assertEqual(["fp32:", "1bit:", "slimgc:"], [line.split()[0] for line in out.splitlines()[:3]])
+        self.assertEqual(["fp32:", "bf16:", "1bit:", "slimgc:", "slimgc_2way:"],
+                         [line.split()[0] for line in out.splitlines()[:5]])
         table = out[out.index("run  "):].splitlines()
-        self.assertTrue(table[1].endswith(" 1.0 x") and table[1].startswith("fp32 "), table[1])
-        self.assertTrue(table[2].endswith(" 16.0 x"), table[2])
-        self.assertTrue(table[3].endswith(" 32.0 x"), table[3])
+        for line, (name, ratio) in zip(table[1:], (("fp32", "1.0"), ("bf16", "2.0"), ("1bit", "16.0"), ("slimgc", "32.0"),
+                                                   ("slimgc_2way", "32.0"))):
+            self.assertTrue(line.startswith(name + " ") and line.endswith(" %s x" % ratio), line)
         self.assertIn("small ones go raw", out)
         self.assertIn("held to 100mbit", out)
         self.assertIn("worker0| epoch 1 of worker 0", err)
@@ -98,20 +109,49 @@ class DemoTest(folder_case.FolderCase):
         with open(self.path("figures.json"), encoding="utf-8") as text:
             figures = json.load(text)
         self.assertEqual("1bit", figures["compression"])
-        self.assertEqual([4000000, 250000, 125000], [run["bytes_pushed"] for run in figures["runs"]])
-        self.assertEqual([None, None, 4096], [run["threshold_bytes"] for run in figures["runs"]])
-        self.assertEqual(0.5, figures["runs"][2]["threshold_table"][0]["gain"])
+        self.assertEqual(["fp32", "bf16", "1bit", "slimgc", "slimgc_2way"], [run["name"] for run in figures["runs"]])
+        self.assertEqual([4000000, 2000000, 250000, 125000, 125000], [run["bytes_pushed"] for run in figures["runs"]])
+        self.assertEqual([4000000, 2000000, 4000000, 4000000, 125000], [run["bytes_pulled"] for run in figures["runs"]])
+        self.assertEqual([None, None, None, 4096, 4096], [run["threshold_bytes"] for run in figures["runs"]])
+        self.assertEqual(0.5, figures["runs"][3]["threshold_table"][0]["gain"])
+        self.assertEqual([0.65, 0.9], [row["test_accuracy"] for row in figures["runs"][1]["after_epoch"]])
+
+    def test_the_last_line_says_what_was_gained(self):
+        _, out, _ = self.demo()
+        self.assertEqual("Gained: slimgc_2way is the fastest run: 0.2 s, 32.0 times as fast as fp32 and 16.0 times as fast as "
+                         "bf16, with 32.0 times fewer bytes than fp32, at 90.00 % accuracy (fp32 90.00 %)",
+                         out.splitlines()[-1])
+
+    def test_the_last_line_says_what_was_faster(self):
+        with open(self.path("slow.1bit"), "w", encoding="utf-8"):
+            pass
+        _, out, _ = self.demo()
+        self.assertIn("Gained: slimgc_2way is slower than bf16 (4.0 s): 100.2 s, 0.1 times as fast as fp32",
+                      out.splitlines()[-1])
+
+    def test_the_picture_has_a_line_in_each_plot_and_a_dot_for_every_epoch(self):
+        _, out, _ = self.demo()
+        self.assertIn("accuracy over time and over bytes: " + self.path("demo.svg"), out.splitlines())
+        names = xml.etree.ElementTree.parse(self.path("demo.svg"))
+        svg = "{http://www.w3.org/2000/svg}"
+        self.assertEqual(["fp32", "bf16", "1bit", "slimgc", "slimgc_2way"],
+                         [text.text for text in names.iter(svg + "text") if text.get("class") == "name"])
+        self.assertEqual(5 * 2, len(list(names.iter(svg + "polyline"))))
+        tips = [tip.text for tip in names.iter(svg + "title")]
+        self.assertEqual(5 * 2 * 2, len(tips))
+        self.assertIn("slimgc_2way, epoch 1: 65.00 % after 0.1 s and 125 kB", tips)
 
     def test_every_run_is_checked_before_the_first_and_has_the_seed(self):
         self.demo("--seed", "5", "--compression", "topk:ratio=0.05", "--lr", "0.3")
         with open(self.path("calls"), encoding="utf-8") as lines:
             kinds = ["--dry_run" in json.loads(line) for line in lines]
-        self.assertEqual([True] * 3 + [False] * 3 * slimps_demo.WORKERS, kinds)
+        self.assertEqual([True] * 5 + [False] * 5 * slimps_demo.WORKERS, kinds)
         for call in self.calls(real=False) + self.calls():
             self.assertEqual("5", call[call.index("--seed") + 1])
+            self.assertIn("--evaluate_epochs", call)
             compression = call[call.index("--compression") + 1]
-            self.assertEqual("0.2" if compression == "none" else "0.3", call[call.index("--lr") + 1])
-        self.assertEqual(["none", "topk:ratio=0.05", "topk:ratio=0.05"],
+            self.assertEqual("0.2" if compression in ("none", "bf16") else "0.3", call[call.index("--lr") + 1])
+        self.assertEqual(["none", "bf16"] + 3 * ["topk:ratio=0.05"],
                          [call[call.index("--compression") + 1] for call in self.calls()[::slimps_demo.WORKERS]])
 
     def test_verbose_shows_every_node(self):

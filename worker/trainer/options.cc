@@ -228,6 +228,7 @@ TrainOptions TrainingOptions(const WorkerFlags& flags, Combine combine) {
   if (flags.backup_model == "on") train.exchange.backup = LocalOptimizerOf(flags);
   train.exchange.non_finite = flags.non_finite == "skip" ? NonFinite::kSkip : NonFinite::kStop;
   train.exchange.timeout = absl::Seconds(flags.timeout_s) + kGrace;
+  train.evaluate_epochs = flags.evaluate_epochs;
   train.simulated_compute = absl::Milliseconds(flags.simulate_compute_ms);
   return train;
 }

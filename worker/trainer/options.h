@@ -50,6 +50,7 @@ struct WorkerFlags {
   int64_t log_every = 50;
   int64_t timeout_s = 60;
   std::string summary_json;
+  bool evaluate_epochs = false;
   std::string save_weights;
   std::string scheduler;  // "host:port"
   std::string job_id = "slimps";

@@ -70,6 +70,20 @@ Json TensorsJson(const std::vector<TensorReport>& tensors) {
   return rows;
 }
 
+// Where the run stood after each epoch; accuracy and loss are null where nobody evaluated.
+Json EpochsJson(const std::vector<EpochReport>& epochs) {
+  Json rows = Json::array();
+  for (const EpochReport& epoch : epochs) {
+    rows.push_back({{"steps", epoch.steps},
+                    {"seconds", absl::ToDoubleSeconds(epoch.seconds)},
+                    {"bytes_pushed", epoch.bytes_pushed},
+                    {"bytes_pulled", epoch.bytes_pulled},
+                    {"test_accuracy", epoch.test ? Finite(epoch.test->Accuracy()) : nullptr},
+                    {"test_loss", epoch.test ? Finite(epoch.test->MeanLoss()) : nullptr}});
+  }
+  return rows;
+}
+
 Json RunJson(const Summary& summary) {
   return {{"model", summary.model},
           {"dataset", summary.dataset},
@@ -143,6 +157,7 @@ std::string BuildSummaryJson(const Summary& summary) {
   json["compression_ratio"] = Finite(training.CompressionRatio());
   json.update(PushedJson(training.pushed));
   json["stage_seconds"] = StagesJson(training.stages);
+  json["after_epoch"] = EpochsJson(training.epochs);
   json["threshold_bytes"] = nullptr;
   json["threshold_table"] = Json::array();
   json["pull_threshold_bytes"] = nullptr;

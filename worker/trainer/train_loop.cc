@@ -58,6 +58,9 @@ absl::Status SumOverWorkers(KVStore* store, TrainingReport* report) {
   };
   add(&report->pushed);
   for (TensorReport& tensor : report->tensors) add(&tensor.pushed);
+  for (EpochReport& epoch : report->epochs) {
+    counts.insert(counts.end(), {&epoch.bytes_pushed, &epoch.bytes_pulled});
+  }
   std::vector<double> mine;
   for (const uint64_t* count : counts) mine.push_back(static_cast<double>(*count));
   // Sums are of finite numbers: who has none sends 0, and says so.
@@ -107,9 +110,12 @@ class Trainer final {
       : options_(options),
         data_(data),
         model_(model),
+        store_(store),
         exchange_(exchange),
         observer_(observer),
-        plan_(PlanOf(options, data, *store)) {}
+        plan_(PlanOf(options, data, *store)),
+        before_(store->totals()),
+        start_(absl::Now()) {}
 
   absl::Status Run(TrainingReport* report) {
     for (size_t epoch = 0; epoch < options_.epochs; ++epoch) {
@@ -130,11 +136,36 @@ class Trainer final {
                    .samples = samples.size(),
                    .waited = exchange_->times().wait});
       }
+      if (report->steps < limit) SLIMPS_RETURN_IF_ERROR(EndEpoch(report));
     }
     return absl::OkStatus();
   }
 
+  // After the last round has drained.
+  void EndRun(TrainingReport* report) const {
+    report->epochs.push_back(Row(*report));
+    report->seconds = report->epochs.back().seconds;
+    AddTotals(before_, store_->totals(), exchange_->times(), report);
+  }
+
  private:
+  EpochReport Row(const TrainingReport& report) const {
+    const StoreTotals now = store_->totals();
+    return {.steps = report.steps,
+            .seconds = absl::Now() - start_ - evaluated_,
+            .bytes_pushed = now.bytes_pushed - before_.bytes_pushed,
+            .bytes_pulled = now.bytes_pulled - before_.bytes_pulled};
+  }
+
+  absl::Status EndEpoch(TrainingReport* report) {
+    report->epochs.push_back(Row(*report));
+    if (!options_.evaluate_epochs || store_->rank() != 0) return absl::OkStatus();
+    const absl::Time start = absl::Now();
+    SLIMPS_ASSIGN_OR_RETURN(report->epochs.back().test, EvaluateTestSplit(data_, model_));
+    evaluated_ += absl::Now() - start;
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<LossSums> Step(std::span<const uint32_t> samples, TrainingReport* report) {
     SLIMPS_RETURN_IF_ERROR(exchange_->BeginStep());
     const absl::Time start = absl::Now();
@@ -159,9 +190,13 @@ class Trainer final {
   const TrainOptions& options_;
   const Dataset& data_;
   Model* const model_;
+  KVStore* const store_;
   WeightExchange* const exchange_;
   const StepObserver& observer_;
   const BatchPlan::Options plan_;
+  const StoreTotals before_;  // the first weights' pulls are initialisation
+  const absl::Time start_;
+  absl::Duration evaluated_;
 };
 
 }  // namespace
@@ -173,13 +208,10 @@ absl::StatusOr<TrainingReport> Train(const TrainOptions& options, const Dataset&
   SLIMPS_ASSIGN_OR_RETURN(const std::unique_ptr<WeightExchange> exchange,
                           StartExchange(store, model->parameters(), optimizer, options.exchange));
   TrainingReport report;
-  const StoreTotals before = store->totals();  // the first weights' pulls are initialisation
-  const absl::Time start = absl::Now();
-  SLIMPS_RETURN_IF_ERROR(
-      Trainer(options, data, model, store, exchange.get(), observer).Run(&report));
+  Trainer trainer(options, data, model, store, exchange.get(), observer);
+  SLIMPS_RETURN_IF_ERROR(trainer.Run(&report));
   SLIMPS_RETURN_IF_ERROR(exchange->Drain());
-  report.seconds = absl::Now() - start;
-  AddTotals(before, store->totals(), exchange->times(), &report);
+  trainer.EndRun(&report);
   for (const Parameter& parameter : model->parameters()) {
     report.tensors.push_back({.key = parameter.name,
                               .layer = parameter.layer,

@@ -36,6 +36,8 @@ struct TrainOptions {
   wire::OptimizerSpec optimizer;     // the servers'
   ExchangeOptions exchange;          // and the local step, if there is one
   absl::Duration simulated_compute;  // added to every step, for benchmarks
+  // Rank 0 evaluates the test split after every epoch. The others wait for it in the next round.
+  bool evaluate_epochs = false;
 };
 
 struct StepReport {
@@ -62,10 +64,22 @@ struct TensorReport {
   PushCounts pushed;  // over all workers
 };
 
+// Where the run stood after an epoch; the last row is the run's end, in the middle of an epoch too.
+struct EpochReport {
+  size_t steps = 0;           // since the start
+  absl::Duration seconds;     // since the start, without evaluations, on this worker
+  uint64_t bytes_pushed = 0;  // since the start, over all workers
+  uint64_t bytes_pulled = 0;
+  // By this worker's weights, where it evaluated. With a backup model these are of its last step.
+  std::optional<LossSums> test;
+};
+
 struct TrainingReport {
-  absl::Duration seconds;  // from the first step to the last weight, on this worker
+  // From the first step to the last weight, without evaluations, on this worker.
+  absl::Duration seconds;
   size_t steps = 0;
   LossSums last_loss;
+  std::vector<EpochReport> epochs;  // one at least
   // Over all workers.
   uint64_t samples = 0;
   uint64_t bytes_pushed = 0;

@@ -60,6 +60,7 @@ class FakeModel final : public Model {
   }
 
   absl::StatusOr<LossSums> Evaluate(const Minibatch& batch) override {
+    if (before_evaluation) before_evaluation();
     return LossSums{.loss = 1.0 * static_cast<double>(batch.samples),
                     .correct = batch.samples / 2,
                     .labels = batch.samples};
@@ -68,6 +69,7 @@ class FakeModel final : public Model {
   // For tests.
   std::function<void(size_t step)> before_compute;  // steps count from 1
   std::function<void(size_t step)> after_backward;
+  std::function<void()> before_evaluation;
   bool without_b = false;
   std::optional<size_t> nan_in_step;
   // The weights of "a" that each step computed on, and the gradients that it got.

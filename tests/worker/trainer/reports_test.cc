@@ -112,6 +112,23 @@ TEST(Summary, SaysOfEachTensorWhatItsPushesCarried) {
   EXPECT_EQ(json["tensors"][1]["layer"], "other");
 }
 
+TEST(Summary, SaysWhereTheRunStoodAfterEachEpoch) {
+  Summary summary = SomeSummary();
+  summary.training.epochs = {
+      {.steps = 5, .seconds = absl::Seconds(2), .bytes_pushed = 50, .bytes_pulled = 200},
+      {.steps = 10, .seconds = absl::Seconds(4), .bytes_pushed = 100, .bytes_pulled = 400}};
+  summary.training.epochs.back().test = summary.test;
+  const auto json = nlohmann::json::parse(BuildSummaryJson(summary))["after_epoch"];
+  ASSERT_EQ(json.size(), 2u);
+  EXPECT_EQ(json[0]["steps"], 5);
+  EXPECT_DOUBLE_EQ(json[0]["seconds"], 2);
+  EXPECT_EQ(json[0]["bytes_pushed"], 50);
+  EXPECT_EQ(json[0]["bytes_pulled"], 200);
+  EXPECT_TRUE(json[0]["test_accuracy"].is_null() && json[0]["test_loss"].is_null());
+  EXPECT_DOUBLE_EQ(json[1]["test_accuracy"], 0.97);
+  EXPECT_DOUBLE_EQ(json[1]["test_loss"], 0.2);
+}
+
 TEST(Summary, WithoutADecisionTheTableIsEmpty) {
   const auto json = nlohmann::json::parse(BuildSummaryJson(SomeSummary()));
   EXPECT_TRUE(json["threshold_bytes"].is_null());

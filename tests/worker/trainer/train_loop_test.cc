@@ -7,6 +7,7 @@
 #include <deque>
 #include <thread>
 
+#include "absl/time/clock.h"
 #include "tests/worker/trainer/fake_model.h"
 #include "tests/worker/trainer/fake_store.h"
 
@@ -126,6 +127,78 @@ TEST(SyncTraining, MaxStepsEndsTheRun) {
   Job job(1, options, 2);
   ASSERT_TRUE(job.workers[0].report.ok());
   EXPECT_EQ(job.workers[0].report->steps, 3u);
+}
+
+std::vector<size_t> StepsOf(const TrainingReport& report) {
+  std::vector<size_t> steps;
+  for (const EpochReport& epoch : report.epochs) steps.push_back(epoch.steps);
+  return steps;
+}
+
+TEST(SyncTraining, EveryEpochLeavesARowAndTheLastIsTheRunsEnd) {
+  TrainOptions options = Options(4);
+  options.epochs = 3;
+  Job job(2, options, 16);  // 2 steps an epoch; a step is 6 floats each way and worker
+  for (const auto& worker : job.workers) {
+    ASSERT_TRUE(worker.report.ok()) << worker.report.status();
+    const std::vector<EpochReport>& epochs = worker.report->epochs;
+    EXPECT_THAT(StepsOf(*worker.report), ElementsAre(2, 4, 6));
+    for (size_t i = 0; i < epochs.size(); ++i) {
+      EXPECT_EQ(epochs[i].bytes_pushed, (i + 1) * 2 * 2 * 6 * sizeof(float));
+      EXPECT_EQ(epochs[i].bytes_pulled, epochs[i].bytes_pushed);
+      EXPECT_FALSE(epochs[i].test.has_value());
+      EXPECT_GE(epochs[i].seconds, i == 0 ? absl::ZeroDuration() : epochs[i - 1].seconds);
+    }
+    EXPECT_EQ(epochs.back().bytes_pushed, worker.report->bytes_pushed);
+    EXPECT_EQ(epochs.back().seconds, worker.report->seconds);
+  }
+}
+
+TEST(SyncTraining, ARunThatEndsInAnEpochHasItsRowAtItsEnd) {
+  TrainOptions options = Options(4);
+  options.epochs = 3;
+  for (const auto& [max_steps, rows] :
+       {std::pair(1, std::vector<size_t>{1}), std::pair(2, std::vector<size_t>{2}),
+        std::pair(3, std::vector<size_t>{2, 3})}) {
+    options.max_steps = max_steps;
+    Job job(1, options, 8);
+    ASSERT_TRUE(job.workers[0].report.ok());
+    EXPECT_EQ(StepsOf(*job.workers[0].report), rows);
+  }
+}
+
+TEST(SyncTraining, RankZeroEvaluatesAfterEachEpochWhenAsked) {
+  TrainOptions options = Options(4);
+  options.epochs = 3;
+  options.evaluate_epochs = true;
+  Job job(2, options, 16);
+  for (const auto& worker : job.workers) {
+    ASSERT_TRUE(worker.report.ok());
+    for (const EpochReport& epoch : worker.report->epochs) {
+      // The last row is for whoever has drained the run.
+      const bool last = epoch.steps == worker.report->steps;
+      ASSERT_EQ(epoch.test.has_value(), worker.store.rank() == 0 && !last);
+      EXPECT_EQ(epoch.test.value_or(LossSums{.labels = 16}).labels, 16u);
+    }
+  }
+}
+
+TEST(SyncTraining, TimeOfEvaluationsIsLeftOut) {
+  constexpr absl::Duration kEvaluation = absl::Milliseconds(20);
+  TrainOptions options = Options(4);
+  options.epochs = 4;
+  options.evaluate_epochs = true;
+  absl::Duration evaluating;
+  const absl::Time start = absl::Now();
+  Job job(1, options, 8, [&](Job::Worker* worker) {
+    worker->model.before_evaluation = [&] {
+      absl::SleepFor(kEvaluation);
+      evaluating += kEvaluation;
+    };
+  });
+  ASSERT_TRUE(job.workers[0].report.ok());
+  EXPECT_EQ(evaluating, 3 * kEvaluation);
+  EXPECT_LE(job.workers[0].report->seconds, absl::Now() - start - evaluating);
 }
 
 TEST(SyncTraining, NonFiniteGradientStopsTheRunAndNamesTheKey) {
