@@ -20,7 +20,7 @@ import slimps_trace  # noqa: E402
 
 USAGE = """usage: slimps COMMAND [ARGUMENT ...]
 
-  demo     install what is missing, build, and train on real data three times: fp32, 1bit, SlimGC
+  demo     install what is missing, build, and train on real data: fp32, bf16, 1bit, SlimGC, SlimGC both ways
            (demo --compression NAME[:option=value,...]: with another codec)
   test     install what is missing, build, and run all tests (or: test TARGET ...)
   build    install what is missing, and build everything (or: build TARGET ...)

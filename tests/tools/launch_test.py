@@ -84,11 +84,10 @@ class LaunchTest(folder_case.FolderCase):
         pid = self.path("pid")
         error = "push of key w: expected 10, got 11"
         complain = ["until=" + pid, "blame=" + pid, "say=E20261122 13:33:48 x.cc:1] " + error, "exit=1"]
-        status, out = self.run_job(["wait"], complain, ["say=step 1", "pid=" + pid] + self.TRACEBACK + [
+        status, out = self.run_job(["wait"], complain, ["pid=" + pid] + self.TRACEBACK + [
             "say=slimps.errors.InvalidArgumentError: " + error, "pause=0.3", "exit=3"], workers=1)
         self.assertEqual(3, status, out)
-        self.assertEqual(["worker0| step 1",
-                          "slimps: the job failed: worker0 exited with status 3: slimps.errors.InvalidArgumentError: " + error,
+        self.assertEqual(["slimps: the job failed: worker0 exited with status 3: slimps.errors.InvalidArgumentError: " + error,
                           "  worker0| Traceback (most recent call last):",
                           '  worker0|   File "train.py", line 7, in <module>',
                           "slimps: with it ended server0 (--verbose shows what they said)"], out.splitlines())
