@@ -1,10 +1,34 @@
 #include "scheduler/membership_table.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
 #include "proto/net/membership/node_name.h"
 
 namespace slimps {
+namespace {
+
+// What a registration may bring, which everyone's roster then carries.
+constexpr int kMaxEndpoints = 16;
+constexpr size_t kMaxNameBytes = 255;  // of the host, and of each endpoint
+
+absl::Status CheckNames(const wire::Register& registration) {
+  if (registration.endpoints_size() > kMaxEndpoints) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a node names at most ", kMaxEndpoints, " endpoints, got ", registration.endpoints_size()));
+  }
+  size_t longest = registration.host().size();
+  for (const std::string& endpoint : registration.endpoints()) {
+    longest = std::max(longest, endpoint.size());
+  }
+  if (longest <= kMaxNameBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("a node's host and endpoints have at most ",
+                                                 kMaxNameBytes, " bytes each, got ", longest));
+}
+
+}  // namespace
 
 std::string Member::ToString() const {
   return absl::StrCat(NodeName(entry.node()), " (host ", entry.host(), ", pid ", entry.pid(), ")");
@@ -14,9 +38,9 @@ uint32_t MembershipTable::CountOfRole(wire::Role role) const {
   return role == wire::SERVER ? options_.num_servers : options_.num_workers;
 }
 
-Member* MembershipTable::FindIncarnation(uint64_t incarnation) {
+Member* MembershipTable::FindIncarnation(const Incarnation& incarnation) {
   for (auto& [place, member] : members_) {
-    if (member.entry.incarnation() == incarnation) return &member;
+    if (IncarnationOf(member.entry) == incarnation) return &member;
   }
   return nullptr;
 }
@@ -24,9 +48,12 @@ Member* MembershipTable::FindIncarnation(uint64_t incarnation) {
 absl::Status MembershipTable::CheckRegistration(const wire::Header& header) const {
   const wire::Register& registration = header.register_();
   if (header.job_id() != options_.job_id) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "this scheduler runs job \"", options_.job_id, "\", and the node belongs to job \"",
-        header.job_id(), "\": start a second scheduler for it"));
+    // The right one would let a stranger in.
+    return absl::FailedPreconditionError(
+        "this scheduler runs another job: name the same --job_id, or start a second one");
+  }
+  if (!IncarnationOf(header).is_set()) {
+    return absl::InvalidArgumentError("a node must name its incarnation, got none");
   }
   if (registration.role() != wire::SERVER && registration.role() != wire::WORKER) {
     return absl::InvalidArgumentError(
@@ -37,14 +64,14 @@ absl::Status MembershipTable::CheckRegistration(const wire::Header& header) cons
     return absl::InvalidArgumentError(absl::StrCat(
         "wrong counts: the scheduler's job has ", CountOf(options_.num_workers, wire::WORKER),
         " and ", CountOf(options_.num_servers, wire::SERVER), ", the ",
-        RoleName(registration.role()), " on host ", registration.host(), " was told ",
+        RoleName(registration.role()), " was told ",
         CountOf(registration.num_workers(), wire::WORKER), " and ",
         CountOf(registration.num_servers(), wire::SERVER)));
   }
   if (registration.role() == wire::SERVER && registration.endpoints().empty()) {
     return absl::InvalidArgumentError("a server must name at least one endpoint, got none");
   }
-  return absl::OkStatus();
+  return CheckNames(registration);
 }
 
 absl::StatusOr<uint32_t> MembershipTable::ChooseRank(const wire::Register& registration) const {
@@ -73,14 +100,13 @@ absl::StatusOr<const Member*> MembershipTable::Register(const wire::Header& head
                                                         absl::Time now) {
   SLIMPS_RETURN_IF_ERROR(CheckRegistration(header));
   const wire::Register& registration = header.register_();
-  Member* known = FindIncarnation(header.incarnation());
+  Member* known = FindIncarnation(IncarnationOf(header));
   if (known != nullptr) {
     if (known->entry.node().role() != registration.role()) {
       return absl::InvalidArgumentError(
           absl::StrCat("this process is registered as ", known->ToString()));
     }
-    known->peer = peer;
-    known->last_heard = now;
+    SLIMPS_RETURN_IF_ERROR(Hear(peer, now, known));
     return known;
   }
   SLIMPS_ASSIGN_OR_RETURN(const uint32_t rank, ChooseRank(registration));
@@ -90,7 +116,7 @@ absl::StatusOr<const Member*> MembershipTable::Register(const wire::Header& head
   *member.entry.mutable_endpoints() = registration.endpoints();
   member.entry.set_host(registration.host());
   member.entry.set_pid(registration.pid());
-  member.entry.set_incarnation(header.incarnation());
+  SetIncarnation(IncarnationOf(header), &member.entry);
   member.peer = peer;
   member.last_heard = now;
   ++epoch_;
@@ -101,15 +127,50 @@ absl::StatusOr<const Member*> MembershipTable::Register(const wire::Header& head
 absl::StatusOr<const Member*> MembershipTable::Heard(const wire::Header& header, PeerId peer,
                                                      absl::Time now) {
   Member* member =
-      header.job_id() == options_.job_id ? FindIncarnation(header.incarnation()) : nullptr;
-  if (member == nullptr) {
-    return absl::NotFoundError(absl::StrCat(NodeName(header.sender()), " of job \"",
-                                            header.job_id(),
-                                            "\" is not registered with this scheduler"));
-  }
-  member->peer = peer;
-  member->last_heard = now;
+      header.job_id() == options_.job_id ? FindIncarnation(IncarnationOf(header)) : nullptr;
+  if (member == nullptr) return absl::NotFoundError("not registered with this scheduler");
+  SLIMPS_RETURN_IF_ERROR(Hear(peer, now, member));
   return member;
+}
+
+absl::Status MembershipTable::Hear(PeerId peer, absl::Time now, Member* member) {
+  if (member->peer != peer) {
+    if (!member->claim.has_value()) {
+      member->claim = {.peer = peer, .since = now};
+      if (!member->connection_gone) probes_.push_back(member->peer);
+    }
+    if (!member->connection_gone) {
+      return absl::UnavailableError(
+          absl::StrCat(member->ToString(), " is being asked at its other connection"));
+    }
+    TakeOver(member);
+  }
+  member->claim.reset();
+  member->last_heard = now;
+  return absl::OkStatus();
+}
+
+void MembershipTable::TakeOver(Member* member) {
+  member->peer = member->claim->peer;
+  member->last_heard = member->claim->since;
+  member->connection_gone = false;
+  member->claim.reset();
+}
+
+void MembershipTable::ConnectionGone(PeerId peer) {
+  for (auto& [place, member] : members_) {
+    if (member.peer != peer) continue;
+    member.connection_gone = true;
+    if (member.claim.has_value()) TakeOver(&member);
+  }
+}
+
+void MembershipTable::SettleClaims(absl::Time now) {
+  for (auto& [place, member] : members_) {
+    if (member.claim.has_value() && now - member.claim->since >= options_.probe_timeout) {
+      TakeOver(&member);
+    }
+  }
 }
 
 void MembershipTable::Leave(const wire::NodeRef& node) {
@@ -160,6 +221,21 @@ wire::Roster MembershipTable::Roster() const {
   roster.set_num_workers(options_.num_workers);
   roster.set_num_servers(options_.num_servers);
   for (const auto& [place, member] : members_) *roster.add_nodes() = member.entry;
+  return roster;
+}
+
+wire::Roster MembershipTable::RosterFor(const Member& reader) const {
+  const wire::Role role = reader.entry.node().role();
+  wire::Roster roster = Roster();
+  for (wire::RosterEntry& entry : *roster.mutable_nodes()) {
+    if (!complete_) {
+      wire::RosterEntry name;
+      *name.mutable_node() = entry.node();
+      entry = std::move(name);
+    } else if (role != wire::SERVER || entry.node().role() != wire::WORKER) {
+      SetIncarnation({}, &entry);
+    }
+  }
   return roster;
 }
 

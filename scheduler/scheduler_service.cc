@@ -2,20 +2,11 @@
 
 #include <glog/logging.h>
 
-#include <random>
 #include <utility>
 
 #include "proto/limits.h"
 
 namespace slimps {
-namespace {
-
-uint64_t DrawIncarnation() {
-  std::random_device device;
-  return (uint64_t{device()} << 32) | device();
-}
-
-}  // namespace
 
 SchedulerService::SchedulerService(Transport* transport, SchedulerOptions options,
                                    const Clock* clock)
@@ -116,13 +107,19 @@ void SchedulerService::Send(SchedulerState::Outbox outbox, uint64_t epoch) {
   for (SchedulerState::Outgoing& outgoing : outbox) {
     wire::Header& header = outgoing.header;
     header.set_protocol_version(kProtocolVersion);
-    header.set_job_id(options_.job_id);
     header.mutable_sender()->set_role(wire::SCHEDULER);
-    header.set_incarnation(incarnation_);
-    header.set_membership_epoch(epoch);
+    if (!outgoing.to_stranger) {
+      header.set_job_id(options_.job_id);
+      SetIncarnation(incarnation_, &header);
+      header.set_membership_epoch(epoch);
+    }
     const absl::Status sent =
         transport_->Send(outgoing.to, Message{.header = std::move(header), .payloads = {}});
-    if (!sent.ok()) LOG(WARNING) << "cannot send: " << sent;
+    if (sent.ok()) continue;
+    LOG(WARNING) << "cannot send: " << sent;
+    if (!absl::IsNotFound(sent)) continue;
+    MutexLock lock(&mutex_);
+    state_.ConnectionGone(outgoing.to);
   }
 }
 

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "proto/base/clock.h"
 #include "proto/base/mutex.h"
+#include "proto/incarnation.h"
 #include "proto/net/transport.h"
 #include "proto/slimps.pb.h"
 #include "scheduler/scheduler_state.h"
@@ -46,7 +47,7 @@ class SchedulerService final : public MessageSink {
   Transport* const transport_;
   const SchedulerOptions options_;
   const Clock* const clock_;
-  const uint64_t incarnation_;
+  const Incarnation incarnation_;
   mutable Mutex mutex_;
   SchedulerState state_ ABSL_GUARDED_BY(mutex_);
 };

@@ -12,6 +12,13 @@ namespace {
 
 constexpr absl::Duration kShutdownRepeat = absl::Seconds(1);
 
+SchedulerState::Outgoing RefuseStranger(PeerId to, const absl::Status& why, uint64_t request_id) {
+  SchedulerState::Outgoing refusal{.to = to, .header = {}, .to_stranger = true};
+  refusal.header.set_request_id(request_id);
+  *refusal.header.mutable_error()->mutable_status() = ToStatusProto(why);
+  return refusal;
+}
+
 wire::Header ErrorReply(const absl::Status& status, uint64_t request_id) {
   wire::Header header;
   header.set_request_id(request_id);
@@ -41,7 +48,8 @@ SchedulerState::SchedulerState(SchedulerOptions options, absl::Time now)
       members_({.job_id = options_.job_id,
                 .num_workers = options_.num_workers,
                 .num_servers = options_.num_servers,
-                .heartbeat_timeout = options_.heartbeat_timeout}),
+                .heartbeat_timeout = options_.heartbeat_timeout,
+                .probe_timeout = options_.heartbeat_timeout / 4}),
       placement_({.num_workers = options_.num_workers, .num_servers = options_.num_servers}),
       barriers_({.num_workers = options_.num_workers, .num_servers = options_.num_servers}),
       decision_(options_.num_workers) {}
@@ -54,29 +62,38 @@ SchedulerState::Outbox SchedulerState::Handle(PeerId from, const wire::Header& h
     return out;
   }
   const absl::StatusOr<const Member*> member = members_.Heard(header, from, now);
-  if (!member.ok()) {
+  if (absl::IsUnavailable(member.status())) {
+    ProbeMembers(&out);
+  } else if (!member.ok()) {
     // A goodbye said again after the roster forgot the node wants its acknowledgement, nothing else.
-    out.push_back({from, header.has_goodbye() ? AckReply(header.request_id())
-                                              : ErrorReply(member.status(), header.request_id())});
-    return out;
+    out.push_back(header.has_goodbye()
+                      ? Outgoing{from, AckReply(header.request_id()), true}
+                      : RefuseStranger(from, member.status(), header.request_id()));
+  } else {
+    HandleMember(**member, header, now, &out);
   }
-  HandleMember(**member, header, now, &out);
   return out;
+}
+
+void SchedulerState::ProbeMembers(Outbox* out) {
+  wire::Header probe;
+  probe.mutable_heartbeat()->set_answer_at_once(true);
+  for (const PeerId peer : members_.TakeProbes()) out->push_back({peer, probe});
 }
 
 void SchedulerState::HandleRegister(PeerId from, const wire::Header& header, absl::Time now,
                                     Outbox* out) {
   if (phase_ != Phase::kForming && phase_ != Phase::kRunning) {
-    const std::string why = result_.ok() ? "all workers have left" : std::string(result_.message());
-    out->push_back(
-        {from, ErrorReply(absl::FailedPreconditionError(absl::StrCat("the job is over: ", why)),
-                          header.request_id())});
+    const char* why =
+        result_.ok() ? "the job is over: all workers have left" : "the job is over: it has failed";
+    out->push_back(RefuseStranger(from, absl::FailedPreconditionError(why), header.request_id()));
     return;
   }
   const bool was_complete = members_.complete();
   const absl::StatusOr<const Member*> member = members_.Register(header, from, now);
+  if (absl::IsUnavailable(member.status())) return ProbeMembers(out);
   if (!member.ok()) {
-    out->push_back({from, ErrorReply(member.status(), header.request_id())});
+    out->push_back(RefuseStranger(from, member.status(), header.request_id()));
     return;
   }
   wire::Header welcome;
@@ -85,13 +102,12 @@ void SchedulerState::HandleRegister(PeerId from, const wire::Header& header, abs
   welcome.mutable_welcome()->set_heartbeat_interval_ms(Millis(options_.heartbeat_interval));
   welcome.mutable_welcome()->set_heartbeat_timeout_ms(Millis(options_.heartbeat_timeout));
   out->push_back({from, std::move(welcome)});
-  wire::Header roster;
-  *roster.mutable_roster() = members_.Roster();
-  if (members_.complete() && !was_complete) {
-    phase_ = Phase::kRunning;
-    TellEveryone(roster, out);
-  } else {
-    out->push_back({from, std::move(roster)});
+  const bool to_all = members_.complete() && !was_complete;
+  if (to_all) phase_ = Phase::kRunning;
+  for (const Member& reader : to_all ? members_.LiveMembers() : std::vector<Member>{**member}) {
+    wire::Header roster;
+    *roster.mutable_roster() = members_.RosterFor(reader);
+    out->push_back({reader.peer, std::move(roster)});
   }
 }
 
@@ -300,6 +316,7 @@ void SchedulerState::TellEveryone(const wire::Header& header, Outbox* out) const
 }
 
 void SchedulerState::ConnectionGone(PeerId peer) {
+  members_.ConnectionGone(peer);
   if (phase_ != Phase::kFailed) return;
   for (const Member& member : members_.LiveMembers()) {
     if (member.peer == peer) members_.Leave(member.entry.node());
@@ -309,6 +326,7 @@ void SchedulerState::ConnectionGone(PeerId peer) {
 SchedulerState::Outbox SchedulerState::Tick(absl::Time now) {
   Outbox out;
   if (phase_ == Phase::kDone) return out;
+  members_.SettleClaims(now);
   if (phase_ == Phase::kEnding || phase_ == Phase::kFailed) {
     const bool quiet = members_.LiveMembers().empty() && now >= quiet_at_;
     if (quiet || now >= deadline_) {

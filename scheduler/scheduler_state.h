@@ -48,6 +48,8 @@ class SchedulerState final {
   struct Outgoing {
     PeerId to;
     wire::Header header;  // body and, in a reply, request_id
+    // To one that is no member: it is told nothing of the job or of this scheduler.
+    bool to_stranger = false;
   };
   using Outbox = std::vector<Outgoing>;
 
@@ -58,7 +60,7 @@ class SchedulerState final {
   Outbox Tick(absl::Time now);
 
   // Its connection is gone. A node of a failed job that has just ended is not waited for; else the heartbeat decides, since
-  // it may be reconnecting.
+  // it may be reconnecting, and a connection that shows its incarnation takes the place at once.
   void ConnectionGone(PeerId peer);
 
   // Ends the job for everyone with this reason (the scheduler itself is told to stop).
@@ -76,6 +78,7 @@ class SchedulerState final {
     wire::DeclareKeys declared;
   };
 
+  void ProbeMembers(Outbox* out);
   void HandleRegister(PeerId from, const wire::Header& header, absl::Time now, Outbox* out);
   void HandleMember(const Member& member, const wire::Header& header, absl::Time now, Outbox* out);
   void HandleBarrier(const Member& member, const wire::Header& header, Outbox* out);

@@ -1,7 +1,5 @@
 #include "server/admission.h"
 
-#include "absl/strings/str_cat.h"
-
 namespace slimps {
 
 void Admission::SetRoster(const wire::Roster& roster) {
@@ -10,37 +8,30 @@ void Admission::SetRoster(const wire::Roster& roster) {
   incarnations_.clear();
   for (const wire::RosterEntry& entry : roster.nodes()) {
     if (entry.node().role() != wire::WORKER) continue;
-    incarnations_[entry.node().rank()] = entry.incarnation();
+    if (!IncarnationOf(entry).is_set()) continue;
+    incarnations_[entry.node().rank()] = IncarnationOf(entry);
   }
 }
 
 absl::Status Admission::Check(const wire::Header& header) const {
-  const wire::NodeRef& sender = header.sender();
   if (header.job_id() != job_id_) {
-    return absl::PermissionDeniedError(absl::StrCat(
-        "this server belongs to job \"", job_id_, "\", the message to \"", header.job_id(), "\""));
+    return absl::PermissionDeniedError("this server belongs to another job");
   }
+  const wire::NodeRef& sender = header.sender();
   if (sender.role() != wire::WORKER || sender.rank() >= num_workers_) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("a server serves workers 0 to ", num_workers_ - 1, ", the message is from ",
-                     wire::Role_Name(sender.role()), " ", sender.rank()));
+    return absl::PermissionDeniedError("a server serves the workers of its job alone");
   }
   const auto found = incarnations_.find(sender.rank());
-  if (found != incarnations_.end() && found->second == header.incarnation()) {
+  if (found != incarnations_.end() && found->second == IncarnationOf(header)) {
     return absl::OkStatus();
   }
   if (header.membership_epoch() > epoch_) {
-    return absl::UnavailableError(absl::StrCat("worker ", sender.rank(), " has seen roster ",
-                                               header.membership_epoch(), ", this server only ",
-                                               epoch_));
+    return absl::UnavailableError("this server has not seen that roster yet");
   }
   if (found == incarnations_.end()) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("worker ", sender.rank(), " is not in roster ", epoch_));
+    return absl::PermissionDeniedError("this worker is not in the roster");
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat("worker ", sender.rank(), " of incarnation ", absl::Hex(header.incarnation()),
-                   " is not the one in roster ", epoch_, ", ", absl::Hex(found->second)));
+  return absl::FailedPreconditionError("this process is not the worker that is in the roster");
 }
 
 }  // namespace slimps

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "proto/incarnation.h"
 #include "proto/slimps.pb.h"
 
 namespace slimps {
@@ -21,7 +22,8 @@ class Admission final {
   void SetRoster(const wire::Roster& roster);
 
   // PermissionDenied: another job, no worker, not in the roster. FailedPrecondition: a process that its successor has
-  // replaced. Unavailable: the sender has seen a newer roster than this server; check again once it is here.
+  // replaced. Unavailable: the sender has seen a newer roster than this server; check again once it is here. The words
+  // are for strangers: short, without anything of the message or of the roster.
   [[nodiscard]] absl::Status Check(const wire::Header& header) const;
 
   uint64_t epoch() const { return epoch_; }
@@ -30,7 +32,7 @@ class Admission final {
   const std::string job_id_;
   const uint32_t num_workers_;
   uint64_t epoch_ = 0;
-  std::map<uint32_t, uint64_t> incarnations_;  // by worker
+  std::map<uint32_t, Incarnation> incarnations_;  // by worker
 };
 
 }  // namespace slimps

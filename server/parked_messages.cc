@@ -1,56 +1,45 @@
 #include "server/parked_messages.h"
 
-#include <algorithm>
-#include <iterator>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 namespace slimps {
 namespace {
 
-size_t BytesOf(const Message& message) {
-  size_t bytes = message.header.ByteSizeLong();
-  for (const Payload& payload : message.payloads) bytes += payload.size();
+// In memory: a header of many empty items takes far more than it did on the wire.
+size_t BytesOf(const EarlyMessage& early) {
+  size_t bytes = early.message.header.SpaceUsedLong();
+  for (const Payload& payload : early.message.payloads) bytes += payload.size();
   return bytes;
-}
-
-bool IsLate(const EarlyMessage& early, absl::Time now) {
-  return now - early.came >= ParkedMessages::kLongest;
 }
 
 }  // namespace
 
-absl::Status ParkedMessages::Add(EarlyMessage&& early, absl::Time now) {
-  const size_t bytes = BytesOf(early.message);
-  if (IsLate(early, now)) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("it has not come within ", absl::FormatDuration(kLongest)));
+absl::Status ParkedMessages::Add(EarlyMessage&& early) {
+  const size_t bytes = BytesOf(early);
+  size_t of_peer = 0, of_all = 0;
+  for (const EarlyMessage& waiting : messages_) {
+    of_all += BytesOf(waiting);
+    if (waiting.from == early.from) of_peer += BytesOf(waiting);
   }
-  if (messages_.size() >= kMostMessages || bytes > kMostBytes - bytes_) {
+  if (messages_.size() >= kMostMessages || bytes > kMostBytes - of_all ||
+      bytes > kMostBytesOfPeer - of_peer) {
     return absl::ResourceExhaustedError(
-        absl::StrCat(messages_.size(), " messages of ", bytes_,
-                     " bytes wait for the next already; this one has ", bytes, ", at most ",
-                     kMostMessages, " of ", kMostBytes, " may"));
+        absl::StrCat(messages_.size(), " messages of ", of_all, " bytes wait already, ", of_peer,
+                     " bytes of this peer; this one has ", bytes, ", at most ", kMostMessages,
+                     " of ", kMostBytes, " may, ", kMostBytesOfPeer, " of a peer"));
   }
   messages_.push_back(std::move(early));
-  bytes_ += bytes;
   return absl::OkStatus();
 }
 
-std::vector<EarlyMessage> ParkedMessages::TakeLate(absl::Time now) {
-  const auto late =
-      std::stable_partition(messages_.begin(), messages_.end(),
-                            [now](const EarlyMessage& early) { return !IsLate(early, now); });
-  std::vector<EarlyMessage> taken(std::make_move_iterator(late),
-                                  std::make_move_iterator(messages_.end()));
-  messages_.erase(late, messages_.end());
-  for (const EarlyMessage& early : taken) bytes_ -= BytesOf(early.message);
-  return taken;
+size_t ParkedMessages::DropLate(absl::Time now) {
+  return std::erase_if(messages_,
+                       [now](const EarlyMessage& early) { return now - early.came >= kLongest; });
 }
 
-std::vector<EarlyMessage> ParkedMessages::TakeAll() {
-  bytes_ = 0;
-  return std::exchange(messages_, {});
-}
+std::vector<EarlyMessage> ParkedMessages::TakeAll() { return std::exchange(messages_, {}); }
 
 }  // namespace slimps

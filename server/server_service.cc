@@ -11,6 +11,7 @@
 #include "proto/base/trace.h"
 #include "proto/header_body.h"
 #include "proto/header_check.h"
+#include "proto/limits.h"
 #include "proto/status_proto.h"
 
 namespace slimps {
@@ -124,19 +125,18 @@ void ServerService::OnMessage(PeerId from, Message message) {
 }
 
 void ServerService::Receive(EarlyMessage received) {
-  absl::Status admitted = admission_.Check(received.message.header);
+  const absl::Status admitted = admission_.Check(received.message.header);
   if (admitted.ok()) return Dispatch(received.from, std::move(received.message));
   if (absl::IsUnavailable(admitted)) {
+    // Who has really seen a newer roster asks again for what found no room.
     const absl::Time now = clock_->Now();
-    for (EarlyMessage& late : parked_.TakeLate(now)) Receive(std::move(late));  // refused
-    const absl::Status parked = parked_.Add(std::move(received), now);
-    if (parked.ok()) return;
-    // Workers take Unavailable for the end of this server.
-    admitted =
-        absl::Status(parked.code(), absl::StrCat(admitted.message(), ", and ", parked.message()));
+    size_t dropped = parked_.DropLate(now);
+    if (!parked_.Add(std::move(received)).ok()) ++dropped;
+    refused_messages_.fetch_add(dropped, std::memory_order_relaxed);
+    return;
   }
   refused_messages_.fetch_add(1, std::memory_order_relaxed);
-  Refuse(received.from, received.message.header, admitted);
+  RefuseStranger(received.from, received.message.header.request_id(), admitted);
 }
 
 void ServerService::Dispatch(PeerId from, Message message) {
@@ -336,6 +336,16 @@ void ServerService::FailPending(const absl::Status& why) {
     shard->PostOwnControl(
         [own = absl::Status(why.code(), why.message())](ShardState& state) { state.Fail(own); });
   }
+}
+
+void ServerService::RefuseStranger(PeerId from, uint64_t request_id, const absl::Status& why) {
+  Message refusal;
+  refusal.header.set_protocol_version(kProtocolVersion);
+  refusal.header.mutable_sender()->set_role(wire::SERVER);
+  refusal.header.set_request_id(request_id);
+  *refusal.header.mutable_error()->mutable_status() = ToStatusProto(why);
+  const absl::Status sent = transport_->Send(from, std::move(refusal));
+  if (!sent.ok()) undeliverable_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void ServerService::Refuse(PeerId from, const wire::Header& header, const absl::Status& why) {

@@ -87,6 +87,8 @@ class ServerService final : public MessageSink {
   void HandleLeave(const Origin& origin, uint64_t from_round);
   absl::StatusOr<size_t> DeclareInit(const Origin& origin, const wire::Init& init,
                                      const wire::InitItem& item, PartitionSpec* spec);
+  // Sends one Error that tells nothing of the job or of this server, whatever the message holds.
+  void RefuseStranger(PeerId from, uint64_t request_id, const absl::Status& why);
   // Answers every item of the message with `why`, or with an Error where it has none.
   void Refuse(PeerId from, const wire::Header& header, const absl::Status& why);
   void SendAck(const Origin& origin, const absl::Status& status);

@@ -21,6 +21,7 @@ wire::Header Envelope() {
   header.mutable_sender()->set_role(wire::WORKER);
   header.mutable_sender()->set_rank(1);
   header.set_incarnation(0x1122334455667788);
+  header.set_incarnation_high(0x99aabbccddeeff00);
   header.set_membership_epoch(3);
   header.set_request_id(42);
   return header;
@@ -79,6 +80,7 @@ void AddMembership(const std::function<Message*(const char*)>& add) {
   entry->set_host("node7");
   entry->set_pid(1234);
   entry->set_incarnation(7);
+  entry->set_incarnation_high(8);
   wire::Barrier* barrier = add("barrier")->header.mutable_barrier();
   barrier->set_name("epoch");
   barrier->set_group(wire::WORKER);

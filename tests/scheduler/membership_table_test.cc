@@ -8,7 +8,9 @@
 namespace slimps {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 wire::Header RegisterHeader(wire::Role role, uint64_t incarnation, int32_t wanted = -1) {
   wire::Header header;
@@ -42,6 +44,11 @@ class MembershipTableTest : public testing::Test {
     MustRegister(wire::SERVER, 1);
     MustRegister(wire::WORKER, 2);
     MustRegister(wire::WORKER, 3);
+  }
+
+  // Worker 0, whose connection is peer 2 at first.
+  absl::Status HearAt(uint64_t peer) {
+    return table_.Heard(RegisterHeader(wire::WORKER, 2), PeerId{peer}, clock_.Now()).status();
   }
 
   FakeClock clock_;
@@ -93,13 +100,40 @@ TEST_F(MembershipTableTest, OneNodeTooManyIsRefused) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("2 workers"));
 }
 
-TEST_F(MembershipTableTest, ASecondJobIsRefusedNamingBoth) {
+// The name of the job is half of what a stranger needs to get in.
+TEST_F(MembershipTableTest, ASecondJobIsRefusedNamingNeither) {
   wire::Header header = RegisterHeader(wire::WORKER, 1);
-  header.set_job_id("other");
+  header.set_job_id("job4711");
   const absl::Status status = Register(header).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("\"job\""));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("\"other\""));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("another job"));
+  EXPECT_THAT(std::string(status.message()), Not(HasSubstr("\"")));
+  EXPECT_THAT(std::string(status.message()), Not(HasSubstr("4711")));
+}
+
+TEST_F(MembershipTableTest, ANodeWithoutAnIncarnationIsRefused) {
+  EXPECT_THAT(std::string(Register(RegisterHeader(wire::WORKER, 0)).status().message()),
+              HasSubstr("incarnation"));
+}
+
+TEST_F(MembershipTableTest, BothHalvesOfAnIncarnationCount) {
+  RegisterAll();
+  wire::Header header = RegisterHeader(wire::WORKER, 2);
+  header.set_incarnation_high(1);
+  EXPECT_EQ(table_.Heard(header, PeerId{2}, clock_.Now()).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+TEST_F(MembershipTableTest, WhatARegistrationBringsIsBounded) {
+  wire::Header header = RegisterHeader(wire::SERVER, 1);
+  header.mutable_register_()->set_host(std::string(256, 'h'));
+  EXPECT_THAT(std::string(Register(header).status().message()), HasSubstr("at most 255 bytes"));
+  header.mutable_register_()->set_host("h");
+  header.mutable_register_()->set_endpoints(0, std::string(256, 'e'));
+  EXPECT_THAT(std::string(Register(header).status().message()), HasSubstr("got 256"));
+  header.mutable_register_()->set_endpoints(0, "e");
+  for (int i = 0; i < 16; ++i) header.mutable_register_()->add_endpoints("e");
+  EXPECT_THAT(std::string(Register(header).status().message()), HasSubstr("at most 16 endpoints"));
 }
 
 TEST_F(MembershipTableTest, WrongCountsAreRefusedWithExpectedAndGot) {
@@ -170,10 +204,77 @@ TEST_F(MembershipTableTest, AStrangerIsNotHeard) {
   EXPECT_FALSE(table_.Heard(other_job, PeerId{2}, clock_.Now()).ok());
 }
 
-TEST_F(MembershipTableTest, AMemberIsAnsweredWhereItWasLastHeard) {
+TEST_F(MembershipTableTest, ALivingMembersConnectionIsNotReplaced) {
   RegisterAll();
-  ASSERT_TRUE(table_.Heard(RegisterHeader(wire::WORKER, 2), PeerId{77}, clock_.Now()).ok());
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    EXPECT_EQ(HearAt(77).code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(HearAt(77).code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(table_.TakeProbes(), ElementsAre(PeerId{2})) << "once per claim";
+    clock_.Advance(absl::Milliseconds(2499));
+    ASSERT_TRUE(HearAt(2).ok()) << "it answers the probe";
+    table_.SettleClaims(clock_.Now());
+    EXPECT_EQ(table_.LiveMembers()[1].peer, PeerId{2});
+  }
+}
+
+TEST_F(MembershipTableTest, ASilentConnectionIsReplacedAfterTheProbeTimeout) {
+  RegisterAll();
+  EXPECT_FALSE(HearAt(77).ok());
+  clock_.Advance(absl::Milliseconds(2499));
+  table_.SettleClaims(clock_.Now());
+  EXPECT_EQ(table_.LiveMembers()[1].peer, PeerId{2});
+  clock_.Advance(absl::Milliseconds(1));
+  table_.SettleClaims(clock_.Now());
   EXPECT_EQ(table_.LiveMembers()[1].peer, PeerId{77});
+  EXPECT_TRUE(HearAt(77).ok());
+}
+
+TEST_F(MembershipTableTest, AConnectionThatIsGoneIsReplacedAtOnce) {
+  RegisterAll();
+  EXPECT_FALSE(HearAt(77).ok());
+  table_.ConnectionGone(PeerId{2});
+  EXPECT_TRUE(HearAt(77).ok());
+  table_.ConnectionGone(PeerId{77});  // and before the claim
+  EXPECT_TRUE(HearAt(78).ok());
+  EXPECT_EQ(table_.LiveMembers()[1].peer, PeerId{78});
+  EXPECT_EQ(HearAt(2).code(), absl::StatusCode::kUnavailable) << "the new one is guarded alike";
+}
+
+TEST_F(MembershipTableTest, WhoClaimsAPlaceDoesNotKeepItsHolderAlive) {
+  RegisterAll();
+  clock_.Advance(absl::Seconds(9));
+  EXPECT_FALSE(HearAt(77).ok());
+  clock_.Advance(absl::Milliseconds(1001));
+  EXPECT_EQ(table_.Overdue(clock_.Now()).size(), 3u);
+}
+
+TEST_F(MembershipTableTest, ARegistrationTakesNoLivingMembersConnectionEither) {
+  RegisterAll();
+  EXPECT_EQ(
+      table_.Register(RegisterHeader(wire::WORKER, 2), PeerId{77}, clock_.Now()).status().code(),
+      absl::StatusCode::kUnavailable);
+  EXPECT_EQ(table_.LiveMembers()[1].peer, PeerId{2});
+}
+
+TEST_F(MembershipTableTest, IncarnationsOfWorkersGoToServersAlone) {
+  RegisterAll();
+  const std::vector<Member> members = table_.LiveMembers();
+  const wire::Roster of_server = table_.RosterFor(members[0]);
+  EXPECT_EQ(of_server.nodes(0).incarnation(), 0u);
+  EXPECT_EQ(of_server.nodes(1).incarnation(), 2u);
+  const wire::Roster of_worker = table_.RosterFor(members[1]);
+  EXPECT_EQ(of_worker.nodes(0).endpoints(0), "tcp://127.0.0.1:1");
+  for (const wire::RosterEntry& entry : of_worker.nodes()) EXPECT_EQ(entry.incarnation(), 0u);
+}
+
+TEST_F(MembershipTableTest, AnIncompleteRosterHasNamesAndNoMore) {
+  MustRegister(wire::SERVER, 1);
+  MustRegister(wire::WORKER, 2);
+  const wire::Roster roster = table_.RosterFor(table_.LiveMembers()[0]);
+  ASSERT_EQ(roster.nodes_size(), 2);
+  wire::RosterEntry name;
+  name.mutable_node()->set_role(wire::WORKER);
+  EXPECT_EQ(roster.nodes(1).SerializeAsString(), name.SerializeAsString());
 }
 
 TEST_F(MembershipTableTest, TheRosterListsServersThenWorkersWithEndpoints) {

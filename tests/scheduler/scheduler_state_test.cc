@@ -223,7 +223,59 @@ TEST_F(SchedulerStateTest, ARefusalSaysWhy) {
 TEST_F(SchedulerStateTest, AJobThatIsOverTakesNoOne) {
   RegisterAll();
   state_.Abort(absl::CancelledError("stopped"), clock_.Now());
-  EXPECT_THAT(Register(99)[0].error().status().message(), HasSubstr("the job is over: stopped"));
+  EXPECT_THAT(Register(99)[0].error().status().message(),
+              HasSubstr("the job is over: it has failed"));
+}
+
+// What they are told of would open the door: the members' incarnations, and with them their places.
+TEST_F(SchedulerStateTest, ThoseRefusedAreStrangers) {
+  RegisterAll();
+  wire::Header goodbye = HeaderOf(99);
+  goodbye.mutable_goodbye();
+  wire::Header error = HeaderOf(99);
+  error.mutable_error()->mutable_status()->set_code(3);
+  wire::Header registration = HeaderOf(99);
+  registration.mutable_register_()->set_role(wire::WORKER);
+  for (const wire::Header& said : {goodbye, error, registration}) {
+    const SchedulerState::Outbox answers = state_.Handle(PeerId{99}, said, clock_.Now());
+    ASSERT_EQ(answers.size(), 1u);
+    EXPECT_TRUE(answers[0].to_stranger);
+    EXPECT_LT(answers[0].header.ByteSizeLong(), size_t{200}) << answers[0].header.DebugString();
+  }
+  EXPECT_EQ(state_.phase(), Phase::kRunning);
+  EXPECT_EQ(state_.members().LiveMembers().size(), 3u);
+}
+
+TEST_F(SchedulerStateTest, WhoShowsAMembersIncarnationElsewhereCannotEndTheJob) {
+  RegisterAll();
+  for (const bool reports : {false, true}) {
+    wire::Header said = HeaderOf(kWorker0);
+    if (reports) {
+      said.mutable_error()->mutable_status()->set_code(3);
+    } else {
+      said.mutable_goodbye();
+    }
+    const SchedulerState::Outbox probe = state_.Handle(PeerId{99}, said, clock_.Now());
+    ASSERT_EQ(probe.size(), 1u);
+    EXPECT_EQ(probe[0].to, PeerId{kWorker0});
+    EXPECT_TRUE(probe[0].header.heartbeat().answer_at_once());
+    Heartbeat(kWorker0);
+  }
+  EXPECT_EQ(state_.phase(), Phase::kRunning);
+  EXPECT_EQ(state_.members().LiveMembers().size(), 3u);
+}
+
+TEST_F(SchedulerStateTest, AMemberThatReconnectsGoesOnWhereItIsNow) {
+  RegisterAll();
+  wire::Header heartbeat = HeaderOf(kWorker0);
+  heartbeat.mutable_heartbeat()->set_sequence(1);
+  EXPECT_EQ(state_.Handle(PeerId{99}, heartbeat, clock_.Now()).size(), 1u);
+  EXPECT_TRUE(state_.Handle(PeerId{99}, heartbeat, clock_.Now()).empty());
+  clock_.Advance(absl::Milliseconds(2500));  // a quarter of the heartbeat's timeout, unanswered
+  state_.Tick(clock_.Now());
+  const SchedulerState::Outbox echo = state_.Handle(PeerId{99}, heartbeat, clock_.Now());
+  ASSERT_EQ(echo.size(), 1u);
+  EXPECT_EQ(echo[0].to, PeerId{99});
 }
 
 }  // namespace

@@ -10,6 +10,7 @@ namespace slimps {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class AdmissionTest : public ::testing::Test {
  protected:
@@ -76,7 +77,7 @@ TEST_F(AdmissionTest, ANewerRosterReplacesTheWholeOfTheOld) {
   admission_.SetRoster(roster);
   EXPECT_EQ(admission_.epoch(), 4u);
   EXPECT_EQ(Check(), absl::StatusCode::kPermissionDenied) << "a server's entry is no worker's";
-  EXPECT_THAT(Words(), HasSubstr("worker 1 is not in roster 4"));
+  EXPECT_THAT(Words(), HasSubstr("not in the roster"));
   wire::RosterEntry* successor = roster.add_nodes();
   successor->mutable_node()->set_role(wire::WORKER);
   successor->mutable_node()->set_rank(1);
@@ -94,17 +95,37 @@ TEST_F(AdmissionTest, BeforeAnyRosterTheSenderMayKnowMore) {
   EXPECT_EQ(fresh.Check(header_).code(), absl::StatusCode::kPermissionDenied);
 }
 
-TEST_F(AdmissionTest, ARefusalSaysWhatWasExpectedAndWhatCame) {
+TEST_F(AdmissionTest, WhoseHighBitsDifferIsAnother) {
+  header_.set_incarnation_high(1);
+  EXPECT_EQ(Check(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(AdmissionTest, AnEntryWithoutAnIncarnationLetsNobodyIn) {
+  wire::Roster roster;
+  roster.set_epoch(4);
+  wire::RosterEntry* entry = roster.add_nodes();
+  entry->mutable_node()->set_role(wire::WORKER);
+  entry->mutable_node()->set_rank(1);
+  admission_.SetRoster(roster);
+  header_.clear_incarnation();
+  EXPECT_EQ(Check(), absl::StatusCode::kPermissionDenied);
+}
+
+// Whoever is refused may be looking for the way in.
+TEST_F(AdmissionTest, ARefusalIsShortAndTellsNothing) {
+  const auto expect_bare = [&] {
+    EXPECT_FALSE(admission_.Check(header_).ok());
+    EXPECT_THAT(Words(), ::testing::MatchesRegex("[a-z ]{10,60}"));
+    EXPECT_THAT(Words(), Not(HasSubstr("job4711")));
+  };
   header_.set_incarnation(78);
-  EXPECT_EQ(Words(), "worker 1 of incarnation 4e is not the one in roster 3, 4d");
+  expect_bare();
   header_.set_membership_epoch(4);
-  EXPECT_EQ(Words(), "worker 1 has seen roster 4, this server only 3");
+  expect_bare();
   header_.mutable_sender()->set_rank(2);
-  EXPECT_EQ(Words(), "a server serves workers 0 to 1, the message is from WORKER 2");
-  header_.mutable_sender()->set_role(wire::SERVER);
-  EXPECT_THAT(Words(), HasSubstr("is from SERVER 2"));
-  header_.set_job_id("other");
-  EXPECT_EQ(Words(), "this server belongs to job \"job\", the message to \"other\"");
+  expect_bare();
+  header_.set_job_id("job4711");
+  expect_bare();
 }
 }  // namespace
 }  // namespace slimps

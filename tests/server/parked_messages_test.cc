@@ -17,8 +17,9 @@ using Code = absl::StatusCode;
 
 constexpr absl::Time kBegin = absl::UnixEpoch();
 
-EarlyMessage Early(uint64_t request, size_t payload_bytes = 0, absl::Time came = kBegin) {
-  EarlyMessage early{.from = PeerId{1}, .message = {}, .came = came};
+EarlyMessage Early(uint64_t request, size_t payload_bytes = 0, absl::Time came = kBegin,
+                   uint64_t peer = 1) {
+  EarlyMessage early{.from = PeerId{peer}, .message = {}, .came = came};
   early.message.header.set_request_id(request);
   if (payload_bytes > 0) {
     early.message.payloads.push_back(Payload::Adopt(AlignedBuffer(payload_bytes), payload_bytes));
@@ -29,7 +30,7 @@ EarlyMessage Early(uint64_t request, size_t payload_bytes = 0, absl::Time came =
 TEST(ParkedMessages, AreTakenInTheOrderInWhichTheyCame) {
   ParkedMessages parked;
   for (uint64_t request = 1; request <= 3; ++request) {
-    EXPECT_TRUE(parked.Add(Early(request), kBegin).ok());
+    EXPECT_TRUE(parked.Add(Early(request)).ok());
   }
   const auto all = parked.TakeAll();
   ASSERT_THAT(all, SizeIs(3));
@@ -40,44 +41,60 @@ TEST(ParkedMessages, AreTakenInTheOrderInWhichTheyCame) {
 TEST(ParkedMessages, AreNoMoreThanThereIsRoomFor) {
   ParkedMessages parked;
   for (size_t i = 0; i < ParkedMessages::kMostMessages; ++i) {
-    EXPECT_TRUE(parked.Add(Early(i), kBegin).ok());
+    EXPECT_TRUE(parked.Add(Early(i, 0, kBegin, i)).ok());
   }
-  EXPECT_EQ(parked.Add(Early(0), kBegin).code(), Code::kResourceExhausted);
+  EXPECT_EQ(parked.Add(Early(0, 0, kBegin, 9999)).code(), Code::kResourceExhausted);
   EXPECT_THAT(parked.TakeAll(), SizeIs(ParkedMessages::kMostMessages));
+}
 
-  constexpr size_t kThird = ParkedMessages::kMostBytes / 3;
+TEST(ParkedMessages, OfOnePeerHave64KiB) {
+  ParkedMessages parked;
+  constexpr size_t kThird = ParkedMessages::kMostBytesOfPeer / 3;
   for (int repeat = 0; repeat < 2; ++repeat) {
-    for (const absl::Duration waited : {absl::Seconds(1), absl::ZeroDuration()}) {
-      EXPECT_TRUE(parked.Add(Early(1, kThird, kBegin - waited), kBegin).ok());
-    }
-    EarlyMessage large = Early(2, kThird + 3);
-    const absl::Status refused = parked.Add(std::move(large), kBegin);
+    EXPECT_TRUE(parked.Add(Early(1, kThird)).ok());
+    EXPECT_TRUE(parked.Add(Early(2, kThird)).ok());
+    EarlyMessage large = Early(3, kThird);
+    const absl::Status refused = parked.Add(std::move(large));
     EXPECT_EQ(refused.code(), Code::kResourceExhausted);
-    EXPECT_THAT(std::string(refused.message()), HasSubstr("2 messages of 447392"));
-    EXPECT_THAT(large.message.payloads, SizeIs(1)) << "its owner answers it";
-    EXPECT_TRUE(parked.Add(Early(3), kBegin).ok());
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("at most 256 of 16777216 may, 65536 of"));
+    EXPECT_THAT(large.message.payloads, SizeIs(1)) << "it is its owner's still";
+    EXPECT_TRUE(parked.Add(Early(4, kThird, kBegin, 2)).ok()) << "another peer has its own";
     // What goes leaves its room, whichever way.
     if (repeat == 0) {
-      EXPECT_THAT(parked.TakeLate(kBegin + ParkedMessages::kLongest), SizeIs(3));
+      EXPECT_EQ(parked.DropLate(kBegin + ParkedMessages::kLongest), 3u);
     }
   }
   EXPECT_THAT(parked.TakeAll(), SizeIs(3));
-  EXPECT_TRUE(parked.Add(Early(4, 2 * kThird), kBegin).ok());
 }
 
-TEST(ParkedMessages, WaitForSoLongAndNotAgain) {
+// The wire has two bytes for an empty item, memory some hundred.
+TEST(ParkedMessages, AreCountedAsTheyLieInMemory) {
   ParkedMessages parked;
-  EXPECT_TRUE(parked.Add(Early(1, 0, kBegin), kBegin).ok());
-  const absl::Time later = kBegin + absl::Seconds(1);
-  EXPECT_TRUE(parked.Add(Early(2, 0, later), later).ok());
+  EarlyMessage early = Early(1);
+  for (int i = 0; i < 1000; ++i) early.message.header.mutable_pull()->add_items();
+  ASSERT_LT(early.message.header.ByteSizeLong(), size_t{4096});
+  EXPECT_EQ(parked.Add(std::move(early)).code(), Code::kResourceExhausted);
+}
+
+TEST(ParkedMessages, OfAllPeersHave16MiB) {
+  ParkedMessages parked;
+  constexpr size_t kMost = ParkedMessages::kMostBytesOfPeer - 4096;
+  uint64_t peer = 0;
+  while (parked.Add(Early(1, kMost, kBegin, peer)).ok()) ++peer;
+  EXPECT_LE(peer * kMost, ParkedMessages::kMostBytes);
+  EXPECT_GE(peer, 255u);
+}
+
+TEST(ParkedMessages, WaitForSoLong) {
+  ParkedMessages parked;
+  EXPECT_TRUE(parked.Add(Early(1, 0, kBegin)).ok());
+  EXPECT_TRUE(parked.Add(Early(2, 0, kBegin + absl::Seconds(1))).ok());
   const absl::Time end = kBegin + ParkedMessages::kLongest;
-  EXPECT_THAT(parked.TakeLate(end - absl::Nanoseconds(1)), IsEmpty());
-  auto late = parked.TakeLate(end);
-  ASSERT_THAT(late, SizeIs(1));
-  EXPECT_EQ(late[0].message.header.request_id(), 1u);
-  const absl::Status refused = parked.Add(std::move(late[0]), end);
-  EXPECT_EQ(refused, absl::ResourceExhaustedError("it has not come within 10s"));
-  EXPECT_THAT(parked.TakeAll(), SizeIs(1));
+  EXPECT_EQ(parked.DropLate(end - absl::Nanoseconds(1)), 0u);
+  EXPECT_EQ(parked.DropLate(end), 1u);
+  const auto left = parked.TakeAll();
+  ASSERT_THAT(left, SizeIs(1));
+  EXPECT_EQ(left[0].message.header.request_id(), 2u);
 }
 
 }  // namespace

@@ -35,6 +35,8 @@ class ServerServiceFixture : public ::testing::Test {
           wire::Header header;
           header.set_job_id("job");
           header.mutable_sender()->set_role(wire::SERVER);
+          header.set_incarnation(4711);
+          header.set_membership_epoch(1);
           return header;
         },
         options, &clock_);

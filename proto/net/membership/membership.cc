@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <new>
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,11 +20,6 @@ namespace {
 constexpr int kControlPriority = 1 << 30;
 // Until what memory was short for is tried again.
 constexpr absl::Duration kWithoutMemory = absl::Milliseconds(100);
-
-uint64_t DrawIncarnation() {
-  std::random_device device;
-  return (uint64_t{device()} << 32) | device();
-}
 
 std::string OwnHost() {
   char host[256] = "";
@@ -335,7 +329,7 @@ wire::Header Membership::MakeHeaderLocked() const {
   header.set_job_id(options_.job_id);
   header.mutable_sender()->set_role(options_.role);
   header.mutable_sender()->set_rank(state_.rank());
-  header.set_incarnation(incarnation_);
+  SetIncarnation(incarnation_, &header);
   header.set_membership_epoch(state_.roster().epoch());
   return header;
 }

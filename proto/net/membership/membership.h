@@ -29,6 +29,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "proto/base/mutex.h"
+#include "proto/incarnation.h"
 #include "proto/net/membership/membership_state.h"
 #include "proto/net/transport.h"
 #include "proto/slimps.pb.h"
@@ -125,7 +126,7 @@ class Membership final {
 
   Transport* const transport_;
   const MembershipOptions options_;
-  const uint64_t incarnation_;
+  const Incarnation incarnation_;
 
   mutable Mutex mutex_;
   CondVar changed_;  // after every step of state_

@@ -79,6 +79,12 @@ MembershipState::Actions MembershipState::HandleFromScheduler(const wire::Header
     if (joining && !absl::IsNotFound(why)) refused_ = why;
     return {};
   }
+  // A scheduler that has forgotten this node, or ended, names no job.
+  if (header.body_case() == wire::Header::kAck && to_us) {
+    *consumed = true;
+    HandleAck(header.request_id());
+    return {};
+  }
   if (header.job_id() != options_.job_id) {
     *consumed = true;
     return {};
@@ -95,6 +101,7 @@ MembershipState::Actions MembershipState::HandleFromScheduler(const wire::Header
       HandleRelease(header.barrier_release());
       return {};
     case wire::Header::kHeartbeat:
+      if (header.heartbeat().answer_at_once()) return AnswerProbe();
       HandleEcho(header.heartbeat(), now);
       return {};
     case wire::Header::kNodeDown:
@@ -104,14 +111,6 @@ MembershipState::Actions MembershipState::HandleFromScheduler(const wire::Header
                                      : header.node_down().reason()));
     case wire::Header::kShutdown:
       return GoDown(FromStatusProto(header.shutdown().reason()));
-    case wire::Header::kAck:
-      if (!to_us) break;
-      if (failure_.has_value() && header.request_id() == failure_->request_id) {
-        failure_.reset();
-      } else if (phase_ == Phase::kLeaving) {
-        phase_ = Phase::kLeft;
-      }
-      return {};
     default:
       break;
   }
@@ -137,6 +136,22 @@ void MembershipState::HandleRoster(const wire::Roster& roster) {
   if (!InJob() || roster.epoch() < roster_.epoch()) return;
   roster_ = roster;
   if (phase_ == Phase::kWelcomed && MissingNodes(roster_).empty()) phase_ = Phase::kMember;
+}
+
+void MembershipState::HandleAck(uint64_t request_id) {
+  if (failure_.has_value() && request_id == failure_->request_id) {
+    failure_.reset();
+  } else if (phase_ == Phase::kLeaving) {
+    phase_ = Phase::kLeft;
+  }
+}
+
+MembershipState::Actions MembershipState::AnswerProbe() {
+  if (phase_ == Phase::kIdle || phase_ == Phase::kLeft) return {};
+  Actions actions;
+  actions.send.push_back(
+      NewRequest(wire::Header::kHeartbeat));  // sequence 0: its echo tells nothing
+  return actions;
 }
 
 void MembershipState::HandleEcho(const wire::Heartbeat& echo, absl::Time now) {

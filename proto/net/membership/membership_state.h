@@ -107,6 +107,8 @@ class MembershipState final {
 
   Actions HandleWelcome(const wire::Welcome& welcome, absl::Time now);
   void HandleRoster(const wire::Roster& roster);
+  void HandleAck(uint64_t request_id);
+  Actions AnswerProbe();
   void HandleEcho(const wire::Heartbeat& echo, absl::Time now);
   void HandleRelease(const wire::BarrierRelease& release);
   Actions GoDown(absl::Status reason);

@@ -1,0 +1,64 @@
+// A ZeroMQ peer written byte by byte (ZMTP 3.0, NULL, DEALER), which does what no library would: names whatever routing
+// id it likes, never ends a message, never reads. Source: https://rfc.zeromq.org/spec/23
+#ifndef SLIMPS_TESTS_STRANGERS_ZMTP_CLIENT_H_
+#define SLIMPS_TESTS_STRANGERS_ZMTP_CLIENT_H_
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace slimps {
+
+// Thread-compatible.
+class ZmtpClient final {
+ public:
+  using Parts = std::vector<std::string>;
+
+  ZmtpClient() = default;
+  ~ZmtpClient() { Close(); }
+  ZmtpClient(const ZmtpClient&) = delete;
+  ZmtpClient& operator=(const ZmtpClient&) = delete;
+
+  // To "tcp://127.0.0.1:PORT"; true once the other side has said READY too.
+  bool Connect(const std::string& address, const std::string& routing_id = "");
+  void Close();
+
+  // False: the connection is broken.
+  bool Send(const Parts& parts);
+  // One part of a message that goes on.
+  bool SendUnfinished(std::string_view part) { return WritePart(part, kMore); }
+  // The next message; nullopt: none within `patience`, or the connection is broken.
+  std::optional<Parts> Receive(absl::Duration patience);
+  // Whether the other side closes the connection within `patience`. What it says until then is dropped.
+  bool IsClosedWithin(absl::Duration patience);
+
+  // Of messages, with their framing, and not of the handshake.
+  size_t bytes_sent() const { return bytes_sent_; }
+  size_t bytes_received() const { return bytes_received_; }
+
+ private:
+  static constexpr int kMore = 1, kLong = 2, kCommand = 4;
+
+  bool Write(std::string_view bytes);
+  bool WritePart(std::string_view part, int flags);
+  // Fills `size` bytes into taken_; false: not by the deadline.
+  bool Read(size_t size, absl::Time deadline);
+  struct Part {
+    int flags = 0;
+    std::string body;
+  };
+  std::optional<Part> ReadPart(absl::Time deadline);
+
+  int fd_ = -1;
+  std::string unread_;
+  size_t bytes_sent_ = 0;
+  size_t bytes_received_ = 0;
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_TESTS_STRANGERS_ZMTP_CLIENT_H_
