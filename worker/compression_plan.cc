@@ -38,6 +38,11 @@ absl::Status CheckTableIsFor(const ThresholdTable& table, const CodecSpec& spec)
                    ", got one of codec ", table.codec()));
 }
 
+// A codec keeps the name that it was given where it has no warm-up.
+std::string Settled(const std::string& spec, const Codec& codec) {
+  return codec.settled_spec() == codec.spec() ? spec : codec.settled_spec().ToString();
+}
+
 absl::Status CheckRemeasureEvery(uint64_t rounds) {
   if (rounds == 0 || rounds >= MeasuredRounds::kShortestEvery) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("remeasure_every=", rounds,
@@ -58,6 +63,8 @@ absl::StatusOr<std::unique_ptr<CompressionPlan>> CompressionPlan::Create(
   SLIMPS_ASSIGN_OR_RETURN(plan->pull_compressor_, plan->FindCodec(options.pull_compression));
   plan->push_.codec = options.compression;
   plan->pull_.codec = options.pull_compression;
+  plan->push_.settled_codec = Settled(options.compression, *plan->compressor_);
+  plan->pull_.settled_codec = Settled(options.pull_compression, *plan->pull_compressor_);
   SLIMPS_RETURN_IF_ERROR(plan->StartSide(options.fixed_threshold_bytes, options.table,
                                          *plan->compressor_, &plan->push_));
   SLIMPS_RETURN_IF_ERROR(plan->StartSide(options.fixed_pull_threshold_bytes, options.pull_table,
@@ -162,14 +169,15 @@ std::string CompressionPlan::SpecFor(const Side& side, const TensorPlan& tensor,
                                      uint64_t round) const {
   if (side.profiled && round <= static_cast<uint64_t>(options_.pre_steps)) {
     const StepKind step = ProfilingStep(round, static_cast<uint64_t>(options_.pre_steps));
-    return step == StepKind::kCompressed ? side.codec : kRaw;
+    return step == StepKind::kCompressed ? side.settled_codec : kRaw;
   }
   std::string spec(side.map.CodecFor(tensor.key.id(), tensor.bytes(), round));
-  if (side.automatic && rounds_.KindOf(round) == RoundKind::kOtherWay &&
-      IsChosen(side, tensor, round)) {
-    return spec == kRaw ? side.codec : kRaw;
+  const RoundKind kind = rounds_.KindOf(round);
+  if (!side.automatic || kind == RoundKind::kNotMeasured || !IsChosen(side, tensor, round)) {
+    return spec;
   }
-  return spec;
+  if (kind == RoundKind::kOtherWay) spec = spec == kRaw ? side.codec : kRaw;
+  return spec == side.codec ? side.settled_codec : spec;
 }
 
 absl::StatusOr<const Codec*> CompressionPlan::CodecFor(const TensorPlan& tensor, uint64_t round,
@@ -236,7 +244,7 @@ void CompressionPlan::RecordPush(const TensorPlan& tensor, uint64_t round,
                                  absl::Duration communication, absl::Duration coding) {
   MutexLock lock(&mutex_);
   // What was chosen tells, and not the codec that pushed: a tensor's own precision may be the very one compared with.
-  const bool compressed = SpecFor(push_, tensor, round) == push_.codec;
+  const bool compressed = SpecFor(push_, tensor, round) == push_.settled_codec;
   Record(&push_, tensor, round, compressed ? StepKind::kCompressed : StepKind::kRaw, communication,
          coding);
 }

@@ -8,6 +8,9 @@
 // are measured in a few tensors (compress/policy/measured_rounds.h) and reported; each report is answered by a CodecMap,
 // and no round is begun before it at which that map could already hold.
 //
+// What is measured is the codec as it will be after its warm-up (Codec::settled_spec), whatever the round: a table speaks
+// for the rounds to come.
+//
 // Source: SlimGC section 3.3. Thread-safe.
 #ifndef SLIMPS_WORKER_COMPRESSION_PLAN_H_
 #define SLIMPS_WORKER_COMPRESSION_PLAN_H_
@@ -104,8 +107,9 @@ class CompressionPlan final {
   // Of one direction.
   struct Side {
     std::string codec = "none";
-    bool automatic = false;  // measured and decided by the scheduler
-    bool profiled = false;   // in the first pre_steps rounds
+    std::string settled_codec = "none";  // the same once its warm-up is over: what is measured
+    bool automatic = false;              // measured and decided by the scheduler
+    bool profiled = false;               // in the first pre_steps rounds
     CodecMap map;
     ThresholdTable profile;
     std::map<uint64_t, ThresholdTable> pairs;  // the newest of each measured pair

@@ -58,12 +58,15 @@ class Answers final {
 
 }  // namespace
 
+int PushMeasurement::Repeats(uint64_t tensor_bytes) {
+  const uint64_t fitting = kRepeatedBytes / std::max<uint64_t>(tensor_bytes, 1);
+  return static_cast<int>(std::clamp<uint64_t>(fitting, 1, kMaxRepeats));
+}
+
 absl::StatusOr<Passage> PushMeasurement::Send(const TensorPlan& tensor, int64_t priority,
                                               const std::vector<OutgoingItem>& items) const {
-  size_t bytes = 0;
-  for (const OutgoingItem& item : items) bytes += item.payload.size();
   Passage best{.communication = absl::InfiniteDuration(), .decode = absl::InfiniteDuration()};
-  const int repeats = bytes <= kRepeatedBytes ? kRepeats : 1;
+  const int repeats = Repeats(tensor.bytes());
   for (int repeat = 0; repeat < repeats; ++repeat) {
     SLIMPS_ASSIGN_OR_RETURN(const Passage passage, SendOnce(tensor, priority, items));
     if (passage.communication == absl::ZeroDuration()) continue;

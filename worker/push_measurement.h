@@ -6,8 +6,10 @@
 //
 // Communication is what passes from the first byte handed over to the last acknowledgement, less the decoding that this
 // acknowledgement waited for. A small tensor is sent several times, and the quickest passage counts: its time is start-up
-// alone, and what lies above the quickest is the two machines' own scheduling, which would drown the few microseconds that
-// compressing it costs. A server acknowledges repeats and counts them once. See docs/decisions/measuring-thresholds.md.
+// in the main, and what lies above the quickest is the two machines' own scheduling, which would drown the few microseconds
+// that compressing it costs. How often goes by the tensor's size, whatever its payload: the quickest of many is shorter than
+// the quickest of few, so raw and compressed passages compare only where they are as many. A server acknowledges repeats and
+// counts them once. See docs/decisions/measuring-thresholds.md.
 #ifndef SLIMPS_WORKER_PUSH_MEASUREMENT_H_
 #define SLIMPS_WORKER_PUSH_MEASUREMENT_H_
 
@@ -33,9 +35,10 @@ struct Passage {
 // Thread-safe.
 class PushMeasurement final {
  public:
-  // Up to this much payload a tensor is sent kRepeats times.
-  static constexpr size_t kRepeatedBytes = 4 << 10;
-  static constexpr int kRepeats = 16;
+  // A tensor is sent as often as its fp32 bytes fit into kRepeatedBytes, once at least and kMaxRepeats times at most.
+  static constexpr uint64_t kRepeatedBytes = 64 << 10;
+  static constexpr int kMaxRepeats = 16;
+  static int Repeats(uint64_t tensor_bytes);
 
   // As Courier::Dispatch. Each item is answered within `timeout`, if only with an error.
   using Dispatch =

@@ -111,6 +111,8 @@ class Codec {
  public:
   virtual ~Codec() = default;
   const CodecSpec& spec() const { return spec_; }
+  // What it encodes as in late rounds, after its warm-up: the spec of another codec, or its own.
+  virtual const CodecSpec& settled_spec() const { return spec_; }
   virtual PayloadFormat format() const = 0;
   // Whether error feedback is on for this codec, as its options have it.
   virtual bool wants_residual() const = 0;

@@ -21,6 +21,7 @@ class WarmupCodec final : public Codec {
   WarmupCodec(CodecSpec spec, const Kernels& kernels, uint64_t rounds_per_step,
               std::vector<std::unique_ptr<Codec>> steps);
 
+  const CodecSpec& settled_spec() const override { return last().spec(); }
   PayloadFormat format() const override { return last().format(); }
   bool wants_residual() const override { return last().wants_residual(); }
   std::optional<MomentumRule> Momentum(float grad_scale) const override {

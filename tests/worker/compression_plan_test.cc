@@ -74,6 +74,57 @@ TEST(CompressionPlan, ProfilingPushesOddRoundsRawAndEvenRoundsCompressed) {
   EXPECT_FALSE((*plan)->IsProfiled(5));
 }
 
+// How many of 100'000 elements the plan's codec sends in `round`.
+size_t Sent(CompressionPlan& plan, uint64_t round) {
+  const TensorPlan tensor = Tensor("w", 100'000);
+  const std::vector<float> gradient(tensor.elements, 1.0f);
+  std::vector<float> residual(tensor.elements), momentum(tensor.elements);
+  const auto codec = plan.CodecFor(tensor, round, kLong);
+  if (!codec.ok()) return 0;
+  std::vector<std::byte> payload((*codec)->MaxPayloadBytes(tensor.elements));
+  const auto stats = (*codec)->Encode({.gradient = gradient,
+                                       .residual = residual,
+                                       .momentum = momentum,
+                                       .context = {.round = round}},
+                                      payload);
+  return stats.ok() ? stats->elements_sent : 0;
+}
+
+TEST(CompressionPlan, TheProfileMeasuresACodecAsItIsAfterItsWarmUp) {
+  auto plan = CompressionPlan::Create({.compression = "dgc:ratio=0.001,warmup=20", .pre_steps = 4});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  for (const uint64_t round : {2, 4}) EXPECT_EQ(Sent(**plan, round), 100u) << round;
+  (*plan)->RecordPush(Tensor("w", 100'000), 3, absl::Milliseconds(8), {});
+  (*plan)->RecordPush(Tensor("w", 100'000), 4, absl::Milliseconds(2), absl::Milliseconds(1));
+  const auto report = (*plan)->TakeReport(5);
+  ASSERT_TRUE(report.has_value());
+  EXPECT_EQ(report->codec(), "dgc:ratio=0.001,warmup=20");
+  EXPECT_DOUBLE_EQ(report->rows(0).t_c_ms(), 8);
+  EXPECT_DOUBLE_EQ(report->rows(0).t_cq_ms(), 2);
+  wire::CodecMap map;
+  map.set_version(1);
+  map.set_from_round(6);
+  map.set_has_threshold(true);
+  map.set_codec_below("none");
+  map.set_codec(report->codec());
+  ASSERT_TRUE((*plan)->OnCodecMap(map).ok());
+  EXPECT_EQ(Sent(**plan, 6), 25'000u);  // warms up
+  EXPECT_EQ(Sent(**plan, 101), 100u);   // has
+}
+
+TEST(CompressionPlan, MeasuredRoundsMeasureACodecAsItIsAfterItsWarmUp) {
+  ThresholdTable table("topk:ratio=0.001,warmup=100");
+  table.AddRaw(4, absl::Milliseconds(8));
+  table.AddCompressed(4, absl::Milliseconds(1), absl::Milliseconds(1));
+  auto plan = CompressionPlan::Create(
+      {.compression = "topk:ratio=0.001,warmup=100", .table = table, .remeasure_every = 8});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(Sent(**plan, 7), 25'000u);
+  EXPECT_EQ(Sent(**plan, 8), 100u);      // measured, as decided
+  EXPECT_EQ(Sent(**plan, 9), 100'000u);  // the other way round
+  EXPECT_EQ(Sent(**plan, 10), 25'000u);
+}
+
 TEST(CompressionPlan, WhatLiesOnThisMachineIsPushedAlikeButNotMeasured) {
   CompressionPlanOptions options{
       .compression = "1bit", .pre_steps = 4, .pull_compression = "1bit", .remeasure_every = 8};
