@@ -1,0 +1,61 @@
+"""The programs in README.md run as they stand there."""
+
+import io
+import os
+import re
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path[:0] = [HERE, os.path.join(ROOT, "tools")]
+
+import readme_blocks  # noqa: E402
+import slimps_launch  # noqa: E402
+
+README = os.path.join(ROOT, "README.md")
+ENVIRONMENT = {"PYTHONPATH": os.path.join(os.getcwd(), "python", "package"), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def launched(command, folder):
+    """What a job of two workers printed, who run in `folder`."""
+    out = io.StringIO()
+    job = slimps_launch.Job(["scheduler/slimps_scheduler"], ["server/slimps_server"],
+                            ["/bin/sh", "-c", "cd %s && exec \"$@\"" % folder, "sh"] + command, 2, 2, ENVIRONMENT)
+    status = slimps_launch.Launcher(job, out=out).run()
+    return status, out.getvalue()
+
+
+class Programs(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+
+    def run_well(self, *command):
+        status, said = launched(list(command), self.folder)
+        self.assertEqual(0, status, said)
+        self.assertNotIn("Warning", said)
+        return said
+
+    def test_python(self):
+        programs = readme_blocks.blocks(README, "python")
+        self.assertEqual(2, len(programs), "the store's, and torch's")
+        for program in programs:
+            path = os.path.join(self.folder, "program.py")
+            with open(path, "w", encoding="utf-8") as script:
+                script.write(program)
+            said = self.run_well("/usr/bin/python3", "-u", path)
+            printed = [float(number) for number in re.findall(r"worker0\| step \d+: .* ([\d.]+)$", said, re.MULTILINE)]
+            self.assertEqual(4, len(printed), said)
+            self.assertLess(printed[-1], 0.5 * printed[0], "it learns")
+        self.assertEqual({"program.py", "worker0.pt", "worker1.pt"}, set(os.listdir(self.folder)))
+
+    def test_cpp(self):
+        said = self.run_well(os.path.abspath("tests/examples/readme_program"))
+        found = re.findall(r"worker0\| w\[0\] is ([\d.]+), best is 1", said)
+        self.assertEqual(1, len(found), said)
+        self.assertAlmostEqual(1, float(found[0]), delta=1e-3)
+
+
+if __name__ == "__main__":
+    unittest.main()
