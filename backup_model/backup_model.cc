@@ -143,7 +143,7 @@ absl::Status BackupModel::FinishIteration(size_t tensor, int64_t iteration,
   t->Publish(options_, TensorEvent::kMergeGlobal, version);
   // The copy and the update are one pass over memory.
   if (gradient.empty()) {
-    std::ranges::copy(t->glo_buf.floats(), t->loc_buf.floats().begin());
+    updater_.Skip(t->glo_buf.floats(), hyper, t->updater_state, t->loc_buf.floats());
   } else {
     updater_.Step(t->glo_buf.floats(), gradient, hyper, t->updater_state, t->loc_buf.floats());
   }

@@ -127,7 +127,7 @@ class BackupModel final {
   // num_tensors().
   std::span<const float> Global(size_t tensor) const;
 
-  // Of the local optimizer, from the next FinishIteration on: loc_lr follows a schedule. Where a
+  // The servers' rate, from the next FinishIteration on: loc_lr stays in proportion to it. Where a
   // run is to repeat bit for bit, call it between iterations.
   void set_learning_rate(double learning_rate);
   // The same for one tensor, its weight decay too; set_learning_rate means it no more. FinishIteration

@@ -41,6 +41,15 @@ float* Moment(AlignedBuffer& moment, size_t elements) {
   return moment.floats().data();
 }
 
+// `base` on the first step.
+float* PastWeights(AlignedBuffer& past, std::span<const float> base) {
+  if (past.floats().size() != base.size()) {
+    past = AlignedBuffer::OfFloats(base.size());
+    std::ranges::copy(base, past.floats().begin());
+  }
+  return past.floats().data();
+}
+
 UpdateOptions OptionsOf(const LocalUpdaterOptions& options) {
   return {.kind = options.optimizer,
           .momentum = options.momentum,
@@ -78,26 +87,66 @@ absl::StatusOr<LocalUpdater> LocalUpdater::Create(const LocalUpdaterOptions& opt
   if (options.nesterov && options.momentum == 0) {
     return OutOfRange("momentum", options.momentum, "more than 0 with nesterov");
   }
+  if (options.loc_lr.has_value() && options.learning_rate == 0) {
+    return OutOfRange("learning_rate", options.learning_rate,
+                      "more than 0 with a loc_lr, which is kept in proportion to it");
+  }
+  const bool steps = options.optimizer == LocalOptimizer::kSgd ||
+                     options.optimizer == LocalOptimizer::kAdam ||
+                     options.optimizer == LocalOptimizer::kAdamW;
+  if (options.moments == Moments::kServers && !steps) {
+    return absl::InvalidArgumentError(
+        "local updater: moments are the servers', expected an optimizer that has some: SGD, Adam "
+        "or AdamW");
+  }
   return LocalUpdater(options);
 }
 
-size_t LocalUpdater::state_tensors() const { return UpdateStateTensors(OptionsOf(options_)); }
+LocalUpdater::LocalUpdater(const LocalUpdaterOptions& options)
+    : options_(options),
+      update_(OptionsOf(options)),
+      own_weight_(options.loc_lr.has_value() ? *options.loc_lr / options.learning_rate : 1) {}
+
+size_t LocalUpdater::state_tensors() const { return UpdateStateTensors(update_); }
 
 void LocalUpdater::Step(std::span<const float> base, std::span<const float> gradient,
                         const LocalHyper& hyper, LocalUpdaterState& state,
                         std::span<float> updated) const {
   UpdateBlock block{
       .before = base.data(), .sum = gradient.data(), .after = updated.data(), .n = base.size()};
-  UpdateOptions options = OptionsOf(options_);
+  const bool follows = options_.moments == Moments::kServers;
+  UpdateOptions options = update_;
   options.weight_decay = hyper.weight_decay;
   const size_t moments = UpdateStateTensors(options);
-  if (moments > 0) block.state0 = Moment(state.first_moment, base.size());
+  if (moments > 0) {
+    block.state0 =
+        follows ? PastWeights(state.first_moment, base) : Moment(state.first_moment, base.size());
+  }
   if (moments > 1) block.state1 = Moment(state.second_moment, base.size());
   const bool streams = updated.size_bytes() >= kStreamedBytes && updated.data() != base.data() &&
                        reinterpret_cast<uintptr_t>(updated.data()) % kBufferAlignment == 0;
-  const UpdateRule& rule = UpdateRuleOf(options, BestKernels().update);
   const auto step = static_cast<uint64_t>(++state.steps);
-  (streams ? rule.stream : rule.store)(PlanUpdate(options, hyper.learning_rate, step), block);
+  if (!follows) {
+    const UpdateRule& rule = UpdateRuleOf(options, BestKernels().update);
+    (streams ? rule.stream : rule.store)(
+        PlanUpdate(options, hyper.learning_rate * own_weight_, step), block);
+    return;
+  }
+  const UpdateRule& rule = FollowRuleOf(options, BestKernels().update);
+  (streams ? rule.stream : rule.store)(
+      PlanFollow(options, hyper.learning_rate, own_weight_, step, state.past), block);
+  state.past = {
+      .learning_rate = hyper.learning_rate, .weight_decay = hyper.weight_decay, .step = step};
+}
+
+void LocalUpdater::Skip(std::span<const float> base, const LocalHyper& hyper,
+                        LocalUpdaterState& state, std::span<float> updated) const {
+  std::ranges::copy(base, updated.begin());
+  if (options_.moments != Moments::kServers || state.first_moment.size() == 0) return;
+  // The others' gradients may move these weights.
+  std::ranges::copy(base, state.first_moment.floats().begin());
+  state.past.learning_rate = hyper.learning_rate;
+  state.past.weight_decay = hyper.weight_decay;
 }
 
 }  // namespace slimps

@@ -2,6 +2,18 @@
 // its own full-precision gradient. Semantics are torch.optim's (SGD with momentum, Adam, AdamW).
 // Source: SlimGC sections 3.5, 3.6.
 //
+// Where the servers' optimizer remembers earlier gradients, a step by the gradient alone predicts a
+// tenth of the way that they go, and a momentum of this worker's own gradients leads away from
+// theirs. The global weights tell their momentum: w_(i-1) - w_i is rate * v_i. With
+// Moments::kServers the step is therefore
+//
+//   SGD        w_i - (rate_i / rate_(i-1)) * momentum * (w_(i-1) - w_i) - loc_lr * g_i
+//   Nesterov   alike; v_i follows from v_(i-1) and the way that the weights went (update_plan.cc)
+//   Adam(W)    m_i as Adam's own formula has it for that way, with the second moment of this
+//              worker's gradients in place of the servers', which the weights do not tell
+//
+// and misses, for SGD and Nesterov, what the servers do by just the other workers' gradients.
+//
 //   auto updater = LocalUpdater::Create({.learning_rate = 0.1, .momentum = 0.9});
 //   LocalUpdaterState state;                                       // one per tensor
 //   updater->Step(glo_buf, gradient, updater->learning_rate(), state, loc_buf);
@@ -26,13 +38,22 @@ namespace slimps {
 // kAssign and kAdd, which a local store steps by, put the gradient in the weights' place and add it to them.
 using LocalOptimizer = UpdateKind;
 
+// Whose earlier gradients a step goes on from.
+enum class Moments {
+  kOwn,      // of the gradients that this updater was given
+  kServers,  // of all workers' gradients, read off the global weights
+};
+
 struct LocalUpdaterOptions {
   LocalOptimizer optimizer = LocalOptimizer::kSgd;
-  double learning_rate = 0.01;   // the global one
-  std::optional<double> loc_lr;  // the local one, where it differs
-  double momentum = 0;           // SGD only; 0: plain
-  bool nesterov = false;         // SGD only; needs momentum > 0
-  double weight_decay = 0;       // SGD, Adam: added to the gradient; AdamW: decoupled
+  Moments moments = Moments::kOwn;
+  double learning_rate = 0.01;  // the global one
+  // The local one, where it differs: it stays in this proportion to the global rate of a step. What
+  // is known of the servers' momentum moves by the global rate all the same.
+  std::optional<double> loc_lr;
+  double momentum = 0;      // SGD only; 0: plain
+  bool nesterov = false;    // SGD only; needs momentum > 0
+  double weight_decay = 0;  // SGD, Adam: added to the gradient; AdamW: decoupled
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;
@@ -40,7 +61,7 @@ struct LocalUpdaterOptions {
   double clip_gradient = 0;  // by element, after rescaling; 0: off
 };
 
-// In place of the options' numbers, for one step.
+// In place of the options' numbers, for one step: the servers'.
 struct LocalHyper {
   double learning_rate = 0;
   double weight_decay = 0;
@@ -49,8 +70,9 @@ struct LocalHyper {
 // What an optimizer remembers of one tensor; made by its first step. Thread-compatible.
 struct LocalUpdaterState {
   int64_t steps = 0;
-  AlignedBuffer first_moment;   // momentum, or Adam's m
+  AlignedBuffer first_moment;   // momentum, or Adam's m; of kServers: the weights one step ago
   AlignedBuffer second_moment;  // Adam's v
+  PastStep past;                // of kServers: the newest step
 };
 
 // InvalidArgument: negative or not finite (says which, and the value).
@@ -62,15 +84,15 @@ class LocalUpdater final {
   // InvalidArgument: an option outside its range (says which, and the value).
   [[nodiscard]] static absl::StatusOr<LocalUpdater> Create(const LocalUpdaterOptions& options);
 
-  // loc_lr, or the global learning rate.
-  double learning_rate() const { return options_.loc_lr.value_or(options_.learning_rate); }
+  double learning_rate() const { return options_.learning_rate; }
 
   // How many moments go with a tensor: 0 to 2, the first of LocalUpdaterState before the second.
   size_t state_tensors() const;
 
-  // updated[k] = base[k] moved by one step along gradient[k]. `updated` may be `base` itself, else
-  // must not overlap it. REQUIRES: all three have one length, the same in each call with `state`.
-  // NaN passes through: refuse it before.
+  // updated[k] = base[k] moved by one step along gradient[k], at the servers' `learning_rate`.
+  // `updated` may be `base` itself, else must not overlap it. REQUIRES: all three have one length,
+  // the same in each call with `state`; with kServers, `base` is what the servers made of the base
+  // before. NaN passes through: refuse it before.
   void Step(std::span<const float> base, std::span<const float> gradient, double learning_rate,
             LocalUpdaterState& state, std::span<float> updated) const {
     Step(base, gradient, LocalHyper{learning_rate, options_.weight_decay}, state, updated);
@@ -79,10 +101,17 @@ class LocalUpdater final {
   void Step(std::span<const float> base, std::span<const float> gradient, const LocalHyper& hyper,
             LocalUpdaterState& state, std::span<float> updated) const;
 
+  // In place of a Step for which there is no gradient: updated[k] = base[k]. REQUIRES: as Step; no
+  // overlap.
+  void Skip(std::span<const float> base, const LocalHyper& hyper, LocalUpdaterState& state,
+            std::span<float> updated) const;
+
  private:
-  explicit LocalUpdater(const LocalUpdaterOptions& options) : options_(options) {}
+  explicit LocalUpdater(const LocalUpdaterOptions& options);
 
   LocalUpdaterOptions options_;
+  UpdateOptions update_;  // the same, as kernels know them
+  double own_weight_;     // loc_lr in proportion to learning_rate
 };
 
 }  // namespace slimps

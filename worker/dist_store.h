@@ -86,6 +86,9 @@ class DistStore final : public KVStore, private MessageSink {
   PushCounts push_counts(const Key& key) const override;
   bool measuring() const override { return plan()->IsMeasured(keys_.MaxPushedRounds() + 1); }
   std::optional<wire::CodecMap> codec_map() const override;
+  PushTreatment push_treatment() const override {
+    return {.grad_scale = options_.grad_scale, .codec = &plan()->compressor()};
+  }
 
  private:
   DistStore(wire::StoreMode mode, const KVStoreOptions& options,

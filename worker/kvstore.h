@@ -36,6 +36,8 @@
 
 namespace slimps {
 
+class Codec;  // compress/codec/codec.h
+
 struct KVStoreOptions {
   std::string scheduler_address;  // "tcp://host:port"
   std::string job_id = "slimps";
@@ -101,6 +103,14 @@ struct StoreTotals {
   uint64_t bytes_shared = 0;    // sent and received through shared memory
   absl::Duration copy, encode, send, wait,
       decode;  // send: first byte handed over to acknowledgement
+};
+
+// What the servers' step is made from, beside the optimizer: whoever predicts that step has to
+// know.
+struct PushTreatment {
+  float grad_scale = 1;
+  // May apply momentum, or make the servers take a vote. Lives as long as the store; null: none.
+  const Codec* codec = nullptr;
 };
 
 // `weight` is changed in place by the gradients that were summed for one push.
@@ -243,6 +253,7 @@ class KVStore {
   // "optimizer": the servers can step.
   virtual bool is_capable(std::string_view capability) const = 0;
   virtual StoreTotals totals() const = 0;
+  virtual PushTreatment push_treatment() const { return {}; }
   // What this worker's pushes of one key carried, for stores that count by key.
   virtual PushCounts push_counts(const Key&) const { return {}; }
   // Whether the next pushes are measured for the threshold table: they go out one by one, and whoever keeps the

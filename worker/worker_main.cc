@@ -65,7 +65,10 @@ DEFINE_string(threshold_table, "", "a saved threshold table to start from: nothi
 DEFINE_string(save_threshold_table, "",
               "file that rank 0 writes the measured threshold table to, for --threshold_table");
 DEFINE_string(backup_model, "off", "on: compute while weights are under way, one round of lag");
-DEFINE_string(local_optimizer, "sgd", "the backup model's: sgd, momentum or adam");
+DEFINE_string(local_optimizer, "server",
+              "the backup model's: server (goes on as the servers do, with their momentum), or of "
+              "this worker's "
+              "gradients alone: sgd, momentum, adam");
 DEFINE_double(loc_lr, kDefaults.loc_lr, "the backup model's learning rate; 0: that of --lr");
 DEFINE_string(kvstore, "dist_sync", "dist_sync, dist_async or dist_ssp");
 DEFINE_int64(staleness, kDefaults.staleness,

@@ -14,6 +14,9 @@ struct UpdateStep {
   float learning_rate = 0, weight_decay = 0, momentum = 0;
   float beta1 = 0, one_minus_beta1 = 0, beta2 = 0, one_minus_beta2 = 0;
   float adam_step = 0, root_correction2 = 1, epsilon = 0, shrink = 1;
+  // Of the rules that follow another's steps: what they know of the step that made `before`.
+  float carried = 0, remembered = 0;
+  float past_shrink = 1, past_unstep = 0, past_root_correction2 = 1;
 };
 
 // `after` may be `before`. State that a rule does not need may be null.
@@ -21,7 +24,7 @@ struct UpdateBlock {
   const float* before = nullptr;
   const float* sum = nullptr;
   float* after = nullptr;
-  float* state0 = nullptr;  // momentum, or Adam's m
+  float* state0 = nullptr;  // momentum, or Adam's m; of the rules that follow: weights from before
   float* state1 = nullptr;  // Adam's v
   size_t n = 0;
 };
@@ -40,6 +43,11 @@ struct UpdateKernels {
   UpdateRule momentum;  // state0
   UpdateRule nesterov;  // state0
   UpdateRule adam;      // state0, state1; AdamW by `shrink`
+  // A step as another would take it who made `before` by a step of the same rule, from its own
+  // gradient. That one's momentum, or first moment, is read off the way that the weights went
+  // (state0). state1: of these gradients.
+  UpdateRule follow_momentum;  // state0; nesterov too
+  UpdateRule follow_adam;      // state0, state1
 
   // before[i] = seen[i], seen[i] = weights[i] - seen[i]: a change to be encoded in place of what it changes.
   void (*difference)(const float* weights, size_t n, float* seen, float* before);

@@ -86,6 +86,50 @@ struct AdamRule {
   }
 };
 
+// With s = state0 - w, which is a multiple of the momentum that made w (update_plan.cc):
+//   after = w - carried * s - rate * (g + weight_decay * w)     state0 = w + remembered * s
+struct FollowMomentumRule {
+  F32x16 rate, carried, remembered;
+  DecayedGradient decayed;
+  explicit FollowMomentumRule(const UpdateStep& s)
+      : rate(SetF(s.learning_rate)),
+        carried(SetF(s.carried)),
+        remembered(SetF(s.remembered)),
+        decayed{SetF(s.weight_decay)} {}
+  template <typename Count>
+  F32x16 Next(const UpdateBlock& block, size_t i, Count count, F32x16 g) const {
+    const F32x16 w = LoadF(block.before + i, count);
+    const F32x16 d = decayed.Of(g, w);
+    const F32x16 moved = SubF(LoadF(block.state0 + i, count), w);
+    StoreF(AddProductF(w, remembered, moved), block.state0 + i, count);
+    return SubProductF(SubProductF(w, carried, moved), rate, d);
+  }
+};
+
+// state0 is the w before. The first moment that made w, by way of Adam's step solved for it, with
+// the second moment of these gradients (state1) in place of the other's:
+//   m = (past_shrink * state0 - w) * past_unstep * (sqrt(v) / past_root_correction2 + epsilon)
+struct FollowAdamRule {
+  AdamRule adam;
+  F32x16 past_shrink, past_unstep, past_root;
+  explicit FollowAdamRule(const UpdateStep& s)
+      : adam(s),
+        past_shrink(SetF(s.past_shrink)),
+        past_unstep(SetF(s.past_unstep)),
+        past_root(SetF(s.past_root_correction2)) {}
+  template <typename Count>
+  F32x16 Next(const UpdateBlock& block, size_t i, Count count, F32x16 g) const {
+    const F32x16 w = LoadF(block.before + i, count);
+    const F32x16 moved = SubF(MulF(LoadF(block.state0 + i, count), past_shrink), w);
+    const F32x16 root = SqrtF(LoadF(block.state1 + i, count));
+    const F32x16 denominator = AddF(DivF(root, past_root), adam.epsilon);
+    StoreF(MulF(MulF(moved, past_unstep), denominator), block.state0 + i, count);
+    const F32x16 next = adam.Next(block, i, count, g);
+    StoreF(w, block.state0 + i, count);
+    return next;
+  }
+};
+
 inline void StreamOrStoreF(F32x16 x, float* p, AllLanes) { StreamF(x, p); }
 inline void StreamOrStoreF(F32x16 x, float* p, SomeLanes count) { StoreF(x, p, count); }
 
@@ -125,6 +169,8 @@ constexpr UpdateKernels kUpdateKernels = {
     .momentum = kUpdate<MomentumRule<false>>,
     .nesterov = kUpdate<MomentumRule<true>>,
     .adam = kUpdate<AdamRule>,
+    .follow_momentum = kUpdate<FollowMomentumRule>,
+    .follow_adam = kUpdate<FollowAdamRule>,
     .difference = Difference,
 };
 

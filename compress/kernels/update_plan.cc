@@ -30,6 +30,42 @@ UpdateStep PlanUpdate(const UpdateOptions& options, double learning_rate, uint64
   return plan;
 }
 
+UpdateStep PlanFollow(const UpdateOptions& options, double learning_rate, double own_weight,
+                      uint64_t step, const PastStep& past) {
+  constexpr double kTellingRate = 1e-3;
+  UpdateStep plan = PlanUpdate(options, learning_rate, step);
+  const bool tells =
+      past.step > 0 && past.learning_rate > 0 && past.learning_rate >= kTellingRate * learning_rate;
+  if (options.kind == UpdateKind::kSgd) {
+    // Heavy ball: w' = w - lr v, so state0 - w' = w - w' = lr v. Nesterov: w' = w - lr ((1 + mu) v'
+    // - mu v), as g = v' - mu v. With state0 = w + lr mu v the difference state0 - w' is lr (1 +
+    // mu) v', and w' + lr' mu v' is the next state0.
+    const double mu = options.momentum;
+    const double of_gradient = options.nesterov ? 1 + mu : 1;
+    const double ratio = tells ? learning_rate / (past.learning_rate * of_gradient) : 0;
+    plan.carried = static_cast<float>(ratio * (options.nesterov ? mu * mu : mu));
+    plan.remembered = static_cast<float>(options.nesterov ? ratio * mu : 0);
+    plan.learning_rate = static_cast<float>(learning_rate * own_weight * of_gradient);
+    return plan;
+  }
+  plan.one_minus_beta1 = static_cast<float>((1.0 - options.beta1) * own_weight);
+  if (!tells) return plan;  // past_unstep is 0
+  const UpdateOptions then{.kind = options.kind,
+                           .weight_decay = past.weight_decay,
+                           .beta1 = options.beta1,
+                           .beta2 = options.beta2};
+  const UpdateStep made = PlanUpdate(then, past.learning_rate, past.step);
+  plan.past_shrink = made.shrink;
+  plan.past_unstep = 1 / made.adam_step;
+  plan.past_root_correction2 = made.root_correction2;
+  return plan;
+}
+
+const UpdateRule& FollowRuleOf(const UpdateOptions& options, const UpdateKernels& kernels) {
+  if (options.kind != UpdateKind::kSgd) return kernels.follow_adam;
+  return options.momentum == 0 ? kernels.sgd : kernels.follow_momentum;
+}
+
 const UpdateRule& UpdateRuleOf(const UpdateOptions& options, const UpdateKernels& kernels) {
   switch (options.kind) {
     case UpdateKind::kAdd:

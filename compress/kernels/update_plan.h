@@ -33,6 +33,25 @@ UpdateStep PlanUpdate(const UpdateOptions& options, double learning_rate, uint64
 
 const UpdateRule& UpdateRuleOf(const UpdateOptions& options, const UpdateKernels& kernels);
 
+// The step that made the weights which the next one starts from. step 0: there was none.
+struct PastStep {
+  double learning_rate = 0;
+  double weight_decay = 0;
+  uint64_t step = 0;
+};
+
+// A step by FollowRuleOf: as the owner of `options` goes on from weights that it made by `past`.
+// The gradient of whoever follows counts `own_weight` times; momentum, moments and rate are the
+// owner's. Plain sgd remembers nothing: its step is PlanUpdate's. Where the rate was under a
+// thousandth of what it is now, or 0, the weights do not tell the momentum within their precision:
+// it then counts as 0.
+UpdateStep PlanFollow(const UpdateOptions& options, double learning_rate, double own_weight,
+                      uint64_t step, const PastStep& past);
+
+// Its state: as many tensors as the rule's own; the first is the weights that the first step starts
+// from, the second 0. REQUIRES: kSgd, kAdam or kAdamW.
+const UpdateRule& FollowRuleOf(const UpdateOptions& options, const UpdateKernels& kernels);
+
 // How many tensors of state, as long as the weights and zero at first, the rule needs: 0 to 2.
 size_t UpdateStateTensors(const UpdateOptions& options);
 

@@ -12,13 +12,11 @@ namespace py = pybind11;
 
 namespace {
 
-ExchangeOptions OptionsOf(const ExchangeSettings& settings, const wire::OptimizerSpec& optimizer) {
+ExchangeOptions OptionsOf(const ExchangeSettings& settings) {
   ExchangeOptions options{
       .non_finite = settings.skip_non_finite ? NonFinite::kSkip : NonFinite::kStop,
       .timeout = absl::Seconds(settings.timeout_s)};
-  if (!settings.backup_model) return options;
-  options.backup = LocalStepOf(optimizer);
-  options.backup->updater.loc_lr = settings.local_lr;
+  if (settings.backup_model) options.backup = MirroringBackup(settings.local_lr);
   return options;
 }
 
@@ -42,7 +40,7 @@ Exchange::Exchange(Store* store, const std::vector<std::string>& names,
   }
   store_->Keep(std::move(held));
   store_->Call(
-      [shared = shared_, optimizer, options = OptionsOf(settings, optimizer)](KVStore* kvstore) {
+      [shared = shared_, optimizer, options = OptionsOf(settings)](KVStore* kvstore) {
         auto started = StartExchange(kvstore, shared->parameters, optimizer, options);
         if (started.ok()) shared->exchange = *std::move(started);
         return started.status();

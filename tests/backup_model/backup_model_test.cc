@@ -207,7 +207,7 @@ TEST(BackupModel, TheLearningRateFollowsItsSchedule) {
   Arrive(*model, 1, {0, 0});
   model->set_learning_rate(0.5);
   ASSERT_TRUE(model->FinishIteration(0, 2, Values{1, 1}, kNow).ok());
-  EXPECT_EQ(Read(*model, 3), (Values{-0.5, -0.5}));
+  EXPECT_EQ(Read(*model, 3), (Values{-1, -1})) << "loc_lr stays twice the global rate";
 }
 
 TEST(BackupModel, ATensorMayHaveHyperparametersOfItsOwn) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "compress/kernels/kernels.h"
+#include "compress/kernels/update_plan.h"
 #include "gtest/gtest.h"
 #include "proto/base/buffer.h"
 #include "server/optimizer.h"
@@ -122,6 +123,57 @@ TEST(UpdateKernels, EverySetDoesWhatTheFormulasSayBitForBit) {
           Tensors got = given;
           function(step, got.Block());
           ASSERT_EQ(got.DifferenceTo(expected), "") << kernels->name << spec.ShortDebugString();
+        }
+      }
+    }
+  }
+}
+
+// As StepElement, of the rules that follow.
+void FollowElement(const UpdateOptions& options, const UpdateStep& s, float sum, float w,
+                   float& out, float& past, float& var) {
+  const float scaled = sum * s.scale;
+  const float capped = scaled > s.clip ? s.clip : scaled;
+  const float g = capped < -s.clip ? -s.clip : capped;
+  const float d = std::fma(s.weight_decay, w, g);
+  if (options.kind == UpdateKind::kSgd) {
+    const float moved = past - w;
+    past = std::fma(s.remembered, moved, w);
+    out = std::fma(-s.learning_rate, d, std::fma(-s.carried, moved, w));
+    return;
+  }
+  const float moved = past * s.past_shrink - w;
+  const float m = moved * s.past_unstep * (std::sqrt(var) / s.past_root_correction2 + s.epsilon);
+  const float next = std::fma(s.one_minus_beta1, d, s.beta1 * m);
+  var = std::fma(s.one_minus_beta2 * d, d, s.beta2 * var);
+  past = w;
+  out = w * s.shrink - s.adam_step * next / (std::sqrt(var) / s.root_correction2 + s.epsilon);
+}
+
+TEST(UpdateKernels, EverySetFollowsAsTheFormulasSayBitForBit) {
+  const std::vector<UpdateOptions> all = {
+      {.momentum = 0.9, .weight_decay = 0.03, .scale = -0.3, .clip = 0.7},
+      {.momentum = 0.9, .nesterov = true},
+      {.kind = UpdateKind::kAdam, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8},
+      {.kind = UpdateKind::kAdamW, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1}};
+  for (const size_t n : InterestingLengths()) {
+    const Tensors given(n, n + 1);
+    for (const UpdateOptions& options : all) {
+      const UpdateStep step =
+          PlanFollow(options, /*learning_rate=*/0.1, /*own_weight=*/0.5, /*step=*/3,
+                     {.learning_rate = 0.2, .weight_decay = options.weight_decay, .step = 2});
+      Tensors expected = given;
+      for (size_t i = 0; i < n; ++i) {
+        FollowElement(options, step, given.sum[i], given.before[i], expected.after.floats()[i],
+                      expected.state0[i], expected.state1[i]);
+      }
+      for (const Kernels* kernels : AllKernels()) {
+        if (!kernels->runs_here()) continue;
+        const UpdateRule& rule = FollowRuleOf(options, kernels->update);
+        for (const Rule function : {rule.store, rule.stream}) {
+          Tensors got = given;
+          function(step, got.Block());
+          ASSERT_EQ(got.DifferenceTo(expected), "") << kernels->name << " n=" << n;
         }
       }
     }

@@ -15,11 +15,10 @@ namespace slimps {
 
 namespace {
 
-// Of the local step.
-struct LocalRate {
+// The servers'.
+struct GlobalRate {
   double initial = 0;
   wire::LearningRateSchedule schedule;
-  double of_global = 1;  // in proportion to the servers', where that is told by SetHyper
 };
 
 // Drives the backup model: iteration i is step i, version i the weights after round i. Owned by the
@@ -28,7 +27,7 @@ class BackupExchange final : public WeightExchange {
  public:
   BackupExchange(KVStore* store, std::span<const Parameter> parameters,
                  const ExchangeOptions& options, std::shared_ptr<BackupModel> backup,
-                 const LocalRate& rate)
+                 const GlobalRate& rate)
       : store_(store),
         parameters_(parameters),
         options_(options),
@@ -85,7 +84,7 @@ class BackupExchange final : public WeightExchange {
 
   absl::Status SetHyper(size_t index, const Hyper& hyper) override {
     SLIMPS_RETURN_IF_ERROR(store_->SetHyper(pusher_.key(index), hyper));
-    return backup_->SetHyper(index, hyper.learning_rate * rate_.of_global, hyper.weight_decay);
+    return backup_->SetHyper(index, hyper.learning_rate, hyper.weight_decay);
   }
 
   absl::Status Drain() override {
@@ -141,7 +140,7 @@ class BackupExchange final : public WeightExchange {
   const ExchangeOptions options_;
   GradientPusher pusher_;
   const std::shared_ptr<BackupModel> backup_;
-  const LocalRate rate_;
+  const GlobalRate rate_;
   int64_t iteration_ = 0;  // begun
   int64_t finished_ = 0;
   Round under_way_;
@@ -162,17 +161,7 @@ absl::StatusOr<std::unique_ptr<WeightExchange>> MakeBackupExchange(
   for (const Parameter& parameter : parameters) {
     tensors.push_back({.name = parameter.name, .initial = parameter.values});
   }
-  const LocalUpdaterOptions& updater = options.backup->updater;
-  LocalRate rate{.initial = updater.loc_lr.value_or(updater.learning_rate), .schedule = schedule};
-  if (updater.loc_lr.has_value()) {
-    if (!(updater.learning_rate > 0)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("local learning rate ", *updater.loc_lr,
-                       ": is kept in proportion to the servers'; expected that to be above 0, got ",
-                       updater.learning_rate));
-    }
-    rate.of_global = *updater.loc_lr / updater.learning_rate;
-  }
+  const GlobalRate rate{.initial = options.backup->updater.learning_rate, .schedule = schedule};
   SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<BackupModel> model,
                           BackupModel::Create(*options.backup, tensors));
   return std::make_unique<BackupExchange>(store, parameters, options, std::move(model), rate);

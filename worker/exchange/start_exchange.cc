@@ -1,6 +1,9 @@
+#include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "compress/codec/codec.h"
 #include "proto/base/status_macros.h"
 #include "worker/collective_optimizer.h"
 #include "worker/combination.h"
@@ -42,10 +45,31 @@ absl::Status InitParameters(const wire::OptimizerSpec& optimizer,
 
 }  // namespace
 
-BackupModelOptions LocalStepOf(const wire::OptimizerSpec& optimizer) {
-  BackupModelOptions backup{.updater = UpdaterOptionsOf(optimizer)};
-  backup.updater.rescale_grad = 1;  // sees the gradient as backward made it
-  return backup;
+LocalUpdaterOptions LocalStepOf(const wire::OptimizerSpec& optimizer, const KVStore& store) {
+  LocalUpdaterOptions updater = UpdaterOptionsOf(optimizer);
+  updater.moments = Moments::kServers;
+  const PushTreatment treatment = store.push_treatment();
+  if (treatment.codec != nullptr && treatment.codec->combine() == Combine::kMajority) {
+    // sign(g) * rescale_grad, for all but the smallest numbers: far over the limit, then clipped to
+    // it.
+    constexpr double kFarOver = 1e30;
+    const double vote = std::abs(updater.rescale_grad);
+    updater.rescale_grad = std::copysign(kFarOver, updater.rescale_grad);
+    updater.clip_gradient =
+        updater.clip_gradient == 0 ? vote : std::min(vote, updater.clip_gradient);
+    return updater;
+  }
+  // The gradient is not pushed but as backward made it; a sum over the workers is N times their
+  // mean.
+  updater.rescale_grad *= treatment.grad_scale;
+  if (!optimizer.average()) updater.rescale_grad *= store.num_workers();
+  if (treatment.codec == nullptr || updater.optimizer != LocalOptimizer::kSgd) return updater;
+  const std::optional<MomentumRule> momentum = treatment.codec->Momentum(treatment.grad_scale);
+  if (!momentum.has_value()) return updater;
+  updater.moments = Moments::kOwn;
+  updater.momentum = momentum->mu;
+  updater.nesterov = momentum->mu != 0 && momentum->step != MomentumStep::kHeavyBall;
+  return updater;
 }
 
 absl::StatusOr<std::unique_ptr<WeightExchange>> StartExchange(KVStore* store,
@@ -56,8 +80,15 @@ absl::StatusOr<std::unique_ptr<WeightExchange>> StartExchange(KVStore* store,
   SLIMPS_RETURN_IF_ERROR(InitParameters(optimizer, parameters, store));
   std::unique_ptr<WeightExchange> exchange;
   if (options.backup.has_value()) {
+    ExchangeOptions completed = options;
+    LocalUpdaterOptions& updater = completed.backup->updater;
+    if (updater.moments == Moments::kServers) {
+      const std::optional<double> loc_lr = updater.loc_lr;
+      updater = LocalStepOf(optimizer, *store);
+      updater.loc_lr = loc_lr;
+    }
     SLIMPS_ASSIGN_OR_RETURN(exchange,
-                            MakeBackupExchange(store, parameters, options, optimizer.schedule()));
+                            MakeBackupExchange(store, parameters, completed, optimizer.schedule()));
   } else {
     exchange = MakeSyncExchange(store, parameters, options);
   }

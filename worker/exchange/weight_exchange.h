@@ -41,9 +41,16 @@ struct ExchangeTimes {
 
 struct ExchangeOptions {
   NonFinite non_finite = NonFinite::kStop;
-  absl::Duration timeout = absl::Seconds(60);               // of one wait for weights
-  std::optional<BackupModelOptions> backup = std::nullopt;  // nullopt: synchronous
+  absl::Duration timeout = absl::Seconds(60);  // of one wait for weights
+  // nullopt: synchronous. Where its updater's moments are the servers', StartExchange makes it
+  // LocalStepOf what they step by, with the same loc_lr.
+  std::optional<BackupModelOptions> backup = std::nullopt;
 };
+
+// A backup model whose local step is the servers' step as far as this worker can know it.
+inline BackupModelOptions MirroringBackup(std::optional<double> loc_lr = std::nullopt) {
+  return {.updater = {.moments = Moments::kServers, .loc_lr = loc_lr}, .on_event = nullptr};
+}
 
 // Owned by the training thread.
 class WeightExchange {
@@ -71,8 +78,12 @@ class WeightExchange {
     KVStore* store, std::span<const Parameter> parameters, const wire::OptimizerSpec& optimizer,
     const ExchangeOptions& options);
 
-// The local step that is the servers' of one worker alone: what `backup` is where nothing else is wanted.
-BackupModelOptions LocalStepOf(const wire::OptimizerSpec& optimizer);
+// The servers' step as this worker can predict it: their optimizer, with the momentum that the
+// global weights show, by this worker's gradient in place of all workers' mean. Where `store` has
+// the servers take a vote (signsgd), that gradient's signs; where its codec applies momentum before
+// it sends (dgc), a momentum of this worker's own gradients, since what is sent of it, and when,
+// tells nothing of the next step.
+LocalUpdaterOptions LocalStepOf(const wire::OptimizerSpec& optimizer, const KVStore& store);
 
 // The two ways, for keys that are initialised.
 std::unique_ptr<WeightExchange> MakeSyncExchange(KVStore* store,

@@ -53,7 +53,7 @@ absl::Status CheckChoices(const WorkerFlags& flags) {
       CheckChoice("lr_schedule", flags.lr_schedule, {"constant", "cosine", "linear"}));
   SLIMPS_RETURN_IF_ERROR(CheckChoice("backup_model", flags.backup_model, {"on", "off"}));
   SLIMPS_RETURN_IF_ERROR(
-      CheckChoice("local_optimizer", flags.local_optimizer, {"sgd", "momentum", "adam"}));
+      CheckChoice("local_optimizer", flags.local_optimizer, {"server", "sgd", "momentum", "adam"}));
   SLIMPS_RETURN_IF_ERROR(
       CheckChoice("kvstore", flags.kvstore, {"dist_sync", "dist_async", "dist_ssp"}));
   return CheckChoice("non_finite", flags.non_finite, {"stop", "skip"});
@@ -160,6 +160,9 @@ wire::OptimizerSpec ServerOptimizer(const WorkerFlags& flags, Combine combine) {
 
 // Sees the gradient as backward made it: nothing to rescale.
 BackupModelOptions LocalOptimizerOf(const WorkerFlags& flags) {
+  if (flags.local_optimizer == "server") {
+    return MirroringBackup(flags.loc_lr > 0 ? std::optional(flags.loc_lr) : std::nullopt);
+  }
   BackupModelOptions backup;
   backup.updater.optimizer =
       flags.local_optimizer == "adam" ? LocalOptimizer::kAdam : LocalOptimizer::kSgd;

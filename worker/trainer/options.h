@@ -33,7 +33,7 @@ struct WorkerFlags {
   std::string threshold_table;
   std::string save_threshold_table;
   std::string backup_model = "off";
-  std::string local_optimizer = "sgd";
+  std::string local_optimizer = "server";
   double loc_lr = 0;  // 0: lr
   std::string kvstore = "dist_sync";
   int64_t staleness = 0;

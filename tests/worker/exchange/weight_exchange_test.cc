@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "compress/codec/codec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/learning_rate.h"
 #include "tests/worker/trainer/fake_store.h"
 
 namespace slimps {
@@ -29,7 +31,7 @@ wire::OptimizerSpec Sgd() {
 
 ExchangeOptions WithBackup() {
   ExchangeOptions options{.timeout = absl::Seconds(20)};
-  options.backup = LocalStepOf(Sgd());
+  options.backup = MirroringBackup();
   return options;
 }
 
@@ -86,9 +88,10 @@ TEST(StartExchange, WhatCannotTrainIsRefused) {
   EXPECT_THAT(std::string(sums.message()), HasSubstr("without a server optimizer"));
   ExchangeOptions options = WithBackup();
   options.backup->updater.loc_lr = 0.1;
-  options.backup->updater.learning_rate = 0;
-  EXPECT_THAT(std::string(worker.Start(options).message()),
-              HasSubstr("expected that to be above 0, got 0"));
+  wire::OptimizerSpec still = Sgd();
+  still.set_learning_rate(0);
+  EXPECT_THAT(std::string(worker.Start(options, still).message()),
+              HasSubstr("learning_rate is 0, expected more than 0 with a loc_lr"));
   worker.store.set_type("dist_async");
   EXPECT_EQ(worker.Start(WithBackup()).code(), absl::StatusCode::kInvalidArgument);
 }
@@ -161,20 +164,94 @@ TEST(WeightExchange, HyperparametersReachServersAndLocalStep) {
   }
 }
 
+// Two workers with gradients of their own: what each computes on next is where the servers go, but
+// for what the other's gradient adds.
+TEST(WeightExchange, TheLocalStepGoesOnWithTheServersMomentum) {
+  constexpr double kMomentum = 0.75;
+  constexpr int kSteps = 6;
+  wire::OptimizerSpec spec = Sgd();
+  spec.set_momentum(kMomentum);
+  spec.mutable_schedule()->set_kind(wire::LearningRateSchedule::LINEAR);
+  spec.mutable_schedule()->set_total_rounds(2 * kSteps);
+  FakeServer server(2);
+  Worker first(&server, 0, {1, 2}), second(&server, 1, {1, 2});
+  const auto gradient = [](int step, int rank, int element) {
+    return 0.125f * static_cast<float>((step * 5 + rank * 3 + element * 7) % 9 - 4);
+  };
+  const auto run = [&](Worker* worker, int rank) {
+    ASSERT_TRUE(worker->Start(WithBackup(), spec).ok());
+    for (int step = 1; step <= kSteps; ++step) {
+      ASSERT_TRUE(worker->exchange->BeginStep().ok());
+      const std::vector<float> predicted = worker->a;
+      const std::vector<float> mine = {gradient(step, rank, 0), gradient(step, rank, 1)};
+      worker->exchange->OnGradient(0, mine);
+      ASSERT_TRUE(worker->exchange->EndStep().ok());
+      if (step == 1) continue;
+      // The round before: its prediction, from version step - 2, and what the servers made of it.
+      const double rate = LearningRateAt(kLr, spec.schedule(), static_cast<uint64_t>(step - 1));
+      const std::vector<float> made = server.Read("a", static_cast<uint64_t>(step - 1));
+      for (int k = 0; k < 2; ++k) {
+        const double others = (gradient(step - 1, 1 - rank, k) - gradient(step - 1, rank, k)) / 2.0;
+        EXPECT_NEAR(made[k], predicted[k] - rate * others, 1e-5) << "step " << step;
+      }
+    }
+    ASSERT_TRUE(worker->exchange->Drain().ok());
+  };
+  std::thread other([&] { run(&second, 1); });
+  run(&first, 0);
+  other.join();
+}
+
+TEST(LocalStepOf, AVoteStepsBySignsAndACodecsMomentumIsThisWorkersOwn) {
+  FakeServer server(2);
+  FakeStore store(&server, 0, /*grad_scale=*/32);
+  wire::OptimizerSpec spec = Sgd();
+  const auto signsgd = MakeCodec(*ParseCodecSpec("signsgd"));
+  store.set_codec(signsgd->get());
+  const auto votes = LocalUpdater::Create(LocalStepOf(spec, store));
+  ASSERT_TRUE(votes.ok()) << votes.status();
+  LocalUpdaterState state;
+  const std::vector<float> base = {1, 1, 1}, gradient = {3e-4f, -2e6f, 0};
+  std::vector<float> updated(3);
+  votes->Step(base, gradient, kLr, state, updated);
+  EXPECT_THAT(updated, ElementsAre(1 - kLr, 1 + kLr, 1));
+
+  spec.set_rescale_grad(1.0 / 32);
+  const auto dgc = MakeCodec(*ParseCodecSpec("dgc:mu=0.5"));
+  store.set_codec(dgc->get());
+  const LocalUpdaterOptions own = LocalStepOf(spec, store);
+  EXPECT_EQ(own.moments, Moments::kOwn);
+  EXPECT_EQ(own.momentum, 0.5);
+  EXPECT_FALSE(own.nesterov);
+  EXPECT_EQ(own.rescale_grad, 1);
+}
+
+TEST(LocalStepOf, TheGradientIsScaledAsTheServersScaleAMean) {
+  FakeServer server(4);
+  const FakeStore store(&server, 0, /*grad_scale=*/32);
+  wire::OptimizerSpec spec = Sgd();
+  spec.set_rescale_grad(0.25);
+  EXPECT_EQ(LocalStepOf(spec, store).rescale_grad, 0.25 * 32);
+  spec.set_average(false);
+  EXPECT_EQ(LocalStepOf(spec, store).rescale_grad, 0.25 * 32 * 4);
+}
+
 TEST(LocalStepOf, IsTheServersOptimizer) {
+  FakeServer server(1);
+  const FakeStore store(&server, 0);
   wire::OptimizerSpec spec = Sgd();
   spec.set_momentum(0.9);
   spec.set_nesterov(true);
   spec.set_weight_decay(0.01);
   spec.set_clip_gradient(3);
-  const LocalUpdaterOptions sgd = LocalStepOf(spec).updater;
+  const LocalUpdaterOptions sgd = LocalStepOf(spec, store);
   EXPECT_EQ(sgd.optimizer, LocalOptimizer::kSgd);
+  EXPECT_EQ(sgd.moments, Moments::kServers);
   EXPECT_EQ(sgd.learning_rate, kLr);
   EXPECT_EQ(sgd.momentum, 0.9);
   EXPECT_TRUE(sgd.nesterov);
   EXPECT_EQ(sgd.weight_decay, 0.01);
   EXPECT_EQ(sgd.clip_gradient, 3);
-  EXPECT_EQ(sgd.rescale_grad, 1) << "the gradient is this worker's, as backward made it";
   for (const auto& [kind, local] :
        {std::pair(wire::OptimizerSpec::ADAM, LocalOptimizer::kAdam),
         std::pair(wire::OptimizerSpec::ADAMW, LocalOptimizer::kAdamW)}) {
@@ -183,7 +260,7 @@ TEST(LocalStepOf, IsTheServersOptimizer) {
     adam.set_beta1(0.8);
     adam.set_beta2(0.9);
     adam.set_epsilon(1e-6);
-    const LocalUpdaterOptions made = LocalStepOf(adam).updater;
+    const LocalUpdaterOptions made = LocalStepOf(adam, store);
     EXPECT_EQ(made.optimizer, local);
     EXPECT_EQ(std::vector({made.beta1, made.beta2, made.epsilon}), std::vector({0.8, 0.9, 1e-6}));
   }

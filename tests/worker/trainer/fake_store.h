@@ -146,6 +146,8 @@ class FakeStore final : public KVStore {
     std::lock_guard<std::mutex> lock(mutex_);
     events_.push_back(event);
   }
+  // What the store says that it compresses by; pushes stay as they are.
+  void set_codec(const Codec* codec) { codec_ = codec; }
   // Pulls of later versions stay under way until this is raised. At first all pass.
   void AllowVersions(uint64_t up_to) {
     std::vector<std::function<void()>> free;
@@ -275,6 +277,9 @@ class FakeStore final : public KVStore {
     return totals_;
   }
   std::optional<wire::CodecMap> codec_map() const override { return std::nullopt; }
+  PushTreatment push_treatment() const override {
+    return {.grad_scale = grad_scale_, .codec = codec_};
+  }
   int priority(const std::string& typed_name) const { return priorities_.at(typed_name); }
 
  private:
@@ -293,6 +298,7 @@ class FakeStore final : public KVStore {
   FakeServer* const server_;
   const uint32_t rank_;
   const float grad_scale_;
+  const Codec* codec_ = nullptr;
   std::string type_ = "dist_sync";
   bool measuring_ = false;
   std::optional<uint64_t> fail_from_;
