@@ -194,8 +194,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """The wrapped optimizer's options, the servers' optimizer states, and this worker's residuals.
 
         Collective. Each worker saves its own, since residuals differ. The weights are the model's: save them inside
-        global_weights(). Not in it: momentum of the backup model's local step, and of compressed pulls what the
-        servers have not sent yet.
+        global_weights(). Not in it: what the backup model has seen of the servers' momentum, which its first step
+        then lacks, and of compressed pulls what the servers have not sent yet.
         """
         return {"optimizer": self._wrapped.state_dict(),
                 "servers": _as_tensor(self.store.optimizer_states()),
