@@ -33,8 +33,8 @@ def round_step(span, most_ticks):
 
 
 def linear_axis(title, first, last, most_ticks, write):
-    """Whole steps that hold both ends."""
-    step = round_step(max(last - first, 1e-9), most_ticks)
+    """Whole steps that hold both ends; at least a hundredth of the value is shown."""
+    step = round_step(max(last - first, abs(last) / 100, 1e-9), most_ticks)
     low, high = math.floor(first / step + 1e-9), math.ceil(last / step - 1e-9)
     ticks = [number * step for number in range(low, max(high, low + 1) + 1)]
     return Axis(title, ticks, write, lambda value: (value - ticks[0]) / (ticks[-1] - ticks[0]))

@@ -14,6 +14,7 @@ TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
 sys.path[:0] = [TOOLS, HERE]
 
 import folder_case  # noqa: E402
+import slimps_curves_svg  # noqa: E402
 import slimps_demo  # noqa: E402
 import slimps_setup  # noqa: E402
 
@@ -178,6 +179,37 @@ class DemoTest(folder_case.FolderCase):
             self.demo("--compression", "none")
         self.assertEqual(2, ended.exception.code)
         self.assertEqual([], self.built)
+
+
+class CurvesTest(unittest.TestCase):
+    def draw(self, *curves):
+        """The texts and the dots' places of the picture."""
+        svg = "{http://www.w3.org/2000/svg}"
+        picture = xml.etree.ElementTree.fromstring(slimps_curves_svg.render("a < b", [
+            slimps_curves_svg.Curve(name, [slimps_curves_svg.Point(*point) for point in points]) for name, points in curves]))
+        dots = [(float(dot.get("cx")), float(dot.get("cy"))) for dot in picture.iter(svg + "circle")]
+        return [text.text for text in picture.iter(svg + "text")], dots
+
+    def test_ticks_are_round_and_hold_all_points(self):
+        texts, dots = self.draw(("x", [(0.52, 3, 7e6), (0.97, 41, 9e8)]))
+        self.assertEqual("a < b", texts[0])
+        for tick in ("50 %", "100 %", "0", "50", "5 MB", "1 GB", "test accuracy over seconds"):
+            self.assertIn(tick, texts)
+        for x, y in dots:
+            self.assertTrue(0 < x < slimps_curves_svg.WIDTH and slimps_curves_svg.TOP <= y < slimps_curves_svg.HEIGHT)
+
+    def test_later_is_further_right_and_better_is_higher(self):
+        _, dots = self.draw(("x", [(0.5, 1, 1e6), (0.9, 2, 2e6)]))
+        for first, second in (dots[:2], dots[2:]):
+            self.assertTrue(first[0] < second[0] and first[1] > second[1])
+
+    def test_a_single_point_is_drawn(self):
+        self.assertEqual(2, len(self.draw(("x", [(0.9, 1, 0)]))[1]))
+
+    def test_points_without_accuracy_are_left_out(self):
+        self.assertEqual(2, len(self.draw(("x", [(None, 1, 1e6), (0.9, 2, 2e6)]), ("y", []))[1]))
+        with self.assertRaisesRegex(ValueError, "no run has an accuracy"):
+            self.draw(("x", [(None, 1, 1e6)]))
 
 
 if __name__ == "__main__":
