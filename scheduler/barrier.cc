@@ -1,115 +1,207 @@
 #include "scheduler/barrier.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/status_macros.h"
 #include "proto/net/membership/node_name.h"
 #include "proto/status_proto.h"
 
 namespace slimps {
 namespace {
 
+constexpr size_t kMostNamed = 8;  // nodes in one message
+
 bool InGroup(wire::Role group, wire::Role role) {
   return group == wire::ROLE_UNSPECIFIED || group == role;
 }
 
+std::string Name(const BarrierTable::Node& node) { return NodeName(node.first, node.second); }
+
+// "worker 1, worker 4 and 2 more".
+std::string Names(const std::vector<BarrierTable::Node>& nodes) {
+  std::string names;
+  for (size_t i = 0; i < std::min(nodes.size(), kMostNamed); ++i) {
+    absl::StrAppend(&names, i == 0 ? "" : ", ", Name(nodes[i]));
+  }
+  if (nodes.size() > kMostNamed)
+    absl::StrAppend(&names, " and ", nodes.size() - kMostNamed, " more");
+  return names;
+}
+
+std::string Which(const std::string& name, uint64_t ticket) {
+  return absl::StrCat("barrier \"", name, "\" number ", ticket, ": ");
+}
+
 }  // namespace
+
+absl::Status BarrierTable::CheckVisit(const Node& node, const wire::Barrier& barrier) const {
+  const wire::Role group = barrier.group();
+  if (group == wire::SCHEDULER || !InGroup(group, node.first)) {
+    return absl::InvalidArgumentError(absl::StrCat("barrier \"", barrier.name(), "\" is for group ",
+                                                   RoleName(group), ", which ", Name(node),
+                                                   " is not of"));
+  }
+  const auto too_long = [&](const char* what, const std::string& text) {
+    return absl::InvalidArgumentError(absl::StrCat("the ", what, " of a barrier of ", Name(node),
+                                                   " has ", text.size(), " bytes, at most ",
+                                                   options_.max_name_bytes, " are allowed"));
+  };
+  if (barrier.name().size() > options_.max_name_bytes) return too_long("name", barrier.name());
+  if (barrier.purpose().size() > options_.max_name_bytes) {
+    return too_long("purpose", barrier.purpose());
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::vector<BarrierTable::Release>> BarrierTable::Arrive(
     const Node& node, const wire::Barrier& barrier) {
-  const wire::Role group = barrier.group();
-  if (group == wire::SCHEDULER || !InGroup(group, node.first)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("barrier \"", barrier.name(), "\" is for group ", RoleName(group), ", which ",
-                     NodeName(node.first, node.second), " is not of"));
-  }
-  const auto newest = newest_.find(barrier.name());
-  if (newest != newest_.end() && barrier.ticket() == newest->second.ticket()) {
-    return std::vector<Release>{{newest->second, {node}}};
-  }
-  if (newest != newest_.end() && barrier.ticket() < newest->second.ticket()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("barrier \"", barrier.name(), "\": ", NodeName(node.first, node.second),
-                     " comes with number ", barrier.ticket(), ", the newest released is ",
-                     newest->second.ticket()));
-  }
+  SLIMPS_RETURN_IF_ERROR(CheckVisit(node, barrier));
   const Id id = {barrier.name(), barrier.ticket()};
-  if (!open_.contains(id) && (open_.size() >= options_.max_open ||
-                              (newest == newest_.end() && newest_.size() >= options_.max_names))) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("barrier \"", barrier.name(), "\": ", newest_.size(), " names and ",
-                     open_.size(), " open barriers are as many as are allowed"));
+  if (!open_.contains(id)) {
+    const auto newest = newest_.find(barrier.name());
+    if (newest != newest_.end() && barrier.ticket() <= newest->second.release.message.ticket()) {
+      return AnswerLate(node, barrier, newest->second);
+    }
+    if (open_.size() >= options_.max_open ||
+        (newest == newest_.end() && newest_.size() >= options_.max_names)) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("barrier \"", barrier.name(), "\": ", newest_.size(), " names and ",
+                       open_.size(), " open barriers are as many as are allowed"));
+    }
   }
-  open_[id].try_emplace(
-      node, Visit{group, std::vector<double>(barrier.values().begin(), barrier.values().end())});
-  return OpenIfComplete(id);
+  Visits& visits = open_[id];
+  visits.try_emplace(node,
+                     Visit{barrier.group(), barrier.purpose(),
+                           std::vector<double>(barrier.values().begin(), barrier.values().end())});
+  const absl::Status agreed = CheckAgreement(id, visits, node);
+  if (!agreed.ok()) return std::vector<Release>{End(id, agreed, std::nullopt)};
+  if (IsComplete(visits)) return std::vector<Release>{End(id, absl::OkStatus(), std::nullopt)};
+  if (barrier.gave_up_after_ms() == 0) return std::vector<Release>{};
+  return std::vector<Release>{GiveUp(id, {node, absl::Milliseconds(barrier.gave_up_after_ms())})};
+}
+
+absl::StatusOr<std::vector<BarrierTable::Release>> BarrierTable::AnswerLate(
+    const Node& node, const wire::Barrier& barrier, const Over& over) const {
+  const wire::BarrierRelease& newest = over.release.message;
+  const std::string which = Which(barrier.name(), barrier.ticket());
+  if (barrier.ticket() < newest.ticket()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(which, Name(node), " comes too late, number ", newest.ticket(), " is over",
+                     newest.status().code() == 0 ? "" : " too: ", newest.status().message()));
+  }
+  if (over.given_up.has_value() && !std::ranges::binary_search(over.release.to, node)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(which, Name(node), " comes too late: ", Name(over.given_up->by),
+                     " waited for ", absl::FormatDuration(over.given_up->after), " and gave up"));
+  }
+  return std::vector<Release>{{newest, {node}}};
 }
 
 std::vector<BarrierTable::Release> BarrierTable::Leave(const Node& node) {
   left_.insert(node);
-  std::vector<Id> ids;
-  for (const auto& [id, visits] : open_) ids.push_back(id);
-  std::vector<Release> releases;
-  for (const Id& id : ids) {
-    for (Release& release : OpenIfComplete(id)) releases.push_back(std::move(release));
+  std::vector<Id> complete;
+  for (const auto& [id, visits] : open_) {
+    if (IsComplete(visits)) complete.push_back(id);
   }
+  std::vector<Release> releases;
+  for (const Id& id : complete) releases.push_back(End(id, absl::OkStatus(), std::nullopt));
   return releases;
+}
+
+std::vector<wire::BarrierTicket> BarrierTable::Tickets() const {
+  std::vector<wire::BarrierTicket> tickets;
+  for (const auto& [name, over] : newest_) {
+    wire::BarrierTicket& ticket = tickets.emplace_back();
+    ticket.set_name(name);
+    ticket.set_ticket(over.release.message.ticket());
+  }
+  return tickets;
+}
+
+uint64_t BarrierTable::NewestOver(const std::string& name) const {
+  const auto newest = newest_.find(name);
+  return newest == newest_.end() ? 0 : newest->second.release.message.ticket();
 }
 
 bool BarrierTable::IsComplete(const Visits& visits) const {
   const wire::Role group = visits.begin()->second.group;
-  const auto came = [&](wire::Role role, uint32_t count) {
-    if (!InGroup(group, role)) return true;
-    for (uint32_t rank = 0; rank < count; ++rank) {
-      if (!visits.contains({role, rank}) && !left_.contains({role, rank})) return false;
-    }
-    return true;
-  };
-  return came(wire::SERVER, options_.num_servers) && came(wire::WORKER, options_.num_workers);
+  size_t there = visits.size();
+  for (const Node& node : left_) {
+    if (InGroup(group, node.first) && !visits.contains(node)) ++there;
+  }
+  return there == (InGroup(group, wire::SERVER) ? options_.num_servers : 0) +
+                      (InGroup(group, wire::WORKER) ? options_.num_workers : 0);
 }
 
-BarrierTable::Release BarrierTable::Open(const Id& id, const Visits& visits) {
+std::vector<BarrierTable::Node> BarrierTable::Missing(const Visits& visits) const {
+  const wire::Role group = visits.begin()->second.group;
+  std::vector<Node> missing;
+  const auto add = [&](wire::Role role, uint32_t count) {
+    if (!InGroup(group, role)) return;
+    for (uint32_t rank = 0; rank < count; ++rank) {
+      const Node node{role, rank};
+      if (!visits.contains(node) && !left_.contains(node)) missing.push_back(node);
+    }
+  };
+  add(wire::SERVER, options_.num_servers);
+  add(wire::WORKER, options_.num_workers);
+  return missing;
+}
+
+absl::Status BarrierTable::CheckAgreement(const Id& id, const Visits& visits,
+                                          const Node& newcomer) {
+  if (visits.size() < 2) return absl::OkStatus();
+  const auto first = visits.begin();
+  const auto other = first->first == newcomer ? std::next(first) : visits.find(newcomer);
+  const Visit& wanted = first->second;
+  const Visit& got = other->second;
+  if (got.group == wanted.group && got.purpose == wanted.purpose &&
+      got.values.size() == wanted.values.size()) {
+    return absl::OkStatus();
+  }
+  const auto describe = [](const Visit& visit) {
+    return absl::StrCat(visit.purpose.empty() ? "" : "for ", visit.purpose,
+                        visit.purpose.empty() ? "" : ", ", "group ", RoleName(visit.group),
+                        ", with ", visit.values.size(), " values");
+  };
+  return absl::InvalidArgumentError(absl::StrCat(Which(id.first, id.second), Name(other->first),
+                                                 " comes ", describe(got), "; expected as ",
+                                                 Name(first->first), " comes: ", describe(wanted)));
+}
+
+BarrierTable::Release BarrierTable::End(const Id& id, const absl::Status& decided,
+                                        std::optional<GivenUp> given_up) {
+  const Visits visits = std::move(open_.extract(id).mapped());
   Release release;
-  release.message.set_name(id.first);
-  release.message.set_ticket(id.second);
-  const auto& [first_node, first] = *visits.begin();
-  absl::Status status;
-  std::vector<double> sums(first.values.size(), 0.0);
+  absl::Status status = decided;
+  std::vector<double> sums(visits.begin()->second.values.size(), 0.0);
   for (const auto& [node, visit] : visits) {
     release.to.push_back(node);
-    if (visit.group != first.group || visit.values.size() != first.values.size()) {
-      status = absl::InvalidArgumentError(absl::StrCat(
-          "barrier \"", id.first, "\": ", NodeName(node.first, node.second), " comes for group ",
-          RoleName(visit.group), " with ", visit.values.size(), " values, expected as ",
-          NodeName(first_node.first, first_node.second), " does: group ", RoleName(first.group),
-          " with ", first.values.size(), " values"));
-      continue;
-    }
-    for (size_t i = 0; i < sums.size(); ++i) sums[i] += visit.values[i];
+    for (size_t i = 0; status.ok() && i < sums.size(); ++i) sums[i] += visit.values[i];
   }
   for (size_t i = 0; status.ok() && i < sums.size(); ++i) {
     if (std::isfinite(sums[i])) continue;
     status = absl::OutOfRangeError(
         absl::StrCat("barrier \"", id.first, "\": the sum of value ", i, " is ", sums[i]));
   }
+  release.message.set_name(id.first);
+  release.message.set_ticket(id.second);
   *release.message.mutable_status() = ToStatusProto(status);
   if (status.ok()) release.message.mutable_sums()->Add(sums.begin(), sums.end());
+  // A lost visit may have kept an older one open for longer than a newer one.
+  const uint64_t newest = std::max(NewestOver(id.first), id.second);
+  release.message.set_newest(newest);
+  if (newest == id.second) newest_[id.first] = {release, given_up};
   return release;
 }
 
-std::vector<BarrierTable::Release> BarrierTable::OpenIfComplete(const Id& id) {
-  const auto found = open_.find(id);
-  if (found == open_.end()) return {};
-  // Nodes that disagree on the group would wait for different sets: nobody can make that complete.
-  bool disagree = false;
-  for (const auto& [node, visit] : found->second) {
-    disagree |= visit.group != found->second.begin()->second.group;
-  }
-  if (!disagree && !IsComplete(found->second)) return {};
-  Release release = Open(id, found->second);
-  newest_[id.first] = release.message;
-  open_.erase(found);
-  return {std::move(release)};
+BarrierTable::Release BarrierTable::GiveUp(const Id& id, const GivenUp& given_up) {
+  const absl::Status status = absl::DeadlineExceededError(absl::StrCat(
+      Which(id.first, id.second), Name(given_up.by), " waited ",
+      absl::FormatDuration(given_up.after), " for ", Names(Missing(open_.at(id))), " and gave up"));
+  return End(id, status, given_up);
 }
 
 }  // namespace slimps

@@ -101,6 +101,9 @@ void SchedulerState::HandleRegister(PeerId from, const wire::Header& header, abs
   welcome.mutable_welcome()->set_rank((*member)->entry.node().rank());
   welcome.mutable_welcome()->set_heartbeat_interval_ms(Millis(options_.heartbeat_interval));
   welcome.mutable_welcome()->set_heartbeat_timeout_ms(Millis(options_.heartbeat_timeout));
+  for (wire::BarrierTicket& ticket : barriers_.Tickets()) {
+    *welcome.mutable_welcome()->add_tickets() = std::move(ticket);
+  }
   out->push_back({from, std::move(welcome)});
   const bool to_all = members_.complete() && !was_complete;
   if (to_all) phase_ = Phase::kRunning;
@@ -159,6 +162,7 @@ void SchedulerState::HandleBarrier(const Member& member, const wire::Header& hea
   refused.set_request_id(header.request_id());
   refused.mutable_barrier_release()->set_name(header.barrier().name());
   refused.mutable_barrier_release()->set_ticket(header.barrier().ticket());
+  refused.mutable_barrier_release()->set_newest(barriers_.NewestOver(header.barrier().name()));
   *refused.mutable_barrier_release()->mutable_status() = ToStatusProto(releases.status());
   out->push_back({member.peer, std::move(refused)});
 }
@@ -271,7 +275,7 @@ void SchedulerState::SendReleases(std::vector<BarrierTable::Release> releases, O
   for (const BarrierTable::Release& release : releases) {
     for (const Member& member : members_.LiveMembers()) {
       const BarrierTable::Node place = {member.entry.node().role(), member.entry.node().rank()};
-      if (std::find(release.to.begin(), release.to.end(), place) == release.to.end()) continue;
+      if (!std::ranges::binary_search(release.to, place)) continue;
       wire::Header header;
       *header.mutable_barrier_release() = release.message;
       out->push_back({member.peer, std::move(header)});

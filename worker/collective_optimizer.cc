@@ -10,7 +10,8 @@ namespace slimps {
 
 absl::Status SetOptimizerTogether(const wire::OptimizerSpec& spec, KVStore* store) {
   const absl::Status set = store->SetOptimizer(spec);
-  const absl::StatusOr<std::vector<double>> refusals = store->AllReduceSum({set.ok() ? 0.0 : 1.0});
+  const absl::StatusOr<std::vector<double>> refusals =
+      store->AllReduceSumFor("setting the optimizer", {set.ok() ? 0.0 : 1.0});
   if (!set.ok()) return set;
   if (absl::IsDeadlineExceeded(refusals.status())) {
     return absl::DeadlineExceededError(

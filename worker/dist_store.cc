@@ -271,8 +271,15 @@ absl::Status DistStore::Barrier() {
 }
 
 absl::StatusOr<std::vector<double>> DistStore::AllReduceSum(const std::vector<double>& values) {
+  return AllReduceSumFor("a sum over all workers", values);
+}
+
+absl::StatusOr<std::vector<double>> DistStore::AllReduceSumFor(const std::string& purpose,
+                                                               const std::vector<double>& values) {
   SLIMPS_RETURN_IF_ERROR(FirstError());
-  return membership_.BarrierSum("kvstore/sum", wire::WORKER, values, options_.timeout);
+  return membership_.BarrierSum(
+      {.name = "kvstore/sum", .group = wire::WORKER, .purpose = purpose, .values = values},
+      options_.timeout);
 }
 
 absl::Status DistStore::Wait() {

@@ -74,6 +74,8 @@ class DistStore final : public KVStore, private MessageSink {
       const std::map<std::string, std::string>& dictionary) override;
   absl::Status Barrier() override;
   absl::StatusOr<std::vector<double>> AllReduceSum(const std::vector<double>& values) override;
+  absl::StatusOr<std::vector<double>> AllReduceSumFor(const std::string& purpose,
+                                                      const std::vector<double>& values) override;
   absl::Status Wait() override;
   absl::Status Leave() override;
   absl::Status Close() override;

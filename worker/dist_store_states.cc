@@ -91,7 +91,7 @@ absl::Status DistStore::CollectState(const TensorPlan& tensor, OptimizerStates* 
 }
 
 absl::Status DistStore::AgreeOn(const absl::Status& mine, const char* what) {
-  const absl::StatusOr<std::vector<double>> failed = AllReduceSum({mine.ok() ? 0.0 : 1.0});
+  const absl::StatusOr<std::vector<double>> failed = AllReduceSumFor(what, {mine.ok() ? 0.0 : 1.0});
   SLIMPS_RETURN_IF_ERROR(mine);
   SLIMPS_RETURN_IF_ERROR(failed.status());
   if ((*failed)[0] == 0) return absl::OkStatus();

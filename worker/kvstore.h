@@ -237,6 +237,13 @@ class KVStore {
   // few numbers).
   [[nodiscard]] virtual absl::StatusOr<std::vector<double>> AllReduceSum(
       const std::vector<double>& values) = 0;
+  // The same of a call that workers make together. InvalidArgument: another worker comes for another `purpose`, or calls
+  // AllReduceSum; names both.
+  [[nodiscard]] virtual absl::StatusOr<std::vector<double>> AllReduceSumFor(
+      const std::string& purpose, const std::vector<double>& values) {
+    (void)purpose;
+    return AllReduceSum(values);
+  }
   // Waits until everything pushed so far is acknowledged; returns the first error.
   [[nodiscard]] virtual absl::Status Wait() = 0;
   // Rounds from the next on are complete without this worker; its parts are done. Pulls still work.

@@ -9,6 +9,8 @@
 
 #include "proto/net/in_process_transport.h"
 #include "tests/cluster/in_process_cluster.h"
+#include "tests/cluster/random_values.h"
+#include "worker/collective_optimizer.h"
 
 namespace slimps {
 namespace {
@@ -182,6 +184,19 @@ TEST(Store, TheOptimizerIsRankZerosAndHeldAgainstTheCodecByAll) {
     spec.set_momentum(0.9);
     // Refused by each worker by itself, also by the one that would send nothing.
     EXPECT_EQ(store.SetOptimizer(spec).code(), absl::StatusCode::kInvalidArgument) << store.rank();
+  });
+}
+
+TEST(StoreUse, ASumAndTheSettingOfAnOptimizerDoNotMix) {
+  InProcessCluster({.workers = 2, .servers = 1}).RunWorkers([](KVStore& store) {
+    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {1}, .value = std::vector<float>(1)}}));
+    const absl::Status status = store.rank() == 0 ? store.AllReduceSum({0}).status()
+                                                  : SetOptimizerTogether(Sgd(0.1), &store);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("worker 1 comes for setting the optimizer"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("worker 0 comes: for a sum over all"));
+    EXPECT_EQ(store.AllReduceSum({1}).value(), std::vector<double>{2}) << "the next are together";
   });
 }
 

@@ -18,6 +18,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
+Membership::BarrierVisit Sum(const std::string& name, std::vector<double> values,
+                             const std::string& purpose = "") {
+  return {.name = name, .group = wire::WORKER, .purpose = purpose, .values = std::move(values)};
+}
+
 TEST_F(MembershipTest, NodesJoinWithRanksAndTheWholeRoster) {
   TestScheduler scheduler(network_, Scheduler());
   JoinAll();
@@ -56,21 +61,57 @@ TEST_F(MembershipTest, BarriersHoldAndSum) {
   JoinAll();
   for (int visit = 0; visit < 3; ++visit) {
     std::thread other([&] {
-      const auto sums = worker(1).BarrierSum("b", wire::WORKER, {1.0, 20.0}, kLong);
+      const auto sums = worker(1).BarrierSum(Sum("b", {1.0, 20.0}), kLong);
       ASSERT_TRUE(sums.ok()) << sums.status();
       EXPECT_EQ(sums->at(1), 30.0);
     });
-    const auto sums = worker(0).BarrierSum("b", wire::WORKER, {2.0, 10.0}, kLong);
+    const auto sums = worker(0).BarrierSum(Sum("b", {2.0, 10.0}), kLong);
     ASSERT_TRUE(sums.ok()) << sums.status();
     EXPECT_EQ(sums->at(0), 3.0);
     other.join();
   }
   // Refused before anybody waits for it.
-  EXPECT_EQ(worker(0).BarrierSum("b", wire::WORKER, {1, NAN}, kLong).status().code(),
+  EXPECT_EQ(worker(0).BarrierSum(Sum("b", {1, NAN}), kLong).status().code(),
             absl::StatusCode::kInvalidArgument);
   const absl::Status late = worker(0).Barrier("alone", wire::WORKER, absl::Milliseconds(20));
   EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(late.message()), HasSubstr("\"alone\""));
+}
+
+TEST_F(MembershipTest, AfterASumThatTimedOutTheNextOneIsOfTheSameVisits) {
+  TestScheduler scheduler(network_, Scheduler());
+  JoinAll();
+  // Worker 0 tries twice more often than worker 1 comes.
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const absl::Status alone = worker(0).BarrierSum(Sum("b", {1}), absl::Milliseconds(20)).status();
+    EXPECT_EQ(alone.code(), absl::StatusCode::kDeadlineExceeded) << alone;
+    EXPECT_THAT(std::string(alone.message()), HasSubstr("worker 0 waited 20ms for worker 1"));
+  }
+  const absl::Status late = worker(1).BarrierSum(Sum("b", {10}), kLong).status();
+  EXPECT_EQ(late.code(), absl::StatusCode::kFailedPrecondition) << late;
+  EXPECT_THAT(std::string(late.message()), HasSubstr("worker 1 comes too late"));
+  EXPECT_THAT(std::string(late.message()), HasSubstr("worker 0 waited 20ms"));
+  std::thread other([&] {
+    EXPECT_THAT(worker(1).BarrierSum(Sum("b", {20}), kLong).value(), testing::ElementsAre(22));
+  });
+  EXPECT_THAT(worker(0).BarrierSum(Sum("b", {2}), kLong).value(), testing::ElementsAre(22));
+  other.join();
+}
+
+TEST_F(MembershipTest, SumsForDifferentPurposesAreAnErrorThatNamesBoth) {
+  TestScheduler scheduler(network_, Scheduler());
+  JoinAll();
+  std::thread other([&] {
+    const absl::Status status = worker(1).BarrierSum(Sum("b", {1}, "the loss"), kLong).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  });
+  const absl::Status status =
+      worker(0).BarrierSum(Sum("b", {1}, "saving optimizer states"), kLong).status();
+  other.join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("worker 1 comes for the loss"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("worker 0 comes: for saving optimizer states"));
 }
 
 TEST_F(MembershipTest, ANodeThatVanishesIsNamedToTheOthers) {

@@ -98,7 +98,8 @@ TEST_F(MembershipOutOfMemory, ABarrierBeginsWholeOrNotAtAll) {
     MembershipState::BarrierId id;
     bool begun = false;
     const auto begin = [&] {
-      (void)state_->StartBarrier(name, wire::WORKER, {1.5}, clock_.Now(), &id);
+      (void)state_->StartBarrier(
+          {.name = name, .group = wire::WORKER, .purpose = {}, .values = {1.5}}, clock_.Now(), &id);
       begun = true;
     };
     const bool ran_out = RunsOut(n, begin);

@@ -116,6 +116,101 @@ TEST_F(BarrierTest, DifferentGroupsAreAnErrorAtOnce) {
   EXPECT_EQ(releases[0].message.status().code(), 3u);
 }
 
+wire::Barrier GivesUp(wire::Barrier barrier) {
+  barrier.set_gave_up_after_ms(60'000);
+  return barrier;
+}
+
+TEST_F(BarrierTest, AGivenUpBarrierIsOverForAllAndALateVisitorLearnsWho) {
+  BarrierTable table({.num_workers = 3, .num_servers = 1});
+  ASSERT_TRUE(table.Arrive(kWorker0, Visit("b", 1)).ok());
+  ASSERT_TRUE(table.Arrive(kWorker1, Visit("b", 1)).ok());
+  const auto releases = table.Arrive(kWorker1, GivesUp(Visit("b", 1)));
+  ASSERT_TRUE(releases.ok());
+  ASSERT_EQ(releases->size(), 1u);
+  EXPECT_THAT((*releases)[0].to, ElementsAre(kWorker0, kWorker1));
+  EXPECT_EQ((*releases)[0].message.status().message(),
+            "barrier \"b\" number 1: worker 1 waited 1m for worker 2 and gave up");
+  EXPECT_EQ((*releases)[0].message.newest(), 1u);
+  const absl::Status late = table.Arrive({wire::WORKER, 2}, Visit("b", 1)).status();
+  EXPECT_EQ(late.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(late.message(),
+            "barrier \"b\" number 1: worker 2 comes too late: worker 1 waited for 1m and gave up");
+  const auto again = table.Arrive(kWorker0, Visit("b", 1));
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ((*again)[0].message.status().code(), 4u) << "of those who waited, for whom it was lost";
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(table.Arrive({wire::WORKER, rank}, Visit("b", 2)).ok());
+  }
+  EXPECT_EQ(table.Arrive({wire::WORKER, 2}, Visit("b", 2))->size(), 1u);
+}
+
+TEST_F(BarrierTest, AVisitorWhoIsSeveralBarriersLateLearnsBothNumbers) {
+  for (uint64_t ticket = 1; ticket <= 3; ++ticket) {
+    EXPECT_EQ(Arrive(kWorker0, GivesUp(Visit("b", ticket))).size(), 1u);
+  }
+  const absl::Status late = table_.Arrive(kWorker1, Visit("b", 1)).status();
+  EXPECT_EQ(late.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(late.message()),
+              HasSubstr("number 1: worker 1 comes too late, number 3 is over too"));
+  EXPECT_THAT(std::string(late.message()), HasSubstr("worker 0 waited 1m for worker 1"));
+  EXPECT_EQ(table_.NewestOver("b"), 3u);
+  ASSERT_EQ(table_.Tickets().size(), 1u);
+  EXPECT_EQ(table_.Tickets()[0].name(), "b");
+  EXPECT_EQ(table_.Tickets()[0].ticket(), 3u);
+}
+
+TEST_F(BarrierTest, WhoGivesUpWhatHasOpenedGetsTheSum) {
+  Arrive(kWorker0, Visit("b", 1, {2}));
+  Arrive(kWorker1, Visit("b", 1, {3}));
+  const auto releases = Arrive(kWorker0, GivesUp(Visit("b", 1, {2})));
+  ASSERT_EQ(releases.size(), 1u);
+  EXPECT_THAT(releases[0].to, ElementsAre(kWorker0));
+  EXPECT_THAT(releases[0].message.sums(), ElementsAre(5));
+}
+
+TEST_F(BarrierTest, WhoIsTheLastToComeOpensItEvenIfItGaveUp) {
+  Arrive(kWorker0, Visit("b", 1, {2}));
+  const auto releases = Arrive(kWorker1, GivesUp(Visit("b", 1, {3})));  // its visit was lost
+  ASSERT_EQ(releases.size(), 1u);
+  EXPECT_THAT(releases[0].message.sums(), ElementsAre(5));
+}
+
+TEST_F(BarrierTest, AVisitThatWasLostIsTakenWhenANewerBarrierHasOpened) {
+  Arrive(kWorker0, Visit("b", 1));  // that of worker 1 was lost
+  Arrive(kWorker0, Visit("b", 2));
+  EXPECT_EQ(Arrive(kWorker1, Visit("b", 2)).size(), 1u);
+  const auto releases = Arrive(kWorker1, Visit("b", 1));
+  ASSERT_EQ(releases.size(), 1u);
+  EXPECT_THAT(releases[0].to, ElementsAre(kWorker0, kWorker1));
+  EXPECT_EQ(releases[0].message.newest(), 2u);
+  EXPECT_EQ(table_.NewestOver("b"), 2u);
+}
+
+TEST_F(BarrierTest, DifferentPurposesAreAnErrorAtOnceThatNamesBoth) {
+  BarrierTable table({.num_workers = 3, .num_servers = 1});
+  wire::Barrier loss = Visit("b", 1, {1});
+  loss.set_purpose("the loss");
+  wire::Barrier states = Visit("b", 1, {1});
+  states.set_purpose("saving states");
+  ASSERT_TRUE(table.Arrive(kWorker1, loss).ok());
+  const auto releases = table.Arrive(kWorker0, states);
+  ASSERT_TRUE(releases.ok());
+  ASSERT_EQ(releases->size(), 1u);
+  EXPECT_THAT((*releases)[0].to, ElementsAre(kWorker0, kWorker1));
+  EXPECT_EQ((*releases)[0].message.status().message(),
+            "barrier \"b\" number 1: worker 1 comes for the loss, group worker, with 1 values; "
+            "expected as worker 0 comes: for saving states, group worker, with 1 values");
+}
+
+TEST_F(BarrierTest, NamesAndPurposesAreBounded) {
+  EXPECT_EQ(table_.Arrive(kWorker0, Visit(std::string(257, 'x'), 1)).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  wire::Barrier visit = Visit("b", 1);
+  visit.set_purpose(std::string(257, 'x'));
+  EXPECT_EQ(table_.Arrive(kWorker0, visit).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(BarrierTest, ANodeThatLeavesIsNotWaitedFor) {
   EXPECT_TRUE(Arrive(kWorker0, Visit("b", 1, {7})).empty());
   const auto releases = table_.Leave(kWorker1);

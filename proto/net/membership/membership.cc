@@ -18,6 +18,8 @@ namespace {
 
 // Before any gradient: a node whose queue is long is not down.
 constexpr int kControlPriority = 1 << 30;
+// How long the scheduler may take to say how a barrier ended that this node has given up.
+constexpr absl::Duration kAnswerPatience = absl::Seconds(5);
 // Until what memory was short for is tried again.
 constexpr absl::Duration kWithoutMemory = absl::Milliseconds(100);
 
@@ -197,17 +199,24 @@ bool Membership::HandleMessage(PeerId from, Message& message) {
 
 absl::Status Membership::Barrier(const std::string& name, wire::Role group,
                                  absl::Duration timeout) {
-  return BarrierSum(name, group, {}, timeout).status();
+  return BarrierSum({.name = name, .group = group, .purpose = {}, .values = {}}, timeout).status();
 }
 
-absl::StatusOr<std::vector<double>> Membership::BarrierSum(const std::string& name,
-                                                           wire::Role group,
-                                                           const std::vector<double>& values,
+std::optional<absl::StatusOr<std::vector<double>>> Membership::AwaitBarrier(
+    const MembershipState::BarrierId& id, absl::Time deadline) {
+  MutexLock lock(&mutex_);
+  while (!state_.BarrierResult(id).has_value() && absl::Now() < deadline) {
+    changed_.WaitFor(&mutex_, deadline - absl::Now());
+  }
+  return state_.BarrierResult(id);
+}
+
+absl::StatusOr<std::vector<double>> Membership::BarrierSum(const BarrierVisit& visit,
                                                            absl::Duration timeout) {
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (!std::isfinite(values[i])) {
-      return absl::InvalidArgumentError(absl::StrCat("sum \"", name, "\": value ", i, " is ",
-                                                     values[i], "; expected finite values"));
+  for (size_t i = 0; i < visit.values.size(); ++i) {
+    if (!std::isfinite(visit.values[i])) {
+      return absl::InvalidArgumentError(absl::StrCat("sum \"", visit.name, "\": value ", i, " is ",
+                                                     visit.values[i], "; expected finite values"));
     }
   }
   const absl::Time deadline = absl::Now() + timeout;
@@ -217,22 +226,29 @@ absl::StatusOr<std::vector<double>> Membership::BarrierSum(const std::string& na
     MutexLock lock(&mutex_);
     if (state_.phase() != MembershipState::Phase::kMember) {
       return absl::FailedPreconditionError(
-          absl::StrCat("barrier \"", name, "\": this node is not in the job"));
+          absl::StrCat("barrier \"", visit.name, "\": this node is not in the job"));
     }
-    actions = state_.StartBarrier(name, group, values, absl::Now(), &id);
+    actions = state_.StartBarrier(visit, absl::Now(), &id);
   }
   Carry(std::move(actions));
 
-  MutexLock lock(&mutex_);
-  while (!state_.BarrierResult(id).has_value() && absl::Now() < deadline) {
-    changed_.WaitFor(&mutex_, deadline - absl::Now());
+  std::optional<absl::StatusOr<std::vector<double>>> result = AwaitBarrier(id, deadline);
+  if (!result.has_value()) {
+    {
+      MutexLock lock(&mutex_);
+      actions = state_.GiveUpBarrier(id, timeout, absl::Now());
+    }
+    Carry(std::move(actions));
+    // The last may have come meanwhile: what the scheduler says holds for all.
+    result = AwaitBarrier(id, absl::Now() + kAnswerPatience);
   }
-  std::optional<absl::StatusOr<std::vector<double>>> result = state_.BarrierResult(id);
+  MutexLock lock(&mutex_);
   state_.ForgetBarrier(id);
   if (result.has_value()) return *std::move(result);
-  return absl::DeadlineExceededError(absl::StrCat("barrier \"", name, "\" number ", id.ticket,
+  return absl::DeadlineExceededError(absl::StrCat("barrier \"", visit.name, "\" number ", id.ticket,
                                                   ": not all nodes came within ",
-                                                  absl::FormatDuration(timeout)));
+                                                  absl::FormatDuration(timeout), ", and scheduler ",
+                                                  options_.scheduler_address, " does not say who"));
 }
 
 absl::Status Membership::Leave(absl::Duration timeout) {

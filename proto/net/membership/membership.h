@@ -85,16 +85,17 @@ class Membership final {
   bool HandleMessage(PeerId from, Message& message);
 
   // Waits until all of `group` (ROLE_UNSPECIFIED: workers and servers) have come to the barrier
-  // `name` as often as this node has. DeadlineExceeded: not within `timeout`. The reason, once the
-  // job is down. May not be called on the I/O thread.
+  // `name` as often as this node has, and sums `values` over the group in rank order. A barrier has
+  // one outcome for all. DeadlineExceeded: a node, this one or another, waited for `timeout` and
+  // gave up. FailedPrecondition: this node comes too late, another had given up; the next visit
+  // meets the others' next. InvalidArgument: nodes came for different purposes, or with other
+  // numbers of values. All of them name both nodes. The reason, once the job is down. May not be
+  // called on the I/O thread.
+  using BarrierVisit = MembershipState::BarrierVisit;
+  [[nodiscard]] absl::StatusOr<std::vector<double>> BarrierSum(const BarrierVisit& visit,
+                                                               absl::Duration timeout);
   [[nodiscard]] absl::Status Barrier(const std::string& name, wire::Role group,
                                      absl::Duration timeout);
-  // A barrier that also sums `values` over the group in rank order; all must bring the same number
-  // of them.
-  [[nodiscard]] absl::StatusOr<std::vector<double>> BarrierSum(const std::string& name,
-                                                               wire::Role group,
-                                                               const std::vector<double>& values,
-                                                               absl::Duration timeout);
 
   // Ends the heartbeat, and what it repeats, for good: after Leave. No call of the down handler begins from then on, and
   // none on the heartbeat's thread lasts when it returns, unless that is where it was called from. Idempotent.
@@ -118,6 +119,9 @@ class Membership final {
  private:
   absl::Status Connect();
   void RunHeartbeats();
+  // nullopt: not decided by then.
+  std::optional<absl::StatusOr<std::vector<double>>> AwaitBarrier(
+      const MembershipState::BarrierId& id, absl::Time deadline);
   // Sends what the state machine asked for and tells the handler what it must know, without the
   // lock. What is not sent, for want of memory too, is due again.
   void Carry(MembershipState::Actions actions);

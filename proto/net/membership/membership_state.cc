@@ -120,6 +120,9 @@ MembershipState::Actions MembershipState::HandleFromScheduler(const wire::Header
 
 MembershipState::Actions MembershipState::HandleWelcome(const wire::Welcome& welcome,
                                                         absl::Time now) {
+  if (phase_ == Phase::kRegistering || phase_ == Phase::kWelcomed) {
+    for (const wire::BarrierTicket& over : welcome.tickets()) NoteOver(over.name(), over.ticket());
+  }
   // Registered again before the roster was complete (the scheduler had given this node up): the
   // newest rank counts.
   if (phase_ == Phase::kWelcomed) welcome_ = welcome;
@@ -161,9 +164,19 @@ void MembershipState::HandleEcho(const wire::Heartbeat& echo, absl::Time now) {
                     absl::FromUnixNanos(static_cast<int64_t>(echo.scheduler_unix_ns())), now);
 }
 
+void MembershipState::NoteOver(const std::string& name, uint64_t ticket) {
+  uint64_t& newest = tickets_[name];
+  newest = std::max(newest, ticket);
+}
+
 void MembershipState::HandleRelease(const wire::BarrierRelease& release) {
   const auto found = barriers_.find({release.name(), release.ticket()});
   if (found == barriers_.end() || found->second.result.has_value()) return;
+  NoteOver(release.name(), release.newest());
+  if (found->second.forgotten) {
+    barriers_.erase(found);
+    return;
+  }
   absl::Status status = FromStatusProto(release.status());
   if (status.ok()) {
     found->second.result = std::vector<double>(release.sums().begin(), release.sums().end());
@@ -227,19 +240,19 @@ absl::Time MembershipState::NextTick() const {
   return next;
 }
 
-MembershipState::Actions MembershipState::StartBarrier(const std::string& name, wire::Role group,
-                                                       const std::vector<double>& values,
-                                                       absl::Time now, BarrierId* id) {
-  uint64_t& newest = tickets_[name];
-  *id = {name, newest + 1};
+MembershipState::Actions MembershipState::StartBarrier(const BarrierVisit& visit, absl::Time now,
+                                                       BarrierId* id) {
+  uint64_t& newest = tickets_[visit.name];
+  *id = {visit.name, newest + 1};
   // Whole before it is among the others: memory may run out at any line.
   PendingBarrier pending{
       .request = NewRequest(wire::Header::kBarrier), .repeat_at = now, .result = {}};
   wire::Barrier* barrier = pending.request.mutable_barrier();
-  barrier->set_name(name);
-  barrier->set_group(group);
+  barrier->set_name(visit.name);
+  barrier->set_group(visit.group);
+  barrier->set_purpose(visit.purpose);
   barrier->set_ticket(id->ticket);
-  barrier->mutable_values()->Add(values.begin(), values.end());
+  barrier->mutable_values()->Add(visit.values.begin(), visit.values.end());
   barriers_.emplace(*id, std::move(pending));
   try {
     Actions actions = Tick(now);
@@ -249,6 +262,24 @@ MembershipState::Actions MembershipState::StartBarrier(const std::string& name, 
     barriers_.erase(*id);  // nothing of it was sent
     throw;
   }
+}
+
+MembershipState::Actions MembershipState::GiveUpBarrier(const BarrierId& id, absl::Duration waited,
+                                                        absl::Time now) {
+  const auto found = barriers_.find(id);
+  if (found == barriers_.end() || found->second.result.has_value()) return {};
+  const int64_t ms = std::max<int64_t>(1, absl::ToInt64Milliseconds(waited));
+  found->second.request.mutable_barrier()->set_gave_up_after_ms(static_cast<uint64_t>(ms));
+  found->second.repeat_at = now;
+  return Tick(now);
+}
+
+void MembershipState::ForgetBarrier(const BarrierId& id) {
+  const auto found = barriers_.find(id);
+  if (found == barriers_.end()) return;
+  found->second.forgotten = true;
+  const bool given_up = found->second.request.barrier().gave_up_after_ms() > 0;
+  if (!given_up || found->second.result.has_value() || down_.has_value()) barriers_.erase(found);
 }
 
 std::optional<absl::StatusOr<std::vector<double>>> MembershipState::BarrierResult(
@@ -284,7 +315,9 @@ void MembershipState::CannotSend(const wire::Header& request, const absl::Status
     if (phase_ == Phase::kRegistering || phase_ == Phase::kWelcomed) refused_ = why;
   } else if (request.has_barrier()) {
     const auto found = barriers_.find({request.barrier().name(), request.barrier().ticket()});
-    if (found != barriers_.end()) found->second.result = why;
+    if (found == barriers_.end()) return;
+    found->second.result = why;
+    if (found->second.forgotten) barriers_.erase(found);
   } else if (request.has_error()) {
     failure_.reset();
   }

@@ -69,12 +69,20 @@ class MembershipState final {
     uint64_t ticket = 0;
     auto operator<=>(const BarrierId&) const = default;
   };
+  struct BarrierVisit {
+    std::string name;
+    wire::Role group = wire::ROLE_UNSPECIFIED;  // workers and servers
+    std::string purpose;                        // all must bring the same
+    std::vector<double> values;                 // summed over the group; all must bring as many
+  };
   // Throws std::bad_alloc: it has not begun, and the next one has its ticket.
-  Actions StartBarrier(const std::string& name, wire::Role group, const std::vector<double>& values,
-                       absl::Time now, BarrierId* id);
+  Actions StartBarrier(const BarrierVisit& visit, absl::Time now, BarrierId* id);
+  // This node waits no more, which ends the barrier for all; the scheduler's answer says whether it was over before.
+  Actions GiveUpBarrier(const BarrierId& id, absl::Duration waited, absl::Time now);
   // nullopt: not released yet. The reason, when the job is down.
   std::optional<absl::StatusOr<std::vector<double>>> BarrierResult(const BarrierId& id) const;
-  void ForgetBarrier(const BarrierId& id) { barriers_.erase(id); }
+  // Nobody waits for its result. A barrier that was given up is repeated until the scheduler knows.
+  void ForgetBarrier(const BarrierId& id);
 
   Actions StartLeave(absl::Time now);
   // Repeated until the scheduler acknowledges it or the job is down. The first counts. Throws std::bad_alloc: it is
@@ -103,6 +111,7 @@ class MembershipState final {
     wire::Header request;
     absl::Time repeat_at;
     std::optional<absl::StatusOr<std::vector<double>>> result;
+    bool forgotten = false;
   };
 
   Actions HandleWelcome(const wire::Welcome& welcome, absl::Time now);
@@ -111,6 +120,7 @@ class MembershipState final {
   Actions AnswerProbe();
   void HandleEcho(const wire::Heartbeat& echo, absl::Time now);
   void HandleRelease(const wire::BarrierRelease& release);
+  void NoteOver(const std::string& name, uint64_t ticket);
   Actions GoDown(absl::Status reason);
   wire::Header NewRequest(wire::Header::BodyCase body);
   wire::Header MakeReport(const Failure& failure) const;
@@ -132,7 +142,8 @@ class MembershipState final {
   uint64_t next_request_ = 1;
   std::optional<Failure> failure_;  // until it is acknowledged
   std::map<BarrierId, PendingBarrier> barriers_;
-  std::map<std::string, uint64_t> tickets_;  // the newest of each name
+  // Of each name, the newest that this node has come to or that is over.
+  std::map<std::string, uint64_t> tickets_;
 };
 
 }  // namespace slimps
