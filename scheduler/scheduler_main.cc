@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -24,8 +25,9 @@
 DEFINE_string(job_id, "slimps", "name of the job; nodes of another job are refused");
 DEFINE_int32(num_workers, 1, "how many workers the job has (environment: DMLC_NUM_WORKER)");
 DEFINE_int32(num_servers, 1, "how many servers the job has (environment: DMLC_NUM_SERVER)");
-DEFINE_string(bind, "127.0.0.1",
-              "address to listen on; one that other machines reach needs --insecure");
+DEFINE_string(bind, "",
+              "address to listen on; one that other machines reach needs --insecure (environment: "
+              "DMLC_PS_ROOT_URI; else 127.0.0.1)");
 DEFINE_int32(port, 0, "port to listen on, 0: any free one (environment: DMLC_PS_ROOT_PORT)");
 DEFINE_string(port_file, "", "file to write the port to, once it is known");
 DEFINE_bool(insecure, false, "listen on --bind even where others on the network can reach it");
@@ -49,12 +51,6 @@ SchedulerOptions OptionsFromFlags() {
                             ": expected at least twice --heartbeat_interval_ms, which is ",
                             FLAGS_heartbeat_interval_ms));
   }
-  if (!IsLoopback(FLAGS_bind) && !FLAGS_insecure) {
-    DieOfUsage(
-        absl::StrCat("--bind=", FLAGS_bind,
-                     " can be reached by others and traffic is not encrypted: give --insecure "
-                     "if that network is trusted"));
-  }
   SchedulerOptions options;
   options.job_id = FLAGS_job_id;
   options.num_workers = static_cast<uint32_t>(FLAGS_num_workers);
@@ -64,6 +60,25 @@ SchedulerOptions OptionsFromFlags() {
   options.roster_timeout = absl::Seconds(FLAGS_roster_timeout_s);
   options.shutdown_grace = std::min(options.heartbeat_timeout, options.shutdown_grace);
   return options;
+}
+
+// Where nodes are told to look for the scheduler is where it listens. `bind` is the flag, `uri` DMLC_PS_ROOT_URI; either
+// may be empty.
+std::string ChooseBind(const std::string& bind, const std::string& uri) {
+  const bool from_uri = bind.empty() && !uri.empty();
+  const std::string source = from_uri ? "DMLC_PS_ROOT_URI=" : "--bind=";
+  const std::string chosen = from_uri ? uri : bind.empty() ? "127.0.0.1" : bind;
+  const bool is_open = !IsLoopback(ResolveForBind(chosen));
+  if (is_open && !FLAGS_insecure) {
+    DieOfUsage(absl::StrCat(source, chosen,
+                            " can be reached by others and traffic is not encrypted: give "
+                            "--insecure if that network is trusted"));
+  }
+  if (!is_open && !uri.empty() && !IsLoopback(ResolveForBind(uri))) {
+    DieOfUsage(absl::StrCat(source, chosen, ": nodes look for the scheduler at DMLC_PS_ROOT_URI=",
+                            uri, ", where nobody would listen: leave --bind out"));
+  }
+  return chosen;
 }
 
 // Whoever waits for the file sees it whole or not at all.
@@ -96,13 +111,13 @@ void TickUntilDone(SchedulerService* service, const sigset_t& signals, absl::Dur
   }
 }
 
-absl::Status Run(const SchedulerOptions& options) {
+absl::Status Run(const SchedulerOptions& options, const std::string& bind) {
   const sigset_t signals = BlockStopSignals();
   const RealClock clock;
   ZmqTransport transport(ZmqTransportOptions{});
   SchedulerService service(&transport, options, &clock);
   SLIMPS_ASSIGN_OR_RETURN(const std::string address,
-                          transport.Bind(absl::StrCat("tcp://", FLAGS_bind, ":", FLAGS_port)));
+                          transport.Bind(absl::StrCat("tcp://", bind, ":", FLAGS_port)));
   SLIMPS_RETURN_IF_ERROR(transport.Start(&service));
   if (!FLAGS_port_file.empty()) SLIMPS_RETURN_IF_ERROR(WritePortFile(FLAGS_port_file, address));
   LOG(INFO) << "job \"" << options.job_id << "\": waiting at " << address << " for "
@@ -117,8 +132,10 @@ absl::Status Run(const SchedulerOptions& options) {
 }  // namespace slimps
 
 int main(int argc, char** argv) {
-  slimps::ParseProgramFlags("slimps_scheduler --num_workers N --num_servers S --port P", argc,
-                            argv);
+  slimps::ParseProgramFlags(
+      "slimps_scheduler --num_workers N --num_servers S --port P: who is in the job", argc, argv);
   const slimps::SchedulerOptions options = slimps::OptionsFromFlags();
-  return slimps::ExitStatus(slimps::Run(options));
+  const char* uri = std::getenv("DMLC_PS_ROOT_URI");
+  const std::string bind = slimps::ChooseBind(FLAGS_bind, uri == nullptr ? "" : uri);
+  return slimps::ExitStatus(slimps::Run(options, bind));
 }

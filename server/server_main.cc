@@ -33,9 +33,10 @@ DEFINE_int32(root_port, 0, "the scheduler's port (environment: DMLC_PS_ROOT_PORT
 DEFINE_int32(num_workers, 1, "how many workers the job has (environment: DMLC_NUM_WORKER)");
 DEFINE_int32(num_servers, 1, "how many servers the job has (environment: DMLC_NUM_SERVER)");
 DEFINE_int32(wanted_rank, -1, "the rank that this server had before, -1: any");
-DEFINE_string(bind, "127.0.0.1",
+DEFINE_string(bind, "",
               "address or network interface to listen on; one that other machines reach needs "
-              "--insecure (environment: DMLC_INTERFACE, else DMLC_NODE_HOST)");
+              "--insecure (environment: DMLC_INTERFACE, else DMLC_NODE_HOST; else the address by "
+              "which this machine reaches the scheduler)");
 DEFINE_int32(port, 0, "port to listen on, 0: any free one");
 DEFINE_string(node_host, "",
               "the host under which workers reach this server, where that is not the address it "
@@ -73,20 +74,40 @@ void SettleFlags() {
   CheckRange("max_weight_gib", FLAGS_max_weight_gib, 1, 1 << 20);
 }
 
+// A server that only its own machine reaches is of no use to a scheduler on another. `own` is this machine's address on
+// the way there.
+void RefuseUnreachable(const std::string& host, const std::string& own) {
+  const bool scheduler_is_here = IsLoopback(own) || own == ResolveForBind(FLAGS_root_uri);
+  if (!IsLoopback(host) || scheduler_is_here || !FLAGS_node_host.empty()) return;
+  DieOfUsage(absl::StrCat("--bind=", FLAGS_bind, ": no other machine reaches this server there, ",
+                          "and the scheduler at ", FLAGS_root_uri, " is on another: leave --bind ",
+                          "out (which is --bind=", own, "), or give --node_host"));
+}
+
+void RefuseOpen(const std::string& what) {
+  if (FLAGS_insecure) return;
+  DieOfUsage(absl::StrCat(what,
+                          " can be reached by others and traffic is not encrypted: give "
+                          "--insecure if that network is trusted"));
+}
+
 // Listens, and returns the address that workers are told. An interface's address is known only once it is bound, so
 // that is when it is checked; nothing is read before the transport starts.
 absl::StatusOr<std::string> BindChecked(Transport* transport) {
-  SLIMPS_ASSIGN_OR_RETURN(const std::string bound,
-                          transport->Bind(absl::StrCat("tcp://", FLAGS_bind, ":", FLAGS_port)));
-  SLIMPS_ASSIGN_OR_RETURN(Address address, ParseAddress(bound));
-  if (!IsLoopback(address.host) && !FLAGS_insecure) {
-    DieOfUsage(absl::StrCat("--bind=", FLAGS_bind, " (", bound,
-                            ") can be reached by others and traffic is not encrypted: give "
-                            "--insecure if that network is trusted"));
+  SLIMPS_ASSIGN_OR_RETURN(const std::string own, RouteAddress(FLAGS_root_uri));
+  if (FLAGS_bind.empty() && !IsLoopback(own)) {
+    RefuseOpen(absl::StrCat(own, ", by which this machine reaches the scheduler at ",
+                            FLAGS_root_uri, ","));
   }
+  const std::string bind = FLAGS_bind.empty() ? own : FLAGS_bind;
+  SLIMPS_ASSIGN_OR_RETURN(const std::string bound,
+                          transport->Bind(absl::StrCat("tcp://", bind, ":", FLAGS_port)));
+  SLIMPS_ASSIGN_OR_RETURN(Address address, ParseAddress(bound));
+  if (!IsLoopback(address.host)) RefuseOpen(absl::StrCat("--bind=", bind, " (", bound, ")"));
+  RefuseUnreachable(address.host, own);
   if (!FLAGS_node_host.empty()) address.host = FLAGS_node_host;
   if (address.host == "0.0.0.0" || address.host == "[::]" || address.host == "::") {
-    DieOfUsage(absl::StrCat("--bind=", FLAGS_bind,
+    DieOfUsage(absl::StrCat("--bind=", bind,
                             " listens everywhere: give --node_host, under which workers reach it"));
   }
   return address.ToString();
@@ -195,7 +216,9 @@ absl::Status Run(ProgramTrace* trace) {
 
 int main(int argc, char** argv) {
   slimps::ParseProgramFlags(
-      "slimps_server --root_uri HOST --root_port PORT --num_workers N --num_servers S", argc, argv);
+      "slimps_server --root_uri HOST --root_port PORT --num_workers N --num_servers S: keeps "
+      "weights",
+      argc, argv);
   slimps::SettleFlags();
   slimps::ProgramTrace trace(FLAGS_trace, "server");
   return slimps::ExitStatus(trace.Finish(slimps::Run(&trace)));

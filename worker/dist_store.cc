@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "glog/logging.h"
 #include "proto/base/status_macros.h"
+#include "proto/net/address.h"
 #include "proto/net/membership/node_name.h"
 #include "proto/net/same_host.h"
 #include "proto/status_proto.h"
@@ -41,6 +42,27 @@ MembershipOptions MakeMembershipOptions(const KVStoreOptions& options) {
   membership.join_timeout = options.timeout;
   membership.stop = options.stop;
   return membership;
+}
+
+// A server's loopback address is of use on its own machine alone, which is the scheduler's. What else is wrong with the
+// addresses shows when they are used.
+absl::Status CheckReachable(const wire::RosterEntry& server, const std::string& endpoint,
+                            const std::string& scheduler_address) {
+  const absl::StatusOr<Address> address = ParseAddress(endpoint);
+  const absl::StatusOr<Address> scheduler = ParseAddress(scheduler_address);
+  if (!address.ok() || address->kind != Address::Kind::kTcp || !IsLoopback(address->host) ||
+      !scheduler.ok() || scheduler->kind != Address::Kind::kTcp) {
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<std::string> own = RouteAddress(scheduler->host);
+  if (!own.ok() || IsLoopback(*own) || *own == ResolveForBind(scheduler->host)) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      NodeName(server.node()), " (host ", server.host(), ", pid ", server.pid(), ") listens at ",
+      endpoint, ", where no other machine reaches it, and the scheduler at ", scheduler->host,
+      " is on another machine than this worker: start the server with --bind and an address that "
+      "this worker reaches, and --insecure"));
 }
 
 absl::StatusOr<std::unique_ptr<const Codec>> MakePullCodec(const std::string& text) {
@@ -105,6 +127,7 @@ absl::Status DistStore::Start() {
     const std::vector<std::string> endpoints(entry.endpoints().begin(), entry.endpoints().end());
     SLIMPS_ASSIGN_OR_RETURN(const std::string endpoint,
                             ChooseEndpoint(endpoints, UsedSameHost(options_)));
+    SLIMPS_RETURN_IF_ERROR(CheckReachable(entry, endpoint, options_.scheduler_address));
     SLIMPS_ASSIGN_OR_RETURN(servers_[entry.node().rank()], transport_->Connect(endpoint));
     is_here_[entry.node().rank()] = endpoint.starts_with("ipc://");
   }

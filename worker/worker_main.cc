@@ -117,24 +117,14 @@ void SetFlag(const std::string& source, const std::string& name, const std::stri
   }
 }
 
-[[noreturn]] void PrintHelp() {
-  std::vector<gflags::CommandLineFlagInfo> all;
-  gflags::GetAllFlags(&all);
-  std::cout << "slimps_worker: one worker of a training job.\n";
-  for (const gflags::CommandLineFlagInfo& info : all) {
-    if (info.filename.find("worker_main") == std::string::npos) continue;
-    std::cout << "  --" << info.name << " (" << info.default_value << ")  " << info.description
-              << "\n";
-  }
-  std::exit(0);
-}
-
 // "--name=value" and "--name value".
 void ParseArguments(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     const size_t dashes = argument.find_first_not_of('-');
-    if (argument == "--help" || argument == "-h") PrintHelp();
+    if (argument == "--help" || argument == "-h") {
+      PrintHelp("slimps_worker: one worker of a training job.");
+    }
     if (dashes == 0 || dashes > 2 || dashes == std::string::npos) {
       DieOfUsage(absl::StrCat("unexpected argument \"", argument, "\"; flags begin with --"));
     }

@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <string_view>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -19,8 +21,27 @@ void DieOfUsage(const std::string& why) {
   std::exit(kExitUsage);
 }
 
+void PrintHelp(const std::string& usage) {
+  std::vector<gflags::CommandLineFlagInfo> all;
+  gflags::GetAllFlags(&all);
+  std::cout << usage << "\n";
+  for (const gflags::CommandLineFlagInfo& info : all) {
+    if (!info.filename.ends_with("_main.cc")) continue;  // glog's and gflags' own
+    std::cout << "  --" << info.name;
+    if (!info.default_value.empty()) std::cout << " (" << info.default_value << ")";
+    std::cout << "  " << info.description << "\n";
+  }
+  std::cout << "  --minloglevel (0)  log warnings and errors (1) or errors (2) alone\n"
+            << std::flush;
+  std::exit(0);
+}
+
 void ParseProgramFlags(const char* usage, int argc, char** argv) {
   FLAGS_logtostderr = true;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == "--help" || argument == "-help" || argument == "-h") PrintHelp(usage);
+  }
   gflags::SetUsageMessage(usage);
   // gflags ends the process with status 1 on a wrong flag; callers tell usage from a failed job.
   static bool parsing = true;

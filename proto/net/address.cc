@@ -85,6 +85,34 @@ std::string ResolveForBind(const std::string& host) {
   return text;
 }
 
+absl::StatusOr<std::string> RouteAddress(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_family = AF_INET;
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), "9", &hints, &found);
+  if (error != 0) {
+    return absl::NotFoundError(
+        absl::StrCat("cannot resolve host \"", host, "\": ", gai_strerror(error)));
+  }
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  sockaddr_in own{};
+  socklen_t bytes = sizeof(own);
+  // Connecting a datagram socket sends nothing: the system chooses the route, and with it the own address.
+  const bool routed = fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0 &&
+                      getsockname(fd, reinterpret_cast<sockaddr*>(&own), &bytes) == 0;
+  const int why = errno;
+  if (fd >= 0) close(fd);
+  freeaddrinfo(found);
+  if (!routed) {
+    return absl::UnavailableError(
+        absl::StrCat("there is no route to host \"", host, "\": ", std::strerror(why)));
+  }
+  char text[INET_ADDRSTRLEN] = {};
+  inet_ntop(AF_INET, &own.sin_addr, text, sizeof(text));
+  return std::string(text);
+}
+
 bool IsLoopback(std::string_view host) {
   return host == "localhost" || host == "::1" || host == "[::1]" ||
          (host.starts_with("127.") && host.find_first_not_of("0123456789.") == host.npos);

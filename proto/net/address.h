@@ -28,6 +28,11 @@ struct Address {
 // given back as they are. Asks the system's resolver, and so may block.
 [[nodiscard]] std::string ResolveForBind(const std::string& host);
 
+// The IPv4 address of this machine by which it reaches `host` (a name or a numeric address): "127.0.0.1" for itself by
+// loopback, `host` itself where that is an address of this machine. Nothing is sent, but the resolver may be asked.
+// NotFound: nobody knows the host. Unavailable: there is no route to it.
+[[nodiscard]] absl::StatusOr<std::string> RouteAddress(const std::string& host);
+
 // Whether only this machine reaches a host: a numeric address of the loopback interface, or localhost.
 [[nodiscard]] bool IsLoopback(std::string_view host);
 

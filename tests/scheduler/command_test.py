@@ -36,6 +36,11 @@ class WrongUsageTest(unittest.TestCase):
         self.refused("at least twice", "--heartbeat_interval_ms=100", "--heartbeat_timeout_ms=150")
         self.refused("unexpected argument \"extra\"", "extra")
 
+    def test_where_nodes_are_told_to_look_it_listens_or_refuses(self):
+        self.refused("DMLC_PS_ROOT_URI=192.0.2.7 can be reached by others", DMLC_PS_ROOT_URI="192.0.2.7")
+        self.refused("--bind=127.0.0.1: nodes look for the scheduler at DMLC_PS_ROOT_URI=192.0.2.7",
+                     "--bind=127.0.0.1", "--insecure", DMLC_PS_ROOT_URI="192.0.2.7")
+
     def test_an_open_address_needs_insecure(self):
         self.refused("--insecure", "--bind=0.0.0.0")
         self.refused("--insecure", "--bind=127.example.org")
@@ -43,6 +48,16 @@ class WrongUsageTest(unittest.TestCase):
     def test_an_environment_that_makes_no_sense_is_refused(self):
         self.refused("DMLC_NUM_WORKER=two: expected a number", DMLC_NUM_WORKER="two")
         self.refused("DMLC_ROLE=worker: expected scheduler", DMLC_ROLE="worker")
+
+
+class HelpTest(unittest.TestCase):
+    def test_help_is_the_programs_own_flags(self):
+        for flag in ("--help", "-h"):
+            result = run(flag)
+            self.assertEqual(0, result.returncode)
+            self.assertIn("  --roster_timeout_s (60)  how long to wait for all nodes to come", result.stdout)
+            self.assertLess(len(result.stdout.splitlines()), 20, result.stdout)
+            self.assertNotIn("--logbufsecs", result.stdout)
 
 
 class RunningTest(unittest.TestCase):

@@ -35,4 +35,13 @@ expect 2 "DMLC_ROLE=worker" env DMLC_ROLE=worker "$server" --root_port=1
 # Port 1 is nobody's: the scheduler is silent.
 expect 1 "did not answer within 1s" env DMLC_PS_ROOT_PORT=1 "$server" --join_timeout_s=1
 
+# Its own flags, not those of libraries.
+help=$("$server" --help)
+[ "$?" -eq 0 ] || { echo "FAILED: --help did not end with 0"; failures=$((failures + 1)); }
+case "$help" in
+  *--logbufsecs*) echo "FAILED: --help lists glog's flags"; failures=$((failures + 1)) ;;
+  *--max_weight_gib*) ;;
+  *) echo "FAILED: --help does not list --max_weight_gib: $help"; failures=$((failures + 1)) ;;
+esac
+
 exit "$((failures > 0))"
