@@ -74,6 +74,24 @@ absl::Status MembershipTable::CheckRegistration(const wire::Header& header) cons
   return CheckNames(registration);
 }
 
+bool MembershipTable::Knows(const Incarnation& incarnation) const {
+  return std::ranges::any_of(
+      members_, [&](const auto& one) { return IncarnationOf(one.second.entry) == incarnation; });
+}
+
+std::vector<const Member*> MembershipTable::FormerSelves(const wire::Register& registration) const {
+  std::vector<const Member*> former;
+  for (const auto& [place, member] : members_) {
+    if (member.state != MemberState::kLive || place.first != registration.role()) continue;
+    const bool is_wanted = registration.wanted_rank() >= 0;
+    if (is_wanted ? place.second == static_cast<uint32_t>(registration.wanted_rank())
+                  : member.entry.host() == registration.host()) {
+      former.push_back(&member);
+    }
+  }
+  return former;
+}
+
 absl::StatusOr<uint32_t> MembershipTable::ChooseRank(const wire::Register& registration) const {
   const wire::Role role = registration.role();
   const uint32_t count = CountOfRole(role);
@@ -205,6 +223,11 @@ bool MembershipTable::AllLeft(wire::Role role) const {
     if (place.first == role && member.state != MemberState::kLeft) return false;
   }
   return true;
+}
+
+const Member* MembershipTable::Find(const Place& place) const {
+  const auto found = members_.find(place);
+  return found == members_.end() ? nullptr : &found->second;
 }
 
 std::vector<Member> MembershipTable::LiveMembers() const {

@@ -60,6 +60,12 @@ class MembershipTable final {
 
   explicit MembershipTable(Options options) : options_(std::move(options)) {}
 
+  // Whether Register would admit a node of this header, if a rank is free.
+  [[nodiscard]] absl::Status CheckRegistration(const wire::Header& header) const;
+  bool Knows(const Incarnation& incarnation) const;
+  // The live members whose process this node may be, started again: of its role, on its host; or who has the rank that it
+  // wants. Valid until the next Register or Remove.
+  std::vector<const Member*> FormerSelves(const wire::Register& registration) const;
   // Admits a node, or finds it again. FailedPrecondition: another job, or the job is complete and this node is not of
   // it. InvalidArgument: wrong role, counts, rank, no endpoint, or names too long. AlreadyExists: the rank is taken.
   // ResourceExhausted: there are as many nodes of this role as the job has. Unavailable: as Heard.
@@ -85,6 +91,8 @@ class MembershipTable final {
   // True for ever once as many nodes as the job has were there together.
   bool complete() const { return complete_; }
   bool AllLeft(wire::Role role) const;
+  // nullptr: nobody has that place. Valid until the next Register or Remove.
+  const Member* Find(const Place& place) const;
   std::vector<Member> LiveMembers() const;
   // Of those there are so far. The epoch grows with every change.
   wire::Roster Roster() const;
@@ -96,7 +104,6 @@ class MembershipTable final {
 
  private:
   uint32_t CountOfRole(wire::Role role) const;
-  absl::Status CheckRegistration(const wire::Header& header) const;
   absl::StatusOr<uint32_t> ChooseRank(const wire::Register& registration) const;
   Member* FindIncarnation(const Incarnation& incarnation);
   absl::Status Hear(PeerId peer, absl::Time now, Member* member);

@@ -1,6 +1,8 @@
 #include "scheduler/placement.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +12,8 @@
 
 namespace slimps {
 namespace {
+
+constexpr size_t kMostVariants = 200;  // of one key; each has a byte's number
 
 std::string Describe(const wire::KeyInfo& info) {
   return absl::StrCat("shape [", absl::StrJoin(info.shape(), ", "), "], dtype ",
@@ -45,14 +49,15 @@ PlacementTable::PlacementTable(Options options)
     : options_(options), server_bytes_(options.num_servers, 0) {}
 
 absl::Status PlacementTable::CheckKey(uint32_t worker, const wire::KeyInfo& info,
-                                      uint64_t partition_elements) const {
+                                      uint64_t partition_elements) {
+  ++steps_;
   const auto bad = [&](auto... what) {
     return absl::InvalidArgumentError(
         absl::StrCat("key ", info.name(), " of worker ", worker, ": ", what...));
   };
   const auto known = keys_.find(info.key());
-  if (known != keys_.end() && !known->second.by_worker.empty()) {
-    const std::string& name = known->second.by_worker.begin()->second.info.name();
+  if (known != keys_.end()) {
+    const std::string& name = known->second.variants[0].info.name();
     if (name != info.name()) {
       return bad("its id ", absl::Hex(info.key()), " belongs to key ", name,
                  " already (hash collision): rename one of them");
@@ -71,25 +76,33 @@ absl::Status PlacementTable::CheckKey(uint32_t worker, const wire::KeyInfo& info
                options_.max_partitions_of_key, " partitions");
   }
   if (known == keys_.end()) return absl::OkStatus();
-  const auto before = known->second.by_worker.find(worker);
-  if (before != known->second.by_worker.end() &&
-      (!SameTensor(before->second.info, info) ||
-       before->second.partition_elements != partition_elements)) {
-    return bad("declared before with ", Describe(before->second.info), " in partitions of ",
-               before->second.partition_elements, ", now with ", Describe(info),
-               " in partitions of ", partition_elements);
+  const KeyEntry& entry = known->second;
+  if (entry.variant_of[worker] == 0) {
+    if (entry.variants.size() < kMostVariants) return absl::OkStatus();
+    return bad("workers declare it in ", kMostVariants, " ways already");
+  }
+  const Variant& before = entry.variants[entry.variant_of[worker] - 1u];
+  if (!SameTensor(before.info, info) || before.partition_elements != partition_elements) {
+    return bad("declared before with ", Describe(before.info), " in partitions of ",
+               before.partition_elements, ", now with ", Describe(info), " in partitions of ",
+               partition_elements);
   }
   return absl::OkStatus();
 }
 
-absl::Status PlacementTable::Declare(uint32_t worker, const wire::DeclareKeys& declared) {
+absl::Status PlacementTable::CheckDeclaration(uint32_t worker, const wire::DeclareKeys& declared,
+                                              size_t* partitions) {
+  if (worker >= options_.num_workers) {
+    return absl::InvalidArgumentError(absl::StrCat("worker ", worker,
+                                                   " declares keys, but the job ", "has ",
+                                                   options_.num_workers, " workers"));
+  }
   if (declared.partition_elements() == 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("worker ", worker, ": partition_elements is 0, expected at least 1"));
   }
   size_t fresh = 0;
-  size_t partitions = 0;
-  std::map<uint64_t, const wire::KeyInfo*> batch;
+  std::unordered_map<uint64_t, const wire::KeyInfo*> batch;
   for (const wire::KeyInfo& info : declared.keys()) {
     const auto [twin, inserted] = batch.emplace(info.key(), &info);
     if (!inserted) {
@@ -100,80 +113,157 @@ absl::Status PlacementTable::Declare(uint32_t worker, const wire::DeclareKeys& d
     SLIMPS_RETURN_IF_ERROR(CheckKey(worker, info, declared.partition_elements()));
     if (keys_.contains(info.key())) continue;
     ++fresh;
-    partitions += Partitions(info, declared.partition_elements());
+    *partitions += Partitions(info, declared.partition_elements());
   }
   if (fresh > options_.max_keys - std::min(keys_.size(), options_.max_keys)) {
     return absl::ResourceExhaustedError(
         absl::StrCat("worker ", worker, " declares ", fresh, " new keys over ", keys_.size(),
                      " known: at most ", options_.max_keys, " are allowed"));
   }
-  if (partitions > options_.max_partitions - std::min(partitions_, options_.max_partitions)) {
+  if (*partitions > options_.max_partitions - std::min(partitions_, options_.max_partitions)) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("worker ", worker, " declares ", partitions, " new partitions over ",
+        absl::StrCat("worker ", worker, " declares ", *partitions, " new partitions over ",
                      partitions_, " known: at most ", options_.max_partitions, " are allowed"));
   }
-  partitions_ += partitions;
-  for (const wire::KeyInfo& info : declared.keys()) {
-    keys_[info.key()].by_worker.try_emplace(worker,
-                                            Declaration{info, declared.partition_elements()});
-  }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<PlacementTable::Answer>> PlacementTable::Declare(
+    uint32_t worker, uint64_t request, const wire::DeclareKeys& declared) {
+  const RequestId id = {worker, request};
+  if (waiting_.contains(id)) return std::vector<Answer>{};  // a repeat
+  const auto waits =
+      std::distance(waiting_.lower_bound({worker, 0}), waiting_.upper_bound({worker, UINT64_MAX}));
+  if (waits >= static_cast<ptrdiff_t>(options_.max_waiting_of_worker)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("worker ", worker, " has ", options_.max_waiting_of_worker,
+                     " declarations of keys waiting for other workers: no more are taken"));
+  }
+  size_t partitions = 0;
+  SLIMPS_RETURN_IF_ERROR(CheckDeclaration(worker, declared, &partitions));
+  partitions_ += partitions;
+
+  Waiting waiting;
+  std::set<RequestId> ready;
+  bool failed = false;
+  for (const wire::KeyInfo& info : declared.keys()) {
+    KeyEntry& entry = keys_[info.key()];
+    waiting.keys.push_back(&entry);
+    if (AddTo(&entry, worker, info, declared.partition_elements())) WakeWaiting(&entry, &ready);
+    failed |= HasFailed(entry);
+    if (!IsSettled(entry)) ++waiting.missing;
+  }
+  if (waiting.missing == 0 || failed) {
+    ready.insert(id);
+  } else {
+    for (KeyEntry* entry : waiting.keys) {
+      if (!IsSettled(*entry)) entry->waiting.push_back(id);
+    }
+  }
+  waiting_[id] = std::move(waiting);
+  return AnswerReady(ready);
+}
+
+bool PlacementTable::AddTo(KeyEntry* entry, uint32_t worker, const wire::KeyInfo& info,
+                           uint64_t partition_elements) {
+  ++steps_;
+  if (entry->variant_of.empty()) {
+    entry->variant_of.resize(options_.num_workers);
+    // Who has left cannot declare it any more.
+    if (!left_.empty()) entry->left_without = *left_.begin();
+  }
+  uint8_t& mine = entry->variant_of[worker];
+  if (mine != 0) return false;
+  const bool was_settled = IsSettled(*entry);
+  auto same = std::ranges::find_if(entry->variants, [&](const Variant& variant) {
+    return SameTensor(variant.info, info) && variant.partition_elements == partition_elements;
+  });
+  if (same == entry->variants.end()) {
+    same = entry->variants.insert(same, {info, partition_elements, worker});
+  }
+  same->lowest_worker = std::min(same->lowest_worker, worker);
+  mine = static_cast<uint8_t>(same - entry->variants.begin() + 1);
+  ++entry->declared_by;
+  return !was_settled && IsSettled(*entry);
+}
+
+bool PlacementTable::HasFailed(const KeyEntry& entry) const {
+  return entry.variants.size() > 1 || entry.left_without.has_value();
+}
+
+bool PlacementTable::IsSettled(const KeyEntry& entry) const {
+  return entry.declared_by == options_.num_workers || HasFailed(entry);
+}
+
+void PlacementTable::WakeWaiting(KeyEntry* entry, std::set<RequestId>* ready) {
+  const bool failed = HasFailed(*entry);
+  for (const RequestId& id : std::exchange(entry->waiting, {})) {
+    ++steps_;
+    const auto found = waiting_.find(id);
+    if (found == waiting_.end()) continue;  // answered: another key of it had failed
+    if (--found->second.missing == 0 || failed) ready->insert(id);
+  }
 }
 
 absl::Status PlacementTable::CheckAgreement(const KeyEntry& entry) const {
-  const auto& [first_worker, first] = *entry.by_worker.begin();
-  for (const auto& [worker, other] : entry.by_worker) {
-    if (!SameTensor(first.info, other.info)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "key ", first.info.name(), ": worker ", worker, " declares ", Describe(other.info),
-          ", expected as worker ", first_worker, " declares: ", Describe(first.info)));
-    }
-    if (first.partition_elements != other.partition_elements) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("key ", first.info.name(), ": worker ", worker, " cuts partitions of ",
-                       other.partition_elements, " elements, expected as worker ", first_worker,
-                       " does: ", first.partition_elements));
-    }
+  if (entry.variants.size() < 2) return absl::OkStatus();
+  const auto of_worker = [](const Variant* a, const Variant* b) {
+    return a->lowest_worker < b->lowest_worker;
+  };
+  std::vector<const Variant*> ways;
+  for (const Variant& variant : entry.variants) ways.push_back(&variant);
+  std::ranges::sort(ways, of_worker);
+  const Variant& first = *ways[0];
+  const Variant& other = *ways[1];
+  const std::string key = absl::StrCat("key ", first.info.name(), ": worker ", other.lowest_worker);
+  if (!SameTensor(first.info, other.info)) {
+    return absl::InvalidArgumentError(absl::StrCat(key, " declares ", Describe(other.info),
+                                                   ", expected as worker ", first.lowest_worker,
+                                                   " declares: ", Describe(first.info)));
   }
-  return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      key, " cuts partitions of ", other.partition_elements, " elements, expected as worker ",
+      first.lowest_worker, " does: ", first.partition_elements));
 }
 
-std::optional<uint32_t> PlacementTable::FirstMissing(const KeyEntry& entry) const {
-  for (uint32_t worker = 0; worker < options_.num_workers; ++worker) {
-    if (!entry.by_worker.contains(worker)) return worker;
+std::vector<PlacementTable::Answer> PlacementTable::AnswerReady(const std::set<RequestId>& ready) {
+  std::vector<Answer> answers;
+  for (const RequestId& id : ready) {
+    const Waiting waiting = std::move(waiting_.extract(id).mapped());
+    answers.push_back({id.first, id.second, PlacementOf(waiting.keys)});
   }
-  return std::nullopt;
+  return answers;
 }
 
-std::optional<absl::StatusOr<wire::Placement>> PlacementTable::Answer(
-    const wire::DeclareKeys& declared) {
-  std::vector<KeyEntry*> entries;
+absl::StatusOr<wire::Placement> PlacementTable::PlacementOf(const std::vector<KeyEntry*>& keys) {
   std::vector<KeyEntry*> unplaced;
-  bool waiting = false;
-  for (const wire::KeyInfo& info : declared.keys()) {
-    const auto found = keys_.find(info.key());
-    if (found == keys_.end()) {
-      return absl::NotFoundError(absl::StrCat("key ", info.name(), " was never declared"));
+  for (KeyEntry* entry : keys) {
+    ++steps_;
+    SLIMPS_RETURN_IF_ERROR(CheckAgreement(*entry));
+    if (entry->left_without.has_value()) {
+      return absl::FailedPreconditionError(absl::StrCat("key ", entry->variants[0].info.name(),
+                                                        ": worker ", *entry->left_without,
+                                                        " left without declaring it"));
     }
-    const absl::Status agreed = CheckAgreement(found->second);
-    if (!agreed.ok()) return agreed;
-    const std::optional<uint32_t> missing = FirstMissing(found->second);
-    if (missing.has_value() && left_.contains(*missing)) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("key ", info.name(), ": worker ", *missing, " left without declaring it"));
-    }
-    waiting |= missing.has_value();
-    entries.push_back(&found->second);
-    if (!found->second.place.has_value()) unplaced.push_back(&found->second);
+    if (!entry->place.has_value()) unplaced.push_back(entry);
   }
-  if (waiting) return std::nullopt;
   Place(unplaced);
   wire::Placement placement;
-  for (const KeyEntry* entry : entries) *placement.add_keys() = *entry->place;
+  placement.mutable_keys()->Reserve(static_cast<int>(keys.size()));
+  for (const KeyEntry* entry : keys) *placement.add_keys() = *entry->place;
   return placement;
 }
 
-void PlacementTable::Leave(uint32_t worker) { left_.insert(worker); }
+std::vector<PlacementTable::Answer> PlacementTable::Leave(uint32_t worker) {
+  left_.insert(worker);
+  std::set<RequestId> ready;
+  for (auto& [id, entry] : keys_) {
+    if (entry.variant_of[worker] != 0 || entry.left_without.has_value()) continue;
+    entry.left_without = worker;
+    WakeWaiting(&entry, &ready);
+  }
+  return AnswerReady(ready);
+}
 
 void PlacementTable::Place(const std::vector<KeyEntry*>& entries) {
   struct Piece {
@@ -182,7 +272,7 @@ void PlacementTable::Place(const std::vector<KeyEntry*>& entries) {
   };
   std::vector<Piece> pieces;
   for (KeyEntry* entry : entries) {
-    const Declaration& declaration = entry->by_worker.begin()->second;
+    const Variant& declaration = entry->variants[0];
     const uint64_t elements = *Elements(declaration.info, options_.max_elements_of_key);
     wire::KeyPlace& place = entry->place.emplace();
     place.set_key(declaration.info.key());
@@ -199,10 +289,17 @@ void PlacementTable::Place(const std::vector<KeyEntry*>& entries) {
     return std::forward_as_tuple(b_elements, *a.name, a.place->offset()) <
            std::forward_as_tuple(a_elements, *b.name, b.place->offset());
   });
+  std::set<std::pair<uint64_t, uint32_t>> servers;  // bytes, rank
+  for (uint32_t rank = 0; rank < server_bytes_.size(); ++rank) {
+    servers.insert({server_bytes_[rank], rank});
+  }
   for (const Piece& piece : pieces) {
-    const auto least = std::min_element(server_bytes_.begin(), server_bytes_.end());
-    piece.place->set_server(static_cast<uint32_t>(least - server_bytes_.begin()));
-    *least += piece.place->elements() * sizeof(float);
+    auto least = servers.extract(servers.begin());
+    const uint32_t rank = least.value().second;
+    piece.place->set_server(rank);
+    server_bytes_[rank] += piece.place->elements() * sizeof(float);
+    least.value().first = server_bytes_[rank];
+    servers.insert(std::move(least));
   }
 }
 

@@ -78,7 +78,8 @@ absl::Status SchedulerService::result() const {
   return state_.result();
 }
 
-void SchedulerService::LogChange(SchedulerState::Phase before) const {
+void SchedulerService::LogChange(SchedulerState::Phase before) {
+  for (const std::string& line : state_.TakeNews()) LOG(INFO) << line;
   if (state_.phase() == before) return;
   switch (state_.phase()) {
     case SchedulerState::Phase::kForming:

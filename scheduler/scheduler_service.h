@@ -41,7 +41,7 @@ class SchedulerService final : public MessageSink {
   absl::Status result() const;
 
  private:
-  void LogChange(SchedulerState::Phase before) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LogChange(SchedulerState::Phase before) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Send(SchedulerState::Outbox outbox, uint64_t epoch);
 
   Transport* const transport_;

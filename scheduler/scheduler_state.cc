@@ -1,9 +1,9 @@
 #include "scheduler/scheduler_state.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "proto/incarnation.h"
 #include "proto/net/membership/node_name.h"
 #include "proto/status_proto.h"
 
@@ -17,6 +17,13 @@ SchedulerState::Outgoing RefuseStranger(PeerId to, const absl::Status& why, uint
   refusal.header.set_request_id(request_id);
   *refusal.header.mutable_error()->mutable_status() = ToStatusProto(why);
   return refusal;
+}
+
+// Asks a member whether it lives.
+wire::Header Probe() {
+  wire::Header probe;
+  probe.mutable_heartbeat()->set_answer_at_once(true);
+  return probe;
 }
 
 wire::Header ErrorReply(const absl::Status& status, uint64_t request_id) {
@@ -43,6 +50,7 @@ uint32_t Millis(absl::Duration duration) {
 
 SchedulerState::SchedulerState(SchedulerOptions options, absl::Time now)
     : options_(std::move(options)),
+      began_(now),
       deadline_(now + options_.roster_timeout),
       repeat_at_(absl::InfiniteFuture()),
       members_({.job_id = options_.job_id,
@@ -52,13 +60,16 @@ SchedulerState::SchedulerState(SchedulerOptions options, absl::Time now)
                 .probe_timeout = options_.heartbeat_timeout / 4}),
       placement_({.num_workers = options_.num_workers, .num_servers = options_.num_servers}),
       barriers_({.num_workers = options_.num_workers, .num_servers = options_.num_servers}),
-      decision_(options_.num_workers) {}
+      decision_(options_.num_workers),
+      compressions_(options_.num_workers),
+      joining_(JoinLog::Options{}) {}
 
 SchedulerState::Outbox SchedulerState::Handle(PeerId from, const wire::Header& header,
                                               absl::Time now) {
   Outbox out;
   if (header.has_register_()) {
     HandleRegister(from, header, now, &out);
+    SettleNewcomers(now, &out);
     return out;
   }
   const absl::StatusOr<const Member*> member = members_.Heard(header, from, now);
@@ -72,17 +83,70 @@ SchedulerState::Outbox SchedulerState::Handle(PeerId from, const wire::Header& h
   } else {
     HandleMember(**member, header, now, &out);
   }
+  SettleNewcomers(now, &out);
   return out;
 }
 
 void SchedulerState::ProbeMembers(Outbox* out) {
-  wire::Header probe;
-  probe.mutable_heartbeat()->set_answer_at_once(true);
-  for (const PeerId peer : members_.TakeProbes()) out->push_back({peer, probe});
+  for (const PeerId peer : members_.TakeProbes()) out->push_back({peer, Probe()});
+}
+
+bool SchedulerState::HoldNewcomer(PeerId from, const wire::Header& header, absl::Time now,
+                                  Outbox* out) {
+  const Incarnation incarnation = IncarnationOf(header);
+  if (phase_ != Phase::kForming || members_.Knows(incarnation)) return false;
+  if (!members_.CheckRegistration(header).ok()) return false;
+  const std::vector<const Member*> former = members_.FormerSelves(header.register_());
+  if (former.empty()) return false;
+  auto held = std::ranges::find_if(
+      newcomers_, [&](const Newcomer& one) { return IncarnationOf(one.header) == incarnation; });
+  if (held == newcomers_.end()) {
+    if (newcomers_.size() >= size_t{options_.num_workers} + options_.num_servers) return false;
+    held = newcomers_.insert(held, {.from = from, .header = header, .since = now});
+  }
+  held->from = from;
+  for (const Member* member : former) {
+    if (member->last_heard < held->since) out->push_back({member->peer, Probe()});
+  }
+  return true;
+}
+
+void SchedulerState::SettleNewcomers(absl::Time now, Outbox* out) {
+  for (size_t i = 0; i < newcomers_.size();) {
+    const Newcomer& held = newcomers_[i];
+    const Member* gone = nullptr;
+    bool waits = false;
+    for (const Member* member : members_.FormerSelves(held.header.register_())) {
+      if (phase_ != Phase::kForming || member->last_heard >= held.since) continue;
+      const bool is_silent = now - held.since >= members_.options().probe_timeout;
+      if (!member->connection_gone && !is_silent) {
+        waits = true;
+      } else if (gone == nullptr) {
+        gone = member;
+      }
+    }
+    if (waits) {
+      ++i;
+      continue;
+    }
+    Newcomer newcomer = held;
+    newcomers_.erase(newcomers_.begin() + static_cast<ptrdiff_t>(i));
+    if (gone != nullptr) {
+      const wire::NodeRef node = gone->entry.node();
+      joining_.Replaced(*gone);
+      members_.Remove(node);
+      newcomer.header.mutable_register_()->set_wanted_rank(static_cast<int32_t>(node.rank()));
+    }
+    Admit(newcomer.from, newcomer.header, now, out);
+  }
 }
 
 void SchedulerState::HandleRegister(PeerId from, const wire::Header& header, absl::Time now,
                                     Outbox* out) {
+  if (!HoldNewcomer(from, header, now, out)) Admit(from, header, now, out);
+}
+
+void SchedulerState::Admit(PeerId from, const wire::Header& header, absl::Time now, Outbox* out) {
   if (phase_ != Phase::kForming && phase_ != Phase::kRunning) {
     const char* why =
         result_.ok() ? "the job is over: all workers have left" : "the job is over: it has failed";
@@ -90,12 +154,15 @@ void SchedulerState::HandleRegister(PeerId from, const wire::Header& header, abs
     return;
   }
   const bool was_complete = members_.complete();
+  const uint64_t epoch = members_.epoch();
   const absl::StatusOr<const Member*> member = members_.Register(header, from, now);
   if (absl::IsUnavailable(member.status())) return ProbeMembers(out);
   if (!member.ok()) {
+    joining_.Refused(header, member.status(), now - began_);
     out->push_back(RefuseStranger(from, member.status(), header.request_id()));
     return;
   }
+  if (members_.epoch() != epoch) joining_.Joined(**member, MissingNodes(members_.Roster()));
   wire::Header welcome;
   welcome.set_request_id(header.request_id());
   welcome.mutable_welcome()->set_rank((*member)->entry.node().rank());
@@ -110,6 +177,11 @@ void SchedulerState::HandleRegister(PeerId from, const wire::Header& header, abs
   for (const Member& reader : to_all ? members_.LiveMembers() : std::vector<Member>{**member}) {
     wire::Header roster;
     *roster.mutable_roster() = members_.RosterFor(reader);
+    if (!to_all) {
+      for (const std::string& refusal : joining_.refusals()) {
+        roster.mutable_roster()->add_refusals(refusal);
+      }
+    }
     out->push_back({reader.peer, std::move(roster)});
   }
 }
@@ -169,47 +241,32 @@ void SchedulerState::HandleBarrier(const Member& member, const wire::Header& hea
 
 void SchedulerState::HandleDeclare(const Member& member, const wire::Header& header, Outbox* out) {
   const wire::NodeRef& node = member.entry.node();
-  const std::pair<uint32_t, uint64_t> id = {node.rank(), header.request_id()};
-  const auto first = declarations_.lower_bound({node.rank(), 0});
-  const auto last = declarations_.upper_bound({node.rank(), UINT64_MAX});
-  absl::Status status;
-  if (node.role() != wire::WORKER) {
-    status =
-        absl::InvalidArgumentError(absl::StrCat("only workers declare keys, got ", NodeName(node)));
-  } else if (!declarations_.contains(id) &&
-             std::distance(first, last) >= static_cast<ptrdiff_t>(kMaxDeclarationsPerWorker)) {
-    status = absl::ResourceExhaustedError(
-        absl::StrCat(NodeName(node), " has ", kMaxDeclarationsPerWorker,
-                     " declarations of keys waiting for other workers: no more are taken"));
-  } else {
-    status = placement_.Declare(node.rank(), header.declare_keys());
+  absl::StatusOr<std::vector<PlacementTable::Answer>> answers =
+      node.role() == wire::WORKER
+          ? placement_.Declare(node.rank(), header.request_id(), header.declare_keys())
+          : absl::InvalidArgumentError(
+                absl::StrCat("only workers declare keys, got ", NodeName(node)));
+  if (answers.ok()) {
+    compressions_.Note(node.rank(), header.declare_keys().compression());
+    return SendPlacements(*std::move(answers), out);
   }
-  if (!status.ok()) {
-    out->push_back({member.peer, ErrorReply(status, header.request_id())});
-    return;
-  }
-  declarations_[id] = {member.peer, header.declare_keys()};
-  AnswerDeclarations(out);
+  out->push_back({member.peer, ErrorReply(answers.status(), header.request_id())});
 }
 
-void SchedulerState::AnswerDeclarations(Outbox* out) {
-  for (auto it = declarations_.begin(); it != declarations_.end();) {
-    const std::optional<absl::StatusOr<wire::Placement>> answer =
-        placement_.Answer(it->second.declared);
-    if (!answer.has_value()) {
-      ++it;
-      continue;
-    }
+void SchedulerState::SendPlacements(std::vector<PlacementTable::Answer> answers, Outbox* out) {
+  for (PlacementTable::Answer& answer : answers) {
+    const Member* member = members_.Find({wire::WORKER, answer.worker});
+    if (member == nullptr || member->state == MemberState::kLeft) continue;
     wire::Header reply;
-    reply.set_request_id(it->first.second);
+    reply.set_request_id(answer.request);
     wire::Placement* placement = reply.mutable_placement();
-    if (answer->ok()) {
-      *placement = **answer;
+    if (answer.placement.ok()) {
+      *placement = *std::move(answer.placement);
+      placement->set_differing_compression(compressions_.differences());
     } else {
-      *placement->mutable_status() = ToStatusProto(answer->status());
+      *placement->mutable_status() = ToStatusProto(answer.placement.status());
     }
-    out->push_back({it->second.peer, std::move(reply)});
-    it = declarations_.erase(it);
+    out->push_back({member->peer, std::move(reply)});
   }
 }
 
@@ -259,8 +316,7 @@ void SchedulerState::HandleGoodbye(const Member& member, const wire::Header& hea
     Fail(node, absl::StrCat(who, " left while workers are in the job"), now, out);
     return;
   }
-  placement_.Leave(node.rank());
-  AnswerDeclarations(out);
+  SendPlacements(placement_.Leave(node.rank()), out);
   SendReleases(barriers_.Leave({node.role(), node.rank()}), out);
   const uint64_t version = DecidedVersion();
   decision_.Leave(node.rank());
@@ -350,6 +406,8 @@ SchedulerState::Outbox SchedulerState::Tick(absl::Time now) {
                       absl::FormatDuration(options_.heartbeat_timeout)),
          now, &out);
   }
+  SettleNewcomers(now, &out);
+  if (phase_ == Phase::kForming) joining_.Waiting(members_, now - began_);
   if (phase_ == Phase::kForming && now >= deadline_) {
     EnterFailed(absl::DeadlineExceededError(absl::StrCat(
                     "roster incomplete after ", absl::FormatDuration(options_.roster_timeout),

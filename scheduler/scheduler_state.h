@@ -11,9 +11,7 @@
 #define SLIMPS_SCHEDULER_SCHEDULER_STATE_H_
 
 #include <cstdint>
-#include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -21,6 +19,8 @@
 #include "proto/net/transport.h"
 #include "proto/slimps.pb.h"
 #include "scheduler/barrier.h"
+#include "scheduler/compression_roll.h"
+#include "scheduler/join_log.h"
 #include "scheduler/membership_table.h"
 #include "scheduler/placement.h"
 #include "scheduler/threshold_decision.h"
@@ -66,26 +66,34 @@ class SchedulerState final {
   // Ends the job for everyone with this reason (the scheduler itself is told to stop).
   Outbox Abort(const absl::Status& why, absl::Time now);
 
+  // For people: who came, who was refused, who is missing, each line once.
+  std::vector<std::string> TakeNews() { return joining_.Take(); }
+
   Phase phase() const { return phase_; }
   // Why the job failed; OK when it did not. Final in kDone.
   const absl::Status& result() const { return result_; }
   const MembershipTable& members() const { return members_; }
 
  private:
-  static constexpr size_t kMaxDeclarationsPerWorker = 64;
-  struct PendingDeclaration {
-    PeerId peer;
-    wire::DeclareKeys declared;
+  void ProbeMembers(Outbox* out);
+  // A node that comes while the job forms, and may be a member that was started again.
+  struct Newcomer {
+    PeerId from;
+    wire::Header header;
+    absl::Time since;
   };
 
-  void ProbeMembers(Outbox* out);
   void HandleRegister(PeerId from, const wire::Header& header, absl::Time now, Outbox* out);
+  // Keeps it until those whom it may replace were heard or are gone. False: nothing to find out.
+  bool HoldNewcomer(PeerId from, const wire::Header& header, absl::Time now, Outbox* out);
+  void SettleNewcomers(absl::Time now, Outbox* out);
+  void Admit(PeerId from, const wire::Header& header, absl::Time now, Outbox* out);
   void HandleMember(const Member& member, const wire::Header& header, absl::Time now, Outbox* out);
   void HandleBarrier(const Member& member, const wire::Header& header, Outbox* out);
   void HandleDeclare(const Member& member, const wire::Header& header, Outbox* out);
   void HandleReport(const Member& member, const wire::Header& header, Outbox* out);
   void HandleGoodbye(const Member& member, const wire::Header& header, absl::Time now, Outbox* out);
-  void AnswerDeclarations(Outbox* out);
+  void SendPlacements(std::vector<PlacementTable::Answer> answers, Outbox* out);
   void SendReleases(std::vector<BarrierTable::Release> releases, Outbox* out);
   uint64_t DecidedVersion() const;  // 0: none
   void BroadcastDecision(Outbox* out);
@@ -95,16 +103,19 @@ class SchedulerState final {
   void TellEveryone(const wire::Header& header, Outbox* out) const;
 
   const SchedulerOptions options_;
+  const absl::Time began_;
   Phase phase_ = Phase::kForming;
   absl::Status result_;
   absl::Time deadline_;   // of kForming: roster; of kEnding and kFailed: grace
   absl::Time repeat_at_;  // of Shutdown
   absl::Time quiet_at_ = absl::InfinitePast();  // the last goodbye plus the quiet time
   MembershipTable members_;
+  std::vector<Newcomer> newcomers_;  // in the order of arrival
   PlacementTable placement_;
   BarrierTable barriers_;
   ThresholdDecision decision_;
-  std::map<std::pair<uint32_t, uint64_t>, PendingDeclaration> declarations_;  // by worker, request
+  CompressionRoll compressions_;
+  JoinLog joining_;
 };
 
 }  // namespace slimps

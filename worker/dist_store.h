@@ -104,6 +104,10 @@ class DistStore final : public KVStore, private MessageSink {
   absl::Status MakePlan(std::string_view codec_spec, std::optional<uint64_t> fixed_threshold_bytes);
   // The first worker says what is questionable about the codec. REQUIRES: joined.
   void WarnOfCodec() const;
+  // "1bit:scaling=l1, pulls fp16".
+  std::string DescribeCompression() const;
+  // Says once that workers compress in different ways; `difference` empty: they do not.
+  void WarnOfDifference(const std::string& difference);
   void StartPipeline();
   absl::Status ChangeCompression(std::string_view codec_spec,
                                  std::optional<uint64_t> fixed_threshold_bytes);
@@ -188,6 +192,7 @@ class DistStore final : public KVStore, private MessageSink {
   std::optional<wire::OptimizerSpec> optimizer_ ABSL_GUARDED_BY(mutex_);  // as this worker was told
   uint64_t state_loads_ ABSL_GUARDED_BY(mutex_) = 0;  // each has a number of its own
   uint64_t row_bytes_pulled_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string told_difference_ ABSL_GUARDED_BY(mutex_);  // between workers' compression
   absl::Duration copy_ ABSL_GUARDED_BY(mutex_);
   absl::Duration wait_ ABSL_GUARDED_BY(mutex_);
 

@@ -65,6 +65,21 @@ void DistStore::WarnOfCodec() const {
   if (rank() == 0 && !warning.empty()) LOG(WARNING) << warning;
 }
 
+std::string DistStore::DescribeCompression() const {
+  const std::string push = plan()->compressor().spec().ToString();
+  if (pull_codec_->spec().name == "none") return push;
+  return absl::StrCat(push, ", pulls ", pull_codec_->spec().ToString());
+}
+
+void DistStore::WarnOfDifference(const std::string& difference) {
+  {
+    MutexLock lock(&mutex_);
+    if (difference.empty() || std::exchange(told_difference_, difference) == difference) return;
+  }
+  LOG(WARNING) << "workers compress in different ways: " << difference
+               << " (if that is a mistake, give all of them the same compression)";
+}
+
 absl::Status DistStore::CheckTogether(const Codec& codec,
                                       const std::optional<wire::OptimizerSpec>& optimizer) const {
   return CheckCombination(

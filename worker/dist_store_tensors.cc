@@ -35,10 +35,15 @@ absl::Status DistStore::Init(const std::vector<InitTensor>& tensors) {
           absl::StrCat("init names key ", tensor.key.typed_name(), " twice"));
     }
   }
-  SLIMPS_ASSIGN_OR_RETURN(
-      std::vector<TensorPlan> plans,
-      DeclareTensors(tensors, {options_.partition_bytes, options_.num_servers, options_.timeout},
-                     &membership_, &rpc_));
+  SLIMPS_ASSIGN_OR_RETURN(DeclaredTensors declared,
+                          DeclareTensors(tensors,
+                                         {.partition_bytes = options_.partition_bytes,
+                                          .num_servers = options_.num_servers,
+                                          .timeout = options_.timeout,
+                                          .compression = DescribeCompression()},
+                                         &membership_, &rpc_));
+  WarnOfDifference(declared.differing_compression);
+  std::vector<TensorPlan>& plans = declared.plans;
   if (rank() == 0)
     SLIMPS_RETURN_IF_ERROR(SendInitialValues(
         tensors, plans,

@@ -12,12 +12,13 @@
 
 namespace slimps {
 
-absl::StatusOr<std::vector<TensorPlan>> DeclareTensors(const std::vector<InitTensor>& tensors,
-                                                       const DeclareOptions& options,
-                                                       Membership* membership, RpcClient* rpc) {
+absl::StatusOr<DeclaredTensors> DeclareTensors(const std::vector<InitTensor>& tensors,
+                                               const DeclareOptions& options,
+                                               Membership* membership, RpcClient* rpc) {
   wire::Header question = membership->MakeHeader();
   wire::DeclareKeys& declare = *question.mutable_declare_keys();
   declare.set_partition_elements(std::max<size_t>(1, options.partition_bytes / sizeof(float)));
+  declare.set_compression(options.compression);
   for (const InitTensor& tensor : tensors) {
     wire::KeyInfo& info = *declare.add_keys();
     info.set_key(tensor.key.id());
@@ -40,15 +41,16 @@ absl::StatusOr<std::vector<TensorPlan>> DeclareTensors(const std::vector<InitTen
     return absl::DataLossError(absl::StrCat("placement: expected ", declare.keys_size(),
                                             " keys, got ", answer.placement().keys_size()));
   }
-  std::vector<TensorPlan> plans;
+  DeclaredTensors declared{.plans = {},
+                           .differing_compression = answer.placement().differing_compression()};
   for (size_t i = 0; i < tensors.size(); ++i) {
     const int at = static_cast<int>(i);
     SLIMPS_ASSIGN_OR_RETURN(TensorPlan plan,
                             MakeTensorPlan(tensors[i].key, declare.keys(at),
                                            answer.placement().keys(at), options.num_servers));
-    plans.push_back(std::move(plan));
+    declared.plans.push_back(std::move(plan));
   }
-  return plans;
+  return declared;
 }
 
 wire::InitItem MakeInitItem(const TensorPlan& tensor, size_t partition, Combine combine) {

@@ -3,6 +3,7 @@
 #ifndef SLIMPS_WORKER_STORE_INIT_H_
 #define SLIMPS_WORKER_STORE_INIT_H_
 
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -22,12 +23,19 @@ struct DeclareOptions {
   size_t partition_bytes = 4 << 20;  // of fp32
   uint32_t num_servers = 1;
   absl::Duration timeout;
+  std::string compression;  // how this worker compresses, for messages to people
+};
+
+struct DeclaredTensors {
+  std::vector<TensorPlan> plans;
+  std::string differing_compression;  // who compresses how, where workers differ; else empty
 };
 
 // Asks the scheduler. InvalidArgument: a shape that is none, or other workers declared the key otherwise (names both).
-[[nodiscard]] absl::StatusOr<std::vector<TensorPlan>> DeclareTensors(
-    const std::vector<InitTensor>& tensors, const DeclareOptions& options, Membership* membership,
-    RpcClient* rpc);
+[[nodiscard]] absl::StatusOr<DeclaredTensors> DeclareTensors(const std::vector<InitTensor>& tensors,
+                                                             const DeclareOptions& options,
+                                                             Membership* membership,
+                                                             RpcClient* rpc);
 
 struct InitialValueOptions {
   Combine combine = Combine::kSum;                 // how the servers join the workers' gradients

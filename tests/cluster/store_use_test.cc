@@ -1,12 +1,16 @@
 // What a store says of itself, and what it refuses: before it exists, out of turn, after it failed, after it was closed.
+#include <glog/logging.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "proto/base/mutex.h"
 #include "proto/net/in_process_transport.h"
 #include "tests/cluster/in_process_cluster.h"
 #include "tests/cluster/random_values.h"
@@ -198,6 +202,43 @@ TEST(StoreUse, ASumAndTheSettingOfAnOptimizerDoNotMix) {
     EXPECT_THAT(std::string(status.message()), HasSubstr("worker 0 comes: for a sum over all"));
     EXPECT_EQ(store.AllReduceSum({1}).value(), std::vector<double>{2}) << "the next are together";
   });
+}
+
+// What is logged while it lives.
+class LoggedLines final : public google::LogSink {
+ public:
+  LoggedLines() { google::AddLogSink(this); }
+  ~LoggedLines() override { google::RemoveLogSink(this); }
+  void send(google::LogSeverity, const char*, const char*, int, const google::LogMessageTime&,
+            const char* message, size_t bytes) override {
+    MutexLock lock(&mutex_);
+    lines_.emplace_back(message, bytes);
+  }
+  size_t CountOf(const std::string& text) {
+    MutexLock lock(&mutex_);
+    return static_cast<size_t>(std::ranges::count_if(
+        lines_, [&](const std::string& line) { return line.find(text) != line.npos; }));
+  }
+
+ private:
+  Mutex mutex_;
+  std::vector<std::string> lines_ ABSL_GUARDED_BY(mutex_);
+};
+
+TEST(StoreUse, WorkersWhoseCodecsDifferAreToldOnceWhoHasWhich) {
+  for (const bool differ : {true, false}) {
+    LoggedLines lines;
+    InProcessCluster({.workers = 2, .servers = 1}).RunWorkers([&](KVStore& store) {
+      ASSERT_STATUS_OK(
+          store.SetGradientCompression(differ && store.rank() == 1 ? "1bit" : "topk:k=1"));
+      for (const char* key : {"a", "b"}) {
+        ASSERT_STATUS_OK(store.Init({{.key = key, .shape = {1}, .value = std::vector<float>(1)}}));
+      }
+    });
+    EXPECT_EQ(lines.CountOf("workers compress in different ways: worker 0: topk"), differ ? 2u : 0u)
+        << "one line a worker";
+    EXPECT_EQ(lines.CountOf("worker 1: 1bit"), differ ? 2u : 0u);
+  }
 }
 
 TEST(StoreUse, SumOverWorkersIsInEveryonesHands) {

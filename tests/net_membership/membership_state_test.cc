@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
 #include "proto/status_proto.h"
 
@@ -101,6 +102,28 @@ TEST_F(MembershipStateTest, AnIncompleteRosterSaysWhoIsMissing) {
   From(Roster(1, 1));
   clock_.Advance(absl::Seconds(60));
   EXPECT_EQ(state_.JoinResult(clock_.Now())->message(), "roster incomplete: waiting for 1 worker");
+}
+
+TEST_F(MembershipStateTest, AfterTenSecondsItSaysOnceWhomItWaitsForAndWhoWasRefused) {
+  state_.StartJoin(clock_.Now(), clock_.Now() + absl::Seconds(60));
+  Welcome(0);
+  wire::Header roster = Roster(1, 1);
+  roster.mutable_roster()->add_refusals("refused a worker (host b, pid 7): wrong counts");
+  From(roster);
+  std::vector<std::string> notices;
+  for (int second = 0; second < 30; ++second) {
+    const std::string notice = state_.Tick(clock_.Now()).notice;
+    if (!notice.empty()) notices.push_back(absl::StrCat(second, ": ", notice));
+    clock_.Advance(absl::Seconds(1));
+  }
+  EXPECT_THAT(notices, ElementsAre("10: roster incomplete: waiting for 1 worker; the scheduler "
+                                   "refused a worker (host b, pid 7): wrong counts"));
+}
+
+TEST_F(MembershipStateTest, AfterTenSecondsItSaysThatTheSchedulerIsSilent) {
+  state_.StartJoin(clock_.Now(), clock_.Now() + absl::Seconds(60));
+  clock_.Advance(absl::Seconds(10));
+  EXPECT_EQ(state_.Tick(clock_.Now()).notice, "scheduler tcp://here:1 did not answer");
 }
 
 TEST_F(MembershipStateTest, ARefusalEndsTheJoin) {

@@ -27,12 +27,21 @@ wire::DeclareKeys Keys(std::vector<std::pair<std::string, std::vector<int64_t>>>
   return declared;
 }
 
+using Answers = std::vector<PlacementTable::Answer>;
+
+// Worker w's request is number w.
+Answers Declare(PlacementTable* table, uint32_t worker, const wire::DeclareKeys& declared) {
+  absl::StatusOr<Answers> answers = table->Declare(worker, worker, declared);
+  EXPECT_TRUE(answers.ok()) << answers.status();
+  return answers.ok() ? *std::move(answers) : Answers();
+}
+
 // What one worker alone gets.
 wire::Placement PlaceAlone(PlacementTable* table, const wire::DeclareKeys& declared) {
-  EXPECT_TRUE(table->Declare(0, declared).ok());
-  const auto answer = table->Answer(declared);
-  EXPECT_TRUE(answer.has_value() && answer->ok());
-  return answer.has_value() ? answer->value() : wire::Placement();
+  const Answers answers = Declare(table, 0, declared);
+  EXPECT_EQ(answers.size(), 1u);
+  EXPECT_TRUE(answers.size() == 1 && answers[0].placement.ok());
+  return answers.size() == 1 ? answers[0].placement.value() : wire::Placement();
 }
 
 TEST(Placement, PartitionsCoverAKeyWithoutGapOrOverlap) {
@@ -75,15 +84,49 @@ TEST(Placement, TheOrderOfKeysInADeclarationDoesNotMatter) {
 TEST(Placement, AnAnswerWaitsForEveryWorkerAndIsTheSameForAll) {
   PlacementTable table({.num_workers = 2, .num_servers = 2});
   const wire::DeclareKeys declared = Keys({{"s:a", {10}}, {"s:b", {3}}});
-  ASSERT_TRUE(table.Declare(1, declared).ok());
-  EXPECT_FALSE(table.Answer(declared).has_value());
-  ASSERT_TRUE(table.Declare(1, declared).ok());  // a repeat is no other worker
-  EXPECT_FALSE(table.Answer(declared).has_value());
-  ASSERT_TRUE(table.Declare(0, declared).ok());
-  const auto first = table.Answer(declared);
-  const auto again = table.Answer(declared);
-  ASSERT_TRUE(first.has_value() && first->ok() && again.has_value() && again->ok());
-  EXPECT_EQ((*first)->SerializeAsString(), (*again)->SerializeAsString());
+  EXPECT_TRUE(Declare(&table, 1, declared).empty());
+  EXPECT_TRUE(Declare(&table, 1, declared).empty()) << "a repeat is no other worker";
+  const Answers answers = Declare(&table, 0, declared);
+  ASSERT_EQ(answers.size(), 2u);
+  for (uint32_t worker = 0; worker < 2; ++worker) {
+    EXPECT_EQ(answers[worker].worker, worker);
+    EXPECT_EQ(answers[worker].request, worker);
+    ASSERT_TRUE(answers[worker].placement.ok());
+    EXPECT_EQ(answers[worker].placement->SerializeAsString(),
+              answers[0].placement->SerializeAsString());
+  }
+  const Answers again = Declare(&table, 1, declared);  // the answer was lost
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(again[0].placement->SerializeAsString(), answers[0].placement->SerializeAsString());
+}
+
+TEST(Placement, DeclarationsThatOverlapAreAnsweredWhenAllTheirKeysAreThere) {
+  PlacementTable table({.num_workers = 2, .num_servers = 1});
+  EXPECT_TRUE(table.Declare(0, 1, Keys({{"s:a", {1}}, {"s:b", {1}}}))->empty());
+  EXPECT_TRUE(table.Declare(0, 2, Keys({{"s:c", {1}}}))->empty());
+  EXPECT_TRUE(table.Declare(1, 3, Keys({{"s:b", {1}}}))->size() == 1) << "worker 1's own";
+  const auto answers = table.Declare(1, 4, Keys({{"s:c", {1}}, {"s:a", {1}}}));
+  ASSERT_EQ(answers->size(), 3u);
+  EXPECT_EQ(answers->at(0).request, 1u);
+  EXPECT_EQ(answers->at(1).request, 2u);
+  EXPECT_EQ(answers->at(2).request, 4u);
+}
+
+// What it was: each declaration looked at all that waited, each of their keys at all workers.
+TEST(Placement, DeclaringCostsWorkersTimesKeys) {
+  for (const uint32_t workers : {8u, 64u}) {
+    PlacementTable table({.num_workers = workers, .num_servers = 3});
+    wire::DeclareKeys declared;
+    declared.set_partition_elements(100);
+    constexpr uint64_t kKeys = 30;
+    for (uint64_t i = 0; i < kKeys; ++i) AddKey(&declared, "s:k" + std::to_string(i), {7});
+    size_t answered = 0;
+    for (uint32_t worker = 0; worker < workers; ++worker) {
+      answered += Declare(&table, worker, declared).size();
+    }
+    EXPECT_EQ(answered, workers);
+    EXPECT_LE(table.steps(), 4 * workers * kKeys);
+  }
 }
 
 TEST(Placement, KeysDeclaredLaterLeaveEarlierOnesWhereTheyAre) {
@@ -92,23 +135,24 @@ TEST(Placement, KeysDeclaredLaterLeaveEarlierOnesWhereTheyAre) {
   const std::string before = PlaceAlone(&table, first).SerializeAsString();
   const wire::Placement second = PlaceAlone(&table, Keys({{"s:b", {1000}}}));
   EXPECT_EQ(second.keys(0).partitions(0).server(), 1u);
-  EXPECT_EQ(table.Answer(first)->value().SerializeAsString(), before);
+  EXPECT_EQ(PlaceAlone(&table, first).SerializeAsString(), before);
 }
 
 void ExpectDisagreement(const wire::DeclareKeys& zero, const wire::DeclareKeys& one,
                         const std::string& expected, const std::string& got) {
   PlacementTable table({.num_workers = 2, .num_servers = 1});
-  ASSERT_TRUE(table.Declare(0, zero).ok());
-  ASSERT_TRUE(table.Declare(1, one).ok());
-  for (const wire::DeclareKeys& declared : {zero, one}) {
-    const auto answer = table.Answer(declared);
-    ASSERT_TRUE(answer.has_value());
-    EXPECT_EQ(answer->status().code(), absl::StatusCode::kInvalidArgument);
-    for (const std::string& part : {std::string("key s:w"), std::string("worker 0"),
-                                    std::string("worker 1"), expected, got}) {
-      EXPECT_THAT(std::string(answer->status().message()), HasSubstr(part));
+  EXPECT_TRUE(Declare(&table, 1, one).empty());
+  const Answers answers = Declare(&table, 0, zero);
+  ASSERT_EQ(answers.size(), 2u);
+  for (const PlacementTable::Answer& answer : answers) {
+    const absl::Status& status = answer.placement.status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    for (const std::string& part : {std::string("key s:w"), std::string("worker 1"),
+                                    std::string("expected as worker 0"), expected, got}) {
+      EXPECT_THAT(std::string(status.message()), HasSubstr(part));
     }
   }
+  EXPECT_EQ(Declare(&table, 1, one).size(), 1u) << "still so";
 }
 
 TEST(Placement, AShapeMismatchReachesBothWorkersNamingKeyExpectedAndGot) {
@@ -127,17 +171,17 @@ TEST(Placement, APartitionSizeMismatchReachesBothWorkers) {
 
 TEST(Placement, TwoNamesWithOneIdAreRefused) {
   PlacementTable table({.num_workers = 1, .num_servers = 1});
-  ASSERT_TRUE(table.Declare(0, Keys({{"s:a", {3}}})).ok());
+  Declare(&table, 0, Keys({{"s:a", {3}}}));
   wire::DeclareKeys twin = Keys({{"s:b", {3}}});
   twin.mutable_keys(0)->set_key(HashText("s:a"));
-  const absl::Status status = table.Declare(0, twin);
+  const absl::Status status = table.Declare(0, 0, twin).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("s:b"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("s:a already (hash collision)"));
 
   wire::DeclareKeys both = Keys({{"s:x", {3}}, {"s:y", {3}}});
   both.mutable_keys(1)->set_key(both.keys(0).key());
-  EXPECT_THAT(std::string(table.Declare(0, both).message()), HasSubstr("one id"));
+  EXPECT_THAT(std::string(table.Declare(0, 0, both).status().message()), HasSubstr("one id"));
 }
 
 TEST(Placement, MalformedDeclarationsAreRefusedAndLeaveNoTrace) {
@@ -161,29 +205,41 @@ TEST(Placement, MalformedDeclarationsAreRefusedAndLeaveNoTrace) {
       {Keys({{"s:a", {1}}, {"s:b", {1}}, {"s:c", {1}}}), "3 new keys"},
   };
   for (const auto& [declared, what] : cases) {
-    const absl::Status status = table.Declare(0, declared);
+    const absl::Status status = table.Declare(0, 0, declared).status();
     EXPECT_FALSE(status.ok()) << what;
     EXPECT_THAT(std::string(status.message()), HasSubstr(what));
   }
-  EXPECT_TRUE(table.Declare(0, Keys({{"s:p", {1}}, {"s:q", {1}}})).ok());
+  EXPECT_TRUE(table.Declare(0, 0, Keys({{"s:p", {1}}, {"s:q", {1}}})).ok());
 }
 
 TEST(Placement, AWorkerCannotDeclareAKeyTwiceDifferently) {
   PlacementTable table({.num_workers = 2, .num_servers = 1});
-  ASSERT_TRUE(table.Declare(0, Keys({{"s:w", {3}}})).ok());
-  EXPECT_THAT(std::string(table.Declare(0, Keys({{"s:w", {4}}})).message()),
+  Declare(&table, 0, Keys({{"s:w", {3}}}));
+  EXPECT_THAT(std::string(table.Declare(0, 1, Keys({{"s:w", {4}}})).status().message()),
               HasSubstr("declared before"));
 }
 
 TEST(Placement, AWorkerThatLeftWithoutDeclaringIsAnError) {
   PlacementTable table({.num_workers = 2, .num_servers = 1});
   const wire::DeclareKeys declared = Keys({{"s:w", {3}}});
-  ASSERT_TRUE(table.Declare(0, declared).ok());
-  table.Leave(1);
-  const auto answer = table.Answer(declared);
-  ASSERT_TRUE(answer.has_value());
-  EXPECT_EQ(answer->status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(answer->status().message()), HasSubstr("worker 1 left"));
+  EXPECT_TRUE(Declare(&table, 0, declared).empty());
+  Answers answers = table.Leave(1);
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers[0].placement.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(answers[0].placement.status().message()), HasSubstr("worker 1 left"));
+  answers = Declare(&table, 0, Keys({{"s:v", {3}}}));  // it cannot be declared by all any more
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_THAT(std::string(answers[0].placement.status().message()), HasSubstr("worker 1 left"));
+}
+
+TEST(Placement, WhatAWorkerDeclaredBeforeItLeftStays) {
+  PlacementTable table({.num_workers = 2, .num_servers = 1});
+  const wire::DeclareKeys declared = Keys({{"s:w", {3}}});
+  EXPECT_TRUE(Declare(&table, 1, declared).empty());
+  EXPECT_TRUE(table.Leave(1).empty());
+  const Answers answers = Declare(&table, 0, declared);
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_TRUE(answers[0].placement.ok());
 }
 
 }  // namespace

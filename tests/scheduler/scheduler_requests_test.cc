@@ -77,6 +77,21 @@ TEST_F(SchedulerRequestsTest, APlacementAnswersEveryWorkersDeclaration) {
   EXPECT_THAT(Tell(kServer, declare)[0].error().status().message(), HasSubstr("only workers"));
 }
 
+TEST_F(SchedulerRequestsTest, WorkersThatCompressInDifferentWaysAreToldWhoDoesWhat) {
+  RegisterAll();
+  wire::Header declare = DeclarationOf(kWorker0, 25);
+  declare.mutable_declare_keys()->set_compression("1bit");
+  Tell(kWorker0, declare);
+  wire::Header from_other = DeclarationOf(kWorker1, 25);
+  from_other.mutable_declare_keys()->set_compression("none");
+  const auto answer = Tell(kWorker1, from_other);
+  ASSERT_EQ(answer.size(), 1u);
+  EXPECT_EQ(answer[0].placement().differing_compression(), "worker 0: 1bit; worker 1: none");
+  ASSERT_EQ(Others(kWorker0).size(), 1u);
+  EXPECT_EQ(Others(kWorker0)[0].placement().differing_compression(),
+            "worker 0: 1bit; worker 1: none");
+}
+
 TEST_F(SchedulerRequestsTest, DeclarationsThatWaitAreBounded) {
   RegisterAll();
   for (int i = 0; i < 64; ++i) {

@@ -7,6 +7,7 @@
 namespace slimps {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Phase = SchedulerState::Phase;
 
@@ -197,6 +198,74 @@ TEST_F(SchedulerStateTest, AnIncompleteRosterFailsSayingWhoIsMissing) {
   EXPECT_EQ(told[0].shutdown().reason().message(),
             "roster incomplete after 1m: waiting for 1 server and 1 worker");
   EXPECT_EQ(state_.result().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(SchedulerStateTest, WhoComesAndWhoIsRefusedIsToldAtOnceAndWhoIsMissingAfterTenSeconds) {
+  Register(kWorker0);
+  Register(kWorker0);  // repeated: no news
+  EXPECT_THAT(state_.TakeNews(), ElementsAre("worker 0 (host alpha, pid 2) listens at "
+                                             "tcp://127.0.0.1:1; missing: 1 server and 1 worker"));
+  wire::Header mistaken = HeaderOf(77);
+  mistaken.mutable_register_()->set_role(wire::WORKER);
+  mistaken.mutable_register_()->set_num_workers(3);
+  mistaken.mutable_register_()->set_num_servers(1);
+  mistaken.mutable_register_()->set_host("beta");
+  Tell(77, mistaken);
+  const std::vector<std::string> refused = state_.TakeNews();
+  ASSERT_EQ(refused.size(), 1u);
+  EXPECT_THAT(refused[0], HasSubstr("refused a worker (host beta, pid 0): wrong counts"));
+  EXPECT_THAT(refused[0], HasSubstr("was told 3 workers"));
+  const auto again = Register(kWorker0);
+  ASSERT_EQ(again.size(), 2u);
+  ASSERT_EQ(again[1].roster().refusals_size(), 1);
+  EXPECT_THAT(again[1].roster().refusals(0), HasSubstr("was told 3 workers"));
+  clock_.Advance(absl::Seconds(10));
+  Heartbeat(kWorker0);
+  Tick(kWorker0);
+  const std::vector<std::string> missing = state_.TakeNews();
+  ASSERT_EQ(missing.size(), 2u);
+  EXPECT_THAT(missing[0], HasSubstr("after 10s the job waits for 1 server and 1 worker; there: "
+                                    "worker 0 (host alpha, pid 2)"));
+  EXPECT_EQ(missing[1], "  " + refused[0]);
+}
+
+// The job was complete with the process that had crashed, and the next to come was refused.
+TEST_F(SchedulerStateTest, AWorkerThatStartsAgainWhileTheJobFormsTakesItsOwnRankBack) {
+  constexpr uint64_t kAgain = 77;
+  Register(kWorker0);
+  clock_.Advance(absl::Seconds(3));
+  EXPECT_TRUE(Register(kAgain).empty()) << "is worker 0 alive?";
+  ASSERT_EQ(Others(kWorker0).size(), 1u);
+  EXPECT_TRUE(Others(kWorker0)[0].heartbeat().answer_at_once());
+  state_.ConnectionGone(PeerId{kWorker0});
+  const auto answer = Tick(kAgain);
+  ASSERT_EQ(answer.size(), 2u);
+  EXPECT_EQ(answer[0].welcome().rank(), 0u);
+  EXPECT_EQ(Register(kWorker1).at(0).welcome().rank(), 1u);
+  Register(kServer);
+  EXPECT_EQ(state_.phase(), Phase::kRunning);
+}
+
+TEST_F(SchedulerStateTest, ARestartWhoseFormerProcessIsSilentTakesItsRankAfterTheProbeTimeout) {
+  constexpr uint64_t kAgain = 77;
+  Register(kWorker0);
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_TRUE(Register(kAgain).empty());
+  clock_.Advance(absl::Milliseconds(2499));
+  EXPECT_TRUE(Tick(kAgain).empty());
+  clock_.Advance(absl::Milliseconds(1));
+  EXPECT_EQ(Tick(kAgain).at(0).welcome().rank(), 0u);
+  EXPECT_EQ(state_.members().LiveMembers().size(), 1u);
+}
+
+TEST_F(SchedulerStateTest, ASecondWorkerOfOneMachineIsLetInAsSoonAsTheFirstAnswers) {
+  Register(kWorker0);
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_TRUE(Register(kWorker1).empty());
+  EXPECT_TRUE(Register(kWorker1).empty()) << "repeated";
+  Heartbeat(kWorker0);
+  ASSERT_EQ(Others(kWorker1).size(), 2u) << "one answer";
+  EXPECT_EQ(Others(kWorker1)[0].welcome().rank(), 1u);
 }
 
 TEST_F(SchedulerStateTest, ANodeThatFallsSilentWhileFormingLosesItsPlace) {

@@ -71,9 +71,14 @@ class StoreInitTest : public ::testing::Test {
   absl::StatusOr<std::vector<TensorPlan>> Declare(const std::vector<InitTensor>& tensors,
                                                   size_t partition_bytes = 1 << 20,
                                                   absl::Duration timeout = kLong) {
-    return DeclareTensors(
-        tensors, {.partition_bytes = partition_bytes, .num_servers = 2, .timeout = timeout},
-        &membership_, &rpc_);
+    absl::StatusOr<DeclaredTensors> declared = DeclareTensors(tensors,
+                                                              {.partition_bytes = partition_bytes,
+                                                               .num_servers = 2,
+                                                               .timeout = timeout,
+                                                               .compression = "1bit"},
+                                                              &membership_, &rpc_);
+    if (!declared.ok()) return declared.status();
+    return std::move(declared->plans);
   }
   std::vector<wire::DeclareKeys> Questions() {
     std::vector<wire::DeclareKeys> questions;

@@ -1,5 +1,6 @@
 #include "proto/net/membership/membership.h"
 
+#include <glog/logging.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -148,6 +149,7 @@ void Membership::Carry(MembershipState::Actions actions) {
     }
     changed_.NotifyAll();
   }
+  if (!actions.notice.empty()) LOG(WARNING) << "joining the job: " << actions.notice;
   try {
     Send(std::move(actions.send));
   } catch (const std::bad_alloc&) {

@@ -14,6 +14,7 @@ namespace {
 void Append(MembershipState::Actions more, MembershipState::Actions* all) {
   for (wire::Header& header : more.send) all->send.push_back(std::move(header));
   if (more.down.has_value()) all->down = std::move(more.down);
+  if (!more.notice.empty()) all->notice = std::move(more.notice);
 }
 
 }  // namespace
@@ -39,12 +40,13 @@ wire::Header MembershipState::MakeReport(const Failure& failure) const {
 MembershipState::Actions MembershipState::GoDown(absl::Status reason) {
   if (down_.has_value() || phase_ == Phase::kLeft) return {};
   down_ = reason;
-  return {.send = {}, .down = std::move(reason)};
+  return {.send = {}, .down = std::move(reason), .notice = {}};
 }
 
 MembershipState::Actions MembershipState::StartJoin(absl::Time now, absl::Time deadline) {
   phase_ = Phase::kRegistering;
   join_deadline_ = deadline;
+  notice_at_ = now + options_.join_patience;
   repeat_at_ = now;
   return Tick(now);
 }
@@ -57,13 +59,20 @@ std::optional<absl::Status> MembershipState::JoinResult(absl::Time now) const {
     return absl::FailedPreconditionError("the scheduler ended the job before it began");
   }
   if (now < join_deadline_) return std::nullopt;
+  return absl::DeadlineExceededError(WaitsFor());
+}
+
+std::string MembershipState::WaitsFor() const {
   if (phase_ == Phase::kRegistering) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("scheduler ", options_.scheduler_address, " did not answer"));
+    return absl::StrCat("scheduler ", options_.scheduler_address, " did not answer");
   }
   const std::string missing = MissingNodes(roster_);
-  return absl::DeadlineExceededError(
-      absl::StrCat("roster incomplete: waiting for ", missing.empty() ? "the scheduler" : missing));
+  std::string text =
+      absl::StrCat("roster incomplete: waiting for ", missing.empty() ? "the scheduler" : missing);
+  for (int i = 0; i < roster_.refusals_size(); ++i) {
+    absl::StrAppend(&text, i == 0 ? "; the scheduler " : "; it ", roster_.refusals(i));
+  }
+  return text;
 }
 
 MembershipState::Actions MembershipState::HandleFromScheduler(const wire::Header& header,
@@ -193,6 +202,10 @@ MembershipState::Actions MembershipState::Tick(absl::Time now) {
     *header.mutable_register_() = options_.registration;
     actions.send.push_back(std::move(header));
     repeat_at_ = now + options_.repeat_interval;
+    if (now >= notice_at_) {
+      actions.notice = WaitsFor();
+      notice_at_ = absl::InfiniteFuture();
+    }
   }
   if (InJob() && now >= heartbeat_at_) {
     wire::Header header = NewRequest(wire::Header::kHeartbeat);

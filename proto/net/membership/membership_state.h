@@ -40,12 +40,14 @@ class MembershipState final {
     // Of goodbyes and reported failures, whose sender waits for the answer to end. Shorter than the scheduler's quiet
     // time: it waits for repeated goodbyes before it ends.
     absl::Duration goodbye_interval = absl::Milliseconds(100);
+    absl::Duration join_patience = absl::Seconds(10);  // until people are told what it waits for
   };
 
   // What the driver must do now.
   struct Actions {
     std::vector<wire::Header> send;    // request_id and body; to the scheduler
     std::optional<absl::Status> down;  // tell the handler
+    std::string notice;                // tell people, if not empty
   };
 
   // Requests of this class carry request ids with this bit, others of the node do not.
@@ -121,6 +123,7 @@ class MembershipState final {
   void HandleEcho(const wire::Heartbeat& echo, absl::Time now);
   void HandleRelease(const wire::BarrierRelease& release);
   void NoteOver(const std::string& name, uint64_t ticket);
+  std::string WaitsFor() const;  // while it joins
   Actions GoDown(absl::Status reason);
   wire::Header NewRequest(wire::Header::BodyCase body);
   wire::Header MakeReport(const Failure& failure) const;
@@ -133,6 +136,7 @@ class MembershipState final {
   std::optional<absl::Status> refused_;
   std::optional<absl::Status> down_;
   absl::Time join_deadline_ = absl::InfiniteFuture();
+  absl::Time notice_at_ = absl::InfiniteFuture();  // that it has not joined yet
   absl::Time repeat_at_ = absl::InfiniteFuture();  // Register or Goodbye
   absl::Time heartbeat_at_ = absl::InfiniteFuture();
   absl::Time last_heard_ = absl::InfinitePast();

@@ -1,0 +1,46 @@
+#include "scheduler/compression_roll.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "proto/net/membership/node_name.h"
+
+namespace slimps {
+namespace {
+
+constexpr size_t kMostNamed = 8;    // workers, and ways to compress
+constexpr size_t kMostBytes = 256;  // of one way
+
+}  // namespace
+
+void CompressionRoll::Note(uint32_t worker, const std::string& compression) {
+  if (compression.empty()) return;
+  std::string& said = said_[worker];
+  const std::string shown = compression.substr(0, kMostBytes);
+  if (said == shown) return;
+  said = shown;
+  if (said_.size() < num_workers_) return;
+
+  std::map<std::string, std::vector<uint32_t>> ways;
+  for (const auto& [rank, way] : said_) ways[way].push_back(rank);
+  differences_.clear();
+  if (ways.size() < 2) return;
+  std::vector<std::pair<uint32_t, std::string>> parts;  // by lowest rank
+  for (const auto& [way, ranks] : ways) {
+    std::string part;
+    for (size_t i = 0; i < std::min(ranks.size(), kMostNamed); ++i) {
+      absl::StrAppend(&part, i == 0 ? "" : ", ", NodeName(wire::WORKER, ranks[i]));
+    }
+    if (ranks.size() > kMostNamed) {
+      absl::StrAppend(&part, " and ", ranks.size() - kMostNamed, " more");
+    }
+    parts.push_back({ranks[0], absl::StrCat(part, ": ", way)});
+  }
+  std::ranges::sort(parts);
+  for (size_t i = 0; i < std::min(parts.size(), kMostNamed); ++i) {
+    absl::StrAppend(&differences_, i == 0 ? "" : "; ", parts[i].second);
+  }
+}
+
+}  // namespace slimps

@@ -1,0 +1,81 @@
+#include "scheduler/join_log.h"
+
+#include <algorithm>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "proto/net/membership/node_name.h"
+
+namespace slimps {
+namespace {
+
+constexpr size_t kMostOfHost = 64;  // bytes of what the node said of itself
+constexpr size_t kMostOfWhy = 400;  // of the reason
+constexpr size_t kMostNamed = 16;   // nodes in one line
+
+std::string Shown(const std::string& text, size_t most) {
+  return absl::Utf8SafeCHexEscape(text.substr(0, most));
+}
+
+// "a worker (host b, pid 17)".
+std::string Describe(const wire::Register& registration) {
+  return absl::StrCat("a ", RoleName(registration.role()), " (host ",
+                      Shown(registration.host(), kMostOfHost), ", pid ", registration.pid(), ")");
+}
+
+}  // namespace
+
+void JoinLog::Joined(const Member& member, const std::string& missing) {
+  std::string where;
+  for (const std::string& endpoint : member.entry.endpoints()) {
+    absl::StrAppend(&where, where.empty() ? " listens at " : ", ", Shown(endpoint, kMostOfHost));
+  }
+  lines_.push_back(absl::StrCat(Shown(member.ToString(), kMostOfWhy), where.empty() ? " is" : where,
+                                where.empty() ? " there" : "",
+                                missing.empty() ? "" : "; missing: ", missing));
+}
+
+void JoinLog::Replaced(const Member& member) {
+  lines_.push_back(absl::StrCat(Shown(member.ToString(), kMostOfWhy),
+                                " is gone; a process that was started anew takes its place"));
+}
+
+void JoinLog::Refused(const wire::Header& header, const absl::Status& why, absl::Duration age) {
+  const std::string line = absl::StrCat("refused ", Describe(header.register_()), ": ",
+                                        Shown(std::string(why.message()), kMostOfWhy));
+  if (std::ranges::find(refusals_, line) != refusals_.end()) return;
+  refusals_.push_back(line);
+  if (refusals_.size() > options_.most_remembered) refusals_.pop_front();
+
+  const int64_t earned = (age - refilled_at_) / options_.refusal_every;
+  if (earned > 0) {
+    refilled_at_ += earned * options_.refusal_every;
+    refusals_left_ = std::min(options_.most_refusals, refusals_left_ + static_cast<size_t>(earned));
+  }
+  if (refusals_left_ == 0) {
+    ++untold_;
+    return;
+  }
+  --refusals_left_;
+  lines_.push_back(untold_ == 0 ? line
+                                : absl::StrCat(line, " (after ", untold_, " more refusals)"));
+  untold_ = 0;
+}
+
+void JoinLog::Waiting(const MembershipTable& members, absl::Duration age) {
+  if (age < next_missing_) return;
+  next_missing_ = 2 * age;
+  const std::vector<Member> there = members.LiveMembers();
+  std::string line =
+      absl::StrCat("after ", absl::FormatDuration(age), " the job waits for ",
+                   MissingNodes(members.Roster()), "; there: ", there.empty() ? "nobody" : "");
+  for (size_t i = 0; i < std::min(there.size(), kMostNamed); ++i) {
+    absl::StrAppend(&line, i == 0 ? "" : ", ", Shown(there[i].ToString(), kMostOfWhy));
+  }
+  if (there.size() > kMostNamed)
+    absl::StrAppend(&line, " and ", there.size() - kMostNamed, " more");
+  lines_.push_back(line);
+  for (const std::string& refusal : refusals_) lines_.push_back(absl::StrCat("  ", refusal));
+}
+
+}  // namespace slimps
