@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, Optional, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 
 import numpy as np
 import torch
@@ -211,10 +211,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if missing:
             raise InvalidArgumentError("load_state_dict: expected a DistributedOptimizer's, got one without %s"
                                        % ", ".join(sorted(missing)))
-        place = (state_dict["rank"], state_dict["num_workers"])
-        if place != (self.store.rank, self.store.num_workers):
-            raise InvalidArgumentError("load_state_dict: expected rank %d of %d workers, got rank %d of %d"
-                                       % (self.store.rank, self.store.num_workers, *place))
+        _check_place((state_dict["rank"], state_dict["num_workers"]), (self.store.rank, self.store.num_workers))
         self._wrapped.load_state_dict(state_dict["optimizer"])
         self.param_groups = self._wrapped.param_groups
         self.state = self._wrapped.state
@@ -339,6 +336,17 @@ class DistributedOptimizer(torch.optim.Optimizer):
         for one in found:
             one.fill_(1.0)  # every worker's scale backs off
         return False
+
+
+def _check_place(saved: Tuple[int, int], here: Tuple[int, int]) -> None:
+    """(rank, number of workers) of whom a state was saved by, and of this worker: residuals are each worker's own."""
+    if saved == here:
+        return
+    what = "load_state_dict: this state was saved by worker %d of %d, and this is worker %d of %d" % (*saved, *here)
+    if saved[1] != here[1]:
+        raise InvalidArgumentError("%s: expected a job of %d workers" % (what, saved[1]))
+    raise InvalidArgumentError("%s: load what worker %d saved, or start this worker with DMLC_WORKER_ID=%d"
+                               % (what, here[0], saved[0]))
 
 
 def _as_tensor(content: bytes) -> torch.Tensor:

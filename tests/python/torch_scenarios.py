@@ -315,7 +315,8 @@ def resume(path):
         optimizer.load_state_dict(wrong)
         raise AssertionError("another rank's state was taken")
     except slimps.InvalidArgumentError as error:
-        assert "expected rank %d of 2 workers" % rank in str(error), error
+        assert ("this state was saved by worker %d of 2, and this is worker %d of 2: load what worker %d saved, or start "
+                "this worker with DMLC_WORKER_ID=%d" % (1 - rank, rank, rank, 1 - rank)) in str(error), error
     optimizer.close()
     whole = torch.load("%s.whole.%d" % (path, rank))
     assert optimizer.param_groups[0]["lr"] == whole["optimizer"]["optimizer"]["param_groups"][0]["lr"]
