@@ -32,6 +32,19 @@ absl::Status CheckDecay(const char* option, double value) {
 // Weights of tensors over this size have left the caches before the next forward pass reads them.
 constexpr size_t kStreamedBytes = size_t{4} << 20;
 
+// What one thread steps at a time: long enough to outweigh handing it over, and whole cache lines.
+constexpr size_t kChunkElements = size_t{1} << 16;
+
+UpdateBlock PartOf(UpdateBlock block, size_t first, size_t last) {
+  block.before += first;
+  block.sum += first;
+  block.after += first;
+  if (block.state0 != nullptr) block.state0 += first;
+  if (block.state1 != nullptr) block.state1 += first;
+  block.n = last - first;
+  return block;
+}
+
 // Zeros of the tensor's length on the first step.
 float* Moment(AlignedBuffer& moment, size_t elements) {
   if (moment.floats().size() != elements) {
@@ -76,6 +89,7 @@ absl::StatusOr<LocalUpdater> LocalUpdater::Create(const LocalUpdaterOptions& opt
   SLIMPS_RETURN_IF_ERROR(CheckNotNegative("clip_gradient", options.clip_gradient));
   SLIMPS_RETURN_IF_ERROR(CheckNotNegative("momentum", options.momentum));
   SLIMPS_RETURN_IF_ERROR(CheckNotNegative("epsilon", options.epsilon));
+  if (options.threads < 0) return OutOfRange("threads", options.threads, "0 or more");
   SLIMPS_RETURN_IF_ERROR(CheckDecay("beta1", options.beta1));
   SLIMPS_RETURN_IF_ERROR(CheckDecay("beta2", options.beta2));
   if (!std::isfinite(options.rescale_grad)) {
@@ -105,7 +119,8 @@ absl::StatusOr<LocalUpdater> LocalUpdater::Create(const LocalUpdaterOptions& opt
 LocalUpdater::LocalUpdater(const LocalUpdaterOptions& options)
     : options_(options),
       update_(OptionsOf(options)),
-      own_weight_(options.loc_lr.has_value() ? *options.loc_lr / options.learning_rate : 1) {}
+      own_weight_(options.loc_lr.has_value() ? *options.loc_lr / options.learning_rate : 1),
+      arena_(std::make_shared<const WorkArena>(options.threads)) {}
 
 size_t LocalUpdater::state_tensors() const { return UpdateStateTensors(update_); }
 
@@ -126,17 +141,24 @@ void LocalUpdater::Step(std::span<const float> base, std::span<const float> grad
   const bool streams = updated.size_bytes() >= kStreamedBytes && updated.data() != base.data() &&
                        reinterpret_cast<uintptr_t>(updated.data()) % kBufferAlignment == 0;
   const auto step = static_cast<uint64_t>(++state.steps);
-  if (!follows) {
-    const UpdateRule& rule = UpdateRuleOf(options, BestKernels().update);
-    (streams ? rule.stream : rule.store)(
-        PlanUpdate(options, hyper.learning_rate * own_weight_, step), block);
-    return;
-  }
-  const UpdateRule& rule = FollowRuleOf(options, BestKernels().update);
-  (streams ? rule.stream : rule.store)(
-      PlanFollow(options, hyper.learning_rate, own_weight_, step, state.past), block);
+  const UpdateRule& rule = follows ? FollowRuleOf(options, BestKernels().update)
+                                   : UpdateRuleOf(options, BestKernels().update);
+  const UpdateStep plan =
+      follows ? PlanFollow(options, hyper.learning_rate, own_weight_, step, state.past)
+              : PlanUpdate(options, hyper.learning_rate * own_weight_, step);
+  Update(streams ? rule.stream : rule.store, plan, block);
+  if (!follows) return;
   state.past = {
       .learning_rate = hyper.learning_rate, .weight_decay = hyper.weight_decay, .step = step};
+}
+
+void LocalUpdater::Update(UpdatePass pass, const UpdateStep& plan, const UpdateBlock& block) const {
+  if (threads() == 1 || block.n <= kChunkElements) return pass(plan, block);
+  arena_->Run([&] {
+    WorkArena::ForChunks(block.n, kChunkElements, [&](size_t first, size_t last) {
+      pass(plan, PartOf(block, first, last));
+    });
+  });
 }
 
 void LocalUpdater::Skip(std::span<const float> base, const LocalHyper& hyper,

@@ -25,11 +25,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "compress/codec/work_arena.h"
 #include "compress/kernels/update_plan.h"
 #include "proto/base/buffer.h"
 
@@ -59,6 +61,7 @@ struct LocalUpdaterOptions {
   double epsilon = 1e-8;
   double rescale_grad = 1;   // multiplies the gradient first; undoes what the caller scaled it by
   double clip_gradient = 0;  // by element, after rescaling; 0: off
+  int threads = 0;           // that step a large tensor; 0: as many as there are cores
 };
 
 // In place of the options' numbers, for one step: the servers'.
@@ -86,6 +89,9 @@ class LocalUpdater final {
 
   double learning_rate() const { return options_.learning_rate; }
 
+  // That step a large tensor, the caller's included.
+  int threads() const { return arena_->threads(); }
+
   // How many moments go with a tensor: 0 to 2, the first of LocalUpdaterState before the second.
   size_t state_tensors() const;
 
@@ -107,11 +113,16 @@ class LocalUpdater final {
             std::span<float> updated) const;
 
  private:
+  using UpdatePass = void (*)(const UpdateStep& step, const UpdateBlock& block);
+
   explicit LocalUpdater(const LocalUpdaterOptions& options);
+  // One pass over the block, a large one by several threads.
+  void Update(UpdatePass pass, const UpdateStep& plan, const UpdateBlock& block) const;
 
   LocalUpdaterOptions options_;
   UpdateOptions update_;  // the same, as kernels know them
   double own_weight_;     // loc_lr in proportion to learning_rate
+  std::shared_ptr<const WorkArena> arena_;
 };
 
 }  // namespace slimps

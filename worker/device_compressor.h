@@ -32,7 +32,7 @@ namespace slimps {
 struct DeviceCompressorOptions {
   uint64_t threshold_bytes = 0;  // fp32 bytes of a tensor
   float grad_scale = 1.0f;
-  int encode_threads = 1;
+  int encode_threads = 0;  // 0: as many as there are cores
 };
 
 class DeviceCompressor final {

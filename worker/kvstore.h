@@ -70,7 +70,7 @@ struct KVStoreOptions {
   // all keys, but 64 MiB.
   size_t staging_bytes = 0;
   float grad_scale = 1.0f;  // codecs see gradient * grad_scale; the server's rescale_grad undoes it
-  int encode_threads = 1;
+  int encode_threads = 0;   // threads that compress; 0: as many as there are cores
   // An emulated full-duplex link between this worker and the network; 0: none.
   double emulate_link_bytes_per_second = 0;
   absl::Duration emulate_link_latency = absl::ZeroDuration();  // added to what arrives

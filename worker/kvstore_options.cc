@@ -137,7 +137,7 @@ constexpr Option kOptions[] = {
     {"remeasure_every", SetRemeasuring, 8, kMillion},
     {"threshold_table", SetText<&KVStoreOptions::threshold_table_file>},
     {"partition_bytes", SetCount<&KVStoreOptions::partition_bytes>, 4, kMaxPartitionBytes},
-    {"encode_threads", SetCount<&KVStoreOptions::encode_threads>, 1, 1024},
+    {"encode_threads", SetCount<&KVStoreOptions::encode_threads>, 0, 1024},
     {"staleness", SetCount<&KVStoreOptions::staleness>, 0, 2147483647},
     {"grad_scale", SetGradScale, 1e-30, 1e30},
     {"same_host", SetSameHost},

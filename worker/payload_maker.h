@@ -35,8 +35,8 @@ namespace slimps {
 
 struct PayloadMakerOptions {
   float grad_scale = 1.0f;
-  int encode_threads = 1;
-  uint32_t worker = 0;  // rank: random codecs draw by it
+  int encode_threads = 0;  // 0: as many as there are cores
+  uint32_t worker = 0;     // rank: random codecs draw by it
 };
 
 struct GradientPart {

@@ -75,7 +75,9 @@ DEFINE_int64(staleness, kDefaults.staleness,
              "dist_ssp: how many rounds a worker may be ahead of the slowest; worker 0's counts");
 DEFINE_string(non_finite, "stop", "NaN or infinity in a gradient: stop, or skip the tensor");
 DEFINE_int64(partition_bytes, kDefaults.partition_bytes, "larger tensors are cut, fp32 bytes");
-DEFINE_int64(encode_threads, kDefaults.encode_threads, "threads that compress");
+DEFINE_int64(encode_threads, kDefaults.encode_threads,
+             "threads that compress, and that make the local step of --backup_model; 0: as many as "
+             "there are cores");
 DEFINE_int64(compute_threads, kDefaults.compute_threads, "threads of forward and backward");
 DEFINE_int64(seed, kDefaults.seed, "of the first weights and the order of the samples");
 DEFINE_string(emulate_link, "", "rate of an emulated link, as 100mbit, 1gbit or 12.5MB");

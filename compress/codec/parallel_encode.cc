@@ -1,11 +1,7 @@
 #include "compress/codec/parallel_encode.h"
 
-#include <tbb/blocked_range.h>
-#include <tbb/info.h>
 #include <tbb/parallel_for.h>
-#include <tbb/task_arena.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <ctime>
@@ -15,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compress/codec/encode_run.h"
+#include "compress/codec/work_arena.h"
 #include "proto/base/mutex.h"
 #include "proto/base/status_macros.h"
 
@@ -41,19 +38,6 @@ class CpuScope final {
   const int64_t begin_ns_;
 };
 
-// Calls body(first_block, last_block) for every chunk of the grid, on the arena's threads. Isolated: while it waits, a
-// thread takes no other job's chunk, which would count into this job's time.
-template <typename Body>
-void ForChunks(size_t blocks, const Body& body) {
-  const size_t chunks = (blocks + kChunkBlocks - 1) / kChunkBlocks;
-  tbb::this_task_arena::isolate([&] {
-    tbb::parallel_for(
-        tbb::blocked_range<size_t>(0, chunks), [&](const tbb::blocked_range<size_t>& range) {
-          body(range.begin() * kChunkBlocks, std::min(range.end() * kChunkBlocks, blocks));
-        });
-  });
-}
-
 void KeepMinimum(std::atomic<size_t>& minimum, size_t value) {
   size_t seen = minimum.load(std::memory_order_relaxed);
   while (value < seen && !minimum.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
@@ -69,7 +53,7 @@ absl::StatusOr<EncodeStats> EncodeOnThreads(const EncodeJob& job, EncodeWorkspac
   // Everything is checked before anything is written: an error must leave the residual alone.
   if (!codec.KnownEncodable(job.input)) {
     std::atomic<size_t> bad = Codec::kEncodable;
-    ForChunks(blocks, [&](size_t first, size_t last) {
+    WorkArena::ForChunks(blocks, kChunkBlocks, [&](size_t first, size_t last) {
       const CpuScope scope(cpu_ns);
       KeepMinimum(bad, codec.FindUnencodable(job.input, first, last));
     });
@@ -78,7 +62,7 @@ absl::StatusOr<EncodeStats> EncodeOnThreads(const EncodeJob& job, EncodeWorkspac
   workspace.Reset();
   const std::unique_ptr<EncodeRun> run = codec.Begin(job.input, job.payload, workspace);
   for (size_t pass = 0; pass < run->passes(); ++pass) {
-    ForChunks(blocks, [&](size_t first, size_t last) {
+    WorkArena::ForChunks(blocks, kChunkBlocks, [&](size_t first, size_t last) {
       const CpuScope scope(cpu_ns);
       run->Blocks(pass, first, last);
     });
@@ -119,10 +103,9 @@ absl::Status FromException(const std::exception& error) {
 }  // namespace
 
 struct ParallelEncoder::Arena {
-  // TBB prints a warning where more is asked for than the machine has.
-  explicit Arena(int threads) : arena(std::min(threads, tbb::info::default_concurrency())) {}
+  explicit Arena(int threads) : arena(threads) {}
 
-  tbb::task_arena arena;
+  const WorkArena arena;
   Mutex mutex;
   // One for each encoding that ever ran at the same time as others. Room for all of them, so that giving one back never
   // allocates.
@@ -164,15 +147,18 @@ class ParallelEncoder::Borrowed final {
   std::unique_ptr<EncodeWorkspace> workspace_;
 };
 
-ParallelEncoder::ParallelEncoder(int threads)
-    : threads_(threads), arena_(std::make_unique<Arena>(threads)) {}
+ParallelEncoder::ParallelEncoder(int threads) : arena_(std::make_unique<Arena>(threads)) {}
 
 ParallelEncoder::~ParallelEncoder() = default;
 
+int ParallelEncoder::threads() const { return arena_->arena.threads(); }
+
 absl::StatusOr<EncodeResult> ParallelEncoder::Encode(const EncodeJob& job) const {
-  if (IsSmall(job) || threads_ == 1) return Borrowed::Encode(*arena_, job, Where::kThisThread);
+  if (IsSmall(job) || threads() == 1) return Borrowed::Encode(*arena_, job, Where::kThisThread);
   try {
-    return arena_->arena.execute([&] { return Borrowed::Encode(*arena_, job, Where::kArena); });
+    absl::StatusOr<EncodeResult> result;
+    arena_->arena.Run([&] { result = Borrowed::Encode(*arena_, job, Where::kArena); });
+    return result;
   } catch (const std::exception& error) {
     return FromException(error);
   }
@@ -183,9 +169,9 @@ std::vector<absl::StatusOr<EncodeResult>> ParallelEncoder::EncodeAll(
   std::vector<absl::StatusOr<EncodeResult>> results(
       jobs.size(),
       absl::StatusOr<EncodeResult>(absl::CancelledError("parallel encoding: not run")));
-  if (threads_ > 1) {
+  if (threads() > 1) {
     try {
-      arena_->arena.execute([&] {
+      arena_->arena.Run([&] {
         tbb::parallel_for(size_t{0}, jobs.size(), [&](size_t i) {
           if (!IsSmall(jobs[i])) results[i] = Borrowed::Encode(*arena_, jobs[i], Where::kArena);
         });
@@ -197,7 +183,7 @@ std::vector<absl::StatusOr<EncodeResult>> ParallelEncoder::EncodeAll(
     }
   }
   for (size_t i = 0; i < jobs.size(); ++i) {
-    if (threads_ > 1 && !IsSmall(jobs[i])) continue;
+    if (threads() > 1 && !IsSmall(jobs[i])) continue;
     results[i] = Borrowed::Encode(*arena_, jobs[i], Where::kThisThread);
   }
   return results;

@@ -38,13 +38,14 @@ class ParallelEncoder final {
   // fp32 bytes below which the caller's thread encodes alone.
   static constexpr size_t kInlineBytes = 64 << 10;
 
-  // REQUIRES: threads >= 1, the caller's included. No more work than the machine has cores.
+  // `threads`, the caller's included; 0: as many as there are cores. No more work than there are cores.
   explicit ParallelEncoder(int threads);
   ~ParallelEncoder();
   ParallelEncoder(const ParallelEncoder&) = delete;
   ParallelEncoder& operator=(const ParallelEncoder&) = delete;
 
-  int threads() const { return threads_; }
+  // 1 or more.
+  int threads() const;
 
   // As Codec::Encode. The element that an error names is the first, whatever the number of threads. Internal: memory
   // ran out or TBB failed; the job's residual and momentum may then be half updated.
@@ -54,10 +55,9 @@ class ParallelEncoder final {
       std::span<const EncodeJob> jobs) const;
 
  private:
-  struct Arena;  // keeps TBB out of this header
+  struct Arena;
   class Borrowed;
 
-  const int threads_;
   const std::unique_ptr<Arena> arena_;
 };
 

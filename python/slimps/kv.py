@@ -43,7 +43,7 @@ def create(type: str = "dist_sync", **options: Any) -> "KVStore":  # pylint: dis
         remeasure_every     rounds between measurements later on, from 8; 0: none
         threshold_table     file with a saved table: nothing is measured
         partition_bytes     larger tensors are cut, fp32 bytes
-        encode_threads      threads that compress
+        encode_threads      threads that compress; 0: as many as there are cores
         staleness           rounds, of dist_ssp; 0
         grad_scale          codecs see gradient * grad_scale; rescale_grad of the optimizer undoes it
         same_host           how a server on this machine is reached: "shm", "ipc" or "tcp"

@@ -1,12 +1,15 @@
 #include "backup_model/local_updater.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
 #include <vector>
+
+#include "proto/base/buffer.h"
 
 namespace slimps {
 namespace {
@@ -288,6 +291,41 @@ TEST(LocalUpdater, AnElementsResultDoesNotDependOnItsPlaceOrNeighbours) {
       }
     }
   }
+}
+
+TEST(LocalUpdater, StepsAreTheSameWithAnyNumberOfThreads) {
+  constexpr size_t kElements = 5 * 65'536 + 77;
+  AlignedBuffer base = AlignedBuffer::OfFloats(kElements);
+  std::vector<float> gradient(kElements);
+  for (size_t k = 0; k < kElements; ++k) {
+    base.floats()[k] = std::sin(static_cast<float>(k));
+    gradient[k] = 3 * std::cos(static_cast<float>(7 * k));
+  }
+  for (LocalUpdaterOptions options :
+       {LocalUpdaterOptions{.learning_rate = 0.1, .weight_decay = 0.01},
+        LocalUpdaterOptions{.learning_rate = 0.1, .momentum = 0.9, .nesterov = true},
+        LocalUpdaterOptions{.optimizer = LocalOptimizer::kAdam, .clip_gradient = 1.5}}) {
+    std::vector<float> one;
+    for (const int threads : {1, 2, 3, 8}) {
+      options.threads = threads;
+      const LocalUpdater updater = Make(options);
+      LocalUpdaterState state;
+      AlignedBuffer updated = AlignedBuffer::OfFloats(kElements);
+      for (int step = 0; step < 2; ++step) {
+        updater.Step(base.floats(), gradient, 0.1, state, updated.floats());
+      }
+      const std::vector<float> stepped(updated.floats().begin(), updated.floats().end());
+      if (threads == 1) one = stepped;
+      EXPECT_TRUE(std::ranges::equal(stepped, one)) << threads << " threads";
+    }
+  }
+}
+
+TEST(LocalUpdater, ByDefaultAllCoresStepALargeTensor) {
+  cpu_set_t cores;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(cores), &cores), 0);
+  EXPECT_EQ(Make({}).threads(), CPU_COUNT(&cores));
+  EXPECT_EQ(Make({.threads = 3}).threads(), 3);
 }
 
 TEST(LocalUpdater, NumbersOfAStepTakeThePlaceOfTheOptions) {

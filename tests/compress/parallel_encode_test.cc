@@ -1,5 +1,7 @@
 #include "compress/codec/parallel_encode.h"
 
+#include <sched.h>
+
 #include <cmath>
 #include <limits>
 #include <new>
@@ -54,6 +56,13 @@ TEST(ParallelEncoder, ResultIsTheSameForAnyNumberOfThreads) {
       }
     }
   }
+}
+
+TEST(ParallelEncoder, ByDefaultAllCoresEncode) {
+  cpu_set_t cores;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(cores), &cores), 0);
+  EXPECT_EQ(ParallelEncoder(0).threads(), CPU_COUNT(&cores));
+  EXPECT_EQ(ParallelEncoder(3).threads(), 3);
 }
 
 TEST(ParallelEncoder, ErrorNamesTheFirstBadElementAndChangesNothing) {

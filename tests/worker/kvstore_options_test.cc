@@ -73,6 +73,7 @@ TEST(KVStoreOptions, EachNameReachesItsField) {
   EXPECT_EQ(options.threshold_table_file, "t.json");
   EXPECT_EQ(options.partition_bytes, 1024u);
   EXPECT_EQ(options.encode_threads, 2);
+  EXPECT_EQ(KVStoreOptions().encode_threads, 0);  // as many as there are cores
   EXPECT_EQ(options.staleness, 3u);
   EXPECT_EQ(options.grad_scale, 32.0f);
   EXPECT_EQ(options.same_host, SameHost::kIpc);
@@ -111,7 +112,7 @@ TEST(KVStoreOptions, WhatMakesNoSenseIsNamedAndChangesNothing) {
            {"remeasure_every", "7", "0 or a whole number from 8 to 1000000"},
            {"partition_bytes", "2.5", "a whole number from 4 to 65011712"},
            {"partition_bytes", "65011713", "a whole number from 4 to 65011712"},
-           {"encode_threads", "0", "from 1 to 1024"},
+           {"encode_threads", "-1", "from 0 to 1024"},
            {"staleness", "-1", "from 0 to 2147483647"},
            {"grad_scale", "0", "a number from 1e-30 to 1e+30"},
            {"grad_scale", "nan", "a number from"},

@@ -69,7 +69,7 @@ absl::Status CheckNumbers(const WorkerFlags& flags) {
   }
   SLIMPS_RETURN_IF_ERROR(
       CheckCount("partition_bytes", flags.partition_bytes, 4, kMaxPartitionBytes));
-  SLIMPS_RETURN_IF_ERROR(CheckCount("encode_threads", flags.encode_threads, 1, 1024));
+  SLIMPS_RETURN_IF_ERROR(CheckCount("encode_threads", flags.encode_threads, 0, 1024));
   SLIMPS_RETURN_IF_ERROR(CheckCount("compute_threads", flags.compute_threads, 1, 1024));
   SLIMPS_RETURN_IF_ERROR(CheckCount("seed", flags.seed, 0, std::numeric_limits<int64_t>::max()));
   SLIMPS_RETURN_IF_ERROR(
@@ -170,6 +170,7 @@ BackupModelOptions LocalOptimizerOf(const WorkerFlags& flags) {
   if (flags.loc_lr > 0) backup.updater.loc_lr = flags.loc_lr;
   if (flags.local_optimizer == "momentum") backup.updater.momentum = flags.momentum;
   backup.updater.weight_decay = flags.weight_decay;
+  backup.updater.threads = static_cast<int>(flags.encode_threads);
   return backup;
 }
 

@@ -1,0 +1,40 @@
+#include "compress/codec/work_arena.h"
+
+#include <tbb/blocked_range.h>
+#include <tbb/info.h>
+#include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
+
+#include <algorithm>
+
+namespace slimps {
+
+struct WorkArena::Arena {
+  // TBB prints a warning where more is asked for than the machine has.
+  explicit Arena(int threads) : arena(std::min(threads, tbb::info::default_concurrency())) {}
+
+  tbb::task_arena arena;
+};
+
+WorkArena::WorkArena(int threads)
+    : threads_(threads > 0 ? threads : tbb::info::default_concurrency()),
+      arena_(std::make_unique<Arena>(threads_)) {}
+
+WorkArena::~WorkArena() = default;
+
+void WorkArena::Run(absl::FunctionRef<void()> work) const {
+  arena_->arena.execute([&] { work(); });
+}
+
+void WorkArena::ForChunks(size_t count, size_t chunk,
+                          absl::FunctionRef<void(size_t, size_t)> body) {
+  const size_t chunks = (count + chunk - 1) / chunk;
+  tbb::this_task_arena::isolate([&] {
+    tbb::parallel_for(tbb::blocked_range<size_t>(0, chunks),
+                      [&](const tbb::blocked_range<size_t>& range) {
+                        body(range.begin() * chunk, std::min(range.end() * chunk, count));
+                      });
+  });
+}
+
+}  // namespace slimps
