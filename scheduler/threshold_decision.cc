@@ -33,7 +33,8 @@ absl::StatusOr<ThresholdTable> TableOf(const wire::ThresholdReport& report,
                     .t_cq = absl::Milliseconds(row.t_cq_ms()),
                     .t_pq = absl::Milliseconds(row.t_pq_ms()),
                     .raw_samples = row.raw_samples(),
-                    .compressed_samples = row.compressed_samples()});
+                    .compressed_samples = row.compressed_samples(),
+                    .tensors = row.tensors()});
   }
   return ThresholdTable::FromRows(codec, rows);
 }

@@ -119,7 +119,9 @@ bool CompressionPlan::IsMeasured(uint64_t round) const {
 }
 
 void CompressionPlan::See(const TensorPlan& tensor) {
-  if (!rounds_.on() || !tensors_[tensor.bytes()].insert(tensor.key.id()).second) return;
+  if ((!rounds_.on() && state_ != State::kProfiling) ||
+      !tensors_[tensor.bytes()].insert(tensor.key.id()).second)
+    return;
   ++counts_[tensor.bytes()];
 }
 
@@ -264,7 +266,7 @@ ThresholdTable CompressionPlan::Recent(const Side& side) const {
   if (side.pairs.size() < MeasuredRounds::kKeptPairs) tables.push_back(side.profile);
   for (const auto& [pair, table] : side.pairs) tables.push_back(table);
   ThresholdTable recent = ThresholdTable::Average(tables);
-  for (const auto& [bytes, count] : counts_) recent.AddSize(bytes);
+  for (const auto& [bytes, count] : counts_) recent.AddSize(bytes, count);
   return recent;
 }
 
@@ -273,7 +275,12 @@ wire::ThresholdReport CompressionPlan::ProfileReport() {
   wire::ThresholdReport report;
   for (const auto& [side, direction] :
        {std::pair(&push_, wire::PUSH), std::pair(&pull_, wire::PULL)}) {
-    if (side->profiled) AddRows(side->profile, direction, report.mutable_rows());
+    if (!side->profiled) continue;
+    for (const ThresholdRow& row : side->profile.Rows()) {
+      const auto count = counts_.find(row.bytes);
+      if (count != counts_.end()) side->profile.AddSize(row.bytes, count->second);
+    }
+    AddRows(side->profile, direction, report.mutable_rows());
   }
   // Round pre_steps + 1 goes out raw while the tables travel, so that nobody waits for them if they
   // are quick.

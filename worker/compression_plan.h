@@ -160,7 +160,7 @@ class CompressionPlan final {
   MeasuredRounds rounds_ ABSL_GUARDED_BY(mutex_) = MeasuredRounds(0, 0);
   uint64_t reported_pair_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<uint64_t, std::set<KeyId>> tensors_ ABSL_GUARDED_BY(mutex_);  // pushed, by bytes
-  std::map<uint64_t, uint64_t> counts_ ABSL_GUARDED_BY(mutex_);          // how many those are
+  std::map<uint64_t, uint64_t> counts_ ABSL_GUARDED_BY(mutex_);  // how many those are: a step's
   std::optional<Awaited> awaited_ ABSL_GUARDED_BY(mutex_);
   std::optional<wire::CodecMap> decision_ ABSL_GUARDED_BY(mutex_);
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);

@@ -250,11 +250,11 @@ absl::Status SaveMeasuredTable(const std::string& path, const Summary& summary) 
   return SaveThresholdTables(tables, path);
 }
 
-// " (ratio 31.8, gain 0.62)"; empty where nothing was compressed.
+// " (ratio 31.8, keeps 62 % of the squared norm)"; empty where nothing was compressed.
 std::string ExplainCompression(const TrainingReport& training) {
   if (training.pushed.input_norm2 == 0 || training.bytes_pushed == 0) return "";
-  return absl::StrFormat(" (ratio %.1f, gain %.2f)", training.CompressionRatio(),
-                         training.pushed.CompressionGain());
+  return absl::StrFormat(" (ratio %.1f, keeps %.0f %% of the squared norm)",
+                         training.CompressionRatio(), 100 * training.pushed.CompressionGain());
 }
 
 // The job's figures, for rank 0 alone.

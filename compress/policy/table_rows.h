@@ -22,6 +22,7 @@ void AddRows(const ThresholdTable& table, Direction direction, Rows* rows) {
     out->set_raw_samples(row.raw_samples);
     out->set_compressed_samples(row.compressed_samples);
     out->set_direction(direction);
+    out->set_tensors(row.tensors);
   }
 }
 

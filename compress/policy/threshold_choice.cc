@@ -1,6 +1,7 @@
 #include "compress/policy/threshold_choice.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <limits>
 #include <utility>
@@ -14,24 +15,19 @@ namespace {
 constexpr double kMoveOneClass = 1.05;
 constexpr double kMoveFurther = 1.01;
 
+// Of all tensors of one size together.
 struct Size {
   uint64_t bytes = 0;
-  PushTimes times;
+  double t_c = 0, t_q = 0;  // ns
 };
 
 // Going up; those of which nothing can be said left out.
 std::vector<Size> SizesOf(std::span<const ThresholdRow> rows) {
-  const LinkModel model(rows);
   std::vector<Size> sizes;
-  for (const ThresholdRow& row : rows) {
-    if (model.known()) {
-      sizes.push_back({row.bytes, model.At(row.bytes)});
-    } else if (row.complete()) {
-      sizes.push_back({row.bytes,
-                       {.t_c = absl::ToDoubleNanoseconds(row.t_c),
-                        .t_cq = absl::ToDoubleNanoseconds(row.t_cq),
-                        .t_pq = absl::ToDoubleNanoseconds(row.t_pq)}});
-    }
+  for (const ThresholdRow& row : DecidedRows(rows)) {
+    if (!row.complete()) continue;
+    sizes.push_back({row.bytes, row.weight() * absl::ToDoubleNanoseconds(row.t_c),
+                     row.weight() * absl::ToDoubleNanoseconds(row.t_q())});
   }
   return sizes;
 }
@@ -40,7 +36,7 @@ std::optional<uint64_t> Best(const std::vector<Size>& sizes) {
   std::optional<uint64_t> best;
   double saved = 0, most = 0;
   for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
-    saved += size->times.saving();
+    saved += size->t_c - size->t_q;
     if (saved <= most) continue;
     most = saved;
     best = size->bytes;
@@ -86,8 +82,8 @@ std::optional<uint64_t> Moved(const std::vector<Size>& sizes, std::optional<uint
   for (const Size& size : sizes) {
     const bool compressed = IsCompressed(size.bytes, in_force);
     if (compressed == IsCompressed(size.bytes, best)) continue;
-    time_in_force += compressed ? size.times.t_q() : size.times.t_c;
-    time_best += compressed ? size.times.t_c : size.times.t_q();
+    time_in_force += compressed ? size.t_q : size.t_c;
+    time_best += compressed ? size.t_c : size.t_q;
   }
   const double worth = AreNear(best, in_force, sizes) ? kMoveOneClass : kMoveFurther;
   return time_in_force > worth * time_best ? best : in_force;
@@ -100,28 +96,35 @@ uint64_t Height(std::optional<uint64_t> threshold) {
 
 absl::Duration FromNanoseconds(double ns) {
   return absl::Nanoseconds(
-      static_cast<int64_t>(std::clamp(ns, 0.0, absl::ToDoubleNanoseconds(absl::Hours(1)))));
+      std::llround(std::clamp(ns, 0.0, absl::ToDoubleNanoseconds(absl::Hours(1)))));
 }
 
 }  // namespace
 
-std::vector<ThresholdRow> FilledRows(std::span<const ThresholdRow> rows) {
-  std::vector<ThresholdRow> filled(rows.begin(), rows.end());
+std::vector<ThresholdRow> DecidedRows(std::span<const ThresholdRow> rows) {
+  std::vector<ThresholdRow> decided(rows.begin(), rows.end());
   const LinkModel model(rows);
-  if (!model.known()) return filled;
-  for (ThresholdRow& row : filled) {
+  if (!model.known()) return decided;
+  for (ThresholdRow& row : decided) {
     const PushTimes times = model.At(row.bytes);
-    if (row.raw_samples == 0) {
-      row.t_c = FromNanoseconds(times.t_c);
-      row.raw_samples = 1;
-    }
-    if (row.compressed_samples == 0) {
-      row.t_cq = FromNanoseconds(times.t_cq);
-      row.t_pq = FromNanoseconds(times.t_pq);
-      row.compressed_samples = 1;
-    }
+    row.t_c = FromNanoseconds(times.t_c);
+    row.t_cq = FromNanoseconds(times.t_cq);
+    row.t_pq = FromNanoseconds(times.t_pq);
+    row.raw_samples = std::max<uint64_t>(row.raw_samples, 1);
+    row.compressed_samples = std::max<uint64_t>(row.compressed_samples, 1);
   }
-  return filled;
+  return decided;
+}
+
+StepEstimate EstimateStep(std::span<const ThresholdRow> rows, std::optional<uint64_t> threshold) {
+  StepEstimate step;
+  for (const ThresholdRow& row : DecidedRows(rows)) {
+    step.tensors += std::max<uint64_t>(row.tensors, 1);
+    if (!row.complete()) continue;
+    step.raw += row.weight() * row.t_c;
+    if (IsCompressed(row.bytes, threshold)) step.saved += row.weight() * (row.t_c - row.t_q());
+  }
+  return step;
 }
 
 std::optional<uint64_t> BestThreshold(std::span<const ThresholdRow> rows) {

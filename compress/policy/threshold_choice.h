@@ -1,9 +1,9 @@
 // From what sizes take to the size from which on they are compressed. Pure.
 //
 // A threshold T makes sizes below it cost t_c and the others t_q. Of the sizes in the table (and of none) the best T is
-// the one whose savings t_c - t_q, summed from T up, are largest: where the gain stays over 1 from a size on, that size;
-// and one size that scatters about 1 between others that gain neither ends nor begins anything. Sizes that were not
-// measured both ways are filled in (link_model.h).
+// the one whose savings, tensors of a size * (t_c - t_q), summed from T up, are largest: where the gain stays over 1 from a
+// size on, that size; and one size that scatters about 1 between others that gain neither ends nor begins anything. The
+// times are those of DecidedRows: measured ones smoothed, missing ones filled in (link_model.h).
 //
 //   BestThreshold(table.Rows());                                // a fresh decision
 //   FollowedThreshold followed(BestThreshold(table.Rows()));    // of a job that goes on measuring
@@ -20,9 +20,17 @@
 
 namespace slimps {
 
-// The rows with what they lack filled in; where that is not known, rows stay incomplete.
-// A filled row counts one sample where it has none.
-std::vector<ThresholdRow> FilledRows(std::span<const ThresholdRow> rows);
+// The rows with the times that a threshold is decided by, to the nanosecond; where nothing can be said of a row's, it stays
+// incomplete. A row counts one sample where it has none.
+std::vector<ThresholdRow> DecidedRows(std::span<const ThresholdRow> rows);
+
+// A step's tensors, sent one after the other, as DecidedRows has them.
+struct StepEstimate {
+  uint64_t tensors = 0;  // where a size's number is not known, one
+  absl::Duration raw;    // all of them raw
+  absl::Duration saved;  // by compressing those from the threshold up
+};
+StepEstimate EstimateStep(std::span<const ThresholdRow> rows, std::optional<uint64_t> threshold);
 
 // nullopt: nothing gains.
 std::optional<uint64_t> BestThreshold(std::span<const ThresholdRow> rows);

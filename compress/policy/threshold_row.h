@@ -19,6 +19,7 @@ struct ThresholdRow {
   absl::Duration t_pq = {};  // the worker's encode plus the server's decode
   uint64_t raw_samples = 0;
   uint64_t compressed_samples = 0;
+  uint64_t tensors = 0;  // how many of this size a step has; 0: not known
 
   absl::Duration t_q() const { return t_cq + t_pq; }
   // t_c / t_q; infinity when t_q is 0 and t_c is not. Meaningless unless complete().
@@ -28,6 +29,8 @@ struct ThresholdRow {
   }
   // Exactly t_c > t_q.
   bool gains() const { return complete() && t_c > t_q(); }
+  // What a step of this size counts for.
+  double weight() const { return tensors == 0 ? 1 : static_cast<double>(tensors); }
   bool complete() const { return raw_samples > 0 && compressed_samples > 0; }
 
   friend bool operator==(const ThresholdRow&, const ThresholdRow&) = default;

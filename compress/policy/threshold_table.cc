@@ -18,6 +18,7 @@ int64_t Clamp(absl::Duration time) {
 // What several workers have measured of one size.
 struct Workers {
   std::vector<ThresholdRow> complete, raw, compressed;
+  uint64_t tensors = 0;
 };
 
 absl::Duration AverageOf(const std::vector<ThresholdRow>& rows,
@@ -50,8 +51,9 @@ ThresholdTable::Entry& ThresholdTable::EntryOf(uint64_t bytes) {
 }
 
 ThresholdTable::Entry ThresholdTable::EntryWith(const ThresholdRow& row, size_t kept_samples) {
-  Entry entry{SampleWindow(kept_samples), SampleWindow(kept_samples), SampleWindow(kept_samples),
-              row.raw_samples, row.compressed_samples};
+  Entry entry{SampleWindow(kept_samples), SampleWindow(kept_samples),
+              SampleWindow(kept_samples), row.raw_samples,
+              row.compressed_samples,     row.tensors};
   // As if every sample had been the average.
   for (uint64_t i = 0; i < std::min<uint64_t>(row.raw_samples, kept_samples); ++i) {
     entry.t_c.Add(Clamp(row.t_c));
@@ -63,7 +65,10 @@ ThresholdTable::Entry ThresholdTable::EntryWith(const ThresholdRow& row, size_t 
   return entry;
 }
 
-void ThresholdTable::AddSize(uint64_t bytes) { EntryOf(bytes); }
+void ThresholdTable::AddSize(uint64_t bytes, uint64_t tensors) {
+  Entry& entry = EntryOf(bytes);
+  entry.tensors = std::clamp(tensors, entry.tensors, kMaxSamples);
+}
 
 void ThresholdTable::AddRaw(uint64_t bytes, absl::Duration t_c) {
   Entry& entry = EntryOf(bytes);
@@ -87,7 +92,8 @@ std::vector<ThresholdRow> ThresholdTable::Rows() const {
                     .t_cq = absl::Nanoseconds(entry.t_cq.average()),
                     .t_pq = absl::Nanoseconds(entry.t_pq.average()),
                     .raw_samples = entry.raw_samples,
-                    .compressed_samples = entry.compressed_samples});
+                    .compressed_samples = entry.compressed_samples,
+                    .tensors = entry.tensors});
   }
   return rows;
 }
@@ -97,6 +103,7 @@ ThresholdTable ThresholdTable::Average(std::span<const ThresholdTable> workers) 
   for (const ThresholdTable& worker : workers) {
     for (const ThresholdRow& row : worker.Rows()) {
       Workers& size = sizes[row.bytes];
+      size.tensors = std::max(size.tensors, row.tensors);
       if (row.complete()) size.complete.push_back(row);
       if (row.raw_samples > 0) size.raw.push_back(row);
       if (row.compressed_samples > 0) size.compressed.push_back(row);
@@ -112,7 +119,8 @@ ThresholdTable ThresholdTable::Average(std::span<const ThresholdTable> workers) 
         .t_cq = AverageOf(compressed, &ThresholdRow::t_cq),
         .t_pq = AverageOf(compressed, &ThresholdRow::t_pq),
         .raw_samples = SumOf(raw, &ThresholdRow::raw_samples),
-        .compressed_samples = SumOf(compressed, &ThresholdRow::compressed_samples)};
+        .compressed_samples = SumOf(compressed, &ThresholdRow::compressed_samples),
+        .tensors = size.tensors};
     average.entries_.emplace(bytes, EntryWith(row, average.kept_samples_));
   }
   return average;

@@ -54,8 +54,9 @@ class ThresholdTable final {
   explicit ThresholdTable(std::string codec, size_t kept_samples = SampleWindow::kKept)
       : codec_(std::move(codec)), kept_samples_(kept_samples) {}
 
-  // A row without samples, to be filled in. A size that is there stays as it is.
-  void AddSize(uint64_t bytes);
+  // A row without samples, to be filled in; a size that is there keeps its samples. `tensors`: how many of the size a step
+  // has, 0: not known.
+  void AddSize(uint64_t bytes, uint64_t tensors = 0);
   // Times outside 0 .. kMaxTime are clamped.
   void AddRaw(uint64_t bytes, absl::Duration t_c);
   void AddCompressed(uint64_t bytes, absl::Duration t_cq, absl::Duration t_pq);
@@ -69,15 +70,17 @@ class ThresholdTable final {
   [[nodiscard]] static absl::StatusOr<ThresholdTable> FromRows(std::string codec,
                                                                std::span<const ThresholdRow> rows);
 
-  // Trimmed mean of the workers' averages per size (of two the mean, of three the median), samples added up. Where some
+  // Trimmed mean of the workers' averages per size (of two the mean, of three the median), samples added up, the largest number of
+  // tensors. Where some
   // worker has measured a size both ways, those count that have. The codec is the first table's.
   static ThresholdTable Average(std::span<const ThresholdTable> workers);
 
   // BestCT (threshold_choice.h). nullopt: nothing gains.
   std::optional<uint64_t> BestCompressionThreshold() const;
 
-  // For people: one line per size with times in ms, the gain (t_c / t_q, the paper's), and in words what is done with it
-  // and why. Times that were filled in have a ~ before them.
+  // For people: one line per size with the times that decide (DecidedRows) in ms, the gain (t_c / t_q, the paper's) and what
+  // is done with it; the rule; the threshold; what that is estimated to save of a step. Times that were not measured have a
+  // ~ before them.
   std::string Explain() const { return Explain(BestCompressionThreshold()); }
   // The same where `threshold` is in force, which hysteresis may hold off the best one.
   std::string Explain(std::optional<uint64_t> threshold) const;
@@ -92,6 +95,7 @@ class ThresholdTable final {
     SampleWindow t_c, t_cq, t_pq;  // ns
     uint64_t raw_samples = 0;      // ever
     uint64_t compressed_samples = 0;
+    uint64_t tensors = 0;
   };
 
   Entry& EntryOf(uint64_t bytes);

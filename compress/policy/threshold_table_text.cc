@@ -15,8 +15,17 @@ namespace {
 
 constexpr std::string_view kVersionLine = "slimps threshold table 1";
 constexpr std::string_view kColumnsLine =
+    "bytes t_c_ns t_cq_ns t_pq_ns raw_samples compressed_samples tensors";
+constexpr size_t kColumns = 7;
+// Of files from before tensors were counted.
+constexpr std::string_view kOldColumnsLine =
     "bytes t_c_ns t_cq_ns t_pq_ns raw_samples compressed_samples";
-constexpr size_t kColumns = 6;
+constexpr size_t kOldColumns = 6;
+
+constexpr char kRule[] =
+    "rule: the threshold is the size from which on compressing saves most: the largest sum, over "
+    "that size and all above "
+    "it, of tensors x (t_c - t_q).\n";
 
 double Ms(absl::Duration time) { return absl::ToDoubleMilliseconds(time); }
 
@@ -26,17 +35,8 @@ std::string Size(uint64_t bytes) {
   return absl::StrFormat("%d B", bytes);
 }
 
-// "costs 6.300 ms and saves 4.200 ms".
-std::string Balance(const ThresholdRow& row) {
-  if (row.t_cq > row.t_c) {
-    return absl::StrFormat("costs %.3f ms and sending takes %.3f ms longer", Ms(row.t_pq),
-                           Ms(row.t_cq - row.t_c));
-  }
-  return absl::StrFormat("costs %.3f ms and saves %.3f ms", Ms(row.t_pq), Ms(row.t_c - row.t_cq));
-}
-
-// What is done with `row`, whose missing times were filled in where that was possible, and why.
-std::string Reason(const ThresholdRow& row, bool measured, std::optional<uint64_t> threshold) {
+// What is done with a row of DecidedRows.
+std::string Decision(const ThresholdRow& row, std::optional<uint64_t> threshold) {
   const bool compressed = threshold.has_value() && row.bytes >= *threshold;
   const char* const done = compressed ? "compressed" : "raw";
   if (!row.complete()) {
@@ -45,19 +45,15 @@ std::string Reason(const ThresholdRow& row, bool measured, std::optional<uint64_
                         : row.compressed_samples > 0 ? "never measured raw"
                                                      : "never measured");
   }
-  std::string why = compressed && row.bytes == *threshold ? "first size that gains: " : "";
-  if (compressed != row.gains()) {
-    why = compressed              ? "above the threshold, although "
-          : threshold.has_value() ? "below the threshold, although "
-                                  : "no threshold, although ";
-  }
-  return absl::StrCat(done, ": ", why, measured ? "" : "by the model ", "compression ",
-                      Balance(row));
+  if (compressed && row.bytes == *threshold) return "compressed, from here up";
+  if (compressed == row.gains()) return done;
+  return absl::StrCat(
+      done, compressed ? ", though this size alone loses" : ", though this size alone gains");
 }
 
-std::string Cell(const ThresholdRow& filled, uint64_t samples, absl::Duration time) {
-  if (samples == 0 && !filled.complete()) return "-";
-  return absl::StrFormat(samples > 0 ? "%.3f" : "~%.3f", Ms(time));
+std::string Cell(const ThresholdRow& decided, uint64_t samples, double value, int decimals) {
+  if (!decided.complete()) return "-";
+  return absl::StrFormat("%s%.*f", samples > 0 ? "" : "~", decimals, value);
 }
 
 std::string PerSecond(double ns_per_byte) {
@@ -67,7 +63,9 @@ std::string PerSecond(double ns_per_byte) {
 // The lines behind the table, in fp32 bytes.
 std::string ModelLine(const LinkModel& model) {
   return absl::StrFormat(
-      "model: raw %.3f ms + bytes / %s; compressed %.3f ms + bytes / %s; coding %.3f ms + bytes / "
+      "times: as measured, smoothed by lines through all sizes, which the threshold is decided by "
+      "(~: by the lines alone): "
+      "raw %.3f ms + bytes / %s; compressed %.3f ms + bytes / %s; coding %.3f ms + bytes / "
       "%s\n",
       model.startup() / 1e6, PerSecond(model.raw_per_byte()), model.compressed_startup() / 1e6,
       PerSecond(model.compressed_per_byte()), model.coding_startup() / 1e6,
@@ -80,14 +78,14 @@ absl::Status BadLine(size_t line, const std::string& expected, std::string_view 
                                                  std::string(got.substr(0, 80)), "'"));
 }
 
-// One row's line: six unsigned decimal numbers, single blanks between them.
-absl::StatusOr<ThresholdRow> ParseRow(size_t line_number, std::string_view line) {
+// One row's line: so many unsigned decimal numbers, single blanks between them.
+absl::StatusOr<ThresholdRow> ParseRow(size_t line_number, std::string_view line, size_t columns) {
   uint64_t values[kColumns] = {};
   const char* at = line.data();
   const char* const end = line.data() + line.size();
-  for (size_t i = 0; i < kColumns; ++i) {
+  for (size_t i = 0; i < columns; ++i) {
     if (i > 0 && (at == end || *at++ != ' ')) {
-      return BadLine(line_number, absl::StrCat(kColumns, " numbers with one blank between"), line);
+      return BadLine(line_number, absl::StrCat(columns, " numbers with one blank between"), line);
     }
     const auto [next, error] = std::from_chars(at, end, values[i]);
     if (error != std::errc()) {
@@ -95,7 +93,7 @@ absl::StatusOr<ThresholdRow> ParseRow(size_t line_number, std::string_view line)
     }
     at = next;
   }
-  if (at != end) return BadLine(line_number, absl::StrCat("the end after column ", kColumns), line);
+  if (at != end) return BadLine(line_number, absl::StrCat("the end after column ", columns), line);
   const auto max_ns = static_cast<uint64_t>(absl::ToInt64Nanoseconds(ThresholdTable::kMaxTime));
   for (size_t i = 1; i <= 3; ++i) {
     if (values[i] > max_ns) {
@@ -107,7 +105,8 @@ absl::StatusOr<ThresholdRow> ParseRow(size_t line_number, std::string_view line)
                       .t_cq = absl::Nanoseconds(values[2]),
                       .t_pq = absl::Nanoseconds(values[3]),
                       .raw_samples = values[4],
-                      .compressed_samples = values[5]};
+                      .compressed_samples = values[5],
+                      .tensors = values[6]};
 }
 
 absl::Status CheckRow(const ThresholdRow& row) {
@@ -118,14 +117,39 @@ absl::Status CheckRow(const ThresholdRow& row) {
           ", expected 0 to ", absl::FormatDuration(ThresholdTable::kMaxTime)));
     }
   }
-  for (uint64_t samples : {row.raw_samples, row.compressed_samples}) {
-    if (samples > ThresholdTable::kMaxSamples) {
+  for (const auto& [count, of_what] :
+       {std::pair(row.raw_samples, "samples"), std::pair(row.compressed_samples, "samples"),
+        std::pair(row.tensors, "tensors")}) {
+    if (count > ThresholdTable::kMaxSamples) {
       return absl::InvalidArgumentError(absl::StrCat("threshold table, size ", row.bytes, ": ",
-                                                     samples, " samples, expected at most ",
+                                                     count, " ", of_what, ", expected at most ",
                                                      ThresholdTable::kMaxSamples));
     }
   }
   return absl::OkStatus();
+}
+
+// What was decided, and what it is worth.
+std::string ThresholdLine(std::span<const ThresholdRow> rows, std::optional<uint64_t> threshold) {
+  const auto name = [](std::optional<uint64_t> bytes) {
+    return bytes.has_value() ? absl::StrCat(*bytes, " bytes (", Size(*bytes), ")")
+                             : std::string("none");
+  };
+  std::string text = absl::StrCat("threshold: ", name(threshold),
+                                  threshold.has_value()
+                                      ? ": smaller tensors travel raw, the others compressed\n"
+                                      : ", compressing saves nothing: every tensor travels raw\n");
+  if (const std::optional<uint64_t> best = BestThreshold(rows); best != threshold) {
+    absl::StrAppend(&text, "in force though the rule says ", name(best),
+                    ": it moves where that is worth it, or it was set by hand\n");
+  }
+  const StepEstimate step = EstimateStep(rows, threshold);
+  absl::StrAppend(
+      &text,
+      absl::StrFormat("estimated to save: %.3f ms of the %.3f ms that a step's %d tensors take "
+                      "raw, one after the other\n",
+                      Ms(step.saved), Ms(step.raw), step.tensors));
+  return text;
 }
 
 }  // namespace
@@ -148,32 +172,34 @@ absl::StatusOr<ThresholdTable> ThresholdTable::FromRows(std::string codec,
 }
 
 std::string ThresholdTable::Explain(std::optional<uint64_t> threshold) const {
-  std::string text = absl::StrFormat("%12s %10s %10s %10s %10s %10s %7s  %s\n", "bytes", "size",
-                                     "t_c ms", "t_cq ms", "t_pq ms", "t_q ms", "gain", "decision");
+  if (empty()) return "threshold: none, nothing was measured: every tensor travels raw\n";
   const std::vector<ThresholdRow> rows = Rows();
-  const std::vector<ThresholdRow> filled = FilledRows(rows);
+  const std::vector<ThresholdRow> decided = DecidedRows(rows);
+  std::string text = absl::StrFormat("%12s %10s %7s %10s %10s %10s %10s %7s %10s %10s  %s\n",
+                                     "bytes", "size", "tensors", "t_c ms", "t_cq ms", "t_pq ms",
+                                     "t_q ms", "gain", "saves ms", "and above", "decision");
+  std::vector<double> sums(rows.size() + 1);  // saved from the row up
+  for (size_t i = rows.size(); i-- > 0;) {
+    const double saves =
+        decided[i].complete() ? decided[i].weight() * Ms(decided[i].t_c - decided[i].t_q()) : 0;
+    sums[i] = sums[i + 1] + saves;
+  }
   for (size_t i = 0; i < rows.size(); ++i) {
-    const ThresholdRow& row = filled[i];
-    const auto [raw, compressed] = std::pair(rows[i].raw_samples, rows[i].compressed_samples);
+    const ThresholdRow& row = decided[i];
+    const uint64_t raw = rows[i].raw_samples, compressed = rows[i].compressed_samples;
+    const uint64_t both = std::min(raw, compressed);
     absl::StrAppend(
-        &text,
-        absl::StrFormat("%12d %10s %10s %10s %10s %10s %7s  %s\n", row.bytes, Size(row.bytes),
-                        Cell(row, raw, row.t_c), Cell(row, compressed, row.t_cq),
-                        Cell(row, compressed, row.t_pq), Cell(row, compressed, row.t_q()),
-                        row.complete()
-                            ? absl::StrFormat(rows[i].complete() ? "%.2f" : "~%.2f", row.gain())
-                            : "-",
-                        Reason(row, rows[i].complete(), threshold)));
+        &text, absl::StrFormat(
+                   "%12d %10s %7s %10s %10s %10s %10s %7s %10s %10s  %s\n", row.bytes,
+                   Size(row.bytes), row.tensors > 0 ? absl::StrCat(row.tensors) : "1?",
+                   Cell(row, raw, Ms(row.t_c), 3), Cell(row, compressed, Ms(row.t_cq), 3),
+                   Cell(row, compressed, Ms(row.t_pq), 3), Cell(row, compressed, Ms(row.t_q()), 3),
+                   Cell(row, both, row.gain(), 2), Cell(row, both, sums[i] - sums[i + 1], 3),
+                   Cell(row, 1, sums[i], 3), Decision(row, threshold)));
   }
   if (const LinkModel model(rows); model.known()) absl::StrAppend(&text, ModelLine(model));
-  if (threshold.has_value()) {
-    absl::StrAppend(&text, "threshold: ", *threshold, " bytes (", Size(*threshold),
-                    "): smaller tensors travel raw, the others compressed\n");
-  } else if (empty()) {
-    absl::StrAppend(&text, "threshold: none, nothing was measured: every tensor travels raw\n");
-  } else {
-    absl::StrAppend(&text, "threshold: none, no size gains: every tensor travels raw\n");
-  }
+  absl::StrAppend(&text, kRule);
+  absl::StrAppend(&text, ThresholdLine(rows, threshold));
   return text;
 }
 
@@ -184,7 +210,8 @@ std::string ThresholdTable::ToText() const {
   for (const ThresholdRow& row : Rows()) {
     absl::StrAppend(&text, row.bytes, " ", absl::ToInt64Nanoseconds(row.t_c), " ",
                     absl::ToInt64Nanoseconds(row.t_cq), " ", absl::ToInt64Nanoseconds(row.t_pq));
-    absl::StrAppend(&text, " ", row.raw_samples, " ", row.compressed_samples, "\n");
+    absl::StrAppend(&text, " ", row.raw_samples, " ", row.compressed_samples, " ", row.tensors,
+                    "\n");
   }
   absl::StrAppend(&text, "end\n");
   return text;
@@ -194,6 +221,7 @@ absl::StatusOr<ThresholdTable> ThresholdTable::Parse(std::string_view text) {
   std::vector<ThresholdRow> rows;
   std::string codec;
   bool ended = false;
+  size_t columns = kColumns;
   size_t line_number = 0;  // without comments and blank lines, `step` counts what was expected
   size_t step = 0;
   while (!text.empty()) {
@@ -218,7 +246,8 @@ absl::StatusOr<ThresholdTable> ThresholdTable::Parse(std::string_view text) {
         ++step;
         break;
       case 2:
-        if (line != kColumnsLine) {
+        if (line == kOldColumnsLine) columns = kOldColumns;
+        if (line != kColumnsLine && line != kOldColumnsLine) {
           return BadLine(line_number, absl::StrCat("'", std::string(kColumnsLine), "'"), line);
         }
         ++step;
@@ -228,7 +257,7 @@ absl::StatusOr<ThresholdTable> ThresholdTable::Parse(std::string_view text) {
           ended = true;
           break;
         }
-        SLIMPS_ASSIGN_OR_RETURN(const ThresholdRow row, ParseRow(line_number, line));
+        SLIMPS_ASSIGN_OR_RETURN(const ThresholdRow row, ParseRow(line_number, line, columns));
         if (!rows.empty() && row.bytes <= rows.back().bytes) {
           return BadLine(line_number, absl::StrCat("a size over ", rows.back().bytes), line);
         }

@@ -51,10 +51,27 @@ TEST(BestThreshold, SizesMeasuredOneWayOrNotAtAllAreFilledIn) {
   }
   ASSERT_FALSE(rows[3].complete());  // 8192
   EXPECT_THAT(BestThreshold(rows), Optional(8192u));
-  const std::vector<ThresholdRow> filled = FilledRows(rows);
-  EXPECT_TRUE(filled[3].complete());
-  EXPECT_NEAR(absl::ToDoubleMicroseconds(filled[3].t_c), 100 + 81.92, 3);
-  EXPECT_EQ(filled[4], rows[4]);
+  const std::vector<ThresholdRow> decided = DecidedRows(rows);
+  EXPECT_TRUE(decided[3].complete());
+  EXPECT_NEAR(absl::ToDoubleMicroseconds(decided[3].t_c), 100 + 81.92, 3);
+  EXPECT_NEAR(absl::ToDoubleMicroseconds(decided[4].t_c), absl::ToDoubleMicroseconds(rows[4].t_c),
+              3);
+}
+
+TEST(BestThreshold, ASizeCountsForAsManyTensorsAsAStepHas) {
+  std::vector<ThresholdRow> rows = {Row(kMb, 1000, 1300), Row(2 * kMb, 2000, 1600)};
+  EXPECT_THAT(BestThreshold(rows), Optional(2 * kMb));
+  rows[1].tensors = 2;
+  EXPECT_EQ(EstimateStep(rows, 2 * kMb).tensors, 3u);
+  EXPECT_EQ(EstimateStep(rows, std::nullopt).saved, absl::ZeroDuration());
+  const auto us = [](absl::Duration time) { return absl::ToDoubleMicroseconds(time); };
+  EXPECT_NEAR(us(EstimateStep(rows, 2 * kMb).raw), 5000, 10);
+  EXPECT_NEAR(us(EstimateStep(rows, 2 * kMb).saved), 800, 10);
+  EXPECT_NEAR(us(EstimateStep(rows, kMb).saved), 500, 10);
+  rows = {Row(kMb, 1300, 1000), Row(2 * kMb, 2000, 2100), Row(4 * kMb, 4000, 3950)};
+  EXPECT_THAT(BestThreshold(rows), Optional(kMb));
+  rows[1].tensors = 10;  // together they lose more than the smallest gains
+  EXPECT_THAT(BestThreshold(rows), Optional(4 * kMb));
 }
 
 TEST(BestThreshold, FollowsTheBandwidthMonotonously) {

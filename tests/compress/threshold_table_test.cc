@@ -99,7 +99,7 @@ TEST(ThresholdTable, NothingGainsMeansNoThreshold) {
   table.AddRaw(4096, Ms(1));
   table.AddCompressed(4096, Ms(1), Ms(0));  // exactly 1 is no gain
   EXPECT_EQ(table.BestCompressionThreshold(), std::nullopt);
-  EXPECT_THAT(table.Explain(), HasSubstr("threshold: none, no size gains"));
+  EXPECT_THAT(table.Explain(), HasSubstr("threshold: none, compressing saves nothing"));
 }
 
 TEST(ThresholdTable, SizesMeasuredOnlyOneWayNeverDecide) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "compress/policy/threshold_choice.h"
 #include "worker/trainer/atomic_file.h"
 
 namespace slimps {
@@ -18,19 +19,60 @@ using Json = nlohmann::ordered_json;
 // JSON has no NaN and no infinity.
 Json Finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
-Json TableJson(const wire::CodecMap& decision, wire::Direction direction) {
+std::optional<uint64_t> ThresholdOf(const std::optional<wire::CodecMap>& decision,
+                                    wire::Direction direction) {
+  if (!decision.has_value()) return std::nullopt;
+  if (direction == wire::PUSH) {
+    return decision->has_threshold() ? std::optional(decision->threshold_bytes()) : std::nullopt;
+  }
+  return decision->has_pull_threshold() ? std::optional(decision->pull_threshold_bytes())
+                                        : std::nullopt;
+}
+
+// null where nothing was measured.
+Json MeasuredMs(uint64_t samples, absl::Duration time) {
+  return samples > 0 ? Json(absl::ToDoubleMilliseconds(time)) : Json(nullptr);
+}
+
+// The times that decided, and beside them those that were measured. null: nothing can be said of a size.
+Json TableJson(const ThresholdTable& table) {
+  const std::vector<ThresholdRow> measured = table.Rows();
+  const std::vector<ThresholdRow> decided = DecidedRows(measured);
   Json rows = Json::array();
-  for (const wire::ThresholdRow& row : decision.table()) {
-    if (row.direction() != direction) continue;
-    const double t_q_ms = row.t_cq_ms() + row.t_pq_ms();
-    rows.push_back({{"bytes", row.bytes()},
-                    {"t_c_ms", Finite(row.t_c_ms())},
-                    {"t_cq_ms", Finite(row.t_cq_ms())},
-                    {"t_pq_ms", Finite(row.t_pq_ms())},
-                    {"t_q_ms", Finite(t_q_ms)},
-                    {"gain", Finite(row.t_c_ms() / t_q_ms)}});
+  for (size_t i = 0; i < decided.size(); ++i) {
+    const ThresholdRow& row = decided[i];
+    const auto ms = [&row](absl::Duration time) {
+      return row.complete() ? Json(absl::ToDoubleMilliseconds(time)) : Json(nullptr);
+    };
+    rows.push_back({{"bytes", row.bytes},
+                    {"tensors", row.tensors > 0 ? Json(row.tensors) : Json(nullptr)},
+                    {"t_c_ms", ms(row.t_c)},
+                    {"t_cq_ms", ms(row.t_cq)},
+                    {"t_pq_ms", ms(row.t_pq)},
+                    {"t_q_ms", ms(row.t_q())},
+                    {"gain", row.complete() ? Finite(row.gain()) : Json(nullptr)},
+                    {"saves_ms", ms(row.weight() * (row.t_c - row.t_q()))},
+                    {"measured",
+                     {{"t_c_ms", MeasuredMs(measured[i].raw_samples, measured[i].t_c)},
+                      {"t_cq_ms", MeasuredMs(measured[i].compressed_samples, measured[i].t_cq)},
+                      {"t_pq_ms", MeasuredMs(measured[i].compressed_samples, measured[i].t_pq)},
+                      {"raw_samples", measured[i].raw_samples},
+                      {"compressed_samples", measured[i].compressed_samples}}}});
   }
   return rows;
+}
+
+// "threshold_bytes", "threshold_table" and "estimated_step_ms", each with `prefix` before it.
+void AddDecision(const std::string& prefix, const std::optional<wire::CodecMap>& decision,
+                 wire::Direction direction, Json* json) {
+  const std::optional<uint64_t> threshold = ThresholdOf(decision, direction);
+  const absl::StatusOr<ThresholdTable> table = TableOf(decision, direction);
+  (*json)[prefix + "threshold_bytes"] = threshold.has_value() ? Json(*threshold) : Json(nullptr);
+  (*json)[prefix + "threshold_table"] = table.ok() ? TableJson(*table) : Json::array();
+  if (!table.ok() || table->empty()) return;
+  const StepEstimate step = EstimateStep(table->Rows(), threshold);
+  (*json)[prefix + "estimated_step_ms"] = {{"raw", absl::ToDoubleMilliseconds(step.raw)},
+                                           {"saved", absl::ToDoubleMilliseconds(step.saved)}};
 }
 
 Json StagesJson(const StageTimes& stages) {
@@ -120,7 +162,8 @@ absl::StatusOr<ThresholdTable> TableOf(const std::optional<wire::CodecMap>& deci
                     .t_cq = Milliseconds(row.t_cq_ms()),
                     .t_pq = Milliseconds(row.t_pq_ms()),
                     .raw_samples = row.raw_samples(),
-                    .compressed_samples = row.compressed_samples()});
+                    .compressed_samples = row.compressed_samples(),
+                    .tensors = row.tensors()});
   }
   return ThresholdTable::FromRows(
       direction == wire::PUSH ? decision->codec() : decision->pull_codec(), rows);
@@ -133,11 +176,7 @@ std::string ExplainDecision(const std::optional<wire::CodecMap>& decision) {
     if (!table.ok()) return std::string(table.status().message());
     if (table->empty()) continue;
     if (direction == wire::PULL) absl::StrAppend(&text, "pulls:\n");
-    const bool has =
-        direction == wire::PUSH ? decision->has_threshold() : decision->has_pull_threshold();
-    const uint64_t bytes =
-        direction == wire::PUSH ? decision->threshold_bytes() : decision->pull_threshold_bytes();
-    absl::StrAppend(&text, table->Explain(has ? std::optional(bytes) : std::nullopt));
+    absl::StrAppend(&text, table->Explain(ThresholdOf(decision, direction)));
   }
   return text;
 }
@@ -158,20 +197,8 @@ std::string BuildSummaryJson(const Summary& summary) {
   json.update(PushedJson(training.pushed));
   json["stage_seconds"] = StagesJson(training.stages);
   json["after_epoch"] = EpochsJson(training.epochs);
-  json["threshold_bytes"] = nullptr;
-  json["threshold_table"] = Json::array();
-  json["pull_threshold_bytes"] = nullptr;
-  json["pull_threshold_table"] = Json::array();
-  if (summary.decision.has_value()) {
-    if (summary.decision->has_threshold()) {
-      json["threshold_bytes"] = summary.decision->threshold_bytes();
-    }
-    json["threshold_table"] = TableJson(*summary.decision, wire::PUSH);
-    if (summary.decision->has_pull_threshold()) {
-      json["pull_threshold_bytes"] = summary.decision->pull_threshold_bytes();
-    }
-    json["pull_threshold_table"] = TableJson(*summary.decision, wire::PULL);
-  }
+  AddDecision("", summary.decision, wire::PUSH, &json);
+  AddDecision("pull_", summary.decision, wire::PULL, &json);
   json["threshold_explanation"] = ExplainDecision(summary.decision);
   json["tensors"] = TensorsJson(training.tensors);
   // Names come from flags: bytes that are not UTF-8 are replaced instead of thrown about.

@@ -147,6 +147,9 @@ TEST(Summary, HoldsTheThresholdTableAndItsExplanation) {
   EXPECT_DOUBLE_EQ(row["t_c_ms"], 40.2);
   EXPECT_NEAR(row["t_q_ms"].get<double>(), 35.1, 1e-9);
   EXPECT_NEAR(row["gain"].get<double>(), 1.15, 0.005);
+  EXPECT_NEAR(row["saves_ms"].get<double>(), 5.1, 1e-9);
+  EXPECT_DOUBLE_EQ(row["measured"]["t_c_ms"], 40.2);
+  EXPECT_NEAR(json["estimated_step_ms"]["saved"].get<double>(), 5.1, 1e-9);
   EXPECT_THAT(json["threshold_explanation"].get<std::string>(), HasSubstr("2200000"));
 }
 
