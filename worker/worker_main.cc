@@ -22,6 +22,7 @@
 #include "proto/base/program_trace.h"
 #include "proto/base/status_macros.h"
 #include "worker/kvstore.h"
+#include "worker/trainer/atomic_file.h"
 #include "worker/trainer/dataset.h"
 #include "worker/trainer/model.h"
 #include "worker/trainer/options.h"
@@ -278,6 +279,21 @@ absl::Status EvaluateAndReport(const WorkerFlags& flags, const Dataset& data, Mo
   return WriteSummary(flags.summary_json, *summary);
 }
 
+// Whether what rank 0 leaves behind can be written: said before training, not after hours of it.
+absl::Status CheckOutputs(const WorkerFlags& flags) {
+  for (const auto& [flag, path] :
+       {std::pair("summary_json", &flags.summary_json),
+        std::pair("save_weights", &flags.save_weights),
+        std::pair("save_threshold_table", &flags.save_threshold_table)}) {
+    if (path->empty()) continue;
+    const absl::Status possible = CheckCanWrite(*path);
+    if (possible.ok()) continue;
+    return absl::Status(possible.code(),
+                        absl::StrCat("--", flag, ": ", std::string(possible.message())));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Run(const WorkerOptions& options, ProgramTrace* trace) {
   const WorkerFlags& flags = options.flags;
   SetComputeThreads(static_cast<int>(flags.compute_threads));
@@ -289,6 +305,11 @@ absl::Status Run(const WorkerOptions& options, ProgramTrace* trace) {
   SLIMPS_ASSIGN_OR_RETURN(const std::unique_ptr<KVStore> store,
                           KVStore::Create(flags.kvstore, options.store));
   trace->SetRank(store->rank());
+  if (const absl::Status outputs = store->rank() == 0 ? CheckOutputs(flags) : absl::OkStatus();
+      !outputs.ok()) {
+    store->Abort(outputs);
+    return outputs;
+  }
   const RealClock clock;
   Progress progress({.style = isatty(STDOUT_FILENO) ? ProgressOptions::Style::kTerminal
                                                     : ProgressOptions::Style::kPlain,

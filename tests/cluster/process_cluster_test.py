@@ -123,6 +123,14 @@ class ProcessClusterTest(unittest.TestCase):
             self.assertIn("/nonexistent/train-images-idx3-ubyte.gz", cluster.output("worker0"))
         self.assertGreater(statuses["worker0"], 0)
 
+    def test_a_summary_that_cannot_be_written_is_refused_before_training(self):
+        with ProcessCluster(2, 1, TRAIN + ["--epochs", "1", "--summary_json", "/nonexistent/summary.json"]) as cluster:
+            statuses = cluster.wait_for_all()
+            outputs = cluster.output("worker0") + cluster.output("worker1")
+        self.assertIn("--summary_json: cannot write /nonexistent/summary.json: No such file", outputs)
+        self.assertNotIn("step 1", outputs)
+        self.assertTrue(all(statuses[worker] > 0 for worker in ("worker0", "worker1")), statuses)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -13,6 +13,9 @@ namespace slimps {
 // Unavailable: names the file and the reason; no draft is left. Thread-safe for different paths.
 [[nodiscard]] absl::Status WriteFileAtomically(const std::string& path, std::string_view content);
 
+// Tries whether that could be done now, and leaves nothing behind: the same errors. A file that is there stays as it is.
+[[nodiscard]] absl::Status CheckCanWrite(const std::string& path);
+
 }  // namespace slimps
 
 #endif  // SLIMPS_WORKER_TRAINER_ATOMIC_FILE_H_

@@ -220,6 +220,19 @@ TEST(AtomicFile, ErrorNamesFileAndReason) {
   EXPECT_THAT(status.message(), HasSubstr("No such file"));
 }
 
+TEST(AtomicFile, WhetherItCouldBeWrittenIsToldWithoutWriting) {
+  const std::string dir = absl::StrCat(::testing::TempDir(), "/tried.", getpid());
+  std::filesystem::create_directories(dir);
+  EXPECT_TRUE(CheckCanWrite(dir + "/new").ok());
+  EXPECT_TRUE(std::filesystem::is_empty(dir));
+  ASSERT_TRUE(WriteFileAtomically(dir + "/file", "one").ok());
+  EXPECT_TRUE(CheckCanWrite(dir + "/file").ok());
+  EXPECT_EQ(ReadAll(dir + "/file"), "one");
+  EXPECT_THAT(CheckCanWrite(dir).message(), HasSubstr(dir + ": Is a directory"));
+  EXPECT_THAT(CheckCanWrite("/nonexistent/file").message(), HasSubstr("No such file"));
+  std::filesystem::remove_all(dir);
+}
+
 TEST(WeightsFile, HoldsNamesShapesAndBits) {
   const FakeModel model;
   const std::string bytes = BuildWeights(model.parameters());
