@@ -135,9 +135,10 @@ static inline slimps_key slimps_text_key(const char* text) {
 /* What pulls of a tensor carry; the servers keep float32, and arrays here are always float. */
 enum { SLIMPS_FLOAT32 = 0, SLIMPS_FLOAT16 = 1, SLIMPS_BFLOAT16 = 2 };
 
-/* What layer a tensor belongs to; codecs as adacomp treat them apart. */
+/* What layer a tensor belongs to; codecs as adacomp treat them apart. SLIMPS_LAYER_BY_SHAPE, what SLIMPS_TENSOR says: (out, in)
+ * is dense, (out, in, kernel ...) a convolution, anything else is neither. */
 enum {
-  SLIMPS_LAYER_OTHER = 0,
+  SLIMPS_LAYER_BY_SHAPE = 0,
   SLIMPS_LAYER_CONVOLUTION = 1,
   SLIMPS_LAYER_DENSE = 2,
   SLIMPS_LAYER_RECURRENT = 3,
@@ -159,7 +160,7 @@ typedef struct slimps_tensor {
 #define SLIMPS_TENSOR(key, shape, dimensions, values)                              \
   {                                                                                \
     sizeof(slimps_tensor), (key), (shape), (dimensions), (values), SLIMPS_FLOAT32, \
-        SLIMPS_LAYER_OTHER                                                         \
+        SLIMPS_LAYER_BY_SHAPE                                                      \
   }
 
 /* ---- options --------------------------------------------------------------------------------- */

@@ -47,11 +47,14 @@ absl::StatusOr<InitTensor> ToTensor(const std::string& what, const void* given) 
   SLIMPS_ASSIGN_OR_RETURN(const size_t elements, ElementsOf(what, shape));
   SLIMPS_RETURN_IF_ERROR(CheckEnum(what + ".dtype", tensor.dtype, SLIMPS_BFLOAT16));
   SLIMPS_RETURN_IF_ERROR(CheckEnum(what + ".layer", tensor.layer, SLIMPS_LAYER_NORMALISATION));
-  return InitTensor{.key = *std::move(key),
-                    .shape = {shape.begin(), shape.end()},
-                    .value = {tensor.values, tensor.values == nullptr ? 0 : elements},
-                    .layer = static_cast<wire::LayerKind>(tensor.layer),
-                    .dtype = static_cast<wire::DType>(tensor.dtype)};
+  InitTensor made{.key = *std::move(key),
+                  .shape = {shape.begin(), shape.end()},
+                  .value = {tensor.values, tensor.values == nullptr ? 0 : elements},
+                  .dtype = static_cast<wire::DType>(tensor.dtype)};
+  if (tensor.layer != SLIMPS_LAYER_BY_SHAPE) {
+    made.layer = static_cast<wire::LayerKind>(tensor.layer);
+  }
+  return made;
 }
 
 // A pull under way, and whether its answer comes while it is still being asked for, by the asking thread.

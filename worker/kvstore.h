@@ -86,12 +86,21 @@ inline SameHost UsedSameHost(const KVStoreOptions& options) {
   return emulated ? SameHost::kTcp : options.same_host;
 }
 
+// What a tensor is taken for of whose layer nothing was said, for codecs that treat layers apart (adacomp): frameworks' weights
+// are (out, in) in dense layers and (out, in, kernel ...) in convolutions.
+inline wire::LayerKind LayerByShape(std::span<const int64_t> shape) {
+  if (shape.size() > 2) return wire::CONVOLUTION;
+  return shape.size() == 2 ? wire::DENSE : wire::OTHER;
+}
+
 struct InitTensor {
   Key key;
   std::vector<int64_t> shape;
-  std::span<const float> value;  // of rank 0; others may leave it empty
-  wire::LayerKind layer = wire::OTHER;
+  std::span<const float> value;                         // of rank 0; others may leave it empty
+  std::optional<wire::LayerKind> layer = std::nullopt;  // nullopt: LayerByShape
   wire::DType dtype = wire::FLOAT32;  // of the wire and the pulled values; the servers keep fp32
+
+  wire::LayerKind declared_layer() const { return layer.value_or(LayerByShape(shape)); }
 };
 
 // Sums over this worker since creation (initialisation left out).

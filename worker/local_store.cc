@@ -43,7 +43,7 @@ absl::StatusOr<TensorPlan> PlanOf(const InitTensor& tensor) {
   plan.info.set_key(tensor.key.id());
   plan.info.set_name(tensor.key.typed_name());
   plan.info.set_dtype(tensor.dtype);
-  plan.info.set_layer(tensor.layer);
+  plan.info.set_layer(tensor.declared_layer());
   for (const int64_t extent : tensor.shape) {
     const size_t size = static_cast<size_t>(extent);
     const size_t limit = std::numeric_limits<size_t>::max() / sizeof(float);

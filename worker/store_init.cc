@@ -24,7 +24,7 @@ absl::StatusOr<DeclaredTensors> DeclareTensors(const std::vector<InitTensor>& te
     info.set_key(tensor.key.id());
     info.set_name(tensor.key.typed_name());
     info.set_dtype(tensor.dtype);
-    info.set_layer(tensor.layer);
+    info.set_layer(tensor.declared_layer());
     for (int64_t extent : tensor.shape) {
       if (extent < 0) {
         return absl::InvalidArgumentError(absl::StrCat("init of key ", tensor.key.typed_name(),

@@ -10,8 +10,7 @@
 
 namespace slimps::python {
 
-// `name` is one of wire::LayerKind's in small letters. Empty: by the dimensions, which are frameworks' (out, in) and
-// (out, in, kernel ...). ValueError: another name.
+// `name` is one of wire::LayerKind's in small letters. Empty: LayerByShape. ValueError: another name.
 wire::LayerKind ToLayer(const std::string& name, const std::vector<int64_t>& shape);
 
 }  // namespace slimps::python

@@ -125,6 +125,20 @@ TEST_F(StoreInitTest, TheSchedulerIsToldAllAndItsPlacesBecomePlans) {
   EXPECT_EQ(plans->at(0).info.layer(), wire::CONVOLUTION) << "servers are told the same";
 }
 
+TEST_F(StoreInitTest, ALayerOfWhichNothingWasSaidIsToldByItsShape) {
+  AnswerAsScheduler(1);
+  const auto plans = Declare({{.key = "kernel", .shape = {2, 1, 3, 3}},
+                              {.key = "matrix", .shape = {2, 3}},
+                              {.key = "bias", .shape = {2}},
+                              {.key = "said", .shape = {2, 1, 3, 3}, .layer = wire::OTHER}},
+                             /*partition_bytes=*/1024);
+  ASSERT_TRUE(plans.ok()) << plans.status();
+  EXPECT_EQ(plans->at(0).info.layer(), wire::CONVOLUTION);
+  EXPECT_EQ(plans->at(1).info.layer(), wire::DENSE);
+  EXPECT_EQ(plans->at(2).info.layer(), wire::OTHER);
+  EXPECT_EQ(plans->at(3).info.layer(), wire::OTHER);
+}
+
 TEST_F(StoreInitTest, APartitionHoldsOneElementAtLeast) {
   AnswerAsScheduler(1);
   ASSERT_TRUE(Declare({{.key = 1, .shape = {2}}}, /*partition_bytes=*/1).ok());
