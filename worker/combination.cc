@@ -115,4 +115,11 @@ absl::Status CheckCombination(const Combination& combination) {
   return combination.codec == nullptr ? absl::OkStatus() : CheckCodec(combination);
 }
 
+double DecayFactor(const Codec& codec, const std::optional<wire::OptimizerSpec>& optimizer) {
+  const std::optional<MomentumRule> momentum = codec.Momentum(/*grad_scale=*/1);
+  if (!momentum.has_value()) return 1;
+  if (optimizer.has_value() && optimizer->kind() != wire::OptimizerSpec::SGD) return 1;
+  return 1 / (1 - static_cast<double>(momentum->mu));
+}
+
 }  // namespace slimps

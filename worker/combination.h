@@ -33,6 +33,11 @@ std::optional<wire::StoreMode> FindStoreMode(std::string_view type);
 // InvalidArgument: says what does not go with what, and the reason.
 [[nodiscard]] absl::Status CheckCombination(const Combination& combination);
 
+// What weight decay is multiplied by where `codec` has the momentum that `optimizer` (nullopt: SGD) lacks. Momentum SGD puts
+// the decay through its momentum too, and 1 / (1 - mu) times as much comes of it over the steps that follow; an optimizer
+// behind the codec's momentum takes it once, so it takes that much at once. 1: no momentum, or no SGD.
+double DecayFactor(const Codec& codec, const std::optional<wire::OptimizerSpec>& optimizer);
+
 }  // namespace slimps
 
 #endif  // SLIMPS_WORKER_COMBINATION_H_

@@ -278,7 +278,9 @@ absl::Status DistStore::SetOptimizer(const wire::OptimizerSpec& spec) {
   }
   if (rank() != 0) return absl::OkStatus();
   wire::Header message = membership_.MakeHeader();
-  *message.mutable_set_optimizer()->mutable_spec() = spec;
+  wire::OptimizerSpec& sent = *message.mutable_set_optimizer()->mutable_spec();
+  sent = spec;
+  sent.set_weight_decay(DecayFactor(plan()->compressor(), spec) * spec.weight_decay());
   message.mutable_set_optimizer()->set_mode(mode_);
   return TellServers(message, "setting the optimizer");
 }

@@ -116,9 +116,12 @@ absl::Status DistStore::ChangeCompression(std::string_view codec_spec,
   if (keys_.MaxPushedRounds() > 0) {
     return absl::FailedPreconditionError("gradient compression must be set before the first push");
   }
+  const std::optional<wire::OptimizerSpec> set = optimizer();
+  const double before = DecayFactor(plan()->compressor(), set);
   SLIMPS_RETURN_IF_ERROR(MakePlan(codec_spec, fixed_threshold_bytes));
   WarnOfCodec();
-  return absl::OkStatus();
+  if (!set.has_value() || DecayFactor(plan()->compressor(), set) == before) return absl::OkStatus();
+  return SetOptimizer(*set);  // whose weight decay the servers are to take as another
 }
 
 }  // namespace slimps

@@ -111,6 +111,10 @@ absl::StatusOr<PushJob> DistStore::MakePushJob(const Key& key, std::span<const f
 
 PushJob DistStore::CountJob(const TensorPlan* tensor, int priority) {
   CountedPush counted = keys_.CountPush(tensor->key);
+  if (counted.hyper.has_value()) {
+    counted.hyper->set_weight_decay(DecayFactor(plan()->compressor(), optimizer()) *
+                                    counted.hyper->weight_decay());
+  }
   return {.tensor = tensor,
           .round = counted.round,
           .priority = PriorityOf(priority),

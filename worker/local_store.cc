@@ -224,6 +224,9 @@ void LocalStore::Apply(const InForce& in_force, std::span<const float> sum) {
       .learning_rate = LearningRateAt(rule.spec.learning_rate(), rule.spec.schedule(), push.round),
       .weight_decay = rule.spec.weight_decay()};
   if (push.hyper.has_value()) hyper = {push.hyper->learning_rate(), push.hyper->weight_decay()};
+  if (in_force.compressor != nullptr) {
+    hyper.weight_decay *= DecayFactor(in_force.compressor->codec(), rule.spec);
+  }
   rule.optimizer.Step(weights, sum, hyper, tensor.state, weights);
 }
 

@@ -46,6 +46,10 @@ DEFINE_string(lr_schedule, "constant",
               "constant, or from --lr to 0 over the run: cosine or linear");
 DEFINE_double(momentum, kDefaults.momentum, "of the optimizers momentum and nesterov");
 DEFINE_double(weight_decay, kDefaults.weight_decay, "weight decay");
+DEFINE_double(clip_norm, kDefaults.clip_norm,
+              "each worker's gradient, all tensors of a step together, is scaled down to this norm "
+              "over the square root of "
+              "the number of workers; 0: not. Pushes then begin when backward has ended");
 DEFINE_string(compression, "none",
               "NAME[:option=value,...], as 1bit, 2bit:threshold=0.5 or topk:ratio=0.01; none: full "
               "precision");
@@ -171,6 +175,7 @@ WorkerFlags GatherFlags() {
           .lr_schedule = FLAGS_lr_schedule,
           .momentum = FLAGS_momentum,
           .weight_decay = FLAGS_weight_decay,
+          .clip_norm = FLAGS_clip_norm,
           .compression = FLAGS_compression,
           .threshold = FLAGS_threshold,
           .pull_compression = FLAGS_pull_compression,

@@ -71,6 +71,18 @@ absl::Status CheckSense(const CodecEntry& entry, const CodecSpec& spec) {
   return CheckCompanion(entry, spec, "clip_workers", "clip");
 }
 
+// What Deep Gradient Compression clips is more than any encoding sees.
+absl::Status CheckClipping(const CodecEntry& entry, const CodecSpec& spec) {
+  const auto momentum = spec.options.find("momentum");
+  const bool is_dgc =
+      Has(entry, "mu") || (momentum != spec.options.end() && momentum->second == "dgc");
+  if (!is_dgc || Has(entry, "clip") || !spec.options.contains("clip")) return absl::OkStatus();
+  return Refuse(spec, "clip",
+                "DGC clips a worker's whole gradient, all tensors of a step together, and a codec "
+                "sees one partition of one tensor; clip before pushing: slimps_worker --clip_norm, "
+                "DistributedOptimizer with push_in_backward=False and clip_grad_norm_");
+}
+
 absl::StatusOr<GradientOptions> ReadOptions(const CodecEntry& entry, const CodecSpec& spec) {
   GradientOptions options;
   if (spec.options.contains("clip") && !Has(entry, "clip")) {
@@ -132,7 +144,8 @@ std::vector<std::string_view> DecoratorOptions(const CodecEntry& entry) {
   for (const std::string_view name : kOptions) {
     const bool refused = (name == "momentum" && Has(entry, "mu")) ||
                          (name == "warmup" && !Has(entry, "ratio")) ||
-                         (name == "clip_workers" && Has(entry, "clip"));
+                         (name == "clip" && Has(entry, "mu")) ||
+                         (name == "clip_workers" && (Has(entry, "clip") || Has(entry, "mu")));
     if (IsDecoratorOption(entry, name) && !refused) names.push_back(name);
   }
   return names;
@@ -141,6 +154,7 @@ std::vector<std::string_view> DecoratorOptions(const CodecEntry& entry) {
 absl::StatusOr<std::unique_ptr<Codec>> MakeDecorated(const CodecEntry& entry, const CodecSpec& spec,
                                                      const Kernels& kernels) {
   SLIMPS_RETURN_IF_ERROR(CheckSense(entry, spec));
+  SLIMPS_RETURN_IF_ERROR(CheckClipping(entry, spec));
   if (spec.options.contains("warmup") && IsDecoratorOption(entry, "warmup")) {
     return MakeWarmup(entry, spec, kernels);
   }

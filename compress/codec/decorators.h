@@ -1,7 +1,8 @@
 // What codecs have in common around their encoding, as options of each:
 //
-//   clip=NORM          g becomes g * min(1, NORM / sqrt(clip_workers) / |g|), |g| the partition's L2 norm (local gradient
-//   clip_workers=N     clipping of DGC: Lin et al., "Deep Gradient Compression", 2018, section 3.2); N is 1 unless given
+//   clip=NORM          g becomes g * min(1, NORM / sqrt(clip_workers) / |g|), |g| the partition's L2 norm; N is 1 unless
+//   clip_workers=N     given. Not DGC's local clipping, which goes by the norm of all tensors together: that is clip_norm of
+//                      worker/exchange/gradient_pusher.h, and dgc and momentum=dgc refuse clip
 //   momentum=nesterov  u = mu * u + g; what goes on is g + mu * u (Zheng et al., "Communication-Efficient Distributed
 //                      Blockwise Momentum SGD with Error-Feedback", 2019; BytePS has the same)
 //   momentum=dgc       u = mu * u + g; what goes on is u, and u = 0 where something was sent (DGC: momentum correction
@@ -11,9 +12,9 @@
 //                      ROUNDS rounds each before their own ratio, as far as those are more (DGC, section 3.3)
 //
 // g is gradient * grad_scale. In that order, before the codec's own error feedback: x = what goes on + residual. With
-// momentum here a server's must be off. "none" takes none of them: a raw push is no encoding. Where it is a raw push in a
+// momentum here a server's must be off, and its weight decay counts 1 / (1 - mu) times (worker/combination.h). "none" takes none of them: a raw push is no encoding. Where it is a raw push in a
 // job that compresses other tensors, Codec::AdvanceMomentum gives it the same momentum. "dgc" has momentum of its own, and
-// takes the others.
+// takes warmup.
 #ifndef SLIMPS_COMPRESS_CODEC_DECORATORS_H_
 #define SLIMPS_COMPRESS_CODEC_DECORATORS_H_
 

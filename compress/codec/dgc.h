@@ -10,7 +10,9 @@
 // The paper estimates the k-th |v| from a sample of 0.1 to 1 % and looks again among the chosen where the estimate let
 // through far too many. Here a sample sets the floor over which candidates are listed, and the exact k-th among them is
 // always looked for: what is sent depends on no sample, and costs the same.
-// Local clipping and the warm-up (sections 3.2, 3.3) are options of every codec: decorators.h.
+// The warm-up (section 3.3) is an option of every codec with a ratio: decorators.h. Local clipping (section 3.2) is by the norm
+// of all tensors together, before any is pushed: worker/exchange/gradient_pusher.h, clip_norm. What momentum SGD makes of
+// weight decay: worker/combination.h, DecayFactor.
 //
 // Payload: format "sparse", exactly k entries, as topk's. Bytes of memory per element: gradient 4, u and v 8 each.
 // Options: ratio (default 0.001) or k (sparse_options.h), mu (default 0.9), nesterov=on|off (default off),

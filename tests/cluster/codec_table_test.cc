@@ -51,7 +51,7 @@ std::vector<std::string> Specs() {
   std::vector<std::string> specs;
   for (const CodecEntry& entry : AllCodecs()) specs.emplace_back(entry.name);
   for (const char* spec : {"fp16:error_feedback=on", "1bit:scaling=none", "2bit:error_feedback=off",
-                           "1bit:momentum=nesterov", "dgc:ratio=0.1,warmup=1,clip=1",
+                           "1bit:momentum=nesterov", "dgc:ratio=0.1,warmup=1",
                            "topk:ratio=0.1,momentum=dgc", "randomk:ratio=0.1,error_feedback=on"}) {
     specs.emplace_back(spec);
   }

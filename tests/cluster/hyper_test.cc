@@ -50,6 +50,58 @@ Hyper HyperOf(int group, int round) {
   return {.learning_rate = round < 4 ? 0.03 : 0.003, .weight_decay = 0.01 * (round % 3)};
 }
 
+// Of a weight whose gradient is zero, after momentum SGD's many small steps.
+double Decayed(double weight, double learning_rate, double weight_decay, double mu, int rounds) {
+  double momentum = 0;
+  for (int round = 0; round < rounds; ++round) {
+    momentum = mu * momentum + weight_decay * weight;
+    weight -= learning_rate * momentum;
+  }
+  return weight;
+}
+
+TEST(Hyper, WeightDecayBehindACodecsMomentumIsThatOfMomentumSgd) {
+  constexpr int kRounds = 100;
+  constexpr double kRate = 0.1, kDecay = 0.01;
+  const double expected =
+      Decayed(1, kRate, kDecay, 0.9, kRounds);  // 0.37; 0.9 without the momentum
+  for (const bool by_key : {false, true}) {
+    for (const bool codec_first : {false, true}) {
+      ClusterOptions options{.workers = 2, .servers = 1};
+      options.store.fixed_threshold_bytes = 2000;
+      if (codec_first) options.store.compression = "dgc:mu=0.9";
+      InProcessCluster cluster(options);
+      cluster.RunWorkers([&](KVStore& store) {
+        const std::vector<float> ones(1000, 1.0f), zeros(1000, 0.0f);
+        std::vector<float> raw(100), encoded(1000);
+        ASSERT_STATUS_OK(
+            store.Init({{.key = "raw", .shape = {100}, .value = std::span(ones).first(100)},
+                        {.key = "encoded", .shape = {1000}, .value = ones}}));
+        wire::OptimizerSpec sgd = Sgd(kRate);
+        if (!by_key) sgd.set_weight_decay(kDecay);
+        ASSERT_STATUS_OK(store.SetOptimizer(sgd));
+        if (!codec_first) {
+          ASSERT_STATUS_OK(store.SetGradientCompression("dgc:mu=0.9"));
+        }
+        ASSERT_STATUS_OK(store.Barrier());
+        for (const char* key : {"raw", "encoded"}) {
+          if (by_key) {
+            ASSERT_STATUS_OK(store.SetHyper(key, Hyper{kRate, kDecay}));
+          }
+        }
+        for (int round = 0; round < kRounds; ++round) {
+          ASSERT_STATUS_OK(store.Push("raw", std::span(zeros).first(100), 0));
+          ASSERT_STATUS_OK(store.Push("encoded", zeros, 0));
+        }
+        ASSERT_STATUS_OK(store.Pull("raw", raw, 0));
+        ASSERT_STATUS_OK(store.Pull("encoded", encoded, 0));
+        EXPECT_NEAR(raw[7], expected, 0.05);
+        EXPECT_NEAR(encoded[7], expected, 0.05);
+      });
+    }
+  }
+}
+
 TEST(Hyper, TwoGroupsWithSchedulesOfTheirOwnStepAsPlainArithmetic) {
   constexpr size_t kSizes[] = {300, 5000};
   for (const size_t partition_bytes : {size_t{4} << 20, size_t{800}}) {

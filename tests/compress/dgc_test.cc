@@ -94,7 +94,7 @@ TEST(Dgc, AllLengthsGiveTheSameBitsOnEveryKernelSet) {
 
 TEST(Dgc, FourThreadsGiveTheBitsOfOne) {
   constexpr size_t kElements = 80 * 4096 + 99;
-  const auto codec = MakeCodecOrDie("dgc:clip=100");
+  const auto codec = MakeCodecOrDie("dgc");
   const std::vector<float> gradient = RandomFloats(kElements, 1);
   std::vector<float> u1(kElements), v1(kElements), u4(kElements), v4(kElements);
   std::vector<std::byte> one(codec->MaxPayloadBytes(kElements)), four(one.size());
@@ -211,8 +211,8 @@ TEST(Dgc, WantsItsStatesAndNoMomentumOnTheServer) {
   EXPECT_FALSE(topk->wants_momentum());
   EXPECT_FALSE(topk->refuses_server_momentum());
   EXPECT_TRUE(MakeCodecOrDie("topk:momentum=nesterov")->refuses_server_momentum());
-  EXPECT_TRUE(MakeCodecOrDie("dgc:clip=1,warmup=3")->refuses_server_momentum());
-  EXPECT_TRUE(MakeCodecOrDie("dgc:clip=1,warmup=3")->wants_momentum());
+  EXPECT_TRUE(MakeCodecOrDie("dgc:warmup=3")->refuses_server_momentum());
+  EXPECT_TRUE(MakeCodecOrDie("dgc:warmup=3")->wants_momentum());
 }
 
 }  // namespace

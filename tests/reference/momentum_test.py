@@ -18,7 +18,6 @@ CODECS = {
     "dgc": (s.topk(s.share(0.001)), True, dgc()),
     "dgc:ratio=0.05,mu=0.5": (s.topk(s.share(0.05)), True, dgc(mu=0.5)),
     "dgc:k=33,nesterov=on": (s.topk(s.count(33)), True, Before(dgc_nesterov, masks=True)),
-    "dgc:ratio=0.02,clip=1,clip_workers=4": (s.topk(s.share(0.02)), True, dgc(clip=1, workers=4)),
 }
 DECORATED = {
     "1bit:momentum=nesterov": (q.one_bit_l1, True, Before(nesterov)),
@@ -27,7 +26,7 @@ DECORATED = {
         (q.fp16, False, Before(nesterov, mu=0.99, clip=0.5, workers=9)),
     "topk:ratio=0.1,momentum=nesterov": (s.topk(s.share(0.1)), True, Before(nesterov)),
     "topk:ratio=0.1,momentum=dgc": (s.topk(s.share(0.1)), True, dgc()),
-    "threshold:momentum=dgc,mu=0.7,clip=3": (s.threshold(), True, dgc(mu=0.7, clip=3)),
+    "threshold:momentum=dgc,mu=0.7": (s.threshold(), True, dgc(mu=0.7)),
     "adacomp:momentum=nesterov": (bins.adacomp(), True, Before(nesterov)),
     "qsgd:clip=2,seed=5": (q.qsgd(), False, Before(clip=2)),
 }

@@ -118,5 +118,16 @@ TEST(Combination, MomentumIsAppliedOnce) {
           .ok());
 }
 
+TEST(Combination, DecayBehindACodecsMomentumCountsAsBehindTheServers) {
+  const wire::OptimizerSpec sgd = Optimizer(wire::OptimizerSpec::SGD);
+  for (const char* spec : {"dgc:mu=0.75", "topk:momentum=dgc,mu=0.75", "dgc:mu=0.75,warmup=3"}) {
+    const auto codec = MakeCodecOrDie(spec);
+    EXPECT_DOUBLE_EQ(DecayFactor(*codec, sgd), 4) << spec;
+    EXPECT_DOUBLE_EQ(DecayFactor(*codec, std::nullopt), 4) << spec;
+    EXPECT_EQ(DecayFactor(*codec, Optimizer(wire::OptimizerSpec::ADAMW)), 1) << spec;
+  }
+  EXPECT_EQ(DecayFactor(*MakeCodecOrDie("topk"), sgd), 1);
+}
+
 }  // namespace
 }  // namespace slimps

@@ -31,7 +31,8 @@ class BackupExchange final : public WeightExchange {
       : store_(store),
         parameters_(parameters),
         options_(options),
-        pusher_(store, parameters, options.non_finite),
+        pusher_(store, parameters,
+                {.non_finite = options.non_finite, .clip_norm = options.clip_norm}),
         backup_(std::move(backup)),
         rate_(rate) {}
 

@@ -1,6 +1,7 @@
 #include "worker/exchange/gradient_pusher.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -10,11 +11,12 @@
 namespace slimps {
 
 GradientPusher::GradientPusher(KVStore* store, std::span<const Parameter> parameters,
-                               NonFinite non_finite)
+                               const PushOptions& options)
     : store_(store),
-      non_finite_(non_finite),
+      options_(options),
       rounds_are_counted_(store->type() != "dist_async"),
-      pushed_(parameters.size()) {
+      pushed_(parameters.size()),
+      clipped_(parameters.size()) {
   for (const Parameter& parameter : parameters) {
     keys_.emplace_back(parameter.name);
     elements_.push_back(parameter.values.size());
@@ -30,7 +32,7 @@ void GradientPusher::BeginRound() {
 }
 
 void GradientPusher::OnGradient(size_t index, std::span<const float> gradient) {
-  if (measuring_) {
+  if (measuring_ || options_.clip_norm > 0) {
     held_back_.emplace_back(index, gradient);
   } else {
     Push(index, gradient);
@@ -53,7 +55,7 @@ void GradientPusher::Push(size_t index, std::span<const float> gradient) {
   }
   // This is how the store refuses NaN and infinity, before the round is consumed; EndRound then
   // counts it as zero.
-  if (absl::IsInvalidArgument(pushed) && non_finite_ == NonFinite::kSkip) {
+  if (absl::IsInvalidArgument(pushed) && options_.non_finite == NonFinite::kSkip) {
     ++skipped_;
     LOG(WARNING) << "gradient skipped, it counts as zero in this round: " << pushed.message();
     return;
@@ -61,7 +63,33 @@ void GradientPusher::Push(size_t index, std::span<const float> gradient) {
   status_ = pushed;
 }
 
+double GradientPusher::ClipFactor() const {
+  // In the parameters' order: backward's may be another in each step.
+  std::vector<std::pair<size_t, std::span<const float>>> gradients = held_back_;
+  std::ranges::sort(gradients, {}, &std::pair<size_t, std::span<const float>>::first);
+  double norm2 = 0;
+  for (const auto& [index, gradient] : gradients) {
+    for (const float value : gradient) norm2 += static_cast<double>(value) * value;
+  }
+  const double clip = options_.clip_norm / std::sqrt(static_cast<double>(store_->num_workers()));
+  // Of a gradient that is no number the push says which.
+  return std::isfinite(norm2) && norm2 > clip * clip ? clip / std::sqrt(norm2) : 1;
+}
+
+void GradientPusher::ClipHeldBack() {
+  const double factor = ClipFactor();
+  if (factor == 1) return;
+  for (auto& [index, gradient] : held_back_) {
+    std::vector<float>& clipped = clipped_[index];
+    clipped.resize(gradient.size());
+    std::ranges::transform(gradient, clipped.begin(),
+                           [factor](float value) { return static_cast<float>(value * factor); });
+    gradient = clipped;
+  }
+}
+
 absl::Status GradientPusher::EndRound() {
+  if (options_.clip_norm > 0) ClipHeldBack();
   for (const auto& [index, gradient] : held_back_) Push(index, gradient);
   SLIMPS_RETURN_IF_ERROR(status_);
   for (size_t i = 0; rounds_are_counted_ && i < keys_.size(); ++i) {

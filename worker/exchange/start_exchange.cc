@@ -14,6 +14,12 @@ namespace slimps {
 
 namespace {
 
+absl::Status CheckClipNorm(double norm) {
+  if (norm >= 0 && std::isfinite(norm)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("clip_norm is ", norm, ", expected a number over 0, or 0 for none"));
+}
+
 absl::Status CheckCanTrain(const KVStore& store, const wire::OptimizerSpec& optimizer,
                            const ExchangeOptions& options) {
   SLIMPS_RETURN_IF_ERROR(
@@ -76,6 +82,7 @@ absl::StatusOr<std::unique_ptr<WeightExchange>> StartExchange(KVStore* store,
                                                               std::span<const Parameter> parameters,
                                                               const wire::OptimizerSpec& optimizer,
                                                               const ExchangeOptions& options) {
+  SLIMPS_RETURN_IF_ERROR(CheckClipNorm(options.clip_norm));
   SLIMPS_RETURN_IF_ERROR(CheckCanTrain(*store, optimizer, options));
   SLIMPS_RETURN_IF_ERROR(InitParameters(optimizer, parameters, store));
   std::unique_ptr<WeightExchange> exchange;

@@ -18,7 +18,8 @@ class SyncExchange final : public WeightExchange {
       : store_(store),
         parameters_(parameters),
         options_(options),
-        pusher_(store, parameters, options.non_finite) {}
+        pusher_(store, parameters,
+                {.non_finite = options.non_finite, .clip_norm = options.clip_norm}) {}
 
   absl::Status BeginStep() override {
     pusher_.BeginRound();

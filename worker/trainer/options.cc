@@ -84,6 +84,7 @@ absl::Status CheckNumbers(const WorkerFlags& flags) {
   SLIMPS_RETURN_IF_ERROR(CheckNumber("loc_lr", flags.loc_lr, 0, 1e6));
   SLIMPS_RETURN_IF_ERROR(CheckNumber("momentum", flags.momentum, 0, 1));
   SLIMPS_RETURN_IF_ERROR(CheckNumber("weight_decay", flags.weight_decay, 0, 1e6));
+  SLIMPS_RETURN_IF_ERROR(CheckNumber("clip_norm", flags.clip_norm, 0, 1e30));
   SLIMPS_RETURN_IF_ERROR(
       CheckNumber("emulate_latency_ms", flags.emulate_latency_ms, 0, kMaxMilliseconds));
   return CheckNumber("simulate_compute_ms", flags.simulate_compute_ms, 0, kMaxMilliseconds);
@@ -230,6 +231,7 @@ TrainOptions TrainingOptions(const WorkerFlags& flags, Combine combine) {
   train.seed = static_cast<uint64_t>(flags.seed);
   train.optimizer = ServerOptimizer(flags, combine);
   if (flags.backup_model == "on") train.exchange.backup = LocalOptimizerOf(flags);
+  train.exchange.clip_norm = flags.clip_norm;
   train.exchange.non_finite = flags.non_finite == "skip" ? NonFinite::kSkip : NonFinite::kStop;
   train.exchange.timeout = absl::Seconds(flags.timeout_s) + kGrace;
   train.evaluate_epochs = flags.evaluate_epochs;

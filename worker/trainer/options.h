@@ -24,6 +24,7 @@ struct WorkerFlags {
   std::string lr_schedule = "constant";
   double momentum = 0.9;  // of --optimizer and --local_optimizer momentum and nesterov
   double weight_decay = 0;
+  double clip_norm = 0;  // 0: none
   std::string compression = "none";
   std::string threshold = "auto";
   std::string pull_compression = "none";

@@ -12,6 +12,7 @@ namespace slimps {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::FloatEq;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -22,7 +23,7 @@ class GradientPusherTest : public ::testing::Test {
     for (const Parameter& parameter : parameters_) server_.Init(Key(parameter.name), value_);
   }
   GradientPusher Make(NonFinite non_finite = NonFinite::kStop) {
-    return GradientPusher(&store_, parameters_, non_finite);
+    return GradientPusher(&store_, parameters_, {.non_finite = non_finite});
   }
 
   const std::vector<float> value_ = {0, 0};
@@ -77,6 +78,33 @@ TEST_F(GradientPusherTest, ARoundKnowsNothingOfTheOneBefore) {
   ASSERT_TRUE(pusher.EndRound().ok());
   EXPECT_THAT(store_.events(), ElementsAre("push a 1", "push b 1", "nothing c 1", "nothing a 2",
                                            "nothing b 2", "nothing c 2"));
+}
+
+// Lin et al. 2018, section 3.2: by the norm of the whole gradient, over the square root of the number of workers.
+TEST_F(GradientPusherTest, ClippingGoesByTheNormOfAllTensorsTogether) {
+  FakeServer server(4);
+  FakeStore store(&server, 0);
+  for (const Parameter& parameter : parameters_) server.Init(Key(parameter.name), value_);
+  GradientPusher pusher(&store, parameters_, {.clip_norm = 5});
+  pusher.BeginRound();
+  pusher.OnGradient(2, gradient_);
+  pusher.OnGradient(0, other_);
+  EXPECT_THAT(store.events(), IsEmpty()) << "the norm is not known yet";
+  ASSERT_TRUE(pusher.EndRound().ok());
+  EXPECT_THAT(store.events(), ElementsAre("push c 1", "push a 1", "nothing b 1"));
+  const float factor = 2.5f / std::sqrt(1.0f + 4 + 9 + 16);
+  EXPECT_THAT(pusher.pushed(2), ElementsAre(FloatEq(factor), FloatEq(2 * factor)));
+  EXPECT_THAT(pusher.pushed(0), ElementsAre(FloatEq(3 * factor), FloatEq(4 * factor)));
+
+  const std::vector<float> small = {0.5f, -2};  // norm 2.06
+  pusher.BeginRound();
+  pusher.OnGradient(1, small);
+  ASSERT_TRUE(pusher.EndRound().ok());
+  EXPECT_EQ(pusher.pushed(1).data(), small.data());
+
+  pusher.BeginRound();
+  pusher.OnGradient(1, bad_);
+  EXPECT_FALSE(pusher.EndRound().ok()) << "refused by name, as without clipping";
 }
 
 TEST_F(GradientPusherTest, WithoutRoundsNothingIsLeftOpen) {
