@@ -90,9 +90,10 @@ absl::StatusOr<std::unique_ptr<WeightExchange>> StartExchange(KVStore* store,
     ExchangeOptions completed = options;
     LocalUpdaterOptions& updater = completed.backup->updater;
     if (updater.moments == Moments::kServers) {
-      const std::optional<double> loc_lr = updater.loc_lr;
+      const LocalUpdaterOptions given = updater;
       updater = LocalStepOf(optimizer, *store);
-      updater.loc_lr = loc_lr;
+      updater.loc_lr = given.loc_lr;
+      updater.threads = given.threads;
     }
     SLIMPS_ASSIGN_OR_RETURN(exchange,
                             MakeBackupExchange(store, parameters, completed, optimizer.schedule()));

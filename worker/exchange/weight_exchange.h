@@ -44,7 +44,7 @@ struct ExchangeOptions {
   double clip_norm = 0;  // of the whole gradient, as gradient_pusher.h has it; 0: none
   absl::Duration timeout = absl::Seconds(60);  // of one wait for weights
   // nullopt: synchronous. Where its updater's moments are the servers', StartExchange makes it
-  // LocalStepOf what they step by, with the same loc_lr.
+  // LocalStepOf what they step by, with the same loc_lr and threads.
   std::optional<BackupModelOptions> backup = std::nullopt;
 };
 

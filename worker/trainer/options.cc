@@ -161,10 +161,12 @@ wire::OptimizerSpec ServerOptimizer(const WorkerFlags& flags, Combine combine) {
 
 // Sees the gradient as backward made it: nothing to rescale.
 BackupModelOptions LocalOptimizerOf(const WorkerFlags& flags) {
-  if (flags.local_optimizer == "server") {
-    return MirroringBackup(flags.loc_lr > 0 ? std::optional(flags.loc_lr) : std::nullopt);
-  }
   BackupModelOptions backup;
+  if (flags.local_optimizer == "server") {
+    backup = MirroringBackup(flags.loc_lr > 0 ? std::optional(flags.loc_lr) : std::nullopt);
+    backup.updater.threads = static_cast<int>(flags.encode_threads);
+    return backup;
+  }
   backup.updater.optimizer =
       flags.local_optimizer == "adam" ? LocalOptimizer::kAdam : LocalOptimizer::kSgd;
   backup.updater.learning_rate = flags.lr;
