@@ -54,7 +54,7 @@ def create(type: str = "dist_sync", **options: Any) -> "KVStore":  # pylint: dis
     process has a store of that job; DeadlineExceededError: it is silent, or nodes are missing.
     """
     kind = _store_types.resolve(type)
-    job = None if kind in _store_types.LOCAL else _job.current()
+    job = _job.current() if kind in _store_types.ROUNDS + _store_types.PUSH_BY_PUSH else None
     if job is not None:
         _open_stores.check_none_of(job)
     made = _options.make(job, options)

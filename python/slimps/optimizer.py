@@ -126,13 +126,17 @@ class AdamW(Adam):
 
 
 class Test(Optimizer):
-    """weight += rescale_grad * gradient, as MXNet's test optimizer."""
+    """MXNet's for tests: weight += rescale_grad * gradient.
+
+    With a `learning_rate`, of any sign, as from MXNet 2.0 on: weight -= learning_rate * rescale_grad * gradient.
+    """
 
     _kind = "TEST"
     __test__ = False  # no test case, whatever its name
 
-    def __init__(self, rescale_grad: float = 1.0, **common: Any) -> None:
-        super().__init__(rescale_grad=rescale_grad, **common)
+    def __init__(self, rescale_grad: float = 1.0, *, learning_rate: Optional[float] = None, **common: Any) -> None:
+        factor = 1.0 if learning_rate is None else -_check("learning_rate", learning_rate, -math.inf)
+        super().__init__(rescale_grad=rescale_grad * factor, **common)
 
 
 _BY_NAME = {kind.__name__.lower(): kind for kind in (SGD, Adam, AdamW, Test)}

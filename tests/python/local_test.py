@@ -228,6 +228,7 @@ def test_mxnets_other_names(name, compresses):
         store.push(3, np.ones(2, np.float32))
         assert pulled(store, 3, 2).tolist() == ([1.0] * 2 if compresses else [2.0] * 2)
         store._barrier()  # MXNet's scripts call it so
+    assert slimps.optimizer.Test(2, learning_rate=-3).rescale_grad == 6, "MXNet 2.0 subtracts by the rate"
     with pytest.raises(slimps.InvalidArgumentError, match="expected adam, adamw, sgd, test, got 'ada'"):
         slimps.optimizer.create("ada")
 
