@@ -343,6 +343,13 @@ void Partition::CommitChange(NextVersion& next) {
                          .encode_ns = static_cast<uint64_t>(encode_ns)});
 }
 
+absl::Status Partition::CheckHeld(uint64_t version) const {
+  if (weights_.Holds(version)) return absl::OkStatus();
+  return Annotate(absl::FailedPreconditionError(
+      absl::StrCat("version ", version, " wanted, which is gone; ", this->version(),
+                   " is the current one, and at most the one before it is held")));
+}
+
 WireValue Partition::Share(uint64_t wanted, std::optional<uint64_t> held) {
   return weights_.Share(wanted, held);
 }

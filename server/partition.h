@@ -125,10 +125,11 @@ class Partition final {
   void ApplyNextRound();
 
   uint64_t version() const { return weights_.version(); }
-  // dist_sync: exactly version `wanted` if it is still held (the current one and the one before); else the current one.
-  // `held` is the version that the puller can add a change to.
+  // OK: `version` is the current one or, under dist_sync, the one before. FailedPrecondition: it is neither.
+  [[nodiscard]] absl::Status CheckHeld(uint64_t version) const;
+  // Version `wanted`. `held` is the version that the puller can add a change to. REQUIRES: CheckHeld(wanted) is OK.
   WireValue Share(uint64_t wanted, std::optional<uint64_t> held = std::nullopt);
-  // The parts of `rows` of the version that Share(wanted) would give, one after another, as workers see them. REQUIRES:
+  // The parts of `rows` of version `wanted`, one after another, as workers see them. REQUIRES: CheckHeld(wanted) is OK;
   // rising, below spec().grid().rows(). Throws std::bad_alloc.
   WireValue ShareRows(uint64_t wanted, std::span<const uint32_t> rows);
   // A copy of the optimizer's `state.tensor`-th tensor, and all else that `state` says of it; kAbsent where there is

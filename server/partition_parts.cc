@@ -54,8 +54,7 @@ Partition::Extent Partition::ExtentOfRound() const {
 WireValue Partition::ShareRows(uint64_t wanted, std::span<const uint32_t> rows) {
   const RowGrid grid = spec_.grid();
   AlignedBuffer values = AlignedBuffer::OfFloats(ElementsOfRows(grid, rows), BufferUse::kPayload);
-  // Asked of no rows too, since it tells the version.
-  WireValue value{.version = weights_.CopySeenPart(wanted, 0, {})};
+  WireValue value{.version = wanted};
   size_t at = 0;
   for (const uint32_t row : rows) {
     const size_t begin = grid.Begin(row), count = grid.End(row) - begin;

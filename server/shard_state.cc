@@ -23,6 +23,12 @@ std::string NameOf(const Partition& partition) {
   return DescribePartition(partition.spec().name, partition.spec().index);
 }
 
+// What a pull whose turn has come is answered with. Where there are no rounds in common, no version is anybody's.
+uint64_t VersionFor(const Partition& partition, const wire::PullItem& item) {
+  const bool newest = item.newest() || partition.applies_at_once();
+  return newest ? partition.version() : item.min_version();
+}
+
 PartitionId IdOf(const wire::ItemId& id) { return {.key = id.key(), .index = id.partition()}; }
 
 // What was asked for may be asked for again.
@@ -189,7 +195,7 @@ void ShardState::HandlePull(const Origin& origin, PullWork work) {
     if (!of_state) pull.clock = slot.partition->ReadsFrom(origin.worker);
     if (slot.partition->version() >= pull.item.min_version() &&
         slot.partition->slowest() >= pull.clock) {
-      const absl::Status room = Answer(slot, pull);
+      const absl::Status room = Answer(slot, pull, CopyRoom::kBounded);
       if (!room.ok()) outbox_.AddPullError(origin, pull.item, room);
       return;
     }
@@ -203,7 +209,7 @@ void ShardState::HandlePull(const Origin& origin, PullWork work) {
   next_deadline_ = std::min(next_deadline_, deadline);
 }
 
-absl::Status ShardState::Answer(Slot& slot, const WaitingPull& pull) {
+absl::Status ShardState::Answer(Slot& slot, const WaitingPull& pull, CopyRoom room) {
   // What waited for Init could not be checked before.
   const absl::Status valid = CheckPullNow(slot, pull.item);
   if (!valid.ok()) {
@@ -214,10 +220,15 @@ absl::Status ShardState::Answer(Slot& slot, const WaitingPull& pull) {
   if (pull.item.takes_change()) held = pull.item.held_version();
   try {
     const PartitionSpec& spec = slot.partition->spec();
-    if (pull.item.rows_only() || pull.item.state_tensor() > 0) {
-      return AnswerWithCopy(*slot.partition, pull);
+    if (pull.item.state_tensor() > 0) return AnswerWithCopy(*slot.partition, pull, room);
+    const uint64_t version = VersionFor(*slot.partition, pull.item);
+    const absl::Status has_it = slot.partition->CheckHeld(version);
+    if (!has_it.ok()) {
+      outbox_.AddPullError(pull.origin, pull.item, has_it);
+      return absl::OkStatus();
     }
-    WireValue value = slot.partition->Share(pull.item.min_version(), held);
+    if (pull.item.rows_only()) return AnswerWithCopy(*slot.partition, pull, room);
+    WireValue value = slot.partition->Share(version, held);
     outbox_.TraceNextPull(pull.origin, {spec.name, spec.index, value.version});
     outbox_.AddPull(pull.origin, pull.item, spec.elements, std::move(value));
   } catch (const std::bad_alloc&) {
@@ -235,18 +246,21 @@ absl::Status ShardState::CheckRoomForCopy(const Partition& partition, size_t ele
 }
 
 // With what is not the whole partition's weights, which would be lent.
-absl::Status ShardState::AnswerWithCopy(Partition& partition, const WaitingPull& pull) {
+absl::Status ShardState::AnswerWithCopy(Partition& partition, const WaitingPull& pull,
+                                        CopyRoom room) {
   const PartitionSpec& spec = partition.spec();
   const bool of_state = pull.item.state_tensor() > 0;
   std::vector<uint32_t> rows;
   // Checked before.
   if (!of_state) rows = ParsePulledRows(pull.item.rows(), spec.grid()).value();
   const size_t elements = of_state ? spec.elements : ElementsOfRows(spec.grid(), rows);
-  SLIMPS_RETURN_IF_ERROR(CheckRoomForCopy(partition, elements));
+  if (room == CopyRoom::kBounded) {
+    SLIMPS_RETURN_IF_ERROR(CheckRoomForCopy(partition, elements));
+  }
   wire::OptimizerState state;
   state.set_tensor(pull.item.state_tensor());
-  WireValue value =
-      of_state ? partition.ShareState(&state) : partition.ShareRows(pull.item.min_version(), rows);
+  WireValue value = of_state ? partition.ShareState(&state)
+                             : partition.ShareRows(VersionFor(partition, pull.item), rows);
   const size_t bytes = value.payload.size();
   outbox_.AddPull(pull.origin, pull.item, elements, std::move(value), of_state ? &state : nullptr);
   copied_bytes_ += bytes;
@@ -257,11 +271,23 @@ void ShardState::AnswerReady(Slot& slot) {
   const Partition& partition = *slot.partition;
   bool puts_off = false;
   for (WaitingPull& pull : slot.pulls.TakeReady(partition.version(), partition.slowest())) {
-    if (Answer(slot, pull).ok()) continue;
+    if (Answer(slot, pull, CopyRoom::kBounded).ok()) continue;
     slot.pulls.PutBack(std::move(pull));
     puts_off = true;
   }
   if (puts_off) put_off_.push_back(&slot);
+}
+
+void ShardState::AnswerLast(Slot& slot) {
+  const Partition& partition = *slot.partition;
+  if (partition.applies_at_once() || slot.pulls.size() == 0) return;
+  for (WaitingPull& pull : slot.pulls.TakeReady(partition.version(), partition.slowest())) {
+    if (VersionFor(partition, pull.item) < partition.version()) {
+      Answer(slot, pull, CopyRoom::kAnyway).IgnoreError();  // there is room
+    } else {
+      slot.pulls.PutBack(std::move(pull));
+    }
+  }
 }
 
 bool ShardState::AnswerPutOff() {
@@ -308,6 +334,7 @@ void ShardState::Settle(Slot& slot) {
 
 void ShardState::ApplyNextRound(Slot& slot) {
   const PartitionSpec& spec = slot.partition->spec();
+  AnswerLast(slot);
   try {
     slot.partition->ApplyNextRound();
   } catch (const std::bad_alloc&) {

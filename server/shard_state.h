@@ -128,11 +128,14 @@ class ShardState final {
   absl::StatusOr<uint64_t> HandlePush(uint32_t worker, PushWork work);
   void HandlePull(const Origin& origin, PullWork work);
   absl::Status CheckPullNow(const Slot& slot, const wire::PullItem& item) const;
+  enum class CopyRoom { kBounded, kAnyway };
   // ResourceExhausted: there is no room for its copy, and it is not answered.
-  absl::Status Answer(Slot& slot, const WaitingPull& pull);
-  absl::Status AnswerWithCopy(Partition& partition, const WaitingPull& pull);
+  absl::Status Answer(Slot& slot, const WaitingPull& pull, CopyRoom room);
+  absl::Status AnswerWithCopy(Partition& partition, const WaitingPull& pull, CopyRoom room);
   absl::Status CheckRoomForCopy(const Partition& partition, size_t elements) const;
   void AnswerReady(Slot& slot);
+  // What was put off and names the version that the next round drops.
+  void AnswerLast(Slot& slot);
   // Throws std::bad_alloc: nothing is noted.
   void NoteCompletion(Slot& slot);
   void NoteCompletionOrFail(Slot& slot);

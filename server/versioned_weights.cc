@@ -1,5 +1,7 @@
 #include "server/versioned_weights.h"
 
+#include <glog/logging.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -138,9 +140,13 @@ WireValue VersionedWeights::ShareChange(const std::shared_ptr<Buffer>& buffer) c
           .encode_ns = change.encode_ns};
 }
 
-const std::shared_ptr<VersionedWeights::Buffer>& VersionedWeights::Find(uint64_t wanted) const {
-  const bool late = previous_ != nullptr && previous_->version == wanted;
-  return late ? previous_ : current_;
+bool VersionedWeights::Holds(uint64_t version) const {
+  return version == current_->version || (previous_ != nullptr && version == previous_->version);
+}
+
+const std::shared_ptr<VersionedWeights::Buffer>& VersionedWeights::Find(uint64_t version) const {
+  CHECK(Holds(version)) << "version " << version << " is not held";
+  return version == current_->version ? current_ : previous_;
 }
 
 WireValue VersionedWeights::Share(uint64_t wanted, std::optional<uint64_t> held) {
@@ -159,7 +165,7 @@ void VersionedWeights::CopySeen(std::span<float> out) {
   Decode(value.format, value.payload.bytes(), elements_, 0, out);
 }
 
-uint64_t VersionedWeights::CopySeenPart(uint64_t wanted, size_t first, std::span<float> out) {
+void VersionedWeights::CopySeenPart(uint64_t wanted, size_t first, std::span<float> out) {
   const std::shared_ptr<Buffer>& buffer = Find(wanted);
   // Converted, and hashed, where half precision travels; else nothing is done for elements that are not asked for.
   const bool plain = buffer->wanted_format == PayloadFormat::kRawF32 ||
@@ -172,7 +178,6 @@ uint64_t VersionedWeights::CopySeenPart(uint64_t wanted, size_t first, std::span
     decode(std::as_const(buffer->half).bytes().data() + sizeof(uint16_t) * first, out.size(),
            out.data());
   }
-  return buffer->version;
 }
 
 size_t VersionedWeights::buffer_count() const {

@@ -71,16 +71,18 @@ class VersionedWeights final {
   // It comes with the change written before; the weights travel in fp32. REQUIRES: BeginChange was called too.
   void CommitChange(const EncodedChange& change);
 
-  // Version `wanted` if it is the current or the kept one, else the current one; as a change if there is one from version
-  // `held`. Conversion to half precision and hashing happen once per version.
+  // Whether `version` is the current or the kept one.
+  bool Holds(uint64_t version) const;
+  // Version `wanted`; as a change if there is one from version `held`. Conversion to half precision and hashing happen
+  // once per version. REQUIRES: Holds(wanted).
   WireValue Share(uint64_t wanted, std::optional<uint64_t> held = std::nullopt);
   // Whether the current version travels in half precision; workers then see other numbers than current(). Not of a
   // version that is being written.
   bool IsConverted();
   // The current version as workers see it.
   void CopySeen(std::span<float> out);
-  // Of the version that Share(wanted) names, the elements from `first` on as workers see them. Returns which it is.
-  uint64_t CopySeenPart(uint64_t wanted, size_t first, std::span<float> out);
+  // Of version `wanted`, the elements from `first` on as workers see them. REQUIRES: Holds(wanted).
+  void CopySeenPart(uint64_t wanted, size_t first, std::span<float> out);
 
   size_t buffer_count() const;
   // How many were ever made: touching fresh memory costs more than a round's arithmetic, so this is to stand still.
@@ -105,8 +107,8 @@ class VersionedWeights final {
     std::optional<uint64_t> change_hash;
   };
 
-  // The version that is to be had for `wanted`.
-  const std::shared_ptr<Buffer>& Find(uint64_t wanted) const;
+  // REQUIRES: Holds(version).
+  const std::shared_ptr<Buffer>& Find(uint64_t version) const;
   static Payload Lend(const std::shared_ptr<Buffer>& buffer, std::span<const std::byte> bytes);
   // The bytes of `buffer` that travel, in buffer.format: converted first where that is not fp32.
   std::span<const std::byte> WireBytes(Buffer& buffer) const;

@@ -65,6 +65,7 @@ wire::PullItem DistStore::MakePull(const TensorPlan& tensor, size_t partition,
   pull.mutable_id()->set_key(tensor.key.id());
   pull.mutable_id()->set_partition(static_cast<uint32_t>(partition));
   pull.set_min_version(min_version);
+  pull.set_newest(mode_ != wire::DIST_SYNC || left_.load());
   pull.set_timeout_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(options_.timeout)));
   pull.set_elements(tensor.partitions[partition].elements);
   return pull;

@@ -249,12 +249,14 @@ absl::StatusOr<bool> DistStore::SendTogether(const PushJob& job, std::span<float
   SLIMPS_ASSIGN_OR_RETURN(std::optional<OutgoingItem> push, push_->PrepareNow(job));
   if (!push.has_value()) return false;
   *prepared = absl::Now();
-  pull_->SubmitWithPush({.tensor = &tensor,
-                         .min_version = job.round,
-                         .priority = job.priority,
-                         .out = out,
-                         .done = std::move(pulled)},
-                        *std::move(push));
+  pull_->SubmitWithPush(
+      {.tensor = &tensor,
+       .min_version = job.round,
+       .priority = job.priority,
+       .out = out,
+       .is_newest = true,  // after Leave the push is refused, and the pull with it
+       .done = std::move(pulled)},
+      *std::move(push));
   return true;
 }
 

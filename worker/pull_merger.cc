@@ -181,6 +181,7 @@ void PullMerger::AddRequest(const std::shared_ptr<State>& state, size_t partitio
   pull.mutable_id()->set_key(tensor.key.id());
   pull.mutable_id()->set_partition(static_cast<uint32_t>(partition));
   pull.set_min_version(state->job.min_version);
+  pull.set_newest(!state->job.is_newest);
   pull.set_timeout_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(left)));
   pull.set_priority(state->job.priority);
   pull.set_elements(plan.elements);

@@ -52,7 +52,9 @@ struct PullJob {
   int priority = 0;
   std::span<float> out;  // the whole tensor
   PullKind kind = PullKind::kPlain;
-  bool is_newest = false;  // there can be no later version than min_version when it is submitted
+  // There can be no later version than min_version when it is submitted: the answer is that very version. Else it may
+  // be a later one.
+  bool is_newest = false;
   std::function<void(absl::Status)> done;
 };
 

@@ -90,6 +90,32 @@ TEST_F(ShardCopiesTest, OneThatIsLargerThanTheBoundIsGivenWhereNoOtherWaits) {
   }
 }
 
+TEST_F(ShardCopiesTest, WhatIsPutOffIsGivenBeforeItsVersionGoes) {
+  const auto state = MakeState(&clock_, kCopyBytes);
+  for (uint32_t worker = 0; worker < 2; ++worker) {
+    ShardItems rows = Ask(What::kRows, 1, worker);
+    rows.pulls[0].item.set_min_version(1);
+    rows.pulls[0].deadline = absl::InfiniteFuture();
+    state->HandleItems(std::move(rows));
+  }
+  for (uint64_t round = 1; round <= 3; ++round) {
+    for (uint32_t worker = 0; worker < 2; ++worker) {
+      ShardItems push{.origin = From(worker)};
+      push.pushes.push_back(MakePush("w", round, std::vector<float>(kElements, 1)));
+      state->HandleItems(std::move(push));
+    }
+    while (state->HasCompleteRound()) state->ApplyOne();
+  }
+  size_t answered = 0;
+  do {
+    for (const absl::Status& status : Statuses(state->TakeReplies())) {
+      EXPECT_EQ(status, absl::OkStatus());
+      ++answered;
+    }
+  } while (state->AnswerPutOff());
+  EXPECT_EQ(answered, 2);
+}
+
 TEST_F(ShardCopiesTest, WhatIsLentHasNoSuchBound) {
   const auto state = MakeState(&clock_, 1);
   state->HandleItems(Ask(What::kWeights, 20));

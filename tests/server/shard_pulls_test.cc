@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/status_proto.h"
@@ -18,6 +19,17 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
+// Of key w, one element or the row that it is.
+ShardItems PullOne(uint64_t version, bool rows) {
+  ShardItems items{.origin = {.peer = PeerId{100}, .worker = 0, .request_id = 1}};
+  PullWork& pull = items.pulls.emplace_back();
+  FillPull(&pull.item, "w", 0, version, 1, 0, rows ? 1 : 2);
+  pull.item.set_rows_only(rows);
+  if (rows) pull.item.set_rows(std::string(sizeof(uint32_t), '\0'));
+  pull.deadline = absl::InfiniteFuture();
+  return items;
+}
+
 TEST_F(ShardStateTest, LatePullGetsExactlyTheVersionThatItNames) {
   Init("w", {0});
   for (uint64_t round = 1; round <= 2; ++round) {
@@ -30,6 +42,54 @@ TEST_F(ShardStateTest, LatePullGetsExactlyTheVersionThatItNames) {
   EXPECT_THAT(Pulls()[0].values, ElementsAre(1));
   Pull(0, "w", 2, 1);
   EXPECT_THAT(Pulls()[0].values, ElementsAre(2));
+}
+
+// It was answered with the current version once, so that a run's bits depended on when a pull came.
+TEST_F(ShardStateTest, APullOfAVersionThatIsGoneIsRefused) {
+  Init("w", {0});
+  for (uint64_t round = 1; round <= 3; ++round) {
+    Push(0, "w", round, {static_cast<float>(round)});
+    Push(1, "w", round, {0});
+    ApplyAll();
+  }
+  state_.TakeReplies();
+  for (const bool rows : {false, true}) {
+    for (const uint64_t version : {0, 1}) {
+      state_.HandleItems(PullOne(version, rows));
+      const std::vector<Pulled> pulled = Pulls();
+      ASSERT_THAT(pulled, SizeIs(1));
+      EXPECT_EQ(pulled[0].status.code(), absl::StatusCode::kFailedPrecondition);
+      EXPECT_EQ(pulled[0].status.message(),
+                absl::StrCat("key s:w partition 0: version ", version,
+                             " wanted, which is gone; 3 is the current one, and at most the one "
+                             "before it is held"));
+      EXPECT_THAT(pulled[0].values, IsEmpty());
+    }
+    state_.HandleItems(PullOne(2, rows));
+    EXPECT_THAT(Pulls()[0].values, ElementsAre(2));
+  }
+}
+
+// A worker that has left pushes no more: rounds go on without it, and it wants what there is.
+TEST_F(ShardStateTest, WhoAsksForTheNewestGetsItWhateverVersionItNames) {
+  Init("w", {0});
+  for (const bool rows : {false, true}) {
+    ShardItems early = PullOne(1, rows);
+    early.pulls[0].item.set_newest(true);
+    state_.HandleItems(std::move(early));
+  }
+  EXPECT_THAT(Pulls(), IsEmpty()) << "it waits for the version that it names all the same";
+  for (uint64_t round = 1; round <= 3; ++round) {
+    for (uint32_t worker = 0; worker < 2; ++worker) Push(worker, "w", round, {1.0f * round});
+    ApplyAll();
+  }
+  EXPECT_THAT(Pulls(), SizeIs(2));
+  for (const bool rows : {false, true}) {
+    ShardItems late = PullOne(1, rows);
+    late.pulls[0].item.set_newest(true);
+    state_.HandleItems(std::move(late));
+    EXPECT_THAT(Pulls()[0].values, ElementsAre(6));
+  }
 }
 
 TEST_F(ShardStateTest, WaitingPullGetsItsVersionThoughTwoRoundsAreComplete) {
