@@ -15,6 +15,9 @@
 namespace slimps {
 namespace {
 
+// A sum so far is gone over again for what comes to at least this part of it.
+constexpr size_t kWorthFolding = 8;
+
 PayloadFormat WireFormatOf(wire::DType dtype) {
   switch (dtype) {
     case wire::FLOAT16:
@@ -70,7 +73,8 @@ Partition::Partition(PartitionSpec spec, uint64_t checksum,
       init_checksum_(checksum),
       optimizer_(std::move(optimizer)),
       weights_(spec_.elements, WireFormatOf(spec_.dtype), spec_.hashing),
-      rounds_(spec_.num_workers, spec_.limits),
+      rounds_(spec_.num_workers, spec_.waiting),
+      partial_(spec_.elements),
       sequences_(applies_at_once() ? spec_.num_workers : 0,
                  spec_.mode == wire::DIST_SSP ? std::optional(spec_.staleness) : std::nullopt) {
   views_.reserve(spec_.num_workers);
@@ -87,6 +91,7 @@ absl::StatusOr<std::unique_ptr<Partition>> Partition::Create(
   // Who initialises without a checksum wants none.
   const bool hashed = value.checksum != 0 || value.payload.empty();
   spec.hashing = hashed ? PayloadHashing::kXxh3 : PayloadHashing::kOff;
+  if (spec.waiting == nullptr) spec.waiting = std::make_shared<WaitingBytes>();
   std::unique_ptr<Partition> partition(
       new Partition(std::move(spec), value.checksum, std::move(optimizer)));
   const std::span<float> weights = partition->weights_.MutableInitial();
@@ -198,10 +203,30 @@ absl::StatusOr<PushVerdict> Partition::PushToRound(PushRecord push,
       chosen.hyper_worker = worker;
       chosen.hyper = std::move(hyper);
     }
+    FoldIfTight();
   } else if (is_first) {
     choices_.erase(choice);
   }
   return verdict;
+}
+
+void Partition::FoldIfTight() {
+  if (!spec_.waiting->is_tight() || rounds_.NextRoundComplete()) return;
+  // What is folded must be more than it becomes, and enough to be worth a pass over the sum so far.
+  const size_t before = partial_.bytes(), dense = partial_.dense_bytes();
+  const size_t growth = dense > before ? dense - before : 0;
+  if (const size_t bytes = rounds_.prefix_bytes();
+      bytes == 0 || bytes < std::max(growth, dense / kWorthFolding)) {
+    return;
+  }
+  const std::vector<Contribution> prefix = rounds_.Prefix();
+  if (partial_.contributors() + prefix.size() < 2)
+    return;  // one alone may be stepped by as it came
+  const TraceSpan span(TraceStage::kAggregate, {spec_.name, spec_.index, version() + 1});
+  partial_.Add(prefix);
+  rounds_.ReleasePrefix();
+  spec_.waiting->Add(partial_.bytes());
+  spec_.waiting->Remove(before);
 }
 
 absl::Status Partition::Leave(uint32_t worker, uint64_t from_round) {
@@ -281,6 +306,8 @@ void Partition::Apply(std::span<const Contribution> contributions, std::optional
                       NextVersion& next) {
   const TraceSpan span(TraceStage::kAggregate, {spec_.name, spec_.index, version() + 1});
   views_.clear();
+  const size_t folded = partial_.contributors();
+  if (folded > 0) views_.push_back(partial_.view());
   for (const Contribution& one : contributions) {
     views_.push_back({.format = one.format, .bytes = one.payload.bytes()});
   }
@@ -292,7 +319,7 @@ void Partition::Apply(std::span<const Contribution> contributions, std::optional
   const Optimizer::Step step = optimizer_->PlanStep(
       {.round = version() + 1,
        .updates = updates_,
-       .contributors = summed ? static_cast<uint32_t>(contributions.size()) : 1,
+       .contributors = summed ? static_cast<uint32_t>(folded + contributions.size()) : 1,
        .hyper = std::move(hyper)});
   const Extent extent = ExtentOfRound();
   AggregateRound({.payloads = views_,
@@ -307,6 +334,8 @@ void Partition::Apply(std::span<const Contribution> contributions, std::optional
                   .touched_only = extent != Extent::kAll},
                  0, next.after.size());
   if (extent != Extent::kNothing) ++updates_;
+  spec_.waiting->Remove(partial_.bytes());
+  partial_.Clear();
   Commit(next);
 }
 

@@ -2,7 +2,8 @@
 //
 //   push --Check--> ledger: counted once --complete?--> ApplyNextRound: one pass over memory (aggregate.h)
 //
-// The order of the sum is that of the ranks, so the bits do not depend on the order of arrival. Under dist_async each
+// The order of the sum is that of the ranks, so the bits do not depend on the order of arrival. Where many bytes wait in
+// the server, what has come of a round without a gap in the ranks is summed before the rest is there (partial_sum.h). Under dist_async each
 // push is applied as it is counted, and the version counts pushes; dist_ssp is the same with a bound on who may read.
 //
 // Each push names how the version that its round makes is to be pulled (ChangeCodec); where they differ, the lowest rank's
@@ -49,9 +50,11 @@
 #include "server/change_codecs.h"
 #include "server/change_encoder.h"
 #include "server/optimizer.h"
+#include "server/partial_sum.h"
 #include "server/round_ledger.h"
 #include "server/sequence_ledger.h"
 #include "server/versioned_weights.h"
+#include "server/waiting_bytes.h"
 
 namespace slimps {
 
@@ -69,7 +72,7 @@ struct PartitionSpec {
   uint32_t staleness = 0;  // dist_ssp
   Combine combine = Combine::kSum;
   uint32_t num_workers = 1;
-  LedgerLimits limits;
+  std::shared_ptr<WaitingBytes> waiting = nullptr;  // the server's; null: the partition's own
   PayloadHashing hashing = PayloadHashing::kXxh3;  // of what is pulled; Create sets it
 
   RowGrid grid() const { return RowGrid::At(offset, elements, row_elements); }
@@ -154,6 +157,7 @@ class Partition final {
   std::span<const float> seen() const { return weights_.current(); }
 
  private:
+  // REQUIRES: spec.waiting.
   Partition(PartitionSpec spec, uint64_t checksum, std::shared_ptr<const Optimizer> optimizer);
   // The memory of version version() + 1, and how it is to be pulled.
   struct NextVersion {
@@ -183,6 +187,9 @@ class Partition final {
                                           std::shared_ptr<const ChangeCodec> change,
                                           std::optional<wire::Hyper> hyper);
   Choice TakeChoice(uint64_t round);
+  // Puts the sum of the next round's first contributions in their place, where that makes less of much. Throws
+  // std::bad_alloc: all is as before.
+  void FoldIfTight();
   EncodeContext ChangeContext() const;
   // Throws std::bad_alloc.
   void BeginVersion(std::shared_ptr<const ChangeCodec> codec, PreviousVersion previous,
@@ -210,6 +217,7 @@ class Partition final {
   std::array<uint64_t, 2> loads_ = {};  // the newest PutState of each tensor
   std::vector<PayloadView> views_;      // of the round being applied; has room for every worker
   RoundLedger rounds_;                  // dist_sync
+  PartialSum partial_;  // of the next round's contributions that rounds_ has released
   SequenceLedger sequences_;            // dist_async, dist_ssp
 };
 

@@ -12,8 +12,10 @@ constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
 
 }  // namespace
 
-RoundLedger::RoundLedger(uint32_t num_workers, LedgerLimits limits)
-    : num_workers_(num_workers), limits_(limits), leaves_from_(num_workers, kNever) {}
+RoundLedger::RoundLedger(uint32_t num_workers, std::shared_ptr<WaitingBytes> waiting)
+    : num_workers_(num_workers),
+      waiting_(waiting != nullptr ? std::move(waiting) : std::make_shared<WaitingBytes>()),
+      leaves_from_(num_workers, kNever) {}
 
 const RoundLedger::Seen* RoundLedger::FindSeen(uint64_t round, uint32_t worker) const {
   if (round > version_) {
@@ -52,12 +54,12 @@ absl::StatusOr<PushVerdict> RoundLedger::Push(PushRecord push) {
         version_, "; at most round ", version_ + kRoundsAhead, " is accepted now"));
   }
   const size_t bytes = push.payload.size();
-  const bool ahead = push.round > version_ + 1;
-  if (ahead && (waiting_bytes_ > limits_.max_waiting_bytes ||
-                bytes > limits_.max_waiting_bytes - waiting_bytes_)) {
+  if (push.round == version_ + 1 && push.worker == NextInTurn()) {
+    waiting_->Add(bytes);
+  } else if (!waiting_->TryAdd(bytes)) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "round ", push.round, " of worker ", push.worker, ": ", bytes, " bytes on top of ",
-        waiting_bytes_, " waiting exceed ", limits_.max_waiting_bytes));
+        waiting_->bytes(), " that wait in the server exceed ", waiting_->most()));
   }
   while (open_.size() < push.round - version_) open_.emplace_back(num_workers_);
   Slot& slot = open_[push.round - version_ - 1][push.worker];
@@ -93,6 +95,42 @@ absl::Status RoundLedger::Leave(uint32_t worker, uint64_t from_round) {
   return absl::OkStatus();
 }
 
+uint32_t RoundLedger::NextInTurn() const {
+  for (uint32_t worker = released_; worker < num_workers_; ++worker) {
+    if (!IsActive(worker, version_ + 1)) continue;
+    if (open_.empty() || !open_[0][worker].seen.counted) return worker;
+  }
+  return num_workers_;
+}
+
+size_t RoundLedger::prefix_bytes() const {
+  size_t bytes = 0;
+  for (uint32_t worker = released_, end = NextInTurn(); worker < end; ++worker) {
+    if (IsActive(worker, version_ + 1)) bytes += open_[0][worker].payload.size();
+  }
+  return bytes;
+}
+
+std::vector<Contribution> RoundLedger::Prefix() const {
+  std::vector<Contribution> prefix;
+  for (uint32_t worker = released_, end = NextInTurn(); worker < end; ++worker) {
+    if (!IsActive(worker, version_ + 1)) continue;
+    const Slot& slot = open_[0][worker];
+    prefix.push_back({.format = slot.seen.format, .payload = slot.payload});
+  }
+  return prefix;
+}
+
+void RoundLedger::ReleasePrefix() {
+  const size_t bytes = prefix_bytes();
+  for (const uint32_t end = NextInTurn(); released_ < end; ++released_) {
+    // Who has left the round before its turn gave nothing, and has no slot where nobody has.
+    if (IsActive(released_, version_ + 1)) open_[0][released_].payload = Payload();
+  }
+  waiting_bytes_ -= bytes;
+  waiting_->Remove(bytes);
+}
+
 bool RoundLedger::NextRoundComplete() const {
   const uint64_t round = version_ + 1;
   bool any_active = false;
@@ -110,13 +148,17 @@ std::vector<Contribution> RoundLedger::TakeNextRound() {
   open_.pop_front();
   std::vector<Contribution> contributions;
   std::vector<Seen> remembered(num_workers_);
+  size_t bytes = 0;
   for (uint32_t worker = 0; worker < num_workers_; ++worker) {
     remembered[worker] = taken[worker].seen;
-    if (!IsActive(worker, round)) continue;
-    waiting_bytes_ -= taken[worker].payload.size();
+    if (worker < released_ || !IsActive(worker, round)) continue;
+    bytes += taken[worker].payload.size();
     contributions.push_back(
         {.format = taken[worker].seen.format, .payload = std::move(taken[worker].payload)});
   }
+  waiting_bytes_ -= bytes;
+  waiting_->Remove(bytes);
+  released_ = 0;
   applied_.push_back(std::move(remembered));
   if (applied_.size() > kRememberedRounds) applied_.pop_front();
   version_ = round;

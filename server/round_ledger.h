@@ -8,18 +8,25 @@
 //                   checksum decides,   first: accepted, kept            ResourceExhausted
 //                   while remembered    repeat: checksum decides
 //   checksum equal, or forgotten: acknowledged as a duplicate; different: AlreadyExists.
+//
+// The next round's first contributions, in rank order and without a gap, may be taken before it is complete (Prefix,
+// ReleasePrefix): their payloads are let go of, what is remembered of them stays. Whose push would prolong them is always
+// let in; others only while the server's bytes that wait are within their bound. So some worker is always let in, and
+// each round ends.
 #ifndef SLIMPS_SERVER_ROUND_LEDGER_H_
 #define SLIMPS_SERVER_ROUND_LEDGER_H_
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "compress/format/format.h"
 #include "proto/base/buffer.h"
+#include "server/waiting_bytes.h"
 
 namespace slimps {
 
@@ -39,23 +46,21 @@ struct Contribution {
   Payload payload;
 };
 
-struct LedgerLimits {
-  size_t max_waiting_bytes = size_t{256} << 20;  // payloads of rounds ahead of the next one
-};
-
 // Thread-compatible. Pure: no I/O, clock or lock.
 class RoundLedger final {
  public:
   static constexpr uint64_t kRoundsAhead = 2;
   static constexpr size_t kRememberedRounds = 8;  // with their checksums
 
-  // REQUIRES: num_workers > 0.
-  RoundLedger(uint32_t num_workers, LedgerLimits limits);
+  // `waiting` is the server's; null: one of this ledger's own. REQUIRES: num_workers > 0.
+  explicit RoundLedger(uint32_t num_workers, std::shared_ptr<WaitingBytes> waiting = nullptr);
+  ~RoundLedger() { waiting_->Remove(waiting_bytes_); }
+  RoundLedger(const RoundLedger&) = delete;
+  RoundLedger& operator=(const RoundLedger&) = delete;
 
   // InvalidArgument: no such worker, round 0. AlreadyExists: this round was counted with another checksum.
-  // FailedPrecondition: the worker has left. ResourceExhausted: too far ahead, or too
-  // many bytes waiting (the worker tries again); the next round is always let in, else a fast worker could lock out
-  // the slow one.
+  // FailedPrecondition: the worker has left. ResourceExhausted: too far ahead, or too many bytes waiting in the server
+  // and not this worker's turn in the next round (the worker tries again).
   [[nodiscard]] absl::StatusOr<PushVerdict> Push(PushRecord push);
 
   // Rounds from `from_round` on are complete without `worker`; 0 stands for its first round not yet counted. Idempotent.
@@ -63,9 +68,17 @@ class RoundLedger final {
   [[nodiscard]] absl::Status Leave(uint32_t worker, uint64_t from_round);
 
   bool NextRoundComplete() const;
-  // The contributions of the active workers in rank order; the version grows by one. REQUIRES: NextRoundComplete().
+  // The contributions of the active workers in rank order, but for those released before; the version grows by one.
+  // REQUIRES: NextRoundComplete().
   std::vector<Contribution> TakeNextRound();
+  // Of the next round, the contributions in rank order that follow those released before, up to the first that is
+  // missing.
+  std::vector<Contribution> Prefix() const;
+  // Lets go of the payloads that Prefix() gives.
+  void ReleasePrefix();
 
+  // Of what Prefix() gives.
+  size_t prefix_bytes() const;
   // Active workers whose push of the next round has not come.
   std::vector<uint32_t> MissingFromNextRound() const;
   uint64_t version() const { return version_; }
@@ -86,11 +99,14 @@ class RoundLedger final {
   bool IsActive(uint32_t worker, uint64_t round) const { return round < leaves_from_[worker]; }
   const Seen* FindSeen(uint64_t round, uint32_t worker) const;
   uint64_t FirstUncounted(uint32_t worker) const;
+  // The first active worker whose push of the next round has not come; else num_workers_.
+  uint32_t NextInTurn() const;
 
   const uint32_t num_workers_;
-  const LedgerLimits limits_;
+  const std::shared_ptr<WaitingBytes> waiting_;
   uint64_t version_ = 0;
   size_t waiting_bytes_ = 0;
+  uint32_t released_ = 0;  // workers below it have given their payloads of the next round away
   std::deque<Round> open_;                 // rounds version+1 on
   std::deque<std::vector<Seen>> applied_;  // the last rounds; back() is `version_`
   std::vector<uint64_t> leaves_from_;      // by worker; kNever

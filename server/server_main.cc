@@ -49,6 +49,9 @@ DEFINE_string(same_host, "shm",
 DEFINE_int32(shard_threads, 1, "threads that sum and step, each for its own partitions");
 DEFINE_int32(join_timeout_s, 60, "how long to wait for the scheduler and the other nodes");
 DEFINE_int32(max_weight_gib, 64, "refuse keys beyond this much memory of fp32 weights");
+DEFINE_int32(max_waiting_gib, 4,
+             "how much memory pushes of incomplete rounds may take; workers are told to try again "
+             "beyond it");
 DEFINE_string(trace, "", slimps::kTraceFlagHelp);
 
 namespace slimps {
@@ -72,6 +75,7 @@ void SettleFlags() {
   CheckRange("shard_threads", FLAGS_shard_threads, 1, 256);
   CheckRange("join_timeout_s", FLAGS_join_timeout_s, 1, 1000'000);
   CheckRange("max_weight_gib", FLAGS_max_weight_gib, 1, 1 << 20);
+  CheckRange("max_waiting_gib", FLAGS_max_waiting_gib, 1, 1 << 20);
 }
 
 // A server that only its own machine reaches is of no use to a scheduler on another. `own` is this machine's address on
@@ -151,6 +155,7 @@ ServerOptions ServerFromFlags() {
   options.num_workers = static_cast<uint32_t>(FLAGS_num_workers);
   options.shard_threads = static_cast<size_t>(FLAGS_shard_threads);
   options.directory.max_weight_bytes = static_cast<size_t>(FLAGS_max_weight_gib) << 30;
+  options.max_waiting_bytes = static_cast<size_t>(FLAGS_max_waiting_gib) << 30;
   return options;
 }
 

@@ -86,6 +86,7 @@ ServerService::ServerService(Transport* transport, std::function<wire::Header()>
       options_(options),
       clock_(clock),
       admission_(options.job_id, options.num_workers),
+      waiting_(std::make_shared<WaitingBytes>(options.max_waiting_bytes)),
       directory_(std::max<size_t>(1, options.shard_threads), options.directory) {
   const auto keep_sum = Optimizer::Create(wire::OptimizerSpec()).value();
   for (size_t i = 0; i < std::max<size_t>(1, options.shard_threads); ++i) {
@@ -205,7 +206,7 @@ absl::StatusOr<size_t> ServerService::DeclareInit(const Origin& origin, const wi
   spec->staleness = init.staleness();
   staleness_ = init.staleness();
   spec->num_workers = options_.num_workers;
-  spec->limits = options_.ledger;
+  spec->waiting = waiting_;
   mode_ = mode;
   return shard;
 }

@@ -30,6 +30,7 @@
 #include "server/directory.h"
 #include "server/parked_messages.h"
 #include "server/shard.h"
+#include "server/waiting_bytes.h"
 
 namespace slimps {
 
@@ -39,7 +40,8 @@ struct ServerOptions {
   size_t shard_threads = 1;
   absl::Duration max_pull_wait = absl::Minutes(10);  // whatever a pull asks for
   DirectoryLimits directory;
-  LedgerLimits ledger;
+  // Pushes of rounds that are not complete, of all partitions; their sums so far are in it.
+  size_t max_waiting_bytes = WaitingBytes::kMost;
   ShardOptions shard;
 };
 
@@ -104,6 +106,7 @@ class ServerService final : public MessageSink {
 
   // Owned by the I/O thread.
   Admission admission_;
+  const std::shared_ptr<WaitingBytes> waiting_;  // of all shards
   Directory directory_;
   std::optional<wire::StoreMode> mode_;  // that of the first Init or SetOptimizer
   std::optional<uint32_t> staleness_;    // that of the first Init

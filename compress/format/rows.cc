@@ -175,6 +175,14 @@ absl::Status ValidateRows(std::span<const std::byte> payload, size_t elements) {
 
 RowGrid GridOfRows(std::span<const std::byte> payload) { return Reader(payload).grid(); }
 
+std::vector<uint32_t> RowsSent(std::span<const std::byte> payload) {
+  std::vector<uint32_t> rows(Reader(payload).count());
+  if (!rows.empty()) {
+    std::memcpy(rows.data(), payload.data() + kRowsHeaderBytes, rows.size() * sizeof(uint32_t));
+  }
+  return rows;
+}
+
 size_t ElementsInRows(std::span<const std::byte> payload) {
   return (payload.size() - Reader(payload).ValuesOffset()) / sizeof(float);
 }

@@ -24,6 +24,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "compress/format/format.h"
@@ -75,6 +76,8 @@ size_t BuildRowsHeader(const RowGrid& grid, std::span<const uint32_t> rows,
 [[nodiscard]] absl::Status ValidateRows(std::span<const std::byte> payload, size_t elements);
 // REQUIRES, here and below: ValidateRows was OK.
 RowGrid GridOfRows(std::span<const std::byte> payload);
+// The numbers of the rows sent, rising.
+std::vector<uint32_t> RowsSent(std::span<const std::byte> payload);
 // Of all its rows' parts.
 size_t ElementsInRows(std::span<const std::byte> payload);
 // touched[i] = 1 where element first + i is of a row sent; the others stay. Returns whether any is.

@@ -1,6 +1,7 @@
 #include "server/round_ledger.h"
 
 #include <algorithm>
+#include <memory>
 #include <random>
 #include <utility>
 #include <vector>
@@ -141,16 +142,41 @@ TEST(RoundLedger, NonsenseIsRefused) {
   EXPECT_EQ(ledger.waiting_bytes(), 0u);
 }
 
-TEST(RoundLedger, BytesAheadAreBoundedButTheNextRoundIsAlwaysLetIn) {
-  RoundLedger ledger(2, {.max_waiting_bytes = 8});  // a push has 8 bytes
+TEST(RoundLedger, BytesAreBoundedButWhoseTurnItIsInTheNextRoundIsAlwaysLetIn) {
+  RoundLedger ledger(3, std::make_shared<WaitingBytes>(8));  // a push has 8 bytes
   EXPECT_TRUE(ledger.Push(Record(2, 0)).ok());
   EXPECT_EQ(CodeOf(ledger.Push(Record(2, 1))), absl::StatusCode::kResourceExhausted);
-  EXPECT_TRUE(ledger.Push(Record(1, 0)).ok());
-  EXPECT_TRUE(ledger.Push(Record(1, 1)).ok());
-  EXPECT_EQ(ledger.waiting_bytes(), 24);
+  EXPECT_EQ(CodeOf(ledger.Push(Record(1, 1))), absl::StatusCode::kResourceExhausted);
+  for (const uint32_t worker : {0u, 1u, 2u}) EXPECT_TRUE(ledger.Push(Record(1, worker)).ok());
+  EXPECT_EQ(ledger.waiting_bytes(), 32);
   ledger.TakeNextRound();
   EXPECT_EQ(ledger.waiting_bytes(), 8);
   EXPECT_TRUE(ledger.Push(Record(2, 1)).ok());
+}
+
+TEST(RoundLedger, WhatIsReleasedOfARoundIsItsFirstContributionsOnce) {
+  auto waiting = std::make_shared<WaitingBytes>();
+  RoundLedger ledger(5, waiting);
+  EXPECT_THAT(ledger.Prefix(), IsEmpty());
+  ledger.ReleasePrefix();
+  ASSERT_TRUE(ledger.Leave(1, 1).ok());
+  for (const uint32_t worker : {0u, 2u, 4u}) ASSERT_TRUE(ledger.Push(Record(1, worker)).ok());
+  EXPECT_THAT(WorkersOf(ledger.Prefix()), ElementsAre(0, 2)) << "1 has left, 3 is missing";
+  EXPECT_EQ(ledger.prefix_bytes(), 16);
+  EXPECT_EQ(waiting->bytes(), 24);
+  ledger.ReleasePrefix();
+  EXPECT_EQ(waiting->bytes(), 8);
+  EXPECT_THAT(ledger.Prefix(), IsEmpty());
+  EXPECT_EQ(ledger.Push(Record(1, 2)).value(), PushVerdict::kDuplicate);
+  EXPECT_EQ(CodeOf(ledger.Push(Record(1, 2, 8))), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(ledger.Leave(2, 1).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(ledger.MissingFromNextRound(), ElementsAre(3));
+  ASSERT_TRUE(ledger.Push(Record(2, 0)).ok());
+  ASSERT_TRUE(ledger.Push(Record(1, 3)).ok());
+  ASSERT_TRUE(ledger.NextRoundComplete());
+  EXPECT_THAT(WorkersOf(ledger.TakeNextRound()), ElementsAre(3, 4));
+  EXPECT_EQ(waiting->bytes(), 8) << "of round 2";
+  EXPECT_THAT(WorkersOf(ledger.Prefix()), ElementsAre(0)) << "from the first worker again";
 }
 
 TEST(RoundLedger, AbsentPushCountsAsAContribution) {
