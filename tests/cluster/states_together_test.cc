@@ -169,7 +169,7 @@ void ExpectTheJobsEnd(bool (*lost)(const Message&),
       changed.NotifyAll();
       return;
     }
-    (void)store.AllReduceSum({0});  // the first thing that a saving agrees on
+    (void)store.AllReduceSumFor("saving optimizer states", {0});  // what a saving agrees on first
     MutexLock lock(&mutex);
     EXPECT_TRUE(changed.Await(&mutex, absl::Seconds(30), [&] { return done; }));
     store.Abort(absl::AbortedError("so that nobody waits"));
@@ -180,7 +180,7 @@ TEST(StatesTogether, AServerThatIsGoneEndsTheJob) {
   ExpectTheJobsEnd(IsStatePull,
                    [](KVStore& store) { return store.SaveOptimizerStates().status(); });
   ExpectTheJobsEnd(IsStatePull, [](KVStore& store) {
-    EXPECT_EQ(store.AllReduceSum({0}).status(), absl::OkStatus());
+    EXPECT_TRUE(store.AllReduceSumFor("saving optimizer states", {0}).ok());
     return store.LoadOptimizerStates(BuildOptimizerStates(
         {.kind = wire::OptimizerSpec::SGD,
          .tensors = 1,
@@ -188,7 +188,7 @@ TEST(StatesTogether, AServerThatIsGoneEndsTheJob) {
   });
   const auto is_pull = [](const Message& message) { return message.header.has_pull(); };
   ExpectTheJobsEnd(+is_pull, [](KVStore& store) {
-    EXPECT_EQ(store.AllReduceSum({0}).status(), absl::OkStatus());
+    EXPECT_TRUE(store.AllReduceSumFor("saving optimizer states", {0}).ok());
     std::vector<int64_t> rows;
     std::vector<float> values;
     return store.PullRows(0, std::vector<int64_t>{3}, &rows, &values, 0);
