@@ -183,6 +183,10 @@ void MembershipTable::ConnectionGone(PeerId peer) {
   }
 }
 
+bool MembershipTable::IsConnected(PeerId peer) const {
+  return std::ranges::any_of(members_, [peer](const auto& one) { return one.second.peer == peer; });
+}
+
 void MembershipTable::SettleClaims(absl::Time now) {
   for (auto& [place, member] : members_) {
     if (member.claim.has_value() && now - member.claim->since >= options_.probe_timeout) {

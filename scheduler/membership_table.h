@@ -77,6 +77,8 @@ class MembershipTable final {
                                                     absl::Time now);
   // Returns the connections where a member is to be asked whether it lives, each once per claim.
   std::vector<PeerId> TakeProbes() { return std::exchange(probes_, {}); }
+  // Whether a member is heard there.
+  bool IsConnected(PeerId peer) const;
   // Notes that `peer` cannot be reached any more. A claim to its place holds.
   void ConnectionGone(PeerId peer);
   // Gives their places to those whose claims were not contradicted within the probe timeout.

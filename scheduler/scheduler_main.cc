@@ -114,7 +114,9 @@ void TickUntilDone(SchedulerService* service, const sigset_t& signals, absl::Dur
 absl::Status Run(const SchedulerOptions& options, const std::string& bind) {
   const sigset_t signals = BlockStopSignals();
   const RealClock clock;
-  ZmqTransport transport(ZmqTransportOptions{});
+  ZmqTransportOptions transport_options;
+  transport_options.strangers.emplace();
+  ZmqTransport transport(transport_options);
   SchedulerService service(&transport, options, &clock);
   SLIMPS_ASSIGN_OR_RETURN(const std::string address,
                           transport.Bind(absl::StrCat("tcp://", bind, ":", FLAGS_port)));

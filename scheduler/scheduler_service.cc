@@ -2,8 +2,10 @@
 
 #include <glog/logging.h>
 
+#include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "proto/limits.h"
 
 namespace slimps {
@@ -23,6 +25,7 @@ void SchedulerService::OnMessage(PeerId from, Message message) {
     MutexLock lock(&mutex_);
     const SchedulerState::Phase before = state_.phase();
     outbox = state_.Handle(from, message.header, clock_->Now());
+    if (state_.members().IsConnected(from)) transport_->Admit(from);
     epoch = state_.members().epoch();
     LogChange(before);
   }
@@ -30,7 +33,13 @@ void SchedulerService::OnMessage(PeerId from, Message message) {
 }
 
 void SchedulerService::OnBadFrame(PeerId from, const absl::Status& why) {
-  LOG(WARNING) << "bad frame from peer " << static_cast<uint64_t>(from) << ": " << why;
+  Warn(absl::StrCat("bad frame from peer ", static_cast<uint64_t>(from), ": ", why.ToString()));
+}
+
+void SchedulerService::Warn(const std::string& line) {
+  MutexLock lock(&mutex_);
+  const std::optional<uint64_t> left_out = log_rate_.Take(clock_->Now());
+  if (left_out.has_value()) LOG(WARNING) << line << LeftOut(*left_out);
 }
 
 void SchedulerService::OnUndeliverable(PeerId to, const absl::Status& why) {
@@ -39,7 +48,7 @@ void SchedulerService::OnUndeliverable(PeerId to, const absl::Status& why) {
     state_.ConnectionGone(to);
     if (state_.phase() == SchedulerState::Phase::kFailed) return;  // nodes are expected to go
   }
-  LOG(WARNING) << "could not reach peer " << static_cast<uint64_t>(to) << ": " << why;
+  Warn(absl::StrCat("could not reach peer ", static_cast<uint64_t>(to), ": ", why.ToString()));
 }
 
 void SchedulerService::Tick() {
@@ -117,7 +126,7 @@ void SchedulerService::Send(SchedulerState::Outbox outbox, uint64_t epoch) {
     const absl::Status sent =
         transport_->Send(outgoing.to, Message{.header = std::move(header), .payloads = {}});
     if (sent.ok()) continue;
-    LOG(WARNING) << "cannot send: " << sent;
+    Warn(absl::StrCat("cannot send: ", sent.ToString()));
     if (!absl::IsNotFound(sent)) continue;
     MutexLock lock(&mutex_);
     state_.ConnectionGone(outgoing.to);

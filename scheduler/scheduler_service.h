@@ -9,10 +9,12 @@
 #define SLIMPS_SCHEDULER_SCHEDULER_SERVICE_H_
 
 #include <cstdint>
+#include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "proto/base/clock.h"
+#include "proto/base/log_rate.h"
 #include "proto/base/mutex.h"
 #include "proto/incarnation.h"
 #include "proto/net/transport.h"
@@ -43,6 +45,8 @@ class SchedulerService final : public MessageSink {
  private:
   void LogChange(SchedulerState::Phase before) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Send(SchedulerState::Outbox outbox, uint64_t epoch);
+  // Logs what strangers can cause, by rate.
+  void Warn(const std::string& line);
 
   Transport* const transport_;
   const SchedulerOptions options_;
@@ -50,6 +54,7 @@ class SchedulerService final : public MessageSink {
   const Incarnation incarnation_;
   mutable Mutex mutex_;
   SchedulerState state_ ABSL_GUARDED_BY(mutex_);
+  LogRate<absl::Time> log_rate_ ABSL_GUARDED_BY(mutex_){absl::Seconds(10)};
 };
 
 }  // namespace slimps

@@ -129,6 +129,7 @@ void BindLocally(Transport* transport, std::vector<std::string>* endpoints) {
 
 ZmqTransportOptions TransportFromFlags() {
   ZmqTransportOptions options;
+  options.strangers.emplace();
   if (*ParseSameHost(FLAGS_same_host) == SameHost::kShm) {
     const absl::Status shared = ShareMemory(&options);
     if (!shared.ok()) LOG(WARNING) << shared.message();

@@ -127,7 +127,10 @@ void ServerService::OnMessage(PeerId from, Message message) {
 
 void ServerService::Receive(EarlyMessage received) {
   const absl::Status admitted = admission_.Check(received.message.header);
-  if (admitted.ok()) return Dispatch(received.from, std::move(received.message));
+  if (admitted.ok()) {
+    transport_->Admit(received.from);
+    return Dispatch(received.from, std::move(received.message));
+  }
   if (absl::IsUnavailable(admitted)) {
     // Who has really seen a newer roster asks again for what found no room.
     const absl::Time now = clock_->Now();
@@ -157,6 +160,8 @@ void ServerService::Dispatch(PeerId from, Message message) {
       HandlePushes(request, header.push_pull().push());
       HandlePulls(request, header.push_pull().pull());
       break;
+    case wire::Header::kHeartbeat:  // a greeting
+      return;
     case wire::Header::kSetOptimizer:
       return HandleSetOptimizer(request.origin, header.set_optimizer());
     case wire::Header::kLeave:

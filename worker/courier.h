@@ -81,6 +81,8 @@ class Courier final {
                 Sender sender = Sender::kGoesOn);
   // The transport dropped what it held for this server: a retry may queue it again.
   void OnUndeliverable(PeerId server);
+  // The connection to this server broke: what it was asked for by then is asked for again at once.
+  void OnConnectionLost(PeerId server);
   // Takes PushReply, PullReply and InitReply; of their items those that `from` was asked for. False: another verb.
   bool HandleMessage(PeerId from, Message& message);
   // Answers everything outstanding, and whatever comes later, with `why`. Takes no memory of its own.

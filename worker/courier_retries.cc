@@ -25,6 +25,18 @@ bool Courier::AnswersCome(const Request& request, absl::Time now) const {
          now - request.dispatched < options_.timeout / 2;
 }
 
+void Courier::OnConnectionLost(PeerId server) {
+  const absl::Time now = absl::Now();
+  MutexLock lock(&mutex_);
+  for (size_t i = 0; i < servers_.size(); ++i) {
+    if (servers_[i] == server) heard_[i] = absl::InfinitePast();  // no answer is on its way
+  }
+  for (const auto& [ticket, request] : requests_) {
+    if (servers_[request.server] == server && !request.queued) retries_.Postpone(ticket, now);
+  }
+  stop_.NotifyAll();  // the timer
+}
+
 bool Courier::Defer(uint64_t ticket, const absl::Status& status) {
   if (!absl::IsResourceExhausted(status)) return false;
   MutexLock lock(&mutex_);

@@ -1,6 +1,7 @@
 #include "worker/dist_store.h"
 
 #include <algorithm>
+#include <limits>
 #include <new>
 #include <utility>
 
@@ -130,6 +131,7 @@ absl::Status DistStore::Start() {
     SLIMPS_RETURN_IF_ERROR(CheckReachable(entry, endpoint, options_.scheduler_address));
     SLIMPS_ASSIGN_OR_RETURN(servers_[entry.node().rank()], transport_->Connect(endpoint));
     is_here_[entry.node().rank()] = endpoint.starts_with("ipc://");
+    Greet(servers_[entry.node().rank()]);
   }
   courier_ = std::make_unique<Courier>(transport_.get(), &membership_, servers_,
                                        CourierOptions{.timeout = options_.timeout,
@@ -202,6 +204,21 @@ void DistStore::OnBadFrame(PeerId from, const absl::Status& why) {
 void DistStore::OnUndeliverable(PeerId to, const absl::Status& why) {
   LOG(WARNING) << "could not deliver to peer " << static_cast<uint64_t>(to) << ": " << why;
   if (ready_.load()) courier_->OnUndeliverable(to);
+}
+
+void DistStore::OnConnectionLost(PeerId to) {
+  if (!ready_.load() || to == membership_.scheduler()) return;
+  Greet(to);
+  courier_->OnConnectionLost(to);
+}
+
+void DistStore::Greet(PeerId server) {
+  Message greeting;
+  greeting.header = membership_.MakeHeader();
+  greeting.header.mutable_heartbeat();
+  const absl::Status sent = transport_->Send(server, std::move(greeting),
+                                             {.priority = std::numeric_limits<int64_t>::max()});
+  if (!sent.ok()) LOG(WARNING) << "cannot greet a server: " << sent;
 }
 
 void DistStore::Fail(const absl::Status& cause, Cause whose) {

@@ -99,6 +99,9 @@ class DistStore final : public KVStore, private MessageSink {
   void OnMessage(PeerId from, Message message) override;
   void OnBadFrame(PeerId from, const absl::Status& why) override;
   void OnUndeliverable(PeerId to, const absl::Status& why) override;
+  void OnConnectionLost(PeerId to) override;
+  // Says who this is, before anything else on a connection: a server closes it to strangers who say much.
+  void Greet(PeerId server);
 
   absl::Status Start();
   absl::Status MakePlan(std::string_view codec_spec, std::optional<uint64_t> fixed_threshold_bytes);

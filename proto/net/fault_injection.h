@@ -39,6 +39,7 @@ class FaultySink final : public MessageSink {
 
   void OnMessage(PeerId from, Message message) override;
   void OnBadFrame(PeerId from, const absl::Status& why) override { sink_->OnBadFrame(from, why); }
+  void OnConnectionLost(PeerId to) override { sink_->OnConnectionLost(to); }
   void OnUndeliverable(PeerId to, const absl::Status& why) override {
     sink_->OnUndeliverable(to, why);
   }
@@ -79,6 +80,7 @@ class FaultyTransport final : public Transport {
     return inner_->Send(to, std::move(message), std::move(options));
   }
   void Stop() override { inner_->Stop(); }
+  void Admit(PeerId peer) override { inner_->Admit(peer); }
   [[nodiscard]] TransportStats stats() const override { return inner_->stats(); }
 
  private:

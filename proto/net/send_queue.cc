@@ -4,15 +4,38 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "proto/base/status_macros.h"
 
 namespace slimps {
 
 SendQueue::SendQueue(const TransportOptions& options)
     : max_bytes_per_peer_(options.max_queued_bytes_per_peer),
       max_messages_per_peer_(options.max_queued_messages_per_peer),
+      strangers_(options.strangers.value_or(StrangerLimits{})),
       link_(options.emulate_link_bytes_per_second, options.emulate_link_startup) {}
 
-void SendQueue::AddPeer(PeerId peer) { lanes_.try_emplace(peer); }
+void SendQueue::AddPeer(PeerId peer, PeerKind kind) {
+  lanes_.try_emplace(peer).first->second.is_stranger = kind == PeerKind::kStranger;
+}
+
+void SendQueue::Admit(PeerId peer) {
+  const auto found = lanes_.find(peer);
+  if (found != lanes_.end()) found->second.is_stranger = false;
+}
+
+bool SendQueue::IsStranger(PeerId peer) const {
+  const auto found = lanes_.find(peer);
+  return found != lanes_.end() && found->second.is_stranger;
+}
+
+absl::Status SendQueue::CheckStranger(const Lane& lane, size_t bytes) const {
+  const size_t queued = lane.bytes + lane.messages.size() * kStrangerMessageBytes;
+  const size_t more = bytes + kStrangerMessageBytes;
+  if (queued + more <= strangers_.max_queued_bytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("a stranger does not read: ", lane.messages.size(), " messages of ", lane.bytes,
+                   " bytes wait for it, ", bytes, " more do not fit"));
+}
 
 std::vector<Outgoing> SendQueue::RemovePeer(PeerId peer) {
   std::vector<Outgoing> dropped;
@@ -32,6 +55,7 @@ absl::Status SendQueue::Push(Outgoing message) {
         absl::StrCat("no peer ", static_cast<uint64_t>(message.to), ", or it is gone"));
   }
   Lane& lane = found->second;
+  if (lane.is_stranger) SLIMPS_RETURN_IF_ERROR(CheckStranger(lane, message.bytes));
   if (lane.messages.size() >= max_messages_per_peer_ ||
       message.bytes > max_bytes_per_peer_ - std::min(lane.bytes, max_bytes_per_peer_)) {
     return absl::ResourceExhaustedError(absl::StrCat(

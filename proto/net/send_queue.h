@@ -46,7 +46,11 @@ class SendQueue final {
  public:
   explicit SendQueue(const TransportOptions& options);
 
-  void AddPeer(PeerId peer);
+  enum class PeerKind { kKnown, kStranger };
+  void AddPeer(PeerId peer, PeerKind kind = PeerKind::kKnown);
+  // A stranger's bounds are this peer's no longer.
+  void Admit(PeerId peer);
+  bool IsStranger(PeerId peer) const;
   // Forgets the peer; returns what was queued for it.
   std::vector<Outgoing> RemovePeer(PeerId peer);
   bool HasPeer(PeerId peer) const { return lanes_.count(peer) != 0; }
@@ -75,16 +79,19 @@ class SendQueue final {
     std::map<Order, Outgoing> messages;
     size_t bytes = 0;
     bool held = false;
+    bool is_stranger = false;
     absl::Time released_at = absl::InfinitePast();
     std::optional<Order> listed;  // its entry in heads_
   };
 
+  absl::Status CheckStranger(const Lane& lane, size_t bytes) const;
   void Insert(Outgoing message, Lane* lane);
   void ListHead(PeerId peer, Lane* lane);
   std::optional<Outgoing> TakeBest();
 
   const size_t max_bytes_per_peer_;
   const size_t max_messages_per_peer_;
+  const StrangerLimits strangers_;
   std::map<PeerId, Lane> lanes_;
   std::set<std::tuple<int64_t, uint64_t, PeerId>> heads_;  // of the lanes that are not held
   uint64_t next_sequence_ = 0;

@@ -40,6 +40,9 @@ class MessageSink {
   virtual void OnBadFrame(PeerId from, const absl::Status& why) = 0;
   // A message could not be handed over to `to` (no route: the peer is gone).
   virtual void OnUndeliverable(PeerId to, const absl::Status& why) = 0;
+  // The connection to `to`, one of Connect's, broke, and is made anew: what was handed over before may be lost, and so may
+  // be its answers.
+  virtual void OnConnectionLost(PeerId /*to*/) {}
 };
 
 struct SendOptions {
@@ -86,6 +89,9 @@ class Transport {
   // InvalidArgument: over a limit. FailedPrecondition: stopped. NotFound: no such peer.
   [[nodiscard]] virtual absl::Status Send(PeerId to, Message message, SendOptions options) = 0;
   virtual void Stop() = 0;
+  // The sink knows who this peer is: strangers' bounds (TransportOptions::strangers) are its no longer. From within
+  // OnMessage alone; again and again, if one likes.
+  virtual void Admit(PeerId /*peer*/) {}
   // What has gone through so far, payloads and headers. Any thread, any time.
   [[nodiscard]] virtual TransportStats stats() const { return {}; }
 

@@ -3,14 +3,28 @@
 #define SLIMPS_PROTO_NET_TRANSPORT_OPTIONS_H_
 
 #include <cstddef>
+#include <optional>
 
 #include "absl/time/time.h"
 #include "proto/limits.h"
 
 namespace slimps {
 
+// Bounds on who has connected to a bound address and was not admitted (Transport::Admit). Memory of ours: for one the two
+// first, for all these times the third.
+struct StrangerLimits {
+  size_t max_message_bytes =
+      size_t{32} << 10;  // of one message, whole or not; beyond it the connection is closed
+  // Of what is to be sent to it, each message with kStrangerMessageBytes on top; beyond them the connection is closed.
+  size_t max_queued_bytes = size_t{32} << 10;
+  size_t max_connections = 256;  // beyond them the oldest is closed
+};
+inline constexpr size_t kStrangerMessageBytes = 1024;
+
 struct TransportOptions {
   Limits limits;
+  // Set where whoever can connect may; who is known is then to be admitted. Absent: all are.
+  std::optional<StrangerLimits> strangers;
   // Send answers ResourceExhausted beyond either. Payloads are shared, so the bytes are mostly not
   // the queue's own.
   size_t max_queued_bytes_per_peer = size_t{1} << 30;

@@ -8,7 +8,10 @@
 namespace slimps {
 
 TransportState::TransportState(const TransportOptions& options)
-    : limits_(options.limits), wakeup_(std::make_shared<Wakeup>()), queue_(options) {}
+    : limits_(options.limits),
+      accepts_strangers_(options.strangers.has_value()),
+      wakeup_(std::make_shared<Wakeup>()),
+      queue_(options) {}
 
 absl::Status TransportState::Queue(PeerId to, Message message, SendOptions options) try {
   Outgoing outgoing;
@@ -20,7 +23,9 @@ absl::Status TransportState::Queue(PeerId to, Message message, SendOptions optio
   outgoing.queued_at = absl::Now();
   MutexLock lock(&mutex_);
   if (stopping_) return absl::FailedPreconditionError("the transport is stopped");
-  return queue_.Push(std::move(outgoing));
+  const absl::Status pushed = queue_.Push(std::move(outgoing));
+  if (absl::IsResourceExhausted(pushed) && queue_.IsStranger(to)) overflowed_.push_back(to);
+  return pushed;
 } catch (const std::bad_alloc&) {
   return absl::ResourceExhaustedError("memory ran out for a message to be sent");
 }
@@ -72,8 +77,19 @@ TransportStats TransportState::stats() const {
 PeerId TransportState::AcceptPeer() {
   MutexLock lock(&mutex_);
   const PeerId peer{++last_peer_};
-  queue_.AddPeer(peer);
+  queue_.AddPeer(peer,
+                 accepts_strangers_ ? SendQueue::PeerKind::kStranger : SendQueue::PeerKind::kKnown);
   return peer;
+}
+
+void TransportState::Admit(PeerId peer) {
+  MutexLock lock(&mutex_);
+  queue_.Admit(peer);
+}
+
+std::vector<PeerId> TransportState::TakeOverflowed() {
+  MutexLock lock(&mutex_);
+  return std::exchange(overflowed_, {});
 }
 
 std::vector<Outgoing> TransportState::RemovePeer(PeerId peer) {

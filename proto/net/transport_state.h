@@ -47,6 +47,9 @@ class TransportState final {
 
   // ---- in a turn of I/O: the I/O thread, or who hands over itself (may_hand_over_here) ----
   PeerId AcceptPeer();
+  void Admit(PeerId peer);
+  // Strangers for whom there was no room in the queue.
+  std::vector<PeerId> TakeOverflowed();
   std::vector<Outgoing> RemovePeer(PeerId peer);
   std::vector<NewConnection> TakeNewConnections();
   std::optional<Outgoing> Pop(absl::Time now);
@@ -69,12 +72,14 @@ class TransportState final {
 
  private:
   const Limits limits_;
+  const bool accepts_strangers_;
   const std::shared_ptr<Wakeup>
       wakeup_;  // shared with messages on their way, which may outlive the transport
 
   mutable Mutex mutex_;
   SendQueue queue_ ABSL_GUARDED_BY(mutex_);
   std::vector<NewConnection> new_connections_ ABSL_GUARDED_BY(mutex_);
+  std::vector<PeerId> overflowed_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_peer_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t sharing_refusals_ ABSL_GUARDED_BY(mutex_) = 0;

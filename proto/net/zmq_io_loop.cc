@@ -19,6 +19,8 @@ constexpr int kMessagesPerTurn = 64;
 constexpr absl::Duration kRouterRetry = absl::Milliseconds(5);
 // How long a transport that stops waits for what it has lent, having nothing else to do.
 constexpr absl::Duration kReturnLinger = absl::Milliseconds(500);
+// What of a stranger's answers is out of our queue's bounds.
+constexpr size_t kMessagesAheadOfStranger = 16;
 
 PayloadSharingOptions SharingOptions(const ZmqTransportOptions& options) {
   return {.limits = options.limits,
@@ -58,6 +60,7 @@ ZmqIoLoop::ZmqIoLoop(const ZmqTransportOptions& options, TransportState* state, 
       sink_(sink),
       context_(std::move(context)),
       arrivals_(options),
+      connections_(options.strangers.value_or(StrangerLimits{})),
       sharing_(SharingOptions(options), state->wakeup()) {
   for (ZmqSocket& socket : bound) {
     const bool is_ipc = LastEndpoint(socket.get()).starts_with("ipc://");
@@ -67,6 +70,7 @@ ZmqIoLoop::ZmqIoLoop(const ZmqTransportOptions& options, TransportState* state, 
                           .is_router = true,
                           .is_ipc = is_ipc,
                           .peers = PeerTable(options.max_remembered_peers)});
+    if (options.strangers.has_value()) WatchConnections(&links_.back());
   }
 }
 
@@ -102,6 +106,7 @@ bool ZmqIoLoop::Turn() {
   ReceiveReady();
   absl::Time now = absl::Now();
   DeliverDue(now);
+  CloseExcessive(now);
   // What was sent meanwhile, by those who took delivery too, leaves below.
   state_->wakeup()->Clear();
   OpenConnections();
@@ -117,6 +122,7 @@ bool ZmqIoLoop::Turn() {
   fds_.clear();
   for (const Link& link : links_) fds_.push_back({link.fd, POLLIN, 0});
   if (sharing_.on()) fds_.push_back({sharing_.process_fd(), POLLIN, 0});
+  for (const Link& link : links_) fds_.push_back({link.monitor.fd(), POLLIN, 0});
   return true;
 }
 
@@ -125,7 +131,8 @@ void ZmqIoLoop::Sleep() {
   const TurnLock lock(this);
   size_t i = 0;
   for (Link& link : links_) link.unchecked |= fds_[i++].revents != 0;
-  if (sharing_.on() && fds_[i].revents != 0) sharing_.TakeEndedProcesses();
+  if (sharing_.on() && fds_[i++].revents != 0) sharing_.TakeEndedProcesses();
+  for (Link& link : links_) link.has_events |= fds_[i++].revents != 0;
 }
 
 void ZmqIoLoop::SendHere() {
@@ -165,6 +172,7 @@ void ZmqIoLoop::OpenConnections() {
                           .is_ipc = is_ipc,
                           .peers = PeerTable(1),
                           .peer = wanted.peer});
+    WatchConnections(&links_.back());
     if (is_ipc) sharing_.AddPeer(wanted.peer);
     // Held until the socket says that there is a connection to write to.
     routes_[wanted.peer] = Route{.link = &links_.back(),
@@ -175,9 +183,10 @@ void ZmqIoLoop::OpenConnections() {
   }
 }
 
-bool ZmqIoLoop::IsAhead(const Ahead& ahead) const {
-  return ahead.bytes >= options_.max_bytes_ahead_per_peer ||
-         ahead.messages >= options_.max_messages_ahead_per_peer;
+bool ZmqIoLoop::IsAhead(const Route& route) const {
+  return route.ahead->bytes >= options_.max_bytes_ahead_per_peer ||
+         route.ahead->messages >= options_.max_messages_ahead_per_peer ||
+         (route.is_stranger && route.ahead->messages >= kMessagesAheadOfStranger);
 }
 
 void ZmqIoLoop::ReleaseHeld(absl::Time now) {
@@ -185,7 +194,7 @@ void ZmqIoLoop::ReleaseHeld(absl::Time now) {
     Route& route = routes_.at(*it);
     bool release = false;
     if (route.held == Held::kAhead) {
-      release = !IsAhead(*route.ahead);
+      release = !IsAhead(route);
     } else {
       release = route.link->is_router ? route.retry_at <= now : route.link->writable;
     }
@@ -291,10 +300,10 @@ void ZmqIoLoop::HoldUnwritable(PeerId peer, Route* route, absl::Time now) {
 }
 
 void ZmqIoLoop::HoldIfAhead(PeerId peer, Route* route) {
-  if (!IsAhead(*route->ahead)) return;
+  if (!IsAhead(*route)) return;
   route->ahead->watched = true;
   // Looked at again after `watched` was set: a release in between signalled nothing.
-  if (!IsAhead(*route->ahead)) {
+  if (!IsAhead(*route)) {
     route->ahead->watched = false;
     return;
   }
@@ -324,7 +333,8 @@ void ZmqIoLoop::ReportUndeliverable(PeerId peer, size_t messages, const absl::St
 // ---- receiving ------------------------------------------------------------
 
 absl::Time ZmqIoLoop::NextWake() const {
-  absl::Time wake = std::min({state_->NextSend(), arrivals_.NextWake(), stop_by_, returns_by_});
+  absl::Time wake =
+      std::min({state_->NextSend(), arrivals_.NextWake(), stop_by_, returns_by_, next_strangers_});
   for (const PeerId peer : held_) {
     const Route& route = routes_.at(peer);
     if (route.held == Held::kUnwritable && route.link->is_router) {
@@ -343,9 +353,7 @@ bool ZmqIoLoop::CheckEvents() {
   bool work = more_to_send_;
   for (Link& link : links_) {
     if (link.unchecked) {
-      int events = 0;
-      size_t size = sizeof(events);
-      zmq_getsockopt(link.socket.get(), ZMQ_EVENTS, &events, &size);
+      const int events = Events(link.socket.get());
       link.readable = (events & ZMQ_POLLIN) != 0;
       link.writable = (events & ZMQ_POLLOUT) != 0;
       link.unchecked = false;
@@ -358,9 +366,13 @@ bool ZmqIoLoop::CheckEvents() {
 
 void ZmqIoLoop::ReceiveReady() {
   for (Link& link : links_) {
-    if (!link.readable || arrivals_.IsFull()) continue;
+    if (std::exchange(link.has_events, false)) TakeEvents(&link);
+    if ((!link.readable && link.events.empty()) || arrivals_.IsFull()) continue;
     link.unchecked = true;
-    for (int i = 0; i < kMessagesPerTurn && !arrivals_.IsFull() && ReceiveOne(&link); ++i) {
+    for (int i = 0; i < kMessagesPerTurn && !arrivals_.IsFull(); ++i) {
+      if (ReceiveOne(&link)) continue;
+      HeedEvents(&link);
+      break;
     }
   }
 }

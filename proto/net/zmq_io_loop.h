@@ -20,9 +20,11 @@
 #include "absl/time/time.h"
 #include "proto/base/mutex.h"
 #include "proto/net/arrival_queue.h"
+#include "proto/net/connections.h"
 #include "proto/net/payload_sharing.h"
 #include "proto/net/peer_table.h"
 #include "proto/net/transport_state.h"
+#include "proto/net/zmq_monitor.h"
 #include "proto/net/zmq_options.h"
 #include "proto/net/zmq_received_parts.h"
 #include "proto/net/zmq_socket.h"
@@ -38,6 +40,8 @@ class ZmqIoLoop final {
 
   // Returns after state->Stop(), when all that was accepted is sent or the linger time is over.
   void Run();
+  // Transport::Admit.
+  void Admit(PeerId peer);
   // Hands over what is queued, if nobody else is at it; else sees to it that the I/O thread does.
   void SendHere();
 
@@ -48,8 +52,12 @@ class ZmqIoLoop final {
     int fd = -1;  // readable: something has changed that ZMQ_EVENTS tells
     bool is_router = false;
     bool is_ipc = false;
-    PeerTable peers;  // of a ROUTER
-    PeerId peer{};    // of a DEALER
+    PeerTable peers;          // of a ROUTER
+    PeerId peer{};            // of a DEALER
+    ZmqMonitor monitor = {};  // before the socket it goes
+    bool has_events = true;   // the monitor may have
+    std::vector<ZmqMonitor::Event> events =
+        {};  // taken, to be heeded once all is read that came before them
     // ZMQ_EVENTS as last looked at. Any use of the socket may change them without a word from fd.
     bool unchecked = true;
     bool readable = false;
@@ -70,6 +78,10 @@ class ZmqIoLoop final {
     std::shared_ptr<Ahead> ahead;
     Held held = Held::kNo;
     absl::Time retry_at;  // of a ROUTER's peer that is unwritable
+    // Where strangers are bounded, of a ROUTER's peer: the connection that it came by.
+    bool is_stranger = false;
+    int fd = -1;
+    uint64_t connection = 0;
   };
 
   // False: the end.
@@ -77,7 +89,7 @@ class ZmqIoLoop final {
   void Sleep();
 
   void OpenConnections() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
-  bool IsAhead(const Ahead& ahead) const;
+  bool IsAhead(const Route& route) const;
   void ReleaseHeld(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   void SendControls(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   void SendReady(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
@@ -96,7 +108,16 @@ class ZmqIoLoop final {
   absl::Time NextWake() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   void ReceiveReady() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   bool ReceiveOne(Link* link) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
-  PeerId PeerOf(Link* link, const ZmqPart& routing_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  PeerId PeerOf(Link* link, const ZmqPart& routing_id, int fd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  void WatchConnections(Link* link) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  void TakeEvents(Link* link) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  void HeedEvents(Link* link) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  uint64_t ConnectionNumber(Link* link, int fd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  // Closes what strangers have too much of.
+  void CloseExcessive(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  void CloseStranger(PeerId peer, const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  // Whether it is one whose message of so many bytes is not even looked at.
+  bool SaysTooMuch(PeerId from, size_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   void TakeParts(const Link& link, PeerId from, ReceivedParts parts, size_t parts_too_many)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   // Adds what was borrowed to `bytes`.
@@ -120,6 +141,9 @@ class ZmqIoLoop final {
   std::unordered_map<PeerId, Route> routes_ ABSL_GUARDED_BY(turn_);
   std::set<PeerId> held_ ABSL_GUARDED_BY(turn_);
   ArrivalQueue arrivals_ ABSL_GUARDED_BY(turn_);
+  Connections connections_ ABSL_GUARDED_BY(turn_);
+  // When strangers are looked at again.
+  absl::Time next_strangers_ ABSL_GUARDED_BY(turn_) = absl::InfiniteFuture();
   PayloadSharing sharing_ ABSL_GUARDED_BY(turn_);
   bool more_to_send_ ABSL_GUARDED_BY(turn_) = false;
   absl::Time stop_by_ ABSL_GUARDED_BY(turn_) = absl::InfiniteFuture();

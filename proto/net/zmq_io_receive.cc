@@ -16,36 +16,52 @@ bool ZmqIoLoop::ReceiveOne(Link* link) {
   auto part = std::make_shared<ZmqPart>();
   if (!part->Receive(link->socket.get())) return false;
   bool more = part->more();
-  PeerId from = link->peer;
+  std::shared_ptr<ZmqPart> routing_id;
   ReceivedParts parts;
   if (link->is_router) {
-    from = PeerOf(link, *part);
+    routing_id = std::move(part);
   } else {
     parts.push_back(std::move(part));
   }
   // A message arrives whole, so all its parts are there.
   size_t too_many = 0;
+  size_t bytes = 0;  // as they travelled
+  int fd = -1;
   while (more) {
     part = std::make_shared<ZmqPart>();
     if (!part->Receive(link->socket.get())) break;
     more = part->more();
+    fd = part->source_fd();  // which the routing id may lack
+    bytes += part->bytes().size() + (part->bytes().size() < 256 ? 2 : 9);
     if (parts.size() <= options_.limits.max_payload_frames) {
       parts.push_back(std::move(part));
     } else {
       ++too_many;
     }
   }
+  const PeerId from = routing_id == nullptr ? link->peer : PeerOf(link, *routing_id, fd);
+  if (routing_id != nullptr && connections_.Knows(fd)) connections_.Received(fd, from, bytes);
   TakeParts(*link, from, std::move(parts), too_many);
   return true;
 }
 
-PeerId ZmqIoLoop::PeerOf(Link* link, const ZmqPart& part) {
+PeerId ZmqIoLoop::PeerOf(Link* link, const ZmqPart& part, int fd) {
   const std::span<const std::byte> bytes = part.bytes();
   const std::string routing_id(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (const std::optional<PeerId> known = link->peers.Find(routing_id)) return *known;
+  const uint64_t connection = ConnectionNumber(link, fd);
+  if (const std::optional<PeerId> known = link->peers.Find(routing_id)) {
+    if (routes_.at(*known).connection == connection) return *known;
+    // Whoever names the routing id of one that has gone is not taken for it.
+    DropPeer(*known, absl::UnavailableError("the peer is gone"));
+  }
   const PeerId peer = state_->AcceptPeer();
   const std::optional<PeerId> evicted = link->peers.Add(routing_id, peer);
-  routes_[peer] = Route{.link = link, .routing_id = routing_id, .ahead = std::make_shared<Ahead>()};
+  routes_[peer] = Route{.link = link,
+                        .routing_id = routing_id,
+                        .ahead = std::make_shared<Ahead>(),
+                        .is_stranger = options_.strangers.has_value(),
+                        .fd = fd,
+                        .connection = connection};
   if (link->is_ipc) sharing_.AddPeer(peer);
   if (evicted) {
     DropPeer(*evicted, absl::ResourceExhaustedError(absl::StrCat(
@@ -63,6 +79,9 @@ void ZmqIoLoop::TakeParts(const Link& link, PeerId from, ReceivedParts parts, si
   }
   size_t bytes = 0;
   for (const auto& part : parts) bytes += part->bytes().size();
+  if (SaysTooMuch(from, bytes)) {
+    return CloseStranger(from, absl::StrCat("sent a message of ", bytes, " bytes"));
+  }
   absl::StatusOr<Message> message;
   try {
     if (link.is_ipc && parts.size() == 1 && IsSharingPart(parts[0]->bytes())) {

@@ -14,6 +14,15 @@ namespace {
 // ZeroMQ's decoder hands out parts up to its batch size as slices of one buffer.
 constexpr size_t kSharedBufferBytes = 8192;
 
+// A signal's handler ran while ZeroMQ looked at its mailbox: that says nothing of the peer.
+template <typename Call>
+int UnlessInterrupted(const Call& call) {
+  for (;;) {
+    const int result = call();
+    if (result >= 0 || errno != EINTR) return result;
+  }
+}
+
 struct PartOnTheWay {
   Payload payload;
   std::shared_ptr<void> token;
@@ -35,7 +44,7 @@ bool SendPart(void* socket, const Payload& payload, const std::shared_ptr<void>&
     errno = ENOMEM;
     return false;
   }
-  if (zmq_msg_send(&message, socket, flags) >= 0) return true;
+  if (UnlessInterrupted([&] { return zmq_msg_send(&message, socket, flags); }) >= 0) return true;
   const int error = errno;
   zmq_msg_close(&message);  // runs ReleasePart
   errno = error;
@@ -77,6 +86,17 @@ std::string LastEndpoint(void* socket) {
   return zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, text, &size) == 0 ? std::string(text) : "";
 }
 
+bool ZmqPart::Receive(void* socket) {
+  return UnlessInterrupted([&] { return zmq_msg_recv(&message_, socket, ZMQ_DONTWAIT); }) >= 0;
+}
+
+int Events(void* socket) {
+  int events = 0;
+  size_t size = sizeof(events);
+  UnlessInterrupted([&] { return zmq_getsockopt(socket, ZMQ_EVENTS, &events, &size); });
+  return events;
+}
+
 int EventFd(void* socket) {
   int fd = -1;
   size_t size = sizeof(fd);
@@ -85,8 +105,10 @@ int EventFd(void* socket) {
 
 SendResult SendParts(void* socket, const std::string& routing_id, std::span<const Payload> parts,
                      const std::shared_ptr<void>& token) {
-  if (!routing_id.empty() &&
-      zmq_send(socket, routing_id.data(), routing_id.size(), ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0) {
+  if (!routing_id.empty() && UnlessInterrupted([&] {
+                               return zmq_send(socket, routing_id.data(), routing_id.size(),
+                                               ZMQ_DONTWAIT | ZMQ_SNDMORE);
+                             }) < 0) {
     return FirstPartFailed(errno);
   }
   bool lost = false;
@@ -98,7 +120,7 @@ SendResult SendParts(void* socket, const std::string& routing_id, std::span<cons
     if (out_of_memory) {
       // The next message would be taken for the rest of this one. Who receives it so refuses it: an empty part is
       // neither a header nor a payload.
-      zmq_send(socket, "", 0, ZMQ_DONTWAIT);
+      UnlessInterrupted([&] { return zmq_send(socket, "", 0, ZMQ_DONTWAIT); });
       return SendResult::kLost;
     }
     // The connection broke in mid-message. ZeroMQ rolls back what it took and swallows the rest up

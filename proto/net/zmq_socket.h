@@ -40,7 +40,9 @@ class ZmqPart final {
   ZmqPart& operator=(const ZmqPart&) = delete;
 
   // False: nothing there.
-  bool Receive(void* socket) { return zmq_msg_recv(&message_, socket, ZMQ_DONTWAIT) >= 0; }
+  bool Receive(void* socket);
+  // The descriptor of the connection that it came by; -1: by none that has one.
+  int source_fd() const { return zmq_msg_get(&message_, ZMQ_SRCFD); }
   bool more() const { return zmq_msg_more(&message_) != 0; }
   std::span<const std::byte> bytes() const {
     zmq_msg_t* message = const_cast<zmq_msg_t*>(&message_);
@@ -65,6 +67,9 @@ class ZmqPart final {
 
 // The descriptor that becomes readable when ZMQ_EVENTS of the socket may have changed.
 [[nodiscard]] int EventFd(void* socket);
+
+// ZMQ_EVENTS: whether the socket can be read from and written to.
+[[nodiscard]] int Events(void* socket);
 
 enum class SendResult {
   kSent,

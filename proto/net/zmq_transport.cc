@@ -112,6 +112,10 @@ void ZmqTransport::Stop() {
   if (io_thread.joinable()) io_thread.join();
 }
 
+void ZmqTransport::Admit(PeerId peer) {
+  if (ZmqIoLoop* const loop = running_; loop != nullptr) loop->Admit(peer);
+}
+
 TransportStats ZmqTransport::stats() const { return state_.stats(); }
 
 }  // namespace slimps

@@ -52,6 +52,7 @@ class ZmqTransport final : public Transport {
   [[nodiscard]] absl::Status Send(PeerId to, Message message, SendOptions options) override;
   // REQUIRES: not called on the I/O thread.
   void Stop() override;
+  void Admit(PeerId peer) override;
   [[nodiscard]] TransportStats stats() const override;
 
  private:

@@ -80,6 +80,32 @@ TEST_F(StrangerTest, EndsNoJobByAGoodbyeOrAnError) {
   ExpectTheJobLives();
 }
 
+// The attack that once ended a job: one message to learn, one to end.
+TEST_F(StrangerTest, ShowingWhatItWasToldEndsNoJob) {
+  std::vector<wire::Header> told;
+  for (const std::string& address : {scheduler_address_, server_address_}) {
+    Stranger stranger;
+    ASSERT_TRUE(stranger.Connect(address));
+    wire::Header said = OwnHeader();
+    SetIncarnation({.high = 1, .low = 2}, &said);
+    said.mutable_pull()->add_items();
+    ASSERT_TRUE(stranger.Tell(said));
+    for (wire::Header& heard : stranger.HearAll(kPatience)) told.push_back(std::move(heard));
+  }
+  ASSERT_FALSE(told.empty());
+  Stranger stranger;
+  ASSERT_TRUE(stranger.Connect(scheduler_address_));
+  for (const wire::Header& heard : told) {
+    wire::Header goodbye = OwnHeader();
+    SetIncarnation(IncarnationOf(heard), &goodbye);
+    *goodbye.mutable_sender() = heard.sender();
+    goodbye.mutable_goodbye();
+    ASSERT_TRUE(stranger.Tell(goodbye));
+  }
+  stranger.HearAll(kPatience);
+  ExpectTheJobLives();
+}
+
 // As if the incarnation had leaked all the same.
 TEST_F(StrangerTest, WithAMembersIncarnationTakesNoLivingMembersConnection) {
   Stranger stranger;

@@ -136,6 +136,24 @@ TEST_F(CourierTest, WhatTheTransportGaveUpIsQueuedAgain) {
   EXPECT_TRUE(transport_.AwaitSent(2));
 }
 
+// Not after half of the timeout, though the server was heard just now.
+TEST_F(CourierTest, WhatWasLostWithAConnectionIsAskedForAgainAtOnce) {
+  const auto courier = MakeCourier(kForever, kForever);
+  Push(courier.get());
+  Pull(courier.get());
+  Push(courier.get());
+  transport_.HandOver(0);
+  transport_.HandOver(1);  // the third is queued still, and goes by the next connection
+  Chatter(courier.get(), kServer, absl::Milliseconds(1));
+  courier->OnConnectionLost(PeerId{8});  // another server's
+  courier->OnConnectionLost(kServer);
+  EXPECT_TRUE(transport_.AwaitSent(5));
+  absl::SleepFor(absl::Milliseconds(300));  // some of the timer's intervals
+  EXPECT_EQ(transport_.sent(), 5u);
+  EXPECT_EQ(transport_.header(3).push().items(0).id().ticket(), 1u);
+  EXPECT_EQ(transport_.header(4).pull().items(0).id().ticket(), 2u);
+}
+
 TEST_F(CourierTest, AFullQueueIsTriedAgain) {
   const auto courier = MakeCourier(kForever);
   transport_.set_full(true);

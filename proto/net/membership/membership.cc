@@ -184,7 +184,6 @@ bool Membership::HandleMessage(PeerId from, Message& message) {
         case wire::Header::kWelcome:
         case wire::Header::kRoster:
         case wire::Header::kBarrierRelease:
-        case wire::Header::kHeartbeat:
         case wire::Header::kNodeDown:
         case wire::Header::kShutdown:
           return true;

@@ -80,6 +80,19 @@ TEST(Address, WhoIsBehindInAcceptingServesAPathAllTheSame) {
   for (const int fd : waiting) close(fd);
 }
 
+TEST(PeerTable, AStrangerMakesRoomBeforeOneThatWasAdmitted) {
+  PeerTable table(2);
+  table.Add("member", PeerId{1});
+  table.Admit("member");
+  table.Add("a", PeerId{2});
+  EXPECT_EQ(table.Add("b", PeerId{3}), PeerId{2});
+  EXPECT_EQ(table.Find("member"), PeerId{1});
+  EXPECT_EQ(table.Find("b"), PeerId{3});
+  table.Admit("b");
+  EXPECT_EQ(table.Add("c", PeerId{4}), PeerId{1}) << "where there are no others";
+  EXPECT_EQ(table.size(), 2u);
+}
+
 TEST(PeerTable, TheLongestSilentPeerMakesRoom) {
   PeerTable table(2);
   EXPECT_FALSE(table.Find("a").has_value());

@@ -48,6 +48,21 @@ TEST(LinkEmulator, OffTakesNoTime) {
   EXPECT_EQ(link.Carry(kStart, 1 << 30).end, kStart);
 }
 
+TEST(SendQueue, AStrangerHasLittleRoomUntilItIsAdmitted) {
+  SendQueue queue{TransportOptions{.strangers = StrangerLimits{.max_queued_bytes = 10'000}}};
+  queue.AddPeer(kA, SendQueue::PeerKind::kStranger);
+  queue.AddPeer(kB, SendQueue::PeerKind::kStranger);
+  for (size_t bytes = 1; bytes <= 9; ++bytes) {  // each takes some memory besides
+    ASSERT_TRUE(queue.Push(Make(kA, 0, bytes)).ok());
+  }
+  EXPECT_EQ(queue.Push(Make(kA, 0, 10)).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(queue.Push(Make(kB, 0, 9'500)).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(queue.IsStranger(kA));
+  queue.Admit(kA);
+  EXPECT_FALSE(queue.IsStranger(kA));
+  EXPECT_TRUE(queue.Push(Make(kA, 0, 100'000)).ok());
+}
+
 TEST(SendQueue, HigherPriorityLeavesFirstAndEqualOnesInOrder) {
   SendQueue queue{TransportOptions{}};
   queue.AddPeer(kA);
