@@ -43,6 +43,11 @@ class RecordingSink final : public MessageSink {
     undeliverable_.emplace_back(to, why);
     changed_.NotifyAll();
   }
+  void OnConnectionLost(PeerId to) override {
+    MutexLock lock(&mutex_);
+    lost_.push_back(to);
+    changed_.NotifyAll();
+  }
 
   bool WaitForMessages(size_t count, absl::Duration timeout = absl::Seconds(30)) {
     return WaitFor([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return received_.size() >= count; },
@@ -57,9 +62,17 @@ class RecordingSink final : public MessageSink {
                    timeout);
   }
 
+  bool WaitForLost(size_t count, absl::Duration timeout = absl::Seconds(30)) {
+    return WaitFor([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return lost_.size() >= count; }, timeout);
+  }
+
   std::vector<Received> received() const {
     MutexLock lock(&mutex_);
     return received_;
+  }
+  std::vector<PeerId> lost() const {
+    MutexLock lock(&mutex_);
+    return lost_;
   }
   std::vector<absl::Status> bad_frames() const {
     MutexLock lock(&mutex_);
@@ -86,6 +99,7 @@ class RecordingSink final : public MessageSink {
   CondVar changed_;
   std::vector<Received> received_ ABSL_GUARDED_BY(mutex_);
   std::vector<absl::Status> bad_frames_ ABSL_GUARDED_BY(mutex_);
+  std::vector<PeerId> lost_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::pair<PeerId, absl::Status>> undeliverable_ ABSL_GUARDED_BY(mutex_);
 };
 
