@@ -1,11 +1,13 @@
-// The sum of a round's first contributions, in rank order, while others of the round are still to come: one tensor in
-// place of many payloads. With it in their place, the round's sum has the same bits.
+// The sum of a round's first contributions, in rank order, while others of the round are still to
+// come: one tensor in place of many payloads. With it in their place, the round's sum has the same
+// bits.
 //
 //   PartialSum partial(elements);
 //   partial.Add(prefix);                                       // of ranks 0, 1, 2; then of 3 and 4
 //   views = {partial.view(), view of rank 5's, ...};           // to be summed in this order
 //
-// Of rows (rows.h) alone it is the rows that any of them named, so that an optimizer steps no others; else fp32.
+// Of rows (rows.h) alone it is the rows that any of them named, so that an optimizer steps no
+// others; else fp32.
 #ifndef SLIMPS_SERVER_PARTIAL_SUM_H_
 #define SLIMPS_SERVER_PARTIAL_SUM_H_
 
@@ -26,9 +28,9 @@ class PartialSum final {
  public:
   explicit PartialSum(size_t elements) : elements_(elements) {}
 
-  // Adds them one after the other. REQUIRES: ValidatePayload was OK for each, and all rows have the partition's grid; two
-  // at least are in it then, since one alone, which a sum would add to +0, may be stepped by as it came. Throws
-  // std::bad_alloc: nothing was added.
+  // Adds them one after the other. REQUIRES: ValidatePayload was OK for each, and all rows have the
+  // partition's grid; two at least are in it then, since one alone, which a sum would add to +0,
+  // may be stepped by as it came. Throws std::bad_alloc: nothing was added.
   void Add(std::span<const Contribution> contributions);
   void Clear();
 

@@ -1,7 +1,9 @@
-// Pushes that wait for their round: the server's bound on them, and rounds whose first contributions are summed early.
+// Pushes that wait for their round: the server's bound on them, and rounds whose first
+// contributions are summed early.
 #include <algorithm>
 #include <bit>
 #include <deque>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -30,7 +32,6 @@ constexpr size_t kUnbounded = size_t{1} << 40;
 enum class Pushed { kRaw, kSigns, kRows, kMixed };
 
 struct Job {
-  Pushed pushed = Pushed::kRaw;
   wire::OptimizerSpec::Kind optimizer = wire::OptimizerSpec::NONE;
   Combine combine = Combine::kSum;
   uint32_t workers = 12;
@@ -71,6 +72,22 @@ ClaimedPayload PayloadOf(Pushed pushed, uint64_t round, uint32_t worker) {
   }
 }
 
+// Makes each payload once.
+class Payloads {
+ public:
+  explicit Payloads(Pushed pushed) : pushed_(pushed) {}
+
+  const ClaimedPayload& Of(uint64_t round, uint32_t worker) {
+    const auto [found, is_new] = made_.try_emplace({round, worker});
+    if (is_new) found->second = PayloadOf(pushed_, round, worker);
+    return found->second;
+  }
+
+ private:
+  const Pushed pushed_;
+  std::map<std::pair<uint64_t, uint32_t>, ClaimedPayload> made_;
+};
+
 std::unique_ptr<Partition> Make(const Job& job, std::shared_ptr<WaitingBytes> waiting) {
   PartitionSpec spec;
   spec.name = "s:w";
@@ -99,9 +116,10 @@ std::vector<uint32_t> BitsOf(const Partition& partition) {
   return bits;
 }
 
-// Pushes some rounds in an order that `seed` chooses, again where the server has no room, and applies them. Returns the
-// most bytes that waited.
-size_t RunRounds(Partition& partition, const Job& job, WaitingBytes& waiting, uint64_t seed) {
+// Pushes some rounds in an order that `seed` chooses, again where the server has no room, and
+// applies them. Returns the most bytes that waited.
+size_t RunRounds(Partition& partition, const Job& job, WaitingBytes& waiting, uint64_t seed,
+                 Payloads& payloads) {
   constexpr uint64_t kRounds = 3;
   std::mt19937_64 random(seed);
   size_t most = 0;
@@ -114,7 +132,7 @@ size_t RunRounds(Partition& partition, const Job& job, WaitingBytes& waiting, ui
       const uint32_t worker = to_come.front();
       to_come.pop_front();
       const auto verdict =
-          partition.Push(round, worker, kGrid.elements, PayloadOf(job.pushed, round, worker));
+          partition.Push(round, worker, kGrid.elements, payloads.Of(round, worker));
       most = std::max(most, waiting.bytes());
       refused = verdict.ok() ? 0 : refused + 1;
       if (verdict.ok()) continue;
@@ -131,20 +149,20 @@ size_t RunRounds(Partition& partition, const Job& job, WaitingBytes& waiting, ui
 
 TEST(Waiting, ARoundWhoseFirstPushesAreSummedEarlyHasTheSameBits) {
   for (const Pushed pushed : {Pushed::kRaw, Pushed::kSigns, Pushed::kRows, Pushed::kMixed}) {
+    Payloads payloads(pushed);
     for (const auto optimizer : {wire::OptimizerSpec::NONE, wire::OptimizerSpec::TEST,
                                  wire::OptimizerSpec::SGD, wire::OptimizerSpec::ADAMW}) {
       for (const Combine combine : {Combine::kSum, Combine::kMajority}) {
-        const Job job{.pushed = pushed,
-                      .optimizer = optimizer,
+        const Job job{.optimizer = optimizer,
                       .combine = combine,
                       .workers = pushed == Pushed::kSigns ? 80u : 12u};
         auto free = std::make_shared<WaitingBytes>(kUnbounded);
         auto expected = Make(job, free);
-        const size_t all = RunRounds(*expected, job, *free, 0);
+        const size_t all = RunRounds(*expected, job, *free, 0, payloads);
         for (const uint64_t seed : {0, 1, 2}) {
           auto tight = std::make_shared<WaitingBytes>(2 * kRawBytes);
           auto partition = Make(job, tight);
-          const size_t most = RunRounds(*partition, job, *tight, seed);
+          const size_t most = RunRounds(*partition, job, *tight, seed, payloads);
           EXPECT_LT(most, all) << "nothing was summed early: the test shows nothing";
           EXPECT_TRUE(BitsOf(*partition) == BitsOf(*expected))
               << static_cast<int>(pushed) << " " << optimizer << " seed " << seed;
@@ -154,7 +172,8 @@ TEST(Waiting, ARoundWhoseFirstPushesAreSummedEarlyHasTheSameBits) {
   }
 }
 
-// Once 64 workers with 4 MiB each had filled all that a partition may hold, and the next round bounced.
+// Once 64 workers with 4 MiB each had filled all that a partition may hold, and the next round
+// bounced.
 TEST(Waiting, ManyRawPushesInRankOrderTakeTheMemoryOfAFew) {
   const Job job{.optimizer = wire::OptimizerSpec::SGD, .workers = 64};
   auto waiting = std::make_shared<WaitingBytes>(8 * kRawBytes);

@@ -22,7 +22,8 @@ std::vector<std::byte> RandomBytes(size_t size) {
   return bytes;
 }
 
-// The library's, whose own tests hold it to the specification, is what two machines agree on, whatever their processors.
+// The library's, whose own tests hold it to the specification, is what two machines agree on,
+// whatever their processors.
 TEST(Hash, IsXxh3WhateverTheLengthAndWhereverBytesLie) {
   const std::vector<std::byte> bytes = RandomBytes(70000);
   std::vector<size_t> lengths;
