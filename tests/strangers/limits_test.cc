@@ -50,7 +50,7 @@ TEST_F(LimitsTest, WhoNeverReadsPinsNoMemory) {
   Stranger stranger;
   ASSERT_TRUE(stranger.Connect(server_address_));
   bool open = true;
-  for (int i = 0; i < 10 && open; ++i) open = stranger.Tell(PullOfBytes(30'000));
+  for (int i = 0; i < 300 && open; ++i) open = stranger.Tell(PullOfBytes(30'000));
   for (int i = 0; i < 100'000 && open; ++i) open = stranger.Tell(PullOfBytes(0));
   // Another one is answered after all that was read.
   Stranger other;
