@@ -9,7 +9,7 @@ import time
 import slimps_bench_processes
 import slimps_setup
 
-PART_BYTES = 4 << 20      # KVStoreOptions::partition_bytes
+PART_BYTES = 4 << 20      # of raw messages, at most
 IN_FLIGHT_BYTES = 32 << 20
 FEWEST_KEYS, MOST_KEYS = 2, 256
 LATENCY_BYTES = 1024

@@ -46,7 +46,9 @@ struct KVStoreOptions {
   int32_t wanted_rank = -1;
   // Of dist_ssp: how many rounds a worker may be ahead of the slowest (server/sequence_ledger.h). Rank 0's counts.
   uint32_t staleness = 0;
-  size_t partition_bytes = 4 << 20;  // of fp32
+  // Of fp32. Nothing overlaps the way there and back of a round's last partition: smaller ones
+  // shorten it, larger ones cost fewer messages.
+  size_t partition_bytes = 1 << 20;
   std::string compression = "none";  // codec spec: "1bit:scaling=l1"
   // How it is decided which tensors are compressed: automatic (profile pre_steps rounds, then the
   // threshold table), or tensors of at least this many fp32 bytes (0: every tensor).

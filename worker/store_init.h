@@ -20,7 +20,7 @@
 namespace slimps {
 
 struct DeclareOptions {
-  size_t partition_bytes = 4 << 20;  // of fp32
+  size_t partition_bytes = KVStoreOptions().partition_bytes;  // of fp32
   uint32_t num_servers = 1;
   absl::Duration timeout;
   std::string compression;  // how this worker compresses, for messages to people

@@ -71,7 +71,7 @@ def test_options_are_text_or_numbers():
 
 def test_without_options_the_stores_own_hold():
     made = _options.make(None, {})
-    assert (made.compression, made.fixed_threshold_bytes, made.partition_bytes) == ("none", None, 4 << 20)
+    assert (made.compression, made.fixed_threshold_bytes, made.partition_bytes) == ("none", None, 1 << 20)
 
 
 @pytest.mark.parametrize("option, value, complaint", [

@@ -1,6 +1,7 @@
 #include "worker/store_init.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -97,6 +98,25 @@ class StoreInitTest : public ::testing::Test {
                           .join_timeout = absl::ZeroDuration()}};
   RpcClient rpc_{&transport_, absl::Milliseconds(5)};
 };
+
+// Of several partitions, one is answered while the next is pushed. One alone goes there, then back.
+TEST_F(StoreInitTest, ASmallModelsLargestTensorUsesBothDirectionsOfALink) {
+  AnswerAsScheduler(2);
+  const size_t elements = 983040;  // 3.9 MB: most of a model of a million parameters
+  const auto plans = Declare({{.key = "w", .shape = {static_cast<int64_t>(elements)}}},
+                             KVStoreOptions().partition_bytes);
+  ASSERT_TRUE(plans.ok()) << plans.status();
+  std::array<size_t, 2> at_server{}, largest{};
+  for (const PartitionPlan& partition : plans->at(0).partitions) {
+    at_server.at(partition.server) += partition.elements;
+    largest.at(partition.server) = std::max(largest.at(partition.server), partition.elements);
+  }
+  for (const size_t server : {0, 1}) {
+    EXPECT_GE(at_server.at(server), elements * 2 / 5);
+    EXPECT_LE(largest.at(server), elements / 3)
+        << "the way back of its first part overlaps the rest";
+  }
+}
 
 TEST_F(StoreInitTest, TheSchedulerIsToldAllAndItsPlacesBecomePlans) {
   AnswerAsScheduler(2);

@@ -15,7 +15,7 @@
 namespace slimps {
 namespace {
 
-constexpr size_t kPartitionElements = 1 << 20;  // 4 MiB, the default of partition_bytes
+constexpr size_t kPartitionElements = 1 << 20;  // 4 MiB
 constexpr int kRoundsBefore = 2;
 constexpr uint64_t kFirstRound = 1 << 20;  // schedules over rounds have ended
 

@@ -39,7 +39,7 @@ struct WorkerFlags {
   std::string kvstore = "dist_sync";
   int64_t staleness = 0;
   std::string non_finite = "stop";
-  int64_t partition_bytes = 4 << 20;
+  int64_t partition_bytes = 1 << 20;
   int64_t encode_threads = 0;  // 0: as many as there are cores
   int64_t compute_threads = 1;
   int64_t seed = 1;
