@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "absl/strings/numbers.h"
+#include "proto/base/plain_keys.h"
 
 namespace slimps {
 namespace {
@@ -23,7 +24,7 @@ thread_local LastError last_error;
 
 void Keep(const char* function, std::string_view message) noexcept {
   try {
-    last_error.message = absl::StrCat(function, ": ", std::string(message));
+    last_error.message = absl::StrCat(function, ": ", WithPlainKeys(message));
     last_error.shown = last_error.message.c_str();
   } catch (...) {
     last_error.shown = kOutOfMemory;

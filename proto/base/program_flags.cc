@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/plain_keys.h"
 
 namespace slimps {
 
@@ -96,7 +97,8 @@ sigset_t BlockStopSignals() {
 
 int ExitStatus(const absl::Status& status) {
   if (status.ok()) return 0;
-  std::cerr << program_invocation_short_name << ": " << status.message() << "\n";
+  std::cerr << program_invocation_short_name << ": " << WithPlainKeys(std::string(status.message()))
+            << "\n";
   return kExitFailed;
 }
 

@@ -39,12 +39,11 @@ Exchange::Exchange(Store* store, const std::vector<std::string>& names,
                                    .values = held.back().floats()});
   }
   store_->Keep(std::move(held));
-  store_->Call(
-      [shared = shared_, optimizer, options = OptionsOf(settings)](KVStore* kvstore) {
-        auto started = StartExchange(kvstore, shared->parameters, optimizer, options);
-        if (started.ok()) shared->exchange = *std::move(started);
-        return started.status();
-      });
+  store_->Call([shared = shared_, optimizer, options = OptionsOf(settings)](KVStore* kvstore) {
+    auto started = StartExchange(kvstore, shared->parameters, optimizer, options);
+    if (started.ok()) shared->exchange = *std::move(started);
+    return started.status();
+  });
 }
 
 void Exchange::Call(std::function<absl::Status(WeightExchange*)> call,

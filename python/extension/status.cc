@@ -2,13 +2,16 @@
 
 #include <string>
 
+#include "proto/base/plain_keys.h"
+
 namespace slimps::python {
 
 namespace py = pybind11;
 
 py::object ToException(const absl::Status& status) {
   return py::module_::import("slimps.errors")
-      .attr("from_status")(static_cast<int>(status.code()), std::string(status.message()));
+      .attr("from_status")(static_cast<int>(status.code()),
+                           WithPlainKeys(std::string(status.message())));
 }
 
 void RaiseIfError(const absl::Status& status) {

@@ -20,9 +20,9 @@ def one_store():
 
 def test_every_code_has_a_class_and_the_whole_message():
     for code in range(1, 17):
-        error = errors.from_status(code, "key s:w: expected 3, got 4")
+        error = errors.from_status(code, "key w: expected 3, got 4")
         assert isinstance(error, slimps.Error)
-        assert str(error) == "key s:w: expected 3, got 4"
+        assert str(error) == "key w: expected 3, got 4"
     assert type(errors.from_status(99, "?")) is slimps.UnknownError
 
 
@@ -64,7 +64,7 @@ def test_init_refuses(store):
         store.init("x", ONES, layer="conv")
     with pytest.raises(slimps.InvalidArgumentError, match="layer: expected 1 or 2, one per key, got 1"):
         store.init(["x", "y"], [ONES, ONES], layer=["dense"])
-    with pytest.raises(slimps.InvalidArgumentError, match="init names key s:y twice"):
+    with pytest.raises(slimps.InvalidArgumentError, match="init names key y twice"):
         store.init(["y", "y"], [ONES, ONES])
 
 
@@ -72,7 +72,7 @@ def test_push_refuses_and_the_round_is_not_used_up(store):
     for value in (np.nan, np.inf):
         wrong = ONES.copy()
         wrong[1, 2] = value
-        with pytest.raises(ValueError, match="s:w.*(nan|inf)"):
+        with pytest.raises(ValueError, match="push of key w: .*(nan|inf)"):
             store.push("w", wrong)
     with pytest.raises(ValueError, match=r"push of key 'w': expected shape \(2, 3\), as it was initialised, got \(3, 2\)"):
         store.push("w", ONES.T)
@@ -98,7 +98,7 @@ def test_nothing_is_pushed_where_one_of_several_is_wrong(store):
 def test_of_a_pushpull_what_stands_before_the_wrong_key_is_done(store):
     store.init(["i", "j", "k"], [ONES] * 3)
     outs = [np.zeros((2, 3), np.float32) for _ in range(3)]
-    with pytest.raises(ValueError, match="s:j.*nan"):
+    with pytest.raises(ValueError, match="push of key j: .*nan"):
         store.pushpull(["i", "j", "k"], [5 * ONES, np.nan * ONES, 5 * ONES], out=outs)
     store.pushpull(["j", "k"], [4 * ONES, 3 * ONES], out=outs[1:])
     store.pull("i", out=outs[0])
@@ -122,6 +122,12 @@ def test_a_type_that_does_not_exist():
         slimps.kv.create("dist_magic")
     with pytest.raises(slimps.InvalidArgumentError, match="type: expected a str, got 3"):
         slimps.kv.create(3)
+
+
+def test_a_type_that_does_not_exist_is_said_before_the_job_is_asked_for(monkeypatch):
+    monkeypatch.setattr("slimps._job._job", None)
+    with pytest.raises(slimps.InvalidArgumentError, match="got \"dist_magic\""):
+        slimps.kv.create("dist_magic")
 
 
 def test_a_scheduler_that_is_not_there():

@@ -50,7 +50,7 @@ int main(void) {
   CHECK(slimps_pull(store, slimps_int_key(5), out, 2, 0) == SLIMPS_OK);
   CHECK(out[0] == 2 && out[1] == 3 && updates == 1);
   CHECK(slimps_pull(store, slimps_text_key("five"), out, 2, 0) == SLIMPS_NOT_FOUND);
-  CHECK(strstr(slimps_last_error(), "s:five") != NULL);
+  CHECK(strstr(slimps_last_error(), "key five") != NULL);
   CHECK(slimps_pull_async(store, slimps_int_key(6), out, 1, 0, note, &notes) == SLIMPS_OK);
 
   totals.struct_size = sizeof(totals);

@@ -135,7 +135,7 @@ TEST(CApiKeys, AreOfOneKindPerStore) {
   EXPECT_C_REFUSES(InitKey(store, kW, {1}), "a store has one kind");
   float out = 0;
   EXPECT_C_FAILS(slimps_pull(store.get(), slimps_text_key("-5"), &out, 1, 0), SLIMPS_NOT_FOUND,
-                 "s:-5");
+                 "key -5 was never initialised");
 }
 
 TEST_F(CApi, AKeyThatIsNoneIsRefusedEverywhere) {
