@@ -125,7 +125,8 @@ class KVStore:
         """Replaces what each RowSparse `out` holds by the rows `row_ids` of the key, sorted, each once.
 
         Ids may repeat and stand in any order. One array of ids may serve all keys and outputs, or there is one for each
-        key, for each key a list with one for each of its outputs, or one for each output. Waits as pull does. Raises InvalidArgumentError: a dense `out`, an id out of range.
+        key, for each key a list with one for each of its outputs, or one for each output. Waits as pull does.
+        Raises InvalidArgumentError: a dense `out`, an id out of range.
         """
         wanted = list(_row_sparse.requests(key, out, row_ids))
         for name, target, _ in wanted:
