@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "proto/base/buffer.h"
+#include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 
 namespace slimps {
@@ -14,8 +14,9 @@ namespace slimps {
 // The passes over memory run under the tensor's lock: no one else has anything to do with the
 // tensor meanwhile, and a half-merged loc_buf cannot be seen.
 struct BackupModel::Tensor {
-  Tensor(size_t index, const BackupTensor& from)
+  Tensor(size_t index, const BackupTensor& from, const Clock* clock)
       : index(index),
+        clock(clock),
         name(from.name),
         glo_buf(AlignedBuffer::OfFloats(from.initial.size())),
         loc_buf(AlignedBuffer::OfFloats(from.initial.size())),
@@ -27,10 +28,10 @@ struct BackupModel::Tensor {
   // Waits until `ready()` is true of the state. DeadlineExceeded says that `what` did not come
   // about.
   template <typename Ready>
-  absl::Status Await(Ready ready, absl::Time deadline, const std::string& what)
+  absl::Status Await(Ready ready, SteadyTime deadline, const std::string& what)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     while (failure.ok() && !ready(state)) {
-      const absl::Duration left = deadline - absl::Now();
+      const absl::Duration left = deadline - clock->Now();
       if (left <= absl::ZeroDuration()) {
         return absl::DeadlineExceededError(absl::StrCat("tensor ", name, ": waited in vain for ",
                                                         what, "; state: ", state.ToString()));
@@ -48,6 +49,7 @@ struct BackupModel::Tensor {
   }
 
   const size_t index;
+  const Clock* const clock;
   const std::string name;
   // Constant addresses. Contents: written by whom `state` has let, read by whom it has let.
   AlignedBuffer glo_buf;
@@ -73,7 +75,8 @@ absl::StatusOr<std::unique_ptr<BackupModel>> BackupModel::Create(
   SLIMPS_ASSIGN_OR_RETURN(LocalUpdater updater, LocalUpdater::Create(options.updater));
   std::unique_ptr<BackupModel> model(new BackupModel(std::move(options), std::move(updater)));
   for (const BackupTensor& tensor : tensors) {
-    model->tensors_.push_back(std::make_unique<Tensor>(model->tensors_.size(), tensor));
+    model->tensors_.push_back(
+        std::make_unique<Tensor>(model->tensors_.size(), tensor, model->options_.clock));
   }
   return model;
 }
@@ -102,7 +105,7 @@ absl::Status BackupModel::CommitGlobal(size_t tensor, int64_t version) {
   return absl::OkStatus();
 }
 
-absl::Status BackupModel::WaitGlobal(size_t tensor, int64_t version, absl::Time deadline) {
+absl::Status BackupModel::WaitGlobal(size_t tensor, int64_t version, SteadyTime deadline) {
   SLIMPS_ASSIGN_OR_RETURN(Tensor* const t, Find(tensor));
   MutexLock lock(&t->mutex);
   return t->Await([&](const TensorState& state) { return state.global_version() >= version; },
@@ -110,7 +113,7 @@ absl::Status BackupModel::WaitGlobal(size_t tensor, int64_t version, absl::Time 
 }
 
 absl::Status BackupModel::FinishIteration(size_t tensor, int64_t iteration,
-                                          std::span<const float> gradient, absl::Time deadline) {
+                                          std::span<const float> gradient, SteadyTime deadline) {
   SLIMPS_ASSIGN_OR_RETURN(Tensor* const t, Find(tensor));
   const size_t elements = t->loc_buf.floats().size();
   if (!gradient.empty() && gradient.size() != elements) {
@@ -153,7 +156,7 @@ absl::Status BackupModel::FinishIteration(size_t tensor, int64_t iteration,
 }
 
 absl::StatusOr<BackupModel::ReadLease> BackupModel::AcquireRead(size_t tensor, int64_t iteration,
-                                                                absl::Time deadline) {
+                                                                SteadyTime deadline) {
   SLIMPS_ASSIGN_OR_RETURN(Tensor* const t, Find(tensor));
   MutexLock lock(&t->mutex);
   SLIMPS_RETURN_IF_ERROR(t->Await(
@@ -174,7 +177,7 @@ void BackupModel::ReleaseRead(size_t tensor) {
   t.Publish(options_, TensorEvent::kReleaseRead, t.state.iteration());
 }
 
-absl::Status BackupModel::Drain(int64_t version, absl::Time deadline) {
+absl::Status BackupModel::Drain(int64_t version, SteadyTime deadline) {
   for (size_t tensor = 0; tensor < tensors_.size(); ++tensor) {
     SLIMPS_RETURN_IF_ERROR(WaitGlobal(tensor, version, deadline));
   }

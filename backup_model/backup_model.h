@@ -39,6 +39,7 @@
 #include "absl/time/time.h"
 #include "backup_model/local_updater.h"
 #include "backup_model/tensor_state.h"
+#include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 
 namespace slimps {
@@ -56,6 +57,7 @@ struct BackupModelOptions {
   // Called under the tensor's lock, so in the true order of its events; must be quick and not call
   // the model.
   std::function<void(const BackupEvent&)> on_event;
+  const Clock* clock = MachineClock();
 };
 
 struct BackupTensor {
@@ -108,7 +110,7 @@ class BackupModel final {
   [[nodiscard]] absl::Status CommitGlobal(size_t tensor, int64_t version);
   // Waits until glo_buf holds `version` or a later one. A push of iteration i that leaves only
   // after version i-1 has arrived keeps the server from answering the pull of i-1 with version i.
-  [[nodiscard]] absl::Status WaitGlobal(size_t tensor, int64_t version, absl::Time deadline);
+  [[nodiscard]] absl::Status WaitGlobal(size_t tensor, int64_t version, SteadyTime deadline);
 
   // Copies version iteration-1 to loc_buf and applies the local update with this worker's
   // full-precision gradient (read before the call returns; not checked for NaN). An empty gradient
@@ -116,13 +118,13 @@ class BackupModel final {
   // that version and for the reader's release. FailedPrecondition: no one has read loc_buf in this
   // iteration.
   [[nodiscard]] absl::Status FinishIteration(size_t tensor, int64_t iteration,
-                                             std::span<const float> gradient, absl::Time deadline);
+                                             std::span<const float> gradient, SteadyTime deadline);
   // Waits until loc_buf is w_loc(iteration). Several readers may hold leases at once.
   [[nodiscard]] absl::StatusOr<ReadLease> AcquireRead(size_t tensor, int64_t iteration,
-                                                      absl::Time deadline);
+                                                      SteadyTime deadline);
 
   // Waits until every tensor's glo_buf holds `version`, the one of the newest finished iteration.
-  [[nodiscard]] absl::Status Drain(int64_t version, absl::Time deadline);
+  [[nodiscard]] absl::Status Drain(int64_t version, SteadyTime deadline);
   // glo_buf, steady from Drain until the next BeginGlobalWrite of the tensor. REQUIRES: tensor <
   // num_tensors().
   std::span<const float> Global(size_t tensor) const;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 #include "proto/net/membership/node_name.h"
 
@@ -115,7 +116,7 @@ absl::StatusOr<uint32_t> MembershipTable::ChooseRank(const wire::Register& regis
 }
 
 absl::StatusOr<const Member*> MembershipTable::Register(const wire::Header& header, PeerId peer,
-                                                        absl::Time now) {
+                                                        SteadyTime now) {
   SLIMPS_RETURN_IF_ERROR(CheckRegistration(header));
   const wire::Register& registration = header.register_();
   Member* known = FindIncarnation(IncarnationOf(header));
@@ -143,7 +144,7 @@ absl::StatusOr<const Member*> MembershipTable::Register(const wire::Header& head
 }
 
 absl::StatusOr<const Member*> MembershipTable::Heard(const wire::Header& header, PeerId peer,
-                                                     absl::Time now) {
+                                                     SteadyTime now) {
   Member* member =
       header.job_id() == options_.job_id ? FindIncarnation(IncarnationOf(header)) : nullptr;
   if (member == nullptr) return absl::NotFoundError("not registered with this scheduler");
@@ -151,7 +152,7 @@ absl::StatusOr<const Member*> MembershipTable::Heard(const wire::Header& header,
   return member;
 }
 
-absl::Status MembershipTable::Hear(PeerId peer, absl::Time now, Member* member) {
+absl::Status MembershipTable::Hear(PeerId peer, SteadyTime now, Member* member) {
   if (member->peer != peer) {
     if (!member->claim.has_value()) {
       member->claim = {.peer = peer, .since = now};
@@ -187,7 +188,7 @@ bool MembershipTable::IsConnected(PeerId peer) const {
   return std::ranges::any_of(members_, [peer](const auto& one) { return one.second.peer == peer; });
 }
 
-void MembershipTable::SettleClaims(absl::Time now) {
+void MembershipTable::SettleClaims(SteadyTime now) {
   for (auto& [place, member] : members_) {
     if (member.claim.has_value() && now - member.claim->since >= options_.probe_timeout) {
       TakeOver(&member);
@@ -210,7 +211,7 @@ void MembershipTable::Remove(const wire::NodeRef& node) {
   if (members_.erase({node.role(), node.rank()}) > 0) ++epoch_;
 }
 
-std::vector<Member> MembershipTable::Overdue(absl::Time now) const {
+std::vector<Member> MembershipTable::Overdue(SteadyTime now) const {
   std::vector<Member> overdue;
   for (const auto& [place, member] : members_) {
     if (member.state == MemberState::kLive &&

@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "proto/base/clock.h"
 #include "proto/incarnation.h"
 #include "proto/net/transport.h"
 #include "proto/slimps.pb.h"
@@ -32,11 +33,11 @@ enum class MemberState { kLive, kLeft };
 struct Member {
   wire::RosterEntry entry;
   PeerId peer = {};
-  absl::Time last_heard;
+  SteadyTime last_heard;
   MemberState state = MemberState::kLive;
   struct Claim {
     PeerId peer = {};
-    absl::Time since;
+    SteadyTime since;
   };
   std::optional<Claim> claim;    // of another connection to this member's place
   bool connection_gone = false;  // `peer` can no longer be reached
@@ -70,11 +71,11 @@ class MembershipTable final {
   // it. InvalidArgument: wrong role, counts, rank, no endpoint, or names too long. AlreadyExists: the rank is taken.
   // ResourceExhausted: there are as many nodes of this role as the job has. Unavailable: as Heard.
   [[nodiscard]] absl::StatusOr<const Member*> Register(const wire::Header& header, PeerId peer,
-                                                       absl::Time now);
+                                                       SteadyTime now);
   // Notes that a member was heard. NotFound: the sender is no member (or was replaced). Unavailable: the member has
   // another connection, and whether it lives there is being found out. It stays valid until the next Register or Remove.
   [[nodiscard]] absl::StatusOr<const Member*> Heard(const wire::Header& header, PeerId peer,
-                                                    absl::Time now);
+                                                    SteadyTime now);
   // Returns the connections where a member is to be asked whether it lives, each once per claim.
   std::vector<PeerId> TakeProbes() { return std::exchange(probes_, {}); }
   // Whether a member is heard there.
@@ -82,11 +83,11 @@ class MembershipTable final {
   // Notes that `peer` cannot be reached any more. A claim to its place holds.
   void ConnectionGone(PeerId peer);
   // Gives their places to those whose claims were not contradicted within the probe timeout.
-  void SettleClaims(absl::Time now);
+  void SettleClaims(SteadyTime now);
   // Said goodbye. Before the roster is complete this forgets the node.
   void Leave(const wire::NodeRef& node);
   // Live members not heard for longer than the timeout.
-  std::vector<Member> Overdue(absl::Time now) const;
+  std::vector<Member> Overdue(SteadyTime now) const;
   // Forgets a node. REQUIRES: !complete().
   void Remove(const wire::NodeRef& node);
 
@@ -108,7 +109,7 @@ class MembershipTable final {
   uint32_t CountOfRole(wire::Role role) const;
   absl::StatusOr<uint32_t> ChooseRank(const wire::Register& registration) const;
   Member* FindIncarnation(const Incarnation& incarnation);
-  absl::Status Hear(PeerId peer, absl::Time now, Member* member);
+  absl::Status Hear(PeerId peer, SteadyTime now, Member* member);
   static void TakeOver(Member* member);
 
   const Options options_;

@@ -16,7 +16,7 @@ SchedulerService::SchedulerService(Transport* transport, SchedulerOptions option
       options_(std::move(options)),
       clock_(clock),
       incarnation_(DrawIncarnation()),
-      state_(options_, clock->Now()) {}
+      state_(options_, clock->Now(), ReadAnchor(*clock)) {}
 
 void SchedulerService::OnMessage(PeerId from, Message message) {
   SchedulerState::Outbox outbox;
@@ -52,12 +52,13 @@ void SchedulerService::OnUndeliverable(PeerId to, const absl::Status& why) {
 }
 
 void SchedulerService::Tick() {
+  const SteadyTime delivered_until = transport_->DeliveredUntil();
   SchedulerState::Outbox outbox;
   uint64_t epoch = 0;
   {
     MutexLock lock(&mutex_);
     const SchedulerState::Phase before = state_.phase();
-    outbox = state_.Tick(clock_->Now());
+    outbox = state_.Tick(clock_->Now(), delivered_until);
     epoch = state_.members().epoch();
     LogChange(before);
   }

@@ -54,7 +54,7 @@ class SchedulerService final : public MessageSink {
   const Incarnation incarnation_;
   mutable Mutex mutex_;
   SchedulerState state_ ABSL_GUARDED_BY(mutex_);
-  LogRate<absl::Time> log_rate_ ABSL_GUARDED_BY(mutex_){absl::Seconds(10)};
+  LogRate<SteadyTime> log_rate_ ABSL_GUARDED_BY(mutex_){absl::Seconds(10)};
 };
 
 }  // namespace slimps

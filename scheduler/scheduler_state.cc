@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/clock.h"
 #include "proto/incarnation.h"
 #include "proto/net/membership/node_name.h"
 #include "proto/status_proto.h"
@@ -48,11 +49,12 @@ uint32_t Millis(absl::Duration duration) {
 
 }  // namespace
 
-SchedulerState::SchedulerState(SchedulerOptions options, absl::Time now)
+SchedulerState::SchedulerState(SchedulerOptions options, SteadyTime now, const WallAnchor& wall)
     : options_(std::move(options)),
+      wall_(wall),
       began_(now),
       deadline_(now + options_.roster_timeout),
-      repeat_at_(absl::InfiniteFuture()),
+      repeat_at_(SteadyTime::InfiniteFuture()),
       members_({.job_id = options_.job_id,
                 .num_workers = options_.num_workers,
                 .num_servers = options_.num_servers,
@@ -65,7 +67,7 @@ SchedulerState::SchedulerState(SchedulerOptions options, absl::Time now)
       joining_(JoinLog::Options{}) {}
 
 SchedulerState::Outbox SchedulerState::Handle(PeerId from, const wire::Header& header,
-                                              absl::Time now) {
+                                              SteadyTime now) {
   Outbox out;
   if (header.has_register_()) {
     HandleRegister(from, header, now, &out);
@@ -91,7 +93,7 @@ void SchedulerState::ProbeMembers(Outbox* out) {
   for (const PeerId peer : members_.TakeProbes()) out->push_back({peer, Probe()});
 }
 
-bool SchedulerState::HoldNewcomer(PeerId from, const wire::Header& header, absl::Time now,
+bool SchedulerState::HoldNewcomer(PeerId from, const wire::Header& header, SteadyTime now,
                                   Outbox* out) {
   const Incarnation incarnation = IncarnationOf(header);
   if (phase_ != Phase::kForming || members_.Knows(incarnation)) return false;
@@ -111,7 +113,7 @@ bool SchedulerState::HoldNewcomer(PeerId from, const wire::Header& header, absl:
   return true;
 }
 
-void SchedulerState::SettleNewcomers(absl::Time now, Outbox* out) {
+void SchedulerState::SettleNewcomers(SteadyTime now, Outbox* out) {
   for (size_t i = 0; i < newcomers_.size();) {
     const Newcomer& held = newcomers_[i];
     const Member* gone = nullptr;
@@ -141,12 +143,12 @@ void SchedulerState::SettleNewcomers(absl::Time now, Outbox* out) {
   }
 }
 
-void SchedulerState::HandleRegister(PeerId from, const wire::Header& header, absl::Time now,
+void SchedulerState::HandleRegister(PeerId from, const wire::Header& header, SteadyTime now,
                                     Outbox* out) {
   if (!HoldNewcomer(from, header, now, out)) Admit(from, header, now, out);
 }
 
-void SchedulerState::Admit(PeerId from, const wire::Header& header, absl::Time now, Outbox* out) {
+void SchedulerState::Admit(PeerId from, const wire::Header& header, SteadyTime now, Outbox* out) {
   if (phase_ != Phase::kForming && phase_ != Phase::kRunning) {
     const char* why =
         result_.ok() ? "the job is over: all workers have left" : "the job is over: it has failed";
@@ -186,7 +188,7 @@ void SchedulerState::Admit(PeerId from, const wire::Header& header, absl::Time n
   }
 }
 
-void SchedulerState::HandleMember(const Member& member, const wire::Header& header, absl::Time now,
+void SchedulerState::HandleMember(const Member& member, const wire::Header& header, SteadyTime now,
                                   Outbox* out) {
   switch (header.body_case()) {
     case wire::Header::kHeartbeat: {
@@ -194,7 +196,7 @@ void SchedulerState::HandleMember(const Member& member, const wire::Header& head
       echo.set_request_id(header.request_id());
       *echo.mutable_heartbeat() = header.heartbeat();
       echo.mutable_heartbeat()->set_scheduler_unix_ns(
-          static_cast<uint64_t>(absl::ToUnixNanos(now)));
+          static_cast<uint64_t>(absl::ToUnixNanos(wall_.At(now))));
       out->push_back({member.peer, std::move(echo)});
       return;
     }
@@ -302,7 +304,7 @@ void SchedulerState::BroadcastDecision(Outbox* out) {
   }
 }
 
-void SchedulerState::HandleGoodbye(const Member& member, const wire::Header& header, absl::Time now,
+void SchedulerState::HandleGoodbye(const Member& member, const wire::Header& header, SteadyTime now,
                                    Outbox* out) {
   const wire::NodeRef node = member.entry.node();
   const std::string who = member.ToString();
@@ -339,20 +341,20 @@ void SchedulerState::SendReleases(std::vector<BarrierTable::Release> releases, O
   }
 }
 
-SchedulerState::Outbox SchedulerState::Abort(const absl::Status& why, absl::Time now) {
+SchedulerState::Outbox SchedulerState::Abort(const absl::Status& why, SteadyTime now) {
   Outbox out;
   if (phase_ == Phase::kForming || phase_ == Phase::kRunning) EnterFailed(why, now, &out);
   return out;
 }
 
-void SchedulerState::EnterFailed(const absl::Status& why, absl::Time now, Outbox* out) {
+void SchedulerState::EnterFailed(const absl::Status& why, SteadyTime now, Outbox* out) {
   phase_ = Phase::kFailed;
   result_ = why;
   deadline_ = now + options_.shutdown_grace;
   BroadcastShutdown(now, out);
 }
 
-void SchedulerState::Fail(const wire::NodeRef& node, const std::string& reason, absl::Time now,
+void SchedulerState::Fail(const wire::NodeRef& node, const std::string& reason, SteadyTime now,
                           Outbox* out) {
   if (phase_ != Phase::kForming && phase_ != Phase::kRunning) return;
   wire::Header header;
@@ -364,7 +366,7 @@ void SchedulerState::Fail(const wire::NodeRef& node, const std::string& reason, 
   EnterFailed(absl::UnavailableError(reason), now, out);
 }
 
-void SchedulerState::BroadcastShutdown(absl::Time now, Outbox* out) {
+void SchedulerState::BroadcastShutdown(SteadyTime now, Outbox* out) {
   wire::Header header;
   *header.mutable_shutdown()->mutable_reason() = ToStatusProto(result_);
   TellEveryone(header, out);
@@ -383,7 +385,7 @@ void SchedulerState::ConnectionGone(PeerId peer) {
   }
 }
 
-SchedulerState::Outbox SchedulerState::Tick(absl::Time now) {
+SchedulerState::Outbox SchedulerState::Tick(SteadyTime now, SteadyTime delivered_until) {
   Outbox out;
   if (phase_ == Phase::kDone) return out;
   members_.SettleClaims(now);
@@ -396,7 +398,7 @@ SchedulerState::Outbox SchedulerState::Tick(absl::Time now) {
     }
     return out;
   }
-  for (const Member& member : members_.Overdue(now)) {
+  for (const Member& member : members_.Overdue(std::min(now, delivered_until))) {
     if (phase_ == Phase::kForming) {
       members_.Remove(member.entry.node());
       continue;

@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "proto/base/clock.h"
 #include "proto/net/transport.h"
 #include "proto/slimps.pb.h"
 #include "scheduler/barrier.h"
@@ -53,18 +54,20 @@ class SchedulerState final {
   };
   using Outbox = std::vector<Outgoing>;
 
-  SchedulerState(SchedulerOptions options, absl::Time now);
+  // `wall`: by which nodes put their traces together.
+  SchedulerState(SchedulerOptions options, SteadyTime now, const WallAnchor& wall = {});
 
-  Outbox Handle(PeerId from, const wire::Header& header, absl::Time now);
+  Outbox Handle(PeerId from, const wire::Header& header, SteadyTime now);
   // Deadlines. To be called a few times per heartbeat interval.
-  Outbox Tick(absl::Time now);
+  // Who was not heard from until `delivered_until` was silent: what came later may not have been handed over yet.
+  Outbox Tick(SteadyTime now, SteadyTime delivered_until = SteadyTime::InfiniteFuture());
 
   // Its connection is gone. A node of a failed job that has just ended is not waited for; else the heartbeat decides, since
   // it may be reconnecting, and a connection that shows its incarnation takes the place at once.
   void ConnectionGone(PeerId peer);
 
   // Ends the job for everyone with this reason (the scheduler itself is told to stop).
-  Outbox Abort(const absl::Status& why, absl::Time now);
+  Outbox Abort(const absl::Status& why, SteadyTime now);
 
   // For people: who came, who was refused, who is missing, each line once.
   std::vector<std::string> TakeNews() { return joining_.Take(); }
@@ -80,35 +83,36 @@ class SchedulerState final {
   struct Newcomer {
     PeerId from;
     wire::Header header;
-    absl::Time since;
+    SteadyTime since;
   };
 
-  void HandleRegister(PeerId from, const wire::Header& header, absl::Time now, Outbox* out);
+  void HandleRegister(PeerId from, const wire::Header& header, SteadyTime now, Outbox* out);
   // Keeps it until those whom it may replace were heard or are gone. False: nothing to find out.
-  bool HoldNewcomer(PeerId from, const wire::Header& header, absl::Time now, Outbox* out);
-  void SettleNewcomers(absl::Time now, Outbox* out);
-  void Admit(PeerId from, const wire::Header& header, absl::Time now, Outbox* out);
-  void HandleMember(const Member& member, const wire::Header& header, absl::Time now, Outbox* out);
+  bool HoldNewcomer(PeerId from, const wire::Header& header, SteadyTime now, Outbox* out);
+  void SettleNewcomers(SteadyTime now, Outbox* out);
+  void Admit(PeerId from, const wire::Header& header, SteadyTime now, Outbox* out);
+  void HandleMember(const Member& member, const wire::Header& header, SteadyTime now, Outbox* out);
   void HandleBarrier(const Member& member, const wire::Header& header, Outbox* out);
   void HandleDeclare(const Member& member, const wire::Header& header, Outbox* out);
   void HandleReport(const Member& member, const wire::Header& header, Outbox* out);
-  void HandleGoodbye(const Member& member, const wire::Header& header, absl::Time now, Outbox* out);
+  void HandleGoodbye(const Member& member, const wire::Header& header, SteadyTime now, Outbox* out);
   void SendPlacements(std::vector<PlacementTable::Answer> answers, Outbox* out);
   void SendReleases(std::vector<BarrierTable::Release> releases, Outbox* out);
   uint64_t DecidedVersion() const;  // 0: none
   void BroadcastDecision(Outbox* out);
-  void Fail(const wire::NodeRef& node, const std::string& reason, absl::Time now, Outbox* out);
-  void EnterFailed(const absl::Status& why, absl::Time now, Outbox* out);
-  void BroadcastShutdown(absl::Time now, Outbox* out);
+  void Fail(const wire::NodeRef& node, const std::string& reason, SteadyTime now, Outbox* out);
+  void EnterFailed(const absl::Status& why, SteadyTime now, Outbox* out);
+  void BroadcastShutdown(SteadyTime now, Outbox* out);
   void TellEveryone(const wire::Header& header, Outbox* out) const;
 
   const SchedulerOptions options_;
-  const absl::Time began_;
+  const WallAnchor wall_;
+  const SteadyTime began_;
   Phase phase_ = Phase::kForming;
   absl::Status result_;
-  absl::Time deadline_;   // of kForming: roster; of kEnding and kFailed: grace
-  absl::Time repeat_at_;  // of Shutdown
-  absl::Time quiet_at_ = absl::InfinitePast();  // the last goodbye plus the quiet time
+  SteadyTime deadline_;   // of kForming: roster; of kEnding and kFailed: grace
+  SteadyTime repeat_at_;  // of Shutdown
+  SteadyTime quiet_at_ = SteadyTime::InfinitePast();  // the last goodbye plus the quiet time
   MembershipTable members_;
   std::vector<Newcomer> newcomers_;  // in the order of arrival
   PlacementTable placement_;

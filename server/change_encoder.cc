@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "compress/format/decode.h"
 #include "proto/base/buffer.h"
+#include "proto/base/clock.h"
 
 namespace slimps {
 namespace {
@@ -48,7 +49,7 @@ ChangeEncoder::ChangeEncoder(const BlockCodec& codec, const EncodeContext& conte
 void ChangeEncoder::EncodeBlock(size_t first, std::span<const float> weights) {
   if (unencodable_.load(std::memory_order_relaxed)) return;  // Finish starts afresh
   if (clock_ == nullptr || first / kBlockElements % kTimedEvery != 0) return Encode(first, weights);
-  const absl::Time start = clock_->Now();
+  const SteadyTime start = clock_->Now();
   Encode(first, weights);
   timed_ns_.fetch_add(absl::ToInt64Nanoseconds(clock_->Now() - start), std::memory_order_relaxed);
   timed_blocks_.fetch_add(1, std::memory_order_relaxed);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/clock.h"
 
 namespace slimps {
 namespace {
@@ -35,7 +36,7 @@ absl::Status ParkedMessages::Add(EarlyMessage&& early) {
   return absl::OkStatus();
 }
 
-size_t ParkedMessages::DropLate(absl::Time now) {
+size_t ParkedMessages::DropLate(SteadyTime now) {
   return std::erase_if(messages_,
                        [now](const EarlyMessage& early) { return now - early.came >= kLongest; });
 }

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "proto/base/clock.h"
 #include "proto/net/transport.h"
 
 namespace slimps {
@@ -19,7 +20,7 @@ namespace slimps {
 struct EarlyMessage {
   PeerId from{};
   Message message;
-  absl::Time came;
+  SteadyTime came;
 };
 
 // Thread-compatible. Pure: the caller brings the time.
@@ -33,7 +34,7 @@ class ParkedMessages final {
   // ResourceExhausted, and `early` stays as it is: too many or too large.
   [[nodiscard]] absl::Status Add(EarlyMessage&& early);
   // Drops those that have waited for kLongest, and returns how many they were.
-  size_t DropLate(absl::Time now);
+  size_t DropLate(SteadyTime now);
   std::vector<EarlyMessage> TakeAll();
 
  private:

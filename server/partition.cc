@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "compress/format/philox.h"
+#include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace.h"
 #include "proto/optimizer_check.h"
@@ -354,8 +355,8 @@ void Partition::CommitChange(NextVersion& next) {
     encoded = next.encoder->Finish(next.after);
     took = next.encoder->encode_time();
   } else {
-    const auto now = [&] { return change.clock == nullptr ? absl::Time() : change.clock->Now(); };
-    const absl::Time start = now();
+    const auto now = [&] { return change.clock == nullptr ? SteadyTime() : change.clock->Now(); };
+    const SteadyTime start = now();
     encoded = EncodeWholeChange(*change.codec, ChangeContext(), next.after, next.seen, next.payload,
                                 *change.workspace);
     took = now() - start;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/clock.h"
 
 namespace slimps {
 
@@ -42,14 +43,14 @@ std::vector<WaitingPull> PullQueue::TakeReady(uint64_t version, uint64_t slowest
   });
 }
 
-std::vector<WaitingPull> PullQueue::TakeExpired(absl::Time now) {
+std::vector<WaitingPull> PullQueue::TakeExpired(SteadyTime now) {
   return TakeIf([&](const WaitingPull& pull) { return pull.deadline <= now; });
 }
 
 std::vector<WaitingPull> PullQueue::TakeAll() { return std::exchange(waiting_, {}); }
 
-absl::Time PullQueue::NextDeadline() const {
-  absl::Time next = absl::InfiniteFuture();
+SteadyTime PullQueue::NextDeadline() const {
+  SteadyTime next = SteadyTime::InfiniteFuture();
   for (const WaitingPull& pull : waiting_) next = std::min(next, pull.deadline);
   return next;
 }

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "proto/base/clock.h"
 #include "proto/net/transport.h"
 #include "proto/slimps.pb.h"
 
@@ -25,7 +26,7 @@ struct Origin {
 struct WaitingPull {
   Origin origin;
   wire::PullItem item;
-  absl::Time deadline;
+  SteadyTime deadline;
   uint64_t clock = 0;  // of the slowest worker, that must be reached
 };
 
@@ -43,10 +44,10 @@ class PullQueue final {
   std::vector<WaitingPull> TakeReady(uint64_t version, uint64_t slowest = 0);
   // One of those that Take... gave last, and that is to wait on. Allocates nothing.
   void PutBack(WaitingPull&& pull) { waiting_.push_back(std::move(pull)); }
-  std::vector<WaitingPull> TakeExpired(absl::Time now);
+  std::vector<WaitingPull> TakeExpired(SteadyTime now);
   std::vector<WaitingPull> TakeAll();
   // InfiniteFuture when nothing waits.
-  absl::Time NextDeadline() const;
+  SteadyTime NextDeadline() const;
   size_t size() const { return waiting_.size(); }
 
  private:

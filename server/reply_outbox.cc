@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "proto/base/clock.h"
 #include "proto/header_body.h"
 #include "proto/net/send_priority.h"
 #include "proto/status_proto.h"
@@ -103,7 +104,7 @@ void ReplyOutbox::TraceNextPull(const Origin& origin, const TraceSubject& subjec
                           .key = std::string(subject.key),
                           .partition = subject.partition,
                           .round = subject.round,
-                          .began = absl::Now()});
+                          .began = TraceLog::Global().Now()});
 }
 
 void ReplyOutbox::AddPullError(const Origin& origin, const wire::PullItem& item,

@@ -13,7 +13,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -22,6 +21,7 @@
 #include "proto/base/program_flags.h"
 #include "proto/base/program_trace.h"
 #include "proto/base/status_macros.h"
+#include "proto/base/thread.h"
 #include "proto/net/address.h"
 #include "proto/net/same_host.h"
 #include "proto/net/zmq_transport.h"
@@ -164,11 +164,11 @@ ServerOptions ServerFromFlags() {
 class SignalWatcher final {
  public:
   SignalWatcher(const sigset_t& signals, ServerNode* node)
-      : thread_([this, signals, node] { Watch(signals, node); }) {}
+      : thread_("signals", [this, signals, node] { Watch(signals, node); }) {}
   ~SignalWatcher() {
     done_.store(true);
-    pthread_kill(thread_.native_handle(), SIGTERM);
-    thread_.join();
+    thread_.Kill(SIGTERM);
+    thread_.Join();
   }
 
  private:
@@ -183,7 +183,7 @@ class SignalWatcher final {
   }
 
   std::atomic<bool> done_{false};
-  std::thread thread_;  // last: it uses the rest
+  Thread thread_;  // last: it uses the rest
 };
 
 absl::Status Run(ProgramTrace* trace) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace.h"
@@ -17,8 +18,8 @@
 namespace slimps {
 namespace {
 
-std::function<void(absl::Time)> TraceHandOver(std::vector<TraceEvent> answers) {
-  return [answers = std::move(answers)](absl::Time when) {
+std::function<void(SteadyTime)> TraceHandOver(std::vector<TraceEvent> answers) {
+  return [answers = std::move(answers)](SteadyTime when) {
     for (const TraceEvent& one : answers) {
       TraceLog::Global().Add(one.stage, {one.key, one.partition, one.round}, one.began, when);
     }
@@ -133,7 +134,7 @@ void ServerService::Receive(EarlyMessage received) {
   }
   if (absl::IsUnavailable(admitted)) {
     // Who has really seen a newer roster asks again for what found no room.
-    const absl::Time now = clock_->Now();
+    const SteadyTime now = clock_->Now();
     size_t dropped = parked_.DropLate(now);
     if (!parked_.Add(std::move(received)).ok()) ++dropped;
     refused_messages_.fetch_add(dropped, std::memory_order_relaxed);
@@ -267,7 +268,7 @@ void ServerService::HandlePushes(Request& request,
 
 void ServerService::HandlePulls(Request& request,
                                 const google::protobuf::RepeatedPtrField<wire::PullItem>& items) {
-  const absl::Time now = clock_->Now();
+  const SteadyTime now = clock_->Now();
   const uint64_t longest = static_cast<uint64_t>(absl::ToInt64Milliseconds(options_.max_pull_wait));
   for (const wire::PullItem& item : items) {
     const PartitionId id{.key = item.id().key(), .index = item.id().partition()};

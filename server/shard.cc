@@ -1,13 +1,12 @@
 #include "server/shard.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <exception>
 #include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/clock.h"
 
 namespace slimps {
 namespace {
@@ -42,7 +41,7 @@ Shard::Shard(const ShardOptions& options, std::unique_ptr<ShardState> state, con
       clock_(clock),
       send_(std::move(send)),
       state_(std::move(state)),
-      thread_([this] { Run(); }) {}
+      thread_("shard", [this] { Run(); }) {}
 
 Shard::~Shard() { Stop(); }
 
@@ -61,7 +60,7 @@ absl::Status Shard::Post(ShardItems* items) {
                        options_.max_mailbox_bytes));
     }
     // What is complete and was left to the thread comes first.
-    const bool busy = wake_at_ == absl::InfinitePast();
+    const bool busy = wake_at_ == SteadyTime::InfinitePast();
     if (!small || in_use_ || busy || !mailbox_.empty()) {
       mailbox_bytes_ += bytes;
       mailbox_.emplace_back(std::move(*items));
@@ -121,14 +120,14 @@ void Shard::TellIfBroken() {
 
 void Shard::GiveBack() {
   TellIfBroken();
-  absl::Time deadline = state_->NextDeadline();
+  SteadyTime deadline = state_->NextDeadline();
   const bool untold = !told_broken_ && !state_->broken().ok();
   if (untold) deadline = std::min(deadline, clock_->Now() + kTellAgain);
   const bool busy = state_->HasCompleteRound();
   MutexLock lock(&mutex_);
   in_use_ = false;
   const bool earlier = deadline < wake_at_;
-  wake_at_ = busy ? absl::InfinitePast() : deadline;
+  wake_at_ = busy ? SteadyTime::InfinitePast() : deadline;
   if (busy || earlier || awaits_state_ || stopping_ || !mailbox_.empty()) arrived_.NotifyOne();
 }
 
@@ -160,7 +159,7 @@ void Shard::Stop(const absl::Status& why) {
     stopping_ = true;
     arrived_.NotifyOne();
   }
-  if (thread_.joinable()) thread_.join();
+  if (thread_.joinable()) thread_.Join();
 }
 
 bool Shard::Take(std::deque<Entry>* entries) {
@@ -169,7 +168,7 @@ bool Shard::Take(std::deque<Entry>* entries) {
     if (!in_use_) {
       const absl::Duration wait = wake_at_ - clock_->Now();
       const bool due = wait <= absl::ZeroDuration();
-      if (stopping_ && mailbox_.empty() && wake_at_ != absl::InfinitePast()) return false;
+      if (stopping_ && mailbox_.empty() && wake_at_ != SteadyTime::InfinitePast()) return false;
       if (due || stopping_ || !mailbox_.empty()) break;
       arrived_.WaitFor(&mutex_, wait);
     } else {
@@ -194,7 +193,6 @@ void Shard::Handle(Entry entry) {
 }
 
 void Shard::Run() {
-  pthread_setname_np(pthread_self(), "shard");
   std::deque<Entry> entries;
   while (Take(&entries)) {
     Guarded([&] { HandleAll(&entries); });

@@ -16,13 +16,13 @@
 #include <exception>
 #include <functional>
 #include <memory>
-#include <thread>
 #include <variant>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "proto/base/clock.h"
 #include "proto/base/mutex.h"
+#include "proto/base/thread.h"
 #include "server/shard_state.h"
 
 namespace slimps {
@@ -96,14 +96,14 @@ class Shard final {
   bool in_use_ ABSL_GUARDED_BY(mutex_) = false;
   bool awaits_state_ ABSL_GUARDED_BY(mutex_) =
       false;  // the thread sleeps without a deadline: who gives back wakes it
-  absl::Time wake_at_ ABSL_GUARDED_BY(mutex_) =
-      absl::InfiniteFuture();  // when in_use_ is false: the next deadline
+  SteadyTime wake_at_ ABSL_GUARDED_BY(mutex_) =
+      SteadyTime::InfiniteFuture();  // when in_use_ is false: the next deadline
   std::deque<Entry> mailbox_ ABSL_GUARDED_BY(mutex_);
   size_t mailbox_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t peer_controls_ ABSL_GUARDED_BY(mutex_) = 0;  // in the mailbox
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status stopped_ ABSL_GUARDED_BY(mutex_);  // why
-  std::thread thread_;                            // last: it uses the rest
+  Thread thread_;                                 // last: it uses the rest
 };
 
 }  // namespace slimps

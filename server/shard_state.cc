@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compress/format/rows.h"
+#include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 #include "proto/net/send_priority.h"
 
@@ -151,7 +152,7 @@ uint64_t ShardState::MeasureDecode(PayloadFormat format, const Payload& payload,
   // Raw payloads cost nothing beyond the sum that every push needs.
   if (format != PayloadFormat::kLevels && format != PayloadFormat::kSparse) return 0;
   alignas(kBufferAlignment) std::array<float, kBlockElements> scratch;
-  const absl::Time start = clock_->Now();
+  const SteadyTime start = clock_->Now();
   for (size_t first = 0; first < elements; first += kBlockElements) {
     const size_t length = std::min(kBlockElements, elements - first);
     Decode(format, payload.bytes(), elements, first, std::span<float>(scratch).first(length));
@@ -200,7 +201,7 @@ void ShardState::HandlePull(const Origin& origin, PullWork work) {
       return;
     }
   }
-  const absl::Time deadline = pull.deadline;
+  const SteadyTime deadline = pull.deadline;
   const absl::Status queued = failure_.ok() ? slot.pulls.Add(std::move(pull)) : failure_;
   if (!queued.ok()) {
     outbox_.AddPullError(origin, pull.item, queued);
@@ -386,9 +387,9 @@ void ShardState::Fail(const absl::Status& why) {
 }
 
 void ShardState::ExpirePulls() {
-  const absl::Time now = clock_->Now();
+  const SteadyTime now = clock_->Now();
   if (now < next_deadline_) return;
-  next_deadline_ = absl::InfiniteFuture();
+  next_deadline_ = SteadyTime::InfiniteFuture();
   for (auto& [id, slot] : slots_) {
     for (const WaitingPull& pull : slot.pulls.TakeExpired(now)) {
       outbox_.AddPullError(

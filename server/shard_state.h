@@ -44,7 +44,7 @@ struct PushWork {
 };
 struct PullWork {
   wire::PullItem item;
-  absl::Time deadline;
+  SteadyTime deadline;
 };
 
 // The items of one message that concern one shard; handled in this order.
@@ -98,7 +98,7 @@ class ShardState final {
   void ApplyOne();
 
   // When ExpirePulls should be called next, at the latest.
-  absl::Time NextDeadline() const { return next_deadline_; }
+  SteadyTime NextDeadline() const { return next_deadline_; }
   void ExpirePulls();
 
   // Nothing more can be done here, because of `why`: as Fail, and broken() from then on.
@@ -157,7 +157,7 @@ class ShardState final {
   size_t copied_bytes_ = 0;  // in outbox_
   std::vector<Slot*>
       put_off_;  // have waiting pulls whose version is there, but not the room for their copies
-  absl::Time next_deadline_ = absl::InfiniteFuture();
+  SteadyTime next_deadline_ = SteadyTime::InfiniteFuture();
   absl::Status failure_;
   absl::Status broken_;
 };

@@ -5,21 +5,21 @@
 namespace slimps {
 
 AnswerThread::~AnswerThread() {
-  std::thread thread;
+  Thread thread;
   {
     MutexLock lock(&mutex_);
     ending_ = true;
     changed_.NotifyAll();
-    thread.swap(thread_);
+    thread = std::move(thread_);
   }
-  if (thread.joinable()) thread.join();
+  if (thread.joinable()) thread.Join();
 }
 
 void AnswerThread::Post(std::function<void()> answer) {
   MutexLock lock(&mutex_);
   answers_.push_back(std::move(answer));
   try {
-    if (!thread_.joinable() && !ending_) thread_ = std::thread([this] { Run(); });
+    if (!thread_.joinable() && !ending_) thread_ = Thread("answers", [this] { Run(); });
   } catch (...) {
     answers_.pop_back();  // the caller is told that it will not come
     throw;

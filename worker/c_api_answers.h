@@ -10,10 +10,10 @@
 
 #include <deque>
 #include <functional>
-#include <thread>
 
 #include "absl/base/thread_annotations.h"
 #include "proto/base/mutex.h"
+#include "proto/base/thread.h"
 
 namespace slimps {
 
@@ -34,7 +34,7 @@ class AnswerThread final {
   CondVar changed_;
   std::deque<std::function<void()>> answers_ ABSL_GUARDED_BY(mutex_);
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_ ABSL_GUARDED_BY(mutex_);
+  Thread thread_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace slimps

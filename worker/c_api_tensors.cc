@@ -3,11 +3,11 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "proto/base/status_macros.h"
+#include "proto/base/thread.h"
 #include "worker/c_api.h"
 #include "worker/c_api_structs.h"
 #include "worker/c_api_support.h"
@@ -61,12 +61,12 @@ absl::StatusOr<InitTensor> ToTensor(const std::string& what, const void* given) 
 struct AskedPull {
   slimps_done done;
   void* user_data;
-  const std::thread::id asker = std::this_thread::get_id();
+  const Thread::Id asker = Thread::CurrentId();
   bool asking = true;                   // only the asker looks
   std::optional<absl::Status> at_once;  // the same
 
   void Answer(const absl::Status& status) {
-    if (std::this_thread::get_id() == asker && asking) {
+    if (Thread::CurrentId() == asker && asking) {
       at_once = status;
     } else {
       HandOver(status);

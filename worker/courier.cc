@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "glog/logging.h"
+#include "proto/base/clock.h"
 #include "proto/base/trace.h"
 #include "proto/header_body.h"
 #include "proto/status_proto.h"
@@ -45,7 +45,7 @@ absl::Status Annotate(const absl::Status& status, const OutgoingItem& out, uint3
   }
 }
 
-void TracePassage(const OutgoingItem& out, absl::Time handed_over, absl::Time answered) {
+void TracePassage(const OutgoingItem& out, SteadyTime handed_over, SteadyTime answered) {
   if (const auto* push = std::get_if<wire::PushItem>(&out.item)) {
     TraceLog::Global().Add(TraceStage::kSend, {out.key_name, push->id().partition(), push->round()},
                            handed_over, answered);
@@ -65,21 +65,21 @@ Courier::Courier(Transport* transport, Membership* membership, std::vector<PeerI
       servers_(std::move(servers)),
       options_(options),
       retries_(WithoutLimits(options.retry_interval)),
-      heard_(servers_.size(), absl::InfinitePast()),
-      timer_([this] { TimerLoop(); }) {}
+      heard_(servers_.size(), SteadyTime::InfinitePast()),
+      timer_("courier-timer", [this] { TimerLoop(); }) {}
 
 Courier::~Courier() { Stop(); }
 
 void Courier::Stop() {
   FailAll(absl::CancelledError("the store was closed"));
-  std::thread timer;
+  Thread timer;
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
     stop_.NotifyAll();
     timer = std::move(timer_);
   }
-  if (timer.joinable()) timer.join();
+  if (timer.joinable()) timer.Join();
 }
 
 void Courier::Dispatch(uint32_t server, std::vector<OutgoingItem> items, int64_t priority,
@@ -114,7 +114,7 @@ void Courier::DispatchTogether(uint32_t server, std::span<OutgoingItem> items, i
 
 Message Courier::Enter(uint32_t server, std::span<OutgoingItem> items, int64_t priority,
                        std::vector<uint64_t>* tickets) {
-  const absl::Time now = absl::Now();
+  const SteadyTime now = options_.clock->Now();
   tickets->reserve(items.size());
   size_t taken = 0;
   try {
@@ -182,7 +182,7 @@ void Courier::Send(uint32_t server, Message message, const std::vector<uint64_t>
   MarkQueued(tickets);
   const auto send = [&] {
     SendOptions options{.priority = priority, .may_hand_over_here = sender == Sender::kWaits};
-    options.on_handed_over = [this, tickets](absl::Time when) { MarkHandedOver(tickets, when); };
+    options.on_handed_over = [this, tickets](SteadyTime when) { MarkHandedOver(tickets, when); };
     return transport_->Send(servers_[server], std::move(message), std::move(options));
   };
   const absl::Status sent = OrOutOfMemory(send, "sending");
@@ -193,13 +193,13 @@ void Courier::Send(uint32_t server, Message message, const std::vector<uint64_t>
   for (uint64_t ticket : tickets) AnswerItem(ticket, Answer{.status = sent});
 }
 
-void Courier::MarkHandedOver(const std::vector<uint64_t>& tickets, absl::Time when) {
+void Courier::MarkHandedOver(const std::vector<uint64_t>& tickets, SteadyTime when) {
   MutexLock lock(&mutex_);
   for (uint64_t ticket : tickets) {
     auto found = requests_.find(ticket);
     if (found == requests_.end()) continue;
     Request& request = found->second;
-    request.sent_again = request.handed_over != absl::InfinitePast();
+    request.sent_again = request.handed_over != SteadyTime::InfinitePast();
     if (!request.sent_again) request.handed_over = when;
     request.queued = false;
   }
@@ -214,7 +214,7 @@ void Courier::MarkQueued(const std::vector<uint64_t>& tickets) {
 }
 
 void Courier::MarkUnsent(const std::vector<uint64_t>& tickets) {
-  const absl::Time again = absl::Now() + options_.retry_interval;
+  const SteadyTime again = options_.clock->Now() + options_.retry_interval;
   MutexLock lock(&mutex_);
   for (uint64_t ticket : tickets) {
     auto found = requests_.find(ticket);
@@ -234,7 +234,7 @@ void Courier::OnUndeliverable(PeerId server) {
 void Courier::NoteHeard(PeerId from) {
   MutexLock lock(&mutex_);
   for (size_t server = 0; server < servers_.size(); ++server) {
-    if (servers_[server] == from) heard_[server] = absl::Now();
+    if (servers_[server] == from) heard_[server] = options_.clock->Now();
   }
 }
 
@@ -300,8 +300,8 @@ void Courier::AnswerItem(uint64_t ticket, Answer answer) {
     deferred_.erase(ticket);
   }
   answer.status = Annotate(answer.status, request.out, request.server);
-  if (request.handed_over != absl::InfinitePast()) {
-    const absl::Time now = absl::Now();
+  if (request.handed_over != SteadyTime::InfinitePast()) {
+    const SteadyTime now = options_.clock->Now();
     if (!request.sent_again) answer.round_trip = now - request.handed_over;
     TracePassage(request.out, request.handed_over, now);
   }

@@ -17,7 +17,6 @@
 #include <map>
 #include <span>
 #include <string>
-#include <thread>
 #include <unordered_map>
 #include <variant>
 #include <vector>
@@ -26,7 +25,9 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "proto/base/buffer.h"
+#include "proto/base/clock.h"
 #include "proto/base/mutex.h"
+#include "proto/base/thread.h"
 #include "proto/net/membership/membership.h"
 #include "proto/net/retry_tracker.h"
 #include "proto/net/transport.h"
@@ -56,6 +57,7 @@ struct CourierOptions {
   wire::StoreMode mode = wire::DIST_SYNC;  // stamped on init messages, the staleness too
   uint32_t staleness = 0;
   bool coalesce = true;  // false: every item in a message of its own, both ways
+  const Clock* clock = MachineClock();
 };
 
 // Thread-safe.
@@ -99,8 +101,8 @@ class Courier final {
     OutgoingItem out;
     uint32_t server = 0;
     int64_t priority = 0;
-    absl::Time handed_over = absl::InfinitePast();  // the first time
-    absl::Time dispatched;
+    SteadyTime handed_over = SteadyTime::InfinitePast();  // the first time
+    SteadyTime dispatched;
     bool sent_again = false;
     bool queued = false;   // the transport holds it and has not handed it over yet
     int refusals = 0;      // how often a server had no room for it
@@ -124,7 +126,7 @@ class Courier final {
   bool Defer(uint64_t ticket, const absl::Status& status);
   void NoteHeard(PeerId from);
   void HandlePullReply(PeerId from, Message& message);
-  void MarkHandedOver(const std::vector<uint64_t>& tickets, absl::Time when);
+  void MarkHandedOver(const std::vector<uint64_t>& tickets, SteadyTime when);
   void MarkQueued(const std::vector<uint64_t>& tickets);
   // The transport did not take them: the timer tries again.
   void MarkUnsent(const std::vector<uint64_t>& tickets);
@@ -132,10 +134,10 @@ class Courier final {
   // Whether the item was handed over and the server is talking, so that its answer is rather on its way behind others
   // than lost: on a slow link weights may take longer than the retry interval, and asking again would have them sent
   // twice. Not beyond half of the timeout, when it is asked for once more at any rate.
-  bool AnswersCome(const Request& request, absl::Time now) const
+  bool AnswersCome(const Request& request, SteadyTime now) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Throws std::bad_alloc: who was to be told of its end is; what was to be sent again is due again.
-  void RetryAndExpire(absl::Time now);
+  void RetryAndExpire(SteadyTime now);
   void TimerLoop();
 
   Transport* const transport_;
@@ -148,15 +150,15 @@ class Courier final {
   mutable Mutex mutex_;
   std::unordered_map<uint64_t, Request> requests_ ABSL_GUARDED_BY(mutex_);  // by ticket
   RetryTracker retries_ ABSL_GUARDED_BY(mutex_);
-  std::vector<absl::Time> heard_ ABSL_GUARDED_BY(mutex_);  // by server: when its last message came
+  std::vector<SteadyTime> heard_ ABSL_GUARDED_BY(mutex_);  // by server: when its last message came
   uint64_t next_ticket_ ABSL_GUARDED_BY(mutex_) = 1;
   uint64_t next_request_ ABSL_GUARDED_BY(mutex_) = kFirstRequest;
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   CondVar stop_;
   // Refused for want of room, and when to send it again, by ticket.
-  std::map<uint64_t, absl::Time> deferred_ ABSL_GUARDED_BY(mutex_);
-  std::thread timer_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, SteadyTime> deferred_ ABSL_GUARDED_BY(mutex_);
+  Thread timer_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace slimps

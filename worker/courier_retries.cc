@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "proto/base/clock.h"
 #include "worker/courier.h"
 #include "worker/out_of_memory.h"
 
@@ -19,17 +19,17 @@ constexpr int kMostDoublings = 4;
 
 }  // namespace
 
-bool Courier::AnswersCome(const Request& request, absl::Time now) const {
-  const bool asked = request.handed_over != absl::InfinitePast();
+bool Courier::AnswersCome(const Request& request, SteadyTime now) const {
+  const bool asked = request.handed_over != SteadyTime::InfinitePast();
   return asked && now - heard_[request.server] < options_.retry_interval &&
          now - request.dispatched < options_.timeout / 2;
 }
 
 void Courier::OnConnectionLost(PeerId server) {
-  const absl::Time now = absl::Now();
+  const SteadyTime now = options_.clock->Now();
   MutexLock lock(&mutex_);
   for (size_t i = 0; i < servers_.size(); ++i) {
-    if (servers_[i] == server) heard_[i] = absl::InfinitePast();  // no answer is on its way
+    if (servers_[i] == server) heard_[i] = SteadyTime::InfinitePast();  // no answer is on its way
   }
   for (const auto& [ticket, request] : requests_) {
     if (servers_[request.server] == server && !request.queued) retries_.Postpone(ticket, now);
@@ -45,7 +45,7 @@ bool Courier::Defer(uint64_t ticket, const absl::Status& status) {
   Request& request = found->second;
   const int doublings = std::min(request.refusals++, kMostDoublings);
   request.refusal = status;
-  deferred_.emplace(ticket, absl::Now() + kFirstDeferral * (1 << doublings));
+  deferred_.emplace(ticket, options_.clock->Now() + kFirstDeferral * (1 << doublings));
   return true;
 }
 
@@ -69,13 +69,13 @@ void Courier::TimerLoop() {
       if (stopping_) return;
     }
     try {
-      RetryAndExpire(absl::Now());
+      RetryAndExpire(options_.clock->Now());
     } catch (const std::bad_alloc&) {
     }
   }
 }
 
-void Courier::RetryAndExpire(absl::Time now) {
+void Courier::RetryAndExpire(SteadyTime now) {
   struct Resend {
     uint32_t server;
     int64_t priority;

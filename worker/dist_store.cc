@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "glog/logging.h"
+#include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 #include "proto/net/address.h"
 #include "proto/net/membership/node_name.h"
@@ -42,6 +42,7 @@ MembershipOptions MakeMembershipOptions(const KVStoreOptions& options) {
   membership.num_servers = options.num_servers;
   membership.join_timeout = options.timeout;
   membership.stop = options.stop;
+  membership.clock = options.clock;
   return membership;
 }
 
@@ -100,7 +101,7 @@ DistStore::DistStore(wire::StoreMode mode, const KVStoreOptions& options,
       device_(MakeHostDevice()),
       staging_(device_.get(), options.staging_bytes),
       membership_(transport_.get(), MakeMembershipOptions(options)),
-      rpc_(transport_.get(), options.retry_interval) {}
+      rpc_(transport_.get(), options.retry_interval, options.clock) {}
 
 DistStore::~DistStore() {
   const absl::Status closed = Close();
@@ -138,7 +139,8 @@ absl::Status DistStore::Start() {
                                                       .retry_interval = options_.retry_interval,
                                                       .mode = mode_,
                                                       .staleness = options_.staleness,
-                                                      .coalesce = options_.coalesce});
+                                                      .coalesce = options_.coalesce,
+                                                      .clock = options_.clock});
   pull_ = std::make_unique<PullMerger>(
       courier_.get(),
       PullMergerOptions{
@@ -151,7 +153,8 @@ absl::Status DistStore::Start() {
               [this](const PullMeasurement& measured) {
                 plan()->RecordPull(*measured.tensor, measured.version, measured.communication,
                                    measured.coding);
-              }});
+              },
+          .clock = options_.clock});
   StartPipeline();
   ready_.store(true);
   membership_.SetDownHandler([this](absl::Status why) { Fail(why, Cause::kOthers); });
@@ -160,9 +163,11 @@ absl::Status DistStore::Start() {
 
 void DistStore::StartPipeline() {
   PushPipelineOptions push;
+  push.clock = options_.clock;
   push.payloads = {.grad_scale = options_.grad_scale,
                    .encode_threads = options_.encode_threads,
-                   .worker = membership_.rank()};
+                   .worker = membership_.rank(),
+                   .clock = options_.clock};
   push.timeout = options_.timeout;
   push.checksums = options_.checksums;
   push.on_report = [this](wire::ThresholdReport report) { ReportThresholds(std::move(report)); };
@@ -265,9 +270,9 @@ absl::Status DistStore::FirstError() const {
   return down.has_value() ? AsFailure(*down) : absl::OkStatus();
 }
 
-void DistStore::AddWait(absl::Time since) {
+void DistStore::AddWait(SteadyTime since) {
   MutexLock lock(&mutex_);
-  wait_ += absl::Now() - since;
+  wait_ += options_.clock->Now() - since;
 }
 
 // ---- the job ------------------------------------------------------------------------------------
@@ -326,7 +331,7 @@ absl::StatusOr<std::vector<double>> DistStore::AllReduceSumFor(const std::string
 
 absl::Status DistStore::Wait() {
   SLIMPS_RETURN_IF_ERROR(FirstError());
-  const absl::Time start = absl::Now();
+  const SteadyTime start = options_.clock->Now();
   const absl::Status drained = push_->Drain(options_.timeout);
   AddWait(start);
   return drained;

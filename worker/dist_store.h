@@ -22,6 +22,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 #include "proto/net/membership/membership.h"
 #include "proto/net/transport.h"
@@ -134,7 +135,7 @@ class DistStore final : public KVStore, private MessageSink {
   absl::Status Submit(PushJob job);
   // The push and the pull of the version that it makes, in one message; `pulled` is then called. False: not so.
   absl::StatusOr<bool> SendTogether(const PushJob& job, std::span<float> out,
-                                    std::function<void(absl::Status)> pulled, absl::Time* prepared);
+                                    std::function<void(absl::Status)> pulled, SteadyTime* prepared);
   void SubmitPull(PullJob job, const Key& key);
   absl::Status AwaitAcknowledged(const TensorPlan& tensor);
   absl::StatusOr<const TensorPlan*> FindForPull(const Key& key, size_t elements);
@@ -173,7 +174,7 @@ class DistStore final : public KVStore, private MessageSink {
     if (absl::IsUnavailable(answer)) Fail(answer, Cause::kOthers);
     return answer;
   }
-  void AddWait(absl::Time since);
+  void AddWait(SteadyTime since);
 
   const wire::StoreMode mode_;
   const KVStoreOptions options_;

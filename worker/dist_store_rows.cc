@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace.h"
 #include "worker/dist_store.h"
@@ -40,7 +40,7 @@ absl::Status DistStore::PushRowSparse(const Key& key, std::span<const int64_t> r
         "push of rows of key ", key.typed_name(), ": expected gradient compression none, got ",
         codec.ToString(), ", whose residuals belong to whole tensors"));
   }
-  const absl::Time start = absl::Now();
+  const SteadyTime start = options_.clock->Now();
   using Payloads = std::shared_ptr<const std::vector<Payload>>;
   const auto prepare = [&]() -> absl::StatusOr<Payloads> {
     SLIMPS_ASSIGN_OR_RETURN(const SummedRows sums,
@@ -52,7 +52,7 @@ absl::Status DistStore::PushRowSparse(const Key& key, std::span<const int64_t> r
                           OrOutOfMemory(prepare, "push of rows", key.typed_name()));
   {
     MutexLock lock(&mutex_);
-    copy_ += absl::Now() - start;
+    copy_ += options_.clock->Now() - start;
   }
   PushJob job = CountJob(tensor, priority);
   job.rows = std::move(payloads);
@@ -98,7 +98,7 @@ absl::StatusOr<std::vector<float>> DistStore::FetchRows(const TensorPlan& tensor
                                                         int priority) {
   const uint64_t min_version = NewestPushed(tensor.key);
   const TraceSpan span(TraceStage::kWait, {tensor.key.typed_name(), 0, min_version});
-  const absl::Time start = absl::Now();
+  const SteadyTime start = options_.clock->Now();
   const std::vector<RowRequest> requests = PlanRowRequests(tensor, unique);
   ItemGathering gathering(courier_.get(), {.priority = ItemGathering::kBeforeAll});
   for (const RowRequest& request : requests) {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace.h"
 #include "worker/dist_store.h"
@@ -95,17 +95,17 @@ absl::StatusOr<PushJob> DistStore::MakePushJob(const Key& key, std::span<const f
   SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* tensor, keys_.Find(key));
   SLIMPS_RETURN_IF_ERROR(CheckLength(*tensor, gradient.size(), "push"));
   SLIMPS_ASSIGN_OR_RETURN(GradientBuffers grad_bufs, staging_.Acquire(*tensor, options_.timeout));
-  const absl::Time start = absl::Now();
+  const SteadyTime start = options_.clock->Now();
   SLIMPS_ASSIGN_OR_RETURN(const float largest, CopyGradient(*tensor, gradient, grad_bufs));
   {
     MutexLock lock(&mutex_);
-    copy_ += absl::Now() - start;
+    copy_ += options_.clock->Now() - start;
   }
   PushJob job = CountJob(tensor, priority);
   job.grad_bufs = std::move(grad_bufs);
   job.gradient_bound = largest;
   TraceLog::Global().AddOfThread(TraceStage::kCopy, {key.typed_name(), 0, job.round}, start,
-                                 absl::Now());
+                                 options_.clock->Now());
   return job;
 }
 
@@ -160,7 +160,7 @@ absl::Status DistStore::Submit(PushJob job) {
 
 absl::Status DistStore::Pull(const Key& key, std::span<float> out, int priority) {
   const TraceSpan span(TraceStage::kWait, {key.typed_name(), 0, 0});
-  const absl::Time start = absl::Now();
+  const SteadyTime start = options_.clock->Now();
   Awaited pulled;
   PullAsync(key, out, priority, pulled.Callback());
   const absl::Status status = FailIfServerIsGone(pulled.Await());
@@ -222,7 +222,7 @@ absl::Status DistStore::PushPull(const Key& key, std::span<const float> gradient
   SLIMPS_RETURN_IF_ERROR(FindForPull(key, out.size()).status());
   SLIMPS_ASSIGN_OR_RETURN(PushJob job, MakePushJob(key, gradient, priority));
   Awaited pulled;
-  absl::Time start;
+  SteadyTime start;
   const auto send = [&] { return SendTogether(job, out, pulled.Callback(), &start); };
   const absl::StatusOr<bool> sent = OrOutOfMemory(send, "push", job.tensor->key.typed_name());
   if (!sent.ok()) {
@@ -240,7 +240,7 @@ absl::Status DistStore::PushPull(const Key& key, std::span<const float> gradient
 
 absl::StatusOr<bool> DistStore::SendTogether(const PushJob& job, std::span<float> out,
                                              std::function<void(absl::Status)> pulled,
-                                             absl::Time* prepared) {
+                                             SteadyTime* prepared) {
   const TensorPlan& tensor = *job.tensor;
   if (mode_ != wire::DIST_SYNC || !options_.coalesce || NeedsCopy(tensor, job.round) ||
       plan()->MeasuresPull(tensor, job.round)) {
@@ -248,7 +248,7 @@ absl::StatusOr<bool> DistStore::SendTogether(const PushJob& job, std::span<float
   }
   SLIMPS_ASSIGN_OR_RETURN(std::optional<OutgoingItem> push, push_->PrepareNow(job));
   if (!push.has_value()) return false;
-  *prepared = absl::Now();
+  *prepared = options_.clock->Now();
   pull_->SubmitWithPush(
       {.tensor = &tensor,
        .min_version = job.round,

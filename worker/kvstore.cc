@@ -22,6 +22,7 @@ absl::StatusOr<std::unique_ptr<KVStore>> KVStore::Create(std::string_view type,
         std::string(type), "\""));
   }
   ZmqTransportOptions transport;
+  transport.clock = options.clock;
   transport.emulate_link_bytes_per_second = options.emulate_link_bytes_per_second;
   transport.emulate_link_latency = options.emulate_link_latency;
   if (UsedSameHost(options) == SameHost::kShm) {

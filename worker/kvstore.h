@@ -28,6 +28,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "proto/base/clock.h"
 #include "proto/base/key.h"
 #include "proto/net/same_host.h"
 #include "proto/slimps.pb.h"
@@ -78,7 +79,8 @@ struct KVStoreOptions {
   absl::Duration emulate_link_latency = absl::ZeroDuration();  // added to what arrives
   absl::Duration timeout = absl::Seconds(60);  // of one push or pull, retries included
   absl::Duration retry_interval = absl::Seconds(5);
-  std::stop_token stop;  // Create returns Cancelled once a stop is requested
+  std::stop_token stop;                 // Create returns Cancelled once a stop is requested
+  const Clock* clock = MachineClock();  // outlives the store
 };
 
 // What `options` come to: an emulated link stands for a network, which no local socket may bypass.

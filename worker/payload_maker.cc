@@ -22,7 +22,7 @@ MadePayload RawPayload(const GradientPart& part) {
 PayloadMaker::PayloadMaker(const PayloadMakerOptions& options)
     : options_(options),
       raw_(MakeCodec(CodecSpec{.name = "none"}).value()),
-      encoder_(options.encode_threads) {}
+      encoder_(options.encode_threads, options.clock) {}
 
 absl::StatusOr<MadePayload> PayloadMaker::Make(const GradientPart& part, const Codec& codec,
                                                const Codec& compressor) {

@@ -1,21 +1,19 @@
 #include "worker/pull_merger.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <new>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace.h"
 #include "worker/out_of_memory.h"
 
 namespace slimps {
 PullMerger::PullMerger(Courier* courier, PullMergerOptions options)
-    : courier_(courier), options_(std::move(options)), thread_([this] { Run(); }) {}
+    : courier_(courier), options_(std::move(options)), thread_("pull", [this] { Run(); }) {}
 
 PullMerger::~PullMerger() {
   {
@@ -24,7 +22,7 @@ PullMerger::~PullMerger() {
     work_.NotifyAll();
     measured_.NotifyAll();
   }
-  thread_.join();
+  thread_.Join();
 }
 
 void PullMerger::Submit(PullJob job) { SubmitLater(std::move(job))(absl::OkStatus()); }
@@ -37,7 +35,7 @@ std::function<void(const absl::Status&)> PullMerger::SubmitLater(PullJob job) {
   return [this, request = std::move(request)](const absl::Status& status) {
     State& submitted = *request->front();
     submitted.status = status;
-    submitted.deadline = absl::Now() + options_.timeout;
+    submitted.deadline = options_.clock->Now() + options_.timeout;
     MutexLock lock(&mutex_);
     requests_.splice(requests_.end(), *request);
     work_.NotifyAll();
@@ -62,7 +60,7 @@ void PullMerger::OnAnswer(Replies& one, Answer answer) {
   Reply& reply = one.front();
   State& state = *reply.state;
   reply.answer = std::move(answer);
-  reply.arrived = absl::Now();
+  reply.arrived = options_.clock->Now();
   if (state.here) return Merge(std::move(reply));
   const size_t bytes = reply.answer.payload.size();
   bool full = false;
@@ -82,7 +80,6 @@ void PullMerger::OnAnswer(Replies& one, Answer answer) {
 }
 
 void PullMerger::Run() {
-  pthread_setname_np(pthread_self(), "pull");
   for (;;) {
     Requests requests;
     Reply reply;
@@ -122,7 +119,7 @@ absl::Status PullMerger::Admit(Requests& one) {
   }
   SLIMPS_RETURN_IF_ERROR(Prepare(state));
   if (IsHeld(state)) return absl::OkStatus();
-  if (absl::Now() >= state.deadline) {
+  if (options_.clock->Now() >= state.deadline) {
     return absl::DeadlineExceededError(absl::StrCat("pull of key ", job.tensor->key.typed_name(),
                                                     ": its turn did not come within ",
                                                     absl::FormatDuration(options_.timeout)));
@@ -175,8 +172,8 @@ void PullMerger::AddRequest(const std::shared_ptr<State>& state, size_t partitio
                             ByServer* by_server) {
   const TensorPlan& tensor = *state->job.tensor;
   const PartitionPlan& plan = tensor.partitions[partition];
-  const absl::Duration left =
-      std::max(std::min(state->deadline - absl::Now(), options_.timeout), absl::Milliseconds(1));
+  const absl::Duration left = std::max(
+      std::min(state->deadline - options_.clock->Now(), options_.timeout), absl::Milliseconds(1));
   wire::PullItem pull;
   pull.mutable_id()->set_key(tensor.key.id());
   pull.mutable_id()->set_partition(static_cast<uint32_t>(partition));
@@ -258,7 +255,7 @@ absl::Status PullMerger::MergeAnswer(const Reply& reply) {
   const TraceSpan span(
       TraceStage::kDecode,
       {tensor.key.typed_name(), static_cast<uint32_t>(partition), answer.pull.version()});
-  const absl::Time start = absl::Now();
+  const SteadyTime start = options_.clock->Now();
   const absl::Status merged = state.held().Merge(partition, answer.pull, answer.payload.bytes());
   if (!merged.ok()) {
     return absl::Status(merged.code(), absl::StrCat(where(), std::string(merged.message())));
@@ -266,7 +263,7 @@ absl::Status PullMerger::MergeAnswer(const Reply& reply) {
   MutexLock lock(&mutex_);
   totals_.payload_bytes += answer.payload.size();
   totals_.changes += answer.pull.is_change();
-  totals_.decode += absl::Now() - start;
+  totals_.decode += options_.clock->Now() - start;
   return absl::OkStatus();
 }
 

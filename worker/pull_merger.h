@@ -26,14 +26,15 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "proto/base/clock.h"
 #include "proto/base/mutex.h"
+#include "proto/base/thread.h"
 #include "worker/courier.h"
 #include "worker/held_weights.h"
 #include "worker/key_table.h"
@@ -83,6 +84,7 @@ struct PullMergerOptions {
   std::function<bool(const TensorPlan&, uint64_t version)> measures;
   // Of measured pulls that came as change_codec says they should; others are no samples.
   std::function<void(const PullMeasurement&)> on_measured;
+  const Clock* clock = MachineClock();
 };
 
 class PullMerger final {
@@ -107,7 +109,7 @@ class PullMerger final {
   // A pull under way. Owned by the pull thread once its requests are out.
   struct State {
     PullJob job;
-    absl::Time deadline = absl::InfiniteFuture();
+    SteadyTime deadline = SteadyTime::InfiniteFuture();
     bool here = false;   // merged by who brings the answer
     size_t pending = 0;  // partitions
     bool admitted = false;
@@ -122,8 +124,8 @@ class PullMerger final {
     // Of a pull that is measured and thrown away: its version, and what was seen so far.
     std::optional<uint64_t> measured_version;
     bool as_agreed = true;
-    absl::Time first_byte = absl::InfiniteFuture();
-    absl::Time last_answer = absl::InfinitePast();
+    SteadyTime first_byte = SteadyTime::InfiniteFuture();
+    SteadyTime last_answer = SteadyTime::InfinitePast();
     absl::Duration coding;
   };
   using Requests = std::list<std::shared_ptr<State>>;
@@ -138,7 +140,7 @@ class PullMerger final {
     std::shared_ptr<State> state;
     size_t partition = 0;
     Answer answer = {};
-    absl::Time arrived = {};
+    SteadyTime arrived = {};
     std::optional<absl::Status> merged = {};  // already, by the thread that brought it
   };
   using Replies = std::list<Reply>;
@@ -185,7 +187,7 @@ class PullMerger final {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   CondVar work_;
   CondVar measured_;
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace slimps

@@ -5,9 +5,9 @@
 #include <string>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "compress/format/format.h"
 #include "proto/base/buffer.h"
+#include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 #include "worker/out_of_memory.h"
 #include "worker/pull_merger.h"
@@ -96,13 +96,13 @@ absl::Status PullMerger::GaugeAnswer(State& state, const Reply& reply) const {
   state.last_answer = std::max(state.last_answer, reply.arrived);
   if (!answer.pull.is_change()) return absl::OkStatus();
   alignas(kBufferAlignment) std::array<float, kBlockElements> scratch{};
-  const absl::Time start = absl::Now();
+  const SteadyTime start = options_.clock->Now();
   for (size_t first = 0; first < elements; first += kBlockElements) {
     DecodeAdd(format, answer.payload.bytes(), elements, first,
               std::span<float>(scratch).first(std::min(kBlockElements, elements - first)));
   }
-  state.coding +=
-      absl::Nanoseconds(static_cast<int64_t>(answer.pull.encode_ns())) + (absl::Now() - start);
+  state.coding += absl::Nanoseconds(static_cast<int64_t>(answer.pull.encode_ns())) +
+                  (options_.clock->Now() - start);
   return absl::OkStatus();
 }
 

@@ -6,7 +6,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 #include "proto/base/status_macros.h"
 
@@ -16,10 +16,10 @@ namespace {
 // Gathers the answers of one passage. Thread-safe.
 class Answers final {
  public:
-  explicit Answers(size_t partitions) : pending_(partitions) {}
+  Answers(size_t partitions, const Clock* clock) : clock_(clock), pending_(partitions) {}
 
   void Add(const Answer& answer) {
-    const absl::Time now = absl::Now();
+    const SteadyTime now = clock_->Now();
     MutexLock lock(&mutex_);
     known_ &= answer.round_trip > absl::ZeroDuration();
     first_byte_ = std::min(first_byte_, now - answer.round_trip);
@@ -46,12 +46,13 @@ class Answers final {
   }
 
  private:
+  const Clock* const clock_;
   Mutex mutex_;
   CondVar answered_;
   size_t pending_ ABSL_GUARDED_BY(mutex_);
   bool known_ ABSL_GUARDED_BY(mutex_) = true;
-  absl::Time first_byte_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
-  absl::Time last_answer_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  SteadyTime first_byte_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfiniteFuture();
+  SteadyTime last_answer_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
   absl::Duration decode_ ABSL_GUARDED_BY(mutex_);
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
@@ -78,7 +79,7 @@ absl::StatusOr<Passage> PushMeasurement::Send(const TensorPlan& tensor, int64_t 
 
 absl::StatusOr<Passage> PushMeasurement::SendOnce(const TensorPlan& tensor, int64_t priority,
                                                   const std::vector<OutgoingItem>& items) const {
-  auto answers = std::make_shared<Answers>(items.size());
+  auto answers = std::make_shared<Answers>(items.size(), clock_);
   for (size_t i = 0; i < items.size(); ++i) {
     std::vector<OutgoingItem> alone = {items[i]};
     alone[0].done = [answers](Answer answer) { answers->Add(answer); };

@@ -44,8 +44,8 @@ class PushMeasurement final {
   using Dispatch =
       std::function<void(uint32_t server, std::vector<OutgoingItem> items, int64_t priority)>;
 
-  PushMeasurement(Dispatch dispatch, absl::Duration timeout)
-      : dispatch_(std::move(dispatch)), timeout_(timeout) {}
+  PushMeasurement(Dispatch dispatch, absl::Duration timeout, const Clock* clock = MachineClock())
+      : dispatch_(std::move(dispatch)), timeout_(timeout), clock_(clock) {}
 
   // `items`: the tensor's pushes, one of each partition in their order, marked `profile`; their `done` is replaced. Waits
   // for all answers; the first error among them. DeadlineExceeded: some answer never came.
@@ -58,6 +58,7 @@ class PushMeasurement final {
 
   const Dispatch dispatch_;
   const absl::Duration timeout_;
+  const Clock* const clock_;
 };
 
 }  // namespace slimps

@@ -1,14 +1,12 @@
 #include "worker/push_pipeline.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "compress/format/rows.h"
+#include "proto/base/clock.h"
 #include "proto/base/hash.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace.h"
@@ -46,8 +44,8 @@ PushPipeline::PushPipeline(Courier* courier, CompressionPlan* plan, PushPipeline
           [this](uint32_t server, std::vector<OutgoingItem> items, int64_t priority) {
             courier_->Dispatch(server, std::move(items), priority);
           },
-          2 * options_.timeout),
-      thread_([this] { Run(); }) {}
+          2 * options_.timeout, options_.clock),
+      thread_("push", [this] { Run(); }) {}
 
 PushPipeline::~PushPipeline() {
   Fail(absl::CancelledError("the store was closed"));
@@ -56,7 +54,7 @@ PushPipeline::~PushPipeline() {
     stopping_ = true;
     work_.NotifyOne();
   }
-  thread_.join();
+  thread_.Join();
 }
 
 absl::Status PushPipeline::Submit(PushJob job) {
@@ -96,7 +94,6 @@ absl::Status PushPipeline::Submit(PushJob job) {
 }
 
 void PushPipeline::Run() {
-  pthread_setname_np(pthread_self(), "push");
   for (;;) {
     Work work;
     bool queue_is_empty = false;
@@ -206,14 +203,14 @@ absl::StatusOr<PushPipeline::Prepared> PushPipeline::Prepare(const PushJob& job,
   if (job.hyper.has_value()) *push.mutable_hyper() = *job.hyper;
   if (options_.change_codec) push.set_change_codec(options_.change_codec(*job.tensor, job.round));
   if (grad_buf != nullptr) {
-    const absl::Time start = absl::Now();
+    const SteadyTime start = options_.clock->Now();
     SLIMPS_ASSIGN_OR_RETURN(MadePayload made, payloads_.Make({.tensor = job.tensor,
                                                               .partition = partition,
                                                               .round = job.round,
                                                               .grad_buf = std::move(grad_buf),
                                                               .gradient_bound = job.gradient_bound},
                                                              codec, this->plan()->compressor()));
-    const absl::Time end = absl::Now();
+    const SteadyTime end = options_.clock->Now();
     TraceLog::Global().AddOfThread(
         TraceStage::kEncode, {prepared.item.key_name, static_cast<uint32_t>(partition), job.round},
         start, end);

@@ -18,7 +18,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -29,6 +28,7 @@
 #include "compress/codec/codec.h"
 #include "compress/codec/state_store.h"
 #include "proto/base/mutex.h"
+#include "proto/base/thread.h"
 #include "worker/coalescer.h"
 #include "worker/compression_plan.h"
 #include "worker/courier.h"
@@ -80,6 +80,7 @@ struct PushPipelineOptions {
   std::function<std::string(const TensorPlan&, uint64_t round)> change_codec;
   // Called with the first error of a push, from any thread.
   std::function<void(absl::Status)> on_error;
+  const Clock* clock = MachineClock();
 };
 
 class PushPipeline final {
@@ -171,7 +172,7 @@ class PushPipeline final {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   CondVar work_;     // for the push thread
   CondVar changed_;  // for whoever waits for room, answers or failure
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace slimps

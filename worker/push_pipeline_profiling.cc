@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 #include "proto/net/send_priority.h"
 #include "worker/push_pipeline.h"
@@ -67,13 +67,14 @@ void PushPipeline::MaybeReport(uint64_t round) {
 }
 
 absl::StatusOr<const Codec*> PushPipeline::AwaitCodec(const PushJob& job) {
-  const absl::Time deadline = absl::Now() + options_.timeout;
+  const SteadyTime deadline = options_.clock->Now() + options_.timeout;
   // So short that the plan's patience ends before the deadline comes.
   const absl::Duration interval =
       std::min(options_.report_interval, options_.timeout / (CompressionPlan::kPatience + 1));
   for (;;) {
     absl::StatusOr<const Codec*> codec = plan()->CodecFor(*job.tensor, job.round, interval);
-    if (!absl::IsDeadlineExceeded(codec.status()) || absl::Now() >= deadline) return codec;
+    if (!absl::IsDeadlineExceeded(codec.status()) || options_.clock->Now() >= deadline)
+      return codec;
     // The report or the decision may have been lost; the scheduler answers a repeated report with the decision.
     std::optional<wire::ThresholdReport> again = plan()->UnansweredReport();
     if (again) options_.on_report(*std::move(again));

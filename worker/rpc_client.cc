@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 #include "proto/status_proto.h"
 
@@ -19,7 +19,7 @@ absl::Status StatusIn(const wire::Header& answer) {
 
 absl::StatusOr<wire::Header> RpcClient::Call(PeerId to, wire::Header question,
                                              absl::Duration timeout, const std::string& what) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const SteadyTime deadline = clock_->Now() + timeout;
   MutexLock lock(&mutex_);
   const uint64_t id = next_id_++;
   question.set_request_id(id);
@@ -28,7 +28,7 @@ absl::StatusOr<wire::Header> RpcClient::Call(PeerId to, wire::Header question,
     return pending.answer.has_value() || !failed_.ok();
   };
   bool answered = false;
-  while (!answered && absl::Now() < deadline) {
+  while (!answered && clock_->Now() < deadline) {
     mutex_.Unlock();
     const absl::Status sent = transport_->Send(to, Message{.header = question, .payloads = {}});
     mutex_.Lock();
@@ -36,7 +36,8 @@ absl::StatusOr<wire::Header> RpcClient::Call(PeerId to, wire::Header question,
       pending_.erase(id);
       return absl::Status(sent.code(), absl::StrCat(what, ": ", sent.message()));
     }
-    answered = settled_.Await(&mutex_, std::min(deadline - absl::Now(), retry_interval_), settled);
+    answered =
+        settled_.Await(&mutex_, std::min(deadline - clock_->Now(), retry_interval_), settled);
   }
   const std::optional<wire::Header> answer = std::move(pending.answer);
   pending_.erase(id);

@@ -22,9 +22,10 @@ namespace slimps {
 
 class RpcClient final {
  public:
-  // `transport` must outlive the client.
-  RpcClient(Transport* transport, absl::Duration retry_interval)
-      : transport_(transport), retry_interval_(retry_interval) {}
+  // `transport` and `clock` must outlive the client.
+  RpcClient(Transport* transport, absl::Duration retry_interval,
+            const Clock* clock = MachineClock())
+      : transport_(transport), retry_interval_(retry_interval), clock_(clock) {}
 
   // Sends `question` (its request_id is set here) until an answer of the same id comes. An answer
   // that is an Error or an Ack with a bad status is returned as that status, as is a failure to send
@@ -42,6 +43,7 @@ class RpcClient final {
 
   Transport* const transport_;
   const absl::Duration retry_interval_;
+  const Clock* const clock_;
   Mutex mutex_;
   uint64_t next_id_ ABSL_GUARDED_BY(mutex_) = 1;
   std::unordered_map<uint64_t, Pending> pending_ ABSL_GUARDED_BY(mutex_);

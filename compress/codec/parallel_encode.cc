@@ -3,7 +3,6 @@
 #include <tbb/parallel_for.h>
 
 #include <atomic>
-#include <chrono>
 #include <ctime>
 #include <exception>
 #include <optional>
@@ -79,9 +78,9 @@ bool IsSmall(const EncodeJob& job) {
 enum class Where { kThisThread, kArena };
 
 // kArena: called inside the arena, whose threads help with a large tensor.
-absl::StatusOr<EncodeResult> EncodeOne(const EncodeJob& job, Where where,
+absl::StatusOr<EncodeResult> EncodeOne(const EncodeJob& job, Where where, const Clock& clock,
                                        EncodeWorkspace& workspace) {
-  const auto begin = std::chrono::steady_clock::now();
+  const SteadyTime begin = clock.Now();
   std::atomic<int64_t> cpu_ns = 0;
   absl::StatusOr<EncodeStats> stats = EncodeStats{};
   if (where == Where::kArena && !IsSmall(job)) {
@@ -91,9 +90,8 @@ absl::StatusOr<EncodeResult> EncodeOne(const EncodeJob& job, Where where,
     stats = job.codec->Encode(job.input, job.payload, workspace);
   }
   if (!stats.ok()) return stats.status();
-  return EncodeResult{.stats = *stats,
-                      .wall = absl::FromChrono(std::chrono::steady_clock::now() - begin),
-                      .cpu = absl::Nanoseconds(cpu_ns.load())};
+  return EncodeResult{
+      .stats = *stats, .wall = clock.Now() - begin, .cpu = absl::Nanoseconds(cpu_ns.load())};
 }
 
 absl::Status FromException(const std::exception& error) {
@@ -103,8 +101,9 @@ absl::Status FromException(const std::exception& error) {
 }  // namespace
 
 struct ParallelEncoder::Arena {
-  explicit Arena(int threads) : arena(threads) {}
+  Arena(int threads, const Clock* clock) : clock(clock), arena(threads) {}
 
+  const Clock* const clock;
   const WorkArena arena;
   Mutex mutex;
   // One for each encoding that ever ran at the same time as others. Room for all of them, so that giving one back never
@@ -136,7 +135,7 @@ class ParallelEncoder::Borrowed final {
   static absl::StatusOr<EncodeResult> Encode(Arena& arena, const EncodeJob& job, Where where) {
     try {
       Borrowed borrowed(arena);
-      return EncodeOne(job, where, *borrowed.workspace_);
+      return EncodeOne(job, where, *arena.clock, *borrowed.workspace_);
     } catch (const std::exception& error) {
       return FromException(error);
     }
@@ -147,7 +146,8 @@ class ParallelEncoder::Borrowed final {
   std::unique_ptr<EncodeWorkspace> workspace_;
 };
 
-ParallelEncoder::ParallelEncoder(int threads) : arena_(std::make_unique<Arena>(threads)) {}
+ParallelEncoder::ParallelEncoder(int threads, const Clock* clock)
+    : arena_(std::make_unique<Arena>(threads, clock)) {}
 
 ParallelEncoder::~ParallelEncoder() = default;
 

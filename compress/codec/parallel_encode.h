@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "compress/codec/codec.h"
+#include "proto/base/clock.h"
 
 namespace slimps {
 
@@ -39,7 +40,8 @@ class ParallelEncoder final {
   static constexpr size_t kInlineBytes = 64 << 10;
 
   // `threads`, the caller's included; 0: as many as there are cores. No more work than there are cores.
-  explicit ParallelEncoder(int threads);
+  // `clock` times it, and outlives the encoder.
+  explicit ParallelEncoder(int threads, const Clock* clock = MachineClock());
   ~ParallelEncoder();
   ParallelEncoder(const ParallelEncoder&) = delete;
   ParallelEncoder& operator=(const ParallelEncoder&) = delete;

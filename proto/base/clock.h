@@ -1,32 +1,108 @@
-// Time as a dependency, so that state machines are tested under a clock that the test moves.
+// The seam of time. Steady time decides: deadlines, liveness, measuring. Wall time is for logs and traces, which people
+// and other machines read; it may step at any moment, and nothing is decided by it.
+//
+//   const SteadyTime deadline = clock->Now() + timeout;
+//   while (!done() && clock->Now() < deadline) changed.WaitFor(&mutex, deadline - clock->Now());
+//
+// A SteadyTime is a type of its own: comparing one with a wall time (absl::Time) does not compile. Nothing else reads a
+// clock (tests/repo says so), and clocks are passed in, so that a test or a simulation moves them.
 #ifndef SLIMPS_PROTO_BASE_CLOCK_H_
 #define SLIMPS_PROTO_BASE_CLOCK_H_
 
-#include "absl/time/clock.h"
+#include <compare>
+#include <ostream>
+
 #include "absl/time/time.h"
 
 namespace slimps {
+
+// A moment on one machine's clock that never steps. Only differences mean anything: the epoch is arbitrary (the machine's
+// start), so a SteadyTime is never sent to another machine nor kept for another run.
+class SteadyTime final {
+ public:
+  constexpr SteadyTime() = default;  // the epoch
+  static constexpr SteadyTime AtEpochPlus(absl::Duration since_epoch) {
+    return SteadyTime(since_epoch);
+  }
+  // As absl's: whatever is added, they stay.
+  static constexpr SteadyTime InfiniteFuture() { return SteadyTime(absl::InfiniteDuration()); }
+  static constexpr SteadyTime InfinitePast() { return SteadyTime(-absl::InfiniteDuration()); }
+
+  SteadyTime& operator+=(absl::Duration by) {
+    since_epoch_ += by;
+    return *this;
+  }
+  SteadyTime& operator-=(absl::Duration by) {
+    since_epoch_ -= by;
+    return *this;
+  }
+  friend SteadyTime operator+(SteadyTime time, absl::Duration by) { return time += by; }
+  friend SteadyTime operator+(absl::Duration by, SteadyTime time) { return time += by; }
+  friend SteadyTime operator-(SteadyTime time, absl::Duration by) { return time -= by; }
+  friend absl::Duration operator-(SteadyTime a, SteadyTime b) {
+    return a.since_epoch_ - b.since_epoch_;
+  }
+  friend constexpr bool operator==(SteadyTime a, SteadyTime b) {
+    return a.since_epoch_ == b.since_epoch_;
+  }
+  friend constexpr std::strong_ordering operator<=>(SteadyTime a, SteadyTime b) {
+    if (a.since_epoch_ < b.since_epoch_) return std::strong_ordering::less;
+    return a.since_epoch_ == b.since_epoch_ ? std::strong_ordering::equal
+                                            : std::strong_ordering::greater;
+  }
+  friend std::ostream& operator<<(std::ostream& out, SteadyTime time) {
+    return out << "steady " << time.since_epoch_;
+  }
+
+ private:
+  explicit constexpr SteadyTime(absl::Duration since_epoch) : since_epoch_(since_epoch) {}
+
+  absl::Duration since_epoch_;
+};
 
 // Thread-safe.
 class Clock {
  public:
   virtual ~Clock() = default;
-  virtual absl::Time Now() const = 0;
+  virtual SteadyTime Now() const = 0;
+  virtual absl::Time WallNow() const = 0;
 };
 
+// The machine's: CLOCK_MONOTONIC and CLOCK_REALTIME.
 class RealClock final : public Clock {
  public:
-  absl::Time Now() const override { return absl::Now(); }
+  SteadyTime Now() const override;
+  absl::Time WallNow() const override;
 };
+
+// Where no other clock is passed in: the default of options, programs and tests. Never destroyed.
+const Clock* MachineClock();
+
+// What wall time it is at a steady one, by one reading of both: a later step of the wall clock does not show.
+struct WallAnchor {
+  SteadyTime steady;
+  absl::Time wall;
+
+  absl::Time At(SteadyTime time) const { return wall + (time - steady); }
+};
+WallAnchor ReadAnchor(const Clock& clock);
 
 // Thread-compatible: moved by the test alone.
 class FakeClock final : public Clock {
  public:
-  absl::Time Now() const override { return now_; }
-  void Advance(absl::Duration by) { now_ += by; }
+  SteadyTime Now() const override { return now_; }
+  absl::Time WallNow() const override { return wall_; }
+  // Time goes by, on both.
+  void Advance(absl::Duration by) {
+    now_ += by;
+    wall_ += by;
+  }
+  // Somebody sets the wall clock.
+  void StepWall(absl::Duration by) { wall_ += by; }
 
  private:
-  absl::Time now_ = absl::UnixEpoch();
+  SteadyTime now_;
+  absl::Time wall_ = absl::UnixEpoch();
 };
 
 }  // namespace slimps

@@ -16,8 +16,8 @@
 #include <mutex>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "proto/base/clock.h"
 
 namespace slimps {
 
@@ -54,7 +54,8 @@ class CondVar final {
     condition_.wait(lock);
     lock.release();
   }
-  // False when `timeout` has passed. Infinite durations wait for a notification alone.
+  // False when `timeout` has passed, in steady time: a step of the wall clock changes nothing. Infinite durations wait for
+  // a notification alone.
   bool WaitFor(Mutex* mutex, absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     // A day is as good as for ever here, and no clock overflows on it.
     const absl::Duration bounded = std::min(timeout, absl::Hours(24));
@@ -67,9 +68,9 @@ class CondVar final {
   template <typename Predicate>
   bool Await(Mutex* mutex, absl::Duration timeout, Predicate condition)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    const absl::Time deadline = absl::Now() + timeout;
+    const SteadyTime deadline = MachineClock()->Now() + timeout;
     while (!condition()) {
-      const absl::Duration left = deadline - absl::Now();
+      const absl::Duration left = deadline - MachineClock()->Now();
       if (left <= absl::ZeroDuration()) return false;
       WaitFor(mutex, left);
     }

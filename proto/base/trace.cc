@@ -57,7 +57,7 @@ std::string_view TraceStageName(TraceStage stage) {
 // What one thread recorded. The thread appends; others read rarely, so its lock is nearly always free.
 struct TraceLog::Buffer {
   struct Entry {
-    absl::Time began, ended;
+    SteadyTime began, ended;
     uint64_t round;
     uint32_t key;
     uint32_t partition;
@@ -82,7 +82,7 @@ struct TraceLog::State {
   mutable Mutex mutex;
   std::vector<std::shared_ptr<Buffer>> buffers ABSL_GUARDED_BY(mutex);
   std::string process_name ABSL_GUARDED_BY(mutex);
-  absl::Duration clock_ahead ABSL_GUARDED_BY(mutex);
+  WallAnchor job_time ABSL_GUARDED_BY(mutex);
 };
 
 TraceLog::TraceLog() : state_(std::make_unique<State>()) {}
@@ -94,27 +94,28 @@ TraceLog& TraceLog::Global() {
   return *log;
 }
 
-void TraceLog::Start(std::string_view process_name, size_t max_events) {
+void TraceLog::Start(std::string_view process_name, size_t max_events, const Clock* clock) {
   MutexLock lock(&state_->mutex);
-  on_ = false;
+  clock_ = nullptr;
   state_->process_name = process_name;
   state_->buffers.clear();
   state_->max_events = max_events;
   state_->offered = 0;
+  state_->job_time = ReadAnchor(*clock);
   ++state_->generation;
-  on_ = true;
+  clock_ = clock;
 }
 
-void TraceLog::Stop() { on_ = false; }
+void TraceLog::Stop() { clock_ = nullptr; }
 
 void TraceLog::SetProcessName(std::string_view process_name) {
   MutexLock lock(&state_->mutex);
   state_->process_name = process_name;
 }
 
-void TraceLog::SetClockOffset(absl::Duration ahead) {
+void TraceLog::SetJobTime(const WallAnchor& job_time) {
   MutexLock lock(&state_->mutex);
-  state_->clock_ahead = ahead;
+  state_->job_time = job_time;
 }
 
 TraceLog::Buffer& TraceLog::OwnBuffer() {
@@ -134,8 +135,8 @@ TraceLog::Buffer& TraceLog::OwnBuffer() {
   return *slot.buffer;
 }
 
-void TraceLog::Record(TraceStage stage, const TraceSubject& subject, absl::Time began,
-                      absl::Time ended, Row row) try {
+void TraceLog::Record(TraceStage stage, const TraceSubject& subject, SteadyTime began,
+                      SteadyTime ended, Row row) try {
   if (state_->offered.fetch_add(1, std::memory_order_relaxed) >=
       state_->max_events.load(std::memory_order_relaxed)) {
     return;
@@ -191,7 +192,7 @@ absl::Status TraceLog::WriteTo(const std::string& path) const {
   {
     MutexLock lock(&state_->mutex);
     recording.process_name = state_->process_name;
-    recording.clock_ahead = state_->clock_ahead;
+    recording.job_time = state_->job_time;
     for (const auto& buffer : state_->buffers)
       recording.thread_names.push_back(buffer->thread_name);
   }
@@ -229,8 +230,9 @@ absl::Status CheckTracePath(const std::string& path) {
 }
 
 void TraceSpan::Finish() const {
-  TraceLog& log = TraceLog::Global();
-  if (log.on()) log.Record(stage_, subject_, began_, absl::Now(), TraceLog::Row::kOfThread);
+  const Clock* const clock = TraceLog::clock_.load(std::memory_order_relaxed);
+  if (clock == nullptr) return;
+  TraceLog::Global().Record(stage_, subject_, began_, clock->Now(), TraceLog::Row::kOfThread);
 }
 
 }  // namespace slimps

@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "proto/base/clock.h"
 
 namespace slimps {
 
@@ -56,7 +56,7 @@ struct TraceEvent {
   uint64_t round = 0;
   uint32_t thread = 0;  // numbered as they first record; spans of Add are not of one thread
   bool of_thread = true;
-  absl::Time began, ended;
+  SteadyTime began, ended;
 };
 
 // Thread-safe.
@@ -64,24 +64,32 @@ class TraceLog final {
  public:
   static TraceLog& Global();
 
-  // Begins recording anew, at most `max_events`; what comes later is counted, not kept.
-  void Start(std::string_view process_name, size_t max_events = size_t{1} << 20);
+  // Begins recording anew, at most `max_events`; what comes later is counted, not kept. Spans read `clock`, which is never
+  // destroyed.
+  void Start(std::string_view process_name, size_t max_events = size_t{1} << 20,
+             const Clock* clock = MachineClock());
   // Publishes nothing: whoever sees it late misses an event.
-  bool on() const { return on_.load(std::memory_order_relaxed); }
+  bool on() const { return clock_.load(std::memory_order_relaxed) != nullptr; }
+  // Of the clock that spans read; InfinitePast when off.
+  SteadyTime Now() const {
+    const Clock* const clock = clock_.load(std::memory_order_relaxed);
+    return clock == nullptr ? SteadyTime::InfinitePast() : clock->Now();
+  }
   // What was recorded stays, until the next Start.
   void Stop();
   // A node learns its rank late. The process's name in the viewer, as Start's.
   void SetProcessName(std::string_view process_name);
-  // How far this process's clock is ahead of the job's (the scheduler's); taken off when written.
-  void SetClockOffset(absl::Duration ahead);
+  // What time it was for the job (for the scheduler, whose wall time puts all processes' traces together). Until then:
+  // what this machine's wall clock said at Start.
+  void SetJobTime(const WallAnchor& job_time);
 
   // Does nothing when off.
-  void Add(TraceStage stage, const TraceSubject& subject, absl::Time began, absl::Time ended) {
+  void Add(TraceStage stage, const TraceSubject& subject, SteadyTime began, SteadyTime ended) {
     if (on()) Record(stage, subject, began, ended, Row::kShared);
   }
   // As a TraceSpan, for who has the times: on this thread's row.
-  void AddOfThread(TraceStage stage, const TraceSubject& subject, absl::Time began,
-                   absl::Time ended) {
+  void AddOfThread(TraceStage stage, const TraceSubject& subject, SteadyTime began,
+                   SteadyTime ended) {
     if (on()) Record(stage, subject, began, ended, Row::kOfThread);
   }
   // Everything recorded, in order of beginning.
@@ -101,10 +109,10 @@ class TraceLog final {
   ~TraceLog();
   Buffer& OwnBuffer();
   // What there is no memory for is not kept.
-  void Record(TraceStage stage, const TraceSubject& subject, absl::Time began, absl::Time ended,
+  void Record(TraceStage stage, const TraceSubject& subject, SteadyTime began, SteadyTime ended,
               Row row);
 
-  static inline constinit std::atomic<bool> on_{false};
+  static inline constinit std::atomic<const Clock*> clock_{nullptr};  // null: off
   const std::unique_ptr<State> state_;
 };
 
@@ -118,10 +126,12 @@ std::string TracePartPath(std::string_view path, std::string_view role, uint32_t
 class TraceSpan final {
  public:
   TraceSpan(TraceStage stage, const TraceSubject& subject) : stage_(stage), subject_(subject) {
-    if (TraceLog::on_.load(std::memory_order_relaxed)) began_ = absl::Now();
+    if (const Clock* const clock = TraceLog::clock_.load(std::memory_order_relaxed)) {
+      began_ = clock->Now();
+    }
   }
   ~TraceSpan() {
-    if (began_ != absl::InfinitePast()) Finish();
+    if (began_ != SteadyTime::InfinitePast()) Finish();
   }
   TraceSpan(const TraceSpan&) = delete;
   TraceSpan& operator=(const TraceSpan&) = delete;
@@ -131,7 +141,7 @@ class TraceSpan final {
 
   const TraceStage stage_;
   const TraceSubject subject_;
-  absl::Time began_ = absl::InfinitePast();  // not recorded
+  SteadyTime began_ = SteadyTime::InfinitePast();  // not recorded
 };
 
 }  // namespace slimps

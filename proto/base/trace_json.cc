@@ -27,9 +27,9 @@ struct Row {
 class Lanes final {
  public:
   size_t Place(const TraceEvent& event) {
-    std::vector<absl::Time>& lanes = free_from_[static_cast<size_t>(event.stage)];
+    std::vector<SteadyTime>& lanes = free_from_[static_cast<size_t>(event.stage)];
     const auto lane = std::find_if(lanes.begin(), lanes.end(),
-                                   [&](absl::Time free) { return free <= event.began; });
+                                   [&](SteadyTime free) { return free <= event.began; });
     const size_t index = static_cast<size_t>(lane - lanes.begin());
     if (lane == lanes.end()) lanes.emplace_back();
     lanes[index] = event.ended;
@@ -37,7 +37,7 @@ class Lanes final {
   }
 
  private:
-  std::vector<absl::Time> free_from_[kTraceStages];
+  std::vector<SteadyTime> free_from_[kTraceStages];
 };
 
 std::vector<Row> RowsOf(const std::vector<TraceEvent>& events) {
@@ -103,10 +103,10 @@ void WriteTraceJson(const TraceRecording& recording, std::ostream* out) {
   size_t next_tid = 1;
   for (auto& [row, tid] : tids) tid = next_tid++;
 
-  const absl::Time first = recording.events.empty() ? absl::UnixEpoch() + recording.clock_ahead
-                                                    : recording.events.front().began;
+  const SteadyTime first =
+      recording.events.empty() ? recording.job_time.steady : recording.events.front().began;
   *out << R"({"displayTimeUnit":"ms","otherData":{"process":)" << JsonText(recording.process_name)
-       << R"(,"base_unix_ns":")" << absl::ToUnixNanos(first - recording.clock_ahead)
+       << R"(,"base_unix_ns":")" << absl::ToUnixNanos(recording.job_time.At(first))
        << R"(","dropped":")" << recording.dropped << "\"},\"traceEvents\":[\n";
   const uint32_t pid = recording.pid;
   WriteMetadata("process_name", pid, 0, "\"name\":" + JsonText(recording.process_name), out);

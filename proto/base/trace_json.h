@@ -5,7 +5,8 @@
 //    {"ph": "X", "name": "s:w[0]", "cat": "encode", "ts": 12.345, "dur": 1.5, "pid": 7, "tid": 1,
 //     "args": {"key": "s:w", "partition": 0, "round": 1}}]}
 //
-// One event a line, so that tools/slimps_trace.py need not hold a file in memory. Times are microseconds since base_unix_ns of the job's clock, which puts several processes' files together. Thread-safe.
+// One event a line, so that tools/slimps_trace.py need not hold a file in memory. Times
+// are microseconds since base_unix_ns of the job's wall clock, which puts several processes' files together. Thread-safe.
 #ifndef SLIMPS_PROTO_BASE_TRACE_JSON_H_
 #define SLIMPS_PROTO_BASE_TRACE_JSON_H_
 
@@ -14,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/time/time.h"
+#include "proto/base/clock.h"
 #include "proto/base/trace.h"
 
 namespace slimps {
@@ -22,7 +23,7 @@ namespace slimps {
 struct TraceRecording {
   std::string process_name;
   uint32_t pid = 0;
-  absl::Duration clock_ahead;
+  WallAnchor job_time;
   uint64_t dropped = 0;
   std::vector<TraceEvent> events;         // in order of beginning
   std::vector<std::string> thread_names;  // by number; "": the thread has none

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "proto/base/clock.h"
 #include "proto/frame.h"
 #include "proto/net/link_emulator.h"
 #include "proto/net/transport.h"
@@ -20,7 +21,7 @@ struct Arrival {
   PeerId from{};
   Message message;
   size_t bytes = 0;
-  absl::Time due;
+  SteadyTime due;
 };
 
 // Thread-compatible.
@@ -32,13 +33,13 @@ class ArrivalQueue final {
 
   bool emulated() const { return link_.on() || latency_ > absl::ZeroDuration(); }
 
-  void Push(PeerId from, Message message, size_t bytes, absl::Time now) {
-    const absl::Time due = (link_.on() ? link_.Carry(now, bytes).end : now) + latency_;
+  void Push(PeerId from, Message message, size_t bytes, SteadyTime now) {
+    const SteadyTime due = (link_.on() ? link_.Carry(now, bytes).end : now) + latency_;
     waiting_.push_back({from, std::move(message), bytes, due});
     bytes_ += bytes;
   }
 
-  std::optional<Arrival> Pop(absl::Time now) {
+  std::optional<Arrival> Pop(SteadyTime now) {
     if (waiting_.empty() || waiting_.front().due > now) return std::nullopt;
     Arrival arrival = std::move(waiting_.front());
     waiting_.pop_front();
@@ -46,8 +47,8 @@ class ArrivalQueue final {
     return arrival;
   }
 
-  absl::Time NextWake() const {
-    return waiting_.empty() ? absl::InfiniteFuture() : waiting_.front().due;
+  SteadyTime NextWake() const {
+    return waiting_.empty() ? SteadyTime::InfiniteFuture() : waiting_.front().due;
   }
   // A reader that stops reading while this holds keeps memory bounded and pushes back on the
   // sender; a megabyte waiting keeps the link busy meanwhile. Latency must not turn into a rate, so

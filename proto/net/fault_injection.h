@@ -81,6 +81,7 @@ class FaultyTransport final : public Transport {
   }
   void Stop() override { inner_->Stop(); }
   void Admit(PeerId peer) override { inner_->Admit(peer); }
+  [[nodiscard]] SteadyTime DeliveredUntil() override { return inner_->DeliveredUntil(); }
   [[nodiscard]] TransportStats stats() const override { return inner_->stats(); }
 
  private:

@@ -1,14 +1,12 @@
 #include "proto/net/in_process_transport.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <span>
 #include <system_error>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "proto/base/clock.h"
 
 namespace slimps {
 namespace {
@@ -45,11 +43,10 @@ absl::Status InProcessTransport::Start(MessageSink* sink) {
   sink_ = sink;
   started_ = true;
   try {
-    io_thread_ = std::thread([this] { Run(); });
+    io_thread_ = Thread("slimps-inproc", [this] { Run(); });
   } catch (const std::system_error& error) {
     return absl::ResourceExhaustedError(absl::StrCat("no I/O thread: ", error.what()));
   }
-  pthread_setname_np(io_thread_.native_handle(), "slimps-inproc");
   return absl::OkStatus();
 }
 
@@ -67,24 +64,24 @@ absl::Status InProcessTransport::Send(PeerId to, Message message, SendOptions op
 
 void InProcessTransport::Stop() {
   state_.Stop();
-  std::thread io_thread;
+  Thread io_thread;
   {
     MutexLock lock(&mutex_);
     io_thread = std::move(io_thread_);
   }
-  if (io_thread.joinable()) io_thread.join();
+  if (io_thread.joinable()) io_thread.Join();
 }
 
 TransportStats InProcessTransport::stats() const { return state_.stats(); }
 
 void InProcessTransport::Run() {
   for (;;) {
-    const absl::Time now = absl::Now();
+    const SteadyTime now = options_.clock->Now();
     OpenConnections();
     ReleaseHeld(now);
     SendReady(now);
     DeliverDue(now);
-    if (Finished(absl::Now())) break;
+    if (Finished(options_.clock->Now())) break;
     Wait();
     ReceiveReady();
   }
@@ -114,7 +111,7 @@ std::shared_ptr<InProcessInbox> InProcessTransport::InboxOf(Route* route) {
   return inbox;
 }
 
-void InProcessTransport::ReleaseHeld(absl::Time now) {
+void InProcessTransport::ReleaseHeld(SteadyTime now) {
   for (auto it = held_.begin(); it != held_.end();) {
     Route& route = routes_.at(*it);
     const std::shared_ptr<InProcessInbox> inbox = InboxOf(&route);
@@ -125,7 +122,7 @@ void InProcessTransport::ReleaseHeld(absl::Time now) {
   }
 }
 
-void InProcessTransport::SendReady(absl::Time now) {
+void InProcessTransport::SendReady(SteadyTime now) {
   more_to_do_ = true;
   for (int i = 0; i < kMessagesPerTurn; ++i) {
     std::optional<Outgoing> next = state_.Pop(now);
@@ -137,7 +134,7 @@ void InProcessTransport::SendReady(absl::Time now) {
   }
 }
 
-void InProcessTransport::HandOver(Outgoing message, absl::Time now) {
+void InProcessTransport::HandOver(Outgoing message, SteadyTime now) {
   const PeerId peer = message.to;
   const auto found = routes_.find(peer);
   if (found == routes_.end()) {
@@ -182,16 +179,17 @@ void InProcessTransport::ReportUndeliverable(PeerId peer, const char* why) {
 void InProcessTransport::Wait() {
   std::vector<pollfd> none;
   state_.wakeup()->Sleep(
-      &none, more_to_do_ ? absl::InfinitePast()
+      &none, more_to_do_ ? SteadyTime::InfinitePast()
                          : std::min({state_.NextSend(), arrivals_.NextWake(), stop_by_}));
   state_.wakeup()->Clear();
 }
 
 void InProcessTransport::ReceiveReady() {
+  const SteadyTime began = options_.clock->Now();
   for (int i = 0; i < kMessagesPerTurn; ++i) {
     if (arrivals_.IsFull()) return;
     std::optional<Packet> packet = inbox_->Take();
-    if (!packet) return;
+    if (!packet) return state_.Delivered(began);
     TakePacket(*std::move(packet));
   }
   state_.wakeup()->Signal();  // there may be more
@@ -227,13 +225,13 @@ void InProcessTransport::TakePacket(Packet packet) {
                           std::make_move_iterator(packet.frame.end()));
   state_.CountReceived(bytes);
   if (arrivals_.emulated()) {
-    arrivals_.Push(from, std::move(message), bytes, absl::Now());
+    arrivals_.Push(from, std::move(message), bytes, options_.clock->Now());
   } else {
     sink_->OnMessage(from, std::move(message));
   }
 }
 
-void InProcessTransport::DeliverDue(absl::Time now) {
+void InProcessTransport::DeliverDue(SteadyTime now) {
   while (std::optional<Arrival> arrival = arrivals_.Pop(now)) {
     sink_->OnMessage(arrival->from, std::move(arrival->message));
     // Room again: packets may wait in the inbox, whose arrival was signalled long ago.
@@ -241,9 +239,9 @@ void InProcessTransport::DeliverDue(absl::Time now) {
   }
 }
 
-bool InProcessTransport::Finished(absl::Time now) {
+bool InProcessTransport::Finished(SteadyTime now) {
   if (!state_.stopping()) return false;
-  if (stop_by_ == absl::InfiniteFuture()) stop_by_ = now + options_.linger;
+  if (stop_by_ == SteadyTime::InfiniteFuture()) stop_by_ = now + options_.linger;
   return state_.NothingToSend() || now >= stop_by_;
 }
 

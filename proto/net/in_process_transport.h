@@ -14,11 +14,12 @@
 #include <set>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "proto/base/clock.h"
 #include "proto/base/mutex.h"
+#include "proto/base/thread.h"
 #include "proto/net/arrival_queue.h"
 #include "proto/net/in_process_network.h"
 #include "proto/net/transport.h"
@@ -40,6 +41,7 @@ class InProcessTransport final : public Transport {
   [[nodiscard]] absl::Status Send(PeerId to, Message message, SendOptions options) override;
   // REQUIRES: not called on the I/O thread.
   void Stop() override;
+  [[nodiscard]] SteadyTime DeliveredUntil() override { return state_.DeliveredUntil(); }
   [[nodiscard]] TransportStats stats() const override;
 
  private:
@@ -52,16 +54,16 @@ class InProcessTransport final : public Transport {
   void Run();
   void OpenConnections();
   std::shared_ptr<InProcessInbox> InboxOf(Route* route);
-  void ReleaseHeld(absl::Time now);
-  void SendReady(absl::Time now);
-  void HandOver(Outgoing message, absl::Time now);
+  void ReleaseHeld(SteadyTime now);
+  void SendReady(SteadyTime now);
+  void HandOver(Outgoing message, SteadyTime now);
   void DropPeer(PeerId peer);
   void ReportUndeliverable(PeerId peer, const char* why);
   void Wait();
   void ReceiveReady();
   void TakePacket(Packet packet);
-  void DeliverDue(absl::Time now);
-  bool Finished(absl::Time now);
+  void DeliverDue(SteadyTime now);
+  bool Finished(SteadyTime now);
 
   const TransportOptions options_;
   const std::shared_ptr<InProcessNetwork> network_;
@@ -70,7 +72,7 @@ class InProcessTransport final : public Transport {
 
   Mutex mutex_;  // of starting and stopping
   bool started_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread io_thread_ ABSL_GUARDED_BY(mutex_);
+  Thread io_thread_ ABSL_GUARDED_BY(mutex_);
 
   // The I/O thread's from Start on.
   MessageSink* sink_ = nullptr;
@@ -79,7 +81,7 @@ class InProcessTransport final : public Transport {
   std::set<PeerId> held_;
   ArrivalQueue arrivals_;
   bool more_to_do_ = false;
-  absl::Time stop_by_ = absl::InfiniteFuture();
+  SteadyTime stop_by_ = SteadyTime::InfiniteFuture();
 };
 
 }  // namespace slimps

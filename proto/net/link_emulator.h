@@ -11,6 +11,7 @@
 #include <cstddef>
 
 #include "absl/time/time.h"
+#include "proto/base/clock.h"
 
 namespace slimps {
 
@@ -18,8 +19,8 @@ namespace slimps {
 class LinkEmulator final {
  public:
   struct Passage {
-    absl::Time begin;
-    absl::Time end;
+    SteadyTime begin;
+    SteadyTime end;
   };
 
   // Rate 0: infinitely fast.
@@ -30,7 +31,7 @@ class LinkEmulator final {
 
   // `ready` is when the message could have begun were the link free. It may lie in the past, so
   // that a late timer costs the link nothing.
-  Passage Carry(absl::Time ready, size_t bytes) {
+  Passage Carry(SteadyTime ready, size_t bytes) {
     Passage passage;
     passage.begin = std::max(ready, free_at_);
     passage.end = passage.begin + startup_;
@@ -44,7 +45,7 @@ class LinkEmulator final {
  private:
   const double bytes_per_second_;
   const absl::Duration startup_;
-  absl::Time free_at_ = absl::InfinitePast();
+  SteadyTime free_at_ = SteadyTime::InfinitePast();
 };
 
 }  // namespace slimps

@@ -6,10 +6,11 @@
 #include <new>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/clock.h"
 
 namespace slimps {
 
-absl::Status RetryTracker::Add(uint64_t ticket, size_t bytes, absl::Time deadline, absl::Time now) {
+absl::Status RetryTracker::Add(uint64_t ticket, size_t bytes, SteadyTime deadline, SteadyTime now) {
   if (entries_.count(ticket) != 0) {
     return absl::AlreadyExistsError(absl::StrCat("ticket ", ticket, " is in flight already"));
   }
@@ -21,7 +22,7 @@ absl::Status RetryTracker::Add(uint64_t ticket, size_t bytes, absl::Time deadlin
     return absl::ResourceExhaustedError(absl::StrCat(bytes_, " bytes in flight and ", bytes,
                                                      " more, at most ", options_.max_bytes));
   }
-  const absl::Time wake = std::min(deadline, now + options_.first_interval);
+  const SteadyTime wake = std::min(deadline, now + options_.first_interval);
   const auto waking = wakes_.emplace(wake, ticket).first;
   try {
     entries_.emplace(ticket, Entry{bytes, deadline, wake, options_.first_interval});
@@ -42,7 +43,7 @@ bool RetryTracker::OnAnswer(uint64_t ticket) {
   return true;
 }
 
-RetryTracker::Due RetryTracker::TakeDue(absl::Time now) {
+RetryTracker::Due RetryTracker::TakeDue(SteadyTime now) {
   Due due;
   const auto end = wakes_.upper_bound({now, std::numeric_limits<uint64_t>::max()});
   const auto most = static_cast<size_t>(std::distance(wakes_.begin(), end));
@@ -66,7 +67,7 @@ RetryTracker::Due RetryTracker::TakeDue(absl::Time now) {
   return due;
 }
 
-void RetryTracker::Postpone(uint64_t ticket, absl::Time until) {
+void RetryTracker::Postpone(uint64_t ticket, SteadyTime until) {
   const auto found = entries_.find(ticket);
   if (found == entries_.end()) return;
   Entry& entry = found->second;
@@ -74,15 +75,15 @@ void RetryTracker::Postpone(uint64_t ticket, absl::Time until) {
   WakeAt(ticket, entry, until);
 }
 
-void RetryTracker::WakeAt(uint64_t ticket, Entry& entry, absl::Time wake) {
+void RetryTracker::WakeAt(uint64_t ticket, Entry& entry, SteadyTime wake) {
   auto waking = wakes_.extract({entry.wake, ticket});
   entry.wake = std::min(entry.deadline, wake);
   waking.value().first = entry.wake;
   wakes_.insert(std::move(waking));
 }
 
-absl::Time RetryTracker::NextWake() const {
-  return wakes_.empty() ? absl::InfiniteFuture() : wakes_.begin()->first;
+SteadyTime RetryTracker::NextWake() const {
+  return wakes_.empty() ? SteadyTime::InfiniteFuture() : wakes_.begin()->first;
 }
 
 }  // namespace slimps

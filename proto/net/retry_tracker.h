@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "proto/base/clock.h"
 
 namespace slimps {
 
@@ -39,17 +40,17 @@ class RetryTracker final {
 
   // ResourceExhausted: too many items or bytes in flight. AlreadyExists: the ticket is in flight. Throws std::bad_alloc: it
   // is not.
-  [[nodiscard]] absl::Status Add(uint64_t ticket, size_t bytes, absl::Time deadline,
-                                 absl::Time now);
+  [[nodiscard]] absl::Status Add(uint64_t ticket, size_t bytes, SteadyTime deadline,
+                                 SteadyTime now);
   // False: not in flight (never was, answered before, or expired).
   bool OnAnswer(uint64_t ticket);
   // Throws std::bad_alloc: nothing was taken.
-  [[nodiscard]] Due TakeDue(absl::Time now);
+  [[nodiscard]] Due TakeDue(SteadyTime now);
   // It has not been sent: it is due again at `until`, not later than its deadline, and the intervals after that begin with
   // the first. Not in flight: nothing happens. Allocates nothing.
-  void Postpone(uint64_t ticket, absl::Time until);
+  void Postpone(uint64_t ticket, SteadyTime until);
   // When TakeDue has something to say. InfiniteFuture: nothing is in flight.
-  [[nodiscard]] absl::Time NextWake() const;
+  [[nodiscard]] SteadyTime NextWake() const;
 
   size_t items_in_flight() const { return entries_.size(); }
   size_t bytes_in_flight() const { return bytes_; }
@@ -57,17 +58,17 @@ class RetryTracker final {
  private:
   struct Entry {
     size_t bytes = 0;
-    absl::Time deadline;
-    absl::Time wake;  // the earlier of the next resend and the deadline; its place in wakes_
+    SteadyTime deadline;
+    SteadyTime wake;  // the earlier of the next resend and the deadline; its place in wakes_
     absl::Duration interval;
   };
 
   // Allocates nothing.
-  void WakeAt(uint64_t ticket, Entry& entry, absl::Time wake);
+  void WakeAt(uint64_t ticket, Entry& entry, SteadyTime wake);
 
   const RetryOptions options_;
   std::unordered_map<uint64_t, Entry> entries_;
-  std::set<std::pair<absl::Time, uint64_t>> wakes_;
+  std::set<std::pair<SteadyTime, uint64_t>> wakes_;
   size_t bytes_ = 0;
 };
 

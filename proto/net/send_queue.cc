@@ -4,6 +4,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 
 namespace slimps {
@@ -110,7 +111,7 @@ void SendQueue::Hold(PeerId peer) {
   ListHead(peer, &found->second);
 }
 
-void SendQueue::Release(PeerId peer, absl::Time now) {
+void SendQueue::Release(PeerId peer, SteadyTime now) {
   const auto found = lanes_.find(peer);
   if (found == lanes_.end() || !found->second.held) return;
   found->second.held = false;
@@ -138,7 +139,7 @@ std::optional<Outgoing> SendQueue::TakeBest() {
   return message;
 }
 
-std::optional<Outgoing> SendQueue::Pop(absl::Time now) {
+std::optional<Outgoing> SendQueue::Pop(SteadyTime now) {
   if (!on_link_) {
     std::optional<Outgoing> best = TakeBest();
     if (!best || !link_.on() || best->carried) return best;
@@ -151,17 +152,17 @@ std::optional<Outgoing> SendQueue::Pop(absl::Time now) {
   }
   if (on_link_until_ > now) return std::nullopt;
   std::optional<Outgoing> arrived = std::exchange(on_link_, std::nullopt);
-  on_link_until_ = absl::InfiniteFuture();
+  on_link_until_ = SteadyTime::InfiniteFuture();
   --messages_;
   return arrived;
 }
 
-absl::Time SendQueue::NextWake() const { return on_link_until_; }
+SteadyTime SendQueue::NextWake() const { return on_link_until_; }
 
 std::vector<Outgoing> SendQueue::TakeAll() {
   std::vector<Outgoing> all;
   if (on_link_) all.push_back(*std::exchange(on_link_, std::nullopt));
-  on_link_until_ = absl::InfiniteFuture();
+  on_link_until_ = SteadyTime::InfiniteFuture();
   for (auto& [peer, lane] : lanes_) {
     for (auto& [order, message] : lane.messages) all.push_back(std::move(message));
     lane.messages.clear();

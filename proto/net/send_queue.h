@@ -21,6 +21,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "proto/base/clock.h"
 #include "proto/frame.h"
 #include "proto/net/link_emulator.h"
 #include "proto/net/transport.h"
@@ -33,12 +34,12 @@ struct Outgoing {
   Frame frame;
   size_t bytes = 0;
   int64_t priority = 0;
-  std::function<void(absl::Time)> on_handed_over;
-  absl::Time queued_at;
+  std::function<void(SteadyTime)> on_handed_over;
+  SteadyTime queued_at;
   // Set by the queue.
   uint64_t sequence = 0;
   bool carried = false;  // the emulated link has carried it, from `began`
-  absl::Time began = absl::InfinitePast();
+  SteadyTime began = SteadyTime::InfinitePast();
 };
 
 // Thread-compatible.
@@ -62,13 +63,13 @@ class SendQueue final {
 
   // While held, a peer's messages stay.
   void Hold(PeerId peer);
-  void Release(PeerId peer, absl::Time now);
+  void Release(PeerId peer, SteadyTime now);
   bool IsHeld(PeerId peer) const;
 
   // The next message to hand over at `now`; none when nothing may leave yet.
-  std::optional<Outgoing> Pop(absl::Time now);
+  std::optional<Outgoing> Pop(SteadyTime now);
   // When Pop may have something though nobody pushed or released. InfiniteFuture: never.
-  absl::Time NextWake() const;
+  SteadyTime NextWake() const;
   bool empty() const { return messages_ == 0; }
   // Everything queued, in no particular order; the queue is empty then.
   std::vector<Outgoing> TakeAll();
@@ -80,7 +81,7 @@ class SendQueue final {
     size_t bytes = 0;
     bool held = false;
     bool is_stranger = false;
-    absl::Time released_at = absl::InfinitePast();
+    SteadyTime released_at = SteadyTime::InfinitePast();
     std::optional<Order> listed;  // its entry in heads_
   };
 
@@ -99,7 +100,7 @@ class SendQueue final {
 
   LinkEmulator link_;
   std::optional<Outgoing> on_link_;  // being carried until on_link_until_
-  absl::Time on_link_until_ = absl::InfiniteFuture();
+  SteadyTime on_link_until_ = SteadyTime::InfiniteFuture();
 };
 
 }  // namespace slimps

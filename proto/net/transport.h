@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "proto/base/clock.h"
 #include "proto/frame.h"
 
 namespace slimps {
@@ -50,7 +51,7 @@ struct SendOptions {
   // Called where it is handed over, mostly on the I/O thread, before any answer can arrive, with the
   // time at which the first byte was: after queueing; on an emulated link, the time at which the link
   // began to carry it. Never called for what is dropped.
-  std::function<void(absl::Time)> on_handed_over;
+  std::function<void(SteadyTime)> on_handed_over;
   // A caller who will wait for the answer may do the I/O thread's work while that one sleeps: Send then hands over what
   // is queued before it returns, on_handed_over and OnUndeliverable may run in it, and the caller holds no lock that they
   // take.
@@ -92,6 +93,10 @@ class Transport {
   // The sink knows who this peer is: strangers' bounds (TransportOptions::strangers) are its no longer. From within
   // OnMessage alone; again and again, if one likes.
   virtual void Admit(PeerId /*peer*/) {}
+  // A time by which all that had arrived here has been handed to the sink: who was not heard from until then was silent,
+  // whatever lies in the mailbox. Never waits; it asks the I/O thread to look, so that a later call tells a later time.
+  // InfiniteFuture: this transport has no mailbox. Any thread, any time.
+  [[nodiscard]] virtual SteadyTime DeliveredUntil() { return SteadyTime::InfiniteFuture(); }
   // What has gone through so far, payloads and headers. Any thread, any time.
   [[nodiscard]] virtual TransportStats stats() const { return {}; }
 

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "absl/time/time.h"
+#include "proto/base/clock.h"
 #include "proto/limits.h"
 
 namespace slimps {
@@ -39,6 +40,7 @@ struct TransportOptions {
   // Of what arrives, on top of the link's time; keeps nothing else waiting.
   absl::Duration emulate_link_latency = absl::ZeroDuration();
   absl::Duration emulate_link_startup = absl::ZeroDuration();  // of each message, in each direction
+  const Clock* clock = MachineClock();
 };
 
 }  // namespace slimps

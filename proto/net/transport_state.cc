@@ -2,7 +2,7 @@
 
 #include <new>
 
-#include "absl/time/clock.h"
+#include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 
 namespace slimps {
@@ -10,7 +10,8 @@ namespace slimps {
 TransportState::TransportState(const TransportOptions& options)
     : limits_(options.limits),
       accepts_strangers_(options.strangers.has_value()),
-      wakeup_(std::make_shared<Wakeup>()),
+      clock_(options.clock),
+      wakeup_(std::make_shared<Wakeup>(options.clock)),
       queue_(options) {}
 
 absl::Status TransportState::Queue(PeerId to, Message message, SendOptions options) try {
@@ -20,7 +21,7 @@ absl::Status TransportState::Queue(PeerId to, Message message, SendOptions optio
   outgoing.on_handed_over = std::move(options.on_handed_over);
   SLIMPS_ASSIGN_OR_RETURN(outgoing.frame, BuildFrame(std::move(message), limits_));
   for (const Payload& part : outgoing.frame) outgoing.bytes += part.size();
-  outgoing.queued_at = absl::Now();
+  outgoing.queued_at = clock_->Now();
   MutexLock lock(&mutex_);
   if (stopping_) return absl::FailedPreconditionError("the transport is stopped");
   const absl::Status pushed = queue_.Push(std::move(outgoing));
@@ -34,6 +35,15 @@ absl::Status TransportState::Send(PeerId to, Message message, SendOptions option
   SLIMPS_RETURN_IF_ERROR(Queue(to, std::move(message), std::move(options)));
   wakeup_->Signal();
   return absl::OkStatus();
+}
+
+SteadyTime TransportState::DeliveredUntil() {
+  wakeup_->Signal();
+  return SteadyTime::AtEpochPlus(absl::Nanoseconds(delivered_until_ns_.load()));
+}
+
+void TransportState::Delivered(SteadyTime until) {
+  delivered_until_ns_.store(absl::ToInt64Nanoseconds(until - SteadyTime()));
 }
 
 absl::StatusOr<PeerId> TransportState::Connect(std::string address) {
@@ -102,7 +112,7 @@ std::vector<TransportState::NewConnection> TransportState::TakeNewConnections() 
   return std::exchange(new_connections_, {});
 }
 
-std::optional<Outgoing> TransportState::Pop(absl::Time now) {
+std::optional<Outgoing> TransportState::Pop(SteadyTime now) {
   MutexLock lock(&mutex_);
   return queue_.Pop(now);
 }
@@ -118,12 +128,12 @@ void TransportState::Hold(PeerId peer) {
   queue_.Hold(peer);
 }
 
-void TransportState::Release(PeerId peer, absl::Time now) {
+void TransportState::Release(PeerId peer, SteadyTime now) {
   MutexLock lock(&mutex_);
   queue_.Release(peer, now);
 }
 
-absl::Time TransportState::NextSend() const {
+SteadyTime TransportState::NextSend() const {
   MutexLock lock(&mutex_);
   return queue_.NextWake();
 }

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 #include "proto/net/send_queue.h"
 #include "proto/net/transport.h"
@@ -43,6 +45,8 @@ class TransportState final {
   [[nodiscard]] absl::StatusOr<PeerId> Connect(std::string address);
   void Stop();
   TransportStats stats() const;
+  // Transport::DeliveredUntil.
+  SteadyTime DeliveredUntil();
   const std::shared_ptr<Wakeup>& wakeup() const { return wakeup_; }
 
   // ---- in a turn of I/O: the I/O thread, or who hands over itself (may_hand_over_here) ----
@@ -52,15 +56,17 @@ class TransportState final {
   std::vector<PeerId> TakeOverflowed();
   std::vector<Outgoing> RemovePeer(PeerId peer);
   std::vector<NewConnection> TakeNewConnections();
-  std::optional<Outgoing> Pop(absl::Time now);
+  std::optional<Outgoing> Pop(SteadyTime now);
   // Puts back what could not be handed over and holds its peer.
   void Return(Outgoing message);
   void Hold(PeerId peer);
-  void Release(PeerId peer, absl::Time now);
-  absl::Time NextSend() const;
+  void Release(PeerId peer, SteadyTime now);
+  SteadyTime NextSend() const;
   bool stopping() const;
   bool NothingToSend() const;
   std::vector<Outgoing> TakeAll();
+  // All that had arrived by then is with the sink.
+  void Delivered(SteadyTime until);
 
   void CountSent(size_t bytes);
   void CountReceived(size_t bytes);
@@ -73,6 +79,7 @@ class TransportState final {
  private:
   const Limits limits_;
   const bool accepts_strangers_;
+  const Clock* const clock_;
   const std::shared_ptr<Wakeup>
       wakeup_;  // shared with messages on their way, which may outlive the transport
 
@@ -85,6 +92,8 @@ class TransportState final {
   uint64_t sharing_refusals_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string last_sharing_refusal_ ABSL_GUARDED_BY(mutex_);
 
+  // Nanoseconds since the clock's epoch. Publishes what the sink was given until then.
+  std::atomic<int64_t> delivered_until_ns_{std::numeric_limits<int64_t>::min()};
   // Counters publish nothing but themselves.
   std::atomic<uint64_t> messages_sent_{0}, bytes_sent_{0};
   std::atomic<uint64_t> messages_received_{0}, bytes_received_{0};

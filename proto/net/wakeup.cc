@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "absl/time/clock.h"
+#include "proto/base/clock.h"
 
 namespace slimps {
 
-Wakeup::Wakeup() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+Wakeup::Wakeup(const Clock* clock) : clock_(clock), fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 
 Wakeup::~Wakeup() {
   if (fd_ >= 0) close(fd_);
@@ -23,12 +23,13 @@ void Wakeup::Signal() {
   [[maybe_unused]] const ssize_t written = write(fd_, &one, sizeof(one));
 }
 
-void Wakeup::Sleep(std::vector<pollfd>* others, absl::Time until) {
+void Wakeup::Sleep(std::vector<pollfd>* others, SteadyTime until) {
   others->push_back({.fd = fd_, .events = POLLIN, .revents = 0});
   asleep_ = true;
   timespec wait{};
   if (!signalled_) {
-    wait = absl::ToTimespec(std::clamp(until - absl::Now(), absl::ZeroDuration(), absl::Hours(24)));
+    wait =
+        absl::ToTimespec(std::clamp(until - clock_->Now(), absl::ZeroDuration(), absl::Hours(24)));
   }
   ppoll(others->data(), others->size(), &wait, nullptr);
   asleep_ = false;

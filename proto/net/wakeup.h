@@ -12,13 +12,14 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "proto/base/clock.h"
 
 namespace slimps {
 
 // Thread-safe, but for Clear and Sleep, which are the sleeping thread's.
 class Wakeup final {
  public:
-  Wakeup();
+  explicit Wakeup(const Clock* clock = MachineClock());
   ~Wakeup();
   Wakeup(const Wakeup&) = delete;
   Wakeup& operator=(const Wakeup&) = delete;
@@ -32,9 +33,10 @@ class Wakeup final {
   bool signalled() const { return signalled_; }
   // Returns when one of `others` is ready (their revents say which), at `until`, or after a Signal since the last Clear,
   // whichever comes first. It may return for nothing.
-  void Sleep(std::vector<pollfd>* others, absl::Time until);
+  void Sleep(std::vector<pollfd>* others, SteadyTime until);
 
  private:
+  const Clock* const clock_;
   const int fd_;
   std::atomic<bool> signalled_{false};
   // Who signals looks at it after setting signalled_, who sleeps at signalled_ after setting it: one of the two sees.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/clock.h"
 #include "proto/net/zmq_io_loop.h"
 
 namespace slimps {
@@ -32,7 +33,7 @@ void ZmqIoLoop::HeedEvents(Link* link) {
       if (lost) sink_->OnConnectionLost(link->peer);
     } else if (!lost) {
       connections_.Accepted(event.fd);
-      next_strangers_ = absl::InfinitePast();
+      next_strangers_ = SteadyTime::InfinitePast();
     } else if (const std::optional<PeerId> stranger = connections_.Closed(event.fd)) {
       DropPeer(*stranger, absl::UnavailableError("the peer is gone"));
     }
@@ -78,7 +79,7 @@ void ZmqIoLoop::CloseStranger(PeerId peer, const std::string& why) {
                            absl::StrCat("closed the connection of a stranger that ", why)));
 }
 
-void ZmqIoLoop::CloseExcessive(absl::Time now) {
+void ZmqIoLoop::CloseExcessive(SteadyTime now) {
   if (!options_.strangers.has_value()) return;
   for (const PeerId peer : state_->TakeOverflowed()) CloseStranger(peer, "does not read");
   if (now < next_strangers_) return;
@@ -88,7 +89,8 @@ void ZmqIoLoop::CloseExcessive(absl::Time now) {
                    absl::ResourceExhaustedError(
                        absl::StrCat("closed the connection of a stranger that ", excess.why)));
   }
-  next_strangers_ = connections_.HasStrangers() ? now + kStrangersInterval : absl::InfiniteFuture();
+  next_strangers_ =
+      connections_.HasStrangers() ? now + kStrangersInterval : SteadyTime::InfiniteFuture();
 }
 
 }  // namespace slimps

@@ -7,7 +7,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "proto/base/clock.h"
 
 namespace slimps {
 namespace {
@@ -80,13 +80,13 @@ class ABSL_SCOPED_LOCKABLE ZmqIoLoop::TurnLock final {
 
   explicit TurnLock(ZmqIoLoop* loop) ABSL_EXCLUSIVE_LOCK_FUNCTION(loop->turn_) : loop_(loop) {
     loop_->turn_.Lock();
-    loop_->in_turn_ = std::this_thread::get_id();
+    loop_->in_turn_ = Thread::CurrentId();
   }
   TurnLock(ZmqIoLoop* loop, Locked) ABSL_EXCLUSIVE_LOCKS_REQUIRED(loop->turn_) : loop_(loop) {
-    loop_->in_turn_ = std::this_thread::get_id();
+    loop_->in_turn_ = Thread::CurrentId();
   }
   ~TurnLock() ABSL_UNLOCK_FUNCTION() {
-    loop_->in_turn_ = std::thread::id();
+    loop_->in_turn_ = Thread::Id();
     loop_->turn_.Unlock();
   }
   TurnLock(const TurnLock&) = delete;
@@ -104,7 +104,7 @@ bool ZmqIoLoop::Turn() {
   const TurnLock lock(this);
   CheckEvents();
   ReceiveReady();
-  absl::Time now = absl::Now();
+  SteadyTime now = options_.clock->Now();
   DeliverDue(now);
   CloseExcessive(now);
   // What was sent meanwhile, by those who took delivery too, leaves below.
@@ -113,12 +113,13 @@ bool ZmqIoLoop::Turn() {
   ReleaseHeld(now);
   SendControls(now);
   SendReady(now);
-  now = absl::Now();
+  now = options_.clock->Now();
   if (Finished(now)) {
     Close(now);
     return false;
   }
-  sleep_until_ = CheckEvents() ? absl::InfinitePast() : NextWake();
+  sleep_until_ = CheckEvents() ? SteadyTime::InfinitePast() : NextWake();
+  if (std::ranges::none_of(links_, &Link::readable)) state_->Delivered(slept_at_);
   fds_.clear();
   for (const Link& link : links_) fds_.push_back({link.fd, POLLIN, 0});
   if (sharing_.on()) fds_.push_back({sharing_.process_fd(), POLLIN, 0});
@@ -127,6 +128,7 @@ bool ZmqIoLoop::Turn() {
 }
 
 void ZmqIoLoop::Sleep() {
+  slept_at_ = options_.clock->Now();
   state_->wakeup()->Sleep(&fds_, sleep_until_);
   const TurnLock lock(this);
   size_t i = 0;
@@ -137,13 +139,13 @@ void ZmqIoLoop::Sleep() {
 
 void ZmqIoLoop::SendHere() {
   // A sink that sends while it is handed a message is in a turn already: to try the lock then would be undefined.
-  if (in_turn_ == std::this_thread::get_id() || !turn_.TryLock()) {
+  if (in_turn_ == Thread::CurrentId() || !turn_.TryLock()) {
     return state_->wakeup()->Signal();
   }
   bool more = true;
   try {
     const TurnLock lock(this, TurnLock::Locked());
-    SendReady(absl::Now());
+    SendReady(options_.clock->Now());
     // Using a socket swallows what its fd would have told the sleeper.
     more = CheckEvents() || !state_->NothingToSend();
   } catch (const std::bad_alloc&) {  // out of the sink, say: the I/O thread goes on from here
@@ -178,7 +180,7 @@ void ZmqIoLoop::OpenConnections() {
     routes_[wanted.peer] = Route{.link = &links_.back(),
                                  .ahead = std::make_shared<Ahead>(),
                                  .held = Held::kUnwritable,
-                                 .retry_at = absl::InfiniteFuture()};
+                                 .retry_at = SteadyTime::InfiniteFuture()};
     held_.insert(wanted.peer);
   }
 }
@@ -189,7 +191,7 @@ bool ZmqIoLoop::IsAhead(const Route& route) const {
          (route.is_stranger && route.ahead->messages >= kMessagesAheadOfStranger);
 }
 
-void ZmqIoLoop::ReleaseHeld(absl::Time now) {
+void ZmqIoLoop::ReleaseHeld(SteadyTime now) {
   for (auto it = held_.begin(); it != held_.end();) {
     Route& route = routes_.at(*it);
     bool release = false;
@@ -209,7 +211,7 @@ void ZmqIoLoop::ReleaseHeld(absl::Time now) {
   }
 }
 
-void ZmqIoLoop::SendControls(absl::Time now) {
+void ZmqIoLoop::SendControls(SteadyTime now) {
   const auto may_send = [this](PeerId peer)
                             ABSL_NO_THREAD_SAFETY_ANALYSIS { return !IsHeldUnwritable(peer); };
   for (PayloadSharing::Control& control : sharing_.TakeControls(may_send)) {
@@ -230,7 +232,7 @@ void ZmqIoLoop::SendControls(absl::Time now) {
   }
 }
 
-void ZmqIoLoop::SendReady(absl::Time now) {
+void ZmqIoLoop::SendReady(SteadyTime now) {
   more_to_send_ = true;
   for (int i = 0; i < kMessagesPerTurn; ++i) {
     std::optional<Outgoing> next = state_->Pop(now);
@@ -263,7 +265,7 @@ SendResult ZmqIoLoop::SendFrame(Route* route, const Outgoing& message) {
   return result;
 }
 
-void ZmqIoLoop::HandOver(Outgoing message, absl::Time now) {
+void ZmqIoLoop::HandOver(Outgoing message, SteadyTime now) {
   const PeerId peer = message.to;
   const auto found = routes_.find(peer);
   if (found == routes_.end()) {  // forgotten while the emulated link carried it
@@ -291,7 +293,7 @@ void ZmqIoLoop::HandOver(Outgoing message, absl::Time now) {
   }
 }
 
-void ZmqIoLoop::HoldUnwritable(PeerId peer, Route* route, absl::Time now) {
+void ZmqIoLoop::HoldUnwritable(PeerId peer, Route* route, SteadyTime now) {
   held_.insert(peer);  // first: memory may run out
   route->held = Held::kUnwritable;
   route->retry_at = now + kRouterRetry;
@@ -332,8 +334,8 @@ void ZmqIoLoop::ReportUndeliverable(PeerId peer, size_t messages, const absl::St
 
 // ---- receiving ------------------------------------------------------------
 
-absl::Time ZmqIoLoop::NextWake() const {
-  absl::Time wake =
+SteadyTime ZmqIoLoop::NextWake() const {
+  SteadyTime wake =
       std::min({state_->NextSend(), arrivals_.NextWake(), stop_by_, returns_by_, next_strangers_});
   for (const PeerId peer : held_) {
     const Route& route = routes_.at(peer);
@@ -379,16 +381,16 @@ void ZmqIoLoop::ReceiveReady() {
 
 // ---- stopping ------------------------------------------------------------
 
-bool ZmqIoLoop::Finished(absl::Time now) {
+bool ZmqIoLoop::Finished(SteadyTime now) {
   if (!state_->stopping()) return false;
-  if (stop_by_ == absl::InfiniteFuture()) stop_by_ = now + options_.linger;
+  if (stop_by_ == SteadyTime::InfiniteFuture()) stop_by_ = now + options_.linger;
   if (now >= stop_by_) return true;
   if (!state_->NothingToSend()) return false;
-  if (returns_by_ == absl::InfiniteFuture()) returns_by_ = now + kReturnLinger;
+  if (returns_by_ == SteadyTime::InfiniteFuture()) returns_by_ = now + kReturnLinger;
   return !sharing_.lends() || now >= returns_by_;
 }
 
-void ZmqIoLoop::Close(absl::Time now) {
+void ZmqIoLoop::Close(SteadyTime now) {
   for (const Outgoing& message : state_->TakeAll()) {
     ReportUndeliverable(message.to, 1, absl::UnavailableError("stopped before it could be sent"));
   }

@@ -12,13 +12,14 @@
 #include <memory>
 #include <set>
 #include <string>
-#include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
+#include "proto/base/clock.h"
 #include "proto/base/mutex.h"
+#include "proto/base/thread.h"
 #include "proto/net/arrival_queue.h"
 #include "proto/net/connections.h"
 #include "proto/net/payload_sharing.h"
@@ -77,7 +78,7 @@ class ZmqIoLoop final {
     std::string routing_id;  // empty for a DEALER
     std::shared_ptr<Ahead> ahead;
     Held held = Held::kNo;
-    absl::Time retry_at;  // of a ROUTER's peer that is unwritable
+    SteadyTime retry_at;  // of a ROUTER's peer that is unwritable
     // Where strangers are bounded, of a ROUTER's peer: the connection that it came by.
     bool is_stranger = false;
     int fd = -1;
@@ -90,13 +91,13 @@ class ZmqIoLoop final {
 
   void OpenConnections() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   bool IsAhead(const Route& route) const;
-  void ReleaseHeld(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
-  void SendControls(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
-  void SendReady(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  void ReleaseHeld(SteadyTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  void SendControls(SteadyTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  void SendReady(SteadyTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   // Throws std::bad_alloc: the message is lost.
-  void HandOver(Outgoing message, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  void HandOver(Outgoing message, SteadyTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   SendResult SendFrame(Route* route, const Outgoing& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
-  void HoldUnwritable(PeerId peer, Route* route, absl::Time now)
+  void HoldUnwritable(PeerId peer, Route* route, SteadyTime now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   void HoldIfAhead(PeerId peer, Route* route) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   void DropPeer(PeerId peer, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
@@ -105,7 +106,7 @@ class ZmqIoLoop final {
   // True: a turn has something to do already.
   bool CheckEvents() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   bool IsHeldUnwritable(PeerId peer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
-  absl::Time NextWake() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  SteadyTime NextWake() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   void ReceiveReady() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   bool ReceiveOne(Link* link) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   PeerId PeerOf(Link* link, const ZmqPart& routing_id, int fd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
@@ -114,7 +115,7 @@ class ZmqIoLoop final {
   void HeedEvents(Link* link) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   uint64_t ConnectionNumber(Link* link, int fd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   // Closes what strangers have too much of.
-  void CloseExcessive(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  void CloseExcessive(SteadyTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   void CloseStranger(PeerId peer, const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   // Whether it is one whose message of so many bytes is not even looked at.
   bool SaysTooMuch(PeerId from, size_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
@@ -124,9 +125,9 @@ class ZmqIoLoop final {
   absl::StatusOr<Message> ParseParts(const Link& link, PeerId from, ReceivedParts parts,
                                      size_t* bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   void ReportBadFrame(PeerId from, const absl::Status& why);
-  void DeliverDue(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
-  bool Finished(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
-  void Close(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  void DeliverDue(SteadyTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  bool Finished(SteadyTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  void Close(SteadyTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
 
   const ZmqTransportOptions options_;
   TransportState* const state_;  // the transport's
@@ -135,7 +136,7 @@ class ZmqIoLoop final {
 
   Mutex turn_;
   // Who holds turn_: read to find out whether it is oneself, who must not even try to lock it.
-  std::atomic<std::thread::id> in_turn_{};
+  std::atomic<Thread::Id> in_turn_{};
   ZmqContext context_ ABSL_GUARDED_BY(turn_);     // before the sockets: it goes after them
   std::list<Link> links_ ABSL_GUARDED_BY(turn_);  // a list, for Routes point into it
   std::unordered_map<PeerId, Route> routes_ ABSL_GUARDED_BY(turn_);
@@ -143,16 +144,17 @@ class ZmqIoLoop final {
   ArrivalQueue arrivals_ ABSL_GUARDED_BY(turn_);
   Connections connections_ ABSL_GUARDED_BY(turn_);
   // When strangers are looked at again.
-  absl::Time next_strangers_ ABSL_GUARDED_BY(turn_) = absl::InfiniteFuture();
+  SteadyTime next_strangers_ ABSL_GUARDED_BY(turn_) = SteadyTime::InfiniteFuture();
   PayloadSharing sharing_ ABSL_GUARDED_BY(turn_);
   bool more_to_send_ ABSL_GUARDED_BY(turn_) = false;
-  absl::Time stop_by_ ABSL_GUARDED_BY(turn_) = absl::InfiniteFuture();
+  SteadyTime stop_by_ ABSL_GUARDED_BY(turn_) = SteadyTime::InfiniteFuture();
   // When stopping: what is lent is waited for till then.
-  absl::Time returns_by_ ABSL_GUARDED_BY(turn_) = absl::InfiniteFuture();
+  SteadyTime returns_by_ ABSL_GUARDED_BY(turn_) = SteadyTime::InfiniteFuture();
 
   // The I/O thread's: what it sleeps on, those of links_ in their order, then of ended processes.
   std::vector<pollfd> fds_;
-  absl::Time sleep_until_;
+  SteadyTime sleep_until_;
+  SteadyTime slept_at_ = SteadyTime::InfinitePast();  // fds_ tell of all that had arrived by then
 };
 
 }  // namespace slimps

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 #include "proto/net/zmq_io_loop.h"
 
@@ -103,7 +103,7 @@ void ZmqIoLoop::TakeParts(const Link& link, PeerId from, ReceivedParts parts, si
   }
   state_->CountReceived(bytes);
   if (arrivals_.emulated()) {
-    arrivals_.Push(from, *std::move(message), bytes, absl::Now());
+    arrivals_.Push(from, *std::move(message), bytes, options_.clock->Now());
   } else {
     sink_->OnMessage(from, *std::move(message));
   }
@@ -125,7 +125,7 @@ absl::StatusOr<Message> ZmqIoLoop::ParseParts(const Link& link, PeerId from, Rec
   return message;
 }
 
-void ZmqIoLoop::DeliverDue(absl::Time now) {
+void ZmqIoLoop::DeliverDue(SteadyTime now) {
   while (std::optional<Arrival> arrival = arrivals_.Pop(now)) {
     sink_->OnMessage(arrival->from, std::move(arrival->message));
   }

@@ -1,7 +1,5 @@
 #include "proto/net/zmq_transport.h"
 
-#include <pthread.h>
-
 #include <system_error>
 #include <utility>
 
@@ -74,11 +72,10 @@ absl::Status ZmqTransport::Start(MessageSink* sink) {
                                       std::exchange(bound_, {}));
   started_ = true;
   try {
-    io_thread_ = std::thread([loop = loop_.get()] { loop->Run(); });
+    io_thread_ = Thread("slimps-io", [loop = loop_.get()] { loop->Run(); });
   } catch (const std::system_error& error) {
     return absl::ResourceExhaustedError(absl::StrCat("no I/O thread: ", error.what()));
   }
-  pthread_setname_np(io_thread_.native_handle(), "slimps-io");
   running_ = loop_.get();
   return absl::OkStatus();
 }
@@ -104,12 +101,12 @@ absl::Status ZmqTransport::Send(PeerId to, Message message, SendOptions options)
 
 void ZmqTransport::Stop() {
   state_.Stop();
-  std::thread io_thread;
+  Thread io_thread;
   {
     MutexLock lock(&mutex_);
     io_thread = std::move(io_thread_);
   }
-  if (io_thread.joinable()) io_thread.join();
+  if (io_thread.joinable()) io_thread.Join();
 }
 
 void ZmqTransport::Admit(PeerId peer) {

@@ -23,13 +23,13 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/base/mutex.h"
+#include "proto/base/thread.h"
 #include "proto/net/transport.h"
 #include "proto/net/transport_state.h"
 #include "proto/net/zmq_options.h"
@@ -53,6 +53,7 @@ class ZmqTransport final : public Transport {
   // REQUIRES: not called on the I/O thread.
   void Stop() override;
   void Admit(PeerId peer) override;
+  [[nodiscard]] SteadyTime DeliveredUntil() override { return state_.DeliveredUntil(); }
   [[nodiscard]] TransportStats stats() const override;
 
  private:
@@ -65,7 +66,7 @@ class ZmqTransport final : public Transport {
   bool started_ ABSL_GUARDED_BY(mutex_) = false;
   std::unique_ptr<ZmqIoLoop> loop_ ABSL_GUARDED_BY(mutex_);
   std::atomic<ZmqIoLoop*> running_{nullptr};  // publishes loop_ to those who send
-  std::thread io_thread_ ABSL_GUARDED_BY(mutex_);
+  Thread io_thread_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace slimps

@@ -3,9 +3,9 @@
 #include <pybind11/pybind11.h>
 
 #include <new>
-#include <thread>
 #include <utility>
 
+#include "proto/base/thread.h"
 #include "python/extension/status.h"
 
 namespace slimps::python {
@@ -55,7 +55,7 @@ std::shared_ptr<Pending> StartCall(std::function<absl::Status()> call) {
   auto pending = std::make_shared<Pending>(1);
   // Detached, but never forgotten: whoever waits for `pending` waits for this thread's last act, and a call that cannot be
   // ended within the patience above must not keep Python from going on.
-  std::thread([pending, call = std::move(call)]() mutable {
+  Thread::StartDetached("call", [pending, call = std::move(call)]() mutable {
     absl::Status status;
     std::exception_ptr thrown;
     try {
@@ -67,7 +67,7 @@ std::shared_ptr<Pending> StartCall(std::function<absl::Status()> call) {
     }
     call = nullptr;
     pending->Finish(0, std::move(status), std::move(thrown));
-  }).detach();
+  });
   return pending;
 }
 

@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "proto/base/clock.h"
 
 namespace slimps {
 namespace {
@@ -17,9 +17,9 @@ namespace {
 using Values = std::vector<float>;
 
 // A wait that may not wait: what is not there now counts as missing.
-const absl::Time kNow = absl::InfinitePast();
+const SteadyTime kNow = SteadyTime::InfinitePast();
 
-absl::Time Soon() { return absl::Now() + absl::Seconds(30); }
+SteadyTime Soon() { return MachineClock()->Now() + absl::Seconds(30); }
 
 std::unique_ptr<BackupModel> MakeModel(const Values& initial = {10, 20},
                                        LocalUpdaterOptions updater = {.learning_rate = 1}) {
@@ -152,16 +152,17 @@ TEST(BackupModel, LocBufIsAlignedAndStaysWhereItIs) {
 TEST(BackupModel, CallsOutOfTurnAreRefusedAtOnceAndByName) {
   auto model = MakeModel();
   // None of these can come true by waiting, so none waits for its deadline.
-  const absl::Status unread = model->FinishIteration(0, 1, Values{1, 1}, absl::InfiniteFuture());
+  const absl::Status unread =
+      model->FinishIteration(0, 1, Values{1, 1}, SteadyTime::InfiniteFuture());
   EXPECT_EQ(unread.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_NE(unread.message().find("s:w"), absl::string_view::npos) << unread;
   Read(*model, 1);
-  EXPECT_EQ(model->FinishIteration(0, 2, Values{1, 1}, absl::InfiniteFuture()).code(),
+  EXPECT_EQ(model->FinishIteration(0, 2, Values{1, 1}, SteadyTime::InfiniteFuture()).code(),
             absl::StatusCode::kFailedPrecondition);
   ASSERT_TRUE(model->FinishIteration(0, 1, Values{1, 1}, kNow).ok());
-  EXPECT_EQ(model->FinishIteration(0, 1, Values{1, 1}, absl::InfiniteFuture()).code(),
+  EXPECT_EQ(model->FinishIteration(0, 1, Values{1, 1}, SteadyTime::InfiniteFuture()).code(),
             absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(model->AcquireRead(0, 1, absl::InfiniteFuture()).status().code(),
+  EXPECT_EQ(model->AcquireRead(0, 1, SteadyTime::InfiniteFuture()).status().code(),
             absl::StatusCode::kFailedPrecondition)
       << "iteration 1 is over";
 }

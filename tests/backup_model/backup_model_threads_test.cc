@@ -9,8 +9,8 @@
 #include <tuple>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "backup_model/backup_model.h"
+#include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 #include "tests/backup_model/fake_store.h"
 
@@ -18,7 +18,7 @@ namespace slimps {
 namespace {
 
 // Long enough that only a hang meets it.
-absl::Time Deadline() { return absl::Now() + absl::Seconds(50); }
+SteadyTime Deadline() { return MachineClock()->Now() + absl::Seconds(50); }
 
 // Events in the order in which they happened, over all tensors. Thread-safe.
 class Recorder final {
@@ -80,8 +80,9 @@ TEST(BackupModelThreads, AnIterationComputesWhileTheRoundBeforeIsInFlight) {
         const auto ready = [&] {
           return computed > version && static_cast<int64_t>(ordered.size()) >= version;
         };
-        const absl::Time deadline = Deadline();
-        while (!ready() && absl::Now() < deadline) changed.WaitFor(&mutex, deadline - absl::Now());
+        const SteadyTime deadline = Deadline();
+        while (!ready() && MachineClock()->Now() < deadline)
+          changed.WaitFor(&mutex, deadline - MachineClock()->Now());
         if (!ready()) return model.FailAll(absl::AbortedError("the worker waits for the network"));
         glo_buf = ordered[static_cast<size_t>(version - 1)];
       }
@@ -278,7 +279,7 @@ TEST(BackupModelThreads, FailAllWakesEveryWaiter) {
   }
   // Nothing will ever come of version 1; without FailAll each of these waits until the test is
   // killed.
-  const absl::Time never = absl::InfiniteFuture();
+  const SteadyTime never = SteadyTime::InfiniteFuture();
   std::vector<absl::Status> results(5);
   std::vector<std::thread> waiters;
   Mutex mutex;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "proto/base/clock.h"
 #include "tests/cluster/hooked_transport.h"
 #include "tests/cluster/in_process_cluster.h"
 
@@ -69,12 +69,12 @@ class Rounds {
   }
   // Pulls until worker `rank` has pushed `rounds`; it may never have pushed more.
   void Await(uint32_t rank, int rounds) {
-    const absl::Time deadline = absl::Now() + kLong;
+    const SteadyTime deadline = MachineClock()->Now() + kLong;
     for (;;) {
       ASSERT_STATUS_OK(Pull());
       ASSERT_LE(Of(rank), rounds);
       if (Of(rank) == rounds) return;
-      ASSERT_LT(absl::Now(), deadline) << "worker " << rank << " has pushed " << Of(rank);
+      ASSERT_LT(MachineClock()->Now(), deadline) << "worker " << rank << " has pushed " << Of(rank);
     }
   }
 
@@ -170,8 +170,8 @@ TEST(BoundedStaleness, WhoFailsLetsTheOthersKnowInsteadOfWaiting) {
     EXPECT_EQ(finished, 2);
     EXPECT_NE(status.message().find("its disk is full"), std::string::npos) << status;
     // A server may have told it before the scheduler did.
-    const absl::Time deadline = absl::Now() + kLong;
-    while (store.Wait().ok()) ASSERT_LT(absl::Now(), deadline);
+    const SteadyTime deadline = MachineClock()->Now() + kLong;
+    while (store.Wait().ok()) ASSERT_LT(MachineClock()->Now(), deadline);
   });
 }
 

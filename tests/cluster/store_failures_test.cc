@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 #include "tests/cluster/in_process_cluster.h"
 
@@ -157,8 +157,8 @@ TEST(Failures, ComeWhileCompressionIsBeingSet) {
     for (int i = 0; i < 20; ++i) ASSERT_STATUS_OK(store.SetGradientCompression("topk"));
     ASSERT_STATUS_OK(store.Barrier());
     absl::Status failed;
-    const absl::Time deadline = absl::Now() + kLong;
-    for (int i = 0; failed.ok() && absl::Now() < deadline; ++i) {
+    const SteadyTime deadline = MachineClock()->Now() + kLong;
+    for (int i = 0; failed.ok() && MachineClock()->Now() < deadline; ++i) {
       failed = store.SetGradientCompression(i % 2 == 0 ? "1bit" : "topk");
       (void)store.measuring();
       (void)store.codec_map();

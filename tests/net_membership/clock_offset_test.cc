@@ -12,11 +12,11 @@ class Exchange : public testing::Test {
  protected:
   // Asks over a path with these delays; both clocks go on meanwhile.
   bool Ask(absl::Duration there, absl::Duration back) {
-    const absl::Time sent = ours_.Now();
+    const absl::Time sent = ours_.WallNow();
     Pass(there);
-    const absl::Time theirs = theirs_.Now();
+    const absl::Time theirs = theirs_.WallNow();
     Pass(back);
-    return offset_.Add(sent, theirs, ours_.Now());
+    return offset_.Add(sent, theirs, ours_.WallNow());
   }
   void Pass(absl::Duration time) {
     ours_.Advance(time);

@@ -50,8 +50,9 @@ class TestScheduler final {
   SchedulerService& service() { return service_; }
   bool AwaitDone() {
     MutexLock lock(&mutex_);
-    const absl::Time deadline = absl::Now() + kLong;
-    while (!done_ && absl::Now() < deadline) changed_.WaitFor(&mutex_, deadline - absl::Now());
+    const SteadyTime deadline = MachineClock()->Now() + kLong;
+    while (!done_ && MachineClock()->Now() < deadline)
+      changed_.WaitFor(&mutex_, deadline - MachineClock()->Now());
     return done_;
   }
 
@@ -98,13 +99,14 @@ class TestNode final : public MessageSink {
   void OnUndeliverable(PeerId, const absl::Status&) override {}
 
   Membership& membership() { return membership_; }
+  uint64_t messages_sent() const { return transport_.stats().messages_sent; }
   // As if the process were gone: nothing is sent or heard any more.
   void Vanish() { transport_.Stop(); }
   std::optional<absl::Status> AwaitDown() {
     MutexLock lock(&mutex_);
-    const absl::Time deadline = absl::Now() + kLong;
-    while (!down_.has_value() && absl::Now() < deadline) {
-      changed_.WaitFor(&mutex_, deadline - absl::Now());
+    const SteadyTime deadline = MachineClock()->Now() + kLong;
+    while (!down_.has_value() && MachineClock()->Now() < deadline) {
+      changed_.WaitFor(&mutex_, deadline - MachineClock()->Now());
     }
     return down_;
   }

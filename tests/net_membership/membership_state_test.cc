@@ -182,7 +182,7 @@ TEST_F(MembershipStateTest, HeartbeatsTellHowFarTheClockIsAheadOfTheSchedulers) 
     header.mutable_heartbeat()->set_sequence(sequence);
     clock_.Advance(there);
     header.mutable_heartbeat()->set_scheduler_unix_ns(
-        static_cast<uint64_t>(absl::ToUnixNanos(clock_.Now() - kAhead)));
+        static_cast<uint64_t>(absl::ToUnixNanos(clock_.WallNow() - kAhead)));
     clock_.Advance(back);
     From(header);
   };
@@ -218,6 +218,13 @@ TEST_F(MembershipStateTest, ASchedulerSilentForLongerThanTheTimeoutIsLost) {
   EXPECT_EQ(down->code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(down->message()), HasSubstr("tcp://here:1"));
   EXPECT_FALSE(state_.Tick(clock_.Now()).down.has_value());  // told once
+}
+
+TEST_F(MembershipStateTest, WhatWasNotDeliveredYetIsNoSilence) {
+  Join();
+  clock_.Advance(absl::Seconds(10));
+  EXPECT_FALSE(state_.Tick(clock_.Now(), clock_.Now() - absl::Seconds(5)).down.has_value());
+  EXPECT_TRUE(state_.Tick(clock_.Now(), clock_.Now()).down.has_value());
 }
 
 TEST_F(MembershipStateTest, AnyMessageOfTheSchedulerShowsThatItLives) {

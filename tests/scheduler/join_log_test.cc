@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/clock.h"
 
 namespace slimps {
 namespace {
@@ -42,7 +43,7 @@ TEST_F(JoinLogTest, WhoComesIsNamedWithWhoIsMissing) {
   server.entry.set_pid(7);
   server.entry.add_endpoints("tcp://10.0.0.3:4711");
   log_.Joined(server, "2 workers");
-  log_.Joined(*members_.Register(Registration(9), PeerId{1}, absl::UnixEpoch()).value(), "");
+  log_.Joined(*members_.Register(Registration(9), PeerId{1}, SteadyTime()).value(), "");
   EXPECT_THAT(log_.Take(),
               ElementsAre("server 0 (host alpha, pid 7) listens at tcp://10.0.0.3:4711; missing: "
                           "2 workers",
@@ -51,7 +52,7 @@ TEST_F(JoinLogTest, WhoComesIsNamedWithWhoIsMissing) {
 }
 
 TEST_F(JoinLogTest, WhoIsMissingIsSaidAfterTenSecondsAndLessAndLessOften) {
-  ASSERT_TRUE(members_.Register(Registration(9), PeerId{1}, absl::UnixEpoch()).ok());
+  ASSERT_TRUE(members_.Register(Registration(9), PeerId{1}, SteadyTime()).ok());
   log_.Refused(Registration(17), absl::InvalidArgumentError("wrong counts"), absl::Seconds(1));
   EXPECT_THAT(log_.Take(), ElementsAre("refused a worker (host beta, pid 17): wrong counts"));
   log_.Waiting(members_, absl::Milliseconds(9999));

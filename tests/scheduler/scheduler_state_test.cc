@@ -67,6 +67,16 @@ TEST_F(SchedulerStateTest, ASilentNodeIsNamedToEveryoneAndTheJobFails) {
   EXPECT_THAT(std::string(state_.result().message()), HasSubstr("silent for over 10s"));
 }
 
+TEST_F(SchedulerStateTest, WhatWasNotDeliveredYetIsNoSilence) {
+  RegisterAll();
+  clock_.Advance(absl::Seconds(20));
+  state_.Tick(clock_.Now(), clock_.Now() - absl::Seconds(10));
+  EXPECT_EQ(state_.phase(), Phase::kRunning);
+  for (const uint64_t node : {kServer, kWorker0, kWorker1}) Heartbeat(node);
+  state_.Tick(clock_.Now(), clock_.Now());
+  EXPECT_EQ(state_.phase(), Phase::kRunning);
+}
+
 TEST_F(SchedulerStateTest, AFailedJobIsDoneWhenTheRestHasLeft) {
   RegisterAll();
   wire::Header error = HeaderOf(kWorker1);

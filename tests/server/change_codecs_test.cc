@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/base/clock.h"
 #include "server/partition.h"
 #include "tests/server/server_test_util.h"
 
@@ -56,13 +57,15 @@ TEST_F(ChangeCodecsTest, APeerCannotMakeTheCacheOfCodecsGrowWithoutEnd) {
 // A clock that moves by itself.
 class TickingClock final : public Clock {
  public:
-  absl::Time Now() const override {
+  SteadyTime Now() const override {
     now_ += absl::Microseconds(3);
     return now_;
   }
 
+  absl::Time WallNow() const override { return absl::UnixEpoch(); }
+
  private:
-  mutable absl::Time now_ = absl::UnixEpoch();
+  mutable SteadyTime now_ = SteadyTime();
 };
 
 TEST(ChangeCodecs, AChangeSaysHowLongItsEncodingTook) {

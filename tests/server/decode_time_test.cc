@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/base/clock.h"
 #include "server/shard_state.h"
 #include "tests/compress/test_data.h"
 #include "tests/server/server_test_util.h"
@@ -17,10 +18,12 @@ using ::testing::ElementsAre;
 // Moves on by a microsecond whenever it is read.
 class TickingClock final : public Clock {
  public:
-  absl::Time Now() const override { return now_ += absl::Microseconds(1); }
+  SteadyTime Now() const override { return now_ += absl::Microseconds(1); }
+
+  absl::Time WallNow() const override { return absl::UnixEpoch(); }
 
  private:
-  mutable absl::Time now_ = absl::UnixEpoch();
+  mutable SteadyTime now_ = SteadyTime();
 };
 
 struct Pushed {

@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/base/buffer.h"
+#include "proto/base/clock.h"
 
 namespace slimps {
 namespace {
@@ -15,9 +16,9 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using Code = absl::StatusCode;
 
-constexpr absl::Time kBegin = absl::UnixEpoch();
+constexpr SteadyTime kBegin = SteadyTime();
 
-EarlyMessage Early(uint64_t request, size_t payload_bytes = 0, absl::Time came = kBegin,
+EarlyMessage Early(uint64_t request, size_t payload_bytes = 0, SteadyTime came = kBegin,
                    uint64_t peer = 1) {
   EarlyMessage early{.from = PeerId{peer}, .message = {}, .came = came};
   early.message.header.set_request_id(request);
@@ -89,7 +90,7 @@ TEST(ParkedMessages, WaitForSoLong) {
   ParkedMessages parked;
   EXPECT_TRUE(parked.Add(Early(1, 0, kBegin)).ok());
   EXPECT_TRUE(parked.Add(Early(2, 0, kBegin + absl::Seconds(1))).ok());
-  const absl::Time end = kBegin + ParkedMessages::kLongest;
+  const SteadyTime end = kBegin + ParkedMessages::kLongest;
   EXPECT_EQ(parked.DropLate(end - absl::Nanoseconds(1)), 0u);
   EXPECT_EQ(parked.DropLate(end), 1u);
   const auto left = parked.TakeAll();

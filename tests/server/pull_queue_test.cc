@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/base/clock.h"
 
 namespace slimps {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-const absl::Time kStart = absl::UnixEpoch();
+const SteadyTime kStart = SteadyTime();
 
 WaitingPull Pull(uint32_t worker, uint64_t ticket, uint64_t min_version,
                  absl::Duration wait = absl::Seconds(1)) {
@@ -81,7 +82,7 @@ TEST(PullQueue, AWorkerHasItsShareAndNoMore) {
 
 TEST(PullQueue, DeadlinesAreThoseOfWhatStillWaits) {
   PullQueue queue;
-  EXPECT_EQ(queue.NextDeadline(), absl::InfiniteFuture());
+  EXPECT_EQ(queue.NextDeadline(), SteadyTime::InfiniteFuture());
   ASSERT_TRUE(queue.Add(Pull(0, 1, 1, absl::Seconds(3))).ok());
   ASSERT_TRUE(queue.Add(Pull(0, 2, 1, absl::Seconds(1))).ok());
   ASSERT_TRUE(queue.Add(Pull(0, 3, 1, absl::Seconds(2))).ok());
@@ -90,7 +91,7 @@ TEST(PullQueue, DeadlinesAreThoseOfWhatStillWaits) {
   EXPECT_THAT(Tickets(queue.TakeExpired(kStart + absl::Seconds(2))), ElementsAre(2, 3));
   EXPECT_EQ(queue.NextDeadline(), kStart + absl::Seconds(3));
   EXPECT_THAT(Tickets(queue.TakeAll()), ElementsAre(1));
-  EXPECT_EQ(queue.NextDeadline(), absl::InfiniteFuture());
+  EXPECT_EQ(queue.NextDeadline(), SteadyTime::InfiniteFuture());
 }
 
 }  // namespace

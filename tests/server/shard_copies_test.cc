@@ -95,7 +95,7 @@ TEST_F(ShardCopiesTest, WhatIsPutOffIsGivenBeforeItsVersionGoes) {
   for (uint32_t worker = 0; worker < 2; ++worker) {
     ShardItems rows = Ask(What::kRows, 1, worker);
     rows.pulls[0].item.set_min_version(1);
-    rows.pulls[0].deadline = absl::InfiniteFuture();
+    rows.pulls[0].deadline = SteadyTime::InfiniteFuture();
     state->HandleItems(std::move(rows));
   }
   for (uint64_t round = 1; round <= 3; ++round) {
@@ -169,7 +169,7 @@ TEST_F(ShardCopiesTest, ManyThatWaitForARoundAreAllAnswered) {
     ShardItems items = Ask(What::kRows, 4, worker);
     for (PullWork& pull : items.pulls) {
       pull.item.set_min_version(1);
-      pull.deadline = absl::InfiniteFuture();
+      pull.deadline = SteadyTime::InfiniteFuture();
     }
     EXPECT_TRUE(shard.Post(&items).ok());
   }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/base/clock.h"
 #include "proto/status_proto.h"
 #include "server/pull_queue.h"
 #include "tests/server/shard_state_fixture.h"
@@ -26,7 +27,7 @@ ShardItems PullOne(uint64_t version, bool rows) {
   FillPull(&pull.item, "w", 0, version, 1, 0, rows ? 1 : 2);
   pull.item.set_rows_only(rows);
   if (rows) pull.item.set_rows(std::string(sizeof(uint32_t), '\0'));
-  pull.deadline = absl::InfiniteFuture();
+  pull.deadline = SteadyTime::InfiniteFuture();
   return items;
 }
 
@@ -119,7 +120,7 @@ TEST_F(ShardStateTest, ExpiredPullNamesKeyVersionsAndMissingWorkers) {
   EXPECT_EQ(pulled[0].status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(pulled[0].status.message(),
             "key s:w partition 0: version 1 wanted, 0 held; round 1 lacks the push of worker 1");
-  EXPECT_EQ(state_.NextDeadline(), absl::InfiniteFuture());
+  EXPECT_EQ(state_.NextDeadline(), SteadyTime::InfiniteFuture());
 }
 
 TEST_F(ShardStateTest, PullOfVersionZeroWaitsForInit) {

@@ -229,9 +229,10 @@ TEST_F(ShardTest, APullExpiresThoughItsTimeComesWhileAnotherThreadHasTheState) {
   for (int attempt = 0; attempt < 20; ++attempt) {
     Occupy()();
     absl::SleepFor(absl::Milliseconds(5));  // most likely idle then
-    const absl::Time deadline = clock_.Now() + kWait;
+    const SteadyTime deadline = clock_.Now() + kWait;
     before_send_ = [deadline, here = std::this_thread::get_id()] {
-      if (std::this_thread::get_id() == here) absl::SleepFor(deadline + kWait - absl::Now());
+      if (std::this_thread::get_id() == here)
+        absl::SleepFor(deadline + kWait - MachineClock()->Now());
     };
     Post(PullOf("w", 1, 1, kWait));
     Post(PullOf("w", 0, 1));

@@ -14,15 +14,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "proto/base/clock.h"
 #include "proto/limits.h"
 
 namespace slimps {
 namespace {
 
 bool WaitUntil(const std::function<bool()>& condition) {
-  const absl::Time deadline = absl::Now() + kLong;
+  const SteadyTime deadline = MachineClock()->Now() + kLong;
   while (!condition()) {
-    if (absl::Now() > deadline) return false;
+    if (MachineClock()->Now() > deadline) return false;
     absl::SleepFor(absl::Milliseconds(2));
   }
   return true;
@@ -170,8 +171,8 @@ wire::Header JobFixture::SecondHeader(uint64_t request_id) const {
 
 bool JobFixture::SecondIsEchoed() {
   const uint64_t sequence = ++heartbeats_;
-  const absl::Time deadline = absl::Now() + kLong;
-  while (absl::Now() < deadline) {
+  const SteadyTime deadline = MachineClock()->Now() + kLong;
+  while (MachineClock()->Now() < deadline) {
     wire::Header heartbeat = SecondHeader(7);
     heartbeat.mutable_heartbeat()->set_sequence(sequence);
     if (!second_.Tell(heartbeat)) return false;

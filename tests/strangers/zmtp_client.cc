@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "absl/time/clock.h"
+#include "proto/base/clock.h"
 
 namespace slimps {
 namespace {
@@ -36,9 +36,9 @@ std::string Property(const std::string& name, const std::string& value) {
   return property + value;
 }
 
-bool Await(int fd, short events, absl::Time deadline) {
+bool Await(int fd, short events, SteadyTime deadline) {
   pollfd one{.fd = fd, .events = events, .revents = 0};
-  const int64_t left = absl::ToInt64Milliseconds(deadline - absl::Now());
+  const int64_t left = absl::ToInt64Milliseconds(deadline - MachineClock()->Now());
   return poll(&one, 1, static_cast<int>(std::clamp<int64_t>(left, 0, 60'000))) > 0;
 }
 
@@ -56,7 +56,7 @@ bool ZmtpClient::Connect(const std::string& address, const std::string& routing_
   const std::string ready =
       std::string("\5READY") + Property("Socket-Type", "DEALER") + Property("Identity", routing_id);
   if (!Write(Greeting()) || !WritePart(ready, kCommand)) return false;
-  const absl::Time deadline = absl::Now() + kHandshake;
+  const SteadyTime deadline = MachineClock()->Now() + kHandshake;
   if (!Read(kGreetingBytes, deadline)) return false;
   unread_.erase(0, kGreetingBytes);
   const std::optional<Part> answer = ReadPart(deadline);
@@ -71,7 +71,7 @@ void ZmtpClient::Close() {
 
 bool ZmtpClient::Write(std::string_view bytes) {
   while (!bytes.empty()) {
-    if (!Await(fd_, POLLOUT, absl::Now() + kHandshake)) return false;
+    if (!Await(fd_, POLLOUT, MachineClock()->Now() + kHandshake)) return false;
     const ssize_t sent = send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && (errno == EAGAIN || errno == EINTR)) continue;
     if (sent < 0) return false;
@@ -99,7 +99,7 @@ bool ZmtpClient::Send(const Parts& parts) {
   return true;
 }
 
-bool ZmtpClient::Read(size_t size, absl::Time deadline) {
+bool ZmtpClient::Read(size_t size, SteadyTime deadline) {
   while (unread_.size() < size) {
     char buffer[65536];
     if (!Await(fd_, POLLIN, deadline)) return false;
@@ -111,7 +111,7 @@ bool ZmtpClient::Read(size_t size, absl::Time deadline) {
   return true;
 }
 
-std::optional<ZmtpClient::Part> ZmtpClient::ReadPart(absl::Time deadline) {
+std::optional<ZmtpClient::Part> ZmtpClient::ReadPart(SteadyTime deadline) {
   if (!Read(2, deadline)) return std::nullopt;
   Part part{.flags = unread_[0], .body = {}};
   const size_t head = (part.flags & kLong) != 0 ? 9 : 2;
@@ -126,7 +126,7 @@ std::optional<ZmtpClient::Part> ZmtpClient::ReadPart(absl::Time deadline) {
 }
 
 std::optional<ZmtpClient::Parts> ZmtpClient::Receive(absl::Duration patience) {
-  const absl::Time deadline = absl::Now() + patience;
+  const SteadyTime deadline = MachineClock()->Now() + patience;
   Parts parts;
   while (std::optional<Part> part = ReadPart(deadline)) {
     if ((part->flags & kCommand) != 0) continue;  // a heartbeat of ZeroMQ's
@@ -137,7 +137,7 @@ std::optional<ZmtpClient::Parts> ZmtpClient::Receive(absl::Duration patience) {
 }
 
 bool ZmtpClient::IsClosedWithin(absl::Duration patience) {
-  const absl::Time deadline = absl::Now() + patience;
+  const SteadyTime deadline = MachineClock()->Now() + patience;
   for (;;) {
     char buffer[65536];
     if (!Await(fd_, POLLIN, deadline)) return false;

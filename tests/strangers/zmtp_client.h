@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "proto/base/clock.h"
 
 namespace slimps {
 
@@ -46,12 +47,12 @@ class ZmtpClient final {
   bool Write(std::string_view bytes);
   bool WritePart(std::string_view part, int flags);
   // Fills `size` bytes into taken_; false: not by the deadline.
-  bool Read(size_t size, absl::Time deadline);
+  bool Read(size_t size, SteadyTime deadline);
   struct Part {
     int flags = 0;
     std::string body;
   };
-  std::optional<Part> ReadPart(absl::Time deadline);
+  std::optional<Part> ReadPart(SteadyTime deadline);
 
   int fd_ = -1;
   std::string unread_;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 #include "proto/status_proto.h"
 #include "tests/worker/holding_transport.h"
@@ -34,7 +35,7 @@ class CourierTest : public ::testing::Test {
   }
   // Answers of `server` to something else.
   static void Chatter(Courier* courier, PeerId server, absl::Duration time) {
-    for (const absl::Time end = absl::Now() + time; absl::Now() < end;) {
+    for (const SteadyTime end = MachineClock()->Now() + time; MachineClock()->Now() < end;) {
       Message reply;
       reply.header.mutable_push_reply()->add_items()->mutable_id()->set_ticket(999);
       EXPECT_TRUE(courier->HandleMessage(server, reply));

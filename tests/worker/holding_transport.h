@@ -10,8 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 #include "proto/net/transport.h"
 
@@ -46,12 +46,12 @@ class HoldingTransport final : public Transport {
   }
   // The first byte of message `index` has gone out.
   void HandOver(size_t index) {
-    std::function<void(absl::Time)> told;
+    std::function<void(SteadyTime)> told;
     {
       MutexLock lock(&mutex_);
       told = held_.at(index).second.on_handed_over;
     }
-    told(absl::Now());
+    told(MachineClock()->Now());
   }
   wire::Header header(size_t index) {
     MutexLock lock(&mutex_);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 #include "proto/status_proto.h"
 #include "worker/pull_merger.h"
@@ -29,7 +30,7 @@ class AskedTransport final : public Transport {
   absl::Status Start(MessageSink*) override { return absl::OkStatus(); }
   absl::StatusOr<PeerId> Connect(std::string_view) override { return PeerId{1}; }
   absl::Status Send(PeerId, Message message, SendOptions options) override {
-    if (options.on_handed_over) options.on_handed_over(absl::Now());
+    if (options.on_handed_over) options.on_handed_over(MachineClock()->Now());
     MutexLock lock(&mutex_);
     for (const wire::PullItem& item : message.header.pull().items()) asked_.push_back(item);
     changed_.NotifyAll();

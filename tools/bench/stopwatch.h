@@ -7,13 +7,17 @@
 #include <ctime>
 #include <vector>
 
+#include "absl/time/time.h"
+#include "proto/base/clock.h"
+
 namespace slimps {
 
 // One thread's own time on the CPU, so that what else the machine runs counts as little as it can; several threads'
-// wall time.
+// time as it goes by.
 inline double SecondsNow(int threads) {
+  if (threads > 1) return absl::ToDoubleSeconds(MachineClock()->Now() - SteadyTime());
   timespec now = {};
-  clock_gettime(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &now);
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 

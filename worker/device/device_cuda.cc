@@ -10,13 +10,13 @@
 #include <cuda_runtime_api.h>
 
 #include <deque>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/mutex.h"
 #include "proto/base/status_macros.h"
+#include "proto/base/thread.h"
 #include "worker/device/device.h"
 #include "worker/device/host_pool.h"
 
@@ -127,7 +127,7 @@ class CopyLane final {
       stopping_ = true;
       changed_.NotifyAll();
     }
-    completion_thread_.join();
+    completion_thread_.Join();
     cudaStreamDestroy(stream_);
   }
 
@@ -145,7 +145,10 @@ class CopyLane final {
   };
 
   CopyLane(int ordinal, cudaMemcpyKind kind, cudaStream_t stream)
-      : ordinal_(ordinal), kind_(kind), stream_(stream), completion_thread_([this] { Run(); }) {}
+      : ordinal_(ordinal),
+        kind_(kind),
+        stream_(stream),
+        completion_thread_("cuda-copies", [this] { Run(); }) {}
 
   // On an error nothing was queued, and `done` is still the caller's to call.
   absl::Status Start(KeyId key, std::span<const float> source, std::span<float> destination,
@@ -215,7 +218,7 @@ class CopyLane final {
   std::vector<Event> spare_events_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 
-  std::thread completion_thread_;  // the last member: it uses all others
+  Thread completion_thread_;  // the last member: it uses all others
 };
 
 // Thread-safe.

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace.h"
 #include "proto/learning_rate.h"
@@ -32,7 +32,9 @@ class BackupExchange final : public WeightExchange {
         parameters_(parameters),
         options_(options),
         pusher_(store, parameters,
-                {.non_finite = options.non_finite, .clip_norm = options.clip_norm}),
+                {.non_finite = options.non_finite,
+                 .clip_norm = options.clip_norm,
+                 .clock = options.clock}),
         backup_(std::move(backup)),
         rate_(rate) {}
 
@@ -56,19 +58,20 @@ class BackupExchange final : public WeightExchange {
   absl::Status EndStep() override {
     SLIMPS_RETURN_IF_ERROR(pusher_.EndRound());
     Round next{.first_push = pusher_.first_push(),
-               .arrivals = std::make_shared<RoundArrivals>(parameters_.size())};
+               .arrivals = std::make_shared<RoundArrivals>(parameters_.size(), options_.clock)};
     absl::Duration waited;
     for (size_t i = 0; i < parameters_.size(); ++i) {
-      const absl::Time start = absl::Now();
+      const SteadyTime start = options_.clock->Now();
       SLIMPS_RETURN_IF_ERROR(backup_->WaitGlobal(i, iteration_ - 1, Deadline()));
-      const absl::Time arrived = absl::Now();
+      const SteadyTime arrived = options_.clock->Now();
       waited += arrived - start;
       const TraceSubject subject{pusher_.key(i).typed_name(), 0, static_cast<uint64_t>(iteration_)};
       TraceLog::Global().AddOfThread(TraceStage::kWait, subject, start, arrived);
       SLIMPS_RETURN_IF_ERROR(
           backup_->FinishIteration(i, iteration_, pusher_.pushed(i), Deadline()));
-      times_.local_update += absl::Now() - arrived;
-      TraceLog::Global().AddOfThread(TraceStage::kLocalUpdate, subject, arrived, absl::Now());
+      times_.local_update += options_.clock->Now() - arrived;
+      TraceLog::Global().AddOfThread(TraceStage::kLocalUpdate, subject, arrived,
+                                     options_.clock->Now());
       SLIMPS_RETURN_IF_ERROR(StartPull(i, next.arrivals));
     }
     CloseRound(waited);
@@ -77,9 +80,9 @@ class BackupExchange final : public WeightExchange {
     // This step's pulls, or the next step's pushes, are to be measured with nothing else on the link.
     if (!pusher_.measuring() && !store_->measuring()) return absl::OkStatus();
     const TraceSpan span(TraceStage::kWait, {"", 0, static_cast<uint64_t>(iteration_)});
-    const absl::Time start = absl::Now();
+    const SteadyTime start = options_.clock->Now();
     const absl::Status arrived = under_way_.arrivals->Wait(Deadline());
-    under_way_.waited = absl::Now() - start;
+    under_way_.waited = options_.clock->Now() - start;
     return arrived;
   }
 
@@ -90,9 +93,9 @@ class BackupExchange final : public WeightExchange {
 
   absl::Status Drain() override {
     const TraceSpan span(TraceStage::kWait, {"", 0, static_cast<uint64_t>(finished_)});
-    const absl::Time start = absl::Now();
+    const SteadyTime start = options_.clock->Now();
     SLIMPS_RETURN_IF_ERROR(backup_->Drain(finished_, Deadline()));
-    CloseRound(absl::Now() - start);
+    CloseRound(options_.clock->Now() - start);
     under_way_ = Round();
     for (size_t i = 0; i < parameters_.size(); ++i) {
       const std::span<const float> weights = backup_->Global(i);
@@ -106,12 +109,12 @@ class BackupExchange final : public WeightExchange {
  private:
   // A round whose weights are being pulled while the next step computes.
   struct Round {
-    absl::Time first_push = absl::InfiniteFuture();
+    SteadyTime first_push = SteadyTime::InfiniteFuture();
     std::shared_ptr<RoundArrivals> arrivals;
     absl::Duration waited = {};  // before the next step began
   };
 
-  absl::Time Deadline() const { return absl::Now() + options_.timeout; }
+  SteadyTime Deadline() const { return options_.clock->Now() + options_.timeout; }
 
   // Orders version `iteration_` into glo_buf, which FinishIteration has just freed.
   absl::Status StartPull(size_t tensor, const std::shared_ptr<RoundArrivals>& arrivals) {

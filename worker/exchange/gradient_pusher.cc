@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "glog/logging.h"
+#include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 
 namespace slimps {
@@ -25,7 +25,7 @@ GradientPusher::GradientPusher(KVStore* store, std::span<const Parameter> parame
 
 void GradientPusher::BeginRound() {
   std::fill(pushed_.begin(), pushed_.end(), std::span<const float>());
-  first_push_ = absl::InfiniteFuture();
+  first_push_ = SteadyTime::InfiniteFuture();
   status_ = absl::OkStatus();
   held_back_.clear();
   measuring_ = store_->measuring();
@@ -41,7 +41,7 @@ void GradientPusher::OnGradient(size_t index, std::span<const float> gradient) {
 
 void GradientPusher::Push(size_t index, std::span<const float> gradient) {
   if (!status_.ok()) return;
-  if (first_push_ == absl::InfiniteFuture()) first_push_ = absl::Now();
+  if (first_push_ == SteadyTime::InfiniteFuture()) first_push_ = options_.clock->Now();
   if (gradient.size() != elements_[index]) {
     status_ = absl::InvalidArgumentError(absl::StrCat("gradient of key ", keys_[index].typed_name(),
                                                       ": expected ", elements_[index],

@@ -20,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "proto/base/clock.h"
 #include "proto/base/key.h"
 #include "worker/exchange/parameter.h"
 #include "worker/kvstore.h"
@@ -32,6 +33,7 @@ enum class NonFinite { kStop, kSkip };
 struct PushOptions {
   NonFinite non_finite = NonFinite::kStop;
   double clip_norm = 0;  // of the sum of all workers' gradients; 0: none
+  const Clock* clock = MachineClock();
 };
 
 // Owned by the training thread.
@@ -50,7 +52,7 @@ class GradientPusher final {
   // model keeps its gradients.
   std::span<const float> pushed(size_t index) const { return pushed_[index]; }
   // When the first gradient of this round went out; InfiniteFuture before.
-  absl::Time first_push() const { return first_push_; }
+  SteadyTime first_push() const { return first_push_; }
   size_t skipped() const { return skipped_; }
   // Whether pushes of this round are measured.
   bool measuring() const { return measuring_; }
@@ -72,7 +74,7 @@ class GradientPusher final {
   std::vector<std::vector<float>>
       clipped_;  // this round's, by index; empty where they are as backward made them
   std::vector<std::pair<size_t, std::span<const float>>> held_back_;
-  absl::Time first_push_ = absl::InfiniteFuture();
+  SteadyTime first_push_ = SteadyTime::InfiniteFuture();
   absl::Status status_;
   size_t skipped_ = 0;
 };

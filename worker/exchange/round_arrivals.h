@@ -14,29 +14,29 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 
 namespace slimps {
 
 class RoundArrivals final {
  public:
-  explicit RoundArrivals(size_t expected) : missing_(expected) {}
+  RoundArrivals(size_t expected, const Clock* clock) : clock_(clock), missing_(expected) {}
 
   // The clock is read before the waiter is woken, so that last_arrival() lies within its wait.
   void Arrived(const absl::Status& status) {
     MutexLock lock(&mutex_);
     if (status_.ok()) status_ = status;
     --missing_;
-    last_arrival_ = absl::Now();
+    last_arrival_ = clock_->Now();
     if (missing_ == 0) all_here_.NotifyAll();
   }
 
-  [[nodiscard]] absl::Status Wait(absl::Time deadline) {
+  [[nodiscard]] absl::Status Wait(SteadyTime deadline) {
     MutexLock lock(&mutex_);
     while (missing_ > 0) {
-      const absl::Duration left = deadline - absl::Now();
+      const absl::Duration left = deadline - clock_->Now();
       if (left <= absl::ZeroDuration()) {
         if (!status_.ok()) return status_;
         return absl::DeadlineExceededError(
@@ -48,23 +48,24 @@ class RoundArrivals final {
   }
 
   // InfinitePast before the first one.
-  absl::Time last_arrival() const {
+  SteadyTime last_arrival() const {
     MutexLock lock(&mutex_);
     return last_arrival_;
   }
 
  private:
+  const Clock* const clock_;
   mutable Mutex mutex_;
   CondVar all_here_;  // missing_ == 0
   size_t missing_ ABSL_GUARDED_BY(mutex_);
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
-  absl::Time last_arrival_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  SteadyTime last_arrival_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
 };
 
 // A round's communication that the training thread did not stand still for.
-inline absl::Duration OverlapOf(absl::Time first_push, absl::Time last_arrival,
+inline absl::Duration OverlapOf(SteadyTime first_push, SteadyTime last_arrival,
                                 absl::Duration waited) {
-  if (first_push == absl::InfiniteFuture() || last_arrival <= first_push) {
+  if (first_push == SteadyTime::InfiniteFuture() || last_arrival <= first_push) {
     return absl::ZeroDuration();
   }
   return std::max(absl::ZeroDuration(), last_arrival - first_push - waited);

@@ -1,6 +1,6 @@
 #include <memory>
 
-#include "absl/time/clock.h"
+#include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace.h"
 #include "worker/exchange/round_arrivals.h"
@@ -19,7 +19,9 @@ class SyncExchange final : public WeightExchange {
         parameters_(parameters),
         options_(options),
         pusher_(store, parameters,
-                {.non_finite = options.non_finite, .clip_norm = options.clip_norm}) {}
+                {.non_finite = options.non_finite,
+                 .clip_norm = options.clip_norm,
+                 .clock = options.clock}) {}
 
   absl::Status BeginStep() override {
     pusher_.BeginRound();
@@ -33,15 +35,15 @@ class SyncExchange final : public WeightExchange {
   absl::Status EndStep() override {
     SLIMPS_RETURN_IF_ERROR(pusher_.EndRound());
     const TraceSpan span(TraceStage::kWait, {});
-    const absl::Time start = absl::Now();
-    const auto arrivals = std::make_shared<RoundArrivals>(pusher_.size());
+    const SteadyTime start = options_.clock->Now();
+    const auto arrivals = std::make_shared<RoundArrivals>(pusher_.size(), options_.clock);
     for (size_t i = 0; i < pusher_.size(); ++i) {
       // Nobody else writes to the parameters.
       store_->PullOnto(pusher_.key(i), parameters_[i].values, PriorityOf(i),
                        [arrivals](absl::Status status) { arrivals->Arrived(status); });
     }
     const absl::Status arrived = arrivals->Wait(start + options_.timeout);
-    const absl::Duration waited = absl::Now() - start;
+    const absl::Duration waited = options_.clock->Now() - start;
     times_.wait += waited;
     times_.overlap += OverlapOf(pusher_.first_push(), arrivals->last_arrival(), waited);
     return arrived;

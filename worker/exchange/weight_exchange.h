@@ -46,6 +46,7 @@ struct ExchangeOptions {
   // nullopt: synchronous. Where its updater's moments are the servers', StartExchange makes it
   // LocalStepOf what they step by, with the same loc_lr and threads.
   std::optional<BackupModelOptions> backup = std::nullopt;
+  const Clock* clock = MachineClock();
 };
 
 // A backup model whose local step is the servers' step as far as this worker can know it.

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "proto/base/clock.h"
 
 namespace slimps {
 
@@ -24,7 +25,7 @@ Progress::Progress(const ProgressOptions& options, const Clock* clock, std::ostr
 
 void Progress::Report(const StepReport& step, const StoreTotals& totals) {
   samples_ += step.samples;
-  const absl::Time now = clock_->Now();
+  const SteadyTime now = clock_->Now();
   const bool last = step.step == step.steps;
   if (options_.style == ProgressOptions::Style::kTerminal) {
     if (!last && now - last_drawn_ < options_.redraw_interval) return;
@@ -38,7 +39,7 @@ void Progress::Report(const StepReport& step, const StoreTotals& totals) {
 }
 
 std::string Progress::Line(const StepReport& step, const StoreTotals& totals,
-                           absl::Time now) const {
+                           SteadyTime now) const {
   const double seconds = absl::ToDoubleSeconds(now - start_);
   const double rate = seconds > 0 ? static_cast<double>(samples_) / seconds : 0;
   const double ratio = totals.bytes_pushed > 0

@@ -38,13 +38,13 @@ class Progress final {
   void Report(const StepReport& step, const StoreTotals& totals);
 
  private:
-  std::string Line(const StepReport& step, const StoreTotals& totals, absl::Time now) const;
+  std::string Line(const StepReport& step, const StoreTotals& totals, SteadyTime now) const;
 
   const ProgressOptions options_;
   const Clock* const clock_;
   std::ostream* const out_;
-  const absl::Time start_;
-  absl::Time last_drawn_ = absl::InfinitePast();
+  const SteadyTime start_;
+  SteadyTime last_drawn_ = SteadyTime::InfinitePast();
   size_t samples_ = 0;
 };
 

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace.h"
 #include "worker/combination.h"
@@ -115,7 +116,7 @@ class Trainer final {
         observer_(observer),
         plan_(PlanOf(options, data, *store)),
         before_(store->totals()),
-        start_(absl::Now()) {}
+        start_(options_.exchange.clock->Now()) {}
 
   absl::Status Run(TrainingReport* report) {
     for (size_t epoch = 0; epoch < options_.epochs; ++epoch) {
@@ -152,7 +153,7 @@ class Trainer final {
   EpochReport Row(const TrainingReport& report) const {
     const StoreTotals now = store_->totals();
     return {.steps = report.steps,
-            .seconds = absl::Now() - start_ - evaluated_,
+            .seconds = options_.exchange.clock->Now() - start_ - evaluated_,
             .bytes_pushed = now.bytes_pushed - before_.bytes_pushed,
             .bytes_pulled = now.bytes_pulled - before_.bytes_pulled};
   }
@@ -160,15 +161,15 @@ class Trainer final {
   absl::Status EndEpoch(TrainingReport* report) {
     report->epochs.push_back(Row(*report));
     if (!options_.evaluate_epochs || store_->rank() != 0) return absl::OkStatus();
-    const absl::Time start = absl::Now();
+    const SteadyTime start = options_.exchange.clock->Now();
     SLIMPS_ASSIGN_OR_RETURN(report->epochs.back().test, EvaluateTestSplit(data_, model_));
-    evaluated_ += absl::Now() - start;
+    evaluated_ += options_.exchange.clock->Now() - start;
     return absl::OkStatus();
   }
 
   absl::StatusOr<LossSums> Step(std::span<const uint32_t> samples, TrainingReport* report) {
     SLIMPS_RETURN_IF_ERROR(exchange_->BeginStep());
-    const absl::Time start = absl::Now();
+    const SteadyTime start = options_.exchange.clock->Now();
     absl::SleepFor(options_.simulated_compute);
     LossSums loss;
     if (!samples.empty()) {
@@ -178,9 +179,9 @@ class Trainer final {
             exchange_->OnGradient(index, gradient);
           }));
     }
-    report->stages.compute += absl::Now() - start;
+    report->stages.compute += options_.exchange.clock->Now() - start;
     TraceLog::Global().AddOfThread(TraceStage::kCompute, {"", 0, report->steps + 1}, start,
-                                   absl::Now());
+                                   options_.exchange.clock->Now());
     SLIMPS_RETURN_IF_ERROR(exchange_->EndStep());
     ++report->steps;
     report->samples += samples.size();
@@ -195,7 +196,7 @@ class Trainer final {
   const StepObserver& observer_;
   const BatchPlan::Options plan_;
   const StoreTotals before_;  // the first weights' pulls are initialisation
-  const absl::Time start_;
+  const SteadyTime start_;
   absl::Duration evaluated_;
 };
 

@@ -1,4 +1,4 @@
-// How far this node's clock is ahead of the scheduler's, from requests that the scheduler answers with its time, as NTP
+// How far this node's wall clock is ahead of the scheduler's, from requests that the scheduler answers with its time, as NTP
 // has it:
 //
 //      sent                      received      ours       ahead = (sent + received) / 2 - theirs,
@@ -16,7 +16,7 @@ namespace slimps {
 
 class ClockOffset final {
  public:
-  // Whether it is the best exchange so far. One that was answered before it was sent (a clock was set) is ignored.
+  // Whether it is the best exchange so far. One that was answered before it was sent is ignored.
   bool Add(absl::Time sent, absl::Time theirs, absl::Time received) {
     const absl::Duration error = (received - sent) / 2;
     if (error < absl::ZeroDuration() || error >= error_) return false;

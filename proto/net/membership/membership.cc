@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "proto/base/clock.h"
 #include "proto/base/trace.h"
 #include "proto/limits.h"
 #include "proto/net/membership/node_name.h"
@@ -34,6 +34,7 @@ MembershipState::Options StateOptions(const MembershipOptions& options) {
   MembershipState::Options state;
   state.job_id = options.job_id;
   state.scheduler_address = options.scheduler_address;
+  state.wall = ReadAnchor(*options.clock);
   wire::Register& registration = state.registration;
   registration.set_role(options.role);
   registration.set_wanted_rank(options.wanted_rank);
@@ -63,9 +64,9 @@ void Membership::Stop() {
     changed_.NotifyAll();
   }
   // From within the handler: it cannot wait for itself.
-  if (heartbeat_thread_ == std::this_thread::get_id()) return;
+  if (heartbeat_thread_ == Thread::CurrentId()) return;
   MutexLock joining(&joining_);
-  if (heartbeats_.joinable()) heartbeats_.join();
+  if (heartbeats_.joinable()) heartbeats_.Join();
 }
 
 absl::Status Membership::Connect() {
@@ -85,16 +86,16 @@ absl::Status Membership::Connect() {
 absl::Status Membership::Join() {
   const absl::Status connected = Connect();
   if (!connected.ok()) return connected;
-  const absl::Time deadline = absl::Now() + options_.join_timeout;
+  const SteadyTime deadline = options_.clock->Now() + options_.join_timeout;
   MembershipState::Actions actions;
   {
     MutexLock lock(&mutex_);
-    actions = state_.StartJoin(absl::Now(), deadline);
+    actions = state_.StartJoin(options_.clock->Now(), deadline);
   }
   Carry(std::move(actions));
   {
     MutexLock joining(&joining_);
-    heartbeats_ = std::thread([this] { RunHeartbeats(); });
+    heartbeats_ = Thread("heartbeats", [this] { RunHeartbeats(); });
   }
 
   // Before the lock, which its callback takes: it goes after the lock has gone.
@@ -103,14 +104,14 @@ absl::Status Membership::Join() {
     changed_.NotifyAll();
   });
   MutexLock lock(&mutex_);
-  while (!state_.JoinResult(absl::Now()).has_value()) {
+  while (!state_.JoinResult(options_.clock->Now()).has_value()) {
     if (options_.stop.stop_requested()) {
       return absl::CancelledError(absl::StrCat("joining the job at scheduler ",
                                                options_.scheduler_address, " was stopped"));
     }
-    changed_.WaitFor(&mutex_, deadline - absl::Now());
+    changed_.WaitFor(&mutex_, deadline - options_.clock->Now());
   }
-  absl::Status result = *state_.JoinResult(absl::InfiniteFuture());
+  absl::Status result = *state_.JoinResult(SteadyTime::InfiniteFuture());
   if (result.code() != absl::StatusCode::kDeadlineExceeded || state_.down().has_value()) {
     return result;
   }
@@ -119,7 +120,7 @@ absl::Status Membership::Join() {
 }
 
 void Membership::RunHeartbeats() {
-  heartbeat_thread_ = std::this_thread::get_id();
+  heartbeat_thread_ = Thread::CurrentId();
   // Sleeps until the state machine has something due, or a message may have brought that forward (a
   // Welcome starts the heartbeat). A Tick too many does nothing.
   for (;;) {
@@ -127,9 +128,14 @@ void Membership::RunHeartbeats() {
     {
       MutexLock lock(&mutex_);
       if (stopping_) return;
-      changed_.WaitFor(&mutex_, state_.NextTick() - absl::Now());
+      changed_.WaitFor(&mutex_, state_.NextTick() - options_.clock->Now());
+    }
+    const SteadyTime delivered_until = transport_->DeliveredUntil();
+    {
+      MutexLock lock(&mutex_);
+      if (stopping_) return;
       try {
-        actions = state_.Tick(absl::Now());
+        actions = state_.Tick(options_.clock->Now(), delivered_until);
       } catch (const std::bad_alloc&) {  // it is due still
         changed_.WaitFor(&mutex_, kWithoutMemory);
       }
@@ -191,8 +197,8 @@ bool Membership::HandleMessage(PeerId from, Message& message) {
           return false;
       }
     }
-    actions = state_.HandleFromScheduler(message.header, absl::Now(), &consumed);
-    TraceLog::Global().SetClockOffset(state_.clock_offset().ahead());
+    actions = state_.HandleFromScheduler(message.header, options_.clock->Now(), &consumed);
+    TraceLog::Global().SetJobTime(state_.job_time());
   }
   Carry(std::move(actions));
   return consumed;
@@ -204,10 +210,10 @@ absl::Status Membership::Barrier(const std::string& name, wire::Role group,
 }
 
 std::optional<absl::StatusOr<std::vector<double>>> Membership::AwaitBarrier(
-    const MembershipState::BarrierId& id, absl::Time deadline) {
+    const MembershipState::BarrierId& id, SteadyTime deadline) {
   MutexLock lock(&mutex_);
-  while (!state_.BarrierResult(id).has_value() && absl::Now() < deadline) {
-    changed_.WaitFor(&mutex_, deadline - absl::Now());
+  while (!state_.BarrierResult(id).has_value() && options_.clock->Now() < deadline) {
+    changed_.WaitFor(&mutex_, deadline - options_.clock->Now());
   }
   return state_.BarrierResult(id);
 }
@@ -220,7 +226,7 @@ absl::StatusOr<std::vector<double>> Membership::BarrierSum(const BarrierVisit& v
                                                      visit.values[i], "; expected finite values"));
     }
   }
-  const absl::Time deadline = absl::Now() + timeout;
+  const SteadyTime deadline = options_.clock->Now() + timeout;
   MembershipState::BarrierId id;
   MembershipState::Actions actions;
   {
@@ -229,7 +235,7 @@ absl::StatusOr<std::vector<double>> Membership::BarrierSum(const BarrierVisit& v
       return absl::FailedPreconditionError(
           absl::StrCat("barrier \"", visit.name, "\": this node is not in the job"));
     }
-    actions = state_.StartBarrier(visit, absl::Now(), &id);
+    actions = state_.StartBarrier(visit, options_.clock->Now(), &id);
   }
   Carry(std::move(actions));
 
@@ -237,11 +243,11 @@ absl::StatusOr<std::vector<double>> Membership::BarrierSum(const BarrierVisit& v
   if (!result.has_value()) {
     {
       MutexLock lock(&mutex_);
-      actions = state_.GiveUpBarrier(id, timeout, absl::Now());
+      actions = state_.GiveUpBarrier(id, timeout, options_.clock->Now());
     }
     Carry(std::move(actions));
     // The last may have come meanwhile: what the scheduler says holds for all.
-    result = AwaitBarrier(id, absl::Now() + kAnswerPatience);
+    result = AwaitBarrier(id, options_.clock->Now() + kAnswerPatience);
   }
   MutexLock lock(&mutex_);
   state_.ForgetBarrier(id);
@@ -255,18 +261,18 @@ absl::StatusOr<std::vector<double>> Membership::BarrierSum(const BarrierVisit& v
 absl::Status Membership::Leave(absl::Duration timeout) {
   MembershipState::Actions actions;
   bool lost = false;
-  const absl::Time deadline = absl::Now() + timeout;
+  const SteadyTime deadline = options_.clock->Now() + timeout;
   {
     MutexLock lock(&mutex_);
     lost = state_.down().has_value() && !state_.down()->ok();
-    actions = state_.StartLeave(absl::Now());
+    actions = state_.StartLeave(options_.clock->Now());
   }
   Carry(std::move(actions));
   if (lost) return absl::OkStatus();  // the job is over: told the scheduler, if it still hears
 
   MutexLock lock(&mutex_);
-  while (state_.phase() != MembershipState::Phase::kLeft && absl::Now() < deadline) {
-    changed_.WaitFor(&mutex_, deadline - absl::Now());
+  while (state_.phase() != MembershipState::Phase::kLeft && options_.clock->Now() < deadline) {
+    changed_.WaitFor(&mutex_, deadline - options_.clock->Now());
   }
   if (state_.phase() == MembershipState::Phase::kLeft) return absl::OkStatus();
   // The scheduler ended the job in order: it has no use for this goodbye, and may be gone.
@@ -281,7 +287,7 @@ void Membership::ReportFailure(const absl::Status& why) {
   {
     MutexLock lock(&mutex_);
     try {
-      actions = state_.ReportFailure(why, absl::Now());
+      actions = state_.ReportFailure(why, options_.clock->Now());
     } catch (const std::bad_alloc&) {  // it is due at the next heartbeat
     }
   }

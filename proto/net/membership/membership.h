@@ -21,14 +21,15 @@
 #include <optional>
 #include <stop_token>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "proto/base/clock.h"
 #include "proto/base/mutex.h"
+#include "proto/base/thread.h"
 #include "proto/incarnation.h"
 #include "proto/net/membership/membership_state.h"
 #include "proto/net/transport.h"
@@ -49,6 +50,7 @@ struct MembershipOptions {
   std::string host;                    // for messages to people; empty: this machine's name
   absl::Duration join_timeout = absl::Seconds(60);
   std::stop_token stop;  // ends Join
+  const Clock* clock = MachineClock();
 };
 
 // Thread-safe. Never calls the transport or a handler with its lock held.
@@ -121,7 +123,7 @@ class Membership final {
   void RunHeartbeats();
   // nullopt: not decided by then.
   std::optional<absl::StatusOr<std::vector<double>>> AwaitBarrier(
-      const MembershipState::BarrierId& id, absl::Time deadline);
+      const MembershipState::BarrierId& id, SteadyTime deadline);
   // Sends what the state machine asked for and tells the handler what it must know, without the
   // lock. What is not sent, for want of memory too, is due again.
   void Carry(MembershipState::Actions actions);
@@ -139,9 +141,9 @@ class Membership final {
   std::function<void(absl::Status)> down_handler_ ABSL_GUARDED_BY(mutex_);
   bool down_told_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::atomic<std::thread::id> heartbeat_thread_{};   // read to find out whether it is oneself
-  Mutex joining_;                                     // before mutex_, never within it
-  std::thread heartbeats_ ABSL_GUARDED_BY(joining_);  // started by the first Join, joined by Stop
+  std::atomic<Thread::Id> heartbeat_thread_{};   // read to find out whether it is oneself
+  Mutex joining_;                                // before mutex_, never within it
+  Thread heartbeats_ ABSL_GUARDED_BY(joining_);  // started by the first Join, joined by Stop
 };
 
 }  // namespace slimps

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/clock.h"
 #include "proto/header_body.h"
 #include "proto/net/membership/node_name.h"
 #include "proto/status_proto.h"
@@ -43,7 +44,7 @@ MembershipState::Actions MembershipState::GoDown(absl::Status reason) {
   return {.send = {}, .down = std::move(reason), .notice = {}};
 }
 
-MembershipState::Actions MembershipState::StartJoin(absl::Time now, absl::Time deadline) {
+MembershipState::Actions MembershipState::StartJoin(SteadyTime now, SteadyTime deadline) {
   phase_ = Phase::kRegistering;
   join_deadline_ = deadline;
   notice_at_ = now + options_.join_patience;
@@ -51,7 +52,7 @@ MembershipState::Actions MembershipState::StartJoin(absl::Time now, absl::Time d
   return Tick(now);
 }
 
-std::optional<absl::Status> MembershipState::JoinResult(absl::Time now) const {
+std::optional<absl::Status> MembershipState::JoinResult(SteadyTime now) const {
   if (phase_ == Phase::kMember) return absl::OkStatus();
   if (refused_.has_value()) return refused_;
   if (down_.has_value()) {
@@ -76,7 +77,7 @@ std::string MembershipState::WaitsFor() const {
 }
 
 MembershipState::Actions MembershipState::HandleFromScheduler(const wire::Header& header,
-                                                              absl::Time now, bool* consumed) {
+                                                              SteadyTime now, bool* consumed) {
   *consumed = false;
   const bool to_us = (header.request_id() & kRequestBit) != 0;
   if (header.body_case() == wire::Header::kError && to_us) {
@@ -128,7 +129,7 @@ MembershipState::Actions MembershipState::HandleFromScheduler(const wire::Header
 }
 
 MembershipState::Actions MembershipState::HandleWelcome(const wire::Welcome& welcome,
-                                                        absl::Time now) {
+                                                        SteadyTime now) {
   if (phase_ == Phase::kRegistering || phase_ == Phase::kWelcomed) {
     for (const wire::BarrierTicket& over : welcome.tickets()) NoteOver(over.name(), over.ticket());
   }
@@ -166,11 +167,12 @@ MembershipState::Actions MembershipState::AnswerProbe() {
   return actions;
 }
 
-void MembershipState::HandleEcho(const wire::Heartbeat& echo, absl::Time now) {
+void MembershipState::HandleEcho(const wire::Heartbeat& echo, SteadyTime now) {
   // An echo that took longer than the interval would tell little. A scheduler may not say its time.
   if (echo.sequence() != heartbeat_sequence_ || echo.scheduler_unix_ns() == 0) return;
-  clock_offset_.Add(heartbeat_sent_,
-                    absl::FromUnixNanos(static_cast<int64_t>(echo.scheduler_unix_ns())), now);
+  clock_offset_.Add(options_.wall.At(heartbeat_sent_),
+                    absl::FromUnixNanos(static_cast<int64_t>(echo.scheduler_unix_ns())),
+                    options_.wall.At(now));
 }
 
 void MembershipState::NoteOver(const std::string& name, uint64_t ticket) {
@@ -194,7 +196,7 @@ void MembershipState::HandleRelease(const wire::BarrierRelease& release) {
   }
 }
 
-MembershipState::Actions MembershipState::Tick(absl::Time now) {
+MembershipState::Actions MembershipState::Tick(SteadyTime now, SteadyTime delivered_until) {
   Actions actions;
   if (down_.has_value() && phase_ != Phase::kLeaving) return actions;
   if ((phase_ == Phase::kRegistering || phase_ == Phase::kWelcomed) && now >= repeat_at_) {
@@ -204,7 +206,7 @@ MembershipState::Actions MembershipState::Tick(absl::Time now) {
     repeat_at_ = now + options_.repeat_interval;
     if (now >= notice_at_) {
       actions.notice = WaitsFor();
-      notice_at_ = absl::InfiniteFuture();
+      notice_at_ = SteadyTime::InfiniteFuture();
     }
   }
   if (InJob() && now >= heartbeat_at_) {
@@ -228,7 +230,8 @@ MembershipState::Actions MembershipState::Tick(absl::Time now) {
     pending.repeat_at = now + options_.repeat_interval;
   }
   const absl::Duration timeout = absl::Milliseconds(welcome_.heartbeat_timeout_ms());
-  if (phase_ == Phase::kMember && timeout > absl::ZeroDuration() && now - last_heard_ > timeout) {
+  if (phase_ == Phase::kMember && timeout > absl::ZeroDuration() &&
+      std::min(now, delivered_until) - last_heard_ > timeout) {
     Append(GoDown(absl::UnavailableError(absl::StrCat("scheduler ", options_.scheduler_address,
                                                       " has been silent for over ",
                                                       absl::FormatDuration(timeout)))),
@@ -237,8 +240,8 @@ MembershipState::Actions MembershipState::Tick(absl::Time now) {
   return actions;
 }
 
-absl::Time MembershipState::NextTick() const {
-  absl::Time next = absl::InfiniteFuture();
+SteadyTime MembershipState::NextTick() const {
+  SteadyTime next = SteadyTime::InfiniteFuture();
   if (phase_ == Phase::kLeaving) {
     const bool reports = failure_.has_value() && !down_.has_value();
     return reports ? std::min(repeat_at_, failure_->repeat_at) : repeat_at_;
@@ -253,7 +256,7 @@ absl::Time MembershipState::NextTick() const {
   return next;
 }
 
-MembershipState::Actions MembershipState::StartBarrier(const BarrierVisit& visit, absl::Time now,
+MembershipState::Actions MembershipState::StartBarrier(const BarrierVisit& visit, SteadyTime now,
                                                        BarrierId* id) {
   uint64_t& newest = tickets_[visit.name];
   *id = {visit.name, newest + 1};
@@ -278,7 +281,7 @@ MembershipState::Actions MembershipState::StartBarrier(const BarrierVisit& visit
 }
 
 MembershipState::Actions MembershipState::GiveUpBarrier(const BarrierId& id, absl::Duration waited,
-                                                        absl::Time now) {
+                                                        SteadyTime now) {
   const auto found = barriers_.find(id);
   if (found == barriers_.end() || found->second.result.has_value()) return {};
   const int64_t ms = std::max<int64_t>(1, absl::ToInt64Milliseconds(waited));
@@ -306,7 +309,7 @@ std::optional<absl::StatusOr<std::vector<double>>> MembershipState::BarrierResul
   return std::nullopt;
 }
 
-MembershipState::Actions MembershipState::StartLeave(absl::Time now) {
+MembershipState::Actions MembershipState::StartLeave(SteadyTime now) {
   if (phase_ == Phase::kLeaving || phase_ == Phase::kLeft) return {};
   if (phase_ == Phase::kIdle || phase_ == Phase::kRegistering) {
     phase_ = Phase::kLeft;  // the scheduler does not know this node
@@ -317,7 +320,7 @@ MembershipState::Actions MembershipState::StartLeave(absl::Time now) {
   return Tick(now);
 }
 
-MembershipState::Actions MembershipState::ReportFailure(const absl::Status& why, absl::Time now) {
+MembershipState::Actions MembershipState::ReportFailure(const absl::Status& why, SteadyTime now) {
   if (!InJob() || down_.has_value() || failure_.has_value()) return {};
   failure_ = {.why = why, .request_id = kRequestBit | next_request_++, .repeat_at = now};
   return Tick(now);

@@ -22,6 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "proto/base/clock.h"
 #include "proto/net/membership/clock_offset.h"
 #include "proto/slimps.pb.h"
 
@@ -36,6 +37,7 @@ class MembershipState final {
     wire::Register registration;
     std::string job_id;
     std::string scheduler_address;  // for messages to people
+    WallAnchor wall;                // this node's wall clock
     absl::Duration repeat_interval = absl::Seconds(1);
     // Of goodbyes and reported failures, whose sender waits for the answer to end. Shorter than the scheduler's quiet
     // time: it waits for repeated goodbyes before it ends.
@@ -55,16 +57,17 @@ class MembershipState final {
 
   explicit MembershipState(Options options) : options_(std::move(options)) {}
 
-  Actions StartJoin(absl::Time now, absl::Time deadline);
+  Actions StartJoin(SteadyTime now, SteadyTime deadline);
   // nullopt: not decided yet. DeadlineExceeded once `now` has reached the deadline.
-  std::optional<absl::Status> JoinResult(absl::Time now) const;
+  std::optional<absl::Status> JoinResult(SteadyTime now) const;
 
   // Any message from the scheduler. Sets *consumed when it was meant for this class.
-  Actions HandleFromScheduler(const wire::Header& header, absl::Time now, bool* consumed);
-  // Repeats what is due, and notices a silent scheduler.
-  Actions Tick(absl::Time now);
+  Actions HandleFromScheduler(const wire::Header& header, SteadyTime now, bool* consumed);
+  // Repeats what is due, and notices a scheduler that was silent until `delivered_until`: what came later may not have been
+  // handed over yet.
+  Actions Tick(SteadyTime now, SteadyTime delivered_until = SteadyTime::InfiniteFuture());
   // When Tick has something to do next.
-  absl::Time NextTick() const;
+  SteadyTime NextTick() const;
 
   struct BarrierId {
     std::string name;
@@ -78,18 +81,18 @@ class MembershipState final {
     std::vector<double> values;                 // summed over the group; all must bring as many
   };
   // Throws std::bad_alloc: it has not begun, and the next one has its ticket.
-  Actions StartBarrier(const BarrierVisit& visit, absl::Time now, BarrierId* id);
+  Actions StartBarrier(const BarrierVisit& visit, SteadyTime now, BarrierId* id);
   // This node waits no more, which ends the barrier for all; the scheduler's answer says whether it was over before.
-  Actions GiveUpBarrier(const BarrierId& id, absl::Duration waited, absl::Time now);
+  Actions GiveUpBarrier(const BarrierId& id, absl::Duration waited, SteadyTime now);
   // nullopt: not released yet. The reason, when the job is down.
   std::optional<absl::StatusOr<std::vector<double>>> BarrierResult(const BarrierId& id) const;
   // Nobody waits for its result. A barrier that was given up is repeated until the scheduler knows.
   void ForgetBarrier(const BarrierId& id);
 
-  Actions StartLeave(absl::Time now);
+  Actions StartLeave(SteadyTime now);
   // Repeated until the scheduler acknowledges it or the job is down. The first counts. Throws std::bad_alloc: it is
   // reported by the next Tick.
-  Actions ReportFailure(const absl::Status& why, absl::Time now);
+  Actions ReportFailure(const absl::Status& why, SteadyTime now);
   // Whether no report waits for its acknowledgement.
   bool failure_reported() const { return !failure_.has_value() || down_.has_value(); }
 
@@ -100,27 +103,31 @@ class MembershipState final {
   uint32_t rank() const { return welcome_.rank(); }
   const wire::Roster& roster() const { return roster_; }
   const std::optional<absl::Status>& down() const { return down_; }
-  // Of this node's clock, which is the one that gives `now`, from the heartbeats' echoes.
+  // Of this node's wall clock, from the heartbeats' echoes.
   const ClockOffset& clock_offset() const { return clock_offset_; }
+  // The scheduler's wall clock, as far as that tells.
+  WallAnchor job_time() const {
+    return {.steady = options_.wall.steady, .wall = options_.wall.wall - clock_offset_.ahead()};
+  }
 
  private:
   struct Failure {
     absl::Status why;
     uint64_t request_id = 0;
-    absl::Time repeat_at;
+    SteadyTime repeat_at;
   };
   struct PendingBarrier {
     wire::Header request;
-    absl::Time repeat_at;
+    SteadyTime repeat_at;
     std::optional<absl::StatusOr<std::vector<double>>> result;
     bool forgotten = false;
   };
 
-  Actions HandleWelcome(const wire::Welcome& welcome, absl::Time now);
+  Actions HandleWelcome(const wire::Welcome& welcome, SteadyTime now);
   void HandleRoster(const wire::Roster& roster);
   void HandleAck(uint64_t request_id);
   Actions AnswerProbe();
-  void HandleEcho(const wire::Heartbeat& echo, absl::Time now);
+  void HandleEcho(const wire::Heartbeat& echo, SteadyTime now);
   void HandleRelease(const wire::BarrierRelease& release);
   void NoteOver(const std::string& name, uint64_t ticket);
   std::string WaitsFor() const;  // while it joins
@@ -135,13 +142,13 @@ class MembershipState final {
   wire::Roster roster_;
   std::optional<absl::Status> refused_;
   std::optional<absl::Status> down_;
-  absl::Time join_deadline_ = absl::InfiniteFuture();
-  absl::Time notice_at_ = absl::InfiniteFuture();  // that it has not joined yet
-  absl::Time repeat_at_ = absl::InfiniteFuture();  // Register or Goodbye
-  absl::Time heartbeat_at_ = absl::InfiniteFuture();
-  absl::Time last_heard_ = absl::InfinitePast();
+  SteadyTime join_deadline_ = SteadyTime::InfiniteFuture();
+  SteadyTime notice_at_ = SteadyTime::InfiniteFuture();  // that it has not joined yet
+  SteadyTime repeat_at_ = SteadyTime::InfiniteFuture();  // Register or Goodbye
+  SteadyTime heartbeat_at_ = SteadyTime::InfiniteFuture();
+  SteadyTime last_heard_ = SteadyTime::InfinitePast();
   uint64_t heartbeat_sequence_ = 0;
-  absl::Time heartbeat_sent_ = absl::InfinitePast();  // the newest
+  SteadyTime heartbeat_sent_ = SteadyTime::InfinitePast();  // the newest
   ClockOffset clock_offset_;
   uint64_t next_request_ = 1;
   std::optional<Failure> failure_;  // until it is acknowledged

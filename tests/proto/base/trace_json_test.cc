@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "proto/base/clock.h"
 #include "proto/base/trace.h"
 
 namespace slimps {
@@ -22,9 +23,7 @@ constexpr int64_t kFirstNs = 1700000000000000000;
 
 TraceLog& Log() { return TraceLog::Global(); }
 
-absl::Time At(double milliseconds) {
-  return absl::FromUnixNanos(kFirstNs) + absl::Milliseconds(milliseconds);
-}
+SteadyTime At(double milliseconds) { return SteadyTime() + absl::Milliseconds(milliseconds); }
 
 Json Written() {
   const std::string path =
@@ -56,9 +55,13 @@ class TraceJson : public testing::Test {
  protected:
   void SetUp() override {
     Log().Start("worker 0");
-    Log().SetClockOffset(absl::ZeroDuration());
+    SetJobTime(absl::ZeroDuration());
   }
   void TearDown() override { Log().Stop(); }
+  // This machine's clock is `ahead` of the job's.
+  static void SetJobTime(absl::Duration ahead) {
+    Log().SetJobTime({.steady = At(0), .wall = absl::FromUnixNanos(kFirstNs) - ahead});
+  }
 };
 
 TEST_F(TraceJson, AnEventIsACompleteEventInMicroseconds) {
@@ -162,10 +165,10 @@ TEST_F(TraceJson, SharedSpansThatOverlapLieOnRowsOfTheirOwnAndRowsAreUsedAgain) 
 }
 
 TEST_F(TraceJson, AClockThatIsAheadIsSetBack) {
-  Log().SetClockOffset(absl::Milliseconds(3));
+  SetJobTime(absl::Milliseconds(3));
   Log().Add(TraceStage::kSend, {"a", 0, 0}, At(5), At(6));
   EXPECT_EQ(std::to_string(kFirstNs + 2'000'000), Written()["otherData"]["base_unix_ns"]);
-  Log().SetClockOffset(absl::Milliseconds(-3));
+  SetJobTime(absl::Milliseconds(-3));
   EXPECT_EQ(std::to_string(kFirstNs + 8'000'000), Written()["otherData"]["base_unix_ns"]);
 }
 

@@ -14,12 +14,14 @@
 #include <thread>
 #include <vector>
 
+#include "proto/base/clock.h"
+
 namespace slimps {
 namespace {
 
 TraceLog& Log() { return TraceLog::Global(); }
 
-absl::Time At(int64_t milliseconds) { return absl::FromUnixMillis(1700000000000 + milliseconds); }
+SteadyTime At(int64_t milliseconds) { return SteadyTime() + absl::Milliseconds(milliseconds); }
 
 std::string TestPath(const std::string& name) {
   return (std::filesystem::path(testing::TempDir()) / name).string();
@@ -54,13 +56,13 @@ TEST_F(TraceTest, ASpanThatBeganBeforeStartOrEndsAfterStopIsNotRecorded) {
 
 TEST_F(TraceTest, SpansHoldWhatTheyAreAboutAndWhenTheyWere) {
   Log().Start("a");
-  const absl::Time before = absl::Now();
+  const SteadyTime before = MachineClock()->Now();
   {
     std::string key = "s:conv1.weight, a name that is longer than a string keeps in place";
     TraceSpan span(TraceStage::kEncode, {key, 3, 17});
     Log().Add(TraceStage::kSend, {"i:5", 4, 18}, At(2), At(7));
   }
-  const absl::Time after = absl::Now();
+  const SteadyTime after = MachineClock()->Now();
   const std::vector<TraceEvent> events = Log().Events();
   ASSERT_EQ(2u, events.size());
   const TraceEvent& send = events[0];
@@ -168,7 +170,7 @@ TEST_F(TraceTest, StartAndStopWhileThreadsRecordLoseNothingOfTheLastRun) {
   for (int i = 0; i < 50; ++i) {
     Log().Start("a", 1000);
     Log().SetProcessName("b");
-    Log().SetClockOffset(absl::Milliseconds(i));
+    Log().SetJobTime({.steady = At(i), .wall = absl::UnixEpoch()});
     EXPECT_LE(Log().Events().size(), 1000u + 4);  // one of each thread may have begun before
     Log().Stop();
   }

@@ -6,6 +6,7 @@
 #include <map>
 #include <vector>
 
+#include "proto/base/clock.h"
 #include "proto/net/in_process_transport.h"
 #include "proto/net/retry_tracker.h"
 #include "tests/proto/net/net_messages.h"
@@ -94,20 +95,21 @@ TEST(FaultyTransport, RetriesUnderOneTicketSurviveEveryFault) {
 
   constexpr uint64_t kItems = 100;
   RetryTracker tracker({.first_interval = absl::Milliseconds(5), .backoff = 1});
-  const absl::Time deadline = absl::Now() + absl::Seconds(60);
+  const SteadyTime deadline = MachineClock()->Now() + absl::Seconds(60);
   for (uint64_t ticket = 1; ticket <= kItems; ++ticket) {
-    ASSERT_TRUE(tracker.Add(ticket, 64, deadline, absl::Now()).ok());
+    ASSERT_TRUE(tracker.Add(ticket, 64, deadline, MachineClock()->Now()).ok());
     ASSERT_TRUE(worker.Send(to, NumberedPush(ticket, 64)).ok());
   }
   size_t answers_seen = 0;
-  while (tracker.items_in_flight() > 0 && absl::Now() < deadline) {
-    worker_sink.WaitForMessages(answers_seen + 1,
-                                std::max(tracker.NextWake() - absl::Now(), absl::ZeroDuration()));
+  while (tracker.items_in_flight() > 0 && MachineClock()->Now() < deadline) {
+    worker_sink.WaitForMessages(
+        answers_seen + 1,
+        std::max(tracker.NextWake() - MachineClock()->Now(), absl::ZeroDuration()));
     const auto answers = worker_sink.received();
     for (; answers_seen < answers.size(); ++answers_seen) {
       tracker.OnAnswer(answers[answers_seen].message.header.push_reply().items(0).id().ticket());
     }
-    for (const uint64_t ticket : tracker.TakeDue(absl::Now()).resend) {
+    for (const uint64_t ticket : tracker.TakeDue(MachineClock()->Now()).resend) {
       ASSERT_TRUE(worker.Send(to, NumberedPush(ticket, 64)).ok());
     }
   }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "proto/base/clock.h"
 #include "proto/net/retry_tracker.h"
 #include "proto/net/send_queue.h"
 #include "proto/net/zmq_transport.h"
@@ -36,8 +37,7 @@ TEST(SendQueueOutOfMemory, AMessageIsQueuedOrNot) {
       const bool ran_out = RunsOut(n, [&] { pushed = queue.Push(std::move(message)).ok(); });
       EXPECT_NE(ran_out, pushed) << n;
       size_t bytes = 0;
-      while (const std::optional<Outgoing> next = queue.Pop(absl::UnixEpoch()))
-        bytes += next->bytes;
+      while (const std::optional<Outgoing> next = queue.Pop(SteadyTime())) bytes += next->bytes;
       EXPECT_EQ(bytes, already + (pushed ? 100 : 0)) << n;
       EXPECT_TRUE(queue.empty()) << n;
     }
@@ -49,14 +49,14 @@ TEST(SendQueueOutOfMemory, TakingAMessageNeedsNone) {
   queue.AddPeer(kPeer);
   for (size_t i = 0; i < 3; ++i) ASSERT_TRUE(queue.Push({.to = kPeer, .bytes = 1}).ok());
   EXPECT_FALSE(RunsOut(0, [&] {
-    while (queue.Pop(absl::UnixEpoch())) {
+    while (queue.Pop(SteadyTime())) {
     }
   }));
   EXPECT_TRUE(queue.empty());
 }
 
 TEST(RetryTrackerOutOfMemory, AnItemIsTrackedOrNotAndPostponingItNeedsNone) {
-  const absl::Time start = absl::UnixEpoch(), deadline = start + absl::Hours(1);
+  const SteadyTime start = SteadyTime(), deadline = start + absl::Hours(1);
   bool added = false;
   for (int n = 0; !added; ++n) {
     RetryTracker tracker;
@@ -127,9 +127,10 @@ class TransportOutOfMemory : public testing::Test {
                const RecordingSink& to_sink) {
     uint64_t number = 100, refused = 0;
     std::set<uint64_t> accepted;
-    const absl::Time deadline = absl::Now() + absl::Seconds(60);
+    const SteadyTime deadline = MachineClock()->Now() + absl::Seconds(60);
     while (refused == 0 || from_sink.undeliverable().size() < 10) {
-      ASSERT_LT(absl::Now(), deadline) << refused << ", " << from_sink.undeliverable().size();
+      ASSERT_LT(MachineClock()->Now(), deadline)
+          << refused << ", " << from_sink.undeliverable().size();
       for (int n = 0; n < 60; ++n) {
         absl::SleepFor(absl::Microseconds(300));  // most likely the I/O thread sleeps then
         Message message = Pushes(++number);

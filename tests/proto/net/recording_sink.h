@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/time/clock.h"
+#include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 #include "proto/net/transport.h"
 
@@ -19,7 +19,7 @@ class RecordingSink final : public MessageSink {
   struct Received {
     PeerId from{};
     Message message;
-    absl::Time at;
+    SteadyTime at;
   };
 
   // Called on the I/O thread after each message is kept. Set before Start.
@@ -28,7 +28,7 @@ class RecordingSink final : public MessageSink {
   void OnMessage(PeerId from, Message message) override {
     {
       MutexLock lock(&mutex_);
-      received_.push_back({from, message, absl::Now()});
+      received_.push_back({from, message, MachineClock()->Now()});
       changed_.NotifyAll();
     }
     if (on_message) on_message(from, message);
@@ -85,10 +85,10 @@ class RecordingSink final : public MessageSink {
 
  private:
   bool WaitFor(const std::function<bool()>& condition, absl::Duration timeout) {
-    const absl::Time deadline = absl::Now() + timeout;
+    const SteadyTime deadline = MachineClock()->Now() + timeout;
     MutexLock lock(&mutex_);
     while (!condition()) {
-      const absl::Duration left = deadline - absl::Now();
+      const absl::Duration left = deadline - MachineClock()->Now();
       if (left <= absl::ZeroDuration()) return false;
       changed_.WaitFor(&mutex_, left);
     }

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include "proto/base/clock.h"
+
 namespace slimps {
 namespace {
 
-const absl::Time kStart = absl::UnixEpoch();
+const SteadyTime kStart = SteadyTime();
 
 RetryOptions Fast() {
   RetryOptions options;
@@ -21,14 +23,14 @@ TEST(RetryTracker, AnAnsweredItemIsNeverResent) {
   EXPECT_TRUE(tracker.OnAnswer(1));
   EXPECT_FALSE(tracker.OnAnswer(1)) << "a late duplicate is told apart";
   EXPECT_TRUE(tracker.TakeDue(kStart + absl::Hours(1)).resend.empty());
-  EXPECT_EQ(tracker.NextWake(), absl::InfiniteFuture());
+  EXPECT_EQ(tracker.NextWake(), SteadyTime::InfiniteFuture());
   EXPECT_EQ(tracker.bytes_in_flight(), 0u);
 }
 
 TEST(RetryTracker, ResendsBackOffUpToTheLongestInterval) {
   RetryTracker tracker(Fast());
   ASSERT_TRUE(tracker.Add(7, 10, kStart + absl::Seconds(60), kStart).ok());
-  absl::Time now = kStart;
+  SteadyTime now = kStart;
   for (const int seconds : {1, 2, 3, 3}) {
     EXPECT_EQ(tracker.NextWake(), now + absl::Seconds(seconds));
     EXPECT_TRUE(tracker.TakeDue(tracker.NextWake() - absl::Nanoseconds(1)).resend.empty());
@@ -56,13 +58,13 @@ TEST(RetryTracker, WhatIsPostponedIsDueThenButNeverPastItsDeadline) {
   EXPECT_EQ(tracker.TakeDue(kStart + absl::Seconds(9)).resend, std::vector<uint64_t>{7});
   tracker.Postpone(7, kStart + absl::Hours(1));
   EXPECT_EQ(tracker.TakeDue(kStart + absl::Seconds(60)).expired, std::vector<uint64_t>{7});
-  EXPECT_EQ(tracker.NextWake(), absl::InfiniteFuture());
+  EXPECT_EQ(tracker.NextWake(), SteadyTime::InfiniteFuture());
 }
 
 TEST(RetryTracker, PostponingDoesNotLengthenTheIntervalsBetweenResends) {
   RetryTracker tracker(Fast());
   ASSERT_TRUE(tracker.Add(7, 10, kStart + absl::Seconds(60), kStart).ok());
-  absl::Time now = kStart;
+  SteadyTime now = kStart;
   for (int i = 0; i < 5; ++i) {
     now = tracker.NextWake();
     EXPECT_EQ(tracker.TakeDue(now).resend, std::vector<uint64_t>{7});
@@ -92,7 +94,7 @@ TEST(RetryTracker, ItemsAndBytesInFlightAreBounded) {
   options.max_items = 2;
   options.max_bytes = 100;
   RetryTracker tracker(options);
-  const absl::Time deadline = kStart + absl::Seconds(60);
+  const SteadyTime deadline = kStart + absl::Seconds(60);
   ASSERT_TRUE(tracker.Add(1, 60, deadline, kStart).ok());
   EXPECT_EQ(tracker.Add(1, 1, deadline, kStart).code(), absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(tracker.Add(2, 41, deadline, kStart).code(), absl::StatusCode::kResourceExhausted);

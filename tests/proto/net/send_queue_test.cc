@@ -4,17 +4,18 @@
 
 #include <vector>
 
+#include "proto/base/clock.h"
 #include "proto/net/arrival_queue.h"
 #include "tests/proto/net/net_messages.h"
 
 namespace slimps {
 namespace {
 
-const absl::Time kStart = absl::UnixEpoch();
+const SteadyTime kStart = SteadyTime();
 constexpr PeerId kA{1};
 constexpr PeerId kB{2};
 
-Outgoing Make(PeerId to, int priority, size_t bytes, absl::Time queued_at = kStart) {
+Outgoing Make(PeerId to, int priority, size_t bytes, SteadyTime queued_at = kStart) {
   Outgoing message;
   message.to = to;
   message.priority = priority;
@@ -24,7 +25,7 @@ Outgoing Make(PeerId to, int priority, size_t bytes, absl::Time queued_at = kSta
 }
 
 // Bytes tell the messages apart.
-std::vector<size_t> PopAll(SendQueue* queue, absl::Time now = kStart) {
+std::vector<size_t> PopAll(SendQueue* queue, SteadyTime now = kStart) {
   std::vector<size_t> order;
   while (std::optional<Outgoing> next = queue->Pop(now)) order.push_back(next->bytes);
   return order;
@@ -38,7 +39,7 @@ TEST(LinkEmulator, MessagesFollowOneAnotherAndIdleTimeEarnsNothing) {
   LinkEmulator::Passage second = link.Carry(kStart + absl::Milliseconds(1), 1000);
   EXPECT_EQ(second.begin, first.end);
   EXPECT_EQ(second.end, first.end + absl::Milliseconds(1010));
-  const absl::Time later = kStart + absl::Hours(1);
+  const SteadyTime later = kStart + absl::Hours(1);
   EXPECT_EQ(link.Carry(later, 1000).end, later + absl::Milliseconds(1010));
 }
 
@@ -176,7 +177,7 @@ TEST(SendQueue, TheLinkDoesNotCarryBeforeThePeerWasThere) {
   queue.AddPeer(kA);
   queue.Hold(kA);
   ASSERT_TRUE(queue.Push(Make(kA, 0, 100)).ok());
-  const absl::Time connected = kStart + absl::Seconds(5);
+  const SteadyTime connected = kStart + absl::Seconds(5);
   queue.Release(kA, connected);
   EXPECT_FALSE(queue.Pop(connected).has_value());
   EXPECT_EQ(queue.NextWake(), connected + absl::Milliseconds(100));
@@ -192,7 +193,7 @@ TEST(SendQueue, TakeAllEmptiesLanesAndLink) {
   EXPECT_FALSE(queue.empty());
   EXPECT_EQ(queue.TakeAll().size(), 3u);
   EXPECT_TRUE(queue.empty());
-  EXPECT_EQ(queue.NextWake(), absl::InfiniteFuture());
+  EXPECT_EQ(queue.NextWake(), SteadyTime::InfiniteFuture());
 }
 
 TEST(ArrivalQueue, MessagesAreDueWhenTheLinkHasCarriedThem) {

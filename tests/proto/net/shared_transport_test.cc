@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "proto/base/clock.h"
 #include "proto/net/same_host.h"
 #include "proto/net/shared_memory.h"
 #include "proto/net/sharing_wire.h"
@@ -28,9 +29,9 @@ namespace {
 constexpr size_t kLarge = size_t{1} << 20;
 
 bool WaitUntil(const std::function<bool()>& condition) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  const SteadyTime deadline = MachineClock()->Now() + absl::Seconds(30);
   while (!condition()) {
-    if (absl::Now() > deadline) return false;
+    if (MachineClock()->Now() > deadline) return false;
     absl::SleepFor(absl::Milliseconds(1));
   }
   return true;
@@ -54,9 +55,9 @@ class TakingSink final : public MessageSink {
   // The next message; waits for it.
   Message Take() {
     MutexLock lock(&mutex_);
-    const absl::Time deadline = absl::Now() + absl::Seconds(30);
-    while (messages_.empty() && absl::Now() < deadline) {
-      changed_.WaitFor(&mutex_, deadline - absl::Now());
+    const SteadyTime deadline = MachineClock()->Now() + absl::Seconds(30);
+    while (messages_.empty() && MachineClock()->Now() < deadline) {
+      changed_.WaitFor(&mutex_, deadline - MachineClock()->Now());
     }
     if (messages_.empty()) {
       ADD_FAILURE() << "no message";

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "proto/base/clock.h"
 #include "proto/net/same_host.h"
 #include "proto/net/shared_memory.h"
 #include "proto/net/zmq_transport.h"
@@ -48,9 +49,9 @@ class PeerProcess {
 };
 
 bool WaitUntil(const std::function<bool()>& condition) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  const SteadyTime deadline = MachineClock()->Now() + absl::Seconds(30);
   while (!condition()) {
-    if (absl::Now() > deadline) return false;
+    if (MachineClock()->Now() > deadline) return false;
     absl::SleepFor(absl::Milliseconds(1));
   }
   return true;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "proto/base/clock.h"
 #include "tests/proto/net/net_messages.h"
 #include "tests/proto/net/recording_sink.h"
 #include "tests/proto/net/transport_fixture.h"
@@ -29,9 +30,9 @@ TEST_P(TransportFaultsTest, APeerThatIsGoneIsReported) {
   const PeerId peer = server_sink.received()[0].from;
   client.reset();
   // The network takes a while to learn of it; a message sent meanwhile may vanish.
-  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  const SteadyTime deadline = MachineClock()->Now() + absl::Seconds(30);
   absl::Status sent;
-  while (sent.ok() && absl::Now() < deadline) {
+  while (sent.ok() && MachineClock()->Now() < deadline) {
     sent = server->Send(peer, Numbered(2));
     server_sink.WaitForUndeliverable(1, absl::Milliseconds(5));
   }

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "proto/base/clock.h"
 #include "tests/proto/net/net_messages.h"
 
 namespace slimps {
@@ -39,15 +39,15 @@ TEST_F(TransportStateTest, AConnectionsMessagesWaitForIt) {
   EXPECT_TRUE(IsSignalled());
   ASSERT_TRUE(state_.Send(peer, Numbered(1), {}).ok());
   EXPECT_TRUE(IsSignalled());
-  EXPECT_FALSE(state_.Pop(absl::Now()).has_value());
+  EXPECT_FALSE(state_.Pop(MachineClock()->Now()).has_value());
   EXPECT_FALSE(state_.NothingToSend());
   const auto connections = state_.TakeNewConnections();
   ASSERT_EQ(connections.size(), 1u);
   EXPECT_EQ(connections[0].peer, peer);
   EXPECT_EQ(connections[0].address, "tcp://127.0.0.1:1");
   EXPECT_TRUE(state_.TakeNewConnections().empty()) << "taken once";
-  state_.Release(peer, absl::Now());
-  std::optional<Outgoing> message = state_.Pop(absl::Now());
+  state_.Release(peer, MachineClock()->Now());
+  std::optional<Outgoing> message = state_.Pop(MachineClock()->Now());
   ASSERT_TRUE(message.has_value());
   EXPECT_EQ(message->to, peer);
   size_t bytes = 0;
@@ -59,7 +59,7 @@ TEST_F(TransportStateTest, AConnectionsMessagesWaitForIt) {
 TEST_F(TransportStateTest, AnAcceptedPeerCanBeAnsweredAtOnce) {
   const PeerId peer = state_.AcceptPeer();
   ASSERT_TRUE(state_.Send(peer, Numbered(1), {}).ok());
-  EXPECT_TRUE(state_.Pop(absl::Now()).has_value());
+  EXPECT_TRUE(state_.Pop(MachineClock()->Now()).has_value());
 }
 
 TEST_F(TransportStateTest, NumbersAreNeverUsedAgain) {
@@ -75,13 +75,13 @@ TEST_F(TransportStateTest, NumbersAreNeverUsedAgain) {
 TEST_F(TransportStateTest, WhatCouldNotBeHandedOverComesAgainFirst) {
   const PeerId peer = state_.AcceptPeer();
   for (const uint64_t number : {1, 2}) ASSERT_TRUE(state_.Send(peer, Numbered(number), {}).ok());
-  std::optional<Outgoing> first = state_.Pop(absl::Now());
+  std::optional<Outgoing> first = state_.Pop(MachineClock()->Now());
   ASSERT_TRUE(first.has_value());
   const uint64_t sequence = first->sequence;
   state_.Return(*std::move(first));
-  EXPECT_FALSE(state_.Pop(absl::Now()).has_value()) << "its peer is held";
-  state_.Release(peer, absl::Now());
-  EXPECT_EQ(state_.Pop(absl::Now())->sequence, sequence);
+  EXPECT_FALSE(state_.Pop(MachineClock()->Now()).has_value()) << "its peer is held";
+  state_.Release(peer, MachineClock()->Now());
+  EXPECT_EQ(state_.Pop(MachineClock()->Now())->sequence, sequence);
 }
 
 TEST_F(TransportStateTest, AStrangerIsNotFoundAndARemovedPeersMessagesComeBack) {
@@ -151,7 +151,7 @@ TEST_F(TransportStateTest, ThreadsSendAtOnceAndNothingIsLost) {
   int popped = 0;
   uint64_t last = 0;
   const auto pop = [&] {
-    while (const std::optional<Outgoing> message = state_.Pop(absl::Now())) {
+    while (const std::optional<Outgoing> message = state_.Pop(MachineClock()->Now())) {
       EXPECT_TRUE(popped == 0 || message->sequence > last);
       last = message->sequence;
       ++popped;

@@ -2,11 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "proto/base/clock.h"
 #include "tests/proto/net/net_messages.h"
 #include "tests/proto/net/recording_sink.h"
 #include "tests/proto/net/transport_fixture.h"
@@ -156,7 +158,7 @@ TEST_P(TransportTest, AnUrgentMessageOvertakesOnASlowLink) {
   ASSERT_TRUE(client->Start(&client_sink).ok());
   const PeerId to = *client->Connect(address);
   SendOptions first;
-  first.on_handed_over = [&](absl::Time) {  // the link is about to take the next one
+  first.on_handed_over = [&](SteadyTime) {  // the link is about to take the next one
     EXPECT_TRUE(client->Send(to, Numbered(99), {.priority = 1}).ok());
   };
   ASSERT_TRUE(client->Send(to, NumberedPush(0, 100000), std::move(first)).ok());
@@ -173,11 +175,11 @@ TEST_P(TransportTest, AnEmulatedLinkCarriesOneMessageAfterTheOther) {
   slow.emulate_link_bytes_per_second = 20e6;
   slow.emulate_link_startup = absl::Milliseconds(1);
   const std::unique_ptr<Transport> client = Make(slow);
-  std::vector<absl::Time> begins;  // the I/O thread's until Stop
+  std::vector<SteadyTime> begins;  // the I/O thread's until Stop
   const PeerId to = *client->Connect(address);
   for (uint64_t i = 0; i < 5; ++i) {
     SendOptions options;
-    options.on_handed_over = [&begins](absl::Time when) { begins.push_back(when); };
+    options.on_handed_over = [&begins](SteadyTime when) { begins.push_back(when); };
     ASSERT_TRUE(client->Send(to, NumberedPush(i, 100000), std::move(options)).ok());
   }
   ASSERT_TRUE(client->Start(&client_sink).ok());
@@ -200,7 +202,7 @@ TEST_P(TransportTest, AnEmulatedLinkDelaysWhatArrives) {
   const std::unique_ptr<Transport> client = Make();
   ASSERT_TRUE(client->Start(&client_sink).ok());
   const PeerId to = *client->Connect(address);
-  const absl::Time before = absl::Now();
+  const SteadyTime before = MachineClock()->Now();
   for (uint64_t i = 0; i < 30; ++i) ASSERT_TRUE(client->Send(to, NumberedPush(i, 100000)).ok());
   ASSERT_TRUE(sink.WaitForMessages(30));
   const auto received = sink.received();
@@ -222,12 +224,55 @@ TEST_P(TransportTest, HandedOverIsToldOnceAndBeforeTheAnswer) {
   client_sink.on_message = [&](PeerId, const Message&) { EXPECT_EQ(told, 1); };
   ASSERT_TRUE(client->Start(&client_sink).ok());
   SendOptions options;
-  options.on_handed_over = [&](absl::Time) { ++told; };
+  options.on_handed_over = [&](SteadyTime) { ++told; };
   ASSERT_TRUE(client->Send(*client->Connect(address), Numbered(1), std::move(options)).ok());
   ASSERT_TRUE(client_sink.WaitForMessages(1));
   client->Stop();
   server->Stop();
   EXPECT_EQ(told, 1);
+}
+
+// Whether the transport comes to say that all that arrived before `time` was delivered.
+bool ComesToDeliverUntil(Transport& transport, SteadyTime time) {
+  const SteadyTime deadline = MachineClock()->Now() + absl::Seconds(30);
+  while (transport.DeliveredUntil() < time) {
+    if (MachineClock()->Now() > deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+TEST_P(TransportTest, WhatLiesInTheMailboxIsNotDeliveredYet) {
+  RecordingSink sink, client_sink;
+  std::promise<void> blocked, go;
+  sink.on_message = [&, waits = go.get_future().share()](PeerId, const Message& message) {
+    if (message.header.request_id() != 1) return;
+    blocked.set_value();
+    waits.wait();
+  };
+  std::string address;
+  const std::unique_ptr<Transport> server = Serve(&sink, &address);
+  const std::unique_ptr<Transport> client = Make();
+  ASSERT_TRUE(client->Start(&client_sink).ok());
+  const PeerId to = *client->Connect(address);
+  ASSERT_TRUE(client->Send(to, Numbered(1)).ok());
+  blocked.get_future().wait();
+  const SteadyTime while_blocked = MachineClock()->Now();
+  ASSERT_TRUE(client->Send(to, Numbered(2)).ok());
+  for (int i = 0; i < 100; ++i) EXPECT_LT(server->DeliveredUntil(), while_blocked);
+  go.set_value();
+  EXPECT_TRUE(ComesToDeliverUntil(*server, while_blocked));
+  EXPECT_TRUE(sink.WaitForMessages(2));
+}
+
+TEST_P(TransportTest, WhereNothingArrivesItIsDeliveredUntilNow) {
+  RecordingSink sink;
+  std::string address;
+  const std::unique_ptr<Transport> server = Serve(&sink, &address);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(ComesToDeliverUntil(*server, MachineClock()->Now()));
+    EXPECT_LE(server->DeliveredUntil(), MachineClock()->Now());
+  }
 }
 
 TEST_P(TransportTest, ThreadsSendAtOnceAndEachKeepsItsOrder) {

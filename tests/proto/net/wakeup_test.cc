@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "proto/base/clock.h"
 
 namespace slimps {
 namespace {
@@ -15,10 +15,10 @@ namespace {
 // What Sleep took; `others` none.
 absl::Duration Slept(Wakeup& wakeup, absl::Duration limit) {
   std::vector<pollfd> none;
-  const absl::Time start = absl::Now();
+  const SteadyTime start = MachineClock()->Now();
   wakeup.Sleep(&none, start + limit);
   EXPECT_TRUE(none.empty());
-  return absl::Now() - start;
+  return MachineClock()->Now() - start;
 }
 
 TEST(Wakeup, SleepsUntilTheTimeAndNotAtAllWhenItHasPassed) {
@@ -26,7 +26,7 @@ TEST(Wakeup, SleepsUntilTheTimeAndNotAtAllWhenItHasPassed) {
   ASSERT_TRUE(wakeup.ok());
   EXPECT_GE(Slept(wakeup, absl::Milliseconds(20)), absl::Milliseconds(19));
   std::vector<pollfd> none;
-  wakeup.Sleep(&none, absl::InfinitePast());
+  wakeup.Sleep(&none, SteadyTime::InfinitePast());
 }
 
 TEST(Wakeup, ASignalBeforeSleepIsKeptUntilCleared) {
@@ -55,7 +55,7 @@ TEST(Wakeup, ASleeperIsWokenAndEveryPieceOfWorkIsSeen) {
     wakeup.Clear();
     seen = posted;
     std::vector<pollfd> none;
-    if (seen < kWorks) wakeup.Sleep(&none, absl::InfiniteFuture());
+    if (seen < kWorks) wakeup.Sleep(&none, SteadyTime::InfiniteFuture());
   }
   poster.join();
 }
@@ -66,11 +66,11 @@ TEST(Wakeup, OtherDescriptorsWakeItToo) {
   Wakeup wakeup;
   std::vector<pollfd> fds = {{ends[1], POLLIN, 0}, {ends[0], POLLIN, 0}};
   wakeup.Signal();
-  wakeup.Sleep(&fds, absl::InfiniteFuture());
+  wakeup.Sleep(&fds, SteadyTime::InfiniteFuture());
   EXPECT_EQ(fds[1].revents, 0);
   wakeup.Clear();
   ASSERT_EQ(write(ends[1], "x", 1), 1);
-  wakeup.Sleep(&fds, absl::InfiniteFuture());
+  wakeup.Sleep(&fds, SteadyTime::InfiniteFuture());
   EXPECT_EQ(fds[0].revents, 0);
   EXPECT_EQ(fds[1].revents, POLLIN);
   EXPECT_EQ(fds.size(), 2u);

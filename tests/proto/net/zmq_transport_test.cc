@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "proto/base/clock.h"
 #include "proto/net/address.h"
 #include "tests/proto/net/net_messages.h"
 #include "tests/proto/net/recording_sink.h"
@@ -196,7 +197,7 @@ class HandOverHereTest : public ZmqTransportTest {
     server_peer_ = *client_.Connect(address_);
   }
 
-  absl::Status SendHere(Message message, std::function<void(absl::Time)> handed_over = nullptr) {
+  absl::Status SendHere(Message message, std::function<void(SteadyTime)> handed_over = nullptr) {
     return client_.Send(server_peer_, std::move(message),
                         {.on_handed_over = std::move(handed_over), .may_hand_over_here = true});
   }
@@ -214,7 +215,7 @@ TEST_F(HandOverHereTest, AnIdleTransportSendsOnTheCallersThread) {
   for (uint64_t i = 2; i <= 20; ++i) {
     absl::SleepFor(absl::Milliseconds(5));
     const std::thread::id caller = std::this_thread::get_id();
-    ASSERT_TRUE(SendHere(Numbered(i), [&here, caller](absl::Time) {
+    ASSERT_TRUE(SendHere(Numbered(i), [&here, caller](SteadyTime) {
                   here += std::this_thread::get_id() == caller;
                 }).ok());
     ASSERT_TRUE(sink_.WaitForMessages(i));

@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 #include "worker/device/device.h"
 
@@ -50,10 +50,10 @@ class Completions final {
   }
   // All statuses by key, once `count` calls have come in. The test fails where they do not.
   std::map<KeyId, absl::Status> Await(size_t count) {
-    const absl::Time deadline = absl::Now() + absl::Seconds(30);
+    const SteadyTime deadline = MachineClock()->Now() + absl::Seconds(30);
     MutexLock lock(&mutex_);
-    while (calls_ < count && absl::Now() < deadline) {
-      changed_.WaitFor(&mutex_, deadline - absl::Now());
+    while (calls_ < count && MachineClock()->Now() < deadline) {
+      changed_.WaitFor(&mutex_, deadline - MachineClock()->Now());
     }
     EXPECT_EQ(calls_, count);
     return seen_;

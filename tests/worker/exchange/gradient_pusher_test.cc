@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/base/clock.h"
 #include "tests/worker/trainer/fake_store.h"
 
 namespace slimps {
@@ -63,17 +64,17 @@ TEST_F(GradientPusherTest, FrontLayersGoFirst) {
 TEST_F(GradientPusherTest, ARoundKnowsNothingOfTheOneBefore) {
   GradientPusher pusher = Make();
   pusher.BeginRound();
-  EXPECT_EQ(pusher.first_push(), absl::InfiniteFuture());
-  const absl::Time before = absl::Now();
+  EXPECT_EQ(pusher.first_push(), SteadyTime::InfiniteFuture());
+  const SteadyTime before = MachineClock()->Now();
   pusher.OnGradient(0, gradient_);
-  const absl::Time first = pusher.first_push();
+  const SteadyTime first = pusher.first_push();
   EXPECT_GE(first, before);
   pusher.OnGradient(1, gradient_);
   EXPECT_EQ(pusher.first_push(), first);
   ASSERT_TRUE(pusher.EndRound().ok());
 
   pusher.BeginRound();
-  EXPECT_EQ(pusher.first_push(), absl::InfiniteFuture());
+  EXPECT_EQ(pusher.first_push(), SteadyTime::InfiniteFuture());
   for (size_t i = 0; i < 3; ++i) EXPECT_THAT(pusher.pushed(i), IsEmpty());
   ASSERT_TRUE(pusher.EndRound().ok());
   EXPECT_THAT(store_.events(), ElementsAre("push a 1", "push b 1", "nothing c 1", "nothing a 2",
@@ -123,13 +124,13 @@ TEST_F(GradientPusherTest, MeasuredRoundsPushAfterBackwardAndWaitForTheLast) {
   pusher.OnGradient(2, gradient_);
   pusher.OnGradient(0, gradient_);
   EXPECT_THAT(store_.events(), IsEmpty());
-  EXPECT_EQ(pusher.first_push(), absl::InfiniteFuture());
+  EXPECT_EQ(pusher.first_push(), SteadyTime::InfiniteFuture());
   store_.set_measuring(false);  // this round stays as it began
   pusher.OnGradient(1, gradient_);
   EXPECT_THAT(store_.events(), IsEmpty());
   ASSERT_TRUE(pusher.EndRound().ok());
   EXPECT_THAT(store_.events(), ElementsAre("push c 1", "push a 1", "push b 1", "wait"));
-  EXPECT_LT(pusher.first_push(), absl::InfiniteFuture());
+  EXPECT_LT(pusher.first_push(), SteadyTime::InfiniteFuture());
 
   pusher.BeginRound();
   pusher.OnGradient(0, gradient_);

@@ -14,23 +14,24 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "proto/base/clock.h"
 #include "tools/bench/cluster/intervals.h"
 
 namespace slimps {
 
 class Accelerator final {
  public:
-  void Compute(absl::Duration work, absl::Time not_before) { Run(work, not_before, computed_); }
+  void Compute(absl::Duration work, SteadyTime not_before) { Run(work, not_before, computed_); }
   void Encode(absl::Duration work) { Run(work, clock_, encoded_); }
 
   // When its newest piece of work ended.
-  absl::Time clock() const { return clock_; }
+  SteadyTime clock() const { return clock_; }
   const std::vector<Interval>& computed() const { return computed_; }
   const std::vector<Interval>& encoded() const { return encoded_; }
 
  private:
-  void Run(absl::Duration work, absl::Time not_before, std::vector<Interval>& done) {
-    const absl::Time begin = std::max(clock_, not_before);
+  void Run(absl::Duration work, SteadyTime not_before, std::vector<Interval>& done) {
+    const SteadyTime begin = std::max(clock_, not_before);
     clock_ = begin + work;
     if (work <= absl::ZeroDuration()) return;
     if (!done.empty() && done.back().end == begin) {
@@ -38,10 +39,10 @@ class Accelerator final {
     } else {
       done.push_back({begin, clock_});
     }
-    absl::SleepFor(clock_ - absl::Now());  // returns at once when that has passed
+    absl::SleepFor(clock_ - MachineClock()->Now());  // returns at once when that has passed
   }
 
-  absl::Time clock_ = absl::Now();
+  SteadyTime clock_ = MachineClock()->Now();
   std::vector<Interval> computed_, encoded_;
 };
 

@@ -14,8 +14,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 
 namespace slimps {
@@ -23,11 +23,11 @@ namespace slimps {
 class Arrivals final {
  public:
   // Every tensor has version `first`.
-  Arrivals(size_t tensors, int64_t first) : newest_(tensors, {first, absl::InfinitePast()}) {}
+  Arrivals(size_t tensors, int64_t first) : newest_(tensors, {first, SteadyTime::InfinitePast()}) {}
 
   void Arrived(size_t tensor, int64_t version) {
     MutexLock lock(&mutex_);
-    newest_[tensor] = {version, absl::Now()};
+    newest_[tensor] = {version, MachineClock()->Now()};
     changed_.NotifyAll();
   }
   // Every waiter returns `why` from now on; the first one counts.
@@ -37,7 +37,7 @@ class Arrivals final {
     changed_.NotifyAll();
   }
   // DeadlineExceeded: it did not come.
-  [[nodiscard]] absl::StatusOr<absl::Time> Wait(size_t tensor, int64_t version,
+  [[nodiscard]] absl::StatusOr<SteadyTime> Wait(size_t tensor, int64_t version,
                                                 absl::Duration timeout) {
     MutexLock lock(&mutex_);
     const bool came = changed_.Await(&mutex_, timeout, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -52,7 +52,7 @@ class Arrivals final {
  private:
   struct Newest {
     int64_t version = 0;
-    absl::Time at;
+    SteadyTime at;
   };
 
   Mutex mutex_;

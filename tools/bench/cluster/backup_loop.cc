@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <set>
-#include <thread>
 
-#include "absl/time/clock.h"
 #include "backup_model/backup_model.h"
+#include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 #include "proto/base/status_macros.h"
+#include "proto/base/thread.h"
 #include "tools/bench/cluster/loop_base.h"
 
 namespace slimps {
@@ -30,7 +30,7 @@ class BackupLoop final : public LoopBase {
       stopping_ = true;
       changed_.NotifyAll();
     }
-    if (updater_.joinable()) updater_.join();
+    if (updater_.joinable()) updater_.Join();
   }
 
   absl::Status Start() {
@@ -46,7 +46,7 @@ class BackupLoop final : public LoopBase {
     BackupModelOptions backup;
     backup.updater.learning_rate = kLocalRate;
     SLIMPS_ASSIGN_OR_RETURN(backup_, BackupModel::Create(std::move(backup), backups));
-    updater_ = std::thread([this] { Update(); });
+    updater_ = Thread("updater", [this] { Update(); });
     return absl::OkStatus();
   }
 
@@ -69,10 +69,10 @@ class BackupLoop final : public LoopBase {
     int64_t arrived = 0;  // newest version
   };
 
-  absl::Time Deadline() const { return absl::Now() + options_.timeout; }
+  SteadyTime Deadline() const { return MachineClock()->Now() + options_.timeout; }
 
-  absl::StatusOr<absl::Time> AwaitWeights(size_t tensor, int64_t iteration) override {
-    SLIMPS_ASSIGN_OR_RETURN(const absl::Time at, local_.Wait(tensor, iteration, options_.timeout));
+  absl::StatusOr<SteadyTime> AwaitWeights(size_t tensor, int64_t iteration) override {
+    SLIMPS_ASSIGN_OR_RETURN(const SteadyTime at, local_.Wait(tensor, iteration, options_.timeout));
     // The copy to the accelerator reads loc_buf; it is a real machine's DMA engine that does it, not its CPU.
     SLIMPS_RETURN_IF_ERROR(backup_->AcquireRead(tensor, iteration, Deadline()).status());
     return at;
@@ -157,7 +157,7 @@ class BackupLoop final : public LoopBase {
 
   Arrivals local_;   // w_loc(i) as version i
   Arrivals global_;  // glo_buf
-  std::thread updater_;
+  Thread updater_;
 };
 
 }  // namespace

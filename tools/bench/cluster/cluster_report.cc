@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "proto/base/clock.h"
 
 namespace slimps {
 namespace {
@@ -16,7 +17,7 @@ std::string OrNull(std::optional<uint64_t> number) {
 
 ClusterFigures FiguresOf(const ClusterTimeline& timeline, const Accelerator& accelerator) {
   ClusterFigures figures;
-  const std::vector<absl::Time>& ends = timeline.iteration_ends;
+  const std::vector<SteadyTime>& ends = timeline.iteration_ends;
   if (ends.size() < 2) return figures;
   for (size_t i = 1; i < ends.size(); ++i) {
     figures.iteration_ms.push_back(absl::ToDoubleMilliseconds(ends[i] - ends[i - 1]));

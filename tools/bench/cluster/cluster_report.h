@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "proto/base/clock.h"
 #include "proto/base/trace.h"
 #include "tools/bench/cluster/accelerator.h"
 #include "tools/bench/cluster/intervals.h"
@@ -38,7 +39,7 @@ struct ClusterFigures {
 
 // What happened, on this process's clock.
 struct ClusterTimeline {
-  std::vector<absl::Time> iteration_ends;  // one more than iterations
+  std::vector<SteadyTime> iteration_ends;  // one more than iterations
   IntervalSet link_busy;
   std::vector<TraceEvent> events;
 };

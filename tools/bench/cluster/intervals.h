@@ -10,12 +10,13 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "proto/base/clock.h"
 
 namespace slimps {
 
 // From `begin` on, up to `end`, which is not part of it.
 struct Interval {
-  absl::Time begin, end;
+  SteadyTime begin, end;
 
   friend bool operator==(const Interval&, const Interval&) = default;
 };

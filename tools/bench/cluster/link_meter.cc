@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "proto/base/clock.h"
 
 namespace slimps {
 namespace {
@@ -64,7 +65,7 @@ IntervalSet BusyIntervals(std::span<const LinkSample> samples, double bytes_per_
 }
 
 LinkMeter::LinkMeter(std::string interface)
-    : interface_(std::move(interface)), thread_([this] { Run(); }) {}
+    : interface_(std::move(interface)), thread_("link-meter", [this] { Run(); }) {}
 
 LinkMeter::~LinkMeter() {
   if (thread_.joinable()) Stop();
@@ -72,7 +73,7 @@ LinkMeter::~LinkMeter() {
 
 IntervalSet LinkMeter::Stop() {
   stopping_.store(true);
-  thread_.join();
+  thread_.Join();
   return BusyIntervals(samples_, kBusyBytesPerSecond);
 }
 
@@ -80,7 +81,7 @@ void LinkMeter::Run() {
   while (!stopping_.load()) {
     const absl::StatusOr<LinkCounters> counters = ReadLinkCounters(interface_);
     if (!counters.ok()) return;  // whoever made the meter has read them before
-    samples_.push_back({absl::Now(), *counters});
+    samples_.push_back({MachineClock()->Now(), *counters});
     absl::SleepFor(kPeriod);
   }
 }

@@ -11,11 +11,12 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "proto/base/clock.h"
+#include "proto/base/thread.h"
 #include "tools/bench/cluster/intervals.h"
 
 namespace slimps {
@@ -33,7 +34,7 @@ struct LinkCounters {
 [[nodiscard]] absl::StatusOr<LinkCounters> ReadLinkCounters(const std::string& interface);
 
 struct LinkSample {
-  absl::Time at;
+  SteadyTime at;
   LinkCounters counters;
 };
 
@@ -57,7 +58,7 @@ class LinkMeter final {
   const std::string interface_;
   std::atomic<bool> stopping_{false};
   std::vector<LinkSample> samples_;  // of the thread until it is joined
-  std::thread thread_;               // last: it uses the rest
+  Thread thread_;                    // last: it uses the rest
 };
 
 }  // namespace slimps

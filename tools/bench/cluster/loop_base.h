@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "proto/base/buffer.h"
+#include "proto/base/clock.h"
 #include "proto/base/key.h"
 #include "tools/bench/cluster/arrivals.h"
 #include "tools/bench/cluster/gradient_pool.h"
@@ -29,7 +30,7 @@ class LoopBase : public TrainingLoop {
   LoopBase(KVStore* store, const ModelShape& model, const TrainingLoopOptions& options);
 
   // When the weights that iteration's forward pass needs of this tensor were there.
-  virtual absl::StatusOr<absl::Time> AwaitWeights(size_t tensor, int64_t iteration) = 0;
+  virtual absl::StatusOr<SteadyTime> AwaitWeights(size_t tensor, int64_t iteration) = 0;
   // The tensor's gradient of this iteration was pushed.
   virtual absl::Status AfterPush(size_t tensor, int64_t iteration) = 0;
   // After a measured iteration: nothing may be under way when the next one begins.

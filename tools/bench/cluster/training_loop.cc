@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/base/clock.h"
 #include "proto/base/hash.h"
 #include "proto/base/status_macros.h"
 #include "tools/bench/cluster/loop_base.h"
@@ -69,9 +70,9 @@ void LoopBase::EncodeOnDevice(size_t tensor) {
 
 absl::Status LoopBase::Iterate(int64_t iteration) {
   for (const Layer& layer : layers_) {
-    absl::Time arrived = absl::InfinitePast();
+    SteadyTime arrived = SteadyTime::InfinitePast();
     for (size_t i = layer.first; i < layer.first + layer.tensors; ++i) {
-      SLIMPS_ASSIGN_OR_RETURN(const absl::Time at, AwaitWeights(i, iteration));
+      SLIMPS_ASSIGN_OR_RETURN(const SteadyTime at, AwaitWeights(i, iteration));
       arrived = std::max(arrived, at);
     }
     accelerator_.Compute(layer.forward, arrived);
@@ -82,7 +83,7 @@ absl::Status LoopBase::Iterate(int64_t iteration) {
   std::vector<size_t> held_back;
   for (size_t l = layers_.size(); l-- > 0;) {
     const Layer& layer = layers_[l];
-    accelerator_.Compute(layer.backward, absl::InfinitePast());
+    accelerator_.Compute(layer.backward, SteadyTime::InfinitePast());
     for (size_t i = layer.first + layer.tensors; i-- > layer.first;) {
       EncodeOnDevice(i);
       if (measuring) {

@@ -1,3 +1,4 @@
+#include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 #include "tools/bench/cluster/loop_base.h"
 
@@ -31,7 +32,7 @@ class WaitingLoop final : public LoopBase {
   }
 
  private:
-  absl::StatusOr<absl::Time> AwaitWeights(size_t tensor, int64_t iteration) override {
+  absl::StatusOr<SteadyTime> AwaitWeights(size_t tensor, int64_t iteration) override {
     return arrivals_.Wait(tensor, iteration - 1, options_.timeout);
   }
 

@@ -1,18 +1,15 @@
-// CLOCK_MONOTONIC, which all processes of a machine share.
+// Steady time as a number (Linux: CLOCK_MONOTONIC), which all processes of a machine share.
 #ifndef SLIMPS_TOOLS_BENCH_TRANSPORT_MONOTONIC_H_
 #define SLIMPS_TOOLS_BENCH_TRANSPORT_MONOTONIC_H_
 
-#include <ctime>
-
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "proto/base/clock.h"
 
 namespace slimps {
 
 inline double MonotonicSeconds() {
-  timespec now = {};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+  return absl::ToDoubleSeconds(MachineClock()->Now() - SteadyTime());
 }
 
 // Returns at once when that is past.

@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/base/clock.h"
 
 namespace slimps {
 namespace {
@@ -12,19 +13,19 @@ using ::testing::HasSubstr;
 
 TEST(Arrivals, AVersionThatIsHereIsNotWaitedFor) {
   Arrivals arrivals(2, 3);
-  EXPECT_EQ(arrivals.Wait(1, 3, absl::ZeroDuration()).value(), absl::InfinitePast());
-  EXPECT_EQ(arrivals.Wait(1, 2, absl::ZeroDuration()).value(), absl::InfinitePast());
+  EXPECT_EQ(arrivals.Wait(1, 3, absl::ZeroDuration()).value(), SteadyTime::InfinitePast());
+  EXPECT_EQ(arrivals.Wait(1, 2, absl::ZeroDuration()).value(), SteadyTime::InfinitePast());
 }
 
 TEST(Arrivals, AWaiterIsWokenAndToldWhenItCame) {
   Arrivals arrivals(2, 0);
-  const absl::Time before = absl::Now();
+  const SteadyTime before = MachineClock()->Now();
   std::thread other([&] { arrivals.Arrived(1, 1); });
   const auto at = arrivals.Wait(1, 1, absl::Seconds(60));
   other.join();
   ASSERT_TRUE(at.ok()) << at.status();
   EXPECT_GE(*at, before);
-  EXPECT_LE(*at, absl::Now());
+  EXPECT_LE(*at, MachineClock()->Now());
 }
 
 TEST(Arrivals, OneThatDoesNotComeIsNamed) {

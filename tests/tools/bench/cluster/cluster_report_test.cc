@@ -3,6 +3,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/base/clock.h"
 
 namespace slimps {
 namespace {
@@ -10,7 +11,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TraceEvent Encoded(absl::Time began, absl::Duration length) {
+TraceEvent Encoded(SteadyTime began, absl::Duration length) {
   return {.stage = TraceStage::kEncode, .key = "k", .began = began, .ended = began + length};
 }
 
@@ -19,14 +20,14 @@ class FiguresTest : public ::testing::Test {
  protected:
   FiguresTest() {
     begin_ = accelerator_.clock();
-    accelerator_.Compute(absl::Milliseconds(30), absl::InfinitePast());
+    accelerator_.Compute(absl::Milliseconds(30), SteadyTime::InfinitePast());
     timeline_.iteration_ends = {begin_, begin_ + absl::Milliseconds(40),
                                 begin_ + absl::Milliseconds(100)};
   }
-  absl::Time At(int64_t ms) const { return begin_ + absl::Milliseconds(ms); }
+  SteadyTime At(int64_t ms) const { return begin_ + absl::Milliseconds(ms); }
 
   Accelerator accelerator_;
-  absl::Time begin_;
+  SteadyTime begin_;
   ClusterTimeline timeline_;
 };
 
@@ -110,12 +111,12 @@ TEST(ClusterReportJson, SaysThresholdsOrNull) {
 
 TEST(Accelerator, WorkBeginsWhenItsInputsAreThereHoweverLateTheHostAsks) {
   Accelerator accelerator;
-  const absl::Time begin = accelerator.clock();
+  const SteadyTime begin = accelerator.clock();
   accelerator.Compute(absl::Milliseconds(2), begin + absl::Milliseconds(5));
   EXPECT_EQ(accelerator.clock(), begin + absl::Milliseconds(7));
-  EXPECT_GE(absl::Now(), accelerator.clock());
+  EXPECT_GE(MachineClock()->Now(), accelerator.clock());
   absl::SleepFor(absl::Milliseconds(4));  // the host was busy
-  accelerator.Compute(absl::Milliseconds(1), absl::InfinitePast());
+  accelerator.Compute(absl::Milliseconds(1), SteadyTime::InfinitePast());
   EXPECT_EQ(accelerator.clock(), begin + absl::Milliseconds(8));
   EXPECT_THAT(accelerator.computed(),
               ElementsAre(Interval{begin + absl::Milliseconds(5), begin + absl::Milliseconds(8)}));

@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/base/clock.h"
 
 namespace slimps {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-absl::Time At(int64_t ms) { return absl::UnixEpoch() + absl::Milliseconds(ms); }
+SteadyTime At(int64_t ms) { return SteadyTime() + absl::Milliseconds(ms); }
 Interval Between(int64_t begin, int64_t end) { return {At(begin), At(end)}; }
 int64_t Ms(const IntervalSet& set) { return set.Length() / absl::Milliseconds(1); }
 

@@ -2,6 +2,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/base/clock.h"
 
 namespace slimps {
 namespace {
@@ -46,7 +47,7 @@ TEST(LinkCounters, OfThisMachinesLoopbackCanBeRead) {
   EXPECT_FALSE(ReadLinkCounters("no-such-link").ok());
 }
 
-absl::Time At(int64_t ms) { return absl::UnixEpoch() + absl::Milliseconds(ms); }
+SteadyTime At(int64_t ms) { return SteadyTime() + absl::Milliseconds(ms); }
 
 TEST(BusyIntervals, AreWhereEitherDirectionMovedEnough) {
   const std::vector<LinkSample> samples = {

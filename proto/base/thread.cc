@@ -1,0 +1,33 @@
+#include "proto/base/thread.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <string>
+#include <utility>
+
+namespace slimps {
+namespace {
+
+constexpr size_t kMaxName = 15;  // Linux's
+
+// The thread names itself: its first span of a trace has the name already.
+std::thread Start(std::string_view name, std::function<void()> body) {
+  return std::thread([name = std::string(name.substr(0, kMaxName)), body = std::move(body)] {
+    pthread_setname_np(pthread_self(), name.c_str());
+    body();
+  });
+}
+
+}  // namespace
+
+Thread::Thread(std::string_view name, std::function<void()> body)
+    : thread_(Start(name, std::move(body))) {}
+
+void Thread::StartDetached(std::string_view name, std::function<void()> body) {
+  Start(name, std::move(body)).detach();
+}
+
+void Thread::Kill(int signal) { pthread_kill(thread_.native_handle(), signal); }
+
+}  // namespace slimps
