@@ -5,17 +5,15 @@
 #include <glog/logging.h>
 #include <signal.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
+#include "proto/base/file.h"
 #include "proto/base/program_flags.h"
 #include "proto/base/status_macros.h"
 #include "proto/net/address.h"
@@ -83,19 +81,10 @@ std::string ChooseBind(const std::string& bind, const std::string& uri) {
 
 // Whoever waits for the file sees it whole or not at all.
 absl::Status WritePortFile(const std::string& path, const std::string& address) {
-  const std::string draft = absl::StrCat(path, ".", getpid());
-  {
-    std::ofstream out(draft);
-    out << address.substr(address.rfind(':') + 1) << "\n";
-    if (!out.flush()) {
-      return absl::UnavailableError(absl::StrCat("--port_file: cannot write ", draft));
-    }
-  }
-  if (std::rename(draft.c_str(), path.c_str()) != 0) {
-    std::remove(draft.c_str());
-    return absl::UnavailableError(absl::StrCat("--port_file: cannot write ", path));
-  }
-  return absl::OkStatus();
+  const absl::Status written =
+      WriteFileDurably(path, absl::StrCat(address.substr(address.rfind(':') + 1), "\n"));
+  if (written.ok()) return written;
+  return absl::Status(written.code(), absl::StrCat("--port_file: ", written.message()));
 }
 
 // Returns when the job is over, or a signal of `signals` asked for its end and the nodes were told.

@@ -57,13 +57,26 @@ def save(path, write):
     try:
         with open(draft, "w", encoding="utf-8") as out:
             write(out)
+            out.flush()
+            os.fsync(out.fileno())
         if os.path.exists(path):
             shutil.copymode(path, draft)
-        os.replace(draft, os.path.realpath(path))
+        real = os.path.realpath(path)
+        os.replace(draft, real)
+        sync_folder(os.path.dirname(real))
     except BaseException:
         if os.path.exists(draft):
             os.unlink(draft)
         raise
+
+
+def sync_folder(path):
+    """Returns when the names in the folder are on the disk."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def save_text(path, text):

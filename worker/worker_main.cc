@@ -18,11 +18,11 @@
 #include "absl/strings/str_format.h"
 #include "compress/policy/threshold_table_file.h"
 #include "proto/base/clock.h"
+#include "proto/base/file.h"
 #include "proto/base/program_flags.h"
 #include "proto/base/program_trace.h"
 #include "proto/base/status_macros.h"
 #include "worker/kvstore.h"
-#include "worker/trainer/atomic_file.h"
 #include "worker/trainer/dataset.h"
 #include "worker/trainer/model.h"
 #include "worker/trainer/options.h"
@@ -291,7 +291,7 @@ absl::Status CheckOutputs(const WorkerFlags& flags) {
         std::pair("save_weights", &flags.save_weights),
         std::pair("save_threshold_table", &flags.save_threshold_table)}) {
     if (path->empty()) continue;
-    const absl::Status possible = CheckCanWrite(*path);
+    const absl::Status possible = CheckWritable(*path);
     if (possible.ok()) continue;
     return absl::Status(possible.code(),
                         absl::StrCat("--", flag, ": ", std::string(possible.message())));

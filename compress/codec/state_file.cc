@@ -3,12 +3,8 @@
 //   per entry, rising (key, partition, kind): uint64 key  uint32 partition  uint32 kind  uint64 elements
 //     uint64 XXH3 of the floats  uint64 XXH3 of the header before it  fp32...
 // kind: 0 residual, 1 momentum.
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <sstream>
@@ -18,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compress/codec/state_store.h"
+#include "proto/base/file.h"
 #include "proto/base/hash.h"
 #include "proto/base/status_macros.h"
 
@@ -160,18 +157,14 @@ void StateStore::WriteTo(std::ostream& file) const {
 
 absl::Status StateStore::Save(const std::string& path) const {
   MutexLock lock(&mutex_);
-  // Named by process: two that save to one path must not write into one draft.
-  const std::string unfinished = absl::StrCat(path, ".", getpid(), ".unfinished");
-  std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
+  FileWriter writer(path);
+  FileStreamBuffer buffer(&writer);
+  std::ostream file(&buffer);
   WriteTo(file);
-  file.close();
-  if (!file || std::rename(unfinished.c_str(), path.c_str()) != 0) {
-    const int error = errno;
-    std::remove(unfinished.c_str());
-    return absl::UnavailableError(
-        absl::StrCat("codec states: cannot write ", path, ": ", std::strerror(error)));
-  }
-  return absl::OkStatus();
+  file.flush();
+  const absl::Status written = writer.Commit();
+  if (written.ok()) return written;
+  return absl::Status(written.code(), absl::StrCat("codec states: ", written.message()));
 }
 
 std::string StateStore::Serialize() const {

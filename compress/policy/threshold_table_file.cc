@@ -1,14 +1,12 @@
 #include "compress/policy/threshold_table_file.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <fstream>
 #include <sstream>
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/file.h"
 #include "proto/base/status_macros.h"
 
 namespace slimps {
@@ -22,11 +20,6 @@ std::string AsComments(const std::string& text) {
   std::string commented, line;
   while (std::getline(lines, line)) absl::StrAppend(&commented, "# ", line, "\n");
   return commented;
-}
-
-absl::Status CannotWrite(const std::string& path) {
-  return absl::UnavailableError(
-      absl::StrCat("threshold table: cannot write ", path, ": ", std::strerror(errno)));
 }
 
 std::string FileText(const ThresholdTable& table) {
@@ -54,16 +47,14 @@ absl::StatusOr<ThresholdTables> ParseTables(const std::string& text) {
 }  // namespace
 
 absl::Status SaveThresholdTables(const ThresholdTables& tables, const std::string& path) {
-  const std::string unfinished = absl::StrCat(path, ".unfinished");
-  {
-    std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
-    if (tables.push.has_value()) file << FileText(*tables.push);
-    if (tables.pull.has_value()) file << kPullLine << FileText(*tables.pull);
-    file.close();
-    if (!file) return CannotWrite(unfinished);
+  std::string text;
+  if (tables.push.has_value()) absl::StrAppend(&text, FileText(*tables.push));
+  if (tables.pull.has_value()) {
+    absl::StrAppend(&text, std::string(kPullLine), FileText(*tables.pull));
   }
-  if (std::rename(unfinished.c_str(), path.c_str()) != 0) return CannotWrite(path);
-  return absl::OkStatus();
+  const absl::Status written = WriteFileDurably(path, text);
+  if (written.ok()) return written;
+  return absl::Status(written.code(), absl::StrCat("threshold table: ", written.message()));
 }
 
 absl::StatusOr<ThresholdTables> LoadThresholdTables(const std::string& path) {

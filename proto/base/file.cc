@@ -133,7 +133,9 @@ absl::Status WriteFileDurably(const std::string& path, std::string_view content,
 }
 
 absl::Status CheckWritable(const std::string& path, const Disk* disk) {
-  if (path.empty() || path.back() == '/') return CannotWrite(path, EISDIR);
+  struct stat found {};
+  const bool is_folder = stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
+  if (is_folder || path.empty() || path.back() == '/') return CannotWrite(path, EISDIR);
   return FileWriter(path, disk).status();
 }
 

@@ -1,22 +1,20 @@
 #include "proto/base/trace.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
-#include <cstring>
 #include <deque>
-#include <fstream>
 #include <functional>
+#include <ostream>
 #include <unordered_map>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "proto/base/file.h"
 #include "proto/base/mutex.h"
 #include "proto/base/trace_json.h"
 
@@ -36,10 +34,12 @@ std::string NameOfThisThread() {
   return program.substr(0, sizeof(name) - 1) == name ? "" : name;
 }
 
-std::string DraftOf(const std::string& path) { return absl::StrCat(path, ".", getpid(), ".tmp"); }
-
-absl::Status CannotWrite(const std::string& path, int error) {
-  return absl::UnavailableError(absl::StrCat("cannot write trace ", path, ": ", strerror(error)));
+// "cannot write trace PATH: REASON".
+absl::Status OfTrace(const absl::Status& written) {
+  if (written.ok()) return written;
+  constexpr std::string_view kCannotWrite = "cannot write ";
+  const std::string why(written.message().substr(kCannotWrite.size()));
+  return absl::Status(written.code(), absl::StrCat(std::string(kCannotWrite), "trace ", why));
 }
 
 // Finds a text in a map of strings without making a string of it.
@@ -196,18 +196,12 @@ absl::Status TraceLog::WriteTo(const std::string& path) const {
     for (const auto& buffer : state_->buffers)
       recording.thread_names.push_back(buffer->thread_name);
   }
-  const std::string draft = DraftOf(path);
-  errno = 0;
-  bool written = false;
-  {
-    std::ofstream out(draft, std::ios::binary);
-    if (out) WriteTraceJson(recording, &out);
-    written = static_cast<bool>(out.flush());
-  }
-  if (written && std::rename(draft.c_str(), path.c_str()) == 0) return absl::OkStatus();
-  const int error = errno;
-  std::remove(draft.c_str());
-  return CannotWrite(path, error);
+  FileWriter writer(path);
+  FileStreamBuffer buffer(&writer);
+  std::ostream out(&buffer);
+  if (writer.status().ok()) WriteTraceJson(recording, &out);
+  out.flush();
+  return OfTrace(writer.Commit());
 }
 
 std::string TracePartPath(std::string_view path, std::string_view role, uint32_t rank) {
@@ -219,15 +213,7 @@ std::string TracePartPath(std::string_view path, std::string_view role, uint32_t
   return part.insert(dot, absl::StrCat(".", std::string(role), rank));
 }
 
-absl::Status CheckTracePath(const std::string& path) {
-  if (path.empty() || path.back() == '/') return CannotWrite(path, EISDIR);
-  const std::string draft = DraftOf(path);
-  const int file = open(draft.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-  if (file < 0) return CannotWrite(path, errno);
-  close(file);
-  unlink(draft.c_str());
-  return absl::OkStatus();
-}
+absl::Status CheckTracePath(const std::string& path) { return OfTrace(CheckWritable(path)); }
 
 void TraceSpan::Finish() const {
   const Clock* const clock = TraceLog::clock_.load(std::memory_order_relaxed);

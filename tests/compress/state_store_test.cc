@@ -130,7 +130,7 @@ TEST(StateStore, BytesAreThoseOfTheFileAndMayTakeAnothersPlace) {
 }
 
 TEST(StateStore, SavingLeavesTheDraftsOfOtherProcessesAlone) {
-  const std::string drafts[] = {Path() + ".unfinished", Path() + ".1.unfinished"};
+  const std::string drafts[] = {Path() + ".tmp", Path() + ".1.tmp"};
   for (const std::string& draft : drafts) WriteFile(draft, "another's");
   ASSERT_TRUE(StateStore().Save(Path()).ok());
   for (const std::string& draft : drafts) {

@@ -1,6 +1,8 @@
 """Stores of this process alone: MXNet's `local` and `device`, without any job."""
 
 import gc
+import os
+import stat
 import threading
 import weakref
 
@@ -277,6 +279,18 @@ def test_optimizer_states_are_saved_and_loaded(tmp_path):
             if steps == 2:
                 store.save_optimizer_states(path)
     np.testing.assert_array_equal(weights[1], weights[2])  # in two halves, and in one
+
+
+def test_optimizer_states_are_on_the_disk_when_they_are_saved(store, tmp_path, monkeypatch):
+    store.init("w", np.ones(3, np.float32))
+    store.set_optimizer(slimps.optimizer.SGD(learning_rate=0.5, momentum=0.9))
+    done = []
+    sync, replace = os.fsync, os.replace
+    kinds = {True: "folder", False: "file"}
+    monkeypatch.setattr(os, "fsync", lambda file: (done.append(kinds[stat.S_ISDIR(os.fstat(file).st_mode)]), sync(file)))
+    monkeypatch.setattr(os, "replace", lambda *names: (done.append("name"), replace(*names)))
+    store.save_optimizer_states(str(tmp_path / "states"))
+    assert done == ["file", "name", "folder"]
 
 
 def test_an_updater_must_not_call_its_store(store):

@@ -62,6 +62,23 @@ class SaveTest(folder_case.FolderCase):
         self.assertEqual("old", self.get("a.json"))
         self.assertEqual(["a.json"], os.listdir(self.folder))
 
+    def test_it_is_on_the_disk_before_it_has_its_name_and_the_name_when_it_returns(self):
+        path = self.put("a.json", "old")
+        done = []
+        sync, replace = os.fsync, os.replace
+
+        def recorded_sync(file):
+            done.append("folder" if stat.S_ISDIR(os.fstat(file).st_mode) else "file of %d" % os.fstat(file).st_size)
+            sync(file)
+
+        def recorded_replace(*names):
+            done.append("name")
+            replace(*names)
+
+        with mock.patch.object(os, "fsync", recorded_sync), mock.patch.object(os, "replace", recorded_replace):
+            slimps_files.save_text(path, "newer")
+        self.assertEqual(["file of 5", "name", "folder"], done)
+
     def test_a_link_stays_one_and_modes_are_kept(self):
         path = self.put("a.json", "old")
         os.chmod(path, 0o640)

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
@@ -17,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "proto/base/file.h"
 #include "tools/bench/cases.h"
 #include "tools/bench/model_table.h"
 #include "tools/bench/models.h"
@@ -144,13 +144,14 @@ int Fail(const absl::Status& status) {
 }
 
 absl::Status Write(const std::string& text) {
-  return FLAGS_json.empty() ? absl::OkStatus() : WriteFile(FLAGS_json, text);
+  return FLAGS_json.empty() ? absl::OkStatus() : WriteFileDurably(FLAGS_json, text);
 }
 
 // Before minutes are spent on figures that could not be kept. The file's contents stay.
-absl::Status CheckWritable() {
-  if (FLAGS_json.empty() || std::ofstream(FLAGS_json, std::ios::app)) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("--json: cannot write ", FLAGS_json));
+absl::Status CheckJson() {
+  const absl::Status writable = FLAGS_json.empty() ? absl::OkStatus() : CheckWritable(FLAGS_json);
+  if (writable.ok()) return writable;
+  return absl::Status(writable.code(), absl::StrCat("--json: ", writable.message()));
 }
 
 void WarnOfThreads(int threads) {
@@ -172,7 +173,7 @@ CaseLists Lists() {
 int MeasureCases() {
   const absl::StatusOr<std::vector<Case>> cases = MakeCases(Lists());
   if (!cases.ok()) return Fail(cases.status());
-  const absl::Status writable = CheckWritable();
+  const absl::Status writable = CheckJson();
   if (!writable.ok()) return Fail(writable);
   size_t max_elements = 0;
   for (const Case& c : *cases) max_elements = std::max(max_elements, c.elements);
@@ -197,7 +198,7 @@ int MeasureCases() {
 int MeasureModel() {
   const absl::StatusOr<std::vector<Case>> cases = MakeModelCases(FLAGS_table, Lists());
   if (!cases.ok()) return Fail(cases.status());
-  const absl::Status writable = CheckWritable();
+  const absl::Status writable = CheckJson();
   if (!writable.ok()) return Fail(writable);
   const absl::StatusOr<ModelShape> model = FindModel(FLAGS_table);
   if (!model.ok()) return Fail(model.status());

@@ -80,12 +80,4 @@ std::string ModelReportJson(const std::string& table, const ModelSize& size,
   return Json{{"machine", Machine()}, {"table", model}, {"results", results}}.dump(2) + "\n";
 }
 
-absl::Status WriteFile(const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << text;
-  out.close();
-  if (out) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("cannot write ", path));
-}
-
 }  // namespace slimps

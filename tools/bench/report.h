@@ -31,9 +31,6 @@ struct ModelMeasurement {
 std::string ModelReportJson(const std::string& table, const ModelSize& size,
                             std::span<const ModelMeasurement> measurements);
 
-// Unavailable: names the file.
-[[nodiscard]] absl::Status WriteFile(const std::string& path, const std::string& text);
-
 }  // namespace slimps
 
 #endif  // SLIMPS_TOOLS_BENCH_REPORT_H_

@@ -165,9 +165,11 @@ absl::StatusOr<std::unique_ptr<WeightExchange>> MakeBackupExchange(
   for (const Parameter& parameter : parameters) {
     tensors.push_back({.name = parameter.name, .initial = parameter.values});
   }
+  BackupModelOptions backup = *options.backup;
+  backup.clock = options.clock;
   const GlobalRate rate{.initial = options.backup->updater.learning_rate, .schedule = schedule};
   SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<BackupModel> model,
-                          BackupModel::Create(*options.backup, tensors));
+                          BackupModel::Create(std::move(backup), tensors));
   return std::make_unique<BackupExchange>(store, parameters, options, std::move(model), rate);
 }
 

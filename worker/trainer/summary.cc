@@ -7,7 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "compress/policy/threshold_choice.h"
-#include "worker/trainer/atomic_file.h"
+#include "proto/base/file.h"
 
 namespace slimps {
 
@@ -206,7 +206,7 @@ std::string BuildSummaryJson(const Summary& summary) {
 }
 
 absl::Status WriteSummary(const std::string& path, const Summary& summary) {
-  return WriteFileAtomically(path, BuildSummaryJson(summary));
+  return WriteFileDurably(path, BuildSummaryJson(summary));
 }
 
 }  // namespace slimps

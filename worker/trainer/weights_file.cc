@@ -3,7 +3,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "worker/trainer/atomic_file.h"
+#include "proto/base/file.h"
 
 namespace slimps {
 
@@ -34,7 +34,7 @@ std::string BuildWeights(std::span<const Parameter> parameters) {
 }
 
 absl::Status SaveWeights(const std::string& path, std::span<const Parameter> parameters) {
-  return WriteFileAtomically(path, BuildWeights(parameters));
+  return WriteFileDurably(path, BuildWeights(parameters));
 }
 
 }  // namespace slimps

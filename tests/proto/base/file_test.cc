@@ -197,7 +197,8 @@ TEST_F(FileTest, WhatCannotBeWrittenIsToldBeforehandAndNothingIsTouched) {
   EXPECT_TRUE(CheckWritable(folder_ + "/not-yet").ok());
   EXPECT_EQ("old", ReadAll(path_));
   EXPECT_EQ(1u, FilesThere());
-  for (const std::string& bad : {std::string("/no/such/file"), std::string(), folder_ + "/"}) {
+  for (const std::string& bad :
+       {std::string("/no/such/file"), std::string(), folder_, folder_ + "/"}) {
     EXPECT_EQ(absl::StatusCode::kUnavailable, CheckWritable(bad).code()) << bad;
   }
 }

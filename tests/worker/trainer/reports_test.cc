@@ -1,19 +1,14 @@
 // What a run leaves behind: progress lines, the summary, the weights file.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "absl/strings/str_cat.h"
 #include "tests/worker/trainer/fake_model.h"
-#include "worker/trainer/atomic_file.h"
 #include "worker/trainer/progress.h"
 #include "worker/trainer/summary.h"
 #include "worker/trainer/weights_file.h"
@@ -194,43 +189,6 @@ TEST(Summary, ALossThatIsNoNumberIsNull) {
   Summary summary = SomeSummary();
   summary.test.loss = std::numeric_limits<double>::quiet_NaN();
   EXPECT_TRUE(nlohmann::json::parse(BuildSummaryJson(summary))["test_loss"].is_null());
-}
-
-std::string ReadAll(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-TEST(AtomicFile, ReplacesTheFileAndLeavesNoDraft) {
-  const std::string dir = absl::StrCat(::testing::TempDir(), "/atomic.", getpid());
-  std::filesystem::create_directories(dir);
-  ASSERT_TRUE(WriteFileAtomically(dir + "/file", "one").ok());
-  ASSERT_TRUE(WriteFileAtomically(dir + "/file", "two").ok());
-  EXPECT_EQ(ReadAll(dir + "/file"), "two");
-  size_t files = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(dir)) ++files;
-  EXPECT_EQ(files, 1u);
-  std::filesystem::remove_all(dir);
-}
-
-TEST(AtomicFile, ErrorNamesFileAndReason) {
-  const absl::Status status = WriteFileAtomically("/nonexistent/file", "x");
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(status.message(), HasSubstr("/nonexistent/file"));
-  EXPECT_THAT(status.message(), HasSubstr("No such file"));
-}
-
-TEST(AtomicFile, WhetherItCouldBeWrittenIsToldWithoutWriting) {
-  const std::string dir = absl::StrCat(::testing::TempDir(), "/tried.", getpid());
-  std::filesystem::create_directories(dir);
-  EXPECT_TRUE(CheckCanWrite(dir + "/new").ok());
-  EXPECT_TRUE(std::filesystem::is_empty(dir));
-  ASSERT_TRUE(WriteFileAtomically(dir + "/file", "one").ok());
-  EXPECT_TRUE(CheckCanWrite(dir + "/file").ok());
-  EXPECT_EQ(ReadAll(dir + "/file"), "one");
-  EXPECT_THAT(CheckCanWrite(dir).message(), HasSubstr(dir + ": Is a directory"));
-  EXPECT_THAT(CheckCanWrite("/nonexistent/file").message(), HasSubstr("No such file"));
-  std::filesystem::remove_all(dir);
 }
 
 TEST(WeightsFile, HoldsNamesShapesAndBits) {

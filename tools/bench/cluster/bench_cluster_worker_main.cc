@@ -20,6 +20,7 @@
 #include "absl/time/clock.h"
 #include "compress/kernels/kernels.h"
 #include "proto/base/buffer.h"
+#include "proto/base/file.h"
 #include "proto/base/program_flags.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace.h"
@@ -228,10 +229,9 @@ absl::StatusOr<ClusterFigures> Measure(KVStore* store, TrainingLoop* loop) {
 
 absl::Status WriteReport(const ClusterReport& report) {
   if (FLAGS_report.empty()) return absl::OkStatus();
-  std::ofstream out(FLAGS_report);
-  out << ClusterReportJson(report);
-  if (out.flush()) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("--report: cannot write ", FLAGS_report));
+  const absl::Status written = WriteFileDurably(FLAGS_report, ClusterReportJson(report));
+  if (written.ok()) return written;
+  return absl::Status(written.code(), absl::StrCat("--report: ", written.message()));
 }
 
 absl::Status RunJob(KVStore* store, const KVStoreOptions& options, const ModelShape& model,
