@@ -48,6 +48,11 @@ bool ZmqIoLoop::ReceiveOne(Link* link) {
 PeerId ZmqIoLoop::PeerOf(Link* link, const ZmqPart& part, int fd) {
   const std::span<const std::byte> bytes = part.bytes();
   const std::string routing_id(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (options_.strangers.has_value() && !link->peers.Find(routing_id).has_value()) {
+    // Its connection may have the descriptor of one whose end is not heeded yet.
+    TakeEvents(link);
+    HeedEvents(link);
+  }
   const uint64_t connection = ConnectionNumber(link, fd);
   if (const std::optional<PeerId> known = link->peers.Find(routing_id)) {
     if (routes_.at(*known).connection == connection) return *known;
