@@ -73,7 +73,7 @@ struct PartitionSpec {
   Combine combine = Combine::kSum;
   uint32_t num_workers = 1;
   std::shared_ptr<WaitingBytes> waiting = nullptr;  // the server's; null: the partition's own
-  PayloadHashing hashing = PayloadHashing::kXxh3;  // of what is pulled; Create sets it
+  PayloadHashing hashing = PayloadHashing::kXxh3;   // of what is pulled; Create sets it
 
   RowGrid grid() const { return RowGrid::At(offset, elements, row_elements); }
 };
@@ -217,8 +217,8 @@ class Partition final {
   std::array<uint64_t, 2> loads_ = {};  // the newest PutState of each tensor
   std::vector<PayloadView> views_;      // of the round being applied; has room for every worker
   RoundLedger rounds_;                  // dist_sync
-  PartialSum partial_;  // of the next round's contributions that rounds_ has released
-  SequenceLedger sequences_;            // dist_async, dist_ssp
+  PartialSum partial_;        // of the next round's contributions that rounds_ has released
+  SequenceLedger sequences_;  // dist_async, dist_ssp
 };
 
 }  // namespace slimps

@@ -106,8 +106,8 @@ class RoundLedger final {
   const std::shared_ptr<WaitingBytes> waiting_;
   uint64_t version_ = 0;
   size_t waiting_bytes_ = 0;
-  uint32_t released_ = 0;  // workers below it have given their payloads of the next round away
-  std::deque<Round> open_;                 // rounds version+1 on
+  uint32_t released_ = 0;   // workers below it have given their payloads of the next round away
+  std::deque<Round> open_;  // rounds version+1 on
   std::deque<std::vector<Seen>> applied_;  // the last rounds; back() is `version_`
   std::vector<uint64_t> leaves_from_;      // by worker; kNever
 };

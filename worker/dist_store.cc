@@ -207,12 +207,20 @@ void DistStore::OnBadFrame(PeerId from, const absl::Status& why) {
 }
 
 void DistStore::OnUndeliverable(PeerId to, const absl::Status& why) {
-  LOG(WARNING) << "could not deliver to peer " << static_cast<uint64_t>(to) << ": " << why;
+  bool is_news = false;
+  {
+    MutexLock lock(&mutex_);
+    is_news = first_error_.ok() && !closed_ && undeliverable_.insert(to).second;
+  }
+  if (is_news) {
+    LOG(WARNING) << "could not deliver to peer " << static_cast<uint64_t>(to) << ": " << why
+                 << " (said once)";
+  }
   if (ready_.load()) courier_->OnUndeliverable(to);
 }
 
 void DistStore::OnConnectionLost(PeerId to) {
-  if (!ready_.load() || to == membership_.scheduler()) return;
+  if (!ready_.load() || to == membership_.scheduler() || !FirstError().ok()) return;
   Greet(to);
   courier_->OnConnectionLost(to);
 }

@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -191,7 +192,8 @@ class DistStore final : public KVStore, private MessageSink {
   mutable Mutex mutex_;
   absl::Status first_error_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  bool report_due_ ABSL_GUARDED_BY(mutex_) = false;  // of first_error_, to the membership
+  std::set<PeerId> undeliverable_ ABSL_GUARDED_BY(mutex_);  // who could not be reached once
+  bool report_due_ ABSL_GUARDED_BY(mutex_) = false;         // of first_error_, to the membership
   CondVar reported_;
   std::optional<wire::OptimizerSpec> optimizer_ ABSL_GUARDED_BY(mutex_);  // as this worker was told
   uint64_t state_loads_ ABSL_GUARDED_BY(mutex_) = 0;  // each has a number of its own

@@ -128,7 +128,7 @@ void UnknownKey(const Worker& worker) {
   Pulls pulls;
   CHECK(slimps_pull_async(worker.store, slimps_int_key(7), out.data(), kElements, 0, Pulls::Done,
                           &pulls) == SLIMPS_NOT_FOUND);
-  CHECK(Says("slimps_pull_async: ") && Says("i:7"));
+  CHECK(Says("slimps_pull_async: ") && Says("key 7"));
   CHECK(slimps_push(worker.store, slimps_int_key(7), out.data(), kElements, 0) == SLIMPS_NOT_FOUND);
   CHECK(slimps_pull(worker.store, slimps_int_key(0), out.data(), 3, 0) == SLIMPS_INVALID_ARGUMENT);
   CHECK(slimps_set_updater(
@@ -175,7 +175,7 @@ void Rows(const Worker& worker) {
   size_t count = 0;
   CHECK(slimps_pull_rows(worker.store, key, ids, 4, rows, out.data(), 2 * kColumns, &count, 0) ==
         SLIMPS_INVALID_ARGUMENT);
-  CHECK(Says("3 rows of key i:0 need room for 12 elements, got 8"));
+  CHECK(Says("3 rows of key 0 need room for 12 elements, got 8"));
   CHECK(count == 0 && rows[0] == -1 && std::isnan(out[0]));
   CHECK_OK(slimps_pull_rows(worker.store, key, ids, 4, rows, out.data(), out.size(), &count, 0));
   const auto workers = static_cast<float>(worker.workers);

@@ -236,7 +236,10 @@ TEST(WorkerFlags, LocalLearningRateDefaultsToTheGlobalOne) {
   flags.backup_model = "on";
   flags.lr = 0.5;
   EXPECT_FALSE(CheckWorkerFlags(flags)->train.exchange.backup->updater.loc_lr.has_value());
+  EXPECT_EQ(CheckWorkerFlags(flags)->train.exchange.backup->updater.moments, Moments::kServers);
+  flags.local_optimizer = "momentum";
   EXPECT_EQ(CheckWorkerFlags(flags)->train.exchange.backup->updater.learning_rate, 0.5);
+  EXPECT_EQ(CheckWorkerFlags(flags)->train.exchange.backup->updater.moments, Moments::kOwn);
   flags.loc_lr = 0.25;
   EXPECT_EQ(CheckWorkerFlags(flags)->train.exchange.backup->updater.loc_lr, 0.25);
 }
