@@ -43,6 +43,8 @@ class Mailbox final : public MessageSink {
   size_t read_ = 0;
 };
 
+constexpr uint64_t kIncarnation = 1000;  // of worker 0
+
 // A server and the transport of one process that plays all workers.
 class WireTest : public ::testing::Test {
  protected:
@@ -65,6 +67,7 @@ class WireTest : public ::testing::Test {
       wire::RosterEntry* entry = roster.add_nodes();
       entry->mutable_node()->set_role(wire::WORKER);
       entry->mutable_node()->set_rank(rank);
+      entry->set_incarnation(kIncarnation + rank);
     }
     service_->SetRoster(roster);  // before the I/O thread runs
     const std::string address = server_.Bind("inproc://*").value();
@@ -83,6 +86,7 @@ class WireTest : public ::testing::Test {
     message.header.set_job_id("slimps");
     message.header.mutable_sender()->set_role(wire::WORKER);
     message.header.mutable_sender()->set_rank(worker);
+    message.header.set_incarnation(kIncarnation + worker);
     return message;
   }
   Message Ask(Message message) {

@@ -37,7 +37,9 @@ TEST(Hash, IsXxh3WhateverTheLengthAndWhereverBytesLie) {
       const std::span<const std::byte> part = std::span(bytes).subspan(start, length);
       const uint64_t expected = XXH3_64bits(part.data(), part.size());
       ASSERT_EQ(HashBytes(part), expected) << length << " bytes from " << start;
-      if (has_avx2) ASSERT_EQ(HashBytesAvx2(part.data(), part.size()), expected) << length;
+      if (has_avx2) {
+        ASSERT_EQ(HashBytesAvx2(part.data(), part.size()), expected) << length;
+      }
     }
   }
 }
