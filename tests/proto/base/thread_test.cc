@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <future>
+#include <memory>
 #include <string>
 
 namespace slimps {
@@ -61,9 +62,9 @@ TEST(Thread, ASignalReachesTheThreadItIsSentTo) {
 }
 
 TEST(Thread, ADetachedOneRunsUnderItsNameToo) {
-  std::promise<std::string> name;
-  std::future<std::string> told = name.get_future();
-  Thread::StartDetached("detached", [&name] { name.set_value_at_thread_exit(OwnName()); });
+  const auto name = std::make_shared<std::promise<std::string>>();
+  std::future<std::string> told = name->get_future();
+  Thread::StartDetached("detached", [name] { name->set_value(OwnName()); });
   EXPECT_EQ("detached", told.get());
 }
 
