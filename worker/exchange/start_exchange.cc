@@ -53,7 +53,8 @@ absl::Status InitParameters(const wire::OptimizerSpec& optimizer,
 
 LocalUpdaterOptions LocalStepOf(const wire::OptimizerSpec& optimizer, const KVStore& store) {
   LocalUpdaterOptions updater = UpdaterOptionsOf(optimizer);
-  updater.moments = Moments::kServers;
+  // The others have no moments.
+  updater.moments = updater.optimizer == LocalOptimizer::kAdd ? Moments::kOwn : Moments::kServers;
   const PushTreatment treatment = store.push_treatment();
   if (treatment.codec != nullptr && treatment.codec->combine() == Combine::kMajority) {
     // sign(g) * rescale_grad, for all but the smallest numbers: far over the limit, then clipped to
