@@ -13,6 +13,7 @@
 //              worker's gradients in place of the servers', which the weights do not tell
 //
 // and misses, for SGD and Nesterov, what the servers do by just the other workers' gradients.
+// Compressed pulls show the change as it was sent: the prediction is then as coarse as that.
 //
 //   auto updater = LocalUpdater::Create({.learning_rate = 0.1, .momentum = 0.9});
 //   LocalUpdaterState state;                                       // one per tensor

@@ -71,7 +71,7 @@ SchedulerState::Outbox SchedulerState::Handle(PeerId from, const wire::Header& h
   Outbox out;
   if (header.has_register_()) {
     HandleRegister(from, header, now, &out);
-    SettleNewcomers(now, &out);
+    SettleNewcomers(now, SteadyTime::InfinitePast(), &out);
     return out;
   }
   const absl::StatusOr<const Member*> member = members_.Heard(header, from, now);
@@ -85,7 +85,7 @@ SchedulerState::Outbox SchedulerState::Handle(PeerId from, const wire::Header& h
   } else {
     HandleMember(**member, header, now, &out);
   }
-  SettleNewcomers(now, &out);
+  SettleNewcomers(now, SteadyTime::InfinitePast(), &out);
   return out;
 }
 
@@ -113,14 +113,14 @@ bool SchedulerState::HoldNewcomer(PeerId from, const wire::Header& header, Stead
   return true;
 }
 
-void SchedulerState::SettleNewcomers(SteadyTime now, Outbox* out) {
+void SchedulerState::SettleNewcomers(SteadyTime now, SteadyTime heard_until, Outbox* out) {
   for (size_t i = 0; i < newcomers_.size();) {
     const Newcomer& held = newcomers_[i];
     const Member* gone = nullptr;
     bool waits = false;
     for (const Member* member : members_.FormerSelves(held.header.register_())) {
       if (phase_ != Phase::kForming || member->last_heard >= held.since) continue;
-      const bool is_silent = now - held.since >= members_.options().probe_timeout;
+      const bool is_silent = heard_until - held.since >= members_.options().probe_timeout;
       if (!member->connection_gone && !is_silent) {
         waits = true;
       } else if (gone == nullptr) {
@@ -388,7 +388,9 @@ void SchedulerState::ConnectionGone(PeerId peer) {
 SchedulerState::Outbox SchedulerState::Tick(SteadyTime now, SteadyTime delivered_until) {
   Outbox out;
   if (phase_ == Phase::kDone) return out;
-  members_.SettleClaims(now);
+  // What lies undelivered may be the answer to a probe.
+  const SteadyTime heard_until = std::min(now, delivered_until);
+  members_.SettleClaims(heard_until);
   if (phase_ == Phase::kEnding || phase_ == Phase::kFailed) {
     const bool quiet = members_.LiveMembers().empty() && now >= quiet_at_;
     if (quiet || now >= deadline_) {
@@ -398,7 +400,7 @@ SchedulerState::Outbox SchedulerState::Tick(SteadyTime now, SteadyTime delivered
     }
     return out;
   }
-  for (const Member& member : members_.Overdue(std::min(now, delivered_until))) {
+  for (const Member& member : members_.Overdue(heard_until)) {
     if (phase_ == Phase::kForming) {
       members_.Remove(member.entry.node());
       continue;
@@ -408,7 +410,7 @@ SchedulerState::Outbox SchedulerState::Tick(SteadyTime now, SteadyTime delivered
                       absl::FormatDuration(options_.heartbeat_timeout)),
          now, &out);
   }
-  SettleNewcomers(now, &out);
+  SettleNewcomers(now, heard_until, &out);
   if (phase_ == Phase::kForming) joining_.Waiting(members_, now - began_);
   if (phase_ == Phase::kForming && now >= deadline_) {
     EnterFailed(absl::DeadlineExceededError(absl::StrCat(

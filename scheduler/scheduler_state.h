@@ -89,7 +89,8 @@ class SchedulerState final {
   void HandleRegister(PeerId from, const wire::Header& header, SteadyTime now, Outbox* out);
   // Keeps it until those whom it may replace were heard or are gone. False: nothing to find out.
   bool HoldNewcomer(PeerId from, const wire::Header& header, SteadyTime now, Outbox* out);
-  void SettleNewcomers(SteadyTime now, Outbox* out);
+  // Silence counts up to `heard_until`; InfinitePast: only who answered or is gone is settled.
+  void SettleNewcomers(SteadyTime now, SteadyTime heard_until, Outbox* out);
   void Admit(PeerId from, const wire::Header& header, SteadyTime now, Outbox* out);
   void HandleMember(const Member& member, const wire::Header& header, SteadyTime now, Outbox* out);
   void HandleBarrier(const Member& member, const wire::Header& header, Outbox* out);

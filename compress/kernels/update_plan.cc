@@ -55,6 +55,7 @@ UpdateStep PlanFollow(const UpdateOptions& options, double learning_rate, double
                            .beta1 = options.beta1,
                            .beta2 = options.beta2};
   const UpdateStep made = PlanUpdate(then, past.learning_rate, past.step);
+  if (!(made.adam_step > std::numeric_limits<float>::min())) return plan;  // its inverse is finite
   plan.past_shrink = made.shrink;
   plan.past_unstep = 1 / made.adam_step;
   plan.past_root_correction2 = made.root_correction2;

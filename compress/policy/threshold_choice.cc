@@ -119,8 +119,8 @@ std::vector<ThresholdRow> DecidedRows(std::span<const ThresholdRow> rows) {
 StepEstimate EstimateStep(std::span<const ThresholdRow> rows, std::optional<uint64_t> threshold) {
   StepEstimate step;
   for (const ThresholdRow& row : DecidedRows(rows)) {
-    step.tensors += std::max<uint64_t>(row.tensors, 1);
     if (!row.complete()) continue;
+    step.tensors += std::max<uint64_t>(row.tensors, 1);
     step.raw += row.weight() * row.t_c;
     if (IsCompressed(row.bytes, threshold)) step.saved += row.weight() * (row.t_c - row.t_q());
   }

@@ -135,11 +135,13 @@ std::string ThresholdLine(std::span<const ThresholdRow> rows, std::optional<uint
     return bytes.has_value() ? absl::StrCat(*bytes, " bytes (", Size(*bytes), ")")
                              : std::string("none");
   };
-  std::string text = absl::StrCat("threshold: ", name(threshold),
-                                  threshold.has_value()
-                                      ? ": smaller tensors travel raw, the others compressed\n"
+  const std::optional<uint64_t> best = BestThreshold(rows);
+  std::string text =
+      absl::StrCat("threshold: ", name(threshold),
+                   threshold.has_value() ? ": smaller tensors travel raw, the others compressed\n"
+                   : best.has_value()    ? ": every tensor travels raw\n"
                                       : ", compressing saves nothing: every tensor travels raw\n");
-  if (const std::optional<uint64_t> best = BestThreshold(rows); best != threshold) {
+  if (best != threshold) {
     absl::StrAppend(&text, "in force though the rule says ", name(best),
                     ": it moves where that is worth it, or it was set by hand\n");
   }

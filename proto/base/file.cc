@@ -136,6 +136,10 @@ absl::Status CheckWritable(const std::string& path, const Disk* disk) {
   struct stat found {};
   const bool is_folder = stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
   if (is_folder || path.empty() || path.back() == '/') return CannotWrite(path, EISDIR);
+  // Opening a pipe would tell its reader that this was all, or wait for one.
+  if (IsDeviceOrPipe(path)) {
+    return access(path.c_str(), W_OK) == 0 ? absl::OkStatus() : CannotWrite(path, errno);
+  }
   return FileWriter(path, disk).status();
 }
 

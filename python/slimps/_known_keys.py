@@ -55,7 +55,7 @@ class KnownKeys:
         """Of a list of arrays, one per device, the first counts. Raises what KVStore.init raises."""
         pairs = _keys.pair(key, value, "value")
         self.check([name for name, _ in pairs])
-        layers = list(layer) if _keys.is_list(layer) else [layer or ""] * len(pairs)
+        layers = [kind or "" for kind in layer] if _keys.is_list(layer) else [layer or ""] * len(pairs)
         if len(layers) != len(pairs):
             raise InvalidArgumentError("layer: expected 1 or %d, one per key, got %d" % (len(pairs), len(layers)))
         made = NewKeys([], [], [], [], layers)

@@ -59,7 +59,10 @@ class RowSparse:
     def from_dense(cls, array: Any) -> "RowSparse":
         """The rows of a whole tensor that are not all zero."""
         whole = _arrays.as_numpy(array, "RowSparse")
-        indices = np.flatnonzero(whole.reshape(whole.shape[:1] + (-1,)).any(axis=1)) if whole.ndim else []
+        if whole.ndim == 0:
+            raise InvalidArgumentError("RowSparse: expected at least one dimension, got a scalar")
+        columns = int(np.prod(whole.shape[1:]))
+        indices = np.flatnonzero(whole.reshape(whole.shape[0], columns).any(axis=1))
         return cls(indices, whole[indices], whole.shape)
 
     @classmethod

@@ -69,11 +69,13 @@ double GradientPusher::ClipFactor() const {
   std::ranges::sort(gradients, {}, &std::pair<size_t, std::span<const float>>::first);
   double norm2 = 0;
   for (const auto& [index, gradient] : gradients) {
-    for (const float value : gradient) norm2 += static_cast<double>(value) * value;
+    double of_tensor = 0;
+    for (const float value : gradient) of_tensor += static_cast<double>(value) * value;
+    // Of a gradient that is no number the push says which, or leaves it out.
+    if (std::isfinite(of_tensor)) norm2 += of_tensor;
   }
   const double clip = options_.clip_norm / std::sqrt(static_cast<double>(store_->num_workers()));
-  // Of a gradient that is no number the push says which.
-  return std::isfinite(norm2) && norm2 > clip * clip ? clip / std::sqrt(norm2) : 1;
+  return norm2 > clip * clip ? clip / std::sqrt(norm2) : 1;
 }
 
 void GradientPusher::ClipHeldBack() {

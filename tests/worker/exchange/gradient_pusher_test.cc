@@ -108,6 +108,19 @@ TEST_F(GradientPusherTest, ClippingGoesByTheNormOfAllTensorsTogether) {
   EXPECT_FALSE(pusher.EndRound().ok()) << "refused by name, as without clipping";
 }
 
+TEST_F(GradientPusherTest, ATensorThatIsSkippedLeavesTheOthersClipped) {
+  FakeServer server(1);
+  FakeStore store(&server, 0);
+  for (const Parameter& parameter : parameters_) server.Init(Key(parameter.name), value_);
+  GradientPusher pusher(&store, parameters_, {.non_finite = NonFinite::kSkip, .clip_norm = 1});
+  pusher.BeginRound();
+  pusher.OnGradient(1, bad_);
+  pusher.OnGradient(0, other_);
+  ASSERT_TRUE(pusher.EndRound().ok());
+  EXPECT_THAT(pusher.pushed(0), ElementsAre(FloatEq(0.6f), FloatEq(0.8f)));
+  EXPECT_TRUE(pusher.pushed(1).empty());
+}
+
 TEST_F(GradientPusherTest, WithoutRoundsNothingIsLeftOpen) {
   store_.set_type("dist_async");
   GradientPusher pusher = Make();
