@@ -3,8 +3,8 @@
 For each transport and shape, two jobs stand side by side, one with checksums and one without, and a pair of raw ZeroMQ
 peers as large as they are. They are measured in turn, several times; medians count. What is in flight: a job has KEYS
 tensors of BYTES each under way, every one either as a gradient on its way out or as weights on their way back; the raw
-peers have as many bytes unacknowledged in each direction, in messages as large as the job's are on the wire (tensors
-above 4 MiB travel in parts of that size).
+peers have as many bytes unacknowledged in each direction, in one message for each tensor (above 4 MiB in parts of
+that size; the job cuts its own into partitions of its default, 1 MiB).
 """
 
 import argparse
