@@ -1,6 +1,6 @@
-// A header's body, made so that memory may run out. protobuf's mutable_push() and its like say which body a header has
+// A header's body, made so that an exception may go by where memory runs out. protobuf's mutable_push() and its like say which body a header has
 // before they allocate it: where that throws, the header is left with a pointer to nowhere, and even its destructor
-// follows it. So whoever goes on after std::bad_alloc gives the body first, and mutable_push() then only finds it.
+// follows it. So whoever lives on after std::bad_alloc gives the body first, and mutable_push() then only finds it.
 //
 //   GiveBody(wire::Header::kPush, &header);
 //   header.mutable_push()->add_items();

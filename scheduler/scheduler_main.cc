@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
 #include "proto/base/file.h"
+#include "proto/base/out_of_memory.h"
 #include "proto/base/program_flags.h"
 #include "proto/base/status_macros.h"
 #include "proto/net/address.h"
@@ -123,6 +124,7 @@ absl::Status Run(const SchedulerOptions& options, const std::string& bind) {
 }  // namespace slimps
 
 int main(int argc, char** argv) {
+  slimps::EndWhereMemoryRunsOut();
   slimps::ParseProgramFlags(
       "slimps_scheduler --num_workers N --num_servers S --port P: who is in the job", argc, argv);
   const slimps::SchedulerOptions options = slimps::OptionsFromFlags();

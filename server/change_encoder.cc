@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <new>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -99,13 +98,8 @@ absl::StatusOr<EncodeStats> EncodeWholeChange(const Codec& codec, const EncodeCo
                                               EncodeWorkspace& workspace) {
   for (size_t i = 0; i < weights.size(); ++i) seen.after[i] = weights[i] - seen.before[i];
   workspace.Reset();
-  absl::StatusOr<EncodeStats> stats;
-  try {
-    stats = codec.Encode({.gradient = seen.after, .residual = {}, .context = context}, payload,
-                         workspace);
-  } catch (const std::bad_alloc&) {
-    stats = absl::ResourceExhaustedError("out of memory");
-  }
+  const absl::StatusOr<EncodeStats> stats = codec.Encode(
+      {.gradient = seen.after, .residual = {}, .context = context}, payload, workspace);
   if (!stats.ok()) return AsTheyAre(stats.status(), weights, seen);
   const absl::Status worth = CheckWorth(codec, *stats);
   if (!worth.ok()) return AsTheyAre(worth, weights, seen);

@@ -35,7 +35,7 @@ struct SeenWeights {
 class ChangeEncoder final {
  public:
   // What is given outlives it. REQUIRES: payload.size() >= codec.MaxPayloadBytes(elements).
-  // With a clock some of the blocks are timed. Throws std::bad_alloc.
+  // With a clock some of the blocks are timed.
   ChangeEncoder(const BlockCodec& codec, const EncodeContext& context, const SeenWeights& seen,
                 std::span<std::byte> payload, EncodeWorkspace& workspace,
                 const Clock* clock = nullptr, const Kernels& kernels = BestKernels());
@@ -65,8 +65,7 @@ class ChangeEncoder final {
   std::atomic<int64_t> timed_blocks_{0};
 };
 
-// The same for any codec, over all elements at once. As ChangeEncoder::Finish; running out of memory counts as a change
-// that cannot be encoded. Resets `workspace`.
+// The same for any codec, over all elements at once. As ChangeEncoder::Finish. Resets `workspace`.
 [[nodiscard]] absl::StatusOr<EncodeStats> EncodeWholeChange(
     const Codec& codec, const EncodeContext& context, std::span<const float> weights,
     const SeenWeights& seen, std::span<std::byte> payload, EncodeWorkspace& workspace);

@@ -101,7 +101,7 @@ std::string DescribePartition(const std::string& key_name, uint32_t index);
 class Partition final {
  public:
   // Version 0 from rank 0's value; kAbsent is zeros. `optimizer` may not be null. InvalidArgument or DataLoss: the payload
-  // is malformed. REQUIRES: spec.elements met its limit. Throws std::bad_alloc.
+  // is malformed. REQUIRES: spec.elements met its limit.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<Partition>> Create(
       PartitionSpec spec, const ClaimedPayload& value, std::shared_ptr<const Optimizer> optimizer);
 
@@ -111,20 +111,17 @@ class Partition final {
   // Checks the payload and counts it; under dist_async and dist_ssp applies it too. `change` is null where the round's
   // version is to be pulled as it is, `hyper` nullopt where the optimizer's own numbers are to hold. Besides the ledgers'
   // errors: InvalidArgument or DataLoss (malformed payload, `elements` not those of the partition, `hyper` out of range,
-  // `change` elsewhere than under dist_sync), FailedPrecondition (dist_async or dist_ssp without an optimizer). Throws
-  // std::bad_alloc.
+  // `change` elsewhere than under dist_sync), FailedPrecondition (dist_async or dist_ssp without an optimizer).
   [[nodiscard]] absl::StatusOr<PushVerdict> Push(
       uint64_t round, uint32_t worker, size_t elements, ClaimedPayload claimed,
       std::shared_ptr<const ChangeCodec> change = nullptr,
       std::optional<wire::Hyper> hyper = std::nullopt);
   [[nodiscard]] absl::Status Leave(uint32_t worker, uint64_t from_round);
-  // From the next round that is applied. The state is kept when the kind is; another kind begins with none. Throws
-  // std::bad_alloc.
+  // From the next round that is applied. The state is kept when the kind is; another kind begins with none.
   void SetOptimizer(std::shared_ptr<const Optimizer> optimizer);
 
   bool HasCompleteRound() const;
-  // REQUIRES: HasCompleteRound(). Throws std::bad_alloc: the current weights and version() are then unchanged, but the
-  // round's pushes and the version before the current one may be lost, so the job cannot go on.
+  // REQUIRES: HasCompleteRound().
   void ApplyNextRound();
 
   uint64_t version() const { return weights_.version(); }
@@ -133,10 +130,10 @@ class Partition final {
   // Version `wanted`. `held` is the version that the puller can add a change to. REQUIRES: CheckHeld(wanted) is OK.
   WireValue Share(uint64_t wanted, std::optional<uint64_t> held = std::nullopt);
   // The parts of `rows` of version `wanted`, one after another, as workers see them. REQUIRES: CheckHeld(wanted) is OK;
-  // rising, below spec().grid().rows(). Throws std::bad_alloc.
+  // rising, below spec().grid().rows().
   WireValue ShareRows(uint64_t wanted, std::span<const uint32_t> rows);
   // A copy of the optimizer's `state.tensor`-th tensor, and all else that `state` says of it; kAbsent where there is
-  // none. Throws std::bad_alloc.
+  // none.
   WireValue ShareState(wire::OptimizerState* state) const;
   // OK: put, or `state.load` was before. FailedPrecondition: of another optimizer. InvalidArgument or DataLoss: malformed.
   [[nodiscard]] absl::Status PutState(const wire::OptimizerState& state,
@@ -191,11 +188,9 @@ class Partition final {
   // std::bad_alloc: all is as before.
   void FoldIfTight();
   EncodeContext ChangeContext() const;
-  // Throws std::bad_alloc.
   void BeginVersion(std::shared_ptr<const ChangeCodec> codec, PreviousVersion previous,
                     NextVersion* next);
   void BeginChange(NextVersion* next);
-  // Throws nothing.
   void Apply(std::span<const Contribution> contributions, std::optional<wire::Hyper> hyper,
              NextVersion& next);
   void Commit(NextVersion& next);

@@ -22,29 +22,20 @@ wire::ItemStatus MakeItemStatus(const wire::ItemId& id, const absl::Status& stat
   return item;
 }
 
-// So that the next push_back allocates nothing.
-template <typename T>
-void ReserveOneMore(std::vector<T>* items) {
-  if (items->size() < items->capacity()) return;
-  items->reserve(std::max<size_t>(4, 2 * items->size()));
-}
-
 }  // namespace
 
 ReplyOutbox::Group& ReplyOutbox::Find(const Origin& origin, wire::Header::BodyCase body) {
-  ReserveOneMore(&closed_);  // for Grew
   const auto found = std::find_if(open_.begin(), open_.end(), [&](const Group& group) {
     return group.reply.to == origin.peer && group.request_id == origin.request_id &&
            group.reply.message.header.body_case() == body;
   });
   if (found != open_.end()) return *found;
-  // Whole before it is among the others: memory may run out at any line.
-  Group group;
+  Group& group = open_.emplace_back();
   group.request_id = origin.request_id;
   group.reply.to = origin.peer;
   group.reply.message.header.set_request_id(origin.request_id);
   GiveBody(body, &group.reply.message.header);
-  return open_.emplace_back(std::move(group));
+  return group;
 }
 
 void ReplyOutbox::Grew(Group& group, size_t bytes) {
@@ -87,9 +78,7 @@ void ReplyOutbox::AddPull(const Origin& origin, const wire::PullItem& item, size
   if (state != nullptr) *answer.mutable_state() = *state;
   Group& group = Find(origin, wire::Header::kPullReply);
   Message& message = group.reply.message;
-  ReserveOneMore(&message.payloads);
   *message.header.mutable_pull_reply()->add_items() = std::move(answer);
-  // From here on nothing is allocated: the item has its payload.
   const int64_t priority = SendPriority(value.version, item.priority());
   group.reply.priority = group.items == 0 ? priority : std::max(group.reply.priority, priority);
   const size_t bytes = value.payload.size();
@@ -137,8 +126,6 @@ void ReplyOutbox::JoinAcknowledgements() {
 }
 
 void ReplyOutbox::Flush() {
-  // Memory ran out before they had anything.
-  std::erase_if(open_, [](const Group& group) { return group.items == 0; });
   JoinAcknowledgements();
   closed_.reserve(closed_.size() + open_.size());
   for (Group& group : open_) closed_.push_back(std::move(group.reply));

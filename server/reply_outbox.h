@@ -25,8 +25,7 @@ struct Reply {
   std::vector<TraceEvent> traced;
 };
 
-// Thread-compatible. Pure. Where memory runs out, std::bad_alloc: what was answered before is as it was, this answer is
-// whole or not there, and Add... may be called again.
+// Thread-compatible. Pure.
 class ReplyOutbox final {
  public:
   // A group is closed at this size, so that no message comes near the limits of proto/limits.h.
@@ -56,9 +55,7 @@ class ReplyOutbox final {
     Reply reply;
   };
 
-  // After it there is room in closed_ for the group.
   Group& Find(const Origin& origin, wire::Header::BodyCase body);
-  // The item is there: allocates nothing.
   void Grew(Group& group, size_t bytes);
   void JoinAcknowledgements();
 

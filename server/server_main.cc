@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/base/clock.h"
+#include "proto/base/out_of_memory.h"
 #include "proto/base/program_flags.h"
 #include "proto/base/program_trace.h"
 #include "proto/base/status_macros.h"
@@ -221,6 +222,7 @@ absl::Status Run(ProgramTrace* trace) {
 }  // namespace slimps
 
 int main(int argc, char** argv) {
+  slimps::EndWhereMemoryRunsOut();
   slimps::ParseProgramFlags(
       "slimps_server --root_uri HOST --root_port PORT --num_workers N --num_servers S: keeps "
       "weights",

@@ -5,25 +5,13 @@
 #include "proto/base/status_macros.h"
 
 namespace slimps {
-namespace {
-
-// A server that cannot go on ends the job for all: some may wait where no push or pull of theirs would fail.
-ServerOptions WithReports(ServerOptions options, Membership* membership) {
-  options.shard.on_broken = [membership](const absl::Status& why) {
-    membership->ReportFailure(why);
-  };
-  return options;
-}
-
-}  // namespace
 
 ServerNode::ServerNode(Transport* transport, const MembershipOptions& membership,
                        const ServerOptions& options, const Clock* clock)
     : transport_(transport),
       membership_(transport, membership),
       service_(
-          transport, [this] { return membership_.MakeHeader(); },
-          WithReports(options, &membership_), clock) {}
+          transport, [this] { return membership_.MakeHeader(); }, options, clock) {}
 
 ServerNode::~ServerNode() {
   membership_.Stop();  // its thread may be in RequestStop

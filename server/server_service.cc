@@ -10,7 +10,6 @@
 #include "proto/base/mutex.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace.h"
-#include "proto/header_body.h"
 #include "proto/header_check.h"
 #include "proto/limits.h"
 #include "proto/status_proto.h"
@@ -370,7 +369,6 @@ void ServerService::Refuse(PeerId from, const wire::Header& header, const absl::
     Reply& error = replies.emplace_back();
     error.to = from;
     error.message.header.set_request_id(header.request_id());
-    GiveBody(wire::Header::kError, &error.message.header);
     *error.message.header.mutable_error()->mutable_status() = ToStatusProto(why);
   }
   for (Reply& reply : replies) SendReply(std::move(reply));
@@ -380,7 +378,6 @@ void ServerService::SendAck(const Origin& origin, const absl::Status& status) {
   Reply reply;
   reply.to = origin.peer;
   reply.message.header.set_request_id(origin.request_id);
-  GiveBody(wire::Header::kAck, &reply.message.header);
   *reply.message.header.mutable_ack()->mutable_status() = ToStatusProto(status);
   SendReply(std::move(reply));
 }

@@ -1,8 +1,6 @@
 #include "server/shard.h"
 
 #include <algorithm>
-#include <exception>
-#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,9 +8,6 @@
 
 namespace slimps {
 namespace {
-
-// Until the next try, where memory ran out for telling that the shard is broken.
-constexpr absl::Duration kTellAgain = absl::Milliseconds(100);
 
 // Of the tensors that items speak of, whatever they carry.
 bool IsSmall(const ShardItems& items, size_t limit) {
@@ -73,56 +68,18 @@ absl::Status Shard::Post(ShardItems* items) {
   return absl::OkStatus();
 }
 
-template <typename Work>
-void Shard::Guarded(Work work) {
-  absl::Status why;
-  try {
-    return work();
-  } catch (const std::exception& error) {
-    why = WhyBroken(error);
-  }
-  try {
-    state_->Break(why);
-    SendReplies();
-  } catch (const std::exception&) {  // what was not answered is asked again, and refused then
-  }
-}
-
 void Shard::HandleHere(ShardItems items) {
-  Guarded([&] {
-    Handle(std::move(items));
-    // Post takes the state only when nothing is complete, so these rounds are of the items.
-    while (state_->HasCompleteRound() && state_->NextRoundBytes() <= kSmallBytes) {
-      state_->ApplyOne();
-    }
-    SendReplies();
-  });
+  Handle(std::move(items));
+  // Post takes the state only when nothing is complete, so these rounds are of the items.
+  while (state_->HasCompleteRound() && state_->NextRoundBytes() <= kSmallBytes) {
+    state_->ApplyOne();
+  }
+  SendReplies();
   GiveBack();
 }
 
-absl::Status Shard::WhyBroken(const std::exception& error) const {
-  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return out_of_memory_;
-  try {
-    return absl::InternalError(absl::StrCat("the server has failed: ", error.what()));
-  } catch (const std::bad_alloc&) {
-    return out_of_memory_;
-  }
-}
-
-void Shard::TellIfBroken() {
-  if (told_broken_ || state_->broken().ok()) return;
-  try {
-    if (options_.on_broken) options_.on_broken(Anew(state_->broken()));
-    told_broken_ = true;
-  } catch (const std::bad_alloc&) {  // later
-  }
-}
-
 void Shard::GiveBack() {
-  TellIfBroken();
-  SteadyTime deadline = state_->NextDeadline();
-  const bool untold = !told_broken_ && !state_->broken().ok();
-  if (untold) deadline = std::min(deadline, clock_->Now() + kTellAgain);
+  const SteadyTime deadline = state_->NextDeadline();
   const bool busy = state_->HasCompleteRound();
   MutexLock lock(&mutex_);
   in_use_ = false;
@@ -195,7 +152,7 @@ void Shard::Handle(Entry entry) {
 void Shard::Run() {
   std::deque<Entry> entries;
   while (Take(&entries)) {
-    Guarded([&] { HandleAll(&entries); });
+    HandleAll(&entries);
     entries.clear();
     GiveBack();
   }
@@ -204,21 +161,16 @@ void Shard::Run() {
     MutexLock lock(&mutex_);
     why = Anew(stopped_);
   }
-  Guarded([&] {
-    state_->Fail(why);
-    SendReplies();
-  });
+  state_->Fail(why);
+  SendReplies();
 }
 
 void Shard::HandleAll(std::deque<Entry>* entries) {
   const bool idle = entries->empty();
   while (!entries->empty()) {
-    Entry entry = std::move(entries->front());
+    Handle(std::move(entries->front()));
     entries->pop_front();
-    Guarded([&] {
-      Handle(std::move(entry));
-      if (state_->has_many_copies()) SendReplies();
-    });
+    if (state_->has_many_copies()) SendReplies();
   }
   if (state_->HasCompleteRound() && (idle || state_->NextRoundBytes() <= kSmallBytes)) {
     state_->ApplyOne();

@@ -6,14 +6,12 @@
 // Items go before arithmetic: an acknowledgement waits for the one round being applied at most. Everything that has come
 // meanwhile is handled together, and its answers travel together. Small items that find the shard idle are handled by the
 // thread that posts them: waking another one costs more than they do. Stop means: refuse new items, finish what was
-// accepted, answer pulls that still wait with Unavailable, join. An exception out of the state or of `send` (no memory
-// for a header, say) breaks the shard for good, with its words, as ShardState::Break does; it reaches nobody's thread.
+// accepted, answer pulls that still wait with Unavailable, join.
 #ifndef SLIMPS_SERVER_SHARD_H_
 #define SLIMPS_SERVER_SHARD_H_
 
 #include <cstddef>
 #include <deque>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <variant>
@@ -31,9 +29,6 @@ struct ShardOptions {
   size_t max_mailbox_entries = 65536;
   size_t max_mailbox_bytes = size_t{4} << 30;  // payloads
   size_t max_controls = 1024;  // of peers, in the mailbox: a storm of them shuts no items out
-  // Told once why the shard is broken, if it ever is (ShardState::broken), where `send` is called; must not wait. Throws
-  // std::bad_alloc: it is told again, soon, whether anything is posted or not.
-  std::function<void(const absl::Status&)> on_broken;
 };
 
 // Thread-safe, but for Stop, which its owner calls.
@@ -70,26 +65,17 @@ class Shard final {
   // False: stopped, and nothing is left.
   bool Take(std::deque<Entry>* entries);
   void Handle(Entry entry);
-  // On the thread whose the state is. What `work` throws breaks the shard.
-  template <typename Work>
-  void Guarded(Work work);
   // On the caller's thread, whose the state is.
   void HandleHere(ShardItems items);
   void HandleAll(std::deque<Entry>* entries);
   void GiveBack();
-  absl::Status WhyBroken(const std::exception& error) const;
-  void TellIfBroken();
   void SendReplies();
 
   const ShardOptions options_;
   const Clock* const clock_;
   const SendFunction send_;
-  // Made while there is memory.
-  const absl::Status out_of_memory_ =
-      absl::UnavailableError("the server has failed: it is out of memory");
   // Of the thread that has set in_use_; who clears it, under the lock, publishes what was done.
   const std::unique_ptr<ShardState> state_;
-  bool told_broken_ = false;  // of that thread too
 
   Mutex mutex_;
   CondVar arrived_;  // an entry, stopping_, an earlier deadline, or the state

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "compress/format/rows.h"
 #include "proto/base/clock.h"
+#include "proto/base/out_of_memory.h"
 #include "proto/base/status_macros.h"
 #include "proto/net/send_priority.h"
 
@@ -31,17 +31,6 @@ uint64_t VersionFor(const Partition& partition, const wire::PullItem& item) {
 }
 
 PartitionId IdOf(const wire::ItemId& id) { return {.key = id.key(), .index = id.partition()}; }
-
-// What was asked for may be asked for again.
-absl::Status OutOfMemory(const std::string& what) {
-  return absl::ResourceExhaustedError(absl::StrCat(what, ": the server is out of memory"));
-}
-
-// Of a round that was acknowledged and cannot be applied: nobody can ask for that again.
-absl::Status BrokenByMemory(const PartitionSpec& spec) {
-  return absl::UnavailableError(absl::StrCat(DescribePartition(spec.name, spec.index),
-                                             ": the server has failed: it is out of memory"));
-}
 
 }  // namespace
 
@@ -93,13 +82,8 @@ absl::Status ShardState::HandleInit(InitWork work) {
   if (slot.partition != nullptr) {
     return slot.partition->CheckRepeatedInit(work.spec, work.value.checksum);
   }
-  const std::string name = DescribePartition(work.spec.name, work.spec.index);
-  try {
-    SLIMPS_ASSIGN_OR_RETURN(slot.partition,
-                            Partition::Create(std::move(work.spec), work.value, optimizer_));
-  } catch (const std::bad_alloc&) {
-    return OutOfMemory(name);
-  }
+  const auto create = [&] { return Partition::Create(work.spec, work.value, optimizer_); };
+  SLIMPS_ASSIGN_OR_RETURN(slot.partition, OrOutOfMemory(create, "weights", work.spec.name));
   for (const auto& [worker, from_round] : leaves_) {
     SLIMPS_RETURN_IF_ERROR(slot.partition->Leave(worker, from_round));
   }
@@ -129,20 +113,18 @@ absl::StatusOr<uint64_t> ShardState::HandlePush(uint32_t worker, PushWork work) 
                         absl::StrCat(NameOf(partition), ": push of worker ", worker, " round ",
                                      item.round(), ": ", change.status().message()));
   }
-  PushVerdict verdict = PushVerdict::kDuplicate;
-  try {
-    SLIMPS_ASSIGN_OR_RETURN(
-        verdict,
-        partition.Push(item.round(), worker, item.elements(),
-                       {.format = format, .payload = work.payload, .checksum = item.payload_hash()},
-                       *std::move(change),
-                       item.has_hyper() ? std::optional(item.hyper()) : std::nullopt));
-    if (verdict == PushVerdict::kAccepted) slot.priority = item.priority();
-    // Of a duplicate too: memory may have run out here when it was counted.
+  const auto push = [&] {
+    return partition.Push(
+        item.round(), worker, item.elements(),
+        {.format = format, .payload = work.payload, .checksum = item.payload_hash()},
+        *std::move(change), item.has_hyper() ? std::optional(item.hyper()) : std::nullopt);
+  };
+  SLIMPS_ASSIGN_OR_RETURN(const PushVerdict verdict,
+                          SayingWhatFor("a push", partition.spec().name, push));
+  if (verdict == PushVerdict::kAccepted) {
+    slot.priority = item.priority();
     NoteCompletion(slot);
     if (partition.applies_at_once()) AnswerReady(slot);
-  } catch (const std::bad_alloc&) {
-    return OutOfMemory(NameOf(partition));
   }
   return item.profile() ? MeasureDecode(format, work.payload, item.elements()) : 0;
 }
@@ -219,21 +201,22 @@ absl::Status ShardState::Answer(Slot& slot, const WaitingPull& pull, CopyRoom ro
   }
   std::optional<uint64_t> held;
   if (pull.item.takes_change()) held = pull.item.held_version();
-  try {
-    const PartitionSpec& spec = slot.partition->spec();
-    if (pull.item.state_tensor() > 0) return AnswerWithCopy(*slot.partition, pull, room);
-    const uint64_t version = VersionFor(*slot.partition, pull.item);
-    const absl::Status has_it = slot.partition->CheckHeld(version);
-    if (!has_it.ok()) {
-      outbox_.AddPullError(pull.origin, pull.item, has_it);
-      return absl::OkStatus();
-    }
-    if (pull.item.rows_only()) return AnswerWithCopy(*slot.partition, pull, room);
-    WireValue value = slot.partition->Share(version, held);
-    outbox_.TraceNextPull(pull.origin, {spec.name, spec.index, value.version});
-    outbox_.AddPull(pull.origin, pull.item, spec.elements, std::move(value));
-  } catch (const std::bad_alloc&) {
-    outbox_.AddPullError(pull.origin, pull.item, OutOfMemory(DescribeUnknown(pull.item.id())));
+  const PartitionSpec& spec = slot.partition->spec();
+  if (pull.item.state_tensor() > 0) return AnswerWithCopy(*slot.partition, pull, room);
+  const uint64_t version = VersionFor(*slot.partition, pull.item);
+  const absl::Status has_it = slot.partition->CheckHeld(version);
+  if (!has_it.ok()) {
+    outbox_.AddPullError(pull.origin, pull.item, has_it);
+    return absl::OkStatus();
+  }
+  if (pull.item.rows_only()) return AnswerWithCopy(*slot.partition, pull, room);
+  const auto share = [&] { return slot.partition->Share(version, held); };
+  absl::StatusOr<WireValue> value = OrOutOfMemory(share, "weights", spec.name);
+  if (value.ok()) {
+    outbox_.TraceNextPull(pull.origin, {spec.name, spec.index, value->version});
+    outbox_.AddPull(pull.origin, pull.item, spec.elements, *std::move(value));
+  } else {
+    outbox_.AddPullError(pull.origin, pull.item, value.status());
   }
   return absl::OkStatus();
 }
@@ -260,10 +243,17 @@ absl::Status ShardState::AnswerWithCopy(Partition& partition, const WaitingPull&
   }
   wire::OptimizerState state;
   state.set_tensor(pull.item.state_tensor());
-  WireValue value = of_state ? partition.ShareState(&state)
-                             : partition.ShareRows(VersionFor(partition, pull.item), rows);
-  const size_t bytes = value.payload.size();
-  outbox_.AddPull(pull.origin, pull.item, elements, std::move(value), of_state ? &state : nullptr);
+  const auto copy = [&] {
+    return of_state ? partition.ShareState(&state)
+                    : partition.ShareRows(VersionFor(partition, pull.item), rows);
+  };
+  absl::StatusOr<WireValue> value = OrOutOfMemory(copy, "a copy of rows or state", spec.name);
+  if (!value.ok()) {
+    outbox_.AddPullError(pull.origin, pull.item, value.status());
+    return absl::OkStatus();
+  }
+  const size_t bytes = value->payload.size();
+  outbox_.AddPull(pull.origin, pull.item, elements, *std::move(value), of_state ? &state : nullptr);
   copied_bytes_ += bytes;
   return absl::OkStatus();
 }
@@ -298,7 +288,7 @@ bool ShardState::AnswerPutOff() {
 }
 
 void ShardState::NoteCompletion(Slot& slot) {
-  // After a failure nothing is applied any more: what failed for want of memory would be tried for ever.
+  // After a failure nothing is applied any more.
   if (slot.complete.has_value() || !failure_.ok() || !slot.partition->HasCompleteRound()) return;
   const Turn turn(-SendPriority(slot.partition->version() + 1, slot.priority), next_turn_++);
   complete_.emplace(turn, &slot);
@@ -315,15 +305,7 @@ void ShardState::ApplyOne() {
   complete_.erase(complete_.begin());
   slot.complete.reset();
   ApplyNextRound(slot);
-  NoteCompletionOrFail(slot);
-}
-
-void ShardState::NoteCompletionOrFail(Slot& slot) {
-  try {
-    NoteCompletion(slot);
-  } catch (const std::bad_alloc&) {
-    Break(BrokenByMemory(slot.partition->spec()));
-  }
+  NoteCompletion(slot);
 }
 
 void ShardState::Settle(Slot& slot) {
@@ -334,13 +316,8 @@ void ShardState::Settle(Slot& slot) {
 }
 
 void ShardState::ApplyNextRound(Slot& slot) {
-  const PartitionSpec& spec = slot.partition->spec();
   AnswerLast(slot);
-  try {
-    slot.partition->ApplyNextRound();
-  } catch (const std::bad_alloc&) {
-    return Break(BrokenByMemory(spec));
-  }
+  SayingWhatFor("a round", slot.partition->spec().name, [&] { slot.partition->ApplyNextRound(); });
   AnswerReady(slot);  // after each round: a waiting pull gets exactly the version that it names
 }
 
@@ -349,11 +326,11 @@ absl::Status ShardState::SetOptimizer(std::shared_ptr<const Optimizer> optimizer
   absl::Status first_error;
   for (auto& [id, slot] : slots_) {
     if (slot.partition == nullptr) continue;
-    try {
+    const auto set = [&] {
       slot.partition->SetOptimizer(optimizer);
-    } catch (const std::bad_alloc&) {
-      first_error.Update(OutOfMemory("optimizer state"));
-    }
+      return absl::OkStatus();
+    };
+    first_error.Update(OrOutOfMemory(set, "optimizer state", slot.partition->spec().name));
   }
   if (first_error.ok()) optimizer_ = std::move(optimizer);
   return first_error;
@@ -365,15 +342,10 @@ absl::Status ShardState::Leave(uint32_t worker, uint64_t from_round) {
     if (slot.partition == nullptr) continue;
     first_error.Update(slot.partition->Leave(worker, from_round));
     if (slot.partition->applies_at_once()) AnswerReady(slot);
-    NoteCompletionOrFail(slot);
+    NoteCompletion(slot);
   }
   if (first_error.ok()) leaves_.emplace(worker, from_round);
   return first_error;
-}
-
-void ShardState::Break(const absl::Status& why) {
-  if (failure_.ok()) broken_ = why;
-  Fail(why);
 }
 
 void ShardState::Fail(const absl::Status& why) {

@@ -84,7 +84,8 @@ class ShardState final {
 
   // Every item is answered once: now, or when its version is there, or when its deadline has passed.
   void HandleItems(ShardItems items);
-  // For all partitions, those to come too. The first error is returned; the others go on as they were.
+  // For all partitions, those to come too. ResourceExhausted: there is no memory for what it keeps of some; they go on as
+  // they were.
   [[nodiscard]] absl::Status SetOptimizer(std::shared_ptr<const Optimizer> optimizer);
   [[nodiscard]] absl::Status Leave(uint32_t worker, uint64_t from_round);
   // Waiting pulls, later pushes, later pulls that would have to wait or are of state, and state that is put are answered
@@ -100,11 +101,6 @@ class ShardState final {
   // When ExpirePulls should be called next, at the latest.
   SteadyTime NextDeadline() const { return next_deadline_; }
   void ExpirePulls();
-
-  // Nothing more can be done here, because of `why`: as Fail, and broken() from then on.
-  void Break(const absl::Status& why);
-  // Why this shard cannot go on, if it is not for a reason from outside; else OK.
-  const absl::Status& broken() const { return broken_; }
 
   std::vector<Reply> TakeReplies();
   // Answers what found no room for its copy when its version came. False: there is nothing of the kind; else there are
@@ -136,9 +132,7 @@ class ShardState final {
   void AnswerReady(Slot& slot);
   // What was put off and names the version that the next round drops.
   void AnswerLast(Slot& slot);
-  // Throws std::bad_alloc: nothing is noted.
   void NoteCompletion(Slot& slot);
-  void NoteCompletionOrFail(Slot& slot);
   void ApplyNextRound(Slot& slot);
   // Applies what is complete in `slot`, so that what follows does not depend on when the thread found time to.
   void Settle(Slot& slot);
@@ -159,7 +153,6 @@ class ShardState final {
       put_off_;  // have waiting pulls whose version is there, but not the room for their copies
   SteadyTime next_deadline_ = SteadyTime::InfiniteFuture();
   absl::Status failure_;
-  absl::Status broken_;
 };
 
 }  // namespace slimps

@@ -50,7 +50,7 @@ enum class PreviousVersion { kKeep, kDrop };
 class VersionedWeights final {
  public:
   // Version 0, uninitialised. `format` is how values travel: raw fp32, fp16 or bf16; a version that half precision would
-  // turn into infinity somewhere travels in fp32. Throws std::bad_alloc.
+  // turn into infinity somewhere travels in fp32.
   VersionedWeights(size_t elements, PayloadFormat format,
                    PayloadHashing hashing = PayloadHashing::kXxh3);
 
@@ -59,10 +59,10 @@ class VersionedWeights final {
   std::span<const float> current() const { return current_->fp32.floats(); }
 
   // Where the next version is to be written; it may be the current buffer itself when that is not kept and not being
-  // read. A version begun but never committed is given up. Throws std::bad_alloc.
+  // read. A version begun but never committed is given up.
   std::span<float> BeginNext(PreviousVersion previous);
   // Where the encoded change from the current version to the one begun is to be written. REQUIRES: BeginNext(kKeep)
-  // was called since the last commit. Throws std::bad_alloc.
+  // was called since the last commit.
   std::span<std::byte> BeginChange(size_t bytes);
   // The version begun is current, and travels in the format given here or else in that of construction. REQUIRES:
   // BeginNext was called since the last commit.

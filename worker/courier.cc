@@ -1,7 +1,6 @@
 #include "worker/courier.h"
 
 #include <limits>
-#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,7 +9,6 @@
 #include "proto/base/trace.h"
 #include "proto/header_body.h"
 #include "proto/status_proto.h"
-#include "worker/out_of_memory.h"
 
 namespace slimps {
 namespace {
@@ -38,11 +36,7 @@ std::string Describe(const OutgoingItem& out, uint32_t server) {
 
 absl::Status Annotate(const absl::Status& status, const OutgoingItem& out, uint32_t server) {
   if (status.ok()) return status;
-  try {
-    return absl::Status(status.code(), absl::StrCat(Describe(out, server), ": ", status.message()));
-  } catch (const std::bad_alloc&) {
-    return status;
-  }
+  return absl::Status(status.code(), absl::StrCat(Describe(out, server), ": ", status.message()));
 }
 
 void TracePassage(const OutgoingItem& out, SteadyTime handed_over, SteadyTime answered) {
@@ -85,10 +79,12 @@ void Courier::Stop() {
 void Courier::Dispatch(uint32_t server, std::vector<OutgoingItem> items, int64_t priority,
                        Sender sender) {
   const std::span<OutgoingItem> all = items;
-  if (options_.coalesce) return DispatchTogether(server, all, priority, sender);
-  for (size_t i = 0; i < all.size(); ++i) {
-    DispatchTogether(server, all.subspan(i, 1), priority, sender);
-  }
+  OrTell(options_.on_out_of_memory, [&] {
+    if (options_.coalesce) return DispatchTogether(server, all, priority, sender);
+    for (size_t i = 0; i < all.size(); ++i) {
+      DispatchTogether(server, all.subspan(i, 1), priority, sender);
+    }
+  });
 }
 
 void Courier::DispatchTogether(uint32_t server, std::span<OutgoingItem> items, int64_t priority,
@@ -99,11 +95,7 @@ void Courier::DispatchTogether(uint32_t server, std::span<OutgoingItem> items, i
   {
     MutexLock lock(&mutex_);
     failed = failed_;
-    try {
-      if (failed.ok()) message = Enter(server, items, priority, &tickets);
-    } catch (const std::bad_alloc&) {
-      failed = out_of_memory_;
-    }
+    if (failed.ok()) message = Enter(server, items, priority, &tickets);
   }
   if (!failed.ok()) {
     for (OutgoingItem& out : items) out.done(Answer{.status = failed});
@@ -115,31 +107,18 @@ void Courier::DispatchTogether(uint32_t server, std::span<OutgoingItem> items, i
 Message Courier::Enter(uint32_t server, std::span<OutgoingItem> items, int64_t priority,
                        std::vector<uint64_t>* tickets) {
   const SteadyTime now = options_.clock->Now();
-  tickets->reserve(items.size());
-  size_t taken = 0;
-  try {
-    for (OutgoingItem& out : items) {
-      const uint64_t ticket = next_ticket_++;
-      MutableId(out)->set_ticket(ticket);
-      tickets->push_back(ticket);
-      // Before the timer may hear of it.
-      Request& request = requests_[ticket];
-      const absl::Status added =
-          retries_.Add(ticket, out.payload.size(), now + options_.timeout, now);
-      CHECK(added.ok()) << added;  // a new ticket, and no limits
-      request = {.out = std::move(out), .server = server, .priority = priority, .dispatched = now};
-      ++taken;
-    }
-    return BuildMessage(*tickets);
-  } catch (const std::bad_alloc&) {
-    for (size_t i = 0; i < tickets->size(); ++i) {
-      const auto entered = requests_.find((*tickets)[i]);
-      if (i < taken) items[i] = std::move(entered->second.out);  // goes without the lock
-      if (entered != requests_.end()) requests_.erase(entered);
-      retries_.OnAnswer((*tickets)[i]);
-    }
-    throw;
+  for (OutgoingItem& out : items) {
+    const uint64_t ticket = next_ticket_++;
+    MutableId(out)->set_ticket(ticket);
+    tickets->push_back(ticket);
+    const absl::Status added =
+        retries_.Add(ticket, out.payload.size(), now + options_.timeout, now);
+    CHECK(added.ok()) << added;  // a new ticket, and no limits
+    requests_.emplace(
+        ticket,
+        Request{.out = std::move(out), .server = server, .priority = priority, .dispatched = now});
   }
+  return BuildMessage(*tickets);
 }
 
 Message Courier::BuildMessage(const std::vector<uint64_t>& tickets) {
@@ -180,15 +159,13 @@ Message Courier::BuildMessage(const std::vector<uint64_t>& tickets) {
 void Courier::Send(uint32_t server, Message message, const std::vector<uint64_t>& tickets,
                    int64_t priority, Sender sender) {
   MarkQueued(tickets);
-  const auto send = [&] {
-    SendOptions options{.priority = priority, .may_hand_over_here = sender == Sender::kWaits};
-    options.on_handed_over = [this, tickets](SteadyTime when) { MarkHandedOver(tickets, when); };
-    return transport_->Send(servers_[server], std::move(message), std::move(options));
-  };
-  const absl::Status sent = OrOutOfMemory(send, "sending");
+  SendOptions options{.priority = priority, .may_hand_over_here = sender == Sender::kWaits};
+  options.on_handed_over = [this, tickets](SteadyTime when) { MarkHandedOver(tickets, when); };
+  const absl::Status sent =
+      transport_->Send(servers_[server], std::move(message), std::move(options));
   if (sent.ok()) return;
   MarkUnsent(tickets);
-  // A full queue empties again, and memory may.
+  // A full queue empties again.
   if (absl::IsResourceExhausted(sent)) return;
   for (uint64_t ticket : tickets) AnswerItem(ticket, Answer{.status = sent});
 }

@@ -6,8 +6,7 @@
 // One Dispatch is one message. Acknowledgement, retry and deadline are per item, never per message:
 // an item keeps its ticket until it was answered, and a retry may travel in other company. `done`
 // runs exactly once, on the transport's I/O thread, the timer thread or that of a caller of Dispatch
-// (what cannot be sent) or FailAll; it must neither block nor throw, and may Dispatch. Where memory
-// runs out before a message is made, its items are answered with ResourceExhausted: none was asked for.
+// (what cannot be sent) or FailAll; it must neither block nor throw, and may Dispatch.
 #ifndef SLIMPS_WORKER_COURIER_H_
 #define SLIMPS_WORKER_COURIER_H_
 
@@ -27,10 +26,12 @@
 #include "proto/base/buffer.h"
 #include "proto/base/clock.h"
 #include "proto/base/mutex.h"
+#include "proto/base/out_of_memory.h"
 #include "proto/base/thread.h"
 #include "proto/net/membership/membership.h"
 #include "proto/net/retry_tracker.h"
 #include "proto/net/transport.h"
+#include "worker/called_once.h"
 
 namespace slimps {
 
@@ -48,7 +49,7 @@ struct OutgoingItem {
       item;  // its ticket is set by Dispatch
   Payload payload;
   std::string key_name;  // for error messages
-  std::function<void(Answer)> done;
+  CalledOnce<Answer> done;
 };
 
 struct CourierOptions {
@@ -58,6 +59,8 @@ struct CourierOptions {
   uint32_t staleness = 0;
   bool coalesce = true;  // false: every item in a message of its own, both ways
   const Clock* clock = MachineClock();
+  // Of Dispatch and of the timer's thread; must see to it that FailAll is called.
+  OnOutOfMemory on_out_of_memory = {};
 };
 
 // Thread-safe.
@@ -78,7 +81,8 @@ class Courier final {
   // (SendOptions::may_hand_over_here).
   enum class Sender { kGoesOn, kWaits };
 
-  // All items travel in one message of their kind; pushes and pulls together make a PushPull.
+  // All items travel in one message of their kind; pushes and pulls together make a PushPull. Throws nothing: what its
+  // caller has said of the items holds, whatever becomes of them.
   void Dispatch(uint32_t server, std::vector<OutgoingItem> items, int64_t priority,
                 Sender sender = Sender::kGoesOn);
   // The transport dropped what it held for this server: a retry may queue it again.
@@ -87,7 +91,7 @@ class Courier final {
   void OnConnectionLost(PeerId server);
   // Takes PushReply, PullReply and InitReply; of their items those that `from` was asked for. False: another verb.
   bool HandleMessage(PeerId from, Message& message);
-  // Answers everything outstanding, and whatever comes later, with `why`. Takes no memory of its own.
+  // Answers everything outstanding, and whatever comes later, with `why`.
   void FailAll(const absl::Status& why);
   // FailAll; and no `done` runs on the timer thread after it returns. Idempotent. Not from within a `done`.
   void Stop();
@@ -111,7 +115,7 @@ class Courier final {
 
   void DispatchTogether(uint32_t server, std::span<OutgoingItem> items, int64_t priority,
                         Sender sender);
-  // Gives the items tickets, takes them, and puts them into a message. Throws std::bad_alloc: they are the caller's still.
+  // Gives the items tickets, takes them, and puts them into a message.
   Message Enter(uint32_t server, std::span<OutgoingItem> items, int64_t priority,
                 std::vector<uint64_t>* tickets) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Message BuildMessage(const std::vector<uint64_t>& tickets) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -136,7 +140,6 @@ class Courier final {
   // twice. Not beyond half of the timeout, when it is asked for once more at any rate.
   bool AnswersCome(const Request& request, SteadyTime now) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Throws std::bad_alloc: who was to be told of its end is; what was to be sent again is due again.
   void RetryAndExpire(SteadyTime now);
   void TimerLoop();
 
@@ -144,8 +147,6 @@ class Courier final {
   Membership* const membership_;
   const std::vector<PeerId> servers_;
   const CourierOptions options_;
-  const absl::Status out_of_memory_ =
-      absl::ResourceExhaustedError("out of memory for a message to a server");
 
   mutable Mutex mutex_;
   std::unordered_map<uint64_t, Request> requests_ ABSL_GUARDED_BY(mutex_);  // by ticket

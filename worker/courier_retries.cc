@@ -1,13 +1,11 @@
 // Courier: when an item is sent again, and when it is given up.
 #include <algorithm>
-#include <new>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
 #include "worker/courier.h"
-#include "worker/out_of_memory.h"
 
 namespace slimps {
 namespace {
@@ -68,10 +66,7 @@ void Courier::TimerLoop() {
       if (!stopping_) stop_.WaitFor(&mutex_, kTimerStep);
       if (stopping_) return;
     }
-    try {
-      RetryAndExpire(options_.clock->Now());
-    } catch (const std::bad_alloc&) {
-    }
+    OrTell(options_.on_out_of_memory, [&] { RetryAndExpire(options_.clock->Now()); });
   }
 }
 
@@ -89,8 +84,7 @@ void Courier::RetryAndExpire(SteadyTime now) {
     due = retries_.TakeDue(now);
   }
   for (uint64_t ticket : due.expired) {
-    const absl::Status why = OrOutOfMemory([&] { return Expired(ticket); }, "no answer in time");
-    AnswerItem(ticket, Answer{.status = why});
+    AnswerItem(ticket, Answer{.status = Expired(ticket)});
   }
   {
     MutexLock lock(&mutex_);

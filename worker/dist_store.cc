@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +12,7 @@
 #include "proto/net/membership/node_name.h"
 #include "proto/net/same_host.h"
 #include "proto/status_proto.h"
+#include "worker/guarded_store.h"
 
 namespace slimps {
 namespace {
@@ -24,15 +24,11 @@ constexpr absl::Duration kReportPatience = absl::Seconds(5);
 // InvalidArgument would speak of those.
 absl::Status AsFailure(const absl::Status& cause) {
   if (cause.ok()) return absl::UnavailableError("the scheduler has ended the job");
-  if (!absl::IsInvalidArgument(cause)) return cause;
-  try {
-    return absl::AbortedError(cause.message());
-  } catch (const std::bad_alloc&) {
-    return cause;
-  }
+  return absl::IsInvalidArgument(cause) ? absl::AbortedError(cause.message()) : cause;
 }
 
-MembershipOptions MakeMembershipOptions(const KVStoreOptions& options) {
+MembershipOptions MakeMembershipOptions(const KVStoreOptions& options,
+                                        const OnOutOfMemory& on_out_of_memory) {
   MembershipOptions membership;
   membership.role = wire::WORKER;
   membership.wanted_rank = options.wanted_rank;
@@ -43,6 +39,7 @@ MembershipOptions MakeMembershipOptions(const KVStoreOptions& options) {
   membership.join_timeout = options.timeout;
   membership.stop = options.stop;
   membership.clock = options.clock;
+  membership.on_out_of_memory = on_out_of_memory;
   return membership;
 }
 
@@ -100,12 +97,16 @@ DistStore::DistStore(wire::StoreMode mode, const KVStoreOptions& options,
       transport_(std::move(transport)),
       device_(MakeHostDevice()),
       staging_(device_.get(), options.staging_bytes),
-      membership_(transport_.get(), MakeMembershipOptions(options)),
+      on_out_of_memory_(
+          [this](const std::bad_alloc& error) { Fail(StoreFailure(error), Cause::kOurs); }),
+      membership_(transport_.get(), MakeMembershipOptions(options, on_out_of_memory_)),
       rpc_(transport_.get(), options.retry_interval, options.clock) {}
 
 DistStore::~DistStore() {
-  const absl::Status closed = Close();
-  if (!closed.ok()) LOG(WARNING) << "closing the store: " << closed;
+  OrTell(on_out_of_memory_, [this] {
+    const absl::Status closed = Close();
+    if (!closed.ok()) LOG(WARNING) << "closing the store: " << closed;
+  });
   membership_.Stop();  // again: it was the heartbeat's thread, perhaps, that closed the store
 }
 
@@ -140,7 +141,8 @@ absl::Status DistStore::Start() {
                                                       .mode = mode_,
                                                       .staleness = options_.staleness,
                                                       .coalesce = options_.coalesce,
-                                                      .clock = options_.clock});
+                                                      .clock = options_.clock,
+                                                      .on_out_of_memory = on_out_of_memory_});
   pull_ = std::make_unique<PullMerger>(
       courier_.get(),
       PullMergerOptions{
@@ -154,9 +156,14 @@ absl::Status DistStore::Start() {
                 plan()->RecordPull(*measured.tensor, measured.version, measured.communication,
                                    measured.coding);
               },
-          .clock = options_.clock});
+          .clock = options_.clock,
+          .on_out_of_memory = on_out_of_memory_});
   StartPipeline();
   ready_.store(true);
+  {
+    MutexLock lock(&mutex_);  // of which what is ready only now was not told
+    SLIMPS_RETURN_IF_ERROR(first_error_);
+  }
   membership_.SetDownHandler([this](absl::Status why) { Fail(why, Cause::kOthers); });
   return absl::OkStatus();
 }
@@ -176,6 +183,7 @@ void DistStore::StartPipeline() {
   };
   push.await_measured_pulls = [this] { pull_->AwaitMeasured(options_.timeout); };
   push.on_error = [this](absl::Status why) { Fail(why, Cause::kOurs); };
+  push.on_out_of_memory = on_out_of_memory_;
   push_ = std::make_unique<PushPipeline>(courier_.get(), plan(), std::move(push));
 }
 
@@ -242,18 +250,34 @@ void DistStore::Fail(const absl::Status& cause, Cause whose) {
     first_error_ = why;
     report_due_ = whose == Cause::kOurs;
   }
+  // Telling takes some memory. What it was short for a moment ago, elsewhere, is mostly much larger; and whoever was not
+  // told would wait for ever.
+  for (bool told = false; !told;) {
+    try {
+      Tell(why, whose);
+      told = true;
+    } catch (const std::bad_alloc&) {
+    }
+  }
+}
+
+void DistStore::Tell(const absl::Status& why, Cause whose) {
   if (whose == Cause::kOurs) {
+    membership_.FailWaiting(why);
     membership_.ReportFailure(why);
     MutexLock lock(&mutex_);
     report_due_ = false;
     reported_.NotifyAll();
   }
   rpc_.FailAll(why);
+  if (!ready_.load()) return;  // nobody waits for what follows
   plan()->Fail(why);
   staging_.Fail(why);
   push_->Fail(why);
   courier_->FailAll(why);
 }
+
+void DistStore::OnOutOfMemory(const std::bad_alloc& error) { on_out_of_memory_(error); }
 
 void DistStore::AwaitReport() {
   const absl::Duration patience = std::min(options_.timeout, kReportPatience);

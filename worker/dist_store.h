@@ -25,6 +25,7 @@
 #include "absl/status/statusor.h"
 #include "proto/base/clock.h"
 #include "proto/base/mutex.h"
+#include "proto/base/out_of_memory.h"
 #include "proto/net/membership/membership.h"
 #include "proto/net/transport.h"
 #include "worker/combination.h"
@@ -102,6 +103,7 @@ class DistStore final : public KVStore, private MessageSink {
   void OnBadFrame(PeerId from, const absl::Status& why) override;
   void OnUndeliverable(PeerId to, const absl::Status& why) override;
   void OnConnectionLost(PeerId to) override;
+  void OnOutOfMemory(const std::bad_alloc& error) override;
   // Says who this is, before anything else on a connection: a server closes it to strangers who say much.
   void Greet(PeerId server);
 
@@ -122,6 +124,8 @@ class DistStore final : public KVStore, private MessageSink {
   // kOurs: the others are told.
   enum class Cause { kOurs, kOthers };
   void Fail(const absl::Status& cause, Cause whose);
+  // Whoever waits, and the scheduler. May be called again.
+  void Tell(const absl::Status& why, Cause whose);
   // Until the scheduler knows why this worker failed, if it did: at most kReportPatience.
   void AwaitReport();
   int PriorityOf(int asked) const { return options_.prioritise ? asked : 0; }
@@ -182,6 +186,7 @@ class DistStore final : public KVStore, private MessageSink {
   const std::unique_ptr<Transport> transport_;
   const std::unique_ptr<Device> device_;
   GradientStaging staging_;
+  const slimps::OnOutOfMemory on_out_of_memory_;  // of every thread of this store: it fails
   Membership membership_;
   RpcClient rpc_;
   KeyTable keys_;

@@ -2,9 +2,9 @@
 #include <utility>
 
 #include "compress/codec/state_store.h"
+#include "proto/base/out_of_memory.h"
 #include "proto/base/status_macros.h"
 #include "worker/dist_store.h"
-#include "worker/out_of_memory.h"
 #include "worker/residuals.h"
 
 namespace slimps {
@@ -13,7 +13,11 @@ absl::StatusOr<std::string> DistStore::SaveResiduals() {
   SLIMPS_RETURN_IF_ERROR(Wait());
   std::string content;
   SLIMPS_RETURN_IF_ERROR(push_->UseStates([&](StateStore& states) {
-    content = BuildResiduals(keys_.WithElements(), options_.grad_scale, states);
+    const auto build = [&] {
+      content = BuildResiduals(keys_.WithElements(), options_.grad_scale, states);
+      return absl::OkStatus();
+    };
+    return OrOutOfMemory(build, "saving residuals");
   }));
   return content;
 }
@@ -25,7 +29,10 @@ absl::Status DistStore::LoadResiduals(std::string_view content) {
     return ParseResiduals(content, keys_.WithElements(), options_.grad_scale, &loaded);
   };
   SLIMPS_RETURN_IF_ERROR(OrOutOfMemory(parse, "loading residuals"));
-  return push_->UseStates([&](StateStore& states) { states.ReplaceBy(std::move(loaded)); });
+  return push_->UseStates([&](StateStore& states) {
+    states.ReplaceBy(std::move(loaded));
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace slimps

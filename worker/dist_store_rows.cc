@@ -4,11 +4,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
+#include "proto/base/out_of_memory.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace.h"
 #include "worker/dist_store.h"
 #include "worker/item_gathering.h"
-#include "worker/out_of_memory.h"
 #include "worker/row_sparse.h"
 
 namespace slimps {

@@ -6,11 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/hash.h"
+#include "proto/base/out_of_memory.h"
 #include "proto/base/status_macros.h"
 #include "worker/dist_store.h"
 #include "worker/item_gathering.h"
 #include "worker/optimizer_states.h"
-#include "worker/out_of_memory.h"
 #include "worker/store_init.h"
 
 namespace slimps {

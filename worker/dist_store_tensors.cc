@@ -8,10 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
+#include "proto/base/out_of_memory.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace.h"
 #include "worker/dist_store.h"
-#include "worker/out_of_memory.h"
 #include "worker/pulled_form.h"
 #include "worker/store_init.h"
 #include "worker/value_check.h"
@@ -152,7 +152,7 @@ absl::Status DistStore::PushNothing(const Key& key) {
 absl::Status DistStore::Submit(PushJob job) {
   const TensorPlan& tensor = *job.tensor;
   const absl::Status submitted =
-      OrOutOfMemory([&] { return push_->Submit(std::move(job)); }, "push", tensor.key.typed_name());
+      SayingWhatFor("push", tensor.key.typed_name(), [&] { return push_->Submit(std::move(job)); });
   // Its round is counted, and without it no round after that is ever complete.
   if (!submitted.ok()) Fail(submitted, Cause::kOurs);
   return submitted;
@@ -224,7 +224,7 @@ absl::Status DistStore::PushPull(const Key& key, std::span<const float> gradient
   Awaited pulled;
   SteadyTime start;
   const auto send = [&] { return SendTogether(job, out, pulled.Callback(), &start); };
-  const absl::StatusOr<bool> sent = OrOutOfMemory(send, "push", job.tensor->key.typed_name());
+  const absl::StatusOr<bool> sent = SayingWhatFor("push", job.tensor->key.typed_name(), send);
   if (!sent.ok()) {
     Fail(sent.status(), Cause::kOurs);  // as in Submit
     return FirstError();

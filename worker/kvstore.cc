@@ -4,16 +4,24 @@
 
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
+#include "proto/base/out_of_memory.h"
+#include "proto/base/status_macros.h"
 #include "proto/net/zmq_transport.h"
 #include "worker/combination.h"
 #include "worker/dist_store.h"
+#include "worker/guarded_store.h"
 #include "worker/local_store.h"
 
 namespace slimps {
 
-absl::StatusOr<std::unique_ptr<KVStore>> KVStore::Create(std::string_view type,
-                                                         const KVStoreOptions& options) {
-  if (type == "local" || type == "device") return LocalStore::Create(type, options);
+namespace {
+
+absl::StatusOr<std::unique_ptr<KVStore>> Make(std::string_view type,
+                                              const KVStoreOptions& options) {
+  if (type == "local" || type == "device") {
+    SLIMPS_ASSIGN_OR_RETURN(auto local, LocalStore::Create(type, options));
+    return std::make_unique<GuardedStore>(std::move(local));
+  }
   const std::optional<wire::StoreMode> mode = FindStoreMode(type);
   if (!mode.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -29,7 +37,16 @@ absl::StatusOr<std::unique_ptr<KVStore>> KVStore::Create(std::string_view type,
     const absl::Status shared = ShareMemory(&transport);
     if (!shared.ok()) LOG(WARNING) << shared.message();
   }
-  return DistStore::Create(*mode, options, std::make_unique<ZmqTransport>(transport));
+  SLIMPS_ASSIGN_OR_RETURN(
+      auto store, DistStore::Create(*mode, options, std::make_unique<ZmqTransport>(transport)));
+  return std::make_unique<GuardedStore>(std::move(store));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<KVStore>> KVStore::Create(std::string_view type,
+                                                         const KVStoreOptions& options) {
+  return OrOutOfMemory([&] { return Make(type, options); }, "creating a store");
 }
 
 }  // namespace slimps

@@ -9,10 +9,10 @@
 #include "compress/codec/dictionary.h"
 #include "compress/format/format.h"
 #include "glog/logging.h"
+#include "proto/base/out_of_memory.h"
 #include "proto/base/status_macros.h"
 #include "proto/learning_rate.h"
 #include "worker/combination.h"
-#include "worker/out_of_memory.h"
 #include "worker/value_check.h"
 
 namespace slimps {

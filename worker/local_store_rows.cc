@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/out_of_memory.h"
 #include "proto/base/status_macros.h"
 #include "worker/local_store.h"
-#include "worker/out_of_memory.h"
 #include "worker/row_sparse.h"
 
 namespace slimps {

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/out_of_memory.h"
 #include "proto/base/status_macros.h"
 #include "worker/local_store.h"
 #include "worker/optimizer_states.h"
-#include "worker/out_of_memory.h"
 
 namespace slimps {
 namespace {

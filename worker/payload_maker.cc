@@ -1,6 +1,5 @@
 #include "worker/payload_maker.h"
 
-#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -26,12 +25,7 @@ PayloadMaker::PayloadMaker(const PayloadMakerOptions& options)
 
 absl::StatusOr<MadePayload> PayloadMaker::Make(const GradientPart& part, const Codec& codec,
                                                const Codec& compressor) {
-  absl::StatusOr<MadePayload> made;
-  try {
-    made = MakeAny(part, codec, compressor);
-  } catch (const std::bad_alloc&) {
-    made = absl::ResourceExhaustedError("out of memory");
-  }
+  absl::StatusOr<MadePayload> made = MakeAny(part, codec, compressor);
   if (made.ok()) return made;
   return absl::Status(made.status().code(),
                       absl::StrCat("key ", part.tensor->key.typed_name(), " partition ",

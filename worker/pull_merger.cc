@@ -1,15 +1,14 @@
 #include "worker/pull_merger.h"
 
 #include <algorithm>
-#include <new>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
+#include "proto/base/out_of_memory.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace.h"
-#include "worker/out_of_memory.h"
 
 namespace slimps {
 PullMerger::PullMerger(Courier* courier, PullMergerOptions options)
@@ -70,7 +69,7 @@ void PullMerger::OnAnswer(Replies& one, Answer answer) {
     if (!full) bytes_waiting_ += bytes;
   }
   if (full && reply.answer.status.ok() && !state.measured_version.has_value()) {
-    reply.merged = MergePartition(reply);
+    reply.merged = MergeAnswer(reply);
     reply.answer.payload = Payload();
   }
   MutexLock lock(&mutex_);
@@ -98,10 +97,28 @@ void PullMerger::Run() {
         bytes_waiting_ -= reply.answer.payload.size();
       }
     }
-    if (!requests.empty()) SendRequests(std::move(requests));
-    if (reply.state != nullptr) Merge(std::move(reply));
-    MeasureNext();
+    const auto fail = [this](const std::bad_alloc& error) { Fail(error); };
+    OrTell(fail, [&] {
+      SayingWhatFor("pull", "", [&] {
+        if (!requests.empty()) SendRequests(std::move(requests));
+        if (reply.state != nullptr) Merge(std::move(reply));
+        MeasureNext();
+      });
+    });
   }
+}
+
+void PullMerger::Fail(const std::bad_alloc& error) {
+  failed_ = DroppedStatus();
+  // What they wait for may have gone by with the exception.
+  for (auto& [key, kept] : kept_) kept.waiting.clear();
+  to_measure_.clear();
+  {
+    MutexLock lock(&mutex_);
+    left_to_measure_ = 0;
+    measured_.NotifyAll();
+  }
+  if (options_.on_out_of_memory) options_.on_out_of_memory(error);
 }
 
 absl::Status PullMerger::Admit(Requests& one) {
@@ -130,18 +147,17 @@ absl::Status PullMerger::Admit(Requests& one) {
 
 absl::Status PullMerger::Prepare(State& state) {
   const PullJob& job = state.job;
-  try {
-    if (job.kind == PullKind::kPlain) {
-      state.plain.emplace(job.tensor);
-      state.plain->UseMemory(job.out);
-    } else if (job.kind == PullKind::kOnto) {
-      state.kept->held.UseMemory(job.out);
-    } else {
+  if (job.kind == PullKind::kPlain) {
+    state.plain.emplace(job.tensor);
+    state.plain->UseMemory(job.out);
+  } else if (job.kind == PullKind::kOnto) {
+    state.kept->held.UseMemory(job.out);
+  } else {
+    const auto make_copy = [&] {
       state.kept->held.UseOwnMemory();
-    }
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(absl::StrCat("pull of key ", job.tensor->key.typed_name(),
-                                                     ": out of memory for a copy of it"));
+      return absl::OkStatus();
+    };
+    return OrOutOfMemory(make_copy, "pull", job.tensor->key.typed_name());
   }
   return absl::OkStatus();
 }
@@ -159,12 +175,7 @@ bool PullMerger::IsHeld(const State& state) const {
 void PullMerger::AddRequests(const std::shared_ptr<State>& state, ByServer* by_server) {
   const TensorPlan& tensor = *state->job.tensor;
   for (size_t i = 0; i < tensor.partitions.size(); ++i) {
-    const auto add = [&] {
-      AddRequest(state, i, by_server);
-      return absl::OkStatus();
-    };
-    const absl::Status added = OrOutOfMemory(add, "pull", tensor.key.typed_name());
-    if (!added.ok()) Merge({.state = state, .partition = i, .answer = {.status = added}});
+    AddRequest(state, i, by_server);
   }
 }
 
@@ -207,10 +218,8 @@ void PullMerger::SendRequests(Requests states) {
     Requests one;
     one.splice(one.begin(), states, states.begin());
     const std::shared_ptr<State> state = one.front();
-    if (state->status.ok()) {
-      state->status =
-          OrOutOfMemory([&] { return Admit(one); }, "pull", state->job.tensor->key.typed_name());
-    }
+    if (state->status.ok()) state->status = failed_;
+    if (state->status.ok()) state->status = Admit(one);
     if (one.empty()) continue;  // it waits for another
     if (state->status.ok() && !state->asked_with.empty()) {
       AddRequests(state, &by_server);
@@ -228,15 +237,10 @@ void PullMerger::Merge(Reply reply) {
   if (reply.merged.has_value()) {
     status = *std::move(reply.merged);
   } else if (status.ok()) {
-    status = MergePartition(reply);
+    status = MergeAnswer(reply);
   }
   if (state.status.ok()) state.status = status;
   if (--state.pending == 0) Finish(reply.state);
-}
-
-absl::Status PullMerger::MergePartition(const Reply& reply) {
-  return OrOutOfMemory([&] { return MergeAnswer(reply); }, "pull",
-                       reply.state->job.tensor->key.typed_name());
 }
 
 absl::Status PullMerger::MergeAnswer(const Reply& reply) {
@@ -281,13 +285,8 @@ void PullMerger::Finish(const std::shared_ptr<State>& state) {
   }
   if (state->admitted) --under_way_;
   // Before anybody is told: who then waits for measurements waits for this one too.
-  if (state->status.ok() && !state->here && !state->asked_with.empty()) {
-    try {
-      Measure(state);
-    } catch (const std::bad_alloc&) {  // a sample less
-    }
-  }
-  job.done(state->status);
+  if (state->status.ok() && !state->here && !state->asked_with.empty()) Measure(state);
+  state->job.done(state->status);
   if (next.empty()) return;
   // Not from here: what needs no answer would finish one within the other, however many wait.
   MutexLock lock(&mutex_);

@@ -13,8 +13,7 @@
 // values are thrown away. Such pulls go one by one, when no others are under way, so that no time holds another's bytes,
 // but for those of SubmitWithPush, which are small.
 //
-// Thread-safe. A pull's memory belongs to the merger from Submit until its `done` has run, which it does whatever there is
-// no memory for meanwhile: with ResourceExhausted.
+// Thread-safe. A pull's memory belongs to the merger from Submit until its `done` has run, which it does whatever happens.
 #ifndef SLIMPS_WORKER_PULL_MERGER_H_
 #define SLIMPS_WORKER_PULL_MERGER_H_
 
@@ -34,7 +33,9 @@
 #include "absl/time/time.h"
 #include "proto/base/clock.h"
 #include "proto/base/mutex.h"
+#include "proto/base/out_of_memory.h"
 #include "proto/base/thread.h"
+#include "worker/called_once.h"
 #include "worker/courier.h"
 #include "worker/held_weights.h"
 #include "worker/key_table.h"
@@ -56,7 +57,7 @@ struct PullJob {
   // There can be no later version than min_version when it is submitted: the answer is that very version. Else it may
   // be a later one.
   bool is_newest = false;
-  std::function<void(absl::Status)> done;
+  CalledOnce<absl::Status> done;
 };
 
 struct PullTotals {
@@ -85,6 +86,8 @@ struct PullMergerOptions {
   // Of measured pulls that came as change_codec says they should; others are no samples.
   std::function<void(const PullMeasurement&)> on_measured;
   const Clock* clock = MachineClock();
+  // Of the pull thread; must see to it that the courier fails.
+  OnOutOfMemory on_out_of_memory = {};
 };
 
 class PullMerger final {
@@ -93,7 +96,7 @@ class PullMerger final {
   ~PullMerger();
 
   void Submit(PullJob job);
-  // What submits `job` when it is called, once, on any thread and without taking memory, while the merger lives; called with
+  // What submits `job` when it is called, once, on any thread, while the merger lives; called with
   // an error, it submits nothing, and `done` gets that on the pull thread.
   std::function<void(const absl::Status&)> SubmitLater(PullJob job);
   // For a caller that waits for this very tensor: `push` and the request leave at once and in one message, and the thread
@@ -147,6 +150,8 @@ class PullMerger final {
   using ByServer = std::map<uint32_t, std::vector<OutgoingItem>>;
 
   void Run();
+  // On the pull thread: memory has run out there.
+  void Fail(const std::bad_alloc& error);
   void SendRequests(Requests states);
   // Of one: finds out what it is to ask for, if anything, or moves it to those that wait for another pull.
   absl::Status Admit(Requests& one);
@@ -158,7 +163,6 @@ class PullMerger final {
   // On the thread that brings it. `one`: its place, made with the request.
   void OnAnswer(Replies& one, Answer answer);
   void Merge(Reply reply);
-  absl::Status MergePartition(const Reply& reply);
   absl::Status MergeAnswer(const Reply& reply);
   void Finish(const std::shared_ptr<State>& state);
   void Measure(const std::shared_ptr<State>& pulled);
@@ -174,6 +178,7 @@ class PullMerger final {
 
   // Owned by the pull thread.
   size_t under_way_ = 0;  // pulls that are not measured
+  absl::Status failed_;   // once memory has run out on it
   Requests to_measure_;
   bool measuring_ = false;  // one is under way
 

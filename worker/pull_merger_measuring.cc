@@ -9,7 +9,6 @@
 #include "proto/base/buffer.h"
 #include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
-#include "worker/out_of_memory.h"
 #include "worker/pull_merger.h"
 #include "worker/pulled_form.h"
 
@@ -107,22 +106,17 @@ absl::Status PullMerger::GaugeAnswer(State& state, const Reply& reply) const {
 }
 
 void PullMerger::Gauge(State& state, const Reply& reply) {
-  const auto gauge = [&] { return GaugeAnswer(state, reply); };
-  state.as_agreed = state.as_agreed && OrOutOfMemory(gauge, "measuring a pull").ok();
+  state.as_agreed = state.as_agreed && GaugeAnswer(state, reply).ok();
   if (--state.pending > 0) return;
   measuring_ = false;
   if (state.as_agreed) {
-    const auto tell = [&] {
-      options_.on_measured({.tensor = state.job.tensor,
-                            .version = *state.measured_version,
-                            .communication = state.last_answer - state.first_byte,
-                            .coding = state.coding});
-      return absl::OkStatus();
-    };
-    (void)OrOutOfMemory(tell, "measuring a pull");  // a sample less
+    options_.on_measured({.tensor = state.job.tensor,
+                          .version = *state.measured_version,
+                          .communication = state.last_answer - state.first_byte,
+                          .coding = state.coding});
   }
   MutexLock lock(&mutex_);
-  if (--left_to_measure_ == 0) measured_.NotifyAll();
+  if (left_to_measure_ > 0 && --left_to_measure_ == 0) measured_.NotifyAll();
 }
 
 }  // namespace slimps

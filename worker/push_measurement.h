@@ -47,8 +47,9 @@ class PushMeasurement final {
   PushMeasurement(Dispatch dispatch, absl::Duration timeout, const Clock* clock = MachineClock())
       : dispatch_(std::move(dispatch)), timeout_(timeout), clock_(clock) {}
 
-  // `items`: the tensor's pushes, one of each partition in their order, marked `profile`; their `done` is replaced. Waits
-  // for all answers; the first error among them. DeadlineExceeded: some answer never came.
+  // Sends the tensor's pushes, one of each partition in their order, marked `profile` and without a
+  // `done`, and waits for all answers. Returns the first error among them; DeadlineExceeded if some
+  // answer never came.
   [[nodiscard]] absl::StatusOr<Passage> Send(const TensorPlan& tensor, int64_t priority,
                                              const std::vector<OutgoingItem>& items) const;
 

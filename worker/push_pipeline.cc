@@ -1,17 +1,16 @@
 #include "worker/push_pipeline.h"
 
 #include <algorithm>
-#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "compress/format/rows.h"
 #include "proto/base/clock.h"
 #include "proto/base/hash.h"
+#include "proto/base/out_of_memory.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace.h"
 #include "proto/net/send_priority.h"
-#include "worker/out_of_memory.h"
 
 namespace slimps {
 namespace {
@@ -111,11 +110,11 @@ void PushPipeline::Run() {
       const absl::Status pushed =
           work.whole_tensor ? PushAndMeasure(std::move(work)) : PushPartition(std::move(work));
       if (queue_is_empty) Send(coalescer_.TakeAll());
-      return pushed;
+      // The round cannot be completed without this work: the store is told, and fails.
+      if (!pushed.ok()) options_.on_error(pushed);
     };
-    const absl::Status pushed = OrOutOfMemory(push, "push", tensor.key.typed_name());
-    // The round cannot be completed without this work: the store is told, and fails.
-    if (!pushed.ok()) options_.on_error(pushed);
+    OrTell(options_.on_out_of_memory,
+           [&] { SayingWhatFor("push", tensor.key.typed_name(), push); });
     EndEncoding();
   }
 }
@@ -142,10 +141,8 @@ absl::StatusOr<std::optional<OutgoingItem>> PushPipeline::PrepareNow(const PushJ
     bytes_waiting_ += BytesOf(job);
     encoding_ = true;
   }
-  const auto prepare = [&] {
-    return PreparePartition(job, /*partition=*/0, turn, job.carries() ? job.grad_bufs[0] : nullptr);
-  };
-  absl::StatusOr<OutgoingItem> item = OrOutOfMemory(prepare, "push", tensor.key.typed_name());
+  absl::StatusOr<OutgoingItem> item =
+      PreparePartition(job, /*partition=*/0, turn, job.carries() ? job.grad_bufs[0] : nullptr);
   EndEncoding();
   if (!item.ok()) return item.status();
   return *std::move(item);
@@ -289,18 +286,13 @@ void PushPipeline::WhenAcknowledged(const TensorPlan& tensor, UnacknowledgedPush
   done(status);
 }
 
-absl::Status PushPipeline::UseStates(const std::function<void(StateStore&)>& use) {
+absl::Status PushPipeline::UseStates(const std::function<absl::Status(StateStore&)>& use) {
   {
     MutexLock lock(&mutex_);
     SLIMPS_RETURN_IF_ERROR(AwaitIdle(options_.timeout));
     encoding_ = true;
   }
-  absl::Status used;
-  try {
-    use(payloads_.states());
-  } catch (const std::bad_alloc&) {
-    used = absl::ResourceExhaustedError("codec states: out of memory");
-  }
+  const absl::Status used = use(payloads_.states());
   EndEncoding();
   return used;
 }

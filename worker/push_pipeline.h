@@ -28,6 +28,7 @@
 #include "compress/codec/codec.h"
 #include "compress/codec/state_store.h"
 #include "proto/base/mutex.h"
+#include "proto/base/out_of_memory.h"
 #include "proto/base/thread.h"
 #include "worker/coalescer.h"
 #include "worker/compression_plan.h"
@@ -81,6 +82,8 @@ struct PushPipelineOptions {
   // Called with the first error of a push, from any thread.
   std::function<void(absl::Status)> on_error;
   const Clock* clock = MachineClock();
+  // Of the push thread.
+  OnOutOfMemory on_out_of_memory = {};
 };
 
 class PushPipeline final {
@@ -99,12 +102,11 @@ class PushPipeline final {
   // Waits until every push submitted so far was acknowledged.
   [[nodiscard]] absl::Status Drain(absl::Duration timeout);
   // Calls `done` when every push of this tensor submitted so far was acknowledged: at once, or on the thread that brings the
-  // last answer. With the first error, once there was one: on the caller's thread, or that of Fail or the destructor. What
-  // it does must go on without memory, and is not to be a user's.
+  // last answer. With the first error, once there was one: on the caller's thread, or that of Fail or the destructor.
   void WhenAcknowledged(const TensorPlan& tensor, UnacknowledgedPushes::Waiter done);
   // Calls `use` with what codecs keep of every partition, once all pushes submitted so far were acknowledged; nothing is
-  // encoded meanwhile. DeadlineExceeded: they were not. ResourceExhausted: `use` ran out of memory.
-  [[nodiscard]] absl::Status UseStates(const std::function<void(StateStore&)>& use);
+  // encoded meanwhile. DeadlineExceeded: they were not. What `use` returns.
+  [[nodiscard]] absl::Status UseStates(const std::function<absl::Status(StateStore&)>& use);
   // No more pushes will come: if profiling is unfinished, the report goes out now. After Drain.
   void FinishProfiling();
   // Everything waiting is dropped, every waiter returns `why`.

@@ -20,25 +20,30 @@ absl::Status StatusIn(const wire::Header& answer) {
 absl::StatusOr<wire::Header> RpcClient::Call(PeerId to, wire::Header question,
                                              absl::Duration timeout, const std::string& what) {
   const SteadyTime deadline = clock_->Now() + timeout;
-  MutexLock lock(&mutex_);
-  const uint64_t id = next_id_++;
+  uint64_t id = 0;
+  {
+    MutexLock lock(&mutex_);
+    id = next_id_++;
+    pending_[id];  // stays where it is until it is erased below
+  }
   question.set_request_id(id);
-  Pending& pending = pending_[id];  // stable until erased below
-  const auto settled = [this, &pending]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return pending.answer.has_value() || !failed_.ok();
-  };
   bool answered = false;
   while (!answered && clock_->Now() < deadline) {
-    mutex_.Unlock();
     const absl::Status sent = transport_->Send(to, Message{.header = question, .payloads = {}});
-    mutex_.Lock();
+    MutexLock lock(&mutex_);
     if (!sent.ok() && !absl::IsResourceExhausted(sent)) {
       pending_.erase(id);
       return absl::Status(sent.code(), absl::StrCat(what, ": ", sent.message()));
     }
+    const Pending& pending = pending_.at(id);
+    const auto settled = [this, &pending]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return pending.answer.has_value() || !failed_.ok();
+    };
     answered =
         settled_.Await(&mutex_, std::min(deadline - clock_->Now(), retry_interval_), settled);
   }
+  MutexLock lock(&mutex_);
+  Pending& pending = pending_.at(id);
   const std::optional<wire::Header> answer = std::move(pending.answer);
   pending_.erase(id);
   if (answer.has_value()) {

@@ -19,6 +19,7 @@
 #include "compress/policy/threshold_table_file.h"
 #include "proto/base/clock.h"
 #include "proto/base/file.h"
+#include "proto/base/out_of_memory.h"
 #include "proto/base/program_flags.h"
 #include "proto/base/program_trace.h"
 #include "proto/base/status_macros.h"
@@ -345,6 +346,7 @@ absl::Status Run(const WorkerOptions& options, ProgramTrace* trace) {
 }  // namespace slimps
 
 int main(int argc, char** argv) {
+  slimps::EndWhereMemoryRunsOut();
   FLAGS_logtostderr = true;
   slimps::ParseArguments(argc, argv);
   slimps::ReadEnvironment();

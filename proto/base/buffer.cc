@@ -4,7 +4,8 @@
 
 #include <atomic>
 #include <cstring>
-#include <new>
+
+#include "proto/base/out_of_memory.h"
 
 namespace slimps {
 namespace {
@@ -29,7 +30,7 @@ AlignedBuffer::AlignedBuffer(size_t size_bytes, BufferUse use) : size_(size_byte
   const bool huge = size_bytes >= kHugePageBytes;
   void* data = nullptr;
   if (posix_memalign(&data, huge ? kHugePageBytes : kBufferAlignment, size_bytes) != 0) {
-    throw std::bad_alloc();
+    throw OutOfMemory(size_bytes);
   }
   data_ = static_cast<std::byte*>(data);
   // Advice: a system without huge pages goes on with small ones.

@@ -136,7 +136,7 @@ TraceLog::Buffer& TraceLog::OwnBuffer() {
 }
 
 void TraceLog::Record(TraceStage stage, const TraceSubject& subject, SteadyTime began,
-                      SteadyTime ended, Row row) try {
+                      SteadyTime ended, Row row) {
   if (state_->offered.fetch_add(1, std::memory_order_relaxed) >=
       state_->max_events.load(std::memory_order_relaxed)) {
     return;
@@ -155,7 +155,6 @@ void TraceLog::Record(TraceStage stage, const TraceSubject& subject, SteadyTime 
                             .partition = subject.partition,
                             .stage = stage,
                             .row = row});
-} catch (const std::bad_alloc&) {
 }
 
 std::vector<TraceEvent> TraceLog::Events() const {

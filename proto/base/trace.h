@@ -108,7 +108,6 @@ class TraceLog final {
   TraceLog();
   ~TraceLog();
   Buffer& OwnBuffer();
-  // What there is no memory for is not kept.
   void Record(TraceStage stage, const TraceSubject& subject, SteadyTime began, SteadyTime ended,
               Row row);
 

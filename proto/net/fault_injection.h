@@ -43,6 +43,7 @@ class FaultySink final : public MessageSink {
   void OnUndeliverable(PeerId to, const absl::Status& why) override {
     sink_->OnUndeliverable(to, why);
   }
+  void OnOutOfMemory(const std::bad_alloc& error) override { sink_->OnOutOfMemory(error); }
 
  private:
   struct HeldBack {

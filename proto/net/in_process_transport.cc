@@ -43,7 +43,8 @@ absl::Status InProcessTransport::Start(MessageSink* sink) {
   sink_ = sink;
   started_ = true;
   try {
-    io_thread_ = Thread("slimps-inproc", [this] { Run(); });
+    io_thread_ =
+        Thread("slimps-inproc", [this, sink] { state_.RunOrTell(sink, [this] { Run(); }); });
   } catch (const std::system_error& error) {
     return absl::ResourceExhaustedError(absl::StrCat("no I/O thread: ", error.what()));
   }

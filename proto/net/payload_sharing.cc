@@ -222,8 +222,6 @@ std::optional<PayloadSharing::Loan> PayloadSharing::Lend(PeerId peer, const Fram
   Loan loan;
   SharingPart part{.kind = SharingKind::kReferences, .pid = own_pid_};
   loan.parts = {Payload(), frame[0]};
-  // Where memory runs out nothing is lent.
-  absl::Cleanup undo = [&] { TakeBack(loan.leases); };
   for (size_t i = 1; i < frame.size(); ++i) {
     const Payload& payload = frame[i];
     std::optional<SharedRange> range;
@@ -251,7 +249,6 @@ std::optional<PayloadSharing::Loan> PayloadSharing::Lend(PeerId peer, const Fram
   if (loan.leases.empty()) return std::nullopt;
   loan.parts[0] = BuildSharingPart(part);
   for (const Payload& sent : loan.parts) loan.inline_bytes += sent.size();
-  std::move(undo).Cancel();
   return loan;
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
-#include <new>
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
@@ -23,13 +22,8 @@ absl::Status RetryTracker::Add(uint64_t ticket, size_t bytes, SteadyTime deadlin
                                                      " more, at most ", options_.max_bytes));
   }
   const SteadyTime wake = std::min(deadline, now + options_.first_interval);
-  const auto waking = wakes_.emplace(wake, ticket).first;
-  try {
-    entries_.emplace(ticket, Entry{bytes, deadline, wake, options_.first_interval});
-  } catch (const std::bad_alloc&) {
-    wakes_.erase(waking);
-    throw;
-  }
+  wakes_.emplace(wake, ticket);
+  entries_.emplace(ticket, Entry{bytes, deadline, wake, options_.first_interval});
   bytes_ += bytes;
   return absl::OkStatus();
 }

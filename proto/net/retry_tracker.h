@@ -38,16 +38,14 @@ class RetryTracker final {
 
   explicit RetryTracker(RetryOptions options = {}) : options_(options) {}
 
-  // ResourceExhausted: too many items or bytes in flight. AlreadyExists: the ticket is in flight. Throws std::bad_alloc: it
-  // is not.
+  // ResourceExhausted: too many items or bytes in flight. AlreadyExists: the ticket is in flight.
   [[nodiscard]] absl::Status Add(uint64_t ticket, size_t bytes, SteadyTime deadline,
                                  SteadyTime now);
   // False: not in flight (never was, answered before, or expired).
   bool OnAnswer(uint64_t ticket);
-  // Throws std::bad_alloc: nothing was taken.
   [[nodiscard]] Due TakeDue(SteadyTime now);
   // It has not been sent: it is due again at `until`, not later than its deadline, and the intervals after that begin with
-  // the first. Not in flight: nothing happens. Allocates nothing.
+  // the first. Not in flight: nothing happens.
   void Postpone(uint64_t ticket, SteadyTime until);
   // When TakeDue has something to say. InfiniteFuture: nothing is in flight.
   [[nodiscard]] SteadyTime NextWake() const;

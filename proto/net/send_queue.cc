@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
@@ -79,11 +78,8 @@ void SendQueue::Insert(Outgoing message, Lane* lane) {
   const PeerId peer = message.to;
   const size_t bytes = message.bytes;
   const Order order{-message.priority, message.sequence};
-  const auto at = lane->messages.emplace(order, std::move(message)).first;
-  // Where memory runs out nothing was queued.
-  absl::Cleanup undo = [&] { lane->messages.erase(at); };
+  lane->messages.emplace(order, std::move(message));
   ListHead(peer, lane);
-  std::move(undo).Cancel();
   lane->bytes += bytes;
   ++messages_;
 }
@@ -92,15 +88,8 @@ void SendQueue::ListHead(PeerId peer, Lane* lane) {
   std::optional<Order> head;
   if (!lane->held && !lane->messages.empty()) head = lane->messages.begin()->first;
   if (head == lane->listed) return;
-  if (lane->listed && head) {  // allocates nothing: the message that was taken must not be lost
-    auto entry = heads_.extract({lane->listed->first, lane->listed->second, peer});
-    entry.value() = {head->first, head->second, peer};
-    heads_.insert(std::move(entry));
-  } else if (head) {
-    heads_.emplace(head->first, head->second, peer);
-  } else {
-    heads_.erase({lane->listed->first, lane->listed->second, peer});
-  }
+  if (lane->listed) heads_.erase({lane->listed->first, lane->listed->second, peer});
+  if (head) heads_.emplace(head->first, head->second, peer);
   lane->listed = head;
 }
 

@@ -56,7 +56,7 @@ class SendQueue final {
   std::vector<Outgoing> RemovePeer(PeerId peer);
   bool HasPeer(PeerId peer) const { return lanes_.count(peer) != 0; }
 
-  // NotFound: no such peer. ResourceExhausted: its lane is full. Throws std::bad_alloc: nothing was queued.
+  // NotFound: no such peer. ResourceExhausted: its lane is full.
   [[nodiscard]] absl::Status Push(Outgoing message);
   // Puts back a message that could not be handed over, at the place it had.
   void Return(Outgoing message);

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <new>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -44,6 +45,12 @@ class MessageSink {
   // The connection to `to`, one of Connect's, broke, and is made anew: what was handed over before may be lost, and so may
   // be its answers.
   virtual void OnConnectionLost(PeerId /*to*/) {}
+  // Memory ran out on the I/O thread. Called while `error` is handled; a sink that does not live on without its transport,
+  // a daemon's, lets it go on, and the process ends (proto/base/out_of_memory.h).
+  virtual void OnOutOfMemory(const std::bad_alloc& error) {
+    (void)error;
+    throw;
+  }
 };
 
 struct SendOptions {
@@ -86,7 +93,7 @@ class Transport {
   [[nodiscard]] virtual absl::Status Start(MessageSink* sink) = 0;
   // Returns at once; the connection is made, and remade, in the background.
   [[nodiscard]] virtual absl::StatusOr<PeerId> Connect(std::string_view address) = 0;
-  // Checks and queues the message. ResourceExhausted: the queue to this peer is full, or memory ran out.
+  // Checks and queues the message. ResourceExhausted: the queue to this peer is full.
   // InvalidArgument: over a limit. FailedPrecondition: stopped. NotFound: no such peer.
   [[nodiscard]] virtual absl::Status Send(PeerId to, Message message, SendOptions options) = 0;
   virtual void Stop() = 0;

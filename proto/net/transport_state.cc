@@ -1,7 +1,5 @@
 #include "proto/net/transport_state.h"
 
-#include <new>
-
 #include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 
@@ -14,7 +12,7 @@ TransportState::TransportState(const TransportOptions& options)
       wakeup_(std::make_shared<Wakeup>(options.clock)),
       queue_(options) {}
 
-absl::Status TransportState::Queue(PeerId to, Message message, SendOptions options) try {
+absl::Status TransportState::Queue(PeerId to, Message message, SendOptions options) {
   Outgoing outgoing;
   outgoing.to = to;
   outgoing.priority = options.priority;
@@ -27,8 +25,6 @@ absl::Status TransportState::Queue(PeerId to, Message message, SendOptions optio
   const absl::Status pushed = queue_.Push(std::move(outgoing));
   if (absl::IsResourceExhausted(pushed) && queue_.IsStranger(to)) overflowed_.push_back(to);
   return pushed;
-} catch (const std::bad_alloc&) {
-  return absl::ResourceExhaustedError("memory ran out for a message to be sent");
 }
 
 absl::Status TransportState::Send(PeerId to, Message message, SendOptions options) {
@@ -58,6 +54,17 @@ absl::StatusOr<PeerId> TransportState::Connect(std::string address) {
   }
   wakeup_->Signal();
   return peer;
+}
+
+void TransportState::RunOrTell(MessageSink* sink, const std::function<void()>& run) {
+  for (int i = 0; i < 2; ++i) {
+    try {
+      return run();
+    } catch (const std::bad_alloc& error) {
+      sink->OnOutOfMemory(error);
+    }
+  }
+  Stop();
 }
 
 void TransportState::Stop() {

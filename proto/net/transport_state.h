@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -44,6 +45,9 @@ class TransportState final {
   // FailedPrecondition: stopping.
   [[nodiscard]] absl::StatusOr<PeerId> Connect(std::string address);
   void Stop();
+  // The I/O thread's `run`, until it returns. Where memory runs out the sink is told; it then runs once more, so that what
+  // the sink has to say of that may leave.
+  void RunOrTell(MessageSink* sink, const std::function<void()>& run);
   TransportStats stats() const;
   // Transport::DeliveredUntil.
   SteadyTime DeliveredUntil();

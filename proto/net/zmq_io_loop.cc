@@ -1,7 +1,6 @@
 #include "proto/net/zmq_io_loop.h"
 
 #include <algorithm>
-#include <new>
 #include <optional>
 #include <utility>
 
@@ -143,12 +142,11 @@ void ZmqIoLoop::SendHere() {
     return state_->wakeup()->Signal();
   }
   bool more = true;
-  try {
+  {
     const TurnLock lock(this, TurnLock::Locked());
     SendReady(options_.clock->Now());
     // Using a socket swallows what its fd would have told the sleeper.
     more = CheckEvents() || !state_->NothingToSend();
-  } catch (const std::bad_alloc&) {  // out of the sink, say: the I/O thread goes on from here
   }
   if (more) state_->wakeup()->Signal();
 }
@@ -240,12 +238,7 @@ void ZmqIoLoop::SendReady(SteadyTime now) {
       more_to_send_ = false;
       return;
     }
-    const PeerId to = next->to;
-    try {
-      HandOver(*std::move(next), now);
-    } catch (const std::bad_alloc&) {  // who repeats what is lost must know of it
-      ReportUndeliverable(to, 1, out_of_memory_);
-    }
+    HandOver(*std::move(next), now);
   }
 }
 
@@ -294,7 +287,7 @@ void ZmqIoLoop::HandOver(Outgoing message, SteadyTime now) {
 }
 
 void ZmqIoLoop::HoldUnwritable(PeerId peer, Route* route, SteadyTime now) {
-  held_.insert(peer);  // first: memory may run out
+  held_.insert(peer);
   route->held = Held::kUnwritable;
   route->retry_at = now + kRouterRetry;
   route->link->writable = false;

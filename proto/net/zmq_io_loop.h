@@ -94,7 +94,6 @@ class ZmqIoLoop final {
   void ReleaseHeld(SteadyTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   void SendControls(SteadyTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   void SendReady(SteadyTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
-  // Throws std::bad_alloc: the message is lost.
   void HandOver(Outgoing message, SteadyTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   SendResult SendFrame(Route* route, const Outgoing& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   void HoldUnwritable(PeerId peer, Route* route, SteadyTime now)
@@ -132,7 +131,6 @@ class ZmqIoLoop final {
   const ZmqTransportOptions options_;
   TransportState* const state_;  // the transport's
   MessageSink* const sink_;      // the transport's user's
-  const absl::Status out_of_memory_ = absl::ResourceExhaustedError("memory ran out");
 
   Mutex turn_;
   // Who holds turn_: read to find out whether it is oneself, who must not even try to lock it.

@@ -1,5 +1,4 @@
 // ZmqIoLoop: from what a socket received to the sink.
-#include <exception>
 #include <optional>
 #include <span>
 #include <string>
@@ -7,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
+#include "proto/base/out_of_memory.h"
 #include "proto/base/status_macros.h"
 #include "proto/net/zmq_io_loop.h"
 
@@ -87,21 +87,18 @@ void ZmqIoLoop::TakeParts(const Link& link, PeerId from, ReceivedParts parts, si
   if (SaysTooMuch(from, bytes)) {
     return CloseStranger(from, absl::StrCat("sent a message of ", bytes, " bytes"));
   }
-  absl::StatusOr<Message> message;
-  try {
-    if (link.is_ipc && parts.size() == 1 && IsSharingPart(parts[0]->bytes())) {
-      const absl::Status handled = sharing_.HandleControl(from, parts[0]->bytes());
-      if (!handled.ok()) ReportBadFrame(from, handled);
-      std::string refusal = sharing_.TakeRefusal();
-      if (!refusal.empty()) state_->CountSharingRefusal(std::move(refusal));
-      return;
-    }
-    message = ParseParts(link, from, std::move(parts), &bytes);
-  } catch (const std::exception& error) {
-    // Memory ran out for what the peer sized: this message is lost, the process goes on.
-    message = absl::ResourceExhaustedError(
-        absl::StrCat("a message of ", bytes, " bytes: ", error.what()));
+  if (link.is_ipc && parts.size() == 1 && IsSharingPart(parts[0]->bytes())) {
+    const absl::Status handled = sharing_.HandleControl(from, parts[0]->bytes());
+    if (!handled.ok()) ReportBadFrame(from, handled);
+    std::string refusal = sharing_.TakeRefusal();
+    if (!refusal.empty()) state_->CountSharingRefusal(std::move(refusal));
+    return;
   }
+  // The peer has sized it: this message is lost, the process goes on.
+  const auto parse = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    return ParseParts(link, from, std::move(parts), &bytes);
+  };
+  absl::StatusOr<Message> message = OrOutOfMemory(parse, "a received message");
   if (!message.ok()) {
     ReportBadFrame(from, message.status());
     return;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/out_of_memory.h"
 
 namespace slimps {
 namespace {
@@ -30,19 +31,14 @@ struct PartOnTheWay {
 
 void ReleasePart(void* /*data*/, void* hint) { delete static_cast<PartOnTheWay*>(hint); }
 
-// True when ZeroMQ took the part. False with errno ENOMEM: memory ran out, and ZeroMQ knows nothing of it.
+// True when ZeroMQ took the part.
 bool SendPart(void* socket, const Payload& payload, const std::shared_ptr<void>& token, int flags) {
-  auto* holder = new (std::nothrow) PartOnTheWay{payload, token};
-  if (holder == nullptr) {
-    errno = ENOMEM;
-    return false;
-  }
+  auto* holder = new PartOnTheWay{payload, token};
   zmq_msg_t message;
   void* data = const_cast<std::byte*>(payload.bytes().data());  // ZeroMQ only reads it
   if (zmq_msg_init_data(&message, data, payload.size(), ReleasePart, holder) != 0) {
     delete holder;
-    errno = ENOMEM;
-    return false;
+    throw OutOfMemory("a message to be sent", "", std::bad_alloc());
   }
   if (UnlessInterrupted([&] { return zmq_msg_send(&message, socket, flags); }) >= 0) return true;
   const int error = errno;
@@ -52,9 +48,7 @@ bool SendPart(void* socket, const Payload& payload, const std::shared_ptr<void>&
 }
 
 SendResult FirstPartFailed(int error) {
-  if (error == EAGAIN) return SendResult::kWouldBlock;
-  if (error == ENOMEM) return SendResult::kLost;
-  return SendResult::kNoRoute;
+  return error == EAGAIN ? SendResult::kWouldBlock : SendResult::kNoRoute;
 }
 
 }  // namespace
@@ -115,14 +109,7 @@ SendResult SendParts(void* socket, const std::string& routing_id, std::span<cons
   for (size_t i = 0; i < parts.size(); ++i) {
     const int more = i + 1 < parts.size() ? ZMQ_SNDMORE : 0;
     if (SendPart(socket, parts[i], token, ZMQ_DONTWAIT | more)) continue;
-    const bool out_of_memory = errno == ENOMEM;
     if (i == 0 && routing_id.empty()) return FirstPartFailed(errno);
-    if (out_of_memory) {
-      // The next message would be taken for the rest of this one. Who receives it so refuses it: an empty part is
-      // neither a header nor a payload.
-      UnlessInterrupted([&] { return zmq_send(socket, "", 0, ZMQ_DONTWAIT); });
-      return SendResult::kLost;
-    }
     // The connection broke in mid-message. ZeroMQ rolls back what it took and swallows the rest up
     // to the last part, which must therefore still be offered.
     lost = true;

@@ -75,7 +75,7 @@ enum class SendResult {
   kSent,
   kWouldBlock,  // nothing was taken; the same message may be tried again
   kNoRoute,     // the peer is gone
-  kLost,        // the peer went away in the middle, or memory ran out; no whole frame of it arrives
+  kLost,        // the peer went away in the middle; no whole frame of it arrives
 };
 
 // Sends `routing_id` (when not empty) and all parts of one message, without copying payloads. Each

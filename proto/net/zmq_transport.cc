@@ -72,7 +72,9 @@ absl::Status ZmqTransport::Start(MessageSink* sink) {
                                       std::exchange(bound_, {}));
   started_ = true;
   try {
-    io_thread_ = Thread("slimps-io", [loop = loop_.get()] { loop->Run(); });
+    io_thread_ = Thread("slimps-io", [this, loop = loop_.get(), sink] {
+      state_.RunOrTell(sink, [loop] { loop->Run(); });
+    });
   } catch (const std::system_error& error) {
     return absl::ResourceExhaustedError(absl::StrCat("no I/O thread: ", error.what()));
   }

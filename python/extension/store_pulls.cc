@@ -40,8 +40,6 @@ absl::Status PushOne(KVStore* store, const Key& key,
                      const std::vector<std::span<const float>>& gradients, int priority) {
   try {
     return store->PushSum(key, gradients, priority);
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError("push: out of memory");
   } catch (const std::exception& error) {
     return absl::InternalError(absl::StrCat("push: ", error.what()));
   }
@@ -63,8 +61,6 @@ void Store::AskOne(KVStore* store, const PullJob& job, size_t number, int priori
     store->PullAsync(job.key, job.out, priority, [pending, number](absl::Status status) {
       pending->Finish(number, std::move(status));
     });
-  } catch (const std::bad_alloc&) {
-    pending->Finish(number, absl::ResourceExhaustedError("pull: out of memory"));
   } catch (const std::exception& error) {
     pending->Finish(number, absl::InternalError(absl::StrCat("pull: ", error.what())));
   }

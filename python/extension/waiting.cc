@@ -2,7 +2,6 @@
 
 #include <pybind11/pybind11.h>
 
-#include <new>
 #include <utility>
 
 #include "proto/base/thread.h"
@@ -60,8 +59,6 @@ std::shared_ptr<Pending> StartCall(std::function<absl::Status()> call) {
     std::exception_ptr thrown;
     try {
       status = call();
-    } catch (const std::bad_alloc&) {
-      status = absl::ResourceExhaustedError("out of memory");
     } catch (...) {
       thrown = std::current_exception();  // an updater's: whoever waits raises it
     }

@@ -27,7 +27,7 @@ class Pending final {
   explicit Pending(size_t calls, std::function<void(const absl::Status&)> on_end = nullptr)
       : calls_(calls), on_end_(std::move(on_end)) {}
 
-  // What comes after the last one is ignored: `on_end` may have run out of memory, on the thread that asked.
+  // What comes after the last one is ignored.
   void Finish(size_t call, absl::Status status, std::exception_ptr thrown = nullptr);
   // Whether all calls have ended within `timeout`.
   [[nodiscard]] bool AwaitEnd(absl::Duration timeout);

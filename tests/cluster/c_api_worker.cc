@@ -300,6 +300,27 @@ void Leave(const Worker& worker) {
   CHECK(out[0] == static_cast<float>(worker.workers - 1));
 }
 
+// Keys of 32 MiB until one server can hold no more.
+void ServerWithoutMemory(const Worker& worker) {
+  const std::vector<float> values(size_t{8} << 20);
+  const int64_t shape[] = {static_cast<int64_t>(values.size())};
+  slimps_status status = SLIMPS_OK;
+  for (int64_t key = 0; status == SLIMPS_OK; ++key) {
+    CHECK(key < 64);  // 2 GiB
+    const slimps_tensor tensor = SLIMPS_TENSOR(slimps_int_key(key), shape, 1, values.data());
+    status = slimps_init(worker.store, &tensor, 1);
+  }
+  std::printf("%s\n", slimps_last_error());
+  if (status != SLIMPS_RESOURCE_EXHAUSTED) {  // it has ended
+    CHECK(Says("server 0"));
+    return;
+  }
+  CHECK(Says("out of memory"));
+  std::vector<float> pulled(values.size(), 1.0f);
+  CHECK_OK(slimps_pull(worker.store, slimps_int_key(0), pulled.data(), pulled.size(), 0));
+  CHECK(pulled == values);
+}
+
 using Scenario = void (*)(const Worker&);
 const std::map<std::string, Scenario> kScenarios = {
     {"train_async", TrainAsync},
@@ -311,6 +332,7 @@ const std::map<std::string, Scenario> kScenarios = {
     {"leave", Leave},
     {"residuals", Residuals},
     {"decision", Decision},
+    {"server_without_memory", ServerWithoutMemory},
 };
 
 }  // namespace
@@ -321,8 +343,9 @@ int main(int argc, char** argv) {
   slimps_options* options = nullptr;
   CHECK_OK(slimps_options_create(&options));
   CHECK_OK(slimps_options_from_environment(options));
-  CHECK_OK(slimps_options_set(options, "timeout_s", "120"));
-  CHECK_OK(slimps_options_set(options, "partition_bytes", "1024"));
+  const bool large = scenario == "server_without_memory";
+  CHECK_OK(slimps_options_set(options, "timeout_s", large ? "5" : "120"));
+  CHECK_OK(slimps_options_set(options, "partition_bytes", large ? "1048576" : "1024"));
   if (scenario == "residuals" || scenario == "decision") {
     CHECK_OK(slimps_options_set(options, "compression", "1bit"));
     CHECK_OK(slimps_options_set(options, "pre_steps", "4"));
@@ -334,7 +357,8 @@ int main(int argc, char** argv) {
   CHECK_OK(slimps_rank(worker.store, &worker.rank));
   CHECK_OK(slimps_num_workers(worker.store, &worker.workers));
   kScenarios.at(scenario)(worker);
-  if (scenario != "abort") CHECK_OK(slimps_close(worker.store));
+  const bool may_fail = scenario == "abort" || large;
+  if (!may_fail) CHECK_OK(slimps_close(worker.store));
   slimps_destroy(worker.store);
   std::printf("well\n");
   return 0;

@@ -86,7 +86,7 @@ InProcessCluster::~InProcessCluster() {
   scheduler_transport_->Stop();
 }
 
-absl::StatusOr<std::unique_ptr<DistStore>> InProcessCluster::JoinWorker(uint32_t index) {
+absl::StatusOr<std::unique_ptr<KVStore>> InProcessCluster::JoinWorker(uint32_t index) {
   KVStoreOptions store = options_.store;
   store.wanted_rank = static_cast<int32_t>(index);
   FaultPlan plan = options_.worker_faults;
@@ -94,14 +94,17 @@ absl::StatusOr<std::unique_ptr<DistStore>> InProcessCluster::JoinWorker(uint32_t
   std::unique_ptr<Transport> transport = std::make_unique<OwnedFaultyTransport>(
       std::make_unique<InProcessTransport>(network_, options_.worker_transport), plan);
   if (options_.wrap) transport = options_.wrap(index, std::move(transport));
-  return DistStore::Create(options_.mode, store, std::move(transport));
+  absl::StatusOr<std::unique_ptr<DistStore>> joined =
+      DistStore::Create(options_.mode, store, std::move(transport));
+  if (!joined.ok()) return joined.status();
+  return std::make_unique<GuardedStore>(*std::move(joined));
 }
 
 void InProcessCluster::RunWorkers(const std::function<void(KVStore&)>& body) {
   std::vector<std::thread> threads;
   for (uint32_t i = 0; i < options_.workers; ++i) {
     threads.emplace_back([this, i, &body] {
-      absl::StatusOr<std::unique_ptr<DistStore>> store = JoinWorker(i);
+      absl::StatusOr<std::unique_ptr<KVStore>> store = JoinWorker(i);
       if (!store.ok() && options_.on_join_error) return options_.on_join_error(store.status());
       ASSERT_TRUE(store.ok()) << store.status();
       body(**store);

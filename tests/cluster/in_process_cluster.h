@@ -20,6 +20,7 @@
 #include "scheduler/scheduler_service.h"
 #include "server/server_node.h"
 #include "worker/dist_store.h"
+#include "worker/guarded_store.h"
 
 // In functions that return nothing.
 #define ASSERT_STATUS_OK(expression)               \
@@ -64,7 +65,7 @@ class InProcessCluster final {
     std::thread thread;
   };
 
-  absl::StatusOr<std::unique_ptr<DistStore>> JoinWorker(uint32_t index);
+  absl::StatusOr<std::unique_ptr<KVStore>> JoinWorker(uint32_t index);
 
   ClusterOptions options_;
   RealClock clock_;

@@ -11,7 +11,7 @@ class ProcessCluster:
     """Use as a context manager; every process is gone at its end. Programs are found from the working directory."""
 
     def __init__(self, workers, servers, worker_flags, scheduler_flags=(), server_flags=(), worker_prefix=(),
-                 worker="worker/slimps_worker"):
+                 server_prefix=(), worker="worker/slimps_worker"):
         self.workers = workers
         self.servers = servers
         self.worker_flags = list(worker_flags)
@@ -19,6 +19,7 @@ class ProcessCluster:
         self.server_flags = list(server_flags)
         self.worker = worker  # None: workers are started by hand
         self.worker_prefix = list(worker_prefix)  # a command that runs a worker in other surroundings
+        self.server_prefix = list(server_prefix)
         self.processes = {}
         self.folder = tempfile.TemporaryDirectory(prefix="slimps-test-")
 
@@ -28,7 +29,8 @@ class ProcessCluster:
                     + self.scheduler_flags, 0)
         self.port = int(self.wait_for(lambda: self._read(port_file), "the scheduler's port"))
         for rank in range(self.servers):
-            self._start("server%d" % rank, "server", ["server/slimps_server"] + self.server_flags, self.port)
+            self._start("server%d" % rank, "server", self.server_prefix + ["server/slimps_server"] + self.server_flags,
+                        self.port)
         for rank in range(self.workers if self.worker else 0):
             self.start_worker(rank, self.worker_prefix + [self.worker] + self.worker_flags)
         return self

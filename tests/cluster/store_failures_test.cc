@@ -284,42 +284,6 @@ TEST(Failures, OfOptionsAreSaidBeforeAnybodyIsWaitedFor) {
   EXPECT_THAT(std::string(missing.message()), HasSubstr("no/such/table")) << missing;
 }
 
-// Throws where a server would answer a pull.
-class ThrowingTransport final : public Transport {
- public:
-  explicit ThrowingTransport(std::unique_ptr<Transport> inner) : inner_(std::move(inner)) {}
-  using Transport::Send;
-  absl::StatusOr<std::string> Bind(std::string_view address) override {
-    return inner_->Bind(address);
-  }
-  absl::Status Start(MessageSink* sink) override { return inner_->Start(sink); }
-  absl::StatusOr<PeerId> Connect(std::string_view address) override {
-    return inner_->Connect(address);
-  }
-  absl::Status Send(PeerId to, Message message, SendOptions options) override {
-    if (message.header.has_pull_reply()) throw std::bad_alloc();
-    return inner_->Send(to, std::move(message), std::move(options));
-  }
-  void Stop() override { inner_->Stop(); }
-
- private:
-  const std::unique_ptr<Transport> inner_;
-};
-
-TEST(Failures, OfAServerReachAlsoThoseWhoAskItNothing) {
-  ClusterOptions options{.job_fails = true, .workers = 2, .servers = 1};
-  options.wrap_server = [](std::unique_ptr<Transport> inner) {
-    return std::make_unique<ThrowingTransport>(std::move(inner));
-  };
-  InProcessCluster(options).RunWorkers([](KVStore& store) {
-    std::vector<float> w(2);
-    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {2}, .value = w}}));
-    const absl::Status failed = store.rank() == 0 ? store.Pull("w", w, 0) : store.Barrier();
-    EXPECT_THAT(std::string(failed.message()), HasSubstr("the server has failed: it is out of"))
-        << failed;
-  });
-}
-
 TEST(Failures, ReachTheOthersThoughWhoeverSeesThemFirstClosesTheStore) {
   Tap tap;
   Mutex mutex;

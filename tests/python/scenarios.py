@@ -372,10 +372,11 @@ def an_exception_tells_the_others():
     """Rank 1 fails; rank 0 waits for its round and learns why."""
     store = slimps.kv.create("dist_sync")
     store.init("w", full(1))
-    store.push("w", full(1))
     if store.rank == 1:
+        store.push("w", full(1))
         raise ArithmeticError("no more data")
     try:
+        store.push("w", full(1))
         store.push("w", full(1))
         store.pull("w", out=full(0))
     except slimps.Error as error:

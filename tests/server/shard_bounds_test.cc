@@ -1,5 +1,4 @@
 #include <memory>
-#include <new>
 #include <utility>
 #include <vector>
 
@@ -126,25 +125,6 @@ TEST_F(ShardBoundsTest, WhatIsRefusedStaysTheCallers) {
   ShardItems items = Push(1);
   EXPECT_FALSE(shard_->Post(&items).ok());
   EXPECT_EQ(items.pushes.size(), 1u);
-}
-
-// Who is refused asks no more: nothing comes that would have it told.
-TEST_F(ShardBoundsTest, WhyItIsBrokenIsToldOnceThereIsMemoryForThat) {
-  int tries = 0;
-  std::vector<absl::Status> told;
-  Gate done;
-  Start({.on_broken = [&](const absl::Status& why) {
-    if (++tries < 3) throw std::bad_alloc();
-    told.push_back(why);
-    done.Open();
-  }});
-  shard_->PostOwnControl([](ShardState&) { throw std::bad_alloc(); });
-  EXPECT_TRUE(done.Await());
-  Settle();
-  shard_->Stop();
-  EXPECT_EQ(tries, 3);
-  ASSERT_EQ(told.size(), 1u);
-  EXPECT_THAT(told[0].ToString(), HasSubstr("the server has failed: it is out of memory"));
 }
 
 TEST_F(ShardBoundsTest, AfterStopEverythingIsUnavailable) {

@@ -112,17 +112,14 @@ class ShardTest : public ::testing::Test {
   }
 
   RealClock clock_;
-  std::atomic<bool> send_throws_{false};  // once
-  std::function<void()> before_send_;     // set while nothing is sent
+  std::function<void()> before_send_;  // set while nothing is sent
   Mutex mutex_;
   CondVar changed_;
   std::vector<Sent> sent_;
   size_t read_ = 0;
-  std::vector<absl::Status> told_;  // why it is broken; read after Stop
   std::unique_ptr<Shard> shard_ = std::make_unique<Shard>(
-      ShardOptions{.on_broken = [this](const absl::Status& why) { told_.push_back(why); }},
-      std::make_unique<ShardState>(MakeOptimizer({}), &clock_), &clock_, [this](Reply reply) {
-        if (send_throws_.exchange(false)) throw std::length_error("no such string");
+      ShardOptions{}, std::make_unique<ShardState>(MakeOptimizer({}), &clock_), &clock_,
+      [this](Reply reply) {
         if (before_send_) before_send_();
         MutexLock lock(&mutex_);
         sent_.push_back({std::move(reply), std::this_thread::get_id()});
@@ -307,50 +304,6 @@ TEST_F(ShardTest, StopFinishesWhatWasAcceptedAndAnswersWhoWaits) {
   EXPECT_TRUE(unavailable);
   ShardItems late = PullOf("w", 1, 1);
   EXPECT_TRUE(absl::IsUnavailable(shard_->Post(&late)));
-}
-
-TEST_F(ShardTest, AnExceptionOnAPostersThreadFailsTheShardAndReachesNobody) {
-  Init("w", 1);
-  Post(PullOf("w", 1, 1));
-  Occupy()();  // idle from here on: what is small is handled by who posts it
-  send_throws_ = true;
-  Post(PushOf("w", 1, 1));
-  // Its own thread is not locked out, and whoever asks is told.
-  Occupy()();
-  for (int i = 0; i < 2; ++i) {
-    Post(PushOf("w", 2, 1));
-    const absl::Status told = StatusOf(Next());
-    EXPECT_EQ(told.code(), absl::StatusCode::kInternal) << told;
-    EXPECT_THAT(std::string(told.message()), ::testing::HasSubstr("failed: no such string"));
-    Occupy()();
-  }
-}
-
-TEST_F(ShardTest, AnExceptionOnItsOwnThreadAnswersWhoWaits) {
-  Init("w", kLargeElements);
-  Post(PullOf("w", 1, kLargeElements));
-  shard_->PostOwnControl([](ShardState&) { throw std::bad_alloc(); });
-  const absl::Status waited = StatusOf(Next());
-  // Not ResourceExhausted, which workers take for a lack of room that passes.
-  EXPECT_EQ(waited.code(), absl::StatusCode::kUnavailable) << waited;
-  EXPECT_THAT(std::string(waited.message()), ::testing::HasSubstr("out of memory"));
-  Post(PushOf("w", 1, kLargeElements));
-  EXPECT_EQ(StatusOf(Next()).code(), absl::StatusCode::kUnavailable);
-  shard_->Stop();
-  EXPECT_EQ(told_, std::vector<absl::Status>{waited}) << "once";
-}
-
-TEST_F(ShardTest, AnExceptionSparesWhatWasPostedBehindIt) {
-  Init("w", 1);
-  const auto release = Occupy();
-  shard_->PostOwnControl([](ShardState&) { throw std::length_error("x"); });
-  int ran = 0;
-  shard_->PostOwnControl([&ran](ShardState&) { ++ran; });
-  Post(PullOf("w", 0, 1));
-  release();
-  EXPECT_EQ(Next().reply.message.header.pull_reply().items(0).version(), 0u);
-  shard_->Stop();
-  EXPECT_EQ(ran, 1);
 }
 
 // Several threads at once, as the I/O thread and the shard's are: nothing is lost and nothing counted twice.

@@ -1,4 +1,5 @@
-// Without memory the C API says so: each allocation of a call fails once, wherever it is.
+// Memory that runs out in a call of the C API, at each of its allocations: the call says so, and
+// the process lives.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -44,14 +45,16 @@ void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory
 void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
 void operator delete[](void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
-// As tests/proto/base/failing_allocations.cc: protobuf frees only half of what it had when memory ran out.
+// As tests/proto/base/failing_allocations.cc: protobuf frees only half of what it had when memory
+// ran out.
 extern "C" const char* __lsan_default_suppressions() {
   return "leak:google::protobuf\nleak:slimps::wire::\n";
 }
 
 namespace {
 
-// Makes the 1st, 2nd, ... allocation of `call` fail until it ends as it should; how often it failed.
+// Makes the 1st, 2nd, ... allocation of `call` fail until it ends as it should; how often it
+// failed.
 int FailEachAllocation(const std::function<slimps_status()>& call, slimps_status end) {
   for (int failures = 0; failures < 10000; ++failures) {
     left = failures;
@@ -91,45 +94,61 @@ TEST(CApiMemory, EveryCallThatFindsNoneSaysSo) {
   slimps_destroy(store);
   EXPECT_GT(FailEachAllocation([&] { return slimps_create("device", options, &store); }, SLIMPS_OK),
             0);
+  slimps_destroy(store);
   slimps_options_destroy(options);
+  slimps_optimizer* adam = nullptr;
+  EXPECT_GT(FailEachAllocation([&] { return slimps_optimizer_create("adam", &adam); }, SLIMPS_OK),
+            0);
+  slimps_optimizer_destroy(adam);
+}
 
+using Call = std::function<slimps_status(slimps_store*)>;
+
+// Makes the 1st, 2nd, ... allocation of `call` fail, each in a store of its own. How often that
+// failed.
+int FailEachAllocationOfAStore(const Call& prepare, const Call& call) {
+  for (int n = 0;; ++n) {
+    slimps_store* store = nullptr;
+    EXPECT_EQ(slimps_create("device", nullptr, &store), SLIMPS_OK);
+    EXPECT_EQ(prepare(store), SLIMPS_OK);
+    left = n;
+    const slimps_status status = call(store);
+    const bool failed = left == -1;
+    left = -1;
+    if (!failed) {
+      EXPECT_EQ(status, SLIMPS_OK) << slimps_last_error();
+      slimps_destroy(store);
+      return n;
+    }
+    if (status != SLIMPS_OK) {
+      EXPECT_EQ(status, SLIMPS_RESOURCE_EXHAUSTED) << slimps_last_error();
+      EXPECT_NE(std::string(slimps_last_error()).find("out of memory"), std::string::npos)
+          << slimps_last_error();
+      const bool store_failed =
+          std::string(slimps_last_error()).find("the store has failed") != std::string::npos;
+      if (store_failed) {
+        EXPECT_EQ(slimps_barrier(store), SLIMPS_RESOURCE_EXHAUSTED) << "and says so ever after";
+        EXPECT_NE(std::string(slimps_last_error()).find("the store has failed"), std::string::npos);
+      } else {
+        EXPECT_EQ(slimps_barrier(store), SLIMPS_OK) << "it was an answer";
+      }
+    }
+    slimps_destroy(store);
+  }
+}
+
+TEST(CApiMemory, AStoreFailsOrTheCallIsAnsweredAndTheProcessLives) {
   const float values[3] = {1, -1, 0};
   float out[3];
   const int64_t shape[] = {3};
   const slimps_tensor tensor = SLIMPS_TENSOR(kW, shape, 1, values);
-  EXPECT_GT(FailEachAllocation([&] { return slimps_init(store, &tensor, 1); }, SLIMPS_OK), 0);
-  // Both keys or none, of another size each time.
-  int64_t extent = 0;
-  EXPECT_GT(
-      FailEachAllocation(
-          [&] {
-            extent = extent % 3 + 1;
-            const slimps_tensor both[] = {
-                SLIMPS_TENSOR(slimps_text_key("another key with a long name"), &extent, 1, values),
-                SLIMPS_TENSOR(slimps_text_key("and one more with a long name"), &extent, 1,
-                              values)};
-            return slimps_init(store, both, 2);
-          },
-          SLIMPS_OK),
-      0);
-  for (const char* key : {"another key with a long name", "and one more with a long name"}) {
-    EXPECT_EQ(slimps_pull(store, slimps_text_key(key), out, static_cast<size_t>(extent), 0),
-              SLIMPS_OK)
-        << slimps_last_error();
-  }
-  EXPECT_GT(FailEachAllocation([&] { return slimps_push(store, kW, values, 3, 0); }, SLIMPS_OK), 0);
-  EXPECT_GT(FailEachAllocation([&] { return slimps_pull(store, kW, out, 3, 0); }, SLIMPS_OK), 0);
-  EXPECT_GT(FailEachAllocation([&] { return slimps_pull(store, kW, out, 2, 0); },
-                               SLIMPS_INVALID_ARGUMENT),
-            0);
-  slimps_optimizer* adam = nullptr;
-  EXPECT_GT(FailEachAllocation([&] { return slimps_optimizer_create("adam", &adam); }, SLIMPS_OK),
-            0);
-  EXPECT_GT(FailEachAllocation([&] { return slimps_set_optimizer(store, adam); }, SLIMPS_OK), 0);
-  slimps_optimizer_destroy(adam);
-  EXPECT_GT(FailEachAllocation([&] { return slimps_push(store, kW, values, 3, 0); }, SLIMPS_OK), 0)
-      << "moments take memory";
-  slimps_destroy(store);
+  const Call nothing = [](slimps_store*) { return SLIMPS_OK; };
+  const Call init = [&](slimps_store* store) { return slimps_init(store, &tensor, 1); };
+  const Call push = [&](slimps_store* store) { return slimps_push(store, kW, values, 3, 0); };
+  const Call pull = [&](slimps_store* store) { return slimps_pull(store, kW, out, 3, 0); };
+  EXPECT_GT(FailEachAllocationOfAStore(nothing, init), 0);
+  EXPECT_GT(FailEachAllocationOfAStore(init, push), 0);
+  EXPECT_GT(FailEachAllocationOfAStore(init, pull), 0);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "proto/base/buffer.h"
+#include "proto/base/out_of_memory.h"
 
 namespace slimps {
 namespace {
@@ -23,11 +24,10 @@ class AlignedBlock final : public HostBlock {
 };
 
 absl::StatusOr<std::unique_ptr<HostBlock>> MakeAlignedBlock(size_t bytes) {
-  try {
+  const auto make = [&]() -> absl::StatusOr<std::unique_ptr<HostBlock>> {
     return std::make_unique<AlignedBlock>(bytes);
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(absl::StrCat("no ", bytes, " bytes of host memory"));
-  }
+  };
+  return OrOutOfMemory(make, "host memory");
 }
 
 }  // namespace
@@ -146,7 +146,7 @@ void HostPool::Return(std::unique_ptr<HostBlock> block) {
     idle_[bytes].push_back({std::move(block), epoch_});
     stats_.bytes_idle += bytes;
   } catch (const std::bad_alloc&) {
-    // The block is freed in place of being kept; the caller, a destructor, could do nothing.
+    // The block is freed, not kept: the caller, a destructor, has nobody to throw to.
     const auto found = idle_.find(bytes);
     if (found != idle_.end() && found->second.empty()) idle_.erase(found);
   }

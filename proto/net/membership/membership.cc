@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,8 +20,6 @@ namespace {
 constexpr int kControlPriority = 1 << 30;
 // How long the scheduler may take to say how a barrier ended that this node has given up.
 constexpr absl::Duration kAnswerPatience = absl::Seconds(5);
-// Until what memory was short for is tried again.
-constexpr absl::Duration kWithoutMemory = absl::Milliseconds(100);
 
 std::string OwnHost() {
   char host[256] = "";
@@ -130,17 +127,15 @@ void Membership::RunHeartbeats() {
       if (stopping_) return;
       changed_.WaitFor(&mutex_, state_.NextTick() - options_.clock->Now());
     }
-    const SteadyTime delivered_until = transport_->DeliveredUntil();
-    {
-      MutexLock lock(&mutex_);
-      if (stopping_) return;
-      try {
+    OrTell(options_.on_out_of_memory, [&] {
+      const SteadyTime delivered_until = transport_->DeliveredUntil();
+      {
+        MutexLock lock(&mutex_);
+        if (stopping_) return;
         actions = state_.Tick(options_.clock->Now(), delivered_until);
-      } catch (const std::bad_alloc&) {  // it is due still
-        changed_.WaitFor(&mutex_, kWithoutMemory);
       }
-    }
-    Carry(std::move(actions));
+      Carry(std::move(actions));
+    });
   }
 }
 
@@ -156,10 +151,7 @@ void Membership::Carry(MembershipState::Actions actions) {
     changed_.NotifyAll();
   }
   if (!actions.notice.empty()) LOG(WARNING) << "joining the job: " << actions.notice;
-  try {
-    Send(std::move(actions.send));
-  } catch (const std::bad_alloc&) {
-  }
+  Send(std::move(actions.send));
   if (handler != nullptr) handler(*std::move(actions.down));
 }
 
@@ -286,12 +278,15 @@ void Membership::ReportFailure(const absl::Status& why) {
   MembershipState::Actions actions;
   {
     MutexLock lock(&mutex_);
-    try {
-      actions = state_.ReportFailure(why, options_.clock->Now());
-    } catch (const std::bad_alloc&) {  // it is due at the next heartbeat
-    }
+    actions = state_.ReportFailure(why, options_.clock->Now());
   }
   Carry(std::move(actions));
+}
+
+void Membership::FailWaiting(const absl::Status& why) {
+  MutexLock lock(&mutex_);
+  state_.FailWaiting(why);
+  changed_.NotifyAll();
 }
 
 bool Membership::AwaitFailureReported(absl::Duration timeout) {

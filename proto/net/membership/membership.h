@@ -29,6 +29,7 @@
 #include "absl/time/time.h"
 #include "proto/base/clock.h"
 #include "proto/base/mutex.h"
+#include "proto/base/out_of_memory.h"
 #include "proto/base/thread.h"
 #include "proto/incarnation.h"
 #include "proto/net/membership/membership_state.h"
@@ -51,6 +52,8 @@ struct MembershipOptions {
   absl::Duration join_timeout = absl::Seconds(60);
   std::stop_token stop;  // ends Join
   const Clock* clock = MachineClock();
+  // Of the heartbeat's thread; null: the process ends.
+  OnOutOfMemory on_out_of_memory = {};
 };
 
 // Thread-safe. Never calls the transport or a handler with its lock held.
@@ -77,6 +80,8 @@ class Membership final {
   // Tells the scheduler that this node cannot go on; it then ends the job for everyone with this reason. Never waits;
   // repeated until the scheduler has acknowledged it.
   void ReportFailure(const absl::Status& why);
+  // Join and barriers, those under way too, end with `why`.
+  void FailWaiting(const absl::Status& why);
   // Waits until the scheduler has what ReportFailure said, if anything, or the job is down: before the transport stops.
   // False: not within `timeout`; the missing heartbeat will say the same later, without the reason.
   bool AwaitFailureReported(absl::Duration timeout);
@@ -125,7 +130,7 @@ class Membership final {
   std::optional<absl::StatusOr<std::vector<double>>> AwaitBarrier(
       const MembershipState::BarrierId& id, SteadyTime deadline);
   // Sends what the state machine asked for and tells the handler what it must know, without the
-  // lock. What is not sent, for want of memory too, is due again.
+  // lock. What is not sent is due again.
   void Carry(MembershipState::Actions actions);
   void Send(std::vector<wire::Header> headers);
   wire::Header MakeHeaderLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

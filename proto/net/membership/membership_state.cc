@@ -1,7 +1,6 @@
 #include "proto/net/membership/membership_state.h"
 
 #include <algorithm>
-#include <new>
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
@@ -53,6 +52,7 @@ MembershipState::Actions MembershipState::StartJoin(SteadyTime now, SteadyTime d
 }
 
 std::optional<absl::Status> MembershipState::JoinResult(SteadyTime now) const {
+  if (!failed_.ok()) return failed_;
   if (phase_ == Phase::kMember) return absl::OkStatus();
   if (refused_.has_value()) return refused_;
   if (down_.has_value()) {
@@ -258,9 +258,7 @@ SteadyTime MembershipState::NextTick() const {
 
 MembershipState::Actions MembershipState::StartBarrier(const BarrierVisit& visit, SteadyTime now,
                                                        BarrierId* id) {
-  uint64_t& newest = tickets_[visit.name];
-  *id = {visit.name, newest + 1};
-  // Whole before it is among the others: memory may run out at any line.
+  *id = {visit.name, ++tickets_[visit.name]};
   PendingBarrier pending{
       .request = NewRequest(wire::Header::kBarrier), .repeat_at = now, .result = {}};
   wire::Barrier* barrier = pending.request.mutable_barrier();
@@ -270,14 +268,7 @@ MembershipState::Actions MembershipState::StartBarrier(const BarrierVisit& visit
   barrier->set_ticket(id->ticket);
   barrier->mutable_values()->Add(visit.values.begin(), visit.values.end());
   barriers_.emplace(*id, std::move(pending));
-  try {
-    Actions actions = Tick(now);
-    ++newest;
-    return actions;
-  } catch (const std::bad_alloc&) {
-    barriers_.erase(*id);  // nothing of it was sent
-    throw;
-  }
+  return Tick(now);
 }
 
 MembershipState::Actions MembershipState::GiveUpBarrier(const BarrierId& id, absl::Duration waited,
@@ -302,6 +293,7 @@ std::optional<absl::StatusOr<std::vector<double>>> MembershipState::BarrierResul
     const BarrierId& id) const {
   const auto found = barriers_.find(id);
   if (found != barriers_.end() && found->second.result.has_value()) return found->second.result;
+  if (!failed_.ok()) return failed_;
   if (down_.has_value()) {
     return down_->ok() ? absl::FailedPreconditionError("the job has ended") : *down_;
   }

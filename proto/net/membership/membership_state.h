@@ -80,7 +80,6 @@ class MembershipState final {
     std::string purpose;                        // all must bring the same
     std::vector<double> values;                 // summed over the group; all must bring as many
   };
-  // Throws std::bad_alloc: it has not begun, and the next one has its ticket.
   Actions StartBarrier(const BarrierVisit& visit, SteadyTime now, BarrierId* id);
   // This node waits no more, which ends the barrier for all; the scheduler's answer says whether it was over before.
   Actions GiveUpBarrier(const BarrierId& id, absl::Duration waited, SteadyTime now);
@@ -90,9 +89,10 @@ class MembershipState final {
   void ForgetBarrier(const BarrierId& id);
 
   Actions StartLeave(SteadyTime now);
-  // Repeated until the scheduler acknowledges it or the job is down. The first counts. Throws std::bad_alloc: it is
-  // reported by the next Tick.
+  // Repeated until the scheduler acknowledges it or the job is down. The first counts.
   Actions ReportFailure(const absl::Status& why, SteadyTime now);
+  // JoinResult and BarrierResult are `why` from now on, but for barriers that were released.
+  void FailWaiting(const absl::Status& why) { failed_ = why; }
   // Whether no report waits for its acknowledgement.
   bool failure_reported() const { return !failure_.has_value() || down_.has_value(); }
 
@@ -142,6 +142,7 @@ class MembershipState final {
   wire::Roster roster_;
   std::optional<absl::Status> refused_;
   std::optional<absl::Status> down_;
+  absl::Status failed_;
   SteadyTime join_deadline_ = SteadyTime::InfiniteFuture();
   SteadyTime notice_at_ = SteadyTime::InfiniteFuture();  // that it has not joined yet
   SteadyTime repeat_at_ = SteadyTime::InfiniteFuture();  // Register or Goodbye
