@@ -89,6 +89,9 @@ absl::StatusOr<LocalUpdater> LocalUpdater::Create(const LocalUpdaterOptions& opt
   SLIMPS_RETURN_IF_ERROR(CheckNotNegative("clip_gradient", options.clip_gradient));
   SLIMPS_RETURN_IF_ERROR(CheckNotNegative("momentum", options.momentum));
   SLIMPS_RETURN_IF_ERROR(CheckNotNegative("epsilon", options.epsilon));
+  if (!(options.look_ahead >= 0 && options.look_ahead <= 1)) {
+    return OutOfRange("look_ahead", options.look_ahead, "0 to 1");
+  }
   if (options.threads < 0) return OutOfRange("threads", options.threads, "0 or more");
   SLIMPS_RETURN_IF_ERROR(CheckDecay("beta1", options.beta1));
   SLIMPS_RETURN_IF_ERROR(CheckDecay("beta2", options.beta2));
@@ -119,7 +122,9 @@ absl::StatusOr<LocalUpdater> LocalUpdater::Create(const LocalUpdaterOptions& opt
 LocalUpdater::LocalUpdater(const LocalUpdaterOptions& options)
     : options_(options),
       update_(OptionsOf(options)),
-      own_weight_(options.loc_lr.has_value() ? *options.loc_lr / options.learning_rate : 1),
+      follow_{
+          .own_weight = options.loc_lr.has_value() ? *options.loc_lr / options.learning_rate : 1,
+          .look_ahead = options.look_ahead},
       arena_(std::make_shared<const WorkArena>(options.threads)) {}
 
 size_t LocalUpdater::state_tensors() const { return UpdateStateTensors(update_); }
@@ -143,9 +148,9 @@ void LocalUpdater::Step(std::span<const float> base, std::span<const float> grad
   const auto step = static_cast<uint64_t>(++state.steps);
   const UpdateRule& rule = follows ? FollowRuleOf(options, BestKernels().update)
                                    : UpdateRuleOf(options, BestKernels().update);
-  const UpdateStep plan =
-      follows ? PlanFollow(options, hyper.learning_rate, own_weight_, step, state.past)
-              : PlanUpdate(options, hyper.learning_rate * own_weight_, step);
+  const UpdateStep plan = follows
+                              ? PlanFollow(options, hyper.learning_rate, follow_, step, state.past)
+                              : PlanUpdate(options, hyper.learning_rate * follow_.own_weight, step);
   Update(streams ? rule.stream : rule.store, plan, block);
   if (!follows) return;
   state.past = {

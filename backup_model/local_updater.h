@@ -7,12 +7,14 @@
 // theirs. The global weights tell their momentum: w_(i-1) - w_i is rate * v_i. With
 // Moments::kServers the step is therefore
 //
-//   SGD        w_i - (rate_i / rate_(i-1)) * momentum * (w_(i-1) - w_i) - loc_lr * g_i
+//   SGD        w_i - (1 + look_ahead * momentum) *
+//                    ((rate_i / rate_(i-1)) * momentum * (w_(i-1) - w_i) + loc_lr * g_i)
 //   Nesterov   alike; v_i follows from v_(i-1) and the way that the weights went (update_plan.cc)
 //   Adam(W)    m_i as Adam's own formula has it for that way, with the second moment of this
 //              worker's gradients in place of the servers', which the weights do not tell
 //
-// and misses, for SGD and Nesterov, what the servers do by just the other workers' gradients.
+// and misses, for SGD without look_ahead and for Nesterov, what the servers do by just the other
+// workers' gradients.
 // Compressed pulls show the change as it was sent: the prediction is then as coarse as that.
 //
 //   auto updater = LocalUpdater::Create({.learning_rate = 0.1, .momentum = 0.9});
@@ -54,6 +56,10 @@ struct LocalUpdaterOptions {
   // The local one, where it differs: it stays in this proportion to the global rate of a step. What
   // is known of the servers' momentum moves by the global rate all the same.
   std::optional<double> loc_lr;
+  // With kServers and a momentum that is not nesterov's: how much of the step after the predicted
+  // one, by momentum alone, is taken in advance. 0: none; 1: all, as Nesterov's method has it. That
+  // damps what the other workers' gradients, which the prediction misses, would excite.
+  double look_ahead = 0;
   double momentum = 0;      // SGD only; 0: plain
   bool nesterov = false;    // SGD only; needs momentum > 0
   double weight_decay = 0;  // SGD, Adam: added to the gradient; AdamW: decoupled
@@ -122,7 +128,7 @@ class LocalUpdater final {
 
   LocalUpdaterOptions options_;
   UpdateOptions update_;  // the same, as kernels know them
-  double own_weight_;     // loc_lr in proportion to learning_rate
+  FollowOptions follow_;  // own_weight: loc_lr in proportion to learning_rate
   std::shared_ptr<const WorkArena> arena_;
 };
 

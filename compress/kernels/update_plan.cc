@@ -30,8 +30,8 @@ UpdateStep PlanUpdate(const UpdateOptions& options, double learning_rate, uint64
   return plan;
 }
 
-UpdateStep PlanFollow(const UpdateOptions& options, double learning_rate, double own_weight,
-                      uint64_t step, const PastStep& past) {
+UpdateStep PlanFollow(const UpdateOptions& options, double learning_rate,
+                      const FollowOptions& follow, uint64_t step, const PastStep& past) {
   constexpr double kTellingRate = 1e-3;
   UpdateStep plan = PlanUpdate(options, learning_rate, step);
   const bool tells =
@@ -42,13 +42,15 @@ UpdateStep PlanFollow(const UpdateOptions& options, double learning_rate, double
     // mu) v', and w' + lr' mu v' is the next state0.
     const double mu = options.momentum;
     const double of_gradient = options.nesterov ? 1 + mu : 1;
+    const double length = options.nesterov ? 1 : 1 + follow.look_ahead * mu;
     const double ratio = tells ? learning_rate / (past.learning_rate * of_gradient) : 0;
-    plan.carried = static_cast<float>(ratio * (options.nesterov ? mu * mu : mu));
+    plan.carried = static_cast<float>(length * ratio * (options.nesterov ? mu * mu : mu));
     plan.remembered = static_cast<float>(options.nesterov ? ratio * mu : 0);
-    plan.learning_rate = static_cast<float>(learning_rate * own_weight * of_gradient);
+    plan.learning_rate =
+        static_cast<float>(length * learning_rate * follow.own_weight * of_gradient);
     return plan;
   }
-  plan.one_minus_beta1 = static_cast<float>((1.0 - options.beta1) * own_weight);
+  plan.one_minus_beta1 = static_cast<float>((1.0 - options.beta1) * follow.own_weight);
   if (!tells) return plan;  // past_unstep is 0
   const UpdateOptions then{.kind = options.kind,
                            .weight_decay = past.weight_decay,

@@ -40,13 +40,19 @@ struct PastStep {
   uint64_t step = 0;
 };
 
+struct FollowOptions {
+  double own_weight = 1;  // multiplies the gradient of whoever follows
+  // How much of the step after this one, by momentum alone, is taken with it: the step is
+  // 1 + look_ahead * momentum times as long. Of kSgd without nesterov.
+  double look_ahead = 0;
+};
+
 // A step by FollowRuleOf: as the owner of `options` goes on from weights that it made by `past`.
-// The gradient of whoever follows counts `own_weight` times; momentum, moments and rate are the
-// owner's. Plain sgd remembers nothing: its step is PlanUpdate's. Where the rate was under a
-// thousandth of what it is now, or 0, the weights do not tell the momentum within their precision:
-// it then counts as 0.
-UpdateStep PlanFollow(const UpdateOptions& options, double learning_rate, double own_weight,
-                      uint64_t step, const PastStep& past);
+// Momentum, moments and rate are the owner's. Plain sgd remembers nothing: its step is PlanUpdate's.
+// Where the rate was under a thousandth of what it is now, or 0, the weights do not tell the
+// momentum within their precision: it then counts as 0.
+UpdateStep PlanFollow(const UpdateOptions& options, double learning_rate,
+                      const FollowOptions& follow, uint64_t step, const PastStep& past);
 
 // Its state: as many tensors as the rule's own; the first is the weights that the first step starts
 // from, the second 0. REQUIRES: kSgd, kAdam or kAdamW.

@@ -136,6 +136,25 @@ TEST(LocalUpdater, TheServersMomentumIsReadOffTheWeights) {
   }
 }
 
+TEST(LocalUpdater, LookingAheadLengthensTheStepByItsMomentum) {
+  LocalUpdaterOptions options{
+      .moments = Moments::kServers, .learning_rate = 0.5, .momentum = 0.5, .weight_decay = 0.25};
+  const LocalUpdater local = Make(options);
+  options.look_ahead = 0.75;
+  const LocalUpdater ahead = Make(options);
+  LocalUpdaterState state, ahead_state;
+  std::vector<float> w = {1, -2, 0.5}, next(3), far(3);
+  for (int t = 0; t < 4; ++t) {
+    const std::vector<float> gradient = {0.5f, static_cast<float>(t), -0.25f};
+    local.Step(w, gradient, local.learning_rate(), state, next);
+    ahead.Step(w, gradient, ahead.learning_rate(), ahead_state, far);
+    for (size_t k = 0; k < w.size(); ++k) {
+      EXPECT_NEAR(far[k] - w[k], 1.375 * (next[k] - w[k]), 1e-6);
+    }
+    w = next;
+  }
+}
+
 TEST(LocalUpdater, AdamsMomentsAreTheServersWhereGradientsAgree) {
   for (const LocalOptimizer kind : {LocalOptimizer::kAdam, LocalOptimizer::kAdamW}) {
     LocalUpdaterOptions options{.optimizer = kind, .learning_rate = 0.01};
@@ -358,6 +377,8 @@ TEST(LocalUpdater, OptionsOutOfRangeAreRefusedByName) {
       {{.learning_rate = -1}, "learning_rate"},
       {{.learning_rate = nan}, "learning_rate"},
       {{.loc_lr = -0.1}, "loc_lr"},
+      {{.look_ahead = -0.1}, "look_ahead"},
+      {{.look_ahead = 1.5}, "look_ahead"},
       {{.momentum = -0.9}, "momentum"},
       {{.nesterov = true}, "momentum"},
       {{.optimizer = LocalOptimizer::kAdam, .momentum = 0.9}, "momentum"},

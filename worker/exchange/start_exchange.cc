@@ -14,6 +14,9 @@ namespace slimps {
 
 namespace {
 
+// Of many workers; measured (docs/tuning.md, "Backup model").
+constexpr double kLookAhead = 0.5;
+
 absl::Status CheckClipNorm(double norm) {
   if (norm >= 0 && std::isfinite(norm)) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -55,6 +58,8 @@ LocalUpdaterOptions LocalStepOf(const wire::OptimizerSpec& optimizer, const KVSt
   LocalUpdaterOptions updater = UpdaterOptionsOf(optimizer);
   // The others have no moments.
   updater.moments = updater.optimizer == LocalOptimizer::kAdd ? Moments::kOwn : Moments::kServers;
+  // A single worker knows the step as it will be.
+  updater.look_ahead = kLookAhead * (1 - 1.0 / store.num_workers());
   const PushTreatment treatment = store.push_treatment();
   if (treatment.codec != nullptr && treatment.codec->combine() == Combine::kMajority) {
     // sign(g) * rescale_grad, for all but the smallest numbers: far over the limit, then clipped to
@@ -74,6 +79,7 @@ LocalUpdaterOptions LocalStepOf(const wire::OptimizerSpec& optimizer, const KVSt
   const std::optional<MomentumRule> momentum = treatment.codec->Momentum(treatment.grad_scale);
   if (!momentum.has_value()) return updater;
   updater.moments = Moments::kOwn;
+  updater.look_ahead = 0;
   updater.momentum = momentum->mu;
   updater.nesterov = momentum->mu != 0 && momentum->step != MomentumStep::kHeavyBall;
   return updater;

@@ -164,8 +164,8 @@ TEST(WeightExchange, HyperparametersReachServersAndLocalStep) {
   }
 }
 
-// Two workers with gradients of their own: what each computes on next is where the servers go, but
-// for what the other's gradient adds.
+// Two workers with gradients of their own: what each computes on next is where the servers go, and a
+// quarter of the momentum's next step beyond, but for what the other's gradient adds.
 TEST(WeightExchange, TheLocalStepGoesOnWithTheServersMomentum) {
   constexpr double kMomentum = 0.75;
   constexpr int kSteps = 6;
@@ -192,7 +192,10 @@ TEST(WeightExchange, TheLocalStepGoesOnWithTheServersMomentum) {
       const std::vector<float> made = server.Read("a", static_cast<uint64_t>(step - 1));
       for (int k = 0; k < 2; ++k) {
         const double others = (gradient(step - 1, 1 - rank, k) - gradient(step - 1, rank, k)) / 2.0;
-        EXPECT_NEAR(made[k], predicted[k] - rate * others, 1e-5) << "step " << step;
+        const std::vector<float> before = server.Read("a", static_cast<uint64_t>(step - 2));
+        const double way = made[k] + rate * others - before[k];
+        EXPECT_NEAR(predicted[k], before[k] + (1 + 0.25 * kMomentum) * way, 1e-5)
+            << "step " << step;
       }
     }
     ASSERT_TRUE(worker->exchange->Drain().ok());
@@ -234,6 +237,16 @@ TEST(LocalStepOf, TheGradientIsScaledAsTheServersScaleAMean) {
   EXPECT_EQ(LocalStepOf(spec, store).rescale_grad, 0.25 * 32);
   spec.set_average(false);
   EXPECT_EQ(LocalStepOf(spec, store).rescale_grad, 0.25 * 32 * 4);
+}
+
+TEST(LocalStepOf, LooksAheadTheFurtherTheLessItKnows) {
+  wire::OptimizerSpec spec = Sgd();
+  spec.set_momentum(0.9);
+  for (const auto& [workers, ahead] :
+       {std::pair(1, 0.0), std::pair(2, 0.25), std::pair(8, 0.4375)}) {
+    FakeServer server(static_cast<uint32_t>(workers));
+    EXPECT_EQ(LocalStepOf(spec, FakeStore(&server, 0)).look_ahead, ahead) << workers;
+  }
 }
 
 TEST(LocalStepOf, IsTheServersOptimizer) {
