@@ -33,7 +33,7 @@ USAGE = """usage: slimps COMMAND [ARGUMENT ...]
            bench %(kinds)s
   trace    what --trace FILE of launch or demo recorded: a table, or a picture with --svg
 
-slimps COMMAND --help says more.""" % {"kinds": ", ".join(kind.name for kind in slimps_bench.KINDS)}
+slimps COMMAND --help says more; slimps --version names this one.""" % {"kinds": ", ".join(kind.name for kind in slimps_bench.KINDS)}
 
 
 def build(arguments):
@@ -115,6 +115,10 @@ def main(arguments):
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(USAGE)
         return 0 if arguments else 2
+    if arguments == ["--version"]:
+        with open(os.path.join(slimps_setup.REPOSITORY, "VERSION"), encoding="utf-8") as version:
+            print("slimps " + version.read().strip())
+        return 0
     if arguments[0] not in commands:
         print("slimps: unknown command \"%s\"\n\n%s" % (arguments[0], USAGE), file=sys.stderr)
         return 2

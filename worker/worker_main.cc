@@ -133,6 +133,7 @@ void ParseArguments(int argc, char** argv) {
     if (argument == "--help" || argument == "-h") {
       PrintHelp("slimps_worker: one worker of a training job.");
     }
+    if (argument == "--version") PrintVersion();
     if (dashes == 0 || dashes > 2 || dashes == std::string::npos) {
       DieOfUsage(absl::StrCat("unexpected argument \"", argument, "\"; flags begin with --"));
     }

@@ -37,11 +37,17 @@ void PrintHelp(const std::string& usage) {
   std::exit(0);
 }
 
+void PrintVersion() {
+  std::cout << program_invocation_short_name << " " << SLIMPS_VERSION << "\n" << std::flush;
+  std::exit(0);
+}
+
 void ParseProgramFlags(const char* usage, int argc, char** argv) {
   FLAGS_logtostderr = true;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
     if (argument == "--help" || argument == "-help" || argument == "-h") PrintHelp(usage);
+    if (argument == "--version") PrintVersion();
   }
   gflags::SetUsageMessage(usage);
   // gflags ends the process with status 1 on a wrong flag; callers tell usage from a failed job.

@@ -21,8 +21,11 @@ inline constexpr int kExitUsage = 2;
 // Prints `usage` and the flags that this program's *_main.cc defines, and ends the process with status 0.
 [[noreturn]] void PrintHelp(const std::string& usage);
 
-// Parses gflags, of which a wrong one, and any other argument, is wrong usage; --help and -h are PrintHelp. Then logs go to
-// stderr.
+// Prints "PROGRAM VERSION" and ends the process with status 0.
+[[noreturn]] void PrintVersion();
+
+// Parses gflags; a wrong one, and any other argument, is wrong usage. --help and -h are PrintHelp,
+// --version is PrintVersion. From then on logs go to stderr.
 void ParseProgramFlags(const char* usage, int argc, char** argv);
 
 // DMLC_ROLE, where it is set, must be `role`: the launcher meant another program otherwise.

@@ -59,6 +59,10 @@ class HelpTest(unittest.TestCase):
             self.assertLess(len(result.stdout.splitlines()), 20, result.stdout)
             self.assertNotIn("--logbufsecs", result.stdout)
 
+    def test_the_version_is_that_of_the_file(self):
+        with open("VERSION", encoding="utf-8") as version:
+            self.assertEqual("slimps_scheduler " + version.read(), run("--version").stdout)
+
 
 class RunningTest(unittest.TestCase):
     def setUp(self):

@@ -153,6 +153,10 @@ class CommandLineTest(unittest.TestCase):
         for command in ("demo", "test", "build", "launch", "trace", "bench", "install-python"):
             self.assertIn("\n  " + command + " ", result.stdout)
 
+    def test_the_version_is_that_of_the_file(self):
+        with open(os.path.join(os.path.dirname(TOOLS), "VERSION"), encoding="utf-8") as version:
+            self.assertEqual("slimps " + version.read(), self.slimps("--version").stdout)
+
     def test_every_kind_of_bench_is_listed(self):
         kinds = [kind.name for kind in slimps_bench.KINDS]
         self.assertLessEqual({"codec", "transport", "cluster", "torch", "python", "soak", "render"}, set(kinds))
