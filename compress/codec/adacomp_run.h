@@ -1,8 +1,10 @@
-// What adacomp and local_selection share: bins, one scale for the partition, payloads of format/bins.h.
+// What adacomp and local_selection share: bins, one scale for the partition, payloads of
+// format/bins.h.
 //
-// Pass 0 goes by the bins that begin in a block: makes G in the residual, finds each bin's maximum, selects, and leaves
-// the entries where the worst case would put them. Then the scale is known, and the entries move together. Pass 1, with
-// a residual, touches the sent elements alone: residual = G - sign * scale. Bytes per element: 12, then 8 for each cache
+// Pass 0 handles the bins that begin in a block. It makes G in the residual, finds each bin's
+// maximum, selects, and leaves the entries where they would lie if all elements were sent. When it
+// ends, the scale is known, and the entries move together. Pass 1, which needs a residual, touches
+// only the sent elements: residual = G - sign * scale. Bytes per element: 12, then 8 for each cache
 // line that holds a sent element.
 #ifndef SLIMPS_COMPRESS_CODEC_ADACOMP_RUN_H_
 #define SLIMPS_COMPRESS_CODEC_ADACOMP_RUN_H_
@@ -19,7 +21,7 @@
 
 namespace slimps {
 
-// L_T by layer. Source: Chen et al., section "Experiment Results".
+// The bin length L_T by layer. Source: Chen et al., section "Experiment Results".
 struct BinLengths {
   uint32_t convolution = 50;
   uint32_t other = 500;
@@ -29,7 +31,8 @@ struct BinLengths {
   }
 };
 
-// The options lt_conv and lt_fc; lt stands for whichever of them is not given.
+// Reads the options lt_conv and lt_fc; lt stands for whichever of them is not given.
+// InvalidArgument: a length is not in 1 .. kMaxBinLength.
 [[nodiscard]] absl::StatusOr<BinLengths> BinLengthOptions(const CodecSpec& spec);
 
 // Thread-safe: constant after construction.
@@ -37,13 +40,14 @@ class BinCodec final : public Codec {
  public:
   using Select = decltype(BinKernels::select_soft);
 
-  // `extra`: H = G + extra * dW.
+  // `select`: which elements of a bin are sent. `extra`: H = G + extra * dW.
   BinCodec(const CodecSpec& spec, const Kernels& kernels, ErrorFeedback feedback,
            const BinLengths& lengths, Select select, float extra);
 
   PayloadFormat format() const override { return PayloadFormat::kSparse; }
   bool wants_residual() const override { return feedback_ == ErrorFeedback::kOn; }
-  // With every element sent, whatever the layer.
+
+  // Returns the bytes of a payload that sends every element, with the bin length that takes more.
   size_t MaxPayloadBytes(size_t elements) const override;
   std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
                                    EncodeWorkspace& workspace) const override;

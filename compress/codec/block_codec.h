@@ -1,4 +1,6 @@
-// A codec that encodes each block of kBlockElements on its own, in one pass, to its own place in the payload.
+// BlockCodec: base of the codecs that encode each block of kBlockElements on its own, in one pass,
+// to a fixed place in the payload. A codec implements BuildHeader and EncodeBlock (two_bit.cc is
+// the shortest).
 #ifndef SLIMPS_COMPRESS_CODEC_BLOCK_CODEC_H_
 #define SLIMPS_COMPRESS_CODEC_BLOCK_CODEC_H_
 
@@ -15,13 +17,18 @@ namespace slimps {
 // Thread-safe: a codec holds options only.
 class BlockCodec : public Codec {
  public:
-  // Exactly what Encode writes: a block's place must not depend on the values before it.
+  // Returns exactly how many bytes Encode writes: a block's place must not depend on the values
+  // before it.
   size_t MaxPayloadBytes(size_t elements) const override = 0;
+
   std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
                                    EncodeWorkspace& workspace) const final;
 
+  // Writes what comes before the blocks to the front of `payload`.
   virtual void BuildHeader(const EncodeInput& input, std::span<std::byte> payload) const = 0;
-  // Writes the block's part of the payload and its residual.
+
+  // Writes the block's part of the payload and its residual. Several threads may call it for
+  // different blocks at the same time.
   virtual BlockSums EncodeBlock(const EncodeInput& input, size_t block,
                                 std::span<std::byte> payload) const = 0;
 

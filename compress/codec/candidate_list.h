@@ -1,9 +1,9 @@
-// What the runs that select elements share: a list of candidates that several threads fill, and what becomes of a block's
-// entries once it is known which are sent.
+// What the runs that select elements share: a list of candidates that several threads fill, and
+// what happens to a block's entries once it is known which are sent.
 //
-//   list.Take(workspace, room);                                      // one thread
-//   const uint32_t at = list.Append(index, value, found.count);      // any threads: a block's candidates lie together
-//   if (list.complete()) Choose(list.values().subspan(at, count));   // one thread, when all have come
+//   list.Take(workspace, room);                                     // one thread
+//   const uint32_t at = list.Append(index, value, found.count);     // any threads
+//   if (list.complete()) Choose(list.values().subspan(at, count));  // one thread, after all
 #ifndef SLIMPS_COMPRESS_CODEC_CANDIDATE_LIST_H_
 #define SLIMPS_COMPRESS_CODEC_CANDIDATE_LIST_H_
 
@@ -19,22 +19,24 @@
 
 namespace slimps {
 
-// Append: any threads at the same time. The rest: one thread, while nobody appends. Does not own its memory, the workspace
-// does.
+// Thread-compatible, except that threads may call Append at the same time: everything else is for
+// one thread while no thread appends. The workspace owns the memory.
 class CandidateList final {
  public:
-  // Makes it an empty list with room for so many.
+  // Makes it an empty list with room for `room` candidates.
   void Take(EncodeWorkspace& workspace, size_t room) {
     indices_ = workspace.Take<uint32_t>(room);
     values_ = workspace.Take<float>(room);
     Clear();
   }
+
   void Clear() { used_.store(0, std::memory_order_relaxed); }
 
-  // Returns where they begin. Where one thread's entries lie depends on the others; what is sent must not. Without room
-  // for all of them none is copied, and the list is complete no more.
+  // Appends one block's candidates side by side and returns where they begin. That place depends on
+  // the other threads; what is sent must not. If there is no room for all of them, Append copies
+  // none, and the list is no longer complete.
   uint32_t Append(const uint32_t* index, const float* value, size_t count) {
-    // Publishes nothing but the place taken: the pass's end publishes the entries.
+    // Relaxed: it publishes only the place taken. The end of the pass publishes the entries.
     const size_t offset = used_.fetch_add(count, std::memory_order_relaxed);
     if (offset + count <= indices_.size()) {
       std::copy_n(index, count, indices_.data() + offset);
@@ -43,9 +45,12 @@ class CandidateList final {
     return static_cast<uint32_t>(offset);
   }
 
-  // All that were appended, whether or not they found room.
+  // Returns how many were appended, with or without room for them.
   size_t used() const { return used_.load(std::memory_order_relaxed); }
+
+  // True if there was room for all.
   bool complete() const { return used() <= indices_.size(); }
+
   // REQUIRES: complete().
   std::span<uint32_t> indices() const { return indices_.first(used()); }
   std::span<float> values() const { return values_.first(used()); }
@@ -56,14 +61,15 @@ class CandidateList final {
   std::atomic<size_t> used_ = 0;
 };
 
-// What is sent of a block, for EncodeStats.
+// One block's part of EncodeStats.
 struct SentBlock {
   uint32_t sent = 0;
   float left2 = 0;  // sum of squares of what is not sent
   SentSums sums;
 };
 
-// Writes one block's entries, and what each loses by it to the residual. Fills in `sums`.
+// Writes one block's entries to the payload and what each loses by it to the residual. Sets
+// `sent.sums`.
 inline void WriteSent(const Kernels& kernels, const EncodeInput& input, size_t block,
                       std::span<const uint32_t> index, std::span<const float> value,
                       SparseBuilder& builder, SentBlock& sent) {
@@ -73,7 +79,8 @@ inline void WriteSent(const Kernels& kernels, const EncodeInput& input, size_t b
                                        BlockInput(input, block).residual);
 }
 
-// The blocks' sums in their order. `Block` is derived from SentBlock.
+// Returns the sum of the blocks' numbers, added in the order of the blocks. `Block` is derived from
+// SentBlock.
 template <typename Block>
 EncodeStats StatsOf(std::span<const Block> blocks, size_t payload_bytes) {
   EncodeStats stats = {.payload_bytes = payload_bytes};

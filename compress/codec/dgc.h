@@ -1,22 +1,29 @@
-// dgc (Lin, Han, Mao, Wang, Dally: "Deep Gradient Compression: Reducing the Communication Bandwidth for Distributed
-// Training", ICLR 2018): momentum is accumulated locally, and what it has made of the gradients waits until it is large.
+// dgc (Lin, Han, Mao, Wang, Dally: "Deep Gradient Compression: Reducing the Communication Bandwidth
+// for Distributed Training", ICLR 2018), e.g. "dgc:ratio=0.001,mu=0.9". Momentum is accumulated
+// locally, and its result waits in the residual until it is large.
 //
 //   g = gradient * grad_scale;  u: the momentum state, v: the residual
 //   momentum correction (section 3.2)   u = mu * u + g             v = v + u
 //     with nesterov=on (appendix B)     u = mu * (u + g)           v = v + (u + g)
-//   sent: v of the k elements with the largest |v|, of equals those with the lower index
-//   momentum factor masking             u = 0 and v = v - what was sent (0, with value=fp32), where it was sent
+//   sent: v of the k elements with the largest |v|; of equals, those with the lower index
+//   momentum factor masking             where it was sent: u = 0 and v = v - what was sent (0, with
+//                                       value=fp32)
 //
-// The paper estimates the k-th |v| from a sample of 0.1 to 1 % and looks again among the chosen where the estimate let
-// through far too many. Here a sample sets the floor over which candidates are listed, and the exact k-th among them is
-// always looked for: what is sent depends on no sample, and costs the same.
-// The warm-up (section 3.3) is an option of every codec with a ratio: decorators.h. Local clipping (section 3.2) is by the norm
-// of all tensors together, before any is pushed: worker/exchange/gradient_pusher.h, clip_norm. What momentum SGD makes of
-// weight decay: worker/combination.h, DecayFactor.
+// The paper estimates the k-th |v| from a sample of 0.1 to 1 %. It looks again among the chosen if
+// the estimate let through far too many. Here a sample sets the floor over which candidates are
+// listed, and the exact k-th |v| is always found among them. What is sent depends on no sample, and
+// the cost is the same.
 //
-// Payload: format "sparse", exactly k entries, as topk's. Bytes of memory per element: gradient 4, u and v 8 each.
-// Options: ratio (default 0.001) or k (sparse_options.h), mu (default 0.9), nesterov=on|off (default off),
-// value=fp32|fp16. A server's optimizer must be without momentum.
+// The warm-up (section 3.3) is an option of every codec with a ratio: decorators.h. Local clipping
+// (section 3.2) goes by the norm of all tensors together, before any is pushed: clip_norm in
+// worker/exchange/gradient_pusher.h. DecayFactor in worker/combination.h corrects weight decay for
+// the momentum.
+//
+// Payload: format "sparse", exactly k entries, as topk's. Bytes of memory per element: gradient 4,
+// u and v 8 each. A server's optimizer must have no momentum.
+//
+// Options: ratio (default 0.001) or k (sparse_options.h), mu (default 0.9), nesterov=on|off
+// (default off), value=fp32|fp16.
 #ifndef SLIMPS_COMPRESS_CODEC_DGC_H_
 #define SLIMPS_COMPRESS_CODEC_DGC_H_
 
@@ -27,6 +34,7 @@
 
 namespace slimps {
 
+// InvalidArgument: an option is out of its range.
 [[nodiscard]] absl::StatusOr<std::unique_ptr<Codec>> MakeDgcCodec(const CodecSpec& spec,
                                                                   const Kernels& kernels);
 

@@ -1,6 +1,8 @@
-// DrydenRun: how many of each side are sent is known only after all elements were seen once. So the first pass counts both
-// sides and lists candidates over a magnitude guessed from a sample; then one thread chooses among those. Where the guess
-// missed, a second pass lists everything that is not 0: rare, and it takes 8 bytes of workspace per element.
+// DrydenRun: dryden's encoding. How many elements of each sign are sent is known only once all
+// elements were seen. So the first pass counts both signs and lists the candidates whose magnitude
+// is at least a floor guessed from a sample; then one thread chooses among the candidates. If the
+// guess missed, a second pass lists everything that is not 0. That is rare, and takes 8 bytes of
+// workspace per element.
 #ifndef SLIMPS_COMPRESS_CODEC_DRYDEN_RUN_H_
 #define SLIMPS_COMPRESS_CODEC_DRYDEN_RUN_H_
 
@@ -16,7 +18,7 @@
 
 namespace slimps {
 
-// Owned by one encoding; Blocks from several threads, as EncodeRun says.
+// Owned by one encoding. Several threads may call Blocks at the same time, see EncodeRun.
 class DrydenRun final : public EncodeRun {
  public:
   DrydenRun(const Kernels& kernels, const EncodeInput& input, std::span<std::byte> payload,
@@ -32,16 +34,16 @@ class DrydenRun final : public EncodeRun {
 
   struct Block : SentBlock {
     uint32_t positives = 0, negatives = 0;
-    uint32_t offset = 0, listed = 0;  // in the list
+    uint32_t offset = 0, listed = 0;  // its candidates in the list
   };
   // The elements of one sign.
   struct Side {
     size_t elements = 0;
     size_t wanted = 0;
     float limit = 0;   // the smallest |x| that is sent
-    size_t equal = 0;  // how many of exactly that are still to be sent
+    size_t equal = 0;  // how many of |x| == limit are still to be sent
     size_t sent = 0;
-    double sum = 0;  // of their x
+    double sum = 0;  // of the sent x
 
     float Mean() const {
       return sent == 0 ? 0 : static_cast<float>(sum / static_cast<double>(sent));
@@ -51,7 +53,7 @@ class DrydenRun final : public EncodeRun {
   float GuessFloorOfBoth(EncodeWorkspace& workspace);
   void Collect(size_t block);
   void Write(size_t block);
-  // Sets the sides' limits; false: the list lacks some.
+  // Sets both sides' counts and limits. False: the list lacks elements that must be sent.
   bool FindLimits();
   bool FindLimit(bool positive, Side& side);
   void ChooseFromList();
@@ -67,7 +69,9 @@ class DrydenRun final : public EncodeRun {
   Stage stage_ = Stage::kCollect;
   size_t passes_ = 2;
   float floor_ = 0;
-  // Candidates of block b at [offset, offset + listed). What is sent moves to the front of its block's place.
+
+  // Block b's candidates are at [offset, offset + listed). Those that are sent move to the front of
+  // that range.
   CandidateList list_;
   Side positive_, negative_;
 };

@@ -1,15 +1,16 @@
-// One encoding in passes over fixed blocks, so that several threads can share the work and the result does not depend
-// on how many they are.
+// EncodeRun: one encoding, in passes over fixed blocks. Several threads can share the work, and the
+// result does not depend on how many they are.
 //
 //   auto run = codec.Begin(input, payload, workspace);
 //   for (size_t pass = 0; pass < run->passes(); ++pass) {
-//     run->Blocks(pass, 0, n); run->Blocks(pass, n, blocks);    // any split, any threads
-//     run->EndPass(pass);                                       // one thread, when all blocks are done
+//     run->Blocks(pass, 0, n); run->Blocks(pass, n, blocks);  // any split, any threads
+//     run->EndPass(pass);                                     // one thread, after all Blocks
 //   }
 //   EncodeStats stats = run->Finish();
 //
-// The first pass reads the gradient and, where a residual is given, leaves x in it: later passes read that, and the last
-// subtracts what was sent. So a gradient is read once, and error feedback costs no pass of its own.
+// The first pass reads the gradient and, if a residual is given, leaves x in it. Later passes read
+// that x, and the last one subtracts what was sent. So a gradient is read once, and error feedback
+// costs no pass of its own.
 #ifndef SLIMPS_COMPRESS_CODEC_ENCODE_RUN_H_
 #define SLIMPS_COMPRESS_CODEC_ENCODE_RUN_H_
 
@@ -25,54 +26,65 @@
 
 namespace slimps {
 
+// Thread-compatible, except that threads may call Blocks for disjoint ranges at the same time.
 class EncodeRun {
  public:
   virtual ~EncodeRun() = default;
+
+  // Returns how many passes there are. EndPass may change this number, so ask again after each
+  // pass.
   virtual size_t passes() const = 0;
-  // Blocks [first, last) of pass `pass`. Disjoint ranges may run at the same time.
+
+  // Does blocks [first, last) of pass `pass`.
   virtual void Blocks(size_t pass, size_t first, size_t last) = 0;
+
+  // Ends the pass once all of its blocks are done.
   virtual void EndPass(size_t /*pass*/) {}
+
+  // Returns the sums after the last pass. The payload is complete then.
   virtual EncodeStats Finish() = 0;
 };
 
-// Memory for runs, one at a time: kept and used again, since touching fresh pages costs more than encoding.
-// Thread-compatible; Take is for the threads that may call Begin and EndPass.
+// Memory for one run at a time. The next run uses it again, because touching fresh pages costs more
+// than encoding. Thread-compatible. Only the threads that may call Begin and EndPass may call Take.
 class EncodeWorkspace final {
  public:
-  // Uninitialised, 64-byte aligned, valid until Reset.
+  // Returns room for `count` of T: uninitialised, 64-byte aligned, valid until Reset.
   template <typename T>
   std::span<T> Take(size_t count) {
     static_assert(std::is_trivially_copyable_v<T>);
     const std::span<std::byte> bytes = TakeBytes(count * sizeof(T));
     return {reinterpret_cast<T*>(bytes.data()), count};
   }
-  // Everything taken may be taken again.
+
+  // Makes all memory available again. Spans from Take become invalid.
   void Reset();
 
  private:
   std::span<std::byte> TakeBytes(size_t bytes);
 
-  std::vector<AlignedBuffer> chunks_;  // the last one is being used up
-  size_t used_ = 0;                    // of the last chunk
+  std::vector<AlignedBuffer> chunks_;  // Take uses up the last one
+  size_t used_ = 0;                    // bytes of the last chunk
 };
 
-// The blocks' sums in their order, which does not depend on threads. `payload_bytes` is left 0.
+// Returns the sum of the blocks' sums, added in the order of the blocks and so independent of
+// threads. Leaves `payload_bytes` 0.
 EncodeStats SumOf(std::span<const BlockSums> blocks);
 
-// What kernels that list a block's elements need: they write whole vectors.
+// The room that kernels need to list a block's elements: they write whole vectors.
 inline constexpr size_t kBlockRoom = kBlockElements + 16;
 
-// x of one element.
+// Returns x of one element.
 inline float InputOf(const EncodeInput& input, size_t element) {
   const float scaled = input.gradient[element] * input.grad_scale;
   return input.residual.empty() ? scaled : scaled + input.residual[element];
 }
 
-// One block of an EncodeInput, as kernels take it.
+// One block of an EncodeInput, in the form that kernels take.
 struct BlockInput {
   const float* gradient = nullptr;
   float* residual = nullptr;  // nullptr: no error feedback
-  float* momentum = nullptr;  // nullptr: none
+  float* momentum = nullptr;  // nullptr: no momentum
   size_t elements = 0;
 
   // REQUIRES: block < Codec::Blocks(input.gradient.size()).

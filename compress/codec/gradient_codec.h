@@ -1,10 +1,14 @@
-// A codec that another one encodes for, once the gradient is clipped and has gone through momentum (decorators.h has the
-// formulas). Clipping makes no |x| larger than the larger of |residual| and |x| without clipping, nor does it round past
-// them: so what is encodable without it is with it. Passes over memory, beside the inner codec's:
+// GradientCodec: clips the gradient, applies momentum, and lets an inner codec encode the result.
+// decorators.h has the formulas and makes these codecs.
 //
-//   clip        4 bytes read per element: the norm. The factor then goes into grad_scale
-//   momentum    gradient and momentum read, momentum and what goes on written (12 to 16). For a BlockCodec block by block
-//               just before its own pass over the block, which finds it in cache; else in a pass before (4 more)
+// Clipping makes no |x| larger than the larger of |residual| and |x| without clipping, nor does
+// rounding. So what can be encoded without clipping can be encoded with it. Passes over memory
+// beside the inner codec's:
+//
+//   clip        reads 4 bytes per element for the norm. The factor then goes into grad_scale
+//   momentum    reads gradient and momentum, writes momentum and the result (12 to 16 bytes). With
+//               a BlockCodec inside, this runs block by block just before the inner pass, which
+//               then finds the block in cache; else in a pass before (4 bytes more)
 //   masking     reads the payload, and of the momentum only what it clears
 #ifndef SLIMPS_COMPRESS_CODEC_GRADIENT_CODEC_H_
 #define SLIMPS_COMPRESS_CODEC_GRADIENT_CODEC_H_
@@ -22,8 +26,9 @@ namespace slimps {
 
 enum class GradientMomentum { kNone, kNesterov, kDgc };
 
+// The options that decorators.h reads from a spec.
 struct GradientOptions {
-  std::optional<double> clip;  // the largest norm, workers counted in
+  std::optional<double> clip;  // the largest norm, already divided by sqrt(clip_workers)
   GradientMomentum momentum = GradientMomentum::kNone;
   float mu = 0;
 };
@@ -55,7 +60,7 @@ class GradientCodec final : public Codec {
 
   const GradientOptions options_;
   const std::unique_ptr<Codec> inner_;
-  const bool by_blocks_;  // it is a BlockCodec
+  const bool by_blocks_;  // inner_ is a BlockCodec
 };
 
 }  // namespace slimps

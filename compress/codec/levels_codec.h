@@ -1,4 +1,5 @@
-// What the codecs of format "levels" share: the payload's layout from the codec's bits and scales.
+// LevelsCodec: base of the codecs of format "levels" that encode block by block. It derives the
+// payload's layout from the codec's bits and scales.
 #ifndef SLIMPS_COMPRESS_CODEC_LEVELS_CODEC_H_
 #define SLIMPS_COMPRESS_CODEC_LEVELS_CODEC_H_
 
@@ -22,7 +23,7 @@ class LevelsCodec : public BlockCodec {
   }
 
  protected:
-  // `shape`: bits, scales and value; its elements are ignored.
+  // `shape`: bits, scales and value; `elements` is ignored.
   LevelsCodec(CodecSpec spec, const Kernels& kernels, float limit, const LevelsLayout& shape,
               ErrorFeedback feedback)
       : BlockCodec(std::move(spec), kernels, limit), shape_(shape), feedback_(feedback) {}
@@ -33,10 +34,12 @@ class LevelsCodec : public BlockCodec {
     return layout;
   }
 
+  // Returns where the block's codes or its plane 0 begin.
   static uint8_t* Plane(const LevelsLayout& layout, std::span<std::byte> payload, size_t block) {
     return reinterpret_cast<uint8_t*>(payload.data() + layout.PlanesOffset(block));
   }
 
+  // Writes scale `index` of scale block `block`.
   static void StoreScale(const LevelsLayout& layout, std::span<std::byte> payload, size_t block,
                          size_t index, float scale) {
     std::memcpy(payload.data() + layout.ScaleOffset(block) + index * sizeof scale, &scale,

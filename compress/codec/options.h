@@ -1,4 +1,8 @@
-// Typed reading of a CodecSpec's options, with errors that say what would have been valid.
+// Reads a CodecSpec's options as typed values. Errors say what would have been valid. Thread-safe:
+// all are pure functions.
+//
+//   SLIMPS_ASSIGN_OR_RETURN(const float mu, FloatOption(spec, "mu", FloatRange::kFactor, 0.9f));
+//   SLIMPS_ASSIGN_OR_RETURN(const uint64_t passes, UintOption(spec, "passes", 0, 64, 30));
 #ifndef SLIMPS_COMPRESS_CODEC_OPTIONS_H_
 #define SLIMPS_COMPRESS_CODEC_OPTIONS_H_
 
@@ -13,31 +17,38 @@
 
 namespace slimps {
 
-// InvalidArgument: "unknown WHAT 'got': did you mean 'nearest'? (a, b, c)".
+// Returns InvalidArgument: "unknown WHAT 'GOT': did you mean 'NEAREST'? Valid are A, B, C".
 absl::Status UnknownName(const std::string& what, std::string_view got,
                          std::span<const std::string_view> valid);
 
-// Single-character insertions, deletions and replacements from one to the other.
+// Returns how many insertions, deletions and replacements of one character turn `a` into `b`.
 size_t EditDistance(std::string_view a, std::string_view b);
 
-// Index in `choices` of the option's value; `fallback` where the option is not given.
+// Returns the index in `choices` of the option's value, or `fallback` if the option is not given.
+// InvalidArgument: the value is not in `choices`.
 [[nodiscard]] absl::StatusOr<size_t> ChoiceOption(const CodecSpec& spec, const std::string& option,
                                                   std::span<const std::string_view> choices,
                                                   size_t fallback);
 
-// kPositive: over 0; kFactor: from 0 to below 1.
+// kPositive: over 0. kFactor: at least 0 and below 1.
 enum class FloatRange { kFinite, kPositive, kFactor };
-// A decimal fp32 number; `fallback` where the option is not given.
+
+// Returns the option's value, a decimal fp32 number, or `fallback` if the option is not given.
+// InvalidArgument: the value is no finite number, or it is out of `range`.
 [[nodiscard]] absl::StatusOr<float> FloatOption(const CodecSpec& spec, const std::string& option,
                                                 FloatRange range, float fallback);
 
-// A decimal integer in [smallest, largest]; `fallback` where the option is not given.
+// Returns the option's value, a decimal integer in [smallest, largest], or `fallback` if the option
+// is not given.
+// InvalidArgument: the value is no integer, or it is out of that range.
 [[nodiscard]] absl::StatusOr<uint64_t> UintOption(const CodecSpec& spec, const std::string& option,
                                                   uint64_t smallest, uint64_t largest,
                                                   uint64_t fallback);
 
 enum class ErrorFeedback { kOff, kOn };
-// The option error_feedback=on|off.
+
+// Returns the option error_feedback=on|off, or `fallback` if it is not given.
+// InvalidArgument: another value.
 [[nodiscard]] absl::StatusOr<ErrorFeedback> ErrorFeedbackOption(const CodecSpec& spec,
                                                                 ErrorFeedback fallback);
 

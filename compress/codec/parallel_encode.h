@@ -1,12 +1,12 @@
-// ParallelEncoder: encodes on its own TBB arena, over a fixed grid of blocks, so that payload and residual have the
-// same bits whatever the number of threads.
+// ParallelEncoder: encodes on its own TBB arena, over a fixed grid of blocks. Payload and residual
+// have the same bits for any number of threads.
 //
 //   ParallelEncoder encoder(threads);
 //   auto result = encoder.Encode({.codec = codec, .input = {...}, .payload = bit_buf.bytes()});
 //   auto results = encoder.EncodeAll(jobs);    // partitions side by side
 //
-// Small tensors are encoded by the caller: handing them over costs more than encoding. Thread-safe; callers share the
-// arena. A calling thread works along, so it needs no thread of its own to wait.
+// The calling thread encodes small tensors alone: to hand them over costs more than to encode them.
+// With large ones it works too, so no thread only waits. Thread-safe; callers share the arena.
 #ifndef SLIMPS_COMPRESS_CODEC_PARALLEL_ENCODE_H_
 #define SLIMPS_COMPRESS_CODEC_PARALLEL_ENCODE_H_
 
@@ -31,28 +31,32 @@ struct EncodeJob {
 struct EncodeResult {
   EncodeStats stats;
   absl::Duration wall;  // from the job's begin to its end
-  absl::Duration cpu;   // of all threads together
+  absl::Duration cpu;   // sum over all threads
 };
 
 class ParallelEncoder final {
  public:
-  // fp32 bytes below which the caller's thread encodes alone.
+  // A gradient with fewer bytes of fp32 is small: the caller's thread encodes it alone.
   static constexpr size_t kInlineBytes = 64 << 10;
 
-  // `threads`, the caller's included; 0: as many as there are cores. No more work than there are cores.
-  // `clock` times it, and outlives the encoder.
+  // `threads` counts the caller; 0: as many as there are cores. At most as many as there are cores
+  // work at the same time. `clock` measures EncodeResult::wall and outlives the encoder.
   explicit ParallelEncoder(int threads, const Clock* clock = MachineClock());
   ~ParallelEncoder();
   ParallelEncoder(const ParallelEncoder&) = delete;
   ParallelEncoder& operator=(const ParallelEncoder&) = delete;
 
-  // 1 or more.
+  // Returns the number asked for, 1 or more.
   int threads() const;
 
-  // As Codec::Encode. The element that an error names is the first, whatever the number of threads. Internal: memory
-  // ran out or TBB failed; the job's residual and momentum may then be half updated.
+  // Encodes as Codec::Encode does. An error names the first bad element, whatever the number of
+  // threads.
+  // Internal: memory ran out or TBB failed. The job's residual and momentum may be half updated.
   [[nodiscard]] absl::StatusOr<EncodeResult> Encode(const EncodeJob& job) const;
-  // In the order of `jobs`. A failed job leaves the others alone. REQUIRES: jobs share no payload or residual.
+
+  // Encodes all jobs and returns the results in the order of `jobs`. A job that fails does not
+  // affect the others.
+  // REQUIRES: no two jobs share a payload or a residual.
   [[nodiscard]] std::vector<absl::StatusOr<EncodeResult>> EncodeAll(
       std::span<const EncodeJob> jobs) const;
 

@@ -1,8 +1,10 @@
-// A codec that rounds all elements of a partition by one scale, which depends on all of them: two passes.
+// PartitionQuantizer: base of the codecs that round all elements of a partition by one scale. The
+// scale depends on all elements, so an encoding takes two passes.
 //
-// The first looks at gradient and residual and writes nothing, the second looks at them again: 8 + 12 bytes per element,
-// as many as leaving x in the residual would move (12 + 8), but the random numbers are then drawn while the most bytes
-// are under way, and without a residual no memory is needed for x.
+// The first pass reads gradient and residual and writes nothing; the second reads them again. That
+// moves 8 + 12 bytes per element, as many as leaving x in the residual would (12 + 8). But the
+// random numbers are then drawn while the most bytes are under way, and an encoding without a
+// residual needs no memory for x.
 #ifndef SLIMPS_COMPRESS_CODEC_PARTITION_QUANTIZER_H_
 #define SLIMPS_COMPRESS_CODEC_PARTITION_QUANTIZER_H_
 
@@ -21,10 +23,10 @@
 
 namespace slimps {
 
-// Of all x of a partition.
+// Norms of all x of a partition.
 struct PartitionNorms {
-  double input2 = 0;  // the blocks' sums in their order; may be infinite
-  float largest = 0;
+  double input2 = 0;  // sum of the blocks' x * x, added in their order; may be infinite
+  float largest = 0;  // largest |x|
   size_t elements = 0;
 };
 
@@ -38,21 +40,28 @@ class PartitionQuantizer : public Codec {
                                    EncodeWorkspace& workspace) const final;
 
   virtual Scaling ChooseScaling(const PartitionNorms& norms) const = 0;
-  // Rounds one block's elements into its part of the payload.
+
+  // Rounds one block's elements and writes them to `out`, the block's part of the payload.
   virtual BlockSums EncodeBlock(const BlockInput& in, const Rounding& rounding,
                                 const LevelsLayout& layout, uint8_t* out) const = 0;
 
-  // The run's part: kernels, layout, numbers.
+  // ---- What the run calls.
+  //
+  // Returns the norms of one block's x.
   InputNorms MeasureBlock(const EncodeInput& input, size_t block) const;
+
   LevelsLayout Layout(size_t elements) const {
     LevelsLayout layout = shape_;
     layout.elements = elements;
     return layout;
   }
+
+  // Starts the block's random numbers.
   void StartRandom(const EncodeContext& context, size_t block, RandomLanes* random) const;
 
  protected:
-  // `shape`: the payload's layout but for its elements and value. `measure`: a kernel that gives what ChooseScaling needs.
+  // `shape`: the payload's layout without its elements and value. `measure`: a kernel that returns
+  // what ChooseScaling needs.
   PartitionQuantizer(CodecSpec spec, const Kernels& kernels, const LevelsLayout& shape,
                      MeasureInput measure, ErrorFeedback feedback, uint64_t seed)
       : Codec(std::move(spec), kernels, kLargestQuantized),

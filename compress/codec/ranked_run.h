@@ -1,4 +1,7 @@
-// RankedRun: sends the k largest keys, exactly; of equals, those with the lower index.
+// RankedRun: sends exactly the k largest keys. Of equal keys it sends those with the lower index.
+//
+//   return std::make_unique<RankedRun>(kernels(), input, payload, workspace, SelectBy::kMagnitude,
+//                                      k(input.gradient.size()), values());
 #ifndef SLIMPS_COMPRESS_CODEC_RANKED_RUN_H_
 #define SLIMPS_COMPRESS_CODEC_RANKED_RUN_H_
 
@@ -9,11 +12,12 @@
 
 namespace slimps {
 
-// Owned by one encoding; Blocks from several threads, as EncodeRun says.
+// Owned by one encoding. Several threads may call Blocks at the same time, see EncodeRun.
 class RankedRun : public SelectionRun {
  public:
-  // By sign, fewer than k are sent where fewer have that sign; by magnitude, zeros are sent too. REQUIRES: k is at most
-  // the number of elements, and 0 only if that is.
+  // By sign, it sends fewer than k if fewer elements have that sign. By magnitude, it sends zeros
+  // too.
+  // REQUIRES: k is at most the number of elements, and 0 only if that number is 0.
   RankedRun(const Kernels& kernels, const EncodeInput& input, std::span<std::byte> payload,
             EncodeWorkspace& workspace, SelectBy by, size_t k, SparseValues values)
       : RankedRun(kernels, input, payload, workspace, by, k, values, Unprepared()) {
@@ -21,7 +25,7 @@ class RankedRun : public SelectionRun {
   }
 
  protected:
-  // For those with another SampleInput, which call Prepare themselves.
+  // For derived classes with another SampleInput: they call Prepare themselves.
   struct Unprepared {};
   RankedRun(const Kernels& kernels, const EncodeInput& input, std::span<std::byte> payload,
             EncodeWorkspace& workspace, SelectBy by, size_t k, SparseValues values, Unprepared)

@@ -1,4 +1,8 @@
-// What SelectionRun (selection_run.h) and its codecs tell each other.
+// The structs by which SelectionRun (selection_run.h) and its codecs talk to each other:
+//
+//   SelectionGoal   codec to run: which elements to list
+//   Listed          run to codec: what it listed
+//   Selection       codec to run: which of them to send
 #ifndef SLIMPS_COMPRESS_CODEC_SELECTION_H_
 #define SLIMPS_COMPRESS_CODEC_SELECTION_H_
 
@@ -12,26 +16,35 @@ namespace slimps {
 // What a codec asks of its selection.
 struct SelectionGoal {
   SelectBy by = SelectBy::kMagnitude;
-  // The largest `rank` keys are listed for Choose(), those over 0 at least; at most the number of elements.
+
+  // Lists for Choose() at least the `rank` largest keys; keys of 0 and below may be missing.
+  // REQUIRES: rank is at most the number of elements.
   size_t rank = 0;
-  // If over 0: list all keys from it on instead, and choose those. `rank` is then 0.
+
+  // If over 0: lists all keys >= fixed_floor and sends those, without Choose(). `rank` is then 0.
   float fixed_floor = 0;
 };
 
 // What Choose() may look at.
 struct Listed {
-  std::span<float> keys;  // all keys >= floor; may be reordered and overwritten
+  std::span<float> keys;  // all keys >= floor; Choose() may reorder and overwrite them
   float floor = 0;        // over 0
-  // The fp32 number before the floor. At least `rank` keys reach it (by sign: unless it is 0).
+
+  // The largest fp32 number below the floor. At least `rank` keys are >= below_floor, except by
+  // sign if it is 0.
   float below_floor = 0;
-  // Of |x| over all elements: in fp32 within blocks (lanes.h), in fp64 over blocks in their order.
+
+  // Sum and maximum of |x| over all elements. The sum is in fp32 within blocks (lanes.h) and in
+  // fp64 over blocks, in their order.
   double magnitude_sum = 0;
   float magnitude_max = 0;
+
   size_t elements = 0;
 };
 
-// All keys >= sure are sent, and of those with filler <= key < sure the first, until `total` are. REQUIRES: sure >= the
-// floor; filler >= 0.
+// What to send: all keys >= sure, then the first elements with filler <= key < sure until `total`
+// are sent.
+// REQUIRES: sure >= the floor; filler >= 0.
 struct Selection {
   float sure = 0;
   float filler = 0;

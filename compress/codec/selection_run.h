@@ -1,16 +1,19 @@
-// SelectionRun: the encoding of codecs that send the elements with the largest keys (|x|, x or -x; select.h). The
-// gradient is read once; later passes look at candidates, which are few:
+// SelectionRun: the encoding of codecs that send the elements with the largest keys (|x|, x or -x;
+// select.h). It reads the gradient once; later passes look at candidates, which are few. RankedRun
+// (ranked_run.h), mstopk.cc and threshold.cc derive from it. Its stages, each of them a pass:
 //
-//   collect    x goes to the residual; elements whose key is at least `floor` are listed. The floor is guessed from a
-//              sample so that a few more than `rank` are expected
-//   histogram  only where the sample misled (fewer than `rank` were found, or more than there is room for): three passes
-//              over x find the rank-th key by its bits; then `collect` again, of all over it
-//   count      Choose() has said which keys are sure and which may fill up; how many there are of each, by block
-//   pick       what each block sends
-//   write      payload and residual
+//   collect    leaves x in the residual and lists the elements whose key is at least `floor`. The
+//              floor is guessed from a sample so that a few more than `rank` are expected
+//   histogram  only where the sample misled: collect found fewer than `rank`, or more than there is
+//              room for. Three passes over x find the rank-th key by its bits; then `collect`
+//              again, of all keys over it
+//   count      Choose() has said which keys are sure and which may fill up; counts both, by block
+//   pick       finds what each block sends
+//   write      writes payload and residual
 //
-// What is sent does not depend on the sample, the room or the threads. Owned by one encoding; Blocks from several
-// threads, as EncodeRun says.
+// What is sent does not depend on the sample, the room or the threads.
+//
+// Owned by one encoding. Several threads may call Blocks at the same time, see EncodeRun.
 #ifndef SLIMPS_COMPRESS_CODEC_SELECTION_RUN_H_
 #define SLIMPS_COMPRESS_CODEC_SELECTION_RUN_H_
 
@@ -26,6 +29,7 @@
 
 namespace slimps {
 
+// Owned by one encoding. Several threads may call Blocks at the same time, see EncodeRun.
 class SelectionRun : public EncodeRun {
  public:
   size_t passes() const final { return passes_; }
@@ -37,7 +41,9 @@ class SelectionRun : public EncodeRun {
   struct Scales {
     float scale0 = 0, scale1 = 0;
   };
-  // What scales are made of: sums of the sent x >= 0 and x < 0, in fp64 and in order within blocks, then over blocks.
+
+  // What scales are made of: sums of the sent x >= 0 and of the sent x < 0. They are fp64, added in
+  // order within blocks, then over blocks.
   struct SentOfSign {
     double positive = 0, negative = 0;
     uint32_t positives = 0, negatives = 0;
@@ -46,20 +52,30 @@ class SelectionRun : public EncodeRun {
   SelectionRun(const Kernels& kernels, const EncodeInput& input, std::span<std::byte> payload,
                EncodeWorkspace& workspace, const SelectionGoal& goal, SparseValues values);
 
-  // Guesses the floor. REQUIRES: called once, at the end of the final class's constructor.
+  // Guesses the floor.
+  // REQUIRES: the constructor of the final class calls it once, at its end (it calls SampleInput).
   void Prepare();
 
   // ---- What codecs replace.
-  // Which are sent. One thread. Not called for a fixed floor.
+  //
+  // Says which elements to send. One thread calls it. Not called for a fixed floor.
   virtual Selection Choose(const Listed& listed);
+
+  // Returns the payload's scales.
   virtual Scales ScalesOf(const SentOfSign&) { return {}; }
-  // x of one element before the first pass, for the sample.
+
+  // Returns x of one element before the first pass, for the sample.
   virtual float SampleInput(size_t element) const;
-  // The first pass over a block: leaves x in the residual and lists candidates, as SelectKernels::collect does.
+
+  // Does the first pass over a block: leaves x in the residual and lists candidates, as
+  // SelectKernels::collect does.
   virtual Candidates CollectFirst(size_t block, float floor, uint32_t* index, float* value);
-  // Soon to be called for: AfterSend. Asks for the memory that it touches.
+
+  // Prefetches the memory that AfterSend, which is called soon, touches.
   virtual void PrefetchSent(size_t /*block*/, std::span<const uint32_t> /*index*/) const {}
-  // A block's sent elements, by their index in the block, once the residual is written.
+
+  // Called once the block's residual is written. `index`: the sent elements, counted within the
+  // block.
   virtual void AfterSend(size_t /*block*/, std::span<const uint32_t> /*index*/) {}
 
   const Kernels& kernels() const { return kernels_; }
@@ -70,15 +86,16 @@ class SelectionRun : public EncodeRun {
   enum class Stage : uint8_t { kCollect, kHistogram, kCount, kPick, kWrite, kDone };
 
   struct Block : SentBlock {
-    uint32_t offset = 0;  // of its candidates in the list
+    uint32_t offset = 0;  // where its candidates begin in the list
     uint32_t listed = 0;
-    float rest2 = 0;  // squares of what is not listed
+    float rest2 = 0;  // sum of squares of what is not listed
     float magnitude_sum = 0, magnitude_max = 0;
     ChoiceCounts counts;
     uint32_t fill = 0;       // how many of counts.filler it sends
-    uint32_t sent_from = 0;  // in the arrays of what is sent
+    uint32_t sent_from = 0;  // where its entries begin in sent_index_ and sent_value_
     SentOfSign by_sign;
   };
+
   // x of a block after the first pass: values * scale.
   struct Source {
     const float* values;
@@ -87,6 +104,7 @@ class SelectionRun : public EncodeRun {
   };
 
   Source SourceOf(size_t block) const;
+  // True if the list has all that the block sends.
   bool FromList(const Block& block) const {
     return list_.complete() && (fills_from_list_ || block.fill == 0);
   }
@@ -121,11 +139,11 @@ class SelectionRun : public EncodeRun {
   bool floor_is_exact_ = false;   // found by histograms
   Selection selection_;
 
-  std::span<uint32_t>
-      histogram_;  // threads add to it atomically: the order of sums of integers does not matter
+  // Threads add to it atomically: sums of integers do not depend on their order.
+  std::span<uint32_t> histogram_;
   uint32_t histogram_shift_ = 0;
-  uint32_t known_bits_ = 0;    // of the rank-th key, those over the histogram's
-  size_t histogram_rank_ = 0;  // its rank among the keys with these bits
+  uint32_t known_bits_ = 0;    // the rank-th key's bits above those of this histogram
+  size_t histogram_rank_ = 0;  // the key's rank among the keys with these bits
 
   std::span<uint32_t> sent_index_;
   std::span<float> sent_value_;

@@ -1,13 +1,16 @@
-// SparseBuilder: writes a sparse payload whose blocks several threads fill, once it is known what each block sends.
+// SparseBuilder: writes a sparse payload once it is known what each block sends. Several threads
+// fill the blocks.
 //
-//   SparseBuilder builder(kernels, {.values = SparseValues::kF16, .elements = n}, payload, workspace);
-//   builder.SetBlock(block, index);                  // every block once, any threads
-//   builder.Plan(scale0, scale1);                    // one thread: picks the smaller index coding, writes the header
-//   builder.WriteBlock(block, index, values, decoded);   // every block once, any threads
-//   size_t bytes = builder.Finish();                 // one thread
+//   const SparseLayout shape = {.values = SparseValues::kF16, .elements = n};
+//   SparseBuilder builder(kernels, shape, payload, workspace);
+//   builder.SetBlock(block, index);                     // every block once, any threads
+//   builder.Plan(scale0, scale1);                       // one thread: index coding and header
+//   builder.WriteBlock(block, index, values, decoded);  // every block once, any threads
+//   size_t bytes = builder.Finish();                    // one thread
 //
-// Thread-compatible, except that calls for different blocks may run at the same time. The bytes do not depend on the
-// threads: where two blocks share a byte, Finish puts their bits together.
+// Thread-compatible, except that threads may call SetBlock and WriteBlock for different blocks at
+// the same time. The bytes do not depend on the threads: where two blocks share a byte, Finish
+// joins their bits.
 #ifndef SLIMPS_COMPRESS_CODEC_SPARSE_BUILDER_H_
 #define SLIMPS_COMPRESS_CODEC_SPARSE_BUILDER_H_
 
@@ -23,24 +26,34 @@ namespace slimps {
 
 class SparseBuilder final {
  public:
-  // The most bytes that `count` entries take, whatever the indices. `shape`: values and elements.
+  // Returns the most bytes that `count` entries take, whatever their indices. `shape`: values and
+  // elements.
   static size_t MaxPayloadBytes(SparseLayout shape, size_t count);
 
-  // `shape`: values and elements; the rest is found out. `payload` and `workspace` outlive this.
-  // REQUIRES: payload holds MaxPayloadBytes of what will be sent.
+  // `shape`: values and elements; Plan determines the rest. `payload` and `workspace` outlive this.
+  // REQUIRES: `payload` holds MaxPayloadBytes of the number of entries that will be sent.
   SparseBuilder(const Kernels& kernels, const SparseLayout& shape, std::span<std::byte> payload,
                 EncodeWorkspace& workspace);
 
-  // The indices that the block will send, rising.
+  // Sets the indices that the block will send, in rising order.
   void SetBlock(size_t block, std::span<const uint32_t> index);
+
+  // Picks the index coding that makes the payload smaller, and writes the header and the
+  // directories.
   // REQUIRES: SetBlock was called for every block.
   void Plan(float scale0, float scale1);
-  // Entries before `block`. REQUIRES: Plan was called; block < blocks.
+
+  // Returns the number of entries before `block`.
+  // REQUIRES: Plan was called; block < blocks.
   size_t Before(size_t block) const { return blocks_[block].before; }
-  // What each of `values` decodes to goes to `decoded`. REQUIRES: the indices of SetBlock.
+
+  // Writes the block's entries. Writes to `decoded` what each of `values` decodes to.
+  // REQUIRES: Plan was called; `index` holds the indices given to SetBlock.
   void WriteBlock(size_t block, std::span<const uint32_t> index, std::span<const float> values,
                   float* decoded);
-  // The payload's length. REQUIRES: WriteBlock was called for every block.
+
+  // Joins the bytes that blocks share, and returns the payload's length.
+  // REQUIRES: WriteBlock was called for every block.
   size_t Finish();
 
   const SparseLayout& layout() const { return layout_; }
@@ -52,17 +65,18 @@ class SparseBuilder final {
   };
   struct Block {
     uint32_t count = 0;
-    uint32_t before = 0;  // entries of the blocks before
+    uint32_t before = 0;  // entries of the blocks before it
     uint32_t delta_bytes = 0;
-    uint32_t delta_before = 0;
+    uint32_t delta_before = 0;  // delta_bytes of the blocks before it
     Edges signs, indices;
   };
 
   void WriteValues(const Block& block, std::span<const float> values, float* decoded, Edges& edges);
-  // Copies bits [first_bit, last_bit) of a plane at `offset`, of which bits[0] holds the first, but for the bytes at
-  // the ends that are not wholly the block's.
+  // Copies bits [first_bit, last_bit) of a plane at `offset`; bits[0] holds the first of them.
+  // Bytes at either end that other blocks may share go to `edges` instead.
   void StoreInner(size_t offset, size_t first_bit, size_t last_bit, const uint8_t* bits,
                   Edges& edges);
+  // Writes the bytes that blocks share: threads must not write the same byte.
   void JoinEdges(size_t offset, size_t entry_bits, Edges Block::*edges);
 
   const Kernels& kernels_;

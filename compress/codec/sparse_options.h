@@ -1,4 +1,8 @@
-// What the codecs of format "sparse" have in common: how many elements they send and in which precision.
+// What the codecs of format "sparse" share: how many elements they send, in which precision, and
+// base classes. The codecs' own files include it.
+//
+//   SLIMPS_ASSIGN_OR_RETURN(const SentCount count, SentCountOption(spec));   // ratio=0.01 or k=100
+//   const size_t k = count.Of(elements);
 #ifndef SLIMPS_COMPRESS_CODEC_SPARSE_OPTIONS_H_
 #define SLIMPS_COMPRESS_CODEC_SPARSE_OPTIONS_H_
 
@@ -15,7 +19,7 @@
 
 namespace slimps {
 
-// How many of n elements are sent: a count, or floor(ratio * n), in fp64, but at least 1; never more than n.
+// How many of n elements are sent: a count, or floor(ratio * n) in fp64. At least 1, at most n.
 struct SentCount {
   double ratio = 0;  // 0: `count` holds
   size_t count = 0;
@@ -27,29 +31,32 @@ struct SentCount {
   }
 };
 
-// The options ratio=R, over 0 and at most 1, and k=K, a ratio if below 1, else a count (as BytePS has it).
-// InvalidArgument: both are given, or a value out of its range. Default: ratio 0.01.
+// Reads the options ratio=R (over 0 and at most 1) and k=K (a ratio if below 1, else a count, as in
+// BytePS). Default: ratio 0.01.
+// InvalidArgument: both are given, or a value is out of its range.
 [[nodiscard]] absl::StatusOr<SentCount> SentCountOption(const CodecSpec& spec);
 
-// The option value=fp32|fp16. Default: fp32.
+// Reads the option value=fp32|fp16. Default: fp32.
+// InvalidArgument: another value.
 [[nodiscard]] absl::StatusOr<SparseValues> ValueOption(const CodecSpec& spec);
 
-// The largest |x| that a value coding carries.
+// Returns the largest |x| that a value coding carries.
 constexpr float LargestSparseValue(SparseValues values) {
   return LargestRawValue(values == SparseValues::kF16 ? PayloadFormat::kRawF16
                                                       : PayloadFormat::kRawF32);
 }
-// For codecs that sum |x| over a block in fp32: 4096 * 2^115 is 2^127.
+
+// The limit for codecs that sum |x| over a block in fp32: 4096 * 2^115 is 2^127.
 inline constexpr float kLargestSparseSummand = 0x1p115f;
 
-// Thread-safe: constant after construction.
+// Base of the codecs of format "sparse". Thread-safe: constant after construction.
 class SparseCodec : public Codec {
  public:
   PayloadFormat format() const final { return PayloadFormat::kSparse; }
   bool wants_residual() const final { return feedback_ == ErrorFeedback::kOn; }
 
  protected:
-  // `limit`: the largest |x| for another reason than the value coding.
+  // `limit`: the largest |x| that the codec takes for reasons other than the value coding.
   SparseCodec(CodecSpec spec, const Kernels& kernels, SparseValues values, ErrorFeedback feedback,
               float limit = std::numeric_limits<float>::max())
       : Codec(std::move(spec), kernels, std::min(limit, LargestSparseValue(values))),
@@ -63,7 +70,7 @@ class SparseCodec : public Codec {
   const ErrorFeedback feedback_;
 };
 
-// Those that send at most k of n elements. Thread-safe: constant after construction.
+// Base of the codecs that send at most k of n elements. Thread-safe: constant after construction.
 class CountedSparseCodec : public SparseCodec {
  public:
   size_t MaxPayloadBytes(size_t elements) const final {

@@ -1,5 +1,8 @@
-// 2bit, as MXNet has it: x >= threshold sends +threshold, x <= -threshold sends -threshold, else 0;
-// x = gradient * grad_scale + residual. The threshold is absolute: it presumes gradients summed over the batch.
+// 2bit, as MXNet has it, e.g. "2bit:threshold=0.5". With x = gradient * grad_scale + residual:
+//
+//   x >= threshold sends +threshold, x <= -threshold sends -threshold, else 0
+//
+// The threshold is absolute: it presumes gradients summed over the batch.
 //
 // Options: threshold (over 0, default 0.5), error_feedback=on|off (default on).
 #ifndef SLIMPS_COMPRESS_CODEC_TWO_BIT_H_
@@ -12,6 +15,7 @@
 
 namespace slimps {
 
+// InvalidArgument: an option is out of its range.
 absl::StatusOr<std::unique_ptr<Codec>> MakeTwoBitCodec(const CodecSpec& spec,
                                                        const Kernels& kernels);
 

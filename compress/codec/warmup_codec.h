@@ -1,5 +1,7 @@
-// A codec with a ratio that begins with larger ones: rounds 1 .. steps * rounds_per_step use a codec per step, later
-// ones (and round 0, unknown) the last. Payloads say what they are, so a server sees nothing of it.
+// WarmupCodec: a codec with a ratio that begins with larger ratios. Rounds 1 .. steps *
+// rounds_per_step use one codec per step. Later rounds, and round 0 (unknown), use the last one. A
+// payload says itself how it is coded, so a server does not notice. decorators.h makes these
+// codecs.
 #ifndef SLIMPS_COMPRESS_CODEC_WARMUP_CODEC_H_
 #define SLIMPS_COMPRESS_CODEC_WARMUP_CODEC_H_
 
@@ -17,7 +19,7 @@ namespace slimps {
 // Thread-safe: constant after construction.
 class WarmupCodec final : public Codec {
  public:
-  // REQUIRES: steps is not empty; all are of one kind and differ in their ratio alone.
+  // REQUIRES: `steps` is not empty, and its codecs differ in their ratio alone.
   WarmupCodec(CodecSpec spec, const Kernels& kernels, uint64_t rounds_per_step,
               std::vector<std::unique_ptr<Codec>> steps);
 
@@ -28,7 +30,7 @@ class WarmupCodec final : public Codec {
     return last().Momentum(grad_scale);
   }
   Combine combine() const override { return last().combine(); }
-  size_t MaxPayloadBytes(size_t elements) const override;  // of any step
+  size_t MaxPayloadBytes(size_t elements) const override;  // the most of any step
   std::string Warning() const override { return last().Warning(); }
   std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
                                    EncodeWorkspace& workspace) const override;

@@ -1,13 +1,14 @@
-// WorkArena: threads that share passes over memory. A fixed grid is cut up among them, so that results are those of one
-// thread.
+// WorkArena: threads that share passes over memory. It cuts a fixed grid up among them, so the
+// results are those of one thread.
 //
 //   WorkArena arena(/*threads=*/0);                    // one for each core
 //   arena.Run([&] {
-//     WorkArena::ForChunks(n, kChunk, [&](size_t first, size_t last) { ... elements first to last ... });
+//     WorkArena::ForChunks(n, kChunk, [&](size_t first, size_t last) { ... });
 //   });
 //
-// The calling thread works along, and so needs no thread of its own to wait. Arenas share one pool of at most as many
-// threads as there are cores: two of them do not contend for more. Thread-safe; callers share the arena.
+// The calling thread works too, so no thread only waits. All arenas share one pool of at most as
+// many threads as there are cores, so two arenas do not compete for more. Thread-safe; callers
+// share the arena.
 #ifndef SLIMPS_COMPRESS_CODEC_WORK_ARENA_H_
 #define SLIMPS_COMPRESS_CODEC_WORK_ARENA_H_
 
@@ -20,20 +21,22 @@ namespace slimps {
 
 class WorkArena final {
  public:
-  // `threads`, the caller's included; 0: as many as there are cores. No more work than there are cores.
+  // `threads` counts the caller; 0: as many as there are cores. At most as many as there are cores
+  // work at the same time.
   explicit WorkArena(int threads);
   ~WorkArena();
   WorkArena(const WorkArena&) = delete;
   WorkArena& operator=(const WorkArena&) = delete;
 
-  // 1 or more.
+  // Returns the number asked for, 1 or more.
   int threads() const { return threads_; }
 
-  // Calls work() inside the arena and waits for it. What work throws, and what TBB throws, comes out.
+  // Calls work() inside the arena and waits for it. Throws what work throws and what TBB throws.
   void Run(absl::FunctionRef<void()> work) const;
 
-  // Inside an arena: calls body(first, last) for parts of [0, count), side by side; parts begin at multiples of `chunk`.
-  // While it waits, a thread takes no other caller's part.
+  // Calls body(first, last) for parts of [0, count) in parallel. Parts begin at multiples of
+  // `chunk`. A thread that waits here takes no other caller's part.
+  // REQUIRES: called inside an arena.
   static void ForChunks(size_t count, size_t chunk, absl::FunctionRef<void(size_t, size_t)> body);
 
  private:
