@@ -17,7 +17,7 @@ absl::StatusOr<uint32_t> BinLengthOption(const CodecSpec& spec, const std::strin
   return static_cast<uint32_t>(length);
 }
 
-// Owned by one encoding; Blocks from several threads, as EncodeRun says.
+// Owned by one encoding. Several threads may call Blocks at the same time, see EncodeRun.
 class BinRun final : public EncodeRun {
  public:
   BinRun(const Kernels& kernels, BinCodec::Select select, float extra, const BinsLayout& layout,
@@ -55,6 +55,7 @@ class BinRun final : public EncodeRun {
 
   void EndPass(size_t pass) override {
     if (pass != 0) return;
+    // Groups in their order: the scale must not depend on threads.
     double maxima = 0;
     for (const BinSums& group : groups_) maxima += group.maxima;
     if (layout_.bins() > 0)
@@ -76,7 +77,8 @@ class BinRun final : public EncodeRun {
     stats.decoded_norm2 = static_cast<double>(stats.elements_sent) * scale * scale;
     if (input_.residual.empty()) {
       const double implied = stats.input_norm2 - 2 * scale * magnitude + stats.decoded_norm2;
-      stats.error_norm2 = std::max(unsent2, implied);  // rounding may leave that too small, or NaN
+      // Rounding may make `implied` too small, or NaN, which max passes over.
+      stats.error_norm2 = std::max(unsent2, implied);
     } else {
       for (const float error : errors_) error2 += static_cast<double>(error);
       stats.error_norm2 = unsent2 + error2;
@@ -86,7 +88,8 @@ class BinRun final : public EncodeRun {
   }
 
  private:
-  // Where a group's entries lie before they move together: behind all that the groups before it could send.
+  // Returns where a group's entries lie before they move together: behind all that the groups
+  // before it could send.
   std::byte* Place(size_t element) const { return payload_.data() + layout_.PayloadBytes(element); }
   uint8_t* Bitmap(size_t block) const {
     return reinterpret_cast<uint8_t*>(payload_.data()) + layout_.BitmapOffset(block);
@@ -98,6 +101,7 @@ class BinRun final : public EncodeRun {
     if (block + 1 < layout_.blocks()) {
       std::fill(Bitmap(block), Bitmap(block + 1), uint8_t{0});
     }
+    // If the block cuts a bin, the group that begins the bin writes carried_.
     if (!cut) carried_[block] = 0;
     groups_[block] = {};
     const size_t begin = layout_.GroupBegin(block), end = layout_.GroupBegin(block + 1);
@@ -116,6 +120,7 @@ class BinRun final : public EncodeRun {
                               .carried = carried_.data() + block + 1});
   }
 
+  // Moves entries only towards the front, group by group, so none is overwritten before it moves.
   void MoveTogether() {
     size_t placed = 0, ended = 0;
     for (size_t block = 0; block < layout_.blocks(); ++block) {
@@ -125,6 +130,7 @@ class BinRun final : public EncodeRun {
       placed += group.entries;
       ended += group.own + carried_[block];
       BuildBinsEnd(block, ended, payload_);
+      // Bit 0 of a cut block belongs to an earlier group, whose thread must not write this bitmap.
       if (carried_[block] > 0) *Bitmap(block) |= 1;
     }
   }
@@ -136,8 +142,8 @@ class BinRun final : public EncodeRun {
   const EncodeInput input_;
   const std::span<std::byte> payload_;
   const std::span<BinSums> groups_;    // by the block where their bins begin
-  const std::span<uint32_t> carried_;  // entries of a bin that an earlier block begins
-  const std::span<float> errors_;      // squares of what the sent elements of a block leave
+  const std::span<uint32_t> carried_;  // entries of a bin that an earlier block begins, by block
+  const std::span<float> errors_;      // sum of squares that a block's sent elements leave
   float scale_ = 0;
 };
 

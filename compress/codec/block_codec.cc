@@ -3,7 +3,7 @@
 namespace slimps {
 namespace {
 
-// Owned by one encoding; Blocks from several threads, as EncodeRun says.
+// Owned by one encoding. Several threads may call Blocks at the same time, see EncodeRun.
 class BlockRun final : public EncodeRun {
  public:
   BlockRun(const BlockCodec& codec, const EncodeInput& input, std::span<std::byte> payload,

@@ -13,12 +13,13 @@
 namespace slimps {
 
 float EncodeStats::ResidualBound() const {
-  // Sums in fp32 lanes may fall short of the exact one by a few parts in a thousand.
+  // The fp32 sums may be a few parts in a thousand less than the exact ones.
   return static_cast<float>(std::sqrt(error_norm2) * 1.01);
 }
 
 absl::StatusOr<EncodeStats> Codec::Encode(const EncodeInput& input, std::span<std::byte> payload,
                                           EncodeWorkspace& workspace) const {
+  // Everything is checked before anything is written: an error must leave the states alone.
   SLIMPS_RETURN_IF_ERROR(CheckArguments(input, payload.size()));
   const size_t blocks = Blocks(input.gradient.size());
   if (!KnownEncodable(input)) {
@@ -75,7 +76,7 @@ bool Codec::KnownEncodable(const EncodeInput& input) const {
   }
   const double residual = input.residual.empty() ? 0 : static_cast<double>(input.residual_bound);
   const double gradient = static_cast<double>(input.gradient_bound);
-  // Both roundings of x together are far less than this margin.
+  // x is rounded twice, which together is far less than this margin.
   return (gradient * std::fabs(static_cast<double>(input.grad_scale)) + residual) * 1.000001 <=
          static_cast<double>(limit_);
 }

@@ -15,12 +15,13 @@ namespace slimps {
 namespace {
 
 constexpr std::string_view kOptions[] = {"momentum", "mu", "clip", "clip_workers", "warmup"};
-constexpr std::string_view kMomenta[] = {"none", "nesterov", "dgc"};  // as GradientMomentum
+// In the order of GradientMomentum.
+constexpr std::string_view kMomenta[] = {"none", "nesterov", "dgc"};
 constexpr float kDefaultMu = 0.9f;
 
-// What a step of the warm-up sends: sparsity 75 %, 93.75 %, 98.4375 %, 99.6 %, 99.9 %.
+// The ratios of the warm-up's steps: sparsity 75 %, 93.75 %, 98.4375 %, 99.6 %, 99.9 %.
 constexpr std::string_view kWarmupRatios[] = {"0.25", "0.0625", "0.015625", "0.004", "0.001"};
-// Where the payloads of two ratios are compared.
+// The tensor for which MakeWarmup compares the payloads of two ratios.
 constexpr size_t kManyElements = size_t{1} << 24;
 
 bool Has(const CodecEntry& entry, std::string_view option) {
@@ -38,6 +39,7 @@ CodecSpec WithoutDecorators(const CodecEntry& entry, CodecSpec spec) {
   return spec;
 }
 
+// InvalidArgument: a decorator's `option` is given without `of`, which it belongs to.
 absl::Status CheckCompanion(const CodecEntry& entry, const CodecSpec& spec, const char* option,
                             const char* of) {
   if (!spec.options.contains(option) || Has(entry, option) || spec.options.contains(of)) {
@@ -46,7 +48,7 @@ absl::Status CheckCompanion(const CodecEntry& entry, const CodecSpec& spec, cons
   return Refuse(spec, option, absl::StrCat("goes with option ", of, " only"));
 }
 
-// Whether the codec is one that the options make sense for.
+// InvalidArgument: an option makes no sense for the codec.
 absl::Status CheckSense(const CodecEntry& entry, const CodecSpec& spec) {
   for (const auto& [option, value] : spec.options) {
     if (!IsDecoratorOption(entry, option)) continue;
@@ -71,7 +73,7 @@ absl::Status CheckSense(const CodecEntry& entry, const CodecSpec& spec) {
   return CheckCompanion(entry, spec, "clip_workers", "clip");
 }
 
-// What Deep Gradient Compression clips is more than any encoding sees.
+// DGC clips a worker's whole gradient, which no encoding sees. So dgc and momentum=dgc refuse clip.
 absl::Status CheckClipping(const CodecEntry& entry, const CodecSpec& spec) {
   const auto momentum = spec.options.find("momentum");
   const bool is_dgc =
@@ -98,7 +100,7 @@ absl::StatusOr<GradientOptions> ReadOptions(const CodecEntry& entry, const Codec
   return options;
 }
 
-// `spec` without warm-up.
+// Makes the codec of `spec`, which has no warm-up.
 absl::StatusOr<std::unique_ptr<Codec>> MakeStep(const CodecEntry& entry, const CodecSpec& spec,
                                                 const Kernels& kernels) {
   SLIMPS_ASSIGN_OR_RETURN(const GradientOptions options, ReadOptions(entry, spec));
@@ -125,6 +127,7 @@ absl::StatusOr<std::unique_ptr<Codec>> MakeWarmup(const CodecEntry& entry, const
   for (const std::string_view ratio : kWarmupRatios) {
     step_spec.options["ratio"] = ratio;
     SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<Codec> step, MakeStep(entry, step_spec, kernels));
+    // A step that sends no more than the codec itself would warm nothing up.
     if (step->MaxPayloadBytes(kManyElements) <= last->MaxPayloadBytes(kManyElements)) break;
     steps.push_back(std::move(step));
   }

@@ -14,7 +14,7 @@ namespace {
 constexpr const char* kDefaultRatio = "0.001";
 constexpr float kDefaultMu = 0.9f;
 
-// Owned by one encoding; Blocks from several threads, as EncodeRun says.
+// Owned by one encoding. Several threads may call Blocks at the same time, see EncodeRun.
 class DgcRun final : public RankedRun {
  public:
   DgcRun(const Kernels& kernels, const EncodeInput& input, std::span<std::byte> payload,
@@ -32,6 +32,7 @@ class DgcRun final : public RankedRun {
   }
 
  protected:
+  // The x that CollectFirst will make of the element.
   float SampleInput(size_t element) const override {
     const float g = input().gradient[element] * rule_.grad_scale;
     const float u = input().momentum[element], v = input().residual[element];
@@ -74,7 +75,7 @@ class DgcCodec final : public CountedSparseCodec {
   std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
                                    EncodeWorkspace& workspace) const override {
     EncodeInput whole = input;
-    if (input.residual.empty()) {  // what is not sent is then lost
+    if (input.residual.empty()) {  // what is not sent is lost then
       whole.residual = workspace.Take<float>(input.gradient.size());
       std::ranges::fill(whole.residual, 0.0f);
     }
@@ -84,7 +85,7 @@ class DgcCodec final : public CountedSparseCodec {
   }
 
  private:
-  const MomentumRule rule_;  // for any grad_scale
+  const MomentumRule rule_;  // Momentum() sets its grad_scale
 };
 
 }  // namespace

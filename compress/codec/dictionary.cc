@@ -28,7 +28,7 @@ constexpr std::string_view kBytepsKeys[] = {"compressor_type",
                                             "seed",
                                             "dithering_partition",
                                             "dithering_normalize"};
-// What BytePS's trainer calls them.
+// The names that BytePS's trainer uses.
 constexpr std::pair<std::string_view, std::string_view> kShortNames[] = {
     {"compressor", "compressor_type"},
     {"scaling", "compressor_onebit_scaling"},
@@ -49,7 +49,7 @@ absl::Status CheckKey(const std::string& dialect, std::string_view key,
   return UnknownName(absl::StrCat("key of a ", dialect, " compression dictionary"), key, valid);
 }
 
-// The value's place in `choices`; 0 where the key is not given.
+// Returns the value's place in `choices`; 0 if the key is not given.
 absl::StatusOr<size_t> Choose(const Dictionary& dictionary, const std::string& key,
                               std::span<const std::string_view> choices) {
   const auto given = dictionary.find(key);
@@ -74,7 +74,7 @@ absl::StatusOr<DictionaryCodec> FromMxnet(const Dictionary& dictionary) {
   return codec;
 }
 
-// With full names and without prefix.
+// Returns the dictionary with full names, without prefix.
 absl::StatusOr<Dictionary> BytepsNames(const Dictionary& dictionary) {
   Dictionary named;
   for (const auto& [key, value] : dictionary) {
@@ -91,7 +91,7 @@ absl::StatusOr<Dictionary> BytepsNames(const Dictionary& dictionary) {
   return named;
 }
 
-// Options whose keys go with some compressors only.
+// Checks the keys that only some compressors take.
 absl::Status CheckCompressorsKeys(const Dictionary& byteps, std::string_view compressor) {
   static constexpr std::pair<std::string_view, std::string_view> kOwn[] = {
       {"compressor_onebit_scaling", "onebit"}, {"compressor_k", "topk randomk dithering"},
@@ -126,6 +126,7 @@ absl::Status AddMomentum(const Dictionary& byteps, CodecSpec& spec) {
 }
 
 absl::Status AddDithering(const Dictionary& byteps, CodecSpec& spec) {
+  // The spellings of one choice have places that differ by 2.
   static constexpr std::string_view kPartitions[] = {"linear", "natural", "0", "1"};
   static constexpr std::string_view kNorms[] = {"max", "l2", "0", "1"};
   SLIMPS_ASSIGN_OR_RETURN(const size_t partition,
@@ -137,6 +138,7 @@ absl::Status AddDithering(const Dictionary& byteps, CodecSpec& spec) {
 }
 
 absl::Status AddOneBit(const Dictionary& byteps, CodecSpec& spec) {
+  // The spellings of "true" have the odd places.
   static constexpr std::string_view kScalings[] = {"false", "true", "False", "True", "0", "1"};
   SLIMPS_ASSIGN_OR_RETURN(const size_t scaling,
                           Choose(byteps, "compressor_onebit_scaling", kScalings));
@@ -179,6 +181,7 @@ absl::StatusOr<DictionaryCodec> CodecSpecFromDictionary(const Dictionary& dictio
     return key == "compressor_type" || key == "compressor";
   });
   if (!byteps && !dictionary.contains("type")) {
+    // It is neither dialect: a misspelt key may be why, so name the nearest of both.
     std::vector<std::string_view> known(std::begin(kMxnetKeys), std::end(kMxnetKeys));
     known.insert(known.end(), std::begin(kBytepsKeys), std::end(kBytepsKeys));
     for (const auto& [key, value] : dictionary) {
@@ -192,6 +195,7 @@ absl::StatusOr<DictionaryCodec> CodecSpecFromDictionary(const Dictionary& dictio
   }
   SLIMPS_ASSIGN_OR_RETURN(DictionaryCodec codec,
                           byteps ? FromByteps(dictionary) : FromMxnet(dictionary));
+  // The codec itself checks its options' ranges.
   if (const auto made = MakeCodec(codec.spec); !made.ok()) {
     return Bad(absl::StrCat(codec.spec.ToString(), ": ", std::string(made.status().message())));
   }

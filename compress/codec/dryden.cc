@@ -20,7 +20,7 @@ class DrydenCodec final : public SparseCodec {
       : SparseCodec(spec, kernels, kValues, feedback), proportion_(proportion) {}
 
   size_t MaxPayloadBytes(size_t elements) const override {
-    // Either side may send one more than its part.
+    // Each side sends at least one element, which may be one more than its part.
     return SparseBuilder::MaxPayloadBytes({.values = kValues, .elements = elements},
                                           std::min(proportion_.Of(elements) + 2, elements));
   }

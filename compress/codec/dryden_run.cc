@@ -9,7 +9,7 @@
 namespace slimps {
 namespace {
 
-constexpr size_t kListShare = 16;  // there is room for at least so small a part
+constexpr size_t kListShare = 16;  // the list has room for at least one element in so many
 constexpr float kSmallest = std::numeric_limits<float>::denorm_min();
 
 }  // namespace
@@ -34,8 +34,8 @@ DrydenRun::DrydenRun(const Kernels& kernels, const EncodeInput& input, std::span
 float DrydenRun::GuessFloorOfBoth(EncodeWorkspace& workspace) {
   const SamplePlan plan(input_.gradient.size());
   const std::span<float> keys = workspace.Take<float>(plan.Size());
-  size_t positives = 0,
-         from = keys.size();  // positive ones at the front, negative ones at the back
+  // Keys of positive x go to the front, those of negative x to the back.
+  size_t positives = 0, from = keys.size();
   for (size_t i = 0; i < plan.Size(); ++i) {
     const float x = InputOf(input_, plan.Element(i));
     if (x > 0) keys[positives++] = x;
@@ -65,6 +65,7 @@ void DrydenRun::Collect(size_t block) {
   Block& its = blocks_[block];
   uint32_t index[kBlockRoom];
   float value[kBlockRoom];
+  // After the first pass the residual, if there is one, holds x.
   const bool made = stage_ == Stage::kCollectAll && in.residual != nullptr;
   const Candidates found =
       made ? kernels_.select.collect(in.residual, nullptr, 1, SelectBy::kMagnitude, floor_,
@@ -92,6 +93,7 @@ void DrydenRun::EndPass(size_t /*pass*/) {
     stage_ = Stage::kWrite;
     return ChooseFromList();
   }
+  // The guess missed: list everything that is not 0.
   stage_ = Stage::kCollectAll;
   passes_ = 3;
   floor_ = kSmallest;
@@ -118,7 +120,7 @@ bool DrydenRun::FindLimit(bool positive, Side& side) {
   }
   if (count < side.wanted) return false;
   side.limit = RankedKey(keys.first(count), side.wanted);
-  // RankedKey has reordered the keys.
+  // Counts over the list again, because RankedKey overwrites the keys.
   size_t over = 0;
   for (const float x : list_.values()) {
     over += (x > 0) == positive && std::fabs(x) > side.limit ? 1 : 0;
@@ -128,6 +130,7 @@ bool DrydenRun::FindLimit(bool positive, Side& side) {
 }
 
 void DrydenRun::ChooseFromList() {
+  // In the order of the blocks: of equal |x| those with the lower index are sent.
   for (size_t block = 0; block < blocks_.size(); ++block) {
     ChooseFromBlock(blocks_[block]);
     builder_.SetBlock(block, list_.indices().subspan(blocks_[block].offset, blocks_[block].sent));
@@ -138,7 +141,8 @@ void DrydenRun::ChooseFromList() {
 void DrydenRun::ChooseFromBlock(Block& block) {
   uint32_t* const index = list_.indices().data() + block.offset;
   float* const value = list_.values().data() + block.offset;
-  double sums[2] = {};  // negative, positive
+  // The block's sums, negative and positive: the means depend on the order of additions.
+  double sums[2] = {};
   for (size_t i = 0; i < block.listed; ++i) {
     const float x = value[i];
     Side& side = x > 0 ? positive_ : negative_;

@@ -12,6 +12,7 @@ constexpr size_t kSmallestChunk = 64 << 10;
 std::span<std::byte> EncodeWorkspace::TakeBytes(size_t bytes) {
   bytes = (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
   if (chunks_.empty() || chunks_.back().size() - used_ < bytes) {
+    // One more chunk, not a larger one: spans taken before stay valid.
     chunks_.emplace_back(std::max(bytes, kSmallestChunk));
     used_ = 0;
   }
@@ -23,7 +24,7 @@ std::span<std::byte> EncodeWorkspace::TakeBytes(size_t bytes) {
 void EncodeWorkspace::Reset() {
   used_ = 0;
   if (chunks_.size() < 2) return;
-  // One chunk for all of it, so that the next run of this size takes without allocating.
+  // One chunk replaces them all, so the next run of this size takes memory without allocating.
   size_t total = 0;
   for (const AlignedBuffer& chunk : chunks_) total += chunk.size();
   chunks_.clear();

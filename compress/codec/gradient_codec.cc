@@ -10,7 +10,7 @@
 
 namespace slimps {
 
-// Owned by one encoding; Blocks from several threads, as EncodeRun says.
+// Owned by one encoding. Several threads may call Blocks at the same time, see EncodeRun.
 class GradientCodec::Run final : public EncodeRun {
  public:
   Run(const GradientCodec& codec, const EncodeInput& input, std::span<std::byte> payload,
@@ -23,6 +23,7 @@ class GradientCodec::Run final : public EncodeRun {
     }
   }
 
+  // Until the inner run begins, any number over the present pass will do: it is asked for again.
   size_t passes() const override {
     return inner_ == nullptr ? kOwnPasses + 1 : first_inner_ + inner_->passes() + (masks() ? 1 : 0);
   }
@@ -48,7 +49,7 @@ class GradientCodec::Run final : public EncodeRun {
     } else {
       pass -= first_inner_;
       if (pass < inner_->passes()) inner_->EndPass(pass);
-      // The payload is whole now: masking reads it.
+      // The payload is complete now, and masking reads it.
       if (masks() && pass + 1 == inner_->passes()) stats_ = inner_->Finish();
     }
   }
@@ -62,7 +63,7 @@ class GradientCodec::Run final : public EncodeRun {
   }
 
  private:
-  static constexpr size_t kOwnPasses = 2;  // at most, before the inner run's
+  static constexpr size_t kOwnPasses = 2;  // the most passes before the inner run's
 
   bool masks() const { return codec_.options_.momentum == GradientMomentum::kDgc; }
 
@@ -71,7 +72,8 @@ class GradientCodec::Run final : public EncodeRun {
     norms2_[block] = codec_.kernels().momentum.norm2(in.gradient, input_.grad_scale, in.elements);
   }
 
-  // In fp32: the sum over blocks is in their order, so it does not depend on threads.
+  // Returns the fp32 factor that clips the gradient. Adds the blocks in their order, so the factor
+  // does not depend on threads.
   float ClipFactor() const {
     double norm2 = 0;
     for (const float block : norms2_) norm2 += static_cast<double>(block);
@@ -80,7 +82,8 @@ class GradientCodec::Run final : public EncodeRun {
     return norm <= *codec_.options_.clip ? 1 : static_cast<float>(*codec_.options_.clip / norm);
   }
 
-  // Of gradients whose squares exceed fp32.
+  // Returns the norm's square in fp64, for gradients whose squares exceed fp32. One thread does it,
+  // since that is rare.
   double LargeNorm2() const {
     double norm2 = 0;
     for (const float value : input_.gradient) {
@@ -90,8 +93,9 @@ class GradientCodec::Run final : public EncodeRun {
     return norm2;
   }
 
-  // `pass`: the next one. Codecs by blocks read a block's gradient when they encode it, not before; others may sample
-  // it when they begin, and so must find all of it.
+  // `pass`: the number of the next pass. A BlockCodec reads a block's gradient only when it encodes
+  // it, so momentum can run block by block. Other codecs may sample the gradient when they begin,
+  // so a pass of its own must prepare all of it first.
   void BeginMomentum(size_t pass) {
     if (codec_.has_momentum()) prepared_ = workspace_.Take<float>(input_.gradient.size());
     if (!codec_.has_momentum() || codec_.by_blocks_) BeginInner(pass);
@@ -136,10 +140,10 @@ class GradientCodec::Run final : public EncodeRun {
   }
 
   const GradientCodec& codec_;
-  EncodeInput input_;  // grad_scale becomes what clipping makes of it
+  EncodeInput input_;  // clipping changes its grad_scale
   const std::span<std::byte> payload_;
   EncodeWorkspace& workspace_;
-  size_t first_inner_ = 0;  // the inner run's first pass
+  size_t first_inner_ = 0;  // the number of the inner run's first pass
   std::span<float> norms2_;
   std::span<float> prepared_;
   std::unique_ptr<EncodeRun> inner_;

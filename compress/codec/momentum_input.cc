@@ -9,9 +9,10 @@
 namespace slimps {
 namespace {
 
-// More than all roundings of a bound together.
+// A factor that outweighs all roundings of a bound together.
 constexpr double kRounding = 1.000001;
 
+// Bounds after a step: of the momentum and of what the step hands on.
 struct StepBounds {
   double momentum, handed_on;
 };

@@ -14,20 +14,25 @@ namespace {
 
 constexpr uint64_t kDefaultPasses = 30, kMostPasses = 64;
 
-// How many keys are at least a threshold, for thresholds that close in from both sides: keys that cannot matter any more
-// are left out.
+// Counts the keys that are at least a threshold, for thresholds that close in from both sides. It
+// drops keys that can no longer make a difference. Thread-compatible.
 class ClosingCounter final {
  public:
   ClosingCounter(const SelectKernels& kernels, std::span<float> keys)
       : kernels_(kernels), keys_(keys) {}
 
+  // Returns how many keys are at least `threshold`.
   size_t AtLeast(float threshold) const { return over_ + Count(threshold); }
-  // No threshold under this will be asked for.
+
+  // The caller asks for no threshold under this any more. Drops the keys below it if they are at
+  // least half of all: else a pass to drop them costs more than it saves.
   void RaiseTo(float threshold) {
     if (2 * Count(threshold) > keys_.size()) return;
     Keep([threshold](float key) { return key >= threshold; });
   }
-  // None over this.
+
+  // The caller asks for no threshold over this any more. Drops the keys from it on, likewise, but
+  // goes on counting them.
   void LowerTo(float threshold) {
     const size_t over = Count(threshold);
     if (2 * over < keys_.size()) return;
@@ -43,7 +48,7 @@ class ClosingCounter final {
   template <typename Wanted>
   void Keep(const Wanted& wanted) {
     size_t kept = 0;
-    for (const float key : keys_) {  // what is written over was read before
+    for (const float key : keys_) {  // `kept` never passes the key that is read
       keys_[kept] = key;
       kept += wanted(key) ? 1 : 0;
     }
@@ -52,10 +57,10 @@ class ClosingCounter final {
 
   const SelectKernels& kernels_;
   std::span<float> keys_;
-  size_t over_ = 0;  // keys left out that are at least every threshold to come
+  size_t over_ = 0;  // dropped keys that are at least every threshold to come
 };
 
-// Owned by one encoding; Blocks from several threads, as EncodeRun says.
+// Owned by one encoding. Several threads may call Blocks at the same time, see EncodeRun.
 class MsTopKRun final : public SelectionRun {
  public:
   MsTopKRun(const Kernels& kernels, const EncodeInput& input, std::span<std::byte> payload,
@@ -75,12 +80,12 @@ class MsTopKRun final : public SelectionRun {
     const float mean = static_cast<float>(listed.magnitude_sum / static_cast<double>(n));
     const float span = listed.magnitude_max - mean;
     ClosingCounter counter(kernels().select, listed.keys);
-    // The bisected thresholds close in, so the last one on either side is the best.
+    // The bisected thresholds close in, so the last one on either side is the best one.
     float low = 0, high = 1, many = 0, few = std::numeric_limits<float>::infinity();
     for (uint64_t step = 0; step < steps_; ++step) {
       const float ratio = low + (high - low) / 2;
       const float threshold = mean + ratio * span;
-      // Under the floor there are more than k, and how many does not matter.
+      // More than k keys reach a threshold under the floor; how many does not matter.
       const bool countable = threshold >= listed.floor;
       if (countable && counter.AtLeast(threshold) <= k_) {
         high = ratio;

@@ -16,15 +16,16 @@ namespace {
 constexpr float kLargestSummand = 0x1p115f;
 constexpr float kFixedValue = 1.0f;
 
-// Sign times mean is the nearest that signs and means can say: the input's squares are those of what was sent and of
-// the error together. With a residual, which holds x, still in cache, the error's are summed while what was sent is
-// subtracted; without, the input's were summed before. (Rounding may leave a difference below 0.)
+// Returns the block's sums after its signs and means were chosen. Means are the nearest to x that
+// signs allow, so input2 = decoded2 + error2. With a residual, which holds x and is still in cache,
+// error2 is summed while what was sent is subtracted, and input2 follows. Without one, input2 was
+// summed before, and error2 follows; rounding may leave a difference below 0.
 BlockSums SumsOf(const LevelsKernels& kernels, const BlockInput& in, const SignSums& sums,
                  float positive, float negative, float decoded2) {
   BlockSums block = {.decoded2 = decoded2, .sent = static_cast<uint32_t>(in.elements)};
   if (in.residual == nullptr) {
     block.input2 = sums.input2;
-    // Where squares overflow, so does the error: infinity less infinity would be NaN.
+    // If squares overflow, the error is infinite too: infinity less infinity would be NaN.
     block.error2 = std::isinf(decoded2) ? decoded2 : std::max(sums.input2 - decoded2, 0.0f);
   } else {
     block.error2 = kernels.subtract_sign(positive, negative, in.elements, in.residual);

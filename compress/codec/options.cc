@@ -11,7 +11,8 @@
 namespace slimps {
 namespace {
 
-constexpr size_t kLongestCompared = 64;  // of a name that somebody typed or a peer sent
+// Characters of a name or value that are compared and shown: a peer may send a long one.
+constexpr size_t kLongestCompared = 64;
 
 absl::Status BadValue(const CodecSpec& spec, const std::string& option, const std::string& expected,
                       const std::string& got) {
@@ -54,6 +55,8 @@ std::string Describe(FloatRange range) {
 }  // namespace
 
 size_t EditDistance(std::string_view a, std::string_view b) {
+  // One row of the table at a time: row[j] is the distance from the first i characters of `a` to
+  // the first j of `b`.
   std::vector<size_t> row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
   for (size_t i = 1; i <= a.size(); ++i) {

@@ -17,7 +17,7 @@
 namespace slimps {
 namespace {
 
-// One task's part of the grid: large enough to outweigh handing it over.
+// Blocks per task: enough work to outweigh handing the task over.
 constexpr size_t kChunkBlocks = 16;
 
 int64_t ThreadCpuNs() {
@@ -26,7 +26,8 @@ int64_t ThreadCpuNs() {
   return static_cast<int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
 }
 
-// Adds the CPU time of its scope to a sum shared by threads; the sum publishes nothing else.
+// Adds the CPU time that its thread uses during its scope to a sum that threads share. The sum
+// publishes nothing else, so it is relaxed.
 class CpuScope final {
  public:
   explicit CpuScope(std::atomic<int64_t>& sum_ns) : sum_ns_(sum_ns), begin_ns_(ThreadCpuNs()) {}
@@ -37,19 +38,21 @@ class CpuScope final {
   const int64_t begin_ns_;
 };
 
+// Lowers `minimum` to `value` if that is less. It publishes nothing else, so it is relaxed.
 void KeepMinimum(std::atomic<size_t>& minimum, size_t value) {
   size_t seen = minimum.load(std::memory_order_relaxed);
   while (value < seen && !minimum.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
   }
 }
 
-// Runs inside the arena.
+// Encodes one job with the arena's threads.
+// REQUIRES: called inside the arena.
 absl::StatusOr<EncodeStats> EncodeOnThreads(const EncodeJob& job, EncodeWorkspace& workspace,
                                             std::atomic<int64_t>& cpu_ns) {
   const Codec& codec = *job.codec;
   SLIMPS_RETURN_IF_ERROR(codec.CheckArguments(job.input, job.payload.size()));
   const size_t blocks = Codec::Blocks(job.input.gradient.size());
-  // Everything is checked before anything is written: an error must leave the residual alone.
+  // Everything is checked before anything is written: an error must leave the states alone.
   if (!codec.KnownEncodable(job.input)) {
     std::atomic<size_t> bad = Codec::kEncodable;
     WorkArena::ForChunks(blocks, kChunkBlocks, [&](size_t first, size_t last) {
@@ -77,7 +80,7 @@ bool IsSmall(const EncodeJob& job) {
 
 enum class Where { kThisThread, kArena };
 
-// kArena: called inside the arena, whose threads help with a large tensor.
+// kArena: it is called inside the arena, whose threads help with a large tensor.
 absl::StatusOr<EncodeResult> EncodeOne(const EncodeJob& job, Where where, const Clock& clock,
                                        EncodeWorkspace& workspace) {
   const SteadyTime begin = clock.Now();
@@ -106,13 +109,13 @@ struct ParallelEncoder::Arena {
   const Clock* const clock;
   const WorkArena arena;
   Mutex mutex;
-  // One for each encoding that ever ran at the same time as others. Room for all of them, so that giving one back never
-  // allocates.
+  // Workspaces that no encoding uses. There are as many workspaces as encodings ever ran at the
+  // same time. The vector has room for all of them, so giving one back never allocates.
   std::vector<std::unique_ptr<EncodeWorkspace>> idle ABSL_GUARDED_BY(mutex);
   size_t workspaces ABSL_GUARDED_BY(mutex) = 0;  // idle or borrowed
 };
 
-// A workspace for its scope.
+// Borrows a workspace for its scope.
 class ParallelEncoder::Borrowed final {
  public:
   explicit Borrowed(Arena& arena) : arena_(arena) {
@@ -131,7 +134,7 @@ class ParallelEncoder::Borrowed final {
     arena_.idle.push_back(std::move(workspace_));
   }
 
-  // One job. What is thrown meanwhile, by TBB or for want of memory, becomes its Status.
+  // Encodes one job. Turns what TBB or a failed allocation throws into the job's Status.
   static absl::StatusOr<EncodeResult> Encode(Arena& arena, const EncodeJob& job, Where where) {
     try {
       Borrowed borrowed(arena);
@@ -169,6 +172,8 @@ std::vector<absl::StatusOr<EncodeResult>> ParallelEncoder::EncodeAll(
   std::vector<absl::StatusOr<EncodeResult>> results(
       jobs.size(),
       absl::StatusOr<EncodeResult>(absl::CancelledError("parallel encoding: not run")));
+  // Large tensors first, side by side. Each is cut up too, so threads without a job of their own
+  // help with the others.
   if (threads() > 1) {
     try {
       arena_->arena.Run([&] {
@@ -176,12 +181,13 @@ std::vector<absl::StatusOr<EncodeResult>> ParallelEncoder::EncodeAll(
           if (!IsSmall(jobs[i])) results[i] = Borrowed::Encode(*arena_, jobs[i], Where::kArena);
         });
       });
-    } catch (const std::exception& error) {  // TBB's own, between jobs
+    } catch (const std::exception& error) {  // thrown by TBB between jobs
       for (absl::StatusOr<EncodeResult>& result : results) {
         if (absl::IsCancelled(result.status())) result = FromException(error);
       }
     }
   }
+  // The calling thread does the rest alone.
   for (size_t i = 0; i < jobs.size(); ++i) {
     if (threads() > 1 && !IsSmall(jobs[i])) continue;
     results[i] = Borrowed::Encode(*arena_, jobs[i], Where::kThisThread);

@@ -5,7 +5,7 @@
 namespace slimps {
 namespace {
 
-// Owned by one encoding; Blocks from several threads, as EncodeRun says.
+// Owned by one encoding. Several threads may call Blocks at the same time, see EncodeRun.
 class PartitionRun final : public EncodeRun {
  public:
   PartitionRun(const PartitionQuantizer& codec, const EncodeInput& input,
@@ -68,7 +68,7 @@ class PartitionRun final : public EncodeRun {
   const std::span<std::byte> payload_;
   const std::span<InputNorms> norms_;
   const std::span<BlockSums> sums_;
-  // Written by EndPass alone, between passes.
+  // Only EndPass writes these, between passes; the threads of a pass only read them.
   LevelsLayout layout_;
   Rounding rounding_;
   double input_norm2_ = 0;

@@ -35,6 +35,7 @@ class QsgdCodec final : public LevelsCodec {
                          .random = &random};
     uint8_t* const out = Plane(layout, payload, block);
     BlockSums sums;
+    // `random` runs on from bucket to bucket.
     for (size_t done = 0; done < in.elements; done += layout.bucket) {
       const float* gradient = in.gradient + done;
       float* residual = in.residual == nullptr ? nullptr : in.residual + done;

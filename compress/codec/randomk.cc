@@ -15,7 +15,7 @@
 namespace slimps {
 namespace {
 
-// Times any n / k it stays finite.
+// It stays finite times any n / k, which is under 2^32.
 constexpr float kLargestScaled = 0x1p95f;
 
 enum class Scaled { kOff, kOn };
@@ -26,13 +26,13 @@ struct RandomKOptions {
   Scaled scaled = Scaled::kOff;
 };
 
-// Squares of what is not sent, from sums: rounding may leave less than 0. Where they overflow, infinite: infinity less
-// infinity would be NaN.
+// Returns the sum of squares of what is not sent. Rounding may leave a difference below 0. If
+// squares overflow, returns infinity: infinity less infinity would be NaN.
 float Unsent2(float input2, float sent2) {
   return std::isinf(sent2) ? sent2 : std::max(input2 - sent2, 0.0f);
 }
 
-// Owned by one encoding; Blocks from several threads, as EncodeRun says.
+// Owned by one encoding. Several threads may call Blocks at the same time, see EncodeRun.
 class RandomKRun final : public EncodeRun {
  public:
   RandomKRun(const Kernels& kernels, const EncodeInput& input, std::span<std::byte> payload,
@@ -79,7 +79,7 @@ class RandomKRun final : public EncodeRun {
             .sent = static_cast<uint32_t>(count)};
   }
 
-  // Writes the values of entries `first` and on; `decoded`: what they decode to.
+  // Writes the values of the entries from `first` on, and to `decoded` what they decode to.
   void Send(size_t first, std::span<const float> x, float* decoded) const {
     if (x.empty()) return;
     if (layout_.values == SparseValues::kF16) {

@@ -1,5 +1,6 @@
-// none, fp16 and bf16: x in full or half precision, rounded to nearest even. A value that half precision would turn
-// into infinity is refused, not clipped: a server must never meet an infinity that the gradient did not have.
+// none, fp16 and bf16: x in full or half precision, rounded to nearest even. A value that half
+// precision would turn into infinity is refused, not clipped: a server must never meet an infinity
+// that the gradient did not have.
 #include <limits>
 #include <utility>
 

@@ -9,7 +9,7 @@ namespace {
 
 constexpr SparseValues kValues = SparseValues::kOne;
 
-// Owned by one encoding; Blocks from several threads, as EncodeRun says.
+// Owned by one encoding. Several threads may call Blocks at the same time, see EncodeRun.
 class RedSyncRun final : public RankedRun {
  public:
   using RankedRun::RankedRun;

@@ -27,7 +27,7 @@ absl::Status CheckOptionNames(const CodecSpec& spec, const CodecEntry& entry) {
   std::vector<std::string_view> valid = entry.options;
   for (const std::string_view name : DecoratorOptions(entry)) valid.push_back(name);
   for (const auto& [option, value] : spec.options) {
-    // Decorators that the codec refuses are refused with their reason when it is made.
+    // A decorator that the codec refuses passes here: MakeDecorated refuses it and says why.
     if (std::ranges::find(valid, option) == valid.end() && !IsDecoratorOption(entry, option)) {
       return UnknownName(absl::StrCat("option of codec ", spec.name), option, valid);
     }

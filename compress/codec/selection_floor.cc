@@ -10,12 +10,14 @@
 namespace slimps {
 namespace {
 
-constexpr size_t kSample = 8192;
-constexpr size_t kSparsest = 32;  // small tensors: one element in so many
-constexpr size_t kWorthSampling = 4096;
-constexpr double kDeviations = 4;  // of the count of the sample's elements over the floor
+constexpr size_t kSample = 8192;         // elements of a large tensor that are sampled
+constexpr size_t kSparsest = 32;         // a small tensor: one element in so many
+constexpr size_t kWorthSampling = 4096;  // a tensor with fewer elements has no sample
+// How many standard deviations more sample elements than expected lie over the floor. Of a normal
+// distribution one value in 30,000 is that far off on one side.
+constexpr double kDeviations = 4;
 constexpr size_t kBucketBits = 11;
-constexpr size_t kFewKeys = 4096;
+constexpr size_t kFewKeys = 4096;  // for nth_element alone
 
 }  // namespace
 
@@ -24,6 +26,7 @@ SamplePlan::SamplePlan(size_t elements)
       stride_(size_ == 0 ? 0 : elements / size_) {}
 
 size_t SamplePlan::Element(size_t i) const {
+  // Multiplying by 2^64 / the golden ratio spreads consecutive numbers.
   const uint64_t hash = (i + 1) * 0x9E3779B97F4A7C15u;
   return i * stride_ + static_cast<size_t>((hash >> 32) * stride_ >> 32);
 }
@@ -32,6 +35,7 @@ float GuessFloor(std::span<float> keys, size_t rank, size_t elements) {
   constexpr float kSmallest = std::numeric_limits<float>::denorm_min();
   const double expected =
       static_cast<double>(keys.size()) * static_cast<double>(rank) / static_cast<double>(elements);
+  // The count is about Poisson-distributed: its variance is about its mean.
   const double at = expected + kDeviations * std::sqrt(expected) + kDeviations;
   if (keys.empty() || at >= static_cast<double>(keys.size())) return kSmallest;
   const auto nth = keys.begin() + static_cast<ptrdiff_t>(at);
@@ -40,7 +44,8 @@ float GuessFloor(std::span<float> keys, size_t rank, size_t elements) {
 }
 
 float RankedKey(std::span<float> keys, size_t rank) {
-  // Bits of positive floats are ordered like the floats. One counting pass leaves few for nth_element.
+  // The bits of positive floats are ordered like the floats. One counting pass leaves few keys for
+  // nth_element.
   if (keys.size() > kFewKeys) {
     uint32_t least = ~0u, most = 0;
     for (const float key : keys) {
@@ -58,7 +63,8 @@ float RankedKey(std::span<float> keys, size_t rank) {
     size_t bucket = counts.size() - 1;
     while (counts[bucket] < rank) rank -= counts[bucket--];
     size_t kept = 0;
-    // What is written over was read before. Without a branch: most do not belong.
+    // `kept` never passes the key that is read. Each key is stored without a branch; the next one
+    // overwrites it unless it is in the bucket.
     for (const float key : keys) {
       keys[kept] = key;
       kept += bucket_of(key) == bucket ? 1 : 0;

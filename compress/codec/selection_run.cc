@@ -11,11 +11,14 @@
 namespace slimps {
 namespace {
 
+// The list has room for max(2 * rank, elements / kListShare) + kListSlack candidates. A fixed floor
+// comes without a rank: then for elements / kFixedListShare + kListSlack.
 constexpr size_t kListSlack = kBlockElements;
-constexpr size_t kListShare = 16;  // there is room for at least so small a part of the tensor
+constexpr size_t kListShare = 16;
 constexpr size_t kFixedListShare = 8;
 
-// A key's 31 bits, highest first: 11, 11 and 9.
+// The shifts of the three histograms: they take a key's 31 bits from the highest down, 11, 11 and
+// 9.
 constexpr uint32_t kShifts[] = {20, 9, 0};
 
 size_t ListRoom(const SelectionGoal& goal, size_t elements) {
@@ -24,6 +27,7 @@ size_t ListRoom(const SelectionGoal& goal, size_t elements) {
   return std::min(elements, room + kListSlack);
 }
 
+// The bits of floats from 0 up are ordered like the floats.
 float NextFloat(float value) { return std::bit_cast<float>(std::bit_cast<uint32_t>(value) + 1); }
 // REQUIRES: value > 0.
 float FloatBefore(float value) { return std::bit_cast<float>(std::bit_cast<uint32_t>(value) - 1); }
@@ -84,6 +88,7 @@ void SelectionRun::Blocks(size_t /*pass*/, size_t first, size_t last) {
         Pick(block);
         break;
       case Stage::kWrite:
+        // What a block sends is scattered over memory, which answers while this block is written.
         if (block + 1 < last) Prefetch(block + 1);
         Write(block);
         break;
@@ -141,6 +146,7 @@ SelectionRun::Stage SelectionRun::EndCollect() {
   if (goal_.fixed_floor > 0) {
     selection_ = {.sure = floor_, .filler = floor_, .total = listed};
   } else {
+    // Fewer than `rank` are enough if the floor is exact, or if every key over 0 is listed.
     const bool all = floor_is_exact_ || floor_ == std::numeric_limits<float>::denorm_min();
     if (!list_.complete() || (listed < goal_.rank && !all)) {
       histogram_ = workspace_.Take<uint32_t>(kHistogramCounts);
@@ -174,8 +180,10 @@ void SelectionRun::BeginHistogram(uint32_t shift) {
 }
 
 void SelectionRun::CountHistogram(size_t first, size_t last) {
+  // Counts here first: an atomic addition per bucket costs less than one per element.
   uint32_t counts[kHistogramCounts] = {};
-  // The last one has two bits more than are still unknown: EndHistogram leaves the others out.
+  // The last histogram has two bits more than are still unknown; EndHistogram leaves out the keys
+  // that do not match those two.
   const uint32_t prefix = histogram_shift_ == 0 ? known_bits_ >> 2 : known_bits_;
   for (size_t block = first; block < last; ++block) {
     const Source x = SourceOf(block);
@@ -184,6 +192,7 @@ void SelectionRun::CountHistogram(size_t first, size_t last) {
   }
   for (size_t i = 0; i < kHistogramCounts; ++i) {
     if (counts[i] == 0) continue;
+    // Relaxed: the end of the pass publishes the counts.
     std::atomic_ref(histogram_[i]).fetch_add(counts[i], std::memory_order_relaxed);
   }
 }
@@ -192,6 +201,7 @@ SelectionRun::Stage SelectionRun::EndHistogram() {
   const bool is_last = histogram_shift_ == 0;
   uint32_t bucket = kHistogramCounts - 1;
   if (is_last) bucket = (known_bits_ & 3) << 9 | 0x1ff;
+  // From the largest keys down, to the bucket that holds the rank-th.
   while (histogram_[bucket] < histogram_rank_) histogram_rank_ -= histogram_[bucket--];
   if (!is_last) {
     known_bits_ = known_bits_ << kHistogramBits | bucket;
@@ -199,7 +209,7 @@ SelectionRun::Stage SelectionRun::EndHistogram() {
     return Stage::kHistogram;
   }
   const uint32_t key = (known_bits_ >> 2) << kHistogramBits | bucket;
-  // Fewer than `rank` are over it, and there is room for those.
+  // Fewer than `rank` keys are over this one, so the list has room for them.
   floor_ = NextFloat(std::bit_cast<float>(key));
   floor_is_exact_ = true;
   list_.Clear();
@@ -221,6 +231,7 @@ void SelectionRun::Count(size_t block) {
 SelectionRun::Stage SelectionRun::EndCount() {
   size_t sure = 0, sent = 0;
   for (const Block& block : blocks_) sure += block.counts.sure;
+  // Elements fill up in the order of the blocks, so those with the lower index come first.
   size_t fill = selection_.total - std::min(selection_.total, sure);
   for (Block& block : blocks_) {
     block.fill = static_cast<uint32_t>(std::min<size_t>(fill, block.counts.filler));
@@ -256,7 +267,7 @@ void SelectionRun::Pick(size_t block) {
   builder_.SetBlock(block, {index, its.sent});
 }
 
-// Without branches: signs follow no pattern.
+// Sums without branches, because signs follow no pattern.
 SelectionRun::SentOfSign SelectionRun::SumBySign(std::span<const float> values) {
   SentOfSign sums;
   for (const float value : values) {

@@ -6,7 +6,7 @@
 namespace slimps {
 namespace {
 
-constexpr size_t kIndexBits = 12;
+constexpr size_t kIndexBits = 12;  // of a packed index
 
 SparseLayout Packed(SparseLayout shape, size_t count) {
   shape.indices = SparseIndices::kPacked;
@@ -51,6 +51,7 @@ void SparseBuilder::Plan(float scale0, float scale1) {
   if (delta_layout.PayloadBytes(delta) < layout_.PayloadBytes(0)) layout_ = delta_layout;
   payload_bytes_ = layout_.PayloadBytes(delta);
   BuildSparseHeader(layout_, payload_);
+  // The directories: the entries and, if delta-coded, the bytes before each block.
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const Block& block = blocks_[i];
     std::memcpy(payload_.data() + kSparseHeaderBytes + 4 * i, &block.before, 4);
@@ -117,7 +118,8 @@ void SparseBuilder::StoreInner(size_t offset, size_t first_bit, size_t last_bit,
 }
 
 void SparseBuilder::JoinEdges(size_t offset, size_t entry_bits, Edges Block::*edges) {
-  // A byte that a block only begins is set, since nobody did it before; what follows adds to it.
+  // A byte is set by the block in which it begins; later blocks add their bits. This goes in the
+  // order of the blocks, so a byte's old content does not matter.
   for (const Block& block : blocks_) {
     if (block.count == 0) continue;
     const size_t first_bit = entry_bits * block.before;

@@ -11,9 +11,9 @@ namespace {
 
 constexpr double kDefaultRatio = 0.01;
 constexpr double kMostSent = 4294967295.0;  // the format's field has 32 bits
-constexpr size_t kLongestShown = 64;        // of a text that somebody typed or a peer sent
+constexpr size_t kLongestShown = 64;        // characters of a value: a peer may send a long one
 
-// NaN: not a number.
+// Returns NaN if the text is no number.
 double ParseDouble(const std::string& text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

@@ -1,4 +1,4 @@
-// CodecSpec as text.
+// CodecSpec to text and back.
 #include "absl/strings/str_cat.h"
 #include "compress/codec/codec.h"
 #include "compress/codec/registry.h"

@@ -1,7 +1,10 @@
-// StateStore on disk and in memory, little-endian:
+// A StateStore's content on disk and in memory, little-endian:
+//
 //   "SLIMPSST"  uint32 version 2  uint32 0  uint64 entries  uint64 XXH3 of the header before it
-//   per entry, rising (key, partition, kind): uint64 key  uint32 partition  uint32 kind  uint64 elements
+//   per entry, rising (key, partition, kind):
+//     uint64 key  uint32 partition  uint32 kind  uint64 elements
 //     uint64 XXH3 of the floats  uint64 XXH3 of the header before it  fp32...
+//
 // kind: 0 residual, 1 momentum.
 #include <algorithm>
 #include <cmath>
@@ -42,7 +45,7 @@ struct EntryHeader {
 };
 static_assert(sizeof(EntryHeader) == 40);
 
-// Of all fields before the last, which it is.
+// Returns the hash of all fields before the last one, which holds it.
 template <typename T>
 uint64_t HeaderHash(const T& header) {
   return HashBytes(std::as_bytes(std::span(&header, 1)).first(sizeof header - sizeof(uint64_t)));
@@ -67,7 +70,7 @@ void WriteState(std::ostream& file, KeyId key, uint32_t partition, Kind kind,
              static_cast<std::streamsize>(values.size()));
 }
 
-// Memory as a stream to read from, where it lies.
+// Lets a stream read from memory without a copy. Thread-compatible. The memory outlives it.
 class MemoryBuffer final : public std::streambuf {
  public:
   explicit MemoryBuffer(std::string_view content) {
@@ -76,8 +79,8 @@ class MemoryBuffer final : public std::streambuf {
   }
 };
 
-// What is left of `bytes` bytes; a read that does not fit is refused before anything is allocated.
-// Thread-compatible. The stream must outlive it.
+// Reads a stream of `bytes` bytes and counts how many are left, so that a declared size meets its
+// limit before anything is allocated. Thread-compatible. The stream outlives it.
 class Reader final {
  public:
   Reader(const std::string& name, std::istream& file, uint64_t bytes)
@@ -113,7 +116,7 @@ std::string Where(const std::string& path, const EntryHeader& header) {
                       ", kind ", header.kind);
 }
 
-// `bound`: the largest magnitude.
+// Reads an entry's floats and sets `bound` to their largest magnitude.
 absl::StatusOr<AlignedBuffer> ReadFloats(const std::string& path, const EntryHeader& header,
                                          Reader& reader, float* bound) {
   if (header.elements > reader.left() / sizeof(float)) {
@@ -170,7 +173,8 @@ absl::Status StateStore::Save(const std::string& path) const {
 std::string StateStore::Serialize() const {
   MutexLock lock(&mutex_);
   std::ostringstream file;
-  // A stream keeps what is thrown while it grows, std::bad_alloc, to itself, and cuts off what it writes.
+  // Else the stream swallows a std::bad_alloc that is thrown while it grows, and cuts off its
+  // output.
   file.exceptions(std::ios::badbit);
   WriteTo(file);
   return std::move(file).str();

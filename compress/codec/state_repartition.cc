@@ -1,4 +1,5 @@
-// StateStore::Repartition: old and new partitions overlap in pieces, found by their elements' places in the tensor.
+// StateStore::Repartition: old and new partitions overlap in pieces, which their elements' places
+// in the tensor tell.
 //
 //   from  |-----0-----|-----1-----|--2--|
 //   to    |--0--|--1--|--2--|--3--|--4--|
@@ -39,6 +40,7 @@ void StateStore::Recut(const States& old, CodecState::Part CodecState::*part, Ke
   for (const auto& [id, state] : old) {
     const std::span<const float> piece = (state.*part).values.floats();
     const size_t begin = id.second * from.partition_elements, end = begin + piece.size();
+    // Each step copies what the old partition and one new partition share.
     for (size_t at = begin; at < end;) {
       const size_t partition = at / to.partition_elements;
       const size_t first = partition * to.partition_elements;
@@ -70,6 +72,7 @@ absl::Status StateStore::Repartition(KeyId key, const PartitionGrid& from,
                        expected, " elements, got ", entry->second.elements_));
     }
   }
+  // All of the key's states leave the map, since the new ones take their ids.
   States old;
   while (true) {
     const auto entry = states_.lower_bound(Id(key, 0));

@@ -9,7 +9,7 @@ namespace {
 
 constexpr float kDefaultTau = 0.5f;
 
-// Owned by one encoding; Blocks from several threads, as EncodeRun says.
+// Owned by one encoding. Several threads may call Blocks at the same time, see EncodeRun.
 class ThresholdRun final : public SelectionRun {
  public:
   ThresholdRun(const Kernels& kernels, const EncodeInput& input, std::span<std::byte> payload,

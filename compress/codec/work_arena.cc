@@ -10,7 +10,7 @@
 namespace slimps {
 
 struct WorkArena::Arena {
-  // TBB prints a warning where more is asked for than the machine has.
+  // TBB prints a warning if asked for more threads than the machine has.
   explicit Arena(int threads) : arena(std::min(threads, tbb::info::default_concurrency())) {}
 
   tbb::task_arena arena;
@@ -29,6 +29,8 @@ void WorkArena::Run(absl::FunctionRef<void()> work) const {
 void WorkArena::ForChunks(size_t count, size_t chunk,
                           absl::FunctionRef<void(size_t, size_t)> body) {
   const size_t chunks = (count + chunk - 1) / chunk;
+  // Isolated: else a thread that waits here could take another caller's part, and this call would
+  // wait for that part too.
   tbb::this_task_arena::isolate([&] {
     tbb::parallel_for(tbb::blocked_range<size_t>(0, chunks),
                       [&](const tbb::blocked_range<size_t>& range) {
