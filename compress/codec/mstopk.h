@@ -5,8 +5,8 @@
 //   mean = (fp64 sum over blocks of their fp32 sums, lanes.h) / n   top = max a   low = 0, high = 1
 //   `passes` times:  ratio = low + (high - low) / 2    t = mean + ratio * (top - mean)
 //                    c = number of a >= t
-//     c <= k:  high = ratio, and few = t if c is more than any such c before (0 at first)
-//     c > k:   low = ratio, and many = t if c is less than any such c before (n at first)
+//     c <= k:  high = ratio, and few = t if c exceeds the c of the present few (0 at first)
+//     c > k:   low = ratio, and many = t if c is under the c of the present many (n at first)
 //   sent: all a >= few (none if there is no few), then those with many <= a < few (all a < few if
 //   there is no many) in the order of their index until there are k
 //

@@ -46,7 +46,7 @@ class ParallelEncoder final {
   ParallelEncoder(const ParallelEncoder&) = delete;
   ParallelEncoder& operator=(const ParallelEncoder&) = delete;
 
-  // Returns the number asked for, 1 or more.
+  // Returns the number asked for, or the number of cores if that was 0.
   int threads() const;
 
   // Encodes as Codec::Encode does. An error names the first bad element, whatever the number of

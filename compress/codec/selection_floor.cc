@@ -17,7 +17,7 @@ constexpr size_t kWorthSampling = 4096;  // a tensor with fewer elements has no 
 // distribution one value in 30,000 is that far off on one side.
 constexpr double kDeviations = 4;
 constexpr size_t kBucketBits = 11;
-constexpr size_t kFewKeys = 4096;  // for nth_element alone
+constexpr size_t kFewKeys = 4096;  // from here down nth_element does without the counting pass
 
 }  // namespace
 

@@ -19,7 +19,7 @@ namespace slimps {
 // Thread-safe: constant after construction.
 class WarmupCodec final : public Codec {
  public:
-  // REQUIRES: `steps` is not empty, and its codecs differ in their ratio alone.
+  // REQUIRES: `steps` is not empty, and its codecs differ only in their ratio.
   WarmupCodec(CodecSpec spec, const Kernels& kernels, uint64_t rounds_per_step,
               std::vector<std::unique_ptr<Codec>> steps);
 

@@ -28,7 +28,7 @@ class WorkArena final {
   WorkArena(const WorkArena&) = delete;
   WorkArena& operator=(const WorkArena&) = delete;
 
-  // Returns the number asked for, 1 or more.
+  // Returns the number asked for, or the number of cores if that was 0.
   int threads() const { return threads_; }
 
   // Calls work() inside the arena and waits for it. Throws what work throws and what TBB throws.
