@@ -1,4 +1,5 @@
-// What a push does to a tensor where a worker steps itself: in a local store, or in the backup model's local step.
+// LocalRule: what a push does to a tensor where the worker takes the optimizer's step itself, in a
+// local store or in the backup model's local step.
 //
 //   SLIMPS_ASSIGN_OR_RETURN(std::shared_ptr<const LocalRule> rule, MakeLocalRule(spec));
 //   rule->optimizer.Step(weights, gradient, hyper, state, weights);
@@ -14,17 +15,21 @@
 
 namespace slimps {
 
-// Constant once it is in force.
+// Immutable once a store or a backup model uses it, and then thread-safe.
 struct LocalRule {
-  Updater updater;  // empty: the optimizer
+  Updater updater;  // empty: `optimizer` takes the step
   wire::OptimizerSpec spec;
   LocalUpdater optimizer;
 };
 
-// The servers' optimizer of one worker, whose average is its sum. Schedules are the caller's. Pure; thread-safe, as the next.
+// Returns the servers' optimizer as a lone worker runs it. `spec.average` has no effect: the
+// average over one worker is its sum. The caller applies the learning-rate schedule. Pure;
+// thread-safe.
 LocalUpdaterOptions UpdaterOptionsOf(const wire::OptimizerSpec& spec);
 
-// InvalidArgument: names the field of `spec` that makes no sense. With an updater, `spec` is the one of no optimizer.
+// Makes the rule for an optimizer, or for `updater` where one is given. Pure; thread-safe.
+// REQUIRES: with an updater, `spec` is the default, which names no optimizer.
+// InvalidArgument: a field of `spec` makes no sense; the message names it.
 [[nodiscard]] absl::StatusOr<std::shared_ptr<const LocalRule>> MakeLocalRule(
     const wire::OptimizerSpec& spec, Updater updater = nullptr);
 

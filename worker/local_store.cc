@@ -18,14 +18,15 @@
 namespace slimps {
 namespace {
 
-// The stores whose updaters run on this thread, one from within the other.
+// One entry of this thread's stack of running updaters: an updater may push to another store.
 struct RunningUpdater {
   const LocalStore* store;
   const RunningUpdater* outer;
 };
 thread_local const RunningUpdater* innermost = nullptr;
 
-// As `codec` leaves them; as they are where it cannot carry one of them.
+// Copies `from` to `to` with the rounding of `codec`. Copies the values unchanged if the codec
+// cannot carry one of them.
 void CopyThrough(const Codec& codec, std::span<const float> from, std::span<float> to) {
   std::vector<std::byte> bytes(codec.MaxPayloadBytes(from.size()));
   if (!codec.Encode({.gradient = from}, bytes).ok()) {
@@ -144,7 +145,7 @@ absl::Status LocalStore::Add(const std::vector<InitTensor>& tensors) {
     made.emplace(tensor.key.id(), std::make_unique<Tensor>(std::move(weights)));
     plans.push_back(std::move(plan));
   }
-  // All keys or, where memory runs out, none: nothing throws once they are in the table.
+  // All keys are added or, if memory runs out, none: merge, the last step, throws nothing.
   tensors_.reserve(tensors_.size() + made.size());
   keys_.Add(std::move(plans));
   tensors_.merge(made);
@@ -234,9 +235,10 @@ absl::Status LocalStore::PushNothing(const Key& key) {
   SLIMPS_RETURN_IF_ERROR(FirstError());
   SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* plan, keys_.Find(key));
   SLIMPS_ASSIGN_OR_RETURN(const InForce in_force, Find(key, plan->elements, "push"));
-  if (in_force.rule->updater != nullptr) return absl::OkStatus();  // there is no push for it
+  // An updater runs only for pushes.
+  if (in_force.rule->updater != nullptr) return absl::OkStatus();
   if (in_force.rule->spec.kind() != wire::OptimizerSpec::NONE) {
-    keys_.CountPush(key);  // nobody else contributes: the optimizer skips the round
+    keys_.CountPush(key);  // the only worker contributes nothing, so the optimizer skips the round
     return absl::OkStatus();
   }
   const auto replace = [&] {
@@ -286,7 +288,9 @@ absl::Status LocalStore::SetOptimizer(const wire::OptimizerSpec& spec) {
   SLIMPS_RETURN_IF_ERROR(first_error_);
   SLIMPS_RETURN_IF_ERROR(CheckCombination(
       {.codec = compressor_ == nullptr ? nullptr : &compressor_->codec(), .optimizer = spec}));
-  rule_.swap(rule);  // an updater dies with nothing locked, since it may take its owner's locks
+  // The old updater is destroyed after the lock is released: its destructor may take its owner's
+  // locks.
+  rule_.swap(rule);
   return absl::OkStatus();
 }
 
@@ -346,7 +350,8 @@ absl::StatusOr<std::vector<double>> LocalStore::AllReduceSum(const std::vector<d
 }
 
 absl::Status LocalStore::Close() {
-  std::shared_ptr<const LocalRule> rule;  // what an updater owns may own the store
+  // Destroyed after the lock is released: what an updater owns may own the store.
+  std::shared_ptr<const LocalRule> rule;
   MutexLock lock(&mutex_);
   first_error_.Update(absl::FailedPreconditionError("the store was closed"));
   rule_.swap(rule);

@@ -1,20 +1,27 @@
-// LocalStore: the KVStore of one process: weights and optimizer are here, there is neither scheduler nor server.
+// LocalStore: a KVStore inside one process. It holds the weights and the optimizer itself, and
+// needs neither scheduler nor server.
 //
 //   auto store = KVStore::Create("device", options);
 //   (*store)->Init({{.key = "w", .shape = {3}, .value = weights}});
 //   (*store)->SetUpdater([](const Key&, std::span<const float> gradient, std::span<float> weight) {
 //     for (size_t k = 0; k < weight.size(); ++k) weight[k] -= 0.1f * gradient[k];
 //   });
-//   (*store)->PushSum("w", {{gradient_of_device_0, gradient_of_device_1}}, 0);   // applied before it returns
+//   // The store applies the sum before PushSum returns.
+//   (*store)->PushSum("w", {{gradient_of_device_0, gradient_of_device_1}}, 0);
 //   (*store)->Pull("w", weights, 0);
 //
-// As MXNet has it: without optimizer and updater a push replaces the value by what was pushed; of several pushes between two
-// pulls the last counts. The updater or optimizer set last is in force; an optimizer of the same kind goes on with its
-// state, another begins anew. Its steps have the bits that a dist_sync store with one worker has. Priorities mean nothing.
-// Gradient compression, per device (device_compressor.h), is for type "device"; "local" refuses it.
+// The semantics are those of MXNet:
+// - Without optimizer and updater, a push replaces the value. Of several pushes between two pulls,
+//   the last one counts.
+// - The optimizer or updater that was set last applies. An optimizer of the same kind continues
+//   with its state. An optimizer of another kind starts from zeros.
+// - Steps are bit for bit those of a dist_sync store with one worker.
+// - Priorities have no effect.
+// - Type "device" compresses gradients per device (device_compressor.h). Type "local" refuses
+//   compression.
 //
-// Thread-safe; pushes of different keys go on side by side, but are compressed one after another. Callbacks run before the
-// call that causes them returns.
+// Thread-safe. Pushes of different keys run in parallel, but are compressed one after another.
+// Callbacks run before the call that causes them returns.
 #ifndef SLIMPS_WORKER_LOCAL_STORE_H_
 #define SLIMPS_WORKER_LOCAL_STORE_H_
 
@@ -42,8 +49,10 @@ namespace slimps {
 
 class LocalStore final : public KVStore {
  public:
-  // `type`: "local" or "device". Of the options compression, fixed_threshold_bytes, grad_scale and encode_threads count.
-  // InvalidArgument: options that only make sense where something travels. Unimplemented: compression with "local".
+  // Creates a store of `type` "local" or "device". It reads these options: compression,
+  // fixed_threshold_bytes, grad_scale, encode_threads.
+  // InvalidArgument: an option that makes sense only where something travels, or an unknown codec.
+  // Unimplemented: compression with "local".
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<LocalStore>> Create(
       std::string_view type, const KVStoreOptions& options);
 
@@ -93,11 +102,12 @@ class LocalStore final : public KVStore {
     AlignedBuffer sum ABSL_GUARDED_BY(mutex);  // empty until a push needs it
     LocalUpdaterState state ABSL_GUARDED_BY(mutex);
     wire::OptimizerSpec::Kind state_of ABSL_GUARDED_BY(mutex) = wire::OptimizerSpec::NONE;
-    mutable Mutex counts_mutex;  // inside `mutex`, or alone: an updater may ask for the counts
+    // Taken inside `mutex`, or alone. An updater, which runs under `mutex`, may ask for the counts.
+    mutable Mutex counts_mutex;
     PushCounts counts ABSL_GUARDED_BY(counts_mutex);
   };
 
-  // What one call works with.
+  // The tensor, rule and compressor that one call works with.
   struct InForce {
     const TensorPlan* plan = nullptr;
     Tensor* tensor = nullptr;
@@ -108,31 +118,35 @@ class LocalStore final : public KVStore {
   LocalStore(std::string_view type, const KVStoreOptions& options,
              std::shared_ptr<const LocalRule> replace);
   absl::Status FirstError() const;
-  // Whether this thread runs this store's updater.
+  // True if the calling thread is running this store's updater.
   bool IsInUpdater() const;
   Tensor& TensorOf(const TensorPlan& plan) const;
-  // Checks that the key is there and has `elements`.
+  // Returns the state that a call on `key` works with.
+  // FailedPrecondition: an updater called its own store.
+  // NotFound: the store has no such key.
+  // InvalidArgument: the tensor does not have `elements` elements.
   absl::StatusOr<InForce> Find(const Key& key, size_t elements, const char* what) const;
   absl::Status Add(const std::vector<InitTensor>& tensors) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Compress(std::string_view codec_spec, uint64_t threshold_bytes);
-  // FailedPrecondition: an updater, or neither.
+  // FailedPrecondition: an updater is set, or no optimizer, or an updater called its own store.
   absl::StatusOr<std::shared_ptr<const LocalRule>> OptimizerInForce(const char* what) const;
   absl::StatusOr<std::span<const float>> Sum(const InForce& in_force,
                                              std::span<const std::span<const float>> gradients)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(in_force.tensor->mutex);
   void Apply(const InForce& in_force, std::span<const float> sum)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(in_force.tensor->mutex);
-  // Leaves all rows but `rows` (rising), and what the optimizer keeps of them, as they are.
+  // Steps `rows` (rising) only. All other rows, and the optimizer's state for them, stay as they
+  // are.
   void ApplyToRows(const InForce& in_force, std::span<const float> sum,
                    std::span<const int64_t> rows, size_t row_elements)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(in_force.tensor->mutex);
 
   const std::string type_;
   const KVStoreOptions options_;
-  const std::unique_ptr<const Codec> fp16_, bf16_;  // of values that are pulled in half precision
+  const std::unique_ptr<const Codec> fp16_, bf16_;  // for values pulled in half precision
   KeyTable keys_;
 
-  mutable Mutex mutex_;  // never held together with a tensor's
+  mutable Mutex mutex_;  // never held together with a tensor's mutex
   absl::Status first_error_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const LocalRule> rule_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<DeviceCompressor> compressor_ ABSL_GUARDED_BY(mutex_);  // null: none

@@ -13,10 +13,11 @@ namespace {
 
 std::vector<float> CopyOf(std::span<const float> values) { return {values.begin(), values.end()}; }
 
-// All rows but `touched` (rising) get back what they held; `before` empty: zeros.
+// Restores all rows of `after` except `touched` (rising) to their values in `before`. An empty
+// `before` stands for zeros.
 void PutBack(std::span<const float> before, std::span<const int64_t> touched, size_t row_elements,
              std::span<float> after) {
-  if (after.empty()) return;  // a moment that the optimizer does not have
+  if (after.empty()) return;  // the optimizer does not have this moment
   size_t begin = 0;
   for (size_t i = 0; i <= touched.size(); ++i) {
     const size_t end =
@@ -68,7 +69,8 @@ absl::Status LocalStore::PushRowSparse(const Key& key, std::span<const int64_t> 
 
 void LocalStore::ApplyToRows(const InForce& in_force, std::span<const float> sum,
                              std::span<const int64_t> rows, size_t row_elements) {
-  // An optimizer without state, or of another kind, begins with zeros.
+  // The optimizer steps the whole tensor, and the untouched rows are put back afterwards. A moment
+  // that does not exist yet, or that is of another optimizer, begins with zeros.
   Tensor& tensor = *in_force.tensor;
   const bool goes_on = tensor.state_of == in_force.rule->spec.kind();
   const std::vector<float> weights = CopyOf(tensor.weights.floats());

@@ -1,4 +1,4 @@
-// LocalStore: the optimizer's state as one file's content and back, in the form that distributed stores have.
+// LocalStore: saves and loads the optimizer's state, in the file format of the distributed stores.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -16,7 +16,7 @@ namespace {
 constexpr char kSaving[] = "saving optimizer states";
 constexpr char kLoading[] = "loading optimizer states";
 
-// The `number`th moment, from 0.
+// Returns the first moment for `number` 0, else the second.
 AlignedBuffer& MomentOf(LocalUpdaterState& state, size_t number) {
   return number == 0 ? state.first_moment : state.second_moment;
 }
@@ -51,7 +51,7 @@ absl::StatusOr<std::string> LocalStore::SaveOptimizerStates() {
       key.tensors.assign(states.tensors, std::vector<float>(plan->elements));
       Tensor& tensor = TensorOf(*plan);
       MutexLock lock(&tensor.mutex);
-      if (tensor.state_of != states.kind) continue;  // it begins with zeros
+      if (tensor.state_of != states.kind) continue;  // its state begins with zeros
       key.updates = static_cast<uint64_t>(tensor.state.steps);
       for (uint32_t i = 0; i < states.tensors; ++i) {
         std::ranges::copy(MomentOf(tensor.state, i).floats(), key.tensors[i].begin());

@@ -61,7 +61,7 @@ constexpr std::pair<const char*, Spec::Kind> kOptimizers[] = {{"sgd", Spec::SGD}
                                                               {"test", Spec::TEST},
                                                               {"none", Spec::NONE}};
 
-// nullptr: the value is one that the option takes.
+// Returns the description of what the option takes, or nullptr if it takes `value`.
 const char* Expected(Takes takes, double value) {
   constexpr double kMostRounds = 9007199254740992;  // 2^53: whole numbers are exact up to there
   switch (takes) {

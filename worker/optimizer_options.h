@@ -1,23 +1,28 @@
-// An optimizer by names, numbers and text: one table of names and checks for interfaces whose users write them so.
+// Describes an optimizer by names, numbers and text. One table of names and checks serves every
+// interface whose users write optimizers that way.
 //
 //   SLIMPS_ASSIGN_OR_RETURN(wire::OptimizerSpec sgd, MakeOptimizer("sgd"));
 //   SLIMPS_RETURN_IF_ERROR(SetOptimizerNumber("learning_rate", 0.1, &sgd));
 //   SLIMPS_RETURN_IF_ERROR(SetOptimizerOption("schedule", "cosine", &sgd));
 //
-// With g = clip(rescale_grad * sum, +-clip_gradient), element by element in fp32:
-//   learning_rate     0.01; of adam and adamw 0.001
-//   momentum          sgd: 0 to 1; 0
-//   nesterov          sgd: 1 or 0; 0
-//   weight_decay      0
+// With g = clip(rescale_grad * sum, +-clip_gradient), element by element in fp32. After each name:
+// the optimizers that use it, the values it takes, and its default.
+//   learning_rate           0.01 for sgd; 0.001 for adam and adamw
+//   momentum                sgd: 0 to 1; 0
+//   nesterov                sgd: 1 or 0; 0
+//   weight_decay            0
 //   beta1, beta2, epsilon   adam, adamw: 0.9, 0.999, 1e-8
-//   rescale_grad      not 0; 1
-//   clip_gradient     of each element; 0: off
-//   average           1: the sum is divided by the workers that contributed; 0
-//   schedule          constant, step, cosine or linear, by rounds; with warmup_rounds, and
-//                     schedule_every and schedule_factor (step), total_rounds and final_lr (cosine, linear), schedule_power
-//                     (linear; 1), and schedule_begin_round: rounds that an earlier job had of it
+//   rescale_grad            not 0; 1
+//   clip_gradient           bound of each element; 0: off
+//   average                 1: the sum is divided by the number of contributing workers; 0
+//   schedule                constant, step, cosine or linear; it counts rounds
+//     warmup_rounds                     every schedule
+//     schedule_every, schedule_factor   step
+//     total_rounds, final_lr            cosine, linear
+//     schedule_power                    linear; 1
+//     schedule_begin_round              rounds of the schedule that an earlier job has done
 //
-// What the numbers are together, a store checks (proto/optimizer_check.h). Pure; thread-safe.
+// A store checks the combination of the numbers (proto/optimizer_check.h). Pure; thread-safe.
 #ifndef SLIMPS_WORKER_OPTIMIZER_OPTIONS_H_
 #define SLIMPS_WORKER_OPTIMIZER_OPTIONS_H_
 
@@ -31,14 +36,19 @@
 
 namespace slimps {
 
-// `kind`: "sgd", "adam", "adamw", "test" (weight += g) or "none" (a round's sum replaces the value). InvalidArgument: another.
+// Returns the optimizer `kind` with its defaults. `kind` is "sgd", "adam", "adamw", "test" (weight
+// += g) or "none" (a round's sum replaces the value).
+// InvalidArgument: another kind.
 [[nodiscard]] absl::StatusOr<wire::OptimizerSpec> MakeOptimizer(std::string_view kind);
 
-// InvalidArgument: no such option (lists those there are), or not such a value; `spec` is as before.
+// Sets one option. After an error `spec` is unchanged.
+// InvalidArgument: unknown option (the message lists the known ones), or a value that it does not
+// take.
 [[nodiscard]] absl::Status SetOptimizerNumber(std::string_view name, double value,
                                               wire::OptimizerSpec* spec);
 [[nodiscard]] absl::Status SetOptimizerOption(std::string_view name, std::string_view value,
                                               wire::OptimizerSpec* spec);
+
 [[nodiscard]] std::vector<std::string> OptimizerOptionNames();
 
 }  // namespace slimps

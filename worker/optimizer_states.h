@@ -1,13 +1,14 @@
-// What optimizers keep beside the weights (momentum, Adam's moments and step counts), as the content of a file: how a job
-// that was saved goes on where it stood. Tensors are whole, so that they may go to other servers and partitions.
+// Optimizer states: what optimizers keep beside the weights (momentum, Adam's moments and step
+// counts), as the content of a file. A saved job resumes from it. The file holds whole tensors, so
+// that the states can be loaded with other servers and partitions.
 //
 //   byte  0      "SLPSOPTS"
 //         8      version, uint32, 1
 //         12     optimizer, uint32: wire::OptimizerSpec::Kind
 //         16     state tensors of a key, uint32, 0 to 2
-//         20     keys, uint32; each of them, in the order of their names:
-//                  bytes of its typed name, uint32; the name; elements, uint64; updates made so far, uint64;
-//                  the state tensors one after another, fp32
+//         20     keys, uint32; then for each key, in the order of their names:
+//                  bytes of its typed name, uint32; the name; elements, uint64;
+//                  updates made so far, uint64; the state tensors one after another, fp32
 //         last 8 XXH3-64 of all bytes before
 //
 // Everything is little-endian. Pure; thread-safe.
@@ -44,19 +45,25 @@ struct OptimizerStates {
   friend bool operator==(const OptimizerStates&, const OptimizerStates&) = default;
 };
 
-// REQUIRES: every key has `tensors` tensors of its elements.
+// Returns the content of the file.
+// REQUIRES: each key has `tensors` state tensors of `elements` elements.
 std::string BuildOptimizerStates(const OptimizerStates& states);
-// DataLoss: cut short, or the checksum does not hold. InvalidArgument: no such content, or of another version; a field that
-// is none.
+
+// Parses the content of a file.
+// DataLoss: the content is cut short, or its checksum does not match.
+// InvalidArgument: the content is something else or of another version, or a field is out of range.
 [[nodiscard]] absl::StatusOr<OptimizerStates> ParseOptimizerStates(std::string_view content);
 
-// InvalidArgument, naming the key: `states` are not those of exactly `tensors`, by name and elements.
+// InvalidArgument: `states` does not hold exactly these tensors, by name and elements; the message
+// names a key.
 [[nodiscard]] absl::Status CheckKeys(const OptimizerStates& states,
                                      const std::vector<const TensorPlan*>& tensors);
-// FailedPrecondition: `states` are of another optimizer than the store's.
+
+// FailedPrecondition: `states` belongs to another optimizer than the store's.
 [[nodiscard]] absl::Status CheckOptimizer(const OptimizerStates& states,
                                           wire::OptimizerSpec::Kind kind, uint32_t tensors);
-// "ADAM with 2 state tensors".
+
+// Returns text for messages: "ADAM with 2 state tensors".
 std::string DescribeOptimizer(wire::OptimizerSpec::Kind kind, uint32_t tensors);
 
 }  // namespace slimps

@@ -10,7 +10,8 @@ namespace {
 
 std::span<float> ValuesOf(const GradientPart& part) { return part.grad_buf->floats(); }
 
-// fp_buf is grad_buf itself: each x goes where its gradient was read.
+// fp_buf and grad_buf are the same memory: each sent value replaces the gradient that it is made
+// from.
 MadePayload RawPayload(const GradientPart& part) {
   return {.format = PayloadFormat::kRawF32,
           .payload = Payload(part.grad_buf, std::as_bytes(ValuesOf(part)))};
@@ -54,9 +55,9 @@ absl::StatusOr<MadePayload> PayloadMaker::MakeAny(const GradientPart& part, cons
   if (compressor.wants_momentum() && !steps_itself) SLIMPS_RETURN_IF_ERROR(step_momentum());
   if (codec.format() == PayloadFormat::kRawF32) {
     const CodecState* const state = states_.Find(input.context.key, input.context.partition);
+    // Without scale and residual, the gradient travels as it is. Its pusher has checked the values.
     if (input.grad_scale == 1.0f && (state == nullptr || state->residual_bound() == 0)) {
-      MadePayload made =
-          RawPayload(part);  // the gradient as it is, which whoever pushed it has checked
+      MadePayload made = RawPayload(part);
       made.stats.payload_bytes = values.size_bytes();
       made.stats.elements_sent = values.size();
       return made;
@@ -64,7 +65,8 @@ absl::StatusOr<MadePayload> PayloadMaker::MakeAny(const GradientPart& part, cons
     return MakeRaw(part, input);
   }
   absl::StatusOr<MadePayload> made = MakeEncoded(codec, input);
-  // Refused before anything changed.
+  // An InvalidArgument came before any state changed, so the gradient can still travel raw. Raw
+  // fp32 helps only if the codec's own limit is below fp32's.
   if (!absl::IsInvalidArgument(made.status()) || codec.limit() >= raw_->limit()) return made;
   if (steps_itself) SLIMPS_RETURN_IF_ERROR(step_momentum());
   return MakeRaw(part, input);

@@ -11,6 +11,7 @@
 #include "proto/base/trace.h"
 
 namespace slimps {
+
 PullMerger::PullMerger(Courier* courier, PullMergerOptions options)
     : courier_(courier), options_(std::move(options)), thread_("pull", [this] { Run(); }) {}
 
@@ -34,6 +35,7 @@ std::function<void(const absl::Status&)> PullMerger::SubmitLater(PullJob job) {
   return [this, request = std::move(request)](const absl::Status& status) {
     State& submitted = *request->front();
     submitted.status = status;
+    // The deadline counts from submission, not from the call of SubmitLater.
     submitted.deadline = options_.clock->Now() + options_.timeout;
     MutexLock lock(&mutex_);
     requests_.splice(requests_.end(), *request);
@@ -60,6 +62,7 @@ void PullMerger::OnAnswer(Replies& one, Answer answer) {
   State& state = *reply.state;
   reply.answer = std::move(answer);
   reply.arrived = options_.clock->Now();
+  // A caller waits for this pull: handing it to the pull thread would cost a thread switch.
   if (state.here) return Merge(std::move(reply));
   const size_t bytes = reply.answer.payload.size();
   bool full = false;
@@ -68,6 +71,8 @@ void PullMerger::OnAnswer(Replies& one, Answer answer) {
     full = bytes_waiting_ > 0 && bytes_waiting_ + bytes > options_.max_bytes_waiting;
     if (!full) bytes_waiting_ += bytes;
   }
+  // Merging here keeps this thread from reading more: that back-pressure bounds the bytes that wait
+  // for the pull thread.
   if (full && reply.answer.status.ok() && !state.measured_version.has_value()) {
     reply.merged = MergeAnswer(reply);
     reply.answer.payload = Payload();
@@ -90,7 +95,9 @@ void PullMerger::Run() {
       };
       while (!stopping_ && idle()) work_.Wait(&mutex_);
       requests.swap(requests_);
-      if (stopping_ && requests.empty() && replies_.empty()) return;  // nobody is left waiting
+      // Every submitted pull has been finished.
+      if (stopping_ && requests.empty() && replies_.empty()) return;
+      // One reply per turn: new requests leave before the next reply is decoded.
       if (!replies_.empty()) {
         reply = std::move(replies_.front());
         replies_.pop_front();
@@ -110,7 +117,7 @@ void PullMerger::Run() {
 
 void PullMerger::Fail(const std::bad_alloc& error) {
   failed_ = DroppedStatus();
-  // What they wait for may have gone by with the exception.
+  // The pulls that they wait for may have been lost with the exception.
   for (auto& [key, kept] : kept_) kept.waiting.clear();
   to_measure_.clear();
   {
@@ -220,7 +227,7 @@ void PullMerger::SendRequests(Requests states) {
     const std::shared_ptr<State> state = one.front();
     if (state->status.ok()) state->status = failed_;
     if (state->status.ok()) state->status = Admit(one);
-    if (one.empty()) continue;  // it waits for another
+    if (one.empty()) continue;  // moved to those that wait for another pull
     if (state->status.ok() && !state->asked_with.empty()) {
       AddRequests(state, &by_server);
     } else {
@@ -284,11 +291,12 @@ void PullMerger::Finish(const std::shared_ptr<State>& state) {
     if (!kept.waiting.empty()) next.splice(next.begin(), kept.waiting, kept.waiting.begin());
   }
   if (state->admitted) --under_way_;
-  // Before anybody is told: who then waits for measurements waits for this one too.
+  // Counted before `done` runs: a caller that then waits for measurements waits for this one too.
   if (state->status.ok() && !state->here && !state->asked_with.empty()) Measure(state);
   state->job.done(state->status);
   if (next.empty()) return;
-  // Not from here: what needs no answer would finish one within the other, however many wait.
+  // Queued instead of sent from here: pulls that need no request would finish recursively, one
+  // inside the other, to any depth.
   MutexLock lock(&mutex_);
   requests_.splice(requests_.begin(), next);
 }

@@ -1,19 +1,27 @@
-// PullMerger: asks servers for weights and writes what comes back into place. One thread ("pull")
-// sends the requests that are ready, grouped by server, and decodes replies into glo_buf or the
+// PullMerger: asks servers for weights and writes the answers into place. One thread ("pull") sends
+// the requests that are ready, grouped by server. It decodes the replies into glo_buf or the
 // caller's memory.
 //
-// A server may answer with the encoded change from the version that this worker holds (HeldWeights), for pulls of two
-// kinds; of one key and kind one pull is under way at a time, the next waits here for it. What is held by its turn is not
-// asked for again, where it was the newest version when submitted; the server may have a later one by now:
+//   PullMerger pulls(courier, options);
+//   pulls.Submit({.tensor = plan, .min_version = round, .out = weights, .done = on_pulled});
 //
-//   kOnto          out, still what the last pull of this kind left there  += change
-//   kThroughCopy   the merger's own copy of the key                      += change, then out = copy
+// A server may answer with the encoded change from the version that this worker holds
+// (HeldWeights). Two kinds of pull can use a change:
 //
-// Where a pull is to be measured, its version is asked for once more when it is there: the server answers at once, and the
-// values are thrown away. Such pulls go one by one, when no others are under way, so that no time holds another's bytes,
-// but for those of SubmitWithPush, which are small.
+//   kOnto          out, still as the last pull of this kind left it  += change
+//   kThroughCopy   the merger's own copy of the key                  += change, then out = copy
 //
-// Thread-safe. A pull's memory belongs to the merger from Submit until its `done` has run, which it does whatever happens.
+// For one key and kind, one pull is under way at a time, and the next one waits here. When its turn
+// comes, the merger may hold its version already. It then sends no request if that version was the
+// newest at submission (is_newest). Otherwise it asks, since the server may have a later one.
+//
+// A measured pull asks for its version a second time, once the version has arrived. The server
+// answers at once, and the values are thrown away. Measured pulls go one by one while no other pull
+// is under way, so that no time includes another pull's bytes. The exception is SubmitWithPush,
+// whose pulls are small.
+//
+// Thread-safe. A pull's memory belongs to the merger from Submit until `done` has run. `done`
+// always runs.
 #ifndef SLIMPS_WORKER_PULL_MERGER_H_
 #define SLIMPS_WORKER_PULL_MERGER_H_
 
@@ -43,9 +51,13 @@
 namespace slimps {
 
 enum class PullKind {
-  kPlain,  // `out` may hold anything, and gets the weights
-  kOnto,  // `out` holds, bit for bit, what the key's last pull of this kind left there, if it is the same memory
-  kThroughCopy,  // `out` may hold anything, and gets a copy of what the merger holds
+  // `out` may hold anything, and gets the weights.
+  kPlain,
+  // `out` holds, bit for bit, what the key's last pull of this kind left there, if it is the same
+  // memory.
+  kOnto,
+  // `out` may hold anything, and gets a copy of what the merger holds.
+  kThroughCopy,
 };
 
 struct PullJob {
@@ -54,8 +66,8 @@ struct PullJob {
   int priority = 0;
   std::span<float> out;  // the whole tensor
   PullKind kind = PullKind::kPlain;
-  // There can be no later version than min_version when it is submitted: the answer is that very version. Else it may
-  // be a later one.
+  // True if no version later than min_version can exist at submission: the answer is then exactly
+  // that version. If false, the answer may be a later version.
   bool is_newest = false;
   CalledOnce<absl::Status> done;
 };
@@ -66,65 +78,77 @@ struct PullTotals {
   absl::Duration decode;
 };
 
-// Times of one tensor's pull of a version that was there already.
+// The times of one tensor's measured pull, of a version that was there already.
 struct PullMeasurement {
   const TensorPlan* tensor = nullptr;
   uint64_t version = 0;
-  absl::Duration communication;  // first request handed over to last answer
-  absl::Duration
-      coding;  // the servers' encoding and this worker's decoding; 0 where nothing was encoded
+  absl::Duration communication;  // first request handed over, to last answer
+  // The servers' encoding plus this worker's decoding; 0 if nothing was encoded.
+  absl::Duration coding;
 };
 
 struct PullMergerOptions {
   absl::Duration timeout = absl::Seconds(60);
-  // How a version travels, as PushItem.change_codec; null: as it is. Called on the pull thread, as the next two.
+  // Returns how a version travels, as PushItem.change_codec. null: as it is. The pull thread calls
+  // this function, `measures` and `on_measured`.
   std::function<std::string(const TensorPlan&, uint64_t version)> change_codec;
-  // Answers beyond this are merged by the thread that brings them, which meanwhile reads no more from the network.
+  // If replies beyond this many bytes wait, the thread that brings a reply merges it. That thread
+  // reads nothing from the network meanwhile.
   size_t max_bytes_waiting = size_t{64} << 20;
-  // Whether a version's pull is to be measured; null: none.
+  // Returns true if a version's pull is to be measured. null: none is.
   std::function<bool(const TensorPlan&, uint64_t version)> measures;
-  // Of measured pulls that came as change_codec says they should; others are no samples.
+  // Receives each measured pull whose answer came in the form that change_codec names. Other
+  // answers are no samples.
   std::function<void(const PullMeasurement&)> on_measured;
   const Clock* clock = MachineClock();
-  // Of the pull thread; must see to it that the courier fails.
+  // Called on the pull thread. The callback must make the courier fail.
   OnOutOfMemory on_out_of_memory = {};
 };
 
 class PullMerger final {
  public:
   PullMerger(Courier* courier, PullMergerOptions options);
+  // Finishes every pull.
+  // REQUIRES: Courier::Stop has run, which answers every outstanding request.
   ~PullMerger();
 
   void Submit(PullJob job);
-  // What submits `job` when it is called, once, on any thread, while the merger lives; called with
-  // an error, it submits nothing, and `done` gets that on the pull thread.
+
+  // Returns a function that submits `job`. It may be called once, on any thread, while the merger
+  // lives. If it is called with an error, it submits nothing, and `done` gets that error on the
+  // pull thread.
   std::function<void(const absl::Status&)> SubmitLater(PullJob job);
-  // For a caller that waits for this very tensor: `push` and the request leave at once and in one message, and the thread
-  // that brings the answer merges it and calls `done`. REQUIRES: kPlain, one partition, on the server that `push` is for.
+
+  // Sends `push` and the pull request at once, in one message. For a caller that waits for this
+  // very tensor: the thread that brings the answer merges it and calls `done`.
+  // REQUIRES: the job is kPlain, with one partition, on the server that `push` is for.
   void SubmitWithPush(PullJob job, OutgoingItem push);
-  // Waits until everything was measured that is to be, other pulls under way or not.
+
+  // Waits until all outstanding measurements are done, or for `timeout`. Meanwhile measured pulls
+  // go out even while other pulls are under way.
   void AwaitMeasured(absl::Duration timeout);
-  // REQUIRES before the destructor: Courier::Stop, which answers every outstanding request; what it answered is finished.
+
+  // Returns the sums over all pulls so far.
   PullTotals totals() const;
 
  private:
   struct Kept;
-  // A pull under way. Owned by the pull thread once its requests are out.
+  // A pull under way. The pull thread owns it once its requests are out.
   struct State {
     PullJob job;
     SteadyTime deadline = SteadyTime::InfiniteFuture();
-    bool here = false;   // merged by who brings the answer
-    size_t pending = 0;  // partitions
+    bool here = false;   // the thread that brings the answer merges it
+    size_t pending = 0;  // partitions without an answer
     bool admitted = false;
     absl::Status status;
-    Kept* kept = nullptr;              // of pulls that take changes
-    std::optional<HeldWeights> plain;  // of the others
-    std::vector<std::optional<uint64_t>>
-        asked_with;  // versions held when it was asked for, by partition
+    Kept* kept = nullptr;              // for pulls that take changes
+    std::optional<HeldWeights> plain;  // for the others
+    // The version held of each partition when the request was made.
+    std::vector<std::optional<uint64_t>> asked_with;
 
     HeldWeights& held() { return kept != nullptr ? kept->held : *plain; }
 
-    // Of a pull that is measured and thrown away: its version, and what was seen so far.
+    // For a measured pull: its version, and the measurements so far.
     std::optional<uint64_t> measured_version;
     bool as_agreed = true;
     SteadyTime first_byte = SteadyTime::InfiniteFuture();
@@ -132,7 +156,8 @@ class PullMerger final {
     absl::Duration coding;
   };
   using Requests = std::list<std::shared_ptr<State>>;
-  // What changes can be added to, and who waits for it. Owned by the pull thread.
+  // Weights that changes can be added to, and the pulls that wait for them. Owned by the pull
+  // thread.
   struct Kept {
     explicit Kept(const TensorPlan* tensor) : held(tensor) {}
     HeldWeights held;
@@ -144,32 +169,34 @@ class PullMerger final {
     size_t partition = 0;
     Answer answer = {};
     SteadyTime arrived = {};
-    std::optional<absl::Status> merged = {};  // already, by the thread that brought it
+    std::optional<absl::Status> merged = {};  // set if the thread that brought it has merged it
   };
   using Replies = std::list<Reply>;
   using ByServer = std::map<uint32_t, std::vector<OutgoingItem>>;
 
   void Run();
-  // On the pull thread: memory has run out there.
+  // Called on the pull thread, after memory ran out there.
   void Fail(const std::bad_alloc& error);
   void SendRequests(Requests states);
-  // Of one: finds out what it is to ask for, if anything, or moves it to those that wait for another pull.
+  // Decides what the single pull in `one` asks for, if anything. If another pull of its key and
+  // kind is under way, moves it to the waiting ones and leaves `one` empty.
   absl::Status Admit(Requests& one);
   absl::Status Prepare(State& state);
   bool IsHeld(const State& state) const;
   void AddRequests(const std::shared_ptr<State>& state, ByServer* by_server);
   void AddRequest(const std::shared_ptr<State>& state, size_t partition, ByServer* by_server);
   void Dispatch(ByServer by_server, Courier::Sender sender = Courier::Sender::kGoesOn);
-  // On the thread that brings it. `one`: its place, made with the request.
+  // Runs on the thread that brings the answer. `one` is the reply's list node, allocated with the
+  // request.
   void OnAnswer(Replies& one, Answer answer);
   void Merge(Reply reply);
   absl::Status MergeAnswer(const Reply& reply);
   void Finish(const std::shared_ptr<State>& state);
   void Measure(const std::shared_ptr<State>& pulled);
-  // Sends the next pull that is to be measured, if it is its turn.
+  // Sends the next measured pull if it may go now.
   void MeasureNext();
   void Gauge(State& state, const Reply& reply);
-  // Not OK: it is no sample.
+  // Records one answer of a measured pull. Returns an error if the pull is no sample.
   absl::Status GaugeAnswer(State& state, const Reply& reply) const;
 
   Courier* const courier_;
@@ -177,10 +204,10 @@ class PullMerger final {
   std::map<std::pair<KeyId, PullKind>, Kept> kept_;  // owned by the pull thread; never erased
 
   // Owned by the pull thread.
-  size_t under_way_ = 0;  // pulls that are not measured
-  absl::Status failed_;   // once memory has run out on it
-  Requests to_measure_;
-  bool measuring_ = false;  // one is under way
+  size_t under_way_ = 0;    // pulls that are not measured
+  absl::Status failed_;     // set once memory has run out on the pull thread
+  Requests to_measure_;     // pulls that wait to be measured
+  bool measuring_ = false;  // a measured pull is under way
 
   mutable Mutex mutex_;
   size_t left_to_measure_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -1,4 +1,4 @@
-// PullMerger: pulls that are measured one by one, and thrown away.
+// PullMerger: measured pulls. They go one by one, and their values are thrown away.
 #include <algorithm>
 #include <array>
 #include <span>
@@ -15,7 +15,7 @@
 namespace slimps {
 namespace {
 
-// What an answer should be where its version was made with `change_codec`.
+// True if `answer` has the form that a version made with `change_codec` should have.
 bool IsAsAgreed(const std::string& change_codec, const wire::PullReplyItem& answer) {
   const PulledForm form = PulledFormOf(change_codec);
   if (answer.is_change() != (form == PulledForm::kChange)) return false;
@@ -42,7 +42,8 @@ void PullMerger::AwaitMeasured(absl::Duration timeout) {
   const auto done = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return stopping_ || left_to_measure_ == 0;
   };
-  (void)measured_.Await(&mutex_, timeout, done);  // what comes too late is measured all the same
+  // A measurement that this wait misses goes on.
+  (void)measured_.Await(&mutex_, timeout, done);
   --waiters_;
 }
 
@@ -54,6 +55,8 @@ void PullMerger::Measure(const std::shared_ptr<State>& pulled) {
   auto state = std::make_shared<State>();
   state->job = {.tensor = &tensor, .min_version = version, .priority = pulled->job.priority};
   state->pending = tensor.partitions.size();
+  // The server answers in the same form only if asked with the same held versions as the first
+  // time.
   state->asked_with = pulled->asked_with;
   state->measured_version = version;
   to_measure_.push_back(std::move(state));
@@ -81,7 +84,8 @@ absl::Status PullMerger::GaugeAnswer(State& state, const Reply& reply) const {
   const size_t elements = tensor.partitions[reply.partition].elements;
   const auto format = static_cast<PayloadFormat>(answer.pull.format());
   SLIMPS_RETURN_IF_ERROR(answer.status);
-  // A server keeps two versions. Weights of a newer one take as long, and on a slow link others do not come.
+  // A server keeps two versions. On a slow link only the weights of a newer version may come, and
+  // they take as long. So they count as a sample; a change must be of this very version.
   const bool of_version =
       answer.pull.is_change() ? answer.pull.version() == version : answer.pull.version() >= version;
   if (!of_version || answer.round_trip == absl::ZeroDuration() ||
@@ -94,6 +98,7 @@ absl::Status PullMerger::GaugeAnswer(State& state, const Reply& reply) const {
   state.first_byte = std::min(state.first_byte, reply.arrived - answer.round_trip);
   state.last_answer = std::max(state.last_answer, reply.arrived);
   if (!answer.pull.is_change()) return absl::OkStatus();
+  // Decodes into scratch memory: only the time counts.
   alignas(kBufferAlignment) std::array<float, kBlockElements> scratch{};
   const SteadyTime start = options_.clock->Now();
   for (size_t first = 0; first < elements; first += kBlockElements) {

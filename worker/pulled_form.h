@@ -1,4 +1,4 @@
-// How the weights of a version travel to who pulls them.
+// PulledForm: how the weights of a version travel to the workers that pull them.
 #ifndef SLIMPS_WORKER_PULLED_FORM_H_
 #define SLIMPS_WORKER_PULLED_FORM_H_
 
@@ -7,13 +7,14 @@
 namespace slimps {
 
 enum class PulledForm {
-  kAsKept,  // whole, in the key's type
-  kF16,     // whole
-  kBf16,
-  kChange,  // from the version before, encoded
+  kAsKept,  // whole, in the key's own type
+  kF16,     // whole, in half precision
+  kBf16,    // whole, in half precision
+  kChange,  // encoded change from the version before
 };
 
-// Of a version that was made with `codec`, the spec of a pull codec; "" is "none".
+// Returns the form of a version that was made with `codec`, the spec of a pull codec; "" means
+// "none". Pure; thread-safe.
 inline PulledForm PulledFormOf(std::string_view codec) {
   if (codec.empty() || codec == "none") return PulledForm::kAsKept;
   if (codec == "fp16") return PulledForm::kF16;

@@ -1,4 +1,4 @@
-// What a worker's pushes carried, of one tensor or of all.
+// PushCounts: sums over a worker's pushes, of one tensor or of all. Thread-compatible.
 #ifndef SLIMPS_WORKER_PUSH_COUNTS_H_
 #define SLIMPS_WORKER_PUSH_COUNTS_H_
 
@@ -9,14 +9,16 @@
 namespace slimps {
 
 struct PushCounts {
-  uint64_t elements = 0;       // of the gradients
-  uint64_t elements_sent = 0;  // that payloads carried; the others decode to 0
+  uint64_t elements = 0;  // of the gradients
+  // Elements that payloads carried; the others decode to 0.
+  uint64_t elements_sent = 0;
   uint64_t payload_bytes = 0;
-  // Over the pushes that a codec other than none and half precision made smaller, in the units that codecs see
-  // (gradient * grad_scale): |x|^2, |decode(x)|^2 and |x - decode(x)|^2, x being the gradient plus the residual.
+  // Sums over the pushes that a codec other than none and half precision made smaller, in the units
+  // that codecs see (gradient * grad_scale): |x|^2, |decode(x)|^2 and |x - decode(x)|^2, where x is
+  // the gradient plus the residual.
   double input_norm2 = 0, decoded_norm2 = 0, error_norm2 = 0;
 
-  // One push of `elements` elements.
+  // Adds one push of `pushed` elements.
   void Add(uint64_t pushed, const EncodeStats& stats, bool compressed) {
     elements += pushed;
     elements_sent += stats.elements_sent;
@@ -36,8 +38,9 @@ struct PushCounts {
     error_norm2 += other.error_norm2;
   }
 
-  // What is left of the compressed pushes' |x|^2 (Source: GraVAC, section 3), and how much of it the difference to what
-  // was sent has (as in L-GreCo). 1 and 0 where nothing was compressed; NaN where a sum exceeded its range.
+  // The gain is the share of the compressed pushes' |x|^2 that was sent (source: GraVAC, section
+  // 3); it is 1 if nothing was compressed. The error is the share of |x - decode(x)|^2 in it (as in
+  // L-GreCo); it is 0 if nothing was compressed. Both are NaN if a sum exceeded its range.
   double CompressionGain() const { return input_norm2 == 0 ? 1 : decoded_norm2 / input_norm2; }
   double CompressionError() const { return input_norm2 == 0 ? 0 : error_norm2 / input_norm2; }
 };

@@ -13,7 +13,7 @@
 namespace slimps {
 namespace {
 
-// Gathers the answers of one passage. Thread-safe.
+// Gathers the answers to one passage. Thread-safe.
 class Answers final {
  public:
   Answers(size_t partitions, const Clock* clock) : clock_(clock), pending_(partitions) {}
@@ -21,6 +21,7 @@ class Answers final {
   void Add(const Answer& answer) {
     const SteadyTime now = clock_->Now();
     MutexLock lock(&mutex_);
+    // A round trip of zero means that the item was sent more than once: its time is unknown.
     known_ &= answer.round_trip > absl::ZeroDuration();
     first_byte_ = std::min(first_byte_, now - answer.round_trip);
     last_answer_ = std::max(last_answer_, now - answer.decode);
@@ -30,7 +31,7 @@ class Answers final {
     answered_.NotifyAll();
   }
 
-  // False: some are missing.
+  // Returns false if some answers are missing after `timeout`.
   bool Await(absl::Duration timeout) {
     MutexLock lock(&mutex_);
     return answered_.Await(
@@ -70,6 +71,7 @@ absl::StatusOr<Passage> PushMeasurement::Send(const TensorPlan& tensor, int64_t 
   const int repeats = Repeats(tensor.bytes());
   for (int repeat = 0; repeat < repeats; ++repeat) {
     SLIMPS_ASSIGN_OR_RETURN(const Passage passage, SendOnce(tensor, priority, items));
+    // A passage with a retry is no sample.
     if (passage.communication == absl::ZeroDuration()) continue;
     best.communication = std::min(best.communication, passage.communication);
     best.decode = std::min(best.decode, passage.decode);

@@ -15,13 +15,13 @@
 namespace slimps {
 namespace {
 
-// Full and half precision: what a gradient is where nothing is compressed.
+// True for full and half precision: the forms of a gradient that is not compressed.
 bool IsPrecision(PayloadFormat format) {
   return format == PayloadFormat::kRawF32 || format == PayloadFormat::kRawF16 ||
          format == PayloadFormat::kRawBf16;
 }
 
-// Of memory that is held until the answer.
+// Returns the bytes of the partition's rows, which are held until the answer.
 size_t RowBytes(const PushJob& job, size_t partition) {
   return job.rows == nullptr ? 0 : (*job.rows)[partition].size();
 }
@@ -60,7 +60,8 @@ absl::Status PushPipeline::Submit(PushJob job) {
   const TensorPlan& tensor = *job.tensor;
   const size_t bytes = BytesOf(job);
   const bool whole_tensor = job.carries() && plan()->MeasuresPush(tensor, job.round);
-  // Each work has its own, so that a partition's memory does not wait for the others.
+  // Each work has its own buffers, so that a partition's memory is free as soon as that partition
+  // is done.
   GradientBuffers grad_bufs = std::exchange(job.grad_bufs, {});
   auto shared = std::make_shared<const PushJob>(std::move(job));
   MutexLock lock(&mutex_);
@@ -109,8 +110,9 @@ void PushPipeline::Run() {
     const auto push = [&] {
       const absl::Status pushed =
           work.whole_tensor ? PushAndMeasure(std::move(work)) : PushPartition(std::move(work));
+      // The batches must leave once the queue is empty: no later work may come to fill them up.
       if (queue_is_empty) Send(coalescer_.TakeAll());
-      // The round cannot be completed without this work: the store is told, and fails.
+      // The round cannot be completed without this work, so the store is told and fails.
       if (!pushed.ok()) options_.on_error(pushed);
     };
     OrTell(options_.on_out_of_memory,
@@ -136,6 +138,7 @@ absl::StatusOr<std::optional<OutgoingItem>> PushPipeline::PrepareNow(const PushJ
   {
     MutexLock lock(&mutex_);
     SLIMPS_RETURN_IF_ERROR(failed_);
+    // The calling thread takes the push thread's place only while that is idle, to keep the order.
     if (encoding_ || !queue_.empty()) return std::nullopt;
     turn = unacknowledged_.Add(tensor.key.id(), 1);
     bytes_waiting_ += BytesOf(job);
@@ -170,7 +173,7 @@ absl::StatusOr<OutgoingItem> PushPipeline::PreparePartition(const PushJob& job, 
   const size_t held = dense ? elements * sizeof(float) : RowBytes(job, partition);
   SLIMPS_ASSIGN_OR_RETURN(Prepared prepared, Prepare(job, partition, std::move(grad_buf), *codec));
   const size_t bytes = prepared.item.payload.size();
-  // Counted until the answer, so that what is in flight is bounded too.
+  // The bytes count until the answer, so that the bound covers payloads in flight too.
   prepared.item.done = [this, tensor, turn, bytes, held](Answer answer) {
     {
       MutexLock lock(&mutex_);

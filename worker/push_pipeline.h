@@ -1,12 +1,15 @@
-// PushPipeline: takes gradients that have arrived in grad_buf and turns each partition into a
-// payload on its way to a server. One thread ("push") chooses the codec, encodes (on the encoder's
-// own TBB arena), coalesces and dispatches, highest priority first; partitions are independent, so
-// encoding one overlaps sending the one before.
+// PushPipeline: takes gradients that have arrived in grad_buf and sends each partition to its
+// server as a payload. One thread ("push") chooses the codec, encodes (on the encoder's own TBB
+// arena), coalesces and dispatches, highest priority first. Partitions are independent, so encoding
+// one overlaps sending the one before.
 //
 //   grad_buf --PayloadMaker--> fp_buf or bit_buf --Coalescer--> Courier
 //
-// While the threshold table is measured, a tensor goes out alone and the thread waits for its
-// acknowledgement, so that no time holds queueing or coalescing. Thread-safe.
+//   SLIMPS_RETURN_IF_ERROR(pushes.Submit({.tensor = plan, .round = 7, .grad_bufs = grad_bufs}));
+//   SLIMPS_RETURN_IF_ERROR(pushes.Drain(timeout));
+//
+// A tensor that is measured for the threshold table goes out alone, and the thread waits for its
+// acknowledgement, so that no time includes queueing or coalescing. Thread-safe.
 #ifndef SLIMPS_WORKER_PUSH_PIPELINE_H_
 #define SLIMPS_WORKER_PUSH_PIPELINE_H_
 
@@ -47,42 +50,45 @@ struct PushJob {
   const TensorPlan* tensor = nullptr;  // lives as long as the store
   uint64_t round = 0;
   int priority = 0;
-  GradientBuffers grad_bufs;  // empty: this worker contributes `rows`, or nothing
-  float gradient_bound = std::numeric_limits<float>::infinity();  // of every |grad_buf[i]|
-  // Payloads of format rows, one for each partition, sent as they are.
+  GradientBuffers grad_bufs;  // empty: this worker contributes `rows` or nothing
+  float gradient_bound = std::numeric_limits<float>::infinity();  // no |grad_buf[i]| is above it
+  // Payloads of format rows, one for each partition; they are sent unchanged.
   std::shared_ptr<const std::vector<Payload>> rows = nullptr;
-  std::optional<wire::Hyper> hyper = std::nullopt;  // of the round's step; nullopt: the optimizer's
+  // The hyperparameters of the round's step; nullopt: the optimizer's own.
+  std::optional<wire::Hyper> hyper = std::nullopt;
 
   bool carries() const { return !grad_bufs.empty(); }
 };
 
 struct PushTotals {
-  PushCounts prepared;         // what was handed over to be sent
-  uint64_t payload_bytes = 0;  // what was acknowledged
+  PushCounts prepared;         // handed over to be sent
+  uint64_t payload_bytes = 0;  // acknowledged
   absl::Duration encode, send;
 };
 
 struct PushPipelineOptions {
   PayloadMakerOptions payloads;
   absl::Duration timeout = absl::Seconds(60);
-  // Of gradients, however small their payloads, from Submit, which waits beyond it, to the answer.
+  // Bound on the bytes of gradients and rows between Submit and the answer. A gradient counts in
+  // full, however small its payload. Submit waits while the bound is exceeded.
   size_t max_bytes_waiting = size_t{1} << 30;
-  bool checksums = true;                              // of payloads
-  absl::Duration report_interval = absl::Seconds(2);  // or less, where the timeout is short
-  // Called when profiling is over and all its pushes are acknowledged, after each pair of rounds that was measured later,
-  // and again each interval while no decision comes: on the push thread, or on that of a caller of PrepareNow or
+  bool checksums = true;                              // hash payloads
+  absl::Duration report_interval = absl::Seconds(2);  // shorter if the timeout is short
+  // Receives the reports for the scheduler. It is called when profiling is over and all its pushes
+  // are acknowledged, after each later pair of measured rounds, and again each interval while no
+  // decision comes. It runs on the push thread, or on the thread that calls PrepareNow or
   // FinishProfiling.
   std::function<void(wire::ThresholdReport)> on_report;
-  // Returns when nothing else of this worker that is measured is on the link; null: nothing is. Called on the push thread
-  // before a push that is measured.
+  // Returns once no measured pull of this worker is on the link. null: there are no measured pulls.
+  // Called on the push thread before each measured push.
   std::function<void()> await_measured_pulls;
-  // How the version that a round makes is to be pulled (PushItem.change_codec); null: as it is. Called on the push thread
-  // or in PrepareNow.
+  // Returns how the version that a round makes is to be pulled (PushItem.change_codec). null: as it
+  // is. Called on the push thread or in PrepareNow.
   std::function<std::string(const TensorPlan&, uint64_t round)> change_codec;
-  // Called with the first error of a push, from any thread.
+  // Called from any thread with the error of each push that fails.
   std::function<void(absl::Status)> on_error;
   const Clock* clock = MachineClock();
-  // Of the push thread.
+  // Called on the push thread.
   OnOutOfMemory on_out_of_memory = {};
 };
 
@@ -91,38 +97,58 @@ class PushPipeline final {
   PushPipeline(Courier* courier, CompressionPlan* plan, PushPipelineOptions options);
   ~PushPipeline();
 
-  // From now on. Before the first push; `plan` and those before it outlive the pipeline.
+  // Uses `plan` from now on.
+  // REQUIRES: no push was submitted yet. `plan` and all plans before it outlive the pipeline.
   void UsePlan(CompressionPlan* plan) { plan_.store(plan); }
-  // DeadlineExceeded: max_bytes_waiting stayed exceeded. The first error, once there was one.
+
+  // Queues the job's partitions. Waits while the gradients under way exceed max_bytes_waiting.
+  // DeadlineExceeded: they exceeded it for the whole timeout.
+  // Otherwise the pipeline's first error, once it has failed.
   [[nodiscard]] absl::Status Submit(PushJob job);
-  // For a caller that waits for this very tensor: where nothing else is being encoded and the tensor is small, its push,
-  // prepared on the calling thread and to be dispatched by the caller, in one message with what else it has to say to
-  // that server. nullopt: not so; Submit it.
+
+  // Prepares the tensor's push on the calling thread. The caller dispatches the item itself,
+  // together with its other messages to that server. For a caller that waits for this very tensor.
+  // Returns nullopt if the tensor is large, has several partitions or is measured, or if other work
+  // is queued or being encoded. The caller then submits the job.
   [[nodiscard]] absl::StatusOr<std::optional<OutgoingItem>> PrepareNow(const PushJob& job);
-  // Waits until every push submitted so far was acknowledged.
+
+  // Waits until every push submitted so far is acknowledged and nothing is being encoded.
+  // DeadlineExceeded: some pushes are unacknowledged after `timeout`.
+  // Otherwise the pipeline's first error, once it has failed.
   [[nodiscard]] absl::Status Drain(absl::Duration timeout);
-  // Calls `done` when every push of this tensor submitted so far was acknowledged: at once, or on the thread that brings the
-  // last answer. With the first error, once there was one: on the caller's thread, or that of Fail or the destructor.
+
+  // Calls `done` once every push of this tensor submitted so far is acknowledged: at once, or on
+  // the thread that brings the last answer. After a failure `done` gets the error, on the calling
+  // thread or on the thread of Fail or of the destructor.
   void WhenAcknowledged(const TensorPlan& tensor, UnacknowledgedPushes::Waiter done);
-  // Calls `use` with what codecs keep of every partition, once all pushes submitted so far were acknowledged; nothing is
-  // encoded meanwhile. DeadlineExceeded: they were not. What `use` returns.
+
+  // Waits as Drain does, then calls `use` with what codecs keep of every partition, and returns its
+  // result. Nothing is encoded while `use` runs.
+  // DeadlineExceeded: some pushes stayed unacknowledged.
   [[nodiscard]] absl::Status UseStates(const std::function<absl::Status(StateStore&)>& use);
-  // No more pushes will come: if profiling is unfinished, the report goes out now. After Drain.
+
+  // Sends the reports that are still due. No more pushes may come.
+  // REQUIRES: Drain has returned.
   void FinishProfiling();
-  // Everything waiting is dropped, every waiter returns `why`.
+
+  // Drops all queued work. Every waiter, now and later, gets the error.
   void Fail(const absl::Status& why);
+
   PushTotals totals() const;
-  // Of one tensor; zeros where it was never pushed.
+
+  // Returns one tensor's counts; zeros if it was never pushed.
   PushCounts counts(const Key& key) const;
 
  private:
-  // A whole tensor while profiling, else one partition of it.
+  // One unit for the push thread: a whole tensor if it is measured, else one partition.
   struct Work {
-    std::shared_ptr<const PushJob> job;  // without its grad_bufs
-    GradientBuffers grad_bufs;           // of this work; empty: nothing is contributed
+    // The job without its grad_bufs.
+    std::shared_ptr<const PushJob> job;
+    // The buffers of this work; empty if the worker contributes no gradient.
+    GradientBuffers grad_bufs;
     size_t partition = 0;
     bool whole_tensor = false;
-    uint64_t turn = 0;  // among the key's pushes
+    uint64_t turn = 0;  // the job's turn among the key's pushes
   };
   struct Prepared {
     OutgoingItem item;
@@ -134,10 +160,10 @@ class PushPipeline final {
   CompressionPlan* plan() const { return plan_.load(); }
   void Run();
   void EndEncoding();
-  // Until everything is acknowledged and nobody encodes.
+  // Waits until everything is acknowledged and no thread encodes.
   absl::Status AwaitIdle(absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status PushPartition(Work work);
-  // Its bytes count as waiting until it is answered.
+  // Makes the item of one partition. The bytes that it holds count as waiting until the answer.
   absl::StatusOr<OutgoingItem> PreparePartition(const PushJob& job, size_t partition, uint64_t turn,
                                                 std::shared_ptr<HostBuffer> grad_buf);
   absl::Status PushAndMeasure(Work work);
@@ -152,28 +178,30 @@ class PushPipeline final {
   absl::StatusOr<const Codec*> AwaitCodec(const PushJob& job);
 
   Courier* const courier_;
-  std::atomic<CompressionPlan*> plan_;  // publishes the plan
+  std::atomic<CompressionPlan*> plan_;  // publishes the plan's contents to all threads
   const PushPipelineOptions options_;
 
-  // Owned by the thread that has set encoding_: the push thread, or one in PrepareNow or UseStates.
+  // Owned by the thread that has set encoding_: the push thread, or a thread in PrepareNow or
+  // UseStates.
   PayloadMaker payloads_;
   Coalescer coalescer_;
   PushMeasurement measurement_;
 
   mutable Mutex mutex_;
   bool encoding_ ABSL_GUARDED_BY(mutex_) = false;
-  // The first to leave first (SendPriority), then in order of submission.
+  // Work that must leave first comes first (SendPriority), then work that was submitted first.
   std::map<std::pair<int64_t, uint64_t>, Work> queue_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_sequence_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t under_way_ ABSL_GUARDED_BY(mutex_) = 0;  // handed over to be sent, unanswered
   UnacknowledgedPushes unacknowledged_ ABSL_GUARDED_BY(mutex_);
   size_t bytes_waiting_ ABSL_GUARDED_BY(mutex_) = 0;
   PushTotals totals_ ABSL_GUARDED_BY(mutex_);
-  std::unordered_map<uint64_t, PushCounts> counts_ ABSL_GUARDED_BY(mutex_);  // by the key's id
+  // By the key's id.
+  std::unordered_map<uint64_t, PushCounts> counts_ ABSL_GUARDED_BY(mutex_);
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   CondVar work_;     // for the push thread
-  CondVar changed_;  // for whoever waits for room, answers or failure
+  CondVar changed_;  // for callers that wait for room, answers or failure
   Thread thread_;
 };
 

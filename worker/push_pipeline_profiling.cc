@@ -1,4 +1,4 @@
-// PushPipeline: pushes that are measured one by one, and the reports that come of them.
+// PushPipeline: measured pushes, which go one by one, and the reports that result from them.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -31,6 +31,7 @@ absl::Status PushPipeline::PushAndMeasure(Work work) {
     std::get<wire::PushItem>(prepared.item.item).set_profile(true);
     items.push_back(std::move(prepared.item));
   }
+  // Everything is encoded before the link is awaited, so that encoding does not fall into the time.
   if (options_.await_measured_pulls) options_.await_measured_pulls();
   AwaitQuiet();
   SLIMPS_ASSIGN_OR_RETURN(const Passage passage,
@@ -44,15 +45,15 @@ absl::Status PushPipeline::PushAndMeasure(Work work) {
     bytes_waiting_ -= tensor.bytes();
     waiters = unacknowledged_.Take(tensor.key.id(), work.turn, tensor.partitions.size());
     totals_.send += passage.communication;
-    totals_.payload_bytes += bytes;  // once, however often it was sent to be measured
+    totals_.payload_bytes += bytes;  // counted once, however often it was sent
     changed_.NotifyAll();
   }
   UnacknowledgedPushes::Tell(waiters, absl::OkStatus());
   return absl::OkStatus();
 }
 
-// A push is measured with nothing of this worker's before it on the link. One that takes too long to get there spoils a
-// sample, no more.
+// Waits until nothing that this worker sent before is on the link, so that a measured push has it
+// alone. If that takes longer than the timeout, one sample is spoilt, and nothing else.
 void PushPipeline::AwaitQuiet() {
   MutexLock lock(&mutex_);
   const auto quiet = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -68,14 +69,15 @@ void PushPipeline::MaybeReport(uint64_t round) {
 
 absl::StatusOr<const Codec*> PushPipeline::AwaitCodec(const PushJob& job) {
   const SteadyTime deadline = options_.clock->Now() + options_.timeout;
-  // So short that the plan's patience ends before the deadline comes.
+  // Short enough that the plan's patience ends before the deadline does.
   const absl::Duration interval =
       std::min(options_.report_interval, options_.timeout / (CompressionPlan::kPatience + 1));
   for (;;) {
     absl::StatusOr<const Codec*> codec = plan()->CodecFor(*job.tensor, job.round, interval);
     if (!absl::IsDeadlineExceeded(codec.status()) || options_.clock->Now() >= deadline)
       return codec;
-    // The report or the decision may have been lost; the scheduler answers a repeated report with the decision.
+    // The report or the decision may have been lost. The scheduler answers a repeated report with
+    // the decision.
     std::optional<wire::ThresholdReport> again = plan()->UnansweredReport();
     if (again) options_.on_report(*std::move(again));
   }

@@ -14,12 +14,12 @@ namespace {
 constexpr std::string_view kMagic = "SLPSRESI";
 constexpr uint32_t kVersion = 1;
 
-// Every partition but the last has the elements of the first (scheduler/placement.h).
+// Every partition except the last has as many elements as the first (scheduler/placement.h).
 PartitionGrid GridOf(const TensorPlan& tensor) {
   return {.elements = tensor.elements, .partition_elements = tensor.partitions[0].elements};
 }
 
-// How a saved tensor was cut, and how it is now.
+// How the saved tensor was cut into partitions, and how this store cuts it.
 struct Cut {
   PartitionGrid from, to;
 };

@@ -13,7 +13,7 @@
 namespace slimps {
 namespace {
 
-// The header, and what else travels with a payload.
+// A message also carries a header and other fields beside the payload.
 constexpr size_t kLargestPayload =
     kDefaultLimits.max_message_bytes - kDefaultLimits.max_header_bytes;
 
@@ -42,7 +42,7 @@ struct PartitionRows {
         grid(RowGrid::At(offset, tensor.partitions[partition].elements, row_elements)),
         first(static_cast<int64_t>(offset / row_elements)) {}
 
-  // Those of `rows` (rising) with a part in the partition: where they begin and end.
+  // Returns the range in `rows` (rising) of the rows with a part in the partition.
   std::pair<size_t, size_t> Find(std::span<const int64_t> rows) const {
     const auto begin = std::ranges::lower_bound(rows, first);
     const auto end = std::ranges::lower_bound(rows, first + static_cast<int64_t>(grid.rows()));
@@ -50,7 +50,8 @@ struct PartitionRows {
   }
   uint32_t Local(int64_t row) const { return static_cast<uint32_t>(row - first); }
   size_t PartElements(uint32_t local) const { return grid.End(local) - grid.Begin(local); }
-  // Where a row's part begins in the row.
+  // Returns where the partition's part of the row begins within the row. Only the first row can be
+  // cut at its beginning.
   size_t PartBegin(uint32_t local) const { return local == 0 ? grid.skip : 0; }
 
   const size_t offset, row_elements;
@@ -106,7 +107,7 @@ absl::StatusOr<SummedRows> SumByRow(const TensorPlan& tensor, std::span<const in
                                                    ": expected ", length, " values for each of ",
                                                    rows.size(), " rows, got ", values.size()));
   }
-  // Of equal rows the first given is added first.
+  // The sort is stable: equal rows add up in the order given.
   std::vector<size_t> order(rows.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::stable_sort(order, {}, [&](size_t i) { return rows[i]; });

@@ -24,13 +24,14 @@ absl::StatusOr<wire::Header> RpcClient::Call(PeerId to, wire::Header question,
   {
     MutexLock lock(&mutex_);
     id = next_id_++;
-    pending_[id];  // stays where it is until it is erased below
+    pending_[id];  // references into the map stay valid until the erase below
   }
   question.set_request_id(id);
   bool answered = false;
   while (!answered && clock_->Now() < deadline) {
     const absl::Status sent = transport_->Send(to, Message{.header = question, .payloads = {}});
     MutexLock lock(&mutex_);
+    // A full queue is no failure: the loop sends again after the interval.
     if (!sent.ok() && !absl::IsResourceExhausted(sent)) {
       pending_.erase(id);
       return absl::Status(sent.code(), absl::StrCat(what, ": ", sent.message()));

@@ -1,8 +1,13 @@
-// RpcClient: one question, one answer, with repetition until a deadline. For the rare control
-// messages (DeclareKeys, SetOptimizer, Leave); tensors go through the Courier.
+// RpcClient: asks one question and waits for its answer, repeating the question until a deadline.
+// It is for the rare control messages (DeclareKeys, SetOptimizer, Leave). Tensors go through the
+// Courier.
 //
-// Every question asked here is idempotent at its receiver. Thread-safe; Call may not be used on the
-// I/O thread.
+//   RpcClient rpc(transport, absl::Seconds(1));
+//   SLIMPS_ASSIGN_OR_RETURN(wire::Header answer,
+//                           rpc.Call(scheduler, question, timeout, "leaving"));
+//
+// Every question asked here is idempotent at its receiver, so it may be repeated. Thread-safe. The
+// I/O thread, which brings the answers, must not use Call.
 #ifndef SLIMPS_WORKER_RPC_CLIENT_H_
 #define SLIMPS_WORKER_RPC_CLIENT_H_
 
@@ -27,13 +32,19 @@ class RpcClient final {
             const Clock* clock = MachineClock())
       : transport_(transport), retry_interval_(retry_interval), clock_(clock) {}
 
-  // Sends `question` (its request_id is set here) until an answer of the same id comes. An answer
-  // that is an Error or an Ack with a bad status is returned as that status, as is a failure to send
-  // (but for a full queue). All of them, and DeadlineExceeded, name `what`.
+  // Sends `question` repeatedly until an answer with its request_id comes. Call sets that id. All
+  // errors name `what`.
+  // DeadlineExceeded: no answer came within `timeout`.
+  // The status of an Error, or of an Ack with a bad status, is returned.
+  // A failure to send is returned, except a full queue, which is retried.
+  // The status of FailAll is returned.
   [[nodiscard]] absl::StatusOr<wire::Header> Call(PeerId to, wire::Header question,
                                                   absl::Duration timeout, const std::string& what);
-  // True: `message` answered a question of this client.
+
+  // Returns true if `message` answered a question of this client.
   bool HandleMessage(const Message& message);
+
+  // Makes every call, now and later, return the first `why`.
   void FailAll(const absl::Status& why);
 
  private:

@@ -11,7 +11,7 @@
 
 namespace slimps {
 
-// What may be in use, what is, and who waits. Thread-safe.
+// Tracks the bound, the bytes in use and the waiting pushes. Thread-safe.
 class GradientStaging::Room final {
  public:
   absl::Status Take(const TensorPlan& tensor, absl::Duration timeout) {
@@ -20,11 +20,13 @@ class GradientStaging::Room final {
     const uint64_t turn = next_turn_++;
     waiting_.insert(turn);
     const auto ready = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      // A push takes room only when it is the first that waits: else small tensors would pass a
+      // large one for ever.
       return !failed_.ok() || (*waiting_.begin() == turn && Fits(bytes));
     };
     const bool in_time = changed_.Await(&mutex_, timeout, ready);
     waiting_.erase(turn);
-    changed_.NotifyAll();  // the next one's turn
+    changed_.NotifyAll();  // the next push's turn
     SLIMPS_RETURN_IF_ERROR(failed_);
     if (!in_time) {
       return absl::DeadlineExceededError(absl::StrCat(
@@ -50,7 +52,7 @@ class GradientStaging::Room final {
 
   void Fail(const absl::Status& why) {
     MutexLock lock(&mutex_);
-    failed_.Update(why);  // the first one stays
+    failed_.Update(why);  // the first error stays
     changed_.NotifyAll();
   }
 
@@ -65,6 +67,7 @@ class GradientStaging::Room final {
 
  private:
   bool Fits(size_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    // A tensor above the bound fits alone, so that it does not wait for ever.
     return in_use_ == 0 || (in_use_ <= most_ && bytes <= most_ - in_use_);
   }
 
@@ -77,7 +80,8 @@ class GradientStaging::Room final {
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A device's buffer whose room is given back after its memory.
+// A device's buffer. It gives its room back after its memory, so that memory never exceeds the
+// bound.
 class GradientStaging::Buffer final : public HostBuffer {
  public:
   Buffer(std::shared_ptr<Room> room, size_t bytes) : room_(std::move(room)), bytes_(bytes) {}
@@ -103,6 +107,7 @@ void GradientStaging::AddKeys(size_t bytes) {
   MutexLock lock(&keys_mutex_);
   key_bytes_ += bytes;
   const size_t most = fixed_most_bytes_ > 0 ? fixed_most_bytes_ : std::max(key_bytes_, kLeastBytes);
+  // The device's pool has the same bound: it frees idle memory rather than hold more.
   device_->LimitHost(most);
   room_->SetMost(most);
 }
@@ -110,7 +115,8 @@ void GradientStaging::AddKeys(size_t bytes) {
 absl::StatusOr<GradientBuffers> GradientStaging::Acquire(const TensorPlan& tensor,
                                                          absl::Duration timeout) {
   SLIMPS_RETURN_IF_ERROR(room_->Take(tensor, timeout));
-  std::vector<std::shared_ptr<Buffer>> held;  // the room, before anything can fail
+  // They own the room from here on, and give it back if an allocation below fails.
+  std::vector<std::shared_ptr<Buffer>> held;
   for (const PartitionPlan& partition : tensor.partitions) {
     held.push_back(std::make_shared<Buffer>(room_, partition.elements * sizeof(float)));
   }

@@ -1,15 +1,18 @@
-// GradientStaging: the memory of grad_buf, where a gradient lies from its copy until it is encoded or, where it travels raw,
-// until its server has it. Bounded: a push waits for room before it takes any, and gets it in the order of asking.
+// GradientStaging: the memory of grad_buf. A gradient lies there from its copy until it is encoded
+// or, if it travels raw, until its server has it. The memory is bounded: a push waits for room
+// before it takes any. Pushes get room in the order in which they ask.
 //
-//   staging.AddKeys(bytes_of_the_new_keys);                  // by default one round of all keys fits
-//   SLIMPS_ASSIGN_OR_RETURN(auto grad_bufs, staging.Acquire(*tensor, timeout));   // one buffer a partition
-//   ... copy the gradient there; each buffer's room is free again once its last holder has dropped it ...
+//   staging.AddKeys(bytes_of_the_new_keys);   // by default one round of all keys fits
+//   SLIMPS_ASSIGN_OR_RETURN(auto grad_bufs, staging.Acquire(*tensor, timeout));
+//   ... copy the gradient there; a buffer's room is free once its last holder has dropped it ...
 //
 //         Acquire: whole tensor              partition 0 encoded       partition 1 acknowledged
 //   free -----------------------> in use --------------------> free .. --------------------> free
 //
-// A buffer per partition, so that a large tensor's next gradient finds room while its last one is still leaving, and all
-// large tensors share blocks of one size. Room is asked for as a whole: nobody waits with half of a tensor in hand.
+// Each partition has a buffer of its own. So a large tensor's next gradient finds room while its
+// last one is still leaving, and all large tensors share blocks of one size. A push asks for a
+// tensor's whole room at once, so no push waits while it holds half of a tensor.
+//
 // Thread-safe. Buffers may outlive the staging and its device, as their pool does.
 #ifndef SLIMPS_WORKER_STAGING_H_
 #define SLIMPS_WORKER_STAGING_H_
@@ -31,18 +34,26 @@ using GradientBuffers = std::vector<std::shared_ptr<HostBuffer>>;  // by partiti
 
 class GradientStaging final {
  public:
-  // However small a job's keys, so much may wait: rounds then follow each other without a gap.
+  // The least bound that is chosen automatically. However small the keys, so much may wait: rounds
+  // then follow each other without a gap.
   static constexpr size_t kLeastBytes = size_t{64} << 20;
 
-  // `device` outlives this. `most_bytes` 0: as many as one round of all keys, but kLeastBytes.
+  // `device` outlives this object. `most_bytes` is the bound. 0: the bytes of one round of all
+  // keys, at least kLeastBytes.
   GradientStaging(Device* device, size_t most_bytes);
 
+  // Counts new keys towards the automatic bound.
   void AddKeys(size_t bytes);
-  // Waits until the tensor fits beside what is in use, or nothing is. DeadlineExceeded: it did not within `timeout`
-  // (names the key and both figures). What Fail was told. ResourceExhausted: no memory.
+
+  // Waits until the tensor fits beside what is in use, or until nothing is in use. Returns one
+  // buffer per partition.
+  // DeadlineExceeded: there was no room within `timeout`; the message names the key and both sizes.
+  // ResourceExhausted: no memory.
+  // The error of Fail, once it was called.
   [[nodiscard]] absl::StatusOr<GradientBuffers> Acquire(const TensorPlan& tensor,
                                                         absl::Duration timeout);
-  // Ends every wait, now and later.
+
+  // Ends every wait, now and later, with the first `why`.
   void Fail(const absl::Status& why);
 
   size_t most_bytes() const;
@@ -54,8 +65,8 @@ class GradientStaging final {
 
   Device* const device_;
   const size_t fixed_most_bytes_;
-  const std::shared_ptr<Room> room_;  // with the buffers
-  Mutex keys_mutex_;                  // before the room's own
+  const std::shared_ptr<Room> room_;  // shared with the buffers
+  Mutex keys_mutex_;                  // taken before the room's own
   size_t key_bytes_ ABSL_GUARDED_BY(keys_mutex_) = 0;
 };
 

@@ -70,6 +70,8 @@ wire::InitItem MakeInitItem(const TensorPlan& tensor, size_t partition, Combine 
 absl::Status SendInitialValues(const std::vector<InitTensor>& tensors,
                                const std::vector<TensorPlan>& plans,
                                const InitialValueOptions& options, Courier* courier) {
+  // Every value is checked before the first is sent, so that an error leaves the servers as they
+  // were.
   for (size_t k = 0; k < tensors.size(); ++k) {
     SLIMPS_RETURN_IF_ERROR(CheckLength(plans[k], tensors[k].value.size(), "initial value"));
     SLIMPS_RETURN_IF_ERROR(

@@ -13,7 +13,7 @@ bool UnacknowledgedPushes::Await(KeyId key, Waiter waiter) {
   const auto found = keys_.find(key);
   if (found == keys_.end() || found->second.partitions.empty()) return false;
   found->second.waiting.emplace_back(found->second.turn + 1, std::move(waiter));
-  ++found->second.turn;  // of pushes from here on
+  ++found->second.turn;  // later pushes have a later turn, so this waiter ignores them
   return true;
 }
 

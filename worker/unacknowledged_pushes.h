@@ -1,11 +1,12 @@
-// Pushes that are not acknowledged yet, of each key in the order in which they were submitted, and who waits for those before
-// it to be.
+// UnacknowledgedPushes: tracks the unacknowledged pushes of each key, and the callbacks that wait
+// for them. A callback waits for all pushes of its key that were submitted before it.
 //
-//   const uint64_t turn = pushes.Add(key, partitions);             // submitted
-//   if (!pushes.Await(key, waiter)) waiter(absl::OkStatus());      // nothing to wait for
-//   Tell(pushes.Take(key, turn, 1), absl::OkStatus());             // one partition was acknowledged: these have waited enough
+//   const uint64_t turn = pushes.Add(key, partitions);           // a push was submitted
+//   if (!pushes.Await(key, waiter)) waiter(absl::OkStatus());    // nothing to wait for
+//   // One partition was acknowledged: calls the callbacks that have nothing left to wait for.
+//   Tell(pushes.Take(key, turn, 1), absl::OkStatus());
 //
-// Thread-compatible; waiters are the caller's to call, with none of its locks held.
+// Thread-compatible. The caller calls the waiters, and holds none of its locks meanwhile.
 #ifndef SLIMPS_WORKER_UNACKNOWLEDGED_PUSHES_H_
 #define SLIMPS_WORKER_UNACKNOWLEDGED_PUSHES_H_
 
@@ -25,22 +26,30 @@ namespace slimps {
 class UnacknowledgedPushes final {
  public:
   using Waiter = std::function<void(const absl::Status&)>;
-  // In the order in which they came, each with the turn before which all pushes are waited for.
+  // Waiters in the order in which they came. Each waits for all pushes with an earlier turn than
+  // its own.
   using Waiters = std::list<std::pair<uint64_t, Waiter>>;
 
   static void Tell(const Waiters& waiters, const absl::Status& status) {
     for (const auto& [turn, waiter] : waiters) waiter(status);
   }
 
-  // A push of so many partitions was submitted. Its turn is what Take wants to know.
+  // Notes that a push of so many partitions was submitted. Returns its turn, for Take.
   uint64_t Add(KeyId key, size_t partitions);
-  // Keeps `waiter` until all pushes of the key so far are acknowledged; false, and it is not kept: they are.
+
+  // Keeps `waiter` until all pushes of the key so far are acknowledged. Returns false, without
+  // keeping it, if they already are.
   [[nodiscard]] bool Await(KeyId key, Waiter waiter);
-  // So many partitions of that push were acknowledged. Those who have nothing left to wait for. Allocates nothing.
+
+  // Notes that so many partitions of the push with this turn were acknowledged. Returns the waiters
+  // that have nothing left to wait for. Allocates nothing.
+  // REQUIRES: Add returned `turn`, and so many of its partitions are unacknowledged.
   [[nodiscard]] Waiters Take(KeyId key, uint64_t turn, size_t partitions);
-  // All that wait. Allocates nothing.
+
+  // Returns all waiters and keeps none. Allocates nothing.
   [[nodiscard]] Waiters TakeWaiters();
-  // Partitions, of all keys.
+
+  // Returns the number of unacknowledged partitions of all keys.
   size_t size() const { return size_; }
 
  private:

@@ -1,4 +1,5 @@
-// What every store checks of the arrays that it is given, and the sum of several devices' arrays.
+// Checks that every store makes on the arrays that it is given, and the sum of several devices'
+// arrays. Pure; thread-safe.
 //
 //   SLIMPS_RETURN_IF_ERROR(CheckLength(tensor, gradient.size(), "push"));
 //   SLIMPS_RETURN_IF_ERROR(CheckFinite(key, gradient, /*scale=*/1, "push"));
@@ -14,17 +15,21 @@
 
 namespace slimps {
 
-// InvalidArgument naming key, element and value if one, times `scale`, is NaN or infinite. `what`: "push", "initial value".
-// values[0] is the key's element `first`.
+// Checks that every value times `scale` is finite. `what` begins the message: "push", "initial
+// value". values[0] is the key's element `first`.
+// InvalidArgument: a value is NaN or infinite, or becomes so; the message names key, element and
+// value.
 [[nodiscard]] absl::Status CheckFinite(const Key& key, std::span<const float> values, float scale,
                                        const char* what, size_t first = 0);
-// InvalidArgument unless `elements` is the tensor's.
+
+// InvalidArgument: `elements` is not the tensor's number of elements.
 [[nodiscard]] absl::Status CheckLength(const TensorPlan& tensor, size_t elements, const char* what);
 
-// InvalidArgument: no array, or one of another length than the first.
+// InvalidArgument: there is no array, or one differs from the first in length.
 [[nodiscard]] absl::Status CheckDevices(const Key& key,
                                         std::span<const std::span<const float>> gradients);
-// sum[k] = (gradients[0][k] * scale + gradients[1][k] * scale) + ... REQUIRES: CheckDevices was OK; sum has their length.
+// Adds up the devices' arrays: sum[k] = (gradients[0][k] * scale + gradients[1][k] * scale) + ...
+// REQUIRES: CheckDevices returned OK, and `sum` has the arrays' length.
 void SumDevices(std::span<const std::span<const float>> gradients, std::span<float> sum,
                 float scale = 1.0f);
 
