@@ -1,5 +1,5 @@
-// slimps_worker: one worker of a training job. Trains on its part of the data; rank 0 evaluates at
-// the end and writes the summary.
+// slimps_worker: one worker of a training job. It trains on its part of the data. Rank 0 evaluates
+// at the end and writes the summary.
 //
 // Exit status: 0 trained to the end; 1 failed; 2 wrong usage.
 #include <gflags/gflags.h>
@@ -114,7 +114,8 @@ DEFINE_int64(rank, kDefaults.rank, "the rank to ask for; -1: any (environment: D
 namespace slimps {
 namespace {
 
-// gflags would end the process with status 1 and in words of its own; so it only holds the flags.
+// gflags only holds the flags. Its own parser would end the process with status 1 and a message of
+// its own wording; wrong usage is status 2 here.
 void SetFlag(const std::string& source, const std::string& name, const std::string& value) {
   gflags::CommandLineFlagInfo info;
   if (!gflags::GetCommandLineFlagInfo(name.c_str(), &info)) {
@@ -125,7 +126,7 @@ void SetFlag(const std::string& source, const std::string& name, const std::stri
   }
 }
 
-// "--name=value" and "--name value".
+// Takes "--name=value" and "--name value".
 void ParseArguments(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
@@ -258,14 +259,15 @@ absl::Status SaveMeasuredTable(const std::string& path, const Summary& summary) 
   return SaveThresholdTables(tables, path);
 }
 
-// " (ratio 31.8, keeps 62 % of the squared norm)"; empty where nothing was compressed.
+// Returns text such as " (ratio 31.8, keeps 62 % of the squared norm)"; empty if nothing was
+// compressed.
 std::string ExplainCompression(const TrainingReport& training) {
   if (training.pushed.input_norm2 == 0 || training.bytes_pushed == 0) return "";
   return absl::StrFormat(" (ratio %.1f, keeps %.0f %% of the squared norm)",
                          training.CompressionRatio(), 100 * training.pushed.CompressionGain());
 }
 
-// The job's figures, for rank 0 alone.
+// Evaluates, prints the job's figures and writes the summary. Rank 0 calls it.
 absl::Status EvaluateAndReport(const WorkerFlags& flags, const Dataset& data, Model* model,
                                Summary* summary) {
   SLIMPS_ASSIGN_OR_RETURN(summary->test, EvaluateTestSplit(data, model));
@@ -286,7 +288,8 @@ absl::Status EvaluateAndReport(const WorkerFlags& flags, const Dataset& data, Mo
   return WriteSummary(flags.summary_json, *summary);
 }
 
-// Whether what rank 0 leaves behind can be written: said before training, not after hours of it.
+// Checks before training that rank 0 can write its files: an error after hours of training would
+// lose them.
 absl::Status CheckOutputs(const WorkerFlags& flags) {
   for (const auto& [flag, path] :
        {std::pair("summary_json", &flags.summary_json),
@@ -304,8 +307,8 @@ absl::Status CheckOutputs(const WorkerFlags& flags) {
 absl::Status Run(const WorkerOptions& options, ProgramTrace* trace) {
   const WorkerFlags& flags = options.flags;
   SetComputeThreads(static_cast<int>(flags.compute_threads));
-  // Data and model come before the store: a wrong file is known before anybody waits for this
-  // worker, and both must outlive it.
+  // Data and model are made before the store. So a wrong file is reported before any peer waits for
+  // this worker. Both must also outlive the store.
   SLIMPS_ASSIGN_OR_RETURN(const Dataset data, LoadDataset(flags.dataset, flags.data_dir));
   SLIMPS_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
                           MakeModel(flags.model, data, options.train.seed));
@@ -329,13 +332,14 @@ absl::Status Run(const WorkerOptions& options, ProgramTrace* trace) {
         if (store->rank() == 0) progress.Report(step, store->totals());
       });
   if (!report.ok()) {
-    store->Abort(report.status());  // nobody waits for rounds that will not come
+    // The other workers need not wait for rounds that will not come.
+    store->Abort(report.status());
     return report.status();
   }
   const uint32_t rank = store->rank();
   Summary summary = MakeSummary(options, *store);
   summary.training = *report;
-  // Nothing below needs the others: they may go while rank 0 evaluates.
+  // Nothing below needs the other workers: they may leave while rank 0 evaluates.
   SLIMPS_RETURN_IF_ERROR(store->Close());
   SLIMPS_RETURN_IF_ERROR(SaveFinalWeights(flags.save_weights, rank, *model));
   if (rank != 0) return absl::OkStatus();

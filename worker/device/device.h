@@ -1,11 +1,10 @@
-// The seam between gradients on a device and host memory. The host device copies with memcpy at
-// once; the CUDA device (device_cuda.cc, --config=cuda) copies on its own stream into pinned memory
-// and reports arrival by key.
+// Device: the seam between gradients on a device and host memory. The host device copies with
+// memcpy before the call returns. The CUDA device (device_cuda.cc, --config=cuda) copies on its own
+// stream into pinned memory and reports each arrival by key.
 //
 //   device->CopyToHost(key, gradient_ptr, grad_buf, [](KeyId key, absl::Status status) { ... });
 //
-// Thread-safe. Completions may come in any order: the key, not its turn, says which copy has
-// arrived.
+// Thread-safe. Copies may complete in any order: the key says which copy has arrived.
 #ifndef SLIMPS_WORKER_DEVICE_DEVICE_H_
 #define SLIMPS_WORKER_DEVICE_DEVICE_H_
 
@@ -20,8 +19,8 @@
 
 namespace slimps {
 
-// Host memory that a device can copy to at full speed. Owned by whoever holds it; returns to its
-// pool on destruction.
+// Host memory that a device can copy to at full speed. Its holder owns it. It returns to its pool
+// on destruction.
 class HostBuffer {
  public:
   virtual ~HostBuffer() = default;
@@ -29,38 +28,50 @@ class HostBuffer {
 };
 
 using CopyDone = std::function<void(KeyId key, absl::Status status)>;
-// `largest`: of the magnitudes that have arrived; infinity where one is infinite or NaN.
+// `largest` is the largest magnitude that has arrived; infinity if a value is infinite or NaN.
 using GradientDone = std::function<void(KeyId key, absl::StatusOr<float> largest)>;
 
 class Device {
  public:
   virtual ~Device() = default;
-  // A buffer of `elements` floats from the device's pool (pinned where that means something).
+
+  // Returns a buffer of `elements` floats from the device's pool. The CUDA device's buffers are
+  // pinned.
   [[nodiscard]] virtual absl::StatusOr<std::unique_ptr<HostBuffer>> AllocateHost(
       size_t elements) = 0;
-  // From now on the pool frees idle memory rather than hold more than this, lent and idle together. What is lent may exceed
-  // it: whoever borrows bounds that.
+
+  // Bounds the pool from now on: it frees idle memory rather than hold more than `bytes`, lent and
+  // idle together. Lent memory alone may exceed the bound; its borrowers bound it.
   virtual void LimitHost(size_t bytes) = 0;
-  // Starts copying `source` (device memory) to `destination` (host memory); `done` runs once, on
-  // any thread, when it has arrived or failed (InvalidArgument: lengths differ). Both must live
-  // until then; `done` must not destroy the device. On CUDA the copy starts after what the legacy
-  // default stream has been given before this call: torch's default.
+
+  // Starts copying `source` (device memory) to `destination` (host memory). `done` runs once, on
+  // any thread, when the copy has arrived or failed. On CUDA the copy starts after all work that
+  // the legacy default stream, torch's default, was given before this call.
+  // REQUIRES: both memories live until `done` runs, and `done` does not destroy the device.
+  // InvalidArgument: the lengths differ.
   virtual void CopyToHost(KeyId key, std::span<const float> source, std::span<float> destination,
                           CopyDone done) = 0;
-  // The same, and how large the values are, so that nobody looks for NaN in a pass of its own. Unless a device overrides
-  // it with something better, what has arrived is read once more before `done` runs.
+
+  // Copies as CopyToHost does, and reports the largest magnitude too, so that no caller needs a
+  // pass of its own to look for NaN. This default reads the arrived values once more before `done`
+  // runs; a device may override it with something better.
   virtual void CopyGradient(KeyId key, std::span<const float> source, std::span<float> destination,
                             GradientDone done);
+
+  // Copies `source` (host memory) to `destination` (device memory), with the terms of CopyToHost.
   virtual void CopyToDevice(KeyId key, std::span<const float> source, std::span<float> destination,
                             CopyDone done) = 0;
 };
 
-// InvalidArgument: the lengths differ (names the key).
+// InvalidArgument: the lengths differ; the message names the key.
 absl::Status CheckCopy(KeyId key, std::span<const float> source,
                        std::span<const float> destination);
 
+// Returns the device of a machine without accelerator.
 std::unique_ptr<Device> MakeHostDevice();
-// FailedPrecondition: this build has no CUDA, or the machine no such GPU.
+
+// Returns the GPU with this number.
+// FailedPrecondition: this build has no CUDA, or the machine has no GPU of this number.
 absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int ordinal);
 
 }  // namespace slimps

@@ -1,12 +1,13 @@
-// The CUDA device: the one file that knows CUDA. Runtime API only, so the host compiler builds it.
+// The CUDA device. No other file knows CUDA. It uses the runtime API only, so the host compiler
+// builds it.
 //
 //   caller                              lane (one per direction)
 //   record `ready` on the default  -->  stream: wait(ready), cudaMemcpyAsync, record `arrived`
 //   stream                              thread: cudaEventSynchronize(arrived), done(key, status)
 //
-// Each direction has its own non-blocking stream, so that gradients going down and weights coming
-// up use both copy engines, and neither waits for, nor delays, the framework's kernels beyond the
-// ones that made its source.
+// Each direction has its own non-blocking stream. So gradients going down and weights coming up use
+// both copy engines. A copy waits only for the framework's kernels that made its source, and delays
+// none of them.
 #include <cuda_runtime_api.h>
 
 #include <deque>
@@ -25,7 +26,8 @@ namespace {
 
 absl::Status FromCuda(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return absl::OkStatus();
-  cudaGetLastError();  // told here, and not once more to the framework on this thread
+  // Clears the error, so that the framework does not find it on this thread.
+  cudaGetLastError();
   const std::string message =
       absl::StrCat(call, ": ", cudaGetErrorName(error), " (", cudaGetErrorString(error), ")");
   switch (error) {
@@ -42,8 +44,8 @@ absl::Status FromCuda(cudaError_t error, const char* call) {
   }
 }
 
-// Makes a GPU the calling thread's current one for a while: the framework's own choice is left as
-// it was.
+// Makes a GPU the calling thread's current one, and restores the framework's own choice on
+// destruction.
 class OnDevice final {
  public:
   explicit OnDevice(int ordinal) {
@@ -60,7 +62,8 @@ class OnDevice final {
   absl::Status status_;
 };
 
-// Owned by one holder, moved; timing is off, and waiting for it sleeps. Thread-compatible.
+// A CUDA event without timing; waiting for it sleeps. Its holder owns and may move it.
+// Thread-compatible.
 class Event final {
  public:
   Event() = default;
@@ -85,7 +88,8 @@ class Event final {
   cudaEvent_t event_ = nullptr;
 };
 
-// Pinned: the copy engine reaches it without a detour. Portable: for every GPU's context.
+// Pinned memory, which the copy engine reaches without an intermediate copy. Portable: valid in
+// every GPU's context.
 class PinnedBlock final : public HostBlock {
  public:
   explicit PinnedBlock(std::span<std::byte> bytes) : bytes_(bytes) {}
@@ -108,7 +112,7 @@ absl::StatusOr<std::unique_ptr<HostBlock>> MakePinnedBlock(int ordinal, size_t b
   return std::make_unique<PinnedBlock>(std::span(static_cast<std::byte*>(data), bytes));
 }
 
-// Copies of one direction, in order, on a stream of their own. Thread-safe.
+// Runs the copies of one direction, in order, on a stream of its own. Thread-safe.
 class CopyLane final {
  public:
   static absl::StatusOr<std::unique_ptr<CopyLane>> Create(int ordinal, cudaMemcpyKind kind) {
@@ -120,7 +124,7 @@ class CopyLane final {
     return std::unique_ptr<CopyLane>(new CopyLane(ordinal, kind, stream));
   }
 
-  // Completes what was started, then joins.
+  // Completes the copies that were started, then joins the thread.
   ~CopyLane() {
     {
       MutexLock lock(&mutex_);
@@ -150,12 +154,12 @@ class CopyLane final {
         stream_(stream),
         completion_thread_("cuda-copies", [this] { Run(); }) {}
 
-  // On an error nothing was queued, and `done` is still the caller's to call.
+  // Starts a copy. After an error nothing is queued, and the caller still has to call `done`.
   absl::Status Start(KeyId key, std::span<const float> source, std::span<float> destination,
                      CopyDone& done) {
     const OnDevice on_device(ordinal_);
     SLIMPS_RETURN_IF_ERROR(on_device.status());
-    // The lock keeps the order of the queue that of the stream.
+    // The lock makes the order of the queue that of the stream.
     MutexLock lock(&mutex_);
     SLIMPS_ASSIGN_OR_RETURN(Event ready, TakeEvent());
     SLIMPS_ASSIGN_OR_RETURN(Event arrived, TakeEvent());
@@ -169,11 +173,11 @@ class CopyLane final {
     const absl::Status recorded =
         FromCuda(cudaEventRecord(arrived.get(), stream_), "cudaEventRecord");
     if (!recorded.ok()) {
-      // The copy may be running: the caller's memory must not be given back before it has ended.
+      // The copy may be running: it must end before the caller may give its memory back.
       cudaStreamSynchronize(stream_);
       return recorded;
     }
-    spare_events_.push_back(std::move(ready));  // the stream has taken note of it already
+    spare_events_.push_back(std::move(ready));  // the stream has recorded the wait already
     pending_.push_back({key, std::move(arrived), std::move(done)});
     changed_.NotifyAll();
     return absl::OkStatus();
@@ -186,7 +190,8 @@ class CopyLane final {
     return event;
   }
 
-  // The completion thread. Its waits end with the lane, or when the GPU has done or failed.
+  // Runs on the completion thread. Its waits end when the lane stops, or when the GPU has finished
+  // or failed.
   void Run() {
     cudaSetDevice(ordinal_);
     while (true) {
@@ -218,7 +223,7 @@ class CopyLane final {
   std::vector<Event> spare_events_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 
-  Thread completion_thread_;  // the last member: it uses all others
+  Thread completion_thread_;  // the last member, since it uses all others
 };
 
 // Thread-safe.

@@ -1,5 +1,5 @@
-// The device of a machine without accelerator: "device memory" is host memory, and a copy is done
-// when the call returns.
+// The device of a machine without accelerator: "device memory" is host memory, and a copy is
+// complete when the call returns.
 #include <cstring>
 #include <utility>
 

@@ -1,4 +1,4 @@
-// What stands in for device_cuda.cc in a build without CUDA.
+// Stands in for device_cuda.cc in a build without CUDA.
 #include "worker/device/device.h"
 
 namespace slimps {

@@ -11,7 +11,7 @@
 namespace slimps {
 namespace {
 
-// Sizes are rounded up to this, so that tensors of nearly one size share blocks.
+// Sizes are rounded up to a multiple of this, so that tensors of nearly one size share blocks.
 constexpr size_t kGrainBytes = 4096;
 
 class AlignedBlock final : public HostBlock {
@@ -32,7 +32,7 @@ absl::StatusOr<std::unique_ptr<HostBlock>> MakeAlignedBlock(size_t bytes) {
 
 }  // namespace
 
-// A block on loan, as a HostBuffer of the length asked for.
+// A lent block, as a HostBuffer of the length that the borrower asked for.
 class HostPool::Lent final : public HostBuffer {
  public:
   Lent(std::shared_ptr<HostPool> pool, std::unique_ptr<HostBlock> block, size_t elements)
@@ -74,11 +74,13 @@ absl::StatusOr<std::unique_ptr<HostBuffer>> HostPool::Acquire(size_t elements) {
     }
     if (block == nullptr) surplus = TakeSurplus(bytes);
   }
+  // Freed without the lock: freeing pinned memory can take long.
   stale.clear();
   surplus.clear();
   if (block == nullptr) {
     auto made = make_block_(bytes);
     if (absl::IsResourceExhausted(made.status())) {
+      // Idle blocks of other sizes may hold the memory that is missing: frees them and tries again.
       IdleBlocks all;
       {
         MutexLock lock(&mutex_);
@@ -146,7 +148,7 @@ void HostPool::Return(std::unique_ptr<HostBlock> block) {
     idle_[bytes].push_back({std::move(block), epoch_});
     stats_.bytes_idle += bytes;
   } catch (const std::bad_alloc&) {
-    // The block is freed, not kept: the caller, a destructor, has nobody to throw to.
+    // The block is freed instead of kept: the caller is a destructor and must not throw.
     const auto found = idle_.find(bytes);
     if (found != idle_.end() && found->second.empty()) idle_.erase(found);
   }

@@ -1,7 +1,8 @@
-// Host memory that is used again and again: a training step wants the same sizes as the step
-// before, and pinned memory is dear to make. Grows by what is asked for. Shrinks by itself: a block
-// that lay idle for two epochs is freed, an epoch being kEpochAcquisitions acquisitions (no clock:
-// the same calls, the same blocks), and so are idle blocks where a limit would be exceeded.
+// HostPool: host memory that is used again and again. A training step wants the same sizes as the
+// step before, and pinned memory is expensive to make. The pool grows on demand. It shrinks by
+// itself: it frees a block that lay idle for two epochs, and idle blocks when a limit would be
+// exceeded. An epoch is kEpochAcquisitions acquisitions. The pool uses no clock, so the same calls
+// give the same blocks.
 //
 //   auto pool = HostPool::Create([](size_t bytes) { ... make a block ... });
 //   auto buffer = pool->Acquire(elements);   // returns to the pool when destroyed
@@ -29,12 +30,13 @@ namespace slimps {
 class HostBlock {
  public:
   virtual ~HostBlock() = default;
-  // At least 64-byte aligned.
+  // Aligned to at least 64 bytes.
   virtual std::span<std::byte> bytes() = 0;
 };
 
 class HostPool final : public std::enable_shared_from_this<HostPool> {
  public:
+  // Makes a block.
   // ResourceExhausted: no memory.
   using MakeBlock = std::function<absl::StatusOr<std::unique_ptr<HostBlock>>(size_t bytes)>;
 
@@ -47,14 +49,20 @@ class HostPool final : public std::enable_shared_from_this<HostPool> {
   };
 
   static std::shared_ptr<HostPool> Create(MakeBlock make_block);
-  // Of AlignedBuffers for payloads: ordinary memory, or shared with other processes where this one shares any.
+
+  // Makes a pool of AlignedBuffers for payloads. They are ordinary memory, or memory shared with
+  // other processes if this process shares any.
   static std::shared_ptr<HostPool> CreateAligned();
 
-  // A buffer of exactly `elements` floats, contents unspecified. InvalidArgument: more than memory
-  // can address. ResourceExhausted: no memory, even after the idle blocks were freed.
+  // Returns a buffer of exactly `elements` floats, contents unspecified.
+  // InvalidArgument: more than memory can address.
+  // ResourceExhausted: no memory, even after the idle blocks were freed.
   [[nodiscard]] absl::StatusOr<std::unique_ptr<HostBuffer>> Acquire(size_t elements);
-  // Idle blocks are freed, the largest first, where a new one would make more than this, lent and idle together.
+
+  // Frees idle blocks from now on, the largest first, rather than make a block that takes lent and
+  // idle memory together above `bytes`.
   void Limit(size_t bytes);
+
   Stats stats() const;
 
  private:
@@ -68,9 +76,10 @@ class HostPool final : public std::enable_shared_from_this<HostPool> {
   explicit HostPool(MakeBlock make_block) : make_block_(std::move(make_block)) {}
 
   std::unique_ptr<HostBlock> TakeIdle(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Moves out what must go for `bytes` more to keep the limit. Like the next, to be freed without the lock.
+  // Moves out the idle blocks that must go so that `bytes` more keep the limit. As with TakeStale,
+  // the caller frees them without the lock.
   IdleBlocks TakeSurplus(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Moves out what has lain idle too long.
+  // Moves out the blocks that have lain idle too long.
   IdleBlocks TakeStale() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Return(std::unique_ptr<HostBlock> block);
 

@@ -15,14 +15,14 @@ namespace slimps {
 
 namespace {
 
-// The servers'.
+// The servers' learning rate.
 struct GlobalRate {
   double initial = 0;
   wire::LearningRateSchedule schedule;
 };
 
-// Drives the backup model: iteration i is step i, version i the weights after round i. Owned by the
-// training thread.
+// Drives the backup model: iteration i is step i, and version i is the weights after round i. Owned
+// by the training thread.
 class BackupExchange final : public WeightExchange {
  public:
   BackupExchange(KVStore* store, std::span<const Parameter> parameters,
@@ -77,7 +77,8 @@ class BackupExchange final : public WeightExchange {
     CloseRound(waited);
     under_way_ = std::move(next);
     finished_ = iteration_;
-    // This step's pulls, or the next step's pushes, are to be measured with nothing else on the link.
+    // Either this step's pulls or the next step's pushes are measured, with nothing else on the
+    // link. So this step's pulls must end first.
     if (!pusher_.measuring() && !store_->measuring()) return absl::OkStatus();
     const TraceSpan span(TraceStage::kWait, {"", 0, static_cast<uint64_t>(iteration_)});
     const SteadyTime start = options_.clock->Now();
@@ -111,17 +112,17 @@ class BackupExchange final : public WeightExchange {
   struct Round {
     SteadyTime first_push = SteadyTime::InfiniteFuture();
     std::shared_ptr<RoundArrivals> arrivals;
-    absl::Duration waited = {};  // before the next step began
+    absl::Duration waited = {};  // the wait before the next step began
   };
 
   SteadyTime Deadline() const { return options_.clock->Now() + options_.timeout; }
 
-  // Orders version `iteration_` into glo_buf, which FinishIteration has just freed.
+  // Starts the pull of version `iteration_` into glo_buf, which FinishIteration has just freed.
   absl::Status StartPull(size_t tensor, const std::shared_ptr<RoundArrivals>& arrivals) {
     SLIMPS_ASSIGN_OR_RETURN(const std::span<float> glo_buf,
                             backup_->BeginGlobalWrite(tensor, iteration_));
-    // The callback owns a share of the model: a pull may outlive this exchange when training stops
-    // early.
+    // The callback shares ownership of the model: a pull may outlive this exchange when training
+    // stops early.
     auto arrived = [backup = backup_, tensor, version = iteration_, arrivals](absl::Status status) {
       arrivals->Arrived(status);
       if (status.ok()) status = backup->CommitGlobal(tensor, version);
@@ -131,7 +132,7 @@ class BackupExchange final : public WeightExchange {
     return absl::OkStatus();
   }
 
-  // The round under way has arrived; `waited` is what this step stood still for it.
+  // Adds up the times of the round under way, which has arrived. This step waited `waited` for it.
   void CloseRound(absl::Duration waited) {
     waited += under_way_.waited;
     times_.wait += waited;
@@ -145,7 +146,7 @@ class BackupExchange final : public WeightExchange {
   GradientPusher pusher_;
   const std::shared_ptr<BackupModel> backup_;
   const GlobalRate rate_;
-  int64_t iteration_ = 0;  // begun
+  int64_t iteration_ = 0;  // the iteration that was begun last
   int64_t finished_ = 0;
   Round under_way_;
   ExchangeTimes times_;

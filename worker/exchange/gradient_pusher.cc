@@ -53,8 +53,8 @@ void GradientPusher::Push(size_t index, std::span<const float> gradient) {
     pushed_[index] = gradient;
     return;
   }
-  // This is how the store refuses NaN and infinity, before the round is consumed; EndRound then
-  // counts it as zero.
+  // The store refuses NaN and infinity with this code, before the round is consumed. EndRound then
+  // contributes nothing for this parameter.
   if (absl::IsInvalidArgument(pushed) && options_.non_finite == NonFinite::kSkip) {
     ++skipped_;
     LOG(WARNING) << "gradient skipped, it counts as zero in this round: " << pushed.message();
@@ -64,14 +64,15 @@ void GradientPusher::Push(size_t index, std::span<const float> gradient) {
 }
 
 double GradientPusher::ClipFactor() const {
-  // In the parameters' order: backward's may be another in each step.
+  // Sums in the parameters' order: the order of backward may differ from step to step, and the
+  // result must not.
   std::vector<std::pair<size_t, std::span<const float>>> gradients = held_back_;
   std::ranges::sort(gradients, {}, &std::pair<size_t, std::span<const float>>::first);
   double norm2 = 0;
   for (const auto& [index, gradient] : gradients) {
     double of_tensor = 0;
     for (const float value : gradient) of_tensor += static_cast<double>(value) * value;
-    // Of a gradient that is no number the push says which, or leaves it out.
+    // A non-finite gradient is left out of the norm. Its push will refuse or skip it.
     if (std::isfinite(of_tensor)) norm2 += of_tensor;
   }
   const double clip = options_.clip_norm / std::sqrt(static_cast<double>(store_->num_workers()));
@@ -97,8 +98,8 @@ absl::Status GradientPusher::EndRound() {
   for (size_t i = 0; rounds_are_counted_ && i < keys_.size(); ++i) {
     if (pushed_[i].empty()) SLIMPS_RETURN_IF_ERROR(store_->PushNothing(keys_[i]));
   }
-  // A small tensor's acknowledgement would come in behind the weights of a large one, and its time
-  // would hold theirs: nothing is pulled before the last push has been measured.
+  // A small tensor's acknowledgement would queue behind the pulled weights of a large one, and its
+  // time would include theirs. So nothing is pulled before the last push has been measured.
   return measuring_ ? store_->Wait() : absl::OkStatus();
 }
 

@@ -1,15 +1,17 @@
-// Sends one step's gradients to the store as backward produces them, and says of every parameter
-// that had none in this step (or a non-finite one that is to be skipped) that this worker
-// contributes nothing: no round is left open.
+// GradientPusher: sends one step's gradients to the store as backward produces them. At the round's
+// end it tells the store which parameters get no contribution from this worker, so that no round is
+// left open. These are the parameters without a gradient in this step, or with a non-finite one
+// that is to be skipped.
 //
-// With a clip norm the whole gradient of the step is scaled down to that norm over the square root of the number of workers:
-// each worker's own, before anything of it is compressed or kept (Lin et al., "Deep Gradient Compression", 2018, section
-// 3.2). Its norm is known when backward has ended, so nothing leaves before that.
+// With a clip norm, each worker scales its own gradient of the whole step down to that norm over
+// the square root of the number of workers, before any of it is compressed or kept (Lin et al.,
+// "Deep Gradient Compression", 2018, section 3.2). The gradient's norm is known only when backward
+// has ended, so nothing is pushed before that.
 //
 //   GradientPusher pusher(store, model->parameters(), {});
 //   pusher.BeginRound();
 //   pusher.OnGradient(index, gradient);   // inside backward, any order
-//   status = pusher.EndRound();           // the rest counts as zero; the first error of the round
+//   status = pusher.EndRound();           // the rest counts as zero; returns the first error
 #ifndef SLIMPS_WORKER_EXCHANGE_GRADIENT_PUSHER_H_
 #define SLIMPS_WORKER_EXCHANGE_GRADIENT_PUSHER_H_
 
@@ -32,7 +34,7 @@ enum class NonFinite { kStop, kSkip };
 
 struct PushOptions {
   NonFinite non_finite = NonFinite::kStop;
-  double clip_norm = 0;  // of the sum of all workers' gradients; 0: none
+  double clip_norm = 0;  // bound on the norm of the sum of all workers' gradients; 0: none
   const Clock* clock = MachineClock();
 };
 
@@ -43,36 +45,49 @@ class GradientPusher final {
   GradientPusher(KVStore* store, std::span<const Parameter> parameters, const PushOptions& options);
 
   void BeginRound();
+
+  // Pushes the gradient, or holds it back until EndRound if pushes are measured or clipped. Errors
+  // are kept for EndRound.
+  // REQUIRES: `gradient` stays valid and unchanged until EndRound returns.
   void OnGradient(size_t index, std::span<const float> gradient);
+
+  // Pushes what was held back, and contributes nothing for the other parameters. Returns the
+  // round's first error.
   [[nodiscard]] absl::Status EndRound();
 
   const Key& key(size_t index) const { return keys_[index]; }
   size_t size() const { return keys_.size(); }
-  // What was pushed in this round, clipped; empty where nothing was. Valid until the next round begins, as long as the
-  // model keeps its gradients.
+
+  // Returns what was pushed in this round, clipped; empty if nothing was. The view is valid until
+  // the next round begins, as long as the model keeps its gradients.
   std::span<const float> pushed(size_t index) const { return pushed_[index]; }
-  // When the first gradient of this round went out; InfiniteFuture before.
+
+  // Returns when the round's first gradient was pushed; InfiniteFuture before that.
   SteadyTime first_push() const { return first_push_; }
+
+  // Returns how many non-finite gradients were skipped so far.
   size_t skipped() const { return skipped_; }
-  // Whether pushes of this round are measured.
+
+  // True if this round's pushes are measured.
   bool measuring() const { return measuring_; }
 
  private:
   void Push(size_t index, std::span<const float> gradient);
-  // What each held back gradient is multiplied by.
+  // Returns the factor for every held-back gradient.
   double ClipFactor() const;
   void ClipHeldBack();
 
   KVStore* const store_;
   const PushOptions options_;
-  const bool rounds_are_counted_;  // dist_async has none that could be left open
+  const bool rounds_are_counted_;  // dist_async has no rounds that could be left open
   std::vector<Key> keys_;
   std::vector<size_t> elements_;
   std::vector<std::span<const float>> pushed_;
-  // In this round: pushes are measured, and wait until backward has ended and leaves the machine to them alone.
+  // True in a round whose pushes are measured. They wait until backward has ended, so that they
+  // have the machine to themselves.
   bool measuring_ = false;
-  std::vector<std::vector<float>>
-      clipped_;  // this round's, by index; empty where they are as backward made them
+  // This round's clipped gradients, by index; empty if nothing was clipped.
+  std::vector<std::vector<float>> clipped_;
   std::vector<std::pair<size_t, std::span<const float>>> held_back_;
   SteadyTime first_push_ = SteadyTime::InfiniteFuture();
   absl::Status status_;

@@ -1,4 +1,5 @@
-// A model's parameter as the store sees it: a name, which is its key, and plain memory.
+// Parameter: a model's parameter as the store sees it. It is a name, which is the key, and plain
+// memory.
 #ifndef SLIMPS_WORKER_EXCHANGE_PARAMETER_H_
 #define SLIMPS_WORKER_EXCHANGE_PARAMETER_H_
 
@@ -16,13 +17,13 @@ struct Parameter {
   std::string name;  // "conv1.weight"
   std::vector<int64_t> shape;
   wire::LayerKind layer = wire::OTHER;
-  // The model's own memory: what is written here is what the next forward pass reads. Valid as long
-  // as the model.
+  // The model's own memory: the next forward pass reads what is written here. Valid as long as the
+  // model.
   std::span<float> values;
 };
 
-// Of a parameter's pushes and pulls, by its place in the order in which forward uses them: the next forward pass needs
-// the first layers first.
+// Returns the priority of a parameter's pushes and pulls. `index` is its place in the order in
+// which forward uses the parameters: the next forward pass needs the first layers first.
 inline int PriorityOf(size_t index) { return -static_cast<int>(index); }
 
 }  // namespace slimps

@@ -1,4 +1,4 @@
-// Counts the tensors of one round as they arrive on background threads.
+// RoundArrivals: counts the tensors of one round as they arrive on background threads.
 //
 //   auto arrivals = std::make_shared<RoundArrivals>(tensors);
 //   store->PullAsync(key, out, priority, [arrivals](absl::Status s) { arrivals->Arrived(s); });
@@ -24,7 +24,8 @@ class RoundArrivals final {
  public:
   RoundArrivals(size_t expected, const Clock* clock) : clock_(clock), missing_(expected) {}
 
-  // The clock is read before the waiter is woken, so that last_arrival() lies within its wait.
+  // Notes one arrival. Reads the clock before it wakes the waiter, so that last_arrival() lies
+  // within the wait.
   void Arrived(const absl::Status& status) {
     MutexLock lock(&mutex_);
     if (status_.ok()) status_ = status;
@@ -33,6 +34,8 @@ class RoundArrivals final {
     if (missing_ == 0) all_here_.NotifyAll();
   }
 
+  // Waits until all tensors are here, and returns the first error.
+  // DeadlineExceeded: some are missing at `deadline`, and there was no error before.
   [[nodiscard]] absl::Status Wait(SteadyTime deadline) {
     MutexLock lock(&mutex_);
     while (missing_ > 0) {
@@ -47,7 +50,7 @@ class RoundArrivals final {
     return status_;
   }
 
-  // InfinitePast before the first one.
+  // Returns the time of the last arrival; InfinitePast before the first one.
   SteadyTime last_arrival() const {
     MutexLock lock(&mutex_);
     return last_arrival_;
@@ -56,13 +59,13 @@ class RoundArrivals final {
  private:
   const Clock* const clock_;
   mutable Mutex mutex_;
-  CondVar all_here_;  // missing_ == 0
+  CondVar all_here_;  // signalled when missing_ == 0
   size_t missing_ ABSL_GUARDED_BY(mutex_);
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   SteadyTime last_arrival_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
 };
 
-// A round's communication that the training thread did not stand still for.
+// Returns the part of a round's communication during which the training thread did not wait.
 inline absl::Duration OverlapOf(SteadyTime first_push, SteadyTime last_arrival,
                                 absl::Duration waited) {
   if (first_push == SteadyTime::InfiniteFuture() || last_arrival <= first_push) {

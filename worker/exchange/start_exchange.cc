@@ -14,7 +14,7 @@ namespace slimps {
 
 namespace {
 
-// Of many workers; measured (docs/tuning.md, "Backup model").
+// The look-ahead for many workers. The value was measured (docs/tuning.md, "Backup model").
 constexpr double kLookAhead = 0.5;
 
 absl::Status CheckClipNorm(double norm) {
@@ -56,14 +56,14 @@ absl::Status InitParameters(const wire::OptimizerSpec& optimizer,
 
 LocalUpdaterOptions LocalStepOf(const wire::OptimizerSpec& optimizer, const KVStore& store) {
   LocalUpdaterOptions updater = UpdaterOptionsOf(optimizer);
-  // The others have no moments.
+  // The other optimizers have no moments.
   updater.moments = updater.optimizer == LocalOptimizer::kAdd ? Moments::kOwn : Moments::kServers;
-  // A single worker knows the step as it will be.
+  // A single worker knows the servers' step exactly, and needs no look-ahead.
   updater.look_ahead = kLookAhead * (1 - 1.0 / store.num_workers());
   const PushTreatment treatment = store.push_treatment();
   if (treatment.codec != nullptr && treatment.codec->combine() == Combine::kMajority) {
-    // sign(g) * rescale_grad, for all but the smallest numbers: far over the limit, then clipped to
-    // it.
+    // The step becomes sign(g) * rescale_grad: all but the smallest values are scaled far over the
+    // limit, then clipped to it.
     constexpr double kFarOver = 1e30;
     const double vote = std::abs(updater.rescale_grad);
     updater.rescale_grad = std::copysign(kFarOver, updater.rescale_grad);
@@ -71,13 +71,15 @@ LocalUpdaterOptions LocalStepOf(const wire::OptimizerSpec& optimizer, const KVSt
         updater.clip_gradient == 0 ? vote : std::min(vote, updater.clip_gradient);
     return updater;
   }
-  // The gradient is not pushed but as backward made it; a sum over the workers is N times their
-  // mean.
+  // The local step sees the gradient as backward made it, without the scale of pushes. A sum over
+  // the workers is N times their mean.
   updater.rescale_grad *= treatment.grad_scale;
   if (!optimizer.average()) updater.rescale_grad *= store.num_workers();
   if (treatment.codec == nullptr || updater.optimizer != LocalOptimizer::kSgd) return updater;
   const std::optional<MomentumRule> momentum = treatment.codec->Momentum(treatment.grad_scale);
   if (!momentum.has_value()) return updater;
+  // The codec sends momentum, not gradients, so the weights do not show the momentum of the next
+  // step.
   updater.moments = Moments::kOwn;
   updater.look_ahead = 0;
   updater.momentum = momentum->mu;
@@ -107,7 +109,7 @@ absl::StatusOr<std::unique_ptr<WeightExchange>> StartExchange(KVStore* store,
   } else {
     exchange = MakeSyncExchange(store, parameters, options);
   }
-  // Nobody's first step is timed while others still wait for their first weights.
+  // No worker's first step is timed while others still wait for their first weights.
   SLIMPS_RETURN_IF_ERROR(store->Barrier());
   return exchange;
 }

@@ -38,7 +38,7 @@ class SyncExchange final : public WeightExchange {
     const SteadyTime start = options_.clock->Now();
     const auto arrivals = std::make_shared<RoundArrivals>(pusher_.size(), options_.clock);
     for (size_t i = 0; i < pusher_.size(); ++i) {
-      // Nobody else writes to the parameters.
+      // PullOnto's condition holds: nothing but pulls writes to the parameters.
       store_->PullOnto(pusher_.key(i), parameters_[i].values, PriorityOf(i),
                        [arrivals](absl::Status status) { arrivals->Arrived(status); });
     }

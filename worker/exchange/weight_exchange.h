@@ -1,4 +1,4 @@
-// How gradients leave and weights come back, one round per training step. Two ways:
+// WeightExchange: how gradients leave and weights come back, one round per training step. Two ways:
 //
 //   synchronous    compute on w_i | push | pull w_(i+1) and wait for it
 //   backup model   compute on w_loc(i) | push | wait for w_i | w_loc(i+1) = w_i - local step;
@@ -9,9 +9,9 @@
 //   model->ForwardBackward(batch, [&](size_t i, auto g) { (*exchange)->OnGradient(i, g); });
 //   (*exchange)->EndStep();
 //   ...
-//   (*exchange)->Drain();           // they hold the newest global weights
+//   (*exchange)->Drain();           // the parameters hold the newest global weights
 //
-// A step without data is BeginStep and EndStep alone: this worker counts as zero in its round.
+// A step without data is BeginStep and EndStep alone: this worker contributes nothing to its round.
 #ifndef SLIMPS_WORKER_EXCHANGE_WEIGHT_EXCHANGE_H_
 #define SLIMPS_WORKER_EXCHANGE_WEIGHT_EXCHANGE_H_
 
@@ -32,24 +32,25 @@
 namespace slimps {
 
 struct ExchangeTimes {
-  absl::Duration wait;          // the training thread stood still for weights
-  absl::Duration local_update;  // merging w_i and the local step
-  // A round's communication (first push to last weight arrived) less what the training thread stood
-  // still for it.
+  absl::Duration wait;          // the training thread waited for weights
+  absl::Duration local_update;  // merging w_i, and the local step
+  // A round's communication (first push to last weight arrived) less the time for which the
+  // training thread waited for it.
   absl::Duration overlap;
 };
 
 struct ExchangeOptions {
   NonFinite non_finite = NonFinite::kStop;
-  double clip_norm = 0;  // of the whole gradient, as gradient_pusher.h has it; 0: none
-  absl::Duration timeout = absl::Seconds(60);  // of one wait for weights
-  // nullopt: synchronous. Where its updater's moments are the servers', StartExchange makes it
-  // LocalStepOf what they step by, with the same loc_lr and threads.
+  // Bound on the norm of the whole gradient (gradient_pusher.h); 0: none.
+  double clip_norm = 0;
+  absl::Duration timeout = absl::Seconds(60);  // for one wait for weights
+  // nullopt: synchronous. If its updater's moments are the servers', StartExchange replaces the
+  // updater by LocalStepOf, and keeps its loc_lr and threads.
   std::optional<BackupModelOptions> backup = std::nullopt;
   const Clock* clock = MachineClock();
 };
 
-// A backup model whose local step is the servers' step as far as this worker can know it.
+// Returns a backup model whose local step is the servers' step, as far as this worker can know it.
 inline BackupModelOptions MirroringBackup(std::optional<double> loc_lr = std::nullopt) {
   return {.updater = {.moments = Moments::kServers, .loc_lr = loc_lr}, .on_event = nullptr};
 }
@@ -58,41 +59,60 @@ inline BackupModelOptions MirroringBackup(std::optional<double> loc_lr = std::nu
 class WeightExchange {
  public:
   virtual ~WeightExchange() = default;
-  // The parameters hold this step's weights.
+
+  // Begins a step. On success the parameters hold the step's weights.
   [[nodiscard]] virtual absl::Status BeginStep() = 0;
-  // Keeps errors for EndStep. `gradient` must stay as it is until then.
+
+  // Pushes a gradient. Keeps errors for EndStep.
+  // REQUIRES: `gradient` stays as it is until EndStep returns.
   virtual void OnGradient(size_t index, std::span<const float> gradient) = 0;
+
+  // Ends the step: pushes the rest and exchanges the weights as described above. Returns the step's
+  // first error.
   [[nodiscard]] virtual absl::Status EndStep() = 0;
-  // Learning rate and weight decay of one parameter from the next OnGradient on, at the servers and in the local step, in
-  // place of the optimizer's own; a loc_lr keeps its proportion to it. On every worker alike. InvalidArgument: not a finite
-  // number from 0.
+
+  // Sets the learning rate and weight decay of one parameter from the next OnGradient on. They
+  // replace the optimizer's own, at the servers and in the local step. A loc_lr keeps its
+  // proportion to the learning rate.
+  // REQUIRES: every worker makes the same call.
+  // InvalidArgument: a value is negative or not finite.
   [[nodiscard]] virtual absl::Status SetHyper(size_t index, const Hyper& hyper) = 0;
-  // The parameters hold the weights after the newest step that has ended, until the next BeginStep.
+
+  // Waits for the weights after the newest finished step. The parameters hold them until the next
+  // BeginStep.
   [[nodiscard]] virtual absl::Status Drain() = 0;
+
   virtual ExchangeTimes times() const = 0;
 };
 
-// Declares the parameters, lets the servers step by `optimizer`, gives every worker rank 0's values, and makes the exchange.
-// Collective. Writes into the parameters' memory, which must stay until the store is closed, even after an error: a pull
-// may still be under way then. `store` must outlive the exchange. InvalidArgument: what cannot go together
-// (combination.h), or an option of the local step.
+// Declares the parameters, sets the servers' `optimizer`, gives every worker rank 0's values, and
+// makes the exchange. Collective: it returns when every worker has called it.
+// REQUIRES: the parameters' memory stays until the store is closed, even after an error, since a
+// pull may still write into it. `store` outlives the exchange.
+// InvalidArgument: options that do not go together (combination.h), or an option of the local step.
 [[nodiscard]] absl::StatusOr<std::unique_ptr<WeightExchange>> StartExchange(
     KVStore* store, std::span<const Parameter> parameters, const wire::OptimizerSpec& optimizer,
     const ExchangeOptions& options);
 
-// The servers' step as this worker can predict it: their optimizer, with the momentum that the
-// global weights show, by this worker's gradient in place of all workers' mean. Where `store` has
-// the servers take a vote (signsgd), that gradient's signs; where its codec applies momentum before
-// it sends (dgc), a momentum of this worker's own gradients, since what is sent of it, and when,
-// tells nothing of the next step.
+// Returns the servers' step as this worker can predict it: their optimizer, with the momentum that
+// the global weights show, applied to this worker's gradient in place of all workers' mean. There
+// are two exceptions:
+// - The servers of `store` take a vote (signsgd): the step uses the signs of this worker's
+//   gradient.
+// - The codec of `store` applies momentum before it sends (dgc): the step has a momentum of this
+//   worker's own gradients, since what the codec sends, and when, tells nothing about the next
+//   step.
 LocalUpdaterOptions LocalStepOf(const wire::OptimizerSpec& optimizer, const KVStore& store);
 
-// The two ways, for keys that are initialised.
+// Make the two kinds of exchange.
+// REQUIRES: every parameter's key is initialised.
 std::unique_ptr<WeightExchange> MakeSyncExchange(KVStore* store,
                                                  std::span<const Parameter> parameters,
                                                  const ExchangeOptions& options);
-// REQUIRES: options.backup. Starts from the parameters' present values as version 0. The local learning rate follows
-// `schedule`, as the servers'.
+
+// Starts from the parameters' present values as version 0. The local learning rate follows
+// `schedule`, as the servers' does.
+// REQUIRES: options.backup is set.
 [[nodiscard]] absl::StatusOr<std::unique_ptr<WeightExchange>> MakeBackupExchange(
     KVStore* store, std::span<const Parameter> parameters, const ExchangeOptions& options,
     const wire::LearningRateSchedule& schedule);

@@ -14,8 +14,8 @@ std::vector<uint32_t> ShuffledOrder(size_t count, uint64_t seed, uint64_t epoch)
                       static_cast<uint32_t>(epoch), static_cast<uint32_t>(epoch >> 32)};
   std::mt19937_64 random(mixed);
   for (size_t i = count; i > 1; --i) {
-    // A remainder is not exactly uniform, but at 2^64 : 2^32 nobody can see it, and it is the same
-    // everywhere, which std::uniform_int_distribution is not.
+    // A remainder is not exactly uniform, but at 2^64 : 2^32 the difference cannot be seen. It is
+    // the same everywhere; std::uniform_int_distribution is not.
     std::swap(order[i - 1], order[random() % i]);
   }
   return order;

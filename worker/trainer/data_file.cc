@@ -20,7 +20,7 @@ namespace slimps {
 namespace {
 
 constexpr size_t kReadBytes = 1 << 18;
-// CIFAR-10's streams use 32 MiB dictionaries; a stream that wants more is refused.
+// CIFAR-10's streams use 32 MiB dictionaries. A stream that needs more memory than this is refused.
 constexpr uint64_t kXzMemoryLimit = 256 << 20;
 
 absl::Status CannotOpen(const std::string& path) {
@@ -82,8 +82,8 @@ absl::StatusOr<std::vector<uint8_t>> ReadGzipFile(const std::string& path, size_
     if (static_cast<size_t>(got) > max_bytes - content.size()) return TooLong(path, max_bytes);
     content.insert(content.end(), chunk.begin(), chunk.begin() + got);
   }
-  // gzread passes a file without gzip's magic through unchanged, and reports a cut stream only
-  // here.
+  // gzread passes a file without gzip's magic through unchanged, and only gzerror tells of a cut
+  // stream.
   int error = Z_OK;
   const char* text = gzerror(file.get(), &error);
   if (got < 0 || error != Z_OK) return Damaged(path, "gzip", text);

@@ -1,11 +1,11 @@
-// A data set in host memory, and where to find one on disk.
+// Dataset: a data set in host memory, and its loader.
 //
 //   SLIMPS_ASSIGN_OR_RETURN(const Dataset data, LoadDataset("mnist", "/data/mnist"));
 //   data.train.count                      // 60000
 //   data.AppendSample(data.train, 7, &x)  // 784 floats, normalised
 //
-// Samples stay the bytes that the files hold; they become floats when a batch is made, so that
-// CIFAR-10 takes 154 MB per worker and not 614.
+// Samples stay the bytes that the files hold. They become floats when a batch is made, so that
+// CIFAR-10 takes 154 MB per worker instead of 614.
 #ifndef SLIMPS_WORKER_TRAINER_DATASET_H_
 #define SLIMPS_WORKER_TRAINER_DATASET_H_
 
@@ -25,30 +25,35 @@ struct Split {
   std::vector<int64_t> labels;  // count * labels_per_sample, each in [0, classes)
 };
 
-// Thread-compatible: loaded once, then only read.
+// Thread-compatible: the loader fills it, and all others only read it.
 struct Dataset {
   std::string name{};
   // Images: {channels, height, width}. Text: {characters of one window}.
   std::vector<int64_t> sample_shape{};
-  // A byte v of channel c stands for v * scale[c] + shift[c]. Text has one channel: indices into
-  // the vocabulary.
+  // A byte v of channel c stands for v * scale[c] + shift[c]. Text has one channel, whose bytes are
+  // indices into the vocabulary.
   std::vector<float> scale{};
   std::vector<float> shift{};
-  size_t labels_per_sample = 1;  // text: one per character of the window, the character after it
+  // For text, one label per character of the window: the character that follows it.
+  size_t labels_per_sample = 1;
   int64_t classes = 0;
   Split train{};
   Split test{};
 
   size_t SampleElements() const;
   bool is_text() const { return sample_shape.size() == 1; }
+
+  // Appends the sample's normalised floats to `out`.
   // REQUIRES: index < split.count.
   void AppendSample(const Split& split, size_t index, std::vector<float>* out) const;
 };
 
-// `name`: "digits", "mnist", "cifar10" or "text"; the files lie directly in `data_dir`. digits
-// alone may be looked for with an empty `data_dir`: Debian's python3-sklearn ships it.
-// InvalidArgument: unknown name. NotFound: a file is missing. DataLoss: a file is not what its
-// format says; names file, expected and got.
+// Loads the data set `name`: "digits", "mnist", "cifar10" or "text". The files lie directly in
+// `data_dir`. For digits alone `data_dir` may be empty: the loader then looks where Debian's
+// python3-sklearn puts them.
+// InvalidArgument: unknown name, or no `data_dir`.
+// NotFound: a file is missing.
+// DataLoss: a file differs from its format; the message names file, expected and got.
 [[nodiscard]] absl::StatusOr<Dataset> LoadDataset(std::string_view name, std::string_view data_dir);
 
 }  // namespace slimps

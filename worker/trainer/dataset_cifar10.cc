@@ -10,7 +10,7 @@ namespace {
 constexpr size_t kPixelBytes = 3 * 32 * 32;
 constexpr size_t kRecordBytes = 1 + kPixelBytes;
 constexpr size_t kMaxBytes = 64 << 20;  // the published files are 30,730,000 bytes
-// Means and deviations per channel over the training images, of pixels scaled to 0..1.
+// Means and deviations per channel over the training images, for pixels scaled to 0..1.
 constexpr float kMean[3] = {0.4914f, 0.4822f, 0.4465f};
 constexpr float kDeviation[3] = {0.2470f, 0.2435f, 0.2616f};
 

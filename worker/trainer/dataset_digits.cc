@@ -13,11 +13,11 @@ namespace {
 
 constexpr size_t kPixels = 64;
 constexpr int kBrightest = 16;
-// Of all pixels of the set, 0 to 16.
+// Mean and deviation of all pixels of the set, which range from 0 to 16.
 constexpr float kMean = 4.884f;
 constexpr float kDeviation = 6.017f;
 constexpr size_t kMaxBytes = 4 << 20;
-// The split is part of what "digits" means here: it never follows the run's seed.
+// The split is part of what "digits" means here: it does not depend on the run's seed.
 constexpr uint64_t kSplitSeed = 20250;
 
 absl::Status BadLine(const std::string& path, size_t line, std::string_view expected,
@@ -26,7 +26,7 @@ absl::Status BadLine(const std::string& path, size_t line, std::string_view expe
                                           std::string(expected), ", got '", std::string(got), "'"));
 }
 
-// The next whole number of `*rest`, which ends at a comma or at the end; -1 where there is none in
+// Takes the next whole number of `*rest`, up to a comma or the end. Returns -1 if there is none in
 // [0, limit].
 int TakeNumber(std::string_view* rest, int limit) {
   const size_t comma = rest->find(',');

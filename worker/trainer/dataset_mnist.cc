@@ -25,7 +25,7 @@ absl::Status Differs(const std::string& path, const char* what, uint64_t expecte
   return absl::DataLossError(absl::StrCat(path, ": expected ", what, " ", expected, ", got ", got));
 }
 
-// Checks the header of an IDX file with `header_bytes` of big-endian numbers, the first one
+// Checks the header of an IDX file: `header_bytes` of big-endian numbers, of which the first is
 // `magic`.
 absl::Status CheckHeader(const std::string& path, const std::vector<uint8_t>& bytes, uint32_t magic,
                          size_t header_bytes) {
@@ -36,7 +36,8 @@ absl::Status CheckHeader(const std::string& path, const std::vector<uint8_t>& by
   return absl::OkStatus();
 }
 
-// Reads one pair of files; `shape` {1, rows, columns} is set by the first pair and must then agree.
+// Reads one pair of files. The first pair sets `shape` to {1, rows, columns}; the second must
+// agree.
 absl::Status ReadPair(const std::string& dir, const std::string& stem, std::vector<int64_t>* shape,
                       Split* split) {
   const std::string images_path = absl::StrCat(dir, "/", stem, "-images-idx3-ubyte.gz");

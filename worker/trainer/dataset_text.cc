@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMaxBytes = 256 << 20;
 
-// Whole windows only; each needs one character more than it holds, for its last label.
+// Cuts whole windows only. The last label needs one character after the windows.
 Split CutWindows(std::span<const uint8_t> characters) {
   Split split;
   split.count = characters.empty() ? 0 : (characters.size() - 1) / kTextWindow;

@@ -1,5 +1,5 @@
-// What the training loop knows of a model: parameters as plain memory, and gradients as backward
-// produces them. The libtorch behind it is seen by networks.cc and torch_model.cc alone.
+// Model: what the training loop knows of a model, namely parameters as plain memory, and gradients
+// as backward produces them. Only networks.cc and torch_model.cc see the libtorch behind it.
 //
 //   SLIMPS_ASSIGN_OR_RETURN(auto model, MakeModel("lenet", data, /*seed=*/1));
 //   auto loss = model->ForwardBackward(batch, [&](size_t index, auto gradient) { ... });
@@ -27,7 +27,7 @@ struct Minibatch {
   std::vector<int64_t> labels;  // samples * labels_per_sample
 };
 
-// Sums over the labels of one minibatch, or of several.
+// Sums over the labels of one or more minibatches.
 struct LossSums {
   double loss = 0;  // cross entropy, natural logarithm
   size_t correct = 0;
@@ -44,34 +44,43 @@ struct LossSums {
   }
 };
 
-// The gradient of the mean loss by parameter `index`. Valid until the next ForwardBackward or
-// Evaluate. Called on the thread that runs ForwardBackward.
+// Receives the gradient of the mean loss by parameter `index`. The view is valid until the next
+// ForwardBackward or Evaluate. Called on the thread that runs ForwardBackward.
 using GradientReady = std::function<void(size_t index, std::span<const float> gradient)>;
 
 // Owned by the training thread.
 class Model {
  public:
   virtual ~Model() = default;
-  // In the order in which forward first uses them.
+
+  // Returns the parameters in the order in which forward first uses them.
   virtual std::span<const Parameter> parameters() const = 0;
-  // Calls `ready` once for every parameter that took part, as soon as its gradient is final: the
-  // last layers' first. Internal: the framework failed.
+
+  // Computes the loss and all gradients. Calls `ready` once for every parameter that took part, as
+  // soon as its gradient is final: the last layers' come first.
+  // Internal: the framework failed.
   [[nodiscard]] virtual absl::StatusOr<LossSums> ForwardBackward(const Minibatch& batch,
                                                                  const GradientReady& ready) = 0;
-  // Forward only, in evaluation mode (batch normalisation by its running averages).
+
+  // Computes the loss in evaluation mode: forward only, with batch normalisation by its running
+  // averages.
+  // Internal: the framework failed.
   [[nodiscard]] virtual absl::StatusOr<LossSums> Evaluate(const Minibatch& batch) = 0;
 };
 
-// `name`: "logistic", "mlp", "lenet", "resnet20" or "lstm". The same seed gives the same first
-// weights. InvalidArgument: unknown name, or a model that the data set does not fit (says which
-// shapes would).
+// Makes the model `name`: "logistic", "mlp", "lenet", "resnet20" or "lstm". The same seed gives the
+// same first weights.
+// InvalidArgument: unknown name, or a data set that the model does not fit (the message says which
+// shapes it takes).
+// Internal: the framework failed.
 [[nodiscard]] absl::StatusOr<std::unique_ptr<Model>> MakeModel(std::string_view name,
                                                                const Dataset& data, uint64_t seed);
 
-// Threads of the framework and of its BLAS, process-wide. Called once, before the first model is
-// made.
+// Sets the threads of the framework and of its BLAS, for the whole process. Called once, before the
+// first model is made.
 void SetComputeThreads(int threads);
 
+// Copies the samples into one batch, as floats.
 // REQUIRES: every index < split.count.
 Minibatch GatherBatch(const Dataset& data, const Split& split, std::span<const uint32_t> samples);
 

@@ -16,7 +16,7 @@ constexpr int64_t kMlpHidden = 512;
 constexpr int64_t kLenetHidden = 500;
 constexpr int64_t kEmbedding = 64;
 constexpr int64_t kLstmHidden = 256;
-// Two 5x5 convolutions and two poolings leave at least one pixel.
+// Two 5x5 convolutions and two poolings leave at least one pixel of an image with this side.
 constexpr int64_t kLenetMinSide = 16;
 
 int64_t Elements(const std::vector<int64_t>& shape) {
@@ -89,7 +89,7 @@ class ResidualBlock final : public nn::Module {
   }
 
  private:
-  // The paper's option A: every second pixel, and zeros for the channels that are new.
+  // The paper's option A: every second pixel, and zeros for the added channels.
   torch::Tensor Shortcut(const torch::Tensor& x) const {
     if (stride_ == 1 && added_ == 0) return x;
     using torch::indexing::None;

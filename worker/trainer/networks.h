@@ -1,5 +1,5 @@
-// The networks, as libtorch modules. Layers are registered in the order in which forward uses them,
-// which is the order of Model::parameters() and of push priorities.
+// Network: the networks as libtorch modules. They register layers in the order in which forward
+// uses them. Model::parameters() and push priorities have that order.
 //
 //   logistic   flatten, linear
 //   mlp        flatten, linear 512, ReLU, linear 512, ReLU, linear; on digits 40 bytes to 1 MB
@@ -7,8 +7,8 @@
 //              (LeCun et al. 1998, in Caffe's widths)
 //   resnet20   3 stages of 3 blocks, 16/32/64 channels, shortcuts without parameters
 //              (He et al. 2016, section 4.2)
-//   lstm       embedding 64, LSTM 256, linear; back-propagation is truncated to the window, at
-//              whose start the state is zero
+//   lstm       embedding 64, LSTM 256, linear; back-propagation is truncated to the window, and
+//              the state is zero at the window's start
 #ifndef SLIMPS_WORKER_TRAINER_NETWORKS_H_
 #define SLIMPS_WORKER_TRAINER_NETWORKS_H_
 
@@ -26,12 +26,14 @@ namespace slimps {
 // Thread-compatible.
 class Network : public torch::nn::Module {
  public:
-  // {batch} + sample shape, fp32, to logits {batch, classes}; text: {batch * window, classes}.
+  // Takes {batch} + sample shape, fp32. Returns logits {batch, classes}; for text {batch * window,
+  // classes}.
   virtual torch::Tensor forward(torch::Tensor input) = 0;
 };
 
-// Draws the first weights from torch's generator: seed it before. InvalidArgument: unknown name, or
-// a sample shape that the network cannot take.
+// Makes a network. Draws the first weights from torch's generator.
+// REQUIRES: the caller has seeded that generator.
+// InvalidArgument: unknown name, or a sample shape that the network cannot take.
 absl::StatusOr<std::shared_ptr<Network>> MakeNetwork(std::string_view name,
                                                      const std::vector<int64_t>& sample_shape,
                                                      int64_t classes);

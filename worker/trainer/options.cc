@@ -18,7 +18,8 @@ namespace slimps {
 namespace {
 
 constexpr double kMaxMilliseconds = 3.6e6;
-// Weights get a little longer than the store: its error says more than "not in time".
+// Waiting for weights gets a little longer than the store's timeout: the store's error says more
+// than "not in time".
 constexpr absl::Duration kGrace = absl::Seconds(5);
 
 template <typename Value>
@@ -128,9 +129,9 @@ absl::StatusOr<std::unique_ptr<Codec>> CodecOf(const char* flag, const std::stri
   return codec;
 }
 
-// The servers' step. The store is pushed gradient * batch, so that a codec's absolute threshold
-// means what it does for gradients summed over the batch; rescale_grad takes that back. A majority
-// of signs was never scaled: each weight moves by the learning rate itself.
+// Returns the servers' step. A worker pushes gradient * batch, so that a codec's absolute threshold
+// means the same as for gradients summed over the batch. rescale_grad undoes that. A majority of
+// signs was never scaled: each weight moves by the learning rate itself.
 wire::OptimizerSpec ServerOptimizer(const WorkerFlags& flags, Combine combine) {
   wire::OptimizerSpec spec;
   const bool adam = flags.optimizer == "adam";
@@ -139,7 +140,7 @@ wire::OptimizerSpec ServerOptimizer(const WorkerFlags& flags, Combine combine) {
                 : adamw ? wire::OptimizerSpec::ADAMW
                         : wire::OptimizerSpec::SGD);
   spec.set_learning_rate(flags.lr);
-  // Train knows over how many rounds.
+  // Train fills in the number of rounds.
   if (flags.lr_schedule == "cosine") {
     spec.mutable_schedule()->set_kind(wire::LearningRateSchedule::COSINE);
   } else if (flags.lr_schedule == "linear") {
@@ -159,7 +160,7 @@ wire::OptimizerSpec ServerOptimizer(const WorkerFlags& flags, Combine combine) {
   return spec;
 }
 
-// Sees the gradient as backward made it: nothing to rescale.
+// The backup model sees the gradient as backward made it, so there is nothing to rescale.
 BackupModelOptions LocalOptimizerOf(const WorkerFlags& flags) {
   BackupModelOptions backup;
   if (flags.local_optimizer == "server") {
@@ -177,7 +178,7 @@ BackupModelOptions LocalOptimizerOf(const WorkerFlags& flags) {
   return backup;
 }
 
-// nullopt: it is measured.
+// Returns nullopt if the threshold is to be measured.
 absl::StatusOr<std::optional<uint64_t>> ThresholdOf(const char* flag, const std::string& text) {
   if (text == "auto") return std::nullopt;
   uint64_t bytes = 0;

@@ -1,5 +1,5 @@
-// slimps_worker's flags, checked: text in, typed options or one clear error out. Reading flags and
-// environment is worker_main.cc's part.
+// WorkerOptions: slimps_worker's flags, checked. Text goes in, and typed options or one clear error
+// come out. worker_main.cc reads flags and environment. Pure; thread-safe.
 #ifndef SLIMPS_WORKER_TRAINER_OPTIONS_H_
 #define SLIMPS_WORKER_TRAINER_OPTIONS_H_
 
@@ -12,7 +12,7 @@
 
 namespace slimps {
 
-// As typed. Field names are the flags'.
+// The flags as the user typed them. Fields have the names of the flags.
 struct WorkerFlags {
   std::string model = "mlp";
   std::string dataset = "digits";
@@ -22,7 +22,8 @@ struct WorkerFlags {
   std::string optimizer = "sgd";
   double lr = 0.1;
   std::string lr_schedule = "constant";
-  double momentum = 0.9;  // of --optimizer and --local_optimizer momentum and nesterov
+  // For --optimizer=momentum or nesterov, and --local_optimizer=momentum.
+  double momentum = 0.9;
   double weight_decay = 0;
   double clip_norm = 0;  // 0: none
   std::string compression = "none";
@@ -66,6 +67,7 @@ struct WorkerOptions {
   TrainOptions train;
 };
 
+// Checks the flags.
 // InvalidArgument: "--flag=value: expected ...", one line.
 [[nodiscard]] absl::StatusOr<WorkerOptions> CheckWorkerFlags(const WorkerFlags& flags);
 

@@ -30,7 +30,7 @@ void Progress::Report(const StepReport& step, const StoreTotals& totals) {
   if (options_.style == ProgressOptions::Style::kTerminal) {
     if (!last && now - last_drawn_ < options_.redraw_interval) return;
     last_drawn_ = now;
-    // ESC [K clears what a longer line before left behind.
+    // ESC [K clears what remains of a longer line before.
     *out_ << "\r" << Line(step, totals, now) << "\x1b[K" << (last ? "\n" : "") << std::flush;
     return;
   }

@@ -1,5 +1,10 @@
-// How far training is, for people: on a terminal one line that is overwritten, else a plain line
-// every `log_every` steps and at the end.
+// Progress: tells people how far training is. A terminal gets one line that is overwritten. Other
+// outputs get a line every `log_every` steps and one at the end.
+//
+//   Progress progress(options, &clock, &std::cout);
+//   progress.Report(step, store->totals());   // after each step
+//
+// It prints one line, such as
 //
 //   epoch 1/3 step 40/938 loss 0.4312 1532 samples/s pushed 1.2 MB (ratio 30.8)
 //   waited 0.41 s [link emulated]
@@ -26,15 +31,16 @@ struct ProgressOptions {
   bool link_emulated = false;
 };
 
-// "1.2 MB", "812 B": decimal units.
+// Returns text in decimal units: "1.2 MB", "812 B".
 std::string HumanBytes(uint64_t bytes);
 
 // Owned by the training thread.
 class Progress final {
  public:
-  // Samples per second count from here. `clock` and `out` must outlive the object.
+  // The rate in samples per second counts from here. `clock` and `out` must outlive the object.
   Progress(const ProgressOptions& options, const Clock* clock, std::ostream* out);
 
+  // Prints the line for this step if one is due.
   void Report(const StepReport& step, const StoreTotals& totals);
 
  private:

@@ -13,10 +13,10 @@ namespace slimps {
 
 namespace {
 
-// Keeps the order in which a person would want to read the keys.
+// Keeps the keys in the order in which they were added, which is the order for readers.
 using Json = nlohmann::ordered_json;
 
-// JSON has no NaN and no infinity.
+// JSON has neither NaN nor infinity, so they become null.
 Json Finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 std::optional<uint64_t> ThresholdOf(const std::optional<wire::CodecMap>& decision,
@@ -29,12 +29,13 @@ std::optional<uint64_t> ThresholdOf(const std::optional<wire::CodecMap>& decisio
                                         : std::nullopt;
 }
 
-// null where nothing was measured.
+// Returns null if nothing was measured.
 Json MeasuredMs(uint64_t samples, absl::Duration time) {
   return samples > 0 ? Json(absl::ToDoubleMilliseconds(time)) : Json(nullptr);
 }
 
-// The times that decided, and beside them those that were measured. null: nothing can be said of a size.
+// Returns the times that decided, and beside them the measured ones. A time is null if nothing is
+// known about its size.
 Json TableJson(const ThresholdTable& table) {
   const std::vector<ThresholdRow> measured = table.Rows();
   const std::vector<ThresholdRow> decided = DecidedRows(measured);
@@ -62,7 +63,7 @@ Json TableJson(const ThresholdTable& table) {
   return rows;
 }
 
-// "threshold_bytes", "threshold_table" and "estimated_step_ms", each with `prefix` before it.
+// Adds "threshold_bytes", "threshold_table" and "estimated_step_ms", each with `prefix` before it.
 void AddDecision(const std::string& prefix, const std::optional<wire::CodecMap>& decision,
                  wire::Direction direction, Json* json) {
   const std::optional<uint64_t> threshold = ThresholdOf(decision, direction);
@@ -86,7 +87,7 @@ Json StagesJson(const StageTimes& stages) {
           {"overlap", absl::ToDoubleSeconds(stages.overlap)}};
 }
 
-// What a share of the pushes carried. Elements and bytes are those of all workers and steps.
+// Returns what some of the pushes carried. Elements and bytes are sums over all workers and steps.
 Json PushedJson(const PushCounts& pushed) {
   return {{"elements_pushed", pushed.elements},
           {"elements_sent", pushed.elements_sent},
@@ -112,7 +113,7 @@ Json TensorsJson(const std::vector<TensorReport>& tensors) {
   return rows;
 }
 
-// Where the run stood after each epoch; accuracy and loss are null where nobody evaluated.
+// Returns the state of the run after each epoch. Accuracy and loss are null if no worker evaluated.
 Json EpochsJson(const std::vector<EpochReport>& epochs) {
   Json rows = Json::array();
   for (const EpochReport& epoch : epochs) {
@@ -201,7 +202,7 @@ std::string BuildSummaryJson(const Summary& summary) {
   AddDecision("pull_", summary.decision, wire::PULL, &json);
   json["threshold_explanation"] = ExplainDecision(summary.decision);
   json["tensors"] = TensorsJson(training.tensors);
-  // Names come from flags: bytes that are not UTF-8 are replaced instead of thrown about.
+  // Names come from flags: bytes that are not UTF-8 are replaced, since dump would throw otherwise.
   return json.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -1,5 +1,6 @@
-// The JSON that rank 0 leaves behind: what was run, how well it learnt, what it sent, where the
-// time went, and what the threshold table decided. Keys are listed in README.md.
+// Summary: the JSON that rank 0 writes at the end. It holds what was run, how well it learnt, what
+// it sent, where the time went, and what the threshold table decided. README.md lists the keys.
+// Functions are thread-safe.
 #ifndef SLIMPS_WORKER_TRAINER_SUMMARY_H_
 #define SLIMPS_WORKER_TRAINER_SUMMARY_H_
 
@@ -21,7 +22,7 @@ struct Summary {
   std::string dataset;
   std::string optimizer;
   std::string compression;
-  std::string threshold;  // as asked for: "auto" or bytes
+  std::string threshold;  // as the user gave it: "auto" or bytes
   std::string pull_compression = "none";
   std::string pull_threshold = "auto";
   std::string kvstore;
@@ -39,12 +40,15 @@ struct Summary {
 };
 
 std::string BuildSummaryJson(const Summary& summary);
-// The averaged table behind a decision; empty where nothing was measured. InvalidArgument: a row
-// that no table can hold.
+
+// Returns the averaged table behind a decision; empty if nothing was measured.
+// InvalidArgument: the decision has a row that no table can hold.
 [[nodiscard]] absl::StatusOr<ThresholdTable> TableOf(const std::optional<wire::CodecMap>& decision,
                                                      wire::Direction direction = wire::PUSH);
-// The threshold table in words, one line per size; empty where nothing was measured.
+
+// Describes the threshold table in words, one line per size; empty if nothing was measured.
 std::string ExplainDecision(const std::optional<wire::CodecMap>& decision);
+
 [[nodiscard]] absl::Status WriteSummary(const std::string& path, const Summary& summary);
 
 }  // namespace slimps

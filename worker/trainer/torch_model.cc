@@ -1,6 +1,6 @@
-// Model over a libtorch network. Gradients leave through hooks behind autograd's accumulators: each
-// runs once per backward, when its parameter's gradient is final and while earlier layers are still
-// computing.
+// A Model over a libtorch network. Gradients leave through hooks behind autograd's accumulators.
+// Each hook runs once per backward, when its parameter's gradient is final, while earlier layers
+// are still computing.
 #include <dlfcn.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
@@ -63,8 +63,8 @@ class TorchModel final : public Model {
                                            const GradientReady& ready) override {
     return Guarded([&] {
       network_->train();
-      // An undefined gradient makes the accumulator take backward's own tensor instead of adding to
-      // an old one.
+      // With an undefined gradient, the accumulator takes backward's own tensor instead of adding
+      // to an old one.
       for (torch::Tensor& tensor : tensors_) tensor.mutable_grad() = torch::Tensor();
       const torch::Tensor logits = network_->forward(Input(batch));
       const torch::Tensor labels = Labels(batch);
@@ -96,7 +96,8 @@ class TorchModel final : public Model {
                            .shape = tensor.sizes().vec(),
                            .layer = layer,
                            .values = Floats(tensor)});
-    // A tensor holds its accumulator weakly, and the hook dies with it: keep it.
+    // A tensor holds its accumulator only weakly, and the hook is destroyed with the accumulator.
+    // So the model keeps it.
     accumulators_.push_back(torch::autograd::impl::grad_accumulator(tensor));
     accumulators_.back()->add_post_hook(
         std::make_unique<AfterAccumulation>([this, index] { GradientDone(index); }));
@@ -128,7 +129,7 @@ class TorchModel final : public Model {
     return sums;
   }
 
-  // The seam at which libtorch's exceptions become a Status.
+  // Runs `body` and turns libtorch's exceptions into a Status.
   template <typename Body>
   absl::StatusOr<LossSums> Guarded(Body body) {
     try {
@@ -144,7 +145,7 @@ class TorchModel final : public Model {
   std::vector<torch::Tensor> tensors_;
   std::vector<Parameter> parameters_;
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
-  const GradientReady* ready_ = nullptr;  // while backward runs
+  const GradientReady* ready_ = nullptr;  // set while backward runs
 };
 
 }  // namespace
@@ -164,8 +165,8 @@ absl::StatusOr<std::unique_ptr<Model>> MakeModel(std::string_view name, const Da
 
 void SetComputeThreads(int threads) {
   torch::set_num_threads(threads);
-  // OpenBLAS' pthread build keeps a pool of its own, which torch does not know. It is there only
-  // where Debian's libblas.so.3 is OpenBLAS, so the symbol is looked up and not linked.
+  // OpenBLAS' pthread build keeps a pool of its own, which torch does not know about. It is there
+  // only if Debian's libblas.so.3 is OpenBLAS, so the symbol is looked up instead of linked.
   using SetThreads = void (*)(int);
   if (auto* set = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "openblas_set_num_threads"))) {
     set(threads);

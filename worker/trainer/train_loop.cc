@@ -29,7 +29,7 @@ BatchPlan::Options PlanOf(const TrainOptions& options, const Dataset& data, cons
           .seed = options.seed};
 }
 
-// The servers' optimizer; a schedule without an end ends with the run.
+// Returns the servers' optimizer. A schedule without an end ends with the run.
 wire::OptimizerSpec OptimizerOf(const TrainOptions& options, const BatchPlan::Options& plan,
                                 const KVStore& store) {
   wire::OptimizerSpec optimizer = options.optimizer;
@@ -37,14 +37,15 @@ wire::OptimizerSpec OptimizerOf(const TrainOptions& options, const BatchPlan::Op
   const size_t all = BatchPlan(plan, /*epoch=*/0).steps() * options.epochs;
   if (schedule->total_rounds() == 0) {
     const size_t steps = std::min(all, options.max_steps.value_or(all));
-    // Where a push is applied when it comes, each worker's is a round of its own.
+    // A store without common rounds applies each push on arrival, so each worker's push is a round
+    // of its own.
     const bool in_common = FindStoreMode(store.type()).value_or(wire::DIST_SYNC) == wire::DIST_SYNC;
     schedule->set_total_rounds(in_common ? steps : steps * plan.workers);
   }
   return optimizer;
 }
 
-// The totals of all workers, summed by the scheduler. Durations travel as seconds.
+// Sums the totals of all workers at the scheduler. Durations travel as seconds.
 absl::Status SumOverWorkers(KVStore* store, TrainingReport* report) {
   StageTimes& stages = report->stages;
   absl::Duration* const durations[] = {&stages.compute, &stages.copy,        &stages.encode,
@@ -64,7 +65,8 @@ absl::Status SumOverWorkers(KVStore* store, TrainingReport* report) {
   }
   std::vector<double> mine;
   for (const uint64_t* count : counts) mine.push_back(static_cast<double>(*count));
-  // Sums are of finite numbers: who has none sends 0, and says so.
+  // The scheduler sums finite numbers only. A worker with a non-finite norm sends 0, and a flag
+  // beside it.
   for (const double* norm2 : norms) {
     mine.push_back(std::isfinite(*norm2) ? *norm2 : 0);
     mine.push_back(std::isfinite(*norm2) ? 0 : 1);
@@ -87,7 +89,7 @@ absl::Status SumOverWorkers(KVStore* store, TrainingReport* report) {
   return absl::OkStatus();
 }
 
-// What this worker's store and exchange counted since `before`.
+// Fills in what this worker's store and exchange counted since `before`.
 void AddTotals(const StoreTotals& before, const StoreTotals& after, const ExchangeTimes& times,
                TrainingReport* report) {
   report->bytes_pushed = after.bytes_pushed - before.bytes_pushed;
@@ -103,7 +105,7 @@ void AddTotals(const StoreTotals& before, const StoreTotals& after, const Exchan
   stages.overlap = times.overlap;
 }
 
-// The run's steps. Owned by the training thread.
+// Runs the steps of one run. Owned by the training thread.
 class Trainer final {
  public:
   Trainer(const TrainOptions& options, const Dataset& data, Model* model, KVStore* store,
@@ -142,7 +144,8 @@ class Trainer final {
     return absl::OkStatus();
   }
 
-  // After the last round has drained.
+  // Fills in the run's last row and totals.
+  // REQUIRES: the last round has drained.
   void EndRun(TrainingReport* report) const {
     report->epochs.push_back(Row(*report));
     report->seconds = report->epochs.back().seconds;
@@ -195,7 +198,8 @@ class Trainer final {
   WeightExchange* const exchange_;
   const StepObserver& observer_;
   const BatchPlan::Options plan_;
-  const StoreTotals before_;  // the first weights' pulls are initialisation
+  // Subtracted from later totals: the pulls of the first weights are initialisation.
+  const StoreTotals before_;
   const SteadyTime start_;
   absl::Duration evaluated_;
 };

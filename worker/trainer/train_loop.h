@@ -1,10 +1,10 @@
-// One worker's training: initialises the store with the model, runs the steps, drains, sums the
-// job's figures, and leaves the newest global weights in the model's parameters.
+// Train: one worker's training. It initialises the store with the model, runs the steps, drains the
+// store and sums the job's figures. The newest global weights are then in the model's parameters.
 //
 //   auto report = Train(options, data, model, store, [](const StepReport& step) { ... });
 //
-// Every worker of a job runs the same number of rounds: one whose part of an epoch ends earlier
-// contributes nothing to the rest, so nobody waits for it.
+// Every worker of a job runs the same number of rounds. A worker whose part of an epoch ends
+// earlier contributes nothing to the remaining rounds, so no worker waits for it.
 #ifndef SLIMPS_WORKER_TRAINER_TRAIN_LOOP_H_
 #define SLIMPS_WORKER_TRAINER_TRAIN_LOOP_H_
 
@@ -31,12 +31,13 @@ namespace slimps {
 struct TrainOptions {
   size_t epochs = 1;
   size_t batch = 32;                 // per worker
-  std::optional<size_t> max_steps;   // of the whole run
-  uint64_t seed = 1;                 // of the order of the samples
-  wire::OptimizerSpec optimizer;     // the servers'
-  ExchangeOptions exchange;          // and the local step, if there is one
+  std::optional<size_t> max_steps;   // for the whole run
+  uint64_t seed = 1;                 // decides the order of the samples
+  wire::OptimizerSpec optimizer;     // the servers' optimizer
+  ExchangeOptions exchange;          // includes the local step, if there is one
   absl::Duration simulated_compute;  // added to every step, for benchmarks
-  // Rank 0 evaluates the test split after every epoch. The others wait for it in the next round.
+  // Rank 0 evaluates the test split after every epoch. The others wait for rank 0 in the next
+  // round.
   bool evaluate_epochs = false;
 };
 
@@ -45,7 +46,7 @@ struct StepReport {
   size_t epochs = 0;
   size_t step = 0;   // of the whole run, from 1
   size_t steps = 0;  // of the whole run
-  LossSums loss;     // of this worker's batch
+  LossSums loss;     // sums of this worker's batch
   size_t samples = 0;
   absl::Duration waited;  // since the start
 };
@@ -64,23 +65,25 @@ struct TensorReport {
   PushCounts pushed;  // over all workers
 };
 
-// Where the run stood after an epoch; the last row is the run's end, in the middle of an epoch too.
+// The state of the run after an epoch. The last row is the run's end, even in the middle of an
+// epoch.
 struct EpochReport {
   size_t steps = 0;           // since the start
   absl::Duration seconds;     // since the start, without evaluations, on this worker
   uint64_t bytes_pushed = 0;  // since the start, over all workers
   uint64_t bytes_pulled = 0;
-  // By this worker's weights, where it evaluated. With a backup model these are of its last step.
+  // With this worker's weights; nullopt if it did not evaluate. With a backup model these are the
+  // weights of its last step.
   std::optional<LossSums> test;
 };
 
 struct TrainingReport {
-  // From the first step to the last weight, without evaluations, on this worker.
+  // Time from the first step to the last weight, without evaluations, on this worker.
   absl::Duration seconds;
   size_t steps = 0;
   LossSums last_loss;
-  std::vector<EpochReport> epochs;  // one at least
-  // Over all workers.
+  std::vector<EpochReport> epochs;  // at least one
+  // Sums over all workers.
   uint64_t samples = 0;
   uint64_t bytes_pushed = 0;
   uint64_t bytes_pulled = 0;
@@ -88,20 +91,23 @@ struct TrainingReport {
   std::vector<TensorReport> tensors;  // in the model's order
   StageTimes stages;
 
-  // fp32 bytes over payload bytes.
+  // Returns fp32 bytes over payload bytes.
   double CompressionRatio() const {
     const auto fp32_bytes = static_cast<double>(pushed.elements * sizeof(float));
     return bytes_pushed == 0 ? 1 : fp32_bytes / static_cast<double>(bytes_pushed);
   }
 };
 
-// InvalidArgument: an option. Else the first error of model, store or backup model. Model and data
-// must outlive the store, which may still be writing weights after an error.
+// Trains. Collective; the calling thread is the training thread.
+// REQUIRES: `model` and `data` outlive the store, which may still be writing weights after an
+// error.
+// InvalidArgument: an option is out of range.
+// Otherwise the first error of model, store or backup model.
 [[nodiscard]] absl::StatusOr<TrainingReport> Train(const TrainOptions& options, const Dataset& data,
                                                    Model* model, KVStore* store,
                                                    const StepObserver& observer);
 
-// The whole test split with the model's present weights.
+// Evaluates the whole test split with the model's present weights.
 [[nodiscard]] absl::StatusOr<LossSums> EvaluateTestSplit(const Dataset& data, Model* model);
 
 }  // namespace slimps

@@ -9,7 +9,7 @@ namespace slimps {
 
 namespace {
 
-// Numbers are copied as they lie in memory.
+// Numbers are copied as they are in memory, and the file is little-endian.
 static_assert(std::endian::native == std::endian::little);
 
 template <typename Number>

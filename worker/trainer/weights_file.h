@@ -1,4 +1,5 @@
-// A model's weights as a file, for comparing runs bit for bit. Little-endian, no padding:
+// The file of a model's weights, for comparing runs bit for bit. Little-endian, no padding.
+// Thread-safe.
 //
 //   8 bytes  "SLIMPSW1"
 //   u32      number of parameters, in the model's order; then for each
@@ -16,7 +17,10 @@
 
 namespace slimps {
 
+// Returns the content of the file.
 std::string BuildWeights(std::span<const Parameter> parameters);
+
+// Writes the file.
 [[nodiscard]] absl::Status SaveWeights(const std::string& path,
                                        std::span<const Parameter> parameters);
 
