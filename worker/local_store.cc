@@ -226,6 +226,8 @@ void LocalStore::Apply(const InForce& in_force, std::span<const float> sum) {
       .weight_decay = rule.spec.weight_decay()};
   if (push.hyper.has_value()) hyper = {push.hyper->learning_rate(), push.hyper->weight_decay()};
   if (in_force.compressor != nullptr) {
+    // The codec has the momentum that the optimizer lacks: scales the decay to what momentum SGD
+    // would make of it (combination.h).
     hyper.weight_decay *= DecayFactor(in_force.compressor->codec(), rule.spec);
   }
   rule.optimizer.Step(weights, sum, hyper, tensor.state, weights);
@@ -241,6 +243,7 @@ absl::Status LocalStore::PushNothing(const Key& key) {
     keys_.CountPush(key);  // the only worker contributes nothing, so the optimizer skips the round
     return absl::OkStatus();
   }
+  // Without an optimizer the round's sum, which is zero, replaces the value.
   const auto replace = [&] {
     const std::vector<float> zeros(plan->elements);
     MutexLock lock(&in_force.tensor->mutex);
@@ -270,6 +273,7 @@ absl::Status LocalStore::Pull(const Key& key, std::span<float> out, int /*priori
 
 absl::Status LocalStore::PushPull(const Key& key, std::span<const float> gradient,
                                   std::span<float> out, int priority) {
+  // Checks the pull first: a wrong length must not cost a push.
   SLIMPS_RETURN_IF_ERROR(Find(key, out.size(), "pull").status());
   SLIMPS_RETURN_IF_ERROR(Push(key, gradient, priority));
   return Pull(key, out, priority);

@@ -128,6 +128,7 @@ class LocalStore final : public KVStore {
   absl::StatusOr<InForce> Find(const Key& key, size_t elements, const char* what) const;
   absl::Status Add(const std::vector<InitTensor>& tensors) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Compress(std::string_view codec_spec, uint64_t threshold_bytes);
+  // Returns the rule of the optimizer that applies.
   // FailedPrecondition: an updater is set, or no optimizer, or an updater called its own store.
   absl::StatusOr<std::shared_ptr<const LocalRule>> OptimizerInForce(const char* what) const;
   absl::StatusOr<std::span<const float>> Sum(const InForce& in_force,

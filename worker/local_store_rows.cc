@@ -56,6 +56,8 @@ absl::Status LocalStore::PushRowSparse(const Key& key, std::span<const int64_t> 
     }
     Tensor& tensor = *in_force.tensor;
     MutexLock lock(&tensor.mutex);
+    // An updater gets the whole sum, and without an optimizer the whole sum replaces the value.
+    // Only an optimizer steps the pushed rows alone.
     if (in_force.rule->updater != nullptr ||
         in_force.rule->spec.kind() == wire::OptimizerSpec::NONE) {
       Apply(in_force, sum);

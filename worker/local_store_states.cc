@@ -66,6 +66,7 @@ absl::Status LocalStore::LoadOptimizerStates(std::string_view content) {
   SLIMPS_ASSIGN_OR_RETURN(const std::shared_ptr<const LocalRule> rule, OptimizerInForce(kLoading));
   const std::vector<const TensorPlan*> plans = keys_.WithElements();
   std::vector<LocalUpdaterState> made;
+  // Makes all states before any tensor changes, so that an error leaves every tensor as it was.
   const auto make = [&]() -> absl::Status {
     SLIMPS_ASSIGN_OR_RETURN(const OptimizerStates states, ParseOptimizerStates(content));
     SLIMPS_RETURN_IF_ERROR(CheckKeys(states, plans));

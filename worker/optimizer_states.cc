@@ -32,6 +32,7 @@ absl::Status ReadKey(ContentReader& reader, uint32_t tensors, OptimizerStates* s
   for (uint32_t i = 0; i < tensors; ++i) {
     SLIMPS_ASSIGN_OR_RETURN(const std::string_view bytes,
                             reader.Take(key.elements * sizeof(float), "a key's state"));
+    // Take has found the bytes, so a file cannot make this allocate more than it holds.
     std::vector<float>& values = key.tensors.emplace_back(key.elements);
     if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
     const auto bad = std::ranges::find_if(values, [](float x) { return !std::isfinite(x); });

@@ -54,8 +54,8 @@ std::string BuildOptimizerStates(const OptimizerStates& states);
 // InvalidArgument: the content is something else or of another version, or a field is out of range.
 [[nodiscard]] absl::StatusOr<OptimizerStates> ParseOptimizerStates(std::string_view content);
 
-// InvalidArgument: `states` does not hold exactly these tensors, by name and elements; the message
-// names a key.
+// InvalidArgument: `states` does not hold exactly these tensors, by name and elements. The message
+// names the key, or the two numbers of keys if they differ.
 [[nodiscard]] absl::Status CheckKeys(const OptimizerStates& states,
                                      const std::vector<const TensorPlan*>& tensors);
 

@@ -148,6 +148,7 @@ absl::Status PullMerger::Admit(Requests& one) {
                                                     ": its turn did not come within ",
                                                     absl::FormatDuration(options_.timeout)));
   }
+  // Filled last: as long as asked_with is empty, SendRequests finishes the pull without a request.
   for (size_t i = 0; i < state.pending; ++i) state.asked_with.push_back(state.held().version(i));
   return absl::OkStatus();
 }

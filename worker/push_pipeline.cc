@@ -259,6 +259,7 @@ void PushPipeline::OnAnswered(const TensorPlan& tensor, uint64_t turn, size_t by
     totals_.send += answer.round_trip;
     changed_.NotifyAll();
   }
+  // on_error and the waiters run without the lock, since they may call the pipeline.
   if (!answer.status.ok()) options_.on_error(answer.status);
   UnacknowledgedPushes::Tell(waiters, answer.status);
 }
@@ -293,6 +294,7 @@ absl::Status PushPipeline::UseStates(const std::function<absl::Status(StateStore
   {
     MutexLock lock(&mutex_);
     SLIMPS_RETURN_IF_ERROR(AwaitIdle(options_.timeout));
+    // Keeps the push thread and PrepareNow from encoding while `use` runs.
     encoding_ = true;
   }
   const absl::Status used = use(payloads_.states());

@@ -53,6 +53,7 @@ absl::Status ReadPair(const std::string& dir, const std::string& stem, std::vect
   if (columns == 0 || columns > kMaxSide) {
     return Differs(images_path, "columns of 1 to", kMaxSide, columns);
   }
+  // The product cannot overflow: it is at most 2^32 * kMaxSide^2.
   if (images.size() - 16 != count * rows * columns) {
     return Differs(images_path, "bytes of pixels", count * rows * columns, images.size() - 16);
   }
