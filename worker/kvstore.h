@@ -7,9 +7,9 @@
 //   (*store)->Push("w", gradient, /*priority=*/0);   // returns when `gradient` may be reused
 //   (*store)->Pull("w", weights, /*priority=*/0);    // waits for every round that it has pushed
 //
-// Push waits until grad_buf has room, copies the gradient into it and returns; encoding, sending, acknowledgement and retry
-// go on behind it. The first error of any background stage is returned by every later call and by
-// Wait. Thread-safe.
+// Push waits until grad_buf has room, copies the gradient into it and returns. Encoding, sending,
+// acknowledgement and retry run in the background. If a background stage fails, every later call
+// and Wait return its first error. Thread-safe.
 #ifndef SLIMPS_WORKER_KVSTORE_H_
 #define SLIMPS_WORKER_KVSTORE_H_
 
@@ -45,36 +45,39 @@ struct KVStoreOptions {
   uint32_t num_workers = 1;
   uint32_t num_servers = 1;
   int32_t wanted_rank = -1;
-  // Of dist_ssp: how many rounds a worker may be ahead of the slowest (server/sequence_ledger.h). Rank 0's counts.
+  // dist_ssp only: how many rounds a worker may be ahead of the slowest (server/sequence_ledger.h).
+  // Rank 0's value holds.
   uint32_t staleness = 0;
-  // Of fp32. Nothing overlaps the way there and back of a round's last partition: smaller ones
-  // shorten it, larger ones cost fewer messages.
+  // A tensor with more fp32 bytes than this is cut into partitions of this size. Nothing overlaps
+  // the round trip of a round's last partition: small partitions shorten it, large ones need fewer
+  // messages.
   size_t partition_bytes = 1 << 20;
   std::string compression = "none";  // codec spec: "1bit:scaling=l1"
-  // How it is decided which tensors are compressed: automatic (profile pre_steps rounds, then the
-  // threshold table), or tensors of at least this many fp32 bytes (0: every tensor).
+  // Which tensors are compressed. Automatic: the store profiles pre_steps rounds and then decides
+  // by the threshold table. Fixed: tensors of at least this many fp32 bytes (0: every tensor).
   std::optional<uint64_t> fixed_threshold_bytes;  // nullopt: automatic
   int pre_steps = 20;
   std::string threshold_table_file;  // a saved table to start from: no profiling
-  // Where the threshold is automatic: of every so many rounds two measure a few tensors again, and the threshold follows
-  // the link (compress/policy/measured_rounds.h). 0: never; else at least 8. Needs dist_sync.
+  // For an automatic threshold: of every so many rounds, two measure a few tensors again, and the
+  // threshold follows the link (compress/policy/measured_rounds.h). 0: never; otherwise at least 8.
+  // Needs dist_sync.
   uint64_t remeasure_every = 0;
-  // What pulls carry: "none" the weights, "fp16" or "bf16" the weights in half precision, another codec the change of
-  // the weights. Needs dist_sync. Its threshold is decided as that of pushes is.
+  // What pulls carry. "none": the weights; "fp16" or "bf16": the weights in half precision; another
+  // codec: the change of the weights. Needs dist_sync. The threshold is decided as for pushes.
   std::string pull_compression = "none";
   std::optional<uint64_t> fixed_pull_threshold_bytes;  // nullopt: automatic
-  // The pipeline's mechanisms, each to be switched off for comparison.
+  // The pipeline's mechanisms. Each can be switched off for comparison.
   bool coalesce = true;    // small items for one server in one message
   bool prioritise = true;  // false: first come, first served
   bool checksums = true;   // of payloads, on the wire
-  // How a server on this machine is reached, where it offers that.
+  // How this worker reaches a server on its own machine, if the server offers that way.
   SameHost same_host = SameHost::kShm;
-  // Most memory of gradients that wait to be encoded or, raw, acknowledged; Push waits for room. 0: as much as one round of
-  // all keys, but 64 MiB.
+  // Most bytes of gradients that wait until they are encoded or, if raw, acknowledged. Push waits
+  // for room. 0: one round of all keys, but at least 64 MiB.
   size_t staging_bytes = 0;
   float grad_scale = 1.0f;  // codecs see gradient * grad_scale; the server's rescale_grad undoes it
   int encode_threads = 0;   // threads that compress; 0: as many as there are cores
-  // An emulated full-duplex link between this worker and the network; 0: none.
+  // The rate of an emulated full-duplex link between this worker and the network; 0: no emulation.
   double emulate_link_bytes_per_second = 0;
   absl::Duration emulate_link_latency = absl::ZeroDuration();  // added to what arrives
   absl::Duration timeout = absl::Seconds(60);  // of one push or pull, retries included
@@ -83,15 +86,17 @@ struct KVStoreOptions {
   const Clock* clock = MachineClock();  // outlives the store
 };
 
-// What `options` come to: an emulated link stands for a network, which no local socket may bypass.
+// Returns kTcp if a link is emulated: the link stands for a network, and no local socket may bypass
+// it. Otherwise returns the option.
 inline SameHost UsedSameHost(const KVStoreOptions& options) {
   const bool emulated = options.emulate_link_bytes_per_second > 0 ||
                         options.emulate_link_latency > absl::ZeroDuration();
   return emulated ? SameHost::kTcp : options.same_host;
 }
 
-// What a tensor is taken for of whose layer nothing was said, for codecs that treat layers apart (adacomp): frameworks' weights
-// are (out, in) in dense layers and (out, in, kernel ...) in convolutions.
+// Returns the layer kind of a tensor that declares none, for codecs that treat layers differently
+// (adacomp). Frameworks' weights are (out, in) in dense layers and (out, in, kernel ...) in
+// convolutions.
 inline wire::LayerKind LayerByShape(std::span<const int64_t> shape) {
   if (shape.size() > 2) return wire::CONVOLUTION;
   return shape.size() == 2 ? wire::DENSE : wire::OTHER;
@@ -100,33 +105,33 @@ inline wire::LayerKind LayerByShape(std::span<const int64_t> shape) {
 struct InitTensor {
   Key key;
   std::vector<int64_t> shape;
-  std::span<const float> value;                         // of rank 0; others may leave it empty
+  std::span<const float> value;                         // rank 0's; others may leave it empty
   std::optional<wire::LayerKind> layer = std::nullopt;  // nullopt: LayerByShape
-  wire::DType dtype = wire::FLOAT32;  // of the wire and the pulled values; the servers keep fp32
+  wire::DType dtype = wire::FLOAT32;  // on the wire and when pulled; the servers keep fp32
 
   wire::LayerKind declared_layer() const { return layer.value_or(LayerByShape(shape)); }
 };
 
-// Sums over this worker since creation (initialisation left out).
+// Sums over this worker since creation, without initialisation.
 struct StoreTotals {
   PushCounts pushed;
   uint64_t bytes_pushed = 0;  // payload bytes that servers acknowledged
   uint64_t bytes_pulled = 0;
   uint64_t changes_pulled = 0;  // partitions that came as a change of the weights
   uint64_t bytes_shared = 0;    // sent and received through shared memory
-  absl::Duration copy, encode, send, wait,
-      decode;  // send: first byte handed over to acknowledgement
+  // All threads' times together. `send`: from the first byte handed over to the acknowledgement.
+  absl::Duration copy, encode, send, wait, decode;
 };
 
-// What the servers' step is made from, beside the optimizer: whoever predicts that step has to
-// know.
+// What the servers' step depends on beside the optimizer. Code that predicts the step needs it.
 struct PushTreatment {
   float grad_scale = 1;
-  // May apply momentum, or make the servers take a vote. Lives as long as the store; null: none.
+  // May apply momentum, or make the servers take a vote. Lives as long as the store; null: no
+  // codec.
   const Codec* codec = nullptr;
 };
 
-// `weight` is changed in place by the gradients that were summed for one push.
+// Changes `weight` in place by the gradients that were summed for one push.
 using Updater =
     std::function<void(const Key& key, std::span<const float> gradient, std::span<float> weight)>;
 
@@ -134,56 +139,87 @@ class KVStore {
  public:
   virtual ~KVStore() = default;
 
-  // `type`: "dist_sync" (BSP; "dist_device_sync" is the same), "dist_async", "dist_ssp" (bounded staleness): waits until all
-  // nodes are there. "local" and "device": this process alone (local_store.h).
+  // Creates a store. `type`:
+  //   "dist_sync" (BSP; "dist_device_sync" is the same), "dist_async", "dist_ssp" (bounded
+  //   staleness): joins the job and waits until all nodes are there.
+  //   "local", "device": this process alone (local_store.h).
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<KVStore>> Create(
       std::string_view type, const KVStoreOptions& options);
 
+  // Initialises keys with rank 0's values. Collective: every worker calls it alike. Returns when
+  // the keys can be pulled.
+  // AlreadyExists: a key was initialised before.
+  // InvalidArgument: a shape that is none, a key named twice, int keys beside text keys, another
+  // worker that declared the key otherwise; on rank 0, a value of the wrong length or not finite.
   [[nodiscard]] virtual absl::Status Init(const std::vector<InitTensor>& tensors) = 0;
-  // One push per key and round. InvalidArgument: NaN or infinity (names the key, nothing was sent,
-  // the round is not consumed), wrong length. NotFound: key never initialised.
+
+  // Adds this worker's gradient to the key's next round. A key takes one push per round.
+  // NotFound: the key was never initialised.
+  // InvalidArgument: wrong length; NaN or infinity (names the key). Nothing was sent and the round
+  // is not consumed.
   [[nodiscard]] virtual absl::Status Push(const Key& key, std::span<const float> gradient,
                                           int priority) = 0;
-  // The sum of several devices' gradients, in their order, as one push. InvalidArgument: none, or of different lengths.
-  // Stores that do not compress per device sum first.
+
+  // Pushes the sum of several devices' gradients, added in their order. Stores that do not compress
+  // per device sum first.
+  // InvalidArgument: there are no gradients, or their lengths differ.
   [[nodiscard]] virtual absl::Status PushSum(const Key& key,
                                              std::span<const std::span<const float>> gradients,
                                              int priority);
-  // This worker contributes nothing to the key's next round. Where no worker does, an optimizer skips the round: weights
-  // and state stay, no update is counted.
+
+  // Tells the servers that this worker contributes nothing to the key's next round. If no worker
+  // contributes, an optimizer skips the round: weights and state stay, and no update is counted.
   [[nodiscard]] virtual absl::Status PushNothing(const Key& key) = 0;
+
+  // Waits for every round of the key that this worker has pushed, and writes the weights into
+  // `out`. dist_async and dist_ssp have no rounds: there it waits until the servers have applied
+  // this worker's own pushes.
+  // NotFound: the key was never initialised.
+  // InvalidArgument: wrong length.
   [[nodiscard]] virtual absl::Status Pull(const Key& key, std::span<float> out, int priority) = 0;
+
+  // Push, then Pull. Both travel in one message where that is possible.
   [[nodiscard]] virtual absl::Status PushPull(const Key& key, std::span<const float> gradient,
                                               std::span<float> out, int priority) = 0;
-  // Calls `done` once `out` holds the weights of this worker's newest pushed round: on a background thread or, where nothing
-  // has to be waited for, as in a local store or for an error, before it returns. `done` must not wait for the store.
+
+  // Calls `done` once, when `out` holds the weights of this worker's newest pushed round. `done`
+  // runs on a background thread or, if there is nothing to wait for (a local store, an error),
+  // before this returns. `done` must not wait for the store.
   virtual void PullAsync(const Key& key, std::span<float> out, int priority,
                          std::function<void(absl::Status)> done) = 0;
-  // As PullAsync, into memory that still holds, bit for bit, what this store's last PullOnto of this key left there, even
-  // if that failed; the first may find anything. Where pulls are compressed, changes are then added in place; into other
-  // memory they go by way of a copy that the store keeps.
+
+  // Same as PullAsync, but adds compressed changes to `weights` in place. PullAsync adds them to a
+  // copy that the store keeps.
+  // REQUIRES: `weights` still holds, bit for bit, what this store's last PullOnto of this key left
+  // there, even if that call failed. The first call, or one with other memory, may find anything.
   virtual void PullOnto(const Key& key, std::span<float> weights, int priority,
                         std::function<void(absl::Status)> done) {
     PullAsync(key, weights, priority, std::move(done));
   }
 
-  // Row-sparse tensors. A row is what one index of the key's first dimension names; `values` has one row after another.
+  // Row-sparse tensors. A row is what one index of the key's first dimension names. `values` holds
+  // one row after another.
   //
-  // Pushes some rows of the key's next round: unsorted, repeated (they add up, in the order given) or none; it counts as
-  // any push does, and the workers of a round may push rows, whole gradients or nothing. With an optimizer, a round in
-  // which all pushed rows or nothing steps the rows that anybody pushed and leaves all others, and what the optimizer
-  // keeps of them, as they are (lazy update); rows that are not pushed never decay. Without one, the sum replaces the
-  // value, as any round's does: rows that nobody pushed become zero. InvalidArgument, naming key, row, expected and got: a
-  // row out of range, values of the wrong length, or not finite; nothing was sent, the round is not consumed.
+  // Pushes some rows of the key's next round. `rows` may be unsorted, repeated (equal rows add up,
+  // in the given order) or empty. The call counts as a push; in one round workers may push rows,
+  // whole gradients or nothing.
+  // With an optimizer, a round of only rows or nothing is a lazy update: it steps the rows that any
+  // worker pushed. All other rows and their optimizer state stay as they are; they do not decay.
+  // Without an optimizer the sum replaces the value, as in any round: rows that no worker pushed
+  // become zero.
+  // InvalidArgument (names key, row, expected and got): a row out of range, or values of the wrong
+  // length or not finite. Nothing was sent and the round is not consumed.
   // FailedPrecondition: gradient compression is on.
   [[nodiscard]] virtual absl::Status PushRowSparse(const Key& key, std::span<const int64_t> rows,
                                                    std::span<const float> values, int priority) {
     (void)key, (void)rows, (void)values, (void)priority;
     return absl::UnimplementedError(type() + " stores take no row-sparse pushes");
   }
-  // As Pull, of some rows of any key: `row_ids` unsorted, repeated or none. `rows` and `values` are replaced by the rows
-  // asked for, rising and each once, and what they hold; unchanged if it fails. InvalidArgument, naming key and row: out
-  // of range.
+
+  // Pulls some rows of any key. `row_ids` may be unsorted, repeated or empty. Replaces `rows` by
+  // the rows asked for, ascending and each once, and `values` by their values. Leaves both
+  // unchanged on an error.
+  // InvalidArgument (names key and row): a row out of range.
   [[nodiscard]] virtual absl::Status PullRows(const Key& key, std::span<const int64_t> row_ids,
                                               std::vector<int64_t>* rows,
                                               std::vector<float>* values, int priority) {
@@ -191,96 +227,137 @@ class KVStore {
     return absl::UnimplementedError(type() + " stores pull no rows");
   }
 
+  // Initialises one tensor and pulls it into `out`. Collective.
   [[nodiscard]] virtual absl::Status Broadcast(const InitTensor& tensor, std::span<float> out) = 0;
 
-  // From rank 0 (other ranks: checked, no effect). Collective through the next Barrier. InvalidArgument: an optimizer that
-  // does not go with the codec or the store's mode.
+  // Sends rank 0's optimizer to the servers. Other ranks' optimizers are checked and have no
+  // effect. Collective through the next Barrier.
+  // InvalidArgument: the optimizer does not go with the codec or the store's mode.
   [[nodiscard]] virtual absl::Status SetOptimizer(const wire::OptimizerSpec& spec) = 0;
-  // Of a key, from its next push on (of any kind, also of rows or nothing): what the optimizer steps by in place of its own
-  // learning rate, schedule included, and weight decay. nullopt: its own again. A push keeps what was set when it was made,
-  // however late it leaves. On every worker alike, rank 0's counts; dist_async and dist_ssp step each push by its own.
-  // NotFound: key never initialised. InvalidArgument, naming key and field: negative, or not finite in fp32.
+
+  // Sets what the optimizer uses for a key in place of its own learning rate, schedule included,
+  // and weight decay. nullopt: the optimizer's own again. Holds from the key's next push on, also a
+  // push of rows or nothing. A push keeps the numbers that were set when it was made, however late
+  // it leaves. Every worker sets the same; rank 0's numbers hold. dist_async and dist_ssp step each
+  // push by its own.
+  // NotFound: the key was never initialised.
+  // InvalidArgument (names key and field): negative, or not finite in fp32.
   [[nodiscard]] virtual absl::Status SetHyper(const Key& key, std::optional<Hyper> hyper) {
     (void)key, (void)hyper;
     return absl::UnimplementedError(type() + " stores take no hyperparameters by key");
   }
-  // Local stores only, in the optimizer's place; elsewhere Unimplemented. Runs on the pushing thread, once per push and
-  // key. It must not call the store; what it throws leaves the push as it is, with whatever it did to the weight. An empty
-  // one: pushes replace values again.
+
+  // Sets a function that runs in the optimizer's place, on the pushing thread, once per push and
+  // key. It must not call the store. If it throws, the push throws the same and keeps what the
+  // function did to the weight. An empty updater: pushes replace values again.
+  // Unimplemented: not a local store.
   [[nodiscard]] virtual absl::Status SetUpdater(Updater updater);
-  // What the servers' optimizer keeps beside the weights (momentum, Adam's moments and step counts) as a file's content,
-  // versioned and checksummed. Collective; every worker gets the same. All pushes so far are in it. DeadlineExceeded: under
-  // dist_sync, not every worker that has not left has pushed each key as often. FailedPrecondition: no optimizer was set.
-  // Of a local store: its own optimizer's, in the same form.
+
+  // Returns what the servers' optimizer keeps beside the weights (momentum, Adam's moments and step
+  // counts) as a file's content, versioned and checksummed. A local store returns its own
+  // optimizer's, in the same form. Collective; every worker gets the same content. It includes all
+  // pushes so far.
+  // DeadlineExceeded: under dist_sync, workers that have not left have pushed a key unequally
+  // often.
+  // FailedPrecondition: no optimizer was set.
   [[nodiscard]] virtual absl::StatusOr<std::string> SaveOptimizerStates() {
     return absl::UnimplementedError(type() + " stores keep no optimizer states");
   }
-  // Puts it back, into a job of any number of servers whose keys have the same names and sizes, initialised with the
-  // weights saved beside it, before the next push. Collective; every worker brings the same content, rank 0's counts.
-  // What the schedule of the learning rate has come to is not in it: that counts rounds. Nothing has changed after
-  // DataLoss: damaged; InvalidArgument: no such content, or of other keys or sizes; FailedPrecondition: of another
-  // optimizer.
+
+  // Restores what SaveOptimizerStates returned. Collective; every worker brings the same content,
+  // and rank 0's holds. The content lacks the progress of a learning-rate schedule, which counts
+  // rounds.
+  // REQUIRES: the keys have the same names and sizes, were initialised with the weights saved
+  // beside the content, and no push was made since. The number of servers may differ.
+  // Errors change nothing:
+  // DataLoss: the content is damaged.
+  // InvalidArgument: not optimizer states, or of other keys or sizes.
+  // FailedPrecondition: of another optimizer.
   [[nodiscard]] virtual absl::Status LoadOptimizerStates(std::string_view content) {
     (void)content;
     return absl::UnimplementedError(type() + " stores keep no optimizer states");
   }
-  // What gradient compression keeps on this worker between pushes (residuals, momentum of its codecs), of all keys, as a
-  // file's content, versioned and checksummed: with the weights and the optimizer states, all that a job goes on from.
-  // Waits until all pushes so far are acknowledged. Each worker saves, and loads, its own.
+
+  // Returns what gradient compression keeps on this worker between pushes (residuals, momentum of
+  // its codecs), of all keys, as a file's content, versioned and checksummed. A job resumes from
+  // this, the weights and the optimizer states. Waits until all pushes so far are acknowledged.
+  // Each worker saves and loads its own.
   [[nodiscard]] virtual absl::StatusOr<std::string> SaveResiduals() {
     return absl::UnimplementedError(type() + " stores save no residuals");
   }
-  // Puts it back, in place of what is there, before the next push; keys that the content does not name begin at zero.
-  // partition_bytes may be another. Nothing has changed after DataLoss: damaged; InvalidArgument: no such content, or of
-  // another grad_scale, or of keys or sizes that this store does not have.
+
+  // Restores what SaveResiduals returned, in place of what is there. Keys that the content does not
+  // name begin at zero. partition_bytes may differ.
+  // REQUIRES: called before the next push.
+  // Errors change nothing:
+  // DataLoss: the content is damaged.
+  // InvalidArgument: not residuals, or of another grad_scale, or of keys or sizes that this store
+  // does not have.
   [[nodiscard]] virtual absl::Status LoadResiduals(std::string_view content) {
     (void)content;
     return absl::UnimplementedError(type() + " stores load no residuals");
   }
-  // Before the first push; on every worker alike. InvalidArgument: unknown codec or option, or a codec that does not go
-  // with the store's mode or its optimizer (combination.h). FailedPrecondition: pushes were made, or keys were initialised
-  // whose gradients the servers would have to join in another way (signsgd's majority).
+
+  // Sets the codec of pushes. Every worker calls it alike, before the first push.
+  // InvalidArgument: unknown codec or option, or a codec that does not go with the store's mode or
+  // its optimizer (combination.h).
+  // FailedPrecondition: a push was made; or keys were initialised, and the servers would have to
+  // join their gradients in another way (signsgd's majority).
   [[nodiscard]] virtual absl::Status SetGradientCompression(std::string_view codec_spec) = 0;
-  // As MXNet ({"type": "2bit", "threshold": "0.5"}: every key is compressed, no table) or BytePS ({"compressor_type":
-  // "onebit", ...}) write it: compress/codec/dictionary.h.
+
+  // Same, written as in MXNet ({"type": "2bit", "threshold": "0.5"}: every key is compressed, no
+  // table) or BytePS ({"compressor_type": "onebit", ...}): compress/codec/dictionary.h.
   [[nodiscard]] virtual absl::Status SetGradientCompression(
       const std::map<std::string, std::string>& dictionary) = 0;
+
+  // Waits until every worker has called it.
   [[nodiscard]] virtual absl::Status Barrier() = 0;
-  // A barrier that also sums `values` over all workers, in rank order (through the scheduler: for a
-  // few numbers).
+
+  // A barrier that also returns the sums of `values` over all workers, added in rank order. The
+  // numbers go through the scheduler: few only.
   [[nodiscard]] virtual absl::StatusOr<std::vector<double>> AllReduceSum(
       const std::vector<double>& values) = 0;
-  // The same of a call that workers make together. InvalidArgument: another worker comes for another `purpose`, or calls
-  // AllReduceSum; names both.
+
+  // Same, for a call that workers make together.
+  // InvalidArgument (names both): another worker calls it for another `purpose`, or calls
+  // AllReduceSum.
   [[nodiscard]] virtual absl::StatusOr<std::vector<double>> AllReduceSumFor(
       const std::string& purpose, const std::vector<double>& values) {
     (void)purpose;
     return AllReduceSum(values);
   }
-  // Waits until everything pushed so far is acknowledged; returns the first error.
+
+  // Waits until everything pushed so far is acknowledged. Returns the first error.
   [[nodiscard]] virtual absl::Status Wait() = 0;
-  // Rounds from the next on are complete without this worker; its parts are done. Pulls still work.
+
+  // Waits as Wait, then leaves: later rounds are complete without this worker. Pulls still work.
   [[nodiscard]] virtual absl::Status Leave() = 0;
-  // Drains, says goodbye. Called by the destructor too.
+
+  // Waits as Wait, then leaves the job. The destructor calls it too.
   [[nodiscard]] virtual absl::Status Close() = 0;
 
-  // This worker cannot go on: everyone in the job is told why, and the job ends. The store is of no use afterwards.
+  // Ends the job because this worker cannot go on. Every node is told why. No later call of the
+  // store succeeds.
   virtual void Abort(const absl::Status&) {}
 
   virtual uint32_t rank() const = 0;
   virtual uint32_t num_workers() const = 0;
   virtual std::string type() const = 0;
-  // "optimizer": the servers can step.
+
+  // True for "optimizer": the store can step weights by one.
   virtual bool is_capable(std::string_view capability) const = 0;
   virtual StoreTotals totals() const = 0;
   virtual PushTreatment push_treatment() const { return {}; }
-  // What this worker's pushes of one key carried, for stores that count by key.
+
+  // Returns what this worker's pushes of one key carried, for stores that count by key.
   virtual PushCounts push_counts(const Key&) const { return {}; }
-  // Whether the next pushes are measured for the threshold table: they go out one by one, and whoever keeps the
-  // machine busy meanwhile, or other rounds under way, spoils the figures.
+
+  // True if the next pushes are measured for the threshold table. They go out one by one. Other
+  // work on this machine, or other rounds under way, would spoil the figures.
   virtual bool measuring() const { return false; }
-  // The decision in force and the averaged table behind it; nullopt while profiling or where
-  // nothing was profiled.
+
+  // Returns the decision in force and the averaged table behind it. nullopt: nothing is decided
+  // yet, or this store compresses nothing that travels.
   virtual std::optional<wire::CodecMap> codec_map() const = 0;
 };
 
