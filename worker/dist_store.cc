@@ -17,11 +17,11 @@
 namespace slimps {
 namespace {
 
-// How long a worker that failed waits for the scheduler to hear why.
+// The longest time that a failed worker waits until the scheduler has heard why.
 constexpr absl::Duration kReportPatience = absl::Seconds(5);
 
-// Why a store has failed, `cause` being that or how the job ended. Whoever calls it next passes arguments of its own:
-// InvalidArgument would speak of those.
+// Returns why a store has failed. `cause` is the error, or how the job ended. Never
+// InvalidArgument: that would blame the arguments of whichever call is next.
 absl::Status AsFailure(const absl::Status& cause) {
   if (cause.ok()) return absl::UnavailableError("the scheduler has ended the job");
   return absl::IsInvalidArgument(cause) ? absl::AbortedError(cause.message()) : cause;
@@ -43,8 +43,8 @@ MembershipOptions MakeMembershipOptions(const KVStoreOptions& options,
   return membership;
 }
 
-// A server's loopback address is of use on its own machine alone, which is the scheduler's. What else is wrong with the
-// addresses shows when they are used.
+// Refuses a server's loopback address on any machine but the server's own, which is the
+// scheduler's. Other faults of the addresses show when they are used.
 absl::Status CheckReachable(const wire::RosterEntry& server, const std::string& endpoint,
                             const std::string& scheduler_address) {
   const absl::StatusOr<Address> address = ParseAddress(endpoint);
@@ -84,7 +84,7 @@ absl::StatusOr<std::unique_ptr<DistStore>> DistStore::Create(wire::StoreMode mod
   auto store = std::unique_ptr<DistStore>(new DistStore(mode, options, std::move(transport)));
   const absl::Status started = store->Start();
   if (started.ok()) return store;
-  // The others wait for this worker, if it has joined.
+  // The others wait for this worker if it has joined, so they must hear of the failure.
   store->membership_.ReportFailure(started);
   store->AwaitReport();
   return started;
@@ -107,13 +107,15 @@ DistStore::~DistStore() {
     const absl::Status closed = Close();
     if (!closed.ok()) LOG(WARNING) << "closing the store: " << closed;
   });
-  membership_.Stop();  // again: it was the heartbeat's thread, perhaps, that closed the store
+  // Close returns at once if it ran before. That was perhaps on the heartbeat's thread, which could
+  // not wait for itself.
+  membership_.Stop();
 }
 
 absl::Status DistStore::Start() {
   SLIMPS_ASSIGN_OR_RETURN(pull_codec_, MakePullCodec(options_.pull_compression));
   SLIMPS_RETURN_IF_ERROR(CheckCombination({.pull_codec = pull_codec_.get(), .mode = mode_}));
-  // Before others wait for this worker.
+  // Before the job's other nodes wait for this worker: a bad option fails here.
   SLIMPS_RETURN_IF_ERROR(MakePlan(options_.compression, options_.fixed_threshold_bytes));
   SLIMPS_RETURN_IF_ERROR(transport_->Start(this));
   SLIMPS_RETURN_IF_ERROR(membership_.Join());
@@ -161,7 +163,7 @@ absl::Status DistStore::Start() {
   StartPipeline();
   ready_.store(true);
   {
-    MutexLock lock(&mutex_);  // of which what is ready only now was not told
+    MutexLock lock(&mutex_);  // a Fail before ready_ did not reach the stages
     SLIMPS_RETURN_IF_ERROR(first_error_);
   }
   membership_.SetDownHandler([this](absl::Status why) { Fail(why, Cause::kOthers); });
@@ -250,8 +252,8 @@ void DistStore::Fail(const absl::Status& cause, Cause whose) {
     first_error_ = why;
     report_due_ = whose == Cause::kOurs;
   }
-  // Telling takes some memory. What it was short for a moment ago, elsewhere, is mostly much larger; and whoever was not
-  // told would wait for ever.
+  // Tell allocates a little memory. A shortage a moment ago was mostly for something much larger,
+  // so another try works. A waiter that is not told would wait for ever.
   for (bool told = false; !told;) {
     try {
       Tell(why, whose);
@@ -270,7 +272,7 @@ void DistStore::Tell(const absl::Status& why, Cause whose) {
     reported_.NotifyAll();
   }
   rpc_.FailAll(why);
-  if (!ready_.load()) return;  // nobody waits for what follows
+  if (!ready_.load()) return;  // the stages below are not there yet
   plan()->Fail(why);
   staging_.Fail(why);
   push_->Fail(why);
@@ -297,7 +299,7 @@ absl::Status DistStore::FirstError() const {
     if (closed_) return absl::FailedPreconditionError("the store was closed");
     if (!first_error_.ok()) return first_error_;
   }
-  // Barriers end with it before the handler is told.
+  // A barrier can return with the job's end before the down handler is called.
   const std::optional<absl::Status> down = membership_.down();
   return down.has_value() ? AsFailure(*down) : absl::OkStatus();
 }
@@ -374,7 +376,7 @@ absl::Status DistStore::Leave() {
   left_.store(true);
   push_->FinishProfiling();
   wire::Header message = membership_.MakeHeader();
-  message.mutable_leave()->set_from_round(0);  // of each partition, the first round not pushed yet
+  message.mutable_leave()->set_from_round(0);  // each partition's first round not pushed yet
   return TellServers(message, "leaving the rounds");
 }
 
@@ -396,9 +398,9 @@ absl::Status DistStore::Close() {
     MutexLock lock(&mutex_);
     closed_ = true;
   }
-  // Its thread may be in Fail, which uses the rest.
+  // The membership's thread may be in Fail, which uses the members below.
   membership_.Stop();
-  // Its timer calls what is destroyed before it.
+  // The courier's timer calls stages that are destroyed before it.
   if (courier_ != nullptr) courier_->Stop();
   transport_->Stop();
   const TransportStats moved = transport_->stats();

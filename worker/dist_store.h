@@ -1,13 +1,17 @@
-// DistStore: the KVStore over scheduler and servers. Ties the stages together and owns their order
-// of life:
+// DistStore: the KVStore over scheduler and servers. It ties the stages together and owns their
+// order of life:
 //
-//   caller --Device copy--> grad_buf (GradientStaging) --> PushPipeline --> Courier --> Transport ~~> servers
-//   caller <-- out <------------------- PullMerger  <---- Courier <-- Transport <~~
+//   caller --Device copy--> grad_buf --> PushPipeline --> Courier --> Transport ~~> servers
+//                      (GradientStaging)
+//   caller <-- out <------- PullMerger <--- Courier <--- Transport <~~
 //
-// Shutdown: refuse new work, drain, leave the job, stop the membership, whose heartbeat tells of the job's end, then the
-// courier and the transport (no callback runs after that but those of the push and the pull thread), then destroy, the
-// push thread first: it calls the pull thread's PullMerger, and Fail. Lock order: none of the stages calls another with
-// its own lock held.
+// Shutdown, in this order:
+//   1. drain, leave the job, refuse new work;
+//   2. stop the membership, whose heartbeat thread may call Fail;
+//   3. stop the courier and the transport: from here on no callback runs except those of the push
+//      and the pull thread;
+//   4. destroy the members, the push thread first: it calls PullMerger and Fail.
+// Lock order: no stage calls another while it holds its own lock.
 // Thread-safe.
 #ifndef SLIMPS_WORKER_DIST_STORE_H_
 #define SLIMPS_WORKER_DIST_STORE_H_
@@ -45,7 +49,7 @@ namespace slimps {
 
 class DistStore final : public KVStore, private MessageSink {
  public:
-  // Joins the job over `transport`, which has not been started.
+  // Joins the job over `transport`. REQUIRES: `transport` has not been started.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<DistStore>> Create(
       wire::StoreMode mode, const KVStoreOptions& options, std::unique_ptr<Transport> transport);
   ~DistStore() override;
@@ -104,16 +108,17 @@ class DistStore final : public KVStore, private MessageSink {
   void OnUndeliverable(PeerId to, const absl::Status& why) override;
   void OnConnectionLost(PeerId to) override;
   void OnOutOfMemory(const std::bad_alloc& error) override;
-  // Says who this is, before anything else on a connection: a server closes it to strangers who say much.
+  // Tells a server who this worker is, before anything else on a connection: a server closes a
+  // connection on which an unknown peer sends much.
   void Greet(PeerId server);
 
   absl::Status Start();
   absl::Status MakePlan(std::string_view codec_spec, std::optional<uint64_t> fixed_threshold_bytes);
-  // The first worker says what is questionable about the codec. REQUIRES: joined.
+  // Logs, on rank 0, what is questionable about the codec. REQUIRES: joined.
   void WarnOfCodec() const;
-  // "1bit:scaling=l1, pulls fp16".
+  // Returns, for example, "1bit:scaling=l1, pulls fp16".
   std::string DescribeCompression() const;
-  // Says once that workers compress in different ways; `difference` empty: they do not.
+  // Logs once that workers compress in different ways. An empty `difference`: they do not.
   void WarnOfDifference(const std::string& difference);
   void StartPipeline();
   absl::Status ChangeCompression(std::string_view codec_spec,
@@ -121,60 +126,65 @@ class DistStore final : public KVStore, private MessageSink {
   std::optional<wire::OptimizerSpec> optimizer() const;
   absl::Status TellServers(const wire::Header& message, const std::string& what);
   void ReportThresholds(wire::ThresholdReport report);
-  // kOurs: the others are told.
+  // kOurs: this worker failed and tells the others. kOthers: the others know.
   enum class Cause { kOurs, kOthers };
   void Fail(const absl::Status& cause, Cause whose);
-  // Whoever waits, and the scheduler. May be called again.
+  // Tells every stage and, for kOurs, the scheduler. May be called again.
   void Tell(const absl::Status& why, Cause whose);
-  // Until the scheduler knows why this worker failed, if it did: at most kReportPatience.
+  // Waits until the scheduler knows why this worker failed, if it did: at most kReportPatience.
   void AwaitReport();
   int PriorityOf(int asked) const { return options_.prioritise ? asked : 0; }
-  // Counts the round; the job carries nothing yet.
+  // Counts the round and returns a job that carries nothing yet.
   PushJob CountJob(const TensorPlan* tensor, int priority);
   // Copies the gradient to grad_buf and counts the round.
   absl::StatusOr<PushJob> MakePushJob(const Key& key, std::span<const float> gradient,
                                       int priority);
-  // The largest magnitude. InvalidArgument: one that is not finite (names the element).
+  // Copies the gradient and returns its largest magnitude.
+  // InvalidArgument: an element is not finite (names it).
   absl::StatusOr<float> CopyGradient(const TensorPlan& tensor, std::span<const float> gradient,
                                      const GradientBuffers& grad_bufs);
   absl::Status Submit(PushJob job);
-  // The push and the pull of the version that it makes, in one message; `pulled` is then called. False: not so.
+  // Sends the push, and the pull of the version that it makes, in one message. Calls `pulled` when
+  // the pull is done. Returns false, having sent nothing, if the two cannot share a message.
   absl::StatusOr<bool> SendTogether(const PushJob& job, std::span<float> out,
                                     std::function<void(absl::Status)> pulled, SteadyTime* prepared);
   void SubmitPull(PullJob job, const Key& key);
   absl::Status AwaitAcknowledged(const TensorPlan& tensor);
   absl::StatusOr<const TensorPlan*> FindForPull(const Key& key, size_t elements);
-  // Whether that version, or the next, which needs this one to be added to, is a change.
+  // True if this version or the next travels as a change: the next one is added to this one.
   bool NeedsCopy(const TensorPlan& tensor, uint64_t version) const;
-  // As PushItem.change_codec: how the version that round `version` makes is pulled.
+  // Returns how the version that round `version` makes is pulled, as PushItem.change_codec says it.
   std::string ChangeCodecFor(const TensorPlan& tensor, uint64_t version) const;
-  // What a pull sees at least: dist_sync waits for this worker's own pushes.
+  // Returns the least version that a pull must see: dist_sync waits for this worker's own pushes.
   uint64_t NewestPushed(const Key& key) const {
     return mode_ == wire::DIST_SYNC ? keys_.PushedRounds(key) : 0;
   }
   wire::PullItem MakePull(const TensorPlan& tensor, size_t partition, uint64_t min_version) const;
   absl::StatusOr<std::vector<Answer>> AwaitAnswers(ItemGathering& gathering);
-  // Of `unique` rows, rising: one after another.
+  // Returns the values of the `unique` rows, which ascend, one row after another.
   absl::StatusOr<std::vector<float>> FetchRows(const TensorPlan& tensor,
                                                std::span<const int64_t> unique, int priority);
-  // One partition's part of the optimizer's state.
+  // Returns the request for one partition's part of the optimizer's state.
   wire::PullItem StatePull(const TensorPlan& tensor, size_t partition, uint32_t number) const;
   absl::Status CollectState(const TensorPlan& tensor, OptimizerStates* states);
   absl::Status CheckLoadable(const OptimizerStates& states);
   absl::Status SendState(const TensorPlan& tensor, const OptimizerStates& states, uint64_t load);
-  // A barrier; Aborted on a worker that is well while others are not.
+  // A barrier that returns this worker's error or, if others failed and this worker did not,
+  // Aborted.
   absl::Status AgreeOn(const absl::Status& mine, const char* what);
   absl::Status CheckTogether(const Codec& codec,
                              const std::optional<wire::OptimizerSpec>& optimizer) const;
   absl::Status FirstError() const;
-  // What is measured tells of the network: not tensors that lie on this machine, unless all do.
+  // True if measuring the tensor tells of the network: not if the tensor lies on this machine,
+  // unless all servers do.
   bool CrossesNetwork(const TensorPlan& tensor) const;
-  // The newest. REQUIRES: Start has come so far.
+  // Returns the newest plan. REQUIRES: Start has made one.
   CompressionPlan* plan() const {
     MutexLock lock(&mutex_);
     return plans_.back().get();
   }
-  // A server that cannot serve any more ends the job, whose end this worker may not have heard of yet.
+  // Fails the store if `answer` says that a server is gone. That ends the job, and this worker may
+  // not have heard of it yet.
   absl::Status FailIfServerIsGone(const absl::Status& answer) {
     if (absl::IsUnavailable(answer)) Fail(answer, Cause::kOthers);
     return answer;
@@ -186,36 +196,37 @@ class DistStore final : public KVStore, private MessageSink {
   const std::unique_ptr<Transport> transport_;
   const std::unique_ptr<Device> device_;
   GradientStaging staging_;
-  const slimps::OnOutOfMemory on_out_of_memory_;  // of every thread of this store: it fails
+  const slimps::OnOutOfMemory on_out_of_memory_;  // fails the store; for every thread of it
   Membership membership_;
   RpcClient rpc_;
   KeyTable keys_;
-  // From then on rounds are made without this worker. Publishes nothing but itself.
+  // True after Leave: rounds are made without this worker. Publishes nothing but itself.
   std::atomic<bool> left_{false};
 
-  // Before what has threads, which use it to their end.
+  // Declared before the members that have threads, which use these until they end.
   mutable Mutex mutex_;
   absl::Status first_error_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  std::set<PeerId> undeliverable_ ABSL_GUARDED_BY(mutex_);  // who could not be reached once
-  bool report_due_ ABSL_GUARDED_BY(mutex_) = false;         // of first_error_, to the membership
+  std::set<PeerId> undeliverable_ ABSL_GUARDED_BY(mutex_);  // could not be reached once
+  bool report_due_ ABSL_GUARDED_BY(mutex_) = false;         // first_error_ is not reported yet
   CondVar reported_;
   std::optional<wire::OptimizerSpec> optimizer_ ABSL_GUARDED_BY(mutex_);  // as this worker was told
-  uint64_t state_loads_ ABSL_GUARDED_BY(mutex_) = 0;  // each has a number of its own
+  uint64_t state_loads_ ABSL_GUARDED_BY(mutex_) = 0;  // the number of the newest load
   uint64_t row_bytes_pulled_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string told_difference_ ABSL_GUARDED_BY(mutex_);  // between workers' compression
   absl::Duration copy_ ABSL_GUARDED_BY(mutex_);
   absl::Duration wait_ ABSL_GUARDED_BY(mutex_);
 
-  // Made by Start, once the servers are known; constant afterwards.
+  // Made by Start, when the servers are known; constant afterwards.
   std::vector<PeerId> servers_;
   std::vector<bool> is_here_;  // by server: on this machine, and not reached over the network
   std::unique_ptr<Courier> courier_;
-  // Made anew by SetGradientCompression, before any push; none is erased, so that what any thread found here stays.
+  // SetGradientCompression adds one, before any push. None is erased: a pointer that a thread found
+  // here stays valid.
   std::vector<std::unique_ptr<CompressionPlan>> plans_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<const Codec> pull_codec_;  // of KVStoreOptions::pull_compression
+  std::unique_ptr<const Codec> pull_codec_;  // KVStoreOptions::pull_compression
   std::unique_ptr<PullMerger> pull_;
-  std::unique_ptr<PushPipeline> push_;  // after all that its thread uses to its end
+  std::unique_ptr<PushPipeline> push_;  // declared after all that its thread uses until it ends
   std::atomic<bool> ready_{false};      // publishes these to the I/O thread
 };
 

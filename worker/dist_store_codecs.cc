@@ -1,4 +1,4 @@
-// DistStore: by which codec what travels, and who is told.
+// DistStore: which codec carries what, and who is told.
 #include <algorithm>
 #include <utility>
 
@@ -46,7 +46,7 @@ absl::Status DistStore::MakePlan(std::string_view codec_spec,
   const Codec& codec = made->compressor();
   SLIMPS_RETURN_IF_ERROR(CheckTogether(codec, optimizer()));
   MutexLock lock(&mutex_);
-  // Whoever fails after this finds the new plan.
+  // A Fail before this point shows here. A later one finds the new plan and fails it.
   SLIMPS_RETURN_IF_ERROR(first_error_);
   if (!plans_.empty() && !keys_.empty() &&
       codec.combine() != plans_.back()->compressor().combine()) {
@@ -87,7 +87,7 @@ absl::Status DistStore::CheckTogether(const Codec& codec,
 }
 
 std::string DistStore::ChangeCodecFor(const TensorPlan& tensor, uint64_t version) const {
-  // What is declared in half precision is pulled in that.
+  // A tensor declared in half precision is pulled in that precision.
   if (version == 0 || tensor.info.dtype() != wire::FLOAT32) return "";
   return plan()->ChangeCodecFor(tensor, version);
 }
@@ -121,7 +121,7 @@ absl::Status DistStore::ChangeCompression(std::string_view codec_spec,
   SLIMPS_RETURN_IF_ERROR(MakePlan(codec_spec, fixed_threshold_bytes));
   WarnOfCodec();
   if (!set.has_value() || DecayFactor(plan()->compressor(), set) == before) return absl::OkStatus();
-  return SetOptimizer(*set);  // whose weight decay the servers are to take as another
+  return SetOptimizer(*set);  // the servers must now use another weight decay
 }
 
 }  // namespace slimps

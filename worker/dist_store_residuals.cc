@@ -1,4 +1,4 @@
-// DistStore: what the codecs of this worker keep, as a file's content and back.
+// DistStore: saves and loads what the codecs of this worker keep.
 #include <utility>
 
 #include "compress/codec/state_store.h"

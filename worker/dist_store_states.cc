@@ -1,4 +1,4 @@
-// DistStore: the optimizer's state, from all servers into one file's content and back.
+// DistStore: saves and loads the optimizer's state of all servers.
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -19,7 +19,8 @@ namespace {
 constexpr char kSaving[] = "saving optimizer states";
 constexpr char kLoading[] = "loading optimizer states";
 
-// What one partition's answers add to its key's state; `first` of the whole job tells the optimizer.
+// Adds one answer to its key's state. The first answer of all (`is_first`) tells which optimizer it
+// is; all others must agree.
 absl::Status AddAnswer(const TensorPlan& tensor, size_t partition, uint32_t number,
                        const Answer& answer, bool is_first, OptimizerStates* states) {
   const PartitionPlan& plan = tensor.partitions[partition];
@@ -99,10 +100,11 @@ absl::Status DistStore::AgreeOn(const absl::Status& mine, const char* what) {
 }
 
 absl::StatusOr<std::string> DistStore::SaveOptimizerStates() {
-  // Nobody pushes on before all are done: an asynchronous store would step meanwhile.
+  // No worker pushes on before all have waited: an asynchronous store would step meanwhile.
   SLIMPS_RETURN_IF_ERROR(AgreeOn(Wait(), kSaving));
   OptimizerStates states;
-  // Tensor by tensor: who is near the servers waits for the others no longer than they take for one.
+  // Tensor by tensor: a worker near the servers waits for the others no longer than they take for
+  // one tensor.
   for (const TensorPlan* tensor : keys_.WithElements()) {
     const auto collect = [&] { return CollectState(*tensor, &states); };
     SLIMPS_RETURN_IF_ERROR(
@@ -121,7 +123,7 @@ absl::StatusOr<std::string> DistStore::SaveOptimizerStates() {
 absl::Status DistStore::CheckLoadable(const OptimizerStates& states) {
   const std::vector<const TensorPlan*> tensors = keys_.WithElements();
   SLIMPS_RETURN_IF_ERROR(CheckKeys(states, tensors));
-  // Before anything changes: is it the servers' optimizer? Every key has the same.
+  // Checks that it is the servers' optimizer before anything changes. Every key has the same one.
   if (tensors.empty()) return absl::OkStatus();
   const TensorPlan& tensor = *tensors[0];
   ItemGathering gathering(courier_.get(), {.priority = ItemGathering::kBeforeAll});
@@ -173,7 +175,7 @@ absl::Status DistStore::LoadOptimizerStates(std::string_view content) {
     MutexLock lock(&mutex_);
     load = ++state_loads_;
   }
-  // Tensor by tensor, so that nobody waits for worker 0 longer than one takes.
+  // Tensor by tensor, so that no worker waits for worker 0 longer than one tensor takes.
   for (const TensorPlan* tensor : keys_.WithElements()) {
     absl::Status sent;
     if (rank() == 0) {

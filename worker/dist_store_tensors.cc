@@ -1,4 +1,4 @@
-// DistStore: what moves tensors: Init, Push, Pull.
+// DistStore: Init, Push and Pull.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -59,7 +59,7 @@ absl::Status DistStore::Init(const std::vector<InitTensor>& tensors) {
 
 namespace {
 
-// What a caller that waits is told.
+// Hands a callback's status to the caller that waits for it.
 class Awaited final {
  public:
   std::function<void(absl::Status)> Callback() {
@@ -71,7 +71,7 @@ class Awaited final {
   }
   absl::Status Await() {
     MutexLock lock(&mutex_);
-    // Every item of a pull is answered within the courier's deadline.
+    // The wait ends: every item of a pull is answered within the courier's deadline.
     while (!result_.has_value()) answered_.Wait(&mutex_);
     return *result_;
   }
@@ -129,7 +129,7 @@ absl::StatusOr<float> DistStore::CopyGradient(const TensorPlan& tensor,
   for (size_t i = 0; i < grad_bufs.size(); ++i) {
     const PartitionPlan& partition = tensor.partitions[i];
     absl::StatusOr<float> found = 0.0f;
-    // The host device copies before it returns.
+    // The host device copies before it returns, so `found` is set then.
     device_->CopyGradient(tensor.key.id(), gradient.subspan(partition.offset, partition.elements),
                           grad_bufs[i]->floats(),
                           [&found](KeyId, absl::StatusOr<float> of) { found = of; });
@@ -153,7 +153,7 @@ absl::Status DistStore::Submit(PushJob job) {
   const TensorPlan& tensor = *job.tensor;
   const absl::Status submitted =
       SayingWhatFor("push", tensor.key.typed_name(), [&] { return push_->Submit(std::move(job)); });
-  // Its round is counted, and without it no round after that is ever complete.
+  // The round is already counted. Without this push, that round and all later ones never complete.
   if (!submitted.ok()) Fail(submitted, Cause::kOurs);
   return submitted;
 }
@@ -205,11 +205,12 @@ void DistStore::SubmitPull(PullJob job, const Key& key) {
   job.tensor = *tensor;
   job.priority = PriorityOf(job.priority);
   if (mode_ != wire::DIST_SYNC) {
-    // Versions do not count this worker's pushes there: an acknowledged push has been applied.
+    // Versions do not count this worker's pushes in these modes. An acknowledged push has been
+    // applied, so the pull waits for the acknowledgements.
     return push_->WhenAcknowledged(**tensor, pull_->SubmitLater(std::move(job)));
   }
   job.min_version = NewestPushed(key);
-  // No round is complete without this worker's push, until it leaves.
+  // No round is complete without this worker's push until it leaves, so there is no later version.
   job.is_newest = !left_.load();
   if (job.kind == PullKind::kPlain && NeedsCopy(*job.tensor, job.min_version)) {
     job.kind = PullKind::kThroughCopy;

@@ -20,7 +20,7 @@ namespace {
 constexpr double kMillion = 1e6;
 constexpr double kMostNodes = 4096;
 
-// One option's value as it came, and the range that the table has for it.
+// One option's text as given, and the range that the table has for it.
 struct Given {
   std::string name, text;
   double low, high;
@@ -55,7 +55,7 @@ absl::Status SetCount(const Given& given, KVStoreOptions* options) {
 absl::StatusOr<double> NumberOf(const Given& given) {
   double number = 0;
   if (absl::SimpleAtod(given.text, &number) && number >= given.low && number <= given.high) {
-    return number;  // never NaN
+    return number;  // not NaN: a comparison with NaN is false
   }
   return given.Refuse(absl::StrCat("a number from ", given.low, " to ", given.high));
 }
@@ -159,7 +159,7 @@ absl::Status Missing(const char* what, const char* variables) {
       what));
 }
 
-// An empty variable counts as one that is not set.
+// Returns the first of the variables that is set. An empty variable counts as not set.
 std::optional<std::string> Find(const Environment& environment,
                                 std::initializer_list<const char*> variables) {
   for (const char* variable : variables) {

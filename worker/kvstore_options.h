@@ -1,28 +1,31 @@
-// KVStoreOptions by name and text, for interfaces whose users write options as text: one table of names, ranges and checks.
-// Names and meanings are those of slimps_worker's flags and of Python's slimps.kv.create.
+// KVStoreOptions by name and text, for interfaces whose users write options as text. One table
+// holds names, ranges and checks. Names and meanings are those of slimps_worker's flags and of
+// Python's slimps.kv.create.
 //
 //   KVStoreOptions options;
-//   SLIMPS_RETURN_IF_ERROR(SetJobFromEnvironment(std::getenv, &options));   // DMLC_*, as `slimps launch` sets them
+//   // Reads DMLC_*, as `slimps launch` sets them.
+//   SLIMPS_RETURN_IF_ERROR(SetJobFromEnvironment(std::getenv, &options));
 //   SLIMPS_RETURN_IF_ERROR(SetOption("compression", "1bit", &options));
 //   SLIMPS_RETURN_IF_ERROR(SetOption("threshold", "4096", &options));
 //
 //   compression         codec spec, as "1bit" or "topk:ratio=0.01"; "none"
-//   threshold           gradients of at least so many fp32 bytes are compressed (0: all); "auto": measured
+//   threshold           gradients of at least so many fp32 bytes are compressed (0: all);
+//                       "auto": measured
 //   pull_compression    what pulls carry: "none", "fp16", "bf16", or a codec of the change
-//   pull_threshold      as threshold, for pulls
+//   pull_threshold      the same for pulls
 //   pre_steps           rounds that "auto" measures
 //   remeasure_every     rounds between measurements later on, from 8; 0: none
 //   threshold_table     file with a saved table: nothing is measured
-//   partition_bytes     larger tensors are cut, fp32 bytes
+//   partition_bytes     tensors of more fp32 bytes are cut
 //   encode_threads      threads that compress; 0: as many as there are cores
-//   staleness           rounds, of dist_ssp
+//   staleness           rounds that a worker may be ahead, for dist_ssp
 //   grad_scale          codecs see gradient * grad_scale; rescale_grad of the optimizer undoes it
 //   same_host           how a server on this machine is reached: "shm", "ipc" or "tcp"
 //   emulate_link        rate of an emulated link, as "100mbit" or "12.5MB"
 //   emulate_latency_ms  its delay
 //   timeout_s           seconds that joining, a push or a pull may take
 //   scheduler           "host:port"
-//   num_workers, num_servers, job_id, rank (asked for; -1: any)
+//   num_workers, num_servers, job_id, rank (the rank asked for; -1: any)
 //
 // Pure; thread-safe.
 #ifndef SLIMPS_WORKER_KVSTORE_OPTIONS_H_
@@ -41,33 +44,36 @@
 
 namespace slimps {
 
-// A partition travels raw in one message, beside a header and small items: servers refuse larger ones
-// (DirectoryLimits in server/directory.h).
+// The largest partition that servers accept (DirectoryLimits in server/directory.h): a partition
+// travels raw in one message, beside a header and small items.
 inline constexpr auto kMaxPartitionBytes =
     static_cast<int64_t>(kDefaultLimits.max_message_bytes - 2 * kDefaultLimits.max_header_bytes);
 
-// InvalidArgument: no such option (lists those there are), or a value that makes no sense (says what was expected);
-// `options` is as before.
+// Sets one option. An error leaves `options` unchanged.
+// InvalidArgument: no such option (lists the options), or a value that the option cannot take (says
+// what was expected).
 [[nodiscard]] absl::Status SetOption(std::string_view name, std::string_view value,
                                      KVStoreOptions* options);
-// In the table's order.
+
+// Returns the names in the table's order.
 [[nodiscard]] std::vector<std::string> OptionNames();
 
-// The value of a variable, null if it is not set; as std::getenv.
+// Returns the value of a variable, null if it is not set, as std::getenv does.
 using Environment = std::function<const char*(const char* variable)>;
 
-// This worker's place in the job, from what a launcher sets:
+// Sets this worker's place in the job from the variables that a launcher sets:
 //   DMLC_PS_ROOT_URI, DMLC_PS_ROOT_PORT   scheduler
 //   DMLC_NUM_WORKER, DMLC_NUM_SERVER      num_workers (or torchrun's WORLD_SIZE), num_servers
 //   DMLC_WORKER_ID                        rank (or torchrun's RANK); any if neither is set
-// FailedPrecondition: one is missing, or DMLC_ROLE is not worker; InvalidArgument: one makes no sense. `options` is as
-// before then.
+// An error leaves `options` unchanged.
+// FailedPrecondition: a variable is missing, or DMLC_ROLE is not worker.
+// InvalidArgument: a value that makes no sense.
 [[nodiscard]] absl::Status SetJobFromEnvironment(const Environment& environment,
                                                  KVStoreOptions* options);
 
-// "100mbit", "1gbit", "800kbit" (bits per second), "12.5MB", "1GB", "64kB" (bytes per second);
-// units are decimal, case does not matter. Bytes per second, over 0. InvalidArgument on anything
-// else.
+// Returns bytes per second, over 0, from "100mbit", "1gbit", "800kbit" (bits per second), "12.5MB",
+// "1GB" or "64kB" (bytes per second). Units are decimal; case does not matter.
+// InvalidArgument: anything else.
 [[nodiscard]] absl::StatusOr<double> ParseRate(std::string_view text);
 
 }  // namespace slimps
