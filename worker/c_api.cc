@@ -1,5 +1,5 @@
-// c_api.h: options, optimizers, the store's life, the job. Tensors are in c_api_tensors.cc, what a
-// store has counted and keeps in c_api_figures.cc.
+// c_api.h: options, optimizers, the store's life, the job. c_api_tensors.cc has tensors;
+// c_api_figures.cc has what a store has counted and keeps.
 #include "worker/c_api.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ using slimps::CheckText;
 using slimps::Guarded;
 using slimps::KVStore;
 
-// What `get` finds in the store is written through `out`.
+// Writes what `get` returns for the store into `out`.
 template <typename Out, typename Get>
 slimps_status Tell(const char* function, const slimps_store* store, const char* what, Out* out,
                    Get get) noexcept {

@@ -21,7 +21,7 @@ void AnswerThread::Post(std::function<void()> answer) {
   try {
     if (!thread_.joinable() && !ending_) thread_ = Thread("answers", [this] { Run(); });
   } catch (...) {
-    answers_.pop_back();  // the caller is told that it will not come
+    answers_.pop_back();  // the exception tells the caller that the answer will not come
     throw;
   }
   changed_.NotifyAll();

@@ -1,10 +1,11 @@
-// A thread that hands over answers which are known at once, so that whoever asks never hears them on his own thread, where
-// he may hold a lock.
+// A thread that hands over answers which are known at once. So a caller never hears its answer on
+// its own thread, where it may hold a lock.
 //
 //   AnswerThread answers;
 //   answers.Post([done] { done(user_data, SLIMPS_OK, ""); });   // in order
 //
-// Thread-safe. The thread starts with the first answer; the destructor hands over all that were posted.
+// Thread-safe. The thread starts with the first answer. The destructor hands over all posted
+// answers.
 #ifndef SLIMPS_WORKER_C_API_ANSWERS_H_
 #define SLIMPS_WORKER_C_API_ANSWERS_H_
 
@@ -24,7 +25,7 @@ class AnswerThread final {
   AnswerThread(const AnswerThread&) = delete;
   AnswerThread& operator=(const AnswerThread&) = delete;
 
-  // An answer may post another.
+  // Queues an answer. An answer may post another.
   void Post(std::function<void()> answer);
 
  private:

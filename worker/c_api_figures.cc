@@ -57,7 +57,7 @@ slimps_status Fill(const char* function, const slimps_store* store, const char* 
   });
 }
 
-// Into memory of the caller's, from `save`, which gives a StatusOr<std::string>.
+// Copies what `save` returns (a StatusOr<std::string>) into memory that the caller will free.
 template <typename Save>
 slimps_status SaveInto(const char* function, slimps_store* store, void** content, size_t* bytes,
                        Save save) noexcept {

@@ -3,7 +3,7 @@
 namespace slimps {
 namespace {
 
-// No program has a struct so large: what claims to be was never given its size.
+// No struct of a program is larger. A larger size means that the caller never set it.
 constexpr size_t kLargestStruct = 4096;
 
 }  // namespace

@@ -1,7 +1,8 @@
-// Structs of the C API that begin with their size and grow at the end: programs and libraries of different minor versions
-// have them in different lengths.
+// Structs of the C API that begin with their size and grow at the end. Programs and libraries of
+// different minor versions have them in different lengths.
 //
-//   SLIMPS_ASSIGN_OR_RETURN(const slimps_tensor tensor, ReadSized<slimps_tensor>("tensors[0]", given));
+//   SLIMPS_ASSIGN_OR_RETURN(const slimps_tensor tensor,
+//                           ReadSized<slimps_tensor>("tensors[0]", given));
 //   SLIMPS_RETURN_IF_ERROR(FillSized("totals", made, totals));
 //
 // Pure; thread-safe.
@@ -21,7 +22,7 @@
 
 namespace slimps {
 
-// sizeof in the API's first version; never changes.
+// sizeof in the API's first version. Never changes.
 template <typename Struct>
 inline constexpr size_t kFirstSize = 0;
 template <>
@@ -31,11 +32,13 @@ inline constexpr size_t kFirstSize<slimps_totals> = 112;
 template <>
 inline constexpr size_t kFirstSize<slimps_decision> = 40;
 
-// InvalidArgument: smaller than the first version had it, or a number that nobody has set.
+// Checks the size that a caller's struct claims.
+// InvalidArgument: smaller than in the first version, or a value that can only be uninitialised.
 [[nodiscard]] absl::Status CheckStructSize(const std::string& what, size_t got, size_t least);
 
-// A struct as the caller's header has it. What that lacks is 0; what it has beyond ours must be 0: it would ask for something
-// that this library does not have.
+// Reads a struct as long as the caller's header has it. Fields that the caller lacks are 0.
+// InvalidArgument: a bad size, or a field unknown to this library is not 0: it would ask for
+// something that this library does not have.
 template <typename Struct>
 [[nodiscard]] absl::StatusOr<Struct> ReadSized(const std::string& what, const void* given) {
   size_t size = 0;
@@ -54,7 +57,8 @@ template <typename Struct>
   return read;
 }
 
-// As much of `made` as the caller's struct `out` has room for; what that has beyond ours becomes 0.
+// Copies as much of `made` as the caller's struct `out` has room for. The rest of `out` becomes 0.
+// InvalidArgument: a bad size.
 template <typename Struct>
 [[nodiscard]] absl::Status FillSized(const std::string& what, const Struct& made, Struct* out) {
   const size_t size = out->struct_size;

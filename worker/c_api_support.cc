@@ -14,7 +14,7 @@ namespace slimps {
 namespace {
 
 constexpr char kOutOfMemory[] = "out of memory";
-// `shown` is of the message, or a literal.
+// `shown` points into `message` or at a literal.
 struct LastError {
   std::string message;
   const char* shown = "";
@@ -31,7 +31,7 @@ void Keep(const char* function, std::string_view message) noexcept {
   }
 }
 
-// How many bytes the character at the front of `text` has; 0 if it is none of UTF-8.
+// Returns the length in bytes of the character at the front of `text`; 0 if it is not UTF-8.
 size_t Utf8Length(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
@@ -45,7 +45,7 @@ size_t Utf8Length(std::string_view text) {
   for (size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xc0) != 0x80) return 0;
   }
-  // Longer than need be, half of a surrogate pair, beyond U+10FFFF.
+  // Overlong, half of a surrogate pair, or beyond U+10FFFF.
   if ((first == 0xe0 && byte(1) < 0xa0) || (first == 0xed && byte(1) >= 0xa0) ||
       (first == 0xf0 && byte(1) < 0x90) || (first == 0xf4 && byte(1) >= 0x90)) {
     return 0;
@@ -119,10 +119,10 @@ absl::StatusOr<Key> ToKey(const slimps_key& key) {
 }
 
 slimps_key FromKey(const Key& key) {
-  const char* name = key.typed_name().c_str() + 2;  // behind "i:" or "s:"
+  const char* name = key.typed_name().c_str() + 2;  // after "i:" or "s:"
   if (!key.is_number()) return slimps_text_key(name);
   int64_t number = 0;
-  (void)absl::SimpleAtoi(name, &number);  // Key has written it
+  (void)absl::SimpleAtoi(name, &number);  // cannot fail: Key wrote the number
   return slimps_int_key(number);
 }
 

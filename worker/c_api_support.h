@@ -1,7 +1,8 @@
-// What the functions of c_api.h have in common: C values checked and turned into C++ ones, and Status and exceptions
-// turned into a status and this thread's message.
+// What the functions of c_api.h share: they check C values and turn them into C++ ones, and turn
+// Status and exceptions into a status and this thread's message.
 //
-//   slimps_status slimps_pull(slimps_store* store, slimps_key key, float* out, size_t elements, int32_t priority) {
+//   slimps_status slimps_pull(slimps_store* store, slimps_key key, float* out, size_t elements,
+//                             int32_t priority) {
 //     return Guarded("slimps_pull", [&]() -> absl::Status {
 //       SLIMPS_RETURN_IF_ERROR(CheckPointer("store", store));
 //       SLIMPS_ASSIGN_OR_RETURN(const Key name, ToKey(key));
@@ -37,19 +38,21 @@ struct slimps_optimizer {
 };
 
 struct slimps_store {
-  std::string type;  // as it was asked for
+  std::string type;  // as slimps_create was asked for it
   slimps::AnswerThread answers;
-  // Ends first: its threads may still hand over answers.
+  // Declared last, so that it ends first: its threads may still hand over answers.
   std::unique_ptr<slimps::KVStore> store;
 };
 
 namespace slimps {
 
-// Keeps the message for slimps_last_error and gives the code back; nothing is kept of OK.
+// Returns the status code. Keeps the message of an error for slimps_last_error.
 slimps_status Report(const char* function, const absl::Status& status) noexcept;
-// The same for the exception that is being handled.
+
+// Same, for the exception that is being handled.
 slimps_status ReportException(const char* function) noexcept;
 
+// Runs `body`, which returns a Status. Reports what it returns or throws.
 template <typename Body>
 slimps_status Guarded(const char* function, Body body) noexcept {
   try {
@@ -59,19 +62,20 @@ slimps_status Guarded(const char* function, Body body) noexcept {
   }
 }
 
-// Thrown from where only an exception gets through; Guarded reports its status.
+// Carries a status through code that passes only exceptions on. Guarded reports the status.
 struct StatusError {
   absl::Status status;
 };
 
-// InvalidArgument, "`what`: expected ..., got ..."; so too below.
+// The functions below return InvalidArgument with the message "`what`: expected ..., got ...".
 [[nodiscard]] absl::Status CheckPointer(const char* what, const void* pointer);
 [[nodiscard]] absl::Status CheckText(const char* what, const char* text);
 [[nodiscard]] absl::StatusOr<Key> ToKey(const slimps_key& key);
-// Only valid as long as `typed_name` is.
+
+// The result is valid as long as `key.typed_name()` is.
 [[nodiscard]] slimps_key FromKey(const Key& key);
 
-// Of the functions that do no more than ask a store: `body(KVStore*)` gives a Status.
+// Runs `body(KVStore*)`, which returns a Status, for functions that only ask a store.
 template <typename Body>
 slimps_status Ask(const char* function, const slimps_store* store, Body body) noexcept {
   return Guarded(function, [&]() -> absl::Status {
@@ -80,7 +84,8 @@ slimps_status Ask(const char* function, const slimps_store* store, Body body) no
   });
 }
 
-// A null pointer goes with 0 elements alone, and no array is larger than memory can be.
+// Returns the caller's array.
+// InvalidArgument: `data` is null with elements, or the array is larger than memory can be.
 template <typename Element>
 [[nodiscard]] absl::StatusOr<std::span<Element>> ToSpan(const char* what, Element* data,
                                                         size_t elements) {

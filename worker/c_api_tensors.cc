@@ -57,13 +57,14 @@ absl::StatusOr<InitTensor> ToTensor(const std::string& what, const void* given) 
   return made;
 }
 
-// A pull under way, and whether its answer comes while it is still being asked for, by the asking thread.
+// A pull under way. It notes an answer that comes on the asking thread while that thread is still
+// asking: the caller may hold a lock, so `done` must not run there.
 struct AskedPull {
   slimps_done done;
   void* user_data;
   const Thread::Id asker = Thread::CurrentId();
-  bool asking = true;                   // only the asker looks
-  std::optional<absl::Status> at_once;  // the same
+  bool asking = true;                   // for the asking thread alone
+  std::optional<absl::Status> at_once;  // for the asking thread alone
 
   void Answer(const absl::Status& status) {
     if (Thread::CurrentId() == asker && asking) {
@@ -106,7 +107,7 @@ slimps_status slimps_init(slimps_store* store, const slimps_tensor* tensors, siz
   return Guarded(__func__, [&]() -> absl::Status {
     SLIMPS_RETURN_IF_ERROR(CheckPointer("store", store));
     SLIMPS_RETURN_IF_ERROR(ToSpan("tensors", tensors, count).status());
-    // The caller's tensors lie as far apart as the caller's header has them.
+    // The caller's header says how far apart the caller's tensors lie.
     const size_t stride = count == 0 ? 0 : tensors->struct_size;
     std::vector<slimps::InitTensor> made;
     made.reserve(count);

@@ -203,7 +203,7 @@ class DistStore final : public KVStore, private MessageSink {
   // True after Leave: rounds are made without this worker. Publishes nothing but itself.
   std::atomic<bool> left_{false};
 
-  // Declared before the members that have threads, which use these until they end.
+  // Declared before the stages that have threads, which use these until they end.
   mutable Mutex mutex_;
   absl::Status first_error_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
