@@ -1,11 +1,11 @@
-// A callback that is called exactly once, whatever becomes of its owner: who waits for an answer
-// would wait for ever if an exception dropped it.
+// A callback that is called exactly once, whatever becomes of its owner. Without it, a caller would
+// wait for ever for an answer that an exception dropped.
 //
 //   CalledOnce<Answer> done = [](Answer answer) { ... };
-//   done(std::move(answer));     // else the last copy's destructor calls it, with Dropped<Answer>()
+//   done(std::move(answer));   // else the last copy's destructor calls it with Dropped<Answer>()
 //
-// Thread-compatible. What the destructor calls must not throw: it may run while an exception goes
-// by.
+// Thread-compatible. The callback must not throw when the destructor calls it: an exception may be
+// under way.
 #ifndef SLIMPS_WORKER_CALLED_ONCE_H_
 #define SLIMPS_WORKER_CALLED_ONCE_H_
 
@@ -19,7 +19,7 @@
 
 namespace slimps {
 
-// Made before memory runs out: from the first CalledOnce on it is there.
+// The answer of a callback that was dropped. The first CalledOnce makes it, before memory runs out.
 inline const absl::Status& DroppedStatus() {
   static const absl::Status& status = *new absl::Status(
       absl::StatusCode::kResourceExhausted, "given up: out of memory; the store has failed");
@@ -56,7 +56,7 @@ class CalledOnce final {
       if (callback == nullptr) return;
       try {
         callback(Dropped<Result>());
-      } catch (const std::bad_alloc&) {  // a destructor has nobody to throw to
+      } catch (const std::bad_alloc&) {  // nobody can catch what a destructor throws
       }
     }
     std::function<void(Result)> callback;

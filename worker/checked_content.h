@@ -1,14 +1,18 @@
-// What a file holds that a store writes and reads as a whole: a magic number, fields, and a checksum of all that.
+// The content of a file that a store writes and reads as a whole: a magic number, fields, and a
+// checksum of all that.
 //
 //   ContentBuilder content("SLPSOPTS");
 //   content.Add(uint32_t{1});
 //   content.AddText("s:conv1");
 //   std::string file = std::move(content).Seal();
 //
-//   SLIMPS_ASSIGN_OR_RETURN(ContentReader reader, ContentReader::Open(file, "SLPSOPTS", "optimizer states"));
-//   SLIMPS_RETURN_IF_ERROR(reader.Read(&version, "version"));   // "optimizer states: version: expected 4 more bytes, got 0"
+//   SLIMPS_ASSIGN_OR_RETURN(ContentReader reader,
+//                           ContentReader::Open(file, "SLPSOPTS", "optimizer states"));
+//   SLIMPS_RETURN_IF_ERROR(reader.Read(&version, "version"));
+//   // "optimizer states: version: expected 4 more bytes, got 0"
 //
-// Numbers are little-endian; the last 8 bytes are XXH3-64 of all before. Pure. Thread-compatible.
+// Numbers are little-endian. The last 8 bytes are XXH3-64 of all bytes before. Pure.
+// Thread-compatible.
 #ifndef SLIMPS_WORKER_CHECKED_CONTENT_H_
 #define SLIMPS_WORKER_CHECKED_CONTENT_H_
 
@@ -26,7 +30,7 @@ namespace slimps {
 
 class ContentBuilder final {
  public:
-  // `bytes`: how long the whole will be, where that is known.
+  // `bytes`: the length of the whole, if it is known; reserves memory.
   explicit ContentBuilder(std::string_view magic, size_t bytes = 0) {
     content_.reserve(bytes);
     content_ += magic;
@@ -36,10 +40,12 @@ class ContentBuilder final {
   void Add(T value) {
     content_.append(reinterpret_cast<const char*>(&value), sizeof value);
   }
-  // Its bytes behind their number, uint32.
+
+  // Adds the number of bytes as a uint32, then the bytes.
   void AddText(std::string_view text);
   void AddBytes(std::string_view bytes) { content_.append(bytes); }
-  // The whole content.
+
+  // Adds the checksum and returns the whole content.
   std::string Seal() &&;
 
  private:
@@ -48,12 +54,15 @@ class ContentBuilder final {
 
 class ContentReader final {
  public:
-  // Nothing inside is believed before the checksum holds. InvalidArgument: another magic number. DataLoss: cut short, or
-  // damaged. `content` must outlive the reader; `what` begins every message.
+  // Checks the whole content; no field counts before the checksum holds. `what` begins every
+  // message. REQUIRES: `content` outlives the reader.
+  // InvalidArgument: another magic number.
+  // DataLoss: cut short, or damaged.
   [[nodiscard]] static absl::StatusOr<ContentReader> Open(std::string_view content,
                                                           std::string_view magic, std::string what);
 
-  // DataLoss: there are not so many bytes. `field` is for the message.
+  // Returns the next `bytes` bytes. `field` is for the message.
+  // DataLoss: fewer bytes are left.
   [[nodiscard]] absl::StatusOr<std::string_view> Take(uint64_t bytes, const char* field);
   template <typename T>
   [[nodiscard]] absl::Status Read(T* value, const char* field) {
@@ -62,11 +71,14 @@ class ContentReader final {
     std::memcpy(value, bytes->data(), sizeof *value);
     return absl::OkStatus();
   }
-  // As AddText wrote it.
+
+  // Returns what AddText wrote.
   [[nodiscard]] absl::StatusOr<std::string_view> TakeText(const char* field);
-  // What has not been taken yet.
+
+  // Returns what has not been taken yet.
   std::string_view rest() const { return rest_; }
-  // InvalidArgument, with `what` before it.
+
+  // Returns InvalidArgument with `what` before `why`.
   absl::Status Wrong(const std::string& why) const;
 
  private:

@@ -1,4 +1,5 @@
-// Setting the optimizer so that nobody pushes before the servers know it: they would refuse it once a round has begun.
+// Sets the optimizer so that no worker pushes before the servers know it: they would refuse an
+// optimizer once a round has begun.
 //
 //   SLIMPS_RETURN_IF_ERROR(SetOptimizerTogether(spec, store.get()));   // every worker alike
 #ifndef SLIMPS_WORKER_COLLECTIVE_OPTIMIZER_H_
@@ -10,8 +11,10 @@
 
 namespace slimps {
 
-// KVStore::SetOptimizer, and waits until all workers have come so far; the caller's own barriers do not count.
-// FailedPrecondition: another worker was refused; DeadlineExceeded: some have not come.
+// Calls KVStore::SetOptimizer and waits until all workers have done so. The caller's own barriers
+// do not count.
+// FailedPrecondition: another worker's call was refused.
+// DeadlineExceeded: some workers have not called it.
 [[nodiscard]] absl::Status SetOptimizerTogether(const wire::OptimizerSpec& spec, KVStore* store);
 
 }  // namespace slimps

@@ -1,4 +1,4 @@
-// The policy's plain structs (compress/policy) from and to the wire's messages.
+// Converts the policy's plain structs (compress/policy) from and to the wire's messages. Pure.
 #ifndef SLIMPS_WORKER_DECISION_PROTO_H_
 #define SLIMPS_WORKER_DECISION_PROTO_H_
 
@@ -10,7 +10,7 @@ namespace slimps {
 CodecDecision PushDecisionOf(const wire::CodecMap& map);
 CodecDecision PullDecisionOf(const wire::CodecMap& map);
 
-// The fields of one direction.
+// Sets the fields of one direction and leaves the others.
 void SetPushDecision(const CodecDecision& decision, wire::CodecMap* map);
 void SetPullDecision(const CodecDecision& decision, wire::CodecMap* map);
 

@@ -16,7 +16,7 @@ absl::Status StoreFailure(const std::bad_alloc& error) noexcept {
 }
 
 GuardedStore::GuardedStore(std::unique_ptr<KVStore> store) : store_(std::move(store)) {
-  (void)DroppedStatus();  // while there is memory
+  (void)DroppedStatus();  // makes it while there is memory
 }
 
 absl::Status GuardedStore::Failed() const {
@@ -172,7 +172,7 @@ absl::Status GuardedStore::Leave() {
   return Guarded([&] { return store_->Leave(); });
 }
 
-// A store that has failed is closed all the same.
+// Closes a store that has failed too.
 absl::Status GuardedStore::Close() {
   try {
     return store_->Close();

@@ -1,7 +1,9 @@
-// The catch at the top of every call of a store: where memory runs out the store has failed, which
-// this call and every later one says, and the process lives. KVStore::Create wraps what it makes.
+// The catch at the top of every call of a store. If memory runs out, the store has failed: this
+// call and every later one return that, and the process lives. KVStore::Create wraps every store in
+// it.
 //
-//   auto store = std::make_unique<GuardedStore>(*DistStore::Create(mode, options, std::move(transport)));
+//   auto store = std::make_unique<GuardedStore>(
+//       *DistStore::Create(mode, options, std::move(transport)));
 #ifndef SLIMPS_WORKER_GUARDED_STORE_H_
 #define SLIMPS_WORKER_GUARDED_STORE_H_
 
@@ -20,8 +22,8 @@
 
 namespace slimps {
 
-// ResourceExhausted: "the store has failed: " and what `error` says; without that where there is no
-// memory for it.
+// Returns ResourceExhausted, "the store has failed: " and what `error` says. If there is no memory
+// for that text, returns DroppedStatus.
 absl::Status StoreFailure(const std::bad_alloc& error) noexcept;
 
 // Thread-safe.
@@ -78,10 +80,10 @@ class GuardedStore final : public KVStore {
   std::optional<wire::CodecMap> codec_map() const override { return store_->codec_map(); }
 
  private:
-  // What `call` returns, unless the store has failed.
+  // Returns what `call` returns or, once the store has failed, its failure.
   template <typename Call>
   auto Guarded(const Call& call) -> decltype(call());
-  // The same of a call that answers by the callback that it is given; `done` is called whatever it
+  // Same, for a call that answers by the callback that it is given. Calls `done` whatever `call`
   // throws.
   template <typename Call>
   void Answered(std::function<void(absl::Status)> done, const Call& call);

@@ -41,7 +41,7 @@ absl::Status HeldWeights::Merge(size_t partition, const wire::PullReplyItem& ans
         version.has_value() ? absl::StrCat("version ", *version) : "no version, none being held",
         "; got a change from version ", answer.base_version(), " to ", answer.version()));
   }
-  // By the same blocks as the server adds it to what it holds.
+  // In the same blocks as the server adds it to what it holds, so that the bits agree.
   for (size_t first = 0; first < values.size(); first += kBlockElements) {
     const size_t length = std::min(kBlockElements, values.size() - first);
     DecodeAdd(format, payload, plan.elements, first, values.subspan(first, length));

@@ -1,10 +1,12 @@
-// Numbers of the optimizer that a training loop changes as it goes, for groups of parameters and schedules of its own.
+// Numbers of the optimizer that a training loop changes during training, for its own groups of
+// parameters and schedules.
 #ifndef SLIMPS_WORKER_HYPER_H_
 #define SLIMPS_WORKER_HYPER_H_
 
 namespace slimps {
 
-// In place of the optimizer's, its schedule of the learning rate included. Neither negative, both finite in fp32.
+// Replaces the optimizer's numbers, its learning-rate schedule included. REQUIRES: neither is
+// negative, and both are finite in fp32.
 struct Hyper {
   double learning_rate = 0;
   double weight_decay = 0;

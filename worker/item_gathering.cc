@@ -8,7 +8,7 @@
 namespace slimps {
 
 struct ItemGathering::Gathered {
-  // After an error for whatever comes, which is dropped.
+  // True after an error too: what comes then is dropped.
   bool HasRoom(size_t more, size_t most) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     return failed || pending == 0 || (more <= most && bytes <= most - more);
   }
@@ -16,7 +16,7 @@ struct ItemGathering::Gathered {
   Mutex mutex;
   CondVar answered;
   size_t pending ABSL_GUARDED_BY(mutex) = 0;
-  size_t bytes ABSL_GUARDED_BY(mutex) = 0;  // of what is pending
+  size_t bytes ABSL_GUARDED_BY(mutex) = 0;  // of pending items
   bool failed ABSL_GUARDED_BY(mutex) = false;
   std::vector<Answer> answers ABSL_GUARDED_BY(mutex);
 };
@@ -33,7 +33,7 @@ std::optional<size_t> ItemGathering::AwaitRoom(size_t bytes) {
     MutexLock lock(&gathered_->mutex);
     waits = !has_room();
   }
-  if (waits) DispatchAll();  // what is not sent is not answered
+  if (waits) DispatchAll();  // an unsent item would never be answered
   MutexLock lock(&gathered_->mutex);
   while (!has_room()) gathered_->answered.Wait(&gathered_->mutex);
   if (gathered_->failed) return std::nullopt;

@@ -1,5 +1,5 @@
-// The keys of a store and where their partitions live: filled at Init from the scheduler's
-// placement, read by every later stage.
+// The keys of a store and where their partitions live. Init fills it from the scheduler's
+// placement; every later stage reads it.
 #ifndef SLIMPS_WORKER_KEY_TABLE_H_
 #define SLIMPS_WORKER_KEY_TABLE_H_
 
@@ -33,42 +33,54 @@ struct TensorPlan {
   size_t elements = 0;
   std::vector<PartitionPlan> partitions;
 
-  uint64_t bytes() const {
-    return elements * sizeof(float);
-  }  // what the threshold is compared with
+  // The threshold is compared with this.
+  uint64_t bytes() const { return elements * sizeof(float); }
 };
 
-// The plan of `key` from a placement that names every element exactly once, in order; else
-// InvalidArgument, naming the key and the partition that is wrong.
+// Returns the plan of `key` from a placement.
+// InvalidArgument (names the key and the partition): the placement does not name every element
+// exactly once, in order.
 [[nodiscard]] absl::StatusOr<TensorPlan> MakeTensorPlan(const Key& key, const wire::KeyInfo& info,
                                                         const wire::KeyPlace& place,
                                                         uint32_t num_servers);
 
-// What a push is told that has just been counted.
+// What KeyTable counted for one push.
 struct CountedPush {
   uint64_t round = 0;                // of the key, from 1
-  std::optional<wire::Hyper> hyper;  // set for the key when it was counted
+  std::optional<wire::Hyper> hyper;  // as set for the key when the push was counted
 };
 
 // Thread-safe.
 class KeyTable final {
  public:
-  // AlreadyExists: the key is there. InvalidArgument: an int key among text keys, or the other way
-  // round.
+  // Checks that a key may be added.
+  // AlreadyExists: the key is there.
+  // InvalidArgument: an int key among text keys, or the reverse.
   [[nodiscard]] absl::Status CheckNew(const Key& key) const;
-  // All of them or, where memory runs out and std::bad_alloc is thrown, none. REQUIRES: CheckNew was OK of each.
+
+  // Adds all of them. If memory runs out, throws std::bad_alloc and adds none. REQUIRES: CheckNew
+  // was OK for each.
   void Add(std::vector<TensorPlan> plans);
-  // NotFound names the key. The plan lives as long as the table.
+
+  // Returns the plan, which lives as long as the table.
+  // NotFound: names the key.
   [[nodiscard]] absl::StatusOr<const TensorPlan*> Find(const Key& key) const;
-  // Counts one more round that this worker pushes of the key. REQUIRES: Find was OK.
+
+  // Counts one more round of the key that this worker pushes. REQUIRES: Find was OK.
   CountedPush CountPush(const Key& key);
-  // For pushes counted from now on; nullopt: the optimizer's own numbers. NotFound, InvalidArgument (negative or not
-  // finite): names the key.
+
+  // Sets the numbers for pushes counted from now on; nullopt: the optimizer's own.
+  // NotFound: names the key.
+  // InvalidArgument (names the key): negative or not finite.
   [[nodiscard]] absl::Status SetHyper(const Key& key, const std::optional<Hyper>& hyper);
+
+  // Returns how many rounds this worker has pushed of a key. REQUIRES: Find was OK.
   uint64_t PushedRounds(const Key& key) const;
   uint64_t MaxPushedRounds() const;
   bool empty() const;
-  // Those that have elements, in the order of their names; they live as long as the table.
+
+  // Returns the plans that have elements, in the order of their names. They live as long as the
+  // table.
   std::vector<const TensorPlan*> WithElements() const;
 
  private:
