@@ -7,7 +7,7 @@
 namespace slimps {
 namespace {
 
-// Whether the servers' step remembers earlier gradients' direction.
+// True if the servers' step remembers the direction of earlier gradients.
 bool HasMomentum(const wire::OptimizerSpec& optimizer) {
   switch (optimizer.kind()) {
     case wire::OptimizerSpec::SGD:

@@ -13,11 +13,12 @@ namespace slimps {
 namespace {
 
 constexpr char kRaw[] = "none";
-// A pair measures one tensor of a size, and several where that costs little more than start-up time.
+// A pair of rounds measures one tensor of each chosen size. Of a size up to kSmallBytes it measures
+// kSmallTensors: they cost little more than start-up time.
 constexpr uint64_t kSmallBytes = 64 << 10;
 constexpr size_t kSmallTensors = 4;
 
-// How a tensor travels that is not compressed.
+// Returns the codec in which an uncompressed tensor travels.
 const char* OwnPrecision(wire::DType dtype) {
   switch (dtype) {
     case wire::FLOAT16:
@@ -29,7 +30,7 @@ const char* OwnPrecision(wire::DType dtype) {
   }
 }
 
-// A table's times are its codec's.
+// Refuses a table of another codec: a table's times are those of its codec.
 absl::Status CheckTableIsFor(const ThresholdTable& table, const CodecSpec& spec) {
   const auto measured = ParseCodecSpec(table.codec());
   if (measured.ok() && *measured == spec) return absl::OkStatus();
@@ -38,7 +39,7 @@ absl::Status CheckTableIsFor(const ThresholdTable& table, const CodecSpec& spec)
                    ", got one of codec ", table.codec()));
 }
 
-// A codec keeps the name that it was given where it has no warm-up.
+// Returns the spec after the codec's warm-up. A codec without one keeps the name that it was given.
 std::string Settled(const std::string& spec, const Codec& codec) {
   return codec.settled_spec() == codec.spec() ? spec : codec.settled_spec().ToString();
 }
@@ -131,7 +132,7 @@ bool CompressionPlan::IsChosen(const Side& side, const TensorPlan& tensor, uint6
   if (keys == tensors_.end() || decision.entries.contains(tensor.key.id())) return false;
   const uint64_t pair = rounds_.PairOf(round);
   if (!ChooseSizes(counts_, decision.threshold_bytes, pair).contains(tensor.bytes())) return false;
-  // Another tensor of the size each time.
+  // Each pair takes the next tensors of the size.
   const size_t wanted = tensor.bytes() <= kSmallBytes ? kSmallTensors : 1;
   const size_t there = keys->second.size();
   const auto index =
@@ -155,7 +156,7 @@ bool CompressionPlan::MeasuresPush(const TensorPlan& tensor, uint64_t round) {
 }
 
 bool CompressionPlan::MeasuresPull(const TensorPlan& tensor, uint64_t round) {
-  // Half precision is pulled as it is in every round: there is nothing to compare.
+  // A tensor in half precision is pulled as it is in every round: there is nothing to compare.
   if (tensor.info.dtype() != wire::FLOAT32) return false;
   MutexLock lock(&mutex_);
   return Measures(pull_, tensor, round);
@@ -194,8 +195,9 @@ absl::StatusOr<const Codec*> CompressionPlan::CodecFor(const TensorPlan& tensor,
           "key ", tensor.key.typed_name(), " round ", round, ": no threshold decision within ",
           absl::FormatDuration(timeout), "; not every worker has reported what it measured"));
     }
-    awaited_
-        .reset();  // what is in force holds on: servers take every format, and pulls say what they are
+    // Goes on with what is in force. That is safe: servers take every format, and pulls say what
+    // they are.
+    awaited_.reset();
     decided_.NotifyAll();
   }
   SLIMPS_RETURN_IF_ERROR(failed_);
@@ -230,7 +232,7 @@ void CompressionPlan::Record(Side* side, const TensorPlan& tensor, uint64_t roun
   } else {
     std::map<uint64_t, ThresholdTable>& pairs = side->pairs;
     const uint64_t pair = rounds_.PairOf(round);
-    // Of a tensor pushed more seldom than others: older than all that is kept.
+    // This tensor is pushed more seldom than others: its pair is older than all that are kept.
     if (pairs.size() == MeasuredRounds::kKeptPairs && pair < pairs.begin()->first) return;
     table = &pairs.try_emplace(pair, ThresholdTable(side->codec)).first->second;
     if (pairs.size() > MeasuredRounds::kKeptPairs) pairs.erase(pairs.begin());
@@ -245,7 +247,8 @@ void CompressionPlan::Record(Side* side, const TensorPlan& tensor, uint64_t roun
 void CompressionPlan::RecordPush(const TensorPlan& tensor, uint64_t round,
                                  absl::Duration communication, absl::Duration coding) {
   MutexLock lock(&mutex_);
-  // What was chosen tells, and not the codec that pushed: a tensor's own precision may be the very one compared with.
+  // The round's choice tells, not the codec that pushed: a tensor's own precision may be the very
+  // codec that is compared with.
   const bool compressed = SpecFor(push_, tensor, round) == push_.settled_codec;
   Record(&push_, tensor, round, compressed ? StepKind::kCompressed : StepKind::kRaw, communication,
          coding);
@@ -282,8 +285,8 @@ wire::ThresholdReport CompressionPlan::ProfileReport() {
     }
     AddRows(side->profile, direction, report.mutable_rows());
   }
-  // Round pre_steps + 1 goes out raw while the tables travel, so that nobody waits for them if they
-  // are quick.
+  // Round pre_steps + 1 goes out raw while the tables travel, so that no worker waits if they are
+  // quick.
   report.set_ready_round(static_cast<uint64_t>(options_.pre_steps) + 1);
   if (push_.profiled) report.set_codec(push_.codec);
   if (pull_.profiled) report.set_pull_codec(pull_.codec);
@@ -344,7 +347,7 @@ std::vector<wire::ThresholdReport> CompressionPlan::TakeLastReports() {
 
 absl::Status CompressionPlan::OnCodecMap(const wire::CodecMap& map) {
   MutexLock lock(&mutex_);
-  // Answers to repeated reports may come behind what was decided since.
+  // The answer to a repeated report may come after a newer decision.
   if (decision_.has_value() && map.version() < decision_->version()) return absl::OkStatus();
   wire::CodecMap decision = map;
   if (push_.automatic && !map.codec().empty()) {

@@ -1,15 +1,17 @@
-// CompressionPlan: which codec a tensor's push of a round uses, and its pull, as this worker knows it.
+// CompressionPlan: the codec of each tensor's push and pull in a round, as this worker knows it.
 //
-//                     pre_steps rounds pushed              CodecMap arrived
-//   kProfiling  ------------------------------>  kWaiting  ----------------->  kDecided
-//   (odd raw, even compressed; stop and wait)    (raw)                         (threshold or map, from its round on)
+//                pre_steps rounds pushed              CodecMap arrived
+//   kProfiling -------------------------> kWaiting ------------------> kDecided
+//   (odd raw, even compressed;            (raw)                        (threshold or map,
+//    stop and wait)                                                     from its round on)
 //
-// A fixed threshold, a loaded table or no compression begin at kDecided. With remeasure_every, some rounds of kDecided
-// are measured in a few tensors (compress/policy/measured_rounds.h) and reported; each report is answered by a CodecMap,
-// and no round is begun before it at which that map could already hold.
+// A fixed threshold, a loaded table or no compression starts at kDecided. With remeasure_every,
+// some rounds of kDecided measure a few tensors (compress/policy/measured_rounds.h) and are
+// reported. A CodecMap answers each report. The worker starts no round to which that map might
+// apply until the map arrives.
 //
-// What is measured is the codec as it will be after its warm-up (Codec::settled_spec), whatever the round: a table speaks
-// for the rounds to come.
+// A measured round uses the codec as it is after its warm-up (Codec::settled_spec), whatever the
+// round: the table must hold for the rounds to come.
 //
 // Source: SlimGC section 3.3. Thread-safe.
 #ifndef SLIMPS_WORKER_COMPRESSION_PLAN_H_
@@ -48,71 +50,93 @@ struct CompressionPlanOptions {
   std::optional<uint64_t> fixed_pull_threshold_bytes;
   std::optional<ThresholdTable> pull_table;
   uint64_t remeasure_every = 0;  // rounds from one pair of measured rounds to the next; 0: never
-  // Whether this worker measures a tensor at all; null: every one. Others may: codecs are the same without.
+  // True if this worker measures the tensor; null: it measures every one. Other workers may measure
+  // others: the codecs stay the same.
   std::function<bool(const TensorPlan&)> is_measured = nullptr;
 };
 
 class CompressionPlan final {
  public:
-  // How often CodecFor may come to its timeout for want of the answer to a later report, before the worker goes on
-  // without it.
+  // When CodecFor has timed out this often for want of the answer to a later report, the worker
+  // goes on without it.
   static constexpr int kPatience = 3;
 
+  // InvalidArgument: an unknown codec or option, remeasure_every over 0 but under 8, or
+  // a table measured with another codec.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<CompressionPlan>> Create(
       const CompressionPlanOptions& options);
 
-  // Rounds up to pre_steps while nothing is decided: every tensor is measured, alone on the wire.
+  // True for rounds up to pre_steps while nothing is decided: every tensor is measured, alone on
+  // the wire.
   bool IsProfiled(uint64_t round) const;
-  // Whether anything of it is measured, for the profile or during training: nothing else should be on the link.
+
+  // True if anything in `round` is measured, for the profile or during training. Nothing else
+  // should be on the link.
   bool IsMeasured(uint64_t round) const;
-  // Whether this tensor's push of `round` is measured, alone on the wire.
+
+  // True if this tensor's push of `round` is measured, alone on the wire.
   bool MeasuresPush(const TensorPlan& tensor, uint64_t round);
-  // Whether the pull of the version that `round` makes is measured: asked for again once that version is there.
+
+  // True if the pull of the version that `round` makes is measured: the worker asks for it again
+  // when that version is there.
   bool MeasuresPull(const TensorPlan& tensor, uint64_t round);
-  // Waits for the decision where `round` needs one. DeadlineExceeded: the other workers did not
-  // report.
+
+  // Returns the codec of the push. Waits for the decision if `round` needs one.
+  // DeadlineExceeded: the other workers did not report.
   [[nodiscard]] absl::StatusOr<const Codec*> CodecFor(const TensorPlan& tensor, uint64_t round,
                                                       absl::Duration timeout);
-  // How the version that `round` makes is to be pulled, as its pushes say in change_codec: a codec spec, or "" for the
-  // weights as they are. Never waits: of a round whose decision has not come, what is known so far; pushes ask after
-  // CodecFor, which has waited.
+
+  // Returns how the version that `round` makes is to be pulled, as its pushes say in change_codec:
+  // a codec spec, or "" for the weights as they are. Never waits: before the decision for `round`
+  // comes, it goes by what is known so far. A push asks after CodecFor, which has waited.
   std::string ChangeCodecFor(const TensorPlan& tensor, uint64_t round);
-  // One measured push with the codec of CodecFor; `coding` (encode and decode) is that of a compressed one.
+
+  // Records one measured push with the codec of CodecFor. `coding` is the time to encode and decode
+  // a compressed push.
   void RecordPush(const TensorPlan& tensor, uint64_t round, absl::Duration communication,
                   absl::Duration coding);
-  // One measured pull of the version that `round` made, whose answer was of the kind that ChangeCodecFor names: from the
-  // request, when that version was there, to the last answer; `coding` is encode and decode of a change, else zero.
+
+  // Records one measured pull of the version that `round` made. REQUIRES: the answer was of the
+  // kind that ChangeCodecFor names. `communication` runs from the request, sent when that version
+  // was there, to the last answer. `coding` is the time to encode and decode a change, otherwise
+  // zero.
   void RecordPull(const TensorPlan& tensor, uint64_t round, absl::Duration communication,
                   absl::Duration coding);
 
-  // Before a push of `round`: the report for the scheduler where one is due, once; else nullopt.
+  // Returns the report that is due before a push of `round`, once; otherwise nullopt.
   std::optional<wire::ThresholdReport> TakeReport(uint64_t round);
-  // The last report again while it is unanswered: it, or the answer, may have been lost.
+
+  // Returns the last report again while it is unanswered: it or the answer may have been lost.
   std::optional<wire::ThresholdReport> UnansweredReport() const;
-  // No more pushes will come: what the scheduler must know of that.
+
+  // Returns what the scheduler must know when no more pushes will come.
   std::vector<wire::ThresholdReport> TakeLastReports();
-  // Takes a decision of the scheduler; one that is older than the newest is none. InvalidArgument: a codec this worker
-  // does not know.
+
+  // Takes a decision of the scheduler. Ignores one that is older than the newest.
+  // InvalidArgument: a codec that this worker does not know.
   [[nodiscard]] absl::Status OnCodecMap(const wire::CodecMap& map);
+
+  // Ends every wait, now and later, with `why`.
   void Fail(const absl::Status& why);
 
   std::optional<wire::CodecMap> decision() const;
-  // What this worker compresses with where it does; of the codec "none" where it never does. Lives as long as the plan.
+  // Returns the codec that this worker's pushes are compressed with; codec "none" if they never
+  // are. Lives as long as the plan.
   const Codec& compressor() const { return *compressor_; }
-  // The same of what servers answer its pulls with.
+  // Same, for what servers answer this worker's pulls with.
   const Codec& pull_compressor() const { return *pull_compressor_; }
 
  private:
   enum class State { kProfiling, kWaiting, kDecided };
-  // Of one direction.
+  // One direction: pushes or pulls.
   struct Side {
     std::string codec = "none";
-    std::string settled_codec = "none";  // the same once its warm-up is over: what is measured
-    bool automatic = false;              // measured and decided by the scheduler
+    std::string settled_codec = "none";  // the same after its warm-up: what is measured
+    bool automatic = false;              // measured, and decided by the scheduler
     bool profiled = false;               // in the first pre_steps rounds
     CodecMap map;
     ThresholdTable profile;
-    std::map<uint64_t, ThresholdTable> pairs;  // the newest of each measured pair
+    std::map<uint64_t, ThresholdTable> pairs;  // by pair of measured rounds; the newest only
   };
   struct Awaited {
     wire::ThresholdReport report;
@@ -126,21 +150,21 @@ class CompressionPlan final {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<const Codec*> FindCodec(const std::string& spec)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Decided, failed, or so early that undecided rounds are raw: the round after the last profiled
-  // one may pass.
+  // True if a push of `round` need not wait: the plan has failed, or the decision for `round` is
+  // known, or `round` is at most the one after the last profiled round, which goes out raw.
   bool MayGoOn(uint64_t round) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The codec that holds for the tensor in `round`; "none": as it is.
+  // Returns the codec that holds for the tensor in `round`; "none": it goes as it is.
   std::string SpecFor(const Side& side, const TensorPlan& tensor, uint64_t round) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Measures(const Side& side, const TensorPlan& tensor, uint64_t round) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether the pair that `round` belongs to measures this tensor.
+  // True if the pair that `round` belongs to measures this tensor.
   bool IsChosen(const Side& side, const TensorPlan& tensor, uint64_t round) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Record(Side* side, const TensorPlan& tensor, uint64_t round, StepKind kind,
               absl::Duration communication, absl::Duration coding)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // What is to be reported of this direction now.
+  // Returns what to report now of one direction.
   ThresholdTable Recent(const Side& side) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   wire::ThresholdReport ProfileReport() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   wire::ThresholdReport PairReport(uint64_t pair, uint64_t round)
@@ -159,8 +183,9 @@ class CompressionPlan final {
   Side pull_ ABSL_GUARDED_BY(mutex_);
   MeasuredRounds rounds_ ABSL_GUARDED_BY(mutex_) = MeasuredRounds(0, 0);
   uint64_t reported_pair_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<uint64_t, std::set<KeyId>> tensors_ ABSL_GUARDED_BY(mutex_);  // pushed, by bytes
-  std::map<uint64_t, uint64_t> counts_ ABSL_GUARDED_BY(mutex_);  // how many those are: a step's
+  // The tensors pushed so far and how many there are, both by a tensor's bytes.
+  std::map<uint64_t, std::set<KeyId>> tensors_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, uint64_t> counts_ ABSL_GUARDED_BY(mutex_);
   std::optional<Awaited> awaited_ ABSL_GUARDED_BY(mutex_);
   std::optional<wire::CodecMap> decision_ ABSL_GUARDED_BY(mutex_);
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);

@@ -33,7 +33,7 @@ absl::StatusOr<std::vector<GradientPart>> DeviceCompressor::Copy(
     SLIMPS_ASSIGN_OR_RETURN(std::shared_ptr<HostBuffer> buffer,
                             device_->AllocateHost(tensor.elements));
     absl::StatusOr<float> largest = 0.0f;
-    // The host device copies before it returns.
+    // The host device copies before it returns, so `largest` is set then.
     device_->CopyGradient(tensor.key.id(), gradients[i], buffer->floats(),
                           [&largest](KeyId, absl::StatusOr<float> found) { largest = found; });
     SLIMPS_RETURN_IF_ERROR(largest.status());
@@ -54,7 +54,7 @@ absl::Status DeviceCompressor::Sum(const TensorPlan& tensor, uint64_t round,
                                    std::span<float> sum, PushCounts* counts) {
   const bool compressed = tensor.bytes() >= options_.threshold_bytes;
   const Codec& codec = compressed ? *codec_ : *raw_;
-  // Every device has a whole tensor.
+  // Every device has a whole tensor, so a device takes the place of a partition.
   TensorPlan devices = tensor;
   devices.partitions.assign(gradients.size(), {.server = 0, .offset = 0, .elements = sum.size()});
   SLIMPS_ASSIGN_OR_RETURN(const std::vector<GradientPart> parts, Copy(devices, round, gradients));

@@ -1,12 +1,12 @@
-// DeviceCompressor: what gradient compression does inside one process, where several devices hold gradients of one key.
-// Each device's gradient is encoded as a worker's would be, with a residual of its own, and decoded at once; what was
-// decoded is summed in the order of the devices.
+// DeviceCompressor: gradient compression inside one process, where several devices hold gradients
+// of one key. It encodes each device's gradient as a worker's, with a residual of its own, decodes
+// it at once, and sums what was decoded in the order of the devices.
 //
 //   auto compressor = DeviceCompressor::Create("2bit:threshold=0.5", {.grad_scale = 1});
-//   (*compressor)->Sum(tensor, /*round=*/7, gradients, sum, &counts);     // residuals updated
+//   (*compressor)->Sum(tensor, /*round=*/7, gradients, sum, &counts);   // updates the residuals
 //
-// Nothing travels, so no threshold is measured: tensors below `threshold_bytes` are taken as they are, all others are
-// compressed. Thread-safe.
+// Nothing travels, so no threshold is measured: tensors below `threshold_bytes` stay as they are,
+// all others are compressed. Thread-safe.
 #ifndef SLIMPS_WORKER_DEVICE_COMPRESSOR_H_
 #define SLIMPS_WORKER_DEVICE_COMPRESSOR_H_
 
@@ -43,9 +43,10 @@ class DeviceCompressor final {
 
   const Codec& codec() const { return *codec_; }
 
-  // sum[k] = decode(encode(gradients[0] * grad_scale + residual 0))[k] + ...; of a codec that votes, its sign.
-  // InvalidArgument, and no residual has changed: NaN or infinity in a gradient (names key and element). REQUIRES: each
-  // array has the tensor's elements.
+  // sum[k] = decode(encode(gradients[0] * grad_scale + residual 0))[k] + ...; for a codec that
+  // votes, the sign of that. REQUIRES: each array has the tensor's elements.
+  // InvalidArgument (names key and element): NaN or infinity in a gradient. No residual has
+  // changed.
   [[nodiscard]] absl::Status Sum(const TensorPlan& tensor, uint64_t round,
                                  std::span<const std::span<const float>> gradients,
                                  std::span<float> sum, PushCounts* counts);
@@ -60,7 +61,7 @@ class DeviceCompressor final {
   const std::unique_ptr<const Codec> raw_;
   const std::unique_ptr<Device> device_;
   Mutex mutex_;
-  PayloadMaker maker_ ABSL_GUARDED_BY(mutex_);  // residuals: a device is a partition
+  PayloadMaker maker_ ABSL_GUARDED_BY(mutex_);  // keeps the residuals; a device is a partition
 };
 
 }  // namespace slimps

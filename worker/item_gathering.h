@@ -2,7 +2,7 @@
 // pulls of rows, the optimizer's state both ways.
 //
 //   ItemGathering gathering(&courier, {.priority = ItemGathering::kBeforeAll});
-//   gathering.Add(server, {.item = pull_item, .key_name = "s:w"}, /*answer_bytes=*/4096);  // repeat
+//   gathering.Add(server, {.item = pull_item, .key_name = "s:w"}, /*answer_bytes=*/4096);
 //   SLIMPS_ASSIGN_OR_RETURN(const std::vector<Answer> answers, gathering.Await());
 //
 // Requests leave together (Coalescer): when they fill a message, and all of them before Add or
