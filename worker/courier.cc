@@ -13,7 +13,7 @@
 namespace slimps {
 namespace {
 
-// Payloads are the callers' memory, who bound what they hand over.
+// No limits: payloads are the callers' memory, and the callers bound what they hand over.
 RetryOptions WithoutLimits(absl::Duration first_interval) {
   return {.first_interval = first_interval,
           .max_items = std::numeric_limits<size_t>::max(),
@@ -124,7 +124,7 @@ Message Courier::Enter(uint32_t server, std::span<OutgoingItem> items, int64_t p
 Message Courier::BuildMessage(const std::vector<uint64_t>& tickets) {
   Message message;
   message.header = membership_->MakeHeader();
-  // Servers put the answers to messages of one request id together.
+  // Servers group answers by request id: a message with its own id gets its own answer.
   if (!options_.coalesce) message.header.set_request_id(next_request_++);
   bool pushes = false, pulls = false;
   for (uint64_t ticket : tickets) {
@@ -165,7 +165,7 @@ void Courier::Send(uint32_t server, Message message, const std::vector<uint64_t>
       transport_->Send(servers_[server], std::move(message), std::move(options));
   if (sent.ok()) return;
   MarkUnsent(tickets);
-  // A full queue empties again.
+  // A full queue empties again: the items stay, and the timer retries.
   if (absl::IsResourceExhausted(sent)) return;
   for (uint64_t ticket : tickets) AnswerItem(ticket, Answer{.status = sent});
 }
@@ -254,7 +254,8 @@ void Courier::HandleStatuses(PeerId from,
 void Courier::HandlePullReply(PeerId from, Message& message) {
   size_t next_payload = 0;
   for (const wire::PullReplyItem& item : message.header.pull_reply().items()) {
-    // Of every item, also of one that is passed over below. ParseFrame has checked that the frames match the items.
+    // Takes the payload of every item, also of one that is skipped below. ParseFrame has checked
+    // that the frames match the items.
     Payload payload;
     if (item.payload_bytes() > 0) payload = std::move(message.payloads[next_payload++]);
     if (!IsAsked(from, item.id().ticket())) continue;
@@ -270,7 +271,7 @@ void Courier::AnswerItem(uint64_t ticket, Answer answer) {
   {
     MutexLock lock(&mutex_);
     auto found = requests_.find(ticket);
-    if (found == requests_.end()) return;  // answered before: a repeat of a retried item
+    if (found == requests_.end()) return;  // answered before: a retried item is answered twice
     request = std::move(found->second);
     requests_.erase(found);
     retries_.OnAnswer(ticket);
@@ -286,11 +287,12 @@ void Courier::AnswerItem(uint64_t ticket, Answer answer) {
 }
 
 void Courier::FailAll(const absl::Status& why) {
+  // One by one, without the lock: `done` may call Dispatch.
   for (;;) {
     uint64_t ticket = 0;
     {
       MutexLock lock(&mutex_);
-      if (failed_.ok()) failed_ = why;  // from here on none is added
+      if (failed_.ok()) failed_ = why;  // from here on Dispatch adds none
       if (requests_.empty()) return;
       ticket = requests_.begin()->first;
     }

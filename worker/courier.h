@@ -1,12 +1,13 @@
-// Courier: carries items (init, push, pull of one partition) to servers and brings back each one's
+// Courier: carries items (init, push, pull of one partition) to servers and brings back each item's
 // answer.
 //
 //   courier.Dispatch(server, {{.item = push_item, .payload = payload, .done = on_answer}});
 //
 // One Dispatch is one message. Acknowledgement, retry and deadline are per item, never per message:
-// an item keeps its ticket until it was answered, and a retry may travel in other company. `done`
-// runs exactly once, on the transport's I/O thread, the timer thread or that of a caller of Dispatch
-// (what cannot be sent) or FailAll; it must neither block nor throw, and may Dispatch.
+// an item keeps its ticket until it is answered, and a retry may travel with other items.
+// `done` runs exactly once: on the transport's I/O thread, on the timer thread, or on the thread of
+// a caller of Dispatch (what cannot be sent) or FailAll. It must neither block nor throw. It may
+// call Dispatch.
 #ifndef SLIMPS_WORKER_COURIER_H_
 #define SLIMPS_WORKER_COURIER_H_
 
@@ -37,16 +38,17 @@ namespace slimps {
 
 struct Answer {
   absl::Status status;
-  // First byte handed over to the answer; zero where it was sent more than once, and nobody knows what was answered.
+  // From the first byte handed over to the answer. Zero if the item was sent more than once: nobody
+  // knows which of them was answered.
   absl::Duration round_trip;
-  absl::Duration decode;     // of a profiled push: what the server took to decode it
-  wire::PullReplyItem pull;  // of a pull
-  Payload payload;           // of a pull
+  absl::Duration decode;     // for a profiled push: the time that the server took to decode it
+  wire::PullReplyItem pull;  // for a pull
+  Payload payload;           // for a pull
 };
 
 struct OutgoingItem {
-  std::variant<wire::PushItem, wire::PullItem, wire::InitItem>
-      item;  // its ticket is set by Dispatch
+  // Dispatch sets the item's ticket.
+  std::variant<wire::PushItem, wire::PullItem, wire::InitItem> item;
   Payload payload;
   std::string key_name;  // for error messages
   CalledOnce<Answer> done;
@@ -55,50 +57,59 @@ struct OutgoingItem {
 struct CourierOptions {
   absl::Duration timeout = absl::Seconds(60);
   absl::Duration retry_interval = absl::Seconds(5);
-  wire::StoreMode mode = wire::DIST_SYNC;  // stamped on init messages, the staleness too
+  wire::StoreMode mode = wire::DIST_SYNC;  // goes into init messages, as does the staleness
   uint32_t staleness = 0;
   bool coalesce = true;  // false: every item in a message of its own, both ways
   const Clock* clock = MachineClock();
-  // Of Dispatch and of the timer's thread; must see to it that FailAll is called.
+  // Called when Dispatch or the timer thread runs out of memory. It must see to it that FailAll is
+  // called.
   OnOutOfMemory on_out_of_memory = {};
 };
 
 // Thread-safe.
 class Courier final {
  public:
-  // The priority of pulls: they are small and somebody waits, so that nothing queued goes before them. A server has the
-  // current version and the one before: a pull that its worker's push of the next round overtakes still gets the version
-  // that it names, one that the pushes of two rounds overtake does not.
+  // The priority of pulls. They are small and a caller waits for them, so nothing queued goes
+  // first. A server has the current version and the one before it. A pull that its worker's push of
+  // the next round overtakes still gets the version that it names. One that the pushes of two
+  // rounds overtake does not.
   static constexpr int64_t kBeforeAll = std::numeric_limits<int>::max();
 
-  // `transport` and `membership` must outlive the courier. servers[rank] is the connection to that
-  // server.
+  // servers[rank] is the connection to that server. REQUIRES: `transport` and `membership` outlive
+  // this.
   Courier(Transport* transport, Membership* membership, std::vector<PeerId> servers,
           CourierOptions options);
   ~Courier();
 
-  // kWaits: the caller waits for the answer, holding no lock, and so may do the sending itself
+  // kWaits: the caller waits for the answer and holds no lock, so it may do the sending itself
   // (SendOptions::may_hand_over_here).
   enum class Sender { kGoesOn, kWaits };
 
-  // All items travel in one message of their kind; pushes and pulls together make a PushPull. Throws nothing: what its
-  // caller has said of the items holds, whatever becomes of them.
+  // Sends the items in one message of their kind; pushes and pulls together make a PushPull. Throws
+  // nothing: what the caller has recorded about the items stays true, whatever becomes of them.
   void Dispatch(uint32_t server, std::vector<OutgoingItem> items, int64_t priority,
                 Sender sender = Sender::kGoesOn);
-  // The transport dropped what it held for this server: a retry may queue it again.
+
+  // Notes that the transport dropped what it held for this server. A retry may queue it again.
   void OnUndeliverable(PeerId server);
-  // The connection to this server broke: what it was asked for by then is asked for again at once.
+
+  // Asks this server at once again for everything that it was asked for: the connection broke.
   void OnConnectionLost(PeerId server);
-  // Takes PushReply, PullReply and InitReply; of their items those that `from` was asked for. False: another verb.
+
+  // Takes PushReply, PullReply and InitReply, and of their items those that `from` was asked for.
+  // Returns false for any other verb.
   bool HandleMessage(PeerId from, Message& message);
-  // Answers everything outstanding, and whatever comes later, with `why`.
+
+  // Answers everything outstanding, and all later items, with `why`.
   void FailAll(const absl::Status& why);
-  // FailAll; and no `done` runs on the timer thread after it returns. Idempotent. Not from within a `done`.
+
+  // Calls FailAll. After it returns, no `done` runs on the timer thread. Idempotent. REQUIRES: not
+  // called from a `done`.
   void Stop();
   size_t outstanding() const;
 
  private:
-  // Request ids of messages that are to be answered one by one; RpcClient's are far below.
+  // Request ids of messages that servers answer one by one. RpcClient's ids are far below.
   static constexpr uint64_t kFirstRequest = uint64_t{1} << 63;
 
   struct Request {
@@ -110,34 +121,37 @@ class Courier final {
     bool sent_again = false;
     bool queued = false;   // the transport holds it and has not handed it over yet
     int refusals = 0;      // how often a server had no room for it
-    absl::Status refusal;  // the last of them
+    absl::Status refusal;  // the last one
   };
 
   void DispatchTogether(uint32_t server, std::span<OutgoingItem> items, int64_t priority,
                         Sender sender);
-  // Gives the items tickets, takes them, and puts them into a message.
+  // Gives the items tickets, stores them in requests_ and returns a message with them.
   Message Enter(uint32_t server, std::span<OutgoingItem> items, int64_t priority,
                 std::vector<uint64_t>* tickets) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Message BuildMessage(const std::vector<uint64_t>& tickets) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Send(uint32_t server, Message message, const std::vector<uint64_t>& tickets,
             int64_t priority, Sender sender);
-  // Whether the item is outstanding and that server's.
+  // True if the item is outstanding and was sent to that server.
   bool IsAsked(PeerId server, uint64_t ticket) const;
   void HandleStatuses(PeerId from,
                       const google::protobuf::RepeatedPtrField<wire::ItemStatus>& items);
   void AnswerItem(uint64_t ticket, Answer answer);
-  // True: the server had no room for the item (too many rounds or bytes wait); it stays, and is sent again.
+  // Keeps the item to be sent again if the server had no room for it (too many rounds or bytes wait
+  // there). Returns false for any other status.
   bool Defer(uint64_t ticket, const absl::Status& status);
   void NoteHeard(PeerId from);
   void HandlePullReply(PeerId from, Message& message);
   void MarkHandedOver(const std::vector<uint64_t>& tickets, SteadyTime when);
   void MarkQueued(const std::vector<uint64_t>& tickets);
-  // The transport did not take them: the timer tries again.
+  // Notes that the transport did not take the items. The timer sends them again.
   void MarkUnsent(const std::vector<uint64_t>& tickets);
+  // Returns the error of an item whose deadline has passed.
   absl::Status Expired(uint64_t ticket) const;
-  // Whether the item was handed over and the server is talking, so that its answer is rather on its way behind others
-  // than lost: on a slow link weights may take longer than the retry interval, and asking again would have them sent
-  // twice. Not beyond half of the timeout, when it is asked for once more at any rate.
+  // True if the answer is probably queued behind others rather than lost: the item was handed over
+  // and the server is talking. On a slow link, weights may take longer than the retry interval, and
+  // a second request would have them sent twice. False after half of the timeout: then the item is
+  // sent once more in any case.
   bool AnswersCome(const Request& request, SteadyTime now) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RetryAndExpire(SteadyTime now);
@@ -157,7 +171,7 @@ class Courier final {
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   CondVar stop_;
-  // Refused for want of room, and when to send it again, by ticket.
+  // By ticket: when to send an item again that a server refused for want of room.
   std::map<uint64_t, SteadyTime> deferred_ ABSL_GUARDED_BY(mutex_);
   Thread timer_ ABSL_GUARDED_BY(mutex_);
 };

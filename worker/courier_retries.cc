@@ -1,4 +1,4 @@
-// Courier: when an item is sent again, and when it is given up.
+// Courier: when it sends an item again, and when it gives the item up.
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -11,7 +11,8 @@ namespace slimps {
 namespace {
 
 constexpr absl::Duration kTimerStep = absl::Milliseconds(100);
-// Between a server's refusal for want of room and the next try: doubles from the one to the other.
+// After a server's refusal for want of room the item waits before the next try. The wait begins
+// here and doubles with each refusal, this many times at most.
 constexpr absl::Duration kFirstDeferral = absl::Milliseconds(100);
 constexpr int kMostDoublings = 4;
 
@@ -32,7 +33,7 @@ void Courier::OnConnectionLost(PeerId server) {
   for (const auto& [ticket, request] : requests_) {
     if (servers_[request.server] == server && !request.queued) retries_.Postpone(ticket, now);
   }
-  stop_.NotifyAll();  // the timer
+  stop_.NotifyAll();  // wakes the timer
 }
 
 bool Courier::Defer(uint64_t ticket, const absl::Status& status) {
@@ -94,7 +95,7 @@ void Courier::RetryAndExpire(SteadyTime now) {
       if (found == requests_.end()) continue;  // answered meanwhile
       const Request& request = found->second;
       if (request.queued) {
-        // On a slow link its turn has not come: a copy would only lengthen the queue.
+        // Its turn in the queue has not come (a slow link): a copy would only lengthen the queue.
         retries_.Postpone(ticket, now + options_.retry_interval);
       } else if (AnswersCome(request, now)) {
         retries_.Postpone(ticket, heard_[request.server] + options_.retry_interval);
