@@ -266,6 +266,7 @@ void CompressionPlan::RecordPull(const TensorPlan& tensor, uint64_t round,
 
 ThresholdTable CompressionPlan::Recent(const Side& side) const {
   std::vector<ThresholdTable> tables;
+  // The profile is one more sample until there are enough pairs.
   if (side.pairs.size() < MeasuredRounds::kKeptPairs) tables.push_back(side.profile);
   for (const auto& [pair, table] : side.pairs) tables.push_back(table);
   ThresholdTable recent = ThresholdTable::Average(tables);
@@ -349,6 +350,8 @@ absl::Status CompressionPlan::OnCodecMap(const wire::CodecMap& map) {
   MutexLock lock(&mutex_);
   // The answer to a repeated report may come after a newer decision.
   if (decision_.has_value() && map.version() < decision_->version()) return absl::OkStatus();
+  // decision() tells what is in force: of a side that the scheduler does not decide, this worker's
+  // own choice.
   wire::CodecMap decision = map;
   if (push_.automatic && !map.codec().empty()) {
     SLIMPS_RETURN_IF_ERROR(FindCodec(map.codec()).status());

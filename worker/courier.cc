@@ -73,7 +73,7 @@ void Courier::Stop() {
     stop_.NotifyAll();
     timer = std::move(timer_);
   }
-  if (timer.joinable()) timer.Join();
+  if (timer.joinable()) timer.Join();  // without the lock, which the timer thread takes
 }
 
 void Courier::Dispatch(uint32_t server, std::vector<OutgoingItem> items, int64_t priority,
@@ -158,6 +158,7 @@ Message Courier::BuildMessage(const std::vector<uint64_t>& tickets) {
 
 void Courier::Send(uint32_t server, Message message, const std::vector<uint64_t>& tickets,
                    int64_t priority, Sender sender) {
+  // Before transport_->Send: the message may be handed over before that returns.
   MarkQueued(tickets);
   SendOptions options{.priority = priority, .may_hand_over_here = sender == Sender::kWaits};
   options.on_handed_over = [this, tickets](SteadyTime when) { MarkHandedOver(tickets, when); };
@@ -176,6 +177,7 @@ void Courier::MarkHandedOver(const std::vector<uint64_t>& tickets, SteadyTime wh
     auto found = requests_.find(ticket);
     if (found == requests_.end()) continue;
     Request& request = found->second;
+    // Only the first time counts: after a second one nobody knows which of them was answered.
     request.sent_again = request.handed_over != SteadyTime::InfinitePast();
     if (!request.sent_again) request.handed_over = when;
     request.queued = false;
@@ -283,11 +285,11 @@ void Courier::AnswerItem(uint64_t ticket, Answer answer) {
     if (!request.sent_again) answer.round_trip = now - request.handed_over;
     TracePassage(request.out, request.handed_over, now);
   }
-  request.out.done(std::move(answer));
+  request.out.done(std::move(answer));  // without the lock: it may call Dispatch
 }
 
 void Courier::FailAll(const absl::Status& why) {
-  // One by one, without the lock: `done` may call Dispatch.
+  // One by one: AnswerItem takes the lock itself.
   for (;;) {
     uint64_t ticket = 0;
     {

@@ -61,8 +61,7 @@ struct CourierOptions {
   uint32_t staleness = 0;
   bool coalesce = true;  // false: every item in a message of its own, both ways
   const Clock* clock = MachineClock();
-  // Called when Dispatch or the timer thread runs out of memory. It must see to it that FailAll is
-  // called.
+  // Called when Dispatch or the timer thread runs out of memory. Must lead to a call of FailAll.
   OnOutOfMemory on_out_of_memory = {};
 };
 
@@ -85,15 +84,16 @@ class Courier final {
   // (SendOptions::may_hand_over_here).
   enum class Sender { kGoesOn, kWaits };
 
-  // Sends the items in one message of their kind; pushes and pulls together make a PushPull. Throws
-  // nothing: what the caller has recorded about the items stays true, whatever becomes of them.
+  // Sends the items in one message of their kind; pushes and pulls together make a PushPull. With
+  // `coalesce` off, each item has its own message. Throws nothing: what the caller has recorded
+  // about the items stays true, whatever becomes of them.
   void Dispatch(uint32_t server, std::vector<OutgoingItem> items, int64_t priority,
                 Sender sender = Sender::kGoesOn);
 
   // Notes that the transport dropped what it held for this server. A retry may queue it again.
   void OnUndeliverable(PeerId server);
 
-  // Asks this server at once again for everything that it was asked for: the connection broke.
+  // The connection to this server broke: asks it again at once for every item handed over to it.
   void OnConnectionLost(PeerId server);
 
   // Takes PushReply, PullReply and InitReply, and of their items those that `from` was asked for.
@@ -137,8 +137,8 @@ class Courier final {
   void HandleStatuses(PeerId from,
                       const google::protobuf::RepeatedPtrField<wire::ItemStatus>& items);
   void AnswerItem(uint64_t ticket, Answer answer);
-  // Keeps the item to be sent again if the server had no room for it (too many rounds or bytes wait
-  // there). Returns false for any other status.
+  // Returns true if `status` says that the server had no room for the item (too many rounds or bytes
+  // wait there), and keeps the item to be sent again.
   bool Defer(uint64_t ticket, const absl::Status& status);
   void NoteHeard(PeerId from);
   void HandlePullReply(PeerId from, Message& message);

@@ -115,10 +115,11 @@ void Courier::RetryAndExpire(SteadyTime now) {
       auto found = requests_.find(ticket);
       if (found == requests_.end()) continue;  // answered meanwhile
       const Request& request = found->second;
-      if (request.queued) continue;
+      if (request.queued) continue;  // it is on its way again already
       resends.push_back({request.server, request.priority, {ticket}, BuildMessage({ticket})});
     }
   }
+  // Without the lock, which Send takes.
   for (Resend& resend : resends) {
     Send(resend.server, std::move(resend.message), resend.tickets, resend.priority,
          Sender::kGoesOn);

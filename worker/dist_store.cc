@@ -194,7 +194,7 @@ void DistStore::StartPipeline() {
 void DistStore::OnMessage(PeerId from, Message message) {
   if (membership_.HandleMessage(from, message)) return;
   if (rpc_.HandleMessage(message)) return;
-  if (!ready_.load()) return;
+  if (!ready_.load()) return;  // the stages are not there yet
   if (courier_->HandleMessage(from, message)) return;
   const wire::Header& header = message.header;
   if (header.has_codec_map()) {

@@ -73,6 +73,7 @@ absl::Status DistStore::CollectState(const TensorPlan& tensor, OptimizerStates* 
   ItemGathering gathering(courier_.get(), {.priority = ItemGathering::kBeforeAll});
   for (size_t i = 0; i < tensor.partitions.size(); ++i) {
     const PartitionPlan& partition = tensor.partitions[i];
+    // Asks for every tensor that any optimizer has: which one it is, the answers tell.
     for (uint32_t number = 1; number <= kMostStateTensors; ++number) {
       gathering.Add(partition.server,
                     {.item = StatePull(tensor, i, number),
@@ -124,6 +125,7 @@ absl::Status DistStore::CheckLoadable(const OptimizerStates& states) {
   const std::vector<const TensorPlan*> tensors = keys_.WithElements();
   SLIMPS_RETURN_IF_ERROR(CheckKeys(states, tensors));
   // Checks that it is the servers' optimizer before anything changes. Every key has the same one.
+  // No optimizer has a tensor of that number, so the answer only describes the optimizer.
   if (tensors.empty()) return absl::OkStatus();
   const TensorPlan& tensor = *tensors[0];
   ItemGathering gathering(courier_.get(), {.priority = ItemGathering::kBeforeAll});

@@ -52,6 +52,7 @@ absl::Status DistStore::Init(const std::vector<InitTensor>& tensors) {
         courier_.get()));
   for (const TensorPlan& plan : plans) staging_.AddKeys(plan.bytes());
   keys_.Add(std::move(plans));
+  // No worker goes on before the servers have rank 0's values.
   return membership_.Barrier("kvstore/init", wire::WORKER, options_.timeout);
 }
 
@@ -134,7 +135,7 @@ absl::StatusOr<float> DistStore::CopyGradient(const TensorPlan& tensor,
                           grad_bufs[i]->floats(),
                           [&found](KeyId, absl::StatusOr<float> of) { found = of; });
     SLIMPS_RETURN_IF_ERROR(found.status());
-    if (std::isinf(*found * options_.grad_scale)) {
+    if (std::isinf(*found * options_.grad_scale)) {  // looks again, for the element's name
       return CheckFinite(tensor.key, grad_bufs[i]->floats(), options_.grad_scale, "push",
                          partition.offset);
     }
@@ -220,6 +221,7 @@ void DistStore::SubmitPull(PullJob job, const Key& key) {
 
 absl::Status DistStore::PushPull(const Key& key, std::span<const float> gradient,
                                  std::span<float> out, int priority) {
+  // Checked before the round is counted: a pull that cannot be must not consume it.
   SLIMPS_RETURN_IF_ERROR(FindForPull(key, out.size()).status());
   SLIMPS_ASSIGN_OR_RETURN(PushJob job, MakePushJob(key, gradient, priority));
   Awaited pulled;
@@ -243,6 +245,7 @@ absl::StatusOr<bool> DistStore::SendTogether(const PushJob& job, std::span<float
                                              std::function<void(absl::Status)> pulled,
                                              SteadyTime* prepared) {
   const TensorPlan& tensor = *job.tensor;
+  // SubmitWithPush takes plain pulls only: no change of the weights, and none that is measured.
   if (mode_ != wire::DIST_SYNC || !options_.coalesce || NeedsCopy(tensor, job.round) ||
       plan()->MeasuresPull(tensor, job.round)) {
     return false;
