@@ -190,6 +190,7 @@ slimps_status slimps_set_updater(slimps_store* store, slimps_updater updater, vo
           updater(user_data, slimps::FromKey(key), gradient.data(), weight.data(), weight.size());
       if (status == SLIMPS_OK) return;
       const bool known = status > SLIMPS_OK && status <= SLIMPS_UNAUTHENTICATED;
+      // An Updater returns nothing: only an exception carries the status through the push.
       throw slimps::StatusError{
           absl::Status(known ? static_cast<absl::StatusCode>(status) : absl::StatusCode::kUnknown,
                        absl::StrCat("the updater returned ", slimps_status_name(status), " (",

@@ -195,6 +195,7 @@ slimps_status slimps_pull_async(slimps_store* store, slimps_key key, float* out,
                             [asked](const absl::Status& status) { asked->Answer(status); });
     asked->asking = false;
     if (!asked->at_once.has_value()) return absl::OkStatus();
+    // An error that is known at once is this call's status, and `done` is not called.
     if (asked->at_once->ok()) {
       store->answers.Post([asked] { asked->HandOver(absl::OkStatus()); });
     }

@@ -137,8 +137,8 @@ class Courier final {
   void HandleStatuses(PeerId from,
                       const google::protobuf::RepeatedPtrField<wire::ItemStatus>& items);
   void AnswerItem(uint64_t ticket, Answer answer);
-  // Returns true if `status` says that the server had no room for the item (too many rounds or bytes
-  // wait there), and keeps the item to be sent again.
+  // Returns true, and keeps the item to be sent again, if the server had no room for it: too many
+  // rounds or bytes wait there.
   bool Defer(uint64_t ticket, const absl::Status& status);
   void NoteHeard(PeerId from);
   void HandlePullReply(PeerId from, Message& message);

@@ -51,6 +51,7 @@ void GuardedStore::Answered(std::function<void(absl::Status)> done, const Call& 
   const absl::Status failed = Failed();
   if (!failed.ok()) return done(failed);
   try {
+    // If `call` throws, the last copy's destructor calls `done`.
     const CalledOnce<absl::Status> answer = std::move(done);
     call(answer);
   } catch (const std::bad_alloc& error) {

@@ -59,6 +59,7 @@ void KeyTable::Add(std::vector<TensorPlan> plans) {
     added.emplace(id, std::make_unique<Entry>(Entry{.plan = std::move(plan)}));
   }
   MutexLock lock(&mutex_);
+  // Nothing throws after this: all are added or none.
   entries_.reserve(entries_.size() + added.size());
   entries_.merge(added);
 }
