@@ -76,8 +76,8 @@ extern "C" {
 #define SLIMPS_C_API_MINOR 0
 #define SLIMPS_C_API_VERSION (SLIMPS_C_API_MAJOR * 1000 + SLIMPS_C_API_MINOR)
 
-/* Returns the library's SLIMPS_C_API_VERSION: at least that of the header a program was built with.
- */
+/* Returns the library's SLIMPS_C_API_VERSION, which is at least that of the header that the program
+ * was built with. */
 SLIMPS_API int32_t slimps_api_version(void);
 
 /* ---- errors ---------------------------------------------------------------------------------- */
@@ -142,13 +142,12 @@ static inline slimps_key slimps_text_key(const char* text) {
   return key;
 }
 
-/* What pulls of a tensor carry. The servers keep float32, and arrays of this API are always float.
- */
+/* What pulls of a tensor carry. The servers keep float32. Arrays of this API are always float. */
 enum { SLIMPS_FLOAT32 = 0, SLIMPS_FLOAT16 = 1, SLIMPS_BFLOAT16 = 2 };
 
 /* The layer that a tensor belongs to; some codecs (adacomp) treat layers differently.
- * SLIMPS_LAYER_BY_SHAPE, the value in SLIMPS_TENSOR, goes by the shape: (out, in) is dense, (out,
- * in, kernel ...) is a convolution, anything else is neither. */
+ * SLIMPS_LAYER_BY_SHAPE, the value in SLIMPS_TENSOR, goes by the shape: (out, in) is dense,
+ * (out, in, kernel ...) is a convolution, anything else is neither. */
 enum {
   SLIMPS_LAYER_BY_SHAPE = 0,
   SLIMPS_LAYER_CONVOLUTION = 1,
@@ -158,8 +157,7 @@ enum {
   SLIMPS_LAYER_NORMALISATION = 5
 };
 
-/* A tensor to initialise. SLIMPS_TENSOR(key, shape, dimensions, values) fills in the usual values.
- */
+/* A tensor to initialise. SLIMPS_TENSOR(key, shape, dimensions, values) fills in the usual rest. */
 typedef struct slimps_tensor {
   size_t struct_size; /* sizeof(slimps_tensor); the same in all tensors of an array */
   slimps_key key;
@@ -306,8 +304,8 @@ SLIMPS_API slimps_status slimps_pull_rows(slimps_store* store, slimps_key key,
 
 typedef struct slimps_optimizer slimps_optimizer;
 
-/* Creates an optimizer with its usual numbers. `kind`: "sgd", "adam", "adamw", "test" (weight +=
- * rescale_grad * gradient) or "none". */
+/* Creates an optimizer with its usual numbers. `kind`: "sgd", "adam", "adamw", "none" or "test"
+ * (weight += rescale_grad * gradient). */
 SLIMPS_API slimps_status slimps_optimizer_create(const char* kind, slimps_optimizer** optimizer);
 
 /* Sets a number, as in ("learning_rate", 0.1). docs/c-api.md lists names and meanings. */
@@ -321,9 +319,10 @@ SLIMPS_API slimps_status slimps_optimizer_set(slimps_optimizer* optimizer, const
 /* Frees the optimizer. NULL does nothing. */
 SLIMPS_API void slimps_optimizer_destroy(slimps_optimizer* optimizer);
 
-/* Makes the servers step by the optimizer once per round, with the sum over workers. Collective:
- * every worker calls it alike, before or after init. Rank 0's optimizer is copied and holds from
- * the next round on. An optimizer of another kind than before begins with no momentum. */
+/* Makes the servers (or a local store) step by the optimizer once per round, with the sum over
+ * workers. Collective: every worker calls it alike, before or after init. Rank 0's optimizer holds,
+ * from the next round on. It is copied. An optimizer of another kind than before begins with no
+ * momentum. */
 SLIMPS_API slimps_status slimps_set_optimizer(slimps_store* store,
                                               const slimps_optimizer* optimizer);
 
