@@ -8,9 +8,9 @@ namespace slimps {
 namespace {
 
 constexpr int kReweightings = 8;
-constexpr double kHuber = 1.345;        // in standard deviations: 95 % efficient where all is well
-constexpr double kMadToSigma = 1.4826;  // median absolute deviation to standard deviation
-constexpr double kSmallestSigma = 0.01;
+constexpr double kHuber = 1.345;         // standard deviations: 95 % efficient without outliers
+constexpr double kMadToSigma = 1.4826;   // median absolute deviation to standard deviation
+constexpr double kSmallestSigma = 0.01;  // keeps tiny relative errors from counting as outliers
 
 using Active = std::array<bool, kMaxCoefficients>;
 
@@ -20,7 +20,9 @@ double RelativeError(const Equation& equation, const Coefficients& coefficients)
   return sum / equation.value - 1;
 }
 
-// Gauss and Jordan with pivots from the diagonal; the matrix is symmetric and positive semidefinite.
+// Solves the normal equations for the active coefficients: Gauss-Jordan elimination with pivots
+// from the diagonal, since the matrix is symmetric and positive semidefinite. A coefficient without
+// a usable pivot is 0.
 Coefficients SolveNormal(std::array<std::array<double, kMaxCoefficients + 1>, kMaxCoefficients> m,
                          const Active& active) {
   Coefficients solution = {};
@@ -52,6 +54,8 @@ Coefficients SolveNormal(std::array<std::array<double, kMaxCoefficients + 1>, kM
   return solution;
 }
 
+// Solves the least squares. While a coefficient comes out negative, the lowest is fixed at 0 and
+// the others are solved again.
 Coefficients Solve(const std::vector<Equation>& equations, std::span<const double> weights) {
   std::array<std::array<double, kMaxCoefficients + 1>, kMaxCoefficients> normal = {};
   for (size_t e = 0; e < equations.size(); ++e) {
@@ -73,6 +77,7 @@ Coefficients Solve(const std::vector<Equation>& equations, std::span<const doubl
   }
 }
 
+// Returns a robust estimate of the relative errors' standard deviation.
 double Sigma(const std::vector<Equation>& equations, const Coefficients& coefficients) {
   std::vector<double> errors;
   for (const Equation& equation : equations) {

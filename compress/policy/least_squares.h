@@ -1,7 +1,8 @@
-// Small linear fits with coefficients from 0 up. Pure.
+// Small linear fits whose coefficients are never negative. Pure.
 //
 //   // y = a + b x
-//   const Coefficients ab = FitNonNegative({{{1, 0, 0}, 5.0, 1.0}, {{1, 10, 0}, 25.0, 1.0}});   // {5, 2, 0}
+//   const Coefficients ab =
+//       FitNonNegative({{{1, 0, 0}, 5.0, 1.0}, {{1, 10, 0}, 25.0, 1.0}});  // {5, 2, 0}
 #ifndef SLIMPS_COMPRESS_POLICY_LEAST_SQUARES_H_
 #define SLIMPS_COMPRESS_POLICY_LEAST_SQUARES_H_
 
@@ -15,13 +16,17 @@ constexpr size_t kMaxCoefficients = 3;
 using Coefficients = std::array<double, kMaxCoefficients>;
 
 struct Equation {
-  Coefficients factors = {};  // of the coefficients; zeros for those that do not take part
-  double value = 0;           // over 0
+  Coefficients factors = {};  // one for each coefficient; 0 for those that do not take part
+  double value = 0;           // more than 0
   double weight = 1;
 };
 
-// The coefficients, none negative, whose weighted relative errors (sum of factors * coefficients, over value, less 1)
-// have the smallest sum of squares, equations far off counting less: Huber's weights, a fixed number of times. A
+// Returns the coefficients with the smallest weighted sum of squared relative errors. None is
+// negative. The relative error of an equation is
+//
+//   sum(factors[i] * coefficients[i]) / value - 1
+//
+// Equations that lie far off count less (Huber's weights, applied a fixed number of times). A
 // coefficient that no equation determines is 0.
 Coefficients FitNonNegative(const std::vector<Equation>& equations);
 

@@ -8,21 +8,25 @@
 namespace slimps {
 namespace {
 
-// A row counts for at most so many samples: beyond that the line's own error dominates.
+// A row counts for at most this many samples. Beyond that the line's own error dominates.
 constexpr uint64_t kFullWeightSamples = 9;
-// Times below this are the clock's grain.
+// Shorter times are the clock's grain.
 constexpr double kShortestNs = 100;
-// Coefficients per byte are some 1e-6 of start-up times: bytes in MB keep the equations well conditioned.
+// Coefficients per byte are about 1e-6 of start-up times. Sizes in MB keep the equations well
+// conditioned.
 constexpr double kMegabyte = 1e6;
-// Sizes that are start-up time in the main: their scatter is noise.
+// Tensors up to this size take mainly start-up time, so their scatter is noise.
 constexpr double kSmallBytes = 64 << 10;
 constexpr size_t kFewestSmall = 3;
-// How far off a line may be, of what depends on the size.
+// How far off a line may be, as a share of the time that depends on the size.
 constexpr double kLineError = 0.15;
-// A size further off its line than by a factor of two is an outlier, or was measured on another link: the line counts.
+// ln 2. A size further off its line than by a factor of two is an outlier, or was measured when the
+// link was another: the line counts.
 constexpr double kOutlier = 0.693;
 constexpr double kMadToSigma = 1.4826;
-constexpr double kSure = 5;  // standard errors, which few sizes give roughly
+// A difference of start-up times must be this many standard errors. The errors come from few sizes,
+// so they are rough.
+constexpr double kSure = 5;
 
 double Nanoseconds(absl::Duration time) {
   return std::max(absl::ToDoubleNanoseconds(time), kShortestNs);
@@ -51,6 +55,7 @@ LinkModel::LinkModel(std::span<const ThresholdRow> rows) {
   known_ = raw.size() >= 2 && compressed.size() >= 2;
   if (!known_) return;
   FitLines(raw, compressed, coding);
+  // Each kind then has its own start-up time.
   if (StartUpsDiffer(rows)) {
     raw_ = FitLine(raw);
     compressed_ = FitLine(compressed);
@@ -88,6 +93,7 @@ bool LinkModel::StartUpsDiffer(std::span<const ThresholdRow> rows) const {
   for (const ThresholdRow& row : rows) {
     const auto bytes = static_cast<double>(row.bytes);
     if (!row.complete() || bytes > kSmallBytes) continue;
+    // Less the lines, so that only start-up times are compared.
     later.push_back(Nanoseconds(row.t_cq) - compressed_.OnLine(bytes) -
                     (Nanoseconds(row.t_c) - raw_.OnLine(bytes)));
   }
@@ -113,6 +119,8 @@ double LinkModel::Noise(std::span<const std::pair<const Samples*, const Line*>> 
 
 void LinkModel::TakeDistances(const Samples& samples, double noise, Line* line) {
   for (const Sample& sample : samples) {
+    // A measured time counts in full where the line's possible error is well above the noise, and
+    // hardly where it is below: the usual weight of two estimates by their variances.
     const double trusted = kLineError * line->per_byte * sample.bytes;
     const double share = noise > 0 ? trusted * trusted / (trusted * trusted + noise * noise) : 1;
     const double on_line = std::max(line->OnLine(sample.bytes), kShortestNs);
@@ -126,6 +134,7 @@ void LinkModel::TakeDistances(const Samples& samples, double noise, Line* line) 
 double LinkModel::Line::At(double bytes) const {
   const double on_line = std::max(OnLine(bytes), kShortestNs);
   const double size = std::log2(std::max(bytes, 1.0));
+  // Outside the measured sizes the distance of the nearest one holds.
   const auto above =
       std::ranges::lower_bound(distances, size, {}, &std::pair<double, double>::first);
   if (above == distances.begin()) return on_line * std::exp(distances.front().second);

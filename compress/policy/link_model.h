@@ -1,17 +1,22 @@
-// What a link and a codec take for any size, from the sizes that were measured.
+// Estimates what a link and a codec take for a tensor of any size, from the sizes that were
+// measured.
 //
-//   t_c(x)  = startup + x * raw_per_byte           communication of x bytes of fp32, raw
-//   t_cq(x) = startup + x * compressed_per_byte    of the same, compressed: start-up is the link's, whatever it carries
+//   t_c(x)  = startup + x * raw_per_byte           sending x bytes of fp32 raw
+//   t_cq(x) = startup + x * compressed_per_byte    sending them compressed
 //   t_pq(x) = coding_startup + x * coding_per_byte
 //
-// (Where the small sizes agree that compressed pushes begin later, or earlier, they have a start-up of their own.)
-// The lines are weighted least squares of relative errors, in which sizes that lie far off count less (Huber's weights).
-// Where a size was measured, its own time counts beside the line's: more, the more of it depends on the size, since what
-// small sizes scatter about their start-up is the machines' scheduling. Between measured sizes the distance to the line
-// is interpolated over the size's logarithm.
+// Raw and compressed pushes share one start-up time, since it is the link's, whatever the link
+// carries. Where the small sizes agree that compressed pushes start later or earlier, each kind has
+// its own.
+//
+// The lines are weighted least-squares fits of relative errors, in which sizes that lie far off
+// count less (Huber's weights). For a measured size the measured time counts beside the line's. It
+// counts more, the more of it depends on the size: small sizes scatter about their start-up time,
+// and that scatter is the machines' scheduling. Between measured sizes the distance to the line is
+// interpolated over the size's logarithm.
 //
 //   LinkModel model(table.Rows());
-//   if (model.known()) model.At(1 << 20).saving();     // ns that compressing 1 MiB saves
+//   if (model.known()) model.At(1 << 20).saving();  // ns that compressing 1 MiB saves
 #ifndef SLIMPS_COMPRESS_POLICY_LINK_MODEL_H_
 #define SLIMPS_COMPRESS_POLICY_LINK_MODEL_H_
 
@@ -36,12 +41,13 @@ class LinkModel final {
  public:
   explicit LinkModel(std::span<const ThresholdRow> rows);
 
-  // Two sizes or more were measured raw, and two or more compressed.
+  // True if two sizes or more were measured raw, and two or more compressed.
   bool known() const { return known_; }
-  // REQUIRES: known().
+
+  // Returns the times of a tensor of `bytes` bytes of fp32. REQUIRES: known().
   PushTimes At(uint64_t bytes) const;
 
-  // In nanoseconds, and nanoseconds per byte of fp32.
+  // Start-up times are in nanoseconds, rates in nanoseconds per byte of fp32.
   double startup() const { return raw_.startup; }
   double compressed_startup() const { return compressed_.startup; }
   double raw_per_byte() const { return raw_.per_byte; }
@@ -52,7 +58,7 @@ class LinkModel final {
  private:
   struct Line {
     double startup = 0, per_byte = 0;
-    // Logarithms of size and of (time to be expected / the line's), going up the sizes.
+    // Pairs (log2 of the size, ln of expected time / the line's time), by rising size.
     std::vector<std::pair<double, double>> distances = {};
 
     double OnLine(double bytes) const { return startup + per_byte * bytes; }
@@ -64,13 +70,18 @@ class LinkModel final {
   };
   using Samples = std::vector<Sample>;
 
-  // Of raw and compressed pushes together, and of coding.
+  // Fits raw_ and compressed_ together, with one start-up time, and coding_ by itself.
   void FitLines(const Samples& raw, const Samples& compressed, const Samples& coding);
   static Line FitLine(const Samples& samples);
-  // Whether small sizes take longer, or less long, compressed than the lines say, by more than they scatter.
+
+  // True if small sizes take longer or shorter compressed than the lines say, by clearly more than
+  // they scatter.
   bool StartUpsDiffer(std::span<const ThresholdRow> rows) const;
-  // `noise`: what start-up times scatter.
+
+  // Sets the line's distances. `noise`: the scatter of start-up times, in ns.
   static void TakeDistances(const Samples& samples, double noise, Line* line);
+
+  // Returns the scatter of small sizes about their lines, in ns. 0: too few small sizes.
   static double Noise(std::span<const std::pair<const Samples*, const Line*>> measured);
 
   bool known_ = false;

@@ -6,6 +6,7 @@
 namespace slimps {
 namespace {
 
+// A tensor up to 1 / kSmallestShare of all bytes does not hold up training.
 constexpr uint64_t kSmallestShare = 32;
 
 }  // namespace
@@ -36,7 +37,7 @@ std::set<uint64_t> ChooseSizes(const std::map<uint64_t, uint64_t>& tensors,
   std::vector<uint64_t> sizes;
   for (const auto& [bytes, count] : tensors) {
     const bool is_quick = sizes.empty() || bytes <= total / kSmallestShare;
-    // The others are too close together to tell of this one.
+    // The sizes so far are too close together to tell start-up time from rate.
     const bool is_needed =
         !is_quick && sizes.back() / kSizeRange < sizes.front() &&
         (bytes / kSizeRange >= sizes.front() || bytes == tensors.rbegin()->first);

@@ -12,8 +12,9 @@
 
 namespace slimps {
 
-// The mean of what is left without the lowest and the highest quarter (at least one of each from three values on), in
-// whole numbers: of one or two values the mean, of three the median. 0 of none.
+// Returns the mean of the values without the lowest and the highest quarter, in whole numbers. From
+// three values on at least one is dropped at each end. So the result is the mean of one or two
+// values, and the median of three. No values: 0.
 int64_t TrimmedMean(std::vector<int64_t> values);
 
 // The newest samples of one quantity. Thread-compatible.
@@ -26,13 +27,14 @@ class SampleWindow final {
   void Add(int64_t value);
   int64_t average() const { return TrimmedMean(samples_); }
   bool empty() const { return samples_.empty(); }
-  // How many are kept.
+
+  // Returns how many samples are kept.
   size_t size() const { return samples_.size(); }
 
  private:
   size_t kept_;
   std::vector<int64_t> samples_;
-  size_t oldest_ = 0;  // once there are kept_ of them
+  size_t oldest_ = 0;  // index of the oldest sample, once there are kept_ of them
 };
 
 }  // namespace slimps

@@ -1,4 +1,5 @@
-// A threshold table's rows in a message. Worker and scheduler fill in the same, whose type this package need not know.
+// Writes a threshold table's rows into a message. The worker and the scheduler fill in the same
+// message; as a template this file need not know its type.
 //
 //   AddRows(table, wire::PUSH, report.mutable_rows());
 #ifndef SLIMPS_COMPRESS_POLICY_TABLE_ROWS_H_

@@ -12,16 +12,18 @@
 namespace slimps {
 namespace {
 
+// A move must save so much of the time of the sizes that change sides. On a fast link whole classes
+// differ by a few percent only, so that a move within one class needs more.
 constexpr double kMoveOneClass = 1.05;
 constexpr double kMoveFurther = 1.01;
 
-// Of all tensors of one size together.
+// Times of all tensors of one size together.
 struct Size {
   uint64_t bytes = 0;
   double t_c = 0, t_q = 0;  // ns
 };
 
-// Going up; those of which nothing can be said left out.
+// Returns the sizes whose times are known, going up.
 std::vector<Size> SizesOf(std::span<const ThresholdRow> rows) {
   std::vector<Size> sizes;
   for (const ThresholdRow& row : DecidedRows(rows)) {
@@ -48,7 +50,7 @@ bool IsCompressed(uint64_t bytes, std::optional<uint64_t> threshold) {
   return threshold.has_value() && bytes >= *threshold;
 }
 
-// That of no threshold lies above all sizes.
+// Returns the threshold's size class. No threshold lies one class above all sizes.
 int ClassOf(std::optional<uint64_t> threshold, const std::vector<Size>& sizes) {
   const int above_all = SizeClass(sizes.back().bytes) + 1;
   return threshold.has_value() ? std::min(SizeClass(*threshold), above_all) : above_all;
@@ -58,7 +60,8 @@ bool AreNear(std::optional<uint64_t> a, std::optional<uint64_t> b, const std::ve
   return std::abs(ClassOf(a, sizes) - ClassOf(b, sizes)) <= 1;
 }
 
-// Whether what was measured reaches so far that it tells of the other sizes, or to both ends.
+// True if the sizes that have `samples` are far enough apart to tell about the other sizes, or
+// include both the smallest and the largest.
 bool CoversSizes(std::span<const ThresholdRow> rows, uint64_t ThresholdRow::*samples) {
   uint64_t smallest = std::numeric_limits<uint64_t>::max(), largest = 0;
   for (const ThresholdRow& row : rows) {
@@ -75,9 +78,11 @@ bool CoversSizes(std::span<const ThresholdRow> rows) {
          CoversSizes(rows, &ThresholdRow::compressed_samples);
 }
 
+// Returns the best threshold if the move saves enough, else the one in force.
 std::optional<uint64_t> Moved(const std::vector<Size>& sizes, std::optional<uint64_t> in_force) {
   if (sizes.empty()) return in_force;
   const std::optional<uint64_t> best = Best(sizes);
+  // Only sizes that change sides differ in time.
   double time_in_force = 0, time_best = 0;
   for (const Size& size : sizes) {
     const bool compressed = IsCompressed(size.bytes, in_force);
@@ -89,7 +94,7 @@ std::optional<uint64_t> Moved(const std::vector<Size>& sizes, std::optional<uint
   return time_in_force > worth * time_best ? best : in_force;
 }
 
-// None lies above all thresholds.
+// No threshold lies above all thresholds.
 uint64_t Height(std::optional<uint64_t> threshold) {
   return threshold.value_or(std::numeric_limits<uint64_t>::max());
 }
@@ -145,7 +150,8 @@ std::optional<uint64_t> FollowedThreshold::Move(std::span<const ThresholdRow> ro
     asked_ = Asked{wanted};
     return in_force_;
   }
-  // None is for both to ask for.
+  // A move to none needs both tables to ask for none. If only this one does, the table before names
+  // a threshold in the same direction.
   return in_force_ = wanted.has_value() ? wanted : before->threshold;
 }
 

@@ -1,13 +1,14 @@
-// From what sizes take to the size from which on they are compressed. Pure.
+// Chooses, from the times of each size, the size from which on tensors are compressed. Pure.
 //
-// A threshold T makes sizes below it cost t_c and the others t_q. Of the sizes in the table (and of none) the best T is
-// the one whose savings, tensors of a size * (t_c - t_q), summed from T up, are largest: where the gain stays over 1 from a
-// size on, that size; and one size that scatters about 1 between others that gain neither ends nor begins anything. The
-// times are those of DecidedRows: measured ones smoothed, missing ones filled in (link_model.h).
+// With a threshold T, sizes below T cost t_c and the others t_q. T is one of the table's sizes, or
+// none. The best T has the largest sum of savings, tensors of a size * (t_c - t_q), over all sizes
+// from T up. Where the gain crosses 1 only once, T is the first size over 1. A single size that
+// scatters about 1 among others that gain nothing does not move T. The times are those of
+// DecidedRows: measured times are smoothed and missing ones filled in (link_model.h).
 //
 //   BestThreshold(table.Rows());                                // a fresh decision
-//   FollowedThreshold followed(BestThreshold(table.Rows()));    // of a job that goes on measuring
-//   followed.Move(table.Rows());                                // as often as the table is new
+//   FollowedThreshold followed(BestThreshold(table.Rows()));    // for a job that goes on measuring
+//   followed.Move(table.Rows());                                // whenever the table is new
 #ifndef SLIMPS_COMPRESS_POLICY_THRESHOLD_CHOICE_H_
 #define SLIMPS_COMPRESS_POLICY_THRESHOLD_CHOICE_H_
 
@@ -20,35 +21,41 @@
 
 namespace slimps {
 
-// The rows with the times that a threshold is decided by, to the nanosecond; where nothing can be said of a row's, it stays
-// incomplete. A row counts one sample where it has none.
+// Returns the rows with the times by which a threshold is decided, to the nanosecond. While too few
+// sizes were measured to fit the link model, all rows stay as they are. Otherwise every row is
+// complete, and a row without samples counts one.
 std::vector<ThresholdRow> DecidedRows(std::span<const ThresholdRow> rows);
 
-// A step's tensors, sent one after the other, as DecidedRows has them.
+// A step's tensors, sent one after the other, with the times of DecidedRows.
 struct StepEstimate {
-  uint64_t tensors = 0;  // where a size's number is not known, one
-  absl::Duration raw;    // all of them raw
-  absl::Duration saved;  // by compressing those from the threshold up
+  uint64_t tensors = 0;  // a size whose number of tensors is not known counts one
+  absl::Duration raw;    // time if all of them travel raw
+  absl::Duration saved;  // time saved by compressing those from the threshold up
 };
 StepEstimate EstimateStep(std::span<const ThresholdRow> rows, std::optional<uint64_t> threshold);
 
-// nullopt: nothing gains.
+// Returns the best threshold. nullopt: compressing gains nothing.
 std::optional<uint64_t> BestThreshold(std::span<const ThresholdRow> rows);
 
-// What is in force while the link is measured again and again. It stays where the best threshold is within one size class of it
-// and the sizes between the two take less than 5 % longer than they need; further off, less than 1 %; and where sizes that
-// were measured, raw or compressed, neither are kSizeRange apart (measured_rounds.h) nor the smallest and the largest:
-// they say nothing of the others.
+// The threshold in force while the link is measured again and again. It stays where it is in three
+// cases:
+// - the best threshold is within one size class, and the sizes between the two take at most 5 %
+//   longer than they would under the best one
+// - the best threshold is further off, and those sizes take at most 1 % longer
+// - the sizes that were measured raw, or those measured compressed, neither are kSizeRange apart
+//   (measured_rounds.h) nor include the smallest and the largest: they say nothing about the other
+//   sizes
 //
-// Further than one size class, and to or from none, it moves only when two tables in a row ask for that in the same
-// direction; to none, when both ask for none: a link that changes between two measured rounds leaves raw times of the one
-// beside compressed times of the other, and for one table nothing gains, or everything. Thread-compatible.
+// A move of more than one size class, or to or from none, needs two tables in a row that ask for a
+// move in the same direction. A move to none needs both to ask for none. The reason is a link that
+// changes between two measured rounds: raw times of the one link then stand beside compressed times
+// of the other, and by that one table nothing gains, or everything. Thread-compatible.
 class FollowedThreshold final {
  public:
-  FollowedThreshold() = default;  // none
+  FollowedThreshold() = default;  // no threshold: nothing is compressed
   explicit FollowedThreshold(std::optional<uint64_t> in_force) : in_force_(in_force) {}
 
-  // Returns what is in force now.
+  // Moves the threshold if `rows` ask for it. Returns the threshold in force from now on.
   std::optional<uint64_t> Move(std::span<const ThresholdRow> rows);
 
  private:
@@ -57,7 +64,7 @@ class FollowedThreshold final {
   };
 
   std::optional<uint64_t> in_force_;
-  std::optional<Asked> asked_;  // by the table before, and not given
+  std::optional<Asked> asked_;  // what the table before asked for and did not get
 };
 
 }  // namespace slimps

@@ -15,7 +15,7 @@ int64_t Clamp(absl::Duration time) {
   return absl::ToInt64Nanoseconds(std::clamp(time, absl::ZeroDuration(), ThresholdTable::kMaxTime));
 }
 
-// What several workers have measured of one size.
+// What several workers have measured for one size.
 struct Workers {
   std::vector<ThresholdRow> complete, raw, compressed;
   uint64_t tensors = 0;
@@ -54,7 +54,7 @@ ThresholdTable::Entry ThresholdTable::EntryWith(const ThresholdRow& row, size_t 
   Entry entry{SampleWindow(kept_samples), SampleWindow(kept_samples),
               SampleWindow(kept_samples), row.raw_samples,
               row.compressed_samples,     row.tensors};
-  // As if every sample had been the average.
+  // The single values are not known: every kept sample is taken to be the average.
   for (uint64_t i = 0; i < std::min<uint64_t>(row.raw_samples, kept_samples); ++i) {
     entry.t_c.Add(Clamp(row.t_c));
   }
@@ -111,6 +111,8 @@ ThresholdTable ThresholdTable::Average(std::span<const ThresholdTable> workers) 
   }
   ThresholdTable average(workers.empty() ? std::string() : workers.front().codec());
   for (const auto& [bytes, size] : sizes) {
+    // Prefer workers that measured the size both ways: their t_c and t_q were taken on the same
+    // link.
     const auto& raw = size.complete.empty() ? size.raw : size.complete;
     const auto& compressed = size.complete.empty() ? size.compressed : size.complete;
     const ThresholdRow row = {

@@ -12,6 +12,7 @@
 namespace slimps {
 namespace {
 
+// A limit before anything is read: a file from elsewhere must not fill the memory.
 constexpr std::streamsize kMaxFileBytes = 16 << 20;
 constexpr std::string_view kPullLine = "pull\n";
 
@@ -36,7 +37,7 @@ absl::StatusOr<ThresholdTables> ParseTables(const std::string& text) {
   }
   if (mark == std::string::npos) return tables;
   const size_t pull = mark + (mark == 0 ? 0 : 1) + kPullLine.size();
-  // Blank lines for those before it: what is wrong is named by its line in the file.
+  // Blank lines stand for the lines before the mark, so that errors name the line in the file.
   const auto lines = std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(pull), '\n');
   SLIMPS_ASSIGN_OR_RETURN(
       tables.pull, ThresholdTable::Parse(absl::StrCat(std::string(static_cast<size_t>(lines), '\n'),

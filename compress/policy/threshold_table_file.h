@@ -1,6 +1,7 @@
-// Threshold tables on disk (`--threshold_table FILE`): the text of ThresholdTable::ToText, with Explain's lines as
-// comments above it; where pulls were measured too, then a line "pull" and their table in the same way. A file without
-// that line, as older versions wrote them, holds no table of pulls.
+// Threshold tables on disk (`--threshold_table FILE`). A file holds the text of
+// ThresholdTable::ToText, with Explain's lines above it as comments. Where pulls were measured too,
+// a line "pull" and their table follow in the same form. Files of older versions lack that line and
+// hold no table of pulls.
 #ifndef SLIMPS_COMPRESS_POLICY_THRESHOLD_TABLE_FILE_H_
 #define SLIMPS_COMPRESS_POLICY_THRESHOLD_TABLE_FILE_H_
 
@@ -17,12 +18,15 @@ struct ThresholdTables {
   std::optional<ThresholdTable> push, pull;
 };
 
-// Replaces `path` as a whole: a reader sees the old tables or the new ones. Unavailable: cannot be
-// written.
+// Replaces `path` as a whole: a reader sees either the old tables or the new ones.
+// Unavailable: the file cannot be written.
 [[nodiscard]] absl::Status SaveThresholdTables(const ThresholdTables& tables,
                                                const std::string& path);
 
-// NotFound: no such file. InvalidArgument: names file, line, expected and got.
+// Reads what SaveThresholdTables wrote.
+// NotFound: the file cannot be opened.
+// InvalidArgument: the file is malformed or larger than 16 MiB. For malformed text the message
+// names file, line, expected and got.
 [[nodiscard]] absl::StatusOr<ThresholdTables> LoadThresholdTables(const std::string& path);
 
 }  // namespace slimps

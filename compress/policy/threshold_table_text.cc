@@ -1,4 +1,4 @@
-// The two faces of a ThresholdTable as text: Explain for people, ToText and Parse for files.
+// ThresholdTable as text: Explain writes it for people, ToText and Parse write and read files.
 #include <charconv>
 #include <utility>
 
@@ -17,7 +17,7 @@ constexpr std::string_view kVersionLine = "slimps threshold table 1";
 constexpr std::string_view kColumnsLine =
     "bytes t_c_ns t_cq_ns t_pq_ns raw_samples compressed_samples tensors";
 constexpr size_t kColumns = 7;
-// Of files from before tensors were counted.
+// Files from before tensors were counted have these columns.
 constexpr std::string_view kOldColumnsLine =
     "bytes t_c_ns t_cq_ns t_pq_ns raw_samples compressed_samples";
 constexpr size_t kOldColumns = 6;
@@ -35,7 +35,7 @@ std::string Size(uint64_t bytes) {
   return absl::StrFormat("%d B", bytes);
 }
 
-// What is done with a row of DecidedRows.
+// Returns what is done with a row of DecidedRows.
 std::string Decision(const ThresholdRow& row, std::optional<uint64_t> threshold) {
   const bool compressed = threshold.has_value() && row.bytes >= *threshold;
   const char* const done = compressed ? "compressed" : "raw";
@@ -51,6 +51,7 @@ std::string Decision(const ThresholdRow& row, std::optional<uint64_t> threshold)
       done, compressed ? ", though this size alone loses" : ", though this size alone gains");
 }
 
+// Returns one cell. A `~` marks times without samples; "-" marks times that are not known.
 std::string Cell(const ThresholdRow& decided, uint64_t samples, double value, int decimals) {
   if (!decided.complete()) return "-";
   return absl::StrFormat("%s%.*f", samples > 0 ? "" : "~", decimals, value);
@@ -60,7 +61,7 @@ std::string PerSecond(double ns_per_byte) {
   return ns_per_byte <= 0 ? "any rate" : absl::StrFormat("%.4g MB/s", 1e3 / ns_per_byte);
 }
 
-// The lines behind the table, in fp32 bytes.
+// Returns the lines behind the table. Sizes are fp32 bytes.
 std::string ModelLine(const LinkModel& model) {
   return absl::StrFormat(
       "times: as measured, smoothed by lines through all sizes, which the threshold is decided by "
@@ -78,7 +79,7 @@ absl::Status BadLine(size_t line, const std::string& expected, std::string_view 
                                                  std::string(got.substr(0, 80)), "'"));
 }
 
-// One row's line: so many unsigned decimal numbers, single blanks between them.
+// Parses one row: `columns` unsigned decimal numbers with one blank between.
 absl::StatusOr<ThresholdRow> ParseRow(size_t line_number, std::string_view line, size_t columns) {
   uint64_t values[kColumns] = {};
   const char* at = line.data();
@@ -94,6 +95,7 @@ absl::StatusOr<ThresholdRow> ParseRow(size_t line_number, std::string_view line,
     at = next;
   }
   if (at != end) return BadLine(line_number, absl::StrCat("the end after column ", columns), line);
+  // Check the limit before the number becomes a Duration.
   const auto max_ns = static_cast<uint64_t>(absl::ToInt64Nanoseconds(ThresholdTable::kMaxTime));
   for (size_t i = 1; i <= 3; ++i) {
     if (values[i] > max_ns) {
@@ -129,7 +131,7 @@ absl::Status CheckRow(const ThresholdRow& row) {
   return absl::OkStatus();
 }
 
-// What was decided, and what it is worth.
+// Returns what was decided, and what it is worth.
 std::string ThresholdLine(std::span<const ThresholdRow> rows, std::optional<uint64_t> threshold) {
   const auto name = [](std::optional<uint64_t> bytes) {
     return bytes.has_value() ? absl::StrCat(*bytes, " bytes (", Size(*bytes), ")")
@@ -180,7 +182,7 @@ std::string ThresholdTable::Explain(std::optional<uint64_t> threshold) const {
   std::string text = absl::StrFormat("%12s %10s %7s %10s %10s %10s %10s %7s %10s %10s  %s\n",
                                      "bytes", "size", "tensors", "t_c ms", "t_cq ms", "t_pq ms",
                                      "t_q ms", "gain", "saves ms", "and above", "decision");
-  std::vector<double> sums(rows.size() + 1);  // saved from the row up
+  std::vector<double> sums(rows.size() + 1);  // saved by the row and all above it
   for (size_t i = rows.size(); i-- > 0;) {
     const double saves =
         decided[i].complete() ? decided[i].weight() * Ms(decided[i].t_c - decided[i].t_q()) : 0;
@@ -224,7 +226,8 @@ absl::StatusOr<ThresholdTable> ThresholdTable::Parse(std::string_view text) {
   std::string codec;
   bool ended = false;
   size_t columns = kColumns;
-  size_t line_number = 0;  // without comments and blank lines, `step` counts what was expected
+  size_t line_number = 0;
+  // The step names what must come next. Comments and blank lines do not change it.
   size_t step = 0;
   while (!text.empty()) {
     const size_t newline = text.find('\n');
