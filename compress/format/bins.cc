@@ -11,10 +11,10 @@
 namespace slimps {
 namespace {
 
-// 1 MiB: where more of them are decoded at once, they may be in memory.
+// 1 MiB of floats. Where more blocks are decoded at once, they may lie in memory and not in cache.
 constexpr size_t kCachedBlocks = 64;
 
-// REQUIRES: payload.size() >= kBinsHeaderBytes. Checks nothing.
+// Reads the header and checks nothing. REQUIRES: payload.size() >= kBinsHeaderBytes.
 BinsLayout ReadHeader(std::span<const std::byte> payload) {
   return {.bin_length = Load<uint16_t>(payload, 2), .elements = Load<uint32_t>(payload, 4)};
 }
@@ -49,7 +49,7 @@ size_t BeginOf(std::span<const std::byte> payload, size_t block) {
   return block == 0 ? 0 : EndOf(payload, block - 1);
 }
 
-// The directory rises, and the payload ends where it says.
+// Checks that the directory rises and that the payload ends where it says.
 absl::Status CheckDirectory(std::span<const std::byte> payload, const BinsLayout& layout) {
   if (payload.size() < layout.EntriesOffset()) {
     return absl::DataLossError(absl::StrCat("bins payload of ", layout.elements,
@@ -74,13 +74,13 @@ absl::Status CheckDirectory(std::span<const std::byte> payload, const BinsLayout
   return absl::OkStatus();
 }
 
-// Reads a block's entries one by one.
+// Checks a block's entries one by one.
 template <typename Entry>
 class EntryCheck {
  public:
   static constexpr int kBits = 8 * sizeof(Entry);
 
-  // REQUIRES: the directory is right.
+  // REQUIRES: the directory is valid.
   EntryCheck(std::span<const std::byte> payload, const BinsLayout& layout, size_t block)
       : payload_(payload),
         layout_(layout),
@@ -105,7 +105,7 @@ class EntryCheck {
   }
 
  private:
-  // Its entries rise within the piece, up to one that is marked as the last.
+  // Checks that the piece's entries rise within it, up to one marked as the last.
   absl::Status CheckPiece(size_t piece) {
     const size_t bin = (layout_.FirstBin(block_) + piece) * layout_.bin_length;
     const size_t begin = std::max(bin, block_ * kBlockElements) - bin;
@@ -181,7 +181,7 @@ BinsReader::BinsReader(std::span<const std::byte> payload)
 
 BinBlock BinsReader::Block(size_t block) const {
   const size_t begin = BeginOf(payload_, block);
-  // Under 16384 in front of the block.
+  // How far the first bin begins before the block: under 16384, the longest bin.
   const size_t before = block * kBlockElements - layout_.FirstBin(block) * layout_.bin_length;
   const std::byte* const bitmap = payload_.data() + bitmaps_offset_ + block * bitmap_stride_;
   return {.entries = payload_.data() + entries_offset_ + begin * layout_.entry_bytes(),

@@ -1,4 +1,5 @@
-// What the formats' sources share: numbers as they lie in a payload, and the words for one that is malformed.
+// What the formats' sources share: reading and writing numbers in a payload, and the error for a
+// malformed field.
 #ifndef SLIMPS_COMPRESS_FORMAT_BYTES_H_
 #define SLIMPS_COMPRESS_FORMAT_BYTES_H_
 
@@ -16,7 +17,7 @@ namespace slimps {
 
 static_assert(std::endian::native == std::endian::little, "payloads are copied as they lie");
 
-// REQUIRES: offset + sizeof(T) <= bytes.size(), here and below.
+// Returns the number at `offset`. REQUIRES, here and below: offset + sizeof(T) <= bytes.size().
 template <typename T>
 T Load(std::span<const std::byte> bytes, size_t offset) {
   T value;
@@ -29,7 +30,7 @@ void Store(T value, std::span<std::byte> bytes, size_t offset) {
   std::memcpy(bytes.data() + offset, &value, sizeof value);
 }
 
-// InvalidArgument: "FORMAT payload: FIELD: expected EXPECTED, got GOT".
+// Returns InvalidArgument: "FORMAT payload: FIELD: expected EXPECTED, got GOT".
 inline absl::Status Malformed(std::string_view format, std::string_view field,
                               std::string_view expected, std::string_view got) {
   return absl::InvalidArgumentError(

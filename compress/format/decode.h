@@ -1,5 +1,5 @@
-// Decode and DecodeAdd of format.h with chosen kernels: for tests, fuzzers and benches, which
-// compare sets.
+// Decode and DecodeAdd of format.h with chosen kernels. Tests, fuzzers and benches use them to
+// compare kernel sets.
 #ifndef SLIMPS_COMPRESS_FORMAT_DECODE_H_
 #define SLIMPS_COMPRESS_FORMAT_DECODE_H_
 

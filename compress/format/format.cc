@@ -15,7 +15,7 @@ namespace {
 
 absl::Status ValidateRaw(PayloadFormat format, std::span<const std::byte> payload, size_t elements,
                          size_t element_bytes) {
-  // Division, since a declared count times its size could wrap.
+  // Divides, since a declared count times its size could wrap.
   if (payload.size() % element_bytes == 0 && payload.size() / element_bytes == elements) {
     return absl::OkStatus();
   }
@@ -98,7 +98,7 @@ void DecodeAddWith(const Kernels& kernels, PayloadFormat format, std::span<const
 
 void DecodeWith(const Kernels& kernels, PayloadFormat format, std::span<const std::byte> payload,
                 size_t elements, size_t first, std::span<float> dst) {
-  if (dst.empty()) return;  // memcpy wants no null pointers
+  if (dst.empty()) return;  // memcpy must not get null pointers
   switch (format) {
     case PayloadFormat::kAbsent:
       std::fill(dst.begin(), dst.end(), 0.0f);

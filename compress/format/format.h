@@ -1,8 +1,12 @@
-// Payload formats: what bytes mean, whoever made them. A server decodes with these functions alone.
+// Payload formats: what a payload's bytes mean, whoever made them. A server needs only these
+// functions to decode.
 //
-// Tensors are handled in blocks of kBlockElements on a fixed grid, so that results do not depend on threads and a
-// block of every worker's payload fits in cache together. All functions are thread-safe and allocate nothing but an
-// error's message.
+//   if (absl::Status status = ValidatePayload(format, payload, n); !status.ok()) return status;
+//   DecodeAdd(format, payload, n, /*first=*/0, sum);   // sum: n floats
+//
+// Tensors are handled in blocks of kBlockElements on a fixed grid. So results do not depend on
+// threads, and one block of every worker's payload fits into cache. All functions are thread-safe.
+// They allocate nothing except an error's message.
 #ifndef SLIMPS_COMPRESS_FORMAT_FORMAT_H_
 #define SLIMPS_COMPRESS_FORMAT_FORMAT_H_
 
@@ -30,26 +34,30 @@ inline constexpr size_t kBlockElements = 4096;
 
 std::string_view FormatName(PayloadFormat format);
 
-// The largest number that a raw format does not round to infinity: half a step over its largest finite one, less one
-// fp32 step.
+// Returns the largest number that a raw format does not round to infinity. It lies one fp32 step
+// below the number half a step above the format's largest finite one. For fp32 it is the
+// largest finite number.
 constexpr float LargestRawValue(PayloadFormat format) {
   if (format == PayloadFormat::kRawF16) return 0x1.ffdffep15f;  // under 65520
   if (format == PayloadFormat::kRawBf16) return 0x1.fefffep127f;
   return 0x1.fffffep127f;
 }
 
-// Checks every size, count and field of an untrusted payload against the element count that the receiver knows.
-// InvalidArgument: malformed. DataLoss: length disagrees. After OK, the functions below cannot read out of bounds.
+// Checks every size, count and field of an untrusted payload. `elements` is the number of elements
+// that the receiver knows. After OK the functions below cannot read out of bounds.
+// InvalidArgument: the payload is malformed, or the format is unknown.
+// DataLoss: the length disagrees.
 [[nodiscard]] absl::Status ValidatePayload(PayloadFormat format, std::span<const std::byte> payload,
                                            size_t elements);
 
-// dst[i] += decode(payload)[first + i]. REQUIRES: ValidatePayload was OK for `elements`; first a multiple of
-// kBlockElements; first + dst.size() <= elements; dst.size() a multiple of kBlockElements or reaching `elements`.
-// kAbsent adds nothing.
+// Sets dst[i] += decode(payload)[first + i]. kAbsent adds nothing. REQUIRES:
+// - ValidatePayload was OK for `elements`
+// - `first` is a multiple of kBlockElements, and first + dst.size() <= elements
+// - dst.size() is a multiple of kBlockElements, or dst reaches to `elements`
 void DecodeAdd(PayloadFormat format, std::span<const std::byte> payload, size_t elements,
                size_t first, std::span<float> dst);
 
-// dst[i] = decode(payload)[first + i]; same requirements. kAbsent writes zeros.
+// Sets dst[i] = decode(payload)[first + i]. kAbsent writes zeros. REQUIRES: as DecodeAdd.
 void Decode(PayloadFormat format, std::span<const std::byte> payload, size_t elements, size_t first,
             std::span<float> dst);
 

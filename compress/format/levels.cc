@@ -12,7 +12,7 @@
 namespace slimps {
 namespace {
 
-// REQUIRES: payload.size() >= kLevelsHeaderBytes. Checks nothing.
+// Reads the header and checks nothing. REQUIRES: payload.size() >= kLevelsHeaderBytes.
 LevelsLayout ReadHeader(std::span<const std::byte> payload) {
   return {.bits = Load<uint8_t>(payload, 1),
           .scales_per_block = Load<uint8_t>(payload, 2),
@@ -31,13 +31,13 @@ absl::Status CheckRange(std::string_view field, size_t smallest, size_t largest,
       absl::StrCat(got));
 }
 
-// The largest number that a level or sign is multiplied by.
+// Returns the largest number by which a scale is multiplied.
 float LargestFactor(const LevelsLayout& layout) {
   return layout.packed() && layout.map == LevelsMap::kLinear ? static_cast<float>(layout.levels)
                                                              : 1.0f;
 }
 
-// Fields that depend on the width.
+// Checks the fields whose range depends on the width.
 absl::Status CheckShape(const LevelsLayout& layout) {
   const bool packed = layout.packed();
   const size_t largest = packed ? (size_t{1} << (layout.bits - 1)) - 1 : 0;
@@ -91,7 +91,7 @@ absl::Status CheckScales(std::span<const std::byte> payload, const LevelsLayout&
   return absl::OkStatus();
 }
 
-// Of 4 and 8 bits.
+// Checks the codes of 4 and 8 bits.
 absl::Status CheckCodes(std::span<const std::byte> payload, const LevelsLayout& layout) {
   const QuantizeKernels& kernels = BestKernels().quantize;
   const auto* codes = reinterpret_cast<const uint8_t*>(payload.data()) + layout.PlanesOffset(0);
@@ -104,6 +104,7 @@ absl::Status CheckCodes(std::span<const std::byte> payload, const LevelsLayout& 
   return CheckRange("bits past the last element", 0, 0, codes[layout.elements / 2] >> 4);
 }
 
+// Checks that the bits past the last element are 0 in each plane.
 absl::Status CheckPadding(std::span<const std::byte> payload, const LevelsLayout& layout) {
   if (layout.elements % 8 == 0) return absl::OkStatus();
   const size_t last = layout.blocks() - 1;
@@ -118,6 +119,7 @@ absl::Status CheckPadding(std::span<const std::byte> payload, const LevelsLayout
   return absl::OkStatus();
 }
 
+// The numbers P and N of levels.h.
 struct Levels {
   float positive = 0;
   float negative = 0;
@@ -150,7 +152,7 @@ void ForBlocks(std::span<const std::byte> payload, const LevelsLayout& layout, s
   }
 }
 
-// Calls `decode` for each bucket that dst covers, or once where all have one scale.
+// Calls `decode` for each bucket that dst covers, or once if all have one scale.
 void ForBuckets(std::span<const std::byte> payload, const LevelsLayout& layout, size_t first,
                 std::span<float> dst, LevelsToFloats decode) {
   const auto* codes = reinterpret_cast<const uint8_t*>(payload.data()) +

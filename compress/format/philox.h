@@ -1,16 +1,18 @@
-// The random numbers of codecs: Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2,
-// 3", SC 2011). A number depends on where it is used alone, so encodings repeat bit for bit whatever the threads and
-// the order, and a receiver that knows key, round and partition can draw the same ones.
+// The random numbers of codecs: Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random
+// numbers: as easy as 1, 2, 3", SC 2011). A number depends only on where it is used. So encodings
+// repeat bit for bit, whatever the threads and the order. A receiver that knows key, round and
+// partition can draw the same numbers.
 //
-// The stream is part of the wire format. Of the random number for element i of a partition:
+// The stream is part of the wire format. The random number for element i of a partition is:
 //
-//   key      low, high 32 bits of (seed XOR key's id)
+//   key      low, high 32 bits of (seed XOR the key's id)
 //   counter  c0 = 16 * (i / 64) + i % 16    c1 = low 32 bits of the round
 //            c2 = worker, or kAnyWorker     c3 = partition
-//   word     number (i % 64) / 16 of the four that come out
+//   word     number (i % 64) / 16 of the four words that come out
 //
-// So sixteen lanes that hold sixteen counters give 64 consecutive elements without a shuffle. Codecs that round every
-// element take theirs from generators that these numbers start: compress/format/xoshiro.h.
+// So sixteen lanes with sixteen counters give 64 consecutive elements without a shuffle. Codecs
+// that round every element use other generators, which these numbers start:
+// compress/format/xoshiro.h.
 #ifndef SLIMPS_COMPRESS_FORMAT_PHILOX_H_
 #define SLIMPS_COMPRESS_FORMAT_PHILOX_H_
 
@@ -20,12 +22,12 @@
 
 namespace slimps {
 
-// Constants of the paper.
+// The paper's constants.
 inline constexpr uint32_t kPhiloxFactor0 = 0xD2511F53, kPhiloxFactor1 = 0xCD9E8D57;
 inline constexpr uint32_t kPhiloxStep0 = 0x9E3779B9, kPhiloxStep1 = 0xBB67AE85;
 inline constexpr int kPhiloxRounds = 10;
 
-// Four words at a time.
+// Returns four random words.
 constexpr std::array<uint32_t, 4> Philox(std::array<uint32_t, 4> counter,
                                          std::array<uint32_t, 2> key) {
   for (int round = 0; round < kPhiloxRounds; ++round) {
@@ -40,10 +42,10 @@ constexpr std::array<uint32_t, 4> Philox(std::array<uint32_t, 4> counter,
   return counter;
 }
 
-// In a stream's place of the worker, where all workers draw the same numbers.
+// Stands for the worker in a stream that is the same for all workers.
 inline constexpr uint32_t kAnyWorker = 0xffffffff;
 
-// One partition's numbers in one round.
+// The numbers of one partition in one round.
 struct PhiloxStream {
   uint32_t key0 = 0, key1 = 0;
   uint32_t round = 0;
@@ -60,7 +62,7 @@ struct PhiloxStream {
             .partition = partition};
   }
 
-  // The number of element i: 32 random bits.
+  // Returns the number of element i: 32 random bits.
   constexpr uint32_t Word(uint32_t i) const {
     const uint32_t counter = 16 * (i / 64) + i % 16;
     return Philox({counter, round, worker, partition}, {key0, key1})[i % 64 / 16];

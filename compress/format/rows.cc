@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kLongestRow = uint64_t{1} << 32;
 
-// Finds the parts of a payload. REQUIRES: it has a header.
+// Finds the parts of a payload. REQUIRES: the payload has a header.
 class Reader final {
  public:
   explicit Reader(std::span<const std::byte> payload)
@@ -25,12 +25,15 @@ class Reader final {
   const RowGrid& grid() const { return grid_; }
   size_t Row(size_t i) const { return Load<uint32_t>(payload_, kRowsHeaderBytes + 4 * i); }
   size_t ValuesOffset() const { return kRowsHeaderBytes + 4 * count_; }
-  // Of the part of the i-th row sent: only the first row may be short of elements before others.
+
+  // Returns the values of the i-th row sent. Of the rows before it only row 0 can be cut: it lacks
+  // `skip` elements.
   const std::byte* Values(size_t i) const {
     const size_t short_of = i > 0 && Row(0) == 0 ? grid_.skip : 0;
     return payload_.data() + ValuesOffset() + 4 * (i * grid_.row_elements - short_of);
   }
-  // The first row sent, of those from `row` on.
+
+  // Returns the index among the rows sent of the first whose number is `row` or higher.
   size_t Find(size_t row) const {
     size_t low = 0, high = count_;
     while (low < high) {
@@ -50,7 +53,8 @@ class Reader final {
   const RowGrid grid_;
 };
 
-// Calls use(begin, values, count) for what of each row sent lies in [first, first + count), `begin` counted from `first`.
+// Calls use(begin, values, count) for the part of each row sent that lies in [first, first +
+// count). `begin` counts from `first`.
 template <typename Use>
 void ForParts(std::span<const std::byte> payload, size_t first, size_t count, const Use& use) {
   if (count == 0) return;

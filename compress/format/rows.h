@@ -1,22 +1,25 @@
-// Payload format "rows": some rows of a row-sparse tensor, each with all its elements; the others are 0. A row is what
-// one index of the first dimension names. Partitions are cut by elements and may cut rows: a payload speaks of the parts
-// of rows that lie in its partition, and counts rows from the first that has a part there.
+// Payload format "rows": some rows of a row-sparse tensor, each with all its elements. The other
+// rows are 0. A row is what one index of the first dimension names. Partitions are cut by elements,
+// so they may cut rows. A payload holds the parts of rows that lie in its partition. It counts rows
+// from the first that has a part there.
 //
 //   byte  0      magic 0xBA
 //         1..3   0
 //         4..7   rows sent, uint32
 //         8..15  elements of the partition, uint64
 //         16..23 elements of a whole row, uint64, 1 to 2^32
-//         24..31 skip: elements of the first row that lie before the partition, uint64, less than a row has
+//         24..31 skip, uint64: elements of the first row that lie before the partition, fewer than
+//                a row has
 //         32     row numbers, uint32 each, rising
 //         then   the rows' parts, fp32, one after another
 //
-// Everything is little-endian. Row r has the elements max(0, r * row - skip) to min(elements, (r + 1) * row - skip).
+// Everything is little-endian. Row r has the elements from max(0, r * row - skip) to below
+// min(elements, (r + 1) * row - skip).
 //
-// Worked example: a partition of 5 elements 0.5, 0, 0, 2, 4 of a tensor with rows of 2, that begins in the middle of one;
-// rows 0 and 2 are sent, 52 bytes:
-//   BA 00 00 00  02 00 00 00  05 00 00 00 00 00 00 00  02 00 00 00 00 00 00 00  01 00 00 00 00 00 00 00
-//   00 00 00 00  02 00 00 00 | 00 00 00 3F  00 00 00 40  00 00 80 40
+// Worked example, 52 bytes: a partition of 5 elements 0.5, 0, 0, 2, 4 of a tensor with rows of 2
+// elements. The partition begins in the middle of a row. Rows 0 and 2 are sent:
+//   BA 00 00 00  02 00 00 00  05 00 00 00 00 00 00 00  02 00 00 00 00 00 00 00
+//   01 00 00 00 00 00 00 00 | 00 00 00 00  02 00 00 00 | 00 00 00 3F  00 00 00 40  00 00 80 40
 #ifndef SLIMPS_COMPRESS_FORMAT_ROWS_H_
 #define SLIMPS_COMPRESS_FORMAT_ROWS_H_
 
@@ -35,8 +38,9 @@ namespace slimps {
 inline constexpr uint8_t kRowsMagic = 0xBA;
 inline constexpr size_t kRowsHeaderBytes = 32;
 
-// Elements of one row of a tensor: the product of all dimensions but the first. A tensor without dimensions is one row of
-// one; an empty row counts as 1, since it has no elements that could be elsewhere.
+// Returns the elements of one row of a tensor: the product of all dimensions but the first. A
+// tensor without dimensions is one row of one element. An empty row counts as 1 element, since none
+// of its elements could lie elsewhere.
 inline size_t ElementsOfRow(std::span<const int64_t> shape) {
   size_t elements = 1;
   for (size_t i = 1; i < shape.size(); ++i) elements *= static_cast<size_t>(shape[i]);
@@ -45,44 +49,58 @@ inline size_t ElementsOfRow(std::span<const int64_t> shape) {
 
 // How rows lie in a partition.
 struct RowGrid {
-  size_t elements = 0;      // of the partition
-  size_t row_elements = 1;  // of a whole row; at least 1
-  size_t skip = 0;  // elements of the first row that lie before the partition; below row_elements
+  size_t elements = 0;      // in the partition
+  size_t row_elements = 1;  // in a whole row; at least 1
+  // Elements of the first row that lie before the partition. Less than row_elements.
+  size_t skip = 0;
 
-  // That of the elements [offset, offset + elements) of a tensor.
+  // Returns the grid of elements [offset, offset + elements) of a tensor.
   static RowGrid At(size_t offset, size_t elements, size_t row_elements) {
     return {.elements = elements, .row_elements = row_elements, .skip = offset % row_elements};
   }
-  // With a part in the partition.
+
+  // Returns how many rows have a part in the partition.
   size_t rows() const {
     return elements == 0 ? 0 : (skip + elements + row_elements - 1) / row_elements;
   }
-  // The part of a row. REQUIRES: row < rows().
+
+  // Return where the row's part begins and ends in the partition. REQUIRES: row < rows().
   size_t Begin(size_t row) const { return row == 0 ? 0 : row * row_elements - skip; }
   size_t End(size_t row) const { return std::min(elements, (row + 1) * row_elements - skip); }
+
   friend bool operator==(const RowGrid&, const RowGrid&) = default;
 };
 
-// Of all parts together. REQUIRES: rising, below grid.rows().
+// Return the elements, and the payload's bytes, of the parts of all `rows`. REQUIRES: the row
+// numbers rise and are below grid.rows().
 size_t ElementsOfRows(const RowGrid& grid, std::span<const uint32_t> rows);
 size_t RowsPayloadBytes(const RowGrid& grid, std::span<const uint32_t> rows);
-// Writes header and row numbers; the values, from the offset returned on, are left to the caller. REQUIRES: rising, below
-// grid.rows(); payload holds RowsPayloadBytes.
+
+// Writes the header and the row numbers. Returns the offset of the values, which the caller writes.
+// REQUIRES: the row numbers rise and are below grid.rows(); `payload` has RowsPayloadBytes.
 size_t BuildRowsHeader(const RowGrid& grid, std::span<const uint32_t> rows,
                        std::span<std::byte> payload);
 
-// All that ValidatePayload checks for this layout: the header's fields, the length, that row numbers rise and lie in the
-// partition, that values are finite.
+// Checks all that ValidatePayload promises for this layout:
+// - the header's fields and the length
+// - row numbers rise and lie in the partition
+// - values are finite
 [[nodiscard]] absl::Status ValidateRows(std::span<const std::byte> payload, size_t elements);
-// REQUIRES, here and below: ValidateRows was OK.
+
+// Returns where the payload's rows lie. REQUIRES, here and below: ValidateRows was OK.
 RowGrid GridOfRows(std::span<const std::byte> payload);
-// The numbers of the rows sent, rising.
+
+// Returns the numbers of the rows sent. They rise.
 std::vector<uint32_t> RowsSent(std::span<const std::byte> payload);
-// Of all its rows' parts.
+
+// Returns how many values the payload has: the elements of all parts sent.
 size_t ElementsInRows(std::span<const std::byte> payload);
-// touched[i] = 1 where element first + i is of a row sent; the others stay. Returns whether any is.
+
+// Sets touched[i] = 1 where element first + i belongs to a row sent. Leaves the others as they are.
+// Returns true if it set any.
 bool MarkRows(std::span<const std::byte> payload, size_t first, std::span<uint8_t> touched);
-// As Decode and DecodeAdd of format.h, with chosen kernels.
+
+// Like Decode and DecodeAdd of format.h. DecodeAddRows takes chosen kernels.
 void DecodeRows(std::span<const std::byte> payload, size_t first, std::span<float> dst);
 void DecodeAddRows(const Kernels& kernels, std::span<const std::byte> payload, size_t first,
                    std::span<float> dst);

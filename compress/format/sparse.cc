@@ -11,17 +11,19 @@ namespace slimps {
 namespace {
 
 constexpr size_t kStreamBytes = 5 * sizeof(uint32_t);
-constexpr size_t kLongestSkips = kBlockElements / 255;  // bytes of 255 in a block
-// A block's index bytes may be this many more than its entries before they are refused; vectors are stored whole.
+constexpr size_t kLongestSkips = kBlockElements / 255;  // most bytes of 255 in a block
+// A decoded block may write this many indices past its entries: index bytes may exceed the entries
+// by kLongestSkips before they are refused, and vectors are stored whole.
 constexpr size_t kIndexSlack = kLongestSkips + 16;
 
-// A run of blocks that are decoded together ends after so many entries: long enough that the cache lines of what comes
-// are on their way.
+// Blocks are decoded together in runs. A run ends after this many entries: enough that the cache
+// lines of the next blocks are already on their way.
 constexpr size_t kRunEntries = 4096;
 constexpr size_t kLongestRun =
-    (size_t{1} << 30) / kBlockElements;  // in blocks: indices have 32 bits
+    (size_t{1} << 30) / kBlockElements;  // in blocks: indices in a run have 32 bits
 
-// REQUIRES: payload.size() >= kSparseHeaderBytes, and kStreamBytes more if seeded. Checks nothing.
+// Reads the header and checks nothing. REQUIRES: payload.size() >= kSparseHeaderBytes, and
+// kStreamBytes more if seeded.
 SparseLayout ReadHeader(std::span<const std::byte> payload) {
   SparseLayout layout = {.indices = static_cast<SparseIndices>(Load<uint8_t>(payload, 1)),
                          .values = static_cast<SparseValues>(Load<uint8_t>(payload, 2)),
@@ -39,7 +41,8 @@ SparseLayout ReadHeader(std::span<const std::byte> payload) {
   return layout;
 }
 
-// Finds the parts of a payload. What it says of directories and indices is true once they were checked.
+// Finds the parts of a payload. Its answers about directories and indices are right once those were
+// checked.
 class Reader final {
  public:
   Reader(const Kernels& kernels, std::span<const std::byte> payload)
@@ -50,19 +53,22 @@ class Reader final {
 
   const SparseLayout& layout() const { return layout_; }
 
-  // Entries before `block`, which may be blocks().
+  // Returns the number of entries before `block`. Block blocks() is allowed.
   size_t Before(size_t block) const {
     if (layout_.indices == SparseIndices::kSeeded) return seeded_.Before(block);
     if (block == layout_.blocks()) return layout_.count;
     return Load<uint32_t>(payload_, kSparseHeaderBytes + 4 * block);
   }
-  // Where the bytes of a delta-coded block begin in the payload.
+
+  // Returns where the bytes of a delta-coded block begin in the payload.
   size_t DeltaOffset(size_t block) const {
     if (block == layout_.blocks()) return payload_.size();
     const size_t directory = layout_.IndicesOffset();
     return directory + 4 * layout_.blocks() + Load<uint32_t>(payload_, directory + 4 * block);
   }
-  // How many of the `blocks` blocks from `block` on have at most `entries` entries, but at least 1.
+
+  // Returns how many of the `blocks` blocks from `block` on have at most `entries` entries
+  // together, but at least 1.
   size_t BlocksWithin(size_t block, size_t blocks, size_t entries) const {
     if (layout_.indices == SparseIndices::kSeeded) {
       const size_t within =
@@ -74,14 +80,18 @@ class Reader final {
     while (end < last && Before(end + 1) <= most) ++end;
     return end - block;
   }
-  // The indices of `blocks` blocks, counted from the first one's begin. REQUIRES: room for as many, kIndexSlack more.
+
+  // Writes the indices of `blocks` blocks, counted from the first block's begin. REQUIRES: `index`
+  // has room for them and kIndexSlack more.
   void Indices(size_t block, size_t blocks, uint32_t* index) const {
     if (layout_.indices == SparseIndices::kSeeded) return seeded_.Draw(block, blocks, index);
     for (size_t i = 0; i < blocks; ++i) {
       index += BlockIndices(block + i, static_cast<uint32_t>(i * kBlockElements), index);
     }
   }
-  // Those of one block, each plus `base`; returns how many. REQUIRES: not seeded; room as above.
+
+  // Writes the indices of one block, each plus `base`. Returns how many. REQUIRES: not seeded; room
+  // as above.
   size_t BlockIndices(size_t block, uint32_t base, uint32_t* index) const {
     const auto* bytes = reinterpret_cast<const uint8_t*>(payload_.data());
     if (layout_.indices == SparseIndices::kDelta) {
@@ -94,6 +104,7 @@ class Reader final {
                                   base, index);
     return count;
   }
+
   void Values(size_t first, size_t count, float* values) const {
     if (count == 0) return;
     const std::byte* const begin = payload_.data() + layout_.ValuesOffset();
@@ -119,7 +130,7 @@ class Reader final {
   const Kernels& kernels_;
   const std::span<const std::byte> payload_;
   const SparseLayout layout_;
-  const SeededIndices seeded_;  // used when seeded
+  const SeededIndices seeded_;  // used with seeded indices only
 };
 
 absl::Status TooShort(size_t expected, size_t got) {
@@ -166,7 +177,7 @@ absl::Status CheckHeader(std::span<const std::byte> payload, size_t elements) {
 }
 
 absl::Status CheckLength(std::span<const std::byte> payload, const SparseLayout& layout) {
-  // The bytes of delta-coded indices are checked block by block.
+  // Delta-coded indices have a length of their own, checked block by block.
   const bool is_delta = layout.indices == SparseIndices::kDelta && layout.elements > 0;
   const size_t expected = layout.PayloadBytes(0);
   if (is_delta ? payload.size() >= expected : payload.size() == expected) return absl::OkStatus();
@@ -187,7 +198,7 @@ absl::Status CheckDirectory(const Reader& reader, size_t block) {
   return absl::OkStatus();
 }
 
-// That decoding the block's indices stays within its room and the payload.
+// Checks that decoding the block's indices stays within its room and within the payload.
 absl::Status CheckDeltaBytes(const Reader& reader, std::span<const std::byte> payload, size_t block,
                              size_t count) {
   const size_t begin = reader.DeltaOffset(block), end = reader.DeltaOffset(block + 1);
@@ -356,7 +367,7 @@ absl::Status ValidateSparse(std::span<const std::byte> payload, size_t elements)
 
 void DecodeSparse(const Kernels& kernels, std::span<const std::byte> payload, size_t /*elements*/,
                   size_t first, std::span<float> dst) {
-  // What was filled with zeros is still in cache when values are put there.
+  // Runs are short, so that the zeros are still in cache when values are put among them.
   ForRuns(kernels, payload, first, dst, 8,
           [&](const uint32_t* index, const float* values, size_t count, std::span<float> run) {
             std::ranges::fill(run, 0.0f);

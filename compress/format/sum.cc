@@ -10,8 +10,8 @@
 namespace slimps {
 namespace {
 
-// Longer runs are added up in several goes. Payloads of one round tend to lie at the same offset in their pages and so to
-// share sets of the first cache, which have 8 ways.
+// Longer runs are added up in several steps. Payloads of one round tend to lie at the same offset
+// in their pages. Then they share sets of the first-level cache, and a set has 8 ways.
 constexpr size_t kMaxTerms = 8;
 
 enum class Grouping { kNone, kOneBit, kTwoBits };
@@ -28,7 +28,8 @@ Grouping GroupingOf(const PayloadView& payload) {
   }
 }
 
-// REQUIRES: valid for `elements`, one or two bits.
+// Returns what the sum kernels need of one block. REQUIRES: the payload is valid for `elements` and
+// has one or two bits.
 LevelsTerm TermOf(std::span<const std::byte> payload, size_t elements, size_t block) {
   LevelsLayout layout;
   layout.bits = static_cast<uint8_t>(payload[1]);
@@ -44,7 +45,8 @@ LevelsTerm TermOf(std::span<const std::byte> payload, size_t elements, size_t bl
   return term;
 }
 
-// What one block's sum needs to know. `dst` holds the sum of what came before, or nothing yet while `empty`.
+// The sum of one block. `dst` holds the sum of the payloads so far; while `empty` is true it holds
+// nothing yet.
 struct BlockSum {
   const Kernels& kernels;
   const size_t elements;
@@ -57,6 +59,7 @@ struct BlockSum {
     empty = false;
   }
 
+  // Adds neighbouring payloads of one grouping together, in registers. Their order is kept.
   void AddOne(const PayloadView& payload) {
     if (payload.format == PayloadFormat::kAbsent) return;
     Clear();
