@@ -9,9 +9,9 @@ namespace slimps {
 namespace {
 
 constexpr size_t kBinsBlock = 4096;       // kBlockElements
-constexpr uint32_t kLongestByteBin = 64;  // longer bins have entries of two bytes
+constexpr uint32_t kLongestByteBin = 64;  // entries of longer bins have two bytes
 
-// Index in the bin, then the sign, then "last of its piece".
+// The bits of an entry: index in the bin, then the sign, then "last of its piece".
 template <typename Word>
 struct BinEntry {
   static constexpr int kLastShift = 8 * sizeof(Word) - 1, kSignShift = 31 - (kLastShift - 1);
@@ -30,7 +30,7 @@ struct BinEntry {
 using ByteEntry = BinEntry<uint8_t>;
 using ShortEntry = BinEntry<uint16_t>;
 
-// G and dW of a group's elements.
+// Makes G, and dW, of a group's elements.
 template <bool kResidual>
 struct BinInput {
   const float* gradient;
@@ -44,7 +44,7 @@ struct BinInput {
         grad_scale(group.grad_scale),
         scale(SetF(group.grad_scale)) {}
 
-  // Elements [begin, end), once; adds their squares to `sum2`.
+  // Makes the elements [begin, end), each once. Adds their squares to `sum2` and returns it.
   F32x16 Make(size_t begin, size_t end, F32x16 sum2) const {
     ForLanes(end - begin, [&](size_t i, auto count) {
       const F32x16 x = InputLanes<kResidual>(gradient, residual, scale, begin + i, count);
@@ -53,7 +53,8 @@ struct BinInput {
     });
     return sum2;
   }
-  // The others are for elements that are made.
+
+  // The functions below are for elements that are made.
   template <typename Count>
   F32x16 Gradient(size_t i, Count count) const {
     return MulF(LoadF(gradient + i, count), scale);
@@ -67,7 +68,9 @@ struct BinInput {
     if constexpr (kResidual) return residual[i];
     return gradient[i] * grad_scale;
   }
-  // Of the |G| in [begin, end). The last vector looks back where it must.
+
+  // Returns the largest |G| in [begin, end). The last vector overlaps the one before, so that it is
+  // whole.
   float Largest(size_t begin, size_t end) const {
     F32x16 most = SetF(0);
     const auto look = [&](size_t i, auto count) { most = MaxF(most, AbsF(Sum(i, count))); };
@@ -81,7 +84,7 @@ struct BinInput {
   }
 };
 
-// Which lanes stay: what does not reach its bin's largest |G|.
+// Stays() says which lanes are not sent: those that do not reach their bin's largest |G|.
 struct SoftChoice {
   static constexpr bool kFirstOnly = false;
   const F32x16 extra;
@@ -98,18 +101,20 @@ struct FirstChoice {
   }
 };
 
-// Selects from the bins of a group, entries side by side. Bins are taken some at a time, each step for all of them: what
-// is sent cannot be foreseen, and waiting for a bin's maximum to learn it would cost more than all else. Only the search
-// for maxima goes by bins; the comparison with them does not care where bins begin.
+// Selects from the bins of a group and writes entries side by side. It takes several bins at a
+// time, each step for all of them. The reason: branch prediction cannot foresee what is sent, and
+// to wait for one bin's maximum before going on would cost more than all else. Only the search for
+// maxima goes bin by bin. The comparison with them does not care where bins begin.
 template <bool kResidual, typename Entry, typename Choice>
 class BinSelection {
  public:
-  static constexpr size_t kSome = 512;  // elements, unless one bin has more
+  static constexpr size_t kSome = 512;  // elements at a time, unless one bin has more
 
   BinSelection(const BinGroup& group, const BinGroupOut& out)
       : group_(group), out_(out), input_(group), choice_(group) {}
 
-  // The whole bins in [begin, end), whose bits of the bitmap begin at `bit`. REQUIRES: one bin, or at most kSome elements.
+  // Selects from the whole bins in [begin, end). Their bits of the bitmap begin at `bit`. REQUIRES:
+  // one bin, or at most kSome elements.
   void Whole(size_t begin, size_t end, size_t bit) {
     Search(begin, end);
     for (size_t from = begin; from < end; ++bit) {
@@ -122,7 +127,8 @@ class BinSelection {
     sums_.own = sums_.entries;
   }
 
-  // The group's last bin, which is cut.
+  // Selects from the group's last bin, which block ends cut into pieces. Each piece has its own
+  // entries and its own "last" mark.
   void Cut(size_t begin, size_t end, size_t bit) {
     Search(begin, end);
     bool open = true;
@@ -148,8 +154,8 @@ class BinSelection {
   }
 
  private:
-  static constexpr size_t kWord = 64;        // elements whose choice fits a word
-  static constexpr size_t kLongest = 16384;  // bin
+  static constexpr size_t kWord = 64;        // elements whose choice fits into one word
+  static constexpr size_t kLongest = 16384;  // elements of the longest bin
   static constexpr size_t kAhead = 256;
 
   static size_t LowestBit(uint64_t bits) { return static_cast<size_t>(__builtin_ctzll(bits)); }
@@ -157,22 +163,25 @@ class BinSelection {
     return end - begin < group_.bin_length ? end : begin + group_.bin_length;
   }
 
-  // In whole vectors, and a little ahead so that memory has something to do while bins are searched.
+  // Makes the elements up to `end`, in whole vectors and a little ahead. So memory has work while
+  // bins are searched.
   void MakeUntil(size_t end) {
     if (end <= made_) return;
     const size_t rest = group_.elements - made_;
     const size_t want = (end - made_ + kAhead) / kLanes * kLanes;
     const size_t to = made_ + (rest < want ? rest : want);
-    const BinInput<kResidual> input = input_;  // a copy that stores cannot change
+    const BinInput<kResidual> input = input_;  // a copy, which stores cannot change
     input2_ = input.Make(made_, to, input2_);
     made_ = to;
   }
+  // Returns what an element must reach to be sent: the bin's largest |G|.
   float LimitOf(size_t begin, size_t end) {
     const float largest = input_.Largest(begin, end);
     sums_.maxima += static_cast<double>(largest);
-    return largest > 0 ? largest : __builtin_inff();  // which nothing reaches
+    return largest > 0 ? largest : __builtin_inff();  // nothing reaches infinity
   }
-  // Makes the elements [begin, end) and finds which reach their bins' maxima.
+
+  // Makes the elements [begin, end) and finds those that reach their bins' maxima.
   void Search(size_t begin, size_t end) {
     MakeUntil(end);
     if (BinEnd(begin, end) == end) {
@@ -202,8 +211,10 @@ class BinSelection {
     unsent2_ = unsent2;
   }
 
-  // Those of the elements [from, to), of the bin that begins at `bin`, that reach the limit; bits begin at `begin`.
-  // Returns how many they are. An element of 0 leaves no entry; there is still room to write one.
+  // Writes the entries of the elements [from, to) that reach the limit, and marks the last. They
+  // belong to the bin that begins at `bin`. The found bits begin at element `begin`. Returns how
+  // many entries it wrote. An element that is 0 leaves no entry: it is written, and the next one
+  // overwrites it.
   uint32_t Send(size_t begin, size_t bin, size_t from, size_t to, bool& open) {
     std::byte* const entries = out_.entries;
     const BinInput<kResidual> input = input_;
@@ -228,13 +239,17 @@ class BinSelection {
     sums_.entries = written;
     return written - before;
   }
-  // Bits [first, first + n), or 64 of them.
+
+  // Returns the bits [first, first + n), at most 64 of them.
   uint64_t Word(size_t first, size_t n) const {
     const size_t shift = first % kWord;
     const uint64_t* const words = reaching_ + first / kWord;
     const uint64_t word = words[0] >> shift | words[1] << 1 << (kWord - 1 - shift);
     return n < kWord ? word & ((uint64_t{1} << n) - 1) : word;
   }
+  // Returns only the word's lowest bit, or 0 once the bin has sent its element. Counts the squares
+  // of the others, which stay.
+
   uint64_t FirstOf(uint64_t word, size_t at, bool& open) {
     const uint64_t first = open ? word & (0 - word) : 0;
     if (first != 0) open = false;
@@ -252,9 +267,9 @@ class BinSelection {
   BinSums sums_;
   size_t made_ = 0;
   F32x16 input2_ = SetF(0), unsent2_ = SetF(0);
-  float equals2_ = 0;             // of elements that reach what the first of them is sent for
-  float limits_[kSome + kLanes];  // each element's bin's maximum
-  uint64_t reaching_[kLongest / kWord + 2];  // bit i: element i of those searched
+  float equals2_ = 0;             // squares of elements that equal the one sent for their bin
+  float limits_[kSome + kLanes];  // for each element what it must reach
+  uint64_t reaching_[kLongest / kWord + 2];  // bit i: element i of those searched reaches it
 };
 
 template <bool kResidual, typename Entry, typename Choice>
@@ -262,9 +277,9 @@ BinSums SelectBins(const BinGroup& group, const BinGroupOut& out) {
   using Selection = BinSelection<kResidual, Entry, Choice>;
   Selection selection(group, out);
   const size_t length = group.bin_length;
-  const size_t whole = group.elements <= group.until_cut
-                           ? group.elements
-                           : group.until_cut / length * length;  // what no cut divides
+  // The elements that no cut divides.
+  const size_t whole =
+      group.elements <= group.until_cut ? group.elements : group.until_cut / length * length;
   const size_t some = length < Selection::kSome ? Selection::kSome / length * length : length;
   for (size_t begin = 0; begin < whole; begin += some) {
     selection.Whole(begin, whole - begin < some ? whole : begin + some,
@@ -287,8 +302,9 @@ BinSums Select(const BinGroup& group, const BinGroupOut& out) {
                : SelectBins<true, ShortEntry, Choice>(group, out);
 }
 
-// The sum of each(dst index, value) over all entries. A sum that `each` kept would be in memory, where it might be what
-// `each` writes.
+// Returns the sum of each(index in dst, value) over all entries. `each` returns its part instead of
+// keeping a sum: that would lie in memory, and the compiler would have to assume that `each` may
+// overwrite it.
 template <typename Entry, typename Each>
 inline float SumOfEntries(const BinBlock& block, const Each& each) {
   // Where the bins of pieces with entries begin, modulo 2^32.

@@ -1,5 +1,6 @@
-// What a kernel learns of a block while it encodes it, for EncodeStats. Sums of squares run in 16 fp32 lanes and may be
-// infinite where squares exceed fp32: they are statistics, not arithmetic that a payload depends on.
+// What a kernel learns about a block while it encodes it, for EncodeStats. Sums of squares run in
+// 16 fp32 lanes. They are infinite where squares exceed fp32. That does no harm: they are
+// statistics, and no payload depends on them.
 #ifndef SLIMPS_COMPRESS_KERNELS_BLOCK_SUMS_H_
 #define SLIMPS_COMPRESS_KERNELS_BLOCK_SUMS_H_
 
@@ -9,8 +10,8 @@ namespace slimps {
 
 struct BlockSums {
   float input2 = 0;    // sum of x * x
-  float decoded2 = 0;  // of decode(x) * decode(x)
-  float error2 = 0;    // of (x - decode(x))^2
+  float decoded2 = 0;  // sum of decode(x) * decode(x)
+  float error2 = 0;    // sum of (x - decode(x))^2
   uint32_t sent = 0;   // elements that the payload carries
 };
 

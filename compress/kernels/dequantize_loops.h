@@ -8,7 +8,8 @@
 namespace slimps {
 namespace {
 
-// Signed levels of the map "natural" for scale 1: sign(level) * 2^(|level| - levels), +0 for 0.
+// Returns what signed levels of the map "natural" stand for at scale 1: sign(level) * 2^(|level| -
+// levels), and +0 for level 0.
 inline F32x16 NaturalUnits(I32x16 level, I32x16 levels) {
   const I32x16 sign = AndI(level, SetI(0x80000000));
   const I32x16 magnitude = NegateI(GtI(SetI(0), level), level);
@@ -16,12 +17,13 @@ inline F32x16 NaturalUnits(I32x16 level, I32x16 levels) {
   return KeepF(GtI(magnitude, SetI(0)), AsF(OrI(exponent, sign)));
 }
 
-// Four bits for each lane that counts.
+// Returns a mask of four bits for each lane that counts.
 inline uint64_t NibbleMask(AllLanes) { return ~uint64_t{0}; }
 inline uint64_t NibbleMask(SomeLanes count) { return (uint64_t{1} << (4 * count.n)) - 1; }
 
-// 16 codes of 4 bits: element i + j in bits 4 j of the little-endian word at p. What is past the end is 0 and unread.
-// At the end of an array, its last bytes and zeros.
+// Reading 16 codes of 4 bits: element i + j is in bits 4 * j of the little-endian word at p. At the
+// end of an array, LastNibbles copies the last bytes and adds zeros, so that nothing past the end
+// is read.
 struct LastNibbles {
   LastNibbles(const uint8_t* p, SomeLanes count) { std::memcpy(bytes, p, (count.n + 1) / 2); }
   uint8_t bytes[kLanes / 2] = {};
@@ -46,7 +48,7 @@ void DecodeLinearNibbles(const uint8_t* in, float scale, uint32_t /*levels*/, si
 
 template <bool kAdd>
 void DecodeNaturalNibbles(const uint8_t* in, float scale, uint32_t levels, size_t n, float* dst) {
-  // What code 0 .. 15 stands for. Code 0 is no valid level.
+  // What the codes 0 .. 15 stand for. Code 0 is no valid level.
   alignas(64) float table[kLanes];
   const F32x16 units = NaturalUnits(SubI(Iota(), SetI(8)), SetI(levels));
   StoreF(MulF(units, SetF(scale)), table, AllLanes());
@@ -75,8 +77,9 @@ void DecodeNaturalBytes(const uint8_t* in, float scale, uint32_t levels, size_t 
   });
 }
 
-// Codes c of kBits bits, each in a field twice as wide: zero - levels <= c <= zero + levels exactly where adding
-// half - (zero - levels) reaches the field's upper bit and adding half - 1 - (zero + levels) does not.
+// Checks codes c of kBits bits, each in a field twice as wide. zero - levels <= c <= zero + levels
+// holds exactly if c + half - (zero - levels) reaches the field's upper bit and c + half - 1 -
+// (zero + levels) does not.
 template <uint32_t kBits>
 bool CodesWithin(const uint8_t* in, uint32_t levels, size_t n) {
   constexpr uint32_t kOnes = kBits == 4 ? 0x01010101 : 0x00010001;  // a 1 in each field

@@ -1,5 +1,5 @@
-// fp16 and bf16 of one number, as the vector instructions round them: to nearest even; NaNs become quiet and keep their
-// upper bits.
+// Converts one number to and from fp16 and bf16 with the rounding of the vector instructions: to
+// nearest even. NaNs become quiet and keep their upper bits.
 #ifndef SLIMPS_COMPRESS_KERNELS_HALF_H_
 #define SLIMPS_COMPRESS_KERNELS_HALF_H_
 
@@ -18,12 +18,14 @@ struct F16 {
     if (magnitude > 0x7f800000) {
       return static_cast<uint16_t>(sign | 0x7e00 | ((magnitude >> 13) & 0x3ff));
     }
-    if (magnitude >= 0x477ff000) return static_cast<uint16_t>(sign | 0x7c00);  // 65520 and more
-    if (magnitude >= 0x38800000) {  // normal: 2^-14 and more
+    if (magnitude >= 0x477ff000) return static_cast<uint16_t>(sign | 0x7c00);  // 65520 or more
+    if (magnitude >= 0x38800000) {  // normal: 2^-14 or more
       const uint32_t rounded = magnitude + 0xfff + ((magnitude >> 13) & 1);
       return static_cast<uint16_t>(sign | ((rounded - 0x38000000) >> 13));
     }
-    if (magnitude < 0x33000000) return static_cast<uint16_t>(sign);  // under half of the smallest
+    // Less than half of the smallest fp16 number rounds to 0.
+    if (magnitude < 0x33000000) return static_cast<uint16_t>(sign);
+    // Subnormal: shift the mantissa right, and round by the bits that fall off.
     const uint32_t shift = 126 - (magnitude >> 23);
     const uint32_t mantissa = (magnitude & 0x7fffff) | 0x800000;
     const uint32_t rest = mantissa & ((1u << shift) - 1);

@@ -1,4 +1,4 @@
-// x, as every kernel sees it.
+// How every kernel reads its input x, and helpers that several kernels share.
 #ifndef SLIMPS_COMPRESS_KERNELS_INPUT_LOOPS_H_
 #define SLIMPS_COMPRESS_KERNELS_INPUT_LOOPS_H_
 
@@ -7,10 +7,11 @@
 namespace slimps {
 namespace {
 
-// Elements that input is fetched ahead: hides the start of each page, where hardware fetches nothing by itself.
+// How many elements ahead input is prefetched. This hides the start of each page, across which
+// hardware does not prefetch.
 constexpr size_t kFetchAhead = 512;
 
-// gradient * grad_scale + residual, or without the sum.
+// Returns gradient * grad_scale + residual, or without the residual.
 template <bool kResidual, typename Count>
 inline F32x16 InputLanes(const float* gradient, const float* residual, F32x16 grad_scale, size_t i,
                          Count count) {
@@ -21,16 +22,17 @@ inline F32x16 InputLanes(const float* gradient, const float* residual, F32x16 gr
   return scaled;
 }
 
-// For what payloads depend on: rounded twice, as anybody would compute it.
+// For sums on which payloads depend: rounded twice, as any implementation would compute it.
 inline void AddSquare(F32x16& sum, F32x16 x) { sum = AddF(sum, MulF(x, x)); }
-// For statistics: one instruction where that counts.
+// For statistics: fused, one instruction where speed counts.
 inline void CountSquare(F32x16& sum, F32x16 x) { sum = AddSquareF(sum, x); }
 
-// Lanes past the end as +0.
+// Returns x with lanes past the end as +0.
 inline F32x16 KeepCount(F32x16 x, AllLanes) { return x; }
 inline F32x16 KeepCount(F32x16 x, SomeLanes count) { return KeepF(MaskOf(count.bits()), x); }
 
-// Bit j of `bits` is element i + j; bits past the end are 0. i is a multiple of 16.
+// Store and load bits: bit j of `bits` is element i + j. Bits past the end are 0. REQUIRES: i is a
+// multiple of 16.
 inline void StoreBits(uint32_t bits, uint8_t* plane, size_t i, AllLanes) {
   const auto word = static_cast<uint16_t>(bits);
   std::memcpy(plane + i / 8, &word, sizeof word);
@@ -52,7 +54,7 @@ inline uint32_t LoadBits(const uint8_t* plane, size_t i, SomeLanes count) {
 
 constexpr uint32_t kSignClear = 0xffffffff;  // flips "sign bit set" into "sign bit clear"
 
-// Bit i of `plane` is the sign bit of what body(i, count) returns for its lane; XOR `flip`.
+// Sets bit i of `plane` to the sign bit of element i in what body returns, XOR `flip`.
 template <typename Body>
 inline __attribute__((always_inline)) void StoreSigns(size_t n, uint32_t flip, uint8_t* plane,
                                                       const Body& body) {
@@ -81,6 +83,7 @@ inline uint32_t CountBits(const uint8_t* plane, size_t n) {
   return static_cast<uint32_t>(count);
 }
 
+// Writes the values to dst, or adds them to it.
 template <bool kAdd, typename Count>
 inline void Emit(F32x16 value, float* dst, Count count) {
   if constexpr (kAdd) {

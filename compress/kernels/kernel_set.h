@@ -1,4 +1,5 @@
-// All kernels for the lanes included before: what each kernels_*.cc makes its set from.
+// Makes a set of all kernels from the lanes that were included before this file. Each kernels_*.cc
+// includes it once.
 #ifndef SLIMPS_COMPRESS_KERNELS_KERNEL_SET_H_
 #define SLIMPS_COMPRESS_KERNELS_KERNEL_SET_H_
 

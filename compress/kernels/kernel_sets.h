@@ -1,4 +1,4 @@
-// Where kernels.cc finds the sets. A new set adds a line here and one there.
+// The sets that kernels.cc chooses from. A new set adds one line here and one there.
 #ifndef SLIMPS_COMPRESS_KERNELS_KERNEL_SETS_H_
 #define SLIMPS_COMPRESS_KERNELS_KERNEL_SETS_H_
 

@@ -5,6 +5,7 @@
 namespace slimps {
 namespace {
 
+// Rising: PickBest takes the last that runs.
 constexpr const Kernels* kAll[] = {&kScalarKernels, &kAvx2Kernels, &kAvx512Kernels};
 
 const Kernels* PickBest() {

@@ -1,12 +1,13 @@
-// The inner loops of all formats and codecs, once per instruction set. Every set gives the same bits as "scalar" (see
-// lanes.h for why).
+// The inner loops of all formats and codecs, once for each instruction set. Every set gives the
+// same bits as "scalar" (lanes.h says why).
 //
-//   const Kernels& kernels = BestKernels();          // what this CPU can do
+//   const Kernels& kernels = BestKernels();          // the best that this CPU runs
 //   const Kernels* scalar = FindKernels("scalar");   // forced by name, for tests and benches
 //
-// In all of them x[i] = gradient[i] * grad_scale + residual[i], or without the sum where `residual` is null. They take
-// at most kBlockElements where a sum or bits are involved, allocate nothing, and never touch memory past n. Pointers
-// need no alignment beyond their type's. Thread-safe: pure functions.
+// Conventions of all kernels: x[i] = gradient[i] * grad_scale + residual[i]. Where `residual` is
+// null, x[i] = gradient[i] * grad_scale. Kernels that make a sum or bits take at most
+// kBlockElements. Kernels allocate nothing and never touch memory past n. Pointers need no
+// alignment beyond their type's. Thread-safe: pure functions.
 #ifndef SLIMPS_COMPRESS_KERNELS_KERNELS_H_
 #define SLIMPS_COMPRESS_KERNELS_KERNELS_H_
 
@@ -28,22 +29,26 @@ namespace slimps {
 
 struct Kernels {
   std::string_view name;     // "scalar", "avx2", "avx512"
-  bool (*runs_here)();       // whether this CPU has what they need
-  RawKernels raw;            // fp32, fp16, bf16; finding what cannot be encoded
+  bool (*runs_here)();       // true if this CPU has the instructions that the set needs
+  RawKernels raw;            // fp32, fp16, bf16; finding numbers that cannot be encoded
   LevelsKernels levels;      // one and two bits per element
   QuantizeKernels quantize;  // four and eight bits, stochastic rounding
   SelectKernels select;      // which elements a sparse codec sends
   SparseKernels sparse;      // indices and values
   BinKernels bins;           // AdaComp and its baselines
-  MomentumKernels momentum;  // momentum correction and its kin
+  MomentumKernels momentum;  // momentum correction and related methods
   SumKernels sum;            // many payloads at once
   UpdateKernels update;      // optimizers
 };
 
-// Best last; "scalar" is first and runs everywhere. Some may not run on this CPU.
+// Returns all sets, the best last. "scalar" is first and runs everywhere. Others may not run on
+// this CPU.
 std::span<const Kernels* const> AllKernels();
+
+// Returns the best set that this CPU runs.
 const Kernels& BestKernels();
-// nullptr: no such name.
+
+// Returns the set of this name. nullptr: there is none.
 const Kernels* FindKernels(std::string_view name);
 
 }  // namespace slimps

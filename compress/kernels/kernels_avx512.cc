@@ -1,7 +1,8 @@
-// Compiled for AVX-512: uses nothing from elsewhere that could be emitted out of line.
+// Compiled for AVX-512. It uses nothing from elsewhere that could be emitted out of line: the linker
+// might keep that copy, and then other code would run it on CPUs without AVX-512.
 #include "compress/kernels/kernel_sets.h"
 
-// The set is made of the lanes included before it.
+// kernel_set.h makes the set from the lanes included before it: the order matters.
 // clang-format off
 #include "compress/kernels/lanes_avx512.h"
 #include "compress/kernels/kernel_set.h"

@@ -1,6 +1,6 @@
 #include "compress/kernels/kernel_sets.h"
 
-// The set is made of the lanes included before it.
+// kernel_set.h makes the set from the lanes included before it: the order matters.
 // clang-format off
 #include "compress/kernels/lanes_scalar.h"
 #include "compress/kernels/kernel_set.h"

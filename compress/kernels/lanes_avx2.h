@@ -16,13 +16,14 @@ struct I32x16 {
   __m256i a, b;
 };
 struct I64x8 {
-  __m256i a, b;  // of 32-bit lanes 0 .. 7, 8 .. 15
+  __m256i a, b;  // 32-bit lanes 0 .. 7, 8 .. 15
 };
 struct Mask16 {
-  __m256i a, b;  // all ones or zeros per lane
+  __m256i a, b;  // each lane is all ones or all zeros
 };
 
-// Lanes under n - `from` as a mask for the masked loads and stores.
+// Returns a mask for masked loads and stores of the lanes below n. `from` is the number of the
+// vector's first lane.
 inline __m256i TailMask(size_t n, int from) {
   const __m256i lane =
       _mm256_add_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(from));
@@ -94,7 +95,7 @@ inline F32x16 SelectF(Mask16 mask, F32x16 yes, F32x16 no) {
   return {_mm256_blendv_ps(no.a, yes.a, _mm256_castsi256_ps(mask.a)),
           _mm256_blendv_ps(no.b, yes.b, _mm256_castsi256_ps(mask.b))};
 }
-// A blend looks at sign bits alone: shifting each lane's bit there is enough.
+// A blend looks at sign bits only, so it is enough to shift each lane's bit there.
 inline F32x16 SelectBitsF(uint32_t bits, F32x16 yes, F32x16 no) {
   const __m256i word = _mm256_set1_epi32(static_cast<int>(bits));
   const __m256i low = _mm256_sllv_epi32(word, _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24));
@@ -102,7 +103,7 @@ inline F32x16 SelectBitsF(uint32_t bits, F32x16 yes, F32x16 no) {
   return {_mm256_blendv_ps(no.a, yes.a, _mm256_castsi256_ps(low)),
           _mm256_blendv_ps(no.b, yes.b, _mm256_castsi256_ps(high))};
 }
-// Of 4 bytes, in every lane.
+// 4 bytes, repeated in every lane.
 struct Bits32 {
   __m256i word;
 };
@@ -112,8 +113,9 @@ inline Bits32 LoadBits32(const uint8_t* p) {
   return {_mm256_set1_epi32(bits)};
 }
 inline Bits32 AndNotB(Bits32 a, Bits32 b) { return {_mm256_andnot_si256(b.word, a.word)}; }
-// A permutation within four lanes looks at two bits of an index, of which every other entry makes the upper one not
-// count: less work than a blend by sign bits, for which Intel's CPUs take two steps.
+// A permutation within four lanes looks at two bits of an index. The table has `no` and `yes` in
+// turn, so that only the lower bit counts. This is less work than a blend by sign bits, for which
+// Intel's CPUs take two steps.
 template <int kHalf>
 inline F32x16 SelectHalfF(Bits32 bits, F32x16 yes, F32x16 no) {
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -134,7 +136,7 @@ inline uint32_t SignBits(F32x16 x) {
   return static_cast<uint32_t>(_mm256_movemask_ps(x.a)) |
          static_cast<uint32_t>(_mm256_movemask_ps(x.b)) << 8;
 }
-// Saturating packs keep signs; they work within halves, which the permutation puts in order.
+// Saturating packs keep signs. They work within halves, and the permutation restores the order.
 inline uint32_t SignBits(F32x16 x, F32x16 y) {
   const __m256i low = _mm256_packs_epi32(_mm256_castps_si256(x.a), _mm256_castps_si256(x.b));
   const __m256i high = _mm256_packs_epi32(_mm256_castps_si256(y.a), _mm256_castps_si256(y.b));
@@ -262,7 +264,7 @@ inline Mask16 MaskOf(uint32_t bits) {
 }
 inline I32x16 LanesI(Mask16 mask) { return {mask.a, mask.b}; }
 
-// Entry m: the numbers of m's set bits in rising order, four bits each, lowest first.
+// Entry m has the numbers of m's set bits in rising order, four bits each, lowest first.
 struct CompressTable {
   uint32_t order[256];
 };
@@ -296,7 +298,7 @@ inline size_t CompressF(Mask16 mask, F32x16 x, float* out) {
   return CompressI(mask, AsI(x), reinterpret_cast<uint32_t*>(out));
 }
 
-// Permutations look at three bits of an index; the fourth chooses the half of the table.
+// A permutation looks at three bits of an index. The fourth bit chooses the half of the table.
 inline __m256 Lookup8(const float* table, __m256i index) {
   const __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), index);
   const __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), index);

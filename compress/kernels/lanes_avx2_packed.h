@@ -1,4 +1,4 @@
-// The part of lanes_avx2.h that packs: half precision, bytes, nibbles. Included by it alone.
+// The packing part of lanes_avx2.h: half precision, bytes, nibbles. Only that file includes it.
 #ifndef SLIMPS_COMPRESS_KERNELS_LANES_AVX2_PACKED_H_
 #define SLIMPS_COMPRESS_KERNELS_LANES_AVX2_PACKED_H_
 
@@ -26,7 +26,7 @@ inline __m128i ToBf16(__m256 x) {
   return _mm_packus_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1));
 }
 
-// 16-bit numbers, as 32 bytes that may end early.
+// Load and store 16-bit numbers as 32 bytes, or fewer at the end of an array.
 inline void LoadWords(const std::byte* p, AllLanes, __m128i& low, __m128i& high) {
   low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   high = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16));
@@ -70,7 +70,7 @@ inline F32x16 StoreBf16(F32x16 x, std::byte* p, Count count) {
   return {FromBf16(low), FromBf16(high)};
 }
 
-// As 16 bytes of 0 .. 255.
+// Returns the lanes, 0 .. 255 each, as 16 bytes.
 inline __m128i ToBytes(I32x16 x) {
   const __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(x.a, x.b), 0xd8);
   return _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
@@ -94,7 +94,7 @@ inline I32x16 LoadNibbles(const uint8_t* p) {
   return {_mm256_and_si256(_mm256_srlv_epi32(Broadcast4(p), shifts), fifteen),
           _mm256_and_si256(_mm256_srlv_epi32(Broadcast4(p + 4), shifts), fifteen)};
 }
-// With its upper bit flipped a code less 8 is a signed number of four bits.
+// With its upper bit flipped, a code less 8 is a signed number of four bits.
 inline __m256i SignedNibbles(__m256i word) {
   const __m256i shifts = _mm256_setr_epi32(28, 24, 20, 16, 12, 8, 4, 0);
   const __m256i flipped = _mm256_xor_si256(word, _mm256_set1_epi8(static_cast<char>(0x88)));
@@ -123,7 +123,7 @@ inline void StoreBytes(I32x16 x, uint8_t* p, SomeLanes count) {
 struct I8x32 {
   __m256i v;
 };
-// Packs work within halves, which the permutation puts in order.
+// Packs work within halves, and the permutation restores the order.
 inline I8x32 PackI8(I32x16 x, I32x16 y) {
   const __m256i low = _mm256_packs_epi32(x.a, x.b), high = _mm256_packs_epi32(y.a, y.b);
   const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
@@ -138,7 +138,7 @@ inline void StoreI8(I8x32 x, uint8_t* p) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x.v);
 }
 inline void StoreNibblesI8(I8x32 x, uint8_t* p) {
-  // Pairs (even + 16 * odd) as 16-bit numbers, then as bytes, a quarter of each half.
+  // Pairs (even + 16 * odd) as 16-bit numbers, then as bytes, a quarter from each half.
   const __m256i pairs = _mm256_maddubs_epi16(x.v, _mm256_set1_epi16(0x1001));
   const __m256i bytes = _mm256_permute4x64_epi64(_mm256_packus_epi16(pairs, pairs), 0x08);
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(bytes));

@@ -1,4 +1,5 @@
-// Lanes as one AVX-512 vector of 16. Only for files compiled with -mavx512f -mavx512bw -mavx512dq -mavx512vl.
+// Lanes as one AVX-512 vector of 16. Only for files compiled with -mavx512f -mavx512bw -mavx512dq
+// -mavx512vl.
 #ifndef SLIMPS_COMPRESS_KERNELS_LANES_AVX512_H_
 #define SLIMPS_COMPRESS_KERNELS_LANES_AVX512_H_
 
@@ -143,7 +144,8 @@ inline uint32_t Bits(Mask16 mask) { return mask.bits; }
 inline Mask16 MaskOf(uint32_t bits) { return {static_cast<__mmask16>(bits)}; }
 inline I32x16 LanesI(Mask16 mask) { return {_mm512_movm_epi32(mask.bits)}; }
 
-// Compressed in the register, then stored whole: the compressing store is microcoded on some CPUs.
+// Compress in the register and store the whole vector: the compressing store is microcoded on some
+// CPUs.
 inline size_t CompressI(Mask16 mask, I32x16 x, uint32_t* out) {
   _mm512_storeu_si512(out, _mm512_maskz_compress_epi32(mask.bits, x.v));
   return static_cast<size_t>(__builtin_popcount(mask.bits));
@@ -206,7 +208,7 @@ inline uint64_t PackNibbles(I32x16 x) {
   const __m128i pairs = _mm_maddubs_epi16(bytes, _mm_set1_epi16(0x1001));
   return static_cast<uint64_t>(_mm_cvtsi128_si64(_mm_packus_epi16(pairs, pairs)));
 }
-// 8 bytes, the first four in the lower eight lanes.
+// Returns 8 bytes, the first four repeated in the lower eight lanes, the others in the upper eight.
 inline __m512i LoadNibbleWords(const uint8_t* p) {
   int low, high;
   std::memcpy(&low, p, sizeof low);

@@ -1,4 +1,5 @@
-// Kernels of one and two bits per element. Conventions: kernels.h; layout of the bits: compress/format/levels.h.
+// Kernels of one and two bits per element. kernels.h has the conventions, compress/format/levels.h
+// the layout of the bits.
 #ifndef SLIMPS_COMPRESS_KERNELS_LEVELS_H_
 #define SLIMPS_COMPRESS_KERNELS_LEVELS_H_
 
@@ -10,30 +11,38 @@
 namespace slimps {
 
 struct SignSums {
-  float positive = 0;  // sum of what is positive
-  float negative = 0;  // sum of what is negative
-  float input2 =
-      0;  // sum of x * x; 0 with a residual: subtract_sign's sum of squares gives it then
+  float positive = 0;  // sum of the positive x
+  float negative = 0;  // sum of the negative x
+  // Sum of x * x without a residual. With one it is 0: subtract_sign then gives the squares.
+  float input2 = 0;
   uint32_t positives = 0;  // how many sign bits are clear
 };
 
 struct LevelsKernels {
-  // Bit i is set where x's sign bit is clear: x >= 0, but for -0. The residual becomes x: subtracting what was sent
-  // (subtract_sign) needs the scales first. encode_sign: `positive` of the result is the sum of |x|, `negative` and
-  // `positives` are 0.
+  // Set bit i where x's sign bit is clear, that is for x >= 0 except -0. The residual becomes x,
+  // and not yet what is left of it: what was sent is subtracted by subtract_sign, once the scales
+  // are known. In encode_sign's result `positive` is the sum of |x|; `negative` and `positives` are
+  // 0.
   SignSums (*encode_sign)(const float* gradient, float* residual, float grad_scale, size_t n,
                           uint8_t* bits);
   SignSums (*encode_sign_split)(const float* gradient, float* residual, float grad_scale, size_t n,
                                 uint8_t* bits);
-  // residual[i] -= its sign bit is clear ? positive : negative. Returns the sum of the new residuals' squares.
+
+  // Subtracts `positive` from residual[i] where its sign bit is clear, otherwise `negative`.
+  // Returns the sum of the new residuals' squares.
   float (*subtract_sign)(float positive, float negative, size_t n, float* residual);
-  // Bit i is x > threshold and stands for +value, else -value. The residual becomes x - decoded.
+
+  // Sets bit i where x > threshold. A set bit stands for +value, a clear one for -value. The
+  // residual becomes x - decoded.
   BlockSums (*encode_1bit_fixed)(const float* gradient, float* residual, float grad_scale,
                                  float threshold, float value, size_t n, uint8_t* bits);
-  // plane0: x >= threshold, sends +threshold; plane1: x <= -threshold, sends -threshold. REQUIRES: threshold > 0.
+
+  // Sets plane0's bit where x >= threshold and sends +threshold; sets plane1's where x <=
+  // -threshold and sends -threshold. The residual becomes x - decoded. REQUIRES: threshold > 0.
   BlockSums (*encode_2bit_fixed)(const float* gradient, float* residual, float grad_scale,
                                  float threshold, size_t n, uint8_t* plane0, uint8_t* plane1);
 
+  // Decode or add n elements: `positive` and `negative` are P and N of compress/format/levels.h.
   void (*decode_1bit)(const uint8_t* bits, float positive, float negative, size_t n, float* dst);
   void (*add_1bit)(const uint8_t* bits, float positive, float negative, size_t n, float* dst);
   void (*decode_2bit)(const uint8_t* plane0, const uint8_t* plane1, float positive, float negative,

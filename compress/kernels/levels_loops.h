@@ -79,7 +79,7 @@ BlockSums Encode1BitFixedBlock(const float* gradient, float* residual, float gra
   StoreSigns(n, 0, bits, [&](size_t i, auto count) {
     const F32x16 x = InputLanes<kResidual>(gradient, residual, scale, i, count);
     const F32x16 over = AsF(LanesI(GtF(x, bound)));
-    // What lies past the end is not sent: its error must be 0, as the input is.
+    // An element past the end is not sent: its error must be 0, as its input is.
     const F32x16 error = KeepCount(SubF(x, SelectNegativeF(over, plus, minus)), count);
     CountSquare(input2, x);
     CountSquare(error2, error);
@@ -100,7 +100,7 @@ inline BlockSums Encode1BitFixed(const float* gradient, float* residual, float g
                                           bits);
 }
 
-// What two bits say of x, as sign bits: whether it is sent, and its sign.
+// What two bits say about x, as sign bits: `sent` if it is sent, `x` its sign.
 struct SentSigns {
   F32x16 sent, x;
 };
@@ -136,7 +136,7 @@ BlockSums Encode2BitFixedBlock(const float* gradient, float* residual, float gra
     StoreBits(sent & negative, plane1, whole + i, count);
   });
   const uint32_t sent = CountBits(plane0, n) + CountBits(plane1, n);
-  // A square that overflowed, times none sent, would be NaN.
+  // If the square overflowed and none is sent, the product would be NaN.
   const float square = sent == 0 ? 0.0f : threshold * threshold;
   return {.input2 = FoldSum(input2),
           .decoded2 = square * static_cast<float>(sent),

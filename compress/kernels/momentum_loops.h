@@ -26,7 +26,7 @@ inline StepLanes Step(const float* gradient, const float* momentum, F32x16 grad_
   return {u, u};
 }
 
-// body.operator()<step>() for the rule's step.
+// Calls body.operator()<step>() for the rule's step.
 template <typename Body>
 inline auto ForStep(MomentumStep step, const Body& body) {
   switch (step) {
@@ -53,7 +53,7 @@ size_t FindUnencodableStep(const float* gradient, const float* residual, const f
                            MomentumRule rule, float limit, size_t n) {
   const F32x16 scale = SetF(rule.grad_scale), mu = SetF(rule.mu), bound = SetF(limit);
   size_t found = n;
-  // Later groups change nothing: what is looked for is rare, so no early way out.
+  // There is no early exit: what is looked for is rare, and later groups change nothing.
   ForLanes(n, [&](size_t i, auto count) {
     F32x16 x = Step<kStep>(gradient, momentum, scale, mu, i, count).p;
     if (residual != nullptr) x = AddF(LoadF(residual + i, count), x);
@@ -88,7 +88,7 @@ inline void MaskMomentum(const float* sent, size_t n, float* momentum) {
   ForLanes(n, [&](size_t i, auto count) {
     const F32x16 decoded = AbsF(LoadF(sent + i, count));
     const Mask16 was_sent = GtF(decoded, zero);
-    // Few are: lines of the momentum where none is stay untouched.
+    // Few elements are sent. Cache lines of the momentum without one stay untouched.
     if (Bits(was_sent) == 0) return;
     StoreF(SelectF(was_sent, zero, LoadF(momentum + i, count)), momentum + i, count);
   });

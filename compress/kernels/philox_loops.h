@@ -1,5 +1,6 @@
-// Philox4x32-10 for any set of lanes: the words of sixteen counters at a time. Stream, source and test vectors:
-// compress/format/philox.h, whose constants are stated again here since a kernel shares no function with other code.
+// Philox4x32-10 for any set of lanes: the words of sixteen counters at a time.
+// compress/format/philox.h has the stream and the source. Its constants are repeated here, since a
+// kernel shares no function with other code.
 #ifndef SLIMPS_COMPRESS_KERNELS_PHILOX_LOOPS_H_
 #define SLIMPS_COMPRESS_KERNELS_PHILOX_LOOPS_H_
 
@@ -13,9 +14,10 @@ struct PhiloxWords {
   I32x16 word[4];
 };
 
-// In registers a word is the lower half of a 64-bit lane: products come out and go in without a shuffle, eight
-// operations per round and vector. Counters differ in their first number alone, so half of the first round and half of
-// the second are the same for all and done once, here.
+// In registers a word is the lower half of a 64-bit lane. So products go in and come out without a
+// shuffle, and a round takes eight operations per vector. Counters differ only in their first
+// number. So half of round 0 and half of round 1 are the same for all counters, and the constructor
+// computes them once.
 class PhiloxLanes {
  public:
   explicit PhiloxLanes(const RandomStream& stream) {
@@ -24,12 +26,14 @@ class PhiloxLanes {
       key0[round] = stream.key0 + round * kStep0;
       key1[round] = stream.key1 + round * kStep1;
     }
-    // Round 0: words 0 and 1 come from counters 1 and 2; word 2 only lacks the product of counter 0.
+    // Round 0: words 0 and 1 come from counter words 1 and 2. Word 2 lacks only the product of
+    // counter word 0.
     const uint64_t product = uint64_t{kFactor1} * stream.worker;
     const uint32_t word0 = static_cast<uint32_t>(product >> 32) ^ stream.round ^ key0[0];
     const auto word1 = static_cast<uint32_t>(product);
     key1[0] ^= stream.partition;
-    // Round 1: word 0's product is known, and so is what becomes word 3, which round 2 mixes into its word 2.
+    // Round 1: word 0's product is known. So is what becomes word 3, and round 2 mixes it into its
+    // word 2.
     const uint64_t next = uint64_t{kFactor0} * word0;
     key0[1] ^= word1;
     key1[1] ^= static_cast<uint32_t>(next >> 32);
@@ -40,7 +44,7 @@ class PhiloxLanes {
     }
   }
 
-  // Of counters [first, first + 16).
+  // Returns the words of counters [first, first + 16).
   inline __attribute__((always_inline)) PhiloxWords operator()(uint32_t first) const {
     const I32x16 counter = AddI(Iota(), SetI(first));
     I64x8 even[4], odd[4];
@@ -59,7 +63,7 @@ class PhiloxLanes {
     const I64x8 factor0 = SetW(kFactor0), factor1 = SetW(kFactor1);
     const I64x8 first = MulW(counter, factor0);
     const I64x8 second = MulW(XorW(HighW(first), key1_[0]), factor1);
-    // What comes out of round 1; word 3 is in round 2's key.
+    // What comes out of round 1. Word 3 is already in round 2's key.
     I64x8 w0 = XorW(HighW(second), key0_[1]), w1 = second;
     I64x8 w2 = XorW(first, key1_[1]), w3 = SetW(0);
     for (size_t round = 2; round < kRounds; ++round) {
@@ -75,7 +79,7 @@ class PhiloxLanes {
     word[3] = w3;
   }
 
-  // Of each round, mixed with what else is the same for all counters.
+  // The key of each round, mixed with all else that is the same for all counters.
   I64x8 key0_[kRounds], key1_[kRounds];
 };
 

@@ -1,4 +1,4 @@
-// What one and two bits per element stand for, 32 elements at a time: shared by decoders and sums.
+// What one and two bits per element stand for, 32 elements at a time. Decoders and sums share it.
 #ifndef SLIMPS_COMPRESS_KERNELS_PLANES_LOOPS_H_
 #define SLIMPS_COMPRESS_KERNELS_PLANES_LOOPS_H_
 
@@ -9,7 +9,7 @@ namespace slimps {
 namespace {
 
 struct OneBit {
-  // 32 elements' worth of one term.
+  // The bits of 32 elements of one term.
   struct Word {
     Bits32 bits;
   };
@@ -35,7 +35,7 @@ struct TwoBits {
   }
   template <int kHalf>
   static F32x16 Values(Word word, F32x16 plus, F32x16 minus) {
-    // One of the two is +0, no bits at all.
+    // At least one of the two is +0, which has no bits, so OR joins them.
     const F32x16 zero = SetF(0);
     return AsF(OrI(AsI(SelectHalfF<kHalf>(word.high, plus, zero)),
                    AsI(SelectHalfF<kHalf>(word.low, minus, zero))));

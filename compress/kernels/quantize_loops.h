@@ -11,7 +11,7 @@
 namespace slimps {
 namespace {
 
-// With kExact the sum of squares is one that payloads may depend on.
+// With kExact payloads may depend on the sum of squares.
 template <bool kExact, bool kResidual>
 InputNorms MeasureBlock(const float* gradient, const float* residual, float grad_scale, size_t n) {
   const F32x16 scale = SetF(grad_scale);
@@ -41,7 +41,7 @@ BlockSums SignBlock(const float* gradient, float* residual, float grad_scale, si
   F32x16 input2 = SetF(0), error2 = SetF(0);
   StoreSigns(n, kSignClear, bits, [&](size_t i, auto count) {
     const F32x16 x = InputLanes<kResidual>(gradient, residual, scale, i, count);
-    // What lies past the end is not sent: its error must be 0, as the input is.
+    // An element past the end is not sent: its error must be 0, as its input is.
     const F32x16 error = KeepCount(SubF(x, SelectNegativeF(x, minus, plus)), count);
     CountSquare(input2, x);
     CountSquare(error2, error);
@@ -60,7 +60,7 @@ inline BlockSums Sign(const float* gradient, float* residual, float grad_scale, 
                              : SignBlock<true>(gradient, residual, grad_scale, n, bits);
 }
 
-// What x is rounded to: a signed level, and what that decodes to.
+// What x is rounded to: a signed level, and what that level decodes to.
 struct Rounded {
   I32x16 level;
   F32x16 decoded;
@@ -78,7 +78,7 @@ struct LinearRounding {
   }
 };
 
-// The same for one level, which whatever is over it becomes: -1, 0 or 1.
+// Like LinearRounding with one level: gives -1, 0 or 1. Larger numbers are clamped.
 struct TernaryRounding {
   F32x16 inverse, most, least;
 
@@ -111,7 +111,7 @@ struct NaturalRounding {
   }
 };
 
-// A level's two widths on the wire, each as level + half of what its bits count.
+// The two widths of a level on the wire. The code is level + 8 or level + 128.
 struct NibbleLevels {
   static void StorePair(I32x16 low, I32x16 high, uint8_t* out, size_t i) {
     StoreNibblesI8(AddI8(PackI8(low, high), 8), out + i / 2);
@@ -197,7 +197,7 @@ BlockSums TernaryBlock(const float* gradient, float* residual, const Rounding& r
         StoreBits(SignBits(AsF(level)), plane1, i, count);
       });
   const uint32_t sent = CountBits(plane0, n) + CountBits(plane1, n);
-  // A square that overflowed, times none sent, would be NaN.
+  // If the square overflowed and none is sent, the product would be NaN.
   const float square = sent == 0 ? 0.0f : rounding.scale * rounding.scale;
   return {.decoded2 = square * static_cast<float>(sent), .error2 = FoldSum(error2), .sent = sent};
 }

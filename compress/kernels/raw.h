@@ -1,4 +1,4 @@
-// Kernels of the raw formats, and the checks that come before any encoding. Conventions: kernels.h.
+// Kernels of the raw formats, and the checks before any encoding. kernels.h has the conventions.
 #ifndef SLIMPS_COMPRESS_KERNELS_RAW_H_
 #define SLIMPS_COMPRESS_KERNELS_RAW_H_
 
@@ -9,13 +9,16 @@
 namespace slimps {
 
 struct RawKernels {
-  // Index of the first x that is NaN or whose magnitude is over `limit`; n when there is none.
+  // Returns the index of the first x that is NaN or has a magnitude over `limit`; n if there is
+  // none.
   size_t (*find_unencodable)(const float* gradient, const float* residual, float grad_scale,
                              float limit, size_t n);
-  // to[i] = from[i], and the largest |from[i]|: infinity where one is infinite or NaN, 0 for n = 0. `to` may be `from`.
+
+  // Sets to[i] = from[i] and returns the largest |from[i]|. It is infinity if an element is
+  // infinite or NaN, and 0 for n = 0. `to` may be `from`.
   float (*copy_bounded)(const float* from, float* to, size_t n);
 
-  // x to nearest even; the residual becomes x - decoded.
+  // Round x to nearest even. The residual becomes x - decoded.
   BlockSums (*encode_f32)(const float* gradient, float* residual, float grad_scale, size_t n,
                           std::byte* out);
   BlockSums (*encode_f16)(const float* gradient, float* residual, float grad_scale, size_t n,

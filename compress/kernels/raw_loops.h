@@ -34,7 +34,7 @@ inline size_t FindUnencodable(const float* gradient, const float* residual, floa
 }
 
 inline float CopyBounded(const float* from, float* to, size_t n) {
-  // As integers magnitudes are ordered like the numbers, and NaN comes above infinity.
+  // As integers, magnitudes have the order of the numbers, and NaN lies above infinity.
   const I32x16 magnitude = SetI(0x7fffffff);
   I32x16 largest = SetI(0);
   ForLanes(n, [&](size_t i, auto count) {

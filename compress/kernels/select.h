@@ -1,4 +1,5 @@
-// Kernels that choose which elements a sparse codec sends, by their key: |x|, x or -x. Conventions: kernels.h.
+// Kernels that choose which elements a sparse codec sends, by key: |x|, x or -x. kernels.h has the
+// conventions.
 #ifndef SLIMPS_COMPRESS_KERNELS_SELECT_H_
 #define SLIMPS_COMPRESS_KERNELS_SELECT_H_
 
@@ -9,15 +10,15 @@ namespace slimps {
 
 enum class SelectBy : uint8_t { kMagnitude, kPositive, kNegative };  // key: |x|, x, -x
 
-// What one block's first pass learns.
+// What the first pass over a block learns.
 struct Candidates {
   uint32_t count = 0;       // elements whose key is at least the floor
-  float rest2 = 0;          // sum of x * x of the others
-  float magnitude_sum = 0;  // of all |x|
-  float magnitude_max = 0;  // 0 for n = 0
+  float rest2 = 0;          // sum of x * x of the other elements
+  float magnitude_sum = 0;  // sum of |x| of all elements
+  float magnitude_max = 0;  // largest |x|; 0 for n = 0
 };
 
-// All keys >= sure are chosen, and the first `fill` elements with filler <= key < sure.
+// What to send: all elements with key >= sure, and the first `fill` with filler <= key < sure.
 struct Choice {
   float sure = 0;
   float filler = 0;
@@ -31,21 +32,25 @@ struct ChoiceCounts {
 
 struct Picked {
   uint32_t count = 0;
-  float left2 = 0;  // sum of squares of what was not chosen
+  float left2 = 0;  // sum of squares of the elements that were not chosen
 };
 
 struct SelectKernels {
-  // Leaves x in the residual, unless that is null; index[j], value[j]: number and x of the candidates, in rising order.
-  // Both have room for n + 16. REQUIRES: floor > 0.
+  // Lists the candidates in rising order: index[j] is the element's number, value[j] its x. Both
+  // have room for n + 16. Leaves x in the residual unless that is null. REQUIRES: floor > 0.
   Candidates (*collect)(const float* gradient, float* residual, float grad_scale, SelectBy by,
                         float floor, size_t n, uint32_t* index, float* value);
-  // Of x[i] = values[i] * scale.
+
+  // Counts the elements that `choice` takes, with x[i] = values[i] * scale.
   ChoiceCounts (*count)(const float* values, float scale, SelectBy by, Choice choice, size_t n);
-  // Of x[i] = values[i] * scale, which stands at index[i], or at i where `index` is null. The outputs have room for
-  // n + 16; they may be the inputs.
+
+  // Lists the elements that `choice` takes, with x[i] = values[i] * scale. x[i] stands at index[i],
+  // or at i where `index` is null. The outputs have room for n + 16. They may be the inputs.
   Picked (*pick)(const float* values, const uint32_t* index, float scale, SelectBy by,
                  Choice choice, size_t n, uint32_t* picked_index, float* picked);
-  // counts[bits >> shift & 2047] += 1 for every key whose bits >> shift >> 11 are `prefix`; keys under 0 count as 0.
+
+  // Adds 1 to counts[bits >> shift & 2047] for every key whose bits >> shift >> 11 equal `prefix`.
+  // Keys under 0 count as 0.
   void (*histogram)(const float* values, float scale, SelectBy by, uint32_t shift, uint32_t prefix,
                     size_t n, uint32_t* counts);
 };

@@ -61,7 +61,7 @@ inline Candidates Collect(const float* gradient, float* residual, float grad_sca
   });
 }
 
-// Which lanes are sure, and which may fill.
+// Finds the lanes that are sure to be chosen, and those that may fill.
 template <SelectBy kBy, typename Count>
 inline void Classify(F32x16 x, const Choice& choice, Count count, uint32_t& sure,
                      uint32_t& filler) {
@@ -93,6 +93,7 @@ inline Picked Pick(const float* values, const uint32_t* index, float scale, Sele
       const F32x16 x = MulF(LoadF(values + i, count), SetF(scale));
       uint32_t sure, filler;
       Classify<kBy>(x, choice, count, sure, filler);
+      // Drop the last fillers: the first ones are chosen.
       while (CountBits(filler) > fill) filler &= ~(0x80000000u >> __builtin_clz(filler));
       fill -= CountBits(filler);
       const Mask16 chosen = MaskOf(sure | filler);
@@ -112,7 +113,7 @@ inline void Histogram(const float* values, float scale, SelectBy by, uint32_t sh
   WithKey(by, [&]<SelectBy kBy>() {
     ForLanes(n, [&](size_t i, auto count) {
       const F32x16 x = MulF(LoadF(values + i, count), SetF(scale));
-      // Adding 0 makes -0 a +0, whose bits are 0.
+      // Adding 0 turns -0 into +0, whose bits are 0.
       const F32x16 key = AddF(MaxF(KeyOf<kBy>(x), SetF(0)), SetF(0));
       uint32_t bits[kLanes];
       StoreI(ShiftRightEachI(AsI(key), SetI(shift)), bits, AllLanes());

@@ -1,5 +1,5 @@
-// The kernels of sparse.h, for any set of lanes. Loops over entries, of which there are few, are plain where lanes
-// would not help: what they cost is memory.
+// The kernels of sparse.h, for any set of lanes. Entries are few, and loops over them are plain
+// where lanes would not help: their cost is memory.
 #ifndef SLIMPS_COMPRESS_KERNELS_SPARSE_LOOPS_H_
 #define SLIMPS_COMPRESS_KERNELS_SPARSE_LOOPS_H_
 
@@ -37,7 +37,7 @@ inline void DecodePacked(const uint8_t* in, size_t start, size_t n, uint32_t bas
     in += 2;
     i = 1;
   }
-  // Four indices lie in six bytes; eight are read, which six indices fill.
+  // Four indices lie in six bytes. The load takes eight bytes, so six indices must be left.
   for (; i + 6 <= n; i += 4, in += 6) {
     uint64_t word;
     std::memcpy(&word, in, sizeof word);
@@ -55,7 +55,7 @@ inline void DecodePacked(const uint8_t* in, size_t start, size_t n, uint32_t bas
 
 inline size_t DeltaBytes(const uint32_t* index, size_t n) {
   size_t bytes = n;
-  uint32_t next = 0;  // after the index before
+  uint32_t next = 0;  // one more than the index before
   for (size_t i = 0; i < n; ++i) {
     bytes += (index[i] - next) / 255;
     next = index[i] + 1;
@@ -79,7 +79,7 @@ inline size_t DecodeDelta(const uint8_t* in, size_t bytes, uint32_t base, uint32
   size_t found = 0;
   uint32_t next = base;
   for (size_t i = 0; i < bytes; ++i) {
-    // Without a branch: what a skip leaves is written over.
+    // No branch: the next index overwrites what a skip leaves.
     const uint32_t is_index = in[i] != 255 ? 1 : 0;
     next += in[i];
     index[found] = next;
@@ -108,20 +108,22 @@ inline bool Finite(const float* values, size_t n) {
   return wrong == 0;
 }
 
-// The words of 64 elements from `first_element` on.
+// Draws the words of 64 elements from `first_element` on.
 inline void DrawWords(const PhiloxLanes& philox, uint32_t first_element, uint32_t* words) {
   const PhiloxWords drawn = philox(first_element / 4);
   for (size_t i = 0; i < 4; ++i) StoreI(drawn.word[i], words + kLanes * i, AllLanes());
 }
 
-// `count` > 0 of the `elements` of the block that begins at `first_element`, each plus `base`.
+// Draws `count` > 0 indices among the `elements` of the block that begins at `first_element`. Adds
+// `base` to each.
 inline void DrawBlock(const PhiloxLanes& philox, uint32_t first_element, uint32_t elements,
                       uint32_t count, uint32_t base, uint32_t* index) {
-  uint32_t words[64 + 64];  // those of 64 elements, and of the next 64 where entries reach there
+  uint32_t words[64 + 64];  // words of 64 elements, and of the next 64 when entries reach them
   DrawWords(philox, first_element, words);
   const auto turn = static_cast<uint32_t>((uint64_t{words[0]} * elements) >> 32);
   const I32x16 step = SetI((elements << 16) / count), end = SetI(elements);
   for (uint32_t j = 0; j < count; j += kLanes) {
+    // Entry j takes word j + 1, so the last of four groups needs a word of the next 64.
     if (j % 64 == 48) DrawWords(philox, first_element + j + kLanes, words + 64);
     const I32x16 random = ShiftRightI<16>(LoadI(words + j % 64 + 1, AllLanes()));
     if (j % 64 == 48) std::memcpy(words, words + 64, 64 * sizeof *words);
@@ -154,7 +156,7 @@ inline void Draw(const RandomStream& stream, const SeededGrid& grid, size_t firs
 }
 
 inline void EncodeSigns(const float* values, size_t n, size_t start, uint8_t* out) {
-  uint32_t carry = 0;  // bits that no byte has taken yet
+  uint32_t carry = 0;  // bits that are not in a byte yet
   ForLanes(n, [&](size_t i, auto count) {
     const uint32_t bits = Bits(GeF(LoadF(values + i, count), SetF(0))) & count.bits();
     carry |= bits << start;
@@ -176,7 +178,7 @@ inline void DecodeSigns(const uint8_t* in, size_t start, float positive, float n
 }
 
 inline void AddEntries(const uint32_t* index, const float* values, size_t n, float* dst) {
-  constexpr size_t kAhead = 48;  // a core has fewer misses on their way
+  constexpr size_t kAhead = 48;  // more than the cache misses that a core can have under way
   size_t i = 0;
   for (; i + kAhead < n; ++i) {
     __builtin_prefetch(dst + index[i + kAhead], 1);

@@ -1,4 +1,4 @@
-// Kernels that add up many payloads at once. Conventions: kernels.h.
+// Kernels that add up many payloads at once. kernels.h has the conventions.
 #ifndef SLIMPS_COMPRESS_KERNELS_SUM_H_
 #define SLIMPS_COMPRESS_KERNELS_SUM_H_
 
@@ -7,23 +7,26 @@
 
 namespace slimps {
 
-// One block of a payload with one or two bits per element (compress/format/levels.h): bit i stands for element i.
+// One block of a payload with one or two bits per element (compress/format/levels.h). Bit i stands
+// for element i.
 struct LevelsTerm {
   const uint8_t* plane0 = nullptr;
-  const uint8_t* plane1 = nullptr;  // of two bits
+  const uint8_t* plane1 = nullptr;  // with two bits only
   float positive = 0;
   float negative = 0;
 };
 
-// dst[i] = ((start + term 0) + term 1) + ..., each sum rounded; sums stay in registers over all terms.
+// Sets dst[i] = ((start + term 0) + term 1) + ..., each sum rounded. Sums stay in registers over
+// all terms.
 using SumTerms = void (*)(const LevelsTerm* terms, size_t count, size_t n, float* dst);
 
 struct SumKernels {
-  SumTerms sum_1bit;  // start is +0
-  SumTerms add_1bit;  // start is dst[i]
+  SumTerms sum_1bit;  // start = +0
+  SumTerms add_1bit;  // start = dst[i]
   SumTerms sum_2bit;
   SumTerms add_2bit;
-  // x[i] = its sign: 1, -1; zeros and NaN stay.
+
+  // Replaces x[i] by its sign, 1 or -1. Zeros and NaN stay as they are.
   void (*sign)(size_t n, float* x);
 };
 

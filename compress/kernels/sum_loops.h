@@ -9,8 +9,8 @@
 namespace slimps {
 namespace {
 
-// Elements whose sums are kept in registers at once: with AVX2 eight of the sixteen, which leaves room for a term's two
-// values, its bits and the shifts.
+// How many elements' sums are kept in registers at once. With AVX2 they take eight of the sixteen
+// registers. The others hold a term's two values, its bits and the shifts.
 constexpr size_t kSumElements = 64;
 
 template <typename Format, bool kAdd>

@@ -8,12 +8,13 @@
 namespace slimps {
 namespace {
 
-// x, and 0 for what is less than a normal number. State that decays without a gradient would end there and stay, for
-// products round up again; sums and roots of those take up to twice as long, on other processors far longer.
+// Returns x, or 0 for what is less than a normal number. Without this, state that decays without a
+// gradient would end among subnormal numbers and stay there, since products round up again. Sums
+// and roots of those take up to twice as long, on other processors far longer.
 inline F32x16 FlushF(F32x16 x) { return KeepF(NotLeF(AbsF(x), SetF(FloatOf(0x007fffff))), x); }
 
-// Each rule: the constants of a step in lanes, and Next(block, i, count, g), which stores the new state and returns the
-// new weights.
+// Each rule holds the constants of a step in lanes. Its Next(block, i, count, g) stores the new
+// state and returns the new weights.
 struct AssignRule {
   explicit AssignRule(const UpdateStep&) {}
   template <typename Count>
@@ -30,7 +31,7 @@ struct AddRule {
   }
 };
 
-// g + weight_decay * w
+// Returns g + weight_decay * w.
 struct DecayedGradient {
   F32x16 weight_decay;
   F32x16 Of(F32x16 g, F32x16 w) const { return AddProductF(g, weight_decay, w); }
@@ -91,8 +92,10 @@ struct AdamRule {
   }
 };
 
-// With s = state0 - w, which is a multiple of the momentum that made w (update_plan.cc):
-//   after = w - carried * s - rate * (g + weight_decay * w)     state0 = w + remembered * s
+// With s = state0 - w, a multiple of the momentum that made w (update_plan.cc):
+//
+//   after  = w - carried * s - rate * (g + weight_decay * w)
+//   state0 = w + remembered * s
 struct FollowMomentumRule {
   F32x16 rate, carried, remembered;
   DecayedGradient decayed;
@@ -111,8 +114,10 @@ struct FollowMomentumRule {
   }
 };
 
-// state0 is the w before. The first moment that made w, by way of Adam's step solved for it, with
-// the second moment of these gradients (state1) in place of the other's:
+// state0 is the w of the step before. Adam's step, solved for its first moment, gives the moment
+// that made w. The second moment is that of these gradients (state1), since the owner's is not
+// known:
+//
 //   m = (past_shrink * state0 - w) * past_unstep * (sqrt(v) / past_root_correction2 + epsilon)
 struct FollowAdamRule {
   AdamRule adam;
@@ -140,12 +145,12 @@ inline void StreamOrStoreF(F32x16 x, float* p, SomeLanes count) { StoreF(x, p, c
 
 template <typename Rule, bool kStream>
 void ApplyUpdate(const UpdateStep& step, const UpdateBlock& given) {
-  const UpdateBlock block = given;  // a copy, so that it need not be read again after each store
+  const UpdateBlock block = given;  // a copy, so that stores do not force it to be read again
   const Rule rule(step);
   const F32x16 scale = SetF(step.scale), most = SetF(step.clip), least = SetF(-step.clip);
   ForLanes(block.n, [&](size_t i, auto count) {
     const F32x16 scaled = MulF(LoadF(block.sum + i, count), scale);
-    // In this order NaN passes: hiding it here would only move the failure.
+    // In this order of arguments NaN passes through. To hide it here would only move the failure.
     const F32x16 weights = rule.Next(block, i, count, MaxF(least, MinF(most, scaled)));
     if constexpr (kStream) {
       StreamOrStoreF(weights, block.after + i, count);

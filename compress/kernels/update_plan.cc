@@ -32,14 +32,16 @@ UpdateStep PlanUpdate(const UpdateOptions& options, double learning_rate, uint64
 
 UpdateStep PlanFollow(const UpdateOptions& options, double learning_rate,
                       const FollowOptions& follow, uint64_t step, const PastStep& past) {
+  // With a smaller past rate the weights moved too little to show the momentum.
   constexpr double kTellingRate = 1e-3;
   UpdateStep plan = PlanUpdate(options, learning_rate, step);
   const bool tells =
       past.step > 0 && past.learning_rate > 0 && past.learning_rate >= kTellingRate * learning_rate;
   if (options.kind == UpdateKind::kSgd) {
-    // Heavy ball: w' = w - lr v, so state0 - w' = w - w' = lr v. Nesterov: w' = w - lr ((1 + mu) v'
-    // - mu v), as g = v' - mu v. With state0 = w + lr mu v the difference state0 - w' is lr (1 +
-    // mu) v', and w' + lr' mu v' is the next state0.
+    // Heavy ball: w' = w - lr v, so state0 - w' = w - w' = lr v.
+    //
+    // Nesterov: w' = w - lr ((1 + mu) v' - mu v), since g = v' - mu v. With state0 = w + lr mu v
+    // the difference state0 - w' is lr (1 + mu) v', and w' + lr' mu v' is the next state0.
     const double mu = options.momentum;
     const double of_gradient = options.nesterov ? 1 + mu : 1;
     const double length = options.nesterov ? 1 : 1 + follow.look_ahead * mu;
@@ -51,13 +53,14 @@ UpdateStep PlanFollow(const UpdateOptions& options, double learning_rate,
     return plan;
   }
   plan.one_minus_beta1 = static_cast<float>((1.0 - options.beta1) * follow.own_weight);
-  if (!tells) return plan;  // past_unstep is 0
+  if (!tells) return plan;  // past_unstep is 0, so the moment counts as 0
   const UpdateOptions then{.kind = options.kind,
                            .weight_decay = past.weight_decay,
                            .beta1 = options.beta1,
                            .beta2 = options.beta2};
   const UpdateStep made = PlanUpdate(then, past.learning_rate, past.step);
-  if (!(made.adam_step > std::numeric_limits<float>::min())) return plan;  // its inverse is finite
+  // A smaller step has an inverse that may not be finite.
+  if (!(made.adam_step > std::numeric_limits<float>::min())) return plan;
   plan.past_shrink = made.shrink;
   plan.past_unstep = 1 / made.adam_step;
   plan.past_root_correction2 = made.root_correction2;

@@ -1,4 +1,5 @@
-// Sixteen xoshiro128+ generators for any set of lanes. What they draw, and the source: compress/format/xoshiro.h.
+// Sixteen xoshiro128+ generators for any set of lanes. compress/format/xoshiro.h has the source and
+// says what they draw.
 #ifndef SLIMPS_COMPRESS_KERNELS_XOSHIRO_LOOPS_H_
 #define SLIMPS_COMPRESS_KERNELS_XOSHIRO_LOOPS_H_
 
@@ -14,7 +15,7 @@ inline void StartRandom(const RandomStream& stream, uint32_t block, RandomLanes*
   for (size_t k = 0; k < 4; ++k) StoreI(words.word[k], lanes->word[k], AllLanes());
 }
 
-// Draws, of all lanes, `steps` times.
+// Draws `steps` words from every lane.
 inline void DrawSteps(RandomLanes* lanes, size_t steps, uint32_t* words) {
   I32x16 s0 = LoadI(lanes->word[0], AllLanes()), s1 = LoadI(lanes->word[1], AllLanes());
   I32x16 s2 = LoadI(lanes->word[2], AllLanes()), s3 = LoadI(lanes->word[3], AllLanes());
@@ -34,9 +35,9 @@ inline void DrawSteps(RandomLanes* lanes, size_t steps, uint32_t* words) {
   StoreI(s3, lanes->word[3], AllLanes());
 }
 
-// pair(i, low, high) for every 32 elements, each group of lanes with 16 random bits; at the end
-// one(i, count, random) for what is left. Drawn ahead in small arrays: state and body together need more registers than
-// there are.
+// Calls pair(i, low, high) for every 32 elements, with 16 random bits for each element of both
+// groups of lanes. At the end it calls one(i, count, random) for what is left. Words are drawn
+// ahead into a small array, since state and body together need more registers than there are.
 template <typename Pair, typename One>
 inline __attribute__((always_inline)) void ForRandomLanes(RandomLanes* lanes, size_t n,
                                                           const Pair& pair, const One& one) {
