@@ -220,6 +220,7 @@ void DecodeAddBins(const Kernels& kernels, std::span<const std::byte> payload, s
     float* const out = dst.data() + i * kBlockElements;
     if (i + 1 < blocks) {
       next = reader.Block(begin + i + 1);
+      // Memory is under way for the next block while this one is added.
       if (far) PrefetchBins(kernels, next, out + kBlockElements);
     }
     kernels.bins.add(block, out);

@@ -24,6 +24,7 @@ absl::Status ValidateRaw(PayloadFormat format, std::span<const std::byte> payloa
                                           " bytes each, got ", payload.size(), " bytes in all"));
 }
 
+// Both sparse layouts share one format; the first byte tells them apart.
 bool IsBins(std::span<const std::byte> payload) {
   return !payload.empty() && payload[0] == std::byte{kBinsMagic};
 }

@@ -19,7 +19,7 @@
 
 namespace slimps {
 
-// Values equal wire::Format's.
+// The values equal those of wire::Format.
 enum class PayloadFormat : uint8_t {
   kAbsent = 0,
   kRawF32 = 1,

@@ -82,7 +82,8 @@ struct LevelsLayout {
 
   bool packed() const { return bits >= 4; }  // true: codes, false: planes
   size_t blocks() const { return (elements + kBlockElements - 1) / kBlockElements; }
-  // REQUIRES: block < blocks().
+
+  // Returns the elements of the block. REQUIRES: block < blocks().
   size_t BlockElements(size_t block) const {
     const size_t rest = elements - block * kBlockElements;
     return rest < kBlockElements ? rest : kBlockElements;

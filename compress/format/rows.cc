@@ -121,6 +121,7 @@ absl::Status CheckRowNumbers(const Reader& reader) {
 }
 
 absl::Status CheckValues(std::span<const std::byte> bytes) {
+  // Copied in pieces, since a payload need not be aligned for floats.
   std::array<float, kBlockElements> values;
   while (!bytes.empty()) {
     const size_t count = std::min(values.size(), bytes.size() / sizeof(float));
@@ -167,6 +168,7 @@ absl::Status ValidateRows(std::span<const std::byte> payload, size_t elements) {
   if (payload.size() < reader.ValuesOffset()) {
     return CheckLength(payload, reader.ValuesOffset());
   }
+  // Row numbers decide how long the values are, so they are checked first.
   if (absl::Status status = CheckRowNumbers(reader); !status.ok()) return status;
   size_t values = 0;
   for (size_t i = 0; i < reader.count(); ++i) {

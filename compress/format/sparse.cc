@@ -377,6 +377,7 @@ void DecodeSparse(const Kernels& kernels, std::span<const std::byte> payload, si
 
 void DecodeAddSparse(const Kernels& kernels, std::span<const std::byte> payload,
                      size_t /*elements*/, size_t first, std::span<float> dst) {
+  // Nothing is filled here, so only the number of entries ends a run.
   ForRuns(kernels, payload, first, dst, kLongestRun,
           [&](const uint32_t* index, const float* values, size_t count, std::span<float> run) {
             kernels.sparse.add(index, values, count, run.data());

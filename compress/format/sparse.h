@@ -84,7 +84,8 @@ struct SparseLayout {
   PhiloxStream stream = {};  // used with seeded indices only
 
   size_t blocks() const { return (elements + kBlockElements - 1) / kBlockElements; }
-  // REQUIRES: block < blocks().
+
+  // Returns the elements of the block. REQUIRES: block < blocks().
   size_t BlockElements(size_t block) const {
     const size_t rest = elements - block * kBlockElements;
     return rest < kBlockElements ? rest : kBlockElements;

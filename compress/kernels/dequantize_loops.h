@@ -48,7 +48,8 @@ void DecodeLinearNibbles(const uint8_t* in, float scale, uint32_t /*levels*/, si
 
 template <bool kAdd>
 void DecodeNaturalNibbles(const uint8_t* in, float scale, uint32_t levels, size_t n, float* dst) {
-  // What the codes 0 .. 15 stand for. Code 0 is no valid level.
+  // What the codes 0 .. 15 stand for: a look-up is less work than the arithmetic. Code 0 is no
+  // valid level.
   alignas(64) float table[kLanes];
   const F32x16 units = NaturalUnits(SubI(Iota(), SetI(8)), SetI(levels));
   StoreF(MulF(units, SetF(scale)), table, AllLanes());
@@ -88,6 +89,7 @@ bool CodesWithin(const uint8_t* in, uint32_t levels, size_t n) {
   const I32x16 low = SetI(kOnes * ((1u << kBits) - 1)), top = SetI(kOnes * kHalf);
   const I32x16 under = SetI(kOnes * (kHalf - (kZero - levels)));
   const I32x16 over = SetI(kOnes * (kHalf - 1 - (kZero + levels)));
+  // Collects the upper bits of all steps, so that one comparison at the end is enough.
   I32x16 reached = top, passed = SetI(0);
   const auto check = [&](I32x16 codes) {
     reached = AndI(reached, AddI(codes, under));

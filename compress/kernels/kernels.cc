@@ -5,7 +5,7 @@
 namespace slimps {
 namespace {
 
-// Rising: PickBest takes the last that runs.
+// In rising order: PickBest takes the last that runs here.
 constexpr const Kernels* kAll[] = {&kScalarKernels, &kAvx2Kernels, &kAvx512Kernels};
 
 const Kernels* PickBest() {

@@ -1,5 +1,5 @@
-// Compiled for AVX2. It uses nothing from elsewhere that could be emitted out of line: the linker
-// might keep that copy, and then other code would run it on CPUs without AVX2.
+// Compiled for AVX2. It uses nothing from elsewhere that could be emitted out of line: the
+// linker might keep that copy, and then other code would run it on CPUs without AVX2.
 #include <cpuid.h>
 
 #include "compress/kernels/kernel_sets.h"

@@ -1,5 +1,5 @@
-// Compiled for AVX-512. It uses nothing from elsewhere that could be emitted out of line: the linker
-// might keep that copy, and then other code would run it on CPUs without AVX-512.
+// Compiled for AVX-512. It uses nothing from elsewhere that could be emitted out of line: the
+// linker might keep that copy, and then other code would run it on CPUs without AVX-512.
 #include "compress/kernels/kernel_sets.h"
 
 // kernel_set.h makes the set from the lanes included before it: the order matters.

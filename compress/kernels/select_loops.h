@@ -39,6 +39,7 @@ Candidates CollectBlock(const float* gradient, float* residual, float grad_scale
     most = MaxF(most, magnitude);
     // The floor is over 0, so lanes past the end are no candidates.
     const Mask16 over = GeF(KeyOf<kBy>(x), bound);
+    // Candidates are few: most groups of lanes skip the stores.
     if (__builtin_expect(Bits(over) != 0, 0)) {
       CompressI(over, AddI(Iota(), SetI(static_cast<uint32_t>(i))), index + found);
       found += CompressF(over, x, value + found);

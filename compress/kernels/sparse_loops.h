@@ -131,6 +131,7 @@ inline void DrawBlock(const PhiloxLanes& philox, uint32_t first_element, uint32_
     const I32x16 low = ShiftRightI<16>(scaled), high = ShiftRightI<16>(AddI(scaled, step));
     const I32x16 within = ShiftRightI<16>(MulI(random, SubI(high, low)));
     const I32x16 turned = AddI(AddI(low, within), SetI(turn));
+    // Less than 2 * elements, so one subtraction does what the modulo would.
     const I32x16 place = SelectI(GtI(end, turned), turned, SubI(turned, end));
     StoreI(AddI(place, SetI(base)), index + j, AllLanes());
   }
@@ -209,6 +210,7 @@ inline SentSums PutError(const uint32_t* index, const float* values, const float
     AddSquare(decoded2, y);
     AddSquare(error2, error);
     if (residual == nullptr) return;
+    // Lanes have no scatter: errors are stored one by one.
     float errors[kLanes];
     StoreF(error, errors, AllLanes());
     for (size_t j = 0; j < count.size(); ++j) residual[index[i + j]] = errors[j];

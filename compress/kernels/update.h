@@ -46,9 +46,9 @@ struct UpdateKernels {
   UpdateRule momentum;  // needs state0
   UpdateRule nesterov;  // needs state0
   UpdateRule adam;      // needs state0 and state1; AdamW by `shrink`
-  // A step as a different owner would take it. That owner made `before` by a step of the same rule,
-  // from its own gradient. Its momentum, or first moment, is derived from the way the weights went
-  // since state0. state1 is made of the gradients given here.
+  // A step as the owner of the weights would take it. The owner made `before` by a step of the same
+  // rule, from its own gradient. Its momentum, or first moment, is derived from the way the weights
+  // went since state0. state1 is made of the gradients given here.
   UpdateRule follow_momentum;  // needs state0; for nesterov too
   UpdateRule follow_adam;      // needs state0 and state1
 

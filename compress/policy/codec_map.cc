@@ -48,6 +48,7 @@ std::string_view CodecMap::CodecFor(KeyId key, uint64_t tensor_bytes, uint64_t r
 }
 
 void CodecMap::ForgetBefore(uint64_t round) {
+  // The decision in force at `round` stays.
   while (history_.size() > 1 && history_[1].from_round <= round) history_.pop_front();
 }
 

@@ -32,6 +32,7 @@ Coefficients SolveNormal(std::array<std::array<double, kMaxCoefficients + 1>, kM
   for (size_t step = 0; step < kMaxCoefficients; ++step) {
     size_t pivot = kMaxCoefficients;
     for (size_t i = 0; i < kMaxCoefficients; ++i) {
+      // Elimination leaves next to nothing of a coefficient that depends on the others.
       const bool usable = active[i] && !solved[i] && m[i][i] > 1e-12 * diagonal[i];
       if (usable && (pivot == kMaxCoefficients ||
                      m[i][i] * diagonal[pivot] > m[pivot][pivot] * diagonal[i])) {

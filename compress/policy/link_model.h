@@ -29,14 +29,14 @@
 
 namespace slimps {
 
-// In nanoseconds.
+// The times of one tensor, in nanoseconds.
 struct PushTimes {
   double t_c = 0, t_cq = 0, t_pq = 0;
   double t_q() const { return t_cq + t_pq; }
   double saving() const { return t_c - t_q(); }
 };
 
-// Immutable.
+// Thread-safe: immutable.
 class LinkModel final {
  public:
   explicit LinkModel(std::span<const ThresholdRow> rows);

@@ -20,10 +20,10 @@ namespace slimps {
 
 enum class RoundKind { kNotMeasured, kAsDecided, kOtherWay };
 
-// Immutable.
+// Thread-safe: immutable.
 class MeasuredRounds final {
  public:
-  // A worker reports a pair so many rounds after the pair's first round. The second round is
+  // A worker reports a pair this many rounds after the pair's first round. The second round is
   // measured too. The third lets its pulls arrive. The worker reports before the fourth.
   static constexpr uint64_t kReportAfter = 3;
 

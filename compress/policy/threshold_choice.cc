@@ -36,6 +36,7 @@ std::vector<Size> SizesOf(std::span<const ThresholdRow> rows) {
 
 std::optional<uint64_t> Best(const std::vector<Size>& sizes) {
   std::optional<uint64_t> best;
+  // From the largest size down: a threshold compresses its own size and all above.
   double saved = 0, most = 0;
   for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
     saved += size->t_c - size->t_q;
