@@ -1,4 +1,8 @@
-// Whom a server listens to: workers of its job, as the newest roster has them.
+// Decides which messages a server listens to: those of workers of its job, as the newest roster has
+// them. Owned by ServerService.
+//
+//   admission.SetRoster(roster);
+//   const absl::Status admitted = admission.Check(message.header);   // Unavailable: park it
 #ifndef SLIMPS_SERVER_ADMISSION_H_
 #define SLIMPS_SERVER_ADMISSION_H_
 
@@ -18,12 +22,14 @@ class Admission final {
   Admission(std::string job_id, uint32_t num_workers)
       : job_id_(std::move(job_id)), num_workers_(num_workers) {}
 
-  // An older roster than the one held is ignored.
+  // Ignores a roster that is older than the one held.
   void SetRoster(const wire::Roster& roster);
 
-  // PermissionDenied: another job, no worker, not in the roster. FailedPrecondition: a process that its successor has
-  // replaced. Unavailable: the sender has seen a newer roster than this server; check again once it is here. The words
-  // are for strangers: short, without anything of the message or of the roster.
+  // Returns OK if the sender is a worker of this job. The error texts are for strangers: short, and
+  // without anything of the message or the roster.
+  // PermissionDenied: another job, not a worker, or not in the roster.
+  // FailedPrecondition: a newer process has replaced the sender.
+  // Unavailable: the sender has seen a newer roster than this server. Check again once it is here.
   [[nodiscard]] absl::Status Check(const wire::Header& header) const;
 
   uint64_t epoch() const { return epoch_; }

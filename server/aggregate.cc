@@ -10,7 +10,8 @@
 namespace slimps {
 namespace {
 
-// Weights of partitions over this size have left every cache before a pull reads them again, so they need not go there.
+// Weights of a partition over this size have left every cache before a pull reads them again, so
+// they are written past the caches.
 constexpr size_t kStreamedBytes = size_t{32} << 20;
 
 bool MayStream(const AggregateInput& input) {
@@ -19,7 +20,8 @@ bool MayStream(const AggregateInput& input) {
          reinterpret_cast<uintptr_t>(input.after.data()) % kBufferAlignment == 0;
 }
 
-// What needs no summing is stepped by from where it arrived; elsewhere its length is checked.
+// A single raw payload needs no summing: it is stepped by from where it arrived. ValidatePayload
+// has checked its length.
 const float* OnlyRawPayload(const AggregateInput& input) {
   if (input.payloads.size() != 1 || input.combine != Combine::kSum) return nullptr;
   const PayloadView& only = input.payloads[0];
@@ -41,7 +43,7 @@ UpdateBlock BlockAt(const AggregateInput& input, size_t first, const float* sum,
           .n = length};
 }
 
-// A block whose rows were pushed in part, or not at all.
+// Steps a block of which some rows were pushed, or none. Other rows keep their weights and state.
 void StepTouched(const Kernels& kernels, const AggregateInput& input, size_t first,
                  std::span<float> sum) {
   if (input.after.data() != input.before.data()) {

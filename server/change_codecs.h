@@ -1,6 +1,7 @@
-// The codecs that workers name for what pulls are to carry, made once per shard.
+// The codecs that workers name for pulls (PushItem.change_codec), made once per shard.
 //
-//   SLIMPS_ASSIGN_OR_RETURN(std::shared_ptr<const ChangeCodec> change, codecs.Find(item.change_codec()));
+//   SLIMPS_ASSIGN_OR_RETURN(std::shared_ptr<const ChangeCodec> change,
+//                           codecs.Find(item.change_codec()));
 //   partition.Push(round, worker, elements, payload, std::move(change));
 #ifndef SLIMPS_SERVER_CHANGE_CODECS_H_
 #define SLIMPS_SERVER_CHANGE_CODECS_H_
@@ -18,30 +19,31 @@
 
 namespace slimps {
 
-// How a version is pulled: as weights in some precision, or as their change from the version before. Owned by the shard
-// thread, since the workspace is.
+// How a version is pulled: as weights in some precision, or as their change from the version
+// before. Owned by the shard thread, because the workspace is.
 struct ChangeCodec {
   std::unique_ptr<const Codec> codec;
-  const BlockCodec* by_blocks = nullptr;       // the codec, where it encodes block by block
+  const BlockCodec* by_blocks = nullptr;       // the codec, if it encodes block by block; else null
   std::shared_ptr<EncodeWorkspace> workspace;  // shared by a shard's codecs
   const Clock* clock = nullptr;                // times the encoding; may be null
 
-  // Else the weights themselves travel, in the codec's format.
+  // If false, the weights themselves travel, in the codec's format.
   bool encodes_change() const {
     return codec->format() == PayloadFormat::kLevels || codec->format() == PayloadFormat::kSparse;
   }
 };
 
-// Owned by the shard thread. What it hands out may outlive it.
+// Owned by the shard thread. The codecs that it returns may outlive it.
 class ChangeCodecs final {
  public:
   static constexpr size_t kMostKept = 64;
 
-  // `clock` outlives all codecs.
+  // REQUIRES: `clock` outlives all codecs.
   explicit ChangeCodecs(const Clock* clock) : clock_(clock) {}
 
-  // nullptr for "": as it is. InvalidArgument: unknown name or option, or a codec that makes no sense of a change (says
-  // why).
+  // Returns the codec of `spec`. Returns nullptr for "": the version is pulled as it is.
+  // InvalidArgument: unknown name or option, or a codec that cannot encode a change of weights
+  // (says why).
   [[nodiscard]] absl::StatusOr<std::shared_ptr<const ChangeCodec>> Find(const std::string& spec);
   size_t size() const { return codecs_.size(); }
 

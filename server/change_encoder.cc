@@ -12,9 +12,9 @@
 namespace slimps {
 namespace {
 
-// One block in so many is timed: reading the clock costs a few hundredths of encoding a block.
+// One block in this many is timed. Reading the clock costs a few hundredths of encoding a block.
 constexpr size_t kTimedEvery = 8;
-// Sums of squares are rounded.
+// Leaves room for the rounding of the sums of squares.
 constexpr double kRounding = 1.001;
 
 absl::Status CheckWorth(const Codec& codec, const EncodeStats& stats) {
@@ -46,7 +46,7 @@ ChangeEncoder::ChangeEncoder(const BlockCodec& codec, const EncodeContext& conte
 }
 
 void ChangeEncoder::EncodeBlock(size_t first, std::span<const float> weights) {
-  if (unencodable_.load(std::memory_order_relaxed)) return;  // Finish starts afresh
+  if (unencodable_.load(std::memory_order_relaxed)) return;  // Finish overwrites w_seen
   if (clock_ == nullptr || first / kBlockElements % kTimedEvery != 0) return Encode(first, weights);
   const SteadyTime start = clock_->Now();
   Encode(first, weights);

@@ -10,7 +10,7 @@
 namespace slimps {
 namespace {
 
-// The product of the dimensions; nullopt when negative or over `limit`.
+// Returns the product of the dimensions, or nullopt if one is negative or it exceeds `limit`.
 std::optional<uint64_t> ElementCount(const wire::KeyInfo& info, uint64_t limit) {
   uint64_t count = 1;
   for (const int64_t dimension : info.shape()) {

@@ -1,5 +1,8 @@
-// Which shard owns which partition, and what Init has said of the keys. Partitions are spread by bytes, the next one to
-// the shard that has least. A pull may reserve a place before Init has come.
+// Knows which shard owns which partition, and what Init has said of the keys. The next partition
+// goes to the shard with the fewest elements. A pull may reserve a place before Init has come.
+//
+//   SLIMPS_ASSIGN_OR_RETURN(const size_t shard, directory.Declare(item, &spec));   // Init
+//   const std::optional<size_t> known = directory.FindShard(id);                   // push, pull
 #ifndef SLIMPS_SERVER_DIRECTORY_H_
 #define SLIMPS_SERVER_DIRECTORY_H_
 
@@ -22,9 +25,9 @@ struct DirectoryLimits {
   // A partition's value must fit in one message beside a header and small items.
   size_t max_partition_elements =
       (kDefaultLimits.max_message_bytes - 2 * kDefaultLimits.max_header_bytes) / sizeof(float);
-  size_t max_partitions = size_t{1} << 20;    // on this server
-  size_t max_weight_bytes = size_t{1} << 36;  // fp32, one version
-  size_t max_reserved = size_t{1} << 16;      // pulled but not initialised
+  size_t max_partitions = size_t{1} << 20;    // of this server
+  size_t max_weight_bytes = size_t{1} << 36;  // of one version, in fp32
+  size_t max_reserved = size_t{1} << 16;      // pulled before Init
 };
 
 // Owned by the transport's I/O thread. Pure.
@@ -33,14 +36,19 @@ class Directory final {
   // REQUIRES: shards > 0.
   Directory(size_t shards, const DirectoryLimits& limits) : limits_(limits), load_(shards, 0) {}
 
-  // nullopt: neither initialised nor reserved.
+  // Returns nullopt if the partition is neither initialised nor reserved.
   std::optional<size_t> FindShard(const PartitionId& id) const;
-  // InvalidArgument or ResourceExhausted: over a limit.
+
+  // Gives the partition a place before Init has come, and returns its shard.
+  // InvalidArgument: more elements than a partition may have.
+  // ResourceExhausted: too many places are reserved.
   [[nodiscard]] absl::StatusOr<size_t> Reserve(const PartitionId& id, uint64_t elements);
 
-  // Checks an InitItem and gives its partition a place; `spec` gets what the item says. InvalidArgument: names, ids,
-  // sizes or the type make no sense. AlreadyExists: the key was declared otherwise, or its id belongs to another name.
-  // ResourceExhausted: over a limit.
+  // Checks an InitItem, gives its partition a place and returns its shard. Fills in the fields of
+  // `spec` that the item gives.
+  // InvalidArgument: names, ids, sizes or types make no sense.
+  // AlreadyExists: the key was declared otherwise, or its id belongs to another name.
+  // FailedPrecondition: over a limit of this server; trying again would not help.
   [[nodiscard]] absl::StatusOr<size_t> Declare(const wire::InitItem& item, PartitionSpec* spec);
 
  private:

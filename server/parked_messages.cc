@@ -9,7 +9,8 @@
 namespace slimps {
 namespace {
 
-// In memory: a header of many empty items takes far more than it did on the wire.
+// Counts memory, not wire bytes: a header of many empty items takes far more memory than it did on
+// the wire.
 size_t BytesOf(const EarlyMessage& early) {
   size_t bytes = early.message.header.SpaceUsedLong();
   for (const Payload& payload : early.message.payloads) bytes += payload.size();

@@ -1,8 +1,9 @@
-// Messages of workers that have seen a newer roster than this server, until it comes: so many, of so many bytes of memory, of
-// one peer and of all, and for so long, whatever epochs a stranger makes up.
+// Keeps messages of workers that have seen a newer roster than this server, until it comes. Their
+// number, their bytes in memory (of one peer and of all) and their waiting time are bounded,
+// because a stranger may make up any epoch. Owned by ServerService.
 //
-//   const absl::Status parked = messages.Add(std::move(early));     // not OK: drop it, its sender asks again
-//   for (EarlyMessage& early : messages.TakeAll()) ...                 // a newer roster has come
+//   const absl::Status parked = messages.Add(std::move(early));  // not OK: the sender retries
+//   for (EarlyMessage& early : messages.TakeAll()) ...           // a newer roster has come
 #ifndef SLIMPS_SERVER_PARKED_MESSAGES_H_
 #define SLIMPS_SERVER_PARKED_MESSAGES_H_
 
@@ -31,9 +32,11 @@ class ParkedMessages final {
   static constexpr size_t kMostBytesOfPeer = size_t{64} << 10;
   static constexpr absl::Duration kLongest = absl::Seconds(10);
 
-  // ResourceExhausted, and `early` stays as it is: too many or too large.
+  // Keeps `early`.
+  // ResourceExhausted: too many or too large; `early` stays as it is.
   [[nodiscard]] absl::Status Add(EarlyMessage&& early);
-  // Drops those that have waited for kLongest, and returns how many they were.
+
+  // Drops the messages that have waited for kLongest. Returns how many.
   size_t DropLate(SteadyTime now);
   std::vector<EarlyMessage> TakeAll();
 

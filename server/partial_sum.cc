@@ -31,7 +31,7 @@ void PartialSum::AddDense(std::span<const PayloadView> views) {
   const bool in_place = format_ == PayloadFormat::kRawF32;
   if (!in_place) fresh = AlignedBuffer::OfFloats(elements_);
   const std::span<float> sum = in_place ? buffer_.floats() : fresh.floats();
-  // By way of a block of its own, since what is there already is the first of the payloads.
+  // Each block is summed apart, because the sum so far, in place, is the first of the payloads.
   alignas(kBufferAlignment) std::array<float, kBlockElements> block;
   for (size_t first = 0; first < elements_; first += kBlockElements) {
     const size_t length = std::min(kBlockElements, elements_ - first);

@@ -16,7 +16,8 @@
 namespace slimps {
 namespace {
 
-// A sum so far is gone over again for what comes to at least this part of it.
+// Folding passes over the sum so far again. It must release at least 1 / kWorthFolding of a dense
+// sum.
 constexpr size_t kWorthFolding = 8;
 
 PayloadFormat WireFormatOf(wire::DType dtype) {
@@ -89,7 +90,7 @@ absl::StatusOr<std::unique_ptr<Partition>> Partition::Create(
     return absl::Status(valid.code(), absl::StrCat(DescribePartition(spec.name, spec.index),
                                                    ": initial value: ", valid.message()));
   }
-  // Who initialises without a checksum wants none.
+  // A worker that initialises without a checksum wants none in pulls either.
   const bool hashed = value.checksum != 0 || value.payload.empty();
   spec.hashing = hashed ? PayloadHashing::kXxh3 : PayloadHashing::kOff;
   if (spec.waiting == nullptr) spec.waiting = std::make_shared<WaitingBytes>();
@@ -175,6 +176,7 @@ absl::StatusOr<PushVerdict> Partition::Push(uint64_t round, uint32_t worker, siz
     return Annotate(NeedsOptimizer(spec_.mode));
   }
   NextVersion next;
+  // Allocates before the push counts, so that nothing can fail afterwards.
   BeginVersion(nullptr, PreviousVersion::kDrop, &next);
   absl::StatusOr<PushVerdict> verdict = sequences_.Push(round, worker, claimed.checksum);
   if (!verdict.ok()) return Annotate(verdict.status());
@@ -190,8 +192,8 @@ absl::StatusOr<PushVerdict> Partition::PushToRound(PushRecord push,
                                                    std::optional<wire::Hyper> hyper) {
   const uint64_t round = push.round;
   const uint32_t worker = push.worker;
-  // First, for there must be room for it once the push counts. Where that fails, it stays behind as one that anybody
-  // overrides.
+  // Allocated before the push counts, so that nothing can fail afterwards. If the push throws, the
+  // entry stays behind empty, and any worker overrides it.
   const auto [choice, is_first] = choices_.try_emplace(round, Choice());
   absl::StatusOr<PushVerdict> verdict = rounds_.Push(std::move(push));
   if (verdict.ok() && *verdict == PushVerdict::kAccepted) {
@@ -213,7 +215,7 @@ absl::StatusOr<PushVerdict> Partition::PushToRound(PushRecord push,
 
 void Partition::FoldIfTight() {
   if (!spec_.waiting->is_tight() || rounds_.NextRoundComplete()) return;
-  // What is folded must be more than it becomes, and enough to be worth a pass over the sum so far.
+  // Folding must free more than the sum grows, and enough to pay for a pass over the sum so far.
   const size_t before = partial_.bytes(), dense = partial_.dense_bytes();
   const size_t growth = dense > before ? dense - before : 0;
   if (const size_t bytes = rounds_.prefix_bytes();
@@ -222,7 +224,7 @@ void Partition::FoldIfTight() {
   }
   const std::vector<Contribution> prefix = rounds_.Prefix();
   if (partial_.contributors() + prefix.size() < 2)
-    return;  // one alone may be stepped by as it came
+    return;  // one alone may be stepped by as it came (partial_sum.h)
   const TraceSpan span(TraceStage::kAggregate, {spec_.name, spec_.index, version() + 1});
   partial_.Add(prefix);
   rounds_.ReleasePrefix();
@@ -242,9 +244,9 @@ absl::Status Partition::Leave(uint32_t worker, uint64_t from_round) {
 }
 
 void Partition::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
-  // Grown before the optimizer that needs it is in force.
+  // Grown first: if that throws, the old optimizer stays in force.
   GrowState(optimizer->state_tensors());
-  // What another kind has gathered, or was given by PutState, means nothing to this one.
+  // State of another kind of optimizer, gathered or put by PutState, means nothing to this one.
   if (optimizer_->spec().kind() != optimizer->spec().kind()) {
     state_.resize(optimizer->state_tensors());
     for (AlignedBuffer& tensor : state_) std::ranges::fill(tensor.floats(), 0.0f);
@@ -315,7 +317,7 @@ void Partition::Apply(std::span<const Contribution> contributions, std::optional
   const auto state = [this](size_t tensor) {
     return tensor < state_.size() ? state_[tensor].floats() : std::span<float>();
   };
-  // A majority is one vote, however many gave it: there is nothing to average.
+  // A majority is one vote, however many workers gave it, so there is nothing to average.
   const bool summed = spec_.combine == Combine::kSum;
   const Optimizer::Step step = optimizer_->PlanStep(
       {.round = version() + 1,

@@ -1,4 +1,4 @@
-// Partition: parts of it that travel on their own: rows, and the optimizer's state.
+// The members of Partition for parts that travel on their own: rows, and the optimizer's state.
 #include <algorithm>
 #include <cstring>
 #include <utility>

@@ -1,4 +1,9 @@
-// Pulls that wait for a version of one partition, and under dist_ssp for the slowest worker, each up to its deadline.
+// The pulls that wait for a version of one partition, each up to its deadline. Under dist_ssp they
+// also wait for the slowest worker. Owned by ShardState.
+//
+//   SLIMPS_RETURN_IF_ERROR(queue.Add({.origin = origin, .item = item, .deadline = deadline}));
+//   for (const WaitingPull& pull : queue.TakeReady(version)) Answer(pull);
+//   for (const WaitingPull& pull : queue.TakeExpired(clock->Now())) AnswerLate(pull);
 #ifndef SLIMPS_SERVER_PULL_QUEUE_H_
 #define SLIMPS_SERVER_PULL_QUEUE_H_
 
@@ -16,7 +21,7 @@
 
 namespace slimps {
 
-// Who is to be answered, and what the answer repeats.
+// The peer to answer, and what the answer repeats.
 struct Origin {
   PeerId peer{};
   uint32_t worker = 0;
@@ -27,26 +32,31 @@ struct WaitingPull {
   Origin origin;
   wire::PullItem item;
   SteadyTime deadline;
-  uint64_t clock = 0;  // of the slowest worker, that must be reached
+  uint64_t clock = 0;  // that the slowest worker must reach
 };
 
 // Thread-compatible. Pure: the caller brings the time.
 class PullQueue final {
  public:
-  // A worker has at most a few pulls of one partition under way: most where it asks for single elements of all of a
-  // partition of the usual size, as rows. A peer must not make the queue grow without end.
+  // Bounds what a peer can make the queue hold. A worker has at most a few pulls of one partition
+  // under way. It has most when it asks for single elements, as rows, of a whole partition of the
+  // usual size.
   static constexpr size_t kMaxPerWorker = 16;
 
-  // A pull with the worker and ticket of one that waits already replaces it: a retry is answered once.
+  // Adds a pull. It replaces a waiting pull of the same worker and ticket, so a retry is answered
+  // once.
   // ResourceExhausted: this worker has kMaxPerWorker pulls waiting; `pull` stays as it is.
   [[nodiscard]] absl::Status Add(WaitingPull&& pull);
-  // Those whose version and clock are reached, in order of arrival.
+
+  // Removes and returns the pulls whose version and clock are reached, in order of arrival.
   std::vector<WaitingPull> TakeReady(uint64_t version, uint64_t slowest = 0);
-  // One of those that Take... gave last, and that is to wait on. Allocates nothing.
+
+  // Puts back a pull returned by the last Take... that must keep waiting. Allocates nothing.
   void PutBack(WaitingPull&& pull) { waiting_.push_back(std::move(pull)); }
   std::vector<WaitingPull> TakeExpired(SteadyTime now);
   std::vector<WaitingPull> TakeAll();
-  // InfiniteFuture when nothing waits.
+
+  // Returns the earliest deadline, or InfiniteFuture if nothing waits.
   SteadyTime NextDeadline() const;
   size_t size() const { return waiting_.size(); }
 

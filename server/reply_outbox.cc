@@ -11,8 +11,9 @@
 namespace slimps {
 namespace {
 
-constexpr size_t kItemBytes = 64;  // about what an item takes in a header, its texts left out
-// An acknowledgement waits for no more than this to be sent.
+constexpr size_t kItemBytes = 64;  // about an item's size in a header, without its texts
+// An acknowledgement joins pulls of at most this size, so that it does not wait until a large
+// message is sent.
 constexpr size_t kSmallGroupBytes = size_t{64} << 10;
 
 wire::ItemStatus MakeItemStatus(const wire::ItemId& id, const absl::Status& status) {
@@ -118,7 +119,7 @@ void ReplyOutbox::JoinAcknowledgements() {
     pulls.reply.priority = std::max(pulls.reply.priority, pushes->reply.priority);
     header.mutable_pull_reply()->mutable_pushed()->Swap(
         pushes->reply.message.header.mutable_push_reply()->mutable_items());
-    pushes->reply.message.header.clear_body();  // taken
+    pushes->reply.message.header.clear_body();  // erased below
   }
   std::erase_if(open_, [](const Group& group) {
     return group.reply.message.header.body_case() == wire::Header::BODY_NOT_SET;

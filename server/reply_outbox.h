@@ -1,5 +1,11 @@
-// Collects answers to items and groups those of one request into messages of bounded size: small tensors pay for the
-// start of a message once, large ones do not wait for others.
+// Collects answers to items and groups those of one request into messages of bounded size. So small
+// tensors share the fixed cost of a message, and large ones do not wait for others. Owned by
+// ShardState, or by the I/O thread for refusals.
+//
+//   outbox.AddPush(origin, id, status, decode_ns);
+//   outbox.AddPull(origin, item, elements, value);
+//   outbox.Flush();
+//   for (Reply& reply : outbox.Take()) Send(std::move(reply));
 #ifndef SLIMPS_SERVER_REPLY_OUTBOX_H_
 #define SLIMPS_SERVER_REPLY_OUTBOX_H_
 
@@ -16,12 +22,14 @@
 
 namespace slimps {
 
-// The header lacks what every header of this node has in common; the sender fills it in.
+// An answer whose header lacks what all headers of this node have in common. The sender fills that
+// in.
 struct Reply {
   PeerId to{};
   Message message;
   int64_t priority = 0;
-  // Of each pull that it answers, as it would be recorded were it handed over now; empty unless traced.
+  // One event for each pull that it answers, complete but for the time of hand-over. Empty unless
+  // traced.
   std::vector<TraceEvent> traced;
 };
 
@@ -35,17 +43,21 @@ class ReplyOutbox final {
   void AddInit(const Origin& origin, const wire::ItemId& id, const absl::Status& status);
   void AddPush(const Origin& origin, const wire::ItemId& id, const absl::Status& status,
                uint64_t decode_ns);
-  // What `item` asked for, or an error. `state`: of the optimizer, where that was it.
+
+  // Adds what `item` asked for. `state` describes the optimizer's state, if the item asked for
+  // that.
   void AddPull(const Origin& origin, const wire::PullItem& item, size_t elements, WireValue value,
                const wire::OptimizerState* state = nullptr);
   void AddPullError(const Origin& origin, const wire::PullItem& item, const absl::Status& status);
-  // What the next AddPull of this request is about, for the trace.
+
+  // Says what the next AddPull of this request is about, for the trace.
   void TraceNextPull(const Origin& origin, const TraceSubject& subject);
 
-  // Closes all groups, in the order in which they were begun. Acknowledgements go with the pulls of their request, if
-  // those are small and answered as well.
+  // Closes all groups, in the order in which they were begun. Acknowledgements go with the pulls of
+  // their request if those are answered too and are small.
   void Flush();
-  // The messages of closed groups.
+
+  // Removes and returns the messages of closed groups.
   std::vector<Reply> Take();
 
  private:

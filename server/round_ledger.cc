@@ -46,7 +46,8 @@ absl::StatusOr<PushVerdict> RoundLedger::Push(PushRecord push) {
                                                       leaves_from_[push.worker],
                                                       " but pushes round ", push.round));
   }
-  // Without the push of an active worker that round would not be complete; its checksum alone is forgotten.
+  // The round was applied, so the push of this active worker was in it. Only its checksum is
+  // forgotten.
   if (push.round <= version_) return PushVerdict::kDuplicate;
   if (push.round - version_ > kRoundsAhead) {
     return absl::ResourceExhaustedError(absl::StrCat(
@@ -55,6 +56,7 @@ absl::StatusOr<PushVerdict> RoundLedger::Push(PushRecord push) {
   }
   const size_t bytes = push.payload.size();
   if (push.round == version_ + 1 && push.worker == NextInTurn()) {
+    // This push extends the prefix. Refusing it could stop the round for ever.
     waiting_->Add(bytes);
   } else if (!waiting_->TryAdd(bytes)) {
     return absl::ResourceExhaustedError(absl::StrCat(
@@ -82,7 +84,7 @@ absl::Status RoundLedger::Leave(uint32_t worker, uint64_t from_round) {
     return absl::InvalidArgumentError(
         absl::StrCat("leave of worker ", worker, ", but the job has ", num_workers_));
   }
-  // A worker that has left already stays away from the earlier of the two rounds.
+  // A second leave from the same round or a later one changes nothing.
   if (leaves_from_[worker] <= (from_round == 0 ? kNever - 1 : from_round)) return absl::OkStatus();
   const uint64_t first = FirstUncounted(worker);
   if (from_round == 0) from_round = first;
@@ -124,7 +126,8 @@ std::vector<Contribution> RoundLedger::Prefix() const {
 void RoundLedger::ReleasePrefix() {
   const size_t bytes = prefix_bytes();
   for (const uint32_t end = NextInTurn(); released_ < end; ++released_) {
-    // Who has left the round before its turn gave nothing, and has no slot where nobody has.
+    // A worker that left before its turn contributed nothing. If all of them left, open_ may be
+    // empty.
     if (IsActive(released_, version_ + 1)) open_[0][released_].payload = Payload();
   }
   waiting_bytes_ -= bytes;

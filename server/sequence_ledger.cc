@@ -21,7 +21,7 @@ absl::StatusOr<PushVerdict> SequenceLedger::Push(uint64_t sequence, uint32_t wor
         absl::StrCat("worker ", worker, " pushed sequence ", sequence, " before with checksum ",
                      absl::Hex(entry.checksum), ", now with ", absl::Hex(checksum)));
   }
-  // Applied, though its checksum is forgotten: a retry may be long under way.
+  // It was applied, though its checksum is forgotten. A retry may travel for long.
   if (sequence <= state.clock) return PushVerdict::kDuplicate;
   if (sequence >= state.leaves_from) {
     return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " pushes sequence ",

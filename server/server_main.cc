@@ -1,7 +1,10 @@
-// slimps_server: keeps partitions of the weights, sums what the workers push, steps, and serves pulls.
+// slimps_server: keeps partitions of the weights, sums what the workers push, steps, and serves
+// pulls.
 //
-// Exit status: 0 the job ended in order, or SIGTERM asked this server to stop once it had joined; 1 it failed, or was
-// stopped before it had joined; 2 wrong usage.
+// Exit status:
+//   0  the job ended in order, or SIGTERM stopped this server after it had joined
+//   1  it failed, or was stopped before it had joined
+//   2  wrong usage
 #include <gflags/gflags.h>
 #include <glog/logging.h>
 #include <pthread.h>
@@ -79,8 +82,8 @@ void SettleFlags() {
   CheckRange("max_waiting_gib", FLAGS_max_waiting_gib, 1, 1 << 20);
 }
 
-// A server that only its own machine reaches is of no use to a scheduler on another. `own` is this machine's address on
-// the way there.
+// Ends with wrong usage if only this machine reaches the server at `host` and the scheduler is on
+// another. `own` is this machine's address on the way to the scheduler.
 void RefuseUnreachable(const std::string& host, const std::string& own) {
   const bool scheduler_is_here = IsLoopback(own) || own == ResolveForBind(FLAGS_root_uri);
   if (!IsLoopback(host) || scheduler_is_here || !FLAGS_node_host.empty()) return;
@@ -96,8 +99,9 @@ void RefuseOpen(const std::string& what) {
                           "--insecure if that network is trusted"));
 }
 
-// Listens, and returns the address that workers are told. An interface's address is known only once it is bound, so
-// that is when it is checked; nothing is read before the transport starts.
+// Listens, and returns the address to tell workers. Whether others reach the address is checked
+// after binding, because the address of an interface is known only then. Nothing is read before the
+// transport starts.
 absl::StatusOr<std::string> BindChecked(Transport* transport) {
   SLIMPS_ASSIGN_OR_RETURN(const std::string own, RouteAddress(FLAGS_root_uri));
   if (FLAGS_bind.empty() && !IsLoopback(own)) {
@@ -118,7 +122,8 @@ absl::StatusOr<std::string> BindChecked(Transport* transport) {
   return address.ToString();
 }
 
-// The endpoint for workers on this machine, beside the one for all; what goes wrong leaves the latter alone.
+// Adds an endpoint for workers on this machine, beside the one for all. If that fails, they use the
+// one for all.
 void BindLocally(Transport* transport, std::vector<std::string>* endpoints) {
   const absl::StatusOr<std::string> bound = transport->Bind(UnusedIpcAddress());
   if (bound.ok()) {
@@ -161,7 +166,8 @@ ServerOptions ServerFromFlags() {
   return options;
 }
 
-// Turns SIGTERM and SIGINT into RequestStop. Its thread takes the signals, which must be blocked in all others.
+// Turns SIGTERM and SIGINT into RequestStop. Its thread receives the signals, so they must be
+// blocked in all others.
 class SignalWatcher final {
  public:
   SignalWatcher(const sigset_t& signals, ServerNode* node)
@@ -177,14 +183,15 @@ class SignalWatcher final {
     int signal = 0;
     while (sigwait(&signals, &signal) == 0 && !done_.load()) {
       LOG(INFO) << "stopping: " << strsignal(signal);
-      // Nobody has been served yet and nothing is to be tidied up: no reason to wait for the join's deadline.
+      // No worker has been served and nothing needs tidying up, so the process need not wait for
+      // the join's deadline.
       if (!node->joined()) std::_Exit(kExitFailed);
       node->RequestStop(absl::OkStatus());
     }
   }
 
   std::atomic<bool> done_{false};
-  Thread thread_;  // last: it uses the rest
+  Thread thread_;  // last: its thread uses the other members
 };
 
 absl::Status Run(ProgramTrace* trace) {

@@ -30,7 +30,8 @@ absl::Status ServerNode::Serve() {
     result = *ended_;
   }
   if (!result.ok()) service_.FailPending(result);
-  // Whatever was accepted is answered before the goodbye, and leaves before the transport stops.
+  // The service stops first: what was accepted is answered before the goodbye, and leaves before
+  // the transport stops.
   if (result.ok()) {
     service_.Stop();
   } else {

@@ -1,8 +1,8 @@
-// ServerNode: a server as a member of a job. Puts the membership before the service on the transport, and ends when the
-// job does.
+// ServerNode: a server as a member of a job. It passes messages to the membership first and then to
+// the service, and ends when the job does.
 //
 //   transport.Bind(...);
-//   ServerNode node(&transport, membership_options, server_options, &clock);   // endpoints are in the options
+//   ServerNode node(&transport, membership_options, server_options, &clock);  // options: endpoints
 //   return node.Serve();      // joins, serves, returns how the job ended
 //
 // Thread-safe: Serve on one thread, RequestStop from any.
@@ -22,16 +22,20 @@ namespace slimps {
 
 class ServerNode final : private MessageSink {
  public:
-  // `transport` is bound but not started; it and `clock` outlive the node.
+  // REQUIRES: `transport` is bound and not started; it and `clock` outlive the node.
   ServerNode(Transport* transport, const MembershipOptions& membership,
              const ServerOptions& options, const Clock* clock);
   ~ServerNode() override;
 
-  // Blocks until the job ended. OK: in order. Else why: could not join, a node was lost, RequestStop. What workers
-  // still wait for has been answered by then.
+  // Joins and serves until the job ends. Every worker that still waited has been answered by then.
+  // Returns OK if the job ended in order. Otherwise returns why: could not join, a node was lost,
+  // or RequestStop's reason.
   [[nodiscard]] absl::Status Serve();
+
+  // Ends Serve with `why`; OK means in order. The first reason holds.
   void RequestStop(const absl::Status& why);
-  // Whether Serve has got past joining, which RequestStop cannot cut short.
+
+  // True if Serve has joined the job. RequestStop cannot cut joining short.
   bool joined() const;
   uint32_t rank() const { return membership_.rank(); }  // REQUIRES: joined()
   ServerCounters counters() const { return service_.counters(); }

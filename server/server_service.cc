@@ -36,7 +36,7 @@ struct ServerService::Request {
                .request_id = message.header.request_id()},
         by_shard(shards) {}
 
-  // An in-process transport need not have compared the items with the frames.
+  // Checks the size again: an in-process transport may not have compared items with frames.
   absl::StatusOr<Payload> TakePayload(uint64_t declared_bytes) {
     if (declared_bytes == 0) return Payload();
     if (next_payload >= message.payloads.size()) {
@@ -72,7 +72,7 @@ class ServerService::AckCollector final {
   }
 
  private:
-  ServerService* const service_;  // joins the threads that call Done before it goes
+  ServerService* const service_;  // joins the threads that call Done in its Stop
   const Origin origin_;
   Mutex mutex_;
   size_t left_ ABSL_GUARDED_BY(mutex_);
@@ -132,7 +132,7 @@ void ServerService::Receive(EarlyMessage received) {
     return Dispatch(received.from, std::move(received.message));
   }
   if (absl::IsUnavailable(admitted)) {
-    // Who has really seen a newer roster asks again for what found no room.
+    // A worker that has really seen a newer roster retries what found no room here.
     const SteadyTime now = clock_->Now();
     size_t dropped = parked_.DropLate(now);
     if (!parked_.Add(std::move(received)).ok()) ++dropped;
@@ -337,8 +337,8 @@ void ServerService::PostToAll(const Origin& origin,
 
 void ServerService::FailPending(const absl::Status& why) {
   for (const auto& shard : shards_) {
-    // Built anew for each: copies share one count of references, kept inside Abseil, where ThreadSanitizer cannot follow
-    // it from thread to thread.
+    // Built anew for each shard. Copies share a reference count inside Abseil, where
+    // ThreadSanitizer cannot follow it from thread to thread.
     shard->PostOwnControl(
         [own = absl::Status(why.code(), why.message())](ShardState& state) { state.Fail(own); });
   }
@@ -395,7 +395,7 @@ void ServerService::SendReply(Reply reply) {
   if (!reply.traced.empty()) options.on_handed_over = TraceHandOver(std::move(reply.traced));
   const absl::Status sent =
       transport_->Send(reply.to, std::move(reply.message), std::move(options));
-  // The worker repeats what was not answered, so a lost answer is counted and no more.
+  // The worker retries what was not answered, so a lost answer is only counted.
   if (!sent.ok()) undeliverable_.fetch_add(1, std::memory_order_relaxed);
 }
 

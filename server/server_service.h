@@ -1,13 +1,15 @@
-// The server behind its transport: lets messages in, cuts them into what each shard must do, and sends what the shards
-// answer.
+// The server behind its transport. It admits messages, sorts their items by shard, and sends what
+// the shards answer.
 //
-//   transport --OnMessage--> Admission --> Directory --ShardItems--> Shard 0 .. S-1 (threads) --Reply--> transport
+//   transport --OnMessage--> Admission --> Directory --ShardItems--> Shard 0 .. S-1 (threads)
+//             <---------------------------Reply----------------------'
 //
 //   ServerService service(&transport, [&] { return membership.MakeHeader(); }, options, &clock);
 //   service.SetRoster(membership.roster());       // on the I/O thread, whenever a new one has come
 //
-// Push, PushPull and Init are acknowledged item by item, those of one message and shard together; a PullReply follows
-// once its versions are there. A push is acknowledged when it was checked and counted, not when it was applied.
+// Push, PushPull and Init are acknowledged item by item; one message acknowledges what one shard
+// has handled together. A PullReply follows once its versions are there. A push is acknowledged
+// when it was checked and counted, not when it was applied.
 #ifndef SLIMPS_SERVER_SERVER_SERVICE_H_
 #define SLIMPS_SERVER_SERVER_SERVICE_H_
 
@@ -38,25 +40,26 @@ struct ServerOptions {
   std::string job_id = "slimps";
   uint32_t num_workers = 1;
   size_t shard_threads = 1;
-  absl::Duration max_pull_wait = absl::Minutes(10);  // whatever a pull asks for
+  absl::Duration max_pull_wait = absl::Minutes(10);  // at most, even if a pull asks for more
   DirectoryLimits directory;
-  // Pushes of rounds that are not complete, of all partitions; their sums so far are in it.
+  // Bound on pushes of incomplete rounds, in all partitions together. Partial sums are included.
   size_t max_waiting_bytes = WaitingBytes::kMost;
   ShardOptions shard;
 };
 
-// What was dropped or refused without reaching a shard.
+// Counts what was dropped or refused without reaching a shard.
 struct ServerCounters {
   uint64_t bad_frames = 0;
   uint64_t refused_messages = 0;
   uint64_t undeliverable = 0;
 };
 
-// OnMessage, OnBadFrame, OnUndeliverable and SetRoster: on the transport's I/O thread. The rest is thread-safe.
+// Thread-safe, except: OnMessage, OnBadFrame, OnUndeliverable and SetRoster are called on the
+// transport's I/O thread, and Stop on one thread.
 class ServerService final : public MessageSink {
  public:
-  // `make_header` fills in what all headers of this node have in common; any thread. `transport` and `clock` must
-  // outlive the service.
+  // `make_header` makes the part that all headers of this node share. It is called on any thread.
+  // REQUIRES: `transport` and `clock` outlive the service.
   ServerService(Transport* transport, std::function<wire::Header()> make_header,
                 const ServerOptions& options, const Clock* clock);
   ~ServerService() override;
@@ -64,18 +67,21 @@ class ServerService final : public MessageSink {
   void OnMessage(PeerId from, Message message) override;
   void OnBadFrame(PeerId from, const absl::Status& why) override;
   void OnUndeliverable(PeerId to, const absl::Status& why) override;
+
+  // Admits the workers of `roster`, and handles the messages that waited for it.
   void SetRoster(const wire::Roster& roster);
 
-  // A node is lost: whatever waits, or would have to, is answered with `why`.
+  // Answers with `why` whatever waits or would have to wait: a node is lost.
   void FailPending(const absl::Status& why);
-  // Finishes what was accepted, joins the shard threads. Call it before the transport's Stop, so that the last answers
-  // leave; what comes later is answered with `why`. Idempotent; from one thread.
+
+  // Finishes what was accepted and joins the shard threads. What comes later is answered with
+  // `why`. Idempotent. Call it before the transport's Stop, so that the last answers leave.
   void Stop(const absl::Status& why = absl::UnavailableError("the server is stopping"));
   ServerCounters counters() const;
 
  private:
-  struct Request;      // one admitted message, with what of it goes where
-  class AckCollector;  // answers once all shards have
+  struct Request;      // one admitted message, its items sorted by shard
+  class AckCollector;  // sends one Ack once all shards are done
 
   void Receive(EarlyMessage received);
   void Dispatch(PeerId from, Message message);
@@ -91,7 +97,7 @@ class ServerService final : public MessageSink {
                                      const wire::InitItem& item, PartitionSpec* spec);
   // Sends one Error that tells nothing of the job or of this server, whatever the message holds.
   void RefuseStranger(PeerId from, uint64_t request_id, const absl::Status& why);
-  // Answers every item of the message with `why`, or with an Error where it has none.
+  // Answers every item of the message with `why`, or the message with an Error if it has no items.
   void Refuse(PeerId from, const wire::Header& header, const absl::Status& why);
   void SendAck(const Origin& origin, const absl::Status& status);
   void SendReplies(ReplyOutbox& outbox);
@@ -106,7 +112,7 @@ class ServerService final : public MessageSink {
 
   // Owned by the I/O thread.
   Admission admission_;
-  const std::shared_ptr<WaitingBytes> waiting_;  // of all shards
+  const std::shared_ptr<WaitingBytes> waiting_;  // shared by all shards
   Directory directory_;
   std::optional<wire::StoreMode> mode_;  // that of the first Init or SetOptimizer
   std::optional<uint32_t> staleness_;    // that of the first Init

@@ -9,14 +9,14 @@
 namespace slimps {
 namespace {
 
-// Of the tensors that items speak of, whatever they carry.
+// True if the tensors that the items name are small, whatever the items carry.
 bool IsSmall(const ShardItems& items, size_t limit) {
   if (!items.inits.empty()) return false;
   const uint64_t limit_elements = limit / sizeof(float);
   uint64_t elements = 0;
   const auto add = [&](const auto& works) {
     for (const auto& work : works) {
-      // Counts of a peer's: they must not wrap around.
+      // A peer gives these counts: the sum must not wrap around.
       elements += std::min<uint64_t>(work.item.elements(), limit_elements + 1);
     }
   };
@@ -25,7 +25,8 @@ bool IsSmall(const ShardItems& items, size_t limit) {
   return elements <= limit_elements;
 }
 
-// Copies share one count of references, kept inside Abseil, where ThreadSanitizer cannot follow it from thread to thread.
+// Copies a status without sharing its reference count. That count is inside Abseil, where
+// ThreadSanitizer cannot follow it from thread to thread.
 absl::Status Anew(const absl::Status& status) { return {status.code(), status.message()}; }
 
 }  // namespace
@@ -54,7 +55,7 @@ absl::Status Shard::Post(ShardItems* items) {
                        options_.max_mailbox_entries, ", ", mailbox_bytes_, " bytes of at most ",
                        options_.max_mailbox_bytes));
     }
-    // What is complete and was left to the thread comes first.
+    // Complete rounds that were left to the shard thread come first.
     const bool busy = wake_at_ == SteadyTime::InfinitePast();
     if (!small || in_use_ || busy || !mailbox_.empty()) {
       mailbox_bytes_ += bytes;
@@ -70,7 +71,7 @@ absl::Status Shard::Post(ShardItems* items) {
 
 void Shard::HandleHere(ShardItems items) {
   Handle(std::move(items));
-  // Post takes the state only when nothing is complete, so these rounds are of the items.
+  // Post takes the state only when no round is complete, so these rounds come from the items.
   while (state_->HasCompleteRound() && state_->NextRoundBytes() <= kSmallBytes) {
     state_->ApplyOne();
   }
@@ -176,7 +177,8 @@ void Shard::HandleAll(std::deque<Entry>* entries) {
     state_->ApplyOne();
   }
   state_->ExpirePulls();
-  // Small rounds wait for each other, not for a large one, nor with what takes much room.
+  // Answers of small rounds wait for each other. They do not wait for a large round, nor when much
+  // copied memory waits.
   if (!state_->HasCompleteRound() || state_->NextRoundBytes() > kSmallBytes ||
       state_->has_many_copies()) {
     SendReplies();

@@ -24,7 +24,8 @@ std::string NameOf(const Partition& partition) {
   return DescribePartition(partition.spec().name, partition.spec().index);
 }
 
-// What a pull whose turn has come is answered with. Where there are no rounds in common, no version is anybody's.
+// Returns the version that answers a pull whose turn has come. Without rounds in common, workers'
+// version numbers mean nothing to each other, so the current version answers.
 uint64_t VersionFor(const Partition& partition, const wire::PullItem& item) {
   const bool newest = item.newest() || partition.applies_at_once();
   return newest ? partition.version() : item.min_version();
@@ -74,7 +75,7 @@ absl::Status ShardState::HandleInit(InitWork work) {
     if (slot.partition == nullptr) {
       return absl::NotFoundError(absl::StrCat(DescribeUnknown(work.id), ": never initialised"));
     }
-    // Of what was acknowledged before, nothing may step the state that is put.
+    // Applies what was acknowledged before, so that no earlier round steps the state that is put.
     Settle(slot);
     if (!failure_.ok()) return failure_;
     return slot.partition->PutState(*work.state, work.value);
@@ -131,7 +132,7 @@ absl::StatusOr<uint64_t> ShardState::HandlePush(uint32_t worker, PushWork work) 
 
 uint64_t ShardState::MeasureDecode(PayloadFormat format, const Payload& payload,
                                    size_t elements) const {
-  // Raw payloads cost nothing beyond the sum that every push needs.
+  // Raw payloads cost nothing beyond the sum, which every push needs.
   if (format != PayloadFormat::kLevels && format != PayloadFormat::kSparse) return 0;
   alignas(kBufferAlignment) std::array<float, kBlockElements> scratch;
   const SteadyTime start = clock_->Now();
@@ -174,7 +175,8 @@ void ShardState::HandlePull(const Origin& origin, PullWork work) {
   }
   WaitingPull pull{.origin = origin, .item = std::move(work.item), .deadline = work.deadline};
   if (slot.partition != nullptr) {
-    // Workers pull state together, once their pushes are counted: however far apart they are, none waits for another.
+    // Workers pull state together, once their pushes are counted. However far apart they are, none
+    // waits for another.
     if (!of_state) pull.clock = slot.partition->ReadsFrom(origin.worker);
     if (slot.partition->version() >= pull.item.min_version() &&
         slot.partition->slowest() >= pull.clock) {
@@ -193,7 +195,7 @@ void ShardState::HandlePull(const Origin& origin, PullWork work) {
 }
 
 absl::Status ShardState::Answer(Slot& slot, const WaitingPull& pull, CopyRoom room) {
-  // What waited for Init could not be checked before.
+  // A pull that waited for Init could not be checked before.
   const absl::Status valid = CheckPullNow(slot, pull.item);
   if (!valid.ok()) {
     outbox_.AddPullError(pull.origin, pull.item, valid);
@@ -229,7 +231,7 @@ absl::Status ShardState::CheckRoomForCopy(const Partition& partition, size_t ele
                                                    " of at most ", most, " wait to be sent"));
 }
 
-// With what is not the whole partition's weights, which would be lent.
+// Answers with rows or state. Whole weights are lent, but these must be copied.
 absl::Status ShardState::AnswerWithCopy(Partition& partition, const WaitingPull& pull,
                                         CopyRoom room) {
   const PartitionSpec& spec = partition.spec();
@@ -274,7 +276,7 @@ void ShardState::AnswerLast(Slot& slot) {
   if (partition.applies_at_once() || slot.pulls.size() == 0) return;
   for (WaitingPull& pull : slot.pulls.TakeReady(partition.version(), partition.slowest())) {
     if (VersionFor(partition, pull.item) < partition.version()) {
-      Answer(slot, pull, CopyRoom::kAnyway).IgnoreError();  // there is room
+      Answer(slot, pull, CopyRoom::kAnyway).IgnoreError();  // kAnyway: always room
     } else {
       slot.pulls.PutBack(std::move(pull));
     }

@@ -1,13 +1,14 @@
-// What one shard thread owns: its partitions, the pulls that wait for them, and the answers not yet sent. A pull may
-// come before its partition is initialised; it then waits for that.
+// What one shard thread owns: its partitions, the pulls that wait for them, and the answers not yet
+// sent. A pull may come before its partition is initialised; it then waits for that.
 //
 //   state.HandleItems(std::move(items));          // counts pushes, answers what can be answered
 //   while (state.HasCompleteRound()) state.ApplyOne();
 //   for (Reply& reply : state.TakeReplies()) Send(reply);
 //
-// Counting and applying are apart, so that acknowledgements do not wait for the arithmetic of other partitions. What is
-// answered between two calls of TakeReplies travels together (reply_outbox.h). Complete rounds are applied by their
-// number, then by the priority of their pushes, then in the order in which they became complete.
+// Counting and applying are apart, so that acknowledgements do not wait for the arithmetic of other
+// partitions. Answers between two calls of TakeReplies travel together (reply_outbox.h). Complete
+// rounds are applied by round number, then by the priority of their pushes, then in the order in
+// which they became complete.
 #ifndef SLIMPS_SERVER_SHARD_STATE_H_
 #define SLIMPS_SERVER_SHARD_STATE_H_
 
@@ -35,8 +36,8 @@ struct InitWork {
   wire::ItemId id;
   PartitionSpec spec;
   ClaimedPayload value;
-  std::optional<wire::OptimizerState> state =
-      std::nullopt;  // of the optimizer; else the first value
+  // Set: the item puts back the optimizer's state. nullopt: it brings the first value.
+  std::optional<wire::OptimizerState> state = std::nullopt;
 };
 struct PushWork {
   wire::PushItem item;
@@ -47,7 +48,7 @@ struct PullWork {
   SteadyTime deadline;
 };
 
-// The items of one message that concern one shard; handled in this order.
+// The items of one message that concern one shard, handled in this order.
 struct ShardItems {
   Origin origin;
   std::vector<InitWork> inits;
@@ -70,49 +71,62 @@ struct PartitionIdHash {
   }
 };
 
-// Owned by the shard thread. No I/O or lock; the clock tells how long a decode took and which pulls are late.
+// Owned by the shard thread. No I/O or lock. The clock measures how long a decode took and which
+// pulls are late.
 class ShardState final {
  public:
   static constexpr size_t kMostCopiedBytes = size_t{64} << 20;
 
-  // `clock` must outlive the state. `optimizer` is that of new partitions until SetOptimizer. Of answers that are copies
-  // (rows, the optimizer's state) `most_copied_bytes` may wait for TakeReplies; a pull beyond is refused with
-  // ResourceExhausted, unless it is the only one or has waited for its version: then it waits on. Workers have half of that
-  // under way at once (worker/item_gathering.h).
+  // `optimizer` is for new partitions, until SetOptimizer. Answers that are copies (rows, the
+  // optimizer's state) of at most `most_copied_bytes` may wait for TakeReplies. A new pull beyond
+  // that is refused with ResourceExhausted, unless no other copy waits. A pull that has waited for
+  // its version waits on instead. Workers ask for at most half of that at once
+  // (worker/item_gathering.h).
+  // REQUIRES: `clock` outlives the state.
   ShardState(std::shared_ptr<const Optimizer> optimizer, const Clock* clock,
              size_t most_copied_bytes = kMostCopiedBytes);
 
-  // Every item is answered once: now, or when its version is there, or when its deadline has passed.
+  // Answers every item once: now, when its version is there, or when its deadline has passed.
   void HandleItems(ShardItems items);
-  // For all partitions, those to come too. ResourceExhausted: there is no memory for what it keeps of some; they go on as
-  // they were.
+
+  // Sets the optimizer of all partitions, future ones too.
+  // ResourceExhausted: there is no memory for some partition's state. Such partitions go on as
+  // before.
   [[nodiscard]] absl::Status SetOptimizer(std::shared_ptr<const Optimizer> optimizer);
   [[nodiscard]] absl::Status Leave(uint32_t worker, uint64_t from_round);
-  // Waiting pulls, later pushes, later pulls that would have to wait or are of state, and state that is put are answered
-  // with `why`.
+
+  // Answers with `why` the waiting pulls, later pushes, later pulls that would have to wait or ask
+  // for state, and state that is put back. The first `why` holds.
   void Fail(const absl::Status& why);
 
   bool HasCompleteRound() const { return !complete_.empty(); }
-  // Of the round that ApplyOne would apply; 0: there is none.
+
+  // Returns the fp32 bytes of the partition whose round ApplyOne would apply. 0: there is none.
   size_t NextRoundBytes() const;
-  // Applies one round of one partition and answers the pulls that it makes ready. REQUIRES: HasCompleteRound().
+
+  // Applies one round of one partition and answers the pulls that it makes ready.
+  // REQUIRES: HasCompleteRound().
   void ApplyOne();
 
-  // When ExpirePulls should be called next, at the latest.
+  // Returns when ExpirePulls should be called next, at the latest.
   SteadyTime NextDeadline() const { return next_deadline_; }
   void ExpirePulls();
 
   std::vector<Reply> TakeReplies();
-  // Answers what found no room for its copy when its version came. False: there is nothing of the kind; else there are
-  // replies to be taken, and perhaps more to come.
+
+  // Answers pulls that found no room for their copy when their version came. Returns false if there
+  // were none. Otherwise there are replies to take, and perhaps more pulls to answer.
   bool AnswerPutOff();
-  // Whether TakeReplies should come before more items, or one worker may find no room for what it asks for at once.
+
+  // True if TakeReplies should be called before more items are handled. Otherwise one worker may
+  // find no room for what it asks for at once.
   bool has_many_copies() const { return copied_bytes_ > most_copied_bytes_ / 2; }
-  // nullptr: not initialised.
+
+  // Returns nullptr if the partition is not initialised.
   const Partition* Find(const PartitionId& id) const;
 
  private:
-  using Turn = std::pair<int64_t, uint64_t>;  // minus SendPriority, sequence
+  using Turn = std::pair<int64_t, uint64_t>;  // minus SendPriority, order of completion
   struct Slot {
     std::unique_ptr<Partition> partition;  // null before Init
     PullQueue pulls;
@@ -125,32 +139,34 @@ class ShardState final {
   void HandlePull(const Origin& origin, PullWork work);
   absl::Status CheckPullNow(const Slot& slot, const wire::PullItem& item) const;
   enum class CopyRoom { kBounded, kAnyway };
+  // Answers `pull`, with its version or an error.
   // ResourceExhausted: there is no room for its copy, and it is not answered.
   absl::Status Answer(Slot& slot, const WaitingPull& pull, CopyRoom room);
   absl::Status AnswerWithCopy(Partition& partition, const WaitingPull& pull, CopyRoom room);
   absl::Status CheckRoomForCopy(const Partition& partition, size_t elements) const;
   void AnswerReady(Slot& slot);
-  // What was put off and names the version that the next round drops.
+  // Answers the put-off pulls that name the version that the next round drops.
   void AnswerLast(Slot& slot);
   void NoteCompletion(Slot& slot);
   void ApplyNextRound(Slot& slot);
-  // Applies what is complete in `slot`, so that what follows does not depend on when the thread found time to.
+  // Applies what is complete in `slot`. So what follows does not depend on when the thread found
+  // time for it.
   void Settle(Slot& slot);
   uint64_t MeasureDecode(PayloadFormat format, const Payload& payload, size_t elements) const;
 
   const Clock* const clock_;
   const size_t most_copied_bytes_;
   std::shared_ptr<const Optimizer> optimizer_;
-  std::unordered_map<PartitionId, Slot, PartitionIdHash>
-      slots_;  // never erased: pointers into it stay
+  // Never erased: pointers into it stay valid.
+  std::unordered_map<PartitionId, Slot, PartitionIdHash> slots_;
   std::map<Turn, Slot*> complete_;
   uint64_t next_turn_ = 0;
   std::map<uint32_t, uint64_t> leaves_;  // worker -> from_round, for partitions to come
   ChangeCodecs change_codecs_;
   ReplyOutbox outbox_;
-  size_t copied_bytes_ = 0;  // in outbox_
-  std::vector<Slot*>
-      put_off_;  // have waiting pulls whose version is there, but not the room for their copies
+  size_t copied_bytes_ = 0;  // of answers in outbox_
+  // Slots with waiting pulls whose version is there but that found no room for their copies.
+  std::vector<Slot*> put_off_;
   SteadyTime next_deadline_ = SteadyTime::InfiniteFuture();
   absl::Status failure_;
 };

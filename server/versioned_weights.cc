@@ -37,7 +37,7 @@ std::span<float> VersionedWeights::BeginNext(PreviousVersion previous) {
   }
   next_ = std::move(*free);
   retired_.erase(free);
-  // One spare is enough: more were made only while messages held them.
+  // Keeps one spare. More were made only while messages held them.
   const auto spare = std::find_if(retired_.begin(), retired_.end(), unread);
   if (spare != retired_.end()) {
     retired_.erase(std::remove_if(std::next(spare), retired_.end(), unread), retired_.end());
@@ -79,7 +79,8 @@ Payload VersionedWeights::Lend(const std::shared_ptr<Buffer>& buffer,
   std::shared_ptr<const void> lease = buffer->lease.lock();
   if (lease == nullptr) {
     buffer->leases.fetch_add(1, std::memory_order_relaxed);
-    // The deleter gives up the buffer itself: the buffer knows the lease weakly, and the two must not keep each other.
+    // The deleter drops its share of the buffer. The buffer knows the lease only weakly, because
+    // the two must not keep each other alive.
     lease = std::shared_ptr<const void>(buffer.get(), [keep = buffer](const void*) mutable {
       keep->leases.fetch_sub(1, std::memory_order_release);
       keep.reset();
@@ -91,7 +92,7 @@ Payload VersionedWeights::Lend(const std::shared_ptr<Buffer>& buffer,
 
 std::span<const std::byte> VersionedWeights::WireBytes(Buffer& buffer) const {
   const std::span<const float> values = std::as_const(buffer.fp32).floats();
-  // Hashed means converted, and perhaps being read.
+  // A hashed buffer is converted already, and messages may be reading it.
   const bool converted = buffer.hash.has_value();
   if (!converted) buffer.format = ChooseFormat(buffer.wanted_format, values);
   if (buffer.format == PayloadFormat::kRawF32) return std::as_const(buffer.fp32).bytes();
@@ -167,7 +168,8 @@ void VersionedWeights::CopySeen(std::span<float> out) {
 
 void VersionedWeights::CopySeenPart(uint64_t wanted, size_t first, std::span<float> out) {
   const std::shared_ptr<Buffer>& buffer = Find(wanted);
-  // Converted, and hashed, where half precision travels; else nothing is done for elements that are not asked for.
+  // ShareBuffer converts and hashes the whole version, which only half precision needs. In fp32
+  // nothing is done for elements that are not wanted.
   const bool plain = buffer->wanted_format == PayloadFormat::kRawF32 ||
                      ShareBuffer(buffer).format == PayloadFormat::kRawF32;
   const RawKernels& raw = BestKernels().raw;

@@ -1,4 +1,5 @@
-// How many bytes of pushes wait for their round in all partitions of a server, and how many may.
+// Counts the bytes of pushes that wait for their round in all partitions of a server, and bounds
+// them.
 //
 //   auto waiting = std::make_shared<WaitingBytes>(size_t{4} << 30);      // one for all shards
 //   if (!waiting->TryAdd(payload.size())) return absl::ResourceExhaustedError(...);
@@ -20,7 +21,7 @@ class WaitingBytes final {
   WaitingBytes(const WaitingBytes&) = delete;
   WaitingBytes& operator=(const WaitingBytes&) = delete;
 
-  // False: more than most() would wait then, and nothing is added.
+  // Adds `bytes`. Returns false, having added nothing, if more than most() would wait then.
   [[nodiscard]] bool TryAdd(size_t bytes) {
     size_t now = bytes_.load(std::memory_order_relaxed);
     do {
@@ -28,14 +29,18 @@ class WaitingBytes final {
     } while (!bytes_.compare_exchange_weak(now, now + bytes, std::memory_order_relaxed));
     return true;
   }
-  // Adds what must be let in, whatever waits.
+
+  // Adds bytes that must be accepted, even beyond most().
   void Add(size_t bytes) { bytes_.fetch_add(bytes, std::memory_order_relaxed); }
+
+  // Takes `bytes` off the count.
   // REQUIRES: they were added.
   void Remove(size_t bytes) { bytes_.fetch_sub(bytes, std::memory_order_relaxed); }
 
   size_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
   size_t most() const { return most_; }
-  // What can be made smaller should be.
+
+  // True if over half of most() waits: holders should now make what they hold smaller.
   bool is_tight() const { return bytes() > most_ / 2; }
 
  private:
