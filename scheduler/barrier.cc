@@ -177,6 +177,7 @@ BarrierTable::Release BarrierTable::End(const Id& id, const absl::Status& decide
   Release release;
   absl::Status status = decided;
   std::vector<double> sums(visits.begin()->second.values.size(), 0.0);
+  // Visits are in rank order, so the sums always have the same bits.
   for (const auto& [node, visit] : visits) {
     release.to.push_back(node);
     for (size_t i = 0; status.ok() && i < sums.size(); ++i) sums[i] += visit.values[i];
@@ -190,7 +191,7 @@ BarrierTable::Release BarrierTable::End(const Id& id, const absl::Status& decide
   release.message.set_ticket(id.second);
   *release.message.mutable_status() = ToStatusProto(status);
   if (status.ok()) release.message.mutable_sums()->Add(sums.begin(), sums.end());
-  // A lost visit may have kept an older one open for longer than a newer one.
+  // A lost visit may keep an older ticket open for longer than a newer one.
   const uint64_t newest = std::max(NewestOver(id.first), id.second);
   release.message.set_newest(newest);
   if (newest == id.second) newest_[id.first] = {release, given_up};

@@ -1,13 +1,17 @@
-// Barriers, which may also sum a few numbers over those who come. Pure.
+// Barriers, which may also sum a few numbers over the nodes that come. Owned by SchedulerState.
+// Pure.
 //
-// A barrier is (name, ticket). Each node counts its visits of a name; this table says where the count stands, so that
-// nodes which lost count visit together again. A barrier has one outcome, the same for all:
+// A barrier is (name, ticket). Each node counts its visits of a name. This table knows where the
+// count stands, so nodes that lost count meet again. A barrier has one outcome, the same for all:
 //
-//   open --all of the group came, or left the job--> released, with the sums
-//        --a node waits no more--------------------> given up: those who came, and who comes late, get an error
-//        --two visits disagree---------------------> an error for those who came, and who comes late
+//   open --all of the group came or left-------> released, with the sums
+//        --a node gives up-------------------> given up: an error for all that came or come late
+//        --two visits disagree---------------> an error for all that came or come late
 //
-// Tickets that are over never open again.
+// A ticket that is over never opens again.
+//
+//   SLIMPS_ASSIGN_OR_RETURN(auto releases, barriers.Arrive({wire::WORKER, 0}, barrier));
+//   for (const auto& release : releases) Send(release.message, release.to);
 #ifndef SLIMPS_SCHEDULER_BARRIER_H_
 #define SLIMPS_SCHEDULER_BARRIER_H_
 
@@ -34,29 +38,32 @@ class BarrierTable final {
     uint32_t num_workers = 1;
     uint32_t num_servers = 1;
     size_t max_names = 1024;
-    size_t max_name_bytes = 256;  // a Welcome has all names
-    size_t max_open = 4096;       // barriers that some have come to
+    size_t max_name_bytes = 256;  // a Welcome carries all names
+    size_t max_open = 4096;       // barriers that some node has come to
   };
   using Node = std::pair<wire::Role, uint32_t>;
   struct Release {
     wire::BarrierRelease message;
-    std::vector<Node> to;  // rising
+    std::vector<Node> to;  // sorted
   };
 
   explicit BarrierTable(Options options) : options_(options) {}
 
-  // `node` has come, or waits no more. Returns what is to be sent: the release to all who came, when that ended the
-  // barrier; the release again to `node` alone, when it asks for one that has been; else nothing. InvalidArgument: not of
-  // the group, or no such group, or a name too long. FailedPrecondition: `node` comes late, to a barrier that was given
-  // up, or to an older one than the newest that is over; names the node, both tickets, and who gave up.
-  // ResourceExhausted: too many names. Nodes that disagree on the group, the purpose or on how many values they bring
-  // are all released with InvalidArgument.
+  // Notes that `node` has come or, with gave_up_after_ms, that it waits no more. Returns what to
+  // send: the release to all who came, if that ended the barrier; the release to `node` alone, if
+  // it asks for one that is over; otherwise nothing. If nodes disagree on the group, the purpose or
+  // the number of values, all who came are released with InvalidArgument.
+  // InvalidArgument: `node` is not in the group, no such group, or a name too long.
+  // FailedPrecondition: `node` comes late, to a barrier that was given up or to an older one than
+  // the newest that is over. Names the node, and what ended the barrier.
+  // ResourceExhausted: too many names or open barriers.
   [[nodiscard]] absl::StatusOr<std::vector<Release>> Arrive(const Node& node,
                                                             const wire::Barrier& barrier);
-  // `node` left the job. Returns the barriers that waited for it alone.
+
+  // Notes that `node` left the job. Returns the releases of the barriers that waited for it alone.
   std::vector<Release> Leave(const Node& node);
 
-  // Of each name, the newest ticket that is over.
+  // Returns the newest ticket of each name that is over.
   std::vector<wire::BarrierTicket> Tickets() const;
   uint64_t NewestOver(const std::string& name) const;  // 0: none
 
@@ -78,10 +85,11 @@ class BarrierTable final {
   };
 
   absl::Status CheckVisit(const Node& node, const wire::Barrier& barrier) const;
-  // Of a ticket that is not open, of a name that is `over` up to its newest.
+  // Answers a visit to a ticket that is over. `over` is the newest ticket of that name that is
+  // over.
   absl::StatusOr<std::vector<Release>> AnswerLate(const Node& node, const wire::Barrier& barrier,
                                                   const Over& over) const;
-  // Whom it waits for, by rank, servers first.
+  // Returns the nodes that the barrier waits for: servers first, each role by rank.
   std::vector<Node> Missing(const Visits& visits) const;
   bool IsComplete(const Visits& visits) const;
   // InvalidArgument: `newcomer` comes for something else than the others.
@@ -91,7 +99,7 @@ class BarrierTable final {
 
   const Options options_;
   std::map<Id, Visits> open_;
-  std::map<std::string, Over> newest_;  // by name, for those who missed it
+  std::map<std::string, Over> newest_;  // by name, for nodes that missed it
   std::set<Node> left_;
 };
 

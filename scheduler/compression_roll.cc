@@ -9,7 +9,7 @@
 namespace slimps {
 namespace {
 
-constexpr size_t kMostNamed = 8;    // workers, and ways to compress
+constexpr size_t kMostNamed = 8;    // workers, and ways to compress, in one line
 constexpr size_t kMostBytes = 256;  // of one way
 
 }  // namespace

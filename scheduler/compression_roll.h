@@ -1,4 +1,5 @@
-// How each worker says that it compresses, and who differs: on purpose perhaps, by mistake more often. Pure.
+// Notes how each worker says that it compresses, and finds workers that differ. That may be on
+// purpose, but is more often a mistake. Owned by SchedulerState. Pure.
 #ifndef SLIMPS_SCHEDULER_COMPRESSION_ROLL_H_
 #define SLIMPS_SCHEDULER_COMPRESSION_ROLL_H_
 
@@ -13,9 +14,11 @@ class CompressionRoll final {
  public:
   explicit CompressionRoll(uint32_t num_workers) : num_workers_(num_workers) {}
 
-  // Notes what `worker` says; the newest counts. Empty: it says nothing, as workers that cannot.
+  // Notes what `worker` says. Its newest word counts. Empty says nothing: some workers cannot tell.
   void Note(uint32_t worker, const std::string& compression);
-  // "worker 0, worker 2: 1bit; worker 1: none", once all workers have said something and not the same; else empty.
+
+  // Returns "worker 0, worker 2: 1bit; worker 1: none" if all workers have said something and
+  // differ. Otherwise returns "".
   const std::string& differences() const { return differences_; }
 
  private:

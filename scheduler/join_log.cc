@@ -9,8 +9,8 @@
 namespace slimps {
 namespace {
 
-constexpr size_t kMostOfHost = 64;  // bytes of what the node said of itself
-constexpr size_t kMostOfWhy = 400;  // of the reason
+constexpr size_t kMostOfHost = 64;  // bytes of each text that the node sent of itself
+constexpr size_t kMostOfWhy = 400;  // bytes of the reason
 constexpr size_t kMostNamed = 16;   // nodes in one line
 
 std::string Shown(const std::string& text, size_t most) {

@@ -1,7 +1,12 @@
-// What the scheduler tells people while a job forms: who came, who was refused and why, who is still missing. Pure: lines go
-// out, somebody else writes them.
+// Makes the log lines for people while a job forms: which nodes came, which were refused and why,
+// which are missing. Owned by SchedulerState. Pure: the caller writes the lines.
 //
-// Refusals are told by rate, each text once, and what a stranger wrote is cut and escaped: nobody fills a disk with them.
+//   log.Joined(member, MissingNodes(roster));
+//   log.Waiting(members, age);                      // now and then
+//   for (const std::string& line : log.Take()) LOG(INFO) << line;
+//
+// Refusals are bounded by rate, each text is told once, and what a stranger wrote is cut and
+// escaped. So nobody can fill a disk with them.
 #ifndef SLIMPS_SCHEDULER_JOIN_LOG_H_
 #define SLIMPS_SCHEDULER_JOIN_LOG_H_
 
@@ -22,28 +27,35 @@ namespace slimps {
 class JoinLog final {
  public:
   struct Options {
-    absl::Duration patience =
-        absl::Seconds(10);      // until the missing are named; then twice as long, and so on
-    size_t most_refusals = 20;  // at once; then one for each `refusal_every`
+    // Time until the missing nodes are named. It then doubles each time.
+    absl::Duration patience = absl::Seconds(10);
+    size_t most_refusals = 20;  // at once; then one per `refusal_every`
     absl::Duration refusal_every = absl::Seconds(3);
-    size_t most_remembered = 8;  // refusals
+    size_t most_remembered = 8;  // that refusals() returns
   };
 
   explicit JoinLog(const Options& options)
       : options_(options), next_missing_(options.patience), refusals_left_(options.most_refusals) {}
 
-  // `missing` as MissingNodes has it.
+  // Adds a line: `member` has come. `missing` is what MissingNodes returns.
   void Joined(const Member& member, const std::string& missing);
-  // It is gone, and another process takes its place.
+
+  // Adds a line: `member` is gone, and another process takes its place.
   void Replaced(const Member& member);
-  // `age` is how long the scheduler has been there.
+
+  // Remembers that the sender of `header` was refused because of `why`. Adds a line for it, unless
+  // its text is remembered already or too many were told lately. `age` is how long the scheduler
+  // has run.
   void Refused(const wire::Header& header, const absl::Status& why, absl::Duration age);
-  // While nodes are missing: says so when it is time.
+
+  // Adds a line that names the missing nodes, if it is time for one. Call it while nodes are
+  // missing.
   void Waiting(const MembershipTable& members, absl::Duration age);
 
-  // Lines of no more than a few hundred bytes, each given once.
+  // Removes and returns the lines, of at most a few kilobytes each.
   std::vector<std::string> Take() { return std::exchange(lines_, {}); }
-  // The newest refusals, oldest first.
+
+  // Returns the newest refusals, oldest first.
   const std::deque<std::string>& refusals() const { return refusals_; }
 
  private:
@@ -51,7 +63,7 @@ class JoinLog final {
   absl::Duration next_missing_;
   size_t refusals_left_;
   absl::Duration refilled_at_;
-  size_t untold_ = 0;  // refusals, since the last that was told
+  size_t untold_ = 0;  // refusals since the last one told
   std::deque<std::string> refusals_;
   std::vector<std::string> lines_;
 };

@@ -11,9 +11,9 @@
 namespace slimps {
 namespace {
 
-// What a registration may bring, which everyone's roster then carries.
+// Bounds on what a registration brings, because everyone's roster carries it.
 constexpr int kMaxEndpoints = 16;
-constexpr size_t kMaxNameBytes = 255;  // of the host, and of each endpoint
+constexpr size_t kMaxNameBytes = 255;  // of the host and of each endpoint
 
 absl::Status CheckNames(const wire::Register& registration) {
   if (registration.endpoints_size() > kMaxEndpoints) {
@@ -49,7 +49,7 @@ Member* MembershipTable::FindIncarnation(const Incarnation& incarnation) {
 absl::Status MembershipTable::CheckRegistration(const wire::Header& header) const {
   const wire::Register& registration = header.register_();
   if (header.job_id() != options_.job_id) {
-    // The right one would let a stranger in.
+    // The error does not name the right job: that would let a stranger in.
     return absl::FailedPreconditionError(
         "this scheduler runs another job: name the same --job_id, or start a second one");
   }

@@ -1,13 +1,17 @@
-// Who is in the job: ranks, incarnations and when each node was last heard. Pure: the caller brings the time.
+// Knows who is in the job: ranks, incarnations, and when each node was last heard. Owned by
+// SchedulerState. Pure: the caller brings the time.
 //
-// A node is known by its incarnation (proto/incarnation.h), so a repeated Register finds its own entry and a new process
-// never passes for an old one. It is heard on one connection. Another that shows its incarnation claims its place:
+// A node is known by its incarnation (proto/incarnation.h). So a repeated Register finds its own
+// entry, and a new process is never taken for an old one. A node is heard on one connection.
+// Another connection that shows its incarnation claims its place:
 //
-//   claim --> TakeProbes: ask the node where it is connected --> heard there: the claim is void
-//                                                            --> gone, or silent for the probe timeout: the claim holds
+//   claim --> TakeProbes: ask the node at its connection --> heard there: the claim is void
+//                              --> gone, or silent for the probe timeout: the claim holds
 //
-// Until then what the claimant says is dropped: who has really reconnected repeats it. Before the roster is complete, a node that leaves or falls silent
-// gives its rank back; afterwards the table is fixed and a lost node ends the job (rejoining comes later).
+// Until then the claimant's messages are dropped. A node that has really reconnected repeats them.
+//
+// Before the roster is complete, a node that leaves or falls silent gives its rank back. Afterwards
+// the table is fixed, and a lost node ends the job (rejoining comes later).
 #ifndef SLIMPS_SCHEDULER_MEMBERSHIP_TABLE_H_
 #define SLIMPS_SCHEDULER_MEMBERSHIP_TABLE_H_
 
@@ -39,8 +43,8 @@ struct Member {
     PeerId peer = {};
     SteadyTime since;
   };
-  std::optional<Claim> claim;    // of another connection to this member's place
-  bool connection_gone = false;  // `peer` can no longer be reached
+  std::optional<Claim> claim;    // another connection claims this member's place
+  bool connection_gone = false;  // `peer` cannot be reached any more
 
   // "worker 1 (host a, pid 17)".
   std::string ToString() const;
@@ -56,51 +60,72 @@ class MembershipTable final {
     absl::Duration heartbeat_timeout = absl::Seconds(10);
     absl::Duration probe_timeout = absl::Milliseconds(2500);
   };
-  // Servers before workers, each by rank: the one order in which anything walks the members.
+
+  // Role and rank. All walks over members go in this order: servers before workers, each by rank.
   using Place = std::pair<wire::Role, uint32_t>;
 
   explicit MembershipTable(Options options) : options_(std::move(options)) {}
 
-  // Whether Register would admit a node of this header, if a rank is free.
+  // Returns OK if Register would admit a node with this header, given a free rank.
   [[nodiscard]] absl::Status CheckRegistration(const wire::Header& header) const;
   bool Knows(const Incarnation& incarnation) const;
-  // The live members whose process this node may be, started again: of its role, on its host; or who has the rank that it
-  // wants. Valid until the next Register or Remove.
+
+  // Returns the live members that this node may be, started again. A node that wants a rank may be
+  // the member of its role with that rank. Otherwise it may be any member of its role on its host.
+  // Valid until the next Register or Remove.
   std::vector<const Member*> FormerSelves(const wire::Register& registration) const;
-  // Admits a node, or finds it again. FailedPrecondition: another job, or the job is complete and this node is not of
-  // it. InvalidArgument: wrong role, counts, rank, no endpoint, or names too long. AlreadyExists: the rank is taken.
-  // ResourceExhausted: there are as many nodes of this role as the job has. Unavailable: as Heard.
+
+  // Admits a node, or finds it again. The member is valid until the next Register or Remove.
+  // FailedPrecondition: another job.
+  // InvalidArgument: wrong role, counts or rank, no incarnation, no endpoint of a server, or names
+  // too long.
+  // AlreadyExists: the rank is taken.
+  // ResourceExhausted: the job has all its nodes of this role.
+  // Unavailable: as in Heard.
   [[nodiscard]] absl::StatusOr<const Member*> Register(const wire::Header& header, PeerId peer,
                                                        SteadyTime now);
-  // Notes that a member was heard. NotFound: the sender is no member (or was replaced). Unavailable: the member has
-  // another connection, and whether it lives there is being found out. It stays valid until the next Register or Remove.
+
+  // Notes that a member was heard. The member is valid until the next Register or Remove.
+  // NotFound: the sender is no member, or was replaced.
+  // Unavailable: the member has another connection, and a probe is finding out if it lives there.
   [[nodiscard]] absl::StatusOr<const Member*> Heard(const wire::Header& header, PeerId peer,
                                                     SteadyTime now);
-  // Returns the connections where a member is to be asked whether it lives, each once per claim.
+
+  // Removes and returns the connections at which to ask a member if it lives, each once per claim.
   std::vector<PeerId> TakeProbes() { return std::exchange(probes_, {}); }
-  // Whether a member is heard there.
+
+  // True if a member is heard on `peer`.
   bool IsConnected(PeerId peer) const;
-  // Notes that `peer` cannot be reached any more. A claim to its place holds.
+
+  // Notes that `peer` cannot be reached any more. A claim to its member's place then holds.
   void ConnectionGone(PeerId peer);
-  // Gives their places to those whose claims were not contradicted within the probe timeout.
+
+  // Gives places to claims that were not contradicted within the probe timeout.
   void SettleClaims(SteadyTime now);
-  // Said goodbye. Before the roster is complete this forgets the node.
+
+  // Notes that the node said goodbye. Before the roster is complete, this forgets the node.
   void Leave(const wire::NodeRef& node);
-  // Live members not heard for longer than the timeout.
+
+  // Returns the live members not heard for longer than the heartbeat timeout.
   std::vector<Member> Overdue(SteadyTime now) const;
-  // Forgets a node. REQUIRES: !complete().
+
+  // Forgets a node.
+  // REQUIRES: !complete().
   void Remove(const wire::NodeRef& node);
 
-  // True for ever once as many nodes as the job has were there together.
+  // True once all nodes of the job were there at one time, and for ever after.
   bool complete() const { return complete_; }
   bool AllLeft(wire::Role role) const;
-  // nullptr: nobody has that place. Valid until the next Register or Remove.
+
+  // Returns nullptr if no member has that place. Valid until the next Register or Remove.
   const Member* Find(const Place& place) const;
   std::vector<Member> LiveMembers() const;
-  // Of those there are so far. The epoch grows with every change.
+
+  // Returns the members so far. The epoch grows with every change.
   wire::Roster Roster() const;
-  // What this member is told of it: incarnations of workers go to servers alone, and until the roster is complete no more
-  // of a node than its name, since until then anyone may come.
+
+  // Returns the roster as `reader` may see it. Only servers see the workers' incarnations. Until
+  // the roster is complete a node's name is all that is shown, because until then anyone may come.
   wire::Roster RosterFor(const Member& reader) const;
   uint64_t epoch() const { return epoch_; }
   const Options& options() const { return options_; }

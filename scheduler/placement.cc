@@ -13,7 +13,7 @@
 namespace slimps {
 namespace {
 
-constexpr size_t kMostVariants = 200;  // of one key; each has a byte's number
+constexpr size_t kMostVariants = 200;  // of one key: KeyEntry::variant_of counts them in a byte
 
 std::string Describe(const wire::KeyInfo& info) {
   return absl::StrCat("shape [", absl::StrJoin(info.shape(), ", "), "], dtype ",
@@ -25,7 +25,7 @@ bool SameTensor(const wire::KeyInfo& a, const wire::KeyInfo& b) {
          std::equal(a.shape().begin(), a.shape().end(), b.shape().begin(), b.shape().end());
 }
 
-// nullopt: negative, or over `limit`.
+// Returns the product of the dimensions, or nullopt if one is negative or it exceeds `limit`.
 std::optional<uint64_t> Elements(const wire::KeyInfo& info, uint64_t limit) {
   uint64_t elements = 1;
   for (const int64_t dim : info.shape()) {
@@ -169,7 +169,7 @@ bool PlacementTable::AddTo(KeyEntry* entry, uint32_t worker, const wire::KeyInfo
   ++steps_;
   if (entry->variant_of.empty()) {
     entry->variant_of.resize(options_.num_workers);
-    // Who has left cannot declare it any more.
+    // A worker that has left cannot declare the key any more.
     if (!left_.empty()) entry->left_without = *left_.begin();
   }
   uint8_t& mine = entry->variant_of[worker];
@@ -200,7 +200,7 @@ void PlacementTable::WakeWaiting(KeyEntry* entry, std::set<RequestId>* ready) {
   for (const RequestId& id : std::exchange(entry->waiting, {})) {
     ++steps_;
     const auto found = waiting_.find(id);
-    if (found == waiting_.end()) continue;  // answered: another key of it had failed
+    if (found == waiting_.end()) continue;  // answered before: another of its keys failed
     if (--found->second.missing == 0 || failed) ready->insert(id);
   }
 }
@@ -283,6 +283,7 @@ void PlacementTable::Place(const std::vector<KeyEntry*>& entries) {
       pieces.push_back({partition, &declaration.info.name()});
     }
   }
+  // Name and offset break ties, so that the order never depends on which worker came first.
   std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
     const uint64_t a_elements = a.place->elements();
     const uint64_t b_elements = b.place->elements();

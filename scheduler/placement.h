@@ -1,11 +1,17 @@
-// Which server holds which partition of which key. Pure.
+// Decides which server holds which partition of which key. Owned by SchedulerState. Pure.
 //
-// Every worker declares the same keys (Init is collective); a declaration is answered when all workers have declared
-// every key of it, so that a disagreement reaches all of them. A batch of new keys is placed largest partition first,
-// each on the server with the fewest bytes so far (lowest rank among equals): the result depends on what is declared
-// and in which order batches come, never on which worker is faster.
+//   PlacementTable table({.num_workers = 2, .num_servers = 2});
+//   SLIMPS_ASSIGN_OR_RETURN(auto answers, table.Declare(/*worker=*/0, request, declare_keys));
+//   for (auto& answer : answers) Reply(answer.worker, answer.request, answer.placement);
 //
-// Each key knows who waits for it, so that all of a job's declarations cost workers x keys steps, not more.
+// Every worker declares the same keys (Init is collective). A declaration is answered when all
+// workers have declared all of its keys, so a disagreement reaches all of them. New keys of a
+// declaration are placed together, largest partition first. Each goes to the server with the fewest
+// bytes so far (lowest rank among equals). The result depends on what is declared and in which
+// order, never on which worker is faster.
+//
+// Each key knows which declarations wait for it, so that all declarations of a job together cost
+// workers x keys steps.
 #ifndef SLIMPS_SCHEDULER_PLACEMENT_H_
 #define SLIMPS_SCHEDULER_PLACEMENT_H_
 
@@ -35,34 +41,39 @@ class PlacementTable final {
     size_t max_partitions_of_key = 65536;
     size_t max_partitions = size_t{1} << 20;  // of all keys together
     uint64_t max_elements_of_key = uint64_t{1} << 32;
-    size_t max_waiting_of_worker = 64;  // declarations that wait for other workers
+    size_t max_waiting_of_worker = 64;  // its declarations that wait for other workers
   };
   struct Answer {
     uint32_t worker = 0;
     uint64_t request = 0;
-    // InvalidArgument: workers disagree (names the key, both workers, expected and got). FailedPrecondition: a worker left
-    // without declaring.
+    // InvalidArgument: workers disagree (names the key, both workers, expected and got).
+    // FailedPrecondition: a worker left without declaring.
     absl::StatusOr<wire::Placement> placement;
   };
 
   explicit PlacementTable(Options options);
 
-  // Notes what `worker` declares in its request of that number. Returns the declarations that can be answered now, rising
-  // by worker and request; this one among them, or later. A repeat changes nothing, and is answered again. An error
-  // concerns this declaration alone, and it leaves no trace. InvalidArgument: malformed. ResourceExhausted: over a limit.
+  // Notes what `worker` declares in its request of that number. Returns the declarations that can
+  // be answered now, rising by worker and request; this one may be among them or follow later. A
+  // repeat changes nothing: while the first waits it returns nothing, afterwards it is answered
+  // again. An error concerns only this declaration, which leaves no trace.
+  // InvalidArgument: malformed.
+  // ResourceExhausted: over a limit.
   [[nodiscard]] absl::StatusOr<std::vector<Answer>> Declare(uint32_t worker, uint64_t request,
                                                             const wire::DeclareKeys& declared);
-  // `worker` will declare nothing more. Returns the declarations that waited for it.
+
+  // Notes that `worker` will declare nothing more. Returns the declarations that waited for it.
   [[nodiscard]] std::vector<Answer> Leave(uint32_t worker);
 
-  // fp32 bytes per server.
+  // The fp32 bytes placed on each server.
   const std::vector<uint64_t>& server_bytes() const { return server_bytes_; }
-  // How many keys it has looked at so far, each as often as it has.
+
+  // How often it has looked at a key so far.
   uint64_t steps() const { return steps_; }
 
  private:
   using RequestId = std::pair<uint32_t, uint64_t>;  // worker, request
-  // One way in which workers declare a key: one for all, unless they disagree.
+  // One way in which workers declare a key. There is one only, unless workers disagree.
   struct Variant {
     wire::KeyInfo info;
     uint64_t partition_elements = 0;
@@ -70,35 +81,36 @@ class PlacementTable final {
   };
   struct KeyEntry {
     std::vector<Variant> variants;
-    std::vector<uint8_t> variant_of;  // by worker, from 1; 0: it has not declared the key
-    uint32_t declared_by = 0;         // so many workers
+    std::vector<uint8_t> variant_of;  // by worker, counted from 1; 0: not declared yet
+    uint32_t declared_by = 0;         // how many workers
     std::optional<uint32_t> left_without;
     std::optional<wire::KeyPlace> place;
     std::vector<RequestId> waiting;
   };
   struct Waiting {
     std::vector<KeyEntry*> keys;
-    size_t missing = 0;  // of them, those that some worker has not declared
+    size_t missing = 0;  // keys of it that are not settled
   };
 
   absl::Status CheckKey(uint32_t worker, const wire::KeyInfo& info, uint64_t partition_elements);
   absl::Status CheckDeclaration(uint32_t worker, const wire::DeclareKeys& declared,
                                 size_t* partitions);
-  // True: that has settled the key, for good or ill.
+  // Returns true if that settled the key, placeable or failed.
   bool AddTo(KeyEntry* entry, uint32_t worker, const wire::KeyInfo& info,
              uint64_t partition_elements);
   bool HasFailed(const KeyEntry& entry) const;
   bool IsSettled(const KeyEntry& entry) const;
   absl::Status CheckAgreement(const KeyEntry& entry) const;
-  // The key is settled: whoever can be answered now goes into `ready`.
+  // Adds to `ready` the declarations that can be answered now.
+  // REQUIRES: the key is settled.
   void WakeWaiting(KeyEntry* entry, std::set<RequestId>* ready);
   std::vector<Answer> AnswerReady(const std::set<RequestId>& ready);
   absl::StatusOr<wire::Placement> PlacementOf(const std::vector<KeyEntry*>& keys);
   void Place(const std::vector<KeyEntry*>& entries);
 
   const Options options_;
-  std::unordered_map<uint64_t, KeyEntry> keys_;  // by KeyId; entries stay where they are
-  size_t partitions_ = 0;                        // of all of them
+  std::unordered_map<uint64_t, KeyEntry> keys_;  // by KeyId; entries never move
+  size_t partitions_ = 0;                        // of all keys
   std::set<uint32_t> left_;
   std::map<RequestId, Waiting> waiting_;
   std::vector<uint64_t> server_bytes_;

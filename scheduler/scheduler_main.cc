@@ -1,4 +1,5 @@
-// slimps_scheduler: who is in the job, who owns which partition, barriers, liveness, the threshold decision.
+// slimps_scheduler: knows who is in the job and which server owns which partition; barriers,
+// liveness, the threshold decision.
 //
 // Exit status: 0 the job ended in order; 1 it failed, or the port is taken; 2 wrong usage.
 #include <gflags/gflags.h>
@@ -61,8 +62,9 @@ SchedulerOptions OptionsFromFlags() {
   return options;
 }
 
-// Where nodes are told to look for the scheduler is where it listens. `bind` is the flag, `uri` DMLC_PS_ROOT_URI; either
-// may be empty.
+// Returns the address to listen on: where nodes are told to look for the scheduler. `bind` is the
+// flag, `uri` is DMLC_PS_ROOT_URI; either may be empty. Ends with wrong usage if the address is
+// open without --insecure, or nodes would not find it.
 std::string ChooseBind(const std::string& bind, const std::string& uri) {
   const bool from_uri = bind.empty() && !uri.empty();
   const std::string source = from_uri ? "DMLC_PS_ROOT_URI=" : "--bind=";
@@ -80,7 +82,7 @@ std::string ChooseBind(const std::string& bind, const std::string& uri) {
   return chosen;
 }
 
-// Whoever waits for the file sees it whole or not at all.
+// Writes the port. A reader that waits for the file sees it whole or not at all.
 absl::Status WritePortFile(const std::string& path, const std::string& address) {
   const absl::Status written =
       WriteFileDurably(path, absl::StrCat(address.substr(address.rfind(':') + 1), "\n"));
@@ -88,7 +90,7 @@ absl::Status WritePortFile(const std::string& path, const std::string& address) 
   return absl::Status(written.code(), absl::StrCat("--port_file: ", written.message()));
 }
 
-// Returns when the job is over, or a signal of `signals` asked for its end and the nodes were told.
+// Returns when the job is over. A signal of `signals` ends the job first.
 void TickUntilDone(SchedulerService* service, const sigset_t& signals, absl::Duration tick) {
   const timespec wait = absl::ToTimespec(tick);
   while (!service->done()) {

@@ -46,7 +46,7 @@ void SchedulerService::OnUndeliverable(PeerId to, const absl::Status& why) {
   {
     MutexLock lock(&mutex_);
     state_.ConnectionGone(to);
-    if (state_.phase() == SchedulerState::Phase::kFailed) return;  // nodes are expected to go
+    if (state_.phase() == SchedulerState::Phase::kFailed) return;  // nodes are expected to leave
   }
   Warn(absl::StrCat("could not reach peer ", static_cast<uint64_t>(to), ": ", why.ToString()));
 }
@@ -128,6 +128,7 @@ void SchedulerService::Send(SchedulerState::Outbox outbox, uint64_t epoch) {
         transport_->Send(outgoing.to, Message{.header = std::move(header), .payloads = {}});
     if (sent.ok()) continue;
     Warn(absl::StrCat("cannot send: ", sent.ToString()));
+    // NotFound: the transport has no such connection any more.
     if (!absl::IsNotFound(sent)) continue;
     MutexLock lock(&mutex_);
     state_.ConnectionGone(outgoing.to);

@@ -1,4 +1,5 @@
-// Drives the scheduler's state machine: messages from a transport, time from a clock, one mutex around all of it.
+// Drives the scheduler's state machine with messages from a transport and time from a clock. One
+// mutex guards all of it.
 //
 //   ZmqTransport transport(options);
 //   SchedulerService service(&transport, scheduler_options, &clock);
@@ -26,26 +27,28 @@ namespace slimps {
 // Thread-safe.
 class SchedulerService final : public MessageSink {
  public:
-  // `transport` and `clock` outlive the service.
+  // REQUIRES: `transport` and `clock` outlive the service.
   SchedulerService(Transport* transport, SchedulerOptions options, const Clock* clock);
 
   void OnMessage(PeerId from, Message message) override;
   void OnBadFrame(PeerId from, const absl::Status& why) override;
   void OnUndeliverable(PeerId to, const absl::Status& why) override;
 
-  // Looks at the deadlines. Call a few times per heartbeat interval.
+  // Checks the deadlines. Call it a few times per heartbeat interval.
   void Tick();
-  // Ends the job for everyone; done() follows within the grace time.
+
+  // Ends the job for everyone. done() follows within the grace time.
   void Abort(const absl::Status& why);
 
   bool done() const;
-  // How the job ended: OK when all left in order.
+
+  // Returns how the job ended: OK if all nodes left in order.
   absl::Status result() const;
 
  private:
   void LogChange(SchedulerState::Phase before) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Send(SchedulerState::Outbox outbox, uint64_t epoch);
-  // Logs what strangers can cause, by rate.
+  // Logs a line that strangers can cause, bounded by rate.
   void Warn(const std::string& line);
 
   Transport* const transport_;

@@ -20,7 +20,7 @@ SchedulerState::Outgoing RefuseStranger(PeerId to, const absl::Status& why, uint
   return refusal;
 }
 
-// Asks a member whether it lives.
+// Asks a member to show at once that it lives.
 wire::Header Probe() {
   wire::Header probe;
   probe.mutable_heartbeat()->set_answer_at_once(true);
@@ -78,7 +78,7 @@ SchedulerState::Outbox SchedulerState::Handle(PeerId from, const wire::Header& h
   if (absl::IsUnavailable(member.status())) {
     ProbeMembers(&out);
   } else if (!member.ok()) {
-    // A goodbye said again after the roster forgot the node wants its acknowledgement, nothing else.
+    // A goodbye repeated after the roster forgot the node needs only its acknowledgement.
     out.push_back(header.has_goodbye()
                       ? Outgoing{from, AckReply(header.request_id()), true}
                       : RefuseStranger(from, member.status(), header.request_id()));
@@ -103,6 +103,7 @@ bool SchedulerState::HoldNewcomer(PeerId from, const wire::Header& header, Stead
   auto held = std::ranges::find_if(
       newcomers_, [&](const Newcomer& one) { return IncarnationOf(one.header) == incarnation; });
   if (held == newcomers_.end()) {
+    // At most one newcomer for each place of the job, so that strangers cannot fill the memory.
     if (newcomers_.size() >= size_t{options_.num_workers} + options_.num_servers) return false;
     held = newcomers_.insert(held, {.from = from, .header = header, .since = now});
   }
@@ -120,6 +121,8 @@ void SchedulerState::SettleNewcomers(SteadyTime now, SteadyTime heard_until, Out
     bool waits = false;
     for (const Member* member : members_.FormerSelves(held.header.register_())) {
       if (phase_ != Phase::kForming || member->last_heard >= held.since) continue;
+      // A member heard after the newcomer came lives. The others were asked and have this long to
+      // answer.
       const bool is_silent = heard_until - held.since >= members_.options().probe_timeout;
       if (!member->connection_gone && !is_silent) {
         waits = true;
@@ -134,6 +137,7 @@ void SchedulerState::SettleNewcomers(SteadyTime now, SteadyTime heard_until, Out
     Newcomer newcomer = held;
     newcomers_.erase(newcomers_.begin() + static_cast<ptrdiff_t>(i));
     if (gone != nullptr) {
+      // The newcomer takes the place of the first member that is gone.
       const wire::NodeRef node = gone->entry.node();
       joining_.Replaced(*gone);
       members_.Remove(node);
@@ -287,7 +291,7 @@ void SchedulerState::HandleReport(const Member& member, const wire::Header& head
   if (DecidedVersion() != version) return BroadcastDecision(out);
   // Version g + 1 answers generation g.
   if (DecidedVersion() <= header.threshold_report().generation()) return;
-  wire::Header again;  // the worker reports again: it missed the broadcast
+  wire::Header again;  // it reported again, so it missed the broadcast
   *again.mutable_codec_map() = *decision_.decision();
   out->push_back({member.peer, std::move(again)});
 }
@@ -360,7 +364,7 @@ void SchedulerState::Fail(const wire::NodeRef& node, const std::string& reason, 
   wire::Header header;
   *header.mutable_node_down()->mutable_node() = node;
   header.mutable_node_down()->set_reason(reason);
-  TellEveryone(header, out);  // the lost node too, in case it still listens; it is not waited for
+  TellEveryone(header, out);  // also the lost node, if it still listens; it is not waited for
   const wire::NodeRef lost = node;
   members_.Leave(lost);
   EnterFailed(absl::UnavailableError(reason), now, out);
@@ -388,7 +392,7 @@ void SchedulerState::ConnectionGone(PeerId peer) {
 SchedulerState::Outbox SchedulerState::Tick(SteadyTime now, SteadyTime delivered_until) {
   Outbox out;
   if (phase_ == Phase::kDone) return out;
-  // What lies undelivered may be the answer to a probe.
+  // The answer to a probe may lie undelivered, so silence counts only up to there.
   const SteadyTime heard_until = std::min(now, delivered_until);
   members_.SettleClaims(heard_until);
   if (phase_ == Phase::kEnding || phase_ == Phase::kFailed) {

@@ -1,12 +1,19 @@
-// The whole scheduler as one pure state machine: messages and the time go in, messages to send come out.
+// The whole scheduler as one pure state machine: messages and the time go in, messages to send come
+// out. scheduler_service.h owns it and adds lock, clock and transport.
 //
-//             all nodes there              last worker left                     servers left and quiet, or grace over
-//   kForming ------------------> kRunning -------------------> kEnding -------------------------------> kDone (OK)
-//      | roster timeout             | node silent, failed,        Shutdown(OK) to the servers
+//             all nodes there              last worker left           servers left and quiet,
+//   kForming ------------------> kRunning -----------------> kEnding -----------------------> kDone
+//      |                            |                sends Shutdown(OK)   or grace over       (OK)
+//      | roster timeout             | node silent, failed,   to the servers
 //      v                            v or a server left
-//   kFailed: NodeDown and Shutdown(why) to everyone, then, when they left or grace is over, ---> kDone (why)
+//   kFailed: sends NodeDown and Shutdown(why) to everyone
+//      | all left and quiet, or grace over
+//      v
+//   kDone (why)
 //
-// scheduler_service.h adds lock, clock and transport.
+//   SchedulerState state(options, clock->Now());
+//   Send(state.Handle(from, header, clock->Now()));    // for each message
+//   Send(state.Tick(clock->Now()));                    // a few times per heartbeat interval
 #ifndef SLIMPS_SCHEDULER_SCHEDULER_STATE_H_
 #define SLIMPS_SCHEDULER_SCHEDULER_STATE_H_
 
@@ -35,10 +42,11 @@ struct SchedulerOptions {
   absl::Duration heartbeat_interval = absl::Seconds(1);
   absl::Duration heartbeat_timeout = absl::Seconds(10);
   absl::Duration roster_timeout = absl::Seconds(60);
-  absl::Duration shutdown_grace =
-      absl::Seconds(5);  // how long nodes may take to leave when told to
-  // How long it must be quiet after the last goodbye. An acknowledgement may be lost when the
-  // connection is closed right behind it: who repeats its goodbye meanwhile gets another.
+  // How long nodes may take to leave after they were told to.
+  absl::Duration shutdown_grace = absl::Seconds(5);
+  // How long it must be quiet after the last goodbye. If a connection closes right behind its
+  // acknowledgement, the acknowledgement may be lost. A node that repeats its goodbye in this time
+  // gets another.
   absl::Duration quiet_time = absl::Milliseconds(300);
 };
 
@@ -49,37 +57,42 @@ class SchedulerState final {
   struct Outgoing {
     PeerId to;
     wire::Header header;  // body and, in a reply, request_id
-    // To one that is no member: it is told nothing of the job or of this scheduler.
+    // The receiver is no member, so it is told nothing of the job or of this scheduler.
     bool to_stranger = false;
   };
   using Outbox = std::vector<Outgoing>;
 
-  // `wall`: by which nodes put their traces together.
+  // `wall` is the clock by which nodes align their traces.
   SchedulerState(SchedulerOptions options, SteadyTime now, const WallAnchor& wall = {});
 
   Outbox Handle(PeerId from, const wire::Header& header, SteadyTime now);
-  // Deadlines. To be called a few times per heartbeat interval.
-  // Who was not heard from until `delivered_until` was silent: what came later may not have been handed over yet.
+
+  // Checks the deadlines. Call it a few times per heartbeat interval. A node counts as silent only
+  // if it was not heard from until `delivered_until`, because later messages may not have been
+  // handed over yet.
   Outbox Tick(SteadyTime now, SteadyTime delivered_until = SteadyTime::InfiniteFuture());
 
-  // Its connection is gone. A node of a failed job that has just ended is not waited for; else the heartbeat decides, since
-  // it may be reconnecting, and a connection that shows its incarnation takes the place at once.
+  // Notes that the connection of `peer` is gone. After the job has failed, its node is not waited
+  // for. Before, the heartbeat decides, because the node may be reconnecting. Another connection
+  // that shows the node's incarnation takes the place at once.
   void ConnectionGone(PeerId peer);
 
-  // Ends the job for everyone with this reason (the scheduler itself is told to stop).
+  // Ends the job for everyone with this reason, if it has not ended: the scheduler itself is told
+  // to stop.
   Outbox Abort(const absl::Status& why, SteadyTime now);
 
-  // For people: who came, who was refused, who is missing, each line once.
+  // Returns log lines for people, each once: which nodes came, were refused or are missing.
   std::vector<std::string> TakeNews() { return joining_.Take(); }
 
   Phase phase() const { return phase_; }
-  // Why the job failed; OK when it did not. Final in kDone.
+
+  // Why the job failed; OK if it did not. Final in kDone.
   const absl::Status& result() const { return result_; }
   const MembershipTable& members() const { return members_; }
 
  private:
   void ProbeMembers(Outbox* out);
-  // A node that comes while the job forms, and may be a member that was started again.
+  // A node that registers while the job forms, and that may be a member started again.
   struct Newcomer {
     PeerId from;
     wire::Header header;
@@ -87,9 +100,11 @@ class SchedulerState final {
   };
 
   void HandleRegister(PeerId from, const wire::Header& header, SteadyTime now, Outbox* out);
-  // Keeps it until those whom it may replace were heard or are gone. False: nothing to find out.
+  // Keeps the newcomer until each member that it may replace was heard or is gone. Returns false,
+  // having kept nothing, if it can be admitted or refused at once.
   bool HoldNewcomer(PeerId from, const wire::Header& header, SteadyTime now, Outbox* out);
-  // Silence counts up to `heard_until`; InfinitePast: only who answered or is gone is settled.
+  // Admits newcomers whose possible former selves have all answered, gone or been silent until
+  // `heard_until`. InfinitePast: silence does not count.
   void SettleNewcomers(SteadyTime now, SteadyTime heard_until, Outbox* out);
   void Admit(PeerId from, const wire::Header& header, SteadyTime now, Outbox* out);
   void HandleMember(const Member& member, const wire::Header& header, SteadyTime now, Outbox* out);
@@ -111,11 +126,11 @@ class SchedulerState final {
   const SteadyTime began_;
   Phase phase_ = Phase::kForming;
   absl::Status result_;
-  SteadyTime deadline_;   // of kForming: roster; of kEnding and kFailed: grace
-  SteadyTime repeat_at_;  // of Shutdown
+  SteadyTime deadline_;                               // kForming: roster; kEnding, kFailed: grace
+  SteadyTime repeat_at_;                              // when Shutdown is sent again
   SteadyTime quiet_at_ = SteadyTime::InfinitePast();  // the last goodbye plus the quiet time
   MembershipTable members_;
-  std::vector<Newcomer> newcomers_;  // in the order of arrival
+  std::vector<Newcomer> newcomers_;  // in order of arrival
   PlacementTable placement_;
   BarrierTable barriers_;
   ThresholdDecision decision_;

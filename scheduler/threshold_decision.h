@@ -1,12 +1,15 @@
-// From the workers' threshold reports to the decision that holds for all of them, for pushes and for pulls. Pure.
-// Source: SlimGC section 3.3: averages over the workers, then BestCT (compress/policy/threshold_table.h).
+// Turns the workers' threshold reports into the decision that holds for all of them, for pushes and
+// for pulls. Owned by SchedulerState. Pure.
+// Source: SlimGC section 3.3: averages over the workers, then BestCT
+// (compress/policy/threshold_table.h).
 //
 //   ThresholdDecision decision(/*num_workers=*/2);
 //   decision.Add(0, report);  decision.Add(1, report);
 //   decision.decision()->from_round();
 //
-// A job that goes on measuring reports again, each time with a higher generation. A worker's newest report counts; when
-// every worker has reported generation g or a later one, g is decided anew, with hysteresis against what is in force.
+// A job that goes on measuring reports again, each time with a higher generation. A worker's newest
+// report counts. When every worker has reported generation g or a later one, g is decided anew,
+// with hysteresis against what is in force.
 #ifndef SLIMPS_SCHEDULER_THRESHOLD_DECISION_H_
 #define SLIMPS_SCHEDULER_THRESHOLD_DECISION_H_
 
@@ -29,16 +32,19 @@ class ThresholdDecision final {
  public:
   explicit ThresholdDecision(uint32_t num_workers) : num_workers_(num_workers) {}
 
-  // Takes the report of `worker` (of generation kLastGeneration, measured_rounds.h: as Leave). A repeat counts once, one
-  // older than its newest not at all. InvalidArgument: rows that no table can have, or another codec than the others
-  // measured (names both workers).
+  // Takes the report of `worker`. Ignores a report that is not newer than the worker's newest or
+  // than the last decision. Generation kLastGeneration (measured_rounds.h) does what Leave does.
+  // InvalidArgument: rows that no table can have, or another codec than the others measured (names
+  // both workers).
   [[nodiscard]] absl::Status Add(uint32_t worker, const wire::ThresholdReport& report);
-  // `worker` will report nothing more: decisions do not wait for it.
+
+  // Notes that `worker` will report nothing more. Decisions do not wait for it.
   void Leave(uint32_t worker);
 
-  // nullopt until every worker that is there has reported. Version g + 1 answers generation g. Valid from the round after
-  // the last that any worker may have begun, and in later generations kAnnounceRounds after it (measured_rounds.h): a
-  // worker that has reported waits for the answer before it begins a round so far on.
+  // Returns the newest decision, or nullopt until every worker that has not left has reported.
+  // Version g + 1 answers generation g. It is valid from the round after the newest that any worker
+  // may have begun; in later generations, from kAnnounceRounds after that one (measured_rounds.h).
+  // A worker that has reported waits for the answer before it begins a round that far on.
   const std::optional<wire::CodecMap>& decision() const { return decision_; }
 
  private:
@@ -46,27 +52,28 @@ class ThresholdDecision final {
     ThresholdTable push, pull;  // no codec: not measured
     uint64_t ready_round = 0;
     uint64_t generation = 0;
-    // The worker's, by direction; empty where it says nothing of it.
+    // The thresholds that the worker says are in force, by direction. Empty if it says nothing.
     std::map<wire::Direction, std::optional<uint64_t>> in_force;
   };
 
   absl::Status CheckCodecs(uint32_t worker, const wire::ThresholdReport& report) const;
-  // The generation that can be decided; nullopt: none.
+  // Returns the generation that can be decided, or nullopt if none can.
   std::optional<uint64_t> CompleteGeneration() const;
   void DecideIfComplete();
-  // What was decided last, for this codec; "": nothing.
+  // What was decided last, for this codec. "": nothing.
   struct Followed {
     std::string codec;
     FollowedThreshold threshold;
   };
-  // Puts the rows of `average` into the map as those of `direction`. Where nothing was decided for its codec, the first
-  // report of `generation` that tells what is in force is followed.
+  // Puts the rows of `average` into the map as those of `direction`, and returns the threshold. If
+  // nothing was decided for its codec yet, it starts from the first report of `generation` that
+  // says what is in force.
   std::optional<uint64_t> Decide(const ThresholdTable& average, wire::Direction direction,
                                  uint64_t generation, Followed* followed,
                                  wire::CodecMap* map) const;
 
   const uint32_t num_workers_;
-  std::map<uint32_t, Report> reports_;  // by worker, the newest: averaged in rank order
+  std::map<uint32_t, Report> reports_;  // newest of each worker; averaged in rank order
   std::set<uint32_t> left_;
   std::optional<uint64_t> decided_generation_;
   std::optional<wire::CodecMap> decision_;
