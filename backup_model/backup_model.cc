@@ -11,8 +11,8 @@
 
 namespace slimps {
 
-// The passes over memory run under the tensor's lock: no one else has anything to do with the
-// tensor meanwhile, and a half-merged loc_buf cannot be seen.
+// The passes over memory run under the tensor's lock. No other thread has anything to do with the
+// tensor meanwhile, and none sees a half-merged loc_buf.
 struct BackupModel::Tensor {
   Tensor(size_t index, const BackupTensor& from, const Clock* clock)
       : index(index),
@@ -25,8 +25,8 @@ struct BackupModel::Tensor {
     std::ranges::copy(from.initial, loc_buf.floats().begin());
   }
 
-  // Waits until `ready()` is true of the state. DeadlineExceeded says that `what` did not come
-  // about.
+  // Waits until `ready()` is true of the state.
+  // DeadlineExceeded: says that `what` did not come about.
   template <typename Ready>
   absl::Status Await(Ready ready, SteadyTime deadline, const std::string& what)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
@@ -41,7 +41,7 @@ struct BackupModel::Tensor {
     return failure;
   }
 
-  // After an accepted event.
+  // Reports an accepted event and wakes all waiters.
   void Publish(const BackupModelOptions& options, TensorEvent event, int64_t number)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (options.on_event) options.on_event({index, event, number});
@@ -51,7 +51,7 @@ struct BackupModel::Tensor {
   const size_t index;
   const Clock* const clock;
   const std::string name;
-  // Constant addresses. Contents: written by whom `state` has let, read by whom it has let.
+  // The addresses are constant. `state` decides which thread may write or read the contents.
   AlignedBuffer glo_buf;
   AlignedBuffer loc_buf;
 
@@ -59,7 +59,7 @@ struct BackupModel::Tensor {
   CondVar changed;
   TensorState state ABSL_GUARDED_BY(mutex);
   LocalUpdaterState updater_state ABSL_GUARDED_BY(mutex);
-  std::optional<LocalHyper> hyper ABSL_GUARDED_BY(mutex);  // nullopt: those of all tensors
+  std::optional<LocalHyper> hyper ABSL_GUARDED_BY(mutex);  // nullopt: as all tensors
   absl::Status failure ABSL_GUARDED_BY(mutex);
 };
 
@@ -129,7 +129,7 @@ absl::Status BackupModel::FinishIteration(size_t tensor, int64_t iteration,
   const int64_t version = iteration - 1;
   MutexLock lock(&t->mutex);
   hyper = t->hyper.value_or(hyper);
-  // An event out of turn never comes into turn by waiting: only the right iteration waits.
+  // Waiting never makes an event out of turn come into turn, so only the right iteration waits.
   SLIMPS_RETURN_IF_ERROR(t->Await(
       [&](const TensorState& state) {
         return state.iteration() != iteration || !state.was_read() ||
@@ -172,7 +172,7 @@ absl::StatusOr<BackupModel::ReadLease> BackupModel::AcquireRead(size_t tensor, i
 void BackupModel::ReleaseRead(size_t tensor) {
   Tensor& t = *tensors_[tensor];
   MutexLock lock(&t.mutex);
-  // Cannot be refused: only a lease calls this, and once.
+  // Cannot be refused: only a lease calls this, and only once.
   t.state.ReleaseRead().IgnoreError();
   t.Publish(options_, TensorEvent::kReleaseRead, t.state.iteration());
 }

@@ -1,10 +1,10 @@
-// The backup model of one worker: it computes iteration i+1 on w_loc(i+1) = w_i - step(g_i) while
-// the pushes and pulls of iteration i are still under way. Source: SlimGC sections 3.5 and 3.6;
-// rules per tensor in tensor_state.h.
+// The backup model of one worker. The worker computes iteration i+1 on w_loc(i+1) = w_i - step(g_i)
+// while the pushes and pulls of iteration i are still under way. Source: SlimGC sections 3.5 and
+// 3.6; tensor_state.h has the rules per tensor.
 //
-// Iterations count from 1; version v of the global weights has v rounds applied, so the paper's
-// w_i, on which iteration i's gradient steps, is version i-1. Exactly one round of lag, whatever
-// the network's timing.
+// Iterations count from 1. Version v of the global weights has v rounds applied. So the paper's
+// w_i, from which iteration i's gradient steps, is version i-1. The lag is exactly one round,
+// whatever the network's timing.
 //
 //   auto model = BackupModel::Create({}, {{"s:conv1", initial}, ...});  // all at version 0
 //   for (int64_t i = 1; ...; ++i) {
@@ -20,9 +20,9 @@
 //   }
 //   model->Drain(last, deadline); ... evaluate or save model->Global(t) ...
 //
-// Thread-safe. Calls of different tensors run side by side. Every wait has a deadline and ends at
-// once on FailAll. Pulls write into the model's memory: end them (close the store) before the model
-// is destroyed.
+// Thread-safe. Calls for different tensors run side by side. Every wait has a deadline and ends at
+// once on FailAll. Pulls write into the model's memory, so end them (close the store) before the
+// model is destroyed.
 #ifndef SLIMPS_BACKUP_MODEL_BACKUP_MODEL_H_
 #define SLIMPS_BACKUP_MODEL_BACKUP_MODEL_H_
 
@@ -54,8 +54,8 @@ struct BackupEvent {
 
 struct BackupModelOptions {
   LocalUpdaterOptions updater;
-  // Called under the tensor's lock, so in the true order of its events; must be quick and not call
-  // the model.
+  // Called under the tensor's lock, so in the true order of its events. It must be quick and must
+  // not call the model.
   std::function<void(const BackupEvent&)> on_event;
   const Clock* clock = MachineClock();
 };
@@ -67,15 +67,15 @@ struct BackupTensor {
 
 class BackupModel final {
  public:
-  // The right to read loc_buf; while it lives, nothing writes there. Move-only; must not outlive
+  // The right to read loc_buf. While it lives, nothing writes there. Move-only. It must not outlive
   // the model.
   class ReadLease final {
    public:
     ReadLease(ReadLease&& other) noexcept;
     ReadLease& operator=(ReadLease&& other) noexcept;
     ~ReadLease();
-    // 64-byte aligned; the same address in every iteration, so that a framework's parameter may
-    // alias it.
+    // The weights: 64-byte aligned, at the same address in every iteration, so a framework's
+    // parameter may alias them.
     std::span<const float> weights() const { return weights_; }
 
    private:
@@ -89,7 +89,8 @@ class BackupModel final {
     std::span<const float> weights_;
   };
 
-  // Tensors are numbered in the order given. InvalidArgument: a bad updater option.
+  // Makes a model whose tensors are numbered in the order given.
+  // InvalidArgument: a bad updater option.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<BackupModel>> Create(
       BackupModelOptions options, std::span<const BackupTensor> tensors);
   ~BackupModel();
@@ -98,46 +99,58 @@ class BackupModel final {
 
   size_t num_tensors() const { return tensors_.size(); }
 
-  // All below: InvalidArgument for an unknown tensor, FailedPrecondition for an event out of turn
-  // (names tensor, state and what was expected), DeadlineExceeded naming what was waited for, or
-  // what FailAll said.
+  // Errors of all calls below:
+  // InvalidArgument: an unknown tensor.
+  // FailedPrecondition: an event out of turn (names the tensor, its state and what was expected).
+  // DeadlineExceeded: names what was waited for.
+  // After FailAll: its status.
 
-  // Where `version` may be written until CommitGlobal; 64-byte aligned, whole tensor. Never waits.
-  // FailedPrecondition: the version before has not arrived or not been merged, or `version` is not
-  // the next.
+  // Returns where to write `version` until CommitGlobal: 64-byte aligned, the whole tensor. Never
+  // waits.
+  // FailedPrecondition: the version before has not arrived or was not merged, or `version` is not
+  // the next one.
   [[nodiscard]] absl::StatusOr<std::span<float>> BeginGlobalWrite(size_t tensor, int64_t version);
-  // glo_buf holds all of `version`. Any thread; never waits for the network.
+
+  // Says that glo_buf holds all of `version`. Any thread may call it. Never waits for the network.
   [[nodiscard]] absl::Status CommitGlobal(size_t tensor, int64_t version);
-  // Waits until glo_buf holds `version` or a later one. A push of iteration i that leaves only
-  // after version i-1 has arrived keeps the server from answering the pull of i-1 with version i.
+
+  // Waits until glo_buf holds `version` or a later one. FinishIteration waits by itself; a trainer
+  // that calls this first can time the wait alone.
   [[nodiscard]] absl::Status WaitGlobal(size_t tensor, int64_t version, SteadyTime deadline);
 
-  // Copies version iteration-1 to loc_buf and applies the local update with this worker's
-  // full-precision gradient (read before the call returns; not checked for NaN). An empty gradient
-  // says that the tensor had none: loc_buf is then w_i and the optimizer's state stays. Waits for
-  // that version and for the reader's release. FailedPrecondition: no one has read loc_buf in this
-  // iteration.
+  // Waits for version iteration-1, and until all readers have released loc_buf. Then copies that
+  // version to loc_buf and applies the local update with this worker's full-precision gradient. The
+  // gradient is read before the call returns and is not checked for NaN. An empty gradient says
+  // that the tensor had none: loc_buf is then w_i, and no step is counted.
+  // InvalidArgument: also, a gradient of another length.
+  // FailedPrecondition: also, no reader has read loc_buf in this iteration.
   [[nodiscard]] absl::Status FinishIteration(size_t tensor, int64_t iteration,
                                              std::span<const float> gradient, SteadyTime deadline);
+
   // Waits until loc_buf is w_loc(iteration). Several readers may hold leases at once.
+  // FailedPrecondition: a later iteration is already there.
   [[nodiscard]] absl::StatusOr<ReadLease> AcquireRead(size_t tensor, int64_t iteration,
                                                       SteadyTime deadline);
 
-  // Waits until every tensor's glo_buf holds `version`, the one of the newest finished iteration.
+  // Waits until every tensor's glo_buf holds `version`, which is that of the newest finished
+  // iteration.
   [[nodiscard]] absl::Status Drain(int64_t version, SteadyTime deadline);
-  // glo_buf, steady from Drain until the next BeginGlobalWrite of the tensor. REQUIRES: tensor <
-  // num_tensors().
+
+  // Returns glo_buf, which does not change from Drain until the tensor's next BeginGlobalWrite.
+  // REQUIRES: tensor < num_tensors().
   std::span<const float> Global(size_t tensor) const;
 
-  // The servers' rate, from the next FinishIteration on: loc_lr stays in proportion to it. Where a
-  // run is to repeat bit for bit, call it between iterations.
+  // Sets the servers' learning rate from the next FinishIteration on. loc_lr stays in proportion to
+  // it. For a run that repeats bit for bit, call it between iterations.
   void set_learning_rate(double learning_rate);
-  // The same for one tensor, its weight decay too; set_learning_rate means it no more. FinishIteration
-  // steps by what was set when it was called. InvalidArgument: negative or not finite.
+
+  // Sets the learning rate and weight decay of one tensor. set_learning_rate no longer changes it.
+  // FinishIteration steps by what was set when it was called.
+  // InvalidArgument: negative or not finite.
   [[nodiscard]] absl::Status SetHyper(size_t tensor, double learning_rate, double weight_decay);
 
-  // The store has failed: every waiter and every later call returns `why` (the first one given; OK
-  // is ignored).
+  // Fails every waiter and every later call with `why`: the store has failed. The first `why`
+  // holds; OK is ignored.
   void FailAll(const absl::Status& why);
 
  private:

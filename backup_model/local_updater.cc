@@ -18,7 +18,7 @@ absl::Status OutOfRange(const char* option, double value, const char* expected) 
       absl::StrCat("local updater: ", option, " is ", value, ", expected ", expected));
 }
 
-// These say !(in range), so that NaN is refused too.
+// These checks say !(in range), so that they refuse NaN too.
 absl::Status CheckNotNegative(const char* option, double value) {
   if (!(value >= 0 && std::isfinite(value))) return OutOfRange(option, value, "0 or more");
   return absl::OkStatus();
@@ -29,10 +29,11 @@ absl::Status CheckDecay(const char* option, double value) {
   return absl::OkStatus();
 }
 
-// Weights of tensors over this size have left the caches before the next forward pass reads them.
+// Weights of a tensor over this size have left the caches before the next forward pass reads them,
+// so they are written past the caches.
 constexpr size_t kStreamedBytes = size_t{4} << 20;
 
-// What one thread steps at a time: long enough to outweigh handing it over, and whole cache lines.
+// What one thread steps at a time: large enough to outweigh handing it over, and whole cache lines.
 constexpr size_t kChunkElements = size_t{1} << 16;
 
 UpdateBlock PartOf(UpdateBlock block, size_t first, size_t last) {
@@ -45,7 +46,7 @@ UpdateBlock PartOf(UpdateBlock block, size_t first, size_t last) {
   return block;
 }
 
-// Zeros of the tensor's length on the first step.
+// Returns the moment; on the first step makes it, as zeros.
 float* Moment(AlignedBuffer& moment, size_t elements) {
   if (moment.floats().size() != elements) {
     moment = AlignedBuffer::OfFloats(elements);
@@ -54,7 +55,7 @@ float* Moment(AlignedBuffer& moment, size_t elements) {
   return moment.floats().data();
 }
 
-// `base` on the first step.
+// Returns the weights one step ago; on the first step these are `base`.
 float* PastWeights(AlignedBuffer& past, std::span<const float> base) {
   if (past.floats().size() != base.size()) {
     past = AlignedBuffer::OfFloats(base.size());
@@ -170,7 +171,7 @@ void LocalUpdater::Skip(std::span<const float> base, const LocalHyper& hyper,
                         LocalUpdaterState& state, std::span<float> updated) const {
   std::ranges::copy(base, updated.begin());
   if (options_.moments != Moments::kServers || state.first_moment.size() == 0) return;
-  // The others' gradients may move these weights.
+  // The other workers' gradients may move these weights, so the next step must measure from here.
   std::ranges::copy(base, state.first_moment.floats().begin());
   state.past.learning_rate = hyper.learning_rate;
   state.past.weight_decay = hyper.weight_decay;

@@ -1,28 +1,29 @@
 // The optimizer that a worker applies to its backup of the global weights: one step from w_i with
-// its own full-precision gradient. Semantics are torch.optim's (SGD with momentum, Adam, AdamW).
+// its own full-precision gradient. The rules are those of torch.optim (SGD with momentum, Adam,
+// AdamW).
 // Source: SlimGC sections 3.5, 3.6.
 //
-// Where the servers' optimizer remembers earlier gradients, a step by the gradient alone predicts a
-// tenth of the way that they go, and a momentum of this worker's own gradients leads away from
-// theirs. The global weights tell their momentum: w_(i-1) - w_i is rate * v_i. With
-// Moments::kServers the step is therefore
+// If the servers' optimizer remembers earlier gradients, a step by the gradient alone predicts only
+// part of what they do: a tenth of the way at momentum 0.9. A momentum of this worker's own
+// gradients leads away from theirs. But the global weights show the servers' momentum: w_(i-1) -
+// w_i is rate * v_i. So with Moments::kServers the step is
 //
 //   SGD        w_i - (1 + look_ahead * momentum) *
 //                    ((rate_i / rate_(i-1)) * momentum * (w_(i-1) - w_i) + loc_lr * g_i)
-//   Nesterov   alike; v_i follows from v_(i-1) and the way that the weights went (update_plan.cc)
-//   Adam(W)    m_i as Adam's own formula has it for that way, with the second moment of this
-//              worker's gradients in place of the servers', which the weights do not tell
+//   Nesterov   likewise; v_i follows from v_(i-1) and the change of the weights (update_plan.cc)
+//   Adam(W)    m_i as Adam's own formula gives it for that change. The second moment is of this
+//              worker's gradients, because the weights do not show the servers'.
 //
-// and misses, for SGD without look_ahead and for Nesterov, what the servers do by just the other
-// workers' gradients.
-// Compressed pulls show the change as it was sent: the prediction is then as coarse as that.
+// For SGD without look_ahead, and for Nesterov, this step misses only what the servers do by the
+// other workers' gradients. Compressed pulls show the change as it was sent, so the prediction is
+// as coarse as that.
 //
 //   auto updater = LocalUpdater::Create({.learning_rate = 0.1, .momentum = 0.9});
 //   LocalUpdaterState state;                                       // one per tensor
 //   updater->Step(glo_buf, gradient, updater->learning_rate(), state, loc_buf);
 //
-// Every element is computed from the same element of the inputs alone, in fp32, in one fixed order
-// of operations: same inputs, same bits, on any machine and with any number of threads.
+// Every element is computed from the same element of the inputs, in fp32, in one fixed order of
+// operations. So the same inputs give the same bits, on any machine and with any number of threads.
 #ifndef SLIMPS_BACKUP_MODEL_LOCAL_UPDATER_H_
 #define SLIMPS_BACKUP_MODEL_LOCAL_UPDATER_H_
 
@@ -40,25 +41,27 @@
 
 namespace slimps {
 
-// kAssign and kAdd, which a local store steps by, put the gradient in the weights' place and add it to them.
+// A local store also steps by kAssign, which replaces the weights by the gradient, and kAdd, which
+// adds it.
 using LocalOptimizer = UpdateKind;
 
-// Whose earlier gradients a step goes on from.
+// Whose earlier gradients a step continues from.
 enum class Moments {
-  kOwn,      // of the gradients that this updater was given
-  kServers,  // of all workers' gradients, read off the global weights
+  kOwn,      // the gradients that this updater was given
+  kServers,  // all workers' gradients, as the global weights show them
 };
 
 struct LocalUpdaterOptions {
   LocalOptimizer optimizer = LocalOptimizer::kSgd;
   Moments moments = Moments::kOwn;
   double learning_rate = 0.01;  // the global one
-  // The local one, where it differs: it stays in this proportion to the global rate of a step. What
-  // is known of the servers' momentum moves by the global rate all the same.
+  // The local learning rate, if it differs. It stays in this proportion to the global rate of a
+  // step. The part of the step that continues the servers' momentum uses the global rate all the
+  // same.
   std::optional<double> loc_lr;
-  // With kServers and a momentum that is not nesterov's: how much of the step after the predicted
-  // one, by momentum alone, is taken in advance. 0: none; 1: all, as Nesterov's method has it. That
-  // damps what the other workers' gradients, which the prediction misses, would excite.
+  // How much of the step after the predicted one, by momentum alone, is taken in advance. 0: none;
+  // 1: all, as in Nesterov's method. Used with kServers and a momentum without nesterov. It damps
+  // what the other workers' gradients, which the prediction misses, would excite.
   double look_ahead = 0;
   double momentum = 0;      // SGD only; 0: plain
   bool nesterov = false;    // SGD only; needs momentum > 0
@@ -66,56 +69,60 @@ struct LocalUpdaterOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;
-  double rescale_grad = 1;   // multiplies the gradient first; undoes what the caller scaled it by
+  double rescale_grad = 1;   // multiplies the gradient first, to undo the caller's scaling
   double clip_gradient = 0;  // by element, after rescaling; 0: off
-  int threads = 0;           // that step a large tensor; 0: as many as there are cores
+  int threads = 0;           // threads that step a large tensor; 0: one per core
 };
 
-// In place of the options' numbers, for one step: the servers'.
+// Replaces the options' numbers for one step, with the servers'.
 struct LocalHyper {
   double learning_rate = 0;
   double weight_decay = 0;
 };
 
-// What an optimizer remembers of one tensor; made by its first step. Thread-compatible.
+// What an optimizer remembers of one tensor. Its first step makes it. Thread-compatible.
 struct LocalUpdaterState {
   int64_t steps = 0;
-  AlignedBuffer first_moment;   // momentum, or Adam's m; of kServers: the weights one step ago
+  AlignedBuffer first_moment;   // momentum or Adam's m; kServers: weights one step ago
   AlignedBuffer second_moment;  // Adam's v
-  PastStep past;                // of kServers: the newest step
+  PastStep past;                // kServers: the newest step
 };
 
+// Returns OK if both numbers are in range.
 // InvalidArgument: negative or not finite (says which, and the value).
 [[nodiscard]] absl::Status CheckLocalHyper(const LocalHyper& hyper);
 
-// Thread-safe: holds options only. A state belongs to one call at a time.
+// Thread-safe: holds only options. A state belongs to one call at a time.
 class LocalUpdater final {
  public:
-  // InvalidArgument: an option outside its range (says which, and the value).
+  // InvalidArgument: an option out of range (says which, and the value).
   [[nodiscard]] static absl::StatusOr<LocalUpdater> Create(const LocalUpdaterOptions& options);
 
   double learning_rate() const { return options_.learning_rate; }
 
-  // That step a large tensor, the caller's included.
+  // How many threads step a large tensor, the caller's included.
   int threads() const { return arena_->threads(); }
 
-  // How many moments go with a tensor: 0 to 2, the first of LocalUpdaterState before the second.
+  // How many moments go with a tensor: 0 to 2. One means LocalUpdaterState's first_moment.
   size_t state_tensors() const;
 
-  // updated[k] = base[k] moved by one step along gradient[k], at the servers' `learning_rate`.
-  // `updated` may be `base` itself, else must not overlap it. REQUIRES: all three have one length,
-  // the same in each call with `state`; with kServers, `base` is what the servers made of the base
-  // before. NaN passes through: refuse it before.
+  // Sets updated[k] to base[k] moved by one step along gradient[k], at the servers'
+  // `learning_rate`. NaN passes through, so refuse it before.
+  // REQUIRES: all three spans have one length, the same in each call with `state`; `updated` is
+  // `base` itself or does not overlap it; with kServers, `base` is what the servers made of the
+  // last base.
   void Step(std::span<const float> base, std::span<const float> gradient, double learning_rate,
             LocalUpdaterState& state, std::span<float> updated) const {
     Step(base, gradient, LocalHyper{learning_rate, options_.weight_decay}, state, updated);
   }
-  // REQUIRES besides: CheckLocalHyper(hyper) was OK.
+
+  // The same at `hyper`.
+  // REQUIRES: also, CheckLocalHyper(hyper) was OK.
   void Step(std::span<const float> base, std::span<const float> gradient, const LocalHyper& hyper,
             LocalUpdaterState& state, std::span<float> updated) const;
 
-  // In place of a Step for which there is no gradient: updated[k] = base[k]. REQUIRES: as Step; no
-  // overlap.
+  // Takes the place of a Step without a gradient: updated[k] = base[k].
+  // REQUIRES: as Step, but no overlap.
   void Skip(std::span<const float> base, const LocalHyper& hyper, LocalUpdaterState& state,
             std::span<float> updated) const;
 
@@ -123,12 +130,12 @@ class LocalUpdater final {
   using UpdatePass = void (*)(const UpdateStep& step, const UpdateBlock& block);
 
   explicit LocalUpdater(const LocalUpdaterOptions& options);
-  // One pass over the block, a large one by several threads.
+  // Makes one pass over the block. Several threads share a large one.
   void Update(UpdatePass pass, const UpdateStep& plan, const UpdateBlock& block) const;
 
   LocalUpdaterOptions options_;
-  UpdateOptions update_;  // the same, as kernels know them
-  FollowOptions follow_;  // own_weight: loc_lr in proportion to learning_rate
+  UpdateOptions update_;  // options_, as the kernels know them
+  FollowOptions follow_;  // own_weight: loc_lr / learning_rate
   std::shared_ptr<const WorkArena> arena_;
 };
 

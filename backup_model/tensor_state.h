@@ -1,6 +1,6 @@
-// Who may touch one tensor's glo_buf and loc_buf, and when: the status flag of SlimGC section 3.6
-// as a pure state machine. Events are either accepted, which changes the state, or refused, which
-// does not.
+// Decides who may touch one tensor's glo_buf and loc_buf, and when: the status flag of SlimGC
+// section 3.6 as a pure state machine. Owned by BackupModel. An event is either accepted and
+// changes the state, or refused and changes nothing.
 //
 // loc_buf (the flag in brackets; merge and update come in pairs, one pair per iteration i):
 //
@@ -18,9 +18,9 @@
 //       ^                                                       | MergeGlobal(v+1)
 //       +-------------------------------------------------------+
 //
-// It begins as [1] unread with w_loc(1) = version 0, and held(0). Version v+1 cannot even be
-// ordered before v is merged, and v = i-1 is merged only after iteration i has read its weights:
-// hence exactly one round of lag.
+// The machine begins as [1] unread with w_loc(1) = version 0, and held(0). Version v+1 cannot even
+// be ordered before v is merged. Version v = i-1 is merged only after iteration i has read its
+// weights. So the lag is exactly one round.
 #ifndef SLIMPS_BACKUP_MODEL_TENSOR_STATE_H_
 #define SLIMPS_BACKUP_MODEL_TENSOR_STATE_H_
 
@@ -50,8 +50,9 @@ class TensorState final {
  public:
   explicit TensorState(std::string name) : name_(std::move(name)) {}
 
-  // Each: FailedPrecondition, naming the tensor, the state and what was expected, when it is not
-  // this event's turn.
+  // Accept an event, or refuse it.
+  // FailedPrecondition: it is not this event's turn (names the tensor, the state and what was
+  // expected).
   [[nodiscard]] absl::Status BeginGlobal(int64_t version);
   [[nodiscard]] absl::Status GlobalArrived(int64_t version);
   [[nodiscard]] absl::Status MergeGlobal(int64_t version);
@@ -60,13 +61,17 @@ class TensorState final {
   [[nodiscard]] absl::Status ReleaseRead();
 
   LocStatus status() const { return status_; }
-  // The newest version whole in glo_buf.
+
+  // The newest version that is complete in glo_buf.
   int64_t global_version() const { return global_version_; }
-  // Flag 1: loc_buf is w_loc(iteration()). Flag 0: the local update of iteration() is due.
+
+  // Flag 1: loc_buf is w_loc(iteration()). Flag 0: the local update of iteration() comes next.
   int64_t iteration() const { return iteration_; }
   int64_t readers() const { return readers_; }
-  // Someone has read w_loc(iteration()).
+
+  // True if some reader has acquired w_loc(iteration()).
   bool was_read() const { return was_read_; }
+
   // "loc_buf 1 (updated, iteration 4, read, 0 readers), glo_buf holds version 3 (not merged)".
   std::string ToString() const;
 
@@ -80,7 +85,7 @@ class TensorState final {
   bool was_read_ = false;
   int64_t global_version_ = 0;
   bool merged_ = false;   // global_version_ has been copied to loc_buf
-  bool writing_ = false;  // version global_version_ + 1 is on its way into glo_buf
+  bool writing_ = false;  // version global_version_ + 1 is being written to glo_buf
 };
 
 }  // namespace slimps
