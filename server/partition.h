@@ -21,7 +21,7 @@
 // on, w is kept beside w_seen and stepped in place.
 //
 // A push may also bring the learning rate and weight decay of its round's step. The lowest rank
-// that brings them counts. Under dist_async and dist_ssp each push's own count.
+// that brings them counts. Under dist_async and dist_ssp each push brings its own.
 //
 // If workers pushed only rows (rows.h) in a round, it steps just those rows. Other rows and their
 // state stay as they are. A round in which no worker pushed a gradient steps nothing and does not

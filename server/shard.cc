@@ -86,6 +86,7 @@ void Shard::GiveBack() {
   in_use_ = false;
   const bool earlier = deadline < wake_at_;
   wake_at_ = busy ? SteadyTime::InfinitePast() : deadline;
+  // Wakes the shard thread only if it has something to do: waking it costs more than small items.
   if (busy || earlier || awaits_state_ || stopping_ || !mailbox_.empty()) arrived_.NotifyOne();
 }
 

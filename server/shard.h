@@ -75,8 +75,8 @@ class Shard final {
   using Entry = std::variant<ShardItems, Control>;
 
   void Run();
-  // Waits for work, then takes the state and everything posted. Takes no entries if there is
-  // arithmetic to do or a deadline has come. Returns false if stopped and nothing is left.
+  // Waits for work, then takes the state and everything posted. With no entries there is arithmetic
+  // to do, or a deadline has come. Returns false if stopped and nothing is left.
   bool Take(std::deque<Entry>* entries);
   void Handle(Entry entry);
   // Handles items on the caller's thread, which has taken the state.
