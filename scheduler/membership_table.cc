@@ -156,6 +156,8 @@ absl::Status MembershipTable::Hear(PeerId peer, SteadyTime now, Member* member) 
   if (member->peer != peer) {
     if (!member->claim.has_value()) {
       member->claim = {.peer = peer, .since = now};
+      // Asks at the old connection once. If the node lives there, it is heard, which voids the
+      // claim.
       if (!member->connection_gone) probes_.push_back(member->peer);
     }
     if (!member->connection_gone) {

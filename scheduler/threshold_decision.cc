@@ -132,7 +132,7 @@ void ThresholdDecision::DecideIfComplete() {
   std::vector<ThresholdTable> push, pull;
   uint64_t ready_round = 0;
   for (const auto& [worker, report] : reports_) {
-    if (report.generation < *generation) continue;  // of one that left
+    if (report.generation < *generation) continue;  // an old report of a worker that left
     push.push_back(report.push);
     pull.push_back(report.pull);
     ready_round = std::max(ready_round, report.ready_round);

@@ -60,6 +60,7 @@ void ChangeEncoder::Encode(size_t first, std::span<const float> weights) {
   const std::span<float> after = seen_.after.subspan(first, weights.size());
   alignas(kBufferAlignment) std::array<float, kBlockElements> kept;
   std::copy(before.begin(), before.end(), after.begin());
+  // `after` then holds x, and `kept` holds w_seen until the decoded x is added to it below.
   kernels_.update.difference(weights.data(), weights.size(), after.data(), kept.data());
   if (codec_.FindUnencodable(input_, block, block + 1) != Codec::kEncodable) {
     unencodable_.store(true, std::memory_order_relaxed);

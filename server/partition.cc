@@ -234,7 +234,7 @@ void Partition::FoldIfTight() {
 
 absl::Status Partition::Leave(uint32_t worker, uint64_t from_round) {
   switch (spec_.mode) {
-    case wire::DIST_ASYNC:  // nobody waits for anybody
+    case wire::DIST_ASYNC:  // no worker waits for another
       return absl::OkStatus();
     case wire::DIST_SSP:
       return Annotate(sequences_.Leave(worker, from_round));

@@ -127,6 +127,9 @@ class Partition final {
       uint64_t round, uint32_t worker, size_t elements, ClaimedPayload claimed,
       std::shared_ptr<const ChangeCodec> change = nullptr,
       std::optional<wire::Hyper> hyper = std::nullopt);
+
+  // Takes `worker` out, as the mode's ledger does. Under dist_async it has no effect, because no
+  // worker waits for another.
   [[nodiscard]] absl::Status Leave(uint32_t worker, uint64_t from_round);
 
   // Replaces the optimizer from the next applied round on. The state is kept if the kind stays;

@@ -160,7 +160,7 @@ void ServerService::Dispatch(PeerId from, Message message) {
       HandlePushes(request, header.push_pull().push());
       HandlePulls(request, header.push_pull().pull());
       break;
-    case wire::Header::kHeartbeat:  // a greeting
+    case wire::Header::kHeartbeat:  // a greeting needs no answer
       return;
     case wire::Header::kSetOptimizer:
       return HandleSetOptimizer(request.origin, header.set_optimizer());

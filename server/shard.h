@@ -104,7 +104,7 @@ class Shard final {
   size_t peer_controls_ ABSL_GUARDED_BY(mutex_) = 0;  // in the mailbox
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status stopped_ ABSL_GUARDED_BY(mutex_);  // the first `why`
-  Thread thread_;                                 // last: it uses the rest
+  Thread thread_;                                 // last: it uses the other members
 };
 
 }  // namespace slimps

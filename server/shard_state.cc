@@ -237,7 +237,7 @@ absl::Status ShardState::AnswerWithCopy(Partition& partition, const WaitingPull&
   const PartitionSpec& spec = partition.spec();
   const bool of_state = pull.item.state_tensor() > 0;
   std::vector<uint32_t> rows;
-  // Checked before.
+  // CheckPullNow has parsed the same rows, so this cannot fail.
   if (!of_state) rows = ParsePulledRows(pull.item.rows(), spec.grid()).value();
   const size_t elements = of_state ? spec.elements : ElementsOfRows(spec.grid(), rows);
   if (room == CopyRoom::kBounded) {
@@ -290,7 +290,7 @@ bool ShardState::AnswerPutOff() {
 }
 
 void ShardState::NoteCompletion(Slot& slot) {
-  // After a failure nothing is applied any more.
+  // After a failure no round is applied any more.
   if (slot.complete.has_value() || !failure_.ok() || !slot.partition->HasCompleteRound()) return;
   const Turn turn(-SendPriority(slot.partition->version() + 1, slot.priority), next_turn_++);
   complete_.emplace(turn, &slot);

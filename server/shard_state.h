@@ -89,10 +89,14 @@ class ShardState final {
   // Answers every item once: now, when its version is there, or when its deadline has passed.
   void HandleItems(ShardItems items);
 
-  // Sets the optimizer of all partitions, future ones too.
+  // Applies all complete rounds, then sets the optimizer of all partitions. New partitions get it
+  // too, unless there was an error.
   // ResourceExhausted: there is no memory for some partition's state. Such partitions go on as
   // before.
   [[nodiscard]] absl::Status SetOptimizer(std::shared_ptr<const Optimizer> optimizer);
+
+  // Takes the worker out of all partitions (Partition::Leave); also of new ones, unless there was an
+  // error. Returns the first error.
   [[nodiscard]] absl::Status Leave(uint32_t worker, uint64_t from_round);
 
   // Answers with `why` the waiting pulls, later pushes, later pulls that would have to wait or ask
@@ -110,8 +114,11 @@ class ShardState final {
 
   // Returns when ExpirePulls should be called next, at the latest.
   SteadyTime NextDeadline() const { return next_deadline_; }
+
+  // Answers the pulls whose deadline has passed.
   void ExpirePulls();
 
+  // Removes and returns the answers so far.
   std::vector<Reply> TakeReplies();
 
   // Answers pulls that found no room for their copy when their version came. Returns false if there

@@ -19,6 +19,8 @@ VersionedWeights::VersionedWeights(size_t elements, PayloadFormat format, Payloa
 }
 
 std::span<float> VersionedWeights::BeginNext(PreviousVersion previous) {
+  // Acquire pairs with the release in Lend's deleter: all reads are done before the buffer is
+  // written.
   const auto unread = [](const std::shared_ptr<Buffer>& buffer) {
     return buffer->leases.load(std::memory_order_acquire) == 0;
   };
