@@ -50,12 +50,15 @@ class BarrierTable final {
   explicit BarrierTable(Options options) : options_(options) {}
 
   // Notes that `node` has come or, with gave_up_after_ms, that it waits no more. Returns what to
-  // send: the release to all who came, if that ended the barrier; the release to `node` alone, if
-  // it asks for one that is over; otherwise nothing. If nodes disagree on the group, the purpose or
-  // the number of values, all who came are released with InvalidArgument.
+  // send:
+  // - the release to all nodes that came, if that ended the barrier;
+  // - the release to `node` alone, if it asks for one that is over;
+  // - otherwise nothing.
+  // If nodes disagree on the group, the purpose or the number of values, all that came are released
+  // with InvalidArgument.
   // InvalidArgument: `node` is not in the group, no such group, or a name too long.
   // FailedPrecondition: `node` comes late, to a barrier that was given up or to an older one than
-  // the newest that is over. Names the node, and what ended the barrier.
+  // the newest that is over. Names the node and what ended the barrier.
   // ResourceExhausted: too many names or open barriers.
   [[nodiscard]] absl::StatusOr<std::vector<Release>> Arrive(const Node& node,
                                                             const wire::Barrier& barrier);

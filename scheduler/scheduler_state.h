@@ -77,7 +77,7 @@ class SchedulerState final {
   // that shows the node's incarnation takes the place at once.
   void ConnectionGone(PeerId peer);
 
-  // Ends the job for everyone with this reason, if it has not ended: the scheduler itself is told
+  // Ends the job for everyone with this reason, if it forms or runs: the scheduler itself is told
   // to stop.
   Outbox Abort(const absl::Status& why, SteadyTime now);
 
@@ -103,8 +103,9 @@ class SchedulerState final {
   // Keeps the newcomer until each member that it may replace was heard or is gone. Returns false,
   // having kept nothing, if it can be admitted or refused at once.
   bool HoldNewcomer(PeerId from, const wire::Header& header, SteadyTime now, Outbox* out);
-  // Admits newcomers whose possible former selves have all answered, gone or been silent until
-  // `heard_until`. InfinitePast: silence does not count.
+  // Admits each newcomer once every member that it may replace has answered, is gone, or was silent
+  // for the probe timeout. Silence counts up to `heard_until`. InfinitePast: silence does not
+  // count.
   void SettleNewcomers(SteadyTime now, SteadyTime heard_until, Outbox* out);
   void Admit(PeerId from, const wire::Header& header, SteadyTime now, Outbox* out);
   void HandleMember(const Member& member, const wire::Header& header, SteadyTime now, Outbox* out);

@@ -95,8 +95,8 @@ class ShardState final {
   // before.
   [[nodiscard]] absl::Status SetOptimizer(std::shared_ptr<const Optimizer> optimizer);
 
-  // Takes the worker out of all partitions (Partition::Leave); also of new ones, unless there was an
-  // error. Returns the first error.
+  // Takes the worker out of all partitions (Partition::Leave), and out of new ones unless there was
+  // an error. Returns the first error.
   [[nodiscard]] absl::Status Leave(uint32_t worker, uint64_t from_round);
 
   // Answers with `why` the waiting pulls, later pushes, later pulls that would have to wait or ask
