@@ -1,4 +1,7 @@
-// Addresses as people and rosters write them: "tcp://host:port" and "ipc://path". Thread-safe.
+// Parses, resolves and tests transport addresses as people and rosters write them:
+// "tcp://host:port" and "ipc://path". All functions are thread-safe.
+//
+//   SLIMPS_ASSIGN_OR_RETURN(Address address, ParseAddress("tcp://server-3:4711"));
 #ifndef SLIMPS_PROTO_NET_ADDRESS_H_
 #define SLIMPS_PROTO_NET_ADDRESS_H_
 
@@ -14,29 +17,34 @@ namespace slimps {
 struct Address {
   enum class Kind { kTcp, kIpc };
   Kind kind = Kind::kTcp;
-  std::string host;  // tcp: as written
+  std::string host;  // of a tcp address, as written
   uint16_t port = 0;
-  std::string path;  // ipc; "@name" has no file (Linux's abstract kind)
+  std::string path;  // of an ipc address; "@name" is Linux's abstract kind, which has no file
 
   std::string ToString() const;
 };
 
-// InvalidArgument, quoting `text`, for anything else.
+// Returns the address that `text` writes. A port of "*" is port 0.
+// InvalidArgument: `text` is no address; the message quotes it.
 [[nodiscard]] absl::StatusOr<Address> ParseAddress(std::string_view text);
 
-// The IPv4 address of a host name; a numeric address, "*" and the name of a network interface are
-// given back as they are. Asks the system's resolver, and so may block.
+// Returns the first IPv4 address of a host name. Returns a numeric address, "*" and what the
+// resolver does not know (the name of a network interface) as they are. Asks the system's resolver
+// and may block.
 [[nodiscard]] std::string ResolveForBind(const std::string& host);
 
-// The IPv4 address of this machine by which it reaches `host` (a name or a numeric address): "127.0.0.1" for itself by
-// loopback, `host` itself where that is an address of this machine. Nothing is sent, but the resolver may be asked.
-// NotFound: nobody knows the host. Unavailable: there is no route to it.
+// Returns the IPv4 address from which this machine reaches `host` (a name or a numeric address). It
+// is "127.0.0.1" when `host` is this machine by loopback, and `host` itself when that is an address
+// of this machine. Sends nothing, but may ask the resolver and block.
+// NotFound: the resolver does not know the host.
+// Unavailable: there is no route to the host.
 [[nodiscard]] absl::StatusOr<std::string> RouteAddress(const std::string& host);
 
-// Whether only this machine reaches a host: a numeric address of the loopback interface, or localhost.
+// True if only this machine reaches `host`: it is a numeric loopback address or "localhost".
 [[nodiscard]] bool IsLoopback(std::string_view host);
 
-// Whether a process listens on this ipc path, though it may be behind in accepting. Does not block.
+// True if a process listens on this ipc path, even if its queue of connections is full. Does not
+// block.
 [[nodiscard]] bool IpcPathIsServed(const std::string& path);
 
 }  // namespace slimps

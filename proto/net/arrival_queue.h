@@ -1,5 +1,10 @@
-// What has arrived but, on an emulated link, is still on its way: messages in order, each until the
-// link would have carried it. Without an emulated link a message is due at once. Pure.
+// Holds messages that have arrived in this process but are still on their way over the emulated
+// link, in order of arrival. Each is due when the link would have carried it. Without an emulated
+// link a message is due at once. Pure.
+//
+//   arrivals.Push(from, std::move(message), bytes, now);
+//   while (std::optional<Arrival> arrival = arrivals.Pop(now)) ...   // deliver it
+//   sleep until arrivals.NextWake()
 #ifndef SLIMPS_PROTO_NET_ARRIVAL_QUEUE_H_
 #define SLIMPS_PROTO_NET_ARRIVAL_QUEUE_H_
 
@@ -31,6 +36,8 @@ class ArrivalQueue final {
       : link_(options.emulate_link_bytes_per_second, options.emulate_link_startup),
         latency_(options.emulate_link_latency) {}
 
+  // True if the options ask for an emulated link or latency. If not, the caller need not use the
+  // queue.
   bool emulated() const { return link_.on() || latency_ > absl::ZeroDuration(); }
 
   void Push(PeerId from, Message message, size_t bytes, SteadyTime now) {
@@ -39,6 +46,7 @@ class ArrivalQueue final {
     bytes_ += bytes;
   }
 
+  // Returns the first message if it is due, else nullopt.
   std::optional<Arrival> Pop(SteadyTime now) {
     if (waiting_.empty() || waiting_.front().due > now) return std::nullopt;
     Arrival arrival = std::move(waiting_.front());
@@ -47,12 +55,14 @@ class ArrivalQueue final {
     return arrival;
   }
 
+  // Returns when the first message is due; InfiniteFuture if the queue is empty.
   SteadyTime NextWake() const {
     return waiting_.empty() ? SteadyTime::InfiniteFuture() : waiting_.front().due;
   }
-  // A reader that stops reading while this holds keeps memory bounded and pushes back on the
-  // sender; a megabyte waiting keeps the link busy meanwhile. Latency must not turn into a rate, so
-  // that with it far more may be on its way.
+
+  // True if the reader should stop reading. That bounds memory and pushes back on the sender. One
+  // megabyte in the queue keeps the link busy meanwhile. With latency far more may be on its way: a
+  // lower bound would turn the latency into a limit on the rate.
   bool IsFull() const {
     const size_t more = latency_ > absl::ZeroDuration() ? 128 : 1;
     return bytes_ >= (size_t{1} << 20) * more || waiting_.size() >= 1024 * more;

@@ -1,11 +1,16 @@
-// The connections that others have made to the addresses we listen on. Each is a stranger's until it is admitted, and
-// strangers are bounded. Pure.
+// Tracks the connections that others have made to the addresses we listen on. A connection belongs
+// to a stranger until it is admitted. Strangers are bounded in number and in what they make us
+// hold. Pure.
 //
-//   connections.Accepted(fd);  connections.Received(fd, peer, bytes);  connections.Admit(fd);  connections.Closed(fd);
-//   for (const Connections::Excess& excess : connections.TakeExcess(ArrivedBytes)) ...    // close it
+//   connections.Accepted(fd);
+//   connections.Received(fd, peer, bytes);
+//   connections.Admit(fd);
+//   connections.Closed(fd);
+//   for (const Connections::Excess& excess : connections.TakeExcess(ArrivedBytes)) ...  // close it
 //
-// ZeroMQ holds a message until its last part is there, however many there are, and tells nothing of it. So what has arrived
-// on a connection is compared with what came out of it: the difference is what ZeroMQ holds.
+// ZeroMQ holds a message until its last part has arrived. It does not bound the number of parts and
+// does not report them. So the bytes that arrived on a connection are compared with the bytes that
+// came out of it: the difference is what ZeroMQ holds.
 #ifndef SLIMPS_PROTO_NET_CONNECTIONS_H_
 #define SLIMPS_PROTO_NET_CONNECTIONS_H_
 
@@ -25,38 +30,49 @@ namespace slimps {
 // Thread-compatible.
 class Connections final {
  public:
+  // A connection that must be closed.
   struct Excess {
     int fd = -1;
-    std::optional<PeerId> peer;  // if it has said anything
+    std::optional<PeerId> peer;  // if a message came from it
     std::string why;
   };
 
   explicit Connections(const StrangerLimits& limits) : limits_(limits) {}
 
   void Accepted(int fd) { connections_[fd] = {.number = ++last_number_}; }
-  // Returns the stranger that spoke there, if it was one's.
+
+  // Forgets the connection. Returns its peer if a message came from it and it was not admitted.
   std::optional<PeerId> Closed(int fd);
+
   bool Knows(int fd) const { return connections_.contains(fd); }
-  // Tells the connections apart that have had this descriptor. REQUIRES: Knows(fd).
+
+  // Returns a number that no other connection with the same descriptor has had.
+  // REQUIRES: Knows(fd).
   uint64_t NumberOf(int fd) const { return connections_.at(fd).number; }
 
-  // A message of so many bytes, with ZeroMQ's framing, came out of it. REQUIRES: Knows(fd).
+  // Counts a message that came out of the connection. `bytes` include ZeroMQ's framing.
+  // REQUIRES: Knows(fd).
   void Received(int fd, PeerId peer, size_t bytes);
+  // Takes the connection out of the strangers' bounds.
   void Admit(int fd);
+
   bool HasStrangers() const;
 
-  // Those of strangers that hold too much unfinished, and the oldest of too many, each once. `arrived` tells how many
-  // bytes have come on a connection since it was made, if that can be told.
+  // Returns each stranger's connection that must be closed, once: those with too many bytes of an
+  // unfinished message, and the oldest ones if there are too many. `arrived` returns how many bytes
+  // have arrived on a connection since it was made, or nullopt if that is unknown.
   std::vector<Excess> TakeExcess(const std::function<std::optional<uint64_t>(int fd)>& arrived);
-  // True, once: this one is to be closed, and it was not to be before.
+
+  // Marks the connection as one to be closed. Returns true if it is known and was not marked
+  // before.
   bool MarkClosing(int fd);
 
  private:
   struct Connection {
-    uint64_t number = 0;  // rising with time
+    uint64_t number = 0;  // a later connection has a higher one
     bool admitted = false;
     bool closing = false;
-    uint64_t received = 0;
+    uint64_t received = 0;  // bytes that came out of it
     std::optional<PeerId> peer;
   };
 

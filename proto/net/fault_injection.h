@@ -1,6 +1,6 @@
-// A transport that does to messages what bad networks do, by a seeded plan: for tests. Faults
-// strike on arrival, one decision per message and kind, so that a run repeats for the same seed and
-// the same order of arrival.
+// A transport that does to messages what bad networks do, for tests. It follows a seeded plan.
+// Faults strike on arrival. Each message draws once for each kind of fault, so a run repeats for
+// the same seed and the same order of arrival.
 //
 //   FaultyTransport faulty(&inner, {.seed = 7, .drop = 0.05, .duplicate = 0.05});
 #ifndef SLIMPS_PROTO_NET_FAULT_INJECTION_H_
@@ -19,19 +19,20 @@
 
 namespace slimps {
 
-// Probabilities from 0 to 1, tried in this order; a message suffers one fault at most.
+// Each is a probability from 0 to 1. They are tried in this order. A message suffers at most one
+// fault.
 struct FaultPlan {
   uint64_t seed = 1;
   double drop = 0;
   double duplicate = 0;
-  double truncate =
-      0;  // the last payload loses its last byte; the receiver's checks then refuse the frame
-  double reorder = 0;  // held back until the next message passed
-  double delay = 0;    // held back until delay_messages later ones passed
+  // The last payload loses its last byte. The receiver's checks then refuse the frame.
+  double truncate = 0;
+  double reorder = 0;  // held back until the next message has passed
+  double delay = 0;    // held back until delay_messages later ones have passed
   size_t delay_messages = 4;
 };
 
-// Owned by the I/O thread of the transport beneath.
+// Owned by the I/O thread of the wrapped transport.
 class FaultySink final : public MessageSink {
  public:
   FaultySink(MessageSink* sink, const FaultPlan& plan)
@@ -49,7 +50,7 @@ class FaultySink final : public MessageSink {
   struct HeldBack {
     PeerId from{};
     Message message;
-    size_t wait = 0;  // messages that must pass first
+    size_t wait = 0;  // arrivals until it is delivered
   };
 
   bool Strikes(double probability);
@@ -65,7 +66,7 @@ class FaultySink final : public MessageSink {
 // Thread-safe.
 class FaultyTransport final : public Transport {
  public:
-  // `inner` outlives this.
+  // REQUIRES: `inner` outlives this transport.
   FaultyTransport(Transport* inner, const FaultPlan& plan) : inner_(inner), plan_(plan) {}
   ~FaultyTransport() override { Stop(); }
 

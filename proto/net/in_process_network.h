@@ -1,4 +1,8 @@
-// The network of transports inside one process: names and the inboxes behind them.
+// The network between transports inside one process: names, and the inbox behind each name.
+//
+//   std::shared_ptr<InProcessInbox> inbox = network->OpenInbox(wakeup);
+//   SLIMPS_ASSIGN_OR_RETURN(std::string address, network->Bind("inproc://*", inbox));
+//   while (std::optional<Packet> packet = inbox->Take()) ...
 #ifndef SLIMPS_PROTO_NET_IN_PROCESS_NETWORK_H_
 #define SLIMPS_PROTO_NET_IN_PROCESS_NETWORK_H_
 
@@ -26,13 +30,13 @@ class InProcessInbox;
 
 struct Packet {
   std::weak_ptr<InProcessInbox> from;
-  uint64_t from_inbox = 0;   // from's id, which outlives it
-  PeerId from_peer{};        // the connection as the sender numbers it
-  std::optional<PeerId> to;  // the connection as the receiver numbers it, where the sender knows
+  uint64_t from_inbox = 0;   // the id of `from`, valid even after that inbox is gone
+  PeerId from_peer{};        // the sender's number for the connection
+  std::optional<PeerId> to;  // the receiver's number for it, if the sender knows that
   Frame frame;
 };
 
-// Where packets for one transport wait until its I/O thread takes them. Thread-safe.
+// Holds the packets for one transport until its I/O thread takes them. Thread-safe.
 class InProcessInbox final {
  public:
   enum class Delivery { kTaken, kFull, kClosed };
@@ -41,14 +45,23 @@ class InProcessInbox final {
       : id_(id), wakeup_(std::move(wakeup)) {}
 
   uint64_t id() const { return id_; }
-  // kFull: `sender` is signalled once there is room. An empty inbox takes a packet of any size.
+
+  // Adds the packet. An empty inbox takes a packet of any size.
+  // kFull: the inbox dropped the packet and will signal `sender` once there is room.
+  // kClosed: the inbox dropped the packet and will never take one.
   [[nodiscard]] Delivery Deliver(Packet packet, const std::shared_ptr<Wakeup>& sender);
-  // Whether Deliver would take a packet, or say that it is closed.
+
+  // True if Deliver would not return kFull.
   bool IsReady() const;
+
   bool closed() const;
+
+  // Returns the oldest packet; nullopt if there is none.
   std::optional<Packet> Take();
-  // Refuses and drops everything from now on.
+
+  // Drops all packets and refuses new ones from now on.
   void Close();
+
   void Wake() { wakeup_->Signal(); }
 
  private:
@@ -61,16 +74,21 @@ class InProcessInbox final {
   std::vector<std::shared_ptr<Wakeup>> waiting_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Thread-safe. Shared by its transports; usually one per test.
+// Thread-safe. Transports share it; a test usually has one.
 class InProcessNetwork final {
  public:
   std::shared_ptr<InProcessInbox> OpenInbox(std::shared_ptr<Wakeup> wakeup);
-  // Address "inproc://name", or "inproc://*" for a name that is not in use. Returns the address.
-  // InvalidArgument: another form. Unavailable: in use.
+
+  // Gives the inbox a name: `address` is "inproc://name", or "inproc://*" for a name that is not in
+  // use. Returns the address.
+  // InvalidArgument: `address` has another form.
+  // Unavailable: the name is in use.
   [[nodiscard]] absl::StatusOr<std::string> Bind(const std::string& address,
                                                  const std::shared_ptr<InProcessInbox>& inbox);
-  // Null: nobody listens there.
+
+  // Returns the inbox with this address; null if there is none.
   std::shared_ptr<InProcessInbox> Find(const std::string& address) const;
+
   // Closes the inbox and frees its addresses.
   void CloseInbox(const std::shared_ptr<InProcessInbox>& inbox);
 

@@ -1,10 +1,10 @@
-// Transport between threads of one process, for tests and `local` stores. Messages are built and
-// parsed as on a real wire, so the same checks run; payload bytes are shared.
+// Transport between threads of one process, for tests and `local` stores. It builds and parses
+// messages as on a real wire, so the same checks run. Both sides share the bytes of payloads.
 //
 //   auto network = std::make_shared<InProcessNetwork>();
 //   InProcessTransport server(network, TransportOptions{}), worker(network, TransportOptions{});
-//   SLIMPS_ASSIGN_OR_RETURN(std::string address, server.Bind("inproc://server-0"));   // or
-//   "inproc://*"
+//   SLIMPS_ASSIGN_OR_RETURN(std::string address, server.Bind("inproc://server-0"));
+//   // Bind("inproc://*") chooses a name.
 #ifndef SLIMPS_PROTO_NET_IN_PROCESS_TRANSPORT_H_
 #define SLIMPS_PROTO_NET_IN_PROCESS_TRANSPORT_H_
 
@@ -36,7 +36,7 @@ class InProcessTransport final : public Transport {
   using Transport::Send;
   [[nodiscard]] absl::StatusOr<std::string> Bind(std::string_view address) override;
   [[nodiscard]] absl::Status Start(MessageSink* sink) override;
-  // The address need not be bound yet; messages wait until it is.
+  // The address need not be bound yet: messages wait until it is.
   [[nodiscard]] absl::StatusOr<PeerId> Connect(std::string_view address) override;
   [[nodiscard]] absl::Status Send(PeerId to, Message message, SendOptions options) override;
   // REQUIRES: not called on the I/O thread.
@@ -46,9 +46,9 @@ class InProcessTransport final : public Transport {
 
  private:
   struct Route {
-    std::string address;                  // empty: accepted
-    std::weak_ptr<InProcessInbox> inbox;  // of the other side
-    std::optional<PeerId> remote;         // its number for the connection
+    std::string address;                  // empty if the other side connected to us
+    std::weak_ptr<InProcessInbox> inbox;  // the other side's
+    std::optional<PeerId> remote;         // the other side's number for the connection
   };
 
   void Run();
@@ -70,14 +70,14 @@ class InProcessTransport final : public Transport {
   TransportState state_;
   const std::shared_ptr<InProcessInbox> inbox_;
 
-  Mutex mutex_;  // of starting and stopping
+  Mutex mutex_;  // guards starting and stopping
   bool started_ ABSL_GUARDED_BY(mutex_) = false;
   Thread io_thread_ ABSL_GUARDED_BY(mutex_);
 
-  // The I/O thread's from Start on.
+  // Owned by the I/O thread from Start on.
   MessageSink* sink_ = nullptr;
   std::map<PeerId, Route> routes_;
-  std::map<std::pair<uint64_t, PeerId>, PeerId> accepted_;  // (inbox, its number) to ours
+  std::map<std::pair<uint64_t, PeerId>, PeerId> accepted_;  // (inbox id, its number) to our number
   std::set<PeerId> held_;
   ArrivalQueue arrivals_;
   bool more_to_do_ = false;

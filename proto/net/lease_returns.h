@@ -1,4 +1,8 @@
-// Borrowed payloads that were let go of, on whatever thread, and whose owners are still to be told.
+// Collects borrowed payloads that any thread has let go of, until the I/O loop tells their lenders.
+//
+//   Payload payload(std::make_shared<BorrowedBytes>(returns, lease), bytes);
+//   ... its last copy is gone: BorrowedBytes adds the lease to `returns` ...
+//   for (const ReturnedLease& lease : returns->Take()) ...   // tell lease.peer
 #ifndef SLIMPS_PROTO_NET_LEASE_RETURNS_H_
 #define SLIMPS_PROTO_NET_LEASE_RETURNS_H_
 
@@ -18,16 +22,18 @@
 namespace slimps {
 
 struct ReturnedLease {
-  PeerId peer{};     // who lent it
-  uint64_t pid = 0;  // and its process, which may have come back as another peer
+  PeerId peer{};     // the lender
+  uint64_t pid = 0;  // the lender's process, which may have come back as another peer
   uint64_t lease = 0;
 };
 
-// Thread-safe. Shared by the PayloadSharing that takes them and all borrowed payloads, which may outlive it.
+// Thread-safe. Shared by the PayloadSharing that takes the leases and by all borrowed payloads.
+// Those may outlive the PayloadSharing.
 class LeaseReturns final {
  public:
   explicit LeaseReturns(std::shared_ptr<Wakeup> wakeup) : wakeup_(std::move(wakeup)) {}
 
+  // Adds the lease and wakes the I/O thread, unless this is closed.
   void Add(const ReturnedLease& returned) {
     bool wake = false;
     {
@@ -38,11 +44,14 @@ class LeaseReturns final {
     }
     if (wake) wakeup_->Signal();
   }
+
+  // Returns what was added since the last call.
   std::vector<ReturnedLease> Take() {
     MutexLock lock(&mutex_);
     return std::exchange(returned_, {});
   }
-  // Nobody takes them any more.
+
+  // Drops all leases, now and from now on.
   void Close() {
     MutexLock lock(&mutex_);
     closed_ = true;
@@ -56,7 +65,8 @@ class LeaseReturns final {
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// The owner of a borrowed payload's bytes. Thread-compatible.
+// Owns the bytes of one borrowed payload. Its destructor unmaps them and returns the lease.
+// Thread-compatible.
 class BorrowedBytes final {
  public:
   BorrowedBytes(std::shared_ptr<LeaseReturns> returns, const ReturnedLease& lease)

@@ -1,6 +1,6 @@
-// One direction of an emulated link: a message occupies it for a start-up time plus its bytes over
-// the rate, and the next one follows behind. Idle time earns no credit. A full-duplex link is two
-// of these. Pure.
+// Emulates one direction of a link. A message occupies the link for a start-up time plus its bytes
+// over the rate. The next message follows behind it. Idle time earns no credit. A full-duplex link
+// is two of these. Pure.
 //
 //   LinkEmulator link(12.5e6, absl::ZeroDuration());   // 100 Mbit/s
 //   auto [begin, end] = link.Carry(now, bytes);        // first byte leaves, last byte arrives
@@ -23,14 +23,15 @@ class LinkEmulator final {
     SteadyTime end;
   };
 
-  // Rate 0: infinitely fast.
+  // A rate of 0 means infinitely fast.
   LinkEmulator(double bytes_per_second, absl::Duration startup)
       : bytes_per_second_(bytes_per_second), startup_(startup) {}
 
   bool on() const { return bytes_per_second_ > 0 || startup_ > absl::ZeroDuration(); }
 
-  // `ready` is when the message could have begun were the link free. It may lie in the past, so
-  // that a late timer costs the link nothing.
+  // Sends a message over the link. Returns when its first byte leaves and its last one arrives.
+  // `ready` is when the message could begin if the link were free. It may lie in the past, so a
+  // late timer costs the link nothing.
   Passage Carry(SteadyTime ready, size_t bytes) {
     Passage passage;
     passage.begin = std::max(ready, free_at_);

@@ -1,4 +1,5 @@
-// What stopped transports had lent to processes that live on: kept, for these may be reading it.
+// Keeps payloads that stopped transports had lent to processes that still live, because those may
+// be reading them.
 //
 //   OrphanedLoans::OfProcess().Keep(pid, std::move(payload));
 #ifndef SLIMPS_PROTO_NET_ORPHANED_LOANS_H_
@@ -18,15 +19,19 @@ namespace slimps {
 // Thread-safe.
 class OrphanedLoans final {
  public:
-  // Never destroyed: a borrower may outlive anything here.
+  // Returns the process's own, which is never destroyed: a borrower may outlive anything here.
   static OrphanedLoans& OfProcess();
 
-  // Until a Sweep or Keep after the process has ended; for ever where it cannot be watched, for nobody would say that it
-  // has. REQUIRES: the caller knows that the process lived just now.
+  // Keeps the payload until the first Sweep or Keep after the process has ended. Keeps it for ever
+  // if the process cannot be watched, because nothing would report its end. Drops it if the process
+  // has ended already.
+  // REQUIRES: the caller knows that the process lived just now.
   void Keep(uint64_t pid, Payload payload);
-  // Lets go of what processes had that have ended since.
+
+  // Drops the payloads that were lent to processes which have ended since.
   void Sweep();
-  // Payloads that are kept.
+
+  // Returns the number of payloads kept.
   size_t size() const;
 
  private:

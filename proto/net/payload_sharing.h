@@ -1,23 +1,29 @@
-// Payloads by reference between processes of one machine: who may be sent references, what is lent to whom, what is
-// borrowed from whom. Knows no sockets: the I/O loop carries what it is given (sharing_wire.h).
+// Passes payloads by reference between processes of one machine. Tracks which peers may be sent
+// references, which payloads are lent to which process, and which are borrowed. It knows no
+// sockets: the I/O loop carries the parts that it builds (sharing_wire.h).
 //
-//   sharing.AddPeer(peer);                                       // each side offers, each answers the other's offer
+//   sharing.AddPeer(peer);                                       // each side offers and answers
 //   for (auto& control : sharing.TakeControls()) ...             // send it
-//   if (auto loan = sharing.Lend(peer, frame)) ...               // send loan->parts instead of the frame
-//   if (IsSharingPart(first)) sharing.HandleControl(peer, first) // or Borrow(peer, first) if it is REFERENCES
+//   if (auto loan = sharing.Lend(peer, frame)) ...               // send loan->parts, not the frame
+//   if (IsSharingPart(first)) sharing.HandleControl(peer, first) // Borrow, if it is REFERENCES
 //
-//            OFFER -->                                    payload lent: the sender's reference stays in leases_
-//   sender <-- ACCEPT   receiver        sender  REFERENCES, header -->  receiver: Payload into the mapping
-//          lends                                <-- RETURN              ... its last copy is gone
+//   Agreement, in each direction:     A loan (the sender keeps the payload in leases_):
 //
-// A lease ends when it is returned or when the borrowing process has ended; nothing else, for whoever borrowed may
-// still be reading though its connection broke. What is lent when the transport stops is kept until a transport is made
-// or stopped after then (orphaned_loans.h). Beyond max_leased_bytes payloads travel in-line: a receiver may have to keep many until it can use
-// one, so that waiting for its returns might be waiting forever.
+//     sender --> OFFER  --> receiver    sender --> REFERENCES, header --> receiver: Payload
+//            <-- ACCEPT <--                                                in the mapping
+//                                              <-- RETURN             <-- its last copy is gone
 //
-// What is due to a peer is bounded, whatever it sends and however little it reads: one answer, one OFFER, and returns as
-// lease numbers, kMaxReturnsDue in all. Returns outlive the connection that they were due on: they go to the lender's
-// process by any other that it has or makes, until it has ended.
+// A lease ends when it is returned or when the borrowing process has ended. The end of a connection
+// does not end it, because the borrower may still be reading. What is lent when the transport stops
+// is kept until the borrower has ended and another transport is made or stopped (orphaned_loans.h).
+//
+// Beyond max_leased_bytes payloads travel in-line. To wait for returns instead might block for
+// ever: a receiver may have to keep many payloads until it can use one.
+//
+// What waits to be sent to a peer is bounded, whatever the peer sends and however little it reads:
+// one answer, one OFFER, and at most kMaxReturnsDue lease numbers for all peers together. Returns
+// outlive the connection on which they were due. They go to the lender's process by any other
+// connection that it has or makes, until it has ended.
 #ifndef SLIMPS_PROTO_NET_PAYLOAD_SHARING_H_
 #define SLIMPS_PROTO_NET_PAYLOAD_SHARING_H_
 
@@ -48,27 +54,30 @@ namespace slimps {
 
 struct PayloadSharingOptions {
   Limits limits;
-  SharedMemory* memory = nullptr;  // null: off; offers are refused
-  size_t min_bytes = size_t{32} << 10;
-  size_t max_leased_bytes = size_t{1} << 30;  // per process
+  SharedMemory* memory = nullptr;             // null: sharing is off, and offers are refused
+  size_t min_bytes = size_t{32} << 10;        // smaller payloads travel in-line
+  size_t max_leased_bytes = size_t{1} << 30;  // lent to one process
 };
 
-// Leases of payloads that were let go of and whose lender cannot be told now; what is beyond stays lent. Far more than a
-// lender of ours has out: max_leased_bytes / min_bytes.
+// Bounds the leases that were let go of and cannot be returned yet. Beyond it a lease is never
+// returned and stays lent. A lender of our kind never has that many out: its bound is
+// max_leased_bytes / min_bytes.
 inline constexpr size_t kMaxReturnsDue = size_t{1} << 18;
 
-// Thread-compatible: used in the I/O loop's turns, one at a time.
+// Thread-compatible: used by one turn of the I/O loop at a time.
 class PayloadSharing final {
  public:
+  // A part that goes to the peer as a message of its own.
   struct Control {
     PeerId peer{};
     Payload part;
-    SharingKind kind = SharingKind::kOffer;  // kAccept: an answer, REFUSE too
-    std::vector<ReturnedLease> returns;      // of a RETURN
+    SharingKind kind = SharingKind::kOffer;  // kAccept for any answer, also for REFUSE
+    std::vector<ReturnedLease> returns;      // those in a RETURN
   };
+  // A frame with payloads replaced by references.
   struct Loan {
     Frame parts;              // to be sent as one message
-    size_t inline_bytes = 0;  // of all parts
+    size_t inline_bytes = 0;  // the size of `parts`
     size_t lent_bytes = 0;
     std::vector<uint64_t> leases;
   };
@@ -81,51 +90,69 @@ class PayloadSharing final {
   ~PayloadSharing();
 
   bool on() const { return options_.memory != nullptr && watch_.ok(); }
-  // Readable when TakeEndedProcesses has something to do; -1 when off.
+
+  // A descriptor that is readable when TakeEndedProcesses has something to do; -1 when off.
   int process_fd() const { return on() ? watch_.fd() : -1; }
+
+  // Ends the leases of processes that have ended.
   void TakeEndedProcesses();
 
   void AddPeer(PeerId peer);
   void RemovePeer(PeerId peer);
-  // What is to be sent now to those peers that `may_send` lets through (empty: all), each part a message.
+
+  // Takes what is to be sent now, to those peers for which `may_send` is true (to all if it is
+  // empty).
   std::vector<Control> TakeControls(const std::function<bool(PeerId)>& may_send = {});
-  // It was not sent.
+
+  // Puts back a control that could not be sent.
   void PutBack(Control control);
 
-  // None: nothing of it can be lent to this peer, the frame travels as it is.
+  // Lends what can be lent of the frame to the peer. Returns nullopt if that is nothing; the frame
+  // then travels as it is.
   std::optional<Loan> Lend(PeerId peer, const Frame& frame);
-  // A loan that was not sent.
+
+  // Ends the leases of a loan that was not sent.
   void TakeBack(const std::vector<uint64_t>& leases);
+
+  // True if any lease is out.
   bool lends() const { return !leases_.empty(); }
 
-  // Any sharing part but REFERENCES, which has Borrow. InvalidArgument: malformed.
+  // Handles any sharing part but REFERENCES, which needs Borrow.
+  // InvalidArgument: the part is malformed, or is REFERENCES.
   [[nodiscard]] absl::Status HandleControl(PeerId peer, std::span<const std::byte> part);
-  // Why a peer is sent payloads in-line, if that was found out since the last call; else "".
+
+  // Returns why a peer is sent payloads in-line, if that was found out since the last call; else
+  // "".
   std::string TakeRefusal() { return std::exchange(refusal_, {}); }
-  // The payloads that a REFERENCES part stands for. InvalidArgument: another kind, malformed or out of range.
-  // FailedPrecondition: off. Otherwise the segment cannot be read, and the peer is told to send in-line. All leases
-  // are returned in time, whatever the result.
+
+  // Returns the payloads that a REFERENCES part stands for. All leases are returned to the lender
+  // later, whatever the result. If the segment cannot be read, the peer is also told to send
+  // payloads in-line.
+  // InvalidArgument: the part is of another kind, malformed, or refers to bytes out of range.
+  // FailedPrecondition: sharing is off, or the peer is not known.
+  // Any error of SegmentCache::Get or ProcessWatch::Add.
   [[nodiscard]] absl::StatusOr<std::vector<Borrowed>> Borrow(PeerId peer,
                                                              std::span<const std::byte> part);
-  // Nothing is sent or received any more.
+
+  // Ends sharing: nothing is sent or received any more. Hands what is still lent to OrphanedLoans.
   void Close();
 
  private:
   struct Peer {
     uint64_t pid = 0;       // 0: not known
-    bool offered = false;   // to that process
+    bool offered = false;   // we have offered to that process
     bool accepted = false;  // it can read our memory
-    // To be sent.
+    // What is to be sent.
     bool offer_due = false;
-    Payload answer_due;  // the latest; empty: none
+    Payload answer_due;  // the latest one; empty if none
   };
   struct Process {
     SegmentCache segments;
     size_t leased_bytes = 0;
     size_t leases = 0;
-    size_t borrowed = 0;  // of its payloads, and not let go of yet
+    size_t borrowed = 0;  // payloads that it lent us and that we have not let go of
   };
-  // Of this process, borrowed through this peer.
+  // The process that lent, and the peer through which it did.
   using Lender = std::pair<uint64_t, PeerId>;
   struct Lease {
     uint64_t pid = 0;
@@ -137,7 +164,7 @@ class PayloadSharing final {
   absl::Status TakeAccept(PeerId peer, uint64_t pid);
   absl::Status Meet(PeerId peer, uint64_t pid);
   absl::Status TryOffer(PeerId peer, const SharingPart& offer);
-  // By this process; leases of others are none of its business.
+  // Ends those of the leases that were lent to this process. It cannot end leases of others.
   void TakeReturned(uint64_t pid, std::span<const uint64_t> leases);
   void EndLease(uint64_t lease);
   void ForgetIfUnused(uint64_t pid);
@@ -154,7 +181,7 @@ class PayloadSharing final {
   const std::shared_ptr<LeaseReturns> returns_;
   ProcessWatch watch_;
   std::map<PeerId, Peer> peers_;
-  std::map<uint64_t, Process> processes_;  // by pid; all are watched
+  std::map<uint64_t, Process> processes_;  // by pid; watch_ watches all of them
   std::unordered_map<uint64_t, Lease> leases_;
   uint64_t next_lease_;
   std::string refusal_;

@@ -1,5 +1,8 @@
-// Which remote socket is which peer, on one bound socket: ZeroMQ's routing ids to our numbers.
-// Bounded: the stranger that has been silent the longest is forgotten first, where there is none the peer. Pure.
+// Maps ZeroMQ's routing ids on one bound socket to our PeerIds. Bounded: a full table forgets the
+// stranger that has been silent the longest, or, if there is no stranger, the peer that has. Pure.
+//
+//   if (const std::optional<PeerId> known = table.Find(routing_id)) return *known;
+//   const std::optional<PeerId> evicted = table.Add(routing_id, new_peer);
 #ifndef SLIMPS_PROTO_NET_PEER_TABLE_H_
 #define SLIMPS_PROTO_NET_PEER_TABLE_H_
 
@@ -20,7 +23,7 @@ class PeerTable final {
   // REQUIRES: max_peers > 0.
   explicit PeerTable(size_t max_peers) : max_peers_(max_peers) {}
 
-  // The peer with this routing id, which becomes the most recent one.
+  // Returns the peer with this routing id and makes it the most recent one.
   std::optional<PeerId> Find(const std::string& routing_id) {
     const auto found = by_routing_id_.find(routing_id);
     if (found == by_routing_id_.end()) return std::nullopt;
@@ -29,7 +32,9 @@ class PeerTable final {
     return found->second->peer;
   }
 
-  // Adds a new peer, a stranger, as the most recent one; returns the peer that had to make room. REQUIRES: Find found none.
+  // Adds a new peer, a stranger, as the most recent one. Returns the peer that had to make room, if
+  // any.
+  // REQUIRES: Find returned none for this routing id.
   std::optional<PeerId> Add(const std::string& routing_id, PeerId peer) {
     std::optional<PeerId> evicted;
     if (size() >= max_peers_) {
@@ -43,6 +48,7 @@ class PeerTable final {
     return evicted;
   }
 
+  // Makes the peer no longer a stranger.
   void Admit(const std::string& routing_id) {
     const auto found = by_routing_id_.find(routing_id);
     if (found == by_routing_id_.end() || found->second->is_admitted) return;

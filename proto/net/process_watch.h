@@ -1,5 +1,5 @@
-// Which processes of this machine have ended. A process that is watched is known by a descriptor of its own, never by
-// its number alone: that may belong to another one tomorrow.
+// Tells which processes of this machine have ended. Each watched process is held by a descriptor
+// (pidfd), because its number may belong to another process tomorrow.
 //
 //   SLIMPS_RETURN_IF_ERROR(watch.Add(pid));
 //   poll watch.fd(); when it is readable: for (uint64_t pid : watch.TakeEnded()) ...
@@ -22,14 +22,21 @@ class ProcessWatch final {
   ProcessWatch(const ProcessWatch&) = delete;
   ProcessWatch& operator=(const ProcessWatch&) = delete;
 
-  // Whether it can watch anything.
+  // True if it can watch processes at all.
   bool ok() const { return epoll_ >= 0; }
+
+  // A descriptor that is readable when a watched process has ended.
   int fd() const { return epoll_; }
-  // OK: the process lives, and TakeEnded will name it once it does not. NotFound: it does not live. Unavailable: it cannot
-  // be watched.
+
+  // Watches the process. OK means that it lives now and that TakeEnded will name it when it has
+  // ended.
+  // NotFound: there is no such process, or it has ended.
+  // Unavailable: the process cannot be watched.
   [[nodiscard]] absl::Status Add(uint64_t pid);
+
   void Remove(uint64_t pid);
-  // Those that have ended since; they are no longer watched.
+
+  // Returns the watched processes that have ended, and stops watching them.
   std::vector<uint64_t> TakeEnded();
 
  private:

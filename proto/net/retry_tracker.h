@@ -1,5 +1,5 @@
-// Which items wait for an answer, when to send one again under the same ticket, and when to give it
-// up. Pure: the caller brings the clock, sends, and keeps the items.
+// Tracks which items wait for an answer, when to send one again under the same ticket, and when to
+// give it up. Pure: the caller brings the clock, sends, and keeps the items.
 //
 //   SLIMPS_RETURN_IF_ERROR(tracker.Add(ticket, bytes, now + timeout, now));
 //   ... on a reply:    if (!tracker.OnAnswer(ticket)) return;       // a late duplicate
@@ -22,7 +22,7 @@ namespace slimps {
 
 struct RetryOptions {
   absl::Duration first_interval = absl::Seconds(1);  // from Add to the first resend
-  double backoff = 2.0;                              // each later interval is this much longer
+  double backoff = 2.0;                              // ratio of each interval to the one before
   absl::Duration max_interval = absl::Seconds(30);
   size_t max_items = size_t{1} << 20;
   size_t max_bytes = size_t{4} << 30;
@@ -32,22 +32,30 @@ struct RetryOptions {
 class RetryTracker final {
  public:
   struct Due {
-    std::vector<uint64_t> resend;   // still tracked, ascending by time due
-    std::vector<uint64_t> expired;  // deadline passed: no longer tracked
+    std::vector<uint64_t> resend;   // still tracked, in the order in which they came due
+    std::vector<uint64_t> expired;  // their deadline has passed; no longer tracked
   };
 
   explicit RetryTracker(RetryOptions options = {}) : options_(options) {}
 
-  // ResourceExhausted: too many items or bytes in flight. AlreadyExists: the ticket is in flight.
+  // Starts to track an item.
+  // ResourceExhausted: too many items or bytes are in flight.
+  // AlreadyExists: the ticket is in flight.
   [[nodiscard]] absl::Status Add(uint64_t ticket, size_t bytes, SteadyTime deadline,
                                  SteadyTime now);
-  // False: not in flight (never was, answered before, or expired).
+
+  // Stops tracking an answered item. Returns false if it is not in flight: it never was, was
+  // answered before, or has expired.
   bool OnAnswer(uint64_t ticket);
+
+  // Returns the items to resend and those to give up at `now`.
   [[nodiscard]] Due TakeDue(SteadyTime now);
-  // It has not been sent: it is due again at `until`, not later than its deadline, and the intervals after that begin with
-  // the first. Not in flight: nothing happens.
+
+  // Puts off an item that has not been sent: it is due at `until` or at its deadline, whichever is
+  // earlier. Its intervals start again with the first. Does nothing if the ticket is not in flight.
   void Postpone(uint64_t ticket, SteadyTime until);
-  // When TakeDue has something to say. InfiniteFuture: nothing is in flight.
+
+  // Returns when TakeDue will return something; InfiniteFuture if nothing is in flight.
   [[nodiscard]] SteadyTime NextWake() const;
 
   size_t items_in_flight() const { return entries_.size(); }
@@ -57,11 +65,11 @@ class RetryTracker final {
   struct Entry {
     size_t bytes = 0;
     SteadyTime deadline;
-    SteadyTime wake;  // the earlier of the next resend and the deadline; its place in wakes_
+    SteadyTime wake;  // the earlier of the next resend and the deadline; its key in wakes_
     absl::Duration interval;
   };
 
-  // Allocates nothing.
+  // Moves the item's entry in wakes_. Allocates nothing, so it cannot fail.
   void WakeAt(uint64_t ticket, Entry& entry, SteadyTime wake);
 
   const RetryOptions options_;

@@ -1,4 +1,4 @@
-// Another process's segment of SharedMemory, mapped to be read.
+// A segment of another process's SharedMemory, mapped for reading.
 //
 //   SLIMPS_ASSIGN_OR_RETURN(auto mapping, SegmentMapping::Open(name));
 //   SLIMPS_ASSIGN_OR_RETURN(auto bytes, mapping->Bytes(offset, size));
@@ -17,21 +17,24 @@
 
 namespace slimps {
 
-// Readable for as long as it lives, whatever becomes of the process that made the segment. Thread-safe.
+// The bytes stay readable while this object lives, even after the process that made the segment has
+// ended. Thread-safe.
 class SegmentMapping final {
  public:
-  // Trusts nothing in `name`. Unavailable: there is no such segment, or this process may not open it. InvalidArgument:
-  // what is there is no segment of ours, or one that could shrink under its reader.
+  // Opens and maps the segment. Trusts nothing in `name`.
+  // Unavailable: there is no such segment, or this process may not open it.
+  // InvalidArgument: it is no segment of ours, or could shrink under its reader.
   [[nodiscard]] static absl::StatusOr<std::shared_ptr<const SegmentMapping>> Open(
       const SegmentName& name);
   ~SegmentMapping();
   SegmentMapping(const SegmentMapping&) = delete;
   SegmentMapping& operator=(const SegmentMapping&) = delete;
 
-  // InvalidArgument: outside of the segment's buffers, or not aligned for floats.
+  // Returns `bytes` bytes from `offset` on.
+  // InvalidArgument: they are not within the segment's buffers, or not aligned for floats.
   [[nodiscard]] absl::StatusOr<std::span<const std::byte>> Bytes(uint64_t offset,
                                                                  uint64_t bytes) const;
-  // Whether the owner has given the segment back.
+  // True if the owner has given the segment back.
   bool retired() const;
 
  private:
@@ -41,10 +44,11 @@ class SegmentMapping final {
   const size_t bytes_;
 };
 
-// The segments of one process, each mapped once. Thread-compatible.
+// Maps each segment of one process once. Thread-compatible.
 class SegmentCache final {
  public:
-  // As SegmentMapping::Open. ResourceExhausted: the process has named more segments than any has.
+  // Returns the mapping of the segment. Errors are those of SegmentMapping::Open, and:
+  // ResourceExhausted: the process has named more segments than any process has.
   [[nodiscard]] absl::StatusOr<std::shared_ptr<const SegmentMapping>> Get(const SegmentName& name);
   size_t size() const { return mappings_.size(); }
 

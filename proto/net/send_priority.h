@@ -1,4 +1,4 @@
-// What leaves first when several tensors of several rounds wait.
+// Decides what leaves first when several tensors of several rounds wait.
 #ifndef SLIMPS_PROTO_NET_SEND_PRIORITY_H_
 #define SLIMPS_PROTO_NET_SEND_PRIORITY_H_
 
@@ -7,11 +7,13 @@
 
 namespace slimps {
 
-// For SendOptions::priority: an earlier round before a later one, within a round the higher priority first. A front
-// layer's next version must not delay the last layer's present one: whoever waits for that could not begin the round
-// after it, and the link would stand idle then. Below 0, the priority of what carries no tensor, for every round from 1 on.
+// Returns the value for SendOptions::priority. An earlier round goes before a later one. Within a
+// round the higher `priority` goes first. Rounds come first because the next version of a front
+// layer must not delay the present version of the last layer: a worker that waits for the last
+// layer could not begin the following round, and the link would then stand idle. From round 1 on
+// the result is below 0, which is the priority of messages without a tensor.
 constexpr int64_t SendPriority(uint64_t round, int32_t priority) {
-  constexpr uint64_t kMostRounds = uint64_t{1} << 30;  // those after it count as equal
+  constexpr uint64_t kMostRounds = uint64_t{1} << 30;  // later rounds count as equal
   return -(static_cast<int64_t>(std::min(round, kMostRounds)) << 32) + priority;
 }
 

@@ -1,6 +1,6 @@
-// What waits to leave a transport: per peer a lane in order of priority, then of arrival; over all
-// lanes the message of highest priority whose peer can take it leaves first, across the emulated
-// link if there is one. Pure.
+// Holds what waits to leave a transport. Each peer has a lane, ordered by priority, then by
+// arrival. Over all lanes, the message of highest priority whose peer can take it leaves first. It
+// leaves across the emulated link if there is one. Pure.
 //
 //   queue.AddPeer(peer);
 //   SLIMPS_RETURN_IF_ERROR(queue.Push({.to = peer, .frame = frame, ...}));
@@ -38,7 +38,7 @@ struct Outgoing {
   SteadyTime queued_at;
   // Set by the queue.
   uint64_t sequence = 0;
-  bool carried = false;  // the emulated link has carried it, from `began`
+  bool carried = false;  // the emulated link has carried it, beginning at `began`
   SteadyTime began = SteadyTime::InfinitePast();
 };
 
@@ -49,29 +49,40 @@ class SendQueue final {
 
   enum class PeerKind { kKnown, kStranger };
   void AddPeer(PeerId peer, PeerKind kind = PeerKind::kKnown);
-  // A stranger's bounds are this peer's no longer.
+
+  // Lifts the strangers' bounds from this peer.
   void Admit(PeerId peer);
+
   bool IsStranger(PeerId peer) const;
-  // Forgets the peer; returns what was queued for it.
+
+  // Forgets the peer. Returns what was queued for it.
   std::vector<Outgoing> RemovePeer(PeerId peer);
+
   bool HasPeer(PeerId peer) const { return lanes_.count(peer) != 0; }
 
-  // NotFound: no such peer. ResourceExhausted: its lane is full.
+  // Queues the message.
+  // NotFound: there is no such peer.
+  // ResourceExhausted: the peer's lane is full.
   [[nodiscard]] absl::Status Push(Outgoing message);
+
   // Puts back a message that could not be handed over, at the place it had.
   void Return(Outgoing message);
 
-  // While held, a peer's messages stay.
+  // Keeps the peer's messages in the queue until Release.
   void Hold(PeerId peer);
   void Release(PeerId peer, SteadyTime now);
   bool IsHeld(PeerId peer) const;
 
-  // The next message to hand over at `now`; none when nothing may leave yet.
+  // Returns the next message to hand over at `now`; nullopt if nothing may leave yet.
   std::optional<Outgoing> Pop(SteadyTime now);
-  // When Pop may have something though nobody pushed or released. InfiniteFuture: never.
+
+  // Returns when Pop may return a message even without a Push or a Release; InfiniteFuture if
+  // never.
   SteadyTime NextWake() const;
+
   bool empty() const { return messages_ == 0; }
-  // Everything queued, in no particular order; the queue is empty then.
+
+  // Takes everything queued, in no particular order, and leaves the queue empty.
   std::vector<Outgoing> TakeAll();
 
  private:
@@ -94,12 +105,12 @@ class SendQueue final {
   const size_t max_messages_per_peer_;
   const StrangerLimits strangers_;
   std::map<PeerId, Lane> lanes_;
-  std::set<std::tuple<int64_t, uint64_t, PeerId>> heads_;  // of the lanes that are not held
+  std::set<std::tuple<int64_t, uint64_t, PeerId>> heads_;  // first messages of lanes not held
   uint64_t next_sequence_ = 0;
   size_t messages_ = 0;
 
   LinkEmulator link_;
-  std::optional<Outgoing> on_link_;  // being carried until on_link_until_
+  std::optional<Outgoing> on_link_;  // the link carries it until on_link_until_
   SteadyTime on_link_until_ = SteadyTime::InfiniteFuture();
 };
 

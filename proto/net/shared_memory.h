@@ -1,20 +1,22 @@
-// Memory that other processes of this machine can read: where payloads lie that are to pass by reference. Made of
-// segments, each a memfd that this process holds open and has mapped; another process opens it as /proc/PID/fd/FD
-// (segment_mapping.h). Nothing of it has a name in any file system, so that nothing stays behind when a process dies.
+// Memory that other processes of this machine can read: the place of payloads that pass by
+// reference. It is made of segments. Each is a memfd that this process holds open and has mapped.
+// Another process opens it as /proc/PID/fd/FD (segment_mapping.h). It has no name in any file
+// system, so nothing stays behind when a process dies.
 //
-//   SetPayloadMemory(&SharedMemory::OfProcess());              // large payload buffers lie in it from now on
-//   if (auto range = memory.Find(payload.bytes())) ...         // how others find these bytes
+//   SetPayloadMemory(&SharedMemory::OfProcess());       // large payload buffers lie in it from now
+//   on
+//   if (auto range = memory.Find(payload.bytes())) ...  // how others find these bytes
 //
 //   segment:  +--------------------+---------------------------------------------------+
 //             | SegmentHeader, 4 K | buffers, from kSegmentHeaderBytes on; first fit    |
 //             +--------------------+---------------------------------------------------+
-//   memfd, sealed: it can never shrink under who reads it.
+//   The memfd is sealed: it can never shrink under its readers.
 //
-// Pages come when they are first written, and are not reserved: where the system has none left, writing to a buffer ends
-// the process (docs/decisions/same-host.md).
+// The system provides pages when they are first written and reserves none. If it has none left,
+// writing to a buffer ends the process (docs/decisions/same-host.md).
 //
-// A segment whose buffers are all freed is given back to the system (one spare is kept: fresh pages are dear); its pages
-// go at once, even where another process has it mapped still.
+// A segment whose buffers are all freed is given back to the system. One spare is kept, because
+// fresh pages are dear. The pages go at once, even if another process still has the segment mapped.
 #ifndef SLIMPS_PROTO_NET_SHARED_MEMORY_H_
 #define SLIMPS_PROTO_NET_SHARED_MEMORY_H_
 
@@ -42,7 +44,8 @@ struct SegmentHeader {
   std::atomic<uint32_t> retired{0};
 };
 
-// How another process of this machine finds a segment; `id` is random, and says that it is the right one.
+// Names a segment so that another process of this machine finds it. `id` is random and proves that
+// it found the right one.
 struct SegmentName {
   uint64_t pid = 0;
   uint32_t fd = 0;
@@ -63,24 +66,30 @@ class SharedMemory final : public PayloadMemory {
     size_t bytes_in_use = 0;
   };
 
-  // The process's own, never destroyed.
+  // Returns the process's own, which is never destroyed.
   static SharedMemory& OfProcess();
-  // Larger buffers get a segment each.
+
+  // A buffer larger than `segment_bytes` gets a segment of its own.
   explicit SharedMemory(size_t segment_bytes = size_t{64} << 20);
-  // REQUIRES: all was freed.
+
+  // REQUIRES: every buffer was freed.
   ~SharedMemory();
+
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
 
-  // Whether this system has such memory.
+  // True if this system provides this kind of memory.
   bool ok() const { return greeting_ != nullptr; }
-  // A segment without buffers: whoever can open it can open all.
+
+  // Returns a segment without buffers. A process that can open it can open all segments.
   SegmentName greeting() const;
 
   std::byte* Allocate(size_t bytes) override;
   void Free(std::byte* data, size_t bytes) override;
-  // None: the bytes do not lie in one segment.
+
+  // Returns where other processes find these bytes; nullopt if they do not lie in one segment.
   std::optional<SharedRange> Find(std::span<const std::byte> bytes) const;
+
   Stats stats() const;
 
  private:

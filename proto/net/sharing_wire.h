@@ -1,11 +1,12 @@
-// What two processes of one machine say to each other beside frames, so that payloads pass by reference. Each is one
-// message part that no frame begins with. Pure; the bytes are in proto/README.md. All functions are thread-safe.
+// What two processes of one machine say to each other beside frames, so that payloads pass by
+// reference. Each kind is one message part. No frame begins with these bytes. proto/README.md gives
+// their layout. Pure. All functions are thread-safe.
 //
-//   OFFER       "here is a segment of mine: can you read it?"
-//   ACCEPT      "I can": from now on references may be sent to me
-//   REFUSE      "I cannot, for this reason": send payloads in-line
-//   RETURN      "I have let go of these leases"
-//   REFERENCES  goes before a frame whose payloads it stands for, each on a lease
+//   OFFER       "Here is a segment of mine: can you read it?"
+//   ACCEPT      "I can." References may be sent to me from now on.
+//   REFUSE      "I cannot, for this reason." Send payloads in-line.
+//   RETURN      "I have let go of these leases."
+//   REFERENCES  goes before a frame. Each reference stands for one of its payloads, on a lease.
 #ifndef SLIMPS_PROTO_NET_SHARING_WIRE_H_
 #define SLIMPS_PROTO_NET_SHARING_WIRE_H_
 
@@ -32,7 +33,7 @@ enum class SharingKind : uint16_t {
 
 struct PayloadReference {
   uint32_t payload = 0;  // its number among the frame's payloads
-  SegmentName segment;   // of the sender
+  SegmentName segment;   // the sender's
   uint64_t offset = 0;
   uint64_t bytes = 0;
   uint64_t lease = 0;
@@ -44,16 +45,20 @@ struct SharingPart {
   SegmentName segment;                       // OFFER
   std::string reason;                        // REFUSE
   std::vector<uint64_t> leases;              // RETURN
-  std::vector<PayloadReference> references;  // REFERENCES: by payload, each once
+  std::vector<PayloadReference> references;  // REFERENCES: in order of payload, each at most once
 };
 
 inline constexpr size_t kMaxLeasesPerReturn = 8192;
 
-// Whether a message's first part is one of these, whole or not.
+// True if a message's first part begins as one of these. It may still be malformed.
 [[nodiscard]] bool IsSharingPart(std::span<const std::byte> part);
-// REQUIRES: pids and lists as ParseSharingPart wants them.
+
+// Returns the part as bytes.
+// REQUIRES: the pid and the lists satisfy what ParseSharingPart checks.
 [[nodiscard]] Payload BuildSharingPart(const SharingPart& part);
-// Untrusted bytes in. InvalidArgument: malformed, or more than the limits allow.
+
+// Parses untrusted bytes.
+// InvalidArgument: the part is malformed, or holds more than the limits allow.
 [[nodiscard]] absl::StatusOr<SharingPart> ParseSharingPart(std::span<const std::byte> part,
                                                            const Limits& limits);
 

@@ -1,14 +1,14 @@
-// Moves messages between processes. Knows nodes' addresses and bytes, nothing of tensors.
+// Moves messages between processes. It knows addresses of nodes and bytes, but nothing of tensors.
 //
-//   ZmqTransport transport(options);                              // or InProcessTransport
-//   auto address = transport.Bind("tcp://127.0.0.1:0");           // servers and the scheduler; before Start
+//   ZmqTransport transport(options);                     // or InProcessTransport
+//   auto address = transport.Bind("tcp://127.0.0.1:0");  // servers and the scheduler; before Start
 //   transport.Start(&sink);
 //   auto server = transport.Connect("tcp://127.0.0.1:4711");
 //   transport.Send(*server, std::move(message), {.priority = 3});
 //
-// Delivery is at most once and may fail silently when a peer dies: retries belong to the sender
-// (retry_tracker.h). Messages of equal priority to one peer arrive in the order of their Send
-// calls.
+// Delivery is at most once and may fail silently when a peer dies. The sender is responsible for
+// retries (retry_tracker.h). Messages of equal priority to one peer arrive in the order of their
+// Send calls.
 #ifndef SLIMPS_PROTO_NET_TRANSPORT_H_
 #define SLIMPS_PROTO_NET_TRANSPORT_H_
 
@@ -27,26 +27,34 @@
 
 namespace slimps {
 
-// A connection as this process numbers it: one per Connect, one per remote socket that has written
-// to a bound one. The number is never reused within a transport.
+// A connection, as this process numbers it: one for each Connect, and one for each remote socket
+// that has written to a bound one. A transport never reuses a number.
 enum class PeerId : uint64_t {};
 
-// Receives what arrives, on the transport's I/O thread; OnUndeliverable also on that of a Send that hands over itself
-// (SendOptions::may_hand_over_here). A handler must not block; it may call Send.
+// Receives what arrives, on the transport's I/O thread. OnUndeliverable may also run on a thread
+// that calls Send with SendOptions::may_hand_over_here. A handler must not block. It may call Send.
 class MessageSink {
  public:
   virtual ~MessageSink() = default;
-  // The frame has been parsed and checked against proto/limits.h, and payload hashes were verified.
+
+  // Receives a message. The frame has been parsed and checked against proto/limits.h, and the
+  // payload hashes were verified.
   virtual void OnMessage(PeerId from, Message message) = 0;
-  // Bytes from `from` that are no valid frame. They were counted and dropped.
+
+  // Reports bytes from `from` that are no valid frame. They were counted and dropped.
   virtual void OnBadFrame(PeerId from, const absl::Status& why) = 0;
-  // A message could not be handed over to `to` (no route: the peer is gone).
+
+  // Reports that a message could not be handed over to `to` (the peer is gone, so there is no
+  // route).
   virtual void OnUndeliverable(PeerId to, const absl::Status& why) = 0;
-  // The connection to `to`, one of Connect's, broke, and is made anew: what was handed over before may be lost, and so may
-  // be its answers.
+
+  // Reports that the connection to `to`, one made by Connect, broke and is being made again.
+  // Messages that were handed over before may be lost, and their answers too.
   virtual void OnConnectionLost(PeerId /*to*/) {}
-  // Memory ran out on the I/O thread. Called while `error` is handled; a sink that does not live on without its transport,
-  // a daemon's, lets it go on, and the process ends (proto/base/out_of_memory.h).
+
+  // Reports that memory ran out on the I/O thread. Called while `error` is being handled. A sink
+  // that cannot go on without its transport (a daemon's) rethrows, as here, and the process ends
+  // (proto/base/out_of_memory.h).
   virtual void OnOutOfMemory(const std::bad_alloc& error) {
     (void)error;
     throw;
@@ -55,13 +63,13 @@ class MessageSink {
 
 struct SendOptions {
   int64_t priority = 0;  // higher leaves first
-  // Called where it is handed over, mostly on the I/O thread, before any answer can arrive, with the
-  // time at which the first byte was: after queueing; on an emulated link, the time at which the link
-  // began to carry it. Never called for what is dropped.
+  // Called when the message is handed over, before any answer can arrive, mostly on the I/O thread.
+  // The argument is when the first byte left the queue; on an emulated link, when the link began to
+  // carry it. Never called for a message that is dropped.
   std::function<void(SteadyTime)> on_handed_over;
-  // A caller who will wait for the answer may do the I/O thread's work while that one sleeps: Send then hands over what
-  // is queued before it returns, on_handed_over and OnUndeliverable may run in it, and the caller holds no lock that they
-  // take.
+  // True lets Send hand over what is queued itself while the I/O thread sleeps. This suits a caller
+  // that will wait for the answer. on_handed_over and OnUndeliverable may then run inside Send, so
+  // the caller must hold no lock that they take.
   bool may_hand_over_here = false;
 };
 
@@ -70,41 +78,58 @@ struct TransportStats {
   uint64_t bytes_sent = 0;
   uint64_t messages_received = 0;
   uint64_t bytes_received = 0;
-  // Of the bytes above, those that passed through shared memory.
+  // The part of the bytes above that passed through shared memory.
   uint64_t bytes_lent = 0;
   uint64_t bytes_borrowed = 0;
-  // How often a peer was found unable to take payloads through shared memory, so that it is sent them in-line; and why,
-  // the last time.
+  // How often a peer was found unable to take payloads through shared memory, so that it gets them
+  // in-line; and the reason, the last time.
   uint64_t sharing_refusals = 0;
   std::string last_sharing_refusal;
   uint64_t bad_frames = 0;
   uint64_t undeliverable = 0;
 };
 
-// Thread-safe. Start and Stop once each; Stop drains what was accepted (up to the linger time), gives those whom it lent
-// shared memory half a second to return it, then joins the I/O thread, after which the sink is no longer called.
+// Thread-safe. Start and Stop are called once each. Stop sends what was accepted (for at most the
+// linger time) and gives those that borrowed shared memory half a second to return it. Then it
+// joins the I/O thread. After that the sink is no longer called.
 class Transport {
  public:
   virtual ~Transport() = default;
 
-  // Listens; port 0 picks a free one. Returns the address to connect to. InvalidArgument: not an
-  // address. Unavailable: in use (the message says which).
+  // Listens on `address`; port 0 picks a free port. Returns the address to connect to.
+  // REQUIRES: Start was not called.
+  // InvalidArgument: `address` is no address.
+  // Unavailable: the address is in use; the message says which.
   [[nodiscard]] virtual absl::StatusOr<std::string> Bind(std::string_view address) = 0;
+
+  // Starts the I/O thread, which delivers to `sink`.
+  // REQUIRES: `sink` lives until Stop has returned.
   [[nodiscard]] virtual absl::Status Start(MessageSink* sink) = 0;
-  // Returns at once; the connection is made, and remade, in the background.
+
+  // Returns at once. The connection is made, and made again if lost, in the background.
   [[nodiscard]] virtual absl::StatusOr<PeerId> Connect(std::string_view address) = 0;
-  // Checks and queues the message. ResourceExhausted: the queue to this peer is full.
-  // InvalidArgument: over a limit. FailedPrecondition: stopped. NotFound: no such peer.
+
+  // Checks and queues the message.
+  // ResourceExhausted: the queue to this peer is full.
+  // InvalidArgument: the message is over a limit.
+  // FailedPrecondition: the transport is stopped.
+  // NotFound: there is no such peer.
   [[nodiscard]] virtual absl::Status Send(PeerId to, Message message, SendOptions options) = 0;
+
   virtual void Stop() = 0;
-  // The sink knows who this peer is: strangers' bounds (TransportOptions::strangers) are its no longer. From within
-  // OnMessage alone; again and again, if one likes.
+
+  // Lifts the strangers' bounds (TransportOptions::strangers) from a peer that the sink knows. Does
+  // nothing for a peer that is admitted already.
+  // REQUIRES: called from within OnMessage.
   virtual void Admit(PeerId /*peer*/) {}
-  // A time by which all that had arrived here has been handed to the sink: who was not heard from until then was silent,
-  // whatever lies in the mailbox. Never waits; it asks the I/O thread to look, so that a later call tells a later time.
-  // InfiniteFuture: this transport has no mailbox. Any thread, any time.
+
+  // Returns a time by which all that had arrived here was handed to the sink. A peer that was not
+  // heard from until then was silent: none of its messages is still in the mailbox. Never waits. It
+  // asks the I/O thread to look, so a later call returns a later time. InfiniteFuture means that
+  // this transport has no mailbox. Any thread may call it at any time.
   [[nodiscard]] virtual SteadyTime DeliveredUntil() { return SteadyTime::InfiniteFuture(); }
-  // What has gone through so far, payloads and headers. Any thread, any time.
+
+  // Returns what has gone through so far, payloads and headers. Any thread may call it at any time.
   [[nodiscard]] virtual TransportStats stats() const { return {}; }
 
   [[nodiscard]] absl::Status Send(PeerId to, Message message) {

@@ -1,5 +1,8 @@
-// What the callers of a transport and its I/O thread share, whatever the network beneath: the send
+// What the callers of a transport share with its I/O thread, for any kind of network: the send
 // queue, the request to stop, the counters, and the wake-up between them.
+//
+//   caller:      state.Send(peer, std::move(message), options);
+//   I/O thread:  while (std::optional<Outgoing> next = state.Pop(now)) ...   // hand it over
 #ifndef SLIMPS_PROTO_NET_TRANSPORT_STATE_H_
 #define SLIMPS_PROTO_NET_TRANSPORT_STATE_H_
 
@@ -37,39 +40,53 @@ class TransportState final {
   explicit TransportState(const TransportOptions& options);
 
   // ---- any thread ---------------------------------------------------------
-  // Transport::Send, but for the wake-up.
+  // Does what Transport::Send does, without the wake-up.
   [[nodiscard]] absl::Status Queue(PeerId to, Message message, SendOptions options);
+
   // Transport::Send.
   [[nodiscard]] absl::Status Send(PeerId to, Message message, SendOptions options);
-  // Numbers a connection to `address`; its messages are held until the I/O thread releases them.
-  // FailedPrecondition: stopping.
+
+  // Numbers a connection to `address`. Its messages are held until the I/O thread releases them.
+  // FailedPrecondition: the transport is stopping.
   [[nodiscard]] absl::StatusOr<PeerId> Connect(std::string address);
+
   void Stop();
-  // The I/O thread's `run`, until it returns. Where memory runs out the sink is told; it then runs once more, so that what
-  // the sink has to say of that may leave.
+
+  // Runs `run`, the I/O thread's loop, until it returns. If memory runs out, tells the sink and
+  // runs it once more, so that what the sink sends about it can leave. If memory runs out again,
+  // tells the sink and stops.
   void RunOrTell(MessageSink* sink, const std::function<void()>& run);
+
   TransportStats stats() const;
+
   // Transport::DeliveredUntil.
   SteadyTime DeliveredUntil();
+
   const std::shared_ptr<Wakeup>& wakeup() const { return wakeup_; }
 
-  // ---- in a turn of I/O: the I/O thread, or who hands over itself (may_hand_over_here) ----
+  // ---- in a turn of I/O: the I/O thread, or a caller that hands over itself (may_hand_over_here)
+  // ----
   PeerId AcceptPeer();
   void Admit(PeerId peer);
-  // Strangers for whom there was no room in the queue.
+
+  // Takes the strangers whose messages found no room in the queue.
   std::vector<PeerId> TakeOverflowed();
+
   std::vector<Outgoing> RemovePeer(PeerId peer);
   std::vector<NewConnection> TakeNewConnections();
   std::optional<Outgoing> Pop(SteadyTime now);
-  // Puts back what could not be handed over and holds its peer.
+
+  // Puts back a message that could not be handed over, and holds its peer.
   void Return(Outgoing message);
+
   void Hold(PeerId peer);
   void Release(PeerId peer, SteadyTime now);
   SteadyTime NextSend() const;
   bool stopping() const;
   bool NothingToSend() const;
   std::vector<Outgoing> TakeAll();
-  // All that had arrived by then is with the sink.
+
+  // Records that the sink has been given all that had arrived by `until`.
   void Delivered(SteadyTime until);
 
   void CountSent(size_t bytes);
@@ -84,8 +101,8 @@ class TransportState final {
   const Limits limits_;
   const bool accepts_strangers_;
   const Clock* const clock_;
-  const std::shared_ptr<Wakeup>
-      wakeup_;  // shared with messages on their way, which may outlive the transport
+  // Shared with messages that ZeroMQ still holds, which may outlive the transport.
+  const std::shared_ptr<Wakeup> wakeup_;
 
   mutable Mutex mutex_;
   SendQueue queue_ ABSL_GUARDED_BY(mutex_);
@@ -98,7 +115,7 @@ class TransportState final {
 
   // Nanoseconds since the clock's epoch. Publishes what the sink was given until then.
   std::atomic<int64_t> delivered_until_ns_{std::numeric_limits<int64_t>::min()};
-  // Counters publish nothing but themselves.
+  // The counters publish nothing but themselves.
   std::atomic<uint64_t> messages_sent_{0}, bytes_sent_{0};
   std::atomic<uint64_t> messages_received_{0}, bytes_received_{0};
   std::atomic<uint64_t> bytes_lent_{0}, bytes_borrowed_{0};

@@ -1,5 +1,6 @@
-// How the one thread of a transport sleeps: until sockets have something for it, until a time, or until another thread
-// has. poll(2) counts in nanoseconds here: milliseconds are too coarse for an emulated link.
+// Lets the one thread of a transport sleep until sockets have work for it, until a time, or until
+// another thread has work for it. It sleeps with nanosecond resolution (ppoll), because
+// milliseconds are too coarse for an emulated link.
 //
 //   any thread:   queue.Push(message);  wakeup.Signal();
 //   the sleeper:  for (;;) { wakeup.Clear(); DoWhatThereIs(); wakeup.Sleep(fds, NextTime()); }
@@ -16,7 +17,7 @@
 
 namespace slimps {
 
-// Thread-safe, but for Clear and Sleep, which are the sleeping thread's.
+// Thread-safe, except for Clear and Sleep, which only the sleeping thread calls.
 class Wakeup final {
  public:
   explicit Wakeup(const Clock* clock = MachineClock());
@@ -25,21 +26,26 @@ class Wakeup final {
   Wakeup& operator=(const Wakeup&) = delete;
 
   bool ok() const { return fd_ >= 0; }
-  // A system call only where the other thread sleeps.
+
+  // Ends the current or the next Sleep. Makes a system call only if the other thread sleeps.
   void Signal();
-  // Comes before looking for work: what is signalled after it ends the next Sleep.
+
+  // Call this before looking for work: a Signal after it ends the next Sleep.
   void Clear() { signalled_.exchange(false); }
-  // Whether there was a Signal since the last Clear.
+
+  // True if there was a Signal since the last Clear.
   bool signalled() const { return signalled_; }
-  // Returns when one of `others` is ready (their revents say which), at `until`, or after a Signal since the last Clear,
-  // whichever comes first. It may return for nothing.
+
+  // Returns when one of `others` is ready (their revents say which), at `until`, or after a Signal
+  // since the last Clear, whichever comes first. May return for no reason.
   void Sleep(std::vector<pollfd>* others, SteadyTime until);
 
  private:
   const Clock* const clock_;
   const int fd_;
   std::atomic<bool> signalled_{false};
-  // Who signals looks at it after setting signalled_, who sleeps at signalled_ after setting it: one of the two sees.
+  // A signaller sets signalled_, then reads asleep_. The sleeper sets asleep_, then reads
+  // signalled_. So at least one of the two sees what the other has set, and no signal is missed.
   std::atomic<bool> asleep_{false};
 };
 

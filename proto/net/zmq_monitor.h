@@ -1,4 +1,7 @@
-// What happens to the connections of one ZeroMQ socket, which the socket itself does not tell.
+// Watches the connections of one ZeroMQ socket come and go. The socket itself does not report this.
+//
+//   SLIMPS_ASSIGN_OR_RETURN(ZmqMonitor monitor, ZmqMonitor::Watch(context, socket));
+//   poll monitor.fd(); when it is readable: for (ZmqMonitor::Event event : monitor.Take()) ...
 #ifndef SLIMPS_PROTO_NET_ZMQ_MONITOR_H_
 #define SLIMPS_PROTO_NET_ZMQ_MONITOR_H_
 
@@ -11,7 +14,7 @@
 
 namespace slimps {
 
-// Owned by the I/O thread, as the socket is.
+// Owned by the I/O thread, like the socket.
 class ZmqMonitor final {
  public:
   enum class Kind { kAccepted, kDisconnected };
@@ -20,17 +23,22 @@ class ZmqMonitor final {
     int fd;  // of the connection
   };
 
-  // Watches nothing.
+  // Makes a monitor that watches nothing.
   ZmqMonitor() = default;
-  // Watches `socket`, which outlives it. ResourceExhausted: ZeroMQ has no more sockets.
+
+  // Watches `socket`.
+  // REQUIRES: `socket` outlives the monitor.
+  // ResourceExhausted: ZeroMQ has no more sockets.
   [[nodiscard]] static absl::StatusOr<ZmqMonitor> Watch(void* context, void* socket);
+
   ~ZmqMonitor() { Stop(); }
   ZmqMonitor(ZmqMonitor&& other) noexcept;
   ZmqMonitor& operator=(ZmqMonitor&& other) noexcept;
 
-  // Readable when Take may have something; -1 when it watches nothing.
+  // A descriptor that is readable when Take may have something; -1 if it watches nothing.
   int fd() const { return events_ == nullptr ? -1 : EventFd(events_.get()); }
-  // What has happened since the last call, in order.
+
+  // Returns what has happened since the last call, in order.
   std::vector<Event> Take();
 
  private:
@@ -40,11 +48,12 @@ class ZmqMonitor final {
   ZmqSocket events_;
 };
 
-// Returns how many bytes have arrived on a TCP connection since it was made. nullopt: no TCP connection.
+// Returns how many bytes have arrived on a TCP connection since it was made; nullopt if `fd` is no
+// TCP connection.
 [[nodiscard]] std::optional<uint64_t> ArrivedBytes(int fd);
 
-// Ends a connection of ZeroMQ's, which then sees its end and forgets what it held of it. One that is gone already: nothing
-// happens.
+// Shuts down a connection of ZeroMQ's. ZeroMQ then sees its end and forgets what it held of it.
+// Does nothing if the connection is gone already.
 void CloseConnection(int fd);
 
 }  // namespace slimps

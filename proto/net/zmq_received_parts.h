@@ -1,4 +1,5 @@
-// From the parts that ZeroMQ received, and the payloads that were borrowed beside them, to a Message.
+// Makes a Message from the parts that ZeroMQ received and the payloads that were borrowed with
+// them.
 #ifndef SLIMPS_PROTO_NET_ZMQ_RECEIVED_PARTS_H_
 #define SLIMPS_PROTO_NET_ZMQ_RECEIVED_PARTS_H_
 
@@ -15,12 +16,15 @@ namespace slimps {
 
 using ReceivedParts = std::vector<std::shared_ptr<ZmqPart>>;
 
-// ParseFrame over the header part and the payloads, each borrowed one in the place that it has in the frame. `borrowed`
-// are in rising order. InvalidArgument, DataLoss: as ParseFrame. Thread-safe.
+// Parses the header part and the payloads as ParseFrame does. Each borrowed payload takes the place
+// that it has in the frame. Thread-safe.
+// REQUIRES: `borrowed` are in rising order of payload number.
+// InvalidArgument, DataLoss: as for ParseFrame.
 //
-// Payloads are not copied, save as ToPayload does, and borrowed ones of formats that hold counts and places (LEVELS,
-// SPARSE: the small ones), before their hashes are checked. Their lender could still write what a decoder has checked and
-// will believe; of a raw payload it can change but values.
+// Payloads are not copied, with two exceptions. ToPayload copies small or misaligned parts.
+// Borrowed payloads of the formats that hold counts and places (LEVELS, SPARSE: the small ones) are
+// copied before their hashes are checked: their lender can still write them, and a decoder believes
+// what was checked. In a raw payload the lender can change nothing but values.
 [[nodiscard]] absl::StatusOr<Message> ParseReceived(ReceivedParts parts,
                                                     std::vector<PayloadSharing::Borrowed> borrowed,
                                                     const Limits& limits);

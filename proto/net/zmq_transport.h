@@ -1,21 +1,22 @@
-// Transport over ZeroMQ, tcp:// and ipc://. A bound address is a ROUTER socket, a connection a
-// DEALER.
+// Transport over ZeroMQ, for tcp:// and ipc:// addresses. A bound address is a ROUTER socket. A
+// connection is a DEALER socket.
 //
 //   ZmqTransport transport(ZmqTransportOptions{});
 //   SLIMPS_ASSIGN_OR_RETURN(std::string address, transport.Bind("tcp://127.0.0.1:0"));
 //   SLIMPS_RETURN_IF_ERROR(transport.Start(&sink));
 //
-// Facts about it that the interface leaves open:
-//  - Payloads leave and arrive without being copied, save small or misaligned ones on arrival (see
-//    ToPayload).
-//  - A message to a connection that is not (or no longer) made waits in the queue until it is; one
-//    that ZeroMQ had already taken may be lost. OnUndeliverable is for peers of bound addresses, and
-//    for what Stop could not send.
-//  - Stop waits up to half a second more for payloads that were lent to other processes of this machine. What is not
-//    returned by then is kept until their process has ended (orphaned_loans.h).
+// Facts that the interface leaves open:
+//  - Payloads leave and arrive without being copied, except small or misaligned ones on arrival
+//    (see ToPayload).
+//  - A message waits in the queue while the connection is not made, or is lost. A message that
+//    ZeroMQ had already taken may be lost.
+//  - OnUndeliverable reports messages to peers of bound addresses, and what Stop could not send.
+//  - Stop waits up to half a second more for payloads that were lent to other processes of this
+//    machine. Payloads not returned by then are kept until those processes have ended
+//    (orphaned_loans.h).
 //  - A remote process that reconnects is a new peer.
-//  - ZeroMQ itself drops bytes that are no ZMTP; what passes as ZMTP yet is no frame of ours is an
-//    OnBadFrame.
+//  - ZeroMQ itself drops bytes that are not ZMTP. OnBadFrame reports a ZMTP message that is no
+//    frame of ours.
 #ifndef SLIMPS_PROTO_NET_ZMQ_TRANSPORT_H_
 #define SLIMPS_PROTO_NET_ZMQ_TRANSPORT_H_
 
@@ -60,12 +61,12 @@ class ZmqTransport final : public Transport {
   const ZmqTransportOptions options_;
   TransportState state_;
 
-  Mutex mutex_;                                           // of starting and stopping
-  ZmqContext context_ ABSL_GUARDED_BY(mutex_);            // loop_'s after Start
-  std::vector<ZmqSocket> bound_ ABSL_GUARDED_BY(mutex_);  // loop_'s after Start
+  Mutex mutex_;                                           // guards starting and stopping
+  ZmqContext context_ ABSL_GUARDED_BY(mutex_);            // moves to loop_ in Start
+  std::vector<ZmqSocket> bound_ ABSL_GUARDED_BY(mutex_);  // moves to loop_ in Start
   bool started_ ABSL_GUARDED_BY(mutex_) = false;
   std::unique_ptr<ZmqIoLoop> loop_ ABSL_GUARDED_BY(mutex_);
-  std::atomic<ZmqIoLoop*> running_{nullptr};  // publishes loop_ to those who send
+  std::atomic<ZmqIoLoop*> running_{nullptr};  // publishes loop_ to senders
   Thread io_thread_ ABSL_GUARDED_BY(mutex_);
 };
 
