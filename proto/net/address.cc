@@ -98,7 +98,8 @@ absl::StatusOr<std::string> RouteAddress(const std::string& host) {
   const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   sockaddr_in own{};
   socklen_t bytes = sizeof(own);
-  // Connecting a datagram socket sends nothing: the system chooses the route, and with it the own address.
+  // Connecting a datagram socket sends nothing. The system chooses the route, and with it this
+  // machine's address.
   const bool routed = fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0 &&
                       getsockname(fd, reinterpret_cast<sockaddr*>(&own), &bytes) == 0;
   const int why = errno;
@@ -127,13 +128,13 @@ bool IpcPathIsServed(const std::string& path) {
   std::memcpy(address.sun_path, path.data(), length);
   const bool abstract = path.starts_with("@");
   if (abstract) address.sun_path[0] = '\0';
-  // An abstract name has no end of its own: the address ends with it.
+  // An abstract name has no terminating zero: it ends where the address ends.
   const size_t bytes = offsetof(sockaddr_un, sun_path) + length + (abstract ? 0 : 1);
   int rc = 0;
   do {
     rc = connect(fd, reinterpret_cast<const sockaddr*>(&address), static_cast<socklen_t>(bytes));
   } while (rc != 0 && errno == EINTR);
-  // Somebody listens, and is behind in accepting.
+  // A process listens, but its queue of connections is full.
   const bool is_behind = rc != 0 && errno == EAGAIN;
   close(fd);
   return rc == 0 || is_behind;

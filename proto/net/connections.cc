@@ -7,7 +7,8 @@
 namespace slimps {
 namespace {
 
-// Of ZeroMQ's greeting, its handshake, and some of its heartbeats, which do not come out.
+// An allowance for ZeroMQ's greeting, its handshake and some heartbeats. They arrive but never come
+// out as messages.
 constexpr uint64_t kHandshakeBytes = 4096;
 
 }  // namespace

@@ -6,14 +6,14 @@
 namespace slimps {
 
 bool FaultySink::Strikes(double probability) {
-  // Not std::uniform_real_distribution, which differs between libraries.
+  // std::uniform_real_distribution would give other values with another library.
   const double draw = static_cast<double>(random_() >> 11) * 0x1p-53;
   return draw < probability;
 }
 
 void FaultySink::OnMessage(PeerId from, Message message) {
-  // All draws are made for each message, so that changing one probability leaves the others'
-  // strikes alone.
+  // All draws are made for each message, so changing one probability does not change where the
+  // other faults strike.
   const bool drop = Strikes(plan_.drop);
   const bool duplicate = Strikes(plan_.duplicate);
   const bool truncate = Strikes(plan_.truncate);
@@ -27,7 +27,7 @@ void FaultySink::OnMessage(PeerId from, Message message) {
   } else if (truncate && !message.payloads.empty()) {
     DeliverTruncated(from, std::move(message));
   } else if (reorder || delay) {
-    // One more than asked for: this very arrival is counted below.
+    // One more than asked for, because ReleaseHeldBack below counts this arrival too.
     held_back_.push_back({from, std::move(message), (reorder ? 1 : plan_.delay_messages) + 1});
   } else {
     sink_->OnMessage(from, std::move(message));

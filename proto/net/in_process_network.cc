@@ -7,7 +7,7 @@
 namespace slimps {
 namespace {
 
-// As a socket's buffers do, this bounds what is under way to a receiver that is slow.
+// Bounds what is on its way to a slow receiver, as the buffers of a socket would.
 constexpr size_t kInboxBytes = size_t{64} << 20;
 constexpr size_t kInboxPackets = 4096;
 constexpr char kScheme[] = "inproc://";
@@ -105,7 +105,7 @@ absl::StatusOr<std::string> InProcessNetwork::Bind(const std::string& address,
       if (auto other = weak.lock()) wake.push_back(std::move(other));
     }
   }
-  // Whoever waits for this name looks again.
+  // Transports that wait for this name look again.
   for (const auto& other : wake) other->Wake();
   return name;
 }

@@ -11,7 +11,7 @@
 namespace slimps {
 namespace {
 
-constexpr int kMessagesPerTurn = 64;  // sends and receives take turns
+constexpr int kMessagesPerTurn = 64;  // sent, then received, before the other's turn
 
 }  // namespace
 
@@ -105,7 +105,7 @@ std::shared_ptr<InProcessInbox> InProcessTransport::InboxOf(Route* route) {
   std::shared_ptr<InProcessInbox> inbox = route->inbox.lock();
   if (inbox != nullptr && inbox->closed()) inbox = nullptr;
   if (inbox == nullptr && !route->address.empty()) {
-    // A name may be served anew: the connection is remade.
+    // Another transport may serve the name now. The connection is then made again.
     inbox = network_->Find(route->address);
     route->inbox = inbox;
   }
@@ -116,7 +116,7 @@ void InProcessTransport::ReleaseHeld(SteadyTime now) {
   for (auto it = held_.begin(); it != held_.end();) {
     Route& route = routes_.at(*it);
     const std::shared_ptr<InProcessInbox> inbox = InboxOf(&route);
-    // An accepted peer that is gone is released as well: HandOver then reports it.
+    // An accepted peer that is gone is released too, so that HandOver reports it.
     const bool release = inbox == nullptr ? route.address.empty() : inbox->IsReady();
     if (release) state_.Release(*it, now);
     it = release ? held_.erase(it) : std::next(it);
@@ -193,7 +193,7 @@ void InProcessTransport::ReceiveReady() {
     if (!packet) return state_.Delivered(began);
     TakePacket(*std::move(packet));
   }
-  state_.wakeup()->Signal();  // there may be more
+  state_.wakeup()->Signal();  // the inbox may hold more
 }
 
 void InProcessTransport::TakePacket(Packet packet) {
@@ -235,7 +235,7 @@ void InProcessTransport::TakePacket(Packet packet) {
 void InProcessTransport::DeliverDue(SteadyTime now) {
   while (std::optional<Arrival> arrival = arrivals_.Pop(now)) {
     sink_->OnMessage(arrival->from, std::move(arrival->message));
-    // Room again: packets may wait in the inbox, whose arrival was signalled long ago.
+    // There is room again. Packets may wait in the inbox, and their signal came long ago.
     state_.wakeup()->Signal();
   }
 }

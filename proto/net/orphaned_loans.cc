@@ -12,9 +12,9 @@ OrphanedLoans& OrphanedLoans::OfProcess() {
 }
 
 void OrphanedLoans::Keep(uint64_t pid, Payload payload) {
-  std::vector<Payload> released;  // after the lock
+  std::vector<Payload> released;  // destroyed after the lock is released
   MutexLock lock(&mutex_);
-  // First, for another process may have the number of one that has ended.
+  // First of all, because another process may have the number of one that has ended.
   released = TakeReleased();
   const absl::Status watched = watch_.Add(pid);
   if (watched.ok()) {
@@ -27,7 +27,7 @@ void OrphanedLoans::Keep(uint64_t pid, Payload payload) {
 }
 
 void OrphanedLoans::Sweep() {
-  std::vector<Payload> released;  // after the lock
+  std::vector<Payload> released;  // destroyed after the lock is released
   MutexLock lock(&mutex_);
   released = TakeReleased();
 }

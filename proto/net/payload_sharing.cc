@@ -14,7 +14,8 @@
 namespace slimps {
 namespace {
 
-// So that a lease of an earlier process or transport is not taken for one of ours.
+// Returns a random first lease number. A late return to an earlier process or transport then does
+// not end a lease of ours.
 uint64_t RandomLease() {
   uint64_t lease = 0;
   return getrandom(&lease, sizeof(lease), 0) == sizeof(lease) ? lease : 1;
@@ -31,6 +32,7 @@ PayloadSharing::PayloadSharing(const PayloadSharingOptions& options, std::shared
       own_pid_(static_cast<uint64_t>(getpid())),
       returns_(std::make_shared<LeaseReturns>(std::move(wakeup))),
       next_lease_(RandomLease()) {
+  // A good moment to drop loans of earlier transports: nothing else does so.
   if (on()) OrphanedLoans::OfProcess().Sweep();
 }
 
@@ -69,7 +71,7 @@ absl::Status PayloadSharing::Meet(PeerId id, uint64_t pid) {
   processes_.try_emplace(pid);
   if (peer.pid == pid) return absl::OkStatus();
   const uint64_t before = std::exchange(peer.pid, pid);
-  if (before != 0) {  // another process has taken its place, and knows nothing of us
+  if (before != 0) {  // a new process has taken its place and knows nothing of us
     peer.offered = peer.accepted = false;
     ForgetIfUnused(before);
   }
@@ -103,7 +105,7 @@ void PayloadSharing::Bury(uint64_t pid) {
   });
   processes_.erase(pid);
   for (auto& [id, peer] : peers_) {
-    if (peer.pid == pid) peer = Peer{};  // its successor will offer, and be offered to
+    if (peer.pid == pid) peer = Peer{};  // its successor offers, and we offer to it again
   }
 }
 
@@ -141,7 +143,7 @@ absl::Status PayloadSharing::HandleControl(PeerId id, std::span<const std::byte>
       refusal_ = absl::StrCat("process ", part.pid, " says: ", absl::CHexEscape(part.reason));
       break;
     case SharingKind::kReturn:
-      // A peer that came back may return before it says who it is.
+      // A peer that came back may return leases before it says which process it is.
       TakeReturned(peer.pid != 0 ? peer.pid : part.pid, part.leases);
       break;
     case SharingKind::kReferences:
@@ -150,7 +152,7 @@ absl::Status PayloadSharing::HandleControl(PeerId id, std::span<const std::byte>
   return absl::OkStatus();
 }
 
-// Lent to only if its end would be noticed.
+// The peer is lent to only if the end of its process would be noticed (Meet watches it).
 absl::Status PayloadSharing::TakeAccept(PeerId peer, uint64_t pid) {
   if (!on()) return absl::FailedPreconditionError("accepted, though nothing was offered");
   return Meet(peer, pid);
@@ -167,7 +169,8 @@ absl::Status PayloadSharing::TryOffer(PeerId peer, const SharingPart& offer) {
   if (!on()) return absl::FailedPreconditionError("shared memory is switched off");
   SLIMPS_RETURN_IF_ERROR(Meet(peer, offer.pid));
   SLIMPS_RETURN_IF_ERROR(processes_.at(offer.pid).segments.Get(offer.segment).status());
-  // Alive still, so that it was this process whose segment was opened.
+  // The process must still live: then the segment that was opened is this process's, not that of a
+  // later one with the same number.
   return watch_.Add(offer.pid);
 }
 
@@ -198,6 +201,7 @@ absl::StatusOr<std::vector<PayloadSharing::Borrowed>> PayloadSharing::Borrow(
         returns_, ReturnedLease{.peer = id, .pid = part.pid, .lease = reference.lease});
     ++process.borrowed;
     auto mapping = process.segments.Get(reference.segment);
+    // A failure drops `owner`, which returns the lease.
     unreadable.Update(mapping.status());
     first_error.Update(mapping.status());
     if (!mapping.ok()) continue;
@@ -280,8 +284,8 @@ bool PayloadSharing::HasReturnsDue(uint64_t pid) const {
   return first != returns_due_.end() && first->first.first == pid;
 }
 
-// The one that lent, or, where it is gone, all others of its process: those of another transport know nothing of these
-// leases, and say nothing.
+// Returns the peer that lent. If it is gone, returns all other peers of its process. Those that
+// belong to another transport do not know these leases and ignore them.
 std::vector<PeerId> PayloadSharing::PeersFor(const Lender& lender) const {
   const auto [pid, id] = lender;
   const auto found = peers_.find(id);
@@ -319,7 +323,7 @@ void PayloadSharing::TakeReturns(const std::function<bool(PeerId)>& may_send,
   }
   for (auto due = returns_due_.begin(); due != returns_due_.end();) {
     std::vector<PeerId> peers = PeersFor(due->first);
-    // One that is not there now may come back, as long as its process lives.
+    // A lender that is not connected now may come back while its process lives.
     bool keep = peers.empty() && processes_.count(due->first.first) != 0;
     if (may_send && std::erase_if(peers, [&](PeerId peer) { return !may_send(peer); }) > 0) {
       keep = peers.empty();
@@ -353,7 +357,7 @@ std::vector<PayloadSharing::Control> PayloadSharing::TakeControls(
 
 void PayloadSharing::PutBack(Control control) {
   for (const ReturnedLease& lease : control.returns) {
-    // Remembered again, if all that was known of it was this.
+    // The process is remembered again, if it was known only by these returns.
     if (watch_.Add(lease.pid).ok()) processes_.try_emplace(lease.pid);
     AddReturn(lease);
   }

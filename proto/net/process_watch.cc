@@ -14,14 +14,14 @@
 namespace slimps {
 namespace {
 
-// Not in glibc 2.35 and older.
+// Opens a pidfd. glibc 2.35 and older have no wrapper for it.
 int OpenPidfd(uint64_t pid) {
   return static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0));
 }
 
 bool HasEnded(int pidfd) {
   pollfd item{pidfd, POLLIN, 0};
-  return poll(&item, 1, 0) > 0;  // negative: a signal came, and nothing is known
+  return poll(&item, 1, 0) > 0;  // negative: a signal interrupted it, so nothing is known
 }
 
 absl::Status HasEndedError(uint64_t pid) {
@@ -47,7 +47,7 @@ absl::Status ProcessWatch::Add(uint64_t pid) {
   if (const auto known = pidfds_.find(pid); known != pidfds_.end()) {
     return HasEnded(known->second) ? HasEndedError(pid) : absl::OkStatus();
   }
-  // Cut to pid_t it would name another process.
+  // Cut down to pid_t, the number would name another process.
   if (pid > static_cast<uint64_t>(std::numeric_limits<pid_t>::max())) {
     return absl::NotFoundError(
         absl::StrCat("process ", pid, " cannot be watched: no process has such a number"));

@@ -52,8 +52,8 @@ RetryTracker::Due RetryTracker::TakeDue(SteadyTime now) {
       continue;
     }
     due.resend.push_back(ticket);
-    // From `now`, not from when it was due: a caller that slept long sends each item once, not once
-    // per interval.
+    // Counted from `now`, not from when it was due: a caller that slept long sends each item once,
+    // not once per interval.
     entry.interval = std::min(entry.interval * options_.backoff, options_.max_interval);
     entry.interval = std::max(entry.interval, absl::Milliseconds(1));
     WakeAt(ticket, entry, now + entry.interval);

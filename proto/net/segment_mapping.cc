@@ -48,14 +48,15 @@ class Descriptor final {
   const int fd_;
 };
 
-// The size of the open segment, which can never be less.
+// Returns the size of the open segment. The seals make sure that it can never shrink.
 absl::StatusOr<size_t> SealedBytes(int fd, const SegmentName& name) {
   struct stat facts {};
   if (fstat(fd, &facts) != 0) return Cannot(name, "look at it");
   const int seals = fcntl(fd, F_GET_SEALS);
   struct statfs system {};
   if (fstatfs(fd, &system) != 0) return Cannot(name, "look at its file system");
-  // Of huge pages the system may have too few left, which a reader would learn by a signal.
+  // Only ordinary pages are accepted. The system may run out of huge pages, which a reader would
+  // learn by a signal that kills it.
   if (!S_ISREG(facts.st_mode) || seals < 0 || system.f_type != TMPFS_MAGIC) {
     return NoSegment(name, "no memfd of ordinary pages");
   }
@@ -71,7 +72,7 @@ absl::StatusOr<size_t> SealedBytes(int fd, const SegmentName& name) {
 absl::StatusOr<std::shared_ptr<const SegmentMapping>> SegmentMapping::Open(
     const SegmentName& name) {
   const std::string path = absl::StrCat("/proc/", name.pid, "/fd/", name.fd);
-  // Looked at before it is opened: opening a device or a pipe can do things.
+  // Checked before it is opened, because opening a device or a pipe can have side effects.
   struct stat facts {};
   if (stat(path.c_str(), &facts) != 0) return Cannot(name, "find it");
   if (!S_ISREG(facts.st_mode)) return NoSegment(name, "no memfd");
@@ -114,7 +115,7 @@ bool SegmentMapping::retired() const {
 absl::StatusOr<std::shared_ptr<const SegmentMapping>> SegmentCache::Get(const SegmentName& name) {
   const auto found = mappings_.find(name.id);
   if (found != mappings_.end()) return found->second;
-  // A new one is rare, and the moment to let go of those that are no more.
+  // A new segment is rare, so this is the moment to unmap those that were given back.
   std::erase_if(mappings_, [](const auto& entry) { return entry.second->retired(); });
   if (mappings_.size() >= kMostSegments) {
     return absl::ResourceExhaustedError(

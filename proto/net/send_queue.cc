@@ -41,7 +41,7 @@ std::vector<Outgoing> SendQueue::RemovePeer(PeerId peer) {
   std::vector<Outgoing> dropped;
   const auto found = lanes_.find(peer);
   if (found == lanes_.end()) return dropped;
-  Hold(peer);  // takes it off heads_
+  Hold(peer);  // removes its entry from heads_
   for (auto& [order, message] : found->second.messages) dropped.push_back(std::move(message));
   messages_ -= dropped.size();
   lanes_.erase(found);
@@ -122,7 +122,7 @@ std::optional<Outgoing> SendQueue::TakeBest() {
   lane.messages.erase(first);
   lane.bytes -= message.bytes;
   --messages_;
-  // A message could not begin before its peer could take it, however long ago it was queued.
+  // A message could not begin before its peer could take it, however early it was queued.
   message.queued_at = std::max(message.queued_at, lane.released_at);
   ListHead(peer, &lane);
   return message;

@@ -19,7 +19,7 @@ constexpr size_t kPageBytes = 4096;
 
 size_t RoundUp(size_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
 
-// A descriptor of `bytes` zeros that will never be fewer; -1: the system gives none.
+// Returns a memfd of `bytes` zeros that can neither shrink nor grow; -1 if the system gives none.
 int OpenSealed(size_t bytes) {
   const int fd = memfd_create("slimps", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) return -1;
@@ -33,12 +33,13 @@ int OpenSealed(size_t bytes) {
 
 }  // namespace
 
-// Mapped for as long as it lives.
+// A segment, mapped while this object lives.
 struct SharedMemory::Segment {
   ~Segment() {
     if (base == nullptr) return;
     header()->retired.store(1, std::memory_order_release);
-    // Whoever has it mapped still keeps the header's page alone.
+    // Frees the pages at once. A process that still has the segment mapped keeps only the page of
+    // the header.
     fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, kSegmentHeaderBytes,
               static_cast<off_t>(bytes - kSegmentHeaderBytes));
     munmap(base, bytes);
@@ -78,7 +79,7 @@ std::unique_ptr<SharedMemory::Segment> SharedMemory::MakeSegment(size_t bytes) {
     close(fd);
     return nullptr;
   }
-  madvise(base, bytes, MADV_HUGEPAGE);  // advice: few systems have them for such memory
+  madvise(base, bytes, MADV_HUGEPAGE);  // only advice: few systems have huge pages for memfds
   auto segment = std::make_unique<Segment>();
   segment->fd = fd;
   segment->base = static_cast<std::byte*>(base);

@@ -29,7 +29,8 @@ void Append(Number number, std::string* out) {
   out->append(bytes, sizeof(bytes));
 }
 
-// Reads numbers one after the other. REQUIRES: so many bytes are there.
+// Reads numbers one after the other.
+// REQUIRES: the bytes hold all numbers that are read.
 class Reader final {
  public:
   explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -51,7 +52,8 @@ absl::Status Malformed(const char* kind, size_t bytes, const std::string& expect
       absl::StrCat("sharing part ", kind, " with ", bytes, " bytes of body, expected ", expected));
 }
 
-// How many entries of `entry_bytes` the body holds: at least one, at most `most`.
+// Returns how many entries of `entry_bytes` the body holds.
+// InvalidArgument: it holds none, more than `most`, or a part of one.
 absl::StatusOr<size_t> CountEntries(const char* kind, std::span<const std::byte> body,
                                     size_t entry_bytes, size_t most) {
   const size_t count = body.size() / entry_bytes;

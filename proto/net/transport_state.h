@@ -64,8 +64,7 @@ class TransportState final {
 
   const std::shared_ptr<Wakeup>& wakeup() const { return wakeup_; }
 
-  // ---- in a turn of I/O: the I/O thread, or a caller that hands over itself (may_hand_over_here)
-  // ----
+  // ---- in a turn of I/O: the I/O thread, or a caller with may_hand_over_here ----
   PeerId AcceptPeer();
   void Admit(PeerId peer);
 

@@ -17,9 +17,10 @@ Wakeup::~Wakeup() {
 }
 
 void Wakeup::Signal() {
+  // The first Signal since the last Clear wakes the sleeper; others need no system call.
   if (signalled_.exchange(true) || !asleep_) return;
   const uint64_t one = 1;
-  // Cannot fail but by overflow, when the fd is readable anyway.
+  // The write can fail only by overflow, and then the fd is readable anyway.
   [[maybe_unused]] const ssize_t written = write(fd_, &one, sizeof(one));
 }
 

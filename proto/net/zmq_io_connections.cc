@@ -1,4 +1,5 @@
-// ZmqIoLoop: whose connections there are, and which strangers have too much.
+// The part of ZmqIoLoop that knows whose connections there are and closes those of strangers that
+// exceed their bounds.
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,14 +11,14 @@
 namespace slimps {
 namespace {
 
-// What ZeroMQ holds of strangers is looked at so often.
+// The interval at which strangers' connections are checked for what ZeroMQ holds of them.
 constexpr absl::Duration kStrangersInterval = absl::Milliseconds(20);
 
 }  // namespace
 
 void ZmqIoLoop::WatchConnections(Link* link) {
   absl::StatusOr<ZmqMonitor> monitor = ZmqMonitor::Watch(context_.get(), link->socket.get());
-  // Without one, connections are known by what they say.
+  // Without a monitor, connections are known only by the messages that come from them.
   if (monitor.ok()) link->monitor = *std::move(monitor);
 }
 
@@ -25,7 +26,8 @@ void ZmqIoLoop::TakeEvents(Link* link) {
   for (const ZmqMonitor::Event& event : link->monitor.Take()) link->events.push_back(event);
 }
 
-// ZeroMQ tells of a connection's end after it has handed over all that came by it.
+// Handles the monitor's events. ZeroMQ reports the end of a connection only after it has handed
+// over all that came on it, so ReceiveReady calls this only when it has read the socket empty.
 void ZmqIoLoop::HeedEvents(Link* link) {
   for (const ZmqMonitor::Event& event : std::exchange(link->events, {})) {
     const bool lost = event.kind == ZmqMonitor::Kind::kDisconnected;
@@ -40,10 +42,10 @@ void ZmqIoLoop::HeedEvents(Link* link) {
   }
 }
 
-// 0 where connections are not told apart.
+// Returns the number of the connection; 0 if connections are not told apart.
 uint64_t ZmqIoLoop::ConnectionNumber(Link* link, int fd) {
   if (fd < 0 || !options_.strangers.has_value()) return 0;
-  // The first words of a connection that was accepted meanwhile.
+  // The first message of a connection whose event has not been taken yet.
   if (!connections_.Knows(fd)) {
     TakeEvents(link);
     HeedEvents(link);
@@ -52,7 +54,9 @@ uint64_t ZmqIoLoop::ConnectionNumber(Link* link, int fd) {
 }
 
 void ZmqIoLoop::Admit(PeerId peer) {
+  // A handler runs in a turn of its own thread. This also avoids locking turn_ twice.
   if (in_turn_ != std::this_thread::get_id()) return;
+  // This thread holds turn_ (checked above), which the analysis cannot see.
   [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     const auto found = routes_.find(peer);
     if (found == routes_.end() || !std::exchange(found->second.is_stranger, false)) return;
@@ -83,6 +87,7 @@ void ZmqIoLoop::CloseExcessive(SteadyTime now) {
   if (!options_.strangers.has_value()) return;
   for (const PeerId peer : state_->TakeOverflowed()) CloseStranger(peer, "does not read");
   if (now < next_strangers_) return;
+  // Looking at each connection costs a system call, so it happens at an interval only.
   for (const Connections::Excess& excess : connections_.TakeExcess(ArrivedBytes)) {
     CloseConnection(excess.fd);
     ReportBadFrame(excess.peer.value_or(PeerId{}),

@@ -11,14 +11,15 @@
 namespace slimps {
 namespace {
 
-// Sends and receives take turns of at most so many messages.
+// The largest number of messages sent, or received per socket, before the loop looks at the rest.
 constexpr int kMessagesPerTurn = 64;
-// ZMQ_POLLOUT of a ROUTER says that some peer can take a message, never which: a full one can only
-// be asked again.
+// ZMQ_POLLOUT of a ROUTER says that some peer can take a message, but not which one. So the loop
+// tries a full peer again after this time.
 constexpr absl::Duration kRouterRetry = absl::Milliseconds(5);
-// How long a transport that stops waits for what it has lent, having nothing else to do.
+// How long a stopping transport waits for the return of what it lent, if nothing else is left to
+// do.
 constexpr absl::Duration kReturnLinger = absl::Milliseconds(500);
-// What of a stranger's answers is out of our queue's bounds.
+// A stranger's answers in ZeroMQ are outside the bounds of our queue, so this bounds them.
 constexpr size_t kMessagesAheadOfStranger = 16;
 
 PayloadSharingOptions SharingOptions(const ZmqTransportOptions& options) {
@@ -30,7 +31,7 @@ PayloadSharingOptions SharingOptions(const ZmqTransportOptions& options) {
 
 }  // namespace
 
-// Lives as long as ZeroMQ holds any part of one message.
+// Counts one message as ahead while ZeroMQ holds any of its parts.
 class ZmqIoLoop::AheadToken final {
  public:
   AheadToken(std::shared_ptr<Ahead> ahead, std::shared_ptr<Wakeup> wakeup, size_t bytes)
@@ -75,7 +76,7 @@ ZmqIoLoop::ZmqIoLoop(const ZmqTransportOptions& options, TransportState* state, 
 
 class ABSL_SCOPED_LOCKABLE ZmqIoLoop::TurnLock final {
  public:
-  struct Locked {};  // turn_ is, by this thread
+  struct Locked {};  // this thread holds turn_ already
 
   explicit TurnLock(ZmqIoLoop* loop) ABSL_EXCLUSIVE_LOCK_FUNCTION(loop->turn_) : loop_(loop) {
     loop_->turn_.Lock();
@@ -106,7 +107,8 @@ bool ZmqIoLoop::Turn() {
   SteadyTime now = options_.clock->Now();
   DeliverDue(now);
   CloseExcessive(now);
-  // What was sent meanwhile, by those who took delivery too, leaves below.
+  // Cleared before the queue is read: what is sent before this line leaves below (also what the
+  // handlers above sent); a Send after it signals again and ends the next sleep.
   state_->wakeup()->Clear();
   OpenConnections();
   ReleaseHeld(now);
@@ -117,7 +119,10 @@ bool ZmqIoLoop::Turn() {
     Close(now);
     return false;
   }
+  // ReceiveReady and SendReady used sockets, which may have swallowed the signal on their fds. So
+  // the events are read once more before the thread sleeps on the fds.
   sleep_until_ = CheckEvents() ? SteadyTime::InfinitePast() : NextWake();
+  // No socket has anything left, so the sink has all that had arrived when the last sleep began.
   if (std::ranges::none_of(links_, &Link::readable)) state_->Delivered(slept_at_);
   fds_.clear();
   for (const Link& link : links_) fds_.push_back({link.fd, POLLIN, 0});
@@ -137,7 +142,8 @@ void ZmqIoLoop::Sleep() {
 }
 
 void ZmqIoLoop::SendHere() {
-  // A sink that sends while it is handed a message is in a turn already: to try the lock then would be undefined.
+  // A sink that sends from a handler is in a turn of this thread already. Even to try the lock
+  // would then be undefined behaviour.
   if (in_turn_ == Thread::CurrentId() || !turn_.TryLock()) {
     return state_->wakeup()->Signal();
   }
@@ -145,7 +151,7 @@ void ZmqIoLoop::SendHere() {
   {
     const TurnLock lock(this, TurnLock::Locked());
     SendReady(options_.clock->Now());
-    // Using a socket swallows what its fd would have told the sleeper.
+    // Using a socket may swallow the signal on its fd on which the I/O thread sleeps.
     more = CheckEvents() || !state_->NothingToSend();
   }
   if (more) state_->wakeup()->Signal();
@@ -174,7 +180,7 @@ void ZmqIoLoop::OpenConnections() {
                           .peer = wanted.peer});
     WatchConnections(&links_.back());
     if (is_ipc) sharing_.AddPeer(wanted.peer);
-    // Held until the socket says that there is a connection to write to.
+    // Held until the socket reports a connection that it can write to.
     routes_[wanted.peer] = Route{.link = &links_.back(),
                                  .ahead = std::make_shared<Ahead>(),
                                  .held = Held::kUnwritable,
@@ -196,6 +202,7 @@ void ZmqIoLoop::ReleaseHeld(SteadyTime now) {
     if (route.held == Held::kAhead) {
       release = !IsAhead(route);
     } else {
+      // A ROUTER cannot say which peer is writable, so its peers are tried again after a time.
       release = route.link->is_router ? route.retry_at <= now : route.link->writable;
     }
     if (!release) {
@@ -223,7 +230,8 @@ void ZmqIoLoop::SendControls(SteadyTime now) {
       if (result == SendResult::kWouldBlock) HoldUnwritable(peer, &route, now);
     }
     if (result == SendResult::kSent) continue;
-    // Before the peer is dropped: what it leaves is then due to its process, perhaps by a connection that is there.
+    // Put back before the peer is dropped: its returns are then due to its process, perhaps by
+    // another connection.
     sharing_.PutBack(std::move(control));
     if (result == SendResult::kNoRoute) DropPeer(peer, absl::UnavailableError("the peer is gone"));
     if (result != SendResult::kWouldBlock) state_->wakeup()->Signal();
@@ -242,7 +250,7 @@ void ZmqIoLoop::SendReady(SteadyTime now) {
   }
 }
 
-// Lends of it what can be lent.
+// Sends the frame, with payloads lent as far as possible.
 SendResult ZmqIoLoop::SendFrame(Route* route, const Outgoing& message) {
   route->link->unchecked = true;
   SendResult result = SendResult::kLost;
@@ -297,7 +305,7 @@ void ZmqIoLoop::HoldUnwritable(PeerId peer, Route* route, SteadyTime now) {
 void ZmqIoLoop::HoldIfAhead(PeerId peer, Route* route) {
   if (!IsAhead(*route)) return;
   route->ahead->watched = true;
-  // Looked at again after `watched` was set: a release in between signalled nothing.
+  // Checked again after `watched` was set: a release before that signalled nothing.
   if (!IsAhead(*route)) {
     route->ahead->watched = false;
     return;
@@ -377,6 +385,8 @@ void ZmqIoLoop::ReceiveReady() {
 bool ZmqIoLoop::Finished(SteadyTime now) {
   if (!state_->stopping()) return false;
   if (stop_by_ == SteadyTime::InfiniteFuture()) stop_by_ = now + options_.linger;
+  // The linger time bounds everything. Once nothing is left to send, only loans are waited for, and
+  // for a shorter time.
   if (now >= stop_by_) return true;
   if (!state_->NothingToSend()) return false;
   if (returns_by_ == SteadyTime::InfiniteFuture()) returns_by_ = now + kReturnLinger;
@@ -389,17 +399,18 @@ void ZmqIoLoop::Close(SteadyTime now) {
   }
   const int64_t linger_ms = absl::ToInt64Milliseconds(stop_by_ - now);
   for (Link& link : links_) {
-    // What ZeroMQ still holds goes out while the context is destroyed, which waits so long and no
-    // longer.
+    // What ZeroMQ still holds leaves while the context is destroyed. Its destruction waits this
+    // long at most.
     [[maybe_unused]] const absl::Status set =
         SetSocketOption(link.socket.get(), ZMQ_LINGER,
                         static_cast<int>(std::clamp<int64_t>(linger_ms, 0, 3600000)), "linger");
   }
+  // The last returns leave, so that their lenders need not keep the payloads.
   SendControls(now);
   sharing_.Close();
   routes_.clear();
   links_.clear();
-  context_.reset();
+  context_.reset();  // after all sockets: it waits for them
 }
 
 }  // namespace slimps

@@ -1,6 +1,11 @@
-// The I/O of a ZmqTransport: all its sockets, and the turns in which they are used. One turn: read, deliver what is due,
-// open new connections, hand over what may leave. The I/O thread takes a turn whenever sockets, time or a wake-up ask for
-// one; a thread that sends may do the last part of one while the I/O thread sleeps (SendHere).
+// The I/O of a ZmqTransport: all its sockets, and the turns in which they are used. A turn reads,
+// delivers what is due, opens new connections, and hands over what may leave. The I/O thread takes
+// a turn when sockets, time or a wake-up ask for one. A thread that sends may do the last part of a
+// turn while the I/O thread sleeps (SendHere).
+//
+//   ZmqIoLoop loop(options, &state, sink, std::move(context), std::move(bound));
+//   Thread io_thread("slimps-io", [&loop] { loop.Run(); });
+//   ... any thread:   state.Queue(...);  loop.SendHere();
 #ifndef SLIMPS_PROTO_NET_ZMQ_IO_LOOP_H_
 #define SLIMPS_PROTO_NET_ZMQ_IO_LOOP_H_
 
@@ -32,43 +37,50 @@
 
 namespace slimps {
 
-// SendHere: thread-safe. Run: once, the I/O thread's.
+// SendHere and Admit are thread-safe. Run is called once, by the I/O thread.
 class ZmqIoLoop final {
  public:
   // `bound` are ROUTER sockets that listen already. `state` and `sink` outlive the loop.
   ZmqIoLoop(const ZmqTransportOptions& options, TransportState* state, MessageSink* sink,
             ZmqContext context, std::vector<ZmqSocket> bound);
 
-  // Returns after state->Stop(), when all that was accepted is sent or the linger time is over.
+  // Takes turns until state->Stop() was called and all that was accepted is sent, or the linger
+  // time is over.
   void Run();
-  // Transport::Admit.
+
+  // Transport::Admit. Does nothing outside a turn of the calling thread.
   void Admit(PeerId peer);
-  // Hands over what is queued, if nobody else is at it; else sees to it that the I/O thread does.
+
+  // Hands over what is queued, unless another thread has the turn. In that case, and if work
+  // remains, it wakes the I/O thread.
   void SendHere();
 
  private:
-  // One socket: a ROUTER with many peers, or a DEALER with the one that it was made for.
+  // One socket: a ROUTER with many peers, or a DEALER with the one peer it was made for.
   struct Link {
     ZmqSocket socket;
-    int fd = -1;  // readable: something has changed that ZMQ_EVENTS tells
+    int fd = -1;  // readable when ZMQ_EVENTS may have changed
     bool is_router = false;
     bool is_ipc = false;
-    PeerTable peers;          // of a ROUTER
-    PeerId peer{};            // of a DEALER
-    ZmqMonitor monitor = {};  // before the socket it goes
-    bool has_events = true;   // the monitor may have
-    std::vector<ZmqMonitor::Event> events =
-        {};  // taken, to be heeded once all is read that came before them
-    // ZMQ_EVENTS as last looked at. Any use of the socket may change them without a word from fd.
+    PeerTable peers;          // a ROUTER's
+    PeerId peer{};            // a DEALER's
+    ZmqMonitor monitor = {};  // after the socket, so that it is destroyed first
+    bool has_events = true;   // the monitor may have events
+    // Events taken from the monitor, not handled yet. They wait until all that came before them is
+    // read from the socket.
+    std::vector<ZmqMonitor::Event> events = {};
+    // ZMQ_EVENTS as last read. Any use of the socket may change them without a signal on fd;
+    // `unchecked` says that they must be read again.
     bool unchecked = true;
     bool readable = false;
     bool writable = false;
   };
-  // What ZeroMQ holds of ours for one peer. Written by any thread.
+  // What ZeroMQ holds of ours for one peer. Any thread writes it: ZeroMQ releases parts on any
+  // thread.
   struct Ahead {
     std::atomic<size_t> bytes{0};
     std::atomic<size_t> messages{0};
-    std::atomic<bool> watched{false};  // publishes that the I/O thread waits for less
+    std::atomic<bool> watched{false};  // publishes that the I/O thread waits for them to fall
   };
   class AheadToken;
   class TurnLock;
@@ -78,14 +90,14 @@ class ZmqIoLoop final {
     std::string routing_id;  // empty for a DEALER
     std::shared_ptr<Ahead> ahead;
     Held held = Held::kNo;
-    SteadyTime retry_at;  // of a ROUTER's peer that is unwritable
-    // Where strangers are bounded, of a ROUTER's peer: the connection that it came by.
+    SteadyTime retry_at;  // when to try a ROUTER's unwritable peer again
+    // For a ROUTER's peer, if strangers are bounded: the connection on which it came.
     bool is_stranger = false;
     int fd = -1;
     uint64_t connection = 0;
   };
 
-  // False: the end.
+  // Takes one turn. Returns false when the loop is to end.
   bool Turn();
   void Sleep();
 
@@ -102,7 +114,7 @@ class ZmqIoLoop final {
   void DropPeer(PeerId peer, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   void ReportUndeliverable(PeerId peer, size_t messages, const absl::Status& why);
 
-  // True: a turn has something to do already.
+  // Reads ZMQ_EVENTS of the sockets that were used. Returns true if another turn has work already.
   bool CheckEvents() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   bool IsHeldUnwritable(PeerId peer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   SteadyTime NextWake() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
@@ -113,14 +125,14 @@ class ZmqIoLoop final {
   void TakeEvents(Link* link) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   void HeedEvents(Link* link) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   uint64_t ConnectionNumber(Link* link, int fd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
-  // Closes what strangers have too much of.
+  // Closes connections of strangers that exceed their bounds.
   void CloseExcessive(SteadyTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   void CloseStranger(PeerId peer, const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
-  // Whether it is one whose message of so many bytes is not even looked at.
+  // True if `from` is a stranger and may not send a message of this many bytes.
   bool SaysTooMuch(PeerId from, size_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   void TakeParts(const Link& link, PeerId from, ReceivedParts parts, size_t parts_too_many)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
-  // Adds what was borrowed to `bytes`.
+  // Adds the size of borrowed payloads to `bytes`.
   absl::StatusOr<Message> ParseParts(const Link& link, PeerId from, ReceivedParts parts,
                                      size_t* bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   void ReportBadFrame(PeerId from, const absl::Status& why);
@@ -133,26 +145,29 @@ class ZmqIoLoop final {
   MessageSink* const sink_;      // the transport's user's
 
   Mutex turn_;
-  // Who holds turn_: read to find out whether it is oneself, who must not even try to lock it.
+  // The thread that holds turn_. A thread reads it to learn if it is that thread itself, which must
+  // not even try to lock turn_ again.
   std::atomic<Thread::Id> in_turn_{};
-  ZmqContext context_ ABSL_GUARDED_BY(turn_);     // before the sockets: it goes after them
-  std::list<Link> links_ ABSL_GUARDED_BY(turn_);  // a list, for Routes point into it
+  ZmqContext context_ ABSL_GUARDED_BY(turn_);     // before the sockets: it is destroyed after them
+  std::list<Link> links_ ABSL_GUARDED_BY(turn_);  // a list, because Routes point into it
   std::unordered_map<PeerId, Route> routes_ ABSL_GUARDED_BY(turn_);
   std::set<PeerId> held_ ABSL_GUARDED_BY(turn_);
   ArrivalQueue arrivals_ ABSL_GUARDED_BY(turn_);
   Connections connections_ ABSL_GUARDED_BY(turn_);
-  // When strangers are looked at again.
+  // When to look at strangers' connections again.
   SteadyTime next_strangers_ ABSL_GUARDED_BY(turn_) = SteadyTime::InfiniteFuture();
   PayloadSharing sharing_ ABSL_GUARDED_BY(turn_);
   bool more_to_send_ ABSL_GUARDED_BY(turn_) = false;
   SteadyTime stop_by_ ABSL_GUARDED_BY(turn_) = SteadyTime::InfiniteFuture();
-  // When stopping: what is lent is waited for till then.
+  // When a stopping loop stops waiting for the return of what is lent.
   SteadyTime returns_by_ ABSL_GUARDED_BY(turn_) = SteadyTime::InfiniteFuture();
 
-  // The I/O thread's: what it sleeps on, those of links_ in their order, then of ended processes.
+  // Owned by the I/O thread. What it sleeps on: the links_ in order, the watch on processes if
+  // sharing is on, then the links' monitors in order.
   std::vector<pollfd> fds_;
   SteadyTime sleep_until_;
-  SteadyTime slept_at_ = SteadyTime::InfinitePast();  // fds_ tell of all that had arrived by then
+  // All that had arrived by then shows in fds_.
+  SteadyTime slept_at_ = SteadyTime::InfinitePast();
 };
 
 }  // namespace slimps

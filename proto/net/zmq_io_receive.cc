@@ -1,4 +1,4 @@
-// ZmqIoLoop: from what a socket received to the sink.
+// The part of ZmqIoLoop that takes messages from a socket to the sink.
 #include <optional>
 #include <span>
 #include <string>
@@ -23,16 +23,18 @@ bool ZmqIoLoop::ReceiveOne(Link* link) {
   } else {
     parts.push_back(std::move(part));
   }
-  // A message arrives whole, so all its parts are there.
+  // ZeroMQ hands over a message only when all its parts are there.
   size_t too_many = 0;
-  size_t bytes = 0;  // as they travelled
+  size_t bytes = 0;  // with ZeroMQ's framing, as TCP counted them
   int fd = -1;
   while (more) {
     part = std::make_shared<ZmqPart>();
     if (!part->Receive(link->socket.get())) break;
     more = part->more();
-    fd = part->source_fd();  // which the routing id may lack
+    fd = part->source_fd();  // the part with the routing id may have none
+    // ZMTP frames a part with 2 bytes, or with 9 if it is long.
     bytes += part->bytes().size() + (part->bytes().size() < 256 ? 2 : 9);
+    // Read further even beyond the limit, so that the next message begins at its first part.
     if (parts.size() <= options_.limits.max_payload_frames) {
       parts.push_back(std::move(part));
     } else {
@@ -49,14 +51,14 @@ PeerId ZmqIoLoop::PeerOf(Link* link, const ZmqPart& part, int fd) {
   const std::span<const std::byte> bytes = part.bytes();
   const std::string routing_id(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (options_.strangers.has_value() && !link->peers.Find(routing_id).has_value()) {
-    // Its connection may have the descriptor of one whose end is not heeded yet.
+    // The connection may have the descriptor of an earlier one whose end has not been handled yet.
     TakeEvents(link);
     HeedEvents(link);
   }
   const uint64_t connection = ConnectionNumber(link, fd);
   if (const std::optional<PeerId> known = link->peers.Find(routing_id)) {
     if (routes_.at(*known).connection == connection) return *known;
-    // Whoever names the routing id of one that has gone is not taken for it.
+    // A new connection that names the routing id of an old peer is not taken for that peer.
     DropPeer(*known, absl::UnavailableError("the peer is gone"));
   }
   const PeerId peer = state_->AcceptPeer();
@@ -94,7 +96,7 @@ void ZmqIoLoop::TakeParts(const Link& link, PeerId from, ReceivedParts parts, si
     if (!refusal.empty()) state_->CountSharingRefusal(std::move(refusal));
     return;
   }
-  // The peer has sized it: this message is lost, the process goes on.
+  // The peer chose the size. If memory runs out here, this message is lost and the process goes on.
   const auto parse = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     return ParseParts(link, from, std::move(parts), &bytes);
   };

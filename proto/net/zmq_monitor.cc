@@ -25,7 +25,7 @@ absl::StatusOr<ZmqMonitor> ZmqMonitor::Watch(void* context, void* socket) {
   ZmqMonitor monitor;
   monitor.events_.reset(zmq_socket(context, ZMQ_PAIR));
   if (monitor.events_ == nullptr) return failed("socket for a monitor");
-  // Without a mark: at one, ZeroMQ's I/O thread would wait for us.
+  // No high-water mark: at a mark ZeroMQ's I/O thread would wait for us.
   SLIMPS_RETURN_IF_ERROR(SetSocketOption(monitor.events_.get(), ZMQ_RCVHWM, 0, "receive mark"));
   SLIMPS_RETURN_IF_ERROR(SetSocketOption(monitor.events_.get(), ZMQ_LINGER, 0, "linger"));
   if (zmq_socket_monitor(socket, address.c_str(), ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED) !=
@@ -49,7 +49,7 @@ ZmqMonitor& ZmqMonitor::operator=(ZmqMonitor&& other) noexcept {
 }
 
 void ZmqMonitor::Stop() {
-  // Before its reader goes, for whom ZeroMQ would wait.
+  // The monitor stops before its reader goes, because ZeroMQ would wait for the reader.
   if (watched_ != nullptr) zmq_socket_monitor(watched_, nullptr, 0);
   watched_ = nullptr;
   events_.reset();
@@ -60,7 +60,7 @@ std::vector<ZmqMonitor::Event> ZmqMonitor::Take() {
   if (events_ == nullptr) return events;
   ZmqPart part;
   while (part.Receive(events_.get())) {
-    // The first part is the event (u16) and its value (i32), the second the endpoint.
+    // The first part is the event (u16) and its value (i32). The second is the endpoint.
     uint16_t event = 0;
     int32_t fd = -1;
     if (part.more() && part.bytes().size() == sizeof(event) + sizeof(fd)) {
@@ -85,7 +85,8 @@ std::optional<uint64_t> ArrivedBytes(int fd) {
 }
 
 void CloseConnection(int fd) {
-  // ZeroMQ closes it when it sees the end: with a reset, or the other side might wait for room to send on.
+  // ZeroMQ closes the socket when it sees the end. The close resets the connection, because
+  // otherwise the other side might wait for room to send on.
   const linger at_once{.l_onoff = 1, .l_linger = 0};
   setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
   shutdown(fd, SHUT_RDWR);

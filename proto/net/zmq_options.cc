@@ -55,7 +55,7 @@ absl::Status SetBounds(void* socket, const ZmqTransportOptions& options) {
       SetSocketOption(socket, ZMQ_RCVBUF, options.socket_receive_buffer_bytes, "receive buffer"));
   SLIMPS_RETURN_IF_ERROR(
       SetSocketOption(socket, ZMQ_BACKLOG, options.listen_backlog, "listen backlog"));
-  // Overwritten with what is left of the linger time when the transport stops.
+  // The transport sets what is left of the linger time when it stops.
   return SetSocketOption(socket, ZMQ_LINGER, 0, "linger");
 }
 
@@ -71,11 +71,11 @@ absl::StatusOr<ZmqSocket> OpenSocket(void* context, int type, const ZmqTransport
   SLIMPS_RETURN_IF_ERROR(SetLiveness(socket.get(), options));
   SLIMPS_RETURN_IF_ERROR(SetSocketOption(socket.get(), ZMQ_IPV6, 0, "IPv6"));
   if (type == ZMQ_ROUTER) {
-    // Without it a ROUTER drops silently what it cannot route.
+    // Without it a ROUTER silently drops what it cannot route.
     SLIMPS_RETURN_IF_ERROR(
         SetSocketOption(socket.get(), ZMQ_ROUTER_MANDATORY, 1, "mandatory routing"));
   } else {
-    // Messages wait in our queue, where priorities and bounds hold, until there is a connection.
+    // Until there is a connection, messages wait in our queue, where priorities and bounds apply.
     SLIMPS_RETURN_IF_ERROR(SetSocketOption(socket.get(), ZMQ_IMMEDIATE, 1, "immediate"));
   }
   return socket;

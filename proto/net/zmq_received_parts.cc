@@ -16,7 +16,8 @@ bool IsRaw(wire::Format format) {
   return format == wire::RAW_F32 || format == wire::RAW_F16 || format == wire::RAW_BF16;
 }
 
-// As it is to be believed: its lender can write it still, and a decoder believes what was checked.
+// Copies a borrowed payload unless it is raw. Its lender can still write it, and a decoder believes
+// what was checked.
 Payload TakeBorrowed(Payload payload, wire::Format format) {
   if (IsRaw(format)) return payload;
   AlignedBuffer copy(payload.size());
@@ -55,7 +56,7 @@ absl::StatusOr<Message> ParseReceived(ReceivedParts parts,
         is_borrowed ? TakeBorrowed(std::move((next_borrowed++)->bytes), frame.claims[i].format)
                     : ToPayload(std::move(*next_part++)));
   }
-  // What will be decoded, after it was copied.
+  // Checked after the copies were made, so the hashes cover the bytes that will be decoded.
   SLIMPS_RETURN_IF_ERROR(CheckHashes(frame.claims, message.payloads));
   return message;
 }

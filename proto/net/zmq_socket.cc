@@ -12,10 +12,10 @@
 namespace slimps {
 namespace {
 
-// ZeroMQ's decoder hands out parts up to its batch size as slices of one buffer.
+// ZeroMQ's decoder hands out parts up to its batch size (this many bytes) as slices of one buffer.
 constexpr size_t kSharedBufferBytes = 8192;
 
-// A signal's handler ran while ZeroMQ looked at its mailbox: that says nothing of the peer.
+// Repeats a call that failed because a signal handler ran. That failure says nothing of the peer.
 template <typename Call>
 int UnlessInterrupted(const Call& call) {
   for (;;) {
@@ -31,7 +31,7 @@ struct PartOnTheWay {
 
 void ReleasePart(void* /*data*/, void* hint) { delete static_cast<PartOnTheWay*>(hint); }
 
-// True when ZeroMQ took the part.
+// Returns true if ZeroMQ took the part. If not, errno says why.
 bool SendPart(void* socket, const Payload& payload, const std::shared_ptr<void>& token, int flags) {
   auto* holder = new PartOnTheWay{payload, token};
   zmq_msg_t message;
@@ -111,7 +111,7 @@ SendResult SendParts(void* socket, const std::string& routing_id, std::span<cons
     if (SendPart(socket, parts[i], token, ZMQ_DONTWAIT | more)) continue;
     if (i == 0 && routing_id.empty()) return FirstPartFailed(errno);
     // The connection broke in mid-message. ZeroMQ rolls back what it took and swallows the rest up
-    // to the last part, which must therefore still be offered.
+    // to the last part, so the rest must still be offered.
     lost = true;
   }
   return lost ? SendResult::kLost : SendResult::kSent;

@@ -1,5 +1,6 @@
 // Wraps ZeroMQ's C API with owners and Statuses: context, socket, received part. Only this package
-// includes zmq.h. Every function that can fail says so in its result.
+// includes zmq.h. Errors are results; the only exception is OutOfMemory
+// (proto/base/out_of_memory.h).
 //
 //   ZmqSocket socket(zmq_socket(context.get(), ZMQ_DEALER));
 //   SLIMPS_RETURN_IF_ERROR(SetSocketOption(socket.get(), ZMQ_LINGER, 0, "linger"));

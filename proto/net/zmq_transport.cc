@@ -25,7 +25,7 @@ absl::Status BindError(std::string_view address, int error) {
   }
 }
 
-// As ZeroMQ wants it.
+// Returns the address in the form that zmq_bind takes.
 absl::StatusOr<std::string> BindTarget(std::string_view text) {
   SLIMPS_ASSIGN_OR_RETURN(Address address, ParseAddress(text));
   if (address.kind == Address::Kind::kTcp) {
@@ -48,7 +48,7 @@ ZmqTransport::ZmqTransport(const ZmqTransportOptions& options)
 ZmqTransport::~ZmqTransport() {
   Stop();
   MutexLock lock(&mutex_);
-  bound_.clear();  // before the context, which waits for its sockets
+  bound_.clear();  // before the context, whose destruction waits for its sockets
 }
 
 absl::StatusOr<std::string> ZmqTransport::Bind(std::string_view address) {

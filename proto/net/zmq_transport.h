@@ -10,7 +10,9 @@
 //    (see ToPayload).
 //  - A message waits in the queue while the connection is not made, or is lost. A message that
 //    ZeroMQ had already taken may be lost.
-//  - OnUndeliverable reports messages to peers of bound addresses, and what Stop could not send.
+//  - OnUndeliverable is mostly for peers of bound addresses. For a connection it reports what Stop
+//    could not send, a message that broke off while it was sent, and what was queued if no socket
+//    could be opened.
 //  - Stop waits up to half a second more for payloads that were lent to other processes of this
 //    machine. Payloads not returned by then are kept until those processes have ended
 //    (orphaned_loans.h).
