@@ -43,7 +43,8 @@ absl::Status CheckSizes(size_t header_bytes, size_t payload_frames, const Limits
   return absl::OkStatus();
 }
 
-// `sizes(i)` is the size of payload frame i.
+// Checks the payloads' sizes against the claims and the limits. `sizes(i)` is the size of payload
+// i.
 template <typename Sizes>
 absl::Status CheckPayloadSizes(const wire::Header& header, size_t header_bytes,
                                const std::vector<PayloadClaim>& claims, size_t frames,
@@ -75,8 +76,8 @@ absl::Status NoHeader(std::span<const std::byte> bytes) {
       absl::StrCat("the header's ", bytes.size(), " bytes are no valid wire::Header"));
 }
 
-// The field number of the body that `bytes` hold; 0: none. Not two, of which the parser would give the header one after
-// the other.
+// Returns the field number of the body that `bytes` hold; 0 if they hold none. Refuses two bodies:
+// only one is given beforehand, so the parser would allocate the other (proto/header_body.h).
 absl::StatusOr<int> FindBody(std::span<const std::byte> bytes) {
   using google::protobuf::internal::WireFormatLite;
   google::protobuf::io::CodedInputStream in(reinterpret_cast<const uint8_t*>(bytes.data()),
@@ -85,7 +86,7 @@ absl::StatusOr<int> FindBody(std::span<const std::byte> bytes) {
   while (const uint32_t tag = in.ReadTag()) {
     const int field = WireFormatLite::GetTagFieldNumber(tag);
     if (!WireFormatLite::SkipField(&in, tag)) return NoHeader(bytes);
-    // Of another type than a message's it is a field that the parser does not know.
+    // A field of another wire type is unknown to the parser, so it gives the header no body.
     const bool is_message =
         WireFormatLite::GetTagWireType(tag) == WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
     if (!is_message || !IsBody(field) || field == body) continue;
@@ -98,14 +99,15 @@ absl::StatusOr<int> FindBody(std::span<const std::byte> bytes) {
   return body;
 }
 
-// Memory may run out here: the body is there before the parser asks for it (proto/header_body.h).
+// Parses a header. Memory may run out here, so the body is given before the parser asks for it
+// (proto/header_body.h).
 absl::StatusOr<wire::Header> ParseHeader(std::span<const std::byte> bytes) {
   SLIMPS_ASSIGN_OR_RETURN(const int body, FindBody(bytes));
   wire::Header header;
   GiveBody(static_cast<wire::Header::BodyCase>(body), &header);
   const int size = static_cast<int>(bytes.size());
   google::protobuf::io::ArrayInputStream in(bytes.data(), size);
-  // Merge: to parse would be to begin with an empty header.
+  // Merges, because parsing would first clear the header and its body.
   if (!header.MergeFromBoundedZeroCopyStream(&in, size)) return NoHeader(bytes);
   return header;
 }

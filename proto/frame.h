@@ -1,5 +1,5 @@
-// A message as the parts that travel: one header part, then one raw part per payload. Pure: no
-// sockets, no clock.
+// Turns a message into the parts that travel, and back: one header part, then one raw part for each
+// payload. Pure: no sockets, no clock.
 //
 //   Message message;
 //   wire::PushItem* item = message.header.mutable_push()->add_items();
@@ -7,7 +7,7 @@
 //   AttachPayload(item, std::move(bit_buf), PayloadHashing::kXxh3, &message);
 //   SLIMPS_ASSIGN_OR_RETURN(Frame frame, BuildFrame(std::move(message), kDefaultLimits));
 //
-// Layout byte by byte: proto/README.md. All functions are thread-safe.
+// proto/README.md gives the layout byte by byte. All functions are thread-safe.
 #ifndef SLIMPS_PROTO_FRAME_H_
 #define SLIMPS_PROTO_FRAME_H_
 
@@ -25,8 +25,8 @@
 
 namespace slimps {
 
-// A header and the payloads of its items, in the items' order; an item with payload_bytes 0 has
-// none. Thread-compatible.
+// A header and the payloads of its items, in the order of the items. An item with payload_bytes 0
+// has no payload. Thread-compatible.
 struct Message {
   wire::Header header;
   std::vector<Payload> payloads;
@@ -39,9 +39,9 @@ inline constexpr size_t kPreludeBytes = 8;
 
 enum class PayloadHashing { kOff, kXxh3 };
 
-// Makes `payload` that of `item`, an InitItem, PushItem or PullReplyItem of message->header: fills
-// in the item's payload_bytes and payload_hash. Call it in the order of the items. An empty payload
-// adds no part.
+// Attaches `payload` to `item`, which is an InitItem, PushItem or PullReplyItem of message->header:
+// fills in the item's payload_bytes and payload_hash. An empty payload adds no part.
+// REQUIRES: called in the order of the items.
 template <typename Item>
 void AttachPayload(Item* item, Payload payload, PayloadHashing hashing, Message* message) {
   item->set_payload_bytes(payload.size());
@@ -50,28 +50,34 @@ void AttachPayload(Item* item, Payload payload, PayloadHashing hashing, Message*
   if (!payload.empty()) message->payloads.push_back(std::move(payload));
 }
 
-// Checks `message` as the receiver will (payload hashes excepted) and serialises the header,
-// setting its protocol_version. Payloads are shared, not copied. InvalidArgument: malformed or over
-// a limit. DataLoss: a payload's size is not what its item declares.
+// Checks `message` as the receiver will (except payload hashes), sets the header's protocol_version
+// and serialises the header. Payloads are shared, not copied.
+// InvalidArgument: the message is malformed or over a limit.
+// DataLoss: the size of a payload is not what its item declares.
 [[nodiscard]] absl::StatusOr<Frame> BuildFrame(Message message, const Limits& limits);
 
-// Untrusted bytes in; after OK, parts[1 + i] is the payload of the i-th item that has payload_bytes
-// > 0, of exactly that size and matching its hash. InvalidArgument: malformed or over a limit.
-// DataLoss: a payload's size or hash disagrees. Memory used is bounded by a small multiple of
-// limits.max_header_bytes.
+// Parses untrusted parts and checks them. After OK, parts[1 + i] is the payload of the i-th item
+// that has payload_bytes > 0. It has exactly that size and matches its hash. The memory used is at
+// most a small multiple of limits.max_header_bytes.
+// InvalidArgument: the message is malformed or over a limit.
+// DataLoss: the size or hash of a payload disagrees.
 [[nodiscard]] absl::StatusOr<wire::Header> ParseFrame(
     std::span<const std::span<const std::byte>> parts, const Limits& limits);
 
-// ParseFrame in two steps, for payloads that others can still write: those whose insides are to be believed are copied
-// in between, and what is hashed is what will be decoded.
+// The result of the first of two steps that do what ParseFrame does. They are for payloads that
+// others can still write: between the steps the caller copies the payloads that a decoder will
+// believe. So the bytes that are hashed are those that will be decoded.
 struct UnhashedFrame {
   wire::Header header;
-  std::vector<PayloadClaim> claims;  // of its payloads, in order
+  std::vector<PayloadClaim> claims;  // one for each payload, in order
 };
-// All but the hashes.
+// Does what ParseFrame does, except checking hashes.
 [[nodiscard]] absl::StatusOr<UnhashedFrame> ParseUnhashed(
     std::span<const std::span<const std::byte>> parts, const Limits& limits);
-// DataLoss: a hash disagrees. REQUIRES: a claim for each of `payloads`.
+
+// Checks the hashes of the payloads.
+// REQUIRES: `claims` has an entry for each of `payloads`.
+// DataLoss: a hash disagrees.
 [[nodiscard]] absl::Status CheckHashes(std::span<const PayloadClaim> claims,
                                        std::span<const Payload> payloads);
 

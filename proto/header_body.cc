@@ -2,7 +2,8 @@
 
 namespace slimps {
 
-// set_allocated_push and its like take what is allocated already. Without protobuf's reflection, which allocates too.
+// set_allocated_push and its like take what is allocated already. protobuf's reflection is not
+// used, because it allocates too.
 void GiveBody(wire::Header::BodyCase body, wire::Header* header) {
   switch (body) {
     case wire::Header::kRegister:

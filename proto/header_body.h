@@ -1,11 +1,12 @@
-// A header's body, made so that an exception may go by where memory runs out. protobuf's mutable_push() and its like say which body a header has
-// before they allocate it: where that throws, the header is left with a pointer to nowhere, and even its destructor
-// follows it. So whoever lives on after std::bad_alloc gives the body first, and mutable_push() then only finds it.
+// Gives a header its body so that running out of memory does no harm. protobuf's mutable_push() and
+// its like record which body a header has before they allocate that body. If the allocation throws,
+// the header is left with an invalid pointer, which even its destructor follows. So code that
+// survives std::bad_alloc gives the body first, and mutable_push() then only finds it.
 //
 //   GiveBody(wire::Header::kPush, &header);
 //   header.mutable_push()->add_items();
 //
-// Pure; thread-safe.
+// Pure. All functions are thread-safe.
 #ifndef SLIMPS_PROTO_HEADER_BODY_H_
 #define SLIMPS_PROTO_HEADER_BODY_H_
 
@@ -13,12 +14,13 @@
 
 namespace slimps {
 
-// Whether `field` of a header is one of its bodies.
+// True if `field` of a header is one of its bodies.
 [[nodiscard]] constexpr bool IsBody(int field) {
   return field >= wire::Header::kRegister && field <= wire::Header::kGoodbye;
 }
 
-// An empty body in place of the one that *header has. Throws std::bad_alloc: it has that one still.
+// Replaces the body that *header has by an empty one. Throws std::bad_alloc; *header then still has
+// its old body.
 void GiveBody(wire::Header::BodyCase body, wire::Header* header);
 
 }  // namespace slimps

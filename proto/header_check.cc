@@ -30,7 +30,8 @@ size_t MaxBytes(const pb::FieldDescriptor& field, const Limits& limits) {
   return limits.max_text_bytes;
 }
 
-// proto3 refuses to parse a string that is not UTF-8: a sender that let one out would wait for an answer in vain.
+// Checks a string field. proto3 refuses to parse a string that is not UTF-8, so a sender that let
+// one out would wait for an answer in vain.
 absl::Status CheckText(const pb::FieldDescriptor& field, const std::string& text,
                        const Limits& limits) {
   const size_t limit = MaxBytes(field, limits);
@@ -38,7 +39,7 @@ absl::Status CheckText(const pb::FieldDescriptor& field, const std::string& text
     return absl::InvalidArgumentError(
         absl::StrCat(": has ", text.size(), " bytes, at most ", limit, " are allowed"));
   }
-  // The receiver's own check.
+  // The check that the receiver's parser makes.
   if (field.type() != pb::FieldDescriptor::TYPE_STRING ||
       pb::internal::IsStructurallyValidUTF8(text)) {
     return absl::OkStatus();
@@ -49,7 +50,7 @@ absl::Status CheckText(const pb::FieldDescriptor& field, const std::string& text
 
 absl::Status CheckFields(const pb::Message& message, const Limits& limits);
 
-// One value of `field`; `index` is -1 for a field that is not repeated.
+// Checks one value of `field`. `index` is -1 for a field that is not repeated.
 absl::Status CheckValue(const pb::Message& message, const pb::FieldDescriptor& field, int index,
                         const Limits& limits) {
   const pb::Reflection& reflection = *message.GetReflection();
@@ -83,13 +84,14 @@ absl::Status CheckValue(const pb::Message& message, const pb::FieldDescriptor& f
   }
 }
 
+// Adds the field to the path that leads an error's message.
 absl::Status AtField(const pb::FieldDescriptor& field, int index, const absl::Status& status) {
   std::string place = index < 0 ? field.name() : absl::StrCat(field.name(), "[", index, "]");
   const char* separator = !status.message().empty() && status.message()[0] == ':' ? "" : ".";
   return absl::Status(status.code(), absl::StrCat(place, separator, status.message()));
 }
 
-// Walks every field that is set, so that a message type added later is checked without a line here.
+// Walks every field that is set, so a message type added later is checked without a line here.
 // Errors read ": why" and get the path to the field prepended on the way up.
 absl::Status CheckFields(const pb::Message& message, const Limits& limits) {
   std::vector<const pb::FieldDescriptor*> fields;
@@ -116,8 +118,9 @@ absl::Status CheckFields(const pb::Message& message, const Limits& limits) {
   return absl::OkStatus();
 }
 
-// The messages that training consists of are looked at without reflection, which costs more than all the rest of a small
-// one. True: nothing that CheckFields would refuse. False: it has to say.
+// Checks the messages of training without reflection, which would cost more than all other work on
+// a small message. True means that CheckFields would refuse nothing. False means that CheckFields
+// must decide.
 class PlainLook final {
  public:
   explicit PlainLook(const Limits& limits) : limits_(limits) {}
@@ -162,6 +165,7 @@ class PlainLook final {
     return wire::Format_IsValid(item.format()) && IsPlainText(item.status().message()) &&
            !item.has_state();
   }
+  // ASCII is always valid UTF-8. Longer texts are left to CheckFields.
   bool IsPlainText(const std::string& text) const {
     return text.size() <= std::min(limits_.max_text_bytes, kLongestShown) &&
            std::none_of(text.begin(), text.end(), [](char c) { return (c & 0x80) != 0; });
@@ -199,7 +203,8 @@ absl::Status CheckKeyInfo(const wire::KeyInfo& info, const Limits& limits) {
   return absl::OkStatus();
 }
 
-// For InitItem, PushItem and PullReplyItem. LEVELS, SPARSE and ROWS are checked where they are decoded (compress/format).
+// Checks an InitItem, PushItem or PullReplyItem. The decoders check the payloads of LEVELS, SPARSE
+// and ROWS (compress/format).
 template <typename Item>
 absl::Status CheckPayloadItem(const Item& item, const Limits& limits) {
   SLIMPS_RETURN_IF_ERROR(CheckId(item.id(), item.elements(), limits));

@@ -1,4 +1,7 @@
-// Checks of a parsed header that need no payload bytes. Pure; thread-safe.
+// Checks a parsed header without looking at payload bytes. Pure. All functions are thread-safe.
+//
+//   SLIMPS_RETURN_IF_ERROR(CheckHeader(header, limits));
+//   for (const PayloadClaim& claim : PayloadClaims(header)) ...   // claim.bytes, claim.hash
 #ifndef SLIMPS_PROTO_HEADER_CHECK_H_
 #define SLIMPS_PROTO_HEADER_CHECK_H_
 
@@ -12,7 +15,7 @@
 
 namespace slimps {
 
-// What an item says of the payload part that it takes.
+// What an item says about its payload part.
 struct PayloadClaim {
   uint64_t key = 0;
   uint32_t partition = 0;
@@ -21,15 +24,17 @@ struct PayloadClaim {
   wire::Format format = wire::ABSENT;
 };
 
-// InvalidArgument, naming the field: an unknown enum value, a string that is not UTF-8, a string,
-// list, count or size over its limit, a raw payload whose bytes are not elements times size, a
-// number that is not finite, no body.
+// Checks every field of the header.
+// InvalidArgument: an enum value is unknown; a string is not UTF-8; a string, list, count or size
+// is over its limit; the bytes of a raw payload are not elements times size; a number is not
+// finite; or there is no body. The message names the field.
 [[nodiscard]] absl::Status CheckHeader(const wire::Header& header, const Limits& limits);
 
-// One claim per item with payload_bytes > 0, in order. REQUIRES: CheckHeader was OK.
+// Returns one claim for each item with payload_bytes > 0, in order.
+// REQUIRES: CheckHeader returned OK.
 [[nodiscard]] std::vector<PayloadClaim> PayloadClaims(const wire::Header& header);
 
-// "push", "pull_reply"; "no body" when unset.
+// Returns the name of the body's field, such as "push" or "pull_reply"; "no body" if there is none.
 [[nodiscard]] std::string VerbName(const wire::Header& header);
 
 }  // namespace slimps

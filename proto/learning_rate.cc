@@ -9,7 +9,7 @@
 namespace slimps {
 namespace {
 
-// Exact as a double, and far from where a sum of rounds would begin again at 0.
+// A double holds it exactly, and it is far below where a sum of rounds would wrap around to 0.
 constexpr uint64_t kMostBeginRounds = uint64_t{1} << 53;
 
 }  // namespace

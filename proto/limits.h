@@ -1,5 +1,5 @@
-// What a message may at most be. Every socket is set to these, every header is checked against them
-// before anything is allocated by what it declares, and a sender is refused by the same numbers.
+// The limits of a message. Every socket is set to them. Every header is checked against them before
+// anything is allocated by what it declares. A sender is refused by the same numbers.
 #ifndef SLIMPS_PROTO_LIMITS_H_
 #define SLIMPS_PROTO_LIMITS_H_
 
@@ -8,19 +8,19 @@
 
 namespace slimps {
 
-// Raised whenever an older peer would misread a frame.
+// Must be raised whenever an older peer would misread a frame.
 inline constexpr uint16_t kProtocolVersion = 1;
 
-// Both ends of a connection should be given the same limits: the tighter one refuses what the other
+// Both ends of a connection should have the same limits: the tighter end refuses what the other
 // accepts.
 struct Limits {
   size_t max_message_bytes = size_t{64} << 20;  // all parts together, prelude included
   size_t max_header_bytes = size_t{1} << 20;    // the header part, prelude included
   size_t max_payload_frames = 4096;
   size_t max_items = 16384;          // entries of any repeated field without a limit of its own
-  size_t max_key_name_bytes = 1024;  // typed name
-  size_t max_row_bytes = size_t{256} << 10;  // PullItem.rows
-  size_t max_text_bytes = 16384;             // any other string
+  size_t max_key_name_bytes = 1024;  // of a typed name
+  size_t max_row_bytes = size_t{256} << 10;  // of PullItem.rows
+  size_t max_text_bytes = 16384;             // of any other string
   size_t max_shape_dims = 16;
   size_t max_partitions = 65536;              // of one key
   uint64_t max_elements = uint64_t{1} << 32;  // of one key, and so of one partition
@@ -28,7 +28,8 @@ struct Limits {
 
 inline constexpr Limits kDefaultLimits{};
 
-// Of an optimizer's state, when it is put back: what is counted on from there must not wrap around.
+// Bounds the update count of an optimizer's state that is put back, so that counting on from there
+// cannot wrap around.
 inline constexpr uint64_t kMostUpdates = uint64_t{1} << 62;
 
 }  // namespace slimps

@@ -11,7 +11,7 @@
 namespace slimps {
 namespace {
 
-// Numbers are used as fp32, so they must be finite there.
+// The optimizers compute in fp32, so a number must be finite there.
 absl::Status CheckRange(const char* field, double value, double low, double high) {
   if (value >= low && value <= high && std::isfinite(static_cast<float>(value))) {
     return absl::OkStatus();
@@ -48,7 +48,7 @@ absl::Status ValidateOptimizer(const wire::OptimizerSpec& spec) {
   if (spec.kind() == wire::OptimizerSpec::ADAM || spec.kind() == wire::OptimizerSpec::ADAMW) {
     SLIMPS_RETURN_IF_ERROR(CheckBeta("beta1", spec.beta1()));
     SLIMPS_RETURN_IF_ERROR(CheckBeta("beta2", spec.beta2()));
-    // 0 would divide 0 by 0 wherever a gradient has always been 0.
+    // With an epsilon of 0 a step would divide 0 by 0 where a gradient has always been 0.
     if (!(static_cast<float>(spec.epsilon()) > 0) || !std::isfinite(spec.epsilon())) {
       return absl::InvalidArgumentError(
           absl::StrCat("epsilon: expected a number above 0, got ", spec.epsilon()));

@@ -1,5 +1,8 @@
-// Whether an optimizer, or what takes the place of its numbers for one step, makes sense: checked by the servers that run it,
-// by workers before they send it and by stores that step themselves.
+// Checks that an optimizer, or the numbers that replace its own for one step (Hyper), make sense.
+// Servers check those that they run, workers check before they send, and stores that step
+// themselves check too. Pure. All functions are thread-safe.
+//
+//   SLIMPS_RETURN_IF_ERROR(ValidateOptimizer(request.set_optimizer().spec()));
 #ifndef SLIMPS_PROTO_OPTIMIZER_CHECK_H_
 #define SLIMPS_PROTO_OPTIMIZER_CHECK_H_
 
@@ -8,7 +11,7 @@
 
 namespace slimps {
 
-// InvalidArgument: names the field, says what was expected and what came.
+// InvalidArgument: a field is out of range; the message names it, what was expected and what came.
 [[nodiscard]] absl::Status ValidateOptimizer(const wire::OptimizerSpec& spec);
 [[nodiscard]] absl::Status ValidateHyper(const wire::Hyper& hyper);
 

@@ -11,7 +11,7 @@ wire::StatusProto ToStatusProto(const absl::Status& status) {
   proto.set_code(static_cast<uint32_t>(status.code()));
   std::string text(status.message());
   if (text.size() > kMaxBytes) text = text.substr(0, kMaxBytes) + "...";
-  // A proto3 string must be UTF-8; a cut in the middle of a character would make the whole header
+  // A proto3 string must be UTF-8. A cut in the middle of a character would make the whole header
   // unreadable.
   std::replace_if(
       text.begin(), text.end(), [](char c) { return (c & 0x80) != 0; }, '?');

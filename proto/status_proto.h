@@ -1,4 +1,4 @@
-// absl::Status to and from its wire form. Thread-safe.
+// Converts absl::Status to and from its wire form. All functions are thread-safe.
 #ifndef SLIMPS_PROTO_STATUS_PROTO_H_
 #define SLIMPS_PROTO_STATUS_PROTO_H_
 
@@ -7,10 +7,11 @@
 
 namespace slimps {
 
-// Messages longer than 4 KiB are cut, and bytes that are not ASCII become '?', so that an error can
-// always be sent.
+// Returns the wire form of `status`. Cuts a message longer than 4 KiB and replaces bytes that are
+// not ASCII by '?', so that an error can always be sent.
 wire::StatusProto ToStatusProto(const absl::Status& status);
-// A code that Abseil does not know becomes Unknown.
+
+// Returns the status that `proto` stands for. A code that Abseil does not know becomes Unknown.
 absl::Status FromStatusProto(const wire::StatusProto& proto);
 
 }  // namespace slimps

@@ -1,12 +1,14 @@
-// How far this node's wall clock is ahead of the scheduler's, from requests that the scheduler answers with its time, as NTP
-// has it:
+// Estimates how far this node's wall clock is ahead of the scheduler's. It uses requests that the
+// scheduler answers with its time, as NTP does. Pure. Thread-compatible.
 //
 //      sent                      received      ours       ahead = (sent + received) / 2 - theirs,
 //        \                        /                        wrong by at most (received - sent) / 2
 //         `------ theirs --------'             the scheduler's
 //
-// The exchange with the shortest round trip counts. Where nothing speaks against one clock (0 lies within the possible
-// error, as always on one machine) the clocks are taken as equal. Thread-compatible. Pure.
+// Only the exchange with the shortest round trip counts. If the clocks may be equal (0 lies within
+// the possible error, as it always does on one machine), they are taken as equal.
+//
+//   if (offset.Add(sent, theirs, received)) ...     // offset.ahead() is better now
 #ifndef SLIMPS_PROTO_NET_MEMBERSHIP_CLOCK_OFFSET_H_
 #define SLIMPS_PROTO_NET_MEMBERSHIP_CLOCK_OFFSET_H_
 
@@ -16,7 +18,8 @@ namespace slimps {
 
 class ClockOffset final {
  public:
-  // Whether it is the best exchange so far. One that was answered before it was sent is ignored.
+  // Adds an exchange. Returns true if it is the best one so far. Ignores one that was answered
+  // before it was sent.
   bool Add(absl::Time sent, absl::Time theirs, absl::Time received) {
     const absl::Duration error = (received - sent) / 2;
     if (error < absl::ZeroDuration() || error >= error_) return false;
@@ -24,10 +27,11 @@ class ClockOffset final {
     ahead_ = sent + error - theirs;
     return true;
   }
+  // Returns by how much our clock is ahead.
   absl::Duration ahead() const {
     return absl::AbsDuration(ahead_) <= error_ ? absl::ZeroDuration() : ahead_;
   }
-  // Infinite before the first exchange.
+  // Returns how far ahead() may be wrong. Infinite before the first exchange.
   absl::Duration possible_error() const { return error_; }
 
  private:

@@ -16,9 +16,9 @@
 namespace slimps {
 namespace {
 
-// Before any gradient: a node whose queue is long is not down.
+// Goes before any gradient, so that a node with a long queue does not seem to be down.
 constexpr int kControlPriority = 1 << 30;
-// How long the scheduler may take to say how a barrier ended that this node has given up.
+// How long the scheduler may take to say how a barrier ended that this node gave up.
 constexpr absl::Duration kAnswerPatience = absl::Seconds(5);
 
 std::string OwnHost() {
@@ -60,7 +60,7 @@ void Membership::Stop() {
     down_handler_ = nullptr;
     changed_.NotifyAll();
   }
-  // From within the handler: it cannot wait for itself.
+  // Called from within the handler on the heartbeat thread: it cannot wait for itself.
   if (heartbeat_thread_ == Thread::CurrentId()) return;
   MutexLock joining(&joining_);
   if (heartbeats_.joinable()) heartbeats_.Join();
@@ -95,7 +95,7 @@ absl::Status Membership::Join() {
     heartbeats_ = Thread("heartbeats", [this] { RunHeartbeats(); });
   }
 
-  // Before the lock, which its callback takes: it goes after the lock has gone.
+  // Declared before the lock, so it is destroyed after the lock: its callback takes the lock.
   const std::stop_callback wake(options_.stop, [this] {
     MutexLock lock(&mutex_);
     changed_.NotifyAll();
@@ -118,8 +118,8 @@ absl::Status Membership::Join() {
 
 void Membership::RunHeartbeats() {
   heartbeat_thread_ = Thread::CurrentId();
-  // Sleeps until the state machine has something due, or a message may have brought that forward (a
-  // Welcome starts the heartbeat). A Tick too many does nothing.
+  // Sleeps until the state machine has something due, or until a message may have brought that
+  // forward (a Welcome starts the heartbeat). A Tick too many does nothing.
   for (;;) {
     MembershipState::Actions actions;
     {
@@ -163,8 +163,8 @@ void Membership::Send(std::vector<wire::Header> headers) {
     const absl::Status sent =
         transport_->Send(to, Message{.header = header, .payloads = {}},
                          {.priority = kControlPriority, .on_handed_over = nullptr});
-    // A message that cannot be queued now is repeated later, and a peer that stays away is noticed
-    // by its silence. One that breaks a limit breaks it every time.
+    // A message that cannot be queued now is repeated later. A scheduler that stays away is noticed
+    // by its silence. A message that breaks a limit breaks it every time, so its wait ends now.
     if (!absl::IsInvalidArgument(sent)) continue;
     MutexLock lock(&mutex_);
     state_.CannotSend(header, sent);
@@ -178,6 +178,7 @@ bool Membership::HandleMessage(PeerId from, Message& message) {
   {
     MutexLock lock(&mutex_);
     if (!scheduler_.has_value() || from != *scheduler_) {
+      // Only the scheduler may send these. From anyone else they are dropped here.
       switch (message.header.body_case()) {
         case wire::Header::kWelcome:
         case wire::Header::kRoster:
@@ -238,7 +239,7 @@ absl::StatusOr<std::vector<double>> Membership::BarrierSum(const BarrierVisit& v
       actions = state_.GiveUpBarrier(id, timeout, options_.clock->Now());
     }
     Carry(std::move(actions));
-    // The last may have come meanwhile: what the scheduler says holds for all.
+    // The last node may have come meanwhile. The scheduler's answer holds for all nodes.
     result = AwaitBarrier(id, options_.clock->Now() + kAnswerPatience);
   }
   MutexLock lock(&mutex_);
@@ -260,14 +261,14 @@ absl::Status Membership::Leave(absl::Duration timeout) {
     actions = state_.StartLeave(options_.clock->Now());
   }
   Carry(std::move(actions));
-  if (lost) return absl::OkStatus();  // the job is over: told the scheduler, if it still hears
+  if (lost) return absl::OkStatus();  // the job is over; its goodbye is not waited for
 
   MutexLock lock(&mutex_);
   while (state_.phase() != MembershipState::Phase::kLeft && options_.clock->Now() < deadline) {
     changed_.WaitFor(&mutex_, deadline - options_.clock->Now());
   }
   if (state_.phase() == MembershipState::Phase::kLeft) return absl::OkStatus();
-  // The scheduler ended the job in order: it has no use for this goodbye, and may be gone.
+  // The scheduler ended the job in order. It does not need this goodbye and may be gone.
   if (state_.down().has_value()) return absl::OkStatus();
   return absl::DeadlineExceededError(absl::StrCat("scheduler ", options_.scheduler_address,
                                                   " did not acknowledge the goodbye within ",

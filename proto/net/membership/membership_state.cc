@@ -82,14 +82,14 @@ MembershipState::Actions MembershipState::HandleFromScheduler(const wire::Header
   const bool to_us = (header.request_id() & kRequestBit) != 0;
   if (header.body_case() == wire::Header::kError && to_us) {
     *consumed = true;
-    // A scheduler that runs another job answers too: its job id differs, and that is what the error
-    // says. NotFound is the answer to a heartbeat that came before the Register.
+    // A scheduler that runs another job answers too. Its job id differs, and the error says so.
+    // NotFound answers a heartbeat that came before the Register, so it refuses nothing.
     const absl::Status why = FromStatusProto(header.error().status());
     const bool joining = phase_ == Phase::kRegistering || phase_ == Phase::kWelcomed;
     if (joining && !absl::IsNotFound(why)) refused_ = why;
     return {};
   }
-  // A scheduler that has forgotten this node, or ended, names no job.
+  // Checked before the job id: a scheduler that has forgotten this node, or ended, names no job.
   if (header.body_case() == wire::Header::kAck && to_us) {
     *consumed = true;
     HandleAck(header.request_id());
@@ -133,8 +133,8 @@ MembershipState::Actions MembershipState::HandleWelcome(const wire::Welcome& wel
   if (phase_ == Phase::kRegistering || phase_ == Phase::kWelcomed) {
     for (const wire::BarrierTicket& over : welcome.tickets()) NoteOver(over.name(), over.ticket());
   }
-  // Registered again before the roster was complete (the scheduler had given this node up): the
-  // newest rank counts.
+  // The node registered again before the roster was complete, because the scheduler had given it
+  // up. The newest rank counts.
   if (phase_ == Phase::kWelcomed) welcome_ = welcome;
   if (phase_ != Phase::kRegistering) return {};
   welcome_ = welcome;
@@ -144,8 +144,8 @@ MembershipState::Actions MembershipState::HandleWelcome(const wire::Welcome& wel
 }
 
 void MembershipState::HandleRoster(const wire::Roster& roster) {
-  // Register is repeated until the roster is complete, so one that overtook its Welcome is not
-  // missed.
+  // Register is repeated until the roster is complete. So a roster that overtook its Welcome and
+  // is dropped here comes again.
   if (!InJob() || roster.epoch() < roster_.epoch()) return;
   roster_ = roster;
   if (phase_ == Phase::kWelcomed && MissingNodes(roster_).empty()) phase_ = Phase::kMember;
@@ -162,13 +162,14 @@ void MembershipState::HandleAck(uint64_t request_id) {
 MembershipState::Actions MembershipState::AnswerProbe() {
   if (phase_ == Phase::kIdle || phase_ == Phase::kLeft) return {};
   Actions actions;
-  actions.send.push_back(
-      NewRequest(wire::Header::kHeartbeat));  // sequence 0: its echo tells nothing
+  // Its sequence is 0, so its echo does not count for the clock offset.
+  actions.send.push_back(NewRequest(wire::Header::kHeartbeat));
   return actions;
 }
 
 void MembershipState::HandleEcho(const wire::Heartbeat& echo, SteadyTime now) {
-  // An echo that took longer than the interval would tell little. A scheduler may not say its time.
+  // Only the echo of the newest heartbeat counts: one that took longer than the interval tells
+  // little. A scheduler need not say its time.
   if (echo.sequence() != heartbeat_sequence_ || echo.scheduler_unix_ns() == 0) return;
   clock_offset_.Add(options_.wall.At(heartbeat_sent_),
                     absl::FromUnixNanos(static_cast<int64_t>(echo.scheduler_unix_ns())),

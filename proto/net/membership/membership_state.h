@@ -1,14 +1,16 @@
-// What a node knows of its job and what it must say next. Pure: no clock, lock or I/O; membership.h
+// What a node knows of its job and what it must say next. Pure: no clock, lock or I/O. membership.h
 // drives it.
 //
-//        StartJoin          Welcome             complete Roster           StartLeave          Ack
-//   kIdle ------> kRegistering ----> kWelcomed ----------------> kMember ---------> kLeaving ----->
-//   kLeft
+//        StartJoin          Welcome          complete Roster       StartLeave         Ack
+//   kIdle ------> kRegistering ---> kWelcomed ------------> kMember --------> kLeaving ---> kLeft
 //
-// In kRegistering and kWelcomed the node repeats Register (the scheduler answers every one alike,
-// with the roster so far); from kWelcomed to kMember it sends heartbeats, which the scheduler
-// echoes; everything that waits for an answer is repeated, since delivery is at most once. `down`
-// is orthogonal and final: the first reason stays.
+// In kRegistering and kWelcomed the node repeats Register. The scheduler gives each the same
+// answer, with the roster so far. From kWelcomed to kMember the node sends heartbeats, which the
+// scheduler echoes. Whatever waits for an answer is repeated, because delivery is at most once.
+// `down` is independent of the phase and final: the first reason stays.
+//
+//   MembershipState::Actions actions = state.Tick(now, transport.DeliveredUntil());
+//   ... send actions.send; tell the handler actions.down; call again at state.NextTick()
 #ifndef SLIMPS_PROTO_NET_MEMBERSHIP_MEMBERSHIP_STATE_H_
 #define SLIMPS_PROTO_NET_MEMBERSHIP_MEMBERSHIP_STATE_H_
 
@@ -39,34 +41,38 @@ class MembershipState final {
     std::string scheduler_address;  // for messages to people
     WallAnchor wall;                // this node's wall clock
     absl::Duration repeat_interval = absl::Seconds(1);
-    // Of goodbyes and reported failures, whose sender waits for the answer to end. Shorter than the scheduler's quiet
-    // time: it waits for repeated goodbyes before it ends.
+    // The interval of goodbyes and failure reports. Their sender waits for the answer before it
+    // ends. It is shorter than the scheduler's quiet time, in which the scheduler waits for
+    // repeated goodbyes before it ends.
     absl::Duration goodbye_interval = absl::Milliseconds(100);
-    absl::Duration join_patience = absl::Seconds(10);  // until people are told what it waits for
+    // How long joining may take until people are told what it waits for.
+    absl::Duration join_patience = absl::Seconds(10);
   };
 
   // What the driver must do now.
   struct Actions {
-    std::vector<wire::Header> send;    // request_id and body; to the scheduler
+    std::vector<wire::Header> send;    // request_id and body, for the scheduler
     std::optional<absl::Status> down;  // tell the handler
     std::string notice;                // tell people, if not empty
   };
 
-  // Requests of this class carry request ids with this bit, others of the node do not.
+  // Requests of this class carry request ids with this bit. Others of the node do not.
   static constexpr uint64_t kRequestBit = uint64_t{1} << 63;
 
   explicit MembershipState(Options options) : options_(std::move(options)) {}
 
   Actions StartJoin(SteadyTime now, SteadyTime deadline);
-  // nullopt: not decided yet. DeadlineExceeded once `now` has reached the deadline.
+  // Returns how joining ended; nullopt if that is undecided.
+  // DeadlineExceeded: `now` has reached the deadline.
   std::optional<absl::Status> JoinResult(SteadyTime now) const;
 
-  // Any message from the scheduler. Sets *consumed when it was meant for this class.
+  // Handles any message from the scheduler. Sets *consumed to true if it was meant for this class.
   Actions HandleFromScheduler(const wire::Header& header, SteadyTime now, bool* consumed);
-  // Repeats what is due, and notices a scheduler that was silent until `delivered_until`: what came later may not have been
-  // handed over yet.
+  // Repeats what is due. Goes down if the scheduler was silent for too long before
+  // `delivered_until`: what came later may not have been handed over yet.
   Actions Tick(SteadyTime now, SteadyTime delivered_until = SteadyTime::InfiniteFuture());
-  // When Tick has something to do next.
+
+  // Returns when Tick has something to do next.
   SteadyTime NextTick() const;
 
   struct BarrierId {
@@ -77,35 +83,45 @@ class MembershipState final {
   struct BarrierVisit {
     std::string name;
     wire::Role group = wire::ROLE_UNSPECIFIED;  // workers and servers
-    std::string purpose;                        // all must bring the same
-    std::vector<double> values;                 // summed over the group; all must bring as many
+    std::string purpose;                        // must be the same for all
+    std::vector<double> values;                 // summed over the group; as many for all
   };
   Actions StartBarrier(const BarrierVisit& visit, SteadyTime now, BarrierId* id);
-  // This node waits no more, which ends the barrier for all; the scheduler's answer says whether it was over before.
+
+  // Tells the scheduler that this node waits no more, which ends the barrier for all. The
+  // scheduler's answer says whether the barrier was over before.
   Actions GiveUpBarrier(const BarrierId& id, absl::Duration waited, SteadyTime now);
-  // nullopt: not released yet. The reason, when the job is down.
+
+  // Returns the outcome of the barrier; nullopt if it is not released yet. If the job is down,
+  // returns the reason.
   std::optional<absl::StatusOr<std::vector<double>>> BarrierResult(const BarrierId& id) const;
-  // Nobody waits for its result. A barrier that was given up is repeated until the scheduler knows.
+
+  // Drops the result of a barrier. One that was given up is still repeated until the scheduler has
+  // answered.
   void ForgetBarrier(const BarrierId& id);
 
   Actions StartLeave(SteadyTime now);
-  // Repeated until the scheduler acknowledges it or the job is down. The first counts.
+
+  // Repeats the report until the scheduler acknowledges it or the job is down. Only the first
+  // counts.
   Actions ReportFailure(const absl::Status& why, SteadyTime now);
-  // JoinResult and BarrierResult are `why` from now on, but for barriers that were released.
+
+  // Makes JoinResult and BarrierResult return `why` from now on, except for released barriers.
   void FailWaiting(const absl::Status& why) { failed_ = why; }
-  // Whether no report waits for its acknowledgement.
+  // True if no report waits for its acknowledgement.
   bool failure_reported() const { return !failure_.has_value() || down_.has_value(); }
 
-  // The transport will never take this request: whoever waits for its answer is told now.
+  // Ends the wait for the answer to a request that the transport will never take.
   void CannotSend(const wire::Header& request, const absl::Status& why);
 
   Phase phase() const { return phase_; }
   uint32_t rank() const { return welcome_.rank(); }
   const wire::Roster& roster() const { return roster_; }
   const std::optional<absl::Status>& down() const { return down_; }
-  // Of this node's wall clock, from the heartbeats' echoes.
+  // Returns the offset of this node's wall clock, from the echoes of heartbeats.
   const ClockOffset& clock_offset() const { return clock_offset_; }
-  // The scheduler's wall clock, as far as that tells.
+
+  // Returns the scheduler's wall clock, as far as the offset is known.
   WallAnchor job_time() const {
     return {.steady = options_.wall.steady, .wall = options_.wall.wall - clock_offset_.ahead()};
   }
@@ -130,7 +146,7 @@ class MembershipState final {
   void HandleEcho(const wire::Heartbeat& echo, SteadyTime now);
   void HandleRelease(const wire::BarrierRelease& release);
   void NoteOver(const std::string& name, uint64_t ticket);
-  std::string WaitsFor() const;  // while it joins
+  std::string WaitsFor() const;  // what joining waits for
   Actions GoDown(absl::Status reason);
   wire::Header NewRequest(wire::Header::BodyCase body);
   wire::Header MakeReport(const Failure& failure) const;
@@ -144,17 +160,17 @@ class MembershipState final {
   std::optional<absl::Status> down_;
   absl::Status failed_;
   SteadyTime join_deadline_ = SteadyTime::InfiniteFuture();
-  SteadyTime notice_at_ = SteadyTime::InfiniteFuture();  // that it has not joined yet
-  SteadyTime repeat_at_ = SteadyTime::InfiniteFuture();  // Register or Goodbye
+  SteadyTime notice_at_ = SteadyTime::InfiniteFuture();  // when to say that it has not joined yet
+  SteadyTime repeat_at_ = SteadyTime::InfiniteFuture();  // of Register or Goodbye
   SteadyTime heartbeat_at_ = SteadyTime::InfiniteFuture();
   SteadyTime last_heard_ = SteadyTime::InfinitePast();
   uint64_t heartbeat_sequence_ = 0;
-  SteadyTime heartbeat_sent_ = SteadyTime::InfinitePast();  // the newest
+  SteadyTime heartbeat_sent_ = SteadyTime::InfinitePast();  // of the newest heartbeat
   ClockOffset clock_offset_;
   uint64_t next_request_ = 1;
   std::optional<Failure> failure_;  // until it is acknowledged
   std::map<BarrierId, PendingBarrier> barriers_;
-  // Of each name, the newest that this node has come to or that is over.
+  // The newest ticket of each barrier name that this node has come to or that is over.
   std::map<std::string, uint64_t> tickets_;
 };
 

@@ -1,4 +1,4 @@
-// Host names in transport addresses.
+// Resolves host names in transport addresses.
 #ifndef SLIMPS_PROTO_NET_MEMBERSHIP_RESOLVE_H_
 #define SLIMPS_PROTO_NET_MEMBERSHIP_RESOLVE_H_
 
@@ -9,9 +9,11 @@
 
 namespace slimps {
 
-// "tcp://localhost:4711" becomes "tcp://127.0.0.1:4711" (an IPv4 address where the name has one,
-// else "tcp://[v6]:4711"). Numeric addresses and other schemes pass unchanged. InvalidArgument: not
-// tcp://host:port. NotFound: nobody knows the name. May block on the network (DNS).
+// Returns the address with its host name resolved. "tcp://localhost:4711" becomes
+// "tcp://127.0.0.1:4711": an IPv4 address if the name has one, else "tcp://[v6]:4711". Numeric
+// addresses and other schemes pass unchanged. May block on the network (DNS). Thread-safe.
+// InvalidArgument: the address is not tcp://host:port.
+// NotFound: the name cannot be resolved.
 [[nodiscard]] absl::StatusOr<std::string> ResolveAddress(std::string_view address);
 
 }  // namespace slimps
