@@ -33,7 +33,7 @@ AlignedBuffer::AlignedBuffer(size_t size_bytes, BufferUse use) : size_(size_byte
     throw OutOfMemory(size_bytes);
   }
   data_ = static_cast<std::byte*>(data);
-  // Advice: a system without huge pages goes on with small ones.
+  // Only advice: a system without huge pages uses small ones.
   if (huge) madvise(data, size_bytes, MADV_HUGEPAGE);
 }
 

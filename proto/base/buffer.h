@@ -1,16 +1,18 @@
 // Memory for tensors and payloads.
 //
-// AlignedBuffer owns 64-byte aligned bytes; exactly one owner, moved, never copied. Payload is an immutable,
-// reference-counted view of bytes whose owner is kept alive by the view: what a message carries, zero-copy.
+// AlignedBuffer owns 64-byte aligned bytes. It has exactly one owner and is moved, never copied.
+// Payload is an immutable, reference-counted view of bytes. The view keeps the owner of the bytes
+// alive, so a message carries them without a copy.
 //
 //   AlignedBuffer bit_buf(codec.MaxPayloadBytes(n));
 //   size_t used = ...;                                    // encode into bit_buf.bytes()
 //   Payload payload = Payload::Adopt(std::move(bit_buf), used);
 //
-// Both are thread-compatible; a Payload's bytes never change, so any thread may read them.
+// Both are thread-compatible. The bytes of a Payload never change, so any thread may read them.
 //
-// A process may give large payload buffers memory of their own kind (PayloadMemory): such as other processes of the
-// machine can read, so that payloads need not be copied to them. Who makes a buffer for what will travel says so:
+// A process may take large payload buffers from memory of another kind (PayloadMemory), for example
+// memory that other processes of the machine can read, so that payloads need not be copied to them.
+// A caller that makes a buffer for what will travel says so:
 //
 //   AlignedBuffer weights = AlignedBuffer::OfFloats(elements, BufferUse::kPayload);
 #ifndef SLIMPS_PROTO_BASE_BUFFER_H_
@@ -33,30 +35,36 @@ enum class BufferUse {
   kPayload,  // what messages carry
 };
 
-// A source of payload buffers. Thread-safe; never destroyed while a buffer of its lives.
+// A source of payload buffers. Thread-safe.
+// REQUIRES: it is not destroyed while one of its buffers lives.
 class PayloadMemory {
  public:
-  // Aligned to kBufferAlignment at least. Null: none to be had, and ordinary memory takes its place.
+  // Returns bytes aligned to at least kBufferAlignment; null if there are none. The buffer then
+  // takes ordinary memory.
   virtual std::byte* Allocate(size_t bytes) = 0;
+
   virtual void Free(std::byte* data, size_t bytes) = 0;
 
  protected:
   ~PayloadMemory() = default;
 };
 
-// Smaller payload buffers are ordinary memory.
+// Payload buffers smaller than this are ordinary memory.
 inline constexpr size_t kMinPayloadMemoryBytes = 64 << 10;
 
-// Of the whole process, as all its memory is; buffers made before stay where they are. Null: ordinary memory again.
-// Thread-safe.
+// Sets the source of payload buffers for the whole process; null means ordinary memory. Buffers
+// made before stay where they are. Thread-safe.
 void SetPayloadMemory(PayloadMemory* memory);
 
 class AlignedBuffer final {
  public:
   AlignedBuffer() = default;
-  // Uninitialised bytes. Ordinary memory from kHugePageBytes on is aligned to that and on huge pages where the system has
-  // them; PayloadMemory promises kBufferAlignment alone. Throws std::bad_alloc; sizes that a peer declared must meet their
-  // limit first.
+
+  // Takes uninitialised bytes. Ordinary memory of at least kHugePageBytes is aligned to
+  // kHugePageBytes and lies on huge pages if the system has them. PayloadMemory promises only
+  // kBufferAlignment.
+  // REQUIRES: a size that a peer declared was checked against its limit.
+  // Throws OutOfMemory, a std::bad_alloc.
   explicit AlignedBuffer(size_t size_bytes, BufferUse use = BufferUse::kPrivate);
   AlignedBuffer(AlignedBuffer&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)),
@@ -91,17 +99,18 @@ class AlignedBuffer final {
  private:
   std::byte* data_ = nullptr;
   size_t size_ = 0;
-  PayloadMemory* memory_ = nullptr;  // the process's, where the bytes came from it
+  PayloadMemory* memory_ = nullptr;  // the source of the bytes; null: ordinary memory
 };
 
 class Payload final {
  public:
   Payload() = default;
-  // `owner` keeps `bytes` alive and unchanged for as long as any copy of the view lives.
+  // REQUIRES: `owner` keeps `bytes` alive and unchanged while any copy of the view lives.
   Payload(std::shared_ptr<const void> owner, std::span<const std::byte> bytes)
       : owner_(std::move(owner)), bytes_(bytes) {}
 
-  // Takes the first `used` bytes of `buffer`. REQUIRES: used <= buffer.size().
+  // Takes the first `used` bytes of `buffer`.
+  // REQUIRES: used <= buffer.size().
   static Payload Adopt(AlignedBuffer buffer, size_t used) {
     auto owner = std::make_shared<AlignedBuffer>(std::move(buffer));
     std::span<const std::byte> bytes = std::as_const(*owner).bytes().first(used);

@@ -25,7 +25,7 @@ const Clock* MachineClock() {
 }
 
 WallAnchor ReadAnchor(const Clock& clock) {
-  // Between the readings this thread may have slept: the closest of a few is taken.
+  // This thread may sleep between the readings, so the reading that took the least time is used.
   WallAnchor best;
   absl::Duration least = absl::InfiniteDuration();
   for (int i = 0; i < 5; ++i) {

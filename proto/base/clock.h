@@ -1,11 +1,13 @@
-// The seam of time. Steady time decides: deadlines, liveness, measuring. Wall time is for logs and traces, which people
-// and other machines read; it may step at any moment, and nothing is decided by it.
+// The seam of time. Steady time decides: deadlines, liveness, measurements. Wall time is for logs
+// and traces, which people and other machines read. It may step at any moment, so nothing is
+// decided by it.
 //
 //   const SteadyTime deadline = clock->Now() + timeout;
 //   while (!done() && clock->Now() < deadline) changed.WaitFor(&mutex, deadline - clock->Now());
 //
-// A SteadyTime is a type of its own: comparing one with a wall time (absl::Time) does not compile. Nothing else reads a
-// clock (tests/repo says so), and clocks are passed in, so that a test or a simulation moves them.
+// A SteadyTime is a type of its own, so comparing one with a wall time (absl::Time) does not
+// compile. Nothing else reads a clock (tests/repo checks this). Clocks are passed in, so that a
+// test or a simulation can move them.
 #ifndef SLIMPS_PROTO_BASE_CLOCK_H_
 #define SLIMPS_PROTO_BASE_CLOCK_H_
 
@@ -16,15 +18,16 @@
 
 namespace slimps {
 
-// A moment on one machine's clock that never steps. Only differences mean anything: the epoch is arbitrary (the machine's
-// start), so a SteadyTime is never sent to another machine nor kept for another run.
+// A moment on a clock of one machine that never steps. Only differences have a meaning: the epoch
+// is arbitrary (the machine's start). So a SteadyTime is never sent to another machine nor kept for
+// another run. Thread-compatible.
 class SteadyTime final {
  public:
   constexpr SteadyTime() = default;  // the epoch
   static constexpr SteadyTime AtEpochPlus(absl::Duration since_epoch) {
     return SteadyTime(since_epoch);
   }
-  // As absl's: whatever is added, they stay.
+  // They stay the same whatever is added, as in Abseil.
   static constexpr SteadyTime InfiniteFuture() { return SteadyTime(absl::InfiniteDuration()); }
   static constexpr SteadyTime InfinitePast() { return SteadyTime(-absl::InfiniteDuration()); }
 
@@ -68,36 +71,39 @@ class Clock {
   virtual absl::Time WallNow() const = 0;
 };
 
-// The machine's: CLOCK_MONOTONIC and CLOCK_REALTIME.
+// The machine's clocks: CLOCK_MONOTONIC and CLOCK_REALTIME. Thread-safe.
 class RealClock final : public Clock {
  public:
   SteadyTime Now() const override;
   absl::Time WallNow() const override;
 };
 
-// Where no other clock is passed in: the default of options, programs and tests. Never destroyed.
+// Returns the clock to use where no other is passed in: the default of options, programs and tests.
+// Never destroyed.
 const Clock* MachineClock();
 
-// What wall time it is at a steady one, by one reading of both: a later step of the wall clock does not show.
+// Converts steady times to wall times by one reading of both clocks. A later step of the wall clock
+// does not show.
 struct WallAnchor {
   SteadyTime steady;
   absl::Time wall;
 
   absl::Time At(SteadyTime time) const { return wall + (time - steady); }
 };
+
 WallAnchor ReadAnchor(const Clock& clock);
 
-// Thread-compatible: moved by the test alone.
+// A clock that only a test moves. Thread-compatible.
 class FakeClock final : public Clock {
  public:
   SteadyTime Now() const override { return now_; }
   absl::Time WallNow() const override { return wall_; }
-  // Time goes by, on both.
+  // Lets time go by on both clocks.
   void Advance(absl::Duration by) {
     now_ += by;
     wall_ += by;
   }
-  // Somebody sets the wall clock.
+  // Sets the wall clock forward or back.
   void StepWall(absl::Duration by) { wall_ += by; }
 
  private:

@@ -43,7 +43,8 @@ class RealDisk final : public Disk {
   }
   int SyncFolder(const std::string& folder) const override {
     const int file = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (file < 0) return errno == EACCES ? 0 : errno;  // one may write to a folder one cannot read
+    // It is possible to write to a folder that one cannot read. It is then not synced.
+    if (file < 0) return errno == EACCES ? 0 : errno;
     const int error = Sync(file);
     close(file);
     return error;
@@ -57,13 +58,14 @@ std::string FolderOf(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-// Renaming would put a file in the place of the device.
+// A rename would replace the device by a file, so devices and pipes are written directly.
 bool IsDeviceOrPipe(const std::string& path) {
   struct stat found {};
   return stat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode) && !S_ISDIR(found.st_mode);
 }
 
-// Another process's of the same path has another name.
+// Returns the draft's name. It holds the pid, so that two processes with the same path do not share
+// a draft.
 std::string DraftOf(const std::string& path) { return absl::StrCat(path, ".", getpid(), ".tmp"); }
 
 absl::Status CannotWrite(const std::string& path, int error) {
@@ -136,7 +138,7 @@ absl::Status CheckWritable(const std::string& path, const Disk* disk) {
   struct stat found {};
   const bool is_folder = stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
   if (is_folder || path.empty() || path.back() == '/') return CannotWrite(path, EISDIR);
-  // Opening a pipe would tell its reader that this was all, or wait for one.
+  // Opening a pipe would make its reader see an end, or wait for a reader.
   if (IsDeviceOrPipe(path)) {
     return access(path.c_str(), W_OK) == 0 ? absl::OkStatus() : CannotWrite(path, errno);
   }

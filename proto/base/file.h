@@ -1,9 +1,10 @@
-// The seam of what must last: files are written whole or not at all, and are on the disk when the writer says so.
+// The seam of files that must last. A file is written completely or not at all, and it is on the
+// disk when the writer says so.
 //
 //   SLIMPS_RETURN_IF_ERROR(WriteFileDurably(path, content));
 //
-// What is written goes to a draft beside the file, is synced, takes the file's name, and the folder is synced: whoever
-// reads, and whoever starts the machine again after a power cut, sees the old file or the new one.
+// The content goes to a draft beside the file. The draft is synced and renamed to the file, and the
+// folder is synced. So a reader, also after a power cut, sees the old file or the new one.
 #ifndef SLIMPS_PROTO_BASE_FILE_H_
 #define SLIMPS_PROTO_BASE_FILE_H_
 
@@ -17,29 +18,30 @@
 
 namespace slimps {
 
-// What writing needs of a disk: the machine's, or one of a test that is full or tears what it writes. Each call returns 0 or
-// an errno. Thread-safe.
+// The operations that writing needs of a disk. It is the machine's disk, or one of a test that is
+// full or tears what it writes. Each call returns 0 or an errno. Thread-safe.
 class Disk {
  public:
   virtual ~Disk() = default;
-  // Opens an empty file for writing, made if need be.
+  // Opens an empty file for writing. Makes it if it does not exist.
   virtual int Create(const std::string& path, int* file) const = 0;
-  // All of `bytes`, behind what was written before.
+  // Writes all of `bytes` after what was written before.
   virtual int Write(int file, std::string_view bytes) const = 0;
-  // Returns when what was written is on the disk.
+  // Returns when all that was written is on the disk.
   virtual int Sync(int file) const = 0;
   virtual int Close(int file) const = 0;
   virtual int Rename(const std::string& from, const std::string& to) const = 0;
-  // Returns when the names of `folder` are on the disk.
+  // Returns when the names in `folder` are on the disk.
   virtual int SyncFolder(const std::string& folder) const = 0;
   virtual int Remove(const std::string& path) const = 0;
 };
 
-// The default wherever a Disk is taken. Never destroyed.
+// Returns the default wherever a Disk is taken. Never destroyed.
 const Disk* MachineDisk();
 
-// A file in the making, for what is too large to hold as a whole. Remembers the first error, after which it writes no more.
-// Devices and pipes (/dev/stdout) are written directly. Thread-compatible; two processes may write the same path.
+// Writes a file piece by piece, when it is too large to hold in memory. Remembers the first error
+// and writes nothing after it. Writes to devices and pipes (/dev/stdout) directly. Two processes
+// may write the same path. Thread-compatible.
 class FileWriter final {
  public:
   explicit FileWriter(std::string path, const Disk* disk = MachineDisk());
@@ -49,26 +51,30 @@ class FileWriter final {
   FileWriter& operator=(const FileWriter&) = delete;
 
   void Append(std::string_view bytes);
-  // Once. Unavailable: the first error, as "cannot write PATH: REASON"; the file stays what it was, but for an error of the
-  // very last step (syncing the folder), after which it may be either.
+  // Completes the file. Called once.
+  // Unavailable: the first error, as "cannot write PATH: REASON". The file stays what it was,
+  // unless the error was in the very last step (syncing the folder); then it may be the old or the
+  // new one.
   [[nodiscard]] absl::Status Commit();
+
   const absl::Status& status() const { return status_; }
 
  private:
-  bool Check(int error);  // whether there was none, so far.
+  bool Check(int error);  // keeps the first error; returns true if there is none so far
   void Abandon();
 
   const std::string path_;
   const Disk* const disk_;
-  std::string draft_;  // empty: written directly
+  std::string draft_;  // empty if the path is written directly
   int file_ = -1;
   absl::Status status_;
 };
 
-// For a std::ostream over a FileWriter; flush that before Commit.
+// A buffer for a std::ostream that writes to a FileWriter. Flush the stream before Commit.
+// Thread-compatible.
 class FileStreamBuffer final : public std::streambuf {
  public:
-  // `writer` outlives it.
+  // REQUIRES: `writer` outlives this buffer.
   explicit FileStreamBuffer(FileWriter* writer);
 
  private:
@@ -79,12 +85,14 @@ class FileStreamBuffer final : public std::streambuf {
   std::vector<char> buffer_;
 };
 
-// Replaces `path` by `content`. Unavailable: as FileWriter::Commit. Thread-safe for different paths.
+// Replaces the file `path` by `content`. Thread-safe for different paths.
+// Unavailable: as for FileWriter::Commit.
 [[nodiscard]] absl::Status WriteFileDurably(const std::string& path, std::string_view content,
                                             const Disk* disk = MachineDisk());
 
-// Unavailable: nothing can be written beside `path`, and why ("cannot write PATH: REASON"). Told before the work, not after
-// it; the file stays what it is.
+// Checks that a file can be written at `path`, before the work and not after it. The file stays
+// what it is.
+// Unavailable: it cannot be written; the message says why ("cannot write PATH: REASON").
 [[nodiscard]] absl::Status CheckWritable(const std::string& path, const Disk* disk = MachineDisk());
 
 }  // namespace slimps

@@ -1,6 +1,6 @@
-// Compiled for AVX2: uses nothing from elsewhere that could be emitted out of line. The library's
-// header holds all of XXH3, and makes it of the instructions that it is compiled for; Debian's
-// library itself is made for SSE2.
+// Compiled for AVX2, so it uses nothing from elsewhere that could be emitted out of line. The
+// library's header holds all of XXH3 and compiles it for the instructions in use here. Debian's
+// library itself is compiled for SSE2.
 #include "proto/base/hash_avx2.h"
 
 #define XXH_INLINE_ALL

@@ -1,4 +1,5 @@
-// XXH3-64 compiled for AVX2: twice as fast as with what every x86-64 has. hash.cc chooses.
+// XXH3-64 compiled for AVX2. It is twice as fast as with the instructions that every x86-64 has.
+// hash.cc chooses.
 #ifndef SLIMPS_PROTO_BASE_HASH_AVX2_H_
 #define SLIMPS_PROTO_BASE_HASH_AVX2_H_
 
@@ -7,7 +8,8 @@
 
 namespace slimps {
 
-// What XXH3_64bits gives. REQUIRES: the processor has AVX2.
+// Returns what XXH3_64bits returns. Thread-safe.
+// REQUIRES: the processor has AVX2.
 uint64_t HashBytesAvx2(const void* bytes, size_t size);
 
 }  // namespace slimps

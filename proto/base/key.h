@@ -1,5 +1,8 @@
-// A tensor's name: an int or a text, never both for the same thing. On the wire it is KeyId, the XXH3 of the typed
-// name ("i:5", "s:conv1.weight"); the scheduler refuses two names with one id.
+// A tensor's name: an int or a text, never both for the same tensor. On the wire it is a KeyId, the
+// XXH3 of the typed name ("i:5", "s:conv1.weight"). The scheduler refuses two names with the same
+// id.
+//
+//   Key bias(5), weight("conv1.weight");     // bias.typed_name() is "i:5"
 #ifndef SLIMPS_PROTO_BASE_KEY_H_
 #define SLIMPS_PROTO_BASE_KEY_H_
 
@@ -12,6 +15,7 @@ namespace slimps {
 
 using KeyId = uint64_t;
 
+// Thread-compatible.
 class Key final {
  public:
   Key(int64_t number);                                    // NOLINT: a key literal reads as itself
@@ -21,7 +25,7 @@ class Key final {
   Key(int number) : Key(static_cast<int64_t>(number)) {}         // NOLINT
 
   KeyId id() const { return id_; }
-  // "i:5" or "s:conv1.weight".
+  // Returns the name with its type: "i:5" or "s:conv1.weight".
   const std::string& typed_name() const { return typed_name_; }
   bool is_number() const { return typed_name_[0] == 'i'; }
 

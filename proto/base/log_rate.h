@@ -1,6 +1,8 @@
-// How often a line may be logged that others can cause.
+// Bounds how often a line is logged that others can cause.
 //
-//   if (const auto left_out = rate.Take(clock.Now())) LOG(WARNING) << "bad frame: " << why << LeftOut(*left_out);
+//   if (const auto left_out = rate.Take(clock.Now())) {
+//     LOG(WARNING) << "bad frame: " << why << LeftOut(*left_out);
+//   }
 #ifndef SLIMPS_PROTO_BASE_LOG_RATE_H_
 #define SLIMPS_PROTO_BASE_LOG_RATE_H_
 
@@ -11,14 +13,15 @@
 
 namespace slimps {
 
-// Ten lines an interval. `Time` is a point of time as clocks give it. Thread-compatible.
+// Allows ten lines an interval. `Time` is a point in time as clocks return it. Thread-compatible.
 template <typename Time>
 class LogRate final {
  public:
   using Duration = decltype(Time() - Time());
   explicit LogRate(Duration interval) : interval_(interval) {}
 
-  // nullopt: not now. Else how many lines were left out since the last one.
+  // Returns how many lines were left out since the last one, if a line may be logged now; else
+  // nullopt.
   std::optional<uint64_t> Take(Time now) {
     if (!began_.has_value() || now - *began_ >= interval_) {
       began_ = now;
@@ -41,7 +44,7 @@ class LogRate final {
   uint64_t left_out_ = 0;
 };
 
-// "" or " (and 17 lines like it before)".
+// Returns "" or, for example, " (and 17 lines like it before)".
 inline std::string LeftOut(uint64_t lines) {
   return lines == 0 ? "" : " (and " + std::to_string(lines) + " lines like it before)";
 }

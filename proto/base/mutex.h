@@ -1,13 +1,13 @@
 // A mutex that both clang's thread-safety analysis and ThreadSanitizer understand.
 //
-// std::mutex carries no annotations; absl::Mutex does, but Debian's Abseil is not built for
-// ThreadSanitizer, which then cannot see its locking and reports races that are none. Hence this
+// std::mutex carries no annotations. absl::Mutex does, but Debian's Abseil is not built for
+// ThreadSanitizer. ThreadSanitizer then cannot see its locking and reports false races. Hence this
 // thin wrapper.
 //
 //   MutexLock lock(&mutex_);
 //   while (queue_.empty()) ready_.Wait(&mutex_);
 //
-// All three are thread-safe.
+// The three classes are thread-safe.
 #ifndef SLIMPS_PROTO_BASE_MUTEX_H_
 #define SLIMPS_PROTO_BASE_MUTEX_H_
 
@@ -24,8 +24,11 @@ namespace slimps {
 class ABSL_LOCKABLE Mutex final {
  public:
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mutex_.lock(); }
+
+  // Takes the lock if it is free, without waiting. Returns true if it did.
   // REQUIRES: this thread does not hold it.
   [[nodiscard]] bool TryLock() ABSL_EXCLUSIVE_TRYLOCK_FUNCTION(true) { return mutex_.try_lock(); }
+
   void Unlock() ABSL_UNLOCK_FUNCTION() { mutex_.unlock(); }
 
  private:
@@ -46,7 +49,7 @@ class ABSL_SCOPED_LOCKABLE MutexLock final {
   Mutex* const mutex_;
 };
 
-// Wake-ups may be spurious: wait in a loop that tests the condition.
+// Wake-ups may be spurious, so wait in a loop that tests the condition.
 class CondVar final {
  public:
   void Wait(Mutex* mutex) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
@@ -54,17 +57,20 @@ class CondVar final {
     condition_.wait(lock);
     lock.release();
   }
-  // False when `timeout` has passed, in steady time: a step of the wall clock changes nothing. Infinite durations wait for
-  // a notification alone.
+
+  // Waits for a notification. Returns false if `timeout` has passed in steady time, so a step of the
+  // wall clock changes nothing. A timeout over a day, also an infinite one, counts as a day: wait in
+  // a loop.
   bool WaitFor(Mutex* mutex, absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    // A day is as good as for ever here, and no clock overflows on it.
+    // Callers loop, so a day is as good as for ever, and no clock overflows on it.
     const absl::Duration bounded = std::min(timeout, absl::Hours(24));
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
     const std::cv_status status = condition_.wait_for(lock, absl::ToChronoNanoseconds(bounded));
     lock.release();
     return status == std::cv_status::no_timeout;
   }
-  // Waits until `condition()` holds; false if it does not within `timeout`.
+
+  // Waits until `condition()` is true. Returns false if it is not within `timeout`.
   template <typename Predicate>
   bool Await(Mutex* mutex, absl::Duration timeout, Predicate condition)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
@@ -76,6 +82,7 @@ class CondVar final {
     }
     return true;
   }
+
   void NotifyOne() { condition_.notify_one(); }
   void NotifyAll() { condition_.notify_all(); }
 

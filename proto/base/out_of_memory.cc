@@ -15,7 +15,8 @@ using Text = std::array<char, 256>;
 
 constexpr char kOutOfMemory[] = "out of memory";
 
-// An exception of the allocator's own says nothing of use.
+// Returns the text of `error`. An exception of the allocator itself does not say what the memory
+// was for, so the text names the thread instead.
 Text Describe(const std::bad_alloc& error) noexcept {
   Text text{};
   if (dynamic_cast<const OutOfMemory*>(&error) != nullptr) {
@@ -37,11 +38,11 @@ std::terminate_handler terminate_otherwise = nullptr;
     std::array<char, 512> line{};
     const int length = std::snprintf(line.data(), line.size(), "%s: %s\n",
                                      program_invocation_short_name, Describe(error).data());
-    // Nothing is left to be done for a line that cannot be written.
+    // If the line cannot be written, nothing is left to do.
     [[maybe_unused]] const ssize_t written =
         write(STDERR_FILENO, line.data(), static_cast<size_t>(length));
     _exit(EXIT_FAILURE);
-  } catch (...) {  // for the handler before
+  } catch (...) {  // the earlier handler deals with it
   }
   if (terminate_otherwise != nullptr) terminate_otherwise();
   std::abort();

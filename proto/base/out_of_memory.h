@@ -1,11 +1,12 @@
-// What happens where memory runs out.
+// What happens when memory runs out.
 //
-// - What a tensor or a peer sized is allocated behind OrOutOfMemory: that it does not fit is an
-// answer.
-//     SLIMPS_ASSIGN_OR_RETURN(auto sum, OrOutOfMemory([&] { return Sum(elements); }, "push", name));
-// - Anything else that fails ends a daemon, with one line: EndWhereMemoryRunsOut.
-// - Inside a user's process each thread of the library, and each call, has one catch at its top,
-// and the store fails. SayingWhatFor tells both what the memory was for.
+// - Memory whose size a tensor or a peer chose is allocated within OrOutOfMemory. If it does not
+//   fit, the answer is an error:
+//     SLIMPS_ASSIGN_OR_RETURN(auto sum, OrOutOfMemory([&] { return Sum(elements); }, "push",
+//     name));
+// - Any other failed allocation ends a daemon, with one line on stderr (EndWhereMemoryRunsOut).
+// - Inside a user's process, each thread of the library and each call has one catch at its top, and
+//   the store fails. SayingWhatFor adds what the memory was for.
 #ifndef SLIMPS_PROTO_BASE_OUT_OF_MEMORY_H_
 #define SLIMPS_PROTO_BASE_OUT_OF_MEMORY_H_
 
@@ -21,13 +22,13 @@
 
 namespace slimps {
 
-// Says what for, and takes no memory for that.
+// A std::bad_alloc that says what the memory was for. It allocates nothing. Thread-compatible.
 class OutOfMemory final : public std::bad_alloc {
  public:
-  // "out of memory for N bytes"
+  // Says "out of memory for N bytes".
   explicit OutOfMemory(size_t bytes) noexcept;
-  // "WHAT of key NAME: out of memory", and for how many bytes if `why` knows that. No key: an empty
-  // name.
+  // Says "WHAT of key NAME: out of memory", and for how many bytes if `why` says so. An empty name
+  // means no key.
   OutOfMemory(std::string_view what, std::string_view key_name, const std::bad_alloc& why) noexcept;
 
   const char* what() const noexcept override { return text_.data(); }
@@ -36,11 +37,11 @@ class OutOfMemory final : public std::bad_alloc {
   std::array<char, 256> text_;
 };
 
-// What `error` says; of an exception that says nothing, on which thread it was thrown. Throws
-// std::bad_alloc.
+// Returns what `error` says as ResourceExhausted. If it says nothing, the message names the thread
+// that calls this. Throws std::bad_alloc.
 absl::Status OutOfMemoryStatus(const std::bad_alloc& error);
 
-// What `work` returns; where it throws std::bad_alloc, that says what for.
+// Returns what `work` returns. If it throws std::bad_alloc, adds what the memory was for.
 template <typename Work>
 std::invoke_result_t<Work> SayingWhatFor(std::string_view what, std::string_view key_name,
                                          const Work& work) {
@@ -51,6 +52,7 @@ std::invoke_result_t<Work> SayingWhatFor(std::string_view what, std::string_view
   }
 }
 
+// The type T as an absl::StatusOr, or as absl::Status.
 template <typename T>
 struct StatusOrOf {
   using Type = absl::StatusOr<T>;
@@ -64,8 +66,8 @@ struct StatusOrOf<absl::Status> {
   using Type = absl::Status;
 };
 
-// What `work` returns; ResourceExhausted where it throws std::bad_alloc: "WHAT of key NAME: ...".
-// For what a tensor or a peer sized, and nothing beside that. Thread-safe.
+// Returns what `work` returns. Only for memory whose size a tensor or a peer chose. Thread-safe.
+// ResourceExhausted: `work` threw std::bad_alloc. The message is "WHAT of key NAME: ...".
 template <typename Work>
 typename StatusOrOf<std::invoke_result_t<Work>>::Type OrOutOfMemory(
     const Work& work, std::string_view what, std::string_view key_name = {}) {
@@ -76,11 +78,11 @@ typename StatusOrOf<std::invoke_result_t<Work>>::Type OrOutOfMemory(
   }
 }
 
-// Hears that memory ran out on a thread of the library, on that thread, whose state is as it was
-// left.
+// Called on a thread of the library where memory ran out. The thread's state is as the exception
+// left it.
 using OnOutOfMemory = std::function<void(const std::bad_alloc&)>;
 
-// The catch at the top of a thread. Nobody to tell: the exception goes on, and a daemon ends.
+// The catch at the top of a thread. If `tell` is empty, the exception goes on, and a daemon ends.
 template <typename Work>
 void OrTell(const OnOutOfMemory& tell, const Work& work) {
   try {
@@ -91,8 +93,8 @@ void OrTell(const OnOutOfMemory& tell, const Work& work) {
   }
 }
 
-// For the main of a daemon: from now on std::bad_alloc that nobody catches ends the process with
-// exit status 1 and "PROGRAM: what for" on stderr.
+// Makes a std::bad_alloc that nobody catches end the process with exit status 1 and "PROGRAM: what
+// for" on stderr. Only for the main of a daemon.
 void EndWhereMemoryRunsOut();
 
 }  // namespace slimps

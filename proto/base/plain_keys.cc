@@ -8,7 +8,7 @@ namespace {
 bool IntroducesKey(std::string_view before) {
   for (const std::string_view word : {"key ", "tensor "}) {
     if (!before.ends_with(word)) continue;
-    // Not the end of a longer word.
+    // True only for a whole word, not for the end of a longer one.
     return before.size() == word.size() || before[before.size() - word.size() - 1] == ' ';
   }
   return false;

@@ -1,5 +1,5 @@
-// Messages for people. Inside slimps a key is called by its typed name (key.h), which is unambiguous in logs; whoever
-// named it "w" or 5 knows it as that.
+// Rewrites messages for people. slimps itself calls a key by its typed name (key.h), which is
+// unambiguous in logs. A user named it "w" or 5 and knows it as that.
 //
 //   WithPlainKeys("push of key s:w: element 0 is nan")   // "push of key w: element 0 is nan"
 #ifndef SLIMPS_PROTO_BASE_PLAIN_KEYS_H_
@@ -10,7 +10,8 @@
 
 namespace slimps {
 
-// Takes the type off every typed name that the words "key" or "tensor" introduce. Pure.
+// Removes the type from every typed name that follows the word "key" or "tensor". Pure.
+// Thread-safe.
 std::string WithPlainKeys(std::string_view message);
 
 }  // namespace slimps

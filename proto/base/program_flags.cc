@@ -27,7 +27,7 @@ void PrintHelp(const std::string& usage) {
   gflags::GetAllFlags(&all);
   std::cout << usage << "\n";
   for (const gflags::CommandLineFlagInfo& info : all) {
-    if (!info.filename.ends_with("_main.cc")) continue;  // glog's and gflags' own
+    if (!info.filename.ends_with("_main.cc")) continue;  // a flag of glog or gflags
     std::cout << "  --" << info.name;
     if (!info.default_value.empty()) std::cout << " (" << info.default_value << ")";
     std::cout << "  " << info.description << "\n";
@@ -50,7 +50,8 @@ void ParseProgramFlags(const char* usage, int argc, char** argv) {
     if (argument == "--version") PrintVersion();
   }
   gflags::SetUsageMessage(usage);
-  // gflags ends the process with status 1 on a wrong flag; callers tell usage from a failed job.
+  // gflags ends the process with status 1 on a wrong flag. That would be kExitFailed, and callers
+  // must tell wrong usage from a failed job. So the exit status is replaced.
   static bool parsing = true;
   on_exit(
       [](int status, void*) {

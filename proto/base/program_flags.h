@@ -1,5 +1,10 @@
-// Command lines of the processes that users and launchers start. Wrong usage ends the process with kExitUsage and one
-// line that names the flag, what was expected and what came.
+// Command lines of the processes that users and launchers start. Wrong usage ends the process with
+// kExitUsage and one line that names the flag, what was expected and what came. Main threads call
+// these functions before they start others.
+//
+//   ParseProgramFlags(kUsage, argc, argv);
+//   SettleJobSize(FLAGS_num_workers, FLAGS_num_servers);
+//   return ExitStatus(Run());
 #ifndef SLIMPS_PROTO_BASE_PROGRAM_FLAGS_H_
 #define SLIMPS_PROTO_BASE_PROGRAM_FLAGS_H_
 
@@ -15,35 +20,40 @@ namespace slimps {
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;
 
-// "PROGRAM: why" on stderr.
+// Prints "PROGRAM: why" on stderr and ends the process with kExitUsage.
 [[noreturn]] void DieOfUsage(const std::string& why);
 
-// Prints `usage` and the flags that this program's *_main.cc defines, and ends the process with status 0.
+// Prints `usage` and the flags that this program's *_main.cc defines. Ends the process with status
+// 0.
 [[noreturn]] void PrintHelp(const std::string& usage);
 
 // Prints "PROGRAM VERSION" and ends the process with status 0.
 [[noreturn]] void PrintVersion();
 
-// Parses gflags; a wrong one, and any other argument, is wrong usage. --help and -h are PrintHelp,
-// --version is PrintVersion. From then on logs go to stderr.
+// Parses gflags, then sends logs to stderr. A wrong flag or any other argument is wrong usage.
+// --help and -h call PrintHelp; --version calls PrintVersion.
 void ParseProgramFlags(const char* usage, int argc, char** argv);
 
-// DMLC_ROLE, where it is set, must be `role`: the launcher meant another program otherwise.
+// Checks that DMLC_ROLE, if it is set, is `role`. Otherwise the launcher meant another program,
+// which is wrong usage.
 void CheckRole(const std::string& role);
 
-// The environment counts where the flag was not given. REQUIRES: the flag's type is a number or a string.
+// Sets the flag from the environment variable, if the command line did not give it.
+// REQUIRES: the flag's type is a number or a string.
 void TakeFromEnvironment(const char* flag, const char* variable);
 
+// Checks that the flag's value is from `low` to `high`; if not, that is wrong usage.
 void CheckRange(const char* flag, int value, int low, int high);
 
-// The flags --num_workers and --num_servers, given by reference since the environment's DMLC_NUM_WORKER and
-// DMLC_NUM_SERVER may set them first: 1 to 4096 each.
+// Settles the flags --num_workers and --num_servers, from 1 to 4096 each. The environment
+// (DMLC_NUM_WORKER, DMLC_NUM_SERVER) may set them first, so they are passed by reference.
 void SettleJobSize(const int32_t& num_workers, const int32_t& num_servers);
 
-// SIGINT and SIGTERM, blocked in this thread and in those it starts from now on, so that only who waits takes them.
+// Blocks SIGINT and SIGTERM in this thread and in those it starts from now on, so that only a
+// thread that waits for them takes them. Returns both.
 sigset_t BlockStopSignals();
 
-// What main returns: 0, or kExitFailed after "PROGRAM: why" on stderr.
+// Returns what main returns: 0, or kExitFailed after printing "PROGRAM: why" on stderr.
 [[nodiscard]] int ExitStatus(const absl::Status& status);
 
 }  // namespace slimps

@@ -1,7 +1,8 @@
-// --trace of a program, from its start to its end: records, learns the node's rank, writes this node's part.
+// The --trace flag of a program, from start to end: records, learns the node's rank, and writes
+// this node's part.
 //
-//   ProgramTrace trace(FLAGS_trace, "worker");          // "": nothing of all this
-//   const absl::Status status = Run(&trace);            // calls trace.SetRank(rank) once it has joined
+//   ProgramTrace trace(FLAGS_trace, "worker");          // "": does nothing
+//   const absl::Status status = Run(&trace);            // calls trace.SetRank(rank) after joining
 //   return ExitStatus(trace.Finish(status));            // after the last thread has ended
 //
 // Thread-compatible.
@@ -16,18 +17,20 @@
 
 namespace slimps {
 
-// What the flag says of itself.
+// The help text of the flag.
 inline constexpr char kTraceFlagHelp[] =
     "record a timeline; this node's part goes to FILE with its role and rank before the extension "
     "(job.json: job.worker0.json), for tools/slimps trace (environment: SLIMPS_TRACE)";
 
 class ProgramTrace final {
  public:
-  // A path that cannot be written to is wrong usage: it ends the process before any work.
+  // Starts to record, unless `path` is empty. A path that cannot be written is wrong usage and ends
+  // the process before any work.
   ProgramTrace(const std::string& path, const std::string& role);
   void SetRank(uint32_t rank);
-  // Writes the part of a node that knows its rank, whether the job went well or not. `outcome`; where that is OK, why the
-  // part could not be written.
+
+  // Stops recording and writes the part of a node that knows its rank, also if the job failed.
+  // Returns `outcome`; if that is OK, returns why the part could not be written.
   [[nodiscard]] absl::Status Finish(const absl::Status& outcome);
 
  private:

@@ -1,4 +1,7 @@
-// Early return on a bad absl::Status, as Abseil's later releases offer it. Debian's Abseil has none.
+// Early return on an error Status. Later releases of Abseil offer this; Debian's does not.
+//
+//   SLIMPS_RETURN_IF_ERROR(CheckHeader(header, limits));
+//   SLIMPS_ASSIGN_OR_RETURN(auto frame, ParseFrame(bytes));
 #ifndef SLIMPS_PROTO_BASE_STATUS_MACROS_H_
 #define SLIMPS_PROTO_BASE_STATUS_MACROS_H_
 
@@ -16,7 +19,6 @@
 #define SLIMPS_CONCAT_INNER(a, b) a##b
 #define SLIMPS_CONCAT(a, b) SLIMPS_CONCAT_INNER(a, b)
 
-// SLIMPS_ASSIGN_OR_RETURN(auto frame, ParseFrame(bytes));
 #define SLIMPS_ASSIGN_OR_RETURN(target, expression) \
   SLIMPS_ASSIGN_OR_RETURN_INNER(SLIMPS_CONCAT(slimps_statusor_, __LINE__), target, expression)
 

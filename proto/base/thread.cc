@@ -9,9 +9,9 @@
 namespace slimps {
 namespace {
 
-constexpr size_t kMaxName = 15;  // Linux's
+constexpr size_t kMaxName = 15;  // Linux's limit
 
-// The thread names itself: its first span of a trace has the name already.
+// Starts a thread that names itself, so that its first span in a trace already has the name.
 std::thread Start(std::string_view name, std::function<void()> body) {
   return std::thread([name = std::string(name.substr(0, kMaxName)), body = std::move(body)] {
     pthread_setname_np(pthread_self(), name.c_str());

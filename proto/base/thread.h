@@ -1,7 +1,7 @@
-// The seam of threads: every thread of this project starts here, has a name that debuggers and traces show, and is joined
-// by its owner.
+// The seam of threads. Every thread of this project starts here, has a name that debuggers and
+// traces show, and is joined by its owner.
 //
-//   thread_ = Thread("slimps-io", [this] { Run(); });   // the owner's last member: it uses the rest
+//   thread_ = Thread("slimps-io", [this] { Run(); });  // the last member: it uses the others
 //   ...
 //   thread_.Join();
 #ifndef SLIMPS_PROTO_BASE_THREAD_H_
@@ -13,23 +13,27 @@
 
 namespace slimps {
 
-// Thread-compatible. Destroying one that was not joined ends the process, as with std::thread.
+// Destroying a thread that was not joined ends the process, as with std::thread. Thread-compatible.
 class Thread final {
  public:
   using Id = std::thread::id;
 
-  Thread() = default;  // of nothing
-  // Runs `body`. The system keeps 15 characters of `name`. Throws std::system_error: no thread can be started.
+  Thread() = default;  // no thread
+
+  // Starts a thread that runs `body`. The system keeps 15 characters of `name`.
+  // Throws std::system_error if no thread can be started.
   Thread(std::string_view name, std::function<void()> body);
 
-  // One that nobody joins: for a call that must not keep its caller from going on. Throws as the constructor does.
+  // Starts a thread that nobody joins, for a call that must not hold up its caller. Throws as the
+  // constructor does.
   static void StartDetached(std::string_view name, std::function<void()> body);
 
   // REQUIRES: joinable(), and not called on the thread itself.
   void Join() { thread_.join(); }
   bool joinable() const { return thread_.joinable(); }
   Id id() const { return thread_.get_id(); }
-  // Sends it `signal`. REQUIRES: joinable().
+  // Sends it `signal`.
+  // REQUIRES: joinable().
   void Kill(int signal);
 
   static Id CurrentId() { return std::this_thread::get_id(); }

@@ -25,7 +25,8 @@ constexpr std::array<std::string_view, kTraceStages> kStageNames = {
     "compute", "wait",   "copy",         "encode",    "send",
     "pull",    "decode", "local_update", "aggregate", "reply"};
 
-// A thread that was not named has the program's name, which says nothing.
+// Returns this thread's name; "" if it was not named (it then has the program's name, which says
+// nothing).
 std::string NameOfThisThread() {
   if (gettid() == getpid()) return "main";
   char name[16] = "";
@@ -34,7 +35,7 @@ std::string NameOfThisThread() {
   return program.substr(0, sizeof(name) - 1) == name ? "" : name;
 }
 
-// "cannot write trace PATH: REASON".
+// Makes an error say "cannot write trace PATH: REASON".
 absl::Status OfTrace(const absl::Status& written) {
   if (written.ok()) return written;
   constexpr std::string_view kCannotWrite = "cannot write ";
@@ -42,7 +43,7 @@ absl::Status OfTrace(const absl::Status& written) {
   return absl::Status(written.code(), absl::StrCat(std::string(kCannotWrite), "trace ", why));
 }
 
-// Finds a text in a map of strings without making a string of it.
+// Lets a map of strings be searched for a text without making a string of it.
 struct TextHash {
   using is_transparent = void;
   size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
@@ -54,7 +55,8 @@ std::string_view TraceStageName(TraceStage stage) {
   return kStageNames[static_cast<size_t>(stage)];
 }
 
-// What one thread recorded. The thread appends; others read rarely, so its lock is nearly always free.
+// What one thread recorded. Only that thread appends. Others read rarely, so its lock is nearly
+// always free.
 struct TraceLog::Buffer {
   struct Entry {
     SteadyTime began, ended;
@@ -68,17 +70,17 @@ struct TraceLog::Buffer {
   std::string thread_name;
   Mutex mutex;
   std::deque<Entry> entries ABSL_GUARDED_BY(mutex);
-  std::vector<std::string> keys ABSL_GUARDED_BY(mutex);  // each text is kept once
+  std::vector<std::string> keys ABSL_GUARDED_BY(mutex);  // each text once
   std::unordered_map<std::string, uint32_t, TextHash, std::equal_to<>> key_numbers
       ABSL_GUARDED_BY(mutex);
 };
 
-// Lock order: State's, then a Buffer's.
+// Lock order: the State's mutex, then a Buffer's.
 struct TraceLog::State {
-  // Counts Starts: a thread whose buffer is of an earlier one takes a new one.
+  // Counts Starts. A thread whose buffer belongs to an earlier Start takes a new one.
   std::atomic<uint64_t> generation{0};
   std::atomic<uint64_t> max_events{0};
-  std::atomic<uint64_t> offered{0};  // to be kept or dropped
+  std::atomic<uint64_t> offered{0};  // events, kept or dropped
   mutable Mutex mutex;
   std::vector<std::shared_ptr<Buffer>> buffers ABSL_GUARDED_BY(mutex);
   std::string process_name ABSL_GUARDED_BY(mutex);
@@ -89,7 +91,7 @@ TraceLog::TraceLog() : state_(std::make_unique<State>()) {}
 TraceLog::~TraceLog() = default;
 
 TraceLog& TraceLog::Global() {
-  // Never destroyed: threads may record until the process is gone.
+  // Never destroyed, because threads may record until the process ends.
   static TraceLog* const log = new TraceLog();
   return *log;
 }
@@ -121,7 +123,7 @@ void TraceLog::SetJobTime(const WallAnchor& job_time) {
 TraceLog::Buffer& TraceLog::OwnBuffer() {
   struct Slot {
     uint64_t generation = 0;
-    std::shared_ptr<Buffer> buffer;  // shared with the log: it outlives the thread there
+    std::shared_ptr<Buffer> buffer;  // shared with the log, where it outlives the thread
   };
   thread_local Slot slot;
   const uint64_t generation = state_->generation;
@@ -173,7 +175,7 @@ std::vector<TraceEvent> TraceLog::Events() const {
                         .ended = entry.ended});
     }
   }
-  // Of those that begin together the longer one comes first: it holds the other.
+  // If two begin together, the longer one comes first: it encloses the other.
   std::stable_sort(events.begin(), events.end(), [](const TraceEvent& a, const TraceEvent& b) {
     return a.began != b.began ? a.began < b.began : a.ended > b.ended;
   });
@@ -207,7 +209,8 @@ std::string TracePartPath(std::string_view path, std::string_view role, uint32_t
   const size_t slash = path.rfind('/');
   const size_t name = slash == std::string_view::npos ? 0 : slash + 1;
   size_t dot = path.rfind('.');
-  if (dot == std::string_view::npos || dot <= name) dot = path.size();  // ".json" is a name
+  // A dot at the start of the name (".json") begins no extension.
+  if (dot == std::string_view::npos || dot <= name) dot = path.size();
   std::string part(path);
   return part.insert(dot, absl::StrCat(".", std::string(role), rank));
 }

@@ -1,12 +1,14 @@
-// A timeline of what this process did with every partition, for Chrome's and Perfetto's trace viewers. Off until Start: a
-// span then costs one relaxed load.
+// A timeline of what this process did with every partition, for the trace viewers of Chrome and
+// Perfetto. It is off until Start; a span then costs one relaxed load.
 //
 //   TraceLog::Global().Start("worker 0");
-//   { TraceSpan span(TraceStage::kEncode, {key_name, partition, round});  ... }      // on this thread's row
-//   TraceLog::Global().Add(TraceStage::kSend, {key_name, partition, round}, began, ended);   // over threads: a row of its own
+//   { TraceSpan span(TraceStage::kEncode, {key_name, partition, round});  ... }  // this thread's
+//   row
+//   TraceLog::Global().Add(TraceStage::kSend, subject, began, ended);            // a row of its
+//   own
 //   SLIMPS_RETURN_IF_ERROR(TraceLog::Global().WriteTo("worker-0.json"));
 //
-// A log of the whole process, since what it is told comes from every layer; it steers nothing.
+// The log is one for the whole process, because every layer writes to it. It controls nothing.
 #ifndef SLIMPS_PROTO_BASE_TRACE_H_
 #define SLIMPS_PROTO_BASE_TRACE_H_
 
@@ -24,7 +26,7 @@
 
 namespace slimps {
 
-// What a tensor's journey consists of (README's table), worker's stages first.
+// The stages of a tensor's journey (the table in README.md), the worker's first.
 enum class TraceStage : uint8_t {
   kCompute,      // forward and backward pass
   kWait,         // a training loop waits for weights
@@ -40,11 +42,11 @@ enum class TraceStage : uint8_t {
 
 inline constexpr size_t kTraceStages = static_cast<size_t>(TraceStage::kReply) + 1;
 
-// The name in the viewer: "encode".
+// Returns the stage's name in the viewer, such as "encode".
 std::string_view TraceStageName(TraceStage stage);
 
 struct TraceSubject {
-  std::string_view key;  // typed name; copied when recorded
+  std::string_view key;  // the typed name; it is copied when recorded
   uint32_t partition = 0;
   uint64_t round = 0;
 };
@@ -54,8 +56,8 @@ struct TraceEvent {
   std::string key;
   uint32_t partition = 0;
   uint64_t round = 0;
-  uint32_t thread = 0;  // numbered as they first record; spans of Add are not of one thread
-  bool of_thread = true;
+  uint32_t thread = 0;    // threads are numbered as they first record
+  bool of_thread = true;  // false for spans of Add, which belong to no thread
   SteadyTime began, ended;
 };
 
@@ -64,40 +66,53 @@ class TraceLog final {
  public:
   static TraceLog& Global();
 
-  // Begins recording anew, at most `max_events`; what comes later is counted, not kept. Spans read `clock`, which is never
-  // destroyed.
+  // Begins a new recording of at most `max_events` events. Further events are counted, not kept.
+  // Spans read `clock`.
+  // REQUIRES: `clock` is never destroyed.
   void Start(std::string_view process_name, size_t max_events = size_t{1} << 20,
              const Clock* clock = MachineClock());
-  // Publishes nothing: whoever sees it late misses an event.
+
+  // True while recording. Publishes nothing: a thread that sees it late misses an event.
   bool on() const { return clock_.load(std::memory_order_relaxed) != nullptr; }
-  // Of the clock that spans read; InfinitePast when off.
+
+  // Returns the time of the clock that spans read; InfinitePast when off.
   SteadyTime Now() const {
     const Clock* const clock = clock_.load(std::memory_order_relaxed);
     return clock == nullptr ? SteadyTime::InfinitePast() : clock->Now();
   }
-  // What was recorded stays, until the next Start.
+
+  // Stops recording. What was recorded stays until the next Start.
   void Stop();
-  // A node learns its rank late. The process's name in the viewer, as Start's.
+
+  // Replaces the process name that Start set for the viewer. A node learns its rank late.
   void SetProcessName(std::string_view process_name);
-  // What time it was for the job (for the scheduler, whose wall time puts all processes' traces together). Until then:
-  // what this machine's wall clock said at Start.
+
+  // Sets the job's time. It is the scheduler's wall time, which aligns the traces of all processes.
+  // Until this is called it is this machine's wall clock at Start.
   void SetJobTime(const WallAnchor& job_time);
 
+  // Records a span that belongs to no thread. Does nothing when off.
   // Does nothing when off.
   void Add(TraceStage stage, const TraceSubject& subject, SteadyTime began, SteadyTime ended) {
     if (on()) Record(stage, subject, began, ended, Row::kShared);
   }
-  // As a TraceSpan, for who has the times: on this thread's row.
+
+  // Records a span on this thread's row, as TraceSpan does, for a caller that has the times. Does
+  // nothing when off.
   void AddOfThread(TraceStage stage, const TraceSubject& subject, SteadyTime began,
                    SteadyTime ended) {
     if (on()) Record(stage, subject, began, ended, Row::kOfThread);
   }
-  // Everything recorded, in order of beginning.
+
+  // Returns all that was recorded, in order of beginning.
   std::vector<TraceEvent> Events() const;
+
+  // Returns how many events were not kept.
   uint64_t dropped() const;
-  // As Chrome's JSON trace format, complete events ("ph": "X"): one process, one row per stage and thread, and for spans of
-  // Add as many per stage as were under way at once. Unavailable: cannot be written, with the path and why; what was there
-  // stays.
+
+  // Writes Chrome's JSON trace format with complete events ("ph": "X"): one process, one row for
+  // each stage and thread. Spans of Add get as many rows per stage as overlapped at a time.
+  // Unavailable: the file cannot be written; the message says the path and why. The old file stays.
   [[nodiscard]] absl::Status WriteTo(const std::string& path) const;
 
  private:
@@ -115,13 +130,17 @@ class TraceLog final {
   const std::unique_ptr<State> state_;
 };
 
-// Where a node keeps its part of a job's trace: "out/job.json" becomes "out/job.worker0.json"; without an extension,
-// "out/job" becomes "out/job.worker0".
+// Returns where a node keeps its part of a job's trace: "out/job.json" becomes
+// "out/job.worker0.json", and "out/job", without an extension, becomes "out/job.worker0".
+// Thread-safe.
 std::string TracePartPath(std::string_view path, std::string_view role, uint32_t rank);
-// Unavailable: nothing can be written beside `path`, and why. Told before the work, not after it.
+
+// Checks that a trace can be written at `path`, before the work and not after it. Thread-safe.
+// Unavailable: nothing can be written there; the message says why.
 [[nodiscard]] absl::Status CheckTracePath(const std::string& path);
 
-// From its construction to its destruction, on this thread. `subject.key` must outlive it.
+// A span from its construction to its destruction, on this thread. Thread-compatible.
+// REQUIRES: `subject.key` outlives it.
 class TraceSpan final {
  public:
   TraceSpan(TraceStage stage, const TraceSubject& subject) : stage_(stage), subject_(subject) {
@@ -140,7 +159,7 @@ class TraceSpan final {
 
   const TraceStage stage_;
   const TraceSubject subject_;
-  SteadyTime began_ = SteadyTime::InfinitePast();  // not recorded
+  SteadyTime began_ = SteadyTime::InfinitePast();  // InfinitePast: not recorded
 };
 
 }  // namespace slimps

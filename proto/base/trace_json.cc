@@ -13,7 +13,7 @@
 namespace slimps {
 namespace {
 
-// A row of the viewer: a stage on one thread, or one of the lanes that its shared spans are laid out on.
+// A row of the viewer: a stage on one thread, or one of the lanes that hold its shared spans.
 struct Row {
   TraceStage stage = TraceStage::kCompute;
   bool of_thread = true;
@@ -23,7 +23,8 @@ struct Row {
   }
 };
 
-// Spans of one row must not overlap, or viewers draw nonsense: each shared span takes the first lane that is free.
+// Gives each shared span the first lane that is free. Spans of one row must not overlap, because
+// viewers would draw nonsense.
 class Lanes final {
  public:
   size_t Place(const TraceEvent& event) {
@@ -59,12 +60,12 @@ std::string NameOf(const Row& row, const std::vector<std::string>& thread_names)
                       named ? thread_names[row.index] : absl::StrCat("thread ", row.index), ")");
 }
 
-// In quotes; what is not UTF-8 becomes U+FFFD.
+// Returns the text in quotes. Bytes that are not UTF-8 become U+FFFD.
 std::string JsonText(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// Names repeat in every round.
+// Quotes each text once, because names repeat in every round.
 class QuotedTexts final {
  public:
   const std::string& operator()(const std::string& text) {
