@@ -58,9 +58,9 @@ class CondVar final {
     lock.release();
   }
 
-  // Waits for a notification. Returns false if `timeout` has passed in steady time, so a step of the
-  // wall clock changes nothing. A timeout over a day, also an infinite one, counts as a day: wait in
-  // a loop.
+  // Waits for a notification. Returns false if `timeout` has passed in steady time, so a step of
+  // the wall clock changes nothing. A timeout over a day, also an infinite one, counts as a day:
+  // wait in a loop.
   bool WaitFor(Mutex* mutex, absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     // Callers loop, so a day is as good as for ever, and no clock overflows on it.
     const absl::Duration bounded = std::min(timeout, absl::Hours(24));
