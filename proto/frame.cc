@@ -43,8 +43,7 @@ absl::Status CheckSizes(size_t header_bytes, size_t payload_frames, const Limits
   return absl::OkStatus();
 }
 
-// Checks the payloads' sizes against the claims and the limits. `sizes(i)` is the size of payload
-// i.
+// Checks the sizes of payloads against claims and limits. `sizes(i)` is the size of payload i.
 template <typename Sizes>
 absl::Status CheckPayloadSizes(const wire::Header& header, size_t header_bytes,
                                const std::vector<PayloadClaim>& claims, size_t frames,

@@ -2,8 +2,8 @@
 //
 // - Memory whose size a tensor or a peer chose is allocated within OrOutOfMemory. If it does not
 //   fit, the answer is an error:
-//     SLIMPS_ASSIGN_OR_RETURN(auto sum, OrOutOfMemory([&] { return Sum(elements); }, "push",
-//     name));
+//     SLIMPS_ASSIGN_OR_RETURN(
+//         auto sum, OrOutOfMemory([&] { return Sum(elements); }, "push", name));
 // - Any other failed allocation ends a daemon, with one line on stderr (EndWhereMemoryRunsOut).
 // - Inside a user's process, each thread of the library and each call has one catch at its top, and
 //   the store fails. SayingWhatFor adds what the memory was for.

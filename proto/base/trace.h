@@ -92,7 +92,6 @@ class TraceLog final {
   void SetJobTime(const WallAnchor& job_time);
 
   // Records a span that belongs to no thread. Does nothing when off.
-  // Does nothing when off.
   void Add(TraceStage stage, const TraceSubject& subject, SteadyTime began, SteadyTime ended) {
     if (on()) Record(stage, subject, began, ended, Row::kShared);
   }

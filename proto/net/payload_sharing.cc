@@ -32,7 +32,7 @@ PayloadSharing::PayloadSharing(const PayloadSharingOptions& options, std::shared
       own_pid_(static_cast<uint64_t>(getpid())),
       returns_(std::make_shared<LeaseReturns>(std::move(wakeup))),
       next_lease_(RandomLease()) {
-  // A good moment to drop loans of earlier transports: nothing else does so.
+  // A good moment to drop loans of earlier transports whose borrowers have ended.
   if (on()) OrphanedLoans::OfProcess().Sweep();
 }
 

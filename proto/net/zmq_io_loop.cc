@@ -16,8 +16,7 @@ constexpr int kMessagesPerTurn = 64;
 // ZMQ_POLLOUT of a ROUTER says that some peer can take a message, but not which one. So the loop
 // tries a full peer again after this time.
 constexpr absl::Duration kRouterRetry = absl::Milliseconds(5);
-// How long a stopping transport waits for the return of what it lent, if nothing else is left to
-// do.
+// How long a stopping transport waits for the return of what it lent, with nothing else to do.
 constexpr absl::Duration kReturnLinger = absl::Milliseconds(500);
 // A stranger's answers in ZeroMQ are outside the bounds of our queue, so this bounds them.
 constexpr size_t kMessagesAheadOfStranger = 16;
