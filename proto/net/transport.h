@@ -124,9 +124,9 @@ class Transport {
   virtual void Admit(PeerId /*peer*/) {}
 
   // Returns a time by which all that had arrived here was handed to the sink. A peer that was not
-  // heard from until then was silent until then, whatever the mailbox holds now. Never waits. It asks
-  // the I/O thread to look, so a later call returns a later time. InfiniteFuture means that this
-  // transport has no mailbox. Any thread may call it at any time.
+  // heard from until then was silent until then, whatever the mailbox holds now. Never waits. It
+  // asks the I/O thread to look, so a later call returns a later time. InfiniteFuture means that
+  // this transport has no mailbox. Any thread may call it at any time.
   [[nodiscard]] virtual SteadyTime DeliveredUntil() { return SteadyTime::InfiniteFuture(); }
 
   // Returns what has gone through so far, payloads and headers. Any thread may call it at any time.
