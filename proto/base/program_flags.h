@@ -1,6 +1,6 @@
 // Command lines of the processes that users and launchers start. Wrong usage ends the process with
-// kExitUsage and one line that names the flag, what was expected and what came. Main threads call
-// these functions before they start others.
+// kExitUsage and one line that names the flag, what was expected and what came. Only the
+// main thread calls these functions.
 //
 //   ParseProgramFlags(kUsage, argc, argv);
 //   SettleJobSize(FLAGS_num_workers, FLAGS_num_servers);

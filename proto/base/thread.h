@@ -1,5 +1,5 @@
 // The seam of threads. Every thread of this project starts here, has a name that debuggers and
-// traces show, and is joined by its owner.
+// traces show, and is joined by its owner (except those of StartDetached).
 //
 //   thread_ = Thread("slimps-io", [this] { Run(); });  // the last member: it uses the others
 //   ...

@@ -2,10 +2,8 @@
 // Perfetto. It is off until Start; a span then costs one relaxed load.
 //
 //   TraceLog::Global().Start("worker 0");
-//   { TraceSpan span(TraceStage::kEncode, {key_name, partition, round});  ... }  // this thread's
-//   row
-//   TraceLog::Global().Add(TraceStage::kSend, subject, began, ended);            // a row of its
-//   own
+//   { TraceSpan span(TraceStage::kEncode, {key_name, partition, round});  ... }  // on this thread
+//   TraceLog::Global().Add(TraceStage::kSend, subject, began, ended);            // on its own row
 //   SLIMPS_RETURN_IF_ERROR(TraceLog::Global().WriteTo("worker-0.json"));
 //
 // The log is one for the whole process, because every layer writes to it. It controls nothing.

@@ -3,8 +3,7 @@
 // Another process opens it as /proc/PID/fd/FD (segment_mapping.h). It has no name in any file
 // system, so nothing stays behind when a process dies.
 //
-//   SetPayloadMemory(&SharedMemory::OfProcess());       // large payload buffers lie in it from now
-//   on
+//   SetPayloadMemory(&SharedMemory::OfProcess());       // large payload buffers will lie in it
 //   if (auto range = memory.Find(payload.bytes())) ...  // how others find these bytes
 //
 //   segment:  +--------------------+---------------------------------------------------+

@@ -100,7 +100,7 @@ class TransportState final {
   const Limits limits_;
   const bool accepts_strangers_;
   const Clock* const clock_;
-  // Shared with messages that ZeroMQ still holds, which may outlive the transport.
+  // Shared with messages on their way, which may outlive the transport.
   const std::shared_ptr<Wakeup> wakeup_;
 
   mutable Mutex mutex_;
