@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The backup model of one worker. The worker computes iteration i+1 on w_loc(i+1) = w_i - step(g_i)
 // while the pushes and pulls of iteration i are still under way. Source: SlimGC sections 3.5 and
 // 3.6; tensor_state.h has the rules per tensor.

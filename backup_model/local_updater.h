@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The optimizer that a worker applies to its backup of the global weights: one step from w_i with
 // its own full-precision gradient. The rules are those of torch.optim (SGD with momentum, Adam,
 // AdamW).

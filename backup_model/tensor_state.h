@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decides who may touch one tensor's glo_buf and loc_buf, and when: the status flag of SlimGC
 // section 3.6 as a pure state machine. Owned by BackupModel. An event is either accepted and
 // changes the state, or refused and changes nothing.

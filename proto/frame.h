@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Turns a message into the parts that travel, and back: one header part, then one raw part for each
 // payload. Pure: no sockets, no clock.
 //

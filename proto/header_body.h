@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gives a header its body so that running out of memory does no harm. protobuf's mutable_push() and
 // its like record which body a header has before they allocate that body. If the allocation throws,
 // the header is left with an invalid pointer, which even its destructor follows. So code that

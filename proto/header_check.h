@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks a parsed header without looking at payload bytes. Pure. All functions are thread-safe.
 //
 //   SLIMPS_RETURN_IF_ERROR(CheckHeader(header, limits));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Incarnations: 128 random bits that a process draws at each start. Its scheduler and its servers
 // know it by them.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The learning rate of a round, by the schedule of OptimizerSpec. With t = begin_round + round - 1,
 // W warm-up rounds, s = t - W, T total rounds:
 //

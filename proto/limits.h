@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The limits of a message. Every socket is set to them. Every header is checked against them before
 // anything is allocated by what it declares. A sender is refused by the same numbers.
 #ifndef SLIMPS_PROTO_LIMITS_H_

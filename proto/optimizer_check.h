@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks that an optimizer, or the numbers that replace its own for one step (Hyper), make sense.
 // Servers check those that they run, workers check before they send, and stores that step
 // themselves check too. Pure. All functions are thread-safe.

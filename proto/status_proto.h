@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Converts absl::Status to and from its wire form. All functions are thread-safe.
 #ifndef SLIMPS_PROTO_STATUS_PROTO_H_
 #define SLIMPS_PROTO_STATUS_PROTO_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Barriers, which may also sum a few numbers over the nodes that come. Owned by SchedulerState.
 // Pure.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Notes how each worker says that it compresses, and finds workers that differ. That may be on
 // purpose, but is more often a mistake. Owned by SchedulerState. Pure.
 #ifndef SLIMPS_SCHEDULER_COMPRESSION_ROLL_H_

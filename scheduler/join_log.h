@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes the log lines for people while a job forms: which nodes came, which were refused and why,
 // which are missing. Owned by SchedulerState. Pure: the caller writes the lines.
 //

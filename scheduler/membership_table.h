@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Knows who is in the job: ranks, incarnations, and when each node was last heard. Owned by
 // SchedulerState. Pure: the caller brings the time.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decides which server holds which partition of which key. Owned by SchedulerState. Pure.
 //
 //   PlacementTable table({.num_workers = 2, .num_servers = 2});

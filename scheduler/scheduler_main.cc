@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // slimps_scheduler: knows who is in the job and which server owns which partition; barriers,
 // liveness, the threshold decision.
 //

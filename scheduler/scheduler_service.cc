@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "scheduler/scheduler_service.h"
 
 #include <glog/logging.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Drives the scheduler's state machine with messages from a transport and time from a clock. One
 // mutex guards all of it.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The whole scheduler as one pure state machine: messages and the time go in, messages to send come
 // out. scheduler_service.h owns it and adds lock, clock and transport.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Turns the workers' threshold reports into the decision that holds for all of them, for pushes and
 // for pulls. Owned by SchedulerState. Pure.
 // Source: SlimGC section 3.3: averages over the workers, then BestCT

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decides which messages a server listens to: those of workers of its job, as the newest roster has
 // them. Owned by ServerService.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a server computes for one complete round of one partition, in one pass over memory:
 //
 //   payloads of N workers --SumPayloads--> sum (a block, in cache) --majority?--> --Optimizer-->

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The codecs that workers name for pulls (PushItem.change_codec), made once per shard.
 //
 //   SLIMPS_ASSIGN_OR_RETURN(std::shared_ptr<const ChangeCodec> change,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Encodes the change of a partition's weights for pulls: x = weights - w_seen, where w_seen are the
 // weights as workers see them. Then w_seen += decode(encode(x)). So w_seen is the encoding's error
 // feedback, and a worker that adds what it decodes holds w_seen bit for bit.

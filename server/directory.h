@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Knows which shard owns which partition, and what Init has said of the keys. The next partition
 // goes to the shard with the fewest elements. A pull may reserve a place before Init has come.
 //

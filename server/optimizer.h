@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the server does with a round's gradient sum. It works element by element in fp32, so the
 // result depends neither on how a tensor is cut nor on which thread computes which part.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps messages of workers that have seen a newer roster than this server, until it comes. Their
 // number, their bytes in memory (of one peer and of all) and their waiting time are bounded,
 // because a stranger may make up any epoch. Owned by ServerService.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/partial_sum.h"
 
 #include <algorithm>

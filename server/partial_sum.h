@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Holds the sum of a round's first contributions, in rank order, while others of the round are
 // still to come: one tensor in place of many payloads. A round summed from it has the same bits as
 // one summed from the payloads.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One partition of a key on its server: fp32 weights by version, optimizer state, and which worker
 // has pushed what.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The members of Partition for parts that travel on their own: rows, and the optimizer's state.
 #include <algorithm>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pulls that wait for a version of one partition, each up to its deadline. Under dist_ssp they
 // also wait for the slowest worker. Owned by ShardState.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collects answers to items and groups those of one request into messages of bounded size. So small
 // tensors share the fixed cost of a message, and large ones do not wait for others. Owned by
 // ShardState, or by the I/O thread for refusals.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Counts each push of one partition exactly once under dist_sync. Round r turns version r-1 into
 // version r. A round is complete when the push of each active worker has been counted. Pushes of
 // rounds version+1 and version+2 are accepted.

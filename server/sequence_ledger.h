@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Counts each push of one partition exactly once under dist_async and dist_ssp. Each worker numbers
 // its own pushes from 1, and each push is applied at once. Numbers may arrive out of order within a
 // window, because one push may overtake another that is being retried.

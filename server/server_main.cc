@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // slimps_server: keeps partitions of the weights, sums what the workers push, steps, and serves
 // pulls.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ServerNode: a server as a member of a job. It passes messages to the membership first and then to
 // the service, and ends when the job does.
 //

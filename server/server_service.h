@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The server behind its transport. It admits messages, sorts their items by shard, and sends what
 // the shards answer.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A thread that owns some partitions. It takes items from a bounded mailbox, drives ShardState and
 // sends the answers.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one shard thread owns: its partitions, the pulls that wait for them, and the answers not yet
 // sent. A pull may come before its partition is initialised; it then waits for that.
 //

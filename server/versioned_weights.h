@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The fp32 weights of one partition by version, as workers see them. Outgoing messages share them
 // without a copy.
 //

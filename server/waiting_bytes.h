@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Counts the bytes of pushes that wait for their round in all partitions of a server, and bounds
 // them.
 //

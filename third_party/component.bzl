@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The usual library: one header and its source, both named after it."""
 
 def component(name, **rest):

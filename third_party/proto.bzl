@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """C++ code from .proto files, made by Debian's protoc."""
 
 def cc_proto(name, src, visibility = None):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Extensions of Debian's python3: shared objects that it loads as modules, bound by pybind11."""
 
 PYTHON_TAG = "cpython-311-x86_64-linux-gnu"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file VERSION as a Starlark constant: load("@slimps_version//:version.bzl", "VERSION")."""
 
 def _version_repository(ctx):

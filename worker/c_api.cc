@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // c_api.h: options, optimizers, the store's life, the job. c_api_tensors.cc has tensors;
 // c_api_figures.cc has what a store has counted and keeps.
 #include "worker/c_api.h"

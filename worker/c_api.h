@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The C API of slimps: the KVStore for other languages and frameworks, with MXNet's names and
  * meanings. C99; C++ may include it as it is.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A thread that hands over answers which are known at once. So a caller never hears its answer on
 // its own thread, where it may hold a lock.
 //

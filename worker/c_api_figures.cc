@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // c_api.h: what a store has counted, decided and keeps between rounds.
 #include <cstdlib>
 #include <cstring>

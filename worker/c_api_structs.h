@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Structs of the C API that begin with their size and grow at the end. Programs and libraries of
 // different minor versions have them in different lengths.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the functions of c_api.h share: they check C values and turn them into C++ ones, and turn
 // Status and exceptions into a status and this thread's message.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // c_api.h: init, push and pull.
 #include <algorithm>
 #include <memory>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A callback that is called exactly once, whatever becomes of its owner. Without it, a caller would
 // wait for ever for an answer that an exception dropped.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The content of a file that a store writes and reads as a whole: a magic number, fields, and a
 // checksum of all that.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Coalescer: groups small items for the same server into one message, because their start-up cost
 // dominates. Adds no delay: the thread that fills it takes everything out as soon as it has nothing
 // more to add.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sets the optimizer so that no worker pushes before the servers know it: they would refuse an
 // optimizer once a round has begun.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What cannot go together, and why. A store refuses it before it sends anything, so that nobody has
 // to find out from how a model trains.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CompressionPlan: the codec of each tensor's push and pull in a round, as this worker knows it.
 //
 //                pre_steps rounds pushed              CodecMap arrived

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Courier: carries items (init, push, pull of one partition) to servers and brings back each item's
 // answer.
 //

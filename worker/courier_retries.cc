@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Courier: when it sends an item again, and when it gives the item up.
 #include <algorithm>
 #include <set>

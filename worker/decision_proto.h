@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Converts the policy's plain structs (compress/policy) from and to the wire's messages. Pure.
 #ifndef SLIMPS_WORKER_DECISION_PROTO_H_
 #define SLIMPS_WORKER_DECISION_PROTO_H_

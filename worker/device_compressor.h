@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DeviceCompressor: gradient compression inside one process, where several devices hold gradients
 // of one key. It encodes each device's gradient as a worker's, with a residual of its own, decodes
 // it at once, and sums what was decoded in the order of the devices.

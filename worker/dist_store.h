@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DistStore: the KVStore over scheduler and servers. It ties the stages together and owns their
 // order of life:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DistStore: which codec carries what, and who is told.
 #include <algorithm>
 #include <utility>

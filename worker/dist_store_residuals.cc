@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DistStore: saves and loads what the codecs of this worker keep.
 #include <utility>
 

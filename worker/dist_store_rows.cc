@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DistStore: row-sparse pushes, and pulls of chosen rows.
 #include <string>
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DistStore: saves and loads the optimizer's state of all servers.
 #include <algorithm>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DistStore: Init, Push and Pull.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/guarded_store.h"
 
 #include "absl/strings/str_cat.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The catch at the top of every call of a store. If memory runs out, the store has failed: this
 // call and every later one return that, and the process lives. KVStore::Create wraps every store in
 // it.

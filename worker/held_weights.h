@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The weights that some memory holds, and each partition's version, so that a server may answer a
 // pull with the change from that version. Every other worker holds the same bits of a version.
 //

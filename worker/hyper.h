@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Numbers of the optimizer that a training loop changes during training, for its own groups of
 // parameters and schedules.
 #ifndef SLIMPS_WORKER_HYPER_H_

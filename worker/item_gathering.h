@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ItemGathering: items that a caller waits for together and that no pipeline carries: first values,
 // pulls of rows, the optimizer's state both ways.
 //

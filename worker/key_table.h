@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The keys of a store and where their partitions live. Init fills it from the scheduler's
 // placement; every later stage reads it.
 #ifndef SLIMPS_WORKER_KEY_TABLE_H_

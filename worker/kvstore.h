@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // KVStore: how a training loop talks to the parameter servers. Method names and store semantics are
 // MXNet's.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // KVStoreOptions by name and text, for interfaces whose users write options as text. One table
 // holds names, ranges and checks. Names and meanings are those of slimps_worker's flags and of
 // Python's slimps.kv.create.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LocalRule: what a push does to a tensor where the worker takes the optimizer's step itself, in a
 // local store or in the backup model's local step.
 //

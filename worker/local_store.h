@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LocalStore: a KVStore inside one process. It holds the weights and the optimizer itself, and
 // needs neither scheduler nor server.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LocalStore: row-sparse pushes, and pulls of chosen rows.
 #include <algorithm>
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LocalStore: saves and loads the optimizer's state, in the file format of the distributed stores.
 #include <algorithm>
 #include <string>

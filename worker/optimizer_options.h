@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Describes an optimizer by names, numbers and text. One table of names and checks serves every
 // interface whose users write optimizers that way.
 //

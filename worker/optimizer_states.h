@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Optimizer states: what optimizers keep beside the weights (momentum, Adam's moments and step
 // counts), as the content of a file. A saved job resumes from it. The file holds whole tensors, so
 // that the states can be loaded with other servers and partitions.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PayloadMaker: turns one partition of a gradient in grad_buf into the payload that travels.
 //
 //              +-- raw: in place, plus residuals of encoded pushes --> fp_buf --+

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PullMerger: asks servers for weights and writes the answers into place. One thread ("pull") sends
 // the requests that are ready, grouped by server. It decodes the replies into glo_buf or the
 // caller's memory.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PullMerger: measured pulls. They go one by one, and their values are thrown away.
 #include <algorithm>
 #include <array>

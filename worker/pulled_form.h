@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PulledForm: how the weights of a version travel to the workers that pull them.
 #ifndef SLIMPS_WORKER_PULLED_FORM_H_
 #define SLIMPS_WORKER_PULLED_FORM_H_

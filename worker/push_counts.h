@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PushCounts: sums over a worker's pushes, of one tensor or of all. Thread-compatible.
 #ifndef SLIMPS_WORKER_PUSH_COUNTS_H_
 #define SLIMPS_WORKER_PUSH_COUNTS_H_

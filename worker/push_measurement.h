@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PushMeasurement: sends one tensor's partitions alone and measures the time, for the threshold
 // table.
 //

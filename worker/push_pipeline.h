@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PushPipeline: takes gradients that have arrived in grad_buf and sends each partition to its
 // server as a payload. One thread ("push") chooses the codec, encodes (on the encoder's own TBB
 // arena), coalesces and dispatches, highest priority first. Partitions are independent, so encoding

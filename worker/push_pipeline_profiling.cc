@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PushPipeline: measured pushes, which go one by one, and the reports that result from them.
 #include <algorithm>
 #include <optional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Residuals: what this worker's codecs keep of its gradients between pushes (residuals, momentum of
 // their own), as the content of a file. A saved worker resumes from it.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Row-sparse tensors on a worker's side: sums rows of equal number, cuts them into payloads for the
 // partitions, and assembles pulled rows. A row is what one index of the first dimension names. A
 // tensor without dimensions is one row.

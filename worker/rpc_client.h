@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RpcClient: asks one question and waits for its answer, repeating the question until a deadline.
 // It is for the rare control messages (DeclareKeys, SetOptimizer, Leave). Tensors go through the
 // Courier.

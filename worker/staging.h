@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GradientStaging: the memory of grad_buf. A gradient lies there from its copy until it is encoded
 // or, if it travels raw, until its server has it. The memory is bounded: a push waits for room
 // before it takes any. Pushes get room in the order in which they ask.

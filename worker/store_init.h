@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The two halves of KVStore::Init: asks the scheduler where the partitions of new tensors go, and
 // sends rank 0's first values to the servers. Thread-safe; the calling thread waits.
 //

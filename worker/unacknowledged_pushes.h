@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // UnacknowledgedPushes: tracks the unacknowledged pushes of each key, and the callbacks that wait
 // for them. A callback waits for all pushes of its key that were submitted before it.
 //

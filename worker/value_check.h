@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks that every store makes on the arrays that it is given, and the sum of several devices'
 // arrays. Pure; thread-safe.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // slimps_worker: one worker of a training job. It trains on its part of the data. Rank 0 evaluates
 // at the end and writes the summary.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AdaComp (Chen et al., "AdaComp: Adaptive Residual Gradient Compression for Data-Parallel
 // Distributed Training", AAAI 2018, algorithm 2), e.g. "adacomp:lt_conv=50,lt_fc=500". With dW =
 // gradient * grad_scale, residual e and bins of L_T elements, the last one shorter:

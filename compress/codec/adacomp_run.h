@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What adacomp and local_selection share: bins, one scale for the partition, payloads of
 // format/bins.h.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "compress/codec/adacomp.h"
 #include "compress/codec/dryden.h"
 #include "compress/codec/local_selection.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // BlockCodec: base of the codecs that encode each block of kBlockElements on its own, in one pass,
 // to a fixed place in the payload. A codec implements BuildHeader and EncodeBlock (two_bit.cc is
 // the shortest).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the runs that select elements share: a list of candidates that several threads fill, and
 // what happens to a block's entries once it is known which are sent.
 //

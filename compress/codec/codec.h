@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A codec turns a gradient into a payload: it selects or quantises. A format (compress/format)
 // defines the payload's layout, and the format is all that a server knows.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decorators: what codecs have in common around their encoding, as options of each codec, e.g.
 // "topk:ratio=0.01,momentum=nesterov,mu=0.9". Thread-safe: all are pure functions.
 //

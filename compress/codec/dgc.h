@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // dgc (Lin, Han, Mao, Wang, Dally: "Deep Gradient Compression: Reducing the Communication Bandwidth
 // for Distributed Training", ICLR 2018), e.g. "dgc:ratio=0.001,mu=0.9". Momentum is accumulated
 // locally, and its result waits in the residual until it is large.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Turns compression options as users of MXNet and BytePS write them into a CodecSpec. Thread-safe:
 // a pure function.
 //

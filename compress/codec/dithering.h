@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // dithering (Horvath et al.: "Natural compression for distributed deep learning", 2019, section 4;
 // as BytePS has it), e.g. "dithering:k=7,partition=natural". Rounds at random and without bias to k
 // levels of one norm per partition. The levels, times the norm:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // dryden: sends the largest positive and the smallest negative elements, each side as its mean,
 // e.g. "dryden:ratio=0.003". (Dryden, Jacobs, Moon, Van Essen, "Communication quantization for
 // data-parallel training of deep neural networks", MLHPC 2016, adaptive quantisation. It is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DrydenRun: dryden's encoding. How many elements of each sign are sent is known only once all
 // elements were seen. So the first pass counts both signs and lists the candidates whose magnitude
 // is at least a floor guessed from a sample; then one thread chooses among the candidates. If the

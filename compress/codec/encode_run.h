@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // EncodeRun: one encoding, in passes over fixed blocks. Several threads can share the work, and the
 // result does not depend on how many they are.
 //

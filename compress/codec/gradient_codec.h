@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GradientCodec: clips the gradient, applies momentum, and lets an inner codec encode the result.
 // decorators.h has the formulas and makes these codecs.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LevelsCodec: base of the codecs of format "levels" that encode block by block. It derives the
 // payload's layout from the codec's bits and scales.
 #ifndef SLIMPS_COMPRESS_CODEC_LEVELS_CODEC_H_

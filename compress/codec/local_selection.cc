@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "compress/codec/local_selection.h"
 
 #include "compress/codec/adacomp_run.h"

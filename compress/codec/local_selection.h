@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Local selection, AdaComp's baseline without the soft threshold (Chen et al., AAAI 2018, section
 // "Robustness of the AdaComp Technique"), e.g. "local_selection:lt=200". With dW, G, bins, g_max
 // and scale as in adacomp.h:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What codecs with momentum check before they encode. x is residual + p, with p from a MomentumRule
 // (compress/kernels/momentum.h). Codec calls these for its own functions of similar names.
 // Thread-safe: pure functions, apart from the states that they update.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // mstopk: sends exactly k elements, about the largest |x|, by bisecting a threshold `passes` times
 // (Shi et al., "Towards Scalable Distributed Training of Deep Learning on Public Cloud Clusters",
 // MLSys 2021, algorithm 1), e.g. "mstopk:ratio=0.01,passes=30". With a = |x|, all in fp32:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // 1bit: sends one bit per element, by `scaling`, e.g. "1bit:scaling=l1". x = gradient * grad_scale
 // + residual, in blocks of kBlockElements. Here x >= 0 means that the sign bit is clear: -0 counts
 // as negative.

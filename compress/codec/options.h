@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads a CodecSpec's options as typed values. Errors say what would have been valid. Thread-safe:
 // all are pure functions.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ParallelEncoder: encodes on its own TBB arena, over a fixed grid of blocks. Payload and residual
 // have the same bits for any number of threads.
 //

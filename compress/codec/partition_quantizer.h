@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PartitionQuantizer: base of the codecs that round all elements of a partition by one scale. The
 // scale depends on all elements, so an encoding takes two passes.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // qsgd (Alistarh et al.: "QSGD: communication-efficient SGD via gradient quantization and
 // encoding", NeurIPS 2017), e.g. "qsgd:bits=4,bucket=512". Rounds at random and without bias to
 // s = 2^(bits - 1) - 1 levels of each bucket's norm.

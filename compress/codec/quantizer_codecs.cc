@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "compress/codec/dithering.h"
 #include "compress/codec/qsgd.h"
 #include "compress/codec/registry.h"

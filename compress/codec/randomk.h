@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // randomk: sends k elements drawn without replacement, the same for all workers in a round (Stich
 // et al., "Sparsified SGD with Memory", 2018; unbiased: Wangni et al., "Gradient Sparsification for
 // Communication-Efficient Distributed Optimization", 2018), e.g. "randomk:ratio=0.01,seed=7". Every

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RankedRun: sends exactly the k largest keys. Of equal keys it sends those with the lower index.
 //
 //   return std::make_unique<RankedRun>(kernels(), input, payload, workspace, SelectBy::kMagnitude,

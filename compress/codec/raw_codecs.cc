@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // none, fp16 and bf16: x in full or half precision, rounded to nearest even. A value that half
 // precision would turn into infinity is refused, not clipped: a server must never meet an infinity
 // that the gradient did not have.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // redsync: sends the k largest x in odd rounds and the k smallest in even ones, all as their mean,
 // e.g. "redsync:ratio=0.01". (RedSync: Fang, Fu, Yang, Hsieh, "RedSync: Reducing synchronization
 // bandwidth for distributed deep learning training system", JPDC 2019; algorithm 2, trimmed top-k,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lists the codecs and the options that each takes. A new codec is one entry in its family's list.
 // Thread-safe: all are pure functions.
 //

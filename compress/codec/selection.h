@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The structs by which SelectionRun (selection_run.h) and its codecs talk to each other:
 //
 //   SelectionGoal   codec to run: which elements to list

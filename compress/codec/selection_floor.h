@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Order statistics for SelectionRun and DrydenRun: a guess from a sample, and the exact key of a
 // given rank among a few. Thread-safe: all are pure functions.
 //

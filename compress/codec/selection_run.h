@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SelectionRun: the encoding of codecs that send the elements with the largest keys (|x|, x or -x;
 // select.h). It reads the gradient once; later passes look at candidates, which are few. RankedRun
 // (ranked_run.h), mstopk.cc and threshold.cc derive from it. Its stages, each of them a pass:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "compress/codec/one_bit.h"
 #include "compress/codec/registry.h"
 #include "compress/codec/two_bit.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // signsgd (Bernstein, Wang, Azizzadenesheli, Anandkumar: "signSGD: compressed optimisation for
 // non-convex problems", ICML 2018): sends each element's sign, and the server returns the majority
 // of the workers' signs. Spec: "signsgd".

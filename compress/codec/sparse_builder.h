@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SparseBuilder: writes a sparse payload once it is known what each block sends. Several threads
 // fill the blocks.
 //

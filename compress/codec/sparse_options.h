@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the codecs of format "sparse" share: how many elements they send, in which precision, and
 // base classes. The codecs' own files include it.
 //

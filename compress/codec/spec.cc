@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CodecSpec to text and back.
 #include "absl/strings/str_cat.h"
 #include "compress/codec/codec.h"

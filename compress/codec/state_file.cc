@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A StateStore's content on disk and in memory, little-endian:
 //
 //   "SLIMPSST"  uint32 version 2  uint32 0  uint64 entries  uint64 XXH3 of the header before it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StateStore::Repartition: old and new partitions overlap in pieces, which their elements' places
 // in the tensor tell.
 //

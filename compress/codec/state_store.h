@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StateStore: the states that codecs keep between pushes, for every partition of every tensor of
 // one worker: the residual e of error feedback, and the momentum of codecs that have their own.
 // States are fp32, in the units that codecs see (gradient * grad_scale). They are zeros until the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the codecs that round at random share: where their random numbers come from, and how a norm
 // becomes two factors. Thread-safe: all are pure functions.
 //

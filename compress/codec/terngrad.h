@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // terngrad (Wen et al.: "TernGrad: ternary gradients to reduce communication in distributed deep
 // learning", NeurIPS 2017), e.g. "terngrad:clip=2.5". Each element becomes 0 or plus or minus one
 // scale per partition, at random and without bias except for what is clipped.

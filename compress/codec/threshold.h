@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // threshold: sends the elements with |x| >= tau (Strom, "Scalable Distributed DNN Training Using
 // Commodity GPU Cloud Computing", Interspeech 2015), e.g. "threshold:tau=0.5". x = gradient *
 // grad_scale + residual. value=tau sends tau with the sign of x, as the paper does, and the rest

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // topk: sends the k elements with the largest |x|, exactly; of equals, those with the lower index.
 // x = gradient * grad_scale + residual. Spec: e.g. "topk:ratio=0.01". The sparse methods since Aji
 // and Heafield ("Sparse Communication for Distributed Gradient Descent", 2017) approximate this

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // 2bit, as MXNet has it, e.g. "2bit:threshold=0.5". With x = gradient * grad_scale + residual:
 //
 //   x >= threshold sends +threshold, x <= -threshold sends -threshold, else 0

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "compress/codec/warmup_codec.h"
 
 #include <algorithm>

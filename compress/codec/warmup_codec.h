@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // WarmupCodec: a codec with a ratio that begins with larger ratios. Rounds 1 .. steps *
 // rounds_per_step use one codec per step. Later rounds, and round 0 (unknown), use the last one. A
 // payload says itself how it is coded, so a server does not notice. decorators.h makes these

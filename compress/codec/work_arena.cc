@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "compress/codec/work_arena.h"
 
 #include <tbb/blocked_range.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // WorkArena: threads that share passes over memory. It cuts a fixed grid up among them, so the
 // results are those of one thread.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Payload format "sparse" with indices within bins: AdaComp's entries of 8 and 16 bits, with one
 // scale.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the formats' sources share: reading and writing numbers in a payload, and the error for a
 // malformed field.
 #ifndef SLIMPS_COMPRESS_FORMAT_BYTES_H_

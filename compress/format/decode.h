@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decode and DecodeAdd of format.h with chosen kernels. Tests, fuzzers and benches use them to
 // compare kernel sets.
 #ifndef SLIMPS_COMPRESS_FORMAT_DECODE_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Payload formats: what a payload's bytes mean, whoever made them. A server needs only these
 // functions to decode.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Payload format "levels": a few bits for each element, and one or two scales for each block of
 // elements or one value for all.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The random numbers of codecs: Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random
 // numbers: as easy as 1, 2, 3", SC 2011). A number depends only on where it is used. So encodings
 // repeat bit for bit, whatever the threads and the order. A receiver that knows key, round and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Payload format "rows": some rows of a row-sparse tensor, each with all its elements. The other
 // rows are 0. A row is what one index of the first dimension names. Partitions are cut by elements,
 // so they may cut rows. A payload holds the parts of rows that lie in its partition. It counts rows

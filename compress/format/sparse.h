@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Payload format "sparse": few elements, each with its index. The others are 0. Indices count
 // within blocks of kBlockElements, so that each block decodes on its own.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Adds up many workers' payloads of any formats, block by block in cache.
 //
 //   std::vector<PayloadView> payloads = ...;                        // in rank order

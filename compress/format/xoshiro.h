@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The random numbers of codecs that round every element: xoshiro128+ (Blackman, Vigna: "Scrambled
 // linear pseudorandom number generators", ACM Transactions on Mathematical Software 47, 2021),
 // started by Philox. Philox itself, with ten rounds for every element, would cost as much as the

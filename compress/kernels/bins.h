@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels of AdaComp and its baselines. kernels.h has the conventions. compress/format/bins.h has
 // the payload's layout and says what pieces and entries are.
 #ifndef SLIMPS_COMPRESS_KERNELS_BINS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a kernel learns about a block while it encodes it, for EncodeStats. Sums of squares run in
 // 16 fp32 lanes. They are infinite where squares exceed fp32. That does no harm: they are
 // statistics, and no payload depends on them.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The decoders of quantize.h, for any set of lanes.
 #ifndef SLIMPS_COMPRESS_KERNELS_DEQUANTIZE_LOOPS_H_
 #define SLIMPS_COMPRESS_KERNELS_DEQUANTIZE_LOOPS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Converts one number to and from fp16 and bf16 with the rounding of the vector instructions: to
 // nearest even. NaNs become quiet and keep their upper bits.
 #ifndef SLIMPS_COMPRESS_KERNELS_HALF_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How every kernel reads its input x, and helpers that several kernels share.
 #ifndef SLIMPS_COMPRESS_KERNELS_INPUT_LOOPS_H_
 #define SLIMPS_COMPRESS_KERNELS_INPUT_LOOPS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes a set of all kernels from the lanes that were included before this file. Each kernels_*.cc
 // includes it once.
 #ifndef SLIMPS_COMPRESS_KERNELS_KERNEL_SET_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sets that kernels.cc chooses from. A new set adds one line here and one there.
 #ifndef SLIMPS_COMPRESS_KERNELS_KERNEL_SETS_H_
 #define SLIMPS_COMPRESS_KERNELS_KERNEL_SETS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "compress/kernels/kernels.h"
 
 #include "compress/kernels/kernel_sets.h"

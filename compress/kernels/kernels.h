@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The inner loops of all formats and codecs, once for each instruction set. Every set gives the
 // same bits as "scalar" (lanes.h says why).
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compiled for AVX2. It uses nothing from elsewhere that could be emitted out of line: the
 // linker might keep that copy, and then other code would run it on CPUs without AVX2.
 #include <cpuid.h>

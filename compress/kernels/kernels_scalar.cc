@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "compress/kernels/kernel_sets.h"
 
 // kernel_set.h makes the set from the lanes included before it: the order matters.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sixteen lanes of fp32 or uint32: the one vocabulary in which all kernels are written. Each
 // instruction set has its own definition of the same functions. A kernel (NAME_loops.h) is written
 // once:

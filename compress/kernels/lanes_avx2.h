@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lanes as two AVX2 vectors of 8. Only for files compiled with -mavx2 -mfma -mf16c -mpopcnt.
 #ifndef SLIMPS_COMPRESS_KERNELS_LANES_AVX2_H_
 #define SLIMPS_COMPRESS_KERNELS_LANES_AVX2_H_

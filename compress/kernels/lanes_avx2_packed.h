@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The packing part of lanes_avx2.h: half precision, bytes, nibbles. Only that file includes it.
 #ifndef SLIMPS_COMPRESS_KERNELS_LANES_AVX2_PACKED_H_
 #define SLIMPS_COMPRESS_KERNELS_LANES_AVX2_PACKED_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lanes as one AVX-512 vector of 16. Only for files compiled with -mavx512f -mavx512bw -mavx512dq
 // -mavx512vl.
 #ifndef SLIMPS_COMPRESS_KERNELS_LANES_AVX512_H_

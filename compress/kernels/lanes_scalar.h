@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lanes as plain loops. They define what every function of lanes.h means, and they run on any CPU.
 #ifndef SLIMPS_COMPRESS_KERNELS_LANES_SCALAR_H_
 #define SLIMPS_COMPRESS_KERNELS_LANES_SCALAR_H_

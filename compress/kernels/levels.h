@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels of one and two bits per element. kernels.h has the conventions, compress/format/levels.h
 // the layout of the bits.
 #ifndef SLIMPS_COMPRESS_KERNELS_LEVELS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels of momentum correction and related methods. kernels.h has the conventions. Here g is
 // gradient * grad_scale, u is the momentum, and p is what one step of it gives:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Philox4x32-10 for any set of lanes: the words of sixteen counters at a time.
 // compress/format/philox.h has the stream and the source. Its constants are repeated here, since a
 // kernel shares no function with other code.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one and two bits per element stand for, 32 elements at a time. Decoders and sums share it.
 #ifndef SLIMPS_COMPRESS_KERNELS_PLANES_LOOPS_H_
 #define SLIMPS_COMPRESS_KERNELS_PLANES_LOOPS_H_

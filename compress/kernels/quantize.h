@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels of four and eight bits per element and of stochastic rounding. kernels.h has the
 // conventions, compress/format/levels.h the layouts and what levels mean, compress/format/xoshiro.h
 // the random numbers.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels of the raw formats, and the checks before any encoding. kernels.h has the conventions.
 #ifndef SLIMPS_COMPRESS_KERNELS_RAW_H_
 #define SLIMPS_COMPRESS_KERNELS_RAW_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels that choose which elements a sparse codec sends, by key: |x|, x or -x. kernels.h has the
 // conventions.
 #ifndef SLIMPS_COMPRESS_KERNELS_SELECT_H_

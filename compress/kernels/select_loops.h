@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of select.h, for any set of lanes.
 #ifndef SLIMPS_COMPRESS_KERNELS_SELECT_LOOPS_H_
 #define SLIMPS_COMPRESS_KERNELS_SELECT_LOOPS_H_

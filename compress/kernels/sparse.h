@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels of the sparse format: indices and values of one block. Indices count elements within
 // their block, and they rise. kernels.h has the conventions, compress/format/sparse.h the layout of
 // the bytes.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of sparse.h, for any set of lanes. Entries are few, and loops over them are plain
 // where lanes would not help: their cost is memory.
 #ifndef SLIMPS_COMPRESS_KERNELS_SPARSE_LOOPS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels that add up many payloads at once. kernels.h has the conventions.
 #ifndef SLIMPS_COMPRESS_KERNELS_SUM_H_
 #define SLIMPS_COMPRESS_KERNELS_SUM_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels that step weights by a round's sum of gradients: what a server's optimizer does
 // (server/optimizer.h has the formulas). They work element by element. They round where torch.optim
 // rounds on processors with AVX2, so that the weights are torch's to the last bit. kernels.h has

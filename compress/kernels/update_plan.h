@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An optimizer's options, and the numbers of one of its steps for the kernels in update.h. Servers,
 // local stores and the backup model all step weights through it, so that all make the same bits.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sixteen xoshiro128+ generators for any set of lanes. compress/format/xoshiro.h has the source and
 // says what they draw.
 #ifndef SLIMPS_COMPRESS_KERNELS_XOSHIRO_LOOPS_H_

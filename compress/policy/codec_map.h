@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Says which codec a push uses: a versioned map from key to codec spec. In the simplest case it is
 // one threshold. A decision holds from a given round on. Earlier rounds keep the decision under
 // which they were made, since they may still be sent, or sent again.

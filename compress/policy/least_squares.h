@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small linear fits whose coefficients are never negative. Pure.
 //
 //   // y = a + b x

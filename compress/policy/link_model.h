@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Estimates what a link and a codec take for a tensor of any size, from the sizes that were
 // measured.
 //

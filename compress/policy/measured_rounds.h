@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measuring that goes on during training. Of every `every` rounds two in a row are measured, in a
 // few sizes: the first as decided, the second the other way round. All workers make the same choice
 // without talking to each other. Pure.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Averages that a few bad samples do not move. Pure.
 //
 //   SampleWindow window;

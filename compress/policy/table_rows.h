@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes a threshold table's rows into a message. The worker and the scheduler fill in the same
 // message; as a template this file need not know its type.
 //

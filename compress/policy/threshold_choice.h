@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chooses, from the times of each size, the size from which on tensors are compressed. Pure.
 //
 // With a threshold T, sizes below T cost t_c and the others t_q. T is one of the table's sizes, or

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One line of the threshold table: what tensors of one size took. Plain data.
 #ifndef SLIMPS_COMPRESS_POLICY_THRESHOLD_ROW_H_
 #define SLIMPS_COMPRESS_POLICY_THRESHOLD_ROW_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ThresholdTable (CTTab) says from which tensor size on compressing is worth its cost. Pushes and
 // pulls have a table each. Source: SlimGC section 3.3, algorithms 1 and 2. Beyond the paper:
 // averages that outliers do not move (robust.h), sizes without samples filled in (link_model.h),

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Threshold tables on disk (`--threshold_table FILE`). A file holds the text of
 // ThresholdTable::ToText, with Explain's lines above it as comments. Where pulls were measured too,
 // a line "pull" and their table follow in the same form. Files of older versions lack that line and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ThresholdTable as text: Explain writes it for people, ToText and Parse write and read files.
 #include <charconv>
 #include <utility>

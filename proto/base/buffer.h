@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory for tensors and payloads.
 //
 // AlignedBuffer owns 64-byte aligned bytes. It has exactly one owner and is moved, never copied.

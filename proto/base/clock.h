@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The seam of time. Steady time decides: deadlines, liveness, measurements. Wall time is for logs
 // and traces, which people and other machines read. It may step at any moment, so nothing is
 // decided by it.

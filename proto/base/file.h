@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The seam of files that must last. A file is written completely or not at all, and it is on the
 // disk when the writer says so.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // XXH3-64 of bytes: the checksum of payloads and the source of key ids. Thread-safe.
 #ifndef SLIMPS_PROTO_BASE_HASH_H_
 #define SLIMPS_PROTO_BASE_HASH_H_

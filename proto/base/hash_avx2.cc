@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compiled for AVX2, so it uses nothing from elsewhere that could be emitted out of line. The
 // library's header holds all of XXH3 and compiles it for the instructions in use here. Debian's
 // library itself is compiled for SSE2.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // XXH3-64 compiled for AVX2. It is twice as fast as with the instructions that every x86-64 has.
 // hash.cc chooses.
 #ifndef SLIMPS_PROTO_BASE_HASH_AVX2_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A tensor's name: an int or a text, never both for the same tensor. On the wire it is a KeyId, the
 // XXH3 of the typed name ("i:5", "s:conv1.weight"). The scheduler refuses two names with the same
 // id.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bounds how often a line is logged that others can cause.
 //
 //   if (const auto left_out = rate.Take(clock.Now())) {

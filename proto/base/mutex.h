@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A mutex that both clang's thread-safety analysis and ThreadSanitizer understand.
 //
 // std::mutex carries no annotations. absl::Mutex does, but Debian's Abseil is not built for

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What happens when memory runs out.
 //
 // - Memory whose size a tensor or a peer chose is allocated within OrOutOfMemory. If it does not

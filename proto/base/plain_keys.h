@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rewrites messages for people. slimps itself calls a key by its typed name (key.h), which is
 // unambiguous in logs. A user named it "w" or 5 and knows it as that.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Command lines of the processes that users and launchers start. Wrong usage ends the process with
 // kExitUsage and one line that names the flag, what was expected and what came. Only the
 // main thread calls these functions.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The --trace flag of a program, from start to end: records, learns the node's rank, and writes
 // this node's part.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Early return on an error Status. Later releases of Abseil offer this; Debian's does not.
 //
 //   SLIMPS_RETURN_IF_ERROR(CheckHeader(header, limits));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The seam of threads. Every thread of this project starts here, has a name that debuggers and
 // traces show, and is joined by its owner (except those of StartDetached).
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A timeline of what this process did with every partition, for the trace viewers of Chrome and
 // Perfetto. It is off until Start; a span then costs one relaxed load.
 //

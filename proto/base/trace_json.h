@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes a trace file in Chrome's JSON trace format, as chrome://tracing and ui.perfetto.dev read
 // it.
 //

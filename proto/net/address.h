@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parses, resolves and tests transport addresses as people and rosters write them:
 // "tcp://host:port" and "ipc://path". All functions are thread-safe.
 //

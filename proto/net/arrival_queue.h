@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Holds messages that have arrived in this process but are still on their way over the emulated
 // link, in order of arrival. Each is due when the link would have carried it. Without an emulated
 // link a message is due at once. Pure.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tracks the connections that others have made to the addresses we listen on. A connection belongs
 // to a stranger until it is admitted. Strangers are bounded in number and in what they make us
 // hold. Pure.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A transport that does to messages what bad networks do, for tests. It follows a seeded plan.
 // Faults strike on arrival. Each message draws once for each kind of fault, so a run repeats for
 // the same seed and the same order of arrival.

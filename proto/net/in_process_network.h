@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The network between transports inside one process: names, and the inbox behind each name.
 //
 //   std::shared_ptr<InProcessInbox> inbox = network->OpenInbox(wakeup);

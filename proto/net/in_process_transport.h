@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Transport between threads of one process, for tests and `local` stores. It builds and parses
 // messages as on a real wire, so the same checks run. Both sides share the bytes of payloads.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collects borrowed payloads that any thread has let go of, until the I/O loop tells their lenders.
 //
 //   Payload payload(std::make_shared<BorrowedBytes>(returns, lease), bytes);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Emulates one direction of a link. A message occupies the link for a start-up time plus its bytes
 // over the rate. The next message follows behind it. Idle time earns no credit. A full-duplex link
 // is two of these. Pure.

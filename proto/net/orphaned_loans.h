@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps payloads that stopped transports had lent to processes that still live, because those may
 // be reading them.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Passes payloads by reference between processes of one machine. Tracks which peers may be sent
 // references, which payloads are lent to which process, and which are borrowed. It knows no
 // sockets: the I/O loop carries the parts that it builds (sharing_wire.h).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Maps ZeroMQ's routing ids on one bound socket to our PeerIds. Bounded: a full table forgets the
 // stranger that has been silent the longest, or, if there is no stranger, the peer that has. Pure.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tells which processes of this machine have ended. Each watched process is held by a descriptor
 // (pidfd), because its number may belong to another process tomorrow.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tracks which items wait for an answer, when to send one again under the same ticket, and when to
 // give it up. Pure: the caller brings the clock, sends, and keeps the items.
 //

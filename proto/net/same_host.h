@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chooses how two nodes on one machine talk: over the network, over a local socket, or over a local
 // socket with payloads in shared memory.
 //

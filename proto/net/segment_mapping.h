@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A segment of another process's SharedMemory, mapped for reading.
 //
 //   SLIMPS_ASSIGN_OR_RETURN(auto mapping, SegmentMapping::Open(name));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decides what leaves first when several tensors of several rounds wait.
 #ifndef SLIMPS_PROTO_NET_SEND_PRIORITY_H_
 #define SLIMPS_PROTO_NET_SEND_PRIORITY_H_

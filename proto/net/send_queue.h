@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Holds what waits to leave a transport. Each peer has a lane, ordered by priority, then by
 // arrival. Over all lanes, the message of highest priority whose peer can take it leaves first. It
 // leaves across the emulated link if there is one. Pure.

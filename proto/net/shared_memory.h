@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory that other processes of this machine can read: the place of payloads that pass by
 // reference. It is made of segments. Each is a memfd that this process holds open and has mapped.
 // Another process opens it as /proc/PID/fd/FD (segment_mapping.h). It has no name in any file

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What two processes of one machine say to each other beside frames, so that payloads pass by
 // reference. Each kind is one message part. No frame begins with these bytes. proto/README.md gives
 // their layout. Pure. All functions are thread-safe.

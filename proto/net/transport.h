@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Moves messages between processes. It knows addresses of nodes and bytes, but nothing of tensors.
 //
 //   ZmqTransport transport(options);                     // or InProcessTransport

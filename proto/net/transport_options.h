@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The settings that all transports share.
 #ifndef SLIMPS_PROTO_NET_TRANSPORT_OPTIONS_H_
 #define SLIMPS_PROTO_NET_TRANSPORT_OPTIONS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "proto/net/transport_state.h"
 
 #include "proto/base/clock.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the callers of a transport share with its I/O thread, for any kind of network: the send
 // queue, the request to stop, the counters, and the wake-up between them.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lets the one thread of a transport sleep until sockets have work for it, until a time, or until
 // another thread has work for it. It sleeps with nanosecond resolution (ppoll), because
 // milliseconds are too coarse for an emulated link.

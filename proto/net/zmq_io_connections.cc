@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The part of ZmqIoLoop that knows whose connections there are and closes those of strangers that
 // exceed their bounds.
 #include <optional>

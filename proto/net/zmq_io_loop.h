@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The I/O of a ZmqTransport: all its sockets, and the turns in which they are used. A turn reads,
 // delivers what is due, opens new connections, and hands over what may leave. The I/O thread takes
 // a turn when sockets, time or a wake-up ask for one. A thread that sends may do the last part of a

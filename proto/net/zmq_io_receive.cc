@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The part of ZmqIoLoop that takes messages from a socket to the sink.
 #include <optional>
 #include <span>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Watches the connections of one ZeroMQ socket come and go. The socket itself does not report this.
 //
 //   SLIMPS_ASSIGN_OR_RETURN(ZmqMonitor monitor, ZmqMonitor::Watch(context, socket));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The settings of ZeroMQ's sockets. Each default here is deliberate, because most of ZeroMQ's own
 // are "unlimited".
 //

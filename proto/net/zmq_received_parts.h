@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes a Message from the parts that ZeroMQ received and the payloads that were borrowed with
 // them.
 #ifndef SLIMPS_PROTO_NET_ZMQ_RECEIVED_PARTS_H_

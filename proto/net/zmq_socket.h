@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Wraps ZeroMQ's C API with owners and Statuses: context, socket, received part. Only this package
 // includes zmq.h. Errors are results; the only exception is OutOfMemory
 // (proto/base/out_of_memory.h).

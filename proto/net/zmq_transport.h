@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Transport over ZeroMQ, for tcp:// and ipc:// addresses. A bound address is a ROUTER socket. A
 // connection is a DEALER socket.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Device: the seam between gradients on a device and host memory. The host device copies with
 // memcpy before the call returns. The CUDA device (device_cuda.cc, --config=cuda) copies on its own
 // stream into pinned memory and reports each arrival by key.

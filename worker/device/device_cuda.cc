@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CUDA device. No other file knows CUDA. It uses the runtime API only, so the host compiler
 // builds it.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The device of a machine without accelerator: "device memory" is host memory, and a copy is
 // complete when the call returns.
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stands in for device_cuda.cc in a build without CUDA.
 #include "worker/device/device.h"
 

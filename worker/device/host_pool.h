@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HostPool: host memory that is used again and again. A training step wants the same sizes as the
 // step before, and pinned memory is expensive to make. The pool grows on demand. It shrinks by
 // itself: it frees a block that lay idle for two epochs, and idle blocks when a limit would be

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GradientPusher: sends one step's gradients to the store as backward produces them. At the round's
 // end it tells the store which parameters get no contribution from this worker, so that no round is
 // left open. These are the parameters without a gradient in this step, or with a non-finite one

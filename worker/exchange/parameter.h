@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parameter: a model's parameter as the store sees it. It is a name, which is the key, and plain
 // memory.
 #ifndef SLIMPS_WORKER_EXCHANGE_PARAMETER_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RoundArrivals: counts the tensors of one round as they arrive on background threads.
 //
 //   auto arrivals = std::make_shared<RoundArrivals>(tensors);

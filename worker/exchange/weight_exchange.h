@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // WeightExchange: how gradients leave and weights come back, one round per training step. Two ways:
 //
 //   synchronous    compute on w_i | push | pull w_(i+1) and wait for it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // BatchPlan: decides which samples a worker sees in which step. Every epoch shuffles the whole
 // training split by (seed, epoch). Worker j of N takes every N-th sample of that order, starting
 // with the j-th (from 0), and cuts its part into batches. So all workers' batches of step s

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads whole files into memory, decompressed. The caller sets a limit, so that a file never
 // decides how much is allocated. Thread-safe.
 //

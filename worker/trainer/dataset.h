@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Dataset: a data set in host memory, and its loader.
 //
 //   SLIMPS_ASSIGN_OR_RETURN(const Dataset data, LoadDataset("mnist", "/data/mnist"));

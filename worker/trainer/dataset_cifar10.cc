@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
 #include "worker/trainer/data_file.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One loader per published file format. Each checks sizes, magic numbers and label ranges.
 // Thread-safe.
 // NotFound: a file is missing.

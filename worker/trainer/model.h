@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Model: what the training loop knows of a model, namely parameters as plain memory, and gradients
 // as backward produces them. Only networks.cc and torch_model.cc see the libtorch behind it.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Network: the networks as libtorch modules. They register layers in the order in which forward
 // uses them. Model::parameters() and push priorities have that order.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // WorkerOptions: slimps_worker's flags, checked. Text goes in, and typed options or one clear error
 // come out. worker_main.cc reads flags and environment. Pure; thread-safe.
 #ifndef SLIMPS_WORKER_TRAINER_OPTIONS_H_

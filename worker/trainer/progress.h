@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Progress: tells people how far training is. A terminal gets one line that is overwritten. Other
 // outputs get a line every `log_every` steps and one at the end.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Summary: the JSON that rank 0 writes at the end. It holds what was run, how well it learnt, what
 // it sent, where the time went, and what the threshold table decided. README.md lists the keys.
 // Functions are thread-safe.

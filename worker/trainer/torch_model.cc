@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A Model over a libtorch network. Gradients leave through hooks behind autograd's accumulators.
 // Each hook runs once per backward, when its parameter's gradient is final, while earlier layers
 // are still computing.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Train: one worker's training. It initialises the store with the model, runs the steps, drains the
 // store and sums the job's figures. The newest global weights are then in the model's parameters.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The file of a model's weights, for comparing runs bit for bit. Little-endian, no padding.
 // Thread-safe.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Estimates how far this node's wall clock is ahead of the scheduler's. It uses requests that the
 // scheduler answers with its time, as NTP does. Pure. Thread-compatible.
 //

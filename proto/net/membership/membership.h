@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One node's place in the job. Servers and workers use it alike. It joins at the scheduler, knows
 // rank and roster, keeps the heartbeat, waits at barriers, learns that a node is down, and says
 // goodbye.

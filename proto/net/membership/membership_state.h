@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a node knows of its job and what it must say next. Pure: no clock, lock or I/O. membership.h
 // drives it.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names nodes as people read them: "worker 1", "server 0", "scheduler". All functions are
 // thread-safe.
 #ifndef SLIMPS_PROTO_NET_MEMBERSHIP_NODE_NAME_H_

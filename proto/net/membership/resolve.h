@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Resolves host names in transport addresses.
 #ifndef SLIMPS_PROTO_NET_MEMBERSHIP_RESOLVE_H_
 #define SLIMPS_PROTO_NET_MEMBERSHIP_RESOLVE_H_
