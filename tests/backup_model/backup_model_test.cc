@@ -16,7 +16,7 @@ namespace {
 
 using Values = std::vector<float>;
 
-// A wait that may not wait: what is not there now counts as missing.
+// A deadline in the past. Calls do not wait; what is not there yet counts as missing.
 const SteadyTime kNow = SteadyTime::InfinitePast();
 
 SteadyTime Soon() { return MachineClock()->Now() + absl::Seconds(30); }
@@ -79,7 +79,7 @@ TEST(BackupModel, TheLagNeverExceedsOneRound) {
   Read(*model, 1);
   ASSERT_TRUE(model->FinishIteration(0, 1, Values{1, 1}, kNow).ok());
   Read(*model, 2);
-  // Round 1 is still out, so iteration 2 cannot end and iteration 3 cannot begin.
+  // Round 1 has not arrived, so iteration 2 cannot end and iteration 3 cannot begin.
   const absl::Status late = model->FinishIteration(0, 2, Values{1, 1}, kNow);
   EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_NE(late.message().find("tensor s:w: waited in vain for version 1 in glo_buf"),
@@ -128,7 +128,7 @@ TEST(BackupModel, NothingIsWrittenUnderALease) {
   { BackupModel::ReadLease moved = *std::move(first); }
   EXPECT_FALSE(model->FinishIteration(0, 1, gradient, kNow).ok());
   EXPECT_EQ(second->weights()[0], 10);
-  *second = *std::move(first);  // releases the second, takes over nothing
+  *second = *std::move(first);  // releases the second and takes over nothing
   EXPECT_TRUE(second->weights().empty());
   EXPECT_TRUE(model->FinishIteration(0, 1, gradient, kNow).ok());
 }
@@ -151,7 +151,7 @@ TEST(BackupModel, LocBufIsAlignedAndStaysWhereItIs) {
 
 TEST(BackupModel, CallsOutOfTurnAreRefusedAtOnceAndByName) {
   auto model = MakeModel();
-  // None of these can come true by waiting, so none waits for its deadline.
+  // Waiting cannot make any of these calls succeed, so none of them waits for its deadline.
   const absl::Status unread =
       model->FinishIteration(0, 1, Values{1, 1}, SteadyTime::InfiniteFuture());
   EXPECT_EQ(unread.code(), absl::StatusCode::kFailedPrecondition);
@@ -225,7 +225,7 @@ TEST(BackupModel, ATensorMayHaveHyperparametersOfItsOwn) {
   EXPECT_EQ(weights(0, 2), (Values{10 - (2 + 5), 20 - (2 + 10)}));
   ASSERT_TRUE(model->SetHyper(0, 0.25, 0.1).ok());
   EXPECT_EQ(weights(0, 2), (Values{3, 8})) << "from the next FinishIteration on";
-  model->set_learning_rate(4);  // of all others
+  model->set_learning_rate(4);  // of all other tensors
   finish(1, 1);
   EXPECT_EQ(weights(1, 2), (Values{10 - 4 * (2 + 5), 20 - 4 * (2 + 10)}));
   Arrive(*model, 1, {10, 20});

@@ -1,4 +1,4 @@
-// BackupModel with real threads. What is asserted is values and the order of events, never a time.
+// BackupModel with real threads. The tests assert values and the order of events, never a time.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,10 +17,10 @@
 namespace slimps {
 namespace {
 
-// Long enough that only a hang meets it.
+// Only a hang reaches this deadline.
 SteadyTime Deadline() { return MachineClock()->Now() + absl::Seconds(50); }
 
-// Events in the order in which they happened, over all tensors. Thread-safe.
+// Records the events of all tensors in the order in which they happen. Thread-safe.
 class Recorder final {
  public:
   std::function<void(const BackupEvent&)> Callback() {
@@ -29,7 +29,8 @@ class Recorder final {
       events_.push_back(event);
     };
   }
-  // Where the event stands among all; fails the test when it never happened.
+
+  // Returns the event's position among all events. Fails the test if the event never happened.
   size_t At(TensorEvent event, int64_t number, size_t tensor = 0) {
     MutexLock lock(&mutex_);
     for (size_t k = 0; k < events_.size(); ++k) {
@@ -67,7 +68,7 @@ TEST(BackupModelThreads, AnIterationComputesWhileTheRoundBeforeIsInFlight) {
   BackupModel& model = *made.model;
   constexpr int64_t kIterations = 20;
   // The network delivers round i only after iteration i+1 has computed. If that iteration needed
-  // round i, or anything that comes with it, the two would wait for each other until the deadline.
+  // round i, or anything that arrives with it, each would wait for the other until the deadline.
   Mutex mutex;
   CondVar changed;
   int64_t computed = 0;
@@ -118,7 +119,7 @@ TEST(BackupModelThreads, AnIterationComputesWhileTheRoundBeforeIsInFlight) {
               recorder.At(TensorEvent::kAcquireRead, i + 1));
     EXPECT_LT(recorder.At(TensorEvent::kReleaseRead, i + 1),
               recorder.At(TensorEvent::kGlobalArrived, i));
-    // And no more than one round: iteration i+2 waited for it.
+    // At most one round is in flight: iteration i+2 waited for this one.
     EXPECT_LT(recorder.At(TensorEvent::kGlobalArrived, i),
               recorder.At(TensorEvent::kMergeGlobal, i));
     EXPECT_LT(recorder.At(TensorEvent::kMergeGlobal, i),
@@ -130,7 +131,7 @@ TEST(BackupModelThreads, AnIterationComputesWhileTheRoundBeforeIsInFlight) {
   }
 }
 
-// Trains `iterations` with the fake store; tensors are finished in an order drawn from the seed.
+// Trains `iterations` with the fake store. The seed decides the order in which tensors finish.
 std::vector<TensorHistory> Train(const LocalUpdaterOptions& updater, std::vector<size_t> sizes,
                                  int64_t iterations, uint32_t seed) {
   Model made = MakeModel(sizes, {.updater = updater, .on_event = nullptr});
@@ -195,8 +196,8 @@ TEST(BackupModelThreads, AnyTimingGivesTheBitsOfTheSequentialDefinition) {
   }
 }
 
-// Every w_loc and every version is one value in all elements, another in each iteration: a torn or
-// half-merged read would show two.
+// In every w_loc and every version all elements are equal, and the value differs between
+// iterations. A torn or half-merged read would show two values.
 TEST(BackupModelThreads, ReadersNeverSeeTwoIterationsMixed) {
   constexpr int64_t kIterations = 150;
   constexpr size_t kElements = 4096;
@@ -222,7 +223,7 @@ TEST(BackupModelThreads, ReadersNeverSeeTwoIterationsMixed) {
     readers.emplace_back([&, r] {
       for (int64_t i = 1; i <= kIterations; ++i) {
         auto lease = model->AcquireRead(0, i, Deadline());
-        if (absl::IsFailedPrecondition(lease.status())) continue;  // that iteration is over
+        if (absl::IsFailedPrecondition(lease.status())) continue;  // this iteration is over
         ASSERT_TRUE(lease.ok()) << lease.status();
         check(i, lease->weights());
         ++reads[r];
@@ -247,7 +248,7 @@ TEST(BackupModelThreads, ReadersNeverSeeTwoIterationsMixed) {
     });
   }
   network.join();
-  // The readers' last iteration may be behind them or still readable; either way they end.
+  // The readers' last iteration may be over or still readable. The readers end in both cases.
   for (std::thread& reader : readers) reader.join();
   EXPECT_GT(reads[0] + reads[1] + reads[2], 0);
 }
@@ -277,8 +278,7 @@ TEST(BackupModelThreads, FailAllWakesEveryWaiter) {
     ASSERT_TRUE(model.FinishIteration(t, 1, Values(16, 1.0f), Deadline()).ok());
     ASSERT_TRUE(model.AcquireRead(t, 2, Deadline()).ok());
   }
-  // Nothing will ever come of version 1; without FailAll each of these waits until the test is
-  // killed.
+  // Version 1 never arrives. Without FailAll each of these threads waits until the test is killed.
   const SteadyTime never = SteadyTime::InfiniteFuture();
   std::vector<absl::Status> results(5);
   std::vector<std::thread> waiters;
@@ -304,7 +304,8 @@ TEST(BackupModelThreads, FailAllWakesEveryWaiter) {
     MutexLock lock(&mutex);
     while (started < 5) changed.Wait(&mutex);
   }
-  for (int k = 0; k < 20; ++k) std::this_thread::yield();  // lets most of them fall asleep
+  for (int k = 0; k < 20; ++k)
+    std::this_thread::yield();  // most of the waiters are asleep after this
   const absl::Status cause = absl::UnavailableError("server 0 at tcp://10.0.0.3:4711 is gone");
   model.FailAll(cause);
   for (std::thread& waiter : waiters) waiter.join();

@@ -1,6 +1,6 @@
-// A parameter server for tests of the backup model: gradients in, versions out, on a background
-// thread that answers in a seeded random order and writes glo_buf in small pieces. And the same
-// training without threads.
+// A parameter server for tests of the backup model. It takes gradients and delivers versions on a
+// background thread, which answers in a seeded random order and writes glo_buf in small pieces.
+// SequentialHistory() is the same training without threads.
 #ifndef SLIMPS_TESTS_BACKUP_MODEL_FAKE_STORE_H_
 #define SLIMPS_TESTS_BACKUP_MODEL_FAKE_STORE_H_
 
@@ -28,7 +28,7 @@ inline Values InitialWeights(size_t tensor, size_t elements) {
   return values;
 }
 
-// The gradient depends on every bit of the weights that it was computed on, and on the iteration.
+// Returns a gradient that depends on every bit of `weights` and on the iteration.
 inline Values Gradient(std::span<const float> weights, int64_t iteration) {
   Values gradient(weights.size());
   for (size_t k = 0; k < weights.size(); ++k) {
@@ -39,7 +39,8 @@ inline Values Gradient(std::span<const float> weights, int64_t iteration) {
   return gradient;
 }
 
-// What the servers make of version v-1, this worker's gradient of round v, and another worker's.
+// Turns version round-1 in `weights` into version `round`, from this worker's gradient and that of
+// an imaginary second worker.
 inline void ServerStep(Values& weights, std::span<const float> gradient, int64_t round) {
   for (size_t k = 0; k < weights.size(); ++k) {
     const float other = 0.05f * static_cast<float>((round * 13 + static_cast<int64_t>(k)) % 7 - 3);
@@ -61,7 +62,8 @@ class FakeStore final {
     thread_.join();
   }
 
-  // Version `version` of the tensor is to be written to `glo_buf` and committed.
+  // Orders version `version` of the tensor. The store's thread writes it to `glo_buf` and commits
+  // it.
   void PushPull(size_t tensor, int64_t version, Values gradient, std::span<float> glo_buf) {
     MutexLock lock(&mutex_);
     orders_.push_back({tensor, version, std::move(gradient), glo_buf});
@@ -83,7 +85,7 @@ class FakeStore final {
         MutexLock lock(&mutex_);
         while (orders_.empty() && !stopping_) changed_.Wait(&mutex_);
         if (orders_.empty()) return;
-        // Now and then more orders may gather before one is picked: that shuffles the arrivals.
+        // Several orders may gather before this thread picks one. That shuffles the arrivals.
         const size_t pick = random_() % orders_.size();
         order = std::move(orders_[pick]);
         orders_.erase(orders_.begin() + static_cast<ptrdiff_t>(pick));
@@ -101,14 +103,14 @@ class FakeStore final {
     }
   }
 
-  // A delay of random length that reads no clock.
+  // Delays for a random length without reading a clock.
   void Dawdle() {
     for (uint32_t yields = random_() % 4; yields > 0; --yields) std::this_thread::yield();
   }
 
   BackupModel* const model_;
-  std::vector<Values> weights_;  // of the store's thread
-  std::mt19937 random_;          // of the store's thread
+  std::vector<Values> weights_;  // only the store's thread uses it
+  std::mt19937 random_;          // only the store's thread uses it
   Mutex mutex_;
   CondVar changed_;
   std::vector<Order> orders_ ABSL_GUARDED_BY(mutex_);
@@ -116,15 +118,16 @@ class FakeStore final {
   std::thread thread_;
 };
 
-// w_loc(1..iterations+1) and the last version, of one tensor.
+// One tensor's w_loc(1), ..., w_loc(iterations+1) and its last version.
 struct TensorHistory {
   std::vector<Values> local;
   Values global;
   friend bool operator==(const TensorHistory&, const TensorHistory&) = default;
 };
 
-// The definition, one line after the other: w_loc(i+1) = version(i-1) - step(g_i); version(i) =
-// server(version(i-1), g_i).
+// Computes the history by the definition, one iteration after the other:
+//   w_loc(i+1) = version(i-1) - step(g_i)
+//   version(i) = server(version(i-1), g_i)
 inline TensorHistory SequentialHistory(const LocalUpdaterOptions& options, const Values& initial,
                                        int64_t iterations) {
   const LocalUpdater updater = *LocalUpdater::Create(options);

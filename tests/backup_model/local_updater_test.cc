@@ -20,7 +20,7 @@ LocalUpdater Make(const LocalUpdaterOptions& options) {
   return *std::move(updater);
 }
 
-// Where a scalar weight stands after each gradient, in place.
+// Returns a scalar weight's value after each gradient. The steps are in place.
 std::vector<float> Walk(const LocalUpdaterOptions& options, float weight,
                         const std::vector<float>& gradients) {
   const LocalUpdater updater = Make(options);
@@ -61,8 +61,8 @@ TEST(LocalUpdater, LocLrStaysInProportionToTheGlobalLearningRate) {
   EXPECT_EQ(weight, 0.75f);
 }
 
-// A job of several workers: the servers step by the mean, and each worker predicts that step from
-// the weights it is given and its own gradient.
+// A job of several workers. The servers step by the mean gradient. Each worker predicts that step
+// from the weights that it receives and from its own gradient.
 class Following {
  public:
   Following(const LocalUpdaterOptions& servers, size_t workers, size_t elements)
@@ -70,8 +70,8 @@ class Following {
     for (size_t k = 0; k < elements; ++k) weights_[k] = std::sin(static_cast<float>(k) + 1);
   }
 
-  // Of one round: the largest distance between a worker's prediction and the weights that the
-  // servers make, less rate * (gradient - mean) times `own`, which the worker cannot know.
+  // Runs one round. Returns the largest distance between a worker's prediction and the servers' new
+  // weights, after subtracting `own` * rate * (gradient - mean), which a worker cannot know.
   double Round(const LocalUpdater& local, const std::vector<std::vector<float>>& gradients,
                LocalHyper hyper, double own) {
     std::vector<float> mean(weights_.size()), next(weights_.size());
@@ -105,7 +105,8 @@ class Following {
   double squares_ = 0;
 };
 
-// Worker j's in round t: a drift that all share, and as much of its own.
+// Returns each worker's gradient in round t: a drift that all workers share, plus `difference`
+// times a part of the worker's own.
 std::vector<std::vector<float>> GradientsOf(int t, size_t workers, size_t elements,
                                             float difference) {
   std::vector<std::vector<float>> gradients(workers, std::vector<float>(elements));
@@ -265,7 +266,7 @@ TEST(LocalUpdater, WeightDecayIsCoupledInSgdAndAdamAndDecoupledInAdamW) {
   ExpectPath(Walk({.learning_rate = 0.5, .weight_decay = 0.1}, 2, {0}), {2 - 0.5 * 0.2});
   ExpectPath(Walk({.learning_rate = 0.5, .momentum = 0.9, .weight_decay = 0.1}, 2, {1}),
              {2 - 0.5 * 1.2});
-  // Adam: the decayed gradient alone decides the sign, the step is lr.
+  // Adam: the decayed gradient alone decides the sign, and the step is lr.
   ExpectPath(
       Walk({.optimizer = LocalOptimizer::kAdam, .learning_rate = 0.5, .weight_decay = 0.1}, 2, {0}),
       {1.5});
@@ -282,8 +283,8 @@ TEST(LocalUpdater, TheGradientIsRescaledThenClipped) {
   EXPECT_TRUE(std::isnan(path[0])) << "clipping must not hide a NaN";
 }
 
-// Lengths around vector widths: a vectorised loop's remainder must agree with its body, bit for
-// bit.
+// The lengths lie around vector widths. A vectorised loop's remainder must agree with its body bit
+// for bit.
 TEST(LocalUpdater, AnElementsResultDoesNotDependOnItsPlaceOrNeighbours) {
   for (const LocalUpdaterOptions& options :
        {LocalUpdaterOptions{.learning_rate = 0.1, .weight_decay = 0.01},

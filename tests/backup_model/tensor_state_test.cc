@@ -34,8 +34,8 @@ absl::Status Apply(TensorState& state, TensorEvent event, int64_t number) {
   return absl::InternalError("no such event");
 }
 
-// The states as the header's two diagrams name them, and for each the events that are its turn,
-// with their numbers. Written down here independently of the code under test.
+// The states as the header's two diagrams name them. Accept() has the events that each state
+// allows, with their numbers. This model is written independently of the code under test.
 enum class Loc { kUnread, kRead, kReleased, kFresh };
 enum class Glo { kHeld, kMerged, kWriting };
 
@@ -46,7 +46,7 @@ struct Expected {
   int64_t iteration = 1;
   int64_t version = 0;
 
-  // Moves on and returns true when it is the event's turn.
+  // If it is the event's turn, moves on and returns true.
   bool Accept(TensorEvent event, int64_t number) {
     switch (event) {
       case TensorEvent::kBeginGlobal:
@@ -93,7 +93,7 @@ void ExpectSame(const Expected& expected, const TensorState& state) {
 }
 
 TEST(TensorState, EveryEventInEveryStateDoesWhatTheDiagramSays) {
-  // Breadth first over all states of the first three iterations with up to two readers.
+  // Searches breadth first all states of the first three iterations with up to two readers.
   std::deque<std::pair<Expected, TensorState>> open = {{Expected(), TensorState("t")}};
   std::set<decltype(Expected().Tie())> seen = {Expected().Tie()};
   size_t refused = 0;
@@ -120,9 +120,9 @@ TEST(TensorState, EveryEventInEveryStateDoesWhatTheDiagramSays) {
       }
     }
   }
-  // loc_buf unread, with 1 or 2 readers, released: each with glo_buf merged, being written, held
-  // (in the first iteration: held alone). And fresh, with glo_buf merged, being written or holding
-  // the next version already.
+  // loc_buf is unread, read by 1 or 2 readers, or released: each with glo_buf merged, being
+  // written, or holding a version (in the first iteration: only holding one). Or loc_buf is fresh:
+  // with glo_buf merged, being written, or already holding the next version.
   EXPECT_EQ(seen.size(), (4 + 3) + 2 * (4 * 3 + 3u));
   EXPECT_GT(refused, 500u);
 }
@@ -146,9 +146,9 @@ TEST(TensorState, AVersionThatArrivedEarlyIsNotMergedEarly) {
   ASSERT_TRUE(state.BeginGlobal(1).ok());
   ASSERT_TRUE(state.GlobalArrived(1).ok());  // before iteration 2 has read its weights
   EXPECT_FALSE(state.MergeGlobal(1).ok());
-  EXPECT_FALSE(state.BeginGlobal(2).ok());  // and nothing may overtake it
+  EXPECT_FALSE(state.BeginGlobal(2).ok());  // nothing may overtake round 1
   ASSERT_TRUE(state.AcquireRead(2).ok());
-  EXPECT_FALSE(state.MergeGlobal(1).ok());  // nor while it is being read
+  EXPECT_FALSE(state.MergeGlobal(1).ok());  // nor may it merge while readers hold loc_buf
   ASSERT_TRUE(state.ReleaseRead().ok());
   EXPECT_TRUE(state.MergeGlobal(1).ok());
 }

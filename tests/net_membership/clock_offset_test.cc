@@ -1,4 +1,4 @@
-// Two fake clocks, and a path between them whose delays the test chooses.
+// ClockOffset with two fake clocks and a path between them. The test chooses the path's delays.
 #include "proto/net/membership/clock_offset.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,8 @@ namespace {
 
 class Exchange : public testing::Test {
  protected:
-  // Asks over a path with these delays; both clocks go on meanwhile.
+  // Exchanges a question and an answer over a path with these delays. Both clocks advance
+  // meanwhile.
   bool Ask(absl::Duration there, absl::Duration back) {
     const absl::Time sent = ours_.WallNow();
     Pass(there);

@@ -1,4 +1,4 @@
-// A scheduler whose I/O thread is kept from its mailbox, while time goes by.
+// A scheduler whose I/O thread is kept from its mailbox while time passes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ class MovedClock final : public Clock {
   SteadyTime now_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Keeps the I/O thread within the next message while it is closed.
+// While closed, it holds the I/O thread inside the delivery of the next message. Thread-safe.
 class Gate final : public MessageSink {
  public:
   explicit Gate(MessageSink* sink) : sink_(sink) {}
@@ -48,7 +48,8 @@ class Gate final : public MessageSink {
   void OnUndeliverable(PeerId to, const absl::Status& why) override {
     sink_->OnUndeliverable(to, why);
   }
-  // Returns when the I/O thread waits at it.
+
+  // Closes the gate and waits until the I/O thread is held at it. Returns false on a timeout.
   bool Close() {
     MutexLock lock(&mutex_);
     closed_ = true;
@@ -89,7 +90,8 @@ class MailboxTest : public MembershipTest {
     options.linger = absl::ZeroDuration();
     return options;
   }
-  // Ticks until `done()`; false: it does not come.
+
+  // Ticks until `done()` is true. Returns false if that does not happen within kLong.
   template <typename Done>
   bool TickUntil(Done done) {
     const SteadyTime deadline = MachineClock()->Now() + kLong;
@@ -100,7 +102,9 @@ class MailboxTest : public MembershipTest {
     }
     return true;
   }
-  // Each node sends two messages more, heartbeats.
+
+  // Waits until each node has sent two more messages, which are heartbeats. Returns false on a
+  // timeout.
   bool AllBeat() {
     std::vector<uint64_t> sent;
     for (auto& node : nodes_) sent.push_back(node->messages_sent());
@@ -137,7 +141,7 @@ TEST_F(MailboxTest, WhoIsSilentAfterItWasDrainedIsDead) {
   nodes_[2]->Vanish();
   clock_.Advance(absl::Milliseconds(1));
   ASSERT_TRUE(TickUntil([this] { return transport_.DeliveredUntil() >= clock_.Now(); }));
-  ASSERT_TRUE(gate_.Close());  // what comes from here on is the others'
+  ASSERT_TRUE(gate_.Close());  // holds the I/O thread in a message of another node
   clock_.Advance(Scheduler().heartbeat_timeout + absl::Seconds(1));
   nodes_.pop_back();
   ASSERT_TRUE(AllBeat());

@@ -1,4 +1,5 @@
-// Membership and the scheduler's service against each other, over the in-process transport.
+// Fixtures that run Membership and the scheduler's service against each other, over the in-process
+// transport.
 #ifndef SLIMPS_TESTS_NET_MEMBERSHIP_MEMBERSHIP_FIXTURE_H_
 #define SLIMPS_TESTS_NET_MEMBERSHIP_MEMBERSHIP_FIXTURE_H_
 
@@ -18,7 +19,7 @@
 
 namespace slimps {
 
-// How long a step may take on a busy machine; only a failing test waits so long.
+// The time that a step may take on a busy machine. Only a failing test waits this long.
 inline constexpr absl::Duration kLong = absl::Seconds(30);
 
 inline TransportOptions QuickToStop() {
@@ -27,7 +28,7 @@ inline TransportOptions QuickToStop() {
   return options;
 }
 
-// A scheduler whose deadlines are looked at by its own thread.
+// A scheduler with a thread of its own that checks deadlines.
 class TestScheduler final {
  public:
   TestScheduler(std::shared_ptr<InProcessNetwork> network, SchedulerOptions options)
@@ -100,7 +101,8 @@ class TestNode final : public MessageSink {
 
   Membership& membership() { return membership_; }
   uint64_t messages_sent() const { return transport_.stats().messages_sent; }
-  // As if the process were gone: nothing is sent or heard any more.
+
+  // Acts as if the process had died: the node sends and receives nothing more.
   void Vanish() { transport_.Stop(); }
   std::optional<absl::Status> AwaitDown() {
     MutexLock lock(&mutex_);
@@ -147,7 +149,7 @@ class MembershipTest : public testing::Test {
     nodes_.push_back(Node(wire::WORKER, 0));
     nodes_.push_back(Node(wire::WORKER, 1));
     nodes_[0]->Listen();
-    nodes_[1]->Listen();  // the third sets its handler late, if ever
+    nodes_[1]->Listen();  // the third node sets its handler late, or never
     std::vector<std::thread> joins;
     for (auto& node : nodes_) {
       joins.emplace_back([&node] {

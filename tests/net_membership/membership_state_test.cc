@@ -145,7 +145,7 @@ TEST_F(MembershipStateTest, AnAnswerThatTheHeartbeatCameTooEarlyIsNoRefusal) {
   *error.mutable_error()->mutable_status() = ToStatusProto(absl::NotFoundError("not registered"));
   From(error);
   EXPECT_FALSE(state_.JoinResult(clock_.Now()).has_value());
-  Welcome(1);  // given up and registered again, under another rank
+  Welcome(1);  // it gave up and registered again under another rank
   EXPECT_EQ(state_.rank(), 1u);
 }
 
@@ -191,7 +191,7 @@ TEST_F(MembershipStateTest, HeartbeatsTellHowFarTheClockIsAheadOfTheSchedulers) 
   EXPECT_EQ(kAhead - absl::Milliseconds(10), state_.clock_offset().ahead());
   clock_.Advance(absl::Seconds(1));
   ASSERT_EQ(2u, state_.Tick(clock_.Now()).send.at(0).heartbeat().sequence());
-  echo(1, absl::ZeroDuration(), absl::ZeroDuration());  // late, of the one before
+  echo(1, absl::ZeroDuration(), absl::ZeroDuration());  // a late echo of the heartbeat before
   EXPECT_EQ(absl::Milliseconds(20), state_.clock_offset().possible_error());
   echo(2, absl::Milliseconds(1), absl::Milliseconds(1));
   EXPECT_EQ(kAhead, state_.clock_offset().ahead());
@@ -217,7 +217,7 @@ TEST_F(MembershipStateTest, ASchedulerSilentForLongerThanTheTimeoutIsLost) {
   ASSERT_TRUE(down.has_value());
   EXPECT_EQ(down->code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(down->message()), HasSubstr("tcp://here:1"));
-  EXPECT_FALSE(state_.Tick(clock_.Now()).down.has_value());  // told once
+  EXPECT_FALSE(state_.Tick(clock_.Now()).down.has_value());  // it reports the end only once
 }
 
 TEST_F(MembershipStateTest, WhatWasNotDeliveredYetIsNoSilence) {
@@ -266,7 +266,7 @@ TEST_F(MembershipStateTest, ABarrierIsRepeatedUntilItsReleaseAndThenHasItsSums) 
   release.mutable_barrier_release()->set_name("b");
   release.mutable_barrier_release()->set_ticket(2);
   From(release);
-  EXPECT_FALSE(state_.BarrierResult(id).has_value());  // another one's
+  EXPECT_FALSE(state_.BarrierResult(id).has_value());  // the result of another barrier
   release.mutable_barrier_release()->set_ticket(1);
   release.mutable_barrier_release()->add_sums(4.5);
   From(release);
@@ -357,7 +357,7 @@ TEST_F(MembershipStateTest, GoodbyeIsRepeatedUntilItsAck) {
   EXPECT_TRUE(again[0].has_goodbye());
   wire::Header ack;
   ack.mutable_ack();
-  ack.set_request_id(3);  // to some other question of this node
+  ack.set_request_id(3);  // answers some other request of this node
   From(ack);
   EXPECT_FALSE(consumed_);
   EXPECT_EQ(state_.phase(), Phase::kLeaving);

@@ -35,7 +35,7 @@ TEST_F(MembershipTest, NodesJoinWithRanksAndTheWholeRoster) {
   EXPECT_EQ(header.sender().role(), wire::WORKER);
   EXPECT_EQ(header.sender().rank(), 1u);
   EXPECT_EQ(header.membership_epoch(), roster.epoch());
-  // Servers know workers by their incarnations; workers need none.
+  // Servers recognise workers by their incarnations. Workers do not need incarnations.
   const wire::Roster of_server = server().roster();
   EXPECT_EQ(IncarnationOf(header), IncarnationOf(of_server.nodes(2)));
   EXPECT_FALSE(IncarnationOf(of_server.nodes(0)).is_set());
@@ -70,7 +70,7 @@ TEST_F(MembershipTest, BarriersHoldAndSum) {
     EXPECT_EQ(sums->at(0), 3.0);
     other.join();
   }
-  // Refused before anybody waits for it.
+  // The call is refused before any worker waits in the barrier.
   EXPECT_EQ(worker(0).BarrierSum(Sum("b", {1, NAN}), kLong).status().code(),
             absl::StatusCode::kInvalidArgument);
   const absl::Status late = worker(0).Barrier("alone", wire::WORKER, absl::Milliseconds(20));
@@ -81,7 +81,7 @@ TEST_F(MembershipTest, BarriersHoldAndSum) {
 TEST_F(MembershipTest, AfterASumThatTimedOutTheNextOneIsOfTheSameVisits) {
   TestScheduler scheduler(network_, Scheduler());
   JoinAll();
-  // Worker 0 tries twice more often than worker 1 comes.
+  // Worker 0 makes two visits more than worker 1, and gives both up.
   for (int attempt = 0; attempt < 2; ++attempt) {
     const absl::Status alone = worker(0).BarrierSum(Sum("b", {1}), absl::Milliseconds(20)).status();
     EXPECT_EQ(alone.code(), absl::StatusCode::kDeadlineExceeded) << alone;
@@ -212,7 +212,7 @@ TEST_F(MembershipTest, StopWaitsForTheHandlerThatTheHeartbeatRuns) {
   worker(1).SetDownHandler([&](const absl::Status&) {
     entered.set_value();
     go.get_future().wait();
-    worker(1).Stop();  // from within: it waits for nobody
+    worker(1).Stop();  // called from its own handler, Stop waits for nobody
     told = true;
   });
   scheduler.Stop();

@@ -1,4 +1,5 @@
-// Somebody sets the machine's wall clock while a job runs: real clocks everywhere, of which this program moves the wall's.
+// Somebody sets the machine's wall clock while a job runs. All clocks are real; this program moves
+// only its wall clock.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
@@ -14,7 +15,7 @@ namespace {
 std::atomic<int64_t> wall_step_s{0};
 }
 
-// The C library's, for all of this program: libraries that are linked into it, too.
+// Replaces the C library's function for the whole program, including the libraries linked into it.
 extern "C" int clock_gettime(clockid_t id, timespec* now) noexcept {
   const long result = syscall(SYS_clock_gettime, id, now);
   if (result == 0 && id == CLOCK_REALTIME) now->tv_sec += wall_step_s;
@@ -29,7 +30,8 @@ using ::testing::HasSubstr;
 class WallStep : public MembershipTest {
  protected:
   void SetUp() override { wall_step_s = 0; }
-  // Both workers meet: the scheduler and they are alive.
+
+  // Lets both workers pass a barrier, which shows that the scheduler and both workers are alive.
   void ExpectThatTheyMeet(const std::string& where) {
     std::thread other([&] {
       const absl::Status met = worker(1).Barrier(where, wire::WORKER, kLong);

@@ -1,8 +1,7 @@
 // Fuzzer of ParseFrame.
 //   bazel build --config=fuzz //tests/proto:frame_fuzz
 //   bazel-bin/tests/proto/frame_fuzz -max_total_time=600 NEW_CORPUS tests/proto/corpus
-// An input that breaks it is added to tests/proto/corpus, where FrameFuzz.KeptInputsPass replays
-// it.
+// Add an input that breaks it to tests/proto/corpus. FrameFuzz.KeptInputsPass replays that folder.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -11,7 +10,7 @@
 #include "tests/proto/frame_fuzz_input.h"
 
 extern "C" int LLVMFuzzerInitialize(int* /*argc*/, char*** /*argv*/) {
-  google::protobuf::SetLogHandler(nullptr);  // it reports each string that is not UTF-8
+  google::protobuf::SetLogHandler(nullptr);  // protobuf logs each string that is not UTF-8
   return 0;
 }
 

@@ -1,4 +1,4 @@
-// How a fuzzer's bytes become the parts of a frame, and what must hold of any such frame.
+// Turns a fuzzer's bytes into the parts of a frame, and checks what must hold for any frame.
 #ifndef SLIMPS_TESTS_PROTO_FRAME_FUZZ_INPUT_H_
 #define SLIMPS_TESTS_PROTO_FRAME_FUZZ_INPUT_H_
 
@@ -13,8 +13,10 @@
 
 namespace slimps {
 
-// Byte 0: number of parts (modulo 8). Then the length of each part but the last, u16 little-endian,
-// cut to what is left; then the parts themselves. The last takes the rest.
+// Returns views of the parts in `input`, which has this layout:
+//   byte 0: the number of parts, modulo 8
+//   then the length of each part but the last, u16 little-endian, cut to what is left
+//   then the parts; the last one takes the rest
 inline std::vector<std::span<const std::byte>> PartsOfFuzzInput(std::span<const std::byte> input) {
   std::vector<std::span<const std::byte>> parts;
   if (input.empty()) return parts;
@@ -34,8 +36,8 @@ inline std::vector<std::span<const std::byte>> PartsOfFuzzInput(std::span<const 
   return parts;
 }
 
-// Aborts where ParseFrame breaks its word: what it accepts must build again to a frame that it
-// accepts.
+// Aborts if ParseFrame breaks its promise: a header that it accepts must build to a frame that it
+// accepts again.
 inline void CheckFuzzInput(std::span<const std::byte> input) {
   const std::vector<std::span<const std::byte>> parts = PartsOfFuzzInput(input);
   const absl::StatusOr<wire::Header> header = ParseFrame(parts, kDefaultLimits);

@@ -1,4 +1,4 @@
-// Replays what the fuzzer found worth keeping, and what it starts from, in an ordinary build.
+// Replays the fuzzer's seeds and kept finds in an ordinary build.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -31,7 +31,7 @@ absl::StatusOr<wire::Header> Parse(const std::vector<Bytes>& parts,
 
 std::vector<Bytes> ExampleParts() { return Copies(*BuildFrame(ReadmeExample(), kDefaultLimits)); }
 
-// The frame with `header` in place of its own, serialised without any check.
+// Returns the frame with its header replaced by `header`, which is serialised without any check.
 std::vector<Bytes> WithHeader(std::vector<Bytes> parts, const wire::Header& header) {
   const std::string body = header.SerializeAsString();
   parts[0].resize(kPreludeBytes);
@@ -79,7 +79,8 @@ TEST(Frame, EveryTruncationOfEveryPartOfEveryVerbIsRefusedOrHarmless) {
         std::vector<Bytes> cut = whole;
         cut[part].resize(length);
         const absl::StatusOr<wire::Header> header = Parse(cut);
-        // A protobuf cut between two fields is a protobuf; without its body, though, no frame.
+        // A protobuf cut between two fields is still a protobuf. Without its body it is not a
+        // frame.
         if (part > 0 || length <= kPreludeBytes) {
           EXPECT_FALSE(header.ok()) << golden.name << " part " << part << " cut to " << length;
         } else if (header.ok()) {
@@ -99,7 +100,7 @@ TEST(Frame, EveryFlippedByteIsRefusedOrStillAValidHeader) {
           std::vector<Bytes> bad = whole;
           bad[part][at] ^= static_cast<std::byte>(flip);
           const absl::StatusOr<wire::Header> header = Parse(bad);
-          const bool hashed = golden.name != "pull_reply";  // which has its hash off
+          const bool hashed = golden.name != "pull_reply";  // it has its hash off
           if ((part == 0 && at < kPreludeBytes) || (part > 0 && hashed)) {
             EXPECT_FALSE(header.ok()) << golden.name << " part " << part << " byte " << at;
           } else if (header.ok()) {

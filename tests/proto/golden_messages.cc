@@ -179,7 +179,8 @@ void AddData(const std::function<Message*(const char*)>& add) {
   add("leave")->header.mutable_leave()->set_from_round(8);
 }
 
-// Row-sparse tensors, the optimizer's state and hyperparameters: other contents of verbs above.
+// Adds row-sparse tensors, the optimizer's state and hyperparameters: other contents of the verbs
+// above.
 void AddRowsAndState(const std::function<Message*(const char*)>& add) {
   Message* message = add("push_rows");
   wire::PushItem* push = message->header.mutable_push()->add_items();

@@ -1,4 +1,4 @@
-// One message per verb, fixed for ever: what the golden files hold.
+// One message per verb, fixed for ever. The golden files hold these messages.
 #ifndef SLIMPS_TESTS_PROTO_GOLDEN_MESSAGES_H_
 #define SLIMPS_TESTS_PROTO_GOLDEN_MESSAGES_H_
 
@@ -20,15 +20,16 @@ std::vector<GoldenMessage> GoldenMessages();
 // The worked example of proto/README.md.
 Message ReadmeExample();
 
-// A frame as one file: each part behind its length, u32 little-endian.
+// Writes a frame as one file: before each part its length, u32 little-endian.
 std::string ToFileBytes(const Frame& frame);
-// The inverse. REQUIRES: made by ToFileBytes.
+
+// Reads such a file back. REQUIRES: ToFileBytes made `bytes`.
 Frame FromFileBytes(const std::string& bytes);
 
-// Sixteen bytes a line: offset, hex, text.
+// Returns a listing of sixteen bytes a line: offset, hex, text.
 std::string HexListing(std::span<const std::byte> bytes);
 
-// "golden/listing.txt": all messages, part by part.
+// Returns the contents of "golden/listing.txt": all messages, part by part.
 std::string GoldenListing();
 
 std::vector<std::span<const std::byte>> Spans(const Frame& frame);

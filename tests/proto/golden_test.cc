@@ -1,4 +1,5 @@
-// The wire as other builds and languages see it: bytes on disk that BuildFrame must meet.
+// The wire as other builds and languages see it: BuildFrame must make the bytes of the golden
+// files.
 #include <gtest/gtest.h>
 
 #include <fstream>

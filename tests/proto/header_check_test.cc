@@ -21,7 +21,7 @@ wire::Header Versioned() {
   return header;
 }
 
-// What is wrong with a header that `make` has filled in; "" if nothing.
+// Returns what is wrong with a header that `make` filled in, or "" if nothing is.
 std::string Refusal(const std::function<void(wire::Header&)>& make,
                     const Limits& limits = kDefaultLimits) {
   wire::Header header = Versioned();
@@ -63,7 +63,8 @@ TEST(HeaderCheck, AnyUtf8IsAllowedAndNothingThatOnlyLooksLikeIt) {
     EXPECT_EQ(named(good), "") << good;
   }
   EXPECT_EQ(named(std::string("a\0b", 3)), "");
-  // A lone continuation, a cut character, an overlong slash, a surrogate, beyond U+10FFFF.
+  // A lone continuation byte, a cut character, an overlong slash, a surrogate, a code beyond
+  // U+10FFFF.
   for (const char* bad : {"\x80", "\xe6\x9d", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80"}) {
     EXPECT_THAT(named(bad), HasSubstr("barrier.name: expected UTF-8"));
   }
@@ -174,7 +175,7 @@ TEST(HeaderCheck, ShapesAreNeitherNegativeNorTooLarge) {
   EXPECT_THAT(shape({1 << 16, (1 << 16) + 1}), HasSubstr("dimension 65537"));
 }
 
-// An item as each verb has it.
+// Fills in the fields that the items of all verbs share.
 template <typename Item>
 void Fill(Item* item, uint64_t elements, wire::Format format, uint64_t bytes) {
   item->mutable_id()->set_key(0xab);
@@ -275,7 +276,8 @@ TEST(HeaderCheck, InitsSayHowManyPartitionsAndWhere) {
 
 // ---- what is looked at without reflection -------------------------------
 
-// Every text, list, enum and number below `message` made wrong in turn; `check` is asked each time.
+// Makes every text, list, enum and number below `message` wrong, one after the other. Calls `check`
+// each time.
 void SpoilEachField(google::protobuf::Message* message,
                     const std::function<void(const std::string& field)>& check) {
   using Field = google::protobuf::FieldDescriptor;
@@ -287,7 +289,7 @@ void SpoilEachField(google::protobuf::Message* message,
           << field->full_name() << ": say how to spoil it";
       SpoilEachField(reflection.AddMessage(message, field), check);
       for (int more = 0; more < 3; ++more) reflection.AddMessage(message, field);
-      check(field->full_name());  // four, where three are allowed
+      check(field->full_name());  // four items where three are allowed
       reflection.ClearField(message, field);
     } else if (field->cpp_type() == Field::CPPTYPE_MESSAGE) {
       SpoilEachField(reflection.MutableMessage(message, field), check);

@@ -1,4 +1,5 @@
-// Memory that runs out while a header gets its body, or is parsed: the header can be destroyed, and the next one read.
+// Memory runs out while a header gets its body or is parsed. The header can still be destroyed, and
+// the next one can be read.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -70,11 +71,11 @@ TEST(OutOfMemory, OfTwoBodiesNoneIsParsed) {
   };
   EXPECT_THAT(std::string(parse(other.SerializeAsString()).status().message()),
               HasSubstr("the header holds two bodies, 23 and 25"));
-  // The same body again is the rest of it, as protobuf has it.
+  // When the same body comes again, protobuf merges it into the first.
   const auto longer = parse(one.SerializeAsString());
   ASSERT_TRUE(longer.ok()) << longer.status();
   EXPECT_EQ(longer->push().items_size(), 2);
-  // Field 25, a number: not a body, but a field that is not known.
+  // Field 25 as a number is not a body. It is an unknown field.
   EXPECT_TRUE(parse("\xc8\x01\x05").ok());
   EXPECT_FALSE(parse("\xc8\x01").ok());
 }

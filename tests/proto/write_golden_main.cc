@@ -1,5 +1,5 @@
-// Writes the golden files anew: bazel run //tests/proto:write_golden -- $PWD/tests/proto/golden
-// Only for messages that were added: the bytes of those that exist must never change within one
+// Writes the golden files: bazel run //tests/proto:write_golden -- $PWD/tests/proto/golden
+// Use it only for added messages. The bytes of existing messages must never change within one
 // protocol version.
 #include <fstream>
 #include <iostream>

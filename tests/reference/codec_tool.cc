@@ -1,12 +1,12 @@
-// For the references in numpy: encodes fp32 gradients from standard input, round after round, and
-// writes what came out to standard output.
+// For the numpy references: encodes fp32 gradients from standard input, round after round, and
+// writes the results to standard output.
 //
 //   codec_tool SPEC [name=value ...] < gradients > results
 //
-//   elements=N  of one gradient; the input holds one or more, which the rounds go through in turn
+//   elements=N  of one gradient; the input holds one or more, and the rounds use them in turn
 //   rounds=1  first_round=1  grad_scale=1  key=0  worker=0  partition=0  layer=0 (LayerKind)
-//   residual=codec|on|off  error feedback as the codec wants it, or not
-//   kernels=all|one  all that run here, which must give the same bits, or scalar alone
+//   residual=codec|on|off  error feedback as the codec prefers, always, or never
+//   kernels=all|one  all sets that run here, which must give the same bits, or only scalar
 //
 // A round's result, little-endian: PayloadFormat, payload bytes, elements sent, elements of the
 // residual, elements of the momentum (uint64); |x|^2, |decode(x)|^2, |x - decode(x)|^2 (fp64);
@@ -67,7 +67,7 @@ absl::Status AppendRound(const Codec& codec, const EncodeInput& input, const Enc
   return absl::OkStatus();
 }
 
-// All rounds' results.
+// Returns the results of all rounds.
 absl::StatusOr<std::string> Run(const std::string& text, const Kernels& kernels,
                                 const Arguments& arguments, std::span<const float> gradients) {
   SLIMPS_ASSIGN_OR_RETURN(const CodecSpec spec, ParseCodecSpec(text));

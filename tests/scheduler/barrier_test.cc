@@ -90,7 +90,7 @@ TEST_F(BarrierTest, NamesDoNotMix) {
 }
 
 TEST_F(BarrierTest, ValuesAreSummedInRankOrderWhateverTheArrival) {
-  // 1e16 + 1 loses the 1: the order of addition shows.
+  // 1e16 + 1 loses the 1, so the sum shows the order of addition.
   BarrierTable table({.num_workers = 3, .num_servers = 1});
   ASSERT_TRUE(table.Arrive({wire::WORKER, 2}, Visit("b", 1, {-1e16})).ok());
   ASSERT_TRUE(table.Arrive({wire::WORKER, 1}, Visit("b", 1, {1})).ok());
@@ -171,13 +171,13 @@ TEST_F(BarrierTest, WhoGivesUpWhatHasOpenedGetsTheSum) {
 
 TEST_F(BarrierTest, WhoIsTheLastToComeOpensItEvenIfItGaveUp) {
   Arrive(kWorker0, Visit("b", 1, {2}));
-  const auto releases = Arrive(kWorker1, GivesUp(Visit("b", 1, {3})));  // its visit was lost
+  const auto releases = Arrive(kWorker1, GivesUp(Visit("b", 1, {3})));  // its own visit was lost
   ASSERT_EQ(releases.size(), 1u);
   EXPECT_THAT(releases[0].message.sums(), ElementsAre(5));
 }
 
 TEST_F(BarrierTest, AVisitThatWasLostIsTakenWhenANewerBarrierHasOpened) {
-  Arrive(kWorker0, Visit("b", 1));  // that of worker 1 was lost
+  Arrive(kWorker0, Visit("b", 1));  // worker 1's visit was lost
   Arrive(kWorker0, Visit("b", 2));
   EXPECT_EQ(Arrive(kWorker1, Visit("b", 2)).size(), 1u);
   const auto releases = Arrive(kWorker1, Visit("b", 1));

@@ -46,7 +46,7 @@ class MembershipTableTest : public testing::Test {
     MustRegister(wire::WORKER, 3);
   }
 
-  // Worker 0, whose connection is peer 2 at first.
+  // Sends a message of worker 0 from connection `peer`. Worker 0 registers as peer 2.
   absl::Status HearAt(uint64_t peer) {
     return table_.Heard(RegisterHeader(wire::WORKER, 2), PeerId{peer}, clock_.Now()).status();
   }
@@ -100,7 +100,7 @@ TEST_F(MembershipTableTest, OneNodeTooManyIsRefused) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("2 workers"));
 }
 
-// The name of the job is half of what a stranger needs to get in.
+// A stranger needs the job's name and an incarnation to get in, so a refusal tells neither.
 TEST_F(MembershipTableTest, ASecondJobIsRefusedNamingNeither) {
   wire::Header header = RegisterHeader(wire::WORKER, 1);
   header.set_job_id("job4711");

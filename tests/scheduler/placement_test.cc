@@ -29,14 +29,14 @@ wire::DeclareKeys Keys(std::vector<std::pair<std::string, std::vector<int64_t>>>
 
 using Answers = std::vector<PlacementTable::Answer>;
 
-// Worker w's request is number w.
+// Declares keys as worker w, in request number w.
 Answers Declare(PlacementTable* table, uint32_t worker, const wire::DeclareKeys& declared) {
   absl::StatusOr<Answers> answers = table->Declare(worker, worker, declared);
   EXPECT_TRUE(answers.ok()) << answers.status();
   return answers.ok() ? *std::move(answers) : Answers();
 }
 
-// What one worker alone gets.
+// Returns the placement in a job of one worker.
 wire::Placement PlaceAlone(PlacementTable* table, const wire::DeclareKeys& declared) {
   const Answers answers = Declare(table, 0, declared);
   EXPECT_EQ(answers.size(), 1u);
@@ -112,7 +112,7 @@ TEST(Placement, DeclarationsThatOverlapAreAnsweredWhenAllTheirKeysAreThere) {
   EXPECT_EQ(answers->at(2).request, 4u);
 }
 
-// What it was: each declaration looked at all that waited, each of their keys at all workers.
+// Once each declaration looked at all waiting declarations, and each of their keys at all workers.
 TEST(Placement, DeclaringCostsWorkersTimesKeys) {
   for (const uint32_t workers : {8u, 64u}) {
     PlacementTable table({.num_workers = workers, .num_servers = 3});
@@ -227,7 +227,8 @@ TEST(Placement, AWorkerThatLeftWithoutDeclaringIsAnError) {
   ASSERT_EQ(answers.size(), 1u);
   EXPECT_EQ(answers[0].placement.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(answers[0].placement.status().message()), HasSubstr("worker 1 left"));
-  answers = Declare(&table, 0, Keys({{"s:v", {3}}}));  // it cannot be declared by all any more
+  answers =
+      Declare(&table, 0, Keys({{"s:v", {3}}}));  // now not all workers can declare it any more
   ASSERT_EQ(answers.size(), 1u);
   EXPECT_THAT(std::string(answers[0].placement.status().message()), HasSubstr("worker 1 left"));
 }

@@ -1,4 +1,4 @@
-// What nodes of a running job ask for: barriers, placement, threshold decisions.
+// Requests of the nodes of a running job: barriers, placement, threshold decisions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,8 @@ class SchedulerRequestsTest : public SchedulerStateTest {
     barrier.mutable_barrier()->set_group(wire::WORKER);
     return barrier;
   }
-  // Of key "w", in partitions of at most ten.
+
+  // Declares key "w" in partitions of at most ten elements.
   static wire::Header DeclarationOf(uint64_t node, int64_t elements) {
     wire::Header declare = HeaderOf(node);
     declare.mutable_declare_keys()->set_partition_elements(10);

@@ -1,4 +1,4 @@
-// A scheduler of two workers and a server, told what it is told by hand.
+// A SchedulerState of a job of two workers and one server. The test sends it each message by hand.
 #ifndef SLIMPS_TESTS_SCHEDULER_SCHEDULER_STATE_FIXTURE_H_
 #define SLIMPS_TESTS_SCHEDULER_SCHEDULER_STATE_FIXTURE_H_
 
@@ -11,7 +11,7 @@
 
 namespace slimps {
 
-// Node n is peer n and has incarnation n. 1 is the server, 2 and 3 are workers 0 and 1.
+// Node n is peer n and has incarnation n. Node 1 is the server, nodes 2 and 3 are workers 0 and 1.
 inline constexpr uint64_t kServer = 1;
 inline constexpr uint64_t kWorker0 = 2;
 inline constexpr uint64_t kWorker1 = 3;
@@ -27,7 +27,7 @@ class SchedulerStateTest : public testing::Test {
     return header;
   }
 
-  // The messages that `node` got for it.
+  // Hands `header` to the scheduler. Returns the messages that `node` gets in answer.
   std::vector<wire::Header> Tell(uint64_t node, const wire::Header& header) {
     return Sort(state_.Handle(PeerId{node}, header, clock_.Now()), node);
   }
@@ -58,12 +58,14 @@ class SchedulerStateTest : public testing::Test {
     ASSERT_EQ(state_.phase(), SchedulerState::Phase::kRunning);
     others_.clear();
   }
-  // Until it has been quiet for long enough after the last goodbye.
+
+  // Advances the clock past the quiet time that must follow the last goodbye.
   void LetItBeQuiet() {
     clock_.Advance(absl::Milliseconds(300));
     state_.Tick(clock_.Now());
   }
-  // What others than the addressed node got in the last step.
+
+  // Returns the messages that `node` got in the last step, when another node was addressed.
   std::vector<wire::Header> Others(uint64_t node) { return Of(others_, node); }
 
   FakeClock clock_;

@@ -1,4 +1,4 @@
-// Who is in the job: registration, liveness, the end.
+// Who is in the job: registration, liveness, and the job's end.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -129,7 +129,7 @@ TEST_F(SchedulerStateTest, AFailedJobIsDoneWhenTheGraceIsOver) {
   state_.Abort(absl::CancelledError("stopped"), clock_.Now());
   EXPECT_EQ(state_.phase(), Phase::kFailed);
   clock_.Advance(absl::Seconds(1));
-  EXPECT_EQ(Tick(kServer).size(), 1u);  // told again: the first may be lost
+  EXPECT_EQ(Tick(kServer).size(), 1u);  // told again: the first message may be lost
   clock_.Advance(absl::Seconds(4));
   Tick(kServer);
   EXPECT_EQ(state_.phase(), Phase::kDone);
@@ -150,8 +150,8 @@ TEST_F(SchedulerStateTest, TheLastWorkersGoodbyeShutsTheServersDownInOrder) {
   EXPECT_TRUE(state_.result().ok());
 }
 
-// An acknowledgement sent right before the scheduler ended was lost with its connection, and the
-// node that waited for it failed a job that had gone well.
+// Once the scheduler ended right after it sent an acknowledgement, which was lost with its
+// connection. The waiting node then failed a job that had gone well.
 TEST_F(SchedulerStateTest, TheEndWaitsUntilNoGoodbyeIsRepeated) {
   RegisterAll();
   for (const uint64_t node : {kWorker0, kWorker1, kServer}) Goodbye(node);
@@ -212,7 +212,7 @@ TEST_F(SchedulerStateTest, AnIncompleteRosterFailsSayingWhoIsMissing) {
 
 TEST_F(SchedulerStateTest, WhoComesAndWhoIsRefusedIsToldAtOnceAndWhoIsMissingAfterTenSeconds) {
   Register(kWorker0);
-  Register(kWorker0);  // repeated: no news
+  Register(kWorker0);  // a repeated registration is no news
   EXPECT_THAT(state_.TakeNews(), ElementsAre("worker 0 (host alpha, pid 2) listens at "
                                              "tcp://127.0.0.1:1; missing: 1 server and 1 worker"));
   wire::Header mistaken = HeaderOf(77);
@@ -239,7 +239,7 @@ TEST_F(SchedulerStateTest, WhoComesAndWhoIsRefusedIsToldAtOnceAndWhoIsMissingAft
   EXPECT_EQ(missing[1], "  " + refused[0]);
 }
 
-// The job was complete with the process that had crashed, and the next to come was refused.
+// Once the crashed process still counted, so the job was complete and its successor was refused.
 TEST_F(SchedulerStateTest, AWorkerThatStartsAgainWhileTheJobFormsTakesItsOwnRankBack) {
   constexpr uint64_t kAgain = 77;
   Register(kWorker0);
@@ -306,7 +306,7 @@ TEST_F(SchedulerStateTest, AJobThatIsOverTakesNoOne) {
               HasSubstr("the job is over: it has failed"));
 }
 
-// What they are told of would open the door: the members' incarnations, and with them their places.
+// A refused node must not learn the members' incarnations: with them it could take their places.
 TEST_F(SchedulerStateTest, ThoseRefusedAreStrangers) {
   RegisterAll();
   wire::Header goodbye = HeaderOf(99);

@@ -20,7 +20,7 @@ void AddRow(wire::ThresholdReport* report, uint64_t bytes, double t_c, double t_
   row->set_compressed_samples(9);
 }
 
-// The worked example of the SlimGC paper: BestCT is 2.2 MB. `shift` moves times up.
+// Returns the worked example of the SlimGC paper, whose BestCT is 2.2 MB. `shift` raises the times.
 wire::ThresholdReport PaperReport(uint64_t ready_round, double shift = 0) {
   wire::ThresholdReport report;
   report.set_codec("1bit");

@@ -25,7 +25,7 @@ void AddRow(wire::ThresholdReport* report, wire::Direction direction, uint64_t b
   row->set_direction(direction);
 }
 
-// Sizes of 1, 2, 4 .. 32 MB, of which those from `gains_from` on gain.
+// Returns a report on sizes of 1, 2, 4, ..., 32 MB. Sizes from `gains_from` on gain by compression.
 wire::ThresholdReport Report(uint64_t generation, uint64_t ready_round, uint64_t gains_from,
                              wire::Direction direction = wire::PUSH) {
   wire::ThresholdReport report;
@@ -46,11 +46,11 @@ TEST(ThresholdRedecision, EachGenerationIsDecidedWhenAllHaveReportedIt) {
     ASSERT_TRUE(decision.Add(worker, Report(0, 21, 8 * kMb)).ok());
   EXPECT_EQ(decision.decision()->threshold_bytes(), 8 * kMb);
   ASSERT_TRUE(decision.Add(0, Report(3, 34, 4 * kMb)).ok());
-  EXPECT_EQ(decision.decision()->version(), 1u);  // worker 1 is still to report
+  EXPECT_EQ(decision.decision()->version(), 1u);  // worker 1 has not reported yet
   ASSERT_TRUE(decision.Add(1, Report(3, 36, 4 * kMb)).ok());
   EXPECT_EQ(decision.decision()->version(), 4u);
   EXPECT_EQ(decision.decision()->threshold_bytes(), 4 * kMb);
-  EXPECT_EQ(decision.decision()->from_round(), 40u);  // four after the later worker's
+  EXPECT_EQ(decision.decision()->from_round(), 40u);  // four after the later worker's ready round
   ASSERT_TRUE(decision.Add(0, Report(4, 44, 2 * kMb)).ok());
   ASSERT_TRUE(decision.Add(1, Report(4, 44, 2 * kMb)).ok());
   EXPECT_EQ(decision.decision()->version(), 5u);
@@ -78,7 +78,7 @@ TEST(ThresholdRedecision, AWorkerThatMissedAGenerationTakesPartInTheNext) {
   ThresholdDecision decision(2);
   for (const uint32_t worker : {0, 1})
     ASSERT_TRUE(decision.Add(worker, Report(0, 21, 8 * kMb)).ok());
-  ASSERT_TRUE(decision.Add(0, Report(3, 34, 4 * kMb)).ok());  // worker 1's is lost
+  ASSERT_TRUE(decision.Add(0, Report(3, 34, 4 * kMb)).ok());  // worker 1's report is lost
   ASSERT_TRUE(decision.Add(0, Report(4, 44, 4 * kMb)).ok());
   EXPECT_EQ(decision.decision()->version(), 1u);
   ASSERT_TRUE(decision.Add(1, Report(4, 44, 4 * kMb)).ok());
@@ -114,7 +114,7 @@ TEST(ThresholdRedecision, HysteresisKeepsWhatIsInForce) {
   ASSERT_TRUE(decision.Add(0, report).ok());
   EXPECT_EQ(decision.decision()->version(), 4u);
   EXPECT_EQ(decision.decision()->threshold_bytes(), 4 * kMb);
-  EXPECT_DOUBLE_EQ(decision.decision()->table(1).t_cq_ms(), two->t_cq_ms());  // what was measured
+  EXPECT_DOUBLE_EQ(decision.decision()->table(1).t_cq_ms(), two->t_cq_ms());  // the measured value
 }
 
 TEST(ThresholdRedecision, FarMovesOfPushesAndOfPullsAreEachConfirmedByTheNextGeneration) {
@@ -136,7 +136,7 @@ TEST(ThresholdRedecision, FarMovesOfPushesAndOfPullsAreEachConfirmedByTheNextGen
   expect(16 * kMb, 16 * kMb);
   add(2, 2 * kMb, 2 * kMb);
   expect(2 * kMb, 16 * kMb);
-  add(3, 2 * kMb, 16 * kMb);  // it was one bad table
+  add(3, 2 * kMb, 16 * kMb);  // the change came from one bad table
   expect(2 * kMb, 16 * kMb);
   add(4, 2 * kMb, 2 * kMb);
   add(5, 2 * kMb, 4 * kMb);
@@ -170,9 +170,9 @@ TEST(ThresholdRedecision, AWorkerThatReportsNothingMoreIsNotWaitedFor) {
   ASSERT_TRUE(decision.Add(1, last).ok());
   ASSERT_TRUE(decision.Add(0, Report(3, 34, 4 * kMb)).ok());
   EXPECT_EQ(decision.decision()->version(), 1u);
-  decision.Leave(2);  // it was all that was missing
+  decision.Leave(2);  // only its report was missing
   EXPECT_EQ(decision.decision()->version(), 4u);
-  // Of those that left, what they last reported does not count.
+  // The last reports of workers that left do not count.
   EXPECT_EQ(decision.decision()->threshold_bytes(), 4 * kMb);
   EXPECT_EQ(decision.decision()->table(0).raw_samples(), 9u);
 }
@@ -201,7 +201,7 @@ TEST(ThresholdRedecision, ADirectionThatNobodyMeasuredHasNoCodec) {
   EXPECT_EQ(decision.decision()->codec(), "");
   EXPECT_FALSE(decision.decision()->has_threshold());
   EXPECT_EQ(decision.decision()->pull_threshold_bytes(), 2 * kMb);
-  // Pushes, measured for the first time, are not held by a threshold that was never theirs.
+  // Pushes are measured for the first time here. The pulls' threshold does not hold them.
   wire::ThresholdReport push = Report(3, 34, 2 * kMb);
   ASSERT_TRUE(decision.Add(0, push).ok());
   EXPECT_EQ(decision.decision()->threshold_bytes(), 2 * kMb);

@@ -82,7 +82,7 @@ TEST_F(AdmissionTest, ANewerRosterReplacesTheWholeOfTheOld) {
   successor->mutable_node()->set_role(wire::WORKER);
   successor->mutable_node()->set_rank(1);
   successor->set_incarnation(78);
-  admission_.SetRoster(roster);  // of the same epoch: the newest word counts
+  admission_.SetRoster(roster);  // of the same epoch: the newest roster counts
   EXPECT_EQ(Check(), absl::StatusCode::kFailedPrecondition);
   header_.set_incarnation(78);
   EXPECT_EQ(Check(), absl::StatusCode::kOk);
@@ -111,7 +111,7 @@ TEST_F(AdmissionTest, AnEntryWithoutAnIncarnationLetsNobodyIn) {
   EXPECT_EQ(Check(), absl::StatusCode::kPermissionDenied);
 }
 
-// Whoever is refused may be looking for the way in.
+// A refused sender may be looking for a way in, so a refusal must not help it.
 TEST_F(AdmissionTest, ARefusalIsShortAndTellsNothing) {
   const auto expect_bare = [&] {
     EXPECT_FALSE(admission_.Check(header_).ok());

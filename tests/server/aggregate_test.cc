@@ -40,7 +40,8 @@ struct State {
   std::vector<float> before, after, state0, state1;
 };
 
-// The same in separate passes over whole tensors: decode and add each payload in turn, sign, step.
+// Computes the same result in separate passes over whole tensors: decodes and adds each payload in
+// turn, takes signs, steps.
 void InTurn(const AggregateInput& input) {
   const size_t n = input.before.size();
   std::vector<float> sum(n, 0.0f);
@@ -145,7 +146,7 @@ TEST(AggregateRound, LargePartitionsWhoseWeightsGoPastTheCachesGetTheSameBits) {
                           .before = weights.floats(),
                           .after = next.floats()};
   AggregateRound(input, 0, kElements);
-  input.after = weights.floats();  // in place: never past the caches
+  input.after = weights.floats();  // in place: these weights are never written past the caches
   AggregateRound(input, 0, kElements);
   EXPECT_EQ(Difference(next.floats(), weights.floats()), "");
 }
@@ -164,7 +165,7 @@ TEST(AggregateRound, AMajorityOfSignsIsTheirSignAndATieIsZero) {
   EXPECT_EQ(state.after, (std::vector<float>{1, -1, 0, 1, 0}));
 }
 
-// One round with its change encoded in the same pass, and in passes of its own.
+// Encodes a round's change in the same pass, and again in separate passes.
 class ChangeEncoderTest : public ::testing::Test {
  protected:
   struct Result {

@@ -1,4 +1,4 @@
-// What ShardState measures for pushes that ask for it.
+// The decode times that ShardState measures for pushes that ask for them.
 #include <utility>
 #include <vector>
 
@@ -15,7 +15,7 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 
-// Moves on by a microsecond whenever it is read.
+// Moves on by a microsecond at each reading.
 class TickingClock final : public Clock {
  public:
   SteadyTime Now() const override { return now_ += absl::Microseconds(1); }
@@ -33,7 +33,7 @@ struct Pushed {
 
 constexpr size_t kElements = 5;
 
-// The decode times that pushes of rounds 1, 2, ... are answered with.
+// Returns the decode times in the answers to pushes of rounds 1, 2, ...
 std::vector<uint64_t> DecodeTimes(const std::vector<Pushed>& pushes) {
   TickingClock clock;
   ShardState state(MakeOptimizer({}), &clock);
@@ -45,7 +45,7 @@ std::vector<uint64_t> DecodeTimes(const std::vector<Pushed>& pushes) {
   init.spec.elements = kElements;
   items.inits.push_back(std::move(init));
   for (size_t i = 0; i < pushes.size(); ++i) {
-    // Of each round three: not asked for, asked for, and a repeat that asks again.
+    // Each round is pushed three times: without asking for the time, asking for it, and repeated.
     for (const bool profile : {false, true, true}) {
       PushWork push;
       *push.item.mutable_id() = MakeId("w", 0, 1);
@@ -68,7 +68,7 @@ std::vector<uint64_t> DecodeTimes(const std::vector<Pushed>& pushes) {
   return times;
 }
 
-// 0, 0.5, 0, 0, -2: the worked example of compress/format/sparse.h.
+// The payload of 0, 0.5, 0, 0, -2: the worked example of compress/format/sparse.h.
 Payload SparsePayload() {
   const std::vector<std::byte> bytes = BytesFromHex(
       "B8000000 05000000 02000000 00000000 00000000 00000000 0000003F 000000C0 014000");

@@ -28,7 +28,8 @@ TEST(Directory, PartitionsGoToTheShardWithLeastBytes) {
   EXPECT_EQ(directory.Declare(MakeInitItem("d", 5), &spec).value(), 1);
   EXPECT_EQ(directory.Declare(MakeInitItem("e", 50), &spec).value(), 1);
   EXPECT_EQ(directory.Declare(MakeInitItem("f", 1), &spec).value(), 0);
-  EXPECT_EQ(directory.Declare(MakeInitItem("a", 100), &spec).value(), 0);  // where it was
+  EXPECT_EQ(directory.Declare(MakeInitItem("a", 100), &spec).value(),
+            0);  // the same shard as before
   EXPECT_EQ(spec.name, "s:a");
 }
 

@@ -28,7 +28,7 @@ wire::OptimizerSpec AdamSpec(wire::OptimizerSpec::Kind kind) {
   return spec;
 }
 
-// Weights after the gradients in turn, from {0.5, -1, 2}.
+// Returns the weights after stepping with each gradient in turn, from {0.5, -1, 2}.
 std::vector<float> Train(const wire::OptimizerSpec& spec,
                          const std::vector<std::vector<float>>& gradients,
                          uint32_t contributors = 1) {
@@ -46,7 +46,8 @@ std::vector<float> Train(const wire::OptimizerSpec& spec,
 const std::vector<std::vector<float>> kGradients = {
     {0.1f, -0.2f, 0.3f}, {0.3f, 0.1f, -0.4f}, {-0.5f, 0.25f, 0.05f}};
 
-// The numbers come from libtorch 1.13.1 with the same options and gradients. Nine digits are all bits.
+// The expected numbers come from libtorch 1.13.1 with the same options and gradients. Nine digits
+// determine all bits of an fp32.
 TEST(Optimizer, SgdWithWeightDecayStepsAsTorch) {
   wire::OptimizerSpec spec = SgdSpec(0.1);
   spec.set_weight_decay(0.01);

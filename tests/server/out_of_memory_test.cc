@@ -1,5 +1,5 @@
-// Memory that runs out at a server: an answer where a peer or a tensor sized it, else the process
-// ends and says what for.
+// Memory that runs out at a server. If a peer or a tensor chose the size, the server answers with
+// an error. Otherwise the process ends and says what the memory was for.
 #include "proto/base/out_of_memory.h"
 
 #include <memory>
@@ -41,7 +41,7 @@ TEST_F(ServerOutOfMemory, WeightsThatDoNotFitAreRefusedAndTheNextAreKept) {
   EXPECT_TRUE(FromStatusProto(answers[1].status()).ok());
 }
 
-// A shard on a thread of its own, on which the first allocation of a round fails.
+// Runs a shard on its own thread, where the first allocation of a round fails.
 void ApplyARoundWhereAnAllocationFails() {
   EndWhereMemoryRunsOut();
   RealClock clock;

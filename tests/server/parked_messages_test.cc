@@ -60,7 +60,7 @@ TEST(ParkedMessages, OfOnePeerHave64KiB) {
     EXPECT_THAT(std::string(refused.message()), HasSubstr("at most 256 of 16777216 may, 65536 of"));
     EXPECT_THAT(large.message.payloads, SizeIs(1)) << "it is its owner's still";
     EXPECT_TRUE(parked.Add(Early(4, kThird, kBegin, 2)).ok()) << "another peer has its own";
-    // What goes leaves its room, whichever way.
+    // A message that leaves frees its room, whether it was dropped or taken.
     if (repeat == 0) {
       EXPECT_EQ(parked.DropLate(kBegin + ParkedMessages::kLongest), 3u);
     }
@@ -68,7 +68,7 @@ TEST(ParkedMessages, OfOnePeerHave64KiB) {
   EXPECT_THAT(parked.TakeAll(), SizeIs(3));
 }
 
-// The wire has two bytes for an empty item, memory some hundred.
+// An empty item has two bytes on the wire, but about a hundred in memory.
 TEST(ParkedMessages, AreCountedAsTheyLieInMemory) {
   ParkedMessages parked;
   EarlyMessage early = Early(1);

@@ -87,7 +87,8 @@ TEST(Partition, WorkersThatLeftAreNotInTheAverage) {
   EXPECT_THAT(WeightsOf(*partition), ElementsAre(-4));
 }
 
-// Three rounds of four workers, half of them compressed, in the order of `seed`, each push sometimes repeated.
+// Runs three rounds of four workers and returns the weights. Two workers push raw gradients, two
+// push signs. Each worker pushes twice. `seed` decides the order.
 std::vector<float> RunShuffled(size_t first, size_t elements, uint64_t seed) {
   constexpr size_t kTotal = 2 * kBlockElements + 100;
   constexpr uint32_t kWorkers = 4;
@@ -219,7 +220,7 @@ TEST(Partition, OptimizerOfAnotherKindStepsFromTheNextRoundAndBeginsWithoutState
   ASSERT_TRUE(partition->Push(1, 1, 1, Raw({1})).ok());
   ApplyAll(*partition);  // buf 2, w -2
   ASSERT_TRUE(partition->Push(2, 0, 1, Raw({3})).ok());
-  partition->SetOptimizer(MakeOptimizer({}));  // the round that is under way is the next one
+  partition->SetOptimizer(MakeOptimizer({}));  // it applies from the round that is under way
   ASSERT_TRUE(partition->Push(2, 1, 1, Raw({4})).ok());
   ApplyAll(*partition);
   EXPECT_THAT(WeightsOf(*partition), ElementsAre(7));

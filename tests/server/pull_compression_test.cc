@@ -1,5 +1,6 @@
-// A partition whose versions are pulled as they are, in half precision or as encoded changes: what workers build from
-// the answers is bit for bit what the server takes them to see, whatever they held before.
+// A partition whose versions are pulled as fp32 weights, in half precision or as encoded changes.
+// What workers build from the answers equals, bit for bit, what the server thinks they see,
+// whatever they held before.
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -25,10 +26,10 @@ using ::testing::HasSubstr;
 
 constexpr size_t kElements = 2 * kBlockElements + 300;
 
-// A worker that builds its weights from answers, by the wire's rules alone.
+// A worker that builds its weights from answers, using only the wire's rules.
 class Puller {
  public:
-  // True: the answer was a change.
+  // Pulls `version`. Returns true if the answer was a change.
   bool Pull(Partition& partition, uint64_t version) {
     const WireValue answer = partition.Share(version, held_);
     EXPECT_EQ(answer.version, version);
@@ -77,7 +78,8 @@ class PullCompression : public ::testing::Test {
     EXPECT_TRUE(codec.ok()) << codec.status();
     return codec.value();
   }
-  // Each worker pushes random numbers and asks for pulls by `codec`.
+
+  // Each worker pushes random numbers and asks for pulls encoded by `codec`.
   void Round(Partition& partition, const std::string& codec) {
     const uint64_t round = partition.version() + 1;
     for (uint32_t worker = 0; worker < partition.spec().num_workers; ++worker) {
@@ -132,7 +134,7 @@ TEST_P(EveryChangeCodec, WorkersHoldWhatTheServerTakesThemToSee) {
       Round(*uncompressed, "");
       every.Pull(*partition, version);
       ASSERT_EQ(every.weights(), Seen(*partition)) << version;
-      // Late by a version, and still exactly the one that it names.
+      // This worker is one version late and still gets exactly the version that it names.
       if (version > 1) {
         late.Pull(*partition, version - 1);
         ASSERT_EQ(late.weights(), seen_before) << version;
@@ -142,7 +144,7 @@ TEST_P(EveryChangeCodec, WorkersHoldWhatTheServerTakesThemToSee) {
         ASSERT_EQ(missing.weights(), every.weights()) << version;
       }
       seen_before = Seen(*partition);
-      // How weights are pulled is nothing to how they are stepped.
+      // How weights are pulled does not affect how they are stepped.
       ASSERT_EQ(Weights(*partition), Weights(*uncompressed)) << version;
     }
   }
@@ -203,7 +205,8 @@ TEST_F(PullCompression, AnythingMayFollowAnything) {
       before = every.weights();
       const std::vector<float> weights = Weights(*partition);
       ASSERT_EQ(weights, Weights(*uncompressed)) << version << " " << codec;
-      // As they are means the weights themselves: nothing of an earlier change is left behind.
+      // "none", or no codec with fp32 pulls, sends the weights themselves. They make up for all
+      // that earlier changes left out.
       if (codec == "none" || (codec.empty() && dtype == wire::FLOAT32)) {
         EXPECT_EQ(every.weights(), weights) << version;
       }
@@ -304,7 +307,7 @@ TEST_F(PullCompression, WhatCannotBeEncodedIsPulledAsItIsAndChangesGoOnFromThere
     partition->ApplyNextRound();
     EXPECT_FALSE(worker.Pull(*partition, 1));
     EXPECT_EQ(worker.weights(), values);
-    // The change back from infinity cannot be encoded either.
+    // The change from infinity back to a number cannot be encoded either.
     values[kBlockElements + 7] = 2;
     for (uint64_t version = 2; version <= 4; ++version) {
       ASSERT_TRUE(partition->Push(version, 0, kElements, Raw(values), Codec(codec)).ok());
@@ -317,7 +320,7 @@ TEST_F(PullCompression, WhatCannotBeEncodedIsPulledAsItIsAndChangesGoOnFromThere
 }
 
 TEST_F(PullCompression, AnEncodingWorseThanNoneIsNotSent) {
-  // MXNet's unscaled 1bit moves every weight by 1, whatever its change.
+  // MXNet's unscaled 1bit moves every weight by 1, however small its change is.
   auto partition = Make(Spec(1), SgdSpec(1e-3));
   Puller worker;
   worker.Pull(*partition, 0);
@@ -343,7 +346,8 @@ TEST_F(PullCompression, AChangeThatIsNoSmallerThanTheWeightsIsNotSent) {
   }
 }
 
-// Else the server's rounding errors would be those of that worker's push of the round.
+// If the server drew from a worker's random stream, its rounding errors would repeat those of that
+// worker's push.
 TEST_F(PullCompression, ARandomCodecsStreamIsNoWorkers) {
   for (const char* codec : {"qsgd:bits=8", "terngrad"}) {
     PartitionSpec spec = Spec(2);
@@ -354,7 +358,7 @@ TEST_F(PullCompression, ARandomCodecsStreamIsNoWorkers) {
     ASSERT_TRUE(partition->Push(1, 1, kElements, {}, Codec(codec)).ok());
     partition->ApplyNextRound();  // the change is `values`
     const WireValue change = partition->Share(1, 0);
-    if (!change.base_version.has_value()) continue;  // further off than no change
+    if (!change.base_version.has_value()) continue;  // the change would be worse than none
     for (const uint32_t worker : {0u, 1u}) {
       const slimps::Codec& encoder = *Codec(codec)->codec;
       std::vector<std::byte> payload(encoder.MaxPayloadBytes(kElements));

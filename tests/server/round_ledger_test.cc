@@ -30,7 +30,7 @@ absl::StatusCode CodeOf(const absl::StatusOr<PushVerdict>& result) {
   return result.status().code();
 }
 
-// The worker numbers that the contributions carry.
+// Returns the worker numbers that the contributions carry.
 std::vector<float> WorkersOf(const std::vector<Contribution>& contributions) {
   std::vector<float> workers;
   for (const Contribution& one : contributions) {
@@ -122,7 +122,7 @@ TEST(RoundLedger, APushOlderThanWhatIsRememberedIsARepeatOfWhoTookPart) {
   }
   const uint64_t oldest = last + 1 - RoundLedger::kRememberedRounds;
   EXPECT_EQ(CodeOf(ledger.Push(Record(oldest, 0, 99))), absl::StatusCode::kAlreadyExists);
-  // An acknowledgement was lost, and the retry is long under way.
+  // An acknowledgement was lost, and the sender's retry arrives late.
   for (uint64_t round = 1; round < oldest; ++round) {
     EXPECT_EQ(ledger.Push(Record(round, 0, round)).value(), PushVerdict::kDuplicate) << round;
   }
@@ -200,7 +200,7 @@ TEST(RoundLedger, LeavingCompletesTheRoundsThatWaitedForTheWorker) {
   ASSERT_TRUE(ledger.NextRoundComplete());
   EXPECT_THAT(WorkersOf(ledger.TakeNextRound()), ElementsAre(0, 1));
   EXPECT_EQ(CodeOf(ledger.Push(Record(3, 2))), absl::StatusCode::kFailedPrecondition);
-  // A late repeat of a push that was counted is still a duplicate.
+  // A late repeat of a counted push is still a duplicate.
   EXPECT_EQ(ledger.Push(Record(1, 2)).value(), PushVerdict::kDuplicate);
 }
 

@@ -1,4 +1,5 @@
-// What a round's step goes by, and whether there is one: hyperparameters that pushes bring, rounds without a gradient.
+// What a round's step depends on, and whether a round steps at all: hyperparameters that pushes
+// bring, and rounds without a gradient.
 #include <limits>
 #include <map>
 #include <memory>
@@ -51,7 +52,7 @@ std::unique_ptr<Partition> Make(const wire::OptimizerSpec& optimizer, uint32_t w
   return Partition::Create(spec, Raw(initial), MakeOptimizer(optimizer)).value();
 }
 
-// Of one element, or nothing.
+// Pushes a gradient of one element, or none.
 absl::StatusOr<PushVerdict> Push(Partition& partition, uint64_t round, uint32_t worker,
                                  std::optional<float> gradient,
                                  std::optional<wire::Hyper> hyper = std::nullopt) {
@@ -66,7 +67,7 @@ std::vector<float> WeightsOf(const Partition& partition) {
   return {partition.weights().begin(), partition.weights().end()};
 }
 
-// All that an optimizer keeps: its tensors, and how often they were updated.
+// Returns all that an optimizer keeps: its tensors, and how often they were updated.
 std::pair<std::vector<std::vector<float>>, uint64_t> StateOf(const Partition& partition) {
   std::pair<std::vector<std::vector<float>>, uint64_t> all;
   for (uint32_t tensor = 1; tensor <= 2; ++tensor) {
@@ -105,7 +106,7 @@ TEST(RoundStep, HyperparametersHoldForTheirRoundAloneAndPushWhatTheOptimizerHasA
   spec.mutable_schedule()->set_every(1);
   spec.mutable_schedule()->set_factor(0.5);
   auto partition = Make(spec, 2, {8});
-  // Round 2 is pushed by worker 0 before round 1 is complete, each with its own.
+  // Worker 0 pushes round 2 before round 1 is complete. Each round brings its own hyperparameters.
   ASSERT_TRUE(Push(*partition, 1, 0, 1, HyperOf(2, 0.25)).ok());
   ASSERT_TRUE(Push(*partition, 2, 0, 1, HyperOf(4)).ok());
   ASSERT_TRUE(Push(*partition, 1, 1, 1).ok());
@@ -114,7 +115,7 @@ TEST(RoundStep, HyperparametersHoldForTheirRoundAloneAndPushWhatTheOptimizerHasA
   EXPECT_THAT(WeightsOf(*partition), ElementsAre(-8));
   ASSERT_TRUE(Push(*partition, 3, 0, 1).ok());
   ASSERT_TRUE(Push(*partition, 3, 1, 1).ok());
-  // The schedule has gone on meanwhile: a quarter.
+  // The schedule went on during those rounds: the rate is now a quarter.
   EXPECT_THAT(WeightsOf(*partition), ElementsAre(-8 - 0.25 * (2 + 0.5 * -8)));
 }
 
@@ -195,13 +196,13 @@ TEST(RoundStep, ARoundOfNothingLeavesWeightsAndStateAndCountsNoUpdate) {
       const auto weights = WeightsOf(*skips);
       const auto state = StateOf(*skips);
       EXPECT_EQ(state.second, 1u);
-      // What a skipped round brings is of no account either.
+      // The hyperparameters of a skipped round do not count either.
       ASSERT_TRUE(Push(*skips, 2, 0, std::nullopt, HyperOf(5, 5)).ok());
       ASSERT_TRUE(Push(*skips, 2, 1, std::nullopt).ok());
       EXPECT_EQ(skips->version(), 2u);
       EXPECT_EQ(WeightsOf(*skips), weights) << kind;
       EXPECT_EQ(StateOf(*skips), state) << kind;
-      // One gradient is enough for a step of all.
+      // One gradient is enough to step all elements.
       ASSERT_TRUE(Push(*skips, 3, 0, std::nullopt).ok());
       ASSERT_TRUE(Push(*skips, 3, 1, 0.5f).ok());
       ASSERT_TRUE(Push(*without, 2, 0, std::nullopt).ok());

@@ -99,7 +99,8 @@ TEST(RowsRound, StepsTheUnionOfTheRowsAsADenseRoundWouldAndNothingElse) {
   }
 }
 
-// A tensor of 4 rows of 3, the partition being its elements 2 to 10: rows 0 to 3, the first and the last cut.
+// A tensor of 4 rows of 3 elements. The partition holds elements 2 to 10, so it has part of rows 0
+// and 3 and all of rows 1 and 2.
 class RowsPartition : public ::testing::Test {
  protected:
   static constexpr RowGrid kGrid = {.elements = 9, .row_elements = 3, .skip = 2};
@@ -166,7 +167,7 @@ TEST_F(RowsPartition, ARoundOfRowsLeavesOtherRowsAndTheirDecayAlone) {
   decaying.set_weight_decay(0.5);
   auto partition = Make(decaying, 2);
   Push(*partition, 1, 0, Rows(kGrid, {3}, All(10)));
-  Push(*partition, 1, 1, {});  // absent: it counts, and asks for no dense step
+  Push(*partition, 1, 1, {});  // absent: it counts, and does not ask for a dense step
   EXPECT_THAT(Weights(*partition), ElementsAre(0, 1, 2, 3, 4, 5, 6, -6.5, -6));
   Push(*partition, 2, 0, Rows(kGrid, {}, All(0)));
   Push(*partition, 2, 1, Rows(kGrid, {}, All(0)));
@@ -277,7 +278,7 @@ TEST_F(RowsPartition, StateThatWasSharedAndPutBackGoesOnBitForBit) {
     EXPECT_EQ(state.updates(), 1u);
     state.set_load(1);
     ASSERT_TRUE(third->PutState(state, {.format = value.format, .payload = value.payload}).ok());
-    // A repeat of the same loading that comes late changes nothing.
+    // A late repeat of the same load changes nothing.
     EXPECT_TRUE(third->PutState(state, Raw(All(99))).ok());
   }
   Push(*first, 2, 0, Raw(RandomFloats(9, 2)));
@@ -312,7 +313,8 @@ TEST_F(RowsPartition, StateOfAnotherOptimizerOrShapeIsRefused) {
   EXPECT_EQ(code(other, Raw(All(1))), absl::StatusCode::kInvalidArgument);
   other = state;
   other.set_updates(
-      ~uint64_t{0});  // the next would be none, and Adam's correction of the bias infinite
+      // The next count would wrap to 0, and Adam's bias correction would be infinite.
+      ~uint64_t{0});
   EXPECT_THAT(
       std::string(partition->PutState(other, Raw(All(1))).message()),
       HasSubstr("at most 4611686018427387904 updates, got load 1 and 18446744073709551615"));

@@ -135,7 +135,8 @@ TEST(SequenceLedger, LeavingFromAPushThatWasAppliedIsRefused) {
   EXPECT_EQ(CodeOf(ledger.Push(3, 1, 3)), absl::StatusCode::kFailedPrecondition);
 }
 
-// Workers push and read in any order: whoever reads is at most s ahead of the slowest, and someone can always go on.
+// Workers push and read in any order. A worker that reads is at most s rounds ahead of the slowest,
+// and at least one worker can always go on.
 TEST(SequenceLedger, RandomOrdersNeverBreakTheBoundNorStandStill) {
   for (uint32_t staleness = 0; staleness < 4; ++staleness) {
     constexpr uint32_t kWorkers = 3;

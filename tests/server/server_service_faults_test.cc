@@ -1,4 +1,5 @@
-// What a ServerService answers to hostile, stray and late messages, and when nodes are lost.
+// What a ServerService answers to hostile, stray and late messages, and what it does when nodes are
+// lost.
 #include <map>
 #include <string>
 #include <utility>
@@ -119,7 +120,7 @@ TEST_F(ServerServiceFaultsTest, MessageOfAWorkerWithANewerRosterWaitsForThatRost
   EXPECT_EQ(transport_.Next().message.header.init_reply().items_size(), 1);
 }
 
-// An error would end the store of a worker that is only early.
+// The worker is only early, so it gets no answer: an error would end its store.
 TEST_F(ServerServiceFaultsTest, WhatFindsNoRoomToWaitForANewerRosterIsDroppedUnanswered) {
   Start(1, 1);
   InitKey("w", {1});

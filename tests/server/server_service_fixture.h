@@ -1,4 +1,5 @@
-// A ServerService in a test's hands: whole messages in, whole messages out.
+// A ServerService under a test's control: the test hands it whole messages and reads whole
+// messages.
 #ifndef SLIMPS_TESTS_SERVER_SERVER_SERVICE_FIXTURE_H_
 #define SLIMPS_TESTS_SERVER_SERVER_SERVICE_FIXTURE_H_
 
@@ -102,7 +103,7 @@ class ServerServiceFixture : public ::testing::Test {
 
   RealClock clock_;
   RecordingTransport transport_;
-  std::unique_ptr<ServerService> service_;  // after what it uses: destroyed first
+  std::unique_ptr<ServerService> service_;  // destroyed first: it uses the members above
 };
 
 }  // namespace slimps

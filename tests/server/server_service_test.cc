@@ -43,7 +43,7 @@ TEST_F(ServerServiceTest, PushPullIsAcknowledgedAtOnceAndAnsweredOnceTheRoundIsC
   answers.push_back(transport_.Next());
   std::map<PeerId, std::vector<float>> pulled;
   for (const Sent& sent : answers) {
-    // The last worker's acknowledgement was ready together with its pull.
+    // The last worker's acknowledgement was ready together with its pull, so both share a message.
     EXPECT_EQ(sent.message.header.pull_reply().pushed_size(), sent.to == PeerId{11} ? 1 : 0);
     ASSERT_TRUE(PullStatus(sent).ok()) << PullStatus(sent);
     const wire::PullReplyItem& item = sent.message.header.pull_reply().items(0);
@@ -72,7 +72,8 @@ TEST_F(ServerServiceTest, EveryAnswerFitsItsFrame) {
   }
 }
 
-// Several rounds of two workers on keys in partitions of different sizes, pushes shuffled; the final weights.
+// Runs several rounds of two workers, on keys in partitions of different sizes, with shuffled
+// pushes. Returns the final weights.
 class Bits : public ServerServiceTest {
  protected:
   static constexpr size_t kElements = 10000;
@@ -115,7 +116,7 @@ class Bits : public ServerServiceTest {
     }
   }
 
-  // One message per partition and worker, each twice, in the order of the seed.
+  // Returns one message per partition and worker, each twice, in an order that `seed` decides.
   static std::vector<Message> Pushes(uint64_t round, size_t partition_elements, uint64_t seed) {
     std::vector<Message> messages;
     for (const uint32_t worker : {0u, 1u}) {
@@ -203,7 +204,8 @@ TEST_F(ServerServiceTest, OptimizerIsRefusedByFieldAndMode) {
   EXPECT_TRUE(AckStatus(Ask(Optimizer(SgdSpec(0.5)))).ok());
   wire::OptimizerSpec test;
   test.set_kind(wire::OptimizerSpec::TEST);
-  EXPECT_TRUE(AckStatus(Ask(Optimizer(test))).ok());  // another kind, though a round has begun
+  EXPECT_TRUE(
+      AckStatus(Ask(Optimizer(test))).ok());  // the kind may change though a round has begun
 }
 
 TEST_F(ServerServiceTest, AsyncStoreNeedsAnOptimizer) {

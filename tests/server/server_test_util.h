@@ -1,4 +1,4 @@
-// What the server's tests share: payloads, items and a transport that records.
+// Helpers that the server's tests share: payloads, items, and a transport that records.
 #ifndef SLIMPS_TESTS_SERVER_SERVER_TEST_UTIL_H_
 #define SLIMPS_TESTS_SERVER_SERVER_TEST_UTIL_H_
 
@@ -43,7 +43,8 @@ inline std::vector<float> RandomValues(size_t count, uint64_t seed) {
   return values;
 }
 
-// One bit per element and no scales: the sign of `values` times `level`.
+// Returns a levels payload of one bit per element and no scales: the signs of `values` times
+// `level`.
 inline Payload SignPayload(const std::vector<float>& values, float level) {
   LevelsLayout layout;
   layout.elements = values.size();
@@ -84,7 +85,8 @@ inline std::shared_ptr<const Optimizer> MakeOptimizer(const wire::OptimizerSpec&
   return Optimizer::Create(spec).value();
 }
 
-// Items of one key "s:w" (or another text) as a worker sends them. Tickets are the caller's.
+// The next functions fill in items of one key "s:w" (or another name), as a worker sends them. The
+// caller chooses the tickets.
 inline wire::ItemId MakeId(const std::string& name, uint32_t partition, uint64_t ticket) {
   wire::ItemId id;
   id.set_key(Key(name).id());
@@ -159,14 +161,15 @@ class RecordingTransport final : public Transport {
   }
   void Stop() override {}
 
-  // The next message sent; an empty one if none comes within `timeout`.
+  // Returns the next message sent, or an empty one if none is sent within `timeout`.
   Sent Next(absl::Duration timeout = absl::Seconds(10)) {
     MutexLock lock(&mutex_);
     changed_.Await(&mutex_, timeout, [this] { return HasUnread(); });
     if (!HasUnread()) return {};
     return sent_[read_++];
   }
-  // Whether everything sent was read.
+
+  // Returns true if all sent messages have been read.
   bool Drained() {
     MutexLock lock(&mutex_);
     return !HasUnread();

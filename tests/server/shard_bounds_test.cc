@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits so long
+constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits this long
 
 class Gate final {
  public:
@@ -35,7 +35,7 @@ class Gate final {
   bool open_ = false;
 };
 
-// A shard whose thread can be made to stand still.
+// A shard whose thread the test can hold up.
 class ShardBoundsTest : public ::testing::Test {
  protected:
   void Start(const ShardOptions& options) {
@@ -51,7 +51,8 @@ class ShardBoundsTest : public ::testing::Test {
     ASSERT_TRUE(held_.Await());
   }
   void Release() { release_.Open(); }
-  // Everything posted before has run.
+
+  // Returns after everything posted before has run.
   void Settle() {
     Gate done;
     shard_->PostOwnControl([&done](ShardState&) { done.Open(); });
@@ -72,7 +73,7 @@ class ShardBoundsTest : public ::testing::Test {
 
   RealClock clock_;
   Gate held_, release_;
-  int ran_ = 0;  // on the shard thread; read after Settle
+  int ran_ = 0;  // the shard thread's; read it after Settle
   std::unique_ptr<Shard> shard_;
 };
 

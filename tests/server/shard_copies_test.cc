@@ -1,4 +1,4 @@
-// Answers that are copies, which a peer could ask for without end: rows, and the optimizer's state.
+// Answers that are copies: rows, and the optimizer's state. A peer could ask for them without end.
 #include <memory>
 #include <string>
 #include <utility>
@@ -36,7 +36,8 @@ class ShardCopiesTest : public ShardStateTest {
     (void)state->TakeReplies();
     return state;
   }
-  // One message's, all of the same.
+
+  // Returns the items of one message: `times` equal pulls.
   static ShardItems Ask(What what, size_t times, uint32_t worker = 0) {
     ShardItems items{.origin = From(worker)};
     for (size_t i = 0; i < times; ++i) {
@@ -45,7 +46,7 @@ class ShardCopiesTest : public ShardStateTest {
       if (what == What::kState) pull.item.set_state_tensor(1);
       if (what == What::kRows) {
         pull.item.set_rows_only(true);
-        pull.item.set_rows(std::string(sizeof(uint32_t), '\0'));  // row 0, which is all
+        pull.item.set_rows(std::string(sizeof(uint32_t), '\0'));  // row 0, the only row
       }
     }
     return items;
@@ -124,10 +125,11 @@ TEST_F(ShardCopiesTest, WhatIsLentHasNoSuchBound) {
   EXPECT_THAT(statuses, Each(absl::OkStatus()));
 }
 
-// Each worker asks for no more than half of the bound at once: none is refused for what others asked for meanwhile.
+// Each worker asks at once for at most half of the bound. No worker is refused because of what the
+// others asked for meanwhile.
 TEST_F(ShardCopiesTest, ManyWorkersThatAskForTheirPartAreAllAnswered) {
   constexpr uint32_t kWorkers = 9;
-  constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits so long
+  constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits this long
   RealClock clock;
   Mutex mutex;
   CondVar changed;
@@ -156,7 +158,7 @@ TEST_F(ShardCopiesTest, ManyWorkersThatAskForTheirPartAreAllAnswered) {
   EXPECT_THAT(statuses, Each(absl::OkStatus()));
 }
 
-// One round makes all of them ready, and more than there is room for.
+// One round makes all pulls ready. Their answers together exceed the bound.
 TEST_F(ShardCopiesTest, ManyThatWaitForARoundAreAllAnswered) {
   RealClock clock;
   Mutex mutex;

@@ -1,4 +1,4 @@
-// Optimizer state that a shard is asked for or given, beside rounds that are counted and not applied yet.
+// Optimizer state that a shard returns or receives while some rounds are counted but not applied.
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,7 +21,8 @@ class ShardOptimizerStatesTest : public ShardStateTest {
     ASSERT_TRUE(state_.SetOptimizer(MakeOptimizer(SgdSpec(1, 0.5))).ok());
     Init("w", {0}, mode, staleness);
   }
-  // The momentum as the file has it, after `updates`.
+
+  // Loads a momentum of this value, saved after `updates` updates. Returns the answer's code.
   absl::StatusCode Put(float momentum, uint64_t updates) {
     InitWork put = MakeInit("w", {momentum});
     wire::OptimizerState& state = put.state.emplace();

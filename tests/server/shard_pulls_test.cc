@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// Of key w, one element or the row that it is.
+// Pulls key w, which has one element, as a whole or as the row 0.
 ShardItems PullOne(uint64_t version, bool rows) {
   ShardItems items{.origin = {.peer = PeerId{100}, .worker = 0, .request_id = 1}};
   PullWork& pull = items.pulls.emplace_back();
@@ -45,7 +45,7 @@ TEST_F(ShardStateTest, LatePullGetsExactlyTheVersionThatItNames) {
   EXPECT_THAT(Pulls()[0].values, ElementsAre(2));
 }
 
-// It was answered with the current version once, so that a run's bits depended on when a pull came.
+// Once the answer was the current version, so a run's bits depended on when a pull arrived.
 TEST_F(ShardStateTest, APullOfAVersionThatIsGoneIsRefused) {
   Init("w", {0});
   for (uint64_t round = 1; round <= 3; ++round) {
@@ -71,7 +71,7 @@ TEST_F(ShardStateTest, APullOfAVersionThatIsGoneIsRefused) {
   }
 }
 
-// A worker that has left pushes no more: rounds go on without it, and it wants what there is.
+// A worker that has left pushes no more. Rounds go on without it, and it wants the newest weights.
 TEST_F(ShardStateTest, WhoAsksForTheNewestGetsItWhateverVersionItNames) {
   Init("w", {0});
   for (const bool rows : {false, true}) {
@@ -185,7 +185,7 @@ TEST_F(ShardStateTest, APeerCannotFillTheQueueOfWaitingPulls) {
 }
 
 TEST_F(ShardStateTest, WhoHoldsTheVersionBeforeIsSentTheChange) {
-  // So many that one bit each is less than the weights themselves.
+  // With this many elements, one bit each is less than the weights themselves.
   const std::vector<float> values(64, 1);
   Init("w", values);
   for (uint32_t worker : {0, 1}) {

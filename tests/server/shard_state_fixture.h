@@ -1,4 +1,4 @@
-// A ShardState of two workers, driven by hand.
+// A ShardState of a job of two workers. The test hands it all items.
 #ifndef SLIMPS_TESTS_SERVER_SHARD_STATE_FIXTURE_H_
 #define SLIMPS_TESTS_SERVER_SHARD_STATE_FIXTURE_H_
 
@@ -16,7 +16,7 @@
 
 namespace slimps {
 
-// One shard of a job of two workers, driven by hand.
+// One shard of a job of two workers. The test calls it by hand, under a fake clock.
 class ShardStateTest : public ::testing::Test {
  protected:
   static Origin From(uint32_t worker, uint64_t request_id = 1) {
@@ -75,7 +75,8 @@ class ShardStateTest : public ::testing::Test {
     while (state_.HasCompleteRound()) state_.ApplyOne();
   }
 
-  // The next messages must be InitReplies / PushReplies / PullReplies; their items' codes.
+  // The next three functions take the pending replies, which must all be InitReplies, PushReplies
+  // or PullReplies, and return their items.
   std::vector<absl::StatusCode> InitCodes() {
     std::vector<absl::StatusCode> codes;
     for (const Reply& reply : state_.TakeReplies()) {

@@ -106,7 +106,7 @@ TEST_F(ShardStateTest, PushOfTheNextRoundDoesNotDependOnWhenTheLastWasApplied) {
     Push(0, "w", round, {1});
     Push(1, "w", round, {1});
   }
-  // Both rounds are complete and neither has been applied: round 3 is the next one all the same.
+  // Both rounds are complete and neither has been applied. Still, round 3 is the next to push.
   state_.TakeReplies();
   Push(0, "w", 3, {1});
   EXPECT_THAT(PushCodes(), ElementsAre(absl::StatusCode::kOk));
@@ -124,7 +124,7 @@ TEST_F(ShardStateTest, FailureAnswersWhatWaitsAndWhatWouldHaveTo) {
   Pull(0, "w", 1, 1, absl::Seconds(5), 2);
   EXPECT_EQ(Pulls().at(0).status.code(), absl::StatusCode::kUnavailable);
   Pull(0, "w", 0, 1, absl::Seconds(5), 3);
-  EXPECT_THAT(Pulls().at(0).values, ElementsAre(3));  // what is there can still be read
+  EXPECT_THAT(Pulls().at(0).values, ElementsAre(3));  // the present version can still be read
 }
 
 TEST_F(ShardStateTest, LeaveCompletesWaitingRoundsAndHoldsForLaterPartitions) {
@@ -148,11 +148,11 @@ TEST_F(ShardStateTest, OptimizerHoldsFromTheNextRoundAndForLaterPartitions) {
   for (const char* name : {"a", "b"}) {
     for (uint32_t worker : {0u, 1u}) Push(worker, name, 1, {1});
   }
-  // Complete, not applied: that round still steps with the optimizer that it was pushed under.
+  // A complete round that is not yet applied still steps with the optimizer it was pushed under.
   ASSERT_TRUE(state_.SetOptimizer(MakeOptimizer(SgdSpec(100))).ok());
   EXPECT_EQ(state_.Find({.key = Key("a").id()})->weights()[0], -1);
   EXPECT_EQ(state_.Find({.key = Key("b").id()})->weights()[0], -1);
-  // Another kind: the store keeps the sum.
+  // With another kind of optimizer, the store keeps the sum.
   ASSERT_TRUE(state_.SetOptimizer(MakeOptimizer({})).ok());
   for (uint32_t worker : {0u, 1u}) Push(worker, "a", 2, {1});
   ApplyAll();

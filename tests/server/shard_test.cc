@@ -1,4 +1,4 @@
-// The thread around ShardState: who handles what, and what travels together.
+// The thread around ShardState: which thread handles an item, and which answers travel together.
 #include "server/shard.h"
 
 #include <atomic>
@@ -21,7 +21,7 @@
 namespace slimps {
 namespace {
 
-constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits so long
+constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits this long
 constexpr size_t kLargeElements = Shard::kSmallBytes / sizeof(float) + 1;
 
 class ShardTest : public ::testing::Test {
@@ -71,7 +71,8 @@ class ShardTest : public ::testing::Test {
     const absl::Status posted = shard_->Post(&items);
     ASSERT_TRUE(posted.ok()) << posted;
   }
-  // Keeps the shard's thread busy until the returned function is called.
+
+  // Keeps the shard's thread busy until the caller calls the returned function.
   std::function<void()> Occupy() {
     struct Gate {
       Mutex mutex;
@@ -99,7 +100,7 @@ class ShardTest : public ::testing::Test {
     return sent_[read_++];
   }
 
-  // What one answer says of its only item.
+  // Returns the status that an answer gives to its only item.
   static absl::Status StatusOf(const Sent& sent) {
     const wire::Header& header = sent.reply.message.header;
     if (header.push_reply().items_size() == 1) {
@@ -129,13 +130,14 @@ class ShardTest : public ::testing::Test {
 
 TEST_F(ShardTest, SmallItemsThatFindItIdleAreHandledByWhoPostsThem) {
   Init("w", 2);
-  // Its thread gives the state back after the initialisation was answered: a control that has run tells.
+  // The shard's thread gives the state back only after it has answered the initialisation. Once a
+  // control has run, the state is free.
   Occupy()();
   for (uint64_t round = 1; round <= 100; ++round) {
     Post(PullOf("w", round, 2));
     Post(PushOf("w", round, 2));
     Sent pulled = Next();
-    // Its own thread may have acknowledged the push before it stepped.
+    // The shard's thread may have acknowledged the push before it stepped.
     if (pulled.reply.message.header.has_push_reply()) pulled = Next();
     ASSERT_EQ(pulled.reply.message.header.pull_reply().items(0).version(), round);
     if (pulled.by == std::this_thread::get_id()) return;
@@ -225,7 +227,7 @@ TEST_F(ShardTest, APullExpiresThoughItsTimeComesWhileAnotherThreadHasTheState) {
   constexpr absl::Duration kWait = absl::Milliseconds(100);
   for (int attempt = 0; attempt < 20; ++attempt) {
     Occupy()();
-    absl::SleepFor(absl::Milliseconds(5));  // most likely idle then
+    absl::SleepFor(absl::Milliseconds(5));  // after this the thread is most likely idle
     const SteadyTime deadline = clock_.Now() + kWait;
     before_send_ = [deadline, here = std::this_thread::get_id()] {
       if (std::this_thread::get_id() == here)
@@ -236,7 +238,7 @@ TEST_F(ShardTest, APullExpiresThoughItsTimeComesWhileAnotherThreadHasTheState) {
     const bool here = Next().by == std::this_thread::get_id();
     const Message answer = Next().reply.message;
     ASSERT_EQ(answer.header.pull_reply().items_size(), 1) << "nobody woke the thread";
-    if (!here) continue;  // the thread had the state itself
+    if (!here) continue;  // the shard's thread had the state itself
     EXPECT_EQ(FromStatusProto(answer.header.pull_reply().items(0).status()).code(),
               absl::StatusCode::kDeadlineExceeded);
     return;
@@ -244,7 +246,8 @@ TEST_F(ShardTest, APullExpiresThoughItsTimeComesWhileAnotherThreadHasTheState) {
   FAIL() << "a thread hop in each of 20 attempts";
 }
 
-// What is large and complete was left to the thread: small items must not take the state from it again and again.
+// A large complete round was left to the shard's thread. Small items must not take the state from
+// it again and again.
 TEST_F(ShardTest, NobodyPassesALargeRoundThatIsComplete) {
   Init("large", kLargeElements);
   Init("small", 1);
@@ -306,7 +309,8 @@ TEST_F(ShardTest, StopFinishesWhatWasAcceptedAndAnswersWhoWaits) {
   EXPECT_TRUE(absl::IsUnavailable(shard_->Post(&late)));
 }
 
-// Several threads at once, as the I/O thread and the shard's are: nothing is lost and nothing counted twice.
+// Several threads post at once, as the I/O thread and the shard's thread do. No item is lost and
+// none is counted twice.
 TEST_F(ShardTest, EveryItemIsAnsweredWhoeverHandlesIt) {
   constexpr uint64_t kRounds = 300;
   Init("small", 4);

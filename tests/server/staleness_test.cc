@@ -1,4 +1,4 @@
-// Bounded staleness (dist_ssp) in a shard and in the service: who is answered when.
+// Bounded staleness (dist_ssp) in a shard and in the service: which worker is answered when.
 #include <string>
 #include <utility>
 #include <vector>

@@ -48,7 +48,7 @@ struct Tensors {
 
 float Flushed(float x) { return std::abs(x) < std::numeric_limits<float>::min() ? 0 : x; }
 
-// One element, each operation rounded to fp32 in the order in which it is written; std::fma rounds once.
+// Steps one element. Each operation is rounded to fp32, in the order written. std::fma rounds once.
 void StepElement(const wire::OptimizerSpec& spec, const UpdateStep& s, float sum, float w,
                  float& out, float& buf, float& var) {
   const float scaled = sum * s.scale;
@@ -132,7 +132,8 @@ TEST(UpdateKernels, EverySetDoesWhatTheFormulasSayBitForBit) {
   }
 }
 
-// As StepElement, of the rules that follow.
+// Steps one element as StepElement does, but by FollowRuleOf: it recovers the momentum from the
+// past weights.
 void FollowElement(const UpdateOptions& options, const UpdateStep& s, float sum, float w,
                    float& out, float& past, float& var) {
   const float scaled = sum * s.scale;
@@ -183,8 +184,8 @@ TEST(UpdateKernels, EverySetFollowsAsTheFormulasSayBitForBit) {
   }
 }
 
-// Products of the smallest numbers are rounded up again: left alone, 4 * 0.9 of those are 4 for ever, and each step with
-// them takes several times as long.
+// Decaying state must become zero. Without a flush, products of the smallest numbers round up
+// again: 4 of them times 0.9 stay 4 for ever, and each step with them takes several times as long.
 TEST(UpdateKernels, StateThatDecaysEndsInZero) {
   constexpr size_t kElements = 37;  // whole groups of lanes and a rest
   constexpr float kLeast = std::numeric_limits<float>::min();

@@ -64,7 +64,7 @@ TEST(VersionedWeights, UnreadBuffersAreUsedAgain) {
   EXPECT_LE(weights.buffer_count(), 3);
 }
 
-// Each version is held until `held` newer ones are there, as messages on their way hold it.
+// Holds each version until there are `held` newer ones, as messages on their way do.
 void RunWithReaders(VersionedWeights& weights, size_t held, int rounds) {
   std::deque<WireValue> readers;
   for (int i = 0; i < rounds; ++i) {
@@ -82,7 +82,8 @@ TEST(VersionedWeights, SteadyReadersMakeNoNewBuffers) {
       const size_t made = weights.buffers_made();
       EXPECT_LE(made, 3 + held);
       RunWithReaders(weights, held, 50);
-      // Readers of the first run have gone at once: at most one buffer more was given back than the second run keeps.
+      // The readers of the first run let go all at once. So at most one more buffer was given back
+      // than the second run keeps.
       EXPECT_LE(weights.buffers_made(), made + (held > 2 ? held - 2 : 0)) << held;
     }
   }

@@ -56,7 +56,7 @@ ClaimedPayload Hashed(PayloadFormat format, Payload payload) {
 ClaimedPayload PayloadOf(Pushed pushed, uint64_t round, uint32_t worker) {
   const uint64_t seed = 100 * round + worker;
   std::vector<float> values = RandomValues(kGrid.elements, seed);
-  for (size_t i = 0; i < values.size(); i += 3) values[i] = -0.0f;  // which a sum makes +0
+  for (size_t i = 0; i < values.size(); i += 3) values[i] = -0.0f;  // a sum makes it +0
   switch (pushed) {
     case Pushed::kRaw:
       return Hashed(PayloadFormat::kRawF32, RawPayload(values));
@@ -72,7 +72,7 @@ ClaimedPayload PayloadOf(Pushed pushed, uint64_t round, uint32_t worker) {
   }
 }
 
-// Makes each payload once.
+// Creates each payload only once.
 class Payloads {
  public:
   explicit Payloads(Pushed pushed) : pushed_(pushed) {}
@@ -102,7 +102,7 @@ std::unique_ptr<Partition> Make(const Job& job, std::shared_ptr<WaitingBytes> wa
       .value();
 }
 
-// The bits of the weights and of the optimizer's state.
+// Returns the bits of the weights and of the optimizer's state.
 std::vector<uint32_t> BitsOf(const Partition& partition) {
   std::vector<float> all(partition.weights().begin(), partition.weights().end());
   for (const uint32_t tensor : {1u, 2u}) {
@@ -116,8 +116,8 @@ std::vector<uint32_t> BitsOf(const Partition& partition) {
   return bits;
 }
 
-// Pushes some rounds in an order that `seed` chooses, again where the server has no room, and
-// applies them. Returns the most bytes that waited.
+// Pushes some rounds in an order that `seed` chooses and applies them. Pushes again where the
+// server had no room. Returns the largest number of bytes that waited.
 size_t RunRounds(Partition& partition, const Job& job, WaitingBytes& waiting, uint64_t seed,
                  Payloads& payloads) {
   constexpr uint64_t kRounds = 3;
@@ -172,15 +172,15 @@ TEST(Waiting, ARoundWhoseFirstPushesAreSummedEarlyHasTheSameBits) {
   }
 }
 
-// Once 64 workers with 4 MiB each had filled all that a partition may hold, and the next round
-// bounced.
+// Once 64 workers' pushes of 4 MiB filled all the room of a partition, and the next round's pushes
+// were refused.
 TEST(Waiting, ManyRawPushesInRankOrderTakeTheMemoryOfAFew) {
   const Job job{.optimizer = wire::OptimizerSpec::SGD, .workers = 64};
   auto waiting = std::make_shared<WaitingBytes>(8 * kRawBytes);
   auto partition = Make(job, waiting);
   for (uint32_t worker = 0; worker < job.workers; ++worker) {
     for (const uint64_t round : {1, 2}) {
-      if (round == 2 && worker != 0) continue;  // one is ahead
+      if (round == 2 && worker != 0) continue;  // only worker 0 is ahead
       const auto verdict =
           partition->Push(round, worker, kGrid.elements, PayloadOf(Pushed::kRaw, round, worker));
       ASSERT_TRUE(verdict.ok()) << verdict.status();

@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// What a worker receives. Thread-safe.
+// Keeps the messages that a worker receives. Thread-safe.
 class Mailbox final : public MessageSink {
  public:
   void OnMessage(PeerId, Message message) override {

@@ -105,7 +105,8 @@ void JobFixture::SetUp() {
   std::vector<std::string> flags = job;
   flags.push_back("--port_file=" + port_file);
   flags.push_back(
-      "--heartbeat_timeout_ms=60000");  // its worker 1 says what it is told, and no more
+      // Worker 1 sends only what the test tells it to, so it may be silent for long.
+      "--heartbeat_timeout_ms=60000");
   scheduler_ = std::make_unique<Daemon>("scheduler/slimps_scheduler", flags, directory_ + "/s");
   ASSERT_TRUE(WaitUntil([&] { return std::filesystem::exists(port_file); })) << scheduler_->Log();
   const int port = std::stoi(Contents(port_file));
@@ -186,7 +187,7 @@ bool JobFixture::SecondIsEchoed() {
 void JobFixture::ExpectTheJobLives() {
   EXPECT_TRUE(SecondIsEchoed());
   EXPECT_FALSE(membership_->down().has_value()) << *membership_->down();
-  // A barrier of the workers: the scheduler answers worker 0 where it is connected.
+  // The workers pass a barrier: the scheduler reaches worker 0 at its own connection.
   absl::Status passed;
   std::thread barrier([&] { passed = membership_->Barrier("alive", wire::WORKER, kLong); });
   wire::Header visit = SecondHeader(8);

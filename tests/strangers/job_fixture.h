@@ -1,4 +1,5 @@
-// A job of real daemons on loopback, its one worker in this process, and strangers who know the protocol.
+// A job of real daemons on loopback. Worker 0 runs in this process, the test plays worker 1, and
+// strangers that know the protocol try to disturb the job.
 #ifndef SLIMPS_TESTS_STRANGERS_JOB_FIXTURE_H_
 #define SLIMPS_TESTS_STRANGERS_JOB_FIXTURE_H_
 
@@ -19,10 +20,10 @@
 
 namespace slimps {
 
-// Generous: only a failing test waits so long.
+// Generous: only a failing test waits this long.
 inline constexpr absl::Duration kLong = absl::Seconds(60);
 
-// One of ours as a process, its standard error in a file.
+// One of our daemons as a process. Its standard error goes to a file.
 class Daemon final {
  public:
   Daemon(const std::string& program, const std::vector<std::string>& flags, std::string log);
@@ -30,7 +31,7 @@ class Daemon final {
   Daemon(const Daemon&) = delete;
   Daemon& operator=(const Daemon&) = delete;
 
-  // Its exit status; -1: it was killed, or lives still after kLong.
+  // Returns the process's exit status, or -1 if a signal killed it or it still runs after kLong.
   int Wait();
   size_t resident_bytes() const;
   std::string Log() const;
@@ -40,7 +41,7 @@ class Daemon final {
   pid_t pid_;
 };
 
-// Sends headers, and collects what is said to it.
+// A client that sends headers and collects the answers.
 class Stranger final {
  public:
   bool Connect(const std::string& address, const std::string& routing_id = "") {
@@ -48,7 +49,8 @@ class Stranger final {
   }
   bool Tell(const wire::Header& header) { return client_.Send({FrameOf(header)}); }
   std::optional<wire::Header> Hear(absl::Duration patience);
-  // What it is answered until nothing has come for `patience`.
+
+  // Returns all answers until none has come for `patience`.
   std::vector<wire::Header> HearAll(absl::Duration patience);
   ZmtpClient& client() { return client_; }
 
@@ -58,19 +60,25 @@ class Stranger final {
   ZmtpClient client_;
 };
 
-// Two workers, of which the second is told what to say by hand, and a server. Ends in order, whatever strangers did.
+// A job of two workers and a server. The test sends worker 1's messages by hand. TearDown() checks
+// that the job ends in order, whatever the strangers did.
 class JobFixture : public testing::Test, private MessageSink {
  protected:
   void SetUp() override;
   void TearDown() override;
 
-  // What worker 0 has in all its messages, to be shown by those who know it.
+  // Returns the header that worker 0 puts on all its messages, incarnation included.
   wire::Header OwnHeader() const { return membership_->MakeHeader(); }
-  // Worker 1's.
+
+  // Returns the header of worker 1's messages.
   wire::Header SecondHeader(uint64_t request_id) const;
-  // Whether worker 1, where it is connected now, is echoed a heartbeat, which it says until then.
+
+  // Sends heartbeats as worker 1 over its present connection. Returns true once the scheduler
+  // echoes one, and false if none is echoed within kLong.
   bool SecondIsEchoed();
-  // Whether the job goes on: worker 0 is answered by the scheduler, and heard of no end.
+
+  // Fails the test unless the job goes on: worker 0 has not been told of an end, and the scheduler
+  // answers both workers.
   void ExpectTheJobLives();
 
   std::string scheduler_address_, server_address_;

@@ -1,4 +1,5 @@
-// What a stranger can make a daemon do, keep or say: little, whatever it sends and however little it reads.
+// Limits on what a stranger can make a daemon do, keep or say. They hold whatever the stranger
+// sends and however little it reads.
 #include "proto/limits.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +19,7 @@ constexpr size_t kMiB = size_t{1} << 20;
 
 using LimitsTest = JobFixture;
 
-// As many empty items as fill it.
+// Returns a pull with as many empty items as fit in `bytes`.
 wire::Header PullOfBytes(size_t bytes) {
   wire::Header header;
   header.set_job_id("job4711");
@@ -52,7 +53,7 @@ TEST_F(LimitsTest, WhoNeverReadsPinsNoMemory) {
   bool open = true;
   for (int i = 0; i < 300 && open; ++i) open = stranger.Tell(PullOfBytes(30'000));
   for (int i = 0; i < 100'000 && open; ++i) open = stranger.Tell(PullOfBytes(0));
-  // Another one is answered after all that was read.
+  // The answer to another client shows that the server has read all of this.
   Stranger other;
   ASSERT_TRUE(other.Connect(server_address_));
   ASSERT_TRUE(other.Tell(PullOfBytes(4)));

@@ -1,4 +1,5 @@
-// What a stranger who knows the protocol can do to a job: nothing. Each test ends with the job's own end, in order.
+// A stranger that knows the protocol can do nothing to a job. Each test ends with the job's own
+// end, in order.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,12 +14,13 @@
 namespace slimps {
 namespace {
 
-// How long an answer may take to come; where none is expected, it is waited for as long.
+// The time that an answer may take. A test that expects no answer waits this long too.
 constexpr absl::Duration kPatience = absl::Milliseconds(300);
 
 using StrangerTest = JobFixture;
 
-// Every verb there is, as worker 0 would say it but for what it alone knows.
+// Returns every message there is, as worker 0 would send it, but without worker 0's secret
+// incarnation.
 std::vector<wire::Header> EveryVerb(const wire::Header& own) {
   std::vector<wire::Header> said;
   const google::protobuf::Descriptor* header = wire::Header::descriptor();
@@ -80,7 +82,7 @@ TEST_F(StrangerTest, EndsNoJobByAGoodbyeOrAnError) {
   ExpectTheJobLives();
 }
 
-// The attack that once ended a job: one message to learn, one to end.
+// This attack once ended a job: one message to learn the incarnation, one message to end the job.
 TEST_F(StrangerTest, ShowingWhatItWasToldEndsNoJob) {
   std::vector<wire::Header> told;
   for (const std::string& address : {scheduler_address_, server_address_}) {
@@ -106,7 +108,7 @@ TEST_F(StrangerTest, ShowingWhatItWasToldEndsNoJob) {
   ExpectTheJobLives();
 }
 
-// As if the incarnation had leaked all the same.
+// Assumes that the incarnation has leaked all the same.
 TEST_F(StrangerTest, WithAMembersIncarnationTakesNoLivingMembersConnection) {
   Stranger stranger;
   ASSERT_TRUE(stranger.Connect(scheduler_address_));
@@ -133,7 +135,7 @@ TEST_F(StrangerTest, WithAMembersRoutingIdIsHeardForNobody) {
   ASSERT_TRUE(second_.Connect(scheduler_address_, "second"));
   EXPECT_TRUE(SecondIsEchoed());
   Stranger stranger;
-  // ZeroMQ passes over whoever names a routing id that is in use.
+  // ZeroMQ ignores a client that names a routing id in use.
   ASSERT_TRUE(stranger.Connect(scheduler_address_, "second"));
   wire::Header goodbye = SecondHeader(1);
   goodbye.set_incarnation(1);

@@ -17,7 +17,7 @@ namespace slimps {
 namespace {
 
 constexpr size_t kGreetingBytes = 64;
-// Generous: only a failing test waits so long.
+// Generous: only a failing test waits this long.
 constexpr absl::Duration kHandshake = absl::Seconds(30);
 
 std::string Greeting() {
@@ -129,7 +129,7 @@ std::optional<ZmtpClient::Parts> ZmtpClient::Receive(absl::Duration patience) {
   const SteadyTime deadline = MachineClock()->Now() + patience;
   Parts parts;
   while (std::optional<Part> part = ReadPart(deadline)) {
-    if ((part->flags & kCommand) != 0) continue;  // a heartbeat of ZeroMQ's
+    if ((part->flags & kCommand) != 0) continue;  // a heartbeat of ZeroMQ itself
     parts.push_back(std::move(part->body));
     if ((part->flags & kMore) == 0) return parts;
   }

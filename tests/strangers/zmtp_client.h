@@ -1,5 +1,5 @@
-// A ZeroMQ peer written byte by byte (ZMTP 3.0, NULL, DEALER), which does what no library would: names whatever routing
-// id it likes, never ends a message, never reads. Source: https://rfc.zeromq.org/spec/23
+// A ZeroMQ peer written byte by byte (ZMTP 3.0, NULL, DEALER). It does what no library would: it
+// chooses any routing id, never ends a message, never reads. Source: https://rfc.zeromq.org/spec/23
 #ifndef SLIMPS_TESTS_STRANGERS_ZMTP_CLIENT_H_
 #define SLIMPS_TESTS_STRANGERS_ZMTP_CLIENT_H_
 
@@ -24,20 +24,23 @@ class ZmtpClient final {
   ZmtpClient(const ZmtpClient&) = delete;
   ZmtpClient& operator=(const ZmtpClient&) = delete;
 
-  // To "tcp://127.0.0.1:PORT"; true once the other side has said READY too.
+  // Connects to "tcp://127.0.0.1:PORT". Returns true once the other side has said READY too.
   bool Connect(const std::string& address, const std::string& routing_id = "");
   void Close();
 
-  // False: the connection is broken.
+  // Returns false if the connection is broken.
   bool Send(const Parts& parts);
-  // One part of a message that goes on.
+
+  // Sends one part of a message that it does not end.
   bool SendUnfinished(std::string_view part) { return WritePart(part, kMore); }
-  // The next message; nullopt: none within `patience`, or the connection is broken.
+
+  // Returns the next message, or nullopt if none comes within `patience` or the connection breaks.
   std::optional<Parts> Receive(absl::Duration patience);
-  // Whether the other side closes the connection within `patience`. What it says until then is dropped.
+
+  // Returns true if the other side closes the connection within `patience`. Drops what it receives.
   bool IsClosedWithin(absl::Duration patience);
 
-  // Of messages, with their framing, and not of the handshake.
+  // These count messages with their framing, but not the handshake.
   size_t bytes_sent() const { return bytes_sent_; }
   size_t bytes_received() const { return bytes_received_; }
 
@@ -46,7 +49,8 @@ class ZmtpClient final {
 
   bool Write(std::string_view bytes);
   bool WritePart(std::string_view part, int flags);
-  // Fills `size` bytes into taken_; false: not by the deadline.
+
+  // Reads `size` bytes into unread_. Returns false if they do not come by the deadline.
   bool Read(size_t size, SteadyTime deadline);
   struct Part {
     int flags = 0;

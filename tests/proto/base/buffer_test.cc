@@ -11,7 +11,7 @@
 namespace slimps {
 namespace {
 
-// Counts what it gives and takes back.
+// Counts the bytes that it gives out and takes back.
 class CountingMemory final : public PayloadMemory {
  public:
   std::byte* Allocate(size_t bytes) override {
@@ -65,7 +65,7 @@ TEST_F(BufferTest, OrdinaryMemoryTakesThePlaceOfPayloadMemoryThatIsUsedUp) {
   ASSERT_EQ(buffer.bytes().size(), kLarge);
   std::memset(buffer.bytes().data(), 1, kLarge);
   memory_.empty = false;
-  buffer = AlignedBuffer();  // frees what was never given
+  buffer = AlignedBuffer();  // frees memory that was never given to it
 }
 
 TEST_F(BufferTest, ABufferGoesBackToWhereItCameFrom) {

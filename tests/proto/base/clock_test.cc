@@ -30,7 +30,7 @@ static_assert(!std::convertible_to<SteadyTime, absl::Time>);
 static_assert(!std::convertible_to<absl::Time, SteadyTime>);
 static_assert(!std::constructible_from<SteadyTime, absl::Time>);
 static_assert(!std::constructible_from<absl::Time, SteadyTime>);
-// A span of time is no moment, and two moments have no sum.
+// A duration is not a moment, and two moments have no sum.
 static_assert(!Comparable<SteadyTime, absl::Duration>);
 static_assert(!std::constructible_from<SteadyTime, absl::Duration>);
 static_assert(Addable<SteadyTime, absl::Duration> && !Addable<SteadyTime, SteadyTime>);

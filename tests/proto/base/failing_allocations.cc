@@ -4,7 +4,8 @@
 
 namespace {
 
-thread_local int allocations_left = -1;  // that succeed before one fails; negative: all do
+// The number of allocations that succeed before one fails. Negative: all succeed.
+thread_local int allocations_left = -1;
 thread_local bool one_failed = false;
 
 void* Allocate(size_t bytes) {
@@ -26,8 +27,9 @@ void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return Alloca
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
-// What LeakSanitizer is told not to report in these tests: a protobuf message whose making or copying runs out of memory
-// half way does not free what it has made of itself (protobuf 3.21 does without exceptions).
+// Tells LeakSanitizer what not to report in these tests. If memory runs out while a protobuf
+// message is built or copied, the message does not free what it has built so far (protobuf 3.21
+// does not use exceptions).
 extern "C" const char* __lsan_default_suppressions() {
   return "leak:google::protobuf\nleak:slimps::wire::\n";
 }

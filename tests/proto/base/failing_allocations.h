@@ -1,9 +1,10 @@
-// Memory that runs out at one allocation. Replaces operator new of the whole program that links it.
+// Makes memory run out at one chosen allocation. Replaces operator new of the whole program that
+// links it.
 //
 //   for (int n = 0;; ++n) {
 //     const bool ran_out = RunsOut(n, [&] { state.HandleItems(items); });
 //     ...                     // nothing may be broken
-//     if (!ran_out) break;    // it does not allocate so often
+//     if (!ran_out) break;    // `body` makes only n allocations
 //   }
 #ifndef SLIMPS_TESTS_PROTO_BASE_FAILING_ALLOCATIONS_H_
 #define SLIMPS_TESTS_PROTO_BASE_FAILING_ALLOCATIONS_H_
@@ -12,12 +13,14 @@
 
 namespace slimps {
 
-// Of this thread: the n-th allocation from now on fails, the first being number 0.
+// Makes the n-th allocation of this thread fail, counting from now. The first is number 0.
 void FailAllocation(int n);
-// No more. Whether one has failed.
+
+// Stops failing. Returns true if an allocation has failed.
 bool EndFailing();
 
-// Runs `body`, whose n-th allocation on this thread fails; what it throws then ends here. Whether it came so far.
+// Runs `body` with its n-th allocation on this thread failing. Catches the std::bad_alloc that it
+// throws then. Returns true if `body` got as far as that allocation.
 template <typename Body>
 bool RunsOut(int n, Body body) {
   FailAllocation(n);

@@ -1,5 +1,5 @@
-// Whole or not at all, and on the disk: against the machine's disk, and against one that records what it is asked and fails
-// where the test says.
+// A file is written whole or not at all, and reaches the disk. The tests use the machine's disk,
+// and one that records the calls and fails where the test says.
 #include "proto/base/file.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ std::string ReadAll(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// Says what it was asked, draft names as DRAFT; fails, once, at the call named `fails_at`.
+// Records its calls, with DRAFT for draft names. Fails once, at the call named `fails_at`.
 class RecordingDisk final : public Disk {
  public:
   int Create(const std::string& path, int* file) const override {
@@ -163,7 +163,7 @@ TEST_F(FileTest, AStreamOverAFullDiskGoesBad) {
   EXPECT_EQ("old", ReadAll(path_));
 }
 
-// The kernel's own refusal in the middle of a file, not one that is made up.
+// Here the kernel itself refuses to write on in the middle of a file.
 TEST_F(FileTest, AFileLargerThanTheProcessMayWriteLeavesTheOldOne) {
   rlimit before{};
   ASSERT_EQ(0, getrlimit(RLIMIT_FSIZE, &before));

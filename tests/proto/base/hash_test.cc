@@ -22,8 +22,8 @@ std::vector<std::byte> RandomBytes(size_t size) {
   return bytes;
 }
 
-// The library's, whose own tests hold it to the specification, is what two machines agree on,
-// whatever their processors.
+// Two machines with different processors agree on a hash only if both equal the library's. The
+// library's own tests check it against the specification.
 TEST(Hash, IsXxh3WhateverTheLengthAndWhereverBytesLie) {
   const std::vector<std::byte> bytes = RandomBytes(70000);
   std::vector<size_t> lengths;
@@ -44,7 +44,8 @@ TEST(Hash, IsXxh3WhateverTheLengthAndWhereverBytesLie) {
   }
 }
 
-// From proto/README.md and xxHash's specification: kept where other programs can check them.
+// These values are in proto/README.md and in xxHash's specification, so that other programs can
+// check theirs.
 TEST(Hash, KnownValues) {
   const std::vector<float> pushed = {1.0f, -2.0f};
   EXPECT_EQ(HashBytes(std::as_bytes(std::span(pushed))), 0x28a0ba9c345d3723u);

@@ -20,7 +20,7 @@ namespace {
 
 using ::testing::ExitedWithCode;
 
-// Parses in this process, and ends it with `status`: to be called in the child of a death test.
+// Parses the arguments in this process and ends it with `status`. Call it in a death test's child.
 void ParseAndExit(std::vector<std::string> arguments, int status) {
   arguments.insert(arguments.begin(), "program");
   std::vector<char*> argv;

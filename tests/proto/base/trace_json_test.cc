@@ -1,4 +1,4 @@
-// What a trace file says, read back as its viewers read it.
+// The contents of a trace file, read as its viewers read them.
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -42,7 +42,7 @@ std::vector<Json> OfPhase(const Json& file, const std::string& phase) {
   return found;
 }
 
-// Row names by tid.
+// Returns the row names by tid.
 std::map<int, std::string> Rows(const Json& file) {
   std::map<int, std::string> rows;
   for (const Json& event : OfPhase(file, "M")) {
@@ -58,7 +58,8 @@ class TraceJson : public testing::Test {
     SetJobTime(absl::ZeroDuration());
   }
   void TearDown() override { Log().Stop(); }
-  // This machine's clock is `ahead` of the job's.
+
+  // Sets this machine's clock to be `ahead` of the job's.
   static void SetJobTime(absl::Duration ahead) {
     Log().SetJobTime({.steady = At(0), .wall = absl::FromUnixNanos(kFirstNs) - ahead});
   }
@@ -154,7 +155,7 @@ TEST_F(TraceJson, SharedSpansThatOverlapLieOnRowsOfTheirOwnAndRowsAreUsedAgain) 
   Log().Add(TraceStage::kSend, {"b", 0, 0}, At(1), At(3));
   Log().Add(TraceStage::kSend, {"c", 0, 0}, At(2), At(6));
   Log().Add(TraceStage::kSend, {"d", 0, 0}, At(3), At(5));  // b's row is free from here on
-  Log().Add(TraceStage::kPull, {"e", 0, 0}, At(0), At(9));  // of another stage
+  Log().Add(TraceStage::kPull, {"e", 0, 0}, At(0), At(9));  // another stage's event
   const Json file = Written();
   const std::map<int, std::string> rows = Rows(file);
   std::map<std::string, std::string> row_of;

@@ -136,7 +136,7 @@ TEST_F(TraceTest, EveryThreadsEventsAreThereUnderItsOwnNumberEvenWhenItHasEnded)
       }
     });
   }
-  // Read while they record: whatever is there is whole.
+  // Reads while the threads record. Each event that is there must be whole.
   for (int i = 0; i < 20; ++i) {
     for (const TraceEvent& event : Log().Events()) {
       ASSERT_EQ("s:" + std::to_string(event.partition), event.key);
@@ -171,7 +171,7 @@ TEST_F(TraceTest, StartAndStopWhileThreadsRecordLoseNothingOfTheLastRun) {
     Log().Start("a", 1000);
     Log().SetProcessName("b");
     Log().SetJobTime({.steady = At(i), .wall = absl::UnixEpoch()});
-    EXPECT_LE(Log().Events().size(), 1000u + 4);  // one of each thread may have begun before
+    EXPECT_LE(Log().Events().size(), 1000u + 4);  // each thread may have begun one before
     Log().Stop();
   }
   done = true;

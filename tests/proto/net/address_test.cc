@@ -75,7 +75,7 @@ TEST(Address, WhoIsBehindInAcceptingServesAPathAllTheSame) {
   ASSERT_EQ(errno, EAGAIN);
   std::future<bool> served = std::async(std::launch::async, IpcPathIsServed, path);
   EXPECT_EQ(served.wait_for(std::chrono::seconds(30)), std::future_status::ready);
-  close(listener);  // ends the wait of whoever still waits
+  close(listener);  // ends the wait of a connect that still waits
   EXPECT_TRUE(served.get());
   for (const int fd : waiting) close(fd);
 }
@@ -98,7 +98,7 @@ TEST(PeerTable, TheLongestSilentPeerMakesRoom) {
   EXPECT_FALSE(table.Find("a").has_value());
   EXPECT_FALSE(table.Add("a", PeerId{1}).has_value());
   EXPECT_FALSE(table.Add("b", PeerId{2}).has_value());
-  EXPECT_EQ(table.Find("a"), PeerId{1});  // now b is the silent one
+  EXPECT_EQ(table.Find("a"), PeerId{1});  // now b is the longest silent
   EXPECT_EQ(table.Add("c", PeerId{3}), PeerId{2});
   EXPECT_FALSE(table.Find("b").has_value());
   EXPECT_EQ(table.Find("a"), PeerId{1});

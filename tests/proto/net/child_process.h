@@ -1,4 +1,4 @@
-// Processes for tests to watch, and to kill.
+// Child processes for tests to watch and to kill.
 #ifndef SLIMPS_TESTS_PROTO_NET_CHILD_PROCESS_H_
 #define SLIMPS_TESTS_PROTO_NET_CHILD_PROCESS_H_
 
@@ -14,7 +14,8 @@ namespace slimps {
 class Child final {
  public:
   Child() : Child([] { pause(); }) {}
-  // Does that again and again.
+
+  // Starts a process that calls `body` again and again.
   template <typename Body>
   explicit Child(Body body) : pid_(fork()) {
     while (pid_ == 0) body();
@@ -24,11 +25,12 @@ class Child final {
   Child& operator=(const Child&) = delete;
 
   uint64_t pid() const { return static_cast<uint64_t>(pid_); }
-  // It dies soon, and its number is its own still.
+  // Kills the process. It dies soon, and keeps its number until End().
   void Kill() {
     if (pid_ > 0) kill(pid_, SIGKILL);
   }
-  // It is gone when this returns.
+
+  // Kills the process and waits until it is gone.
   void End() {
     if (pid_ <= 0) return;
     Kill();

@@ -67,9 +67,8 @@ TEST(FaultySink, ATruncatedPayloadIsABadFrame) {
   EXPECT_EQ(Numbers(sink), std::vector<uint64_t>{2});
 }
 
-// At-least-once sending with one ticket per item, exactly-once counting at the receiver: over a
-// network that drops, duplicates, delays and reorders in both directions every item is counted
-// once.
+// The sender repeats each item under one ticket (at least once), and the receiver counts it exactly
+// once. The network drops, duplicates, delays and reorders in both directions.
 TEST(FaultyTransport, RetriesUnderOneTicketSurviveEveryFault) {
   auto network = std::make_shared<InProcessNetwork>();
   InProcessTransport server_net(network, TransportOptions{});
@@ -78,14 +77,15 @@ TEST(FaultyTransport, RetriesUnderOneTicketSurviveEveryFault) {
       .seed = 11, .drop = 0.2, .duplicate = 0.1, .truncate = 0.1, .reorder = 0.1, .delay = 0.1};
   FaultyTransport server(&server_net, plan);
   FaultyTransport worker(&worker_net, plan);
-  std::map<uint64_t, int> counted;  // the server's I/O thread's until Stop
+  // Only the server's I/O thread uses it until Stop.
+  std::map<uint64_t, int> counted;
   RecordingSink server_sink, worker_sink;
   server_sink.on_message = [&](PeerId from, const Message& message) {
     const uint64_t ticket = message.header.push().items(0).id().ticket();
     counted.emplace(ticket, 0).first->second = 1;
     Message reply;
     reply.header.mutable_push_reply()->add_items()->mutable_id()->set_ticket(ticket);
-    // Fails once the worker, which has all its answers, has stopped and a late repeat comes.
+    // Fails if a late repeat arrives after the worker, which has all its answers, has stopped.
     (void)server.Send(from, std::move(reply));
   };
   const std::string address = *server.Bind("inproc://*");

@@ -1,4 +1,4 @@
-// Names, and the bounded inboxes behind them.
+// Names of the in-process network, and the bounded inboxes behind them.
 #include "proto/net/in_process_network.h"
 
 #include <gmock/gmock.h>
@@ -39,7 +39,7 @@ TEST_F(InProcessNetworkTest, ANameLeadsToItsInboxUntilThatIsClosed) {
   EXPECT_EQ(network_.Find("inproc://server"), nullptr);
   EXPECT_EQ(network_.Find("inproc://also"), nullptr);
   EXPECT_TRUE(inbox_->closed());
-  // The name may be served anew.
+  // Another inbox may serve the name now.
   const auto successor = network_.OpenInbox(owner_);
   EXPECT_NE(successor->id(), inbox_->id());
   EXPECT_TRUE(network_.Bind("inproc://server", successor).ok());

@@ -1,6 +1,7 @@
-// A signal's handler that runs while ZeroMQ is called: the call is made again, and says nothing of the peer.
+// A signal's handler runs during a call of ZeroMQ. The caller must repeat the call, and must not
+// blame the peer.
 //
-// ZeroMQ's calls are replaced by some that are interrupted so many times first.
+// These tests replace ZeroMQ's calls by ones that fail with EINTR a given number of times first.
 #include <dlfcn.h>
 #include <errno.h>
 #include <gtest/gtest.h>
@@ -76,7 +77,8 @@ class InterruptedTest : public testing::Test {
     }
     return SendParts(socket, routing_id, payloads, nullptr);
   }
-  // All parts, with bars between them.
+
+  // Receives a message and returns its parts, joined by bars.
   static std::string Receive(void* socket) {
     std::string text;
     for (bool more = true; more;) {

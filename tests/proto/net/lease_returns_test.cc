@@ -1,4 +1,5 @@
-// What borrowed payloads leave behind: each lease is returned once, whoever lets go of it and whenever.
+// The leases of borrowed payloads: each one is returned once, whichever thread drops it and
+// whenever.
 #include "proto/net/lease_returns.h"
 
 #include <gtest/gtest.h>

@@ -17,7 +17,8 @@ inline Message Numbered(uint64_t number) {
   return message;
 }
 
-// A push of raw floats that fills `payload_bytes`, a multiple of 4; the values depend on `number`.
+// Returns a push of raw floats that fills `payload_bytes`. The values depend on `number`.
+// REQUIRES: payload_bytes is a multiple of 4.
 inline Message NumberedPush(uint64_t number, size_t payload_bytes) {
   Message message;
   message.header.set_request_id(number);

@@ -1,4 +1,4 @@
-// What is lent to others is kept for as long as they may read it.
+// Payloads lent to other processes are kept for as long as those may read them.
 #include "proto/net/orphaned_loans.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 
 class OrphanedLoansTest : public testing::Test {
  protected:
-  // A payload, and who knows whether it is there still.
+  // Returns a payload whose lifetime IsThere() reports.
   Payload Lent() {
     auto owner = std::make_shared<int>(7);
     lent_ = owner;
@@ -81,7 +81,7 @@ TEST(ProcessWatch, TellsTheDeadFromThoseThatCannotBeWatched) {
   ASSERT_TRUE(watch.Add(pid).ok());
   EXPECT_TRUE(watch.TakeEnded().empty());
   child.End();
-  EXPECT_EQ(watch.Add(pid).code(), absl::StatusCode::kNotFound);  // until it is taken
+  EXPECT_EQ(watch.Add(pid).code(), absl::StatusCode::kNotFound);  // until that process is taken
   EXPECT_EQ(watch.TakeEnded(), std::vector<uint64_t>{pid});
   EXPECT_EQ(watch.Add(pid).code(), absl::StatusCode::kNotFound);
 }

@@ -1,4 +1,4 @@
-// PayloadSharing when connections break, processes end, and peers say what they should not.
+// PayloadSharing when connections break, processes end, and peers send what they should not.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -47,7 +47,7 @@ TEST_F(PayloadSharingTest, TheReasonForPayloadsInLineIsHandedOutOnce) {
   ASSERT_TRUE(lender_->HandleControl(kPeer, refuse.bytes()).ok());
   EXPECT_EQ(lender_->TakeRefusal(), "process 77 says: cannot open it\\n\\x80");
   EXPECT_EQ(lender_->TakeRefusal(), "");
-  // Nor is anything lent to whom nobody can watch.
+  // Nothing is lent to a process that cannot be watched.
   const Payload accept = BuildSharingPart({.kind = SharingKind::kAccept, .pid = kNobody});
   ASSERT_TRUE(lender_->HandleControl(kPeer, accept.bytes()).ok());
   EXPECT_FALSE(lender_->Lend(kPeer, PushFrame(&memory_, 1)));
@@ -58,7 +58,7 @@ TEST_F(PayloadSharingTest, AReturnThatCouldNotBeSentGoesByAnotherConnection) {
   Agree();
   const auto loan = lender_->Lend(kPeer, PushFrame(&memory_, 1));
   Payload payload = BorrowOne(*borrower_, *loan);
-  // The lender is there again before the old connection is known to have broken.
+  // The lender connects again before the break of the old connection is known.
   lender_->AddPeer(kNext);
   borrower_->AddPeer(kNext);
   Talk(*lender_, *borrower_);
@@ -152,7 +152,7 @@ TEST_F(PayloadSharingTest, WhoNeverReadsIsOwedLittle) {
   }
   EXPECT_EQ(returned, kMaxReturnsDue);
   EXPECT_TRUE(borrower_->TakeControls().empty());
-  // What was sent makes room again.
+  // What was sent makes room for more.
   EXPECT_FALSE(borrower_->Borrow(kPeer, references.bytes()).ok());
   EXPECT_EQ(OfKind(borrower_->TakeControls(), SharingKind::kReturn).size(), 1u);
 }
@@ -172,7 +172,8 @@ TEST_F(PayloadSharingTest, NobodyEndsTheLeaseOfAnother) {
   say(kNext, {.kind = SharingKind::kReturn, .pid = first.pid(), .leases = loan->leases});
   EXPECT_TRUE(lender_->lends());
   EXPECT_EQ(memory_.stats().bytes_in_use, kLarge);
-  // Nor a stranger; but by another connection it may come back before its process is known there.
+  // A stranger cannot return it either. But the lease may come back over another connection, before
+  // the borrower's process is known there.
   constexpr PeerId kThird{3};
   lender_->AddPeer(kThird);
   say(kThird, {.kind = SharingKind::kReturn, .pid = second.pid(), .leases = loan->leases});

@@ -1,4 +1,5 @@
-// Two ends of PayloadSharing in one process, without sockets: a test carries their parts.
+// Two ends of PayloadSharing in one process, without sockets. The test carries the parts between
+// them.
 #ifndef SLIMPS_TESTS_PROTO_NET_PAYLOAD_SHARING_FIXTURE_H_
 #define SLIMPS_TESTS_PROTO_NET_PAYLOAD_SHARING_FIXTURE_H_
 
@@ -34,7 +35,8 @@ class PayloadSharingTest : public testing::Test {
     return **sharing;
   }
 
-  // What both have to say to each other until they fall silent; returns the kinds of `from`'s parts.
+  // Carries the parts of both ends across until both fall silent. Returns the kinds of `from`'s
+  // parts.
   std::vector<SharingKind> Talk(PayloadSharing& from, PayloadSharing& to) {
     std::vector<SharingKind> said;
     for (bool silent = false; !silent;) {
@@ -52,7 +54,7 @@ class PayloadSharingTest : public testing::Test {
     return said;
   }
 
-  // Two ends that have agreed.
+  // Makes two ends that have agreed to share.
   void Agree() {
     Make(&lender_, &memory_).AddPeer(kPeer);
     Make(&borrower_, &other_memory_).AddPeer(kPeer);
@@ -70,7 +72,7 @@ class PayloadSharingTest : public testing::Test {
   std::unique_ptr<PayloadSharing> lender_, borrower_;
 };
 
-// The parts of one kind among `controls`.
+// Returns the parts of one kind among `controls`.
 inline std::vector<SharingPart> OfKind(const std::vector<PayloadSharing::Control>& controls,
                                        SharingKind kind) {
   std::vector<SharingPart> parts;
@@ -81,7 +83,7 @@ inline std::vector<SharingPart> OfKind(const std::vector<PayloadSharing::Control
   return parts;
 }
 
-// Of `count` payloads that nobody can read, each on a lease of its own.
+// Returns references to `count` payloads that nobody can read, each with a lease of its own.
 inline Payload Unreadable(uint64_t pid, size_t count) {
   SharingPart part{.kind = SharingKind::kReferences, .pid = pid};
   for (uint32_t i = 0; i < count; ++i) {
@@ -94,7 +96,7 @@ inline Payload Unreadable(uint64_t pid, size_t count) {
   return BuildSharingPart(part);
 }
 
-// No process has this number.
+// A process number that no process has.
 inline constexpr uint64_t kNobody = uint64_t{1} << 29;
 
 }  // namespace slimps

@@ -1,4 +1,4 @@
-// PayloadSharing without sockets: who lends what to whom, and until when.
+// PayloadSharing without sockets: which end lends what to which, and until when.
 #include "proto/net/payload_sharing.h"
 
 #include <gtest/gtest.h>
@@ -96,7 +96,7 @@ TEST_F(PayloadSharingTest, ALoanThatWasNotSentIsTakenBack) {
   const auto loan = lender_->Lend(kPeer, PushFrame(&memory_, 1));
   EXPECT_TRUE(lender_->lends());
   lender_->TakeBack(loan->leases);
-  lender_->TakeBack(loan->leases);  // again: nothing
+  lender_->TakeBack(loan->leases);  // a second time it does nothing
   EXPECT_FALSE(lender_->lends());
 }
 
@@ -132,7 +132,7 @@ TEST_F(PayloadSharingTest, AnOfferThatCannotBeOpenedIsRefusedWithTheReason) {
                     .pid = static_cast<uint64_t>(getpid()),
                     .segment = memory_.greeting()};
   EXPECT_EQ(answer(offer).kind, SharingKind::kAccept);
-  offer.segment = SharedMemory().greeting();  // gone already
+  offer.segment = SharedMemory().greeting();  // a segment that is gone already
   const SharingPart gone = answer(offer);
   EXPECT_EQ(gone.kind, SharingKind::kRefuse);
   EXPECT_NE(gone.reason.find("/proc/"), std::string::npos) << gone.reason;
@@ -170,11 +170,11 @@ TEST_F(PayloadSharingTest, WhatADeadProcessHadBorrowedComesBack) {
   lender_->TakeEndedProcesses();
   EXPECT_FALSE(lender_->lends());
   EXPECT_EQ(memory_.stats().bytes_in_use, 0u);
-  EXPECT_FALSE(lender_->Lend(kPeer, PushFrame(&memory_, 1)));  // to whom?
+  EXPECT_FALSE(lender_->Lend(kPeer, PushFrame(&memory_, 1)));  // there is no borrower any more
 }
 
 TEST_F(PayloadSharingTest, WhatIsLentWhenTheLenderStopsIsKeptWhileTheBorrowerLives) {
-  static SharedMemory memory;  // what is kept may outlive the test
+  static SharedMemory memory;  // a kept payload may outlive the test
   Child child;
   Make(&lender_, &memory).AddPeer(kPeer);
   const Payload accept = BuildSharingPart({.kind = SharingKind::kAccept, .pid = child.pid()});
@@ -183,7 +183,7 @@ TEST_F(PayloadSharingTest, WhatIsLentWhenTheLenderStopsIsKeptWhileTheBorrowerLiv
   lender_.reset();
   EXPECT_EQ(memory.stats().bytes_in_use, kLarge);
   child.End();
-  Make(&borrower_, &memory);  // whoever shares next sweeps up
+  Make(&borrower_, &memory);  // the next to share frees what ended processes left
   EXPECT_EQ(memory.stats().bytes_in_use, 0u);
 }
 
@@ -199,7 +199,7 @@ TEST_F(PayloadSharingTest, AnotherProcessInThePeersPlaceIsMetAnew) {
   first.End();
   lender_->TakeEndedProcesses();
   (void)lender_->TakeControls();
-  // Its successor offers; it is offered to in turn.
+  // The successor offers its memory, and receives an offer in return.
   const Payload offer = BuildSharingPart(
       {.kind = SharingKind::kOffer, .pid = second.pid(), .segment = memory_.greeting()});
   ASSERT_TRUE(lender_->HandleControl(kPeer, offer.bytes()).ok());

@@ -26,12 +26,12 @@ using ::testing::IsEmpty;
 
 class ProcessWatchTest : public ::testing::Test {
  protected:
-  // Whether something is to be taken within `milliseconds`.
+  // Returns true if an ended process can be taken within `milliseconds`.
   bool IsReadable(int milliseconds) {
     pollfd item{watch_.fd(), POLLIN, 0};
     return poll(&item, 1, milliseconds) == 1;
   }
-  static constexpr int kLong = 30000;  // only a failing test waits so long
+  static constexpr int kLong = 30000;  // only a failing test waits this long
 
   ProcessWatch watch_;
 };
@@ -69,7 +69,7 @@ TEST_F(ProcessWatchTest, WhoHasEndedIsNotTakenForAlive) {
   EXPECT_EQ(ended.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(ended.message()),
               HasSubstr("process " + std::to_string(watched.pid()) + " cannot be watched: it has"));
-  // Killed, not waited for: its number is its own still.
+  // The process is killed but not waited for, so its number still belongs to it.
   stranger.Kill();
   siginfo_t info;
   ASSERT_EQ(waitid(P_PID, static_cast<id_t>(stranger.pid()), &info, WEXITED | WNOWAIT), 0);
@@ -107,7 +107,7 @@ TEST_F(ProcessWatchTest, ARemovedProcessIsNamedNoMore) {
 }
 
 TEST_F(ProcessWatchTest, NumbersOfNoProcessAreRefused) {
-  // Peers name these numbers; one that is cut to 32 bits would be another process.
+  // Peers name these numbers. Cut to 32 bits, a number would name another process.
   const uint64_t beyond = (uint64_t{1} << 32) | static_cast<uint64_t>(getpid());
   for (const uint64_t pid :
        {uint64_t{0}, beyond, uint64_t{1} << 31, std::numeric_limits<uint64_t>::max()}) {

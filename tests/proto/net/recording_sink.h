@@ -1,4 +1,4 @@
-// A MessageSink that keeps what it gets and lets a test wait for it.
+// A MessageSink that keeps what it receives and lets a test wait for it.
 #ifndef SLIMPS_TESTS_PROTO_NET_RECORDING_SINK_H_
 #define SLIMPS_TESTS_PROTO_NET_RECORDING_SINK_H_
 

@@ -1,4 +1,4 @@
-// How nodes of one machine find each other.
+// How nodes on one machine find each other.
 #include "proto/net/same_host.h"
 
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ TEST(SameHost, TheLocalEndpointIsChosenWhereItIsServedAndWanted) {
   EXPECT_EQ(*ChooseEndpoint(here, SameHost::kShm), local);
   EXPECT_EQ(*ChooseEndpoint(here, SameHost::kIpc), local);
   EXPECT_EQ(*ChooseEndpoint(here, SameHost::kTcp), tcp);
-  // Of another machine, or of a process that is no more.
+  // These endpoints belong to another machine, or to a process that has ended.
   const std::vector<std::string> elsewhere = {UnusedIpcAddress(), "ipc://", tcp, "tcp://b:2"};
   EXPECT_EQ(*ChooseEndpoint(elsewhere, SameHost::kShm), tcp);
   const std::vector<std::string> in_process = {"inproc://server"};
@@ -66,7 +66,7 @@ TEST(SameHost, NoEndpointIsAnErrorThatListsThem) {
 }
 
 TEST(SameHost, NothingIsSharedWhereTheEndOfAProcessWouldGoUnnoticed) {
-  (void)SharedMemory::OfProcess();  // has its descriptor
+  (void)SharedMemory::OfProcess();  // this process has a descriptor of it
   ZmqTransportOptions options;
   const NoMoreDescriptors none;
   const absl::Status status = ShareMemory(&options);

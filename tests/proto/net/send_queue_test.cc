@@ -24,7 +24,7 @@ Outgoing Make(PeerId to, int priority, size_t bytes, SteadyTime queued_at = kSta
   return message;
 }
 
-// Bytes tell the messages apart.
+// Pops all messages. Returns their sizes, which tell the messages apart.
 std::vector<size_t> PopAll(SendQueue* queue, SteadyTime now = kStart) {
   std::vector<size_t> order;
   while (std::optional<Outgoing> next = queue->Pop(now)) order.push_back(next->bytes);
@@ -53,7 +53,7 @@ TEST(SendQueue, AStrangerHasLittleRoomUntilItIsAdmitted) {
   SendQueue queue{TransportOptions{.strangers = StrangerLimits{.max_queued_bytes = 10'000}}};
   queue.AddPeer(kA, SendQueue::PeerKind::kStranger);
   queue.AddPeer(kB, SendQueue::PeerKind::kStranger);
-  for (size_t bytes = 1; bytes <= 9; ++bytes) {  // each takes some memory besides
+  for (size_t bytes = 1; bytes <= 9; ++bytes) {  // each takes some memory besides its bytes
     ASSERT_TRUE(queue.Push(Make(kA, 0, bytes)).ok());
   }
   EXPECT_EQ(queue.Push(Make(kA, 0, 10)).code(), absl::StatusCode::kResourceExhausted);
@@ -145,7 +145,7 @@ TEST(SendQueue, OnAnEmulatedLinkAMessageLeavesWhenCarriedAndPriorityOvertakesThe
   ASSERT_TRUE(first.has_value());
   EXPECT_EQ(first->bytes, 100u);
   EXPECT_EQ(first->began, kStart);
-  // Late by 20 ms: the link loses nothing by that.
+  // The queue is asked 20 ms late. The link loses nothing by that.
   EXPECT_FALSE(queue.Pop(kStart + absl::Milliseconds(120)).has_value());
   EXPECT_EQ(queue.NextWake(), kStart + absl::Milliseconds(400));
   std::optional<Outgoing> second = queue.Pop(kStart + absl::Milliseconds(400));

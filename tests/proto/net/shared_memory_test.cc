@@ -1,4 +1,4 @@
-// SharedMemory hands out and takes back; SegmentMapping believes nothing it is told.
+// SharedMemory gives out memory and takes it back. SegmentMapping checks all that it is told.
 #include "proto/net/shared_memory.h"
 
 #include <fcntl.h>
@@ -32,7 +32,7 @@ TEST(SharedMemory, FindsWhatLiesInASegmentAndNothingElse) {
   EXPECT_EQ(whole->segment.pid, static_cast<uint64_t>(getpid()));
   EXPECT_EQ(whole->segment.id, part->segment.id);
   EXPECT_EQ(part->offset, whole->offset + 100);
-  EXPECT_FALSE(memory.Find(At(data, kSegment + kPage)));  // over the segment's end
+  EXPECT_FALSE(memory.Find(At(data, kSegment + kPage)));  // past the segment's end
   std::vector<std::byte> elsewhere(64);
   EXPECT_FALSE(memory.Find(elsewhere));
   memory.Free(data, 3 * kPage);
@@ -142,7 +142,7 @@ TEST(SegmentMapping, IsReadableThoughTheOwnerGaveTheSegmentBack) {
   EXPECT_FALSE((*mapping)->retired());
   memory.Free(data, 2 * kSegment);
   EXPECT_TRUE((*mapping)->retired());
-  // Its pages went back to the system, and show as zeros.
+  // The segment's pages went back to the system, so they read as zeros.
   const auto bytes = *(*mapping)->Bytes(range->offset, 2 * kSegment);
   EXPECT_EQ(bytes[kSegment], std::byte{0});
   EXPECT_EQ(SegmentMapping::Open(range->segment).status().code(), absl::StatusCode::kUnavailable);
@@ -181,13 +181,14 @@ class StrangeSegment : public testing::Test {
     fds_.push_back(fd);
     return {static_cast<uint64_t>(getpid()), static_cast<uint32_t>(fd), id};
   }
-  // A memfd that begins as a segment does.
+
+  // Creates a memfd that begins as a segment does.
   int Memfd(size_t bytes, int seals, uint64_t id = 7) {
     const int fd = memfd_create("strange", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     EXPECT_EQ(ftruncate(fd, static_cast<off_t>(bytes)), 0);
     EXPECT_EQ(pwrite(fd, kSegmentMagic, sizeof(kSegmentMagic), 0), 8);
     EXPECT_EQ(pwrite(fd, &id, sizeof(id), 8), 8);
-    EXPECT_EQ(ftruncate(fd, static_cast<off_t>(bytes)), 0);  // a short one grew by the writing
+    EXPECT_EQ(ftruncate(fd, static_cast<off_t>(bytes)), 0);  // the writes made a short one longer
     EXPECT_EQ(fcntl(fd, F_ADD_SEALS, seals), 0);
     return fd;
   }
@@ -249,7 +250,7 @@ TEST_F(StrangeSegment, TheCacheMapsEachOnceLetsRetiredOnesGoAndEnds) {
   EXPECT_EQ(cache.size(), 1u);
   memory.Free(data, 2 * kSegment);
   ASSERT_TRUE(cache.Get(memory.greeting()).ok());
-  EXPECT_EQ(cache.size(), 1u);  // the retired one went
+  EXPECT_EQ(cache.size(), 1u);  // the retired mapping was dropped
   uint64_t id = 100;
   absl::Status last;
   while (last.ok() && id < 10000) {

@@ -37,7 +37,8 @@ bool WaitUntil(const std::function<bool()>& condition) {
   return true;
 }
 
-// Keeps only what its test takes out of it: a payload that a sink keeps is never returned.
+// Keeps only messages that the test takes out: a payload kept by a sink would never be returned.
+// Thread-safe.
 class TakingSink final : public MessageSink {
  public:
   void OnMessage(PeerId from, Message message) override {
@@ -52,7 +53,7 @@ class TakingSink final : public MessageSink {
   }
   void OnUndeliverable(PeerId, const absl::Status&) override {}
 
-  // The next message; waits for it.
+  // Waits for the next message and returns it.
   Message Take() {
     MutexLock lock(&mutex_);
     const SteadyTime deadline = MachineClock()->Now() + absl::Seconds(30);
@@ -106,7 +107,7 @@ class SharedTransportTest : public testing::Test {
     server_sink_.Take();
   }
 
-  // Sends pushes from `memory` until one is lent, as the two agree in the background.
+  // Sends pushes from `memory` until one is lent. The two ends agree in the background.
   void SendUntilLent(ZmqTransport& from, PeerId to, SharedMemory* memory, TakingSink& sink) {
     ASSERT_TRUE(WaitUntil([&] {
       EXPECT_TRUE(from.Send(to, SharedPush(memory, 9, kLarge)).ok());
@@ -145,7 +146,7 @@ TEST_F(SharedTransportTest, TheOwnerHasItsMemoryBackWhenTheReceiverIsDone) {
   ASSERT_TRUE(WaitUntil([&] { return client_memory_.stats().bytes_in_use == 0; }));
   ASSERT_TRUE(client_->Send(to_server_, SharedPush(&client_memory_, 4, kLarge)).ok());
   Message held = server_sink_.Take();
-  // Others come and go meanwhile.
+  // Other payloads come and go meanwhile.
   for (uint64_t number = 5; number <= 8; ++number) {
     ASSERT_TRUE(client_->Send(to_server_, SharedPush(&client_memory_, number, kLarge)).ok());
     EXPECT_TRUE(IsPayloadOf(server_sink_.Take().payloads.at(0), number));
@@ -159,7 +160,8 @@ TEST_F(SharedTransportTest, TheOwnerHasItsMemoryBackWhenTheReceiverIsDone) {
 TEST_F(SharedTransportTest, ManyHeldPayloadsHoldNothingUp) {
   Start(Sharing(&server_memory_), Sharing(&client_memory_));
   SendUntilLent(*client_, to_server_, &client_memory_, server_sink_);
-  // Far more than may be ahead in ZeroMQ: a server keeps a round's pushes until the last worker's came.
+  // These are far more messages than ZeroMQ lets run ahead. A server keeps a round's pushes until
+  // the last worker's push has come.
   std::vector<Message> held;
   for (uint64_t number = 1; number <= 32; ++number) {
     ASSERT_TRUE(client_->Send(to_server_, SharedPush(&client_memory_, number, kLarge)).ok());
@@ -223,7 +225,7 @@ TEST_F(OneSideOnly, OverTcpNothingIsShared) {
 TEST_F(OneSideOnly, MemoryThatTheOtherSideCannotOpenIsNotLent) {
   close(static_cast<int>(client_memory_.greeting().fd));
   close(static_cast<int>(server_memory_.greeting().fd));
-  // So that nobody else gets the numbers and closes them again.
+  // Takes the freed numbers, so that no other file gets them and is closed in its turn.
   const int first = open("/dev/null", O_RDONLY), second = open("/dev/null", O_RDONLY);
   Start(Sharing(&server_memory_), Sharing(&client_memory_));
   ExpectAllInline();
@@ -262,7 +264,8 @@ TEST_F(SharedTransportTest, OnlyRawPayloadsAreReadWhereTheLenderCanStillWrite) {
   }
 }
 
-// Breaks this process's connections to the abstract `address`, as the network would.
+// Breaks this process's connections to the abstract `address`, as a network would. Returns how
+// many.
 size_t BreakConnectionsTo(const std::string& address) {
   const std::string name = std::string(1, '\0') + address.substr(std::string("ipc://@").size());
   size_t broken = 0;
@@ -287,7 +290,8 @@ TEST_F(SharedTransportTest, WhatIsLetGoOfAfterAReconnectIsReturned) {
   Message held = server_sink_.Take();
   const PeerId before = server_sink_.from();
   ASSERT_EQ(BreakConnectionsTo(address_), 1u);
-  // It comes back as another peer, while nothing has told that the first is gone.
+  // The client comes back as another peer, while the server does not know yet that the first is
+  // gone.
   ASSERT_TRUE(WaitUntil([&] {
     EXPECT_TRUE(client_->Send(to_server_, Numbered(5)).ok());
     return server_sink_.from() != before;
@@ -298,7 +302,7 @@ TEST_F(SharedTransportTest, WhatIsLetGoOfAfterAReconnectIsReturned) {
   EXPECT_TRUE(WaitUntil([&] { return client_memory_.stats().bytes_in_use == 0; }));
 }
 
-// Parts that ZeroMQ carries and no transport of ours would send.
+// Sends parts that ZeroMQ carries and that no transport of ours would send.
 class RawPeer {
  public:
   explicit RawPeer(const std::string& address)
@@ -359,14 +363,14 @@ TEST_F(SharedTransportTest, HostileReferencesAreBadFramesAndNothingWorse) {
 }
 
 TEST_F(SharedTransportTest, StoppingWithPayloadsHeldKeepsTheirBytes) {
-  static SharedMemory memory;  // what is lent at the end may stay so
+  static SharedMemory memory;  // what is lent at the end may stay lent
   Start(Sharing(&server_memory_), Sharing(&memory));
   SendUntilLent(*client_, to_server_, &memory, server_sink_);
   ASSERT_TRUE(client_->Send(to_server_, SharedPush(&memory, 4, kLarge)).ok());
   const Message held = server_sink_.Take();
   client_->Stop();
   client_.reset();
-  // Whoever gets memory next must not get that.
+  // The next allocation must not get the memory of the held payload.
   const Message next = SharedPush(&memory, 5, kLarge);
   EXPECT_TRUE(IsPayloadOf(held.payloads.at(0), 4));
   server_->Stop();

@@ -1,8 +1,10 @@
-// One end of a shared transport as a process of its own, to be killed by sharing_process_test.
+// One end of a shared transport as a process of its own, which sharing_process_test kills.
 //
-//   sharing_peer ADDRESS hold          keeps every payload it gets; answers each with what it has borrowed so far
-//   sharing_peer ADDRESS lend NUMBER   sends NumberedPush(i) from shared memory, i from 1 to NUMBER, again until all
-//                                      of a round were lent; then says how many rounds it took
+//   sharing_peer ADDRESS hold          keeps every payload; answers each message with the number
+//                                      of bytes borrowed so far
+//   sharing_peer ADDRESS lend NUMBER   sends NumberedPush(i), i from 1 to NUMBER, from shared
+//                                      memory; repeats that until a whole round was lent, then
+//                                      sends the number of rounds
 #include <unistd.h>
 
 #include <cstdlib>

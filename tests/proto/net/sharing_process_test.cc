@@ -1,4 +1,4 @@
-// Payloads shared between real processes, either of which is killed with SIGKILL.
+// Payloads shared between real processes. The tests kill either one with SIGKILL.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -25,7 +25,8 @@ constexpr size_t kPayloadBytes = size_t{1} << 20;
 class PeerProcess {
  public:
   explicit PeerProcess(const std::vector<std::string>& arguments) {
-    // Before the fork: the child of a process with threads may do little until it is another program.
+    // Prepared before the fork: the forked child of a process with threads may do little before
+    // execv.
     std::vector<char*> words = {const_cast<char*>("tests/proto/net/sharing_peer")};
     for (const std::string& argument : arguments) {
       words.push_back(const_cast<char*>(argument.c_str()));
@@ -83,7 +84,7 @@ TEST_F(SharingProcessTest, AKilledBorrowerGivesTheMemoryBack) {
     ASSERT_TRUE(sink_.WaitForMessages(1 + sent));
   }
   EXPECT_EQ(sink_.received().back().message.header.request_id(), 8 * kPayloadBytes);
-  EXPECT_EQ(memory_.stats().bytes_in_use, 8 * kPayloadBytes);  // it keeps them all
+  EXPECT_EQ(memory_.stats().bytes_in_use, 8 * kPayloadBytes);  // the peer keeps them all
   peer.Kill();
   EXPECT_TRUE(WaitUntil([&] { return memory_.stats().bytes_in_use == 0; }));
 }

@@ -16,7 +16,7 @@
 
 namespace slimps {
 
-// The same bytes, lying in `memory`.
+// Copies a payload's bytes into `memory`. The copy frees its memory when it is dropped.
 inline Payload CopyInto(SharedMemory* memory, const Payload& payload) {
   const size_t bytes = payload.size();
   std::byte* const data = memory->Allocate(bytes);
@@ -26,21 +26,21 @@ inline Payload CopyInto(SharedMemory* memory, const Payload& payload) {
   return Payload(std::move(owner), {data, bytes});
 }
 
-// NumberedPush with its payload in `memory`.
+// Returns NumberedPush(number, payload_bytes) with its payload in `memory`.
 inline Message SharedPush(SharedMemory* memory, uint64_t number, size_t payload_bytes) {
   Message message = NumberedPush(number, payload_bytes);
   message.payloads[0] = CopyInto(memory, message.payloads[0]);
   return message;
 }
 
-// Whether `payload` holds what NumberedPush(number, its size) would carry.
+// Returns true if `payload` has the bytes that NumberedPush() gives `number` at this size.
 inline bool IsPayloadOf(const Payload& payload, uint64_t number) {
   const Message expected = NumberedPush(number, payload.size());
   return std::memcmp(payload.bytes().data(), expected.payloads[0].bytes().data(), payload.size()) ==
          0;
 }
 
-// While it lives, this process gets no further descriptor.
+// While it lives, this process cannot open another descriptor.
 class NoMoreDescriptors {
  public:
   NoMoreDescriptors() {

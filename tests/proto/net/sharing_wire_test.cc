@@ -1,4 +1,4 @@
-// Sharing parts: what was built is parsed, what is malformed is refused.
+// Sharing parts: what the builder made is parsed, and malformed parts are refused.
 #include "proto/net/sharing_wire.h"
 
 #include <gtest/gtest.h>
@@ -135,7 +135,7 @@ TEST(SharingWire, AReasonOverItsLimitIsRefusedBeforeItIsLookedAt) {
   ASSERT_NE(pages, MAP_FAILED);
   const Payload refuse = BuildSharingPart({.kind = SharingKind::kRefuse, .pid = 8});
   std::memcpy(pages, refuse.bytes().data(), refuse.size());
-  // Reading on would end the process.
+  // Reading past the end would kill the process.
   ASSERT_EQ(mprotect(static_cast<std::byte*>(pages) + kPage, kPage, PROT_NONE), 0);
   const absl::Status status =
       ParseSharingPart({static_cast<const std::byte*>(pages), 2 * kPage}, kDefaultLimits).status();

@@ -1,4 +1,4 @@
-// What every Transport does when peers go, limits are met or it is misused.
+// What every Transport does when peers go, when limits are reached, and when it is misused.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -29,7 +29,7 @@ TEST_P(TransportFaultsTest, APeerThatIsGoneIsReported) {
   ASSERT_TRUE(server_sink.WaitForMessages(1));
   const PeerId peer = server_sink.received()[0].from;
   client.reset();
-  // The network takes a while to learn of it; a message sent meanwhile may vanish.
+  // The network takes a while to learn that the peer is gone. A message sent meanwhile may vanish.
   const SteadyTime deadline = MachineClock()->Now() + absl::Seconds(30);
   absl::Status sent;
   while (sent.ok() && MachineClock()->Now() < deadline) {
@@ -55,7 +55,7 @@ TEST_P(TransportFaultsTest, AConnectionIsRemadeToARestartedServer) {
   server = Make();
   ASSERT_TRUE(server->Bind(address).ok());
   ASSERT_TRUE(server->Start(&second_sink).ok());
-  // One sent before the loss was noticed may be gone: the sender repeats.
+  // A message sent before the loss was noticed may be gone, so the sender repeats it.
   bool arrived = false;
   for (int i = 0; i < 600 && !arrived; ++i) {
     ASSERT_TRUE(client->Send(to, Numbered(2)).ok());
@@ -97,7 +97,7 @@ TEST_P(TransportFaultsTest, AMessageOverTheLimitNeverReachesTheReceiver) {
   ASSERT_TRUE(client->Start(&client_sink).ok());
   const PeerId to = *client->Connect(address);
   ASSERT_TRUE(client->Send(to, NumberedPush(1, 2 << 20)).ok());
-  // ZeroMQ cuts the connection for it and makes a new one, so that what follows may be lost once.
+  // ZeroMQ cuts the connection because of it and connects again, so the next messages may be lost.
   bool arrived = false;
   for (int i = 0; i < 600 && !arrived; ++i) {
     ASSERT_TRUE(client->Send(to, Numbered(2)).ok());

@@ -1,4 +1,4 @@
-// Transports of every kind, made the same way.
+// Makes transports of every kind in the same way.
 #ifndef SLIMPS_TESTS_PROTO_NET_TRANSPORT_FIXTURE_H_
 #define SLIMPS_TESTS_PROTO_NET_TRANSPORT_FIXTURE_H_
 
@@ -37,7 +37,7 @@ class TransportFixture : public testing::TestWithParam<Net> {
     return std::make_unique<ZmqTransport>(zmq_options);
   }
 
-  // An address that the system or we know to be free.
+  // Returns an address that the system, or this fixture, knows to be free.
   std::string FreeAddress() {
     switch (GetParam()) {
       case Net::kTcp:
@@ -50,7 +50,7 @@ class TransportFixture : public testing::TestWithParam<Net> {
     return "";
   }
 
-  // A bound, started transport and its address.
+  // Returns a bound, started transport, and its address in `*address`.
   std::unique_ptr<Transport> Serve(RecordingSink* sink, std::string* address,
                                    const TransportOptions& options = {}) {
     std::unique_ptr<Transport> server = Make(options);
@@ -70,7 +70,7 @@ inline std::string NetName(const testing::TestParamInfo<Net>& info) {
   return info.param == Net::kTcp ? "Tcp" : info.param == Net::kIpc ? "Ipc" : "InProcess";
 }
 
-// Of the requests that arrived, in their order.
+// Returns the request numbers of the received messages, in order of arrival.
 inline std::vector<uint64_t> Numbers(const RecordingSink& sink) {
   std::vector<uint64_t> numbers;
   for (const auto& received : sink.received()) {

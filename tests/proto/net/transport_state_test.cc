@@ -1,4 +1,4 @@
-// What Send and the I/O thread share: numbering, bounds, stopping, counters.
+// The state that Send and the I/O thread share: numbering, bounds, stopping, counters.
 #include "proto/net/transport_state.h"
 
 #include <gmock/gmock.h>

@@ -143,7 +143,7 @@ TEST_P(TransportTest, HigherPriorityOvertakesWhatIsQueued) {
   for (uint64_t i = 0; i < 4; ++i) {
     ASSERT_TRUE(client->Send(to, Numbered(i), {.priority = static_cast<int>(i % 2)}).ok());
   }
-  ASSERT_TRUE(client->Start(&client_sink).ok());  // only now may anything leave
+  ASSERT_TRUE(client->Start(&client_sink).ok());  // messages may leave only from here on
   ASSERT_TRUE(sink.WaitForMessages(4));
   EXPECT_EQ(Numbers(sink), (std::vector<uint64_t>{1, 3, 0, 2}));
 }
@@ -232,7 +232,8 @@ TEST_P(TransportTest, HandedOverIsToldOnceAndBeforeTheAnswer) {
   EXPECT_EQ(told, 1);
 }
 
-// Whether the transport comes to say that all that arrived before `time` was delivered.
+// Waits until the transport says that it has delivered all that arrived before `time`. Returns
+// false on a timeout.
 bool ComesToDeliverUntil(Transport& transport, SteadyTime time) {
   const SteadyTime deadline = MachineClock()->Now() + absl::Seconds(30);
   while (transport.DeliveredUntil() < time) {
@@ -271,7 +272,7 @@ TEST_P(TransportTest, WhereNothingArrivesItIsDeliveredUntilNow) {
   const std::unique_ptr<Transport> server = Serve(&sink, &address);
   for (int i = 0; i < 3; ++i) {
     EXPECT_TRUE(ComesToDeliverUntil(*server, MachineClock()->Now()));
-    const SteadyTime delivered = server->DeliveredUntil();  // before the clock is read
+    const SteadyTime delivered = server->DeliveredUntil();  // read before the clock
     EXPECT_LE(delivered, MachineClock()->Now());
   }
 }

@@ -12,7 +12,7 @@
 namespace slimps {
 namespace {
 
-// What Sleep took; `others` none.
+// Returns how long Sleep took, without other descriptors.
 absl::Duration Slept(Wakeup& wakeup, absl::Duration limit) {
   std::vector<pollfd> none;
   const SteadyTime start = MachineClock()->Now();
@@ -50,7 +50,7 @@ TEST(Wakeup, ASleeperIsWokenAndEveryPieceOfWorkIsSeen) {
       if (i % 100 == 0) std::this_thread::yield();
     }
   });
-  // A lost signal leaves it asleep for ever.
+  // If a signal were lost, the sleeper would sleep for ever.
   for (int seen = 0; seen < kWorks;) {
     wakeup.Clear();
     seen = posted;

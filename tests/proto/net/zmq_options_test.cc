@@ -1,4 +1,5 @@
-// Sockets are bounded and lively as the options say, and a value that ZeroMQ refuses is named.
+// Sockets get the bounds and heartbeats of the options. An error names the value that ZeroMQ
+// refused.
 #include "proto/net/zmq_options.h"
 
 #include <gmock/gmock.h>
@@ -65,7 +66,7 @@ TEST_F(ZmqOptionsTest, ALostPeerIsNoticedUnlessALinkIsEmulated) {
   EXPECT_EQ(Get(socket, ZMQ_TCP_KEEPALIVE), 1);
   EXPECT_EQ(Get(socket, ZMQ_RECONNECT_IVL), 40);
   EXPECT_EQ(Get(socket, ZMQ_RECONNECT_IVL_MAX), 800);
-  // An emulated link's delays would look like a dead peer.
+  // The delays of an emulated link would look like a dead peer.
   ZmqTransportOptions slow = options, late = options, off = options;
   slow.emulate_link_bytes_per_second = 1e6;
   late.emulate_link_latency = absl::Milliseconds(1);

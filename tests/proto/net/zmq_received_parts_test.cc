@@ -1,4 +1,5 @@
-// Received parts become messages: payloads in their places, borrowed ones among them, and nothing read past the end.
+// Received parts become messages. Payloads, borrowed ones too, go to their places, and nothing is
+// read past the end.
 #include "proto/net/zmq_received_parts.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +22,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr size_t kLarge = 64 << 10;  // shared where it lies
+constexpr size_t kLarge = 64 << 10;  // shared without a copy
 constexpr size_t kSmall = 400;       // copied
 
 class ReceivedPartsTest : public ::testing::Test {
@@ -34,7 +35,7 @@ class ReceivedPartsTest : public ::testing::Test {
     EXPECT_EQ(zmq_connect(from_.get(), "inproc://parts"), 0);
   }
 
-  // What a receiver gets of `parts`.
+  // Returns what a receiver gets when `parts` are sent.
   ReceivedParts Receive(const std::vector<Payload>& parts) {
     for (size_t i = 0; i < parts.size(); ++i) {
       const std::span<const std::byte> bytes = parts[i].bytes();
@@ -49,7 +50,8 @@ class ReceivedPartsTest : public ::testing::Test {
     }
     return received;
   }
-  // A frame of pushes with payloads of these sizes.
+
+  // Returns a frame of pushes with payloads of these sizes.
   static Frame FrameOf(const std::vector<size_t>& payload_bytes) {
     Message message;
     for (size_t i = 0; i < payload_bytes.size(); ++i) {
@@ -93,7 +95,7 @@ TEST_F(ReceivedPartsTest, LargePayloadsAreNotCopiedAndSmallOnesDoNotPinTheirBuff
 
 TEST_F(ReceivedPartsTest, BorrowedPayloadsStandWhereTheyHaveTheirPlace) {
   const Frame frame = FrameOf({kSmall, kLarge, 8, kLarge});
-  // Each of the 16 ways to borrow some of four.
+  // Tries each of the 16 ways to borrow some of the four payloads.
   for (unsigned ways = 0; ways < 16; ++ways) {
     std::vector<Payload> sent = {frame[0]};
     std::vector<PayloadSharing::Borrowed> borrowed;
@@ -142,7 +144,8 @@ TEST_F(ReceivedPartsTest, ABorrowedPayloadInAnothersPlaceIsFound) {
   EXPECT_EQ(swapped.code(), absl::StatusCode::kDataLoss) << swapped;
 }
 
-// Another process writes a payload that it has lent, all the time: what is taken is what was hashed.
+// Another process keeps writing to a payload that it has lent. The bytes taken must be the bytes
+// hashed.
 TEST_F(ReceivedPartsTest, WhatWillBeDecodedIsWhatWasHashed) {
   void* const memory =
       mmap(nullptr, kLarge, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -1,4 +1,5 @@
-// Who connects is a stranger until the sink admits it; and whose connection breaks is told.
+// A peer that connects is a stranger until the sink admits it. The sink is told when a connection
+// breaks.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -20,7 +21,7 @@ class ZmqStrangersTest : public testing::Test {
     options.strangers.emplace();
     server_ = std::make_unique<ZmqTransport>(options);
     address_ = *server_->Bind("tcp://127.0.0.1:0");
-    // A greeting is what a Heartbeat with this number is.
+    // A heartbeat with this number serves as the greeting.
     server_sink_.on_message = [this](PeerId from, const Message& message) {
       if (message.header.heartbeat().sequence() == 4711) server_->Admit(from);
     };

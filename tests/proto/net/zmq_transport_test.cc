@@ -1,4 +1,5 @@
-// What only a real network can do to a transport: bytes from strangers.
+// What only a real network can do to a transport, such as bytes from strangers, and sending on the
+// caller's thread.
 #include "proto/net/zmq_transport.h"
 
 #include <arpa/inet.h>
@@ -42,7 +43,7 @@ class ZmqTransportTest : public testing::Test {
     to.sin_port = htons(ParseAddress(address_)->port);
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
-    // MSG_NOSIGNAL: the other side may have hung up in the middle, as it should.
+    // MSG_NOSIGNAL: the other side may rightly have hung up in the middle.
     for (size_t at = 0; at < bytes.size();) {
       const ssize_t sent = send(fd, bytes.data() + at, bytes.size() - at, MSG_NOSIGNAL);
       if (sent <= 0) break;
@@ -69,7 +70,7 @@ class ZmqTransportTest : public testing::Test {
   std::unique_ptr<ZmqTransport> server_;
 };
 
-// A DEALER of ZeroMQ's own that sends any parts.
+// A plain ZeroMQ DEALER that sends any parts.
 class RawDealer {
  public:
   explicit RawDealer(const std::string& address)
@@ -96,7 +97,7 @@ TEST_F(ZmqTransportTest, GarbageOnThePortHurtsNobody) {
   WriteRaw("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
   WriteRaw(std::string(100000, '\0'));
   WriteRaw(std::string(100000, '\xff'));
-  // ZeroMQ's greeting of version 3 with nothing sensible after it.
+  // A greeting of ZeroMQ's version 3 with garbage after it.
   WriteRaw(std::string("\xff\0\0\0\0\0\0\0\x01\x7f\x03\0NULL", 16) + std::string(100000, '\xa5'));
   // A ZMTP 1.0 frame that declares 2^63 bytes.
   WriteRaw(std::string("\xff\x7f\xff\xff\xff\xff\xff\xff\xff\x00garbage", 17));
@@ -187,7 +188,8 @@ class HandOverHereTest : public ZmqTransportTest {
     EXPECT_TRUE(client_.Start(&client_sink_).ok());
     server_peer_ = *client_.Connect(address_);
   }
-  // From now on the server answers each message with the same.
+
+  // Starts the server again. From now on it sends each message back.
   void Echo() {
     server_->Stop();
     sink_.on_message = [this](PeerId from, const Message& message) {
@@ -210,7 +212,7 @@ class HandOverHereTest : public ZmqTransportTest {
 TEST_F(HandOverHereTest, AnIdleTransportSendsOnTheCallersThread) {
   ASSERT_TRUE(client_.Send(server_peer_, Numbered(1)).ok());
   ASSERT_TRUE(sink_.WaitForMessages(1));
-  // The I/O thread may be awake still: not each one need be the caller's, but they are rarely not.
+  // The I/O thread may still be awake and send some of the messages itself. It hardly sends all.
   int here = 0;
   for (uint64_t i = 2; i <= 20; ++i) {
     absl::SleepFor(absl::Milliseconds(5));
@@ -245,7 +247,7 @@ TEST_F(HandOverHereTest, ManyThreadsLoseNothingAndEachKeepsItsOrder) {
   }
 }
 
-// A sink that sends is in a turn: it must leave that to the turn's end.
+// A sink runs inside a turn of the I/O loop, so what it sends must wait for the end of the turn.
 TEST_F(HandOverHereTest, ASinkMaySendSo) {
   client_sink_.on_message = [this](PeerId, const Message& message) {
     const uint64_t number = message.header.request_id();
@@ -257,7 +259,7 @@ TEST_F(HandOverHereTest, ASinkMaySendSo) {
   ASSERT_TRUE(client_sink_.WaitForMessages(50));
 }
 
-// Who comes after the last turn finds no socket, and nothing to send.
+// A sender that comes after the last turn finds no socket, and has nothing to send.
 TEST_F(HandOverHereTest, WhoSendsWhileItStopsIsRefusedInTheEnd) {
   std::atomic<bool> refused{false};
   std::thread sender([&] {

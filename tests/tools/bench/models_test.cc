@@ -33,7 +33,7 @@ const ModelTensor& Tensor(const ModelShape& model, const std::string& name) {
   return found == model.tensors.end() ? model.tensors.front() : *found;
 }
 
-// What the frameworks that publish a model count.
+// The counts that the frameworks publish with a model.
 struct Published {
   const char* name;
   size_t elements;
@@ -104,7 +104,7 @@ TEST(Models, TensorsAreInForwardOrder) {
 
 TEST(Models, StridesAreWhereTorchvisionHasThem) {
   const ModelShape resnet = Model("resnet50");
-  // The block's first convolution still sees the larger image, the second one halves it.
+  // The block's first convolution still works on the larger image; the second one halves it.
   EXPECT_EQ(Tensor(resnet, "layer2.0.conv1.weight").multiply_adds, 256.0 * 128 * 56 * 56);
   EXPECT_EQ(Tensor(resnet, "layer2.0.conv2.weight").multiply_adds, 9.0 * 128 * 128 * 28 * 28);
   EXPECT_EQ(Tensor(resnet, "layer2.0.downsample.0.weight").multiply_adds, 256.0 * 512 * 28 * 28);

@@ -15,7 +15,8 @@ TraceEvent Encoded(SteadyTime began, absl::Duration length) {
   return {.stage = TraceStage::kEncode, .key = "k", .began = began, .ended = began + length};
 }
 
-// An accelerator that computed for 30 ms from its first clock on, and a window of two iterations of 50 ms.
+// An accelerator that computes for 30 ms from its first clock reading, in a window of two
+// iterations of 50 ms.
 class FiguresTest : public ::testing::Test {
  protected:
   FiguresTest() {
@@ -40,7 +41,8 @@ TEST_F(FiguresTest, IterationsAreTheDistancesOfTheirEnds) {
 }
 
 TEST_F(FiguresTest, EncodingIsExposedWhereNeitherComputeNorTheLinkHidesIt) {
-  // 20 to 60: 10 under compute, 10 (40 to 50) under the link, 20 under nothing.
+  // Encoding takes 40 ms (20 to 60): 10 lie under compute, 10 (40 to 50) under the link, 20 under
+  // nothing.
   timeline_.events = {Encoded(At(20), absl::Milliseconds(40))};
   timeline_.link_busy = IntervalSet({{At(40), At(50)}});
   const ClusterFigures figures = FiguresOf(timeline_, accelerator_);
@@ -77,7 +79,7 @@ TEST_F(FiguresTest, OtherStagesAndOtherIterationsDoNotCount) {
 
 TEST_F(FiguresTest, EncodingOnTheAcceleratorIsEncodingAndNoCompute) {
   accelerator_.Encode(absl::Milliseconds(20));
-  timeline_.events = {Encoded(At(80), absl::Milliseconds(10))};  // the CPU, which stands in for it
+  timeline_.events = {Encoded(At(80), absl::Milliseconds(10))};  // the CPU stands in for it
   const ClusterFigures figures = FiguresOf(timeline_, accelerator_);
   EXPECT_NEAR(figures.compute_ms, 15, 1e-6);
   EXPECT_NEAR(figures.encode_ms, 10, 1e-6);

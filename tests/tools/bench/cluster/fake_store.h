@@ -1,4 +1,5 @@
-// A KVStore without a job: notes what is called, in order, and answers pulls at once, or when the test lets it.
+// A KVStore without a job. It notes each call, in order. It answers pulls at once, or when the test
+// releases them.
 // Thread-safe.
 #ifndef SLIMPS_TESTS_TOOLS_BENCH_CLUSTER_FAKE_STORE_H_
 #define SLIMPS_TESTS_TOOLS_BENCH_CLUSTER_FAKE_STORE_H_
@@ -17,7 +18,8 @@ namespace slimps {
 
 class FakeStore final : public KVStore {
  public:
-  // Events: "init a", "push a 1 priority -3", "pull a 1" (asked), "wait", "release".
+  // Returns the events: "init a", "push a 1 priority -3", "pull a 1" (when asked), "wait",
+  // "release".
   std::vector<std::string> events() const {
     MutexLock lock(&mutex_);
     return events_;
@@ -26,14 +28,16 @@ class FakeStore final : public KVStore {
     MutexLock lock(&mutex_);
     events_.clear();
   }
-  // Waits until `event` was noted.
+
+  // Waits until `event` is noted. Returns false if that takes too long.
   bool AwaitEvent(const std::string& event) const {
     MutexLock lock(&mutex_);
     return noted_.Await(&mutex_, absl::Seconds(60), [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       return std::find(events_.begin(), events_.end(), event) != events_.end();
     });
   }
-  // From now on pulls are kept until Release.
+
+  // Holds pulls from now on until Release().
   void HoldPulls() {
     MutexLock lock(&mutex_);
     holding_ = true;
@@ -121,7 +125,7 @@ class FakeStore final : public KVStore {
     events_.push_back(std::move(event));
     noted_.NotifyAll();
   }
-  // Weights of a version are its number.
+  // The weights of version v are v.
   void Fill(const Key& key, std::span<float> out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     std::fill(out.begin(), out.end(), static_cast<float>(rounds_[Name(key)]));
   }

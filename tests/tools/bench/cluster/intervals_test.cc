@@ -54,7 +54,7 @@ TEST(IntervalSet, OneHoleMaySpanSeveralParts) {
               ElementsAre(Between(0, 1), Between(7, 8)));
 }
 
-// Against sets of single milliseconds.
+// Compares with sets of single milliseconds.
 TEST(IntervalSet, AgreesWithCountingMomentByMoment) {
   constexpr int64_t kEnd = 60;
   std::mt19937 random(7);

@@ -1,4 +1,5 @@
-// The worker's end of the bench on whole clusters in one process: what it counts, and that wrong weights do not pass.
+// The worker's end of the bench on whole clusters in one process: its counts, and that it rejects
+// wrong weights.
 #include "tools/bench/transport/store_bench.h"
 
 #include <gtest/gtest.h>
