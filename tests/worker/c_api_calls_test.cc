@@ -1,4 +1,5 @@
-// The C API on local stores: what pushes, pulls, optimizers, updaters and compression do and refuse.
+// The C API on local stores: what pushes, pulls, optimizers, updaters and compression do, and what
+// they refuse.
 #include <atomic>
 #include <cmath>
 #include <limits>
@@ -15,7 +16,7 @@ namespace {
 // ---- init ---------------------------------------------------------------------------------------
 
 TEST(CApiInit, TakesAnArrayOfTensorsAsFarApartAsTheCallersHeaderHasThem) {
-  struct Newer {  // what a later header might have
+  struct Newer {  // a later header might have this
     slimps_tensor known;
     uint64_t added;
   };
@@ -139,7 +140,7 @@ TEST_F(CApi, WrongArraysAreRefusedAndChangeNothing) {
   EXPECT_EQ(Pulled(), (Values{1, 2}));
 }
 
-// What slimps_pull_async has said, and on which thread.
+// Collects the answers of slimps_pull_async, and their threads.
 struct Answers {
   slimps::Mutex mutex;
   slimps::CondVar changed;
@@ -189,7 +190,7 @@ TEST_F(CApi, AnAsynchronousPullThatCannotBeginAnswersAtOnceAndOnlyOnce) {
                    "out: expected");
   EXPECT_C_REFUSES(slimps_pull_async(nullptr, kW, out.data(), 2, 0, Answers::Take, &answers),
                    "store");
-  store_.reset();  // whatever is still to be answered is
+  store_.reset();  // answers all that is still open
   EXPECT_TRUE(answers.statuses.empty());
 }
 
@@ -258,7 +259,8 @@ TEST_F(CApi, AnOptimizerSteps) {
   ASSERT_C_OK(slimps_optimizer_set_number(sgd.get(), "learning_rate", 0.5));
   ASSERT_C_OK(slimps_optimizer_set(sgd.get(), "weight_decay", "0.25"));
   ASSERT_C_OK(slimps_set_optimizer(raw_, sgd.get()));
-  ASSERT_C_OK(slimps_optimizer_set_number(sgd.get(), "learning_rate", 100));  // it was copied
+  ASSERT_C_OK(
+      slimps_optimizer_set_number(sgd.get(), "learning_rate", 100));  // the store has its own copy
   ASSERT_C_OK(slimps_push(raw_, kW, gradient_.data(), 2, 0));
   EXPECT_EQ(Pulled(), (Values{1 - 0.5f * (10 + 0.25f * 1), 2 - 0.5f * (20 + 0.25f * 2)}));
 }

@@ -1,4 +1,4 @@
-// Stores, options and optimizers of the C API in a test's hands.
+// Fixtures for tests of the C API: stores, options and optimizers that destroy themselves.
 #ifndef SLIMPS_TESTS_WORKER_C_API_FIXTURE_H_
 #define SLIMPS_TESTS_WORKER_C_API_FIXTURE_H_
 
@@ -27,7 +27,7 @@ using Optimizer = std::unique_ptr<slimps_optimizer, Destroy>;
 
 #define ASSERT_C_OK(call) ASSERT_EQ((call), SLIMPS_OK) << slimps_last_error()
 #define EXPECT_C_OK(call) EXPECT_EQ((call), SLIMPS_OK) << slimps_last_error()
-// The call fails by `status`, and says `words`.
+// Expects that the call fails with `status` and that the last error contains `words`.
 #define EXPECT_C_FAILS(call, status, words) \
   EXPECT_EQ((call), status);                \
   EXPECT_THAT(slimps_last_error(), HasSubstr(words))

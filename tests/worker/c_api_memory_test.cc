@@ -1,5 +1,5 @@
-// Memory that runs out in a call of the C API, at each of its allocations: the call says so, and
-// the process lives.
+// Memory runs out at each allocation of a call of the C API. The call returns an error that says
+// so, and the process lives.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -11,12 +11,12 @@
 
 namespace {
 
-// Allocations of this thread until one fails; negative: none does.
+// The number of allocations of this thread before one fails. Negative: none fails.
 thread_local int left = -1;
 
 void* Allocate(size_t bytes, size_t alignment) {
   if (left == 0) {
-    left = -1;  // once, so that the message may be kept
+    left = -1;  // only one fails, so the message can be kept
     throw std::bad_alloc();
   }
   if (left > 0) --left;
@@ -45,16 +45,16 @@ void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory
 void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
 void operator delete[](void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
-// As tests/proto/base/failing_allocations.cc: protobuf frees only half of what it had when memory
-// ran out.
+// As in tests/proto/base/failing_allocations.cc: protobuf leaks half-built messages when memory
+// runs out.
 extern "C" const char* __lsan_default_suppressions() {
   return "leak:google::protobuf\nleak:slimps::wire::\n";
 }
 
 namespace {
 
-// Makes the 1st, 2nd, ... allocation of `call` fail until it ends as it should; how often it
-// failed.
+// Makes the 1st, 2nd, ... allocation of `call` fail, until the call makes fewer than that and ends
+// with `end`. Returns how often an allocation failed.
 int FailEachAllocation(const std::function<slimps_status()>& call, slimps_status end) {
   for (int failures = 0; failures < 10000; ++failures) {
     left = failures;
@@ -65,8 +65,8 @@ int FailEachAllocation(const std::function<slimps_status()>& call, slimps_status
       EXPECT_EQ(status, end) << slimps_last_error();
       return failures;
     }
-    if (status == end && end == SLIMPS_OK) continue;  // it could do without
-    // What was wrong, where there was no memory left for the message alone.
+    if (status == end && end == SLIMPS_OK) continue;  // it did without that memory
+    // If only the memory for the message was missing, the call returns its own error.
     EXPECT_TRUE(status == end || status == SLIMPS_RESOURCE_EXHAUSTED) << slimps_last_error();
     EXPECT_NE(std::string(slimps_last_error()).find("out of memory"), std::string::npos)
         << slimps_last_error();
@@ -89,7 +89,7 @@ TEST(CApiMemory, EveryCallThatFindsNoneSaysSo) {
             0)
       << "an error's message takes memory too";
   slimps_store* store = nullptr;
-  // oneTBB's own beginning waits for ever once memory was short in it.
+  // oneTBB starts here, with enough memory. If memory is short while it starts, it waits for ever.
   ASSERT_EQ(slimps_create("device", options, &store), SLIMPS_OK);
   slimps_destroy(store);
   EXPECT_GT(FailEachAllocation([&] { return slimps_create("device", options, &store); }, SLIMPS_OK),
@@ -104,8 +104,8 @@ TEST(CApiMemory, EveryCallThatFindsNoneSaysSo) {
 
 using Call = std::function<slimps_status(slimps_store*)>;
 
-// Makes the 1st, 2nd, ... allocation of `call` fail, each in a store of its own. How often that
-// failed.
+// Makes the 1st, 2nd, ... allocation of `call` fail, each time in a store of its own. Returns how
+// often an allocation failed.
 int FailEachAllocationOfAStore(const Call& prepare, const Call& call) {
   for (int n = 0;; ++n) {
     slimps_store* store = nullptr;

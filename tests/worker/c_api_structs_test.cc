@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-// A struct in the first version of an API, and as later ones have it.
+// A struct as the first version of an API has it, and as later versions have it.
 struct First {
   size_t struct_size = sizeof(First);
   uint64_t a = 1;
@@ -75,7 +75,7 @@ TEST(CApiStructs, ASizeThatNobodySetIsRefused) {
   }
 }
 
-// What a program was built with stays.
+// Programs built with these sizes must go on working.
 TEST(CApiStructs, TheFirstVersionsSizesHold) {
   EXPECT_EQ(kFirstSize<slimps_tensor>, 64u);
   EXPECT_EQ(kFirstSize<slimps_totals>, 112u);

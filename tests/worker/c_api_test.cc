@@ -1,5 +1,5 @@
-// The C API on local stores: options, keys, tensors, the job; what each refuses. Pushes and pulls: c_api_calls_test.cc.
-// Distributed stores: tests/cluster/c_api_test.py.
+// The C API on local stores: options, keys, tensors, the job, and what each refuses.
+// Pushes and pulls: c_api_calls_test.cc. Distributed stores: tests/cluster/c_api_test.py.
 #include <cmath>
 #include <cstring>
 #include <limits>

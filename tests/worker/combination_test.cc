@@ -79,7 +79,7 @@ TEST(Combination, OneVoteIsNoMajority) {
   const auto signsgd = MakeCodecOrDie("signsgd");
   EXPECT_THAT(Refusal({.codec = signsgd.get(), .mode = wire::DIST_ASYNC}),
               AllOf(HasSubstr("codec signsgd with dist_async"), HasSubstr("majority")));
-  // Without an optimizer the store hands out the vote itself: what signSGD's workers step by.
+  // Without an optimizer the store returns the vote itself, and signSGD's workers step by it.
   EXPECT_TRUE(CheckCombination({.codec = signsgd.get(), .optimizer = kSums}).ok());
 }
 

@@ -74,7 +74,7 @@ TEST(CompressionPlan, ProfilingPushesOddRoundsRawAndEvenRoundsCompressed) {
   EXPECT_FALSE((*plan)->IsProfiled(5));
 }
 
-// How many of 100'000 elements the plan's codec sends in `round`.
+// Returns how many of 100'000 elements the plan's codec sends in `round`.
 size_t Sent(CompressionPlan& plan, uint64_t round) {
   const TensorPlan tensor = Tensor("w", 100'000);
   const std::vector<float> gradient(tensor.elements, 1.0f);
@@ -108,8 +108,8 @@ TEST(CompressionPlan, TheProfileMeasuresACodecAsItIsAfterItsWarmUp) {
   map.set_codec_below("none");
   map.set_codec(report->codec());
   ASSERT_TRUE((*plan)->OnCodecMap(map).ok());
-  EXPECT_EQ(Sent(**plan, 6), 25'000u);  // warms up
-  EXPECT_EQ(Sent(**plan, 101), 100u);   // has
+  EXPECT_EQ(Sent(**plan, 6), 25'000u);  // in the warm-up
+  EXPECT_EQ(Sent(**plan, 101), 100u);   // after it
 }
 
 TEST(CompressionPlan, MeasuredRoundsMeasureACodecAsItIsAfterItsWarmUp) {
@@ -153,7 +153,7 @@ TEST(CompressionPlan, ReportHoldsTheCountedRoundsAndIsTakenOnce) {
   auto plan = CompressionPlan::Create(
       {.compression = "1bit", .fixed_threshold_bytes = {}, .pre_steps = 4, .table = {}});
   const TensorPlan tensor = Tensor("w", 1000);
-  (*plan)->RecordPush(tensor, 1, absl::Milliseconds(900), {});  // cold: not counted
+  (*plan)->RecordPush(tensor, 1, absl::Milliseconds(900), {});  // a cold one: not counted
   (*plan)->RecordPush(tensor, 2, absl::Milliseconds(900), absl::Milliseconds(900));
   (*plan)->RecordPush(tensor, 3, absl::Milliseconds(8), {});
   (*plan)->RecordPush(tensor, 4, absl::Milliseconds(2), absl::Milliseconds(1));

@@ -21,7 +21,7 @@
 namespace slimps {
 namespace {
 
-constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits so long
+constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits this long
 constexpr absl::Duration kForever = absl::Hours(1);  // no test waits for half of it
 constexpr PeerId kServer{7};
 
@@ -33,7 +33,8 @@ class CourierTest : public ::testing::Test {
         &transport_, &membership_, std::vector<PeerId>{kServer},
         CourierOptions{.timeout = timeout, .retry_interval = retry_interval});
   }
-  // Answers of `server` to something else.
+
+  // For `time`, lets `server` answer items that this courier never sent.
   static void Chatter(Courier* courier, PeerId server, absl::Duration time) {
     for (const SteadyTime end = MachineClock()->Now() + time; MachineClock()->Now() < end;) {
       Message reply;
@@ -42,7 +43,8 @@ class CourierTest : public ::testing::Test {
       absl::SleepFor(absl::Milliseconds(20));
     }
   }
-  // Chatter of the server until it is destroyed.
+
+  // Lets the server chatter until this object is destroyed.
   class Talk final {
    public:
     explicit Talk(Courier* courier)
@@ -104,7 +106,7 @@ class CourierTest : public ::testing::Test {
 TEST_F(CourierTest, WhatTheTransportStillHoldsIsNotQueuedAgain) {
   const auto courier = MakeCourier(kLong);
   Push(courier.get());
-  absl::SleepFor(absl::Milliseconds(300));  // many retry intervals, and some of the timer's
+  absl::SleepFor(absl::Milliseconds(300));  // many retry intervals, and several of the timer
   EXPECT_EQ(transport_.sent(), 1u);
   transport_.HandOver(0);
   EXPECT_TRUE(transport_.AwaitSent(2));
@@ -122,7 +124,7 @@ TEST_F(CourierTest, ItemsTravelTogetherUnlessTheyAreToTravelAlone) {
     ASSERT_EQ(transport_.sent(), before + (coalesce ? 1 : 2));
     EXPECT_EQ(transport_.header(before).has_push_pull(), coalesce);
     if (coalesce) continue;
-    // Servers join the answers to requests of one id.
+    // Servers join the answers to requests of one id, so the ids must differ.
     EXPECT_NE(transport_.header(before).request_id(), transport_.header(before + 1).request_id());
   }
 }
@@ -137,19 +139,19 @@ TEST_F(CourierTest, WhatTheTransportGaveUpIsQueuedAgain) {
   EXPECT_TRUE(transport_.AwaitSent(2));
 }
 
-// Not after half of the timeout, though the server was heard just now.
+// The item is repeated at once, not after half of the timeout, though the server was just heard.
 TEST_F(CourierTest, WhatWasLostWithAConnectionIsAskedForAgainAtOnce) {
   const auto courier = MakeCourier(kForever, kForever);
   Push(courier.get());
   Pull(courier.get());
   Push(courier.get());
   transport_.HandOver(0);
-  transport_.HandOver(1);  // the third is queued still, and goes by the next connection
+  transport_.HandOver(1);  // the third is still queued for the next connection
   Chatter(courier.get(), kServer, absl::Milliseconds(1));
   courier->OnConnectionLost(PeerId{8});  // another server's
   courier->OnConnectionLost(kServer);
   EXPECT_TRUE(transport_.AwaitSent(5));
-  absl::SleepFor(absl::Milliseconds(300));  // some of the timer's intervals
+  absl::SleepFor(absl::Milliseconds(300));  // several intervals of the timer
   EXPECT_EQ(transport_.sent(), 5u);
   EXPECT_EQ(transport_.header(3).push().items(0).id().ticket(), 1u);
   EXPECT_EQ(transport_.header(4).pull().items(0).id().ticket(), 2u);
@@ -166,7 +168,7 @@ TEST_F(CourierTest, AFullQueueIsTriedAgain) {
   EXPECT_FALSE(answered());
 }
 
-// Its answers to other items say nothing of what never left this worker.
+// The server's answers to other items say nothing about an item that never left this worker.
 TEST_F(CourierTest, AFullQueueIsTriedAgainThoughTheServerTalks) {
   const auto courier = MakeCourier(kForever, absl::Milliseconds(500));
   const Talk talk(courier.get());
@@ -233,7 +235,9 @@ TEST_F(CourierTest, AServerThatTalksIsNotAskedAgain) {
 
 TEST_F(CourierTest, AServerThatTalksIsAskedAgainInTheEnd) {
   for (const PeerId talking : {kServer, PeerId{8}}) {
-    const bool half = talking == kServer;  // of the timeout; another's talk says nothing
+    // The server's own chatter delays the repeat to half of the timeout. Chatter of another server
+    // does not.
+    const bool half = talking == kServer;
     const auto courier = MakeCourier(half ? absl::Seconds(2) : kLong, absl::Milliseconds(300));
     const size_t before = transport_.sent();
     Pull(courier.get());
@@ -283,7 +287,7 @@ TEST_F(CourierTest, EachAnswerHasItsOwnPayloadWhateverIsPassedOverBeforeIt) {
     courier->Dispatch(0, std::move(items), 0);
   }
   Message reply;
-  // One that was answered long ago, one that there is no room for, and the answer.
+  // An answer to a ticket of long ago, a refusal for lack of room, and the right answer.
   for (const uint64_t ticket : {99, 1, 2}) {
     wire::PullReplyItem* item = reply.header.mutable_pull_reply()->add_items();
     item->mutable_id()->set_ticket(ticket);
@@ -323,7 +327,7 @@ TEST_F(CourierTest, OfWhatWasSentTwiceNobodyKnowsTheRoundTrip) {
     const size_t before = transport_.sent();
     Push(courier.get());
     transport_.HandOver(before);
-    ASSERT_TRUE(transport_.AwaitSent(before + 2));  // in the queue, and no byte of it on its way
+    ASSERT_TRUE(transport_.AwaitSent(before + 2));  // queued, and no byte of it is on its way
     if (twice) transport_.HandOver(before + 1);
     AnswerPush(courier.get(), absl::OkStatus());
     MutexLock lock(&mutex_);
@@ -363,7 +367,7 @@ TEST_F(CourierTest, StopWaitsForTheAnswerThatItsTimerIsGiving) {
 
 TEST_F(CourierTest, ManyGigabytesMayBeUnderWay) {
   const auto courier = MakeCourier(kLong);
-  // The same memory many times: 6 GiB as far as counting goes.
+  // The same memory many times. The counters see 6 GiB.
   const AlignedBuffer memory(size_t{64} << 20);
   const std::span<const std::byte> bytes = memory.bytes();
   const auto owner = std::make_shared<int>(0);

@@ -1,4 +1,4 @@
-// Decisions and tables over the wire: what was meant is what comes, direction by direction.
+// Decisions and tables over the wire: the receiver gets what the sender meant, in each direction.
 #include "worker/decision_proto.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ TEST(DecisionProto, APullDecisionComesBackAsItWasButForWhatIsBelow) {
     map.set_version(decision.version);
     map.set_from_round(decision.from_round);
     SetPullDecision(decision, &map);
-    decision.codec_below = "none";  // pulled as it is
+    decision.codec_below = "none";  // pulled without compression
     EXPECT_EQ(PullDecisionOf(map), decision) << decision.codec;
   }
 }
@@ -51,7 +51,7 @@ TEST(DecisionProto, OneMapHoldsBothDirectionsApart) {
   SetPullDecision(pull, &map);
   EXPECT_EQ(PushDecisionOf(map), push);
   EXPECT_EQ(PullDecisionOf(map), pull);
-  // A threshold that falls away leaves nothing of the one before.
+  // A decision without a threshold clears the previous threshold.
   SetPushDecision({.codec = "1bit"}, &map);
   EXPECT_EQ(PushDecisionOf(map).threshold_bytes, std::nullopt);
   EXPECT_EQ(map.threshold_bytes(), 0u);

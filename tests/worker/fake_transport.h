@@ -1,4 +1,4 @@
-// A Transport that goes nowhere: keeps what it is given to send, and lets a test answer in its place.
+// A Transport that goes nowhere. It keeps the messages that it is given, and a test answers them.
 #ifndef SLIMPS_TESTS_WORKER_FAKE_TRANSPORT_H_
 #define SLIMPS_TESTS_WORKER_FAKE_TRANSPORT_H_
 
@@ -22,7 +22,8 @@ class FakeTransport final : public Transport {
   };
   using OnSend = std::function<absl::Status(PeerId, const Message&)>;
 
-  // What Send does, on the sender's thread, once it has kept the message; what it returns Send returns. Set before use.
+  // Sets what Send does on the sender's thread after it has kept the message. Send returns what
+  // `on_send` returns. REQUIRES: called before any Send.
   void set_on_send(OnSend on_send) { on_send_ = std::move(on_send); }
 
   using Transport::Send;

@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 
 constexpr std::optional<uint64_t> kNothing;
 
-// Two partitions, of three and two elements.
+// A tensor of two partitions, of three and two elements.
 class HeldWeightsTest : public ::testing::Test {
  protected:
   HeldWeightsTest() {

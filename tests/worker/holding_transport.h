@@ -1,4 +1,4 @@
-// A transport whose network stands still: for tests of what is sent, and when.
+// A transport whose network stands still. Tests use it to see what is sent, and when.
 #ifndef SLIMPS_TESTS_WORKER_HOLDING_TRANSPORT_H_
 #define SLIMPS_TESTS_WORKER_HOLDING_TRANSPORT_H_
 
@@ -17,7 +17,7 @@
 
 namespace slimps {
 
-// Thread-safe. Keeps what it is given to send and hands nothing over by itself.
+// Keeps the messages that it is given. Hands none over until the test says so. Thread-safe.
 class HoldingTransport final : public Transport {
  public:
   absl::StatusOr<std::string> Bind(std::string_view address) override {
@@ -34,7 +34,7 @@ class HoldingTransport final : public Transport {
   }
   void Stop() override {}
 
-  std::function<void()> before_send;  // set while nobody sends
+  std::function<void()> before_send;  // set it while no thread sends
 
   size_t sent() {
     MutexLock lock(&mutex_);
@@ -44,7 +44,8 @@ class HoldingTransport final : public Transport {
     MutexLock lock(&mutex_);
     return changed_.Await(&mutex_, absl::Seconds(30), [&] { return held_.size() >= count; });
   }
-  // The first byte of message `index` has gone out.
+
+  // Tells the sender of message `index` that its first byte has gone out.
   void HandOver(size_t index) {
     std::function<void(SteadyTime)> told;
     {

@@ -17,9 +17,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::SizeIs;
 
-constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits so long
+constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits this long
 
-// A worker of two servers, which are this test.
+// A worker of two servers. The test plays the servers.
 class ItemGatheringTest : public ::testing::Test {
  protected:
   static OutgoingItem Pull(uint64_t version, size_t row_bytes = 0) {
@@ -37,7 +37,8 @@ class ItemGatheringTest : public ::testing::Test {
             .key_name = "s:w",
             .done = {}};
   }
-  // Each pull is answered with the version that it names, but for `bad`.
+
+  // Answers each pull with the version that it names, and refuses the pull of version `bad`.
   void Answer(const FakeTransport::Sent& sent, uint64_t bad = ~uint64_t{0}) {
     Message reply;
     for (const wire::PullItem& pull : sent.message.header.pull().items()) {
@@ -119,7 +120,7 @@ TEST_F(ItemGatheringTest, NoMoreThanTheBoundIsUnderWayBothWaysTogether) {
   std::thread caller([&] {
     ItemGathering gathering(&courier_, {.most_bytes = 100});
     for (uint64_t i = 0; i < 9; ++i) gathering.Add(i % 2, Pull(i), /*answer_bytes=*/40);
-    gathering.Add(0, Init(60), /*answer_bytes=*/40);  // as much as there may be
+    gathering.Add(0, Init(60), /*answer_bytes=*/40);  // the most that may be under way
     EXPECT_TRUE(gathering.Await().ok());
   });
   size_t items = 0;

@@ -168,7 +168,7 @@ TEST(JobFromEnvironment, TorchrunsVariablesStandIn) {
   ASSERT_TRUE(SetJobFromEnvironment(Of(variables), &options).ok());
   EXPECT_EQ(options.num_workers, 4u) << "DMLC_NUM_WORKER counts before";
   EXPECT_EQ(options.wanted_rank, 1);
-  variables["DMLC_NUM_WORKER"] = "";  // as if it were not set
+  variables["DMLC_NUM_WORKER"] = "";  // counts as not set
   ASSERT_TRUE(SetJobFromEnvironment(Of(variables), &options).ok());
   EXPECT_EQ(options.num_workers, 3u);
 }

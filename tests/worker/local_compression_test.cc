@@ -31,7 +31,8 @@ TEST(LocalCompression, IsForDevicesAlone) {
               HasSubstr("expected local, device, dist_sync, dist_device_sync, dist_async or"));
 }
 
-// MXNet's 2bit: +t, -t or 0 of gradient and residual, both bounds included, a residual per key and device.
+// MXNet's 2bit sends +t, -t or 0 of gradient plus residual. Both bounds count as reached. Each key
+// has a residual per device.
 TEST(LocalCompression, EachDeviceHasAResidualOfItsOwnPerKey) {
   const auto store = Make("device");
   ASSERT_TRUE(store->SetGradientCompression({{"type", "2bit"}, {"threshold", "0.5"}}).ok());

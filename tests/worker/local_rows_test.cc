@@ -14,7 +14,7 @@ using ::testing::IsEmpty;
 
 using Rows = std::vector<int64_t>;
 
-// "w": four rows of two.
+// A store with the key "w": four rows of two elements.
 std::unique_ptr<KVStore> MakeRows(const Values& value = {1, 2, 3, 4, 5, 6, 7, 8},
                                   const std::string& type = "local") {
   auto store = Make(type);
@@ -37,8 +37,8 @@ TEST(LocalRows, AnUpdaterGetsTheSum) {
   EXPECT_THAT(PullOf(*store, "w", 8), ElementsAre(1, 2, 3, 4, 5, 6, 9, 12));
 }
 
-// Rows that nobody pushed, and what the optimizer keeps of them, stay as they are: each row of one store is what a store of
-// that row alone comes to.
+// Rows that nobody pushed keep their values, and so does the optimizer's state for them. A row of a
+// store gets the same values as a store that has only this row.
 TEST(LocalRows, AnOptimizerStepsTheRowsThatWerePushedAlone) {
   for (const auto kind : {wire::OptimizerSpec::SGD, wire::OptimizerSpec::ADAM}) {
     wire::OptimizerSpec spec = Spec(kind, 0.5);
@@ -118,7 +118,7 @@ TEST(LocalRows, AnUpdaterThatCallsItsStoreIsRefused) {
   ASSERT_TRUE(store->Push("w", Values(8, 1.0f), 0).ok());
   EXPECT_EQ(called.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(called.message()), HasSubstr("an updater must not call its store"));
-  // Neither through another store's updater.
+  // Another store's updater must not call it either.
   const auto other = MakeRows();
   ASSERT_TRUE(other
                   ->SetUpdater([&](const Key& key, std::span<const float>, std::span<float>) {

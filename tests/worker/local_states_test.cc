@@ -34,7 +34,8 @@ std::vector<wire::OptimizerSpec> Specs() {
   return {Momentum(0), Momentum(0.5), adam};
 }
 
-// Steps twice, saves, steps once more; another store that has the weights and the state takes the same third step.
+// A store steps twice, saves, and steps once more. Another store with those weights and that state
+// takes the same third step.
 TEST(LocalStates, AStoreThatWasSavedGoesOnBitForBit) {
   for (const wire::OptimizerSpec& spec : Specs()) {
     const auto store = MakeStepping(spec);

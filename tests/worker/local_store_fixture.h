@@ -1,4 +1,4 @@
-// Local stores in a test's hands.
+// Helpers for tests of local stores.
 #ifndef SLIMPS_TESTS_WORKER_LOCAL_STORE_FIXTURE_H_
 #define SLIMPS_TESTS_WORKER_LOCAL_STORE_FIXTURE_H_
 

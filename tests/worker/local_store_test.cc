@@ -302,7 +302,7 @@ TEST(LocalStore, AfterItsEndNothingGoes) {
   EXPECT_EQ(other->Wait(), absl::DataLossError("disk"));
 }
 
-// Any sequence of calls against a plain model.
+// Compares random sequences of calls with a plain model.
 TEST(LocalStore, RandomSequencesEqualAPlainModel) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
     std::mt19937 random(seed);
@@ -312,7 +312,7 @@ TEST(LocalStore, RandomSequencesEqualAPlainModel) {
     enum class Rule { kReplace, kAdd, kSgd } rule = Rule::kReplace;
     for (int step = 0; step < 300; ++step) {
       const int64_t key = static_cast<int64_t>(below(6));
-      const size_t elements = 1 + static_cast<size_t>(key) * 977;  // of several blocks
+      const size_t elements = 1 + static_cast<size_t>(key) * 977;  // several blocks
       Values values(elements);
       for (float& value : values) value = static_cast<float>(below(64)) - 32;
       const auto known = model.find(key);

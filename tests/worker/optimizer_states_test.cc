@@ -24,7 +24,7 @@ OptimizerStates Adam() {
                    {"s:c", {.elements = 1, .updates = 9, .tensors = {{-0.0f}, {0.5f}}}}}};
 }
 
-// With a checksum that holds.
+// Returns `content` with its last 8 bytes replaced by the right checksum.
 std::string Signed(std::string content) {
   content.resize(content.size() - 8);
   const uint64_t hash = HashBytes(std::as_bytes(std::span<const char>(content)));
@@ -90,7 +90,8 @@ TEST(OptimizerStates, FieldsThatAreNoneAreRefusedThoughTheChecksumHolds) {
   EXPECT_THAT(refusal(20, 2, absl::StatusCode::kInvalidArgument), HasSubstr("are left after"));
   EXPECT_THAT(refusal(24, 1000, absl::StatusCode::kDataLoss),
               HasSubstr("expected 1000 more bytes"));
-  // s:a's elements, low and high word: more bytes than there are, more than a key may have.
+  // The number of s:a's elements, low and high word: more bytes than the file has, and more than a
+  // key may have.
   EXPECT_THAT(refusal(31, 1000, absl::StatusCode::kDataLoss), HasSubstr("a key's state"));
   EXPECT_THAT(refusal(35, ~0u, absl::StatusCode::kInvalidArgument), HasSubstr("expected at most"));
 }

@@ -16,7 +16,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 class PayloadMakerTest : public ::testing::Test {
  protected:
-  // Partition 0 of a tensor with `gradient` in grad_buf.
+  // Makes the payload of partition 0, of a tensor with `gradient` in grad_buf.
   absl::StatusOr<MadePayload> Push(PayloadMaker& maker, const std::vector<float>& gradient,
                                    const Codec& codec, const Codec& compressor) {
     tensor_.elements = gradient.size();
@@ -38,7 +38,7 @@ class PayloadMakerTest : public ::testing::Test {
     return decoded;
   }
 
-  // The same of a push that goes raw, whatever its codec.
+  // Sends `gradient` raw, whatever its codec.
   std::vector<float> SentRaw(PayloadMaker& maker, const std::vector<float>& gradient,
                              const Codec& codec, const Codec& compressor) {
     const auto made = Push(maker, gradient, codec, compressor);
@@ -82,7 +82,7 @@ TEST_F(PayloadMakerTest, HalfPrecisionKeepsItsRoundingForTheNextPush) {
   PayloadMaker maker({.grad_scale = 1});
   const auto two_bit = MakeCodecOrDie("2bit:threshold=1"), half = MakeCodecOrDie("fp16");
   Sent(maker, {0x1p-12f}, *two_bit, *two_bit);  // e = 2^-12
-  // 1 + 2^-12 rounds to 1 in half precision; what is left goes with the next.
+  // 1 + 2^-12 rounds to 1 in half precision. The rest goes with the next push.
   EXPECT_EQ(Sent(maker, {1}, *half, *two_bit), Floats{1});
   EXPECT_EQ(Sent(maker, {0}, *half, *two_bit), Floats{0x1p-12f});
 }
@@ -90,10 +90,10 @@ TEST_F(PayloadMakerTest, HalfPrecisionKeepsItsRoundingForTheNextPush) {
 TEST_F(PayloadMakerTest, RawPushesOfACodecWithMomentumTakeItsStep) {
   PayloadMaker maker({.grad_scale = 2});
   const auto dgc = MakeCodecOrDie("dgc:k=1,mu=0.5");
-  // Raw: u = 0.5 u + g, all of u is sent.
+  // Raw: u = 0.5 u + g, and all of u is sent.
   EXPECT_EQ(Sent(maker, {1, 4}, *none_, *dgc), (Floats{2, 8}));
   EXPECT_EQ(Sent(maker, {1, 4}, *none_, *dgc), (Floats{3, 12}));
-  // Encoded: the largest goes and loses its momentum, the rest waits.
+  // Encoded: the largest element is sent and loses its momentum. The rest waits.
   EXPECT_EQ(Sent(maker, {1, 4}, *dgc, *dgc), (Floats{0, 14}));
   EXPECT_EQ(Sent(maker, {1, 4}, *none_, *dgc), (Floats{3.5f + 3.75f, 8}));
 }
@@ -152,7 +152,7 @@ TEST_F(PayloadMakerTest, BitBufMemoryIsUsedAgain) {
     EXPECT_EQ(maker.bit_bufs().blocks_made, 1);
   }
   EXPECT_EQ(maker.bit_bufs().bytes_in_use, 0u);
-  // Two that are under way need two.
+  // Two payloads under way need two buffers.
   const auto one = Push(maker, gradient, *one_bit, *one_bit);
   const auto two = Push(maker, gradient, *one_bit, *one_bit);
   EXPECT_EQ(maker.bit_bufs().blocks_made, 2);

@@ -1,4 +1,4 @@
-// A PullMerger whose requests a test answers by hand, as servers would.
+// A PullMerger whose requests the test answers by hand, as servers would.
 #ifndef SLIMPS_TESTS_WORKER_PULL_MERGER_FIXTURE_H_
 #define SLIMPS_TESTS_WORKER_PULL_MERGER_FIXTURE_H_
 
@@ -19,9 +19,9 @@
 
 namespace slimps {
 
-inline constexpr absl::Duration kLong = absl::Seconds(60);  // only a failing test waits so long
+inline constexpr absl::Duration kLong = absl::Seconds(60);  // only a failing test waits this long
 
-// Hands each pull to the test, which answers as servers would.
+// Keeps each pull for the test, which answers it as servers would. Thread-safe.
 class AskedTransport final : public Transport {
  public:
   absl::StatusOr<std::string> Bind(std::string_view address) override {
@@ -38,7 +38,7 @@ class AskedTransport final : public Transport {
   }
   void Stop() override {}
 
-  // The next pull asked for; one without a key if none comes.
+  // Returns the next pull asked for, or one without a key if none comes.
   wire::PullItem Next(absl::Duration within = kLong) {
     MutexLock lock(&mutex_);
     if (!changed_.Await(&mutex_, within, [this] { return !asked_.empty(); })) return {};
@@ -57,7 +57,7 @@ class AskedTransport final : public Transport {
   std::deque<wire::PullItem> asked_;
 };
 
-// What a pull came to.
+// Keeps the result of a pull. Thread-safe.
 class Outcome {
  public:
   std::function<void(absl::Status)> Setter() {
@@ -109,7 +109,9 @@ class PullMergerTest : public ::testing::Test {
                      .done = outcome.Setter()});
   }
   std::vector<wire::PullItem> Asked() { return {transport_.Next(), transport_.Next()}; }
-  // Answers `asked` with the same value for every element: the weights, or a change where `base` is given.
+
+  // Answers `asked` with the same value for every element. Sends weights, or a change onto version
+  // `base` if it is given.
   void Answer(const wire::PullItem& asked, uint64_t version, float value,
               std::optional<uint64_t> base = std::nullopt, uint64_t encode_ns = 0) {
     const std::vector<float> values(tensor_.partitions.at(asked.id().partition()).elements, value);
@@ -133,7 +135,8 @@ class PullMergerTest : public ::testing::Test {
     *item->mutable_status() = ToStatusProto(why);
     EXPECT_TRUE(courier_.HandleMessage(PeerId{1}, reply));
   }
-  // One whole pull, both partitions with the same answer.
+
+  // Makes one whole pull. Both partitions get the same answer.
   void Pull(uint64_t version, PullKind kind, std::vector<float>& out, float value,
             std::optional<uint64_t> base = std::nullopt) {
     Outcome outcome;
@@ -143,7 +146,8 @@ class PullMergerTest : public ::testing::Test {
     EXPECT_TRUE(status.ok()) << status;
   }
 
-  // `out` gets version 1, tens all of them, and is asked to become `version`.
+  // Fills `out` with version 1, whose elements are all 10, and submits a pull of `version` onto it.
+  // Returns the requests for both partitions.
   std::vector<wire::PullItem> AskOnto(std::vector<float>& out, uint64_t version, Outcome& outcome) {
     Pull(1, PullKind::kOnto, out, 10);
     Submit(version, PullKind::kOnto, out, outcome);

@@ -1,4 +1,4 @@
-// What a PullMerger makes of answers, whatever the pull's kind.
+// What a PullMerger does with answers, for each kind of pull.
 #include <string>
 #include <utility>
 #include <vector>
@@ -63,7 +63,7 @@ TEST_F(PullMergerTest, ThroughTheCopyTheCallersMemoryMayHoldAnything) {
   EXPECT_THAT(other, ElementsAre(11, 11, 11, 11));
   EXPECT_THAT(out, ElementsAre(10, 10, 10, 10));
   out = {0, 0, 0, 0};
-  Pull(2, PullKind::kPlain, out, 3);  // nothing to the copy
+  Pull(2, PullKind::kPlain, out, 3);  // does not touch the copy
   Pull(3, PullKind::kThroughCopy, out, 1, /*base=*/2);
   EXPECT_THAT(out, ElementsAre(12, 12, 12, 12));
 }
@@ -83,7 +83,7 @@ TEST_F(PullMergerTest, APullThatFailedHalfWayGoesOnFromWhatEachPartitionHolds) {
   asked = Asked();
   EXPECT_EQ(asked[0].held_version(), 2);
   EXPECT_EQ(asked[1].held_version(), 1);
-  Answer(asked[0], 2, 11);  // whole, as servers answer who holds what it asks for
+  Answer(asked[0], 2, 11);  // whole: the worker already holds this version
   Answer(asked[1], 2, 1, 1);
   ASSERT_TRUE(again.Await().ok());
   EXPECT_THAT(out, ElementsAre(11, 11, 11, 11));
@@ -122,14 +122,14 @@ TEST_F(PullMergerTest, PullsThroughOneCopyTakeTurns) {
   const std::vector<wire::PullItem> asked = Asked();
   Submit(1, PullKind::kThroughCopy, second, second_done);
   Submit(1, PullKind::kPlain, plain, plain_done);
-  for (const wire::PullItem& item : Asked()) Answer(item, 1, 4);  // the plain one does not wait
+  for (const wire::PullItem& item : Asked()) Answer(item, 1, 4);  // the plain pull does not wait
   ASSERT_TRUE(plain_done.Await().ok());
   EXPECT_TRUE(transport_.idle());
   EXPECT_FALSE(second_done.done());
   Refuse(asked[0], absl::UnavailableError("gone"));
   Answer(asked[1], 1, 5);
   EXPECT_FALSE(first_done.Await().ok());
-  const std::vector<wire::PullItem> next = Asked();  // its turn, though the first failed
+  const std::vector<wire::PullItem> next = Asked();  // the second's turn, though the first failed
   EXPECT_FALSE(next[0].takes_change());
   EXPECT_EQ(next[1].held_version(), 1);
   Answer(next[0], 1, 6);
@@ -210,7 +210,7 @@ TEST_F(MeasuredPulls, OfTheWrongKindAreNoSamples) {
   std::vector<float> out(4);
   Pull(2, PullKind::kOnto, out, 10);
   for (const wire::PullItem& asked : Asked()) {
-    Answer(asked, 2, 10);  // weights where a change was agreed on
+    Answer(asked, 2, 10);  // weights where a change was agreed
   }
   Pull(2, PullKind::kOnto, out, 10);
   std::vector<wire::PullItem> asked = Asked();
@@ -234,7 +234,7 @@ TEST_F(MeasuredPulls, WholeWeightsOfANewerVersionAreSamplesToo) {
   std::vector<float> out(4);
   Pull(2, PullKind::kOnto, out, 10);
   for (const wire::PullItem& item : Asked())
-    Answer(item, 4, 12);  // the server keeps no version 2 any more
+    Answer(item, 4, 12);  // the server does not keep version 2 any more
   EXPECT_EQ(AwaitMeasured().at(0).version, 2);
   EXPECT_THAT(out, ElementsAre(10, 10, 10, 10));
 }

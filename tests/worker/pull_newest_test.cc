@@ -1,4 +1,5 @@
-// Pulls of a version that a PullMerger holds by the time of their turn, and of one that it cannot hold.
+// Pulls of a version that a PullMerger holds by the time of their turn, and pulls that find no
+// memory for a copy.
 #include <string>
 #include <utility>
 #include <vector>
@@ -7,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "tests/worker/pull_merger_fixture.h"
 
-// Sanitizers end a program that asks for too much, unless told to refuse as the system does.
+// Without this, sanitizers end a program that asks for too much memory. The system only refuses.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
 extern "C" const char* __tsan_default_options() { return "allocator_may_return_null=1"; }
 
@@ -30,7 +31,7 @@ TEST_F(PullMergerTest, TheNewestVersionIsNotAskedForTwice) {
   EXPECT_THAT(out, ElementsAre(10, 10, 10, 10));
   EXPECT_THAT(other, ElementsAre(20, 20, 20, 20));
   EXPECT_TRUE(transport_.idle());
-  // Other memory, and a version that may not be the newest, are asked for.
+  // Other memory must be filled by a new request, and so must a version that may not be the newest.
   std::vector<float> elsewhere(4);
   Outcome asked, maybe_old;
   Submit(0, PullKind::kOnto, elsewhere, asked, /*is_newest=*/true);
@@ -56,11 +57,13 @@ TEST_F(PullMergerTest, AVersionOfWhichSomePartitionIsAnotherIsAskedForAgain) {
   EXPECT_TRUE(second.Await().ok());
 }
 
-// By the time of their turn the server may have dropped that version.
+// The pulls must share one answer: by the time of their turn the server may have dropped the
+// version.
 TEST_F(PullMergerTest, WhoWaitsForTheSameVersionSharesTheAnswer) {
   Make();
   constexpr size_t kPulls =
-      20000;  // answering one within the other would need as many frames of stack
+      // If one pull's answer were handled inside another's, this many would overflow the stack.
+      20000;
   std::vector<std::vector<float>> outs(kPulls, std::vector<float>(4));
   std::vector<Outcome> done(kPulls);
   Submit(1, PullKind::kThroughCopy, outs[0], done[0], /*is_newest=*/true);
@@ -92,7 +95,7 @@ TEST_F(PullMergerTest, TheTimeThatAPullWaitsForItsTurnIsOfItsTimeout) {
   const absl::Status late = second.Await();
   EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(late.message()), HasSubstr("pull of key s:w: its turn did not come"));
-  for (const wire::PullItem& item : Asked()) Answer(item, 3, 6);  // and the next has its turn
+  for (const wire::PullItem& item : Asked()) Answer(item, 3, 6);  // the next has its turn
   EXPECT_TRUE(third.Await().ok());
 }
 

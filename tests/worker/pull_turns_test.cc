@@ -1,4 +1,5 @@
-// When a PullMerger sends what is to be measured, who merges what, and what travels with a push.
+// When a PullMerger sends a pull that is measured, which thread merges an answer, and what travels
+// with a push.
 #include <atomic>
 #include <future>
 #include <memory>
@@ -14,7 +15,7 @@
 namespace slimps {
 namespace {
 
-constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits so long
+constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits this long
 
 class PullTurnsTest : public ::testing::Test {
  protected:
@@ -48,7 +49,8 @@ class PullTurnsTest : public ::testing::Test {
            changed_.NotifyAll();
          }});
   }
-  // Answers the only pull of a message, or its pull beside a push, with `value`.
+
+  // Answers the only pull of a message, or the pull beside a push, with `value`.
   void Answer(size_t message, float value) {
     const wire::Header sent = transport_.header(message);
     const wire::PullItem asked = sent.has_pull() ? sent.pull().items(0) : sent.push_pull().pull(0);
@@ -114,7 +116,7 @@ TEST_F(PullTurnsTest, WhoWaitsForMeasurementsNeedNotWaitForOtherPulls) {
   std::vector<float> a(4), b(4);
   Pull(Tensor("a", 4), a);
   ASSERT_TRUE(transport_.AwaitSent(1));
-  // Never answered: its round waits for a push of whoever waits here.
+  // This pull is never answered: its round waits for a push of the thread that waits here.
   merger_->Submit(
       {.tensor = Tensor("b", 4), .min_version = 1, .out = b, .done = [](const absl::Status&) {}});
   ASSERT_TRUE(transport_.AwaitSent(2));
@@ -149,7 +151,7 @@ TEST_F(PullTurnsTest, AnswersBeyondTheBoundAreMergedByWhoBringsThem) {
   PullMergerOptions options;
   options.max_bytes_waiting = 20;
   Make(std::move(options));
-  // The pull thread stands still within the first answer's callback.
+  // The pull thread is held up in the first answer's callback.
   std::promise<void> entered, go;
   std::vector<float> first(4), second(4), third(4);
   merger_->Submit(

@@ -61,7 +61,7 @@ TEST(PushMeasurement, OfManyPartitionsFromTheFirstByteToTheLastAnswer) {
   std::vector<uint32_t> servers;
   const PushMeasurement measurement(
       [&](uint32_t server, std::vector<OutgoingItem> items, int) {
-        ASSERT_EQ(items.size(), 1u);  // alone
+        ASSERT_EQ(items.size(), 1u);  // it travels alone
         servers.push_back(server);
         const uint32_t partition = std::get<wire::PushItem>(items[0].item).id().partition();
         items[0].done({.status = absl::OkStatus(),
@@ -74,7 +74,7 @@ TEST(PushMeasurement, OfManyPartitionsFromTheFirstByteToTheLastAnswer) {
   const auto passage = measurement.Send(TensorOf(3), 0, Items(3, 1 << 20));
   ASSERT_TRUE(passage.ok()) << passage.status();
   EXPECT_EQ(servers, (std::vector<uint32_t>{0, 1, 0}));
-  // First byte 100 s ago; the last answer, 1 s of whose wait was decoding, just now.
+  // The first byte went 100 s ago and the last answer came just now. 1 s of its wait was decoding.
   EXPECT_NEAR(absl::ToDoubleSeconds(passage->communication), 99, 1);
   EXPECT_EQ(passage->decode, absl::Seconds(61));
 }
@@ -124,14 +124,14 @@ TEST(PushMeasurement, RepeatsGoByTheTensorsSizeWhateverItsPayload) {
   }
 }
 
-// A link that takes a start-up time, its bytes' time, and at random longer than that.
+// A link that takes a start-up time, the time of the bytes, and a random extra time.
 class JitteringLink final {
  public:
   static constexpr double kStartupNs = 100'000, kNsPerByte = 8, kMeanJitterNs = 60'000;
 
   explicit JitteringLink(double mean_jitter_ns) : mean_jitter_ns_(mean_jitter_ns) {}
 
-  // What a tensor of `tensor_bytes` takes with a payload of so many.
+  // Returns the time of sending a tensor of `tensor_bytes` as a payload of `payload_bytes`.
   absl::Duration Measure(uint64_t tensor_bytes, size_t payload_bytes) {
     const PushMeasurement measurement(
         [this](uint32_t, std::vector<OutgoingItem> items, int) {
@@ -183,7 +183,7 @@ TEST(PushMeasurement, SizesGainOnAJitteringLinkThatGainOnASteadyOne) {
     for (int round = 0; round < 100; ++round) {
       for (const uint64_t bytes : kTensorBytes) {
         table.AddRaw(bytes, link.Measure(bytes, bytes));
-        // Just over what 32 KiB save.
+        // Encoding costs slightly more than compression saves on 32 KiB.
         table.AddCompressed(bytes, link.Measure(bytes, bytes / 32), absl::Microseconds(280));
       }
     }
@@ -197,7 +197,7 @@ TEST(PushMeasurement, SizesGainOnAJitteringLinkThatGainOnASteadyOne) {
 }
 
 TEST(PushMeasurement, APassageOfWhichSomethingWasSentAgainIsNone) {
-  for (const int lost : {1, 8}) {  // how many passages
+  for (const int lost : {1, 8}) {  // how many passages lose something
     int sent = 0;
     const PushMeasurement measurement(
         [&](uint32_t server, std::vector<OutgoingItem> items, int) {

@@ -1,4 +1,5 @@
-// A PushPipeline over a network that stands still: what it has sent, and answers as the test gives them.
+// A PushPipeline over a network that stands still. The test sees what is sent and gives the
+// answers.
 #ifndef SLIMPS_TESTS_WORKER_PUSH_PIPELINE_FIXTURE_H_
 #define SLIMPS_TESTS_WORKER_PUSH_PIPELINE_FIXTURE_H_
 
@@ -18,7 +19,7 @@
 
 namespace slimps {
 
-inline constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits so long
+inline constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits this long
 inline constexpr size_t kLargeElements = Coalescer::kSmallItemBytes / sizeof(float) + 1;
 
 class PushPipelineTest : public ::testing::Test {
@@ -37,10 +38,10 @@ class PushPipelineTest : public ::testing::Test {
     };
     pipeline_ = std::make_unique<PushPipeline>(&courier_, plan_.get(), std::move(options));
   }
-  // As the store does it: answers may still come while the pipeline lives.
+  // Ends as the store does it: answers may still come while the pipeline lives.
   void TearDown() override { courier_.FailAll(absl::CancelledError("the test is over")); }
 
-  // Partitions of `elements` each, on one server.
+  // Returns a tensor with partitions of `elements` each, on one server.
   const TensorPlan* Tensor(const std::string& name, size_t elements, size_t partitions = 1) {
     auto tensor =
         std::make_unique<TensorPlan>(TensorPlan{.key = Key(name), .info = {}, .partitions = {}});
@@ -58,7 +59,8 @@ class PushPipelineTest : public ::testing::Test {
     }
     return {tensor, round, priority, std::move(grad_bufs), std::abs(value)};
   }
-  // The push thread stands still within its first message until the returned promise is kept.
+
+  // Holds up the push thread in its first message, until the caller keeps the returned promise.
   std::promise<void> HoldUp() {
     std::promise<void> go;
     std::promise<void> stands;

@@ -1,4 +1,5 @@
-// What leaves a PushPipeline, in which order and company, and what it holds back.
+// What leaves a PushPipeline, in which order and in which messages, and what the pipeline holds
+// back.
 #include "worker/push_pipeline.h"
 
 #include <chrono>
@@ -64,7 +65,7 @@ TEST_F(PushPipelineTest, SubmitWaitsWhileTooManyBytesAreUnanswered) {
   ASSERT_TRUE(transport_.AwaitSent(1));
   auto second = std::async(std::launch::async,
                            [&] { return pipeline_->Submit(Job(tensor, 0, /*round=*/2)); });
-  // It has left, but it was not answered: what is on its way counts.
+  // The first push has left but is not answered. Payloads on their way count too.
   EXPECT_EQ(second.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout);
   Answer(0);
   EXPECT_TRUE(second.get().ok());
@@ -236,7 +237,7 @@ TEST_F(PushPipelineTest, APartitionsGradBufGoesOnceItIsEncoded) {
     stands.set_value();
     go.wait();
   };
-  // Large enough to be sent before the next one is encoded.
+  // Large enough that the pipeline sends one partition before it encodes the next.
   PushJob job = Job(Tensor("w", 32 * kLargeElements, 2));
   const std::vector<std::weak_ptr<HostBuffer>> bufs(job.grad_bufs.begin(), job.grad_bufs.end());
   ASSERT_TRUE(pipeline_->Submit(std::move(job)).ok());

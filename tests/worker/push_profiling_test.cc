@@ -1,4 +1,4 @@
-// Pushes that are measured, and what becomes of reports that nobody answers.
+// Pushes that are measured, and what happens when nobody answers a report.
 #include <string>
 
 #include "gmock/gmock.h"
@@ -31,7 +31,7 @@ TEST_F(PushPipelineTest, AMeasuredPushThatIsNeverAnsweredIsAnErrorToo) {
 
 TEST_F(PushPipelineTest, AMeasuredPushGoesOutInTheEndThoughAnotherIsNeverAnswered) {
   Make({.compression = "1bit", .pre_steps = 4}, size_t{1} << 30, absl::Milliseconds(50));
-  // Prepared, and never dispatched: the link does not become quiet.
+  // This push is prepared and never dispatched, so the link does not become quiet.
   PushJob nothing{Tensor("a", 4), /*round=*/1, 0, {}};
   ASSERT_TRUE(pipeline_->Submit(std::move(nothing)).ok());
   ASSERT_TRUE(transport_.AwaitSent(1));
@@ -39,7 +39,8 @@ TEST_F(PushPipelineTest, AMeasuredPushGoesOutInTheEndThoughAnotherIsNeverAnswere
   EXPECT_TRUE(transport_.AwaitSent(2));
 }
 
-// A decision that never comes holds nobody up for ever, however short the timeout: the one in force holds on.
+// If a decision never comes, training does not wait for ever, however short the timeout is. The
+// decision in force stays.
 TEST_F(PushPipelineTest, WithoutAnAnswerToALaterReportItGoesOnAsDecidedBefore) {
   ThresholdTable table("1bit");
   table.AddRaw(4096, absl::Milliseconds(9));

@@ -20,7 +20,7 @@ TensorPlan Tensor(const std::string& name, size_t elements) {
   return {.key = Key(name), .info = {}, .elements = elements, .partitions = {{0, 0, elements}}};
 }
 
-// Sizes of 4 KiB to 512 KiB, 40 tensors each.
+// Returns 40 tensors of each size from 4 KiB to 512 KiB.
 std::vector<TensorPlan> ManyTensors() {
   std::vector<TensorPlan> tensors;
   for (size_t elements = 1 << 10; elements <= 1 << 17; elements *= 2) {
@@ -31,7 +31,8 @@ std::vector<TensorPlan> ManyTensors() {
   return tensors;
 }
 
-// Compressing saves 1/100 - 1/3200 us a byte, and costs what 3/4 of `threshold` saves.
+// Returns a table where compressing saves 1/100 - 1/3200 us a byte, and costs what it saves on 3/4
+// of `threshold` bytes.
 ThresholdTable LoadedTable(const std::string& codec, uint64_t threshold) {
   ThresholdTable table(codec);
   for (uint64_t bytes = 4 << 10; bytes <= 512 << 10; bytes *= 2) {
@@ -76,7 +77,8 @@ class Remeasuring : public ::testing::Test {
   std::string AsDecided(const TensorPlan& tensor) const {
     return tensor.bytes() >= 32 << 10 ? "1bit" : "none";
   }
-  // All chosen tensors take `raw` and `compressed` times that their size has.
+
+  // Records times for all chosen tensors, as they follow from size, codec and `bytes_per_us`.
   void MeasurePair(uint64_t pair, double bytes_per_us) {
     for (const uint64_t round : {pair * kEvery, pair * kEvery + 1}) {
       for (const TensorPlan& tensor : tensors_) {
@@ -210,7 +212,7 @@ TEST_F(Remeasuring, AnAnswerToAnEarlierReportIsNoAnswer) {
   EXPECT_TRUE(plan_->UnansweredReport().has_value());
   ASSERT_TRUE(plan_->OnCodecMap(Decision(2, 2 * kEvery + 8, 32 << 10)).ok());
   EXPECT_FALSE(plan_->UnansweredReport().has_value());
-  // One that was under way for long does not undo it.
+  // An answer that was under way for long does not undo the newer one.
   ASSERT_TRUE(plan_->OnCodecMap(Decision(1, kEvery + 8, 32 << 10)).ok());
   EXPECT_EQ(plan_->decision()->version(), 3u);
 }
@@ -223,7 +225,7 @@ TEST_F(Remeasuring, TrainingGoesOnWhereNoAnswerEverComes) {
   }
   EXPECT_TRUE(plan_->CodecFor(tensor, kEvery + 8, absl::ZeroDuration()).ok());
   EXPECT_EQ(PushedAs(tensor, kEvery + 9), "none");
-  // The next report, and a late answer, are as good as ever.
+  // The next report and a late answer still work.
   EXPECT_TRUE(plan_->TakeReport(2 * kEvery + 3).has_value());
   ASSERT_TRUE(plan_->OnCodecMap(Decision(2, 2 * kEvery + 8, 1024)).ok());
   EXPECT_EQ(PushedAs(tensor, 2 * kEvery + 8), "1bit");
@@ -289,7 +291,7 @@ TEST(PullPlan, ProfilingAsksForChangesInEvenRoundsAndReportsPullsAlone) {
     EXPECT_TRUE((*plan)->MeasuresPull(tensor, round));
     EXPECT_EQ((*plan)->ChangeCodecFor(tensor, round), round % 2 == 0 ? "2bit" : "");
   }
-  (*plan)->RecordPull(tensor, 2, absl::Milliseconds(900), {});  // cold
+  (*plan)->RecordPull(tensor, 2, absl::Milliseconds(900), {});  // a cold one
   (*plan)->RecordPull(tensor, 3, absl::Milliseconds(8), {});
   (*plan)->RecordPull(tensor, 4, absl::Milliseconds(2), absl::Milliseconds(1));
   const auto report = (*plan)->TakeReport(5);
@@ -364,7 +366,7 @@ TEST(PullPlan, PullsAreMeasuredAgainUnderTheirOwnThreshold) {
     (*plan)->RecordPull(tensor, kEvery, absl::Milliseconds(7), absl::Milliseconds(1));
     (*plan)->RecordPull(tensor, kEvery + 1, absl::Milliseconds(7), absl::Milliseconds(1));
     (*plan)->RecordPull(tensor, kEvery + 2, absl::Hours(1),
-                        absl::Milliseconds(1));  // not of the pair
+                        absl::Milliseconds(1));  // not in the measured pair
   }
   EXPECT_TRUE(pushed.contains(8 << 10) && pushed.contains(16 << 10));
   EXPECT_TRUE(pulled.contains(64 << 10) && pulled.contains(128 << 10));
@@ -373,7 +375,7 @@ TEST(PullPlan, PullsAreMeasuredAgainUnderTheirOwnThreshold) {
   EXPECT_EQ(report->pull_codec(), "2bit");
   for (const wire::ThresholdRow& row : report->rows()) {
     if (row.direction() != wire::PULL || row.bytes() != 128 << 10) continue;
-    EXPECT_NEAR(row.t_c_ms(), (7 + 1.41072) / 2, 0.01);  // with the loaded table's
+    EXPECT_NEAR(row.t_c_ms(), (7 + 1.41072) / 2, 0.01);  // with the loaded table's value
   }
 }
 

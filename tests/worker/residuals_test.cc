@@ -18,7 +18,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// A tensor cut into partitions of `partition_elements`.
+// Returns a tensor cut into partitions of `partition_elements`.
 std::unique_ptr<TensorPlan> Tensor(const std::string& name, size_t elements,
                                    size_t partition_elements) {
   auto tensor = std::make_unique<TensorPlan>(
@@ -33,13 +33,14 @@ std::unique_ptr<TensorPlan> Tensor(const std::string& name, size_t elements,
 
 class Residuals : public ::testing::Test {
  protected:
-  // Of tensors a (10 elements) and b (3), whose partitions have `cut` elements.
+  // Returns tensors a (10 elements) and b (3), in partitions of `cut` elements.
   std::vector<const TensorPlan*> Tensors(size_t cut) {
     kept_.push_back(Tensor("a", 10, cut));
     kept_.push_back(Tensor("b", 3, cut));
     return {kept_[kept_.size() - 2].get(), kept_.back().get()};
   }
-  // Residual i of `a` is i + 1, of `b` -(i + 1).
+
+  // Sets residual i of `a` to i + 1, and of `b` to -(i + 1).
   static void Fill(StateStore& states, const std::vector<const TensorPlan*>& tensors) {
     for (const TensorPlan* tensor : tensors) {
       const float sign = tensor->key.typed_name() == "s:a" ? 1 : -1;
@@ -149,7 +150,7 @@ TEST_F(Residuals, WhatIsDamagedOrOfAnotherKindIsRefused) {
   ContentBuilder hostile("SLPSRESI");
   hostile.Add(uint32_t{1});
   hostile.Add(2.0f);
-  hostile.Add(~uint32_t{0});  // keys
+  hostile.Add(~uint32_t{0});  // the number of keys
   EXPECT_THAT(Refusal(std::move(hostile).Seal(), absl::StatusCode::kDataLoss),
               HasSubstr("a key's name: expected 4 more bytes, got 0"));
 }

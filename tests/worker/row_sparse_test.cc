@@ -48,7 +48,7 @@ TEST(SumByRow, RowsAreSortedAndRepeatedOnesAddUpTimesTheScale) {
 
 TEST(SumByRow, RepeatedRowsAreAddedInTheOrderGiven) {
   const TensorPlan plan = Plan({2}, 100);
-  // 2^24 + 1 + 1 is 2^24 when the ones are added one by one, 2^24 + 2 when they come first.
+  // 2^24 + 1 + 1 is 2^24 if the ones are added one by one, and 2^24 + 2 if they are added first.
   EXPECT_THAT(
       SumByRow(plan, std::vector<int64_t>{1, 1, 1}, std::vector<float>{0x1p24f, 1, 1}, 1)->values,
       ElementsAre(0x1p24f));
@@ -88,7 +88,8 @@ TEST(SumByRow, WrongRowsLengthsAndValuesAreRefusedByKeyAndRow) {
       HasSubstr("below 0, got row 0"));
 }
 
-// Whatever the cut, payloads decode to the rows pushed, and requests bring back what is there.
+// For any cut into partitions, payloads decode to the pushed rows, and requests return the rows as
+// they are.
 TEST(RowSparse, PushedAndPulledRowsAreTheTensorsWhateverThePartitions) {
   std::mt19937_64 random(1);
   for (const std::vector<int64_t>& shape :
@@ -119,7 +120,7 @@ TEST(RowSparse, PushedAndPulledRowsAreTheTensorsWhateverThePartitions) {
       }
       EXPECT_EQ(decoded, dense);
 
-      // Another cut of requests must not matter either.
+      // The cut of the requests must not matter either.
       for (const size_t most_elements : {size_t{1}, size_t{10}, size_t{1} << 20}) {
         std::vector<float> pulled(values.size(), -1.0f);
         for (const RowRequest& request : PlanRowRequests(plan, rows, most_elements)) {

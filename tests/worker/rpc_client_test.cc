@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::SizeIs;
 
-constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits so long
+constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits this long
 constexpr absl::Duration kRetry = absl::Milliseconds(2);
 constexpr PeerId kPeer{9};
 
@@ -37,7 +37,7 @@ Message AckTo(const Message& question, const absl::Status& status = absl::OkStat
 
 class RpcClientTest : public ::testing::Test {
  protected:
-  // Questions are answered by `answer`, at once.
+  // Answers each question at once with what `answer` returns.
   void AnswerWith(std::function<Message(const Message&)> answer) {
     transport_.set_on_send([this, answer](PeerId, const Message& question) {
       EXPECT_TRUE(client_.HandleMessage(answer(question)));

@@ -1,4 +1,4 @@
-// How much memory of gradients there is at once, and who waits for it.
+// How much memory gradients take at once, and which threads wait for it.
 #include "worker/staging.h"
 
 #include <algorithm>
@@ -20,10 +20,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits so long
+constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits this long
 constexpr std::chrono::milliseconds kMoment(50);
 
-// Bytes in live buffers, and the limits it was given.
+// Counts the bytes in live buffers, and keeps the limit that it was given.
 class CountingDevice final : public Device {
  public:
   absl::StatusOr<std::unique_ptr<HostBuffer>> AllocateHost(size_t elements) override {
@@ -53,7 +53,7 @@ class CountingDevice final : public Device {
   };
 };
 
-// Partitions of so many elements.
+// Returns a tensor whose partitions have these numbers of elements.
 TensorPlan Tensor(const std::string& name, const std::vector<size_t>& elements) {
   TensorPlan tensor{.key = Key(name), .info = {}, .partitions = {}};
   for (const size_t count : elements) {

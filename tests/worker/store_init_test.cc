@@ -27,17 +27,17 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits so long
+constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits this long
 
-// A worker whose scheduler and servers are this test.
+// A worker whose scheduler and servers are played by the test.
 class StoreInitTest : public ::testing::Test {
  protected:
   StoreInitTest() {
-    // Nobody answers, but from here on there is a connection to ask over.
+    // Nobody answers the join, but from here on there is a connection to ask over.
     EXPECT_EQ(membership_.Join().code(), absl::StatusCode::kDeadlineExceeded);
   }
 
-  // Questions to the scheduler are answered by `answer`.
+  // Lets `answer` fill in the scheduler's answers to declarations.
   void AnswerWith(std::function<void(const wire::DeclareKeys&, wire::Header*)> answer) {
     transport_.set_on_send([this, answer](PeerId, const Message& question) {
       if (!question.header.has_declare_keys()) return absl::OkStatus();
@@ -48,7 +48,8 @@ class StoreInitTest : public ::testing::Test {
       return absl::OkStatus();
     });
   }
-  // As a scheduler places keys: partitions of the size asked for, in turn on `servers`.
+
+  // Places keys as a scheduler does: partitions of the size asked for, on `servers` in turn.
   static void Place(const wire::DeclareKeys& keys, uint32_t servers, wire::Placement* placement) {
     for (const wire::KeyInfo& info : keys.keys()) {
       wire::KeyPlace* place = placement->add_keys();
@@ -99,7 +100,8 @@ class StoreInitTest : public ::testing::Test {
   RpcClient rpc_{&transport_, absl::Milliseconds(5)};
 };
 
-// Of several partitions, one is answered while the next is pushed. One alone goes there, then back.
+// With several partitions, the answer to one travels while the next is pushed. A single one would
+// use one direction at a time.
 TEST_F(StoreInitTest, ASmallModelsLargestTensorUsesBothDirectionsOfALink) {
   AnswerAsScheduler(2);
   const size_t elements = 983040;  // 3.9 MB: most of a model of a million parameters
@@ -218,7 +220,7 @@ TEST_F(StoreInitTest, ASilentSchedulerIsNamed) {
   EXPECT_THAT(plans.status().ToString(), HasSubstr("declaring keys at the scheduler"));
 }
 
-// Rank 0's half: its values on their way to two servers.
+// What rank 0 does with initial values: it sends them to two servers.
 class InitialValuesTest : public ::testing::Test {
  protected:
   static TensorPlan Plan(const char* key, std::vector<PartitionPlan> partitions) {
@@ -228,7 +230,8 @@ class InitialValuesTest : public ::testing::Test {
     for (const PartitionPlan& partition : plan.partitions) plan.elements += partition.elements;
     return plan;
   }
-  // Servers acknowledge each item with what `status` says.
+
+  // Lets servers acknowledge each item with what `status` returns.
   using Status = std::function<absl::Status(const wire::InitItem&)>;
   void Acknowledge(Status status) {
     transport_.set_on_send([this, status](PeerId to, const Message& message) {
@@ -248,7 +251,8 @@ class InitialValuesTest : public ::testing::Test {
   void Accept(const FakeTransport::Sent& sent) {
     Answer(sent.to, sent.message, [](const wire::InitItem&) { return absl::OkStatus(); });
   }
-  // Items, not messages.
+
+  // Counts items, not messages.
   size_t sent() {
     size_t items = 0;
     for (const auto& one : transport_.sent()) {
@@ -331,14 +335,14 @@ TEST_F(InitialValuesTest, ItWaitsForEveryAcknowledgement) {
   ASSERT_TRUE(transport_.AwaitSent(2));
   const auto sent = transport_.sent();
   Accept(sent[1]);
-  absl::SleepFor(absl::Milliseconds(50));  // one that does not wait would be done by now
+  absl::SleepFor(absl::Milliseconds(50));  // a call that does not wait would be done by now
   EXPECT_FALSE(done);
   Accept(sent[0]);
   sender.join();
 }
 
 TEST_F(InitialValuesTest, NoMoreThanTheBoundIsUnderWay) {
-  // 8 bytes each, and 16 may be under way.
+  // Each item has 8 bytes, and 16 bytes may be under way.
   const TensorPlan plan = Plan("w", {{0, 0, 2}, {1, 2, 2}, {0, 4, 2}, {1, 6, 2}, {0, 8, 1}});
   const std::vector<float> values(9, 1.0f);
   std::thread sender([&] {

@@ -17,7 +17,8 @@ class UnacknowledgedPushesTest : public ::testing::Test {
   bool Await(KeyId key, int number) {
     return pushes_.Await(key, [this, number](const absl::Status&) { told_.push_back(number); });
   }
-  // Who is told by this acknowledgement.
+
+  // Takes an acknowledgement. Returns the waiters that it tells.
   std::vector<int> Take(KeyId key, uint64_t turn, size_t partitions = 1) {
     return Told(pushes_.Take(key, turn, partitions));
   }
@@ -50,7 +51,7 @@ TEST_F(UnacknowledgedPushesTest, AWaiterIsToldByTheLastPartition) {
   EXPECT_THAT(Take(1, turn), ElementsAre(7, 8));
 }
 
-// A thread that never stops pushing does not keep another from its answer.
+// If one thread never stops pushing, another thread must still get its answer.
 TEST_F(UnacknowledgedPushesTest, PushesAfterAWaiterAreNotWaitedFor) {
   const uint64_t first = pushes_.Add(1, 1);
   EXPECT_TRUE(Await(1, 1));

@@ -1,5 +1,5 @@
 // Runs on a machine with a GPU: bazel test --config=cuda //tests/worker/device:cuda_device_test.
-// Elsewhere every case is skipped and says why.
+// Elsewhere each test is skipped and says why.
 #include "tests/worker/device/device_test_body.h"
 
 #ifdef SLIMPS_TEST_CUDA
@@ -47,7 +47,7 @@ TEST(CudaDevice, ACopyWaitsForTheDefaultStreamThatMadeItsSource) {
   GpuMemory memory(kElements);
   auto buffer = *(*device)->AllocateHost(kElements);
   for (int round = 1; round <= 10; ++round) {
-    // Many passes, so that the copy would overtake the last one if it did not wait.
+    // There are many passes, so a copy that did not wait would overtake the last one.
     for (int pass = 0; pass < 20; ++pass) {
       ASSERT_EQ(cudaMemsetAsync(memory.span().data(), pass == 19 ? round : 0x7f,
                                 memory.span().size_bytes(), cudaStreamLegacy),

@@ -1,4 +1,5 @@
-// What every Device must do, whatever it copies with. A test file names its device by a Fixture:
+// Tests that every Device must pass, whatever it copies with. A test file names its device by a
+// Fixture:
 //
 //   struct HostFixture {
 //     static absl::StatusOr<std::unique_ptr<Device>> Make();
@@ -7,7 +8,7 @@
 //   };
 //   INSTANTIATE_TYPED_TEST_SUITE_P(Host, DeviceTest, HostFixture);
 //
-// Where Make says FailedPrecondition (no CUDA, no GPU), each test is skipped and says why.
+// If Make returns FailedPrecondition (no CUDA, no GPU), each test is skipped and says why.
 #ifndef SLIMPS_TESTS_WORKER_DEVICE_DEVICE_TEST_BODY_H_
 #define SLIMPS_TESTS_WORKER_DEVICE_DEVICE_TEST_BODY_H_
 
@@ -48,7 +49,8 @@ class Completions final {
       changed_.NotifyAll();
     };
   }
-  // All statuses by key, once `count` calls have come in. The test fails where they do not.
+
+  // Waits for `count` calls. Returns all statuses by key. Fails the test if fewer calls come.
   std::map<KeyId, absl::Status> Await(size_t count) {
     const SteadyTime deadline = MachineClock()->Now() + absl::Seconds(30);
     MutexLock lock(&mutex_);

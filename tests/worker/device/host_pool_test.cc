@@ -9,7 +9,7 @@
 namespace slimps {
 namespace {
 
-// Blocks that count themselves, from a machine that has `limit` bytes.
+// A machine of `limit` bytes whose blocks count themselves.
 struct Machine {
   size_t limit = SIZE_MAX;
   size_t held = 0;
@@ -102,7 +102,7 @@ TEST(HostPool, IdleBlocksGoBeforeTheLimitIsExceeded) {
   auto more = *pool->Acquire(11 * 1024);
   EXPECT_EQ(machine.held, (30u + 10 + 11) * 4096) << "the largest goes first";
   EXPECT_EQ(pool->stats().bytes_idle, 30u * 4096);
-  // What is lent stays, and more than the limit is lent where it is asked for.
+  // Lent blocks stay. The pool lends more than its limit if it is asked to.
   auto huge = *pool->Acquire(200 * 1024);
   EXPECT_EQ(machine.held, (10u + 11 + 200) * 4096);
   EXPECT_EQ(pool->stats().bytes_idle, 0u);

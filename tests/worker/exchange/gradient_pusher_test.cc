@@ -81,7 +81,8 @@ TEST_F(GradientPusherTest, ARoundKnowsNothingOfTheOneBefore) {
                                            "nothing b 2", "nothing c 2"));
 }
 
-// Lin et al. 2018, section 3.2: by the norm of the whole gradient, over the square root of the number of workers.
+// Clips by the norm of the whole gradient, with the threshold divided by the square root of the
+// number of workers (Lin et al. 2018, section 3.2).
 TEST_F(GradientPusherTest, ClippingGoesByTheNormOfAllTensorsTogether) {
   FakeServer server(4);
   FakeStore store(&server, 0);

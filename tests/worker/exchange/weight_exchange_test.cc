@@ -35,7 +35,7 @@ ExchangeOptions WithBackup() {
   return options;
 }
 
-// One worker of a job of `workers`, whose model is "a" and "b".
+// One worker of a job, with a model of "a" and "b".
 struct Worker {
   Worker(FakeServer* server, uint32_t rank, std::vector<float> first)
       : a(std::move(first)), store(server, rank) {}
@@ -164,8 +164,9 @@ TEST(WeightExchange, HyperparametersReachServersAndLocalStep) {
   }
 }
 
-// Two workers with gradients of their own: what each computes on next is where the servers go, and a
-// quarter of the momentum's next step beyond, but for what the other's gradient adds.
+// Two workers have different gradients. Each computes its next step on the servers' next weights
+// plus a quarter of the momentum's step after that. Only the share of the other worker's gradient
+// is missing.
 TEST(WeightExchange, TheLocalStepGoesOnWithTheServersMomentum) {
   constexpr double kMomentum = 0.75;
   constexpr int kSteps = 6;
@@ -187,7 +188,8 @@ TEST(WeightExchange, TheLocalStepGoesOnWithTheServersMomentum) {
       worker->exchange->OnGradient(0, mine);
       ASSERT_TRUE(worker->exchange->EndStep().ok());
       if (step == 1) continue;
-      // The round before: its prediction, from version step - 2, and what the servers made of it.
+      // Checks the round before: the worker predicted it from version step - 2, and the servers
+      // have made its weights now.
       const double rate = LearningRateAt(kLr, spec.schedule(), static_cast<uint64_t>(step - 1));
       const std::vector<float> made = server.Read("a", static_cast<uint64_t>(step - 1));
       for (int k = 0; k < 2; ++k) {

@@ -34,7 +34,7 @@ TEST(ShuffledOrder, DependsOnSeedAndEpochAlone) {
   EXPECT_NE(ShuffledOrder(100, 1, 2), ShuffledOrder(100, 1, 3));
 }
 
-// Runs are compared across machines and releases: the order itself is part of what a seed means.
+// Runs are compared across machines and releases, so the order itself is part of what a seed means.
 TEST(ShuffledOrder, HasNotChanged) {
   EXPECT_THAT(ShuffledOrder(8, 1, 0), ElementsAre(7, 6, 0, 5, 2, 3, 1, 4));
 }

@@ -21,7 +21,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// A folder of its own for each test.
+// Each test has a folder of its own.
 class DatasetTest : public ::testing::Test {
  protected:
   DatasetTest() {

@@ -1,6 +1,5 @@
 // A model without a framework: two tensors that are drawn to the mean of the batch. Its gradient
-// depends on the weights that it was given, so that computing on other weights than intended shows
-// in every later step.
+// depends on its weights, so a step on the wrong weights shows in every later step.
 #ifndef SLIMPS_TESTS_WORKER_TRAINER_FAKE_MODEL_H_
 #define SLIMPS_TESTS_WORKER_TRAINER_FAKE_MODEL_H_
 
@@ -13,7 +12,7 @@
 
 namespace slimps {
 
-// Samples of one byte, `count` of them, all different for count <= 256.
+// Returns `count` samples of one byte each. All are different if count <= 256.
 inline Dataset FakeData(size_t count) {
   Dataset data;
   data.name = "fake";
@@ -72,7 +71,7 @@ class FakeModel final : public Model {
   std::function<void()> before_evaluation;
   bool without_b = false;
   std::optional<size_t> nan_in_step;
-  // The weights of "a" that each step computed on, and the gradients that it got.
+  // The weights of "a" that each step computed on, and the gradients that it got from them.
   const std::vector<std::vector<float>>& seen() const { return seen_; }
   const std::vector<std::vector<float>>& a_gradients() const { return a_gradients_; }
   const std::vector<float>& a() const { return a_; }

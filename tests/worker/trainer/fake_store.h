@@ -1,6 +1,6 @@
-// A parameter server inside the test's process: every worker has a FakeStore, all share one
-// FakeServer, which steps by SGD when a round is complete and keeps every version. What a worker's
-// store is asked for is recorded in order, and its pulls can be held back.
+// A parameter server inside the test's process. Every worker has a FakeStore, and all stores share
+// one FakeServer. The server steps by SGD when a round is complete, and keeps every version. A
+// store records its calls in order, and a test can hold its pulls back.
 #ifndef SLIMPS_TESTS_WORKER_TRAINER_FAKE_STORE_H_
 #define SLIMPS_TESTS_WORKER_TRAINER_FAKE_STORE_H_
 
@@ -38,7 +38,8 @@ class FakeServer {
     std::lock_guard<std::mutex> lock(mutex_);
     spec_ = spec;
   }
-  // `gradient` empty: nothing contributed.
+  // Counts a contribution to `round`, and steps once all workers have contributed. An empty
+  // `gradient` contributes nothing.
   void Push(const Key& key, uint32_t rank, uint64_t round, std::vector<float> gradient) {
     std::vector<std::function<void()>> ready;
     {
@@ -54,7 +55,8 @@ class FakeServer {
     }
     for (auto& call : ready) call();
   }
-  // Calls `ready` once `version` is there.
+
+  // Calls `ready` once there is a `version`.
   void WhenAvailable(const Key& key, uint64_t version, std::function<void()> ready) {
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -74,7 +76,8 @@ class FakeServer {
     std::lock_guard<std::mutex> lock(mutex_);
     return spec_;
   }
-  // A barrier that sums, for all workers.
+
+  // A barrier over all workers. Returns the sums of their values.
   std::vector<double> Sum(const std::vector<double>& values) {
     std::unique_lock<std::mutex> lock(mutex_);
     sum_.resize(values.size());
@@ -137,7 +140,8 @@ class FakeStore final : public KVStore {
       : server_(server), rank_(rank), grad_scale_(grad_scale) {}
 
   // ---- for tests ----
-  // "push w 1", "nothing w 1", "pull w 1", "arrived w 1": key and round or version.
+  // Returns the events "push w 1", "nothing w 1", "pull w 1", "arrived w 1", with key and round or
+  // version.
   std::vector<std::string> events() const {
     std::lock_guard<std::mutex> lock(mutex_);
     return events_;
@@ -146,9 +150,11 @@ class FakeStore final : public KVStore {
     std::lock_guard<std::mutex> lock(mutex_);
     events_.push_back(event);
   }
-  // What the store says that it compresses by; pushes stay as they are.
+
+  // Sets the codec that the store claims to use. Pushes are not compressed.
   void set_codec(const Codec* codec) { codec_ = codec; }
-  // Pulls of later versions stay under way until this is raised. At first all pass.
+
+  // Holds pulls of versions later than `up_to` until this is raised. At first all pulls pass.
   void AllowVersions(uint64_t up_to) {
     std::vector<std::function<void()>> free;
     {
@@ -162,12 +168,14 @@ class FakeStore final : public KVStore {
     for (auto& call : free) call();
   }
   void AllowAll() { AllowVersions(std::numeric_limits<uint64_t>::max()); }
-  // Pulls of this version and later fail.
+
+  // Makes pulls of this version and later ones fail.
   void FailPullsFrom(uint64_t version, absl::Status why) {
     fail_from_ = version;
     failure_ = std::move(why);
   }
-  // Every push fails.
+
+  // Makes every push fail.
   void FailPushes(absl::Status why) { push_failure_ = std::move(why); }
   void set_type(std::string type) { type_ = std::move(type); }
   void set_measuring(bool measuring) { measuring_ = measuring; }
@@ -248,7 +256,8 @@ class FakeStore final : public KVStore {
     hypers_.push_back(absl::StrCat(Name(key), " ", hyper->learning_rate, " ", hyper->weight_decay));
     return absl::OkStatus();
   }
-  // As they came: key, learning rate, weight decay.
+
+  // Returns the SetHyper calls in order: key, learning rate, weight decay.
   std::vector<std::string> hypers() const { return hypers_; }
   absl::Status SetGradientCompression(std::string_view) override { return absl::OkStatus(); }
   absl::Status SetGradientCompression(const std::map<std::string, std::string>&) override {

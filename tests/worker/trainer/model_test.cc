@@ -127,7 +127,7 @@ TEST(Models, GradientsLeaveLastLayerFirstEachOnce) {
                                       })
                     .ok());
     ASSERT_EQ(order.size(), 6u);
-    // Within a layer weight and bias may come either way.
+    // Within a layer, weight and bias may come in either order.
     for (size_t i = 0; i < 6; ++i) EXPECT_EQ(order[i] / 2, (5 - i) / 2) << i;
   }
 }
@@ -205,7 +205,7 @@ TEST(Models, BatchNormalisationEvaluatesByRunningAverages) {
   const double before = evaluate();
   EXPECT_EQ(evaluate(), before);
   ASSERT_TRUE(model->ForwardBackward(FirstSamples(data, 4), [](size_t, auto) {}).ok());
-  EXPECT_NE(evaluate(), before);  // the weights are as they were, the averages moved
+  EXPECT_NE(evaluate(), before);  // the weights are the same, the averages moved
 }
 
 TEST(Models, DataThatDoesNotFitIsRefusedWithItsShape) {

@@ -1,6 +1,6 @@
-// Training over workers against plain libtorch with the whole batch. The store is the fake: what is
-// compared here is the trainer (parts of the data, averaging, scaling); tests over real servers use
-// the same reference.
+// Training over workers against plain libtorch with the whole batch. The store is the fake, so this
+// compares the trainer: parts of the data, averaging, scaling. Tests over real servers use the same
+// reference.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ struct Case {
 
 class AgainstLibtorch : public ::testing::TestWithParam<Case> {};
 
-// The largest difference between any two weights.
+// Returns the largest difference between any two weights.
 float LargestDifference(const std::vector<std::vector<float>>& expected,
                         std::span<const Parameter> got) {
   EXPECT_EQ(expected.size(), got.size());

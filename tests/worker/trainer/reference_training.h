@@ -1,6 +1,6 @@
 // The same training in plain libtorch on one process: its own loop, autograd's own gradients,
-// torch.optim's own step. What slimps trains over any number of workers and servers is compared
-// with it.
+// torch.optim's own step. Tests compare it with slimps's training over any number of workers and
+// servers.
 #ifndef SLIMPS_TESTS_WORKER_TRAINER_REFERENCE_TRAINING_H_
 #define SLIMPS_TESTS_WORKER_TRAINER_REFERENCE_TRAINING_H_
 
@@ -21,7 +21,8 @@ struct ReferenceOptions {
   double momentum = 0;
 };
 
-// The weights after `steps`, in Model::parameters()'s order. REQUIRES: a model that fits the data.
+// Returns the weights after `steps`, in the order of Model::parameters().
+// REQUIRES: the model fits the data.
 std::vector<std::vector<float>> TrainInPlainLibtorch(const ReferenceOptions& options,
                                                      const Dataset& data);
 

@@ -158,7 +158,7 @@ TEST(Summary, TheMeasuredTableCanBeTakenBack) {
 
 TEST(Summary, ARowThatNoTableCanHoldIsExplainedAsSuch) {
   wire::CodecMap decision = SomeDecision();
-  *decision.add_table() = decision.table(0);  // a size twice
+  *decision.add_table() = decision.table(0);  // the same size twice
   EXPECT_EQ(TableOf(decision).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_FALSE(ExplainDecision(decision).empty());
 }
@@ -194,7 +194,7 @@ TEST(Summary, ALossThatIsNoNumberIsNull) {
 TEST(WeightsFile, HoldsNamesShapesAndBits) {
   const FakeModel model;
   const std::string bytes = BuildWeights(model.parameters());
-  // magic, count; per parameter name, extents; values
+  // Magic, count; for each parameter its name and extents; then the values.
   ASSERT_EQ(bytes.size(), 8 + 4 + (4 + 1 + 4 + 2 * 8 + 16) + (4 + 1 + 4 + 8 + 8));
   EXPECT_THAT(bytes, StartsWith("SLIMPSW1"));
   EXPECT_EQ(bytes[8], 2);

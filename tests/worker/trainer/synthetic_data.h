@@ -1,4 +1,4 @@
-// Data sets in memory for models that want real shapes. Deterministic.
+// Data sets in memory for models that need real shapes. Deterministic.
 #ifndef SLIMPS_TESTS_WORKER_TRAINER_SYNTHETIC_DATA_H_
 #define SLIMPS_TESTS_WORKER_TRAINER_SYNTHETIC_DATA_H_
 
@@ -10,7 +10,8 @@
 
 namespace slimps {
 
-// `count` images of noise with a bright bar whose place is the label's: learnable in a few steps.
+// Returns `count` images of noise with a bright bar, whose place is the label. A model learns them
+// in a few steps.
 inline Dataset SyntheticImages(size_t count, std::vector<int64_t> shape) {
   Dataset data;
   data.name = "images";
@@ -34,7 +35,7 @@ inline Dataset SyntheticImages(size_t count, std::vector<int64_t> shape) {
   return data;
 }
 
-// Windows over a text that counts a, b, c, ... round and round.
+// Returns windows over a text that repeats a, b, c, ... g.
 inline Dataset SyntheticText(size_t count) {
   Dataset data;
   data.name = "text";

@@ -44,7 +44,7 @@ size_t IndexOf(const std::vector<std::string>& events, const std::string& event)
   return static_cast<size_t>(found - events.begin());
 }
 
-// `workers` workers on threads of their own; `prepare` sees each before it starts.
+// Runs `workers` workers on threads of their own. Calls `prepare` for each before it starts.
 struct Job {
   struct Worker {
     Worker(FakeServer* server, uint32_t rank) : store(server, rank) {}
@@ -176,7 +176,7 @@ TEST(SyncTraining, RankZeroEvaluatesAfterEachEpochWhenAsked) {
   for (const auto& worker : job.workers) {
     ASSERT_TRUE(worker.report.ok());
     for (const EpochReport& epoch : worker.report->epochs) {
-      // The last row is for whoever has drained the run.
+      // The caller makes the last row itself, after it has drained the run.
       const bool last = epoch.steps == worker.report->steps;
       ASSERT_EQ(epoch.test.has_value(), worker.store.rank() == 0 && !last);
       EXPECT_EQ(epoch.test.value_or(LossSums{.labels = 16}).labels, 16u);
@@ -237,7 +237,7 @@ TEST(SyncTraining, AFailedPullEndsTheRunWithItsError) {
   EXPECT_EQ(job.workers[0].model.seen().size(), 2u);
 }
 
-// Holds every round's weights back until the next step computes, at each of `steps` steps.
+// At each of `steps` steps, holds a round's weights back until the next step computes.
 void ArriveDuringNextStep(Job::Worker* worker, size_t steps) {
   worker->store.AllowVersions(0);
   worker->model.before_compute = [worker, steps](size_t step) {
@@ -250,8 +250,8 @@ void ArriveDuringNextStep(Job::Worker* worker, size_t steps) {
   };
 }
 
-// By the order of events: a round's weights are let through only when the next step is already
-// computing, so a loop that waited for them would run into its deadline.
+// The order of events shows it: a round's weights pass only when the next step already computes. A
+// loop that waited for them would run into its deadline.
 TEST(BackupTraining, NextStepComputesWhileTheRoundIsUnderWay) {
   Job job(2, BackupOptions(2), 24, [](Job::Worker* worker) { ArriveDuringNextStep(worker, 6); });
   for (auto& worker : job.workers) {
@@ -278,7 +278,7 @@ TEST(BackupTraining, NoStepBeginsTwoRoundsAheadOfItsWeights) {
   }
 }
 
-// Here the weights arrive at once: the lag stays one round all the same.
+// Here the weights arrive at once. The lag is still one round.
 TEST(BackupTraining, EveryStepComputesOnTheGlobalWeightsOneRoundBackPlusItsOwnStep) {
   Job job(2, BackupOptions(2), 24);
   for (auto& worker : job.workers) {
@@ -372,7 +372,7 @@ TEST(BackupTraining, WeightsThatNeverComeEndTheRunAtItsDeadline) {
   options.exchange.timeout = absl::Milliseconds(20);
   Job job(1, options, 4, [](Job::Worker* worker) { worker->store.AllowVersions(1); });
   EXPECT_EQ(job.workers[0].report.status().code(), absl::StatusCode::kDeadlineExceeded);
-  job.workers[0].store.AllowAll();  // what arrives afterwards still has somewhere to go
+  job.workers[0].store.AllowAll();  // what arrives afterwards still has a place
 }
 
 TEST(BackupTraining, IsRefusedWithoutRounds) {
