@@ -1,5 +1,5 @@
-// One worker of a real job through libslimps.so, for c_api_test.py: runs the scenario argv[1] on a store of type argv[2].
-// Prints "well" at the end; a check that fails ends it with status 1.
+// One worker of a real job through libslimps.so, for c_api_test.py. Runs scenario argv[1] on a
+// store of type argv[2]. Prints "well" at the end. A failed check ends it with status 1.
 #include <slimps/c_api.h>
 
 #include <cmath>
@@ -34,7 +34,7 @@ struct Worker {
 
 bool Says(const char* words) { return std::strstr(slimps_last_error(), words) != nullptr; }
 
-// Rank 0's values count.
+// Initialises `count` keys. Rank 0's values count.
 void Init(const Worker& worker, int64_t first, size_t count) {
   const std::vector<float> values(kElements, worker.rank == 0 ? 1.0f : 99.0f);
   std::vector<slimps_tensor> tensors;
@@ -64,7 +64,7 @@ class Pulls {
     pulls->message_ = message;
     pulls->changed_.notify_all();
   }
-  // Of `status`, once there are `count` of any.
+  // Waits for `count` answers of any status. Returns how many have `status`.
   size_t Await(size_t count, slimps_status status) {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock, [&] {
@@ -86,7 +86,7 @@ class Pulls {
   std::string message_;
 };
 
-// Many keys pulled at once while rounds go on; sums and steps are exact.
+// Pulls many keys at once while rounds go on. Sums and steps are exact.
 void TrainAsync(const Worker& worker) {
   constexpr size_t kKeys = 20;
   constexpr int kRounds = 5;
@@ -135,12 +135,12 @@ void UnknownKey(const Worker& worker) {
             worker.store,
             [](void*, slimps_key, const float*, float*, size_t) { return SLIMPS_OK + 0; },
             nullptr) == SLIMPS_UNIMPLEMENTED);
-  // None of this has hurt the store.
+  // None of these calls has damaged the store.
   CHECK_OK(slimps_pull(worker.store, slimps_int_key(0), out.data(), kElements, 0));
   CHECK(out[0] == 1.0f);
 }
 
-// Worker 1 aborts while the others wait for its push.
+// Worker 1 aborts while the other workers wait for its push.
 void Abort(const Worker& worker) {
   Init(worker, 0, 1);
   std::vector<float> out(kElements);
@@ -219,7 +219,7 @@ std::string SavedResiduals(const Worker& worker) {
   return saved;
 }
 
-// With 1bit for every size.
+// Saves and loads residuals, with 1bit for every size.
 void Residuals(const Worker& worker) {
   const slimps_key key = slimps_int_key(0);
   Init(worker, 0, 1);
@@ -234,7 +234,7 @@ void Residuals(const Worker& worker) {
   CHECK_OK(slimps_load_residuals(worker.store, first.data(), first.size()));
   CHECK(SavedResiduals(worker) == first);
   CHECK_OK(slimps_pushpull(worker.store, key, gradient.data(), out.data(), kElements, 0));
-  CHECK(out == second_sum);  // without an optimizer, what the workers' second pushes were
+  CHECK(out == second_sum);  // without an optimizer, the sum of the second pushes
   CHECK(slimps_load_residuals(worker.store, first.data(), first.size() / 2) == SLIMPS_DATA_LOSS);
   slimps_decision decision = {};
   decision.struct_size = sizeof(decision);
@@ -243,7 +243,7 @@ void Residuals(const Worker& worker) {
   CHECK(decision.pull_threshold_bytes == SLIMPS_NOT_COMPRESSED);
 }
 
-// From when to compress is measured in the first rounds.
+// Trains with a threshold that the first rounds measure.
 void Decision(const Worker& worker) {
   const slimps_key key = slimps_int_key(0);
   Init(worker, 0, 1);
@@ -269,7 +269,7 @@ void Decision(const Worker& worker) {
   CHECK(decision.pull_threshold_bytes == SLIMPS_NOT_COMPRESSED);
 }
 
-// What one worker's optimizer is refused for ends the call of all.
+// If one worker's optimizer is refused, all workers' calls end with an error.
 void WrongOptimizer(const Worker& worker) {
   Init(worker, 0, 1);
   slimps_optimizer* sgd = nullptr;
@@ -284,7 +284,7 @@ void WrongOptimizer(const Worker& worker) {
   CHECK(worker.rank == 1 || Says("refused at 1 other workers"));
 }
 
-// Worker 0 leaves after its first round, the others go on alone.
+// Worker 0 leaves after its first round. The other workers go on alone.
 void Leave(const Worker& worker) {
   const slimps_key key = slimps_int_key(0);
   Init(worker, 0, 1);
@@ -300,7 +300,7 @@ void Leave(const Worker& worker) {
   CHECK(out[0] == static_cast<float>(worker.workers - 1));
 }
 
-// Keys of 32 MiB until one server can hold no more.
+// Initialises keys of 32 MiB each until the one server has no memory left.
 void ServerWithoutMemory(const Worker& worker) {
   const std::vector<float> values(size_t{8} << 20);
   const int64_t shape[] = {static_cast<int64_t>(values.size())};
@@ -311,7 +311,7 @@ void ServerWithoutMemory(const Worker& worker) {
     status = slimps_init(worker.store, &tensor, 1);
   }
   std::printf("%s\n", slimps_last_error());
-  if (status != SLIMPS_RESOURCE_EXHAUSTED) {  // it has ended
+  if (status != SLIMPS_RESOURCE_EXHAUSTED) {  // the server has ended
     CHECK(Says("server 0"));
     return;
   }

@@ -1,5 +1,6 @@
-// What a job of several workers should arrive at, computed in one thread from codecs, Decode and plain arithmetic alone:
-// no store, server or network. Steps are exact in fp32 (powers of two), so results are compared bit for bit.
+// The expected result of a job of several workers. One thread computes it from codecs, Decode and
+// plain arithmetic, without store, server or network. Steps are exact in fp32 (powers of two), so
+// tests compare the results bit for bit.
 #ifndef SLIMPS_TESTS_CLUSTER_CODEC_REFERENCE_H_
 #define SLIMPS_TESTS_CLUSTER_CODEC_REFERENCE_H_
 
@@ -33,18 +34,20 @@ struct ReferenceOptions {
   float learning_rate = 0;  // 0: no optimizer, the store keeps what is pushed
   float rescale_grad = 1;
   wire::StoreMode mode = wire::DIST_SYNC;
-  // The first so many rounds are measured for the threshold table: odd ones go raw.
+  // In the first `measured_rounds` rounds, which fill the threshold table, odd rounds go raw.
   uint64_t measured_rounds = 0;
 };
 
-// Thread-compatible.
+// Computes the weights of one tensor over a job's rounds. Thread-compatible.
 class ReferenceTensorJob final {
  public:
   ReferenceTensorJob(ReferenceTensor tensor, const ReferenceOptions& options);
 
-  // One round, or under dist_async one turn of every worker in the order of ranks.
+  // Applies one round of all workers' gradients. Under dist_async each worker takes one turn, in
+  // the order of ranks.
   void Round(std::span<const std::vector<float>> gradients);
-  // As a worker pulls them.
+
+  // Returns the weights as a worker pulls them.
   std::vector<float> Pulled() const;
 
  private:
@@ -61,14 +64,14 @@ class ReferenceTensorJob final {
   const ReferenceTensor tensor_;
   const ReferenceOptions options_;
   const std::unique_ptr<Codec> compressor_;
-  const std::unique_ptr<Codec> codec_;  // that this tensor is sent with
-  const std::unique_ptr<Codec> raw_;    // and in rounds that go raw
+  const std::unique_ptr<Codec> codec_;  // for this tensor
+  const std::unique_ptr<Codec> raw_;    // for rounds that go raw
   std::vector<float> weights_;
   uint64_t round_ = 0;
   std::map<std::pair<uint32_t, size_t>, State> states_;  // by worker and partition
 };
 
-// REQUIRES: a spec that makes a codec.
+// REQUIRES: `spec` names a valid codec.
 std::unique_ptr<Codec> MakeCodecOrDie(const std::string& spec);
 
 }  // namespace slimps

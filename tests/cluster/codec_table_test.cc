@@ -1,5 +1,6 @@
-// Every codec with everything that it may be combined with, over a whole job in one process, against a reference from
-// codecs and plain arithmetic. Codecs come from the registry: a new one is covered by itself.
+// Every codec with everything that may be combined with it, over a whole job in one process,
+// against a reference from codecs and plain arithmetic. The codecs come from the registry, so new
+// ones are covered too.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -46,7 +47,7 @@ constexpr Setting kSettings[] = {
     {"ssp_sums", wire::DIST_SSP, false, false},
 };
 
-// All codecs as they are by default, and options that change which states or schedules they need.
+// Returns all codecs with their defaults, and options that change their states or schedules.
 std::vector<std::string> Specs() {
   std::vector<std::string> specs;
   for (const CodecEntry& entry : AllCodecs()) specs.emplace_back(entry.name);
@@ -75,7 +76,8 @@ std::vector<float> Random(size_t elements, uint64_t seed) {
   return values;
 }
 
-// One partition and several, fp32 and half precision, one of each kind of layer.
+// Returns tensors of one partition and of several, in fp32 and half precision, one of each kind of
+// layer.
 std::vector<ReferenceTensor> Tensors() {
   const auto tensor = [](const char* name, size_t elements, wire::DType dtype,
                          wire::LayerKind layer) {
@@ -95,7 +97,7 @@ std::vector<float> GradientOf(const ReferenceTensor& tensor, uint32_t worker, in
 
 using Weights = std::vector<std::vector<float>>;  // by tensor
 
-// What a worker does; leaves what it pulled last in `pulled`.
+// Runs one worker's part. Run() returns the weights that it pulled last.
 class Worker final {
  public:
   Worker(KVStore& store, const Setting& setting, int rounds)
@@ -128,7 +130,7 @@ class Worker final {
   }
 
   void PushAndPull(int round) {
-    // Without rounds, pushes count in the order in which they come: one worker after the other.
+    // Without rounds, pushes count in the order of their arrival, so the workers take turns.
     const uint32_t turns = setting_.mode != wire::DIST_SYNC ? kWorkers : 1;
     for (uint32_t turn = 0; turn < turns; ++turn) {
       if (turns == 1 || turn == store_.rank()) {
@@ -185,7 +187,7 @@ ClusterOptions Cluster(const std::string& spec, const Setting& setting) {
   return options;
 }
 
-// The weights that all workers have come to see.
+// Runs the job. Returns the weights, after checking that all workers see the same.
 Weights RunJob(const ClusterOptions& options, const Setting& setting, int rounds = kRounds) {
   Mutex mutex;
   std::map<uint32_t, Weights> seen;
@@ -199,7 +201,8 @@ Weights RunJob(const ClusterOptions& options, const Setting& setting, int rounds
   return seen[0];
 }
 
-// Where the threshold is measured, so are all `rounds`: the first one after pre_steps goes raw like other odd ones.
+// Returns the reference's weights. If the threshold is measured, all `rounds` count as measured:
+// the first round after pre_steps goes raw like the other odd ones.
 Weights Expected(const ClusterOptions& options, const Setting& setting, int rounds = kRounds) {
   const std::optional<uint64_t> threshold = options.store.fixed_threshold_bytes;
   const ReferenceOptions reference{
@@ -277,7 +280,7 @@ TEST_P(EveryCodec, LargePartitionsOnSeveralThreadsGiveTheReferencesBits) {
   const ReferenceTensor tensor{.key = Key("w"), .layer = wire::DENSE, .value = Random(45'000, 1)};
   ClusterOptions options = Cluster(GetParam(), kSettings[0]);
   options.store.partition_bytes =
-      4 * 20'000;  // over ParallelEncoder::kInlineBytes, not of whole blocks
+      4 * 20'000;  // over ParallelEncoder::kInlineBytes, and not whole blocks
   options.store.encode_threads = 2;
   ReferenceTensorJob expected(tensor, {.compression = GetParam(),
                                        .partition_elements = 20'000,
@@ -313,18 +316,19 @@ TEST_P(EveryCodec, WhileTheTableIsMeasuredRawAndCompressedRoundsGiveTheReference
   const Setting setting = kSettings[0];
   const ClusterOptions options = MeasuringCluster(GetParam(), setting);
   EXPECT_EQ(RunJob(options, setting, kPreSteps + 1), Expected(options, setting, kPreSteps + 1));
-  RunJob(options, setting, kPreSteps + 2);  // as decided, which times decide: workers agree
+  // The decision depends on measured times, so this only checks that the workers agree.
+  RunJob(options, setting, kPreSteps + 2);
 }
 
 TEST_P(EveryCodec, WhileTheTableIsMeasuredNothingIsLost) {
   const auto codec = MakeCodecOrDie(GetParam());
-  // Others drop what they do not send, or send what is not the sum of gradients.
+  // Other codecs drop what they do not send, or do not send a sum of gradients.
   if (!codec->wants_residual() || codec->wants_momentum() || codec->combine() != Combine::kSum) {
     return;
   }
-  // The store keeps sums: what arrives in a round is seen.
+  // The store keeps sums, so each round's sum can be pulled.
   const ClusterOptions options = MeasuringCluster(GetParam(), kSettings[2]);
-  // Rounds go raw, compressed, raw, compressed, raw: the last one carries what was held back.
+  // Rounds go raw, compressed, raw, compressed, raw. The last one carries all that was held back.
   const size_t elements = 257;
   Mutex mutex;
   std::vector<double> arrived(elements), sent(elements);

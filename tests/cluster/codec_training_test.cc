@@ -27,7 +27,7 @@ struct Setting {
   std::string pull_compression = "none";
 };
 
-// Where the default is not for a model of 650 parameters, or not for this learning rate.
+// Settings for codecs whose defaults do not suit a model of 650 parameters or this learning rate.
 Setting UsualSetting(std::string_view codec) {
   static const std::map<std::string_view, Setting> settings = {
       {"signsgd", {"signsgd", 0.005}},
@@ -36,13 +36,13 @@ Setting UsualSetting(std::string_view codec) {
       {"mstopk", {"mstopk:ratio=0.05"}},
       {"redsync", {"redsync:ratio=0.05"}},
       {"threshold", {"threshold:tau=0.5"}},
-      {"dgc", {"dgc:ratio=0.05,warmup=5", kUsualRate / 10}},  // momentum 0.9 of its own
+      {"dgc", {"dgc:ratio=0.05,warmup=5", kUsualRate / 10}},  // it has a momentum of 0.9 itself
   };
   const auto found = settings.find(codec);
   return found == settings.end() ? Setting{std::string(codec)} : found->second;
 }
 
-// Whether it makes more of a gradient than half precision does.
+// Returns true if the codec makes payloads smaller than half precision does.
 bool Compresses(std::string_view codec) {
   return codec != "none" && codec != "fp16" && codec != "bf16";
 }
@@ -146,7 +146,7 @@ TEST_P(EveryCodecTrains, AloneAndUnderTheThresholdTable) {
   }
 }
 
-// Pushes and pulls compressed.
+// Both pushes and pulls are compressed.
 class BothWays : public EveryCodecTrains {};
 
 TEST_P(BothWays, LearnsOnAFractionOfTheBytes) {

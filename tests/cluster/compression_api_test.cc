@@ -1,4 +1,4 @@
-// Setting compression over the store: what is refused, dictionaries, totals.
+// Setting compression through the store: what it refuses, dictionaries, totals.
 #include <gtest/gtest.h>
 
 #include "tests/cluster/in_process_cluster.h"

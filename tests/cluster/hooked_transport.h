@@ -1,6 +1,8 @@
-// A worker's transport, with something to do before each message goes out.
+// A worker's transport that calls a hook before it sends each message.
 //
-//   ClusterOptions options{.wrap = Hooked({[](const Message& m) { return m.header.has_pull() ? Gone() : absl::OkStatus(); }})};
+//   ClusterOptions options{.wrap = Hooked({[](const Message& m) {
+//     return m.header.has_pull() ? Gone() : absl::OkStatus();
+//   }})};
 #ifndef SLIMPS_TESTS_CLUSTER_HOOKED_TRANSPORT_H_
 #define SLIMPS_TESTS_CLUSTER_HOOKED_TRANSPORT_H_
 
@@ -16,7 +18,8 @@
 
 namespace slimps {
 
-// On the sender's thread; the message goes out if it returns OK, else that is what Send returns. Empty: nothing to do.
+// Runs on the sender's thread. If it returns OK the message goes out. Otherwise Send returns its
+// error. An empty hook does nothing.
 using SendHook = std::function<absl::Status(const Message&)>;
 
 class HookedTransport final : public Transport {
@@ -42,7 +45,7 @@ class HookedTransport final : public Transport {
   const SendHook hook_;
 };
 
-// ClusterOptions.wrap: one hook for each worker, from 0.
+// Returns a ClusterOptions.wrap that gives worker i hooks[i].
 inline auto Hooked(std::vector<SendHook> hooks) {
   return [hooks = std::move(hooks)](
              uint32_t worker, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {

@@ -17,8 +17,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// SGD with momentum as torch has it, in the order of operations that servers promise; in double too, to tell a wrong
-// formula from another rounding.
+// SGD with momentum as torch defines it, in the order of operations that servers promise. In double
+// it distinguishes a wrong formula from a different rounding.
 template <typename Float>
 class PlainSgd {
  public:
@@ -44,13 +44,13 @@ class PlainSgd {
   const Float momentum_;
 };
 
-// Two parameter groups, each with a schedule of its own.
+// Returns the hyperparameters of two parameter groups, each with its own schedule.
 Hyper HyperOf(int group, int round) {
   if (group == 0) return {.learning_rate = 0.1 / round, .weight_decay = 1e-4};
   return {.learning_rate = round < 4 ? 0.03 : 0.003, .weight_decay = 0.01 * (round % 3)};
 }
 
-// Of a weight whose gradient is zero, after momentum SGD's many small steps.
+// Returns a weight with a gradient of zero after many small steps of momentum SGD.
 double Decayed(double weight, double learning_rate, double weight_decay, double mu, int rounds) {
   double momentum = 0;
   for (int round = 0; round < rounds; ++round) {
@@ -117,7 +117,8 @@ TEST(Hyper, TwoGroupsWithSchedulesOfTheirOwnStepAsPlainArithmetic) {
         close.emplace_back(initial, 0.9);
       }
       ASSERT_STATUS_OK(store.Init(tensors));
-      ASSERT_STATUS_OK(store.SetOptimizer(Sgd(/*learning_rate=*/1e6, 0.9)));  // of no account
+      ASSERT_STATUS_OK(
+          store.SetOptimizer(Sgd(/*learning_rate=*/1e6, 0.9)));  // overridden in each round
       ASSERT_STATUS_OK(store.Barrier());
       for (int round = 1; round <= 8; ++round) {
         for (int k = 0; k < 2; ++k) {

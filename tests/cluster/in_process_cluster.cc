@@ -11,7 +11,7 @@ namespace {
 
 constexpr char kScheduler[] = "inproc://scheduler";
 
-// A transport with faults that owns the one beneath.
+// A transport with injected faults. It owns the transport below it.
 class OwnedFaultyTransport final : public Transport {
  public:
   OwnedFaultyTransport(std::unique_ptr<Transport> inner, const FaultPlan& plan)
@@ -50,7 +50,7 @@ InProcessCluster::InProcessCluster(ClusterOptions options) : options_(std::move(
   ticker_ = std::thread([this] {
     while (!stopping_.load()) {
       scheduler_->Tick();
-      absl::SleepFor(absl::Milliseconds(20));  // the scheduler's own pace, not a wait for something
+      absl::SleepFor(absl::Milliseconds(20));  // the scheduler's own pace, not a wait
     }
   });
   for (uint32_t i = 0; i < options_.servers; ++i) {

@@ -1,7 +1,8 @@
 // A whole job in one process, for tests: scheduler, servers and workers over InProcessTransport.
 //
 //   InProcessCluster cluster({.workers = 2, .servers = 2});
-//   cluster.RunWorkers([&](KVStore& store) { ... });     // one thread per worker; stores are closed at the end
+//   // One thread per worker. Stores are closed at the end.
+//   cluster.RunWorkers([&](KVStore& store) { ... });
 #ifndef SLIMPS_TESTS_CLUSTER_IN_PROCESS_CLUSTER_H_
 #define SLIMPS_TESTS_CLUSTER_IN_PROCESS_CLUSTER_H_
 
@@ -22,7 +23,7 @@
 #include "worker/dist_store.h"
 #include "worker/guarded_store.h"
 
-// In functions that return nothing.
+// Use it only in functions that return void.
 #define ASSERT_STATUS_OK(expression)               \
   do {                                             \
     const absl::Status status_here = (expression); \
@@ -32,20 +33,22 @@
 namespace slimps {
 
 struct ClusterOptions {
-  bool job_fails = false;  // what `body` brings about; else nobody may fail
+  // `body` makes the job fail. Otherwise no node may fail.
+  bool job_fails = false;
   uint32_t workers = 2;
   uint32_t servers = 2;
   size_t shard_threads = 1;
-  SchedulerOptions scheduler;  // counts are filled in
+  SchedulerOptions scheduler;  // the cluster fills in the counts
   wire::StoreMode mode = wire::DIST_SYNC;
-  KVStoreOptions store;     // address and counts are filled in
-  FaultPlan worker_faults;  // of what arrives at workers; the seed is offset by the worker
-  TransportOptions worker_transport;  // an emulated link, say
-  // What a worker's store is given in place of its transport; null: that.
+  KVStoreOptions store;  // the cluster fills in the address and the counts
+  // Faults in what arrives at workers. The seed is offset by the worker's rank.
+  FaultPlan worker_faults;
+  TransportOptions worker_transport;  // for example an emulated link
+  // Replaces the transport of a worker's store. Null: the store gets the transport itself.
   std::function<std::unique_ptr<Transport>(uint32_t worker, std::unique_ptr<Transport>)> wrap;
-  // The same of a server, once it is bound.
+  // Replaces the transport of a server, once it is bound. Null: as above.
   std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport>)> wrap_server;
-  // Told of workers that cannot join; null: the test fails.
+  // Called with the error of a worker that cannot join. Null: the test fails.
   std::function<void(const absl::Status&)> on_join_error;
 };
 
@@ -54,7 +57,8 @@ class InProcessCluster final {
   explicit InProcessCluster(ClusterOptions options);
   ~InProcessCluster();
 
-  // Joins all workers, runs `body` in one thread each, closes the stores. Fails the test on a join or close error.
+  // Joins all workers, runs `body` in one thread per worker, and closes the stores. Fails the test
+  // on an error of a join or a close.
   void RunWorkers(const std::function<void(KVStore&)>& body);
   ServerNode& server(size_t rank) { return *servers_[rank]->node; }
 

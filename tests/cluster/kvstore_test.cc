@@ -1,4 +1,5 @@
-// The KVStore over a whole cluster in one process: MXNet's store semantics, exactly-once counting, repeatability.
+// The KVStore over a whole cluster in one process: MXNet's store semantics, exactly-once counting,
+// repeatability.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -15,7 +16,7 @@
 namespace slimps {
 namespace {
 
-// What several workers found, by rank.
+// Collects the values that workers found, by rank.
 class Results {
  public:
   void Put(uint32_t rank, std::vector<float> values) {
@@ -29,7 +30,8 @@ class Results {
   std::map<uint32_t, std::vector<float>> values_;
 };
 
-// Trains a few tensors on random gradients; returns all weights, one after another, as each worker sees them.
+// Trains a few tensors on random gradients. Returns all weights, one after another, as each worker
+// sees them.
 struct Run {
   ClusterOptions cluster;
   int rounds = 6;
@@ -192,7 +194,7 @@ TEST(KVStore, AutomaticThresholdIsMeasuredAveragedAndTheSameEverywhere) {
 
 TEST(KVStore, BadUseNamesTheKeyAndLeavesTheStoreAlive) {
   ClusterOptions options{.workers = 1, .servers = 1};
-  options.store.partition_bytes = 16;  // bad elements lie in the second
+  options.store.partition_bytes = 16;  // bad elements lie in the second partition
   InProcessCluster cluster(options);
   cluster.RunWorkers([](KVStore& store) {
     std::vector<float> w(10, 1.0f);
@@ -216,15 +218,14 @@ TEST(KVStore, BadUseNamesTheKeyAndLeavesTheStoreAlive) {
       EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
       EXPECT_NE(refused.message().find("s:w: element 7"), std::string::npos) << refused;
     }
-    ASSERT_STATUS_OK(
-        store.PushPull("w", w, w, 0));  // the refused pushes have not used up the round
+    ASSERT_STATUS_OK(store.PushPull("w", w, w, 0));  // refused pushes do not use up the round
     EXPECT_EQ(w, std::vector<float>(10, 1.0f));
   });
 }
 
 TEST(KVStore, APushWaitsForRoom) {
   ClusterOptions options{.workers = 2, .servers = 1};
-  options.store.staging_bytes = 1;  // one tensor at a time
+  options.store.staging_bytes = 1;  // room for one tensor at a time
   std::promise<void> waits;
   const std::shared_future<void> waited = waits.get_future().share();
   InProcessCluster(options).RunWorkers([&](KVStore& store) {
@@ -232,7 +233,7 @@ TEST(KVStore, APushWaitsForRoom) {
     ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {100'000}, .value = w}}));
     if (store.rank() == 1) waited.wait();
     EXPECT_TRUE(store.Push("w", w, 0).ok());
-    // In one process the server keeps a payload where it lies, until both workers have pushed.
+    // In one process the server keeps a payload without a copy until both workers have pushed.
     auto second = std::async(std::launch::async, [&] { return store.Push("w", w, 0); });
     if (store.rank() == 0) {
       EXPECT_EQ(second.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout);
@@ -283,14 +284,14 @@ TEST(KVStore, WhyOneWorkerFailedIsToldToTheOthers) {
   InProcessCluster(options).RunWorkers([](KVStore& store) {
     std::vector<float> w(2);
     ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {2}, .value = w}}));
-    // What is not sent waits in the residual, and with the next gradient exceeds fp32.
+    // The unsent part waits in the residual. Together with the next gradient it exceeds fp32.
     const float large = store.rank() == 0 ? 3e38f : 0;
     ASSERT_STATUS_OK(store.PushPull("w", std::vector<float>{large, large}, w, 0));
     ASSERT_STATUS_OK(store.Barrier());  // both have the first round
     absl::Status failed = store.PushPull("w", std::vector<float>{large, large}, w, 0);
     EXPECT_NE(failed.message().find("key s:w partition 0: gradient element"), std::string::npos)
         << store.rank() << ": " << failed;
-    // What the store says later is not about later arguments.
+    // Later calls report the store's failure, not an error in their own arguments.
     EXPECT_EQ(store.Push("w", w, 0).code(), failed.code());
     EXPECT_NE(failed.code(), absl::StatusCode::kInvalidArgument);
   });
@@ -364,7 +365,7 @@ TEST(KVStore, WorkerThatOnlyPushesIsHeldBackNotFailed) {
     ASSERT_STATUS_OK(store.Barrier());
     for (int round = 1; round <= 8; ++round) {
       ASSERT_STATUS_OK(store.Push("w", std::vector<float>(100, -1.0f), 0));
-      // Rank 1 stays in step, so rank 0 runs ahead of what the servers accept.
+      // Rank 1 waits for each round, so rank 0 runs ahead of what the servers accept.
       if (store.rank() == 1) ASSERT_STATUS_OK(store.Pull("w", w, 0));
     }
     ASSERT_STATUS_OK(store.Pull("w", w, 0));

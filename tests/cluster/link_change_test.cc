@@ -1,5 +1,6 @@
-// A link that changes in mid-run is followed: the workers' plans and the scheduler's decision together, over a simulated
-// link (no transport, seeded noise) and in a cluster over an emulated one.
+// A link changes in mid-run, and the threshold follows. The tests run workers' plans with the
+// scheduler's decision over a simulated link (no transport, seeded noise), and a cluster over an
+// emulated link.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +30,7 @@ TensorPlan Tensor(const std::string& name, size_t elements) {
   return {.key = Key(name), .info = {}, .elements = elements, .partitions = {{0, 0, elements}}};
 }
 
-// The sizes of a convolutional network: many small tensors, few large ones.
+// Returns tensors with the sizes of a convolutional network: many small ones, few large ones.
 std::vector<TensorPlan> Tensors() {
   std::vector<TensorPlan> tensors;
   for (size_t elements = 64; elements <= 2 << 20; elements *= 2) {
@@ -40,7 +41,8 @@ std::vector<TensorPlan> Tensors() {
   return tensors;
 }
 
-// Start-up with jitter, the size over the rate, and one sample in fifty far too long; 1bit's payloads are a 31st.
+// A time is start-up with jitter, plus size over rate. One sample in fifty is far too long.
+// Payloads of 1bit have a 31st of the size.
 class SimulatedLink final {
  public:
   SimulatedLink(uint64_t seed, double bytes_per_us) : random_(seed), bytes_per_us_(bytes_per_us) {}
@@ -63,7 +65,7 @@ class SimulatedLink final {
   double bytes_per_us_;
 };
 
-// Two workers that train over such a link, round by round.
+// Two workers that train over a simulated link, round by round.
 class Job final {
  public:
   Job(uint64_t seed, double bytes_per_us) : link_(seed, bytes_per_us) {
@@ -82,7 +84,7 @@ class Job final {
     for (uint64_t i = 0; i < rounds; ++i) Round(++round_);
   }
   SimulatedLink& link() { return link_; }
-  // Of every worker.
+  // Returns the threshold, after checking that all workers have the same.
   std::optional<uint64_t> Threshold() const {
     const wire::CodecMap map = plans_[0]->decision().value();
     for (const auto& plan : plans_) {
@@ -143,7 +145,7 @@ int FreshClass(uint64_t seed, double bytes_per_us) {
   return ClassOf(job.Threshold());
 }
 
-// What the size must be over for compression to pay, in closed form.
+// Returns the class of the size above which compression pays, in closed form.
 int ExactClass(double bytes_per_us) {
   return SizeClass(static_cast<uint64_t>(10 / (30 / 31.0 / bytes_per_us - 1 / 4000.0)));
 }
@@ -152,7 +154,7 @@ TEST(LinkChange, AThresholdFollowsTheLinkWithinFiftyRoundsAndBack) {
   int further_off = 0, runs = 0;
   for (uint64_t seed = 1; seed <= 10; ++seed) {
     Job job(seed, 10 * kGigabit);
-    job.Train(60 + 2 * seed);  // the change falls anywhere between measured rounds
+    job.Train(60 + 2 * seed);  // varies where the change falls between measured rounds
     double rate = 10 * kGigabit;
     for (const double next : {kGigabit, 10 * kGigabit, kGigabit, kGigabit / 10, kGigabit}) {
       ASSERT_NE(ExactClass(rate), ExactClass(next));
@@ -172,7 +174,7 @@ TEST(LinkChange, AThresholdFollowsTheLinkWithinFiftyRoundsAndBack) {
   EXPECT_LE(further_off, 0) << "of " << runs;
 }
 
-// Then the table has raw times of one link beside compressed times of the other for a while.
+// For a while the table then has raw times of one link beside compressed times of the other.
 TEST(LinkChange, AChangeWithinAMeasuredPairIsFollowedWithoutDetour) {
   for (uint64_t seed = 1; seed <= 10; ++seed) {
     double rate = kGigabit;
@@ -211,7 +213,7 @@ TEST(LinkChange, ASteadyLinkKeepsItsThreshold) {
 
 // ---- a cluster ----------------------------------------------------------------------------------
 
-// What a worker came to see and to be told.
+// What a worker saw and was told.
 struct Seen {
   std::vector<std::vector<float>> weights;  // of all tensors, by round
   std::string map;
@@ -266,7 +268,7 @@ void ExpectTheSameEverywhere(const std::map<uint32_t, Seen>& all, uint64_t versi
 TEST(LinkChange, WhileItIsMeasuredAgainWorkersAreToldTheSameAndStayBitIdentical) {
   ClusterOptions options{.workers = 2, .servers = 2};
   options.worker_transport.emulate_link_bytes_per_second = 50e6;
-  // Pairs 8/9, 16/17, 24/25 and 32/33; round 40 begins with the answer to the fourth.
+  // The pairs are 8/9, 16/17, 24/25 and 32/33. Round 40 begins with the answer to the fourth pair.
   ExpectTheSameEverywhere(TrainWhileMeasuring(options, 40), 5);
 }
 
@@ -293,7 +295,8 @@ TEST(LinkChange, AWorkerThatEndsEarlyIsNotWaitedFor) {
     ASSERT_STATUS_OK(store.Leave());
     if (store.rank() != 0) return;
     EXPECT_EQ(store.codec_map()->version(),
-              4u);  // pair 3, of rounds 24 and 25; round 32 waits for it
+              // Pair 3, of rounds 24 and 25. Round 32 waits for its decision.
+              4u);
   });
 }
 

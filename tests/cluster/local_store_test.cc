@@ -1,5 +1,5 @@
-// A local store and a dist_sync job of one worker are given the same calls: they answer with the same bits, and refuse
-// the same with the same words.
+// A local store and a dist_sync job of one worker get the same calls. They answer with the same
+// bits and refuse the same calls with the same words.
 #include "worker/local_store.h"
 
 #include <gtest/gtest.h>
@@ -72,7 +72,7 @@ std::vector<Case> Cases() {
 
 class LocalAndDistributed : public ::testing::TestWithParam<Case> {};
 
-// Makes a call of both stores; the answers are the same.
+// Makes each call of both stores, and checks that the answers are the same.
 class Twins {
  public:
   Twins(KVStore* local, KVStore* dist) : local_(*local), dist_(*dist) {}
@@ -122,7 +122,7 @@ TEST_P(LocalAndDistributed, GiveTheSameAnswers) {
     for (int step = 0; step < 40; ++step) {
       const int k = static_cast<int>(random() % 3);
       std::vector<float> gradient = Random(sizes[k], 100 + step);
-      // What is declared in half precision travels in that, so it has to fit.
+      // A tensor declared in half precision travels in half precision, so its values must fit.
       for (float& x : gradient) x = k == 1 ? std::round(x * 64) / 64 : x;
       if (step % 10 == 9) gradient[1] = NAN;
       if (step % 10 == 8) gradient.pop_back();

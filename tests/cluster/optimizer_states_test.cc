@@ -28,7 +28,7 @@ wire::OptimizerSpec Adam() {
   return spec;
 }
 
-// What a job leaves behind, and what all its workers had at the end.
+// What a job leaves behind, and the weights that all its workers had at the end.
 struct Saved {
   std::vector<float> a, b;
   std::string states;
@@ -39,7 +39,8 @@ class Job {
   Job(const wire::OptimizerSpec& spec, ClusterOptions options)
       : spec_(spec), options_(std::move(options)) {}
 
-  // Rounds `from` to `to`; from `start`, if there is one. What worker 0 holds, if all hold the same.
+  // Runs rounds `from` to `to`, starting from `start` if it is not null. Returns worker 0's result,
+  // after checking that all workers hold the same.
   Saved Run(int from, int to, const Saved* start) {
     InProcessCluster cluster(options_);
     Mutex mutex;
@@ -146,7 +147,7 @@ TEST(OptimizerStates, WhatDoesNotFitIsRefusedAndChangesNothing) {
     std::string damaged = BuildOptimizerStates(good);
     damaged[30] = static_cast<char>(damaged[30] ^ 1);
     EXPECT_THAT(refusal(damaged, absl::StatusCode::kDataLoss), HasSubstr("damaged"));
-    // Not every worker brings damaged bytes; all are told, and none waits.
+    // Only one worker brings damaged bytes. All workers get the error, and none waits.
     const std::string fine = BuildOptimizerStates(good);
     const absl::Status mixed = store.LoadOptimizerStates(store.rank() == 1 ? damaged : fine);
     EXPECT_EQ(mixed.code(),
@@ -157,7 +158,7 @@ TEST(OptimizerStates, WhatDoesNotFitIsRefusedAndChangesNothing) {
     EXPECT_EQ(*after, *before);
     ASSERT_STATUS_OK(store.LoadOptimizerStates(fine));
     EXPECT_EQ(*store.SaveOptimizerStates(), fine);
-    // Loading again is a loading of its own.
+    // A second load is not taken for a repeat of the first.
     ASSERT_STATUS_OK(store.LoadOptimizerStates(*before));
     EXPECT_EQ(*store.SaveOptimizerStates(), *before);
   });

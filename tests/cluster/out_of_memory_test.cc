@@ -1,5 +1,6 @@
-// Memory that runs out at one worker for what a tensor has sized: the call says so, those who make
-// it together hear of it, and the store and the job go on.
+// Memory runs out at one worker in an allocation that a tensor's size decides. The call returns an
+// error. If the workers make the call together, all of them get an error. The store and the job go
+// on.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -18,9 +19,9 @@
 namespace {
 
 constexpr size_t kLarge = size_t{64} << 10;
-// Of this thread: how many large allocations succeed before one fails; negative: all do.
+// How many large allocations of this thread succeed before one fails. Negative: all succeed.
 thread_local int allocations_left = -1;
-// Of this thread: every large allocation fails.
+// While true, every large allocation of this thread fails.
 thread_local bool all_fail = false;
 
 bool Fails(size_t bytes) {
@@ -41,7 +42,7 @@ void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
 }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-// What AlignedBuffer takes.
+// AlignedBuffer allocates with this function.
 int posix_memalign(void** memory, size_t alignment, size_t bytes) noexcept {
   *memory = Fails(bytes) ? nullptr : memalign(alignment, bytes);
   return *memory == nullptr ? ENOMEM : 0;
@@ -57,7 +58,8 @@ constexpr size_t kElements = kRows * kRowElements;
 
 enum class Made { kAlone, kTogether };
 
-// Worker 1 makes `call` with each of its large allocations failing in turn. How many there are.
+// Worker 1 makes `call` again and again, and each time another of its large allocations fails.
+// Returns how many there are.
 int RunOutOfMemory(KVStore& store, Made made, const std::function<absl::Status()>& call) {
   for (int n = 0;; ++n) {
     const bool fails = store.rank() == 1;
@@ -65,7 +67,7 @@ int RunOutOfMemory(KVStore& store, Made made, const std::function<absl::Status()
     const absl::Status status = call();
     const bool ran_out = fails && allocations_left < 0;
     allocations_left = -1;
-    // A message for which there was no memory is sent again later: then nobody fails.
+    // If memory ran out for a message, the message is sent again later, and no worker fails.
     const auto any = store.AllReduceSum({ran_out ? 1.0 : 0.0, ran_out && status.ok() ? 0.0 : 1.0});
     EXPECT_TRUE(any.ok()) << any.status();
     if (!any.ok() || (*any)[0] == 0) {
@@ -114,7 +116,7 @@ TEST(OutOfMemory, IsAStatusOfTheCallAndTheJobGoesOn) {
         RunOutOfMemory(store, Made::kTogether, [&] { return store.LoadOptimizerStates(saved); }),
         1);
     EXPECT_EQ(*store.SaveOptimizerStates(), saved);
-    // A push that is refused so is no round: the next one is.
+    // A push refused for lack of memory does not count as a round. The next push is that round.
     if (store.rank() == 1) {
       int refused = 0;
       for (absl::Status status;; ++refused) {
@@ -130,12 +132,13 @@ TEST(OutOfMemory, IsAStatusOfTheCallAndTheJobGoesOn) {
     }
     std::vector<float> out(kElements);
     ASSERT_STATUS_OK(store.Pull("w", out, 0));
-    // Where its gradient would lie until it is sent.
+    // Here memory runs out for the copy of the gradient that waits to be sent.
     ASSERT_STATUS_OK(
         store.Init({{.key = "v", .shape = {2 * kElements}, .value = Random(2 * kElements, 2)}}));
     const std::vector<float> larger = Random(2 * kElements, 3);
     if (store.rank() == 1) {
-      all_fail = true;  // after a first failure the pool gives up what it keeps, and tries again
+      // All must fail: after a first failure the pool frees its idle blocks and tries again.
+      all_fail = true;
       const absl::Status too_large = store.Push("v", larger, 0);
       all_fail = false;
       EXPECT_EQ(too_large.code(), absl::StatusCode::kResourceExhausted) << too_large;

@@ -1,4 +1,5 @@
-// The pipeline's mechanisms, each switched off, over a whole cluster in one process: none of them changes a bit.
+// Switches off each mechanism of the pipeline, over a whole cluster in one process. No mechanism
+// changes a bit of the result.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -14,7 +15,7 @@ namespace {
 
 constexpr int kRounds = 5;
 
-// Tensors of all sizes on two servers; what rank 0 holds in the end.
+// Trains tensors of all sizes on two servers. Returns the weights that rank 0 holds at the end.
 std::vector<float> Train(const KVStoreOptions& options, bool one_call, FaultPlan faults = {}) {
   ClusterOptions cluster{.workers = 2, .servers = 2, .store = options, .worker_faults = faults};
   cluster.store.partition_bytes = 64 << 10;
@@ -71,7 +72,7 @@ TEST_P(PipelineTest, NoSwitchChangesABit) {
   alone.coalesce = false;
   unordered.prioritise = false;
   unchecked.checksums = false;
-  cramped.staging_bytes = 1;  // each tensor alone
+  cramped.staging_bytes = 1;  // one tensor at a time
   EXPECT_EQ(Train(alone, false), expected);
   EXPECT_EQ(Train(unordered, false), expected);
   EXPECT_EQ(Train(unchecked, false), expected);

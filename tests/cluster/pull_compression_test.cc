@@ -1,5 +1,5 @@
-// Compressed pulls over a whole cluster in one process: every worker holds the same bits of every version, whatever the
-// network does, however tensors are cut, and whether weights are pulled into place or by way of a copy.
+// Compressed pulls over a whole cluster in one process. Every worker holds the same bits of every
+// version. The network, the cut of tensors, and pulling in place or through a copy do not matter.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ absl::Status PullOntoAndWait(KVStore& store, const Key& key, std::vector<float>&
 
 struct Training {
   ClusterOptions cluster;
-  bool onto = true;  // else plain pulls, into memory that is spoilt between them
+  bool onto = true;  // else plain pulls, into memory spoilt between them
   bool optimizer = true;
   int rounds = 8;
   std::vector<size_t> sizes = {1, 300, 5000, 30000};
@@ -67,7 +67,8 @@ Outcome Train(const Training& run) {
           const auto gradient = Random(run.sizes[k], 1000 * round + 10 * k + store.rank());
           ASSERT_STATUS_OK(store.Push(key, gradient, -static_cast<int>(k)));
         }
-        // The second tensor is pulled every other round: its changes are then of a version that is not held.
+        // The second tensor is pulled only every other round. Then the workers do not hold the
+        // version that its changes start from.
         if (k == 1 && round % 2 == 0) continue;
         if (!run.onto) std::fill(weights[k].begin(), weights[k].end(), 1e30f);
         ASSERT_STATUS_OK(run.onto ? PullOntoAndWait(store, key, weights[k])
@@ -91,12 +92,13 @@ ClusterOptions Options(uint32_t workers, const std::string& pull_codec) {
   options.store.compression = "1bit";
   options.store.fixed_threshold_bytes = 0;
   options.store.pull_compression = pull_codec;
-  options.store.fixed_pull_threshold_bytes = 1000;  // the first tensor as it is
+  options.store.fixed_pull_threshold_bytes = 1000;  // the first tensor goes uncompressed
   options.store.retry_interval = absl::Milliseconds(100);
   return options;
 }
 
-// Partitions are what is encoded, so the bits depend on how a tensor is cut, and on nothing else.
+// Partitions are encoded separately, so the bits depend on how a tensor is cut, and on nothing
+// else.
 TEST(PullCompression, AllWorkersHoldTheSameBitsWhateverTheNetworkDoes) {
   for (const size_t partition_bytes : {size_t{4} << 20, size_t{32768}, size_t{7000}}) {
     ClusterOptions options = Options(2, "1bit");
@@ -141,7 +143,7 @@ TEST(PullCompression, PullsAreAsSmallAsTheirCodecMakesThem) {
           Train({.cluster = options, .onto = onto, .rounds = 6, .sizes = {100000, 1, 50000}})
               .totals;
       pulled[absl::StrCat(codec, onto ? " onto" : " copy")] = totals.bytes_pulled;
-      // The first pull of a tensor is its weights, whatever the codec.
+      // The first pull of a tensor gets its weights, with every codec.
       EXPECT_EQ(totals.changes_pulled, codec == "1bit" ? 5u * 2 : 0u) << codec;
     }
   }
@@ -153,7 +155,7 @@ TEST(PullCompression, PullsAreAsSmallAsTheirCodecMakesThem) {
   }
 }
 
-// Rounds without a change keep the copy too, for the next round's to be added to.
+// Rounds without a change update the copy too, so that the next round's change can be added to it.
 TEST(PullCompression, AnAutomaticThresholdMeasuresPlainPullsBothWays) {
   for (const bool together : {false, true}) {  // push and pull in one call
     ClusterOptions options = Options(2, "1bit");
@@ -195,7 +197,7 @@ TEST(PullCompression, AnAutomaticThresholdMeasuresPlainPullsBothWays) {
   }
 }
 
-// Its push thread is still encoding, and would next wait for the merger's measurements.
+// The store's push thread is still encoding, and would next wait for the merger's measurements.
 TEST(PullCompression, AStoreMayBeDestroyedWhileItMeasures) {
   for (int again = 0; again < 3; ++again) {
     ClusterOptions options = Options(1, "1bit");
@@ -211,7 +213,7 @@ TEST(PullCompression, AStoreMayBeDestroyedWhileItMeasures) {
       ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = shape, .value = w}}));
       ASSERT_STATUS_OK(store.PushPull("w", w, w, 0));
       ASSERT_STATUS_OK(store.Push("w", w, 0));
-      absl::SleepFor(absl::Milliseconds(5));  // round 2 is being encoded, most likely
+      absl::SleepFor(absl::Milliseconds(5));  // by now round 2 is most likely being encoded
       store.Abort(absl::AbortedError("the test is over"));
     });
   }
@@ -292,7 +294,7 @@ TEST(PullCompression, WhatCannotGoTogetherIsRefusedWhenTheStoreIsMade) {
                                  std::make_shared<InProcessNetwork>(), TransportOptions{}))
         .status();
   };
-  // Before anybody is asked for anything.
+  // Each worker refuses these itself, before it asks any other node.
   for (const auto& [codec, words] : std::map<std::string, std::string>{
            {"dgc", "momentum"}, {"signsgd", "magnitudes"}, {"9bit", "9bit"}, {"1bit:x=1", "x"}}) {
     const absl::Status status = refusal(codec, wire::DIST_SYNC);

@@ -1,4 +1,4 @@
-// What tests of whole jobs initialise and push.
+// Values and tensors that tests of whole jobs initialise and push.
 #ifndef SLIMPS_TESTS_CLUSTER_RANDOM_VALUES_H_
 #define SLIMPS_TESTS_CLUSTER_RANDOM_VALUES_H_
 
@@ -13,7 +13,7 @@
 
 namespace slimps {
 
-// Normally distributed, the same for the same seed.
+// Returns normally distributed values, the same for the same seed.
 inline std::vector<float> Random(size_t elements, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal;
@@ -22,7 +22,7 @@ inline std::vector<float> Random(size_t elements, uint64_t seed) {
   return values;
 }
 
-// Steps by the mean over the workers.
+// Returns an SGD that steps by the mean over the workers.
 inline wire::OptimizerSpec Sgd(double learning_rate, double momentum = 0) {
   wire::OptimizerSpec spec;
   spec.set_kind(wire::OptimizerSpec::SGD);
@@ -32,7 +32,8 @@ inline wire::OptimizerSpec Sgd(double learning_rate, double momentum = 0) {
   return spec;
 }
 
-// Tensors "w0", "w1" ... of these sizes, initialised from `weights`, which pulls may then go to.
+// Tensors "w0", "w1", ... of these sizes, initialised from `weights`. Pulls may write to `weights`
+// later.
 struct RandomTensors {
   explicit RandomTensors(const std::vector<size_t>& sizes) {
     for (size_t k = 0; k < sizes.size(); ++k) weights.push_back(Random(sizes[k], 100 + k));

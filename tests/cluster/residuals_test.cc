@@ -18,14 +18,15 @@ using ::testing::HasSubstr;
 
 const std::vector<size_t> kSizes = {7, 900, 3000};
 
-// What a job leaves behind: its weights, and what is needed to go on with them.
+// What a job leaves behind: its weights, and what another job needs to go on with them.
 struct Checkpoint {
   std::vector<std::vector<float>> weights;
   std::string states;
   std::map<uint32_t, std::string> residuals;  // by worker
 };
 
-// How many updates a plain optimizer has made is not part of a job's state.
+// Compares all but one thing: how many updates a plain optimizer has made is not part of a job's
+// state.
 void ExpectSame(const Checkpoint& got, const Checkpoint& expected) {
   EXPECT_EQ(got.weights, expected.weights);
   EXPECT_TRUE(got.residuals == expected.residuals);
@@ -43,7 +44,7 @@ ClusterOptions Options(const std::string& compression, size_t partition_bytes = 
 
 enum class Residuals { kLoad, kForget };
 
-// Rounds `from` to `to`, on from `start`, if there is one.
+// Trains rounds `from` to `to`, starting from `start` if it is not null.
 Checkpoint Train(const ClusterOptions& options, int from, int to, const Checkpoint* start = nullptr,
                  Residuals residuals = Residuals::kLoad) {
   InProcessCluster cluster(options);
@@ -53,7 +54,7 @@ Checkpoint Train(const ClusterOptions& options, int from, int to, const Checkpoi
     auto [weights, tensors] = RandomTensors(kSizes);
     for (size_t k = 0; start != nullptr && k < kSizes.size(); ++k) weights[k] = start->weights[k];
     ASSERT_STATUS_OK(store.Init(tensors));
-    // A codec with momentum of its own wants none at the servers.
+    // A codec that has momentum itself must not meet momentum at the servers.
     wire::OptimizerSpec sgd =
         Sgd(0.05, options.store.compression.find("momentum") != std::string::npos ? 0 : 0.9);
     sgd.set_rescale_grad(0.25);
@@ -102,7 +103,8 @@ TEST(SavedResiduals, AJobCutInHalfIsTheJobThatRanThrough) {
 
 TEST(SavedResiduals, TheyMayBeTakenToOtherPartitions) {
   const Checkpoint half = Train(Options("topk:k=3"), 1, 4);
-  // A raw push after loading sends all that was held back, however the tensors are cut: bit for bit the same steps.
+  // A raw push after loading sends all that was held back. The steps are the same bit for bit,
+  // whatever the cut of the tensors.
   const Checkpoint same = Train(Options("none", 2000), 5, 5, &half);
   const Checkpoint finer = Train(Options("none", 700), 5, 5, &half);
   EXPECT_EQ(same.weights, finer.weights);

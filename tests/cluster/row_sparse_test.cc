@@ -1,4 +1,5 @@
-// Row-sparse pushes and pulls over a whole cluster, against a plain model that every worker computes for itself.
+// Row-sparse pushes and pulls over a whole cluster, against a plain model that every worker
+// computes itself.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +31,7 @@ wire::OptimizerSpec SpecOf(wire::OptimizerSpec::Kind kind) {
   return spec;
 }
 
-// What one worker pushes of one key in one round.
+// What one worker pushes for one key in one round.
 struct Contribution {
   enum Kind { kDense, kRows, kNothing } kind = kNothing;
   std::vector<float> dense;
@@ -48,14 +49,14 @@ struct Shape {
   size_t elements() const { return rows() * row_elements(); }
 };
 
-// Small whole numbers, so that sums are exact in any order.
+// Returns small whole numbers, whose sums are exact in any order.
 std::vector<float> WholeNumbers(size_t count, std::mt19937_64& random) {
   std::vector<float> values(count);
   for (float& value : values) value = static_cast<float>(random() % 17) - 8;
   return values;
 }
 
-// A third of the rounds has rows alone.
+// Draws a worker's contribution to a round. In a third of the rounds all workers push rows.
 Contribution Draw(const Shape& shape, int round, uint32_t worker, uint64_t seed) {
   std::mt19937_64 random(seed * 1000003 + static_cast<uint64_t>(round) * 1009 + worker);
   Contribution drawn;
@@ -73,7 +74,7 @@ Contribution Draw(const Shape& shape, int round, uint32_t worker, uint64_t seed)
   return drawn;
 }
 
-// The plain definition, one key: a sum, the rows that it names, a step of these.
+// The plain definition for one key: a sum, the rows that it names, a step of these rows.
 class Model {
  public:
   Model(const Shape& shape, const wire::OptimizerSpec& spec, std::vector<float> value)
@@ -129,7 +130,7 @@ absl::Status PushTo(KVStore& store, const Key& key, const Contribution& mine) {
   }
 }
 
-// Either all of it, or some rows; both must be the model's.
+// Pulls either the whole tensor or some rows, and compares them with the model.
 void ExpectModel(KVStore& store, const Key& key, const Shape& shape, const Model& model,
                  std::mt19937_64& random) {
   if (random() % 2 == 0) {
@@ -260,7 +261,7 @@ TEST(RowSparse, AdamStepsRowsAsItStepsDenseAndKeepsOthersMoments) {
     ASSERT_STATUS_OK(store.PushRowSparse("rows", all, g, 0));
     ASSERT_STATUS_OK(store.Pull("rows", before, 0));
     EXPECT_EQ(before, dense);
-    // Row 2 goes on; the others neither move nor lose their moments.
+    // Row 2 goes on. The other rows neither move nor lose their moments.
     ASSERT_STATUS_OK(store.PushRowSparse("rows", some, std::span(g).subspan(4, 2), 0));
     ASSERT_STATUS_OK(store.Pull("rows", rows, 0));
     ASSERT_STATUS_OK(store.PushPull("dense", g, dense, 0));
@@ -379,7 +380,7 @@ TEST(RowSparse, PushesAreRefusedWhileGradientCompressionIsOn) {
   for (const char* codec : {"1bit", "fp16"}) {
     ClusterOptions options{.workers = 1, .servers = 1};
     options.store.compression = codec;
-    options.store.fixed_threshold_bytes = 1 << 20;  // also for a key that is below it
+    options.store.fixed_threshold_bytes = 1 << 20;  // also for a key below it
     InProcessCluster cluster(options);
     cluster.RunWorkers([&](KVStore& store) {
       ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {2}, .value = std::vector<float>(2)}}));

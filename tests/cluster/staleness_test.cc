@@ -1,5 +1,6 @@
-// Bounded staleness (dist_ssp) in whole jobs: who runs ahead, how far, and what lets it go on. Worker i adds 1 to its own
-// segment of the key in each round, so the weights say how many rounds of each worker they hold.
+// Bounded staleness (dist_ssp) in whole jobs: which worker runs ahead, how far, and what lets it go
+// on. Worker i adds 1 to its own segment of the key in each round, so the weights tell how many
+// rounds of each worker they hold.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +19,7 @@ namespace slimps {
 namespace {
 
 constexpr size_t kSegment = 100;
-constexpr absl::Duration kLong = absl::Seconds(50);  // only a failing test waits so long
+constexpr absl::Duration kLong = absl::Seconds(50);  // only a failing test waits this long
 
 struct Job {
   uint32_t workers = 2;
@@ -29,11 +30,11 @@ ClusterOptions OptionsOf(const Job& job) {
   ClusterOptions options{.workers = job.workers, .servers = 2, .mode = wire::DIST_SSP};
   options.store.staleness = job.staleness;
   options.store.partition_bytes =
-      kSegment * sizeof(float);  // a partition for each worker's segment
+      kSegment * sizeof(float);  // one partition for each worker's segment
   return options;
 }
 
-// What one worker does with the key.
+// One worker's calls for the key.
 class Rounds {
  public:
   explicit Rounds(KVStore* store)
@@ -54,7 +55,8 @@ class Rounds {
   absl::Status Pull() { return store_.Pull("w", weights_, 0); }
   absl::Status PushPull() { return store_.PushPull("w", gradient_, weights_, 0); }
 
-  // As of the last pull: rounds of worker `rank`, all of its segment.
+  // Returns how many rounds of worker `rank` the last pull holds. Fails the test if the worker's
+  // segment is torn.
   int Of(uint32_t rank) const {
     const auto segment = weights_.begin() + rank * kSegment;
     EXPECT_TRUE(std::all_of(segment, segment + kSegment, [&](float x) { return x == *segment; }));
@@ -67,7 +69,8 @@ class Rounds {
     }
     return slowest;
   }
-  // Pulls until worker `rank` has pushed `rounds`; it may never have pushed more.
+
+  // Pulls until worker `rank` has pushed `rounds`. Fails the test if it has pushed more.
   void Await(uint32_t rank, int rounds) {
     const SteadyTime deadline = MachineClock()->Now() + kLong;
     for (;;) {
@@ -85,7 +88,7 @@ class Rounds {
 
 class Staleness : public ::testing::TestWithParam<Job> {};
 
-// The last worker pushes only once the first can go no further.
+// The last worker pushes only when the first can go no further.
 TEST_P(Staleness, WhoReadsIsAtMostTheBoundAheadOfTheSlowest) {
   const Job job = GetParam();
   const int bound = static_cast<int>(job.staleness);
@@ -138,7 +141,7 @@ TEST(BoundedStaleness, WhoLeavesHoldsNobody) {
     const int all = store.rank() == 1 ? 2 : 10;
     for (int round = 1; round <= all; ++round) ASSERT_STATUS_OK(rounds.PushPull());
     if (store.rank() == 1) {
-      // Both others wait for its third round, or are about to.
+      // Both other workers wait for its third round, or are about to.
       rounds.Await(0, 4);
       rounds.Await(2, 4);
       ASSERT_STATUS_OK(store.Leave());
@@ -157,7 +160,7 @@ TEST(BoundedStaleness, WhoFailsLetsTheOthersKnowInsteadOfWaiting) {
     Rounds rounds(&store);
     ASSERT_STATUS_OK(rounds.Begin());
     if (store.rank() == 1) {
-      rounds.Await(0, 3);  // worker 0 waits for round 1 of this one
+      rounds.Await(0, 3);  // worker 0 waits for round 1 of this worker
       store.Abort(absl::DataLossError("its disk is full"));
       return;
     }
@@ -169,7 +172,7 @@ TEST(BoundedStaleness, WhoFailsLetsTheOthersKnowInsteadOfWaiting) {
     }
     EXPECT_EQ(finished, 2);
     EXPECT_NE(status.message().find("its disk is full"), std::string::npos) << status;
-    // A server may have told it before the scheduler did.
+    // A server may have told this worker before the scheduler did.
     const SteadyTime deadline = MachineClock()->Now() + kLong;
     while (store.Wait().ok()) ASSERT_LT(MachineClock()->Now(), deadline);
   });
@@ -231,7 +234,7 @@ TEST(BoundedStaleness, WhatNeedsRoundsInCommonIsRefused) {
       << refusal(pulls);
 }
 
-// A pull that is asked for returns before this worker's push has left, and is answered with it in.
+// PullAsync returns before this worker's push has left. The answer includes that push.
 TEST(WithoutRounds, AskingForAPullDoesNotWaitForThePushes) {
   for (const wire::StoreMode mode : {wire::DIST_ASYNC, wire::DIST_SSP}) {
     std::promise<void> released;
@@ -270,7 +273,7 @@ TEST(WithoutRounds, AskingForAPullDoesNotWaitForThePushes) {
   }
 }
 
-// Who aborts may hold a lock that `done` takes too.
+// The aborting thread may hold a lock that `done` takes too, so another thread must call `done`.
 TEST(WithoutRounds, APullThatWaitsHearsOfAnAbortFromAnotherThread) {
   std::promise<void> released;
   ClusterOptions options{.job_fails = true, .workers = 1, .servers = 1, .mode = wire::DIST_ASYNC};

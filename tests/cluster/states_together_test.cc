@@ -1,5 +1,5 @@
-// Saving and loading optimizer states is done together: what a worker pushes right before is in, what it pushes right after
-// is not, however slow the others are; and whoever cannot go on says so.
+// Workers save and load optimizer states together. Pushes right before are in, pushes right after
+// are not, however slow the other workers are. A worker that cannot go on says so.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,8 @@ bool IsStatePut(const Message& message) {
 }
 bool IsPush(const Message& message) { return message.header.has_push(); }
 
-// Long enough for a worker that does not wait to be far ahead; one that waits does not care.
+// Delays the chosen messages. In that time a worker that fails to wait gets far ahead. A worker
+// that waits is not affected.
 SendHook Slow(bool (*which)(const Message&), absl::Duration by = absl::Milliseconds(30)) {
   return [which, by](const Message& message) {
     if (which(message)) absl::SleepFor(by);
@@ -124,7 +125,8 @@ TEST(StatesTogether, AfterAWorkerHasLeftItGetsWhatTheOthersGet) {
   });
 }
 
-// With links on which all tensors together take longer than anybody waits, but none does alone.
+// The links are so slow that all tensors together take longer than the timeout, but no single
+// tensor does.
 TEST(StatesTogether, NobodyGivesUpWhileTensorsGoOnComing) {
   constexpr int kKeys = 8;
   const auto slow = [](const Message& message) {
@@ -169,7 +171,7 @@ void ExpectTheJobsEnd(bool (*lost)(const Message&),
       changed.NotifyAll();
       return;
     }
-    (void)store.AllReduceSumFor("saving optimizer states", {0});  // what a saving agrees on first
+    (void)store.AllReduceSumFor("saving optimizer states", {0});  // the first step of saving
     MutexLock lock(&mutex);
     EXPECT_TRUE(changed.Await(&mutex, absl::Seconds(30), [&] { return done; }));
     store.Abort(absl::AbortedError("so that nobody waits"));

@@ -1,4 +1,5 @@
-// What a worker makes of others' failures and of its own: whom it believes, and that its reason reaches everyone.
+// How a worker handles failures of others and of its own: whose reports it believes, and that its
+// own reason reaches every node.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,18 +22,18 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits so long
+constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits this long
 
-// What a test has to do with the transport beneath one worker's store.
+// A test's access to the transport below one worker's store.
 struct Tap {
-  // For each message before it goes out; false: it is lost.
+  // Called for each message before it goes out. The message is lost if it returns false.
   std::function<bool(const Message&)> on_send = [](const Message&) { return true; };
-  // For each connection before it is made.
+  // Called for each connection before it is made.
   std::function<absl::Status(std::string_view)> on_connect = [](std::string_view) {
     return absl::OkStatus();
   };
   MessageSink* sink = nullptr;          // the store
-  std::atomic<bool> deaf{false};        // what arrives is lost
+  std::atomic<bool> deaf{false};        // messages that arrive are lost
   std::map<std::string, PeerId> peers;  // by address
   std::atomic<bool> stopped{false};
 };
@@ -80,7 +81,7 @@ class TappedTransport final : public Transport, private MessageSink {
   Tap* const tap_;
 };
 
-// The store of `worker` gets the tap.
+// Puts the tap below the store of `worker`.
 void Put(Tap* tap, uint32_t worker, ClusterOptions* options) {
   options->wrap = [tap, worker](
                       uint32_t index,
@@ -112,7 +113,7 @@ TEST(CodecMaps, CountFromTheSchedulerAlone) {
     for (const auto& [address, peer] : tap.peers) {
       if (peer == scheduler) continue;
       tap.sink->OnMessage(peer, MapOf("1bit", 1));
-      // Nor does one that no worker could follow end the job.
+      // A map that no worker could follow does not end the job either, if a server sends it.
       tap.sink->OnMessage(peer, MapOf("no such codec", 2));
     }
     EXPECT_FALSE(store.codec_map().has_value());
@@ -135,8 +136,8 @@ TEST(CodecMaps, OneThatTheWorkerCannotFollowEndsTheJob) {
   });
 }
 
-// The job goes down, and decisions come, while a worker sets compression again and again: it learns of the failure, and
-// no plan that it makes meanwhile escapes it.
+// The job fails and decisions arrive while a worker sets compression again and again. The worker
+// learns of the failure, and no plan that it makes meanwhile misses it.
 TEST(Failures, ComeWhileCompressionIsBeingSet) {
   Tap tap;
   ClusterOptions options{.job_fails = true, .workers = 2, .servers = 1};
@@ -180,7 +181,7 @@ TEST(Failures, ReachTheOthersThoughTheFirstReportIsLost) {
   Put(&tap, 0, &options);
   InProcessCluster(options).RunWorkers([](KVStore& store) {
     ASSERT_STATUS_OK(store.Barrier());
-    // Worker 0 closes at once.
+    // Worker 0 closes its store at once.
     if (store.rank() == 0) return store.Abort(absl::InternalError("disk full"));
     const absl::Status failed = store.Barrier();
     EXPECT_THAT(std::string(failed.message()), HasSubstr("worker 0")) << failed;
@@ -189,7 +190,7 @@ TEST(Failures, ReachTheOthersThoughTheFirstReportIsLost) {
   EXPECT_GE(reports.load(), 3);
 }
 
-// A job whose worker cannot hear the scheduler any more, once its tap is deaf.
+// Returns a job of one worker that cannot hear the scheduler once the tap is deaf.
 ClusterOptions SilentScheduler(Tap* tap) {
   ClusterOptions options{.job_fails = true, .workers = 1, .servers = 1};
   options.scheduler.heartbeat_interval = absl::Milliseconds(50);
@@ -207,7 +208,8 @@ TEST(Failures, TheStoreOutlivesWhoTellsItOfThem) {
   tap.on_send = [&](const Message& message) {
     KVStore* const store = told.load();
     if (store == nullptr || !message.header.has_heartbeat() || store->Wait().ok()) return true;
-    // The heartbeat's thread knows, and tells the store next. Long enough for one that does not wait to be closed.
+    // The heartbeat's thread knows of the failure, and tells the store next. A store that does not
+    // wait for the thread would be closed within this time.
     MutexLock lock(&mutex);
     telling = true;
     changed.NotifyAll();
@@ -234,7 +236,7 @@ TEST(Failures, EndAllPullsAndTheStoreMayGoWithTheFirst) {
     std::vector<float> many(4096), one(16);
     ASSERT_STATUS_OK(store.Init({{.key = "many", .shape = {4096}, .value = many},
                                  {.key = "one", .shape = {16}, .value = one}}));
-    // Deaf: no pull is answered.
+    // The tap is deaf now, so no pull is answered.
     tap.deaf.store(true);
     store.PullAsync("many", many, 0, [&ended](const absl::Status& status) {
       EXPECT_FALSE(status.ok());
@@ -246,7 +248,7 @@ TEST(Failures, EndAllPullsAndTheStoreMayGoWithTheFirst) {
   EXPECT_EQ(ended.load(), 1);
 }
 
-// No heartbeat is ever missed: what the others learn they are told.
+// The timeout is an hour, so the other nodes can learn of the failure only by being told.
 TEST(Failures, OfAWorkerThatHasJustJoinedReachTheOthers) {
   Tap tap;
   tap.on_connect = [](std::string_view address) {
@@ -294,7 +296,7 @@ TEST(Failures, ReachTheOthersThoughWhoeverSeesThemFirstClosesTheStore) {
     MutexLock lock(&mutex);
     reporting = true;
     changed.NotifyAll();
-    // Long enough for a store that does not wait for its report to be closed.
+    // A store that does not wait for its report would be closed within this time.
     changed.Await(&mutex, absl::Milliseconds(200), [&] { return tap.stopped.load(); });
     return true;
   };
@@ -306,7 +308,8 @@ TEST(Failures, ReachTheOthersThoughWhoeverSeesThemFirstClosesTheStore) {
     std::vector<float> w(2);
     ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {2}, .value = w}}));
     if (store.rank() == 0) {
-      // What is not sent waits in the residual, and with the next gradient exceeds fp32: on the push thread.
+      // The unsent part waits in the residual. With the next gradient it exceeds fp32, on the push
+      // thread.
       ASSERT_STATUS_OK(store.Push("w", std::vector<float>(2, 3e38f), 0));
       ASSERT_STATUS_OK(store.Push("w", std::vector<float>(2, 3e38f), 0));
       MutexLock lock(&mutex);

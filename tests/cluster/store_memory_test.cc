@@ -1,5 +1,5 @@
-// Memory that runs out inside a user's process, on a thread of the library or in a call: the store
-// fails, its calls say why, those that wait too, and the process lives.
+// Memory runs out in a user's process, on a thread of the library or in a call. The store fails.
+// All its calls say why, also those that wait. The process lives.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// An allocation fails on the thread that brings a message, or sends one.
+// Chooses the message whose arrival or sending has a failing allocation, on the thread that handles
+// it.
 struct Failing {
   std::function<bool(const wire::Header&)> arrives = [](const wire::Header&) { return false; };
   std::function<bool(const wire::Header&)> leaves = [](const wire::Header&) { return false; };
@@ -79,7 +80,7 @@ class StarvedTransport final : public Transport, private MessageSink {
   MessageSink* sink_ = nullptr;
 };
 
-// Of two workers, worker 1.
+// Returns a job of two workers, where worker 1 runs out of memory.
 ClusterOptions Starving(Failing* failing, bool job_fails) {
   ClusterOptions options{.job_fails = job_fails, .workers = 2, .servers = 1};
   options.wrap = [failing](uint32_t worker,
@@ -101,7 +102,7 @@ void ExpectEveryCallSaysWhy(KVStore& store) {
   }
 }
 
-// Each allocation while the weights come in, one job for each.
+// Each allocation fails once while the weights arrive, in a job of its own.
 TEST(StoreOutOfMemory, WhereItReceivesFailsTheStoreAndNotTheProcess) {
   int failed = 0;
   for (int n = 0;; ++n) {
@@ -123,7 +124,7 @@ TEST(StoreOutOfMemory, WhereItReceivesFailsTheStoreAndNotTheProcess) {
       (void)store.PushPull("w", w, w, 0);  // its answer may have come before
       if (failing.ran_out) {
         ++failed;
-        // The thread that ran out tells the store once it has let go of the message.
+        // The thread that ran out tells the store once it has dropped the message.
         while (store.PushNothing("w").ok()) std::this_thread::yield();
         ExpectEveryCallSaysWhy(store);
       } else {
@@ -135,7 +136,7 @@ TEST(StoreOutOfMemory, WhereItReceivesFailsTheStoreAndNotTheProcess) {
   EXPECT_GE(failed, 1);
 }
 
-// What waits is told, on whichever thread memory runs out.
+// Waiting calls get the error, whichever thread runs out of memory.
 TEST(StoreOutOfMemory, EndsWhatWaits) {
   for (const bool where_it_sends : {false, true}) {
     SCOPED_TRACE(where_it_sends);
@@ -150,7 +151,8 @@ TEST(StoreOutOfMemory, EndsWhatWaits) {
       std::vector<float> w(2), v(2);
       ASSERT_STATUS_OK(store.Init(
           {{.key = "w", .shape = {2}, .value = w}, {.key = "v", .shape = {2}, .value = v}}));
-      if (store.rank() == 0) {  // pushes nothing: the other one's rounds are never complete
+      // Rank 0 pushes nothing, so the other worker's rounds never become complete.
+      if (store.rank() == 0) {
         EXPECT_FALSE(store.Barrier().ok());
         return;
       }

@@ -1,4 +1,5 @@
-// What a store says of itself, and what it refuses: before it exists, out of turn, after it failed, after it was closed.
+// What a store reports, and what it refuses: before it exists, out of turn, after it failed, after
+// it was closed.
 #include <glog/logging.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,7 +29,8 @@ absl::Status CreateStatus(wire::StoreMode mode, const KVStoreOptions& options) {
       .status();
 }
 
-// Everything that can be asked of a store with key "w" of two elements; what each call said.
+// Makes every call of a store with the key "w" of two elements. Returns each call's name and
+// status.
 std::vector<std::pair<std::string, absl::Status>> AskAll(KVStore& store) {
   std::vector<float> w(2);
   std::vector<std::pair<std::string, absl::Status>> said;
@@ -56,7 +58,7 @@ std::vector<std::pair<std::string, absl::Status>> AskAll(KVStore& store) {
 TEST(StoreOptions, WhatCannotBeIsRefusedBeforeAnyoneIsAsked) {
   KVStoreOptions options;
   options.scheduler_address = "inproc://nobody";
-  options.timeout = absl::InfiniteDuration();  // who joins waits for ever
+  options.timeout = absl::InfiniteDuration();  // a join would wait for ever
   options.pull_compression = "3bit";
   absl::Status refused = CreateStatus(wire::DIST_SYNC, options);
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
@@ -128,7 +130,7 @@ TEST(Store, FailedTellsTheFirstCauseWhateverIsAsked) {
     store.Abort(absl::InvalidArgumentError("the data set is empty"));
     store.Abort(absl::InternalError("and the disk is full"));
     for (const auto& [call, status] : AskAll(store)) {
-      // InvalidArgument would speak of the arguments of this call.
+      // InvalidArgument would mean this call's own arguments.
       EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << call << ": " << status;
       EXPECT_EQ(status.message(), "the data set is empty") << call;
     }
@@ -170,7 +172,7 @@ TEST(Store, ThePipelineFollowsTheNewestPlan) {
 
 TEST(Store, ASumOfWhatIsNoNumberIsRefusedAtOnce) {
   InProcessCluster({.workers = 2, .servers = 1}).RunWorkers([](KVStore& store) {
-    // Refused before anybody waits: the other worker never comes.
+    // The call is refused before any worker waits: the other worker never calls it.
     if (store.rank() != 0) return;
     const absl::Status refused =
         store.AllReduceSum({1, std::numeric_limits<double>::infinity()}).status();
@@ -186,7 +188,7 @@ TEST(Store, TheOptimizerIsRankZerosAndHeldAgainstTheCodecByAll) {
     spec.set_kind(wire::OptimizerSpec::SGD);
     spec.set_learning_rate(1);
     spec.set_momentum(0.9);
-    // Refused by each worker by itself, also by the one that would send nothing.
+    // Each worker refuses it itself, also a worker that would send nothing.
     EXPECT_EQ(store.SetOptimizer(spec).code(), absl::StatusCode::kInvalidArgument) << store.rank();
   });
 }
@@ -204,7 +206,7 @@ TEST(StoreUse, ASumAndTheSettingOfAnOptimizerDoNotMix) {
   });
 }
 
-// What is logged while it lives.
+// Collects the lines logged while it lives.
 class LoggedLines final : public google::LogSink {
  public:
   LoggedLines() { google::AddLogSink(this); }

@@ -1,5 +1,5 @@
-// Training over real servers, in one process: against plain libtorch, and bit for bit against itself however the job
-// is cut and whatever the network's timing.
+// Training over real servers in one process. It is compared with plain libtorch, and bit for bit
+// with itself under other cuts of the job and other timings of the network.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ struct Job {
   std::string optimizer = "sgd";
 };
 
-// Rank 0's weights after lenet's training; those of the other workers must be the same bits.
+// Trains lenet. Returns rank 0's weights, after checking that the other workers have the same bits.
 Weights TrainLenet(Job job, const Dataset& data) {
   SetComputeThreads(1);
   WorkerFlags flags;
@@ -105,7 +105,7 @@ TEST_F(Training, FiftyStepsOfLenetAreWithin1e5OfPlainLibtorchWithTheWholeBatch) 
       data_);
   const Weights ours = TrainLenet({.cluster = {.workers = 2, .servers = 2}}, data_);
   EXPECT_LT(LargestDifference(reference, ours), 1e-5f);
-  // The comparison can fail: other training is further away.
+  // The comparison can fail: another training is further away.
   const Weights fewer = TrainLenet({.cluster = {.workers = 2, .servers = 2}, .steps = 49}, data_);
   EXPECT_GT(LargestDifference(reference, fewer), 1e-5f);
 }

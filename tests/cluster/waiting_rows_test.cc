@@ -1,4 +1,5 @@
-// Pulls of many rows of a round that is not complete yet: they wait at the server, and nothing is asked twice.
+// Pulls of many rows of a round that is not complete yet. They wait at the server, and no worker
+// asks twice.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -35,7 +36,7 @@ TEST(WaitingRows, EverySingleElementOfAPartitionIsAskedForOnce) {
       MutexLock lock(&mutex);
       ASSERT_TRUE(changed.Await(&mutex, absl::Seconds(30), [&] { return asked >= kRequests; }));
     }
-    // Time for what is refused to be asked for again.
+    // Gives a worker time to repeat refused requests, if there are any.
     if (store.rank() == 1) absl::SleepFor(absl::Milliseconds(500));
     ASSERT_STATUS_OK(store.PushRowSparse("w", row, std::vector<float>{3}, 0));
     if (store.rank() == 1) return;

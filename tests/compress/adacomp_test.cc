@@ -1,4 +1,5 @@
-// adacomp and local_selection against a literal transcription of the paper's algorithm 2, bit for bit.
+// adacomp and local_selection against a literal transcription of the paper's algorithm 2, bit for
+// bit.
 #include "compress/codec/adacomp.h"
 
 #include <algorithm>
@@ -28,7 +29,7 @@ struct Result {
   EncodeStats stats;
 };
 
-// Algorithm 2, one element at a time; `first_only`: local selection.
+// Algorithm 2, one element at a time. With `first_only` it is local selection.
 Result Literal(uint32_t length, bool first_only, const std::vector<float>& gradient,
                const std::vector<float>& residual, float grad_scale) {
   const size_t n = gradient.size(), bins = (n + length - 1) / length;
@@ -90,11 +91,12 @@ void ExpectNear(double mine, double wanted, const char* what) {
   if (std::isfinite(mine)) {
     EXPECT_NEAR(mine, wanted, 1e-3 * wanted + 1e-30) << what;
   } else {
-    EXPECT_GT(wanted, 1e38) << what;  // squares in fp32
+    EXPECT_GT(wanted, 1e38) << what;  // its squares overflow fp32
   }
 }
 
-// Three rounds with error feedback, each against the transcription; then the same with every kernel set.
+// Compares three rounds with error feedback with the transcription, then every kernel set with
+// that.
 void CheckRounds(const std::string& name, uint32_t length, size_t n,
                  std::vector<float> (*source)(size_t, uint64_t)) {
   const std::string spec = name + ":lt=" + std::to_string(length);
@@ -212,9 +214,10 @@ TEST_P(BinCodecTest, EncodingWhatWasDecodedGivesTheSamePayload) {
 
 TEST_P(BinCodecTest, ErrorFeedbackTelescopes) {
   constexpr size_t kElements = 777;
-  constexpr double kHalfStep = 0x1p-24;  // the most that rounding to fp32 takes off, relatively
+  constexpr double kHalfStep = 0x1p-24;  // the largest relative error of rounding to fp32
   std::vector<float> residual(kElements);
-  // In fp64: gradients less what was sent, and how much the roundings of x and of x - sent may add up to.
+  // In fp64: the gradients less what was sent, and a bound on the sum of the roundings of x and of
+  // x - sent.
   std::vector<double> left(kElements), bound(kElements);
   const std::unique_ptr<Codec> codec = MakeCodecOrDie(GetParam());
   for (uint64_t round = 0; round < 20; ++round) {
@@ -273,7 +276,8 @@ TEST_P(BinCodecTest, OptionsOutOfRangeAreRefused) {
 }
 
 TEST(AdaComp, HalfTheMaximumIsSentWhenThereIsNoResidual) {
-  // H = 2 G: 0.5 reaches the maximum 1, 0.25 does not; the second bin's maximum is 0.5. The scale is 0.75.
+  // H = 2 G. In the first bin 0.5 reaches the maximum 1 and 0.25 does not. The second bin's maximum
+  // is 0.5. The scale is 0.75.
   const Result result = Encode(*MakeCodecOrDie("adacomp:lt=4"),
                                {1, -0.5f, 0.25f, 0, -0.5f, 0, 0, 0}, std::vector<float>(8), 1);
   EXPECT_THAT(result.decoded, ElementsAre(0.75f, -0.75f, 0, 0, -0.75f, 0, 0, 0));

@@ -1,9 +1,10 @@
-// libFuzzer: whatever bytes arrive in the bins layout, ValidateBins refuses them or decoding stays in bounds, every
-// kernel set decodes them alike, and any block alone decodes as it does with the others.
+// libFuzzer target for the bins layout. ValidateBins must refuse the bytes, or decoding must stay
+// in bounds. Every kernel set must decode alike, and each block alone as with the others.
 //
-//   bazel build --config=fuzz //tests/compress:bins_fuzz && bazel-bin/tests/compress/bins_fuzz -max_total_time=600
+//   bazel build --config=fuzz //tests/compress:bins_fuzz
+//   bazel-bin/tests/compress/bins_fuzz -max_total_time=600
 //
-// Input: one byte that says how much of the payload is made true (0: nothing), then the payload.
+// Input: one byte that says how much of the payload to correct (0: nothing), then the payload.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -28,7 +29,7 @@ T At(std::span<const std::byte> bytes, size_t offset) {
   return value;
 }
 
-// Makes header, directory and length agree, so that bitmaps and entries are reached often.
+// Makes header, directory and length agree, so that the fuzzer often reaches bitmaps and entries.
 void MakeTrue(std::vector<std::byte>& payload) {
   payload.resize(std::max<size_t>(payload.size(), kBinsHeaderBytes));
   const BinsLayout layout = {.bin_length = At<uint16_t>(payload, 2) % kMaxBinLength + 1,
@@ -38,14 +39,14 @@ void MakeTrue(std::vector<std::byte>& payload) {
   const size_t entries =
       std::min((payload.size() - layout.EntriesOffset()) / layout.entry_bytes(), layout.elements);
   payload.resize(layout.PayloadBytes(entries));
-  // Where the first block ends is the input's choice; the rest lies in the last one, if it fits.
+  // The input chooses where the first block ends. The last block holds the rest, if it fits.
   for (size_t block = 0; block < layout.blocks(); ++block) {
     const size_t asked = At<uint32_t>(payload, BinsLayout::DirectoryOffset(block)) % (entries + 1);
     BuildBinsEnd(block, block + 1 == layout.blocks() ? entries : asked, payload);
   }
 }
 
-// Exact allocations, so that the address sanitizer sees one byte too many.
+// Decodes into exact allocations, so that the address sanitizer sees one byte too many.
 void DecodeEverywhere(std::span<const std::byte> payload, size_t elements) {
   using Floats = std::unique_ptr<float[]>;
   const Floats wanted(new float[elements]);

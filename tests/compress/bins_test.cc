@@ -1,4 +1,5 @@
-// The bins layout of sparse payloads: the worked example, decoding against a plain one, and hostile bytes.
+// The bins layout of sparse payloads: the worked example, decoding against a plain decoder, and
+// hostile bytes.
 #include "compress/format/bins.h"
 
 #include <algorithm>
@@ -15,7 +16,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// sent[i]: 1 or -1 times the scale, or 0: not sent. Written from the layout's description, element by element.
+// Builds a payload, element by element, from the layout's description. sent[i] is 1 or -1 (times
+// the scale), or 0 (not sent).
 std::vector<std::byte> MakeBins(uint32_t length, float scale, const std::vector<int>& sent) {
   const size_t n = sent.size(), blocks = (n + 4095) / 4096;
   const size_t entry_bytes = length <= 64 ? 1 : 2;
@@ -118,7 +120,7 @@ TEST(Bins, EverySetDecodesEveryRangeAsThePlainDecoder) {
   }
 }
 
-// So many that their memory is asked for ahead.
+// There are so many blocks that the decoder prefetches their memory.
 TEST(Bins, ManyBlocksAtOnceAddAsOneByOne) {
   const size_t n = 80 * 4096 + 5;
   for (const double density : {0.002, 0.2}) {
@@ -179,7 +181,7 @@ TEST(Bins, EveryOtherLengthIsRefused) {
 }
 
 TEST(Bins, EntriesMustFitTheirPieces) {
-  // The worked example: 16 is the bitmap, 17 to 19 the entries.
+  // In the worked example byte 16 is the bitmap, and bytes 17 to 19 are the entries.
   const struct {
     size_t offset;
     uint8_t value;
@@ -188,7 +190,7 @@ TEST(Bins, EntriesMustFitTheirPieces) {
       {17, 0x02, "index 1"},                       // not rising
       {17, 0x03, "index 0"},                       // in no bin of 3
       {18, 0xC0, "index 1"},                       // falling
-      {18, 0x42, "index 2"},                       // the first piece goes on into the second's
+      {18, 0x42, "index 2"},                       // the first piece continues into the second's
       {17, 0x81, "index 1"},                       // two last ones
       {19, 0x40, "a last one"},                    // none
       {19, 0xC1, "index 2"},                       // past the tensor

@@ -1,4 +1,4 @@
-// The parts that the sparse codecs are put together from, one by one.
+// The parts of the sparse codecs, one by one.
 #include <algorithm>
 #include <atomic>
 #include <cmath>

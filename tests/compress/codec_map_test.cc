@@ -70,7 +70,7 @@ TEST(CodecMap, ForgettingKeepsTheDecisionStillInForce) {
   ASSERT_TRUE(codecs.Apply(Threshold(2, 9, 4000)).ok());
   codecs.ForgetBefore(8);
   EXPECT_EQ(codecs.DecisionAt(8).version, 1u);
-  EXPECT_EQ(codecs.DecisionAt(1).version, 1u);  // forgotten: the oldest kept
+  EXPECT_EQ(codecs.DecisionAt(1).version, 1u);  // it is forgotten: the oldest kept one
   codecs.ForgetBefore(100);
   EXPECT_EQ(codecs.DecisionAt(1).version, 2u);
 }

@@ -1,4 +1,4 @@
-// Codec specs as text, and which options codecs take.
+// Codec specs as text, and the options that codecs take.
 #include <string>
 #include <vector>
 

@@ -91,7 +91,7 @@ TEST(Codec, RawPushWithAResidualSendsAndClearsIt) {
   EXPECT_THAT(residual, ElementsAre(0, 0, 0));
 }
 
-// x and e by the definition, one element at a time, from what the payload decodes to.
+// Computes x and e by the definition, one element at a time, from the decoded payload.
 TEST(Codec, ResidualIsExactlyXMinusDecoded) {
   for (const char* spec : kSpecs) {
     const auto codec = MakeCodecOrDie(spec);
@@ -109,7 +109,8 @@ TEST(Codec, ResidualIsExactlyXMinusDecoded) {
   }
 }
 
-// The sum of what was sent plus the last residual is the sum of the gradients, up to fp32 rounding.
+// The sum of all that was sent, plus the last residual, is the sum of the gradients up to fp32
+// rounding.
 TEST(Codec, ErrorFeedbackTelescopes) {
   constexpr size_t kElements = 4096 + 100;
   constexpr int kRounds = 50;
@@ -327,7 +328,8 @@ TEST(Codec, StatisticsOfSquaresThatOverflowAreInfiniteAndNeverNaN) {
 TEST(Codec, KnownBoundsLeaveTheLookForNaNOut) {
   const auto codec = MakeCodecOrDie("1bit");
   std::vector<float> gradient(5000, 1.0f), residual(5000);
-  gradient[4999] = NAN;  // against the promise that bounds are: seen only by who looks
+  // This breaks the caller's promise of bounds. Only a codec that looks at the elements notices it.
+  gradient[4999] = NAN;
   std::vector<std::byte> payload(codec->MaxPayloadBytes(gradient.size()));
   EncodeInput input = {.gradient = gradient, .residual = residual};
   EXPECT_FALSE(codec->KnownEncodable(input));

@@ -1,4 +1,5 @@
-// Options that all codecs share: clipping, momentum, warm-up; and what every codec's options have in common.
+// Options that all codecs share (clipping, momentum, warm-up), and what the options of all codecs
+// have in common.
 #include "compress/codec/decorators.h"
 
 #include <algorithm>
@@ -33,7 +34,7 @@ std::string ErrorOf(const std::string& text) {
   return std::string(status.message());
 }
 
-// One codec's states and its rounds.
+// One codec, its states and its rounds.
 struct Worker {
   std::unique_ptr<Codec> codec;
   std::vector<float> residual, momentum;
@@ -107,7 +108,8 @@ TEST(Decorators, MaskingClearsTheMomentumOfWhatWasSent) {
   }
 }
 
-// min(1, norm / |g|), the sum of squares as kernels.h and decorators.h have it.
+// Returns min(1, norm / |g|). The sum of squares is computed as kernels.h and decorators.h define
+// it.
 float ClipFactor(std::span<const float> gradient, float grad_scale, double norm) {
   double norm2 = 0;
   for (size_t first = 0; first < gradient.size(); first += 4096) {
@@ -120,7 +122,7 @@ float ClipFactor(std::span<const float> gradient, float grad_scale, double norm)
 
 TEST(Decorators, ClippingScalesLargeGradientsDown) {
   for (const std::string spec : kDecorated) {
-    if (spec == "terngrad") continue;  // its clip is another
+    if (spec == "terngrad") continue;  // it has another clip option
     constexpr size_t kElements = 2 * 4096 + 9;
     Worker clipped(With(spec, "clip=8,clip_workers=4"), kElements), plain(spec, kElements);
     for (uint64_t round = 1; round <= 2; ++round) {
@@ -148,7 +150,8 @@ TEST(Decorators, ClippingHandlesNormsWhoseSquareExceedsFp32) {
   const std::vector<float> gradient(5000, 1e30f);
   Worker clipped("fp16:clip=5", 5000);
   std::vector<float> decoded(5000);
-  const Encoded encoded = clipped.Push(gradient, 1, 1e-26f);  // refused without: 10^4 is in range
+  const Encoded encoded =
+      clipped.Push(gradient, 1, 1e-26f);  // unclipped it is refused: 10^4 is in range
   Decode(PayloadFormat::kRawF16, encoded.payload, 5000, 0, decoded);
   EXPECT_NEAR(decoded[17], 5 / std::sqrt(5000.0), 1e-4);
   Worker large("1bit:clip=5", 5000);
@@ -345,7 +348,7 @@ TEST(Registry, EveryCodecRefusesAnUnknownOptionWithASuggestion) {
   }
 }
 
-// Combinations that some codecs take; each option of each codec is in one that it takes.
+// Combinations that some codecs take. Each option of each codec is in one that the codec takes.
 constexpr const char* kCombinations[] = {"clip=3",
                                          "clip=2,clip_workers=8",
                                          "clip=2,clip_workers=8,warmup=5",

@@ -1,4 +1,4 @@
-// dgc against the paper's algorithm written out one element at a time.
+// dgc against the paper's algorithm, written out one element at a time.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -16,13 +16,14 @@ using ::testing::HasSubstr;
 
 enum class Nesterov { kOff, kOn };
 
-// Lin et al., algorithms 4 and 5 of appendix B, of one worker; k instead of a sampled threshold.
+// Algorithms 4 and 5 of appendix B of Lin et al., for one worker. Sends the k largest, without a
+// sampled threshold.
 struct PaperDgc {
   float mu = 0.9f;
   Nesterov nesterov = Nesterov::kOff;
   std::vector<float> u, v;
 
-  // What is sent; zeros elsewhere.
+  // Returns what is sent, with zeros elsewhere.
   std::vector<float> Step(std::span<const float> gradient, float grad_scale, size_t k) {
     u.resize(gradient.size());
     v.resize(gradient.size());
@@ -143,7 +144,7 @@ TEST(Dgc, RefusedGradientsLeaveBothStatesAlone) {
     EXPECT_EQ(Difference(u, u0), "");
     EXPECT_EQ(Difference(v, v0), "");
   }
-  u[7] = 3e38f;  // not the gradient, but what momentum makes of it
+  u[7] = 3e38f;  // the gradient is small, its momentum is not
   v[7] = 3e38f;
   const auto stats = codec->Encode({.gradient = v0, .residual = v, .momentum = u}, payload);
   EXPECT_THAT(std::string(stats.status().message()), HasSubstr("with a momentum of"));
@@ -198,7 +199,7 @@ TEST(Dgc, WithoutAResidualWhatIsNotSentIsLost) {
   const std::vector<float> gradient = {1, -4, 2, 3};
   std::vector<float> u = {2, 2, 2, 2};
   const Encoded encoded = EncodeChecked(*codec, {.gradient = gradient, .momentum = u});
-  // Velocities 2, -3, 3, 4: of the two equals the first.
+  // The velocities are 2, -3, 3, 4. Of the two equal magnitudes the first is sent.
   EXPECT_THAT(DecodeAllSparse(encoded.payload, 4), ElementsAre(0, -3, 0, 4));
   EXPECT_THAT(u, ElementsAre(2, 0, 3, 0));
 }

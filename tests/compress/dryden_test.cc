@@ -23,7 +23,7 @@ struct Result {
   EncodeStats stats;
 };
 
-// Fills in what one side sends: `sign` 1 or -1.
+// Fills in what one side sends. `sign` is 1 or -1.
 void PlainSide(const std::vector<float>& x, float sign, double ratio, Result& result) {
   std::vector<size_t> side;
   for (size_t i = 0; i < x.size(); ++i) {
@@ -126,21 +126,22 @@ TEST(Dryden, EqualsAPlainSortWithTiesZerosAndOneSign) {
   }
 }
 
-// The few elements of one sign are far under the guess, which the sample's others made.
+// The few elements of one sign are far below the guess, because the sample saw only the other sign.
 TEST(Dryden, AMisleadingSampleChangesNothing) {
   std::vector<float> gradient = RandomFloats(100000, 5);
   for (float& x : gradient) x = 10 + std::fabs(x);
   gradient[777] = -1e-6f;
   gradient[50000] = -1e-7f;
   Check(0.003, gradient, std::vector<float>(100000));
-  std::fill(gradient.begin(), gradient.end(), 1.0f);  // every one is a candidate: no room
+  std::fill(gradient.begin(), gradient.end(),
+            1.0f);  // all are candidates, more than there is room for
   Check(0.003, gradient, std::vector<float>(100000));
 }
 
 TEST(Dryden, EachSideIsSentAsItsMean) {
   const Result result = Encode(*MakeCodecOrDie("dryden:ratio=0.5"), {4, -1, 2, 1, -3, 0, 1, -8},
                                std::vector<float>(8));
-  // Two of four positive ones, one of three negative ones.
+  // Two of the four positive elements are sent, and one of the three negative ones.
   EXPECT_THAT(result.decoded, ElementsAre(3, 0, 3, 0, 0, 0, 0, -8));
   EXPECT_THAT(result.residual, ElementsAre(1, -1, -1, 1, -3, 0, 1, 0));
   EXPECT_EQ(result.stats.elements_sent, 3u);

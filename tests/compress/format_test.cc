@@ -18,7 +18,7 @@ constexpr PayloadFormat kFormats[] = {PayloadFormat::kAbsent, PayloadFormat::kRa
                                       PayloadFormat::kRawF16, PayloadFormat::kRawBf16,
                                       PayloadFormat::kLevels};
 
-// A valid payload with seeded scales and bits.
+// Returns a valid payload with seeded scales and bits.
 std::vector<std::byte> MakeLevels(const LevelsLayout& layout, uint32_t seed) {
   std::vector<std::byte> payload(layout.PayloadBytes());
   std::mt19937 random(seed);
@@ -66,7 +66,7 @@ TEST(Levels, WorkedExampleOfTheHeaderDecodes) {
 }
 
 TEST(Levels, AllSixKindsDecodeByTheTable) {
-  // Bits 1, 0, 1, 1; second plane 0, 1, 1, 0.
+  // Bits 1, 0, 1, 1. The second plane is 0, 1, 1, 0.
   const std::string head = "04000000 00100000 ";
   const struct {
     std::string hex;
@@ -163,7 +163,7 @@ TEST(Format, WrongLengthsAreDataLoss) {
   EXPECT_EQ(ValidatePayload(PayloadFormat::kRawF32, bytes, 17).code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(ValidatePayload(PayloadFormat::kRawF32, std::span(bytes).first(63), 16).code(),
             absl::StatusCode::kDataLoss);
-  // A count whose size in bytes wraps round to the payload's.
+  // The size in bytes of this count wraps round to the payload's size.
   EXPECT_EQ(ValidatePayload(PayloadFormat::kRawF32, bytes, (size_t{1} << 62) + 16).code(),
             absl::StatusCode::kDataLoss);
   EXPECT_EQ(ValidatePayload(PayloadFormat::kRawF16, bytes, (size_t{1} << 63) + 32).code(),
@@ -228,7 +228,7 @@ TEST(Levels, EveryTruncationAndExtensionIsRefused) {
   }
 }
 
-// What 2000 random mutations may not do is crash; the sanitizers see reads out of bounds.
+// 2000 random mutations must not crash. The sanitizers see reads out of bounds.
 TEST(Levels, MutatedPayloadsAreRefusedOrDecodeInBounds) {
   const size_t n = 4096 + 77;
   std::mt19937_64 random(9);
@@ -244,7 +244,7 @@ TEST(Levels, MutatedPayloadsAreRefusedOrDecodeInBounds) {
     if (random() % 8 == 0) payload.resize(random() % (payload.size() + 64));
     if (!ValidatePayload(PayloadFormat::kLevels, payload, n).ok()) continue;
     ++accepted;
-    std::vector<float> exact(n);  // its own allocation, so that a write past the end is seen
+    std::vector<float> exact(n);  // its own allocation shows a write past the end
     DecodeAdd(PayloadFormat::kLevels, payload, n, 0, exact);
   }
   EXPECT_GT(accepted, 100u);

@@ -1,5 +1,5 @@
-// Every kernel set against "scalar", bit for bit: all lengths, misaligned starts, awkward and non-finite values. Buffers
-// end in canaries, so a kernel that writes past n is seen.
+// Every kernel set against "scalar", bit for bit: all lengths, misaligned starts, awkward and
+// non-finite values. Buffers end in canaries, which show a kernel that writes past n.
 #include "compress/kernels/kernels.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ constexpr size_t kSlack = 16;
 
 using FloatSource = std::vector<float> (*)(size_t, uint64_t);
 
-// A vector whose payload starts `offset` floats after an aligned address.
+// A vector whose data starts `offset` floats after an aligned address.
 class Floats {
  public:
   Floats(const std::vector<float>& values, size_t offset) : n_(values.size()), offset_(offset) {
@@ -34,7 +34,7 @@ class Floats {
 
 std::vector<uint8_t> Bytes(size_t n) { return std::vector<uint8_t>(n + kSlack, kByteCanary); }
 
-// A kernel's sums, to be compared bit for bit.
+// Returns a kernel's sums as numbers to compare bit for bit.
 std::vector<float> Numbers(const SignSums& sums) {
   return {sums.positive, sums.negative, sums.input2, static_cast<float>(sums.positives)};
 }
@@ -50,8 +50,8 @@ class KernelsTest : public ::testing::TestWithParam<const Kernels*> {
   static const Kernels& kernels() { return *GetParam(); }
   static const Kernels& scalar() { return *FindKernels("scalar"); }
 
-  // Runs check(n, gradient, residual of the set under test, scalar's copy of it), residuals null or not, for each
-  // source and length.
+  // For each source and length, runs check(n, gradient, residual of the set under test, scalar's
+  // copy of it). The residuals may be null.
   template <typename Check>
   static void ForInputs(const std::vector<size_t>& lengths, const Check& check) {
     for (FloatSource source : {&RandomFloats, &AwkwardFloats, &NonFiniteFloats}) {
@@ -118,7 +118,7 @@ TEST_P(KernelsTest, RawEncodersEqualScalar) {
         EXPECT_EQ(out, expected) << n;
         return;
       }
-      std::vector<float> a(n), b(n);  // fp32 NaNs may differ in their bits
+      std::vector<float> a(n), b(n);  // the bits of fp32 NaNs may differ
       if (n > 0) std::memcpy(a.data(), out.data() + 1, n * 4);
       if (n > 0) std::memcpy(b.data(), expected.data() + 1, n * 4);
       EXPECT_EQ(Difference(a, b), "");
@@ -142,7 +142,7 @@ TEST_P(KernelsTest, EveryHalfAndEveryBfloatDecodesAsScalar) {
 }
 
 TEST_P(KernelsTest, HalfRoundsToNearestEvenAtEveryBoundary) {
-  // Between each two neighbouring halves: the midpoint and the fp32 numbers beside it.
+  // Between each two neighbouring halves: the midpoint, and the fp32 numbers on both sides of it.
   std::vector<float> inputs;
   std::vector<uint16_t> halves(0x7c00);
   for (size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<uint16_t>(i);
@@ -280,7 +280,8 @@ TEST_P(KernelsTest, LevelDecodersEqualScalar) {
   }
 }
 
-// By the definition of kernels.h, written out; scalar has no twin to be compared with.
+// Compares with the definition of kernels.h, written out, because scalar has no other set to
+// compare with.
 TEST_P(KernelsTest, SumsFollowTheDocumentedLanes) {
   const size_t n = 1003;
   const std::vector<float> gradient = RandomFloats(n, 11);

@@ -1,4 +1,4 @@
-// Format "levels" with four and eight bits: layout, decoding by definition, hostile bytes.
+// Format "levels" with four and eight bits: layout, decoding by the definition, hostile bytes.
 #include <cmath>
 #include <random>
 #include <string>
@@ -38,7 +38,7 @@ struct Sample {
   std::vector<std::byte> payload;
 };
 
-// Random levels, the largest and smallest among them.
+// Returns random levels. The largest and the smallest are among them.
 Sample MakeSample(LevelsLayout layout, uint32_t seed) {
   Sample sample = {layout, std::vector<int>(layout.elements),
                    std::vector<std::byte>(layout.PayloadBytes())};
@@ -58,7 +58,7 @@ Sample MakeSample(LevelsLayout layout, uint32_t seed) {
   return sample;
 }
 
-// What the header's comment says.
+// Decodes as the header's comment says.
 std::vector<float> DecodedByDefinition(const Sample& sample) {
   const LevelsLayout& layout = sample.layout;
   std::vector<float> out(layout.elements);
@@ -181,7 +181,7 @@ TEST(LevelsCodes, EveryLyingFieldIsRefusedByName) {
       {12, "0000803F", "value beside scales"},
       {16, "0000807F", "scale 0 of 3"},
       {20, "0100C0FF", "scale 1 of 3"},
-      {24, "FFFF7F7F", "scale 2 of 3"},  // finite, but not times 5
+      {24, "FFFF7F7F", "scale 2 of 3"},  // finite, but 5 times it is not
       {layout.PayloadBytes() - 1, "18", "bits past the last element"},
   };
   for (const auto& hostile : cases) {
@@ -214,7 +214,7 @@ TEST(LevelsCodes, AValueThatOverflowsTimesTheLargestLevelIsRefused) {
   LevelsLayout layout = {.bits = 4, .elements = 8, .value = 1e38f, .levels = 7};
   EXPECT_THAT(std::string(ValidateLevels(MakeSample(layout, 1).payload, 8).message()),
               HasSubstr("value times largest level"));
-  layout.map = LevelsMap::kNatural;  // where the largest level is the value itself
+  layout.map = LevelsMap::kNatural;  // the largest level is the value itself
   EXPECT_TRUE(ValidateLevels(MakeSample(layout, 1).payload, 8).ok());
   layout.value = INFINITY;
   EXPECT_FALSE(ValidateLevels(MakeSample(layout, 1).payload, 8).ok());

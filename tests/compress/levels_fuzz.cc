@@ -1,10 +1,12 @@
-// libFuzzer: whatever bytes arrive as a payload of any format, ValidatePayload refuses them or Decode and DecodeAdd stay
-// in bounds, and every kernel set decodes them alike.
+// libFuzzer target for payloads of any format. ValidatePayload must refuse the bytes, or Decode and
+// DecodeAdd must stay in bounds. Every kernel set must decode alike.
 //
-//   bazel build --config=fuzz //tests/compress:levels_fuzz && bazel-bin/tests/compress/levels_fuzz -max_total_time=600
+//   bazel build --config=fuzz //tests/compress:levels_fuzz
+//   bazel-bin/tests/compress/levels_fuzz -max_total_time=600
 //
-// Input: one byte format, one byte that says how the element count relates to the payload, then the payload. Format 6 is
-// levels with a true header and length, so that scales, padding and planes are reached often.
+// Input: one byte format, one byte that relates the element count to the payload, then the payload.
+// Format 6 is levels with a correct header and length, so that the fuzzer often reaches scales,
+// padding and planes.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -24,7 +26,8 @@ namespace {
 
 constexpr size_t kMaxElements = 4 * kBlockElements;
 
-// What the receiver believes the element count to be: often what the header says, else near what the length says.
+// Returns the element count that the receiver expects: from the payload's length, small, or often
+// the header's.
 size_t ClaimedElements(uint8_t choice, std::span<const std::byte> payload) {
   uint32_t declared = 0;
   if (payload.size() >= 8) std::memcpy(&declared, payload.data() + 4, sizeof declared);
@@ -42,12 +45,12 @@ size_t ClaimedElements(uint8_t choice, std::span<const std::byte> payload) {
 
 void CheckAlike(std::span<const float> a, std::span<const float> b) {
   for (size_t i = 0; i < a.size(); ++i) {
-    if (a[i] != a[i] && b[i] != b[i]) continue;  // NaNs of a raw payload
+    if (a[i] != a[i] && b[i] != b[i]) continue;  // NaNs in a raw payload
     if (std::memcmp(&a[i], &b[i], sizeof(float)) != 0) std::abort();
   }
 }
 
-// Exact allocations, so that the address sanitizer sees one byte too many.
+// Decodes into exact allocations, so that the address sanitizer sees one byte too many.
 void DecodeEverywhere(PayloadFormat format, std::span<const std::byte> payload, size_t elements) {
   using Floats = std::unique_ptr<float[]>;
   const auto decode = [&](const Kernels& kernels, size_t first, std::span<float> out,
@@ -71,7 +74,8 @@ void DecodeEverywhere(PayloadFormat format, std::span<const std::byte> payload, 
   }
 }
 
-// Codes of four or eight bits, forced into the declared range but for one in 256 bytes, and 0 past the end.
+// Forces codes of four or eight bits into the declared range, except one in 256 bytes. Sets codes
+// past the end to 0.
 void LimitLevels(const LevelsLayout& layout, std::span<std::byte> payload) {
   const uint32_t zero = 1u << (layout.bits - 1), codes = 2u * layout.levels + 1;
   const auto limit = [&](uint32_t code) { return zero - layout.levels + code % codes; };
@@ -85,7 +89,8 @@ void LimitLevels(const LevelsLayout& layout, std::span<std::byte> payload) {
   if (layout.bits == 4 && layout.elements % 2 == 1) body.back() &= std::byte{15};
 }
 
-// A levels payload whose header and length are right and whose scales and levels are the input's, over and over.
+// Returns a levels payload with a correct header and length. Its scales and levels repeat the
+// input.
 std::vector<std::byte> WithTrueHeader(uint8_t choice, std::span<const std::byte> body,
                                       LevelsLayout& layout) {
   const auto input = [&](size_t i) {
@@ -107,7 +112,7 @@ std::vector<std::byte> WithTrueHeader(uint8_t choice, std::span<const std::byte>
   return payload;
 }
 
-// Every set finds the same levels in range.
+// Checks that every kernel set finds the same levels in range.
 void CheckWithin(std::span<const std::byte> payload, uint8_t choice) {
   const std::unique_ptr<uint8_t[]> codes(new uint8_t[payload.size()]);
   std::transform(payload.begin(), payload.end(), codes.get(), std::to_integer<uint8_t>);
@@ -129,7 +134,7 @@ void CheckWithin(std::span<const std::byte> payload, uint8_t choice) {
 
 void CheckPayload(PayloadFormat format, std::span<const std::byte> payload, size_t elements) {
   if (!ValidatePayload(format, payload, elements).ok()) return;
-  // A valid count is bounded by the payload's size, but for "absent", which carries nothing.
+  // A valid count is bounded by the payload's size, except for "absent", which has no bytes.
   if (elements <= kMaxElements) DecodeEverywhere(format, payload, elements);
 }
 
@@ -138,7 +143,7 @@ void CheckPayload(PayloadFormat format, std::span<const std::byte> payload, size
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2) return 0;
-  // The payload alone in its own allocation.
+  // The payload gets an allocation of its own.
   const auto* const begin = reinterpret_cast<const std::byte*>(data);
   const std::vector<std::byte> payload(begin + 2, begin + size);
   if (data[0] % 7 == 6) {

@@ -18,12 +18,12 @@ TEST(FitNonNegative, FindsALineAndIgnoresWhatNothingDetermines) {
 }
 
 TEST(FitNonNegative, NoCoefficientIsBelowZero) {
-  // Falling: the best line from 0 up is level.
+  // The times fall: the best line with no negative slope is level.
   const Coefficients falling = FitNonNegative({{{1, 1, 0}, 4}, {{1, 2, 0}, 3}, {{1, 3, 0}, 2}});
   EXPECT_EQ(falling[1], 0);
   EXPECT_GT(falling[0], 2);
   EXPECT_LT(falling[0], 4);
-  // Through a point below zero: no start-up.
+  // The line meets zero below the axis: there is no start-up time.
   const Coefficients steep = FitNonNegative({{{1, 1, 0}, 1}, {{1, 2, 0}, 4}, {{1, 3, 0}, 7}});
   EXPECT_EQ(steep[0], 0);
   EXPECT_GT(steep[1], 1);
@@ -48,7 +48,8 @@ ThresholdRow Row(uint64_t bytes, double c_us, double cq_us, double pq_us, uint64
           .compressed_samples = samples};
 }
 
-// 200 us + 10 ns a byte, a thirty-second of it compressed; coding 8 us + 0.5 ns a byte.
+// 200 us + 10 ns a byte, with compression for a thirty-second of the bytes. Coding takes 8 us + 0.5
+// ns a byte.
 ThresholdRow Exact(uint64_t bytes) {
   const auto size = static_cast<double>(bytes);
   return Row(bytes, 200 + size / 100, 200 + size / 3200, 8 + size / 2000);
@@ -100,7 +101,8 @@ TEST(LinkModel, NoiseOfStartUpTimesIsNotTakenForACostOfTheSize) {
     rows.push_back(row);
   }
   const LinkModel model(rows);
-  // What compressing a tiny tensor saves is minus its coding, to far better than the jitter.
+  // Compressing a tiny tensor loses its coding time. The model finds that far more exactly than the
+  // jitter of one sample.
   EXPECT_NEAR(model.At(64).saving(), -8e3, 4e3);
   EXPECT_NEAR(model.At(512).saving(), -3.3e3, 4e3);
 }

@@ -1,4 +1,4 @@
-// Codecs for tests, by what a user writes.
+// Makes codecs for tests from the text that a user writes.
 #ifndef SLIMPS_TESTS_COMPRESS_MAKE_CODEC_H_
 #define SLIMPS_TESTS_COMPRESS_MAKE_CODEC_H_
 
@@ -14,7 +14,8 @@ inline std::unique_ptr<Codec> MakeCodecOrDie(std::string_view text,
                                              const Kernels& kernels = BestKernels()) {
   return MakeCodec(ParseCodecSpec(text).value(), kernels).value();  // dies with the status
 }
-// `kernels`: their name; "" for the best.
+
+// `kernels` is the name of a kernel set, or "" for the best.
 inline std::unique_ptr<Codec> MakeCodecOrDie(std::string_view text, std::string_view kernels) {
   return MakeCodecOrDie(text, kernels.empty() ? BestKernels() : *FindKernels(kernels));
 }

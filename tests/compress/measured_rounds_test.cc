@@ -10,7 +10,7 @@ using ::testing::ElementsAre;
 
 TEST(MeasuredRounds, TwoInARowOfEverySoMany) {
   const MeasuredRounds rounds(10, 23);
-  EXPECT_EQ(rounds.KindOf(20), RoundKind::kNotMeasured);  // before the first
+  EXPECT_EQ(rounds.KindOf(20), RoundKind::kNotMeasured);  // before the first measured pair
   EXPECT_EQ(rounds.KindOf(29), RoundKind::kNotMeasured);
   EXPECT_EQ(rounds.KindOf(30), RoundKind::kAsDecided);
   EXPECT_EQ(rounds.KindOf(31), RoundKind::kOtherWay);
@@ -41,7 +41,7 @@ TEST(MeasuredRounds, ZeroIsNever) {
 TEST(ChooseSizes, BothSidesOfTheThresholdTheEndsAndOneMore) {
   std::map<uint64_t, uint64_t> tensors;
   for (uint64_t bytes = 256; bytes <= 256 << 10; bytes *= 2) tensors[bytes] = 100;
-  // Sizes 0 .. 10; pair 7 adds size 7.
+  // There are sizes 0 to 10. Pair 7 adds size 7.
   EXPECT_THAT(ChooseSizes(tensors, 4096, 7), ElementsAre(256, 2048, 4096, 256 << 7, 256 << 10));
   EXPECT_THAT(ChooseSizes(tensors, 4000, 0), ElementsAre(256, 2048, 4096, 256 << 10));
   EXPECT_THAT(ChooseSizes(tensors, std::nullopt, 0), ElementsAre(256, 256 << 10));
@@ -49,18 +49,19 @@ TEST(ChooseSizes, BothSidesOfTheThresholdTheEndsAndOneMore) {
   std::set<uint64_t> all;
   for (uint64_t pair = 0; pair < tensors.size(); ++pair)
     all.merge(ChooseSizes(tensors, 4096, pair));
-  EXPECT_EQ(all.size(), tensors.size());  // each has its turn
+  EXPECT_EQ(all.size(), tensors.size());  // each size has its turn
 }
 
 TEST(ChooseSizes, NoTensorThatWouldHoldTrainingUp) {
-  // VGG-16's fc6 is three quarters of all its bytes.
+  // VGG-16's fc6 has three quarters of all its bytes.
   const std::map<uint64_t, uint64_t> tensors = {
       {256, 5}, {2 << 20, 4}, {9 << 20, 6}, {64 << 20, 1}, {411 << 20, 1}};
   for (uint64_t pair = 0; pair < 10; ++pair) {
     EXPECT_LE(*ChooseSizes(tensors, 64 << 20, pair).rbegin(), 9u << 20);
   }
-  EXPECT_THAT(ChooseSizes({{4096, 1}}, 0, 5), ElementsAre(4096));  // the smallest always
-  // Where the small ones tell nothing of the others, the first that does; or the largest, if none does.
+  EXPECT_THAT(ChooseSizes({{4096, 1}}, 0, 5), ElementsAre(4096));  // the smallest is always chosen
+  // If the small sizes tell nothing about the others, the first size that does is added, or the
+  // largest if none does.
   const std::map<uint64_t, uint64_t> mlp = {{4096, 8}, {16384, 8}, {4 << 20, 4}, {8 << 20, 4}};
   for (uint64_t pair = 0; pair < 10; ++pair) {
     EXPECT_EQ(*ChooseSizes(mlp, 4096, pair).rbegin(), 4u << 20);

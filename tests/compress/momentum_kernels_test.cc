@@ -1,4 +1,4 @@
-// Every set's momentum kernels against "scalar", bit for bit, and scalar against the formulas.
+// The momentum kernels of every set against "scalar", bit for bit, and scalar against the formulas.
 #include <algorithm>
 #include <cmath>
 
@@ -15,7 +15,7 @@ constexpr float kCanary = -12345.5f;
 
 MomentumRule RuleOf(MomentumStep step) { return {.step = step, .mu = 0.9f, .grad_scale = 0.75f}; }
 
-// What momentum.h says, of one element.
+// One element's result by the formulas of momentum.h.
 struct Stepped {
   float u, p;
 };

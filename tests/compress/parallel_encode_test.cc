@@ -104,7 +104,7 @@ TEST(ParallelEncoder, PartitionsSideBySideAreEachTheirOwn) {
   }
 }
 
-// A codec for which memory runs out when an encoding begins.
+// A codec that runs out of memory when an encoding begins.
 class StarvedCodec final : public Codec {
  public:
   StarvedCodec() : Codec({"starved", {}}, BestKernels(), std::numeric_limits<float>::max()) {}

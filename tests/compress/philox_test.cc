@@ -9,7 +9,8 @@ namespace {
 
 using Words = std::array<uint32_t, 4>;
 
-// The known answers published with the generator (Random123, kat_vectors, philox4x32 with 10 rounds).
+// The known answers that were published with the generator (Random123, kat_vectors, philox4x32 with
+// 10 rounds).
 TEST(Philox, GivesThePublishedKnownAnswers) {
   constexpr uint32_t kOnes = 0xffffffff;
   EXPECT_EQ(Philox({0, 0, 0, 0}, {0, 0}), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
@@ -28,7 +29,7 @@ TEST(Philox, ElementsTakeCountersAndWordsAsTheWireFormatSays) {
       PhiloxStream::Of(0x0123456789abcdef, 0xfedcba9876543210, 0x700000005, 3, 9);
   for (uint32_t i : {0u, 15u, 16u, 17u, 63u, 64u, 100u, 4096u, 0xffffffffu}) {
     const uint32_t c0 = 16 * (i / 64) + i % 16;
-    // seed XOR id is all ones; the round's upper half is left out.
+    // seed XOR id is all ones. The upper half of the round is not used.
     EXPECT_EQ(stream.Word(i), Philox({c0, 5, 3, 9}, {0xffffffff, 0xffffffff})[i % 64 / 16]) << i;
   }
 }

@@ -1,4 +1,5 @@
-// signsgd, terngrad, qsgd, dithering: what they send by their papers, whatever the threads and kernels.
+// signsgd, terngrad, qsgd, dithering: they send what their papers define, with any threads and
+// kernels.
 #include <cmath>
 #include <string>
 
@@ -84,7 +85,8 @@ TEST(Quantizers, SignsAreSentAsTheyAreAndCombinedByMajority) {
   }
 }
 
-// Every set and any number of threads: same payload, residual and statistics, at every length, awkward numbers included.
+// Every kernel set and any number of threads give the same payload, residual and statistics, at
+// every length, with awkward numbers too.
 TEST(Quantizers, EveryKernelSetGivesTheSameBits) {
   for (const std::string spec : kSpecs) {
     for (size_t n : InterestingLengths()) {
@@ -129,7 +131,8 @@ TEST(Quantizers, FourThreadsGiveTheBitsOfOne) {
   }
 }
 
-// x and e by the definition, from what the payload decodes to; over rounds this is that error feedback telescopes.
+// Computes x and e by the definition, from the decoded payload. Over rounds, error feedback
+// therefore telescopes.
 TEST(Quantizers, ResidualIsExactlyXMinusDecoded) {
   for (const char* spec : kSpecs) {
     const auto codec = MakeCodecOrDie(spec);
@@ -155,8 +158,9 @@ TEST(Quantizers, ResidualIsExactlyXMinusDecoded) {
   }
 }
 
-// Over 10,000 rounds a mean has a standard deviation of at most step / 2 / 100, where step is the distance of the two
-// numbers that x may become; seven of them, for 12 elements of 8 codecs one in 10^10, and 2^-17 steps of the rounding.
+// Over 10,000 rounds a mean has a standard deviation of at most step / 2 / 100, where step is the
+// distance of the two numbers that x may become. The bound is seven deviations, plus 2^-17 steps
+// for the rounding. 12 elements of 8 codecs exceed it once in 10^10 runs.
 TEST(Quantizers, MeansOfTenThousandDrawsAreTheGradients) {
   constexpr int kDraws = 10000;
   const std::vector<float> gradient = {1.0f, -0.9f,  0.5f,   -0.3f,    0.11f, -0.05f,
@@ -179,7 +183,8 @@ TEST(Quantizers, MeansOfTenThousandDrawsAreTheGradients) {
     }
     for (size_t i = 0; i < sum.size(); ++i) {
       const double step = static_cast<double>(most[i]) - static_cast<double>(least[i]);
-      // An element so small that no draw sent it: sending has a probability under 30 / draws.
+      // If step is 0, no draw sent the element. Its probability of being sent is then under 30 /
+      // draws.
       const double bound = step > 0 ? step * (7.0 / 200 + 0x1p-17) : 0.003;
       EXPECT_NEAR(sum[i] / kDraws, 0.75 * static_cast<double>(gradient[i]), bound)
           << spec << " " << i;

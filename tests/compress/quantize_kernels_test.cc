@@ -1,4 +1,5 @@
-// The kernels that round, every set against "scalar" bit for bit, and against plain loops by their definition.
+// The kernels that round: every set against "scalar" bit for bit, and against plain loops by their
+// definition.
 #include <cmath>
 #include <string>
 
@@ -16,7 +17,7 @@ constexpr RandomStream kRandom = {1, 2, 3, 4, 5};
 constexpr PhiloxStream kStream = {1, 2, 3, 4, 5};
 constexpr uint32_t kBlock = 2;
 
-// A block's input and what a kernel made of it. Arrays start off their alignment and end in canaries.
+// A block's input, and the output of a kernel. The arrays start misaligned and end in canaries.
 struct Block {
   Block(const std::vector<float>& values, const std::vector<float>& before) : n(values.size()) {
     gradient.assign(n + 1 + kSlack, -12345.5f);
@@ -45,7 +46,7 @@ class QuantizeKernelsTest : public ::testing::TestWithParam<const Kernels*> {
   static const QuantizeKernels& mine() { return GetParam()->quantize; }
   static const QuantizeKernels& scalar() { return FindKernels("scalar")->quantize; }
 
-  // `rounding` with the block's numbers from their start, until the next such call.
+  // Returns `rounding` with the block's random numbers from their start. Valid until the next call.
   static Rounding Started(const QuantizeKernels& kernels, Rounding rounding) {
     static RandomLanes lanes;
     kernels.start_random(kRandom, kBlock, &lanes);
@@ -53,7 +54,8 @@ class QuantizeKernelsTest : public ::testing::TestWithParam<const Kernels*> {
     return rounding;
   }
 
-  // `encode` with each kernel set, with a residual and without, over all lengths and awkward numbers.
+  // Compares `encode` in each kernel set with "scalar", with and without a residual, over all
+  // lengths and awkward numbers.
   template <typename Encode>
   static void Compare(const Encode& encode) {
     for (size_t n : BlockLengths()) {
@@ -117,7 +119,7 @@ TEST_P(QuantizeKernelsTest, LinearRoundsAsDefinedWithTheStreamsShorts) {
   const std::vector<float> x = RandomFloats(n, 1);
   const Rounding rounding = Started(mine(), {.inverse = 65536 * 1.5f, .scale = 0.67f, .levels = 7});
   std::vector<uint8_t> out(n);
-  // In two calls: the second goes on where the first stopped.
+  // Encodes in two calls. The second call goes on where the first stopped.
   mine().linear_8bit(x.data(), nullptr, rounding, 320, out.data());
   mine().linear_8bit(x.data() + 320, nullptr, rounding, n - 320, out.data() + 320);
   for (size_t i = 0; i < n; ++i) {

@@ -1,4 +1,4 @@
-// randomk: who is drawn. The rest: sparse_codecs_test.cc.
+// randomk: which elements it draws. sparse_codecs_test.cc has the other tests.
 #include <cmath>
 #include <set>
 
@@ -10,7 +10,7 @@
 namespace slimps {
 namespace {
 
-// sparse.h's description, one draw at a time.
+// Draws as sparse.h describes it, one draw at a time.
 std::vector<size_t> DrawReference(const PhiloxStream& stream, size_t n, size_t k) {
   const uint64_t word = Philox({0xffffffff, stream.round, stream.worker, stream.partition},
                                {stream.key0, stream.key1})[0];
@@ -65,8 +65,8 @@ TEST(RandomK, WorkersAgreeAndRoundsKeysPartitionsAndSeedsDiffer) {
             base);
 }
 
-// Bounds: a count of m independent draws of probability p lies within 6 deviations, sqrt(m p (1 - p)), of m * p but
-// for once in 5e8; there are 4200 such counts.
+// A count of m independent draws of probability p lies within 6 deviations, sqrt(m p (1 - p)), of m
+// * p, except once in 5e8. There are 4200 of these counts.
 TEST(RandomK, EveryElementIsDrawnEquallyOften) {
   constexpr size_t kElements = 4200, kSent = 30;  // a whole block and a short one
   constexpr int kRounds = 10'000;
@@ -86,13 +86,13 @@ TEST(RandomK, EveryElementIsDrawnEquallyOften) {
     ASSERT_NEAR(drawn[i], kRounds * p, bound) << i;
     if (i >= 4096) in_short_block += drawn[i];
   }
-  // The block's count is 0 or 1 in each round.
+  // In each round the short block's count is 0 or 1.
   const double q = 104 * p;
   EXPECT_NEAR(in_short_block, kRounds * q, 6 * std::sqrt(kRounds * q * (1 - q)));
 }
 
-// Each decoded element is n / k * x with probability k / n, so its mean over m draws has the deviation
-// |x| * sqrt((n / k - 1) / m).
+// Each decoded element is n / k * x with probability k / n. So its mean over m draws has the
+// deviation |x| * sqrt((n / k - 1) / m).
 TEST(RandomK, ScaledIsUnbiased) {
   constexpr size_t kElements = 300;
   constexpr int kRounds = 10'000;

@@ -11,7 +11,7 @@ TEST(TrimmedMean, IsTheMeanOfTheMiddleHalf) {
   EXPECT_EQ(TrimmedMean({7, 9}), 8);
   EXPECT_EQ(TrimmedMean({1000, 7, 9}), 9);
   EXPECT_EQ(TrimmedMean({-1000, 9, 1000, 7}), 8);
-  EXPECT_EQ(TrimmedMean({1, 2, 3, 4, 5, 6, 7, 1000}), 4);  // 3, 4, 5, 6
+  EXPECT_EQ(TrimmedMean({1, 2, 3, 4, 5, 6, 7, 1000}), 4);  // the mean of 3, 4, 5, 6
 }
 
 TEST(SampleWindow, KeepsTheNewest) {

@@ -1,10 +1,12 @@
-// libFuzzer: whatever bytes arrive as a payload of rows, ValidateRows refuses them or decoding and marking stay in bounds,
-// and every kernel set decodes them alike, from any block.
+// libFuzzer target for payloads of rows. ValidateRows must refuse the bytes, or decoding and
+// marking must stay in bounds. Every kernel set must decode alike, from any block.
 //
-//   bazel build --config=fuzz //tests/compress:rows_fuzz && bazel-bin/tests/compress/rows_fuzz -max_total_time=600
+//   bazel build --config=fuzz //tests/compress:rows_fuzz
+//   bazel-bin/tests/compress/rows_fuzz -max_total_time=600
 //
-// Input: one byte, then a payload if that is even. If it is odd: elements (two bytes), elements of a row (two bytes), skip
-// (one byte), then one byte for each row that tells whether it is sent; the values are ones.
+// Input: one byte. If it is even, a payload follows. If it is odd: elements (two bytes), elements
+// of a row (two bytes), skip (one byte), then one byte per row that tells whether the row is sent.
+// The values are ones.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -26,7 +28,7 @@ void Require(bool holds) {
   if (!holds) std::abort();
 }
 
-// Exact allocations, so that the address sanitizer sees one byte too many.
+// Decodes into exact allocations, so that the address sanitizer sees one byte too many.
 void DecodeEverywhere(std::span<const std::byte> payload, size_t elements) {
   using Floats = std::unique_ptr<float[]>;
   size_t marked = 0;

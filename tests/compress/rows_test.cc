@@ -20,7 +20,8 @@ using ::testing::HasSubstr;
 
 constexpr PayloadFormat kRows = PayloadFormat::kRows;
 
-// Rows that are single elements, that are shorter and longer than a block, that begin before the partition.
+// Rows of single elements, rows shorter and longer than a block, rows that begin before the
+// partition.
 std::vector<RowGrid> Grids() {
   std::vector<RowGrid> grids = {{.elements = 0, .row_elements = 3, .skip = 0}};
   for (const size_t elements : {1, 7, 4096, 4097, 3 * 4096 + 17}) {
@@ -38,7 +39,7 @@ std::string Name(const RowGrid& grid) {
                       " before");
 }
 
-// Without looking at the layout: elements of other rows are zero.
+// Returns `dense` with zeros in all rows that are not in `rows`. Does not use the layout.
 std::vector<float> Masked(const RowGrid& grid, const std::vector<uint32_t>& rows,
                           std::vector<float> dense) {
   const std::vector<uint8_t> in = InRows(grid, rows);
@@ -123,7 +124,7 @@ TEST(Rows, ARowHasTheElementsThatOneIndexOfTheFirstDimensionNames) {
             (RowGrid{.elements = 4, .row_elements = 12, .skip = 1}));
 }
 
-// A valid payload of rows 0, 2 and 3, with one field overwritten.
+// A valid payload of rows 0, 2 and 3. Each test overwrites one field.
 class BadRows : public ::testing::Test {
  protected:
   static constexpr RowGrid kGrid = {.elements = 10, .row_elements = 3, .skip = 1};

@@ -1,4 +1,5 @@
-// What tests of row-sparse payloads share: a payload of chosen rows of a dense tensor, and which rows were chosen.
+// Helpers that tests of row-sparse payloads share: building a payload, choosing rows, and marking
+// them.
 #ifndef SLIMPS_TESTS_COMPRESS_ROWS_TEST_UTIL_H_
 #define SLIMPS_TESTS_COMPRESS_ROWS_TEST_UTIL_H_
 
@@ -13,7 +14,7 @@
 
 namespace slimps {
 
-// The parts of `rows` as `dense` has them; `dense` is the whole partition.
+// Returns a payload of the chosen `rows` of `dense`, which is the whole partition.
 inline std::vector<std::byte> RowsPayload(const RowGrid& grid, const std::vector<uint32_t>& rows,
                                           const std::vector<float>& dense) {
   std::vector<std::byte> payload(RowsPayloadBytes(grid, rows));
@@ -26,7 +27,7 @@ inline std::vector<std::byte> RowsPayload(const RowGrid& grid, const std::vector
   return payload;
 }
 
-// Each row of `grid` with this probability, rising.
+// Returns rows of `grid` in rising order, each chosen with this probability.
 inline std::vector<uint32_t> SomeRows(const RowGrid& grid, double probability, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::bernoulli_distribution chosen(probability);
@@ -37,7 +38,7 @@ inline std::vector<uint32_t> SomeRows(const RowGrid& grid, double probability, u
   return rows;
 }
 
-// Element by element, whether its row is among `rows`.
+// Returns 1 for each element in one of `rows`, and 0 for each other element.
 inline std::vector<uint8_t> InRows(const RowGrid& grid, const std::vector<uint32_t>& rows) {
   std::vector<uint8_t> chosen(grid.rows(), 0), in(grid.elements, 0);
   for (const uint32_t row : rows) chosen[row] = 1;

@@ -1,4 +1,5 @@
-// What holds for every codec of the sparse format but adacomp's: states, statistics, sizes, kernel sets, threads.
+// What holds for every codec of the sparse format except adacomp: states, statistics, sizes, kernel
+// sets, threads.
 #include <cmath>
 #include <random>
 
@@ -135,7 +136,7 @@ TEST(SparseCodecs, StatisticsAreThoseOfInputDecodedAndError) {
   }
 }
 
-// What is small beside a spike is not lost in the spike's square.
+// Small elements beside a spike must not be lost in the square of the spike.
 TEST(SparseCodecs, NoResidualExceedsItsBound) {
   for (const char* spec : kSpecs) {
     if (std::string_view(spec).find("fp16") != std::string_view::npos) continue;
@@ -245,7 +246,7 @@ TEST(SparseCodecs, ErrorFeedbackIsOnUnlessOptionsSayOtherwise) {
   EXPECT_FALSE(MakeCodecOrDie("topk:error_feedback=off")->wants_residual());
 }
 
-// What was sent, sent again by the same codec, is the same.
+// If a codec encodes what it has decoded, the result is the same.
 TEST(SparseCodecs, EncodingWhatWasDecodedChangesNothing) {
   constexpr size_t kElements = 3 * 4096 + 5;
   for (const char* spec : kSpecs) {

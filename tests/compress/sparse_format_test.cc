@@ -1,4 +1,4 @@
-// The format's layout, its bounds and its kernels. What the codecs put into it: the other tests.
+// The sparse format's layout, bounds and kernels. Other tests cover what the codecs put into it.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -46,7 +46,7 @@ std::vector<std::byte> Build(const Kernels& kernels, SparseLayout shape,
   }
   for (size_t block = 0; block < index.size(); ++block) builder.SetBlock(block, index[block]);
   builder.Plan(shape.scale0, shape.scale1);
-  // Any order must do.
+  // Blocks may be added in any order. This one is backwards.
   for (size_t i = 0; i < index.size(); ++i) {
     const size_t block = index.size() - 1 - i;
     std::vector<float> decoded(values[block].size());
@@ -147,7 +147,7 @@ TEST(SparseFormat, TheSmallerIndexCodingIsTaken) {
   EXPECT_EQ(coding(0.3, bytes), std::byte{1});
 }
 
-// The same entries, once in each coding.
+// Encodes the same entries once in each coding.
 TEST(SparseFormat, PackedAndDeltaDecodeAlike) {
   for (const size_t n : {17, 4096, 5 * 4096 + 3}) {
     for (const double density : {0.001, 0.02, 0.9}) {
@@ -240,7 +240,8 @@ TEST(SparseFormat, MalformedPayloadsAreRefusedAndSaidWhy) {
   }
 }
 
-// Whatever single byte changes, the payload is refused or decodes within bounds, alike with all kernels.
+// Changes single bytes. The payload must be refused, or decode in bounds and alike with all
+// kernels.
 TEST(SparseFormat, ChangedBytesNeverLeadOutOfBounds) {
   constexpr size_t kElements = 4096 + 300;
   const auto entries = RandomEntries(kElements, 0.008, 3);
@@ -254,7 +255,7 @@ TEST(SparseFormat, ChangedBytesNeverLeadOutOfBounds) {
   for (const auto& payload : payloads) {
     for (size_t at = 0; at < payload.size(); ++at) {
       for (int change = 0; change < 3; ++change) {
-        // An allocation of exactly this size, so that a sanitizer sees one byte too many.
+        // An allocation of exactly this size shows a sanitizer one byte too many.
         std::vector<std::byte> changed(payload);
         changed[at] ^= static_cast<std::byte>(change == 0 ? 255 : 1 << (random() % 8));
         if (!ValidateSparse(changed, kElements).ok()) continue;
@@ -267,7 +268,8 @@ TEST(SparseFormat, ChangedBytesNeverLeadOutOfBounds) {
   }
 }
 
-// Half a million blocks, all empty but the last: whoever looked ahead to the end from each would never get there.
+// Half a million blocks, all empty but the last. A decoder that looked ahead to the end from each
+// block would take for ever.
 TEST(SparseFormat, LargePartitionsAreDecodedBlockByBlock) {
   const SparseLayout shape = {
       .values = SparseValues::kOne, .elements = (size_t{1} << 31) - 1, .count = 1, .scale0 = 3};

@@ -1,10 +1,12 @@
-// libFuzzer: whatever bytes arrive as a sparse payload, ValidateSparse refuses them or decoding stays in bounds, and every
-// kernel set decodes them alike, from any block.
+// libFuzzer target for sparse payloads. ValidateSparse must refuse the bytes, or decoding must stay
+// in bounds. Every kernel set must decode alike, from any block.
 //
-//   bazel build --config=fuzz //tests/compress:sparse_fuzz && bazel-bin/tests/compress/sparse_fuzz -max_total_time=600
+//   bazel build --config=fuzz //tests/compress:sparse_fuzz
+//   bazel-bin/tests/compress/sparse_fuzz -max_total_time=600
 //
-// Input: one byte, then a payload if that is even. If it is odd: elements (two bytes), value coding, index coding, then
-// bytes that become a payload with a true header and length, so that directories, indices and padding are reached.
+// Input: one byte. If it is even, a payload follows. If it is odd: elements (two bytes), value
+// coding, index coding, then bytes that become a payload with a correct header and length. So the
+// fuzzer reaches directories, indices and padding.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -26,7 +28,7 @@ void CheckAlike(std::span<const float> a, std::span<const float> b) {
   if (!a.empty() && std::memcmp(a.data(), b.data(), a.size_bytes()) != 0) std::abort();
 }
 
-// Exact allocations, so that the address sanitizer sees one byte too many.
+// Decodes into exact allocations, so that the address sanitizer sees one byte too many.
 void DecodeEverywhere(std::span<const std::byte> payload, size_t elements) {
   using Floats = std::unique_ptr<float[]>;
   for (size_t first = 0; first < elements || first == 0; first += kBlockElements) {
@@ -39,7 +41,7 @@ void DecodeEverywhere(std::span<const std::byte> payload, size_t elements) {
         DecodeSparse(*kernels, payload, elements, first, {out.get(), n});
         DecodeAddSparse(*kernels, payload, elements, first, {sum.get(), n});
         CheckAlike({out.get(), n}, {wanted.get(), n});
-        // 0 + -0 is +0: adding 0 makes the decoded the same.
+        // 0 + -0 is +0, so the decoded values need a 0 added before they can equal the sums.
         for (size_t i = 0; i < n; ++i) out[i] += 0.0f;
         CheckAlike({sum.get(), n}, {out.get(), n});
       }
@@ -61,7 +63,7 @@ class Input final {
   size_t at_ = 0;
 };
 
-// True header and directories; counts, values and indices are the input's.
+// Builds a correct header and directories. The input chooses counts, values and indices.
 std::vector<std::byte> WithTrueHeader(Input input, SparseLayout& layout) {
   layout.elements = (input.Byte() * 256 + input.Byte()) % (kMaxElements + 1);
   layout.values = static_cast<SparseValues>(input.Byte() % 5);

@@ -1,4 +1,5 @@
-// The kernels of select.h and sparse.h: every set against "scalar" and against their definitions; outputs end in canaries.
+// The kernels of select.h and sparse.h: every set against "scalar" and against their definitions.
+// Outputs end in canaries.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -13,7 +14,7 @@ namespace slimps {
 namespace {
 
 constexpr uint32_t kCanary = 0xA5A5A5A5;
-constexpr size_t kSlack = 16;  // what kernels that store whole vectors may use
+constexpr size_t kSlack = 16;  // kernels that store whole vectors may use it
 
 std::vector<uint32_t> RandomIndices(size_t bound, double density, uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -83,7 +84,7 @@ TEST_P(SparseKernelsTest, PickTakesTheSureAndTheFirstThatFill) {
   for (const SelectBy by : {SelectBy::kMagnitude, SelectBy::kPositive, SelectBy::kNegative}) {
     for (const size_t n : BlockLengths()) {
       std::vector<float> x = RandomFloats(n, n);
-      for (float& value : x) value = std::round(value * 2) / 2;  // many equals
+      for (float& value : x) value = std::round(value * 2) / 2;  // many equal values
       const auto numbers = RandomIndices(2 * n + 40, 0.9, n);
       for (const size_t fill : {size_t{0}, size_t{1}, n / 5, n}) {
         const Choice choice = {.sure = 1.5f, .filler = 0.5f, .fill = fill};
@@ -149,7 +150,7 @@ TEST_P(SparseKernelsTest, IndicesComeBackFromPackedAndDelta) {
         std::vector<uint8_t> packed((3 * n + start + 1) / 2 + 1, 0xA5);
         sparse.encode_packed(index.data(), n, start, packed.data());
         EXPECT_EQ(packed.back(), 0xA5);
-        packed.pop_back();  // the sanitizer's bound
+        packed.pop_back();  // lets the sanitizer see a read past the end
         sparse.decode_packed(packed.data(), start, n, 77, out.data());
         for (size_t i = 0; i < n; ++i) ASSERT_EQ(out[i], index[i] + 77);
       }

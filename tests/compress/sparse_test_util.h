@@ -1,4 +1,5 @@
-// What the tests of sparse codecs share: encoding by spec, and the definition of what the largest elements are.
+// Helpers that the tests of sparse codecs share: encoding by spec, and the definition of the
+// largest elements.
 #ifndef SLIMPS_TESTS_COMPRESS_SPARSE_TEST_UTIL_H_
 #define SLIMPS_TESTS_COMPRESS_SPARSE_TEST_UTIL_H_
 
@@ -26,7 +27,7 @@ struct Encoded {
   EncodeStats stats;
 };
 
-// Also checks that the payload is valid.
+// Encodes `input`, and checks that the payload is valid.
 inline Encoded EncodeChecked(const Codec& codec, const EncodeInput& input) {
   Encoded encoded;
   encoded.payload.resize(codec.MaxPayloadBytes(input.gradient.size()));
@@ -53,7 +54,8 @@ inline std::vector<float> DecodeAllSparse(std::span<const std::byte> payload, si
   return out;
 }
 
-// The numbers of the k largest by `key(x)`, of equals the first, in rising order.
+// Returns the indices of the k largest elements by `key(x)`, in rising order. Of equal elements the
+// first count.
 template <typename Key>
 std::vector<size_t> LargestBy(std::span<const float> x, size_t k, const Key& key) {
   std::vector<size_t> order(x.size());
@@ -65,7 +67,7 @@ std::vector<size_t> LargestBy(std::span<const float> x, size_t k, const Key& key
   return order;
 }
 
-// x at the chosen places, 0 elsewhere.
+// Returns x at the chosen indices and 0 elsewhere.
 inline std::vector<float> KeepOnly(std::span<const float> x, std::span<const size_t> chosen) {
   std::vector<float> kept(x.size(), 0.0f);
   for (const size_t i : chosen) kept[i] = x[i];

@@ -1,4 +1,4 @@
-// Memory that runs out at any one allocation while states are made into bytes.
+// Memory runs out at any one allocation while states are written as bytes.
 #include <string>
 
 #include "compress/codec/state_store.h"

@@ -166,7 +166,7 @@ TEST(StateStore, EveryTruncationAndChangedByteIsRefusedAndNothingChanges) {
   EXPECT_EQ(store.Save("/nonexistent/folder/states").code(), absl::StatusCode::kUnavailable);
 }
 
-// A header's fields with the checksum that goes with them.
+// Replaces the checksum of a header by the one of its present fields.
 void SealHeader(std::string& file, size_t offset, size_t bytes) {
   const uint64_t hash = HashText(std::string_view(file).substr(offset, bytes - sizeof(uint64_t)));
   std::memcpy(file.data() + offset + bytes - sizeof hash, &hash, sizeof hash);
@@ -243,7 +243,7 @@ TEST(StateStore, PrepareGivesACodecWhatItWants) {
   EXPECT_EQ(input.residual_bound, 0.0f);
   EXPECT_TRUE(input.momentum.empty());
   std::vector<std::byte> payload(none->MaxPayloadBytes(10));
-  input.residual[3] = 2;  // 1.1 on average is sent
+  input.residual[3] = 2;  // on average 1.1 is sent
   state->NoteEncoded(*sign->Encode(input, payload));
   EXPECT_GE(state->residual_bound(), 1.9f);
   EXPECT_LT(state->residual_bound(), 2.1f);
@@ -285,7 +285,8 @@ TEST(StateStore, MomentumIsThereForCodecsThatWantIt) {
   EXPECT_EQ(unbiased.momentum.size(), 10u);
 }
 
-// Both states of a tensor under `grid`, element i being i + 1 in the residual and -(i + 1) in the momentum.
+// Fills both states of a tensor under `grid`: element i is i + 1 in the residual and -(i + 1) in
+// the momentum.
 void Number(StateStore& store, KeyId key, const PartitionGrid& grid) {
   for (size_t first = 0; first < grid.elements; first += grid.partition_elements) {
     const size_t n = std::min(grid.partition_elements, grid.elements - first);

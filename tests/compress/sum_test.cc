@@ -17,7 +17,7 @@
 namespace slimps {
 namespace {
 
-// Today's definition: each payload in turn onto zeros.
+// The definition: adds each payload in turn to zeros.
 std::vector<float> SumInTurn(const std::vector<PayloadView>& payloads, size_t elements) {
   std::vector<float> sum(elements, 0.0f);
   for (const PayloadView& one : payloads) {
@@ -95,7 +95,7 @@ TEST(SumPayloads, BlocksMayBeSummedOneByOneOrTogether) {
 TEST(SumPayloads, NothingPastTheEndIsWrittenOrRead) {
   for (const size_t elements : {size_t{1}, size_t{63}, size_t{65}, size_t{4099}}) {
     const TestRound round(elements, 5, TestRound::kMixed,
-                          3);  // its payloads are as long as they must be
+                          3);  // the lengths of its payloads are right
     std::vector<float> sum(elements + 16, 7.0f);
     SumPayloads(round.views(), elements, 0, std::span(sum).first(elements));
     for (size_t i = elements; i < sum.size(); ++i) EXPECT_EQ(sum[i], 7.0f);

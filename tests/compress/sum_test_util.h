@@ -1,4 +1,4 @@
-// Payloads of many formats, made by hand from random bits: what the tests of sums need.
+// Payloads of many formats, made from random bits, for the tests of sums.
 #ifndef SLIMPS_TESTS_COMPRESS_SUM_TEST_UTIL_H_
 #define SLIMPS_TESTS_COMPRESS_SUM_TEST_UTIL_H_
 
@@ -21,7 +21,7 @@ inline void StoreValue(float value, std::vector<std::byte>& payload) {
   std::memcpy(payload.data() + 12, &value, sizeof value);
 }
 
-// A "levels" payload of random bits and scales.
+// Returns a "levels" payload of random bits and scales.
 inline std::vector<std::byte> RandomLevels(uint8_t bits, uint8_t scales, size_t elements,
                                            uint64_t seed) {
   const LevelsLayout layout = {
@@ -48,7 +48,7 @@ inline std::vector<std::byte> SignBits(size_t elements, uint8_t scales, uint64_t
   return RandomLevels(1, scales, elements, seed);
 }
 
-// What the workers of one round pushed.
+// The payloads that the workers of one round pushed.
 class TestRound {
  public:
   enum Kind { kOneBit, kTwoBits, kMixed };
@@ -65,7 +65,7 @@ class TestRound {
   void Add(size_t elements, Kind kind, std::mt19937_64& random) {
     const uint64_t seed = random();
     const auto scales = static_cast<uint8_t>(random() % 3);
-    // Mixed: runs of neighbours too.
+    // A mixed round also has runs of neighbours in one format.
     const uint64_t choice = kind == kOneBit ? 0 : kind == kTwoBits ? 4 : random() % 10;
     if (choice < 4) return Keep(PayloadFormat::kLevels, RandomLevels(1, scales, elements, seed));
     if (choice < 6) return Keep(PayloadFormat::kLevels, RandomLevels(2, scales, elements, seed));

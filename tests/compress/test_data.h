@@ -16,7 +16,7 @@
 
 namespace slimps {
 
-// Around vectors, words, blocks and their partial ends.
+// Returns lengths around vectors, words, blocks and their partial ends.
 inline std::vector<size_t> InterestingLengths() {
   std::vector<size_t> lengths;
   for (size_t n = 0; n <= 257; ++n) lengths.push_back(n);
@@ -24,7 +24,7 @@ inline std::vector<size_t> InterestingLengths() {
   return lengths;
 }
 
-// The same, of at most one block.
+// Returns those of at most one block.
 inline std::vector<size_t> BlockLengths() {
   std::vector<size_t> lengths = InterestingLengths();
   std::erase_if(lengths, [](size_t n) { return n > 4096; });
@@ -39,7 +39,7 @@ inline std::vector<float> RandomFloats(size_t n, uint64_t seed) {
   return values;
 }
 
-// Finite, but signed zeros, denormals and large magnitudes among ordinary numbers.
+// Returns finite values: ordinary numbers with signed zeros, denormals and large magnitudes.
 inline std::vector<float> AwkwardFloats(size_t n, uint64_t seed) {
   static constexpr float kAwkward[] = {0.0f, -0.0f, 1e-45f, -1e-45f, 1e-39f,   -1.1754944e-38f,
                                        0.5f, -0.5f, 4e33f,  -4e33f,  65504.0f, -1e-20f};
@@ -51,7 +51,7 @@ inline std::vector<float> AwkwardFloats(size_t n, uint64_t seed) {
   return values;
 }
 
-// The same with NaNs and infinities.
+// Returns AwkwardFloats with NaNs and infinities.
 inline std::vector<float> NonFiniteFloats(size_t n, uint64_t seed) {
   static constexpr float kBad[] = {
       std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
@@ -70,7 +70,8 @@ inline uint32_t BitPattern(float value) {
   return bits;
 }
 
-// Bit for bit, except that any NaN equals any other. Empty: equal; else where they differ.
+// Compares bit for bit, except that any NaN equals any other. Returns "" if all are equal, else the
+// first place where they differ.
 inline std::string Difference(std::span<const float> a, std::span<const float> b) {
   if (a.size() != b.size()) return absl::StrCat("sizes ", a.size(), " and ", b.size());
   for (size_t i = 0; i < a.size(); ++i) {

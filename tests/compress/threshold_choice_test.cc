@@ -32,9 +32,9 @@ TEST(BestThreshold, OneSizeThatScattersNeitherBeginsNorEndsIt) {
   std::vector<ThresholdRow> rows = {Row(kMb, 1000, 900),          Row(2 * kMb, 2000, 2600),
                                     Row(4 * kMb, 4000, 4500),     Row(8 * kMb, 8000, 5000),
                                     Row(16 * kMb, 16000, 16'100), Row(32 * kMb, 32'000, 20'000)};
-  EXPECT_THAT(BestThreshold(rows), Optional(8 * kMb));  // 1 MB gains, but what follows loses more
+  EXPECT_THAT(BestThreshold(rows), Optional(8 * kMb));  // 1 MB gains, but the next sizes lose more
   rows[5] = Row(32 * kMb, 32'000, 40'000);
-  EXPECT_EQ(BestThreshold(rows), std::nullopt);  // and the largest loses more than all gain
+  EXPECT_EQ(BestThreshold(rows), std::nullopt);  // the largest size loses more than all gain
 }
 
 TEST(BestThreshold, SizesMeasuredOneWayOrNotAtAllAreFilledIn) {
@@ -42,7 +42,7 @@ TEST(BestThreshold, SizesMeasuredOneWayOrNotAtAllAreFilledIn) {
   for (uint64_t bytes = 1024; bytes <= 16 << 20; bytes *= 2) {
     const auto size = static_cast<double>(bytes);
     rows.push_back(Row(bytes, 100 + size / 100, 100 + size / 3200));
-    rows.back().t_pq = absl::Microseconds(50);  // even at 5 kB
+    rows.back().t_pq = absl::Microseconds(50);  // break-even at 5 kB
   }
   ASSERT_THAT(BestThreshold(rows), Optional(8192u));
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -98,7 +98,7 @@ TEST(BestThreshold, FollowsTheBandwidthMonotonously) {
   }
 }
 
-// What two such tables in a row make of it.
+// Returns the threshold after two tables with these rows in a row.
 std::optional<uint64_t> Moved(std::span<const ThresholdRow> rows,
                               std::optional<uint64_t> in_force) {
   FollowedThreshold followed(in_force);
@@ -112,8 +112,8 @@ TEST(FollowedThreshold, StaysWhereOneClassWouldBringLessThanFivePercent) {
                                      Row(4 * kMb, 4000, 2000), Row(8 * kMb, 8000, 4000)};
   };
   EXPECT_THAT(BestThreshold(rows(1940)), Optional(2 * kMb));
-  EXPECT_THAT(Moved(rows(1940), 4 * kMb), Optional(4 * kMb));  // 3 %
-  EXPECT_THAT(Moved(rows(1850), 4 * kMb), Optional(2 * kMb));  // 8 %
+  EXPECT_THAT(Moved(rows(1940), 4 * kMb), Optional(4 * kMb));  // it would bring 3 %
+  EXPECT_THAT(Moved(rows(1850), 4 * kMb), Optional(2 * kMb));  // it would bring 8 %
   EXPECT_THAT(Moved(rows(2060), 2 * kMb), Optional(2 * kMb));
   EXPECT_THAT(Moved(rows(2150), 2 * kMb), Optional(4 * kMb));
 }
@@ -134,7 +134,8 @@ TEST(FollowedThreshold, StaysWhereNothingWasMeasuredOrNoSizeLiesBetween) {
 }
 
 TEST(FollowedThreshold, StaysWhereFewSizesWereMeasuredRawOrCompressed) {
-  // One small size alone says that nothing gains, two of one kind that everything does.
+  // One small size alone would say that nothing gains. Two sizes measured one way would say that
+  // everything does.
   std::vector<ThresholdRow> rows = {Row(128, 26, 34), Row(256, 30, 10), Row(kMb, 0, 8)};
   rows[1].raw_samples = rows[2].raw_samples = 0;
   EXPECT_THAT(Moved(rows, 256), Optional(256u));
@@ -147,7 +148,7 @@ TEST(FollowedThreshold, StaysWhereFewSizesWereMeasuredRawOrCompressed) {
   EXPECT_THAT(Moved(rows, kMb), Optional(kMb));
 }
 
-// Sizes of 1, 2 .. 32 MB, of which those from `gains_from` on gain.
+// Returns sizes of 1, 2, ..., 32 MB. Sizes from `gains_from` on gain.
 std::vector<ThresholdRow> GainsFrom(uint64_t gains_from) {
   std::vector<ThresholdRow> rows;
   for (uint64_t bytes = kMb; bytes <= 32 * kMb; bytes *= 2) {
@@ -174,7 +175,7 @@ TEST(FollowedThreshold, MovesFurtherWhenTwoTablesInARowAskForIt) {
 
 TEST(FollowedThreshold, GoesToNoneAndBackWhenTwoTablesSaySo) {
   for (const uint64_t threshold :
-       {2 * kMb, 32 * kMb}) {  // none lies one class above the largest size
+       {2 * kMb, 32 * kMb}) {  // "none" lies one class above the largest size
     FollowedThreshold followed(threshold);
     EXPECT_THAT(followed.Move(GainsFrom(100 * kMb)), Optional(threshold));
     EXPECT_EQ(followed.Move(GainsFrom(100 * kMb)), std::nullopt);
@@ -188,7 +189,7 @@ TEST(FollowedThreshold, OneTableOfHalfAnotherLinkMovesNothing) {
   EXPECT_THAT(followed.Move(GainsFrom(100 * kMb)), Optional(8 * kMb));
   EXPECT_THAT(followed.Move(GainsFrom(8 * kMb)), Optional(8 * kMb));
   EXPECT_THAT(followed.Move(GainsFrom(100 * kMb)), Optional(8 * kMb));  // the first is forgotten
-  // Asked for in one direction, then in the other: each waits for the next.
+  // A move in one direction, then one in the other: each waits for the next table.
   EXPECT_THAT(followed.Move(GainsFrom(kMb)), Optional(8 * kMb));
   EXPECT_THAT(followed.Move(GainsFrom(kMb)), Optional(kMb));
 }

@@ -155,7 +155,7 @@ TEST(ThresholdTable, AverageTakesThoseWorkersThatMeasuredASizeBothWays) {
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[0].t_c, Ms(10));
   EXPECT_EQ(rows[0].raw_samples, 1u);
-  EXPECT_EQ(rows[1].t_c, Ms(1));  // nobody measured it both ways: the one way is kept
+  EXPECT_EQ(rows[1].t_c, Ms(1));  // no worker measured it both ways: the one way is kept
   EXPECT_FALSE(rows[1].complete());
   EXPECT_EQ(rows[2].raw_samples + rows[2].compressed_samples, 0u);
 }
@@ -181,7 +181,7 @@ struct Link {
 
 constexpr double kRatio = 31;  // of 1bit
 
-// t_c > t_cq + t_pq solved for the size: the start-up times cancel.
+// The threshold is t_c > t_cq + t_pq solved for the size. The start-up times cancel.
 double ClosedFormThreshold(const Link& link) {
   const double saved_per_byte = (1 - 1 / kRatio) / link.bytes_per_ms - 1 / link.codec_bytes_per_ms;
   return saved_per_byte <= 0 ? INFINITY : link.codec_fixed_ms / saved_per_byte;
@@ -222,7 +222,7 @@ TEST(ThresholdTable, OnASimulatedLinkThresholdIsWithinOneSizeClassOfTheClosedFor
       continue;
     }
     ASSERT_TRUE(threshold.has_value());
-    // Sizes are powers of two; the right class is the first at or above the exact size.
+    // Sizes are powers of two. The right class is the first one at or above the exact size.
     const double right_class = std::ceil(std::log2(exact));
     EXPECT_LE(std::abs(std::log2(static_cast<double>(*threshold)) - right_class), 1.0)
         << "exact " << exact << ", chosen " << *threshold;

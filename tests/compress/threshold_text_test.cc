@@ -1,4 +1,4 @@
-// The threshold table in words, as text and in files.
+// The threshold table as a printed table, as text and in files.
 #include <cstdio>
 #include <fstream>
 #include <sstream>
@@ -32,7 +32,7 @@ TEST(ThresholdTable, ExplainSaysOfEveryLineWhatIsDone) {
   EXPECT_THAT(table.Explain(std::nullopt), HasSubstr("in force though the rule says 2200000"));
 }
 
-// A line of the table in words, as a person reads it.
+// A line of the printed table, as a person reads it.
 struct PrintedRow {
   uint64_t bytes = 0;
   double tensors = 0, t_c = 0, t_q = 0;
@@ -57,7 +57,8 @@ std::vector<PrintedRow> Printed(const std::string& text) {
   return rows;
 }
 
-// Sizes of a small network whose small tensors scatter, some gaining, some losing by chance.
+// Returns the table of a small network whose small tensors scatter: some gain and some lose by
+// chance.
 ThresholdTable ScatteringTable() {
   ThresholdTable table("1bit");
   const struct {
@@ -128,7 +129,7 @@ TEST(ThresholdTable, ExplainMarksWhatWasFilledIn) {
 
 TEST(ThresholdTable, TextReadsBackEqual) {
   ThresholdTable table = WorkedExample();
-  table.AddRaw(1'000'000, absl::Nanoseconds(12345677));  // a mean that is no whole microsecond
+  table.AddRaw(1'000'000, absl::Nanoseconds(12345677));  // a mean that is not a whole microsecond
   table.AddRaw(7, Ms(1));
   table.AddSize(7, 3);
   const absl::StatusOr<ThresholdTable> parsed = ThresholdTable::Parse(table.ToText());

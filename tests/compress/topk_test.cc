@@ -1,4 +1,4 @@
-// topk and mstopk: what is kept is what the definition says, for inputs that mislead the sample too.
+// topk and mstopk keep what their definition says, also for inputs that mislead the sample.
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -12,7 +12,7 @@
 namespace slimps {
 namespace {
 
-constexpr size_t kLarge = 20 * 4096 + 77;  // sampled, and more than the list has room for
+constexpr size_t kLarge = 20 * 4096 + 77;  // sampled, and longer than the list has room for
 
 float Magnitude(float x) { return std::fabs(x); }
 
@@ -50,7 +50,7 @@ TEST(TopK, KeepsWhatASortKeepsTiesIncluded) {
         ASSERT_EQ(encoded.stats.elements_sent, k);
         const auto wanted = KeepOnly(input.x, LargestBy(input.x, k, Magnitude));
         const auto decoded = DecodeAllSparse(encoded.payload, n);
-        // -0 is sent as it is, but where nothing is sent there is +0.
+        // A sent -0 stays -0. Elements that are not sent are +0.
         for (size_t i = 0; i < n; ++i) {
           ASSERT_EQ(decoded[i], wanted[i]) << input.name << " n " << n << " k " << k << " at " << i;
         }
@@ -90,7 +90,7 @@ TEST(TopK, CountsAreRatiosOrNumbers) {
   }
 }
 
-// Algorithm 1 of the paper, as mstopk.h has it, over all elements in every pass.
+// Algorithm 1 of the paper as mstopk.h states it, over all elements in every pass.
 std::vector<size_t> MsTopKReference(std::span<const float> x, size_t k, int passes) {
   const size_t n = x.size();
   double total = 0;

@@ -44,8 +44,8 @@ TEST(Xoshiro, ShortsAreHalvesOfStepsSixteenLanesAtATime) {
   }
 }
 
-// Of 16 bits of 128 blocks' numbers, each bit alone and each two neighbouring elements' equal bits: halves, within five
-// standard deviations.
+// Takes 16 bits of the numbers of 128 blocks. Each bit is set half the time, and neighbouring
+// elements agree in half their bits. Both hold within five standard deviations.
 TEST(Xoshiro, BitsAreBalancedAndNeighboursAgreeHalfTheTime) {
   constexpr uint32_t kBlocks = 128, kElements = 256;
   std::array<int, 16> ones = {};
