@@ -8,7 +8,8 @@ import time
 
 
 class ProcessCluster:
-    """Use as a context manager; every process is gone at its end. Programs are found from the working directory."""
+    """Use it as a context manager: every process has ended at its end. It finds programs from the
+    working directory."""
 
     def __init__(self, workers, servers, worker_flags, scheduler_flags=(), server_flags=(), worker_prefix=(),
                  server_prefix=(), worker="worker/slimps_worker"):
@@ -17,7 +18,7 @@ class ProcessCluster:
         self.worker_flags = list(worker_flags)
         self.scheduler_flags = list(scheduler_flags)
         self.server_flags = list(server_flags)
-        self.worker = worker  # None: workers are started by hand
+        self.worker = worker  # None: the test starts workers by hand
         self.worker_prefix = list(worker_prefix)  # a command that runs a worker in other surroundings
         self.server_prefix = list(server_prefix)
         self.processes = {}
@@ -55,7 +56,8 @@ class ProcessCluster:
         return self._read(self.path(name + ".log")) or ""
 
     def wait_for(self, condition, what, seconds=60.0):
-        """What `condition` returns once it is true; looks a few times per second until the deadline."""
+        """Returns what `condition` returns once that is true. Looks a few times per second until
+        the deadline."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             value = condition()
@@ -69,7 +71,7 @@ class ProcessCluster:
         self.wait_for(lambda: text in self.output(name), "%r in the output of %s" % (text, name), seconds)
 
     def wait_for_end(self, names, seconds=60.0):
-        """Exit statuses by name."""
+        """Waits until these processes have ended. Returns their exit statuses by name."""
         self.wait_for(lambda: all(self.processes[name].poll() is not None for name in names),
                       "the end of " + ", ".join(names), seconds)
         return {name: self.processes[name].returncode for name in names}
@@ -78,7 +80,7 @@ class ProcessCluster:
         return self.wait_for_end(list(self.processes), seconds)
 
     def listening_ports(self):
-        """Of the scheduler and the servers, as they print them."""
+        """Returns the ports of the scheduler and the servers, as they print them."""
         ports = [self.port]
         for rank in range(self.servers):
             name = "server%d" % rank

@@ -24,7 +24,7 @@ def read(path):
 @unittest.skipUnless(os.path.exists(DIGITS), "needs Debian's python3-sklearn for its digits")
 class ProcessClusterTest(unittest.TestCase):
     def run_job(self, workers, servers, flags):
-        """Summary and saved weights of a job that must end well."""
+        """Runs a job that must end well. Returns its summary and saved weights."""
         files = os.environ.get("TEST_TMPDIR", "/tmp")
         summary = os.path.join(files, "summary-%d-%d.json" % (workers, servers))
         weights = os.path.join(files, "weights-%d-%d" % (workers, servers))
@@ -102,14 +102,15 @@ class ProcessClusterTest(unittest.TestCase):
                 for size in (1, 9, 64, 5000):
                     with socket.create_connection(("127.0.0.1", port)) as stranger:
                         stranger.sendall(dice.randbytes(size))
-                # The greeting of ZeroMQ's own protocol, then nonsense.
+                # The greeting of ZeroMQ's own protocol, then garbage.
                 with socket.create_connection(("127.0.0.1", port)) as stranger:
                     stranger.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(48) + dice.randbytes(200))
             statuses = cluster.wait_for_all()
         self.assertEqual(set(statuses.values()), {0}, statuses)
 
     def test_worker_that_stops_at_a_diverged_gradient_ends_the_job_for_all(self):
-        # Decay that overshoots makes the weights, then the gradients, infinite within a few steps.
+        # Weight decay that overshoots makes the weights, and then the gradients, infinite in a few
+        # steps.
         with ProcessCluster(2, 1, TRAIN + FOREVER + ["--lr", "1e6", "--weight_decay", "1e6"]) as cluster:
             statuses = cluster.wait_for_all()
             outputs = cluster.output("worker0") + cluster.output("worker1")

@@ -1,4 +1,5 @@
-"""Jobs of real processes on one machine: over shared memory, a local socket and tcp they come to the same bits."""
+"""Jobs of real processes on one machine. Shared memory, a local socket and tcp give the same
+bits."""
 
 import os
 import re
@@ -26,7 +27,8 @@ def has_namespaces():
 @unittest.skipUnless(os.path.exists(DIGITS), "needs Debian's python3-sklearn for its digits")
 class SameHostTest(unittest.TestCase):
     def run_job(self, worker_flags=(), server_flags=(), servers=1, worker_prefix=()):
-        """Saved weights, and what the servers received and sent: (received, of it shared, sent, of it shared)."""
+        """Runs a job. Returns its saved weights, and the bytes that the servers moved: (received,
+        of it shared, sent, of it shared)."""
         weights = os.path.join(os.environ.get("TEST_TMPDIR", "/tmp"), "weights-%d" % os.getpid())
         flags = TRAIN + list(worker_flags) + ["--save_weights", weights]
         with ProcessCluster(2, servers, flags, server_flags=server_flags, worker_prefix=worker_prefix) as cluster:

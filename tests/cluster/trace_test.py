@@ -1,4 +1,5 @@
-"""A real job under the launcher, traced: what every process did with every partition of every round is in one file."""
+"""A real job under the launcher, traced. One file has what every process did with every partition
+of every round."""
 
 import collections
 import json
@@ -21,13 +22,14 @@ PROGRAMS = {name: os.path.abspath(os.path.join(name, "slimps_" + name)) for name
 WORKERS, SERVERS, STEPS = 2, 2, 6
 TRAIN = ["--model", "mlp", "--dataset", "digits", "--batch", "16", "--max_steps", str(STEPS), "--partition_bytes", "8192",
          "--compression", "1bit", "--threshold", "2000", "--backup_model", "on"]
-# Stages that a worker has for each partition and round, or for each tensor (its first partition) and round.
+# The stages that a worker has for each partition and round, and those for each tensor (its first
+# partition) and round.
 OF_PARTITION = ("encode", "send", "pull", "decode")
 OF_TENSOR = ("copy", "local_update")
 
 
 def launch(out, flags, workers=WORKERS, servers=SERVERS):
-    """(status, what was said) of a job with --trace."""
+    """Runs a job with --trace. Returns its status, what the gathering said, and the log."""
     said = []
     job = slimps_launch.Job([PROGRAMS["scheduler"]], [PROGRAMS["server"]], [PROGRAMS["worker"]] + flags, workers, servers)
     with tempfile.TemporaryFile("w+", encoding="utf-8") as log, slimps_trace.Gathering(out) as trace:
@@ -53,7 +55,7 @@ class TracedJobTest(unittest.TestCase):
         cls.rows = {(names[entry["pid"]], entry["tid"]): entry["args"]["name"] for entry in trace["traceEvents"]
                     if entry["name"] == "thread_name"}
         cls.spans = [dict(entry, process=names[entry["pid"]]) for entry in trace["traceEvents"] if entry["ph"] == "X"]
-        # (stage, key, partition, round) of each process
+        # Counts (stage, key, partition, round) of each process.
         cls.what = collections.defaultdict(collections.Counter)
         for span in cls.spans:
             args = span["args"]
@@ -64,7 +66,7 @@ class TracedJobTest(unittest.TestCase):
         cls.folder.cleanup()
 
     def partitions(self):
-        """(key, partition) of the job, as the servers have them."""
+        """Returns each (key, partition) of the job, as the servers have them."""
         found = {(key, partition) for rank in range(SERVERS) for stage, key, partition, _ in self.what["server %d" % rank]
                  if stage == "aggregate"}
         self.assertGreater(len({key for key, _ in found}), 3)
@@ -111,7 +113,7 @@ class TracedJobTest(unittest.TestCase):
                 for worker in ("worker 0", "worker 1"):
                     encoded = at[worker, "encode", key, partition, number]
                     decoded = at[worker, "decode", key, partition, number]
-                    # One clock: what one process does comes before what another makes of it.
+                    # The clocks agree: one process ends its work before another uses the result.
                     self.assertLessEqual(encoded[1], aggregated[0] + 0.01)
                     self.assertLessEqual(aggregated[0], decoded[0] + 0.01)
 

@@ -1,5 +1,6 @@
-"""A job of real processes on two machines (network namespaces): where daemons listen, what is said of those who listen where
-nobody reaches them, and who is told whom the job waits for. Skipped where namespaces cannot be made."""
+"""A job of real processes on two machines (network namespaces): where daemons listen, what they say
+if nobody can reach them there, and who is told which nodes the job waits for. Skipped where
+namespaces cannot be made."""
 
 import os
 import signal

@@ -16,7 +16,7 @@ LAST = re.compile(r"worker0\| loss ([\d.]+),(?: accuracy ([\d.]+) %,)? (\d+) sam
 
 
 def launch(*command, workers=2):
-    """Exit status, and what everybody printed."""
+    """Launches a command as a job. Returns the exit status and the output of all processes."""
     out = io.StringIO()
     job = slimps_launch.Job(["scheduler/slimps_scheduler"], ["server/slimps_server"], list(command), workers, 2)
     return slimps_launch.Launcher(job, out=out).run(), out.getvalue()

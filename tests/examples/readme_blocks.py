@@ -1,4 +1,5 @@
-"""The code blocks of README.md: readme_blocks.py README LANGUAGE prints the only one of a language."""
+"""The code blocks of README.md. `readme_blocks.py README LANGUAGE` prints the only one of a
+language."""
 
 import re
 import sys
@@ -7,7 +8,7 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def blocks(path, language):
-    """In their order."""
+    """Returns the blocks in their order."""
     with open(path, encoding="utf-8") as text:
         return [code for found, code in BLOCK.findall(text.read()) if found == language]
 

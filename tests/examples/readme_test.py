@@ -1,4 +1,4 @@
-"""The programs in README.md run as they stand there."""
+"""The programs in README.md run as printed there."""
 
 import io
 import os
@@ -19,7 +19,7 @@ ENVIRONMENT = {"PYTHONPATH": os.path.join(os.getcwd(), "python", "package"), "PY
 
 
 def launched(command, folder):
-    """What a job of two workers printed, who run in `folder`."""
+    """Runs a job of two workers in `folder`. Returns what it printed."""
     out = io.StringIO()
     job = slimps_launch.Job(["scheduler/slimps_scheduler"], ["server/slimps_server"],
                             ["/bin/sh", "-c", "cd %s && exec \"$@\"" % folder, "sh"] + command, 2, 2, ENVIRONMENT)

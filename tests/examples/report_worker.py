@@ -1,4 +1,5 @@
-"""A worker of torch_examples_test.py, report_worker.py FILE: worker 0's evaluation lasts until worker 1 has ended."""
+"""A worker of torch_examples_test.py (report_worker.py FILE). Worker 0 evaluates until worker 1 has
+ended."""
 
 import os
 import sys

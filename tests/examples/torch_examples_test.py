@@ -31,7 +31,7 @@ class TorchExamples(unittest.TestCase):
         return self.run_by(example(name, *flags), workers)
 
     def run_by(self, command, workers=2):
-        """(measure, samples/s, pushed, pulled, ratio) of the last line."""
+        """Returns (measure, samples/s, pushed, pulled, ratio) of the last line."""
         out = io.StringIO()
         job = slimps_launch.Job(["scheduler/slimps_scheduler"], ["server/slimps_server"], command, workers, 2,
                                 ENVIRONMENT)
@@ -52,7 +52,7 @@ class TorchExamples(unittest.TestCase):
         self.assertGreater(speed, 0)
         optimizer = self.launched("train_mnist_torch", "--max_steps=60")
         hook = self.launched("train_mnist_torch", "--max_steps=60", "--mode=ddp")
-        # The same samples in another order: two workers with 32 each.
+        # The same samples in another order: 32 for each of two workers.
         self.assertGreater(optimizer[0], 80)
         self.assertAlmostEqual(optimizer[0], hook[0], delta=1)
         self.assertEqual(1.0, optimizer[4])

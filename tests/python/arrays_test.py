@@ -1,4 +1,4 @@
-"""What counts as an array, what is copied and what is not."""
+"""Which values count as arrays, which are copied and which are not."""
 
 import array
 
@@ -32,7 +32,7 @@ def test_other_arrays_become_packed_float32():
 
 
 class DlpackOnly:
-    """Another library's array."""
+    """An array of another library."""
 
     def __init__(self, values):
         self.values = values
@@ -149,7 +149,7 @@ def test_only_outputs_that_overlap_get_memory_of_their_own():
 
 
 class FillsByTurns:
-    """In the extension's place: the n-th key is pulled as n, all at once."""
+    """Replaces the extension. It pulls the n-th key as n, all keys at once."""
 
     def init(self, keys, shapes, values, halves, layers):
         pass

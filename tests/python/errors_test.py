@@ -1,4 +1,4 @@
-"""Errors as Python has them, and what a store of one worker refuses."""
+"""Errors as Python exceptions, and what a store of one worker refuses."""
 
 import os
 import threading
@@ -223,7 +223,7 @@ def test_what_undoes_the_gradients_scale():
 
 
 def test_adacomp_hears_of_layers():
-    """Bins of 50 elements in convolutions, of 500 elsewhere: the more bins, the more is sent."""
+    """Bins have 50 elements in convolutions and 500 elsewhere. More bins send more."""
     gradient = (np.random.default_rng(1).normal(size=2000) ** 9).astype(np.float32)  # few large ones
     bytes_of = {}
     with jobs.lone_store(compression="adacomp", threshold=0) as store:
@@ -239,7 +239,7 @@ def test_adacomp_hears_of_layers():
 
 
 def test_large_pushes_arrive():
-    """More than is sure not to wait for room: they go another way."""
+    """These are larger than pushes that surely find room at once, so they go another way."""
     with jobs.lone_store() as store:
         large = np.arange(40 << 20, dtype=np.float32)
         store.init("w", np.zeros_like(large))
@@ -268,7 +268,7 @@ def test_the_extension_takes_packed_float32_alone(store, array, complaint):
 
 
 def test_other_threads_run_while_one_waits():
-    """The other worker is started by this thread while that one waits for it."""
+    """This thread starts the other worker while a thread of this process waits for it."""
     with jobs.Daemons(2, 1) as job:
         slimps.init(scheduler="127.0.0.1:%d" % job.port, num_workers=2, num_servers=1, rank=0)
         told = []

@@ -1,4 +1,5 @@
-"""Ctrl-C while a call waits: it ends, the store closes, the others are told (waiting.py)."""
+"""Ctrl-C while a call waits: the call ends, the store closes, and the other workers are told
+(waiting.py)."""
 
 import signal
 
@@ -31,7 +32,8 @@ def test_handlers_run_while_a_call_waits():
         job.start_scenario(0, "waiting", "told_at_barrier")
         job.start_scenario(1, "waiting", "handler")
         job.wait_for_line("worker1", "waiting")
-        # The handler is set once the call has begun; a signal before that would end the process.
+        # The handler is set after the process says that it waits. An earlier signal would end the
+        # process.
         job.wait_for(lambda: handles(job.processes["worker1"].pid, signal.SIGUSR2), "the handlers")
         job.kill("worker1", signal.SIGUSR1)
         job.wait_for_line("worker1", "handled")
@@ -41,7 +43,8 @@ def test_handlers_run_while_a_call_waits():
 
 
 def interrupt(job, name):
-    """Once the process has announced that it will wait, and does: until then its main thread runs."""
+    """Sends Ctrl-C once the process has said that it will wait, and sleeps. Before that its main
+    thread runs."""
     job.wait_for_line(name, "waiting")
     job.wait_for(lambda: sleeps(job.processes[name].pid), name + " to wait")
     job.kill(name, signal.SIGINT)
@@ -53,7 +56,7 @@ def sleeps(pid):
 
 
 def handles(pid, number):
-    """Whether a process has a handler for a signal."""
+    """True if a process has a handler for a signal."""
     with open("/proc/%d/status" % pid, encoding="ascii") as status:
         caught = next(line for line in status if line.startswith("SigCgt:"))
     return bool(int(caught.split()[1], 16) >> (number - 1) & 1)

@@ -8,7 +8,7 @@ import slimps
 
 
 class Daemons(process_cluster.ProcessCluster):
-    """A scheduler and servers, listening; workers are started by hand."""
+    """A scheduler and servers that listen. The test starts the workers by hand."""
 
     def __init__(self, workers, servers):
         super().__init__(workers, servers, [], worker=None)
@@ -18,7 +18,7 @@ class Daemons(process_cluster.ProcessCluster):
 
 
 def run(script, *arguments, workers=2, servers=2):
-    """All workers run the scenario to a good end; what they printed, by rank."""
+    """Runs the scenario in all workers, which must end well. Returns what they printed, by rank."""
     with Daemons(workers, servers) as job:
         for rank in range(workers):
             job.start_scenario(rank, script, *arguments)
@@ -31,7 +31,7 @@ def run(script, *arguments, workers=2, servers=2):
 
 @contextlib.contextmanager
 def lone_store(type="dist_sync", servers=1, **options):  # pylint: disable=redefined-builtin
-    """A store in this process, the only worker of its job."""
+    """Opens a store in this process, the only worker of its job."""
     with Daemons(1, servers) as job:
         slimps.init(scheduler="127.0.0.1:%d" % job.port, num_workers=1, num_servers=servers)
         store = slimps.kv.create(type, **options)

@@ -1,4 +1,4 @@
-"""Keys, and which value stands for which."""
+"""Keys, and which value belongs to which key."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def test_a_store_has_one_kind_of_keys():
     kind = _keys.KeyKind()
     with pytest.raises(ValueError, match="key 'a': expected int, as the store's other keys are, got str"):
         kind.check([1, "a"])
-    kind.check(["a"])  # nothing is settled yet
+    kind.check(["a"])  # the kind is not settled yet
     kind.settle([1])
     with pytest.raises(ValueError, match="key 'a': expected int"):
         kind.check(["a"])

@@ -1,4 +1,5 @@
-"""MXNet's semantics over two workers and two servers, each a process: see scenarios.py for each of them."""
+"""MXNet's semantics over two workers and two servers, each a process. scenarios.py describes each
+of them."""
 
 import jobs
 import pytest

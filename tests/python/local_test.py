@@ -1,4 +1,4 @@
-"""Stores of this process alone: MXNet's `local` and `device`, without any job."""
+"""Stores of this process alone: MXNet's `local` and `device`, without a job."""
 
 import gc
 import os
@@ -85,7 +85,7 @@ def test_what_an_updater_gets_is_its_to_keep(store):
     def momentum(key, gradient, weight):
         kept.setdefault(key, []).extend([gradient, weight])
         weight += gradient
-        gradient *= 2  # nobody else's
+        gradient *= 2  # the updater may change it
 
     store.init("w", np.zeros(2, np.float32))
     store.set_updater(momentum)
@@ -107,7 +107,7 @@ def test_an_updater_that_fails_half_way_has_changed_nothing(store):
     with pytest.raises(LookupError, match="half way"):
         store.push("w", np.ones(2, np.float32))
     assert (pulled(store, "w", 2) == 1).all()
-    store.push_nothing("w")  # no push: the updater is not asked
+    store.push_nothing("w")  # no push, so no call of the updater
 
 
 def test_a_store_whose_updater_holds_it_is_freed():
@@ -133,7 +133,7 @@ def test_totals_do_not_wait_for_an_updater_that_waits_for_python(store):
     pusher.start()
     assert running.wait(60)
     watcher = threading.Thread(target=store.totals)
-    watcher.start()  # waits for the push, without holding Python up
+    watcher.start()  # waits for the push, and lets Python run
     go.set()
     pusher.join(60)
     watcher.join(60)
@@ -201,7 +201,7 @@ def test_a_key_is_initialised_from_rows_or_by_devices(store):
     np.testing.assert_array_equal(dense, pulled(store, "rows", (4, 2)))
     store.init("half", slimps.RowSparse([2], np.full((1, 2), 1 / 3, np.float16), (4, 2)))
     np.testing.assert_array_equal(np.full(2, 1 / 3, np.float16), pulled(store, "half", (4, 2))[2])
-    store.init(["one", "two"], [[dense], [dense + 1, dense + 2]])  # of several devices the first counts
+    store.init(["one", "two"], [[dense], [dense + 1, dense + 2]])  # the first device's counts
     np.testing.assert_array_equal(dense + 1, pulled(store, "two", (4, 2)))
     out, sparse, other = np.zeros((4, 2), np.float32), slimps.RowSparse.empty((4, 2)), slimps.RowSparse.empty((4, 2))
     store.broadcast("b", [dense, dense], out=[out, sparse])
@@ -255,7 +255,7 @@ def test_device_stores_compress_what_each_device_pushes():
         store.init("w", np.zeros(3, np.float32))
         store.push("w", [np.array([0.5, -0.7, 0.3], np.float32), np.array([0.5, 0.1, 0.3], np.float32)])
         np.testing.assert_array_equal(pulled(store, "w", 3), np.array([1.0, -0.5, 0.0], np.float32))
-        # Each device has a residual of its own: 0.3 + 0.3 is sent by both.
+        # Each device has its own residual: 0.3 + 0.3 is sent by both.
         store.push("w", [np.array([0, 0, 0.3], np.float32)] * 2)
         np.testing.assert_array_equal(pulled(store, "w", 3)[2:], np.array([1.0], np.float32))
 
@@ -328,7 +328,7 @@ def test_nor_through_another_stores_updater(store):
         for each in (store, other):
             each.init("w", ones)
         other.set_updater(inner)
-        # On this thread, and on one of the extension's.
+        # Once on this thread, and once on one of the extension's.
         store.set_updater(lambda key, gradient, weight: (other.push("w", ones), other.push("w", rows)))
         store.push("w", ones)
     assert len(refused) == 2

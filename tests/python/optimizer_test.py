@@ -1,4 +1,4 @@
-"""Optimizers as the servers are told of them."""
+"""Optimizers as the servers get them."""
 
 import numpy as np
 import pytest
@@ -77,7 +77,7 @@ def test_mxnets_third_argument_of_a_factor_schedule_is_not_taken_for_another():
 
 
 def rates(schedule, updates):
-    """By which each update of a local store steps."""
+    """Returns the rate that each update of a local store steps by."""
     with slimps.kv.create("local") as store:
         store.init("w", np.zeros(1, np.float32))
         store.set_optimizer(optimizer.SGD(lr_scheduler=schedule))

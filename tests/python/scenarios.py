@@ -1,4 +1,7 @@
-"""What the workers of kvstore_test.py run: scenarios.py NAME. A failed assertion ends the worker, and the test."""
+"""The scenarios that workers of kvstore_test.py run: scenarios.py NAME.
+
+A failed assertion ends the worker, and the test.
+"""
 
 import os
 import queue
@@ -16,7 +19,7 @@ def full(value, dtype=np.float32, shape=SHAPE):
 
 
 def expect(store, key, value, shape=SHAPE):
-    """The key is pulled as `value` in every element."""
+    """Pulls the key. Every element must be `value`."""
     out = full(-99, shape=shape)
     store.pull(key, out=out)
     np.testing.assert_array_equal(full(value, shape=shape), out)
@@ -29,7 +32,7 @@ def init_takes_rank_0s_value():
     out = full(0)
     store.broadcast("b", full(7 * (store.rank + 1)), out)
     np.testing.assert_array_equal(full(7), out)
-    # Rows, and a list of devices' arrays: rank 0's first one counts, on all workers.
+    # Rows, and a list of the devices' arrays. Rank 0's first array counts on all workers.
     rows = slimps.RowSparse([store.rank], full(store.rank + 1, shape=(1, 4)), SHAPE)
     outs = [slimps.RowSparse.empty(SHAPE), [full(0), full(0)]]
     store.broadcast(["rows", "devices"], [rows, [full(3 + store.rank), full(9)]], out=outs)
@@ -48,7 +51,7 @@ def sums_replace_the_value():
         store.push(5, [full(1), full(10 * store.rank)])    # devices: 1 and 11
         expect(store, 3, 2 * round_ + 1)
         expect(store, 5, 12)
-    store.push([3, 5, 3], [full(1), full(2), full(4)])     # a key that stands twice is summed, one round
+    store.push([3, 5, 3], [full(1), full(2), full(4)])     # a repeated key is summed in one round
     outs = [full(0), [full(0), full(0)]]
     store.pull([3, 5], out=outs)
     np.testing.assert_array_equal(full(10), outs[0])
@@ -88,7 +91,7 @@ def an_optimizer_steps_once_a_round():
         store.push("w", full(2))
         expect(store, "w", weight)
     store.barrier()
-    store.set_optimizer(slimps.optimizer.Adam(learning_rate=0.5))                  # nothing is left of the momentum
+    store.set_optimizer(slimps.optimizer.Adam(learning_rate=0.5))                  # the momentum is gone
     out = full(0)
     store.pushpull("w", full(2), out=out)
     np.testing.assert_allclose(out, full(36 - 0.5), rtol=1e-5)
@@ -129,7 +132,7 @@ def pushpull_reads_before_it_writes():
     np.testing.assert_array_equal(full(6), values[0])
     for device in values[1]:
         np.testing.assert_array_equal(full(4), device)
-    # `small` is a part of `big`, whose copying takes longer than small's round.
+    # `small` is a part of `big`. Copying `big` takes longer than the round of `small`.
     big = np.ones(2 ** 23, np.float32)
     small = big[-4:]
     store.init(["small", "big"], [small, big])
@@ -157,7 +160,7 @@ def half_precision():
 
 
 def quantized(kind, threshold, residual, gradient):
-    """What MXNet's compression sends, and the residual that stays."""
+    """Returns what MXNet's compression sends, and the residual that stays."""
     x = residual + gradient
     if kind == "1bit":
         sent = np.where(x > threshold, 1, -1).astype(np.float32)
@@ -174,7 +177,7 @@ def compressed(kind, threshold):
     random = np.random.default_rng(3)
     residuals = [np.zeros(SHAPE, np.float32) for _ in range(2)]
     for _ in range(6):
-        both = random.integers(-6, 7, size=(2,) + SHAPE).astype(np.float32) / 4   # 0 and the threshold among them
+        both = random.integers(-6, 7, size=(2,) + SHAPE).astype(np.float32) / 4   # includes 0 and the threshold
         expected = np.zeros(SHAPE, np.float32)
         for rank in range(2):
             sent, residuals[rank] = quantized(kind, threshold, residuals[rank], both[rank])
@@ -228,13 +231,14 @@ def a_bounded_lead():
     for round_ in range(1, 11):
         store.push("w", full(1))
         store.pull("w", out=out)
-        # Its own, and those of the other, who is a round behind at most; neither is further ahead than that.
+        # The weights hold this worker's pushes and the other's, who is at most one round ahead or
+        # behind.
         assert 2 * round_ - 1 <= out[0, 0] <= 2 * round_ + 2, (round_, out)
     store.wait()
     store.barrier()
     expect(store, "w", 20)
     store.barrier()
-    if store.rank == 0:  # a whole round ahead, and no barrier: the bound allows that, and rounds would not
+    if store.rank == 0:  # a round ahead without a barrier: the bound allows it, rounds would not
         store.push("w", full(1))
         store.pull("w", out=out)
         assert out[0, 0] == 21, out
@@ -257,7 +261,7 @@ def rows_are_summed_and_pulled():
     store = slimps.kv.create("dist_sync")
     store.init("e", np.ones((5, 2), np.float32))
     store.set_optimizer(slimps.optimizer.Test())
-    # Worker 0 names row 3 twice, worker 1 rows 3 and 0: only these change.
+    # Worker 0 names row 3 twice, and worker 1 names rows 3 and 0. Only these rows change.
     rows = [3, 3] if store.rank == 0 else [3, 0]
     store.push("e", slimps.RowSparse(rows, np.full((2, 2), 1.0, np.float32), (5, 2)))
     out, half = slimps.RowSparse.empty((5, 2)), slimps.RowSparse.empty((5, 2), np.float16)
@@ -267,7 +271,7 @@ def rows_are_summed_and_pulled():
     np.testing.assert_array_equal(half.rows, out.rows)
     store.row_sparse_pull("e", out=out, row_ids=[])
     assert out.indices.size == 0 and out.rows.shape == (0, 2)
-    # Devices, and a push without any row, which counts.
+    # Several devices, and a push without any row, which counts as a round.
     two = slimps.RowSparse([1], np.ones((1, 2), np.float32), (5, 2))
     store.push("e", [two, two] if store.rank == 0 else slimps.RowSparse.empty((5, 2)))
     dense = np.zeros((5, 2), np.float32)
@@ -316,7 +320,7 @@ def optimizer_states_are_saved_and_loaded():
             pass
         else:
             raise AssertionError("damaged bytes were taken")
-    # Momentum is 2 again, as after the first round: 0.5 * 2 + 2.
+    # The momentum is 2 again, as after the first round: 0.5 * 2 + 2.
     before = full(0)
     store.pull("w", out=before)
     store.push("w", full(1))
@@ -369,7 +373,7 @@ def a_worker_without_gradients():
 
 
 def an_exception_tells_the_others():
-    """Rank 1 fails; rank 0 waits for its round and learns why."""
+    """Rank 1 fails. Rank 0 waits for rank 1's round, and learns why it does not come."""
     store = slimps.kv.create("dist_sync")
     store.init("w", full(1))
     if store.rank == 1:
@@ -387,7 +391,7 @@ def an_exception_tells_the_others():
 
 
 def an_exit_within_a_store_tells_the_others():
-    """As an_exception_tells_the_others, by sys.exit."""
+    """As an_exception_tells_the_others, but by sys.exit."""
     store = slimps.kv.create("dist_sync")
     store.init("w", full(1))
     if store.rank == 1:

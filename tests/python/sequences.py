@@ -1,7 +1,9 @@
-"""A worker that calls its store at random and compares all that comes back with plain numpy: sequences.py SEED OPTIMIZER.
+"""A worker that calls its store at random and compares all results with plain numpy.
 
-All workers draw the same calls from the seed. Values are small integers, so that every sum is exact in float16 too, and
-the model needs no tolerance.
+    sequences.py SEED OPTIMIZER
+
+All workers draw the same calls from the seed. Values are small integers, so every sum is exact in
+float16 too, and the model needs no tolerance.
 """
 
 import sys
@@ -14,10 +16,10 @@ MOST_DEVICES = 3
 
 
 class Model:
-    """What the servers should hold, float32 by key."""
+    """What the servers should hold: float32 values by key."""
 
     def __init__(self, steps):
-        self.steps = steps  # weight += sum; else the sum replaces it
+        self.steps = steps  # weight += sum; otherwise the sum replaces it
         self.values = {}
         self.dtypes = {}
 
@@ -46,7 +48,7 @@ class Caller:
         return [keys[i] for i in self.draw.permutation(len(keys))[:self.draw.integers(1, len(keys) + 1)]]
 
     def laid_out(self, values):
-        """The same values, sometimes with gaps or turned."""
+        """Returns the same values, sometimes with gaps or transposed."""
         how = self.draw.integers(3)
         if how == 1:
             return np.ascontiguousarray(values.T).T
@@ -60,7 +62,7 @@ class Caller:
         return self.laid_out(self.draw.integers(-3, 4, size=shape).astype(dtype))
 
     def as_called(self, keys, values):
-        """Lists, or a lone key with its value."""
+        """Returns lists, or a single key with its value."""
         return (keys[0], values[0]) if len(keys) == 1 and self.draw.random() < 0.5 else (keys, values)
 
     # ---- calls ----------------------------------------------------------------------------------
@@ -78,7 +80,7 @@ class Caller:
         self.store.init(*self.as_called(keys, values))
 
     def gradients(self, keys):
-        """This worker's values; the model gets everybody's."""
+        """Returns this worker's values. The model gets those of all workers."""
         mine = []
         for key in keys:
             shape = self.model.values[key].shape
@@ -128,7 +130,7 @@ class Caller:
 
 
 def main(seed, optimizer):
-    # Small partitions: most tensors are cut, over both servers.
+    # Partitions are small, so most tensors are cut over both servers.
     with slimps.kv.create("dist_sync", partition_bytes=256) as store:
         if optimizer == "test":
             store.set_optimizer(slimps.optimizer.Test())

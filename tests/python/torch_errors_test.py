@@ -84,7 +84,7 @@ def move(model):
     model.weight.data = model.weight.data.clone()
 
 
-# torch counts the first alone.
+# torch counts only the first.
 @pytest.mark.parametrize("change, which", [
     (lambda model: model.load_state_dict(torch.nn.Linear(3, 2).state_dict()), "weight"), (clip_weights, "weight"),
     (set_one, "bias"), (move, "weight")])
@@ -137,7 +137,7 @@ def test_gradients_twice_and_options_that_must_stay(store):
         with optimizer.global_weights():
             pass
     with refused("was changed after it had gone out", slimps.FailedPreconditionError):
-        optimizer.step()  # taken, with the first pass's gradients
+        optimizer.step()  # taken, with the gradients of the first pass
     optimizer.zero_grad()
     optimizer.param_groups[0]["momentum"] = 0.5
     with refused("parameter group 0: .* only lr and weight_decay may change", slimps.FailedPreconditionError):
@@ -175,7 +175,7 @@ def drop(model, _):
 
 
 def clip_by_value(model, _):
-    torch.nn.utils.clip_grad_value_(model.parameters(), 0.01)  # by way of .data, which torch does not count
+    torch.nn.utils.clip_grad_value_(model.parameters(), 0.01)  # through .data: torch counts no change
 
 
 def halve_the_rate(_, optimizer):
@@ -208,7 +208,8 @@ def test_a_model_that_ddp_still_wraps_is_guessed(store):
 
 
 def test_what_begins_to_change_later(store):
-    """Not every step's gradients are looked through."""
+    """slimps does not look through the gradients of every step, so it notices the change a few
+    steps later."""
     model, sgd = model_and_sgd()
     optimizer = wrap(store, model, sgd)
     with refused("gradient of weight: was changed after", slimps.FailedPreconditionError):
@@ -222,7 +223,7 @@ def test_what_begins_to_change_later(store):
 
 
 class Halved(torch.autograd.Function):  # pylint: disable=abstract-method
-    """weight / 2, whose backward may say that there is no gradient."""
+    """weight / 2. Its backward may say that there is no gradient."""
 
     @staticmethod
     def forward(ctx, weight, learns):  # pylint: disable=arguments-differ
@@ -326,7 +327,7 @@ def test_a_store_has_its_own_options(store):
 
 
 def test_optimizers_that_share_a_store_are_alike(store):
-    """The servers run one for all keys."""
+    """The servers run one optimizer for all keys."""
     first, second = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
     before = [model.bias.detach().clone() for model in (first, second)]
     adam = wrap(store, first, torch.optim.Adam(first.parameters(), lr=0.1, betas=(0.5, 0.999)), backup_model=False)
@@ -340,19 +341,19 @@ def test_optimizers_that_share_a_store_are_alike(store):
         slimps.torch.CommHookState(names, store=store)
     with refused("set_optimizer: .*expected kind='ADAM' as it has, got 'SGD'", slimps.FailedPreconditionError):
         store.set_optimizer(slimps.optimizer.SGD())
-    # Rates may differ.
+    # The rates may differ.
     alike = slimps.torch.DistributedOptimizer(torch.optim.Adam(second.parameters(), lr=0.3, betas=(0.5, 0.999)), names,
                                               store=store, backup_model=False)
     for model, optimizer, old, rate in ((first, adam, before[0], 0.1), (second, alike, before[1], 0.3)):
         model(torch.ones(1, 3)).sum().backward()
-        optimizer.step()  # Adam's first is its rate
+        optimizer.step()  # Adam's first step is its rate
         assert torch.allclose(model.bias.detach(), old - rate, atol=1e-5)
 
 
 def test_a_store_with_another_optimizer(store):
     model, sgd = model_and_sgd()
     store.set_optimizer(slimps.optimizer.SGD(momentum=0.9))
-    store.set_optimizer(slimps.optimizer.SGD(momentum=0.5))  # the user's own, nobody relies on it
+    store.set_optimizer(slimps.optimizer.SGD(momentum=0.5))  # no optimizer relies on it
     with refused("DistributedOptimizer: .*set_optimizer has set this store's: expected momentum=0.5",
                  slimps.FailedPreconditionError):
         wrap(store, model, sgd)
@@ -379,7 +380,7 @@ def warnings_said_before(monkeypatch, recwarn):
 
 
 def own_weights(store, model, **settings):
-    """An optimizer after a step with the backup model."""
+    """Returns an optimizer after one step with the backup model."""
     optimizer = wrap(store, model, torch.optim.SGD(model.parameters(), lr=0.1), **{"backup_model": True, **settings})
     model(torch.ones(2, 3)).sum().backward()
     optimizer.step()
@@ -391,7 +392,7 @@ def test_evaluating_without_global_weights_is_warned_of_once(store, warnings_sai
     optimizer = own_weights(store, model)
     with optimizer.global_weights(), torch.no_grad():
         model.eval()(torch.ones(2, 3))
-    model.train()[1].eval()  # as frozen normalisation is
+    model.train()[1].eval()  # as frozen normalisation does
     model(torch.ones(2, 3)).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
@@ -419,7 +420,8 @@ def test_which_evaluations_are_on_this_workers_own_weights(store, warnings_said,
 
 
 def test_layers_are_told_by_their_modules():
-    """nn.Bilinear has a weight of three dimensions, and is no convolution: adacomp's bins are wider there."""
+    """nn.Bilinear's weight has three dimensions but is no convolution, so adacomp's bins are wider
+    there."""
     gradient = (np.random.default_rng(1).normal(size=(20, 10, 10)) ** 9).astype(np.float32)  # few large ones
 
     def pushed(make, key):

@@ -1,4 +1,7 @@
-"""What the workers of torch_hook_test.py run: torch_hook_scenarios.py NAME GROUP_FILE. As torch_scenarios.py."""
+"""The scenarios that workers of torch_hook_test.py run: torch_hook_scenarios.py NAME GROUP_FILE.
+
+See torch_scenarios.py.
+"""
 
 import os
 import sys
@@ -12,7 +15,7 @@ from torch_training import BATCH, OPTIMIZERS, STEPS, batches, farthest, mine, ne
 
 
 def two_models(path):
-    """One for gloo, one for the hook."""
+    """Makes two models, one for gloo and one for the hook."""
     rank = slimps.init().rank
     dist.init_process_group("gloo", init_method="file://" + path, rank=rank, world_size=2)
     wrap = torch.nn.parallel.DistributedDataParallel
@@ -44,7 +47,7 @@ def a_compressed_hook_learns(path):
 
 
 def a_hook_that_fails_says_why(path):
-    """Worker 1 gives up when worker 0 has pushed the only bucket, and waits for its mean."""
+    """Worker 1 gives up when worker 0 has pushed the only bucket and waits for its mean."""
     rank = slimps.init().rank
     dist.init_process_group("gloo", init_method="file://" + path, rank=rank, world_size=2)
     model = torch.nn.parallel.DistributedDataParallel(network())

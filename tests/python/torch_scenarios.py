@@ -1,4 +1,4 @@
-"""What the workers of torch_test.py run: torch_scenarios.py NAME [ARGUMENT].
+"""The scenarios that workers of torch_test.py run: torch_scenarios.py NAME [ARGUMENT].
 
 A failed assertion ends the worker, and the test.
 """
@@ -14,7 +14,9 @@ from torch_training import (BATCH, OPTIMIZERS, ROUNDING, STEPS, batches, farthes
 
 
 def equals_the_joint_batch(kind):
-    """Parameter groups and a schedule of the learning rate among it. By its halves, to the last bit; no lag unasked."""
+    """Training equals a single process on the joint batch, with parameter groups and a schedule of
+    the learning rate. If that process sums the halves' gradients, all bits are equal. There is no
+    lag unless the user asks for one."""
     alone, by_halves = network(), network()
     references = [OPTIMIZERS[kind](alone), OPTIMIZERS[kind](by_halves)]
     reference_schedules = [torch.optim.lr_scheduler.StepLR(one, step_size=20, gamma=0.5) for one in references]
@@ -62,7 +64,8 @@ def the_backup_model_is_one_local_step_ahead():
 
 
 class Shared(torch.nn.Module):
-    """A tied weight, frozen ones of which one is a number, and a layer that not every step uses."""
+    """A model with a tied weight, frozen weights (one is a number), and a layer that some steps do
+    not use."""
 
     def __init__(self, seed=3):
         super().__init__()
@@ -83,7 +86,7 @@ class Shared(torch.nn.Module):
 
 def tied_frozen_and_unused_parameters():
     alone = Shared()
-    model = Shared(3 + int(slimps.init().rank))  # rank 0's count
+    model = Shared(3 + int(slimps.init().rank))  # rank 0's weights count
     settings = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}
     reference = torch.optim.SGD(alone.parameters(), **settings)
     with slimps.torch.DistributedOptimizer(torch.optim.SGD(model.parameters(), **settings), model.named_parameters(),
@@ -92,7 +95,8 @@ def tied_frozen_and_unused_parameters():
         made = torch.Generator().manual_seed(5)
         for number in range(12):
             values = torch.randn(4, 6, generator=made)
-            # Step 0: nobody uses the layer, and torch leaves it alone, weight decay included. Then worker 0 alone does.
+            # In step 0 no worker uses the layer, so torch does not step it, not even by weight
+            # decay. In steps 1 and 2 only worker 0 uses it.
             uses = [number > 0, number > 0 and number % 3 == 0]
             reference.zero_grad(set_to_none=number < 2)
             loss = sum((alone(values[2 * one:2 * one + 2], uses[one]) ** 2).mean() / 2 for one in (0, 1))
@@ -105,7 +109,7 @@ def tied_frozen_and_unused_parameters():
 
 
 def what_an_optimizer_does_not_step_is_rank_0s():
-    """Its backbone is not given to the head's optimizer, and another one steps a part of it."""
+    """The head's optimizer does not get the backbone. Another optimizer steps a part of it."""
     model = Shared(3 + int(slimps.init().rank))
     named = list(model.named_parameters())
     rank_0s = Shared(3)
@@ -140,7 +144,8 @@ def gradients_accumulate():
 
 
 def clipped_gradients():
-    """By norm: this worker's, before they leave. By element: their mean, at the servers."""
+    """By norm: each worker clips its own gradients before it pushes. By element: the servers clip
+    the mean."""
     alone, model = network(), network()
     reference = torch.optim.SGD(alone.parameters(), lr=0.5)
     with slimps.torch.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.5), model.named_parameters(),
@@ -165,7 +170,10 @@ def clipped_gradients():
 
 
 class Scaler:
-    """What torch.cuda.amp.GradScaler does with an optimizer of _step_supports_amp_scaling; the real one needs CUDA."""
+    """Does what torch.cuda.amp.GradScaler does with an optimizer of _step_supports_amp_scaling.
+
+    The real one needs CUDA.
+    """
 
     def __init__(self):
         self.scale_now = 1024.0
@@ -206,7 +214,7 @@ def gradients_that_a_scaler_scaled():
             optimizer.zero_grad()
             scaler.scale(loss_of(model, *mine(rank, images, labels))).backward()
             if number == 3 and rank == 1:
-                model[0].weight.grad[0, 0, 0, 0] = float("inf")  # worker 1's alone; both skip
+                model[0].weight.grad[0, 0, 0, 0] = float("inf")  # only worker 1's, but both skip
             scaler.step(optimizer)
             scaler.update(optimizer)
             assert farthest(model, alone) < 1e-5, (number, farthest(model, alone))
@@ -214,7 +222,8 @@ def gradients_that_a_scaler_scaled():
 
 
 def a_worker_without_data_beside_a_scaler():
-    """In steps 2 and 4 worker 1 has none; in step 4 worker 0's gradients are infinite, and nobody steps."""
+    """Worker 1 has no data in steps 2 and 4. In step 4 worker 0's gradients are infinite, so no
+    worker steps."""
     model = network()
     scaler = Scaler()
     weights = []
@@ -242,7 +251,7 @@ def a_worker_without_data_beside_a_scaler():
 
 
 def data_that_ends_unevenly():
-    """Worker 1 has nothing in step 2, a smaller batch in step 3, and is done after that."""
+    """Worker 1 has nothing in step 2, has a smaller batch in step 3, and ends after that."""
     alone, model = network(), network()
     reference = torch.optim.SGD(alone.parameters(), lr=0.1)
     with slimps.torch.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(),
@@ -271,7 +280,10 @@ def data_that_ends_unevenly():
 
 
 def train_on(model, settings, given, saved=None):
-    """A step each; the weights are then the servers'. The optimizer, and what is to be saved beside the weights."""
+    """Makes a step per batch. Returns the optimizer, and what to save beside the weights.
+
+    After the optimizer is closed, the weights are those of the servers.
+    """
     optimizer = slimps.torch.DistributedOptimizer(
         torch.optim.Adam(model.parameters(), lr=0.01), model.named_parameters(), **settings)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.25)
@@ -296,7 +308,7 @@ def run_through(path):
 
 
 def save_half_way(path):
-    """After the learning rate has fallen once; it falls twice more."""
+    """Saves after the learning rate has fallen once. It falls twice more."""
     model = network()
     optimizer, saved = train_on(model, SAVED, list(batches(6))[:3])
     optimizer.close()

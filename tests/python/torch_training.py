@@ -1,11 +1,15 @@
-"""A small model, its data and its steps, for the tests of slimps.torch: two workers, each with half of a joint batch."""
+"""A small model, its data and its steps, for the tests of slimps.torch.
+
+There are two workers, each with half of a joint batch.
+"""
 
 import numpy as np
 import torch
 
 STEPS = 50
 BATCH = 8  # of each worker
-# Between slimps' optimizers and torch's: none where torch has the fused multiply-add, as slimps always has.
+# The difference between slimps' optimizers and torch's. It is 0 if torch has the fused
+# multiply-add, as slimps always has.
 ROUNDING = 0 if "CPU capability usage: AVX" in torch.__config__.show() else 1e-5
 
 
@@ -16,7 +20,7 @@ def network(seed=1):
 
 
 def batches(steps, seed=7):
-    """Of both workers together."""
+    """Yields joint batches of both workers."""
     made = torch.Generator().manual_seed(seed)
     for _ in range(steps):
         images = torch.randn(2 * BATCH, 1, 8, 8, generator=made)
@@ -24,7 +28,7 @@ def batches(steps, seed=7):
 
 
 def mine(rank, *tensors):
-    """Worker `rank`'s half of each."""
+    """Returns worker `rank`'s half of each tensor."""
     return [tensor[rank * BATCH:(rank + 1) * BATCH] for tensor in tensors]
 
 
@@ -33,7 +37,7 @@ def loss_of(model, images, labels):
 
 
 def step(optimizer, model, images, labels):
-    """One step of training; the loss before it."""
+    """Makes one step of training. Returns the loss before it."""
     optimizer.zero_grad()
     loss = loss_of(model, images, labels)
     loss.backward()
@@ -42,7 +46,7 @@ def step(optimizer, model, images, labels):
 
 
 def step_by_halves(optimizer, model, images, labels):
-    """A step of one process by the mean of both workers' gradients."""
+    """Makes a step of one process by the mean of both workers' gradients."""
     halves = []
     for rank in (0, 1):
         optimizer.zero_grad()
@@ -58,7 +62,7 @@ def farthest(model, other):
 
 
 def same_everywhere(store, model):
-    """All workers hold the same bits."""
+    """True if all workers hold the same bits."""
     flat = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()]).to(torch.float64).numpy()
     numbers = [float(flat.sum()), float(np.abs(flat).sum()), float((flat * np.arange(flat.size)).sum())]
     return store.all_reduce_sum(numbers) == [2 * number for number in numbers]

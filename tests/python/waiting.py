@@ -1,6 +1,6 @@
-"""A worker that waits for what will not come, until it is interrupted: waiting.py WHAT.
+"""A worker that waits for something that never comes, until it is interrupted: waiting.py WHAT.
 
-Nothing here ends by itself within the test's patience: the store's own deadline is minutes away.
+No call here ends by itself within the test's patience: the store's own deadline is minutes away.
 """
 
 import signal
@@ -28,7 +28,7 @@ def interrupted(call, kind=KeyboardInterrupt):
 
 
 def with_store(call, kind=KeyboardInterrupt):
-    """An interrupted store closes without a complaint, and does nothing more."""
+    """An interrupted store closes without complaint, and refuses later calls."""
     store = open_store()
     store.init(["w", "v"], [ONES, ONES])
     interrupted(lambda: call(store), kind)
@@ -46,7 +46,7 @@ def pull(store):
 
 
 def pull_with_a_handler(store):
-    """A handler that raises nothing lets the wait go on; one that raises ends it."""
+    """A handler that does not raise lets the wait go on. A handler that raises ends it."""
     def handle(number, frame):
         print("handled", flush=True)
 
@@ -59,7 +59,7 @@ def pull_with_a_handler(store):
 
 
 def idle():
-    """Not in a call of the store when Ctrl-C comes, and without a handler."""
+    """At Ctrl-C the worker is not in a call of the store, and has no handler."""
     store = open_store()
     store.init(["w", "v"], [ONES, ONES])
     print("waiting", flush=True)
@@ -68,7 +68,7 @@ def idle():
 
 
 def told(call):
-    """The other worker: waits for something else, and learns why it waits in vain."""
+    """The other worker. It waits for something else, and learns why it waits in vain."""
     store = open_store()
     store.init(["w", "v"], [ONES, ONES])
     try:

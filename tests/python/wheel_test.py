@@ -1,4 +1,4 @@
-"""The wheel: complete, as its record says, installable, and importable from where it was put."""
+"""The wheel: it is complete, matches its record, and can be installed and imported from there."""
 
 import base64
 import csv
@@ -77,7 +77,7 @@ def test_it_does_not_bring_torch_along():
 
 
 def test_another_python_is_told_which_one_it_is_for(tmp_path):
-    """As if the extension could not be loaded: it is not there."""
+    """The extension is missing, as if it could not be loaded."""
     package = tmp_path / "slimps"
     package.mkdir()
     for name in os.listdir("python/package/slimps"):

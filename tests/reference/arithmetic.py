@@ -17,7 +17,8 @@ def fold(lanes):
 
 
 def block_sums(values, block=BLOCK):
-    """fp32 sum of each block: element i of it in lane i % 16, in order, then folded."""
+    """Returns the fp32 sum of each block. Element i goes to lane i % 16, in order. Then the lanes
+    are folded."""
     blocks = -(-len(values) // block)
     rows = -(-block // 16)
     padded = np.zeros((blocks, rows * 16), F)
@@ -25,13 +26,13 @@ def block_sums(values, block=BLOCK):
         part = values[index * block:(index + 1) * block]
         padded[index, :len(part)] = part
     lanes = padded.reshape(blocks, rows, 16)
-    start = np.zeros((blocks, 1, 16), F)  # so that a sum of -0 alone is +0
-    # accumulate, unlike sum, adds strictly in order.
+    start = np.zeros((blocks, 1, 16), F)  # so that a sum of only -0 is +0
+    # accumulate adds strictly in order; sum does not.
     return fold(np.add.accumulate(np.concatenate((start, lanes), axis=1), axis=1)[:, -1, :])
 
 
 def total(values):
-    """fp64 sum over the blocks' fp32 sums, in their order."""
+    """Returns the fp64 sum of the blocks' fp32 sums, in their order."""
     result = 0.0
     for part in block_sums(values):
         result += float(part)
@@ -43,12 +44,12 @@ def block_sizes(n, block=BLOCK):
 
 
 def per_element(block_values, n, block=BLOCK):
-    """Each block's value, once per element."""
+    """Repeats each block's value once per element."""
     return np.repeat(block_values, block_sizes(n, block))
 
 
 def to_bf16(x):
-    """Nearest of the two neighbours with 8 significant bits, the even one at a tie, as uint16."""
+    """Returns the nearer neighbour with 8 significant bits, the even one at a tie, as uint16."""
     below_bits = x.view(np.uint32) & np.uint32(0xFFFF0000)
     below = below_bits.view(F)
     above = (below_bits + np.uint32(0x10000)).view(F)

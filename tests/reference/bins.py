@@ -1,5 +1,7 @@
-"""AdaComp (Chen et al., AAAI 2018) and local selection, its baseline, from the paper. Functions as in
-quantizers.py."""
+"""AdaComp (Chen et al., AAAI 2018) and local selection, its baseline, from the paper.
+
+Functions have the form of those in quantizers.py.
+"""
 
 import numpy as np
 
@@ -13,8 +15,11 @@ def bin_maxima(magnitude, length):
 
 
 def one_scale(maxima, length, n):
-    """The paper's one scale of a layer, the mean of g_max: bins that begin in a block are added in fp64 one after the
-    other, then the blocks' sums."""
+    """Returns the paper's one scale of a layer, the mean of g_max.
+
+    The maxima of the bins that begin in a block are added one after the other in fp64, then the
+    blocks' sums.
+    """
     of_block = np.arange(0, n, length) // BLOCK
     total = 0.0
     for block in np.unique(of_block):
@@ -26,12 +31,13 @@ def one_scale(maxima, length, n):
 
 
 def ternary(x, chosen, scale):
-    """Quantize() of what is chosen; a sign of 0 sends nothing."""
+    """Quantize() of the chosen elements. An element with sign 0 is not sent."""
     return np.where(chosen & (x > 0), scale, np.where(chosen & (x < 0), -scale, F(0))).astype(F)
 
 
 def adacomp(lt_conv=50, lt_fc=500, scale_factor=2):
-    """Algorithm 2, with x = G = residue + dW and H = G + dW: where |H| >= the bin's max|G|, sign(G) * scale is sent."""
+    """Algorithm 2, with x = G = residue + dW and H = G + dW. Sends sign(G) * scale where |H| >=
+    max|G| of the bin."""
     def encode(x, step):
         length = lt_conv if step.layer == CONVOLUTION else lt_fc
         maxima = bin_maxima(np.abs(x), length)
@@ -42,7 +48,8 @@ def adacomp(lt_conv=50, lt_fc=500, scale_factor=2):
 
 
 def local_selection(lt_conv=50, lt_fc=500):
-    """AdaComp's local selection without its soft threshold: each bin's maximum alone, of equals the first."""
+    """AdaComp's local selection without its soft threshold: only each bin's maximum, of equals the
+    first."""
     def encode(x, step):
         length = lt_conv if step.layer == CONVOLUTION else lt_fc
         maxima = bin_maxima(np.abs(x), length)
@@ -54,12 +61,17 @@ def local_selection(lt_conv=50, lt_fc=500):
 
 
 def entry_bits(length):
-    """8 bits for bins of up to 64, 16 for longer ones (up to 16 K). The paper has 8 for bins under 64; the format takes
-    64 in as well."""
+    """Returns 8 for bins of up to 64, 16 for longer ones (up to 16 K).
+
+    The paper has 8 bits for bins under 64. The format includes 64.
+    """
     return 8 if length <= 64 else 16
 
 
 def effective_rate(n, sent, length):
-    """The paper's effective compression rate: 32 bits per element over those of what is sent, without header,
-    directory and bitmaps."""
+    """The paper's effective compression rate: 32 bits per element over the bits of the sent
+    entries.
+
+    Header, directory and bitmaps do not count.
+    """
     return 32 * n / (entry_bits(length) * sent)

@@ -22,7 +22,8 @@ CODECS = (
 
 
 def effective_rates():
-    """A gradient's residues grow over rounds until they are sent: the rates settle near the paper's 40 and 200."""
+    """The residues of a gradient grow over rounds until they are sent. The rates settle near the
+    paper's 40 and 200."""
     random = np.random.default_rng(11)
     for layer, length, least, most in ((CONVOLUTION, 50, 20, 80), (DENSE, 500, 100, 1000)):
         n, rounds = 20000, 40
@@ -37,7 +38,7 @@ def effective_rates():
 
 
 def entry_bytes():
-    """Of one block: header, directory entry, a bit per bin, then the entries."""
+    """Returns the bytes of one block: header, directory entry, a bit per bin, then the entries."""
     gradient = np.random.default_rng(12).standard_normal((1, 4096)).astype(F)
     for length in (63, 64, 65):
         got = encode(f"adacomp:lt={length}", gradient, kernels="one")[0]

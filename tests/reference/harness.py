@@ -1,4 +1,5 @@
-"""Runs a C++ codec (codec_tool) and its reference on the same gradients and compares what comes out, bit for bit."""
+"""Runs a C++ codec (codec_tool) and its reference on the same gradients. Compares the results bit
+for bit."""
 
 import struct
 import subprocess
@@ -14,14 +15,14 @@ from philox import Stream
 
 SIZES = (1, 7, 255, 4096, 4097, 3 * 4096 + 5, 100003)
 ROUNDS = 3
-np.seterr(over="ignore")  # of squares of huge
+np.seterr(over="ignore")  # squares of huge() overflow
 TOOL = sys.argv[1] if len(sys.argv) > 1 else ""
 CONTEXT = dict(key=0x9E3779B97F4A7C15, worker=3, partition=2, first_round=5)
 
 
 def normal(random, shape):
     g = random.standard_normal(shape).astype(F)
-    for value in (0.0, -0.0, 1e-41, -1e-41, 0.5, -0.5, 0.25):  # what comparisons could treat differently
+    for value in (0.0, -0.0, 1e-41, -1e-41, 0.5, -0.5, 0.25):  # comparisons could treat them differently
         g[random.random(shape) < 0.01] = F(value)
     return g
 
@@ -43,7 +44,7 @@ def denormals(random, shape):
 
 
 def huge(random, shape):
-    """Squares overflow fp32. Not every codec takes it."""
+    """Returns values whose squares overflow fp32. Not every codec accepts them."""
     return (random.standard_normal(shape) * 1e25).astype(F)
 
 
@@ -59,7 +60,7 @@ INPUTS = (normal, heavy_tailed, constant, spikes, denormals, ties, zeros)
 
 
 def encode(spec, gradients, **arguments):
-    """The C++ codec's rounds; `gradients` holds one per row."""
+    """Runs the C++ codec's rounds. `gradients` holds one gradient per row."""
     rows, n = gradients.shape
     arguments = {"rounds": rows, "elements": n} | arguments
     command = [TOOL, spec] + [f"{name}={value}" for name, value in arguments.items()]
@@ -88,7 +89,8 @@ def read_rounds(out, n):
 
 
 def rounds_of(codec, gradients, *, grad_scale, feedback, seed, layer=0, before=None, **context):
-    """The reference's rounds: error feedback around codec(x, step), after `before` (momentum.py) if given."""
+    """Yields the reference's rounds: error feedback around codec(x, step), after `before`
+    (momentum.py) if given."""
     before = before or Before()
     before.begin(gradients.shape[1])
     residual = np.zeros(gradients.shape[1], F)
@@ -108,7 +110,7 @@ def rounds_of(codec, gradients, *, grad_scale, feedback, seed, layer=0, before=N
 
 
 def same(got, want, what):
-    """Bit for bit, NaN and signed zeros included."""
+    """Exits unless both are equal bit for bit, NaN and signed zeros included."""
     if got.tobytes() == want.astype(F).tobytes():
         return
     if len(got) != len(want):
@@ -119,8 +121,12 @@ def same(got, want, what):
 
 
 def check_statistics(got, x, what):
-    """Sums of squares in fp32 by blocks: near fp64's, large or infinite where those exceed fp32."""
-    # Without a residual an error's squares may be formed as |x|^2 - 2 x y + |y|^2, each a sum of 256 terms in a lane.
+    """Checks the sums of squares, which the C++ code adds in fp32 by blocks.
+
+    They must be near the fp64 sums, or large or infinite where those exceed fp32.
+    """
+    # Without a residual the codec may compute the error's squares as |x|^2 - 2 x y + |y|^2, each a
+    # sum of 256 terms in a lane.
     rounding = 4 * 256 * 2.0**-24 * float((x.astype(np.float64)**2).sum())
     wide, decoded = x.astype(np.float64), got.decoded.astype(np.float64)
     overflows = float((wide**2).sum()) > 1e38
@@ -129,14 +135,18 @@ def check_statistics(got, x, what):
         exact = float((parts**2).sum())
         tiny = 1e-38 * len(x)  # below this fp32 squares lose bits
         near = abs(value - exact) <= 1e-4 * exact + rounding + tiny
-        # fp32 ends at 3.4e38; what is formed from a sum that overflowed is infinite too. NaN never.
+        # fp32 ends at 3.4e38. What is computed from a sum that overflowed is infinite too, but
+        # never NaN.
         if not (value > 1e37 if exact > 1e38 else near or (overflows and value == np.inf)):
             sys.exit(f"{what}: {name} is {value}, expected {exact}")
 
 
 def compare(spec, codec, *, feedback, inputs=INPUTS, sizes=SIZES, rounds=ROUNDS, seed=0, payload_bytes=None,
             most_bytes=None, layer=0, before=None, **context):
-    """One codec on every input and size with every kernel set. payload_bytes, most_bytes: n -> the declared size."""
+    """Compares one codec on every input and size with every kernel set.
+
+    payload_bytes, most_bytes: functions of n that return the declared size.
+    """
     compared = 0
     random = np.random.default_rng(3)
     context = CONTEXT | context

@@ -1,5 +1,9 @@
-"""Deep Gradient Compression (Lin et al., ICLR 2018) and what it brings before any codec: momentum correction, factor
-masking, local clipping, warm-up; and BytePS's Nesterov momentum (Zheng et al. 2019). From the papers."""
+"""Deep Gradient Compression (Lin et al., ICLR 2018): what it does before any codec. From the
+papers.
+
+That is momentum correction, factor masking, local clipping and warm-up. Also BytePS's Nesterov
+momentum (Zheng et al. 2019).
+"""
 
 import numpy as np
 
@@ -10,13 +14,13 @@ WARMUP_DENSITIES = (0.25, 0.0625, 0.015625, 0.004, 0.001)
 
 
 def heavy_ball(u, g, mu):
-    """DGC, section 3.2: u = mu u + g, and u is what accumulates."""
+    """DGC, section 3.2: u = mu u + g, and u accumulates."""
     u = mu * u + g
     return u, u
 
 
 def nesterov(u, g, mu):
-    """u = mu u + g; g + mu u goes on."""
+    """u = mu u + g, and g + mu u goes on to the codec."""
     u = mu * u + g
     return u, mu * u + g
 
@@ -38,7 +42,7 @@ class Before:
         self.momentum = np.zeros(n if self.rule else 0, F)
 
     def advance(self, gradient, grad_scale):
-        """Local clipping to clip / sqrt(workers), which goes into the scale; then momentum."""
+        """Clips locally to clip / sqrt(workers), as a part of the scale. Then applies momentum."""
         scale = F(grad_scale)
         if self.clip is not None:
             g = gradient * scale
@@ -56,13 +60,14 @@ class Before:
         return onward
 
     def after(self, sent):
-        """Factor masking: what was sent starts anew."""
+        """Factor masking: the momentum of sent elements starts again at 0."""
         if self.masks:
             self.momentum = np.where(sent, F(0), self.momentum)
 
 
 def warmup(codec_of_density, ratio, rounds_per_step):
-    """The densities of the paper that are over the codec's own, each for a number of rounds, then its own."""
+    """Returns the densities of the paper above the codec's own, each for a number of rounds, then
+    the codec's own."""
     densities = [density for density in WARMUP_DENSITIES if density > ratio] + [ratio]
 
     def encode(x, step):

@@ -1,4 +1,5 @@
-"""Payloads read by their layouts, from the headers in compress/format, without the C++ decoders."""
+"""Reads payloads by their layouts, as the headers in compress/format define them, without the C++
+decoders."""
 
 import struct
 
@@ -11,7 +12,7 @@ RAW_F32, RAW_F16, RAW_BF16, LEVELS, SPARSE = range(1, 6)
 
 
 def parse(payload_format, payload, n):
-    """What a payload of n elements decodes to."""
+    """Returns the elements that a payload of n elements decodes to."""
     if payload_format == RAW_F32:
         return np.frombuffer(payload, "<f4", n)
     if payload_format == RAW_F16:
@@ -25,7 +26,7 @@ def parse(payload_format, payload, n):
 
 
 def entries_of(payload):
-    """How many elements a sparse payload holds."""
+    """Returns how many elements a sparse payload holds."""
     if payload[0] == 0xB8:
         return struct.unpack_from("<I", payload, 8)[0]
     elements = struct.unpack_from("<I", payload, 4)[0]
@@ -44,7 +45,7 @@ class Reader:
         return values
 
     def bits(self, count):
-        """Lowest first; those of the last byte past the end must be 0."""
+        """Returns the bits, lowest first. Bits of the last byte past the end must be 0."""
         unpacked = np.unpackbits(self.array(np.uint8, -(-count // 8)), bitorder="little")
         assert not unpacked[count:].any(), "bits past the end"
         return unpacked[:count].astype(bool)
@@ -145,7 +146,8 @@ def sparse_values(reader, coding, count, scale0, scale1):
 
 
 def delta_indices(reader, counts):
-    """A byte under 255 is an entry that far behind the one before; 255 goes on."""
+    """Decodes delta-coded indices. A byte under 255 skips that many elements before an entry. 255
+    skips 255 elements without an entry."""
     begins = reader.array("<u4", len(counts))
     index = []
     for block, count in enumerate(counts):
@@ -164,7 +166,7 @@ def delta_indices(reader, counts):
 
 
 def seeded_counts(stream, n, count):
-    """Entries before each block's begin, and all."""
+    """Returns how many entries lie before each block, and the number of all."""
     key, rest = stream[:2], stream[2:]
     word = int(philox([np.array(c) for c in (0xFFFFFFFF, *rest)], key)[0])
     offset = word * n >> 32
@@ -173,7 +175,8 @@ def seeded_counts(stream, n, count):
 
 
 def seeded_indices(stream, sizes, counts):
-    """One element of each of count parts of a block, all turned by the same angle."""
+    """Draws one element from each of `count` parts of a block, and rotates them all by the same
+    distance."""
     words = Stream(stream[0] | stream[1] << 32, 0, *stream[2:]).words(BLOCK * len(sizes) + 1).astype(np.int64)
     index = []
     for block, (size, count) in enumerate(zip(sizes.tolist(), counts.tolist())):

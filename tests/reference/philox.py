@@ -38,18 +38,18 @@ class Stream:
         self.rest = (round_number & 0xFFFFFFFF, worker, partition)
 
     def blocks(self, count):
-        """[group][word][lane] of so many groups of sixteen lanes."""
+        """Returns [group][word][lane] of so many groups of sixteen lanes."""
         counters = np.arange(16 * count, dtype=U64)
         rest = [np.full_like(counters, word) for word in self.rest]
         words = np.stack(philox((counters, *rest), self.key)).astype(np.uint32)
         return words.reshape(4, count, 16).transpose(1, 0, 2)
 
     def words(self, n):
-        """32 bits per element."""
+        """Returns 32 bits per element."""
         return self.blocks(-(-n // 64)).reshape(-1)[:n]
 
     def shorts(self, n):
-        """16 bits per element."""
+        """Returns 16 bits per element."""
         state = self.blocks(-(-n // 4096)).transpose(1, 0, 2)  # [word][block][lane]
         drawn = np.stack(xoshiro(state, 128), axis=1)  # [block][step][lane]
         halves = np.stack((drawn & np.uint32(0xFFFF), drawn >> np.uint32(16)), axis=2)  # [block][step][half][lane]
@@ -57,7 +57,7 @@ class Stream:
 
 
 def xoshiro(state, steps):
-    """So many steps of xoshiro128+ for arrays of states, [word] of uint32."""
+    """Takes so many steps of xoshiro128+ for arrays of states, [word] of uint32."""
     s0, s1, s2, s3 = (np.array(word, np.uint32) for word in state)
     drawn = []
     for _ in range(steps):
@@ -73,7 +73,7 @@ def xoshiro(state, steps):
 
 
 def self_test():
-    """Known answers: those that come with Random123, and xoshiro128+'s."""
+    """Checks known answers: those published with Random123, and those of xoshiro128+."""
     ones = 0xFFFFFFFF
     for counter, key, want in (
             ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
@@ -82,7 +82,7 @@ def self_test():
              (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1))):
         got = tuple(int(word) for word in philox(counter, key))
         assert got == want, f"Philox4x32-10 of {counter}: {got}, expected {want}"
-    # xoshiro128+ started with 1, 2, 3, 4, as the test vectors of published implementations give it.
+    # The state 1, 2, 3, 4, as in the test vectors of published implementations.
     got = [int(word) for word in np.ravel(xoshiro(([1], [2], [3], [4]), 10))]
     want = [5, 12295, 25178119, 27286542, 39879690, 1140358681, 3276312097, 4110231701, 399823256, 2144435200]
     assert got == want, f"xoshiro128+: {got}, expected {want}"

@@ -1,4 +1,5 @@
-"""What must hold whatever the codec computes, seen from its results alone. usage: properties_test.py CODEC_TOOL"""
+"""Properties that hold whatever a codec computes, checked on its results. usage: properties_test.py
+CODEC_TOOL"""
 
 import sys
 
@@ -14,17 +15,18 @@ FEEDBACK = (
     "mstopk", "randomk", "redsync", "threshold", "adacomp", "local_selection",
     "dryden",
 )
-# decode(encode(x)) encodes to itself: whoever forwards what was decoded changes nothing.
+# decode(encode(x)) encodes to itself, so a node that forwards decoded values changes nothing.
 STABLE = (
     "none", "fp16", "bf16", "1bit:scaling=none", "2bit", "signsgd", "topk", "topk:ratio=0.2,value=fp16", "threshold",
     "threshold:value=fp32", "redsync",
 )
-# Scales are means, whose fp32 sum rounds: the same signs, scales but for that.
+# Scales are means, whose fp32 sums round. So the signs are equal, and the scales only up to that.
 STABLE_BUT_FOR_ROUNDING = ("1bit", "1bit:scaling=two_mean")
 
 
 def telescopes(spec, random):
-    """What was sent and what is left make up all gradients, but for one rounding per addition."""
+    """What was sent and what is left add up to all gradients, except for one rounding per
+    addition."""
     for make in (normal, heavy_tailed, spikes, denormals):
         gradients = make(random, (20, 5000))
         rounds = encode(spec, gradients)
@@ -53,7 +55,8 @@ def stable(spec, random, exact):
 
 
 def keeps_the_largest(random):
-    """top-k without sorting: nothing left is over anything sent, and equals are sent from the front."""
+    """Checks top-k without sorting: nothing left is larger than anything sent, and equals are sent
+    from the front."""
     for make in (normal, ties):
         for n, k in ((5000, 50), (5000, 5000), (300, 7), (4097, 1)):
             x = make(random, (1, n))

@@ -23,12 +23,12 @@ def bf16(x, _step):
 
 
 def positive(x):
-    """By the sign bit: +0 is positive, -0 negative."""
+    """Decides by the sign bit: +0 is positive, -0 negative."""
     return ~np.signbit(x)
 
 
 def one_bit_l1(x, _step):
-    """EF-signSGD (Karimireddy et al. 2019): sign(x) times the mean of |x|, here of each block."""
+    """EF-signSGD (Karimireddy et al. 2019): sign(x) times the mean of |x|, here per block."""
     scale = block_sums(np.abs(x)) / block_sizes(len(x)).astype(F)
     scale = per_element(scale, len(x))
     return np.where(positive(x), scale, -scale)
@@ -46,7 +46,7 @@ def one_bit_two_mean(x, _step):
 
 
 def one_bit_none(threshold=0.0):
-    """MXNet 1bit: +1 over the threshold, else -1."""
+    """MXNet 1bit: +1 above the threshold, else -1."""
     return lambda x, _step: np.where(x > F(threshold), F(1), F(-1))
 
 
@@ -57,31 +57,36 @@ def two_bit(threshold=0.5):
 
 
 def signsgd(x, _step):
-    """signSGD (Bernstein et al. 2018): the sign alone; a bit has no third value."""
+    """signSGD (Bernstein et al. 2018): only the sign. A bit has no third value."""
     return np.where(positive(x), F(1), F(-1))
 
 
-# Norms under this count as 0: quotients by them would leave fp32.
+# Norms under this count as 0, because quotients by them would leave fp32.
 SMALLEST_NORM = F(2.0**-80)
-# What a level is cut into: 16 random bits decide between two levels.
+# A level has this many steps: 16 random bits decide between two levels.
 STEPS = 65536
 
 
 def or_largest(root, largest):
-    """An l2 norm in fp32, or max|x| where squares overflow or vanish: no |x| may exceed the norm."""
+    """Returns an l2 norm in fp32, or max|x| where squares overflow or vanish. No |x| may exceed the
+    norm."""
     return np.where(np.isfinite(root) & (root > largest), root, largest).astype(F)
 
 
 def factors(norm, levels):
-    """About levels * STEPS / norm, such that norm times it is not over levels * STEPS; and norm / levels. 0 and 0 for a
-    norm of nothing."""
+    """Returns two factors, or 0 and 0 for a norm of 0.
+
+    The first is about levels * STEPS / norm, and norm times it is at most levels * STEPS. The
+    second is norm / levels.
+    """
     used = norm >= SMALLEST_NORM
     inverse = np.divide(F(levels * STEPS), norm, out=np.zeros_like(norm), where=used)
     return np.nextafter(inverse, F(0)), np.where(used, norm / F(levels), F(0)).astype(F)
 
 
 def stochastic_round(t, shorts):
-    """The integers next to t / STEPS, with the probabilities that keep the mean."""
+    """Returns one of the two integers next to t / STEPS, with the probabilities that keep the
+    mean."""
     return (np.rint(t).astype(np.int64) + shorts) // STEPS
 
 

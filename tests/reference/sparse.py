@@ -1,5 +1,8 @@
-"""Codecs that send few elements and say which, from their papers. Functions as in quantizers.py; what is not sent
-decodes to 0. Ties go to the lower index everywhere."""
+"""Codecs that send few elements and their indices, from their papers.
+
+Functions have the form of those in quantizers.py. Elements that are not sent decode to 0. Ties go
+to the lower index everywhere.
+"""
 
 import numpy as np
 
@@ -11,7 +14,7 @@ ANY_WORKER = 0xFFFFFFFF
 
 
 def share(ratio):
-    """How many of n elements: floor(ratio * n), but at least 1."""
+    """Returns how many of n elements to send: floor(ratio * n), but at least 1."""
     return lambda n: max(1, int(np.floor(ratio * n)))
 
 
@@ -26,13 +29,13 @@ def mask_of(n, index):
 
 
 def kept(x, chosen, value="fp32"):
-    with np.errstate(over="ignore"):  # of elements that are not sent
+    with np.errstate(over="ignore"):  # elements that are not sent may overflow
         carried = x.astype(np.float16).astype(F) if value == "fp16" else x
     return np.where(chosen, carried, F(0)).astype(F)
 
 
 def largest(key, k):
-    """Mask of the k largest."""
+    """Returns a mask of the k largest."""
     return mask_of(len(key), np.argsort(-key, kind="stable")[:k])
 
 
@@ -41,8 +44,11 @@ def topk(k_of, value="fp32"):
 
 
 def mstopk(k_of, passes=30):
-    """MSTop-k (Shi et al. 2021, algorithm 1): bisects ratio in mean + ratio * (max - mean). Keeps what reaches the best
-    threshold that at most k elements reach, and fills up to k from what reaches the best one that more do."""
+    """MSTop-k (Shi et al. 2021, algorithm 1): bisects ratio in mean + ratio * (max - mean).
+
+    Keeps the elements that reach the best threshold reached by at most k elements. Fills up to k
+    from those that reach the best threshold reached by more.
+    """
     def encode(x, _step):
         a, k = np.abs(x), k_of(len(x))
         mean, top = F(total(a) / len(x)), a.max()
@@ -63,13 +69,13 @@ def mstopk(k_of, passes=30):
                     many, many_count = threshold, number
         sure = a >= few if few is not None else np.zeros(len(x), bool)
         spare = ~sure & (a >= many if many is not None else True)
-        # The paper fills with a random run of the spare ones; these are the first.
+        # The paper fills up with a random run of the spare elements. Here they are the first.
         return kept(x, sure | mask_of(len(x), np.flatnonzero(spare)[:k - few_count]))
     return encode
 
 
 def ordered_mean(x, chosen):
-    """fp64: one after the other within blocks, then the blocks."""
+    """Returns an fp64 mean: adds one after the other within blocks, then the blocks."""
     total_sum = 0.0
     for begin in range(0, len(x), BLOCK):
         block_sum = 0.0
@@ -80,9 +86,12 @@ def ordered_mean(x, chosen):
 
 
 def redsync(k_of, step_width=0.2):
-    """RedSync (Fang et al. 2019), algorithm 2, trimmed top-k: lowers ratio from 1 in steps until at least k elements
-    are over mean + ratio * (max - mean), then takes the top k of those. Quantised: odd rounds send the largest x, even
-    ones the smallest, as their mean; elements of the other sign are never sent."""
+    """RedSync (Fang et al. 2019), algorithm 2, trimmed top-k.
+
+    Lowers ratio from 1 in steps until at least k elements are over mean + ratio * (max - mean),
+    then takes the top k of those. Quantised: odd rounds send the largest x and even rounds the
+    smallest, as their mean. Elements of the other sign are never sent.
+    """
     def encode(x, step):
         y = (x if step.round % 2 == 1 else -x).astype(np.float64)
         k = min(k_of(len(x)), int((y > 0).sum()))
@@ -100,8 +109,11 @@ def redsync(k_of, step_width=0.2):
 
 
 def dryden(share_of):
-    """Dryden et al. 2016, adaptive quantisation: thresholds that a fixed share of the positive and of the negative
-    elements reach; each side's are sent as their mean."""
+    """Dryden et al. 2016, adaptive quantisation.
+
+    A fixed share of the positive and of the negative elements reaches a threshold. Each side's
+    elements are sent as their mean.
+    """
     def encode(x, _step):
         sent = np.zeros_like(x)
         for side in (x > 0, x < 0):
@@ -114,7 +126,7 @@ def dryden(share_of):
 
 
 def threshold(tau=0.5, value="tau"):
-    """Strom 2015: elements that reach tau are sent as tau with their sign, the rest waits."""
+    """Strom 2015: elements that reach tau are sent as tau with their sign. The rest waits."""
     def encode(x, _step):
         chosen = np.abs(x) >= F(tau)
         return np.where(chosen, np.copysign(F(tau), x), F(0)) if value == "tau" else kept(x, chosen)
@@ -122,7 +134,8 @@ def threshold(tau=0.5, value="tau"):
 
 
 def randomk(k_of, scaled=False):
-    """k elements drawn without replacement, the same for all workers; scaled: times n / k, which is unbiased."""
+    """Draws k elements without replacement, the same for all workers. Scaled: times n / k, which is
+    unbiased."""
     def encode(x, step):
         n, k = len(x), k_of(len(x))
         stream = Stream(step.seed, step.context["key"], step.round, ANY_WORKER,

@@ -9,12 +9,12 @@ SEED = 77
 
 
 def most(k_of, value_bytes):
-    """Packed or delta-coded indices, whichever are fewer."""
+    """Returns the bytes of packed or delta-coded indices, whichever are fewer."""
     return lambda n: 20 + 4 * -(-n // BLOCK) + value_bytes * k_of(n) + -(-3 * k_of(n) // 2)
 
 
 def most_signs(ratio):
-    """Each side sends at least one element."""
+    """As most(), but each side sends at least one element."""
     def most_bytes(n):
         k = min(n, s.share(ratio)(n) + 1)
         return 20 + 4 * -(-n // BLOCK) + -(-k // 8) + -(-3 * k // 2)

@@ -1,5 +1,8 @@
-"""Codecs that round at random: bit for bit with the same numbers, and unbiased over 10,000 draws.
-usage: stochastic_test.py CODEC_TOOL"""
+"""Codecs that round at random: equal bit for bit with the same random numbers, and unbiased over
+10,000 draws.
+
+usage: stochastic_test.py CODEC_TOOL
+"""
 
 import philox
 import quantizers as q

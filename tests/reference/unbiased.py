@@ -81,7 +81,7 @@ def check_unbiased(spec, neighbours, independent=True):
 
     p = np.divide(x - low, gap, out=np.zeros_like(x), where=gap != 0)
     variance = p * (1 - p) * gap**2
-    some = variance > 1e-6 * gap**2  # p is 0 or 1 but for rounding: no variance to divide by
+    some = variance > 1e-6 * gap**2  # p is 0 or 1 except for rounding: no variance to divide by
     chi2 = float((error[some]**2 / (variance[some] / DRAWS)).sum())
     degrees = int(some.sum())
     if independent:

@@ -5,7 +5,7 @@ import source_tree
 
 
 def complaints_about(paths):
-    """What clang-format would change in files of the repository."""
+    """Returns what clang-format would change in files of the repository."""
     return subprocess.run(["clang-format", "--dry-run", "-Werror"] + paths, cwd=source_tree.REPOSITORY,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
 

@@ -11,7 +11,8 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.MULTILINE)
 LINK_OPTION = re.compile(r'"-l[A-Za-z0-9_]')
 
 NETWORK = ["proto/base", "proto", "proto/net"]
-# Folder -> the folders that its files, and those of its subfolders without a line here, may include.
+# Folder -> the folders that its files may include. Subfolders without a line here follow their
+# parent's.
 MAY_INCLUDE = {
     "proto/base": ["proto/base"],
     "proto": ["proto/base", "proto"],
@@ -46,13 +47,13 @@ COMPRESS_SEES_NOT = re.compile(r"google/protobuf/|glog/|gflags/|zmq|.*\.pb\.h$")
 
 
 def folder_of(path, folders):
-    """The most specific of `folders` that holds `path`."""
+    """Returns the most specific of `folders` that holds `path`."""
     holding = [folder for folder in folders if path.startswith(folder + "/")]
     return max(holding, key=len, default=None)
 
 
 def check_includes(path, text):
-    """Complaints about one C++ file."""
+    """Returns complaints about one C++ file."""
     complaints = []
     home = folder_of(path, MAY_INCLUDE)
     allowed = MAY_INCLUDE.get(home)
@@ -76,12 +77,12 @@ def check_includes(path, text):
 
 
 def permits(allowed, target):
-    """A folder's permission covers its subfolders, save those that have a rule of their own."""
+    """A folder's permission covers its subfolders, except those with a rule of their own."""
     return target in allowed or (target not in MAY_INCLUDE and folder_of(target, allowed) is not None)
 
 
 def check_links(path, text):
-    """Complaints about one BUILD file: Debian's libraries are bound in third_party alone."""
+    """Returns complaints about one BUILD file. Only third_party may bind Debian's libraries."""
     if path.startswith("third_party" + os.sep):
         return []
     return ["%s:%d: a -l option outside third_party" % (path, text.count("\n", 0, match.start()) + 1)

@@ -8,17 +8,18 @@ A file that lasts  proto/base/file.h     WriteFileDurably, FileWriter; in Python
 import re
 
 CLOCK, THREAD, FILE = "proto/base/clock.h", "proto/base/thread.h", "proto/base/file.h"
-# Programs of their own that start a process, its threads and its files as a user would; what they measure is real.
+# Programs that start a process, its threads and its files as a user would. What they measure is
+# real.
 TESTS = re.compile(r"tests/")
 # What users write.
 EXAMPLES = re.compile(r"examples/")
-# Where the machine's clock is chosen: programs, and what is only ever part of one.
+# Where the machine's clock is chosen: programs, and files that are only ever part of one.
 PROGRAMS = re.compile(r".*_main\.cc$|tools/bench/|proto/base/(clock|mutex)\.|tests/")
 DEFAULT = re.compile(r"\bclock\s*=\s*$")  # before MachineClock() in a header: a member's or an argument's default
 
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
-# Pattern, files that may, what to say.
+# Pattern, files that may contain it, complaint.
 RULES = [
     (re.compile(r"\babsl::Now\(|\bGetCurrentTimeNanos\(|_clock::now\(|\bgettimeofday\(|\btimespec_get\(|"
                 r"\bclock_gettime\((?!CLOCK_THREAD_CPUTIME_ID)|\bstd::time\(|\btime\((nullptr|NULL|0)\)"),
@@ -36,7 +37,7 @@ PYTHON_FILES = re.compile(r"python/slimps/_whole_file\.py$|tools/slimps_files\.p
 
 
 def check_cpp(path, text):
-    """Complaints about one C++ file."""
+    """Returns complaints about one C++ file."""
     if TESTS.match(path) or EXAMPLES.match(path):
         return []
     code = COMMENT.sub(lambda comment: re.sub(r"[^\n]", " ", comment.group()), text)
@@ -53,7 +54,7 @@ def check_cpp(path, text):
 
 
 def check_python(path, text):
-    """Complaints about one Python file: a file takes its name where it was synced."""
+    """Returns complaints about one Python file. A file gets its name where it was synced."""
     if TESTS.match(path) or PYTHON_FILES.match(path):
         return []
     return ["%s:%d: what must last is written by slimps_files or _whole_file" % (path, text.count("\n", 0, match.start()) + 1)

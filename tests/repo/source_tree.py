@@ -8,7 +8,8 @@ BUILD_NAMES = ("BUILD", "BUILD.bazel", "WORKSPACE")
 
 
 def files():
-    """Paths of all source files, relative to the repository, without Bazel's links and hidden folders."""
+    """Returns the paths of all source files, relative to the repository, without Bazel's links and
+    hidden folders."""
     found = []
     for folder, folders, names in os.walk(REPOSITORY):
         folders[:] = sorted(name for name in folders

@@ -1,4 +1,4 @@
-"""The daemon as a person meets it: flags, environment, exit status, signals."""
+"""The daemon as a user meets it: flags, environment, exit status, signals."""
 
 import os
 import signal

@@ -1,5 +1,7 @@
-"""One job of slimps bench cluster, with scripts for daemons and workers and no network: how it ends when one of them
-does."""
+"""One job of slimps bench cluster, with scripts for daemons and workers and without a network.
+
+It tests how the job ends when one of them ends.
+"""
 
 import os
 import sys
@@ -14,7 +16,7 @@ sys.path.insert(0, TOOLS)
 import slimps_bench_cluster_job as jobs  # noqa: E402
 
 DAEMON = "while [ ! -e \"$0.over\" ]; do sleep 0.01; done"
-# A worker that does as told, and whose end is the daemons'.
+# A worker that does what it is told. With END it ends the daemons.
 REPORT = """for word in "$@"; do
   case $word in --report=*) report=${word#--report=};; --rank=*) rank=${word#--rank=};; esac
 done
@@ -24,7 +26,8 @@ END = "touch $(dirname $0)/scheduler.over $(dirname $0)/server.over"
 
 
 class FakeNetwork:
-    """`before_go` is called when the link is shaped, which is right before the workers are told to go."""
+    """Calls `before_go` when the link is shaped. That is right before the workers are told to
+    go."""
 
     def __init__(self, before_go=lambda: None):
         self.before_go = before_go
@@ -73,7 +76,7 @@ class JobTest(unittest.TestCase):
                 job.run([])
             for process in job.processes:
                 self.assertIsNotNone(process.popen.poll(), process.name)
-            del job.processes[:]  # what is not tidied up complains now
+            del job.processes[:]  # an untidied process complains now
         finally:
             sys.unraisablehook = hook
         self.assertEqual([], uncaught)

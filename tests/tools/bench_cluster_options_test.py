@@ -1,4 +1,5 @@
-"""The flags of slimps bench cluster: what is refused, in whose name, and that a refusal leaves nothing behind."""
+"""The flags of slimps bench cluster: which are refused, under whose name, and that a refusal leaves
+nothing behind."""
 
 import contextlib
 import io
@@ -30,7 +31,7 @@ def settled(*arguments):
 
 class FlagsTest(unittest.TestCase):
     def refused(self, *arguments):
-        """What the whole command says; nothing may have been started."""
+        """Returns what the whole command says. It must not have started anything."""
         said = io.StringIO()
         with contextlib.redirect_stderr(said), mock.patch.object(net, "run", side_effect=AssertionError):
             with self.assertRaises(SystemExit) as ended:
@@ -160,7 +161,8 @@ class ProfilesTest(unittest.TestCase):
 
 
 class OrderTest(unittest.TestCase):
-    """What may leave namespaces behind runs where a signal tidies up; what does not, before."""
+    """Steps that may leave namespaces behind run while a signal tidies up. All other steps run
+    before."""
 
     def test_signals_are_handled_while_namespaces_are_tried_and_no_more_after_a_refusal(self):
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}

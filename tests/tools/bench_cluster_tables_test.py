@@ -55,7 +55,8 @@ class TablesTest(unittest.TestCase):
         self.assertEqual("", tables.cells(row("fp32"))[-1])
 
     def compared(self, choice, *fixed, name="slimgc_1bit"):
-        """Rows of a system with the table's choice and with fixed thresholds: iteration ms of each."""
+        """Returns rows of a system with the table's choice and with fixed thresholds, with the
+        iteration ms of each."""
         rows = [row(name, iteration_ms=choice, threshold_setting="auto", iteration_ms_of_repeats=[choice - 1, choice + 2])]
         return rows + [row("%s@%s" % (name, setting), iteration_ms=ms, threshold_setting=setting,
                            threshold_bytes=None if setting == "none" else int(setting), pull_threshold_bytes=None)
@@ -70,7 +71,7 @@ class TablesTest(unittest.TestCase):
              ["slimgc_1bit", "none", "none", "200.0", "200.0 to 200.0", "2.000", ""]],
             tables.choices(self.compared(105.0, *fixed)))
         self.assertEqual("1.05 MISSED", tables.choices(self.compared(105.1, *fixed))[0][-1])
-        # A choice that is better than all of them is met too.
+        # The bound is also met by a choice that is better than all of them.
         self.assertEqual(["0.900", "1.05 met"], tables.choices(self.compared(90.0, *fixed))[0][-2:])
 
     def test_systems_are_compared_with_their_own_thresholds_alone(self):

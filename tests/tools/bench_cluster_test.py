@@ -1,5 +1,8 @@
-"""slimps bench cluster: its systems, its bound, and small real runs where network namespaces can be made. No figure is
-judged here."""
+"""slimps bench cluster: its systems, its bound, and small real runs where network namespaces can be
+made.
+
+No figure is judged here.
+"""
 
 import argparse
 import json
@@ -92,7 +95,8 @@ class BoundTest(unittest.TestCase):
 
     def test_fp32_copies_sends_receives_and_updates(self):
         self.assertEqual([200, 0, 200, 200, 0, 0, 0], list(self.worker(self.FP32).values()))
-        # Received from two; two payloads read, weights read and written; sent to two.
+        # The server receives from two workers, reads two payloads, reads and writes weights, and
+        # sends to two.
         self.assertEqual([400, 400, 0, 400], list(self.server(self.FP32).values()))
         self.assertEqual(2 * 600 + 1200, bound.touched_bytes(self.FP32))
 
@@ -106,7 +110,7 @@ class BoundTest(unittest.TestCase):
 
     def test_what_is_shared_goes_through_no_kernel(self):
         job = self.FP32._replace(shared=0.5)
-        # Raw weights are copied out of shared memory; half of everything else is left out.
+        # Raw weights are copied out of shared memory. The other bytes are halved.
         self.assertEqual([200, 0, 100, 100, 100, 0, 0], list(self.worker(job).values()))
         self.assertEqual([200, 400, 0, 200], list(self.server(job).values()))
         compressed = job._replace(pull_compressed=80, payload_in=25)
@@ -171,7 +175,7 @@ class NetworkTest(unittest.TestCase):
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
 class RunTest(unittest.TestCase):
-    """Real jobs, unshaped, of the smallest model."""
+    """Real unshaped jobs of the smallest model."""
 
     SMALL = ("--model=inception_bn", "--compute_ms=3", "--iterations=2")
 
@@ -195,11 +199,12 @@ class RunTest(unittest.TestCase):
             self.assertEqual(FIELDS, list(entry)[:len(FIELDS)])
             self.assertGreater(entry["iteration_ms"], entry["compute_ms"])
             self.assertTrue(entry["workers_are_identical"])
-        # Half of what each worker pushes and pulls goes to its own node, by shared memory where it is large enough.
+        # Half of what each worker pushes and pulls goes to its own node. Large payloads go by
+        # shared memory.
         gradient = 4 * 11295240
         self.assertGreater(rows["fp32"]["shared_bytes"], 0.7 * gradient)
         self.assertLess(rows["fp32"]["shared_bytes"], 1.2 * gradient)
-        # Its server's weights are half of the model's.
+        # The node's server has half of the model's weights.
         self.assertGreater(rows["fp32"]["borrowed_rss_bytes"], 0.2 * gradient)
         self.assertLess(rows["fp32"]["borrowed_rss_bytes"], 0.9 * rows["fp32"]["max_rss_bytes"])
         self.assertGreater(rows["fp32"]["wire_bytes_out"], 0.8 * gradient)
@@ -228,7 +233,7 @@ class RunTest(unittest.TestCase):
             self.assertEqual(statistics.median(entry["iteration_ms_of_repeats"]), entry["iteration_ms"])
             self.assertEqual(3, len(entry["iteration_ms_of_repeats"]))
         self.assertIn("the table's choice beside fixed thresholds", result.stdout)
-        # What is pulled raw fills the way back.
+        # Raw pulls fill the way back.
         compressed, raw = told["results"]
         self.assertLess(10 * compressed["payload_bytes_in"], raw["payload_bytes_in"])
         self.assertLess(10 * compressed["payload_bytes_out"], raw["payload_bytes_out"])
@@ -246,7 +251,8 @@ class RunTest(unittest.TestCase):
         self.assertRegex(decision[6], "^from_round=[1-9]")
 
     def start(self):
-        """(a run whose jobs would take hours, the name of its first node, what runs there)."""
+        """Returns (a run whose jobs would take hours, the name of its first node, the processes
+        there)."""
         # pylint: disable=consider-using-with
         run = subprocess.Popen(command(*self.SMALL, "--link=20mbit", "--systems=fp32", "--iterations=1000"),
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)

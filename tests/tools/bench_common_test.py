@@ -1,4 +1,5 @@
-"""What the benches share: flags' types, programs, signals, tables, and the check of a report's fields."""
+"""Code that the benches share: flags' types, programs, signals, tables, and the check of a report's
+fields."""
 
 import argparse
 import os
@@ -43,7 +44,7 @@ class ProgramsTest(unittest.TestCase):
             programs = {"p": ("//a:p", "p")}
             with self.assertRaisesRegex(slimps_setup.SetupError, "cannot run %s: there is no such program" % path):
                 common.find_programs(programs, folder)
-            os.mkdir(path)  # a folder may be "executed" too
+            os.mkdir(path)  # a folder may be "executable" too
             with self.assertRaises(slimps_setup.SetupError):
                 common.find_programs(programs, folder)
             os.rmdir(path)

@@ -17,7 +17,7 @@ import slimps_bench_tables  # noqa: E402
 
 
 def start(cpp, python, own, by_tensor, cpp_push=10.0, push=11.5):
-    """Medians of one start, as measure gives them."""
+    """Returns the medians of one start, in the form that measure gives."""
     return dict(zip(bench.WORKERS, ([cpp, cpp_push], [python, None], [own, None], [by_tensor, push])))
 
 

@@ -1,5 +1,7 @@
-"""slimps bench soak: what it says to wrong flags, its arithmetic, and short real runs. How much memory grows in so few
-rounds is not judged here."""
+"""slimps bench soak: what it says to wrong flags, its arithmetic, and short real runs.
+
+The growth of memory in so few rounds is not judged here.
+"""
 
 import argparse
 import json

@@ -35,7 +35,7 @@ def eventually(condition):
 
 
 def bench_json(*arguments):
-    """(the JSON, the process) of slimps bench codec."""
+    """Returns (the JSON, the process) of slimps bench codec."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "out.json")
         result = bench("codec", "--json", path, *arguments)

@@ -46,7 +46,7 @@ def bench_json(*arguments):
 
 
 def children_of(pid):
-    """Its children's pids, and theirs."""
+    """Returns the pids of a process's children, and of their children."""
     found = []
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
@@ -78,7 +78,8 @@ def alive(pid):
 
 
 def tcp_ports(pid, local):
-    """Of its established connections: its own ports, or those at the other end."""
+    """Returns the ports of a process's established connections: its own ones, or those of the other
+    ends."""
     inodes = set()
     for descriptor in os.listdir("/proc/%d/fd" % pid):
         try:
@@ -239,7 +240,7 @@ class FlagsTest(unittest.TestCase):
 
 
 class EndTest(unittest.TestCase):
-    """Whatever happens, no process stays."""
+    """No process stays, whatever happens."""
 
     def long_bench(self, shape, processes_of_it):
         process = subprocess.Popen(COMMAND + ["--transports", "tcp", "--shapes", shape, "--sizes", "4Ki", "--seconds",

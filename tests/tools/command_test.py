@@ -168,7 +168,7 @@ class CommandLineTest(unittest.TestCase):
                 self.assertIn(" slimps bench %s " % kind, result.stdout)
 
     def become(self, name, environment):
-        """What a fake slimps_NAME prints when `slimps NAME` becomes it."""
+        """Returns what a fake slimps_NAME prints when `slimps NAME` turns into it."""
         with tempfile.TemporaryDirectory() as folder:
             daemon = os.path.join(folder, "slimps_" + name)
             with open(daemon, "w", encoding="utf-8") as script:

@@ -18,8 +18,8 @@ import slimps_curves_svg  # noqa: E402
 import slimps_demo  # noqa: E402
 import slimps_setup  # noqa: E402
 
-# One file is scheduler, server and worker, by its name. A scheduler ends when a worker of its job has: the port, which is
-# its own process's number, tells jobs apart.
+# One file is scheduler, server and worker, depending on its name. A scheduler ends when a worker of
+# its job has ended. The port, which is the scheduler's process number, tells jobs apart.
 PROGRAM = """#!/usr/bin/python3
 import json, os, sys, time
 folder, name = os.path.split(os.path.abspath(sys.argv[0]))
@@ -82,7 +82,7 @@ class DemoTest(folder_case.FolderCase):
             self.addCleanup(patch.stop)
 
     def demo(self, *arguments):
-        """Status, stdout and stderr."""
+        """Runs the demo. Returns status, stdout and stderr."""
         out, err = io.StringIO(), io.StringIO()
         arguments = ("--svg", self.path("demo.svg")) + arguments
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -183,7 +183,7 @@ class DemoTest(folder_case.FolderCase):
 
 class CurvesTest(unittest.TestCase):
     def draw(self, *curves):
-        """The texts and the dots' places of the picture."""
+        """Returns the picture's texts and the places of its dots."""
         svg = "{http://www.w3.org/2000/svg}"
         picture = xml.etree.ElementTree.fromstring(slimps_curves_svg.render("a < b", [
             slimps_curves_svg.Curve(name, [slimps_curves_svg.Point(*point) for point in points]) for name, points in curves]))

@@ -1,4 +1,4 @@
-"""A folder of fake commands, first in PATH, that note how they were called.
+"""A folder of fake commands, first in PATH, which record their calls.
 
     with FakeCommands() as fake:
         fake.add("apt-get", "exit 1")          # a shell script's text

@@ -1,4 +1,5 @@
-"""Files that commands write: refused before the work, whole or not at all, and devices left what they are."""
+"""Files that commands write: refused before the work, written whole or not at all. Devices stay
+devices."""
 
 import argparse
 import contextlib

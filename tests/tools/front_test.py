@@ -17,7 +17,7 @@ APT_BRINGS_PYTHON = 'case "$2" in install) /bin/ln -s /usr/bin/python3 "${0%/*}/
 
 
 class FrontTest(unittest.TestCase):
-    """PATH has what a minimal Debian brings, and what a test adds."""
+    """PATH has the commands of a minimal Debian, and those that a test adds."""
 
     def setUp(self):
         self.fake = fake_commands.FakeCommands(only=True)

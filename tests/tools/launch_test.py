@@ -22,7 +22,7 @@ DEADLINE = 30.0  # seconds; only a failing test waits so long
 
 
 def alive(pid):
-    """Whether a process runs (a zombie does not)."""
+    """True if a process runs. A zombie does not."""
     try:
         with open("/proc/%d/stat" % pid, encoding="ascii") as stat:
             return stat.read().rsplit(")", 1)[1].split()[0] != "Z"

@@ -100,7 +100,8 @@ class InstallTest(unittest.TestCase):
 
 class LaunchTest(unittest.TestCase):
     def prepare(self, command, **fakes):
-        """With fake programs that answer the probe as given; what was said too."""
+        """Prepares `command` with fake programs that answer the probe as given. Returns what was
+        said too."""
         said = []
         with fake_commands.FakeCommands() as fake, \
                 mock.patch.object(slimps_python, "ensure_package", return_value="/built"), \

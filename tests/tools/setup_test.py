@@ -1,4 +1,4 @@
-"""What the front command does with other commands: packages, builds, tests."""
+"""What the front command does through other commands: packages, builds, tests."""
 
 import contextlib
 import io
@@ -29,7 +29,7 @@ class CommandsTest(unittest.TestCase):
         self.stack.enter_context(mock.patch.object(slimps_setup, name, value))
 
     def captured(self, function, *arguments):
-        """What `function` returns, and what went to stdout (of child processes too)."""
+        """Returns what `function` returns, and what went to stdout (of child processes too)."""
         with tempfile.TemporaryFile("w+") as out:
             saved = os.dup(1)
             sys.stdout.flush()
@@ -173,7 +173,8 @@ class RunTestsTest(CommandsTest):
         self.replace("install_packages", lambda: None)
 
     def run_tests(self, arguments, targets, status=0):
-        """`targets`: label -> (overall status, text of test.xml)."""
+        """Runs the tests with fake results. `targets`: label -> (overall status, text of
+        test.xml)."""
         events = []
         for number, (label, (overall, xml)) in enumerate(targets.items()):
             if xml is not None:

@@ -1,4 +1,5 @@
-"""slimps trace: parts put together, what is broken named, the picture where the events are, and the command's flags."""
+"""slimps trace: it joins parts, names broken ones, draws boxes where the events are, and checks its
+flags."""
 
 import argparse
 import io
@@ -35,7 +36,7 @@ def name_event(what, name, pid=77, tid=0):
 
 
 def part_text(process, events, base_ns=BASE, dropped=0):
-    """As proto/base/trace_json.cc writes it."""
+    """Returns a part as proto/base/trace_json.cc writes it."""
     about = {"process": process, "base_unix_ns": str(base_ns), "dropped": str(dropped)}
     lines = [name_event("process_name", process), name_event("thread_name", "encode (push)", tid=1)] + events
     return '{"displayTimeUnit":"ms","otherData":%s,"traceEvents":[\n%s\n]}\n' % (
@@ -115,7 +116,7 @@ class MergeTest(folder_case.FolderCase):
                 ({"ph": "M", "name": "thread_name"}, "pid"), (dict(whole, ph=[]), "ph")]
         for broken, field in odd:
             if field == "tid":
-                continue  # the viewer's
+                continue  # the viewer's own
             self.put("odd", part_text("worker 0", [broken]))
             with self.assertRaisesRegex(slimps_trace.TraceError, "/odd: line 4: not an event that slimps wrote: the "
                                                                  "event.%s: expected .*, got " % field):
@@ -200,7 +201,8 @@ def elements(picture, tag, kind):
 
 class PictureTest(unittest.TestCase):
     def boxes_in(self, picture):
-        """(from the left, width, from the top, colour, tip) in units of the plot and pixels."""
+        """Returns (left, width, top, colour, tip) of each box. Left and width are in units of the
+        plot, top in pixels."""
         return [((float(one.get("x")) - svg.MARGIN - svg.LABELS_WIDTH) / svg.PLOT_WIDTH,
                  float(one.get("width")) / svg.PLOT_WIDTH, float(one.get("y")), one.get("fill"), one.find(SVG + "title").text)
                 for one in elements(picture, "rect", "box")]
@@ -213,7 +215,7 @@ class PictureTest(unittest.TestCase):
         self.assertAlmostEqual(0.5, encode[1], 3)
         self.assertAlmostEqual(0.25, send[0], 3)
         self.assertAlmostEqual(0.75, send[1], 3)
-        self.assertLess(encode[2], send[2])  # rows of their own, in the journey's order
+        self.assertLess(encode[2], send[2])  # each has its own row, in the journey's order
         self.assertEqual((svg.STAGES["encode"], svg.STAGES["send"]), (encode[3], send[3]))
         self.assertEqual("encode s:w[0], round 1: 5.000 ms from 10.000 ms", encode[4])
 

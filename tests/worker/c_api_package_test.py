@@ -1,4 +1,5 @@
-"""The C API as programs outside of this tree get it: what the library exports, and the header by C and C++ compilers."""
+"""The C API as programs outside this tree get it: the library's exports, and the header under C and
+C++ compilers."""
 
 import os
 import re
@@ -26,7 +27,8 @@ def header():
 
 
 def first_program():
-    """The header's opening comment has one whole program: from its first include to main's end."""
+    """Returns the one whole program in the header's opening comment, from its first include to
+    main's end."""
     comment = header().split("*/")[0].splitlines()
     first = next(i for i, line in enumerate(comment) if "#include <slimps/c_api.h>" in line)
     end = max(i for i, line in enumerate(comment) if line == " *   }")
@@ -69,7 +71,7 @@ class Package(unittest.TestCase):
         for compiler, standard, name in [("gcc", "c99", "a.c"), ("gcc", "c17", "b.c"), ("g++", "c++98", "c.cc"),
                                          ("g++", "c++20", "d.cc")]:
             with self.subTest(standard):
-                # long long is no C++98, but in every compiler that has C99's stdint.h.
+                # long long is not in C++98, but every compiler with C99's stdint.h has it.
                 tolerated = ["-Wno-long-long"] if standard == "c++98" else []
                 source = self.path(name, "#include <slimps/c_api.h>\nint main(void) {\n"
                                          "  slimps_tensor t = SLIMPS_TENSOR(slimps_int_key(1), 0, 0, 0);\n"
