@@ -33,7 +33,7 @@
 namespace slimps {
 
 struct ClusterOptions {
-  // `body` makes the job fail. Otherwise no node may fail.
+  // True if `body` makes the job fail. If false, no node may fail.
   bool job_fails = false;
   uint32_t workers = 2;
   uint32_t servers = 2;
@@ -52,6 +52,7 @@ struct ClusterOptions {
   std::function<void(const absl::Status&)> on_join_error;
 };
 
+// Thread-compatible.
 class InProcessCluster final {
  public:
   explicit InProcessCluster(ClusterOptions options);

@@ -294,9 +294,8 @@ TEST(LinkChange, AWorkerThatEndsEarlyIsNotWaitedFor) {
     for (int round = 1; round <= rounds; ++round) ASSERT_STATUS_OK(store.PushPull("w", w, w, 0));
     ASSERT_STATUS_OK(store.Leave());
     if (store.rank() != 0) return;
-    EXPECT_EQ(store.codec_map()->version(),
-              // Pair 3, of rounds 24 and 25. Round 32 waits for its decision.
-              4u);
+    // Pair 3, of rounds 24 and 25. Round 32 waits for its decision.
+    EXPECT_EQ(store.codec_map()->version(), 4u);
   });
 }
 

@@ -28,7 +28,7 @@ inline TransportOptions QuickToStop() {
   return options;
 }
 
-// A scheduler with a thread of its own that checks deadlines.
+// A scheduler with a thread of its own that checks deadlines. Thread-compatible.
 class TestScheduler final {
  public:
   TestScheduler(std::shared_ptr<InProcessNetwork> network, SchedulerOptions options)

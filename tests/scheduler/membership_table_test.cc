@@ -234,7 +234,7 @@ TEST_F(MembershipTableTest, AConnectionThatIsGoneIsReplacedAtOnce) {
   EXPECT_FALSE(HearAt(77).ok());
   table_.ConnectionGone(PeerId{2});
   EXPECT_TRUE(HearAt(77).ok());
-  table_.ConnectionGone(PeerId{77});  // and before the claim
+  table_.ConnectionGone(PeerId{77});  // this connection goes before 78 claims it
   EXPECT_TRUE(HearAt(78).ok());
   EXPECT_EQ(table_.LiveMembers()[1].peer, PeerId{78});
   EXPECT_EQ(HearAt(2).code(), absl::StatusCode::kUnavailable) << "the new one is guarded alike";

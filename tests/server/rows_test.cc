@@ -312,9 +312,8 @@ TEST_F(RowsPartition, StateOfAnotherOptimizerOrShapeIsRefused) {
   other.set_load(0);
   EXPECT_EQ(code(other, Raw(All(1))), absl::StatusCode::kInvalidArgument);
   other = state;
-  other.set_updates(
-      // The next count would wrap to 0, and Adam's bias correction would be infinite.
-      ~uint64_t{0});
+  // The next count would wrap to 0, and Adam's bias correction would be infinite.
+  other.set_updates(~uint64_t{0});
   EXPECT_THAT(
       std::string(partition->PutState(other, Raw(All(1))).message()),
       HasSubstr("at most 4611686018427387904 updates, got load 1 and 18446744073709551615"));

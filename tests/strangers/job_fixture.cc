@@ -104,9 +104,8 @@ void JobFixture::SetUp() {
   const std::vector<std::string> job = {"--num_workers=2", "--num_servers=1", "--job_id=job4711"};
   std::vector<std::string> flags = job;
   flags.push_back("--port_file=" + port_file);
-  flags.push_back(
-      // Worker 1 sends only what the test tells it to, so it may be silent for long.
-      "--heartbeat_timeout_ms=60000");
+  // Worker 1 sends only what the test tells it to, so it may be silent for long.
+  flags.push_back("--heartbeat_timeout_ms=60000");
   scheduler_ = std::make_unique<Daemon>("scheduler/slimps_scheduler", flags, directory_ + "/s");
   ASSERT_TRUE(WaitUntil([&] { return std::filesystem::exists(port_file); })) << scheduler_->Log();
   const int port = std::stoi(Contents(port_file));

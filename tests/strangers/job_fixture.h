@@ -23,7 +23,7 @@ namespace slimps {
 // Generous: only a failing test waits this long.
 inline constexpr absl::Duration kLong = absl::Seconds(60);
 
-// One of our daemons as a process. Its standard error goes to a file.
+// One of our daemons as a process. Its standard error goes to a file. Thread-compatible.
 class Daemon final {
  public:
   Daemon(const std::string& program, const std::vector<std::string>& flags, std::string log);
@@ -41,7 +41,7 @@ class Daemon final {
   pid_t pid_;
 };
 
-// A client that sends headers and collects the answers.
+// A client that sends headers and collects the answers. Thread-compatible.
 class Stranger final {
  public:
   bool Connect(const std::string& address, const std::string& routing_id = "") {

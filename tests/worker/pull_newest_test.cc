@@ -61,9 +61,8 @@ TEST_F(PullMergerTest, AVersionOfWhichSomePartitionIsAnotherIsAskedForAgain) {
 // version.
 TEST_F(PullMergerTest, WhoWaitsForTheSameVersionSharesTheAnswer) {
   Make();
-  constexpr size_t kPulls =
-      // If one pull's answer were handled inside another's, this many would overflow the stack.
-      20000;
+  // If one pull's answer were handled inside another's, this many would overflow the stack.
+  constexpr size_t kPulls = 20000;
   std::vector<std::vector<float>> outs(kPulls, std::vector<float>(4));
   std::vector<Outcome> done(kPulls);
   Submit(1, PullKind::kThroughCopy, outs[0], done[0], /*is_newest=*/true);

@@ -10,7 +10,7 @@
 
 namespace slimps {
 
-// A process that lives until it is killed.
+// A process that lives until it is killed. Thread-compatible.
 class Child final {
  public:
   Child() : Child([] { pause(); }) {}

@@ -81,7 +81,7 @@ TEST(ProcessWatch, TellsTheDeadFromThoseThatCannotBeWatched) {
   ASSERT_TRUE(watch.Add(pid).ok());
   EXPECT_TRUE(watch.TakeEnded().empty());
   child.End();
-  EXPECT_EQ(watch.Add(pid).code(), absl::StatusCode::kNotFound);  // until that process is taken
+  EXPECT_EQ(watch.Add(pid).code(), absl::StatusCode::kNotFound);  // even before its end is taken
   EXPECT_EQ(watch.TakeEnded(), std::vector<uint64_t>{pid});
   EXPECT_EQ(watch.Add(pid).code(), absl::StatusCode::kNotFound);
 }

@@ -130,7 +130,7 @@ TEST_P(TransportFaultsTest, StopReportsWhatNobodyTook) {
   std::string address;
   {
     RecordingSink sink;
-    Serve(&sink, &address);  // and gone again
+    Serve(&sink, &address);  // gone again at once
   }
   TransportOptions hasty;
   hasty.linger = absl::Milliseconds(20);
