@@ -11,13 +11,13 @@ import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-PROGRAMS = os.path.abspath(".")  # the runfiles, which is where tests start
+PROGRAMS = os.path.abspath(".")  # the runfiles, where tests start
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools"))
 
 import slimps_bench_cluster_net as net  # noqa: E402
 
 WHY_NOT = net.why_not()
-DEADLINE = 60.0  # seconds; only a failing test waits so long
+DEADLINE = 60.0  # seconds; only a failing test waits this long
 SCHEDULER, SERVER, WORKER = "scheduler/slimps_scheduler", "server/slimps_server", "examples/kvstore_cpp"
 
 

@@ -229,7 +229,7 @@ def test_mxnets_other_names(name, compresses):
         store.init(3, np.zeros(2, np.float32))
         store.push(3, np.ones(2, np.float32))
         assert pulled(store, 3, 2).tolist() == ([1.0] * 2 if compresses else [2.0] * 2)
-        store._barrier()  # MXNet's scripts call it so
+        store._barrier()  # the name in MXNet's scripts
     assert slimps.optimizer.Test(2, learning_rate=-3).rescale_grad == 6, "MXNet 2.0 subtracts by the rate"
     with pytest.raises(slimps.InvalidArgumentError, match="expected adam, adamw, sgd, test, got 'ada'"):
         slimps.optimizer.create("ada")

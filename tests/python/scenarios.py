@@ -210,7 +210,7 @@ def async_steps_at_each_push():
         store.push("w", full(store.rank + 1))
     out = full(-1)
     store.pull("w", out=out)
-    assert out[0, 0] >= 4 * (store.rank + 1), out          # its own, at least
+    assert out[0, 0] >= 4 * (store.rank + 1), out          # at least its own
     store.push("w", full(0))
     answers = queue.Queue()
     out = full(-1)

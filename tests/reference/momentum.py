@@ -32,7 +32,7 @@ def dgc_nesterov(u, g, mu):
 
 
 class Before:
-    """What happens to a gradient before the codec, and to the momentum after it."""
+    """Changes a gradient before the codec, and the momentum after it."""
 
     def __init__(self, rule=None, mu=0.9, clip=None, workers=1, masks=False):
         self.rule, self.mu, self.clip, self.workers, self.masks = rule, F(mu), clip, workers, masks

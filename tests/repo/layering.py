@@ -1,4 +1,4 @@
-"""Who may include whom: dependencies run one way (the architecture's rule), and each foreign library has one home.
+"""Which folder may include which: dependencies run one way, and each foreign library has one home.
 
 tools, tests, python -> worker -> backup_model; server; scheduler -> proto/net -> proto -> proto/base
 worker, server, backup_model -> compress -> compress/format -> compress/kernels, proto/base
@@ -29,7 +29,8 @@ MAY_INCLUDE = {
     "tools": None,  # anything
     "tests": None,
 }
-# More specific folders of this tree that count as part of a listed one unless they have a line of their own.
+# The folders of this tree that an include may name. compress/policy has no rule of its own: a permission for compress
+# covers it, and the scheduler has one for it alone.
 OWN_FOLDERS = [folder for folder in MAY_INCLUDE if folder not in ("tools", "tests")] + ["compress/policy"]
 
 # Which files may include a library's headers: header pattern, file pattern, in words.

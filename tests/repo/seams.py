@@ -1,4 +1,4 @@
-"""What passes through one place: reading the time, starting a thread, writing what must last.
+"""Actions that have one place each: reading the time, starting a thread, writing a file that must last.
 
 The time           proto/base/clock.h    passed in as a Clock; MachineClock() only as a default, and in programs
 A thread           proto/base/thread.h   Thread
@@ -11,7 +11,7 @@ CLOCK, THREAD, FILE = "proto/base/clock.h", "proto/base/thread.h", "proto/base/f
 # Programs that start a process, its threads and its files as a user would. What they measure is
 # real.
 TESTS = re.compile(r"tests/")
-# What users write.
+# Code that users write.
 EXAMPLES = re.compile(r"examples/")
 # Where the machine's clock is chosen: programs, and files that are only ever part of one.
 PROGRAMS = re.compile(r".*_main\.cc$|tools/bench/|proto/base/(clock|mutex)\.|tests/")

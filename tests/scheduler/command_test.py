@@ -9,7 +9,7 @@ import time
 import unittest
 
 PROGRAM = os.path.join(os.environ.get("TEST_SRCDIR", ""), "slimps/scheduler/slimps_scheduler")
-DEADLINE = 60.0  # seconds; only a failing test waits so long
+DEADLINE = 60.0  # seconds; only a failing test waits this long
 
 
 def environment(**variables):

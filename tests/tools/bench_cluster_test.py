@@ -18,7 +18,7 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 TOOLS = os.path.join(ROOT, "tools")
-PROGRAMS = os.path.abspath(".")  # the runfiles, which is where tests start
+PROGRAMS = os.path.abspath(".")  # the runfiles, where tests start
 sys.path.insert(0, TOOLS)
 
 import slimps_bench_cluster as cluster  # noqa: E402

@@ -13,7 +13,7 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
-PROGRAMS = os.path.abspath(".")  # the runfiles, which is where tests start
+PROGRAMS = os.path.abspath(".")  # the runfiles, where tests start
 sys.path.insert(0, TOOLS)
 
 import slimps_bench_soak as soak  # noqa: E402

@@ -11,7 +11,7 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
-PROGRAM = os.path.abspath("tools/bench/bench_codec")  # in the runfiles, which is where tests start
+PROGRAM = os.path.abspath("tools/bench/bench_codec")  # in the runfiles, where tests start
 sys.path.insert(0, TOOLS)
 
 import slimps_bench_tables as tables  # noqa: E402

@@ -18,7 +18,7 @@ import slimps_launch  # noqa: E402
 import slimps_output  # noqa: E402
 
 FAKE = [sys.executable, os.path.join(HERE, "fake_node.py")]
-DEADLINE = 30.0  # seconds; only a failing test waits so long
+DEADLINE = 30.0  # seconds; only a failing test waits this long
 
 
 def alive(pid):
