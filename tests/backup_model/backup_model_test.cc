@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The contract of BackupModel, call by call, on one thread.
 #include "backup_model/backup_model.h"
 

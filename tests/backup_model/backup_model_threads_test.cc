@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // BackupModel with real threads. The tests assert values and the order of events, never a time.
 #include <gtest/gtest.h>
 

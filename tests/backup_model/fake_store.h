@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A parameter server for tests of the backup model. It takes gradients and delivers versions on a
 // background thread, which answers in a seeded random order and writes glo_buf in small pieces.
 // SequentialHistory() is the same training without threads.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backup_model/local_updater.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs of real processes whose workers use libslimps.so: the scenarios of c_api_worker.cc."""
 
 import unittest

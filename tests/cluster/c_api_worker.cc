@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One worker of a real job through libslimps.so, for c_api_test.py. Runs scenario argv[1] on a
 // store of type argv[2]. Prints "well" at the end. A failed check ends it with status 1.
 #include <slimps/c_api.h>

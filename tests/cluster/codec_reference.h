@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The expected result of a job of several workers. One thread computes it from codecs, Decode and
 // plain arithmetic, without store, server or network. Steps are exact in fp32 (powers of two), so
 // tests compare the results bit for bit.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every codec with everything that may be combined with it, over a whole job in one process,
 // against a reference from codecs and plain arithmetic. The codecs come from the registry, so new
 // ones are covered too.

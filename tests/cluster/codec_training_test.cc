@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every codec trains a real model on real data over real servers, in one process.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Setting compression through the store: what it refuses, dictionaries, totals.
 #include <gtest/gtest.h>
 

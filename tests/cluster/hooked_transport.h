@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A worker's transport that calls a hook before it sends each message.
 //
 //   ClusterOptions options{.wrap = Hooked({[](const Message& m) {

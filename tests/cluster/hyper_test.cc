@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Learning rate and weight decay by key and round, over a whole cluster, against plain arithmetic.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A whole job in one process, for tests: scheduler, servers and workers over InProcessTransport.
 //
 //   InProcessCluster cluster({.workers = 2, .servers = 2});

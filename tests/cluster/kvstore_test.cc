@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The KVStore over a whole cluster in one process: MXNet's store semantics, exactly-once counting,
 // repeatability.
 #include <gtest/gtest.h>

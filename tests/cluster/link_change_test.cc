@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A link changes in mid-run, and the threshold follows. The tests run workers' plans with the
 // scheduler's decision over a simulated link (no transport, seeded noise), and a cluster over an
 // emulated link.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Optimizer states saved from one job and loaded into another, over whole clusters.
 #include "worker/optimizer_states.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory runs out at one worker in an allocation that a tensor's size decides. The call returns an
 // error. If the workers make the call together, all of them get an error. The store and the job go
 // on.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Switches off each mechanism of the pipeline, over a whole cluster in one process. No mechanism
 // changes a bit of the result.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A job of real processes on loopback, for tests that kill some of them."""
 
 import os

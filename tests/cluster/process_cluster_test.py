@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whole jobs of real processes: they train, they end clean, and they say what was killed."""
 
 import json

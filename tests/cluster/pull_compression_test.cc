@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compressed pulls over a whole cluster in one process. Every worker holds the same bits of every
 // version. The network, the cut of tensors, and pulling in place or through a copy do not matter.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Values and tensors that tests of whole jobs initialise and push.
 #ifndef SLIMPS_TESTS_CLUSTER_RANDOM_VALUES_H_
 #define SLIMPS_TESTS_CLUSTER_RANDOM_VALUES_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Residuals saved from one job and loaded into another, over whole clusters.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

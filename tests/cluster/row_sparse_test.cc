@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Row-sparse pushes and pulls over a whole cluster, against a plain model that every worker
 // computes itself.
 #include <gmock/gmock.h>

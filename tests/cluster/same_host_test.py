@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs of real processes on one machine. Shared memory, a local socket and tcp give the same
 bits."""
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bounded staleness (dist_ssp) in whole jobs: which worker runs ahead, how far, and what lets it go
 // on. Worker i adds 1 to its own segment of the key in each round, so the weights tell how many
 // rounds of each worker they hold.

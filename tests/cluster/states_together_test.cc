@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Workers save and load optimizer states together. Pushes right before are in, pushes right after
 // are not, however slow the other workers are. A worker that cannot go on says so.
 #include <gmock/gmock.h>

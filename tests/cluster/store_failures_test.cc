@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a worker handles failures of others and of its own: whose reports it believes, and that its
 // own reason reaches every node.
 #include <gmock/gmock.h>

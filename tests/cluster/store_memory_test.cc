@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory runs out in a user's process, on a thread of the library or in a call. The store fails.
 // All its calls say why, also those that wait. The process lives.
 #include <gmock/gmock.h>

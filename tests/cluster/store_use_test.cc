@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a store reports, and what it refuses: before it exists, out of turn, after it failed, after
 // it was closed.
 #include <glog/logging.h>

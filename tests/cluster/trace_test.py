@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real job under the launcher, traced. One file has what every process did with every partition
 of every round."""
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Training over real servers in one process. It is compared with plain libtorch, and bit for bit
 // with itself under other cuts of the job and other timings of the network.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A job of real processes on two machines (network namespaces): where daemons listen, what they say
 if nobody can reach them there, and who is told which nodes the job waits for. Skipped where
 namespaces cannot be made."""

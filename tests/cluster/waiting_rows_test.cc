@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pulls of many rows of a round that is not complete yet. They wait at the server, and no worker
 // asks twice.
 #include <gtest/gtest.h>

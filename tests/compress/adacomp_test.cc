@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // adacomp and local_selection against a literal transcription of the paper's algorithm 2, bit for
 // bit.
 #include "compress/codec/adacomp.h"

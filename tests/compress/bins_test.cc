@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bins layout of sparse payloads: the worked example, decoding against a plain decoder, and
 // hostile bytes.
 #include "compress/format/bins.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codec specs as text, and the options that codecs take.
 #include <string>
 #include <vector>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Options that all codecs share (clipping, momentum, warm-up), and what the options of all codecs
 // have in common.
 #include "compress/codec/decorators.h"

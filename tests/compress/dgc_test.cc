@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // dgc against the paper's algorithm, written out one element at a time.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // dryden against a plain sort of both sides.
 #include "compress/codec/dryden.h"
 

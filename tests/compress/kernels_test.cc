@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every kernel set against "scalar", bit for bit: all lengths, misaligned starts, awkward and
 // non-finite values. Buffers end in canaries, which show a kernel that writes past n.
 #include "compress/kernels/kernels.h"

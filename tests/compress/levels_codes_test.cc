@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Format "levels" with four and eight bits: layout, decoding by the definition, hostile bytes.
 #include <cmath>
 #include <random>

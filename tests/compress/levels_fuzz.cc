@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libFuzzer target for payloads of any format. ValidatePayload must refuse the bytes, or Decode and
 // DecodeAdd must stay in bounds. Every kernel set must decode alike.
 //

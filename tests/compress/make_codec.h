@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes codecs for tests from the text that a user writes.
 #ifndef SLIMPS_TESTS_COMPRESS_MAKE_CODEC_H_
 #define SLIMPS_TESTS_COMPRESS_MAKE_CODEC_H_

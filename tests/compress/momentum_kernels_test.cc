@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The momentum kernels of every set against "scalar", bit for bit, and scalar against the formulas.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // signsgd, terngrad, qsgd, dithering: they send what their papers define, with any threads and
 // kernels.
 #include <cmath>

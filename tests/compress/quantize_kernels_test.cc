@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels that round: every set against "scalar" bit for bit, and against plain loops by their
 // definition.
 #include <cmath>

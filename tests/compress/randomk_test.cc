@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // randomk: which elements it draws. sparse_codecs_test.cc has the other tests.
 #include <cmath>
 #include <set>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libFuzzer target for payloads of rows. ValidateRows must refuse the bytes, or decoding and
 // marking must stay in bounds. Every kernel set must decode alike, from any block.
 //

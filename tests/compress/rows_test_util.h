@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Helpers that tests of row-sparse payloads share: building a payload, choosing rows, and marking
 // them.
 #ifndef SLIMPS_TESTS_COMPRESS_ROWS_TEST_UTIL_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What holds for every codec of the sparse format except adacomp: states, statistics, sizes, kernel
 // sets, threads.
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sparse format's layout, bounds and kernels. Other tests cover what the codecs put into it.
 #include <algorithm>
 #include <cmath>

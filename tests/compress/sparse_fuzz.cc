@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libFuzzer target for sparse payloads. ValidateSparse must refuse the bytes, or decoding must stay
 // in bounds. Every kernel set must decode alike, from any block.
 //

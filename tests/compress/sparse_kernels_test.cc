@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of select.h and sparse.h: every set against "scalar" and against their definitions.
 // Outputs end in canaries.
 #include <algorithm>

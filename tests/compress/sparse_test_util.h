@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Helpers that the tests of sparse codecs share: encoding by spec, and the definition of the
 // largest elements.
 #ifndef SLIMPS_TESTS_COMPRESS_SPARSE_TEST_UTIL_H_

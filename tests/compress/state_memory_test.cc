@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory runs out at any one allocation while states are written as bytes.
 #include <string>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Payloads of many formats, made from random bits, for the tests of sums.
 #ifndef SLIMPS_TESTS_COMPRESS_SUM_TEST_UTIL_H_
 #define SLIMPS_TESTS_COMPRESS_SUM_TEST_UTIL_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Inputs and comparisons that the tests of formats and codecs share.
 #ifndef SLIMPS_TESTS_COMPRESS_TEST_DATA_H_
 #define SLIMPS_TESTS_COMPRESS_TEST_DATA_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The worked example of SlimGC's figure 6.
 #ifndef SLIMPS_TESTS_COMPRESS_THRESHOLD_EXAMPLE_H_
 #define SLIMPS_TESTS_COMPRESS_THRESHOLD_EXAMPLE_H_

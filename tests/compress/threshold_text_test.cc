@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The threshold table as a printed table, as text and in files.
 #include <cstdio>
 #include <fstream>

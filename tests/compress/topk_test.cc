@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // topk and mstopk keep what their definition says, also for inputs that mislead the sample.
 #include <bit>
 #include <cmath>

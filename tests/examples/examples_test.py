@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The examples as `slimps launch` runs them."""
 
 import io

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The code blocks of README.md. `readme_blocks.py README LANGUAGE` prints the only one of a
 language."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The programs in README.md run as printed there."""
 
 import io

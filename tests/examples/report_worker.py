@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A worker of torch_examples_test.py (report_worker.py FILE). Worker 0 evaluates until worker 1 has
 ended."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The torch examples, a few steps of each, as `slimps launch` runs them."""
 
 import io

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ClockOffset with two fake clocks and a path between them. The test chooses the path's delays.
 #include "proto/net/membership/clock_offset.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A scheduler whose I/O thread is kept from its mailbox while time passes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

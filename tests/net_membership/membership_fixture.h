@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fixtures that run Membership and the scheduler's service against each other, over the in-process
 // transport.
 #ifndef SLIMPS_TESTS_NET_MEMBERSHIP_MEMBERSHIP_FIXTURE_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "proto/net/membership/membership_state.h"
 
 #include <gmock/gmock.h>

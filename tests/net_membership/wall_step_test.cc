@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Somebody sets the machine's wall clock while a job runs. All clocks are real; this program moves
 // only its wall clock.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuzzer of ParseFrame.
 //   bazel build --config=fuzz //tests/proto:frame_fuzz
 //   bazel-bin/tests/proto/frame_fuzz -max_total_time=600 NEW_CORPUS tests/proto/corpus

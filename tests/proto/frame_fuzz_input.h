@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Turns a fuzzer's bytes into the parts of a frame, and checks what must hold for any frame.
 #ifndef SLIMPS_TESTS_PROTO_FRAME_FUZZ_INPUT_H_
 #define SLIMPS_TESTS_PROTO_FRAME_FUZZ_INPUT_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Replays the fuzzer's seeds and kept finds in an ordinary build.
 #include <gtest/gtest.h>
 

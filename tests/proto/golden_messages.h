@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One message per verb, fixed for ever. The golden files hold these messages.
 #ifndef SLIMPS_TESTS_PROTO_GOLDEN_MESSAGES_H_
 #define SLIMPS_TESTS_PROTO_GOLDEN_MESSAGES_H_

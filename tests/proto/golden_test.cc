@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The wire as other builds and languages see it: BuildFrame must make the bytes of the golden
 // files.
 #include <gtest/gtest.h>

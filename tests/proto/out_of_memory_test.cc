@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory runs out while a header gets its body or is parsed. The header can still be destroyed, and
 // the next one can be read.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes the golden files: bazel run //tests/proto:write_golden -- $PWD/tests/proto/golden
 // Use it only for added messages. The bytes of existing messages must never change within one
 // protocol version.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which values count as arrays, which are copied and which are not."""
 
 import array

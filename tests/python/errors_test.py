@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors as Python exceptions, and what a store of one worker refuses."""
 
 import os

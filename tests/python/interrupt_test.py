@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ctrl-C while a call waits: the call ends, the store closes, and the other workers are told
 (waiting.py)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs of real processes whose workers are Python: scenarios of scenarios.py, or the test itself."""
 
 import contextlib

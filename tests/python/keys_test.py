@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys, and which value belongs to which key."""
 
 import numpy as np

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MXNet's semantics over two workers and two servers, each a process. scenarios.py describes each
 of them."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores of this process alone: MXNet's `local` and `device`, without a job."""
 
 import gc

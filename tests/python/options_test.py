@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The environment, and the options of create()."""
 
 import pytest

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs pytest files with Debian's python3 on the package as it was built; their cases are counted one by one.
 set -eu
 export PYTHONPATH="$PWD/python/package:$PWD/tests/python:$PWD/tests/cluster" PYTHONDONTWRITEBYTECODE=1

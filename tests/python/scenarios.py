@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The scenarios that workers of kvstore_test.py run: scenarios.py NAME.
 
 A failed assertion ends the worker, and the test.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random sequences of init, push, pull and pushpull equal a plain numpy model (sequences.py)."""
 
 import jobs

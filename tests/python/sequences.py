@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A worker that calls its store at random and compares all results with plain numpy.
 
     sequences.py SEED OPTIMIZER

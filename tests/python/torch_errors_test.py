@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What slimps.torch refuses, in a job of one worker."""
 
 import copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The scenarios that workers of torch_hook_test.py run: torch_hook_scenarios.py NAME GROUP_FILE.
 
 See torch_scenarios.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """comm_hook under DistributedDataParallel, in jobs of two workers with real servers."""
 
 import jobs

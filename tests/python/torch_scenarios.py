@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The scenarios that workers of torch_test.py run: torch_scenarios.py NAME [ARGUMENT].
 
 A failed assertion ends the worker, and the test.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DistributedOptimizer and broadcast_parameters in jobs of two workers with real servers."""
 
 import jobs

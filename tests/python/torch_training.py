@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small model, its data and its steps, for the tests of slimps.torch.
 
 There are two workers, each with half of a joint batch.

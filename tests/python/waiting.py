@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A worker that waits for something that never comes, until it is interrupted: waiting.py WHAT.
 
 No call here ends by itself within the test's patience: the store's own deadline is minutes away.

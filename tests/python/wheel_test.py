@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The wheel: it is complete, matches its record, and can be installed and imported from there."""
 
 import base64

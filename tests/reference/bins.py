@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """AdaComp (Chen et al., AAAI 2018) and local selection, its baseline, from the paper.
 
 Functions have the form of those in quantizers.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """usage: bins_test.py CODEC_TOOL"""
 
 import numpy as np

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For the numpy references: encodes fp32 gradients from standard input, round after round, and
 // writes the results to standard output.
 //

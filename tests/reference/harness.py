@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a C++ codec (codec_tool) and its reference on the same gradients. Compares the results bit
 for bit."""
 

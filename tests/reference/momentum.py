@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Deep Gradient Compression (Lin et al., ICLR 2018): what it does before any codec. From the
 papers.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """dgc, and clipping, momentum and warm-up before other codecs. usage: momentum_test.py CODEC_TOOL"""
 
 import bins

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads payloads by their layouts, as the headers in compress/format define them, without the C++
 decoders."""
 

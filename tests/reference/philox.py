@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Philox4x32-10 (Salmon et al., SC 2011) and the stream of random numbers that codecs draw from.
 
 Element i of a partition takes word (i % 64) // 16 of the Philox block with counter

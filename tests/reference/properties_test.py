@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Properties that hold whatever a codec computes, checked on its results. usage: properties_test.py
 CODEC_TOOL"""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Codecs that keep every element and spend few bits on it, from their papers.
 
 A codec is a function (x, step) -> what the server decodes, where x = gradient * grad_scale + residual in fp32 and step

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Codecs without random numbers that keep every element. usage: quantizers_test.py CODEC_TOOL"""
 
 import quantizers as q

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Codecs that send few elements and their indices, from their papers.
 
 Functions have the form of those in quantizers.py. Elements that are not sent decode to 0. Ties go

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sparse codecs. usage: sparse_test.py CODEC_TOOL"""
 
 import sparse as s

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Codecs that round at random: equal bit for bit with the same random numbers, and unbiased over
 10,000 draws.
 

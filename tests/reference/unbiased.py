@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks that random codecs keep the mean: 10,000 encodings of one gradient, in rounds that draw different numbers.
 
 Each element must decode to one of two neighbours, low and high, to high with probability p = (x - low) / (high - low).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which folder may include which: dependencies run one way, and each foreign library has one home.
 
 tools, tests, python -> worker -> backup_model; server; scheduler -> proto/net -> proto -> proto/base

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Python unittest files that run with Debian's python3, which rules for other Pythons do not find."""
 
 def python_test(name, data = [], size = "small", **rest):

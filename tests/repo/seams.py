@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Actions that have one place each: reading the time, starting a thread, writing a file that must last.
 
 The time           proto/base/clock.h    passed in as a Clock; MachineClock() only as a default, and in programs

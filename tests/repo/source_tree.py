@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The source tree as the repository checks see it."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The daemon as a user meets it: flags, environment, exit status, signals."""
 
 import os

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "scheduler/compression_roll.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "scheduler/membership_table.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Requests of the nodes of a running job: barriers, placement, threshold decisions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A SchedulerState of a job of two workers and one server. The test sends it each message by hand.
 #ifndef SLIMPS_TESTS_SCHEDULER_SCHEDULER_STATE_FIXTURE_H_
 #define SLIMPS_TESTS_SCHEDULER_SCHEDULER_STATE_FIXTURE_H_

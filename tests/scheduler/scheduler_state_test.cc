@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who is in the job: registration, liveness, and the job's end.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

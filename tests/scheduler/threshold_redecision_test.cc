@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decisions after the first: a job that goes on measuring, both directions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The codecs of changes: each is created once, bad ones are refused with reasons, and encoding is
 // timed.
 #include "server/change_codecs.h"

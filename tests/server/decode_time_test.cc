@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The decode times that ShardState measures for pushes that ask for them.
 #include <utility>
 #include <vector>

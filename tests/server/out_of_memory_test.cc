@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory that runs out at a server. If a peer or a tensor chose the size, the server answers with
 // an error. Otherwise the process ends and says what the memory was for.
 #include "proto/base/out_of_memory.h"

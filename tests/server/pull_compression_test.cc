@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A partition whose versions are pulled as fp32 weights, in half precision or as encoded changes.
 // What workers build from the answers equals, bit for bit, what the server thinks they see,
 // whatever they held before.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a round's step depends on, and whether a round steps at all: hyperparameters that pushes
 // bring, and rounds without a gradient.
 #include <limits>

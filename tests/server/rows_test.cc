@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Row-sparse rounds on a server: which elements they change, how rows are pulled, what is refused.
 #include <algorithm>
 #include <memory>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a ServerService answers to hostile, stray and late messages, and what it does when nodes are
 // lost.
 #include <map>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A ServerService under a test's control: the test hands it whole messages and reads whole
 // messages.
 #ifndef SLIMPS_TESTS_SERVER_SERVER_SERVICE_FIXTURE_H_

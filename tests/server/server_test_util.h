@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Helpers that the server's tests share: payloads, items, and a transport that records.
 #ifndef SLIMPS_TESTS_SERVER_SERVER_TEST_UTIL_H_
 #define SLIMPS_TESTS_SERVER_SERVER_TEST_UTIL_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Answers that are copies: rows, and the optimizer's state. A peer could ask for them without end.
 #include <memory>
 #include <string>

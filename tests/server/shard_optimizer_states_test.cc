@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Optimizer state that a shard returns or receives while some rounds are counted but not applied.
 #include <string>
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pulls of a shard's partitions: which version, when, and when not at all.
 #include <memory>
 #include <string>

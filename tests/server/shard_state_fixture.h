@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A ShardState of a job of two workers. The test hands it all items.
 #ifndef SLIMPS_TESTS_SERVER_SHARD_STATE_FIXTURE_H_
 #define SLIMPS_TESTS_SERVER_SHARD_STATE_FIXTURE_H_

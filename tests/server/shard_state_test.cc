@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a shard counts, acknowledges and applies.
 #include <memory>
 #include <string>

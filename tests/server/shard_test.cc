@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The thread around ShardState: which thread handles an item, and which answers travel together.
 #include "server/shard.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bounded staleness (dist_ssp) in a shard and in the service: which worker is answered when.
 #include <string>
 #include <utility>

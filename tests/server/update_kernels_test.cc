@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The optimizers' kernels against the formulas of server/optimizer.h as plain loops, bit for bit.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pushes that wait for their round: the server's bound on them, and rounds whose first
 // contributions are summed early.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The service behind a real transport: frames are built and parsed, payload hashes checked.
 #include <memory>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A job of real daemons on loopback. Worker 0 runs in this process, the test plays worker 1, and
 // strangers that know the protocol try to disturb the job.
 #ifndef SLIMPS_TESTS_STRANGERS_JOB_FIXTURE_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Limits on what a stranger can make a daemon do, keep or say. They hold whatever the stranger
 // sends and however little it reads.
 #include "proto/limits.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A stranger that knows the protocol can do nothing to a job. Each test ends with the job's own
 // end, in order.
 #include <gmock/gmock.h>

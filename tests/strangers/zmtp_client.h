@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A ZeroMQ peer written byte by byte (ZMTP 3.0, NULL, DEALER). It does what no library would: it
 // chooses any routing id, never ends a message, never reads. Source: https://rfc.zeromq.org/spec/23
 #ifndef SLIMPS_TESTS_STRANGERS_ZMTP_CLIENT_H_

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One job of slimps bench cluster, with scripts for daemons and workers and without a network.
 
 It tests how the job ends when one of them ends.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The flags of slimps bench cluster: which are refused, under whose name, and that a refusal leaves
 nothing behind."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables of slimps bench cluster: figures and medians, the table's choice beside fixed thresholds, odd reports."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """slimps bench cluster: its systems, its bound, and small real runs where network namespaces can be
 made.
 

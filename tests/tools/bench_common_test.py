@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Code that the benches share: flags' types, programs, signals, tables, and the check of a report's
 fields."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """slimps bench python: its flags, its figures and tables, and a short run."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """slimps bench soak: what it says to wrong flags, its arithmetic, and short real runs.
 
 The growth of memory in so few rounds is not judged here.

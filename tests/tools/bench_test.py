@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """slimps bench: its JSON, its tables and bars, and what it says to wrong flags. No figure is judged here."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """slimps bench torch: its flags, its figures and tables, and a short run where network namespaces can be made."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """slimps bench transport: real jobs end to end, its JSON, tables and bars, and what it says when something is wrong.
 
 No figure is judged here.

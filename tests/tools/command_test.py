@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Set-up, counting of test cases, the demo's table, and the command line itself."""
 
 import json

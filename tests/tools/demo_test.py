@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The demo from its command line to its table, with programs that only pretend to train."""
 
 import contextlib

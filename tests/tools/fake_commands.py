@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A folder of fake commands, first in PATH, which record their calls.
 
     with FakeCommands() as fake:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stands in for a daemon: plays the script that its arguments spell.
 
 say=TEXT  print it                    exit=N     exit with status N

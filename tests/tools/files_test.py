@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that commands write: refused before the work, written whole or not at all. Devices stay
 devices."""
 

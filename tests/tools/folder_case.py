@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A test case with a folder of its own."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tools/slimps where there is a python3, and where there is none yet."""
 
 import os

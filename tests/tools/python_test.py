@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """install-python, and what launch does for a Python script."""
 
 import base64

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the front command does through other commands: packages, builds, tests."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """slimps trace: it joins parts, names broken ones, draws boxes where the events are, and checks its
 flags."""
 

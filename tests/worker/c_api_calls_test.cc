@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The C API on local stores: what pushes, pulls, optimizers, updaters and compression do, and what
 // they refuse.
 #include <atomic>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/worker/c_api_fixture.h"
 
 namespace {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fixtures for tests of the C API: stores, options and optimizers that destroy themselves.
 #ifndef SLIMPS_TESTS_WORKER_C_API_FIXTURE_H_
 #define SLIMPS_TESTS_WORKER_C_API_FIXTURE_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory runs out at each allocation of a call of the C API. The call returns an error that says
 // so, and the process lives.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The C API as programs outside this tree get it: the library's exports, and the header under C and
 C++ compilers."""
 

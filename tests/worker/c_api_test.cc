@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The C API on local stores: options, keys, tensors, the job, and what each refuses.
 // Pushes and pulls: c_api_calls_test.cc. Distributed stores: tests/cluster/c_api_test.py.
 #include <cmath>

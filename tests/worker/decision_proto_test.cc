@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decisions and tables over the wire: the receiver gets what the sender meant, in each direction.
 #include "worker/decision_proto.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A Transport that goes nowhere. It keeps the messages that it is given, and a test answers them.
 #ifndef SLIMPS_TESTS_WORKER_FAKE_TRANSPORT_H_
 #define SLIMPS_TESTS_WORKER_FAKE_TRANSPORT_H_

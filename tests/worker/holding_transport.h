@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A transport whose network stands still. Tests use it to see what is sent, and when.
 #ifndef SLIMPS_TESTS_WORKER_HOLDING_TRANSPORT_H_
 #define SLIMPS_TESTS_WORKER_HOLDING_TRANSPORT_H_

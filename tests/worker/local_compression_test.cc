@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gradient compression between the devices of one process.
 #include <map>
 #include <random>

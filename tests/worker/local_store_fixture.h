@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Helpers for tests of local stores.
 #ifndef SLIMPS_TESTS_WORKER_LOCAL_STORE_FIXTURE_H_
 #define SLIMPS_TESTS_WORKER_LOCAL_STORE_FIXTURE_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A PullMerger whose requests the test answers by hand, as servers would.
 #ifndef SLIMPS_TESTS_WORKER_PULL_MERGER_FIXTURE_H_
 #define SLIMPS_TESTS_WORKER_PULL_MERGER_FIXTURE_H_

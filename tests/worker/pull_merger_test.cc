@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a PullMerger does with answers, for each kind of pull.
 #include <string>
 #include <utility>

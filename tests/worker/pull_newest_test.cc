@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pulls of a version that a PullMerger holds by the time of their turn, and pulls that find no
 // memory for a copy.
 #include <string>

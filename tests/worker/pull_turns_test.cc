@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When a PullMerger sends a pull that is measured, which thread merges an answer, and what travels
 // with a push.
 #include <atomic>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A PushPipeline over a network that stands still. The test sees what is sent and gives the
 // answers.
 #ifndef SLIMPS_TESTS_WORKER_PUSH_PIPELINE_FIXTURE_H_

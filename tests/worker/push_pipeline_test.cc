@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What leaves a PushPipeline, in which order and in which messages, and what the pipeline holds
 // back.
 #include "worker/push_pipeline.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pushes that are measured, and what happens when nobody answers a report.
 #include <string>
 

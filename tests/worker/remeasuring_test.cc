@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CompressionPlan where it decides pulls, and where it goes on measuring.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much memory gradients take at once, and which threads wait for it.
 #include "worker/staging.h"
 

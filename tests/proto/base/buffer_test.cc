@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AlignedBuffer: where its bytes come from, and that they go back there.
 #include "proto/base/buffer.h"
 

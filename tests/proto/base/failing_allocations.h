@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes memory run out at one chosen allocation. Replaces operator new of the whole program that
 // links it.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A file is written whole or not at all, and reaches the disk. The tests use the machine's disk,
 // and one that records the calls and fails where the test says.
 #include "proto/base/file.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "proto/base/out_of_memory.h"
 
 #include <pthread.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The contents of a trace file, read as its viewers read them.
 #include <gtest/gtest.h>
 #include <pthread.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Child processes for tests to watch and to kill.
 #ifndef SLIMPS_TESTS_PROTO_NET_CHILD_PROCESS_H_
 #define SLIMPS_TESTS_PROTO_NET_CHILD_PROCESS_H_

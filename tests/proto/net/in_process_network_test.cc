@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names of the in-process network, and the bounded inboxes behind them.
 #include "proto/net/in_process_network.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A signal's handler runs during a call of ZeroMQ. The caller must repeat the call, and must not
 // blame the peer.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The leases of borrowed payloads: each one is returned once, whichever thread drops it and
 // whenever.
 #include "proto/net/lease_returns.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small messages for tests of the transports.
 #ifndef SLIMPS_TESTS_PROTO_NET_NET_MESSAGES_H_
 #define SLIMPS_TESTS_PROTO_NET_NET_MESSAGES_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Payloads lent to other processes are kept for as long as those may read them.
 #include "proto/net/orphaned_loans.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PayloadSharing when connections break, processes end, and peers send what they should not.
 #include <gtest/gtest.h>
 #include <unistd.h>

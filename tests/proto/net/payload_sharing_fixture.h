@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two ends of PayloadSharing in one process, without sockets. The test carries the parts between
 // them.
 #ifndef SLIMPS_TESTS_PROTO_NET_PAYLOAD_SHARING_FIXTURE_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PayloadSharing without sockets: which end lends what to which, and until when.
 #include "proto/net/payload_sharing.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A MessageSink that keeps what it receives and lets a test wait for it.
 #ifndef SLIMPS_TESTS_PROTO_NET_RECORDING_SINK_H_
 #define SLIMPS_TESTS_PROTO_NET_RECORDING_SINK_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How nodes on one machine find each other.
 #include "proto/net/same_host.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SharedMemory gives out memory and takes it back. SegmentMapping checks all that it is told.
 #include "proto/net/shared_memory.h"
 

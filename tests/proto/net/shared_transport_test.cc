@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ZmqTransport over ipc with payloads in shared memory, both ends in one process.
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One end of a shared transport as a process of its own, which sharing_process_test kills.
 //
 //   sharing_peer ADDRESS hold          keeps every payload; answers each message with the number

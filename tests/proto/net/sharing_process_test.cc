@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Payloads shared between real processes. The tests kill either one with SIGKILL.
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Payloads in shared memory, for tests.
 #ifndef SLIMPS_TESTS_PROTO_NET_SHARING_TEST_UTIL_H_
 #define SLIMPS_TESTS_PROTO_NET_SHARING_TEST_UTIL_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sharing parts: what the builder made is parsed, and malformed parts are refused.
 #include "proto/net/sharing_wire.h"
 

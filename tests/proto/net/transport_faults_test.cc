@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every Transport does when peers go, when limits are reached, and when it is misused.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes transports of every kind in the same way.
 #ifndef SLIMPS_TESTS_PROTO_NET_TRANSPORT_FIXTURE_H_
 #define SLIMPS_TESTS_PROTO_NET_TRANSPORT_FIXTURE_H_

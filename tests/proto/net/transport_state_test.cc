@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The state that Send and the I/O thread share: numbering, bounds, stopping, counters.
 #include "proto/net/transport_state.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every Transport promises, over TCP, over ipc and inside one process.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tells ThreadSanitizer what not to report in tests that use ZeroMQ. Tests over the in-process
 // transport do not link this file. Debian's libzmq is not built for ThreadSanitizer. It hands
 // messages from thread to thread through its own lock-free queues, whose ordering the tool cannot

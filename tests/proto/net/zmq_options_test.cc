@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sockets get the bounds and heartbeats of the options. An error names the value that ZeroMQ
 // refused.
 #include "proto/net/zmq_options.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Received parts become messages. Payloads, borrowed ones too, go to their places, and nothing is
 // read past the end.
 #include "proto/net/zmq_received_parts.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A peer that connects is a stranger until the sink admits it. The sink is told when a connection
 // breaks.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What only a real network can do to a transport, such as bytes from strangers, and sending on the
 // caller's thread.
 #include "proto/net/zmq_transport.h"

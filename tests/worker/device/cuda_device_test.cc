@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs on a machine with a GPU: bazel test --config=cuda //tests/worker/device:cuda_device_test.
 // Elsewhere each test is skipped and says why.
 #include "tests/worker/device/device_test_body.h"

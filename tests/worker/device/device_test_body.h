@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests that every Device must pass, whatever it copies with. A test file names its device by a
 // Fixture:
 //

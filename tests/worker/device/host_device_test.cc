@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "proto/base/buffer.h"
 #include "tests/worker/device/device_test_body.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/exchange/gradient_pusher.h"
 
 #include <cmath>

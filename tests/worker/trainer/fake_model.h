@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model without a framework: two tensors that are drawn to the mean of the batch. Its gradient
 // depends on its weights, so a step on the wrong weights shows in every later step.
 #ifndef SLIMPS_TESTS_WORKER_TRAINER_FAKE_MODEL_H_

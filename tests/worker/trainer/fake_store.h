@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A parameter server inside the test's process. Every worker has a FakeStore, and all stores share
 // one FakeServer. The server steps by SGD when a round is complete, and keeps every version. A
 // store records its calls in order, and a test can hold its pulls back.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Training over workers against plain libtorch with the whole batch. The store is the fake, so this
 // compares the trainer: parts of the data, averaging, scaling. Tests over real servers use the same
 // reference.

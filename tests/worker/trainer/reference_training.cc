@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/worker/trainer/reference_training.h"
 
 #include <torch/torch.h>

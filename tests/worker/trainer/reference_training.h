@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The same training in plain libtorch on one process: its own loop, autograd's own gradients,
 // torch.optim's own step. Tests compare it with slimps's training over any number of workers and
 // servers.

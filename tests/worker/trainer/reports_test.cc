@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a run leaves behind: progress lines, the summary, the weights file.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Data sets in memory for models that need real shapes. Deterministic.
 #ifndef SLIMPS_TESTS_WORKER_TRAINER_SYNTHETIC_DATA_H_
 #define SLIMPS_TESTS_WORKER_TRAINER_SYNTHETIC_DATA_H_

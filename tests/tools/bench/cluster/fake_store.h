@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A KVStore without a job. It notes each call, in order. It answers pulls at once, or when the test
 // releases them.
 // Thread-safe.

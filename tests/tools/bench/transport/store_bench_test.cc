@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The worker's end of the bench on whole clusters in one process: its counts, and that it rejects
 // wrong weights.
 #include "tools/bench/transport/store_bench.h"
