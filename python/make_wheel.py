@@ -1,6 +1,8 @@
-"""Packs the package slimps as a wheel: make_wheel.py slimps-VERSION-cp311-cp311-linux_x86_64.whl FILE ...
+"""Packs the package slimps as a wheel.
 
-The same files give the same bytes. Standard library only.
+    make_wheel.py slimps-VERSION-cp311-cp311-linux_x86_64.whl FILE ...
+
+Equal files give equal bytes. Uses only the standard library.
 """
 
 import base64
@@ -30,7 +32,7 @@ def record_line(name, content):
 
 
 def contents(wheel, paths):
-    """Name in the wheel -> bytes, the record last."""
+    """Returns the files of the wheel, name -> bytes, with the record last."""
     distribution, version, tag = os.path.basename(wheel)[:-len(".whl")].split("-", 2)
     files = {}
     for path in sorted(paths, key=os.path.basename):

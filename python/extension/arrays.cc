@@ -24,7 +24,7 @@ HeldArray::HeldArray(py::handle array, Access access) {
     throw py::type_error(absl::StrCat("array: expected a buffer of float32, got ",
                                       std::string(py::repr(py::type::of(array)))));
   }
-  // Not py::buffer::request: hundreds of arrays come at once, and it allocates four times for each.
+  // Not py::buffer::request, which allocates four times per array: hundreds of arrays come at once.
   auto view = std::make_unique<Py_buffer>();
   const int writable = access == Access::kWrite ? PyBUF_WRITABLE : 0;
   if (PyObject_GetBuffer(array.ptr(), view.get(), PyBUF_STRIDES | PyBUF_FORMAT | writable) != 0) {
@@ -63,7 +63,9 @@ bool AreApart(const std::vector<std::vector<std::span<const float>>>& groups) {
     }
   }
   std::ranges::sort(extents, std::less<>(), &Extent::begin);
-  // Which reaches farthest so far: it overlaps whatever a later one of another group could.
+  // The extent that reaches farthest so far. If `next` overlaps any earlier extent, it overlaps
+  // this one too. If only the earlier one is of another group, it overlaps `last`, which was found
+  // before.
   const Extent* last = nullptr;
   for (const Extent& next : extents) {
     if (last != nullptr && next.begin < last->end && next.group != last->group) return false;

@@ -1,4 +1,8 @@
-// Keys and arrays of Python as C++ sees them. All with the GIL held.
+// Converts Python's keys and arrays to C++. Every function here needs the GIL.
+//
+//   const Key name = ToKey(key);
+//   HeldArray gradient(array, HeldArray::Access::kRead);   // keeps the memory in place
+//   store->Push(name, gradient.floats(), priority);
 #ifndef SLIMPS_PYTHON_EXTENSION_ARRAYS_H_
 #define SLIMPS_PYTHON_EXTENSION_ARRAYS_H_
 
@@ -13,16 +17,21 @@
 
 namespace slimps::python {
 
-// An int (bool is none) or a str. TypeError: anything else.
+// Returns the key of an int or a str.
+// TypeError: `key` is anything else, also a bool.
 Key ToKey(pybind11::handle key);
 
-// Python memory, kept in place as long as this lives. Made and destroyed with the GIL held.
+// Holds a Python array's memory in place as long as this lives. Thread-compatible.
+// REQUIRES: construction and destruction hold the GIL.
 class HeldArray final {
  public:
   enum class Access { kRead, kWrite };
 
-  // TypeError: not contiguous float32, or read-only where it is to be written.
+  // TypeError: the array is not contiguous float32.
+  // The array's own exception (BufferError, ValueError): it is read-only and `access` is kWrite.
   HeldArray(pybind11::handle array, Access access);
+
+  // The array's elements. REQUIRES: with Access::kRead, the caller does not write to them.
   std::span<float> floats() const { return floats_; }
 
  private:
@@ -33,12 +42,14 @@ class HeldArray final {
   std::span<float> floats_;
 };
 
-// Whether no array of one group overlaps one of another.
+// True if no array of one group overlaps an array of another group.
 bool AreApart(const std::vector<std::vector<std::span<const float>>>& groups);
 
-// Contiguous int64 in one dimension. TypeError: anything else.
+// Returns a copy of the ids.
+// TypeError: `ids` is not contiguous int64 in one dimension.
 std::vector<int64_t> ToRowIds(const pybind11::buffer& ids);
 
+// Returns a copy of the values' memory.
 template <typename Value>
 pybind11::bytes AsBytes(const std::vector<Value>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(Value)};

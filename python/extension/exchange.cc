@@ -66,7 +66,7 @@ void Exchange::OnGradient(size_t index, const py::object& gradient) {
   store_->CheckCaller();
   gradients_.emplace_back(gradient, HeldArray::Access::kRead);
   const std::span<const float> values = gradients_.back().floats();
-  py::gil_scoped_release no_gil;  // a push waits where grad_buf has no room
+  py::gil_scoped_release no_gil;  // a push waits if grad_buf has no room
   shared_->exchange->OnGradient(index, values);
 }
 

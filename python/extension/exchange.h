@@ -1,10 +1,11 @@
-// Exchange: worker/exchange/weight_exchange.h as the Python package sees it. The parameters' arrays are a framework's own
-// memory, float32 and contiguous; weights are written into them.
+// Exchange: worker/exchange/weight_exchange.h for the Python package. The parameters' arrays are
+// the framework's own memory, contiguous float32; weights are written into them.
 //
 //   exchange = _slimps.Exchange(store, names, shapes, layers, arrays, spec, options)   # collective
 //   exchange.begin_step(); exchange.on_gradient(3, gradient); exchange.end_step()
 //
-// One thread at a time. The arrays live as long as the store: a pull may be under way when the exchange is gone.
+// Thread-compatible: one thread at a time. The store holds the arrays as long as it lives, since a
+// pull may still be under way when the exchange is gone.
 #ifndef SLIMPS_PYTHON_EXTENSION_EXCHANGE_H_
 #define SLIMPS_PYTHON_EXTENSION_EXCHANGE_H_
 
@@ -26,32 +27,40 @@ namespace slimps::python {
 struct ExchangeSettings {
   bool backup_model = false;
   std::optional<double> local_lr;
-  bool skip_non_finite = false;  // else they end the step with an error
+  bool skip_non_finite = false;  // false: NaN and infinity end the step with an error
   double timeout_s = 60;
 };
 
-// Every method is called with the GIL held; those that wait do so without it.
+// The caller holds the GIL in every method. Methods that wait release it while they wait.
+// Every method raises the exchange's error as a Python exception.
 class Exchange final {
  public:
+  // Declares the parameters and starts the exchange. Collective. REQUIRES: `store` outlives this.
   Exchange(Store* store, const std::vector<std::string>& names,
            const std::vector<std::vector<int64_t>>& shapes, const std::vector<std::string>& layers,
            const std::vector<pybind11::object>& arrays, const wire::OptimizerSpec& optimizer,
            const ExchangeSettings& settings);
 
   void BeginStep();
-  // `gradient` is held until EndStep.
+
+  // Pushes one parameter's gradient and holds `gradient` until EndStep.
   void OnGradient(size_t index, const pybind11::object& gradient);
+
   void EndStep();
   void SetHyper(size_t index, double learning_rate, double weight_decay);
   void Drain();
+
+  // Returns ExchangeTimes as a dict of seconds.
   pybind11::dict Times() const;
 
  private:
-  // Shared with a call that is under way when Python is interrupted.
+  // Shared with calls that may still be under way after Python was interrupted.
   struct Shared {
     std::vector<Parameter> parameters;
     std::unique_ptr<WeightExchange> exchange;
   };
+
+  // Runs one call of the exchange that may wait. `arrays` stay in place meanwhile.
   void Call(std::function<absl::Status(WeightExchange*)> call, std::vector<HeldArray> arrays = {});
 
   Store* const store_;  // Python keeps it alive

@@ -1,4 +1,4 @@
-// What layer a tensor belongs to, as codecs that treat layers differently (adacomp) are told.
+// The kind of layer that a tensor belongs to, for codecs that treat layers differently (adacomp).
 #ifndef SLIMPS_PYTHON_EXTENSION_LAYER_H_
 #define SLIMPS_PYTHON_EXTENSION_LAYER_H_
 
@@ -10,7 +10,8 @@
 
 namespace slimps::python {
 
-// `name` is one of wire::LayerKind's in small letters. Empty: LayerByShape. ValueError: another name.
+// Returns the kind `name`, a name of wire::LayerKind in small letters. Empty: LayerByShape.
+// ValueError: there is no such kind.
 wire::LayerKind ToLayer(const std::string& name, const std::vector<int64_t>& shape);
 
 }  // namespace slimps::python

@@ -1,4 +1,4 @@
-// The module slimps._slimps. What Python code calls is the package around it (python/slimps).
+// The module slimps._slimps. Python code uses the package around it (python/slimps).
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -161,7 +161,7 @@ void DefineExchange(py::module_& module) {
 
 PYBIND11_MODULE(_slimps, module) {
   module.doc() = "The C++ side of slimps; use the package slimps.";
-  // Whoever else has glog in this process may have done so before.
+  // Another user of glog in this process may have initialised it already.
   if (!google::IsGoogleLoggingInitialized()) {
     FLAGS_logtostderr = true;
     google::InitGoogleLogging("slimps");

@@ -1,4 +1,4 @@
-// Statuses as Python exceptions: the classes are slimps/errors.py's.
+// Converts statuses to Python exceptions; the classes are in slimps/errors.py.
 //
 //   RaiseIfError(store->Push(key, gradient, priority));   // with the GIL held
 #ifndef SLIMPS_PYTHON_EXTENSION_STATUS_H_
@@ -10,9 +10,12 @@
 
 namespace slimps::python {
 
-// The exception of the status's code, with its whole message. REQUIRES: the GIL; not OK.
+// Returns the exception of the status's code, with the whole message.
+// REQUIRES: the caller holds the GIL; `status` is not OK.
 pybind11::object ToException(const absl::Status& status);
-// Throws it as pybind11::error_already_set, unless the status is OK. REQUIRES: the GIL.
+
+// Throws that exception as pybind11::error_already_set, unless the status is OK.
+// REQUIRES: the caller holds the GIL.
 void RaiseIfError(const absl::Status& status);
 
 }  // namespace slimps::python

@@ -22,12 +22,13 @@ namespace py = pybind11;
 
 namespace {
 
-// grad_buf's least, and what a store lets wait for the network (PushPipelineOptions): a round's pushes only copy, and a thread
-// for each would cost more than the push.
+// grad_buf's smallest size, and the bytes that a store lets wait for the network
+// (PushPipelineOptions). Below these limits a push only copies, so it runs on the caller's thread:
+// a thread of its own would cost more than the push.
 constexpr size_t kRoomForLaterPushes = size_t{64} << 20;
 constexpr size_t kBytesWaiting = size_t{1} << 30;
 
-// The stores whose updaters this thread runs, one from within the other.
+// The stores whose updaters this thread runs, possibly one inside another.
 class RunningUpdaters final {
  public:
   RunningUpdaters() = default;
@@ -49,7 +50,8 @@ class RunningUpdaters final {
 };
 thread_local RunningUpdaters running;
 
-// The others would wait for this worker's part of rounds, and this call's memory must be nobody's when it returns.
+// Aborts the store. The other workers would otherwise wait for this worker's part of their rounds.
+// No thread may use the call's memory once the call has returned.
 void Interrupt(KVStore* store) {
   store->Abort(absl::CancelledError(
       absl::StrCat("worker ", store->rank(), " was interrupted, as by Ctrl-C, while it waited")));
@@ -122,13 +124,14 @@ std::unique_ptr<Store> Store::Create(const std::string& type, const KVStoreOptio
 
 Store::~Store() {
   if (getpid() != process_) {
-    new std::shared_ptr<KVStore>(std::move(store_));  // a child's: its threads are not here
+    // A forked child has none of the store's threads, so it cannot close the store: leak both.
+    new std::shared_ptr<KVStore>(std::move(store_));
     new std::vector<HeldArray>(std::move(kept_));
     return;
   }
   if (store_.use_count() > 1 && !kept_.empty()) {
-    new std::vector<HeldArray>(
-        std::move(kept_));  // a call that could not be ended may write into them
+    // A call that could not be ended may still write into the arrays, so they are leaked.
+    new std::vector<HeldArray>(std::move(kept_));
   }
   py::gil_scoped_release no_gil;  // closing waits
   store_.reset();
@@ -147,7 +150,7 @@ void Store::AwaitWith(const std::shared_ptr<Pending>& pending, std::vector<HeldA
         Interrupt(store_.get());
       },
       [&arrays](Cancelled how) {
-        // Somebody may still read or write them: better lost than given back.
+        // A thread may still read or write the arrays, so leak them instead of releasing them.
         if (how == Cancelled::kStillUnderWay) new std::vector<HeldArray>(std::move(arrays));
       });
 }
@@ -165,7 +168,7 @@ void Store::CheckCaller() const {
 void Store::Call(std::function<absl::Status(KVStore*)> call, std::vector<HeldArray> arrays) {
   CheckCaller();
   AwaitWith(StartCall([store = store_, call = std::move(call), updaters = running] {
-              running = updaters;  // of whoever waits for this thread
+              running = updaters;  // those of the thread that waits for this one
               return call(store.get());
             }),
             std::move(arrays));
@@ -260,7 +263,7 @@ void Store::SetUpdater(const py::object& updater) {
   CheckCaller();
   Updater made;
   if (!updater.is_none()) {
-    // Whoever lets go of it last need not hold the GIL.
+    // The thread that drops the last reference may not hold the GIL, so the deleter takes it.
     const std::shared_ptr<py::object> call(new py::object(updater), [](py::object* held) {
       py::gil_scoped_acquire gil;
       delete held;
@@ -271,7 +274,7 @@ void Store::SetUpdater(const py::object& updater) {
       const absl::Cleanup done = [&outer] { running = outer; };
       running = RunningUpdaters(this, outer);
       const auto view = [](const float* data, size_t elements, bool readonly) {
-        static float nothing = 0;  // Python knows no array without an address
+        static float nothing = 0;  // a memoryview needs an address, also for no elements
         return py::memoryview::from_buffer(elements == 0 ? &nothing : const_cast<float*>(data),
                                            {elements}, {sizeof(float)}, readonly);
       };
@@ -281,7 +284,9 @@ void Store::SetUpdater(const py::object& updater) {
   }
   absl::Status set;
   {
-    py::gil_scoped_release no_gil;  // an updater that runs has the store's locks and wants the GIL
+    // A running updater holds the store's locks and waits for the GIL: holding it here would
+    // deadlock.
+    py::gil_scoped_release no_gil;
     set = store_->SetUpdater(std::move(made));
   }
   RaiseIfError(set);

@@ -1,4 +1,4 @@
-// Store: what it has counted and what was decided, as dicts.
+// Store: returns what it has counted and what was decided, as dicts.
 #include <optional>
 #include <utility>
 

@@ -1,4 +1,4 @@
-// Store: pulls, waited for or answered by a callback.
+// Store: pulls that the caller waits for, and pulls that a callback answers.
 #include <pybind11/stl.h>
 
 #include <exception>
@@ -56,7 +56,8 @@ PushesUnderWay::Marks Store::MarksOf(const std::vector<PullJob>& jobs) const {
 
 void Store::AskOne(KVStore* store, const PullJob& job, size_t number, int priority,
                    const std::shared_ptr<Pending>& pending) {
-  // Pulls that were asked for already write into their arrays until they end: `pending` must learn of every one.
+  // `pending` must learn of every pull, also of one that failed to start: the caller's arrays are
+  // held until all have ended, and pulls that were started before still write into them.
   try {
     store->PullAsync(job.key, job.out, priority, [pending, number](absl::Status status) {
       pending->Finish(number, std::move(status));
@@ -110,7 +111,8 @@ void Store::PushPull(const std::vector<py::object>& keys,
   }
   const PushesUnderWay::Marks marks = MarksOf(jobs);
   const auto pending = std::make_shared<Pending>(jobs.size());
-  // Whatever happens there, `pending` learns of every job: nothing but PushOne and AskOne may throw.
+  // `pending` must learn of every job, or the wait below never ends. So only PushOne and AskOne,
+  // which catch exceptions, may call what throws.
   auto push_and_ask = [store = store_, jobs = std::move(jobs), values = std::move(values), at_once,
                        priority, pending] {
     absl::Status pushed;
@@ -141,7 +143,7 @@ void Store::PushPull(const std::vector<py::object>& keys,
 void Store::PullThen(const std::vector<py::object>& keys, const std::vector<py::object>& outs,
                      int priority, py::object done) {
   CheckCaller();
-  // What Python owns: given up with the GIL held, by whoever brings the last answer.
+  // Python's objects. The thread that brings the last answer releases them, holding the GIL.
   struct Asked {
     std::vector<HeldArray> arrays;
     PushesUnderWay::Marks marks;

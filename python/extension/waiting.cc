@@ -13,9 +13,10 @@ namespace py = pybind11;
 
 namespace {
 
-// Handlers of signals are run so often while a call waits.
+// While a call waits, signal handlers run at this interval.
 constexpr absl::Duration kSignalInterval = absl::Milliseconds(50);
-// A call that was cancelled ends by a message to its own threads, unless something is badly wrong.
+// How long a cancelled call may take to end. It only has to notify its own threads, so it ends far
+// sooner unless something is badly wrong.
 constexpr absl::Duration kCancelPatience = absl::Seconds(5);
 
 }  // namespace
@@ -52,15 +53,15 @@ absl::Status Pending::TakeResult() {
 
 std::shared_ptr<Pending> StartCall(std::function<absl::Status()> call) {
   auto pending = std::make_shared<Pending>(1);
-  // Detached, but never forgotten: whoever waits for `pending` waits for this thread's last act, and a call that cannot be
-  // ended within the patience above must not keep Python from going on.
+  // Detached, since a call that does not end within kCancelPatience must not stop Python. Otherwise
+  // the waiter outwaits this thread: Finish is the thread's last act.
   Thread::StartDetached("call", [pending, call = std::move(call)]() mutable {
     absl::Status status;
     std::exception_ptr thrown;
     try {
       status = call();
     } catch (...) {
-      thrown = std::current_exception();  // an updater's: whoever waits raises it
+      thrown = std::current_exception();  // from an updater; the thread that waits raises it
     }
     call = nullptr;
     pending->Finish(0, std::move(status), std::move(thrown));

@@ -1,9 +1,10 @@
-// Waiting for C++ from Python: without the GIL, and so that signal handlers run meanwhile (Ctrl-C).
+// Waits for C++ calls from Python, without the GIL and so that signal handlers run (Ctrl-C).
 //
-//   Await(StartCall([store] { return store->Barrier(); }), [store] { store->Abort(kInterrupted); });
+//   Await(StartCall([store] { return store->Barrier(); }), [store] { store->Abort(kInterrupted);
+//   });
 //
-// A handler that raises (KeyboardInterrupt, mostly) ends the wait: `cancel` is called, which must bring what was waited
-// for to its end, and the exception goes on once that has happened.
+// If a handler raises (usually KeyboardInterrupt), the wait ends: Await calls `cancel`, which must
+// make the call end, and throws the exception once the call has ended.
 #ifndef SLIMPS_PYTHON_EXTENSION_WAITING_H_
 #define SLIMPS_PYTHON_EXTENSION_WAITING_H_
 
@@ -20,18 +21,21 @@
 
 namespace slimps::python {
 
-// Some calls under way and the first error among them, in the order in which they are numbered. Thread-safe.
+// Some calls under way, and the error of the failed call with the lowest number. Thread-safe.
 class Pending final {
  public:
-  // `on_end` is called by whoever finishes the last call, with the first error, and holding no lock.
+  // The thread that finishes the last call runs `on_end` with that error (or OK). It holds no lock.
   explicit Pending(size_t calls, std::function<void(const absl::Status&)> on_end = nullptr)
       : calls_(calls), on_end_(std::move(on_end)) {}
 
-  // What comes after the last one is ignored.
+  // Notes that call number `call` has ended. Ignored once all calls have ended.
   void Finish(size_t call, absl::Status status, std::exception_ptr thrown = nullptr);
-  // Whether all calls have ended within `timeout`.
+
+  // Waits at most `timeout`. Returns true if all calls have ended.
   [[nodiscard]] bool AwaitEnd(absl::Duration timeout);
-  // Throws what a call has thrown, once. REQUIRES: all have ended; the GIL.
+
+  // Returns the error, or throws the exception that a call has thrown (the first time only).
+  // REQUIRES: all calls have ended; the caller holds the GIL.
   absl::Status TakeResult();
 
  private:
@@ -45,14 +49,16 @@ class Pending final {
   std::exception_ptr thrown_ ABSL_GUARDED_BY(mutex_);
 };
 
-// One call, on a thread of its own, which ends with it. What `call` refers to must be shared with it.
+// Runs `call` on a thread of its own, which ends with the call. The call may outlive its caller, so
+// `call` must share the ownership of everything that it uses.
 std::shared_ptr<Pending> StartCall(std::function<absl::Status()> call);
 
 enum class Cancelled { kEnded, kStillUnderWay };
 
-// Waits for `pending` and raises its error. Where a signal handler raises, calls `cancel`, gives `pending` a few seconds
-// to end, tells `on_cancelled` whether it has, and throws what the handler raised. REQUIRES: the GIL, which is not held
-// while waiting nor while `cancel` runs.
+// Waits for `pending` and raises its error. If a signal handler raises, it calls `cancel`, gives
+// `pending` a few seconds to end, tells `on_cancelled` whether it has ended, and throws what the
+// handler raised.
+// REQUIRES: the caller holds the GIL, which Await releases while it waits and while `cancel` runs.
 void Await(const std::shared_ptr<Pending>& pending, const std::function<void()>& cancel,
            const std::function<void(Cancelled)>& on_cancelled = nullptr);
 

@@ -10,7 +10,8 @@
     store.pull("w", out=weights)                            # waits for all workers' round
     store.close()
 
-Run by `tools/slimps launch --workers 2 --servers 2 -- python3 SCRIPT`. Method names and semantics are MXNet's.
+Start the script with `tools/slimps launch --workers 2 --servers 2 -- python3 SCRIPT`. Method names
+and semantics are MXNet's.
 """
 
 import sys

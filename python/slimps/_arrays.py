@@ -1,8 +1,8 @@
-"""Arrays of other libraries as numpy sees them, without copying where memory allows.
+"""Turns other libraries' arrays into numpy arrays, without a copy where memory allows.
 
-numpy arrays and torch CPU tensors are taken as they are; anything else by the buffer protocol or DLPack (both for
-reading; for writing, where they give writable memory). float32 and float16; float64, numpy's default, is converted
-both ways, with one warning.
+numpy arrays and torch CPU tensors are used directly, everything else by the buffer protocol or
+DLPack. To write into an array, it must give writable memory. Element types are float32 and float16;
+float64, numpy's default, is converted both ways, with one warning.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ def _from_torch(torch: Any, tensor: Any, what: str) -> np.ndarray:
 
 
 def as_numpy(value: Any, what: str) -> np.ndarray:
-    """`value` as a float32, float16 or float64 array over the same memory. `what` begins the error's message.
+    """Returns `value` as a float32, float16 or float64 numpy array over the same memory.
 
-    Raises InvalidArgumentError: another element type, a tensor on another device, or no array at all.
+    `what` begins the message of errors.
+    InvalidArgumentError: another element type, a tensor on another device, or not an array.
     """
     if not isinstance(value, np.ndarray):
-        torch = sys.modules.get("torch")  # whoever passes a tensor has imported it
+        torch = sys.modules.get("torch")  # not imported: then the value is no tensor
         if torch is not None and isinstance(value, torch.Tensor):
             value = _from_torch(torch, value, what)
         else:
@@ -63,27 +64,34 @@ def _from_another(value: Any, what: str) -> np.ndarray:
 
 
 def check_shape(array: Any, shape: Any, what: str, why: str = "as it was initialised") -> None:
-    """Raises InvalidArgumentError where an array or RowSparse is not of the key's shape; `why` it should be."""
+    """Raises InvalidArgumentError if an array or RowSparse is not of the key's shape.
+
+    `why` goes into the message: the reason for this shape.
+    """
     if array.shape != tuple(shape):
         raise InvalidArgumentError("%s: expected shape %s, %s, got %s" % (what, tuple(shape), why, array.shape))
 
 
 def is_packed(value: Any, shape: Tuple[int, ...]) -> bool:
-    """Whether it is a numpy array of a key's shape as C++ takes it: contiguous float32 of at least one dimension.
+    """True if C++ can take `value` as it is.
 
-    What most calls give, some hundred of them: asked first, as the checks that tell what else it is take longer.
+    It is then a numpy array of the key's shape: contiguous float32 of at least one dimension. Most
+    calls pass hundreds of these arrays, so callers check this before the slower general case.
     """
     return (type(value) is np.ndarray and value.dtype == _FLOAT32 and value.shape == shape and shape != ()
             and value.flags.c_contiguous)
 
 
 def packed(array: np.ndarray) -> np.ndarray:
-    """The same values as contiguous float32, of at least one dimension: `array` itself where it is that."""
+    """Returns the values as contiguous float32 of at least one dimension, or `array` itself."""
     return np.ascontiguousarray(array, dtype=np.float32)
 
 
 def to_write(value: Any, shape: Sequence[int], what: str) -> np.ndarray:
-    """`value` as the packed float32 array of a key that can be pulled into without another buffer."""
+    """Returns `value` as a packed float32 array of a key's shape, to pull into directly.
+
+    InvalidArgumentError: `value` has another type or shape, has gaps or cannot be written to.
+    """
     if is_packed(value, tuple(shape)) and value.flags.writeable:
         return value
     array = as_numpy(value, what)
@@ -95,7 +103,7 @@ def to_write(value: Any, shape: Sequence[int], what: str) -> np.ndarray:
 
 
 class Outputs:
-    """The arrays that one key is pulled into: `buffer` is filled first, then `finish` writes the others."""
+    """The arrays that one key is pulled into. A pull fills `buffer`; finish() fills the rest."""
 
     __slots__ = ("_arrays", "buffer")
 
@@ -117,19 +125,19 @@ class Outputs:
 
     @property
     def is_one_buffer(self) -> bool:
-        """What is pulled needs no copying."""
+        """True if a pull into `buffer` fills everything, without a copy."""
         return len(self._arrays) == 1 and self._arrays[0] is self.buffer
 
     def bounds(self) -> List[Tuple[int, int]]:
-        """Addresses of each array: the first byte, and the one after the last."""
+        """Returns each array's addresses: of its first byte, and of the byte after its last."""
         return [_bounds(array) for array in self._arrays]
 
     def detach(self) -> None:
-        """From now on `buffer` is nobody else's memory."""
+        """Makes `buffer` a new array that shares no memory with the others."""
         self.buffer = np.empty(self.buffer.shape, dtype=np.float32)
 
     def finish(self) -> None:
-        """Copies what was pulled into the arrays that could not take it directly, rounded to their type."""
+        """Copies the pulled values into the arrays other than `buffer`, rounded to their type."""
         for array in self._arrays:
             if array is not self.buffer:
                 np.copyto(array, self.buffer, casting="same_kind")
@@ -143,12 +151,15 @@ def _bounds(array: np.ndarray) -> Tuple[int, int]:
 
 
 def keep_apart(outputs: Sequence[Outputs]) -> None:
-    """Several keys are pulled at once: those whose arrays overlap get buffers of their own, to be copied in turn."""
+    """Gives keys whose arrays overlap buffers of their own, since keys are pulled at the same time.
+
+    Each key's finish() then copies its values, in the order of the keys.
+    """
     if (all(output.is_one_buffer for output in outputs)
             and _slimps.are_apart([output.buffer for output in outputs])):
         return
     spans = sorted((bounds, number) for number, output in enumerate(outputs) for bounds in output.bounds())
-    together: Set[int] = set()  # whose arrays overlap, one to the next
+    together: Set[int] = set()  # a chain of outputs, each of which overlaps the one before it
     end = 0
     for (start, stop), number in spans:
         if start >= end:

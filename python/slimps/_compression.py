@@ -1,4 +1,4 @@
-"""What compresses a store's pushes, as far as the Python side must know."""
+"""The compression of a store's pushes, as far as the Python side must know it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from slimps.errors import InvalidArgumentError
 
 
 class Compression(NamedTuple):
-    """`codec`: its spec, empty where a dictionary was given; `refuses_half`: float16 pushes, as MXNet's does.
+    """What is known of a store's codec.
 
-    `momentum`: the codec applies momentum itself (compress/codec/decorators.h), so whoever steps must not.
+    codec         its spec; empty if a dictionary was given
+    refuses_half  float16 pushes are refused, as MXNet's compression refuses them
+    momentum      the codec applies momentum itself (compress/codec/decorators.h), so the optimizer
+                  must not
     """
 
     codec: str
@@ -20,18 +23,18 @@ class Compression(NamedTuple):
 
     @classmethod
     def of(cls, codec: str) -> "Compression":
-        """Of a spec that the store has taken."""
+        """Returns the Compression of a spec that the store has accepted."""
         name, _, options = codec.partition(":")
         return cls(codec, momentum=name == "dgc" or any(one.startswith("momentum=") for one in options.split(",")))
 
     @property
     def counts_signs(self) -> bool:
-        """The servers count signs, which have no scale."""
+        """True if the servers count signs, which have no scale."""
         return self.codec.partition(":")[0] == "signsgd"
 
 
 def put(params: Union[str, Mapping[str, object]], store: _slimps.Store) -> Compression:
-    """As KVStore.set_gradient_compression."""
+    """Sets the store's compression, as KVStore.set_gradient_compression describes; returns it."""
     if isinstance(params, str):
         store.set_compression(params)
         return Compression.of(params)

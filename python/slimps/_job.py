@@ -2,8 +2,9 @@
 
 DMLC_PS_ROOT_URI, DMLC_PS_ROOT_PORT   the scheduler's address
 DMLC_NUM_WORKER, DMLC_NUM_SERVER      what the job consists of
-DMLC_WORKER_ID                        the rank to ask for; any, if it is not set
-RANK, WORLD_SIZE                      torchrun's, where DMLC_WORKER_ID or DMLC_NUM_WORKER is not set
+DMLC_WORKER_ID                        the rank to ask for; if it is not set, any rank
+RANK, WORLD_SIZE                      torchrun's; used if DMLC_WORKER_ID or DMLC_NUM_WORKER is not
+                                      set
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ MOST_NODES = 4096
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """Where the scheduler is and what the job consists of. `rank` is asked for; -1: any."""
+    """A job: the scheduler's address, the number of nodes, and the `rank` to ask for (-1: any)."""
 
     scheduler: str  # "host:port"
     num_workers: int
@@ -29,7 +30,7 @@ class Job:
 
 
 def _number(environment: Mapping[str, str], *names: str) -> Optional[int]:
-    """Of the first variable that is set."""
+    """Returns the number in the first of these variables that is set; None if none is."""
     for name in names:
         text = environment.get(name, "")
         if text:
@@ -55,9 +56,11 @@ def _missing(what: str, variables: str) -> FailedPreconditionError:
 def read(environment: Optional[Mapping[str, str]] = None, *, scheduler: Optional[str] = None,
          num_workers: Optional[int] = None, num_servers: Optional[int] = None, rank: Optional[int] = None,
          job_id: Optional[str] = None) -> Job:
-    """The job as `environment` (os.environ) has it; what is given counts before that.
+    """Returns the job that `environment` (default os.environ) describes; arguments override it.
 
-    Raises FailedPreconditionError: a variable is missing; InvalidArgumentError: one makes no sense.
+    Raises
+        FailedPreconditionError: a variable is missing.
+        InvalidArgumentError: a variable or an argument makes no sense.
     """
     environment = os.environ if environment is None else environment
     role = environment.get("DMLC_ROLE", "worker")
@@ -90,12 +93,19 @@ _job: Optional[Job] = None
 
 def init(*, scheduler: Optional[str] = None, num_workers: Optional[int] = None, num_servers: Optional[int] = None,
          rank: Optional[int] = None, job_id: Optional[str] = None) -> Job:
-    """Takes this worker's place in the job from DMLC_* (under torchrun: RANK and WORLD_SIZE too).
+    """Reads this worker's place in the job from DMLC_* and returns it as a Job.
 
-    Arguments count before the environment: `scheduler` is "host:port", `rank` the rank to ask for (-1: any).
-    Stores made later use it; nothing is connected yet. Without a call, `slimps.kv.create` reads the environment.
+    Under torchrun it also reads RANK and WORLD_SIZE. Arguments override the environment. Stores
+    that are created later use the result; init() itself connects to nothing. Without a call to
+    init(), slimps.kv.create reads the environment.
 
-    Raises FailedPreconditionError: something is neither given nor set; InvalidArgumentError: makes no sense.
+    scheduler                 "host:port"
+    num_workers, num_servers  from 1
+    rank                      the rank to ask for; -1: any
+
+    Raises
+        FailedPreconditionError: a value is neither given nor set.
+        InvalidArgumentError: a value makes no sense.
     """
     global _job
     _job = read(scheduler=scheduler, num_workers=num_workers, num_servers=num_servers, rank=rank, job_id=job_id)
@@ -103,5 +113,5 @@ def init(*, scheduler: Optional[str] = None, num_workers: Optional[int] = None, 
 
 
 def current() -> Job:
-    """What init() found, or the environment's."""
+    """Returns the job that init() found, or else the environment's."""
     return _job if _job is not None else read()

@@ -1,4 +1,4 @@
-"""Keys as MXNet's KVStore takes them: one or a list, ints or strs, one kind per store."""
+"""Keys as MXNet's KVStore takes them: one key or a list, ints or strs, one kind per store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Key = Union[int, str]
 
 
 def as_key(key: Any) -> Key:
-    """A key as int or str. Raises InvalidArgumentError for anything else (bool among it)."""
+    """Returns a key as int or str. InvalidArgumentError: `key` is anything else, also a bool."""
     if isinstance(key, str):
         return key
     if not isinstance(key, bool):
@@ -30,7 +30,10 @@ def is_list(value: Any) -> bool:
 
 
 def pair(keys: Any, values: Any, what: str) -> List[Tuple[Key, Any]]:
-    """Keys with what stands for each; `what` names `values` in errors ("value", "out")."""
+    """Returns (key, value) pairs. `what` names `values` in messages ("value", "out").
+
+    InvalidArgumentError: `keys` is a list, and `values` is not a list of the same length.
+    """
     if not is_list(keys):
         return [(as_key(keys), values)]
     if not is_list(values):
@@ -41,7 +44,10 @@ def pair(keys: Any, values: Any, what: str) -> List[Tuple[Key, Any]]:
 
 
 def group(keys: Any, values: Any, what: str) -> Dict[Key, List[Any]]:
-    """All arrays of each key, in the order in which the keys first stand. A key may stand several times."""
+    """Returns all arrays of each key, with the keys in order of their first place in `keys`.
+
+    A key may be listed several times.
+    """
     grouped: Dict[Key, List[Any]] = {}
     for key, value in pair(keys, values, what):
         grouped.setdefault(key, []).extend(value if is_list(value) else [value])
@@ -49,13 +55,13 @@ def group(keys: Any, values: Any, what: str) -> Dict[Key, List[Any]]:
 
 
 class KeyKind:
-    """Of one store: the kind of its first initialised key."""
+    """The kind of one store's keys, int or str: that of the first initialised key."""
 
     def __init__(self) -> None:
         self._kind: Optional[type] = None
 
     def check(self, keys: Any) -> None:
-        """Raises InvalidArgumentError where a key is of the other kind, or `keys` mix both."""
+        """Raises InvalidArgumentError if a key is of the other kind or `keys` mix both kinds."""
         kind = self._kind
         for key in keys:
             kind = kind or type(key)

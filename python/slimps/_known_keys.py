@@ -1,4 +1,4 @@
-"""The keys that one worker has initialised, and the arrays that calls give for them, checked and packed.
+"""The keys that one worker has initialised. Checks and packs the arrays that calls pass for them.
 
     keys = KnownKeys()
     keys.check(["w"]); ...; keys.add({"w": (2, 3)})
@@ -21,38 +21,41 @@ Outputs = Dict[_keys.Key, _arrays.Outputs]
 Sparse = List[Tuple[_keys.Key, _row_sparse.RowSparse]]
 
 
-# Of what layer a tensor is, as codecs that treat layers differently are told; "": by the tensor's dimensions.
+# The kinds of layers, for codecs that treat layers differently; "": by the tensor's dimensions.
 LAYERS = ("", "convolution", "dense", "recurrent", "embedding", "normalisation", "other")
 
 
 class NewKeys(NamedTuple):
-    """Keys that are to be initialised, each with its first value as packed float32."""
+    """Keys to initialise, each with its first value as packed float32."""
 
     names: List[_keys.Key]
     shapes: List[Any]
     values: List[np.ndarray]
-    halves: List[bool]  # it was float16
+    halves: List[bool]  # the value was float16
     layers: List[str]
 
 
 class KnownKeys:
-    """Of one store. `shapes` is theirs, by key."""
+    """The known keys of one store. `shapes` has the shape of each key."""
 
     def __init__(self) -> None:
         self.shapes: Dict[_keys.Key, Any] = {}
         self._kind = _keys.KeyKind()
 
     def check(self, names: Sequence[_keys.Key]) -> None:
-        """Raises InvalidArgumentError: they are not all of the kind that the store's keys are."""
+        """Raises InvalidArgumentError if a name is not of the kind of the store's keys."""
         self._kind.check(names)
 
     def add(self, shapes: Mapping[_keys.Key, Any]) -> None:
-        """They were initialised."""
+        """Adds keys that were initialised."""
         self._kind.settle(shapes)
         self.shapes.update(shapes)
 
     def to_init(self, key: Any, value: Any, layer: Any) -> NewKeys:
-        """Of a list of arrays, one per device, the first counts. Raises what KVStore.init raises."""
+        """Checks the arguments of KVStore.init and returns the new keys. Raises what init raises.
+
+        Where a value is a list of arrays, one per device, the first one counts.
+        """
         pairs = _keys.pair(key, value, "value")
         self.check([name for name, _ in pairs])
         layers = [kind or "" for kind in layer] if _keys.is_list(layer) else [layer or ""] * len(pairs)
@@ -79,7 +82,11 @@ class KnownKeys:
         return made
 
     def shape(self, name: _keys.Key, what: str) -> Any:
-        """Raises NotFoundError: it was never initialised; InvalidArgumentError: it is of the other kind."""
+        """Returns the key's shape. `what` begins the message of errors.
+
+        NotFoundError: the key was never initialised.
+        InvalidArgumentError: the key is not of the kind of the store's keys.
+        """
         shape = self.shapes.get(name)
         if shape is None:
             self._kind.check([name])
@@ -87,7 +94,7 @@ class KnownKeys:
         return shape
 
     def outputs(self, key: Any, out: Any, what: str) -> Tuple[Outputs, Sparse]:
-        """Where dense keys are pulled into, and the RowSparse among the outputs."""
+        """Returns the outputs of keys with dense arrays, and (key, RowSparse) for the others."""
         outputs: Outputs = {}
         sparse: Sparse = []
         for name, outs in _keys.group(key, out, "out").items():
@@ -103,7 +110,11 @@ class KnownKeys:
         return outputs, sparse
 
     def packed_gradients(self, name: _keys.Key, values: List[Any], half: bool) -> List[np.ndarray]:
-        """One key's, one per device. Raises InvalidArgumentError: another shape, none, float16 unless `half`."""
+        """Returns one key's gradients as packed arrays, one per device.
+
+        InvalidArgumentError: an array has another shape, the list is empty, or an array is float16
+            and `half` is False.
+        """
         shape = self.shape(name, "push")
         if len(values) == 1 and _arrays.is_packed(values[0], shape):
             return values

@@ -1,4 +1,4 @@
-"""KVStore: what slimps.kv.create makes; its module says what keys, arrays and errors are."""
+"""KVStore, which slimps.kv.create returns. slimps.kv's docstring tells keys, arrays and errors."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from slimps.errors import FailedPreconditionError, InvalidArgumentError
 
 
 class KVStore:
-    """Made by create(). Thread-safe. A context manager: closed at the end, or aborted by an exception.
+    """A worker's connection to the parameter servers; slimps.kv.create() makes it. Thread-safe.
 
-    Stores that are open when Python ends, by sys.exit() too, are closed; after an exception that nobody caught, aborted.
+    As a context manager it closes the store at the end, and aborts it if an exception leaves the
+    block. When Python ends (also by sys.exit()), stores that are still open are closed; after an
+    uncaught exception they are aborted.
     """
 
     def __init__(self, store: _slimps.Store, name: str, options: _slimps.Options,
@@ -39,27 +41,27 @@ class KVStore:
 
     @property
     def type(self) -> str:
-        """As it was asked for."""
+        """The type as it was given to create()."""
         return self._type
 
     @property
     def job(self) -> Optional[_job.Job]:
-        """That it belongs to; None: a local store."""
+        """The job that the store belongs to; None for a local store."""
         return self._job
 
     @property
     def is_local(self) -> bool:
-        """Of this process alone, without a job."""
+        """True if the store lives in this process alone, without a job."""
         return self._kind in _store_types.LOCAL
 
     @property
     def has_rounds(self) -> bool:
-        """Whether the servers join all workers' pushes of a round."""
+        """True if the servers join all workers' pushes into rounds (dist_sync)."""
         return self._kind in _store_types.ROUNDS
 
     @property
     def rank(self) -> int:
-        """This worker's, from 0."""
+        """This worker's number in the job, from 0."""
         return self._store.rank
 
     @property
@@ -71,30 +73,36 @@ class KVStore:
         return self._timeout_s
 
     def is_capable(self, capability: str) -> bool:
-        """Whether the store can do something: "optimizer", that the servers can step."""
+        """True if the store has a capability. "optimizer": the servers can run an optimizer."""
         return self._store.is_capable(capability.lower())
 
     @property
     def codec_has_momentum(self) -> bool:
-        """Whether the codec of pushes applies momentum itself, as dgc does: an optimizer's would come on top."""
+        """True if the codec of pushes applies momentum (dgc); then the optimizer must not."""
         return self._compression.momentum
 
     @property
     def unscale(self) -> float:
-        """What an optimizer's rescale_grad undoes grad_scale by; 1 where servers count signs, which have no scale."""
+        """The rescale_grad that undoes grad_scale; 1 if the servers count signs (no scale)."""
         return 1.0 if self._compression.counts_signs else 1.0 / self._grad_scale
 
     # ---- tensors --------------------------------------------------------------------------------
 
     def init(self, key: Any, value: Any, layer: Any = None) -> None:
-        """Makes keys, of an array or RowSparse each. Collective: all workers call it alike; rank 0's values count.
+        """Creates keys, each with the shape and values of an array or a RowSparse.
 
-        Of a list of arrays, one per device, the first counts. `layer`, for one or each of the keys, says what codecs
-        that treat layers differently (adacomp) take it for: "convolution", "dense", "recurrent", "embedding",
-        "normalisation", "other"; None: what has more than two dimensions is a convolution.
+        Collective: all workers call it with equal keys and shapes; rank 0's values count. Returns
+        when the keys can be pulled. The values are never compressed. If a value is a list of
+        arrays, one per device, the first one counts.
 
-        Returns when they can be pulled. Never compressed. NaN and infinity are refused.
-        Raises AlreadyExistsError: a second init.
+        layer  one str for all keys, or a list with one per key: the kind of layer, for codecs that
+               treat layers differently (adacomp). One of "convolution", "dense", "recurrent",
+               "embedding", "normalisation", "other". None: by the shape (more than two dimensions:
+               convolution; two: dense; one: other)
+
+        Raises
+            AlreadyExistsError: the key was initialised before.
+            InvalidArgumentError: a value is NaN or infinite, or a layer is unknown.
         """
         new = self._keys.to_init(key, value, layer)
         self._store.init(new.names, [list(shape) for shape in new.shapes], new.values, new.halves, new.layers)
@@ -103,10 +111,15 @@ class KVStore:
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
         """Gives this worker's gradients to its next round; returns when the arrays may be reused.
 
-        Without an optimizer the sum over workers replaces the value; with one, the servers step by it. Of keys with
-        different `priority`, the higher goes first. A key that stands several times is summed, as devices are.
-        Raises InvalidArgumentError: another shape than a key's, nothing was sent; NaN or infinity, nothing of that key
-        and of those behind it was sent.
+        Without an optimizer, the sum over the workers replaces the key's value. With one, the
+        servers make a step with the sum. Keys with a higher `priority` are sent first. If a key is
+        listed several times, its arrays are summed, as several devices' arrays are.
+
+        Raises
+            InvalidArgumentError: an array does not have its key's shape; nothing was sent.
+            InvalidArgumentError: an array has a NaN or infinity; that key and the keys behind it
+                were not sent.
+            FailedPreconditionError: dist_async or dist_ssp without an optimizer.
         """
         if self._is_as_it_goes(key, value):
             self._check_pushed(key)
@@ -122,11 +135,14 @@ class KVStore:
             self._store.push(name, devices, priority)
 
     def row_sparse_pull(self, key: Any, out: Any, priority: int = 0, row_ids: Any = None) -> None:
-        """Replaces what each RowSparse `out` holds by the rows `row_ids` of the key, sorted, each once.
+        """Pulls the rows `row_ids` of the keys into RowSparse `out`, and waits as pull does.
 
-        Ids may repeat and stand in any order. One array of ids may serve all keys and outputs, or there is one for each
-        key, for each key a list with one for each of its outputs, or one for each output. Waits as pull does.
-        Raises InvalidArgumentError: a dense `out`, an id out of range.
+        Afterwards `out` holds these rows only, sorted by id, each once. Ids may be unsorted and may
+        repeat. `row_ids` is one array for all keys and outputs, or a list: one array per key, or
+        per key a list with one array per output, or one array per output.
+
+        Raises
+            InvalidArgumentError: `out` is dense, or an id is out of range.
         """
         wanted = list(_row_sparse.requests(key, out, row_ids))
         for name, target, _ in wanted:
@@ -137,12 +153,18 @@ class KVStore:
             target.replace(indices, np.frombuffer(values, np.float32).reshape((indices.size,) + target.shape[1:]))
 
     def pull(self, key: Any, out: Any, priority: int = 0, ignore_sparse: bool = True) -> None:
-        """Writes the values into `out`, in place: an array or a list of arrays per key.
+        """Writes the keys' values into `out`, in place: an array or a list of arrays per key.
 
-        Waits until all workers' pushes of the rounds that this worker has pushed are applied. Several keys are pulled
-        at once; where one array stands for several, it ends up with the last one's value. A RowSparse is left as it is
-        (row_sparse_pull fills it); without `ignore_sparse` a local store puts all rows into it, and for a distributed
-        one it is an InvalidArgumentError.
+        Waits until the rounds that this worker has pushed are complete, with all workers' pushes,
+        and applied. Several keys are pulled at once. An array that is listed for several keys ends
+        up with the last key's value.
+
+        ignore_sparse  True: a RowSparse in `out` is left as it is (row_sparse_pull fills it).
+                       False: a local store fills it with all rows
+
+        Raises
+            InvalidArgumentError: an array does not have its key's shape or cannot be written to, or
+                ignore_sparse is False and `out` holds a RowSparse of a distributed store.
         """
         outputs, sparse = self._keys.outputs(key, out, "pull")
         if sparse and not ignore_sparse:
@@ -154,10 +176,11 @@ class KVStore:
             output.finish()
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
-        """Pushes the values and pulls into `out`, or into the values where it is left out.
+        """Pushes the values, then pulls into `out`; without `out`, into the values themselves.
 
-        A list of keys is one call, in which each is pulled as soon as it is pushed. All values are read before they are
-        written to. Raises as push and pull do; the keys before one that is refused have been pushed and pulled.
+        With a list of keys, each key is pulled as soon as it is pushed. A value is never
+        overwritten before it has been read. Raises what push and pull raise; if one key is refused,
+        the keys before it have been pushed and pulled.
         """
         targets = value if out is None else out
         outputs, _ = self._keys.outputs(key, targets, "pushpull")  # checked before any push
@@ -172,13 +195,16 @@ class KVStore:
             output.finish()
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
-        """init, then pull: `out` holds rank 0's values everywhere, all rows of them where it is a RowSparse."""
+        """Calls init, then pull: on every worker, `out` then holds rank 0's values.
+
+        A RowSparse `out` gets all rows. Collective. Raises what init and pull raise.
+        """
         self.init(key, value)
         self.pull(key, out, priority)
         self._pull_all_rows(self._keys.outputs(key, out, "broadcast")[1], priority)
 
     def push_nothing(self, key: Any) -> None:
-        """This worker contributes nothing to the keys' next round, which need not wait for it."""
+        """Contributes nothing to the keys' next round, which then does not wait for this worker."""
         names = [_keys.as_key(name) for name in (key if _keys.is_list(key) else [key])]
         for name in names:
             self._check_pushed(name)
@@ -188,76 +214,110 @@ class KVStore:
     # ---- how gradients are treated --------------------------------------------------------------
 
     def set_optimizer(self, optimizer: Any) -> None:
-        """The servers step by it: one update per round, with the sum over workers and devices.
+        """Makes the servers run `optimizer`, one update per round.
 
-        `optimizer` is one of slimps.optimizer, or a torch.optim.SGD, Adam or AdamW, of which the options are read.
-        Collective: every worker calls it alike, before or after init, repeatedly; rank 0's counts, from the next round
-        on (where rounds have begun: between a pull and the next push); another kind begins with no momentum. Raises
-        FailedPreconditionError: there is one for all keys, and a DistributedOptimizer or CommHookState of this store
-        has set another.
+        The gradient of an update is the sum over workers and devices.
+
+        `optimizer` is one of slimps.optimizer, or a torch.optim.SGD, Adam or AdamW, whose options
+        are read. Collective: every worker calls it with equal arguments; rank 0's count, from the
+        next round on. It may be called before or after init, and again later; once rounds have
+        begun, call it between a pull and the next push. An optimizer of another kind begins without
+        momentum.
+
+        Raises
+            FailedPreconditionError: a DistributedOptimizer or CommHookState of this store has set
+                another optimizer, and a store has one optimizer for all keys.
+            InvalidArgumentError: the servers do not have this optimizer or one of its options.
         """
         self.set_optimizer_spec(_optimizer.from_any(optimizer).spec())
 
     def set_optimizer_spec(self, spec: _slimps.OptimizerSpec, relying: str = "") -> None:
-        """As set_optimizer, of what an Optimizer's spec() says. `relying`: who needs it to stay as it is."""
+        """Does what set_optimizer does, for the spec() of an Optimizer.
+
+        `relying` names the caller if it needs this optimizer to stay; "" if it does not.
+        """
         self._optimizer.check(spec, relying or "set_optimizer", bool(relying))
         self._store.set_optimizer(spec)
         self._optimizer.settle(spec, relying)
 
     def optimizer_states(self) -> bytes:
-        """What save_optimizer_states writes."""
+        """Returns the content that save_optimizer_states writes. Collective."""
         return self._store.save_optimizer_states()
 
     def put_optimizer_states(self, content: bytes) -> None:
-        """As load_optimizer_states, of optimizer_states()."""
+        """Restores the result of optimizer_states(), as load_optimizer_states does. Collective."""
         self._store.load_optimizer_states(content)
 
     def residuals(self) -> bytes:
-        """What the codecs keep of this worker's gradients between pushes, after all pushes so far."""
+        """Returns what the codecs keep of this worker's gradients between pushes (residuals).
+
+        Waits until the servers have acknowledged all pushes so far.
+        """
         return self._store.save_residuals()
 
     def put_residuals(self, content: bytes) -> None:
-        """Puts residuals() of the same rank back, into a job with the same keys, before the next push."""
+        """Restores the result of residuals(). Call it before the next push.
+
+        The content must come from the same rank of a job with the same keys.
+        """
         self._store.load_residuals(content)
 
     def save_optimizer_states(self, fname: str) -> None:
-        """Writes what the servers' optimizer keeps (momentum, moments, counts) to a file, whole or not at all.
+        """Writes the servers' optimizer state (momentum, moments, counts) to the file `fname`.
 
-        Collective; each worker writes the same content under its own `fname`. Neither the weights are in it nor how
-        far a learning-rate schedule is: slimps.lr_scheduler's `begin_update` says that.
+        Collective; each worker writes the same content under its own `fname`. The file is written
+        whole or not at all. It holds neither the weights nor the position in a learning-rate
+        schedule (give slimps.lr_scheduler's `begin_update` for that).
         """
         _whole_file.write(fname, self.optimizer_states(), "%d.%d" % (self.rank, os.getpid()))
 
     def load_optimizer_states(self, fname: str) -> None:
-        """Puts it back, into a job whose keys have the same names and sizes, before the next push. Collective."""
+        """Restores a file of save_optimizer_states. Call it before the next push. Collective.
+
+        The keys must have the same names and sizes; the number of servers may differ.
+        """
         with open(fname, "rb") as saved:
             self.put_optimizer_states(saved.read())
 
     def set_updater(self, updater: Optional[_updater.Updater]) -> None:
-        """Local stores: `updater(key, gradient, weight)` in an optimizer's place, once per push and key.
+        """Lets a local store call `updater(key, gradient, weight)` once per push and key.
 
-        It gets the key as it was given, the summed push and the weight, numpy arrays of float32 in the key's shape, and
-        changes the weight in place. It must not call the store; what it raises, push raises, and nothing has changed.
-        None: pushes replace values again. Raises UnimplementedError: a distributed store.
+        It takes an optimizer's place. `key` is the key as it was given; `gradient` is the summed
+        push and `weight` the value, numpy arrays of float32 in the key's shape. The updater changes
+        `weight` in place. It must not call the store. If it raises, push raises the same and the
+        value stays. None removes the updater: pushes replace values again.
+
+        Raises
+            UnimplementedError: the store is distributed.
         """
         shapes = self._keys.shapes  # not the store: nobody would see that cycle
         self._store.set_updater(None if updater is None else _updater.over_shapes(updater, shapes))
 
     def set_gradient_compression(self, compression_params: Union[str, Mapping[str, Any]]) -> None:
-        """Compresses pushes from now on; on every worker alike, before the first push.
+        """Compresses pushes from now on. Call it on every worker alike, before the first push.
 
-        A dict with "type" is MXNet's ({"type": "2bit", "threshold": 0.5}): every key is compressed, and float16 pushes
-        are refused. One with "compressor_type" is BytePS's; a str is a codec spec, as create's `compression`.
+        `compression_params` is one of
+            a dict with "type": MXNet's form, as {"type": "2bit", "threshold": 0.5}; every key is
+            then
+                compressed, and float16 pushes are refused;
+            a dict with "compressor_type": BytePS's form;
+            a str: a codec spec, as create's `compression`.
+
+        Raises
+            InvalidArgumentError: the codec or an option is unknown, or does not go with the store's
+                type or optimizer.
+            FailedPreconditionError: a push was made before.
         """
         self._compression = _compression.put(compression_params, self._store)
 
     # ---- the job --------------------------------------------------------------------------------
 
     def pull_then(self, key: Any, out: Any, done: Callable[[Optional[Exception]], None], priority: int = 0) -> None:
-        """As pull, but returns at once: `done(None)` or `done(exception)` is called by another thread.
+        """Starts a pull and returns; later another thread calls `done(None)` or `done(exception)`.
 
-        `out` must be packed float32, one array per key, and must stay as it is until then; `done` must not wait for the
-        store.
+        If nothing has to be waited for, `done` may be called before this method returns. `done`
+        must not wait for the store. `out` is one contiguous float32 array per key, which the caller
+        must neither read nor change until `done` is called.
         """
         names, arrays = [], []
         for name, one in _keys.pair(key, out, "out"):
@@ -268,9 +328,13 @@ class KVStore:
 
     def exchange(self, names: List[str], layers: List[str], arrays: List[Any], spec: _slimps.OptimizerSpec,
                  settings: _slimps.ExchangeSettings) -> _slimps.Exchange:
-        """Makes the keys `names` a model's parameters, whose memory is `arrays`; `layers` as init's. Collective.
+        """Creates the keys `names` for a model's parameters, whose memory is `arrays`. Collective.
 
-        Raises FailedPreconditionError: the store has an optimizer that differs by more than its rates.
+        `layers` has one kind of layer per key, as init's `layer`.
+
+        Raises
+            FailedPreconditionError: the store has another optimizer, which differs in more than
+                learning rate and weight decay.
         """
         self._keys.check(names)
         self._optimizer.check(spec, "a DistributedOptimizer")
@@ -281,15 +345,18 @@ class KVStore:
         return made
 
     def all_reduce_sum(self, values: List[float]) -> List[float]:
-        """The sums of the workers' numbers, by way of the scheduler: for a few. A barrier too."""
+        """Returns the sums of all workers' numbers, element by element. Collective; also a barrier.
+
+        The numbers go through the scheduler, so pass only a few.
+        """
         return self._store.all_reduce_sum(values)
 
     def has_key(self, key: Any) -> bool:
-        """Whether this worker has initialised it."""
+        """True if this worker has initialised the key."""
         return key in self._keys.shapes
 
     def barrier(self) -> None:
-        """Waits until all workers have come here."""
+        """Waits until all workers have called barrier()."""
         self._store.barrier()
 
     def wait(self) -> None:
@@ -297,30 +364,45 @@ class KVStore:
         self._store.wait()
 
     def leave(self) -> None:
-        """Rounds from the next on are complete without this worker, whose data is used up; it can still pull."""
+        """Leaves the rounds, for a worker whose data is used up: the next ones do not wait for it.
+
+        The worker can still pull.
+        """
         self._store.leave()
 
     def totals(self) -> Dict[str, float]:
-        """Of this worker since create: bytes_pushed and bytes_pulled (payloads), and seconds by stage."""
+        """Returns this worker's sums since create().
+
+        bytes_pushed and bytes_pulled count payload bytes. copy_s, encode_s, send_s, wait_s and
+        decode_s are seconds, one per stage.
+        """
         return self._store.totals()
 
     def decision(self) -> Optional[Dict[str, Any]]:
-        """What is compressed, the same on all workers; None: "auto" has not decided yet, or there is no compression.
+        """Returns what is compressed, the same on all workers, or None.
 
-        `codec` for tensors of at least `threshold_bytes` (None: compression pays for none), the same of pulls, and the
-        `table` behind it, empty where the threshold was given: per `direction` and tensor size `bytes` the means of
-        t_c_ms (raw, on the wire), t_cq_ms (compressed, on the wire) and t_pq_ms (encoding and decoding). Compression
-        pays where t_c > t_cq + t_pq.
+        None means that "auto" has not decided yet, or that there is no compression. Otherwise a
+        dict:
+            codec, threshold_bytes            pushes of at least so many fp32 bytes use the codec;
+                                              None: compression pays for no size
+            pull_codec, pull_threshold_bytes  the same for pulls
+            from_round                        the decision holds from this round on
+            table                             the measured means behind it, a list of dicts; empty
+                                              if the threshold was given
+
+        A row of the table has `direction` ("push" or "pull"), the tensor's size in `bytes`, and the
+        milliseconds t_c_ms (raw, on the wire), t_cq_ms (compressed, on the wire) and t_pq_ms
+        (encoding and decoding). Compression pays where t_c > t_cq + t_pq.
         """
         return self._store.decision()
 
     def close(self) -> None:
-        """Waits for pushes under way and says goodbye; a second time it does nothing."""
+        """Waits for pushes under way and leaves the job. A second call does nothing."""
         _open_stores.discard(self)
         self._store.close()
 
     def abort(self, why: str) -> None:
-        """This worker cannot go on: everyone in the job is told why, and the job ends."""
+        """Ends the job because this worker cannot go on; every node is told `why`."""
         self._store.abort(why)
 
     def __enter__(self) -> "KVStore":
@@ -333,7 +415,7 @@ class KVStore:
         else:
             _open_stores.abort_for(self, error)
 
-    # MXNet's scripts call these two so.
+    # MXNet's scripts call these two by their private names.
     _barrier = barrier
     _set_updater = set_updater
 
@@ -344,12 +426,16 @@ class KVStore:
             self.row_sparse_pull(name, target, priority, row_ids=np.arange(target.shape[0]))
 
     def _is_as_it_goes(self, key: Any, value: Any) -> bool:
-        """Whether they are a key and its one array as C++ takes them, so that nothing has to be brought into form."""
+        """True for one key with one array that C++ takes without conversion."""
         shape = self._keys.shapes.get(key) if type(key) is str or type(key) is int else None
         return shape is not None and _arrays.is_packed(value, shape)
 
     def _check_pushed(self, name: _keys.Key) -> Any:
-        """The shape of a key that can be pushed to."""
+        """Returns the key's shape.
+
+        NotFoundError: the key was never initialised.
+        FailedPreconditionError: the store steps with each push and has no optimizer.
+        """
         shape = self._keys.shape(name, "push")
         if self._kind in _store_types.PUSH_BY_PUSH and not self._optimizer.is_set:
             raise FailedPreconditionError("push of key %r: a %s store steps with each push and keeps no sums; expected "
@@ -357,7 +443,7 @@ class KVStore:
         return shape
 
     def _gradients(self, dense: Mapping[_keys.Key, List[Any]]) -> Dict[_keys.Key, List[np.ndarray]]:
-        """Packed arrays of each key, one per device, all checked."""
+        """Returns each key's gradients as packed arrays, one per device, after checking all."""
         half = not self._compression.refuses_half
         packed = {}
         for name, values in dense.items():

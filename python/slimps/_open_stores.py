@@ -1,6 +1,7 @@
-"""The stores of this process that are open: closed when Python ends, aborted after an exception that nobody caught.
+"""This process's open stores.
 
-SystemExit is none of these: what sys.exit() was given cannot be known any more when Python ends.
+When Python ends, they are closed; after an uncaught exception, they are aborted.
+SystemExit does not abort them: when Python ends, the argument of sys.exit() is no longer known.
 """
 
 from __future__ import annotations
@@ -29,12 +30,15 @@ def discard(store: "KVStore") -> None:
 
 
 def distributed() -> "List[KVStore]":
-    """Those that belong to a job."""
+    """Returns the open stores that belong to a job."""
     return [store for store in _open if not store.is_local]
 
 
 def check_none_of(job: "Job") -> None:
-    """Raises FailedPreconditionError: a process is one worker of a job, and has its store already."""
+    """Raises FailedPreconditionError if this process has a store of `job`.
+
+    A process is one worker of a job, with one store.
+    """
     for store in distributed():
         if store.job is not None and (store.job.scheduler, store.job.job_id) == (job.scheduler, job.job_id):
             raise FailedPreconditionError(
@@ -44,7 +48,10 @@ def check_none_of(job: "Job") -> None:
 
 
 def abort_for(store: "KVStore", error: BaseException) -> None:
-    """The others learn why; what went wrong here is being raised already."""
+    """Aborts and closes `store`; the other workers are told `error`.
+
+    Errors of closing are dropped, since `error` is being raised already.
+    """
     store.abort("worker %d: %s: %s" % (store.rank, type(error).__name__, error))
     try:
         store.close()
@@ -53,7 +60,7 @@ def abort_for(store: "KVStore", error: BaseException) -> None:
 
 
 def _close_all() -> None:
-    """At the end of Python: nobody shall wait for a worker that is gone."""
+    """Runs at the end of Python, so that no other worker waits for this one."""
     uncaught = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
     for store in list(_open):
         if uncaught is not None:
@@ -66,5 +73,5 @@ def _close_all() -> None:
 
 
 atexit.register(_close_all)
-# A child has none of the store's threads.
+# A forked child has none of the store's threads.
 os.register_at_fork(after_in_child=_open.clear)

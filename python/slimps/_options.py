@@ -1,4 +1,4 @@
-"""What slimps.kv.create takes beside the type. Names, ranges and checks are worker/kvstore_options.h's."""
+"""The options of slimps.kv.create. worker/kvstore_options.h has their names, ranges and checks."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ def _text(name: str, value: Any) -> str:
 
 
 def make(job: Optional[Job], given: Mapping[str, Any]) -> _slimps.Options:
-    """Those of `job`; None: of a local store.
+    """Returns the options `given` for a store of `job`; None: for a local store.
 
-    Raises InvalidArgumentError: an option that does not exist, or a value that makes no sense.
+    Raises
+        InvalidArgumentError: an option does not exist, or its value makes no sense.
     """
     options = _slimps.Options()
     if job is not None:

@@ -1,4 +1,4 @@
-"""Warnings that say something once in a process, at the line of the user's that had it said.
+"""Warnings that appear once per process, at the line of the user's code that caused them.
 
     _said_once.warn("float64", "push of key 'w': float64 is converted")
 """
@@ -15,7 +15,7 @@ _said: Set[str] = set()
 
 
 def warn(about: str, message: str) -> None:
-    """`about` names what is said: a second time it is not."""
+    """Warns with `message`, unless there was a warning for the same `about` before."""
     if about in _said:
         return
     _said.add(about)

@@ -1,9 +1,15 @@
-"""The C++ side of slimps; use the package slimps. Arrays are contiguous float32 by the buffer protocol."""
+"""The C++ side of slimps; use the package slimps instead.
+
+Arrays are contiguous float32 and passed by the buffer protocol.
+"""
 
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 class Options:
-    """KVStoreOptions of worker/kvstore.h; `set` takes the names and texts of worker/kvstore_options.h."""
+    """KVStoreOptions of worker/kvstore.h.
+
+    `set` takes the names and texts of worker/kvstore_options.h.
+    """
 
     compression: str
     grad_scale: float
@@ -46,7 +52,7 @@ class OptimizerSpec:
     def __init__(self) -> None: ...
 
 def are_apart(arrays: Sequence[Any]) -> bool:
-    """Whether no two of these packed float32 arrays overlap."""
+    """True if no two of these contiguous float32 arrays overlap."""
 
 
 class Store:

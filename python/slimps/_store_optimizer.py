@@ -1,4 +1,8 @@
-"""The optimizer of a store: the servers have one for all its keys, so whoever shares the store must want the same."""
+"""The optimizer of a store.
+
+The servers have one optimizer for all keys of a store, so everything that shares the store must
+want the same one.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,15 @@ from typing import Optional
 from slimps import _slimps
 from slimps.errors import FailedPreconditionError
 
-# What holds for all keys. Learning rate and weight decay are told key by key by those who share a store.
+# The options that hold for all keys. Learning rate and weight decay are set key by key where a
+# store is shared.
 _OF_ALL_KEYS = ("kind", "momentum", "nesterov", "beta1", "beta2", "epsilon", "clip_gradient", "average", "rescale_grad")
 
 
 class StoreOptimizer:
-    """What the servers were told, and who relies on it: from then on nobody may tell them anything else.
+    """The optimizer that the servers have, and the first object that relies on it.
+
+    As soon as something relies on it, no other optimizer is accepted.
 
         optimizer.check(spec, "CommHookState")     # before the servers are told
         optimizer.settle(spec, "CommHookState")    # after that
@@ -27,7 +34,11 @@ class StoreOptimizer:
         return self._spec is not None
 
     def check(self, spec: _slimps.OptimizerSpec, who: str, relies: bool = True) -> None:
-        """Raises FailedPreconditionError: somebody relies on another one, or `who` does and another one is there."""
+        """Raises FailedPreconditionError if `spec` conflicts with the optimizer that is set.
+
+        It conflicts if it differs, and either `who` relies on it or something relies on the one
+        that is set.
+        """
         if self._spec is None or not (relies or self._relying):
             return
         for name in _OF_ALL_KEYS:
@@ -38,6 +49,6 @@ class StoreOptimizer:
                     "%s=%r as it has, got %r" % (who, self._relying or "set_optimizer", name, there, wanted))
 
     def settle(self, spec: _slimps.OptimizerSpec, relying: str) -> None:
-        """The servers have `spec` now; `relying` may be empty."""
+        """Notes that the servers now have `spec`, and what relies on it ("": nothing)."""
         self._spec = spec
         self._relying = self._relying or relying

@@ -1,4 +1,4 @@
-"""The types of stores that create() takes: the C++ side's, and MXNet's other names for them."""
+"""The types of stores that create() takes: the C++ side's names, and MXNet's other names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from slimps.errors import InvalidArgumentError
 
 LOCAL = ("local", "device")  # no scheduler, no servers
 ROUNDS = ("dist_sync", "dist_device_sync")
-PUSH_BY_PUSH = ("dist_async", "dist_ssp")  # the servers step by each, and keep no sums
+PUSH_BY_PUSH = ("dist_async", "dist_ssp")  # the servers step with each push and keep no sums
 
 _OTHER_NAMES = {
     "local_update_cpu": "local", "local_allreduce_cpu": "local", "local_allreduce_device": "device",
@@ -17,7 +17,10 @@ _OTHER_NAMES = {
 
 
 def resolve(name: Any) -> str:
-    """As the C++ side calls it, which refuses what it does not know."""
+    """Returns the C++ side's name of a type; it returns unknown names, which the C++ side refuses.
+
+    InvalidArgumentError: `name` is no str.
+    """
     if not isinstance(name, str):
         raise InvalidArgumentError("type: expected a str, got %r" % (name,))
     return _OTHER_NAMES.get(name.lower(), name.lower())

@@ -1,4 +1,4 @@
-"""What a script changed and the servers do not know: weights between two steps, gradients after they had gone."""
+"""Detects changes that the servers do not know: weights between steps, gradients once sent."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ import torch
 from slimps.errors import FailedPreconditionError
 
 _SAMPLED = 32  # elements of a tensor
-_LOOKED_THROUGH = 10  # of the first steps all gradients are, then of every so many
+_LOOKED_THROUGH = 10  # gradients are compared in this many first steps, then in every 10th step
 
 
 def _sample(array: np.ndarray) -> np.ndarray:
-    """Some elements of it, a view: an odd number apart, so that they are not all of one column."""
+    """Returns a view of some elements. The stride is odd, so that not all are of one column."""
     return array.reshape(-1)[::-(-array.size // _SAMPLED) | 1]
 
 
 class Weights:
-    """The parameters, which nobody but the servers may change between mark() and check().
+    """The parameters. Between mark() and check(), only the servers may change them.
 
-    torch counts changes, but not those through `.data` or numpy: for these a few elements of each are compared.
+    torch counts changes of a tensor, except those through `.data` or numpy. To find these, a few
+    elements of each parameter are compared.
     """
 
     def __init__(self, names: List[str], parameters: List[torch.Tensor], arrays: List[np.ndarray]) -> None:
@@ -29,11 +30,11 @@ class Weights:
         self._marks: List[Tuple[int, bytes]] = []
 
     def mark(self) -> None:
-        """They are as they should be."""
+        """Notes that the parameters now are as they should be."""
         self._marks = [(parameter._version, sample.tobytes()) for _, parameter, _, sample in self._watched]
 
     def check(self) -> None:
-        """Raises FailedPreconditionError: one was changed since mark(), or lies elsewhere."""
+        """Raises FailedPreconditionError if a parameter was changed or moved since mark()."""
         for (name, parameter, array, sample), (version, values) in zip(self._watched, self._marks):
             if (parameter.data_ptr() != array.ctypes.data or parameter._version != version
                     or sample.tobytes() != values):
@@ -43,10 +44,11 @@ class Weights:
 
 
 class Sent(NamedTuple):
-    """A gradient that has gone out in step `step`, from 0.
+    """A gradient that was sent.
 
-    torch does not count what goes through `.data`, as its own clip_grad_value_ does: for this a sum over all bits is
-    compared, in the first steps and now and then, since a script that changes gradients does it over and over.
+    torch does not count changes through `.data`, which its own clip_grad_value_ makes. To find
+    these, a sum over all bits is compared. That takes time, so it is done in the first steps and in
+    every 10th step: a script that changes gradients does so in every step.
     """
 
     gradient: torch.Tensor
@@ -55,12 +57,12 @@ class Sent(NamedTuple):
 
     @classmethod
     def now(cls, gradient: torch.Tensor, packed: np.ndarray, step: int) -> "Sent":
-        """`packed`: the same as an array."""
+        """Returns the record of a gradient sent in step `step`, from 0; `packed` has its values."""
         looks = step < _LOOKED_THROUGH or step % _LOOKED_THROUGH == 0
         return cls(gradient, gradient._version, _sum_of_bits(packed) if looks else None)
 
     def is_still(self, gradient: Optional[torch.Tensor]) -> bool:
-        """Whether `gradient` is it, unchanged."""
+        """True if `gradient` is the tensor that was sent, and unchanged."""
         return (gradient is self.gradient and gradient._version == self.version
                 and (self.bits is None or self.bits == _sum_of_bits(gradient.detach().contiguous().numpy())))
 

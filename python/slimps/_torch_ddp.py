@@ -1,6 +1,7 @@
-"""comm_hook: DistributedDataParallel's gradients by way of the servers, in place of an all-reduce.
+"""comm_hook: sends DistributedDataParallel's gradients through the servers, not an all-reduce.
 
-Annotations are not postponed here: DistributedDataParallel looks at comm_hook's.
+This module does not import `annotations` from __future__, since DistributedDataParallel reads the
+types in comm_hook's annotations.
 """
 
 import threading
@@ -14,20 +15,30 @@ from slimps.errors import FailedPreconditionError, InvalidArgumentError
 
 
 class CommHookState:
-    """What comm_hook needs: a store whose keys are the parameters, each worth the mean of the workers' gradients.
+    """The state of comm_hook: a store with a key per parameter, whose value is the gradients' mean.
 
-    named_parameters  of the model, before or after DistributedDataParallel wraps it; those that need no gradient are
-                      left out. A parameter is a key, so that codecs and the threshold table see tensors, not buckets.
-                      The model itself: the same, with each layer's kind (DistributedOptimizer)
-    compression, threshold, pull_compression, pull_threshold, and all other options: as slimps.kv.create's. Codecs see
-                      gradient * grad_scale; it is undone by the servers
-    optimizer         yours, which steps by the means. Needed where the codec has momentum of its own (dgc, momentum=):
-                      with an optimizer that has momentum too, a gradient would go through it twice. Its groups are
-                      looked at here and in every step; momentum, or Adam's first beta, is an InvalidArgumentError
-    store             an own dist_sync store without an optimizer, in place of all these; a round of its other keys then
-                      is the mean over the workers too
+    named_parameters  model.named_parameters(), before or after DistributedDataParallel wraps the
+                      model; parameters that need no gradient are left out. A parameter is a key, so
+                      codecs and the threshold table see tensors, not buckets. Or the model itself:
+                      then codecs know each layer's kind too, as for DistributedOptimizer
+    compression, threshold, pull_compression, pull_threshold, and all other options
+                      the options of slimps.kv.create. Codecs see gradient * grad_scale; the servers
+                      undo it
+    optimizer         your optimizer, which makes steps with the means. It is needed if the codec
+                      applies momentum (dgc, momentum=): if the optimizer had momentum too, a
+                      gradient would go through momentum twice. Its groups are checked here and in
+                      every step
+    store             your own dist_sync store without an optimizer, instead of the options. The
+                      rounds of its other keys then give the mean over the workers too
 
-    Collective. Gradients are float32 on the CPU. close() at the end, or as a context manager.
+    Collective. Gradients are float32 on the CPU. Call close() at the end, or use it as a context
+    manager.
+
+    Raises
+        InvalidArgumentError: no parameter needs a gradient, a parameter is not float32 on the CPU,
+            the store is not dist_sync, or codec and optimizer both have momentum (for Adam: the
+            first beta).
+        FailedPreconditionError: the store has another optimizer.
     """
 
     def __init__(self, named_parameters: _torch_parameters.Named, *, compression: Optional[str] = None,
@@ -52,10 +63,11 @@ class CommHookState:
             raise InvalidArgumentError("CommHookState: expected a dist_sync store, got %s" % self.store.type)
         self._names: Dict[int, str] = {id(parameter): "gradient/" + name for name, parameter in wanted}
         self._priority = {"gradient/" + name: -place for place, (name, _) in enumerate(wanted)}
-        self._parameters = [parameter for _, parameter in wanted]  # alive, so that no other gets its id
+        # Keeps the parameters alive, so that no other object gets one of their ids.
+        self._parameters = [parameter for _, parameter in wanted]
         self._failed: Optional[Exception] = None
         self._lock = threading.Lock()
-        mean = _slimps.OptimizerSpec()  # none, but the mean in place of the sum
+        mean = _slimps.OptimizerSpec()  # no step: the value is the mean, in place of the sum
         mean.kind = "NONE"
         mean.average = True
         mean.rescale_grad = self.store.unscale
@@ -65,11 +77,11 @@ class CommHookState:
                         _torch_parameters.layers_of(named_parameters, self._parameters))
 
     def totals(self) -> Dict[str, float]:
-        """As KVStore.totals: bytes and seconds of this worker."""
+        """Returns this worker's bytes and seconds, as KVStore.totals does."""
         return self.store.totals()
 
     def close(self) -> None:
-        """Ends this worker's part of the job, unless the store was given."""
+        """Ends this worker's part of the job, unless the store was passed in."""
         if self._owns_store:
             self.store.close()
 
@@ -81,10 +93,14 @@ class CommHookState:
             self.store.__exit__(*error)
 
     def exchange(self, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        """The bucket's gradients go out; the future has the bucket's buffer when their means are in it."""
+        """Sends the bucket's gradients and returns a future of the bucket's buffer.
+
+        The future completes when the buffer holds the means over the workers, or with an error.
+        Raises the error of an earlier bucket if there was one.
+        """
         if self._failed is not None:
             raise self._failed
-        self._check_momentum(self.store.codec_has_momentum)  # a schedule may bring one
+        self._check_momentum(self.store.codec_has_momentum)  # a schedule may have set it since
         names, views = self._name(bucket)
         for name, view in zip(names, views):
             self.store.push(name, view, priority=self._priority[name])
@@ -103,7 +119,10 @@ class CommHookState:
         return future
 
     def _check_momentum(self, codec_has_it: bool) -> None:
-        """A hook sees gradients alone: what steps by them has to be shown to it where that matters."""
+        """Raises InvalidArgumentError if codec and optimizer both have momentum.
+
+        A hook sees only gradients, so the script must pass its optimizer to let this be checked.
+        """
         if not codec_has_it:
             return
         if self._optimizer is None:
@@ -133,5 +152,8 @@ class CommHookState:
 
 
 def comm_hook(state: CommHookState, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """For DistributedDataParallel.register_comm_hook(state, comm_hook): gradients' means by way of the servers."""
+    """Returns a future of the bucket's mean gradients, which come from the servers.
+
+    Pass it to DistributedDataParallel.register_comm_hook(state, comm_hook).
+    """
     return state.exchange(bucket)

@@ -1,4 +1,4 @@
-"""DistributedOptimizer: a torch optimizer whose steps the servers take."""
+"""DistributedOptimizer: a torch optimizer whose steps run on the servers."""
 
 from __future__ import annotations
 
@@ -15,37 +15,52 @@ from slimps.errors import FailedPreconditionError, InvalidArgumentError
 
 
 class DistributedOptimizer(torch.optim.Optimizer):
-    """Takes `optimizer`'s place: push in backward, step on the servers, new weights in the parameters after step().
+    """Replaces `optimizer`: backward pushes gradients, the servers step, step() gets weights.
 
-    optimizer         torch.optim.SGD, Adam or AdamW over float32 parameters on the CPU. Learning rate and weight decay
-                      may differ by parameter group and change (rank 0's count); what else it is told stays as it is
-    named_parameters  model.named_parameters(): names are the keys, their order the priority (front layers first). The
-                      model itself: the same, and codecs that treat layers differently (adacomp) hear of each layer's
-                      kind, which else is told by the shape. None: names by group and place. Those that `optimizer` does not step, or that need no gradient,
-                      get rank 0's values and are then left alone
-    compression, threshold, pull_compression, pull_threshold, and all other options: as slimps.kv.create's
-    backup_model      SlimGC's: the next forward pass begins on this worker's own step while the round goes on, which
-                      costs exactly one round of lag. False: step() waits for the round
-    local_lr          learning rate of the backup model's step, beside group 0's present one; it follows each group's in proportion.
-                      None: the group's own
-    push_in_backward  False: gradients leave in step(), as they are then: for torch.nn.utils.clip_grad_norm_, which
-                      then clips this worker's gradient, and for GradScaler
-    backward_passes_per_step  gradients leave in that many-th backward pass of a step, accumulated
-    clip_gradient     limit of each element of the mean, at the servers
-    grad_scale        codecs see gradient * grad_scale (2bit's threshold is meant for sums over a batch)
-    non_finite        "stop": NaN or infinity is an InvalidArgumentError of step(); "skip": counts as zero
-    store             an own dist store, in place of its options. Optimizers that share one must be of the same kind and
-                      options, learning rate and weight decay aside
+    optimizer         torch.optim.SGD, Adam or AdamW over float32 parameters on the CPU. Learning
+                      rate and weight decay may differ between parameter groups and may change (rank
+                      0's count). Its other options must not change
+    named_parameters  model.named_parameters(): the names are the keys, and their order is the
+                      priority (front layers first). Or the model itself: then codecs that treat
+                      layers differently (adacomp) know each layer's kind, which they otherwise take
+                      from the shape. None: names by group and place. Parameters that `optimizer`
+                      does not step, or that need no gradient, get rank 0's values once
+    compression, threshold, pull_compression, pull_threshold, and all other options
+                      the options of slimps.kv.create
+    backup_model      True: SlimGC's backup model. The next forward pass starts from this worker's
+                      own step while the round is under way, which costs exactly one round of lag.
+                      False: step() waits for the round
+    local_lr          learning rate of the backup model's step for group 0. Other groups' rates, and
+                      later changes, keep the same proportion to the optimizer's rates. None: the
+                      optimizer's rates
+    push_in_backward  True: gradients are sent during backward. False: step() sends them as they are
+                      then, for GradScaler and for torch.nn.utils.clip_grad_norm_ (which clips this
+                      worker's gradient)
+    backward_passes_per_step
+                      gradients accumulate over this many backward passes, and the last one sends
+                      them
+    clip_gradient     limit of each element of the mean; the servers apply it
+    grad_scale        codecs see gradient * grad_scale (2bit's threshold is meant for sums over a
+                      batch); the servers undo it
+    non_finite        "stop": step() raises InvalidArgumentError for NaN or infinity. "skip": such
+                      elements count as zero
+    store             your own dist store, instead of the options. Optimizers that share a store
+                      must have the same kind and options, except learning rate and weight decay
 
-    Collective: every worker makes it alike; all begin from rank 0's parameters, all of the named ones. Load a
-    checkpoint's weights into the model before, and change no weights afterwards: that is refused where it is seen. A
-    step's gradient is the mean over the workers, as DistributedDataParallel's; a parameter without gradient on all of
-    them is not stepped.
+    Collective: every worker makes it with equal arguments. All workers begin with rank 0's values
+    of the named parameters. Load a checkpoint's weights into the model before this, and do not
+    change weights afterwards; a change that is detected raises an error. A step's gradient is the
+    mean over the workers, as with DistributedDataParallel. A parameter that has no gradient on any
+    worker is not stepped.
 
-    Raises InvalidArgumentError: what servers or codecs cannot do, by name; other slimps.Error: the job.
+    Raises
+        InvalidArgumentError: the servers or the codec cannot do what an argument asks; the message
+            names it.
+        other slimps.Error: an error of the job.
     """
 
-    _step_supports_amp_scaling = True  # GradScaler calls step(grad_scaler=...) and leaves its checks to it
+    # GradScaler calls step(grad_scaler=...) and leaves its checks to it.
+    _step_supports_amp_scaling = True
 
     def __init__(self, optimizer: torch.optim.Optimizer, named_parameters: Optional[_torch_parameters.Named] = None, *,
                  compression: Optional[str] = None, threshold: Union[int, str, None] = None,
@@ -55,7 +70,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
                  grad_scale: Optional[float] = None, non_finite: str = "stop", timeout_s: Optional[float] = None,
                  type: Optional[str] = None,  # pylint: disable=redefined-builtin
                  store: Optional[kv.KVStore] = None, **options: Any) -> None:
-        # torch.optim.Optimizer's own would make groups of its own.
+        # torch.optim.Optimizer.__init__ is not called: it would make parameter groups of its own.
         self._wrapped = optimizer
         self.defaults = optimizer.defaults
         self.state = optimizer.state
@@ -82,7 +97,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         settings.backup_model = backup_model
         settings.local_lr = local_lr
         settings.skip_non_finite = non_finite == "skip"
-        settings.timeout_s = self.store.timeout_s + 5  # the store's own error, which knows more, comes first
+        # Longer than the store's timeout, so that the store's error, which says more, comes first.
+        settings.timeout_s = self.store.timeout_s + 5
         self._backup_model = backup_model
         self._exchange = self.store.exchange(self._names, found.layers, self._arrays, spec, settings)
         if self.store.num_workers > 1:
@@ -91,7 +107,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._weights = _torch_changes.Weights(self._names, self._parameters, self._arrays)
         self._closed = False
         self._steps = -1
-        self._holds_own = False  # the parameters: this worker's own weights, not those of all
+        self._holds_own = False  # the parameters hold this worker's own weights, not the servers'
         self._scales = False  # a GradScaler was seen
         self._begin()
         self._watch = self._watch_evaluation()
@@ -100,10 +116,18 @@ class DistributedOptimizer(torch.optim.Optimizer):
     # ---- a step ---------------------------------------------------------------------------------
 
     def step(self, closure: Optional[Callable[[], Any]] = None, grad_scaler: Any = None) -> Any:
-        """Sends what has not gone yet, waits for the weights that the next forward pass needs, puts them in place.
+        """Sends the remaining gradients and waits for the next forward pass's weights.
 
-        A parameter whose `grad` is None contributes nothing. With `grad_scaler` (torch.cuda.amp.GradScaler passes
-        itself) gradients are unscaled first; where any worker's are not finite, all workers skip the step.
+        Afterwards the parameters hold these weights. Returns the closure's result, or None. A
+        parameter whose `grad` is None contributes nothing. With `grad_scaler`
+        (torch.cuda.amp.GradScaler passes itself), gradients are unscaled first; if any worker's are
+        not finite, all workers skip the step.
+
+        Raises
+            FailedPreconditionError: weights, gradients that were sent, or learning rates were
+            changed
+                where the servers cannot know it.
+            InvalidArgumentError: a gradient has a NaN or infinity, and non_finite is "stop".
         """
         loss = None
         if closure is not None:
@@ -124,20 +148,23 @@ class DistributedOptimizer(torch.optim.Optimizer):
         return loss
 
     def skip_step(self) -> None:
-        """In place of a step for which this worker has no data: it contributes nothing, and gets the new weights.
+        """Replaces step() when this worker has no data: contributes nothing, gets the new weights.
 
-        Its part counts as zero in the mean. Gradients that have gone out already count. Where the others' GradScaler
-        finds that they all skip the step, so does this worker; not in the very first step.
+        This worker counts as zero in the mean. Gradients that were sent before still count. If the
+        workers use a GradScaler and skip the step, this worker skips it too, except before this
+        worker's first step with a scaler.
         """
         if self._scales and self.store.all_reduce_sum([0.0])[0] != 0:
             return
         self._finish()
 
     def leave(self) -> None:
-        """This worker's data is used up: from now on rounds are complete without it, means are over the others.
+        """Leaves the rounds because this worker's data is used up; means are then over the others.
 
-        It takes no more steps; global_weights() shows the weights after its last one. Raises FailedPreconditionError:
-        with a GradScaler, whose check needs all workers.
+        This worker makes no more steps. global_weights() shows the weights after its last step.
+
+        Raises
+            FailedPreconditionError: a GradScaler is in use, whose check needs all workers.
         """
         if self._scales:
             raise FailedPreconditionError("leave: all workers take part in GradScaler's check; expected skip_step()")
@@ -145,10 +172,15 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     @contextlib.contextmanager
     def global_weights(self) -> Iterator[None]:
-        """Meanwhile the parameters hold the servers' weights after the newest step: to evaluate, to save the model.
+        """Within the `with` block, the parameters hold the servers' weights after the newest step.
 
-        With the backup model they else hold this worker's next starting point, which differs from worker to worker: a
-        forward pass that evaluates them is warned of, once. Waits for the round under way; every worker must have taken that step.
+        Use it to evaluate and to save the model. With the backup model, the parameters otherwise
+        hold this worker's next starting point, which differs from worker to worker; evaluating that
+        gives a warning, once. Waits for the round under way, which needs all workers to have made
+        that step.
+
+        Raises
+            FailedPreconditionError: gradients of a step were sent, and step() was not called yet.
         """
         if any(sent is not None for sent in self._out):
             raise FailedPreconditionError("global_weights: gradients of a step have gone out; expected step() before")
@@ -163,7 +195,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
             self._holds_own = own
 
     def close(self) -> None:
-        """Leaves the servers' weights in the parameters and ends this worker's part of the job; once."""
+        """Puts the servers' weights into the parameters and ends this worker's part of the job.
+
+        A store that was passed in stays open. A second call does nothing.
+        """
         if self._closed:
             return
         self._closed = True
@@ -185,17 +220,23 @@ class DistributedOptimizer(torch.optim.Optimizer):
             self.store.__exit__(kind, error, trace)
 
     def totals(self) -> Dict[str, float]:
-        """Of this worker: KVStore.totals, and wait_s, local_update_s, overlap_s of its steps."""
+        """Returns this worker's KVStore.totals, with the seconds of its steps.
+
+        wait_s           the training thread waited for weights
+        local_update_s   the backup model's local steps
+        overlap_s        communication that went on while the training thread did not wait
+        """
         return {**self.store.totals(), **self._exchange.times()}
 
     # ---- saved and resumed ----------------------------------------------------------------------
 
     def state_dict(self) -> Dict[str, Any]:
-        """The wrapped optimizer's options, the servers' optimizer states, and this worker's residuals.
+        """Returns the wrapped optimizer's options, the servers' state, and this worker's residuals.
 
-        Collective. Each worker saves its own, since residuals differ. The weights are the model's: save them inside
-        global_weights(). Not in it: what the backup model has seen of the servers' momentum, which its first step
-        then lacks, and of compressed pulls what the servers have not sent yet.
+        Collective. Each worker saves its own result, since residuals differ. Save the model's
+        weights separately, inside global_weights(). The result does not hold the servers' momentum
+        as the backup model has seen it, so the first step after loading lacks it. It does not hold
+        the part of compressed pulls that the servers have not sent yet.
         """
         return {"optimizer": self._wrapped.state_dict(),
                 "servers": _as_tensor(self.store.optimizer_states()),
@@ -203,9 +244,14 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 "rank": self.store.rank, "num_workers": self.store.num_workers}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Puts a state_dict() of the same rank back, before the first step. Collective.
+        """Restores a state_dict() of the same rank. Call it before the first step. Collective.
 
-        The model's weights must have been loaded before this optimizer was made: the servers began with them.
+        Load the model's weights before making this optimizer: the servers begin with them.
+
+        Raises
+            InvalidArgumentError: it is no state_dict() of a DistributedOptimizer, or is from
+            another
+                rank or number of workers.
         """
         missing = {"optimizer", "servers", "residuals", "rank", "num_workers"} - set(state_dict)
         if missing:
@@ -249,7 +295,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
         return _torch_evaluation.Watch(self._parameters, holds_own)
 
     def _hook(self, index: int) -> Any:
-        """Calls _ready(index) when the parameter's gradient of one backward pass is whole."""
+        """Calls _ready(index) when a backward pass has completed the parameter's gradient.
+
+        The hook refers to this optimizer weakly: autograd would otherwise keep it alive.
+        """
         parameter = self._parameters[index]
         accumulator = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
         me = weakref.ref(self)
@@ -274,7 +323,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 "parameter %s: its gradient came in %d backward passes of one step; expected %d, as "
                 "backward_passes_per_step says, or push_in_backward=False, where other losses reach it too"
                 % (self._names[index], self._passes[index], self._passes_wanted))
-        if self._parameters[index].grad is not None:  # a function may give none
+        if self._parameters[index].grad is not None:  # an autograd function may return None
             self._send(index)
 
     def _send(self, index: int) -> None:
@@ -286,12 +335,15 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._exchange.on_gradient(index, packed)
 
     def _tell_hyper(self) -> None:
-        """Learning rates and weight decays as the groups have them at this step's first gradient."""
+        """Tells the servers the groups' learning rates and weight decays, once per step.
+
+        The values at the step's first gradient count.
+        """
         self._hyper_told = True
         self._rates.tell(self.param_groups, self._exchange.set_hyper)
 
     def _changed_too_late(self) -> Optional[str]:
-        """In words: what the script changed after it had gone out."""
+        """Returns, in words, what the script changed after it was sent; None: nothing."""
         for name, parameter, sent in zip(self._names, self._parameters, self._out):
             if sent is not None and not sent.is_still(parameter.grad):
                 return ("gradient of %s: was changed after it had gone out in backward, as by clip_grad_norm_ or "
@@ -316,12 +368,16 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._exchange.begin_step()
         self._steps += 1
         self._passes = [0] * len(self._parameters)
-        self._out: List[Optional[_torch_changes.Sent]] = [None] * len(self._parameters)  # of this step
+        # What this step has sent.
+        self._out: List[Optional[_torch_changes.Sent]] = [None] * len(self._parameters)
         self._hyper_told = False
         self._weights.mark()
 
     def _all_finite(self, grad_scaler: Any) -> bool:
-        """Unscales the gradients; whether those of all workers are finite. Says so to all of their scalers."""
+        """Unscales the gradients; returns True if those of all workers are finite.
+
+        If they are not, every worker's scaler is told that it found an infinity.
+        """
         if self._push_in_backward:
             raise FailedPreconditionError("GradScaler: gradients have gone out scaled; expected "
                                           "DistributedOptimizer(..., push_in_backward=False)")
@@ -339,7 +395,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
 
 def _check_place(saved: Tuple[int, int], here: Tuple[int, int]) -> None:
-    """(rank, number of workers) of whom a state was saved by, and of this worker: residuals are each worker's own."""
+    """Raises InvalidArgumentError unless a state was saved by this worker's rank in as large a job.
+
+    Both arguments are (rank, number of workers). Residuals belong to one rank.
+    """
     if saved == here:
         return
     what = "load_state_dict: this state was saved by worker %d of %d, and this is worker %d of %d" % (*saved, *here)

@@ -1,4 +1,4 @@
-"""Warns once where a model is evaluated on weights that are only this worker's."""
+"""Warns once if a model is evaluated with weights that are only this worker's."""
 
 from __future__ import annotations
 
@@ -13,19 +13,23 @@ from slimps import _said_once
 
 
 class Watch:
-    """Looks at every module's forward pass, until it has warned or end() is called.
+    """Checks every module's forward pass, until it has warned or end() is called.
 
-        watch = Watch(parameters, lambda: self._holds_own)   # whether the parameters hold this worker's own weights
+        # holds_own: the parameters hold this worker's own weights
+        watch = Watch(parameters, holds_own=lambda: self._holds_own)
         watch.end()
 
-    A pass evaluates where gradients are off (but for the first pass of torch.utils.checkpoint, which trains), and where
-    the whole model, all of `parameters`, is in evaluation mode: a part of it may be, as frozen normalisation is.
+    A pass counts as evaluation if gradients are off, or if a module with all of `parameters` is in
+    evaluation mode. A part of the model in evaluation mode does not count, since it may be frozen
+    normalisation. Nor does the first pass of torch.utils.checkpoint, which trains without
+    gradients.
     """
 
     def __init__(self, parameters: List[torch.Tensor], holds_own: Callable[[], bool]) -> None:
         self._parameters = {id(parameter) for parameter in parameters}
         self._holds_own = holds_own
-        self._ours: "weakref.WeakKeyDictionary[nn.Module, int]" = weakref.WeakKeyDictionary()  # how many it has
+        # How many of the parameters each module has.
+        self._ours: "weakref.WeakKeyDictionary[nn.Module, int]" = weakref.WeakKeyDictionary()
         me = weakref.ref(self)
 
         def before_forward(module: nn.Module, _: Any) -> None:

@@ -1,4 +1,4 @@
-"""A torch optimizer's parameter groups as servers know them: their parameters by name, and their rates."""
+"""A torch optimizer's parameter groups: their parameters by name, and the groups' rates."""
 
 from __future__ import annotations
 
@@ -9,23 +9,26 @@ import torch
 from slimps import _torch_optimizer, _torch_parameters
 from slimps.errors import FailedPreconditionError, InvalidArgumentError
 
-# What may differ between parameter groups, and change from step to step.
+# The options that may differ between parameter groups and change from step to step.
 BY_GROUP = ("lr", "weight_decay")
 
 
 class Parameters(NamedTuple):
-    """In the order of their names."""
+    """An optimizer's parameters, in the order of named_parameters."""
 
     names: List[str]
     tensors: List[torch.Tensor]
     group_of: List[int]
-    layers: List[str]                         # KVStore.init's
-    others: _torch_parameters.NamedTensors    # of the model, which this optimizer does not step
-    left_out: _torch_parameters.NamedTensors  # of them the optimizer's own, which need no gradient
+    layers: List[str]                         # the argument of KVStore.init
+    others: _torch_parameters.NamedTensors    # the model's that this optimizer does not step
+    left_out: _torch_parameters.NamedTensors  # the optimizer's that need no gradient
 
 
 def find(optimizer: torch.optim.Optimizer, named: Optional[_torch_parameters.Named]) -> Parameters:
-    """Names, parameters and groups of what is stepped. Raises InvalidArgumentError: one without a name; none."""
+    """Returns the parameters that the optimizer steps, with their names and groups.
+
+    InvalidArgumentError: a parameter has no name, or no parameter needs a gradient.
+    """
     group_of: Dict[int, int] = {}
     ordered: _torch_parameters.NamedTensors = []
     for number, group in enumerate(optimizer.param_groups):
@@ -53,11 +56,13 @@ def find(optimizer: torch.optim.Optimizer, named: Optional[_torch_parameters.Nam
 
 
 class Rates:
-    """Learning rate and weight decay of each group, as the servers were told; all else that they know must stay.
+    """Each group's learning rate and weight decay, as the servers know them.
 
         rates = Rates(optimizer, parameters.group_of)
         rates.tell(optimizer.param_groups, exchange.set_hyper)   # before a step's first gradient
-        rates.changed(optimizer.param_groups)                    # afterwards: what they were not told
+        rates.changed(optimizer.param_groups)                    # afterwards: changes since then
+
+    The other options that the servers know must not change.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, group_of: List[int]) -> None:
@@ -67,9 +72,9 @@ class Rates:
         self._told: List[Optional[Tuple[float, float]]] = [None] * len(self._fixed)
 
     def tell(self, groups: List[Dict[str, Any]], set_hyper: Callable[[int, float, float], None]) -> None:
-        """Calls set_hyper(index of a parameter, learning rate, weight decay) where a group's have changed.
+        """Calls set_hyper(parameter's index, learning rate, weight decay) for groups that changed.
 
-        Raises FailedPreconditionError: something else has.
+        FailedPreconditionError: another option has changed.
         """
         for number, group in enumerate(groups):
             fixed = self._fixed_of(group)
@@ -86,7 +91,7 @@ class Rates:
             self._told[number] = hyper
 
     def changed(self, groups: List[Dict[str, Any]]) -> Optional[str]:
-        """In words, which group's are others than were told."""
+        """Returns, in words, which group's rates differ from those told; None: no group's."""
         for number, group in enumerate(groups):
             told, now = self._told[number], _rates_of(group)
             if told is not None and told != now:

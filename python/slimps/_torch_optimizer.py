@@ -1,4 +1,4 @@
-"""torch optimizers as what the servers run: read from their options, nothing pickled, torch not imported here."""
+"""Converts torch optimizers, by their options, to slimps optimizers. Does not import torch."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any, Dict, Mapping, Sequence
 from slimps import optimizer as _optimizer
 from slimps.errors import InvalidArgumentError
 
-# Options that servers have; below, what each kind's others must be, since servers have nothing of the sort. All else
-# does not matter: how torch computes (foreach, fused), a scheduler's notes (initial_lr, max_lr), a group's name.
+# _TAKEN: the options that the servers have. _FIXED: options that the servers lack, with the value
+# that they must have. Other options do not matter: how torch computes (foreach, fused), a
+# scheduler's notes (initial_lr, max_lr), a group's name.
 _TAKEN: Dict[str, Sequence[str]] = {
     "SGD": ("lr", "weight_decay", "momentum", "nesterov"),
     "Adam": ("lr", "weight_decay", "betas", "eps"),
@@ -22,7 +23,7 @@ _FIXED: Dict[str, Dict[str, Any]] = {
 
 
 def known_to_servers(kind: str, group: Mapping[str, Any]) -> Dict[str, Any]:
-    """A parameter group's options that make a difference to them."""
+    """Returns the options of a parameter group that matter to the servers."""
     return {name: group[name] for name in (*_TAKEN[kind], *_FIXED[kind]) if name in group}
 
 
@@ -38,14 +39,16 @@ def _options(optimizer: Any, kind: str, by_group: Sequence[str]) -> Dict[str, An
 
 
 def is_torchs(optimizer: Any) -> bool:
-    """Whether it is of torch's own classes, not of one that bears such a name."""
+    """True if the optimizer's class is one of torch's own, not another class of the same name."""
     return type(optimizer).__module__.startswith("torch.optim.")
 
 
 def convert(optimizer: Any, by_group: Sequence[str] = ()) -> _optimizer.Optimizer:
-    """Of group 0, where groups differ in options `by_group`.
+    """Returns the slimps optimizer with the same options.
 
-    Raises InvalidArgumentError: another kind, groups that differ otherwise, or an option that servers do not have.
+    Groups may differ in the options `by_group`, for which group 0 counts.
+    InvalidArgumentError: another kind of optimizer, groups that differ in other options, or an
+        option that the servers do not have.
     """
     kind = type(optimizer).__name__
     if kind not in _FIXED or not is_torchs(optimizer):

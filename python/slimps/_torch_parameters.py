@@ -1,4 +1,4 @@
-"""A torch model's parameters as slimps sees them: named, checked, and as numpy arrays over the same memory."""
+"""A torch model's parameters: named, checked, and as numpy arrays over the same memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NamedTensors = List[Tuple[str, torch.Tensor]]
 
 _broadcasts = itertools.count()
 
-# Kinds of layers as the store has them (KVStore.init), by torch's classes.
+# KVStore.init's kinds of layers, by torch's classes.
 _LAYERS = (
     (nn.modules.conv._ConvNd, "convolution"), ((nn.Linear, nn.Bilinear), "dense"),
     ((nn.RNNBase, nn.RNNCellBase), "recurrent"), ((nn.Embedding, nn.EmbeddingBag), "embedding"),
@@ -26,9 +26,9 @@ _LAYERS = (
 
 
 def pairs(named: Named, what: str) -> NamedTensors:
-    """(name, tensor) of a module, named_parameters() or a state dict.
+    """Returns the (name, tensor) pairs of a module, named_parameters() or a state dict.
 
-    Raises InvalidArgumentError: other things, a name twice.
+    InvalidArgumentError: `named` is something else, or has a name twice.
     """
     if isinstance(named, nn.Module):
         named = named.named_parameters()
@@ -46,7 +46,10 @@ def pairs(named: Named, what: str) -> NamedTensors:
 
 
 def layers_of(named: Optional[Named], tensors: List[torch.Tensor]) -> List[str]:
-    """Each parameter's kind of layer by the module that has it; "", to go by its shape, where `named` is no module."""
+    """Returns each parameter's kind of layer, from the class of the module that owns it.
+
+    "" (the kind then follows from the shape) if the class is unknown or `named` is not a module.
+    """
     kinds: Dict[int, str] = {}
     for module in named.modules() if isinstance(named, nn.Module) else ():
         for classes, kind in _LAYERS:
@@ -57,7 +60,10 @@ def layers_of(named: Optional[Named], tensors: List[torch.Tensor]) -> List[str]:
 
 
 def memory_of(tensor: torch.Tensor, what: str) -> np.ndarray:
-    """The tensor's own memory. Raises InvalidArgumentError: not float32, dense, without gaps and on the CPU."""
+    """Returns an array over the tensor's memory.
+
+    InvalidArgumentError: the tensor is not contiguous, dense float32 on the CPU.
+    """
     if tensor.device.type != "cpu":
         raise InvalidArgumentError("%s: expected a tensor on the CPU, got one on %s" % (what, tensor.device))
     if tensor.layout != torch.strided:
@@ -71,16 +77,17 @@ def memory_of(tensor: torch.Tensor, what: str) -> np.ndarray:
 
 
 def packed_gradient(gradient: torch.Tensor, name: str) -> np.ndarray:
-    """Itself, where it is without gaps."""
+    """Returns a gradient's values as a packed array, without a copy if it is contiguous."""
     if gradient.layout == torch.strided and not gradient.is_contiguous():
         gradient = gradient.contiguous()
     return memory_of(gradient, "gradient of %s" % name)
 
 
 def store_of(given: Optional[kv.KVStore], kind: str, options: Dict[str, Any]) -> kv.KVStore:
-    """`given`, or one made by kv.create(kind, **options), where None and "none" stand for the defaults.
+    """Returns the store `given`, or else one made by kv.create(kind, **options).
 
-    Raises InvalidArgumentError: both, since a store that is there has its options.
+    Options that are None or "none" are left at their defaults.
+    InvalidArgumentError: a store and options are given; the store has its own options.
     """
     wanted = {name: value for name, value in options.items() if value not in (None, "none")}
     if given is None:
@@ -91,7 +98,10 @@ def store_of(given: Optional[kv.KVStore], kind: str, options: Dict[str, Any]) ->
 
 
 def open_store() -> kv.KVStore:
-    """This process's distributed store. Raises FailedPreconditionError: there is none, or more than one."""
+    """Returns this process's distributed store.
+
+    FailedPreconditionError: there is none, or more than one.
+    """
     stores = _open_stores.distributed()
     if len(stores) != 1:
         raise FailedPreconditionError(
@@ -101,31 +111,45 @@ def open_store() -> kv.KVStore:
 
 
 def broadcast_parameters(parameters: Named, store: Optional[kv.KVStore] = None) -> None:
-    """Every worker gets rank 0's values, in place.
+    """Copies rank 0's tensors into every worker's, in place.
 
-    `parameters`: a module, named_parameters() or a state_dict(), so batch normalisation's buffers too. DistributedOptimizer and
-    CommHookState do not need it for the parameters that they are given: those are rank 0's already
-    (DistributedOptimizer) or DDP's (CommHookState). Collective, with equal names, shapes and types: any, NaN and
-    infinity too. Once per run: the servers keep what was broadcast, float32 as it is, each byte of all else as a
-    float32. A checkpoint's optimizer states name it too: a run that resumes makes the same calls, before
-    load_state_dict.
+    parameters  a module, named_parameters() or a state_dict() (for batch normalisation's buffers
+                too), of any element types; values may be NaN or infinite
+    store       None: this process's distributed store
+
+    Collective, with equal names, shapes and types on all workers. The parameters given to a
+    DistributedOptimizer or a CommHookState do not need it: they are already rank 0's
+    (DistributedOptimizer), or DistributedDataParallel copies them (CommHookState).
+
+    Call it once per run, since the servers keep what was broadcast: float32 as it is, each byte of
+    other types as a float32. Saved optimizer states name these keys too, so a run that resumes
+    makes the same calls, before load_state_dict.
+
+    Raises
+        FailedPreconditionError: `store` is None, and this process has no distributed store, or more
+            than one.
+        InvalidArgumentError: `parameters` is something else, or has a name twice.
     """
     found = pairs(parameters, "broadcast_parameters")
     _broadcast(found, open_store() if store is None else store, "broadcast%d/" % next(_broadcasts))
 
 
 def broadcast_others(tensors: NamedTensors, store: kv.KVStore) -> None:
-    """Those of a model that an optimizer does not step, but for what the store has: another optimizer's."""
+    """Broadcasts a model's tensors that an optimizer does not step.
+
+    Leaves out those that the store already has, which belong to another optimizer.
+    """
     _broadcast([(name, tensor) for name, tensor in tensors
                 if not store.has_key(name) and not store.has_key("others/" + name)], store, "others/")
 
 
 def _broadcast(tensors: NamedTensors, store: kv.KVStore, prefix: str) -> None:
-    """As broadcast_parameters; the servers' keys are the names behind `prefix`."""
+    """Does what broadcast_parameters does; a key at the servers is `prefix` and the name."""
     keyed = [(prefix + name, tensor) for name, tensor in tensors if tensor.numel()]
     if not keyed:
         return
-    # Rank 0's finite float32 go as they are, all else by its bytes, each a float32: servers take nothing but that.
+    # Finite float32 tensors of rank 0 are sent as they are. Everything else is sent byte by byte,
+    # each as a float32, since servers take only finite float32.
     plain = store.all_reduce_sum([float(store.rank == 0 and tensor.dtype == torch.float32
                                         and bool(tensor.isfinite().all())) for _, tensor in keyed])
     arrays = {key: _floats(tensor) if as_it_is else _bytes_of(tensor) for (key, tensor), as_it_is in zip(keyed, plain)}

@@ -1,4 +1,4 @@
-"""A user's updater as local stores call it: with keys and arrays as the user knows them."""
+"""Calls a user's updater from a local store, with the user's keys and shapes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ Updater = Callable[[_keys.Key, Any, Any], None]
 
 
 def over_shapes(updater: Updater, shapes: Mapping[_keys.Key, Any]) -> Callable[[str, memoryview, memoryview], None]:
-    """Calls `updater` with the key in its own type and arrays in the key's shape; `shapes` may grow.
+    """Returns a function for the store that calls `updater` with typed keys and shaped arrays.
 
-    It works on copies, the updater's to keep, as MXNet's arrays are; the weight changes once it has returned.
+    The updater works on copies, which it may keep, as with MXNet's arrays. The weight changes when
+    the updater returns. `shapes` is read at each call, so it may grow.
     """
 
     def call(name: str, gradient: memoryview, weight: memoryview) -> None:
+        # The C++ side's typed name: "i:" or "s:" before the key.
         key: _keys.Key = int(name[2:]) if name.startswith("i:") else name[2:]
         held = np.asarray(weight)
         changed = held.reshape(shapes[key]).copy()

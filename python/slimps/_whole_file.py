@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and last."""
+"""Writes files whole or not at all, also if the power fails."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import os
 
 
 def write(path: str, content: bytes, suffix: str) -> None:
-    """By way of a draft beside `path`, whose name ends in `suffix`: another writer's of the same path differs.
+    """Writes `content` to `path` through a draft file beside it.
 
-    When it returns, a power cut leaves the new file; before, the old one.
+    The draft's name ends in `suffix`, which must differ between writers of the same path. After a
+    power cut the old file is there, or, once write() has returned, the new one.
     """
     draft = "%s.%s" % (path, suffix)
     try:

@@ -1,4 +1,4 @@
-"""Exceptions: one class per status code, each also of the built-in type that Python code expects.
+"""Exceptions: one class per status code. Each also derives from the matching built-in exception.
 
     try:
         store.pull("w", out=weights)
@@ -12,7 +12,7 @@ from typing import Dict, Type
 
 
 class Error(Exception):
-    """Base of everything that slimps raises for a failed call. `code` is the status code's name."""
+    """Base class of every exception that a failed call raises. `code` is the status code's name."""
 
     code = "UNKNOWN"
 
@@ -28,37 +28,37 @@ class CancelledError(Error, RuntimeError):
 
 
 class UnknownError(Error, RuntimeError):
-    """An error without a code."""
+    """An error whose status has no code that is known here."""
 
     code = "UNKNOWN"
 
 
 class InvalidArgumentError(Error, ValueError):
-    """An argument makes no sense: the message names it, what was expected and what came."""
+    """An argument makes no sense. The message names it, what was expected and what was given."""
 
     code = "INVALID_ARGUMENT"
 
 
 class DeadlineExceededError(Error, TimeoutError):
-    """Something did not come within `timeout_s`; the message says what is missing."""
+    """Something did not arrive within `timeout_s`. The message says what is missing."""
 
     code = "DEADLINE_EXCEEDED"
 
 
 class NotFoundError(Error, KeyError):
-    """A key that was never initialised."""
+    """A key was never initialised."""
 
     code = "NOT_FOUND"
 
 
 class AlreadyExistsError(Error, RuntimeError):
-    """A key initialised twice, or a rank that is taken."""
+    """A key was initialised twice, or a rank is taken."""
 
     code = "ALREADY_EXISTS"
 
 
 class PermissionDeniedError(Error, PermissionError):
-    """Not let in."""
+    """A node refused this process."""
 
     code = "PERMISSION_DENIED"
 
@@ -70,31 +70,31 @@ class ResourceExhaustedError(Error, RuntimeError):
 
 
 class FailedPreconditionError(Error, RuntimeError):
-    """Not in this state: a closed store, compression set after a push."""
+    """The call is not allowed in this state, as on a closed store or compression after a push."""
 
     code = "FAILED_PRECONDITION"
 
 
 class AbortedError(Error, RuntimeError):
-    """The job was ended by an error, which the message repeats."""
+    """An error ended the job. The message repeats that error."""
 
     code = "ABORTED"
 
 
 class OutOfRangeError(Error, RuntimeError):
-    """Beyond the end."""
+    """An index or a position is beyond the end."""
 
     code = "OUT_OF_RANGE"
 
 
 class UnimplementedError(Error, NotImplementedError):
-    """Not there yet."""
+    """This store or build does not have the function."""
 
     code = "UNIMPLEMENTED"
 
 
 class InternalError(Error, RuntimeError):
-    """A fault of slimps itself."""
+    """An error in slimps itself."""
 
     code = "INTERNAL"
 
@@ -106,12 +106,12 @@ class UnavailableError(Error, ConnectionError):
 
 
 class DataLossError(Error, RuntimeError):
-    """Length or checksum of what arrived disagrees with what was announced."""
+    """The length or checksum of received or loaded data is wrong."""
 
     code = "DATA_LOSS"
 
 
-# By absl::StatusCode.
+# The classes by absl::StatusCode. 16 is Unauthenticated.
 _CLASSES: Dict[int, Type[Error]] = {
     1: CancelledError, 2: UnknownError, 3: InvalidArgumentError, 4: DeadlineExceededError, 5: NotFoundError,
     6: AlreadyExistsError, 7: PermissionDeniedError, 8: ResourceExhaustedError, 9: FailedPreconditionError,
@@ -121,5 +121,5 @@ _CLASSES: Dict[int, Type[Error]] = {
 
 
 def from_status(code: int, message: str) -> Error:
-    """The exception of a status; the C++ side calls this."""
+    """Returns the exception of a status. The C++ side calls this."""
     return _CLASSES.get(code, UnknownError)(message)

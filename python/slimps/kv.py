@@ -5,16 +5,21 @@
     store.push([0, 1], [weights_gradient, bias_gradient])
     store.pull([0, 1], out=[weights, bias])
 
-Keys are ints or strs, one kind per store. Where a key stands, a list of keys may stand, and then a list of values. A
-value is an array (numpy, torch on the CPU, or another by the buffer protocol or DLPack) of float32 or float16, or a
-list of such, one per device, which push and pushpull sum. Arrays of float32 without gaps are not copied on their way to
-the store; others are. A key initialised from float16 travels as float16 when it is pulled; the servers keep float32.
-float64 is converted, both ways, with one warning.
+Keys are ints or strs, one kind per store. Every method that takes a key also takes a list of keys
+with a list of values. A value is an array of float32 or float16, or a list of arrays, one per
+device; push and pushpull sum the list. An array is a numpy array, a torch tensor on the CPU, or
+anything with the buffer protocol or DLPack. Contiguous float32 arrays reach the store without a
+copy; others are copied. float64 is converted, both ways, with one warning. The servers keep
+float32; a key that was initialised from float16 is pulled as float16.
 
-Every method raises slimps.Error with the whole message: NotFoundError (a KeyError) for a key that was never
-initialised, InvalidArgumentError (a ValueError), DeadlineExceededError (a TimeoutError) after `timeout_s` seconds, and
-the first error of anything in the background, from then on. Methods that wait let other threads run and end on Ctrl-C;
-KeyboardInterrupt ends the store, since the others' rounds would wait for this worker, and they are told why.
+Every method raises a subclass of slimps.Error with the whole message:
+    NotFoundError (a KeyError): the key was never initialised.
+    InvalidArgumentError (a ValueError): an argument makes no sense.
+    DeadlineExceededError (a TimeoutError): something did not arrive within `timeout_s` seconds.
+After the first error in the background, every later call raises that error.
+
+Methods that wait let other threads run, and end on Ctrl-C. The KeyboardInterrupt ends the store,
+since the other workers' rounds would wait for this worker; the other workers are told why.
 """
 
 from __future__ import annotations
@@ -28,30 +33,41 @@ __all__ = ["KVStore", "create"]
 
 
 def create(type: str = "dist_sync", **options: Any) -> "KVStore":  # pylint: disable=redefined-builtin
-    """Joins the job and waits until all its nodes are there.
+    """Joins the job, waits until all its nodes are there, and returns this worker's KVStore.
 
-    type     "dist_sync" (rounds; "dist_device_sync" is the same), "dist_async" (each push is a step of its own),
-             "dist_ssp" (the same, and a worker that pulls is at most `staleness` rounds ahead of the slowest), or, in
-             this process alone and without a job, "local" or "device" (whose devices' pushes can be compressed).
-             MXNet's other names for these are taken too, as "local_allreduce_device"
-    options  as slimps_worker's flags:
-        compression         codec spec, as "1bit" or "topk:ratio=0.01"; "none"
-        threshold           gradients of at least so many fp32 bytes are compressed (0: all); "auto": measured
-        pull_compression    what pulls carry: "none", "fp16", "bf16", or a codec of the change; dist_sync only
-        pull_threshold      as threshold, for pulls
-        pre_steps           rounds that "auto" measures, from 4
-        remeasure_every     rounds between measurements later on, from 8; 0: none
-        threshold_table     file with a saved table: nothing is measured
-        partition_bytes     larger tensors are cut, fp32 bytes
-        encode_threads      threads that compress; 0: as many as there are cores
-        staleness           rounds, of dist_ssp; 0
-        grad_scale          codecs see gradient * grad_scale; rescale_grad of the optimizer undoes it
-        same_host           how a server on this machine is reached: "shm", "ipc" or "tcp"
-        emulate_link        rate of an emulated link, as "100mbit" or "12.5MB"; emulate_latency_ms: its delay
-        timeout_s           seconds that joining, a push or a pull may take; 60
+    type     how the servers join pushes; MXNet's other names, as "local_allreduce_device", work
+        too: "dist_sync"         in rounds, one push of each worker per round ("dist_device_sync":
+                                 the same)
+        "dist_async"        each push is a step of its own
+        "dist_ssp"          as dist_async, but a worker that pulls is at most `staleness` rounds
+                            ahead of the slowest worker
+        "local", "device"   in this process alone, without a job; "device" can compress each
+                            device's push
+    options  the same as slimps_worker's flags:
+        compression         codec spec, as "1bit" or "topk:ratio=0.01"; default "none"
+        threshold           gradients of at least this many fp32 bytes are compressed (0: all);
+                            "auto": the store measures which size pays
+        pull_compression    what pulls carry: "none" or "fp16" or "bf16" weights, or a codec for the
+                            change of the weights; dist_sync only
+        pull_threshold      the threshold for pulls
+        pre_steps           number of rounds that "auto" measures, at least 4
+        remeasure_every     later on, "auto" measures again every so many rounds, at least 8; 0:
+                            never
+        threshold_table     file with a saved table, which replaces the measurement
+        partition_bytes     larger tensors are cut into partitions of this many fp32 bytes
+        encode_threads      number of threads that compress; 0: one per core
+        staleness           rounds, for dist_ssp; default 0
+        grad_scale          codecs see gradient * grad_scale; the optimizer's rescale_grad undoes it
+        same_host           transport to a server on this machine: "shm", "ipc" or "tcp"
+        emulate_link        rate of an emulated link, as "100mbit" or "12.5MB"
+        emulate_latency_ms  delay of the emulated link in milliseconds
+        timeout_s           seconds that joining, a push or a pull may take; default 60
 
-    Raises InvalidArgumentError: type, option or value; FailedPreconditionError: the scheduler is not known, or this
-    process has a store of that job; DeadlineExceededError: it is silent, or nodes are missing.
+    Raises
+        InvalidArgumentError: the type, an option or its value is unknown.
+        FailedPreconditionError: the scheduler is not known, or this process already has a store of
+            that job.
+        DeadlineExceededError: the scheduler does not answer, or nodes are missing.
     """
     kind = _store_types.resolve(type)
     job = _job.current() if kind in _store_types.ROUNDS + _store_types.PUSH_BY_PUSH else None

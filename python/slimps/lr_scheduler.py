@@ -1,12 +1,14 @@
-"""Learning-rate schedules by MXNet's names. The servers follow them, one update being one round.
+"""Learning-rate schedules by MXNet's names. The servers follow them; one update is one round.
 
-    slimps.optimizer.SGD(learning_rate=0.1, lr_scheduler=slimps.lr_scheduler.CosineScheduler(max_update=1000))
+    schedule = slimps.lr_scheduler.CosineScheduler(max_update=1000)
+    slimps.optimizer.SGD(learning_rate=0.1, lr_scheduler=schedule)
 
-`base_lr` is the rate at the beginning, after warm-up; an optimizer's `learning_rate` replaces it, as in MXNet. During
-the first `warmup_steps` updates the rate climbs in equal steps from 0 to it.
+`base_lr` is the rate at the beginning, after warm-up; an optimizer's `learning_rate` replaces it,
+as in MXNet. During the first `warmup_steps` updates the rate climbs in equal steps from 0 to it.
 
-Servers count the updates of their own job from 1. A run that goes on where an earlier one ended gives `begin_update`,
-the number of updates made by then (begin_num_update of MXNet's optimizers); load_optimizer_states does not know it.
+Servers count the updates of their own job from 1. A run that continues an earlier one gives
+`begin_update`, the number of updates made before (begin_num_update of MXNet's optimizers);
+load_optimizer_states does not restore it.
 """
 
 from __future__ import annotations
@@ -23,7 +25,15 @@ def _check_count(name: str, value: int, low: int) -> None:
 
 
 class LRScheduler:
-    """Base of those that the servers know; `base_lr` at least 0, `warmup_steps` and `begin_update` in updates."""
+    """Base class of the schedules that the servers know.
+
+    base_lr       learning rate after warm-up, at least 0
+    warmup_steps  number of updates of the warm-up, at least 0
+    begin_update  number of updates that an earlier run made, at least 0
+
+    Raises
+        InvalidArgumentError: an argument is out of range; the message names it.
+    """
 
     def __init__(self, base_lr: float, warmup_steps: int, begin_update: int) -> None:
         if base_lr < 0:
@@ -35,7 +45,7 @@ class LRScheduler:
         self.begin_update = begin_update
 
     def spec(self) -> _slimps.Schedule:
-        """As the servers are told."""
+        """Returns the schedule in the form that is sent to the servers."""
         schedule = _slimps.Schedule()
         schedule.warmup_rounds = self.warmup_steps
         schedule.begin_round = self.begin_update
@@ -43,7 +53,10 @@ class LRScheduler:
 
 
 class FactorScheduler(LRScheduler):
-    """base_lr * factor^floor((update - 1 - warmup_steps) / step); `factor` in (0, 1], `step` at least 1 update."""
+    """base_lr * factor^floor((update - 1 - warmup_steps) / step).
+
+    `factor` is in (0, 1]; `step` is at least 1 update.
+    """
 
     def __init__(self, step: int, factor: float = 1, *, base_lr: float = 0.01, warmup_steps: int = 0,
                  begin_update: int = 0) -> None:
@@ -82,7 +95,10 @@ class _ToFinal(LRScheduler):
 
 
 class CosineScheduler(_ToFinal):
-    """Half a cosine from base_lr to final_lr, reached after `max_update` updates, warm-up among them."""
+    """Half a cosine from base_lr to final_lr, which it reaches after `max_update` updates.
+
+    `max_update` includes the warm-up.
+    """
 
     _kind = "COSINE"
 
@@ -92,9 +108,10 @@ class CosineScheduler(_ToFinal):
 
 
 class PolyScheduler(_ToFinal):
-    """final_lr + (base_lr - final_lr) * (1 - done)^pwr, reaching final_lr after `max_update` updates; `pwr` above 0.
+    """final_lr + (base_lr - final_lr) * (1 - done)^pwr, with `pwr` above 0.
 
-    `done` is the part of the updates behind warm-up that were made before this one.
+    `done` is the fraction, from 0 to 1, of the updates after warm-up that were made before this
+    one. The rate reaches final_lr after `max_update` updates, which include the warm-up.
     """
 
     _kind = "LINEAR"

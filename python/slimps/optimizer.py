@@ -1,17 +1,19 @@
 """Optimizers that the servers run, by MXNet's names and arguments.
 
-    store.set_optimizer(slimps.optimizer.SGD(learning_rate=0.1, momentum=0.9, wd=1e-4, rescale_grad=1 / batch))
+    store.set_optimizer(slimps.optimizer.SGD(learning_rate=0.1, momentum=0.9, wd=1e-4,
+    rescale_grad=1 / batch))
 
-A round's gradient is the sum over workers and devices, never the mean; `rescale_grad` makes it one. With
-g = clip(rescale_grad * sum, +-clip_gradient), element by element in float32:
+A round's gradient is the sum over workers and devices, never the mean; `rescale_grad` can turn it
+into the mean. With g = clip(rescale_grad * sum, +-clip_gradient), element by element in float32:
 
-    SGD    g += wd * w;  m = momentum * m + g;  w -= lr * m          nesterov: w -= lr * (g + momentum * m)
+    SGD    g += wd * w;  m = momentum * m + g;  w -= lr * m
+           nesterov: w -= lr * (g + momentum * m)
     Adam   g += wd * w;  m, v as published;  w -= lr * m_hat / (sqrt(v_hat) + epsilon)
     AdamW  w *= 1 - lr * wd, then as Adam without wd
     Test   w += g
 
-These are torch's formulas: MXNet's differ in that its SGD momentum holds lr * g (the same while lr stays the same), and
-its Adam adds epsilon before the bias correction.
+These are torch's formulas. MXNet's differ: its SGD momentum holds lr * g (equal while lr does not
+change), and its Adam adds epsilon before the bias correction.
 """
 
 from __future__ import annotations
@@ -32,16 +34,18 @@ def _check(name: str, value: Any, low: float, high: float = math.inf) -> float:
 
 
 class Optimizer:
-    """Base: what all have in common.
+    """Base class: the arguments that all optimizers have.
 
-    learning_rate  at least 0; of an lr_scheduler, if None
-    wd             weight decay, at least 0
-    rescale_grad   multiplies the summed gradient; not 0
-    clip_gradient  limit of each element after rescaling, above 0; None: none
-    lr_scheduler   of slimps.lr_scheduler
-    multi_precision  accepted for MXNet's sake: the servers keep float32 weights whatever the arrays are
+    learning_rate    at least 0; None: lr_scheduler's base_lr, or the optimizer's default without
+                     one
+    wd               weight decay, at least 0
+    rescale_grad     multiplies the summed gradient; not 0
+    clip_gradient    limit of each element's absolute value after rescaling, above 0; None: no limit
+    lr_scheduler     one of slimps.lr_scheduler; None: a constant rate
+    multi_precision  has no effect (MXNet has it); the servers always keep float32 weights
 
-    Raises InvalidArgumentError, naming the argument.
+    Raises
+        InvalidArgumentError: an argument is out of range; the message names it.
     """
 
     _kind = ""
@@ -66,7 +70,7 @@ class Optimizer:
         self.multi_precision = multi_precision
 
     def spec(self) -> _slimps.OptimizerSpec:
-        """As the servers are told."""
+        """Returns the optimizer in the form that is sent to the servers."""
         spec = _slimps.OptimizerSpec()
         spec.kind = self._kind
         spec.learning_rate = self.learning_rate
@@ -79,7 +83,10 @@ class Optimizer:
 
 
 class SGD(Optimizer):
-    """Stochastic gradient descent; `momentum` from 0 to 1, `nesterov` as torch has it."""
+    """Stochastic gradient descent.
+
+    `momentum` is from 0 to 1. `nesterov` follows torch's formula and needs a momentum above 0.
+    """
 
     _kind = "SGD"
 
@@ -99,7 +106,7 @@ class SGD(Optimizer):
 
 
 class Adam(Optimizer):
-    """Adam (Kingma and Ba 2015); betas at least 0 and below 1, epsilon above 0."""
+    """Adam (Kingma and Ba 2015). The betas are at least 0 and below 1, epsilon is above 0."""
 
     _kind = "ADAM"
 
@@ -126,9 +133,10 @@ class AdamW(Adam):
 
 
 class Test(Optimizer):
-    """MXNet's for tests: weight += rescale_grad * gradient.
+    """MXNet's optimizer for tests: weight += rescale_grad * gradient.
 
-    With a `learning_rate`, of any sign, as from MXNet 2.0 on: weight -= learning_rate * rescale_grad * gradient.
+    With a `learning_rate` of any sign (MXNet 2.0 and later):
+    weight -= learning_rate * rescale_grad * gradient.
     """
 
     _kind = "TEST"
@@ -143,7 +151,11 @@ _BY_NAME = {kind.__name__.lower(): kind for kind in (SGD, Adam, AdamW, Test)}
 
 
 def create(name: str, **options: Any) -> Optimizer:
-    """The one of that name, in small or large letters. Raises InvalidArgumentError: there is none."""
+    """Returns the optimizer `name` ("sgd", "adam", "adamw", "test"; case does not matter).
+
+    Raises
+        InvalidArgumentError: there is no optimizer of that name, or an option is out of range.
+    """
     kind = _BY_NAME.get(str(name).lower())
     if kind is None:
         raise InvalidArgumentError("optimizer: expected %s, got %r" % (", ".join(sorted(_BY_NAME)), name))
@@ -151,9 +163,11 @@ def create(name: str, **options: Any) -> Optimizer:
 
 
 def from_any(optimizer: Any) -> Optimizer:
-    """One of the above as it is; a torch optimizer as what the servers have of its kind.
+    """Returns a slimps optimizer as it is; converts a torch optimizer to one with its options.
 
-    Raises InvalidArgumentError: neither, or one whose options the servers do not have (named).
+    Raises
+        InvalidArgumentError: `optimizer` is neither, or the servers lack one of its options, which
+            the message names.
     """
     if isinstance(optimizer, Optimizer):
         return optimizer

@@ -1,4 +1,4 @@
-"""RowSparse: some rows of a tensor, as embeddings' gradients have them.
+"""RowSparse: some rows of a tensor, such as the gradient of an embedding.
 
     gradient = slimps.RowSparse([2, 0, 2], np.ones((3, 16), np.float32), shape=(1000, 16))
     store.push("embedding", gradient)                             # row 2 counts twice
@@ -17,9 +17,13 @@ from slimps.errors import InvalidArgumentError
 
 
 def as_ids(value: Any, what: str) -> np.ndarray:
-    """Row ids as packed int64, in one dimension: ints, or whole numbers of a floating type, of any shape but a scalar's.
+    """Returns row ids as contiguous int64 in one dimension.
 
-    Raises InvalidArgumentError: anything else.
+    `value` is an array of any shape except a scalar, of ints or of whole numbers of a floating
+    type.
+
+    Raises
+        InvalidArgumentError: `value` is anything else.
     """
     try:
         ids = np.asarray(value.detach().numpy() if hasattr(value, "detach") else value)
@@ -35,10 +39,16 @@ def as_ids(value: Any, what: str) -> np.ndarray:
 
 
 class RowSparse:
-    """Rows `indices` (any order, repeats add up) of a tensor of `shape`; rows[i] is of shape[1:].
+    """Some rows of a tensor of `shape`: rows[i], of shape[1:], belongs to row indices[i].
 
-    `rows` is float32 or float16 and shares memory with what was given where that is a numpy or torch array. A pull
-    replaces indices and rows, sorted and each once, in the type that `rows` had.
+    indices  int64, in any order; rows with equal indices add up
+    rows     float32 or float16; shares memory with the given array if that is a numpy or torch
+             array
+
+    A pull replaces both: indices are then sorted, each once, and rows keep their type.
+
+    Raises
+        InvalidArgumentError: an index is out of range, or the shapes do not fit.
     """
 
     def __init__(self, indices: Any, rows: Any, shape: Sequence[int]) -> None:
@@ -57,7 +67,7 @@ class RowSparse:
 
     @classmethod
     def from_dense(cls, array: Any) -> "RowSparse":
-        """The rows of a whole tensor that are not all zero."""
+        """Returns a RowSparse with the rows of a dense tensor that are not all zero."""
         whole = _arrays.as_numpy(array, "RowSparse")
         if whole.ndim == 0:
             raise InvalidArgumentError("RowSparse: expected at least one dimension, got a scalar")
@@ -67,17 +77,17 @@ class RowSparse:
 
     @classmethod
     def empty(cls, shape: Sequence[int], dtype: Any = np.float32) -> "RowSparse":
-        """Without rows, to be pulled into."""
+        """Returns a RowSparse without rows, to pull into."""
         return cls([], np.zeros((0,) + tuple(shape)[1:], dtype), shape)
 
     def dense(self) -> np.ndarray:
-        """The whole tensor in float32, zero where there is no row."""
+        """Returns the whole tensor as a float32 array of `shape`, zero where there is no row."""
         whole = np.zeros(self.shape, np.float32)
         np.add.at(whole, self.indices, self.rows.astype(np.float32))
         return whole
 
     def replace(self, indices: np.ndarray, rows: np.ndarray) -> None:
-        """What a pull has brought."""
+        """Replaces indices and rows by the result of a pull, converted to the type of `rows`."""
         self.indices = indices
         self.rows = rows.astype(self.rows.dtype)
 
@@ -88,9 +98,10 @@ class RowSparse:
 # ---- what the store makes of them ---------------------------------------------------------------
 
 def split(grouped: Dict[_keys.Key, List[Any]]) -> Tuple[Dict[_keys.Key, List[Any]], Dict[_keys.Key, RowSparse]]:
-    """Keys with dense arrays, and keys with RowSparse, several of one key joined.
+    """Returns the keys with dense arrays, and the keys with RowSparse (joined to one per key).
 
-    Raises InvalidArgumentError: one key has both, or RowSparse of different shapes.
+    Raises
+        InvalidArgumentError: one key has both, or has RowSparse of different shapes.
     """
     dense: Dict[_keys.Key, List[Any]] = {}
     sparse: Dict[_keys.Key, RowSparse] = {}
@@ -108,10 +119,13 @@ def split(grouped: Dict[_keys.Key, List[Any]]) -> Tuple[Dict[_keys.Key, List[Any
 
 
 def requests(keys: Any, outs: Any, row_ids: Any) -> Iterator[Tuple[_keys.Key, RowSparse, np.ndarray]]:
-    """(key, out, ids) of each RowSparse to be filled.
+    """Yields (key, out, ids) for each RowSparse that a pull fills.
 
-    `row_ids`: one array for all, one for each key, for each key a list with one for each of its outs, or one for each
-    out. Raises InvalidArgumentError: a dense out, or another number of ids.
+    `row_ids` is one array for all, or a list: one array per key, or per key a list with one array
+    per output, or one array per output.
+
+    Raises
+        InvalidArgumentError: an output is dense, or the number of id arrays is another.
     """
     if row_ids is None:
         raise InvalidArgumentError("row_sparse_pull: expected row_ids")
@@ -128,12 +142,12 @@ def requests(keys: Any, outs: Any, row_ids: Any) -> Iterator[Tuple[_keys.Key, Ro
 
 
 def _is_one(ids: Any) -> bool:
-    """Whether it is one array of ids, not a list of such."""
+    """True if `ids` is one array of ids, not a list of arrays."""
     return not _keys.is_list(ids) or not any(_keys.is_list(one) or np.ndim(one) > 0 for one in ids[:1])
 
 
 def _for_each_out(row_ids: Any, counts: List[int]) -> List[Any]:
-    """One array of ids for each out, where keys have `counts` of them."""
+    """Returns one array of ids per output; `counts` has the number of outputs of each key."""
     total = sum(counts)
     if _is_one(row_ids):
         return [row_ids] * total

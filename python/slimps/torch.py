@@ -2,18 +2,21 @@
 
     import slimps.torch
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    optimizer = slimps.torch.DistributedOptimizer(optimizer, model.named_parameters(), compression="1bit")
+    optimizer = slimps.torch.DistributedOptimizer(optimizer, model.named_parameters(),
+    compression="1bit")
 
-Gradients leave as backward produces them, compressed where the threshold table says it pays; the servers step by the
-mean over the workers. With backup_model=True, SlimGC's, the next forward pass begins on this worker's own step while
-the round goes on. For a script that has DistributedDataParallel already, comm_hook takes the all-reduce's place:
+Gradients leave as backward produces them, compressed where the threshold table says that it pays.
+The servers step with the mean over the workers. With backup_model=True (SlimGC's backup model), the
+next forward pass starts from this worker's own step while the round is under way. In a script that
+already uses DistributedDataParallel, comm_hook replaces the all-reduce:
 
     state = slimps.torch.CommHookState(model.named_parameters(), compression="1bit")
     model = DistributedDataParallel(model)
     model.register_comm_hook(state, slimps.torch.comm_hook)
 
-Run by `tools/slimps launch --workers 2 --servers 2 -- python3 SCRIPT`, or under torchrun with DMLC_* for the servers.
-Parameters are float32 on the CPU. Errors are slimps.Error, as everywhere in slimps.
+Start the script with `tools/slimps launch --workers 2 --servers 2 -- python3 SCRIPT`, or under
+torchrun with DMLC_* set for the servers. Parameters are float32 on the CPU. Errors are subclasses
+of slimps.Error.
 """
 
 from slimps._torch_ddp import CommHookState, comm_hook
