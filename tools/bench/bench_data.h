@@ -1,4 +1,5 @@
-// The memory that all measurements share: allocated once, on huge pages, and used again, as a worker's buffers are.
+// The memory that all measurements share. Like a worker's buffers, it is on huge pages, allocated
+// once and used again.
 #ifndef SLIMPS_TOOLS_BENCH_BENCH_DATA_H_
 #define SLIMPS_TOOLS_BENCH_BENCH_DATA_H_
 
@@ -20,7 +21,7 @@ class BenchData final {
     kResidualStart,
     kMomentumStart,
     kPayload,
-    kSum,        // where payloads are added to
+    kSum,        // payloads are added to it
     kReference,  // d of d += s and d *= c
     kReferenceSource,
     kWeights,
@@ -29,25 +30,30 @@ class BenchData final {
     kSlots,
   };
 
-  // A round's gradient: the same normally distributed numbers, but another one for each element in every round, so that
-  // residuals change as in training; over 2 * kShifts rounds they add up to 0.
+  // A round's gradient, `sign` * `values`. All rounds use the same normally distributed numbers,
+  // but an element gets another number in every round, so that residuals change as in training.
+  // Over 2 * kShifts rounds the gradients of an element add up to 0.
   struct Gradient {
     std::span<const float> values;
     float sign = 1;
   };
   static constexpr size_t kShifts = 64;
 
-  // For tensors of at most `max_elements`.
+  // Makes the memory for tensors of at most `max_elements`.
   explicit BenchData(size_t max_elements);
 
+  // Returns the gradient of a tensor in a round. REQUIRES: elements <= max_elements.
   Gradient OfRound(size_t elements, uint64_t round) const;
-  // No |gradient| is over this.
+
+  // Returns the largest absolute value of all gradients' elements.
   float gradient_bound() const { return gradient_bound_; }
-  // ResidualStart::kAged.
+
+  // Fills a residual for ResidualStart::kAged; absolute values are at most kAgedBound.
   void FillAged(std::span<float> residual) const;
   static constexpr float kAgedBound = 10;
 
-  // Grown when needed; contents are what the last user left.
+  // Return a slot's memory, which grows when needed (and is then zeros). Otherwise it holds what
+  // the last user left. Valid until the slot grows.
   std::span<std::byte> Bytes(Slot slot, size_t bytes);
   std::span<float> Floats(Slot slot, size_t elements);
 

@@ -1,4 +1,4 @@
-// What is measured: one row of the report each.
+// The cases to measure. Each is one row of the report.
 #ifndef SLIMPS_TOOLS_BENCH_CASES_H_
 #define SLIMPS_TOOLS_BENCH_CASES_H_
 
@@ -14,10 +14,11 @@
 namespace slimps {
 
 enum class Operation : uint8_t {
-  kEncodeWithFeedback,  // encode_ef, beside d += s
-  kEncode,              // encode, beside a sum that only reads
-  kDecodeAdd,           // decode_add, beside d *= c
-  kAggregate,  // aggregate: payloads of all workers, summed, through the optimizer; beside d += s
+  kEncodeWithFeedback,  // encode_ef, compared with d += s
+  kEncode,              // encode, compared with a sum that only reads
+  kDecodeAdd,           // decode_add, compared with d *= c
+  // aggregate: sums the payloads of all workers and steps the optimizer; compared with d += s
+  kAggregate,
 };
 
 std::string_view OperationName(Operation operation);
@@ -30,11 +31,11 @@ struct Case {
   int threads = 1;
   const Kernels* kernels = nullptr;
 
-  std::string Name()
-      const;  // "1bit encode_ef 16Mi avx2", with workers and threads where there are several
+  // Returns "1bit encode_ef 16Mi avx2". Adds workers and threads if there are several.
+  std::string Name() const;
 };
 
-// As the command line has them. Lists are separated by commas; an empty one means the default.
+// The lists of the command line, as text with commas. An empty list means the default, given here.
 struct CaseLists {
   std::string codecs;      // all
   std::string operations;  // all
@@ -45,15 +46,18 @@ struct CaseLists {
   bool quick = false;
 };
 
-// Every combination that makes sense, by size. InvalidArgument: names the list, the word and what was expected.
+// Returns every combination that makes sense, by size.
+// InvalidArgument: a word of a list is unknown; names the list, the word and what was expected.
 [[nodiscard]] absl::StatusOr<std::vector<Case>> MakeCases(const CaseLists& lists);
 
-// For a model's whole gradient: codecs with known bounds, numbers of threads, and by default the best isa alone; the other
-// lists say nothing. InvalidArgument: as above, or `table` is not a model of models.h.
+// Returns the cases of a model's whole gradient: codecs with known bounds, with each number of
+// threads, by default on the best isa only. Ignores the other lists.
+// InvalidArgument: as above.
+// InvalidArgument: `table` is not a model of models.h.
 [[nodiscard]] absl::StatusOr<std::vector<Case>> MakeModelCases(const std::string& table,
                                                                const CaseLists& lists);
 
-// "16Mi" for 16777216; a plain number where no unit fits.
+// Returns "16Mi" for 16777216; a plain number if no unit fits.
 std::string CountName(size_t count);
 
 }  // namespace slimps

@@ -1,4 +1,8 @@
-// A tensor that is encoded round after round.
+// Encodes one tensor round after round, to be timed.
+//
+//   SLIMPS_ASSIGN_OR_RETURN(auto encoding, Encoding::Create(setting, kernels, Feedback::kOn,
+//                                                           elements, /*threads=*/1, data));
+//   SLIMPS_RETURN_IF_ERROR(encoding->Run());
 #ifndef SLIMPS_TOOLS_BENCH_ENCODING_H_
 #define SLIMPS_TOOLS_BENCH_ENCODING_H_
 
@@ -22,20 +26,23 @@ enum class Feedback : uint8_t { kOff, kOn };
 // Thread-compatible. Uses the slots kResidual to kPayload of the shared data.
 class Encoding final {
  public:
-  // Some rounds have been encoded then, so that the states are such as they are in training.
+  // Encodes a few rounds first, so that the codec's states are as in training.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<Encoding>> Create(
       const CodecSetting& setting, const Kernels& kernels, Feedback feedback, size_t elements,
       int threads, BenchData& data);
 
-  // One round. With one thread, on the caller's.
+  // Encodes one round. With one thread, it runs on the caller's thread.
   [[nodiscard]] absl::Status Run();
-  // Puts the states back where measuring began if the codec's error has grown out of hand: quantisers whose error
-  // exceeds their input are not meant for error feedback, yet their encoding with it is to be timed.
+
+  // Restores the states of the beginning if the codec's error has grown too much. Quantisers whose
+  // error exceeds their input are not meant for error feedback, but are timed with it all the same.
   void Settle();
 
   const Codec& codec() const { return *codec_; }
-  // Of the last round.
+
+  // The last round's payload, valid until the next Run.
   std::span<const std::byte> payload() const { return payload_.first(stats_.payload_bytes); }
+
   const EncodeStats& stats() const { return stats_; }
 
  private:

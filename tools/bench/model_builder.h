@@ -1,4 +1,4 @@
-// Writes down a model's layers, one call a layer, in forward order. Part of models.cc.
+// Collects a model's layers, one call per layer, in forward order. Part of models.cc.
 //
 //   ModelBuilder model("lenet", "LeCun et al. 1998", 4.0);
 //   model.Convolution("conv1", {.in = 1, .out = 6, .kernel = 5, .size = 28, .bias = true});
@@ -27,25 +27,27 @@ class ModelBuilder final {
     int64_t in = 0;
     int64_t out = 0;
     int64_t kernel = 1;  // square
-    int64_t size = 0;    // of its output, square
+    int64_t size = 0;    // output's width and height
     bool bias = false;
   };
   void Convolution(std::string_view name, const ConvolutionLayer& layer);
-  // A normalisation's scale and shift.
+
+  // Adds a normalisation's scale and shift.
   void Normalisation(std::string_view name, int64_t channels);
 
   struct DenseLayer {
     int64_t in = 0;
     int64_t out = 0;
-    int64_t positions = 1;    // of one sample that it is applied to
-    double extra = 0;         // multiply-adds without a weight of their own, done just before
-    bool transposed = false;  // stored as in x out
+    int64_t positions = 1;    // it is applied to so many positions of one sample
+    double extra = 0;         // multiply-adds without a weight, done just before this layer
+    bool transposed = false;  // the weight is stored as in x out
   };
   void Dense(std::string_view name, const DenseLayer& layer);
 
-  // Any other tensor.
+  // Adds any other tensor.
   void Tensor(std::string name, std::vector<int64_t> shape, LayerKind layer, double multiply_adds);
-  // Work of the newest tensor's layer that is done on a weight listed elsewhere.
+
+  // Adds work to the newest tensor's layer that uses a weight listed elsewhere.
   void AddWork(double multiply_adds) { model_.tensors.back().multiply_adds += multiply_adds; }
 
   ModelShape Build() && { return std::move(model_); }
@@ -54,7 +56,7 @@ class ModelBuilder final {
   ModelShape model_;
 };
 
-// One builder a model.
+// One function per model.
 ModelShape AlexNet();
 ModelShape Vgg16();
 ModelShape ResNet50();

@@ -1,6 +1,11 @@
-// How long a model's whole gradient takes to encode and to decode with each codec, partition by partition, as a worker
-// and a server do it: the encode-decode table of the field (Agarwal et al., "On the Utility of Gradient Compression in
-// Distributed Training Systems", MLSys 2022, table 2).
+// Times encoding and decoding of a model's whole gradient, partition by partition, as workers and
+// servers do it. This is the encode-decode table of Agarwal et al., "On the Utility of Gradient
+// Compression in Distributed Training Systems", MLSys 2022, table 2.
+//
+//   SLIMPS_ASSIGN_OR_RETURN(ModelTimes times,
+//                           TimeModel(model.tensors, setting, kernels, team, /*rounds=*/5, data));
+//
+// Thread-compatible: `data` is used by one call at a time.
 #ifndef SLIMPS_TOOLS_BENCH_MODEL_TABLE_H_
 #define SLIMPS_TOOLS_BENCH_MODEL_TABLE_H_
 
@@ -18,7 +23,7 @@
 namespace slimps {
 
 struct ModelTimes {
-  double encode_seconds = 0;  // with error feedback where the codec has it on
+  double encode_seconds = 0;  // with error feedback if the codec uses it
   double decode_seconds = 0;  // validation and DecodeAdd, of one worker's payloads
   size_t payload_bytes = 0;
 };
@@ -30,7 +35,8 @@ struct ModelSize {
 
 ModelSize SizeOf(std::span<const ModelTensor> tensors);
 
-// Medians over `rounds` rounds. `data` is for at least the model's elements.
+// Returns medians over `rounds` rounds.
+// REQUIRES: `data` was made for at least the model's elements.
 [[nodiscard]] absl::StatusOr<ModelTimes> TimeModel(std::span<const ModelTensor> tensors,
                                                    const CodecSetting& setting,
                                                    const Kernels& kernels, const Team& team,

@@ -1,4 +1,9 @@
-// The tensors of real models, as shapes and work alone: what a job of that model would push and pull.
+// The gradient tensors of real models: only shapes and amounts of work, as a job pushes and pulls
+// them.
+//
+//   SLIMPS_ASSIGN_OR_RETURN(ModelShape model, FindModel("resnet50"));
+//
+// Pure.
 #ifndef SLIMPS_TOOLS_BENCH_MODELS_H_
 #define SLIMPS_TOOLS_BENCH_MODELS_H_
 
@@ -18,7 +23,8 @@ struct ModelTensor {
   std::string name;
   std::vector<int64_t> shape;
   LayerKind layer = LayerKind::kOther;
-  // Multiply-adds of the layer's forward pass, for one sample, on the layer's weight; 0 on its bias and the like.
+  // Multiply-adds of the layer's forward pass for one sample. The layer's weight has all of them;
+  // its other tensors, such as the bias, have 0.
   double multiply_adds = 0;
 
   size_t elements() const;
@@ -28,15 +34,17 @@ struct ModelShape {
   std::string name;
   std::string source;                // where the shapes are published
   std::vector<ModelTensor> tensors;  // in forward order
-  // fp32 communication time over computation time: SlimGC's table 2 where the model is in it, else 4.0.
+  // fp32 communication time / computation time: from SlimGC's table 2, or 4.0 if the model is not
+  // in it.
   double communication_to_compute = 4.0;
 
   size_t elements() const;
 };
 
-// alexnet, vgg16, resnet50, resnet152, inception_bn, lstm_ptb, bert_base, gpt2.
+// Returns alexnet, vgg16, resnet50, resnet152, inception_bn, lstm_ptb, bert_base, gpt2.
 std::vector<std::string> ModelNames();
-// NotFound, with the names there are: another name.
+
+// NotFound: there is no such model; the message lists the names.
 [[nodiscard]] absl::StatusOr<ModelShape> FindModel(std::string_view name);
 
 }  // namespace slimps

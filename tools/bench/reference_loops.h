@@ -1,4 +1,4 @@
-// The loops of references.h; each references_*.cc compiles them for its instruction set.
+// The loops of references.h. Each references_*.cc compiles them for its instruction set.
 #ifndef SLIMPS_TOOLS_BENCH_REFERENCE_LOOPS_H_
 #define SLIMPS_TOOLS_BENCH_REFERENCE_LOOPS_H_
 
@@ -18,7 +18,8 @@ void Multiply(float c, float* d, size_t n) {
   for (size_t i = 0; i < n; ++i) d[i] *= c;
 }
 
-// As many partial sums as hide an addition's latency, side by side so that the compiler may use vectors.
+// Keeps enough partial sums to hide an addition's latency, side by side so that the compiler can
+// use vectors.
 float Sum(const float* s, size_t n) {
   constexpr size_t kPartial = 64;
   float partial[kPartial] = {};

@@ -1,4 +1,4 @@
-// The sets that references.cc chooses from, each in a file compiled for its instruction set.
+// The sets that references.cc chooses from. Each is in a file compiled for its instruction set.
 #ifndef SLIMPS_TOOLS_BENCH_REFERENCE_SETS_H_
 #define SLIMPS_TOOLS_BENCH_REFERENCE_SETS_H_
 

@@ -1,5 +1,7 @@
-// What the bench writes: {"machine": {...}, "codecs": {...}, "results": [...]}, and for a model's whole gradient
-// {"machine": {...}, "table": {...}, "results": [...]}.
+// Builds the reports that the bench writes. Pure, except that they read the machine's description.
+//
+//   cases     {"machine": {...}, "codecs": {...}, "results": [...]}
+//   a model   {"machine": {...}, "table": {...}, "results": [...]}
 #ifndef SLIMPS_TOOLS_BENCH_REPORT_H_
 #define SLIMPS_TOOLS_BENCH_REPORT_H_
 
@@ -15,16 +17,16 @@ namespace slimps {
 
 struct Measurement {
   Case measured;
-  double gbps = 0;  // 1e9 bytes of fp32 gradient a second
+  double gbps = 0;  // 1e9 bytes of fp32 gradient per second
   double reference_gbps = 0;
-  size_t payload_bytes = 0;  // of one worker
-  double sent_fraction = 0;  // of its elements
+  size_t payload_bytes = 0;  // one worker's
+  double sent_fraction = 0;  // fraction of one worker's elements
 };
 
 std::string ReportJson(std::span<const Measurement> measurements);
 
 struct ModelMeasurement {
-  Case measured;  // setting, threads and kernels
+  Case measured;  // only setting, threads and kernels
   ModelTimes times;
 };
 

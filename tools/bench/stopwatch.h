@@ -1,4 +1,4 @@
-// Times and medians.
+// Times and medians. Thread-safe: pure functions and clocks.
 #ifndef SLIMPS_TOOLS_BENCH_STOPWATCH_H_
 #define SLIMPS_TOOLS_BENCH_STOPWATCH_H_
 
@@ -12,8 +12,8 @@
 
 namespace slimps {
 
-// One thread's own time on the CPU, so that what else the machine runs counts as little as it can; several threads'
-// time as it goes by.
+// Returns the seconds of a clock. With one thread it is this thread's CPU time, so that other
+// programs on the machine count as little as possible; with several, it is wall-clock time.
 inline double SecondsNow(int threads) {
   if (threads > 1) return absl::ToDoubleSeconds(MachineClock()->Now() - SteadyTime());
   timespec now = {};
@@ -21,7 +21,7 @@ inline double SecondsNow(int threads) {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// Seconds of one of `runs` calls of body().
+// Calls body() `runs` times and returns the mean seconds of one call.
 template <typename Body>
 double TimeRuns(int threads, size_t runs, const Body& body) {
   const double begin = SecondsNow(threads);
@@ -29,7 +29,7 @@ double TimeRuns(int threads, size_t runs, const Body& body) {
   return (SecondsNow(threads) - begin) / static_cast<double>(runs);
 }
 
-// REQUIRES: there are values.
+// Returns the median. REQUIRES: `values` is not empty.
 inline double Median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());

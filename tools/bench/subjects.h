@@ -1,7 +1,11 @@
-// One thing that is measured, and what it is compared with.
+// A subject runs what is measured, and the reference that it is compared with.
 //
-//   auto subject = MakeSubject(c, team, data);
-//   for (...) { subject->Settle(); time { subject->Run() ... }  time { subject->RunReference() ... } }
+//   SLIMPS_ASSIGN_OR_RETURN(auto subject, MakeSubject(c, team, data));
+//   for (...) {
+//     subject->Settle();
+//     time { subject->Run() ... }
+//     time { subject->RunReference() ... }
+//   }
 #ifndef SLIMPS_TOOLS_BENCH_SUBJECTS_H_
 #define SLIMPS_TOOLS_BENCH_SUBJECTS_H_
 
@@ -16,23 +20,31 @@
 
 namespace slimps {
 
-// Thread-compatible; uses the shared data, so only one is in use at a time.
+// Thread-compatible. Uses the shared data, so only one subject may be in use at a time.
 class Subject {
  public:
   virtual ~Subject() = default;
-  // The operation once.
+
+  // Runs the operation once.
   [[nodiscard]] virtual absl::Status Run() = 0;
-  // Not timed, before each series of runs: keeps data such as they are in training.
+
+  // Keeps the data as they are in training. Called before each series of runs, and not timed.
   virtual void Settle() {}
+
+  // Runs the reference once.
   virtual void RunReference() = 0;
-  // fp32 gradient bytes that one Run and one RunReference count for.
+
+  // The fp32 gradient bytes that one Run counts for.
   virtual size_t gradient_bytes() const = 0;
+
+  // The fp32 bytes that one RunReference counts for.
   virtual size_t reference_bytes() const = 0;
-  virtual size_t payload_bytes() const = 0;  // of one worker
-  virtual double sent_fraction() const = 0;  // of its elements
+
+  virtual size_t payload_bytes() const = 0;  // one worker's
+  virtual double sent_fraction() const = 0;  // fraction of one worker's elements
 };
 
-// `team` has c.threads threads; both and `data` outlive the subject.
+// REQUIRES: `team` has c.threads threads; `team` and `data` outlive the subject.
 [[nodiscard]] absl::StatusOr<std::unique_ptr<Subject>> MakeSubject(const Case& c, const Team& team,
                                                                    BenchData& data);
 

@@ -1,5 +1,5 @@
-// Runs a loop over a tensor on one or several threads, cut as ParallelEncoder cuts it, so that what is measured and what
-// it is compared with share the work alike.
+// Runs a loop over a tensor on one or several threads. It cuts the tensor as ParallelEncoder does,
+// so that the measured operation and its reference divide their work in the same way.
 #ifndef SLIMPS_TOOLS_BENCH_TEAM_H_
 #define SLIMPS_TOOLS_BENCH_TEAM_H_
 
@@ -19,9 +19,12 @@ class Team final {
   Team& operator=(const Team&) = delete;
 
   int threads() const { return threads_; }
-  // body(first, last) over all elements; first is a multiple of kBlockElements. One call with one thread.
+
+  // Calls body(first, last) until all elements are covered; each `first` is a multiple of
+  // kBlockElements. With one thread it makes one call.
   void ForElements(size_t elements, const std::function<void(size_t, size_t)>& body) const;
-  // body(i) for i in 0 .. count - 1.
+
+  // Calls body(i) for i in 0 .. count - 1.
   void ForEach(size_t count, const std::function<void(size_t)>& body) const;
 
  private:

@@ -1,9 +1,10 @@
-// A simulated accelerator: it computes by letting time pass and leaves the CPU to others. Work is queued on it as on a
-// GPU's stream: each piece begins when the one before has ended and what it needs is there, however late the host asks.
+// A simulated accelerator: it computes by letting time pass and leaves the CPU free. Work is queued
+// as on a GPU's stream: a piece begins when the piece before it has ended and its input is there,
+// even if the host asks for it later.
 //
 //   Accelerator gpu;
 //   gpu.Compute(layer.forward, /*not_before=*/weights_arrived);   // returns when it is done
-//   gpu.Encode(elements * ns_per_element);                        // on the same timeline, but no compute
+//   gpu.Encode(elements * ns_per_element);   // on the same timeline, but not counted as compute
 //
 // Owned by the training thread.
 #ifndef SLIMPS_TOOLS_BENCH_CLUSTER_ACCELERATOR_H_
@@ -24,7 +25,7 @@ class Accelerator final {
   void Compute(absl::Duration work, SteadyTime not_before) { Run(work, not_before, computed_); }
   void Encode(absl::Duration work) { Run(work, clock_, encoded_); }
 
-  // When its newest piece of work ended.
+  // The time when the newest piece of work ended.
   SteadyTime clock() const { return clock_; }
   const std::vector<Interval>& computed() const { return computed_; }
   const std::vector<Interval>& encoded() const { return encoded_; }
@@ -39,7 +40,7 @@ class Accelerator final {
     } else {
       done.push_back({begin, clock_});
     }
-    absl::SleepFor(clock_ - MachineClock()->Now());  // returns at once when that has passed
+    absl::SleepFor(clock_ - MachineClock()->Now());  // returns at once if that time has passed
   }
 
   SteadyTime clock_ = MachineClock()->Now();

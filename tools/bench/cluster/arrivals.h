@@ -1,7 +1,7 @@
-// Which version of every tensor has arrived, and when.
+// Records which version of every tensor has arrived, and when.
 //
 //   arrivals.Arrived(tensor, 7);                         // any thread
-//   auto when = arrivals.Wait(tensor, 7, deadline);      // returns when it came, maybe long ago
+//   auto when = arrivals.Wait(tensor, 7, timeout);       // the time of arrival, maybe long ago
 //
 // Thread-safe.
 #ifndef SLIMPS_TOOLS_BENCH_CLUSTER_ARRIVALS_H_
@@ -22,7 +22,7 @@ namespace slimps {
 
 class Arrivals final {
  public:
-  // Every tensor has version `first`.
+  // Begins with version `first` of every tensor.
   Arrivals(size_t tensors, int64_t first) : newest_(tensors, {first, SteadyTime::InfinitePast()}) {}
 
   void Arrived(size_t tensor, int64_t version) {
@@ -30,13 +30,17 @@ class Arrivals final {
     newest_[tensor] = {version, MachineClock()->Now()};
     changed_.NotifyAll();
   }
-  // Every waiter returns `why` from now on; the first one counts.
+
+  // Makes every Wait return `why` from now on. If called again, the first error stays.
   void Fail(const absl::Status& why) {
     MutexLock lock(&mutex_);
     failed_.Update(why);
     changed_.NotifyAll();
   }
-  // DeadlineExceeded: it did not come.
+
+  // Waits until that version or a newer one is there, and returns when the newest one arrived.
+  // DeadlineExceeded: it did not arrive within `timeout`.
+  // The error of Fail, if it was called.
   [[nodiscard]] absl::StatusOr<SteadyTime> Wait(size_t tensor, int64_t version,
                                                 absl::Duration timeout) {
     MutexLock lock(&mutex_);

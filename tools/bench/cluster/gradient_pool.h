@@ -1,5 +1,5 @@
-// Gradients without a model: normally distributed numbers, other ones for each element in every round, of which many
-// tensors share the memory.
+// Gradients without a model: normally distributed numbers. An element gets another number in every
+// round. All tensors share one memory.
 //
 //   const GradientPool pool(largest_tensor, /*seed=*/rank);
 //   store->Push(key, pool.Of(tensor, round, elements), priority);
@@ -36,7 +36,7 @@ class GradientPool final {
 
  private:
   static constexpr size_t kShifts = 64;
-  static constexpr size_t kStep = 16;  // a cache line: every gradient is aligned as a framework's
+  static constexpr size_t kStep = 16;  // a cache line: gradients are aligned as a framework's are
   static constexpr size_t kDrawn = (1 << 20) + 1;
 
   AlignedBuffer values_;

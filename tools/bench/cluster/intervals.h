@@ -1,7 +1,7 @@
-// Sets of moments: what happened while something else did.
+// Sets of moments, to compute for how long one thing happened while another did.
 //
 //   const IntervalSet encoding(spans_of_encode), computing(spans_of_compute), busy(link);
-//   encoding.Minus(computing).Minus(busy).Length();   // encoding that nothing hides
+//   encoding.Minus(computing).Minus(busy).Length();   // time of encoding that nothing hides
 //
 // Thread-safe: constant after construction.
 #ifndef SLIMPS_TOOLS_BENCH_CLUSTER_INTERVALS_H_
@@ -14,7 +14,7 @@
 
 namespace slimps {
 
-// From `begin` on, up to `end`, which is not part of it.
+// The moments from `begin` up to `end`, without `end`.
 struct Interval {
   SteadyTime begin, end;
 
@@ -24,14 +24,15 @@ struct Interval {
 class IntervalSet final {
  public:
   IntervalSet() = default;
-  // In any order; they may overlap. Those that end before they begin are empty.
+  // The intervals may be in any order and may overlap. One that ends before it begins is empty.
   explicit IntervalSet(std::vector<Interval> intervals);
 
   IntervalSet Or(const IntervalSet& other) const;
   IntervalSet And(const IntervalSet& other) const;
   IntervalSet Minus(const IntervalSet& other) const;
   absl::Duration Length() const;
-  // In order, apart from each other, none empty.
+
+  // The set as intervals: sorted, not touching each other, none empty.
   const std::vector<Interval>& parts() const { return parts_; }
 
  private:

@@ -1,7 +1,7 @@
-// When a model's gradients become ready: its layers, and what share of the time each of them computes.
+// Plans when a model's gradients become ready: its layers, and each layer's share of the time.
 //
 //   for (const Layer& layer : PlanLayers(model, absl::Milliseconds(160))) {
-//     ... model.tensors[layer.first] to [layer.first + layer.tensors - 1]: ready together
+//     // model.tensors[layer.first] to [layer.first + layer.tensors - 1] are ready together
 //   }
 //
 // Pure.
@@ -17,13 +17,14 @@
 namespace slimps {
 
 struct Layer {
-  size_t first = 0;  // of the model's tensors
+  size_t first = 0;  // index in the model's tensors
   size_t tensors = 0;
   absl::Duration forward, backward;
 };
 
-// In forward order. Neighbours whose names agree up to the last dot are one layer. A third of `compute` is the forward
-// pass, and each layer has its multiply-adds' share of both passes.
+// Returns the layers in forward order. Neighbouring tensors whose names are equal up to the last
+// dot form one layer. A third of `compute` is the forward pass. A layer's share of both passes is
+// its share of the multiply-adds.
 std::vector<Layer> PlanLayers(const ModelShape& model, absl::Duration compute);
 
 }  // namespace slimps

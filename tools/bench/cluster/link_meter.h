@@ -1,6 +1,6 @@
-// When a network interface carries something, from the kernel's own counters.
+// Records when a network interface carries something, from the kernel's counters.
 //
-//   LinkMeter meter("eth0");                  // looks every 2 ms, on a thread of its own
+//   LinkMeter meter("eth0");                  // reads them every 2 ms on a thread of its own
 //   ...
 //   const IntervalSet busy = meter.Stop();
 #ifndef SLIMPS_TOOLS_BENCH_CLUSTER_LINK_METER_H_
@@ -27,10 +27,13 @@ struct LinkCounters {
   uint64_t out = 0;
 };
 
-// Of a text in the form of /proc/net/dev. NotFound: no such interface in it. DataLoss: another form.
+// Reads an interface's counters from a text in the form of /proc/net/dev.
+// NotFound: the text has no such interface.
+// DataLoss: the text has another form.
 [[nodiscard]] absl::StatusOr<LinkCounters> ParseLinkCounters(std::string_view text,
                                                              std::string_view interface);
-// Of an interface of this process's network namespace.
+
+// Reads the counters of an interface of this process's network namespace.
 [[nodiscard]] absl::StatusOr<LinkCounters> ReadLinkCounters(const std::string& interface);
 
 struct LinkSample {
@@ -38,8 +41,8 @@ struct LinkSample {
   LinkCounters counters;
 };
 
-// Where either direction moved at least `bytes_per_second` from one sample to the next: heartbeats and acknowledgements
-// alone do not make a link busy.
+// Returns the times between two samples in which either direction carried at least
+// `bytes_per_second`. The bound keeps heartbeats and acknowledgements from making a link busy.
 IntervalSet BusyIntervals(std::span<const LinkSample> samples, double bytes_per_second);
 
 // Owned by one thread.
@@ -50,6 +53,7 @@ class LinkMeter final {
   LinkMeter(const LinkMeter&) = delete;
   LinkMeter& operator=(const LinkMeter&) = delete;
 
+  // Stops the thread and returns when the interface carried something.
   IntervalSet Stop();
 
  private:
@@ -57,8 +61,8 @@ class LinkMeter final {
 
   const std::string interface_;
   std::atomic<bool> stopping_{false};
-  std::vector<LinkSample> samples_;  // of the thread until it is joined
-  Thread thread_;                    // last: it uses the rest
+  std::vector<LinkSample> samples_;  // owned by thread_ until it is joined
+  Thread thread_;                    // the last member, since it uses the others
 };
 
 }  // namespace slimps

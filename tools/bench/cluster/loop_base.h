@@ -1,5 +1,5 @@
-// What both training loops share: keys, the accelerator, gradients, and pushing in the order of the backward pass.
-// Part of training_loop.h.
+// The base of both training loops: keys, the accelerator, gradients, and pushes in the order of the
+// backward pass. Part of training_loop.h. Owned by the training thread.
 #ifndef SLIMPS_TOOLS_BENCH_CLUSTER_LOOP_BASE_H_
 #define SLIMPS_TOOLS_BENCH_CLUSTER_LOOP_BASE_H_
 
@@ -23,27 +23,33 @@ class LoopBase : public TrainingLoop {
   absl::Status Iterate(int64_t iteration) final;
   const Accelerator& accelerator() const final { return accelerator_; }
 
-  // Makes the keys. The first weights go to `initial`, tensor by tensor.
+  // Initialises the keys and writes the first weights into `initial`, tensor by tensor. Collective.
   absl::Status Init(std::span<const std::span<float>> initial);
 
  protected:
   LoopBase(KVStore* store, const ModelShape& model, const TrainingLoopOptions& options);
 
-  // When the weights that iteration's forward pass needs of this tensor were there.
+  // Waits for the tensor's weights that this iteration's forward pass needs. Returns their arrival.
   virtual absl::StatusOr<SteadyTime> AwaitWeights(size_t tensor, int64_t iteration) = 0;
-  // The tensor's gradient of this iteration was pushed.
+
+  // Called after the tensor's gradient of this iteration was pushed.
   virtual absl::Status AfterPush(size_t tensor, int64_t iteration) = 0;
-  // After a measured iteration: nothing may be under way when the next one begins.
+
+  // Waits until all weights after `iteration` have arrived. Needed around measured iterations, in
+  // which nothing else may be under way.
   virtual absl::Status AwaitAll(int64_t iteration) = 0;
 
   size_t tensors() const { return keys_.size(); }
   size_t elements(size_t tensor) const { return model_.tensors[tensor].elements(); }
   const Key& key(size_t tensor) const { return keys_[tensor]; }
-  // The next forward pass needs the first layers first.
+
+  // First layers have the highest priority, since the next forward pass needs them first.
   static int PriorityOf(size_t tensor) { return -static_cast<int>(tensor); }
   std::span<const float> Gradient(size_t tensor, int64_t iteration) const {
     return gradients_.Of(tensor, static_cast<uint64_t>(iteration), elements(tensor));
   }
+
+  // Returns a hash of `so_far` and the weights.
   static uint64_t HashOf(uint64_t so_far, std::span<const float> weights);
 
   KVStore* const store_;
@@ -60,7 +66,7 @@ class LoopBase : public TrainingLoop {
   Accelerator accelerator_;
 };
 
-// Both call Init.
+// Make the two kinds of loops. Both call Init. Collective.
 absl::StatusOr<std::unique_ptr<TrainingLoop>> MakeWaitingLoop(KVStore* store,
                                                               const ModelShape& model,
                                                               const TrainingLoopOptions& options);

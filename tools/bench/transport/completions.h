@@ -1,4 +1,4 @@
-// Pulls that have ended, in the order in which they did: from the store's threads to the loop that pushes.
+// A queue of pulls that have ended, from the store's threads to the loop that pushes.
 //
 //   store->PullAsync(key, out, 0, [&](absl::Status status) { completions.Add(7, status); });
 //   SLIMPS_ASSIGN_OR_RETURN(const size_t index, completions.Take());   // 7
@@ -25,7 +25,8 @@ class Completions final {
     changed_.NotifyOne();
   }
 
-  // Waits for the next one; its error, if it has one. The store ends every pull within its deadline.
+  // Waits for the next pull that has ended and returns its index, or its error. No timeout is
+  // needed: the store ends every pull within its deadline.
   [[nodiscard]] absl::StatusOr<size_t> Take() {
     MutexLock lock(&mutex_);
     while (ended_.empty()) changed_.Wait(&mutex_);

@@ -1,4 +1,4 @@
-// Steady time as a number (Linux: CLOCK_MONOTONIC), which all processes of a machine share.
+// Steady time as a number. On Linux it is CLOCK_MONOTONIC, equal in all processes of a machine.
 #ifndef SLIMPS_TOOLS_BENCH_TRANSPORT_MONOTONIC_H_
 #define SLIMPS_TOOLS_BENCH_TRANSPORT_MONOTONIC_H_
 
@@ -12,7 +12,7 @@ inline double MonotonicSeconds() {
   return absl::ToDoubleSeconds(MachineClock()->Now() - SteadyTime());
 }
 
-// Returns at once when that is past.
+// Sleeps until that time; returns at once if it has passed.
 inline void SleepUntilMonotonic(double seconds) {
   const double left = seconds - MonotonicSeconds();
   if (left > 0) absl::SleepFor(absl::Seconds(left));

@@ -1,4 +1,4 @@
-// The connecting end of the raw measurements: a DEALER to each server, as a worker has.
+// The client of the raw ZeroMQ measurements: like a worker, it has one DEALER per server.
 //
 //   SLIMPS_ASSIGN_OR_RETURN(auto client, RawClient::Connect({"tcp://127.0.0.1:40213"}));
 //   auto seconds = client->Stream("two_way", {.bytes = 4 << 20, .count = 100, .window = 8});
@@ -21,11 +21,11 @@
 namespace slimps {
 
 struct RawRun {
-  uint64_t bytes = 0;   // of a message
+  uint64_t bytes = 0;   // size of a message
   uint64_t count = 0;   // messages in each direction, over all servers
   uint64_t window = 1;  // messages in flight in each direction, over all servers
-  double start_at =
-      0;  // seconds on CLOCK_MONOTONIC, so that several clients begin together; past: at once
+  // Seconds on CLOCK_MONOTONIC, so that several clients begin together. Starts at once if past.
+  double start_at = 0;
 };
 
 class RawClient final {
@@ -33,9 +33,12 @@ class RawClient final {
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<RawClient>> Connect(
       const std::vector<std::string>& endpoints);
 
-  // `mode` is "one_way" (to the servers) or "two_way". Seconds until everything has arrived, both ways.
+  // Streams messages and returns the seconds until everything has arrived, in both directions.
+  // `mode` is "one_way" (to the servers) or "two_way".
   [[nodiscard]] absl::StatusOr<double> Stream(std::string_view mode, const RawRun& run);
-  // Round trips with the first server, one after the other, `pause` between them: microseconds of each.
+
+  // Makes round trips with the first server, one after the other, with `pause` before each.
+  // Returns the microseconds of each.
   [[nodiscard]] absl::StatusOr<std::vector<double>> Ping(const RawRun& run, absl::Duration pause);
 
  private:
@@ -53,7 +56,7 @@ class RawClient final {
   absl::Status ReceiveFrom(Link* link);
   absl::Status AwaitAnything();
 
-  std::optional<SendBuffers> buffers_;  // before the context: ZeroMQ reads them
+  std::optional<SendBuffers> buffers_;  // outlives the context, since ZeroMQ reads the buffers
   RawContext context_;
   std::vector<Link> links_;
   uint64_t sum_ = 0;

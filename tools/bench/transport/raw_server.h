@@ -1,5 +1,6 @@
-// The bound end of the raw measurements: one ROUTER that serves any number of clients, each in what it asked for:
-// taking its stream, sending one back as well, or returning each message with one of the same size. Owned by one thread.
+// The server of the raw ZeroMQ measurements: one ROUTER that serves any number of clients. Each
+// client asks for one of three things: the server receives its stream, or also sends a stream back,
+// or answers each message with one of the same size. Owned by one thread.
 //
 //   SLIMPS_ASSIGN_OR_RETURN(auto server, RawServer::Bind("tcp://127.0.0.1:*"));
 //   server->endpoint();   // "tcp://127.0.0.1:40213"
@@ -25,12 +26,14 @@ class RawServer final {
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<RawServer>> Bind(const std::string& address);
 
   const std::string& endpoint() const { return endpoint_; }
+
+  // Serves until an error, which it returns.
   [[nodiscard]] absl::Status Serve();
 
  private:
   struct Client {
     bool echo = false;
-    bool started = false;  // its first message has come: the stream back may begin
+    bool started = false;  // its first message has arrived, so the stream back may begin
     RawStream stream;
     std::optional<SendBuffers> buffers;
   };
@@ -42,7 +45,7 @@ class RawServer final {
   absl::Status Arm(const std::string& routing_id, const Command& command);
   absl::Status SendDue();
 
-  std::map<std::string, Client> clients_;  // before the context: ZeroMQ reads their buffers
+  std::map<std::string, Client> clients_;  // outlives the context: ZeroMQ reads their buffers
   RawContext context_;
   RawSocket socket_;
   std::string endpoint_;

@@ -1,5 +1,6 @@
-// One end of a stream of equal messages in both directions, each bounded by what is unacknowledged: the counting of the
-// raw ZeroMQ peers, without the sockets. A direction that carries nothing has a count of 0.
+// One end of a stream of equal messages in both directions. The number of unacknowledged messages
+// is bounded in each direction. This is the counting of the raw ZeroMQ peers, without sockets. A
+// direction that carries nothing has a count of 0.
 //
 //   RawStream stream({.to_send = 100, .to_receive = 100, .window = 8});
 //   while (stream.CanSend()) { ...; stream.OnSent(); }
@@ -18,7 +19,7 @@ class RawStream final {
   struct Plan {
     uint64_t to_send = 0;
     uint64_t to_receive = 0;
-    uint64_t window = 1;  // messages sent and not acknowledged, at most
+    uint64_t window = 1;  // bound of messages sent and not acknowledged
   };
 
   RawStream() = default;
@@ -30,18 +31,23 @@ class RawStream final {
     ++received_;
     ++owed_;
   }
-  // False: more than was sent, which a sane peer never says.
+
+  // Counts acknowledged messages. Returns false, having changed nothing, if `count` is more than
+  // are outstanding, which a correct peer never acknowledges.
   [[nodiscard]] bool OnAcknowledged(uint32_t count) {
     if (count > sent_ - acknowledged_) return false;
     acknowledged_ += count;
     return true;
   }
+
+  // Returns how many messages to acknowledge now; they then count as acknowledged.
   uint32_t TakeAcknowledgements() {
     const uint32_t owed = owed_;
     owed_ = 0;
     return owed;
   }
-  // Everything was received, and everything sent arrived.
+
+  // True if everything was received and acknowledged, and everything sent was acknowledged.
   bool done() const {
     return acknowledged_ == plan_.to_send && received_ == plan_.to_receive && owed_ == 0;
   }

@@ -1,9 +1,10 @@
-// What both raw ZeroMQ peers use: sockets with ZeroMQ's own defaults but for its marks, which are off (the window of a
-// stream bounds what is in flight), messages sent from memory that stays, and a receiver that reads every byte.
+// What both raw ZeroMQ peers use. Sockets have ZeroMQ's defaults, except that high-water marks are
+// off, since a stream's window bounds what is in flight. Messages are sent without a copy from
+// memory that stays. The receiver reads every byte.
 //
 // Messages between the peers, told apart by their size:
-//   8 bytes              so many messages acknowledged
-//   up to kControlBytes  control, text: "VERB name=value ...", answered with "ready"
+//   8 bytes              the number of messages acknowledged
+//   up to kControlBytes  a command as text: "VERB name=value ...", answered with "ready"
 //   longer               data
 #ifndef SLIMPS_TOOLS_BENCH_TRANSPORT_RAW_ZMQ_H_
 #define SLIMPS_TOOLS_BENCH_TRANSPORT_RAW_ZMQ_H_
@@ -39,7 +40,7 @@ struct CloseSocket {
 using RawContext = std::unique_ptr<void, CloseContext>;
 using RawSocket = std::unique_ptr<void, CloseSocket>;
 
-// ResourceExhausted: ZeroMQ gives none.
+// ResourceExhausted: ZeroMQ gives no socket.
 [[nodiscard]] absl::StatusOr<RawSocket> OpenRawSocket(void* context, int type);
 
 // One received frame. Thread-compatible.
@@ -50,7 +51,7 @@ class RawFrame final {
   RawFrame(const RawFrame&) = delete;
   RawFrame& operator=(const RawFrame&) = delete;
 
-  // False: nothing is there.
+  // Receives a frame without waiting. Returns false if there is none.
   [[nodiscard]] bool Receive(void* socket) {
     return zmq_msg_recv(&message_, socket, ZMQ_DONTWAIT) >= 0;
   }
@@ -65,13 +66,14 @@ class RawFrame final {
   zmq_msg_t message_;
 };
 
-// As many buffers as may be in flight, all written once, sent in turn without a copy: what a sender reads is as large as
-// the gradients that a store's run has in flight. Outlives the socket's context.
+// As many buffers as may be in flight, sent in turn without a copy. All were written once, so that
+// a sender reads as much memory as the gradients in flight of a store's run. Thread-compatible.
+// REQUIRES: it outlives the socket's context.
 class SendBuffers final {
  public:
   SendBuffers(size_t bytes, size_t count);
 
-  // False: the peer is gone. An empty `routing_id`: over a DEALER.
+  // Sends the next buffer. Returns false if the peer is gone. `routing_id` is empty for a DEALER.
   [[nodiscard]] bool SendNext(void* socket, const std::string& routing_id);
   size_t bytes() const { return bytes_; }
   size_t count() const { return buffers_.size(); }
@@ -82,14 +84,15 @@ class SendBuffers final {
   size_t next_ = 0;
 };
 
-// Copies; for small messages. False: the peer is gone.
+// Send a copy of a small message. Return false if the peer is gone.
 [[nodiscard]] bool SendSmall(void* socket, const std::string& routing_id, std::string_view bytes);
 [[nodiscard]] bool SendAcknowledgements(void* socket, const std::string& routing_id,
                                         uint32_t count);
-// InvalidArgument: not what OnAcknowledged may take.
+// Passes a received acknowledgement to `stream`.
+// InvalidArgument: it has another size, or OnAcknowledged refuses it.
 [[nodiscard]] absl::Status TakeAcknowledgement(std::span<const std::byte> bytes, RawStream* stream);
 
-// A sum over every byte, which the caller must use.
+// Returns a sum over every byte. The caller must use it, or the compiler drops the reads.
 [[nodiscard]] uint64_t ReadEveryByte(std::span<const std::byte> bytes);
 
 }  // namespace slimps

@@ -1,17 +1,20 @@
-// What `slimps bench transport` asks of a worker: its commands, done on a KVStore. Every command is collective: all
-// workers get the same ones in the same order.
+// Runs the commands that `slimps bench transport` gives a worker, on a KVStore. Every command is
+// collective: all workers get the same commands in the same order. Owned by one thread.
 //
-//   StoreBench bench(store.get());
-//   absl::StatusOr<std::string> json = bench.Answer(*ParseCommand("push_pull bytes=4194304 keys=8 rounds=10"));
+//   SLIMPS_ASSIGN_OR_RETURN(auto bench, StoreBench::Create(store.get()));
+//   absl::StatusOr<std::string> json =
+//       bench->Answer(*ParseCommand("push_pull bytes=4194304 keys=8 rounds=10"));
 //
-//   push_pull bytes=B keys=K rounds=R    K tensors of B bytes in flight, R times each
-//   latency bytes=B count=N pause_us=P   N push-pulls, one after the other, P microseconds of rest before each
-//   model name=MODEL part_bytes=0 rounds=R   rounds of that model's tensors; with part_bytes, of the same bytes in
-//                                            tensors of that size and a rest
-//   verify                               the weights are those of SGD, else the error names what differs
+//   push_pull bytes=B keys=K rounds=R    pushes and pulls K tensors of B bytes, R times each
+//   latency bytes=B count=N pause_us=P   N push-pulls, one after the other, each after a pause of P
+//                                        microseconds
+//   model name=MODEL part_bytes=0 rounds=R
+//                                        R rounds of that model's tensors; with part_bytes > 0, of
+//                                        the same bytes in tensors of that size and one rest
+//   verify                               checks that the weights are those of SGD; otherwise the
+//                                        error names what differs
 //
-// Tensors are made when first named, and stay. Owned by one
-// thread.
+// Tensors are made when they are first named, and stay.
 #ifndef SLIMPS_TOOLS_BENCH_TRANSPORT_STORE_BENCH_H_
 #define SLIMPS_TOOLS_BENCH_TRANSPORT_STORE_BENCH_H_
 
@@ -27,14 +30,16 @@
 
 namespace slimps {
 
-// Elements of tensors that hold `bytes` of fp32 together: each `part_bytes`, the last one what is left.
+// Returns the numbers of elements of tensors that together have `bytes` of fp32. Each has
+// `part_bytes`; the last one has the rest.
 std::vector<size_t> EqualParts(size_t bytes, size_t part_bytes);
 
 class StoreBench final {
  public:
-  // Tells `store`, which outlives this, how the servers step.
+  // Sets the servers' optimizer. REQUIRES: `store` outlives this.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<StoreBench>> Create(KVStore* store);
 
+  // Runs a command and returns its answer as JSON.
   [[nodiscard]] absl::StatusOr<std::string> Answer(const Command& command);
 
  private:

@@ -1,13 +1,15 @@
-// Tensors that a bench pushes and pulls through a KVStore, as a training loop would, and checks against plain SGD.
+// Tensors that a bench pushes and pulls through a KVStore, as a training loop does, and checks
+// against plain SGD. Owned by one thread.
 //
-//   SLIMPS_ASSIGN_OR_RETURN(auto set, TensorSet::Init(store, "4MiB", {1 << 20, 1 << 20}));   // elements; collective
+//   // Numbers of elements; collective.
+//   SLIMPS_ASSIGN_OR_RETURN(auto set, TensorSet::Init(store, "4MiB", {1 << 20, 1 << 20}));
 //   SLIMPS_ASSIGN_OR_RETURN(Times times, set->RunPipelined(10));
 //   SLIMPS_RETURN_IF_ERROR(set->Check());
 //
-// In flight, at most: every tensor once, be it as gradient on its way or as weights on their way back. The next round's
-// gradient of a tensor is pushed as soon as its weights came, whatever the others do, so that both directions move.
-// Values are such that SGD's result is exact in fp32: every element of a gradient is a whole number from 1 to 7, the
-// learning rate 2^-10, weights begin at 0. Owned by one thread.
+// Each tensor is in flight at most once, either as a gradient or as weights. A tensor's next
+// gradient is pushed as soon as its weights have arrived, independently of the other tensors, so
+// that both directions carry data. The values make SGD's result exact in fp32: a gradient's
+// elements are whole numbers from 1 to 7, the learning rate is 2^-10, and weights begin at 0.
 #ifndef SLIMPS_TOOLS_BENCH_TRANSPORT_TENSOR_SET_H_
 #define SLIMPS_TOOLS_BENCH_TRANSPORT_TENSOR_SET_H_
 
@@ -29,28 +31,33 @@
 namespace slimps {
 
 struct Times {
-  double seconds = 0;                                 // of everything
-  std::optional<double> push_seconds = std::nullopt;  // within Push
-  std::vector<double> samples_us;                     // of one push-pull, or of one round
+  double seconds = 0;                                 // the whole run
+  std::optional<double> push_seconds = std::nullopt;  // the part spent in Push
+  std::vector<double> samples_us;                     // one per push-pull, or one per round
 };
 
-// What every worker tells the store before its first push; Check relies on it.
+// The optimizer that every worker must set before its first push; Check relies on it.
 wire::OptimizerSpec BenchOptimizer();
 
 class TensorSet final {
  public:
-  // Collective. The store outlives the set; the servers keep the keys, "NAME/0" and so on, for ever.
+  // Initialises the keys "NAME/0", "NAME/1" and so on, which the servers keep until the job ends.
+  // Collective. REQUIRES: `store` outlives the set.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<TensorSet>> Init(
       KVStore* store, const std::string& name, const std::vector<size_t>& elements);
 
-  // Each tensor `rounds` times; samples are of each push-pull, from Push until its weights are there.
+  // Pushes and pulls each tensor `rounds` times. There is a sample per push-pull, from Push until
+  // its weights have arrived.
   [[nodiscard]] absl::StatusOr<Times> RunPipelined(uint64_t rounds);
-  // `rounds` times: every tensor pushed, last first as backward has them, then all weights awaited; the first layers
-  // have the highest priority. Samples are of each round.
+
+  // Runs `rounds` rounds: pushes every tensor, last tensor first as in backward, then waits for all
+  // weights. The first tensors have the highest priority. There is a sample per round.
   [[nodiscard]] absl::StatusOr<Times> RunRounds(uint64_t rounds);
-  // Blocking push-pulls of the first tensor, `pause` before each; samples are of each.
+
+  // Makes blocking push-pulls of the first tensor, each after a pause. There is a sample for each.
   [[nodiscard]] absl::StatusOr<Times> RunOneByOne(uint64_t count, absl::Duration pause);
-  // DataLoss, naming tensor and element: weights are not what so many rounds of SGD make.
+
+  // DataLoss: weights are not those after so many rounds of SGD; names tensor and element.
   [[nodiscard]] absl::Status Check() const;
 
   size_t bytes() const;
@@ -60,8 +67,8 @@ class TensorSet final {
     Key key;
     AlignedBuffer gradient;
     AlignedBuffer weights;
-    uint64_t rounds = 0;  // that were pulled
-    uint64_t left = 0;    // to be pushed in this run
+    uint64_t rounds = 0;  // pulled so far
+    uint64_t left = 0;    // still to push in this run
     double pushed_at = 0;
   };
 
@@ -73,7 +80,7 @@ class TensorSet final {
   KVStore* const store_;
   std::vector<Tensor> tensors_;
   Completions completions_;
-  double push_seconds_ = 0;  // of this run
+  double push_seconds_ = 0;  // in this run
 };
 
 }  // namespace slimps
