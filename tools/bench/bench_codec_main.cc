@@ -1,7 +1,9 @@
-// Measures codecs beside what memory allows, on Google Benchmark. `tools/slimps bench codec` is its front.
+// Measures codecs with Google Benchmark and compares them with what memory allows.
+// `tools/slimps bench codec` runs it.
 //
-// A benchmark's iteration is one series of runs of the operation and one of its reference, taken in turn so that
-// whatever else the machine does meets both; the figures are the medians over iterations.
+// An iteration of a benchmark is one series of runs of the operation and one of its reference. They
+// take turns, so that other load on the machine affects both. The figures are medians over
+// iterations.
 #include <benchmark/benchmark.h>
 #include <gflags/gflags.h>
 
@@ -38,7 +40,8 @@ DEFINE_string(json, "", "file to write");
 namespace slimps {
 namespace {
 
-// A series is long enough for the clock and, in cache, for the first run's misses not to count.
+// A series is long enough for the clock's resolution and, for data in cache, to make the first
+// run's cache misses not count.
 constexpr double kSeriesSeconds = 3e-4;
 constexpr double kMinSeconds = 0.25;  // of each measurement
 constexpr double kQuickSeconds = 0.01;
@@ -48,15 +51,16 @@ size_t RunsPerSeries(double seconds) {
   return seconds >= kSeriesSeconds ? 1 : static_cast<size_t>(kSeriesSeconds / seconds) + 1;
 }
 
-// What benchmarks share: memory, teams of threads, and the subject of the moment.
+// What benchmarks share: memory, teams of threads, and the current subject.
 class Stage final {
  public:
   explicit Stage(size_t max_elements) : data_(max_elements) {}
 
-  // Google Benchmark calls a benchmark several times to find how many iterations it needs; the subject stays.
+  // Returns the subject of a case. Google Benchmark calls a benchmark several times to find the
+  // number of iterations, so the subject is kept until another case comes.
   absl::StatusOr<Subject*> Enter(size_t index, const Case& c) {
     if (subject_ == nullptr || index != index_) {
-      subject_ = nullptr;  // before the next one uses its memory
+      subject_ = nullptr;  // destroyed before the next subject uses its memory
       std::unique_ptr<Team>& team = teams_[c.threads];
       if (team == nullptr) team = std::make_unique<Team>(c.threads);
       absl::StatusOr<std::unique_ptr<Subject>> made = MakeSubject(c, *team, data_);
@@ -86,7 +90,7 @@ void Measure(benchmark::State& state, Stage& stage, size_t index, const Case& c)
   std::vector<double> seconds, reference_seconds;
   for (auto iteration : state) {
     subject.Settle();
-    if (runs > 1) run();  // back into the cache
+    if (runs > 1) run();  // brings the data back into the cache
     seconds.push_back(TimeRuns(c.threads, runs, run));
     if (references > 1) reference();
     reference_seconds.push_back(TimeRuns(c.threads, references, reference));
@@ -102,7 +106,7 @@ void Measure(benchmark::State& state, Stage& stage, size_t index, const Case& c)
   state.counters["sent_fraction"] = subject.sent_fraction();
 }
 
-// Gathers what is measured and says how far it has come.
+// Collects the measurements and prints the progress.
 class Gatherer final : public benchmark::BenchmarkReporter {
  public:
   explicit Gatherer(const std::vector<Case>& cases) : cases_(cases) {}
@@ -147,7 +151,8 @@ absl::Status Write(const std::string& text) {
   return FLAGS_json.empty() ? absl::OkStatus() : WriteFileDurably(FLAGS_json, text);
 }
 
-// Before minutes are spent on figures that could not be kept. The file's contents stay.
+// Checks that the file can be written, before minutes are spent on figures that would be lost. Does
+// not change the file's contents.
 absl::Status CheckJson() {
   const absl::Status writable = FLAGS_json.empty() ? absl::OkStatus() : CheckWritable(FLAGS_json);
   if (writable.ok()) return writable;
@@ -194,7 +199,7 @@ int MeasureCases() {
   return gatherer.failed() ? 1 : 0;
 }
 
-// The whole gradient of a model, one row for each codec.
+// Measures the whole gradient of a model, one row per codec.
 int MeasureModel() {
   const absl::StatusOr<std::vector<Case>> cases = MakeModelCases(FLAGS_table, Lists());
   if (!cases.ok()) return Fail(cases.status());

@@ -14,7 +14,7 @@ constexpr size_t kShiftElements = 64;  // whole cache lines
 class Random final {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}
-  // In (0, 1).
+  // Returns a number in (0, 1).
   double Next() {
     uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -26,7 +26,7 @@ class Random final {
   uint64_t state_;
 };
 
-// Box-Muller; never 0.
+// Fills with normally distributed numbers (Box-Muller), none of them 0.
 void FillNormal(std::span<float> values, uint64_t seed) {
   Random random(seed);
   for (size_t i = 0; i < values.size(); i += 2) {

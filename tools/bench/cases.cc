@@ -19,12 +19,12 @@ constexpr Operation kOperations[] = {Operation::kEncodeWithFeedback, Operation::
 constexpr size_t kMaxElements = size_t{1} << 28;
 constexpr size_t kMaxThreads = 256;
 constexpr size_t kMaxWorkers = 64;
-// The codec that aggregation is measured with unless codecs are named.
+// Aggregation is measured with this codec, unless codecs are named.
 constexpr std::string_view kAggregated = "1bit";
 
 std::vector<std::string> Words(const std::string& list) { return absl::StrSplit(list, ','); }
 
-// "65536", "64Ki" or "1Mi".
+// Parses "65536", "64Ki" or "1Mi".
 absl::StatusOr<size_t> ParseCount(const std::string& flag, const std::string& word, size_t most) {
   size_t unit = 1;
   std::string digits = word;
@@ -87,9 +87,9 @@ absl::StatusOr<std::vector<const Kernels*>> ParseIsa(const std::string& list) {
   return chosen;
 }
 
-// Whether a setting has a row for the operation.
+// True if a setting has a row for the operation.
 bool Measured(const CodecSetting& setting, Operation operation, const CaseLists& lists) {
-  // Bounds concern encoding alone, and a residual is where they matter most.
+  // Bounds matter only for encoding, and most with a residual.
   if (setting.bounds == Bounds::kChecked) return operation == Operation::kEncodeWithFeedback;
   if (operation != Operation::kAggregate) return true;
   return !lists.codecs.empty() || setting.label == kAggregated;

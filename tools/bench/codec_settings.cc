@@ -11,8 +11,8 @@
 namespace slimps {
 namespace {
 
-// The usual settings, where they are not a codec's defaults, and variants. Codecs that are not named here are measured
-// with their defaults.
+// The usual settings that differ from a codec's defaults, and variants. Codecs that are not listed
+// here are measured with their defaults.
 const std::vector<CodecSetting>& KnownSettings() {
   constexpr ResidualStart kAged = ResidualStart::kAged;
   static const std::vector<CodecSetting> settings = {
@@ -39,7 +39,8 @@ const std::vector<CodecSetting>& KnownSettings() {
   return settings;
 }
 
-// Commas separate options too: a part with an option but no codec belongs to the part before it.
+// Splits a list of specs at commas. Commas also separate a spec's options, so a part that has an
+// option but no codec belongs to the part before it.
 std::vector<std::string> SplitSpecs(const std::string& list) {
   std::vector<std::string> specs;
   for (const std::string& part : std::vector<std::string>(absl::StrSplit(list, ','))) {
@@ -91,7 +92,7 @@ absl::StatusOr<std::vector<CodecSetting>> ChooseCodecSettings(const std::string&
     }
     SLIMPS_ASSIGN_OR_RETURN(const CodecSpec spec, ParseCodecSpec(word));
     SLIMPS_RETURN_IF_ERROR(slimps::MakeCodec(spec).status());
-    // What another setting of the codec starts from holds for this one too.
+    // The spec starts from the same residual as the codec's usual setting.
     const auto usual = Find(all, spec.name);
     chosen.push_back({.label = word,
                       .spec = word,

@@ -10,9 +10,9 @@ namespace slimps {
 namespace {
 
 constexpr int kRoundsBefore = 4;
-// Codecs with a schedule over rounds have come to its end by then.
+// A round in which every codec's schedule over rounds has ended.
 constexpr uint64_t kFirstRound = 1 << 20;
-constexpr double kMaxGrowth = 100;  // of the error's squares
+constexpr double kMaxGrowth = 100;  // of the error's squared norm
 
 }  // namespace
 
@@ -86,7 +86,7 @@ void Encoding::SaveStart() {
 }
 
 void Encoding::Settle() {
-  // Written so that infinity and NaN are too much as well.
+  // `<=` is false for NaN and infinity, so these count as too much too.
   if (stats_.error_norm2 <= kMaxGrowth * start_error2_) return;
   std::copy(residual_start_.begin(), residual_start_.end(), residual_.begin());
   std::copy(momentum_start_.begin(), momentum_start_.end(), momentum_.begin());

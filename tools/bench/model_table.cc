@@ -17,10 +17,10 @@ namespace {
 
 constexpr size_t kPartitionElements = 1 << 20;  // 4 MiB
 constexpr int kRoundsBefore = 2;
-constexpr uint64_t kFirstRound = 1 << 20;  // schedules over rounds have ended
+constexpr uint64_t kFirstRound = 1 << 20;  // every codec's schedule over rounds has ended
 
 struct Partition {
-  size_t offset = 0;  // in the model
+  size_t offset = 0;  // in the model's gradient, in elements
   size_t elements = 0;
   EncodeContext context;
 };
@@ -158,7 +158,7 @@ class Model final {
   std::vector<size_t> payload_offsets_;
   std::vector<EncodeJob> jobs_;
   std::vector<EncodeStats> stats_;
-  std::vector<float> bounds_;  // of the residuals
+  std::vector<float> bounds_;  // each partition's residual bound
   std::vector<float> momentum_bounds_;
 };
 

@@ -46,7 +46,8 @@ ModelShape ResNet(const std::string& name, const std::array<int, 4>& blocks, dou
   return std::move(model).Build();
 }
 
-// One row of figure 5 of Ioffe and Szegedy; 0: the branch is not there, or the pool passes everything on.
+// One row of figure 5 of Ioffe and Szegedy. 0: there is no such branch; for `pool`, its channels
+// pass unchanged.
 struct Inception {
   const char* name;
   int64_t one;                          // 1 x 1
@@ -61,7 +62,8 @@ void BatchNormalised(ModelBuilder& model, const std::string& name,
   model.Normalisation(name + "_bn", layer.out);
 }
 
-// `size` is that of its input, `out_size` that of its output. Returns its output's channels.
+// Adds a block and returns its output's channels. `size` and `out_size` are the widths of its input
+// and output.
 int64_t AddInception(ModelBuilder& model, const Inception& block, int64_t in, int64_t size,
                      int64_t out_size) {
   const std::string prefix = absl::StrCat("inception_", block.name, "_");

@@ -7,7 +7,7 @@
 namespace slimps {
 namespace {
 
-// Scores and their sums over values, of all heads: neither has a weight.
+// Multiply-adds of all heads' scores and of their sums over values. Neither uses a weight.
 constexpr double AttentionWork(int64_t positions, int64_t width) {
   return 2.0 * static_cast<double>(positions * positions * width);
 }
@@ -89,8 +89,8 @@ ModelShape Gpt2() {
     dense("mlp.c_proj", 4 * kWidth, kWidth, 0);
   }
   model.Normalisation("ln_f", kWidth);
-  // The head multiplies by wte, last in the forward pass and first in the backward pass, where wte's gradient is not
-  // whole yet.
+  // The head multiplies by wte. It comes last in the forward pass and first in the backward pass,
+  // in which wte's gradient is not yet complete.
   model.AddWork(static_cast<double>(kWords * kWidth * kPositions));
   return std::move(model).Build();
 }

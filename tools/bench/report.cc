@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The value of the first line "name : value" in a file of Linux; "unknown" where there is none.
+// Returns the value of the first line "name : value" in a file; "unknown" if there is no such line.
 std::string FirstValue(const char* path, const std::string& name) {
   std::ifstream lines(path);
   for (std::string line; std::getline(lines, line);) {

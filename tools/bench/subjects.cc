@@ -18,7 +18,7 @@
 namespace slimps {
 namespace {
 
-// What all subjects have: a case, threads, memory, and d += s beside them.
+// The base of all subjects: a case, threads, memory, and the reference d += s.
 class CaseSubject : public Subject {
  public:
   CaseSubject(const Case& c, const Team& team, BenchData& data)
@@ -61,7 +61,7 @@ class EncodeSubject final : public CaseSubject {
   void RunReference() override {
     if (case_.operation == Operation::kEncodeWithFeedback) return Add();
     team_.ForElements(case_.elements, [&](size_t first, size_t last) {
-      // Kept where the compiler cannot see that nobody reads it.
+      // volatile, so that the compiler cannot drop the unused sum.
       volatile float sum = references_.sum(reference_.data() + first, last - first);
       static_cast<void>(sum);
     });
@@ -99,11 +99,11 @@ class DecodeAddSubject final : public CaseSubject {
  private:
   const std::unique_ptr<Encoding> encoding_;
   const std::span<float> sum_;
-  volatile float factor_ = 1;  // volatile: a factor that the compiler does not know
+  volatile float factor_ = 1;  // volatile, so that the compiler cannot use the value
 };
 
-// What a server does with a complete round: the payloads' sum and SGD with momentum. Two buffers of weights take turns,
-// as versions do.
+// A server's work on a complete round: the payloads' sum and SGD with momentum. Two buffers of
+// weights take turns, as a server's versions do.
 class AggregateSubject final : public CaseSubject {
  public:
   AggregateSubject(const Case& c, const Team& team, BenchData& data, const Encoding& encoding,
@@ -148,7 +148,7 @@ class AggregateSubject final : public CaseSubject {
   const double sent_fraction_;
   const std::shared_ptr<const Optimizer> optimizer_;
   AggregateInput input_;
-  std::span<float> idle_;  // the weights that the last round started from
+  std::span<float> idle_;  // the buffer that the next round overwrites
 };
 
 absl::StatusOr<std::unique_ptr<Subject>> MakeAggregate(const Case& c, const Team& team,
@@ -164,7 +164,7 @@ absl::StatusOr<std::unique_ptr<Subject>> MakeAggregate(const Case& c, const Team
   }
   wire::OptimizerSpec spec;
   spec.set_kind(wire::OptimizerSpec::SGD);
-  spec.set_learning_rate(1e-6);  // so small that weights stay what they are however long this takes
+  spec.set_learning_rate(1e-6);  // so small that the weights hardly change, however long this runs
   spec.set_momentum(0.9);
   spec.set_average(true);
   SLIMPS_ASSIGN_OR_RETURN(std::shared_ptr<const Optimizer> optimizer, Optimizer::Create(spec));
@@ -177,7 +177,7 @@ absl::StatusOr<std::unique_ptr<Subject>> MakeAggregate(const Case& c, const Team
 absl::StatusOr<std::unique_ptr<Subject>> MakeSubject(const Case& c, const Team& team,
                                                      BenchData& data) {
   SLIMPS_ASSIGN_OR_RETURN(const auto probe, MakeCodec(c.setting, *c.kernels));
-  // Payloads to decode are such as the codec sends when it is used as it wants to be.
+  // The payloads to decode come from an encoding with error feedback if the codec wants a residual.
   const bool feedback = c.operation == Operation::kEncodeWithFeedback ||
                         (c.operation != Operation::kEncode && probe->wants_residual());
   SLIMPS_ASSIGN_OR_RETURN(auto encoding, Encoding::Create(c.setting, *c.kernels,

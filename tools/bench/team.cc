@@ -11,7 +11,7 @@
 namespace slimps {
 namespace {
 
-constexpr size_t kChunkElements = 16 * kBlockElements;  // ParallelEncoder's
+constexpr size_t kChunkElements = 16 * kBlockElements;  // as in ParallelEncoder
 
 }  // namespace
 

@@ -13,9 +13,9 @@ namespace {
 
 constexpr double kLocalRate = 1e-3;
 
-// A tensor's local step is due when its gradient of iteration i has been pushed and version i-1 has arrived, whichever
-// comes last; a thread of its own takes those that are due, front layers first, so that the next forward pass may begin
-// before the last layer's weights are here.
+// A tensor's local step is due when its gradient of iteration i has been pushed and version i-1 has
+// arrived. The updater's thread makes the steps that are due, front layers first, so that the next
+// forward pass may begin before the last layer's weights have arrived.
 class BackupLoop final : public LoopBase {
  public:
   BackupLoop(KVStore* store, const ModelShape& model, const TrainingLoopOptions& options)
@@ -63,7 +63,7 @@ class BackupLoop final : public LoopBase {
   }
 
  private:
-  // What the updater waits for, of one tensor.
+  // What the updater waits for, for one tensor.
   struct Step {
     int64_t pushed = 0;   // newest iteration
     int64_t arrived = 0;  // newest version
@@ -73,7 +73,8 @@ class BackupLoop final : public LoopBase {
 
   absl::StatusOr<SteadyTime> AwaitWeights(size_t tensor, int64_t iteration) override {
     SLIMPS_ASSIGN_OR_RETURN(const SteadyTime at, local_.Wait(tensor, iteration, options_.timeout));
-    // The copy to the accelerator reads loc_buf; it is a real machine's DMA engine that does it, not its CPU.
+    // Acquires loc_buf as the copy to the accelerator would. The copy itself is left out: on a real
+    // machine the DMA engine makes it, not the CPU.
     SLIMPS_RETURN_IF_ERROR(backup_->AcquireRead(tensor, iteration, Deadline()).status());
     return at;
   }
@@ -114,7 +115,7 @@ class BackupLoop final : public LoopBase {
     global_.Fail(why);
   }
 
-  // The updater's thread.
+  // Runs on the updater's thread.
   void Update() {
     for (;;) {
       size_t tensor = 0;
@@ -141,7 +142,8 @@ class BackupLoop final : public LoopBase {
                      [this, tensor, iteration](const absl::Status& status) {
                        OnGlobal(tensor, iteration, status);
                      });
-    // Only now: a pull is of the newest pushed round, and the next push waits for these weights.
+    // Only after the pull has started: a pull gets the newest pushed round, and the next push of
+    // this tensor cannot happen before these local weights have arrived.
     local_.Arrived(tensor, iteration + 1);
     return absl::OkStatus();
   }

@@ -1,7 +1,9 @@
-// One worker of `tools/slimps bench cluster`: a training job's communication, with simulated compute.
+// One worker of `tools/slimps bench cluster`: a training job's communication, with simulated
+// compute.
 //
-// It says "ready" on stdout once its weights are initialised, goes on when it reads a line from stdin (whoever shapes the
-// link has done so by then), and says every change of the compression thresholds as it happens.
+// It prints "ready" on stdout when its weights are initialised, and goes on when it reads a line
+// from stdin (by then the link has been shaped). It prints every change of the compression
+// thresholds.
 //
 // Exit status: 0 measured; 1 failed; 2 wrong usage.
 #include <gflags/gflags.h>
@@ -103,7 +105,7 @@ KVStoreOptions StoreOptions() {
   return options;
 }
 
-// The thresholds in force: fixed ones, or what the job has decided.
+// The thresholds in force, either fixed or decided by the job; nullopt: nothing is compressed.
 struct Thresholds {
   std::optional<uint64_t> push, pull;
 };
@@ -125,7 +127,7 @@ Thresholds ThresholdsInForce(const KVStoreOptions& options, const KVStore& store
           Settled(options.pull_compression, options.fixed_pull_threshold_bytes, pull)};
 }
 
-// Says each new decision once, with the iteration that had just ended.
+// Prints each new decision once, with the iteration that has just ended.
 class DecisionLog final {
  public:
   void Look(const KVStore& store, int64_t iteration) {
@@ -148,7 +150,7 @@ class DecisionLog final {
 struct Mark {
   LinkCounters link;
   StoreTotals totals;
-  absl::Duration cpu;  // of all this process's threads
+  absl::Duration cpu;  // CPU time of all this process's threads
 };
 
 absl::Duration CpuTime() {
@@ -181,7 +183,7 @@ uint64_t MaxRssBytes() {
   return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
 }
 
-// Of mappings that are shared and cannot be written: those of other processes' payloads.
+// Returns the resident bytes of shared read-only mappings, which hold other processes' payloads.
 uint64_t BorrowedRssBytes() {
   std::ifstream maps("/proc/self/smaps");
   uint64_t kilobytes = 0;
@@ -197,7 +199,7 @@ uint64_t BorrowedRssBytes() {
   return kilobytes * 1024;
 }
 
-// Runs all iterations; figures are of those after the warm-up.
+// Runs all iterations and returns the figures of those after the warm-up.
 absl::StatusOr<ClusterFigures> Measure(KVStore* store, TrainingLoop* loop) {
   DecisionLog decisions;
   ClusterTimeline timeline;
@@ -268,7 +270,7 @@ absl::Status Run() {
   SLIMPS_ASSIGN_OR_RETURN(const ModelShape model, FindModel(FLAGS_model));
   SLIMPS_RETURN_IF_ERROR(ReadLinkCounters(FLAGS_interface).status());
   const KVStoreOptions options = StoreOptions();
-  std::unique_ptr<TrainingLoop> loop;  // pulls write into it: it outlives the store
+  std::unique_ptr<TrainingLoop> loop;  // outlives the store, since pulls write into it
   SLIMPS_ASSIGN_OR_RETURN(const std::unique_ptr<KVStore> store,
                           KVStore::Create("dist_sync", options));
   const absl::Status status = RunJob(store.get(), options, model, &loop);
@@ -279,7 +281,8 @@ absl::Status Run() {
   return status;
 }
 
-// Out of cache, one thread: what the CPU bound divides by.
+// Prints the bytes per second of d += s, on one thread with data larger than the caches. The CPU
+// bound divides by it.
 void MeasureAdd() {
   constexpr size_t kElements = size_t{32} << 20;
   AlignedBuffer d = AlignedBuffer::OfFloats(kElements), s = AlignedBuffer::OfFloats(kElements);

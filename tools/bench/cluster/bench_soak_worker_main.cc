@@ -1,10 +1,13 @@
-// One worker of `tools/slimps bench soak`: trains for very many rounds, on simulated compute that takes no time, and keeps
-// nothing of what it did. Finds its job in the DMLC_* variables, as every worker does.
+// One worker of `tools/slimps bench soak`: trains for very many rounds, with simulated compute that
+// takes no time, and keeps no record of them. It finds its job in the DMLC_* variables, as every
+// worker does.
 //
-// Lines of JSON on stdout: {"rank": R} once its weights are initialised; {"round": N} after every so many rounds; after
-// the last one what the rounds came to. After each of them it waits for a line on stdin.
+// It prints lines of JSON on stdout: {"rank": R} when its weights are initialised, {"round": N}
+// after every `say_every` rounds, and the totals after the last round. After each line it waits for
+// a line on stdin.
 //
-//   DMLC_PS_ROOT_PORT=9091 bench_soak_worker --rounds=10000 --say_every=500 --tensors=2x262144,48x256
+//   DMLC_PS_ROOT_PORT=9091 bench_soak_worker --rounds=10000 --say_every=500
+//   --tensors=2x262144,48x256
 //
 // Exit status: 0 done; 1 failed; 2 wrong usage.
 #include <gflags/gflags.h>
@@ -85,7 +88,7 @@ absl::StatusOr<KVStoreOptions> OptionsFromFlags() {
   return options;
 }
 
-// Until it comes, this process does nothing and can be looked at.
+// Waits for a line on stdin. Until it comes, this process is idle, so its memory can be measured.
 absl::Status AwaitLine() {
   std::string line;
   if (std::getline(std::cin, line)) return absl::OkStatus();
@@ -118,7 +121,7 @@ absl::Status Train(const KVStore& store, TrainingLoop* loop) {
 absl::Status Run() {
   const ModelShape model = ModelFromFlag();
   SLIMPS_ASSIGN_OR_RETURN(const KVStoreOptions options, OptionsFromFlags());
-  std::unique_ptr<TrainingLoop> loop;  // pulls write into it: it outlives the store
+  std::unique_ptr<TrainingLoop> loop;  // outlives the store, since pulls write into it
   SLIMPS_ASSIGN_OR_RETURN(const auto store, KVStore::Create("dist_sync", options));
   SLIMPS_ASSIGN_OR_RETURN(loop, MakeTrainingLoop(store.get(), model,
                                                  {.backup_model = FLAGS_backup_model,

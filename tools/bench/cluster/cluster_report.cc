@@ -28,7 +28,8 @@ ClusterFigures FiguresOf(const ClusterTimeline& timeline, const Accelerator& acc
   };
   const IntervalSet computed = IntervalSet(accelerator.computed()).And(window);
   std::vector<Interval> encoding = accelerator.encoded();
-  // What the accelerator has encoded, the CPU only makes the payload of: on a real device it would not.
+  // If the accelerator encodes, the CPU's encoding only makes the payload and does not count: on a
+  // real device the CPU would not do it.
   const bool on_cpu = encoding.empty();
   for (const TraceEvent& event : timeline.events) {
     if (on_cpu && event.stage == TraceStage::kEncode) {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr absl::Duration kPeriod = absl::Milliseconds(2);
 constexpr double kBusyBytesPerSecond = 2e6;
-// Columns of /proc/net/dev after the name.
+// Indices of the columns of /proc/net/dev after the name.
 constexpr size_t kBytesIn = 0;
 constexpr size_t kBytesOut = 8;
 
@@ -80,7 +80,7 @@ IntervalSet LinkMeter::Stop() {
 void LinkMeter::Run() {
   while (!stopping_.load()) {
     const absl::StatusOr<LinkCounters> counters = ReadLinkCounters(interface_);
-    if (!counters.ok()) return;  // whoever made the meter has read them before
+    if (!counters.ok()) return;  // unexpected: callers read the counters before they make a meter
     samples_.push_back({MachineClock()->Now(), *counters});
     absl::SleepFor(kPeriod);
   }

@@ -77,8 +77,9 @@ absl::Status LoopBase::Iterate(int64_t iteration) {
     }
     accelerator_.Compute(layer.forward, arrived);
   }
-  // Measured pushes go out when backward has ended and the weights of the round before are here, and nothing is pulled
-  // before the last one was acknowledged.
+  // Other traffic must not disturb measured pushes. So they wait until backward has ended and the
+  // previous round's weights have arrived, and nothing is pulled before the last push was
+  // acknowledged.
   const bool measuring = store_->measuring();
   std::vector<size_t> held_back;
   for (size_t l = layers_.size(); l-- > 0;) {

@@ -52,7 +52,7 @@ class WaitingLoop final : public LoopBase {
     return absl::OkStatus();
   }
 
-  std::vector<AlignedBuffer> weights_;  // the framework's
+  std::vector<AlignedBuffer> weights_;  // stands for a framework's memory
   Arrivals arrivals_;
   int64_t newest_ = 0;
 };

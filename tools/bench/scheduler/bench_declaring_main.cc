@@ -1,10 +1,13 @@
-// bench_declaring: how long the scheduler's I/O thread is busy while all workers of a job declare all its keys: frames are
-// parsed, the state machine runs, the answers are built. Sockets are left out.
+// bench_declaring: measures how long the scheduler's I/O thread is busy while all workers of a job
+// declare all keys. It parses the frames, runs the state machine and builds the answers, without
+// sockets.
 //
 //   bench_declaring --workers 512 --keys 400 --servers 8
-//   512 workers declare 400 keys on 8 servers: 0.61 s (parsing 0.22, deciding 0.14, answering 0.25), 512 answers
+//   512 workers declare 400 keys on 8 servers: 0.61 s (parsing 0.22, deciding 0.14, answering
+//   0.25), 512 answers
 //
-// Seconds are this thread's own on the CPU. Exit status: 0; 1 not every worker got its answer; 2 wrong usage.
+// Seconds are this thread's CPU time.
+// Exit status: 0 done; 1 not every worker got its answer; 2 wrong usage.
 #include <gflags/gflags.h>
 
 #include <cstdint>
@@ -52,7 +55,7 @@ wire::Header Registration(wire::Role role, uint64_t node) {
   registration->set_wanted_rank(-1);
   registration->set_num_workers(static_cast<uint32_t>(FLAGS_workers));
   registration->set_num_servers(static_cast<uint32_t>(FLAGS_servers));
-  // Each on a machine of its own: nobody is taken for somebody else who started again.
+  // Each node has a host of its own, so that no node is taken for another one that has restarted.
   registration->set_host(absl::StrCat("host", node));
   if (role == wire::SERVER) registration->add_endpoints("tcp://10.0.0.1:1");
   return header;
@@ -71,7 +74,7 @@ wire::Header Declaration(uint64_t node) {
   return header;
 }
 
-// One message as the I/O thread sees it, from its bytes to those of the answers.
+// Handles one message as the I/O thread does: from its bytes to the answers' bytes.
 absl::Status Serve(const Frame& frame, PeerId from, SchedulerState* scheduler, Spent* spent) {
   const double begin = SecondsNow(1);
   const std::vector<std::span<const std::byte>> parts = {frame[0].bytes()};

@@ -1,5 +1,6 @@
-// bench_store: a worker that pushes and pulls what it is told on stdin: what `slimps bench transport` measures. Finds
-// its job in the DMLC_* variables, as every worker does; commands and answers are store_bench.h's.
+// bench_store: a worker that pushes and pulls as commands on stdin say; `slimps bench transport`
+// measures it. It finds its job in the DMLC_* variables, as every worker does. store_bench.h
+// describes commands and answers.
 //
 //   DMLC_PS_ROOT_PORT=9091 bench_store --checksums=false --same_host=ipc
 //

@@ -10,12 +10,12 @@
 namespace slimps {
 namespace {
 
-constexpr long kSilenceMs = 30000;  // NOLINT: zmq_poll's type
+constexpr long kSilenceMs = 30000;  // NOLINT: zmq_poll takes a long
 constexpr int kMessagesPerTurn = 64;
 
 absl::Status ServerGone() { return absl::UnavailableError("a server is gone"); }
 
-// A link's part of a number over all links.
+// Returns one link's part of a number that is divided over all links.
 uint64_t PartOf(uint64_t whole, size_t link, size_t links) {
   return whole / links + (link < whole % links ? 1 : 0);
 }

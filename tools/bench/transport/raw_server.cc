@@ -6,7 +6,7 @@
 namespace slimps {
 namespace {
 
-// Receiving and sending take turns of at most so many messages.
+// The server receives at most so many messages before it sends again, so that both directions move.
 constexpr int kMessagesPerTurn = 64;
 
 absl::Status ClientGone() { return absl::UnavailableError("a client is gone"); }

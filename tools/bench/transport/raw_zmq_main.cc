@@ -1,11 +1,14 @@
-// bench_raw_zmq: plain ZeroMQ beside which `slimps bench transport` puts the store: DEALER and ROUTER, the same bytes in
-// flight, the receiver reads every byte.
+// bench_raw_zmq: plain ZeroMQ, with which `slimps bench transport` compares the store. It uses
+// DEALER and ROUTER and has the same bytes in flight, and the receiver reads every byte.
 //
-//   bench_raw_zmq --listen tcp://127.0.0.1:*             # prints {"endpoint": "tcp://127.0.0.1:40213"} and serves
-//   bench_raw_zmq --connect tcp://127.0.0.1:40213,...    # takes commands on stdin:
-//     one_way bytes=B count=N window=W start_at=US        # N messages of B bytes, W in flight, begun at US microseconds
-//     two_way bytes=B count=N window=W start_at=US        # of CLOCK_MONOTONIC (0: at once); two_way: both ways at once
-//     ping bytes=B count=N pause_us=P start_at=US         # N round trips, P microseconds of rest before each
+//   bench_raw_zmq --listen tcp://127.0.0.1:*            # prints {"endpoint": "tcp://..."} and
+//                                                       serves
+//   bench_raw_zmq --connect tcp://127.0.0.1:40213,...   # takes commands on stdin:
+//     one_way bytes=B count=N window=W start_at=US   N messages of B bytes, W of them in flight
+//     two_way bytes=B count=N window=W start_at=US   the same in both directions at once
+//     ping bytes=B count=N pause_us=P start_at=US    N round trips, each after a pause of P
+//                                                    microseconds
+// A command begins at US microseconds of CLOCK_MONOTONIC; 0: at once.
 //
 // Exit status: 0 the commands ended; 1 it failed; 2 wrong usage.
 #include <gflags/gflags.h>

@@ -12,7 +12,7 @@ namespace slimps {
 namespace {
 
 constexpr double kLearningRate = 1.0 / 1024;
-// Averaging over a number of workers that is no power of two rounds, once a round.
+// If the number of workers is no power of two, averaging makes a rounding error in every round.
 constexpr double kTolerance = 1e-3;
 
 float GradientAt(size_t element) { return static_cast<float>(1 + element % 7); }
