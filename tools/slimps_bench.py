@@ -1,4 +1,4 @@
-"""slimps bench: how fast codecs are, beside what memory allows, and jobs, beside raw ZeroMQ. KINDS lists all."""
+"""slimps bench: measures codecs, jobs and whole systems. KINDS lists all benches."""
 
 import collections
 import difflib
@@ -45,7 +45,10 @@ def codec_parser():
 
 
 def run_codec(program, options, path):
-    """The exit status; `path` gets the figures. SetupError: the program crashed."""
+    """Runs bench_codec, which writes the figures to `path`. Returns its exit status.
+
+    SetupError: the program crashed or cannot be run.
+    """
     command = [program, "--json=" + path] + (["--quick"] if options.quick else [])
     command += ["--%s=%s" % (name, getattr(options, name))
                 for name in ("codecs", "ops", "elements", "threads", "isa", "workers", "table")]

@@ -1,4 +1,4 @@
-"""slimps bench cluster: training jobs of many systems on nodes whose links are shaped, side by side in one run."""
+"""slimps bench cluster: compares training jobs of many systems, on nodes with shaped links."""
 
 import os
 import statistics
@@ -23,13 +23,16 @@ PROGRAMS = {
 }
 PRE_STEPS = 20
 WARMUP = 4
-REMEASURE_EVERY = 10  # rounds, where the link changes
+REMEASURE_EVERY = 10  # rounds; used only if the link changes
 MEANS = ("compute_ms", "encode_ms", "encode_exposed_ms", "overlap_ms", "exposed_comm_ms", "worker_cpu_ms",
          "payload_bytes_out", "payload_bytes_in", "shared_bytes", "compressed_bytes", "pull_compressed_bytes")
 
 
 def ask_worker(programs, flag):
-    """What bench_cluster_worker answers to a question. SetupError with what it says: it refuses."""
+    """Runs bench_cluster_worker with a flag and returns what it prints.
+
+    SetupError: the program refuses; the message is what it says.
+    """
     result = subprocess.run([programs["bench_cluster_worker"], flag], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                             text=True, check=False)
     if result.returncode != 0:
@@ -38,14 +41,14 @@ def ask_worker(programs, flag):
 
 
 def find_models(programs, names):
-    """[(name, gradient bytes, communication to compute)] of a list, or of ["all"]."""
+    """Returns [(name, gradient bytes, communication / compute)] for a list of names, or ["all"]."""
     lines = [ask_worker(programs, "--describe=" + name) for name in names]
     rows = [line.split() for line in "".join(lines).splitlines()]
     return [(row[0], int(row[1]), float(row[3])) for row in rows]
 
 
 def compute_ms(options, gradient_bytes, ratio):
-    """One iteration's, on the simulated accelerator."""
+    """Returns the milliseconds that one iteration computes on the simulated accelerator."""
     if options.compute_ms is not None:
         return options.compute_ms
     bits = options.bits or net.bits_per_second(flags_of.UNSHAPED_COMPUTE)
@@ -57,8 +60,10 @@ def number_or_none(value):
 
 
 class Profiles:
-    """The thresholds that a codec pair has on a link, measured once. SetupError: the file cannot be read or written, or
-    holds something else."""
+    """The thresholds of each codec pair on a link. Each is measured once and kept in a file.
+
+    SetupError: the file cannot be read or written, or holds something else.
+    """
 
     SHAPE = {"threshold": schema.SIZE_OR_NULL, "pull_threshold": schema.SIZE_OR_NULL}
 
@@ -85,7 +90,7 @@ class Profiles:
 
 
 class Bench:
-    """One run. Owned by the main thread."""
+    """One run of the bench. Owned by the main thread."""
 
     def __init__(self, options, programs, network, profiles):
         self.options = options
@@ -102,7 +107,11 @@ class Bench:
         return job.run(flags + ["--encode_threads=%d" % options.encode_threads, "--same_host=" + options.same_host])
 
     def thresholds(self, entry, model):
-        """`entry` with the thresholds that were measured for its codecs on this link."""
+        """Returns `entry` with the thresholds that were measured for its codecs on this link.
+
+        Measures them if they are not known yet. Systems with fixed thresholds, and all systems if
+        the link changes, are returned as they are.
+        """
         if self.options.changes or not systems.is_automatic(entry):
             return entry
         options = self.options
@@ -124,7 +133,7 @@ class Bench:
                             else entry.pull_threshold))
 
     def measure(self, entry, model, milliseconds):
-        """One job's figures."""
+        """Runs one job and returns its figures."""
         said = []
 
         def on_line(seconds, name, line):
@@ -146,7 +155,7 @@ class Bench:
         options = self.options
         row = {name: statistics.fmean(report[name] for report in reports) for name in MEANS}
         row["iteration_ms"] = max(statistics.fmean(report["iteration_ms"]) for report in reports)
-        # Of the busiest node: its link is what a round waits for.
+        # Those of the busiest node, since a round waits for its link.
         row["wire_bytes_out"] = max(report["wire_bytes_out"] for report in reports)
         row["wire_bytes_in"] = max(report["wire_bytes_in"] for report in reports)
         row["wire_ms_at_link_rate"] = bound.wire_ms(max(row["wire_bytes_out"], row["wire_bytes_in"]), options.bits)
@@ -171,12 +180,12 @@ def progress(line):
 
 
 def median_row(rows):
-    """The job whose iteration time is the median of all (the lower one of two)."""
+    """Returns the job with the median iteration time (of an even number, the lower middle one)."""
     return sorted(rows, key=lambda row: row["iteration_ms"])[(len(rows) - 1) // 2]
 
 
 def results_of(options, model, milliseconds, measured):
-    """The rows of one model; `measured`: system -> its jobs."""
+    """Returns the rows of one model. `measured` has the figures of each system's jobs."""
     medians = {name: median_row(rows) for name, rows in measured.items()}
 
     def speedup(name, over):
@@ -208,7 +217,11 @@ def results_of(options, model, milliseconds, measured):
 
 
 def measure_in_turn(run, entries, model, milliseconds, repeats):
-    """system -> its jobs' figures; every system's first job, then every one's second."""
+    """Runs `repeats` jobs of each system and returns {system: its jobs' figures}.
+
+    Runs every system's first job, then every system's second, and so on, so that slow changes of
+    the machine affect all systems alike.
+    """
     measured = {entry.name: [] for entry in entries}
     for repeat in range(repeats):
         for entry in entries:
@@ -221,7 +234,10 @@ def measure_in_turn(run, entries, model, milliseconds, repeats):
 
 
 def bench(options, programs, models, profiles, save):
-    """The report, which `save` gets after each model: what is measured stays, however the rest ends."""
+    """Runs the bench and returns the report.
+
+    Calls save(report) after each model, so that results are kept even if the rest fails.
+    """
     report = {"bench": "cluster " + options.link + (tables.CHOICES if options.fixed_thresholds else ""),
               "nodes": options.nodes, "placement": options.placement, "same_host": options.same_host,
               "iterations": options.iterations,
@@ -240,7 +256,7 @@ def bench(options, programs, models, profiles, save):
 
 
 def keep(path, report):
-    """In the middle of a run: what cannot be written now may be at its end."""
+    """Saves the report during a run. An error is only printed: writing may succeed at the end."""
     if path and not slimps_files.is_special(path):
         try:
             slimps_files.save_json(path, report)

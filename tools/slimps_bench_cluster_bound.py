@@ -1,39 +1,46 @@
-"""What no system can beat: the bytes that a round's arithmetic and copies must touch, on all nodes, and the bound made
-of them. Pure.
+"""The lower bound of an iteration's time, from the bytes that a round must touch on all nodes.
+Pure.
 
-Bytes read and bytes written both count, as in d += s, which touches 12 an element. Checksums, headers and a second copy
-that an implementation makes do not: they need not be. Where a node's worker and server share memory, what passes
-between those two needs no copy into the kernel and out of it: payloads are read where they lie; only raw weights are
-copied, once, to where they belong.
+Bytes read and bytes written both count: d += s touches 12 bytes per element. Checksums, headers and
+extra copies of an implementation do not count, since they are not necessary. If a node's worker and
+server share memory, data between them is not copied into the kernel and out of it: payloads are
+read where they lie, and only raw weights are copied once, to their place.
 """
 
 import collections
 
-# All by iteration. fp32 bytes: `gradient` of the whole model, `compressed` and `pull_compressed` of its tensors that
-# are. Payload bytes of one worker: `payload_out` pushed, `payload_in` pulled; `shared` is the share of both that passes
-# through memory shared with its node's server.
+# Bytes per iteration.
+#   gradient                     fp32 bytes of the whole model
+#   compressed, pull_compressed  fp32 bytes of the tensors that are compressed in pushes, in pulls
+#   payload_out, payload_in      payload bytes that one worker pushes, pulls
+#   shared                       fraction of both payloads that goes through memory shared with the
+#                                node's server, 0 to 1
 Round = collections.namedtuple(
     "Round", "workers gradient compressed pull_compressed payload_out payload_in backup encodes_on_cpu shared",
     defaults=(0.0,))
 
 
 def shared_of(same_host, placement, nodes):
-    """Round.shared: servers have equal shares of a model, and one of them is on the worker's node, or none."""
+    """Returns Round.shared.
+
+    Servers have equal shares of a model; one server or none is on the worker's node.
+    """
     return 1.0 / nodes if same_host == "shm" and placement == "together" else 0.0
 
 
 def worker_stages(job):
-    """(stage, bytes that one worker touches in it)."""
+    """Returns [(stage, bytes that one worker touches in it)]."""
     apart = 1.0 - job.shared
     return [
         ("copy: gradient to grad_buf", 2 * job.gradient),
-        # x = g + e, e = x - decode(x): both read, e and the payload written. What is not compressed leaves as it is.
+        # x = g + e, e = x - decode(x): reads g and e, writes e and the payload. Tensors that are
+        # not compressed are sent as they are.
         ("encode", 3 * job.compressed + (job.payload_out - (job.gradient - job.compressed))
          if job.encodes_on_cpu and job.compressed else 0),
         ("send: into the kernel", 2 * apart * job.payload_out),
         ("receive: out of the kernel", 2 * apart * job.payload_in),
         ("receive: raw weights out of shared memory", 2 * job.shared * (job.gradient - job.pull_compressed)),
-        # Raw weights are where they belong once received; a change is read and added to them.
+        # Raw weights are received in their place. A change is read and added to the weights.
         ("decode", 2 * job.pull_compressed + (job.payload_in - (job.gradient - job.pull_compressed))
          if job.pull_compressed else 0),
         ("local update: glo_buf and gradient to loc_buf", 3 * job.gradient if job.backup else 0),
@@ -41,13 +48,14 @@ def worker_stages(job):
 
 
 def server_stages(job):
-    """(stage, bytes that all servers touch in it)."""
+    """Returns [(stage, bytes that all servers together touch in it)]."""
     apart = 1.0 - job.shared
     pulled = job.payload_in - (job.gradient - job.pull_compressed) if job.pull_compressed else 0
     return [
         ("receive: out of the kernel", 2 * apart * job.workers * job.payload_out),
         ("aggregate and update: payloads to weights", job.workers * job.payload_out + 2 * job.gradient),
-        # Weights and what workers have of them to a change; made once for all workers.
+        # Reads the weights and the workers' version of them, writes the change; once for all
+        # workers.
         ("encode the change", 3 * job.pull_compressed + pulled),
         ("send: into the kernel", 2 * apart * job.workers * job.payload_in),
     ]
@@ -63,7 +71,7 @@ def cpu_ms(job, bytes_per_second, cores):
 
 
 def wire_ms(wire_bytes, bits_per_second):
-    """None as a rate: a link without one, on which bytes take no time."""
+    """Returns the milliseconds of so many bytes on a link; 0 if the rate is None (unshaped)."""
     return 8e3 * wire_bytes / bits_per_second if bits_per_second else 0.0
 
 

@@ -1,4 +1,4 @@
-"""One job of slimps bench cluster: the real daemons and bench_cluster_worker, each in its node's namespace."""
+"""One job of slimps bench cluster: daemons and bench_cluster_workers in their nodes' namespaces."""
 
 import collections
 import os
@@ -14,14 +14,14 @@ import slimps_files
 import slimps_launch
 import slimps_setup
 
-PORT = 7000  # the namespaces are ours alone
+PORT = 7000  # always free: nothing else runs in these namespaces
 LAST_LINES = 12
-END_GRACE = 20.0  # seconds for the daemons, once the workers have ended
-SETTLE = 0.5      # seconds after a failure: how long others may add theirs
+END_GRACE = 20.0  # seconds that the daemons may take to end after the workers have ended
+SETTLE = 0.5      # seconds to wait after a failure for the failures of other processes
 
 
 class JobError(slimps_setup.SetupError):
-    """A job that did not end well: who failed, and its last lines."""
+    """A job failed. The message names the process that failed and has its last lines."""
 
 
 class Process:
@@ -47,7 +47,10 @@ class Process:
         out.put((self, None))
 
     def go(self):
-        """Tells it to begin. One that has ended cannot be told: its end is an event, and says why."""
+        """Tells the process to begin.
+
+        Ignores a process that has ended: its end is an event of its own, which says why.
+        """
         try:
             self.popen.stdin.write("go\n")
             self.popen.stdin.flush()
@@ -55,7 +58,7 @@ class Process:
             pass
 
     def stop(self):
-        """SIGTERM, then SIGKILL."""
+        """Ends the process with SIGTERM, then with SIGKILL."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             try:
                 if self.popen.poll() is None:
@@ -66,7 +69,7 @@ class Process:
         try:
             self.popen.stdin.close()
         except BrokenPipeError:
-            pass  # what it was to be told and did not read
+            pass  # the process ended before it read its input
         self.reader.join(1.0)
 
     def describe_end(self):
@@ -76,10 +79,16 @@ class Process:
 
 
 class Job:
-    """`rate` holds from the first iteration on; before it the link is unshaped. `changes`: (seconds, rate) after that.
-    Or, `after_decision`, after the first decision that a worker tells of. `on_line` gets (seconds since the first
-    iteration, worker's name, line) of what workers say. Owned by the main
-    thread: children die with the thread that started them."""
+    """One job on the network. Owned by the main thread: children die with the thread that starts
+    them.
+
+    rate            the link's rate from the first iteration on; before that it is unshaped
+    changes         [(seconds, rate)], later changes of the rate; seconds since the first iteration,
+                    or since the first decision
+    after_decision  `changes` count from the first decision that a worker prints
+    on_line         called with (seconds since the first iteration, worker's name, line) for each
+                    line that a worker prints
+    """
 
     def __init__(self, network, programs, workers, placement, rate, changes=(), after_decision=False,
                  on_line=None, timeout=600.0, shard_threads=1):
@@ -98,7 +107,7 @@ class Job:
         self.before_exec = slimps_launch.die_with_parent()
 
     def run(self, worker_flags):
-        """The reports of all workers, by rank."""
+        """Runs the job and returns all workers' reports, by rank."""
         with tempfile.TemporaryDirectory(prefix="slimps-") as folder:
             reports = [os.path.join(folder, "worker%d.json" % rank) for rank in range(self.workers)]
             try:
@@ -132,7 +141,7 @@ class Job:
                 "--root_uri=" + root, "--root_port=%d" % PORT, "--shard_threads=%d" % self.shard_threads] + sizes)
 
     def worker_command(self, root, rank, report, sizes):
-        """Without the flags that are the job's."""
+        """Returns a worker's command, without the flags that are the same for all workers."""
         return [self.programs["bench_cluster_worker"], "--scheduler=tcp://%s:%d" % (root, PORT), "--rank=%d" % rank,
                 "--interface=" + net.INTERFACE, "--report=" + report] + sizes
 
@@ -142,8 +151,8 @@ class Job:
 
     def _run(self, workers):
         began = time.monotonic()
-        started = None  # when the first iteration did
-        steady = None   # since when changes are counted
+        started = None  # time of the first iteration
+        steady = None   # time from which the changes' seconds count
         ready, ended = set(), set()
         deadline = began + self.timeout
         while len(ended) < len(self.processes):
@@ -173,7 +182,7 @@ class Job:
                     self.on_line(time.monotonic() - (started or began), process.name, line)
 
     def _next(self, deadline, started, steady):
-        """The next (process, line), or (None, None) where the link was changed instead."""
+        """Returns the next (process, line), or (None, None) after changing the link."""
         due = deadline
         if steady is not None and self.changes:
             due = min(due, steady + self.changes[0][0])
@@ -192,7 +201,11 @@ class Job:
             self.timeout, "\n".join("%s\n%s" % (process.name, "\n".join(process.lines)) for process in running)))
 
     def _fail(self, process):
-        """Raises what is to be said: of one that a signal ended, where there is one, before those that complain of it."""
+        """Raises JobError for the process that caused the failure.
+
+        That is a process that a signal killed, if there is one: the others only complain of its
+        end.
+        """
         failed = [process]
         deadline = time.monotonic() + SETTLE
         while True:

@@ -1,11 +1,12 @@
-"""Nodes on one machine: a network namespace each, with a veth of its own to a bridge, shaped both ways with tc.
+"""Nodes on one machine: each is a network namespace with a veth to a bridge, shaped both ways by
+tc.
 
     with Network(2) as network:
         network.shape("1gbit")
         subprocess.Popen(network.command(0, ["slimps_server", "--bind", network.address(0)]))
 
-The bridge lives in a namespace of its own (the hub), so nothing of it is seen outside, and goes with it. What a run
-leaves behind that was killed outright is removed by the next one.
+The bridge is in a namespace of its own (the hub), so it is not visible outside and disappears with
+the hub. If a run is killed, the next run removes its namespaces.
 """
 
 import os
@@ -17,19 +18,22 @@ import subprocess
 import slimps_setup
 
 PREFIX = "slimpsb"
-# A larger burst refills while the other direction sends and flatters the result.
+# A larger burst would refill while the other direction sends, and would flatter the result.
 TBF = ["burst", "64kb", "latency", "50ms"]
-# TCP hands over 64 KiB at a time otherwise, which with its headers is more than the burst: tbf then cuts it up and drops what
-# does not fit, and cubic gets 50 to 95 % of the rate instead of all of it.
+# By default TCP hands over 64 KiB at a time, which with headers is more than the burst. tbf then
+# cuts it up and drops what does not fit, and cubic gets only 50 to 95 % of the rate.
 MAX_PACKET = ["gso_max_size", "32768"]
 SLOWEST, FASTEST = 8e3, 1e12
 RATES = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 INTERFACE = "eth0"
-HUB = -1  # as a node: where the bridge is, unshaped
+HUB = -1  # the number of the node that has the bridge; it is unshaped
 
 
 def bits_per_second(rate):
-    """Of a rate as tc writes it: 100mbit, 2.5gbit. ValueError: another text."""
+    """Returns the bits per second of a rate in tc's form: 100mbit, 2.5gbit.
+
+    ValueError: the text is something else.
+    """
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(kbit|mbit|gbit)", rate)
     if not match or float(match.group(1)) <= 0:
         raise ValueError("expected a rate such as 1gbit or 100mbit, got '%s'" % rate)
@@ -50,7 +54,10 @@ def run(command, check=True):
 
 
 def why_not(congestion="default"):
-    """Why namespaces cannot be made here, or not with this congestion control; None: they can. Makes one, and removes it."""
+    """Returns why namespaces with this congestion control cannot be made here; None: they can.
+
+    Tries it: makes a namespace and removes it.
+    """
     if os.geteuid() != 0:
         return "bench cluster needs root: it makes network namespaces and shapes their links"
     for program in ("ip", "tc"):
@@ -85,7 +92,7 @@ def is_alive(pid):
 
 
 def leftovers(names, alive=is_alive):
-    """Those that a run made which is no more."""
+    """Returns the namespaces whose run has ended."""
     matches = [(name, re.match(PREFIX + r"(\d+)-", name)) for name in names]
     return [name for name, match in matches if match and not alive(int(match.group(1)))]
 
@@ -100,7 +107,7 @@ def remove_namespace(name):
 
 
 class Network:
-    """Owned by the main thread."""
+    """The nodes of a run. A context manager. Owned by the main thread."""
 
     def __init__(self, nodes, congestion="cubic"):
         self.nodes = nodes
@@ -128,7 +135,7 @@ class Network:
         return "10.77.0.%d" % (254 if node == HUB else node + 1)
 
     def command(self, node, command):
-        """`command` in the node's namespace."""
+        """Returns the command line that runs `command` in the node's namespace."""
         return ["ip", "netns", "exec", self.name(node)] + command
 
     def _make(self):
@@ -150,7 +157,7 @@ class Network:
                 self._choose_congestion_control(node)
 
     def _choose_congestion_control(self, node):
-        """Route by route: to other nodes, and to the node's own address."""
+        """Sets it per route: for the route to other nodes and the one to the node's own address."""
         address = self.address(node)
         route = ["ip", "-n", self.name(node), "route", "replace"]
         run(route + ["10.77.0.0/24", "dev", INTERFACE, "proto", "kernel", "scope", "link", "src", address, "congctl",
@@ -159,13 +166,13 @@ class Network:
                      address, "congctl", self.congestion])
 
     def _ends(self):
-        """(namespace, device) of both ends of every node's link: each shapes what it sends."""
+        """Yields (namespace, device) of both ends of every link. Each end shapes what it sends."""
         for node in range(self.nodes):
             yield self.name(node), INTERFACE
             yield self.name(HUB), "p%d" % node
 
     def shape(self, rate):
-        """`rate` as tc writes it, or "unshaped"."""
+        """Sets the rate of all links, in tc's form; "unshaped" removes it."""
         for name, device in self._ends():
             if rate == "unshaped":
                 run(["tc", "-n", name, "qdisc", "del", "dev", device, "root"], check=False)

@@ -1,4 +1,4 @@
-"""The flags of slimps bench cluster, checked before anything is started."""
+"""The flags of slimps bench cluster, which are checked before anything is started."""
 
 import math
 
@@ -7,9 +7,9 @@ import slimps_bench_cluster_systems as systems
 import slimps_files
 from slimps_bench_common import Parser, name_list, number
 
-UNSHAPED_COMPUTE = "1gbit"  # whose compute times an unshaped link uses
+UNSHAPED_COMPUTE = "1gbit"  # an unshaped link uses the compute times of this rate
 LONGEST = 1e6  # seconds
-COMPARED = "slimgc_1bit,slimgc_1bit_2way"  # by --fixed_thresholds without --systems
+COMPARED = "slimgc_1bit,slimgc_1bit_2way"  # the systems of --fixed_thresholds without --systems
 
 
 def make_parser():
@@ -59,12 +59,15 @@ def make_parser():
 
 
 def bits(rate):
-    """None: "unshaped". ValueError: no rate."""
+    """Returns the bits per second of a rate; None for "unshaped". ValueError: it is no rate."""
     return None if rate == "unshaped" else net.bits_per_second(rate)
 
 
 def parse_changes(text):
-    """[(seconds, rate)] in their order. ValueError: another text."""
+    """Returns [(seconds, rate)] in the text's order, which must be by time.
+
+    ValueError: the text is something else.
+    """
     changes = []
     for part in text.split(","):
         seconds, colon, rate = part.partition(":")
@@ -81,8 +84,11 @@ def parse_changes(text):
 
 
 def with_fixed_thresholds(entries, thresholds):
-    """`entries`, and after each with an automatic threshold those with a fixed one. ValueError: there is none, or a
-    threshold is wrong."""
+    """Returns `entries` with the fixed-threshold variants after each entry with an automatic one.
+
+    ValueError: no entry has an automatic threshold.
+    ValueError: a threshold is wrong, or a system would be measured twice.
+    """
     chosen = []
     for entry in entries:
         chosen.append(entry)
@@ -101,7 +107,7 @@ def with_fixed_thresholds(entries, thresholds):
 
 
 def settle(parser, options):
-    """Checks what argparse cannot; fills in what depends on it."""
+    """Checks what argparse cannot check, and sets the options that depend on several flags."""
     def checked(flag, parse):
         try:
             return parse()

@@ -1,15 +1,19 @@
-"""What slimps bench cluster compares. A system is options of the store and how the training loop uses it."""
+"""The systems that slimps bench cluster compares.
+
+A system is a set of options of the store and of the training loop.
+"""
 
 import collections
 import difflib
 
-# ns an element: encoding and decoding ResNet-50's 25,557,032 elements on a V100 takes 16 ms with SignSGD and 39 ms with
-# 2-bit QSGD. Source: Agarwal et al., "On the Utility of Gradient Compression in Distributed Training Systems", MLSys
-# 2022, table 2.
+# ns per element: encoding and decoding ResNet-50's 25,557,032 elements on a V100 takes 16 ms with
+# SignSGD and 39 ms with 2-bit QSGD. Source: Agarwal et al., "On the Utility of Gradient Compression
+# in Distributed Training Systems", MLSys 2022, table 2.
 RESNET50_ELEMENTS = 25557032
 V100_NS = {"1bit": 16e6 / RESNET50_ELEMENTS, "2bit": 39e6 / RESNET50_ELEMENTS}
 
-# threshold: fp32 bytes of a tensor from which on it is compressed; "auto": by the threshold table; "none": never.
+# threshold: tensors of at least so many fp32 bytes are compressed. "auto": the threshold table
+# decides. "none": no tensor is compressed.
 System = collections.namedtuple(
     "System", "name compression threshold pull pull_threshold coalesce prioritise backup device_ns says")
 
@@ -42,7 +46,8 @@ ALL = [
     system("dgc10", "dgc:ratio=0.1", "as terngrad"),
     slimgc("slimgc_1bit", "1bit", "SlimGC: threshold table, offload, backup model, coalescing, priorities; raw pulls"),
     slimgc("slimgc_2bit", "2bit", "as slimgc_1bit"),
-    # From 1bit_on_device on (MXNet encodes where the gradients are), one mechanism after the other.
+    # The ladder begins at 1bit_on_device (MXNet encodes where the gradients are). Each step adds
+    # one mechanism.
     system("ladder_threshold", "1bit", "1bit_on_device and the threshold table", threshold="auto", device_ns=ON_DEVICE),
     system("ladder_offload", "1bit", "and encoding off the compute timeline, on the CPU", threshold="auto"),
     system("ladder_backup", "1bit", "and the backup model", threshold="auto", backup=True),
@@ -55,8 +60,11 @@ BY_NAME = {entry.name: entry for entry in ALL}
 
 
 def find(text):
-    """A system by its name, or NAME@BYTES, NAME@none, NAME@auto: with that threshold, for pulls too where it has them.
-    ValueError: no such system or threshold."""
+    """Returns the system NAME; NAME@BYTES, NAME@none or NAME@auto give it that threshold.
+
+    The threshold holds for pushes and for pulls.
+    ValueError: there is no such system, or the threshold is wrong.
+    """
     name, at, threshold = text.partition("@")
     if name not in BY_NAME:
         near = difflib.get_close_matches(name, BY_NAME, 1)
@@ -80,12 +88,12 @@ def is_automatic(entry):
 
 
 def profiled(entry):
-    """What the thresholds depend on: systems that agree in it share one profile."""
+    """Returns what measured thresholds depend on. Systems with equal results share a profile."""
     return entry.compression, entry.pull
 
 
 def worker_flags(entry):
-    """The flags of bench_cluster_worker."""
+    """Returns the system's flags of bench_cluster_worker."""
     flags = {"compression": entry.compression, "threshold": entry.threshold, "pull_compression": entry.pull,
              "pull_threshold": entry.pull_threshold, "coalesce": entry.coalesce, "prioritise": entry.prioritise,
              "backup_model": entry.backup, "device_encode_ns": "%.6f" % entry.device_ns}

@@ -8,10 +8,10 @@ from slimps_bench_schema import COUNT, NUMBER, NUMBER_OR_NULL, POSITIVE, SIZE_OR
 HEADINGS = ("system", "iteration ms", "bound ms", "of bound", "x 1bit", "x fp32", "compute", "wire", "cpu", "encode",
             "exposed", "overlap", "MB out", "MB in", "threshold")
 CHOICE_HEADINGS = ("system", "setting", "threshold", "iteration ms", "of repeats", "to the best fixed", "bar")
-CHOICE_BAR = 1.05  # times the best fixed threshold's iteration that the table's choice may take
-CHOICES = " thresholds"  # in the name of a report that compares thresholds
+CHOICE_BAR = 1.05  # bound of the table's choice / best fixed threshold, by iteration time
+CHOICES = " thresholds"  # the end of a report's name if it compares thresholds
 TIMES = ("compute_ms", "wire_ms_at_link_rate", "cpu_ms", "encode_ms", "encode_exposed_ms", "overlap_ms")
-# What the tables read of a report.
+# The fields of a report that the tables read.
 SHAPE = {
     "bench": Kind("cluster LINK or cluster LINK thresholds",
                   lambda name: isinstance(name, str) and re.fullmatch("cluster [^ ]+(%s)?" % CHOICES, name) is not None),
@@ -39,12 +39,15 @@ def cells(row):
 
 
 def base(row):
-    """The system without what is after its @."""
+    """Returns the system's name without @ and what follows it."""
     return row["system"].partition("@")[0]
 
 
 def choices(rows):
-    """The cells of one model's rows whose systems were measured with the table's choice and with fixed thresholds."""
+    """Returns table cells that compare the table's choice with fixed thresholds, for one model.
+
+    Leaves out systems that were not measured with both.
+    """
     lines = []
     for name in dict.fromkeys(map(base, rows)):
         own = [row for row in rows if base(row) == name and "threshold_setting" in row]
@@ -63,7 +66,7 @@ def choices(rows):
 
 
 def by_model(report):
-    """[(model, its rows)]."""
+    """Returns [(model, its rows)]."""
     return [(model, [row for row in report["results"] if row["model"] == model])
             for model in dict.fromkeys(row["model"] for row in report["results"])]
 
@@ -79,7 +82,7 @@ def conditions(report):
 
 
 def tables(report):
-    """(title, headings, rows): each model's systems, and how its thresholds compare."""
+    """Yields (title, headings, rows): each model's systems, and a comparison of its thresholds."""
     for model, rows in by_model(report):
         yield model, HEADINGS, [cells(row) for row in rows]
         compared = choices(rows)

@@ -6,7 +6,7 @@
     with slimps_bench_common.ending_on_signals():
         ...
 
-All but ending_on_signals, which is the main thread's, may be called from any thread.
+Thread-safe, except ending_on_signals, which only the main thread may use.
 """
 
 import argparse
@@ -20,10 +20,11 @@ import slimps_setup
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-# ---- flags ------------------------------------------------------------------------------------------
+# ---- flags
+# ------------------------------------------------------------------------------------------
 
 class Parser(argparse.ArgumentParser):
-    """Says which flag was probably meant."""
+    """An argument parser whose error for an unknown flag suggests the nearest known one."""
 
     def error(self, message):
         for word in message.split():
@@ -37,7 +38,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def number(low, high, kind):
-    """The type of a flag: an int or a float (`kind`) from low to high."""
+    """Returns an argparse type: an int or a float (`kind`) from low to high."""
     def parse(text):
         try:
             value = kind(text)
@@ -50,7 +51,10 @@ def number(low, high, kind):
 
 
 def name_list(text):
-    """The words of a list. argparse.ArgumentTypeError: an empty one, or one that is there twice."""
+    """Returns the words of a list with commas.
+
+    argparse.ArgumentTypeError: a word is empty or is there twice.
+    """
     words = text.split(",")
     if "" in words:
         raise argparse.ArgumentTypeError("expected names with commas between them, got \"%s\"" % text)
@@ -60,11 +64,15 @@ def name_list(text):
     return words
 
 
-# ---- programs and signals ---------------------------------------------------------------------------
+# ---- programs and signals
+# ---------------------------------------------------------------------------
 
 def find_programs(programs, folder=None):
-    """name -> path of what `programs` has as name -> (target, file): in `folder`, or else built. SetupError: one is not
-    there."""
+    """Returns {name: path} for `programs`, {name: (target, file)}.
+
+    Takes the files from `folder`; if it is None, builds the targets and takes bazel-bin.
+    SetupError: a program is not there.
+    """
     if folder is None:
         slimps_setup.install_packages()
         slimps_setup.build([target for target, _ in programs.values()])
@@ -78,8 +86,12 @@ def find_programs(programs, folder=None):
 
 @contextlib.contextmanager
 def ending_on_signals():
-    """Inside, SIGINT, SIGTERM and SIGHUP raise SystemExit with 128 plus their number, so that everything is tidied up on
-    the way out; further ones do not disturb that. Those that are ignored (nohup) stay so."""
+    """Within the `with` block, SIGINT, SIGTERM and SIGHUP raise SystemExit(128 + the signal's
+    number).
+
+    So context managers clean up on the way out. After the first signal, further ones are ignored.
+    Signals that were ignored before (nohup) stay ignored.
+    """
     def end(number_of_signal, _):
         for other in before:
             signal.signal(other, signal.SIG_IGN)
@@ -95,10 +107,11 @@ def ending_on_signals():
             signal.signal(each, handler)
 
 
-# ---- tables -----------------------------------------------------------------------------------------
+# ---- tables
+# -----------------------------------------------------------------------------------------
 
 def size_name(size):
-    """"64 KiB", or bytes where it is not whole; "none" of None."""
+    """Returns "64 KiB", or bytes if it is no whole number of KiB; "none" for None."""
     if size is None:
         return "none"
     for unit, scale in (("MiB", 1 << 20), ("KiB", 1 << 10)):
@@ -116,7 +129,7 @@ def verdict(met, bar):
 
 
 def text_table(headings, rows):
-    """Lines for a terminal: the first column to the left, the others to the right."""
+    """Returns a table's lines for a terminal: first column left-aligned, others right-aligned."""
     table = [headings] + list(rows)
     widths = [max(len(row[column]) for row in table) for column in range(len(headings))]
     return [("  " + "  ".join(cell.rjust(width) if column else cell.ljust(width)

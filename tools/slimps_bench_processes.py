@@ -1,11 +1,12 @@
-"""Processes that a bench starts and talks to: lines on their stdin, JSON lines on their stdout.
+"""Processes that a bench starts and talks to by lines on their stdin and JSON lines on their
+stdout.
 
     with Processes() as processes:
         peer = processes.start("raw client", ["bench_raw_zmq", "--connect", endpoint])
         answers = processes.ask([peer], "ping bytes=1024 count=10 pause_us=0 start_at=0")
 
-Each leads a process group that is ended with the bench, and dies with it, as in a launched job (slimps_launch).
-Whatever a process prints that is no JSON is kept for the day on which it fails.
+Each process leads a process group, which is ended with the bench and dies with it, as in a launched
+job (slimps_launch). Lines that are no JSON are kept, to be shown if the process fails.
 """
 
 import json
@@ -20,14 +21,17 @@ import time
 import slimps_launch
 import slimps_setup
 
-ANSWER_SECONDS = 120.0  # for one command
+ANSWER_SECONDS = 120.0  # timeout of one command
 START_SECONDS = 60.0
-END_SECONDS = 20.0      # for a job's end, once its workers were told to end
-SETTLE_SECONDS = 0.5    # after a failure: how long others may add theirs
+END_SECONDS = 20.0      # timeout of a job's end, after its workers were told to end
+SETTLE_SECONDS = 0.5    # how long to wait after a failure for failures of other processes
 
 
 class Processes:
-    """Owned by the main thread, with which children die. A context manager: nothing is left at its end."""
+    """The processes of a bench. A context manager: at its end no process is left.
+
+    Owned by the main thread: children die with the thread that starts them.
+    """
 
     def __init__(self):
         self.nodes = []
@@ -58,17 +62,20 @@ class Processes:
         return node
 
     def ask(self, nodes, command, seconds=ANSWER_SECONDS):
-        """Tells all the same, and returns the answer of each in their order."""
+        """Sends `command` to all `nodes` and returns their answers, in the nodes' order."""
         for node in nodes:
             try:
                 node.process.stdin.write(command.encode("ascii") + b"\n")
                 node.process.stdin.flush()
             except BrokenPipeError:
-                pass  # its end is an event, and says why
+                pass  # the node has ended; its end is an event, which says why
         return self.answers(nodes, "answer to \"%s\"" % command, seconds)
 
     def answers(self, nodes, what, seconds=START_SECONDS):
-        """One answer of each of `nodes`. SetupError: a process has ended that should not, or time is over."""
+        """Waits for one answer of each of `nodes` and returns them in order.
+
+        SetupError: a process ended unexpectedly, or an answer did not come in time.
+        """
         got = {}
         deadline = time.monotonic() + seconds
         while len(got) < len(nodes):
@@ -84,10 +91,10 @@ class Processes:
         return [got[node] for node in nodes]
 
     def wait_for_file(self, path, node, seconds=START_SECONDS):
-        """What is in the file once it is there."""
+        """Waits until the file is there and returns its content. `node` is to write it."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            # The file is moved into place whole, and nothing tells of it: look again every few ms.
+            # The file is moved into place as a whole, without an event: look again every 10 ms.
             if os.path.exists(path):
                 with open(path, encoding="ascii") as text:
                     return text.read().strip()
@@ -97,7 +104,10 @@ class Processes:
         raise slimps_setup.SetupError("%s does not listen after %.0f s%s" % (node.name, seconds, last_lines(node)))
 
     def finish(self, workers, others):
-        """Tells workers to end, and waits until the others have followed. SetupError: one failed, or did not end."""
+        """Tells workers to end, and waits until they and the others have ended.
+
+        SetupError: a process failed or did not end in time.
+        """
         nodes = workers + others
         for node in nodes:
             node.expected_to_end = True
@@ -119,7 +129,7 @@ class Processes:
         self._forget(nodes)
 
     def stop(self, nodes):
-        """SIGTERM, and SIGKILL to what is left and to whatever it started."""
+        """Ends nodes and all processes that they started, with SIGTERM and then SIGKILL."""
         nodes = list(nodes)
         for node in nodes:
             node.expected_to_end = True
@@ -150,7 +160,7 @@ class Processes:
         return event
 
     def _fail(self, node):
-        """Raises what is to be said of a process that ended when it should not have."""
+        """Raises SetupError for the process that caused a failure."""
         failed = [node]
         deadline = time.monotonic() + SETTLE_SECONDS
         while True:
@@ -159,7 +169,7 @@ class Processes:
                 break
             if event[1] is None and event[0].status != 0:
                 failed.append(event[0])
-        # One that a signal ended did not choose to: where there is one, it comes before those that complain of it.
+        # A process that a signal killed is the cause; the others only complain of its end.
         culprit = min(failed, key=lambda node: (node.status >= 0, node.status == 0))
         raise slimps_setup.SetupError("%s %s%s" % (culprit.name, culprit.describe_end(), last_lines(culprit)))
 
@@ -181,7 +191,7 @@ class Processes:
 
 
 def parse_answer(line):
-    """The object of a JSON line; None: some other line."""
+    """Returns the object of a JSON line; None: it is another line."""
     if not line.startswith("{"):
         return None
     try:
@@ -197,7 +207,10 @@ def last_lines(node):
 
 
 class Cluster:
-    """A scheduler, servers and workers that take commands. A context manager; ends the job in order if all went well."""
+    """A job: a scheduler, servers, and workers that take commands.
+
+    A context manager. At its end, it finishes the job in order, or stops it after an exception.
+    """
 
     def __init__(self, processes, name, programs, worker_flags, server_flags, workers, servers,
                  worker_program="bench_store"):
@@ -245,7 +258,7 @@ class Cluster:
         self.processes.answers(self.workers, "word that its store is there")
 
     def environment(self):
-        """Variables beside this process's own and DMLC_*."""
+        """Returns the variables to add to this process's own and to DMLC_*."""
         return {}
 
     def _start_node(self, name, role, command, port):

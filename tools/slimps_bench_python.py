@@ -1,8 +1,10 @@
-"""slimps bench python: a round of ResNet-50's tensors pushed and pulled from Python, beside the same from C++.
+"""slimps bench python: compares push and pull of ResNet-50's tensors from Python with C++.
 
-Two jobs of one worker and one server, one worker in C++ and one in Python, alive together and asked in turn. From Python
-as one pushpull of all tensors, in memory of the same kind as C++'s and in numpy's own, and as pushes and pulls tensor by
-tensor. How fast a process is, is settled for a good part when it starts, by where its memory lies: so several starts.
+There are two jobs of one worker and one server, one with a C++ worker and one with a Python worker.
+Both live at the same time and are measured in turn. Python makes one pushpull of all tensors, in
+memory of the same kind as C++'s and in numpy's own memory, and pushes and pulls tensor by tensor.
+The place of a process's memory, which is settled when it starts, has much influence on its speed,
+so the processes are started several times.
 """
 
 import os
@@ -23,7 +25,7 @@ PROGRAMS = {
 }
 WORKER = os.path.join(slimps_setup.REPOSITORY, "tools", "bench", "torch", "bench_python_store.py")
 WORKERS = ["C++", "Python", "Python, numpy's memory", "Python, tensor by tensor"]
-MOST_MS = 2.0  # that a round, and the pushes in it, may take longer from Python
+MOST_MS = 2.0  # a round, and its pushes, may take so much longer from Python
 SHAPE = {"bench": schema.TEXT, "same_host": schema.TEXT, "rounds": schema.COUNT, "repeats": schema.COUNT,
          "starts": schema.COUNT, "results": [{
              "worker": schema.one_of(WORKERS), "round_ms": schema.POSITIVE, "push_ms": schema.NUMBER_OR_NULL,
@@ -56,7 +58,10 @@ class PythonCluster(slimps_bench_processes.Cluster):
 
 
 def measure(options, programs, package, start):
-    """name -> medians of one start: (round ms, push ms or None). C++ and Python take turns at being started first."""
+    """Returns {name: [round ms, push ms or None]}, medians of one start.
+
+    C++ and Python take turns at being started first.
+    """
     measured = {name: [] for name in WORKERS}
     with slimps_bench_processes.Processes() as processes:
         cpp = slimps_bench_processes.Cluster(
@@ -76,13 +81,13 @@ def measure(options, programs, package, start):
 
 
 def median_of(rows):
-    """Of each column; None where it has none."""
+    """Returns each column's median; None for a column with a None."""
     return [None if None in column else statistics.median(column) for column in zip(*rows)]
 
 
 def results_of(starts):
     def more(name, column):
-        """Than C++, by starts; empty of C++ itself and of what was not taken."""
+        """Returns each start's difference to C++; empty for C++ itself or if not measured."""
         if name == "C++" or starts[0][name][column] is None:
             return []
         return [start[name][column] - start["C++"][column] for start in starts]

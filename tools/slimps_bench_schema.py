@@ -1,9 +1,14 @@
-"""What a bench's JSON must hold before it is made into tables. Pure.
+"""Checks a bench's JSON before it is made into tables. Pure.
 
     check(report, {"machine": {"cpu": TEXT}, "results": [{"gbps": POSITIVE}]})
 
-A shape is a Kind of value, a dict (an object with these fields; others may be there too), a list of one shape (a list of
-such), or Cases (an object whose shape depends on a field). ValueError names the field, what was expected and what is there:
+A shape is one of
+    a Kind of value;
+    a dict: an object with these fields, and possibly others;
+    a list of one shape: a list of values of that shape;
+    Cases: an object whose shape depends on one of its fields.
+
+check raises ValueError, which names the field, what was expected and what is there:
 results[3].gbps: expected a number above 0, got "fast".
 """
 
@@ -13,7 +18,7 @@ import sys
 
 Kind = collections.namedtuple("Kind", "words holds")
 Cases = collections.namedtuple("Cases", "field shapes")  # shapes: value of the field -> shape of the whole object
-Optional = collections.namedtuple("Optional", "shape")   # as a field of an object: may be missing
+Optional = collections.namedtuple("Optional", "shape")   # a field of an object that may be missing
 MISSING = object()
 
 
