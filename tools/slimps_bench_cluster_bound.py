@@ -1,10 +1,10 @@
-"""The lower bound of an iteration's time, from the bytes that a round must touch on all nodes.
-Pure.
+"""The lower bound of an iteration's time, from the bytes that a round must touch. Pure.
 
-Bytes read and bytes written both count: d += s touches 12 bytes per element. Checksums, headers and
-extra copies of an implementation do not count, since they are not necessary. If a node's worker and
-server share memory, data between them is not copied into the kernel and out of it: payloads are
-read where they lie, and only raw weights are copied once, to their place.
+The bytes of all nodes count. Bytes read and bytes written both count: d += s touches 12 bytes per
+element. Checksums, headers and extra copies of an implementation do not count, since they are not
+necessary. If a node's worker and server share memory, data between them is not copied into the
+kernel and out of it: payloads are read where they lie, and only raw weights are copied once, to
+their place.
 """
 
 import collections

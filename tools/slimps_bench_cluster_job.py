@@ -79,8 +79,9 @@ class Process:
 
 
 class Job:
-    """One job on the network. Owned by the main thread: children die with the thread that starts
-    them.
+    """One job on the network.
+
+    Owned by the main thread: children die with the thread that starts them.
 
     rate            the link's rate from the first iteration on; before that it is unshaped
     changes         [(seconds, rate)], later changes of the rate; seconds since the first iteration,

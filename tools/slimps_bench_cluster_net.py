@@ -1,5 +1,4 @@
-"""Nodes on one machine: each is a network namespace with a veth to a bridge, shaped both ways by
-tc.
+"""Nodes on one machine: network namespaces with a veth each to a bridge, shaped both ways by tc.
 
     with Network(2) as network:
         network.shape("1gbit")

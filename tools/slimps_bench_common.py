@@ -86,8 +86,7 @@ def find_programs(programs, folder=None):
 
 @contextlib.contextmanager
 def ending_on_signals():
-    """Within the `with` block, SIGINT, SIGTERM and SIGHUP raise SystemExit(128 + the signal's
-    number).
+    """Makes SIGINT, SIGTERM and SIGHUP raise SystemExit(128 + number) within the `with` block.
 
     So context managers clean up on the way out. After the first signal, further ones are ignored.
     Signals that were ignored before (nohup) stay ignored.

@@ -1,5 +1,4 @@
-"""Processes that a bench starts and talks to by lines on their stdin and JSON lines on their
-stdout.
+"""Processes that a bench starts and asks: lines on their stdin, JSON lines on their stdout.
 
     with Processes() as processes:
         peer = processes.start("raw client", ["bench_raw_zmq", "--connect", endpoint])

@@ -17,7 +17,8 @@ import json
 import sys
 
 Kind = collections.namedtuple("Kind", "words holds")
-Cases = collections.namedtuple("Cases", "field shapes")  # shapes: value of the field -> shape of the whole object
+# `shapes`: value of the field -> shape of the whole object.
+Cases = collections.namedtuple("Cases", "field shapes")
 Optional = collections.namedtuple("Optional", "shape")   # a field of an object that may be missing
 MISSING = object()
 

@@ -1,8 +1,9 @@
-"""slimps bench soak: a job of real processes that trains for very many rounds, and what each process's memory does.
+"""slimps bench soak: trains for very many rounds and measures how each process's memory grows.
 
-A scheduler, servers and workers on this machine: gradients compressed on the way there and weights on the way back, the
-thresholds measured again and again, on the backup model. Every so many rounds the resident memory of each process is
-read from /proc; what counts is how much it grows from a tenth of the rounds on, when all that is made once is there.
+It runs a job of real processes on this machine: a scheduler, servers and workers. Pushes and pulls
+are compressed, thresholds are measured again and again, and workers use the backup model. Every so
+many rounds it reads each process's resident memory from /proc. The result is the growth after a
+tenth of the rounds, when everything that is made only once is there.
 """
 
 import sys
@@ -18,12 +19,14 @@ PROGRAMS = {
     "slimps_server": slimps_setup.PROGRAMS["slimps_server"],
     "bench_soak_worker": ("//tools/bench/cluster:bench_soak_worker", "tools/bench/cluster/bench_soak_worker"),
 }
-MARKS = 20          # a process's memory is read so often, at least
-ROUND_SECONDS = 2.0  # a round that takes longer is stuck
-TRAINING = ("tensors", "compression", "threshold", "remeasure_every", "backup_model", "same_host")  # worker's flags
+MARKS = 20          # each process's memory is read at least so many times
+ROUND_SECONDS = 2.0  # a round that takes longer counts as stuck
+# Flags that are passed on to the workers.
+TRAINING = ("tensors", "compression", "threshold", "remeasure_every", "backup_model", "same_host")
 
 
-# ---- flags ------------------------------------------------------------------------------------------
+# ---- flags
+# ------------------------------------------------------------------------------------------
 
 def make_parser():
     parser = Parser(
@@ -50,7 +53,7 @@ def make_parser():
 
 
 def settle(parser, options):
-    """Checks what argparse cannot."""
+    """Checks what argparse cannot check."""
     if options.remeasure_every != 0 and not 8 <= options.remeasure_every <= 10 ** 6:
         parser.error("--remeasure_every: expected 0 or 8 to 1000000, got %d" % options.remeasure_every)
     if options.threshold != "auto" and not (options.threshold.isascii() and options.threshold.isdigit()):
@@ -58,7 +61,8 @@ def settle(parser, options):
     slimps_files.refuse_unwritable(parser, "--json", options.json)
 
 
-# ---- the job ----------------------------------------------------------------------------------------
+# ---- the job
+# ----------------------------------------------------------------------------------------
 
 def worker_flags(options, say_every):
     values = {name: getattr(options, name) for name in TRAINING}
@@ -73,7 +77,7 @@ def resident_bytes(pid):
 
 
 def run(options, programs, say):
-    """(name -> [(round, resident bytes)], the workers' last words)."""
+    """Runs the job. Returns ({name: [(round, resident bytes)]}, the workers' last answers)."""
     say_every = max(1, options.rounds // MARKS)
     samples = {}
     with slimps_bench_processes.Processes() as processes:
@@ -94,10 +98,11 @@ def run(options, programs, say):
     return samples, answers
 
 
-# ---- the figures ------------------------------------------------------------------------------------
+# ---- the figures
+# ------------------------------------------------------------------------------------
 
 def slope(points):
-    """Of the least squares line: bytes by round."""
+    """Returns the slope of the least-squares line, in bytes per round."""
     count = len(points)
     mean_x = sum(x for x, _ in points) / count
     mean_y = sum(y for _, y in points) / count
@@ -106,7 +111,7 @@ def slope(points):
 
 
 def growth_of(name, points, rounds):
-    """A row of the report. What a process holds after a tenth of the rounds is what it began with."""
+    """Returns a row of the report. Growth counts from a tenth of the rounds on."""
     steady = [point for point in points if point[0] >= rounds / 10] or points[-1:]
     return {"process": name, "from_round": steady[0][0], "start_bytes": steady[0][1], "to_round": steady[-1][0],
             "end_bytes": steady[-1][1], "growth_bytes": steady[-1][1] - steady[0][1],
@@ -134,7 +139,7 @@ def table(report):
 
 
 def judge(report, most_growth):
-    """What is wrong, in words."""
+    """Returns a line for each thing that is wrong."""
     wrong = ["%s grew by %.1f MiB from round %d to round %d, expected at most %g" % (
         row["process"], row["growth_bytes"] / 2 ** 20, row["from_round"], row["to_round"], most_growth)
              for row in report["results"] if row["growth_bytes"] > most_growth * 2 ** 20]

@@ -1,4 +1,4 @@
-"""The tables of slimps bench: what its JSON says, for a terminal and as markdown."""
+"""The tables of slimps bench: renders its JSON for a terminal and as markdown."""
 
 import slimps_bench_cluster_tables
 import slimps_bench_python
@@ -12,7 +12,7 @@ OTHER_TABLES = {"cluster": slimps_bench_cluster_tables, "python": slimps_bench_p
 OPERATIONS = ("encode_ef", "encode", "decode_add", "aggregate")
 LARGE = 16 << 20
 SMALL = 64 << 10
-# What the project asks of a codec on one thread with AVX2, as a fraction of the reference.
+# The bars of a codec on one thread with AVX2, as a fraction of the reference.
 ENCODE_BARS = {
     "1bit": 0.80, "2bit": 0.80, "signsgd": 0.80, "fp16": 0.70, "bf16": 0.70, "terngrad": 0.50, "qsgd": 0.50,
     "dithering": 0.50, "threshold": 0.40, "adacomp": 0.40, "mstopk": 0.40, "redsync": 0.40, "dgc": 0.40, "topk": 0.40,
@@ -21,15 +21,17 @@ DECODE_BARS = dict.fromkeys(("1bit", "2bit", "signsgd", "terngrad", "qsgd", "dit
 CACHE_BARS = {"1bit": 0.50, "2bit": 0.50}
 BARS = {("encode_ef", LARGE): ENCODE_BARS, ("encode_ef", SMALL): CACHE_BARS, ("decode_add", LARGE): DECODE_BARS}
 SPARSE = ("threshold", "adacomp", "mstopk", "redsync", "dgc", "topk", "randomk")
-SPARSE_DECODE_BAR = 5  # times the fraction of raw fp32
-AGGREGATE_BAR = 3  # times one worker's time that 16 may take
-THREADS_BAR = 1.7  # times one thread's GB/s that two reach, or else two threads' reference
-# ResNet-50 on a V100, encode and decode, in ms. Source: Agarwal et al., "On the Utility of Gradient Compression in
-# Distributed Training Systems", MLSys 2022, table 2 (1 % for the sparse ones; QSGD with 2 bits).
+SPARSE_DECODE_BAR = 5  # sparse codecs decode at least so many times as fast as raw fp32
+AGGREGATE_BAR = 3  # 16 workers take at most so many times the time of one
+# Two threads reach so many times one thread's GB/s, or the GB/s of two threads' reference.
+THREADS_BAR = 1.7
+# ResNet-50 on a V100, encode and decode, in ms. Source: Agarwal et al., "On the Utility of Gradient
+# Compression in Distributed Training Systems", MLSys 2022, table 2 (1 % for the sparse codecs; QSGD
+# with 2 bits).
 V100_MS = {"signsgd": 16, "qsgd": 39, "terngrad": 94, "mstopk": 103, "randomk": 163, "dgc": 221, "topk": 273}
 
 MACHINE = {"cpu": schema.TEXT, "cores": schema.COUNT, "memory_bytes": schema.POSITIVE}
-# What the tables read of a report.
+# The fields of a report that the tables read.
 CODEC_SHAPE = {"machine": MACHINE, "results": [{
     "codec": schema.TEXT, "op": schema.one_of(OPERATIONS), "workers": schema.COUNT, "elements": schema.COUNT,
     "threads": schema.COUNT, "isa": schema.TEXT, "gbps": schema.POSITIVE, "reference_gbps": schema.POSITIVE,
@@ -57,20 +59,23 @@ def sort_key(row):
 
 
 def find(rows, like, **changes):
-    """The row that equals `like` in what identifies it, but for `changes`."""
+    """Returns the row with the identifying fields of `like`, except for `changes`; or None."""
     wanted = {field: like[field] for field in ("codec", "op", "workers", "elements", "threads", "isa")}
     wanted.update(changes)
     return next((row for row in rows if all(row[field] == value for field, value in wanted.items())), None)
 
 
 def times_raw(rows, row):
-    """How many times as fast as DecodeAdd of raw fp32, both beside their references; None: not measured."""
+    """Returns how many times as fast a row is as DecodeAdd of raw fp32; None: raw was not measured.
+
+    Both count as fractions of their references.
+    """
     raw = find(rows, row, codec="none")
     return row["fraction_of_reference"] / raw["fraction_of_reference"] if raw else None
 
 
 def bar_remarks(rows, row):
-    """Which bars the row has, and whether it meets them."""
+    """Yields the row's bars, each with "met" or "MISSED"."""
     single = row["threads"] == 1 and row["isa"] == "avx2"
     bar = BARS.get((row["op"], row["elements"]), {}).get(row["codec"])
     if single and bar is not None:
@@ -88,7 +93,7 @@ def bar_remarks(rows, row):
 
 
 def ratios(rows, row):
-    """What a row says beside others."""
+    """Yields comparisons of the row with other rows."""
     if row["op"] == "decode_add" and row["codec"] != "none":
         ratio = times_raw(rows, row)
         if ratio:
@@ -106,7 +111,7 @@ def payload_ratio(row):
 
 
 def groups(rows, fields):
-    """(row of the group, its rows) for rows that agree in `fields`, in sort_key's order."""
+    """Returns [(first row, all rows)] of the groups with equal `fields`, in sort_key's order."""
     grouped = {}
     for row in sorted(rows, key=sort_key):
         grouped.setdefault(tuple(row[field] for field in fields), []).append(row)
@@ -114,7 +119,7 @@ def groups(rows, fields):
 
 
 def codec_text(report):
-    """Every measurement, for a terminal."""
+    """Returns every measurement as text for a terminal."""
     rows = report["results"]
     layout = "  %-27s %8s %10s %9s %7s  %-16s %s"
     lines = []
@@ -143,7 +148,7 @@ MODEL_HEADINGS = ("codec", "threads", "isa", "encode ms", "decode ms", "both ms"
 
 
 def model_text(report):
-    """A model's whole gradient, for a terminal."""
+    """Returns the table of a model's whole gradient as text for a terminal."""
     table = report["table"]
     layout = "  %-27s %7s %7s %10s %10s %8s %8s %7s"
     lines = ["%s: %d elements in %d partitions" % (table["name"], table["elements"], table["partitions"]),
@@ -157,7 +162,10 @@ def machine_line(report):
 
 
 def codec_markdown(report):
-    """One table for each size, number of threads and instruction set: a codec a row, an operation a few columns."""
+    """Returns a table for each size, number of threads and instruction set.
+
+    A row is a codec; an operation has a few columns.
+    """
     rows = report["results"]
     lines = [machine_line(report)]
     for head, members in groups(rows, ("elements", "threads", "isa")):
@@ -198,7 +206,10 @@ def model_markdown(report):
 
 
 def check(report):
-    """ValueError: it is no bench's report; names the field, what was expected and what is there."""
+    """Checks that `report` is the report of a bench.
+
+    ValueError: it is not; names the field, what was expected and what is there.
+    """
     schema.check(report, {"bench": schema.Optional(schema.TEXT)})
     bench = report.get("bench", "")
     module = OTHER_TABLES.get(bench.split(" ")[0])
@@ -211,12 +222,12 @@ def check(report):
 
 
 def kind(report):
-    """"codec", the model's name, or the name of a bench that has tables of its own, and what it was run on."""
+    """Returns "codec", the model's name, or the name of another bench with what it was run on."""
     return report.get("bench") or (report["table"]["name"] if "table" in report else "codec")
 
 
 def other_tables(report):
-    """The module that has them; None: they are here."""
+    """Returns the module that has the report's tables; None: this module has them."""
     return OTHER_TABLES.get(kind(report).split()[0])
 
 
@@ -233,7 +244,11 @@ def markdown(report):
 
 
 def put_into(document, report):
-    """`document` with the report's tables between its markers <!-- bench KIND --> and <!-- end KIND -->."""
+    """Returns `document` with the report's tables between its two markers.
+
+    The markers are <!-- bench KIND --> and <!-- end KIND -->.
+    ValueError: the document does not have each of these markers once, in this order.
+    """
     begin, end = "<!-- bench %s -->" % kind(report), "<!-- end %s -->" % kind(report)
     if document.count(begin) != 1 or document.count(end) != 1 or document.index(begin) > document.index(end):
         raise ValueError("expected one line %s and one line %s after it" % (begin, end))

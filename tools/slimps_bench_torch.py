@@ -1,7 +1,8 @@
-"""slimps bench torch: PyTorch training through slimps beside DDP over gloo, on nodes whose links are shaped.
+"""slimps bench torch: compares PyTorch training through slimps with DDP over gloo, on shaped links.
 
-Two processes that really train (torchvision's ResNet-18 on images of 32 x 32, one compute thread each), in network namespaces
-with a link of their own, a server beside each; all systems in turn in one run, as slimps bench cluster does.
+Workers really train: torchvision's ResNet-18 on images of 32 x 32, with one compute thread each.
+Each worker is in a network namespace with a link of its own, with a server beside it. All systems
+run in turn, as in slimps bench cluster.
 """
 
 import os
@@ -27,8 +28,8 @@ SYSTEMS = {
     "slimps_1bit": "DistributedOptimizer, SlimGC: 1bit, raw pulls, backup model",
     "slimps_1bit_2way": "DistributedOptimizer, SlimGC: 1bit both ways, backup model",
 }
-GLOO_PORT = 7001  # the namespaces are ours alone
-BARS = {8: 2.0, 64: 0.95}  # slimps_1bit_2way over gloo, by batch
+GLOO_PORT = 7001  # always free: nothing else runs in these namespaces
+BARS = {8: 2.0, 64: 0.95}  # batch -> least speed-up of slimps_1bit_2way over gloo
 SHAPE = {"bench": schema.TEXT, "nodes": schema.COUNT, "link": schema.TEXT, "steps": schema.COUNT, "repeats": schema.COUNT,
          "cores": schema.COUNT, "threshold": schema.TEXT, "results": [{
              "system": schema.one_of(list(SYSTEMS)), "batch": schema.COUNT, "iteration_ms": schema.POSITIVE,
@@ -58,7 +59,7 @@ def make_parser():
 
 
 def settle(parser, options):
-    """Checks what argparse cannot."""
+    """Checks what argparse cannot check."""
     try:
         net.bits_per_second(options.link)
     except ValueError as error:
@@ -76,7 +77,7 @@ def settle(parser, options):
 
 
 class TorchJob(jobs.Job):
-    """Workers are Python; gloo's systems have no servers."""
+    """A job whose workers are Python scripts. gloo's systems have no servers."""
 
     def __init__(self, network, programs, options, package, uses_servers):
         super().__init__(network, programs, options.nodes, "together", options.link, timeout=options.timeout)
@@ -103,7 +104,7 @@ def progress(line):
 
 
 def measure(options, network, programs, package):
-    """(system, batch) -> one row per job."""
+    """Runs all jobs and returns {(system, batch): one row per job}."""
     measured = {}
     for batch in options.batch:
         for repeat in range(options.repeats):
@@ -137,7 +138,8 @@ def results_of(options, measured):
     return results
 
 
-# ---- tables -----------------------------------------------------------------------------------------
+# ---- tables
+# -----------------------------------------------------------------------------------------
 
 HEADINGS = ["system", "batch", "samples/s", "step ms", "of alone", "x gloo", "MB pushed", "MB pulled", "bar"]
 

@@ -1,10 +1,12 @@
-"""slimps bench transport: push-pull through real processes, beside plain ZeroMQ in the same run.
+"""slimps bench transport: compares push-pull through real processes with plain ZeroMQ, in one run.
 
-For each transport and shape, two jobs stand side by side, one with checksums and one without, and a pair of raw ZeroMQ
-peers as large as they are. They are measured in turn, several times; medians count. What is in flight: a job has KEYS
-tensors of BYTES each under way, every one either as a gradient on its way out or as weights on their way back; the raw
-peers have as many bytes unacknowledged in each direction, in one message for each tensor (above 4 MiB in parts of
-that size; the job cuts its own into partitions of its default, 1 MiB).
+For each transport and shape, there are two jobs, one with checksums and one without, and as many
+raw ZeroMQ peers. They are measured in turn, several times, and medians count.
+
+In flight: a job has KEYS tensors of BYTES each under way, each either as a gradient on its way out
+or as weights on their way back. The raw peers have as many unacknowledged bytes in each direction,
+in one message per tensor. Above 4 MiB they send parts of that size; the job cuts its tensors into
+partitions of its default size, 1 MiB.
 """
 
 import argparse
@@ -32,7 +34,8 @@ PROGRAMS = {
 }
 
 
-# ---- flags ------------------------------------------------------------------------------------------
+# ---- flags
+# ------------------------------------------------------------------------------------------
 
 def size_list(text):
     sizes = []
@@ -91,7 +94,7 @@ def make_parser():
 
 
 def settle(options):
-    """What was not given."""
+    """Sets the options that were not given; returns the options."""
     quick = options.quick
     if options.sizes is None:
         options.sizes = size_list(QUICK_SIZES if quick else SIZES)
@@ -103,7 +106,7 @@ def settle(options):
 
 
 def check_models(models, program):
-    """ValueError: one that `program`, a bench_store, does not know."""
+    """Raises ValueError if `program`, a bench_store, does not know one of the models."""
     if not models:
         return
     with slimps_bench_processes.Processes() as processes:

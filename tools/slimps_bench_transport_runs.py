@@ -1,4 +1,4 @@
-"""The parties that slimps bench transport compares, and how they are measured in turn."""
+"""The parties that slimps bench transport compares; measures them in turn."""
 
 import contextlib
 import os
@@ -9,18 +9,19 @@ import time
 import slimps_bench_processes
 import slimps_setup
 
-PART_BYTES = 4 << 20      # of raw messages, at most
+PART_BYTES = 4 << 20      # largest raw message
 IN_FLIGHT_BYTES = 32 << 20
 FEWEST_KEYS, MOST_KEYS = 2, 256
 LATENCY_BYTES = 1024
-PACE_US = 1000            # of rest before each, in the paced figures
-# What raw ZeroMQ is asked to do beside a transport that it does not have: streams, and round trips.
+PACE_US = 1000            # pause before each round trip of the paced figures
+# The raw transports that a transport is compared with, for streams and for round trips. Raw ZeroMQ
+# has no shared memory.
 RAW_STREAM = {"tcp": "tcp", "ipc": "ipc", "shm": "tcp"}
 RAW_PING = {"tcp": "tcp", "ipc": "ipc", "shm": "ipc"}
 
 
 class RawPeers:
-    """As many raw ZeroMQ clients and servers as a job has workers and servers. A context manager."""
+    """Raw ZeroMQ clients and servers, as many as a job's workers and servers. A context manager."""
 
     def __init__(self, processes, program, transport, workers, servers):
         self.processes = processes
@@ -67,11 +68,11 @@ class RawPeers:
 
 
 class Side:
-    """One party to a comparison of streams: how it is asked, and how many gradient bytes a unit of its work is."""
+    """One party of a comparison: its command, and the gradient bytes of one unit of work."""
 
     def __init__(self, party, command, unit_bytes, fewest):
         self.party = party
-        self.command = command   # with a %d for the number of units
+        self.command = command   # has a %d for the number of units
         self.unit_bytes = unit_bytes
         self.fewest = fewest
         self.units = fewest
@@ -79,7 +80,7 @@ class Side:
         self.samples_us = []
 
     def calibrate(self, seconds):
-        """One run to warm up, one to see how much fits into `seconds`."""
+        """Runs once to warm up, and once to find the number of units that fits into `seconds`."""
         self.run(self.fewest)
         taken = self.run(self.fewest)
         self.units = max(self.fewest, min(1 << 22, int(self.fewest * seconds / max(taken, 1e-6))))
@@ -99,7 +100,7 @@ class Side:
 
 
 def in_turn(sides, options):
-    """Each side as often as the others, one after the other."""
+    """Runs all sides `options.repeats` times, taking turns."""
     for side in sides:
         side.calibrate(options.seconds)
     for _ in range(options.repeats):
@@ -108,7 +109,7 @@ def in_turn(sides, options):
 
 
 def percentile(values, fraction):
-    """The nearest rank."""
+    """Returns the percentile by nearest rank; `fraction` is from 0 to 1."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, max(0, -(-int(1e6 * fraction) * len(ordered) // 1000000) - 1))]
 
@@ -118,10 +119,11 @@ def times_of(side, field=""):
     return {field + "p50_us": percentile(samples, 0.50), field + "p99_us": percentile(samples, 0.99)}
 
 
-# ---- the measurements -------------------------------------------------------------------------------
+# ---- the measurements
+# -------------------------------------------------------------------------------
 
 def in_flight(size):
-    """(tensors under way, bytes of a message, messages under way)"""
+    """Returns (tensors under way, bytes of a message, messages under way)."""
     keys = max(FEWEST_KEYS, min(MOST_KEYS, IN_FLIGHT_BYTES // size))
     message = min(size, PART_BYTES)
     return keys, message, keys * -(-size // message)
@@ -177,7 +179,8 @@ def measure_model(stage, job, model, options):
     keys, message, window = in_flight(PART_BYTES)
     raw = raw_side(stage.raw_stream, "two_way", message, window)
     in_turn(sides + [raw], options)
-    # Times of a round, not of a push-pull: what one is in bytes is what the servers hold, half of it in each set.
+    # A sample is a round here, not a push-pull. A round's bytes are half of what the servers hold:
+    # they hold two sets of tensors, the model's and the one cut into parts.
     size = job.ask("verify")[0]["verified_bytes"] // 2
     own, parts = (statistics.median(sample for run in side.samples_us for sample in run) for side in sides)
     row = stage.row("model_round", model=model)
@@ -231,6 +234,6 @@ def measure_stage(stage, options, say):
     for job in (stage.plain, stage.checked):
         job.ask("verify")
     for model in options.model:
-        # A job of its own: two such sets of tensors are much memory.
+        # Uses a job of its own, since two sets of a model's tensors need much memory.
         with stage.job(False) as job:
             say(measure_model(stage, job, model, options))

@@ -1,13 +1,13 @@
-"""The tables of slimps bench transport: what its JSON says, for a terminal and as markdown, with the bars."""
+"""The tables of slimps bench transport, with the bars, for a terminal and as markdown."""
 
 from slimps_bench_common import markdown_table, size_name, text_table, verdict
 from slimps_bench_schema import COUNT, NUMBER, POSITIVE, TEXT, Cases
 
 LARGE = 1 << 20
-STREAM_BAR = 0.80     # of raw ZeroMQ's two-way figure, on tcp and ipc, from LARGE on
-SHARED_BAR = 2.0      # times tcp's two-way figure, through shared memory, from LARGE on
-LATENCY_BAR = 1.5     # times raw ZeroMQ's round trip
-MODEL_BAR = 1.15      # times the same bytes in 4 MiB tensors
+STREAM_BAR = 0.80     # tcp and ipc / raw ZeroMQ's two-way figure, at least, from LARGE on
+SHARED_BAR = 2.0      # shared memory / raw tcp's two-way figure, at least, from LARGE on
+LATENCY_BAR = 1.5     # round trip / raw ZeroMQ's round trip, at most
+MODEL_BAR = 1.15      # a model's round / the same bytes in 4 MiB tensors, at most
 MODELS_WITH_BAR = ("resnet50",)
 HEADINGS = {
     "push_pull": ("transport", "shape", "bytes", "GB/s", "raw 2-way", "fraction", "checksums", "fraction", "raw 1-way",
@@ -25,7 +25,7 @@ TITLES = {
 
 RATES = dict.fromkeys(("goodput_gbps", "raw_zmq_gbps", "fraction_of_raw"), NUMBER)
 ROW = {"transport": TEXT, "workers": COUNT, "servers": COUNT, **RATES}
-# What the tables read of a report.
+# The fields of a report that the tables read.
 SHAPE = {
     "machine": {"cpu": TEXT, "cores": COUNT, "memory_bytes": POSITIVE, "congestion_control": TEXT},
     "results": [Cases("op", {
@@ -40,7 +40,7 @@ SHAPE = {
 
 
 def bar_of(row):
-    """The bar that a row has and whether it meets it, in words; "" without one."""
+    """Returns the row's bar with "met" or "MISSED"; "" if it has no bar."""
     if row["op"] == "push_pull" and row["bytes"] >= LARGE:
         bar = SHARED_BAR if row["transport"] == "shm" else STREAM_BAR
         return verdict(row["fraction_of_raw"] >= bar, "%.2f" % bar)
@@ -69,7 +69,7 @@ def cells(row):
 
 
 def line(results, row):
-    """One figure as it comes."""
+    """Returns a line for one new figure."""
     return "[%d] %s: %s" % (len(results), row["op"], "  ".join(
         "%s %s" % pair for pair in zip(HEADINGS[row["op"]], cells(row)) if pair[1]))
 
@@ -81,7 +81,7 @@ def machine_line(report):
 
 
 def groups(report):
-    """(operation, cells of its rows)"""
+    """Yields (operation, cells of its rows)."""
     for operation in HEADINGS:
         rows = [cells(row) for row in report["results"] if row["op"] == operation]
         if rows:

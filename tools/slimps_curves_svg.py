@@ -1,19 +1,22 @@
-"""Accuracy over time and over bytes, side by side: a line for each run, a dot for each epoch, which says on hovering what
-it is.
+"""Draws accuracy over time and over bytes, side by side.
 
-    picture = slimps_curves_svg.render("Digits", [Curve("fp32", [Point(0.91, 3.5, 110e6), ...]), ...])
+A run is a line, an epoch is a dot with a tooltip.
+
+    picture = slimps_curves_svg.render("Digits", [Curve("fp32", [Point(0.91, 3.5, 110e6), ...]),
+    ...])
 """
 
 import collections
 import math
 from xml.sax.saxutils import escape
 
-Point = collections.namedtuple("Point", "accuracy seconds bytes")  # since the start; accuracy from 0 to 1
+# Seconds and bytes since the start; accuracy from 0 to 1.
+Point = collections.namedtuple("Point", "accuracy seconds bytes")
 Curve = collections.namedtuple("Curve", "name points")
-# How values become places: `ticks` are the values that are written under the axis, `place` gives 0 to 1.
+# `ticks`: the values written at the axis. `write` makes their text. `place` maps a value to 0 .. 1.
 Axis = collections.namedtuple("Axis", "title ticks write place")
 
-# Told apart by people who see few colours.
+# Colours that colour-blind people can tell apart.
 COLOURS = ("#4477aa", "#66ccee", "#ee7733", "#aa3377", "#228833", "#bbbb00", "#555555")
 PLOT_WIDTH = 400.0
 PLOT_HEIGHT = 250.0
@@ -27,13 +30,13 @@ STYLE = ("text{font:12px sans-serif;fill:#222}.heading{font-weight:bold;font-siz
 
 
 def round_step(span, most_ticks):
-    """The smallest of 1, 2 or 5 times a power of ten that cuts `span` into at most that many parts."""
+    """Returns the smallest 1, 2 or 5 times a power of ten that fits `most_ticks` times at most."""
     step = 10.0 ** math.floor(math.log10(span / most_ticks))
     return next(step * factor for factor in (1, 2, 5, 10) if span / (step * factor) <= most_ticks * (1 + 1e-9))
 
 
 def linear_axis(title, first, last, most_ticks, write):
-    """Whole steps that hold both ends; at least a hundredth of the value is shown."""
+    """Returns an axis of whole steps that holds both ends and spans at least 1 % of `last`."""
     step = round_step(max(last - first, abs(last) / 100, 1e-9), most_ticks)
     low, high = math.floor(first / step + 1e-9), math.ceil(last / step - 1e-9)
     ticks = [number * step for number in range(low, max(high, low + 1) + 1)]
@@ -41,7 +44,7 @@ def linear_axis(title, first, last, most_ticks, write):
 
 
 def logarithmic_axis(title, first, last, write):
-    """From one of 1, 2 or 5 times a power of ten to another."""
+    """Returns an axis whose ends and ticks are 1, 2 or 5 times a power of ten."""
     nice = [factor * 10.0 ** power for power in range(math.floor(math.log10(first)), math.ceil(math.log10(last)) + 1)
             for factor in (1, 2, 5)]
     low = max(value for value in nice if value <= first * (1 + 1e-9))
@@ -59,7 +62,10 @@ def write_bytes(count):
 
 
 def render(title, curves):
-    """The SVG. Points without accuracy, and curves without points, are left out. ValueError: nothing is left."""
+    """Returns the SVG. Leaves out points without accuracy, and curves without points.
+
+    ValueError: nothing is left.
+    """
     curves = [curve._replace(points=[point for point in curve.points if point.accuracy is not None])
               for curve in curves]
     points = [point for curve in curves for point in curve.points]
@@ -98,7 +104,7 @@ def legend(curves):
 
 
 def frame(left, across, up):
-    """One plot's grid, ticks and title."""
+    """Returns one plot's grid, ticks and title."""
     bottom = TOP + PLOT_HEIGHT
     body = []
     for tick in across.ticks:

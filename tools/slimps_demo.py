@@ -19,9 +19,11 @@ SERVERS = 2
 TRAINING = ["--model", "mlp", "--dataset", "digits", "--epochs", "9", "--batch", "32",
             "--optimizer", "sgd", "--emulate_link", LINK, "--evaluate_epochs"]
 USUAL_LR = 0.2
-# Where a step is not the gradient's: the majority of signs moves each weight by the whole learning rate.
+# Codecs that need another rate: with signsgd, the majority of signs moves each weight by the whole
+# rate.
 LR_OF_CODEC = {"signsgd": 0.001}
-# What cannot compress pulls, and what does it in its place: docs/decisions/compression-and-the-rest.md.
+# The codecs that cannot compress pulls, and the codec used instead for pulls:
+# docs/decisions/compression-and-the-rest.md.
 ONLY_FOR_PUSHES = re.compile(r"(signsgd|dgc)\b|.*\bmomentum=")
 INSTEAD_FOR_PULLS = "1bit"
 BOTH_WAYS = "slimgc_2way"
@@ -34,7 +36,7 @@ def codec_name(compression):
 
 
 def plan_runs(compression, lr=None):
-    """Name, meaning and flags of each run."""
+    """Returns [(name, meaning, flags)] of the runs."""
     name = codec_name(compression)
     lr = str(LR_OF_CODEC.get(name, USUAL_LR) if lr is None else lr)
     if compression == "1bit":
@@ -56,12 +58,12 @@ def plan_runs(compression, lr=None):
         ("slimgc", under + ", training goes on while gradients travel", slimgc),
         (BOTH_WAYS, "the same, and the way back compressed too, by " + pulls, slimgc + ["--pull_compression", pulls]),
     ]
-    # A codec of that name is compared as it is asked for.
+    # If the compression asked for is bf16, it replaces the usual bf16 run.
     return [run for number, run in enumerate(runs) if number != 1 or name != "bf16"]
 
 
 def check_runs(worker, runs, seed):
-    """Refuses what a worker would refuse, before anything is started."""
+    """Raises SetupError for flags that a worker would refuse, before anything is started."""
     for _, _, flags in runs:
         checked = subprocess.run([worker, "--dry_run", "--scheduler", "none:1", "--seed", str(seed)] + TRAINING + flags,
                                  stderr=subprocess.PIPE, text=True, check=False)
@@ -91,7 +93,7 @@ def run_one(programs, name, options, seed, verbose, environment=None):
             job, show=lambda node: verbose or node.name == "worker0", verbose=verbose, out=sys.stderr)
         status = launcher.run()
         if launcher.interrupted is not None:
-            raise SystemExit(status)  # whoever did it knows why
+            raise SystemExit(status)  # no message: the person who interrupted it knows why
         if status != 0:
             raise slimps_setup.SetupError("run \"%s\" failed with status %d (see above)" % (name, status))
         try:
@@ -101,7 +103,7 @@ def run_one(programs, name, options, seed, verbose, environment=None):
 
 
 def as_run(name, summary):
-    """What --json holds of one run."""
+    """Returns what --json holds for one run."""
     table = summary.get("threshold_table") or []
     rows = summary.get("after_epoch") or []
     return {
@@ -117,7 +119,7 @@ def as_run(name, summary):
 
 
 def table_text(runs):
-    """The runs side by side; the ratio is to what fp32 pushes."""
+    """Returns a table of the runs. The ratio is fp32's pushed bytes to the run's."""
     width = max([8] + [len(run["name"]) for run in runs])
     lines = ["%-*s %14s %9s %12s %12s %18s" % (width, "run", "test accuracy", "seconds", "pushed", "pulled",
                                                "compression ratio")]
@@ -131,7 +133,7 @@ def table_text(runs):
 
 
 def gain_text(runs):
-    """What compressing both ways gained, or that it gained nothing, in one line."""
+    """Returns a line that says what compression both ways gained."""
     by_name = {run["name"]: run for run in runs}
     best, full, half = by_name[BOTH_WAYS], by_name["fp32"], by_name.get("bf16")
     fastest = min(runs, key=lambda run: run["seconds"])
@@ -144,7 +146,7 @@ def gain_text(runs):
 
 
 def picture_of(runs):
-    """The SVG. ValueError: the runs' accuracy is not known."""
+    """Returns the SVG. ValueError: the runs' accuracy is not known."""
     curves = [slimps_curves_svg.Curve(run["name"], [
         slimps_curves_svg.Point(row["test_accuracy"], row["seconds"], row["bytes_pushed"] + row["bytes_pulled"])
         for row in run["after_epoch"]]) for run in runs]
@@ -187,7 +189,7 @@ def main(arguments):
 
 
 def compare(programs, planned, options, trace):
-    """The runs one after the other, and what came of them."""
+    """Makes the runs one after the other and prints the results. Returns the exit status."""
     runs = []
     explanation = ""
     for name, meaning, flags in planned:

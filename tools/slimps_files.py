@@ -1,9 +1,9 @@
-"""Files that a command writes: complaints before the work instead of after it, and whole files or none.
+"""Files that a command writes: refuses bad paths before the work, writes whole files or none.
 
     slimps_files.refuse_unwritable(parser, "--json", options.json)   # before the work
     slimps_files.save_json(options.json, figures)                    # after it
 
-Any thread. Nothing is kept between calls.
+Thread-safe: nothing is kept between calls.
 """
 
 import json
@@ -14,17 +14,17 @@ import slimps_setup
 
 
 def draft_of(path):
-    """Where a file is written before it is moved into place."""
+    """Returns the path at which a file is written before it is moved into place."""
     return "%s.%d.tmp" % (os.path.realpath(path), os.getpid())
 
 
 def is_special(path):
-    """A terminal, a pipe, /dev/null: written as it is, since nothing may take its place."""
+    """True for a terminal, a pipe or /dev/null, which is written directly and never replaced."""
     return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 
 def why_not_writable(path):
-    """The reason, or None. Leaves nothing behind, and what is there as it is."""
+    """Returns the reason why `path` cannot be written, or None. Changes nothing there."""
     if os.path.isdir(path) or not os.path.basename(path):
         return "not a file"
     if os.path.exists(path) and not os.access(path, os.W_OK):
@@ -41,14 +41,17 @@ def why_not_writable(path):
 
 
 def refuse_unwritable(parser, flag, path):
-    """Wrong usage, where `path` is given and cannot be written."""
+    """Ends the program with a usage error if `path` is given and cannot be written."""
     complaint = path is not None and why_not_writable(path)
     if complaint:
         parser.error("%s: cannot write %s: %s" % (flag, path, complaint))
 
 
 def save(path, write):
-    """`write` gets the open file. OSError: it could not be written, and what was there before is there still."""
+    """Calls write(file) to write `path`, as a whole or not at all.
+
+    OSError: the file could not be written; the old file, if any, is still there.
+    """
     if is_special(path):
         with open(path, "w", encoding="utf-8") as out:
             write(out)
@@ -71,7 +74,7 @@ def save(path, write):
 
 
 def sync_folder(path):
-    """Returns when the names in the folder are on the disk."""
+    """Waits until the names in the folder are on the disk."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)
@@ -80,7 +83,7 @@ def sync_folder(path):
 
 
 def save_text(path, text):
-    """SetupError: it could not be written."""
+    """Writes a text file as a whole. SetupError: it could not be written."""
     try:
         save(path, lambda out: out.write(text))
     except OSError as error:
@@ -88,12 +91,12 @@ def save_text(path, text):
 
 
 def save_json(path, value, **layout):
-    """As save_text."""
+    """Writes a JSON file as a whole. SetupError: it could not be written."""
     save_text(path, json.dumps(value, **(layout or {"indent": 1})) + "\n")
 
 
 def load_json(path):
-    """What a JSON file holds. ValueError: it cannot be read, or is none; says why."""
+    """Returns the content of a JSON file. ValueError: it cannot be read or is no JSON; says why."""
     try:
         with open(path, encoding="utf-8") as text:
             return json.load(text)

@@ -1,9 +1,9 @@
 """Runs one job on this machine: a scheduler, servers and workers, each a process of its own.
 
-The job's life: the scheduler starts on a free port, which it writes to a file; servers and workers get it through
-DMLC_* variables. When all workers have ended well the scheduler and the servers follow by themselves. When anything
-fails, everything is stopped and the failure is named. Every process leads its own process group, and dies with this
-one, so nothing stays behind.
+The scheduler starts on a free port, which it writes to a file. Servers and workers get the port
+through DMLC_* variables. When all workers have ended well, the scheduler and the servers end by
+themselves. When a process fails, the launcher stops everything and names the failure. Every process
+leads its own process group and dies with the launcher, so nothing stays behind.
 """
 
 import collections
@@ -23,12 +23,13 @@ import time
 import slimps_output
 
 LAST_LINES = 40
-BLAMED = re.compile(r"(?:worker|server) \d+ \(host [^)]*, pid (\d+)\)")  # as the scheduler names whose failure ended a job
+# The scheduler's words for the node whose failure ended a job.
+BLAMED = re.compile(r"(?:worker|server) \d+ \(host [^)]*, pid (\d+)\)")
 PR_SET_PDEATHSIG = 1
 
 
 class Job:
-    """What to run. Commands are lists; `worker` is the same for all workers."""
+    """What to run. Commands are lists; all workers run the command `worker`."""
 
     def __init__(self, scheduler, server, worker, workers, servers, environment=None):
         self.scheduler = scheduler
@@ -38,9 +39,9 @@ class Job:
         self.servers = servers
         self.environment = environment or {}
         self.start_timeout = 30.0   # seconds until the scheduler listens
-        self.settle = 0.5           # after a failure: how long others may add theirs
-        self.end_grace = 30.0       # for the daemons, once the workers or one of them have ended well
-        self.stop_grace = 5.0       # from the signal to SIGKILL
+        self.settle = 0.5           # seconds to wait after a failure for failures of others
+        self.end_grace = 30.0       # seconds for the daemons to end after the workers or one daemon
+        self.stop_grace = 5.0       # seconds from the signal to SIGKILL
 
 
 class Node:
@@ -52,7 +53,7 @@ class Node:
         self.command = command
         self.process = None
         self.reader = None
-        self.status = None  # as subprocess has it: negative is a signal
+        self.status = None  # as in subprocess: negative is a signal
         self.last_lines = collections.deque(maxlen=LAST_LINES)
 
     def describe_end(self):
@@ -71,12 +72,15 @@ def signal_name(number):
 
 
 def exit_status(status):
-    """A status as a shell shows it."""
+    """Returns a status as a shell shows it: 128 + the number of a signal."""
     return 128 - status if status < 0 else status
 
 
 def die_with_parent():
-    """Returns what a child runs before exec: it gets SIGKILL when the launcher is gone, however that went."""
+    """Returns a function for a child to run before exec.
+
+    The child then gets SIGKILL when the launcher ends, in whatever way.
+    """
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     parent = os.getpid()
 
@@ -88,7 +92,11 @@ def die_with_parent():
 
 
 class Launcher:
-    """Owned by the main thread: signals arrive there, and children die with the thread that started them."""
+    """Starts a job's processes, shows their output and waits for their end.
+
+    Owned by the main thread: signals arrive there, and children die with the thread that starts
+    them.
+    """
 
     def __init__(self, job, show=None, verbose=False, out=sys.stdout):
         self.job = job
@@ -143,7 +151,7 @@ class Launcher:
                                self.job.scheduler + ["--port", "0", "--port_file", port_file], 0)
             deadline = time.monotonic() + self.job.start_timeout
             while time.monotonic() < deadline:
-                # The file is moved into place whole, and nothing tells of it: look again every few ms.
+                # The file is moved into place as a whole, without an event: look again every 10 ms.
                 if os.path.exists(port_file):
                     with open(port_file, encoding="ascii") as text:
                         return int(text.read())
@@ -192,7 +200,8 @@ class Launcher:
 
     def _reap(self, node):
         status = node.process.wait()
-        node.reader.join(1.0)  # its last words; a grandchild may hold the pipe open for longer
+        # Waits for its last lines; at most 1 s, since a grandchild may hold the pipe open.
+        node.reader.join(1.0)
         node.status = status
         self.events.put(node)
 
@@ -205,7 +214,7 @@ class Launcher:
             return None
 
     def _wait(self):
-        """Until the job is over: well, with a failure, or by a signal."""
+        """Waits until the job ends: well, by a failure, or by a signal. Returns the status."""
         ended = []
         deadline = None
         while len(ended) < len(self.nodes):
@@ -221,8 +230,10 @@ class Launcher:
             ended.append(event)
             if event.status != 0:
                 return self._report_failure(self._settle([event]))
-            # The daemons end by themselves once the last worker said goodbye: soon after the first of them, or after the
-            # last worker. A worker may go on without them as long as it likes, to evaluate or to save.
+            # The daemons end by themselves when the last worker has said goodbye. So the deadline
+            # for the other daemons begins when the first daemon or the last worker has ended. When
+            # all daemons have ended, there is none: a worker may go on without them, to evaluate or
+            # save.
             workers_ended = sum(node.role == "worker" for node in ended)
             if len(ended) - workers_ended == len(self.nodes) - self.job.workers:
                 deadline = None
@@ -240,7 +251,10 @@ class Launcher:
         return 1
 
     def _settle(self, failed):
-        """Others may have been told of a failure before the one that caused it has quite ended."""
+        """Waits for further failures and returns all that failed.
+
+        Others may learn of a failure, and end, before the process that caused it has ended.
+        """
         self.output.hold()
         begun = time.monotonic()
         while True:
@@ -254,19 +268,23 @@ class Launcher:
                 failed.append(event)
 
     def _blamed(self, failed):
-        """Whom the last words of those that failed name, if it is of this job."""
+        """Returns this job's node that the last lines of failed nodes blame, or None."""
         named = {found.group(1) for node in failed for line in list(node.last_lines)
                  for found in BLAMED.finditer(line)}
         return next((node for node in self.nodes if node.process is not None and str(node.process.pid) in named), None)
 
     def _report_failure(self, failed):
-        """Who failed, what it said last and nobody has seen yet, and who ended with it; the error comes first."""
+        """Stops the job, says why it failed, and returns the exit status.
+
+        Says which process failed, with its error first, then its last lines that were not shown
+        yet, then which processes ended with it.
+        """
         self.output.hold()
         self._kill_all()
         if not failed:
             return 1
-        # A process that a signal ended did not choose to: where there is one, it comes before those that complain. So
-        # does one that they name.
+        # The cause is a process that a signal killed, if there is one, or else the process that the
+        # others blame.
         blamed = self._blamed(failed)
         culprit = min(failed, key=lambda node: (node.status >= 0, node is not blamed, node.status == 0))
         lines = list(culprit.last_lines)
@@ -283,7 +301,10 @@ class Launcher:
         return exit_status(culprit.status) or 1
 
     def _report_others(self, culprit, error, failed):
-        """Those that ended with it in one line, and one line for each that has another reason to give."""
+        """Says which processes ended with the culprit, in one line.
+
+        A process with another reason gets a line of its own.
+        """
         followers = []
         for node in failed:
             lines = list(node.last_lines)
@@ -301,7 +322,10 @@ class Launcher:
     # ---- stopping --------------------------------------------------------------------------------
 
     def _forward(self, number):
-        """Passes a signal on to everyone and gives them time to end by it; a second signal ends the patience."""
+        """Passes a signal on to all processes and waits until they end.
+
+        Kills them after the grace time, or when a second signal comes. Returns the exit status.
+        """
         self.interrupted = number
         self._say("slimps: %s: stopping the job" % signal_name(number))
         self._signal_all(number)
@@ -320,7 +344,10 @@ class Launcher:
             signal_group(node, number)
 
     def _kill_all(self):
-        """SIGTERM, and SIGKILL to what is left after the grace time; then to each group, for what a node started."""
+        """Ends all processes with SIGTERM and, after the grace time, SIGKILL.
+
+        SIGKILL goes to each node's whole group, and so also to the processes that the node started.
+        """
         self._signal_all(signal.SIGTERM)
         deadline = time.monotonic() + self.job.stop_grace
         while self._running() and time.monotonic() < deadline:
@@ -348,13 +375,13 @@ def free_port():
 
 
 def torch_group(rank, workers, port):
-    """What torchrun tells a script, for its own process group (torch.distributed's env://)."""
+    """Returns torchrun's variables, for a script's own process group (env:// of torch)."""
     return {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(workers), "LOCAL_WORLD_SIZE": str(workers),
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
 
 
 class Interrupted:
-    """A signal came before the job had begun."""
+    """The result if a signal came before the job had begun."""
 
     def __init__(self, number):
         self.number = number
@@ -368,7 +395,11 @@ def signal_group(node, number):
 
 
 def resolve_command(command, programs):
-    """A daemon's name stands for the one that was built; anything else is run as it is."""
+    """Returns `command` with a daemon's name replaced by the path of the program that was built.
+
+    Other commands stay as they are.
+    FileNotFoundError: there is no such command, or it cannot be run.
+    """
     name = command[0]
     if name in programs:
         return [programs[name]] + command[1:]

@@ -100,7 +100,10 @@ def launch(arguments):
 
 
 def program(name):
-    """Becomes one of the daemons. All are built together: the job's others shall not wait for a build."""
+    """Returns a command that replaces this process by the daemon `name`.
+
+    It builds all daemons together, so that the job's other processes need not wait for a build.
+    """
     def become(arguments):
         path = slimps_setup.ensure_programs(list(slimps_setup.PROGRAMS))["slimps_" + name]
         sys.stdout.flush()
@@ -132,13 +135,13 @@ def main(arguments):
 
 
 def run(arguments):
-    """main, where stdout may be a closed pipe or a full disk, and so may the folder for temporary files."""
+    """Runs main and returns the exit status, also if stdout is a closed pipe or a disk is full."""
     try:
         status = main(arguments)
         sys.stdout.flush()
         return status
     except OSError as error:
-        # What is still to be printed cannot be, and shall not be tried again at the interpreter's end.
+        # The rest cannot be printed, so the interpreter must not try again when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             return 128 + signal.SIGPIPE

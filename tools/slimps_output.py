@@ -1,8 +1,8 @@
-"""What the processes of a job print: shown as it comes, but held back from the first sign of a failure, so that a mistake
-that everyone complains of is told once, by who made it.
+"""The output of a job's processes: shown as it comes, but held back after a sign of failure.
 
-A sign is the head of a traceback, a glog line of an error, or "slimps_NAME: " as the daemons end. Where the job goes on,
-what was held is shown after HOLD_SECONDS.
+So an error that all processes complain of is shown once, as the process that caused it says it. A
+sign is the head of a traceback, a glog line of an error, or "slimps_NAME: ", with which the daemons
+end. If the job goes on, held lines are shown after HOLD_SECONDS.
 """
 
 import re
@@ -11,15 +11,18 @@ import time
 
 HOLD_SECONDS = 3.0
 TRACEBACK = "Traceback (most recent call last):"
-NOT_RAISED = "Exception ignored in"  # before a traceback that ends nothing
+NOT_RAISED = "Exception ignored in"  # the line before a traceback that does not end the process
 SIGN = re.compile(r"%s|[EF]\d{8} |slimps_\w+: " % re.escape(TRACEBACK))
 LAST_WORD = re.compile(r"slimps_\w+: ")
 SPEAKER = re.compile(r"[\w.]+: ")  # "slimps_worker: ", "slimps.errors.UnavailableError: "
 
 
 def last_error(lines):
-    """The index of the line that says why a process ended: where its last traceback says what was raised, or what a
-    daemon said at its end, or else its last line. None where it printed nothing."""
+    """Returns the index of the line that says why a process ended; None if it printed nothing.
+
+    That is the line of its last traceback that names the exception, or a daemon's last message, or
+    else its last line.
+    """
     for index in reversed(range(len(lines))):
         if LAST_WORD.match(lines[index]):
             return index
@@ -30,12 +33,15 @@ def last_error(lines):
 
 
 def words_of(error):
-    """What an error says, without who says it, as others repeat it."""
+    """Returns an error without the name of its speaker: others repeat it in this form."""
     return SPEAKER.sub("", error, count=1)
 
 
 class Output:
-    """Thread-safe. `say` prints one line; `show` says whether a node's lines are shown at all."""
+    """Shows or holds the lines of a job's processes. Thread-safe.
+
+    `say` prints one line. show(node) is true if the node's lines are shown at all.
+    """
 
     def __init__(self, say, show, hold=True):
         self.say = say
@@ -44,7 +50,7 @@ class Output:
         self.lock = threading.Lock()
         self.held = None  # (node, line) from the first sign on
         self.held_since = None
-        self.kept = False  # until the end: the job has failed
+        self.kept = False  # True once the job has failed: lines are then held until the end
 
     def add(self, node, line):
         with self.lock:
@@ -57,14 +63,14 @@ class Output:
                 self.say("%s| %s" % (node.name, line))
 
     def hold(self):
-        """A process has failed: nothing more is shown."""
+        """Shows no further lines, because a process has failed."""
         with self.lock:
             self.kept = True
             if self.held is None and self.may_hold:
                 self._hold()
 
     def release(self, seconds=0.0):
-        """Shows what has been held for so long, unless the job has failed."""
+        """Shows the held lines if they were held for `seconds`, unless the job has failed."""
         with self.lock:
             if self.held is None or self.kept or time.monotonic() - self.held_since < seconds:
                 return
@@ -74,7 +80,7 @@ class Output:
             self.held = None
 
     def unseen(self, node):
-        """The last lines of a node that nobody has seen yet."""
+        """Returns the last lines of a node that were not shown yet."""
         with self.lock:
             if not self.show(node):
                 return list(node.last_lines)

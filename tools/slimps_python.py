@@ -1,4 +1,4 @@
-"""The Python package: installing its wheel for this user, and finding it for jobs that `slimps launch` starts."""
+"""The Python package: installs its wheel for this user, finds it for jobs of `slimps launch`."""
 
 import argparse
 import base64
@@ -14,14 +14,15 @@ import zipfile
 
 import slimps_setup
 
-PYTHON = "/usr/bin/python3"  # the one that the extension is built for
+PYTHON = "/usr/bin/python3"  # the extension is built for this Python
 VERSION = "3.11"
 NAME = re.compile(r"python(3(\.\d+)?)?$")
 PROBE = ("import importlib.util as u, sys; "
          "print('%d.%d' % sys.version_info[:2], u.find_spec('numpy') is not None, u.find_spec('slimps') is not None)")
 
 
-# ---- slimps install-python ---------------------------------------------------------------------------
+# ---- slimps install-python
+# ---------------------------------------------------------------------------
 
 
 def built_wheel():
@@ -32,13 +33,13 @@ def built_wheel():
 
 
 def user_folder():
-    """Where Debian's python3 looks for this user's packages."""
+    """Returns the folder in which Debian's python3 looks for this user's packages."""
     return subprocess.run([PYTHON, "-m", "site", "--user-site"], stdout=subprocess.PIPE, text=True,
                           check=False).stdout.strip()
 
 
 def remove(folder):
-    """What an earlier installation has recorded."""
+    """Removes the files that an earlier installation has recorded."""
     for record in glob.glob(os.path.join(glob.escape(folder), "slimps-*.dist-info", "RECORD")):
         with open(record, encoding="utf-8", newline="") as lines:
             names = [row[0] for row in csv.reader(lines) if row]
@@ -50,7 +51,11 @@ def remove(folder):
 
 
 def unpack(wheel, folder):
-    """Installs a wheel as installers do; pip lists and removes it. pip itself is refused by Debian's rule."""
+    """Installs a wheel in the standard form, so that pip can list and remove it.
+
+    Debian does not let pip itself install for its python3.
+    SetupError: the wheel does not agree with its RECORD.
+    """
     os.makedirs(folder, exist_ok=True)
     with zipfile.ZipFile(wheel) as archive:
         record = next(name for name in archive.namelist() if name.endswith(".dist-info/RECORD"))
@@ -90,11 +95,12 @@ def install(arguments):
     return 0
 
 
-# ---- slimps launch -- python3 ... ---------------------------------------------------------------------
+# ---- slimps launch -- python3 ...
+# ---------------------------------------------------------------------
 
 
 def probe(python):
-    """(why the package cannot run there, or None; whether it is installed there)."""
+    """Returns (why this Python cannot load the package, or None; True if it is installed)."""
     try:
         said = subprocess.run([python, "-c", PROBE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                               cwd="/", check=False).stdout.split()
@@ -109,7 +115,7 @@ def probe(python):
 
 
 def ensure_package():
-    """The package as a folder for PYTHONPATH, built where it is not there yet."""
+    """Returns the package as a folder for PYTHONPATH. Builds it if it is not there yet."""
     folder = os.path.join(slimps_setup.REPOSITORY, "bazel-bin", "python", "package")
     if not os.path.exists(os.path.join(folder, "slimps", "__init__.py")):
         slimps_setup.install_packages()
@@ -118,10 +124,11 @@ def ensure_package():
 
 
 def prepare(command, say=print):
-    """A job's command and the variables that it needs, where the command is a Python.
+    """Returns a job's command, and the variables that it needs if it is a Python.
 
-    "python3" that cannot load the package (another version, no numpy) gives way to Debian's, which is said. One that was
-    named by its path stays; why it cannot is said.
+    If "python3" cannot load the package (another version, no numpy), it is replaced by Debian's
+    python3, and a line says so. A Python given by its path is not replaced; a line says why it
+    cannot load the package.
     """
     if not NAME.match(os.path.basename(command[0])):
         return command, {}

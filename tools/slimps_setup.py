@@ -1,4 +1,4 @@
-"""Packages and builds: what every subcommand of tools/slimps needs first."""
+"""Installs packages and builds targets, which every subcommand of tools/slimps needs first."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ PROGRAMS = {
 
 
 class SetupError(Exception):
-    """Something that the person at the keyboard must know; the message is all that is shown."""
+    """An error for the user. Only its message is shown."""
 
 
 def wanted_packages(path=PACKAGE_LIST):
@@ -27,7 +27,7 @@ def wanted_packages(path=PACKAGE_LIST):
 
 
 def missing_packages(packages):
-    """Those of `packages` that dpkg does not know as installed, in their order."""
+    """Returns those of `packages` that are not installed according to dpkg, in their order."""
     try:
         listing = subprocess.run(
             ["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n"] + packages,
@@ -51,7 +51,7 @@ def install_packages():
     print("slimps: installing " + " ".join(missing), flush=True)
     apt = prefix + ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"]
     for command in (apt + ["update"], apt + ["install", "-y", "--no-install-recommends"] + missing):
-        # apt's own lines go to stderr: they are not what the subcommand has to say.
+        # apt's output goes to stderr, since stdout belongs to the subcommand.
         if subprocess.run(command, stdout=sys.stderr, check=False).returncode != 0:
             raise SetupError("failed: " + " ".join(command))
 
@@ -64,7 +64,10 @@ def bazel_command():
 
 
 def bazel_environment():
-    """Debian's tools first: what else is in PATH (another python3, another bazel) is not for builds."""
+    """Returns the environment of builds.
+
+    Debian's tools come first in PATH, since builds must not use another python3 or bazel.
+    """
     environment = dict(os.environ)
     environment["PATH"] = "/usr/bin:/bin:/usr/sbin:/sbin:" + environment.get("PATH", "")
     environment.setdefault("HOME", os.path.expanduser("~"))
@@ -72,7 +75,7 @@ def bazel_environment():
 
 
 def run_bazel(verb, arguments):
-    """Runs bazel in the repository and returns its exit status. What it prints goes to stderr."""
+    """Runs bazel in the repository and returns its exit status. Its output goes to stderr."""
     command = [bazel_command(), verb]
     if not sys.stderr.isatty():
         command += ["--color=no", "--curses=no", "--show_progress_rate_limit=30"]
@@ -90,7 +93,7 @@ def program_path(name):
 
 
 def ensure_programs(names):
-    """Builds those of the daemons that are not there yet. Returns name -> path."""
+    """Builds the daemons of `names` that are not there yet. Returns {name: path}."""
     absent = [name for name in names if not os.access(program_path(name), os.X_OK)]
     if absent:
         install_packages()

@@ -21,7 +21,10 @@ class Tally:
 
 
 def count_cases(label, status, documents, tally):
-    """Adds one target: `documents` are its test.xml files' contents. A target without cases counts as one."""
+    """Adds one target's cases to `tally`; `documents` are the contents of its test.xml files.
+
+    A target without cases counts as one case.
+    """
     cases = []
     for document in documents:
         try:
@@ -36,7 +39,7 @@ def count_cases(label, status, documents, tally):
         elif case.find("skipped") is not None or case.get("result") in ("skipped", "suppressed"):
             tally.skipped += 1
         elif case.get("status") == "notrun":
-            pass  # a disabled case is no case
+            pass  # a disabled case does not count
         else:
             tally.passed += 1
     if status == "PASSED" and not cases:
@@ -47,7 +50,7 @@ def count_cases(label, status, documents, tally):
 
 
 def read_events(path):
-    """Label -> (status, test.xml files) of the targets that a run meant to test, from Bazel's event stream."""
+    """Reads Bazel's event stream. Returns {label: (status, test.xml files)} of all targets."""
     targets = {}
     with open(path, encoding="utf-8") as lines:
         for line in lines:
@@ -59,7 +62,7 @@ def read_events(path):
                 result_id = event["id"]["testResult"]
                 for output in event["testResult"].get("testActionOutput", []):
                     if output.get("name") == "test.xml" and output.get("uri", "").startswith("file://"):
-                        # Of several attempts the last counts: they come in order.
+                        # Attempts come in order, and the last one counts.
                         part = (result_id.get("shard", 0), result_id.get("run", 0))
                         xml = urllib.parse.unquote(output["uri"][len("file://"):])
                         targets.setdefault(result_id["label"], ["", {}])[1][part] = xml
@@ -72,7 +75,7 @@ def read_text(path):
 
 
 def run(arguments):
-    """Tests `arguments` (targets and Bazel options; all targets by default). Returns the exit status."""
+    """Tests targets (default all) with Bazel options. Returns the exit status."""
     slimps_setup.install_packages()
     if not any(not argument.startswith("-") for argument in arguments):
         arguments = arguments + ["//..."]

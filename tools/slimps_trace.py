@@ -1,7 +1,9 @@
-"""Traces of jobs: puts the processes' parts together into one file for Perfetto and chrome://tracing, and shows it.
+"""Traces of jobs: merges the processes' parts into one file, and shows it.
 
-A part is what proto/base/trace_json.h describes: one event a line, times since the part's own base. Files are read line
-by line, twice where they are merged: a part that is broken anywhere is left out as a whole.
+The file is for Perfetto and chrome://tracing.
+proto/base/trace_json.h describes a part: one event per line, with times since the part's own base.
+Files are read line by line. A merge reads each part twice, since a part that is broken anywhere is
+left out as a whole.
 """
 
 import argparse
@@ -15,13 +17,13 @@ import slimps_files
 import slimps_trace_svg
 from slimps_bench_schema import NUMBER, SIZE, TEXT, Cases, Kind, check
 
-VARIABLE = "SLIMPS_TRACE"  # as --trace, for every process that the launcher starts
+VARIABLE = "SLIMPS_TRACE"  # means --trace for every process that the launcher starts
 FLAG_HELP = "record what every process did with every partition, and write it here, for ui.perfetto.dev"
 HEADER_END = '"traceEvents":['
 ROLES = ("scheduler", "worker", "server")
 
 
-# What is read of an event, by its "ph".
+# The fields that are read of an event, by its "ph".
 NOT_NEGATIVE = Kind("a number from 0 on", lambda value: NUMBER.holds(value) and value >= 0)
 SPAN = {"pid": SIZE, "name": TEXT, "cat": TEXT, "ts": NUMBER, "dur": NOT_NEGATIVE, "args": {"round": SIZE}}
 EVENT = Cases("ph", {"X": SPAN, "M": Cases("name", {
@@ -32,11 +34,11 @@ EVENT = Cases("ph", {"X": SPAN, "M": Cases("name", {
 
 
 class TraceError(Exception):
-    """Names the file, what is wrong with it and, inside a file, the line."""
+    """A trace cannot be read or written. The message names the file, the error and the line."""
 
 
 class Trace:
-    """One file. Raises TraceError at whatever is not as it should be."""
+    """One trace file. Its methods raise TraceError for a file that slimps did not write."""
 
     def __init__(self, path):
         self.path = path
@@ -55,7 +57,7 @@ class Trace:
             raise TraceError("%s: line 1: not a trace that slimps wrote" % path) from error
 
     def events(self):
-        """All events, metadata among them, as dictionaries."""
+        """Yields all events, including metadata, as dicts."""
         number = 1
         try:
             with open(self.path, encoding="utf-8") as text:
@@ -74,7 +76,7 @@ class Trace:
         raise TraceError("%s: ends after line %d, in the middle" % (self.path, number))
 
     def processes(self):
-        """Names by pid; reads the whole file, and so finds what is wrong with it."""
+        """Returns {pid: name}. Reads the whole file, and so finds any error in it."""
         names = {}
         for event in self.events():
             names.setdefault(event["pid"], "process %s" % event["pid"])
@@ -84,20 +86,23 @@ class Trace:
 
 
 def part_path(path, node):
-    """As TracePartPath of proto/base/trace.h: "out/job.json" of "worker0" is "out/job.worker0.json"."""
+    """Returns "out/job.worker0.json" for "out/job.json" and "worker0", as TracePartPath does.
+
+    TracePartPath is in proto/base/trace.h.
+    """
     folder, name = os.path.split(path)
     stem, extension = os.path.splitext(name)
     return os.path.join(folder, "%s.%s%s" % (stem, node, extension))
 
 
 def node_parts(path, workers, servers):
-    """(who, where) of every part that a job's processes write when they are told --trace=path."""
+    """Returns [(node, path)] of the parts that a job's processes write with --trace=path."""
     nodes = [("worker", rank) for rank in range(workers)] + [("server", rank) for rank in range(servers)]
     return [("%s%d" % node, part_path(path, "%s%d" % node)) for node in nodes]
 
 
 def process_order(name):
-    """Workers before servers, by rank; a prefix of the run ("fp32: worker 0") before all."""
+    """Returns a sort key: by run (the prefix of "fp32: worker 0"), then by role, then by rank."""
     run, _, node = name.rpartition(": ")
     role, _, rank = node.partition(" ")
     known = role in ROLES and rank.isdigit()
@@ -105,8 +110,11 @@ def process_order(name):
 
 
 def merge(parts, out):
-    """Writes the parts as one file. `parts` has (name for complaints, run or "", path). Returns the complaints about
-    those that are left out. TraceError: none can be read, or `out` cannot be written."""
+    """Writes the parts as one file and returns complaints about the parts that are left out.
+
+    `parts` has (name for complaints, run or "", path) of each part.
+    TraceError: no part can be read, or `out` cannot be written.
+    """
     complaints = []
     readable = []
     for name, run, path in parts:
@@ -157,8 +165,10 @@ def write_merged(readable, text):
 
 
 class Gathering:
-    """A folder beside `out` in which the processes of one job or several leave their parts, until they are merged. Use as
-    a context manager."""
+    """A folder beside `out` in which the processes of jobs leave their parts, to be merged.
+
+    A context manager, which removes the folder.
+    """
 
     def __init__(self, out):
         self.out = out
@@ -173,14 +183,20 @@ class Gathering:
         self.folder.cleanup()
 
     def of_job(self, workers, servers, run=""):
-        """The environment in which the processes of the next job record; `run` tells it from the others."""
+        """Returns the environment in which the next job's processes record.
+
+        `run` names the job if there are several.
+        """
         base = os.path.abspath(os.path.join(self.folder.name, "%d.json" % len(self.parts)))
         self.parts += [(("%s, %s" % (run, node)) if run else node, run, path)
                        for node, path in node_parts(base, workers, servers)]
         return {VARIABLE: base}
 
     def merge(self, say):
-        """Whether there is a file now; `say` gets a line for each complaint and one for the file."""
+        """Merges the parts. Returns True if the file was written.
+
+        Calls say(line) for each complaint and for the file.
+        """
         try:
             for complaint in merge(self.parts, self.out):
                 say("slimps: " + complaint)
@@ -197,7 +213,7 @@ Box = collections.namedtuple("Box", "process stage name round began_ms ended_ms"
 
 
 def boxes_of(trace, first_ms, last_ms, processes):
-    """(those inside the window, the end of the whole trace in ms)."""
+    """Returns (the boxes inside the window, the end of the whole trace in ms)."""
     names = {}
     boxes = []
     end_ms = 0.0
@@ -217,7 +233,7 @@ def boxes_of(trace, first_ms, last_ms, processes):
 
 
 def summary_text(boxes, end_ms, dropped):
-    """What the window holds, by process and stage."""
+    """Returns a table of the window's events, by process and stage."""
     rows = collections.OrderedDict()
     for box in boxes:
         row = rows.setdefault((box.process, box.stage), [0, 0.0])

@@ -1,13 +1,15 @@
-"""A window of a trace as a picture: a row per process and stage, boxes coloured by stage, time in ms from left to right.
+"""Draws a window of a trace: a row per process and stage, boxes coloured by stage, time in ms.
 
-What is under way at once in one row lies in lanes below each other. Every box says on hovering what it is.
+Time goes from left to right. Boxes of one row that overlap in time lie in lanes below each other.
+Every box has a tooltip.
 """
 
 import collections
 import math
 from xml.sax.saxutils import escape
 
-# In the journey's order, which is the rows'. Colours are told apart by people who see few of them, as far as ten can be.
+# In the order of a tensor's journey, which is the order of the rows. Colour-blind people can tell
+# the colours apart, as far as that is possible with ten.
 STAGES = collections.OrderedDict([
     ("compute", "#4477aa"), ("wait", "#cc3311"), ("copy", "#88ccee"), ("encode", "#aa4499"), ("send", "#ee7733"),
     ("pull", "#ddaa33"), ("decode", "#228833"), ("local_update", "#66aa88"), ("aggregate", "#555555"),
@@ -24,13 +26,13 @@ LANE_HEIGHT = 7.0
 ROW_HEIGHT = 16.0  # at least
 ROW_GAP = 3.0
 HEADING_HEIGHT = 18.0
-LETTER_WIDTH = 5.4  # of the small font, about
+LETTER_WIDTH = 5.4  # in the small font, approximately
 
 Row = collections.namedtuple("Row", "process stage lanes")
 
 
 def lanes_of(boxes):
-    """The boxes of one row, each in the first lane that is free; those beyond the last lane share it."""
+    """Returns the lanes of one row. A box goes to the first free lane, or else to the last."""
     lanes = []
     for box in sorted(boxes, key=lambda box: (box.began_ms, -box.ended_ms)):
         for lane in lanes:
@@ -46,7 +48,7 @@ def lanes_of(boxes):
 
 
 def rows_of(boxes):
-    """Rows in the order of processes, and of stages within each."""
+    """Returns the rows, ordered by process and then by stage."""
     by_row = collections.OrderedDict()
     for box in boxes:
         by_row.setdefault(box.process, {}).setdefault(box.stage, []).append(box)
@@ -59,7 +61,7 @@ def rows_of(boxes):
 
 
 def tick_step(span_ms):
-    """1, 2 or 5 times a power of ten, for five to twelve ticks."""
+    """Returns 1, 2 or 5 times a power of ten that gives five to twelve ticks."""
     step = 10.0 ** math.floor(math.log10(span_ms / 5.0))
     for factor in (1, 2, 5):
         if span_ms / (step * factor) <= 12:
@@ -68,7 +70,10 @@ def tick_step(span_ms):
 
 
 def render(boxes, first_ms, last_ms):
-    """(the SVG, a remark on what it leaves out or ""). ValueError: too many boxes to be looked at."""
+    """Returns (the SVG, a remark on what it leaves out or "").
+
+    ValueError: there are too many boxes for a picture.
+    """
     if len(boxes) > MAX_BOXES:
         raise ValueError("%d events from %g to %g ms: a picture holds at most %d; choose a shorter window" % (
             len(boxes), first_ms, last_ms, MAX_BOXES))

@@ -1,8 +1,14 @@
-"""A worker as bench_store (tools/bench/transport) is, in Python: ResNet-50's tensors, pushed and pulled once per round.
+"""The Python counterpart of bench_store (tools/bench/transport).
 
-Says {"ready": true}; then a line "list rounds=N" (one pushpull of all tensors), "own rounds=N" (the same in numpy's own
-memory) or "model rounds=N" (tensor by tensor, as a backward pass has them) on stdin is answered by
-{"seconds": S, "push_seconds": P}, P null of a list. Its place in the job comes from DMLC_*.
+It pushes and pulls ResNet-50's tensors once per round. It prints {"ready": true} and then answers
+lines on stdin:
+
+    list rounds=N    one pushpull of all tensors
+    own rounds=N     the same in numpy's own memory
+    model rounds=N   tensor by tensor, as a backward pass makes them
+
+An answer is {"seconds": S, "push_seconds": P}; P is null except for model. Its place in the job
+comes from DMLC_*.
 """
 
 import json
@@ -20,8 +26,11 @@ HUGE_PAGE = 2 << 20
 
 
 def as_cpp_has_it(like):
-    """A copy in memory as bench_store's tensors have: 64-byte aligned, from 2 MiB on in huge pages. numpy's own is aligned to
-    16 bytes and has huge pages from 4 MiB on."""
+    """Returns a copy in memory like that of bench_store's tensors.
+
+    That memory is 64-byte aligned, and in huge pages from 2 MiB on. numpy's own is aligned to 16
+    bytes and in huge pages from 4 MiB on.
+    """
     huge = like.nbytes >= HUGE_PAGE
     alignment = HUGE_PAGE if huge else 64
     memory = mmap.mmap(-1, like.nbytes + alignment)
@@ -35,7 +44,7 @@ def as_cpp_has_it(like):
 
 
 class Worker:
-    """The last layers go first, as bench_store's."""
+    """The store and the tensors. The last layers go first, as in bench_store."""
 
     def __init__(self):
         named = list(torchvision.models.resnet50().named_parameters())[::-1]
@@ -56,7 +65,7 @@ class Worker:
         self.store.pushpull(self.names, self.own_gradients, out=self.own_weights)
 
     def tensor_by_tensor(self):
-        """Each pulled as soon as it is pushed."""
+        """Pushes the tensors one by one, and pulls each as soon as it is pushed."""
         arrived = queue.SimpleQueue()
         for place, name in enumerate(self.names):
             begun = time.monotonic()
@@ -82,7 +91,7 @@ def main():
     worker = Worker()
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
-        if "rounds=" not in line:  # the end
+        if "rounds=" not in line:  # "quit"
             break
         print(json.dumps(worker.answer(line)), flush=True)
     worker.store.close()

@@ -30,10 +30,10 @@ def resnet18():
 
 
 def make(flags, model):
-    """(what computes, what steps, what ends it)."""
+    """Returns (the model, its optimizer, the DistributedOptimizer to close or None)."""
     sgd = torch.optim.SGD(model.parameters(), lr=LR, momentum=0.9)
     if flags.system in SLIMPS:
-        import slimps.torch  # gloo's systems run without it
+        import slimps.torch  # not imported for gloo's systems, which run without it
         options = dict(SLIMPS[flags.system])
         threshold = flags.threshold if flags.threshold == "auto" else int(flags.threshold)
         options.update({name: threshold for name, codec in (("threshold", "compression"),
