@@ -16,7 +16,7 @@ WINDOW = 64
 
 
 class CharLstm(nn.Module):
-    """Embedding 64, LSTM 256, linear; the state is zero at the window's start."""
+    """Embedding 64, LSTM 256, linear. The state is zero at the start of every window."""
 
     def __init__(self, characters):
         super().__init__()
@@ -29,7 +29,11 @@ class CharLstm(nn.Module):
 
 
 def windows(path):
-    """Each with the character after its end: of training, and to validate; and how many characters there are."""
+    """Returns the windows to train on, the windows to validate on, and the number of characters.
+
+    A window is a row of WINDOW character indices and the index of the character after them. The
+    number counts different characters.
+    """
     with open(path, "rb") as source:
         text = np.frombuffer(source.read(), np.uint8)
     vocabulary, indices = np.unique(text, return_inverse=True)

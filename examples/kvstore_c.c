@@ -1,10 +1,12 @@
 /* Workers fit a linear model together through the parameter servers, in C99.
  *
  *   bazel build //examples:kvstore_c
- *   tools/slimps launch --workers 2 --servers 2 -- bazel-bin/examples/kvstore_c compression=1bit threshold=0
+ *   tools/slimps launch --workers 2 --servers 2 -- \
+ *       bazel-bin/examples/kvstore_c compression=1bit threshold=0
  *
- * Arguments are options of the store. Each worker makes samples of its own; the servers sum the gradients and step. Worker 0
- * ends with a line: loss, samples per second, bytes, and how many times smaller than fp32 the pushes were. */
+ * Arguments are options of the store. Each worker makes samples of its own. The servers sum the
+ * gradients and make the step. At the end worker 0 prints the loss, samples per second, bytes, and
+ * the compression ratio of the pushes. */
 #define _POSIX_C_SOURCE 200809L /* clock_gettime */
 #include <slimps/c_api.h>
 #include <stdio.h>
@@ -16,7 +18,7 @@ enum { FEATURES = 512, BATCH = 64, ROUNDS = 60 };
 
 static slimps_store* store = NULL;
 
-/* Ends the whole job where a call fails: the others would wait for this worker. */
+/* Ends the whole job if a call failed; otherwise the other workers would wait for this one. */
 static void check(slimps_status status) {
   char why[512];
   if (status == SLIMPS_OK) return;
@@ -27,7 +29,7 @@ static void check(slimps_status status) {
   exit(1);
 }
 
-/* A number from -1 to 1 (xorshift: the same everywhere). */
+/* Returns a number from -1 to 1 (xorshift: the same on every machine). */
 static float random_number(uint32_t* state) {
   *state ^= *state << 13;
   *state ^= *state >> 17;
@@ -41,7 +43,7 @@ static double now_s(void) {
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* "name=value" */
+/* Sets an option from "name=value". */
 static void set_option(slimps_options* options, const char* argument) {
   char name[64] = "";
   const char* equals = strchr(argument, '=');
@@ -54,7 +56,7 @@ static void set_option(slimps_options* options, const char* argument) {
   check(slimps_options_set(options, name, equals + 1));
 }
 
-/* The mean squared error of a batch, and its gradient, summed over the batch. */
+/* Returns the mean squared error of a batch. `gradient` gets the gradient, summed over the batch. */
 static double gradient_of_batch(const float* weights, uint32_t* random, float* gradient) {
   static float sample[FEATURES];
   double squares = 0;

@@ -1,11 +1,13 @@
-// Workers train a linear classifier together through the parameter servers, in C++, with 1bit gradients.
+// Workers train a linear classifier together through the parameter servers, in C++, with 1bit
+// gradients.
 //
 //   bazel build //examples:kvstore_cpp
 //   tools/slimps launch --workers 2 --servers 2 -- bazel-bin/examples/kvstore_cpp threshold=auto
 //
-// Arguments are options of the store, beyond those below: the weights (32 KiB) are compressed, the biases, smaller than the
-// threshold, are not. Each worker makes samples of its own. Worker 0 ends with a line: loss, accuracy, samples per second,
-// bytes, and how many times smaller than fp32 the pushes were.
+// Arguments are further options of the store. With the options set below, the weights (32 KiB) are
+// compressed. The biases are not, since they are smaller than the threshold. Each worker makes
+// samples of its own. At the end worker 0 prints the loss, the accuracy, samples per second, bytes,
+// and the compression ratio of the pushes.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -30,7 +32,7 @@ namespace {
 constexpr size_t kFeatures = 1024, kClasses = 8, kBatch = 64;
 constexpr int kRounds = 60;
 
-// Samples of class c are noise around the c-th of fixed centres.
+// Makes samples: one of class c is noise around the c-th of some fixed centres.
 class Samples final {
  public:
   explicit Samples(uint32_t worker) : random_(worker + 1) {
@@ -162,7 +164,7 @@ absl::Status Run(int argc, char** argv) {
                           slimps::KVStore::Create("dist_sync", options));
   const absl::Status trained = Train(*store);
   if (!trained.ok()) {
-    store->Abort(trained);  // the others would wait for this worker
+    store->Abort(trained);  // otherwise the other workers would wait for this one
     return trained;
   }
   return store->Close();

@@ -1,8 +1,9 @@
-"""Two workers fit a line together through the parameter servers; numpy alone.
+"""Workers fit a linear model together through the parameter servers, with numpy only.
 
     tools/slimps launch --workers 2 --servers 2 -- python3 examples/kvstore_numpy.py
 
-Each worker sees samples of its own. Gradients are summed over the workers by the servers, which take the step.
+Each worker sees samples of its own. The servers sum the gradients over the workers and make the
+step.
 """
 
 import numpy as np

@@ -28,7 +28,7 @@ def read(path):
 
 
 def cifar10(folder, names):
-    """Images as bytes, {count, 3, 32, 32}, and labels."""
+    """Returns the images as bytes, {count, 3, 32, 32}, and the labels, {count}."""
     records = np.frombuffer(b"".join(read(os.path.join(folder, name + ".bin")) for name in names), np.uint8)
     records = records.reshape(-1, RECORD)
     return torch.from_numpy(records[:, 1:].reshape(-1, 3, 32, 32).copy()), torch.from_numpy(records[:, 0].astype(np.int64))
@@ -46,7 +46,10 @@ def normal(images):
 
 
 def resnet18():
-    """He et al. 2016, section 4.2: a 3 x 3 convolution and no pooling in front, for small images."""
+    """Returns ResNet-18 for small images: a 3 x 3 convolution first, and no pooling after it.
+
+    He et al. 2016, section 4.2.
+    """
     model = torchvision.models.resnet18(num_classes=10)
     model.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
     model.maxpool = nn.Identity()

@@ -25,7 +25,10 @@ def idx(folder, name, header):
 
 
 def mnist(folder):
-    """Images of mean 0 and deviation 1, {count, 1, 28, 28}, and labels: of training, and to test."""
+    """Yields (images, labels) to train on, then (images, labels) to test with.
+
+    Images are {count, 1, 28, 28}, with mean 0 and deviation 1.
+    """
     for part in ("train", "t10k"):
         images = idx(folder, part + "-images-idx3-ubyte.gz", 16).reshape(-1, 1, 28, 28)
         labels = idx(folder, part + "-labels-idx1-ubyte.gz", 8)
@@ -34,7 +37,7 @@ def mnist(folder):
 
 
 def digits():
-    """As mnist(), of scikit-learn's; every fifth is to test."""
+    """Returns the same as mnist() from scikit-learn's digits; every fifth image is for the test."""
     from sklearn import datasets
     bunch = datasets.load_digits()
     images = nn.functional.interpolate(torch.from_numpy(bunch.images.astype(np.float32))[:, None], size=(28, 28))
@@ -45,7 +48,7 @@ def digits():
 
 
 def lenet():
-    """LeCun et al. 1998, in Caffe's widths."""
+    """Returns LeNet (LeCun et al. 1998) in Caffe's widths."""
     return nn.Sequential(nn.Conv2d(1, 20, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5), nn.ReLU(),
                          nn.MaxPool2d(2), nn.Flatten(), nn.Linear(800, 500), nn.ReLU(), nn.Linear(500, 10))
 

@@ -1,4 +1,4 @@
-"""What the torch examples share: their flags, each worker's part of the data, how a run is reported."""
+"""What the torch examples share: flags, each worker's part of the data, the report of a run."""
 
 import argparse
 import contextlib
@@ -34,7 +34,7 @@ def parser(description, epochs, batch, lr):
 
 
 def store_options(flags):
-    """What DistributedOptimizer and CommHookState take of the flags."""
+    """Returns the flags that DistributedOptimizer and CommHookState take, as their arguments."""
     def threshold(text):
         return text if text == "auto" else int(text)
     options = {"compression": flags.compression, "threshold": threshold(flags.threshold),
@@ -45,7 +45,7 @@ def store_options(flags):
 
 
 class Run:
-    """One worker's: model and optimizer as the mode has them. A context manager.
+    """One worker's run: model and optimizer, wrapped as the mode needs. A context manager.
 
         with Run(flags, model, torch.optim.SGD(...)) as run:
             for step in run.steps(len(images)):
@@ -68,7 +68,8 @@ class Run:
                 self.optimizer, self.model.named_parameters(), backup_model=self.flags.backup_model == "on",
                 **store_options(self.flags)))
         elif self.flags.mode in ("ddp", "gloo"):
-            dist.init_process_group("gloo")  # RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT: slimps launch and torchrun set them
+            # slimps launch and torchrun set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
+            dist.init_process_group("gloo")
             self.rank, self.workers = dist.get_rank(), dist.get_world_size()
             if self.flags.mode == "ddp":
                 self._exchange = self._ended.enter_context(
@@ -90,7 +91,10 @@ class Run:
         return self.model.module if self.flags.mode in ("ddp", "gloo") else self.model
 
     def steps(self, count):
-        """Each step's samples of this worker: `count` shuffled alike everywhere, every workers-th of them."""
+        """Yields the indices of this worker's samples, step by step, out of `count` samples.
+
+        All workers shuffle the samples alike; a worker takes every num_workers-th of them.
+        """
         per_epoch = count // (self.workers * self.flags.batch)
         if per_epoch == 0:
             raise SystemExit("--batch=%d: %d samples are too few for %d workers" % (self.flags.batch, count, self.workers))
@@ -113,7 +117,10 @@ class Run:
         self._samples += self.flags.batch
 
     def report(self, evaluate, what):
-        """Rank 0 evaluates the weights of all, and prints the run's last line; the last act, for which nobody waits."""
+        """Evaluates the servers' weights on rank 0 and prints the run's last line.
+
+        It is the last call of a run: the other workers do not wait for it.
+        """
         seconds = time.monotonic() - self._start
         held = self.optimizer.global_weights() if self.flags.mode == "optimizer" else contextlib.nullcontext()
         with held:
