@@ -56,7 +56,7 @@ static void set_option(slimps_options* options, const char* argument) {
   check(slimps_options_set(options, name, equals + 1));
 }
 
-/* Returns the mean squared error of a batch. `gradient` gets the gradient, summed over the batch. */
+/* Returns a batch's mean squared error. `gradient` gets the gradient, summed over the batch. */
 static double gradient_of_batch(const float* weights, uint32_t* random, float* gradient) {
   static float sample[FEATURES];
   double squares = 0;
