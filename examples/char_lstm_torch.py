@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 r"""A character LSTM on any text.
 
     tools/slimps launch --workers 2 --servers 2 -- python3 examples/char_lstm_torch.py --text FILE

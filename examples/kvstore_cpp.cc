@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Workers train a linear classifier together through the parameter servers, in C++, with 1bit
 // gradients.
 //

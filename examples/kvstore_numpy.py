@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Workers fit a linear model together through the parameter servers, with numpy only.
 
     tools/slimps launch --workers 2 --servers 2 -- python3 examples/kvstore_numpy.py

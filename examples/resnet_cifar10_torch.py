@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 r"""torchvision's ResNet-18 on CIFAR-10, its first layers cut down to images of 32 x 32.
 
     tools/slimps launch --workers 2 --servers 2 -- python3 examples/resnet_cifar10_torch.py --data_dir DIR \

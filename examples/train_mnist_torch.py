@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 r"""Handwritten digits: one process, DistributedOptimizer, or DistributedDataParallel with slimps' hook.
 
     python3 examples/train_mnist_torch.py --mode plain                     # the script as it was before

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the torch examples share: flags, each worker's part of the data, the report of a run."""
 
 import argparse

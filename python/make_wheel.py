@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Packs the package slimps as a wheel.
 
     make_wheel.py slimps-VERSION-cp311-cp311-linux_x86_64.whl FILE ...

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """slimps bench: measures codecs, jobs and whole systems. KINDS lists all benches."""
 
 import collections

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """slimps bench cluster: compares training jobs of many systems, on nodes with shaped links."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The lower bound of an iteration's time, from the bytes that a round must touch. Pure.
 
 The bytes of all nodes count. Bytes read and bytes written both count: d += s touches 12 bytes per

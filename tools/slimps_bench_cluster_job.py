@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One job of slimps bench cluster: daemons and bench_cluster_workers in their nodes' namespaces."""
 
 import collections

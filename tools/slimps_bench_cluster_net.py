@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nodes on one machine: network namespaces with a veth each to a bridge, shaped both ways by tc.
 
     with Network(2) as network:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The flags of slimps bench cluster, which are checked before anything is started."""
 
 import math

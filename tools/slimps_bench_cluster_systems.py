@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The systems that slimps bench cluster compares.
 
 A system is a set of options of the store and of the training loop.

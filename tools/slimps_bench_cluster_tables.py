@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables of slimps bench cluster, for a terminal and as markdown."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the benches share: flags, programs, signals, and how tables look.
 
     parser = slimps_bench_common.Parser(prog="slimps bench x", allow_abbrev=False)

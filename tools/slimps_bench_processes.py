@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes that a bench starts and asks: lines on their stdin, JSON lines on their stdout.
 
     with Processes() as processes:

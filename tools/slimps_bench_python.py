@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """slimps bench python: compares push and pull of ResNet-50's tensors from Python with C++.
 
 There are two jobs of one worker and one server, one with a C++ worker and one with a Python worker.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks a bench's JSON before it is made into tables. Pure.
 
     check(report, {"machine": {"cpu": TEXT}, "results": [{"gbps": POSITIVE}]})

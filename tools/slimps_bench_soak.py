@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """slimps bench soak: trains for very many rounds and measures how each process's memory grows.
 
 It runs a job of real processes on this machine: a scheduler, servers and workers. Pushes and pulls

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables of slimps bench: renders its JSON for a terminal and as markdown."""
 
 import slimps_bench_cluster_tables

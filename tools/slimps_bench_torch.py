@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """slimps bench torch: compares PyTorch training through slimps with DDP over gloo, on shaped links.
 
 Workers really train: torchvision's ResNet-18 on images of 32 x 32, with one compute thread each.

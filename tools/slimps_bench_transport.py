@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """slimps bench transport: compares push-pull through real processes with plain ZeroMQ, in one run.
 
 For each transport and shape, there are two jobs, one with checksums and one without, and as many

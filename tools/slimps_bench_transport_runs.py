@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The parties that slimps bench transport compares; measures them in turn."""
 
 import contextlib

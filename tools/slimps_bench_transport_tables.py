@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables of slimps bench transport, with the bars, for a terminal and as markdown."""
 
 from slimps_bench_common import markdown_table, size_name, text_table, verdict

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Draws accuracy over time and over bytes, side by side.
 
 A run is a line, an epoch is a dot with a tooltip.

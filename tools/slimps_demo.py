@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Five runs on real data over a slow link, side by side: fp32, bf16, a plain codec, SlimGC, SlimGC both ways."""
 
 import argparse

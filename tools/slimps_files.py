@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that a command writes: refuses bad paths before the work, writes whole files or none.
 
     slimps_files.refuse_unwritable(parser, "--json", options.json)   # before the work

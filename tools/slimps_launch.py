@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs one job on this machine: a scheduler, servers and workers, each a process of its own.
 
 The scheduler starts on a free port, which it writes to a file. Servers and workers get the port

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """slimps: the front command. Run without arguments for help."""
 
 import argparse

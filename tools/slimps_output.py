@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The output of a job's processes: shown as it comes, but held back after a sign of failure.
 
 So an error that all processes complain of is shown once, as the process that caused it says it. A

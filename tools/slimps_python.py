@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Python package: installs its wheel for this user, finds it for jobs of `slimps launch`."""
 
 import argparse

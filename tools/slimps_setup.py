@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Installs packages and builds targets, which every subcommand of tools/slimps needs first."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs all tests and counts their cases."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Traces of jobs: merges the processes' parts into one file, and shows it.
 
 The file is for Perfetto and chrome://tracing.

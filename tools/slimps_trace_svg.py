@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Draws a window of a trace: a row per process and stage, boxes coloured by stage, time in ms.
 
 Time goes from left to right. Boxes of one row that overlap in time lie in lanes below each other.

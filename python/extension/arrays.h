@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Converts Python's keys and arrays to C++. Every function here needs the GIL.
 //
 //   const Key name = ToKey(key);

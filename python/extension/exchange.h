@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Exchange: worker/exchange/weight_exchange.h for the Python package. The parameters' arrays are
 // the framework's own memory, contiguous float32; weights are written into them.
 //

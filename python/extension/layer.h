@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kind of layer that a tensor belongs to, for codecs that treat layers differently (adacomp).
 #ifndef SLIMPS_PYTHON_EXTENSION_LAYER_H_
 #define SLIMPS_PYTHON_EXTENSION_LAYER_H_

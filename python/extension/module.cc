@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The module slimps._slimps. Python code uses the package around it (python/slimps).
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>

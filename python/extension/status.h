@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Converts statuses to Python exceptions; the classes are in slimps/errors.py.
 //
 //   RaiseIfError(store->Push(key, gradient, priority));   // with the GIL held

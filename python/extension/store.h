@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Store: worker/kvstore.h for the Python package. Arrays are contiguous float32 and come by the
 // buffer protocol; slimps/_kvstore.py converts everything else to that form.
 //

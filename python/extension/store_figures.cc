@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Store: returns what it has counted and what was decided, as dicts.
 #include <optional>
 #include <utility>

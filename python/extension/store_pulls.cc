@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Store: pulls that the caller waits for, and pulls that a callback answers.
 #include <pybind11/stl.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Waits for C++ calls from Python, without the GIL and so that signal handlers run (Ctrl-C).
 //
 //   Await(StartCall([store] { return store->Barrier(); }), [store] { store->Abort(kInterrupted);

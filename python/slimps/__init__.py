@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """slimps: a parameter server for data-parallel training that compresses gradients where that pays.
 
     import numpy as np

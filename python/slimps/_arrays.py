@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Turns other libraries' arrays into numpy arrays, without a copy where memory allows.
 
 numpy arrays and torch CPU tensors are used directly, everything else by the buffer protocol or

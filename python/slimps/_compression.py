@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The compression of a store's pushes, as far as the Python side must know it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """This process's place in the job, from the environment that a launcher sets.
 
 DMLC_PS_ROOT_URI, DMLC_PS_ROOT_PORT   the scheduler's address

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys as MXNet's KVStore takes them: one key or a list, ints or strs, one kind per store."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The keys that one worker has initialised. Checks and packs the arrays that calls pass for them.
 
     keys = KnownKeys()

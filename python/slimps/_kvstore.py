@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """KVStore, which slimps.kv.create returns. slimps.kv's docstring tells keys, arrays and errors."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """This process's open stores.
 
 When Python ends, they are closed; after an uncaught exception, they are aborted.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The options of slimps.kv.create. worker/kvstore_options.h has their names, ranges and checks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Warnings that appear once per process, at the line of the user's code that caused them.
 
     _said_once.warn("float64", "push of key 'w': float64 is converted")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The C++ side of slimps; use the package slimps instead.
 
 Arrays are contiguous float32 and passed by the buffer protocol.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The optimizer of a store.
 
 The servers have one optimizer for all keys of a store, so everything that shares the store must

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The types of stores that create() takes: the C++ side's names, and MXNet's other names."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Detects changes that the servers do not know: weights between steps, gradients once sent."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """comm_hook: sends DistributedDataParallel's gradients through the servers, not an all-reduce.
 
 This module does not import `annotations` from __future__, since DistributedDataParallel reads the

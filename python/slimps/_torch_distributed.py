@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DistributedOptimizer: a torch optimizer whose steps run on the servers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Warns once if a model is evaluated with weights that are only this worker's."""
 
 from __future__ import annotations

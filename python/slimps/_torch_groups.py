@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A torch optimizer's parameter groups: their parameters by name, and the groups' rates."""
 
 from __future__ import annotations

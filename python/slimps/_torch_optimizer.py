@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Converts torch optimizers, by their options, to slimps optimizers. Does not import torch."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A torch model's parameters: named, checked, and as numpy arrays over the same memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls a user's updater from a local store, with the user's keys and shapes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes files whole or not at all, also if the power fails."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exceptions: one class per status code. Each also derives from the matching built-in exception.
 
     try:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """slimps.kv.create(type): a KVStore with MXNet's methods and semantics.
 
     store = slimps.kv.create("dist_sync", compression="1bit", threshold=4096)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Learning-rate schedules by MXNet's names. The servers follow them; one update is one round.
 
     schedule = slimps.lr_scheduler.CosineScheduler(max_update=1000)

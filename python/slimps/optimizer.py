@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Optimizers that the servers run, by MXNet's names and arguments.
 
     store.set_optimizer(slimps.optimizer.SGD(learning_rate=0.1, momentum=0.9, wd=1e-4,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RowSparse: some rows of a tensor, such as the gradient of an embedding.
 
     gradient = slimps.RowSparse([2, 0, 2], np.ones((3, 16), np.float32), shape=(1000, 16))

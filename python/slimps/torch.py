@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """slimps for PyTorch: three lines make a training script a worker of a parameter-server job.
 
     import slimps.torch

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures codecs with Google Benchmark and compares them with what memory allows.
 // `tools/slimps bench codec` runs it.
 //

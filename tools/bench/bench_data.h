@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory that all measurements share. Like a worker's buffers, it is on huge pages, allocated
 // once and used again.
 #ifndef SLIMPS_TOOLS_BENCH_BENCH_DATA_H_

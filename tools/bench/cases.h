@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The cases to measure. Each is one row of the report.
 #ifndef SLIMPS_TOOLS_BENCH_CASES_H_
 #define SLIMPS_TOOLS_BENCH_CASES_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The settings that a codec is measured with: its usual options, and data as after many rounds.
 #ifndef SLIMPS_TOOLS_BENCH_CODEC_SETTINGS_H_
 #define SLIMPS_TOOLS_BENCH_CODEC_SETTINGS_H_

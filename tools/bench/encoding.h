@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Encodes one tensor round after round, to be timed.
 //
 //   SLIMPS_ASSIGN_OR_RETURN(auto encoding, Encoding::Create(setting, kernels, Feedback::kOn,

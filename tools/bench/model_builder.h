@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collects a model's layers, one call per layer, in forward order. Part of models.cc.
 //
 //   ModelBuilder model("lenet", "LeCun et al. 1998", 4.0);

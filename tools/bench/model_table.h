@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Times encoding and decoding of a model's whole gradient, partition by partition, as workers and
 // servers do it. This is the encode-decode table of Agarwal et al., "On the Utility of Gradient
 // Compression in Distributed Training Systems", MLSys 2022, table 2.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The gradient tensors of real models: only shapes and amounts of work, as a job pushes and pulls
 // them.
 //

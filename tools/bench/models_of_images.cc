@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Convolutional networks on images of 224 x 224 pixels and 1000 classes.
 #include <array>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loops of references.h. Each references_*.cc compiles them for its instruction set.
 #ifndef SLIMPS_TOOLS_BENCH_REFERENCE_LOOPS_H_
 #define SLIMPS_TOOLS_BENCH_REFERENCE_LOOPS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sets that references.cc chooses from. Each is in a file compiled for its instruction set.
 #ifndef SLIMPS_TOOLS_BENCH_REFERENCE_SETS_H_
 #define SLIMPS_TOOLS_BENCH_REFERENCE_SETS_H_

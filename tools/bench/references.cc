@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/references.h"
 
 #include "tools/bench/reference_sets.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plain loops that codecs are compared with: they show what memory allows. There is one set per
 // instruction set, as good as the compiler makes it. Thread-safe: pure functions.
 #ifndef SLIMPS_TOOLS_BENCH_REFERENCES_H_

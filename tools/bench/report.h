@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Builds the reports that the bench writes. Pure, except that they read the machine's description.
 //
 //   cases     {"machine": {...}, "codecs": {...}, "results": [...]}

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Times and medians. Thread-safe: pure functions and clocks.
 #ifndef SLIMPS_TOOLS_BENCH_STOPWATCH_H_
 #define SLIMPS_TOOLS_BENCH_STOPWATCH_H_

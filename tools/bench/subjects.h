@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A subject runs what is measured, and the reference that it is compared with.
 //
 //   SLIMPS_ASSIGN_OR_RETURN(auto subject, MakeSubject(c, team, data));

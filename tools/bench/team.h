@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a loop over a tensor on one or several threads. It cuts the tensor as ParallelEncoder does,
 // so that the measured operation and its reference divide their work in the same way.
 #ifndef SLIMPS_TOOLS_BENCH_TEAM_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A simulated accelerator: it computes by letting time pass and leaves the CPU free. Work is queued
 // as on a GPU's stream: a piece begins when the piece before it has ended and its input is there,
 // even if the host asks for it later.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Records which version of every tensor has arrived, and when.
 //
 //   arrivals.Arrived(tensor, 7);                         // any thread

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One worker of `tools/slimps bench cluster`: a training job's communication, with simulated
 // compute.
 //

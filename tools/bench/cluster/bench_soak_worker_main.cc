@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One worker of `tools/slimps bench soak`: trains for very many rounds, with simulated compute that
 // takes no time, and keeps no record of them. It finds its job in the DMLC_* variables, as every
 // worker does.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Computes one worker's figures from its measured iterations, and writes them as JSON. Pure.
 //
 //   report.figures = FiguresOf(timeline, loop->accelerator());

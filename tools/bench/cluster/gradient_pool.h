@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gradients without a model: normally distributed numbers. An element gets another number in every
 // round. All tensors share one memory.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sets of moments, to compute for how long one thing happened while another did.
 //
 //   const IntervalSet encoding(spans_of_encode), computing(spans_of_compute), busy(link);

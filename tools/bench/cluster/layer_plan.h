@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans when a model's gradients become ready: its layers, and each layer's share of the time.
 //
 //   for (const Layer& layer : PlanLayers(model, absl::Milliseconds(160))) {

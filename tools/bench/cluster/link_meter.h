@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Records when a network interface carries something, from the kernel's counters.
 //
 //   LinkMeter meter("eth0");                  // reads them every 2 ms on a thread of its own

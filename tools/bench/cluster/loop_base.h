@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The base of both training loops: keys, the accelerator, gradients, and pushes in the order of the
 // backward pass. Part of training_loop.h. Owned by the training thread.
 #ifndef SLIMPS_TOOLS_BENCH_CLUSTER_LOOP_BASE_H_

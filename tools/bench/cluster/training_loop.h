@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A training loop with simulated compute: layers compute by letting time pass. Gradients are pushed
 // as the backward pass makes them, last layer first, and weights are pulled. Two ways:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 #include "tools/bench/cluster/loop_base.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // bench_declaring: measures how long the scheduler's I/O thread is busy while all workers of a job
 // declare all keys. It parses the frames, runs the state machine and builds the answers, without
 // sockets.

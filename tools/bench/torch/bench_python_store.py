@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Python counterpart of bench_store (tools/bench/transport).
 
 It pushes and pulls ResNet-50's tensors once per round. It prints {"ready": true} and then answers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One worker of slimps bench torch: trains ResNet-18 on random images of 32 x 32, and says how fast.
 
 Prints "ready" once it could begin, begins when a line comes on stdin, and leaves a report. Its place in the job comes from

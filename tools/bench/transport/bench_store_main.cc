@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // bench_store: a worker that pushes and pulls as commands on stdin say; `slimps bench transport`
 // measures it. It finds its job in the DMLC_* variables, as every worker does. store_bench.h
 // describes commands and answers.

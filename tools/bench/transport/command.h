@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The commands of the bench's programs. A command is one line on stdin, "VERB name=value ...". The
 // program answers it with one line of JSON on stdout.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A queue of pulls that have ended, from the store's threads to the loop that pushes.
 //
 //   store->PullAsync(key, out, 0, [&](absl::Status status) { completions.Add(7, status); });

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steady time as a number. On Linux it is CLOCK_MONOTONIC, equal in all processes of a machine.
 #ifndef SLIMPS_TOOLS_BENCH_TRANSPORT_MONOTONIC_H_
 #define SLIMPS_TOOLS_BENCH_TRANSPORT_MONOTONIC_H_

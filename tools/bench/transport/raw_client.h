@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The client of the raw ZeroMQ measurements: like a worker, it has one DEALER per server.
 //
 //   SLIMPS_ASSIGN_OR_RETURN(auto client, RawClient::Connect({"tcp://127.0.0.1:40213"}));

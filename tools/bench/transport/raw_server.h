@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The server of the raw ZeroMQ measurements: one ROUTER that serves any number of clients. Each
 // client asks for one of three things: the server receives its stream, or also sends a stream back,
 // or answers each message with one of the same size. Owned by one thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One end of a stream of equal messages in both directions. The number of unacknowledged messages
 // is bounded in each direction. This is the counting of the raw ZeroMQ peers, without sockets. A
 // direction that carries nothing has a count of 0.

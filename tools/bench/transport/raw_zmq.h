@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What both raw ZeroMQ peers use. Sockets have ZeroMQ's defaults, except that high-water marks are
 // off, since a stream's window bounds what is in flight. Messages are sent without a copy from
 // memory that stays. The receiver reads every byte.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // bench_raw_zmq: plain ZeroMQ, with which `slimps bench transport` compares the store. It uses
 // DEALER and ROUTER and has the same bytes in flight, and the receiver reads every byte.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the commands that `slimps bench transport` gives a worker, on a KVStore. Every command is
 // collective: all workers get the same commands in the same order. Owned by one thread.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors that a bench pushes and pulls through a KVStore, as a training loop does, and checks
 // against plain SGD. Owned by one thread.
 //
