@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Workers fit a linear model together through the parameter servers, in C99.
  *
  *   bazel build //examples:kvstore_c

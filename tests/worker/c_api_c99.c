@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The C API in C99, end to end on a local store; also what its macros and inline functions are in C. */
 #include <slimps/c_api.h>
 #include <stdio.h>
