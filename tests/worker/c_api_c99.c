@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The C API in C99, end to end on a local store; also what its macros and inline functions are in C. */
+/* The C API in C99, end to end on a local store. Covers the macros and inline functions too. */
 #include <slimps/c_api.h>
 #include <stdio.h>
 #include <stdlib.h>
