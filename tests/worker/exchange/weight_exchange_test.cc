@@ -197,8 +197,7 @@ TEST(WeightExchange, TheLocalStepGoesOnWithTheServersMomentum) {
         const double others = (gradient(step - 1, 1 - rank, k) - gradient(step - 1, rank, k)) / 2.0;
         const std::vector<float> before = server.Read("a", static_cast<uint64_t>(step - 2));
         const double way = made[k] + rate * others - before[k];
-        EXPECT_NEAR(predicted[k], before[k] + (1 + 0.25 * kMomentum) * way, 1e-5)
-            << "step " << step;
+        EXPECT_NEAR(predicted[k], before[k] + (1 + 0.5 * kMomentum) * way, 1e-5) << "step " << step;
       }
     }
     ASSERT_TRUE(worker->exchange->Drain().ok());
@@ -245,8 +244,7 @@ TEST(LocalStepOf, TheGradientIsScaledAsTheServersScaleAMean) {
 TEST(LocalStepOf, LooksAheadTheFurtherTheLessItKnows) {
   wire::OptimizerSpec spec = Sgd();
   spec.set_momentum(0.9);
-  for (const auto& [workers, ahead] :
-       {std::pair(1, 0.0), std::pair(2, 0.25), std::pair(8, 0.4375)}) {
+  for (const auto& [workers, ahead] : {std::pair(1, 0.0), std::pair(2, 0.5), std::pair(8, 0.875)}) {
     FakeServer server(static_cast<uint32_t>(workers));
     EXPECT_EQ(LocalStepOf(spec, FakeStore(&server, 0)).look_ahead, ahead) << workers;
   }
