@@ -92,7 +92,8 @@ class MembershipTable final {
   [[nodiscard]] absl::StatusOr<const Member*> Heard(const wire::Header& header, PeerId peer,
                                                     SteadyTime now);
 
-  // Removes and returns the connections at which to ask a member if it lives, each once per claim.
+  // Removes and returns the connections on which members must now be asked if they live, because
+  // another connection claims their place. Returns each once per claim.
   std::vector<PeerId> TakeProbes() { return std::exchange(probes_, {}); }
 
   // True if a member is heard on `peer`.

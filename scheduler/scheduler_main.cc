@@ -20,7 +20,7 @@
 #include "proto/base/program_flags.h"
 #include "proto/base/status_macros.h"
 #include "proto/net/address.h"
-#include "proto/net/zmq_transport.h"
+#include "proto/net/zmq/zmq_transport.h"
 #include "scheduler/scheduler_service.h"
 
 DEFINE_string(job_id, "slimps", "name of the job; nodes of another job are refused");
@@ -32,7 +32,7 @@ DEFINE_string(bind, "",
 DEFINE_int32(port, 0, "port to listen on, 0: any free one (environment: DMLC_PS_ROOT_PORT)");
 DEFINE_string(port_file, "", "file to write the port to, once it is known");
 DEFINE_bool(insecure, false, "listen on --bind even where others on the network can reach it");
-DEFINE_int32(heartbeat_interval_ms, 1000, "how often nodes say that they live");
+DEFINE_int32(heartbeat_interval_ms, 1000, "how often each node tells the scheduler that it lives");
 DEFINE_int32(heartbeat_timeout_ms, 10000, "how long a node may be silent before the job fails");
 DEFINE_int32(roster_timeout_s, 60, "how long to wait for all nodes to come");
 

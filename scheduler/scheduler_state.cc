@@ -235,7 +235,7 @@ void SchedulerState::HandleBarrier(const Member& member, const wire::Header& hea
   absl::StatusOr<std::vector<BarrierTable::Release>> releases =
       members_.complete()
           ? barriers_.Arrive({node.role(), node.rank()}, header.barrier())
-          : absl::FailedPreconditionError("a barrier before the roster is complete");
+          : absl::FailedPreconditionError("a barrier was called before all nodes had joined");
   if (releases.ok()) return SendReleases(*std::move(releases), out);
   wire::Header refused;
   refused.set_request_id(header.request_id());

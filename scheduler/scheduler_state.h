@@ -45,9 +45,8 @@ struct SchedulerOptions {
   absl::Duration roster_timeout = absl::Seconds(60);
   // How long nodes may take to leave after they were told to.
   absl::Duration shutdown_grace = absl::Seconds(5);
-  // How long it must be quiet after the last goodbye. If a connection closes right behind its
-  // acknowledgement, the acknowledgement may be lost. A node that repeats its goodbye in this time
-  // gets another.
+  // How long the scheduler stays after the last goodbye. The acknowledgement of a goodbye may be
+  // lost. A node that repeats its goodbye within this time gets another acknowledgement.
   absl::Duration quiet_time = absl::Milliseconds(300);
 };
 
@@ -68,18 +67,18 @@ class SchedulerState final {
 
   Outbox Handle(PeerId from, const wire::Header& header, SteadyTime now);
 
-  // Checks the deadlines. Call it a few times per heartbeat interval. A node counts as silent only
-  // if it was not heard from until `delivered_until`, because later messages may not have been
-  // handed over yet.
+  // Checks the deadlines. Call it a few times per heartbeat interval. A node's silence is counted
+  // up to `delivered_until` (Transport::DeliveredUntil), because its later messages may still wait
+  // to be handed over.
   Outbox Tick(SteadyTime now, SteadyTime delivered_until = SteadyTime::InfiniteFuture());
 
-  // Notes that the connection of `peer` is gone. After the job has failed, its node is not waited
-  // for. Before, the heartbeat decides, because the node may be reconnecting. Another connection
-  // that shows the node's incarnation takes the place at once.
+  // Notes that the connection of `peer` is gone. If the job has failed, its node is not waited for
+  // any more. Otherwise its heartbeat decides, because the node may be reconnecting: another
+  // connection that shows the node's incarnation takes its place at once.
   void ConnectionGone(PeerId peer);
 
-  // Ends the job for everyone with this reason, if it forms or runs: the scheduler itself is told
-  // to stop.
+  // Ends the job for everyone with this reason, if it still forms or runs. Call it when the
+  // scheduler itself is told to stop.
   Outbox Abort(const absl::Status& why, SteadyTime now);
 
   // Returns log lines for people, each once: which nodes came, were refused or are missing.

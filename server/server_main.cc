@@ -24,13 +24,13 @@
 #include "proto/base/clock.h"
 #include "proto/base/out_of_memory.h"
 #include "proto/base/program_flags.h"
-#include "proto/base/program_trace.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/thread.h"
+#include "proto/base/trace/program_trace.h"
 #include "proto/net/address.h"
-#include "proto/net/same_host.h"
-#include "proto/net/zmq_transport.h"
-#include "server/server_node.h"
+#include "proto/net/zmq/same_host.h"
+#include "proto/net/zmq/zmq_transport.h"
+#include "server/service/server_node.h"
 
 DEFINE_string(job_id, "slimps", "name of the job; a scheduler of another job refuses this server");
 DEFINE_string(root_uri, "127.0.0.1", "the scheduler's host (environment: DMLC_PS_ROOT_URI)");
@@ -130,7 +130,8 @@ void BindLocally(Transport* transport, std::vector<std::string>* endpoints) {
   if (bound.ok()) {
     endpoints->push_back(*bound);
   } else {
-    LOG(WARNING) << "workers on this machine are served by tcp: " << bound.status();
+    LOG(WARNING) << "cannot open a local socket, so workers on this machine are served by tcp: "
+                 << bound.status();
   }
 }
 
@@ -214,9 +215,9 @@ absl::Status Run(ProgramTrace* trace) {
             << " of them in shared memory; sent " << moved.bytes_sent << ", " << moved.bytes_lent
             << " of them in shared memory";
   if (moved.sharing_refusals > 0) {
-    LOG(WARNING) << "payloads to a process of this machine travelled in-line: refused "
-                 << moved.sharing_refusals
-                 << " times, the last time: " << moved.last_sharing_refusal;
+    LOG(WARNING)
+        << "payloads to a process of this machine went by socket, not shared memory: refused "
+        << moved.sharing_refusals << " times, the last time: " << moved.last_sharing_refusal;
   }
   const ServerCounters counters = node.counters();
   if (counters.bad_frames + counters.refused_messages + counters.undeliverable > 0) {

@@ -22,8 +22,9 @@ absl::Status SetOptimizerTogether(const wire::OptimizerSpec& spec, KVStore* stor
   }
   if (!refusals.ok()) return refusals.status();
   if (refusals->at(0) == 0) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "setting the optimizer: refused at ", refusals->at(0), " other workers, which know why"));
+  return absl::FailedPreconditionError(absl::StrCat("setting the optimizer: refused at ",
+                                                    refusals->at(0),
+                                                    " other workers; their errors say why"));
 }
 
 }  // namespace slimps

@@ -7,11 +7,11 @@
 #include "glog/logging.h"
 #include "proto/base/out_of_memory.h"
 #include "proto/base/status_macros.h"
-#include "proto/net/zmq_transport.h"
+#include "proto/net/zmq/zmq_transport.h"
 #include "worker/combination.h"
-#include "worker/dist_store.h"
-#include "worker/guarded_store.h"
-#include "worker/local_store.h"
+#include "worker/local/local_store.h"
+#include "worker/store/dist_store.h"
+#include "worker/store/guarded_store.h"
 
 namespace slimps {
 

@@ -6,7 +6,7 @@
 //   (*store)->Init({{.key = "w", .shape = {784, 10}, .value = weights}});  // collective
 //   (*store)->SetOptimizer(sgd);               // the servers step; without one they keep the sum
 //   (*store)->Push("w", gradient, /*priority=*/0);   // returns when `gradient` may be reused
-//   (*store)->Pull("w", weights, /*priority=*/0);    // waits for every round that it has pushed
+//   (*store)->Pull("w", weights, /*priority=*/0);    // waits for every round pushed so far
 //
 // Push waits until grad_buf has room, copies the gradient into it and returns. Encoding, sending,
 // acknowledgement and retry run in the background. If a background stage fails, every later call
@@ -31,10 +31,10 @@
 #include "absl/time/time.h"
 #include "proto/base/clock.h"
 #include "proto/base/key.h"
-#include "proto/net/same_host.h"
+#include "proto/net/zmq/same_host.h"
 #include "proto/slimps.pb.h"
-#include "worker/hyper.h"
-#include "worker/push_counts.h"
+#include "worker/tensor/hyper.h"
+#include "worker/tensor/push_counts.h"
 
 namespace slimps {
 
@@ -46,8 +46,8 @@ struct KVStoreOptions {
   uint32_t num_workers = 1;
   uint32_t num_servers = 1;
   int32_t wanted_rank = -1;
-  // dist_ssp only: how many rounds a worker may be ahead of the slowest (server/sequence_ledger.h).
-  // Rank 0's value holds.
+  // dist_ssp only: how many rounds a worker may be ahead of the slowest
+  // (server/round/sequence_ledger.h). Rank 0's value holds.
   uint32_t staleness = 0;
   // A tensor with more fp32 bytes than this is cut into partitions of this size. Nothing overlaps
   // the round trip of a round's last partition: small partitions shorten it, large ones need fewer
@@ -143,15 +143,16 @@ class KVStore {
   // Creates a store. `type`:
   //   "dist_sync" (BSP; "dist_device_sync" is the same), "dist_async", "dist_ssp" (bounded
   //   staleness): joins the job and waits until all nodes are there.
-  //   "local", "device": this process alone (local_store.h).
+  //   "local", "device": this process alone (worker/local/local_store.h).
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<KVStore>> Create(
       std::string_view type, const KVStoreOptions& options);
 
   // Initialises keys with rank 0's values. Collective: every worker calls it alike. Returns when
   // the keys can be pulled.
   // AlreadyExists: a key was initialised before.
-  // InvalidArgument: a shape that is none, a key named twice, int keys beside text keys, another
-  // worker that declared the key otherwise; on rank 0, a value of the wrong length or not finite.
+  // InvalidArgument: a shape with a negative extent, a key named twice, int keys beside text keys,
+  // a key that another worker declared otherwise; on rank 0, a value of the wrong length or not
+  // finite.
   [[nodiscard]] virtual absl::Status Init(const std::vector<InitTensor>& tensors) = 0;
 
   // Adds this worker's gradient to the key's next round. A key takes one push per round.
@@ -307,7 +308,7 @@ class KVStore {
   [[nodiscard]] virtual absl::Status SetGradientCompression(std::string_view codec_spec) = 0;
 
   // Same, written as in MXNet ({"type": "2bit", "threshold": "0.5"}: every key is compressed, no
-  // table) or BytePS ({"compressor_type": "onebit", ...}): compress/codec/dictionary.h.
+  // table) or BytePS ({"compressor_type": "onebit", ...}): compress/codec/catalogue/dictionary.h.
   [[nodiscard]] virtual absl::Status SetGradientCompression(
       const std::map<std::string, std::string>& dictionary) = 0;
 
@@ -337,15 +338,16 @@ class KVStore {
   // Waits as Wait, then leaves the job. The destructor calls it too.
   [[nodiscard]] virtual absl::Status Close() = 0;
 
-  // Ends the job because this worker cannot go on. Every node is told why. No later call of the
-  // store succeeds.
+  // Ends the job because this worker cannot go on, and tells every node why. Every later call of
+  // the store fails.
   virtual void Abort(const absl::Status&) {}
 
   virtual uint32_t rank() const = 0;
   virtual uint32_t num_workers() const = 0;
   virtual std::string type() const = 0;
 
-  // True for "optimizer": the store can step weights by one.
+  // True if the store can do what `capability` names. The only name is "optimizer": an optimizer
+  // can step the weights.
   virtual bool is_capable(std::string_view capability) const = 0;
   virtual StoreTotals totals() const = 0;
   virtual PushTreatment push_treatment() const { return {}; }

@@ -3,7 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "worker/kvstore.h"
-#include "worker/value_check.h"
+#include "worker/tensor/value_check.h"
 
 namespace slimps {
 

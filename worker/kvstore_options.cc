@@ -13,7 +13,7 @@
 #include "absl/time/time.h"
 #include "proto/base/status_macros.h"
 #include "proto/net/address.h"
-#include "proto/net/same_host.h"
+#include "proto/net/zmq/same_host.h"
 
 namespace slimps {
 namespace {

@@ -45,8 +45,8 @@
 
 namespace slimps {
 
-// The largest partition that servers accept (DirectoryLimits in server/directory.h): a partition
-// travels raw in one message, beside a header and small items.
+// The largest partition that servers accept (DirectoryLimits in server/service/directory.h): a
+// partition travels raw in one message, beside a header and small items.
 inline constexpr auto kMaxPartitionBytes =
     static_cast<int64_t>(kDefaultLimits.max_message_bytes - 2 * kDefaultLimits.max_header_bytes);
 

@@ -22,8 +22,8 @@
 #include "proto/base/file.h"
 #include "proto/base/out_of_memory.h"
 #include "proto/base/program_flags.h"
-#include "proto/base/program_trace.h"
 #include "proto/base/status_macros.h"
+#include "proto/base/trace/program_trace.h"
 #include "worker/kvstore.h"
 #include "worker/trainer/dataset.h"
 #include "worker/trainer/model.h"
@@ -42,16 +42,16 @@ DEFINE_string(dataset, "digits", "digits, mnist, cifar10 or text");
 DEFINE_string(data_dir, "", "folder that holds the data set's files (digits: may be left out)");
 DEFINE_int64(epochs, kDefaults.epochs, "passes over the training data");
 DEFINE_int64(batch, kDefaults.batch, "samples per worker and step");
-DEFINE_string(optimizer, "sgd", "the servers': sgd, momentum, nesterov, adam or adamw");
+DEFINE_string(optimizer, "sgd", "what the servers step by: sgd, momentum, nesterov, adam or adamw");
 DEFINE_double(lr, kDefaults.lr, "learning rate");
 DEFINE_string(lr_schedule, "constant",
               "constant, or from --lr to 0 over the run: cosine or linear");
-DEFINE_double(momentum, kDefaults.momentum, "of the optimizers momentum and nesterov");
+DEFINE_double(momentum, kDefaults.momentum, "factor of --optimizer momentum or nesterov");
 DEFINE_double(weight_decay, kDefaults.weight_decay, "weight decay");
 DEFINE_double(clip_norm, kDefaults.clip_norm,
               "each worker's gradient, all tensors of a step together, is scaled down to this norm "
-              "over the square root of "
-              "the number of workers; 0: not. Pushes then begin when backward has ended");
+              "over the square root of the number of workers, and pushes begin when backward has "
+              "ended; 0: no clipping");
 DEFINE_string(compression, "none",
               "NAME[:option=value,...], as 1bit, 2bit:threshold=0.5 or topk:ratio=0.01; none: full "
               "precision");
@@ -64,29 +64,31 @@ DEFINE_string(
     "their change, as 1bit");
 DEFINE_string(pull_threshold, "auto",
               "tensors of at least this many fp32 bytes are pulled compressed (0: all), or auto");
-DEFINE_int64(pre_steps, kDefaults.pre_steps, "steps that the automatic threshold measures");
-DEFINE_int64(remeasure_every, kDefaults.remeasure_every,
-             "steps from one pair of measured steps to the next, by which the automatic threshold "
-             "follows the link; 0: never, else at least 8");
+DEFINE_int64(pre_steps, kDefaults.pre_steps,
+             "first steps, in which the automatic threshold is measured");
+DEFINE_int64(
+    remeasure_every, kDefaults.remeasure_every,
+    "of every so many steps, two measure again, so that the automatic threshold follows the "
+    "link; 0: never, otherwise at least 8");
 DEFINE_string(threshold_table, "", "a saved threshold table to start from: nothing is measured");
 DEFINE_string(save_threshold_table, "",
               "file that rank 0 writes the measured threshold table to, for --threshold_table");
 DEFINE_string(backup_model, "off", "on: compute while weights are under way, one round of lag");
 DEFINE_string(local_optimizer, "server",
-              "the backup model's: server (goes on as the servers do, with their momentum), or of "
-              "this worker's "
-              "gradients alone: sgd, momentum, adam");
+              "what the backup model steps by: server (as the servers do, with their momentum), or "
+              "sgd, momentum or adam (this worker's gradients alone)");
 DEFINE_double(loc_lr, kDefaults.loc_lr, "the backup model's learning rate; 0: that of --lr");
 DEFINE_string(kvstore, "dist_sync", "dist_sync, dist_async or dist_ssp");
 DEFINE_int64(staleness, kDefaults.staleness,
              "dist_ssp: how many rounds a worker may be ahead of the slowest; worker 0's counts");
 DEFINE_string(non_finite, "stop", "NaN or infinity in a gradient: stop, or skip the tensor");
-DEFINE_int64(partition_bytes, kDefaults.partition_bytes, "larger tensors are cut, fp32 bytes");
+DEFINE_int64(partition_bytes, kDefaults.partition_bytes,
+             "tensors with more fp32 bytes are cut into partitions of this size");
 DEFINE_int64(encode_threads, kDefaults.encode_threads,
              "threads that compress, and that make the local step of --backup_model; 0: as many as "
              "there are cores");
 DEFINE_int64(compute_threads, kDefaults.compute_threads, "threads of forward and backward");
-DEFINE_int64(seed, kDefaults.seed, "of the first weights and the order of the samples");
+DEFINE_int64(seed, kDefaults.seed, "decides the first weights and the order of the samples");
 DEFINE_string(emulate_link, "", "rate of an emulated link, as 100mbit, 1gbit or 12.5MB");
 DEFINE_double(emulate_latency_ms, kDefaults.emulate_latency_ms,
               "delay of an emulated link, added to what arrives");
@@ -97,7 +99,8 @@ DEFINE_string(same_host, "shm",
 DEFINE_double(simulate_compute_ms, kDefaults.simulate_compute_ms, "sleep added to every step");
 DEFINE_int64(max_steps, kDefaults.max_steps, "stop after so many steps; 0: after all epochs");
 DEFINE_int64(log_every, kDefaults.log_every, "steps between progress lines");
-DEFINE_int64(timeout_s, kDefaults.timeout_s, "of one push or pull and of joining the job");
+DEFINE_int64(timeout_s, kDefaults.timeout_s,
+             "seconds that one push or pull, or joining the job, may take");
 DEFINE_string(summary_json, "", "file that rank 0 writes the summary to");
 DEFINE_bool(
     evaluate_epochs, false,
@@ -108,8 +111,10 @@ DEFINE_string(trace, "", slimps::kTraceFlagHelp);
 DEFINE_string(scheduler, "",
               "host:port of the scheduler (environment: DMLC_PS_ROOT_URI, DMLC_PS_ROOT_PORT)");
 DEFINE_string(job_id, "slimps", "name of the job");
-DEFINE_int64(num_workers, kDefaults.num_workers, "of the job (environment: DMLC_NUM_WORKER)");
-DEFINE_int64(num_servers, kDefaults.num_servers, "of the job (environment: DMLC_NUM_SERVER)");
+DEFINE_int64(num_workers, kDefaults.num_workers,
+             "how many workers the job has (environment: DMLC_NUM_WORKER)");
+DEFINE_int64(num_servers, kDefaults.num_servers,
+             "how many servers the job has (environment: DMLC_NUM_SERVER)");
 DEFINE_int64(rank, kDefaults.rank, "the rank to ask for; -1: any (environment: DMLC_WORKER_ID)");
 
 namespace slimps {

@@ -5,8 +5,8 @@
 
 // kernel_set.h makes the set from the lanes included before it: the order matters.
 // clang-format off
-#include "compress/kernels/lanes_avx512.h"
-#include "compress/kernels/kernel_set.h"
+#include "compress/kernels/lanes/lanes_avx512.h"
+#include "compress/kernels/loops/kernel_set.h"
 // clang-format on
 
 namespace slimps {

@@ -3,8 +3,8 @@
 
 // kernel_set.h makes the set from the lanes included before it: the order matters.
 // clang-format off
-#include "compress/kernels/lanes_scalar.h"
-#include "compress/kernels/kernel_set.h"
+#include "compress/kernels/lanes/lanes_scalar.h"
+#include "compress/kernels/loops/kernel_set.h"
 // clang-format on
 
 namespace slimps {

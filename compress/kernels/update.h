@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels that step weights by a round's sum of gradients: what a server's optimizer does
-// (server/optimizer.h has the formulas). They work element by element. They round where torch.optim
-// rounds on processors with AVX2, so that the weights are torch's to the last bit. kernels.h has
-// the conventions, but n may be any number here.
+// (server/round/optimizer.h has the formulas). They work element by element. They round where
+// torch.optim rounds on processors with AVX2, so that the weights are torch's to the last bit.
+// kernels.h has the conventions, but n may be any number here.
 #ifndef SLIMPS_COMPRESS_KERNELS_UPDATE_H_
 #define SLIMPS_COMPRESS_KERNELS_UPDATE_H_
 

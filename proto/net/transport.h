@@ -82,8 +82,8 @@ struct TransportStats {
   // The part of the bytes above that passed through shared memory.
   uint64_t bytes_lent = 0;
   uint64_t bytes_borrowed = 0;
-  // How often a peer was found unable to take payloads through shared memory, so that it gets them
-  // in-line; and the reason, the last time.
+  // How often a peer turned out to be unable to take payloads through shared memory. It then gets
+  // them in-line. And why, the last time.
   uint64_t sharing_refusals = 0;
   std::string last_sharing_refusal;
   uint64_t bad_frames = 0;
@@ -91,7 +91,7 @@ struct TransportStats {
 };
 
 // Thread-safe. Start and Stop are called once each. Stop sends what was accepted (for at most the
-// linger time) and gives those that borrowed shared memory half a second to return it. Then it
+// linger time) and gives processes that borrowed shared memory half a second to return it. Then it
 // joins the I/O thread. After that the sink is no longer called.
 class Transport {
  public:
@@ -124,10 +124,11 @@ class Transport {
   // REQUIRES: called from within OnMessage.
   virtual void Admit(PeerId /*peer*/) {}
 
-  // Returns a time by which all that had arrived here was handed to the sink. A peer that was not
-  // heard from until then was silent until then, whatever the mailbox holds now. Never waits. It
-  // asks the I/O thread to look, so a later call returns a later time. InfiniteFuture means that
-  // this transport has no mailbox. Any thread may call it at any time.
+  // Returns a time T: everything that arrived here before T has been handed to the sink. So a peer
+  // that the sink has not heard from was really silent until T. After T its messages may be here,
+  // waiting for the I/O thread. Liveness is judged by this, not by the present time.
+  // Never waits. It asks the I/O thread to look, so a later call returns a later time. Returns
+  // InfiniteFuture if this transport has no mailbox. Any thread may call it at any time.
   [[nodiscard]] virtual SteadyTime DeliveredUntil() { return SteadyTime::InfiniteFuture(); }
 
   // Returns what has gone through so far, payloads and headers. Any thread may call it at any time.

@@ -12,10 +12,10 @@
 
 namespace slimps {
 
-// Bounds strangers: those that connected to a bound address and were not admitted
-// (Transport::Admit). The first two bound the memory that one stranger takes here; times the third
-// they bound that of all. Beyond the first or second the stranger's connection is closed, beyond
-// the third the oldest stranger's.
+// Bounds strangers: peers that connected to a bound address and were not admitted
+// (Transport::Admit). The first two bounds limit the memory that one stranger takes here. Together
+// with the third they limit the memory of all strangers. A stranger that exceeds the first or the
+// second is disconnected. If the third is exceeded, the oldest stranger is.
 struct StrangerLimits {
   size_t max_message_bytes = size_t{32} << 10;  // of one message, complete or not
   // What waits to be sent to it, with kStrangerMessageBytes added for each message.

@@ -14,7 +14,7 @@ class Compression(NamedTuple):
 
     codec         its spec; empty if a dictionary was given
     refuses_half  float16 pushes are refused, as MXNet's compression refuses them
-    momentum      the codec applies momentum itself (compress/codec/decorators.h), so the optimizer
+    momentum      the codec applies momentum itself (compress/codec/catalogue/decorators.h), so the optimizer
                   must not
     """
 
@@ -42,6 +42,6 @@ def put(params: Union[str, Mapping[str, object]], store: _slimps.Store) -> Compr
     if not isinstance(params, Mapping):
         raise InvalidArgumentError("compression_params: expected a dict or a str, got %s" % type(params).__name__)
     store.set_compression_dictionary({str(name): str(value) for name, value in params.items()})
-    # BytePS's names (compress/codec/dictionary.h); MXNet's have no momentum.
+    # BytePS's names (compress/codec/catalogue/dictionary.h); MXNet's have no momentum.
     momentum = any(str(name).endswith(("momentum", "momentum_type")) for name in params)
     return Compression("", "type" in params, momentum)

@@ -11,7 +11,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "compress/codec/registry.h"
+#include "compress/codec/catalogue/registry.h"
 #include "proto/base/mutex.h"
 #include "tests/cluster/codec_reference.h"
 #include "tests/cluster/in_process_cluster.h"

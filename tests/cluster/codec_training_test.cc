@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "compress/codec/registry.h"
+#include "compress/codec/catalogue/registry.h"
 #include "tests/cluster/in_process_cluster.h"
 #include "worker/trainer/dataset.h"
 #include "worker/trainer/options.h"

@@ -17,12 +17,12 @@
 
 #include "absl/status/status.h"
 #include "proto/base/clock.h"
-#include "proto/net/fault_injection.h"
-#include "proto/net/in_process_transport.h"
+#include "proto/net/testing/fault_injection.h"
+#include "proto/net/testing/in_process_transport.h"
 #include "scheduler/scheduler_service.h"
-#include "server/server_node.h"
-#include "worker/dist_store.h"
-#include "worker/guarded_store.h"
+#include "server/service/server_node.h"
+#include "worker/store/dist_store.h"
+#include "worker/store/guarded_store.h"
 
 // Use it only in functions that return void.
 #define ASSERT_STATUS_OK(expression)               \

@@ -16,7 +16,7 @@
 #include "scheduler/threshold_decision.h"
 #include "tests/cluster/in_process_cluster.h"
 #include "tests/cluster/random_values.h"
-#include "worker/compression_plan.h"
+#include "worker/plan/compression_plan.h"
 
 namespace slimps {
 namespace {

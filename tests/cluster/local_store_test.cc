@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A local store and a dist_sync job of one worker get the same calls. They answer with the same
 // bits and refuse the same calls with the same words.
-#include "worker/local_store.h"
+#include "worker/local/local_store.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Optimizer states saved from one job and loaded into another, over whole clusters.
-#include "worker/optimizer_states.h"
+#include "worker/saved/optimizer_states.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

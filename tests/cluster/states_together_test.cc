@@ -14,7 +14,7 @@
 #include "tests/cluster/hooked_transport.h"
 #include "tests/cluster/in_process_cluster.h"
 #include "tests/cluster/random_values.h"
-#include "worker/optimizer_states.h"
+#include "worker/saved/optimizer_states.h"
 
 namespace slimps {
 namespace {

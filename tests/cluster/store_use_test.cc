@@ -13,7 +13,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "proto/base/mutex.h"
-#include "proto/net/in_process_transport.h"
+#include "proto/net/testing/in_process_transport.h"
 #include "tests/cluster/in_process_cluster.h"
 #include "tests/cluster/random_values.h"
 #include "worker/collective_optimizer.h"

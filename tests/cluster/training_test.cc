@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "server/directory.h"
+#include "server/service/directory.h"
 #include "tests/cluster/in_process_cluster.h"
 #include "tests/worker/trainer/reference_training.h"
 #include "tests/worker/trainer/synthetic_data.h"

@@ -10,7 +10,7 @@ import unittest
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "tools")
 sys.path.insert(0, TOOLS)
 
-import slimps_launch  # noqa: E402
+from cli import job_launch  # noqa: E402
 
 LAST = re.compile(r"worker0\| loss ([\d.]+),(?: accuracy ([\d.]+) %,)? (\d+) samples/s, "
                   r"pushed (\d+) bytes \(ratio ([\d.]+)\), pulled (\d+) bytes")
@@ -19,8 +19,8 @@ LAST = re.compile(r"worker0\| loss ([\d.]+),(?: accuracy ([\d.]+) %,)? (\d+) sam
 def launch(*command, workers=2):
     """Launches a command as a job. Returns the exit status and the output of all processes."""
     out = io.StringIO()
-    job = slimps_launch.Job(["scheduler/slimps_scheduler"], ["server/slimps_server"], list(command), workers, 2)
-    return slimps_launch.Launcher(job, out=out).run(), out.getvalue()
+    job = job_launch.Job(["scheduler/slimps_scheduler"], ["server/slimps_server"], list(command), workers, 2)
+    return job_launch.Launcher(job, out=out).run(), out.getvalue()
 
 
 class Examples(unittest.TestCase):

@@ -13,7 +13,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [HERE, os.path.join(ROOT, "tools")]
 
 import readme_blocks  # noqa: E402
-import slimps_launch  # noqa: E402
+from cli import job_launch  # noqa: E402
 
 README = os.path.join(ROOT, "README.md")
 ENVIRONMENT = {"PYTHONPATH": os.path.join(os.getcwd(), "python", "package"), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -22,9 +22,9 @@ ENVIRONMENT = {"PYTHONPATH": os.path.join(os.getcwd(), "python", "package"), "PY
 def launched(command, folder):
     """Runs a job of two workers in `folder`. Returns what it printed."""
     out = io.StringIO()
-    job = slimps_launch.Job(["scheduler/slimps_scheduler"], ["server/slimps_server"],
+    job = job_launch.Job(["scheduler/slimps_scheduler"], ["server/slimps_server"],
                             ["/bin/sh", "-c", "cd %s && exec \"$@\"" % folder, "sh"] + command, 2, 2, ENVIRONMENT)
-    status = slimps_launch.Launcher(job, out=out).run()
+    status = job_launch.Launcher(job, out=out).run()
     return status, out.getvalue()
 
 

@@ -12,7 +12,7 @@ import unittest
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "tools"))
 
-import slimps_launch  # noqa: E402
+from cli import job_launch  # noqa: E402
 
 PYTHON = "/usr/bin/python3"
 ENVIRONMENT = {"PYTHONPATH": os.path.join(os.getcwd(), "python", "package"), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -34,9 +34,9 @@ class TorchExamples(unittest.TestCase):
     def run_by(self, command, workers=2):
         """Returns (measure, samples/s, pushed, pulled, ratio) of the last line."""
         out = io.StringIO()
-        job = slimps_launch.Job(["scheduler/slimps_scheduler"], ["server/slimps_server"], command, workers, 2,
+        job = job_launch.Job(["scheduler/slimps_scheduler"], ["server/slimps_server"], command, workers, 2,
                                 ENVIRONMENT)
-        status = slimps_launch.Launcher(job, out=out).run()
+        status = job_launch.Launcher(job, out=out).run()
         self.assertEqual(0, status, out.getvalue())
         return self.figures(out.getvalue())
 

@@ -150,11 +150,10 @@ def delta_indices(reader, counts):
     """Decodes delta-coded indices. A byte under 255 skips that many elements before an entry. 255
     skips 255 elements without an entry."""
     begins = reader.array("<u4", len(counts))
+    start = reader.at
     index = []
     for block, count in enumerate(counts):
         assert begins[block] == begins[0] + reader.at - start if block else begins[0] == 0
-        if block == 0:
-            start = reader.at
         place, found = 0, 0
         while found < count:
             step = int(reader.array(np.uint8, 1)[0])

@@ -6,7 +6,6 @@ import sys
 
 import numpy as np
 
-from arithmetic import F
 from harness import denormals, encode, heavy_tailed, normal, same, spikes, ties
 
 FEEDBACK = (

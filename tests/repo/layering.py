@@ -3,6 +3,8 @@
 
 tools, tests, python -> worker -> backup_model; server; scheduler -> proto/net -> proto -> proto/base
 worker, server, backup_model -> compress -> compress/format -> compress/kernels, proto/base
+
+These parts have rooms. Inside a part, a room includes the rooms that it stands on.
 """
 
 import os
@@ -12,27 +14,67 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.MULTILINE)
 LINK_OPTION = re.compile(r'"-l[A-Za-z0-9_]')
 
 NETWORK = ["proto/base", "proto", "proto/net"]
-# Folder -> the folders that its files may include. Subfolders without a line here follow their
-# parent's.
+# Part -> the other parts that its files may include; "compress/policy" alone is a room.
 MAY_INCLUDE = {
-    "proto/base": ["proto/base"],
-    "proto": ["proto/base", "proto"],
-    "proto/net": NETWORK,
-    "compress/kernels": ["compress/kernels"],
-    "compress/format": ["proto/base", "compress/kernels", "compress/format"],
-    "compress": ["proto/base", "compress/kernels", "compress/format", "compress"],
-    "scheduler": NETWORK + ["compress/policy", "scheduler"],
-    "server": NETWORK + ["compress/kernels", "compress/format", "compress", "server"],
-    "backup_model": ["proto/base", "proto", "compress/kernels", "compress/format", "compress",
-                     "backup_model"],
-    "worker": NETWORK + ["compress/kernels", "compress/format", "compress", "backup_model", "worker"],
-    "python": ["proto/base", "proto", "proto/net", "worker", "python"],
+    "proto/base": [],
+    "proto": ["proto/base"],
+    "proto/net": ["proto/base", "proto"],
+    "compress/kernels": [],
+    "compress/format": ["proto/base", "compress/kernels"],
+    "compress": ["proto/base", "compress/kernels", "compress/format"],
+    "scheduler": NETWORK + ["compress/policy"],
+    "server": NETWORK + ["compress/kernels", "compress/format", "compress"],
+    "backup_model": ["proto/base", "proto", "compress/kernels", "compress/format", "compress"],
+    "worker": NETWORK + ["compress/kernels", "compress/format", "compress", "backup_model"],
+    "python": ["proto/base", "proto", "proto/net", "worker"],
     "tools": None,  # anything
     "tests": None,
 }
-# The folders of this tree that an include may name. compress/policy has no rule of its own: a permission for compress
-# covers it, and the scheduler has one for it alone.
-OWN_FOLDERS = [folder for folder in MAY_INCLUDE if folder not in ("tools", "tests")] + ["compress/policy"]
+# Room -> the rooms of the same part that it stands on. A folder without a line here belongs to the
+# room that holds it.
+STANDS_ON = {
+    "proto/base": [],
+    "proto/base/trace": ["proto/base"],
+    "proto": [],
+    "proto/net": [],
+    "proto/net/queue": ["proto/net"],
+    "proto/net/shared": ["proto/net", "proto/net/queue"],
+    "proto/net/zmq": ["proto/net", "proto/net/queue", "proto/net/shared"],
+    "proto/net/testing": ["proto/net", "proto/net/queue"],
+    "proto/net/membership": ["proto/net"],
+    "compress/kernels/lanes": [],
+    "compress/kernels/loops": ["compress/kernels", "compress/kernels/lanes"],
+    "compress/kernels": ["compress/kernels/lanes", "compress/kernels/loops"],
+    "compress/format": [],
+    "compress/policy": [],
+    "compress/codec": [],
+    "compress/codec/quantise": ["compress/codec"],
+    "compress/codec/sparse/select": ["compress/codec"],
+    "compress/codec/sparse": ["compress/codec", "compress/codec/sparse/select"],
+    "compress/codec/state": ["compress/codec"],
+    "compress/codec/catalogue": ["compress/codec", "compress/codec/quantise", "compress/codec/sparse"],
+    "scheduler": [],
+    "server/round": [],
+    "server/shard": ["server/round"],
+    "server/service": ["server/round", "server/shard"],
+    "server": ["server/service"],
+    "backup_model": [],
+    "worker/tensor": [],
+    "worker/courier": [],
+    "worker/device": [],
+    "worker/plan": ["worker/tensor"],
+    "worker/saved": ["worker/tensor"],
+    "worker/push": ["worker/courier", "worker/device", "worker/plan", "worker/tensor"],
+    "worker/pull": ["worker/courier", "worker/tensor"],
+    "worker": ["worker/tensor", "worker/local", "worker/store", "worker/trainer"],
+    "worker/local": ["worker", "worker/push", "worker/saved", "worker/tensor"],
+    "worker/store": ["worker", "worker/courier", "worker/device", "worker/plan", "worker/pull",
+                     "worker/push", "worker/saved", "worker/tensor"],
+    "worker/exchange": ["worker", "worker/local"],
+    "worker/trainer": ["worker", "worker/exchange", "worker/tensor"],
+    "worker/capi": ["worker"],
+    "python": [],
+}
 
 # Which files may include a library's headers: header pattern, file pattern, in words.
 LIBRARIES = [
@@ -58,29 +100,32 @@ def check_includes(path, text):
     """Returns complaints about one C++ file."""
     complaints = []
     home = folder_of(path, MAY_INCLUDE)
-    allowed = MAY_INCLUDE.get(home)
+    room = folder_of(path, STANDS_ON)
     for match in INCLUDE.finditer(text):
         line = text.count("\n", 0, match.start(2)) + 1
         header = match.group(2)
         where = "%s:%d: " % (path, line)
-        target = folder_of(header, OWN_FOLDERS)
-        if target is not None and allowed is not None and not permits(allowed, target):
-            complaints.append(where + "%s may not include %s" % (home, header))
+        target = folder_of(header, STANDS_ON)
+        if target is not None and room is not None and not permits(room, target):
+            complaints.append(where + "%s may not include %s" % (room, header))
         if header.startswith("tests/") and home != "tests":
             complaints.append(where + "only tests include tests")
         for pattern, files, words in LIBRARIES:
             if pattern.match(header) and home != "tests" and not files.match(path):
                 complaints.append(where + "%s, not %s" % (words, header))
-        if home == "python" and target == "worker" and header not in WORKERS_PUBLIC:
+        if home == "python" and header.startswith("worker/") and header not in WORKERS_PUBLIC:
             complaints.append(where + "python is built on the public %s, not %s" % (" and ".join(WORKERS_PUBLIC), header))
         if home in ("compress", "compress/format", "compress/kernels") and COMPRESS_SEES_NOT.match(header):
             complaints.append(where + "compress sees no protobuf, ZeroMQ, glog or gflags: " + header)
     return complaints
 
 
-def permits(allowed, target):
-    """A folder's permission covers its subfolders, except those with a rule of their own."""
-    return target in allowed or (target not in MAY_INCLUDE and folder_of(target, allowed) is not None)
+def permits(room, target):
+    """True if files of `room` may include headers of the room `target`."""
+    part, other = folder_of(room + "/", MAY_INCLUDE), folder_of(target + "/", MAY_INCLUDE)
+    if part == other:
+        return target == room or target in STANDS_ON[room]
+    return other in MAY_INCLUDE[part] or target in MAY_INCLUDE[part]
 
 
 def check_links(path, text):

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import collections
+import os
 import unittest
 
 import layering
@@ -12,6 +14,11 @@ class Layering(unittest.TestCase):
         complaints = [line for path in files for line in layering.check_includes(path, source_tree.read(path))]
         self.assertEqual([], complaints)
 
+    def test_no_folder_has_more_than_30_files(self):
+        files = collections.Counter(os.path.dirname(path) for path in source_tree.files())
+        self.assertIn("worker/push", files)
+        self.assertEqual({}, {folder: count for folder, count in files.items() if count > 30})
+
     def test_no_link_option_outside_third_party(self):
         files = source_tree.build_files()
         self.assertIn("third_party/BUILD", files)
@@ -24,8 +31,8 @@ class LayeringRules(unittest.TestCase):
         return layering.check_includes(path, "// first line\n#include %s\n" % include)
 
     def test_roles_do_not_include_each_other(self):
-        for path, include in (("server/shard.cc", '"worker/kvstore.h"'), ("worker/a.cc", '"server/shard.h"'),
-                              ("scheduler/a.cc", '"server/shard.h"'), ("server/a.cc", '"scheduler/barrier.h"'),
+        for path, include in (("server/shard/shard.cc", '"worker/kvstore.h"'), ("worker/a.cc", '"server/shard/shard.h"'),
+                              ("scheduler/a.cc", '"server/shard/shard.h"'), ("server/a.cc", '"scheduler/barrier.h"'),
                               ("backup_model/a.cc", '"worker/kvstore.h"')):
             self.assertEqual(1, len(self.refused(path, include)), (path, include))
 
@@ -34,14 +41,14 @@ class LayeringRules(unittest.TestCase):
                               ("compress/format/a.cc", '"compress/codec/codec.h"'),
                               ("compress/kernels/a.cc", '"compress/format/format.h"'),
                               ("compress/codec/a.cc", '"proto/limits.h"'),
-                              ("proto/net/zmq_transport.cc", '"scheduler/barrier.h"')):
+                              ("proto/net/zmq/zmq_transport.cc", '"scheduler/barrier.h"')):
             self.assertEqual(1, len(self.refused(path, include)), (path, include))
 
     def test_permitted_includes_pass(self):
         for path, include in (("scheduler/a.cc", '"compress/policy/threshold_table.h"'),
                               ("scheduler/a.cc", '"proto/net/membership/membership.h"'),
                               ("worker/trainer/a.cc", '"backup_model/backup_model.h"'),
-                              ("worker/trainer/a.cc", "<torch/torch.h>"), ("proto/net/zmq_socket.cc", "<zmq.hpp>"),
+                              ("worker/trainer/a.cc", "<torch/torch.h>"), ("proto/net/zmq/zmq_socket.cc", "<zmq.hpp>"),
                               ("worker/device/device_cuda.cu", "<cuda_runtime.h>"),
                               ("tests/server/a.cc", '"worker/kvstore.h"'),
                               ("compress/codec/a.cc", '"compress/format/format.h"')):
@@ -52,10 +59,22 @@ class LayeringRules(unittest.TestCase):
         self.assertEqual([], self.refused("python/extension/a.cc", '"worker/exchange/weight_exchange.h"'))
         self.assertEqual([], self.refused("python/extension/a.cc", "<pybind11/pybind11.h>"))
         self.assertEqual(["python/extension/a.cc:2: python is built on the public worker/kvstore.h and "
-                          "worker/kvstore_options.h and worker/collective_optimizer.h and worker/exchange/weight_exchange.h, not worker/dist_store.h"], self.refused("python/extension/a.cc", '"worker/dist_store.h"'))
+                          "worker/kvstore_options.h and worker/collective_optimizer.h and worker/exchange/weight_exchange.h, not worker/store/dist_store.h"], self.refused("python/extension/a.cc", '"worker/store/dist_store.h"'))
         for path, include in (("worker/a.cc", '"python/extension/store.h"'), ("worker/a.cc", "<pybind11/pybind11.h>"),
-                              ("python/extension/a.cc", '"server/shard.h"'), ("python/extension/a.cc", "<zmq.h>")):
+                              ("python/extension/a.cc", '"server/shard/shard.h"'), ("python/extension/a.cc", "<zmq.h>")):
             self.assertEqual(1, len(self.refused(path, include)), (path, include))
+
+    def test_a_room_includes_only_what_it_stands_on(self):
+        for path, include in (("server/round/a.cc", '"server/shard/shard.h"'),
+                              ("worker/push/a.cc", '"worker/pull/pull_merger.h"'),
+                              ("worker/tensor/a.cc", '"worker/kvstore.h"'),
+                              ("proto/net/queue/a.cc", '"proto/net/zmq/zmq_transport.h"'),
+                              ("compress/codec/a.cc", '"compress/codec/sparse/topk.h"')):
+            self.assertEqual(1, len(self.refused(path, include)), (path, include))
+        for path, include in (("server/shard/a.cc", '"server/round/partition.h"'),
+                              ("worker/push/a.cc", '"worker/tensor/key_table.h"'),
+                              ("server/round/a.cc", '"compress/codec/catalogue/registry.h"')):
+            self.assertEqual([], self.refused(path, include), (path, include))
 
     def test_scheduler_sees_no_codec(self):
         self.assertEqual(["scheduler/a.cc:2: scheduler may not include compress/codec/codec.h"],

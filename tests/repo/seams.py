@@ -3,7 +3,7 @@
 
 The time           proto/base/clock.h    passed in as a Clock; MachineClock() only as a default, and in programs
 A thread           proto/base/thread.h   Thread
-A file that lasts  proto/base/file.h     WriteFileDurably, FileWriter; in Python slimps_files and _whole_file
+A file that lasts  proto/base/file.h     WriteFileDurably, FileWriter; in Python out_files and _whole_file
 """
 
 import re
@@ -34,7 +34,7 @@ RULES = [
      re.compile(r"proto/base/file\.cc$"), "what must last is written by %s" % FILE),
 ]
 PYTHON_RENAME = re.compile(r"\bos\.(replace|rename)\(")
-PYTHON_FILES = re.compile(r"python/slimps/_whole_file\.py$|tools/slimps_files\.py$")
+PYTHON_FILES = re.compile(r"python/slimps/_whole_file\.py$|tools/cli/out_files\.py$")
 
 
 def check_cpp(path, text):
@@ -58,5 +58,5 @@ def check_python(path, text):
     """Returns complaints about one Python file. A file gets its name where it was synced."""
     if TESTS.match(path) or PYTHON_FILES.match(path):
         return []
-    return ["%s:%d: what must last is written by slimps_files or _whole_file" % (path, text.count("\n", 0, match.start()) + 1)
+    return ["%s:%d: what must last is written by out_files or _whole_file" % (path, text.count("\n", 0, match.start()) + 1)
             for match in PYTHON_RENAME.finditer(text)]

@@ -49,7 +49,7 @@ class SeamRules(unittest.TestCase):
         for line in ("std::ofstream out(path);", "std::fstream both(path);", 'fopen(path, "wb")', "fsync(file);",
                      "std::rename(a, b);", "if (rename(a, b) != 0)", "std::filesystem::rename(a, b);"):
             self.assertEqual(1, len(self.complaints("scheduler/a.cc", line)), line)
-        self.assertEqual(["tools/a.py:1: what must last is written by slimps_files or _whole_file"],
+        self.assertEqual(["tools/a.py:1: what must last is written by out_files or _whole_file"],
                          seams.check_python("tools/a.py", "os.replace(draft, path)"))
 
     def test_what_only_resembles_it_passes(self):

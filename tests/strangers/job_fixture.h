@@ -16,7 +16,7 @@
 #include "absl/time/time.h"
 #include "proto/frame.h"
 #include "proto/net/membership/membership.h"
-#include "proto/net/zmq_transport.h"
+#include "proto/net/zmq/zmq_transport.h"
 #include "tests/strangers/zmtp_client.h"
 
 namespace slimps {

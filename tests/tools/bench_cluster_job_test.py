@@ -14,7 +14,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
 sys.path.insert(0, TOOLS)
 
-import slimps_bench_cluster_job as jobs  # noqa: E402
+from bench.cluster import cluster_job as jobs  # noqa: E402
 
 DAEMON = "while [ ! -e \"$0.over\" ]; do sleep 0.01; done"
 # A worker that does what it is told. With END it ends the daemons.

@@ -16,11 +16,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
 sys.path.insert(0, TOOLS)
 
-import slimps_bench_cluster as cluster  # noqa: E402
-import slimps_bench_cluster_net as net  # noqa: E402
-import slimps_bench_cluster_options as flags_of  # noqa: E402
-import slimps_bench_tables  # noqa: E402
-import slimps_setup  # noqa: E402
+from bench.cluster import cluster_bench as cluster  # noqa: E402
+from bench.cluster import net  # noqa: E402
+from bench.cluster import cluster_options as flags_of  # noqa: E402
+from bench import report_tables  # noqa: E402
+from cli import setup  # noqa: E402
 
 
 def settled(*arguments):
@@ -146,7 +146,7 @@ class ProfilesTest(unittest.TestCase):
                            ('{"m": {"threshold": "auto", "pull_threshold": 1}}', '"m".threshold: .* got "auto"')):
             with open(self.path, "w", encoding="utf-8") as out:
                 out.write(text)
-            with self.assertRaisesRegex(slimps_setup.SetupError, "^--profiles: %s holds no thresholds: %s" % (
+            with self.assertRaisesRegex(setup.SetupError, "^--profiles: %s holds no thresholds: %s" % (
                     self.path, what)):
                 cluster.Profiles(self.path)
 
@@ -157,7 +157,7 @@ class ProfilesTest(unittest.TestCase):
 
     def test_a_file_that_cannot_be_written_any_more_is_named(self):
         profiles = cluster.Profiles("/dev/full")
-        with self.assertRaisesRegex(slimps_setup.SetupError, "cannot write /dev/full: No space left on device"):
+        with self.assertRaisesRegex(setup.SetupError, "cannot write /dev/full: No space left on device"):
             profiles.get(("m",), lambda: {"threshold": 1, "pull_threshold": 1})
 
 
@@ -174,7 +174,7 @@ class OrderTest(unittest.TestCase):
             return "no: " + congestion
 
         with tempfile.TemporaryDirectory() as folder, mock.patch.object(net, "why_not", why_not):
-            with self.assertRaisesRegex(slimps_setup.SetupError, "^no: reno$"):
+            with self.assertRaisesRegex(setup.SetupError, "^no: reno$"):
                 cluster.main(["--congestion=reno", "--json", os.path.join(folder, "x.json"), "--profiles",
                               os.path.join(folder, "p.json")])
             self.assertEqual([], os.listdir(folder))
@@ -202,7 +202,7 @@ class OrderTest(unittest.TestCase):
     def test_an_unknown_congestion_control_is_named(self):
         def run(command, check=True):
             if "congctl" in command:
-                raise slimps_setup.SetupError("ip: no such thing")
+                raise setup.SetupError("ip: no such thing")
             return ""
 
         with mock.patch.object(net, "run", run), mock.patch.object(net.os, "geteuid", return_value=0), \
@@ -233,7 +233,7 @@ class KeepTest(unittest.TestCase):
 
             def measure(self, entry, model, milliseconds):
                 if model == "vgg16":
-                    raise slimps_setup.SetupError("worker0 was killed")
+                    raise setup.SetupError("worker0 was killed")
                 figures = dict.fromkeys(cluster.MEANS + ("wire_bytes_out", "wire_bytes_in", "wire_ms_at_link_rate",
                                                          "cpu_ms", "max_rss_bytes", "borrowed_rss_bytes"), 1.0)
                 return dict(figures, iteration_ms=10.0, threshold_bytes=None, pull_threshold_bytes=None,
@@ -248,7 +248,7 @@ class KeepTest(unittest.TestCase):
             with open(path, encoding="utf-8") as text:
                 report = json.load(text)
         self.assertEqual(["resnet50"], [row["model"] for row in report["results"]])
-        slimps_bench_tables.check(report)
+        report_tables.check(report)
 
 
 if __name__ == "__main__":

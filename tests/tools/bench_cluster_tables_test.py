@@ -12,11 +12,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
 sys.path.insert(0, TOOLS)
 
-import slimps_bench_cluster as cluster  # noqa: E402
-import slimps_bench_cluster_options as flags_of  # noqa: E402
-import slimps_bench_cluster_systems as systems  # noqa: E402
-import slimps_bench_cluster_tables as tables  # noqa: E402
-import slimps_bench_tables  # noqa: E402
+from bench.cluster import cluster_bench as cluster  # noqa: E402
+from bench.cluster import cluster_options as flags_of  # noqa: E402
+from bench.cluster import systems  # noqa: E402
+from bench.cluster import cluster_tables as tables  # noqa: E402
+from bench import report_tables  # noqa: E402
 
 FIELDS = ["system", "model", "link", "iteration_ms", "compute_ms", "encode_ms", "encode_exposed_ms", "overlap_ms",
           "wire_bytes_out", "wire_bytes_in", "wire_ms_at_link_rate", "bound_ms", "fraction_of_bound",
@@ -83,27 +83,27 @@ class TablesTest(unittest.TestCase):
 
     def test_comparisons_have_tables_and_markers_of_their_own(self):
         compared = dict(report(*self.compared(10.0, ("0", 20.0))), bench="cluster 100mbit thresholds", repeats=7)
-        slimps_bench_tables.check(compared)
+        report_tables.check(compared)
         self.assertIn("slimgc_1bit  the table's", tables.text(compared))
         page = "<!-- bench cluster 100mbit thresholds -->\n<!-- end cluster 100mbit thresholds -->\n"
-        new = slimps_bench_tables.put_into(page, compared)
+        new = report_tables.put_into(page, compared)
         self.assertIn("2 nodes, 100mbit, ", new)
         self.assertIn("medians of 7 runs", new)
         self.assertIn("### resnet50: the table's choice beside fixed thresholds", new)
 
     def test_wrong_reports_are_refused_with_the_field(self):
-        slimps_bench_tables.check(report(row(), row("fp32", speedup_over_1bit=None)))
+        report_tables.check(report(row(), row("fp32", speedup_over_1bit=None)))
         for wrong, what in ((dict(report(), bench="cluster"), "bench: expected cluster LINK"),
                             (dict(report(), bench="clutser 1gbit"), "bench: expected transport, cluster LINK"),
                             (dict(report(), nodes="2"), 'nodes: expected a whole number from 1 on, got "2"'),
                             (report(row(), row(bound_ms=None)), r"results\[1\].bound_ms: expected a number, got null"),
                             (report(row(threshold_bytes=-1)), "threshold_bytes: expected a whole number from 0")):
             with self.assertRaisesRegex(ValueError, what):
-                slimps_bench_tables.check(wrong)
+                report_tables.check(wrong)
 
     def test_markdown_goes_between_the_links_markers(self):
         page = "<!-- bench cluster 1gbit -->\nstale\n<!-- end cluster 1gbit -->\n"
-        new = slimps_bench_tables.put_into(page, report(row()))
+        new = report_tables.put_into(page, report(row()))
         self.assertIn("| 1bit | 1.0 |", new)
         self.assertNotIn("stale", new)
 

@@ -22,11 +22,11 @@ TOOLS = os.path.join(ROOT, "tools")
 PROGRAMS = os.path.abspath(".")  # the runfiles, where tests start
 sys.path.insert(0, TOOLS)
 
-import slimps_bench_cluster as cluster  # noqa: E402
-import slimps_bench_cluster_bound as bound  # noqa: E402
-import slimps_bench_cluster_net as net  # noqa: E402
-import slimps_bench_cluster_systems as systems  # noqa: E402
-import slimps_bench_tables  # noqa: E402
+from bench.cluster import cluster_bench as cluster  # noqa: E402
+from bench.cluster import bound  # noqa: E402
+from bench.cluster import net  # noqa: E402
+from bench.cluster import systems  # noqa: E402
+from bench import report_tables  # noqa: E402
 
 FIELDS = ["system", "model", "link", "iteration_ms", "compute_ms", "encode_ms", "encode_exposed_ms", "overlap_ms",
           "wire_bytes_out", "wire_bytes_in", "wire_ms_at_link_rate", "bound_ms", "fraction_of_bound",
@@ -225,7 +225,7 @@ class RunTest(unittest.TestCase):
             self.assertEqual(0, result.returncode, result.stderr)
             with open(path, encoding="utf-8") as text:
                 told = json.load(text)
-        slimps_bench_tables.check(told)
+        report_tables.check(told)
         self.assertEqual("cluster unshaped thresholds", told["bench"])
         self.assertEqual([("auto", 4096, 512), ("none", None, None)],
                          [(entry["threshold_setting"], entry["threshold_bytes"], entry["pull_threshold_bytes"])

@@ -13,9 +13,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
 sys.path.insert(0, TOOLS)
 
-import slimps_bench_common as common  # noqa: E402
-import slimps_bench_schema as schema  # noqa: E402
-import slimps_setup  # noqa: E402
+from bench import common  # noqa: E402
+from bench import schema  # noqa: E402
+from cli import setup  # noqa: E402
 
 
 class FlagTypesTest(unittest.TestCase):
@@ -43,10 +43,10 @@ class ProgramsTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "p")
             programs = {"p": ("//a:p", "p")}
-            with self.assertRaisesRegex(slimps_setup.SetupError, "cannot run %s: there is no such program" % path):
+            with self.assertRaisesRegex(setup.SetupError, "cannot run %s: there is no such program" % path):
                 common.find_programs(programs, folder)
             os.mkdir(path)  # a folder may be "executable" too
-            with self.assertRaises(slimps_setup.SetupError):
+            with self.assertRaises(setup.SetupError):
                 common.find_programs(programs, folder)
             os.rmdir(path)
             with open(path, "w", encoding="ascii"):

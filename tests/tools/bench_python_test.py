@@ -13,8 +13,8 @@ TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
 sys.path[:0] = [TOOLS, HERE]
 
 import folder_case  # noqa: E402
-import slimps_bench_python as bench  # noqa: E402
-import slimps_bench_tables  # noqa: E402
+from bench.torch import python_bench as bench  # noqa: E402
+from bench import report_tables  # noqa: E402
 
 
 def start(cpp, python, own, by_tensor, cpp_push=10.0, push=11.5):
@@ -52,8 +52,8 @@ class FiguresTest(unittest.TestCase):
         self.assertIn("at most 2 ms MISSED", lines["Python, tensor by tensor"])
         self.assertIn("11.50", lines["Python, tensor by tensor"])
         self.assertIn("at most 2 ms met", lines["Python, tensor by tensor"])  # its pushes
-        slimps_bench_tables.check(report)
-        self.assertEqual(text.count("MISSED"), slimps_bench_tables.markdown(report).count("MISSED"))
+        report_tables.check(report)
+        self.assertEqual(text.count("MISSED"), report_tables.markdown(report).count("MISSED"))
 
 
 class RunTest(folder_case.FolderCase):

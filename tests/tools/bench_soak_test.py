@@ -17,7 +17,7 @@ TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
 PROGRAMS = os.path.abspath(".")  # the runfiles, where tests start
 sys.path.insert(0, TOOLS)
 
-import slimps_bench_soak as soak  # noqa: E402
+from bench.soak import soak_bench as soak  # noqa: E402
 
 MIB = 2 ** 20
 SMALL = ("--tensors=1x65536,3x100", "--rounds=60", "--most_growth=1000")

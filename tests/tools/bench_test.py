@@ -12,10 +12,10 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
-PROGRAM = os.path.abspath("tools/bench/bench_codec")  # in the runfiles, where tests start
+PROGRAM = os.path.abspath("tools/bench/codec/bench_codec")  # in the runfiles, where tests start
 sys.path.insert(0, TOOLS)
 
-import slimps_bench_tables as tables  # noqa: E402
+from bench import report_tables as tables  # noqa: E402
 
 FIELDS = ["codec", "op", "workers", "elements", "threads", "isa", "gbps", "reference_gbps", "fraction_of_reference",
           "payload_bytes"]

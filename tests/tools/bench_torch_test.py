@@ -14,10 +14,10 @@ TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
 sys.path[:0] = [TOOLS, HERE]
 
 import folder_case  # noqa: E402
-import slimps_bench_cluster_net as net  # noqa: E402
-import slimps_bench_tables  # noqa: E402
-import slimps_bench_torch as bench  # noqa: E402
-import slimps_setup  # noqa: E402
+from bench.cluster import net  # noqa: E402
+from bench import report_tables  # noqa: E402
+from bench.torch import torch_bench as bench  # noqa: E402
+from cli import setup  # noqa: E402
 
 
 def settled(*arguments):
@@ -84,15 +84,15 @@ class FiguresTest(unittest.TestCase):
 
     def test_the_bar_is_met_or_missed(self):
         made = report(settled(), self.MEASURED)
-        self.assertIn("2.00 x met", slimps_bench_tables.text(made))
+        self.assertIn("2.00 x met", report_tables.text(made))
         slow = dict(self.MEASURED)
         slow[("gloo", 8)] = [job(300.0)]
-        page = slimps_bench_tables.markdown(report(settled(), slow))
+        page = report_tables.markdown(report(settled(), slow))
         self.assertIn("| slimps_1bit_2way | 8 | 78.4 | 204.0 |  | 1.47 | 1.40 | 1.50 | 2.00 x MISSED |", page)
-        slimps_bench_tables.check(made)
+        report_tables.check(made)
         made["results"][0]["system"] = "horovod"
         with self.assertRaisesRegex(ValueError, r"results\[0\].system: expected one of alone"):
-            slimps_bench_tables.check(made)
+            report_tables.check(made)
 
 
 class RunTest(folder_case.FolderCase):
@@ -119,7 +119,7 @@ class RunTest(folder_case.FolderCase):
             self.skipTest(reason)
         with mock.patch.object(bench, "WORKER", self.put("fails.py", "raise SystemExit('no such model')")), \
                 contextlib.redirect_stderr(io.StringIO()):
-            with self.assertRaisesRegex(slimps_setup.SetupError, "(?s)worker.*no such model"):
+            with self.assertRaisesRegex(setup.SetupError, "(?s)worker.*no such model"):
                 bench.main(["--systems=gloo", "--batch=2", "--repeats=1", "--programs=" + os.getcwd()])
 
 

@@ -18,13 +18,13 @@ TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
 PROGRAMS = os.path.abspath(".")  # the runfiles, where tests start
 sys.path.insert(0, TOOLS)
 
-import slimps_bench_common  # noqa: E402
-import slimps_bench_processes as processes  # noqa: E402
-import slimps_bench_tables  # noqa: E402
-import slimps_bench_transport as bench  # noqa: E402
-import slimps_bench_transport_runs as runs  # noqa: E402
-import slimps_bench_transport_tables as tables  # noqa: E402
-import slimps_setup  # noqa: E402
+from bench import common  # noqa: E402
+from bench import bench_processes as processes  # noqa: E402
+from bench import report_tables  # noqa: E402
+from bench.transport import transport_bench as bench  # noqa: E402
+from bench.transport import transport_runs as runs  # noqa: E402
+from bench.transport import transport_tables as tables  # noqa: E402
+from cli import setup  # noqa: E402
 
 PROMISED = {"transport", "workers", "servers", "op", "goodput_gbps", "raw_zmq_gbps", "fraction_of_raw", "p50_us",
             "p99_us"}
@@ -105,7 +105,7 @@ def wait_for(condition, what, seconds=60.0):
 
 
 def programs():
-    return slimps_bench_common.find_programs(bench.PROGRAMS, PROGRAMS)
+    return common.find_programs(bench.PROGRAMS, PROGRAMS)
 
 
 def row(op="push_pull", **changes):
@@ -162,7 +162,7 @@ class QuickTest(unittest.TestCase):
         self.assertIn("[6] latency", self.result.stderr)
 
     def test_the_report_renders_between_its_markers(self):
-        page = slimps_bench_tables.put_into("a\n<!-- bench transport -->\nold\n<!-- end transport -->\nb\n", self.report)
+        page = report_tables.put_into("a\n<!-- bench transport -->\nold\n<!-- end transport -->\nb\n", self.report)
         self.assertTrue(page.startswith("a\n<!-- bench transport -->\n"))
         self.assertTrue(page.endswith("\n<!-- end transport -->\nb\n"))
         self.assertNotIn("old", page)
@@ -271,7 +271,7 @@ class EndTest(unittest.TestCase):
 
     def test_a_refused_command_is_told_in_the_programs_words(self):
         with processes.Processes() as party:
-            with self.assertRaisesRegex(slimps_setup.SetupError, "(?s)raw client.*exited with status 1.*pong"):
+            with self.assertRaisesRegex(setup.SetupError, "(?s)raw client.*exited with status 1.*pong"):
                 with runs.RawPeers(party, programs()["bench_raw_zmq"], "ipc", 1, 1) as raw:
                     self.assertEqual(3, len(raw.ask("ping bytes=300 pause_us=0 count=3")[0]["samples_us"]))
                     raw.ask("pong bytes=300 count=3")
@@ -289,16 +289,16 @@ class EndTest(unittest.TestCase):
             wait_for(lambda: complains.status is not None, "its end")
             victim = party.start("victim", ["/bin/sh", "-c", "kill -KILL $$"])
             wait_for(lambda: victim.status is not None, "its end")
-            with self.assertRaisesRegex(slimps_setup.SetupError, "^victim was killed by SIGKILL$"):
+            with self.assertRaisesRegex(setup.SetupError, "^victim was killed by SIGKILL$"):
                 party.answers([complains], "word")
-            with self.assertRaisesRegex(slimps_setup.SetupError, "(?s)^alone exited with status 3.*alone. bye"):
+            with self.assertRaisesRegex(setup.SetupError, "(?s)^alone exited with status 3.*alone. bye"):
                 party.answers([party.start("alone", ["/bin/sh", "-c", "echo bye; exit 3"])], "word")
 
     def test_silence_has_a_deadline(self):
         with processes.Processes() as party:
             silent = party.start("silent", ["/bin/sh", "-c", "echo starting; sleep 1000"])
             wait_for(lambda: silent.last_lines, "its first line")
-            with self.assertRaisesRegex(slimps_setup.SetupError, "(?s)silent: no word after 0 s.*silent\\| starting"):
+            with self.assertRaisesRegex(setup.SetupError, "(?s)silent: no word after 0 s.*silent\\| starting"):
                 party.answers([silent], "word", 0.1)
 
 
@@ -360,14 +360,14 @@ class TablesTest(unittest.TestCase):
     def test_odd_reports_are_refused_with_the_field(self):
         machine = {"cpu": "A CPU", "cores": 2, "memory_bytes": 8e9, "congestion_control": "cubic"}
         report = {"bench": "transport", "results": [row(), row("latency"), row("model_round")], "machine": machine}
-        slimps_bench_tables.check(report)
+        report_tables.check(report)
         for entry in report["results"]:
             for field in set(entry) - {"p50_us", "p99_us"} | ({"p50_us"} if entry["op"] == "latency" else set()):
                 odd = {name: value for name, value in entry.items() if name != field}
                 with self.assertRaisesRegex(ValueError, r"^results\[1\].%s: expected .*, got nothing$" % field):
-                    slimps_bench_tables.check(dict(report, results=[row(), odd]))
+                    report_tables.check(dict(report, results=[row(), odd]))
         with self.assertRaisesRegex(ValueError, "machine.congestion_control: expected text, got 1"):
-            slimps_bench_tables.check(dict(report, machine=dict(machine, congestion_control=1)))
+            report_tables.check(dict(report, machine=dict(machine, congestion_control=1)))
 
     def test_render_writes_into_a_page(self):
         report = {"bench": "transport", "results": [row(), row("latency"), row("model_round")],

@@ -13,10 +13,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
 sys.path.insert(0, TOOLS)
 
-import slimps_bench  # noqa: E402
-import slimps_demo  # noqa: E402
-import slimps_setup  # noqa: E402
-import slimps_test  # noqa: E402
+from bench import bench_command  # noqa: E402
+from cli import demo_runs  # noqa: E402
+from cli import setup  # noqa: E402
+from cli import test_run  # noqa: E402
 
 GTEST = """<testsuites><testsuite name="A">
 <testcase name="Good" classname="A" status="run" result="completed"/>
@@ -28,8 +28,8 @@ GTEST = """<testsuites><testsuite name="A">
 
 class CountTest(unittest.TestCase):
     def count(self, status, *documents):
-        tally = slimps_test.Tally()
-        slimps_test.count_cases("//a:b", status, documents, tally)
+        tally = test_run.Tally()
+        test_run.count_cases("//a:b", status, documents, tally)
         return tally
 
     def test_cases_are_counted_by_result(self):
@@ -62,12 +62,12 @@ class CountTest(unittest.TestCase):
             out.write("\n".join(map(json.dumps, events)))
             out.flush()
             self.assertEqual({"//a:b": ("PASSED", ["/x/with space.xml"]), "//a:c": ("FAILED_TO_BUILD", [])},
-                             slimps_test.read_events(out.name))
+                             test_run.read_events(out.name))
 
 
 class SetupTest(unittest.TestCase):
     def test_the_package_list_has_names_only(self):
-        packages = slimps_setup.wanted_packages()
+        packages = setup.wanted_packages()
         self.assertIn("libzmq3-dev", packages)
         self.assertEqual(len(set(packages)), len(packages))
         for package in packages:
@@ -75,14 +75,14 @@ class SetupTest(unittest.TestCase):
 
     def test_an_installed_package_is_not_missing(self):
         self.assertEqual(["no-such-package-at-all"],
-                         slimps_setup.missing_packages(["dpkg", "no-such-package-at-all"]))
+                         setup.missing_packages(["dpkg", "no-such-package-at-all"]))
 
     def test_without_root_or_sudo_the_error_says_what_to_install(self):
-        with mock.patch.object(slimps_setup, "missing_packages", return_value=["libzmq3-dev"]), \
+        with mock.patch.object(setup, "missing_packages", return_value=["libzmq3-dev"]), \
                 mock.patch.object(os, "geteuid", return_value=1000), \
-                mock.patch.object(slimps_setup.shutil, "which", return_value=None):
-            with self.assertRaisesRegex(slimps_setup.SetupError, "apt-get install.*libzmq3-dev"):
-                slimps_setup.install_packages()
+                mock.patch.object(setup.shutil, "which", return_value=None):
+            with self.assertRaisesRegex(setup.SetupError, "apt-get install.*libzmq3-dev"):
+                setup.install_packages()
 
 
 class DemoTest(unittest.TestCase):
@@ -92,18 +92,18 @@ class DemoTest(unittest.TestCase):
                                     "gain": 0.5, "note": "left out"}]}
 
     def test_json_has_the_promised_fields(self):
-        run = slimps_demo.as_run("slimgc", self.SUMMARY)
+        run = demo_runs.as_run("slimgc", self.SUMMARY)
         self.assertEqual({"name", "test_accuracy", "seconds", "bytes_pushed", "bytes_pulled", "threshold_bytes",
                           "threshold_table", "after_epoch"}, set(run))
         self.assertEqual({"bytes", "t_c_ms", "t_cq_ms", "t_pq_ms", "t_q_ms", "gain"}, set(run["threshold_table"][0]))
 
     def test_a_run_without_a_table_has_an_empty_one(self):
-        run = slimps_demo.as_run("fp32", dict(self.SUMMARY, threshold_bytes=None, threshold_table=None))
+        run = demo_runs.as_run("fp32", dict(self.SUMMARY, threshold_bytes=None, threshold_table=None))
         self.assertIsNone(run["threshold_bytes"])
         self.assertEqual([], run["threshold_table"])
 
     def test_the_codec_runs_alone_and_under_the_table(self):
-        fp32, bf16, plain, slimgc, both = slimps_demo.plan_runs("topk:ratio=0.05")
+        fp32, bf16, plain, slimgc, both = demo_runs.plan_runs("topk:ratio=0.05")
         self.assertEqual(["fp32", "bf16", "topk", "slimgc", "slimgc_2way"],
                          [run[0] for run in (fp32, bf16, plain, slimgc, both)])
         self.assertIn("none", fp32[2])
@@ -114,31 +114,31 @@ class DemoTest(unittest.TestCase):
         self.assertEqual(slimgc[2] + ["--pull_compression", "topk:ratio=0.05"], both[2])
         self.assertEqual(["bf16", "bf16"], [bf16[2][bf16[2].index(flag) + 1] for flag in ("--compression", "--pull_compression")])
         self.assertEqual("0.2", plain[2][-1])
-        self.assertEqual("0.001", slimps_demo.plan_runs("signsgd")[2][2][-1])
-        self.assertEqual("0.5", slimps_demo.plan_runs("signsgd", 0.5)[2][2][-1])
+        self.assertEqual("0.001", demo_runs.plan_runs("signsgd")[2][2][-1])
+        self.assertEqual("0.5", demo_runs.plan_runs("signsgd", 0.5)[2][2][-1])
 
     def test_what_cannot_compress_pulls_leaves_them_to_1bit(self):
         for compression, pulls in (("signsgd", "1bit"), ("dgc:ratio=0.01", "1bit"), ("1bit:momentum=0.9", "1bit"),
                                    ("dgcx", "dgcx"), ("2bit:threshold=0.5", "2bit:threshold=0.5")):
-            self.assertEqual(pulls, slimps_demo.plan_runs(compression)[-1][2][-1])
+            self.assertEqual(pulls, demo_runs.plan_runs(compression)[-1][2][-1])
 
     def test_bf16_is_not_run_twice(self):
-        self.assertEqual(["fp32", "bf16", "slimgc", "slimgc_2way"], [run[0] for run in slimps_demo.plan_runs("bf16")])
+        self.assertEqual(["fp32", "bf16", "slimgc", "slimgc_2way"], [run[0] for run in demo_runs.plan_runs("bf16")])
 
     def test_what_a_worker_refuses_is_refused_before_anything_starts(self):
-        runs = slimps_demo.plan_runs("2bits")
+        runs = demo_runs.plan_runs("2bits")
         with tempfile.TemporaryDirectory() as folder:
             worker = os.path.join(folder, "worker")
             with open(worker, "w", encoding="utf-8") as script:
                 script.write("#!/bin/sh\necho \"slimps_worker: did you mean '2bit'?\" >&2\nexit 2\n")
             os.chmod(worker, 0o755)
-            with self.assertRaisesRegex(slimps_setup.SetupError, "demo: did you mean '2bit'"):
-                slimps_demo.check_runs(worker, runs, 1)
+            with self.assertRaisesRegex(setup.SetupError, "demo: did you mean '2bit'"):
+                demo_runs.check_runs(worker, runs, 1)
 
     def test_the_table_compares_with_fp32(self):
-        full = slimps_demo.as_run("fp32", self.SUMMARY)
-        small = slimps_demo.as_run("1bit", dict(self.SUMMARY, bytes_pushed=100000))
-        lines = slimps_demo.table_text([full, small]).splitlines()
+        full = demo_runs.as_run("fp32", self.SUMMARY)
+        small = demo_runs.as_run("1bit", dict(self.SUMMARY, bytes_pushed=100000))
+        lines = demo_runs.table_text([full, small]).splitlines()
         self.assertIn("3.2 MB", lines[1])
         self.assertTrue(lines[2].endswith(" 32.0 x"), lines[2])
 
@@ -159,7 +159,7 @@ class CommandLineTest(unittest.TestCase):
             self.assertEqual("slimps " + version.read(), self.slimps("--version").stdout)
 
     def test_every_kind_of_bench_is_listed(self):
-        kinds = [kind.name for kind in slimps_bench.KINDS]
+        kinds = [kind.name for kind in bench_command.KINDS]
         self.assertLessEqual({"codec", "transport", "cluster", "torch", "python", "soak", "render"}, set(kinds))
         self.assertIn("bench " + ", ".join(kinds) + "\n", self.slimps("--help").stdout)
         for arguments, status in ((["bench"], 2), (["bench", "--help"], 0)):
@@ -175,9 +175,9 @@ class CommandLineTest(unittest.TestCase):
             with open(daemon, "w", encoding="utf-8") as script:
                 script.write('#!/bin/sh\necho "role $DMLC_ROLE, got $*"\nexit 7\n')
             os.chmod(daemon, 0o755)
-            code = ("import sys; sys.path.insert(0, %r)\nimport slimps_main, slimps_setup\n"
-                    "slimps_setup.ensure_programs = lambda names: {name: %r + '/' + name for name in names}\n"
-                    "sys.exit(slimps_main.main(sys.argv[1:]))" % (TOOLS, folder))
+            code = ("import sys; sys.path.insert(0, %r)\nfrom cli import main, setup\n"
+                    "setup.ensure_programs = lambda names: {name: %r + '/' + name for name in names}\n"
+                    "sys.exit(main.main(sys.argv[1:]))" % (TOOLS, folder))
             return subprocess.run([sys.executable, "-c", code, name, "--model", "mlp"], env=environment,
                                   stdout=subprocess.PIPE, text=True, check=False)
 

@@ -15,9 +15,9 @@ TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
 sys.path[:0] = [TOOLS, HERE]
 
 import folder_case  # noqa: E402
-import slimps_curves_svg  # noqa: E402
-import slimps_demo  # noqa: E402
-import slimps_setup  # noqa: E402
+from cli import curves_svg  # noqa: E402
+from cli import demo_runs  # noqa: E402
+from cli import setup  # noqa: E402
 
 # One file is scheduler, server and worker, depending on its name. A scheduler ends when a worker of
 # its job has ended. The port, which is the scheduler's process number, tells jobs apart.
@@ -71,14 +71,14 @@ elif name == "slimps_worker":
 class DemoTest(folder_case.FolderCase):
     def setUp(self):
         super().setUp()
-        for name in slimps_setup.PROGRAMS:
+        for name in setup.PROGRAMS:
             with open(self.path(name), "w", encoding="utf-8") as out:
                 out.write(PROGRAM)
             os.chmod(self.path(name), 0o755)
         self.built = []
         for name, value in (("install_packages", lambda: None), ("build", self.built.extend),
                             ("program_path", self.path)):
-            patch = mock.patch.object(slimps_setup, name, value)
+            patch = mock.patch.object(setup, name, value)
             patch.start()
             self.addCleanup(patch.stop)
 
@@ -87,7 +87,7 @@ class DemoTest(folder_case.FolderCase):
         out, err = io.StringIO(), io.StringIO()
         arguments = ("--svg", self.path("demo.svg")) + arguments
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            status = slimps_demo.main(list(arguments))
+            status = demo_runs.main(list(arguments))
         return status, out.getvalue(), err.getvalue()
 
     def calls(self, real=True):
@@ -97,7 +97,7 @@ class DemoTest(folder_case.FolderCase):
     def test_five_runs_and_what_they_cost(self):
         status, out, err = self.demo("--json", self.path("figures.json"))
         self.assertEqual(0, status)
-        self.assertEqual({target for target, _ in slimps_setup.PROGRAMS.values()}, set(self.built))
+        self.assertEqual({target for target, _ in setup.PROGRAMS.values()}, set(self.built))
         self.assertEqual(["fp32:", "bf16:", "1bit:", "slimgc:", "slimgc_2way:"],
                          [line.split()[0] for line in out.splitlines()[:5]])
         table = out[out.index("run  "):].splitlines()
@@ -147,14 +147,14 @@ class DemoTest(folder_case.FolderCase):
         self.demo("--seed", "5", "--compression", "topk:ratio=0.05", "--lr", "0.3")
         with open(self.path("calls"), encoding="utf-8") as lines:
             kinds = ["--dry_run" in json.loads(line) for line in lines]
-        self.assertEqual([True] * 5 + [False] * 5 * slimps_demo.WORKERS, kinds)
+        self.assertEqual([True] * 5 + [False] * 5 * demo_runs.WORKERS, kinds)
         for call in self.calls(real=False) + self.calls():
             self.assertEqual("5", call[call.index("--seed") + 1])
             self.assertIn("--evaluate_epochs", call)
             compression = call[call.index("--compression") + 1]
             self.assertEqual("0.2" if compression in ("none", "bf16") else "0.3", call[call.index("--lr") + 1])
         self.assertEqual(["none", "bf16"] + 3 * ["topk:ratio=0.05"],
-                         [call[call.index("--compression") + 1] for call in self.calls()[::slimps_demo.WORKERS]])
+                         [call[call.index("--compression") + 1] for call in self.calls()[::demo_runs.WORKERS]])
 
     def test_verbose_shows_every_node(self):
         _, _, err = self.demo("--verbose")
@@ -163,7 +163,7 @@ class DemoTest(folder_case.FolderCase):
     def test_a_run_that_fails_is_named_and_ends_the_demo(self):
         with open(self.path("fails.1bit"), "w", encoding="utf-8"):
             pass
-        with self.assertRaisesRegex(slimps_setup.SetupError, 'run "1bit" failed with status 3'):
+        with self.assertRaisesRegex(setup.SetupError, 'run "1bit" failed with status 3'):
             self.demo()
         self.assertNotIn("auto", sum(self.calls(), []))
 
@@ -186,8 +186,8 @@ class CurvesTest(unittest.TestCase):
     def draw(self, *curves):
         """Returns the picture's texts and the places of its dots."""
         svg = "{http://www.w3.org/2000/svg}"
-        picture = xml.etree.ElementTree.fromstring(slimps_curves_svg.render("a < b", [
-            slimps_curves_svg.Curve(name, [slimps_curves_svg.Point(*point) for point in points]) for name, points in curves]))
+        picture = xml.etree.ElementTree.fromstring(curves_svg.render("a < b", [
+            curves_svg.Curve(name, [curves_svg.Point(*point) for point in points]) for name, points in curves]))
         dots = [(float(dot.get("cx")), float(dot.get("cy"))) for dot in picture.iter(svg + "circle")]
         return [text.text for text in picture.iter(svg + "text")], dots
 
@@ -197,7 +197,7 @@ class CurvesTest(unittest.TestCase):
         for tick in ("50 %", "100 %", "0", "50", "5 MB", "1 GB", "test accuracy over seconds"):
             self.assertIn(tick, texts)
         for x, y in dots:
-            self.assertTrue(0 < x < slimps_curves_svg.WIDTH and slimps_curves_svg.TOP <= y < slimps_curves_svg.HEIGHT)
+            self.assertTrue(0 < x < curves_svg.WIDTH and curves_svg.TOP <= y < curves_svg.HEIGHT)
 
     def test_later_is_further_right_and_better_is_higher(self):
         _, dots = self.draw(("x", [(0.5, 1, 1e6), (0.9, 2, 2e6)]))

@@ -18,35 +18,35 @@ TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
 sys.path[:0] = [TOOLS, HERE]
 
 import folder_case  # noqa: E402
-import slimps_files  # noqa: E402
-import slimps_setup  # noqa: E402
+from cli import out_files  # noqa: E402
+from cli import setup  # noqa: E402
 
 
 class WritableTest(folder_case.FolderCase):
     def test_nothing_is_left_behind_and_nothing_lost(self):
         old = self.put("old.json", "old")
-        self.assertIsNone(slimps_files.why_not_writable(old))
-        self.assertIsNone(slimps_files.why_not_writable(self.path("new.json")))
+        self.assertIsNone(out_files.why_not_writable(old))
+        self.assertIsNone(out_files.why_not_writable(self.path("new.json")))
         self.assertEqual(["old.json"], os.listdir(self.folder))
         self.assertEqual("old", self.get("old.json"))
 
     def test_folders_and_what_is_in_no_folder_are_refused(self):
         for wrong in ("", self.folder, self.folder + "/"):
-            self.assertEqual("not a file", slimps_files.why_not_writable(wrong))
-        self.assertEqual("No such file or directory", slimps_files.why_not_writable(self.path("no/t.json")))
-        self.assertIn("null", slimps_files.why_not_writable("a\0b"))
+            self.assertEqual("not a file", out_files.why_not_writable(wrong))
+        self.assertEqual("No such file or directory", out_files.why_not_writable(self.path("no/t.json")))
+        self.assertIn("null", out_files.why_not_writable("a\0b"))
 
     def test_a_file_that_may_not_be_written_is_refused(self):
         path = self.put("mine.json", "")
-        with mock.patch.object(slimps_files.os, "access", return_value=False):
-            self.assertEqual("Permission denied", slimps_files.why_not_writable(path))
+        with mock.patch.object(out_files.os, "access", return_value=False):
+            self.assertEqual("Permission denied", out_files.why_not_writable(path))
 
     def test_wrong_usage_names_flag_file_and_reason(self):
         parser = argparse.ArgumentParser()
-        slimps_files.refuse_unwritable(parser, "--json", None)
+        out_files.refuse_unwritable(parser, "--json", None)
         said = io.StringIO()
         with contextlib.redirect_stderr(said), self.assertRaises(SystemExit) as ended:
-            slimps_files.refuse_unwritable(parser, "--json", self.folder)
+            out_files.refuse_unwritable(parser, "--json", self.folder)
         self.assertEqual(2, ended.exception.code)
         self.assertIn("--json: cannot write %s: not a file" % self.folder, said.getvalue())
 
@@ -60,7 +60,7 @@ class SaveTest(folder_case.FolderCase):
             raise OSError(28, "No space left on device")
 
         with self.assertRaises(OSError):
-            slimps_files.save(path, fail)
+            out_files.save(path, fail)
         self.assertEqual("old", self.get("a.json"))
         self.assertEqual(["a.json"], os.listdir(self.folder))
 
@@ -78,53 +78,53 @@ class SaveTest(folder_case.FolderCase):
             replace(*names)
 
         with mock.patch.object(os, "fsync", recorded_sync), mock.patch.object(os, "replace", recorded_replace):
-            slimps_files.save_text(path, "newer")
+            out_files.save_text(path, "newer")
         self.assertEqual(["file of 5", "name", "folder"], done)
 
     def test_a_link_stays_one_and_modes_are_kept(self):
         path = self.put("a.json", "old")
         os.chmod(path, 0o640)
         os.symlink(path, self.path("link"))
-        slimps_files.save_text(self.path("link"), "new")
+        out_files.save_text(self.path("link"), "new")
         self.assertEqual("new", self.get("a.json"))
         self.assertTrue(os.path.islink(self.path("link")))
         self.assertEqual(0o640, stat.S_IMODE(os.stat(path).st_mode))
 
     def test_devices_and_pipes_are_written_not_replaced(self):
-        slimps_files.save_text("/dev/null", "x")
+        out_files.save_text("/dev/null", "x")
         self.assertTrue(stat.S_ISCHR(os.stat("/dev/null").st_mode))
         os.mkfifo(self.path("pipe"))
         with subprocess.Popen(["cat", self.path("pipe")], stdout=subprocess.PIPE, text=True) as reader:
-            self.assertIsNone(slimps_files.why_not_writable(self.path("pipe")))
-            slimps_files.save_text(self.path("pipe"), "through it")
+            self.assertIsNone(out_files.why_not_writable(self.path("pipe")))
+            out_files.save_text(self.path("pipe"), "through it")
             self.assertEqual("through it", reader.communicate()[0])
-        self.assertTrue(slimps_files.is_special(self.path("pipe")))
+        self.assertTrue(out_files.is_special(self.path("pipe")))
 
     def test_a_full_disk_is_one_clear_error(self):
-        with self.assertRaisesRegex(slimps_setup.SetupError, "^cannot write /dev/full: No space left on device$"):
-            slimps_files.save_json("/dev/full", {"a": 1})
+        with self.assertRaisesRegex(setup.SetupError, "^cannot write /dev/full: No space left on device$"):
+            out_files.save_json("/dev/full", {"a": 1})
 
     def test_json_is_laid_out_as_asked(self):
-        slimps_files.save_json(self.path("a.json"), {"b": 1, "a": 2}, sort_keys=True)
+        out_files.save_json(self.path("a.json"), {"b": 1, "a": 2}, sort_keys=True)
         self.assertEqual('{"a": 2, "b": 1}\n', self.get("a.json"))
-        slimps_files.save_json(self.path("a.json"), {"b": 1})
+        out_files.save_json(self.path("a.json"), {"b": 1})
         self.assertEqual('{\n "b": 1\n}\n', self.get("a.json"))
 
 
 class LoadTest(folder_case.FolderCase):
     def test_what_is_no_json_is_told_why(self):
-        self.assertEqual({"a": 1}, slimps_files.load_json(self.put("good", json.dumps({"a": 1}))))
+        self.assertEqual({"a": 1}, out_files.load_json(self.put("good", json.dumps({"a": 1}))))
         for text, what in (("", "not JSON: Expecting value"), ("{", "not JSON: "), ("[" * 100000, "nested too deep")):
             with self.assertRaisesRegex(ValueError, what):
-                slimps_files.load_json(self.put("bad", text))
+                out_files.load_json(self.put("bad", text))
         with open(self.path("bytes"), "wb") as out:
             out.write(b'{"\xff"}')
         with self.assertRaisesRegex(ValueError, "not JSON: byte 2 is no UTF-8"):
-            slimps_files.load_json(self.path("bytes"))
+            out_files.load_json(self.path("bytes"))
         with self.assertRaisesRegex(ValueError, "cannot read it: Is a directory"):
-            slimps_files.load_json(self.folder)
+            out_files.load_json(self.folder)
         with self.assertRaisesRegex(ValueError, "cannot read it: No such file"):
-            slimps_files.load_json(self.path("missing"))
+            out_files.load_json(self.path("missing"))
 
 
 if __name__ == "__main__":

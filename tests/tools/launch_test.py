@@ -15,8 +15,8 @@ TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
 sys.path[:0] = [TOOLS, HERE]
 
 import folder_case  # noqa: E402
-import slimps_launch  # noqa: E402
-import slimps_output  # noqa: E402
+from cli import job_launch  # noqa: E402
+from cli import job_output  # noqa: E402
 
 FAKE = [sys.executable, os.path.join(HERE, "fake_node.py")]
 DEADLINE = 30.0  # seconds; only a failing test waits this long
@@ -42,10 +42,10 @@ def eventually(condition):
 
 class LaunchTest(folder_case.FolderCase):
     def launcher(self, scheduler, server, worker, workers=2, servers=1):
-        job = slimps_launch.Job(FAKE + scheduler, FAKE + server, FAKE + worker, workers, servers)
+        job = job_launch.Job(FAKE + scheduler, FAKE + server, FAKE + worker, workers, servers)
         job.settle = 0.1
         self.out = io.StringIO()
-        return slimps_launch.Launcher(job, out=self.out)
+        return job_launch.Launcher(job, out=self.out)
 
     def run_job(self, *arguments, **counts):
         launcher = self.launcher(*arguments, **counts)
@@ -105,7 +105,7 @@ class LaunchTest(folder_case.FolderCase):
                 "worker1": "slimps.Error: disk is full", "worker2": None}
         failed = []
         for name, line in said.items():
-            failed.append(slimps_launch.Node(name, "any", ["x"]))
+            failed.append(job_launch.Node(name, "any", ["x"]))
             failed[-1].status = 2
             failed[-1].last_lines.extend(filter(None, [line]))
         self.assertEqual(2, launcher._report_failure(failed))
@@ -116,7 +116,7 @@ class LaunchTest(folder_case.FolderCase):
 
     def test_verbose_shows_all_as_it_comes(self):
         launcher = self.launcher(["wait"], ["wait"], self.TRACEBACK + ["say=ValueError: no such file", "exit=1"], workers=1)
-        launcher = slimps_launch.Launcher(launcher.job, verbose=True, out=self.out)
+        launcher = job_launch.Launcher(launcher.job, verbose=True, out=self.out)
         self.assertEqual(1, launcher.run())
         lines = self.out.getvalue().splitlines()
         self.assertLess(lines.index("worker0| ValueError: no such file"),
@@ -137,10 +137,10 @@ class LaunchTest(folder_case.FolderCase):
 
     def test_a_killed_node_comes_before_those_that_complain_of_it(self):
         launcher = self.launcher([], [], [])
-        complainer = slimps_launch.Node("worker0", "worker", ["w"])
+        complainer = job_launch.Node("worker0", "worker", ["w"])
         complainer.status = 1
         complainer.last_lines.append("slimps_worker: server 1 is gone")
-        killed = slimps_launch.Node("server1", "server", ["s"])
+        killed = job_launch.Node("server1", "server", ["s"])
         killed.status = -signal.SIGSEGV
         self.assertEqual(128 + signal.SIGSEGV, launcher._report_failure([complainer, killed]))
         self.assertIn("the job failed: server1 was killed by SIGSEGV", self.out.getvalue())
@@ -225,8 +225,8 @@ class LaunchTest(folder_case.FolderCase):
     def test_nodes_die_with_a_killed_launcher(self):
         script = self.path("launch.py")
         with open(script, "w", encoding="utf-8") as out:
-            out.write("import sys\nsys.path.insert(0, %r)\nimport slimps_launch\n"
-                      "job = slimps_launch.Job(%r, %r, %r, 1, 1)\nslimps_launch.Launcher(job).run()\n"
+            out.write("import sys\nsys.path.insert(0, %r)\nfrom cli import job_launch\n"
+                      "job = job_launch.Job(%r, %r, %r, 1, 1)\njob_launch.Launcher(job).run()\n"
                       % (TOOLS, FAKE + ["wait"], FAKE + ["wait"], [
                           sys.executable, "-c", "import os, signal; print('pid', os.getpid(), flush=True); "
                                                 "signal.pause()"]))
@@ -265,8 +265,8 @@ class LaunchTest(folder_case.FolderCase):
 class OutputTest(unittest.TestCase):
     def setUp(self):
         self.said = []
-        self.output = slimps_output.Output(self.said.append, lambda node: node.name != "worker1")
-        self.nodes = [slimps_launch.Node("worker%d" % rank, "worker", ["w"]) for rank in range(2)]
+        self.output = job_output.Output(self.said.append, lambda node: node.name != "worker1")
+        self.nodes = [job_launch.Node("worker%d" % rank, "worker", ["w"]) for rank in range(2)]
 
     def add(self, *lines, rank=0):
         for line in lines:
@@ -293,7 +293,7 @@ class OutputTest(unittest.TestCase):
         self.assertEqual(["elsewhere"], self.output.unseen(self.nodes[1]), "hidden lines are unseen, too")
 
     def error(self, *lines):
-        at = slimps_output.last_error(lines)
+        at = job_output.last_error(lines)
         return None if at is None else lines[at]
 
     def test_the_error_is_what_was_raised_or_said_at_the_end(self):
@@ -307,28 +307,28 @@ class OutputTest(unittest.TestCase):
         self.assertIsNone(self.error())
 
     def test_an_error_is_known_again_in_others_words(self):
-        self.assertEqual("push of w: no", slimps_output.words_of("slimps.errors.InvalidArgumentError: push of w: no"))
-        self.assertEqual("AssertionError", slimps_output.words_of("AssertionError"))
+        self.assertEqual("push of w: no", job_output.words_of("slimps.errors.InvalidArgumentError: push of w: no"))
+        self.assertEqual("AssertionError", job_output.words_of("AssertionError"))
 
 
 class ResolveCommandTest(unittest.TestCase):
     def test_a_daemon_name_stands_for_the_built_one(self):
-        self.assertEqual(["/x/slimps_worker", "--model", "mlp"], slimps_launch.resolve_command(
+        self.assertEqual(["/x/slimps_worker", "--model", "mlp"], job_launch.resolve_command(
             ["slimps_worker", "--model", "mlp"], {"slimps_worker": "/x/slimps_worker"}))
 
     def test_other_commands_run_as_they_are(self):
-        self.assertEqual(["env", "-0"], slimps_launch.resolve_command(["env", "-0"], {}))
+        self.assertEqual(["env", "-0"], job_launch.resolve_command(["env", "-0"], {}))
 
     def test_an_unknown_command_is_refused(self):
         with self.assertRaisesRegex(FileNotFoundError, "no-such-command"):
-            slimps_launch.resolve_command(["no-such-command"], {})
+            job_launch.resolve_command(["no-such-command"], {})
         with self.assertRaisesRegex(FileNotFoundError, "command not found: ./no-such-command"):
-            slimps_launch.resolve_command(["./no-such-command"], {})
+            job_launch.resolve_command(["./no-such-command"], {})
         with self.assertRaisesRegex(FileNotFoundError, "command cannot be run: " + HERE):
-            slimps_launch.resolve_command([HERE], {})
+            job_launch.resolve_command([HERE], {})
         with tempfile.NamedTemporaryFile() as text:
             with self.assertRaisesRegex(FileNotFoundError, "command cannot be run: " + text.name):
-                slimps_launch.resolve_command([text.name], {})
+                job_launch.resolve_command([text.name], {})
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
 sys.path[:0] = [TOOLS, HERE]
 
 import fake_commands  # noqa: E402
-import slimps_python  # noqa: E402
-import slimps_setup  # noqa: E402
+from cli import python_package  # noqa: E402
+from cli import setup  # noqa: E402
 
 
 class InstallTest(unittest.TestCase):
@@ -47,45 +47,45 @@ class InstallTest(unittest.TestCase):
         return found
 
     def test_a_wheel_is_unpacked_and_recorded(self):
-        slimps_python.unpack(self.wheel("1", {"slimps/__init__.py": "one = 1\n"}), self.target)
+        python_package.unpack(self.wheel("1", {"slimps/__init__.py": "one = 1\n"}), self.target)
         self.assertEqual({"slimps/__init__.py", "slimps-1.dist-info/METADATA", "slimps-1.dist-info/RECORD",
                           "slimps-1.dist-info/INSTALLER"}, self.installed())
         with open(os.path.join(self.target, "slimps-1.dist-info", "RECORD"), encoding="utf-8") as record:
             self.assertTrue(record.read().endswith("slimps-1.dist-info/RECORD,,\nslimps-1.dist-info/INSTALLER,,\n"))
 
     def test_an_earlier_installation_goes_and_nothing_else(self):
-        slimps_python.unpack(self.wheel("1", {"slimps/old.py": ""}), self.target)
+        python_package.unpack(self.wheel("1", {"slimps/old.py": ""}), self.target)
         for name in ("other.py", os.path.join("slimps", "mine.py"), os.path.join(self.folder, "outside")):
             with open(os.path.join(self.target, name), "w", encoding="utf-8"):
                 pass
         with open(os.path.join(self.target, "slimps-1.dist-info", "RECORD"), "a", encoding="utf-8") as record:
             record.write("../outside,,\n")
-        slimps_python.unpack(self.wheel("2", {"slimps/new.py": ""}), self.target)
+        python_package.unpack(self.wheel("2", {"slimps/new.py": ""}), self.target)
         self.assertEqual({"other.py", "slimps/mine.py", "slimps/new.py", "slimps-2.dist-info/METADATA",
                           "slimps-2.dist-info/RECORD", "slimps-2.dist-info/INSTALLER"}, self.installed())
         self.assertTrue(os.path.exists(os.path.join(self.folder, "outside")))
 
     def test_a_spoilt_wheel_is_refused_and_the_old_one_stays(self):
-        slimps_python.unpack(self.wheel("1", {"slimps/old.py": ""}), self.target)
-        with self.assertRaisesRegex(slimps_setup.SetupError, "slimps/new.py is not as its RECORD says"):
-            slimps_python.unpack(self.wheel("2", {"slimps/new.py": ""}, spoil="slimps/new.py"), self.target)
+        python_package.unpack(self.wheel("1", {"slimps/old.py": ""}), self.target)
+        with self.assertRaisesRegex(setup.SetupError, "slimps/new.py is not as its RECORD says"):
+            python_package.unpack(self.wheel("2", {"slimps/new.py": ""}, spoil="slimps/new.py"), self.target)
         self.assertIn("slimps/old.py", self.installed())
 
     def test_the_command_says_where_it_went_and_what_to_try(self):
         wheel = self.wheel("1", {"slimps/__init__.py": ""})
-        with mock.patch.object(slimps_python, "built_wheel", return_value=wheel), \
+        with mock.patch.object(python_package, "built_wheel", return_value=wheel), \
                 redirect_stdout(io.StringIO()) as said:
-            self.assertEqual(0, slimps_python.install(["--target", self.target]))
+            self.assertEqual(0, python_package.install(["--target", self.target]))
         self.assertIn("into " + self.target, said.getvalue())
         self.assertIn("PYTHONPATH=%s /usr/bin/python3 -c 'import slimps" % self.target, said.getvalue())
         self.assertIn("slimps launch --workers 2", said.getvalue())
 
     def test_without_target_it_is_the_users_own_folder(self):
         wheel = self.wheel("1", {"slimps/__init__.py": ""})
-        with mock.patch.object(slimps_python, "built_wheel", return_value=wheel), \
+        with mock.patch.object(python_package, "built_wheel", return_value=wheel), \
                 mock.patch.dict(os.environ, {"PYTHONUSERBASE": self.folder}), \
                 redirect_stdout(io.StringIO()) as said:
-            self.assertEqual(0, slimps_python.install([]))
+            self.assertEqual(0, python_package.install([]))
         self.target = os.path.join(self.folder, "lib", "python3.11", "site-packages")
         self.assertIn("slimps/__init__.py", self.installed())
         self.assertNotIn("PYTHONPATH", said.getvalue())
@@ -94,9 +94,9 @@ class InstallTest(unittest.TestCase):
         with open(os.path.join(self.folder, "file"), "w", encoding="utf-8"):
             pass
         wheel = self.wheel("1", {"slimps/__init__.py": ""})
-        with mock.patch.object(slimps_python, "built_wheel", return_value=wheel), \
-                self.assertRaisesRegex(slimps_setup.SetupError, "cannot install into .*file"):
-            slimps_python.install(["--target", os.path.join(self.folder, "file")])
+        with mock.patch.object(python_package, "built_wheel", return_value=wheel), \
+                self.assertRaisesRegex(setup.SetupError, "cannot install into .*file"):
+            python_package.install(["--target", os.path.join(self.folder, "file")])
 
 
 class LaunchTest(unittest.TestCase):
@@ -105,13 +105,13 @@ class LaunchTest(unittest.TestCase):
         said too."""
         said = []
         with fake_commands.FakeCommands() as fake, \
-                mock.patch.object(slimps_python, "ensure_package", return_value="/built"), \
+                mock.patch.object(python_package, "ensure_package", return_value="/built"), \
                 mock.patch.dict(os.environ):
             os.environ.pop("PYTHONPATH", None)
             for name, answer in fakes.items():
                 fake.add(name, "echo " + answer)
-            with mock.patch.object(slimps_python, "PYTHON", fake.at("debian")):
-                command, environment = slimps_python.prepare(command, said.append)
+            with mock.patch.object(python_package, "PYTHON", fake.at("debian")):
+                command, environment = python_package.prepare(command, said.append)
             return [os.path.basename(command[0])] + command[1:], environment, said
 
     def test_other_programs_are_left_alone(self):
@@ -129,10 +129,10 @@ class LaunchTest(unittest.TestCase):
         self.assertEqual({"PYTHONUNBUFFERED": "1"}, environment)
 
     def test_a_pythonpath_stays_behind_the_package(self):
-        with mock.patch.object(slimps_python, "probe", return_value=(None, False)), \
-                mock.patch.object(slimps_python, "ensure_package", return_value="/built"), \
+        with mock.patch.object(python_package, "probe", return_value=(None, False)), \
+                mock.patch.object(python_package, "ensure_package", return_value="/built"), \
                 mock.patch.dict(os.environ, {"PYTHONPATH": "/mine"}):
-            self.assertEqual("/built:/mine", slimps_python.prepare(["python3"])[1]["PYTHONPATH"])
+            self.assertEqual("/built:/mine", python_package.prepare(["python3"])[1]["PYTHONPATH"])
 
     def test_a_python3_that_cannot_load_it_gives_way_and_that_is_said(self):
         for answer, why in (("3.12 True False", "is Python 3.12, and the package slimps is built for 3.11"),
@@ -144,14 +144,14 @@ class LaunchTest(unittest.TestCase):
 
     def test_a_python_that_was_named_by_its_path_stays(self):
         said = []
-        with mock.patch.object(slimps_python, "probe", return_value=("has no numpy", False)):
-            command, environment = slimps_python.prepare(["/opt/python3", "a.py"], said.append)
+        with mock.patch.object(python_package, "probe", return_value=("has no numpy", False)):
+            command, environment = python_package.prepare(["/opt/python3", "a.py"], said.append)
         self.assertEqual((["/opt/python3", "a.py"], {"PYTHONUNBUFFERED": "1"}), (command, environment))
         self.assertEqual(["slimps: /opt/python3 has no numpy"], said)
 
     def test_debians_python_can_run_the_package(self):
-        self.assertIsNone(slimps_python.probe("/usr/bin/python3")[0])
-        self.assertEqual(("cannot be run (No such file or directory)", False), slimps_python.probe("/no/such/python3"))
+        self.assertIsNone(python_package.probe("/usr/bin/python3")[0])
+        self.assertEqual(("cannot be run (No such file or directory)", False), python_package.probe("/no/such/python3"))
 
 
 if __name__ == "__main__":

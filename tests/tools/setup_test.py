@@ -15,8 +15,8 @@ TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
 sys.path[:0] = [TOOLS, HERE]
 
 import fake_commands  # noqa: E402
-import slimps_setup  # noqa: E402
-import slimps_test  # noqa: E402
+from cli import setup  # noqa: E402
+from cli import test_run  # noqa: E402
 
 
 class CommandsTest(unittest.TestCase):
@@ -27,7 +27,7 @@ class CommandsTest(unittest.TestCase):
         self.stack = stack
 
     def replace(self, name, value):
-        self.stack.enter_context(mock.patch.object(slimps_setup, name, value))
+        self.stack.enter_context(mock.patch.object(setup, name, value))
 
     def captured(self, function, *arguments):
         """Returns what `function` returns, and what went to stdout (of child processes too)."""
@@ -49,23 +49,23 @@ class PackagesTest(CommandsTest):
     def install(self, missing, root=True):
         self.replace("missing_packages", lambda packages: missing)
         with mock.patch.object(os, "geteuid", lambda: 0 if root else 1000):
-            return self.captured(slimps_setup.install_packages)[1]
+            return self.captured(setup.install_packages)[1]
 
     def test_only_what_is_wholly_installed_counts(self):
         self.fake.add("dpkg-query", "printf 'a installed\\nb config-files\\nc half-installed\\nd not-installed\\n'; exit 1")
-        self.assertEqual(["e", "d", "b", "c"], slimps_setup.missing_packages(["e", "d", "a", "b", "c"]))
+        self.assertEqual(["e", "d", "b", "c"], setup.missing_packages(["e", "d", "a", "b", "c"]))
         self.assertEqual(["e", "d", "a", "b", "c"], self.fake.calls[0][-5:])
 
     def test_without_dpkg_the_error_names_the_system(self):
         with fake_commands.FakeCommands(only=True):
-            with self.assertRaisesRegex(slimps_setup.SetupError, "dpkg-query not found: slimps builds on Debian 12"):
-                slimps_setup.missing_packages(["a"])
+            with self.assertRaisesRegex(setup.SetupError, "dpkg-query not found: slimps builds on Debian 12"):
+                setup.missing_packages(["a"])
 
     def test_comments_and_blank_lines_are_no_packages(self):
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as listing:
             listing.write("# tools\n\na  # why\n  b\n")
             listing.flush()
-            self.assertEqual(["a", "b"], slimps_setup.wanted_packages(listing.name))
+            self.assertEqual(["a", "b"], setup.wanted_packages(listing.name))
 
     def test_where_nothing_is_missing_nothing_is_run(self):
         for name in ("apt-get", "sudo"):
@@ -89,11 +89,11 @@ class PackagesTest(CommandsTest):
 
     def test_a_failing_apt_is_named_and_nothing_follows(self):
         self.fake.add("apt-get", "exit 100")
-        with self.assertRaisesRegex(slimps_setup.SetupError, "failed: env .*apt-get -q update"):
+        with self.assertRaisesRegex(setup.SetupError, "failed: env .*apt-get -q update"):
             self.install(["a"])
         self.assertEqual(1, len(self.fake.calls))
         self.fake.add("apt-get", 'test "$2" = update')
-        with self.assertRaisesRegex(slimps_setup.SetupError, "apt-get -q install .* a$"):
+        with self.assertRaisesRegex(setup.SetupError, "apt-get -q install .* a$"):
             self.install(["a"])
 
 
@@ -104,14 +104,14 @@ class BuildTest(CommandsTest):
 
     def test_bazel_runs_in_the_repository_with_debians_tools_first(self):
         self.bazel('echo "on stdout"; pwd > "%s"; echo "$PATH" > "%s"; exit 3' % (self.fake.at("cwd"), self.fake.at("path")))
-        status, said = self.captured(slimps_setup.run_bazel, "build", ["//a:b", "--config=tsan"])
+        status, said = self.captured(setup.run_bazel, "build", ["//a:b", "--config=tsan"])
         self.assertEqual(3, status)
         self.assertEqual("", said, "what bazel says goes to stderr")
         call = self.fake.calls[0]
         self.assertEqual(["bazel", "build"], call[:2])
         self.assertEqual(["//a:b", "--config=tsan"], call[-2:])
         with open(self.fake.at("cwd"), encoding="utf-8") as text:
-            self.assertEqual(os.path.realpath(slimps_setup.REPOSITORY), os.path.realpath(text.read().strip()))
+            self.assertEqual(os.path.realpath(setup.REPOSITORY), os.path.realpath(text.read().strip()))
         with open(self.fake.at("path"), encoding="utf-8") as text:
             folders = text.read().strip().split(":")
         self.assertEqual(["/usr/bin", "/bin"], folders[:2])
@@ -121,46 +121,46 @@ class BuildTest(CommandsTest):
         self.bazel()
         for terminal in (True, False):
             with mock.patch.object(sys.stderr, "isatty", lambda answer=terminal: answer):
-                slimps_setup.run_bazel("build", [])
+                setup.run_bazel("build", [])
             self.assertEqual(not terminal, "--curses=no" in self.fake.calls[-1])
 
     def test_a_home_is_found_where_none_is_set(self):
         environment = {name: value for name, value in os.environ.items() if name != "HOME"}
         with mock.patch.dict(os.environ, environment, clear=True):
-            self.assertTrue(os.path.isabs(slimps_setup.bazel_environment()["HOME"]))
+            self.assertTrue(os.path.isabs(setup.bazel_environment()["HOME"]))
         with mock.patch.dict(os.environ, {"HOME": "/somewhere"}):
-            self.assertEqual("/somewhere", slimps_setup.bazel_environment()["HOME"])
+            self.assertEqual("/somewhere", setup.bazel_environment()["HOME"])
 
     def test_without_bazel_the_error_names_the_package(self):
         with mock.patch.object(os.path, "exists", lambda path: False):
-            with self.assertRaisesRegex(slimps_setup.SetupError, "bazel-bootstrap"):
-                slimps_setup.bazel_command()
+            with self.assertRaisesRegex(setup.SetupError, "bazel-bootstrap"):
+                setup.bazel_command()
 
     def test_a_failed_build_names_the_targets(self):
         self.bazel("exit 1")
-        with self.assertRaisesRegex(slimps_setup.SetupError, "the build failed .* bazel build //a:b //c:d$"):
-            slimps_setup.build(["//a:b", "//c:d"], ["--config=asan"])
+        with self.assertRaisesRegex(setup.SetupError, "the build failed .* bazel build //a:b //c:d$"):
+            setup.build(["//a:b", "//c:d"], ["--config=asan"])
         self.assertEqual(["--config=asan", "//a:b", "//c:d"], self.fake.calls[0][-3:])
 
     def test_only_absent_programs_are_built(self):
         self.bazel()
         self.replace("install_packages", lambda: None)
         self.replace("REPOSITORY", self.fake.folder.name)
-        there = slimps_setup.program_path("slimps_server")
+        there = setup.program_path("slimps_server")
         os.makedirs(os.path.dirname(there))
         with open(there, "w", encoding="utf-8"):
             pass
         names = ["slimps_server", "slimps_worker"]
-        self.assertEqual({name: slimps_setup.program_path(name) for name in names},
-                         slimps_setup.ensure_programs(names))
+        self.assertEqual({name: setup.program_path(name) for name in names},
+                         setup.ensure_programs(names))
         self.assertEqual(["//server:slimps_server", "//worker:slimps_worker"], self.fake.calls[-1][-2:],
                          "a file that cannot be run is no program")
         os.chmod(there, 0o755)
-        slimps_setup.ensure_programs(names)
+        setup.ensure_programs(names)
         self.assertEqual("//worker:slimps_worker", self.fake.calls[-1][-1])
         self.assertNotIn("//server:slimps_server", self.fake.calls[-1])
         before = len(self.fake.calls)
-        slimps_setup.ensure_programs(["slimps_server"])
+        setup.ensure_programs(["slimps_server"])
         self.assertEqual(before, len(self.fake.calls))
 
 
@@ -190,7 +190,7 @@ class RunTestsTest(CommandsTest):
         bazel = self.fake.add("bazel", 'for a in "$@"; do case "$a" in --build_event_json_file=*) '
                                        'cp "%s" "${a#*=}";; esac; done; exit %d' % (self.fake.at("events"), status))
         self.replace("bazel_command", lambda: bazel)
-        return self.captured(slimps_test.run, arguments)
+        return self.captured(test_run.run, arguments)
 
     def test_all_passed(self):
         status, said = self.run_tests([], {"//a:b": ("PASSED", self.CASE % "One"), "//c:d": ("PASSED", None)})

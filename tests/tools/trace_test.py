@@ -19,9 +19,9 @@ TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
 sys.path[:0] = [TOOLS, HERE]
 
 import folder_case  # noqa: E402
-import slimps_launch  # noqa: E402
-import slimps_trace  # noqa: E402
-import slimps_trace_svg as svg  # noqa: E402
+from cli import job_launch  # noqa: E402
+from cli import job_trace  # noqa: E402
+from cli import trace_svg as svg  # noqa: E402
 
 BASE = 1700000000000000000
 SVG = "{http://www.w3.org/2000/svg}"
@@ -37,7 +37,7 @@ def name_event(what, name, pid=77, tid=0):
 
 
 def part_text(process, events, base_ns=BASE, dropped=0):
-    """Returns a part as proto/base/trace_json.cc writes it."""
+    """Returns a part as proto/base/trace/trace_json.cc writes it."""
     about = {"process": process, "base_unix_ns": str(base_ns), "dropped": str(dropped)}
     lines = [name_event("process_name", process), name_event("thread_name", "encode (push)", tid=1)] + events
     return '{"displayTimeUnit":"ms","otherData":%s,"traceEvents":[\n%s\n]}\n' % (
@@ -54,7 +54,7 @@ def metadata(trace, what):
 
 class MergeTest(folder_case.FolderCase):
     def merge(self, *parts):
-        complaints = slimps_trace.merge([(name, "", self.path(name)) for name in parts], self.path("all.json"))
+        complaints = job_trace.merge([(name, "", self.path(name)) for name in parts], self.path("all.json"))
         return json.loads(self.get("all.json")), complaints
 
     def test_parts_are_put_on_one_clock(self):
@@ -119,17 +119,17 @@ class MergeTest(folder_case.FolderCase):
             if field == "tid":
                 continue  # the viewer's own
             self.put("odd", part_text("worker 0", [broken]))
-            with self.assertRaisesRegex(slimps_trace.TraceError, "/odd: line 4: not an event that slimps wrote: the "
+            with self.assertRaisesRegex(job_trace.TraceError, "/odd: line 4: not an event that slimps wrote: the "
                                                                  "event.%s: expected .*, got " % field):
                 self.merge("odd")
-            with self.assertRaisesRegex(slimps_trace.TraceError, "line 4.*the event.%s: expected" % field):
-                slimps_trace.boxes_of(slimps_trace.Trace(self.path("odd")), 0, 1, None)
+            with self.assertRaisesRegex(job_trace.TraceError, "line 4.*the event.%s: expected" % field):
+                job_trace.boxes_of(job_trace.Trace(self.path("odd")), 0, 1, None)
         self.put("odd", part_text("worker 0", [whole]).replace("[\n", "[\n7,\n"))
-        with self.assertRaisesRegex(slimps_trace.TraceError, "line 2.*the event: expected an object, got 7"):
+        with self.assertRaisesRegex(job_trace.TraceError, "line 2.*the event: expected an object, got 7"):
             self.merge("odd")
 
     def test_nothing_readable_is_an_error_and_writes_nothing(self):
-        with self.assertRaisesRegex(slimps_trace.TraceError, "no trace to merge.*No such file"):
+        with self.assertRaisesRegex(job_trace.TraceError, "no trace to merge.*No such file"):
             self.merge("missing")
         self.assertEqual([], os.listdir(self.folder))
 
@@ -147,25 +147,25 @@ class MergeTest(folder_case.FolderCase):
 
     def test_a_file_that_cannot_be_written_is_named(self):
         self.put("a", part_text("worker 0", []))
-        with self.assertRaisesRegex(slimps_trace.TraceError, "cannot write trace /no/such/all.json: No such file"):
-            slimps_trace.merge([("a", "", self.path("a"))], "/no/such/all.json")
+        with self.assertRaisesRegex(job_trace.TraceError, "cannot write trace /no/such/all.json: No such file"):
+            job_trace.merge([("a", "", self.path("a"))], "/no/such/all.json")
 
     def test_part_paths_are_those_that_the_processes_write(self):
         self.assertEqual([("worker0", "out/job.worker0.json"), ("worker1", "out/job.worker1.json"),
-                          ("server0", "out/job.server0.json")], slimps_trace.node_parts("out/job.json", 2, 1))
-        self.assertEqual("a.b/job.server0", slimps_trace.part_path("a.b/job", "server0"))
+                          ("server0", "out/job.server0.json")], job_trace.node_parts("out/job.json", 2, 1))
+        self.assertEqual("a.b/job.server0", job_trace.part_path("a.b/job", "server0"))
 
 
 class GatheringTest(folder_case.FolderCase):
     def test_a_job_is_told_where_and_its_parts_are_merged_and_gone(self):
         said = []
-        with slimps_trace.Gathering(self.path("all.json")) as trace:
+        with job_trace.Gathering(self.path("all.json")) as trace:
             for run in ("fp32", "slimgc"):
                 environment = trace.of_job(1, 1, run)
                 base = environment["SLIMPS_TRACE"]
-                self.put(slimps_trace.part_path(base, "worker0"), part_text("worker 0", [event("send", 0, 1)]))
+                self.put(job_trace.part_path(base, "worker0"), part_text("worker 0", [event("send", 0, 1)]))
                 if run == "fp32":
-                    self.put(slimps_trace.part_path(base, "server0"), part_text("server 0", []))
+                    self.put(job_trace.part_path(base, "server0"), part_text("server 0", []))
             self.assertTrue(trace.merge(said.append))
         self.assertEqual(["all.json"], os.listdir(self.folder))
         self.assertEqual(["fp32: worker 0", "fp32: server 0", "slimgc: worker 0"],
@@ -176,13 +176,13 @@ class GatheringTest(folder_case.FolderCase):
 
     def test_every_process_of_a_launch_gets_it(self):
         fake = [sys.executable, os.path.join(HERE, "fake_node.py")]
-        with tempfile.TemporaryDirectory() as other, slimps_trace.Gathering(self.path("all.json")) as trace:
+        with tempfile.TemporaryDirectory() as other, job_trace.Gathering(self.path("all.json")) as trace:
             ended = os.path.join(other, "ended")
-            job = slimps_launch.Job(fake + ["until=" + ended], fake + ["env=SLIMPS_TRACE", "until=" + ended],
+            job = job_launch.Job(fake + ["until=" + ended], fake + ["env=SLIMPS_TRACE", "until=" + ended],
                                     fake + ["env=SLIMPS_TRACE", "touch=" + ended], 1, 1)
             job.environment.update(trace.of_job(1, 1))
             out = io.StringIO()
-            self.assertEqual(0, slimps_launch.Launcher(job, out=out).run(), out.getvalue())
+            self.assertEqual(0, job_launch.Launcher(job, out=out).run(), out.getvalue())
             for node in ("worker0", "server0"):
                 self.assertRegex(out.getvalue(), r"%s\| SLIMPS_TRACE=%s/.*0\.json" % (node, re.escape(self.folder)))
             said = []
@@ -192,7 +192,7 @@ class GatheringTest(folder_case.FolderCase):
 
 
 def box(stage="encode", began=0.0, ended=1.0, process="worker 0", name="s:w[0]"):
-    return slimps_trace.Box(process, stage, name, 1, began, ended)
+    return job_trace.Box(process, stage, name, 1, began, ended)
 
 
 def elements(picture, tag, kind):
@@ -330,9 +330,9 @@ class CommandTest(folder_case.FolderCase):
 
     def test_a_picture_that_cannot_be_written_leaves_the_old_one(self):
         old = self.put("t.svg", "old")
-        with mock.patch.object(slimps_trace.slimps_files.os, "replace", side_effect=OSError(28, "No space left")):
-            with self.assertRaisesRegex(slimps_trace.TraceError, "cannot write %s: No space left" % re.escape(old)):
-                slimps_trace.show(argparse.Namespace(files=[self.trace], merge=None, svg=old, first=0.0, last=1e9,
+        with mock.patch.object(job_trace.out_files.os, "replace", side_effect=OSError(28, "No space left")):
+            with self.assertRaisesRegex(job_trace.TraceError, "cannot write %s: No space left" % re.escape(old)):
+                job_trace.show(argparse.Namespace(files=[self.trace], merge=None, svg=old, first=0.0, last=1e9,
                                                      process=None))
         with open(old, encoding="utf-8") as text:
             self.assertEqual("old", text.read())
@@ -343,7 +343,7 @@ class CommandTest(folder_case.FolderCase):
             self.assertFalse(os.path.isfile("/dev/null"))
         result = self.slimps(self.trace, "--merge", "/dev/null", "--svg", self.path("t.svg"))
         self.assertIn("--merge /dev/null: expected a file, which --svg is drawn from", result.stderr)
-        with slimps_trace.Gathering("/dev/null") as trace:
+        with job_trace.Gathering("/dev/null") as trace:
             self.assertNotEqual("/dev", os.path.dirname(trace.folder.name))
 
     def test_launch_and_demo_refuse_a_file_that_cannot_be_written_at_once(self):

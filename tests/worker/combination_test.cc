@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/compress/make_codec.h"
+#include "tests/compress/codec/make_codec.h"
 
 namespace slimps {
 namespace {

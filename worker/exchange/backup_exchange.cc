@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
-#include "proto/base/trace.h"
+#include "proto/base/trace/trace.h"
 #include "proto/learning_rate.h"
 #include "worker/exchange/round_arrivals.h"
 #include "worker/exchange/weight_exchange.h"

@@ -9,7 +9,7 @@
 #include "worker/collective_optimizer.h"
 #include "worker/combination.h"
 #include "worker/exchange/weight_exchange.h"
-#include "worker/local_rule.h"
+#include "worker/local/local_rule.h"
 
 namespace slimps {
 

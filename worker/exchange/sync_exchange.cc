@@ -3,7 +3,7 @@
 
 #include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
-#include "proto/base/trace.h"
+#include "proto/base/trace/trace.h"
 #include "worker/exchange/round_arrivals.h"
 #include "worker/exchange/weight_exchange.h"
 

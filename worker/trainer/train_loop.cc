@@ -12,7 +12,7 @@
 #include "absl/time/clock.h"
 #include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
-#include "proto/base/trace.h"
+#include "proto/base/trace/trace.h"
 #include "worker/combination.h"
 #include "worker/trainer/batch_plan.h"
 

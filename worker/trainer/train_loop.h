@@ -23,7 +23,7 @@
 #include "proto/slimps.pb.h"
 #include "worker/exchange/weight_exchange.h"
 #include "worker/kvstore.h"
-#include "worker/push_counts.h"
+#include "worker/tensor/push_counts.h"
 #include "worker/trainer/dataset.h"
 #include "worker/trainer/model.h"
 

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
-#include "proto/base/trace.h"
+#include "proto/base/trace/trace.h"
 #include "proto/limits.h"
 #include "proto/net/membership/node_name.h"
 #include "proto/net/membership/resolve.h"

@@ -4,8 +4,7 @@
 // goodbye.
 //
 //   Membership membership(&transport, options);
-//   transport.Start(&sink);                      // sink: if (m.HandleMessage(from, message))
-//   return;
+//   transport.Start(&sink);      // sink: if (membership.HandleMessage(from, message)) return;
 //   membership.SetDownHandler([&](absl::Status why) { ... });
 //   SLIMPS_RETURN_IF_ERROR(membership.Join());   // rank() and roster() are known from here on
 //   message.header = membership.MakeHeader();    // version, job, sender, incarnation, epoch
@@ -88,12 +87,12 @@ class Membership final {
   // with this reason. Never waits. The report is repeated until the scheduler has acknowledged it.
   void ReportFailure(const absl::Status& why);
 
-  // Ends Join and all barriers with `why`, those in progress and later ones.
+  // Makes Join and every barrier return `why`: those in progress, and later ones.
   void FailWaiting(const absl::Status& why);
 
-  // Waits until the scheduler has acknowledged the failure report, if there is one, or the job is
-  // down. Call it before the transport stops. Returns false if that did not happen within
-  // `timeout`; the scheduler will then notice the missing heartbeat, but not learn the reason.
+  // Waits until the scheduler has acknowledged the failure report or the job is down. Returns at
+  // once if there is no report. Call it before the transport stops. Returns false after `timeout`:
+  // the scheduler will then miss this node's heartbeat, but not learn the reason.
   bool AwaitFailureReported(absl::Duration timeout);
 
   // Handles a message. Call it for each message that arrives, on the I/O thread. Returns true if
@@ -125,9 +124,9 @@ class Membership final {
   // unless Stop was called from there. Idempotent.
   void Stop();
 
-  // Sets the handler that learns how the job ended. It is called once, by the thread that finds
-  // out: the I/O thread, the heartbeat thread, one in Barrier or ReportFailure, or, if it has
-  // happened already, this one. Its argument is:
+  // Sets the handler that learns how the job ended. It is called once, on the thread that finds
+  // out: the I/O thread, the heartbeat thread, or one in Barrier or ReportFailure. If the job has
+  // ended already, this call itself calls the handler. Its argument is:
   // OK: the job ended in order (Shutdown).
   // Unavailable: a node or the scheduler is lost.
   // Any other error: the scheduler's reason.

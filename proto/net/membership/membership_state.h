@@ -42,9 +42,9 @@ class MembershipState final {
     std::string scheduler_address;  // for messages to people
     WallAnchor wall;                // this node's wall clock
     absl::Duration repeat_interval = absl::Seconds(1);
-    // The interval of goodbyes and failure reports. Their sender waits for the answer before it
-    // ends. It is shorter than the scheduler's quiet time, in which the scheduler waits for
-    // repeated goodbyes before it ends.
+    // How long until a goodbye or a failure report is sent again. This node waits for the answer
+    // before it ends. The interval is shorter than the scheduler's quiet time
+    // (SchedulerOptions::quiet_time), so a repeat still finds the scheduler there.
     absl::Duration goodbye_interval = absl::Milliseconds(100);
     // How long joining may take until people are told what it waits for.
     absl::Duration join_patience = absl::Seconds(10);
@@ -69,8 +69,9 @@ class MembershipState final {
 
   // Handles any message from the scheduler. Sets *consumed to true if it was meant for this class.
   Actions HandleFromScheduler(const wire::Header& header, SteadyTime now, bool* consumed);
-  // Repeats what is due. Goes down if the scheduler was silent for too long before
-  // `delivered_until`: what came later may not have been handed over yet.
+  // Repeats what is due. Goes down if the scheduler had been silent for too long at
+  // `delivered_until` (Transport::DeliveredUntil): its later messages may still wait to be handed
+  // over.
   Actions Tick(SteadyTime now, SteadyTime delivered_until = SteadyTime::InfiniteFuture());
 
   // Returns when Tick has something to do next.

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "proto/base/clock.h"
-#include "proto/base/trace.h"
+#include "proto/base/trace/trace.h"
 
 namespace slimps {
 namespace {

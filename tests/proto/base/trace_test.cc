@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "proto/base/trace.h"
+#include "proto/base/trace/trace.h"
 
 #include <gtest/gtest.h>
 #include <pthread.h>

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "proto/net/peer_table.h"
+#include "proto/net/zmq/peer_table.h"
 
 namespace slimps {
 namespace {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "proto/net/in_process_transport.h"
-#include "proto/net/zmq_transport.h"
+#include "proto/net/testing/in_process_transport.h"
+#include "proto/net/zmq/zmq_transport.h"
 #include "tests/proto/net/net_messages.h"
 #include "tests/proto/net/recording_sink.h"
 

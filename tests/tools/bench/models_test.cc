@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/bench/models.h"
+#include "tools/bench/models/models.h"
 
 #include <algorithm>
 #include <map>

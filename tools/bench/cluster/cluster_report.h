@@ -13,11 +13,11 @@
 
 #include "absl/time/time.h"
 #include "proto/base/clock.h"
-#include "proto/base/trace.h"
+#include "proto/base/trace/trace.h"
 #include "tools/bench/cluster/accelerator.h"
 #include "tools/bench/cluster/intervals.h"
 #include "tools/bench/cluster/link_meter.h"
-#include "tools/bench/models.h"
+#include "tools/bench/models/models.h"
 #include "worker/kvstore.h"
 
 namespace slimps {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "tools/bench/models.h"
+#include "tools/bench/models/models.h"
 
 namespace slimps {
 

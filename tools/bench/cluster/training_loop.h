@@ -19,7 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "tools/bench/cluster/accelerator.h"
-#include "tools/bench/models.h"
+#include "tools/bench/models/models.h"
 #include "worker/kvstore.h"
 
 namespace slimps {

@@ -15,8 +15,8 @@
 #include "absl/strings/str_join.h"
 #include "proto/base/program_flags.h"
 #include "proto/base/status_macros.h"
-#include "proto/net/same_host.h"
-#include "tools/bench/models.h"
+#include "proto/net/zmq/same_host.h"
+#include "tools/bench/models/models.h"
 #include "tools/bench/transport/store_bench.h"
 #include "worker/kvstore.h"
 

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
-#include "tools/bench/models.h"
+#include "tools/bench/models/models.h"
 
 namespace slimps {
 namespace {

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compress/codec/catalogue/registry.h"
+#include "compress/codec/quantise/dithering.h"
+#include "compress/codec/quantise/qsgd.h"
+#include "compress/codec/quantise/signsgd.h"
+#include "compress/codec/quantise/terngrad.h"
+
+namespace slimps {
+
+std::vector<CodecEntry> QuantizerCodecs() {
+  return {
+      {"signsgd", {"error_feedback"}, MakeSignSgdCodec},
+      {"terngrad", {"clip", "seed", "error_feedback"}, MakeTernGradCodec},
+      {"qsgd", {"bits", "bucket", "norm", "seed", "error_feedback"}, MakeQsgdCodec},
+      {"dithering", {"k", "partition", "normalize", "seed", "error_feedback"}, MakeDitheringCodec},
+  };
+}
+
+}  // namespace slimps

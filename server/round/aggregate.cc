@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/round/aggregate.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "compress/format/rows.h"
+#include "proto/base/buffer.h"
+
+namespace slimps {
+namespace {
+
+// Weights of a partition over this size have left every cache before a pull reads them again, so
+// they are written past the caches.
+constexpr size_t kStreamedBytes = size_t{32} << 20;
+
+bool MayStream(const AggregateInput& input) {
+  return input.after.size_bytes() >= kStreamedBytes && input.change == nullptr &&
+         input.after.data() != input.before.data() && !input.touched_only &&
+         reinterpret_cast<uintptr_t>(input.after.data()) % kBufferAlignment == 0;
+}
+
+// A single raw payload needs no summing: it is stepped by from where it arrived. ValidatePayload
+// has checked its length.
+const float* OnlyRawPayload(const AggregateInput& input) {
+  if (input.payloads.size() != 1 || input.combine != Combine::kSum) return nullptr;
+  const PayloadView& only = input.payloads[0];
+  const bool aligned = reinterpret_cast<uintptr_t>(only.bytes.data()) % alignof(float) == 0;
+  if (only.format != PayloadFormat::kRawF32 || !aligned) return nullptr;
+  return reinterpret_cast<const float*>(only.bytes.data());
+}
+
+float* StateAt(std::span<float> state, size_t first) {
+  return state.empty() ? nullptr : state.data() + first;
+}
+
+UpdateBlock BlockAt(const AggregateInput& input, size_t first, const float* sum, size_t length) {
+  return {.before = input.before.data() + first,
+          .sum = sum,
+          .after = input.after.data() + first,
+          .state0 = StateAt(input.state0, first),
+          .state1 = StateAt(input.state1, first),
+          .n = length};
+}
+
+// Steps a block of which some rows were pushed, or none. Other rows keep their weights and state.
+void StepTouched(const Kernels& kernels, const AggregateInput& input, size_t first,
+                 std::span<float> sum) {
+  if (input.after.data() != input.before.data()) {
+    std::copy_n(input.before.data() + first, sum.size(), input.after.data() + first);
+  }
+  std::array<uint8_t, kBlockElements> marks;
+  const std::span<uint8_t> touched = std::span<uint8_t>(marks).first(sum.size());
+  std::ranges::fill(touched, uint8_t{0});
+  bool any = false;
+  for (const PayloadView& payload : input.payloads) {
+    if (payload.format == PayloadFormat::kRows) any |= MarkRows(payload.bytes, first, touched);
+  }
+  if (!any) return;
+  SumPayloadsWith(kernels, input.payloads, input.before.size(), first, sum);
+  const auto update = input.optimizer->RuleOf(kernels).store;
+  for (auto begin = touched.begin();;) {
+    begin = std::find(begin, touched.end(), uint8_t{1});
+    if (begin == touched.end()) return;
+    const auto end = std::find(begin, touched.end(), uint8_t{0});
+    const auto at = static_cast<size_t>(begin - touched.begin());
+    update(input.step,
+           BlockAt(input, first + at, sum.data() + at, static_cast<size_t>(end - begin)));
+    begin = end;
+  }
+}
+
+}  // namespace
+
+void AggregateRoundWith(const Kernels& kernels, const AggregateInput& input, size_t first,
+                        size_t last) {
+  const UpdateRule& rule = input.optimizer->RuleOf(kernels);
+  const auto update = MayStream(input) ? rule.stream : rule.store;
+  const float* const only = OnlyRawPayload(input);
+  alignas(kBufferAlignment) std::array<float, kBlockElements> block;
+  for (; first < last; first += kBlockElements) {
+    const size_t length = std::min(kBlockElements, last - first);
+    const std::span<float> sum = std::span<float>(block).first(length);
+    if (input.touched_only) {
+      StepTouched(kernels, input, first, sum);
+    } else {
+      if (only == nullptr) {
+        SumPayloadsWith(kernels, input.payloads, input.before.size(), first, sum);
+      }
+      if (input.combine == Combine::kMajority) kernels.sum.sign(length, sum.data());
+      update(input.step,
+             BlockAt(input, first, only != nullptr ? only + first : sum.data(), length));
+    }
+    if (input.change != nullptr) {
+      input.change->EncodeBlock(first, input.after.subspan(first, length));
+    }
+  }
+}
+
+void AggregateRound(const AggregateInput& input, size_t first, size_t last) {
+  AggregateRoundWith(BestKernels(), input, first, last);
+}
+
+}  // namespace slimps

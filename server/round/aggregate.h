@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a server computes for one complete round of one partition, in one pass over memory:
+//
+//   payloads of N workers --SumPayloads--> sum (a block, in cache) --majority?--> --Optimizer-->
+//       weights of the next version --ChangeEncoder, if any--> bytes for pulls
+//
+//   AggregateRound({.payloads = views, .optimizer = optimizer.get(),
+//                   .step = optimizer->PlanStep({...}), .before = weights, .after = next,
+//                   .state0 = momentum}, 0, weights.size());
+//
+// If all payloads are rows (or absent), an optimizer may step just the rows that any of them names
+// (touched_only).
+//
+// Each block is computed on its own. Ranges may run on several threads, and the bits do not depend
+// on them.
+#ifndef SLIMPS_SERVER_ROUND_AGGREGATE_H_
+#define SLIMPS_SERVER_ROUND_AGGREGATE_H_
+
+#include <cstddef>
+#include <span>
+
+#include "compress/codec/codec.h"
+#include "compress/format/sum.h"
+#include "compress/kernels/kernels.h"
+#include "server/round/change_encoder.h"
+#include "server/round/optimizer.h"
+
+namespace slimps {
+
+// All spans of weights and state have one length. State that the optimizer does not need may be
+// empty.
+struct AggregateInput {
+  std::span<const PayloadView> payloads;  // in rank order; ValidatePayload was OK for each
+  Combine combine = Combine::kSum;
+  const Optimizer* optimizer = nullptr;
+  Optimizer::Step step;
+  std::span<const float> before;
+  std::span<float> after;  // may be `before`
+  std::span<float> state0 = {};
+  std::span<float> state1 = {};
+  ChangeEncoder* change = nullptr;  // nullptr: none
+  // Elements of rows that no payload names keep their value and state.
+  // REQUIRES: all payloads are kRows or kAbsent.
+  bool touched_only = false;
+};
+
+// Computes elements [first, last). Allocates nothing.
+// REQUIRES: `first` is a multiple of kBlockElements, and `last` too or the end.
+void AggregateRound(const AggregateInput& input, size_t first, size_t last);
+
+// The same with chosen kernels, for tests and benches. A change encoder brings its own.
+void AggregateRoundWith(const Kernels& kernels, const AggregateInput& input, size_t first,
+                        size_t last);
+
+}  // namespace slimps
+
+#endif  // SLIMPS_SERVER_ROUND_AGGREGATE_H_

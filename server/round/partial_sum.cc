@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/round/partial_sum.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "compress/format/rows.h"
+#include "compress/kernels/kernels.h"
+
+namespace slimps {
+
+void PartialSum::Add(std::span<const Contribution> contributions) {
+  std::vector<PayloadView> views;
+  if (format_ != PayloadFormat::kAbsent) views.push_back(view());
+  bool dense = false;
+  for (const Contribution& one : contributions) {
+    if (one.format == PayloadFormat::kAbsent) continue;
+    views.push_back({.format = one.format, .bytes = one.payload.bytes()});
+  }
+  for (const PayloadView& one : views) dense |= one.format != PayloadFormat::kRows;
+  if (dense) {
+    AddDense(views);
+  } else if (!views.empty()) {
+    AddRows(views);
+  }
+  contributors_ += static_cast<uint32_t>(contributions.size());
+}
+
+void PartialSum::AddDense(std::span<const PayloadView> views) {
+  AlignedBuffer fresh;
+  const bool in_place = format_ == PayloadFormat::kRawF32;
+  if (!in_place) fresh = AlignedBuffer::OfFloats(elements_);
+  const std::span<float> sum = in_place ? buffer_.floats() : fresh.floats();
+  // Each block is summed apart, because the sum so far, in place, is the first of the payloads.
+  alignas(kBufferAlignment) std::array<float, kBlockElements> block;
+  for (size_t first = 0; first < elements_; first += kBlockElements) {
+    const size_t length = std::min(kBlockElements, elements_ - first);
+    SumPayloads(views, elements_, first, std::span<float>(block).first(length));
+    std::copy_n(block.begin(), length, sum.begin() + static_cast<std::ptrdiff_t>(first));
+  }
+  if (!in_place) buffer_ = std::move(fresh);
+  format_ = PayloadFormat::kRawF32;
+  bytes_ = dense_bytes();
+}
+
+void PartialSum::AddRows(std::span<const PayloadView> views) {
+  std::vector<uint32_t> rows;
+  for (const PayloadView& one : views) {
+    const std::vector<uint32_t> more = RowsSent(one.bytes);
+    const auto middle = static_cast<std::ptrdiff_t>(rows.size());
+    rows.insert(rows.end(), more.begin(), more.end());
+    std::inplace_merge(rows.begin(), rows.begin() + middle, rows.end());
+    rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+  }
+  const RowGrid grid = GridOfRows(views[0].bytes);
+  const size_t bytes = RowsPayloadBytes(grid, rows);
+  AlignedBuffer merged(bytes);
+  size_t at = BuildRowsHeader(grid, rows, merged.bytes());
+  const auto values = merged.bytes().subspan(at);
+  const std::span<float> sums(reinterpret_cast<float*>(values.data()),
+                              values.size() / sizeof(float));
+  std::ranges::fill(sums, 0.0f);
+  size_t next = 0;
+  for (const uint32_t row : rows) {
+    const size_t begin = grid.Begin(row), count = grid.End(row) - begin;
+    for (const PayloadView& one : views) {
+      DecodeAddRows(BestKernels(), one.bytes, begin, sums.subspan(next, count));
+    }
+    next += count;
+  }
+  buffer_ = std::move(merged);
+  format_ = PayloadFormat::kRows;
+  bytes_ = bytes;
+}
+
+void PartialSum::Clear() {
+  contributors_ = 0;
+  format_ = PayloadFormat::kAbsent;
+  bytes_ = 0;
+  buffer_ = AlignedBuffer();
+}
+
+}  // namespace slimps

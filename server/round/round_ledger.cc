@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/round/round_ledger.h"
+
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace slimps {
+namespace {
+
+constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
+
+}  // namespace
+
+RoundLedger::RoundLedger(uint32_t num_workers, std::shared_ptr<WaitingBytes> waiting)
+    : num_workers_(num_workers),
+      waiting_(waiting != nullptr ? std::move(waiting) : std::make_shared<WaitingBytes>()),
+      leaves_from_(num_workers, kNever) {}
+
+const RoundLedger::Seen* RoundLedger::FindSeen(uint64_t round, uint32_t worker) const {
+  if (round > version_) {
+    const uint64_t index = round - version_ - 1;
+    return index < open_.size() ? &open_[index][worker].seen : nullptr;
+  }
+  const uint64_t age = version_ - round;
+  return age < applied_.size() ? &applied_[applied_.size() - 1 - age][worker] : nullptr;
+}
+
+absl::StatusOr<PushVerdict> RoundLedger::Push(PushRecord push) {
+  if (push.worker >= num_workers_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("push of worker ", push.worker, ", but the job has ", num_workers_));
+  }
+  if (push.round == 0) return absl::InvalidArgumentError("push of round 0; rounds begin at 1");
+  const Seen* seen = FindSeen(push.round, push.worker);
+  if (seen != nullptr && seen->counted) {
+    if (seen->checksum == push.checksum && seen->format == push.format) {
+      return PushVerdict::kDuplicate;
+    }
+    return absl::AlreadyExistsError(
+        absl::StrCat("worker ", push.worker, " pushed round ", push.round, " before with checksum ",
+                     absl::Hex(seen->checksum), ", now with ", absl::Hex(push.checksum)));
+  }
+  if (!IsActive(push.worker, push.round)) {
+    return absl::FailedPreconditionError(absl::StrCat("worker ", push.worker, " left from round ",
+                                                      leaves_from_[push.worker],
+                                                      " but pushes round ", push.round));
+  }
+  // The round was applied, so the push of this active worker was in it. Only its checksum is
+  // forgotten.
+  if (push.round <= version_) return PushVerdict::kDuplicate;
+  if (push.round - version_ > kRoundsAhead) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "worker ", push.worker, " pushes round ", push.round, ", too far ahead of version ",
+        version_, "; at most round ", version_ + kRoundsAhead, " is accepted now"));
+  }
+  const size_t bytes = push.payload.size();
+  if (push.round == version_ + 1 && push.worker == NextInTurn()) {
+    // This push extends the prefix. Refusing it could stop the round for ever.
+    waiting_->Add(bytes);
+  } else if (!waiting_->TryAdd(bytes)) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "round ", push.round, " of worker ", push.worker, ": ", bytes, " bytes on top of ",
+        waiting_->bytes(), " that wait in the server exceed ", waiting_->most()));
+  }
+  while (open_.size() < push.round - version_) open_.emplace_back(num_workers_);
+  Slot& slot = open_[push.round - version_ - 1][push.worker];
+  slot.seen = {.counted = true, .checksum = push.checksum, .format = push.format};
+  slot.payload = std::move(push.payload);
+  waiting_bytes_ += bytes;
+  return PushVerdict::kAccepted;
+}
+
+uint64_t RoundLedger::FirstUncounted(uint32_t worker) const {
+  uint64_t round = version_ + 1;
+  for (size_t i = 0; i < open_.size(); ++i) {
+    if (open_[i][worker].seen.counted) round = version_ + i + 2;
+  }
+  return round;
+}
+
+absl::Status RoundLedger::Leave(uint32_t worker, uint64_t from_round) {
+  if (worker >= num_workers_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("leave of worker ", worker, ", but the job has ", num_workers_));
+  }
+  // A second leave from the same round or a later one changes nothing.
+  if (leaves_from_[worker] <= (from_round == 0 ? kNever - 1 : from_round)) return absl::OkStatus();
+  const uint64_t first = FirstUncounted(worker);
+  if (from_round == 0) from_round = first;
+  if (from_round < first) {
+    return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " leaves from round ",
+                                                      from_round, " but round ", first - 1,
+                                                      " was counted with it"));
+  }
+  leaves_from_[worker] = from_round;
+  return absl::OkStatus();
+}
+
+uint32_t RoundLedger::NextInTurn() const {
+  for (uint32_t worker = released_; worker < num_workers_; ++worker) {
+    if (!IsActive(worker, version_ + 1)) continue;
+    if (open_.empty() || !open_[0][worker].seen.counted) return worker;
+  }
+  return num_workers_;
+}
+
+size_t RoundLedger::prefix_bytes() const {
+  size_t bytes = 0;
+  for (uint32_t worker = released_, end = NextInTurn(); worker < end; ++worker) {
+    if (IsActive(worker, version_ + 1)) bytes += open_[0][worker].payload.size();
+  }
+  return bytes;
+}
+
+std::vector<Contribution> RoundLedger::Prefix() const {
+  std::vector<Contribution> prefix;
+  for (uint32_t worker = released_, end = NextInTurn(); worker < end; ++worker) {
+    if (!IsActive(worker, version_ + 1)) continue;
+    const Slot& slot = open_[0][worker];
+    prefix.push_back({.format = slot.seen.format, .payload = slot.payload});
+  }
+  return prefix;
+}
+
+void RoundLedger::ReleasePrefix() {
+  const size_t bytes = prefix_bytes();
+  for (const uint32_t end = NextInTurn(); released_ < end; ++released_) {
+    // A worker that left before its turn contributed nothing. If all of them left, open_ may be
+    // empty.
+    if (IsActive(released_, version_ + 1)) open_[0][released_].payload = Payload();
+  }
+  waiting_bytes_ -= bytes;
+  waiting_->Remove(bytes);
+}
+
+bool RoundLedger::NextRoundComplete() const {
+  const uint64_t round = version_ + 1;
+  bool any_active = false;
+  for (uint32_t worker = 0; worker < num_workers_; ++worker) {
+    if (!IsActive(worker, round)) continue;
+    any_active = true;
+    if (open_.empty() || !open_[0][worker].seen.counted) return false;
+  }
+  return any_active;  // once everyone has left there are no more rounds
+}
+
+std::vector<Contribution> RoundLedger::TakeNextRound() {
+  const uint64_t round = version_ + 1;
+  Round taken = std::move(open_.front());
+  open_.pop_front();
+  std::vector<Contribution> contributions;
+  std::vector<Seen> remembered(num_workers_);
+  size_t bytes = 0;
+  for (uint32_t worker = 0; worker < num_workers_; ++worker) {
+    remembered[worker] = taken[worker].seen;
+    if (worker < released_ || !IsActive(worker, round)) continue;
+    bytes += taken[worker].payload.size();
+    contributions.push_back(
+        {.format = taken[worker].seen.format, .payload = std::move(taken[worker].payload)});
+  }
+  waiting_bytes_ -= bytes;
+  waiting_->Remove(bytes);
+  released_ = 0;
+  applied_.push_back(std::move(remembered));
+  if (applied_.size() > kRememberedRounds) applied_.pop_front();
+  version_ = round;
+  return contributions;
+}
+
+std::vector<uint32_t> RoundLedger::MissingFromNextRound() const {
+  std::vector<uint32_t> missing;
+  for (uint32_t worker = 0; worker < num_workers_; ++worker) {
+    if (!IsActive(worker, version_ + 1)) continue;
+    if (open_.empty() || !open_[0][worker].seen.counted) missing.push_back(worker);
+  }
+  return missing;
+}
+
+}  // namespace slimps

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counts each push of one partition exactly once under dist_sync. Round r turns version r-1 into
+// version r. A round is complete when the push of each active worker has been counted. Pushes of
+// rounds version+1 and version+2 are accepted.
+//
+//   SLIMPS_ASSIGN_OR_RETURN(PushVerdict verdict, ledger.Push({.round = 7, .worker = 2, ...}));
+//   while (ledger.NextRoundComplete()) Apply(ledger.TakeNextRound());
+//
+//   push of round   <= version          version+1, version+2             > version+2
+//                   checksum decides,   first: accepted, kept            ResourceExhausted
+//                   while remembered    repeat: checksum decides
+//
+// "Checksum decides": an equal or forgotten checksum is acknowledged as a duplicate; another
+// checksum is AlreadyExists.
+//
+// The prefix of the next round is its first contributions in rank order, up to the first that is
+// missing. The caller may take the prefix before the round is complete (Prefix, ReleasePrefix). The
+// ledger then drops the payloads and keeps their checksums. A push that would extend the prefix is
+// always accepted. Any other push is accepted only while the bytes that wait in the server stay
+// within their bound. So some worker is always accepted, and each round ends.
+#ifndef SLIMPS_SERVER_ROUND_ROUND_LEDGER_H_
+#define SLIMPS_SERVER_ROUND_ROUND_LEDGER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "compress/format/format.h"
+#include "proto/base/buffer.h"
+#include "server/round/waiting_bytes.h"
+
+namespace slimps {
+
+enum class PushVerdict { kAccepted, kDuplicate };
+
+struct PushRecord {
+  uint64_t round = 0;  // from 1
+  uint32_t worker = 0;
+  uint64_t checksum = 0;  // of the payload
+  PayloadFormat format = PayloadFormat::kAbsent;
+  Payload payload;
+};
+
+// What one worker gives to a round. kAbsent counts as zero.
+struct Contribution {
+  PayloadFormat format = PayloadFormat::kAbsent;
+  Payload payload;
+};
+
+// Thread-compatible. Pure: no I/O, clock or lock.
+class RoundLedger final {
+ public:
+  static constexpr uint64_t kRoundsAhead = 2;
+  static constexpr size_t kRememberedRounds = 8;  // whose checksums are kept
+
+  // `waiting` counts the bytes of the whole server. Null: the ledger makes a count of its own.
+  // REQUIRES: num_workers > 0.
+  explicit RoundLedger(uint32_t num_workers, std::shared_ptr<WaitingBytes> waiting = nullptr);
+  ~RoundLedger() { waiting_->Remove(waiting_bytes_); }
+  RoundLedger(const RoundLedger&) = delete;
+  RoundLedger& operator=(const RoundLedger&) = delete;
+
+  // Counts the push of one worker for one round.
+  // InvalidArgument: no such worker, or round 0.
+  // AlreadyExists: the round was counted for this worker with another checksum.
+  // FailedPrecondition: the worker has left.
+  // ResourceExhausted: the round is too far ahead, or too many bytes wait in the server and the
+  // push does not extend the prefix. The worker tries again.
+  [[nodiscard]] absl::StatusOr<PushVerdict> Push(PushRecord push);
+
+  // Makes rounds from `from_round` on complete without `worker`. 0 stands for the worker's first
+  // round that was not counted yet. Idempotent; the earliest round of several calls holds.
+  // InvalidArgument: no such worker.
+  // FailedPrecondition: a push of that round or a later one was counted already.
+  [[nodiscard]] absl::Status Leave(uint32_t worker, uint64_t from_round);
+
+  // True if every active worker's push of the next round was counted. False once all workers have
+  // left.
+  bool NextRoundComplete() const;
+
+  // Returns the contributions of the active workers in rank order, without those released before.
+  // The version grows by one.
+  // REQUIRES: NextRoundComplete().
+  std::vector<Contribution> TakeNextRound();
+
+  // Returns the contributions of the next round in rank order that follow those released before, up
+  // to the first that is missing.
+  std::vector<Contribution> Prefix() const;
+
+  // Drops the payloads that Prefix() returns.
+  void ReleasePrefix();
+
+  // Returns how many bytes ReleasePrefix would drop.
+  size_t prefix_bytes() const;
+
+  // Returns the active workers whose push of the next round has not come.
+  std::vector<uint32_t> MissingFromNextRound() const;
+  uint64_t version() const { return version_; }
+  size_t waiting_bytes() const { return waiting_bytes_; }
+
+ private:
+  struct Seen {
+    bool counted = false;
+    uint64_t checksum = 0;
+    PayloadFormat format = PayloadFormat::kAbsent;
+  };
+  struct Slot {
+    Seen seen;
+    Payload payload;
+  };
+  using Round = std::vector<Slot>;  // by worker
+
+  bool IsActive(uint32_t worker, uint64_t round) const { return round < leaves_from_[worker]; }
+  const Seen* FindSeen(uint64_t round, uint32_t worker) const;
+  uint64_t FirstUncounted(uint32_t worker) const;
+  // Returns the first active worker, from released_ on, whose push of the next round has not come.
+  // Returns num_workers_ if there is none.
+  uint32_t NextInTurn() const;
+
+  const uint32_t num_workers_;
+  const std::shared_ptr<WaitingBytes> waiting_;
+  uint64_t version_ = 0;
+  size_t waiting_bytes_ = 0;
+  uint32_t released_ = 0;                  // workers below it: payload of the next round released
+  std::deque<Round> open_;                 // rounds from version+1 on
+  std::deque<std::vector<Seen>> applied_;  // the last rounds; back() is of round version_
+  std::vector<uint64_t> leaves_from_;      // by worker: the first round without it, or kNever
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_SERVER_ROUND_ROUND_LEDGER_H_

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/service/directory.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "compress/format/rows.h"
+#include "proto/base/hash.h"
+#include "proto/base/status_macros.h"
+
+namespace slimps {
+namespace {
+
+// Returns the product of the dimensions, or nullopt if one is negative or it exceeds `limit`.
+std::optional<uint64_t> ElementCount(const wire::KeyInfo& info, uint64_t limit) {
+  uint64_t count = 1;
+  for (const int64_t dimension : info.shape()) {
+    const uint64_t size = static_cast<uint64_t>(dimension);
+    if (dimension < 0 || (size > 0 && count > limit / size)) return std::nullopt;
+    count *= size;
+  }
+  return count;
+}
+
+}  // namespace
+
+std::optional<size_t> Directory::FindShard(const PartitionId& id) const {
+  const auto found = places_.find(id);
+  if (found == places_.end()) return std::nullopt;
+  return found->second.shard;
+}
+
+Directory::Place& Directory::PlaceFor(const PartitionId& id, uint64_t elements) {
+  const auto [at, added] = places_.try_emplace(id);
+  Place& place = at->second;
+  if (added) {
+    place.shard = static_cast<size_t>(std::min_element(load_.begin(), load_.end()) - load_.begin());
+  }
+  load_[place.shard] += elements - place.elements;  // modulo 2^64, so it may shrink
+  place.elements = elements;
+  return place;
+}
+
+absl::StatusOr<size_t> Directory::Reserve(const PartitionId& id, uint64_t elements) {
+  if (elements > limits_.max_partition_elements) {
+    return absl::InvalidArgumentError(absl::StrCat("partition of ", elements, " elements, at most ",
+                                                   limits_.max_partition_elements, " are allowed"));
+  }
+  if (places_.size() - declared_ >= limits_.max_reserved) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "pulls of ", limits_.max_reserved, " partitions wait for their initialisation already"));
+  }
+  return PlaceFor(id, elements).shard;
+}
+
+absl::Status Directory::CheckItem(const wire::InitItem& item) const {
+  const wire::KeyInfo& info = item.info();
+  if (info.name().empty() || HashText(info.name()) != item.id().key() ||
+      info.key() != item.id().key()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("its name hashes to ", absl::Hex(HashText(info.name())), ", the item says ",
+                     absl::Hex(item.id().key()), " and the key info ", absl::Hex(info.key())));
+  }
+  if (!wire::DType_IsValid(info.dtype())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("unknown type ", static_cast<int>(info.dtype())));
+  }
+  if (!wire::Combine_IsValid(item.combine())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("unknown way to combine gradients ", static_cast<int>(item.combine())));
+  }
+  const std::optional<uint64_t> total = ElementCount(info, kDefaultLimits.max_elements);
+  if (!total.has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a dimension is negative, or there are more than ",
+                     kDefaultLimits.max_elements, " elements"));
+  }
+  if (item.offset() > *total || item.elements() > *total - item.offset()) {
+    return absl::InvalidArgumentError(absl::StrCat(item.elements(), " elements from ",
+                                                   item.offset(), " on, but the key has ", *total));
+  }
+  if (item.elements() > limits_.max_partition_elements) {
+    return absl::InvalidArgumentError(absl::StrCat(item.elements(), " elements, at most ",
+                                                   limits_.max_partition_elements,
+                                                   " are allowed in a partition"));
+  }
+  if (item.id().partition() >= item.partitions()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the key has ", item.partitions(), " partitions"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Directory::CheckKey(const wire::InitItem& item) const {
+  const auto known = keys_.find(item.id().key());
+  if (known == keys_.end()) return absl::OkStatus();
+  const KeyFacts& facts = known->second;
+  if (facts.name != item.info().name()) {
+    return absl::AlreadyExistsError(absl::StrCat("its id belongs to key ", facts.name));
+  }
+  const uint64_t total = ElementCount(item.info(), kDefaultLimits.max_elements).value_or(0);
+  if (facts.elements != total || facts.partitions != item.partitions() ||
+      facts.dtype != item.info().dtype() || facts.combine != item.combine()) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        "declared before with ", facts.elements, " elements of ", wire::DType_Name(facts.dtype),
+        " in ", facts.partitions, " partitions, combined by ", wire::Combine_Name(facts.combine),
+        ", now with ", total, " of ", wire::DType_Name(item.info().dtype()), " in ",
+        item.partitions(), ", combined by ", wire::Combine_Name(item.combine())));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<size_t> Directory::Declare(const wire::InitItem& item, PartitionSpec* spec) {
+  SLIMPS_RETURN_IF_ERROR(CheckItem(item));
+  SLIMPS_RETURN_IF_ERROR(CheckKey(item));
+  const PartitionId id{.key = item.id().key(), .index = item.id().partition()};
+  const auto found = places_.find(id);
+  if (found == places_.end() || !found->second.declared) {
+    const uint64_t max_elements = limits_.max_weight_bytes / sizeof(float);
+    if (declared_ >= limits_.max_partitions || declared_elements_ > max_elements ||
+        item.elements() > max_elements - declared_elements_) {
+      // Trying again would not help.
+      return absl::FailedPreconditionError(absl::StrCat(
+          "this server holds ", declared_, " partitions with ", declared_elements_,
+          " elements; at most ", limits_.max_partitions, " and ", max_elements, " are allowed"));
+    }
+    Place& place = PlaceFor(id, item.elements());
+    place.declared = true;
+    ++declared_;
+    declared_elements_ += item.elements();
+  }
+  if (places_.at(id).elements != item.elements()) {
+    return absl::AlreadyExistsError(absl::StrCat("declared before with ", places_.at(id).elements,
+                                                 " elements, now with ", item.elements()));
+  }
+  keys_.try_emplace(
+      id.key,
+      KeyFacts{.name = item.info().name(),
+               .elements = ElementCount(item.info(), kDefaultLimits.max_elements).value_or(0),
+               .partitions = item.partitions(),
+               .dtype = item.info().dtype(),
+               .combine = item.combine()});
+  spec->key = id.key;
+  spec->index = id.index;
+  spec->name = item.info().name();
+  spec->offset = item.offset();
+  spec->elements = static_cast<size_t>(item.elements());
+  spec->row_elements =
+      ElementsOfRow({item.info().shape().data(), static_cast<size_t>(item.info().shape_size())});
+  spec->dtype = item.info().dtype();
+  spec->layer = static_cast<LayerKind>(item.info().layer());
+  spec->combine = item.combine() == wire::MAJORITY ? Combine::kMajority : Combine::kSum;
+  return places_.at(id).shard;
+}
+
+}  // namespace slimps

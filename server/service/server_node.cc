@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/service/server_node.h"
+
+#include <utility>
+
+#include "proto/base/status_macros.h"
+
+namespace slimps {
+
+ServerNode::ServerNode(Transport* transport, const MembershipOptions& membership,
+                       const ServerOptions& options, const Clock* clock)
+    : transport_(transport),
+      membership_(transport, membership),
+      service_(
+          transport, [this] { return membership_.MakeHeader(); }, options, clock) {}
+
+ServerNode::~ServerNode() {
+  membership_.Stop();  // its thread may be in RequestStop
+  service_.Stop();
+  transport_->Stop();
+}
+
+absl::Status ServerNode::Serve() {
+  SLIMPS_RETURN_IF_ERROR(transport_->Start(this));
+  membership_.SetDownHandler([this](absl::Status why) { RequestStop(why); });
+  absl::Status result = membership_.Join();
+  if (result.ok()) {
+    MutexLock lock(&mutex_);
+    joined_ = true;
+    while (!ended_.has_value()) changed_.Wait(&mutex_);
+    result = *ended_;
+  }
+  if (!result.ok()) service_.FailPending(result);
+  // The service stops first: what was accepted is answered before the goodbye, and leaves before
+  // the transport stops.
+  if (result.ok()) {
+    service_.Stop();
+  } else {
+    service_.Stop(result);
+  }
+  const absl::Status left = membership_.Leave();
+  transport_->Stop();
+  return result.ok() ? left : result;
+}
+
+bool ServerNode::joined() const {
+  MutexLock lock(&mutex_);
+  return joined_;
+}
+
+void ServerNode::RequestStop(const absl::Status& why) {
+  MutexLock lock(&mutex_);
+  if (!ended_.has_value()) ended_ = why;
+  changed_.NotifyAll();
+}
+
+void ServerNode::OnMessage(PeerId from, Message message) {
+  const bool roster = message.header.has_roster();
+  if (membership_.HandleMessage(from, message)) {
+    if (roster) service_.SetRoster(membership_.roster());
+    return;
+  }
+  service_.OnMessage(from, std::move(message));
+}
+
+void ServerNode::OnBadFrame(PeerId from, const absl::Status& why) {
+  service_.OnBadFrame(from, why);
+}
+
+void ServerNode::OnUndeliverable(PeerId to, const absl::Status& why) {
+  service_.OnUndeliverable(to, why);
+}
+
+}  // namespace slimps

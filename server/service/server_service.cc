@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/service/server_service.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/clock.h"
+#include "proto/base/mutex.h"
+#include "proto/base/status_macros.h"
+#include "proto/base/trace/trace.h"
+#include "proto/header_check.h"
+#include "proto/limits.h"
+#include "proto/status_proto.h"
+
+namespace slimps {
+namespace {
+
+std::function<void(SteadyTime)> TraceHandOver(std::vector<TraceEvent> answers) {
+  return [answers = std::move(answers)](SteadyTime when) {
+    for (const TraceEvent& one : answers) {
+      TraceLog::Global().Add(one.stage, {one.key, one.partition, one.round}, one.began, when);
+    }
+  };
+}
+
+}  // namespace
+
+// Takes the message's payloads in the order of its items, and sorts the items by shard.
+struct ServerService::Request {
+  Request(PeerId from, Message received, size_t shards)
+      : message(std::move(received)),
+        origin{.peer = from,
+               .worker = message.header.sender().rank(),
+               .request_id = message.header.request_id()},
+        by_shard(shards) {}
+
+  // Checks the size again: an in-process transport may not have compared items with frames.
+  absl::StatusOr<Payload> TakePayload(uint64_t declared_bytes) {
+    if (declared_bytes == 0) return Payload();
+    if (next_payload >= message.payloads.size()) {
+      return absl::InvalidArgumentError("the message has fewer payload frames than its items say");
+    }
+    Payload payload = std::move(message.payloads[next_payload++]);
+    if (payload.size() == declared_bytes) return payload;
+    return absl::DataLossError(absl::StrCat("a payload of ", declared_bytes,
+                                            " bytes was declared, ", payload.size(), " came"));
+  }
+
+  Message message;
+  Origin origin;
+  size_t next_payload = 0;
+  std::vector<ShardItems> by_shard;
+  ReplyOutbox refused;
+};
+
+class ServerService::AckCollector final {
+ public:
+  AckCollector(ServerService* service, const Origin& origin, size_t shards)
+      : service_(service), origin_(origin), left_(shards) {}
+
+  void Done(const absl::Status& status) {
+    absl::Status result;
+    {
+      MutexLock lock(&mutex_);
+      result_.Update(status);
+      if (--left_ > 0) return;
+      result = result_;
+    }
+    service_->SendAck(origin_, result);
+  }
+
+ private:
+  ServerService* const service_;  // joins the threads that call Done in its Stop
+  const Origin origin_;
+  Mutex mutex_;
+  size_t left_ ABSL_GUARDED_BY(mutex_);
+  absl::Status result_ ABSL_GUARDED_BY(mutex_);
+};
+
+ServerService::ServerService(Transport* transport, std::function<wire::Header()> make_header,
+                             const ServerOptions& options, const Clock* clock)
+    : transport_(transport),
+      make_header_(std::move(make_header)),
+      options_(options),
+      clock_(clock),
+      admission_(options.job_id, options.num_workers),
+      waiting_(std::make_shared<WaitingBytes>(options.max_waiting_bytes)),
+      directory_(std::max<size_t>(1, options.shard_threads), options.directory) {
+  const auto keep_sum = Optimizer::Create(wire::OptimizerSpec()).value();
+  for (size_t i = 0; i < std::max<size_t>(1, options.shard_threads); ++i) {
+    shards_.push_back(
+        std::make_unique<Shard>(options.shard, std::make_unique<ShardState>(keep_sum, clock), clock,
+                                [this](Reply reply) { SendReply(std::move(reply)); }));
+  }
+}
+
+ServerService::~ServerService() { Stop(); }
+
+void ServerService::Stop(const absl::Status& why) {
+  for (const auto& shard : shards_) shard->Stop(why);
+}
+
+void ServerService::OnBadFrame(PeerId, const absl::Status&) {
+  bad_frames_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void ServerService::OnUndeliverable(PeerId, const absl::Status&) {
+  undeliverable_.fetch_add(1, std::memory_order_relaxed);
+}
+
+ServerCounters ServerService::counters() const {
+  return {.bad_frames = bad_frames_.load(std::memory_order_relaxed),
+          .refused_messages = refused_messages_.load(std::memory_order_relaxed),
+          .undeliverable = undeliverable_.load(std::memory_order_relaxed)};
+}
+
+void ServerService::SetRoster(const wire::Roster& roster) {
+  admission_.SetRoster(roster);
+  for (EarlyMessage& early : parked_.TakeAll()) Receive(std::move(early));
+}
+
+void ServerService::OnMessage(PeerId from, Message message) {
+  Receive({.from = from, .message = std::move(message), .came = clock_->Now()});
+}
+
+void ServerService::Receive(EarlyMessage received) {
+  const absl::Status admitted = admission_.Check(received.message.header);
+  if (admitted.ok()) {
+    transport_->Admit(received.from);
+    return Dispatch(received.from, std::move(received.message));
+  }
+  if (absl::IsUnavailable(admitted)) {
+    // A worker that has really seen a newer roster retries what found no room here.
+    const SteadyTime now = clock_->Now();
+    size_t dropped = parked_.DropLate(now);
+    if (!parked_.Add(std::move(received)).ok()) ++dropped;
+    refused_messages_.fetch_add(dropped, std::memory_order_relaxed);
+    return;
+  }
+  refused_messages_.fetch_add(1, std::memory_order_relaxed);
+  RefuseStranger(received.from, received.message.header.request_id(), admitted);
+}
+
+void ServerService::Dispatch(PeerId from, Message message) {
+  Request request(from, std::move(message), shards_.size());
+  const wire::Header& header = request.message.header;
+  switch (header.body_case()) {
+    case wire::Header::kInit:
+      HandleInit(request);
+      break;
+    case wire::Header::kPush:
+      HandlePushes(request, header.push().items());
+      break;
+    case wire::Header::kPull:
+      HandlePulls(request, header.pull().items());
+      break;
+    case wire::Header::kPushPull:
+      HandlePushes(request, header.push_pull().push());
+      HandlePulls(request, header.push_pull().pull());
+      break;
+    case wire::Header::kHeartbeat:  // a greeting needs no answer
+      return;
+    case wire::Header::kSetOptimizer:
+      return HandleSetOptimizer(request.origin, header.set_optimizer());
+    case wire::Header::kLeave:
+      return HandleLeave(request.origin, header.leave().from_round());
+    default:
+      refused_messages_.fetch_add(1, std::memory_order_relaxed);
+      return Refuse(from, header,
+                    absl::InvalidArgumentError(
+                        absl::StrCat("a server does not understand the verb ", VerbName(header))));
+  }
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    ShardItems& items = request.by_shard[i];
+    if (items.empty()) continue;
+    items.origin = request.origin;
+    const absl::Status posted = shards_[i]->Post(&items);
+    if (posted.ok()) continue;
+    for (const InitWork& init : items.inits) {
+      request.refused.AddInit(request.origin, init.id, posted);
+    }
+    for (const PushWork& push : items.pushes) {
+      request.refused.AddPush(request.origin, push.item.id(), posted, 0);
+    }
+    for (const PullWork& pull : items.pulls) {
+      request.refused.AddPullError(request.origin, pull.item, posted);
+    }
+  }
+  SendReplies(request.refused);
+}
+
+absl::StatusOr<size_t> ServerService::DeclareInit(const Origin& origin, const wire::Init& init,
+                                                  const wire::InitItem& item, PartitionSpec* spec) {
+  const wire::StoreMode mode = init.mode();
+  if (origin.worker != 0) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("only worker 0 initialises keys, not worker ", origin.worker));
+  }
+  if (mode_.value_or(mode) != mode) {
+    return absl::FailedPreconditionError(absl::StrCat("the store is ", wire::StoreMode_Name(*mode_),
+                                                      ", not ", wire::StoreMode_Name(mode)));
+  }
+  if (staleness_.value_or(init.staleness()) != init.staleness()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the store has staleness ", *staleness_, ", not ", init.staleness()));
+  }
+  SLIMPS_ASSIGN_OR_RETURN(const size_t shard, directory_.Declare(item, spec));
+  spec->mode = mode;
+  spec->staleness = init.staleness();
+  staleness_ = init.staleness();
+  spec->num_workers = options_.num_workers;
+  spec->waiting = waiting_;
+  mode_ = mode;
+  return shard;
+}
+
+void ServerService::HandleInit(Request& request) {
+  const wire::Init& init = request.message.header.init();
+  for (const wire::InitItem& item : init.items()) {
+    absl::StatusOr<Payload> payload = request.TakePayload(item.payload_bytes());
+    const absl::StatusOr<PayloadFormat> format = FormatFromWire(item.format());
+    absl::Status status = payload.status();
+    status.Update(format.status());
+    PartitionSpec spec;
+    const absl::StatusOr<size_t> shard = status.ok()
+                                             ? DeclareInit(request.origin, init, item, &spec)
+                                             : absl::StatusOr<size_t>(status);
+    if (!shard.ok()) {
+      status = absl::Status(
+          shard.status().code(),
+          absl::StrCat("init of ", DescribePartition(item.info().name(), item.id().partition()),
+                       ": ", shard.status().message()));
+      request.refused.AddInit(request.origin, item.id(), status);
+      continue;
+    }
+    request.by_shard[*shard].inits.push_back(
+        {.id = item.id(),
+         .spec = std::move(spec),
+         .value = {.format = *format,
+                   .payload = *std::move(payload),
+                   .checksum = item.payload_hash()},
+         .state = item.has_state() ? std::optional(item.state()) : std::nullopt});
+  }
+}
+
+void ServerService::HandlePushes(Request& request,
+                                 const google::protobuf::RepeatedPtrField<wire::PushItem>& items) {
+  for (const wire::PushItem& item : items) {
+    absl::StatusOr<Payload> payload = request.TakePayload(item.payload_bytes());
+    const std::optional<size_t> shard =
+        directory_.FindShard({.key = item.id().key(), .index = item.id().partition()});
+    absl::Status status = payload.status();
+    if (!shard.has_value()) {
+      status.Update(absl::NotFoundError(
+          absl::StrCat("push of key ", absl::Hex(item.id().key(), absl::kZeroPad16), " partition ",
+                       item.id().partition(), ": never initialised on this server")));
+    }
+    if (!status.ok()) {
+      request.refused.AddPush(request.origin, item.id(), status, 0);
+      continue;
+    }
+    request.by_shard[*shard].pushes.push_back({.item = item, .payload = *std::move(payload)});
+  }
+}
+
+void ServerService::HandlePulls(Request& request,
+                                const google::protobuf::RepeatedPtrField<wire::PullItem>& items) {
+  const SteadyTime now = clock_->Now();
+  const uint64_t longest = static_cast<uint64_t>(absl::ToInt64Milliseconds(options_.max_pull_wait));
+  for (const wire::PullItem& item : items) {
+    const PartitionId id{.key = item.id().key(), .index = item.id().partition()};
+    absl::StatusOr<size_t> shard = absl::NotFoundError("never initialised on this server");
+    if (const std::optional<size_t> known = directory_.FindShard(id); known.has_value()) {
+      shard = *known;
+    } else if (item.min_version() == 0) {
+      shard = directory_.Reserve(id, item.elements());
+    }
+    if (!shard.ok()) {
+      request.refused.AddPullError(
+          request.origin, item,
+          absl::Status(shard.status().code(),
+                       absl::StrCat("pull of key ", absl::Hex(id.key, absl::kZeroPad16),
+                                    " partition ", id.index, ": ", shard.status().message())));
+      continue;
+    }
+    const auto wait = static_cast<int64_t>(std::min(item.timeout_ms(), longest));
+    request.by_shard[*shard].pulls.push_back(
+        {.item = item, .deadline = now + absl::Milliseconds(wait)});
+  }
+}
+
+absl::Status ServerService::CheckSetOptimizer(const Origin& origin,
+                                              const wire::SetOptimizer& request) const {
+  if (origin.worker != 0) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("only worker 0 sets the optimizer, not worker ", origin.worker));
+  }
+  if (mode_.value_or(request.mode()) != request.mode()) {
+    return absl::FailedPreconditionError(absl::StrCat("optimizer: the store is ",
+                                                      wire::StoreMode_Name(*mode_), ", not ",
+                                                      wire::StoreMode_Name(request.mode())));
+  }
+  if (request.mode() != wire::DIST_SYNC && request.spec().kind() == wire::OptimizerSpec::NONE) {
+    return NeedsOptimizer(request.mode());
+  }
+  return absl::OkStatus();
+}
+
+void ServerService::HandleSetOptimizer(const Origin& origin, const wire::SetOptimizer& request) {
+  absl::StatusOr<std::shared_ptr<const Optimizer>> optimizer = Optimizer::Create(request.spec());
+  absl::Status status = optimizer.status();
+  if (status.ok()) status = CheckSetOptimizer(origin, request);
+  if (!status.ok()) return SendAck(origin, status);
+  mode_ = request.mode();
+  PostToAll(origin, [optimizer = *std::move(optimizer)](ShardState& state) {
+    return state.SetOptimizer(optimizer);
+  });
+}
+
+void ServerService::HandleLeave(const Origin& origin, uint64_t from_round) {
+  PostToAll(origin, [worker = origin.worker, from_round](ShardState& state) {
+    return state.Leave(worker, from_round);
+  });
+}
+
+void ServerService::PostToAll(const Origin& origin,
+                              const std::function<absl::Status(ShardState&)>& control) {
+  auto ack = std::make_shared<AckCollector>(this, origin, shards_.size());
+  for (const auto& shard : shards_) {
+    const absl::Status posted =
+        shard->PostControl([ack, control](ShardState& state) { ack->Done(control(state)); });
+    if (!posted.ok()) ack->Done(posted);
+  }
+}
+
+void ServerService::FailPending(const absl::Status& why) {
+  for (const auto& shard : shards_) {
+    // Built anew for each shard. Copies share a reference count inside Abseil, where
+    // ThreadSanitizer cannot follow it from thread to thread.
+    shard->PostOwnControl(
+        [own = absl::Status(why.code(), why.message())](ShardState& state) { state.Fail(own); });
+  }
+}
+
+void ServerService::RefuseStranger(PeerId from, uint64_t request_id, const absl::Status& why) {
+  Message refusal;
+  refusal.header.set_protocol_version(kProtocolVersion);
+  refusal.header.mutable_sender()->set_role(wire::SERVER);
+  refusal.header.set_request_id(request_id);
+  *refusal.header.mutable_error()->mutable_status() = ToStatusProto(why);
+  const absl::Status sent = transport_->Send(from, std::move(refusal));
+  if (!sent.ok()) undeliverable_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void ServerService::Refuse(PeerId from, const wire::Header& header, const absl::Status& why) {
+  const Origin origin{
+      .peer = from, .worker = header.sender().rank(), .request_id = header.request_id()};
+  ReplyOutbox outbox;
+  for (const auto& item : header.init().items()) outbox.AddInit(origin, item.id(), why);
+  for (const auto& item : header.push().items()) outbox.AddPush(origin, item.id(), why, 0);
+  for (const auto& item : header.pull().items()) outbox.AddPullError(origin, item, why);
+  for (const auto& item : header.push_pull().push()) outbox.AddPush(origin, item.id(), why, 0);
+  for (const auto& item : header.push_pull().pull()) outbox.AddPullError(origin, item, why);
+  outbox.Flush();
+  std::vector<Reply> replies = outbox.Take();
+  if (replies.empty()) {
+    Reply& error = replies.emplace_back();
+    error.to = from;
+    error.message.header.set_request_id(header.request_id());
+    *error.message.header.mutable_error()->mutable_status() = ToStatusProto(why);
+  }
+  for (Reply& reply : replies) SendReply(std::move(reply));
+}
+
+void ServerService::SendAck(const Origin& origin, const absl::Status& status) {
+  Reply reply;
+  reply.to = origin.peer;
+  reply.message.header.set_request_id(origin.request_id);
+  *reply.message.header.mutable_ack()->mutable_status() = ToStatusProto(status);
+  SendReply(std::move(reply));
+}
+
+void ServerService::SendReplies(ReplyOutbox& outbox) {
+  outbox.Flush();
+  for (Reply& reply : outbox.Take()) SendReply(std::move(reply));
+}
+
+void ServerService::SendReply(Reply reply) {
+  wire::Header header = make_header_();
+  header.set_request_id(reply.message.header.request_id());
+  reply.message.header.MergeFrom(header);
+  SendOptions options{.priority = reply.priority, .may_hand_over_here = true};
+  if (!reply.traced.empty()) options.on_handed_over = TraceHandOver(std::move(reply.traced));
+  const absl::Status sent =
+      transport_->Send(reply.to, std::move(reply.message), std::move(options));
+  // The worker retries what was not answered, so a lost answer is only counted.
+  if (!sent.ok()) undeliverable_.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace slimps

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// The server behind its transport. It admits messages, sorts their items by shard, and sends what
+// the shards answer.
+//
+//   transport --OnMessage--> Admission --> Directory --ShardItems--> Shard 0 .. S-1 (threads)
+//             <---------------------------Reply----------------------'
+//
+//   ServerService service(&transport, [&] { return membership.MakeHeader(); }, options, &clock);
+//   service.SetRoster(membership.roster());       // on the I/O thread, whenever a new one has come
+//
+// Push, PushPull and Init are acknowledged item by item; one message acknowledges what one shard
+// has handled together. A PullReply follows once its versions are there. A push is acknowledged
+// when it was checked and counted, not when it was applied.
+#ifndef SLIMPS_SERVER_SERVICE_SERVER_SERVICE_H_
+#define SLIMPS_SERVER_SERVICE_SERVER_SERVICE_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "proto/base/clock.h"
+#include "proto/net/transport.h"
+#include "proto/slimps.pb.h"
+#include "server/round/waiting_bytes.h"
+#include "server/service/admission.h"
+#include "server/service/directory.h"
+#include "server/service/parked_messages.h"
+#include "server/shard/shard.h"
+
+namespace slimps {
+
+struct ServerOptions {
+  std::string job_id = "slimps";
+  uint32_t num_workers = 1;
+  size_t shard_threads = 1;
+  absl::Duration max_pull_wait = absl::Minutes(10);  // at most, even if a pull asks for more
+  DirectoryLimits directory;
+  // Bound on pushes of incomplete rounds, in all partitions together. Partial sums are included.
+  size_t max_waiting_bytes = WaitingBytes::kMost;
+  ShardOptions shard;
+};
+
+// Counts what was dropped or refused without reaching a shard.
+struct ServerCounters {
+  uint64_t bad_frames = 0;
+  uint64_t refused_messages = 0;
+  uint64_t undeliverable = 0;
+};
+
+// Thread-safe, except: OnMessage, OnBadFrame, OnUndeliverable and SetRoster are called on the
+// transport's I/O thread, and Stop on one thread.
+class ServerService final : public MessageSink {
+ public:
+  // `make_header` makes the part that all headers of this node share. It is called on any thread.
+  // REQUIRES: `transport` and `clock` outlive the service.
+  ServerService(Transport* transport, std::function<wire::Header()> make_header,
+                const ServerOptions& options, const Clock* clock);
+  ~ServerService() override;
+
+  void OnMessage(PeerId from, Message message) override;
+  void OnBadFrame(PeerId from, const absl::Status& why) override;
+  void OnUndeliverable(PeerId to, const absl::Status& why) override;
+
+  // Admits the workers of `roster`, and handles the messages that waited for it.
+  void SetRoster(const wire::Roster& roster);
+
+  // Call it when a node is lost: answers with `why` the pulls that wait, later pushes, and later
+  // pulls that would have to wait (ShardState::Fail).
+  void FailPending(const absl::Status& why);
+
+  // Finishes what was accepted and joins the shard threads. What comes later is answered with
+  // `why`. Idempotent. Call it before the transport's Stop, so that the last answers leave.
+  void Stop(const absl::Status& why = absl::UnavailableError("the server is stopping"));
+  ServerCounters counters() const;
+
+ private:
+  struct Request;      // one admitted message, its items sorted by shard
+  class AckCollector;  // sends one Ack once all shards are done
+
+  void Receive(EarlyMessage received);
+  void Dispatch(PeerId from, Message message);
+  void HandleInit(Request& request);
+  void HandlePushes(Request& request,
+                    const google::protobuf::RepeatedPtrField<wire::PushItem>& items);
+  void HandlePulls(Request& request,
+                   const google::protobuf::RepeatedPtrField<wire::PullItem>& items);
+  void HandleSetOptimizer(const Origin& origin, const wire::SetOptimizer& request);
+  absl::Status CheckSetOptimizer(const Origin& origin, const wire::SetOptimizer& request) const;
+  void HandleLeave(const Origin& origin, uint64_t from_round);
+  absl::StatusOr<size_t> DeclareInit(const Origin& origin, const wire::Init& init,
+                                     const wire::InitItem& item, PartitionSpec* spec);
+  // Sends one Error that tells nothing of the job or of this server, whatever the message holds.
+  void RefuseStranger(PeerId from, uint64_t request_id, const absl::Status& why);
+  // Answers every item of the message with `why`, or the message with an Error if it has no items.
+  void Refuse(PeerId from, const wire::Header& header, const absl::Status& why);
+  void SendAck(const Origin& origin, const absl::Status& status);
+  void SendReplies(ReplyOutbox& outbox);
+  void SendReply(Reply reply);
+  void PostToAll(const Origin& origin, const std::function<absl::Status(ShardState&)>& control);
+
+  Transport* const transport_;
+  const std::function<wire::Header()> make_header_;
+  const ServerOptions options_;
+  const Clock* const clock_;
+  std::vector<std::unique_ptr<Shard>> shards_;
+
+  // Owned by the I/O thread.
+  Admission admission_;
+  const std::shared_ptr<WaitingBytes> waiting_;  // shared by all shards
+  Directory directory_;
+  std::optional<wire::StoreMode> mode_;  // that of the first Init or SetOptimizer
+  std::optional<uint32_t> staleness_;    // that of the first Init
+  ParkedMessages parked_;
+
+  // Counters publish nothing but themselves.
+  std::atomic<uint64_t> bad_frames_{0};
+  std::atomic<uint64_t> refused_messages_{0};
+  std::atomic<uint64_t> undeliverable_{0};
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_SERVER_SERVICE_SERVER_SERVICE_H_

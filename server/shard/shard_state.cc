@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/shard/shard_state.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "compress/format/rows.h"
+#include "proto/base/clock.h"
+#include "proto/base/out_of_memory.h"
+#include "proto/base/status_macros.h"
+#include "proto/net/send_priority.h"
+
+namespace slimps {
+namespace {
+
+std::string DescribeUnknown(const wire::ItemId& id) {
+  return absl::StrCat("key ", absl::Hex(id.key(), absl::kZeroPad16), " partition ", id.partition());
+}
+
+std::string NameOf(const Partition& partition) {
+  return DescribePartition(partition.spec().name, partition.spec().index);
+}
+
+// Returns the version that answers a pull whose turn has come. Without rounds in common, workers'
+// version numbers mean nothing to each other, so the current version answers.
+uint64_t VersionFor(const Partition& partition, const wire::PullItem& item) {
+  const bool newest = item.newest() || partition.applies_at_once();
+  return newest ? partition.version() : item.min_version();
+}
+
+PartitionId IdOf(const wire::ItemId& id) { return {.key = id.key(), .index = id.partition()}; }
+
+}  // namespace
+
+size_t ShardItems::PayloadBytes() const {
+  size_t bytes = 0;
+  for (const InitWork& init : inits) bytes += init.value.payload.size();
+  for (const PushWork& push : pushes) bytes += push.payload.size();
+  return bytes;
+}
+
+ShardState::ShardState(std::shared_ptr<const Optimizer> optimizer, const Clock* clock,
+                       size_t most_copied_bytes)
+    : clock_(clock),
+      most_copied_bytes_(most_copied_bytes),
+      optimizer_(std::move(optimizer)),
+      change_codecs_(clock) {}
+
+void ShardState::HandleItems(ShardItems items) {
+  const Origin& origin = items.origin;
+  for (InitWork& init : items.inits) {
+    const wire::ItemId id = init.id;
+    outbox_.AddInit(origin, id, HandleInit(std::move(init)));
+  }
+  for (PushWork& push : items.pushes) {
+    const wire::ItemId id = push.item.id();
+    const absl::StatusOr<uint64_t> decode_ns = HandlePush(origin.worker, std::move(push));
+    outbox_.AddPush(origin, id, decode_ns.status(), decode_ns.value_or(0));
+  }
+  for (PullWork& pull : items.pulls) HandlePull(origin, std::move(pull));
+}
+
+std::vector<Reply> ShardState::TakeReplies() {
+  outbox_.Flush();
+  copied_bytes_ = 0;
+  return outbox_.Take();
+}
+
+absl::Status ShardState::HandleInit(InitWork work) {
+  Slot& slot = slots_[IdOf(work.id)];
+  if (work.state.has_value()) {
+    if (slot.partition == nullptr) {
+      return absl::NotFoundError(absl::StrCat(DescribeUnknown(work.id), ": never initialised"));
+    }
+    // Applies what was acknowledged before, so that no earlier round steps the state that is put.
+    Settle(slot);
+    if (!failure_.ok()) return failure_;
+    return slot.partition->PutState(*work.state, work.value);
+  }
+  if (slot.partition != nullptr) {
+    return slot.partition->CheckRepeatedInit(work.spec, work.value.checksum);
+  }
+  const auto create = [&] { return Partition::Create(work.spec, work.value, optimizer_); };
+  SLIMPS_ASSIGN_OR_RETURN(slot.partition, OrOutOfMemory(create, "weights", work.spec.name));
+  for (const auto& [worker, from_round] : leaves_) {
+    SLIMPS_RETURN_IF_ERROR(slot.partition->Leave(worker, from_round));
+  }
+  AnswerReady(slot);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> ShardState::HandlePush(uint32_t worker, PushWork work) {
+  const wire::PushItem& item = work.item;
+  if (!failure_.ok()) return failure_;
+  const auto found = slots_.find(IdOf(item.id()));
+  if (found == slots_.end() || found->second.partition == nullptr) {
+    return absl::NotFoundError(absl::StrCat(DescribeUnknown(item.id()), ": never initialised"));
+  }
+  Slot& slot = found->second;
+  Settle(slot);
+  Partition& partition = *slot.partition;
+  if (item.phase() != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(NameOf(partition), ": phase ", item.phase(),
+                                                   " of a push; formats in use have phase 0 only"));
+  }
+  SLIMPS_ASSIGN_OR_RETURN(const PayloadFormat format, FormatFromWire(item.format()));
+  absl::StatusOr<std::shared_ptr<const ChangeCodec>> change =
+      change_codecs_.Find(item.change_codec());
+  if (!change.ok()) {
+    return absl::Status(change.status().code(),
+                        absl::StrCat(NameOf(partition), ": push of worker ", worker, " round ",
+                                     item.round(), ": ", change.status().message()));
+  }
+  const auto push = [&] {
+    return partition.Push(
+        item.round(), worker, item.elements(),
+        {.format = format, .payload = work.payload, .checksum = item.payload_hash()},
+        *std::move(change), item.has_hyper() ? std::optional(item.hyper()) : std::nullopt);
+  };
+  SLIMPS_ASSIGN_OR_RETURN(const PushVerdict verdict,
+                          SayingWhatFor("a push", partition.spec().name, push));
+  if (verdict == PushVerdict::kAccepted) {
+    slot.priority = item.priority();
+    NoteCompletion(slot);
+    if (partition.applies_at_once()) AnswerReady(slot);
+  }
+  return item.profile() ? MeasureDecode(format, work.payload, item.elements()) : 0;
+}
+
+uint64_t ShardState::MeasureDecode(PayloadFormat format, const Payload& payload,
+                                   size_t elements) const {
+  // Raw payloads cost nothing beyond the sum, which every push needs.
+  if (format != PayloadFormat::kLevels && format != PayloadFormat::kSparse) return 0;
+  alignas(kBufferAlignment) std::array<float, kBlockElements> scratch;
+  const SteadyTime start = clock_->Now();
+  for (size_t first = 0; first < elements; first += kBlockElements) {
+    const size_t length = std::min(kBlockElements, elements - first);
+    Decode(format, payload.bytes(), elements, first, std::span<float>(scratch).first(length));
+  }
+  return static_cast<uint64_t>(
+      std::max<int64_t>(0, absl::ToInt64Nanoseconds(clock_->Now() - start)));
+}
+
+absl::Status ShardState::CheckPullNow(const Slot& slot, const wire::PullItem& item) const {
+  if (slot.partition == nullptr) {
+    if (item.min_version() == 0) return absl::OkStatus();
+    return absl::NotFoundError(absl::StrCat(DescribeUnknown(item.id()), ": never initialised"));
+  }
+  const PartitionSpec& spec = slot.partition->spec();
+  if (item.elements() != spec.elements) {
+    return absl::InvalidArgumentError(absl::StrCat(NameOf(*slot.partition), ": pull of ",
+                                                   item.elements(), " elements, expected ",
+                                                   spec.elements));
+  }
+  if (!item.rows_only()) return absl::OkStatus();
+  const absl::Status rows = ParsePulledRows(item.rows(), spec.grid()).status();
+  if (rows.ok()) return rows;
+  return absl::Status(rows.code(), absl::StrCat(NameOf(*slot.partition), ": ", rows.message()));
+}
+
+void ShardState::HandlePull(const Origin& origin, PullWork work) {
+  Slot& slot = slots_[IdOf(work.item.id())];
+  absl::Status now = CheckPullNow(slot, work.item);
+  const bool of_state = work.item.state_tensor() > 0;
+  if (now.ok() && of_state && slot.partition != nullptr) {
+    Settle(slot);
+    now = failure_;
+  }
+  if (!now.ok()) {
+    outbox_.AddPullError(origin, work.item, now);
+    return;
+  }
+  WaitingPull pull{.origin = origin, .item = std::move(work.item), .deadline = work.deadline};
+  if (slot.partition != nullptr) {
+    // Workers pull state together, once their pushes are counted. However far apart they are, none
+    // waits for another.
+    if (!of_state) pull.clock = slot.partition->ReadsFrom(origin.worker);
+    if (slot.partition->version() >= pull.item.min_version() &&
+        slot.partition->slowest() >= pull.clock) {
+      const absl::Status room = Answer(slot, pull, CopyRoom::kBounded);
+      if (!room.ok()) outbox_.AddPullError(origin, pull.item, room);
+      return;
+    }
+  }
+  const SteadyTime deadline = pull.deadline;
+  const absl::Status queued = failure_.ok() ? slot.pulls.Add(std::move(pull)) : failure_;
+  if (!queued.ok()) {
+    outbox_.AddPullError(origin, pull.item, queued);
+    return;
+  }
+  next_deadline_ = std::min(next_deadline_, deadline);
+}
+
+absl::Status ShardState::Answer(Slot& slot, const WaitingPull& pull, CopyRoom room) {
+  // A pull that waited for Init could not be checked before.
+  const absl::Status valid = CheckPullNow(slot, pull.item);
+  if (!valid.ok()) {
+    outbox_.AddPullError(pull.origin, pull.item, valid);
+    return absl::OkStatus();
+  }
+  std::optional<uint64_t> held;
+  if (pull.item.takes_change()) held = pull.item.held_version();
+  const PartitionSpec& spec = slot.partition->spec();
+  if (pull.item.state_tensor() > 0) return AnswerWithCopy(*slot.partition, pull, room);
+  const uint64_t version = VersionFor(*slot.partition, pull.item);
+  const absl::Status has_it = slot.partition->CheckHeld(version);
+  if (!has_it.ok()) {
+    outbox_.AddPullError(pull.origin, pull.item, has_it);
+    return absl::OkStatus();
+  }
+  if (pull.item.rows_only()) return AnswerWithCopy(*slot.partition, pull, room);
+  const auto share = [&] { return slot.partition->Share(version, held); };
+  absl::StatusOr<WireValue> value = OrOutOfMemory(share, "weights", spec.name);
+  if (value.ok()) {
+    outbox_.TraceNextPull(pull.origin, {spec.name, spec.index, value->version});
+    outbox_.AddPull(pull.origin, pull.item, spec.elements, *std::move(value));
+  } else {
+    outbox_.AddPullError(pull.origin, pull.item, value.status());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShardState::CheckRoomForCopy(const Partition& partition, size_t elements) const {
+  const size_t most = most_copied_bytes_ / sizeof(float), waiting = copied_bytes_ / sizeof(float);
+  if (waiting == 0 || (waiting <= most && elements <= most - waiting)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(NameOf(partition), ": a copy of ", elements,
+                                                   " elements, while copies of ", waiting,
+                                                   " of at most ", most, " wait to be sent"));
+}
+
+// Answers with rows or state. Whole weights are lent, but these must be copied.
+absl::Status ShardState::AnswerWithCopy(Partition& partition, const WaitingPull& pull,
+                                        CopyRoom room) {
+  const PartitionSpec& spec = partition.spec();
+  const bool of_state = pull.item.state_tensor() > 0;
+  std::vector<uint32_t> rows;
+  // CheckPullNow has parsed the same rows, so this cannot fail.
+  if (!of_state) rows = ParsePulledRows(pull.item.rows(), spec.grid()).value();
+  const size_t elements = of_state ? spec.elements : ElementsOfRows(spec.grid(), rows);
+  if (room == CopyRoom::kBounded) {
+    SLIMPS_RETURN_IF_ERROR(CheckRoomForCopy(partition, elements));
+  }
+  wire::OptimizerState state;
+  state.set_tensor(pull.item.state_tensor());
+  const auto copy = [&] {
+    return of_state ? partition.ShareState(&state)
+                    : partition.ShareRows(VersionFor(partition, pull.item), rows);
+  };
+  absl::StatusOr<WireValue> value = OrOutOfMemory(copy, "a copy of rows or state", spec.name);
+  if (!value.ok()) {
+    outbox_.AddPullError(pull.origin, pull.item, value.status());
+    return absl::OkStatus();
+  }
+  const size_t bytes = value->payload.size();
+  outbox_.AddPull(pull.origin, pull.item, elements, *std::move(value), of_state ? &state : nullptr);
+  copied_bytes_ += bytes;
+  return absl::OkStatus();
+}
+
+void ShardState::AnswerReady(Slot& slot) {
+  const Partition& partition = *slot.partition;
+  bool puts_off = false;
+  for (WaitingPull& pull : slot.pulls.TakeReady(partition.version(), partition.slowest())) {
+    if (Answer(slot, pull, CopyRoom::kBounded).ok()) continue;
+    slot.pulls.PutBack(std::move(pull));
+    puts_off = true;
+  }
+  if (puts_off) put_off_.push_back(&slot);
+}
+
+void ShardState::AnswerLast(Slot& slot) {
+  const Partition& partition = *slot.partition;
+  if (partition.applies_at_once() || slot.pulls.size() == 0) return;
+  for (WaitingPull& pull : slot.pulls.TakeReady(partition.version(), partition.slowest())) {
+    if (VersionFor(partition, pull.item) < partition.version()) {
+      Answer(slot, pull, CopyRoom::kAnyway).IgnoreError();  // kAnyway: always room
+    } else {
+      slot.pulls.PutBack(std::move(pull));
+    }
+  }
+}
+
+bool ShardState::AnswerPutOff() {
+  const std::vector<Slot*> put_off = std::exchange(put_off_, {});
+  for (Slot* slot : put_off) AnswerReady(*slot);
+  return !put_off.empty();
+}
+
+void ShardState::NoteCompletion(Slot& slot) {
+  // After a failure no round is applied any more.
+  if (slot.complete.has_value() || !failure_.ok() || !slot.partition->HasCompleteRound()) return;
+  const Turn turn(-SendPriority(slot.partition->version() + 1, slot.priority), next_turn_++);
+  complete_.emplace(turn, &slot);
+  slot.complete = turn;
+}
+
+size_t ShardState::NextRoundBytes() const {
+  if (complete_.empty()) return 0;
+  return complete_.begin()->second->partition->spec().elements * sizeof(float);
+}
+
+void ShardState::ApplyOne() {
+  Slot& slot = *complete_.begin()->second;
+  complete_.erase(complete_.begin());
+  slot.complete.reset();
+  ApplyNextRound(slot);
+  NoteCompletion(slot);
+}
+
+void ShardState::Settle(Slot& slot) {
+  if (!slot.complete.has_value()) return;
+  complete_.erase(*slot.complete);
+  slot.complete.reset();
+  while (failure_.ok() && slot.partition->HasCompleteRound()) ApplyNextRound(slot);
+}
+
+void ShardState::ApplyNextRound(Slot& slot) {
+  AnswerLast(slot);
+  SayingWhatFor("a round", slot.partition->spec().name, [&] { slot.partition->ApplyNextRound(); });
+  AnswerReady(slot);  // after each round: a waiting pull gets exactly the version that it names
+}
+
+absl::Status ShardState::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
+  while (HasCompleteRound()) ApplyOne();
+  absl::Status first_error;
+  for (auto& [id, slot] : slots_) {
+    if (slot.partition == nullptr) continue;
+    const auto set = [&] {
+      slot.partition->SetOptimizer(optimizer);
+      return absl::OkStatus();
+    };
+    first_error.Update(OrOutOfMemory(set, "optimizer state", slot.partition->spec().name));
+  }
+  if (first_error.ok()) optimizer_ = std::move(optimizer);
+  return first_error;
+}
+
+absl::Status ShardState::Leave(uint32_t worker, uint64_t from_round) {
+  absl::Status first_error;
+  for (auto& [id, slot] : slots_) {
+    if (slot.partition == nullptr) continue;
+    first_error.Update(slot.partition->Leave(worker, from_round));
+    if (slot.partition->applies_at_once()) AnswerReady(slot);
+    NoteCompletion(slot);
+  }
+  if (first_error.ok()) leaves_.emplace(worker, from_round);
+  return first_error;
+}
+
+void ShardState::Fail(const absl::Status& why) {
+  if (!failure_.ok()) return;
+  failure_ = why;
+  for (auto& [id, slot] : slots_) {
+    for (const WaitingPull& pull : slot.pulls.TakeAll()) {
+      outbox_.AddPullError(pull.origin, pull.item, why);
+    }
+  }
+}
+
+void ShardState::ExpirePulls() {
+  const SteadyTime now = clock_->Now();
+  if (now < next_deadline_) return;
+  next_deadline_ = SteadyTime::InfiniteFuture();
+  for (auto& [id, slot] : slots_) {
+    for (const WaitingPull& pull : slot.pulls.TakeExpired(now)) {
+      outbox_.AddPullError(
+          pull.origin, pull.item,
+          slot.partition != nullptr
+              ? absl::DeadlineExceededError(
+                    slot.partition->DescribeWait(pull.item.min_version(), pull.clock))
+              : absl::NotFoundError(absl::StrCat(DescribeUnknown(pull.item.id()),
+                                                 ": worker 0 has not initialised it in time")));
+    }
+    next_deadline_ = std::min(next_deadline_, slot.pulls.NextDeadline());
+  }
+}
+
+const Partition* ShardState::Find(const PartitionId& id) const {
+  const auto found = slots_.find(id);
+  return found == slots_.end() ? nullptr : found->second.partition.get();
+}
+
+}  // namespace slimps

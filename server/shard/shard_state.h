@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one shard thread owns: its partitions, the pulls that wait for them, and the answers not yet
+// sent. A pull may come before its partition is initialised; it then waits for that.
+//
+//   state.HandleItems(std::move(items));          // counts pushes, answers what can be answered
+//   while (state.HasCompleteRound()) state.ApplyOne();
+//   for (Reply& reply : state.TakeReplies()) Send(reply);
+//
+// Counting and applying are apart, so that acknowledgements do not wait for the arithmetic of other
+// partitions. Answers between two calls of TakeReplies travel together (reply_outbox.h). Complete
+// rounds are applied by round number, then by the priority of their pushes, then in the order in
+// which they became complete.
+#ifndef SLIMPS_SERVER_SHARD_SHARD_STATE_H_
+#define SLIMPS_SERVER_SHARD_SHARD_STATE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "proto/base/clock.h"
+#include "proto/slimps.pb.h"
+#include "server/round/change_codecs.h"
+#include "server/round/partition.h"
+#include "server/shard/pull_queue.h"
+#include "server/shard/reply_outbox.h"
+
+namespace slimps {
+
+struct InitWork {
+  wire::ItemId id;
+  PartitionSpec spec;
+  ClaimedPayload value;
+  // Set: the item puts back the optimizer's state. nullopt: it brings the first value.
+  std::optional<wire::OptimizerState> state = std::nullopt;
+};
+struct PushWork {
+  wire::PushItem item;
+  Payload payload;
+};
+struct PullWork {
+  wire::PullItem item;
+  SteadyTime deadline;
+};
+
+// The items of one message that concern one shard, handled in this order.
+struct ShardItems {
+  Origin origin;
+  std::vector<InitWork> inits;
+  std::vector<PushWork> pushes;
+  std::vector<PullWork> pulls;
+
+  bool empty() const { return inits.empty() && pushes.empty() && pulls.empty(); }
+  size_t PayloadBytes() const;
+};
+
+struct PartitionId {
+  KeyId key = 0;
+  uint32_t index = 0;
+  friend bool operator==(const PartitionId&, const PartitionId&) = default;
+};
+struct PartitionIdHash {
+  // Key ids are hashes already.
+  size_t operator()(const PartitionId& id) const {
+    return static_cast<size_t>(id.key ^ (id.index * 0x9E3779B97F4A7C15u));
+  }
+};
+
+// Owned by the shard thread. No I/O or lock. The clock measures how long a decode took and which
+// pulls are late.
+class ShardState final {
+ public:
+  static constexpr size_t kMostCopiedBytes = size_t{64} << 20;
+
+  // `optimizer` is for new partitions, until SetOptimizer. Answers that are copies (rows, the
+  // optimizer's state) of at most `most_copied_bytes` may wait for TakeReplies. A new pull beyond
+  // that is refused with ResourceExhausted, unless no other copy waits. A pull that has waited for
+  // its version waits on instead. Workers ask for at most half of that at once
+  // (worker/courier/item_gathering.h).
+  // REQUIRES: `clock` outlives the state.
+  ShardState(std::shared_ptr<const Optimizer> optimizer, const Clock* clock,
+             size_t most_copied_bytes = kMostCopiedBytes);
+
+  // Answers every item once: now, when its version is there, or when its deadline has passed.
+  void HandleItems(ShardItems items);
+
+  // Applies all complete rounds, then sets the optimizer of all partitions. New partitions get it
+  // too, unless there was an error.
+  // ResourceExhausted: there is no memory for some partition's state. Such partitions go on as
+  // before.
+  [[nodiscard]] absl::Status SetOptimizer(std::shared_ptr<const Optimizer> optimizer);
+
+  // Takes the worker out of all partitions (Partition::Leave), and out of new ones unless there was
+  // an error. Returns the first error.
+  [[nodiscard]] absl::Status Leave(uint32_t worker, uint64_t from_round);
+
+  // Makes `why` the answer to: the pulls that wait; later pushes; later pulls that would have to
+  // wait or that ask for the optimizer's state; and state that is put back. A later pull of a
+  // version that is there still gets it. No more rounds become complete. The first `why` holds.
+  void Fail(const absl::Status& why);
+
+  bool HasCompleteRound() const { return !complete_.empty(); }
+
+  // Returns the fp32 bytes of the partition whose round ApplyOne would apply. 0: there is none.
+  size_t NextRoundBytes() const;
+
+  // Applies one round of one partition and answers the pulls that it makes ready.
+  // REQUIRES: HasCompleteRound().
+  void ApplyOne();
+
+  // Returns when ExpirePulls should be called next, at the latest.
+  SteadyTime NextDeadline() const { return next_deadline_; }
+
+  // Answers the pulls whose deadline has passed.
+  void ExpirePulls();
+
+  // Removes and returns the answers so far.
+  std::vector<Reply> TakeReplies();
+
+  // Answers pulls that found no room for their copy when their version came. Returns false if there
+  // were none. Otherwise there are replies to take, and perhaps more pulls to answer.
+  bool AnswerPutOff();
+
+  // True if TakeReplies should be called before more items are handled. Without that call the
+  // copies of one worker's next request might find no room.
+  bool has_many_copies() const { return copied_bytes_ > most_copied_bytes_ / 2; }
+
+  // Returns nullptr if the partition is not initialised.
+  const Partition* Find(const PartitionId& id) const;
+
+ private:
+  using Turn = std::pair<int64_t, uint64_t>;  // minus SendPriority, order of completion
+  struct Slot {
+    std::unique_ptr<Partition> partition;  // null before Init
+    PullQueue pulls;
+    int32_t priority = 0;          // of the newest push
+    std::optional<Turn> complete;  // its place in complete_
+  };
+
+  absl::Status HandleInit(InitWork work);
+  absl::StatusOr<uint64_t> HandlePush(uint32_t worker, PushWork work);
+  void HandlePull(const Origin& origin, PullWork work);
+  absl::Status CheckPullNow(const Slot& slot, const wire::PullItem& item) const;
+  enum class CopyRoom { kBounded, kAnyway };
+  // Answers `pull`, with its version or an error.
+  // ResourceExhausted: there is no room for its copy, and it is not answered.
+  absl::Status Answer(Slot& slot, const WaitingPull& pull, CopyRoom room);
+  absl::Status AnswerWithCopy(Partition& partition, const WaitingPull& pull, CopyRoom room);
+  absl::Status CheckRoomForCopy(const Partition& partition, size_t elements) const;
+  void AnswerReady(Slot& slot);
+  // Answers the put-off pulls that name the version that the next round drops.
+  void AnswerLast(Slot& slot);
+  void NoteCompletion(Slot& slot);
+  void ApplyNextRound(Slot& slot);
+  // Applies what is complete in `slot`. So what follows does not depend on when the thread found
+  // time for it.
+  void Settle(Slot& slot);
+  uint64_t MeasureDecode(PayloadFormat format, const Payload& payload, size_t elements) const;
+
+  const Clock* const clock_;
+  const size_t most_copied_bytes_;
+  std::shared_ptr<const Optimizer> optimizer_;
+  // Never erased: pointers into it stay valid.
+  std::unordered_map<PartitionId, Slot, PartitionIdHash> slots_;
+  std::map<Turn, Slot*> complete_;
+  uint64_t next_turn_ = 0;
+  std::map<uint32_t, uint64_t> leaves_;  // worker -> from_round, for partitions to come
+  ChangeCodecs change_codecs_;
+  ReplyOutbox outbox_;
+  size_t copied_bytes_ = 0;  // of answers in outbox_
+  // Slots with waiting pulls whose version is there but that found no room for their copies.
+  std::vector<Slot*> put_off_;
+  SteadyTime next_deadline_ = SteadyTime::InfiniteFuture();
+  absl::Status failure_;
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_SERVER_SHARD_SHARD_STATE_H_

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/worker/capi/c_api_fixture.h"
+
+namespace {
+
+TEST_F(CApi, AKeyHasHyperparametersOfItsOwn) {
+  const Optimizer sgd = MakeOptimizer("sgd");
+  EXPECT_C_OK(slimps_optimizer_set_number(sgd.get(), "learning_rate", 1));
+  EXPECT_C_OK(slimps_set_optimizer(raw_, sgd.get()));
+  EXPECT_C_OK(slimps_set_hyper(raw_, kW, 0.5, 0));
+  EXPECT_C_OK(slimps_push(raw_, kW, gradient_.data(), 2, 0));
+  EXPECT_EQ(Pulled(), Values({-4, -8}));
+  EXPECT_C_OK(slimps_reset_hyper(raw_, kW));
+  EXPECT_C_OK(slimps_push(raw_, kW, gradient_.data(), 2, 0));
+  EXPECT_EQ(Pulled(), Values({-14, -28}));
+  EXPECT_C_REFUSES(slimps_set_hyper(raw_, kW, -1, 0), "learning_rate");
+  EXPECT_C_FAILS(slimps_set_hyper(raw_, slimps_text_key("x"), 1, 0), SLIMPS_NOT_FOUND, "x");
+}
+
+TEST_F(CApi, NothingIsDecidedWhereNothingIsMeasured) {
+  slimps_decision decision = {};
+  decision.struct_size = sizeof(decision);
+  decision.is_decided = decision.from_round = 7;
+  EXPECT_C_OK(slimps_get_decision(raw_, &decision));
+  EXPECT_EQ(decision.is_decided, 0u);
+  EXPECT_EQ(decision.from_round, 0u);
+  EXPECT_EQ(decision.threshold_bytes, SLIMPS_NOT_COMPRESSED);
+  EXPECT_EQ(decision.pull_threshold_bytes, SLIMPS_NOT_COMPRESSED);
+}
+
+TEST_F(CApi, LocalStoresKeepNoResidualsToSave) {
+  void* content = nullptr;
+  size_t bytes = 0;
+  EXPECT_C_FAILS(slimps_save_residuals(raw_, &content, &bytes), SLIMPS_UNIMPLEMENTED, "local");
+  EXPECT_C_FAILS(slimps_load_residuals(raw_, "x", 1), SLIMPS_UNIMPLEMENTED, "local");
+  EXPECT_C_REFUSES(slimps_save_residuals(raw_, nullptr, &bytes), "content: expected a pointer");
+  EXPECT_C_REFUSES(slimps_load_residuals(raw_, nullptr, 1), "content: expected 1 elements");
+}
+
+}  // namespace

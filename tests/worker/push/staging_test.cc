@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much memory gradients take at once, and which threads wait for it.
+#include "worker/push/staging.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace slimps {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits this long
+constexpr std::chrono::milliseconds kMoment(50);
+
+// Counts the bytes in live buffers, and keeps the limit that it was given.
+class CountingDevice final : public Device {
+ public:
+  absl::StatusOr<std::unique_ptr<HostBuffer>> AllocateHost(size_t elements) override {
+    if (--allocations_left < 0) return absl::ResourceExhaustedError("the machine is full");
+    live += elements * sizeof(float);
+    most = std::max(most.load(), live.load());
+    return std::make_unique<Counted>(this, elements);
+  }
+  void LimitHost(size_t bytes) override { limit = bytes; }
+  void CopyToHost(KeyId, std::span<const float>, std::span<float>, CopyDone) override {}
+  void CopyToDevice(KeyId, std::span<const float>, std::span<float>, CopyDone) override {}
+
+  std::atomic<size_t> live{0}, most{0};
+  std::atomic<int> allocations_left{1 << 20};
+  size_t limit = 0;
+
+ private:
+  class Counted final : public HostBuffer {
+   public:
+    Counted(CountingDevice* device, size_t elements) : device_(device), values_(elements) {}
+    ~Counted() override { device_->live -= values_.size() * sizeof(float); }
+    std::span<float> floats() override { return values_; }
+
+   private:
+    CountingDevice* const device_;
+    std::vector<float> values_;
+  };
+};
+
+// Returns a tensor whose partitions have these numbers of elements.
+TensorPlan Tensor(const std::string& name, const std::vector<size_t>& elements) {
+  TensorPlan tensor{.key = Key(name), .info = {}, .partitions = {}};
+  for (const size_t count : elements) {
+    tensor.partitions.push_back({.server = 0, .offset = tensor.elements, .elements = count});
+    tensor.elements += count;
+  }
+  return tensor;
+}
+
+std::future<absl::StatusOr<GradientBuffers>> AcquireElsewhere(GradientStaging& staging,
+                                                              const TensorPlan& tensor) {
+  return std::async(std::launch::async, [&] { return staging.Acquire(tensor, kLong); });
+}
+
+template <typename T>
+bool Waits(std::future<T>& future) {
+  return future.wait_for(kMoment) == std::future_status::timeout;
+}
+
+TEST(GradientStaging, EachPartitionHasABufferOfItsOwn) {
+  CountingDevice device;
+  GradientStaging staging(&device, 1000);
+  const auto buffers = staging.Acquire(Tensor("w", {100, 100, 3}), kLong);
+  ASSERT_TRUE(buffers.ok()) << buffers.status();
+  ASSERT_EQ(buffers->size(), 3u);
+  EXPECT_EQ((*buffers)[1]->floats().size(), 100u);
+  EXPECT_EQ((*buffers)[2]->floats().size(), 3u);
+  EXPECT_EQ(staging.bytes_in_use(), 812u);
+}
+
+TEST(GradientStaging, APartitionsRoomIsFreeOnceItsLastHolderHasDroppedIt) {
+  CountingDevice device;
+  GradientStaging staging(&device, 800);
+  const TensorPlan tensor = Tensor("w", {100, 100}), half = Tensor("half", {100});
+  GradientBuffers first = *staging.Acquire(tensor, kLong);
+  auto second = AcquireElsewhere(staging, half);
+  EXPECT_TRUE(Waits(second));
+  const std::shared_ptr<HostBuffer> payload = first[0];
+  first[0].reset();
+  EXPECT_TRUE(Waits(second)) << "a payload still lies in it";
+  first[1].reset();
+  EXPECT_TRUE(second.get().ok());
+  EXPECT_EQ(device.most, 800u);
+}
+
+TEST(GradientStaging, MemoryIsFreedBeforeItsRoomIs) {
+  CountingDevice device;
+  GradientStaging staging(&device, 4000);
+  const TensorPlan tensor = Tensor("w", {400, 400});
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 500; ++i) {
+        GradientBuffers buffers = staging.Acquire(tensor, kLong).value();
+        while (!buffers.empty()) buffers.pop_back();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LE(device.most, 4000u);
+  EXPECT_EQ(staging.bytes_in_use(), 0u);
+}
+
+TEST(GradientStaging, ATensorLargerThanAllRoomGoesAlone) {
+  CountingDevice device;
+  GradientStaging staging(&device, 100);
+  const TensorPlan large = Tensor("large", {100}), small = Tensor("small", {1});
+  GradientBuffers held = *staging.Acquire(large, kLong);
+  auto next = AcquireElsewhere(staging, small);
+  EXPECT_TRUE(Waits(next));
+  held.clear();
+  EXPECT_TRUE(next.get().ok());
+}
+
+TEST(GradientStaging, WhoAskedFirstIsServedFirst) {
+  CountingDevice device;
+  GradientStaging staging(&device, 1000);
+  const TensorPlan large = Tensor("large", {200}), small = Tensor("small", {1});
+  GradientBuffers held = *staging.Acquire(large, kLong);
+  auto first = AcquireElsewhere(staging, large);
+  EXPECT_TRUE(Waits(first));
+  auto second = AcquireElsewhere(staging, small);
+  EXPECT_TRUE(Waits(second))
+      << "it would fit, but small tensors could keep a large one waiting for ever";
+  held.clear();
+  EXPECT_TRUE(first.get().ok());
+  EXPECT_TRUE(second.get().ok());
+}
+
+TEST(GradientStaging, WhoGivesUpLetsTheNextOnePass) {
+  CountingDevice device;
+  GradientStaging staging(&device, 1000);
+  const TensorPlan large = Tensor("large", {200}), small = Tensor("small", {1});
+  const GradientBuffers held = *staging.Acquire(large, kLong);
+  const absl::Status late = staging.Acquire(large, absl::Milliseconds(20)).status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(late));
+  EXPECT_EQ(
+      late.message(),
+      "push of key s:large: 800 bytes of gradients still wait for the servers after 20ms; its "
+      "800 bytes would make more than the 1000 that may");
+  EXPECT_TRUE(staging.Acquire(small, kLong).ok());
+  EXPECT_EQ(staging.bytes_in_use(), 800u);
+}
+
+TEST(GradientStaging, OneRoundOfAllKeysFitsUnlessSaidOtherwise) {
+  CountingDevice device;
+  GradientStaging staging(&device, 0);
+  EXPECT_EQ(staging.most_bytes(), GradientStaging::kLeastBytes);
+  staging.AddKeys(50 << 20);
+  EXPECT_EQ(staging.most_bytes(), GradientStaging::kLeastBytes);
+  staging.AddKeys(50 << 20);
+  EXPECT_EQ(staging.most_bytes(), size_t{100} << 20);
+  EXPECT_EQ(device.limit, size_t{100} << 20) << "idle memory counts too";
+  GradientStaging fixed(&device, 12345);
+  fixed.AddKeys(1 << 20);
+  EXPECT_EQ(fixed.most_bytes(), 12345u);
+  EXPECT_EQ(device.limit, 12345u);
+}
+
+TEST(GradientStaging, KeysThatAreAddedMakeRoomForWhoWaits) {
+  CountingDevice device;
+  GradientStaging staging(&device, 0);
+  const TensorPlan all = Tensor("all", {GradientStaging::kLeastBytes / sizeof(float)});
+  const TensorPlan more = Tensor("more", {1000});
+  const GradientBuffers held = *staging.Acquire(all, kLong);
+  auto waits = AcquireElsewhere(staging, more);
+  EXPECT_TRUE(Waits(waits));
+  staging.AddKeys(GradientStaging::kLeastBytes + 4000);
+  EXPECT_TRUE(waits.get().ok());
+}
+
+TEST(GradientStaging, FailureEndsEveryWait) {
+  CountingDevice device;
+  GradientStaging staging(&device, 400);
+  const TensorPlan tensor = Tensor("w", {100});
+  const GradientBuffers held = *staging.Acquire(tensor, kLong);
+  auto waits = AcquireElsewhere(staging, tensor);
+  EXPECT_TRUE(Waits(waits));
+  staging.Fail(absl::AbortedError("the server died"));
+  staging.Fail(absl::CancelledError("later"));
+  EXPECT_TRUE(absl::IsAborted(waits.get().status()));
+  EXPECT_TRUE(absl::IsAborted(staging.Acquire(tensor, kLong).status()));
+}
+
+TEST(GradientStaging, RoomOfATensorThatFoundNoMemoryIsFreeAgain) {
+  CountingDevice device;
+  GradientStaging staging(&device, 800);
+  const TensorPlan tensor = Tensor("w", {100, 100});
+  device.allocations_left = 1;
+  EXPECT_TRUE(absl::IsResourceExhausted(staging.Acquire(tensor, kLong).status()));
+  EXPECT_EQ(staging.bytes_in_use(), 0u);
+  EXPECT_EQ(device.live, 0u);
+}
+
+TEST(GradientStaging, BuffersMayOutliveIt) {
+  CountingDevice device;
+  GradientBuffers held;
+  {
+    GradientStaging staging(&device, 400);
+    held = *staging.Acquire(Tensor("w", {100}), kLong);
+  }
+  held[0]->floats()[99] = 1;
+  held.clear();
+  EXPECT_EQ(device.live, 0u);
+}
+
+}  // namespace
+}  // namespace slimps

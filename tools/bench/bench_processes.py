@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes that a bench starts and asks: lines on their stdin, JSON lines on their stdout.
+
+    with Processes() as processes:
+        peer = processes.start("raw client", ["bench_raw_zmq", "--connect", endpoint])
+        answers = processes.ask([peer], "ping bytes=1024 count=10 pause_us=0 start_at=0")
+
+Each process leads a process group, which is ended with the bench and dies with it, as in a launched
+job (job_launch). Lines that are no JSON are kept, to be shown if the process fails.
+"""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+
+from cli import job_launch
+from cli import setup
+
+ANSWER_SECONDS = 120.0  # timeout of one command
+START_SECONDS = 60.0
+END_SECONDS = 20.0      # timeout of a job's end, after its workers were told to end
+SETTLE_SECONDS = 0.5    # how long to wait after a failure for failures of other processes
+
+
+class Processes:
+    """The processes of a bench. A context manager: at its end no process is left.
+
+    Owned by the main thread: children die with the thread that starts them.
+    """
+
+    def __init__(self):
+        self.nodes = []
+        self.events = queue.SimpleQueue()  # (node, its answer), or (node, None) once it has ended
+        self.before_exec = job_launch.die_with_parent()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self.stop(self.nodes)
+
+    def start(self, name, command, environment=None):
+        node = job_launch.Node(name, "bench", command)
+        node.expected_to_end = False
+        node.end_seen = False
+        try:
+            # pylint: disable=consider-using-with
+            node.process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                start_new_session=True, preexec_fn=self.before_exec)
+        except OSError as error:
+            raise setup.SetupError("cannot run %s: %s" % (command[0], error.strerror))
+        self.nodes.append(node)
+        node.reader = threading.Thread(target=self._read, args=(node,), name=name, daemon=True)
+        node.reader.start()
+        threading.Thread(target=self._reap, args=(node,), name=name + " end", daemon=True).start()
+        return node
+
+    def ask(self, nodes, command, seconds=ANSWER_SECONDS):
+        """Sends `command` to all `nodes` and returns their answers, in the nodes' order."""
+        for node in nodes:
+            try:
+                node.process.stdin.write(command.encode("ascii") + b"\n")
+                node.process.stdin.flush()
+            except BrokenPipeError:
+                pass  # the node has ended; its end is an event, which says why
+        return self.answers(nodes, "answer to \"%s\"" % command, seconds)
+
+    def answers(self, nodes, what, seconds=START_SECONDS):
+        """Waits for one answer of each of `nodes` and returns them in order.
+
+        SetupError: a process ended unexpectedly, or an answer did not come in time.
+        """
+        got = {}
+        deadline = time.monotonic() + seconds
+        while len(got) < len(nodes):
+            node, answer = self._next_event(deadline) or (None, None)
+            if node is None:
+                late = [node for node in nodes if node not in got]
+                raise setup.SetupError("%s: no %s after %.0f s%s" % (
+                    ", ".join(node.name for node in late), what, seconds, last_lines(late[0])))
+            if answer is not None:
+                got[node] = answer
+            elif not node.expected_to_end:
+                self._fail(node)
+        return [got[node] for node in nodes]
+
+    def wait_for_file(self, path, node, seconds=START_SECONDS):
+        """Waits until the file is there and returns its content. `node` is to write it."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            # The file is moved into place as a whole, without an event: look again every 10 ms.
+            if os.path.exists(path):
+                with open(path, encoding="ascii") as text:
+                    return text.read().strip()
+            event = self._next_event(time.monotonic() + 0.01)
+            if event is not None and event[1] is None and not event[0].expected_to_end:
+                self._fail(event[0])
+        raise setup.SetupError("%s does not listen after %.0f s%s" % (node.name, seconds, last_lines(node)))
+
+    def finish(self, workers, others):
+        """Tells workers to end, and waits until they and the others have ended.
+
+        SetupError: a process failed or did not end in time.
+        """
+        nodes = workers + others
+        for node in nodes:
+            node.expected_to_end = True
+        for node in workers:
+            try:
+                node.process.stdin.write(b"quit\n")
+                node.process.stdin.flush()
+            except BrokenPipeError:
+                pass
+        deadline = time.monotonic() + END_SECONDS
+        while any(not node.end_seen for node in nodes):
+            event = self._next_event(deadline)
+            if event is None:
+                late = next(node for node in nodes if not node.end_seen)
+                raise setup.SetupError("%s did not end within %.0f s%s" % (
+                    late.name, END_SECONDS, last_lines(late)))
+            if event[1] is None and (event[0].status != 0 or event[0] not in nodes):
+                self._fail(event[0])
+        self._forget(nodes)
+
+    def stop(self, nodes):
+        """Ends nodes and all processes that they started, with SIGTERM and then SIGKILL."""
+        nodes = list(nodes)
+        for node in nodes:
+            node.expected_to_end = True
+            job_launch.signal_group(node, signal.SIGTERM)
+        deadline = time.monotonic() + 2.0
+        while any(not node.end_seen for node in nodes) and self._next_event(deadline) is not None:
+            pass
+        for node in nodes:
+            job_launch.signal_group(node, signal.SIGKILL)
+            node.process.wait()
+        self._forget(nodes)
+
+    def _forget(self, nodes):
+        for node in nodes:
+            try:
+                node.process.stdin.close()
+            except BrokenPipeError:
+                pass
+        self.nodes = [node for node in self.nodes if node not in nodes]
+
+    def _next_event(self, deadline):
+        try:
+            event = self.events.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            return None
+        if event[1] is None:
+            event[0].end_seen = True
+        return event
+
+    def _fail(self, node):
+        """Raises SetupError for the process that caused a failure."""
+        failed = [node]
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while True:
+            event = self._next_event(deadline)
+            if event is None:
+                break
+            if event[1] is None and event[0].status != 0:
+                failed.append(event[0])
+        # A process that a signal killed is the cause; the others only complain of its end.
+        culprit = min(failed, key=lambda node: (node.status >= 0, node.status == 0))
+        raise setup.SetupError("%s %s%s" % (culprit.name, culprit.describe_end(), last_lines(culprit)))
+
+    def _read(self, node):
+        with node.process.stdout as output:
+            for raw in output:
+                line = raw.decode("utf-8", "replace").rstrip("\r\n")
+                answer = parse_answer(line)
+                if answer is None:
+                    node.last_lines.append(line)
+                else:
+                    self.events.put((node, answer))
+
+    def _reap(self, node):
+        status = node.process.wait()
+        node.reader.join(1.0)
+        node.status = status
+        self.events.put((node, None))
+
+
+def parse_answer(line):
+    """Returns the object of a JSON line; None: it is another line."""
+    if not line.startswith("{"):
+        return None
+    try:
+        answer = json.loads(line)
+    except ValueError:
+        return None
+    return answer if isinstance(answer, dict) else None
+
+
+def last_lines(node):
+    lines = list(node.last_lines)[-5:]
+    return ". Its last lines:\n" + "\n".join("  %s| %s" % (node.name, line) for line in lines) if lines else ""
+
+
+class Cluster:
+    """A job: a scheduler, servers, and workers that take commands.
+
+    A context manager. At its end, it finishes the job in order, or stops it after an exception.
+    """
+
+    def __init__(self, processes, name, programs, worker_flags, server_flags, workers, servers,
+                 worker_program="bench_store"):
+        self.processes = processes
+        self.name = name
+        self.programs = programs
+        self.worker_flags = list(worker_flags)
+        self.server_flags = list(server_flags)
+        self.sizes = (workers, servers)
+        self.worker_program = worker_program
+        self.daemons = []
+        self.workers = []
+
+    def __enter__(self):
+        try:
+            self._start()
+        except BaseException:
+            self.processes.stop(self.daemons + self.workers)
+            raise
+        return self
+
+    def __exit__(self, kind, *unused):
+        if kind is None:
+            self.processes.finish(self.workers, self.daemons)
+        else:
+            self.processes.stop(self.daemons + self.workers)
+
+    def ask(self, command):
+        return self.processes.ask(self.workers, command)
+
+    def _start(self):
+        workers, servers = self.sizes
+        with tempfile.TemporaryDirectory(prefix="slimps-") as folder:
+            port_file = os.path.join(folder, "port")
+            scheduler = self._start_node("scheduler", "scheduler", [
+                self.programs["slimps_scheduler"], "--port", "0", "--port_file", port_file], "0")
+            self.daemons.append(scheduler)
+            port = self.processes.wait_for_file(port_file, scheduler)
+        for rank in range(servers):
+            self.daemons.append(self._start_node("server%d" % rank, "server",
+                                                 [self.programs["slimps_server"]] + self.server_flags, port))
+        for rank in range(workers):
+            self.workers.append(self._start_node("worker%d" % rank, "worker",
+                                                 [self.programs[self.worker_program]] + self.worker_flags, port))
+        self.processes.answers(self.workers, "word that its store is there")
+
+    def environment(self):
+        """Returns the variables to add to this process's own and to DMLC_*."""
+        return {}
+
+    def _start_node(self, name, role, command, port):
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("DMLC_")}
+        environment.update(self.environment())
+        environment.update(DMLC_ROLE=role, DMLC_PS_ROOT_URI="127.0.0.1", DMLC_PS_ROOT_PORT=port,
+                           DMLC_NUM_WORKER=str(self.sizes[0]), DMLC_NUM_SERVER=str(self.sizes[1]))
+        return self.processes.start("%s of the job %s" % (name, self.name), command, environment)

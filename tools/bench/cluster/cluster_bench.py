@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""slimps bench cluster: compares training jobs of many systems, on nodes with shaped links."""
+
+import os
+import statistics
+import subprocess
+import sys
+
+from bench.cluster import bound
+from bench.cluster import cluster_job as jobs
+from bench.cluster import net
+from bench.cluster import cluster_options as flags_of
+from bench.cluster import systems
+from bench.cluster import cluster_tables as tables
+from bench import common
+from bench import schema
+from cli import out_files
+from cli import setup
+
+PROGRAMS = {
+    "slimps_scheduler": setup.PROGRAMS["slimps_scheduler"],
+    "slimps_server": setup.PROGRAMS["slimps_server"],
+    "bench_cluster_worker": ("//tools/bench/cluster:bench_cluster_worker", "tools/bench/cluster/bench_cluster_worker"),
+}
+PRE_STEPS = 20
+WARMUP = 4
+REMEASURE_EVERY = 10  # rounds; used only if the link changes
+MEANS = ("compute_ms", "encode_ms", "encode_exposed_ms", "overlap_ms", "exposed_comm_ms", "worker_cpu_ms",
+         "payload_bytes_out", "payload_bytes_in", "shared_bytes", "compressed_bytes", "pull_compressed_bytes")
+
+
+def ask_worker(programs, flag):
+    """Runs bench_cluster_worker with a flag and returns what it prints.
+
+    SetupError: the program refuses; the message is what it says.
+    """
+    result = subprocess.run([programs["bench_cluster_worker"], flag], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            text=True, check=False)
+    if result.returncode != 0:
+        raise setup.SetupError(result.stderr.strip() or "%s failed" % flag)
+    return result.stdout
+
+
+def find_models(programs, names):
+    """Returns [(name, gradient bytes, communication / compute)] for a list of names, or ["all"]."""
+    lines = [ask_worker(programs, "--describe=" + name) for name in names]
+    rows = [line.split() for line in "".join(lines).splitlines()]
+    return [(row[0], int(row[1]), float(row[3])) for row in rows]
+
+
+def compute_ms(options, gradient_bytes, ratio):
+    """Returns the milliseconds that one iteration computes on the simulated accelerator."""
+    if options.compute_ms is not None:
+        return options.compute_ms
+    bits = options.bits or net.bits_per_second(flags_of.UNSHAPED_COMPUTE)
+    return bound.wire_ms(gradient_bytes, bits) / ratio
+
+
+def number_or_none(value):
+    return "none" if value is None else str(value)
+
+
+class Profiles:
+    """The thresholds of each codec pair on a link. Each is measured once and kept in a file.
+
+    SetupError: the file cannot be read or written, or holds something else.
+    """
+
+    SHAPE = {"threshold": schema.SIZE_OR_NULL, "pull_threshold": schema.SIZE_OR_NULL}
+
+    def __init__(self, path):
+        self.path = path
+        self.known = {}
+        if path and os.path.exists(path) and not out_files.is_special(path):
+            try:
+                if os.path.getsize(path) > 0:
+                    self.known = out_files.load_json(path)
+                schema.check(self.known, {})
+                for name, found in self.known.items():
+                    schema.check(found, self.SHAPE, '"%s"' % name)
+            except ValueError as error:
+                raise setup.SetupError("--profiles: %s holds no thresholds: %s" % (path, error)) from error
+
+    def get(self, key, measure):
+        name = " ".join(key)
+        if name not in self.known:
+            self.known[name] = measure()
+            if self.path:
+                out_files.save_json(self.path, self.known, indent=1, sort_keys=True)
+        return self.known[name]
+
+
+class Bench:
+    """One run of the bench. Owned by the main thread."""
+
+    def __init__(self, options, programs, network, profiles):
+        self.options = options
+        self.programs = programs
+        self.network = network
+        self.profiles = profiles
+        self.bytes_per_second = float(ask_worker(programs, "--measure_add"))
+        self.cores = len(os.sched_getaffinity(0))
+
+    def job(self, flags, changes=(), after_decision=False, on_line=None):
+        options = self.options
+        job = jobs.Job(self.network, self.programs, options.nodes, options.placement, options.link, changes,
+                       after_decision, on_line, options.timeout, options.shard_threads)
+        return job.run(flags + ["--encode_threads=%d" % options.encode_threads, "--same_host=" + options.same_host])
+
+    def thresholds(self, entry, model):
+        """Returns `entry` with the thresholds that were measured for its codecs on this link.
+
+        Measures them if they are not known yet. Systems with fixed thresholds, and all systems if
+        the link changes, are returned as they are.
+        """
+        if self.options.changes or not systems.is_automatic(entry):
+            return entry
+        options = self.options
+
+        def measure():
+            progress("%s: measuring the threshold table of %s" % (model, entry.compression + (
+                "" if entry.pull == "none" else ", pulls " + entry.pull)))
+            profile = entry._replace(threshold="auto", pull_threshold="auto", backup=False, coalesce=True,
+                                     prioritise=True, device_ns=0.0)
+            report = self.job(["--model=" + model, "--compute_ms=0", "--warmup=1", "--pre_steps=%d" % PRE_STEPS,
+                               "--iterations=%d" % (PRE_STEPS + 2)] + systems.worker_flags(profile))[0]
+            return {"threshold": report["threshold_bytes"], "pull_threshold": report["pull_threshold_bytes"]}
+
+        key = (model, options.link, options.placement, str(options.nodes), options.same_host) + systems.profiled(entry)
+        found = self.profiles.get(key, measure)
+        return entry._replace(
+            threshold=number_or_none(found["threshold"]) if entry.threshold == "auto" else entry.threshold,
+            pull_threshold=(number_or_none(found["pull_threshold"]) if entry.pull_threshold == "auto"
+                            else entry.pull_threshold))
+
+    def measure(self, entry, model, milliseconds):
+        """Runs one job and returns its figures."""
+        said = []
+
+        def on_line(seconds, name, line):
+            if line.startswith("decision") or name == "link":
+                said.append({"seconds": seconds, "from": name, "line": line})
+                if self.options.changes:
+                    progress("  %7.2f s  %s: %s" % (seconds, name, line))
+
+        pre_steps = PRE_STEPS if systems.is_automatic(entry) else 0
+        flags = ["--model=" + model, "--compute_ms=%.6f" % milliseconds, "--warmup=%d" % (WARMUP + pre_steps),
+                 "--pre_steps=%d" % PRE_STEPS, "--iterations=%d" % self.options.iterations]
+        if self.options.changes and pre_steps:
+            flags.append("--remeasure_every=%d" % REMEASURE_EVERY)
+        reports = self.job(flags + systems.worker_flags(entry), changes=self.options.changes,
+                           after_decision=pre_steps > 0, on_line=on_line)
+        return self.figures(entry, reports, said)
+
+    def figures(self, entry, reports, said):
+        options = self.options
+        row = {name: statistics.fmean(report[name] for report in reports) for name in MEANS}
+        row["iteration_ms"] = max(statistics.fmean(report["iteration_ms"]) for report in reports)
+        # Those of the busiest node, since a round waits for its link.
+        row["wire_bytes_out"] = max(report["wire_bytes_out"] for report in reports)
+        row["wire_bytes_in"] = max(report["wire_bytes_in"] for report in reports)
+        row["wire_ms_at_link_rate"] = bound.wire_ms(max(row["wire_bytes_out"], row["wire_bytes_in"]), options.bits)
+        gradient = reports[0]["gradient_bytes"]
+        row["cpu_ms"] = bound.cpu_ms(bound.Round(
+            workers=options.nodes, gradient=gradient, compressed=row["compressed_bytes"],
+            pull_compressed=row["pull_compressed_bytes"], payload_out=row["payload_bytes_out"],
+            payload_in=row["payload_bytes_in"], backup=entry.backup, encodes_on_cpu=entry.device_ns == 0,
+            shared=bound.shared_of(options.same_host, options.placement, options.nodes)),
+                                     self.bytes_per_second, self.cores)
+        row["threshold_bytes"] = reports[0]["threshold_bytes"]
+        row["pull_threshold_bytes"] = reports[0]["pull_threshold_bytes"]
+        row["max_rss_bytes"] = max(report["max_rss_bytes"] for report in reports)
+        row["borrowed_rss_bytes"] = max(report["borrowed_rss_bytes"] for report in reports)
+        row["workers_are_identical"] = len({report["weights_hash"] for report in reports}) == 1
+        row["decisions"] = said
+        return row
+
+
+def progress(line):
+    print(line, file=sys.stderr, flush=True)
+
+
+def median_row(rows):
+    """Returns the job with the median iteration time (of an even number, the lower middle one)."""
+    return sorted(rows, key=lambda row: row["iteration_ms"])[(len(rows) - 1) // 2]
+
+
+def results_of(options, model, milliseconds, measured):
+    """Returns the rows of one model. `measured` has the figures of each system's jobs."""
+    medians = {name: median_row(rows) for name, rows in measured.items()}
+
+    def speedup(name, over):
+        return medians[over]["iteration_ms"] / medians[name]["iteration_ms"] if over in medians else None
+
+    results = []
+    for entry in options.systems:
+        row = medians[entry.name]
+        limit = bound.bound_ms(milliseconds, row["wire_ms_at_link_rate"], row["cpu_ms"])
+        result = {"system": entry.name, "model": model, "link": options.link, "iteration_ms": row["iteration_ms"],
+                  "compute_ms": milliseconds}
+        for name in ("encode_ms", "encode_exposed_ms", "overlap_ms", "wire_bytes_out", "wire_bytes_in",
+                     "wire_ms_at_link_rate"):
+            result[name] = row[name]
+        result.update({"bound_ms": limit, "fraction_of_bound": row["iteration_ms"] / limit if limit else None,
+                       "speedup_over_1bit": speedup(entry.name, "1bit"),
+                       "speedup_over_fp32": speedup(entry.name, "fp32"),
+                       "threshold_bytes": row["threshold_bytes"]})
+        result["threshold_setting"] = "auto" if systems.is_automatic(entry) else entry.threshold
+        for name in ("pull_threshold_bytes", "cpu_ms", "worker_cpu_ms", "exposed_comm_ms", "payload_bytes_out",
+                     "payload_bytes_in", "shared_bytes", "max_rss_bytes", "borrowed_rss_bytes",
+                     "workers_are_identical", "decisions"):
+            result[name] = row[name]
+        result["iteration_ms_of_repeats"] = [job["iteration_ms"] for job in measured[entry.name]]
+        result["simulated"] = "compute and encoding" if entry.device_ns else "compute"
+        result["says"] = entry.says
+        results.append(result)
+    return results
+
+
+def measure_in_turn(run, entries, model, milliseconds, repeats):
+    """Runs `repeats` jobs of each system and returns {system: its jobs' figures}.
+
+    Runs every system's first job, then every system's second, and so on, so that slow changes of
+    the machine affect all systems alike.
+    """
+    measured = {entry.name: [] for entry in entries}
+    for repeat in range(repeats):
+        for entry in entries:
+            row = run.measure(entry, model, milliseconds)
+            measured[entry.name].append(row)
+            progress("%s, %s, %d of %d: %.1f ms an iteration%s" % (
+                model, entry.name, repeat + 1, repeats, row["iteration_ms"],
+                "" if row["workers_are_identical"] else "; THE WORKERS' WEIGHTS DIFFER"))
+    return measured
+
+
+def bench(options, programs, models, profiles, save):
+    """Runs the bench and returns the report.
+
+    Calls save(report) after each model, so that results are kept even if the rest fails.
+    """
+    report = {"bench": "cluster " + options.link + (tables.CHOICES if options.fixed_thresholds else ""),
+              "nodes": options.nodes, "placement": options.placement, "same_host": options.same_host,
+              "iterations": options.iterations,
+              "repeats": options.repeats, "congestion": options.congestion}
+    results = []
+    with net.Network(options.nodes * (2 if options.placement == "apart" else 1), options.congestion) as network:
+        run = Bench(options, programs, network, profiles)
+        report.update(cores=run.cores, add_bytes_per_second=run.bytes_per_second, results=results)
+        for model, gradient_bytes, ratio in models:
+            milliseconds = compute_ms(options, gradient_bytes, ratio)
+            entries = [run.thresholds(entry, model) for entry in options.systems]
+            results += results_of(options, model, milliseconds,
+                                  measure_in_turn(run, entries, model, milliseconds, options.repeats))
+            save(report)
+    return report
+
+
+def keep(path, report):
+    """Saves the report during a run. An error is only printed: writing may succeed at the end."""
+    if path and not out_files.is_special(path):
+        try:
+            out_files.save_json(path, report)
+        except setup.SetupError as error:
+            progress("slimps: %s; going on" % error)
+
+
+def main(arguments):
+    parser = flags_of.make_parser()
+    options = parser.parse_args(arguments)
+    flags_of.settle(parser, options)
+    profiles = Profiles(options.profiles)
+    with common.ending_on_signals():
+        # From here on there may be namespaces to remove.
+        reason = net.why_not(options.congestion)
+        if reason:
+            raise setup.SetupError(reason)
+        programs = common.find_programs(PROGRAMS, options.programs)
+        try:
+            models = find_models(programs, options.model)
+        except setup.SetupError as error:
+            parser.error("--model: %s" % error)
+        report = bench(options, programs, models, profiles, lambda report: keep(options.json, report))
+    print(tables.text(report), flush=True)
+    if options.json:
+        out_files.save_json(options.json, report)
+    return 0 if all(row["workers_are_identical"] for row in report["results"]) else 1

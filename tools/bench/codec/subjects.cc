@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/bench/codec/subjects.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "compress/format/decode.h"
+#include "compress/format/format.h"
+#include "compress/format/sum.h"
+#include "proto/base/buffer.h"
+#include "proto/base/status_macros.h"
+#include "proto/slimps.pb.h"
+#include "server/round/aggregate.h"
+#include "server/round/optimizer.h"
+#include "tools/bench/codec/encoding.h"
+#include "tools/bench/codec/references.h"
+
+namespace slimps {
+namespace {
+
+// The base of all subjects: a case, threads, memory, and the reference d += s.
+class CaseSubject : public Subject {
+ public:
+  CaseSubject(const Case& c, const Team& team, BenchData& data)
+      : case_(c),
+        team_(team),
+        data_(data),
+        references_(FindReferences(c.kernels->name)),
+        reference_(data.Floats(BenchData::kReference, c.elements)) {}
+
+  size_t gradient_bytes() const override { return case_.workers * reference_bytes(); }
+  size_t reference_bytes() const override { return case_.elements * sizeof(float); }
+
+ protected:
+  void Add() {
+    const std::span<const float> s = data_.Floats(BenchData::kReferenceSource, case_.elements);
+    team_.ForElements(case_.elements, [&](size_t first, size_t last) {
+      references_.add(s.data() + first, reference_.data() + first, last - first);
+    });
+  }
+
+  const Case case_;
+  const Team& team_;
+  BenchData& data_;
+  const References& references_;
+  const std::span<float> reference_;
+};
+
+double SentFraction(const Encoding& encoding, const Case& c) {
+  return static_cast<double>(encoding.stats().elements_sent) / static_cast<double>(c.elements);
+}
+
+class EncodeSubject final : public CaseSubject {
+ public:
+  EncodeSubject(const Case& c, const Team& team, BenchData& data,
+                std::unique_ptr<Encoding> encoding)
+      : CaseSubject(c, team, data), encoding_(std::move(encoding)) {}
+
+  absl::Status Run() override { return encoding_->Run(); }
+  void Settle() override { encoding_->Settle(); }
+  void RunReference() override {
+    if (case_.operation == Operation::kEncodeWithFeedback) return Add();
+    team_.ForElements(case_.elements, [&](size_t first, size_t last) {
+      // volatile, so that the compiler cannot drop the unused sum.
+      volatile float sum = references_.sum(reference_.data() + first, last - first);
+      static_cast<void>(sum);
+    });
+  }
+  size_t payload_bytes() const override { return encoding_->stats().payload_bytes; }
+  double sent_fraction() const override { return SentFraction(*encoding_, case_); }
+
+ private:
+  const std::unique_ptr<Encoding> encoding_;
+};
+
+class DecodeAddSubject final : public CaseSubject {
+ public:
+  DecodeAddSubject(const Case& c, const Team& team, BenchData& data,
+                   std::unique_ptr<Encoding> encoding)
+      : CaseSubject(c, team, data),
+        encoding_(std::move(encoding)),
+        sum_(data.Floats(BenchData::kSum, c.elements)) {}
+
+  absl::Status Run() override {
+    team_.ForElements(case_.elements, [&](size_t first, size_t last) {
+      DecodeAddWith(*case_.kernels, encoding_->codec().format(), encoding_->payload(),
+                    case_.elements, first, sum_.subspan(first, last - first));
+    });
+    return absl::OkStatus();
+  }
+  void RunReference() override {
+    team_.ForElements(case_.elements, [&](size_t first, size_t last) {
+      references_.multiply(factor_, reference_.data() + first, last - first);
+    });
+  }
+  size_t payload_bytes() const override { return encoding_->payload().size(); }
+  double sent_fraction() const override { return SentFraction(*encoding_, case_); }
+
+ private:
+  const std::unique_ptr<Encoding> encoding_;
+  const std::span<float> sum_;
+  volatile float factor_ = 1;  // volatile, so that the compiler cannot use the value
+};
+
+// A server's work on a complete round: the payloads' sum and SGD with momentum. Two buffers of
+// weights take turns, as a server's versions do.
+class AggregateSubject final : public CaseSubject {
+ public:
+  AggregateSubject(const Case& c, const Team& team, BenchData& data, const Encoding& encoding,
+                   std::vector<AlignedBuffer> payloads, std::shared_ptr<const Optimizer> optimizer)
+      : CaseSubject(c, team, data),
+        payloads_(std::move(payloads)),
+        sent_fraction_(SentFraction(encoding, c)),
+        optimizer_(std::move(optimizer)) {
+    for (const AlignedBuffer& payload : payloads_) {
+      views_.push_back({encoding.codec().format(), payload.bytes()});
+    }
+    const auto zeros = [&](BenchData::Slot slot) {
+      const std::span<float> floats = data.Floats(slot, c.elements);
+      std::fill(floats.begin(), floats.end(), 0.0f);
+      return floats;
+    };
+    input_.payloads = views_;
+    input_.combine = encoding.codec().combine();
+    input_.optimizer = optimizer_.get();
+    input_.step = optimizer_->PlanStep({.contributors = static_cast<uint32_t>(c.workers)});
+    input_.before = idle_ = zeros(BenchData::kWeights);
+    input_.after = zeros(BenchData::kNextWeights);
+    input_.state0 = zeros(BenchData::kOptimizerState);
+  }
+
+  absl::Status Run() override {
+    team_.ForElements(case_.elements, [&](size_t first, size_t last) {
+      AggregateRoundWith(*case_.kernels, input_, first, last);
+    });
+    const std::span<float> written = input_.after;
+    input_.after = idle_;
+    input_.before = idle_ = written;
+    return absl::OkStatus();
+  }
+  void RunReference() override { Add(); }
+  size_t payload_bytes() const override { return payloads_[0].size(); }
+  double sent_fraction() const override { return sent_fraction_; }
+
+ private:
+  const std::vector<AlignedBuffer> payloads_;
+  std::vector<PayloadView> views_;
+  const double sent_fraction_;
+  const std::shared_ptr<const Optimizer> optimizer_;
+  AggregateInput input_;
+  std::span<float> idle_;  // the buffer that the next round overwrites
+};
+
+absl::StatusOr<std::unique_ptr<Subject>> MakeAggregate(const Case& c, const Team& team,
+                                                       BenchData& data,
+                                                       std::unique_ptr<Encoding> encoding) {
+  std::vector<AlignedBuffer> payloads;
+  for (size_t worker = 0; worker < c.workers; ++worker) {
+    SLIMPS_RETURN_IF_ERROR(encoding->Run());
+    AlignedBuffer copy(encoding->payload().size());
+    std::copy(encoding->payload().begin(), encoding->payload().end(), copy.bytes().begin());
+    SLIMPS_RETURN_IF_ERROR(ValidatePayload(encoding->codec().format(), copy.bytes(), c.elements));
+    payloads.push_back(std::move(copy));
+  }
+  wire::OptimizerSpec spec;
+  spec.set_kind(wire::OptimizerSpec::SGD);
+  spec.set_learning_rate(1e-6);  // so small that the weights hardly change, however long this runs
+  spec.set_momentum(0.9);
+  spec.set_average(true);
+  SLIMPS_ASSIGN_OR_RETURN(std::shared_ptr<const Optimizer> optimizer, Optimizer::Create(spec));
+  return std::make_unique<AggregateSubject>(c, team, data, *encoding, std::move(payloads),
+                                            std::move(optimizer));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Subject>> MakeSubject(const Case& c, const Team& team,
+                                                     BenchData& data) {
+  SLIMPS_ASSIGN_OR_RETURN(const auto probe, MakeCodec(c.setting, *c.kernels));
+  // The payloads to decode come from an encoding with error feedback if the codec wants a residual.
+  const bool feedback = c.operation == Operation::kEncodeWithFeedback ||
+                        (c.operation != Operation::kEncode && probe->wants_residual());
+  SLIMPS_ASSIGN_OR_RETURN(auto encoding, Encoding::Create(c.setting, *c.kernels,
+                                                          feedback ? Feedback::kOn : Feedback::kOff,
+                                                          c.elements, c.threads, data));
+  switch (c.operation) {
+    case Operation::kEncodeWithFeedback:
+    case Operation::kEncode:
+      return std::make_unique<EncodeSubject>(c, team, data, std::move(encoding));
+    case Operation::kDecodeAdd:
+      SLIMPS_RETURN_IF_ERROR(
+          ValidatePayload(encoding->codec().format(), encoding->payload(), c.elements));
+      return std::make_unique<DecodeAddSubject>(c, team, data, std::move(encoding));
+    case Operation::kAggregate:
+      return MakeAggregate(c, team, data, std::move(encoding));
+  }
+  return absl::InternalError("unknown operation");
+}
+
+}  // namespace slimps

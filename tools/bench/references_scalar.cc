@@ -1,9 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#include "tools/bench/reference_loops.h"
-#include "tools/bench/reference_sets.h"
-
-namespace slimps {
-
-constexpr References kScalarReferences = MakeReferences("scalar");
-
-}  // namespace slimps

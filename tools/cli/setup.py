@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Installs packages and builds targets, which every subcommand of tools/slimps needs first."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+PACKAGE_LIST = os.path.join(REPOSITORY, "tools", "debian_packages.txt")
+
+# The daemons, and the target and file of each.
+PROGRAMS = {
+    "slimps_scheduler": ("//scheduler:slimps_scheduler", "scheduler/slimps_scheduler"),
+    "slimps_server": ("//server:slimps_server", "server/slimps_server"),
+    "slimps_worker": ("//worker:slimps_worker", "worker/slimps_worker"),
+}
+
+
+class SetupError(Exception):
+    """An error for the user. Only its message is shown."""
+
+
+def wanted_packages(path=PACKAGE_LIST):
+    with open(path, encoding="utf-8") as lines:
+        words = [line.split("#")[0].strip() for line in lines]
+    return [word for word in words if word]
+
+
+def missing_packages(packages):
+    """Returns those of `packages` that are not installed according to dpkg, in their order."""
+    try:
+        listing = subprocess.run(
+            ["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n"] + packages,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout
+    except FileNotFoundError:
+        raise SetupError("dpkg-query not found: slimps builds on Debian 12 (see " + PACKAGE_LIST + ")")
+    installed = {line.split()[0] for line in listing.splitlines() if line.endswith(" installed")}
+    return [package for package in packages if package not in installed]
+
+
+def install_packages():
+    missing = missing_packages(wanted_packages())
+    if not missing:
+        return
+    prefix = []
+    if os.geteuid() != 0:
+        if shutil.which("sudo") is None:
+            raise SetupError("these Debian packages are missing, and installing them needs root or sudo:\n"
+                             "  apt-get install -y --no-install-recommends " + " ".join(missing))
+        prefix = ["sudo"]
+    print("slimps: installing " + " ".join(missing), flush=True)
+    apt = prefix + ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"]
+    for command in (apt + ["update"], apt + ["install", "-y", "--no-install-recommends"] + missing):
+        # apt's output goes to stderr, since stdout belongs to the subcommand.
+        if subprocess.run(command, stdout=sys.stderr, check=False).returncode != 0:
+            raise SetupError("failed: " + " ".join(command))
+
+
+def bazel_command():
+    for candidate in ("/usr/bin/bazel", shutil.which("bazel")):
+        if candidate and os.path.exists(candidate):
+            return candidate
+    raise SetupError("bazel not found (Debian package bazel-bootstrap)")
+
+
+def bazel_environment():
+    """Returns the environment of builds.
+
+    Debian's tools come first in PATH, since builds must not use another python3 or bazel.
+    """
+    environment = dict(os.environ)
+    environment["PATH"] = "/usr/bin:/bin:/usr/sbin:/sbin:" + environment.get("PATH", "")
+    environment.setdefault("HOME", os.path.expanduser("~"))
+    return environment
+
+
+def run_bazel(verb, arguments):
+    """Runs bazel in the repository and returns its exit status. Its output goes to stderr."""
+    command = [bazel_command(), verb]
+    if not sys.stderr.isatty():
+        command += ["--color=no", "--curses=no", "--show_progress_rate_limit=30"]
+    return subprocess.run(command + arguments, cwd=REPOSITORY, env=bazel_environment(),
+                          stdout=sys.stderr, check=False).returncode
+
+
+def build(targets, options=()):
+    if run_bazel("build", list(options) + list(targets)) != 0:
+        raise SetupError("the build failed (see above): bazel build " + " ".join(targets))
+
+
+def program_path(name):
+    return os.path.join(REPOSITORY, "bazel-bin", PROGRAMS[name][1])
+
+
+def ensure_programs(names):
+    """Builds the daemons of `names` that are not there yet. Returns {name: path}."""
+    absent = [name for name in names if not os.access(program_path(name), os.X_OK)]
+    if absent:
+        install_packages()
+        build([PROGRAMS[name][0] for name in absent])
+    return {name: program_path(name) for name in names}

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs all tests and counts their cases."""
+
+import json
+import os
+import tempfile
+import urllib.parse
+import xml.etree.ElementTree as ElementTree
+
+from cli import setup
+
+
+class Tally:
+    def __init__(self):
+        self.passed = 0
+        self.skipped = 0
+        self.failures = []  # names
+
+    def last_line(self):
+        line = "%d passed, %d failed" % (self.passed, len(self.failures))
+        return line + (", %d skipped" % self.skipped if self.skipped else "")
+
+
+def count_cases(label, status, documents, tally):
+    """Adds one target's cases to `tally`; `documents` are the contents of its test.xml files.
+
+    A target without cases counts as one case.
+    """
+    cases = []
+    for document in documents:
+        try:
+            cases += ElementTree.fromstring(document).iter("testcase")
+        except ElementTree.ParseError:
+            pass  # the target's status still counts
+    failures = []
+    for case in cases:
+        name = "%s %s" % (label, ".".join(filter(None, (case.get("classname"), case.get("name")))))
+        if case.find("failure") is not None or case.find("error") is not None:
+            failures.append(name)
+        elif case.find("skipped") is not None or case.get("result") in ("skipped", "suppressed"):
+            tally.skipped += 1
+        elif case.get("status") == "notrun":
+            pass  # a disabled case does not count
+        else:
+            tally.passed += 1
+    if status == "PASSED" and not cases:
+        tally.passed += 1
+    if status != "PASSED" and not failures:
+        failures.append("%s (%s)" % (label, status.lower().replace("_", " ")))
+    tally.failures += failures
+
+
+def read_events(path):
+    """Reads Bazel's event stream. Returns {label: (status, test.xml files)} of all targets."""
+    targets = {}
+    with open(path, encoding="utf-8") as lines:
+        for line in lines:
+            event = json.loads(line)
+            if "testSummary" in event.get("id", {}) and "testSummary" in event:
+                label = event["id"]["testSummary"]["label"]
+                targets.setdefault(label, ["", {}])[0] = event["testSummary"].get("overallStatus", "UNKNOWN")
+            if "testResult" in event.get("id", {}) and "testResult" in event:
+                result_id = event["id"]["testResult"]
+                for output in event["testResult"].get("testActionOutput", []):
+                    if output.get("name") == "test.xml" and output.get("uri", "").startswith("file://"):
+                        # Attempts come in order, and the last one counts.
+                        part = (result_id.get("shard", 0), result_id.get("run", 0))
+                        xml = urllib.parse.unquote(output["uri"][len("file://"):])
+                        targets.setdefault(result_id["label"], ["", {}])[1][part] = xml
+    return {label: (status, list(parts.values())) for label, (status, parts) in targets.items()}
+
+
+def read_text(path):
+    with open(path, encoding="utf-8", errors="replace") as text:
+        return text.read()
+
+
+def run(arguments):
+    """Tests targets (default all) with Bazel options. Returns the exit status."""
+    setup.install_packages()
+    if not any(not argument.startswith("-") for argument in arguments):
+        arguments = arguments + ["//..."]
+    with tempfile.TemporaryDirectory(prefix="slimps-") as folder:
+        events = os.path.join(folder, "events.json")
+        status = setup.run_bazel(
+            "test", ["--keep_going", "--build_event_json_file=" + events] + arguments)
+        targets = read_events(events) if os.path.exists(events) else {}
+    tally = Tally()
+    for label, (overall, paths) in sorted(targets.items()):
+        count_cases(label, overall or "NO_STATUS",
+                    [read_text(path) for path in paths if os.path.exists(path)], tally)
+    if status != 0 and not tally.failures:
+        tally.failures.append("bazel test (exit status %d, see above)" % status)
+    for name in tally.failures:
+        print("FAILED " + name)
+    print(tally.last_line(), flush=True)
+    return 1 if tally.failures else 0

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// c_api.h: options, optimizers, the store's life, the job. c_api_tensors.cc has tensors;
+// c_api_figures.cc has what a store has counted and keeps.
+#include "worker/capi/c_api.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "proto/base/status_macros.h"
+#include "worker/capi/c_api_support.h"
+#include "worker/collective_optimizer.h"
+#include "worker/kvstore_options.h"
+#include "worker/optimizer_options.h"
+
+namespace {
+
+using slimps::Ask;
+using slimps::CheckPointer;
+using slimps::CheckText;
+using slimps::Guarded;
+using slimps::KVStore;
+
+// Writes what `get` returns for the store into `out`.
+template <typename Out, typename Get>
+slimps_status Tell(const char* function, const slimps_store* store, const char* what, Out* out,
+                   Get get) noexcept {
+  return Guarded(function, [&]() -> absl::Status {
+    SLIMPS_RETURN_IF_ERROR(CheckPointer("store", store));
+    SLIMPS_RETURN_IF_ERROR(CheckPointer(what, out));
+    *out = get(*store);
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace
+
+extern "C" {
+
+// ---- options ------------------------------------------------------------------------------------
+
+slimps_status slimps_options_create(slimps_options** options) {
+  return Guarded(__func__, [&]() -> absl::Status {
+    SLIMPS_RETURN_IF_ERROR(CheckPointer("options", options));
+    *options = new slimps_options;
+    return absl::OkStatus();
+  });
+}
+
+slimps_status slimps_options_set(slimps_options* options, const char* name, const char* value) {
+  return Guarded(__func__, [&]() -> absl::Status {
+    SLIMPS_RETURN_IF_ERROR(CheckPointer("options", options));
+    SLIMPS_RETURN_IF_ERROR(CheckText("name", name));
+    SLIMPS_RETURN_IF_ERROR(CheckText("value", value));
+    return slimps::SetOption(name, value, &options->options);
+  });
+}
+
+slimps_status slimps_options_from_environment(slimps_options* options) {
+  return Guarded(__func__, [&]() -> absl::Status {
+    SLIMPS_RETURN_IF_ERROR(CheckPointer("options", options));
+    return slimps::SetJobFromEnvironment([](const char* name) { return std::getenv(name); },
+                                         &options->options);
+  });
+}
+
+void slimps_options_destroy(slimps_options* options) { delete options; }
+
+// ---- the store ----------------------------------------------------------------------------------
+
+slimps_status slimps_create(const char* type, const slimps_options* options, slimps_store** store) {
+  return Guarded(__func__, [&]() -> absl::Status {
+    SLIMPS_RETURN_IF_ERROR(CheckText("type", type));
+    SLIMPS_RETURN_IF_ERROR(CheckPointer("store", store));
+    auto made = std::make_unique<slimps_store>();
+    made->type = type;
+    SLIMPS_ASSIGN_OR_RETURN(
+        made->store,
+        KVStore::Create(type, options == nullptr ? slimps::KVStoreOptions() : options->options));
+    *store = made.release();
+    return absl::OkStatus();
+  });
+}
+
+slimps_status slimps_close(slimps_store* store) {
+  return Ask(__func__, store, [](KVStore* open) { return open->Close(); });
+}
+
+void slimps_destroy(slimps_store* store) { delete store; }
+
+slimps_status slimps_abort(slimps_store* store, const char* why) {
+  return Ask(__func__, store, [why](KVStore* open) -> absl::Status {
+    SLIMPS_RETURN_IF_ERROR(CheckText("why", why));
+    open->Abort(absl::AbortedError(why));
+    return absl::OkStatus();
+  });
+}
+
+slimps_status slimps_rank(const slimps_store* store, uint32_t* rank) {
+  return Tell(__func__, store, "rank", rank, [](const auto& of) { return of.store->rank(); });
+}
+
+slimps_status slimps_num_workers(const slimps_store* store, uint32_t* num_workers) {
+  return Tell(__func__, store, "num_workers", num_workers,
+              [](const auto& of) { return of.store->num_workers(); });
+}
+
+slimps_status slimps_type(const slimps_store* store, const char** type) {
+  return Tell(__func__, store, "type", type, [](const auto& of) { return of.type.c_str(); });
+}
+
+slimps_status slimps_is_capable(const slimps_store* store, const char* capability,
+                                int32_t* capable) {
+  return Ask(__func__, store, [&](KVStore* open) -> absl::Status {
+    SLIMPS_RETURN_IF_ERROR(CheckText("capability", capability));
+    SLIMPS_RETURN_IF_ERROR(CheckPointer("capable", capable));
+    *capable = open->is_capable(capability) ? 1 : 0;
+    return absl::OkStatus();
+  });
+}
+
+// ---- what becomes of gradients ------------------------------------------------------------------
+
+slimps_status slimps_optimizer_create(const char* kind, slimps_optimizer** optimizer) {
+  return Guarded(__func__, [&]() -> absl::Status {
+    SLIMPS_RETURN_IF_ERROR(CheckText("kind", kind));
+    SLIMPS_RETURN_IF_ERROR(CheckPointer("optimizer", optimizer));
+    SLIMPS_ASSIGN_OR_RETURN(slimps::wire::OptimizerSpec spec, slimps::MakeOptimizer(kind));
+    *optimizer = new slimps_optimizer{std::move(spec)};
+    return absl::OkStatus();
+  });
+}
+
+slimps_status slimps_optimizer_set_number(slimps_optimizer* optimizer, const char* name,
+                                          double value) {
+  return Guarded(__func__, [&]() -> absl::Status {
+    SLIMPS_RETURN_IF_ERROR(CheckPointer("optimizer", optimizer));
+    SLIMPS_RETURN_IF_ERROR(CheckText("name", name));
+    return slimps::SetOptimizerNumber(name, value, &optimizer->spec);
+  });
+}
+
+slimps_status slimps_optimizer_set(slimps_optimizer* optimizer, const char* name,
+                                   const char* value) {
+  return Guarded(__func__, [&]() -> absl::Status {
+    SLIMPS_RETURN_IF_ERROR(CheckPointer("optimizer", optimizer));
+    SLIMPS_RETURN_IF_ERROR(CheckText("name", name));
+    SLIMPS_RETURN_IF_ERROR(CheckText("value", value));
+    return slimps::SetOptimizerOption(name, value, &optimizer->spec);
+  });
+}
+
+void slimps_optimizer_destroy(slimps_optimizer* optimizer) { delete optimizer; }
+
+slimps_status slimps_set_optimizer(slimps_store* store, const slimps_optimizer* optimizer) {
+  return Ask(__func__, store, [optimizer](KVStore* open) -> absl::Status {
+    SLIMPS_RETURN_IF_ERROR(CheckPointer("optimizer", optimizer));
+    return slimps::SetOptimizerTogether(optimizer->spec, open);
+  });
+}
+
+slimps_status slimps_set_hyper(slimps_store* store, slimps_key key, double learning_rate,
+                               double weight_decay) {
+  return Ask(__func__, store, [=](KVStore* open) -> absl::Status {
+    SLIMPS_ASSIGN_OR_RETURN(const slimps::Key name, slimps::ToKey(key));
+    return open->SetHyper(name, slimps::Hyper{learning_rate, weight_decay});
+  });
+}
+
+slimps_status slimps_reset_hyper(slimps_store* store, slimps_key key) {
+  return Ask(__func__, store, [=](KVStore* open) -> absl::Status {
+    SLIMPS_ASSIGN_OR_RETURN(const slimps::Key name, slimps::ToKey(key));
+    return open->SetHyper(name, std::nullopt);
+  });
+}
+
+slimps_status slimps_set_updater(slimps_store* store, slimps_updater updater, void* user_data) {
+  return Ask(__func__, store, [=](KVStore* open) -> absl::Status {
+    if (updater == nullptr) return open->SetUpdater(nullptr);
+    return open->SetUpdater([updater, user_data](const slimps::Key& key,
+                                                 std::span<const float> gradient,
+                                                 std::span<float> weight) {
+      const slimps_status status =
+          updater(user_data, slimps::FromKey(key), gradient.data(), weight.data(), weight.size());
+      if (status == SLIMPS_OK) return;
+      const bool known = status > SLIMPS_OK && status <= SLIMPS_UNAUTHENTICATED;
+      // An Updater returns nothing: only an exception carries the status through the push.
+      throw slimps::StatusError{
+          absl::Status(known ? static_cast<absl::StatusCode>(status) : absl::StatusCode::kUnknown,
+                       absl::StrCat("the updater returned ", slimps_status_name(status), " (",
+                                    status, ") for key ", key.typed_name()))};
+    });
+  });
+}
+
+slimps_status slimps_set_gradient_compression(slimps_store* store, const char* codec) {
+  return Ask(__func__, store, [codec](KVStore* open) -> absl::Status {
+    SLIMPS_RETURN_IF_ERROR(CheckText("codec", codec));
+    return open->SetGradientCompression(std::string_view(codec));
+  });
+}
+
+slimps_status slimps_set_gradient_compression_pairs(slimps_store* store, const char* const* names,
+                                                    const char* const* values, size_t count) {
+  return Ask(__func__, store, [=](KVStore* open) -> absl::Status {
+    SLIMPS_ASSIGN_OR_RETURN(const auto given_names, slimps::ToSpan("names", names, count));
+    SLIMPS_ASSIGN_OR_RETURN(const auto given_values, slimps::ToSpan("values", values, count));
+    std::map<std::string, std::string> pairs;
+    for (size_t i = 0; i < count; ++i) {
+      SLIMPS_RETURN_IF_ERROR(CheckText("names", given_names[i]));
+      SLIMPS_RETURN_IF_ERROR(CheckText("values", given_values[i]));
+      if (!pairs.emplace(given_names[i], given_values[i]).second) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("names: expected each once, got \"", given_names[i], "\" twice"));
+      }
+    }
+    return open->SetGradientCompression(pairs);
+  });
+}
+
+// ---- the job ------------------------------------------------------------------------------------
+
+slimps_status slimps_barrier(slimps_store* store) {
+  return Ask(__func__, store, [](KVStore* open) { return open->Barrier(); });
+}
+
+slimps_status slimps_all_reduce_sum(slimps_store* store, double* values, size_t count) {
+  return Ask(__func__, store, [=](KVStore* open) -> absl::Status {
+    SLIMPS_ASSIGN_OR_RETURN(const std::span<double> given, slimps::ToSpan("values", values, count));
+    SLIMPS_ASSIGN_OR_RETURN(const std::vector<double> sums,
+                            open->AllReduceSum({given.begin(), given.end()}));
+    std::copy(sums.begin(), sums.end(), given.begin());
+    return absl::OkStatus();
+  });
+}
+
+slimps_status slimps_wait(slimps_store* store) {
+  return Ask(__func__, store, [](KVStore* open) { return open->Wait(); });
+}
+
+slimps_status slimps_leave(slimps_store* store) {
+  return Ask(__func__, store, [](KVStore* open) { return open->Leave(); });
+}
+
+}  // extern "C"

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// c_api.h: what a store has counted, decided and keeps between rounds.
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/time/time.h"
+#include "proto/base/status_macros.h"
+#include "worker/capi/c_api.h"
+#include "worker/capi/c_api_structs.h"
+#include "worker/capi/c_api_support.h"
+
+namespace {
+
+using slimps::Ask;
+using slimps::CheckPointer;
+using slimps::KVStore;
+
+slimps_totals Convert(const slimps::StoreTotals& totals) {
+  slimps_totals made = {};
+  made.elements_pushed = totals.pushed.elements;
+  made.elements_sent = totals.pushed.elements_sent;
+  made.bytes_pushed = totals.bytes_pushed;
+  made.bytes_pulled = totals.bytes_pulled;
+  made.bytes_shared = totals.bytes_shared;
+  made.changes_pulled = totals.changes_pulled;
+  made.copy_s = absl::ToDoubleSeconds(totals.copy);
+  made.encode_s = absl::ToDoubleSeconds(totals.encode);
+  made.send_s = absl::ToDoubleSeconds(totals.send);
+  made.wait_s = absl::ToDoubleSeconds(totals.wait);
+  made.decode_s = absl::ToDoubleSeconds(totals.decode);
+  made.compression_gain = totals.pushed.CompressionGain();
+  made.compression_error = totals.pushed.CompressionError();
+  return made;
+}
+
+slimps_decision Convert(const std::optional<slimps::wire::CodecMap>& map) {
+  slimps_decision made = {};
+  made.threshold_bytes = made.pull_threshold_bytes = SLIMPS_NOT_COMPRESSED;
+  if (!map.has_value()) return made;
+  made.is_decided = 1;
+  made.from_round = map->from_round();
+  if (map->has_threshold()) made.threshold_bytes = map->threshold_bytes();
+  if (map->has_pull_threshold()) made.pull_threshold_bytes = map->pull_threshold_bytes();
+  return made;
+}
+
+template <typename Struct, typename Get>
+slimps_status Fill(const char* function, const slimps_store* store, const char* what, Struct* out,
+                   Get get) noexcept {
+  return Ask(function, store, [=](KVStore* open) -> absl::Status {
+    SLIMPS_RETURN_IF_ERROR(CheckPointer(what, out));
+    return slimps::FillSized(what, Convert(get(*open)), out);
+  });
+}
+
+// Copies what `save` returns (a StatusOr<std::string>) into memory that the caller will free.
+template <typename Save>
+slimps_status SaveInto(const char* function, slimps_store* store, void** content, size_t* bytes,
+                       Save save) noexcept {
+  return Ask(function, store, [=](KVStore* open) -> absl::Status {
+    SLIMPS_RETURN_IF_ERROR(CheckPointer("content", content));
+    SLIMPS_RETURN_IF_ERROR(CheckPointer("bytes", bytes));
+    SLIMPS_ASSIGN_OR_RETURN(const std::string saved, save(open));
+    void* copy = std::malloc(saved.size());
+    if (copy == nullptr && !saved.empty()) throw std::bad_alloc();
+    std::memcpy(copy, saved.data(), saved.size());
+    *content = copy;
+    *bytes = saved.size();
+    return absl::OkStatus();
+  });
+}
+
+template <typename Load>
+slimps_status LoadFrom(const char* function, slimps_store* store, const void* content, size_t bytes,
+                       Load load) noexcept {
+  return Ask(function, store, [=](KVStore* open) -> absl::Status {
+    SLIMPS_ASSIGN_OR_RETURN(const std::span<const char> given,
+                            slimps::ToSpan("content", static_cast<const char*>(content), bytes));
+    return load(open, std::string_view(given.data(), given.size()));
+  });
+}
+
+}  // namespace
+
+extern "C" {
+
+slimps_status slimps_save_optimizer_states(slimps_store* store, void** content, size_t* bytes) {
+  return SaveInto(__func__, store, content, bytes,
+                  [](KVStore* open) { return open->SaveOptimizerStates(); });
+}
+
+slimps_status slimps_load_optimizer_states(slimps_store* store, const void* content, size_t bytes) {
+  return LoadFrom(__func__, store, content, bytes, [](KVStore* open, std::string_view given) {
+    return open->LoadOptimizerStates(given);
+  });
+}
+
+slimps_status slimps_save_residuals(slimps_store* store, void** content, size_t* bytes) {
+  return SaveInto(__func__, store, content, bytes,
+                  [](KVStore* open) { return open->SaveResiduals(); });
+}
+
+slimps_status slimps_load_residuals(slimps_store* store, const void* content, size_t bytes) {
+  return LoadFrom(__func__, store, content, bytes,
+                  [](KVStore* open, std::string_view given) { return open->LoadResiduals(given); });
+}
+
+slimps_status slimps_get_totals(const slimps_store* store, slimps_totals* totals) {
+  return Fill(__func__, store, "totals", totals, [](const KVStore& open) { return open.totals(); });
+}
+
+slimps_status slimps_get_decision(const slimps_store* store, slimps_decision* decision) {
+  return Fill(__func__, store, "decision", decision,
+              [](const KVStore& open) { return open.codec_map(); });
+}
+
+}  // extern "C"

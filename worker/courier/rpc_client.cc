@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/courier/rpc_client.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/clock.h"
+#include "proto/base/status_macros.h"
+#include "proto/status_proto.h"
+
+namespace slimps {
+namespace {
+
+absl::Status StatusIn(const wire::Header& answer) {
+  return FromStatusProto(answer.has_error() ? answer.error().status() : answer.ack().status());
+}
+
+}  // namespace
+
+absl::StatusOr<wire::Header> RpcClient::Call(PeerId to, wire::Header question,
+                                             absl::Duration timeout, const std::string& what) {
+  const SteadyTime deadline = clock_->Now() + timeout;
+  uint64_t id = 0;
+  {
+    MutexLock lock(&mutex_);
+    id = next_id_++;
+    pending_[id];  // references into the map stay valid until the erase below
+  }
+  question.set_request_id(id);
+  bool answered = false;
+  while (!answered && clock_->Now() < deadline) {
+    const absl::Status sent = transport_->Send(to, Message{.header = question, .payloads = {}});
+    MutexLock lock(&mutex_);
+    // A full queue is no failure: the loop sends again after the interval.
+    if (!sent.ok() && !absl::IsResourceExhausted(sent)) {
+      pending_.erase(id);
+      return absl::Status(sent.code(), absl::StrCat(what, ": ", sent.message()));
+    }
+    const Pending& pending = pending_.at(id);
+    const auto settled = [this, &pending]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return pending.answer.has_value() || !failed_.ok();
+    };
+    answered =
+        settled_.Await(&mutex_, std::min(deadline - clock_->Now(), retry_interval_), settled);
+  }
+  MutexLock lock(&mutex_);
+  Pending& pending = pending_.at(id);
+  const std::optional<wire::Header> answer = std::move(pending.answer);
+  pending_.erase(id);
+  if (answer.has_value()) {
+    const absl::Status status = StatusIn(*answer);
+    if (!status.ok())
+      return absl::Status(status.code(), absl::StrCat(what, ": ", status.message()));
+    return *answer;
+  }
+  SLIMPS_RETURN_IF_ERROR(failed_);
+  return absl::DeadlineExceededError(
+      absl::StrCat(what, ": no answer within ", absl::FormatDuration(timeout)));
+}
+
+bool RpcClient::HandleMessage(const Message& message) {
+  MutexLock lock(&mutex_);
+  auto found = pending_.find(message.header.request_id());
+  if (found == pending_.end()) return false;
+  if (!found->second.answer) found->second.answer = message.header;
+  settled_.NotifyAll();
+  return true;
+}
+
+void RpcClient::FailAll(const absl::Status& why) {
+  MutexLock lock(&mutex_);
+  if (failed_.ok()) failed_ = why;
+  settled_.NotifyAll();
+}
+
+}  // namespace slimps

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// LocalStore: a KVStore inside one process. It holds the weights and the optimizer itself, and
+// needs neither scheduler nor server.
+//
+//   auto store = KVStore::Create("device", options);
+//   (*store)->Init({{.key = "w", .shape = {3}, .value = weights}});
+//   (*store)->SetUpdater([](const Key&, std::span<const float> gradient, std::span<float> weight) {
+//     for (size_t k = 0; k < weight.size(); ++k) weight[k] -= 0.1f * gradient[k];
+//   });
+//   // The store applies the sum before PushSum returns.
+//   (*store)->PushSum("w", {{gradient_of_device_0, gradient_of_device_1}}, 0);
+//   (*store)->Pull("w", weights, 0);
+//
+// The semantics are those of MXNet:
+// - Without optimizer and updater, a push replaces the value. Of several pushes between two pulls,
+//   the last one counts.
+// - The optimizer or updater that was set last applies. An optimizer of the same kind continues
+//   with its state. An optimizer of another kind starts from zeros.
+// - Steps are bit for bit those of a dist_sync store with one worker.
+// - Priorities have no effect.
+// - Type "device" compresses gradients per device (device_compressor.h). Type "local" refuses
+//   compression.
+//
+// Thread-safe. Pushes of different keys run in parallel, but are compressed one after another.
+// Callbacks run before the call that causes them returns.
+#ifndef SLIMPS_WORKER_LOCAL_LOCAL_STORE_H_
+#define SLIMPS_WORKER_LOCAL_LOCAL_STORE_H_
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "backup_model/local_updater.h"
+#include "proto/base/buffer.h"
+#include "proto/base/mutex.h"
+#include "worker/kvstore.h"
+#include "worker/local/local_rule.h"
+#include "worker/push/device_compressor.h"
+#include "worker/tensor/key_table.h"
+
+namespace slimps {
+
+class LocalStore final : public KVStore {
+ public:
+  // Creates a store of `type` "local" or "device". It reads these options: compression,
+  // fixed_threshold_bytes, grad_scale, encode_threads.
+  // InvalidArgument: an option that makes sense only where something travels, or an unknown codec.
+  // Unimplemented: compression with "local".
+  [[nodiscard]] static absl::StatusOr<std::unique_ptr<LocalStore>> Create(
+      std::string_view type, const KVStoreOptions& options);
+
+  absl::Status Init(const std::vector<InitTensor>& tensors) override;
+  absl::Status Push(const Key& key, std::span<const float> gradient, int priority) override;
+  absl::Status PushSum(const Key& key, std::span<const std::span<const float>> gradients,
+                       int priority) override;
+  absl::Status PushNothing(const Key& key) override;
+  absl::Status Pull(const Key& key, std::span<float> out, int priority) override;
+  absl::Status PushPull(const Key& key, std::span<const float> gradient, std::span<float> out,
+                        int priority) override;
+  void PullAsync(const Key& key, std::span<float> out, int priority,
+                 std::function<void(absl::Status)> done) override;
+  absl::Status PushRowSparse(const Key& key, std::span<const int64_t> rows,
+                             std::span<const float> values, int priority) override;
+  absl::Status PullRows(const Key& key, std::span<const int64_t> row_ids,
+                        std::vector<int64_t>* rows, std::vector<float>* values,
+                        int priority) override;
+  absl::Status Broadcast(const InitTensor& tensor, std::span<float> out) override;
+  absl::Status SetOptimizer(const wire::OptimizerSpec& spec) override;
+  absl::Status SetHyper(const Key& key, std::optional<Hyper> hyper) override;
+  absl::Status SetUpdater(Updater updater) override;
+  absl::StatusOr<std::string> SaveOptimizerStates() override;
+  absl::Status LoadOptimizerStates(std::string_view content) override;
+  absl::Status SetGradientCompression(std::string_view codec_spec) override;
+  absl::Status SetGradientCompression(
+      const std::map<std::string, std::string>& dictionary) override;
+  absl::Status Barrier() override { return FirstError(); }
+  absl::StatusOr<std::vector<double>> AllReduceSum(const std::vector<double>& values) override;
+  absl::Status Wait() override { return FirstError(); }
+  absl::Status Leave() override { return FirstError(); }
+  absl::Status Close() override;
+  void Abort(const absl::Status& why) override;
+  uint32_t rank() const override { return 0; }
+  uint32_t num_workers() const override { return 1; }
+  std::string type() const override { return type_; }
+  bool is_capable(std::string_view capability) const override { return capability == "optimizer"; }
+  StoreTotals totals() const override;
+  PushCounts push_counts(const Key& key) const override;
+  std::optional<wire::CodecMap> codec_map() const override { return std::nullopt; }
+
+ private:
+  struct Tensor {
+    explicit Tensor(AlignedBuffer initial) : weights(std::move(initial)) {}
+    Mutex mutex;
+    AlignedBuffer weights ABSL_GUARDED_BY(mutex);
+    AlignedBuffer sum ABSL_GUARDED_BY(mutex);  // empty until a push needs it
+    LocalUpdaterState state ABSL_GUARDED_BY(mutex);
+    wire::OptimizerSpec::Kind state_of ABSL_GUARDED_BY(mutex) = wire::OptimizerSpec::NONE;
+    // Taken inside `mutex`, or alone. An updater, which runs under `mutex`, may ask for the counts.
+    mutable Mutex counts_mutex;
+    PushCounts counts ABSL_GUARDED_BY(counts_mutex);
+  };
+
+  // The tensor, rule and compressor that one call works with.
+  struct InForce {
+    const TensorPlan* plan = nullptr;
+    Tensor* tensor = nullptr;
+    std::shared_ptr<const LocalRule> rule;
+    std::shared_ptr<DeviceCompressor> compressor;
+  };
+
+  LocalStore(std::string_view type, const KVStoreOptions& options,
+             std::shared_ptr<const LocalRule> replace);
+  absl::Status FirstError() const;
+  // True if the calling thread is running this store's updater.
+  bool IsInUpdater() const;
+  Tensor& TensorOf(const TensorPlan& plan) const;
+  // Returns the state that a call on `key` works with.
+  // FailedPrecondition: an updater called its own store.
+  // NotFound: the store has no such key.
+  // InvalidArgument: the tensor does not have `elements` elements.
+  absl::StatusOr<InForce> Find(const Key& key, size_t elements, const char* what) const;
+  absl::Status Add(const std::vector<InitTensor>& tensors) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Compress(std::string_view codec_spec, uint64_t threshold_bytes);
+  // Returns the rule of the optimizer that applies.
+  // FailedPrecondition: an updater is set, or no optimizer, or an updater called its own store.
+  absl::StatusOr<std::shared_ptr<const LocalRule>> OptimizerInForce(const char* what) const;
+  absl::StatusOr<std::span<const float>> Sum(const InForce& in_force,
+                                             std::span<const std::span<const float>> gradients)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(in_force.tensor->mutex);
+  void Apply(const InForce& in_force, std::span<const float> sum)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(in_force.tensor->mutex);
+  // Steps `rows` (rising) only. All other rows, and the optimizer's state for them, stay as they
+  // are.
+  void ApplyToRows(const InForce& in_force, std::span<const float> sum,
+                   std::span<const int64_t> rows, size_t row_elements)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(in_force.tensor->mutex);
+
+  const std::string type_;
+  const KVStoreOptions options_;
+  const std::unique_ptr<const Codec> fp16_, bf16_;  // for values pulled in half precision
+  KeyTable keys_;
+
+  mutable Mutex mutex_;  // never held together with a tensor's mutex
+  absl::Status first_error_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const LocalRule> rule_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<DeviceCompressor> compressor_ ABSL_GUARDED_BY(mutex_);  // null: none
+  std::unordered_map<KeyId, std::unique_ptr<Tensor>> tensors_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_LOCAL_LOCAL_STORE_H_

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// CompressionPlan: the codec of each tensor's push and pull in a round, as this worker knows it.
+//
+//                pre_steps rounds pushed              CodecMap arrived
+//   kProfiling -------------------------> kWaiting ------------------> kDecided
+//   (odd raw, even compressed;            (raw)                        (threshold or map,
+//    stop and wait)                                                     from its round on)
+//
+// A fixed threshold, a loaded table or no compression starts at kDecided. With remeasure_every,
+// some rounds of kDecided measure a few tensors (compress/policy/measured_rounds.h) and are
+// reported. A CodecMap answers each report. The worker starts no round to which that map might
+// apply until the map arrives.
+//
+// A measured round uses the codec as it is after its warm-up (Codec::settled_spec), whatever the
+// round: the table must hold for the rounds to come.
+//
+// Source: SlimGC section 3.3. Thread-safe.
+#ifndef SLIMPS_WORKER_PLAN_COMPRESSION_PLAN_H_
+#define SLIMPS_WORKER_PLAN_COMPRESSION_PLAN_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "compress/codec/codec.h"
+#include "compress/policy/codec_map.h"
+#include "compress/policy/measured_rounds.h"
+#include "compress/policy/threshold_table.h"
+#include "proto/base/mutex.h"
+#include "proto/slimps.pb.h"
+#include "worker/tensor/key_table.h"
+
+namespace slimps {
+
+struct CompressionPlanOptions {
+  std::string compression = "none";
+  std::optional<uint64_t> fixed_threshold_bytes;
+  int pre_steps = 20;
+  std::optional<ThresholdTable> table;  // loaded: decides at once
+  std::string pull_compression = "none";
+  std::optional<uint64_t> fixed_pull_threshold_bytes;
+  std::optional<ThresholdTable> pull_table;
+  uint64_t remeasure_every = 0;  // rounds from one pair of measured rounds to the next; 0: never
+  // True if this worker measures the tensor; null: it measures every one. Workers may measure
+  // different tensors. All use the same codecs all the same.
+  std::function<bool(const TensorPlan&)> is_measured = nullptr;
+};
+
+class CompressionPlan final {
+ public:
+  // While the first decision is missing, CodecFor fails when it times out. Later the worker can go
+  // on with the decision in force: after this many timeouts it no longer waits for the answer to
+  // its last report.
+  static constexpr int kPatience = 3;
+
+  // InvalidArgument: an unknown codec or option, remeasure_every over 0 but under 8, or
+  // a table measured with another codec.
+  [[nodiscard]] static absl::StatusOr<std::unique_ptr<CompressionPlan>> Create(
+      const CompressionPlanOptions& options);
+
+  // True for rounds up to pre_steps while nothing is decided: every tensor is measured, alone on
+  // the wire.
+  bool IsProfiled(uint64_t round) const;
+
+  // True if anything in `round` is measured, for the profile or during training. Nothing else
+  // should be on the link.
+  bool IsMeasured(uint64_t round) const;
+
+  // True if this tensor's push of `round` is measured, alone on the wire.
+  bool MeasuresPush(const TensorPlan& tensor, uint64_t round);
+
+  // True if the pull of the version that `round` makes is measured: the worker asks for it again
+  // when that version is there.
+  bool MeasuresPull(const TensorPlan& tensor, uint64_t round);
+
+  // Returns the codec of the push. Waits for the decision if `round` needs one.
+  // DeadlineExceeded: the other workers did not report.
+  [[nodiscard]] absl::StatusOr<const Codec*> CodecFor(const TensorPlan& tensor, uint64_t round,
+                                                      absl::Duration timeout);
+
+  // Returns how the version that `round` makes is to be pulled, as its pushes say in change_codec:
+  // a codec spec, or "" for the weights as they are. Never waits: before the decision for `round`
+  // comes, it goes by what is known so far. A push asks after CodecFor, which has waited.
+  std::string ChangeCodecFor(const TensorPlan& tensor, uint64_t round);
+
+  // Records one measured push with the codec of CodecFor. `coding` is the time to encode and decode
+  // a compressed push.
+  void RecordPush(const TensorPlan& tensor, uint64_t round, absl::Duration communication,
+                  absl::Duration coding);
+
+  // Records one measured pull of the version that `round` made. REQUIRES: the answer was of the
+  // kind that ChangeCodecFor names. `communication` runs from the request, sent when that version
+  // was there, to the last answer. `coding` is the time to encode and decode a change, otherwise
+  // zero.
+  void RecordPull(const TensorPlan& tensor, uint64_t round, absl::Duration communication,
+                  absl::Duration coding);
+
+  // Returns the report that is due before a push of `round`, once; otherwise nullopt.
+  std::optional<wire::ThresholdReport> TakeReport(uint64_t round);
+
+  // Returns the last report again while it is unanswered: the report or its answer may be lost.
+  std::optional<wire::ThresholdReport> UnansweredReport() const;
+
+  // Returns what the scheduler must know when no more pushes will come.
+  std::vector<wire::ThresholdReport> TakeLastReports();
+
+  // Takes a decision of the scheduler. Ignores one that is older than the newest.
+  // InvalidArgument: a codec that this worker does not know.
+  [[nodiscard]] absl::Status OnCodecMap(const wire::CodecMap& map);
+
+  // Ends every wait, now and later, with `why`.
+  void Fail(const absl::Status& why);
+
+  std::optional<wire::CodecMap> decision() const;
+  // Returns the codec that this worker's pushes are compressed with; codec "none" if they never
+  // are. Lives as long as the plan.
+  const Codec& compressor() const { return *compressor_; }
+  // Same, for what servers answer this worker's pulls with.
+  const Codec& pull_compressor() const { return *pull_compressor_; }
+
+ private:
+  enum class State { kProfiling, kWaiting, kDecided };
+  // One direction: pushes or pulls.
+  struct Side {
+    std::string codec = "none";
+    std::string settled_codec = "none";  // the same after its warm-up: what is measured
+    bool automatic = false;              // measured, and decided by the scheduler
+    bool profiled = false;               // in the first pre_steps rounds
+    CodecMap map;
+    ThresholdTable profile;
+    std::map<uint64_t, ThresholdTable> pairs;  // by pair of measured rounds; the newest only
+  };
+  struct Awaited {
+    wire::ThresholdReport report;
+    uint64_t from_round = 0;  // the first round for which its answer could hold
+    int timeouts = 0;
+  };
+
+  explicit CompressionPlan(const CompressionPlanOptions& options);
+  absl::Status StartSide(const std::optional<uint64_t>& fixed_threshold,
+                         const std::optional<ThresholdTable>& table, const Codec& codec, Side* side)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<const Codec*> FindCodec(const std::string& spec)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // True if a push of `round` need not wait: the plan has failed, or the decision for `round` is
+  // known, or `round` is at most the one after the last profiled round, which goes out raw.
+  bool MayGoOn(uint64_t round) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns the codec that holds for the tensor in `round`; "none": it goes as it is.
+  std::string SpecFor(const Side& side, const TensorPlan& tensor, uint64_t round) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool Measures(const Side& side, const TensorPlan& tensor, uint64_t round) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // True if the pair that `round` belongs to measures this tensor.
+  bool IsChosen(const Side& side, const TensorPlan& tensor, uint64_t round) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Record(Side* side, const TensorPlan& tensor, uint64_t round, StepKind kind,
+              absl::Duration communication, absl::Duration coding)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns what to report now of one direction.
+  ThresholdTable Recent(const Side& side) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  wire::ThresholdReport ProfileReport() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  wire::ThresholdReport PairReport(uint64_t pair, uint64_t round)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void See(const TensorPlan& tensor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const CompressionPlanOptions options_;
+  const Codec* compressor_ = nullptr;  // one of codecs_; constant after Create
+  const Codec* pull_compressor_ = nullptr;
+
+  mutable Mutex mutex_;
+  State state_ ABSL_GUARDED_BY(mutex_) = State::kDecided;
+  std::map<std::string, std::unique_ptr<Codec>> codecs_
+      ABSL_GUARDED_BY(mutex_);  // by spec; never erased
+  Side push_ ABSL_GUARDED_BY(mutex_);
+  Side pull_ ABSL_GUARDED_BY(mutex_);
+  MeasuredRounds rounds_ ABSL_GUARDED_BY(mutex_) = MeasuredRounds(0, 0);
+  uint64_t reported_pair_ ABSL_GUARDED_BY(mutex_) = 0;
+  // The tensors pushed so far and how many there are, both by a tensor's bytes.
+  std::map<uint64_t, std::set<KeyId>> tensors_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, uint64_t> counts_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Awaited> awaited_ ABSL_GUARDED_BY(mutex_);
+  std::optional<wire::CodecMap> decision_ ABSL_GUARDED_BY(mutex_);
+  absl::Status failed_ ABSL_GUARDED_BY(mutex_);
+  CondVar decided_;
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_PLAN_COMPRESSION_PLAN_H_

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/plan/decision_proto.h"
+
+namespace slimps {
+
+CodecDecision PushDecisionOf(const wire::CodecMap& map) {
+  CodecDecision decision{.version = map.version(),
+                         .from_round = map.from_round(),
+                         .codec_below = map.codec_below(),
+                         .codec = map.codec()};
+  if (map.has_threshold()) decision.threshold_bytes = map.threshold_bytes();
+  for (const wire::CodecEntry& entry : map.entries()) decision.entries[entry.key()] = entry.codec();
+  return decision;
+}
+
+CodecDecision PullDecisionOf(const wire::CodecMap& map) {
+  CodecDecision decision{
+      .version = map.version(), .from_round = map.from_round(), .codec = map.pull_codec()};
+  if (map.has_pull_threshold()) decision.threshold_bytes = map.pull_threshold_bytes();
+  return decision;
+}
+
+void SetPushDecision(const CodecDecision& decision, wire::CodecMap* map) {
+  map->set_has_threshold(decision.threshold_bytes.has_value());
+  map->set_threshold_bytes(decision.threshold_bytes.value_or(0));
+  map->set_codec_below(decision.codec_below);
+  map->set_codec(decision.codec);
+}
+
+void SetPullDecision(const CodecDecision& decision, wire::CodecMap* map) {
+  map->set_has_pull_threshold(decision.threshold_bytes.has_value());
+  map->set_pull_threshold_bytes(decision.threshold_bytes.value_or(0));
+  map->set_pull_codec(decision.codec);
+}
+
+}  // namespace slimps

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/push/payload_maker.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/status_macros.h"
+
+namespace slimps {
+namespace {
+
+std::span<float> ValuesOf(const GradientPart& part) { return part.grad_buf->floats(); }
+
+// fp_buf and grad_buf are the same memory: each sent value replaces the gradient that it is made
+// from.
+MadePayload RawPayload(const GradientPart& part) {
+  return {.format = PayloadFormat::kRawF32,
+          .payload = Payload(part.grad_buf, std::as_bytes(ValuesOf(part)))};
+}
+
+}  // namespace
+
+PayloadMaker::PayloadMaker(const PayloadMakerOptions& options)
+    : options_(options),
+      raw_(MakeCodec(CodecSpec{.name = "none"}).value()),
+      encoder_(options.encode_threads, options.clock) {}
+
+absl::StatusOr<MadePayload> PayloadMaker::Make(const GradientPart& part, const Codec& codec,
+                                               const Codec& compressor) {
+  absl::StatusOr<MadePayload> made = MakeAny(part, codec, compressor);
+  if (made.ok()) return made;
+  return absl::Status(made.status().code(),
+                      absl::StrCat("key ", part.tensor->key.typed_name(), " partition ",
+                                   part.partition, ": ", std::string(made.status().message())));
+}
+
+absl::StatusOr<MadePayload> PayloadMaker::MakeAny(const GradientPart& part, const Codec& codec,
+                                                  const Codec& compressor) {
+  const std::span<float> values = ValuesOf(part);
+  EncodeInput input{.gradient = values,
+                    .residual = {},
+                    .grad_scale = options_.grad_scale,
+                    .gradient_bound = part.gradient_bound,
+                    .context = {.key = part.tensor->key.id(),
+                                .partition = static_cast<uint32_t>(part.partition),
+                                .round = part.round,
+                                .worker = options_.worker,
+                                .layer = static_cast<LayerKind>(part.tensor->info.layer())}};
+  const auto step_momentum = [&]() -> absl::Status {
+    SLIMPS_RETURN_IF_ERROR(AdvanceMomentum(compressor, input, values));
+    input.grad_scale = 1;
+    input.gradient_bound = std::numeric_limits<float>::infinity();
+    return absl::OkStatus();
+  };
+  const bool steps_itself = codec.wants_momentum();
+  if (compressor.wants_momentum() && !steps_itself) SLIMPS_RETURN_IF_ERROR(step_momentum());
+  if (codec.format() == PayloadFormat::kRawF32) {
+    const CodecState* const state = states_.Find(input.context.key, input.context.partition);
+    // Without scale and residual, the gradient travels as it is. Its pusher has checked the values.
+    if (input.grad_scale == 1.0f && (state == nullptr || state->residual_bound() == 0)) {
+      MadePayload made = RawPayload(part);
+      made.stats.payload_bytes = values.size_bytes();
+      made.stats.elements_sent = values.size();
+      return made;
+    }
+    return MakeRaw(part, input);
+  }
+  absl::StatusOr<MadePayload> made = MakeEncoded(codec, input);
+  // An InvalidArgument came before any state changed, so the gradient can still travel raw. Raw
+  // fp32 helps only if the codec's own limit is below fp32's.
+  if (!absl::IsInvalidArgument(made.status()) || codec.limit() >= raw_->limit()) return made;
+  if (steps_itself) SLIMPS_RETURN_IF_ERROR(step_momentum());
+  return MakeRaw(part, input);
+}
+
+absl::StatusOr<MadePayload> PayloadMaker::MakeRaw(const GradientPart& part,
+                                                  const EncodeInput& input) {
+  MadePayload made = RawPayload(part);
+  SLIMPS_ASSIGN_OR_RETURN(made.stats, Encode(*raw_, input, std::as_writable_bytes(ValuesOf(part))));
+  return made;
+}
+
+absl::StatusOr<MadePayload> PayloadMaker::MakeEncoded(const Codec& codec,
+                                                      const EncodeInput& input) {
+  const size_t elements = input.gradient.size();
+  const size_t capacity = codec.MaxPayloadBytes(elements);
+  SLIMPS_ASSIGN_OR_RETURN(std::shared_ptr<HostBuffer> bit_buf,
+                          bit_bufs_->Acquire((capacity + sizeof(float) - 1) / sizeof(float)));
+  const std::span<std::byte> bytes = std::as_writable_bytes(bit_buf->floats());
+  MadePayload made{.format = codec.format()};
+  SLIMPS_ASSIGN_OR_RETURN(made.stats, Encode(codec, input, bytes));
+  made.payload = Payload(std::move(bit_buf), bytes.first(made.stats.payload_bytes));
+  return made;
+}
+
+absl::Status PayloadMaker::AdvanceMomentum(const Codec& compressor, EncodeInput input,
+                                           std::span<float> values) {
+  SLIMPS_ASSIGN_OR_RETURN(CodecState* const state, states_.Prepare(compressor, input.context.key,
+                                                                   input.context.partition, input));
+  SLIMPS_ASSIGN_OR_RETURN(const float bound, compressor.AdvanceMomentum(input, values));
+  state->NoteMomentum(bound);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<EncodeStats> PayloadMaker::Encode(const Codec& codec, EncodeInput input,
+                                                 std::span<std::byte> payload) {
+  SLIMPS_ASSIGN_OR_RETURN(CodecState* const state, states_.Prepare(codec, input.context.key,
+                                                                   input.context.partition, input));
+  SLIMPS_ASSIGN_OR_RETURN(const EncodeResult result,
+                          encoder_.Encode({.codec = &codec, .input = input, .payload = payload}));
+  if (state != nullptr) state->NoteEncoded(result.stats);
+  return result.stats;
+}
+
+}  // namespace slimps

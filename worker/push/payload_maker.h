@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// PayloadMaker: turns one partition of a gradient in grad_buf into the payload that travels.
+//
+//              +-- raw: in place, plus residuals of encoded pushes --> fp_buf --+
+//   grad_buf --+                                                                +--> payload
+//              +-- encoded: codec, states updated --> bit_buf ------------------+
+//
+// A raw push sends g + e and clears the residual e, so nothing is lost when a tensor stops being
+// compressed. A codec with momentum of its own (dgc) steps its momentum in a raw push too, and the
+// push then sends u + v. So a tensor that is too small to be compressed trains with the same
+// momentum as the others.
+//
+//   PayloadMaker maker({.grad_scale = 32, .worker = rank});
+//   auto made = maker.Make({.tensor = plan, .partition = 0, .round = 7, .grad_buf = buffer},
+//                          *codec, *codec);
+//
+// bit_buf memory comes from a pool and returns to it with the payload's last copy: touching fresh
+// pages costs more than encoding. PushPipelineOptions::max_bytes_waiting bounds this memory. One
+// thread at a time may call it: the push thread, or a thread in PushPipeline::PrepareNow. Any
+// thread may hold and drop payloads.
+#ifndef SLIMPS_WORKER_PUSH_PAYLOAD_MAKER_H_
+#define SLIMPS_WORKER_PUSH_PAYLOAD_MAKER_H_
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "compress/codec/codec.h"
+#include "compress/codec/parallel_encode.h"
+#include "compress/codec/state/state_store.h"
+#include "proto/base/buffer.h"
+#include "proto/base/clock.h"
+#include "worker/device/device.h"
+#include "worker/device/host_pool.h"
+#include "worker/tensor/key_table.h"
+
+namespace slimps {
+
+struct PayloadMakerOptions {
+  float grad_scale = 1.0f;
+  int encode_threads = 0;  // 0: as many as there are cores
+  uint32_t worker = 0;     // rank; random codecs draw by it
+  const Clock* clock = MachineClock();
+};
+
+struct GradientPart {
+  const TensorPlan* tensor = nullptr;
+  size_t partition = 0;
+  uint64_t round = 0;
+  std::shared_ptr<HostBuffer> grad_buf;                           // of this partition
+  float gradient_bound = std::numeric_limits<float>::infinity();  // no |grad_buf[i]| is above it
+};
+
+struct MadePayload {
+  PayloadFormat format = PayloadFormat::kAbsent;
+  Payload payload;
+  // A raw gradient that needs no pass over memory fills in the sizes only.
+  EncodeStats stats;
+};
+
+class PayloadMaker final {
+ public:
+  explicit PayloadMaker(const PayloadMakerOptions& options);
+
+  // Encodes the part with `codec`. `compressor` is the codec that compresses in this job; it may be
+  // the same one. If `codec` cannot carry a value that fp32 can (fp16 ends at 65504), the partition
+  // travels raw in this round.
+  // InvalidArgument: gradient and residual together exceed fp32; the message names key, partition
+  // and element.
+  [[nodiscard]] absl::StatusOr<MadePayload> Make(const GradientPart& part, const Codec& codec,
+                                                 const Codec& compressor);
+
+  // Returns what codecs keep of each partition.
+  // REQUIRES: no payload is being made.
+  StateStore& states() { return states_; }
+
+  // Returns the bytes of bit_buf memory: lent to payloads, and kept for the next ones.
+  HostPool::Stats bit_bufs() const { return bit_bufs_->stats(); }
+
+ private:
+  absl::StatusOr<MadePayload> MakeRaw(const GradientPart& part, const EncodeInput& input);
+  absl::StatusOr<MadePayload> MakeEncoded(const Codec& codec, const EncodeInput& input);
+  absl::StatusOr<MadePayload> MakeAny(const GradientPart& part, const Codec& codec,
+                                      const Codec& compressor);
+  // Replaces grad_buf by the result of the momentum step.
+  absl::Status AdvanceMomentum(const Codec& compressor, EncodeInput input, std::span<float> values);
+  absl::StatusOr<EncodeStats> Encode(const Codec& codec, EncodeInput input,
+                                     std::span<std::byte> payload);
+
+  const PayloadMakerOptions options_;
+  const std::unique_ptr<const Codec> raw_;
+  StateStore states_;
+  ParallelEncoder encoder_;
+  const std::shared_ptr<HostPool> bit_bufs_ = HostPool::CreateAligned();
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_PUSH_PAYLOAD_MAKER_H_

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// PushPipeline: takes gradients that have arrived in grad_buf and sends each partition to its
+// server as a payload. One thread ("push") chooses the codec, encodes (on the encoder's own TBB
+// arena), coalesces and dispatches, highest priority first. Partitions are independent, so encoding
+// one overlaps sending the one before.
+//
+//   grad_buf --PayloadMaker--> fp_buf or bit_buf --Coalescer--> Courier
+//
+//   SLIMPS_RETURN_IF_ERROR(pushes.Submit({.tensor = plan, .round = 7, .grad_bufs = grad_bufs}));
+//   SLIMPS_RETURN_IF_ERROR(pushes.Drain(timeout));
+//
+// A tensor that is measured for the threshold table goes out alone, and the thread waits for its
+// acknowledgement, so that no time includes queueing or coalescing. Thread-safe.
+#ifndef SLIMPS_WORKER_PUSH_PUSH_PIPELINE_H_
+#define SLIMPS_WORKER_PUSH_PUSH_PIPELINE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "compress/codec/codec.h"
+#include "compress/codec/state/state_store.h"
+#include "proto/base/mutex.h"
+#include "proto/base/out_of_memory.h"
+#include "proto/base/thread.h"
+#include "worker/courier/coalescer.h"
+#include "worker/courier/courier.h"
+#include "worker/device/device.h"
+#include "worker/plan/compression_plan.h"
+#include "worker/push/payload_maker.h"
+#include "worker/push/push_measurement.h"
+#include "worker/push/staging.h"
+#include "worker/push/unacknowledged_pushes.h"
+#include "worker/tensor/key_table.h"
+#include "worker/tensor/push_counts.h"
+
+namespace slimps {
+
+struct PushJob {
+  const TensorPlan* tensor = nullptr;  // lives as long as the store
+  uint64_t round = 0;
+  int priority = 0;
+  GradientBuffers grad_bufs;  // empty: this worker contributes `rows` or nothing
+  float gradient_bound = std::numeric_limits<float>::infinity();  // no |grad_buf[i]| is above it
+  // Payloads of format rows, one for each partition; they are sent unchanged.
+  std::shared_ptr<const std::vector<Payload>> rows = nullptr;
+  // The hyperparameters of the round's step; nullopt: the optimizer's own.
+  std::optional<wire::Hyper> hyper = std::nullopt;
+
+  bool carries() const { return !grad_bufs.empty(); }
+};
+
+struct PushTotals {
+  PushCounts prepared;         // handed over to be sent
+  uint64_t payload_bytes = 0;  // acknowledged
+  absl::Duration encode, send;
+};
+
+struct PushPipelineOptions {
+  PayloadMakerOptions payloads;
+  absl::Duration timeout = absl::Seconds(60);
+  // Bound on the bytes of gradients and rows between Submit and the answer. A gradient counts in
+  // full, however small its payload. Submit waits while the bound is exceeded.
+  size_t max_bytes_waiting = size_t{1} << 30;
+  bool checksums = true;                              // hash payloads
+  absl::Duration report_interval = absl::Seconds(2);  // shorter if the timeout is short
+  // Receives the reports for the scheduler. It is called when profiling is over and all its pushes
+  // are acknowledged, after each later pair of measured rounds, and again each interval while no
+  // decision comes. It runs on the push thread, or on the thread that calls PrepareNow or
+  // FinishProfiling.
+  std::function<void(wire::ThresholdReport)> on_report;
+  // Returns once no measured pull of this worker is on the link. null: there are no measured pulls.
+  // Called on the push thread before each measured push.
+  std::function<void()> await_measured_pulls;
+  // Returns how the version that a round makes is to be pulled (PushItem.change_codec). null: as it
+  // is. Called on the push thread or in PrepareNow.
+  std::function<std::string(const TensorPlan&, uint64_t round)> change_codec;
+  // Called from any thread with the error of each push that fails.
+  std::function<void(absl::Status)> on_error;
+  const Clock* clock = MachineClock();
+  // Called on the push thread.
+  OnOutOfMemory on_out_of_memory = {};
+};
+
+class PushPipeline final {
+ public:
+  PushPipeline(Courier* courier, CompressionPlan* plan, PushPipelineOptions options);
+  ~PushPipeline();
+
+  // Uses `plan` from now on.
+  // REQUIRES: no push was submitted yet. `plan` and all plans before it outlive the pipeline.
+  void UsePlan(CompressionPlan* plan) { plan_.store(plan); }
+
+  // Queues the job's partitions. Waits while the gradients under way exceed max_bytes_waiting.
+  // DeadlineExceeded: they exceeded it for the whole timeout.
+  // Otherwise the pipeline's first error, once it has failed.
+  [[nodiscard]] absl::Status Submit(PushJob job);
+
+  // Prepares the tensor's push on the calling thread, for a caller that waits for this tensor
+  // anyway. The caller dispatches the item itself, together with its other messages to that server.
+  // Returns nullopt if the tensor is large, has several partitions or is measured, or if other work
+  // is queued or being encoded. The caller then submits the job.
+  [[nodiscard]] absl::StatusOr<std::optional<OutgoingItem>> PrepareNow(const PushJob& job);
+
+  // Waits until every push submitted so far is acknowledged and nothing is being encoded.
+  // DeadlineExceeded: some pushes are unacknowledged after `timeout`.
+  // Otherwise the pipeline's first error, once it has failed.
+  [[nodiscard]] absl::Status Drain(absl::Duration timeout);
+
+  // Calls `done` once every push of this tensor submitted so far is acknowledged: at once, or on
+  // the thread that brings the last answer. After a failure `done` gets the error, on the calling
+  // thread or on the thread of Fail or of the destructor.
+  void WhenAcknowledged(const TensorPlan& tensor, UnacknowledgedPushes::Waiter done);
+
+  // Waits as Drain does, then calls `use` with what codecs keep of every partition, and returns its
+  // result. Nothing is encoded while `use` runs.
+  // DeadlineExceeded: some pushes stayed unacknowledged.
+  [[nodiscard]] absl::Status UseStates(const std::function<absl::Status(StateStore&)>& use);
+
+  // Sends the reports that are still due. No more pushes may come.
+  // REQUIRES: Drain has returned.
+  void FinishProfiling();
+
+  // Drops all queued work. Every waiter, now and later, gets the error.
+  void Fail(const absl::Status& why);
+
+  PushTotals totals() const;
+
+  // Returns one tensor's counts; zeros if it was never pushed.
+  PushCounts counts(const Key& key) const;
+
+ private:
+  // One unit for the push thread: a whole tensor if it is measured, else one partition.
+  struct Work {
+    // The job without its grad_bufs.
+    std::shared_ptr<const PushJob> job;
+    // The buffers of this work; empty if the worker contributes no gradient.
+    GradientBuffers grad_bufs;
+    size_t partition = 0;
+    bool whole_tensor = false;
+    uint64_t turn = 0;  // the job's turn among the key's pushes
+  };
+  struct Prepared {
+    OutgoingItem item;
+    absl::Duration encode;
+    EncodeStats stats;
+    bool compressed = false;
+  };
+
+  CompressionPlan* plan() const { return plan_.load(); }
+  void Run();
+  void EndEncoding();
+  // Waits until everything is acknowledged and no thread encodes.
+  absl::Status AwaitIdle(absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status PushPartition(Work work);
+  // Makes the item of one partition. The bytes that it holds count as waiting until the answer.
+  absl::StatusOr<OutgoingItem> PreparePartition(const PushJob& job, size_t partition, uint64_t turn,
+                                                std::shared_ptr<HostBuffer> grad_buf);
+  absl::Status PushAndMeasure(Work work);
+  void AwaitQuiet();
+  absl::StatusOr<Prepared> Prepare(const PushJob& job, size_t partition,
+                                   std::shared_ptr<HostBuffer> grad_buf, const Codec& codec);
+  void CountPrepared(const TensorPlan& tensor, const Prepared& prepared, size_t elements)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Send(std::vector<Batch> batches);
+  void OnAnswered(const TensorPlan& tensor, uint64_t turn, size_t bytes, const Answer& answer);
+  void MaybeReport(uint64_t round);
+  absl::StatusOr<const Codec*> AwaitCodec(const PushJob& job);
+
+  Courier* const courier_;
+  std::atomic<CompressionPlan*> plan_;  // publishes the plan's contents to all threads
+  const PushPipelineOptions options_;
+
+  // Owned by the thread that has set encoding_: the push thread, or a thread in PrepareNow or
+  // UseStates.
+  PayloadMaker payloads_;
+  Coalescer coalescer_;
+  PushMeasurement measurement_;
+
+  mutable Mutex mutex_;
+  bool encoding_ ABSL_GUARDED_BY(mutex_) = false;
+  // Work that must leave first comes first (SendPriority), then work that was submitted first.
+  std::map<std::pair<int64_t, uint64_t>, Work> queue_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_sequence_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t under_way_ ABSL_GUARDED_BY(mutex_) = 0;  // handed over to be sent, unanswered
+  UnacknowledgedPushes unacknowledged_ ABSL_GUARDED_BY(mutex_);
+  size_t bytes_waiting_ ABSL_GUARDED_BY(mutex_) = 0;
+  PushTotals totals_ ABSL_GUARDED_BY(mutex_);
+  // By the key's id.
+  std::unordered_map<uint64_t, PushCounts> counts_ ABSL_GUARDED_BY(mutex_);
+  absl::Status failed_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  CondVar work_;     // for the push thread
+  CondVar changed_;  // for callers that wait for room, answers or failure
+  Thread thread_;
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_PUSH_PUSH_PIPELINE_H_

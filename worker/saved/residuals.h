@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Residuals: what this worker's codecs keep of its gradients between pushes (residuals, momentum of
+// their own), as the content of a file. A saved worker resumes from it.
+//
+//   byte  0      "SLPSRESI"
+//         8      version, uint32, 1
+//         12     grad_scale, fp32: the unit of what follows is gradient * grad_scale
+//         16     keys, uint32; then for each key, in the order of `tensors`:
+//                  bytes of its typed name, uint32; the name; elements, uint64;
+//                  elements of a partition, uint64
+//                the states, as StateStore::Serialize writes them
+//                (compress/codec/state/state_file.cc)
+//         last 8 XXH3-64 of all bytes before
+//
+// Everything is little-endian. Pure; thread-safe.
+#ifndef SLIMPS_WORKER_SAVED_RESIDUALS_H_
+#define SLIMPS_WORKER_SAVED_RESIDUALS_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "compress/codec/state/state_store.h"
+#include "worker/tensor/key_table.h"
+
+namespace slimps {
+
+// Returns the content of the file.
+// REQUIRES: every tensor has elements, and `states` holds states of these tensors only.
+std::string BuildResiduals(const std::vector<const TensorPlan*>& tensors, float grad_scale,
+                           const StateStore& states);
+
+// Reads the states into `states`, cut into partitions as `tensors` are now. States that the content
+// does not name begin at zero. After an error `states` is of no use.
+// DataLoss: the content is cut short or damaged.
+// InvalidArgument: the content is something else, or has another version or grad_scale, or names a
+// key or size that is not in `tensors`.
+[[nodiscard]] absl::Status ParseResiduals(std::string_view content,
+                                          const std::vector<const TensorPlan*>& tensors,
+                                          float grad_scale, StateStore* states);
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_SAVED_RESIDUALS_H_

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/store/guarded_store.h"
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/out_of_memory.h"
+#include "worker/courier/called_once.h"
+
+namespace slimps {
+
+absl::Status StoreFailure(const std::bad_alloc& error) noexcept {
+  try {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the store has failed: ", OutOfMemoryStatus(error).message()));
+  } catch (const std::bad_alloc&) {
+    return DroppedStatus();
+  }
+}
+
+GuardedStore::GuardedStore(std::unique_ptr<KVStore> store) : store_(std::move(store)) {
+  (void)DroppedStatus();  // makes it while there is memory
+}
+
+absl::Status GuardedStore::Failed() const {
+  MutexLock lock(&mutex_);
+  return failed_;
+}
+
+absl::Status GuardedStore::Fail(const std::bad_alloc& error) {
+  absl::Status why = StoreFailure(error);
+  {
+    MutexLock lock(&mutex_);
+    if (failed_.ok()) failed_ = why;
+    why = failed_;
+  }
+  store_->Abort(why);
+  return why;
+}
+
+template <typename Call>
+auto GuardedStore::Guarded(const Call& call) -> decltype(call()) {
+  absl::Status failed = Failed();
+  if (!failed.ok()) return failed;
+  try {
+    return call();
+  } catch (const std::bad_alloc& error) {
+    return Fail(error);
+  }
+}
+
+template <typename Call>
+void GuardedStore::Answered(std::function<void(absl::Status)> done, const Call& call) {
+  const absl::Status failed = Failed();
+  if (!failed.ok()) return done(failed);
+  try {
+    // If `call` throws, the last copy's destructor calls `done`.
+    const CalledOnce<absl::Status> answer = std::move(done);
+    call(answer);
+  } catch (const std::bad_alloc& error) {
+    (void)Fail(error);
+  }
+}
+
+absl::Status GuardedStore::Init(const std::vector<InitTensor>& tensors) {
+  return Guarded([&] { return store_->Init(tensors); });
+}
+
+absl::Status GuardedStore::Push(const Key& key, std::span<const float> gradient, int priority) {
+  return Guarded([&] { return store_->Push(key, gradient, priority); });
+}
+
+absl::Status GuardedStore::PushSum(const Key& key,
+                                   std::span<const std::span<const float>> gradients,
+                                   int priority) {
+  return Guarded([&] { return store_->PushSum(key, gradients, priority); });
+}
+
+absl::Status GuardedStore::PushNothing(const Key& key) {
+  return Guarded([&] { return store_->PushNothing(key); });
+}
+
+absl::Status GuardedStore::Pull(const Key& key, std::span<float> out, int priority) {
+  return Guarded([&] { return store_->Pull(key, out, priority); });
+}
+
+absl::Status GuardedStore::PushPull(const Key& key, std::span<const float> gradient,
+                                    std::span<float> out, int priority) {
+  return Guarded([&] { return store_->PushPull(key, gradient, out, priority); });
+}
+
+void GuardedStore::PullAsync(const Key& key, std::span<float> out, int priority,
+                             std::function<void(absl::Status)> done) {
+  Answered(std::move(done), [&](std::function<void(absl::Status)> answer) {
+    store_->PullAsync(key, out, priority, std::move(answer));
+  });
+}
+
+void GuardedStore::PullOnto(const Key& key, std::span<float> weights, int priority,
+                            std::function<void(absl::Status)> done) {
+  Answered(std::move(done), [&](std::function<void(absl::Status)> answer) {
+    store_->PullOnto(key, weights, priority, std::move(answer));
+  });
+}
+
+absl::Status GuardedStore::PushRowSparse(const Key& key, std::span<const int64_t> rows,
+                                         std::span<const float> values, int priority) {
+  return Guarded([&] { return store_->PushRowSparse(key, rows, values, priority); });
+}
+
+absl::Status GuardedStore::PullRows(const Key& key, std::span<const int64_t> row_ids,
+                                    std::vector<int64_t>* rows, std::vector<float>* values,
+                                    int priority) {
+  return Guarded([&] { return store_->PullRows(key, row_ids, rows, values, priority); });
+}
+
+absl::Status GuardedStore::Broadcast(const InitTensor& tensor, std::span<float> out) {
+  return Guarded([&] { return store_->Broadcast(tensor, out); });
+}
+
+absl::Status GuardedStore::SetOptimizer(const wire::OptimizerSpec& spec) {
+  return Guarded([&] { return store_->SetOptimizer(spec); });
+}
+
+absl::Status GuardedStore::SetHyper(const Key& key, std::optional<Hyper> hyper) {
+  return Guarded([&] { return store_->SetHyper(key, hyper); });
+}
+
+absl::Status GuardedStore::SetUpdater(Updater updater) {
+  return Guarded([&] { return store_->SetUpdater(std::move(updater)); });
+}
+
+absl::StatusOr<std::string> GuardedStore::SaveOptimizerStates() {
+  return Guarded([&] { return store_->SaveOptimizerStates(); });
+}
+
+absl::Status GuardedStore::LoadOptimizerStates(std::string_view content) {
+  return Guarded([&] { return store_->LoadOptimizerStates(content); });
+}
+
+absl::StatusOr<std::string> GuardedStore::SaveResiduals() {
+  return Guarded([&] { return store_->SaveResiduals(); });
+}
+
+absl::Status GuardedStore::LoadResiduals(std::string_view content) {
+  return Guarded([&] { return store_->LoadResiduals(content); });
+}
+
+absl::Status GuardedStore::SetGradientCompression(std::string_view codec_spec) {
+  return Guarded([&] { return store_->SetGradientCompression(codec_spec); });
+}
+
+absl::Status GuardedStore::SetGradientCompression(
+    const std::map<std::string, std::string>& dictionary) {
+  return Guarded([&] { return store_->SetGradientCompression(dictionary); });
+}
+
+absl::Status GuardedStore::Barrier() {
+  return Guarded([&] { return store_->Barrier(); });
+}
+
+absl::StatusOr<std::vector<double>> GuardedStore::AllReduceSum(const std::vector<double>& values) {
+  return Guarded([&] { return store_->AllReduceSum(values); });
+}
+
+absl::StatusOr<std::vector<double>> GuardedStore::AllReduceSumFor(
+    const std::string& purpose, const std::vector<double>& values) {
+  return Guarded([&] { return store_->AllReduceSumFor(purpose, values); });
+}
+
+absl::Status GuardedStore::Wait() {
+  return Guarded([&] { return store_->Wait(); });
+}
+
+absl::Status GuardedStore::Leave() {
+  return Guarded([&] { return store_->Leave(); });
+}
+
+// Closes a store that has failed too.
+absl::Status GuardedStore::Close() {
+  try {
+    return store_->Close();
+  } catch (const std::bad_alloc& error) {
+    return Fail(error);
+  }
+}
+
+}  // namespace slimps

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The catch at the top of every call of a store. If memory runs out, the store has failed: this
+// call and every later one return that, and the process lives. KVStore::Create wraps every store in
+// it.
+//
+//   auto store = std::make_unique<GuardedStore>(
+//       *DistStore::Create(mode, options, std::move(transport)));
+#ifndef SLIMPS_WORKER_STORE_GUARDED_STORE_H_
+#define SLIMPS_WORKER_STORE_GUARDED_STORE_H_
+
+#include <map>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/base/mutex.h"
+#include "worker/kvstore.h"
+
+namespace slimps {
+
+// Returns ResourceExhausted, "the store has failed: " and what `error` says. If there is no memory
+// for that text, returns DroppedStatus.
+absl::Status StoreFailure(const std::bad_alloc& error) noexcept;
+
+// Thread-safe.
+class GuardedStore final : public KVStore {
+ public:
+  explicit GuardedStore(std::unique_ptr<KVStore> store);
+
+  absl::Status Init(const std::vector<InitTensor>& tensors) override;
+  absl::Status Push(const Key& key, std::span<const float> gradient, int priority) override;
+  absl::Status PushSum(const Key& key, std::span<const std::span<const float>> gradients,
+                       int priority) override;
+  absl::Status PushNothing(const Key& key) override;
+  absl::Status Pull(const Key& key, std::span<float> out, int priority) override;
+  absl::Status PushPull(const Key& key, std::span<const float> gradient, std::span<float> out,
+                        int priority) override;
+  void PullAsync(const Key& key, std::span<float> out, int priority,
+                 std::function<void(absl::Status)> done) override;
+  void PullOnto(const Key& key, std::span<float> weights, int priority,
+                std::function<void(absl::Status)> done) override;
+  absl::Status PushRowSparse(const Key& key, std::span<const int64_t> rows,
+                             std::span<const float> values, int priority) override;
+  absl::Status PullRows(const Key& key, std::span<const int64_t> row_ids,
+                        std::vector<int64_t>* rows, std::vector<float>* values,
+                        int priority) override;
+  absl::Status Broadcast(const InitTensor& tensor, std::span<float> out) override;
+  absl::Status SetOptimizer(const wire::OptimizerSpec& spec) override;
+  absl::Status SetHyper(const Key& key, std::optional<Hyper> hyper) override;
+  absl::Status SetUpdater(Updater updater) override;
+  absl::StatusOr<std::string> SaveOptimizerStates() override;
+  absl::Status LoadOptimizerStates(std::string_view content) override;
+  absl::StatusOr<std::string> SaveResiduals() override;
+  absl::Status LoadResiduals(std::string_view content) override;
+  absl::Status SetGradientCompression(std::string_view codec_spec) override;
+  absl::Status SetGradientCompression(
+      const std::map<std::string, std::string>& dictionary) override;
+  absl::Status Barrier() override;
+  absl::StatusOr<std::vector<double>> AllReduceSum(const std::vector<double>& values) override;
+  absl::StatusOr<std::vector<double>> AllReduceSumFor(const std::string& purpose,
+                                                      const std::vector<double>& values) override;
+  absl::Status Wait() override;
+  absl::Status Leave() override;
+  absl::Status Close() override;
+  void Abort(const absl::Status& why) override { store_->Abort(why); }
+  uint32_t rank() const override { return store_->rank(); }
+  uint32_t num_workers() const override { return store_->num_workers(); }
+  std::string type() const override { return store_->type(); }
+  bool is_capable(std::string_view capability) const override {
+    return store_->is_capable(capability);
+  }
+  StoreTotals totals() const override { return store_->totals(); }
+  PushTreatment push_treatment() const override { return store_->push_treatment(); }
+  PushCounts push_counts(const Key& key) const override { return store_->push_counts(key); }
+  bool measuring() const override { return store_->measuring(); }
+  std::optional<wire::CodecMap> codec_map() const override { return store_->codec_map(); }
+
+ private:
+  // Returns what `call` returns or, once the store has failed, its failure.
+  template <typename Call>
+  auto Guarded(const Call& call) -> decltype(call());
+  // Same, for a call that answers by the callback that it is given. Calls `done` whatever `call`
+  // throws.
+  template <typename Call>
+  void Answered(std::function<void(absl::Status)> done, const Call& call);
+  absl::Status Failed() const;
+  absl::Status Fail(const std::bad_alloc& error);
+
+  const std::unique_ptr<KVStore> store_;
+  mutable Mutex mutex_;
+  absl::Status failed_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_STORE_GUARDED_STORE_H_

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// The keys of a store and where their partitions live. Init fills it from the scheduler's
+// placement; every later stage reads it.
+#ifndef SLIMPS_WORKER_TENSOR_KEY_TABLE_H_
+#define SLIMPS_WORKER_TENSOR_KEY_TABLE_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/base/key.h"
+#include "proto/base/mutex.h"
+#include "proto/slimps.pb.h"
+#include "worker/tensor/hyper.h"
+
+namespace slimps {
+
+struct PartitionPlan {
+  uint32_t server = 0;  // rank
+  size_t offset = 0;    // elements
+  size_t elements = 0;
+};
+
+// One tensor. Constant after construction.
+struct TensorPlan {
+  Key key;
+  wire::KeyInfo info;
+  size_t elements = 0;
+  std::vector<PartitionPlan> partitions;
+
+  // The threshold is compared with this.
+  uint64_t bytes() const { return elements * sizeof(float); }
+};
+
+// Returns the plan of `key` from a placement.
+// InvalidArgument (names the key and the partition): the placement does not name every element
+// exactly once, in order.
+[[nodiscard]] absl::StatusOr<TensorPlan> MakeTensorPlan(const Key& key, const wire::KeyInfo& info,
+                                                        const wire::KeyPlace& place,
+                                                        uint32_t num_servers);
+
+// What KeyTable counted for one push.
+struct CountedPush {
+  uint64_t round = 0;                // of the key, from 1
+  std::optional<wire::Hyper> hyper;  // as set for the key when the push was counted
+};
+
+// Thread-safe.
+class KeyTable final {
+ public:
+  // Checks that a key may be added.
+  // AlreadyExists: the key is there.
+  // InvalidArgument: an int key among text keys, or the reverse.
+  [[nodiscard]] absl::Status CheckNew(const Key& key) const;
+
+  // Adds all of them. If memory runs out, throws std::bad_alloc and adds none. REQUIRES: CheckNew
+  // was OK for each.
+  void Add(std::vector<TensorPlan> plans);
+
+  // Returns the plan, which lives as long as the table.
+  // NotFound: names the key.
+  [[nodiscard]] absl::StatusOr<const TensorPlan*> Find(const Key& key) const;
+
+  // Counts one more round of the key that this worker pushes. REQUIRES: Find was OK.
+  CountedPush CountPush(const Key& key);
+
+  // Sets the numbers for pushes counted from now on; nullopt: the optimizer's own.
+  // NotFound: names the key.
+  // InvalidArgument (names the key): negative or not finite.
+  [[nodiscard]] absl::Status SetHyper(const Key& key, const std::optional<Hyper>& hyper);
+
+  // Returns how many rounds this worker has pushed of a key. REQUIRES: Find was OK.
+  uint64_t PushedRounds(const Key& key) const;
+  uint64_t MaxPushedRounds() const;
+  bool empty() const;
+
+  // Returns the plans that have elements, in the order of their names. They live as long as the
+  // table.
+  std::vector<const TensorPlan*> WithElements() const;
+
+ private:
+  struct Entry {
+    TensorPlan plan;
+    uint64_t pushed_rounds = 0;
+    std::optional<wire::Hyper> hyper = std::nullopt;
+  };
+
+  mutable Mutex mutex_;
+  std::unordered_map<KeyId, std::unique_ptr<Entry>> entries_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_TENSOR_KEY_TABLE_H_
