@@ -4,12 +4,15 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
+#include <limits>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/base/hash.h"
+#include "proto/base/partition_grid.h"
 #include "proto/base/status_macros.h"
+#include "proto/element_count.h"
 
 namespace slimps {
 namespace {
@@ -26,22 +29,11 @@ bool SameTensor(const wire::KeyInfo& a, const wire::KeyInfo& b) {
          std::equal(a.shape().begin(), a.shape().end(), b.shape().begin(), b.shape().end());
 }
 
-// Returns the product of the dimensions, or nullopt if one is negative or it exceeds `limit`.
-std::optional<uint64_t> Elements(const wire::KeyInfo& info, uint64_t limit) {
-  uint64_t elements = 1;
-  for (const int64_t dim : info.shape()) {
-    if (dim < 0) return std::nullopt;
-    if (dim > 0 && elements > limit / static_cast<uint64_t>(dim)) return std::nullopt;
-    elements *= static_cast<uint64_t>(dim);
-  }
-  return elements;
-}
-
 // REQUIRES: `info` passed CheckKey.
-size_t Partitions(const wire::KeyInfo& info, uint64_t partition_elements) {
-  uint64_t elements = 1;
-  for (const int64_t dim : info.shape()) elements *= static_cast<uint64_t>(dim);
-  return (elements - 1) / partition_elements + 1;
+PartitionGrid GridOf(const wire::KeyInfo& info, uint64_t partition_elements) {
+  constexpr uint64_t kNoLimit = std::numeric_limits<uint64_t>::max();
+  return {.elements = ElementCount(info, kNoLimit).value(),
+          .partition_elements = partition_elements};
 }
 
 }  // namespace
@@ -68,11 +60,11 @@ absl::Status PlacementTable::CheckKey(uint32_t worker, const wire::KeyInfo& info
     return bad("id ", absl::Hex(info.key()), " is not the hash of its name, expected ",
                absl::Hex(HashText(info.name())));
   }
-  const std::optional<uint64_t> elements = Elements(info, options_.max_elements_of_key);
+  const std::optional<uint64_t> elements = ElementCount(info, options_.max_elements_of_key);
   if (!elements.has_value() || *elements == 0) {
     return bad(Describe(info), ": expected 1 to ", options_.max_elements_of_key, " elements");
   }
-  if ((*elements - 1) / partition_elements >= options_.max_partitions_of_key) {
+  if (GridOf(info, partition_elements).partitions() > options_.max_partitions_of_key) {
     return bad(*elements, " elements in partitions of ", partition_elements, " make more than ",
                options_.max_partitions_of_key, " partitions");
   }
@@ -114,7 +106,7 @@ absl::Status PlacementTable::CheckDeclaration(uint32_t worker, const wire::Decla
     SLIMPS_RETURN_IF_ERROR(CheckKey(worker, info, declared.partition_elements()));
     if (keys_.contains(info.key())) continue;
     ++fresh;
-    *partitions += Partitions(info, declared.partition_elements());
+    *partitions += GridOf(info, declared.partition_elements()).partitions();
   }
   if (fresh > options_.max_keys - std::min(keys_.size(), options_.max_keys)) {
     return absl::ResourceExhaustedError(
@@ -274,13 +266,13 @@ void PlacementTable::Place(const std::vector<KeyEntry*>& entries) {
   std::vector<Piece> pieces;
   for (KeyEntry* entry : entries) {
     const Variant& declaration = entry->variants[0];
-    const uint64_t elements = *Elements(declaration.info, options_.max_elements_of_key);
+    const PartitionGrid grid = GridOf(declaration.info, declaration.partition_elements);
     wire::KeyPlace& place = entry->place.emplace();
     place.set_key(declaration.info.key());
-    for (uint64_t offset = 0; offset < elements; offset += declaration.partition_elements) {
+    for (size_t i = 0; i < grid.partitions(); ++i) {
       wire::PartitionPlace* partition = place.add_partitions();
-      partition->set_offset(offset);
-      partition->set_elements(std::min(declaration.partition_elements, elements - offset));
+      partition->set_offset(grid.FirstOf(i));
+      partition->set_elements(grid.ElementsOf(i));
       pieces.push_back({partition, &declaration.info.name()});
     }
   }

@@ -7,9 +7,9 @@
 //
 // Every worker declares the same keys (Init is collective). A declaration is answered when all
 // workers have declared all of its keys, so a disagreement reaches all of them. New keys of a
-// declaration are placed together, largest partition first. Each goes to the server with the fewest
-// bytes so far (lowest rank among equals). The result depends on what is declared and in which
-// order, never on which worker is faster.
+// declaration are cut (partition_grid.h) and placed together, largest partition first. Each goes to
+// the server with the fewest bytes so far (lowest rank among equals). The result depends on what is
+// declared and in which order, never on which worker is faster.
 //
 // Each key knows which declarations wait for it, so that all declarations of a job together cost
 // workers x keys steps.
@@ -28,6 +28,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "proto/limits.h"
 #include "proto/slimps.pb.h"
 
 namespace slimps {
@@ -39,9 +40,9 @@ class PlacementTable final {
     uint32_t num_workers = 1;
     uint32_t num_servers = 1;
     size_t max_keys = size_t{1} << 18;
-    size_t max_partitions_of_key = 65536;
+    size_t max_partitions_of_key = kDefaultLimits.max_partitions;
     size_t max_partitions = size_t{1} << 20;  // of all keys together
-    uint64_t max_elements_of_key = uint64_t{1} << 32;
+    uint64_t max_elements_of_key = kDefaultLimits.max_elements;
     size_t max_waiting_of_worker = 64;  // its declarations that wait for other workers
   };
   struct Answer {

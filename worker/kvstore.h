@@ -35,6 +35,7 @@
 #include "proto/slimps.pb.h"
 #include "worker/tensor/hyper.h"
 #include "worker/tensor/push_counts.h"
+#include "worker/tensor/value_check.h"
 
 namespace slimps {
 
@@ -167,7 +168,13 @@ class KVStore {
   // InvalidArgument: there are no gradients, or their lengths differ.
   [[nodiscard]] virtual absl::Status PushSum(const Key& key,
                                              std::span<const std::span<const float>> gradients,
-                                             int priority);
+                                             int priority) {
+    if (const absl::Status valid = CheckDevices(key, gradients); !valid.ok()) return valid;
+    if (gradients.size() == 1) return Push(key, gradients[0], priority);
+    std::vector<float> sum(gradients[0].size());
+    SumDevices(gradients, sum);
+    return Push(key, sum, priority);
+  }
 
   // Tells the servers that this worker contributes nothing to the key's next round. If no worker
   // contributes, an optimizer skips the round: weights and state stay, and no update is counted.
@@ -253,7 +260,12 @@ class KVStore {
   // key. It must not call the store. If it throws, the push throws the same and keeps what the
   // function did to the weight. An empty updater: pushes replace values again.
   // Unimplemented: not a local store.
-  [[nodiscard]] virtual absl::Status SetUpdater(Updater updater);
+  [[nodiscard]] virtual absl::Status SetUpdater(Updater updater) {
+    (void)updater;
+    return absl::UnimplementedError("an updater needs a local store, not " + type() +
+                                    ": the weights are with the servers, which run optimizers; set "
+                                    "one of those (set_optimizer)");
+  }
 
   // Returns what the servers' optimizer keeps beside the weights (momentum, Adam's moments and step
   // counts) as a file's content, versioned and checksummed. A local store returns its own

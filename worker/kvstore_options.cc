@@ -14,6 +14,7 @@
 #include "proto/base/status_macros.h"
 #include "proto/net/address.h"
 #include "proto/net/zmq/same_host.h"
+#include "proto/partition_limits.h"
 
 namespace slimps {
 namespace {

@@ -40,15 +40,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "proto/limits.h"
 #include "worker/kvstore.h"
 
 namespace slimps {
-
-// The largest partition that servers accept (DirectoryLimits in server/service/directory.h): a
-// partition travels raw in one message, beside a header and small items.
-inline constexpr auto kMaxPartitionBytes =
-    static_cast<int64_t>(kDefaultLimits.max_message_bytes - 2 * kDefaultLimits.max_header_bytes);
 
 // Sets one option. An error leaves `options` unchanged.
 // InvalidArgument: no such option (lists the options), or a value that the option cannot take (says

@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "compress/policy/threshold_choice.h"
+#include "proto/base/status_macros.h"
 
 namespace slimps {
 namespace {
@@ -14,6 +17,26 @@ constexpr uint64_t kUncountedRounds = 2;
 
 int64_t Clamp(absl::Duration time) {
   return absl::ToInt64Nanoseconds(std::clamp(time, absl::ZeroDuration(), ThresholdTable::kMaxTime));
+}
+
+absl::Status CheckRow(const ThresholdRow& row) {
+  for (absl::Duration time : {row.t_c, row.t_cq, row.t_pq}) {
+    if (time < absl::ZeroDuration() || time > ThresholdTable::kMaxTime) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "threshold table, size ", row.bytes, ": a time of ", absl::FormatDuration(time),
+          ", expected 0 to ", absl::FormatDuration(ThresholdTable::kMaxTime)));
+    }
+  }
+  for (const auto& [count, of_what] :
+       {std::pair(row.raw_samples, "samples"), std::pair(row.compressed_samples, "samples"),
+        std::pair(row.tensors, "tensors")}) {
+    if (count > ThresholdTable::kMaxSamples) {
+      return absl::InvalidArgumentError(absl::StrCat("threshold table, size ", row.bytes, ": ",
+                                                     count, " ", of_what, ", expected at most ",
+                                                     ThresholdTable::kMaxSamples));
+    }
+  }
+  return absl::OkStatus();
 }
 
 // What several workers have measured for one size.
@@ -97,6 +120,23 @@ std::vector<ThresholdRow> ThresholdTable::Rows() const {
                     .tensors = entry.tensors});
   }
   return rows;
+}
+
+absl::StatusOr<ThresholdTable> ThresholdTable::FromRows(std::string codec,
+                                                        std::span<const ThresholdRow> rows) {
+  if (rows.size() > kMaxRows) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("threshold table: ", rows.size(), " rows, expected at most ", kMaxRows));
+  }
+  ThresholdTable table(std::move(codec));
+  for (const ThresholdRow& row : rows) {
+    SLIMPS_RETURN_IF_ERROR(CheckRow(row));
+    if (!table.entries_.emplace(row.bytes, EntryWith(row, table.kept_samples_)).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("threshold table: size ", row.bytes, " appears twice"));
+    }
+  }
+  return table;
 }
 
 ThresholdTable ThresholdTable::Average(std::span<const ThresholdTable> workers) {

@@ -12,8 +12,8 @@
 //   }
 //   ThresholdTable::Average(tables_of_all_workers).BestCompressionThreshold();
 //
-// A size is a whole tensor's fp32 bytes. Pure: no clock, no I/O (threshold_table_file.h saves and
-// loads).
+// A size is a whole tensor's fp32 bytes. Pure: no clock, no I/O. threshold_explanation.h puts a
+// table into words; threshold_table_file.h saves and loads it.
 #ifndef SLIMPS_COMPRESS_POLICY_THRESHOLD_TABLE_H_
 #define SLIMPS_COMPRESS_POLICY_THRESHOLD_TABLE_H_
 
@@ -22,7 +22,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -46,7 +45,7 @@ bool ProfilingCounts(uint64_t round);
 // Thread-compatible.
 class ThresholdTable final {
  public:
-  // What FromRows and Parse accept at most, so that sums cannot overflow.
+  // What FromRows accepts at most, so that sums cannot overflow.
   static constexpr uint64_t kMaxRows = 1 << 16;
   static constexpr uint64_t kMaxSamples = 1'000'000;
   static constexpr absl::Duration kMaxTime = absl::Hours(1);
@@ -86,22 +85,6 @@ class ThresholdTable final {
 
   // Returns BestCT (threshold_choice.h). nullopt: compressing gains nothing.
   std::optional<uint64_t> BestCompressionThreshold() const;
-
-  // Returns an explanation for people: one line for each size, the rule, the threshold, and what it
-  // is estimated to save of a step. A size's line has the times that decide (DecidedRows) in ms,
-  // the gain (the paper's t_c / t_q) and what is done with the size. Times that were not measured
-  // have a ~ before them.
-  std::string Explain() const { return Explain(BestCompressionThreshold()); }
-
-  // Explains the table with `threshold` in force. Hysteresis may keep it off the best one.
-  std::string Explain(std::optional<uint64_t> threshold) const;
-
-  // Returns line-oriented text that Parse reads back to an equal table.
-  std::string ToText() const;
-
-  // Parses what ToText wrote.
-  // InvalidArgument: the message names the line, what was expected there and what came.
-  [[nodiscard]] static absl::StatusOr<ThresholdTable> Parse(std::string_view text);
 
  private:
   struct Entry {

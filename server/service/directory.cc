@@ -7,22 +7,10 @@
 #include "compress/format/rows.h"
 #include "proto/base/hash.h"
 #include "proto/base/status_macros.h"
+#include "proto/element_count.h"
+#include "proto/limits.h"
 
 namespace slimps {
-namespace {
-
-// Returns the product of the dimensions, or nullopt if one is negative or it exceeds `limit`.
-std::optional<uint64_t> ElementCount(const wire::KeyInfo& info, uint64_t limit) {
-  uint64_t count = 1;
-  for (const int64_t dimension : info.shape()) {
-    const uint64_t size = static_cast<uint64_t>(dimension);
-    if (dimension < 0 || (size > 0 && count > limit / size)) return std::nullopt;
-    count *= size;
-  }
-  return count;
-}
-
-}  // namespace
 
 std::optional<size_t> Directory::FindShard(const PartitionId& id) const {
   const auto found = places_.find(id);

@@ -15,17 +15,14 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "proto/limits.h"
+#include "proto/partition_limits.h"
 #include "proto/slimps.pb.h"
-#include "server/round/partition.h"
-#include "server/shard/shard_state.h"
+#include "server/round/partition_spec.h"
 
 namespace slimps {
 
 struct DirectoryLimits {
-  // A partition's value must fit in one message beside a header and small items.
-  size_t max_partition_elements =
-      (kDefaultLimits.max_message_bytes - 2 * kDefaultLimits.max_header_bytes) / sizeof(float);
+  size_t max_partition_elements = static_cast<size_t>(kMaxPartitionBytes) / sizeof(float);
   size_t max_partitions = size_t{1} << 20;    // of this server
   size_t max_weight_bytes = size_t{1} << 36;  // of one version, in fp32
   size_t max_reserved = size_t{1} << 16;      // pulled before Init

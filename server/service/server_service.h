@@ -29,11 +29,13 @@
 #include "proto/base/clock.h"
 #include "proto/net/transport.h"
 #include "proto/slimps.pb.h"
+#include "server/round/partition_spec.h"
 #include "server/round/waiting_bytes.h"
 #include "server/service/admission.h"
 #include "server/service/directory.h"
 #include "server/service/parked_messages.h"
 #include "server/shard/shard.h"
+#include "server/shard/shard_state.h"
 
 namespace slimps {
 

@@ -13,6 +13,7 @@
 #include "proto/base/out_of_memory.h"
 #include "proto/base/status_macros.h"
 #include "proto/net/send_priority.h"
+#include "server/round/partition_rows.h"
 
 namespace slimps {
 namespace {

@@ -25,9 +25,11 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "proto/base/clock.h"
+#include "proto/partition_limits.h"
 #include "proto/slimps.pb.h"
 #include "server/round/change_codecs.h"
 #include "server/round/partition.h"
+#include "server/round/partition_spec.h"
 #include "server/shard/pull_queue.h"
 #include "server/shard/reply_outbox.h"
 
@@ -60,29 +62,14 @@ struct ShardItems {
   size_t PayloadBytes() const;
 };
 
-struct PartitionId {
-  KeyId key = 0;
-  uint32_t index = 0;
-  friend bool operator==(const PartitionId&, const PartitionId&) = default;
-};
-struct PartitionIdHash {
-  // Key ids are hashes already.
-  size_t operator()(const PartitionId& id) const {
-    return static_cast<size_t>(id.key ^ (id.index * 0x9E3779B97F4A7C15u));
-  }
-};
-
 // Owned by the shard thread. No I/O or lock. The clock measures how long a decode took and which
 // pulls are late.
 class ShardState final {
  public:
-  static constexpr size_t kMostCopiedBytes = size_t{64} << 20;
-
   // `optimizer` is for new partitions, until SetOptimizer. Answers that are copies (rows, the
   // optimizer's state) of at most `most_copied_bytes` may wait for TakeReplies. A new pull beyond
   // that is refused with ResourceExhausted, unless no other copy waits. A pull that has waited for
-  // its version waits on instead. Workers ask for at most half of that at once
-  // (worker/courier/item_gathering.h).
+  // its version waits on instead.
   // REQUIRES: `clock` outlives the state.
   ShardState(std::shared_ptr<const Optimizer> optimizer, const Clock* clock,
              size_t most_copied_bytes = kMostCopiedBytes);

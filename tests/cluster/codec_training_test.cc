@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "compress/codec/catalogue/registry.h"
+#include "compress/policy/threshold_explanation.h"
 #include "tests/cluster/in_process_cluster.h"
 #include "worker/trainer/dataset.h"
 #include "worker/trainer/options.h"
@@ -142,8 +143,8 @@ TEST_P(EveryCodecTrains, AloneAndUnderTheThresholdTable) {
     EXPECT_GT(table.report.pushed.input_norm2, 0);
   }
   if (!table.decision->has_threshold()) {
-    EXPECT_NE(measured->Explain().find("compressing saves nothing"), std::string::npos)
-        << measured->Explain();
+    EXPECT_NE(ExplainTable(*measured).find("compressing saves nothing"), std::string::npos)
+        << ExplainTable(*measured);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "absl/base/thread_annotations.h"
 #include "proto/base/mutex.h"
 #include "proto/net/testing/in_process_transport.h"
+#include "tests/cluster/hooked_transport.h"
 #include "tests/cluster/in_process_cluster.h"
 #include "tests/cluster/random_values.h"
 #include "worker/collective_optimizer.h"
@@ -121,6 +123,29 @@ TEST(Store, ClosedRefusesEverythingAndMayBeClosedAgain) {
     store.Abort(absl::InternalError("too late to matter"));
     ASSERT_STATUS_OK(store.Close());
   });
+}
+
+TEST(Store, ClosingRefusesEverythingBeforeItSaysGoodbye) {
+  std::atomic<KVStore*> closing{nullptr};
+  std::vector<std::pair<std::string, absl::Status>> said;
+  ClusterOptions options{.workers = 1, .servers = 1};
+  options.wrap = Hooked({[&](const Message& message) {
+    KVStore* const store = message.header.has_goodbye() ? closing.exchange(nullptr) : nullptr;
+    if (store != nullptr) said = AskAll(*store);
+    return absl::OkStatus();
+  }});
+  InProcessCluster(options).RunWorkers([&](KVStore& store) {
+    const std::vector<float> w(2);
+    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {2}, .value = w}}));
+    ASSERT_STATUS_OK(store.Push("w", w, 0));
+    closing.store(&store);
+    ASSERT_STATUS_OK(store.Close());
+  });
+  EXPECT_FALSE(said.empty());
+  for (const auto& [call, status] : said) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << call << ": " << status;
+    EXPECT_EQ(status.message(), "the store was closed") << call;
+  }
 }
 
 TEST(Store, FailedTellsTheFirstCauseWhateverIsAsked) {

@@ -27,7 +27,7 @@ def alive(pid):
     try:
         with open("/proc/%d/stat" % pid, encoding="ascii") as stat:
             return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 

@@ -14,7 +14,7 @@
 #include <map>
 #include <vector>
 
-#include "worker/courier/courier.h"
+#include "worker/courier/outgoing_item.h"
 
 namespace slimps {
 

@@ -1,38 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/courier/courier.h"
 
-#include <limits>
+#include <optional>
+#include <set>
+#include <string>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "glog/logging.h"
-#include "proto/base/clock.h"
 #include "proto/base/trace/trace.h"
-#include "proto/header_body.h"
 #include "proto/status_proto.h"
+#include "worker/courier/item_message.h"
 
 namespace slimps {
 namespace {
 
-// No limits: payloads are the callers' memory, and the callers bound what they hand over.
-RetryOptions WithoutLimits(absl::Duration first_interval) {
-  return {.first_interval = first_interval,
-          .max_items = std::numeric_limits<size_t>::max(),
-          .max_bytes = std::numeric_limits<size_t>::max()};
-}
-
-wire::ItemId* MutableId(OutgoingItem& out) {
-  return std::visit([](auto& item) { return item.mutable_id(); }, out.item);
-}
+constexpr absl::Duration kTimerStep = absl::Milliseconds(100);
 
 std::string Describe(const OutgoingItem& out, uint32_t server) {
-  const char* kind = std::holds_alternative<wire::PullItem>(out.item)   ? "pull"
-                     : std::holds_alternative<wire::PushItem>(out.item) ? "push"
-                                                                        : "init";
-  const wire::ItemId& id =
-      std::visit([](const auto& item) -> const wire::ItemId& { return item.id(); }, out.item);
-  return absl::StrCat(kind, " of key ", out.key_name, " partition ", id.partition(), " to server ",
-                      server);
+  const char* kind = out.is<wire::PullItem>() ? "pull" : out.is<wire::PushItem>() ? "push" : "init";
+  return absl::StrCat(kind, " of key ", out.key_name, " partition ", out.id().partition(),
+                      " to server ", server);
 }
 
 absl::Status Annotate(const absl::Status& status, const OutgoingItem& out, uint32_t server) {
@@ -59,8 +47,7 @@ Courier::Courier(Transport* transport, Membership* membership, std::vector<PeerI
       membership_(membership),
       servers_(std::move(servers)),
       options_(options),
-      retries_(WithoutLimits(options.retry_interval)),
-      heard_(servers_.size(), SteadyTime::InfinitePast()),
+      items_(servers_, options.timeout, options.retry_interval),
       timer_("courier-timer", [this] { TimerLoop(); }) {}
 
 Courier::~Courier() { Stop(); }
@@ -96,7 +83,13 @@ void Courier::DispatchTogether(uint32_t server, std::span<OutgoingItem> items, i
   {
     MutexLock lock(&mutex_);
     failed = failed_;
-    if (failed.ok()) message = Enter(server, items, priority, &tickets);
+    if (failed.ok()) {
+      const SteadyTime now = options_.clock->Now();
+      for (OutgoingItem& out : items) {
+        tickets.push_back(items_.Add(std::move(out), server, priority, now));
+      }
+      message = BuildMessage(tickets);
+    }
   }
   if (!failed.ok()) {
     for (OutgoingItem& out : items) out.done(Answer{.status = failed});
@@ -105,121 +98,49 @@ void Courier::DispatchTogether(uint32_t server, std::span<OutgoingItem> items, i
   Send(server, std::move(message), tickets, priority, sender);
 }
 
-Message Courier::Enter(uint32_t server, std::span<OutgoingItem> items, int64_t priority,
-                       std::vector<uint64_t>* tickets) {
-  const SteadyTime now = options_.clock->Now();
-  for (OutgoingItem& out : items) {
-    const uint64_t ticket = next_ticket_++;
-    MutableId(out)->set_ticket(ticket);
-    tickets->push_back(ticket);
-    const absl::Status added =
-        retries_.Add(ticket, out.payload.size(), now + options_.timeout, now);
-    CHECK(added.ok()) << added;  // a new ticket, and no limits
-    requests_.emplace(
-        ticket,
-        Request{.out = std::move(out), .server = server, .priority = priority, .dispatched = now});
-  }
-  return BuildMessage(*tickets);
-}
-
 Message Courier::BuildMessage(const std::vector<uint64_t>& tickets) {
   Message message;
   message.header = membership_->MakeHeader();
   // Servers group answers by request id: a message with its own id gets its own answer.
   if (!options_.coalesce) message.header.set_request_id(next_request_++);
-  bool pushes = false, pulls = false;
-  for (uint64_t ticket : tickets) {
-    const OutgoingItem& out = requests_.at(ticket).out;
-    pushes |= std::holds_alternative<wire::PushItem>(out.item);
-    pulls |= std::holds_alternative<wire::PullItem>(out.item);
-    if (!out.payload.empty()) message.payloads.push_back(out.payload);
-  }
-  GiveBody(pushes && pulls ? wire::Header::kPushPull
-           : pushes        ? wire::Header::kPush
-           : pulls         ? wire::Header::kPull
-                           : wire::Header::kInit,
-           &message.header);
-  for (uint64_t ticket : tickets) {
-    const OutgoingItem& out = requests_.at(ticket).out;
-    wire::Header& header = message.header;
-    if (const auto* push = std::get_if<wire::PushItem>(&out.item)) {
-      *(pulls ? header.mutable_push_pull()->add_push() : header.mutable_push()->add_items()) =
-          *push;
-    } else if (const auto* pull = std::get_if<wire::PullItem>(&out.item)) {
-      *(pushes ? header.mutable_push_pull()->add_pull() : header.mutable_pull()->add_items()) =
-          *pull;
-    } else {
-      header.mutable_init()->set_mode(options_.mode);
-      header.mutable_init()->set_staleness(options_.staleness);
-      *header.mutable_init()->add_items() = std::get<wire::InitItem>(out.item);
-    }
-  }
+  std::vector<const OutgoingItem*> items;
+  for (uint64_t ticket : tickets) items.push_back(&items_.Find(ticket)->out);
+  PutItems(items, options_.mode, options_.staleness, &message);
   return message;
 }
 
 void Courier::Send(uint32_t server, Message message, const std::vector<uint64_t>& tickets,
                    int64_t priority, Sender sender) {
   // Before transport_->Send: the message may be handed over before that returns.
-  MarkQueued(tickets);
+  {
+    MutexLock lock(&mutex_);
+    items_.MarkQueued(tickets);
+  }
   SendOptions options{.priority = priority, .may_hand_over_here = sender == Sender::kWaits};
-  options.on_handed_over = [this, tickets](SteadyTime when) { MarkHandedOver(tickets, when); };
+  options.on_handed_over = [this, tickets](SteadyTime when) {
+    MutexLock lock(&mutex_);
+    items_.MarkHandedOver(tickets, when);
+  };
   const absl::Status sent =
       transport_->Send(servers_[server], std::move(message), std::move(options));
   if (sent.ok()) return;
-  MarkUnsent(tickets);
+  {
+    const SteadyTime now = options_.clock->Now();
+    MutexLock lock(&mutex_);
+    items_.MarkUnsent(tickets, now);
+  }
   // A full queue empties again: the items stay, and the timer retries.
   if (absl::IsResourceExhausted(sent)) return;
   for (uint64_t ticket : tickets) AnswerItem(ticket, Answer{.status = sent});
 }
 
-void Courier::MarkHandedOver(const std::vector<uint64_t>& tickets, SteadyTime when) {
-  MutexLock lock(&mutex_);
-  for (uint64_t ticket : tickets) {
-    auto found = requests_.find(ticket);
-    if (found == requests_.end()) continue;
-    Request& request = found->second;
-    // Only the first time counts: after a second one nobody knows which of them was answered.
-    request.sent_again = request.handed_over != SteadyTime::InfinitePast();
-    if (!request.sent_again) request.handed_over = when;
-    request.queued = false;
-  }
-}
-
-void Courier::MarkQueued(const std::vector<uint64_t>& tickets) {
-  MutexLock lock(&mutex_);
-  for (uint64_t ticket : tickets) {
-    auto found = requests_.find(ticket);
-    if (found != requests_.end()) found->second.queued = true;
-  }
-}
-
-void Courier::MarkUnsent(const std::vector<uint64_t>& tickets) {
-  const SteadyTime again = options_.clock->Now() + options_.retry_interval;
-  MutexLock lock(&mutex_);
-  for (uint64_t ticket : tickets) {
-    auto found = requests_.find(ticket);
-    if (found == requests_.end()) continue;
-    found->second.queued = false;
-    retries_.Postpone(ticket, again);
-  }
-}
-
-void Courier::OnUndeliverable(PeerId server) {
-  MutexLock lock(&mutex_);
-  for (auto& [ticket, request] : requests_) {
-    if (servers_[request.server] == server) request.queued = false;
-  }
-}
-
-void Courier::NoteHeard(PeerId from) {
-  MutexLock lock(&mutex_);
-  for (size_t server = 0; server < servers_.size(); ++server) {
-    if (servers_[server] == from) heard_[server] = options_.clock->Now();
-  }
-}
+// ---- answers ------------------------------------------------------------------------------------
 
 bool Courier::HandleMessage(PeerId from, Message& message) {
-  NoteHeard(from);
+  {
+    MutexLock lock(&mutex_);
+    items_.OnHeard(from, options_.clock->Now());
+  }
   const wire::Header& header = message.header;
   switch (header.body_case()) {
     case wire::Header::kPushReply:
@@ -239,8 +160,7 @@ bool Courier::HandleMessage(PeerId from, Message& message) {
 
 bool Courier::IsAsked(PeerId server, uint64_t ticket) const {
   MutexLock lock(&mutex_);
-  const auto found = requests_.find(ticket);
-  return found != requests_.end() && servers_[found->second.server] == server;
+  return items_.IsAsked(server, ticket);
 }
 
 void Courier::HandleStatuses(PeerId from,
@@ -270,42 +190,101 @@ void Courier::HandlePullReply(PeerId from, Message& message) {
 }
 
 void Courier::AnswerItem(uint64_t ticket, Answer answer) {
-  Request request;
+  std::optional<OutstandingItem> item;
   {
     MutexLock lock(&mutex_);
-    auto found = requests_.find(ticket);
-    if (found == requests_.end()) return;  // answered before: a retried item is answered twice
-    request = std::move(found->second);
-    requests_.erase(found);
-    retries_.OnAnswer(ticket);
-    deferred_.erase(ticket);
+    item = items_.Take(ticket);
   }
-  answer.status = Annotate(answer.status, request.out, request.server);
-  if (request.handed_over != SteadyTime::InfinitePast()) {
+  if (!item.has_value()) return;  // answered before: a retried item is answered twice
+  answer.status = Annotate(answer.status, item->out, item->server);
+  if (item->handed_over != SteadyTime::InfinitePast()) {
     const SteadyTime now = options_.clock->Now();
-    if (!request.sent_again) answer.round_trip = now - request.handed_over;
-    TracePassage(request.out, request.handed_over, now);
+    if (!item->sent_again) answer.round_trip = now - item->handed_over;
+    TracePassage(item->out, item->handed_over, now);
   }
-  request.out.done(std::move(answer));  // without the lock: it may call Dispatch
+  item->out.done(std::move(answer));  // without the lock: it may call Dispatch
+}
+
+bool Courier::Defer(uint64_t ticket, const absl::Status& status) {
+  if (!absl::IsResourceExhausted(status)) return false;
+  MutexLock lock(&mutex_);
+  return items_.Defer(ticket, status, options_.clock->Now());
 }
 
 void Courier::FailAll(const absl::Status& why) {
   // One by one: AnswerItem takes the lock itself.
   for (;;) {
-    uint64_t ticket = 0;
+    std::optional<uint64_t> ticket;
     {
       MutexLock lock(&mutex_);
       if (failed_.ok()) failed_ = why;  // from here on Dispatch adds none
-      if (requests_.empty()) return;
-      ticket = requests_.begin()->first;
+      ticket = items_.First();
     }
-    AnswerItem(ticket, Answer{.status = why});
+    if (!ticket.has_value()) return;
+    AnswerItem(*ticket, Answer{.status = why});
   }
+}
+
+// ---- retries ------------------------------------------------------------------------------------
+
+void Courier::OnUndeliverable(PeerId server) {
+  MutexLock lock(&mutex_);
+  items_.OnUndeliverable(server);
+}
+
+void Courier::OnConnectionLost(PeerId server) {
+  const SteadyTime now = options_.clock->Now();
+  MutexLock lock(&mutex_);
+  items_.OnConnectionLost(server, now);
+  stop_.NotifyAll();  // wakes the timer
+}
+
+void Courier::TimerLoop() {
+  for (;;) {
+    {
+      MutexLock lock(&mutex_);
+      if (!stopping_) stop_.WaitFor(&mutex_, kTimerStep);
+      if (stopping_) return;
+    }
+    OrTell(options_.on_out_of_memory, [&] { RetryAndExpire(options_.clock->Now()); });
+  }
+}
+
+void Courier::RetryAndExpire(SteadyTime now) {
+  RetryTracker::Due due;
+  std::vector<std::pair<uint64_t, absl::Status>> expired;
+  std::set<uint64_t> resends;
+  {
+    MutexLock lock(&mutex_);
+    due = items_.TakeDue(now);
+    for (uint64_t ticket : due.expired) expired.emplace_back(ticket, items_.Expired(ticket));
+  }
+  for (auto& [ticket, status] : expired) AnswerItem(ticket, Answer{.status = std::move(status)});
+  {
+    MutexLock lock(&mutex_);
+    resends = items_.TakeResends(due.resend, now);
+  }
+  for (uint64_t ticket : resends) SendAgain(ticket);
+}
+
+void Courier::SendAgain(uint64_t ticket) {
+  uint32_t server = 0;
+  int64_t priority = 0;
+  Message message;
+  {
+    MutexLock lock(&mutex_);
+    const OutstandingItem* item = items_.Find(ticket);
+    if (item == nullptr) return;  // answered meanwhile
+    server = item->server;
+    priority = item->priority;
+    message = BuildMessage({ticket});
+  }
+  Send(server, std::move(message), {ticket}, priority, Sender::kGoesOn);
 }
 
 size_t Courier::outstanding() const {
   MutexLock lock(&mutex_);
-  return requests_.size();
+  return items_.size();
 }
 
 }  // namespace slimps

@@ -12,48 +12,25 @@
 #ifndef SLIMPS_WORKER_COURIER_COURIER_H_
 #define SLIMPS_WORKER_COURIER_COURIER_H_
 
+#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <limits>
-#include <map>
 #include <span>
-#include <string>
-#include <unordered_map>
-#include <variant>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "proto/base/buffer.h"
 #include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 #include "proto/base/out_of_memory.h"
 #include "proto/base/thread.h"
 #include "proto/net/membership/membership.h"
-#include "proto/net/retry_tracker.h"
 #include "proto/net/transport.h"
-#include "worker/courier/called_once.h"
+#include "worker/courier/outgoing_item.h"
+#include "worker/courier/outstanding_items.h"
 
 namespace slimps {
-
-struct Answer {
-  absl::Status status;
-  // From the first byte handed over to the answer. Zero if the item was sent more than once: nobody
-  // knows which of them was answered.
-  absl::Duration round_trip;
-  absl::Duration decode;     // for a profiled push: the time that the server took to decode it
-  wire::PullReplyItem pull;  // for a pull
-  Payload payload;           // for a pull
-};
-
-struct OutgoingItem {
-  // Dispatch sets the item's ticket.
-  std::variant<wire::PushItem, wire::PullItem, wire::InitItem> item;
-  Payload payload;
-  std::string key_name;  // for error messages
-  CalledOnce<Answer> done;
-};
 
 struct CourierOptions {
   absl::Duration timeout = absl::Seconds(60);
@@ -115,50 +92,23 @@ class Courier final {
   // group answers by request id. RpcClient's ids are far below.
   static constexpr uint64_t kFirstRequest = uint64_t{1} << 63;
 
-  struct Request {
-    OutgoingItem out;
-    uint32_t server = 0;
-    int64_t priority = 0;
-    SteadyTime handed_over = SteadyTime::InfinitePast();  // the first time
-    SteadyTime dispatched;
-    bool sent_again = false;
-    bool queued = false;   // the transport holds it and has not handed it over yet
-    int refusals = 0;      // how often a server had no room for it
-    absl::Status refusal;  // the last one
-  };
-
   void DispatchTogether(uint32_t server, std::span<OutgoingItem> items, int64_t priority,
                         Sender sender);
-  // Gives the items tickets, stores them in requests_ and returns a message with them.
-  Message Enter(uint32_t server, std::span<OutgoingItem> items, int64_t priority,
-                std::vector<uint64_t>* tickets) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns a message with these outstanding items.
   Message BuildMessage(const std::vector<uint64_t>& tickets) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Send(uint32_t server, Message message, const std::vector<uint64_t>& tickets,
             int64_t priority, Sender sender);
-  // True if the item is outstanding and was sent to that server.
   bool IsAsked(PeerId server, uint64_t ticket) const;
   void HandleStatuses(PeerId from,
                       const google::protobuf::RepeatedPtrField<wire::ItemStatus>& items);
+  void HandlePullReply(PeerId from, Message& message);
   void AnswerItem(uint64_t ticket, Answer answer);
   // Returns true, and keeps the item to be sent again, if the server had no room for it: too many
   // rounds or bytes wait there.
   bool Defer(uint64_t ticket, const absl::Status& status);
-  void NoteHeard(PeerId from);
-  void HandlePullReply(PeerId from, Message& message);
-  void MarkHandedOver(const std::vector<uint64_t>& tickets, SteadyTime when);
-  void MarkQueued(const std::vector<uint64_t>& tickets);
-  // Notes that the transport did not take the items. The timer sends them again.
-  void MarkUnsent(const std::vector<uint64_t>& tickets);
-  // Returns the error of an item whose deadline has passed.
-  absl::Status Expired(uint64_t ticket) const;
-  // True if the answer is probably queued behind others rather than lost: the item was handed over
-  // and the server is talking. On a slow link, weights may take longer than the retry interval, and
-  // a second request would have them sent twice. False after half of the timeout: then the item is
-  // sent once more in any case.
-  bool AnswersCome(const Request& request, SteadyTime now) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void RetryAndExpire(SteadyTime now);
   void TimerLoop();
+  void RetryAndExpire(SteadyTime now);
+  void SendAgain(uint64_t ticket);
 
   Transport* const transport_;
   Membership* const membership_;
@@ -166,16 +116,11 @@ class Courier final {
   const CourierOptions options_;
 
   mutable Mutex mutex_;
-  std::unordered_map<uint64_t, Request> requests_ ABSL_GUARDED_BY(mutex_);  // by ticket
-  RetryTracker retries_ ABSL_GUARDED_BY(mutex_);
-  std::vector<SteadyTime> heard_ ABSL_GUARDED_BY(mutex_);  // by server: when its last message came
-  uint64_t next_ticket_ ABSL_GUARDED_BY(mutex_) = 1;
+  OutstandingItems items_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_request_ ABSL_GUARDED_BY(mutex_) = kFirstRequest;
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   CondVar stop_;
-  // By ticket: when to send an item again that a server refused for want of room.
-  std::map<uint64_t, SteadyTime> deferred_ ABSL_GUARDED_BY(mutex_);
   Thread timer_ ABSL_GUARDED_BY(mutex_);
 };
 

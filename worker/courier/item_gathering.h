@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "proto/partition_limits.h"
 #include "worker/courier/coalescer.h"
 #include "worker/courier/courier.h"
 
@@ -26,9 +27,8 @@ namespace slimps {
 
 struct GatheringOptions {
   int64_t priority = 0;
-  // Most bytes under way at once, both ways together. Deadlines count from the sending, and a
-  // server holds a copy of all that it was asked for.
-  size_t most_bytes = size_t{32} << 20;
+  // Most bytes under way at once, both ways together. Deadlines count from the sending.
+  size_t most_bytes = kMostAskedBytes;
 };
 
 class ItemGathering final {

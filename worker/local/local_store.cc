@@ -5,40 +5,24 @@
 #include <limits>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "compress/codec/catalogue/dictionary.h"
-#include "compress/format/format.h"
 #include "glog/logging.h"
+#include "proto/base/buffer.h"
 #include "proto/base/out_of_memory.h"
 #include "proto/base/status_macros.h"
-#include "proto/learning_rate.h"
 #include "worker/combination.h"
+#include "worker/local/local_states.h"
+#include "worker/local/running_updater.h"
+#include "worker/push/device_compressor.h"
+#include "worker/tensor/row_sparse.h"
 #include "worker/tensor/value_check.h"
 
 namespace slimps {
 namespace {
 
-// One entry of this thread's stack of running updaters: an updater may push to another store.
-struct RunningUpdater {
-  const LocalStore* store;
-  const RunningUpdater* outer;
-};
-thread_local const RunningUpdater* innermost = nullptr;
-
-// Copies `from` to `to` with the rounding of `codec`. Copies the values unchanged if the codec
-// cannot carry one of them.
-void CopyThrough(const Codec& codec, std::span<const float> from, std::span<float> to) {
-  std::vector<std::byte> bytes(codec.MaxPayloadBytes(from.size()));
-  if (!codec.Encode({.gradient = from}, bytes).ok()) {
-    std::copy(from.begin(), from.end(), to.begin());
-    return;
-  }
-  for (size_t first = 0; first < to.size(); first += kBlockElements) {
-    Decode(codec.format(), bytes, to.size(), first,
-           to.subspan(first, std::min(kBlockElements, to.size() - first)));
-  }
-}
+constexpr char kSaving[] = "saving optimizer states";
+constexpr char kLoading[] = "loading optimizer states";
 
 absl::StatusOr<TensorPlan> PlanOf(const InitTensor& tensor) {
   TensorPlan plan{.key = tensor.key, .info = {}, .elements = 1, .partitions = {}};
@@ -85,28 +69,16 @@ LocalStore::LocalStore(std::string_view type, const KVStoreOptions& options,
       options_(options),
       fp16_(MakeCodec(CodecSpec{.name = "fp16"}).value()),
       bf16_(MakeCodec(CodecSpec{.name = "bf16"}).value()),
-      rule_(std::move(replace)) {}
+      in_force_{.rule = std::move(replace), .compressor = nullptr} {}
 
 absl::Status LocalStore::FirstError() const {
   MutexLock lock(&mutex_);
   return first_error_;
 }
 
-bool LocalStore::IsInUpdater() const {
-  for (const RunningUpdater* running = innermost; running != nullptr; running = running->outer) {
-    if (running->store == this) return true;
-  }
-  return false;
-}
-
-LocalStore::Tensor& LocalStore::TensorOf(const TensorPlan& plan) const {
-  MutexLock lock(&mutex_);
-  return *tensors_.at(plan.key.id());
-}
-
-absl::StatusOr<LocalStore::InForce> LocalStore::Find(const Key& key, size_t elements,
-                                                     const char* what) const {
-  if (IsInUpdater()) {
+absl::StatusOr<LocalStore::Found> LocalStore::Find(const Key& key, size_t elements,
+                                                   const char* what) const {
+  if (RunningUpdater::IsOf(this)) {
     return absl::FailedPreconditionError(
         absl::StrCat(what, " of key ", key.typed_name(), ": an updater must not call its store"));
   }
@@ -114,7 +86,7 @@ absl::StatusOr<LocalStore::InForce> LocalStore::Find(const Key& key, size_t elem
   SLIMPS_RETURN_IF_ERROR(CheckLength(*plan, elements, what));
   MutexLock lock(&mutex_);
   SLIMPS_RETURN_IF_ERROR(first_error_);
-  return InForce{plan, tensors_.at(key.id()).get(), rule_, compressor_};
+  return Found{tensors_.at(key.id()).get(), in_force_};
 }
 
 // ---- keys ---------------------------------------------------------------------------------------
@@ -127,7 +99,7 @@ absl::Status LocalStore::Init(const std::vector<InitTensor>& tensors) {
 }
 
 absl::Status LocalStore::Add(const std::vector<InitTensor>& tensors) {
-  std::unordered_map<KeyId, std::unique_ptr<Tensor>> made;
+  std::unordered_map<KeyId, std::unique_ptr<LocalTensor>> made;
   std::vector<TensorPlan> plans;
   for (const InitTensor& tensor : tensors) {
     SLIMPS_RETURN_IF_ERROR(keys_.CheckNew(tensor.key));
@@ -143,7 +115,8 @@ absl::Status LocalStore::Add(const std::vector<InitTensor>& tensors) {
     SLIMPS_ASSIGN_OR_RETURN(TensorPlan plan, PlanOf(tensor));
     AlignedBuffer weights = AlignedBuffer::OfFloats(plan.elements);
     std::copy(tensor.value.begin(), tensor.value.end(), weights.floats().begin());
-    made.emplace(tensor.key.id(), std::make_unique<Tensor>(std::move(weights)));
+    made.emplace(tensor.key.id(),
+                 std::make_unique<LocalTensor>(plan, std::move(weights), this, &keys_));
     plans.push_back(std::move(plan));
   }
   // All keys are added or, if memory runs out, none: merge, the last step, throws nothing.
@@ -167,108 +140,59 @@ absl::Status LocalStore::Push(const Key& key, std::span<const float> gradient, i
 absl::Status LocalStore::PushSum(const Key& key, std::span<const std::span<const float>> gradients,
                                  int /*priority*/) {
   SLIMPS_RETURN_IF_ERROR(CheckDevices(key, gradients));
-  SLIMPS_ASSIGN_OR_RETURN(const InForce in_force, Find(key, gradients[0].size(), "push"));
-  const auto push = [&]() -> absl::Status {
-    MutexLock lock(&in_force.tensor->mutex);
-    SLIMPS_ASSIGN_OR_RETURN(const std::span<const float> sum, Sum(in_force, gradients));
-    Apply(in_force, sum);
-    return absl::OkStatus();
+  SLIMPS_ASSIGN_OR_RETURN(const Found found, Find(key, gradients[0].size(), "push"));
+  const auto push = [&] {
+    return found.tensor->Push(found.in_force, gradients, options_.grad_scale);
   };
   return OrOutOfMemory(push, "push", key.typed_name());
-}
-
-absl::StatusOr<std::span<const float>> LocalStore::Sum(
-    const InForce& in_force, std::span<const std::span<const float>> gradients) {
-  Tensor& tensor = *in_force.tensor;
-  const TensorPlan& plan = *in_force.plan;
-  const auto sum_memory = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(tensor.mutex) {
-    if (tensor.sum.size() == 0) tensor.sum = AlignedBuffer::OfFloats(plan.elements);
-    return tensor.sum.floats();
-  };
-  if (in_force.compressor != nullptr) {
-    const uint64_t round = keys_.PushedRounds(plan.key) + 1;
-    const std::span<float> sum = sum_memory();
-    PushCounts counts;
-    SLIMPS_RETURN_IF_ERROR(in_force.compressor->Sum(plan, round, gradients, sum, &counts));
-    MutexLock lock(&tensor.counts_mutex);
-    tensor.counts.Add(counts);
-    return sum;
-  }
-  for (const std::span<const float> gradient : gradients) {
-    SLIMPS_RETURN_IF_ERROR(CheckFinite(plan.key, gradient, options_.grad_scale, "push"));
-  }
-  if (gradients.size() == 1 && options_.grad_scale == 1.0f) return gradients[0];
-  const std::span<float> sum = sum_memory();
-  SumDevices(gradients, sum, options_.grad_scale);
-  SLIMPS_RETURN_IF_ERROR(CheckFinite(plan.key, sum, /*scale=*/1, "sum of the push"));
-  return sum;
-}
-
-void LocalStore::Apply(const InForce& in_force, std::span<const float> sum) {
-  Tensor& tensor = *in_force.tensor;
-  const LocalRule& rule = *in_force.rule;
-  const Key& key = in_force.plan->key;
-  const std::span<float> weights = tensor.weights.floats();
-  if (rule.updater != nullptr) {
-    const RunningUpdater running{.store = this, .outer = innermost};
-    innermost = &running;
-    const absl::Cleanup done = [&running] { innermost = running.outer; };
-    rule.updater(key, sum, weights);
-    keys_.CountPush(key);
-    return;
-  }
-  if (tensor.state_of != rule.spec.kind()) {
-    tensor.state = LocalUpdaterState();
-    tensor.state_of = rule.spec.kind();
-  }
-  const CountedPush push = keys_.CountPush(key);
-  LocalHyper hyper{
-      .learning_rate = LearningRateAt(rule.spec.learning_rate(), rule.spec.schedule(), push.round),
-      .weight_decay = rule.spec.weight_decay()};
-  if (push.hyper.has_value()) hyper = {push.hyper->learning_rate(), push.hyper->weight_decay()};
-  if (in_force.compressor != nullptr) {
-    // The codec has the momentum that the optimizer lacks: scales the decay to what momentum SGD
-    // would make of it (combination.h).
-    hyper.weight_decay *= DecayFactor(in_force.compressor->codec(), rule.spec);
-  }
-  rule.optimizer.Step(weights, sum, hyper, tensor.state, weights);
 }
 
 absl::Status LocalStore::PushNothing(const Key& key) {
   SLIMPS_RETURN_IF_ERROR(FirstError());
   SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* plan, keys_.Find(key));
-  SLIMPS_ASSIGN_OR_RETURN(const InForce in_force, Find(key, plan->elements, "push"));
+  SLIMPS_ASSIGN_OR_RETURN(const Found found, Find(key, plan->elements, "push"));
+  const LocalRule& rule = *found.in_force.rule;
   // An updater runs only for pushes.
-  if (in_force.rule->updater != nullptr) return absl::OkStatus();
-  if (in_force.rule->spec.kind() != wire::OptimizerSpec::NONE) {
+  if (rule.updater != nullptr) return absl::OkStatus();
+  if (rule.spec.kind() != wire::OptimizerSpec::NONE) {
     keys_.CountPush(key);  // the only worker contributes nothing, so the optimizer skips the round
     return absl::OkStatus();
   }
   // Without an optimizer the round's sum, which is zero, replaces the value.
   const auto replace = [&] {
-    const std::vector<float> zeros(plan->elements);
-    MutexLock lock(&in_force.tensor->mutex);
-    Apply(in_force, zeros);
+    found.tensor->Apply(found.in_force, std::vector<float>(plan->elements));
     return absl::OkStatus();
   };
   return OrOutOfMemory(replace, "push", key.typed_name());
 }
 
-absl::Status LocalStore::Pull(const Key& key, std::span<float> out, int /*priority*/) {
-  SLIMPS_ASSIGN_OR_RETURN(const InForce in_force, Find(key, out.size(), "pull"));
-  Tensor& tensor = *in_force.tensor;
-  MutexLock lock(&tensor.mutex);
-  const std::span<const float> weights = std::as_const(tensor.weights).floats();
-  switch (in_force.plan->info.dtype()) {
-    case wire::FLOAT16:
-      CopyThrough(*fp16_, weights, out);
-      break;
-    case wire::BFLOAT16:
-      CopyThrough(*bf16_, weights, out);
-      break;
-    default:
-      std::copy(weights.begin(), weights.end(), out.begin());
+absl::Status LocalStore::PushRowSparse(const Key& key, std::span<const int64_t> rows,
+                                       std::span<const float> values, int /*priority*/) {
+  SLIMPS_RETURN_IF_ERROR(FirstError());
+  SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* plan, keys_.Find(key));
+  SLIMPS_ASSIGN_OR_RETURN(const Found found, Find(key, plan->elements, "push of rows"));
+  if (found.in_force.compressor != nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "push of rows of key ", key.typed_name(), ": expected gradient compression none, got ",
+        found.in_force.compressor->codec().spec().ToString(),
+        ", whose residuals belong to whole tensors"));
   }
+  const auto push = [&]() -> absl::Status {
+    SLIMPS_ASSIGN_OR_RETURN(const SummedRows sums,
+                            SumByRow(*plan, rows, values, options_.grad_scale));
+    found.tensor->ApplyRows(found.in_force, sums);
+    return absl::OkStatus();
+  };
+  return OrOutOfMemory(push, "push of rows", key.typed_name());
+}
+
+absl::Status LocalStore::Pull(const Key& key, std::span<float> out, int /*priority*/) {
+  SLIMPS_ASSIGN_OR_RETURN(const Found found, Find(key, out.size(), "pull"));
+  const wire::DType dtype = found.tensor->plan().info.dtype();
+  found.tensor->Pull(dtype == wire::FLOAT16    ? fp16_.get()
+                     : dtype == wire::BFLOAT16 ? bf16_.get()
+                                               : nullptr,
+                     out);
   return absl::OkStatus();
 }
 
@@ -285,6 +209,29 @@ void LocalStore::PullAsync(const Key& key, std::span<float> out, int priority,
   done(Pull(key, out, priority));
 }
 
+absl::Status LocalStore::PullRows(const Key& key, std::span<const int64_t> row_ids,
+                                  std::vector<int64_t>* rows, std::vector<float>* values,
+                                  int priority) {
+  SLIMPS_RETURN_IF_ERROR(FirstError());
+  SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* plan, keys_.Find(key));
+  const auto pull = [&]() -> absl::Status {
+    SLIMPS_ASSIGN_OR_RETURN(std::vector<int64_t> unique, UniqueRows(*plan, row_ids));
+    std::vector<float> whole(plan->elements);
+    SLIMPS_RETURN_IF_ERROR(Pull(key, whole, priority));
+    const size_t row_elements = RowElements(*plan);
+    std::vector<float> found;
+    found.reserve(unique.size() * row_elements);
+    for (const int64_t row : unique) {
+      const auto at = whole.begin() + row * static_cast<std::ptrdiff_t>(row_elements);
+      found.insert(found.end(), at, at + static_cast<std::ptrdiff_t>(row_elements));
+    }
+    *rows = std::move(unique);
+    *values = std::move(found);
+    return absl::OkStatus();
+  };
+  return OrOutOfMemory(pull, "pull of rows", key.typed_name());
+}
+
 // ---- what a push does ---------------------------------------------------------------------------
 
 absl::Status LocalStore::SetOptimizer(const wire::OptimizerSpec& spec) {
@@ -292,10 +239,11 @@ absl::Status LocalStore::SetOptimizer(const wire::OptimizerSpec& spec) {
   MutexLock lock(&mutex_);
   SLIMPS_RETURN_IF_ERROR(first_error_);
   SLIMPS_RETURN_IF_ERROR(CheckCombination(
-      {.codec = compressor_ == nullptr ? nullptr : &compressor_->codec(), .optimizer = spec}));
+      {.codec = in_force_.compressor == nullptr ? nullptr : &in_force_.compressor->codec(),
+       .optimizer = spec}));
   // The old updater is destroyed after the lock is released: its destructor may take its owner's
   // locks.
-  rule_.swap(rule);
+  in_force_.rule.swap(rule);
   return absl::OkStatus();
 }
 
@@ -309,7 +257,7 @@ absl::Status LocalStore::SetUpdater(Updater updater) {
                           MakeLocalRule({}, std::move(updater)));
   MutexLock lock(&mutex_);
   SLIMPS_RETURN_IF_ERROR(first_error_);
-  rule_.swap(rule);
+  in_force_.rule.swap(rule);
   return absl::OkStatus();
 }
 
@@ -340,11 +288,54 @@ absl::Status LocalStore::Compress(std::string_view codec_spec, uint64_t threshol
   if (keys_.MaxPushedRounds() > 0) {
     return absl::FailedPreconditionError("gradient compression must be set before the first push");
   }
-  SLIMPS_RETURN_IF_ERROR(CheckCombination({.codec = &made->codec(), .optimizer = rule_->spec}));
+  SLIMPS_RETURN_IF_ERROR(
+      CheckCombination({.codec = &made->codec(), .optimizer = in_force_.rule->spec}));
   if (!made->codec().Warning().empty()) LOG(WARNING) << made->codec().Warning();
   const bool none = made->codec().spec().name == "none";
-  compressor_ = none ? nullptr : std::move(made);
+  in_force_.compressor = none ? nullptr : std::move(made);
   return absl::OkStatus();
+}
+
+// ---- the optimizer's state ----------------------------------------------------------------------
+
+absl::StatusOr<std::shared_ptr<const LocalRule>> LocalStore::OptimizerInForce(
+    const char* what) const {
+  if (RunningUpdater::IsOf(this)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, ": an updater must not call its store"));
+  }
+  MutexLock lock(&mutex_);
+  SLIMPS_RETURN_IF_ERROR(first_error_);
+  const LocalRule& rule = *in_force_.rule;
+  if (rule.spec.kind() == wire::OptimizerSpec::NONE) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, ": expected an optimizer, got ",
+                     rule.updater != nullptr ? "an updater, whose state is its own" : "none"));
+  }
+  return in_force_.rule;
+}
+
+std::vector<LocalTensor*> LocalStore::TensorsWithElements() const {
+  const std::vector<const TensorPlan*> plans = keys_.WithElements();
+  std::vector<LocalTensor*> tensors;
+  MutexLock lock(&mutex_);
+  for (const TensorPlan* plan : plans) tensors.push_back(tensors_.at(plan->key.id()).get());
+  return tensors;
+}
+
+absl::StatusOr<std::string> LocalStore::SaveOptimizerStates() {
+  SLIMPS_ASSIGN_OR_RETURN(const std::shared_ptr<const LocalRule> rule, OptimizerInForce(kSaving));
+  const auto save = [&]() -> absl::StatusOr<std::string> {
+    return BuildLocalStates(*rule, TensorsWithElements());
+  };
+  return OrOutOfMemory(save, kSaving);
+}
+
+absl::Status LocalStore::LoadOptimizerStates(std::string_view content) {
+  SLIMPS_ASSIGN_OR_RETURN(const std::shared_ptr<const LocalRule> rule, OptimizerInForce(kLoading));
+  const std::vector<LocalTensor*> tensors = TensorsWithElements();
+  const auto load = [&] { return LoadLocalStates(content, *rule, tensors); };
+  return OrOutOfMemory(load, kLoading);
 }
 
 // ---- the rest -----------------------------------------------------------------------------------
@@ -359,7 +350,7 @@ absl::Status LocalStore::Close() {
   std::shared_ptr<const LocalRule> rule;
   MutexLock lock(&mutex_);
   first_error_.Update(absl::FailedPreconditionError("the store was closed"));
-  rule_.swap(rule);
+  in_force_.rule.swap(rule);
   return absl::OkStatus();
 }
 
@@ -369,29 +360,25 @@ void LocalStore::Abort(const absl::Status& why) {
 }
 
 StoreTotals LocalStore::totals() const {
-  std::vector<Tensor*> tensors;
+  std::vector<const LocalTensor*> tensors;
   {
     MutexLock lock(&mutex_);
     for (const auto& [id, tensor] : tensors_) tensors.push_back(tensor.get());
   }
   StoreTotals totals;
-  for (Tensor* tensor : tensors) {
-    MutexLock lock(&tensor->counts_mutex);
-    totals.pushed.Add(tensor->counts);
-  }
+  for (const LocalTensor* tensor : tensors) totals.pushed.Add(tensor->counts());
   return totals;
 }
 
 PushCounts LocalStore::push_counts(const Key& key) const {
-  Tensor* tensor = nullptr;
+  const LocalTensor* tensor = nullptr;
   {
     MutexLock lock(&mutex_);
     const auto found = tensors_.find(key.id());
     if (found == tensors_.end()) return {};
     tensor = found->second.get();
   }
-  MutexLock lock(&tensor->counts_mutex);
-  return tensor->counts;
+  return tensor->counts();
 }
 
 }  // namespace slimps

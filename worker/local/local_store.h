@@ -32,18 +32,16 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "backup_model/local_updater.h"
-#include "proto/base/buffer.h"
+#include "compress/codec/codec.h"
 #include "proto/base/mutex.h"
 #include "worker/kvstore.h"
 #include "worker/local/local_rule.h"
-#include "worker/push/device_compressor.h"
+#include "worker/local/local_tensor.h"
 #include "worker/tensor/key_table.h"
 
 namespace slimps {
@@ -96,52 +94,27 @@ class LocalStore final : public KVStore {
   std::optional<wire::CodecMap> codec_map() const override { return std::nullopt; }
 
  private:
-  struct Tensor {
-    explicit Tensor(AlignedBuffer initial) : weights(std::move(initial)) {}
-    Mutex mutex;
-    AlignedBuffer weights ABSL_GUARDED_BY(mutex);
-    AlignedBuffer sum ABSL_GUARDED_BY(mutex);  // empty until a push needs it
-    LocalUpdaterState state ABSL_GUARDED_BY(mutex);
-    wire::OptimizerSpec::Kind state_of ABSL_GUARDED_BY(mutex) = wire::OptimizerSpec::NONE;
-    // Taken inside `mutex`, or alone. An updater, which runs under `mutex`, may ask for the counts.
-    mutable Mutex counts_mutex;
-    PushCounts counts ABSL_GUARDED_BY(counts_mutex);
-  };
-
-  // The tensor, rule and compressor that one call works with.
-  struct InForce {
-    const TensorPlan* plan = nullptr;
-    Tensor* tensor = nullptr;
-    std::shared_ptr<const LocalRule> rule;
-    std::shared_ptr<DeviceCompressor> compressor;
+  // The tensor that one call works with, and what applies to it.
+  struct Found {
+    LocalTensor* tensor = nullptr;
+    PushInForce in_force;
   };
 
   LocalStore(std::string_view type, const KVStoreOptions& options,
              std::shared_ptr<const LocalRule> replace);
   absl::Status FirstError() const;
-  // True if the calling thread is running this store's updater.
-  bool IsInUpdater() const;
-  Tensor& TensorOf(const TensorPlan& plan) const;
   // Returns the state that a call on `key` works with.
   // FailedPrecondition: an updater called its own store.
   // NotFound: the store has no such key.
   // InvalidArgument: the tensor does not have `elements` elements.
-  absl::StatusOr<InForce> Find(const Key& key, size_t elements, const char* what) const;
+  absl::StatusOr<Found> Find(const Key& key, size_t elements, const char* what) const;
   absl::Status Add(const std::vector<InitTensor>& tensors) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Compress(std::string_view codec_spec, uint64_t threshold_bytes);
   // Returns the rule of the optimizer that applies.
   // FailedPrecondition: an updater is set, or no optimizer, or an updater called its own store.
   absl::StatusOr<std::shared_ptr<const LocalRule>> OptimizerInForce(const char* what) const;
-  absl::StatusOr<std::span<const float>> Sum(const InForce& in_force,
-                                             std::span<const std::span<const float>> gradients)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(in_force.tensor->mutex);
-  void Apply(const InForce& in_force, std::span<const float> sum)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(in_force.tensor->mutex);
-  // Steps `rows` (rising) only. All other rows, and the optimizer's state for them, stay as they
-  // are.
-  void ApplyToRows(const InForce& in_force, std::span<const float> sum,
-                   std::span<const int64_t> rows, size_t row_elements)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(in_force.tensor->mutex);
+  // Returns the tensors that have elements, in the order of their names.
+  std::vector<LocalTensor*> TensorsWithElements() const;
 
   const std::string type_;
   const KVStoreOptions options_;
@@ -150,9 +123,8 @@ class LocalStore final : public KVStore {
 
   mutable Mutex mutex_;  // never held together with a tensor's mutex
   absl::Status first_error_ ABSL_GUARDED_BY(mutex_);
-  std::shared_ptr<const LocalRule> rule_ ABSL_GUARDED_BY(mutex_);
-  std::shared_ptr<DeviceCompressor> compressor_ ABSL_GUARDED_BY(mutex_);  // null: none
-  std::unordered_map<KeyId, std::unique_ptr<Tensor>> tensors_ ABSL_GUARDED_BY(mutex_);
+  PushInForce in_force_ ABSL_GUARDED_BY(mutex_);
+  std::unordered_map<KeyId, std::unique_ptr<LocalTensor>> tensors_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace slimps

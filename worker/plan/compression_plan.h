@@ -2,29 +2,24 @@
 // CompressionPlan: the codec of each tensor's push and pull in a round, as this worker knows it.
 //
 //                pre_steps rounds pushed              CodecMap arrived
-//   kProfiling -------------------------> kWaiting ------------------> kDecided
+//   profiling  -------------------------> waiting  ------------------> decided
 //   (odd raw, even compressed;            (raw)                        (threshold or map,
 //    stop and wait)                                                     from its round on)
 //
-// A fixed threshold, a loaded table or no compression starts at kDecided. With remeasure_every,
-// some rounds of kDecided measure a few tensors (compress/policy/measured_rounds.h) and are
-// reported. A CodecMap answers each report. The worker starts no round to which that map might
-// apply until the map arrives.
-//
-// A measured round uses the codec as it is after its warm-up (Codec::settled_spec), whatever the
-// round: the table must hold for the rounds to come.
+// A fixed threshold, a loaded table or no compression starts decided. With remeasure_every, some
+// later rounds measure a few tensors (MeasuringSchedule) and are reported. A CodecMap answers each
+// report. The worker starts no round to which that map might apply until the map arrives. Pushes
+// and pulls are decided apart (PlanSide).
 //
 // Source: SlimGC section 3.3. Thread-safe.
 #ifndef SLIMPS_WORKER_PLAN_COMPRESSION_PLAN_H_
 #define SLIMPS_WORKER_PLAN_COMPRESSION_PLAN_H_
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -33,11 +28,11 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "compress/codec/codec.h"
-#include "compress/policy/codec_map.h"
-#include "compress/policy/measured_rounds.h"
 #include "compress/policy/threshold_table.h"
 #include "proto/base/mutex.h"
 #include "proto/slimps.pb.h"
+#include "worker/plan/measuring_schedule.h"
+#include "worker/plan/plan_side.h"
 #include "worker/tensor/key_table.h"
 
 namespace slimps {
@@ -129,17 +124,6 @@ class CompressionPlan final {
   const Codec& pull_compressor() const { return *pull_compressor_; }
 
  private:
-  enum class State { kProfiling, kWaiting, kDecided };
-  // One direction: pushes or pulls.
-  struct Side {
-    std::string codec = "none";
-    std::string settled_codec = "none";  // the same after its warm-up: what is measured
-    bool automatic = false;              // measured, and decided by the scheduler
-    bool profiled = false;               // in the first pre_steps rounds
-    CodecMap map;
-    ThresholdTable profile;
-    std::map<uint64_t, ThresholdTable> pairs;  // by pair of measured rounds; the newest only
-  };
   struct Awaited {
     wire::ThresholdReport report;
     uint64_t from_round = 0;  // the first round for which its answer could hold
@@ -147,47 +131,30 @@ class CompressionPlan final {
   };
 
   explicit CompressionPlan(const CompressionPlanOptions& options);
-  absl::Status StartSide(const std::optional<uint64_t>& fixed_threshold,
-                         const std::optional<ThresholdTable>& table, const Codec& codec, Side* side)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<const Codec*> FindCodec(const std::string& spec)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // True if a push of `round` need not wait: the plan has failed, or the decision for `round` is
   // known, or `round` is at most the one after the last profiled round, which goes out raw.
   bool MayGoOn(uint64_t round) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Returns the codec that holds for the tensor in `round`; "none": it goes as it is.
-  std::string SpecFor(const Side& side, const TensorPlan& tensor, uint64_t round) const
+  bool Measures(const PlanSide& side, const TensorPlan& tensor, uint64_t round) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool Measures(const Side& side, const TensorPlan& tensor, uint64_t round) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // True if the pair that `round` belongs to measures this tensor.
-  bool IsChosen(const Side& side, const TensorPlan& tensor, uint64_t round) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Record(Side* side, const TensorPlan& tensor, uint64_t round, StepKind kind,
-              absl::Duration communication, absl::Duration coding)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Returns what to report now of one direction.
-  ThresholdTable Recent(const Side& side) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   wire::ThresholdReport ProfileReport() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   wire::ThresholdReport PairReport(uint64_t pair, uint64_t round)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void See(const TensorPlan& tensor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const CompressionPlanOptions options_;
   const Codec* compressor_ = nullptr;  // one of codecs_; constant after Create
   const Codec* pull_compressor_ = nullptr;
 
   mutable Mutex mutex_;
-  State state_ ABSL_GUARDED_BY(mutex_) = State::kDecided;
+  // False while profiling, and while waiting for the answer to the profile.
+  bool is_decided_ ABSL_GUARDED_BY(mutex_) = true;
   std::map<std::string, std::unique_ptr<Codec>> codecs_
       ABSL_GUARDED_BY(mutex_);  // by spec; never erased
-  Side push_ ABSL_GUARDED_BY(mutex_);
-  Side pull_ ABSL_GUARDED_BY(mutex_);
-  MeasuredRounds rounds_ ABSL_GUARDED_BY(mutex_) = MeasuredRounds(0, 0);
+  MeasuringSchedule schedule_ ABSL_GUARDED_BY(mutex_);
+  PlanSide push_ ABSL_GUARDED_BY(mutex_);
+  PlanSide pull_ ABSL_GUARDED_BY(mutex_);
   uint64_t reported_pair_ ABSL_GUARDED_BY(mutex_) = 0;
-  // The tensors pushed so far and how many there are, both by a tensor's bytes.
-  std::map<uint64_t, std::set<KeyId>> tensors_ ABSL_GUARDED_BY(mutex_);
-  std::map<uint64_t, uint64_t> counts_ ABSL_GUARDED_BY(mutex_);
   std::optional<Awaited> awaited_ ABSL_GUARDED_BY(mutex_);
   std::optional<wire::CodecMap> decision_ ABSL_GUARDED_BY(mutex_);
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);

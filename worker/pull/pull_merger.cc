@@ -2,14 +2,11 @@
 #include "worker/pull/pull_merger.h"
 
 #include <algorithm>
-#include <optional>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "proto/base/clock.h"
-#include "proto/base/out_of_memory.h"
 #include "proto/base/status_macros.h"
-#include "proto/base/trace/trace.h"
 
 namespace slimps {
 
@@ -29,12 +26,9 @@ PullMerger::~PullMerger() {
 void PullMerger::Submit(PullJob job) { SubmitLater(std::move(job))(absl::OkStatus()); }
 
 std::function<void(const absl::Status&)> PullMerger::SubmitLater(PullJob job) {
-  auto state = std::make_shared<State>();
-  state->job = std::move(job);
-  state->pending = state->job.tensor->partitions.size();
-  auto request = std::make_shared<Requests>(1, std::move(state));
+  auto request = std::make_shared<Pulls>(1, std::make_shared<PullUnderWay>(std::move(job)));
   return [this, request = std::move(request)](const absl::Status& status) {
-    State& submitted = *request->front();
+    PullUnderWay& submitted = *request->front();
     submitted.status = status;
     // The deadline counts from submission, not from the call of SubmitLater.
     submitted.deadline = options_.clock->Now() + options_.timeout;
@@ -45,48 +39,20 @@ std::function<void(const absl::Status&)> PullMerger::SubmitLater(PullJob job) {
 }
 
 void PullMerger::SubmitWithPush(PullJob job, OutgoingItem push) {
-  auto state = std::make_shared<State>();
-  state->job = std::move(job);
-  state->here = true;
-  state->pending = 1;
-  state->plain.emplace(state->job.tensor);
-  state->plain->UseMemory(state->job.out);
-  state->asked_with = {std::nullopt};
+  auto pull = std::make_shared<PullUnderWay>(std::move(job));
+  pull->here = true;
+  // A plain pull needs no memory of the merger, so nothing can be refused.
+  (void)pull->UseMemory(/*kept=*/nullptr);
+  pull->NoteHeld();
   ByServer by_server;
-  by_server[state->job.tensor->partitions[0].server].push_back(std::move(push));
-  AddRequests(state, &by_server);
+  by_server[pull->job.tensor->partitions[0].server].push_back(std::move(push));
+  AddRequests(pull, &by_server);
   Dispatch(std::move(by_server), Courier::Sender::kWaits);
-}
-
-void PullMerger::OnAnswer(Replies& one, Answer answer) {
-  Reply& reply = one.front();
-  State& state = *reply.state;
-  reply.answer = std::move(answer);
-  reply.arrived = options_.clock->Now();
-  // A caller waits for this pull: handing it to the pull thread would cost a thread switch.
-  if (state.here) return Merge(std::move(reply));
-  const size_t bytes = reply.answer.payload.size();
-  bool full = false;
-  {
-    MutexLock lock(&mutex_);
-    full = bytes_waiting_ > 0 && bytes_waiting_ + bytes > options_.max_bytes_waiting;
-    if (!full) bytes_waiting_ += bytes;
-  }
-  // Merging here keeps this thread from reading more: that back-pressure bounds the bytes that wait
-  // for the pull thread.
-  if (full && reply.answer.status.ok() && !state.measured_version.has_value()) {
-    reply.merged = MergeAnswer(reply);
-    reply.answer.payload = Payload();
-  }
-  MutexLock lock(&mutex_);
-  if (full) bytes_waiting_ += reply.answer.payload.size();
-  replies_.splice(replies_.end(), one);
-  work_.NotifyAll();
 }
 
 void PullMerger::Run() {
   for (;;) {
-    Requests requests;
+    Pulls requests;
     Reply reply;
     {
       MutexLock lock(&mutex_);
@@ -109,7 +75,7 @@ void PullMerger::Run() {
     OrTell(fail, [&] {
       SayingWhatFor("pull", "", [&] {
         if (!requests.empty()) SendRequests(std::move(requests));
-        if (reply.state != nullptr) Merge(std::move(reply));
+        if (reply.pull != nullptr) Take(std::move(reply));
         MeasureNext();
       });
     });
@@ -119,98 +85,69 @@ void PullMerger::Run() {
 void PullMerger::Fail(const std::bad_alloc& error) {
   failed_ = DroppedStatus();
   // The pulls that they wait for may have been lost with the exception.
-  for (auto& [key, kept] : kept_) kept.waiting.clear();
-  to_measure_.clear();
+  turns_.Clear();
   {
     MutexLock lock(&mutex_);
-    left_to_measure_ = 0;
+    to_measure_.clear();
+    measuring_ = false;
     measured_.NotifyAll();
   }
   if (options_.on_out_of_memory) options_.on_out_of_memory(error);
 }
 
-absl::Status PullMerger::Admit(Requests& one) {
-  State& state = *one.front();
-  const PullJob& job = state.job;
-  if (!std::exchange(state.admitted, true)) ++under_way_;
-  if (job.kind != PullKind::kPlain) {
-    Kept& kept = kept_.try_emplace({job.tensor->key.id(), job.kind}, job.tensor).first->second;
-    if (kept.busy) {
-      kept.waiting.splice(kept.waiting.end(), one);
-      return absl::OkStatus();
+// ---- requests -----------------------------------------------------------------------------------
+
+void PullMerger::SendRequests(Pulls pulls) {
+  pulls.sort([](const auto& a, const auto& b) { return a->job.priority > b->job.priority; });
+  ByServer by_server;
+  while (!pulls.empty()) {
+    Pulls one;
+    one.splice(one.begin(), pulls, pulls.begin());
+    const std::shared_ptr<PullUnderWay> pull = one.front();
+    if (pull->status.ok()) pull->status = failed_;
+    if (pull->status.ok()) pull->status = Admit(one);
+    if (one.empty()) continue;  // moved to those that wait for another pull
+    if (pull->status.ok() && !pull->asked_with.empty()) {
+      AddRequests(pull, &by_server);
+    } else {
+      Finish(pull);
     }
-    kept.busy = true;
-    state.kept = &kept;
   }
-  SLIMPS_RETURN_IF_ERROR(Prepare(state));
-  if (IsHeld(state)) return absl::OkStatus();
-  if (options_.clock->Now() >= state.deadline) {
-    return absl::DeadlineExceededError(absl::StrCat("pull of key ", job.tensor->key.typed_name(),
-                                                    ": its turn did not come within ",
-                                                    absl::FormatDuration(options_.timeout)));
+  Dispatch(std::move(by_server));
+}
+
+absl::Status PullMerger::Admit(Pulls& one) {
+  PullUnderWay& pull = *one.front();
+  if (!std::exchange(pull.admitted, true)) ++under_way_;
+  HeldWeights* kept = nullptr;
+  if (pull.job.kind != PullKind::kPlain) {
+    kept = turns_.Take(one);
+    if (kept == nullptr) return absl::OkStatus();
   }
-  // Filled last: as long as asked_with is empty, SendRequests finishes the pull without a request.
-  for (size_t i = 0; i < state.pending; ++i) state.asked_with.push_back(state.held().version(i));
+  SLIMPS_RETURN_IF_ERROR(pull.UseMemory(kept));
+  if (pull.IsHeld()) return absl::OkStatus();
+  if (options_.clock->Now() >= pull.deadline) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("pull of key ", pull.job.tensor->key.typed_name(),
+                     ": its turn did not come within ", absl::FormatDuration(options_.timeout)));
+  }
+  // Last: as long as asked_with is empty, SendRequests finishes the pull without a request.
+  pull.NoteHeld();
   return absl::OkStatus();
 }
 
-absl::Status PullMerger::Prepare(State& state) {
-  const PullJob& job = state.job;
-  if (job.kind == PullKind::kPlain) {
-    state.plain.emplace(job.tensor);
-    state.plain->UseMemory(job.out);
-  } else if (job.kind == PullKind::kOnto) {
-    state.kept->held.UseMemory(job.out);
-  } else {
-    const auto make_copy = [&] {
-      state.kept->held.UseOwnMemory();
-      return absl::OkStatus();
-    };
-    return OrOutOfMemory(make_copy, "pull", job.tensor->key.typed_name());
-  }
-  return absl::OkStatus();
-}
-
-bool PullMerger::IsHeld(const State& state) const {
-  const PullJob& job = state.job;
-  if (job.tensor->partitions.empty()) return true;
-  if (state.kept == nullptr || !job.is_newest) return false;
-  for (size_t i = 0; i < job.tensor->partitions.size(); ++i) {
-    if (state.kept->held.version(i) != job.min_version) return false;
-  }
-  return true;
-}
-
-void PullMerger::AddRequests(const std::shared_ptr<State>& state, ByServer* by_server) {
-  const TensorPlan& tensor = *state->job.tensor;
+void PullMerger::AddRequests(const std::shared_ptr<PullUnderWay>& pull, ByServer* by_server) {
+  const TensorPlan& tensor = *pull->job.tensor;
   for (size_t i = 0; i < tensor.partitions.size(); ++i) {
-    AddRequest(state, i, by_server);
+    const absl::Duration left = std::max(
+        std::min(pull->deadline - options_.clock->Now(), options_.timeout), absl::Milliseconds(1));
+    auto reply = std::make_shared<Replies>(1, Reply{.pull = pull, .partition = i});
+    (*by_server)[tensor.partitions[i].server].push_back(
+        {.item = pull->Request(i, left),
+         .payload = {},
+         .key_name = tensor.key.typed_name(),
+         .done = [this, reply](Answer answer) { OnAnswer(*reply, std::move(answer)); }});
   }
-}
-
-void PullMerger::AddRequest(const std::shared_ptr<State>& state, size_t partition,
-                            ByServer* by_server) {
-  const TensorPlan& tensor = *state->job.tensor;
-  const PartitionPlan& plan = tensor.partitions[partition];
-  const absl::Duration left = std::max(
-      std::min(state->deadline - options_.clock->Now(), options_.timeout), absl::Milliseconds(1));
-  wire::PullItem pull;
-  pull.mutable_id()->set_key(tensor.key.id());
-  pull.mutable_id()->set_partition(static_cast<uint32_t>(partition));
-  pull.set_min_version(state->job.min_version);
-  pull.set_newest(!state->job.is_newest);
-  pull.set_timeout_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(left)));
-  pull.set_priority(state->job.priority);
-  pull.set_elements(plan.elements);
-  const std::optional<uint64_t> held = state->asked_with[partition];
-  pull.set_takes_change(held.has_value());
-  pull.set_held_version(held.value_or(0));
-  auto reply = std::make_shared<Replies>(1, Reply{.state = state, .partition = partition});
-  (*by_server)[plan.server].push_back(
-      {.item = std::move(pull),
-       .payload = {},
-       .key_name = tensor.key.typed_name(),
-       .done = [this, reply](Answer answer) { OnAnswer(*reply, std::move(answer)); }});
 }
 
 void PullMerger::Dispatch(ByServer by_server, Courier::Sender sender) {
@@ -220,59 +157,50 @@ void PullMerger::Dispatch(ByServer by_server, Courier::Sender sender) {
   }
 }
 
-void PullMerger::SendRequests(Requests states) {
-  states.sort([](const auto& a, const auto& b) { return a->job.priority > b->job.priority; });
-  ByServer by_server;
-  while (!states.empty()) {
-    Requests one;
-    one.splice(one.begin(), states, states.begin());
-    const std::shared_ptr<State> state = one.front();
-    if (state->status.ok()) state->status = failed_;
-    if (state->status.ok()) state->status = Admit(one);
-    if (one.empty()) continue;  // moved to those that wait for another pull
-    if (state->status.ok() && !state->asked_with.empty()) {
-      AddRequests(state, &by_server);
-    } else {
-      Finish(state);
-    }
+// ---- answers ------------------------------------------------------------------------------------
+
+void PullMerger::OnAnswer(Replies& one, Answer answer) {
+  Reply& reply = one.front();
+  reply.answer = std::move(answer);
+  reply.arrived = options_.clock->Now();
+  // A caller waits for this pull: handing it to the pull thread would cost a thread switch.
+  if (reply.pull->here) return Take(std::move(reply));
+  const size_t bytes = reply.answer.payload.size();
+  bool full = false;
+  {
+    MutexLock lock(&mutex_);
+    full = bytes_waiting_ > 0 && bytes_waiting_ + bytes > options_.max_bytes_waiting;
+    if (!full) bytes_waiting_ += bytes;
   }
-  Dispatch(std::move(by_server));
+  // Merging here keeps this thread from reading more: that back-pressure bounds the bytes that wait
+  // for the pull thread.
+  if (full && reply.answer.status.ok() && !reply.pull->measured.has_value()) {
+    reply.merged = Merge(reply);
+    reply.answer.payload = Payload();
+  }
+  MutexLock lock(&mutex_);
+  if (full) bytes_waiting_ += reply.answer.payload.size();
+  replies_.splice(replies_.end(), one);
+  work_.NotifyAll();
 }
 
-void PullMerger::Merge(Reply reply) {
-  State& state = *reply.state;
-  if (state.measured_version.has_value()) return Gauge(state, reply);
+void PullMerger::Take(Reply reply) {
+  PullUnderWay& pull = *reply.pull;
+  if (pull.measured.has_value()) return TakeMeasured(pull, reply);
   absl::Status status = reply.answer.status;
   if (reply.merged.has_value()) {
     status = *std::move(reply.merged);
   } else if (status.ok()) {
-    status = MergeAnswer(reply);
+    status = Merge(reply);
   }
-  if (state.status.ok()) state.status = status;
-  if (--state.pending == 0) Finish(reply.state);
+  if (pull.status.ok()) pull.status = status;
+  if (--pull.pending == 0) Finish(reply.pull);
 }
 
-absl::Status PullMerger::MergeAnswer(const Reply& reply) {
-  State& state = *reply.state;
-  const size_t partition = reply.partition;
+absl::Status PullMerger::Merge(const Reply& reply) {
   const Answer& answer = reply.answer;
-  const TensorPlan& tensor = *state.job.tensor;
-  const auto where = [&] {
-    return absl::StrCat("pull of key ", tensor.key.typed_name(), " partition ", partition,
-                        " from server ", tensor.partitions[partition].server, ": ");
-  };
-  if (answer.pull.version() < state.job.min_version) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        where(), "expected version ", state.job.min_version, ", got ", answer.pull.version()));
-  }
-  const TraceSpan span(
-      TraceStage::kDecode,
-      {tensor.key.typed_name(), static_cast<uint32_t>(partition), answer.pull.version()});
   const SteadyTime start = options_.clock->Now();
-  const absl::Status merged = state.held().Merge(partition, answer.pull, answer.payload.bytes());
-  if (!merged.ok()) {
-    return absl::Status(merged.code(), absl::StrCat(where(), std::string(merged.message())));
-  }
+  SLIMPS_RETURN_IF_ERROR(reply.pull->Merge(reply.partition, answer));
   MutexLock lock(&mutex_);
   totals_.payload_bytes += answer.payload.size();
   totals_.changes += answer.pull.is_change();
@@ -280,27 +208,78 @@ absl::Status PullMerger::MergeAnswer(const Reply& reply) {
   return absl::OkStatus();
 }
 
-void PullMerger::Finish(const std::shared_ptr<State>& state) {
-  const PullJob& job = state->job;
-  if (job.kind == PullKind::kThroughCopy && state->status.ok()) {
-    const std::span<const float> values = state->held().values();
+void PullMerger::Finish(const std::shared_ptr<PullUnderWay>& pull) {
+  const PullJob& job = pull->job;
+  if (job.kind == PullKind::kThroughCopy && pull->status.ok()) {
+    const std::span<const float> values = pull->held->values();
     std::copy(values.begin(), values.end(), job.out.begin());
   }
-  Requests next;
-  if (state->kept != nullptr) {
-    Kept& kept = *state->kept;
-    kept.busy = false;
-    if (!kept.waiting.empty()) next.splice(next.begin(), kept.waiting, kept.waiting.begin());
-  }
-  if (state->admitted) --under_way_;
-  // Counted before `done` runs: a caller that then waits for measurements waits for this one too.
-  if (state->status.ok() && !state->here && !state->asked_with.empty()) Measure(state);
-  state->job.done(state->status);
+  Pulls next;
+  if (pull->has_turn) next = turns_.Pass(job);
+  if (pull->admitted) --under_way_;
+  // Queued before `done` runs: a caller that then waits for measurements waits for this one too.
+  if (pull->status.ok() && !pull->here && !pull->asked_with.empty()) Measure(*pull);
+  job.done(pull->status);
   if (next.empty()) return;
   // Queued instead of sent from here: pulls that need no request would finish recursively, one
   // inside the other, to any depth.
   MutexLock lock(&mutex_);
   requests_.splice(requests_.begin(), next);
+}
+
+// ---- measured pulls -----------------------------------------------------------------------------
+
+void PullMerger::Measure(const PullUnderWay& pulled) {
+  const TensorPlan& tensor = *pulled.job.tensor;
+  const uint64_t version = pulled.job.min_version;
+  if (version == 0 || tensor.partitions.empty()) return;
+  if (options_.measures == nullptr || !options_.measures(tensor, version)) return;
+  auto pull = std::make_shared<PullUnderWay>(
+      PullJob{.tensor = &tensor, .min_version = version, .priority = pulled.job.priority});
+  // The server answers in the same form only if asked with the same held versions as the first
+  // time.
+  pull->asked_with = pulled.asked_with;
+  pull->measured.emplace(&tensor, version, options_.clock);
+  MutexLock lock(&mutex_);
+  to_measure_.push_back(std::move(pull));
+}
+
+void PullMerger::MeasureNext() {
+  Pulls one;
+  {
+    MutexLock lock(&mutex_);
+    if (measuring_ || to_measure_.empty() || (under_way_ > 0 && waiters_ == 0)) return;
+    measuring_ = true;
+    one.splice(one.begin(), to_measure_, to_measure_.begin());
+  }
+  ByServer by_server;
+  AddRequests(one.front(), &by_server);
+  Dispatch(std::move(by_server));
+}
+
+void PullMerger::TakeMeasured(PullUnderWay& pull, const Reply& reply) {
+  const PullJob& job = pull.job;
+  const bool has_codec = options_.change_codec != nullptr;
+  pull.measured->Add(reply.partition, reply.answer, reply.arrived,
+                     has_codec ? options_.change_codec(*job.tensor, job.min_version) : "");
+  if (--pull.pending > 0) return;
+  if (const auto result = pull.measured->result()) options_.on_measured(*result);
+  MutexLock lock(&mutex_);
+  measuring_ = false;
+  if (!IsMeasuring()) measured_.NotifyAll();
+}
+
+void PullMerger::AwaitMeasured(absl::Duration timeout) {
+  MutexLock lock(&mutex_);
+  if (!IsMeasuring()) return;
+  ++waiters_;
+  work_.NotifyAll();
+  const auto done = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return stopping_ || !IsMeasuring();
+  };
+  // A measurement that this wait misses goes on.
+  (void)measured_.Await(&mutex_, timeout, done);
+  --waiters_;
 }
 
 PullTotals PullMerger::totals() const {

@@ -12,9 +12,10 @@
 //   kOnto          out, still as the last pull of this kind left it  += change
 //   kThroughCopy   the merger's own copy of the key                  += change, then out = copy
 //
-// For one key and kind, one pull is under way at a time, and the next one waits here. When its turn
-// comes, the merger may already hold the version that the pull names. If no later version could
-// exist at submission (is_newest), the merger then sends no request. Otherwise it asks the server.
+// For one key and kind, one pull is under way at a time, and the next one waits (PullTurns). When
+// its turn comes, the merger may already hold the version that the pull names. If no later version
+// could exist at submission (is_newest), the merger then sends no request. Otherwise it asks the
+// server.
 //
 // A measured pull asks for its version a second time, once the version has arrived. The server
 // answers at once, and the values are thrown away. Measured pulls go one by one while no other pull
@@ -26,15 +27,14 @@
 #ifndef SLIMPS_WORKER_PULL_PULL_MERGER_H_
 #define SLIMPS_WORKER_PULL_PULL_MERGER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <list>
 #include <map>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -44,48 +44,19 @@
 #include "proto/base/mutex.h"
 #include "proto/base/out_of_memory.h"
 #include "proto/base/thread.h"
-#include "worker/courier/called_once.h"
 #include "worker/courier/courier.h"
-#include "worker/pull/held_weights.h"
+#include "worker/pull/measured_pull.h"
+#include "worker/pull/pull_job.h"
+#include "worker/pull/pull_turns.h"
+#include "worker/pull/pull_under_way.h"
 #include "worker/tensor/key_table.h"
 
 namespace slimps {
-
-enum class PullKind {
-  // `out` may hold anything, and gets the weights.
-  kPlain,
-  // `out` holds, bit for bit, what the key's last pull of this kind left there, if it is the same
-  // memory.
-  kOnto,
-  // `out` may hold anything, and gets a copy of what the merger holds.
-  kThroughCopy,
-};
-
-struct PullJob {
-  const TensorPlan* tensor = nullptr;
-  uint64_t min_version = 0;
-  int priority = 0;
-  std::span<float> out;  // the whole tensor
-  PullKind kind = PullKind::kPlain;
-  // True if no version later than min_version can exist at submission: the answer is then exactly
-  // that version. If false, the answer may be a later version.
-  bool is_newest = false;
-  CalledOnce<absl::Status> done;
-};
 
 struct PullTotals {
   uint64_t payload_bytes = 0;
   uint64_t changes = 0;  // partitions that came as a change
   absl::Duration decode;
-};
-
-// The times of one tensor's measured pull, of a version that was there already.
-struct PullMeasurement {
-  const TensorPlan* tensor = nullptr;
-  uint64_t version = 0;
-  absl::Duration communication;  // first request handed over, to last answer
-  // The servers' encoding plus this worker's decoding; 0 if nothing was encoded.
-  absl::Duration coding;
 };
 
 struct PullMergerOptions {
@@ -133,40 +104,8 @@ class PullMerger final {
   PullTotals totals() const;
 
  private:
-  struct Kept;
-  // A pull under way. The pull thread owns it once its requests are out.
-  struct State {
-    PullJob job;
-    SteadyTime deadline = SteadyTime::InfiniteFuture();
-    bool here = false;   // the thread that brings the answer merges it
-    size_t pending = 0;  // partitions without an answer
-    bool admitted = false;
-    absl::Status status;
-    Kept* kept = nullptr;              // for pulls that take changes
-    std::optional<HeldWeights> plain;  // for the others
-    // The version held of each partition when the request was made.
-    std::vector<std::optional<uint64_t>> asked_with;
-
-    HeldWeights& held() { return kept != nullptr ? kept->held : *plain; }
-
-    // For a measured pull: its version, and the measurements so far.
-    std::optional<uint64_t> measured_version;
-    bool as_agreed = true;  // all answers so far came in the form that change_codec names
-    SteadyTime first_byte = SteadyTime::InfiniteFuture();
-    SteadyTime last_answer = SteadyTime::InfinitePast();
-    absl::Duration coding;
-  };
-  using Requests = std::list<std::shared_ptr<State>>;
-  // Weights that changes can be added to, and the pulls that wait for them. Owned by the pull
-  // thread.
-  struct Kept {
-    explicit Kept(const TensorPlan* tensor) : held(tensor) {}
-    HeldWeights held;
-    bool busy = false;
-    Requests waiting;
-  };
   struct Reply {
-    std::shared_ptr<State> state;
+    std::shared_ptr<PullUnderWay> pull;
     size_t partition = 0;
     Answer answer = {};
     SteadyTime arrived = {};
@@ -178,46 +117,42 @@ class PullMerger final {
   void Run();
   // Called on the pull thread, after memory ran out there.
   void Fail(const std::bad_alloc& error);
-  void SendRequests(Requests states);
+  void SendRequests(Pulls pulls);
   // Decides what the single pull in `one` asks for, if anything. If another pull of its key and
   // kind is under way, moves it to the waiting ones and leaves `one` empty.
-  absl::Status Admit(Requests& one);
-  absl::Status Prepare(State& state);
-  bool IsHeld(const State& state) const;
-  void AddRequests(const std::shared_ptr<State>& state, ByServer* by_server);
-  void AddRequest(const std::shared_ptr<State>& state, size_t partition, ByServer* by_server);
+  absl::Status Admit(Pulls& one);
+  void AddRequests(const std::shared_ptr<PullUnderWay>& pull, ByServer* by_server);
   void Dispatch(ByServer by_server, Courier::Sender sender = Courier::Sender::kGoesOn);
   // Runs on the thread that brings the answer. `one` is the reply's list node, allocated with the
   // request.
   void OnAnswer(Replies& one, Answer answer);
-  void Merge(Reply reply);
-  absl::Status MergeAnswer(const Reply& reply);
-  void Finish(const std::shared_ptr<State>& state);
-  // Lists a finished pull's version to be asked for once more, if it is to be measured.
-  void Measure(const std::shared_ptr<State>& pulled);
+  void Take(Reply reply);
+  absl::Status Merge(const Reply& reply);
+  void Finish(const std::shared_ptr<PullUnderWay>& pull);
+  // Queues a measured pull if the version that was pulled is to be measured.
+  void Measure(const PullUnderWay& pulled);
   // Sends the next measured pull if it may go now.
   void MeasureNext();
-  // Takes one answer of a measured pull. Reports the times when it was the last one.
-  void Gauge(State& state, const Reply& reply);
-  // Records one answer of a measured pull. Returns an error if the pull is no sample.
-  absl::Status GaugeAnswer(State& state, const Reply& reply) const;
+  void TakeMeasured(PullUnderWay& pull, const Reply& reply);
+  bool IsMeasuring() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return measuring_ || !to_measure_.empty();
+  }
 
   Courier* const courier_;
   const PullMergerOptions options_;
-  std::map<std::pair<KeyId, PullKind>, Kept> kept_;  // owned by the pull thread; never erased
 
   // Owned by the pull thread.
-  size_t under_way_ = 0;    // pulls that are not measured
-  absl::Status failed_;     // set once memory has run out on the pull thread
-  Requests to_measure_;     // pulls that wait to be measured
-  bool measuring_ = false;  // a measured pull is under way
+  PullTurns turns_;
+  size_t under_way_ = 0;  // pulls that are not measured
+  absl::Status failed_;   // set once memory has run out on the pull thread
 
   mutable Mutex mutex_;
-  size_t left_to_measure_ ABSL_GUARDED_BY(mutex_) = 0;
-  int waiters_ ABSL_GUARDED_BY(mutex_) = 0;  // in AwaitMeasured
-  Requests requests_ ABSL_GUARDED_BY(mutex_);
+  Pulls requests_ ABSL_GUARDED_BY(mutex_);
   Replies replies_ ABSL_GUARDED_BY(mutex_);
   size_t bytes_waiting_ ABSL_GUARDED_BY(mutex_) = 0;  // of replies_
+  Pulls to_measure_ ABSL_GUARDED_BY(mutex_);
+  bool measuring_ ABSL_GUARDED_BY(mutex_) = false;  // a measured pull is under way
+  int waiters_ ABSL_GUARDED_BY(mutex_) = 0;         // in AwaitMeasured
   PullTotals totals_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   CondVar work_;

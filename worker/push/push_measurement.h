@@ -26,7 +26,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "worker/courier/courier.h"
+#include "proto/base/clock.h"
+#include "worker/courier/outgoing_item.h"
 #include "worker/tensor/key_table.h"
 
 namespace slimps {

@@ -1,35 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/push/push_pipeline.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "compress/format/rows.h"
-#include "proto/base/clock.h"
-#include "proto/base/hash.h"
-#include "proto/base/out_of_memory.h"
 #include "proto/base/status_macros.h"
-#include "proto/base/trace/trace.h"
 #include "proto/net/send_priority.h"
 
 namespace slimps {
 namespace {
 
-// True for full and half precision: the forms of a gradient that is not compressed.
-bool IsPrecision(PayloadFormat format) {
-  return format == PayloadFormat::kRawF32 || format == PayloadFormat::kRawF16 ||
-         format == PayloadFormat::kRawBf16;
-}
-
-// Returns the bytes of the partition's rows, which are held until the answer.
-size_t RowBytes(const PushJob& job, size_t partition) {
-  return job.rows == nullptr ? 0 : (*job.rows)[partition].size();
-}
-
+// Returns the bytes that a job holds until it is answered.
 size_t BytesOf(const PushJob& job) {
   size_t bytes = job.carries() ? job.tensor->bytes() : 0;
-  for (size_t i = 0; i < job.tensor->partitions.size(); ++i) bytes += RowBytes(job, i);
+  for (size_t i = 0; i < job.tensor->partitions.size(); ++i) bytes += job.RowBytes(i);
   return bytes;
 }
 
@@ -37,9 +21,15 @@ size_t BytesOf(const PushJob& job) {
 
 PushPipeline::PushPipeline(Courier* courier, CompressionPlan* plan, PushPipelineOptions options)
     : courier_(courier),
-      plan_(plan),
       options_(std::move(options)),
-      payloads_(options_.payloads),
+      plan_(plan, {.timeout = options_.timeout,
+                   .report_interval = options_.report_interval,
+                   .on_report = options_.on_report,
+                   .clock = options_.clock}),
+      items_({.payloads = options_.payloads,
+              .checksums = options_.checksums,
+              .change_codec = options_.change_codec,
+              .clock = options_.clock}),
       measurement_(
           [this](uint32_t server, std::vector<OutgoingItem> items, int64_t priority) {
             courier_->Dispatch(server, std::move(items), priority);
@@ -60,7 +50,7 @@ PushPipeline::~PushPipeline() {
 absl::Status PushPipeline::Submit(PushJob job) {
   const TensorPlan& tensor = *job.tensor;
   const size_t bytes = BytesOf(job);
-  const bool whole_tensor = job.carries() && plan()->MeasuresPush(tensor, job.round);
+  const bool whole_tensor = job.carries() && plan_->MeasuresPush(tensor, job.round);
   // Each work has its own buffers, so that a partition's memory is free as soon as that partition
   // is done.
   GradientBuffers grad_bufs = std::exchange(job.grad_bufs, {});
@@ -132,7 +122,7 @@ void PushPipeline::EndEncoding() {
 absl::StatusOr<std::optional<OutgoingItem>> PushPipeline::PrepareNow(const PushJob& job) {
   const TensorPlan& tensor = *job.tensor;
   if (tensor.partitions.size() != 1 || tensor.bytes() > Coalescer::kSmallItemBytes ||
-      plan()->MeasuresPush(tensor, job.round)) {
+      plan_->MeasuresPush(tensor, job.round)) {
     return std::nullopt;
   }
   uint64_t turn = 0;
@@ -166,13 +156,14 @@ absl::Status PushPipeline::PushPartition(Work work) {
 absl::StatusOr<OutgoingItem> PushPipeline::PreparePartition(const PushJob& job, size_t partition,
                                                             uint64_t turn,
                                                             std::shared_ptr<HostBuffer> grad_buf) {
-  MaybeReport(job.round);
-  SLIMPS_ASSIGN_OR_RETURN(const Codec* codec, AwaitCodec(job));
+  plan_.SendReport(job.round);
+  SLIMPS_ASSIGN_OR_RETURN(const Codec* codec, plan_.AwaitCodec(*job.tensor, job.round));
   const TensorPlan* const tensor = job.tensor;
   const bool dense = grad_buf != nullptr;
   const size_t elements = tensor->partitions[partition].elements;
-  const size_t held = dense ? elements * sizeof(float) : RowBytes(job, partition);
-  SLIMPS_ASSIGN_OR_RETURN(Prepared prepared, Prepare(job, partition, std::move(grad_buf), *codec));
+  const size_t held = dense ? elements * sizeof(float) : job.RowBytes(partition);
+  SLIMPS_ASSIGN_OR_RETURN(PreparedPush prepared, items_.Make(job, partition, std::move(grad_buf),
+                                                             *codec, plan_->compressor()));
   const size_t bytes = prepared.item.payload.size();
   // The bytes count until the answer, so that the bound covers payloads in flight too.
   prepared.item.done = [this, tensor, turn, bytes, held](Answer answer) {
@@ -188,55 +179,56 @@ absl::StatusOr<OutgoingItem> PushPipeline::PreparePartition(const PushJob& job, 
   return std::move(prepared.item);
 }
 
-absl::StatusOr<PushPipeline::Prepared> PushPipeline::Prepare(const PushJob& job, size_t partition,
-                                                             std::shared_ptr<HostBuffer> grad_buf,
-                                                             const Codec& codec) {
-  const PartitionPlan& plan = job.tensor->partitions[partition];
-  Prepared prepared;
-  prepared.item.key_name = job.tensor->key.typed_name();
-  wire::PushItem push;
-  push.mutable_id()->set_key(job.tensor->key.id());
-  push.mutable_id()->set_partition(static_cast<uint32_t>(partition));
-  push.set_round(job.round);
-  push.set_elements(plan.elements);
-  push.set_priority(job.priority);
-  push.set_format(wire::ABSENT);
-  if (job.hyper.has_value()) *push.mutable_hyper() = *job.hyper;
-  if (options_.change_codec) push.set_change_codec(options_.change_codec(*job.tensor, job.round));
-  if (grad_buf != nullptr) {
-    const SteadyTime start = options_.clock->Now();
-    SLIMPS_ASSIGN_OR_RETURN(MadePayload made, payloads_.Make({.tensor = job.tensor,
-                                                              .partition = partition,
-                                                              .round = job.round,
-                                                              .grad_buf = std::move(grad_buf),
-                                                              .gradient_bound = job.gradient_bound},
-                                                             codec, this->plan()->compressor()));
-    const SteadyTime end = options_.clock->Now();
-    TraceLog::Global().AddOfThread(
-        TraceStage::kEncode, {prepared.item.key_name, static_cast<uint32_t>(partition), job.round},
-        start, end);
-    prepared.encode = end - start;
-    prepared.stats = made.stats;
-    prepared.compressed = !IsPrecision(made.format);
-    push.set_format(static_cast<wire::Format>(made.format));
-    push.set_payload_bytes(made.payload.size());
-    push.set_payload_hash(options_.checksums ? HashBytes(made.payload.bytes()) : 0);
-    prepared.item.payload = std::move(made.payload);
+absl::Status PushPipeline::PushAndMeasure(Work work) {
+  const PushJob& job = *work.job;
+  Send(coalescer_.TakeAll());
+  const TensorPlan& tensor = *job.tensor;
+  SLIMPS_ASSIGN_OR_RETURN(const Codec* codec, plan_.AwaitCodec(tensor, job.round));
+  absl::Duration encode;
+  size_t bytes = 0;
+  std::vector<OutgoingItem> items;
+  for (size_t i = 0; i < tensor.partitions.size(); ++i) {
+    SLIMPS_ASSIGN_OR_RETURN(PreparedPush prepared, items_.Make(job, i, std::move(work.grad_bufs[i]),
+                                                               *codec, plan_->compressor()));
+    encode += prepared.encode;
+    bytes += prepared.item.payload.size();
+    {
+      MutexLock lock(&mutex_);
+      CountPrepared(tensor, prepared, tensor.partitions[i].elements);
+    }
+    std::get<wire::PushItem>(prepared.item.item).set_profile(true);
+    items.push_back(std::move(prepared.item));
   }
-  if (job.rows != nullptr) {
-    const Payload& rows = (*job.rows)[partition];
-    push.set_format(wire::ROWS);
-    push.set_payload_bytes(rows.size());
-    push.set_payload_hash(options_.checksums ? HashBytes(rows.bytes()) : 0);
-    prepared.stats.payload_bytes = rows.size();
-    prepared.stats.elements_sent = ElementsInRows(rows.bytes());
-    prepared.item.payload = rows;
+  // Everything is encoded before the link is awaited, so that encoding does not fall into the time.
+  if (options_.await_measured_pulls) options_.await_measured_pulls();
+  AwaitQuiet();
+  SLIMPS_ASSIGN_OR_RETURN(const Passage passage,
+                          measurement_.Send(tensor, SendPriority(job.round, job.priority), items));
+  if (passage.communication > absl::ZeroDuration()) {
+    plan_->RecordPush(tensor, job.round, passage.communication, encode + passage.decode);
   }
-  prepared.item.item = std::move(push);
-  return prepared;
+  UnacknowledgedPushes::Waiters waiters;
+  {
+    MutexLock lock(&mutex_);
+    bytes_waiting_ -= tensor.bytes();
+    waiters = unacknowledged_.Take(tensor.key.id(), work.turn, tensor.partitions.size());
+    totals_.send += passage.communication;
+    totals_.payload_bytes += bytes;  // counted once, however often it was sent
+    changed_.NotifyAll();
+  }
+  UnacknowledgedPushes::Tell(waiters, absl::OkStatus());
+  return absl::OkStatus();
 }
 
-void PushPipeline::CountPrepared(const TensorPlan& tensor, const Prepared& prepared,
+void PushPipeline::AwaitQuiet() {
+  MutexLock lock(&mutex_);
+  const auto quiet = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !failed_.ok() || under_way_ == 0;
+  };
+  (void)changed_.Await(&mutex_, options_.timeout, quiet);
+}
+
+void PushPipeline::CountPrepared(const TensorPlan& tensor, const PreparedPush& prepared,
                                  size_t elements) {
   totals_.encode += prepared.encode;
   totals_.prepared.Add(elements, prepared.stats, prepared.compressed);
@@ -298,7 +290,7 @@ absl::Status PushPipeline::UseStates(const std::function<absl::Status(StateStore
     // Keeps the push thread and PrepareNow from encoding while `use` runs.
     encoding_ = true;
   }
-  const absl::Status used = use(payloads_.states());
+  const absl::Status used = use(items_.states());
   EndEncoding();
   return used;
 }

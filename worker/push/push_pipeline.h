@@ -4,7 +4,7 @@
 // arena), coalesces and dispatches, highest priority first. Partitions are independent, so encoding
 // one overlaps sending the one before.
 //
-//   grad_buf --PayloadMaker--> fp_buf or bit_buf --Coalescer--> Courier
+//   grad_buf --PushItemMaker--> fp_buf or bit_buf --Coalescer--> Courier
 //
 //   SLIMPS_RETURN_IF_ERROR(pushes.Submit({.tensor = plan, .round = 7, .grad_bufs = grad_bufs}));
 //   SLIMPS_RETURN_IF_ERROR(pushes.Drain(timeout));
@@ -14,10 +14,8 @@
 #ifndef SLIMPS_WORKER_PUSH_PUSH_PIPELINE_H_
 #define SLIMPS_WORKER_PUSH_PUSH_PIPELINE_H_
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -29,8 +27,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "compress/codec/codec.h"
 #include "compress/codec/state/state_store.h"
+#include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 #include "proto/base/out_of_memory.h"
 #include "proto/base/thread.h"
@@ -39,6 +37,9 @@
 #include "worker/device/device.h"
 #include "worker/plan/compression_plan.h"
 #include "worker/push/payload_maker.h"
+#include "worker/push/plan_in_use.h"
+#include "worker/push/push_item_maker.h"
+#include "worker/push/push_job.h"
 #include "worker/push/push_measurement.h"
 #include "worker/push/staging.h"
 #include "worker/push/unacknowledged_pushes.h"
@@ -46,20 +47,6 @@
 #include "worker/tensor/push_counts.h"
 
 namespace slimps {
-
-struct PushJob {
-  const TensorPlan* tensor = nullptr;  // lives as long as the store
-  uint64_t round = 0;
-  int priority = 0;
-  GradientBuffers grad_bufs;  // empty: this worker contributes `rows` or nothing
-  float gradient_bound = std::numeric_limits<float>::infinity();  // no |grad_buf[i]| is above it
-  // Payloads of format rows, one for each partition; they are sent unchanged.
-  std::shared_ptr<const std::vector<Payload>> rows = nullptr;
-  // The hyperparameters of the round's step; nullopt: the optimizer's own.
-  std::optional<wire::Hyper> hyper = std::nullopt;
-
-  bool carries() const { return !grad_bufs.empty(); }
-};
 
 struct PushTotals {
   PushCounts prepared;         // handed over to be sent
@@ -100,7 +87,7 @@ class PushPipeline final {
 
   // Uses `plan` from now on.
   // REQUIRES: no push was submitted yet. `plan` and all plans before it outlive the pipeline.
-  void UsePlan(CompressionPlan* plan) { plan_.store(plan); }
+  void UsePlan(CompressionPlan* plan) { plan_.Use(plan); }
 
   // Queues the job's partitions. Waits while the gradients under way exceed max_bytes_waiting.
   // DeadlineExceeded: they exceeded it for the whole timeout.
@@ -130,7 +117,7 @@ class PushPipeline final {
 
   // Sends the reports that are still due. No more pushes may come.
   // REQUIRES: Drain has returned.
-  void FinishProfiling();
+  void FinishProfiling() { plan_.SendLastReports(); }
 
   // Drops all queued work. Every waiter, now and later, gets the error.
   void Fail(const absl::Status& why);
@@ -151,14 +138,7 @@ class PushPipeline final {
     bool whole_tensor = false;
     uint64_t turn = 0;  // the job's turn among the key's pushes
   };
-  struct Prepared {
-    OutgoingItem item;
-    absl::Duration encode;
-    EncodeStats stats;
-    bool compressed = false;
-  };
 
-  CompressionPlan* plan() const { return plan_.load(); }
   void Run();
   void EndEncoding();
   // Waits until everything is acknowledged and no thread encodes.
@@ -168,23 +148,21 @@ class PushPipeline final {
   absl::StatusOr<OutgoingItem> PreparePartition(const PushJob& job, size_t partition, uint64_t turn,
                                                 std::shared_ptr<HostBuffer> grad_buf);
   absl::Status PushAndMeasure(Work work);
+  // Waits until nothing that this worker sent before is on the link, so that a measured push has it
+  // alone. If that takes longer than the timeout, one sample is spoilt, and nothing else.
   void AwaitQuiet();
-  absl::StatusOr<Prepared> Prepare(const PushJob& job, size_t partition,
-                                   std::shared_ptr<HostBuffer> grad_buf, const Codec& codec);
-  void CountPrepared(const TensorPlan& tensor, const Prepared& prepared, size_t elements)
+  void CountPrepared(const TensorPlan& tensor, const PreparedPush& prepared, size_t elements)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Send(std::vector<Batch> batches);
   void OnAnswered(const TensorPlan& tensor, uint64_t turn, size_t bytes, const Answer& answer);
-  void MaybeReport(uint64_t round);
-  absl::StatusOr<const Codec*> AwaitCodec(const PushJob& job);
 
   Courier* const courier_;
-  std::atomic<CompressionPlan*> plan_;  // publishes the plan's contents to all threads
   const PushPipelineOptions options_;
+  PlanInUse plan_;
 
   // Owned by the thread that has set encoding_: the push thread, or a thread in PrepareNow or
   // UseStates.
-  PayloadMaker payloads_;
+  PushItemMaker items_;
   Coalescer coalescer_;
   PushMeasurement measurement_;
 

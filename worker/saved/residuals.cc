@@ -6,6 +6,7 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/partition_grid.h"
 #include "proto/base/status_macros.h"
 #include "worker/saved/checked_content.h"
 
@@ -15,7 +16,6 @@ namespace {
 constexpr std::string_view kMagic = "SLPSRESI";
 constexpr uint32_t kVersion = 1;
 
-// Every partition except the last has as many elements as the first (scheduler/placement.h).
 PartitionGrid GridOf(const TensorPlan& tensor) {
   return {.elements = tensor.elements, .partition_elements = tensor.partitions[0].elements};
 }

@@ -9,7 +9,7 @@
 //                  bytes of its typed name, uint32; the name; elements, uint64;
 //                  elements of a partition, uint64
 //                the states, as StateStore::Serialize writes them
-//                (compress/codec/state/state_file.cc)
+//                (compress/codec/state/state_file.h)
 //         last 8 XXH3-64 of all bytes before
 //
 // Everything is little-endian. Pure; thread-safe.

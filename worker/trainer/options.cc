@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "compress/codec/codec.h"
 #include "proto/base/status_macros.h"
+#include "proto/partition_limits.h"
 #include "worker/combination.h"
 #include "worker/kvstore_options.h"
 

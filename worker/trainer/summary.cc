@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "compress/policy/threshold_choice.h"
+#include "compress/policy/threshold_explanation.h"
 #include "proto/base/file.h"
 
 namespace slimps {
@@ -178,7 +179,7 @@ std::string ExplainDecision(const std::optional<wire::CodecMap>& decision) {
     if (!table.ok()) return std::string(table.status().message());
     if (table->empty()) continue;
     if (direction == wire::PULL) absl::StrAppend(&text, "pulls:\n");
-    absl::StrAppend(&text, table->Explain(ThresholdOf(decision, direction)));
+    absl::StrAppend(&text, ExplainTable(*table, ThresholdOf(decision, direction)));
   }
   return text;
 }

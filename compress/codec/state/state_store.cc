@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compress/codec/state/state_store.h"
 
-#include <algorithm>
-#include <limits>
+#include <fstream>
+#include <sstream>
+#include <streambuf>
 
 #include "absl/strings/str_cat.h"
+#include "compress/codec/state/state_file.h"
+#include "compress/codec/state/state_repartition.h"
+#include "proto/base/file.h"
 #include "proto/base/status_macros.h"
 
 namespace slimps {
@@ -16,63 +20,45 @@ absl::Status WrongLength(KeyId key, uint32_t partition, size_t expected, size_t 
                                                     expected, " elements, got ", got));
 }
 
+// Lets a stream read from memory without a copy. Thread-compatible. The memory outlives it.
+class MemoryBuffer final : public std::streambuf {
+ public:
+  explicit MemoryBuffer(std::string_view content) {
+    char* const begin = const_cast<char*>(content.data());  // never written to
+    setg(begin, begin, begin + content.size());
+  }
+};
+
 }  // namespace
-
-void CodecState::Part::AddZeros(size_t elements) {
-  if (values.size() == elements * sizeof(float)) return;
-  values = AlignedBuffer::OfFloats(elements);
-  std::ranges::fill(values.floats(), 0.0f);
-}
-
-void CodecState::NoteEncoded(const EncodeStats& stats) {
-  residual_.bound = stats.ResidualBound();
-  if (momentum_given_) momentum_.bound = stats.momentum_bound;
-}
-
-void CodecState::ForgetBounds() {
-  residual_.bound = std::numeric_limits<float>::infinity();
-  momentum_.bound = std::numeric_limits<float>::infinity();
-}
 
 absl::StatusOr<CodecState*> StateStore::Entry(KeyId key, uint32_t partition, size_t elements) {
   MutexLock lock(&mutex_);
-  const auto [entry, created] = states_.try_emplace(Id(key, partition));
-  CodecState& state = entry->second;
-  if (created) state.elements_ = elements;
-  if (state.elements_ != elements) return WrongLength(key, partition, state.elements_, elements);
+  CodecState& state = states_.try_emplace(CodecStateId(key, partition), elements).first->second;
+  if (state.elements() != elements) return WrongLength(key, partition, state.elements(), elements);
   return &state;
 }
 
 absl::StatusOr<CodecState*> StateStore::Prepare(const Codec& codec, KeyId key, uint32_t partition,
                                                 EncodeInput& input) {
-  const size_t elements = input.gradient.size();
   if (!codec.wants_residual() && !codec.wants_momentum() && Find(key, partition) == nullptr) {
     return nullptr;
   }
-  SLIMPS_ASSIGN_OR_RETURN(CodecState* const state, Entry(key, partition, elements));
-  if (codec.wants_residual()) state->residual_.AddZeros(elements);
-  if (codec.wants_momentum()) state->momentum_.AddZeros(elements);
-  input.residual = state->residual();
-  input.residual_bound = state->residual_.bound;
-  state->momentum_given_ = codec.wants_momentum();
-  if (state->momentum_given_) {
-    input.momentum = state->momentum();
-    input.momentum_bound = state->momentum_.bound;
-  }
+  SLIMPS_ASSIGN_OR_RETURN(CodecState* const state, Entry(key, partition, input.gradient.size()));
+  state->LendTo(codec, input);
   return state;
 }
 
 absl::StatusOr<CodecState*> StateStore::GetOrCreate(KeyId key, uint32_t partition, size_t elements,
                                                     Momentum momentum) {
   SLIMPS_ASSIGN_OR_RETURN(CodecState* const state, Entry(key, partition, elements));
-  state->residual_.AddZeros(elements);
-  if (momentum == Momentum::kWanted) state->momentum_.AddZeros(elements);
+  state->AddZeros(StateKind::kResidual);
+  if (momentum == Momentum::kWanted) state->AddZeros(StateKind::kMomentum);
   return state;
 }
 
 CodecState* StateStore::Find(KeyId key, uint32_t partition) {
   MutexLock lock(&mutex_);
-  const auto entry = states_.find(Id(key, partition));
+  const auto entry = states_.find(CodecStateId(key, partition));
   return entry == states_.end() ? nullptr : &entry->second;
 }
 
@@ -82,7 +68,7 @@ void StateStore::Clear() {
 }
 
 void StateStore::ReplaceBy(StateStore&& other) {
-  States taken;
+  CodecStates taken;
   {
     MutexLock lock(&other.mutex_);
     taken = std::move(other.states_);
@@ -105,9 +91,61 @@ size_t StateStore::TotalBytes() const {
   MutexLock lock(&mutex_);
   size_t total = 0;
   for (const auto& [id, state] : states_) {
-    total += state.residual_.values.size() + state.momentum_.values.size();
+    for (const StateKind kind : kStateKinds) total += state.part(kind).values.size();
   }
   return total;
+}
+
+absl::Status StateStore::Save(const std::string& path) const {
+  MutexLock lock(&mutex_);
+  FileWriter writer(path);
+  FileStreamBuffer buffer(&writer);
+  std::ostream file(&buffer);
+  WriteStates(states_, file);
+  file.flush();
+  const absl::Status written = writer.Commit();
+  if (written.ok()) return written;
+  return absl::Status(written.code(), absl::StrCat("codec states: ", written.message()));
+}
+
+std::string StateStore::Serialize() const {
+  MutexLock lock(&mutex_);
+  std::ostringstream file;
+  // Else the stream swallows a std::bad_alloc that is thrown while it grows, and cuts off its
+  // output.
+  file.exceptions(std::ios::badbit);
+  WriteStates(states_, file);
+  return std::move(file).str();
+}
+
+absl::Status StateStore::Load(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  file.seekg(0, std::ios::end);
+  if (!file.good()) {
+    return absl::NotFoundError(absl::StrCat("codec states: cannot open ", path));
+  }
+  const auto bytes = static_cast<uint64_t>(file.tellg());
+  file.seekg(0);
+  return ReadFrom(path, file, bytes);
+}
+
+absl::Status StateStore::Parse(std::string_view content) {
+  MemoryBuffer buffer(content);
+  std::istream file(&buffer);
+  return ReadFrom("codec states", file, content.size());
+}
+
+absl::Status StateStore::ReadFrom(const std::string& name, std::istream& file, uint64_t bytes) {
+  SLIMPS_ASSIGN_OR_RETURN(CodecStates loaded, ReadStates(name, file, bytes));
+  MutexLock lock(&mutex_);
+  states_ = std::move(loaded);
+  return absl::OkStatus();
+}
+
+absl::Status StateStore::Repartition(KeyId key, const PartitionGrid& from,
+                                     const PartitionGrid& to) {
+  MutexLock lock(&mutex_);
+  return RepartitionStates(key, from, to, &states_);
 }
 
 }  // namespace slimps

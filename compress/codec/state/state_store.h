@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // StateStore: the states that codecs keep between pushes, for every partition of every tensor of
-// one worker: the residual e of error feedback, and the momentum of codecs that have their own.
-// States are fp32, in the units that codecs see (gradient * grad_scale). They are zeros until the
-// first encoding writes them.
+// one worker (codec_state.h).
 //
 //   EncodeInput input{.gradient = g, .grad_scale = scale, .gradient_bound = bound};
 //   CodecState* state = *states.Prepare(*codec, key, partition, input);  // states and their bounds
@@ -20,70 +18,25 @@
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
-#include <map>
-#include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "compress/codec/codec.h"
-#include "proto/base/buffer.h"
+#include "compress/codec/state/codec_state.h"
 #include "proto/base/key.h"
 #include "proto/base/mutex.h"
+#include "proto/base/partition_grid.h"
 
 namespace slimps {
-
-// One partition's states. Thread-compatible.
-class CodecState final {
- public:
-  // The states; empty if no codec has wanted them yet.
-  std::span<float> residual() { return residual_.values.floats(); }
-  std::span<float> momentum() { return momentum_.values.floats(); }
-
-  // Bounds of every |residual[i]| and |momentum[i]|; infinity if unknown. Whoever writes to the
-  // spans without an encoding calls ForgetBounds.
-  float residual_bound() const { return residual_.bound; }
-  float momentum_bound() const { return momentum_.bound; }
-
-  // Takes the bounds over after a successful encoding with these states. (A failed one leaves the
-  // states as they were.)
-  void NoteEncoded(const EncodeStats& stats);
-
-  // Takes over the bound that Codec::AdvanceMomentum returned.
-  void NoteMomentum(float bound) { momentum_.bound = bound; }
-
-  void ForgetBounds();
-
- private:
-  friend class StateStore;
-  struct Part {
-    AlignedBuffer values;  // elements_ floats, or empty
-    float bound = 0;
-
-    bool there() const { return values.size() != 0; }
-    void AddZeros(size_t elements);  // does nothing if the values exist
-  };
-
-  size_t elements_ = 0;
-  Part residual_, momentum_;
-  bool momentum_given_ = false;  // the last Prepare handed out the momentum
-};
-
-// How a tensor is cut: partition i begins at element i * partition_elements.
-struct PartitionGrid {
-  size_t elements = 0;  // of the whole tensor
-  size_t partition_elements = 0;
-};
 
 // Thread-safe, see above.
 class StateStore final {
  public:
-  // Sets the states of `input` and their bounds: the residual if `codec` wants one or the partition
-  // has one, the momentum if `codec` wants it.
+  // Sets the states of `input` and their bounds (CodecState::LendTo).
   // Returns the partition's state; nullptr if `codec` wants neither and the partition has no state.
   // FailedPrecondition: the partition has states of another length than the gradient.
   [[nodiscard]] absl::StatusOr<CodecState*> Prepare(const Codec& codec, KeyId key,
@@ -127,28 +80,18 @@ class StateStore final {
   // Returns the keys that have states, in rising order.
   std::vector<KeyId> Keys() const;
 
-  // Cuts a tensor's states, made under grid `from`, anew under grid `to`. Each element keeps its
-  // values; elements of partitions of `from` without a state get zeros.
-  // InvalidArgument: the grids are not of one tensor, or a state does not fit `from`. Nothing has
-  // changed.
+  // Cuts a tensor's states, made under grid `from`, anew under grid `to` (RepartitionStates).
   [[nodiscard]] absl::Status Repartition(KeyId key, const PartitionGrid& from,
                                          const PartitionGrid& to);
 
  private:
-  using Id = std::pair<KeyId, uint32_t>;
-  using States = std::map<Id, CodecState>;  // a state stays where it is as the map grows
-
-  void WriteTo(std::ostream& file) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // `path` is for messages.
-  absl::Status ReadFrom(const std::string& path, std::istream& file, uint64_t bytes);
+  // `name` is for messages.
+  absl::Status ReadFrom(const std::string& name, std::istream& file, uint64_t bytes);
   // Returns the partition's entry; makes it if there is none.
   absl::StatusOr<CodecState*> Entry(KeyId key, uint32_t partition, size_t elements);
-  // Cuts one part of the key's states, which lie under `from`, by `to` into `recut`.
-  static void Recut(const States& old, CodecState::Part CodecState::*part, KeyId key,
-                    const PartitionGrid& from, const PartitionGrid& to, States& recut);
 
   mutable Mutex mutex_;
-  States states_ ABSL_GUARDED_BY(mutex_);
+  CodecStates states_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace slimps

@@ -177,4 +177,14 @@ void TransportState::CountReceived(size_t bytes) {
   bytes_received_ += bytes;
 }
 
+void TransportState::ReportBadFrame(MessageSink* sink, PeerId from, const absl::Status& why) {
+  ++bad_frames_;
+  sink->OnBadFrame(from, why);
+}
+
+void TransportState::ReportUndeliverable(MessageSink* sink, PeerId to, const absl::Status& why) {
+  ++undeliverable_;
+  sink->OnUndeliverable(to, why);
+}
+
 }  // namespace slimps

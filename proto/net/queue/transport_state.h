@@ -94,8 +94,10 @@ class TransportState final {
   void CountLent(size_t bytes) { bytes_lent_ += bytes; }
   void CountBorrowed(size_t bytes) { bytes_borrowed_ += bytes; }
   void CountSharingRefusal(std::string why);
-  void CountBadFrame() { ++bad_frames_; }
-  void CountUndeliverable() { ++undeliverable_; }
+
+  // Count the event and tell the sink.
+  void ReportBadFrame(MessageSink* sink, PeerId from, const absl::Status& why);
+  void ReportUndeliverable(MessageSink* sink, PeerId to, const absl::Status& why);
 
  private:
   const Limits limits_;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Passes payloads by reference between processes of one machine. Tracks which peers may be sent
-// references, which payloads are lent to which process, and which are borrowed. It knows no
-// sockets: the I/O loop carries the parts that it builds (sharing_wire.h).
+// Passes payloads by reference between processes of one machine. Agrees with each peer that it may
+// be sent references, and speaks for three tables: who is which process (sharing_peers.h), what is
+// lent (lent_payloads.h) and what is borrowed (borrowed_payloads.h). It knows no sockets: the I/O
+// loop carries the parts that it builds (sharing_wire.h).
 //
 //   sharing.AddPeer(peer);                                       // each side offers and answers
 //   for (auto& control : sharing.TakeControls()) ...             // send it
 //   if (auto loan = sharing.Lend(peer, frame)) ...               // send loan->parts, not the frame
 //   if (IsSharingPart(first)) sharing.HandleControl(peer, first) // Borrow, if it is REFERENCES
 //
-//   Agreement, in each direction:     A loan (the sender keeps the payload in leases_):
+//   Agreement, in each direction:     A loan (the sender keeps the payload in lent_):
 //
 //     sender --> OFFER  --> receiver    sender --> REFERENCES, header --> receiver: Payload
 //            <-- ACCEPT <--                                                in the mapping
@@ -31,12 +32,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -44,10 +43,11 @@
 #include "absl/status/statusor.h"
 #include "proto/frame.h"
 #include "proto/net/queue/wakeup.h"
+#include "proto/net/shared/borrowed_payloads.h"
 #include "proto/net/shared/lease_returns.h"
-#include "proto/net/shared/process_watch.h"
-#include "proto/net/shared/segment_mapping.h"
+#include "proto/net/shared/lent_payloads.h"
 #include "proto/net/shared/shared_memory.h"
+#include "proto/net/shared/sharing_peers.h"
 #include "proto/net/shared/sharing_wire.h"
 #include "proto/net/transport.h"
 
@@ -60,11 +60,6 @@ struct PayloadSharingOptions {
   size_t max_leased_bytes = size_t{1} << 30;  // lent to one process
 };
 
-// Bounds the leases that were let go of and cannot be returned yet. Beyond it a lease is never
-// returned and stays lent. A lender of our kind never has that many out: its bound is
-// max_leased_bytes / min_bytes.
-inline constexpr size_t kMaxReturnsDue = size_t{1} << 18;
-
 // Thread-compatible: used by one turn of the I/O loop at a time.
 class PayloadSharing final {
  public:
@@ -75,25 +70,16 @@ class PayloadSharing final {
     SharingKind kind = SharingKind::kOffer;  // kAccept for any answer, also for REFUSE
     std::vector<ReturnedLease> returns;      // those in a RETURN
   };
-  // A frame with payloads replaced by references.
-  struct Loan {
-    Frame parts;              // to be sent as one message
-    size_t inline_bytes = 0;  // the size of `parts`
-    size_t lent_bytes = 0;
-    std::vector<uint64_t> leases;
-  };
-  struct Borrowed {
-    size_t payload = 0;  // its number in the frame
-    Payload bytes;
-  };
+  using Loan = LentPayloads::Loan;
+  using Borrowed = BorrowedPayloads::Borrowed;
 
   PayloadSharing(const PayloadSharingOptions& options, std::shared_ptr<Wakeup> wakeup);
   ~PayloadSharing();
 
-  bool on() const { return options_.memory != nullptr && watch_.ok(); }
+  bool on() const { return options_.memory != nullptr && peers_.ok(); }
 
   // A descriptor that is readable when TakeEndedProcesses has something to do; -1 when off.
-  int process_fd() const { return on() ? watch_.fd() : -1; }
+  int process_fd() const { return on() ? peers_.process_fd() : -1; }
 
   // Ends the leases of processes that have ended.
   void TakeEndedProcesses();
@@ -116,7 +102,7 @@ class PayloadSharing final {
   void TakeBack(const std::vector<uint64_t>& leases);
 
   // True if any lease is out.
-  bool lends() const { return !leases_.empty(); }
+  bool lends() const { return !lent_.empty(); }
 
   // Handles any sharing part but REFERENCES, which needs Borrow.
   // InvalidArgument: the part is malformed, or is REFERENCES.
@@ -126,7 +112,7 @@ class PayloadSharing final {
   // "".
   std::string TakeRefusal() { return std::exchange(refusal_, {}); }
 
-  // Returns the payloads that a REFERENCES part stands for. All leases are returned to the lender
+  // Returns the payloads for which a REFERENCES part stands. All leases are returned to the lender
   // later, whatever the result. If the segment cannot be read, the peer is also told to send
   // payloads in-line.
   // InvalidArgument: the part is of another kind, malformed, or refers to bytes out of range.
@@ -139,55 +125,25 @@ class PayloadSharing final {
   void Close();
 
  private:
-  struct Peer {
-    uint64_t pid = 0;       // 0: not known
-    bool offered = false;   // we have offered to that process
-    bool accepted = false;  // it can read our memory
-    // What is to be sent.
-    bool offer_due = false;
-    Payload answer_due;  // the latest one; empty if none
-  };
-  struct Process {
-    SegmentCache segments;
-    size_t leased_bytes = 0;
-    size_t leases = 0;
-    size_t borrowed = 0;  // payloads that it lent us and that we have not let go of
-  };
-  // The process that lent, and the peer through which it did.
-  using Lender = std::pair<uint64_t, PeerId>;
-  struct Lease {
-    uint64_t pid = 0;
-    Payload payload;
-  };
-
   Payload Build(SharingPart part) const;
-  void Answer(Peer* peer, const absl::Status& result);
+  void Answer(SharingPeer* peer, const absl::Status& result);
   absl::Status TakeAccept(PeerId peer, uint64_t pid);
   absl::Status Meet(PeerId peer, uint64_t pid);
   absl::Status TryOffer(PeerId peer, const SharingPart& offer);
-  // Ends those of the leases that were lent to this process. It cannot end leases of others.
-  void TakeReturned(uint64_t pid, std::span<const uint64_t> leases);
   void EndLease(uint64_t lease);
+  // Forgets the process unless it is a peer, borrows, lends or is owed a return.
   void ForgetIfUnused(uint64_t pid);
-  void Bury(uint64_t pid);
-  void AddReturn(const ReturnedLease& lease);
-  bool HasReturnsDue(uint64_t pid) const;
-  std::vector<PeerId> PeersFor(const Lender& lender) const;
-  void BuildReturns(PeerId peer, const Lender& lender, std::span<const uint64_t> leases,
-                    std::vector<Control>* controls) const;
+  void Forget(uint64_t pid);
   void TakeReturns(const std::function<bool(PeerId)>& may_send, std::vector<Control>* controls);
+  void BuildReturns(PeerId peer, const BorrowedPayloads::Lender& lender,
+                    std::span<const uint64_t> leases, std::vector<Control>* controls) const;
 
   const PayloadSharingOptions options_;
   const uint64_t own_pid_;
-  const std::shared_ptr<LeaseReturns> returns_;
-  ProcessWatch watch_;
-  std::map<PeerId, Peer> peers_;
-  std::map<uint64_t, Process> processes_;  // by pid; watch_ watches all of them
-  std::unordered_map<uint64_t, Lease> leases_;
-  uint64_t next_lease_;
+  SharingPeers peers_;
+  LentPayloads lent_;
+  BorrowedPayloads borrowed_;
   std::string refusal_;
-  std::map<Lender, std::vector<uint64_t>> returns_due_;
-  size_t num_returns_due_ = 0;
 };
 
 }  // namespace slimps

@@ -37,6 +37,9 @@ class ProcessWatch final {
 
   void Remove(uint64_t pid);
 
+  // True if the process was added and neither removed nor taken by TakeEnded.
+  bool Watches(uint64_t pid) const { return pidfds_.contains(pid); }
+
   // Returns the watched processes that have ended, and stops watching them.
   std::vector<uint64_t> TakeEnded();
 

@@ -172,8 +172,7 @@ void InProcessTransport::DropPeer(PeerId peer) {
 }
 
 void InProcessTransport::ReportUndeliverable(PeerId peer, const char* why) {
-  state_.CountUndeliverable();
-  sink_->OnUndeliverable(peer, absl::UnavailableError(why));
+  state_.ReportUndeliverable(sink_, peer, absl::UnavailableError(why));
 }
 
 // ---- receiving ------------------------------------------------------------
@@ -216,11 +215,7 @@ void InProcessTransport::TakePacket(Packet packet) {
     bytes += part.size();
   }
   absl::StatusOr<wire::Header> header = ParseFrame(spans, options_.limits);
-  if (!header.ok()) {
-    state_.CountBadFrame();
-    sink_->OnBadFrame(from, header.status());
-    return;
-  }
+  if (!header.ok()) return state_.ReportBadFrame(sink_, from, header.status());
   Message message;
   message.header = *std::move(header);
   message.payloads.assign(std::make_move_iterator(packet.frame.begin() + 1),

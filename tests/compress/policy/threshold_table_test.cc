@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "compress/policy/threshold_explanation.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/compress/policy/threshold_example.h"
@@ -96,11 +97,11 @@ TEST(ThresholdTable, TheNewestSamplesCount) {
 TEST(ThresholdTable, NothingGainsMeansNoThreshold) {
   ThresholdTable table;
   EXPECT_EQ(table.BestCompressionThreshold(), std::nullopt);
-  EXPECT_THAT(table.Explain(), HasSubstr("nothing was measured"));
+  EXPECT_THAT(ExplainTable(table), HasSubstr("nothing was measured"));
   table.AddRaw(4096, Ms(1));
   table.AddCompressed(4096, Ms(1), Ms(0));  // exactly 1 is no gain
   EXPECT_EQ(table.BestCompressionThreshold(), std::nullopt);
-  EXPECT_THAT(table.Explain(), HasSubstr("threshold: none, compressing saves nothing"));
+  EXPECT_THAT(ExplainTable(table), HasSubstr("threshold: none, compressing saves nothing"));
 }
 
 TEST(ThresholdTable, SizesMeasuredOnlyOneWayNeverDecide) {

@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "server/round/aggregate.h"
 #include "server/round/partition.h"
+#include "server/round/partition_rows.h"
 #include "tests/compress/format/rows_test_util.h"
 #include "tests/compress/test_data.h"
 #include "tests/server/round/server_test_util.h"

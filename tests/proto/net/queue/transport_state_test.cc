@@ -13,6 +13,7 @@
 
 #include "proto/base/clock.h"
 #include "tests/proto/net/net_messages.h"
+#include "tests/proto/net/recording_sink.h"
 
 namespace slimps {
 namespace {
@@ -126,9 +127,10 @@ TEST_F(TransportStateTest, CountersSayWhatWentThrough) {
   state_.CountReceived(7);
   state_.CountLent(4);
   state_.CountBorrowed(3);
-  state_.CountBadFrame();
-  state_.CountUndeliverable();
-  state_.CountUndeliverable();
+  RecordingSink sink;
+  state_.ReportBadFrame(&sink, PeerId{1}, absl::InvalidArgumentError("no frame"));
+  state_.ReportUndeliverable(&sink, PeerId{1}, absl::UnavailableError("gone"));
+  state_.ReportUndeliverable(&sink, PeerId{1}, absl::UnavailableError("gone"));
   const TransportStats stats = state_.stats();
   EXPECT_EQ(stats.messages_sent, 2u);
   EXPECT_EQ(stats.bytes_sent, 15u);
@@ -138,6 +140,8 @@ TEST_F(TransportStateTest, CountersSayWhatWentThrough) {
   EXPECT_EQ(stats.bytes_borrowed, 3u);
   EXPECT_EQ(stats.bad_frames, 1u);
   EXPECT_EQ(stats.undeliverable, 2u);
+  EXPECT_EQ(sink.bad_frames().size(), 1u);
+  EXPECT_EQ(sink.undeliverable().size(), 2u);
 }
 
 TEST_F(TransportStateTest, ThreadsSendAtOnceAndNothingIsLost) {

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// What servers bound of a partition and workers must keep to.
+#ifndef SLIMPS_PROTO_PARTITION_LIMITS_H_
+#define SLIMPS_PROTO_PARTITION_LIMITS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "proto/limits.h"
+
+namespace slimps {
+
+// The largest partition that servers accept, in fp32 bytes: it travels raw in one message, beside a
+// header and small items.
+inline constexpr auto kMaxPartitionBytes =
+    static_cast<int64_t>(kDefaultLimits.max_message_bytes - 2 * kDefaultLimits.max_header_bytes);
+
+// The copies (rows, the optimizer's state) that a shard holds until they are sent. It refuses a new
+// pull beyond that.
+inline constexpr size_t kMostCopiedBytes = size_t{64} << 20;
+
+// What a worker asks for at once. A server holds a copy of all that it was asked for, so this stays
+// below kMostCopiedBytes.
+inline constexpr size_t kMostAskedBytes = kMostCopiedBytes / 2;
+
+}  // namespace slimps
+
+#endif  // SLIMPS_PROTO_PARTITION_LIMITS_H_

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// The weights w that a partition's optimizer steps, beside what workers see of them, w_seen
+// (versioned_weights.h).
+//
+//   const auto next = weights.BeginNext(codec);      // all that may fail
+//   AggregateRound({.before = next.before, .after = next.after, .change = next.change, ...}, ...);
+//   weights.Commit();                                // the version grows by one
+//
+// The codec says how the version is pulled:
+//   as it is, or half precision  The weights travel in that precision, and w_seen is w rounded to
+//                                it. The next version does not make up for the rounding.
+//   as a change                  x = w - w_seen of the version before; w_seen += decode(encode(x)).
+//                                Pullers that hold the version before get the encoded x. Others get
+//                                w_seen in fp32.
+// So every worker that pulls a version gets the same bits, whatever it held. A version is pulled as
+// it is if its change cannot be encoded or is no smaller than the weights. From the first change
+// on, w is kept beside w_seen and stepped in place.
+#ifndef SLIMPS_SERVER_ROUND_MASTER_WEIGHTS_H_
+#define SLIMPS_SERVER_ROUND_MASTER_WEIGHTS_H_
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "compress/codec/codec.h"
+#include "proto/base/buffer.h"
+#include "server/round/change_codecs.h"
+#include "server/round/change_encoder.h"
+#include "server/round/partition_spec.h"
+#include "server/round/versioned_weights.h"
+
+namespace slimps {
+
+// Owned by the shard thread.
+class MasterWeights final {
+ public:
+  // The memory of the next version. Valid until Commit or the next BeginNext.
+  struct Next {
+    std::span<const float> before;
+    std::span<float> after;           // may be `before`
+    ChangeEncoder* change = nullptr;  // encodes in the round's own pass; nullptr: none does
+  };
+
+  // Makes version 0, uninitialised. REQUIRES: `spec` outlives the weights.
+  explicit MasterWeights(const PartitionSpec& spec);
+
+  // Returns w.
+  std::span<const float> current() const { return apart_ ? master_.floats() : versions_.current(); }
+
+  // w_seen by version.
+  VersionedWeights& versions() { return versions_; }
+  const VersionedWeights& versions() const { return versions_; }
+
+  // Begins the version after the current one. `codec` null: it is pulled as it is. Gives up a
+  // version that was begun and not committed.
+  Next BeginNext(std::shared_ptr<const ChangeCodec> codec);
+
+  // Makes the version begun current.
+  // REQUIRES: BeginNext was called since the last Commit, and `after` was written.
+  void Commit();
+
+ private:
+  // The version begun.
+  struct Begun {
+    std::shared_ptr<const ChangeCodec> codec;  // null: as it is
+    std::span<float> after;
+    // Set only for a change:
+    SeenWeights seen;
+    std::span<std::byte> payload;
+    AlignedBuffer converted;               // seen.before, if workers saw half precision
+    std::optional<ChangeEncoder> encoder;  // if the codec encodes block by block
+  };
+
+  EncodeContext ChangeContext() const;
+  void BeginChange(Begun& begun);
+  void CommitChange(Begun& begun);
+
+  const PartitionSpec& spec_;
+  VersionedWeights versions_;  // w_seen; also w, unless apart_
+  AlignedBuffer master_;       // empty until the first change
+  bool apart_ = false;         // master_ holds w
+  std::optional<Begun> begun_;
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_SERVER_ROUND_MASTER_WEIGHTS_H_

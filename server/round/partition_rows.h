@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of a partition (rows.h): the check of pushed ones, and a copy of those that a pull names.
+// Pure functions.
+//
+//   SLIMPS_ASSIGN_OR_RETURN(const std::vector<uint32_t> rows,
+//                           ParsePulledRows(item.rows(), spec.grid()));
+//   const WireValue value = CopyRows(spec, version, rows, versions);
+#ifndef SLIMPS_SERVER_ROUND_PARTITION_ROWS_H_
+#define SLIMPS_SERVER_ROUND_PARTITION_ROWS_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "compress/format/rows.h"
+#include "server/round/partition_spec.h"
+#include "server/round/versioned_weights.h"
+
+namespace slimps {
+
+// Parses PullItem.rows.
+// InvalidArgument: not a whole number of rows, not rising, or beyond the partition's rows.
+[[nodiscard]] absl::StatusOr<std::vector<uint32_t>> ParsePulledRows(const std::string& bytes,
+                                                                    const RowGrid& grid);
+
+// Returns OK if the payload is no rows, or rows of the partition's grid.
+// REQUIRES: ValidatePayload was OK.
+// InvalidArgument: rows of another grid.
+[[nodiscard]] absl::Status CheckPushedRows(const ClaimedPayload& claimed, const RowGrid& expected);
+
+// Returns a copy of `rows` of version `wanted`, one after another, as workers see them.
+// REQUIRES: versions->Holds(wanted); rows are rising and below spec.grid().rows().
+WireValue CopyRows(const PartitionSpec& spec, uint64_t wanted, std::span<const uint32_t> rows,
+                   VersionedWeights* versions);
+
+}  // namespace slimps
+
+#endif  // SLIMPS_SERVER_ROUND_PARTITION_ROWS_H_

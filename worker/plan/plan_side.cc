@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/plan/plan_side.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "compress/policy/table_rows.h"
+#include "proto/base/status_macros.h"
+
+namespace slimps {
+namespace {
+
+// Refuses a table of another codec: a table's times are those of its codec.
+absl::Status CheckTableIsFor(const ThresholdTable& table, const CodecSpec& spec) {
+  const auto measured = ParseCodecSpec(table.codec());
+  if (measured.ok() && *measured == spec) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("threshold table: expected one that was measured with codec ", spec.ToString(),
+                   ", got one of codec ", table.codec()));
+}
+
+// Returns the spec after the codec's warm-up. A codec without one keeps the name that it was given.
+std::string Settled(const std::string& spec, const Codec& codec) {
+  return codec.settled_spec() == codec.spec() ? spec : codec.settled_spec().ToString();
+}
+
+}  // namespace
+
+absl::Status PlanSide::Start(const std::string& spec, const Codec& codec,
+                             const std::optional<uint64_t>& fixed_threshold,
+                             const std::optional<ThresholdTable>& table) {
+  codec_ = spec;
+  settled_codec_ = Settled(spec, codec);
+  profile_ = ThresholdTable(codec_);
+  if (codec_ == kRaw) return absl::OkStatus();
+  automatic_ = !fixed_threshold.has_value() && (table.has_value() || schedule_->pre_steps() > 0);
+  profiled_ = automatic_ && !table.has_value();
+  if (profiled_) return absl::OkStatus();
+  CodecDecision decision{.codec = codec_};
+  decision.threshold_bytes = fixed_threshold;
+  if (automatic_) {
+    SLIMPS_RETURN_IF_ERROR(CheckTableIsFor(*table, codec.spec()));
+    profile_ = *table;
+    decision.threshold_bytes = table->BestCompressionThreshold();
+  }
+  map_ = CodecMap(decision);
+  return absl::OkStatus();
+}
+
+absl::Status PlanSide::Apply(CodecDecision decision) { return map_.Apply(std::move(decision)); }
+
+bool PlanSide::IsInPair(const TensorPlan& tensor, uint64_t round) const {
+  if (!automatic_ || schedule_->pairs().KindOf(round) == RoundKind::kNotMeasured) return false;
+  const CodecDecision& decision = map_.DecisionAt(round);
+  return !decision.entries.contains(tensor.key.id()) &&
+         schedule_->IsChosen(tensor, round, decision.threshold_bytes);
+}
+
+std::string PlanSide::SpecFor(const TensorPlan& tensor, uint64_t round) const {
+  if (profiled_ && round <= schedule_->pre_steps()) {
+    const StepKind step = ProfilingStep(round, schedule_->pre_steps());
+    return step == StepKind::kCompressed ? settled_codec_ : kRaw;
+  }
+  std::string spec(map_.CodecFor(tensor.key.id(), tensor.bytes(), round));
+  if (!IsInPair(tensor, round)) return spec;
+  if (schedule_->pairs().KindOf(round) == RoundKind::kOtherWay) {
+    spec = spec == kRaw ? codec_ : kRaw;
+  }
+  return spec == codec_ ? settled_codec_ : spec;
+}
+
+bool PlanSide::Measures(const TensorPlan& tensor, uint64_t round) const {
+  if (schedule_->profiling() && round <= schedule_->pre_steps()) return profiled_;
+  return IsInPair(tensor, round);
+}
+
+void PlanSide::Record(const TensorPlan& tensor, uint64_t round, StepKind kind,
+                      absl::Duration communication, absl::Duration coding) {
+  ThresholdTable* table = &profile_;
+  if (schedule_->profiling()) {
+    if (!ProfilingCounts(round)) return;
+  } else {
+    const uint64_t pair = schedule_->pairs().PairOf(round);
+    // This tensor is pushed more seldom than others: its pair is older than all that are kept.
+    if (pairs_.size() == MeasuredRounds::kKeptPairs && pair < pairs_.begin()->first) return;
+    table = &pairs_.try_emplace(pair, ThresholdTable(codec_)).first->second;
+    if (pairs_.size() > MeasuredRounds::kKeptPairs) pairs_.erase(pairs_.begin());
+  }
+  if (kind == StepKind::kRaw) {
+    table->AddRaw(tensor.bytes(), communication);
+  } else {
+    table->AddCompressed(tensor.bytes(), communication, coding);
+  }
+}
+
+ThresholdTable PlanSide::Recent() const {
+  std::vector<ThresholdTable> tables;
+  // The profile is one more sample until there are enough pairs.
+  if (pairs_.size() < MeasuredRounds::kKeptPairs) tables.push_back(profile_);
+  for (const auto& [pair, table] : pairs_) tables.push_back(table);
+  ThresholdTable recent = ThresholdTable::Average(tables);
+  for (const auto& [bytes, count] : schedule_->counts()) recent.AddSize(bytes, count);
+  return recent;
+}
+
+void PlanSide::NameCodec(wire::ThresholdReport* report) const {
+  *(direction_ == wire::PUSH ? report->mutable_codec() : report->mutable_pull_codec()) = codec_;
+}
+
+void PlanSide::ReportProfile(wire::ThresholdReport* report) {
+  if (!profiled_) return;
+  for (const ThresholdRow& row : profile_.Rows()) {
+    const auto count = schedule_->counts().find(row.bytes);
+    if (count != schedule_->counts().end()) profile_.AddSize(row.bytes, count->second);
+  }
+  AddRows(profile_, direction_, report->mutable_rows());
+  NameCodec(report);
+}
+
+void PlanSide::ReportPairs(uint64_t round, wire::ThresholdReport* report) {
+  if (automatic_) {
+    AddRows(Recent(), direction_, report->mutable_rows());
+    wire::ThresholdInForce* const in_force = report->add_in_force();
+    const std::optional<uint64_t> threshold = map_.DecisionAt(round).threshold_bytes;
+    in_force->set_direction(direction_);
+    in_force->set_has_threshold(threshold.has_value());
+    in_force->set_threshold_bytes(threshold.value_or(0));
+    NameCodec(report);
+  }
+  map_.ForgetBefore(round - schedule_->pairs().ReportRoundOf(1));
+}
+
+}  // namespace slimps

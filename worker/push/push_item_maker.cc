@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/push/push_item_maker.h"
+
+#include "compress/format/rows.h"
+#include "proto/base/hash.h"
+#include "proto/base/status_macros.h"
+#include "proto/base/trace/trace.h"
+
+namespace slimps {
+namespace {
+
+// True for full and half precision: the forms of a gradient that is not compressed.
+bool IsPrecision(PayloadFormat format) {
+  return format == PayloadFormat::kRawF32 || format == PayloadFormat::kRawF16 ||
+         format == PayloadFormat::kRawBf16;
+}
+
+}  // namespace
+
+absl::StatusOr<PreparedPush> PushItemMaker::Make(const PushJob& job, size_t partition,
+                                                 std::shared_ptr<HostBuffer> grad_buf,
+                                                 const Codec& codec, const Codec& compressor) {
+  PreparedPush prepared;
+  prepared.item.key_name = job.tensor->key.typed_name();
+  wire::PushItem push;
+  push.mutable_id()->set_key(job.tensor->key.id());
+  push.mutable_id()->set_partition(static_cast<uint32_t>(partition));
+  push.set_round(job.round);
+  push.set_elements(job.tensor->partitions[partition].elements);
+  push.set_priority(job.priority);
+  push.set_format(wire::ABSENT);
+  if (job.hyper.has_value()) *push.mutable_hyper() = *job.hyper;
+  if (options_.change_codec) push.set_change_codec(options_.change_codec(*job.tensor, job.round));
+  if (grad_buf != nullptr) {
+    const GradientPart part{.tensor = job.tensor,
+                            .partition = partition,
+                            .round = job.round,
+                            .grad_buf = std::move(grad_buf),
+                            .gradient_bound = job.gradient_bound};
+    SLIMPS_RETURN_IF_ERROR(AddGradient(part, codec, compressor, &prepared, &push));
+  }
+  if (job.rows != nullptr) AddRows((*job.rows)[partition], &prepared, &push);
+  prepared.item.item = std::move(push);
+  return prepared;
+}
+
+absl::Status PushItemMaker::AddGradient(const GradientPart& part, const Codec& codec,
+                                        const Codec& compressor, PreparedPush* prepared,
+                                        wire::PushItem* push) {
+  const SteadyTime start = options_.clock->Now();
+  SLIMPS_ASSIGN_OR_RETURN(MadePayload made, payloads_.Make(part, codec, compressor));
+  const SteadyTime end = options_.clock->Now();
+  TraceLog::Global().AddOfThread(
+      TraceStage::kEncode,
+      {prepared->item.key_name, static_cast<uint32_t>(part.partition), part.round}, start, end);
+  prepared->encode = end - start;
+  prepared->stats = made.stats;
+  prepared->compressed = !IsPrecision(made.format);
+  AddPayload(std::move(made.payload), static_cast<wire::Format>(made.format), &prepared->item,
+             push);
+  return absl::OkStatus();
+}
+
+void PushItemMaker::AddRows(const Payload& rows, PreparedPush* prepared,
+                            wire::PushItem* push) const {
+  prepared->stats.payload_bytes = rows.size();
+  prepared->stats.elements_sent = ElementsInRows(rows.bytes());
+  AddPayload(rows, wire::ROWS, &prepared->item, push);
+}
+
+void PushItemMaker::AddPayload(Payload payload, wire::Format format, OutgoingItem* item,
+                               wire::PushItem* push) const {
+  push->set_format(format);
+  push->set_payload_bytes(payload.size());
+  push->set_payload_hash(options_.checksums ? HashBytes(payload.bytes()) : 0);
+  item->payload = std::move(payload);
+}
+
+}  // namespace slimps

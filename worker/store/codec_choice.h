@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// CodecChoice: which codecs this worker's pushes and pulls use, and with which optimizer. It
+// refuses what does not go together (combination.h) and holds the newest CompressionPlan.
+//
+//   CodecChoice codecs(mode, options, &keys, &node);
+//   SLIMPS_RETURN_IF_ERROR(codecs.Start());   // before the worker joins: bad options fail here
+//   SLIMPS_RETURN_IF_ERROR(codecs.SetOptimizer(spec));
+//   SLIMPS_RETURN_IF_ERROR(codecs.Use("1bit", threshold, &pushes));   // from now on
+//
+// Owned by the store; it must outlive all stages. Thread-safe.
+#ifndef SLIMPS_WORKER_STORE_CODEC_CHOICE_H_
+#define SLIMPS_WORKER_STORE_CODEC_CHOICE_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "compress/codec/codec.h"
+#include "proto/base/mutex.h"
+#include "worker/kvstore.h"
+#include "worker/plan/compression_plan.h"
+#include "worker/push/push_pipeline.h"
+#include "worker/store/worker_node.h"
+#include "worker/tensor/key_table.h"
+
+namespace slimps {
+
+class CodecChoice final {
+ public:
+  // REQUIRES: the arguments outlive this object.
+  CodecChoice(wire::StoreMode mode, const KVStoreOptions& options, const KeyTable* keys,
+              const WorkerNode* node)
+      : mode_(mode), options_(options), keys_(keys), node_(node) {}
+
+  // Makes the codecs that the options name.
+  // InvalidArgument: an option is bad, or two do not go together.
+  // REQUIRES: called once, before every other method.
+  [[nodiscard]] absl::Status Start();
+
+  // Compresses pushes with this codec from now on. `pushes` (null: there is none yet) uses the new
+  // plan. Errors change nothing (KVStore::SetGradientCompression).
+  // REQUIRES: no push was made.
+  [[nodiscard]] absl::Status Use(std::string_view codec_spec,
+                                 std::optional<uint64_t> fixed_threshold_bytes,
+                                 PushPipeline* pushes);
+
+  // Remembers the optimizer that this worker was told.
+  // InvalidArgument: it does not go with the codecs or the store's mode.
+  [[nodiscard]] absl::Status SetOptimizer(const wire::OptimizerSpec& spec);
+  std::optional<wire::OptimizerSpec> optimizer() const;
+
+  // Returns the newest plan, which lives as long as this object. REQUIRES: Start was OK.
+  CompressionPlan* plan() const;
+
+  // Returns how the version that round `version` makes is pulled, as PushItem.change_codec says it.
+  std::string ChangeCodecFor(const TensorPlan& tensor, uint64_t version) const;
+
+  // True if this version or the next travels as a change. A pull of this version then goes through
+  // the merger's copy, because a change is added to the version before it.
+  bool NeedsCopy(const TensorPlan& tensor, uint64_t version) const;
+
+  // Returns, for example, "1bit:scaling=l1, pulls fp16".
+  std::string Description() const;
+
+  // Logs, on rank 0, what is questionable about the codec. REQUIRES: the worker has joined.
+  void WarnOfCodec() const;
+
+  // Logs once in which ways the workers' compression differs. Empty: it does not.
+  void WarnOfDifference(const std::string& difference);
+
+  // Ends every wait for a decision, now and later, with the first `why`.
+  void Fail(const absl::Status& why);
+
+ private:
+  absl::Status CheckTogether(const Codec& codec,
+                             const std::optional<wire::OptimizerSpec>& optimizer) const;
+
+  const wire::StoreMode mode_;
+  const KVStoreOptions& options_;
+  const KeyTable* const keys_;
+  const WorkerNode* const node_;
+  std::unique_ptr<const Codec> pull_codec_;  // made by Start, constant afterwards
+
+  mutable Mutex mutex_;
+  absl::Status failed_ ABSL_GUARDED_BY(mutex_);
+  // None is erased: a pointer that a thread found here stays valid.
+  std::vector<std::unique_ptr<CompressionPlan>> plans_ ABSL_GUARDED_BY(mutex_);
+  std::optional<wire::OptimizerSpec> optimizer_ ABSL_GUARDED_BY(mutex_);
+  std::string told_difference_ ABSL_GUARDED_BY(mutex_);  // between workers' compression
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_STORE_CODEC_CHOICE_H_

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// TensorTraffic: whole tensors on their way. It counts the rounds that this worker pushes, copies
+// gradients to grad_buf, and knows which version a pull must see.
+//
+//   caller --Device copy--> grad_buf --> PushPipeline --> Courier --> servers
+//                      (GradientStaging)
+//   caller <-- out <------- PullMerger <--- Courier <--
+//
+//   TensorTraffic tensors(mode, options, &keys, &node, &codecs);
+//   SLIMPS_RETURN_IF_ERROR(tensors.Push("w", gradient, /*priority=*/0));
+//   SLIMPS_RETURN_IF_ERROR(tensors.Pull("w", weights, /*priority=*/0));
+//
+// Owned by the store, made when the worker has joined. Its destructor ends the push and the pull
+// thread. Methods named as in KVStore do what is said there. Thread-safe.
+#ifndef SLIMPS_WORKER_STORE_TENSOR_TRAFFIC_H_
+#define SLIMPS_WORKER_STORE_TENSOR_TRAFFIC_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/base/clock.h"
+#include "proto/base/mutex.h"
+#include "worker/device/device.h"
+#include "worker/kvstore.h"
+#include "worker/pull/pull_merger.h"
+#include "worker/push/push_pipeline.h"
+#include "worker/push/staging.h"
+#include "worker/store/codec_choice.h"
+#include "worker/store/worker_node.h"
+#include "worker/tensor/key_table.h"
+
+namespace slimps {
+
+class TensorTraffic final {
+ public:
+  // REQUIRES: `node` has joined. The arguments outlive this object.
+  TensorTraffic(wire::StoreMode mode, const KVStoreOptions& options, KeyTable* keys,
+                WorkerNode* node, CodecChoice* codecs);
+
+  absl::Status Push(const Key& key, std::span<const float> gradient, int priority);
+  absl::Status PushNothing(const Key& key);
+  // Pushes rows of the tensor: one payload of format rows for each partition.
+  absl::Status PushRows(const TensorPlan& tensor,
+                        std::shared_ptr<const std::vector<Payload>> payloads, int priority);
+  absl::Status Pull(const Key& key, std::span<float> out, int priority);
+  absl::Status PushPull(const Key& key, std::span<const float> gradient, std::span<float> out,
+                        int priority);
+
+  // Pulls the version that this worker pushed last. The caller sets `out`, `kind`, `priority` and
+  // `done` of the job.
+  void SubmitPull(const Key& key, PullJob job);
+
+  // Waits until every push is acknowledged.
+  absl::Status Wait();
+
+  // Waits as Wait; from then on rounds are made without this worker.
+  absl::Status Leave();
+
+  // Waits as Wait, for a store that is being closed, and sends the reports that are due.
+  absl::Status Finish();
+
+  // For pulls that do not go through the pull merger: returns the request for one partition.
+  wire::PullItem MakePull(const TensorPlan& tensor, size_t partition, uint64_t min_version) const;
+
+  // Returns the least version that a pull must see: dist_sync waits for this worker's own pushes.
+  uint64_t NewestPushed(const Key& key) const;
+
+  // Waits for this worker's pushes of the tensor where no version tells of them.
+  absl::Status AwaitOwnPushes(const TensorPlan& tensor);
+
+  int PriorityOf(int asked) const { return options_.prioritise ? asked : 0; }
+
+  // Ends every wait, now and later, with the first `why`.
+  void Fail(const absl::Status& why);
+
+  StoreTotals totals() const;
+  GradientStaging* staging() { return &staging_; }
+  PushPipeline* pushes() { return &push_; }
+
+ private:
+  // Counts the round and returns a job that carries nothing yet.
+  PushJob CountJob(const TensorPlan* tensor, int priority);
+  // Copies the gradient to grad_buf and counts the round.
+  absl::StatusOr<PushJob> MakePushJob(const Key& key, std::span<const float> gradient,
+                                      int priority);
+  // Copies the gradient and returns its largest magnitude.
+  // InvalidArgument: an element is not finite (names it).
+  absl::StatusOr<float> CopyGradient(const TensorPlan& tensor, std::span<const float> gradient,
+                                     const GradientBuffers& grad_bufs);
+  absl::Status Submit(PushJob job);
+  // Sends the push, and the pull of the version that it makes, in one message. Calls `pulled` when
+  // the pull is done. Returns false, having sent nothing, if the two cannot share a message.
+  absl::StatusOr<bool> SendTogether(const PushJob& job, std::span<float> out,
+                                    std::function<void(absl::Status)> pulled, SteadyTime* prepared);
+  absl::StatusOr<const TensorPlan*> FindForPull(const Key& key, size_t elements);
+  absl::Status Drain();
+  void AddWait(SteadyTime since);
+
+  const wire::StoreMode mode_;
+  const KVStoreOptions& options_;
+  KeyTable* const keys_;
+  WorkerNode* const node_;
+  CodecChoice* const codecs_;
+  const std::unique_ptr<Device> device_;
+  GradientStaging staging_;
+  // True after Leave: rounds are made without this worker. Publishes nothing but itself.
+  std::atomic<bool> left_{false};
+
+  mutable Mutex mutex_;
+  absl::Duration copy_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration wait_ ABSL_GUARDED_BY(mutex_);
+
+  PullMerger pull_;
+  PushPipeline push_;  // declared after all that its thread uses until it ends
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_STORE_TENSOR_TRAFFIC_H_

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/store/worker_node.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "glog/logging.h"
+#include "proto/base/status_macros.h"
+#include "proto/net/address.h"
+#include "proto/net/membership/node_name.h"
+#include "proto/net/zmq/same_host.h"
+#include "proto/status_proto.h"
+#include "worker/store/guarded_store.h"
+
+namespace slimps {
+namespace {
+
+// The longest time that a failed worker waits until the scheduler has heard why.
+constexpr absl::Duration kReportPatience = absl::Seconds(5);
+
+// Returns why a store has failed. `cause` is the error, or how the job ended. Never
+// InvalidArgument: that would blame the arguments of whichever call is next.
+absl::Status AsFailure(const absl::Status& cause) {
+  if (cause.ok()) return absl::UnavailableError("the scheduler has ended the job");
+  return absl::IsInvalidArgument(cause) ? absl::AbortedError(cause.message()) : cause;
+}
+
+absl::Status WasClosed() { return absl::FailedPreconditionError("the store was closed"); }
+
+MembershipOptions MakeMembershipOptions(const KVStoreOptions& options,
+                                        const OnOutOfMemory& on_out_of_memory) {
+  MembershipOptions membership;
+  membership.role = wire::WORKER;
+  membership.wanted_rank = options.wanted_rank;
+  membership.scheduler_address = options.scheduler_address;
+  membership.job_id = options.job_id;
+  membership.num_workers = options.num_workers;
+  membership.num_servers = options.num_servers;
+  membership.join_timeout = options.timeout;
+  membership.stop = options.stop;
+  membership.clock = options.clock;
+  membership.on_out_of_memory = on_out_of_memory;
+  return membership;
+}
+
+// Refuses a server's loopback address on any machine but the server's own, which is the
+// scheduler's. Other faults of the addresses show when they are used.
+absl::Status CheckReachable(const wire::RosterEntry& server, const std::string& endpoint,
+                            const std::string& scheduler_address) {
+  const absl::StatusOr<Address> address = ParseAddress(endpoint);
+  const absl::StatusOr<Address> scheduler = ParseAddress(scheduler_address);
+  if (!address.ok() || address->kind != Address::Kind::kTcp || !IsLoopback(address->host) ||
+      !scheduler.ok() || scheduler->kind != Address::Kind::kTcp) {
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<std::string> own = RouteAddress(scheduler->host);
+  if (!own.ok() || IsLoopback(*own) || *own == ResolveForBind(scheduler->host)) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      NodeName(server.node()), " (host ", server.host(), ", pid ", server.pid(), ") listens at ",
+      endpoint, ", where no other machine reaches it, and the scheduler at ", scheduler->host,
+      " is on another machine than this worker: start the server with --bind and an address that "
+      "this worker reaches, and --insecure"));
+}
+
+}  // namespace
+
+WorkerNode::WorkerNode(wire::StoreMode mode, const KVStoreOptions& options,
+                       std::unique_ptr<Transport> transport)
+    : mode_(mode),
+      options_(options),
+      transport_(std::move(transport)),
+      on_out_of_memory_(
+          [this](const std::bad_alloc& error) { Fail(StoreFailure(error), Cause::kOurs); }),
+      membership_(transport_.get(), MakeMembershipOptions(options, on_out_of_memory_)),
+      rpc_(transport_.get(), options.retry_interval, options.clock) {}
+
+absl::Status WorkerNode::Join() {
+  SLIMPS_RETURN_IF_ERROR(transport_->Start(this));
+  SLIMPS_RETURN_IF_ERROR(membership_.Join());
+  servers_.resize(options_.num_servers);
+  is_here_.resize(options_.num_servers);
+  const wire::Roster roster = membership_.roster();
+  for (const wire::RosterEntry& entry : roster.nodes()) {
+    if (entry.node().role() != wire::SERVER || entry.node().rank() >= servers_.size()) continue;
+    SLIMPS_RETURN_IF_ERROR(ConnectTo(entry));
+  }
+  courier_ = std::make_unique<Courier>(transport_.get(), &membership_, servers_,
+                                       CourierOptions{.timeout = options_.timeout,
+                                                      .retry_interval = options_.retry_interval,
+                                                      .mode = mode_,
+                                                      .staleness = options_.staleness,
+                                                      .coalesce = options_.coalesce,
+                                                      .clock = options_.clock,
+                                                      .on_out_of_memory = on_out_of_memory_});
+  return absl::OkStatus();
+}
+
+absl::Status WorkerNode::ConnectTo(const wire::RosterEntry& server) {
+  const uint32_t rank = server.node().rank();
+  if (server.endpoints().empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("server ", rank, " has no endpoint in the roster"));
+  }
+  const std::vector<std::string> endpoints(server.endpoints().begin(), server.endpoints().end());
+  SLIMPS_ASSIGN_OR_RETURN(const std::string endpoint,
+                          ChooseEndpoint(endpoints, UsedSameHost(options_)));
+  SLIMPS_RETURN_IF_ERROR(CheckReachable(server, endpoint, options_.scheduler_address));
+  SLIMPS_ASSIGN_OR_RETURN(servers_[rank], transport_->Connect(endpoint));
+  is_here_[rank] = endpoint.starts_with("ipc://");
+  Greet(servers_[rank]);
+  return absl::OkStatus();
+}
+
+absl::Status WorkerNode::Serve(WorkerNodeEvents events) {
+  events_ = std::move(events);
+  ready_.store(true);
+  {
+    MutexLock lock(&mutex_);  // a Fail before ready_ did not reach the stages
+    SLIMPS_RETURN_IF_ERROR(first_error_);
+  }
+  membership_.SetDownHandler([this](absl::Status why) { Fail(why, Cause::kOthers); });
+  return absl::OkStatus();
+}
+
+void WorkerNode::GiveUp(const absl::Status& why) {
+  membership_.ReportFailure(why);
+  AwaitReport();
+}
+
+bool WorkerNode::CrossesNetwork(const TensorPlan& tensor) const {
+  const auto here = [this](uint32_t server) { return bool{is_here_[server]}; };
+  return std::all_of(is_here_.begin(), is_here_.end(), [](bool one) { return one; }) ||
+         std::any_of(tensor.partitions.begin(), tensor.partitions.end(),
+                     [&](const PartitionPlan& partition) { return !here(partition.server); });
+}
+
+// ---- what arrives, on the I/O thread ------------------------------------------------------------
+
+void WorkerNode::OnMessage(PeerId from, Message message) {
+  if (membership_.HandleMessage(from, message)) return;
+  if (rpc_.HandleMessage(message)) return;
+  if (!ready_.load()) return;  // the stages are not there yet
+  if (courier_->HandleMessage(from, message)) return;
+  const wire::Header& header = message.header;
+  if (header.has_codec_map()) {
+    if (from != membership_.scheduler()) {
+      LOG(WARNING) << "dropped a codec map from " << NodeName(header.sender())
+                   << ": expected one from the scheduler only";
+      return;
+    }
+    const absl::Status applied = events_.on_codec_map(header.codec_map());
+    if (!applied.ok()) Fail(applied, Cause::kOurs);
+  } else if (header.has_error()) {
+    Fail(FromStatusProto(header.error().status()), Cause::kOurs);
+  } else {
+    LOG(WARNING) << "dropped a message that a worker does not expect, verb " << header.body_case();
+  }
+}
+
+void WorkerNode::OnBadFrame(PeerId from, const absl::Status& why) {
+  LOG(WARNING) << "dropped a bad frame from peer " << static_cast<uint64_t>(from) << ": " << why;
+}
+
+void WorkerNode::OnUndeliverable(PeerId to, const absl::Status& why) {
+  bool is_news = false;
+  {
+    MutexLock lock(&mutex_);
+    is_news = first_error_.ok() && state_ != State::kClosed && undeliverable_.insert(to).second;
+  }
+  if (is_news) {
+    LOG(WARNING) << "could not deliver to peer " << static_cast<uint64_t>(to) << ": " << why
+                 << " (logged once per peer)";
+  }
+  if (ready_.load()) courier_->OnUndeliverable(to);
+}
+
+void WorkerNode::OnConnectionLost(PeerId to) {
+  if (!ready_.load() || to == membership_.scheduler() || !FirstError().ok()) return;
+  Greet(to);
+  courier_->OnConnectionLost(to);
+}
+
+void WorkerNode::Greet(PeerId server) {
+  Message greeting;
+  greeting.header = membership_.MakeHeader();
+  greeting.header.mutable_heartbeat();
+  const absl::Status sent = transport_->Send(server, std::move(greeting),
+                                             {.priority = std::numeric_limits<int64_t>::max()});
+  if (!sent.ok()) LOG(WARNING) << "cannot send the first message to a server: " << sent;
+}
+
+void WorkerNode::Fail(const absl::Status& cause, Cause whose) {
+  const absl::Status why = AsFailure(cause);
+  {
+    MutexLock lock(&mutex_);
+    if (!first_error_.ok() || state_ == State::kClosed) return;
+    first_error_ = why;
+    report_due_ = whose == Cause::kOurs;
+  }
+  // Tell allocates a little memory. A shortage a moment ago was mostly for something much larger,
+  // so another try works. A waiter that is not told would wait for ever.
+  for (bool told = false; !told;) {
+    try {
+      Tell(why, whose);
+      told = true;
+    } catch (const std::bad_alloc&) {
+    }
+  }
+}
+
+void WorkerNode::Tell(const absl::Status& why, Cause whose) {
+  if (whose == Cause::kOurs) {
+    membership_.FailWaiting(why);
+    membership_.ReportFailure(why);
+    MutexLock lock(&mutex_);
+    report_due_ = false;
+    reported_.NotifyAll();
+  }
+  rpc_.FailAll(why);
+  if (!ready_.load()) return;  // the stages below are not there yet
+  events_.on_failed(why);
+  courier_->FailAll(why);
+}
+
+absl::Status WorkerNode::FailIfServerIsGone(const absl::Status& answer) {
+  if (absl::IsUnavailable(answer)) Fail(answer, Cause::kOthers);
+  return answer;
+}
+
+void WorkerNode::OnOutOfMemory(const std::bad_alloc& error) { on_out_of_memory_(error); }
+
+void WorkerNode::AwaitReport() {
+  const absl::Duration patience = std::min(options_.timeout, kReportPatience);
+  {
+    MutexLock lock(&mutex_);
+    reported_.Await(&mutex_, patience,
+                    [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !report_due_; });
+  }
+  if (membership_.AwaitFailureReported(patience)) return;
+  LOG(WARNING) << "the scheduler did not acknowledge within " << patience
+               << " why this worker failed";
+}
+
+absl::Status WorkerNode::CheckOpen() const {
+  {
+    MutexLock lock(&mutex_);
+    if (state_ == State::kClosing) return WasClosed();
+  }
+  return FirstError();
+}
+
+absl::Status WorkerNode::FirstError() const {
+  {
+    MutexLock lock(&mutex_);
+    if (state_ == State::kClosed) return WasClosed();
+    if (!first_error_.ok()) return first_error_;
+  }
+  // A barrier can return with the job's end before the down handler is called.
+  const std::optional<absl::Status> down = membership_.down();
+  return down.has_value() ? AsFailure(*down) : absl::OkStatus();
+}
+
+// ---- what the worker says -----------------------------------------------------------------------
+
+absl::Status WorkerNode::TellServers(const wire::Header& message, const std::string& what) {
+  for (size_t server = 0; server < servers_.size(); ++server) {
+    SLIMPS_RETURN_IF_ERROR(rpc_.Call(servers_[server], message, options_.timeout,
+                                     absl::StrCat(what, " at server ", server))
+                               .status());
+  }
+  return absl::OkStatus();
+}
+
+void WorkerNode::Report(wire::ThresholdReport report) {
+  Message message{.header = membership_.MakeHeader(), .payloads = {}};
+  *message.header.mutable_threshold_report() = std::move(report);
+  const absl::Status sent = transport_->Send(membership_.scheduler(), std::move(message));
+  if (!sent.ok()) Fail(sent, Cause::kOurs);
+}
+
+absl::StatusOr<std::vector<Answer>> WorkerNode::AwaitAnswers(ItemGathering& gathering) {
+  absl::StatusOr<std::vector<Answer>> answers = gathering.Await();
+  SLIMPS_RETURN_IF_ERROR(FailIfServerIsGone(answers.status()));
+  return answers;
+}
+
+absl::Status WorkerNode::Barrier(const std::string& name) {
+  return membership_.Barrier(name, wire::WORKER, options_.timeout);
+}
+
+absl::StatusOr<std::vector<double>> WorkerNode::Sum(const std::string& purpose,
+                                                    const std::vector<double>& values) {
+  SLIMPS_RETURN_IF_ERROR(CheckOpen());
+  return membership_.BarrierSum(
+      {.name = "kvstore/sum", .group = wire::WORKER, .purpose = purpose, .values = values},
+      options_.timeout);
+}
+
+absl::Status WorkerNode::Close(const std::function<absl::Status()>& drain) {
+  {
+    MutexLock lock(&mutex_);
+    if (state_ == State::kClosed) return absl::OkStatus();
+    state_ = State::kClosing;  // a push after the drain would be lost
+  }
+  absl::Status status;
+  if (ready_.load()) {
+    status = drain();
+    if (status.ok()) status = membership_.Leave();
+    AwaitReport();
+  }
+  {
+    MutexLock lock(&mutex_);
+    state_ = State::kClosed;
+  }
+  // The membership's thread may be in Fail, which uses the members below.
+  membership_.Stop();
+  // The courier's timer calls stages that are destroyed before it.
+  if (courier_ != nullptr) courier_->Stop();
+  transport_->Stop();
+  const TransportStats moved = transport_->stats();
+  if (moved.sharing_refusals > 0) {
+    LOG(WARNING)
+        << "payloads to a process of this machine went by socket, not shared memory: refused "
+        << moved.sharing_refusals << " times, the last time: " << moved.last_sharing_refusal;
+  }
+  return status;
+}
+
+}  // namespace slimps

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// WorkerNode: this worker as a member of the job. It joins, connects to the servers, hands on what
+// arrives, knows whether the worker can go on, tells everybody if it cannot, and leaves.
+//
+//   WorkerNode node(mode, options, std::move(transport));
+//   SLIMPS_RETURN_IF_ERROR(node.Join());     // rank() and courier() are known from here on
+//   ... make the stages, which use courier() ...
+//   SLIMPS_RETURN_IF_ERROR(node.Serve({.on_failed = ..., .on_codec_map = ...}));
+//   ...
+//   return node.Close(drain);                // before the stages are destroyed
+//
+// Owned by the store, whose stages use it until they end. It holds no lock while it calls a stage.
+// Thread-safe; Join and Serve are called once, by the thread that makes the store.
+#ifndef SLIMPS_WORKER_STORE_WORKER_NODE_H_
+#define SLIMPS_WORKER_STORE_WORKER_NODE_H_
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <new>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/base/mutex.h"
+#include "proto/base/out_of_memory.h"
+#include "proto/net/membership/membership.h"
+#include "proto/net/transport.h"
+#include "worker/courier/courier.h"
+#include "worker/courier/item_gathering.h"
+#include "worker/courier/rpc_client.h"
+#include "worker/kvstore.h"
+#include "worker/tensor/key_table.h"
+
+namespace slimps {
+
+// What a node tells the store's stages.
+struct WorkerNodeEvents {
+  // Must end every wait in the stages with `why`. Called on any thread, perhaps more than once.
+  std::function<void(const absl::Status& why)> on_failed;
+  // Called on the I/O thread. An error fails this worker.
+  std::function<absl::Status(const wire::CodecMap&)> on_codec_map;
+};
+
+class WorkerNode final : private MessageSink {
+ public:
+  // kOurs: this worker failed, and the scheduler must be told. kOthers: the scheduler knows it.
+  enum class Cause { kOurs, kOthers };
+
+  // REQUIRES: `transport` has not been started; `options` outlives the node.
+  WorkerNode(wire::StoreMode mode, const KVStoreOptions& options,
+             std::unique_ptr<Transport> transport);
+
+  // Joins the job, waits until all nodes are there, and connects to the servers.
+  [[nodiscard]] absl::Status Join();
+
+  // Hands on messages and failures from now on. Returns the failure that there was before, if any.
+  // REQUIRES: Join was OK.
+  [[nodiscard]] absl::Status Serve(WorkerNodeEvents events);
+
+  // Reports that there will be no store. The others wait for this worker if it has joined. Waits
+  // until the scheduler has heard it: at most a few seconds.
+  void GiveUp(const absl::Status& why);
+
+  // Fails the worker, and tells every stage and, for kOurs, the scheduler. `cause` is the error or,
+  // if OK, the job has ended. Only the first failure counts, and none does after Close.
+  void Fail(const absl::Status& cause, Cause whose);
+
+  // Fails the worker if `answer` says that a server is gone. That ends the job, and this worker may
+  // not have heard of it yet. Returns `answer`.
+  absl::Status FailIfServerIsGone(const absl::Status& answer);
+
+  // The check with which a call of the store begins.
+  // FailedPrecondition: Close was called.
+  // Otherwise the error of FirstError.
+  [[nodiscard]] absl::Status CheckOpen() const;
+
+  // Returns why the worker has failed or how the job ended; FailedPrecondition once Close is done.
+  [[nodiscard]] absl::Status FirstError() const;
+
+  // Waits for the answers. Fails the worker if a server is gone.
+  [[nodiscard]] absl::StatusOr<std::vector<Answer>> AwaitAnswers(ItemGathering& gathering);
+
+  // Sends one message to every server and waits for their acknowledgements.
+  [[nodiscard]] absl::Status TellServers(const wire::Header& message, const std::string& what);
+
+  // Sends the report and does not wait. If it cannot, the worker fails.
+  void Report(wire::ThresholdReport report);
+
+  // A barrier of all workers.
+  [[nodiscard]] absl::Status Barrier(const std::string& name);
+
+  // A barrier that returns the sums of `values` (KVStore::AllReduceSumFor). Checks CheckOpen first.
+  [[nodiscard]] absl::StatusOr<std::vector<double>> Sum(const std::string& purpose,
+                                                        const std::vector<double>& values);
+
+  // Refuses calls from now on. Then calls `drain` if Serve was called, and leaves the job if
+  // nothing failed. When it returns, no stage and no callback of the courier is called any more.
+  // Idempotent.
+  [[nodiscard]] absl::Status Close(const std::function<absl::Status()>& drain);
+
+  // True if the time to send the tensor should count for the threshold table: some of its
+  // partitions are on another machine, or all servers are on this one. REQUIRES: Join was OK.
+  bool CrossesNetwork(const TensorPlan& tensor) const;
+
+  uint32_t rank() const { return membership_.rank(); }
+  TransportStats transport_stats() const { return transport_->stats(); }
+  Membership* membership() { return &membership_; }
+  RpcClient* rpc() { return &rpc_; }
+  Courier* courier() { return courier_.get(); }  // null until Join was OK
+
+  // Every thread of the store has this at its top.
+  const slimps::OnOutOfMemory& on_out_of_memory() const { return on_out_of_memory_; }
+
+ private:
+  // kClosing: no new calls; what was pushed is still being sent.
+  enum class State { kOpen, kClosing, kClosed };
+
+  void OnMessage(PeerId from, Message message) override;
+  void OnBadFrame(PeerId from, const absl::Status& why) override;
+  void OnUndeliverable(PeerId to, const absl::Status& why) override;
+  void OnConnectionLost(PeerId to) override;
+  void OnOutOfMemory(const std::bad_alloc& error) override;
+  absl::Status ConnectTo(const wire::RosterEntry& server);
+  // Tells a server who this worker is, before anything else on a connection: a server closes a
+  // connection on which an unknown peer sends much.
+  void Greet(PeerId server);
+  // Tells every stage and, for kOurs, the scheduler. May be called again.
+  void Tell(const absl::Status& why, Cause whose);
+  // Waits until the scheduler knows why this worker failed, if it did: at most kReportPatience.
+  void AwaitReport();
+
+  const wire::StoreMode mode_;
+  const KVStoreOptions& options_;
+  const std::unique_ptr<Transport> transport_;
+  const slimps::OnOutOfMemory on_out_of_memory_;
+  Membership membership_;
+  RpcClient rpc_;
+
+  mutable Mutex mutex_;
+  absl::Status first_error_ ABSL_GUARDED_BY(mutex_);
+  State state_ ABSL_GUARDED_BY(mutex_) = State::kOpen;
+  std::set<PeerId> undeliverable_ ABSL_GUARDED_BY(mutex_);  // peers already logged as such
+  bool report_due_ ABSL_GUARDED_BY(mutex_) = false;         // first_error_ is not reported yet
+  CondVar reported_;
+
+  // Set by Join and Serve; constant afterwards.
+  std::vector<PeerId> servers_;
+  std::vector<bool> is_here_;  // by server: on this machine, and not reached over the network
+  std::unique_ptr<Courier> courier_;
+  WorkerNodeEvents events_;
+  std::atomic<bool> ready_{false};  // publishes these to the I/O thread
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_STORE_WORKER_NODE_H_
