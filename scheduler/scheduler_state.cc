@@ -61,6 +61,7 @@ SchedulerState::SchedulerState(SchedulerOptions options, SteadyTime now, const W
                 .num_servers = options_.num_servers,
                 .heartbeat_timeout = options_.heartbeat_timeout,
                 .probe_timeout = options_.heartbeat_timeout / 4}),
+      newcomers_(size_t{options_.num_workers} + options_.num_servers),
       placement_({.num_workers = options_.num_workers, .num_servers = options_.num_servers}),
       barriers_({.num_workers = options_.num_workers, .num_servers = options_.num_servers}),
       decision_(options_.num_workers),
@@ -94,63 +95,29 @@ void SchedulerState::ProbeMembers(Outbox* out) {
   for (const PeerId peer : members_.TakeProbes()) out->push_back({peer, Probe()});
 }
 
-bool SchedulerState::HoldNewcomer(PeerId from, const wire::Header& header, SteadyTime now,
-                                  Outbox* out) {
-  const Incarnation incarnation = IncarnationOf(header);
-  if (phase_ != Phase::kForming || members_.Knows(incarnation)) return false;
-  if (!members_.CheckRegistration(header).ok()) return false;
-  const std::vector<const Member*> former = members_.FormerSelves(header.register_());
-  if (former.empty()) return false;
-  auto held = std::ranges::find_if(
-      newcomers_, [&](const Newcomer& one) { return IncarnationOf(one.header) == incarnation; });
-  if (held == newcomers_.end()) {
-    // At most one newcomer for each place of the job, so that strangers cannot fill the memory.
-    if (newcomers_.size() >= size_t{options_.num_workers} + options_.num_servers) return false;
-    held = newcomers_.insert(held, {.from = from, .header = header, .since = now});
-  }
-  held->from = from;
-  for (const Member* member : former) {
-    if (member->last_heard < held->since) out->push_back({member->peer, Probe()});
-  }
-  return true;
-}
-
 void SchedulerState::SettleNewcomers(SteadyTime now, SteadyTime heard_until, Outbox* out) {
-  for (size_t i = 0; i < newcomers_.size();) {
-    const Newcomer& held = newcomers_[i];
-    const Member* gone = nullptr;
-    bool waits = false;
-    for (const Member* member : members_.FormerSelves(held.header.register_())) {
-      if (phase_ != Phase::kForming || member->last_heard >= held.since) continue;
-      // A member heard after the newcomer came lives. The others were asked and have this long to
-      // answer.
-      const bool is_silent = heard_until - held.since >= members_.options().probe_timeout;
-      if (!member->connection_gone && !is_silent) {
-        waits = true;
-      } else if (gone == nullptr) {
-        gone = member;
-      }
-    }
-    if (waits) {
-      ++i;
-      continue;
-    }
-    Newcomer newcomer = held;
-    newcomers_.erase(newcomers_.begin() + static_cast<ptrdiff_t>(i));
-    if (gone != nullptr) {
-      // The newcomer takes the place of the first member that is gone.
-      const wire::NodeRef node = gone->entry.node();
-      joining_.Replaced(*gone);
+  for (;;) {
+    std::optional<Newcomers::Settled> settled = phase_ == Phase::kForming
+                                                    ? newcomers_.TakeSettled(members_, heard_until)
+                                                    : newcomers_.TakeAny();
+    if (!settled.has_value()) return;
+    if (settled->gone != nullptr) {
+      const wire::NodeRef node = settled->gone->entry.node();
+      joining_.Replaced(*settled->gone);
       members_.Remove(node);
-      newcomer.header.mutable_register_()->set_wanted_rank(static_cast<int32_t>(node.rank()));
+      settled->header.mutable_register_()->set_wanted_rank(static_cast<int32_t>(node.rank()));
     }
-    Admit(newcomer.from, newcomer.header, now, out);
+    Admit(settled->from, settled->header, now, out);
   }
 }
 
 void SchedulerState::HandleRegister(PeerId from, const wire::Header& header, SteadyTime now,
                                     Outbox* out) {
-  if (!HoldNewcomer(from, header, now, out)) Admit(from, header, now, out);
+  std::vector<PeerId> probes;
+  if (phase_ != Phase::kForming || !newcomers_.Hold(from, header, now, members_, &probes)) {
+    Admit(from, header, now, out);
+  }
+  for (const PeerId peer : probes) out->push_back({peer, Probe()});
 }
 
 void SchedulerState::Admit(PeerId from, const wire::Header& header, SteadyTime now, Outbox* out) {

@@ -31,6 +31,7 @@
 #include "scheduler/compression_roll.h"
 #include "scheduler/join_log.h"
 #include "scheduler/membership_table.h"
+#include "scheduler/newcomers.h"
 #include "scheduler/placement.h"
 #include "scheduler/threshold_decision.h"
 
@@ -92,20 +93,8 @@ class SchedulerState final {
 
  private:
   void ProbeMembers(Outbox* out);
-  // A node that registers while the job forms, and that may be a member started again.
-  struct Newcomer {
-    PeerId from;
-    wire::Header header;
-    SteadyTime since;
-  };
-
   void HandleRegister(PeerId from, const wire::Header& header, SteadyTime now, Outbox* out);
-  // Keeps the newcomer until each member that it may replace was heard or is gone. Returns false,
-  // having kept nothing, if it can be admitted or refused at once.
-  bool HoldNewcomer(PeerId from, const wire::Header& header, SteadyTime now, Outbox* out);
-  // Admits each newcomer once every member that it may replace has answered, is gone, or was silent
-  // for the probe timeout. Silence counts up to `heard_until`. InfinitePast: silence does not
-  // count.
+  // Admits the newcomers that wait no more. One takes the place of a member that is gone.
   void SettleNewcomers(SteadyTime now, SteadyTime heard_until, Outbox* out);
   void Admit(PeerId from, const wire::Header& header, SteadyTime now, Outbox* out);
   void HandleMember(const Member& member, const wire::Header& header, SteadyTime now, Outbox* out);
@@ -131,7 +120,7 @@ class SchedulerState final {
   SteadyTime repeat_at_;                              // when Shutdown is sent again
   SteadyTime quiet_at_ = SteadyTime::InfinitePast();  // the last goodbye plus the quiet time
   MembershipTable members_;
-  std::vector<Newcomer> newcomers_;  // in order of arrival
+  Newcomers newcomers_;
   PlacementTable placement_;
   BarrierTable barriers_;
   ThresholdDecision decision_;
