@@ -345,9 +345,12 @@ class KVStore {
   [[nodiscard]] virtual absl::Status Wait() = 0;
 
   // Waits as Wait, then leaves: later rounds are complete without this worker. Pulls still work.
+  // REQUIRES: no other thread is pushing. Such a push may be lost.
   [[nodiscard]] virtual absl::Status Leave() = 0;
 
-  // Waits as Wait, then leaves the job. The destructor calls it too.
+  // Waits as Wait, then leaves the job. The destructor calls it too. Calls that begin later are
+  // refused.
+  // REQUIRES: no other thread is pushing. Such a push may be lost.
   [[nodiscard]] virtual absl::Status Close() = 0;
 
   // Ends the job because this worker cannot go on, and tells every node why. Every later call of
