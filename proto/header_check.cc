@@ -7,10 +7,12 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 #include "google/protobuf/stubs/common.h"
 #include "proto/base/status_macros.h"
+#include "proto/element_count.h"
 
 namespace slimps {
 namespace {
@@ -192,16 +194,10 @@ absl::Status CheckId(const wire::ItemId& id, uint64_t elements, const Limits& li
 }
 
 absl::Status CheckKeyInfo(const wire::KeyInfo& info, const Limits& limits) {
-  uint64_t product = 1;
-  for (const int64_t dim : info.shape()) {
-    if (dim < 0 || (dim > 0 && product > limits.max_elements / static_cast<uint64_t>(dim))) {
-      return absl::InvalidArgumentError(absl::StrCat("key ", info.name(), ": dimension ", dim,
-                                                     " makes the shape negative or ", "over ",
-                                                     limits.max_elements, " elements"));
-    }
-    product *= static_cast<uint64_t>(dim);
-  }
-  return absl::OkStatus();
+  if (ElementCount(info, limits.max_elements).has_value()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("key ", info.name(), ": expected a shape of at most ", limits.max_elements,
+                   " elements, got [", absl::StrJoin(info.shape(), ", "), "]"));
 }
 
 // Checks an InitItem, PushItem or PullReplyItem. The decoders check the payloads of LEVELS, SPARSE

@@ -348,7 +348,10 @@ absl::Status ShardState::Leave(uint32_t worker, uint64_t from_round) {
     if (slot.partition->applies_at_once()) AnswerReady(slot);
     NoteCompletion(slot);
   }
-  if (first_error.ok()) leaves_.emplace(worker, from_round);
+  if (first_error.ok()) {
+    uint64_t& from = leaves_.try_emplace(worker, from_round).first->second;
+    from = std::min(from, from_round);
+  }
   return first_error;
 }
 

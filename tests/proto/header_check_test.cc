@@ -169,11 +169,10 @@ TEST(HeaderCheck, ShapesAreNeitherNegativeNorTooLarge) {
   EXPECT_EQ(shape({}), "");
   EXPECT_EQ(shape({int64_t{1} << 16, int64_t{1} << 16}), "");
   EXPECT_EQ(shape({int64_t{1} << 33, 0}),
-            "key s:w: dimension 8589934592 makes the shape negative or over "
-            "4294967296 elements");
+            "key s:w: expected a shape of at most 4294967296 elements, got [8589934592, 0]");
   EXPECT_EQ(shape({0, int64_t{1} << 20}), "");
-  EXPECT_THAT(shape({-1}), HasSubstr("key s:w: dimension -1"));
-  EXPECT_THAT(shape({1 << 16, (1 << 16) + 1}), HasSubstr("dimension 65537"));
+  EXPECT_THAT(shape({-1}), HasSubstr("got [-1]"));
+  EXPECT_THAT(shape({1 << 16, (1 << 16) + 1}), HasSubstr("got [65536, 65537]"));
 }
 
 // Fills in the fields that the items of all verbs share.

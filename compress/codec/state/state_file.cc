@@ -102,9 +102,9 @@ std::string Where(const std::string& name, const EntryHeader& header) {
 // Reads an entry's floats and sets `bound` to their largest magnitude.
 absl::StatusOr<AlignedBuffer> ReadFloats(const std::string& name, const EntryHeader& header,
                                          Reader& reader, float* bound) {
-  if (header.elements > reader.left() / sizeof(float)) {
+  if (header.elements == 0 || header.elements > reader.left() / sizeof(float)) {
     return absl::DataLossError(absl::StrCat(Where(name, header), " declares ", header.elements,
-                                            " elements, only ", reader.left(), " bytes are left"));
+                                            " elements, ", reader.left(), " bytes are left"));
   }
   AlignedBuffer buffer = AlignedBuffer::OfFloats(header.elements);
   SLIMPS_RETURN_IF_ERROR(reader.Read(buffer.bytes().data(), buffer.size()));

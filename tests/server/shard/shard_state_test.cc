@@ -142,6 +142,15 @@ TEST_F(ShardStateTest, LeaveCompletesWaitingRoundsAndHoldsForLaterPartitions) {
   EXPECT_EQ(state_.Find({.key = Key("b").id()})->version(), 1);
 }
 
+TEST_F(ShardStateTest, TheEarliestLeaveHoldsForLaterPartitions) {
+  ASSERT_TRUE(state_.Leave(1, 5).ok());
+  ASSERT_TRUE(state_.Leave(1, 1).ok());
+  ASSERT_TRUE(state_.Leave(1, 7).ok());
+  Init("b", {0});
+  Push(0, "b", 1, {1});
+  ASSERT_TRUE(state_.HasCompleteRound());
+}
+
 TEST_F(ShardStateTest, OptimizerHoldsFromTheNextRoundAndForLaterPartitions) {
   Init("a", {1});
   ASSERT_TRUE(state_.SetOptimizer(MakeOptimizer(SgdSpec(1))).ok());

@@ -205,6 +205,22 @@ TEST(StateStore, HostileHeadersWithRightChecksumsAreRefused) {
   std::remove(Path().c_str());
 }
 
+TEST(StateStore, AResidualOfNoElementsIsRefused) {
+  StateStore store;
+  ASSERT_TRUE(store.GetOrCreate(1, 0, 1, StateStore::Momentum::kWanted).ok());
+  ASSERT_TRUE(store.Save(Path()).ok());
+  const std::string good = ReadFile(Path());
+  constexpr size_t kFile = 32, kEntry = 40;
+  std::string bad = good.substr(0, kFile + kEntry);
+  const uint64_t no_elements = 0, hash_of_nothing = HashBytes({});
+  std::memcpy(bad.data() + kFile + 16, &no_elements, 8);
+  std::memcpy(bad.data() + kFile + 24, &hash_of_nothing, 8);
+  SealHeader(bad, kFile, kEntry);
+  WriteFile(Path(), bad + good.substr(kFile + kEntry + 4));
+  EXPECT_EQ(StateStore().Load(Path()).code(), absl::StatusCode::kDataLoss);
+  std::remove(Path().c_str());
+}
+
 TEST(StateStore, FilesBringMomentaAndBoundsBack) {
   StateStore store;
   CodecState& state = **store.GetOrCreate(3, 1, 5000, StateStore::Momentum::kWanted);
