@@ -14,6 +14,7 @@ from bench import common  # noqa: E402
 from cli import demo_runs  # noqa: E402
 from cli import out_files  # noqa: E402
 from cli import job_launch  # noqa: E402
+from cli import lint  # noqa: E402
 from cli import python_package  # noqa: E402
 from cli import setup  # noqa: E402
 from cli import test_run  # noqa: E402
@@ -25,6 +26,7 @@ USAGE = """usage: slimps COMMAND [ARGUMENT ...]
            (demo --compression NAME[:option=value,...]: with another codec)
   test     install what is missing, build, and run all tests (or: test TARGET ...)
   build    install what is missing, and build everything (or: build TARGET ...)
+  lint     check changed C++ sources with clang-tidy (lint --all: every source; or: lint FILE ...)
   launch   run a job on this machine: launch --workers N --servers S -- slimps_worker ARGUMENT ...
            (or -- python3 SCRIPT, which may import slimps)
   worker   one worker of a job that is started by hand (also: scheduler, server); takes what DMLC_* variables say,
@@ -114,7 +116,7 @@ def program(name):
 
 def main(arguments):
     commands = {"demo": demo_runs.main, "test": test, "build": build, "launch": launch,
-                "bench": bench_command.main, "trace": job_trace.main, "install-python": python_package.install}
+                "bench": bench_command.main, "lint": lint.run, "trace": job_trace.main, "install-python": python_package.install}
     commands.update((name, program(name)) for name in ("scheduler", "server", "worker"))
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(USAGE)

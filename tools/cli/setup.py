@@ -75,13 +75,26 @@ def bazel_environment():
     return environment
 
 
-def run_bazel(verb, arguments):
-    """Runs bazel in the repository and returns its exit status. Its output goes to stderr."""
+def start_bazel(verb, arguments, stdout):
+    """Runs bazel in the repository and returns the ended process."""
     command = [bazel_command(), verb]
     if not sys.stderr.isatty():
         command += ["--color=no", "--curses=no", "--show_progress_rate_limit=30"]
     return subprocess.run(command + arguments, cwd=REPOSITORY, env=bazel_environment(),
-                          stdout=sys.stderr, check=False).returncode
+                          stdout=stdout, text=True, check=False)
+
+
+def run_bazel(verb, arguments):
+    """Runs bazel in the repository and returns its exit status. Its output goes to stderr."""
+    return start_bazel(verb, arguments, sys.stderr).returncode
+
+
+def bazel_output(verb, arguments):
+    """Runs bazel in the repository and returns what it prints to stdout."""
+    result = start_bazel(verb, arguments, subprocess.PIPE)
+    if result.returncode != 0:
+        raise SetupError("bazel %s failed (see above)" % verb)
+    return result.stdout
 
 
 def build(targets, options=()):

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""slimps lint: what clang-tidy finds in the C++ sources, by the checks of .clang-tidy."""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import subprocess
+import tempfile
+
+from cli import setup
+
+# clang 14 cannot compile libtorch 1.13's headers as C++20.
+COMPILATIONS = 'mnemonic("CppCompile", //... except attr(tags, torch, //...))'
+GCC_ONLY = ("-fno-canonical-system-headers", "-Werror")
+
+
+def changed_files():
+    """Returns the paths that the last commit changed, and those that differ from it."""
+    paths = set()
+    for command in (["git", "diff", "--name-only", "--diff-filter=d", "HEAD^"],
+                    ["git", "ls-files", "--others", "--exclude-standard"]):
+        listing = subprocess.run(command, cwd=setup.REPOSITORY, stdout=subprocess.PIPE,
+                                 stderr=subprocess.DEVNULL, text=True, check=False).stdout
+        paths.update(listing.splitlines())
+    return paths
+
+
+def compile_commands(actions):
+    """Returns {source: clang's arguments} from Bazel's list of compilations, without what Bazel
+    generates."""
+    commands = {}
+    for action in actions:
+        arguments = [word for word in action["arguments"][1:] if word not in GCC_ONLY]
+        source = arguments[arguments.index("-c") + 1]
+        if source.endswith(".cc") and not source.startswith("bazel-out/"):
+            commands[source] = ["clang++", "-Wno-unknown-warning-option"] + arguments
+    return commands
+
+
+def sources_of(paths, sources):
+    """Returns those of `sources` that are among `paths`, or whose header is."""
+    wanted = {os.path.splitext(path)[0] for path in paths if path.endswith((".cc", ".h"))}
+    return [source for source in sorted(sources) if os.path.splitext(source)[0] in wanted]
+
+
+def findings(source, folder):
+    """Returns what clang-tidy prints of one source, "" if that is clean."""
+    result = subprocess.run(["clang-tidy", "--quiet", "-p", folder, source], cwd=setup.REPOSITORY,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    if result.returncode == 0:
+        return ""
+    return result.stdout or result.stderr
+
+
+def lint(sources, commands, show):
+    """Checks `sources` on all cores and calls `show` with each one's findings. Returns those that are
+    not clean."""
+    database = [{"directory": setup.REPOSITORY, "file": source, "arguments": commands[source]}
+                for source in sources]
+    bad = []
+    with tempfile.TemporaryDirectory(prefix="slimps-") as folder:
+        with open(os.path.join(folder, "compile_commands.json"), "w", encoding="utf-8") as file:
+            json.dump(database, file)
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            results = pool.map(lambda source: findings(source, folder), sources)
+            for source, found in zip(sources, results):
+                if found:
+                    bad.append(source)
+                    show("%s\n%s" % (source, found.rstrip()))
+    return bad
+
+
+def run(arguments):
+    parser = argparse.ArgumentParser(
+        prog="slimps lint",
+        description="Checks C++ sources with clang-tidy. Exit status 1: it found something.")
+    parser.add_argument("--all", action="store_true", help="check every source of the tree")
+    parser.add_argument("files", nargs="*", metavar="FILE", help="sources or headers, relative to the "
+                        "repository; default: what the last commit or the working tree changed")
+    options = parser.parse_args(arguments)
+    setup.install_packages()
+    setup.build(["//proto:slimps_proto"])  # sources include its generated header
+    commands = compile_commands(json.loads(setup.bazel_output(
+        "aquery", [COMPILATIONS, "--output=jsonproto"]))["actions"])
+    sources = sorted(commands)
+    if not options.all:
+        unknown = [path for path in options.files if not sources_of([path], commands)]
+        if unknown:
+            parser.error("no C++ source of the tree: " + ", ".join(unknown))
+        sources = sources_of(options.files or changed_files(), commands)
+    bad = lint(sources, commands, lambda text: print(text, flush=True))
+    print("%d sources checked, %d with findings" % (len(sources), len(bad)))
+    return 1 if bad else 0
