@@ -70,8 +70,10 @@ double LearningRateAt(double learning_rate, const wire::LearningRateSchedule& sc
   }
   const uint64_t s = t - warmup;
   switch (schedule.kind()) {
-    case Schedule::STEP:
-      return learning_rate * std::pow(schedule.factor(), static_cast<double>(s / schedule.every()));
+    case Schedule::STEP: {
+      const uint64_t steps = s / schedule.every();
+      return learning_rate * std::pow(schedule.factor(), static_cast<double>(steps));
+    }
     case Schedule::COSINE:
     case Schedule::LINEAR: {
       const uint64_t total = schedule.total_rounds();
