@@ -6,7 +6,6 @@
 #include <numeric>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "proto/base/mutex.h"
 #include "tests/cluster/hooked_transport.h"
 #include "tests/cluster/in_process_cluster.h"
@@ -37,8 +36,6 @@ TEST(WaitingRows, EverySingleElementOfAPartitionIsAskedForOnce) {
       MutexLock lock(&mutex);
       ASSERT_TRUE(changed.Await(&mutex, absl::Seconds(30), [&] { return asked >= kRequests; }));
     }
-    // Gives a worker time to repeat refused requests, if there are any.
-    if (store.rank() == 1) absl::SleepFor(absl::Milliseconds(500));
     ASSERT_STATUS_OK(store.PushRowSparse("w", row, std::vector<float>{3}, 0));
     if (store.rank() == 1) return;
     std::vector<int64_t> all(kRows), rows;

@@ -7,9 +7,7 @@
 #include <future>
 #include <memory>
 #include <span>
-#include <stop_token>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -17,45 +15,49 @@
 #include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 #include "proto/status_proto.h"
+#include "tests/proto/base/moved_clock.h"
 #include "tests/worker/courier/holding_transport.h"
 
 namespace slimps {
 namespace {
 
 constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits this long
-constexpr absl::Duration kForever = absl::Hours(1);  // no test waits for half of it
+constexpr absl::Duration kForever = absl::Hours(1);  // no test moves the clock that far
+constexpr absl::Duration kRetry = absl::Milliseconds(10);
 constexpr PeerId kServer{7};
 
 class CourierTest : public ::testing::Test {
  protected:
   std::unique_ptr<Courier> MakeCourier(absl::Duration timeout,
-                                       absl::Duration retry_interval = absl::Milliseconds(10)) {
+                                       absl::Duration retry_interval = kRetry) {
     return std::make_unique<Courier>(
         &transport_, &membership_, std::vector<PeerId>{kServer},
-        CourierOptions{.timeout = timeout, .retry_interval = retry_interval});
+        CourierOptions{.timeout = timeout, .retry_interval = retry_interval, .clock = &clock_});
   }
 
-  // For `time`, lets `server` answer items that this courier never sent.
-  static void Chatter(Courier* courier, PeerId server, absl::Duration time) {
-    for (const SteadyTime end = MachineClock()->Now() + time; MachineClock()->Now() < end;) {
-      Message reply;
-      reply.header.mutable_push_reply()->add_items()->mutable_id()->set_ticket(999);
-      EXPECT_TRUE(courier->HandleMessage(server, reply));
-      absl::SleepFor(absl::Milliseconds(20));
+  // Waits until the timer of the only courier has looked at all items at the present time.
+  void AwaitTimer() { ASSERT_TRUE(clock_.AwaitReadings(2)); }
+
+  // Lets `time` pass, and the timer act on it.
+  void Pass(absl::Duration time) {
+    clock_.Advance(time);
+    AwaitTimer();
+  }
+
+  // Lets `server` answer an item that this courier never sent.
+  static void Talk(Courier* courier, PeerId server) {
+    Message reply;
+    reply.header.mutable_push_reply()->add_items()->mutable_id()->set_ticket(999);
+    EXPECT_TRUE(courier->HandleMessage(server, reply));
+  }
+
+  // Lets `time` pass, in which `server` talks every `interval`.
+  void Chatter(Courier* courier, PeerId server, absl::Duration time, absl::Duration interval) {
+    for (absl::Duration passed; passed < time; passed += interval) {
+      Talk(courier, server);
+      Pass(interval);
     }
   }
-
-  // Lets the server chatter until this object is destroyed.
-  class Talk final {
-   public:
-    explicit Talk(Courier* courier)
-        : thread_([courier](std::stop_token stop) {
-            while (!stop.stop_requested()) Chatter(courier, kServer, absl::Milliseconds(20));
-          }) {}
-
-   private:
-    std::jthread thread_;
-  };
   void Push(Courier* courier) { Dispatch(courier, wire::PushItem()); }
   void Pull(Courier* courier) { Dispatch(courier, wire::PullItem()); }
   template <typename Item>
@@ -96,6 +98,7 @@ class CourierTest : public ::testing::Test {
     return !answers_.empty();
   }
 
+  MovedClock clock_;
   HoldingTransport transport_;
   Membership membership_{&transport_, {.role = wire::WORKER}};
   Mutex mutex_;
@@ -107,9 +110,10 @@ class CourierTest : public ::testing::Test {
 TEST_F(CourierTest, WhatTheTransportStillHoldsIsNotQueuedAgain) {
   const auto courier = MakeCourier(kLong);
   Push(courier.get());
-  absl::SleepFor(absl::Milliseconds(300));  // many retry intervals, and several of the timer
+  for (int interval = 0; interval < 3; ++interval) Pass(kRetry);
   EXPECT_EQ(transport_.sent(), 1u);
   transport_.HandOver(0);
+  clock_.Advance(kRetry);
   EXPECT_TRUE(transport_.AwaitSent(2));
   EXPECT_EQ(transport_.header(1).push().items(0).id().ticket(), 1u);
 }
@@ -134,9 +138,10 @@ TEST_F(CourierTest, WhatTheTransportGaveUpIsQueuedAgain) {
   const auto courier = MakeCourier(kLong);
   Push(courier.get());
   courier->OnUndeliverable(PeerId{8});  // another server's
-  absl::SleepFor(absl::Milliseconds(300));
+  Pass(kRetry);
   EXPECT_EQ(transport_.sent(), 1u);
   courier->OnUndeliverable(kServer);
+  clock_.Advance(kRetry);
   EXPECT_TRUE(transport_.AwaitSent(2));
 }
 
@@ -148,11 +153,11 @@ TEST_F(CourierTest, WhatWasLostWithAConnectionIsAskedForAgainAtOnce) {
   Push(courier.get());
   transport_.HandOver(0);
   transport_.HandOver(1);  // the third is still queued for the next connection
-  Chatter(courier.get(), kServer, absl::Milliseconds(1));
+  Talk(courier.get(), kServer);
   courier->OnConnectionLost(PeerId{8});  // another server's
   courier->OnConnectionLost(kServer);
   EXPECT_TRUE(transport_.AwaitSent(5));
-  absl::SleepFor(absl::Milliseconds(300));  // several intervals of the timer
+  AwaitTimer();
   EXPECT_EQ(transport_.sent(), 5u);
   EXPECT_EQ(transport_.header(3).push().items(0).id().ticket(), 1u);
   EXPECT_EQ(transport_.header(4).pull().items(0).id().ticket(), 2u);
@@ -162,31 +167,35 @@ TEST_F(CourierTest, AFullQueueIsTriedAgain) {
   const auto courier = MakeCourier(kForever);
   transport_.set_full(true);
   Push(courier.get());
-  EXPECT_TRUE(transport_.AwaitSent(14)) << "no less often as time goes by";
+  for (size_t sent = 2; sent <= 14; ++sent) {
+    Pass(kRetry);
+    ASSERT_EQ(transport_.sent(), sent) << "no less often as time goes by";
+  }
   transport_.set_full(false);
-  const size_t sent = transport_.sent();
-  EXPECT_TRUE(transport_.AwaitSent(sent + 1));
+  clock_.Advance(kRetry);
+  EXPECT_TRUE(transport_.AwaitSent(15));
   EXPECT_FALSE(answered());
 }
 
 // The server's answers to other items say nothing about an item that never left this worker.
 TEST_F(CourierTest, AFullQueueIsTriedAgainThoughTheServerTalks) {
-  const auto courier = MakeCourier(kForever, absl::Milliseconds(500));
-  const Talk talk(courier.get());
+  const auto courier = MakeCourier(kForever);
   transport_.set_full(true);
   Push(courier.get());
-  EXPECT_TRUE(transport_.AwaitSent(2));
+  Chatter(courier.get(), kServer, kRetry, kRetry / 2);
+  EXPECT_EQ(transport_.sent(), 2u);
   transport_.set_full(false);
-  EXPECT_TRUE(transport_.AwaitSent(transport_.sent() + 1));
+  Chatter(courier.get(), kServer, kRetry, kRetry / 2);
+  EXPECT_EQ(transport_.sent(), 3u);
   EXPECT_FALSE(answered());
 }
 
 TEST_F(CourierTest, WhatTheTransportGaveUpIsQueuedAgainThoughTheServerTalks) {
-  const auto courier = MakeCourier(kForever, absl::Milliseconds(500));
-  const Talk talk(courier.get());
+  const auto courier = MakeCourier(kForever);
   Push(courier.get());
   courier->OnUndeliverable(kServer);
-  EXPECT_TRUE(transport_.AwaitSent(2));
+  Chatter(courier.get(), kServer, kRetry, kRetry / 2);
+  EXPECT_EQ(transport_.sent(), 2u);
 }
 
 TEST_F(CourierTest, PushesAndPullsThatAServerHasNoRoomForAreSentAgain) {
@@ -197,6 +206,7 @@ TEST_F(CourierTest, PushesAndPullsThatAServerHasNoRoomForAreSentAgain) {
     transport_.HandOver(before);
     const absl::Status full = absl::ResourceExhaustedError("no room");
     push ? AnswerPush(courier.get(), full) : AnswerPull(courier.get(), full);
+    clock_.Advance(absl::Milliseconds(100));
     EXPECT_TRUE(transport_.AwaitSent(before + 2));
     EXPECT_FALSE(answered());
     push ? AnswerPush(courier.get(), absl::OkStatus())
@@ -229,8 +239,10 @@ TEST_F(CourierTest, AServerThatTalksIsNotAskedAgain) {
   const auto courier = MakeCourier(kLong, absl::Seconds(1));
   Pull(courier.get());
   transport_.HandOver(0);
-  Chatter(courier.get(), kServer, absl::Milliseconds(2500));  // its answer comes behind these
+  // The answer to the pull comes behind these.
+  Chatter(courier.get(), kServer, absl::Milliseconds(2500), absl::Milliseconds(500));
   EXPECT_EQ(transport_.sent(), 1u);
+  clock_.Advance(absl::Seconds(1));
   EXPECT_TRUE(transport_.AwaitSent(2)) << "a server that has fallen silent";
 }
 
@@ -243,8 +255,10 @@ TEST_F(CourierTest, AServerThatTalksIsAskedAgainInTheEnd) {
     const size_t before = transport_.sent();
     Pull(courier.get());
     transport_.HandOver(before);
-    Chatter(courier.get(), talking, absl::Milliseconds(1600));
-    EXPECT_GE(transport_.sent(), before + 2);
+    Chatter(courier.get(), talking, absl::Milliseconds(800), absl::Milliseconds(200));
+    EXPECT_EQ(transport_.sent(), before + (half ? 1 : 2));
+    Chatter(courier.get(), talking, absl::Milliseconds(800), absl::Milliseconds(200));
+    EXPECT_EQ(transport_.sent(), before + 2);
     courier->FailAll(absl::CancelledError("enough"));
   }
 }
@@ -307,6 +321,7 @@ TEST_F(CourierTest, TheDeadlineTellsWhyAServerRefused) {
   Push(courier.get());
   transport_.HandOver(0);
   AnswerPush(courier.get(), absl::ResourceExhaustedError("no room for 5 more bytes"));
+  clock_.Advance(absl::Milliseconds(200));
   const absl::Status status = AwaitAnswer().at(0);
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   for (const char* part : {"push of key s:w", "refused 1 times", "no room for 5 more bytes"}) {
@@ -317,6 +332,7 @@ TEST_F(CourierTest, TheDeadlineTellsWhyAServerRefused) {
 TEST_F(CourierTest, WithoutAnyAnswerTheDeadlineSaysSo) {
   const auto courier = MakeCourier(absl::Milliseconds(100));
   Push(courier.get());
+  clock_.Advance(absl::Milliseconds(100));
   const absl::Status status = AwaitAnswer().at(0);
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_NE(status.message().find("no answer within 100ms"), absl::string_view::npos) << status;
@@ -327,14 +343,13 @@ TEST_F(CourierTest, OfWhatWasSentTwiceNobodyKnowsTheRoundTrip) {
     const auto courier = MakeCourier(kLong);
     const size_t before = transport_.sent();
     Push(courier.get());
-    transport_.HandOver(before);
+    transport_.HandOver(before, clock_.Now());
+    clock_.Advance(kRetry);
     ASSERT_TRUE(transport_.AwaitSent(before + 2));  // queued, and no byte of it is on its way
-    if (twice) transport_.HandOver(before + 1);
+    if (twice) transport_.HandOver(before + 1, clock_.Now());
     AnswerPush(courier.get(), absl::OkStatus());
     MutexLock lock(&mutex_);
-    EXPECT_EQ(round_trips_.back() == absl::ZeroDuration(), twice) << round_trips_.back();
-    if (twice) continue;
-    EXPECT_GE(round_trips_.back(), absl::Milliseconds(10)) << "from the first byte";
+    EXPECT_EQ(round_trips_.back(), twice ? absl::ZeroDuration() : kRetry) << "from the first byte";
   }
 }
 
@@ -353,6 +368,7 @@ TEST_F(CourierTest, StopWaitsForTheAnswerThatItsTimerIsGiving) {
                      given = true;
                    }});
   courier->Dispatch(0, std::move(items), 0);
+  clock_.Advance(absl::Milliseconds(20));
   entered.get_future().wait();
   auto stopped = std::async(std::launch::async, [&] {
     courier->Stop();

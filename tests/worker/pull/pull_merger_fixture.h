@@ -16,6 +16,7 @@
 #include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 #include "proto/status_proto.h"
+#include "tests/proto/base/moved_clock.h"
 #include "worker/pull/pull_merger.h"
 
 namespace slimps {
@@ -155,6 +156,7 @@ class PullMergerTest : public ::testing::Test {
     return Asked();
   }
 
+  MovedClock clock_;  // of the mergers that ask for it; it stands still until a test moves it
   AskedTransport transport_;
   Membership membership_{&transport_, {.role = wire::WORKER}};
   Courier courier_;
