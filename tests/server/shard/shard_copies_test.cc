@@ -43,7 +43,7 @@ class ShardCopiesTest : public ShardStateTest {
     ShardItems items{.origin = From(worker)};
     for (size_t i = 0; i < times; ++i) {
       PullWork& pull = items.pulls.emplace_back();
-      FillPull(&pull.item, "w", 0, 0, kElements, 0, i + 1);
+      FillPull(&pull.item, {.elements = kElements, .ticket = i + 1});
       if (what == What::kState) pull.item.set_state_tensor(1);
       if (what == What::kRows) {
         pull.item.set_rows_only(true);

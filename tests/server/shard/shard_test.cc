@@ -55,7 +55,11 @@ class ShardTest : public ::testing::Test {
     ShardItems items = From(0);
     Message message;
     PushWork push;
-    FillPush(&message, &push.item, name, 0, round, std::vector<float>(elements, 1.0f), round);
+    FillPush(&message, &push.item,
+             {.name = name,
+              .round = round,
+              .values = std::vector<float>(elements, 1.0f),
+              .ticket = round});
     push.payload = message.payloads[0];
     items.pushes.push_back(std::move(push));
     return items;
@@ -64,7 +68,8 @@ class ShardTest : public ::testing::Test {
                     absl::Duration wait = kLong) {
     ShardItems items = From(0);
     PullWork pull;
-    FillPull(&pull.item, name, 0, version, elements, 0, version + 1);
+    FillPull(&pull.item,
+             {.name = name, .min_version = version, .elements = elements, .ticket = version + 1});
     pull.deadline = clock_.Now() + wait;
     items.pulls.push_back(std::move(pull));
     return items;
