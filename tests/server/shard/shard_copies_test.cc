@@ -27,9 +27,9 @@ enum class What { kState, kRows, kWeights };
 
 class ShardCopiesTest : public ShardStateTest {
  protected:
-  static std::unique_ptr<ShardState> MakeState(const Clock* clock, size_t most_copied_bytes) {
+  static std::unique_ptr<ShardState> MakeState(const Clock* clock, size_t max_copied_bytes) {
     auto state =
-        std::make_unique<ShardState>(MakeOptimizer(SgdSpec(1, 0.5)), clock, most_copied_bytes);
+        std::make_unique<ShardState>(MakeOptimizer(SgdSpec(1, 0.5)), clock, max_copied_bytes);
     ShardItems items{.origin = From(0)};
     items.inits.push_back(MakeInit("w", std::vector<float>(kElements)));
     items.inits[0].spec.row_elements = kElements;

@@ -349,7 +349,7 @@ TEST_F(InitialValuesTest, NoMoreThanTheBoundIsUnderWay) {
   const std::vector<float> values(9, 1.0f);
   std::thread sender([&] {
     EXPECT_TRUE(SendInitialValues({{.key = "w", .shape = {9}, .value = values}}, {plan},
-                                  {.most_bytes = 16}, &courier_)
+                                  {.max_bytes = 16}, &courier_)
                     .ok());
   });
   size_t most = 0;
@@ -367,7 +367,7 @@ TEST_F(InitialValuesTest, AfterARefusalNoMoreIsSent) {
   const std::vector<float> values(4, 1.0f);
   Acknowledge([&](const wire::InitItem&) { return absl::AlreadyExistsError("declared before"); });
   EXPECT_EQ(SendInitialValues({{.key = "w", .shape = {4}, .value = values}}, {plan},
-                              {.most_bytes = 4}, &courier_)
+                              {.max_bytes = 4}, &courier_)
                 .code(),
             absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(sent(), 1u);
