@@ -11,15 +11,15 @@ namespace slimps {
 namespace {
 
 // A double holds it exactly, and it is far below where a sum of rounds would wrap around to 0.
-constexpr uint64_t kMostBeginRounds = uint64_t{1} << 53;
+constexpr uint64_t kMaxBeginRounds = uint64_t{1} << 53;
 
 }  // namespace
 
 absl::Status ValidateSchedule(const wire::LearningRateSchedule& schedule) {
   using Schedule = wire::LearningRateSchedule;
-  if (schedule.begin_round() > kMostBeginRounds) {
+  if (schedule.begin_round() > kMaxBeginRounds) {
     return absl::InvalidArgumentError(absl::StrCat("schedule.begin_round: expected at most ",
-                                                   kMostBeginRounds, ", got ",
+                                                   kMaxBeginRounds, ", got ",
                                                    schedule.begin_round()));
   }
   if (!(schedule.power() >= 0) || !std::isfinite(schedule.power())) {

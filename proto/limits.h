@@ -31,7 +31,7 @@ inline constexpr Limits kDefaultLimits{};
 
 // Bounds the update count of an optimizer's state that is put back, so that counting on from there
 // cannot wrap around.
-inline constexpr uint64_t kMostUpdates = uint64_t{1} << 62;
+inline constexpr uint64_t kMaxUpdates = uint64_t{1} << 62;
 
 }  // namespace slimps
 

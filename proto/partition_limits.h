@@ -17,11 +17,11 @@ inline constexpr auto kMaxPartitionBytes =
 
 // The copies (rows, the optimizer's state) that a shard holds until they are sent. It refuses a new
 // pull beyond that.
-inline constexpr size_t kMostCopiedBytes = size_t{64} << 20;
+inline constexpr size_t kMaxCopiedBytes = size_t{64} << 20;
 
 // What a worker asks for at once. A server holds a copy of all that it was asked for, so this stays
-// below kMostCopiedBytes.
-inline constexpr size_t kMostAskedBytes = kMostCopiedBytes / 2;
+// below kMaxCopiedBytes.
+inline constexpr size_t kMaxAskedBytes = kMaxCopiedBytes / 2;
 
 }  // namespace slimps
 

@@ -12,7 +12,7 @@
 namespace slimps {
 namespace {
 
-constexpr size_t kMostNamed = 8;  // nodes in one message
+constexpr size_t kMaxNamed = 8;  // nodes in one message
 
 bool InGroup(wire::Role group, wire::Role role) {
   return group == wire::ROLE_UNSPECIFIED || group == role;
@@ -23,11 +23,10 @@ std::string Name(const BarrierTable::Node& node) { return NodeName(node.first, n
 // "worker 1, worker 4 and 2 more".
 std::string Names(const std::vector<BarrierTable::Node>& nodes) {
   std::string names;
-  for (size_t i = 0; i < std::min(nodes.size(), kMostNamed); ++i) {
+  for (size_t i = 0; i < std::min(nodes.size(), kMaxNamed); ++i) {
     absl::StrAppend(&names, i == 0 ? "" : ", ", Name(nodes[i]));
   }
-  if (nodes.size() > kMostNamed)
-    absl::StrAppend(&names, " and ", nodes.size() - kMostNamed, " more");
+  if (nodes.size() > kMaxNamed) absl::StrAppend(&names, " and ", nodes.size() - kMaxNamed, " more");
   return names;
 }
 

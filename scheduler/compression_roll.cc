@@ -10,15 +10,15 @@
 namespace slimps {
 namespace {
 
-constexpr size_t kMostNamed = 8;    // workers, and ways to compress, in one line
-constexpr size_t kMostBytes = 256;  // of one way
+constexpr size_t kMaxNamed = 8;    // workers, and ways to compress, in one line
+constexpr size_t kMaxBytes = 256;  // of one way
 
 }  // namespace
 
 void CompressionRoll::Note(uint32_t worker, const std::string& compression) {
   if (compression.empty()) return;
   std::string& said = said_[worker];
-  const std::string shown = compression.substr(0, kMostBytes);
+  const std::string shown = compression.substr(0, kMaxBytes);
   if (said == shown) return;
   said = shown;
   if (said_.size() < num_workers_) return;
@@ -30,16 +30,16 @@ void CompressionRoll::Note(uint32_t worker, const std::string& compression) {
   std::vector<std::pair<uint32_t, std::string>> parts;  // by lowest rank
   for (const auto& [way, ranks] : ways) {
     std::string part;
-    for (size_t i = 0; i < std::min(ranks.size(), kMostNamed); ++i) {
+    for (size_t i = 0; i < std::min(ranks.size(), kMaxNamed); ++i) {
       absl::StrAppend(&part, i == 0 ? "" : ", ", NodeName(wire::WORKER, ranks[i]));
     }
-    if (ranks.size() > kMostNamed) {
-      absl::StrAppend(&part, " and ", ranks.size() - kMostNamed, " more");
+    if (ranks.size() > kMaxNamed) {
+      absl::StrAppend(&part, " and ", ranks.size() - kMaxNamed, " more");
     }
     parts.push_back({ranks[0], absl::StrCat(part, ": ", way)});
   }
   std::ranges::sort(parts);
-  for (size_t i = 0; i < std::min(parts.size(), kMostNamed); ++i) {
+  for (size_t i = 0; i < std::min(parts.size(), kMaxNamed); ++i) {
     absl::StrAppend(&differences_, i == 0 ? "" : "; ", parts[i].second);
   }
 }

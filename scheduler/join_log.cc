@@ -10,9 +10,9 @@
 namespace slimps {
 namespace {
 
-constexpr size_t kMostOfHost = 64;  // bytes of each text that the node sent of itself
-constexpr size_t kMostOfWhy = 400;  // bytes of the reason
-constexpr size_t kMostNamed = 16;   // nodes in one line
+constexpr size_t kMaxOfHost = 64;  // bytes of each text that the node sent of itself
+constexpr size_t kMaxOfWhy = 400;  // bytes of the reason
+constexpr size_t kMaxNamed = 16;   // nodes in one line
 
 std::string Shown(const std::string& text, size_t most) {
   return absl::Utf8SafeCHexEscape(text.substr(0, most));
@@ -21,7 +21,7 @@ std::string Shown(const std::string& text, size_t most) {
 // "a worker (host b, pid 17)".
 std::string Describe(const wire::Register& registration) {
   return absl::StrCat("a ", RoleName(registration.role()), " (host ",
-                      Shown(registration.host(), kMostOfHost), ", pid ", registration.pid(), ")");
+                      Shown(registration.host(), kMaxOfHost), ", pid ", registration.pid(), ")");
 }
 
 }  // namespace
@@ -29,29 +29,29 @@ std::string Describe(const wire::Register& registration) {
 void JoinLog::Joined(const Member& member, const std::string& missing) {
   std::string where;
   for (const std::string& endpoint : member.entry.endpoints()) {
-    absl::StrAppend(&where, where.empty() ? " listens at " : ", ", Shown(endpoint, kMostOfHost));
+    absl::StrAppend(&where, where.empty() ? " listens at " : ", ", Shown(endpoint, kMaxOfHost));
   }
-  lines_.push_back(absl::StrCat(Shown(member.ToString(), kMostOfWhy), where.empty() ? " is" : where,
+  lines_.push_back(absl::StrCat(Shown(member.ToString(), kMaxOfWhy), where.empty() ? " is" : where,
                                 where.empty() ? " there" : "",
                                 missing.empty() ? "" : "; missing: ", missing));
 }
 
 void JoinLog::Replaced(const Member& member) {
-  lines_.push_back(absl::StrCat(Shown(member.ToString(), kMostOfWhy),
+  lines_.push_back(absl::StrCat(Shown(member.ToString(), kMaxOfWhy),
                                 " is gone; a process that was started anew takes its place"));
 }
 
 void JoinLog::Refused(const wire::Header& header, const absl::Status& why, absl::Duration age) {
   const std::string line = absl::StrCat("refused ", Describe(header.register_()), ": ",
-                                        Shown(std::string(why.message()), kMostOfWhy));
+                                        Shown(std::string(why.message()), kMaxOfWhy));
   if (std::ranges::find(refusals_, line) != refusals_.end()) return;
   refusals_.push_back(line);
-  if (refusals_.size() > options_.most_remembered) refusals_.pop_front();
+  if (refusals_.size() > options_.max_remembered) refusals_.pop_front();
 
   const int64_t earned = (age - refilled_at_) / options_.refusal_every;
   if (earned > 0) {
     refilled_at_ += earned * options_.refusal_every;
-    refusals_left_ = std::min(options_.most_refusals, refusals_left_ + static_cast<size_t>(earned));
+    refusals_left_ = std::min(options_.max_refusals, refusals_left_ + static_cast<size_t>(earned));
   }
   if (refusals_left_ == 0) {
     ++untold_;
@@ -70,11 +70,10 @@ void JoinLog::Waiting(const MembershipTable& members, absl::Duration age) {
   std::string line =
       absl::StrCat("after ", absl::FormatDuration(age), " the job waits for ",
                    MissingNodes(members.Roster()), "; there: ", there.empty() ? "nobody" : "");
-  for (size_t i = 0; i < std::min(there.size(), kMostNamed); ++i) {
-    absl::StrAppend(&line, i == 0 ? "" : ", ", Shown(there[i].ToString(), kMostOfWhy));
+  for (size_t i = 0; i < std::min(there.size(), kMaxNamed); ++i) {
+    absl::StrAppend(&line, i == 0 ? "" : ", ", Shown(there[i].ToString(), kMaxOfWhy));
   }
-  if (there.size() > kMostNamed)
-    absl::StrAppend(&line, " and ", there.size() - kMostNamed, " more");
+  if (there.size() > kMaxNamed) absl::StrAppend(&line, " and ", there.size() - kMaxNamed, " more");
   lines_.push_back(line);
   for (const std::string& refusal : refusals_) lines_.push_back(absl::StrCat("  ", refusal));
 }

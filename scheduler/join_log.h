@@ -30,13 +30,13 @@ class JoinLog final {
   struct Options {
     // Time until the missing nodes are named. It then doubles each time.
     absl::Duration patience = absl::Seconds(10);
-    size_t most_refusals = 20;  // at once; then one per `refusal_every`
+    size_t max_refusals = 20;  // at once; then one per `refusal_every`
     absl::Duration refusal_every = absl::Seconds(3);
-    size_t most_remembered = 8;  // that refusals() returns
+    size_t max_remembered = 8;  // that refusals() returns
   };
 
   explicit JoinLog(const Options& options)
-      : options_(options), next_missing_(options.patience), refusals_left_(options.most_refusals) {}
+      : options_(options), next_missing_(options.patience), refusals_left_(options.max_refusals) {}
 
   // Adds a line: `member` has come. `missing` is what MissingNodes returns.
   void Joined(const Member& member, const std::string& missing);

@@ -17,7 +17,7 @@
 namespace slimps {
 namespace {
 
-constexpr size_t kMostVariants = 200;  // of one key: KeyEntry::variant_of counts them in a byte
+constexpr size_t kMaxVariants = 200;  // of one key: KeyEntry::variant_of counts them in a byte
 
 std::string Describe(const wire::KeyInfo& info) {
   return absl::StrCat("shape [", absl::StrJoin(info.shape(), ", "), "], dtype ",
@@ -71,8 +71,8 @@ absl::Status PlacementTable::CheckKey(uint32_t worker, const wire::KeyInfo& info
   if (known == keys_.end()) return absl::OkStatus();
   const KeyEntry& entry = known->second;
   if (entry.variant_of[worker] == 0) {
-    if (entry.variants.size() < kMostVariants) return absl::OkStatus();
-    return bad("workers declare it in ", kMostVariants, " ways already");
+    if (entry.variants.size() < kMaxVariants) return absl::OkStatus();
+    return bad("workers declare it in ", kMaxVariants, " ways already");
   }
   const Variant& before = entry.variants[entry.variant_of[worker] - 1u];
   if (!SameTensor(before.info, info) || before.partition_elements != partition_elements) {

@@ -20,7 +20,7 @@ namespace slimps {
 namespace {
 
 constexpr double kMillion = 1e6;
-constexpr double kMostNodes = 4096;
+constexpr double kMaxNodes = 4096;
 
 // One option's text as given, and the range that the table has for it.
 struct Given {
@@ -148,9 +148,9 @@ constexpr Option kOptions[] = {
     {"timeout_s", SetTimeout, 0.001, kMillion},
     {"scheduler", SetScheduler},
     {"job_id", SetText<&KVStoreOptions::job_id>},
-    {"num_workers", SetCount<&KVStoreOptions::num_workers>, 1, kMostNodes},
-    {"num_servers", SetCount<&KVStoreOptions::num_servers>, 1, kMostNodes},
-    {"rank", SetCount<&KVStoreOptions::wanted_rank>, -1, kMostNodes - 1},
+    {"num_workers", SetCount<&KVStoreOptions::num_workers>, 1, kMaxNodes},
+    {"num_servers", SetCount<&KVStoreOptions::num_servers>, 1, kMaxNodes},
+    {"rank", SetCount<&KVStoreOptions::wanted_rank>, -1, kMaxNodes - 1},
 };
 
 absl::Status Missing(const char* what, const char* variables) {

@@ -64,7 +64,7 @@ constexpr std::pair<const char*, Spec::Kind> kOptimizers[] = {{"sgd", Spec::SGD}
 
 // Returns the description of what the option takes, or nullptr if it takes `value`.
 const char* Expected(Takes takes, double value) {
-  constexpr double kMostRounds = 9007199254740992;  // 2^53: whole numbers are exact up to there
+  constexpr double kMaxRounds = 9007199254740992;  // 2^53: whole numbers are exact up to there
   switch (takes) {
     case Takes::kNumber:
       return std::isfinite(value) ? nullptr : "a number";
@@ -75,7 +75,7 @@ const char* Expected(Takes takes, double value) {
     case Takes::kSwitch:
       return value == 0 || value == 1 ? nullptr : "0 or 1";
     case Takes::kRounds:
-      return value >= 0 && value <= kMostRounds && value == std::floor(value)
+      return value >= 0 && value <= kMaxRounds && value == std::floor(value)
                  ? nullptr
                  : "a whole number of rounds";
   }

@@ -7,8 +7,8 @@
 namespace slimps {
 namespace {
 
-// A tensor up to 1 / kSmallestShare of all bytes does not hold up training.
-constexpr uint64_t kSmallestShare = 32;
+// A tensor does not hold up training if all tensors have this many times its bytes, or more.
+constexpr uint64_t kQuickRatio = 32;
 
 }  // namespace
 
@@ -37,7 +37,7 @@ std::set<uint64_t> ChooseSizes(const std::map<uint64_t, uint64_t>& tensors,
   for (const auto& [bytes, count] : tensors) total += bytes * count;
   std::vector<uint64_t> sizes;
   for (const auto& [bytes, count] : tensors) {
-    const bool is_quick = sizes.empty() || bytes <= total / kSmallestShare;
+    const bool is_quick = sizes.empty() || bytes <= total / kQuickRatio;
     // The sizes so far are too close together to tell start-up time from rate.
     const bool is_needed =
         !is_quick && sizes.back() / kSizeRange < sizes.front() &&

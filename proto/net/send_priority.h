@@ -14,8 +14,8 @@ namespace slimps {
 // layer could not begin the following round, and the link would then stand idle. From round 1 on
 // the result is below 0, which is the priority of messages without a tensor.
 constexpr int64_t SendPriority(uint64_t round, int32_t priority) {
-  constexpr uint64_t kMostRounds = uint64_t{1} << 30;  // later rounds count as equal
-  return -(static_cast<int64_t>(std::min(round, kMostRounds)) << 32) + priority;
+  constexpr uint64_t kMaxRounds = uint64_t{1} << 30;  // later rounds count as equal
+  return -(static_cast<int64_t>(std::min(round, kMaxRounds)) << 32) + priority;
 }
 
 }  // namespace slimps

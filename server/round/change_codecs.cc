@@ -38,7 +38,7 @@ absl::StatusOr<std::shared_ptr<const ChangeCodec>> ChangeCodecs::Find(const std:
   made->by_blocks = dynamic_cast<const BlockCodec*>(made->codec.get());
   made->workspace = workspace_;
   made->clock = clock_;
-  if (codecs_.size() >= kMostKept) codecs_.clear();  // partitions share those in use
+  if (codecs_.size() >= kMaxKept) codecs_.clear();  // partitions share those in use
   codecs_.emplace(spec, made);
   return made;
 }

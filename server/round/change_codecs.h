@@ -37,7 +37,7 @@ struct ChangeCodec {
 // Owned by the shard thread. The codecs that it returns may outlive it.
 class ChangeCodecs final {
  public:
-  static constexpr size_t kMostKept = 64;
+  static constexpr size_t kMaxKept = 64;
 
   // REQUIRES: `clock` outlives all codecs.
   explicit ChangeCodecs(const Clock* clock) : clock_(clock) {}

@@ -99,9 +99,9 @@ absl::Status StatefulOptimizer::CheckPut(const wire::OptimizerState& state,
         absl::StrCat("optimizer state: expected tensor 1 to ", tensors, " in raw fp32, got tensor ",
                      state.tensor(), " in ", std::string(FormatName(value.format))));
   }
-  if (state.load() == 0 || state.updates() > kMostUpdates) {
+  if (state.load() == 0 || state.updates() > kMaxUpdates) {
     return absl::InvalidArgumentError(
-        absl::StrCat("optimizer state: expected loads numbered from 1 and at most ", kMostUpdates,
+        absl::StrCat("optimizer state: expected loads numbered from 1 and at most ", kMaxUpdates,
                      " updates, got load ", state.load(), " and ", state.updates()));
   }
   return ValidatePayload(value.format, value.payload.bytes(), spec_.elements);

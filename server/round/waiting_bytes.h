@@ -16,9 +16,9 @@ namespace slimps {
 // Thread-safe. The count publishes nothing but itself.
 class WaitingBytes final {
  public:
-  static constexpr size_t kMost = size_t{4} << 30;
+  static constexpr size_t kMax = size_t{4} << 30;
 
-  explicit WaitingBytes(size_t most = kMost) : most_(most) {}
+  explicit WaitingBytes(size_t most = kMax) : most_(most) {}
   WaitingBytes(const WaitingBytes&) = delete;
   WaitingBytes& operator=(const WaitingBytes&) = delete;
 

@@ -27,12 +27,12 @@ absl::Status ParkedMessages::Add(EarlyMessage&& early) {
     of_all += BytesOf(waiting);
     if (waiting.from == early.from) of_peer += BytesOf(waiting);
   }
-  if (messages_.size() >= kMostMessages || bytes > kMostBytes - of_all ||
-      bytes > kMostBytesOfPeer - of_peer) {
+  if (messages_.size() >= kMaxMessages || bytes > kMaxBytes - of_all ||
+      bytes > kMaxBytesOfPeer - of_peer) {
     return absl::ResourceExhaustedError(
         absl::StrCat(messages_.size(), " messages of ", of_all, " bytes wait already, ", of_peer,
-                     " bytes of this peer; this one has ", bytes, ", at most ", kMostMessages,
-                     " of ", kMostBytes, " may, ", kMostBytesOfPeer, " of a peer"));
+                     " bytes of this peer; this one has ", bytes, ", at most ", kMaxMessages,
+                     " of ", kMaxBytes, " may, ", kMaxBytesOfPeer, " of a peer"));
   }
   messages_.push_back(std::move(early));
   return absl::OkStatus();

@@ -28,9 +28,9 @@ struct EarlyMessage {
 // Thread-compatible. Pure: the caller brings the time.
 class ParkedMessages final {
  public:
-  static constexpr size_t kMostMessages = 256;
-  static constexpr size_t kMostBytes = size_t{16} << 20;
-  static constexpr size_t kMostBytesOfPeer = size_t{64} << 10;
+  static constexpr size_t kMaxMessages = 256;
+  static constexpr size_t kMaxBytes = size_t{16} << 20;
+  static constexpr size_t kMaxBytesOfPeer = size_t{64} << 10;
   static constexpr absl::Duration kLongest = absl::Seconds(10);
 
   // Keeps `early`.

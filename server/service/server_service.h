@@ -46,7 +46,7 @@ struct ServerOptions {
   absl::Duration max_pull_wait = absl::Minutes(10);  // at most, even if a pull asks for more
   DirectoryLimits directory;
   // Bound on pushes of incomplete rounds, in all partitions together. Partial sums are included.
-  size_t max_waiting_bytes = WaitingBytes::kMost;
+  size_t max_waiting_bytes = WaitingBytes::kMax;
   ShardOptions shard;
 };
 

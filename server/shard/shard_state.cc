@@ -45,9 +45,9 @@ size_t ShardItems::PayloadBytes() const {
 }
 
 ShardState::ShardState(std::shared_ptr<const Optimizer> optimizer, const Clock* clock,
-                       size_t most_copied_bytes)
+                       size_t max_copied_bytes)
     : clock_(clock),
-      most_copied_bytes_(most_copied_bytes),
+      max_copied_bytes_(max_copied_bytes),
       optimizer_(std::move(optimizer)),
       change_codecs_(clock) {}
 
@@ -226,7 +226,7 @@ absl::Status ShardState::Answer(Slot& slot, const WaitingPull& pull, CopyRoom ro
 }
 
 absl::Status ShardState::CheckRoomForCopy(const Partition& partition, size_t elements) const {
-  const size_t most = most_copied_bytes_ / sizeof(float), waiting = copied_bytes_ / sizeof(float);
+  const size_t most = max_copied_bytes_ / sizeof(float), waiting = copied_bytes_ / sizeof(float);
   if (waiting == 0 || (waiting <= most && elements <= most - waiting)) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(NameOf(partition), ": a copy of ", elements,
                                                    " elements, while copies of ", waiting,

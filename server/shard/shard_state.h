@@ -67,12 +67,12 @@ struct ShardItems {
 class ShardState final {
  public:
   // `optimizer` is for new partitions, until SetOptimizer. Answers that are copies (rows, the
-  // optimizer's state) of at most `most_copied_bytes` may wait for TakeReplies. A new pull beyond
+  // optimizer's state) of at most `max_copied_bytes` may wait for TakeReplies. A new pull beyond
   // that is refused with ResourceExhausted, unless no other copy waits. A pull that has waited for
   // its version waits on instead.
   // REQUIRES: `clock` outlives the state.
   ShardState(std::shared_ptr<const Optimizer> optimizer, const Clock* clock,
-             size_t most_copied_bytes = kMostCopiedBytes);
+             size_t max_copied_bytes = kMaxCopiedBytes);
 
   // Answers every item once: now, when its version is there, or when its deadline has passed.
   void HandleItems(ShardItems items);
@@ -116,7 +116,7 @@ class ShardState final {
 
   // True if TakeReplies should be called before more items are handled. Without that call the
   // copies of one worker's next request might find no room.
-  bool has_many_copies() const { return copied_bytes_ > most_copied_bytes_ / 2; }
+  bool has_many_copies() const { return copied_bytes_ > max_copied_bytes_ / 2; }
 
   // Returns nullptr if the partition is not initialised.
   const Partition* Find(const PartitionId& id) const;
@@ -151,7 +151,7 @@ class ShardState final {
   uint64_t MeasureDecode(PayloadFormat format, const Payload& payload, size_t elements) const;
 
   const Clock* const clock_;
-  const size_t most_copied_bytes_;
+  const size_t max_copied_bytes_;
   std::shared_ptr<const Optimizer> optimizer_;
   // Never erased: pointers into it stay valid.
   std::unordered_map<PartitionId, Slot, PartitionIdHash> slots_;

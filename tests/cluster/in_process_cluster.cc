@@ -49,9 +49,10 @@ InProcessCluster::InProcessCluster(ClusterOptions options) : options_(std::move(
   EXPECT_TRUE(scheduler_transport_->Bind(kScheduler).ok());
   EXPECT_TRUE(scheduler_transport_->Start(scheduler_.get()).ok());
   ticker_ = std::thread([this] {
-    while (!stopping_.load()) {
+    MutexLock lock(&ticker_mutex_);
+    while (!stopping_) {
       scheduler_->Tick();
-      absl::SleepFor(absl::Milliseconds(20));  // the scheduler's own pace, not a wait
+      stop_.WaitFor(&ticker_mutex_, absl::Milliseconds(20));
     }
   });
   for (uint32_t i = 0; i < options_.servers; ++i) {
@@ -82,7 +83,11 @@ InProcessCluster::InProcessCluster(ClusterOptions options) : options_(std::move(
 InProcessCluster::~InProcessCluster() {
   for (auto& server : servers_) server->thread.join();  // the last goodbye has ended the job
   servers_.clear();
-  stopping_.store(true);
+  {
+    MutexLock lock(&ticker_mutex_);
+    stopping_ = true;
+    stop_.NotifyAll();
+  }
   ticker_.join();
   scheduler_transport_->Stop();
 }

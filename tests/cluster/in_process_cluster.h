@@ -9,7 +9,6 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -17,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "proto/base/clock.h"
+#include "proto/base/mutex.h"
 #include "proto/net/testing/fault_injection.h"
 #include "proto/net/testing/in_process_transport.h"
 #include "scheduler/scheduler_service.h"
@@ -78,7 +78,9 @@ class InProcessCluster final {
   std::shared_ptr<InProcessNetwork> network_ = std::make_shared<InProcessNetwork>();
   std::unique_ptr<InProcessTransport> scheduler_transport_;
   std::unique_ptr<SchedulerService> scheduler_;
-  std::atomic<bool> stopping_{false};
+  Mutex ticker_mutex_;
+  CondVar stop_;
+  bool stopping_ = false;
   std::thread ticker_;
   std::vector<std::unique_ptr<Server>> servers_;
 };

@@ -3,6 +3,7 @@
 // repeatability.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <future>

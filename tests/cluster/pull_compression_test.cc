@@ -2,17 +2,20 @@
 // Compressed pulls over a whole cluster in one process. Every worker holds the same bits of every
 // version. The network, the cut of tensors, and pulling in place or through a copy do not matter.
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 #include "tests/cluster/in_process_cluster.h"
 #include "tests/cluster/random_values.h"
@@ -198,23 +201,57 @@ TEST(PullCompression, AnAutomaticThresholdMeasuresPlainPullsBothWays) {
   }
 }
 
+// Notes how often push threads read the machine's clock. Thread-safe.
+class PushThreadClock final : public Clock {
+ public:
+  SteadyTime Now() const override {
+    char name[16] = {};
+    pthread_getname_np(pthread_self(), name, sizeof(name));
+    if (std::string_view(name) == "push") {
+      MutexLock lock(&mutex_);
+      ++readings_;
+      read_.NotifyAll();
+    }
+    return MachineClock()->Now();
+  }
+  absl::Time WallNow() const override { return MachineClock()->WallNow(); }
+
+  int readings() const {
+    MutexLock lock(&mutex_);
+    return readings_;
+  }
+  bool AwaitReadings(int count) const {
+    MutexLock lock(&mutex_);
+    return read_.Await(&mutex_, absl::Seconds(30), [&] { return readings_ >= count; });
+  }
+
+ private:
+  mutable Mutex mutex_;
+  mutable CondVar read_;
+  mutable int readings_ = 0;
+};
+
 // The store's push thread is still encoding, and would next wait for the merger's measurements.
 TEST(PullCompression, AStoreMayBeDestroyedWhileItMeasures) {
   for (int again = 0; again < 3; ++again) {
+    const PushThreadClock clock;
     ClusterOptions options = Options(1, "1bit");
     options.job_fails = true;
     options.store.compression = "topk:ratio=0.1";
     options.store.fixed_threshold_bytes = std::nullopt;
     options.store.fixed_pull_threshold_bytes = std::nullopt;
+    options.store.clock = &clock;
     InProcessCluster cluster(options);
-    cluster.RunWorkers([](KVStore& store) {
+    cluster.RunWorkers([&](KVStore& store) {
       constexpr size_t kElements = 3'000'000;
       std::vector<float> w = Random(kElements, 1);
       const std::vector<int64_t> shape = {kElements};
       ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = shape, .value = w}}));
       ASSERT_STATUS_OK(store.PushPull("w", w, w, 0));
+      const int before = clock.readings();
       ASSERT_STATUS_OK(store.Push("w", w, 0));
-      absl::SleepFor(absl::Milliseconds(5));  // by now round 2 is most likely being encoded
+      // The push thread reads the clock when it asks for the codec, and when it begins to encode.
+      ASSERT_TRUE(clock.AwaitReadings(before + 2));
       store.Abort(absl::AbortedError("the test is over"));
     });
   }

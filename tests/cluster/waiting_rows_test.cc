@@ -6,7 +6,6 @@
 #include <numeric>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "proto/base/mutex.h"
 #include "tests/cluster/hooked_transport.h"
 #include "tests/cluster/in_process_cluster.h"
@@ -15,12 +14,13 @@ namespace slimps {
 namespace {
 
 TEST(WaitingRows, EverySingleElementOfAPartitionIsAskedForOnce) {
-  constexpr size_t kRows = size_t{1} << 20;  // one partition of the usual size
+  constexpr size_t kRows = size_t{1} << 20;  // of one partition
   constexpr int kRequests = 16;
   Mutex mutex;
   CondVar changed;
   int asked = 0;
   ClusterOptions options{.workers = 2, .servers = 1};
+  options.store.partition_bytes = kRows * sizeof(float);
   options.store.retry_interval = absl::Seconds(60);
   options.wrap = Hooked({[&](const Message& message) {
     MutexLock lock(&mutex);
@@ -33,17 +33,22 @@ TEST(WaitingRows, EverySingleElementOfAPartitionIsAskedForOnce) {
     const std::vector<float> value(kRows, 5.0f);
     ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {kRows}, .value = value}}));
     const std::vector<int64_t> row = {static_cast<int64_t>(store.rank())};
+    std::vector<int64_t> rows;
+    std::vector<float> values;
     if (store.rank() == 1) {
-      MutexLock lock(&mutex);
-      ASSERT_TRUE(changed.Await(&mutex, absl::Seconds(30), [&] { return asked >= kRequests; }));
+      {
+        MutexLock lock(&mutex);
+        ASSERT_TRUE(changed.Await(&mutex, absl::Seconds(30), [&] { return asked >= kRequests; }));
+      }
+      // The server answers this pull after it has let the other worker's requests wait, or has
+      // refused them.
+      ASSERT_STATUS_OK(store.PullRows("w", row, &rows, &values, 0));
     }
-    // Gives a worker time to repeat refused requests, if there are any.
-    if (store.rank() == 1) absl::SleepFor(absl::Milliseconds(500));
     ASSERT_STATUS_OK(store.PushRowSparse("w", row, std::vector<float>{3}, 0));
     if (store.rank() == 1) return;
-    std::vector<int64_t> all(kRows), rows;
+    std::vector<int64_t> all(kRows);
     std::iota(all.begin(), all.end(), 0);
-    std::vector<float> values, expected(kRows, 0.0f);
+    std::vector<float> expected(kRows, 0.0f);
     expected[0] = expected[1] = 3;
     ASSERT_STATUS_OK(store.PullRows("w", all, &rows, &values, 0));
     EXPECT_TRUE(rows == all);

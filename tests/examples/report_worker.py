@@ -4,22 +4,19 @@ ended."""
 
 import os
 import sys
-import time
 
 import torch
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path.insert(0, os.path.join(ROOT, "examples"))
+sys.path[:0] = [os.path.join(ROOT, "examples"), os.path.join(ROOT, "tests", "repo")]
 
 import training  # noqa: E402
+from eventually import eventually  # noqa: E402
 
 
 def wait_for(path):
-    deadline = time.monotonic() + 100
-    while not os.path.exists(path):
-        if time.monotonic() > deadline:
-            raise TimeoutError("worker 1 has not ended")
-        time.sleep(0.01)
+    if not eventually(lambda: os.path.exists(path), seconds=100):
+        raise TimeoutError("worker 1 has not ended")
     return 42
 
 

@@ -6,12 +6,12 @@ See torch_scenarios.py.
 
 import os
 import sys
-import time
 
 import slimps
 import slimps.torch
 import torch
 import torch.distributed as dist
+from eventually import eventually
 from torch_training import BATCH, OPTIMIZERS, STEPS, batches, farthest, mine, network, same_everywhere, step
 
 
@@ -55,9 +55,7 @@ def a_hook_that_fails_says_why(path):
     state = slimps.torch.CommHookState(model.module.named_parameters(), timeout_s=60)
     waits = path + ".waits"
     if rank == 1:
-        deadline = time.monotonic() + 100
-        while not os.path.exists(waits) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        eventually(lambda: os.path.exists(waits), seconds=100)
         state.store.abort("worker 1 has had enough")
         return
     pull_then = state.store.pull_then

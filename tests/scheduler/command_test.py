@@ -5,9 +5,13 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
-import time
 import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "repo"))
+
+from eventually import eventually  # noqa: E402
 
 PROGRAM = os.path.join(os.environ.get("TEST_SRCDIR", ""), "slimps/scheduler/slimps_scheduler")
 DEADLINE = 60.0  # seconds; only a failing test waits this long
@@ -77,9 +81,7 @@ class RunningTest(unittest.TestCase):
                                    text=True)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
-        deadline = time.monotonic() + DEADLINE
-        while not os.path.exists(self.port_file) and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.005)
+        eventually(lambda: os.path.exists(self.port_file) or process.poll() is not None, DEADLINE)
         with open(self.port_file, encoding="ascii") as text:
             return process, int(text.read())
 

@@ -31,9 +31,9 @@ wire::Header Registration(uint64_t pid, const std::string& host = "beta") {
 class JoinLogTest : public testing::Test {
  protected:
   JoinLog log_{{.patience = absl::Seconds(10),
-                .most_refusals = 2,
+                .max_refusals = 2,
                 .refusal_every = absl::Seconds(3),
-                .most_remembered = 3}};
+                .max_remembered = 3}};
   MembershipTable members_{{.job_id = "job", .num_workers = 2, .num_servers = 1}};
 };
 

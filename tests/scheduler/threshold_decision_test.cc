@@ -11,12 +11,19 @@ namespace {
 
 using ::testing::HasSubstr;
 
-void AddRow(wire::ThresholdReport* report, uint64_t bytes, double t_c, double t_cq, double t_pq) {
+struct RowFields {
+  uint64_t bytes = 0;
+  double t_c = 0;  // this and the next in ms
+  double t_cq = 0;
+  double t_pq = 0;
+};
+
+void AddRow(wire::ThresholdReport* report, const RowFields& fields) {
   wire::ThresholdRow* row = report->add_rows();
-  row->set_bytes(bytes);
-  row->set_t_c_ms(t_c);
-  row->set_t_cq_ms(t_cq);
-  row->set_t_pq_ms(t_pq);
+  row->set_bytes(fields.bytes);
+  row->set_t_c_ms(fields.t_c);
+  row->set_t_cq_ms(fields.t_cq);
+  row->set_t_pq_ms(fields.t_pq);
   row->set_raw_samples(9);
   row->set_compressed_samples(9);
 }
@@ -26,10 +33,10 @@ wire::ThresholdReport PaperReport(uint64_t ready_round, double shift = 0) {
   wire::ThresholdReport report;
   report.set_codec("1bit");
   report.set_ready_round(ready_round);
-  AddRow(&report, 1'000'000, 28.5 + shift, 24.3 + shift, 6.3);
-  AddRow(&report, 1'600'000, 30.5 + shift, 25.3 + shift, 6.5);
-  AddRow(&report, 2'200'000, 40.2 + shift, 28.3 + shift, 6.8);
-  AddRow(&report, 4'000'000, 75.5 + shift, 37.3 + shift, 8.5);
+  AddRow(&report, {.bytes = 1'000'000, .t_c = 28.5 + shift, .t_cq = 24.3 + shift, .t_pq = 6.3});
+  AddRow(&report, {.bytes = 1'600'000, .t_c = 30.5 + shift, .t_cq = 25.3 + shift, .t_pq = 6.5});
+  AddRow(&report, {.bytes = 2'200'000, .t_c = 40.2 + shift, .t_cq = 28.3 + shift, .t_pq = 6.8});
+  AddRow(&report, {.bytes = 4'000'000, .t_c = 75.5 + shift, .t_cq = 37.3 + shift, .t_pq = 8.5});
   return report;
 }
 
@@ -73,7 +80,7 @@ TEST(ThresholdDecision, NothingGainsMeansNoThreshold) {
   ThresholdDecision decision(1);
   wire::ThresholdReport report;
   report.set_codec("1bit");
-  AddRow(&report, 4096, 1.0, 0.9, 0.5);
+  AddRow(&report, {.bytes = 4096, .t_c = 1.0, .t_cq = 0.9, .t_pq = 0.5});
   ASSERT_TRUE(decision.Add(0, report).ok());
   EXPECT_FALSE(decision.decision()->has_threshold());
 }
@@ -109,13 +116,13 @@ TEST(ThresholdDecision, RowsThatNoTableCanHaveAreRefused) {
   for (const double bad : {nan, -1.0, std::numeric_limits<double>::infinity()}) {
     ThresholdDecision decision(1);
     wire::ThresholdReport report;
-    AddRow(&report, 4096, bad, 1, 1);
+    AddRow(&report, {.bytes = 4096, .t_c = bad, .t_cq = 1, .t_pq = 1});
     EXPECT_EQ(decision.Add(0, report).code(), absl::StatusCode::kInvalidArgument);
   }
   ThresholdDecision decision(1);
   wire::ThresholdReport twice;
-  AddRow(&twice, 4096, 1, 1, 1);
-  AddRow(&twice, 4096, 1, 1, 1);
+  AddRow(&twice, {.bytes = 4096, .t_c = 1, .t_cq = 1, .t_pq = 1});
+  AddRow(&twice, {.bytes = 4096, .t_c = 1, .t_cq = 1, .t_pq = 1});
   EXPECT_FALSE(decision.Add(0, twice).ok());
   EXPECT_FALSE(decision.Add(0, PaperReport(std::numeric_limits<uint64_t>::max())).ok());
 }

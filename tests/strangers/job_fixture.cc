@@ -9,26 +9,16 @@
 
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <sstream>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "proto/base/clock.h"
 #include "proto/limits.h"
+#include "tests/proto/base/wait_until.h"
 
 namespace slimps {
 namespace {
-
-bool WaitUntil(const std::function<bool()>& condition) {
-  const SteadyTime deadline = MachineClock()->Now() + kLong;
-  while (!condition()) {
-    if (MachineClock()->Now() > deadline) return false;
-    absl::SleepFor(absl::Milliseconds(2));
-  }
-  return true;
-}
 
 std::string Contents(const std::string& path) {
   std::ifstream in(path);

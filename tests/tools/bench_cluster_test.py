@@ -13,20 +13,20 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 TOOLS = os.path.join(ROOT, "tools")
 PROGRAMS = os.path.abspath(".")  # the runfiles, where tests start
-sys.path.insert(0, TOOLS)
+sys.path[:0] = [TOOLS, os.path.join(os.path.dirname(HERE), "repo")]
 
 from bench.cluster import cluster_bench as cluster  # noqa: E402
 from bench.cluster import bound  # noqa: E402
 from bench.cluster import net  # noqa: E402
 from bench.cluster import systems  # noqa: E402
 from bench import report_tables  # noqa: E402
+from eventually import eventually  # noqa: E402
 
 FIELDS = ["system", "model", "link", "iteration_ms", "compute_ms", "encode_ms", "encode_exposed_ms", "overlap_ms",
           "wire_bytes_out", "wire_bytes_in", "wire_ms_at_link_rate", "bound_ms", "fraction_of_bound",
@@ -260,22 +260,20 @@ class RunTest(unittest.TestCase):
         self.addCleanup(run.wait)
         self.addCleanup(run.kill)
         name = "slimpsb%d-n0" % run.pid
-        deadline = time.monotonic() + 60
-        pids = []
-        while time.monotonic() < deadline and len(pids) < 2:  # one may be a tool that sets the node up
-            time.sleep(0.05)
+
+        def two_pids():  # one alone may be a tool that sets the node up
             pids = [int(pid) for pid in net.run(["ip", "netns", "pids", name], check=False).split()]
-        self.assertEqual(2, len(pids))
+            return pids if len(pids) == 2 else None
+
+        pids = eventually(two_pids)
+        self.assertIsNotNone(pids)
         return run, name, pids
 
     def test_a_killed_run_leaves_nothing_that_the_next_does_not_remove(self):
         run, name, pids = self.start()
         run.kill()
         run.wait()
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and any(net.is_alive(pid) for pid in pids):
-            time.sleep(0.05)
-        self.assertFalse([pid for pid in pids if net.is_alive(pid)])
+        self.assertTrue(eventually(lambda: not any(net.is_alive(pid) for pid in pids)))
         self.assertIn(name, net.namespaces())
         with net.Network(1):
             pass
@@ -295,17 +293,18 @@ class RunTest(unittest.TestCase):
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True)
         self.addCleanup(run.kill)
         name = "slimpsb%d-n1" % run.pid
-        deadline = time.monotonic() + 60
-        server = None
-        while time.monotonic() < deadline and server is None:
-            time.sleep(0.05)
+
+        def server():
             for pid in net.run(["ip", "netns", "pids", name], check=False).split():
                 try:
                     with open("/proc/%s/comm" % pid, encoding="ascii") as comm:
-                        server = int(pid) if comm.read().startswith("slimps_server") else server
+                        if comm.read().startswith("slimps_server"):
+                            return int(pid)
                 except OSError:
                     pass
-        os.kill(server, signal.SIGKILL)
+            return None
+
+        os.kill(eventually(server), signal.SIGKILL)
         error = run.communicate(timeout=60)[1]
         self.assertEqual(1, run.returncode)
         self.assertIn("server1 was killed by SIGKILL", error)

@@ -7,15 +7,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
 PROGRAM = os.path.abspath("tools/bench/codec/bench_codec")  # in the runfiles, where tests start
-sys.path.insert(0, TOOLS)
+sys.path[:0] = [TOOLS, os.path.join(os.path.dirname(HERE), "repo")]
 
 from bench import report_tables as tables  # noqa: E402
+from eventually import eventually  # noqa: E402
 
 FIELDS = ["codec", "op", "workers", "elements", "threads", "isa", "gbps", "reference_gbps", "fraction_of_reference",
           "payload_bytes"]
@@ -26,13 +26,6 @@ def bench(*arguments, program=PROGRAM):
     if arguments and arguments[0] == "codec":
         command.append("--program=" + program)
     return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
-
-
-def eventually(condition):
-    deadline = time.monotonic() + 60
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return condition()
 
 
 def bench_json(*arguments):

@@ -10,13 +10,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
 PROGRAMS = os.path.abspath(".")  # the runfiles, where tests start
-sys.path.insert(0, TOOLS)
+sys.path[:0] = [TOOLS, os.path.join(os.path.dirname(HERE), "repo")]
 
 from bench import common  # noqa: E402
 from bench import bench_processes as processes  # noqa: E402
@@ -25,6 +24,7 @@ from bench.transport import transport_bench as bench  # noqa: E402
 from bench.transport import transport_runs as runs  # noqa: E402
 from bench.transport import transport_tables as tables  # noqa: E402
 from cli import setup  # noqa: E402
+from eventually import eventually  # noqa: E402
 
 PROMISED = {"transport", "workers", "servers", "op", "goodput_gbps", "raw_zmq_gbps", "fraction_of_raw", "p50_us",
             "p99_us"}
@@ -95,13 +95,10 @@ def tcp_ports(pid, local):
 
 
 def wait_for(condition, what, seconds=60.0):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.02)
-    raise AssertionError("waited %.0f s for %s" % (seconds, what))
+    value = eventually(condition, seconds)
+    if not value:
+        raise AssertionError("waited %.0f s for %s" % (seconds, what))
+    return value
 
 
 def programs():

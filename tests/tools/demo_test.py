@@ -22,18 +22,19 @@ from cli import setup  # noqa: E402
 # One file is scheduler, server and worker, depending on its name. A scheduler ends when a worker of
 # its job has ended. The port, which is the scheduler's process number, tells jobs apart.
 PROGRAM = """#!/usr/bin/python3
-import json, os, sys, time
+import json, os, signal, sys
 folder, name = os.path.split(os.path.abspath(sys.argv[0]))
 done = lambda port: os.path.join(folder, "done." + port)
 def after(flag):
     return sys.argv[sys.argv.index(flag) + 1]
 if name == "slimps_scheduler":
     port = str(os.getpid() % 60000 + 1)
+    os.mkfifo(done(port))
+    end = os.open(done(port), os.O_RDWR)
     with open(after("--port_file") + ".new", "w") as out:
         out.write(port)
     os.rename(after("--port_file") + ".new", after("--port_file"))
-    while not os.path.exists(done(port)):
-        time.sleep(0.005)
+    os.read(end, 1)
 elif name == "slimps_worker":
     with open(os.path.join(folder, "calls"), "a") as calls:
         calls.write(json.dumps(sys.argv[1:]) + "\\n")
@@ -43,7 +44,7 @@ elif name == "slimps_worker":
         compression = after("--compression")
         if os.path.exists(os.path.join(folder, "interrupts." + compression)):
             os.kill(os.getppid(), 15)
-            time.sleep(1000)
+            signal.pause()
         if os.path.exists(os.path.join(folder, "fails." + compression)):
             print("no such thing as " + compression)
             sys.exit(3)
@@ -64,7 +65,7 @@ elif name == "slimps_worker":
                                             "gain": 0.5}] if slimgc else None,
                        "threshold_explanation": "small ones go raw" if slimgc else None}, out)
     print("epoch 1 of worker " + os.environ["DMLC_WORKER_ID"])
-    open(done(os.environ["DMLC_PS_ROOT_PORT"]), "w").close()
+    os.write(os.open(done(os.environ["DMLC_PS_ROOT_PORT"]), os.O_RDWR), b"e")
 """
 
 

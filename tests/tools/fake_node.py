@@ -8,14 +8,16 @@ child=P   start a sleeping child, write its pid to P, and go on
 trap=P    on SIGINT or SIGTERM write the signal's name to P and exit 0
 env=NAME  print NAME=value
 pid=P     write its pid to P              blame=P    print, as a server, that the pid in P has failed
-pause=S   sleep for S seconds
 """
 
 import os
 import signal
 import subprocess
 import sys
-import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "repo"))
+
+from eventually import eventually  # noqa: E402
 
 
 def write(path, text):
@@ -53,11 +55,9 @@ def play(arguments):
         elif verb == "blame":
             with open(value, encoding="ascii") as pid:
                 print("slimps_server: worker 0 (host a, pid %s) failed: ABORTED" % pid.read(), flush=True)
-        elif verb == "pause":
-            time.sleep(float(value))
         elif verb == "until":
-            while not os.path.exists(value):
-                time.sleep(0.005)
+            while not eventually(lambda: os.path.exists(value)):  # pylint: disable=cell-var-from-loop
+                pass
         elif verb == "child":
             write(value, str(subprocess.Popen(["sleep", "600"]).pid))
         elif verb == "trap":

@@ -8,18 +8,20 @@ import sys
 import tempfile
 import threading
 import time
+import types
 import unittest
+from unittest import mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
-sys.path[:0] = [TOOLS, HERE]
+sys.path[:0] = [TOOLS, HERE, os.path.join(os.path.dirname(HERE), "repo")]
 
 import folder_case  # noqa: E402
 from cli import job_launch  # noqa: E402
 from cli import job_output  # noqa: E402
+from eventually import eventually  # noqa: E402
 
 FAKE = [sys.executable, os.path.join(HERE, "fake_node.py")]
-DEADLINE = 30.0  # seconds; only a failing test waits this long
 
 
 def alive(pid):
@@ -31,13 +33,21 @@ def alive(pid):
         return False
 
 
-def eventually(condition):
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.005)
-    return True
+class WatchedLauncher(job_launch.Launcher):
+    """Calls `when_idle`, if it is set, each time that it has waited for nodes and none has ended."""
+
+    def __init__(self, job, out):
+        super().__init__(job, out=out)
+        self.ended = set()  # names of the nodes that it has seen end
+        self.when_idle = None
+
+    def _next_event(self, seconds):
+        event = super()._next_event(seconds)
+        if isinstance(event, job_launch.Node):
+            self.ended.add(event.name)
+        if event is None and self.when_idle is not None:
+            self.when_idle()
+        return event
 
 
 class LaunchTest(folder_case.FolderCase):
@@ -45,10 +55,14 @@ class LaunchTest(folder_case.FolderCase):
         job = job_launch.Job(FAKE + scheduler, FAKE + server, FAKE + worker, workers, servers)
         job.settle = 0.1
         self.out = io.StringIO()
-        return job_launch.Launcher(job, out=self.out)
+        return WatchedLauncher(job, self.out)
 
-    def run_job(self, *arguments, **counts):
+    def run_job(self, *arguments, patience_ends=None, **counts):
+        """Runs a job. Makes the file `patience_ends` when the launcher has waited for further
+        failures after that of server0, and none has come."""
         launcher = self.launcher(*arguments, **counts)
+        if patience_ends is not None:
+            launcher.when_idle = lambda: "server0" in launcher.ended and self.put(patience_ends, "")
         status = launcher.run()
         for node in launcher.nodes:
             if node.process is not None:
@@ -82,11 +96,11 @@ class LaunchTest(folder_case.FolderCase):
     TRACEBACK = ["say=Traceback (most recent call last):", 'say=  File "train.py", line 7, in <module>']
 
     def test_a_mistake_that_all_complain_of_is_told_once_by_who_made_it(self):
-        pid = self.path("pid")
+        pid, late = self.path("pid"), self.path("late")
         error = "push of key w: expected 10, got 11"
         complain = ["until=" + pid, "blame=" + pid, "say=E20261122 13:33:48 x.cc:1] " + error, "exit=1"]
         status, out = self.run_job(["wait"], complain, ["pid=" + pid] + self.TRACEBACK + [
-            "say=slimps.errors.InvalidArgumentError: " + error, "pause=0.3", "exit=3"], workers=1)
+            "say=slimps.errors.InvalidArgumentError: " + error, "until=" + late, "exit=3"], workers=1, patience_ends=late)
         self.assertEqual(3, status, out)
         self.assertEqual(["slimps: the job failed: worker0 exited with status 3: slimps.errors.InvalidArgumentError: " + error,
                           "  worker0| Traceback (most recent call last):",
@@ -147,9 +161,9 @@ class LaunchTest(folder_case.FolderCase):
         self.assertIn("worker0 then exited with status 1: slimps_worker: server 1 is gone", self.out.getvalue())
 
     def test_a_worker_that_others_name_is_waited_for_and_comes_before_them(self):
-        pid = self.path("pid")
-        status, out = self.run_job(["wait"], ["until=" + pid, "blame=" + pid, "exit=1"], ["pid=" + pid, "pause=0.5", "exit=3"],
-                                   workers=1)
+        pid, late = self.path("pid"), self.path("late")
+        status, out = self.run_job(["wait"], ["until=" + pid, "blame=" + pid, "exit=1"],
+                                   ["pid=" + pid, "until=" + late, "exit=3"], workers=1, patience_ends=late)
         self.assertEqual(3, status, out)
         self.assertIn("the job failed: worker0 exited with status 3", out)
         self.assertIn("slimps: with it ended server0", out)
@@ -161,13 +175,19 @@ class LaunchTest(folder_case.FolderCase):
         self.assertIn("server0 exited with status 0 while workers were running", self.out.getvalue())
 
     def test_a_worker_may_end_after_the_daemons(self):
-        ended = self.path("ended")
-        linger = [sys.executable, "-c", "import os, sys, time\n"
-                  "while not os.path.exists(sys.argv[1]): time.sleep(0.005)\ntime.sleep(4)", ended]
-        launcher = self.launcher(["until=" + ended], ["touch=" + ended], [])
-        launcher.job.worker = linger
-        launcher.job.end_grace = 3.0  # shorter than it lingers
-        self.assertEqual(0, launcher.run(), self.out.getvalue())
+        ended, late = self.path("ended"), self.path("late")
+        launcher = self.launcher(["until=" + ended], ["touch=" + ended], ["until=" + late])
+        passed = [0.0]
+
+        def pass_the_grace():
+            if {"scheduler", "server0"} <= launcher.ended:
+                passed[0] = 2 * launcher.job.end_grace
+                self.put(late, "")
+
+        launcher.when_idle = pass_the_grace
+        clock = types.SimpleNamespace(monotonic=lambda: time.monotonic() + passed[0])
+        with mock.patch.object(job_launch, "time", clock), mock.patch.object(job_output, "HOLD_SECONDS", 0.1):
+            self.assertEqual(0, launcher.run(), self.out.getvalue())
 
     def test_a_scheduler_that_cannot_start_is_named(self):
         launcher = self.launcher([], [], ["wait"])

@@ -5,12 +5,12 @@ namespace slimps {
 namespace {
 
 // No struct of a program is larger. A larger size means that the caller never set it.
-constexpr size_t kLargestStruct = 4096;
+constexpr size_t kMaxStruct = 4096;
 
 }  // namespace
 
 absl::Status CheckStructSize(const std::string& what, size_t got, size_t least) {
-  if (got >= least && got <= kLargestStruct && got % sizeof(size_t) == 0) {
+  if (got >= least && got <= kMaxStruct && got % sizeof(size_t) == 0) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(

@@ -27,7 +27,7 @@ ItemGathering::ItemGathering(Courier* courier, const GatheringOptions& options)
 
 std::optional<size_t> ItemGathering::AwaitRoom(size_t bytes) {
   const auto has_room = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(gathered_->mutex) {
-    return gathered_->HasRoom(bytes, options_.most_bytes);
+    return gathered_->HasRoom(bytes, options_.max_bytes);
   };
   bool waits = false;
   {

@@ -28,7 +28,7 @@ namespace slimps {
 struct GatheringOptions {
   int64_t priority = 0;
   // Most bytes under way at once, both ways together. Deadlines count from the sending.
-  size_t most_bytes = kMostAskedBytes;
+  size_t max_bytes = kMaxAskedBytes;
 };
 
 class ItemGathering final {

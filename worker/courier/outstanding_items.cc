@@ -15,7 +15,7 @@ namespace {
 // After a server's refusal for want of room the item waits before the next try. The wait begins
 // here and doubles with each refusal, this many times at most.
 constexpr absl::Duration kFirstDeferral = absl::Milliseconds(100);
-constexpr int kMostDoublings = 4;
+constexpr int kMaxDoublings = 4;
 
 // No limits: payloads are the callers' memory, and the callers bound what they hand over.
 RetryOptions WithoutLimits(absl::Duration first_interval) {
@@ -128,7 +128,7 @@ void OutstandingItems::OnConnectionLost(PeerId server, SteadyTime now) {
 bool OutstandingItems::Defer(uint64_t ticket, const absl::Status& refusal, SteadyTime now) {
   OutstandingItem* item = FindMutable(ticket);
   if (item == nullptr) return false;
-  const int doublings = std::min(item->refusals++, kMostDoublings);
+  const int doublings = std::min(item->refusals++, kMaxDoublings);
   item->refusal = refusal;
   deferred_.emplace(ticket, now + kFirstDeferral * (1 << doublings));
   return true;

@@ -99,15 +99,15 @@ class GradientStaging::Buffer final : public HostBuffer {
   std::unique_ptr<HostBuffer> buffer_;
 };
 
-GradientStaging::GradientStaging(Device* device, size_t most_bytes)
-    : device_(device), fixed_most_bytes_(most_bytes), room_(std::make_shared<Room>()) {
+GradientStaging::GradientStaging(Device* device, size_t max_bytes)
+    : device_(device), fixed_max_bytes_(max_bytes), room_(std::make_shared<Room>()) {
   AddKeys(0);
 }
 
 void GradientStaging::AddKeys(size_t bytes) {
   MutexLock lock(&keys_mutex_);
   key_bytes_ += bytes;
-  const size_t most = fixed_most_bytes_ > 0 ? fixed_most_bytes_ : std::max(key_bytes_, kLeastBytes);
+  const size_t most = fixed_max_bytes_ > 0 ? fixed_max_bytes_ : std::max(key_bytes_, kLeastBytes);
   // The device's pool has the same bound: it frees idle memory rather than hold more.
   device_->LimitHost(most);
   room_->SetMost(most);
@@ -130,7 +130,7 @@ absl::StatusOr<GradientBuffers> GradientStaging::Acquire(const TensorPlan& tenso
 }
 
 void GradientStaging::Fail(const absl::Status& why) { room_->Fail(why); }
-size_t GradientStaging::most_bytes() const { return room_->most(); }
+size_t GradientStaging::max_bytes() const { return room_->most(); }
 size_t GradientStaging::bytes_in_use() const { return room_->in_use(); }
 
 }  // namespace slimps

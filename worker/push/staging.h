@@ -39,9 +39,9 @@ class GradientStaging final {
   // of their rounds fit, so the next round need not wait for the last one to leave.
   static constexpr size_t kLeastBytes = size_t{64} << 20;
 
-  // `device` outlives this object. `most_bytes` is the bound. 0: the bytes of one round of all
+  // `device` outlives this object. `max_bytes` is the bound. 0: the bytes of one round of all
   // keys, at least kLeastBytes.
-  GradientStaging(Device* device, size_t most_bytes);
+  GradientStaging(Device* device, size_t max_bytes);
 
   // Counts new keys towards the automatic bound.
   void AddKeys(size_t bytes);
@@ -57,7 +57,7 @@ class GradientStaging final {
   // Ends every wait, now and later, with the first `why`.
   void Fail(const absl::Status& why);
 
-  size_t most_bytes() const;
+  size_t max_bytes() const;
   size_t bytes_in_use() const;
 
  private:
@@ -65,7 +65,7 @@ class GradientStaging final {
   class Buffer;
 
   Device* const device_;
-  const size_t fixed_most_bytes_;
+  const size_t fixed_max_bytes_;
   const std::shared_ptr<Room> room_;  // shared with the buffers
   Mutex keys_mutex_;                  // taken before the room's own
   size_t key_bytes_ ABSL_GUARDED_BY(keys_mutex_) = 0;

@@ -26,8 +26,8 @@ absl::Status ReadKey(ContentReader& reader, uint32_t tensors, OptimizerStates* s
     return reader.Wrong(absl::StrCat("key ", std::string(name), ": expected at most ",
                                      kDefaultLimits.max_elements, " elements, got ", key.elements));
   }
-  if (key.updates > kMostUpdates) {
-    return reader.Wrong(absl::StrCat("key ", std::string(name), ": expected at most ", kMostUpdates,
+  if (key.updates > kMaxUpdates) {
+    return reader.Wrong(absl::StrCat("key ", std::string(name), ": expected at most ", kMaxUpdates,
                                      " updates, got ", key.updates));
   }
   for (uint32_t i = 0; i < tensors; ++i) {
@@ -88,8 +88,8 @@ absl::StatusOr<OptimizerStates> ParseOptimizerStates(std::string_view content) {
   SLIMPS_RETURN_IF_ERROR(reader.Read(&keys, "keys"));
   if (kind > static_cast<uint32_t>(wire::OptimizerSpec::Kind_MAX) ||
       !wire::OptimizerSpec::Kind_IsValid(static_cast<int>(kind)) ||
-      states.tensors > kMostStateTensors) {
-    return reader.Wrong(absl::StrCat("expected an optimizer with up to ", kMostStateTensors,
+      states.tensors > kMaxStateTensors) {
+    return reader.Wrong(absl::StrCat("expected an optimizer with up to ", kMaxStateTensors,
                                      " state tensors, got kind ", kind, " with ", states.tensors));
   }
   states.kind = static_cast<wire::OptimizerSpec::Kind>(kind);

@@ -30,7 +30,7 @@
 namespace slimps {
 
 // SGD's momentum, or Adam's first and second moment.
-inline constexpr uint32_t kMostStateTensors = 2;
+inline constexpr uint32_t kMaxStateTensors = 2;
 
 struct KeyState {
   uint64_t elements = 0;

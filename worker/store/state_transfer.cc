@@ -30,7 +30,7 @@ absl::Status AddAnswer(const TensorPlan& tensor, size_t partition, uint32_t numb
   };
   if (is_first) {
     states->kind = got.kind();
-    states->tensors = std::min(got.tensors(), kMostStateTensors);
+    states->tensors = std::min(got.tensors(), kMaxStateTensors);
   }
   if (got.kind() != states->kind || got.tensors() != states->tensors) {
     return absl::FailedPreconditionError(
@@ -73,7 +73,7 @@ absl::Status StateTransfer::Collect(const TensorPlan& tensor, OptimizerStates* s
   for (size_t i = 0; i < tensor.partitions.size(); ++i) {
     const PartitionPlan& partition = tensor.partitions[i];
     // Asks for every tensor that any optimizer has: which one it is, the answers tell.
-    for (uint32_t number = 1; number <= kMostStateTensors; ++number) {
+    for (uint32_t number = 1; number <= kMaxStateTensors; ++number) {
       gathering.Add(partition.server,
                     {.item = StatePull(tensor, i, number),
                      .payload = {},
@@ -85,7 +85,7 @@ absl::Status StateTransfer::Collect(const TensorPlan& tensor, OptimizerStates* s
   SLIMPS_ASSIGN_OR_RETURN(const std::vector<Answer> answers, node_->AwaitAnswers(gathering));
   for (size_t i = 0; i < answers.size(); ++i) {
     const bool is_first = states->keys.empty();
-    SLIMPS_RETURN_IF_ERROR(AddAnswer(tensor, i / kMostStateTensors, 1 + i % kMostStateTensors,
+    SLIMPS_RETURN_IF_ERROR(AddAnswer(tensor, i / kMaxStateTensors, 1 + i % kMaxStateTensors,
                                      answers[i], is_first, states));
   }
   return absl::OkStatus();
@@ -128,7 +128,7 @@ absl::Status StateTransfer::CheckLoadable(const OptimizerStates& states) {
   if (tensors.empty()) return absl::OkStatus();
   const TensorPlan& tensor = *tensors[0];
   ItemGathering gathering(node_->courier(), {.priority = ItemGathering::kBeforeAll});
-  gathering.Add(tensor.partitions[0].server, {.item = StatePull(tensor, 0, kMostStateTensors + 1),
+  gathering.Add(tensor.partitions[0].server, {.item = StatePull(tensor, 0, kMaxStateTensors + 1),
                                               .payload = {},
                                               .key_name = tensor.key.typed_name(),
                                               .done = {}});

@@ -78,7 +78,7 @@ absl::Status SendInitialValues(const std::vector<InitTensor>& tensors,
     SLIMPS_RETURN_IF_ERROR(
         CheckFinite(plans[k].key, tensors[k].value, /*scale=*/1, "initial value"));
   }
-  ItemGathering gathering(courier, {.most_bytes = options.most_bytes});
+  ItemGathering gathering(courier, {.max_bytes = options.max_bytes});
   for (size_t k = 0; k < tensors.size(); ++k) {
     const TensorPlan& tensor = plans[k];
     for (size_t i = 0; i < tensor.partitions.size(); ++i) {

@@ -51,11 +51,11 @@ struct DeclaredTensors {
 struct InitialValueOptions {
   Combine combine = Combine::kSum;                 // how servers combine the workers' gradients
   PayloadHashing hashing = PayloadHashing::kXxh3;  // kOff: servers do not hash pulls either
-  size_t most_bytes = size_t{256} << 20;           // under way at once; these bytes are copies
+  size_t max_bytes = size_t{256} << 20;            // under way at once; these bytes are copies
 };
 
 // Sends the values, and waits until every server has acknowledged its partitions. At most
-// `most_bytes` of them, or one partition alone, are under way.
+// `max_bytes` of them, or one partition alone, are under way.
 // InvalidArgument: a value has the wrong length or is not finite. Nothing was sent.
 // Otherwise the first server's refusal.
 [[nodiscard]] absl::Status SendInitialValues(const std::vector<InitTensor>& tensors,

@@ -15,8 +15,7 @@ namespace slimps {
 namespace {
 
 // A message also carries a header and other fields beside the payload.
-constexpr size_t kLargestPayload =
-    kDefaultLimits.max_message_bytes - kDefaultLimits.max_header_bytes;
+constexpr size_t kMaxPayload = kDefaultLimits.max_message_bytes - kDefaultLimits.max_header_bytes;
 
 absl::Status CheckRow(const TensorPlan& tensor, int64_t row, const char* what) {
   const size_t count = RowCount(tensor);
@@ -67,10 +66,10 @@ absl::StatusOr<Payload> MakeRowPayload(const TensorPlan& tensor, size_t partitio
   std::vector<uint32_t> rows;
   for (size_t i = begin; i < end; ++i) rows.push_back(here.Local(sums.rows[i]));
   const size_t bytes = RowsPayloadBytes(here.grid, rows);
-  if (bytes > kLargestPayload) {
+  if (bytes > kMaxPayload) {
     return absl::InvalidArgumentError(
         absl::StrCat("push of rows of key ", tensor.key.typed_name(), " partition ", partition,
-                     ": ", rows.size(), " rows take ", bytes, " bytes, at most ", kLargestPayload,
+                     ": ", rows.size(), " rows take ", bytes, " bytes, at most ", kMaxPayload,
                      " travel in one message; expected fewer rows, or smaller partitions"));
   }
   AlignedBuffer payload(bytes, BufferUse::kPayload);
@@ -161,8 +160,8 @@ std::string RowRequest::RowBytes() const {
 }
 
 std::vector<RowRequest> PlanRowRequests(const TensorPlan& tensor, std::span<const int64_t> rows,
-                                        size_t most_elements) {
-  constexpr size_t kMostRows = kDefaultLimits.max_row_bytes / sizeof(uint32_t);
+                                        size_t max_elements) {
+  constexpr size_t kMaxRows = kDefaultLimits.max_row_bytes / sizeof(uint32_t);
   std::vector<RowRequest> requests;
   for (size_t partition = 0; partition < tensor.partitions.size(); ++partition) {
     if (rows.empty()) requests.push_back({.partition = partition});
@@ -171,8 +170,8 @@ std::vector<RowRequest> PlanRowRequests(const TensorPlan& tensor, std::span<cons
     for (size_t i = begin; i < end; ++i) {
       const uint32_t local = here.Local(rows[i]);
       const size_t elements = here.PartElements(local);
-      if (i == begin || requests.back().rows.size() == kMostRows ||
-          requests.back().elements + elements > most_elements) {
+      if (i == begin || requests.back().rows.size() == kMaxRows ||
+          requests.back().elements + elements > max_elements) {
         requests.push_back({.partition = partition});
       }
       requests.back().rows.push_back(local);

@@ -67,9 +67,9 @@ struct RowRequest {
 
 // Returns the requests that together fetch all of `rows` (rising). Without rows, returns one
 // request for no rows per partition. No request is longer than the wire allows. No answer is longer
-// than `most_elements`, unless a single row is.
+// than `max_elements`, unless a single row is.
 std::vector<RowRequest> PlanRowRequests(const TensorPlan& tensor, std::span<const int64_t> rows,
-                                        size_t most_elements = size_t{1} << 20);
+                                        size_t max_elements = size_t{1} << 20);
 
 // Writes the answer to `request` into its places in `values`, which holds all of `rows`, one after
 // another.

@@ -8,8 +8,8 @@ namespace slimps {
 namespace {
 
 constexpr uint64_t kDefaultLevels = 7;  // what 4 bits hold
-constexpr uint64_t kMostLinearLevels = 127;
-constexpr uint64_t kMostNaturalLevels = 32;
+constexpr uint64_t kMaxLinearLevels = 127;
+constexpr uint64_t kMaxNaturalLevels = 32;
 
 enum class Norm { kMax, kL2 };
 
@@ -61,7 +61,7 @@ absl::StatusOr<std::unique_ptr<Codec>> MakeDitheringCodec(const CodecSpec& spec,
   const bool natural = partition == 1;
   SLIMPS_ASSIGN_OR_RETURN(
       const uint64_t levels,
-      UintOption(spec, "k", 1, natural ? kMostNaturalLevels : kMostLinearLevels, kDefaultLevels));
+      UintOption(spec, "k", 1, natural ? kMaxNaturalLevels : kMaxLinearLevels, kDefaultLevels));
   SLIMPS_ASSIGN_OR_RETURN(const size_t norm, ChoiceOption(spec, "normalize", kNorms, 0));
   SLIMPS_ASSIGN_OR_RETURN(const uint64_t seed, SeedOption(spec));
   SLIMPS_ASSIGN_OR_RETURN(const ErrorFeedback feedback,

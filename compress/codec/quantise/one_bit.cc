@@ -14,7 +14,7 @@ namespace slimps {
 namespace {
 
 // A block's sum of |x| must stay finite: 4096 * 2^115 is 2^127.
-constexpr float kLargestSummand = 0x1p115f;
+constexpr float kMaxSummand = 0x1p115f;
 constexpr float kFixedValue = 1.0f;
 
 // Returns the block's sums after its signs and means were chosen. Means are the nearest to x that
@@ -39,7 +39,7 @@ BlockSums SumsOf(const LevelsKernels& kernels, const BlockInput& in, const SignS
 class L1Codec final : public LevelsCodec {
  public:
   L1Codec(const CodecSpec& spec, const Kernels& kernels, ErrorFeedback feedback)
-      : LevelsCodec(spec, kernels, kLargestSummand, {.bits = 1, .scales_per_block = 1}, feedback) {}
+      : LevelsCodec(spec, kernels, kMaxSummand, {.bits = 1, .scales_per_block = 1}, feedback) {}
 
   BlockSums EncodeBlock(const EncodeInput& input, size_t block,
                         std::span<std::byte> payload) const override {
@@ -59,7 +59,7 @@ class L1Codec final : public LevelsCodec {
 class TwoMeanCodec final : public LevelsCodec {
  public:
   TwoMeanCodec(const CodecSpec& spec, const Kernels& kernels, ErrorFeedback feedback)
-      : LevelsCodec(spec, kernels, kLargestSummand, {.bits = 1, .scales_per_block = 2}, feedback) {}
+      : LevelsCodec(spec, kernels, kMaxSummand, {.bits = 1, .scales_per_block = 2}, feedback) {}
 
   BlockSums EncodeBlock(const EncodeInput& input, size_t block,
                         std::span<std::byte> payload) const override {

@@ -65,7 +65,7 @@ class PartitionQuantizer : public Codec {
   // what ChooseScaling needs.
   PartitionQuantizer(CodecSpec spec, const Kernels& kernels, const LevelsLayout& shape,
                      MeasureInput measure, ErrorFeedback feedback, uint64_t seed)
-      : Codec(std::move(spec), kernels, kLargestQuantized),
+      : Codec(std::move(spec), kernels, kMaxQuantized),
         measure_(measure),
         shape_(shape),
         feedback_(feedback),

@@ -22,7 +22,7 @@ class QsgdCodec final : public LevelsCodec {
  public:
   QsgdCodec(const CodecSpec& spec, const Kernels& kernels, const LevelsLayout& shape,
             ErrorFeedback feedback, Norm norm, uint64_t seed)
-      : LevelsCodec(spec, kernels, kLargestQuantized, shape, feedback), norm_(norm), seed_(seed) {}
+      : LevelsCodec(spec, kernels, kMaxQuantized, shape, feedback), norm_(norm), seed_(seed) {}
 
   BlockSums EncodeBlock(const EncodeInput& input, size_t block,
                         std::span<std::byte> payload) const override {

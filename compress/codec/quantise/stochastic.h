@@ -25,7 +25,7 @@ namespace slimps {
 inline constexpr float kSmallestNorm = 0x1p-80f;
 
 // Every |x| up to this decodes to a finite number and leaves a finite error.
-inline constexpr float kLargestQuantized = 0x1p127f;
+inline constexpr float kMaxQuantized = 0x1p127f;
 
 // Reads the option seed. Default: 0.
 // InvalidArgument: no integer of 64 bits.

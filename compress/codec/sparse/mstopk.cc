@@ -13,7 +13,7 @@
 namespace slimps {
 namespace {
 
-constexpr uint64_t kDefaultPasses = 30, kMostPasses = 64;
+constexpr uint64_t kDefaultPasses = 30, kMaxPasses = 64;
 
 // Counts the keys that are at least a threshold, for thresholds that close in from both sides. It
 // drops keys that can no longer make a difference. Thread-compatible.
@@ -111,8 +111,7 @@ class MsTopKCodec final : public CountedSparseCodec {
  public:
   MsTopKCodec(const CodecSpec& spec, const Kernels& kernels, SparseValues values,
               ErrorFeedback feedback, SentCount k, uint64_t passes)
-      : CountedSparseCodec(spec, kernels, values, feedback, k, kLargestSparseSummand),
-        steps_(passes) {}
+      : CountedSparseCodec(spec, kernels, values, feedback, k, kMaxSparseSummand), steps_(passes) {}
 
   std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
                                    EncodeWorkspace& workspace) const override {
@@ -130,7 +129,7 @@ absl::StatusOr<std::unique_ptr<Codec>> MakeMsTopKCodec(const CodecSpec& spec,
                                                        const Kernels& kernels) {
   SLIMPS_ASSIGN_OR_RETURN(const SentCount k, SentCountOption(spec));
   SLIMPS_ASSIGN_OR_RETURN(const uint64_t passes,
-                          UintOption(spec, "passes", 0, kMostPasses, kDefaultPasses));
+                          UintOption(spec, "passes", 0, kMaxPasses, kDefaultPasses));
   SLIMPS_ASSIGN_OR_RETURN(const SparseValues values, ValueOption(spec));
   SLIMPS_ASSIGN_OR_RETURN(const ErrorFeedback feedback,
                           ErrorFeedbackOption(spec, ErrorFeedback::kOn));

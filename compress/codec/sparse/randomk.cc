@@ -17,7 +17,7 @@ namespace slimps {
 namespace {
 
 // It stays finite times any n / k, which is under 2^32.
-constexpr float kLargestScaled = 0x1p95f;
+constexpr float kMaxScaled = 0x1p95f;
 
 enum class Scaled { kOff, kOn };
 
@@ -107,9 +107,8 @@ class RandomKCodec final : public SparseCodec {
  public:
   RandomKCodec(const CodecSpec& spec, const Kernels& kernels, SparseValues values,
                ErrorFeedback feedback, const RandomKOptions& options)
-      : SparseCodec(
-            spec, kernels, values, feedback,
-            options.scaled == Scaled::kOn ? kLargestScaled : std::numeric_limits<float>::max()),
+      : SparseCodec(spec, kernels, values, feedback,
+                    options.scaled == Scaled::kOn ? kMaxScaled : std::numeric_limits<float>::max()),
         options_(options) {}
 
   std::string Warning() const override {

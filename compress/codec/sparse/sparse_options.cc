@@ -11,8 +11,8 @@ namespace slimps {
 namespace {
 
 constexpr double kDefaultRatio = 0.01;
-constexpr double kMostSent = 4294967295.0;  // the format's field has 32 bits
-constexpr size_t kLongestShown = 64;        // characters of a value: a peer may send a long one
+constexpr double kMaxSent = 4294967295.0;  // the format's field has 32 bits
+constexpr size_t kLongestShown = 64;       // characters of a value: a peer may send a long one
 
 // Returns NaN if the text is no number.
 double ParseDouble(const std::string& text) {
@@ -43,7 +43,7 @@ absl::StatusOr<SentCount> SentCountOption(const CodecSpec& spec) {
   if (k == spec.options.end()) return SentCount{.ratio = kDefaultRatio};
   const double value = ParseDouble(k->second);
   if (value > 0 && value < 1) return SentCount{.ratio = value};
-  if (value >= 1 && value <= kMostSent && value == std::floor(value)) {
+  if (value >= 1 && value <= kMaxSent && value == std::floor(value)) {
     return SentCount{.count = static_cast<size_t>(value)};
   }
   return BadValue(spec, "k", "a ratio between 0 and 1 or a whole number");

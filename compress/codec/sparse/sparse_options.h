@@ -48,7 +48,7 @@ constexpr float LargestSparseValue(SparseValues values) {
 }
 
 // The limit for codecs that sum |x| over a block in fp32: 4096 * 2^115 is 2^127.
-inline constexpr float kLargestSparseSummand = 0x1p115f;
+inline constexpr float kMaxSparseSummand = 0x1p115f;
 
 // Base of the codecs of format "sparse". Thread-safe: constant after construction.
 class SparseCodec : public Codec {

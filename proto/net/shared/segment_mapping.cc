@@ -19,7 +19,7 @@
 namespace slimps {
 namespace {
 
-constexpr size_t kMostSegments = 4096;
+constexpr size_t kMaxSegments = 4096;
 
 std::string Describe(const SegmentName& name) {
   return absl::StrCat("segment ", absl::Hex(name.id, absl::kZeroPad16), " at /proc/", name.pid,
@@ -118,9 +118,9 @@ absl::StatusOr<std::shared_ptr<const SegmentMapping>> SegmentCache::Get(const Se
   if (found != mappings_.end()) return found->second;
   // A new segment is rare, so this is the moment to unmap those that were given back.
   std::erase_if(mappings_, [](const auto& entry) { return entry.second->retired(); });
-  if (mappings_.size() >= kMostSegments) {
+  if (mappings_.size() >= kMaxSegments) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("process ", name.pid, " names more than ", kMostSegments, " segments"));
+        absl::StrCat("process ", name.pid, " names more than ", kMaxSegments, " segments"));
   }
   SLIMPS_ASSIGN_OR_RETURN(auto mapping, SegmentMapping::Open(name));
   mappings_.emplace(name.id, mapping);

@@ -106,8 +106,8 @@ std::byte* SharedMemory::TakeFirstFit(Segment* segment, size_t bytes) {
 }
 
 std::byte* SharedMemory::Allocate(size_t bytes) {
-  constexpr size_t kMost = std::numeric_limits<ptrdiff_t>::max() / 2;
-  if (!ok() || bytes == 0 || bytes > kMost) return nullptr;
+  constexpr size_t kMax = std::numeric_limits<ptrdiff_t>::max() / 2;
+  if (!ok() || bytes == 0 || bytes > kMax) return nullptr;
   const size_t rounded = RoundUp(bytes);
   MutexLock lock(&mutex_);
   std::byte* data = nullptr;

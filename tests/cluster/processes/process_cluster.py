@@ -4,8 +4,13 @@
 import os
 import signal
 import subprocess
+import sys
 import tempfile
-import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(os.path.join(os.path.dirname(os.path.dirname(HERE)), "repo"))
+
+from eventually import eventually  # noqa: E402
 
 
 class ProcessCluster:
@@ -57,14 +62,10 @@ class ProcessCluster:
         return self._read(self.path(name + ".log")) or ""
 
     def wait_for(self, condition, what, seconds=60.0):
-        """Returns what `condition` returns once that is true. Looks a few times per second until
-        the deadline."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            value = condition()
-            if value:
-                return value
-            time.sleep(0.02)
+        """Returns what `condition` returns once that is true. Fails if it is not within `seconds`."""
+        value = eventually(condition, seconds)
+        if value:
+            return value
         logs = "\n".join("--- %s\n%s" % (name, self.output(name)[-2000:]) for name in self.processes)
         raise AssertionError("waited %.0f s for %s\n%s" % (seconds, what, logs))
 

@@ -8,14 +8,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROGRAMS = os.path.abspath(".")  # the runfiles, where tests start
-sys.path.insert(0, os.path.join(HERE, "..", "..", "..", "tools"))
+sys.path[:0] = [os.path.join(HERE, "..", "..", "..", "tools"), os.path.join(HERE, "..", "..", "repo")]
 
 from bench.cluster import net  # noqa: E402
+from eventually import eventually  # noqa: E402
 
 WHY_NOT = net.why_not()
 DEADLINE = 60.0  # seconds; only a failing test waits this long
@@ -56,12 +56,9 @@ class TwoMachinesTest(unittest.TestCase):
             return text.read()
 
     def wait_for(self, condition, what):
-        deadline = time.monotonic() + DEADLINE
-        while not condition():
-            if time.monotonic() > deadline:
-                self.fail("waited %.0f s for %s\n%s" % (DEADLINE, what, "\n".join(
-                    "--- %s\n%s" % (name, self.output(name)) for name in self.processes)))
-            time.sleep(0.02)
+        if not eventually(condition, DEADLINE):
+            self.fail("waited %.0f s for %s\n%s" % (DEADLINE, what, "\n".join(
+                "--- %s\n%s" % (name, self.output(name)) for name in self.processes)))
 
     def wait_for_line(self, name, text):
         self.wait_for(lambda: text in self.output(name), "%r in the output of %s" % (text, name))

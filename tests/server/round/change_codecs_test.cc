@@ -52,7 +52,7 @@ TEST_F(ChangeCodecsTest, CodecsAreMadeOnceAndRefusedWithReasons) {
 TEST_F(ChangeCodecsTest, APeerCannotMakeTheCacheOfCodecsGrowWithoutEnd) {
   const auto kept = Codec("topk:k=1000");
   for (int k = 1; k <= 300; ++k) Codec("topk:k=" + std::to_string(k));
-  EXPECT_LE(codecs_.size(), ChangeCodecs::kMostKept);
+  EXPECT_LE(codecs_.size(), ChangeCodecs::kMaxKept);
   EXPECT_EQ(kept->codec->spec().ToString(), "topk:k=1000");
 }
 

@@ -23,16 +23,22 @@ absl::StatusCode CodeOf(const absl::StatusOr<PushVerdict>& verdict) {
   return verdict.status().code();
 }
 
-void PushUpTo(SequenceLedger& ledger, uint32_t worker, uint64_t from, uint64_t to) {
-  for (uint64_t sequence = from; sequence <= to; ++sequence) {
-    EXPECT_EQ(ledger.Push(sequence, worker, sequence).value(), PushVerdict::kAccepted)
-        << "worker " << worker << " push " << sequence;
+struct Pushes {
+  uint32_t worker = 0;
+  uint64_t from = 1;
+  uint64_t to = 0;
+};
+
+void PushUpTo(SequenceLedger& ledger, const Pushes& pushes) {
+  for (uint64_t sequence = pushes.from; sequence <= pushes.to; ++sequence) {
+    EXPECT_EQ(ledger.Push(sequence, pushes.worker, sequence).value(), PushVerdict::kAccepted)
+        << "worker " << pushes.worker << " push " << sequence;
   }
 }
 
 TEST(SequenceLedger, WithoutABoundNobodyWaits) {
   SequenceLedger ledger(2);
-  PushUpTo(ledger, 0, 1, 100);
+  PushUpTo(ledger, {.worker = 0, .to = 100});
   EXPECT_EQ(ledger.ReadsFrom(0), 0);
   EXPECT_EQ(ledger.slowest(), 0);
 }
@@ -44,7 +50,7 @@ TEST(SequenceLedger, AClockCountsPushesWithoutAGap) {
   SequenceLedger wide(2, 9);
   ASSERT_TRUE(wide.Push(1, 0, 1).ok());
   ASSERT_TRUE(wide.Push(3, 0, 3).ok());
-  PushUpTo(wide, 1, 1, 5);
+  PushUpTo(wide, {.worker = 1, .to = 5});
   EXPECT_EQ(wide.slowest(), 1) << "push 2 of worker 0 is missing";
   ASSERT_TRUE(wide.Push(2, 0, 2).ok());
   EXPECT_EQ(wide.slowest(), 3);
@@ -52,55 +58,55 @@ TEST(SequenceLedger, AClockCountsPushesWithoutAGap) {
 
 TEST(SequenceLedger, ReadsWaitForTheSlowestLessTheStaleness) {
   SequenceLedger ledger(3, 2);
-  PushUpTo(ledger, 0, 1, 3);
+  PushUpTo(ledger, {.worker = 0, .to = 3});
   EXPECT_EQ(ledger.ReadsFrom(0), 1);
   EXPECT_EQ(ledger.ReadsFrom(1), 0) << "who has pushed nothing waits for nobody";
-  PushUpTo(ledger, 1, 1, 1);
+  PushUpTo(ledger, {.worker = 1, .to = 1});
   EXPECT_EQ(ledger.slowest(), 0);
   EXPECT_THAT(ledger.Below(1), ElementsAre(2));
   EXPECT_THAT(ledger.Below(2), ElementsAre(1, 2));
-  PushUpTo(ledger, 2, 1, 1);
+  PushUpTo(ledger, {.worker = 2, .to = 1});
   EXPECT_EQ(ledger.slowest(), 1);
   EXPECT_THAT(ledger.Below(1), IsEmpty());
 }
 
 TEST(SequenceLedger, APushMoreThanTheBoundAheadIsToBeTriedAgain) {
   SequenceLedger ledger(2, 2);
-  PushUpTo(ledger, 0, 1, 3);
+  PushUpTo(ledger, {.worker = 0, .to = 3});
   const absl::StatusOr<PushVerdict> ahead = ledger.Push(4, 0, 4);
   EXPECT_EQ(CodeOf(ahead), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ahead.status().message(),
             "worker 0 pushes round 4, too far ahead: the slowest has pushed 0, staleness 2");
   EXPECT_EQ(ledger.Push(3, 0, 3).value(), PushVerdict::kDuplicate) << "a repeat is no new round";
-  PushUpTo(ledger, 1, 1, 1);
-  PushUpTo(ledger, 0, 4, 4);
+  PushUpTo(ledger, {.worker = 1, .to = 1});
+  PushUpTo(ledger, {.worker = 0, .from = 4, .to = 4});
   EXPECT_EQ(CodeOf(ledger.Push(5, 0, 5)), absl::StatusCode::kResourceExhausted);
 }
 
 TEST(SequenceLedger, StalenessZeroLetsNobodyBeginARoundAlone) {
   SequenceLedger ledger(2, 0);
-  PushUpTo(ledger, 0, 1, 1);
+  PushUpTo(ledger, {.worker = 0, .to = 1});
   EXPECT_EQ(ledger.ReadsFrom(0), 1);
   EXPECT_EQ(CodeOf(ledger.Push(2, 0, 2)), absl::StatusCode::kResourceExhausted);
-  PushUpTo(ledger, 1, 1, 2);
+  PushUpTo(ledger, {.worker = 1, .to = 2});
   EXPECT_EQ(ledger.slowest(), 1);
-  PushUpTo(ledger, 0, 2, 2);
+  PushUpTo(ledger, {.worker = 0, .from = 2, .to = 2});
 }
 
 TEST(SequenceLedger, AStalenessBeyondEveryCountIsNoBound) {
   SequenceLedger ledger(2, std::numeric_limits<uint32_t>::max());
-  PushUpTo(ledger, 0, 1, 1000);
+  PushUpTo(ledger, {.worker = 0, .to = 1000});
   EXPECT_EQ(ledger.ReadsFrom(0), 0);
 }
 
 TEST(SequenceLedger, WhoLeftIsNotWaitedFor) {
   SequenceLedger ledger(3, 1);
-  PushUpTo(ledger, 0, 1, 2);
-  PushUpTo(ledger, 1, 1, 1);
+  PushUpTo(ledger, {.worker = 0, .to = 2});
+  PushUpTo(ledger, {.worker = 1, .to = 1});
   EXPECT_EQ(ledger.slowest(), 0);
   ASSERT_TRUE(ledger.Leave(2, 0).ok());
   EXPECT_EQ(ledger.slowest(), 1);
-  PushUpTo(ledger, 0, 3, 3);
+  PushUpTo(ledger, {.worker = 0, .from = 3, .to = 3});
   EXPECT_EQ(CodeOf(ledger.Push(1, 2, 1)), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(ledger.ReadsFrom(0), 2);
   EXPECT_THAT(ledger.Below(2), ElementsAre(1)) << "worker 2 holds nobody";
@@ -115,17 +121,17 @@ TEST(SequenceLedger, WhoLeftIsNotWaitedFor) {
 TEST(SequenceLedger, WhoLeavesLaterIsWaitedForUntilThen) {
   SequenceLedger ledger(2, 1);
   ASSERT_TRUE(ledger.Leave(1, 3).ok());
-  PushUpTo(ledger, 0, 1, 2);
+  PushUpTo(ledger, {.worker = 0, .to = 2});
   EXPECT_EQ(CodeOf(ledger.Push(3, 0, 3)), absl::StatusCode::kResourceExhausted);
-  PushUpTo(ledger, 1, 1, 2);
+  PushUpTo(ledger, {.worker = 1, .to = 2});
   EXPECT_EQ(ledger.slowest(), 2) << "worker 1 is done, worker 0 is all there is";
-  PushUpTo(ledger, 0, 3, 9);
+  PushUpTo(ledger, {.worker = 0, .from = 3, .to = 9});
   EXPECT_EQ(CodeOf(ledger.Push(3, 1, 3)), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST(SequenceLedger, LeavingFromAPushThatWasAppliedIsRefused) {
   SequenceLedger ledger(2, 5);
-  PushUpTo(ledger, 1, 1, 2);
+  PushUpTo(ledger, {.worker = 1, .to = 2});
   const absl::Status refused = ledger.Leave(1, 2);
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(refused.message(), "worker 1 leaves from push 2 on, but its push 2 was applied");

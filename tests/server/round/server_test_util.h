@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -96,49 +97,70 @@ inline wire::ItemId MakeId(const std::string& name, uint32_t partition, uint64_t
   return id;
 }
 
-inline void AddInit(Message* message, const std::string& name, uint32_t partition,
-                    uint32_t partitions, uint64_t offset, const std::vector<float>& values,
-                    int64_t total, uint64_t ticket) {
+// One partition's initial values. The whole tensor has `total` elements; by default, those of
+// `values`.
+struct InitFields {
+  std::string name = "w";
+  uint32_t partition = 0;
+  uint32_t partitions = 1;
+  uint64_t offset = 0;
+  std::vector<float> values;
+  std::optional<int64_t> total;
+  uint64_t ticket = 1;
+};
+
+struct PushFields {
+  std::string name = "w";
+  uint32_t partition = 0;
+  uint64_t round = 1;
+  std::vector<float> values;
+  uint64_t ticket = 1;
+};
+
+struct PullFields {
+  std::string name = "w";
+  uint32_t partition = 0;
+  uint64_t min_version = 0;
+  size_t elements = 1;
+  uint64_t timeout_ms = 0;
+  uint64_t ticket = 1;
+};
+
+inline void AddInit(Message* message, const InitFields& fields) {
   wire::InitItem* item = message->header.mutable_init()->add_items();
-  *item->mutable_id() = MakeId(name, partition, ticket);
-  item->mutable_info()->set_key(Key(name).id());
-  item->mutable_info()->set_name(Key(name).typed_name());
-  item->mutable_info()->add_shape(total);
-  item->set_offset(offset);
-  item->set_elements(values.size());
-  item->set_partitions(partitions);
+  *item->mutable_id() = MakeId(fields.name, fields.partition, fields.ticket);
+  item->mutable_info()->set_key(Key(fields.name).id());
+  item->mutable_info()->set_name(Key(fields.name).typed_name());
+  item->mutable_info()->add_shape(
+      fields.total.value_or(static_cast<int64_t>(fields.values.size())));
+  item->set_offset(fields.offset);
+  item->set_elements(fields.values.size());
+  item->set_partitions(fields.partitions);
   item->set_format(wire::RAW_F32);
-  AttachPayload(item, RawPayload(values), PayloadHashing::kXxh3, message);
+  AttachPayload(item, RawPayload(fields.values), PayloadHashing::kXxh3, message);
 }
 
-inline void FillPush(Message* message, wire::PushItem* item, const std::string& name,
-                     uint32_t partition, uint64_t round, const std::vector<float>& values,
-                     uint64_t ticket) {
-  *item->mutable_id() = MakeId(name, partition, ticket);
-  item->set_round(round);
-  item->set_elements(values.size());
+inline void FillPush(Message* message, wire::PushItem* item, const PushFields& fields) {
+  *item->mutable_id() = MakeId(fields.name, fields.partition, fields.ticket);
+  item->set_round(fields.round);
+  item->set_elements(fields.values.size());
   item->set_format(wire::RAW_F32);
-  AttachPayload(item, RawPayload(values), PayloadHashing::kXxh3, message);
+  AttachPayload(item, RawPayload(fields.values), PayloadHashing::kXxh3, message);
 }
 
-inline void AddPush(Message* message, const std::string& name, uint32_t partition, uint64_t round,
-                    const std::vector<float>& values, uint64_t ticket) {
-  FillPush(message, message->header.mutable_push()->add_items(), name, partition, round, values,
-           ticket);
+inline void AddPush(Message* message, const PushFields& fields) {
+  FillPush(message, message->header.mutable_push()->add_items(), fields);
 }
 
-inline void FillPull(wire::PullItem* item, const std::string& name, uint32_t partition,
-                     uint64_t min_version, size_t elements, uint64_t timeout_ms, uint64_t ticket) {
-  *item->mutable_id() = MakeId(name, partition, ticket);
-  item->set_min_version(min_version);
-  item->set_elements(elements);
-  item->set_timeout_ms(timeout_ms);
+inline void FillPull(wire::PullItem* item, const PullFields& fields) {
+  *item->mutable_id() = MakeId(fields.name, fields.partition, fields.ticket);
+  item->set_min_version(fields.min_version);
+  item->set_elements(fields.elements);
+  item->set_timeout_ms(fields.timeout_ms);
 }
 
-inline void AddPull(Message* message, const std::string& name, uint32_t partition,
-                    uint64_t min_version, size_t elements, uint64_t timeout_ms, uint64_t ticket) {
-  FillPull(message->header.mutable_pull()->add_items(), name, partition, min_version, elements,
-           timeout_ms, ticket);
+inline void AddPull(Message* message, const PullFields& fields) {
+  FillPull(message->header.mutable_pull()->add_items(), fields);
 }
 
 // Records what is sent. Thread-safe.

@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 wire::InitItem MakeInitItem(const std::string& name, uint64_t elements) {
   Message message;
-  AddInit(&message, name, 0, 1, 0, std::vector<float>(elements), static_cast<int64_t>(elements), 1);
+  AddInit(&message, {.name = name, .values = std::vector<float>(elements)});
   return message.header.init().items(0);
 }
 
@@ -125,7 +125,12 @@ TEST(Directory, TheSpecSaysHowGradientsAreCombined) {
 TEST(Directory, TheSpecSaysAllThatTheItemDid) {
   Directory directory(1, {});
   Message message;
-  AddInit(&message, "conv", 1, 2, 6, std::vector<float>(4), 10, 1);
+  AddInit(&message, {.name = "conv",
+                     .partition = 1,
+                     .partitions = 2,
+                     .offset = 6,
+                     .values = std::vector<float>(4),
+                     .total = 10});
   wire::InitItem item = message.header.init().items(0);
   item.mutable_info()->set_dtype(wire::FLOAT16);
   item.mutable_info()->set_layer(wire::CONVOLUTION);

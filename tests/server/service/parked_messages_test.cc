@@ -42,16 +42,16 @@ TEST(ParkedMessages, AreTakenInTheOrderInWhichTheyCame) {
 
 TEST(ParkedMessages, AreNoMoreThanThereIsRoomFor) {
   ParkedMessages parked;
-  for (size_t i = 0; i < ParkedMessages::kMostMessages; ++i) {
+  for (size_t i = 0; i < ParkedMessages::kMaxMessages; ++i) {
     EXPECT_TRUE(parked.Add(Early(i, 0, kBegin, i)).ok());
   }
   EXPECT_EQ(parked.Add(Early(0, 0, kBegin, 9999)).code(), Code::kResourceExhausted);
-  EXPECT_THAT(parked.TakeAll(), SizeIs(ParkedMessages::kMostMessages));
+  EXPECT_THAT(parked.TakeAll(), SizeIs(ParkedMessages::kMaxMessages));
 }
 
 TEST(ParkedMessages, OfOnePeerHave64KiB) {
   ParkedMessages parked;
-  constexpr size_t kThird = ParkedMessages::kMostBytesOfPeer / 3;
+  constexpr size_t kThird = ParkedMessages::kMaxBytesOfPeer / 3;
   for (int repeat = 0; repeat < 2; ++repeat) {
     EXPECT_TRUE(parked.Add(Early(1, kThird)).ok());
     EXPECT_TRUE(parked.Add(Early(2, kThird)).ok());
@@ -80,10 +80,10 @@ TEST(ParkedMessages, AreCountedAsTheyLieInMemory) {
 
 TEST(ParkedMessages, OfAllPeersHave16MiB) {
   ParkedMessages parked;
-  constexpr size_t kMost = ParkedMessages::kMostBytesOfPeer - 4096;
+  constexpr size_t kMax = ParkedMessages::kMaxBytesOfPeer - 4096;
   uint64_t peer = 0;
-  while (parked.Add(Early(1, kMost, kBegin, peer)).ok()) ++peer;
-  EXPECT_LE(peer * kMost, ParkedMessages::kMostBytes);
+  while (parked.Add(Early(1, kMax, kBegin, peer)).ok()) ++peer;
+  EXPECT_LE(peer * kMax, ParkedMessages::kMaxBytes);
   EXPECT_GE(peer, 255u);
 }
 

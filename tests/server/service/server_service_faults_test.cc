@@ -24,20 +24,20 @@ TEST_F(ServerServiceFaultsTest, HostileItemsAreAnsweredOneByOneAndHarmNothing) {
   Start(1, 2);
   InitKey("w", {0, 0});
   Message push = From(0);
-  AddPush(&push, "w", 0, 1, {1, 1}, 1);  // good
-  AddPush(&push, "nobody", 0, 1, {1, 1}, 2);
-  AddPush(&push, "w", 7, 1, {1, 1}, 3);
-  AddPush(&push, "w", 0, 0, {1, 1}, 4);
-  AddPush(&push, "w", 0, 99, {1, 1}, 5);
-  AddPush(&push, "w", 0, 2, {1, 1, 1}, 6);
-  AddPush(&push, "w", 0, 1, {2, 2}, 7);
-  AddPush(&push, "w", 0, 2, {1, 1}, 8);
+  AddPush(&push, {.values = {1, 1}});  // good
+  AddPush(&push, {.name = "nobody", .values = {1, 1}, .ticket = 2});
+  AddPush(&push, {.partition = 7, .values = {1, 1}, .ticket = 3});
+  AddPush(&push, {.round = 0, .values = {1, 1}, .ticket = 4});
+  AddPush(&push, {.round = 99, .values = {1, 1}, .ticket = 5});
+  AddPush(&push, {.round = 2, .values = {1, 1, 1}, .ticket = 6});
+  AddPush(&push, {.values = {2, 2}, .ticket = 7});
+  AddPush(&push, {.round = 2, .values = {1, 1}, .ticket = 8});
   push.header.mutable_push()->mutable_items(7)->set_format(static_cast<wire::Format>(99));
-  AddPush(&push, "w", 0, 2, {1, 1}, 9);
+  AddPush(&push, {.round = 2, .values = {1, 1}, .ticket = 9});
   push.header.mutable_push()->mutable_items(8)->set_phase(3);
-  AddPush(&push, "w", 0, 2, {1, 1}, 10);
+  AddPush(&push, {.round = 2, .values = {1, 1}, .ticket = 10});
   push.header.mutable_push()->mutable_items(9)->set_payload_bytes(4);
-  AddPush(&push, "w", 0, 2, {1, 1}, 11);
+  AddPush(&push, {.round = 2, .values = {1, 1}, .ticket = 11});
   push.payloads.pop_back();
   service_->OnMessage(PeerId{10}, std::move(push));
   std::map<uint64_t, absl::StatusCode> codes;
@@ -66,7 +66,7 @@ TEST_F(ServerServiceFaultsTest, HostileItemsAreAnsweredOneByOneAndHarmNothing) {
     EXPECT_EQ(codes[ticket], code) << "item " << ticket;
   }
   Message pull = From(0);
-  AddPull(&pull, "w", 0, 1, 2, 10000, 1);
+  AddPull(&pull, {.min_version = 1, .elements = 2, .timeout_ms = 10000});
   EXPECT_THAT(Floats(Ask(std::move(pull)).message.payloads.at(0)), ElementsAre(1, 1));
 }
 
@@ -74,7 +74,8 @@ TEST_F(ServerServiceFaultsTest, AStrangerGetsOneShortErrorHoweverManyItsItems) {
   Start(1, 1);
   Message push = From(0, 9);
   push.header.set_job_id("other");
-  for (uint64_t ticket = 1; ticket <= 1000; ++ticket) AddPush(&push, "w", 0, 1, {1}, ticket);
+  for (uint64_t ticket = 1; ticket <= 1000; ++ticket)
+    AddPush(&push, {.values = {1}, .ticket = ticket});
   const Sent sent = Ask(std::move(push));
   const wire::Header& refusal = sent.message.header;
   EXPECT_EQ(FromStatusProto(refusal.error().status()).code(), absl::StatusCode::kPermissionDenied);
@@ -112,7 +113,7 @@ TEST_F(ServerServiceFaultsTest, MessageOfAWorkerWithANewerRosterWaitsForThatRost
   Message init = From(0);
   init.header.set_incarnation(5555);
   init.header.set_membership_epoch(2);
-  AddInit(&init, "w", 0, 1, 0, {1}, 1, 1);
+  AddInit(&init, {.values = {1}});
   service_->OnMessage(PeerId{10}, std::move(init));
   EXPECT_TRUE(transport_.Drained());
   wire::Roster roster = MakeRoster(2, 1);
@@ -129,7 +130,7 @@ TEST_F(ServerServiceFaultsTest, WhatFindsNoRoomToWaitForANewerRosterIsDroppedUna
     Message message = From(0);
     message.header.set_incarnation(5555);
     message.header.set_membership_epoch(2);
-    AddPush(&message, "w", 0, round, {1}, round);
+    AddPush(&message, {.round = round, .values = {1}, .ticket = round});
     return message;
   };
   for (uint64_t round = 1; round <= 257; ++round) {
@@ -149,7 +150,7 @@ TEST_F(ServerServiceFaultsTest, FullMailboxIsAnsweredAndNotAWait) {
   options.shard.max_mailbox_bytes = 7;
   Start(options);
   Message init = From(0);
-  AddInit(&init, "w", 0, 1, 0, {1, 2}, 2, 1);
+  AddInit(&init, {.values = {1, 2}});
   const Sent sent = Ask(std::move(init));
   ASSERT_EQ(sent.message.header.init_reply().items_size(), 1);
   EXPECT_EQ(FromStatusProto(sent.message.header.init_reply().items(0).status()).code(),
@@ -160,7 +161,7 @@ TEST_F(ServerServiceFaultsTest, LostNodeIsToldToThoseWhoWait) {
   Start(2, 2);
   InitKey("w", {1});
   Message pull = From(0);
-  AddPull(&pull, "w", 0, 1, 1, 60000, 1);
+  AddPull(&pull, {.min_version = 1, .timeout_ms = 60000});
   service_->OnMessage(PeerId{10}, std::move(pull));
   service_->FailPending(absl::UnavailableError("worker 1 is down"));
   EXPECT_EQ(PullStatus(transport_.Next()), absl::UnavailableError("worker 1 is down"));
@@ -170,12 +171,12 @@ TEST_F(ServerServiceFaultsTest, StopAnswersWhatStillWaits) {
   Start(2, 2);
   InitKey("w", {1});
   Message pull = From(0);
-  AddPull(&pull, "w", 0, 1, 1, 60000, 1);
+  AddPull(&pull, {.min_version = 1, .timeout_ms = 60000});
   service_->OnMessage(PeerId{10}, std::move(pull));
   service_->Stop();
   EXPECT_EQ(PullStatus(transport_.Next()).code(), absl::StatusCode::kUnavailable);
   Message push = From(0);
-  AddPush(&push, "w", 0, 1, {1}, 1);
+  AddPush(&push, {.values = {1}});
   EXPECT_EQ(PushStatus(Ask(std::move(push))).code(), absl::StatusCode::kUnavailable);
 }
 

@@ -76,7 +76,7 @@ class ServerServiceFixture : public ::testing::Test {
 
   void InitKey(const std::string& name, const std::vector<float>& values) {
     Message init = From(0);
-    AddInit(&init, name, 0, 1, 0, values, static_cast<int64_t>(values.size()), 1);
+    AddInit(&init, {.name = name, .values = values});
     const Sent sent = Ask(std::move(init));
     ASSERT_EQ(sent.message.header.init_reply().items_size(), 1);
     ASSERT_EQ(sent.message.header.init_reply().items(0).status().code(), 0)

@@ -31,8 +31,9 @@ TEST_F(ServerServiceTest, PushPullIsAcknowledgedAtOnceAndAnsweredOnceTheRoundIsC
   ASSERT_TRUE(AckStatus(Ask(Optimizer(SgdSpec(1)))).ok());
   const auto push_pull = [this](uint32_t worker) {
     Message message = From(worker, 5 + worker);
-    FillPush(&message, message.header.mutable_push_pull()->add_push(), "w", 0, 1, {1, 2}, 1);
-    FillPull(message.header.mutable_push_pull()->add_pull(), "w", 0, 1, 2, 10000, 2);
+    FillPush(&message, message.header.mutable_push_pull()->add_push(), {.values = {1, 2}});
+    FillPull(message.header.mutable_push_pull()->add_pull(),
+             {.min_version = 1, .elements = 2, .timeout_ms = 10000, .ticket = 2});
     return Ask(std::move(message));
   };
   const Sent alone = push_pull(0);
@@ -61,7 +62,8 @@ TEST_F(ServerServiceTest, EveryAnswerFitsItsFrame) {
   Start(1, 2);
   for (const char* name : {"a", "b", "c", "d"}) InitKey(name, {1, 2, 3});
   Message pull = From(0);
-  for (const char* name : {"a", "b", "c", "d"}) AddPull(&pull, name, 0, 0, 3, 1000, 1);
+  for (const char* name : {"a", "b", "c", "d"})
+    AddPull(&pull, {.name = name, .elements = 3, .timeout_ms = 1000});
   service_->OnMessage(PeerId{1}, std::move(pull));
   size_t items = 0;
   while (items < 4) {
@@ -87,7 +89,12 @@ class Bits : public ServerServiceTest {
     Message init = From(0);
     ForEachPart(RandomValues(kElements, 1), partition_elements,
                 [&](uint32_t index, size_t offset, const std::vector<float>& part) {
-                  AddInit(&init, "w", index, partitions, offset, part, kElements, index);
+                  AddInit(&init, {.partition = index,
+                                  .partitions = partitions,
+                                  .offset = offset,
+                                  .values = part,
+                                  .total = kElements,
+                                  .ticket = index});
                 });
     service_->OnMessage(PeerId{10}, std::move(init));
     wire::OptimizerSpec spec = SgdSpec(0.1, 0.9);
@@ -101,7 +108,10 @@ class Bits : public ServerServiceTest {
     Message pull = From(0);
     ForEachPart(std::vector<float>(kElements), partition_elements,
                 [&](uint32_t index, size_t, const std::vector<float>& part) {
-                  AddPull(&pull, "w", index, rounds, part.size(), 10000, 1);
+                  AddPull(&pull, {.partition = index,
+                                  .min_version = rounds,
+                                  .elements = part.size(),
+                                  .timeout_ms = 10000});
                 });
     service_->OnMessage(PeerId{10}, std::move(pull));
     return Collect(partitions, partition_elements);
@@ -125,7 +135,9 @@ class Bits : public ServerServiceTest {
                   [&](uint32_t index, size_t, const std::vector<float>& part) {
                     for (int copy = 0; copy < 2; ++copy) {
                       messages.push_back(From(worker));
-                      AddPush(&messages.back(), "w", index, round, part, round);
+                      AddPush(
+                          &messages.back(),
+                          {.partition = index, .round = round, .values = part, .ticket = round});
                     }
                   });
     }
@@ -170,7 +182,7 @@ TEST_F(Bits, AreTheSameForAnyShardThreadsPartitionSizeAndOrder) {
 TEST_F(ServerServiceTest, OnlyWorkerZeroInitialisesAndSetsTheOptimizer) {
   Start(2, 1);
   Message init = From(1);
-  AddInit(&init, "w", 0, 1, 0, {1}, 1, 1);
+  AddInit(&init, {.values = {1}});
   const Sent refused = Ask(std::move(init));
   ASSERT_EQ(refused.message.header.init_reply().items_size(), 1);
   EXPECT_EQ(FromStatusProto(refused.message.header.init_reply().items(0).status()).code(),
@@ -183,7 +195,7 @@ TEST_F(ServerServiceTest, InitIsIdempotentButNotWithAnotherValue) {
   InitKey("w", {1, 2});
   InitKey("w", {1, 2});
   Message other = From(0);
-  AddInit(&other, "w", 0, 1, 0, {1, 3}, 2, 1);
+  AddInit(&other, {.values = {1, 3}});
   const Sent sent = Ask(std::move(other));
   const absl::Status status = FromStatusProto(sent.message.header.init_reply().items(0).status());
   EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
@@ -200,7 +212,7 @@ TEST_F(ServerServiceTest, OptimizerIsRefusedByFieldAndMode) {
   EXPECT_TRUE(AckStatus(Ask(Optimizer(SgdSpec(1)))).ok());
   EXPECT_TRUE(AckStatus(Ask(Optimizer(SgdSpec(1)))).ok());
   Message push = From(0);
-  AddPush(&push, "w", 0, 1, {1}, 1);
+  AddPush(&push, {.values = {1}});
   ASSERT_TRUE(PushStatus(Ask(std::move(push))).ok());
   EXPECT_TRUE(AckStatus(Ask(Optimizer(SgdSpec(0.5)))).ok());
   wire::OptimizerSpec test;
@@ -219,10 +231,10 @@ TEST_F(ServerServiceTest, AsyncStoreNeedsAnOptimizer) {
 TEST_F(ServerServiceTest, PullBeforeInitIsAnsweredByInit) {
   Start(2, 2);
   Message pull = From(1);
-  AddPull(&pull, "w", 0, 0, 2, 10000, 3);
+  AddPull(&pull, {.elements = 2, .timeout_ms = 10000, .ticket = 3});
   service_->OnMessage(PeerId{11}, std::move(pull));
   Message init = From(0);
-  AddInit(&init, "w", 0, 1, 0, {8, 9}, 2, 1);
+  AddInit(&init, {.values = {8, 9}});
   service_->OnMessage(PeerId{10}, std::move(init));
   bool pulled = false;
   for (int i = 0; i < 2; ++i) {
@@ -239,13 +251,13 @@ TEST_F(ServerServiceTest, PullsEndAtTheirDeadline) {
   Start(2, 1);
   InitKey("w", {1});
   Message late = From(0);
-  AddPull(&late, "w", 0, 1, 1, /*timeout_ms=*/0, 1);
+  AddPull(&late, {.min_version = 1});
   EXPECT_EQ(PullStatus(Ask(std::move(late))).code(), absl::StatusCode::kDeadlineExceeded);
   Message unknown = From(0);
-  AddPull(&unknown, "nobody", 0, 0, 1, /*timeout_ms=*/1, 1);
+  AddPull(&unknown, {.name = "nobody", .timeout_ms = 1});
   EXPECT_EQ(PullStatus(Ask(std::move(unknown))).code(), absl::StatusCode::kNotFound);
   Message ahead = From(0);
-  AddPull(&ahead, "nobody else", 0, 1, 1, /*timeout_ms=*/~uint64_t{0}, 1);
+  AddPull(&ahead, {.name = "nobody else", .min_version = 1, .timeout_ms = ~uint64_t{0}});
   EXPECT_EQ(PullStatus(Ask(std::move(ahead))).code(), absl::StatusCode::kNotFound);
 }
 
@@ -270,7 +282,7 @@ TEST_F(ServerServiceTest, LeaveIsAcknowledgedAndCompletesRounds) {
   Start(2, 2);
   InitKey("w", {0});
   Message push = From(0);
-  AddPush(&push, "w", 0, 1, {7}, 1);
+  AddPush(&push, {.values = {7}});
   ASSERT_TRUE(PushStatus(Ask(std::move(push))).ok());
   for (int repeat = 0; repeat < 2; ++repeat) {
     Message leave = From(1);
@@ -278,7 +290,7 @@ TEST_F(ServerServiceTest, LeaveIsAcknowledgedAndCompletesRounds) {
     EXPECT_TRUE(AckStatus(Ask(std::move(leave))).ok());
   }
   Message pull = From(1);
-  AddPull(&pull, "w", 0, 1, 1, 10000, 1);
+  AddPull(&pull, {.min_version = 1, .timeout_ms = 10000});
   const Sent sent = Ask(std::move(pull));
   EXPECT_THAT(Floats(sent.message.payloads.at(0)), ElementsAre(7));
 }

@@ -233,7 +233,7 @@ class WaitingInAServer : public ServerServiceFixture {
  protected:
   absl::Status Push(const std::string& name, uint32_t worker, uint64_t round) {
     Message push = From(worker);
-    AddPush(&push, name, 0, round, {1, 2}, round);
+    AddPush(&push, {.name = name, .round = round, .values = {1, 2}, .ticket = round});
     return PushStatus(Ask(std::move(push)));
   }
 };

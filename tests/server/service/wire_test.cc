@@ -106,18 +106,20 @@ class WireTest : public ::testing::Test {
 
 TEST_F(WireTest, RoundsGoRoundOverFrames) {
   Message init = From(0);
-  AddInit(&init, "w", 0, 1, 0, {0, 0}, 2, 1);
+  AddInit(&init, {.values = {0, 0}});
   ASSERT_EQ(Ask(std::move(init)).header.init_reply().items_size(), 1);
   for (uint64_t round = 1; round <= 20; ++round) {
     for (const uint32_t worker : {0u, 1u}) {
       Message push = From(worker);
-      AddPush(&push, "w", 0, round, {static_cast<float>(round), static_cast<float>(worker)}, round);
+      AddPush(&push, {.round = round,
+                      .values = {static_cast<float>(round), static_cast<float>(worker)},
+                      .ticket = round});
       const Message reply = Ask(std::move(push));
       ASSERT_EQ(reply.header.push_reply().items_size(), 1);
       ASSERT_EQ(reply.header.push_reply().items(0).status().code(), 0);
     }
     Message pull = From(1);
-    AddPull(&pull, "w", 0, round, 2, 10000, round);
+    AddPull(&pull, {.min_version = round, .elements = 2, .timeout_ms = 10000, .ticket = round});
     const Message reply = Ask(std::move(pull));
     ASSERT_EQ(reply.payloads.size(), 1);
     EXPECT_THAT(Floats(reply.payloads[0]), ElementsAre(2 * static_cast<float>(round), 1));
@@ -127,18 +129,18 @@ TEST_F(WireTest, RoundsGoRoundOverFrames) {
 TEST_F(WireTest, PulledWeightsAreNotOverwrittenByLaterRounds) {
   Message init = From(0);
   const std::vector<float> initial(5000, 1.0f);
-  AddInit(&init, "w", 0, 1, 0, initial, 5000, 1);
+  AddInit(&init, {.values = initial});
   Ask(std::move(init));
   std::vector<Message> held;
   for (uint64_t round = 1; round <= 6; ++round) {
     const std::vector<float> gradient(5000, static_cast<float>(round));
     for (const uint32_t worker : {0u, 1u}) {
       Message push = From(worker);
-      AddPush(&push, "w", 0, round, gradient, round);
+      AddPush(&push, {.round = round, .values = gradient, .ticket = round});
       Ask(std::move(push));
     }
     Message pull = From(0);
-    AddPull(&pull, "w", 0, round, 5000, 10000, round);
+    AddPull(&pull, {.min_version = round, .elements = 5000, .timeout_ms = 10000, .ticket = round});
     held.push_back(Ask(std::move(pull)));
   }
   for (uint64_t round = 1; round <= 6; ++round) {

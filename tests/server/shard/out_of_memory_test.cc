@@ -60,7 +60,7 @@ void ApplyARoundWhereAnAllocationFails() {
   init.value = Raw(values);
   Message message;
   PushWork& push = items.pushes.emplace_back();
-  FillPush(&message, &push.item, "w", 0, 1, values, 2);
+  FillPush(&message, &push.item, {.values = values, .ticket = 2});
   push.payload = message.payloads[0];
   shard.PostOwnControl([&items](ShardState& state) {
     state.HandleItems(std::move(items));

@@ -22,7 +22,7 @@ Origin From(uint32_t worker, uint64_t request_id) {
 
 wire::PullItem Pull(uint64_t ticket, int priority = 0) {
   wire::PullItem item;
-  FillPull(&item, "w", 0, 1, 2, 0, ticket);
+  FillPull(&item, {.min_version = 1, .elements = 2, .ticket = ticket});
   item.set_priority(priority);
   return item;
 }

@@ -66,7 +66,7 @@ class ShardBoundsTest : public ::testing::Test {
     ShardItems items;
     Message message;
     PushWork& push = items.pushes.emplace_back();
-    FillPush(&message, &push.item, "w", 0, 1, std::vector<float>(elements), 1);
+    FillPush(&message, &push.item, {.values = std::vector<float>(elements)});
     if (elements > 0) push.payload = message.payloads.at(0);
     return items;
   }

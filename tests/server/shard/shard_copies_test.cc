@@ -27,9 +27,9 @@ enum class What { kState, kRows, kWeights };
 
 class ShardCopiesTest : public ShardStateTest {
  protected:
-  static std::unique_ptr<ShardState> MakeState(const Clock* clock, size_t most_copied_bytes) {
+  static std::unique_ptr<ShardState> MakeState(const Clock* clock, size_t max_copied_bytes) {
     auto state =
-        std::make_unique<ShardState>(MakeOptimizer(SgdSpec(1, 0.5)), clock, most_copied_bytes);
+        std::make_unique<ShardState>(MakeOptimizer(SgdSpec(1, 0.5)), clock, max_copied_bytes);
     ShardItems items{.origin = From(0)};
     items.inits.push_back(MakeInit("w", std::vector<float>(kElements)));
     items.inits[0].spec.row_elements = kElements;
@@ -43,7 +43,7 @@ class ShardCopiesTest : public ShardStateTest {
     ShardItems items{.origin = From(worker)};
     for (size_t i = 0; i < times; ++i) {
       PullWork& pull = items.pulls.emplace_back();
-      FillPull(&pull.item, "w", 0, 0, kElements, 0, i + 1);
+      FillPull(&pull.item, {.elements = kElements, .ticket = i + 1});
       if (what == What::kState) pull.item.set_state_tensor(1);
       if (what == What::kRows) {
         pull.item.set_rows_only(true);

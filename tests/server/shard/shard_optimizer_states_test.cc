@@ -40,7 +40,7 @@ class ShardOptimizerStatesTest : public ShardStateTest {
   void PullState(uint32_t worker, uint64_t min_version) {
     ShardItems items{.origin = From(worker)};
     PullWork pull;
-    FillPull(&pull.item, "w", 0, min_version, 1, 0, 1);
+    FillPull(&pull.item, {.min_version = min_version});
     pull.item.set_state_tensor(1);
     pull.deadline = clock_.Now() + absl::Seconds(5);
     items.pulls.push_back(std::move(pull));
@@ -85,7 +85,7 @@ TEST_F(ShardOptimizerStatesTest, UnderBoundedStalenessNobodyWaitsForTheSlowest) 
   state_.TakeReplies();
   PullState(0, 0);
   EXPECT_THAT(Pulls().at(0).values, ElementsAre(6));
-  Pull(0, "w", 0, 1);
+  Pull({.worker = 0, .min_version = 0});
   EXPECT_THAT(Pulls(), IsEmpty()) << "weights wait as ever";
 }
 

@@ -25,7 +25,7 @@ using ::testing::SizeIs;
 ShardItems PullOne(uint64_t version, bool rows) {
   ShardItems items{.origin = {.peer = PeerId{100}, .worker = 0, .request_id = 1}};
   PullWork& pull = items.pulls.emplace_back();
-  FillPull(&pull.item, "w", 0, version, 1, 0, rows ? 1 : 2);
+  FillPull(&pull.item, {.min_version = version, .ticket = rows ? 1u : 2u});
   pull.item.set_rows_only(rows);
   if (rows) pull.item.set_rows(std::string(sizeof(uint32_t), '\0'));
   pull.deadline = SteadyTime::InfiniteFuture();
@@ -40,9 +40,9 @@ TEST_F(ShardStateTest, LatePullGetsExactlyTheVersionThatItNames) {
   }
   ApplyAll();
   state_.TakeReplies();
-  Pull(0, "w", 1, 1);
+  Pull({.worker = 0, .min_version = 1});
   EXPECT_THAT(Pulls()[0].values, ElementsAre(1));
-  Pull(0, "w", 2, 1);
+  Pull({.worker = 0, .min_version = 2});
   EXPECT_THAT(Pulls()[0].values, ElementsAre(2));
 }
 
@@ -96,7 +96,7 @@ TEST_F(ShardStateTest, WhoAsksForTheNewestGetsItWhateverVersionItNames) {
 
 TEST_F(ShardStateTest, WaitingPullGetsItsVersionThoughTwoRoundsAreComplete) {
   Init("w", {0});
-  Pull(0, "w", 1, 1);
+  Pull({.worker = 0, .min_version = 1});
   for (uint64_t round = 1; round <= 2; ++round) Push(0, "w", round, {static_cast<float>(round)});
   for (uint64_t round = 1; round <= 2; ++round) Push(1, "w", round, {0});
   ApplyAll();
@@ -109,7 +109,7 @@ TEST_F(ShardStateTest, ExpiredPullNamesKeyVersionsAndMissingWorkers) {
   Init("w", {0});
   Push(0, "w", 1, {1});
   state_.TakeReplies();
-  Pull(0, "w", 1, 1, absl::Seconds(5));
+  Pull({.worker = 0, .min_version = 1});
   EXPECT_EQ(state_.NextDeadline(), clock_.Now() + absl::Seconds(5));
   clock_.Advance(absl::Seconds(4));
   state_.ExpirePulls();
@@ -125,7 +125,7 @@ TEST_F(ShardStateTest, ExpiredPullNamesKeyVersionsAndMissingWorkers) {
 }
 
 TEST_F(ShardStateTest, PullOfVersionZeroWaitsForInit) {
-  Pull(1, "w", 0, 2);
+  Pull({.worker = 1, .min_version = 0, .elements = 2});
   EXPECT_THAT(Pulls(), IsEmpty());
   ShardItems items{.origin = From(0)};
   items.inits.push_back(MakeInit("w", {5, 6}));
@@ -136,8 +136,8 @@ TEST_F(ShardStateTest, PullOfVersionZeroWaitsForInit) {
 }
 
 TEST_F(ShardStateTest, PullOfAKeyThatIsNeverInitialisedEndsAsNotFound) {
-  Pull(1, "w", 0, 2, absl::Seconds(1));
-  Pull(1, "w", 3, 2, absl::Seconds(1), 2);
+  Pull({.worker = 1, .min_version = 0, .elements = 2, .wait = absl::Seconds(1)});
+  Pull({.worker = 1, .min_version = 3, .elements = 2, .wait = absl::Seconds(1), .ticket = 2});
   std::vector<Pulled> pulled = Pulls();
   ASSERT_THAT(pulled, SizeIs(1));  // version 3 cannot come first
   EXPECT_EQ(pulled[0].status.code(), absl::StatusCode::kNotFound);
@@ -149,12 +149,12 @@ TEST_F(ShardStateTest, PullOfAKeyThatIsNeverInitialisedEndsAsNotFound) {
 }
 
 TEST_F(ShardStateTest, PullOfAnotherLengthIsRefusedBeforeAndAfterInit) {
-  Pull(1, "w", 0, 3);
+  Pull({.worker = 1, .min_version = 0, .elements = 3});
   ShardItems items{.origin = From(0)};
   items.inits.push_back(MakeInit("w", {5, 6}));
   state_.HandleItems(std::move(items));
   EXPECT_EQ(Pulls().at(0).status.code(), absl::StatusCode::kInvalidArgument);
-  Pull(1, "w", 0, 1);
+  Pull({.worker = 1, .min_version = 0});
   const std::vector<Pulled> pulled = Pulls();
   EXPECT_EQ(pulled.at(0).status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(pulled[0].status.message()), HasSubstr("expected 2"));
@@ -162,8 +162,8 @@ TEST_F(ShardStateTest, PullOfAnotherLengthIsRefusedBeforeAndAfterInit) {
 
 TEST_F(ShardStateTest, RetriedPullIsAnsweredOnceUnderTheLastRequest) {
   Init("w", {0});
-  Pull(0, "w", 1, 1, absl::Seconds(5), /*ticket=*/4, /*request_id=*/1);
-  Pull(0, "w", 1, 1, absl::Seconds(5), /*ticket=*/4, /*request_id=*/2);
+  Pull({.worker = 0, .min_version = 1, .ticket = 4, .request_id = 1});
+  Pull({.worker = 0, .min_version = 1, .ticket = 4, .request_id = 2});
   Push(0, "w", 1, {1});
   Push(1, "w", 1, {1});
   state_.TakeReplies();
@@ -176,12 +176,12 @@ TEST_F(ShardStateTest, RetriedPullIsAnsweredOnceUnderTheLastRequest) {
 TEST_F(ShardStateTest, APeerCannotFillTheQueueOfWaitingPulls) {
   Init("w", {0});
   for (uint64_t ticket = 0; ticket < 2 * PullQueue::kMaxPerWorker; ++ticket) {
-    Pull(0, "w", 1, 1, absl::Seconds(5), ticket);
+    Pull({.worker = 0, .min_version = 1, .ticket = ticket});
   }
   const std::vector<Pulled> refused = Pulls();
   EXPECT_THAT(refused, SizeIs(PullQueue::kMaxPerWorker));
   EXPECT_EQ(refused[0].status.code(), absl::StatusCode::kResourceExhausted);
-  Pull(1, "w", 1, 1);
+  Pull({.worker = 1, .min_version = 1});
   EXPECT_THAT(Pulls(), IsEmpty());  // another worker is not locked out
 }
 
@@ -200,7 +200,7 @@ TEST_F(ShardStateTest, WhoHoldsTheVersionBeforeIsSentTheChange) {
   const auto pull = [&](std::optional<uint64_t> held) {
     ShardItems items{.origin = From(0)};
     PullWork work;
-    FillPull(&work.item, "w", 0, 1, 64, 0, 9);
+    FillPull(&work.item, {.min_version = 1, .elements = 64, .ticket = 9});
     work.item.set_takes_change(held.has_value());
     work.item.set_held_version(held.value_or(0));
     work.deadline = clock_.Now();
@@ -220,9 +220,9 @@ TEST_F(ShardStateTest, AsyncPullSeesThePushBeforeIt) {
   ASSERT_TRUE(state_.SetOptimizer(MakeOptimizer(SgdSpec(1))).ok());
   Init("w", {0}, wire::DIST_ASYNC);
   Push(0, "w", 1, {5});
-  Pull(0, "w", 0, 1);
+  Pull({.worker = 0, .min_version = 0});
   EXPECT_THAT(Pulls().at(0).values, ElementsAre(-5));
-  Pull(1, "w", 2, 1);
+  Pull({.worker = 1, .min_version = 2});
   Push(0, "w", 2, {5});
   EXPECT_THAT(Pulls().at(0).values, ElementsAre(-10));
 }

@@ -50,7 +50,8 @@ class ShardStateTest : public ::testing::Test {
                            const std::vector<float>& values) {
     Message message;
     PushWork push;
-    FillPush(&message, &push.item, name, 0, round, values, round);
+    FillPush(&message, &push.item,
+             {.name = name, .round = round, .values = values, .ticket = round});
     push.payload = message.payloads[0];
     return push;
   }
@@ -62,12 +63,23 @@ class ShardStateTest : public ::testing::Test {
     state_.HandleItems(std::move(items));
   }
 
-  void Pull(uint32_t worker, const std::string& name, uint64_t min_version, size_t elements,
-            absl::Duration wait = absl::Seconds(5), uint64_t ticket = 1, uint64_t request_id = 1) {
-    ShardItems items{.origin = From(worker, request_id)};
+  struct Wanted {
+    uint32_t worker = 0;
+    std::string name = "w";
+    uint64_t min_version = 0;
+    size_t elements = 1;
+    absl::Duration wait = absl::Seconds(5);
+    uint64_t ticket = 1;
+    uint64_t request_id = 1;
+  };
+  void Pull(const Wanted& wanted) {
+    ShardItems items{.origin = From(wanted.worker, wanted.request_id)};
     PullWork pull;
-    FillPull(&pull.item, name, 0, min_version, elements, 0, ticket);
-    pull.deadline = clock_.Now() + wait;
+    FillPull(&pull.item, {.name = wanted.name,
+                          .min_version = wanted.min_version,
+                          .elements = wanted.elements,
+                          .ticket = wanted.ticket});
+    pull.deadline = clock_.Now() + wanted.wait;
     items.pulls.push_back(std::move(pull));
     state_.HandleItems(std::move(items));
   }

@@ -23,7 +23,7 @@ TEST_F(ShardStateTest, PushIsAcknowledgedWhenCountedAndThePullAnsweredWhenApplie
   Init("w", {0, 0});
   Push(0, "w", 1, {1, 2});
   EXPECT_THAT(PushCodes(), ElementsAre(absl::StatusCode::kOk));
-  Pull(0, "w", 1, 2);
+  Pull({.worker = 0, .min_version = 1, .elements = 2});
   EXPECT_THAT(Pulls(), IsEmpty());
   Push(1, "w", 1, {3, 4});
   EXPECT_THAT(PushCodes(), ElementsAre(absl::StatusCode::kOk));
@@ -41,7 +41,7 @@ TEST_F(ShardStateTest, AnAcknowledgementTravelsWithASmallPullOfTheSameMessage) {
   ShardItems items{.origin = From(0)};
   items.pushes.push_back(MakePush("w", 1, {1}));
   PullWork pull;
-  FillPull(&pull.item, "w", 0, 0, 1, 0, 2);
+  FillPull(&pull.item, {.ticket = 2});
   items.pulls.push_back(std::move(pull));
   state_.HandleItems(std::move(items));
   const std::vector<Reply> replies = state_.TakeReplies();
@@ -71,7 +71,7 @@ TEST_F(ShardStateTest, PullsOfSmallTensorsThatBecomeReadyTogetherShareAMessage) 
   for (const char* name : {"a", "b", "c"}) {
     Init(name, {0});
     PullWork pull;
-    FillPull(&pull.item, name, 0, 1, 1, 0, 1);
+    FillPull(&pull.item, {.name = name, .min_version = 1});
     pull.deadline = clock_.Now() + absl::Seconds(1);
     pulls.pulls.push_back(std::move(pull));
   }
@@ -115,16 +115,16 @@ TEST_F(ShardStateTest, PushOfTheNextRoundDoesNotDependOnWhenTheLastWasApplied) {
 
 TEST_F(ShardStateTest, FailureAnswersWhatWaitsAndWhatWouldHaveTo) {
   Init("w", {3});
-  Pull(0, "w", 1, 1);
+  Pull({.worker = 0, .min_version = 1});
   state_.Fail(absl::UnavailableError("worker 1 is down"));
   std::vector<Pulled> pulled = Pulls();
   ASSERT_THAT(pulled, SizeIs(1));
   EXPECT_EQ(pulled[0].status, absl::UnavailableError("worker 1 is down"));
   Push(0, "w", 1, {1});
   EXPECT_THAT(PushCodes(), ElementsAre(absl::StatusCode::kUnavailable));
-  Pull(0, "w", 1, 1, absl::Seconds(5), 2);
+  Pull({.worker = 0, .min_version = 1, .ticket = 2});
   EXPECT_EQ(Pulls().at(0).status.code(), absl::StatusCode::kUnavailable);
-  Pull(0, "w", 0, 1, absl::Seconds(5), 3);
+  Pull({.worker = 0, .min_version = 0, .ticket = 3});
   EXPECT_THAT(Pulls().at(0).values, ElementsAre(3));  // the present version can still be read
 }
 

@@ -17,6 +17,7 @@
 #include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 #include "proto/status_proto.h"
+#include "tests/proto/base/wait_until.h"
 #include "tests/server/round/server_test_util.h"
 
 namespace slimps {
@@ -54,7 +55,11 @@ class ShardTest : public ::testing::Test {
     ShardItems items = From(0);
     Message message;
     PushWork push;
-    FillPush(&message, &push.item, name, 0, round, std::vector<float>(elements, 1.0f), round);
+    FillPush(&message, &push.item,
+             {.name = name,
+              .round = round,
+              .values = std::vector<float>(elements, 1.0f),
+              .ticket = round});
     push.payload = message.payloads[0];
     items.pushes.push_back(std::move(push));
     return items;
@@ -63,7 +68,8 @@ class ShardTest : public ::testing::Test {
                     absl::Duration wait = kLong) {
     ShardItems items = From(0);
     PullWork pull;
-    FillPull(&pull.item, name, 0, version, elements, 0, version + 1);
+    FillPull(&pull.item,
+             {.name = name, .min_version = version, .elements = elements, .ticket = version + 1});
     pull.deadline = clock_.Now() + wait;
     items.pulls.push_back(std::move(pull));
     return items;
@@ -227,17 +233,22 @@ TEST_F(ShardTest, APullExpiresThoughItsTimeComesWhileAnotherThreadHasTheState) {
   Init("w", 1);
   constexpr absl::Duration kWait = absl::Milliseconds(100);
   for (int attempt = 0; attempt < 20; ++attempt) {
-    Occupy()();
-    absl::SleepFor(absl::Milliseconds(5));  // after this the thread is most likely idle
+    // A pull that is answered here finds the shard's thread idle.
+    ASSERT_TRUE(WaitUntil([this] {
+      Post(PullOf("w", 0, 1));
+      return Next().by == std::this_thread::get_id();
+    }));
+    // The thread sleeps until the deadline on the machine's clock, and then until it is woken.
     const SteadyTime deadline = clock_.Now() + kWait;
-    before_send_ = [deadline, here = std::this_thread::get_id()] {
-      if (std::this_thread::get_id() == here)
-        absl::SleepFor(deadline + kWait - MachineClock()->Now());
+    before_send_ = [this, deadline, here = std::this_thread::get_id()] {
+      if (std::this_thread::get_id() != here) return;
+      EXPECT_TRUE(WaitUntil([&] { return clock_.Now() > deadline + kWait; }));
     };
     Post(PullOf("w", 1, 1, kWait));
     Post(PullOf("w", 0, 1));
     const bool here = Next().by == std::this_thread::get_id();
     const Message answer = Next().reply.message;
+    before_send_ = nullptr;
     ASSERT_EQ(answer.header.pull_reply().items_size(), 1) << "nobody woke the thread";
     if (!here) continue;  // the shard's thread had the state itself
     EXPECT_EQ(FromStatusProto(answer.header.pull_reply().items(0).status()).code(),

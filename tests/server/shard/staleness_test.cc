@@ -33,7 +33,7 @@ TEST_F(StalenessTest, APushIsAppliedAtOnceAndAReadWithinTheBoundIsAnswered) {
   Begin(1);
   PushRound(0, 1);
   EXPECT_FALSE(state_.HasCompleteRound());
-  Pull(0, "w", 0, 1);
+  Pull({.worker = 0, .min_version = 0});
   EXPECT_THAT(Pulls().at(0).values, ElementsAre(1)) << "one round ahead is within the bound";
 }
 
@@ -41,9 +41,9 @@ TEST_F(StalenessTest, AReadBeyondTheBoundWaitsForTheSlowest) {
   Begin(1);
   PushRound(0, 1);
   PushRound(0, 2);
-  Pull(0, "w", 0, 1);
+  Pull({.worker = 0, .min_version = 0});
   EXPECT_THAT(Pulls(), IsEmpty());
-  Pull(1, "w", 0, 1);
+  Pull({.worker = 1, .min_version = 0});
   EXPECT_THAT(Pulls(), SizeIs(1)) << "the slowest itself waits for nobody";
   Push(1, "w", 1, {-10});
   const std::vector<Reply> replies = state_.TakeReplies();
@@ -57,10 +57,10 @@ TEST_F(StalenessTest, AReadBeyondTheBoundWaitsForTheSlowest) {
 TEST_F(StalenessTest, StalenessZeroReadsOnceEveryoneHasPushed) {
   Begin(0);
   PushRound(0, 1);
-  Pull(0, "w", 0, 1);
+  Pull({.worker = 0, .min_version = 0});
   EXPECT_THAT(Pulls(), IsEmpty());
   PushRound(1, 1);
-  Pull(0, "w", 0, 1);
+  Pull({.worker = 0, .min_version = 0});
   EXPECT_THAT(Pulls().at(0).values, ElementsAre(2));
 }
 
@@ -69,10 +69,10 @@ TEST_F(StalenessTest, EachRoundWaitsForItsOwn) {
   PushRound(0, 1);
   PushRound(0, 2);
   PushRound(1, 1);
-  Pull(0, "w", 0, 1);
+  Pull({.worker = 0, .min_version = 0});
   EXPECT_THAT(Pulls(), SizeIs(1));
   PushRound(0, 3);
-  Pull(0, "w", 0, 1);
+  Pull({.worker = 0, .min_version = 0});
   EXPECT_THAT(Pulls(), IsEmpty()) << "now round 2 of worker 1 is needed";
   Push(0, "w", 4, {-1});
   EXPECT_THAT(PushCodes(), ElementsAre(absl::StatusCode::kResourceExhausted));
@@ -81,7 +81,7 @@ TEST_F(StalenessTest, EachRoundWaitsForItsOwn) {
 TEST_F(StalenessTest, WhoLeavesLetsOthersRead) {
   Begin(0);
   PushRound(0, 1);
-  Pull(0, "w", 0, 1);
+  Pull({.worker = 0, .min_version = 0});
   EXPECT_THAT(Pulls(), IsEmpty());
   ASSERT_TRUE(state_.Leave(1, 0).ok());
   EXPECT_THAT(Pulls().at(0).values, ElementsAre(1));
@@ -89,14 +89,14 @@ TEST_F(StalenessTest, WhoLeavesLetsOthersRead) {
   Init("late", {0}, wire::DIST_SSP, 0);
   Push(0, "late", 1, {-1});
   EXPECT_THAT(PushCodes(), ElementsAre(absl::StatusCode::kOk));
-  Pull(0, "late", 0, 1);
+  Pull({.worker = 0, .name = "late", .min_version = 0});
   EXPECT_THAT(Pulls().at(0).values, ElementsAre(1)) << "of keys that come later too";
 }
 
 TEST_F(StalenessTest, ALostNodeEndsTheWait) {
   Begin(0);
   PushRound(0, 1);
-  Pull(0, "w", 0, 1);
+  Pull({.worker = 0, .min_version = 0});
   EXPECT_THAT(Pulls(), IsEmpty());
   state_.Fail(absl::UnavailableError("worker 1 is gone"));
   EXPECT_EQ(Pulls().at(0).status, absl::UnavailableError("worker 1 is gone"));
@@ -106,7 +106,7 @@ TEST_F(StalenessTest, AWaitThatEndsNamesWhoItWasFor) {
   Begin(1);
   PushRound(0, 1);
   PushRound(0, 2);
-  Pull(0, "w", 0, 1, absl::Seconds(5));
+  Pull({.worker = 0, .min_version = 0});
   clock_.Advance(absl::Seconds(5));
   state_.ExpirePulls();
   EXPECT_EQ(Pulls().at(0).status,
@@ -130,7 +130,7 @@ TEST_F(StalenessServiceTest, TheFirstInitFixesTheBound) {
   Start(1, 2);
   const auto init = [&](const char* name, wire::StoreMode mode, uint32_t staleness) {
     Message message = From(0);
-    AddInit(&message, name, 0, 1, 0, {0}, 1, 1);
+    AddInit(&message, {.name = name, .values = {0}});
     message.header.mutable_init()->set_mode(mode);
     message.header.mutable_init()->set_staleness(staleness);
     const Sent sent = Ask(std::move(message));

@@ -3,116 +3,17 @@
 
 #include <atomic>
 #include <cstring>
-#include <functional>
 #include <future>
 #include <memory>
 #include <span>
-#include <stop_token>
-#include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "proto/base/clock.h"
-#include "proto/base/mutex.h"
-#include "proto/status_proto.h"
-#include "tests/worker/courier/holding_transport.h"
+#include "tests/worker/courier/courier_fixture.h"
 
 namespace slimps {
 namespace {
-
-constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits this long
-constexpr absl::Duration kForever = absl::Hours(1);  // no test waits for half of it
-constexpr PeerId kServer{7};
-
-class CourierTest : public ::testing::Test {
- protected:
-  std::unique_ptr<Courier> MakeCourier(absl::Duration timeout,
-                                       absl::Duration retry_interval = absl::Milliseconds(10)) {
-    return std::make_unique<Courier>(
-        &transport_, &membership_, std::vector<PeerId>{kServer},
-        CourierOptions{.timeout = timeout, .retry_interval = retry_interval});
-  }
-
-  // For `time`, lets `server` answer items that this courier never sent.
-  static void Chatter(Courier* courier, PeerId server, absl::Duration time) {
-    for (const SteadyTime end = MachineClock()->Now() + time; MachineClock()->Now() < end;) {
-      Message reply;
-      reply.header.mutable_push_reply()->add_items()->mutable_id()->set_ticket(999);
-      EXPECT_TRUE(courier->HandleMessage(server, reply));
-      absl::SleepFor(absl::Milliseconds(20));
-    }
-  }
-
-  // Lets the server chatter until this object is destroyed.
-  class Talk final {
-   public:
-    explicit Talk(Courier* courier)
-        : thread_([courier](std::stop_token stop) {
-            while (!stop.stop_requested()) Chatter(courier, kServer, absl::Milliseconds(20));
-          }) {}
-
-   private:
-    std::jthread thread_;
-  };
-  void Push(Courier* courier) { Dispatch(courier, wire::PushItem()); }
-  void Pull(Courier* courier) { Dispatch(courier, wire::PullItem()); }
-  template <typename Item>
-  void Dispatch(Courier* courier, Item item) {
-    std::vector<OutgoingItem> items;
-    items.push_back({.item = std::move(item),
-                     .payload = {},
-                     .key_name = "s:w",
-                     .done = [this](const Answer& answer) {
-                       MutexLock lock(&mutex_);
-                       answers_.push_back(answer.status);
-                       round_trips_.push_back(answer.round_trip);
-                       changed_.NotifyAll();
-                     }});
-    courier->Dispatch(0, std::move(items), 0);
-  }
-  static void AnswerPush(Courier* courier, const absl::Status& status) {
-    Message reply;
-    wire::ItemStatus* item = reply.header.mutable_push_reply()->add_items();
-    item->mutable_id()->set_ticket(1);
-    *item->mutable_status() = ToStatusProto(status);
-    EXPECT_TRUE(courier->HandleMessage(kServer, reply));
-  }
-  static void AnswerPull(Courier* courier, const absl::Status& status) {
-    Message reply;
-    wire::PullReplyItem* item = reply.header.mutable_pull_reply()->add_items();
-    item->mutable_id()->set_ticket(1);
-    *item->mutable_status() = ToStatusProto(status);
-    EXPECT_TRUE(courier->HandleMessage(kServer, reply));
-  }
-  std::vector<absl::Status> AwaitAnswer() {
-    MutexLock lock(&mutex_);
-    changed_.Await(&mutex_, kLong, [this] { return !answers_.empty(); });
-    return answers_;
-  }
-  bool answered() {
-    MutexLock lock(&mutex_);
-    return !answers_.empty();
-  }
-
-  HoldingTransport transport_;
-  Membership membership_{&transport_, {.role = wire::WORKER}};
-  Mutex mutex_;
-  CondVar changed_;
-  std::vector<absl::Status> answers_;
-  std::vector<absl::Duration> round_trips_;
-};
-
-TEST_F(CourierTest, WhatTheTransportStillHoldsIsNotQueuedAgain) {
-  const auto courier = MakeCourier(kLong);
-  Push(courier.get());
-  absl::SleepFor(absl::Milliseconds(300));  // many retry intervals, and several of the timer
-  EXPECT_EQ(transport_.sent(), 1u);
-  transport_.HandOver(0);
-  EXPECT_TRUE(transport_.AwaitSent(2));
-  EXPECT_EQ(transport_.header(1).push().items(0).id().ticket(), 1u);
-}
 
 TEST_F(CourierTest, ItemsTravelTogetherUnlessTheyAreToTravelAlone) {
   for (const bool coalesce : {true, false}) {
@@ -127,84 +28,6 @@ TEST_F(CourierTest, ItemsTravelTogetherUnlessTheyAreToTravelAlone) {
     if (coalesce) continue;
     // Servers join the answers to requests of one id, so the ids must differ.
     EXPECT_NE(transport_.header(before).request_id(), transport_.header(before + 1).request_id());
-  }
-}
-
-TEST_F(CourierTest, WhatTheTransportGaveUpIsQueuedAgain) {
-  const auto courier = MakeCourier(kLong);
-  Push(courier.get());
-  courier->OnUndeliverable(PeerId{8});  // another server's
-  absl::SleepFor(absl::Milliseconds(300));
-  EXPECT_EQ(transport_.sent(), 1u);
-  courier->OnUndeliverable(kServer);
-  EXPECT_TRUE(transport_.AwaitSent(2));
-}
-
-// The item is repeated at once, not after half of the timeout, though the server was just heard.
-TEST_F(CourierTest, WhatWasLostWithAConnectionIsAskedForAgainAtOnce) {
-  const auto courier = MakeCourier(kForever, kForever);
-  Push(courier.get());
-  Pull(courier.get());
-  Push(courier.get());
-  transport_.HandOver(0);
-  transport_.HandOver(1);  // the third is still queued for the next connection
-  Chatter(courier.get(), kServer, absl::Milliseconds(1));
-  courier->OnConnectionLost(PeerId{8});  // another server's
-  courier->OnConnectionLost(kServer);
-  EXPECT_TRUE(transport_.AwaitSent(5));
-  absl::SleepFor(absl::Milliseconds(300));  // several intervals of the timer
-  EXPECT_EQ(transport_.sent(), 5u);
-  EXPECT_EQ(transport_.header(3).push().items(0).id().ticket(), 1u);
-  EXPECT_EQ(transport_.header(4).pull().items(0).id().ticket(), 2u);
-}
-
-TEST_F(CourierTest, AFullQueueIsTriedAgain) {
-  const auto courier = MakeCourier(kForever);
-  transport_.set_full(true);
-  Push(courier.get());
-  EXPECT_TRUE(transport_.AwaitSent(14)) << "no less often as time goes by";
-  transport_.set_full(false);
-  const size_t sent = transport_.sent();
-  EXPECT_TRUE(transport_.AwaitSent(sent + 1));
-  EXPECT_FALSE(answered());
-}
-
-// The server's answers to other items say nothing about an item that never left this worker.
-TEST_F(CourierTest, AFullQueueIsTriedAgainThoughTheServerTalks) {
-  const auto courier = MakeCourier(kForever, absl::Milliseconds(500));
-  const Talk talk(courier.get());
-  transport_.set_full(true);
-  Push(courier.get());
-  EXPECT_TRUE(transport_.AwaitSent(2));
-  transport_.set_full(false);
-  EXPECT_TRUE(transport_.AwaitSent(transport_.sent() + 1));
-  EXPECT_FALSE(answered());
-}
-
-TEST_F(CourierTest, WhatTheTransportGaveUpIsQueuedAgainThoughTheServerTalks) {
-  const auto courier = MakeCourier(kForever, absl::Milliseconds(500));
-  const Talk talk(courier.get());
-  Push(courier.get());
-  courier->OnUndeliverable(kServer);
-  EXPECT_TRUE(transport_.AwaitSent(2));
-}
-
-TEST_F(CourierTest, PushesAndPullsThatAServerHasNoRoomForAreSentAgain) {
-  for (const bool push : {true, false}) {
-    const auto courier = MakeCourier(kLong);
-    const size_t before = transport_.sent();
-    push ? Push(courier.get()) : Pull(courier.get());
-    transport_.HandOver(before);
-    const absl::Status full = absl::ResourceExhaustedError("no room");
-    push ? AnswerPush(courier.get(), full) : AnswerPull(courier.get(), full);
-    EXPECT_TRUE(transport_.AwaitSent(before + 2));
-    EXPECT_FALSE(answered());
-    push ? AnswerPush(courier.get(), absl::OkStatus())
-         : AnswerPull(courier.get(), absl::OkStatus());
-    EXPECT_EQ(AwaitAnswer(), std::vector<absl::Status>{absl::OkStatus()});
-    EXPECT_EQ(courier->outstanding(), 0u);
-    MutexLock lock(&mutex_);
-    answers_.clear();
   }
 }
 
@@ -223,30 +46,6 @@ TEST_F(CourierTest, AnAcknowledgementMayComeWithAPull) {
   ASSERT_EQ(answers_.size(), 2u);
   EXPECT_EQ(answers_[0], absl::OkStatus()) << "the push's, first";
   EXPECT_EQ(answers_[1].code(), absl::StatusCode::kNotFound);
-}
-
-TEST_F(CourierTest, AServerThatTalksIsNotAskedAgain) {
-  const auto courier = MakeCourier(kLong, absl::Seconds(1));
-  Pull(courier.get());
-  transport_.HandOver(0);
-  Chatter(courier.get(), kServer, absl::Milliseconds(2500));  // its answer comes behind these
-  EXPECT_EQ(transport_.sent(), 1u);
-  EXPECT_TRUE(transport_.AwaitSent(2)) << "a server that has fallen silent";
-}
-
-TEST_F(CourierTest, AServerThatTalksIsAskedAgainInTheEnd) {
-  for (const PeerId talking : {kServer, PeerId{8}}) {
-    // The server's own chatter delays the repeat to half of the timeout. Chatter of another server
-    // does not.
-    const bool half = talking == kServer;
-    const auto courier = MakeCourier(half ? absl::Seconds(2) : kLong, absl::Milliseconds(300));
-    const size_t before = transport_.sent();
-    Pull(courier.get());
-    transport_.HandOver(before);
-    Chatter(courier.get(), talking, absl::Milliseconds(1600));
-    EXPECT_GE(transport_.sent(), before + 2);
-    courier->FailAll(absl::CancelledError("enough"));
-  }
 }
 
 TEST_F(CourierTest, AServerAnswersForItselfAlone) {
@@ -307,6 +106,7 @@ TEST_F(CourierTest, TheDeadlineTellsWhyAServerRefused) {
   Push(courier.get());
   transport_.HandOver(0);
   AnswerPush(courier.get(), absl::ResourceExhaustedError("no room for 5 more bytes"));
+  clock_.Advance(absl::Milliseconds(200));
   const absl::Status status = AwaitAnswer().at(0);
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   for (const char* part : {"push of key s:w", "refused 1 times", "no room for 5 more bytes"}) {
@@ -317,25 +117,10 @@ TEST_F(CourierTest, TheDeadlineTellsWhyAServerRefused) {
 TEST_F(CourierTest, WithoutAnyAnswerTheDeadlineSaysSo) {
   const auto courier = MakeCourier(absl::Milliseconds(100));
   Push(courier.get());
+  clock_.Advance(absl::Milliseconds(100));
   const absl::Status status = AwaitAnswer().at(0);
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_NE(status.message().find("no answer within 100ms"), absl::string_view::npos) << status;
-}
-
-TEST_F(CourierTest, OfWhatWasSentTwiceNobodyKnowsTheRoundTrip) {
-  for (const bool twice : {false, true}) {
-    const auto courier = MakeCourier(kLong);
-    const size_t before = transport_.sent();
-    Push(courier.get());
-    transport_.HandOver(before);
-    ASSERT_TRUE(transport_.AwaitSent(before + 2));  // queued, and no byte of it is on its way
-    if (twice) transport_.HandOver(before + 1);
-    AnswerPush(courier.get(), absl::OkStatus());
-    MutexLock lock(&mutex_);
-    EXPECT_EQ(round_trips_.back() == absl::ZeroDuration(), twice) << round_trips_.back();
-    if (twice) continue;
-    EXPECT_GE(round_trips_.back(), absl::Milliseconds(10)) << "from the first byte";
-  }
 }
 
 TEST_F(CourierTest, StopWaitsForTheAnswerThatItsTimerIsGiving) {
@@ -353,6 +138,7 @@ TEST_F(CourierTest, StopWaitsForTheAnswerThatItsTimerIsGiving) {
                      given = true;
                    }});
   courier->Dispatch(0, std::move(items), 0);
+  clock_.Advance(absl::Milliseconds(20));
   entered.get_future().wait();
   auto stopped = std::async(std::launch::async, [&] {
     courier->Stop();

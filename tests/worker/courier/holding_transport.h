@@ -46,14 +46,14 @@ class HoldingTransport final : public Transport {
     return changed_.Await(&mutex_, absl::Seconds(30), [&] { return held_.size() >= count; });
   }
 
-  // Tells the sender of message `index` that its first byte has gone out.
-  void HandOver(size_t index) {
+  // Tells the sender of message `index` that its first byte has gone out at `when`.
+  void HandOver(size_t index, SteadyTime when = MachineClock()->Now()) {
     std::function<void(SteadyTime)> told;
     {
       MutexLock lock(&mutex_);
       told = held_.at(index).second.on_handed_over;
     }
-    told(MachineClock()->Now());
+    told(when);
   }
   wire::Header header(size_t index) {
     MutexLock lock(&mutex_);

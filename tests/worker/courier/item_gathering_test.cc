@@ -119,7 +119,7 @@ TEST_F(ItemGatheringTest, AMessageSaysSoMuchAndNoMore) {
 
 TEST_F(ItemGatheringTest, NoMoreThanTheBoundIsUnderWayBothWaysTogether) {
   std::thread caller([&] {
-    ItemGathering gathering(&courier_, {.most_bytes = 100});
+    ItemGathering gathering(&courier_, {.max_bytes = 100});
     for (uint64_t i = 0; i < 9; ++i) gathering.Add(i % 2, Pull(i), /*answer_bytes=*/40);
     gathering.Add(0, Init(60), /*answer_bytes=*/40);  // the most that may be under way
     EXPECT_TRUE(gathering.Await().ok());
@@ -140,7 +140,7 @@ TEST_F(ItemGatheringTest, NoMoreThanTheBoundIsUnderWayBothWaysTogether) {
 
 TEST_F(ItemGatheringTest, AnItemOverTheBoundTravelsAlone) {
   std::thread caller([&] {
-    ItemGathering gathering(&courier_, {.most_bytes = 100});
+    ItemGathering gathering(&courier_, {.max_bytes = 100});
     gathering.Add(0, Pull(1), 10);
     gathering.Add(1, Pull(2), 1000);
     gathering.Add(0, Pull(3), 10);
@@ -173,7 +173,7 @@ TEST_F(ItemGatheringTest, TheFirstErrorInTheOrderOfAddIsTold) {
 
 TEST_F(ItemGatheringTest, AfterAnErrorNothingMoreIsSent) {
   AnswerEverything(/*bad=*/2);
-  ItemGathering gathering(&courier_, {.most_bytes = 10});
+  ItemGathering gathering(&courier_, {.max_bytes = 10});
   for (uint64_t i = 1; i < 100; ++i) gathering.Add(0, Pull(i), 10);
   const absl::Status status = gathering.Await().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << status;
@@ -182,7 +182,7 @@ TEST_F(ItemGatheringTest, AfterAnErrorNothingMoreIsSent) {
 
 TEST_F(ItemGatheringTest, WhoWaitsForRoomIsFreedWhenAllFails) {
   std::thread caller([&] {
-    ItemGathering gathering(&courier_, {.most_bytes = 10});
+    ItemGathering gathering(&courier_, {.max_bytes = 10});
     for (uint64_t i = 0; i < 3; ++i) gathering.Add(0, Pull(i), 10);
     EXPECT_EQ(gathering.Await().status().code(), absl::StatusCode::kAborted);
   });

@@ -263,15 +263,21 @@ TEST(CompressionPlan, LoadedTableDecidesAtOnce) {
   EXPECT_NE(other.status().message().find("2bit"), absl::string_view::npos) << other.status();
 }
 
-wire::CodecMap MapOf(uint64_t version, uint64_t from_round, uint64_t threshold_bytes,
-                     const char* codec = "1bit") {
+struct MapFields {
+  uint64_t version = 1;
+  uint64_t from_round = 0;
+  uint64_t threshold_bytes = 0;
+  const char* codec = "1bit";
+};
+
+wire::CodecMap MapOf(const MapFields& fields) {
   wire::CodecMap map;
-  map.set_version(version);
-  map.set_from_round(from_round);
+  map.set_version(fields.version);
+  map.set_from_round(fields.from_round);
   map.set_has_threshold(true);
-  map.set_threshold_bytes(threshold_bytes);
+  map.set_threshold_bytes(fields.threshold_bytes);
   map.set_codec_below("none");
-  map.set_codec(codec);
+  map.set_codec(fields.codec);
   return map;
 }
 
@@ -282,8 +288,9 @@ std::unique_ptr<CompressionPlan> Profiling() {
 
 TEST(CodecMapOfAPlan, HoldsFromItsRoundOnAndTheOneBeforeUntilThen) {
   const auto plan = Profiling();
-  ASSERT_TRUE(plan->OnCodecMap(MapOf(1, 4, 0)).ok());
-  ASSERT_TRUE(plan->OnCodecMap(MapOf(2, 9, 8000)).ok());
+  ASSERT_TRUE(plan->OnCodecMap(MapOf({.version = 1, .from_round = 4, .threshold_bytes = 0})).ok());
+  ASSERT_TRUE(
+      plan->OnCodecMap(MapOf({.version = 2, .from_round = 9, .threshold_bytes = 8000})).ok());
   const TensorPlan tensor = Tensor("w", 1000);
   for (uint64_t round = 4; round <= 12; ++round) {
     EXPECT_EQ(CodecName(*plan, tensor, round), round < 9 ? "1bit" : "none") << round;
@@ -293,20 +300,23 @@ TEST(CodecMapOfAPlan, HoldsFromItsRoundOnAndTheOneBeforeUntilThen) {
 
 TEST(CodecMapOfAPlan, AnOlderOneIsNoneAndTheSameAgainChangesNothing) {
   const auto plan = Profiling();
-  ASSERT_TRUE(plan->OnCodecMap(MapOf(2, 4, 0)).ok());
-  EXPECT_TRUE(plan->OnCodecMap(MapOf(1, 4, 8000)).ok());
-  EXPECT_TRUE(plan->OnCodecMap(MapOf(2, 4, 0)).ok());
+  ASSERT_TRUE(plan->OnCodecMap(MapOf({.version = 2, .from_round = 4, .threshold_bytes = 0})).ok());
+  EXPECT_TRUE(
+      plan->OnCodecMap(MapOf({.version = 1, .from_round = 4, .threshold_bytes = 8000})).ok());
+  EXPECT_TRUE(plan->OnCodecMap(MapOf({.version = 2, .from_round = 4, .threshold_bytes = 0})).ok());
   EXPECT_EQ(plan->decision()->version(), 2u);
   EXPECT_EQ(CodecName(*plan, Tensor("w", 1000), 4), "1bit");
 }
 
 TEST(CodecMapOfAPlan, OneThatContradictsWhatWasDecidedIsRefused) {
   const auto plan = Profiling();
-  ASSERT_TRUE(plan->OnCodecMap(MapOf(2, 9, 0)).ok());
-  const absl::Status twice = plan->OnCodecMap(MapOf(2, 9, 8000));
+  ASSERT_TRUE(plan->OnCodecMap(MapOf({.version = 2, .from_round = 9, .threshold_bytes = 0})).ok());
+  const absl::Status twice =
+      plan->OnCodecMap(MapOf({.version = 2, .from_round = 9, .threshold_bytes = 8000}));
   EXPECT_EQ(twice.code(), absl::StatusCode::kAlreadyExists);
   EXPECT_NE(twice.message().find("version 2 came twice"), absl::string_view::npos) << twice;
-  const absl::Status back = plan->OnCodecMap(MapOf(3, 8, 8000));
+  const absl::Status back =
+      plan->OnCodecMap(MapOf({.version = 3, .from_round = 8, .threshold_bytes = 8000}));
   EXPECT_EQ(back.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_NE(back.message().find("from round 8, expected 9"), absl::string_view::npos) << back;
   EXPECT_EQ(CodecName(*plan, Tensor("w", 1000), 9), "1bit");
@@ -319,11 +329,12 @@ TEST(CodecMapOfAPlan, CodecsThatThisWorkerDoesNotKnowAreRefusedWherever) {
     EXPECT_FALSE(plan->decision().has_value()) << "nothing of it holds";
     return status.code() == absl::StatusCode::kInvalidArgument;
   };
-  EXPECT_TRUE(refused(MapOf(1, 4, 0, "3bit")));
-  wire::CodecMap map = MapOf(1, 4, 0);
+  EXPECT_TRUE(
+      refused(MapOf({.version = 1, .from_round = 4, .threshold_bytes = 0, .codec = "3bit"})));
+  wire::CodecMap map = MapOf({.version = 1, .from_round = 4, .threshold_bytes = 0});
   map.set_codec_below("half");
   EXPECT_TRUE(refused(map));
-  map = MapOf(1, 4, 0);
+  map = MapOf({.version = 1, .from_round = 4, .threshold_bytes = 0});
   map.add_entries()->set_codec("1bit:scaling=l3");
   EXPECT_TRUE(refused(map));
 }
@@ -331,7 +342,7 @@ TEST(CodecMapOfAPlan, CodecsThatThisWorkerDoesNotKnowAreRefusedWherever) {
 TEST(CodecMapOfAPlan, KeysOfTheirOwnDoNotFollowTheThreshold) {
   const auto plan = Profiling();
   const TensorPlan own = Tensor("own", 10), other = Tensor("other", 10);
-  wire::CodecMap map = MapOf(1, 4, 8000);
+  wire::CodecMap map = MapOf({.version = 1, .from_round = 4, .threshold_bytes = 8000});
   map.add_entries()->set_key(own.key.id());
   map.mutable_entries(0)->set_codec("2bit");
   ASSERT_TRUE(plan->OnCodecMap(map).ok());
@@ -342,7 +353,9 @@ TEST(CodecMapOfAPlan, KeysOfTheirOwnDoNotFollowTheThreshold) {
 TEST(CodecMapOfAPlan, DoesNotMoveAFixedThreshold) {
   const auto plan =
       *CompressionPlan::Create({.compression = "1bit", .fixed_threshold_bytes = 4000, .table = {}});
-  ASSERT_TRUE(plan->OnCodecMap(MapOf(1, 1, 0, "2bit")).ok());
+  ASSERT_TRUE(plan->OnCodecMap(
+                      MapOf({.version = 1, .from_round = 1, .threshold_bytes = 0, .codec = "2bit"}))
+                  .ok());
   EXPECT_EQ(CodecName(*plan, Tensor("small", 999), 5), "none");
   EXPECT_EQ(CodecName(*plan, Tensor("large", 1000), 5), "1bit");
   EXPECT_EQ(plan->decision()->threshold_bytes(), 4000u) << "what is said of it is what is in force";
@@ -354,7 +367,7 @@ TEST(CodecMapOfAPlan, AnswersTheReport) {
   EXPECT_FALSE(plan->UnansweredReport().has_value());
   ASSERT_TRUE(plan->TakeReport(3).has_value());
   EXPECT_TRUE(plan->UnansweredReport().has_value());
-  ASSERT_TRUE(plan->OnCodecMap(MapOf(1, 4, 0)).ok());
+  ASSERT_TRUE(plan->OnCodecMap(MapOf({.version = 1, .from_round = 4, .threshold_bytes = 0})).ok());
   EXPECT_FALSE(plan->UnansweredReport().has_value());
   EXPECT_TRUE(plan->TakeLastReports().empty()) << "nothing is left to say";
 }

@@ -29,12 +29,17 @@ class HeldWeightsTest : public ::testing::Test {
   absl::Status Weights(size_t partition, uint64_t version, const std::vector<float>& values) {
     return held_->Merge(partition, Answer(version, values.size()), Bytes(values));
   }
-  absl::Status Change(size_t partition, uint64_t base, uint64_t version,
-                      const std::vector<float>& values) {
-    wire::PullReplyItem answer = Answer(version, values.size());
+  struct ChangeFields {
+    size_t partition = 0;
+    uint64_t base = 0;
+    uint64_t version = 0;
+    std::vector<float> values;
+  };
+  absl::Status Change(const ChangeFields& change) {
+    wire::PullReplyItem answer = Answer(change.version, change.values.size());
     answer.set_is_change(true);
-    answer.set_base_version(base);
-    return held_->Merge(partition, answer, Bytes(values));
+    answer.set_base_version(change.base);
+    return held_->Merge(change.partition, answer, Bytes(change.values));
   }
   static wire::PullReplyItem Answer(uint64_t version, size_t elements) {
     wire::PullReplyItem answer;
@@ -58,23 +63,25 @@ TEST_F(HeldWeightsTest, EachPartitionHasAVersionOfItsOwn) {
   EXPECT_EQ(held_->version(0), 4);
   EXPECT_EQ(held_->version(1), kNothing);
   ASSERT_TRUE(Weights(1, 6, {8, 9}).ok());
-  ASSERT_TRUE(Change(0, 4, 5, {10, 10, 10}).ok());
+  ASSERT_TRUE(Change({.partition = 0, .base = 4, .version = 5, .values = {10, 10, 10}}).ok());
   EXPECT_EQ(held_->version(0), 5);
   EXPECT_EQ(held_->version(1), 6);
   EXPECT_THAT(out_, ElementsAre(11, 12, 13, 8, 9));
 }
 
 TEST_F(HeldWeightsTest, AChangeGoesToItsOwnVersionOnlyAndOnce) {
-  EXPECT_EQ(Change(0, 0, 1, {1, 1, 1}).code(), absl::StatusCode::kFailedPrecondition)
+  EXPECT_EQ(Change({.partition = 0, .base = 0, .version = 1, .values = {1, 1, 1}}).code(),
+            absl::StatusCode::kFailedPrecondition)
       << "nothing is held, not even version 0";
   ASSERT_TRUE(Weights(0, 4, {1, 2, 3}).ok());
-  ASSERT_TRUE(Change(0, 4, 5, {1, 1, 1}).ok());
-  const absl::Status again = Change(0, 4, 5, {1, 1, 1});
+  ASSERT_TRUE(Change({.partition = 0, .base = 4, .version = 5, .values = {1, 1, 1}}).ok());
+  const absl::Status again = Change({.partition = 0, .base = 4, .version = 5, .values = {1, 1, 1}});
   EXPECT_EQ(again.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(again.message()),
               HasSubstr("a change from version 5; got a change from version 4 to 5"));
-  EXPECT_FALSE(Change(0, 6, 7, {1, 1, 1}).ok());
-  EXPECT_FALSE(Change(0, 5, 5, {1, 1, 1}).ok()) << "leads nowhere";
+  EXPECT_FALSE(Change({.partition = 0, .base = 6, .version = 7, .values = {1, 1, 1}}).ok());
+  EXPECT_FALSE(Change({.partition = 0, .base = 5, .version = 5, .values = {1, 1, 1}}).ok())
+      << "leads nowhere";
   EXPECT_EQ(held_->version(0), 5);
   EXPECT_THAT(std::span(out_).first(3), ElementsAre(2, 3, 4));
 }
@@ -96,7 +103,7 @@ TEST_F(HeldWeightsTest, WhatIsRefusedLeavesThePartitionAsItWas) {
   EXPECT_FALSE(held_->Merge(1, answer, Bytes({1, 1})).ok()) << "no such format";
   EXPECT_EQ(held_->version(1), 4);
   EXPECT_THAT(out_, ElementsAre(-1, -1, -1, 1, 2));
-  EXPECT_TRUE(Change(1, 4, 5, {1, 1}).ok());
+  EXPECT_TRUE(Change({.partition = 1, .base = 4, .version = 5, .values = {1, 1}}).ok());
 }
 
 TEST_F(HeldWeightsTest, OtherMemoryHoldsNothing) {
@@ -106,7 +113,7 @@ TEST_F(HeldWeightsTest, OtherMemoryHoldsNothing) {
   std::vector<float> other(5);
   held_->UseMemory(other);
   EXPECT_EQ(held_->version(0), kNothing);
-  EXPECT_FALSE(Change(0, 4, 5, {1, 1, 1}).ok());
+  EXPECT_FALSE(Change({.partition = 0, .base = 4, .version = 5, .values = {1, 1, 1}}).ok());
   ASSERT_TRUE(Weights(0, 5, {4, 5, 6}).ok());
   EXPECT_THAT(other, ElementsAre(4, 5, 6, 0, 0));
   held_->UseOwnMemory();

@@ -16,6 +16,7 @@
 #include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 #include "proto/status_proto.h"
+#include "tests/proto/base/moved_clock.h"
 #include "worker/pull/pull_merger.h"
 
 namespace slimps {
@@ -111,21 +112,25 @@ class PullMergerTest : public ::testing::Test {
   }
   std::vector<wire::PullItem> Asked() { return {transport_.Next(), transport_.Next()}; }
 
-  // Answers `asked` with the same value for every element. Sends weights, or a change onto version
-  // `base` if it is given.
-  void Answer(const wire::PullItem& asked, uint64_t version, float value,
-              std::optional<uint64_t> base = std::nullopt, uint64_t encode_ns = 0) {
-    const std::vector<float> values(tensor_.partitions.at(asked.id().partition()).elements, value);
+  struct AnswerFields {
+    uint64_t version = 0;
+    float value = 0;                              // of every element
+    std::optional<uint64_t> base = std::nullopt;  // the answer is a change onto this version
+    uint64_t encode_ns = 0;
+  };
+  void Answer(const wire::PullItem& asked, const AnswerFields& answer) {
+    const std::vector<float> values(tensor_.partitions.at(asked.id().partition()).elements,
+                                    answer.value);
     Message reply;
     wire::PullReplyItem* item = reply.header.mutable_pull_reply()->add_items();
     *item->mutable_id() = asked.id();
-    item->set_version(version);
+    item->set_version(answer.version);
     item->set_elements(values.size());
     item->set_format(wire::RAW_F32);
     item->set_payload_bytes(values.size() * sizeof(float));
-    item->set_is_change(base.has_value());
-    item->set_base_version(base.value_or(0));
-    item->set_encode_ns(encode_ns);
+    item->set_is_change(answer.base.has_value());
+    item->set_base_version(answer.base.value_or(0));
+    item->set_encode_ns(answer.encode_ns);
     reply.payloads.push_back(Payload::Copy(std::as_bytes(std::span(values))));
     EXPECT_TRUE(courier_.HandleMessage(PeerId{1}, reply));
   }
@@ -142,7 +147,8 @@ class PullMergerTest : public ::testing::Test {
             std::optional<uint64_t> base = std::nullopt) {
     Outcome outcome;
     Submit(version, kind, out, outcome);
-    for (const wire::PullItem& asked : Asked()) Answer(asked, version, value, base);
+    for (const wire::PullItem& asked : Asked())
+      Answer(asked, {.version = version, .value = value, .base = base});
     const absl::Status status = outcome.Await();
     EXPECT_TRUE(status.ok()) << status;
   }
@@ -155,6 +161,7 @@ class PullMergerTest : public ::testing::Test {
     return Asked();
   }
 
+  MovedClock clock_;  // of the mergers that ask for it; it stands still until a test moves it
   AskedTransport transport_;
   Membership membership_{&transport_, {.role = wire::WORKER}};
   Courier courier_;

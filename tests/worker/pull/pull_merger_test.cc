@@ -25,8 +25,8 @@ TEST_F(PullMergerTest, APlainPullTakesWeightsAndNothingElse) {
   EXPECT_FALSE(asked[0].takes_change());
   EXPECT_EQ(asked[0].min_version(), 2);
   EXPECT_EQ(asked[1].elements(), 1);
-  Answer(asked[0], 2, 1, /*base=*/1);
-  Answer(asked[1], 2, 7);
+  Answer(asked[0], {.version = 2, .value = 1, .base = 1});
+  Answer(asked[1], {.version = 2, .value = 7});
   EXPECT_EQ(outcome.Await().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(out, ElementsAre(5, 5, 5, 7));
 }
@@ -38,8 +38,8 @@ TEST_F(PullMergerTest, ChangesAreAddedToTheMemoryThatHoldsTheLastPull) {
   const std::vector<wire::PullItem> asked = AskOnto(out, 2, outcome);
   EXPECT_TRUE(asked[0].takes_change());
   EXPECT_EQ(asked[0].held_version(), 1);
-  Answer(asked[1], 2, 1, 1);
-  Answer(asked[0], 2, 2, 1);
+  Answer(asked[1], {.version = 2, .value = 1, .base = 1});
+  Answer(asked[0], {.version = 2, .value = 2, .base = 1});
   ASSERT_TRUE(outcome.Await().ok());
   EXPECT_THAT(out, ElementsAre(12, 12, 12, 11));
   EXPECT_EQ(merger_->totals().changes, 2);
@@ -49,7 +49,7 @@ TEST_F(PullMergerTest, ChangesAreAddedToTheMemoryThatHoldsTheLastPull) {
   Submit(3, PullKind::kOnto, elsewhere, last);
   for (const wire::PullItem& item : Asked()) {
     EXPECT_FALSE(item.takes_change()) << "other memory holds nothing";
-    Answer(item, 3, 1);
+    Answer(item, {.version = 3, .value = 1});
   }
   EXPECT_TRUE(last.Await().ok());
 }
@@ -74,7 +74,7 @@ TEST_F(PullMergerTest, APullThatFailedHalfWayGoesOnFromWhatEachPartitionHolds) {
   std::vector<float> out(4);
   Outcome failed;
   std::vector<wire::PullItem> asked = AskOnto(out, 2, failed);
-  Answer(asked[0], 2, 1, 1);
+  Answer(asked[0], {.version = 2, .value = 1, .base = 1});
   Refuse(asked[1], absl::UnavailableError("gone"));
   const absl::Status status = failed.Await();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
@@ -84,8 +84,8 @@ TEST_F(PullMergerTest, APullThatFailedHalfWayGoesOnFromWhatEachPartitionHolds) {
   asked = Asked();
   EXPECT_EQ(asked[0].held_version(), 2);
   EXPECT_EQ(asked[1].held_version(), 1);
-  Answer(asked[0], 2, 11);  // whole: the worker already holds this version
-  Answer(asked[1], 2, 1, 1);
+  Answer(asked[0], {.version = 2, .value = 11});  // whole: the worker already holds this version
+  Answer(asked[1], {.version = 2, .value = 1, .base = 1});
   ASSERT_TRUE(again.Await().ok());
   EXPECT_THAT(out, ElementsAre(11, 11, 11, 11));
 }
@@ -95,11 +95,11 @@ TEST_F(PullMergerTest, AnAnswerThatComesTwiceCountsOnce) {
   std::vector<float> out(4);
   Outcome outcome;
   const std::vector<wire::PullItem> asked = AskOnto(out, 2, outcome);
-  Answer(asked[0], 2, 1, 1);
-  Answer(asked[0], 2, 1, 1);
-  Answer(asked[1], 2, 1, 1);
+  Answer(asked[0], {.version = 2, .value = 1, .base = 1});
+  Answer(asked[0], {.version = 2, .value = 1, .base = 1});
+  Answer(asked[1], {.version = 2, .value = 1, .base = 1});
   ASSERT_TRUE(outcome.Await().ok());
-  Answer(asked[1], 2, 1, 1);
+  Answer(asked[1], {.version = 2, .value = 1, .base = 1});
   Pull(3, PullKind::kOnto, out, 1, 2);
   EXPECT_THAT(out, ElementsAre(12, 12, 12, 12));
 }
@@ -108,7 +108,8 @@ TEST_F(PullMergerTest, AnOldVersionIsRefusedAndNotAdded) {
   Make();
   std::vector<float> out(4);
   Outcome outcome;
-  for (const wire::PullItem& asked : AskOnto(out, 3, outcome)) Answer(asked, 2, 1, 1);
+  for (const wire::PullItem& asked : AskOnto(out, 3, outcome))
+    Answer(asked, {.version = 2, .value = 1, .base = 1});
   const absl::Status status = outcome.Await();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("expected version 3, got 2"));
@@ -123,18 +124,19 @@ TEST_F(PullMergerTest, PullsThroughOneCopyTakeTurns) {
   const std::vector<wire::PullItem> asked = Asked();
   Submit(1, PullKind::kThroughCopy, second, second_done);
   Submit(1, PullKind::kPlain, plain, plain_done);
-  for (const wire::PullItem& item : Asked()) Answer(item, 1, 4);  // the plain pull does not wait
+  for (const wire::PullItem& item : Asked())
+    Answer(item, {.version = 1, .value = 4});  // the plain pull does not wait
   ASSERT_TRUE(plain_done.Await().ok());
   EXPECT_TRUE(transport_.idle());
   EXPECT_FALSE(second_done.done());
   Refuse(asked[0], absl::UnavailableError("gone"));
-  Answer(asked[1], 1, 5);
+  Answer(asked[1], {.version = 1, .value = 5});
   EXPECT_FALSE(first_done.Await().ok());
   const std::vector<wire::PullItem> next = Asked();  // the second's turn, though the first failed
   EXPECT_FALSE(next[0].takes_change());
   EXPECT_EQ(next[1].held_version(), 1);
-  Answer(next[0], 1, 6);
-  Answer(next[1], 1, 6);
+  Answer(next[0], {.version = 1, .value = 6});
+  Answer(next[1], {.version = 1, .value = 6});
   ASSERT_TRUE(second_done.Await().ok());
   EXPECT_THAT(second, ElementsAre(6, 6, 6, 6));
   EXPECT_THAT(first, ElementsAre(0, 0, 0, 0)) << "a failed pull writes nothing out";
@@ -189,8 +191,8 @@ TEST_F(MeasuredPulls, AreAskedForOnceMoreAndThrownAway) {
   EXPECT_EQ(asked[0].min_version(), 2);
   EXPECT_TRUE(asked[0].takes_change());
   EXPECT_EQ(asked[0].held_version(), 1) << "as the first time, so that the answer is the same";
-  Answer(asked[0], 2, 1, 1, /*encode_ns=*/1'000'000);
-  Answer(asked[1], 2, 1, 1, /*encode_ns=*/2'000'000);
+  Answer(asked[0], {.version = 2, .value = 1, .base = 1, .encode_ns = 1'000'000});
+  Answer(asked[1], {.version = 2, .value = 1, .base = 1, .encode_ns = 2'000'000});
   const std::vector<PullMeasurement> measured = AwaitMeasured();
   ASSERT_EQ(measured.size(), 1);
   EXPECT_EQ(measured[0].version, 2);
@@ -211,22 +213,22 @@ TEST_F(MeasuredPulls, OfTheWrongKindAreNoSamples) {
   std::vector<float> out(4);
   Pull(2, PullKind::kOnto, out, 10);
   for (const wire::PullItem& asked : Asked()) {
-    Answer(asked, 2, 10);  // weights where a change was agreed
+    Answer(asked, {.version = 2, .value = 10});  // weights where a change was agreed
   }
   Pull(2, PullKind::kOnto, out, 10);
   std::vector<wire::PullItem> asked = Asked();
   Refuse(asked[0], absl::UnavailableError("gone"));
-  Answer(asked[1], 2, 10);
+  Answer(asked[1], {.version = 2, .value = 10});
   Pull(3, PullKind::kOnto, out, 1, 2);
   EXPECT_THAT(measured(), IsEmpty());
   Pull(2, PullKind::kOnto, out, 10);
   for (const wire::PullItem& item : Asked())
-    Answer(item, 3, 1, 2);  // a change, but of a newer version
+    Answer(item, {.version = 3, .value = 1, .base = 2});  // a change, but of a newer version
   Pull(3, PullKind::kOnto, out, 1, 2);
   EXPECT_THAT(measured(), IsEmpty());
   codec_ = "";
   Pull(2, PullKind::kOnto, out, 10);
-  for (const wire::PullItem& item : Asked()) Answer(item, 2, 10);
+  for (const wire::PullItem& item : Asked()) Answer(item, {.version = 2, .value = 10});
   EXPECT_EQ(AwaitMeasured().at(0).coding, absl::ZeroDuration());
 }
 
@@ -235,7 +237,7 @@ TEST_F(MeasuredPulls, WholeWeightsOfANewerVersionAreSamplesToo) {
   std::vector<float> out(4);
   Pull(2, PullKind::kOnto, out, 10);
   for (const wire::PullItem& item : Asked())
-    Answer(item, 4, 12);  // the server does not keep version 2 any more
+    Answer(item, {.version = 4, .value = 12});  // the server does not keep version 2 any more
   EXPECT_EQ(AwaitMeasured().at(0).version, 2);
   EXPECT_THAT(out, ElementsAre(10, 10, 10, 10));
 }

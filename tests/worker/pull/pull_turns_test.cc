@@ -71,6 +71,20 @@ class PullTurnsTest : public ::testing::Test {
     MutexLock lock(&mutex_);
     return changed_.Await(&mutex_, kLong, [&] { return done_by_.size() >= count; });
   }
+  // Waits until the pull thread has no more to do for what came before this call. In each turn of
+  // that thread, a measured pull leaves after the other work, so the second call ends the first
+  // turn for certain.
+  void AwaitTwoTurns() {
+    for (int turn = 0; turn < 2; ++turn) {
+      std::promise<void> told;
+      merger_->SubmitLater(
+          {.tensor = tensors_.front().get(), .out = {}, .done = [&told](const absl::Status&) {
+             told.set_value();
+           }})(absl::CancelledError("it only marks a turn"));
+      ASSERT_EQ(told.get_future().wait_for(absl::ToChronoSeconds(kLong)),
+                std::future_status::ready);
+    }
+  }
   bool AwaitMeasured(int count) {
     MutexLock lock(&mutex_);
     return changed_.Await(&mutex_, kLong, [&] { return measured_ >= count; });
@@ -96,12 +110,12 @@ TEST_F(PullTurnsTest, MeasuredPullsGoOneByOneWhenNoOthersAreUnderWay) {
   ASSERT_TRUE(transport_.AwaitSent(2));
   Answer(0, 1);
   ASSERT_TRUE(AwaitDone(1));
-  absl::SleepFor(absl::Milliseconds(50));
+  AwaitTwoTurns();
   EXPECT_EQ(transport_.sent(), 2u) << "b is still under way";
   Answer(1, 2);
   ASSERT_TRUE(AwaitDone(2));
   ASSERT_TRUE(transport_.AwaitSent(3));
-  absl::SleepFor(absl::Milliseconds(50));
+  AwaitTwoTurns();
   EXPECT_EQ(transport_.sent(), 3u) << "one at a time";
   Answer(2, 1);
   ASSERT_TRUE(AwaitMeasured(1));

@@ -162,15 +162,15 @@ TEST(GradientStaging, WhoGivesUpLetsTheNextOnePass) {
 TEST(GradientStaging, OneRoundOfAllKeysFitsUnlessSaidOtherwise) {
   CountingDevice device;
   GradientStaging staging(&device, 0);
-  EXPECT_EQ(staging.most_bytes(), GradientStaging::kLeastBytes);
+  EXPECT_EQ(staging.max_bytes(), GradientStaging::kLeastBytes);
   staging.AddKeys(50 << 20);
-  EXPECT_EQ(staging.most_bytes(), GradientStaging::kLeastBytes);
+  EXPECT_EQ(staging.max_bytes(), GradientStaging::kLeastBytes);
   staging.AddKeys(50 << 20);
-  EXPECT_EQ(staging.most_bytes(), size_t{100} << 20);
+  EXPECT_EQ(staging.max_bytes(), size_t{100} << 20);
   EXPECT_EQ(device.limit, size_t{100} << 20) << "idle memory counts too";
   GradientStaging fixed(&device, 12345);
   fixed.AddKeys(1 << 20);
-  EXPECT_EQ(fixed.most_bytes(), 12345u);
+  EXPECT_EQ(fixed.max_bytes(), 12345u);
   EXPECT_EQ(device.limit, 12345u);
 }
 

@@ -99,7 +99,7 @@ TEST(OptimizerStates, FieldsThatAreNoneAreRefusedThoughTheChecksumHolds) {
 
 TEST(OptimizerStates, UpdatesThatNobodyMadeAreRefused) {
   OptimizerStates states = Adam();
-  states.keys["s:c"].updates = kMostUpdates;
+  states.keys["s:c"].updates = kMaxUpdates;
   EXPECT_TRUE(ParseOptimizerStates(BuildOptimizerStates(states)).ok());
   ++states.keys["s:c"].updates;
   EXPECT_THAT(Refusal(BuildOptimizerStates(states), absl::StatusCode::kInvalidArgument),

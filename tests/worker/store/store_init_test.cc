@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -12,11 +11,11 @@
 #include <thread>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/base/hash.h"
 #include "proto/status_proto.h"
+#include "tests/proto/base/moved_clock.h"
 #include "tests/worker/courier/fake_transport.h"
 
 namespace slimps {
@@ -262,12 +261,13 @@ class InitialValuesTest : public ::testing::Test {
     return items;
   }
 
+  MovedClock clock_;
   FakeTransport transport_;
   Membership membership_{&transport_, {.role = wire::WORKER}};
   Courier courier_{&transport_,
                    &membership_,
                    {PeerId{10}, PeerId{11}},
-                   {.timeout = kLong, .retry_interval = kLong}};
+                   {.timeout = kLong, .retry_interval = kLong, .clock = &clock_}};
   const std::vector<float> w_ = {1, 2, 3, 4, 5};
   const std::vector<TensorPlan> plans_ = {Plan("w", {{1, 0, 3}, {0, 3, 2}})};
 };
@@ -327,19 +327,20 @@ TEST_F(InitialValuesTest, OneServersRefusalIsTheCalls) {
 }
 
 TEST_F(InitialValuesTest, ItWaitsForEveryAcknowledgement) {
-  std::atomic<bool> done = false;
-  std::thread sender([&] {
-    EXPECT_TRUE(
-        SendInitialValues({{.key = "w", .shape = {5}, .value = w_}}, plans_, {}, &courier_).ok());
-    done = true;
-  });
-  ASSERT_TRUE(transport_.AwaitSent(2));
-  const auto sent = transport_.sent();
-  Accept(sent[1]);
-  absl::SleepFor(absl::Milliseconds(50));  // a call that does not wait would be done by now
-  EXPECT_FALSE(done);
-  Accept(sent[0]);
-  sender.join();
+  for (const bool answered : {true, false}) {
+    absl::Status status;
+    std::thread sender([&] {
+      status = SendInitialValues({{.key = "w", .shape = {5}, .value = w_}}, plans_, {}, &courier_);
+    });
+    const size_t first = answered ? 0 : 2;
+    EXPECT_TRUE(transport_.AwaitSent(first + 2));
+    Accept(transport_.sent().at(first + 1));
+    // A call that does not wait for the other answer would not see what becomes of it.
+    answered ? Accept(transport_.sent().at(first)) : clock_.Advance(kLong);
+    sender.join();
+    EXPECT_EQ(status.code(),
+              answered ? absl::StatusCode::kOk : absl::StatusCode::kDeadlineExceeded);
+  }
 }
 
 TEST_F(InitialValuesTest, NoMoreThanTheBoundIsUnderWay) {
@@ -348,7 +349,7 @@ TEST_F(InitialValuesTest, NoMoreThanTheBoundIsUnderWay) {
   const std::vector<float> values(9, 1.0f);
   std::thread sender([&] {
     EXPECT_TRUE(SendInitialValues({{.key = "w", .shape = {9}, .value = values}}, {plan},
-                                  {.most_bytes = 16}, &courier_)
+                                  {.max_bytes = 16}, &courier_)
                     .ok());
   });
   size_t most = 0;
@@ -366,7 +367,7 @@ TEST_F(InitialValuesTest, AfterARefusalNoMoreIsSent) {
   const std::vector<float> values(4, 1.0f);
   Acknowledge([&](const wire::InitItem&) { return absl::AlreadyExistsError("declared before"); });
   EXPECT_EQ(SendInitialValues({{.key = "w", .shape = {4}, .value = values}}, {plan},
-                              {.most_bytes = 4}, &courier_)
+                              {.max_bytes = 4}, &courier_)
                 .code(),
             absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(sent(), 1u);

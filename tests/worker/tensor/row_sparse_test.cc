@@ -122,9 +122,9 @@ TEST(RowSparse, PushedAndPulledRowsAreTheTensorsWhateverThePartitions) {
       EXPECT_EQ(decoded, dense);
 
       // The cut of the requests must not matter either.
-      for (const size_t most_elements : {size_t{1}, size_t{10}, size_t{1} << 20}) {
+      for (const size_t max_elements : {size_t{1}, size_t{10}, size_t{1} << 20}) {
         std::vector<float> pulled(values.size(), -1.0f);
-        for (const RowRequest& request : PlanRowRequests(plan, rows, most_elements)) {
+        for (const RowRequest& request : PlanRowRequests(plan, rows, max_elements)) {
           const PartitionPlan& partition = plan.partitions[request.partition];
           const RowGrid grid = RowGrid::At(partition.offset, partition.elements, length);
           std::vector<float> parts;
@@ -133,7 +133,7 @@ TEST(RowSparse, PushedAndPulledRowsAreTheTensorsWhateverThePartitions) {
             parts.insert(parts.end(), here + grid.Begin(row), here + grid.End(row));
           }
           ASSERT_EQ(parts.size(), request.elements);
-          EXPECT_TRUE(request.rows.size() == 1 || request.elements <= most_elements);
+          EXPECT_TRUE(request.rows.size() == 1 || request.elements <= max_elements);
           PlaceRowParts(plan, request, std::as_bytes(std::span<const float>(parts)), rows, pulled);
         }
         EXPECT_EQ(pulled, values);

@@ -70,9 +70,18 @@ std::string BigEndian(uint32_t value) {
           static_cast<char>(value >> 8), static_cast<char>(value)};
 }
 
-std::string IdxImages(uint32_t magic, uint32_t count, uint32_t rows, uint32_t columns) {
-  std::string content = BigEndian(magic) + BigEndian(count) + BigEndian(rows) + BigEndian(columns);
-  for (uint32_t i = 0; i < count * rows * columns; ++i) content.push_back(static_cast<char>(i));
+struct IdxHeader {
+  uint32_t magic = 2051;
+  uint32_t count = 0;
+  uint32_t rows = 0;
+  uint32_t columns = 0;
+};
+
+std::string IdxImages(const IdxHeader& header) {
+  std::string content = BigEndian(header.magic) + BigEndian(header.count) + BigEndian(header.rows) +
+                        BigEndian(header.columns);
+  const uint32_t pixels = header.count * header.rows * header.columns;
+  for (uint32_t i = 0; i < pixels; ++i) content.push_back(static_cast<char>(i));
   return content;
 }
 
@@ -85,9 +94,9 @@ std::string IdxLabels(uint32_t magic, const std::vector<int>& labels) {
 class MnistTest : public DatasetTest {
  protected:
   void SetUp() override {
-    WriteGzip("train-images-idx3-ubyte.gz", IdxImages(2051, 3, 4, 5));
+    WriteGzip("train-images-idx3-ubyte.gz", IdxImages({.count = 3, .rows = 4, .columns = 5}));
     WriteGzip("train-labels-idx1-ubyte.gz", IdxLabels(2049, {7, 0, 9}));
-    WriteGzip("t10k-images-idx3-ubyte.gz", IdxImages(2051, 1, 4, 5));
+    WriteGzip("t10k-images-idx3-ubyte.gz", IdxImages({.count = 1, .rows = 4, .columns = 5}));
     WriteGzip("t10k-labels-idx1-ubyte.gz", IdxLabels(2049, {2}));
   }
 };
@@ -106,21 +115,22 @@ TEST_F(MnistTest, ReadsImagesAndLabels) {
 }
 
 TEST_F(MnistTest, WrongMagicNamesFileExpectedAndGot) {
-  WriteGzip("train-images-idx3-ubyte.gz", IdxImages(2049, 3, 4, 5));
+  WriteGzip("train-images-idx3-ubyte.gz",
+            IdxImages({.magic = 2049, .count = 3, .rows = 4, .columns = 5}));
   EXPECT_THAT(Error("mnist", absl::StatusCode::kDataLoss),
               AllOf(HasSubstr("train-images-idx3-ubyte.gz"), HasSubstr("expected IDX magic 2051"),
                     HasSubstr("got 2049")));
 }
 
 TEST_F(MnistTest, TooFewPixelsAreDataLoss) {
-  std::string images = IdxImages(2051, 3, 4, 5);
+  std::string images = IdxImages({.count = 3, .rows = 4, .columns = 5});
   images.pop_back();
   WriteGzip("train-images-idx3-ubyte.gz", images);
   EXPECT_THAT(Error("mnist", absl::StatusCode::kDataLoss), HasSubstr("60, got 59"));
 }
 
 TEST_F(MnistTest, ACountThatWouldOverflowIsDataLoss) {
-  std::string images = IdxImages(2051, 3, 4, 5);
+  std::string images = IdxImages({.count = 3, .rows = 4, .columns = 5});
   images.replace(4, 4, BigEndian(0xffffffff));
   WriteGzip("train-images-idx3-ubyte.gz", images);
   Error("mnist", absl::StatusCode::kDataLoss);
@@ -128,7 +138,7 @@ TEST_F(MnistTest, ACountThatWouldOverflowIsDataLoss) {
 
 TEST_F(MnistTest, SidesOfZeroAndOfAMillionAreDataLoss) {
   for (const uint32_t side : {0u, 1'000'000u}) {
-    std::string images = IdxImages(2051, 3, 4, 5);
+    std::string images = IdxImages({.count = 3, .rows = 4, .columns = 5});
     images.replace(8, 4, BigEndian(side));
     WriteGzip("train-images-idx3-ubyte.gz", images);
     EXPECT_THAT(Error("mnist", absl::StatusCode::kDataLoss), HasSubstr("rows"));
@@ -151,7 +161,7 @@ TEST_F(MnistTest, ALabelOverNineIsDataLoss) {
 }
 
 TEST_F(MnistTest, TestImagesOfAnotherSizeAreDataLoss) {
-  WriteGzip("t10k-images-idx3-ubyte.gz", IdxImages(2051, 1, 5, 5));
+  WriteGzip("t10k-images-idx3-ubyte.gz", IdxImages({.count = 1, .rows = 5, .columns = 5}));
   EXPECT_THAT(Error("mnist", absl::StatusCode::kDataLoss), HasSubstr("expected images of 4x5"));
 }
 
@@ -161,7 +171,7 @@ TEST_F(MnistTest, AStreamCutShortIsDataLoss) {
 }
 
 TEST_F(MnistTest, AFileThatIsNotGzipIsDataLoss) {
-  WritePlain("train-images-idx3-ubyte.gz", IdxImages(2051, 3, 4, 5));
+  WritePlain("train-images-idx3-ubyte.gz", IdxImages({.count = 3, .rows = 4, .columns = 5}));
   EXPECT_THAT(Error("mnist", absl::StatusCode::kDataLoss), HasSubstr("gzip"));
 }
 

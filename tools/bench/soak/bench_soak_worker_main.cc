@@ -49,8 +49,8 @@ DEFINE_string(same_host, "shm", "how to reach servers of this machine: tcp, ipc 
 namespace slimps {
 namespace {
 
-constexpr int64_t kMostTensors = 100'000;
-constexpr int64_t kMostElements = 1 << 28;
+constexpr int64_t kMaxTensors = 100'000;
+constexpr int64_t kMaxElements = 1 << 28;
 
 ModelShape ModelFromFlag() {
   ModelShape model{.name = "soak", .source = "--tensors", .tensors = {}};
@@ -58,10 +58,10 @@ ModelShape ModelFromFlag() {
     const std::vector<std::string> words = absl::StrSplit(part, 'x');
     int64_t count = 0, elements = 0;
     if (words.size() != 2 || !absl::SimpleAtoi(words[0], &count) ||
-        !absl::SimpleAtoi(words[1], &elements) || count < 1 || count > kMostTensors ||
-        elements < 1 || elements > kMostElements) {
+        !absl::SimpleAtoi(words[1], &elements) || count < 1 || count > kMaxTensors ||
+        elements < 1 || elements > kMaxElements) {
       DieOfUsage(absl::StrCat("--tensors=", FLAGS_tensors, ": expected COUNTxELEMENTS,... of 1 to ",
-                              kMostTensors, " tensors of 1 to ", kMostElements, " elements"));
+                              kMaxTensors, " tensors of 1 to ", kMaxElements, " elements"));
     }
     for (int64_t i = 0; i < count; ++i) {
       model.tensors.push_back({.name = absl::StrCat("t", model.tensors.size()),

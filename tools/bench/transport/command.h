@@ -3,7 +3,7 @@
 // program answers it with one line of JSON on stdout.
 //
 //   absl::StatusOr<Command> command = ParseCommand("two_way bytes=4096 count=100");
-//   absl::StatusOr<uint64_t> bytes = command->Count("bytes", 1, kMostBytes);
+//   absl::StatusOr<uint64_t> bytes = command->Count("bytes", 1, kMaxBytes);
 #ifndef SLIMPS_TOOLS_BENCH_TRANSPORT_COMMAND_H_
 #define SLIMPS_TOOLS_BENCH_TRANSPORT_COMMAND_H_
 

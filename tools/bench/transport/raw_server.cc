@@ -67,9 +67,9 @@ absl::Status RawServer::HandleOne(const std::string& routing_id, RawFrame* frame
 
 absl::Status RawServer::Arm(const std::string& routing_id, const Command& command) {
   SLIMPS_ASSIGN_OR_RETURN(const uint64_t bytes,
-                          command.Count("bytes", kControlBytes + 1, kMostMessageBytes));
+                          command.Count("bytes", kControlBytes + 1, kMaxMessageBytes));
   SLIMPS_ASSIGN_OR_RETURN(const uint64_t window, command.Count("window", 1, 1 << 20));
-  SLIMPS_ASSIGN_OR_RETURN(const uint64_t count, command.Count("count", 1, kMostMessages));
+  SLIMPS_ASSIGN_OR_RETURN(const uint64_t count, command.Count("count", 1, kMaxMessages));
   Client& client = clients_[routing_id];
   client.echo = command.verb == "ping";
   client.started = false;

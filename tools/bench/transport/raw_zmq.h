@@ -29,8 +29,8 @@
 namespace slimps {
 
 inline constexpr size_t kControlBytes = 256;
-inline constexpr uint64_t kMostMessageBytes = uint64_t{1} << 30;
-inline constexpr uint64_t kMostMessages = uint64_t{1} << 32;
+inline constexpr uint64_t kMaxMessageBytes = uint64_t{1} << 30;
+inline constexpr uint64_t kMaxMessages = uint64_t{1} << 32;
 
 struct CloseContext {
   void operator()(void* context) const { zmq_ctx_term(context); }

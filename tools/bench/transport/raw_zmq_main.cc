@@ -36,8 +36,8 @@ namespace {
 
 absl::StatusOr<RawRun> RunOf(const Command& command) {
   RawRun run;
-  SLIMPS_ASSIGN_OR_RETURN(run.bytes, command.Count("bytes", kControlBytes + 1, kMostMessageBytes));
-  SLIMPS_ASSIGN_OR_RETURN(run.count, command.Count("count", 1, kMostMessages));
+  SLIMPS_ASSIGN_OR_RETURN(run.bytes, command.Count("bytes", kControlBytes + 1, kMaxMessageBytes));
+  SLIMPS_ASSIGN_OR_RETURN(run.count, command.Count("count", 1, kMaxMessages));
   SLIMPS_ASSIGN_OR_RETURN(const uint64_t start_us, command.Count("start_at", 0, UINT64_MAX));
   run.start_at = 1e-6 * static_cast<double>(start_us);
   return run;

@@ -10,9 +10,9 @@
 namespace slimps {
 namespace {
 
-constexpr uint64_t kMostBytes = uint64_t{1} << 32;
-constexpr uint64_t kMostKeys = 1 << 16;
-constexpr uint64_t kMostRounds = uint64_t{1} << 24;
+constexpr uint64_t kMaxBytes = uint64_t{1} << 32;
+constexpr uint64_t kMaxKeys = 1 << 16;
+constexpr uint64_t kMaxRounds = uint64_t{1} << 24;
 
 }  // namespace
 
@@ -47,9 +47,9 @@ absl::StatusOr<std::string> StoreBench::Answer(const Command& command) {
 }
 
 absl::StatusOr<Times> StoreBench::PushPull(const Command& command) {
-  SLIMPS_ASSIGN_OR_RETURN(const uint64_t bytes, command.Count("bytes", sizeof(float), kMostBytes));
-  SLIMPS_ASSIGN_OR_RETURN(const uint64_t keys, command.Count("keys", 1, kMostKeys));
-  SLIMPS_ASSIGN_OR_RETURN(const uint64_t rounds, command.Count("rounds", 1, kMostRounds));
+  SLIMPS_ASSIGN_OR_RETURN(const uint64_t bytes, command.Count("bytes", sizeof(float), kMaxBytes));
+  SLIMPS_ASSIGN_OR_RETURN(const uint64_t keys, command.Count("keys", 1, kMaxKeys));
+  SLIMPS_ASSIGN_OR_RETURN(const uint64_t rounds, command.Count("rounds", 1, kMaxRounds));
   SLIMPS_ASSIGN_OR_RETURN(TensorSet* const set,
                           Tensors(absl::StrCat("push_pull", bytes, "x", keys),
                                   std::vector<size_t>(keys, bytes / sizeof(float))));
@@ -57,8 +57,8 @@ absl::StatusOr<Times> StoreBench::PushPull(const Command& command) {
 }
 
 absl::StatusOr<Times> StoreBench::Latency(const Command& command) {
-  SLIMPS_ASSIGN_OR_RETURN(const uint64_t bytes, command.Count("bytes", sizeof(float), kMostBytes));
-  SLIMPS_ASSIGN_OR_RETURN(const uint64_t count, command.Count("count", 1, kMostRounds));
+  SLIMPS_ASSIGN_OR_RETURN(const uint64_t bytes, command.Count("bytes", sizeof(float), kMaxBytes));
+  SLIMPS_ASSIGN_OR_RETURN(const uint64_t count, command.Count("count", 1, kMaxRounds));
   SLIMPS_ASSIGN_OR_RETURN(const uint64_t pause, command.Count("pause_us", 0, 1000'000));
   SLIMPS_ASSIGN_OR_RETURN(TensorSet* const set,
                           Tensors(absl::StrCat("latency", bytes), {bytes / sizeof(float)}));
@@ -67,8 +67,8 @@ absl::StatusOr<Times> StoreBench::Latency(const Command& command) {
 
 absl::StatusOr<Times> StoreBench::Model(const Command& command) {
   SLIMPS_ASSIGN_OR_RETURN(const std::string name, command.Text("name"));
-  SLIMPS_ASSIGN_OR_RETURN(const uint64_t part_bytes, command.Count("part_bytes", 0, kMostBytes));
-  SLIMPS_ASSIGN_OR_RETURN(const uint64_t rounds, command.Count("rounds", 1, kMostRounds));
+  SLIMPS_ASSIGN_OR_RETURN(const uint64_t part_bytes, command.Count("part_bytes", 0, kMaxBytes));
+  SLIMPS_ASSIGN_OR_RETURN(const uint64_t rounds, command.Count("rounds", 1, kMaxRounds));
   SLIMPS_ASSIGN_OR_RETURN(const ModelShape model, FindModel(name));
   std::vector<size_t> elements;
   if (part_bytes > 0) {

@@ -6,30 +6,13 @@
 #include <string>
 #include <thread>
 
+#include "tests/proto/base/moved_clock.h"
 #include "tests/proto/net/membership/membership_fixture.h"
 
 namespace slimps {
 namespace {
 
 using ::testing::HasSubstr;
-
-// Thread-safe.
-class MovedClock final : public Clock {
- public:
-  SteadyTime Now() const override {
-    MutexLock lock(&mutex_);
-    return now_;
-  }
-  absl::Time WallNow() const override { return absl::UnixEpoch(); }
-  void Advance(absl::Duration by) {
-    MutexLock lock(&mutex_);
-    now_ += by;
-  }
-
- private:
-  mutable Mutex mutex_;
-  SteadyTime now_ ABSL_GUARDED_BY(mutex_);
-};
 
 // While closed, it holds the I/O thread inside the delivery of the next message. Thread-safe.
 class Gate final : public MessageSink {

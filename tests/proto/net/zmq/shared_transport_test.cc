@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "proto/base/clock.h"
 #include "proto/net/shared/shared_memory.h"
 #include "proto/net/shared/sharing_wire.h"
 #include "proto/net/zmq/same_host.h"
 #include "proto/net/zmq/zmq_transport.h"
+#include "tests/proto/base/wait_until.h"
 #include "tests/proto/net/net_messages.h"
 #include "tests/proto/net/recording_sink.h"
 #include "tests/proto/net/shared/sharing_test_util.h"
@@ -28,15 +28,6 @@ namespace slimps {
 namespace {
 
 constexpr size_t kLarge = size_t{1} << 20;
-
-bool WaitUntil(const std::function<bool()>& condition) {
-  const SteadyTime deadline = MachineClock()->Now() + absl::Seconds(30);
-  while (!condition()) {
-    if (MachineClock()->Now() > deadline) return false;
-    absl::SleepFor(absl::Milliseconds(1));
-  }
-  return true;
-}
 
 // Keeps only messages that the test takes out: a payload kept by a sink would never be returned.
 // Thread-safe.

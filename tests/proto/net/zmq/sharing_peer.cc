@@ -11,9 +11,9 @@
 #include <cstdlib>
 #include <string>
 
-#include "absl/time/clock.h"
 #include "proto/net/shared/shared_memory.h"
 #include "proto/net/zmq/zmq_transport.h"
+#include "tests/proto/base/wait_until.h"
 #include "tests/proto/net/net_messages.h"
 #include "tests/proto/net/recording_sink.h"
 #include "tests/proto/net/shared/sharing_test_util.h"
@@ -31,7 +31,7 @@ void Lend(ZmqTransport* transport, PeerId peer, SharedMemory* memory, uint64_t c
     for (uint64_t i = 1; i <= count; ++i) {
       (void)transport->Send(peer, SharedPush(memory, i, kPayloadBytes));
     }
-    while (transport->stats().messages_sent < sent + count) absl::SleepFor(absl::Milliseconds(1));
+    (void)WaitUntil([&] { return transport->stats().messages_sent >= sent + count; });
     lent = transport->stats().bytes_lent - before == count * kPayloadBytes;
   }
   (void)transport->Send(peer, Numbered(rounds));

@@ -9,11 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "absl/time/clock.h"
-#include "proto/base/clock.h"
 #include "proto/net/shared/shared_memory.h"
 #include "proto/net/zmq/same_host.h"
 #include "proto/net/zmq/zmq_transport.h"
+#include "tests/proto/base/wait_until.h"
 #include "tests/proto/net/net_messages.h"
 #include "tests/proto/net/recording_sink.h"
 #include "tests/proto/net/shared/sharing_test_util.h"
@@ -49,15 +48,6 @@ class PeerProcess {
  private:
   pid_t pid_ = -1;
 };
-
-bool WaitUntil(const std::function<bool()>& condition) {
-  const SteadyTime deadline = MachineClock()->Now() + absl::Seconds(30);
-  while (!condition()) {
-    if (MachineClock()->Now() > deadline) return false;
-    absl::SleepFor(absl::Milliseconds(1));
-  }
-  return true;
-}
 
 class SharingProcessTest : public testing::Test {
  protected:

@@ -12,7 +12,9 @@
 namespace slimps {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::Value;
 
 ModelShape Small() {
   ModelShape model;
@@ -92,16 +94,22 @@ TEST_F(TrainingLoopTest, MeasuredPushesLeaveAfterTheBackwardPassAndNothingIsPull
 }
 
 TEST_F(TrainingLoopTest, MeasuredPushesWaitForTheWeightsOfTheRoundBefore) {
-  const auto loop = Make({.backup_model = true});
-  store_.HoldPulls();
-  ASSERT_TRUE(loop->Iterate(1).ok());
-  ASSERT_TRUE(store_.AwaitEvent("pull a.weight 1"));
-  store_.set_measuring(true);
-  std::thread next([&] { EXPECT_TRUE(loop->Iterate(2).ok()); });
-  absl::SleepFor(absl::Milliseconds(20));
-  store_.Release();
-  next.join();
-  EXPECT_LT(PositionOf("release"), PositionOf("push b.weight 2 priority -2"));
+  for (const bool measuring : {true, false}) {
+    FakeStore store;
+    auto loop = MakeTrainingLoop(
+        &store, Small(),
+        {.backup_model = true, .timeout = measuring ? absl::Milliseconds(100) : absl::Minutes(1)});
+    ASSERT_TRUE(loop.ok()) << loop.status();
+    store.HoldPulls();
+    ASSERT_TRUE((*loop)->Iterate(1).ok());
+    ASSERT_TRUE(store.AwaitEvent("pull a.weight 1"));
+    store.set_measuring(measuring);
+    // The weights do not come, so only an iteration that waits for them pushes nothing.
+    EXPECT_EQ((*loop)->Iterate(2).code(),
+              measuring ? absl::StatusCode::kDeadlineExceeded : absl::StatusCode::kOk);
+    EXPECT_EQ(Value(store.events(), Contains("push b.weight 2 priority -2")), !measuring);
+    store.Release();
+  }
 }
 
 TEST_F(TrainingLoopTest, ComputeTakesItsTimeAndEncodingOnTheDeviceItsOwn) {
