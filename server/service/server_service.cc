@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
 #include "proto/base/mutex.h"
+#include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace/trace.h"
 #include "proto/header_check.h"
@@ -169,7 +170,7 @@ void ServerService::Dispatch(PeerId from, Message message) {
       return HandleLeave(request.origin, header.leave().from_round());
     default:
       refused_messages_.fetch_add(1, std::memory_order_relaxed);
-      return Refuse(from, header,
+      return Refuse(from, header.request_id(),
                     absl::InvalidArgumentError(
                         absl::StrCat("a server does not understand the verb ", VerbName(header))));
   }
@@ -229,10 +230,9 @@ void ServerService::HandleInit(Request& request) {
                                              ? DeclareInit(request.origin, init, item, &spec)
                                              : absl::StatusOr<size_t>(status);
     if (!shard.ok()) {
-      status = absl::Status(
-          shard.status().code(),
-          absl::StrCat("init of ", DescribePartition(item.info().name(), item.id().partition()),
-                       ": ", shard.status().message()));
+      status = Prefixed(
+          shard.status(),
+          absl::StrCat("init of ", DescribePartition(item.info().name(), item.id().partition())));
       request.refused.AddInit(request.origin, item.id(), status);
       continue;
     }
@@ -281,9 +281,8 @@ void ServerService::HandlePulls(Request& request,
     if (!shard.ok()) {
       request.refused.AddPullError(
           request.origin, item,
-          absl::Status(shard.status().code(),
-                       absl::StrCat("pull of key ", absl::Hex(id.key, absl::kZeroPad16),
-                                    " partition ", id.index, ": ", shard.status().message())));
+          Prefixed(shard.status(), absl::StrCat("pull of key ", absl::Hex(id.key, absl::kZeroPad16),
+                                                " partition ", id.index)));
       continue;
     }
     const auto wait = static_cast<int64_t>(std::min(item.timeout_ms(), longest));
@@ -338,10 +337,7 @@ void ServerService::PostToAll(const Origin& origin,
 
 void ServerService::FailPending(const absl::Status& why) {
   for (const auto& shard : shards_) {
-    // Built anew for each shard. Copies share a reference count inside Abseil, where
-    // ThreadSanitizer cannot follow it from thread to thread.
-    shard->PostOwnControl(
-        [own = absl::Status(why.code(), why.message())](ShardState& state) { state.Fail(own); });
+    shard->PostOwnControl([own = CopyUnshared(why)](ShardState& state) { state.Fail(own); });
   }
 }
 
@@ -355,24 +351,12 @@ void ServerService::RefuseStranger(PeerId from, uint64_t request_id, const absl:
   if (!sent.ok()) undeliverable_.fetch_add(1, std::memory_order_relaxed);
 }
 
-void ServerService::Refuse(PeerId from, const wire::Header& header, const absl::Status& why) {
-  const Origin origin{
-      .peer = from, .worker = header.sender().rank(), .request_id = header.request_id()};
-  ReplyOutbox outbox;
-  for (const auto& item : header.init().items()) outbox.AddInit(origin, item.id(), why);
-  for (const auto& item : header.push().items()) outbox.AddPush(origin, item.id(), why, 0);
-  for (const auto& item : header.pull().items()) outbox.AddPullError(origin, item, why);
-  for (const auto& item : header.push_pull().push()) outbox.AddPush(origin, item.id(), why, 0);
-  for (const auto& item : header.push_pull().pull()) outbox.AddPullError(origin, item, why);
-  outbox.Flush();
-  std::vector<Reply> replies = outbox.Take();
-  if (replies.empty()) {
-    Reply& error = replies.emplace_back();
-    error.to = from;
-    error.message.header.set_request_id(header.request_id());
-    *error.message.header.mutable_error()->mutable_status() = ToStatusProto(why);
-  }
-  for (Reply& reply : replies) SendReply(std::move(reply));
+void ServerService::Refuse(PeerId from, uint64_t request_id, const absl::Status& why) {
+  Reply error;
+  error.to = from;
+  error.message.header.set_request_id(request_id);
+  *error.message.header.mutable_error()->mutable_status() = ToStatusProto(why);
+  SendReply(std::move(error));
 }
 
 void ServerService::SendAck(const Origin& origin, const absl::Status& status) {

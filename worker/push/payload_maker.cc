@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 
 namespace slimps {
@@ -23,15 +24,14 @@ MadePayload RawPayload(const GradientPart& part) {
 PayloadMaker::PayloadMaker(const PayloadMakerOptions& options)
     : options_(options),
       raw_(MakeCodec(CodecSpec{.name = "none"}).value()),
-      encoder_(options.encode_threads, options.clock) {}
+      encoder_(options.encode_threads) {}
 
 absl::StatusOr<MadePayload> PayloadMaker::Make(const GradientPart& part, const Codec& codec,
                                                const Codec& compressor) {
   absl::StatusOr<MadePayload> made = MakeAny(part, codec, compressor);
   if (made.ok()) return made;
-  return absl::Status(made.status().code(),
-                      absl::StrCat("key ", part.tensor->key.typed_name(), " partition ",
-                                   part.partition, ": ", std::string(made.status().message())));
+  return Prefixed(made.status(), absl::StrCat("key ", part.tensor->key.typed_name(), " partition ",
+                                              part.partition));
 }
 
 absl::StatusOr<MadePayload> PayloadMaker::MakeAny(const GradientPart& part, const Codec& codec,
@@ -106,10 +106,10 @@ absl::StatusOr<EncodeStats> PayloadMaker::Encode(const Codec& codec, EncodeInput
                                                  std::span<std::byte> payload) {
   SLIMPS_ASSIGN_OR_RETURN(CodecState* const state, states_.Prepare(codec, input.context.key,
                                                                    input.context.partition, input));
-  SLIMPS_ASSIGN_OR_RETURN(const EncodeResult result,
+  SLIMPS_ASSIGN_OR_RETURN(const EncodeStats stats,
                           encoder_.Encode({.codec = &codec, .input = input, .payload = payload}));
-  if (state != nullptr) state->NoteEncoded(result.stats);
-  return result.stats;
+  if (state != nullptr) state->NoteEncoded(stats);
+  return stats;
 }
 
 }  // namespace slimps
