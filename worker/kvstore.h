@@ -34,6 +34,7 @@
 #include "proto/net/zmq/same_host.h"
 #include "proto/slimps.pb.h"
 #include "worker/tensor/hyper.h"
+#include "worker/tensor/init_tensor.h"
 #include "worker/tensor/push_counts.h"
 #include "worker/tensor/value_check.h"
 
@@ -95,24 +96,6 @@ inline SameHost UsedSameHost(const KVStoreOptions& options) {
                         options.emulate_link_latency > absl::ZeroDuration();
   return emulated ? SameHost::kTcp : options.same_host;
 }
-
-// Returns the layer kind of a tensor that declares none, for codecs that treat layers differently
-// (adacomp). Frameworks' weights are (out, in) in dense layers and (out, in, kernel ...) in
-// convolutions.
-inline wire::LayerKind LayerByShape(std::span<const int64_t> shape) {
-  if (shape.size() > 2) return wire::CONVOLUTION;
-  return shape.size() == 2 ? wire::DENSE : wire::OTHER;
-}
-
-struct InitTensor {
-  Key key;
-  std::vector<int64_t> shape;
-  std::span<const float> value;                         // rank 0's; others may leave it empty
-  std::optional<wire::LayerKind> layer = std::nullopt;  // nullopt: LayerByShape
-  wire::DType dtype = wire::FLOAT32;  // on the wire and when pulled; the servers keep fp32
-
-  wire::LayerKind declared_layer() const { return layer.value_or(LayerByShape(shape)); }
-};
 
 // Sums over this worker since creation, without initialisation.
 struct StoreTotals {

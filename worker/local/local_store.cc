@@ -101,17 +101,8 @@ absl::Status LocalStore::Init(const std::vector<InitTensor>& tensors) {
 absl::Status LocalStore::Add(const std::vector<InitTensor>& tensors) {
   std::unordered_map<KeyId, std::unique_ptr<LocalTensor>> made;
   std::vector<TensorPlan> plans;
+  SLIMPS_RETURN_IF_ERROR(keys_.CheckNew(tensors));
   for (const InitTensor& tensor : tensors) {
-    SLIMPS_RETURN_IF_ERROR(keys_.CheckNew(tensor.key));
-    if (made.contains(tensor.key.id())) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("init names key ", tensor.key.typed_name(), " twice"));
-    }
-    if (tensor.key.is_number() != tensors[0].key.is_number()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("key ", tensor.key.typed_name(), " is of another kind than key ",
-                       tensors[0].key.typed_name(), "; a store has one kind"));
-    }
     SLIMPS_ASSIGN_OR_RETURN(TensorPlan plan, PlanOf(tensor));
     AlignedBuffer weights = AlignedBuffer::OfFloats(plan.elements);
     std::copy(tensor.value.begin(), tensor.value.end(), weights.floats().begin());

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/store/dist_store.h"
 
-#include <set>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "compress/codec/catalogue/dictionary.h"
 #include "compress/codec/state/state_store.h"
 #include "glog/logging.h"
@@ -64,14 +62,7 @@ absl::Status DistStore::Start() {
 
 absl::Status DistStore::Init(const std::vector<InitTensor>& tensors) {
   SLIMPS_RETURN_IF_ERROR(node_.CheckOpen());
-  std::set<KeyId> seen;
-  for (const InitTensor& tensor : tensors) {
-    SLIMPS_RETURN_IF_ERROR(keys_.CheckNew(tensor.key));
-    if (!seen.insert(tensor.key.id()).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("init names key ", tensor.key.typed_name(), " twice"));
-    }
-  }
+  SLIMPS_RETURN_IF_ERROR(keys_.CheckNew(tensors));
   SLIMPS_ASSIGN_OR_RETURN(DeclaredTensors declared,
                           DeclareTensors(tensors,
                                          {.partition_bytes = options_.partition_bytes,
