@@ -134,7 +134,7 @@ class KVStore {
   // Initialises keys with rank 0's values. Collective: every worker calls it alike. Returns when
   // the keys can be pulled.
   // AlreadyExists: a key was initialised before.
-  // InvalidArgument: a shape with a negative extent, a key named twice, int keys beside text keys,
+  // InvalidArgument: a shape without elements, a key named twice, int keys beside text keys,
   // a key that another worker declared otherwise; on rank 0, a value of the wrong length or not
   // finite.
   [[nodiscard]] virtual absl::Status Init(const std::vector<InitTensor>& tensors) = 0;

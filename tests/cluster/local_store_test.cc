@@ -166,6 +166,10 @@ TEST(LocalAndDistributedInit, IsRefusedInTheSameWordsAndInitialisesNothing) {
     EXPECT_THAT(refusal({tensor("a", {1}), tensor("a", {1})}), HasSubstr("names key s:a twice"));
     EXPECT_THAT(refusal({tensor("a", {1}), tensor(5, {1})}),
                 HasSubstr("key i:5 is of another kind than key s:a; a store has one kind"));
+    for (const int64_t extent : {int64_t{0}, int64_t{-1}, int64_t{1} << 62}) {
+      EXPECT_THAT(refusal({tensor("a", {1}), tensor("b", {7, extent})}),
+                  HasSubstr("init of key s:b: shape [7, "));
+    }
     ASSERT_STATUS_OK(both.Both([&](KVStore& store) { return store.Init({tensor("a", {1})}); }));
     EXPECT_THAT(refusal({tensor(5, {1})}), HasSubstr("key i:5 is of another kind than key s:a"));
   });

@@ -28,9 +28,9 @@ absl::StatusOr<size_t> ElementsOf(const std::string& what, std::span<const int64
   size_t elements = 1;
   for (const int64_t extent : shape) {
     const auto size = static_cast<size_t>(extent);
-    if (extent < 0 || (size > 0 && elements > PTRDIFF_MAX / sizeof(float) / size)) {
+    if (extent < 1 || elements > PTRDIFF_MAX / sizeof(float) / size) {
       return absl::InvalidArgumentError(
-          absl::StrCat(what, ".shape: expected extents from 0 that fit into memory, got ", extent));
+          absl::StrCat(what, ".shape: expected extents from 1 that fit into memory, got ", extent));
     }
     elements *= size;
   }

@@ -2,7 +2,6 @@
 #include "worker/local/local_store.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +14,7 @@
 #include "worker/local/local_states.h"
 #include "worker/local/running_updater.h"
 #include "worker/push/device_compressor.h"
+#include "worker/tensor/init_tensor.h"
 #include "worker/tensor/row_sparse.h"
 #include "worker/tensor/value_check.h"
 
@@ -26,20 +26,8 @@ constexpr char kLoading[] = "loading optimizer states";
 
 absl::StatusOr<TensorPlan> PlanOf(const InitTensor& tensor) {
   TensorPlan plan{.key = tensor.key, .info = {}, .elements = 1, .partitions = {}};
-  plan.info.set_key(tensor.key.id());
-  plan.info.set_name(tensor.key.typed_name());
-  plan.info.set_dtype(tensor.dtype);
-  plan.info.set_layer(tensor.declared_layer());
-  for (const int64_t extent : tensor.shape) {
-    const size_t size = static_cast<size_t>(extent);
-    const size_t limit = std::numeric_limits<size_t>::max() / sizeof(float);
-    if (extent < 0 || (size > 0 && plan.elements > limit / size)) {
-      return absl::InvalidArgumentError(absl::StrCat("init of key ", tensor.key.typed_name(),
-                                                     ": extent ", extent, " in its shape"));
-    }
-    plan.info.add_shape(extent);
-    plan.elements *= size;
-  }
+  SLIMPS_ASSIGN_OR_RETURN(plan.info, DeclarationOf(tensor));
+  for (const int64_t extent : tensor.shape) plan.elements *= static_cast<size_t>(extent);
   SLIMPS_RETURN_IF_ERROR(CheckLength(plan, tensor.value.size(), "initial value"));
   SLIMPS_RETURN_IF_ERROR(CheckFinite(plan.key, tensor.value, /*scale=*/1, "initial value"));
   return plan;
@@ -306,8 +294,8 @@ absl::StatusOr<std::shared_ptr<const LocalRule>> LocalStore::OptimizerInForce(
   return in_force_.rule;
 }
 
-std::vector<LocalTensor*> LocalStore::TensorsWithElements() const {
-  const std::vector<const TensorPlan*> plans = keys_.WithElements();
+std::vector<LocalTensor*> LocalStore::TensorsInNameOrder() const {
+  const std::vector<const TensorPlan*> plans = keys_.InNameOrder();
   std::vector<LocalTensor*> tensors;
   MutexLock lock(&mutex_);
   for (const TensorPlan* plan : plans) tensors.push_back(tensors_.at(plan->key.id()).get());
@@ -317,14 +305,14 @@ std::vector<LocalTensor*> LocalStore::TensorsWithElements() const {
 absl::StatusOr<std::string> LocalStore::SaveOptimizerStates() {
   SLIMPS_ASSIGN_OR_RETURN(const std::shared_ptr<const LocalRule> rule, OptimizerInForce(kSaving));
   const auto save = [&]() -> absl::StatusOr<std::string> {
-    return BuildLocalStates(*rule, TensorsWithElements());
+    return BuildLocalStates(*rule, TensorsInNameOrder());
   };
   return OrOutOfMemory(save, kSaving);
 }
 
 absl::Status LocalStore::LoadOptimizerStates(std::string_view content) {
   SLIMPS_ASSIGN_OR_RETURN(const std::shared_ptr<const LocalRule> rule, OptimizerInForce(kLoading));
-  const std::vector<LocalTensor*> tensors = TensorsWithElements();
+  const std::vector<LocalTensor*> tensors = TensorsInNameOrder();
   const auto load = [&] { return LoadLocalStates(content, *rule, tensors); };
   return OrOutOfMemory(load, kLoading);
 }

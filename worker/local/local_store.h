@@ -113,8 +113,7 @@ class LocalStore final : public KVStore {
   // Returns the rule of the optimizer that applies.
   // FailedPrecondition: an updater is set, or no optimizer, or an updater called its own store.
   absl::StatusOr<std::shared_ptr<const LocalRule>> OptimizerInForce(const char* what) const;
-  // Returns the tensors that have elements, in the order of their names.
-  std::vector<LocalTensor*> TensorsWithElements() const;
+  std::vector<LocalTensor*> TensorsInNameOrder() const;
 
   const std::string type_;
   const KVStoreOptions options_;

@@ -186,7 +186,7 @@ absl::StatusOr<std::string> DistStore::SaveResiduals() {
   std::string content;
   SLIMPS_RETURN_IF_ERROR(tensors_->pushes()->UseStates([&](StateStore& states) {
     const auto build = [&] {
-      content = BuildResiduals(keys_.WithElements(), options_.grad_scale, states);
+      content = BuildResiduals(keys_.InNameOrder(), options_.grad_scale, states);
       return absl::OkStatus();
     };
     return OrOutOfMemory(build, "saving residuals");
@@ -198,7 +198,7 @@ absl::Status DistStore::LoadResiduals(std::string_view content) {
   SLIMPS_RETURN_IF_ERROR(Wait());
   StateStore loaded;
   const auto parse = [&] {
-    return ParseResiduals(content, keys_.WithElements(), options_.grad_scale, &loaded);
+    return ParseResiduals(content, keys_.InNameOrder(), options_.grad_scale, &loaded);
   };
   SLIMPS_RETURN_IF_ERROR(OrOutOfMemory(parse, "loading residuals"));
   return tensors_->pushes()->UseStates([&](StateStore& states) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tensor as the caller of KVStore::Init describes it.
+// A tensor as the caller of KVStore::Init describes it. Pure; thread-safe.
 #ifndef SLIMPS_WORKER_TENSOR_INIT_TENSOR_H_
 #define SLIMPS_WORKER_TENSOR_INIT_TENSOR_H_
 
@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "proto/base/key.h"
 #include "proto/slimps.pb.h"
 
@@ -30,6 +31,11 @@ struct InitTensor {
 
   wire::LayerKind declared_layer() const { return layer.value_or(LayerByShape(shape)); }
 };
+
+// Returns the tensor's declaration, as the scheduler and the servers get it.
+// InvalidArgument (names key and shape): a negative extent, no elements, or more than memory can
+// address.
+[[nodiscard]] absl::StatusOr<wire::KeyInfo> DeclarationOf(const InitTensor& tensor);
 
 }  // namespace slimps
 

@@ -117,13 +117,11 @@ bool KeyTable::empty() const {
   return entries_.empty();
 }
 
-std::vector<const TensorPlan*> KeyTable::WithElements() const {
+std::vector<const TensorPlan*> KeyTable::InNameOrder() const {
   std::vector<const TensorPlan*> all;
   {
     MutexLock lock(&mutex_);
-    for (const auto& [id, entry] : entries_) {
-      if (entry->plan.elements > 0) all.push_back(&entry->plan);
-    }
+    for (const auto& [id, entry] : entries_) all.push_back(&entry->plan);
   }
   std::sort(all.begin(), all.end(), [](const TensorPlan* a, const TensorPlan* b) {
     return a->key.typed_name() < b->key.typed_name();

@@ -82,9 +82,8 @@ class KeyTable final {
   uint64_t MaxPushedRounds() const;
   bool empty() const;
 
-  // Returns the plans that have elements, in the order of their names. They live as long as the
-  // table.
-  std::vector<const TensorPlan*> WithElements() const;
+  // Returns all plans in the order of their names. They live as long as the table.
+  std::vector<const TensorPlan*> InNameOrder() const;
 
  private:
   struct Entry {
