@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "compress/codec/catalogue/dictionary.h"
 #include "glog/logging.h"
 #include "proto/base/buffer.h"
 #include "proto/base/out_of_memory.h"
@@ -103,11 +102,6 @@ absl::Status LocalStore::Add(const std::vector<InitTensor>& tensors) {
   keys_.Add(std::move(plans));
   tensors_.merge(made);
   return absl::OkStatus();
-}
-
-absl::Status LocalStore::Broadcast(const InitTensor& tensor, std::span<float> out) {
-  SLIMPS_RETURN_IF_ERROR(Init({tensor}));
-  return Pull(tensor.key, out, /*priority=*/0);
 }
 
 // ---- push and pull ------------------------------------------------------------------------------
@@ -240,23 +234,14 @@ absl::Status LocalStore::SetUpdater(Updater updater) {
   return absl::OkStatus();
 }
 
-absl::Status LocalStore::SetGradientCompression(std::string_view codec_spec) {
-  return Compress(codec_spec, options_.fixed_threshold_bytes.value_or(0));
-}
-
-absl::Status LocalStore::SetGradientCompression(
-    const std::map<std::string, std::string>& dictionary) {
-  SLIMPS_ASSIGN_OR_RETURN(const DictionaryCodec codec, CodecSpecFromDictionary(dictionary));
-  return Compress(codec.spec.ToString(),
-                  codec.every_key ? 0 : options_.fixed_threshold_bytes.value_or(0));
-}
-
-absl::Status LocalStore::Compress(std::string_view codec_spec, uint64_t threshold_bytes) {
+absl::Status LocalStore::ChangeCompression(std::string_view codec_spec, CompressedKeys keys) {
   if (type_ != "device") {
     return absl::UnimplementedError(
         absl::StrCat("gradient compression is not supported for this type of kvstore: ", type_,
                      "; device, dist_sync, dist_async and dist_ssp have it"));
   }
+  const uint64_t threshold_bytes =
+      keys == CompressedKeys::kAll ? 0 : options_.fixed_threshold_bytes.value_or(0);
   SLIMPS_ASSIGN_OR_RETURN(
       std::unique_ptr<DeviceCompressor> made,
       DeviceCompressor::Create(codec_spec, {.threshold_bytes = threshold_bytes,
@@ -319,7 +304,8 @@ absl::Status LocalStore::LoadOptimizerStates(std::string_view content) {
 
 // ---- the rest -----------------------------------------------------------------------------------
 
-absl::StatusOr<std::vector<double>> LocalStore::AllReduceSum(const std::vector<double>& values) {
+absl::StatusOr<std::vector<double>> LocalStore::AllReduceSumFor(std::string_view /*purpose*/,
+                                                                const std::vector<double>& values) {
   SLIMPS_RETURN_IF_ERROR(FirstError());
   return values;
 }
