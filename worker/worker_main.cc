@@ -96,8 +96,7 @@ DEFINE_string(emulate_link, "", "rate of an emulated link, as 100mbit, 1gbit or 
 DEFINE_double(emulate_latency_ms, 0, "delay of an emulated link, added to what arrives");
 DEFINE_string(same_host, "shm",
               "a server on this machine is reached by shm (payloads in shared memory), ipc or tcp; "
-              "an emulated link is "
-              "always tcp");
+              "an emulated link is always tcp");
 DEFINE_double(simulate_compute_ms, kDefaults.simulate_compute_ms, "sleep added to every step");
 DEFINE_int64(max_steps, kDefaults.max_steps, "stop after so many steps; 0: after all epochs");
 DEFINE_int64(log_every, kDefaults.log_every, "steps between progress lines");
