@@ -48,8 +48,8 @@ DEFINE_string(node_host, "",
               "listens on (environment: DMLC_NODE_HOST)");
 DEFINE_bool(insecure, false, "listen on --bind even where others on the network can reach it");
 DEFINE_string(same_host, "shm",
-              "what workers on this machine are offered beside tcp: shm (a local socket, payloads "
-              "in shared memory), "
+              "what workers on this machine are offered beside tcp: "
+              "shm (a local socket, payloads in shared memory), "
               "ipc (a local socket) or tcp (nothing)");
 DEFINE_int32(shard_threads, 1, "threads that sum and step, each for its own partitions");
 DEFINE_int32(join_timeout_s, 60, "how long to wait for the scheduler and the other nodes");

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "compress/codec/catalogue/dictionary.h"
 #include "glog/logging.h"
 #include "proto/base/out_of_memory.h"
 #include "proto/base/status_macros.h"
@@ -48,6 +49,21 @@ absl::StatusOr<std::unique_ptr<KVStore>> Make(std::string_view type,
 absl::StatusOr<std::unique_ptr<KVStore>> KVStore::Create(std::string_view type,
                                                          const KVStoreOptions& options) {
   return OrOutOfMemory([&] { return Make(type, options); }, "creating a store");
+}
+
+absl::Status KVStore::Broadcast(const InitTensor& tensor, std::span<float> out) {
+  SLIMPS_RETURN_IF_ERROR(
+      OrOutOfMemory([&] { return Init({tensor}); }, "init", tensor.key.typed_name()));
+  return Pull(tensor.key, out, /*priority=*/0);
+}
+
+absl::Status KVStore::SetGradientCompression(const std::map<std::string, std::string>& dictionary) {
+  const auto set = [&]() -> absl::Status {
+    SLIMPS_ASSIGN_OR_RETURN(const DictionaryCodec codec, CodecSpecFromDictionary(dictionary));
+    return ChangeCompression(codec.spec.ToString(),
+                             codec.every_key ? CompressedKeys::kAll : CompressedKeys::kByThreshold);
+  };
+  return OrOutOfMemory(set, "setting gradient compression");
 }
 
 }  // namespace slimps

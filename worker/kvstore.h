@@ -34,6 +34,7 @@
 #include "proto/net/zmq/same_host.h"
 #include "proto/slimps.pb.h"
 #include "worker/tensor/hyper.h"
+#include "worker/tensor/init_tensor.h"
 #include "worker/tensor/push_counts.h"
 #include "worker/tensor/value_check.h"
 
@@ -96,24 +97,6 @@ inline SameHost UsedSameHost(const KVStoreOptions& options) {
   return emulated ? SameHost::kTcp : options.same_host;
 }
 
-// Returns the layer kind of a tensor that declares none, for codecs that treat layers differently
-// (adacomp). Frameworks' weights are (out, in) in dense layers and (out, in, kernel ...) in
-// convolutions.
-inline wire::LayerKind LayerByShape(std::span<const int64_t> shape) {
-  if (shape.size() > 2) return wire::CONVOLUTION;
-  return shape.size() == 2 ? wire::DENSE : wire::OTHER;
-}
-
-struct InitTensor {
-  Key key;
-  std::vector<int64_t> shape;
-  std::span<const float> value;                         // rank 0's; others may leave it empty
-  std::optional<wire::LayerKind> layer = std::nullopt;  // nullopt: LayerByShape
-  wire::DType dtype = wire::FLOAT32;  // on the wire and when pulled; the servers keep fp32
-
-  wire::LayerKind declared_layer() const { return layer.value_or(LayerByShape(shape)); }
-};
-
 // Sums over this worker since creation, without initialisation.
 struct StoreTotals {
   PushCounts pushed;
@@ -137,6 +120,9 @@ struct PushTreatment {
 using Updater =
     std::function<void(const Key& key, std::span<const float> gradient, std::span<float> weight)>;
 
+// Which keys' gradients are compressed: those from the options' threshold on, or all.
+enum class CompressedKeys { kByThreshold, kAll };
+
 class KVStore {
  public:
   virtual ~KVStore() = default;
@@ -151,7 +137,7 @@ class KVStore {
   // Initialises keys with rank 0's values. Collective: every worker calls it alike. Returns when
   // the keys can be pulled.
   // AlreadyExists: a key was initialised before.
-  // InvalidArgument: a shape with a negative extent, a key named twice, int keys beside text keys,
+  // InvalidArgument: a shape without elements, a key named twice, int keys beside text keys,
   // a key that another worker declared otherwise; on rank 0, a value of the wrong length or not
   // finite.
   [[nodiscard]] virtual absl::Status Init(const std::vector<InitTensor>& tensors) = 0;
@@ -237,7 +223,7 @@ class KVStore {
   }
 
   // Initialises one tensor and pulls it into `out`. Collective.
-  [[nodiscard]] virtual absl::Status Broadcast(const InitTensor& tensor, std::span<float> out) = 0;
+  [[nodiscard]] absl::Status Broadcast(const InitTensor& tensor, std::span<float> out);
 
   // Sends rank 0's optimizer to the servers. Other ranks' optimizers are checked and have no
   // effect. Collective through the next Barrier.
@@ -317,29 +303,34 @@ class KVStore {
   // its optimizer (combination.h).
   // FailedPrecondition: a push was made; or keys were initialised, and the servers would have to
   // join their gradients in another way (signsgd's majority).
-  [[nodiscard]] virtual absl::Status SetGradientCompression(std::string_view codec_spec) = 0;
+  [[nodiscard]] absl::Status SetGradientCompression(std::string_view codec_spec) {
+    return ChangeCompression(codec_spec, CompressedKeys::kByThreshold);
+  }
 
   // Same, written as in MXNet ({"type": "2bit", "threshold": "0.5"}: every key is compressed, no
   // table) or BytePS ({"compressor_type": "onebit", ...}): compress/codec/catalogue/dictionary.h.
-  [[nodiscard]] virtual absl::Status SetGradientCompression(
-      const std::map<std::string, std::string>& dictionary) = 0;
+  [[nodiscard]] absl::Status SetGradientCompression(
+      const std::map<std::string, std::string>& dictionary);
+
+  // Same, and chooses the keys whose gradients are compressed.
+  [[nodiscard]] virtual absl::Status ChangeCompression(std::string_view codec_spec,
+                                                       CompressedKeys keys) = 0;
 
   // Waits until every worker has called it.
   [[nodiscard]] virtual absl::Status Barrier() = 0;
 
   // A barrier that also returns the sums of `values` over all workers, added in rank order. The
   // numbers go through the scheduler: few only.
-  [[nodiscard]] virtual absl::StatusOr<std::vector<double>> AllReduceSum(
-      const std::vector<double>& values) = 0;
+  [[nodiscard]] absl::StatusOr<std::vector<double>> AllReduceSum(
+      const std::vector<double>& values) {
+    return AllReduceSumFor("a sum over all workers", values);
+  }
 
   // Same, for a call that workers make together.
   // InvalidArgument (names both): another worker calls it for another `purpose`, or calls
   // AllReduceSum.
   [[nodiscard]] virtual absl::StatusOr<std::vector<double>> AllReduceSumFor(
-      const std::string& purpose, const std::vector<double>& values) {
-    (void)purpose;
-    return AllReduceSum(values);
-  }
+      std::string_view purpose, const std::vector<double>& values) = 0;
 
   // Waits until everything pushed so far is acknowledged. Returns the first error.
   [[nodiscard]] virtual absl::Status Wait() = 0;
@@ -363,7 +354,7 @@ class KVStore {
 
   // True if the store can do what `capability` names. The only name is "optimizer": an optimizer
   // can step the weights.
-  virtual bool is_capable(std::string_view capability) const = 0;
+  bool is_capable(std::string_view capability) const { return capability == "optimizer"; }
   virtual StoreTotals totals() const = 0;
   virtual PushTreatment push_treatment() const { return {}; }
 
@@ -376,7 +367,7 @@ class KVStore {
 
   // Returns the decision in force and the averaged table behind it. nullopt: nothing is decided
   // yet, or this store compresses nothing that travels.
-  virtual std::optional<wire::CodecMap> codec_map() const = 0;
+  virtual std::optional<wire::CodecMap> codec_map() const { return std::nullopt; }
 };
 
 }  // namespace slimps

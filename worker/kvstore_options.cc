@@ -183,6 +183,13 @@ absl::Status SetOption(std::string_view name, std::string_view value, KVStoreOpt
       "no option \"", std::string(name), "\"; there are ", absl::StrJoin(OptionNames(), ", ")));
 }
 
+absl::Status CheckRank(const KVStoreOptions& options) {
+  if (options.wanted_rank < static_cast<int64_t>(options.num_workers)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("option rank: expected -1 to ", options.num_workers - 1, " with ",
+                   options.num_workers, " workers, got ", options.wanted_rank));
+}
+
 std::vector<std::string> OptionNames() {
   std::vector<std::string> names;
   for (const Option& option : kOptions) names.emplace_back(option.name);
@@ -208,11 +215,7 @@ absl::Status SetJobFromEnvironment(const Environment& environment, KVStoreOption
   SLIMPS_RETURN_IF_ERROR(SetOption("num_workers", *workers, &job));
   SLIMPS_RETURN_IF_ERROR(SetOption("num_servers", *servers, &job));
   SLIMPS_RETURN_IF_ERROR(SetOption("rank", rank.value_or("-1"), &job));
-  if (job.wanted_rank >= static_cast<int64_t>(job.num_workers)) {
-    return absl::InvalidArgumentError(absl::StrCat("option rank: expected -1 to ",
-                                                   job.num_workers - 1, " with ", job.num_workers,
-                                                   " workers, got ", job.wanted_rank));
-  }
+  SLIMPS_RETURN_IF_ERROR(CheckRank(job));
   *options = std::move(job);
   return absl::OkStatus();
 }

@@ -50,6 +50,9 @@ namespace slimps {
 [[nodiscard]] absl::Status SetOption(std::string_view name, std::string_view value,
                                      KVStoreOptions* options);
 
+// InvalidArgument: the rank asked for is not one of the job's.
+[[nodiscard]] absl::Status CheckRank(const KVStoreOptions& options);
+
 // Returns the names in the table's order.
 [[nodiscard]] std::vector<std::string> OptionNames();
 

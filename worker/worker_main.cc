@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -26,6 +27,7 @@
 #include "proto/base/status_macros.h"
 #include "proto/base/trace/program_trace.h"
 #include "worker/kvstore.h"
+#include "worker/kvstore_options.h"
 #include "worker/trainer/dataset.h"
 #include "worker/trainer/model.h"
 #include "worker/trainer/options.h"
@@ -36,6 +38,7 @@
 
 namespace {
 const slimps::WorkerFlags kDefaults;
+const slimps::KVStoreOptions kStoreDefaults;
 }  // namespace
 
 DEFINE_string(model, "mlp", "logistic, mlp, lenet, resnet20 or lstm");
@@ -65,10 +68,10 @@ DEFINE_string(
     "their change, as 1bit");
 DEFINE_string(pull_threshold, "auto",
               "tensors of at least this many fp32 bytes are pulled compressed (0: all), or auto");
-DEFINE_int64(pre_steps, kDefaults.pre_steps,
+DEFINE_int64(pre_steps, kStoreDefaults.pre_steps,
              "first steps, in which the automatic threshold is measured");
 DEFINE_int64(
-    remeasure_every, kDefaults.remeasure_every,
+    remeasure_every, kStoreDefaults.remeasure_every,
     "of every so many steps, two measure again, so that the automatic threshold follows the "
     "link; 0: never, otherwise at least 8");
 DEFINE_string(threshold_table, "", "a saved threshold table to start from: nothing is measured");
@@ -80,27 +83,25 @@ DEFINE_string(local_optimizer, "server",
               "sgd, momentum or adam (this worker's gradients alone)");
 DEFINE_double(loc_lr, kDefaults.loc_lr, "the backup model's learning rate; 0: that of --lr");
 DEFINE_string(kvstore, "dist_sync", "dist_sync, dist_async or dist_ssp");
-DEFINE_int64(staleness, kDefaults.staleness,
+DEFINE_int64(staleness, kStoreDefaults.staleness,
              "dist_ssp: how many rounds a worker may be ahead of the slowest; worker 0's counts");
 DEFINE_string(non_finite, "stop", "NaN or infinity in a gradient: stop, or skip the tensor");
-DEFINE_int64(partition_bytes, kDefaults.partition_bytes,
+DEFINE_int64(partition_bytes, kStoreDefaults.partition_bytes,
              "tensors with more fp32 bytes are cut into partitions of this size");
-DEFINE_int64(encode_threads, kDefaults.encode_threads,
+DEFINE_int64(encode_threads, kStoreDefaults.encode_threads,
              "threads that compress, and that make the local step of --backup_model; 0: as many as "
              "there are cores");
 DEFINE_int64(compute_threads, kDefaults.compute_threads, "threads of forward and backward");
 DEFINE_int64(seed, kDefaults.seed, "decides the first weights and the order of the samples");
 DEFINE_string(emulate_link, "", "rate of an emulated link, as 100mbit, 1gbit or 12.5MB");
-DEFINE_double(emulate_latency_ms, kDefaults.emulate_latency_ms,
-              "delay of an emulated link, added to what arrives");
+DEFINE_double(emulate_latency_ms, 0, "delay of an emulated link, added to what arrives");
 DEFINE_string(same_host, "shm",
               "a server on this machine is reached by shm (payloads in shared memory), ipc or tcp; "
-              "an emulated link is "
-              "always tcp");
+              "an emulated link is always tcp");
 DEFINE_double(simulate_compute_ms, kDefaults.simulate_compute_ms, "sleep added to every step");
 DEFINE_int64(max_steps, kDefaults.max_steps, "stop after so many steps; 0: after all epochs");
 DEFINE_int64(log_every, kDefaults.log_every, "steps between progress lines");
-DEFINE_int64(timeout_s, kDefaults.timeout_s,
+DEFINE_int64(timeout_s, absl::ToInt64Seconds(kStoreDefaults.timeout),
              "seconds that one push or pull, or joining the job, may take");
 DEFINE_string(summary_json, "", "file that rank 0 writes the summary to");
 DEFINE_bool(
@@ -112,11 +113,12 @@ DEFINE_string(trace, "", slimps::kTraceFlagHelp);
 DEFINE_string(scheduler, "",
               "host:port of the scheduler (environment: DMLC_PS_ROOT_URI, DMLC_PS_ROOT_PORT)");
 DEFINE_string(job_id, "slimps", "name of the job");
-DEFINE_int64(num_workers, kDefaults.num_workers,
+DEFINE_int64(num_workers, kStoreDefaults.num_workers,
              "how many workers the job has (environment: DMLC_NUM_WORKER)");
-DEFINE_int64(num_servers, kDefaults.num_servers,
+DEFINE_int64(num_servers, kStoreDefaults.num_servers,
              "how many servers the job has (environment: DMLC_NUM_SERVER)");
-DEFINE_int64(rank, kDefaults.rank, "the rank to ask for; -1: any (environment: DMLC_WORKER_ID)");
+DEFINE_int64(rank, kStoreDefaults.wanted_rank,
+             "the rank to ask for; -1: any (environment: DMLC_WORKER_ID)");
 
 namespace slimps {
 namespace {
@@ -174,6 +176,19 @@ void ReadEnvironment() {
   }
 }
 
+// Returns the flags that are options of the store and differ from their defaults.
+std::map<std::string, std::string> StoreFlags() {
+  std::map<std::string, std::string> given;
+  for (const std::string& name : OptionNames()) {
+    gflags::CommandLineFlagInfo info;
+    if (gflags::GetCommandLineFlagInfo(name.c_str(), &info) &&
+        info.current_value != info.default_value) {
+      given[name] = info.current_value;
+    }
+  }
+  return given;
+}
+
 WorkerFlags GatherFlags() {
   return {.model = FLAGS_model,
           .dataset = FLAGS_dataset,
@@ -186,39 +201,21 @@ WorkerFlags GatherFlags() {
           .momentum = FLAGS_momentum,
           .weight_decay = FLAGS_weight_decay,
           .clip_norm = FLAGS_clip_norm,
-          .compression = FLAGS_compression,
-          .threshold = FLAGS_threshold,
-          .pull_compression = FLAGS_pull_compression,
-          .pull_threshold = FLAGS_pull_threshold,
-          .pre_steps = FLAGS_pre_steps,
-          .remeasure_every = FLAGS_remeasure_every,
-          .threshold_table = FLAGS_threshold_table,
           .save_threshold_table = FLAGS_save_threshold_table,
           .backup_model = FLAGS_backup_model,
           .local_optimizer = FLAGS_local_optimizer,
           .loc_lr = FLAGS_loc_lr,
           .kvstore = FLAGS_kvstore,
-          .staleness = FLAGS_staleness,
           .non_finite = FLAGS_non_finite,
-          .partition_bytes = FLAGS_partition_bytes,
-          .encode_threads = FLAGS_encode_threads,
           .compute_threads = FLAGS_compute_threads,
           .seed = FLAGS_seed,
-          .emulate_link = FLAGS_emulate_link,
-          .emulate_latency_ms = FLAGS_emulate_latency_ms,
-          .same_host = FLAGS_same_host,
           .simulate_compute_ms = FLAGS_simulate_compute_ms,
           .max_steps = FLAGS_max_steps,
           .log_every = FLAGS_log_every,
-          .timeout_s = FLAGS_timeout_s,
           .summary_json = FLAGS_summary_json,
           .evaluate_epochs = FLAGS_evaluate_epochs,
           .save_weights = FLAGS_save_weights,
-          .scheduler = FLAGS_scheduler,
-          .job_id = FLAGS_job_id,
-          .num_workers = FLAGS_num_workers,
-          .num_servers = FLAGS_num_servers,
-          .rank = FLAGS_rank};
+          .store = StoreFlags()};
 }
 
 Summary MakeSummary(const WorkerOptions& options, const KVStore& store) {
@@ -226,10 +223,10 @@ Summary MakeSummary(const WorkerOptions& options, const KVStore& store) {
   return {.model = flags.model,
           .dataset = flags.dataset,
           .optimizer = flags.optimizer,
-          .compression = flags.compression,
-          .threshold = flags.threshold,
-          .pull_compression = flags.pull_compression,
-          .pull_threshold = flags.pull_threshold,
+          .compression = options.store.compression,
+          .threshold = FLAGS_threshold,
+          .pull_compression = options.store.pull_compression,
+          .pull_threshold = FLAGS_pull_threshold,
           .kvstore = flags.kvstore,
           .backup_model = options.train.exchange.backup.has_value(),
           .seed = options.train.seed,
@@ -238,7 +235,7 @@ Summary MakeSummary(const WorkerOptions& options, const KVStore& store) {
           .epochs = options.train.epochs,
           .batch = options.train.batch,
           .emulated_link_bytes_per_second = options.store.emulate_link_bytes_per_second,
-          .emulated_latency_ms = flags.emulate_latency_ms,
+          .emulated_latency_ms = FLAGS_emulate_latency_ms,
           .decision = store.codec_map()};
 }
 

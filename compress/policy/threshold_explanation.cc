@@ -16,9 +16,8 @@ namespace slimps {
 namespace {
 
 constexpr char kRule[] =
-    "rule: the threshold is the size from which on compressing saves most: the largest sum, over "
-    "that size and all above "
-    "it, of tensors x (t_c - t_q).\n";
+    "rule: the threshold is the size from which on compressing saves most: the largest sum, "
+    "over that size and all above it, of tensors x (t_c - t_q).\n";
 
 double Ms(absl::Duration time) { return absl::ToDoubleMilliseconds(time); }
 
@@ -57,10 +56,11 @@ std::string PerSecond(double ns_per_byte) {
 // Returns the lines behind the table. Sizes are fp32 bytes.
 std::string ModelLine(const LinkModel& model) {
   return absl::StrFormat(
-      "times: as measured, smoothed by lines through all sizes, which the threshold is decided by "
-      "(~: by the lines alone): "
-      "raw %.3f ms + bytes / %s; compressed %.3f ms + bytes / %s; coding %.3f ms + bytes / "
-      "%s\n",
+      "times: as measured, smoothed by lines through all sizes, "
+      "which the threshold is decided by (~: by the lines alone): "
+      "raw %.3f ms + bytes / %s; "
+      "compressed %.3f ms + bytes / %s; "
+      "coding %.3f ms + bytes / %s\n",
       model.startup() / 1e6, PerSecond(model.raw_per_byte()), model.compressed_startup() / 1e6,
       PerSecond(model.compressed_per_byte()), model.coding_startup() / 1e6,
       PerSecond(model.coding_per_byte()));

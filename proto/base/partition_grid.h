@@ -16,9 +16,8 @@ struct PartitionGrid {
   size_t elements = 0;            // of the whole tensor
   size_t partition_elements = 0;  // of every partition except the last, which may have fewer
 
-  // An empty tensor has one empty partition.
-  // REQUIRES: partition_elements > 0, as below.
-  size_t partitions() const { return elements == 0 ? 1 : (elements - 1) / partition_elements + 1; }
+  // REQUIRES: elements > 0 and partition_elements > 0, as below.
+  size_t partitions() const { return (elements - 1) / partition_elements + 1; }
 
   size_t FirstOf(size_t partition) const { return partition * partition_elements; }
 

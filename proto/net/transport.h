@@ -8,8 +8,7 @@
 //   transport.Send(*server, std::move(message), {.priority = 3});
 //
 // Delivery is at most once and may fail silently when a peer dies. The sender is responsible for
-// retries (retry_tracker.h). Messages of equal priority to one peer arrive in the order of their
-// Send calls.
+// retries. Messages of equal priority to one peer arrive in the order of their Send calls.
 #ifndef SLIMPS_PROTO_NET_TRANSPORT_H_
 #define SLIMPS_PROTO_NET_TRANSPORT_H_
 

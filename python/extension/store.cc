@@ -275,9 +275,8 @@ void Store::SetUpdater(const py::object& updater) {
       const absl::Cleanup done = [&outer] { running = outer; };
       running = RunningUpdaters(this, outer);
       const auto view = [](const float* data, size_t elements, bool readonly) {
-        static float nothing = 0;  // a memoryview needs an address, also for no elements
-        return py::memoryview::from_buffer(elements == 0 ? &nothing : const_cast<float*>(data),
-                                           {elements}, {sizeof(float)}, readonly);
+        return py::memoryview::from_buffer(const_cast<float*>(data), {elements}, {sizeof(float)},
+                                           readonly);
       };
       (*call)(key.typed_name(), view(gradient.data(), gradient.size(), true),
               view(weight.data(), weight.size(), false));

@@ -43,8 +43,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
     clip_gradient     limit of each element of the mean; the servers apply it
     grad_scale        codecs see gradient * grad_scale (2bit's threshold is meant for sums over a
                       batch); the servers undo it
-    non_finite        "stop": step() raises InvalidArgumentError for NaN or infinity. "skip": such
-                      elements count as zero
+    non_finite        "stop": step() raises InvalidArgumentError for NaN or infinity. "skip": a
+                      parameter whose gradient has NaN or infinity contributes nothing to this round
     store             your own dist store, instead of the options. Optimizers that share a store
                       must have the same kind and options, except learning rate and weight decay
 

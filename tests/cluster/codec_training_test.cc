@@ -69,17 +69,17 @@ class EveryCodecTrains : public ::testing::TestWithParam<std::string> {
   Outcome Train(const Setting& setting, const std::string& threshold,
                 const std::string& backup_model) {
     WorkerFlags flags;
-    flags.scheduler = "unused:1";
     flags.model = "logistic";
-    flags.num_workers = kWorkers;
     flags.batch = 16;
     flags.epochs = 5;
     flags.lr = setting.lr;
-    flags.compression = setting.compression;
-    flags.threshold = threshold;
-    flags.pull_compression = setting.pull_compression;
-    flags.pull_threshold = "0";
-    flags.pre_steps = 6;
+    flags.store = {{"scheduler", "unused:1"},
+                   {"num_workers", std::to_string(kWorkers)},
+                   {"compression", setting.compression},
+                   {"threshold", threshold},
+                   {"pull_compression", setting.pull_compression},
+                   {"pull_threshold", "0"},
+                   {"pre_steps", "6"}};
     flags.backup_model = backup_model;
     const auto options = CheckWorkerFlags(flags);
     EXPECT_TRUE(options.ok()) << options.status();

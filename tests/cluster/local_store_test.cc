@@ -3,6 +3,7 @@
 // bits and refuse the same calls with the same words.
 #include "worker/local/local_store.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,6 +17,8 @@
 
 namespace slimps {
 namespace {
+
+using ::testing::HasSubstr;
 
 struct Case {
   std::string name;
@@ -144,6 +147,33 @@ TEST_P(LocalAndDistributed, GiveTheSameAnswers) {
 
 INSTANTIATE_TEST_SUITE_P(Rules, LocalAndDistributed, ::testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
+
+TEST(LocalAndDistributedInit, IsRefusedInTheSameWordsAndInitialisesNothing) {
+  const ClusterOptions options{.workers = 1, .servers = 1};
+  const auto local = LocalStore::Create("device", options.store);
+  ASSERT_TRUE(local.ok()) << local.status();
+  InProcessCluster(options).RunWorkers([&](KVStore& dist) {
+    Twins both(local->get(), &dist);
+    const std::vector<float> one(1);
+    const auto tensor = [&one](const Key& key, const std::vector<int64_t>& shape) {
+      return InitTensor{.key = key, .shape = shape, .value = one};
+    };
+    const auto refusal = [&](const std::vector<InitTensor>& tensors) {
+      const absl::Status refused = both.Both([&](KVStore& store) { return store.Init(tensors); });
+      EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+      return std::string(refused.message());
+    };
+    EXPECT_THAT(refusal({tensor("a", {1}), tensor("a", {1})}), HasSubstr("names key s:a twice"));
+    EXPECT_THAT(refusal({tensor("a", {1}), tensor(5, {1})}),
+                HasSubstr("key i:5 is of another kind than key s:a; a store has one kind"));
+    for (const int64_t extent : {int64_t{0}, int64_t{-1}, int64_t{1} << 62}) {
+      EXPECT_THAT(refusal({tensor("a", {1}), tensor("b", {7, extent})}),
+                  HasSubstr("init of key s:b: shape [7, "));
+    }
+    ASSERT_STATUS_OK(both.Both([&](KVStore& store) { return store.Init({tensor("a", {1})}); }));
+    EXPECT_THAT(refusal({tensor(5, {1})}), HasSubstr("key i:5 is of another kind than key s:a"));
+  });
+}
 
 }  // namespace
 }  // namespace slimps

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 
 #include "server/service/directory.h"
 #include "tests/cluster/in_process_cluster.h"
 #include "tests/worker/trainer/reference_training.h"
 #include "tests/worker/trainer/synthetic_data.h"
+#include "worker/kvstore_options.h"
 #include "worker/trainer/options.h"
 #include "worker/trainer/train_loop.h"
 
@@ -34,17 +36,17 @@ struct Job {
 Weights TrainLenet(Job job, const Dataset& data) {
   SetComputeThreads(1);
   WorkerFlags flags;
-  flags.scheduler = "unused:1";
   flags.model = "lenet";
   flags.optimizer = job.optimizer;
   flags.lr = 0.05;
-  flags.num_workers = job.cluster.workers;
   flags.batch = static_cast<int64_t>(kWholeBatch / job.cluster.workers);
   flags.epochs = 10;
   flags.max_steps = job.steps;
   flags.seed = kSeed;
-  flags.compression = job.compression;
-  flags.threshold = job.threshold;
+  flags.store = {{"scheduler", "unused:1"},
+                 {"num_workers", std::to_string(job.cluster.workers)},
+                 {"compression", job.compression},
+                 {"threshold", job.threshold}};
   flags.backup_model = job.backup_model;
   const auto options = CheckWorkerFlags(flags);
   EXPECT_TRUE(options.ok()) << options.status();
@@ -86,13 +88,10 @@ float LargestDifference(const Weights& a, const Weights& b) {
 }
 
 TEST(PartitionBytes, AWorkerMayAskForWhatAServerTakesAndNoMore) {
-  WorkerFlags flags;
-  flags.scheduler = "unused:1";
-  flags.partition_bytes =
-      static_cast<int64_t>(DirectoryLimits{}.max_partition_elements * sizeof(float));
-  EXPECT_TRUE(CheckWorkerFlags(flags).ok()) << flags.partition_bytes;
-  ++flags.partition_bytes;
-  EXPECT_FALSE(CheckWorkerFlags(flags).ok()) << flags.partition_bytes;
+  const uint64_t bytes = DirectoryLimits{}.max_partition_elements * sizeof(float);
+  KVStoreOptions options;
+  EXPECT_TRUE(SetOption("partition_bytes", std::to_string(bytes), &options).ok()) << bytes;
+  EXPECT_FALSE(SetOption("partition_bytes", std::to_string(bytes + 1), &options).ok()) << bytes;
 }
 
 class Training : public ::testing::Test {

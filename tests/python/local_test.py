@@ -335,9 +335,6 @@ def test_nor_through_another_stores_updater(store):
     assert len(refused) == 2
 
 
-def test_an_updater_gets_a_key_without_elements(store):
-    shapes = []
-    store.init("e", np.zeros((0, 3), np.float32))
-    store.set_updater(lambda key, gradient, weight: shapes.append((gradient.shape, weight.shape)))
-    store.push("e", np.zeros((0, 3), np.float32))
-    assert shapes == [((0, 3), (0, 3))]
+def test_a_key_without_elements_is_refused(store):
+    with pytest.raises(slimps.InvalidArgumentError, match=r"init of key e: shape \[0, 3\]: expected 1 to"):
+        store.init("e", np.zeros((0, 3), np.float32))

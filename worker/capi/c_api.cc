@@ -23,6 +23,7 @@
 namespace {
 
 using slimps::Ask;
+using slimps::AskKey;
 using slimps::CheckPointer;
 using slimps::CheckText;
 using slimps::Guarded;
@@ -168,15 +169,13 @@ slimps_status slimps_set_optimizer(slimps_store* store, const slimps_optimizer* 
 
 slimps_status slimps_set_hyper(slimps_store* store, slimps_key key, double learning_rate,
                                double weight_decay) {
-  return Ask(__func__, store, [=](KVStore* open) -> absl::Status {
-    SLIMPS_ASSIGN_OR_RETURN(const slimps::Key name, slimps::ToKey(key));
+  return AskKey(__func__, store, key, [=](KVStore* open, const slimps::Key& name) {
     return open->SetHyper(name, slimps::Hyper{learning_rate, weight_decay});
   });
 }
 
 slimps_status slimps_reset_hyper(slimps_store* store, slimps_key key) {
-  return Ask(__func__, store, [=](KVStore* open) -> absl::Status {
-    SLIMPS_ASSIGN_OR_RETURN(const slimps::Key name, slimps::ToKey(key));
+  return AskKey(__func__, store, key, [](KVStore* open, const slimps::Key& name) {
     return open->SetHyper(name, std::nullopt);
   });
 }

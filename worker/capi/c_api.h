@@ -162,7 +162,7 @@ enum {
 typedef struct slimps_tensor {
   size_t struct_size; /* sizeof(slimps_tensor); the same in all tensors of an array */
   slimps_key key;
-  const int64_t* shape; /* extents, each at least 0; the first counts rows */
+  const int64_t* shape; /* extents, each at least 1; the first counts rows */
   size_t dimensions;    /* 0: one element */
   const float* values;  /* rank 0's are used; in a distributed store others may give NULL */
   int32_t dtype;        /* SLIMPS_FLOAT32, ... */

@@ -4,9 +4,7 @@
 //
 //   slimps_status slimps_pull(slimps_store* store, slimps_key key, float* out, size_t elements,
 //                             int32_t priority) {
-//     return Guarded("slimps_pull", [&]() -> absl::Status {
-//       SLIMPS_RETURN_IF_ERROR(CheckPointer("store", store));
-//       SLIMPS_ASSIGN_OR_RETURN(const Key name, ToKey(key));
+//     return AskKey("slimps_pull", store, key, [&](KVStore* open, const Key& name) {
 //       ...
 //
 // Thread-safe.
@@ -76,12 +74,22 @@ struct StatusError {
 // The result is valid as long as `key.typed_name()` is.
 [[nodiscard]] slimps_key FromKey(const Key& key);
 
-// Runs `body(KVStore*)`, which returns a Status, for functions that only ask a store.
+// Runs `body(KVStore*)`, which returns a Status, once `store` is checked.
 template <typename Body>
 slimps_status Ask(const char* function, const slimps_store* store, Body body) noexcept {
   return Guarded(function, [&]() -> absl::Status {
     SLIMPS_RETURN_IF_ERROR(CheckPointer("store", store));
     return body(store->store.get());
+  });
+}
+
+// Runs `body(KVStore*, const Key&)`, which returns a Status, once `store` and `key` are checked.
+template <typename Body>
+slimps_status AskKey(const char* function, const slimps_store* store, const slimps_key& key,
+                     Body body) noexcept {
+  return Ask(function, store, [&](KVStore* open) -> absl::Status {
+    SLIMPS_ASSIGN_OR_RETURN(const Key name, ToKey(key));
+    return body(open, name);
   });
 }
 

@@ -28,9 +28,9 @@ absl::StatusOr<size_t> ElementsOf(const std::string& what, std::span<const int64
   size_t elements = 1;
   for (const int64_t extent : shape) {
     const auto size = static_cast<size_t>(extent);
-    if (extent < 0 || (size > 0 && elements > PTRDIFF_MAX / sizeof(float) / size)) {
+    if (extent < 1 || elements > PTRDIFF_MAX / sizeof(float) / size) {
       return absl::InvalidArgumentError(
-          absl::StrCat(what, ".shape: expected extents from 0 that fit into memory, got ", extent));
+          absl::StrCat(what, ".shape: expected extents from 1 that fit into memory, got ", extent));
     }
     elements *= size;
   }
@@ -96,17 +96,17 @@ struct PulledRows {
 }  // namespace
 }  // namespace slimps
 
+using slimps::Ask;
+using slimps::AskKey;
 using slimps::CheckPointer;
-using slimps::Guarded;
 using slimps::Key;
-using slimps::ToKey;
+using slimps::KVStore;
 using slimps::ToSpan;
 
 extern "C" {
 
 slimps_status slimps_init(slimps_store* store, const slimps_tensor* tensors, size_t count) {
-  return Guarded(__func__, [&]() -> absl::Status {
-    SLIMPS_RETURN_IF_ERROR(CheckPointer("store", store));
+  return Ask(__func__, store, [&](KVStore* open) -> absl::Status {
     SLIMPS_RETURN_IF_ERROR(ToSpan("tensors", tensors, count).status());
     // The caller's header says how far apart the caller's tensors lie.
     const size_t stride = count == 0 ? 0 : tensors->struct_size;
@@ -124,76 +124,64 @@ slimps_status slimps_init(slimps_store* store, const slimps_tensor* tensors, siz
       SLIMPS_ASSIGN_OR_RETURN(slimps::InitTensor one, slimps::ToTensor(what, tensor));
       made.push_back(std::move(one));
     }
-    return store->store->Init(made);
+    return open->Init(made);
   });
 }
 
 slimps_status slimps_broadcast(slimps_store* store, const slimps_tensor* tensor, float* out,
                                size_t elements) {
-  return Guarded(__func__, [&]() -> absl::Status {
-    SLIMPS_RETURN_IF_ERROR(CheckPointer("store", store));
+  return Ask(__func__, store, [&](KVStore* open) -> absl::Status {
     SLIMPS_RETURN_IF_ERROR(CheckPointer("tensor", tensor));
     SLIMPS_ASSIGN_OR_RETURN(const slimps::InitTensor made, slimps::ToTensor("tensor", tensor));
     SLIMPS_ASSIGN_OR_RETURN(const std::span<float> target, ToSpan("out", out, elements));
-    return store->store->Broadcast(made, target);
+    return open->Broadcast(made, target);
   });
 }
 
 slimps_status slimps_push(slimps_store* store, slimps_key key, const float* gradient,
                           size_t elements, int32_t priority) {
-  return Guarded(__func__, [&]() -> absl::Status {
-    SLIMPS_RETURN_IF_ERROR(CheckPointer("store", store));
-    SLIMPS_ASSIGN_OR_RETURN(const Key name, ToKey(key));
+  return AskKey(__func__, store, key, [&](KVStore* open, const Key& name) -> absl::Status {
     SLIMPS_ASSIGN_OR_RETURN(const auto values, ToSpan("gradient", gradient, elements));
-    return store->store->Push(name, values, priority);
+    return open->Push(name, values, priority);
   });
 }
 
 slimps_status slimps_push_sum(slimps_store* store, slimps_key key, const float* const* gradients,
                               size_t devices, size_t elements, int32_t priority) {
-  return Guarded(__func__, [&]() -> absl::Status {
-    SLIMPS_RETURN_IF_ERROR(CheckPointer("store", store));
-    SLIMPS_ASSIGN_OR_RETURN(const Key name, ToKey(key));
+  return AskKey(__func__, store, key, [&](KVStore* open, const Key& name) -> absl::Status {
     SLIMPS_ASSIGN_OR_RETURN(const auto arrays, ToSpan("gradients", gradients, devices));
     std::vector<std::span<const float>> values;
     for (const float* array : arrays) {
       SLIMPS_ASSIGN_OR_RETURN(const auto one, ToSpan("gradients", array, elements));
       values.push_back(one);
     }
-    return store->store->PushSum(name, values, priority);
+    return open->PushSum(name, values, priority);
   });
 }
 
 slimps_status slimps_push_nothing(slimps_store* store, slimps_key key) {
-  return Guarded(__func__, [&]() -> absl::Status {
-    SLIMPS_RETURN_IF_ERROR(CheckPointer("store", store));
-    SLIMPS_ASSIGN_OR_RETURN(const Key name, ToKey(key));
-    return store->store->PushNothing(name);
-  });
+  return AskKey(__func__, store, key,
+                [](KVStore* open, const Key& name) { return open->PushNothing(name); });
 }
 
 slimps_status slimps_pull(slimps_store* store, slimps_key key, float* out, size_t elements,
                           int32_t priority) {
-  return Guarded(__func__, [&]() -> absl::Status {
-    SLIMPS_RETURN_IF_ERROR(CheckPointer("store", store));
-    SLIMPS_ASSIGN_OR_RETURN(const Key name, ToKey(key));
+  return AskKey(__func__, store, key, [&](KVStore* open, const Key& name) -> absl::Status {
     SLIMPS_ASSIGN_OR_RETURN(const auto target, ToSpan("out", out, elements));
-    return store->store->Pull(name, target, priority);
+    return open->Pull(name, target, priority);
   });
 }
 
 slimps_status slimps_pull_async(slimps_store* store, slimps_key key, float* out, size_t elements,
                                 int32_t priority, slimps_done done, void* user_data) {
-  return Guarded(__func__, [&]() -> absl::Status {
-    SLIMPS_RETURN_IF_ERROR(CheckPointer("store", store));
-    SLIMPS_ASSIGN_OR_RETURN(const Key name, ToKey(key));
+  return AskKey(__func__, store, key, [&](KVStore* open, const Key& name) -> absl::Status {
     SLIMPS_ASSIGN_OR_RETURN(const auto target, ToSpan("out", out, elements));
     if (done == nullptr) {
       return absl::InvalidArgumentError("done: expected a function, got NULL");
     }
     const std::shared_ptr<slimps::AskedPull> asked(new slimps::AskedPull{done, user_data});
-    store->store->PullAsync(name, target, priority,
-                            [asked](const absl::Status& status) { asked->Answer(status); });
+    open->PullAsync(name, target, priority,
+                    [asked](const absl::Status& status) { asked->Answer(status); });
     asked->asking = false;
     if (!asked->at_once.has_value()) return absl::OkStatus();
     // An error that is known at once is this call's status, and `done` is not called.
@@ -206,40 +194,33 @@ slimps_status slimps_pull_async(slimps_store* store, slimps_key key, float* out,
 
 slimps_status slimps_pushpull(slimps_store* store, slimps_key key, const float* gradient,
                               float* out, size_t elements, int32_t priority) {
-  return Guarded(__func__, [&]() -> absl::Status {
-    SLIMPS_RETURN_IF_ERROR(CheckPointer("store", store));
-    SLIMPS_ASSIGN_OR_RETURN(const Key name, ToKey(key));
+  return AskKey(__func__, store, key, [&](KVStore* open, const Key& name) -> absl::Status {
     SLIMPS_ASSIGN_OR_RETURN(const auto values, ToSpan("gradient", gradient, elements));
     SLIMPS_ASSIGN_OR_RETURN(const auto target, ToSpan("out", out, elements));
-    return store->store->PushPull(name, values, target, priority);
+    return open->PushPull(name, values, target, priority);
   });
 }
 
 slimps_status slimps_push_row_sparse(slimps_store* store, slimps_key key, const int64_t* rows,
                                      size_t num_rows, const float* values, size_t elements,
                                      int32_t priority) {
-  return Guarded(__func__, [&]() -> absl::Status {
-    SLIMPS_RETURN_IF_ERROR(CheckPointer("store", store));
-    SLIMPS_ASSIGN_OR_RETURN(const Key name, ToKey(key));
+  return AskKey(__func__, store, key, [&](KVStore* open, const Key& name) -> absl::Status {
     SLIMPS_ASSIGN_OR_RETURN(const auto numbers, ToSpan("rows", rows, num_rows));
     SLIMPS_ASSIGN_OR_RETURN(const auto pushed, ToSpan("values", values, elements));
-    return store->store->PushRowSparse(name, numbers, pushed, priority);
+    return open->PushRowSparse(name, numbers, pushed, priority);
   });
 }
 
 slimps_status slimps_pull_rows(slimps_store* store, slimps_key key, const int64_t* row_ids,
                                size_t num_ids, int64_t* rows, float* values, size_t elements,
                                size_t* num_rows, int32_t priority) {
-  return Guarded(__func__, [&]() -> absl::Status {
-    SLIMPS_RETURN_IF_ERROR(CheckPointer("store", store));
-    SLIMPS_ASSIGN_OR_RETURN(const Key name, ToKey(key));
+  return AskKey(__func__, store, key, [&](KVStore* open, const Key& name) -> absl::Status {
     SLIMPS_ASSIGN_OR_RETURN(const auto ids, ToSpan("row_ids", row_ids, num_ids));
     SLIMPS_ASSIGN_OR_RETURN(const auto row_room, ToSpan("rows", rows, num_ids));
     SLIMPS_ASSIGN_OR_RETURN(const auto room, ToSpan("values", values, elements));
     SLIMPS_RETURN_IF_ERROR(CheckPointer("num_rows", num_rows));
     slimps::PulledRows pulled;
-    SLIMPS_RETURN_IF_ERROR(
-        store->store->PullRows(name, ids, &pulled.rows, &pulled.values, priority));
+    SLIMPS_RETURN_IF_ERROR(open->PullRows(name, ids, &pulled.rows, &pulled.values, priority));
     if (pulled.values.size() > room.size()) {
       return absl::InvalidArgumentError(
           absl::StrCat("values: ", pulled.rows.size(), " rows of key ", name.typed_name(),

@@ -2,12 +2,10 @@
 #include "worker/courier/outstanding_items.h"
 
 #include <algorithm>
-#include <limits>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "glog/logging.h"
 
 namespace slimps {
 namespace {
@@ -17,13 +15,6 @@ namespace {
 constexpr absl::Duration kFirstDeferral = absl::Milliseconds(100);
 constexpr int kMaxDoublings = 4;
 
-// No limits: payloads are the callers' memory, and the callers bound what they hand over.
-RetryOptions WithoutLimits(absl::Duration first_interval) {
-  return {.first_interval = first_interval,
-          .max_items = std::numeric_limits<size_t>::max(),
-          .max_bytes = std::numeric_limits<size_t>::max()};
-}
-
 }  // namespace
 
 OutstandingItems::OutstandingItems(std::vector<PeerId> servers, absl::Duration timeout,
@@ -31,15 +22,14 @@ OutstandingItems::OutstandingItems(std::vector<PeerId> servers, absl::Duration t
     : servers_(std::move(servers)),
       timeout_(timeout),
       retry_interval_(retry_interval),
-      retries_(WithoutLimits(retry_interval)),
+      retries_({.first_interval = retry_interval}),
       heard_(servers_.size(), SteadyTime::InfinitePast()) {}
 
 uint64_t OutstandingItems::Add(OutgoingItem&& out, uint32_t server, int64_t priority,
                                SteadyTime now) {
   const uint64_t ticket = next_ticket_++;
   out.mutable_id()->set_ticket(ticket);
-  const absl::Status added = retries_.Add(ticket, out.payload.size(), now + timeout_, now);
-  CHECK(added.ok()) << added;  // a new ticket, and no limits
+  retries_.Add(ticket, now + timeout_, now);
   OutstandingItem& item = items_[ticket];
   item.out = std::move(out);
   item.server = server;

@@ -22,9 +22,9 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "proto/base/clock.h"
-#include "proto/net/retry_tracker.h"
 #include "proto/net/transport.h"
 #include "worker/courier/outgoing_item.h"
+#include "worker/courier/retry_tracker.h"
 
 namespace slimps {
 

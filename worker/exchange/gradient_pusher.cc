@@ -57,7 +57,6 @@ void GradientPusher::Push(size_t index, std::span<const float> gradient) {
   // The store refuses NaN and infinity with this code, before the round is consumed. EndRound then
   // contributes nothing for this parameter.
   if (absl::IsInvalidArgument(pushed) && options_.non_finite == NonFinite::kSkip) {
-    ++skipped_;
     LOG(WARNING) << "gradient skipped, it counts as zero in this round: " << pushed.message();
     return;
   }

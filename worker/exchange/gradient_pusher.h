@@ -66,9 +66,6 @@ class GradientPusher final {
   // Returns when the round's first gradient was pushed; InfiniteFuture before that.
   SteadyTime first_push() const { return first_push_; }
 
-  // Returns how many non-finite gradients were skipped so far.
-  size_t skipped() const { return skipped_; }
-
   // True if this round's pushes are measured.
   bool measuring() const { return measuring_; }
 
@@ -92,7 +89,6 @@ class GradientPusher final {
   std::vector<std::pair<size_t, std::span<const float>>> held_back_;
   SteadyTime first_push_ = SteadyTime::InfiniteFuture();
   absl::Status status_;
-  size_t skipped_ = 0;
 };
 
 }  // namespace slimps

@@ -2,11 +2,9 @@
 #include "worker/local/local_store.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "compress/codec/catalogue/dictionary.h"
 #include "glog/logging.h"
 #include "proto/base/buffer.h"
 #include "proto/base/out_of_memory.h"
@@ -15,6 +13,7 @@
 #include "worker/local/local_states.h"
 #include "worker/local/running_updater.h"
 #include "worker/push/device_compressor.h"
+#include "worker/tensor/init_tensor.h"
 #include "worker/tensor/row_sparse.h"
 #include "worker/tensor/value_check.h"
 
@@ -26,20 +25,8 @@ constexpr char kLoading[] = "loading optimizer states";
 
 absl::StatusOr<TensorPlan> PlanOf(const InitTensor& tensor) {
   TensorPlan plan{.key = tensor.key, .info = {}, .elements = 1, .partitions = {}};
-  plan.info.set_key(tensor.key.id());
-  plan.info.set_name(tensor.key.typed_name());
-  plan.info.set_dtype(tensor.dtype);
-  plan.info.set_layer(tensor.declared_layer());
-  for (const int64_t extent : tensor.shape) {
-    const size_t size = static_cast<size_t>(extent);
-    const size_t limit = std::numeric_limits<size_t>::max() / sizeof(float);
-    if (extent < 0 || (size > 0 && plan.elements > limit / size)) {
-      return absl::InvalidArgumentError(absl::StrCat("init of key ", tensor.key.typed_name(),
-                                                     ": extent ", extent, " in its shape"));
-    }
-    plan.info.add_shape(extent);
-    plan.elements *= size;
-  }
+  SLIMPS_ASSIGN_OR_RETURN(plan.info, DeclarationOf(tensor));
+  for (const int64_t extent : tensor.shape) plan.elements *= static_cast<size_t>(extent);
   SLIMPS_RETURN_IF_ERROR(CheckLength(plan, tensor.value.size(), "initial value"));
   SLIMPS_RETURN_IF_ERROR(CheckFinite(plan.key, tensor.value, /*scale=*/1, "initial value"));
   return plan;
@@ -101,17 +88,8 @@ absl::Status LocalStore::Init(const std::vector<InitTensor>& tensors) {
 absl::Status LocalStore::Add(const std::vector<InitTensor>& tensors) {
   std::unordered_map<KeyId, std::unique_ptr<LocalTensor>> made;
   std::vector<TensorPlan> plans;
+  SLIMPS_RETURN_IF_ERROR(keys_.CheckNew(tensors));
   for (const InitTensor& tensor : tensors) {
-    SLIMPS_RETURN_IF_ERROR(keys_.CheckNew(tensor.key));
-    if (made.contains(tensor.key.id())) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("init names key ", tensor.key.typed_name(), " twice"));
-    }
-    if (tensor.key.is_number() != tensors[0].key.is_number()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("key ", tensor.key.typed_name(), " is of another kind than key ",
-                       tensors[0].key.typed_name(), "; a store has one kind"));
-    }
     SLIMPS_ASSIGN_OR_RETURN(TensorPlan plan, PlanOf(tensor));
     AlignedBuffer weights = AlignedBuffer::OfFloats(plan.elements);
     std::copy(tensor.value.begin(), tensor.value.end(), weights.floats().begin());
@@ -124,11 +102,6 @@ absl::Status LocalStore::Add(const std::vector<InitTensor>& tensors) {
   keys_.Add(std::move(plans));
   tensors_.merge(made);
   return absl::OkStatus();
-}
-
-absl::Status LocalStore::Broadcast(const InitTensor& tensor, std::span<float> out) {
-  SLIMPS_RETURN_IF_ERROR(Init({tensor}));
-  return Pull(tensor.key, out, /*priority=*/0);
 }
 
 // ---- push and pull ------------------------------------------------------------------------------
@@ -261,23 +234,14 @@ absl::Status LocalStore::SetUpdater(Updater updater) {
   return absl::OkStatus();
 }
 
-absl::Status LocalStore::SetGradientCompression(std::string_view codec_spec) {
-  return Compress(codec_spec, options_.fixed_threshold_bytes.value_or(0));
-}
-
-absl::Status LocalStore::SetGradientCompression(
-    const std::map<std::string, std::string>& dictionary) {
-  SLIMPS_ASSIGN_OR_RETURN(const DictionaryCodec codec, CodecSpecFromDictionary(dictionary));
-  return Compress(codec.spec.ToString(),
-                  codec.every_key ? 0 : options_.fixed_threshold_bytes.value_or(0));
-}
-
-absl::Status LocalStore::Compress(std::string_view codec_spec, uint64_t threshold_bytes) {
+absl::Status LocalStore::ChangeCompression(std::string_view codec_spec, CompressedKeys keys) {
   if (type_ != "device") {
     return absl::UnimplementedError(
         absl::StrCat("gradient compression is not supported for this type of kvstore: ", type_,
                      "; device, dist_sync, dist_async and dist_ssp have it"));
   }
+  const uint64_t threshold_bytes =
+      keys == CompressedKeys::kAll ? 0 : options_.fixed_threshold_bytes.value_or(0);
   SLIMPS_ASSIGN_OR_RETURN(
       std::unique_ptr<DeviceCompressor> made,
       DeviceCompressor::Create(codec_spec, {.threshold_bytes = threshold_bytes,
@@ -315,8 +279,8 @@ absl::StatusOr<std::shared_ptr<const LocalRule>> LocalStore::OptimizerInForce(
   return in_force_.rule;
 }
 
-std::vector<LocalTensor*> LocalStore::TensorsWithElements() const {
-  const std::vector<const TensorPlan*> plans = keys_.WithElements();
+std::vector<LocalTensor*> LocalStore::TensorsInNameOrder() const {
+  const std::vector<const TensorPlan*> plans = keys_.InNameOrder();
   std::vector<LocalTensor*> tensors;
   MutexLock lock(&mutex_);
   for (const TensorPlan* plan : plans) tensors.push_back(tensors_.at(plan->key.id()).get());
@@ -326,21 +290,22 @@ std::vector<LocalTensor*> LocalStore::TensorsWithElements() const {
 absl::StatusOr<std::string> LocalStore::SaveOptimizerStates() {
   SLIMPS_ASSIGN_OR_RETURN(const std::shared_ptr<const LocalRule> rule, OptimizerInForce(kSaving));
   const auto save = [&]() -> absl::StatusOr<std::string> {
-    return BuildLocalStates(*rule, TensorsWithElements());
+    return BuildLocalStates(*rule, TensorsInNameOrder());
   };
   return OrOutOfMemory(save, kSaving);
 }
 
 absl::Status LocalStore::LoadOptimizerStates(std::string_view content) {
   SLIMPS_ASSIGN_OR_RETURN(const std::shared_ptr<const LocalRule> rule, OptimizerInForce(kLoading));
-  const std::vector<LocalTensor*> tensors = TensorsWithElements();
+  const std::vector<LocalTensor*> tensors = TensorsInNameOrder();
   const auto load = [&] { return LoadLocalStates(content, *rule, tensors); };
   return OrOutOfMemory(load, kLoading);
 }
 
 // ---- the rest -----------------------------------------------------------------------------------
 
-absl::StatusOr<std::vector<double>> LocalStore::AllReduceSum(const std::vector<double>& values) {
+absl::StatusOr<std::vector<double>> LocalStore::AllReduceSumFor(std::string_view /*purpose*/,
+                                                                const std::vector<double>& values) {
   SLIMPS_RETURN_IF_ERROR(FirstError());
   return values;
 }

@@ -26,7 +26,6 @@
 #ifndef SLIMPS_WORKER_LOCAL_LOCAL_STORE_H_
 #define SLIMPS_WORKER_LOCAL_LOCAL_STORE_H_
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -70,17 +69,15 @@ class LocalStore final : public KVStore {
   absl::Status PullRows(const Key& key, std::span<const int64_t> row_ids,
                         std::vector<int64_t>* rows, std::vector<float>* values,
                         int priority) override;
-  absl::Status Broadcast(const InitTensor& tensor, std::span<float> out) override;
   absl::Status SetOptimizer(const wire::OptimizerSpec& spec) override;
   absl::Status SetHyper(const Key& key, std::optional<Hyper> hyper) override;
   absl::Status SetUpdater(Updater updater) override;
   absl::StatusOr<std::string> SaveOptimizerStates() override;
   absl::Status LoadOptimizerStates(std::string_view content) override;
-  absl::Status SetGradientCompression(std::string_view codec_spec) override;
-  absl::Status SetGradientCompression(
-      const std::map<std::string, std::string>& dictionary) override;
+  absl::Status ChangeCompression(std::string_view codec_spec, CompressedKeys keys) override;
   absl::Status Barrier() override { return FirstError(); }
-  absl::StatusOr<std::vector<double>> AllReduceSum(const std::vector<double>& values) override;
+  absl::StatusOr<std::vector<double>> AllReduceSumFor(std::string_view purpose,
+                                                      const std::vector<double>& values) override;
   absl::Status Wait() override { return FirstError(); }
   absl::Status Leave() override { return FirstError(); }
   absl::Status Close() override;
@@ -88,10 +85,8 @@ class LocalStore final : public KVStore {
   uint32_t rank() const override { return 0; }
   uint32_t num_workers() const override { return 1; }
   std::string type() const override { return type_; }
-  bool is_capable(std::string_view capability) const override { return capability == "optimizer"; }
   StoreTotals totals() const override;
   PushCounts push_counts(const Key& key) const override;
-  std::optional<wire::CodecMap> codec_map() const override { return std::nullopt; }
 
  private:
   // The tensor that one call works with, and what applies to it.
@@ -109,12 +104,10 @@ class LocalStore final : public KVStore {
   // InvalidArgument: the tensor does not have `elements` elements.
   absl::StatusOr<Found> Find(const Key& key, size_t elements, const char* what) const;
   absl::Status Add(const std::vector<InitTensor>& tensors) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Compress(std::string_view codec_spec, uint64_t threshold_bytes);
   // Returns the rule of the optimizer that applies.
   // FailedPrecondition: an updater is set, or no optimizer, or an updater called its own store.
   absl::StatusOr<std::shared_ptr<const LocalRule>> OptimizerInForce(const char* what) const;
-  // Returns the tensors that have elements, in the order of their names.
-  std::vector<LocalTensor*> TensorsWithElements() const;
+  std::vector<LocalTensor*> TensorsInNameOrder() const;
 
   const std::string type_;
   const KVStoreOptions options_;

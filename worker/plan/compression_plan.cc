@@ -50,10 +50,11 @@ absl::StatusOr<std::unique_ptr<CompressionPlan>> CompressionPlan::Create(
   PlanSide& push = plan->push_;
   PlanSide& pull = plan->pull_;
   SLIMPS_ASSIGN_OR_RETURN(plan->compressor_, plan->FindCodec(options.compression));
-  SLIMPS_ASSIGN_OR_RETURN(plan->pull_compressor_, plan->FindCodec(options.pull_compression));
+  SLIMPS_ASSIGN_OR_RETURN(const Codec* const pull_compressor,
+                          plan->FindCodec(options.pull_compression));
   SLIMPS_RETURN_IF_ERROR(push.Start(options.compression, *plan->compressor_,
                                     options.fixed_threshold_bytes, options.table));
-  SLIMPS_RETURN_IF_ERROR(pull.Start(options.pull_compression, *plan->pull_compressor_,
+  SLIMPS_RETURN_IF_ERROR(pull.Start(options.pull_compression, *pull_compressor,
                                     options.fixed_pull_threshold_bytes, options.pull_table));
   const bool profiles = push.profiled() || pull.profiled();
   const bool automatic = push.automatic() || pull.automatic();

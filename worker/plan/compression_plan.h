@@ -120,8 +120,6 @@ class CompressionPlan final {
   // Returns the codec that this worker's pushes are compressed with; codec "none" if they never
   // are. Lives as long as the plan.
   const Codec& compressor() const { return *compressor_; }
-  // Same, for what servers answer this worker's pulls with.
-  const Codec& pull_compressor() const { return *pull_compressor_; }
 
  private:
   struct Awaited {
@@ -144,7 +142,6 @@ class CompressionPlan final {
 
   const CompressionPlanOptions options_;
   const Codec* compressor_ = nullptr;  // one of codecs_; constant after Create
-  const Codec* pull_compressor_ = nullptr;
 
   mutable Mutex mutex_;
   // False while profiling, and while waiting for the answer to the profile.

@@ -232,7 +232,7 @@ void PullMerger::Finish(const std::shared_ptr<PullUnderWay>& pull) {
 void PullMerger::Measure(const PullUnderWay& pulled) {
   const TensorPlan& tensor = *pulled.job.tensor;
   const uint64_t version = pulled.job.min_version;
-  if (version == 0 || tensor.partitions.empty()) return;
+  if (version == 0) return;
   if (options_.measures == nullptr || !options_.measures(tensor, version)) return;
   auto pull = std::make_shared<PullUnderWay>(
       PullJob{.tensor = &tensor, .min_version = version, .priority = pulled.job.priority});

@@ -4,7 +4,8 @@
 //
 //   Pulls one = {pull};
 //   if (HeldWeights* kept = turns.Take(one)) { ... it is this pull's turn ... }
-//   Pulls next = turns.Pass(pull->job);   // the pull is over: the one whose turn it is now, if any
+//   // Ends the pull. Returns the pull whose turn comes next, or none.
+//   Pulls next = turns.Pass(pull->job);
 //
 // Owned by the pull thread.
 #ifndef SLIMPS_WORKER_PULL_PULL_TURNS_H_

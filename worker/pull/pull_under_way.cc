@@ -32,7 +32,6 @@ absl::Status PullUnderWay::UseMemory(HeldWeights* kept) {
 }
 
 bool PullUnderWay::IsHeld() const {
-  if (job.tensor->partitions.empty()) return true;
   if (job.kind == PullKind::kPlain || !job.is_newest) return false;
   for (size_t i = 0; i < job.tensor->partitions.size(); ++i) {
     if (held->version(i) != job.min_version) return false;

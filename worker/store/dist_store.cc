@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/store/dist_store.h"
 
-#include <set>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "compress/codec/catalogue/dictionary.h"
 #include "compress/codec/state/state_store.h"
 #include "glog/logging.h"
 #include "proto/base/out_of_memory.h"
@@ -64,14 +61,7 @@ absl::Status DistStore::Start() {
 
 absl::Status DistStore::Init(const std::vector<InitTensor>& tensors) {
   SLIMPS_RETURN_IF_ERROR(node_.CheckOpen());
-  std::set<KeyId> seen;
-  for (const InitTensor& tensor : tensors) {
-    SLIMPS_RETURN_IF_ERROR(keys_.CheckNew(tensor.key));
-    if (!seen.insert(tensor.key.id()).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("init names key ", tensor.key.typed_name(), " twice"));
-    }
-  }
+  SLIMPS_RETURN_IF_ERROR(keys_.CheckNew(tensors));
   SLIMPS_ASSIGN_OR_RETURN(DeclaredTensors declared,
                           DeclareTensors(tensors,
                                          {.partition_bytes = options_.partition_bytes,
@@ -110,26 +100,16 @@ absl::Status DistStore::SetHyper(const Key& key, std::optional<Hyper> hyper) {
   return keys_.SetHyper(key, hyper);
 }
 
-absl::Status DistStore::SetGradientCompression(std::string_view codec_spec) {
-  return ChangeCompression(codec_spec, options_.fixed_threshold_bytes);
-}
-
-absl::Status DistStore::SetGradientCompression(
-    const std::map<std::string, std::string>& dictionary) {
-  SLIMPS_ASSIGN_OR_RETURN(const DictionaryCodec codec, CodecSpecFromDictionary(dictionary));
-  return ChangeCompression(codec.spec.ToString(),
-                           codec.every_key ? 0 : options_.fixed_threshold_bytes);
-}
-
-absl::Status DistStore::ChangeCompression(std::string_view codec_spec,
-                                          std::optional<uint64_t> fixed_threshold_bytes) {
+absl::Status DistStore::ChangeCompression(std::string_view codec_spec, CompressedKeys keys) {
   SLIMPS_RETURN_IF_ERROR(node_.CheckOpen());
   if (keys_.MaxPushedRounds() > 0) {
     return absl::FailedPreconditionError("gradient compression must be set before the first push");
   }
   const std::optional<wire::OptimizerSpec> set = codecs_.optimizer();
   const double before = DecayFactor(codecs_.plan()->compressor(), set);
-  SLIMPS_RETURN_IF_ERROR(codecs_.Use(codec_spec, fixed_threshold_bytes, tensors_->pushes()));
+  SLIMPS_RETURN_IF_ERROR(
+      codecs_.Use(codec_spec, keys == CompressedKeys::kAll ? 0 : options_.fixed_threshold_bytes,
+                  tensors_->pushes()));
   codecs_.WarnOfCodec();
   if (!set.has_value() || DecayFactor(codecs_.plan()->compressor(), set) == before)
     return absl::OkStatus();
@@ -166,11 +146,6 @@ void DistStore::PullOnto(const Key& key, std::span<float> weights, int priority,
       {.priority = priority, .out = weights, .kind = PullKind::kOnto, .done = std::move(done)});
 }
 
-absl::Status DistStore::Broadcast(const InitTensor& tensor, std::span<float> out) {
-  SLIMPS_RETURN_IF_ERROR(Init({tensor}));
-  return Pull(tensor.key, out, /*priority=*/0);
-}
-
 absl::Status DistStore::PushRowSparse(const Key& key, std::span<const int64_t> rows,
                                       std::span<const float> values, int priority) {
   return rows_->Push(key, rows, values, priority);
@@ -195,7 +170,7 @@ absl::StatusOr<std::string> DistStore::SaveResiduals() {
   std::string content;
   SLIMPS_RETURN_IF_ERROR(tensors_->pushes()->UseStates([&](StateStore& states) {
     const auto build = [&] {
-      content = BuildResiduals(keys_.WithElements(), options_.grad_scale, states);
+      content = BuildResiduals(keys_.InNameOrder(), options_.grad_scale, states);
       return absl::OkStatus();
     };
     return OrOutOfMemory(build, "saving residuals");
@@ -207,7 +182,7 @@ absl::Status DistStore::LoadResiduals(std::string_view content) {
   SLIMPS_RETURN_IF_ERROR(Wait());
   StateStore loaded;
   const auto parse = [&] {
-    return ParseResiduals(content, keys_.WithElements(), options_.grad_scale, &loaded);
+    return ParseResiduals(content, keys_.InNameOrder(), options_.grad_scale, &loaded);
   };
   SLIMPS_RETURN_IF_ERROR(OrOutOfMemory(parse, "loading residuals"));
   return tensors_->pushes()->UseStates([&](StateStore& states) {
@@ -223,13 +198,9 @@ absl::Status DistStore::Barrier() {
   return node_.Barrier("kvstore/barrier");
 }
 
-absl::StatusOr<std::vector<double>> DistStore::AllReduceSum(const std::vector<double>& values) {
-  return AllReduceSumFor("a sum over all workers", values);
-}
-
-absl::StatusOr<std::vector<double>> DistStore::AllReduceSumFor(const std::string& purpose,
+absl::StatusOr<std::vector<double>> DistStore::AllReduceSumFor(std::string_view purpose,
                                                                const std::vector<double>& values) {
-  return node_.Sum(purpose, values);
+  return node_.Sum(std::string(purpose), values);
 }
 
 absl::Status DistStore::Wait() { return tensors_->Wait(); }

@@ -22,7 +22,6 @@
 #ifndef SLIMPS_WORKER_STORE_DIST_STORE_H_
 #define SLIMPS_WORKER_STORE_DIST_STORE_H_
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -64,19 +63,15 @@ class DistStore final : public KVStore {
   absl::Status PullRows(const Key& key, std::span<const int64_t> row_ids,
                         std::vector<int64_t>* rows, std::vector<float>* values,
                         int priority) override;
-  absl::Status Broadcast(const InitTensor& tensor, std::span<float> out) override;
   absl::Status SetOptimizer(const wire::OptimizerSpec& spec) override;
   absl::Status SetHyper(const Key& key, std::optional<Hyper> hyper) override;
   absl::StatusOr<std::string> SaveOptimizerStates() override;
   absl::Status LoadOptimizerStates(std::string_view content) override;
   absl::StatusOr<std::string> SaveResiduals() override;
   absl::Status LoadResiduals(std::string_view content) override;
-  absl::Status SetGradientCompression(std::string_view codec_spec) override;
-  absl::Status SetGradientCompression(
-      const std::map<std::string, std::string>& dictionary) override;
+  absl::Status ChangeCompression(std::string_view codec_spec, CompressedKeys keys) override;
   absl::Status Barrier() override;
-  absl::StatusOr<std::vector<double>> AllReduceSum(const std::vector<double>& values) override;
-  absl::StatusOr<std::vector<double>> AllReduceSumFor(const std::string& purpose,
+  absl::StatusOr<std::vector<double>> AllReduceSumFor(std::string_view purpose,
                                                       const std::vector<double>& values) override;
   absl::Status Wait() override;
   absl::Status Leave() override;
@@ -85,7 +80,6 @@ class DistStore final : public KVStore {
   uint32_t rank() const override { return node_.rank(); }
   uint32_t num_workers() const override { return options_.num_workers; }
   std::string type() const override { return StoreModeName(mode_); }
-  bool is_capable(std::string_view capability) const override { return capability == "optimizer"; }
   StoreTotals totals() const override;
   PushCounts push_counts(const Key& key) const override;
   bool measuring() const override {
@@ -101,8 +95,6 @@ class DistStore final : public KVStore {
             std::unique_ptr<Transport> transport);
 
   absl::Status Start();
-  absl::Status ChangeCompression(std::string_view codec_spec,
-                                 std::optional<uint64_t> fixed_threshold_bytes);
 
   const wire::StoreMode mode_;
   const KVStoreOptions options_;

@@ -112,10 +112,6 @@ absl::Status GuardedStore::PullRows(const Key& key, std::span<const int64_t> row
   return Guarded([&] { return store_->PullRows(key, row_ids, rows, values, priority); });
 }
 
-absl::Status GuardedStore::Broadcast(const InitTensor& tensor, std::span<float> out) {
-  return Guarded([&] { return store_->Broadcast(tensor, out); });
-}
-
 absl::Status GuardedStore::SetOptimizer(const wire::OptimizerSpec& spec) {
   return Guarded([&] { return store_->SetOptimizer(spec); });
 }
@@ -144,25 +140,16 @@ absl::Status GuardedStore::LoadResiduals(std::string_view content) {
   return Guarded([&] { return store_->LoadResiduals(content); });
 }
 
-absl::Status GuardedStore::SetGradientCompression(std::string_view codec_spec) {
-  return Guarded([&] { return store_->SetGradientCompression(codec_spec); });
-}
-
-absl::Status GuardedStore::SetGradientCompression(
-    const std::map<std::string, std::string>& dictionary) {
-  return Guarded([&] { return store_->SetGradientCompression(dictionary); });
+absl::Status GuardedStore::ChangeCompression(std::string_view codec_spec, CompressedKeys keys) {
+  return Guarded([&] { return store_->ChangeCompression(codec_spec, keys); });
 }
 
 absl::Status GuardedStore::Barrier() {
   return Guarded([&] { return store_->Barrier(); });
 }
 
-absl::StatusOr<std::vector<double>> GuardedStore::AllReduceSum(const std::vector<double>& values) {
-  return Guarded([&] { return store_->AllReduceSum(values); });
-}
-
 absl::StatusOr<std::vector<double>> GuardedStore::AllReduceSumFor(
-    const std::string& purpose, const std::vector<double>& values) {
+    std::string_view purpose, const std::vector<double>& values) {
   return Guarded([&] { return store_->AllReduceSumFor(purpose, values); });
 }
 

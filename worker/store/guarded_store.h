@@ -8,7 +8,6 @@
 #ifndef SLIMPS_WORKER_STORE_GUARDED_STORE_H_
 #define SLIMPS_WORKER_STORE_GUARDED_STORE_H_
 
-#include <map>
 #include <memory>
 #include <new>
 #include <string>
@@ -49,7 +48,6 @@ class GuardedStore final : public KVStore {
   absl::Status PullRows(const Key& key, std::span<const int64_t> row_ids,
                         std::vector<int64_t>* rows, std::vector<float>* values,
                         int priority) override;
-  absl::Status Broadcast(const InitTensor& tensor, std::span<float> out) override;
   absl::Status SetOptimizer(const wire::OptimizerSpec& spec) override;
   absl::Status SetHyper(const Key& key, std::optional<Hyper> hyper) override;
   absl::Status SetUpdater(Updater updater) override;
@@ -57,12 +55,9 @@ class GuardedStore final : public KVStore {
   absl::Status LoadOptimizerStates(std::string_view content) override;
   absl::StatusOr<std::string> SaveResiduals() override;
   absl::Status LoadResiduals(std::string_view content) override;
-  absl::Status SetGradientCompression(std::string_view codec_spec) override;
-  absl::Status SetGradientCompression(
-      const std::map<std::string, std::string>& dictionary) override;
+  absl::Status ChangeCompression(std::string_view codec_spec, CompressedKeys keys) override;
   absl::Status Barrier() override;
-  absl::StatusOr<std::vector<double>> AllReduceSum(const std::vector<double>& values) override;
-  absl::StatusOr<std::vector<double>> AllReduceSumFor(const std::string& purpose,
+  absl::StatusOr<std::vector<double>> AllReduceSumFor(std::string_view purpose,
                                                       const std::vector<double>& values) override;
   absl::Status Wait() override;
   absl::Status Leave() override;
@@ -71,9 +66,6 @@ class GuardedStore final : public KVStore {
   uint32_t rank() const override { return store_->rank(); }
   uint32_t num_workers() const override { return store_->num_workers(); }
   std::string type() const override { return store_->type(); }
-  bool is_capable(std::string_view capability) const override {
-    return store_->is_capable(capability);
-  }
   StoreTotals totals() const override { return store_->totals(); }
   PushTreatment push_treatment() const override { return store_->push_treatment(); }
   PushCounts push_counts(const Key& key) const override { return store_->push_counts(key); }

@@ -105,7 +105,7 @@ absl::StatusOr<std::string> StateTransfer::Save() {
   OptimizerStates states;
   // Tensor by tensor: a worker near the servers waits for the others no longer than they take for
   // one tensor.
-  for (const TensorPlan* tensor : keys_->WithElements()) {
+  for (const TensorPlan* tensor : keys_->InNameOrder()) {
     const auto collect = [&] { return Collect(*tensor, &states); };
     SLIMPS_RETURN_IF_ERROR(
         AgreeOn(OrOutOfMemory(collect, kSaving, tensor->key.typed_name()), kSaving));
@@ -121,7 +121,7 @@ absl::StatusOr<std::string> StateTransfer::Save() {
 }
 
 absl::Status StateTransfer::CheckLoadable(const OptimizerStates& states) {
-  const std::vector<const TensorPlan*> tensors = keys_->WithElements();
+  const std::vector<const TensorPlan*> tensors = keys_->InNameOrder();
   SLIMPS_RETURN_IF_ERROR(CheckKeys(states, tensors));
   // Checks that it is the servers' optimizer before anything changes. Every key has the same one.
   // No optimizer has a tensor of that number, so the answer only describes the optimizer.
@@ -173,7 +173,7 @@ absl::Status StateTransfer::Load(std::string_view content) {
   SLIMPS_RETURN_IF_ERROR(AgreeOn(ready, kLoading));
   const uint64_t load = ++loads_;
   // Tensor by tensor, so that no worker waits for worker 0 longer than one tensor takes.
-  for (const TensorPlan* tensor : keys_->WithElements()) {
+  for (const TensorPlan* tensor : keys_->InNameOrder()) {
     absl::Status sent;
     if (node_->rank() == 0) {
       sent = OrOutOfMemory([&] { return Send(*tensor, *states, load); }, kLoading,

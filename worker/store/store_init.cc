@@ -21,18 +21,7 @@ absl::StatusOr<DeclaredTensors> DeclareTensors(const std::vector<InitTensor>& te
   declare.set_partition_elements(std::max<size_t>(1, options.partition_bytes / sizeof(float)));
   declare.set_compression(options.compression);
   for (const InitTensor& tensor : tensors) {
-    wire::KeyInfo& info = *declare.add_keys();
-    info.set_key(tensor.key.id());
-    info.set_name(tensor.key.typed_name());
-    info.set_dtype(tensor.dtype);
-    info.set_layer(tensor.declared_layer());
-    for (int64_t extent : tensor.shape) {
-      if (extent < 0) {
-        return absl::InvalidArgumentError(absl::StrCat("init of key ", tensor.key.typed_name(),
-                                                       ": extent ", extent, " in its shape"));
-      }
-      info.add_shape(extent);
-    }
+    SLIMPS_ASSIGN_OR_RETURN(*declare.add_keys(), DeclarationOf(tensor));
   }
   SLIMPS_ASSIGN_OR_RETURN(const wire::Header answer,
                           rpc->Call(membership->scheduler(), question, options.timeout,

@@ -39,7 +39,7 @@ struct DeclaredTensors {
 };
 
 // Declares the tensors at the scheduler and returns their plans.
-// InvalidArgument: a shape has a negative extent, or other workers declared the key differently
+// InvalidArgument: DeclarationOf refused a shape, or other workers declared the key differently
 // (the message names both declarations).
 // DataLoss: the scheduler's answer has another number of keys.
 // Otherwise the error of RpcClient::Call.

@@ -2,6 +2,7 @@
 #include "worker/tensor/key_table.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -37,14 +38,20 @@ absl::StatusOr<TensorPlan> MakeTensorPlan(const Key& key, const wire::KeyInfo& i
   return plan;
 }
 
-absl::Status KeyTable::CheckNew(const Key& key) const {
+absl::Status KeyTable::CheckNew(std::span<const InitTensor> tensors) const {
+  std::set<KeyId> seen;
   MutexLock lock(&mutex_);
-  if (entries_.contains(key.id())) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("key ", key.typed_name(), " was initialised before"));
-  }
-  if (!entries_.empty()) {
-    const Key& other = entries_.begin()->second->plan.key;
+  for (const InitTensor& tensor : tensors) {
+    const Key& key = tensor.key;
+    if (entries_.contains(key.id())) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("key ", key.typed_name(), " was initialised before"));
+    }
+    if (!seen.insert(key.id()).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("init names key ", key.typed_name(), " twice"));
+    }
+    const Key& other = entries_.empty() ? tensors[0].key : entries_.begin()->second->plan.key;
     if (other.is_number() != key.is_number()) {
       return absl::InvalidArgumentError(absl::StrCat("key ", key.typed_name(),
                                                      " is of another kind than key ",
@@ -108,13 +115,11 @@ bool KeyTable::empty() const {
   return entries_.empty();
 }
 
-std::vector<const TensorPlan*> KeyTable::WithElements() const {
+std::vector<const TensorPlan*> KeyTable::InNameOrder() const {
   std::vector<const TensorPlan*> all;
   {
     MutexLock lock(&mutex_);
-    for (const auto& [id, entry] : entries_) {
-      if (entry->plan.elements > 0) all.push_back(&entry->plan);
-    }
+    for (const auto& [id, entry] : entries_) all.push_back(&entry->plan);
   }
   std::sort(all.begin(), all.end(), [](const TensorPlan* a, const TensorPlan* b) {
     return a->key.typed_name() < b->key.typed_name();

@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "proto/base/mutex.h"
 #include "proto/slimps.pb.h"
 #include "worker/tensor/hyper.h"
+#include "worker/tensor/init_tensor.h"
 
 namespace slimps {
 
@@ -54,13 +56,13 @@ struct CountedPush {
 // Thread-safe.
 class KeyTable final {
  public:
-  // Checks that a key may be added.
-  // AlreadyExists: the key is there.
-  // InvalidArgument: an int key among text keys, or the reverse.
-  [[nodiscard]] absl::Status CheckNew(const Key& key) const;
+  // Checks that the keys of `tensors` may be added.
+  // AlreadyExists: a key is there.
+  // InvalidArgument: a key is named twice, or is an int key among text keys, or the reverse.
+  [[nodiscard]] absl::Status CheckNew(std::span<const InitTensor> tensors) const;
 
   // Adds all of them. If memory runs out, throws std::bad_alloc and adds none. REQUIRES: CheckNew
-  // was OK for each.
+  // was OK.
   void Add(std::vector<TensorPlan> plans);
 
   // Returns the plan, which lives as long as the table.
@@ -80,9 +82,8 @@ class KeyTable final {
   uint64_t MaxPushedRounds() const;
   bool empty() const;
 
-  // Returns the plans that have elements, in the order of their names. They live as long as the
-  // table.
-  std::vector<const TensorPlan*> WithElements() const;
+  // Returns all plans in the order of their names. They live as long as the table.
+  std::vector<const TensorPlan*> InNameOrder() const;
 
  private:
   struct Entry {

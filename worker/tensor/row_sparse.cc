@@ -91,7 +91,6 @@ size_t RowCount(const TensorPlan& tensor) {
 }
 
 size_t RowElements(const TensorPlan& tensor) {
-  if (tensor.elements == 0) return 0;
   return ElementsOfRow({tensor.info.shape().data(), static_cast<size_t>(tensor.info.shape_size())});
 }
 
@@ -101,8 +100,7 @@ absl::StatusOr<SummedRows> SumByRow(const TensorPlan& tensor, std::span<const in
   for (const int64_t row : rows) {
     SLIMPS_RETURN_IF_ERROR(CheckRow(tensor, row, "push of rows"));
   }
-  if (length == 0 ? !values.empty()
-                  : values.size() % length != 0 || values.size() / length != rows.size()) {
+  if (values.size() % length != 0 || values.size() / length != rows.size()) {
     return absl::InvalidArgumentError(absl::StrCat("push of rows of key ", tensor.key.typed_name(),
                                                    ": expected ", length, " values for each of ",
                                                    rows.size(), " rows, got ", values.size()));

@@ -32,8 +32,7 @@ struct SummedRows {
   std::vector<float> values;  // one row after another
 };
 
-// Return the number of rows, and the number of elements in each; RowElements is 0 for a tensor
-// without elements.
+// Return the number of rows, and the number of elements in each.
 size_t RowCount(const TensorPlan& tensor);
 size_t RowElements(const TensorPlan& tensor);
 

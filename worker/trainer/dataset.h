@@ -42,7 +42,6 @@ struct Dataset {
   Split test{};
 
   size_t SampleElements() const;
-  bool is_text() const { return sample_shape.size() == 1; }
 
   // Appends the sample's normalised floats to `out`.
   // REQUIRES: index < split.count.

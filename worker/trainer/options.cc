@@ -6,12 +6,11 @@
 #include <limits>
 #include <optional>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "compress/codec/codec.h"
 #include "proto/base/status_macros.h"
-#include "proto/partition_limits.h"
 #include "worker/combination.h"
 #include "worker/kvstore_options.h"
 
@@ -19,7 +18,6 @@ namespace slimps {
 
 namespace {
 
-constexpr double kMaxMilliseconds = 3.6e6;
 // Waiting for weights gets a little longer than the store's timeout: the store's error says more
 // than "not in time".
 constexpr absl::Duration kGrace = absl::Seconds(5);
@@ -66,34 +64,20 @@ absl::Status CheckNumbers(const WorkerFlags& flags) {
   constexpr int64_t kMillion = 1'000'000;
   SLIMPS_RETURN_IF_ERROR(CheckCount("epochs", flags.epochs, 1, kMillion));
   SLIMPS_RETURN_IF_ERROR(CheckCount("batch", flags.batch, 1, kMillion));
-  SLIMPS_RETURN_IF_ERROR(CheckCount("pre_steps", flags.pre_steps, 4, kMillion));
-  if (flags.remeasure_every != 0) {
-    SLIMPS_RETURN_IF_ERROR(CheckCount("remeasure_every", flags.remeasure_every, 8, kMillion));
-  }
-  SLIMPS_RETURN_IF_ERROR(
-      CheckCount("partition_bytes", flags.partition_bytes, 4, kMaxPartitionBytes));
-  SLIMPS_RETURN_IF_ERROR(CheckCount("encode_threads", flags.encode_threads, 0, 1024));
   SLIMPS_RETURN_IF_ERROR(CheckCount("compute_threads", flags.compute_threads, 1, 1024));
   SLIMPS_RETURN_IF_ERROR(CheckCount("seed", flags.seed, 0, std::numeric_limits<int64_t>::max()));
   SLIMPS_RETURN_IF_ERROR(
       CheckCount("max_steps", flags.max_steps, 0, std::numeric_limits<int64_t>::max()));
   SLIMPS_RETURN_IF_ERROR(CheckCount("log_every", flags.log_every, 1, kMillion));
-  SLIMPS_RETURN_IF_ERROR(CheckCount("timeout_s", flags.timeout_s, 1, kMillion));
-  SLIMPS_RETURN_IF_ERROR(CheckCount("num_workers", flags.num_workers, 1, 4096));
-  SLIMPS_RETURN_IF_ERROR(CheckCount("num_servers", flags.num_servers, 1, 4096));
-  SLIMPS_RETURN_IF_ERROR(CheckCount("staleness", flags.staleness, 0, kMillion));
-  SLIMPS_RETURN_IF_ERROR(CheckCount("rank", flags.rank, -1, flags.num_workers - 1));
   SLIMPS_RETURN_IF_ERROR(CheckNumber("lr", flags.lr, 0, 1e6));
   SLIMPS_RETURN_IF_ERROR(CheckNumber("loc_lr", flags.loc_lr, 0, 1e6));
   SLIMPS_RETURN_IF_ERROR(CheckNumber("momentum", flags.momentum, 0, 1));
   SLIMPS_RETURN_IF_ERROR(CheckNumber("weight_decay", flags.weight_decay, 0, 1e6));
   SLIMPS_RETURN_IF_ERROR(CheckNumber("clip_norm", flags.clip_norm, 0, 1e30));
-  SLIMPS_RETURN_IF_ERROR(
-      CheckNumber("emulate_latency_ms", flags.emulate_latency_ms, 0, kMaxMilliseconds));
-  return CheckNumber("simulate_compute_ms", flags.simulate_compute_ms, 0, kMaxMilliseconds);
+  return CheckNumber("simulate_compute_ms", flags.simulate_compute_ms, 0, 3.6e6);
 }
 
-absl::Status CheckTogether(const WorkerFlags& flags) {
+absl::Status CheckTogether(const WorkerFlags& flags, const KVStoreOptions& store) {
   if (flags.dataset != "digits" && flags.data_dir.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("--data_dir: expected the folder that holds ",
                                                    flags.dataset, "'s files, got none"));
@@ -103,13 +87,13 @@ absl::Status CheckTogether(const WorkerFlags& flags) {
         absl::StrCat("--model=", flags.model, " with --dataset=", flags.dataset,
                      ": expected lstm with text, any other model with a set of images"));
   }
-  if (flags.remeasure_every != 0 && flags.kvstore != "dist_sync") {
-    return Refuse("remeasure_every", flags.remeasure_every,
+  if (store.remeasure_every != 0 && flags.kvstore != "dist_sync") {
+    return Refuse("remeasure_every", store.remeasure_every,
                   absl::StrCat("0 with --kvstore=", flags.kvstore,
                                ", whose workers have no rounds in common"));
   }
-  if (flags.staleness != 0 && flags.kvstore != "dist_ssp") {
-    return Refuse("staleness", flags.staleness,
+  if (store.staleness != 0 && flags.kvstore != "dist_ssp") {
+    return Refuse("staleness", store.staleness,
                   absl::StrCat("0 with --kvstore=", flags.kvstore,
                                "; dist_ssp alone bounds how far workers are apart"));
   }
@@ -158,11 +142,11 @@ wire::OptimizerSpec ServerOptimizer(const WorkerFlags& flags, Combine combine) {
 }
 
 // The backup model sees the gradient as backward made it, so there is nothing to rescale.
-BackupModelOptions LocalOptimizerOf(const WorkerFlags& flags) {
+BackupModelOptions LocalOptimizerOf(const WorkerFlags& flags, int threads) {
   BackupModelOptions backup;
   if (flags.local_optimizer == "server") {
     backup = MirroringBackup(flags.loc_lr > 0 ? std::optional(flags.loc_lr) : std::nullopt);
-    backup.updater.threads = static_cast<int>(flags.encode_threads);
+    backup.updater.threads = threads;
     return backup;
   }
   backup.updater.optimizer =
@@ -171,68 +155,42 @@ BackupModelOptions LocalOptimizerOf(const WorkerFlags& flags) {
   if (flags.loc_lr > 0) backup.updater.loc_lr = flags.loc_lr;
   if (flags.local_optimizer == "momentum") backup.updater.momentum = flags.momentum;
   backup.updater.weight_decay = flags.weight_decay;
-  backup.updater.threads = static_cast<int>(flags.encode_threads);
+  backup.updater.threads = threads;
   return backup;
-}
-
-// Returns nullopt if the threshold is to be measured.
-absl::StatusOr<std::optional<uint64_t>> ThresholdOf(const char* flag, const std::string& text) {
-  if (text == "auto") return std::nullopt;
-  uint64_t bytes = 0;
-  if (absl::SimpleAtoi(text, &bytes)) return bytes;
-  return Refuse(flag, text, "auto or a number of bytes (0 compresses everything)");
 }
 
 absl::StatusOr<KVStoreOptions> StoreOptions(const WorkerFlags& flags) {
   KVStoreOptions store;
-  if (flags.scheduler.rfind(':') == std::string::npos) {
-    return Refuse("scheduler", flags.scheduler,
+  absl::Status set;
+  for (const auto& [name, text] : flags.store) set.Update(SetOption(name, text, &store));
+  set.Update(CheckRank(store));
+  if (!set.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", absl::StripPrefix(set.message(), "option ")));
+  }
+  if (store.scheduler_address.empty()) {
+    return Refuse("scheduler", "",
                   "host:port of slimps_scheduler (environment: DMLC_PS_ROOT_URI and "
                   "DMLC_PS_ROOT_PORT)");
   }
-  store.scheduler_address = absl::StrCat("tcp://", flags.scheduler);
-  store.job_id = flags.job_id;
-  store.num_workers = static_cast<uint32_t>(flags.num_workers);
-  store.num_servers = static_cast<uint32_t>(flags.num_servers);
-  store.staleness = static_cast<uint32_t>(flags.staleness);
-  store.wanted_rank = static_cast<int32_t>(flags.rank);
-  store.partition_bytes = static_cast<size_t>(flags.partition_bytes);
-  store.compression = flags.compression;
-  SLIMPS_ASSIGN_OR_RETURN(store.fixed_threshold_bytes, ThresholdOf("threshold", flags.threshold));
-  store.pull_compression = flags.pull_compression;
-  SLIMPS_ASSIGN_OR_RETURN(store.fixed_pull_threshold_bytes,
-                          ThresholdOf("pull_threshold", flags.pull_threshold));
-  store.pre_steps = static_cast<int>(flags.pre_steps);
-  store.remeasure_every = static_cast<uint64_t>(flags.remeasure_every);
-  store.threshold_table_file = flags.threshold_table;
   store.grad_scale = static_cast<float>(flags.batch);
-  store.encode_threads = static_cast<int>(flags.encode_threads);
-  if (!flags.emulate_link.empty()) {
-    const auto rate = ParseRate(flags.emulate_link);
-    if (!rate.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat("--emulate_link=", rate.status().message()));
-    }
-    store.emulate_link_bytes_per_second = *rate;
-  }
-  store.emulate_link_latency = absl::Milliseconds(flags.emulate_latency_ms);
-  const absl::StatusOr<SameHost> same_host = ParseSameHost(flags.same_host);
-  if (!same_host.ok()) return Refuse("same_host", flags.same_host, "shm, ipc or tcp");
-  store.same_host = *same_host;
-  store.timeout = absl::Seconds(flags.timeout_s);
   return store;
 }
 
-TrainOptions TrainingOptions(const WorkerFlags& flags, Combine combine) {
+TrainOptions TrainingOptions(const WorkerFlags& flags, const KVStoreOptions& store,
+                             Combine combine) {
   TrainOptions train;
   train.epochs = static_cast<size_t>(flags.epochs);
   train.batch = static_cast<size_t>(flags.batch);
   if (flags.max_steps > 0) train.max_steps = static_cast<size_t>(flags.max_steps);
   train.seed = static_cast<uint64_t>(flags.seed);
   train.optimizer = ServerOptimizer(flags, combine);
-  if (flags.backup_model == "on") train.exchange.backup = LocalOptimizerOf(flags);
+  if (flags.backup_model == "on") {
+    train.exchange.backup = LocalOptimizerOf(flags, store.encode_threads);
+  }
   train.exchange.clip_norm = flags.clip_norm;
   train.exchange.non_finite = flags.non_finite == "skip" ? NonFinite::kSkip : NonFinite::kStop;
-  train.exchange.timeout = absl::Seconds(flags.timeout_s) + kGrace;
+  train.exchange.timeout = store.timeout + kGrace;
   train.evaluate_epochs = flags.evaluate_epochs;
   train.simulated_compute = absl::Milliseconds(flags.simulate_compute_ms);
   return train;
@@ -243,13 +201,14 @@ TrainOptions TrainingOptions(const WorkerFlags& flags, Combine combine) {
 absl::StatusOr<WorkerOptions> CheckWorkerFlags(const WorkerFlags& flags) {
   SLIMPS_RETURN_IF_ERROR(CheckChoices(flags));
   SLIMPS_RETURN_IF_ERROR(CheckNumbers(flags));
-  SLIMPS_RETURN_IF_ERROR(CheckTogether(flags));
+  SLIMPS_ASSIGN_OR_RETURN(const KVStoreOptions store, StoreOptions(flags));
+  SLIMPS_RETURN_IF_ERROR(CheckTogether(flags, store));
   SLIMPS_ASSIGN_OR_RETURN(const std::unique_ptr<Codec> codec,
-                          CodecOf("compression", flags.compression));
+                          CodecOf("compression", store.compression));
   SLIMPS_ASSIGN_OR_RETURN(const std::unique_ptr<Codec> pull_codec,
-                          CodecOf("pull_compression", flags.pull_compression));
+                          CodecOf("pull_compression", store.pull_compression));
   WorkerOptions options{
-      .flags = flags, .store = {}, .train = TrainingOptions(flags, codec->combine())};
+      .flags = flags, .store = store, .train = TrainingOptions(flags, store, codec->combine())};
   const absl::Status together = CheckCombination({.codec = codec.get(),
                                                   .pull_codec = pull_codec.get(),
                                                   .mode = *FindStoreMode(flags.kvstore),
@@ -257,11 +216,10 @@ absl::StatusOr<WorkerOptions> CheckWorkerFlags(const WorkerFlags& flags) {
                                                   .backup_model = flags.backup_model == "on"});
   if (!together.ok()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--compression=", flags.compression, " --optimizer=", flags.optimizer,
+        absl::StrCat("--compression=", store.compression, " --optimizer=", flags.optimizer,
                      " --kvstore=", flags.kvstore, " --backup_model=", flags.backup_model,
-                     " --pull_compression=", flags.pull_compression, ": ", together.message()));
+                     " --pull_compression=", store.pull_compression, ": ", together.message()));
   }
-  SLIMPS_ASSIGN_OR_RETURN(options.store, StoreOptions(flags));
   return options;
 }
 

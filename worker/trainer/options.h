@@ -5,6 +5,7 @@
 #define SLIMPS_WORKER_TRAINER_OPTIONS_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -27,39 +28,23 @@ struct WorkerFlags {
   double momentum = 0.9;
   double weight_decay = 0;
   double clip_norm = 0;  // 0: none
-  std::string compression = "none";
-  std::string threshold = "auto";
-  std::string pull_compression = "none";
-  std::string pull_threshold = "auto";
-  int64_t pre_steps = 20;
-  int64_t remeasure_every = 0;
-  std::string threshold_table;
   std::string save_threshold_table;
   std::string backup_model = "off";
   std::string local_optimizer = "server";
   double loc_lr = 0;  // 0: lr
   std::string kvstore = "dist_sync";
-  int64_t staleness = 0;
   std::string non_finite = "stop";
-  int64_t partition_bytes = 1 << 20;
-  int64_t encode_threads = 0;  // 0: as many as there are cores
   int64_t compute_threads = 1;
   int64_t seed = 1;
-  std::string emulate_link;
-  double emulate_latency_ms = 0;
-  std::string same_host = "shm";
   double simulate_compute_ms = 0;
   int64_t max_steps = 0;  // 0: all
   int64_t log_every = 50;
-  int64_t timeout_s = 60;
   std::string summary_json;
   bool evaluate_epochs = false;
   std::string save_weights;
-  std::string scheduler;  // "host:port"
-  std::string job_id = "slimps";
-  int64_t num_workers = 1;
-  int64_t num_servers = 1;
-  int64_t rank = -1;  // -1: any
+  // The flags that are options of the store (kvstore_options.h), by name; those left out have their
+  // defaults. grad_scale is none of them: it is --batch.
+  std::map<std::string, std::string> store;
 };
 
 struct WorkerOptions {
@@ -69,7 +54,7 @@ struct WorkerOptions {
 };
 
 // Checks the flags.
-// InvalidArgument: "--flag=value: expected ...", one line.
+// InvalidArgument: names the flag, what was expected and what came, in one line.
 [[nodiscard]] absl::StatusOr<WorkerOptions> CheckWorkerFlags(const WorkerFlags& flags);
 
 }  // namespace slimps

@@ -130,7 +130,6 @@ class Trainer final {
         if (report->steps == limit) return absl::OkStatus();
         const std::span<const uint32_t> samples = plan.Batch(step);
         SLIMPS_ASSIGN_OR_RETURN(const LossSums loss, Step(samples, report));
-        if (!samples.empty()) report->last_loss = loss;
         if (observer_ == nullptr) continue;
         observer_({.epoch = epoch + 1,
                    .epochs = options_.epochs,

@@ -82,7 +82,6 @@ struct TrainingReport {
   // Time from the first step to the last weight, without evaluations, on this worker.
   absl::Duration seconds;
   size_t steps = 0;
-  LossSums last_loss;
   std::vector<EpochReport> epochs;  // at least one
   // Sums over all workers.
   uint64_t samples = 0;

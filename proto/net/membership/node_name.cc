@@ -29,13 +29,13 @@ std::string NodeName(wire::Role role, uint32_t rank) {
 std::string NodeName(const wire::NodeRef& node) { return NodeName(node.role(), node.rank()); }
 
 std::string NodeNames(const std::vector<std::pair<wire::Role, uint32_t>>& nodes) {
-  constexpr size_t kMostNamed = 8;
+  constexpr size_t kMaxNamed = 8;
   std::string names;
-  for (size_t i = 0; i < std::min(nodes.size(), kMostNamed); ++i) {
+  for (size_t i = 0; i < std::min(nodes.size(), kMaxNamed); ++i) {
     absl::StrAppend(&names, i == 0 ? "" : ", ", NodeName(nodes[i].first, nodes[i].second));
   }
-  if (nodes.size() > kMostNamed) {
-    absl::StrAppend(&names, " and ", nodes.size() - kMostNamed, " more");
+  if (nodes.size() > kMaxNamed) {
+    absl::StrAppend(&names, " and ", nodes.size() - kMaxNamed, " more");
   }
   return names;
 }

@@ -59,7 +59,7 @@ TEST(CApiInit, WhatATensorCannotBeIsNamedAndMakesNoKey) {
   refused([](auto& t) { t.key.kind = 9; }, "tensors[1].key: expected kind");
   refused([](auto& t) { t.shape = nullptr; }, "tensors[1].shape: expected 1 elements, got NULL");
   refused([&](auto& t) { t.shape = negative, t.dimensions = 2; },
-          "from 0 that fit into memory, got -1");
+          "from 1 that fit into memory, got -1");
   refused([&](auto& t) { t.shape = huge, t.dimensions = 2; }, "tensors[1].shape: expected extents");
   refused([](auto& t) { t.dimensions = SIZE_MAX; },
           "tensors[1].shape: expected an array that fits");

@@ -161,13 +161,11 @@ TEST_F(GradientPusherTest, ASkippedGradientCountsAsZeroAndTheNextRoundIsWhole) {
   pusher.OnGradient(1, gradient_);
   pusher.OnGradient(2, gradient_);
   ASSERT_TRUE(pusher.EndRound().ok());
-  EXPECT_EQ(pusher.skipped(), 1u);
   EXPECT_THAT(pusher.pushed(0), IsEmpty());
   EXPECT_THAT(store_.events(), ElementsAre("push b 1", "push c 1", "nothing a 1"));
   pusher.BeginRound();
   for (size_t i = 0; i < 3; ++i) pusher.OnGradient(i, gradient_);
   ASSERT_TRUE(pusher.EndRound().ok());
-  EXPECT_EQ(pusher.skipped(), 1u);
   EXPECT_EQ(store_.events().back(), "push c 2");
 }
 
@@ -180,7 +178,6 @@ TEST_F(GradientPusherTest, AfterTheFirstErrorNothingMoreGoesOut) {
   const absl::Status status = pusher.EndRound();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(status.ToString(), HasSubstr("push of key s:a"));
-  EXPECT_EQ(pusher.skipped(), 0u);
   EXPECT_THAT(store_.events(), ElementsAre("push b 1"));
 }
 
@@ -190,7 +187,6 @@ TEST_F(GradientPusherTest, OnlyNonFiniteGradientsAreSkipped) {
   pusher.BeginRound();
   pusher.OnGradient(0, gradient_);
   EXPECT_EQ(pusher.EndRound(), absl::UnavailableError("server 0 is lost"));
-  EXPECT_EQ(pusher.skipped(), 0u);
   EXPECT_THAT(store_.events(), IsEmpty());
 }
 
@@ -201,7 +197,6 @@ TEST_F(GradientPusherTest, AGradientOfAnotherLengthIsNoneToSkip) {
   const absl::Status ended = pusher.EndRound();
   EXPECT_EQ(ended.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(ended.message()), HasSubstr("key s:b: expected 2 elements, got 1"));
-  EXPECT_EQ(pusher.skipped(), 0u);
   EXPECT_THAT(store_.events(), IsEmpty());
 }
 

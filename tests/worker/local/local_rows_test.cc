@@ -141,21 +141,5 @@ TEST(LocalRows, AnUpdaterThatCallsItsStoreIsRefused) {
   EXPECT_THAT(PullOf(*store, "w", 2 * 4), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
 }
 
-TEST(LocalRows, OfATensorWithoutElementsHaveNone) {
-  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{7, 0}, {0, 3}}) {
-    const auto store = Make("local");
-    ASSERT_TRUE(store->Init({{.key = "w", .shape = shape}}).ok());
-    ASSERT_TRUE(store->SetOptimizer(Spec(wire::OptimizerSpec::SGD, 1)).ok());
-    const Rows rows = shape[0] > 0 ? Rows{3, 3} : Rows{};
-    EXPECT_TRUE(store->PushRowSparse("w", rows, {}, 0).ok());
-    Rows pulled;
-    Values values;
-    EXPECT_TRUE(store->PullRows("w", rows, &pulled, &values, 0).ok());
-    EXPECT_EQ(pulled, shape[0] > 0 ? Rows{3} : Rows{});
-    EXPECT_THAT(values, IsEmpty());
-    EXPECT_FALSE(store->PushRowSparse("w", Rows{7}, {}, 0).ok());
-  }
-}
-
 }  // namespace
 }  // namespace slimps

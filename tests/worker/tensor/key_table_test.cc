@@ -69,13 +69,21 @@ TEST(KeyTable, KeyIsFoundByItsTypedName) {
   EXPECT_EQ(keys.Find("5").status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST(KeyTable, SecondInitAndOtherKindOfKeyAreRefused) {
+TEST(KeyTable, KnownKeysRepeatedKeysAndKeysOfTwoKindsAreRefused) {
   KeyTable keys;
-  EXPECT_TRUE(keys.CheckNew(5).ok());
+  const auto check = [&keys](std::vector<Key> names) {
+    std::vector<InitTensor> tensors;
+    for (const Key& name : names) tensors.push_back({.key = name});
+    return keys.CheckNew(tensors).code();
+  };
+  EXPECT_EQ(check({5, 6}), absl::StatusCode::kOk);
+  EXPECT_EQ(check({5, 6, 5}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(check({5, "w"}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(check({"w", 5}), absl::StatusCode::kInvalidArgument);
   keys.Add({PlanOf(5)});
-  EXPECT_EQ(keys.CheckNew(5).code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_EQ(keys.CheckNew("w").code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_TRUE(keys.CheckNew(6).ok());
+  EXPECT_EQ(check({6, 5}), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(check({"w"}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(check({6}), absl::StatusCode::kOk);
 }
 
 TEST(KeyTable, RoundsAreCountedPerKey) {

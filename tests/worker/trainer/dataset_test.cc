@@ -300,7 +300,6 @@ TEST_F(DatasetTest, TextIsCutIntoWindowsWhoseLabelsAreTheNextCharacters) {
   WritePlain("input.txt", text);
   const auto data = LoadDataset("text", dir_);
   ASSERT_TRUE(data.ok()) << data.status();
-  EXPECT_TRUE(data->is_text());
   EXPECT_EQ(data->classes, 4);
   EXPECT_THAT(data->sample_shape, ElementsAre(64));
   EXPECT_EQ(data->labels_per_sample, 64u);

@@ -244,9 +244,6 @@ class FakeStore final : public KVStore {
       deliver();
     });
   }
-  absl::Status Broadcast(const InitTensor&, std::span<float>) override {
-    return absl::UnimplementedError("not used by the trainer");
-  }
   absl::Status SetOptimizer(const wire::OptimizerSpec& spec) override {
     if (rank_ == 0) server_->SetOptimizer(spec);
     return optimizer_refusal_;
@@ -260,15 +257,15 @@ class FakeStore final : public KVStore {
 
   // Returns the SetHyper calls in order: key, learning rate, weight decay.
   std::vector<std::string> hypers() const { return hypers_; }
-  absl::Status SetGradientCompression(std::string_view) override { return absl::OkStatus(); }
-  absl::Status SetGradientCompression(const std::map<std::string, std::string>&) override {
+  absl::Status ChangeCompression(std::string_view, CompressedKeys) override {
     return absl::OkStatus();
   }
   absl::Status Barrier() override {
     server_->Sum({});
     return absl::OkStatus();
   }
-  absl::StatusOr<std::vector<double>> AllReduceSum(const std::vector<double>& values) override {
+  absl::StatusOr<std::vector<double>> AllReduceSumFor(std::string_view,
+                                                      const std::vector<double>& values) override {
     return server_->Sum(values);
   }
   absl::Status Wait() override {
@@ -281,12 +278,10 @@ class FakeStore final : public KVStore {
   uint32_t num_workers() const override { return server_->workers(); }
   std::string type() const override { return type_; }
   bool measuring() const override { return measuring_; }
-  bool is_capable(std::string_view) const override { return true; }
   StoreTotals totals() const override {
     std::lock_guard<std::mutex> lock(mutex_);
     return totals_;
   }
-  std::optional<wire::CodecMap> codec_map() const override { return std::nullopt; }
   PushTreatment push_treatment() const override {
     return {.grad_scale = grad_scale_, .codec = codec_};
   }

@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 
 WorkerFlags Good() {
   WorkerFlags flags;
-  flags.scheduler = "127.0.0.1:9000";
+  flags.store["scheduler"] = "127.0.0.1:9000";
   return flags;
 }
 
@@ -53,41 +53,43 @@ TEST(WorkerFlags, NumbersOutsideTheirRangeAreRefused) {
   EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->epochs = 0; }), HasSubstr("--epochs=0"));
   EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->batch = -1; }), HasSubstr("--batch=-1"));
   EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->seed = -1; }), HasSubstr("--seed"));
-  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->rank = 1; }), HasSubstr("--rank=1"));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->store["rank"] = "1"; }),
+              HasSubstr("--rank: expected -1 to 0 with 1 workers, got 1"));
   EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->lr = -0.1; }), HasSubstr("--lr=-0.1"));
   EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->lr = std::numeric_limits<double>::quiet_NaN(); }),
               HasSubstr("--lr=nan"));
-  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->partition_bytes = 3; }),
-              HasSubstr("--partition_bytes=3"));
-  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->partition_bytes = (62 << 20) + 1; }),
-              HasSubstr("--partition_bytes=65011713: expected 4 to 65011712"));
+  EXPECT_THAT(
+      ErrorAfter([](WorkerFlags* f) { f->store["partition_bytes"] = "3"; }),
+      HasSubstr("--partition_bytes: expected a whole number from 4 to 65011712, got \"3\""));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->store["partition_bytes"] = "65011713"; }),
+              HasSubstr("--partition_bytes: expected a whole number from 4 to 65011712, got"));
   EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->compute_threads = 0; }),
               HasSubstr("--compute_threads"));
 }
 
 TEST(WorkerFlags, UnknownCodecNamesTheFlag) {
-  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->compression = "9bit"; }),
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->store["compression"] = "9bit"; }),
               HasSubstr("--compression=9bit"));
-  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->compression = "2bit:limit=3"; }),
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->store["compression"] = "2bit:limit=3"; }),
               HasSubstr("--compression=2bit:limit=3"));
 }
 
 TEST(WorkerFlags, AMisspeltCodecOrOptionComesWithTheNearestOne) {
-  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->compression = "topq:ratio=0.1"; }),
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->store["compression"] = "topq:ratio=0.1"; }),
               HasSubstr("'topk'"));
-  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->compression = "topk:ration=0.1"; }),
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->store["compression"] = "topk:ration=0.1"; }),
               HasSubstr("'ratio'"));
-  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->compression = "topk:ratio=2"; }),
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->store["compression"] = "topk:ratio=2"; }),
               HasSubstr("--compression=topk:ratio=2"));
 }
 
 TEST(WorkerFlags, MeasuringAgainNeedsRoundsInCommonAndAFewBetween) {
-  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->remeasure_every = 7; }),
-              HasSubstr("--remeasure_every=7: expected 8 to 1000000"));
-  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->remeasure_every = -1; }),
-              HasSubstr("--remeasure_every=-1"));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->store["remeasure_every"] = "7"; }),
+              HasSubstr("--remeasure_every: expected 0 or a whole number from 8 to 1000000"));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->store["remeasure_every"] = "-1"; }),
+              HasSubstr("--remeasure_every: expected 0 or"));
   EXPECT_THAT(ErrorAfter([](WorkerFlags* f) {
-                f->remeasure_every = 20;
+                f->store["remeasure_every"] = "20";
                 f->kvstore = "dist_async";
               }),
               HasSubstr("--remeasure_every=20: expected 0 with --kvstore=dist_async"));
@@ -96,17 +98,17 @@ TEST(WorkerFlags, MeasuringAgainNeedsRoundsInCommonAndAFewBetween) {
 TEST(WorkerFlags, StalenessIsForTheStoreThatBoundsIt) {
   WorkerFlags flags = Good();
   flags.kvstore = "dist_ssp";
-  flags.staleness = 3;
+  flags.store["staleness"] = "3";
   const auto options = CheckWorkerFlags(flags);
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->store.staleness, 3u);
-  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->staleness = 3; }),
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->store["staleness"] = "3"; }),
               HasSubstr("--staleness=3: expected 0 with --kvstore=dist_sync"));
   EXPECT_THAT(ErrorAfter([](WorkerFlags* f) {
                 f->kvstore = "dist_ssp";
-                f->staleness = -1;
+                f->store["staleness"] = "-1";
               }),
-              HasSubstr("--staleness=-1: expected 0 to 1000000"));
+              HasSubstr("--staleness: expected a whole number from 0"));
   EXPECT_THAT(ErrorAfter([](WorkerFlags* f) {
                 f->kvstore = "dist_ssp";
                 f->backup_model = "on";
@@ -116,12 +118,12 @@ TEST(WorkerFlags, StalenessIsForTheStoreThatBoundsIt) {
 
 TEST(WorkerFlags, CodecsThatTheRestDoesNotGoWithAreRefusedWithTheReason) {
   EXPECT_THAT(ErrorAfter([](WorkerFlags* f) {
-                f->compression = "dgc";
+                f->store["compression"] = "dgc";
                 f->optimizer = "momentum";
               }),
               AllOf(HasSubstr("--compression=dgc --optimizer=momentum"), HasSubstr("twice")));
   EXPECT_THAT(ErrorAfter([](WorkerFlags* f) {
-                f->compression = "signsgd";
+                f->store["compression"] = "signsgd";
                 f->kvstore = "dist_async";
               }),
               AllOf(HasSubstr("--kvstore=dist_async"), HasSubstr("majority")));
@@ -131,20 +133,20 @@ TEST(WorkerFlags, PullsHaveACodecAndAThresholdOfTheirOwn) {
   WorkerFlags flags = Good();
   EXPECT_EQ(CheckWorkerFlags(flags)->store.pull_compression, "none");
   EXPECT_FALSE(CheckWorkerFlags(flags)->store.fixed_pull_threshold_bytes.has_value());
-  flags.threshold = "7";
-  flags.pull_compression = "topk:ratio=0.1";
-  flags.pull_threshold = "4096";
+  flags.store["threshold"] = "7";
+  flags.store["pull_compression"] = "topk:ratio=0.1";
+  flags.store["pull_threshold"] = "4096";
   const auto options = CheckWorkerFlags(flags);
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->store.pull_compression, "topk:ratio=0.1");
   EXPECT_EQ(options->store.fixed_pull_threshold_bytes, 4096u);
   EXPECT_EQ(options->store.fixed_threshold_bytes, 7u);
-  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->pull_compression = "9bit"; }),
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->store["pull_compression"] = "9bit"; }),
               HasSubstr("--pull_compression=9bit"));
-  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->pull_threshold = "many"; }),
-              HasSubstr("--pull_threshold=many"));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->store["pull_threshold"] = "many"; }),
+              HasSubstr("--pull_threshold: expected auto or"));
   EXPECT_THAT(ErrorAfter([](WorkerFlags* f) {
-                f->pull_compression = "1bit";
+                f->store["pull_compression"] = "1bit";
                 f->kvstore = "dist_async";
               }),
               AllOf(HasSubstr("--pull_compression=1bit"), HasSubstr("expected dist_sync")));
@@ -152,7 +154,7 @@ TEST(WorkerFlags, PullsHaveACodecAndAThresholdOfTheirOwn) {
 
 TEST(WorkerFlags, AMajorityOfSignsIsNotRescaled) {
   WorkerFlags flags = Good();
-  flags.compression = "signsgd";
+  flags.store["compression"] = "signsgd";
   const auto options = CheckWorkerFlags(flags);
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->train.optimizer.rescale_grad(), 1);
@@ -160,17 +162,22 @@ TEST(WorkerFlags, AMajorityOfSignsIsNotRescaled) {
 
 TEST(WorkerFlags, ThresholdIsAutoOrBytes) {
   WorkerFlags flags = Good();
-  flags.threshold = "0";
+  flags.store["threshold"] = "0";
   EXPECT_EQ(CheckWorkerFlags(flags)->store.fixed_threshold_bytes, 0u);
-  flags.threshold = "4096";
+  flags.store["threshold"] = "4096";
   EXPECT_EQ(CheckWorkerFlags(flags)->store.fixed_threshold_bytes, 4096u);
   for (const char* bad : {"", "-1", "4k", "Auto"}) {
-    EXPECT_THAT(ErrorAfter([&](WorkerFlags* f) { f->threshold = bad; }), HasSubstr("--threshold="));
+    EXPECT_THAT(ErrorAfter([&](WorkerFlags* f) { f->store["threshold"] = bad; }),
+                HasSubstr("--threshold: expected"));
   }
 }
 
-TEST(WorkerFlags, SchedulerMustBeGiven) {
-  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->scheduler = ""; }),
+TEST(WorkerFlags, SchedulerMustBeGivenWithAPort) {
+  for (const char* bad : {"host:", "host", "host:99999"}) {
+    EXPECT_THAT(ErrorAfter([&](WorkerFlags* f) { f->store["scheduler"] = bad; }),
+                HasSubstr("--scheduler: expected host:port of slimps_scheduler"));
+  }
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->store.clear(); }),
               AllOf(HasSubstr("--scheduler"), HasSubstr("DMLC_PS_ROOT_URI")));
 }
 

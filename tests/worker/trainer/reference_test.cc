@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <thread>
 
 #include "tests/worker/trainer/fake_store.h"
@@ -46,7 +47,6 @@ TEST_P(AgainstLibtorch, WeightsAgreeToWithin1e5) {
   SetComputeThreads(1);
   const Dataset data = SyntheticImages(160, {1, 28, 28});
   WorkerFlags flags;
-  flags.scheduler = "unused:1";
   flags.model = param.model;
   flags.optimizer = param.optimizer;
   flags.lr = 0.05;
@@ -54,7 +54,7 @@ TEST_P(AgainstLibtorch, WeightsAgreeToWithin1e5) {
   flags.epochs = 10;
   flags.max_steps = static_cast<int64_t>(param.steps);
   flags.seed = 3;
-  flags.num_workers = param.workers;
+  flags.store = {{"scheduler", "unused:1"}, {"num_workers", std::to_string(param.workers)}};
   const auto options = CheckWorkerFlags(flags);
   ASSERT_TRUE(options.ok()) << options.status();
 

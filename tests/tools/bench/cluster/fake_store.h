@@ -101,14 +101,13 @@ class FakeStore final : public KVStore {
   absl::Status PushPull(const Key&, std::span<const float>, std::span<float>, int) override {
     return absl::OkStatus();
   }
-  absl::Status Broadcast(const InitTensor&, std::span<float>) override { return absl::OkStatus(); }
   absl::Status SetOptimizer(const wire::OptimizerSpec&) override { return absl::OkStatus(); }
-  absl::Status SetGradientCompression(std::string_view) override { return absl::OkStatus(); }
-  absl::Status SetGradientCompression(const std::map<std::string, std::string>&) override {
+  absl::Status ChangeCompression(std::string_view, CompressedKeys) override {
     return absl::OkStatus();
   }
   absl::Status Barrier() override { return absl::OkStatus(); }
-  absl::StatusOr<std::vector<double>> AllReduceSum(const std::vector<double>& values) override {
+  absl::StatusOr<std::vector<double>> AllReduceSumFor(std::string_view,
+                                                      const std::vector<double>& values) override {
     return values;
   }
   absl::Status Leave() override { return absl::OkStatus(); }
@@ -116,9 +115,7 @@ class FakeStore final : public KVStore {
   uint32_t rank() const override { return 0; }
   uint32_t num_workers() const override { return 1; }
   std::string type() const override { return "dist_sync"; }
-  bool is_capable(std::string_view) const override { return true; }
   StoreTotals totals() const override { return {}; }
-  std::optional<wire::CodecMap> codec_map() const override { return std::nullopt; }
 
  private:
   static std::string Name(const Key& key) { return key.typed_name().substr(2); }

@@ -2,20 +2,18 @@
 // Tracks which items wait for an answer, when to send one again under the same ticket, and when to
 // give it up. Pure: the caller brings the clock, sends, and keeps the items.
 //
-//   SLIMPS_RETURN_IF_ERROR(tracker.Add(ticket, bytes, now + timeout, now));
+//   tracker.Add(ticket, now + timeout, now);
 //   ... on a reply:    if (!tracker.OnAnswer(ticket)) return;       // a late duplicate
-//   ... at NextWake(): RetryTracker::Due due = tracker.TakeDue(now);
-#ifndef SLIMPS_PROTO_NET_RETRY_TRACKER_H_
-#define SLIMPS_PROTO_NET_RETRY_TRACKER_H_
+//   ... now and then:  RetryTracker::Due due = tracker.TakeDue(now);
+#ifndef SLIMPS_WORKER_COURIER_RETRY_TRACKER_H_
+#define SLIMPS_WORKER_COURIER_RETRY_TRACKER_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <set>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "proto/base/clock.h"
 
@@ -25,8 +23,6 @@ struct RetryOptions {
   absl::Duration first_interval = absl::Seconds(1);  // from Add to the first resend
   double backoff = 2.0;                              // ratio of each interval to the one before
   absl::Duration max_interval = absl::Seconds(30);
-  size_t max_items = size_t{1} << 20;
-  size_t max_bytes = size_t{4} << 30;
 };
 
 // Thread-compatible.
@@ -39,11 +35,8 @@ class RetryTracker final {
 
   explicit RetryTracker(RetryOptions options = {}) : options_(options) {}
 
-  // Starts to track an item.
-  // ResourceExhausted: too many items or bytes are in flight.
-  // AlreadyExists: the ticket is in flight.
-  [[nodiscard]] absl::Status Add(uint64_t ticket, size_t bytes, SteadyTime deadline,
-                                 SteadyTime now);
+  // Starts to track an item. REQUIRES: the ticket is not in flight.
+  void Add(uint64_t ticket, SteadyTime deadline, SteadyTime now);
 
   // Stops tracking an answered item. Returns false if it is not in flight: it never was, was
   // answered before, or has expired.
@@ -56,15 +49,8 @@ class RetryTracker final {
   // earlier. Its intervals start again with the first. Does nothing if the ticket is not in flight.
   void Postpone(uint64_t ticket, SteadyTime until);
 
-  // Returns when TakeDue will return something; InfiniteFuture if nothing is in flight.
-  [[nodiscard]] SteadyTime NextWake() const;
-
-  size_t items_in_flight() const { return entries_.size(); }
-  size_t bytes_in_flight() const { return bytes_; }
-
  private:
   struct Entry {
-    size_t bytes = 0;
     SteadyTime deadline;
     SteadyTime wake;  // the earlier of the next resend and the deadline; its key in wakes_
     absl::Duration interval;
@@ -76,9 +62,8 @@ class RetryTracker final {
   const RetryOptions options_;
   std::unordered_map<uint64_t, Entry> entries_;
   std::set<std::pair<SteadyTime, uint64_t>> wakes_;
-  size_t bytes_ = 0;
 };
 
 }  // namespace slimps
 
-#endif  // SLIMPS_PROTO_NET_RETRY_TRACKER_H_
+#endif  // SLIMPS_WORKER_COURIER_RETRY_TRACKER_H_

@@ -1,39 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "proto/net/retry_tracker.h"
+#include "worker/courier/retry_tracker.h"
 
 #include <algorithm>
 #include <iterator>
 #include <limits>
 
-#include "absl/strings/str_cat.h"
-#include "proto/base/clock.h"
-
 namespace slimps {
 
-absl::Status RetryTracker::Add(uint64_t ticket, size_t bytes, SteadyTime deadline, SteadyTime now) {
-  if (entries_.count(ticket) != 0) {
-    return absl::AlreadyExistsError(absl::StrCat("ticket ", ticket, " is in flight already"));
-  }
-  if (entries_.size() >= options_.max_items) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(entries_.size(), " items in flight, at most ", options_.max_items));
-  }
-  if (bytes > options_.max_bytes - bytes_) {
-    return absl::ResourceExhaustedError(absl::StrCat(bytes_, " bytes in flight and ", bytes,
-                                                     " more, at most ", options_.max_bytes));
-  }
+void RetryTracker::Add(uint64_t ticket, SteadyTime deadline, SteadyTime now) {
   const SteadyTime wake = std::min(deadline, now + options_.first_interval);
+  // The entry comes first. If memory runs out between the two, TakeDue finds every wake's entry.
+  entries_.emplace(ticket, Entry{deadline, wake, options_.first_interval});
   wakes_.emplace(wake, ticket);
-  entries_.emplace(ticket, Entry{bytes, deadline, wake, options_.first_interval});
-  bytes_ += bytes;
-  return absl::OkStatus();
 }
 
 bool RetryTracker::OnAnswer(uint64_t ticket) {
   const auto found = entries_.find(ticket);
   if (found == entries_.end()) return false;
   wakes_.erase({found->second.wake, ticket});
-  bytes_ -= found->second.bytes;
   entries_.erase(found);
   return true;
 }
@@ -75,10 +59,6 @@ void RetryTracker::WakeAt(uint64_t ticket, Entry& entry, SteadyTime wake) {
   entry.wake = std::min(entry.deadline, wake);
   waking.value().first = entry.wake;
   wakes_.insert(std::move(waking));
-}
-
-SteadyTime RetryTracker::NextWake() const {
-  return wakes_.empty() ? SteadyTime::InfiniteFuture() : wakes_.begin()->first;
 }
 
 }  // namespace slimps
