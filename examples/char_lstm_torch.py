@@ -39,8 +39,10 @@ def windows(path):
         text = np.frombuffer(source.read(), np.uint8)
     vocabulary, indices = np.unique(text, return_inverse=True)
     count = (len(indices) - 1) // WINDOW
-    rows = torch.from_numpy(np.stack([indices[row * WINDOW:(row + 1) * WINDOW + 1] for row in range(count)]))
-    return rows[:count * 9 // 10], rows[count * 9 // 10:], len(vocabulary)
+    rows = torch.from_numpy(
+        np.stack([indices[row * WINDOW : (row + 1) * WINDOW + 1] for row in range(count)])
+    )
+    return rows[: count * 9 // 10], rows[count * 9 // 10 :], len(vocabulary)
 
 
 def loss_of(model, rows):

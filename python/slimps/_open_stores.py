@@ -41,11 +41,15 @@ def check_none_of(job: "Job") -> None:
     A process is one worker of a job, with one store.
     """
     for store in distributed():
-        if store.job is not None and (store.job.scheduler, store.job.job_id) == (job.scheduler, job.job_id):
+        if store.job is not None and (store.job.scheduler, store.job.job_id) == (
+            job.scheduler,
+            job.job_id,
+        ):
             raise FailedPreconditionError(
                 "create: this process has a %s store of the job at %s already, as worker %d of %d; expected that one to be used "
                 "(DistributedOptimizer, CommHookState and broadcast_parameters take store=), or closed before"
-                % (store.type, job.scheduler, store.rank, store.num_workers))
+                % (store.type, job.scheduler, store.rank, store.num_workers)
+            )
 
 
 def abort_for(store: "KVStore", error: BaseException) -> None:

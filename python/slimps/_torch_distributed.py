@@ -11,7 +11,14 @@ import numpy as np
 import torch
 
 from slimps import (
-    _slimps, _torch_changes, _torch_evaluation, _torch_groups, _torch_optimizer, _torch_parameters, kv)
+    _slimps,
+    _torch_changes,
+    _torch_evaluation,
+    _torch_groups,
+    _torch_optimizer,
+    _torch_parameters,
+    kv,
+)
 from slimps.errors import FailedPreconditionError, InvalidArgumentError
 
 
@@ -63,14 +70,27 @@ class DistributedOptimizer(torch.optim.Optimizer):
     # GradScaler calls step(grad_scaler=...) and leaves its checks to it.
     _step_supports_amp_scaling = True
 
-    def __init__(self, optimizer: torch.optim.Optimizer, named_parameters: Optional[_torch_parameters.Named] = None, *,
-                 compression: Optional[str] = None, threshold: Union[int, str, None] = None,
-                 pull_compression: Optional[str] = None, pull_threshold: Union[int, str, None] = None,
-                 backup_model: bool = False, local_lr: Optional[float] = None, push_in_backward: bool = True,
-                 backward_passes_per_step: int = 1, clip_gradient: Optional[float] = None,
-                 grad_scale: Optional[float] = None, non_finite: str = "stop", timeout_s: Optional[float] = None,
-                 type: Optional[str] = None,  # pylint: disable=redefined-builtin
-                 store: Optional[kv.KVStore] = None, **options: Any) -> None:
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        named_parameters: Optional[_torch_parameters.Named] = None,
+        *,
+        compression: Optional[str] = None,
+        threshold: Union[int, str, None] = None,
+        pull_compression: Optional[str] = None,
+        pull_threshold: Union[int, str, None] = None,
+        backup_model: bool = False,
+        local_lr: Optional[float] = None,
+        push_in_backward: bool = True,
+        backward_passes_per_step: int = 1,
+        clip_gradient: Optional[float] = None,
+        grad_scale: Optional[float] = None,
+        non_finite: str = "stop",
+        timeout_s: Optional[float] = None,
+        type: Optional[str] = None,  # pylint: disable=redefined-builtin
+        store: Optional[kv.KVStore] = None,
+        **options: Any,
+    ) -> None:
         # torch.optim.Optimizer.__init__ is not called: it would make parameter groups of its own.
         self._wrapped = optimizer
         self.defaults = optimizer.defaults
@@ -79,20 +99,34 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._hook_for_profile()
         self._check_arguments(backward_passes_per_step, non_finite, clip_gradient)
         if local_lr is not None and not backup_model:
-            raise InvalidArgumentError("local_lr: is the backup model's; expected backup_model=True beside it")
+            raise InvalidArgumentError(
+                "local_lr: is the backup model's; expected backup_model=True beside it"
+            )
         self._passes_wanted = backward_passes_per_step
         self._push_in_backward = push_in_backward
         found = _torch_groups.find(optimizer, named_parameters)
         self._names, self._parameters, self._left_out = found.names, found.tensors, found.left_out
-        self._arrays = [_torch_parameters.memory_of(parameter, "parameter %s" % name)
-                        for name, parameter in zip(self._names, self._parameters)]
+        self._arrays = [
+            _torch_parameters.memory_of(parameter, "parameter %s" % name)
+            for name, parameter in zip(self._names, self._parameters)
+        ]
         spec = _torch_optimizer.convert(optimizer, _torch_groups.BY_GROUP).spec()
         spec.average = True
         spec.clip_gradient = clip_gradient or 0.0
         self._owns_store = store is None
-        self.store = _torch_parameters.store_of(store, type or "dist_sync", dict(
-            options, compression=compression, threshold=threshold, pull_compression=pull_compression,
-            pull_threshold=pull_threshold, grad_scale=grad_scale, timeout_s=timeout_s))
+        self.store = _torch_parameters.store_of(
+            store,
+            type or "dist_sync",
+            dict(
+                options,
+                compression=compression,
+                threshold=threshold,
+                pull_compression=pull_compression,
+                pull_threshold=pull_threshold,
+                grad_scale=grad_scale,
+                timeout_s=timeout_s,
+            ),
+        )
         spec.rescale_grad = self.store.unscale
         settings = _slimps.ExchangeSettings()
         settings.backup_model = backup_model
@@ -101,7 +135,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
         # Longer than the store's timeout, so that the store's error, which says more, comes first.
         settings.timeout_s = self.store.timeout_s + 5
         self._backup_model = backup_model
-        self._exchange = self.store.exchange(self._names, found.layers, self._arrays, spec, settings)
+        self._exchange = self.store.exchange(
+            self._names, found.layers, self._arrays, spec, settings
+        )
         if self.store.num_workers > 1:
             _torch_parameters.broadcast_others(found.others, self.store)
         self._rates = _torch_groups.Rates(optimizer, found.group_of)
@@ -144,8 +180,15 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._finish()
         if too_late is not None:
             wrapped = all(name.startswith("module.") for name in self._names)
-            raise FailedPreconditionError("%s; expected DistributedOptimizer(..., push_in_backward=False)%s" % (
-                too_late, ", or no DistributedDataParallel around the model, which averages gradients" if wrapped else ""))
+            raise FailedPreconditionError(
+                "%s; expected DistributedOptimizer(..., push_in_backward=False)%s"
+                % (
+                    too_late,
+                    ", or no DistributedDataParallel around the model, which averages gradients"
+                    if wrapped
+                    else "",
+                )
+            )
         return loss
 
     def skip_step(self) -> None:
@@ -168,7 +211,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
             FailedPreconditionError: a GradScaler is in use, whose check needs all workers.
         """
         if self._scales:
-            raise FailedPreconditionError("leave: all workers take part in GradScaler's check; expected skip_step()")
+            raise FailedPreconditionError(
+                "leave: all workers take part in GradScaler's check; expected skip_step()"
+            )
         self.store.leave()
 
     @contextlib.contextmanager
@@ -184,7 +229,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
             FailedPreconditionError: gradients of a step were sent, and step() was not called yet.
         """
         if any(sent is not None for sent in self._out):
-            raise FailedPreconditionError("global_weights: gradients of a step have gone out; expected step() before")
+            raise FailedPreconditionError(
+                "global_weights: gradients of a step have gone out; expected step() before"
+            )
         kept = [array.copy() for array in self._arrays] if self._backup_model else []
         self._exchange.drain()
         own, self._holds_own = self._holds_own, False
@@ -239,10 +286,13 @@ class DistributedOptimizer(torch.optim.Optimizer):
         as the backup model has seen it, so the first step after loading lacks it. It does not hold
         the part of compressed pulls that the servers have not sent yet.
         """
-        return {"optimizer": self._wrapped.state_dict(),
-                "servers": _as_tensor(self.store.optimizer_states()),
-                "residuals": _as_tensor(self.store.residuals()),
-                "rank": self.store.rank, "num_workers": self.store.num_workers}
+        return {
+            "optimizer": self._wrapped.state_dict(),
+            "servers": _as_tensor(self.store.optimizer_states()),
+            "residuals": _as_tensor(self.store.residuals()),
+            "rank": self.store.rank,
+            "num_workers": self.store.num_workers,
+        }
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """Restores a state_dict() of the same rank. Call it before the first step. Collective.
@@ -256,9 +306,14 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """
         missing = {"optimizer", "servers", "residuals", "rank", "num_workers"} - set(state_dict)
         if missing:
-            raise InvalidArgumentError("load_state_dict: expected a DistributedOptimizer's, got one without %s"
-                                       % ", ".join(sorted(missing)))
-        _check_place((state_dict["rank"], state_dict["num_workers"]), (self.store.rank, self.store.num_workers))
+            raise InvalidArgumentError(
+                "load_state_dict: expected a DistributedOptimizer's, got one without %s"
+                % ", ".join(sorted(missing))
+            )
+        _check_place(
+            (state_dict["rank"], state_dict["num_workers"]),
+            (self.store.rank, self.store.num_workers),
+        )
         self._wrapped.load_state_dict(state_dict["optimizer"])
         self.param_groups = self._wrapped.param_groups
         self.state = self._wrapped.state
@@ -266,23 +321,33 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self.store.put_residuals(_as_bytes(state_dict["residuals"]))
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
-        raise FailedPreconditionError("add_param_group: the servers know the parameters from the beginning; expected "
-                                      "it before the DistributedOptimizer is made")
+        raise FailedPreconditionError(
+            "add_param_group: the servers know the parameters from the beginning; expected "
+            "it before the DistributedOptimizer is made"
+        )
 
     def __getstate__(self) -> Any:
-        raise FailedPreconditionError("DistributedOptimizer: cannot be copied or pickled, it is part of a job; "
-                                      "state_dict() can")
+        raise FailedPreconditionError(
+            "DistributedOptimizer: cannot be copied or pickled, it is part of a job; "
+            "state_dict() can"
+        )
 
     # ---- inside ---------------------------------------------------------------------------------
 
     @staticmethod
     def _check_arguments(passes: int, non_finite: str, clip_gradient: Optional[float]) -> None:
         if not isinstance(passes, int) or passes < 1:
-            raise InvalidArgumentError("backward_passes_per_step: expected an int from 1, got %r" % (passes,))
+            raise InvalidArgumentError(
+                "backward_passes_per_step: expected an int from 1, got %r" % (passes,)
+            )
         if non_finite not in ("stop", "skip"):
-            raise InvalidArgumentError("non_finite: expected \"stop\" or \"skip\", got %r" % (non_finite,))
+            raise InvalidArgumentError(
+                "non_finite: expected \"stop\" or \"skip\", got %r" % (non_finite,)
+            )
         if clip_gradient is not None and not clip_gradient > 0:
-            raise InvalidArgumentError("clip_gradient: expected above 0, or None, got %r" % (clip_gradient,))
+            raise InvalidArgumentError(
+                "clip_gradient: expected above 0, or None, got %r" % (clip_gradient,)
+            )
 
     def _watch_evaluation(self) -> Optional[_torch_evaluation.Watch]:
         if not self._backup_model:
@@ -323,7 +388,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
             raise FailedPreconditionError(
                 "parameter %s: its gradient came in %d backward passes of one step; expected %d, as "
                 "backward_passes_per_step says, or push_in_backward=False, where other losses reach it too"
-                % (self._names[index], self._passes[index], self._passes_wanted))
+                % (self._names[index], self._passes[index], self._passes_wanted)
+            )
         if self._parameters[index].grad is not None:  # an autograd function may return None
             self._send(index)
 
@@ -347,8 +413,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """Returns, in words, what the script changed after it was sent; None: nothing."""
         for name, parameter, sent in zip(self._names, self._parameters, self._out):
             if sent is not None and not sent.is_still(parameter.grad):
-                return ("gradient of %s: was changed after it had gone out in backward, as by clip_grad_norm_ or "
-                        "clip_grad_value_" % name)
+                return (
+                    "gradient of %s: was changed after it had gone out in backward, as by clip_grad_norm_ or "
+                    "clip_grad_value_" % name
+                )
         rates = self._rates.changed(self.param_groups) if self._hyper_told else None
         return rates and rates + ": changed after gradients had gone out in backward"
 
@@ -358,7 +426,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
             if parameter.grad is not None:
                 raise FailedPreconditionError(
                     "parameter %s: has a gradient, and needed none when the DistributedOptimizer was made: the servers "
-                    "do not know it. Expected requires_grad_(True) before that, or grad None" % name)
+                    "do not know it. Expected requires_grad_(True) before that, or grad None" % name
+                )
         if not self._hyper_told:
             self._tell_hyper()
         self._exchange.end_step()
@@ -380,8 +449,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
         If they are not, every worker's scaler is told that it found an infinity.
         """
         if self._push_in_backward:
-            raise FailedPreconditionError("GradScaler: gradients have gone out scaled; expected "
-                                          "DistributedOptimizer(..., push_in_backward=False)")
+            raise FailedPreconditionError(
+                "GradScaler: gradients have gone out scaled; expected "
+                "DistributedOptimizer(..., push_in_backward=False)"
+            )
         state = grad_scaler._per_optimizer_states[id(self)]
         if not state["found_inf_per_device"]:
             grad_scaler.unscale_(self)
@@ -402,15 +473,20 @@ def _check_place(saved: Tuple[int, int], here: Tuple[int, int]) -> None:
     """
     if saved == here:
         return
-    what = "load_state_dict: this state was saved by worker %d of %d, and this is worker %d of %d" % (*saved, *here)
+    what = (
+        "load_state_dict: this state was saved by worker %d of %d, and this is worker %d of %d"
+        % (*saved, *here)
+    )
     if saved[1] != here[1]:
         raise InvalidArgumentError("%s: expected a job of %d workers" % (what, saved[1]))
-    raise InvalidArgumentError("%s: load what worker %d saved, or start this worker with DMLC_WORKER_ID=%d"
-                               % (what, here[0], saved[0]))
+    raise InvalidArgumentError(
+        "%s: load what worker %d saved, or start this worker with DMLC_WORKER_ID=%d"
+        % (what, here[0], saved[0])
+    )
 
 
 def _as_tensor(content: bytes) -> torch.Tensor:
-    return torch.frombuffer(bytearray(content or b"\0"), dtype=torch.uint8)[:len(content)].clone()
+    return torch.frombuffer(bytearray(content or b"\0"), dtype=torch.uint8)[: len(content)].clone()
 
 
 def _as_bytes(tensor: torch.Tensor) -> bytes:

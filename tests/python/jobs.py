@@ -26,7 +26,9 @@ def run(script, *arguments, workers=2, servers=2):
         names = ["worker%d" % rank for rank in range(workers)]
         ends = job.wait_for_end(names, 120.0)
         said = [job.output(name) for name in names]
-        assert set(ends.values()) == {0}, "\n".join("--- %s\n%s" % pair for pair in zip(names, said))
+        assert set(ends.values()) == {0}, "\n".join(
+            "--- %s\n%s" % pair for pair in zip(names, said)
+        )
         return said
 
 

@@ -33,9 +33,13 @@ def test_four_workers_sum():
     jobs.run("sequences", "11", "none", workers=4)
 
 
-@pytest.mark.parametrize("scenario, why", [
-    ("an_exception_tells_the_others", "ArithmeticError: no more data"),
-    ("an_exit_within_a_store_tells_the_others", "bad data")])
+@pytest.mark.parametrize(
+    "scenario, why",
+    [
+        ("an_exception_tells_the_others", "ArithmeticError: no more data"),
+        ("an_exit_within_a_store_tells_the_others", "bad data"),
+    ],
+)
 def test_an_exception_that_nobody_caught_ends_the_job_and_says_why(scenario, why):
     with jobs.Daemons(2, 1) as job:
         for rank in range(2):

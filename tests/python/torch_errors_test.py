@@ -26,7 +26,9 @@ def model_and_sgd(**settings):
 
 
 def wrap(store, model, optimizer, **settings):
-    return slimps.torch.DistributedOptimizer(optimizer, model.named_parameters(), store=store, **settings)
+    return slimps.torch.DistributedOptimizer(
+        optimizer, model.named_parameters(), store=store, **settings
+    )
 
 
 def refused(match, kind=slimps.InvalidArgumentError):
@@ -59,7 +61,9 @@ def test_parameters_that_cannot_be_keys(store):
     with refused("got none for group0.1 of shape"):
         slimps.torch.DistributedOptimizer(sgd, [("weight", model.weight)], store=store)
     with refused("name 'w' stands twice"):
-        slimps.torch.DistributedOptimizer(sgd, [("w", model.weight), ("w", model.bias)], store=store)
+        slimps.torch.DistributedOptimizer(
+            sgd, [("w", model.weight), ("w", model.bias)], store=store
+        )
     with refused("expected \\(name, tensor\\) pairs"):
         slimps.torch.DistributedOptimizer(sgd, model.parameters(), store=store)
     double = torch.nn.Linear(3, 2).double()
@@ -67,7 +71,9 @@ def test_parameters_that_cannot_be_keys(store):
         wrap(store, double, torch.optim.SGD(double.parameters(), lr=0.1))
     gaps = torch.nn.Parameter(torch.ones(4, 6).t())
     with refused("parameter w: expected contiguous memory"):
-        slimps.torch.DistributedOptimizer(torch.optim.SGD([gaps], lr=0.1), [("w", gaps)], store=store)
+        slimps.torch.DistributedOptimizer(
+            torch.optim.SGD([gaps], lr=0.1), [("w", gaps)], store=store
+        )
     model.requires_grad_(False)
     with refused("expected parameters that need a gradient"):
         wrap(store, model, sgd)
@@ -86,9 +92,15 @@ def move(model):
 
 
 # torch counts only the first.
-@pytest.mark.parametrize("change, which", [
-    (lambda model: model.load_state_dict(torch.nn.Linear(3, 2).state_dict()), "weight"), (clip_weights, "weight"),
-    (set_one, "bias"), (move, "weight")])
+@pytest.mark.parametrize(
+    "change, which",
+    [
+        (lambda model: model.load_state_dict(torch.nn.Linear(3, 2).state_dict()), "weight"),
+        (clip_weights, "weight"),
+        (set_one, "bias"),
+        (move, "weight"),
+    ],
+)
 @pytest.mark.parametrize("backup_model", [True, False])
 def test_weights_that_others_change(store, change, which, backup_model):
     model, sgd = model_and_sgd()
@@ -98,7 +110,9 @@ def test_weights_that_others_change(store, change, which, backup_model):
     change(model)
     optimizer.zero_grad()
     model(torch.ones(1, 3)).sum().backward()
-    with refused("parameter %s: was changed outside of the optimizer" % which, slimps.FailedPreconditionError):
+    with refused(
+        "parameter %s: was changed outside of the optimizer" % which, slimps.FailedPreconditionError
+    ):
         optimizer.step()
 
 
@@ -111,7 +125,9 @@ def test_a_parameter_unfrozen_later(store):
     model.weight.requires_grad_(True)
     optimizer.zero_grad()
     model(torch.ones(1, 3)).sum().backward()
-    with refused("parameter weight: has a gradient, and needed none when", slimps.FailedPreconditionError):
+    with refused(
+        "parameter weight: has a gradient, and needed none when", slimps.FailedPreconditionError
+    ):
         optimizer.step()
 
 
@@ -132,7 +148,10 @@ def test_gradients_twice_and_options_that_must_stay(store):
     optimizer = wrap(store, model, sgd)
     loss = model(torch.ones(1, 3)).sum()
     loss.backward(retain_graph=True)
-    with refused("came in 2 backward passes of one step; expected 1, .* or push_in_backward=False", slimps.FailedPreconditionError):
+    with refused(
+        "came in 2 backward passes of one step; expected 1, .* or push_in_backward=False",
+        slimps.FailedPreconditionError,
+    ):
         loss.backward()
     with refused("gradients of a step have gone out", slimps.FailedPreconditionError):
         with optimizer.global_weights():
@@ -141,7 +160,9 @@ def test_gradients_twice_and_options_that_must_stay(store):
         optimizer.step()  # taken, with the gradients of the first pass
     optimizer.zero_grad()
     optimizer.param_groups[0]["momentum"] = 0.5
-    with refused("parameter group 0: .* only lr and weight_decay may change", slimps.FailedPreconditionError):
+    with refused(
+        "parameter group 0: .* only lr and weight_decay may change", slimps.FailedPreconditionError
+    ):
         model(torch.ones(1, 3)).sum().backward()
     with refused("before the DistributedOptimizer is made", slimps.FailedPreconditionError):
         optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(1))]})
@@ -162,8 +183,10 @@ def test_gradients_clipped_after_they_have_gone(store):
     optimizer = wrap(store, model, sgd)
     model(torch.ones(1, 3)).sum().backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
-    with refused("gradient of weight: was changed after it had gone out.*push_in_backward=False",
-                 slimps.FailedPreconditionError):
+    with refused(
+        "gradient of weight: was changed after it had gone out.*push_in_backward=False",
+        slimps.FailedPreconditionError,
+    ):
         optimizer.step()
 
 
@@ -176,17 +199,27 @@ def drop(model, _):
 
 
 def clip_by_value(model, _):
-    torch.nn.utils.clip_grad_value_(model.parameters(), 0.01)  # through .data: torch counts no change
+    torch.nn.utils.clip_grad_value_(
+        model.parameters(), 0.01
+    )  # through .data: torch counts no change
 
 
 def halve_the_rate(_, optimizer):
     optimizer.param_groups[0]["lr"] *= 0.5
 
 
-@pytest.mark.parametrize("change, complaint", [
-    (clamp_another, "gradient of weight: was changed after"), (drop, "gradient of weight: was changed after"),
-    (clip_by_value, "gradient of weight: was changed after"),
-    (halve_the_rate, "lr and weight_decay of parameter group 0: changed after gradients had gone out")])
+@pytest.mark.parametrize(
+    "change, complaint",
+    [
+        (clamp_another, "gradient of weight: was changed after"),
+        (drop, "gradient of weight: was changed after"),
+        (clip_by_value, "gradient of weight: was changed after"),
+        (
+            halve_the_rate,
+            "lr and weight_decay of parameter group 0: changed after gradients had gone out",
+        ),
+    ],
+)
 def test_what_changes_between_backward_and_step(store, change, complaint):
     model, sgd = model_and_sgd()
     before = model.weight.detach().clone()
@@ -195,7 +228,9 @@ def test_what_changes_between_backward_and_step(store, change, complaint):
     change(model, optimizer)
     with refused(complaint + ".*push_in_backward=False", slimps.FailedPreconditionError):
         optimizer.step()
-    assert torch.allclose(model.weight.detach(), before - 0.1), "the step as it was without that change"
+    assert torch.allclose(
+        model.weight.detach(), before - 0.1
+    ), "the step as it was without that change"
 
 
 def test_a_model_that_ddp_still_wraps_is_guessed(store):
@@ -204,7 +239,10 @@ def test_a_model_that_ddp_still_wraps_is_guessed(store):
     optimizer = slimps.torch.DistributedOptimizer(sgd, named, store=store)
     inner(torch.ones(1, 3)).sum().backward()
     inner.bias.grad /= 2
-    with refused("gradient of module.bias: .* or no DistributedDataParallel around", slimps.FailedPreconditionError):
+    with refused(
+        "gradient of module.bias: .* or no DistributedDataParallel around",
+        slimps.FailedPreconditionError,
+    ):
         optimizer.step()
 
 
@@ -238,7 +276,9 @@ class Halved(torch.autograd.Function):  # pylint: disable=abstract-method
 
 def test_a_function_that_gives_no_gradient(store):
     weight = torch.nn.Parameter(torch.ones(3))
-    optimizer = slimps.torch.DistributedOptimizer(torch.optim.SGD([weight], lr=1), store=store, backup_model=False)
+    optimizer = slimps.torch.DistributedOptimizer(
+        torch.optim.SGD([weight], lr=1), store=store, backup_model=False
+    )
     for learns, expected in ((False, 1.0), (True, 0.5), (False, 0.5)):
         optimizer.zero_grad(set_to_none=True)
         Halved.apply(weight, learns).sum().backward()
@@ -258,14 +298,23 @@ def test_what_changes_between_backward_and_step_counts_where_nothing_has_gone(st
 
 
 def one_cycle(optimizer):
-    return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.5, total_steps=10, cycle_momentum=False)
+    return torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, max_lr=0.5, total_steps=10, cycle_momentum=False
+    )
 
 
-@pytest.mark.parametrize("make", [one_cycle, lambda optimizer: torch.optim.swa_utils.SWALR(optimizer, swa_lr=0.5)])
+@pytest.mark.parametrize(
+    "make", [one_cycle, lambda optimizer: torch.optim.swa_utils.SWALR(optimizer, swa_lr=0.5)]
+)
 def test_schedulers_that_keep_notes_in_the_groups(store, make):
     model, _ = model_and_sgd()
-    groups = [{"params": [model.weight], "name": "decayed"}, {"params": [model.bias], "lr_scale": 0.5}]
-    optimizer = wrap(store, model, torch.optim.SGD(groups, lr=0.1, momentum=0.9), backup_model=False)
+    groups = [
+        {"params": [model.weight], "name": "decayed"},
+        {"params": [model.bias], "lr_scale": 0.5},
+    ]
+    optimizer = wrap(
+        store, model, torch.optim.SGD(groups, lr=0.1, momentum=0.9), backup_model=False
+    )
     schedule = make(optimizer)
     rates = set()
     for _ in range(3):
@@ -281,7 +330,9 @@ def test_momentum_that_a_scheduler_changes(store):
     model, sgd = model_and_sgd(momentum=0.9)
     optimizer = wrap(store, model, sgd)
     torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.5, total_steps=10)
-    with refused("parameter group 0: .* only lr and weight_decay may change", slimps.FailedPreconditionError):
+    with refused(
+        "parameter group 0: .* only lr and weight_decay may change", slimps.FailedPreconditionError
+    ):
         model(torch.ones(1, 3)).sum().backward()
 
 
@@ -331,21 +382,45 @@ def test_optimizers_that_share_a_store_are_alike(store):
     """The servers run one optimizer for all keys."""
     first, second = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
     before = [model.bias.detach().clone() for model in (first, second)]
-    adam = wrap(store, first, torch.optim.Adam(first.parameters(), lr=0.1, betas=(0.5, 0.999)), backup_model=False)
+    adam = wrap(
+        store,
+        first,
+        torch.optim.Adam(first.parameters(), lr=0.1, betas=(0.5, 0.999)),
+        backup_model=False,
+    )
     names = [("second." + name, parameter) for name, parameter in second.named_parameters()]
     for other, complaint in (
-            (torch.optim.SGD(second.parameters(), lr=0.1, momentum=0.9), "expected kind='ADAM' as it has, got 'SGD'"),
-            (torch.optim.Adam(second.parameters(), lr=0.1), "expected beta1=0.5 as it has, got 0.9")):
-        with refused("a DistributedOptimizer has set this store's: " + complaint, slimps.FailedPreconditionError):
+        (
+            torch.optim.SGD(second.parameters(), lr=0.1, momentum=0.9),
+            "expected kind='ADAM' as it has, got 'SGD'",
+        ),
+        (torch.optim.Adam(second.parameters(), lr=0.1), "expected beta1=0.5 as it has, got 0.9"),
+    ):
+        with refused(
+            "a DistributedOptimizer has set this store's: " + complaint,
+            slimps.FailedPreconditionError,
+        ):
             slimps.torch.DistributedOptimizer(other, names, store=store)
-    with refused("CommHookState: .*expected kind='ADAM' as it has, got 'NONE'", slimps.FailedPreconditionError):
+    with refused(
+        "CommHookState: .*expected kind='ADAM' as it has, got 'NONE'",
+        slimps.FailedPreconditionError,
+    ):
         slimps.torch.CommHookState(names, store=store)
-    with refused("set_optimizer: .*expected kind='ADAM' as it has, got 'SGD'", slimps.FailedPreconditionError):
+    with refused(
+        "set_optimizer: .*expected kind='ADAM' as it has, got 'SGD'", slimps.FailedPreconditionError
+    ):
         store.set_optimizer(slimps.optimizer.SGD())
     # The rates may differ.
-    alike = slimps.torch.DistributedOptimizer(torch.optim.Adam(second.parameters(), lr=0.3, betas=(0.5, 0.999)), names,
-                                              store=store, backup_model=False)
-    for model, optimizer, old, rate in ((first, adam, before[0], 0.1), (second, alike, before[1], 0.3)):
+    alike = slimps.torch.DistributedOptimizer(
+        torch.optim.Adam(second.parameters(), lr=0.3, betas=(0.5, 0.999)),
+        names,
+        store=store,
+        backup_model=False,
+    )
+    for model, optimizer, old, rate in (
+        (first, adam, before[0], 0.1),
+        (second, alike, before[1], 0.3),
+    ):
         model(torch.ones(1, 3)).sum().backward()
         optimizer.step()  # Adam's first step is its rate
         assert torch.allclose(model.bias.detach(), old - rate, atol=1e-5)
@@ -355,8 +430,10 @@ def test_a_store_with_another_optimizer(store):
     model, sgd = model_and_sgd()
     store.set_optimizer(slimps.optimizer.SGD(momentum=0.9))
     store.set_optimizer(slimps.optimizer.SGD(momentum=0.5))  # no optimizer relies on it
-    with refused("DistributedOptimizer: .*set_optimizer has set this store's: expected momentum=0.5",
-                 slimps.FailedPreconditionError):
+    with refused(
+        "DistributedOptimizer: .*set_optimizer has set this store's: expected momentum=0.5",
+        slimps.FailedPreconditionError,
+    ):
         wrap(store, model, sgd)
 
 
@@ -377,19 +454,30 @@ def test_a_step_waits_as_long_as_its_store(monkeypatch):
 @pytest.fixture(name="warnings_said")
 def warnings_said_before(monkeypatch, recwarn):
     monkeypatch.setattr(_said_once, "_said", set())
-    return lambda: [str(one.message) for one in recwarn.list if "evaluated on this worker's own" in str(one.message)]
+    return lambda: [
+        str(one.message)
+        for one in recwarn.list
+        if "evaluated on this worker's own" in str(one.message)
+    ]
 
 
 def own_weights(store, model, **settings):
     """Returns an optimizer after one step with the backup model."""
-    optimizer = wrap(store, model, torch.optim.SGD(model.parameters(), lr=0.1), **{"backup_model": True, **settings})
+    optimizer = wrap(
+        store,
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        **{"backup_model": True, **settings},
+    )
     model(torch.ones(2, 3)).sum().backward()
     optimizer.step()
     return optimizer
 
 
 def test_evaluating_without_global_weights_is_warned_of_once(store, warnings_said):
-    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
+    model = torch.nn.Sequential(
+        torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1)
+    )
     optimizer = own_weights(store, model)
     with optimizer.global_weights(), torch.no_grad():
         model.eval()(torch.ones(2, 3))
@@ -397,7 +485,9 @@ def test_evaluating_without_global_weights_is_warned_of_once(store, warnings_sai
     model(torch.ones(2, 3)).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
-    torch.utils.checkpoint.checkpoint(model, torch.ones(2, 3, requires_grad=True), use_reentrant=True).sum().backward()
+    torch.utils.checkpoint.checkpoint(
+        model, torch.ones(2, 3, requires_grad=True), use_reentrant=True
+    ).sum().backward()
     optimizer.step()
     torch.nn.Linear(3, 4).eval()(torch.ones(2, 3))  # another model
     assert not warnings_said()
@@ -409,7 +499,10 @@ def test_evaluating_without_global_weights_is_warned_of_once(store, warnings_sai
     optimizer.close()
 
 
-@pytest.mark.parametrize("how", ["without gradients alone", "in evaluation mode alone", "after close", "without backup model"])
+@pytest.mark.parametrize(
+    "how",
+    ["without gradients alone", "in evaluation mode alone", "after close", "without backup model"],
+)
 def test_which_evaluations_are_on_this_workers_own_weights(store, warnings_said, how):
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 1))
     optimizer = own_weights(store, model, backup_model=how != "without backup model")
@@ -423,7 +516,9 @@ def test_which_evaluations_are_on_this_workers_own_weights(store, warnings_said,
 def test_layers_are_told_by_their_modules():
     """nn.Bilinear's weight has three dimensions but is no convolution, so adacomp's bins are wider
     there."""
-    gradient = (np.random.default_rng(1).normal(size=(20, 10, 10)) ** 9).astype(np.float32)  # few large ones
+    gradient = (np.random.default_rng(1).normal(size=(20, 10, 10)) ** 9).astype(
+        np.float32
+    )  # few large ones
 
     def pushed(make, key):
         torch.manual_seed(1)
@@ -437,22 +532,38 @@ def test_layers_are_told_by_their_modules():
 
     def by_optimizer(named):
         return lambda model, store: slimps.torch.DistributedOptimizer(
-            torch.optim.SGD(model.parameters(), lr=0.1), named(model), store=store)
+            torch.optim.SGD(model.parameters(), lr=0.1), named(model), store=store
+        )
 
     def by_hook(named):
         return lambda model, store: slimps.torch.CommHookState(named(model), store=store)
 
     for by, key in ((by_optimizer, "weight"), (by_hook, "gradient/weight")):
-        by_shape, by_module = pushed(by(torch.nn.Module.named_parameters), key), pushed(by(lambda model: model), key)
+        by_shape, by_module = pushed(by(torch.nn.Module.named_parameters), key), pushed(
+            by(lambda model: model), key
+        )
         assert by_module < by_shape, (by_module, by_shape)
 
 
 def test_kinds_of_layers():
-    network = torch.nn.Sequential(torch.nn.Conv1d(2, 3, 1), torch.nn.BatchNorm1d(3), torch.nn.LSTM(3, 4), torch.nn.Embedding(5, 6),
-                                  torch.nn.Linear(6, 7))
+    network = torch.nn.Sequential(
+        torch.nn.Conv1d(2, 3, 1),
+        torch.nn.BatchNorm1d(3),
+        torch.nn.LSTM(3, 4),
+        torch.nn.Embedding(5, 6),
+        torch.nn.Linear(6, 7),
+    )
     assert _torch_parameters.layers_of(network, list(network.parameters())) == (
-        ["convolution"] * 2 + ["normalisation"] * 2 + ["recurrent"] * 4 + ["embedding"] + ["dense"] * 2)
-    assert _torch_parameters.layers_of(network.named_parameters(), list(network.parameters())) == [""] * 11
+        ["convolution"] * 2
+        + ["normalisation"] * 2
+        + ["recurrent"] * 4
+        + ["embedding"]
+        + ["dense"] * 2
+    )
+    assert (
+        _torch_parameters.layers_of(network.named_parameters(), list(network.parameters()))
+        == [""] * 11
+    )
 
 
 def test_closing_twice():
@@ -474,20 +585,34 @@ def test_the_hook_refuses(store):
         slimps.torch.CommHookState(torch.nn.Linear(2, 2).double().named_parameters(), store=store)
 
 
-@pytest.mark.parametrize("codec", ["dgc:ratio=0.5", "topk:ratio=0.5,momentum=nesterov", {
-    "compressor_type": "onebit", "momentum_type": "nesterov", "momentum_mu": 0.9}], ids=["dgc", "topk", "byteps"])
+@pytest.mark.parametrize(
+    "codec",
+    [
+        "dgc:ratio=0.5",
+        "topk:ratio=0.5,momentum=nesterov",
+        {"compressor_type": "onebit", "momentum_type": "nesterov", "momentum_mu": 0.9},
+    ],
+    ids=["dgc", "topk", "byteps"],
+)
 def test_the_hook_with_momentum_in_the_codec(store, codec):
     model, sgd = model_and_sgd()
     store.set_gradient_compression(codec)
 
     def state(optimizer):
-        return slimps.torch.CommHookState(model.named_parameters(), store=store, optimizer=optimizer)
+        return slimps.torch.CommHookState(
+            model.named_parameters(), store=store, optimizer=optimizer
+        )
 
     with refused("the codec has momentum of its own, .*; expected optimizer= beside it"):
         state(None)
-    for wrong, complaint in ((torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), "got SGD with 0.9 in parameter group 0"),
-                             (torch.optim.AdamW(model.parameters()), "got AdamW with 0.9"),
-                             (torch.optim.RMSprop(model.parameters(), momentum=0.5), "got RMSprop with 0.5")):
+    for wrong, complaint in (
+        (
+            torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
+            "got SGD with 0.9 in parameter group 0",
+        ),
+        (torch.optim.AdamW(model.parameters()), "got AdamW with 0.9"),
+        (torch.optim.RMSprop(model.parameters(), momentum=0.5), "got RMSprop with 0.5"),
+    ):
         with refused("twice; expected an optimizer without .*, " + complaint):
             state(wrong)
     made = state(sgd)

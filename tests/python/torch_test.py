@@ -11,13 +11,22 @@ def test_training_equals_one_process_on_the_joint_batch(kind):
     jobs.run("torch_scenarios", "equals_the_joint_batch", kind)
 
 
-@pytest.mark.parametrize("scenario", [
-    torch_scenarios.the_backup_model_is_one_local_step_ahead, torch_scenarios.tied_frozen_and_unused_parameters,
-    torch_scenarios.gradients_accumulate, torch_scenarios.clipped_gradients,
-    torch_scenarios.what_an_optimizer_does_not_step_is_rank_0s, torch_scenarios.a_worker_without_data_beside_a_scaler,
-    torch_scenarios.gradients_that_a_scaler_scaled, torch_scenarios.data_that_ends_unevenly,
-    torch_scenarios.compressed_both_ways_learns, torch_scenarios.values_are_broadcast,
-], ids=lambda scenario: scenario.__name__)
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        torch_scenarios.the_backup_model_is_one_local_step_ahead,
+        torch_scenarios.tied_frozen_and_unused_parameters,
+        torch_scenarios.gradients_accumulate,
+        torch_scenarios.clipped_gradients,
+        torch_scenarios.what_an_optimizer_does_not_step_is_rank_0s,
+        torch_scenarios.a_worker_without_data_beside_a_scaler,
+        torch_scenarios.gradients_that_a_scaler_scaled,
+        torch_scenarios.data_that_ends_unevenly,
+        torch_scenarios.compressed_both_ways_learns,
+        torch_scenarios.values_are_broadcast,
+    ],
+    ids=lambda scenario: scenario.__name__,
+)
 def test_scenario(scenario):
     jobs.run("torch_scenarios", scenario.__name__)
 

@@ -13,7 +13,7 @@ F = np.float32
 def fold(lanes):
     """Sums the last axis of sixteen: 8 + 8, 4 + 4, 2 + 2, 1 + 1."""
     for width in (8, 4, 2, 1):
-        lanes = lanes[..., :width] + lanes[..., width:2 * width]
+        lanes = lanes[..., :width] + lanes[..., width : 2 * width]
     return lanes[..., 0]
 
 
@@ -24,8 +24,8 @@ def block_sums(values, block=BLOCK):
     rows = -(-block // 16)
     padded = np.zeros((blocks, rows * 16), F)
     for index in range(blocks):
-        part = values[index * block:(index + 1) * block]
-        padded[index, :len(part)] = part
+        part = values[index * block : (index + 1) * block]
+        padded[index, : len(part)] = part
     lanes = padded.reshape(blocks, rows, 16)
     start = np.zeros((blocks, 1, 16), F)  # so that a sum of only -0 is +0
     # accumulate adds strictly in order; sum does not.

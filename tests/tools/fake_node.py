@@ -28,6 +28,7 @@ def trap(path):
     def note(number, _):
         write(path, signal.Signals(number).name)
         sys.exit(0)
+
     signal.signal(signal.SIGINT, note)
     signal.signal(signal.SIGTERM, note)
 
@@ -52,7 +53,10 @@ def play(arguments):
             write(value, str(os.getpid()))
         elif verb == "blame":
             with open(value, encoding="ascii") as pid:
-                print("slimps_server: worker 0 (host a, pid %s) failed: ABORTED" % pid.read(), flush=True)
+                print(
+                    "slimps_server: worker 0 (host a, pid %s) failed: ABORTED" % pid.read(),
+                    flush=True,
+                )
         elif verb == "pause":
             time.sleep(float(value))
         elif verb == "until":

@@ -18,10 +18,18 @@ GCC_ONLY = ("-fno-canonical-system-headers", "-Werror")
 def changed_files():
     """Returns the paths that the last commit changed, and those that differ from it."""
     paths = set()
-    for command in (["git", "diff", "--name-only", "--diff-filter=d", "HEAD^"],
-                    ["git", "ls-files", "--others", "--exclude-standard"]):
-        listing = subprocess.run(command, cwd=setup.REPOSITORY, stdout=subprocess.PIPE,
-                                 stderr=subprocess.DEVNULL, text=True, check=False).stdout
+    for command in (
+        ["git", "diff", "--name-only", "--diff-filter=d", "HEAD^"],
+        ["git", "ls-files", "--others", "--exclude-standard"],
+    ):
+        listing = subprocess.run(
+            command,
+            cwd=setup.REPOSITORY,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            check=False,
+        ).stdout
         paths.update(listing.splitlines())
     return paths
 
@@ -46,8 +54,14 @@ def sources_of(paths, sources):
 
 def findings(source, folder):
     """Returns what clang-tidy prints of one source, "" if that is clean."""
-    result = subprocess.run(["clang-tidy", "--quiet", "-p", folder, source], cwd=setup.REPOSITORY,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    result = subprocess.run(
+        ["clang-tidy", "--quiet", "-p", folder, source],
+        cwd=setup.REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
     if result.returncode == 0:
         return ""
     return result.stdout or result.stderr
@@ -56,8 +70,10 @@ def findings(source, folder):
 def lint(sources, commands, show):
     """Checks `sources` on all cores and calls `show` with each one's findings. Returns those that are
     not clean."""
-    database = [{"directory": setup.REPOSITORY, "file": source, "arguments": commands[source]}
-                for source in sources]
+    database = [
+        {"directory": setup.REPOSITORY, "file": source, "arguments": commands[source]}
+        for source in sources
+    ]
     bad = []
     with tempfile.TemporaryDirectory(prefix="slimps-") as folder:
         with open(os.path.join(folder, "compile_commands.json"), "w", encoding="utf-8") as file:
@@ -74,15 +90,22 @@ def lint(sources, commands, show):
 def run(arguments):
     parser = argparse.ArgumentParser(
         prog="slimps lint",
-        description="Checks C++ sources with clang-tidy. Exit status 1: it found something.")
+        description="Checks C++ sources with clang-tidy. Exit status 1: it found something.",
+    )
     parser.add_argument("--all", action="store_true", help="check every source of the tree")
-    parser.add_argument("files", nargs="*", metavar="FILE", help="sources or headers, relative to the "
-                        "repository; default: what the last commit or the working tree changed")
+    parser.add_argument(
+        "files",
+        nargs="*",
+        metavar="FILE",
+        help="sources or headers, relative to the "
+        "repository; default: what the last commit or the working tree changed",
+    )
     options = parser.parse_args(arguments)
     setup.install_packages()
     setup.build(["//proto:slimps_proto"])  # sources include its generated header
-    commands = compile_commands(json.loads(setup.bazel_output(
-        "aquery", [COMPILATIONS, "--output=jsonproto"]))["actions"])
+    commands = compile_commands(
+        json.loads(setup.bazel_output("aquery", [COMPILATIONS, "--output=jsonproto"]))["actions"]
+    )
     sources = sorted(commands)
     if not options.all:
         unknown = [path for path in options.files if not sources_of([path], commands)]

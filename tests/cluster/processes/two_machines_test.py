@@ -19,7 +19,11 @@ from bench.cluster import net  # noqa: E402
 
 WHY_NOT = net.why_not()
 DEADLINE = 60.0  # seconds; only a failing test waits this long
-SCHEDULER, SERVER, WORKER = "scheduler/slimps_scheduler", "server/slimps_server", "examples/kvstore_cpp"
+SCHEDULER, SERVER, WORKER = (
+    "scheduler/slimps_scheduler",
+    "server/slimps_server",
+    "examples/kvstore_cpp",
+)
 
 
 @unittest.skipIf(WHY_NOT is not None, WHY_NOT)
@@ -40,13 +44,24 @@ class TwoMachinesTest(unittest.TestCase):
             process.wait()
 
     def start(self, name, node, program, *flags, uri="10.77.0.1", workers=1):
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("DMLC_")}
-        environment.update(DMLC_PS_ROOT_URI=uri, DMLC_PS_ROOT_PORT="9091", DMLC_NUM_WORKER=str(workers),
-                           DMLC_NUM_SERVER="1")
+        environment = {
+            key: value for key, value in os.environ.items() if not key.startswith("DMLC_")
+        }
+        environment.update(
+            DMLC_PS_ROOT_URI=uri,
+            DMLC_PS_ROOT_PORT="9091",
+            DMLC_NUM_WORKER=str(workers),
+            DMLC_NUM_SERVER="1",
+        )
         command = self.network.command(node, [os.path.join(PROGRAMS, program), *flags])
         with open(self.path(name), "wb") as log:
-            self.processes[name] = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log,
-                                                    stderr=subprocess.STDOUT)
+            self.processes[name] = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
 
     def path(self, name):
         return os.path.join(self.folder.name, name)
@@ -59,8 +74,16 @@ class TwoMachinesTest(unittest.TestCase):
         deadline = time.monotonic() + DEADLINE
         while not condition():
             if time.monotonic() > deadline:
-                self.fail("waited %.0f s for %s\n%s" % (DEADLINE, what, "\n".join(
-                    "--- %s\n%s" % (name, self.output(name)) for name in self.processes)))
+                self.fail(
+                    "waited %.0f s for %s\n%s"
+                    % (
+                        DEADLINE,
+                        what,
+                        "\n".join(
+                            "--- %s\n%s" % (name, self.output(name)) for name in self.processes
+                        ),
+                    )
+                )
             time.sleep(0.02)
 
     def wait_for_line(self, name, text):
@@ -83,21 +106,29 @@ class TwoMachinesTest(unittest.TestCase):
         self.start("scheduler", 0, SCHEDULER)
         self.start("server", 1, SERVER)
         self.assertEqual(2, self.status("scheduler"))
-        self.assertIn("DMLC_PS_ROOT_URI=10.77.0.1 can be reached by others", self.output("scheduler"))
+        self.assertIn(
+            "DMLC_PS_ROOT_URI=10.77.0.1 can be reached by others", self.output("scheduler")
+        )
         self.assertEqual(2, self.status("server"))
-        self.assertIn("10.77.0.2, by which this machine reaches the scheduler at 10.77.0.1, can be reached by others",
-                      self.output("server"))
+        self.assertIn(
+            "10.77.0.2, by which this machine reaches the scheduler at 10.77.0.1, can be reached by others",
+            self.output("server"),
+        )
 
     def test_a_server_that_only_its_own_machine_reaches_is_refused(self):
         self.start("server", 1, SERVER, "--bind=127.0.0.1")
         self.assertEqual(2, self.status("server"))
-        self.assertIn("--bind=127.0.0.1: no other machine reaches this server there", self.output("server"))
+        self.assertIn(
+            "--bind=127.0.0.1: no other machine reaches this server there", self.output("server")
+        )
         self.assertIn("leave --bind out (which is --bind=10.77.0.2)", self.output("server"))
 
     def test_a_scheduler_elsewhere_than_it_is_looked_for_is_refused(self):
         self.start("scheduler", 0, SCHEDULER, "--bind=127.0.0.1", "--insecure")
         self.assertEqual(2, self.status("scheduler"))
-        self.assertIn("nodes look for the scheduler at DMLC_PS_ROOT_URI=10.77.0.1", self.output("scheduler"))
+        self.assertIn(
+            "nodes look for the scheduler at DMLC_PS_ROOT_URI=10.77.0.1", self.output("scheduler")
+        )
 
     def test_a_server_beside_the_scheduler_on_loopback_is_named_by_a_worker_elsewhere(self):
         self.start("scheduler", 0, SCHEDULER, "--bind=0.0.0.0", "--insecure")
