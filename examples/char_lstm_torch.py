@@ -5,7 +5,8 @@ r"""A character LSTM on any text.
     tools/slimps launch --workers 2 --servers 2 -- python3 examples/char_lstm_torch.py --text FILE \
         --compression qsgd:bits=4,norm=max,error_feedback=on --backup_model on    # SlimGC
 
-Without --text the licence that Debian has in /usr/share/common-licenses is learnt. The last tenth of the text validates.
+Without --text the licence that Debian has in /usr/share/common-licenses is learnt. The last tenth
+of the text validates.
 """
 
 import numpy as np

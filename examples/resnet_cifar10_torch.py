@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""torchvision's ResNet-18 on CIFAR-10, its first layers cut down to images of 32 x 32.
 
-    tools/slimps launch --workers 2 --servers 2 -- python3 examples/resnet_cifar10_torch.py --data_dir DIR \
+    tools/slimps launch --workers 2 --servers 2 -- \
+        python3 examples/resnet_cifar10_torch.py --data_dir DIR \
         --compression 1bit --pull_compression 1bit --backup_model on    # SlimGC
 
---data_dir holds the binary files data_batch_1.bin to data_batch_5.bin and test_batch.bin, or each with .xz behind it;
-without it random images are taken, which shows the speed, and an accuracy that means nothing.
+--data_dir holds the binary files data_batch_1.bin to data_batch_5.bin and test_batch.bin, or each
+with .xz behind it. Without it random images are taken, which shows the speed, and an accuracy that
+means nothing.
 """
 
 import lzma

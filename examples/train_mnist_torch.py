@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Handwritten digits: one process, DistributedOptimizer, or DistributedDataParallel with slimps' hook.
+r"""Handwritten digits: one process, DistributedOptimizer, or DistributedDataParallel with a hook.
 
-    python3 examples/train_mnist_torch.py --mode plain                     # the script as it was before
+    python3 examples/train_mnist_torch.py --mode plain                 # the script as it was before
     tools/slimps launch --workers 2 --servers 2 -- python3 examples/train_mnist_torch.py
     tools/slimps launch --workers 2 --servers 2 -- \
         python3 examples/train_mnist_torch.py --compression 1bit --backup_model on    # SlimGC
     tools/slimps launch --workers 2 --servers 2 -- python3 examples/train_mnist_torch.py --mode ddp
 
---data_dir holds MNIST's four files (train-images-idx3-ubyte.gz and so on, as Yann LeCun published them); without it the
-1,797 digits that scikit-learn has with it are taken, enlarged to 28 x 28.
+--data_dir holds MNIST's four files (train-images-idx3-ubyte.gz and so on, as Yann LeCun published
+them). Without it the 1,797 digits that scikit-learn has with it are taken, enlarged to 28 x 28.
 """
 
 import gzip

@@ -23,7 +23,8 @@ def parser(description, epochs, batch, lr):
         choices=["plain", "optimizer", "ddp", "gloo"],
         default="optimizer",
         help="plain: one process without slimps; optimizer: slimps.torch.DistributedOptimizer; "
-        "ddp: DistributedDataParallel with slimps.torch.comm_hook; gloo: without it, to compare (docs/python.md)",
+        "ddp: DistributedDataParallel with slimps.torch.comm_hook; gloo: without it, to compare "
+        "(docs/python.md)",
     )
     made.add_argument("--epochs", type=int, default=epochs)
     made.add_argument("--batch", type=int, default=batch, help="of each worker")
@@ -42,7 +43,8 @@ def parser(description, epochs, batch, lr):
         "--backup_model",
         choices=["on", "off"],
         default="off",
-        help="of the mode optimizer. on: SlimGC's; the network is hidden behind the next step, one round of lag",
+        help="of the mode optimizer. on: SlimGC's; the network is hidden behind the next step, one "
+        "round of lag",
     )
     made.add_argument("--emulate_link", default="", help="as 100mbit")
     return made

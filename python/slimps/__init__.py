@@ -18,13 +18,13 @@ and semantics are MXNet's.
 import sys
 
 try:
-    from slimps import _slimps
+    from slimps import _slimps  # noqa: F401
 except ImportError as error:
     if getattr(error, "name", None) != "slimps._slimps" and "_slimps" not in str(error):
         raise
     raise ImportError(
-        "slimps was built for Debian's /usr/bin/python3 (3.11, CPython, x86_64), and %s is %d.%d: %s"
-        % (sys.executable, sys.version_info[0], sys.version_info[1], error)
+        "slimps was built for Debian's /usr/bin/python3 (3.11, CPython, x86_64), and %s is %d.%d: "
+        "%s" % (sys.executable, sys.version_info[0], sys.version_info[1], error)
     ) from error
 
 from slimps import errors, kv, lr_scheduler, optimizer, row_sparse

@@ -56,7 +56,8 @@ def as_numpy(value: Any, what: str) -> np.ndarray:
     if value.dtype == _FLOAT64:
         _said_once.warn(
             "float64",
-            "%s: float64 is converted, since the servers keep float32 and nothing else travels; arrays of "
+            "%s: float64 is converted, since the servers keep float32 and nothing else travels; "
+            "arrays of "
             "numpy.float32 need no copy (said once)" % what,
         )
     elif value.dtype != _FLOAT32 and value.dtype != _FLOAT16:
@@ -73,8 +74,8 @@ def _from_another(value: Any, what: str) -> np.ndarray:
         )
     except (TypeError, ValueError, BufferError, RuntimeError) as error:
         raise InvalidArgumentError(
-            "%s: expected a numpy array, a torch tensor or another array of float32 or float16, got %s (%s)"
-            % (what, type(value).__name__, error)
+            "%s: expected a numpy array, a torch tensor or another array of float32 or float16, "
+            "got %s (%s)" % (what, type(value).__name__, error)
         ) from None
 
 

@@ -14,8 +14,8 @@ class Compression(NamedTuple):
 
     codec         its spec; empty if a dictionary was given
     refuses_half  float16 pushes are refused, as MXNet's compression refuses them
-    momentum      the codec applies momentum itself (compress/codec/catalogue/decorators.h), so the optimizer
-                  must not
+    momentum      the codec applies momentum itself (compress/codec/catalogue/decorators.h), so the
+                  optimizer must not
     """
 
     codec: str

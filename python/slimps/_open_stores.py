@@ -46,8 +46,9 @@ def check_none_of(job: "Job") -> None:
             job.job_id,
         ):
             raise FailedPreconditionError(
-                "create: this process has a %s store of the job at %s already, as worker %d of %d; expected that one to be used "
-                "(DistributedOptimizer, CommHookState and broadcast_parameters take store=), or closed before"
+                "create: this process has a %s store of the job at %s already, as worker %d of %d; "
+                "expected that one to be used (DistributedOptimizer, CommHookState and "
+                "broadcast_parameters take store=), or closed before"
                 % (store.type, job.scheduler, store.rank, store.num_workers)
             )
 
@@ -60,7 +61,7 @@ def abort_for(store: "KVStore", error: BaseException) -> None:
     store.abort("worker %d: %s: %s" % (store.rank, type(error).__name__, error))
     try:
         store.close()
-    except Exception:  # pylint: disable=broad-except
+    except Exception:
         pass
 
 
@@ -73,7 +74,7 @@ def _close_all() -> None:
             continue
         try:
             store.close()
-        except Exception as error:  # pylint: disable=broad-except
+        except Exception as error:
             print("slimps: closing the store: %s" % error, file=sys.stderr)
 
 

@@ -59,7 +59,7 @@ class Store:
     """KVStore of worker/kvstore.h."""
 
     @staticmethod
-    def create(type: str, options: Options) -> Store: ...
+    def create(type: str, options: Options) -> "Store": ...
     def init(
         self,
         keys: Sequence[Union[int, str]],

@@ -56,8 +56,8 @@ class StoreOptimizer:
             there, wanted = getattr(self._spec, name), getattr(spec, name)
             if there != wanted:
                 raise FailedPreconditionError(
-                    "%s: the servers run one optimizer for all keys of a store, and %s has set this store's: expected "
-                    "%s=%r as it has, got %r"
+                    "%s: the servers run one optimizer for all keys of a store, and %s has set "
+                    "this store's: expected %s=%r as it has, got %r"
                     % (who, self._relying or "set_optimizer", name, there, wanted)
                 )
 

@@ -47,7 +47,8 @@ class Weights:
                 or sample.tobytes() != values
             ):
                 raise FailedPreconditionError(
-                    "parameter %s: was changed outside of the optimizer, and the servers do not know; load weights "
+                    "parameter %s: was changed outside of the optimizer, and the servers do not "
+                    "know; load weights "
                     "before the DistributedOptimizer is made" % name
                 )
 

@@ -158,15 +158,16 @@ class CommHookState:
             return
         if self._optimizer is None:
             raise InvalidArgumentError(
-                "CommHookState: the codec has momentum of its own, and a gradient must not go through momentum twice; "
-                "expected optimizer= beside it, one without momentum"
+                "CommHookState: the codec has momentum of its own, and a gradient must not go "
+                "through momentum twice; expected optimizer= beside it, one without momentum"
             )
         for number, group in enumerate(self._optimizer.param_groups):
             momentum = group.get("momentum") or group.get("betas", (0,))[0]
             if momentum:
                 raise InvalidArgumentError(
-                    "CommHookState: the codec has momentum of its own, and a gradient would go through momentum twice; "
-                    "expected an optimizer without (torch.optim.SGD with momentum=0), got %s with %s in parameter "
+                    "CommHookState: the codec has momentum of its own, and a gradient would go "
+                    "through momentum twice; expected an optimizer without (torch.optim.SGD with "
+                    "momentum=0), got %s with %s in parameter "
                     "group %d" % (type(self._optimizer).__name__, momentum, number)
                 )
 
@@ -177,8 +178,8 @@ class CommHookState:
             name = self._names.get(id(parameter))
             if name is None:
                 raise FailedPreconditionError(
-                    "comm_hook: DistributedDataParallel has a parameter of shape %s that CommHookState was not given"
-                    % (tuple(parameter.shape),)
+                    "comm_hook: DistributedDataParallel has a parameter of shape %s that "
+                    "CommHookState was not given" % (tuple(parameter.shape),)
                 )
             names.append(name)
             views.append(_torch_parameters.memory_of(gradient, name))

@@ -87,7 +87,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         grad_scale: Optional[float] = None,
         non_finite: str = "stop",
         timeout_s: Optional[float] = None,
-        type: Optional[str] = None,  # pylint: disable=redefined-builtin
+        type: Optional[str] = None,
         store: Optional[kv.KVStore] = None,
         **options: Any,
     ) -> None:
@@ -386,9 +386,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
             return
         if self._out[index] is not None:
             raise FailedPreconditionError(
-                "parameter %s: its gradient came in %d backward passes of one step; expected %d, as "
-                "backward_passes_per_step says, or push_in_backward=False, where other losses reach it too"
-                % (self._names[index], self._passes[index], self._passes_wanted)
+                "parameter %s: its gradient came in %d backward passes of one step; expected %d, "
+                "as backward_passes_per_step says, or push_in_backward=False, where other losses "
+                "reach it too" % (self._names[index], self._passes[index], self._passes_wanted)
             )
         if self._parameters[index].grad is not None:  # an autograd function may return None
             self._send(index)
@@ -414,7 +414,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         for name, parameter, sent in zip(self._names, self._parameters, self._out):
             if sent is not None and not sent.is_still(parameter.grad):
                 return (
-                    "gradient of %s: was changed after it had gone out in backward, as by clip_grad_norm_ or "
+                    "gradient of %s: was changed after it had gone out in backward, as by "
+                    "clip_grad_norm_ or "
                     "clip_grad_value_" % name
                 )
         rates = self._rates.changed(self.param_groups) if self._hyper_told else None
@@ -425,7 +426,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         for name, parameter in self._left_out:
             if parameter.grad is not None:
                 raise FailedPreconditionError(
-                    "parameter %s: has a gradient, and needed none when the DistributedOptimizer was made: the servers "
+                    "parameter %s: has a gradient, and needed none when the DistributedOptimizer "
+                    "was made: the servers "
                     "do not know it. Expected requires_grad_(True) before that, or grad None" % name
                 )
         if not self._hyper_told:

@@ -61,9 +61,9 @@ class Watch:
         self.end()
         _said_once.warn(
             "evaluation",
-            "the model is evaluated on this worker's own weights, as backup_model=True has them between steps: they "
-            "differ from worker to worker. Expected it inside `with optimizer.global_weights():`, which holds the weights of "
-            "all (said once)",
+            "the model is evaluated on this worker's own weights, as backup_model=True has them "
+            "between steps: they differ from worker to worker. Expected it inside `with "
+            "optimizer.global_weights():`, which holds the weights of all (said once)",
         )
 
 

@@ -34,8 +34,8 @@ def _options(optimizer: Any, kind: str, by_group: Sequence[str]) -> Dict[str, An
         for name, value in group.items():
             if name not in by_group and value != groups[0].get(name):
                 raise InvalidArgumentError(
-                    "torch.optim.%s: parameter group %d has %s=%r and group 0 %r; expected equal options, since the "
-                    "servers have one for all keys"
+                    "torch.optim.%s: parameter group %d has %s=%r and group 0 %r; expected equal "
+                    "options, since the servers have one for all keys"
                     % (kind, number, name, value, groups[0].get(name))
                 )
     return groups[0]

@@ -123,7 +123,8 @@ def open_store() -> kv.KVStore:
     stores = _open_stores.distributed()
     if len(stores) != 1:
         raise FailedPreconditionError(
-            "store: expected one that is open, found %d; make the DistributedOptimizer, the CommHookState or a "
+            "store: expected one that is open, found %d; make the DistributedOptimizer, the "
+            "CommHookState or a "
             "slimps.kv.create(\"dist_sync\") first, or pass store=" % len(stores)
         )
     return stores[0]

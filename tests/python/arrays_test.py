@@ -68,7 +68,8 @@ def test_dlpack_is_read_without_copying():
         (torch.zeros(2, device="meta"), "expected a tensor on the CPU, got one on meta"),
         (
             1.5,
-            "expected a numpy array, a torch tensor or another array of float32 or float16, got float",
+            "expected a numpy array, a torch tensor or another array of float32 or float16, got "
+            "float",
         ),
         ({}, "got dict"),
         (None, "got NoneType"),

@@ -308,7 +308,7 @@ def test_the_extension_checks_for_itself():
 )
 def test_the_extension_takes_packed_float32_alone(store, array, complaint):
     with pytest.raises(TypeError, match=complaint):
-        store._store.push("w", [array], 0)  # pylint: disable=protected-access
+        store._store.push("w", [array], 0)
 
 
 def test_other_threads_run_while_one_waits():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of real processes whose workers are Python: scenarios of scenarios.py, or the test itself."""
+"""Jobs of real processes whose workers are Python: files of scenarios, or the test itself."""
 
 import contextlib
 import sys
@@ -33,7 +33,7 @@ def run(script, *arguments, workers=2, servers=2):
 
 
 @contextlib.contextmanager
-def lone_store(type="dist_sync", servers=1, **options):  # pylint: disable=redefined-builtin
+def lone_store(type="dist_sync", servers=1, **options):
     """Opens a store in this process, the only worker of its job."""
     with Daemons(1, servers) as job:
         slimps.init(scheduler="127.0.0.1:%d" % job.port, num_workers=1, num_servers=servers)

@@ -225,7 +225,8 @@ def test_torch_optimizers_are_read():
         ),
         (
             lambda: "sgd",
-            "optimizer: expected one of slimps.optimizer or torch.optim.SGD, Adam or AdamW, got str",
+            "optimizer: expected one of slimps.optimizer or torch.optim.SGD, Adam or AdamW, got "
+            "str",
         ),
     ],
 )

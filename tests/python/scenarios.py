@@ -352,7 +352,7 @@ def optimizer_states_are_saved_and_loaded():
 
 
 def torch_tensors():
-    import torch  # pylint: disable=import-outside-toplevel
+    import torch
 
     store = slimps.kv.create("dist_sync")
     parameter = torch.nn.Parameter(torch.full(SHAPE, 2.0))

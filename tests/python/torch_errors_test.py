@@ -261,16 +261,16 @@ def test_what_begins_to_change_later(store):
     assert number == 20
 
 
-class Halved(torch.autograd.Function):  # pylint: disable=abstract-method
+class Halved(torch.autograd.Function):
     """weight / 2. Its backward may say that there is no gradient."""
 
     @staticmethod
-    def forward(ctx, weight, learns):  # pylint: disable=arguments-differ
+    def forward(ctx, weight, learns):
         ctx.learns = learns
         return weight / 2
 
     @staticmethod
-    def backward(ctx, gradient):  # pylint: disable=arguments-differ
+    def backward(ctx, gradient):
         return (gradient / 2 if ctx.learns else None), None
 
 

@@ -385,7 +385,8 @@ def resume(path):
         raise AssertionError("another rank's state was taken")
     except slimps.InvalidArgumentError as error:
         assert (
-            "this state was saved by worker %d of 2, and this is worker %d of 2: load what worker %d saved, or start "
+            "this state was saved by worker %d of 2, and this is worker %d of 2: load what worker "
+            "%d saved, or start "
             "this worker with DMLC_WORKER_ID=%d" % (1 - rank, rank, rank, 1 - rank)
         ) in str(error), error
     optimizer.close()

@@ -121,7 +121,7 @@ def test_another_python_is_told_which_one_it_is_for(tmp_path):
 
 def test_the_stub_names_what_the_extension_has():
     stub = open("python/package/slimps/_slimps.pyi", encoding="utf-8").read()
-    from slimps import _slimps  # pylint: disable=import-outside-toplevel
+    from slimps import _slimps
 
     for kind in (_slimps.Options, _slimps.Schedule, _slimps.OptimizerSpec, _slimps.Store):
         assert "class %s:" % kind.__name__ in stub

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fp32 arithmetic that codecs share: sums in sixteen lanes by blocks, half-precision formats, bit planes.
+"""The fp32 arithmetic that codecs share.
+
+Sums in sixteen lanes by blocks, half-precision formats, bit planes.
 
 numpy rounds every fp32 operation by itself, as the C++ code does.
 """

@@ -36,7 +36,8 @@ def effective_rates():
         for round_ in got:
             assert round_.sent == np.count_nonzero(round_.decoded)
         print(
-            f"bins of {length}: effective rate {rates[0]:.1f} in round 1, {settled:.1f} once settled"
+            f"bins of {length}: effective rate {rates[0]:.1f} in round 1, {settled:.1f} once "
+            f"settled"
         )
 
 

@@ -142,7 +142,8 @@ def same(got, want, what):
     differ = np.flatnonzero(got.view(np.uint32) != want.astype(F).view(np.uint32))
     at = differ[0]
     sys.exit(
-        f"{what}: {len(differ)} of {len(got)} differ, first element {at}: {got[at]!r}, expected {want[at]!r}"
+        f"{what}: {len(differ)} of {len(got)} differ, first element {at}: {got[at]!r}, expected "
+        f"{want[at]!r}"
     )
 
 
@@ -225,7 +226,8 @@ def compare(
                     )
                 if most_bytes is not None and len(ours.payload) > most_bytes(n):
                     sys.exit(
-                        f"{what}: {len(ours.payload)} bytes of payload, expected at most {most_bytes(n)}"
+                        f"{what}: {len(ours.payload)} bytes of payload, expected at most "
+                        f"{most_bytes(n)}"
                     )
                 compared += 1
     print(f"{spec}: {compared} encodings equal numpy's bit for bit")

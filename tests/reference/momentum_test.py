@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dgc, and clipping, momentum and warm-up before other codecs. usage: momentum_test.py CODEC_TOOL"""
+"""dgc, and clipping, momentum and warm-up before other codecs.
+
+usage: momentum_test.py CODEC_TOOL
+"""
 
 import bins
 import quantizers as q

@@ -2,12 +2,13 @@
 """Philox4x32-10 (Salmon et al., SC 2011) and the stream of random numbers that codecs draw from.
 
 Element i of a partition takes word (i % 64) // 16 of the Philox block with counter
-(16 * (i // 64) + i % 16, round, worker, partition), so that sixteen lanes draw sixty-four elements at once. The key is
-seed XOR key id, low word first.
+(16 * (i // 64) + i % 16, round, worker, partition), so that sixteen lanes draw sixty-four elements
+at once. The key is seed XOR key id, low word first.
 
-Codecs that round every element take 16 bits for each from xoshiro128+ (Blackman and Vigna, 2021): every 4,096 elements
-have sixteen generators, generator j of block b started with the four words of counter 16 * b + j. Element i of a block
-takes step i // 32 of generator i % 16, of its 32 bits the lower half where i % 32 < 16, else the upper.
+Codecs that round every element take 16 bits for each from xoshiro128+ (Blackman and Vigna, 2021).
+Every 4,096 elements have sixteen generators; generator j of block b is started with the four words
+of counter 16 * b + j. Element i of a block takes step i // 32 of generator i % 16. It uses the
+lower half of the 32 bits where i % 32 < 16, else the upper.
 """
 
 import numpy as np

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that random codecs keep the mean: 10,000 encodings of one gradient, in rounds that draw different numbers.
+"""Checks that random codecs keep the mean.
 
-Each element must decode to one of two neighbours, low and high, to high with probability p = (x - low) / (high - low).
-Four bounds, with N draws of n elements:
+One gradient is encoded 10,000 times, in rounds that draw different numbers. Each element must
+decode to one of two neighbours, low and high, to high with probability
+p = (x - low) / (high - low). Four bounds, with N draws of n elements:
 
-  mean of each element   Hoeffding: off by more than t (high - low) with probability at most 2 exp(-2 N t^2). t makes
-                         that 1e-9 / n
-  all means together     sum of (mean - x)^2 / (p (1 - p) (high - low)^2 / N) is about n:
-                         within 6 of its standard deviations: each term's variance is 2 + (1 - 6 pq) / (N pq), q = 1 - p
-  their sum              standard normal after division by the root of the summed variances: within 6
-  spread of the sum      if elements draw independently, the variance over draws of a draw's sum is the sum of the
-                         variances, to a relative sqrt(2 / N): within 6 of those
+  mean of each element   Hoeffding: off by more than t (high - low) with probability at most
+                         2 exp(-2 N t^2). t makes that 1e-9 / n
+  all means together     sum of (mean - x)^2 / (p (1 - p) (high - low)^2 / N) is about n: within 6
+                         of its standard deviations. Each term's variance is
+                         2 + (1 - 6 pq) / (N pq), q = 1 - p
+  their sum              standard normal after division by the root of the summed variances:
+                         within 6
+  spread of the sum      if elements draw independently, the variance over draws of a draw's sum is
+                         the sum of the variances, to a relative sqrt(2 / N): within 6 of those
 
 Seeds are fixed, so a test that passed passes again.
 """

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which folder may include which: dependencies run one way, and each foreign library has one home.
 
-tools, tests, python -> worker -> backup_model; server; scheduler -> proto/net -> proto -> proto/base
+tools, tests, python -> worker -> backup_model
+worker, server, scheduler -> proto/net -> proto -> proto/base
 worker, server, backup_model -> compress -> compress/format -> compress/kernels, proto/base
 
 These parts have rooms. Inside a part, a room includes the rooms that it stands on.

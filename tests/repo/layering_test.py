@@ -77,7 +77,8 @@ class LayeringRules(unittest.TestCase):
         self.assertEqual(
             [
                 "python/extension/a.cc:2: python is built on the public worker/kvstore.h and "
-                "worker/kvstore_options.h and worker/collective_optimizer.h and worker/exchange/weight_exchange.h, not worker/store/dist_store.h"
+                "worker/kvstore_options.h and worker/collective_optimizer.h and "
+                "worker/exchange/weight_exchange.h, not worker/store/dist_store.h"
             ],
             self.refused("python/extension/a.cc", '"worker/store/dist_store.h"'),
         )

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Actions that have one place each: reading the time, starting a thread, writing a file that must last.
+"""Actions that have one place each: reading time, starting threads, writing files that must last.
 
-The time           proto/base/clock.h    passed in as a Clock; MachineClock() only as a default, and in programs
+The time           proto/base/clock.h    a Clock, passed in; MachineClock() as default, in programs
 A thread           proto/base/thread.h   Thread
-A file that lasts  proto/base/file.h     WriteFileDurably, FileWriter; in Python out_files and _whole_file
+A file that lasts  proto/base/file.h     WriteFileDurably, FileWriter; in Python see PYTHON_FILES
 """
 
 import re
@@ -16,9 +16,8 @@ TESTS = re.compile(r"tests/")
 EXAMPLES = re.compile(r"examples/")
 # Where the machine's clock is chosen: programs, and files that are only ever part of one.
 PROGRAMS = re.compile(r".*_main\.cc$|tools/bench/|proto/base/(clock|mutex)\.|tests/")
-DEFAULT = re.compile(
-    r"\bclock\s*=\s*$"
-)  # before MachineClock() in a header: a member's or an argument's default
+# Before MachineClock() in a header: a member's or an argument's default.
+DEFAULT = re.compile(r"\bclock\s*=\s*$")
 
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
@@ -26,7 +25,8 @@ COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 RULES = [
     (
         re.compile(
-            r"\babsl::Now\(|\bGetCurrentTimeNanos\(|_clock::now\(|\bgettimeofday\(|\btimespec_get\(|"
+            r"\babsl::Now\(|\bGetCurrentTimeNanos\(|_clock::now\(|\bgettimeofday\(|"
+            r"\btimespec_get\(|"
             r"\bclock_gettime\((?!CLOCK_THREAD_CPUTIME_ID)|\bstd::time\(|\btime\((nullptr|NULL|0)\)"
         ),
         re.compile(r"proto/base/clock\.cc$"),
@@ -39,14 +39,16 @@ RULES = [
     ),
     (
         re.compile(
-            r"\bstd::thread\b(?!::)|\bstd::jthread\b|\bstd::async\(|\bpthread_create\(|\bthrd_create\("
+            r"\bstd::thread\b(?!::)|\bstd::jthread\b|\bstd::async\(|\bpthread_create\(|"
+            r"\bthrd_create\("
         ),
         re.compile(r"proto/base/thread\.(h|cc)$"),
         "threads are started as a Thread (%s)" % THREAD,
     ),
     (
         re.compile(
-            r"\bstd::(o|basic_o)?f(ilebuf|stream)\b|\bstd::ofstream\b|\bfopen\([^()]*\"[wa]|\bf(data)?sync\(|"
+            r"\bstd::(o|basic_o)?f(ilebuf|stream)\b|\bstd::ofstream\b|\bfopen\([^()]*\"[wa]|"
+            r"\bf(data)?sync\(|"
             r"\bstd::rename\(|(?<![\w.>:])rename\(|\bstd::filesystem::rename\("
         ),
         re.compile(r"proto/base/file\.cc$"),

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of slimps bench cluster: figures and medians, the table's choice beside fixed thresholds, odd reports."""
+"""The tables of slimps bench cluster.
+
+Figures and medians, the table's choice beside fixed thresholds, odd reports.
+"""
 
 import argparse
 import contextlib

@@ -402,7 +402,6 @@ class RunTest(unittest.TestCase):
     def start(self):
         """Returns (a run whose jobs would take hours, the name of its first node, the processes
         there)."""
-        # pylint: disable=consider-using-with
         run = subprocess.Popen(
             command(*self.SMALL, "--link=20mbit", "--systems=fp32", "--iterations=1000"),
             stdout=subprocess.DEVNULL,
@@ -444,7 +443,6 @@ class RunTest(unittest.TestCase):
             self.assertFalse([pid for pid in pids if net.is_alive(pid)])
 
     def test_a_node_that_dies_ends_the_run_and_is_named(self):
-        # pylint: disable=consider-using-with
         run = subprocess.Popen(
             command(*self.SMALL, "--link=20mbit", "--systems=fp32", "--iterations=1000"),
             stdout=subprocess.DEVNULL,

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""slimps bench: its JSON, its tables and bars, and what it says to wrong flags. No figure is judged here."""
+"""slimps bench: its JSON, its tables and bars, and what it says to wrong flags.
+
+No figure is judged here.
+"""
 
 import json
 import os
@@ -261,7 +264,6 @@ class FlagsTest(unittest.TestCase):
                 program = self.script(
                     folder, "echo $$ > %s/new; mv %s/new %s/pid; exec sleep 1000" % ((folder,) * 3)
                 )
-                # pylint: disable=consider-using-with
                 run = subprocess.Popen(
                     [os.path.join(TOOLS, "slimps"), "bench", "codec", "--program", program]
                 )

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""slimps bench torch: its flags, its figures and tables, and a short run where network namespaces can be made."""
+"""slimps bench torch: its flags, its figures and tables.
+
+A short run where network namespaces can be made.
+"""
 
 import contextlib
 import io

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""slimps bench transport: real jobs end to end, its JSON, tables and bars, and what it says when something is wrong.
+"""slimps bench transport: real jobs end to end, its JSON, its tables and bars, its errors.
 
 No figure is judged here.
 """

@@ -20,8 +20,10 @@ from cli import test_run  # noqa: E402
 
 GTEST = """<testsuites><testsuite name="A">
 <testcase name="Good" classname="A" status="run" result="completed"/>
-<testcase name="Bad" classname="A" status="run" result="completed"><failure message="no"/></testcase>
-<testcase name="NotHere" classname="A" status="run" result="skipped"><skipped message="no data"/></testcase>
+<testcase name="Bad" classname="A" status="run" result="completed"><failure message="no"/>
+</testcase>
+<testcase name="NotHere" classname="A" status="run" result="skipped"><skipped message="no data"/>
+</testcase>
 <testcase name="DISABLED_Off" classname="A" status="notrun" result="suppressed"/>
 </testsuite></testsuites>"""
 

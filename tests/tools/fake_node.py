@@ -7,7 +7,8 @@ until=P   until the file P exists     touch=P    make the file P
 child=P   start a sleeping child, write its pid to P, and go on
 trap=P    on SIGINT or SIGTERM write the signal's name to P and exit 0
 env=NAME  print NAME=value
-pid=P     write its pid to P              blame=P    print, as a server, that the pid in P has failed
+pid=P     write its pid to P
+blame=P   print, as a server, that the pid in P has failed
 pause=S   sleep for S seconds
 """
 

@@ -84,8 +84,8 @@ class FrontTest(unittest.TestCase):
         self.assertEqual(
             (
                 1,
-                "slimps: python3 not found, and no sudo to install it with; as root: apt-get install "
-                "python3\n",
+                "slimps: python3 not found, and no sudo to install it with; as root: apt-get "
+                "install python3\n",
             ),
             (result.returncode, result.stderr),
         )

@@ -123,8 +123,8 @@ class LaunchTest(folder_case.FolderCase):
         self.assertEqual(3, status, out)
         self.assertEqual(
             [
-                "slimps: the job failed: worker0 exited with status 3: slimps.errors.InvalidArgumentError: "
-                + error,
+                "slimps: the job failed: worker0 exited with status 3: "
+                "slimps.errors.InvalidArgumentError: " + error,
                 "  worker0| Traceback (most recent call last):",
                 '  worker0|   File "train.py", line 7, in <module>',
                 "slimps: with it ended server0 (--verbose shows what they said)",

@@ -190,8 +190,8 @@ class BuildTest(CommandsTest):
 class RunTestsTest(CommandsTest):
     CASE = '<testsuites><testsuite><testcase name="%s" classname="A"/></testsuite></testsuites>'
     BAD = (
-        '<testsuites><testsuite><testcase name="Bad" classname="A"><failure message="no"/></testcase>'
-        '</testsuite></testsuites>'
+        '<testsuites><testsuite><testcase name="Bad" classname="A"><failure '
+        'message="no"/></testcase></testsuite></testsuites>'
     )
 
     def setUp(self):

@@ -28,8 +28,8 @@ def codec_parser():
     parser = Parser(
         prog="slimps bench codec",
         allow_abbrev=False,
-        description="Measures every codec: GB/s of fp32 gradient, and the same as a fraction of a plain loop that the "
-        "same process runs in turn with it. Takes some minutes.",
+        description="Measures every codec: GB/s of fp32 gradient, and the same as a fraction of a "
+        "plain loop that the same process runs in turn with it. Takes some minutes.",
     )
     parser.add_argument(
         "--quick", action="store_true", help="64 Ki elements, short: to see that it works"
@@ -82,7 +82,6 @@ def run_codec(program, options, path):
         for name in ("codecs", "ops", "elements", "threads", "isa", "workers", "table")
     ]
     try:
-        # pylint: disable=subprocess-popen-preexec-fn
         status = subprocess.run(
             command, check=False, preexec_fn=job_launch.die_with_parent()
         ).returncode
@@ -130,8 +129,8 @@ def render(arguments):
     parser.add_argument(
         "--into",
         metavar="PAGE",
-        help="replace what is between <!-- bench codec --> and <!-- end codec --> there (for a model's "
-        "table its name instead of codec, for the transport's transport, for a cluster's "
+        help="replace what is between <!-- bench codec --> and <!-- end codec --> there (for a "
+        "model's table its name instead of codec, for the transport's transport, for a cluster's "
         "\"cluster 1gbit\" or its other link, and \"cluster 1gbit thresholds\" where "
         "--fixed_thresholds were compared)",
     )

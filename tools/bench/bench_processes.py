@@ -49,7 +49,6 @@ class Processes:
         node.expected_to_end = False
         node.end_seen = False
         try:
-            # pylint: disable=consider-using-with
             node.process = subprocess.Popen(
                 command,
                 env=environment,

@@ -27,8 +27,8 @@ TOP = 62.0
 WIDTH = LEFT + 2 * PLOT_WIDTH + GAP + 20
 HEIGHT = TOP + PLOT_HEIGHT + 46
 STYLE = (
-    "text{font:12px sans-serif;fill:#222}.heading{font-weight:bold;font-size:14px}.end{text-anchor:end}"
-    ".mid{text-anchor:middle}.grid{stroke:#ddd}"
+    "text{font:12px sans-serif;fill:#222}.heading{font-weight:bold;font-size:14px}"
+    ".end{text-anchor:end}.mid{text-anchor:middle}.grid{stroke:#ddd}"
 )
 
 
@@ -113,8 +113,8 @@ def render(title, curves):
             ]
             body += draw_curve(curve, places, COLOURS[number % len(COLOURS)])
     return (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" width="%g" height="%g">\n<style>%s</style>\n'
-        '<rect width="%g" height="%g" fill="#fff"/>\n%s\n</svg>\n'
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" width="%g" '
+        'height="%g">\n<style>%s</style>\n<rect width="%g" height="%g" fill="#fff"/>\n%s\n</svg>\n'
         % (WIDTH, HEIGHT, WIDTH, HEIGHT, STYLE, WIDTH, HEIGHT, "\n".join(body))
     )
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Five runs on real data over a slow link, side by side: fp32, bf16, a plain codec, SlimGC, SlimGC both ways."""
+"""Five runs on real data over a slow link: fp32, bf16, a plain codec, SlimGC, SlimGC both ways."""
 
 import argparse
 import os
@@ -78,7 +78,8 @@ def plan_runs(compression, lr=None):
         ),
         (
             "bf16",
-            "gradients and weights in half precision, which costs no accuracy: what compression is to beat",
+            "gradients and weights in half precision, which costs no accuracy: what compression is "
+            "to beat",
             [
                 "--compression",
                 "bf16",
@@ -223,7 +224,8 @@ def gain_text(runs):
         best["bytes_pushed"] + best["bytes_pulled"]
     )
     return (
-        "Gained: %s is %s: %.1f s, %s, with %.1f times fewer bytes than fp32, at %.2f %% accuracy (fp32 %.2f %%)"
+        "Gained: %s is %s: %.1f s, %s, with %.1f times fewer bytes than fp32, at %.2f %% accuracy "
+        "(fp32 %.2f %%)"
         % (
             BOTH_WAYS,
             place,

@@ -190,7 +190,6 @@ class Launcher:
             self._say("slimps: %s: %s" % (name, " ".join(command)))
         self.nodes.append(node)
         try:
-            # pylint: disable=consider-using-with
             node.process = subprocess.Popen(
                 command,
                 env=environment,
@@ -263,8 +262,9 @@ class Launcher:
         if any(node.role == "worker" for node in late):
             return self._report_failure([node for node in ended if node.role != "worker"])
         self._say(
-            "slimps: all workers have ended, but %s did not follow within %.0f s; they wait for workers to join. "
-            "Does the program make a store (in Python slimps.kv.create, DistributedOptimizer or CommHookState)?"
+            "slimps: all workers have ended, but %s did not follow within %.0f s; they wait for "
+            "workers to join. Does the program make a store (in Python slimps.kv.create, "
+            "DistributedOptimizer or CommHookState)?"
             % (", ".join(node.name for node in late), self.job.end_grace)
         )
         return 1

@@ -2,9 +2,9 @@
 """Traces of jobs: merges the processes' parts into one file, and shows it.
 
 The file is for Perfetto and chrome://tracing.
-proto/base/trace/trace_json.h describes a part: one event per line, with times since the part's own base.
-Files are read line by line. A merge reads each part twice, since a part that is broken anywhere is
-left out as a whole.
+proto/base/trace/trace_json.h describes a part: one event per line, with times since the part's own
+base. Files are read line by line. A merge reads each part twice, since a part that is broken
+anywhere is left out as a whole.
 """
 
 import argparse
@@ -314,8 +314,8 @@ def main(arguments):
     parser = argparse.ArgumentParser(
         prog="slimps trace",
         description="Shows what --trace of slimps launch, slimps demo, slimps_worker or "
-        "slimps_server wrote: a table of stages, or a picture of a window of time. Several FILEs, as processes on "
-        "several machines leave them, are put together with --merge.",
+        "slimps_server wrote: a table of stages, or a picture of a window of time. Several FILEs, "
+        "as processes on several machines leave them, are put together with --merge.",
     )
     parser.add_argument("files", metavar="FILE", nargs="+")
     parser.add_argument(

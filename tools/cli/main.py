@@ -22,15 +22,16 @@ from cli import job_trace  # noqa: E402
 
 USAGE = """usage: slimps COMMAND [ARGUMENT ...]
 
-  demo     install what is missing, build, and train on real data: fp32, bf16, 1bit, SlimGC, SlimGC both ways
-           (demo --compression NAME[:option=value,...]: with another codec)
+  demo     install what is missing, build, and train on real data: fp32, bf16, 1bit, SlimGC,
+           SlimGC both ways (demo --compression NAME[:option=value,...]: with another codec)
   test     install what is missing, build, and run all tests (or: test TARGET ...)
   build    install what is missing, and build everything (or: build TARGET ...)
-  lint     check changed C++ sources with clang-tidy (lint --all: every source; or: lint FILE ...)
+  lint     check changed sources: C++ with clang-tidy, Python with black and flake8
+           (lint --all: every source; or: lint FILE ...)
   launch   run a job on this machine: launch --workers N --servers S -- slimps_worker ARGUMENT ...
            (or -- python3 SCRIPT, which may import slimps)
-  worker   one worker of a job that is started by hand (also: scheduler, server); takes what DMLC_* variables say,
-           and the flags that worker --help lists
+  worker   one worker of a job that is started by hand (also: scheduler, server); takes what DMLC_*
+           variables say, and the flags that worker --help lists
   install-python   build the Python package and install it for this user
   bench    measure codecs and jobs, beside what memory, ZeroMQ and others allow:
            bench %(kinds)s
@@ -72,10 +73,10 @@ def launch(arguments):
         prog="slimps launch",
         usage="slimps launch --workers N --servers S [--local] [--verbose] [--trace FILE] "
         "-- COMMAND ...",
-        description="Starts a scheduler, servers and workers on this machine and waits for the job. COMMAND is what "
-        "each worker runs: slimps_worker (the one built here) with its arguments, or any other program, "
-        "which finds its place in DMLC_* variables. A Python finds the package slimps, "
-        "installed or not.",
+        description="Starts a scheduler, servers and workers on this machine and waits for the "
+        "job. COMMAND is what each worker runs: slimps_worker (the one built here) with its "
+        "arguments, or any other program, which finds its place in DMLC_* variables. A Python "
+        "finds the package slimps, installed or not.",
     )
     count = common.number(1, 4096, int)
     parser.add_argument("--workers", type=count, metavar="N", required=True)

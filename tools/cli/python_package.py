@@ -20,7 +20,8 @@ VERSION = "3.11"
 NAME = re.compile(r"python(3(\.\d+)?)?$")
 PROBE = (
     "import importlib.util as u, sys; "
-    "print('%d.%d' % sys.version_info[:2], u.find_spec('numpy') is not None, u.find_spec('slimps') is not None)"
+    "print('%d.%d' % sys.version_info[:2], u.find_spec('numpy') is not None, u.find_spec('slimps') "
+    "is not None)"
 )
 
 

@@ -131,8 +131,9 @@ class Picture:
         self.draw_axis(top, y + 2)
         height = y + 36
         style = (
-            "text{font:11px sans-serif;fill:#222}.heading{font-weight:bold;font-size:12px}.in{font-size:9px;"
-            "fill:#fff;pointer-events:none}.end{text-anchor:end}.mid{text-anchor:middle}"
+            "text{font:11px sans-serif;fill:#222}.heading{font-weight:bold;font-size:12px}"
+            ".in{font-size:9px;fill:#fff;pointer-events:none}"
+            ".end{text-anchor:end}.mid{text-anchor:middle}"
         )
         return (
             '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" width="%g" height="%g">\n'
@@ -192,7 +193,8 @@ class Picture:
             box.began_ms,
         )
         self.body.append(
-            '<rect class="box" x="%.2f" y="%.2f" width="%.2f" height="%.2f" fill="%s"><title>%s</title></rect>'
+            '<rect class="box" x="%.2f" y="%.2f" width="%.2f" height="%.2f" '
+            'fill="%s"><title>%s</title></rect>'
             % (x, y, width, height, STAGES.get(box.stage, OTHER_COLOUR), escape(tip))
         )
         label = box.name[2:] if box.name[:2] in ("s:", "i:") else box.name

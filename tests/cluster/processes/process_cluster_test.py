@@ -9,7 +9,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from process_cluster import ProcessCluster  # pylint: disable=wrong-import-position
+from process_cluster import ProcessCluster  # noqa: E402
 
 DIGITS = "/usr/lib/python3/dist-packages/sklearn/datasets/data/digits.csv.gz"
 TRAIN = [

@@ -9,7 +9,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from process_cluster import ProcessCluster  # pylint: disable=wrong-import-position
+from process_cluster import ProcessCluster  # noqa: E402
 
 DIGITS = "/usr/lib/python3/dist-packages/sklearn/datasets/data/digits.csv.gz"
 # The mlp's larger tensors have 128 KiB and 1 MiB.
@@ -26,7 +26,8 @@ TRAIN = [
     "1",
 ]
 MOVED = re.compile(
-    r"received (\d+) bytes, (\d+) of them in shared memory; sent (\d+), (\d+) of them in shared memory"
+    r"received (\d+) bytes, (\d+) of them in shared memory; sent (\d+), (\d+) of them in shared "
+    r"memory"
 )
 NEW_NAMESPACE = ["unshare", "--pid", "--fork", "--kill-child"]
 

@@ -229,8 +229,8 @@ class ProgramsTest(unittest.TestCase):
             )
             self.assertEqual(2, result.returncode, result.stderr)
             self.assertEqual(
-                "slimps_%s: --trace: cannot write trace /no/such/t.json: No such file or directory\n"
-                % name,
+                "slimps_%s: --trace: cannot write trace /no/such/t.json: No such file or "
+                "directory\n" % name,
                 result.stderr,
             )
 

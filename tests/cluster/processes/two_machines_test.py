@@ -111,7 +111,8 @@ class TwoMachinesTest(unittest.TestCase):
         )
         self.assertEqual(2, self.status("server"))
         self.assertIn(
-            "10.77.0.2, by which this machine reaches the scheduler at 10.77.0.1, can be reached by others",
+            "10.77.0.2, by which this machine reaches the scheduler at 10.77.0.1, can be reached "
+            "by others",
             self.output("server"),
         )
 

@@ -18,7 +18,8 @@ import collections
 #                                node's server, 0 to 1
 Round = collections.namedtuple(
     "Round",
-    "workers gradient compressed pull_compressed payload_out payload_in backup encodes_on_cpu shared",
+    "workers gradient compressed pull_compressed payload_out payload_in backup encodes_on_cpu "
+    "shared",
     defaults=(0.0,),
 )
 

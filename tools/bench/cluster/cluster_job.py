@@ -29,7 +29,6 @@ class Process:
     def __init__(self, name, command, out, before_exec):
         self.name = name
         self.lines = collections.deque(maxlen=LAST_LINES)
-        # pylint: disable=consider-using-with
         try:
             self.popen = subprocess.Popen(
                 command,

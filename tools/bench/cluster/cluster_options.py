@@ -16,9 +16,10 @@ def make_parser():
     parser = Parser(
         prog="slimps bench cluster",
         allow_abbrev=False,
-        description="Runs training jobs on nodes that are network namespaces with shaped links (root), one system "
-        "after the other. Communication, compression, servers and local updates are real; the "
-        "accelerator's compute is simulated by waiting. Systems: %s; a NAME@BYTES, NAME@none or NAME@auto has "
+        description="Runs training jobs on nodes that are network namespaces with shaped links "
+        "(root), one system after the other. Communication, compression, servers and local updates "
+        "are real; the accelerator's compute is simulated by waiting. Systems: %s; a NAME@BYTES, "
+        "NAME@none or NAME@auto has "
         "that threshold, for pushes and pulls alike." % ", ".join(systems.BY_NAME),
     )
     parser.add_argument(

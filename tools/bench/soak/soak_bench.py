@@ -37,8 +37,9 @@ def make_parser():
     parser = Parser(
         prog="slimps bench soak",
         allow_abbrev=False,
-        description="Trains for many rounds on this machine and tells by how much the memory of scheduler, servers and "
-        "workers grows. Exit status 1: one grew by more than --most_growth, or the workers' weights differ.",
+        description="Trains for many rounds on this machine and tells by how much the memory of "
+        "scheduler, servers and workers grows. Exit status 1: one grew by more than --most_growth, "
+        "or the workers' weights differ.",
     )
     parser.add_argument(
         "--rounds", type=number(1, 1000000000, int), default=10000, metavar="N", help="(10000)"

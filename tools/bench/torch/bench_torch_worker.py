@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One worker of slimps bench torch: trains ResNet-18 on random images of 32 x 32, and says how fast.
+"""One worker of slimps bench torch: trains ResNet-18 on random images of 32 x 32; says how fast.
 
-Prints "ready" once it could begin, begins when a line comes on stdin, and leaves a report. Its place in the job comes from
-DMLC_* and RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT.
+Prints "ready" once it could begin, begins when a line comes on stdin, and leaves a report. Its
+place in the job comes from DMLC_* and RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT.
 """
 
 import argparse

@@ -50,7 +50,8 @@ def make_parser():
     parser = Parser(
         prog="slimps bench python",
         allow_abbrev=False,
-        description="How much longer a round of ResNet-50's 161 tensors takes from Python than from C++.",
+        description="How much longer a round of ResNet-50's 161 tensors takes from Python than "
+        "from C++.",
     )
     parser.add_argument(
         "--rounds",
@@ -201,8 +202,8 @@ def cells(row):
 
 def about(report):
     return (
-        "ResNet-50's 161 tensors, 1 worker, 1 server, %s, medians of %d starts of %d times %d rounds"
-        % (report["same_host"], report["starts"], report["repeats"], report["rounds"])
+        "ResNet-50's 161 tensors, 1 worker, 1 server, %s, medians of %d starts of %d times %d "
+        "rounds" % (report["same_host"], report["starts"], report["repeats"], report["rounds"])
     )
 
 

@@ -58,7 +58,8 @@ def make_parser():
     parser = Parser(
         prog="slimps bench torch",
         allow_abbrev=False,
-        description="Trains ResNet-18 on nodes that are network namespaces with shaped links (root), through "
+        description="Trains ResNet-18 on nodes that are network namespaces with shaped links "
+        "(root), through "
         "slimps and through gloo, one system after the other. Systems: %s." % ", ".join(SYSTEMS),
     )
     parser.add_argument(
@@ -102,8 +103,8 @@ def make_parser():
         "--threshold",
         default="4096",
         metavar="BYTES",
-        help="threshold of slimps' compressed pushes and pulls; auto: measured in the first steps, so "
-        "give --warmup 24 (4096)",
+        help="threshold of slimps' compressed pushes and pulls; auto: measured in the first steps, "
+        "so give --warmup 24 (4096)",
     )
     parser.add_argument(
         "--timeout",

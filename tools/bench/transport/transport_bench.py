@@ -49,8 +49,8 @@ def size_list(text):
         size = int(match[1]) << {"Ki": 10, "Mi": 20, None: 0}[match[2]] if match else 0
         if not 512 <= size <= 1 << 30 or size % 4 != 0:
             raise argparse.ArgumentTypeError(
-                "expected sizes such as 4Ki,1Mi: whole fp32 numbers, 512 bytes to 1024Mi, got \"%s\""
-                % word
+                "expected sizes such as 4Ki,1Mi: whole fp32 numbers, 512 bytes to 1024Mi, got "
+                "\"%s\"" % word
             )
         sizes.append(size)
     return sizes
@@ -85,8 +85,9 @@ def make_parser():
     parser = common.Parser(
         prog="slimps bench transport",
         allow_abbrev=False,
-        description="Push-pull goodput (GB/s of fp32 gradient per worker, both directions moving) and latency of real "
-        "jobs on this machine, beside raw ZeroMQ in the same run. Takes some ten minutes.",
+        description="Push-pull goodput (GB/s of fp32 gradient per worker, both directions moving) "
+        "and latency of real jobs on this machine, beside raw ZeroMQ in the same run. Takes some "
+        "ten minutes.",
     )
     parser.add_argument(
         "--quick", action="store_true", help="few sizes, short, no models: to see that it works"

@@ -47,9 +47,7 @@ class RawPeers:
 
     def _start(self):
         workers, servers = self.sizes
-        self.folder = tempfile.TemporaryDirectory(
-            prefix="slimps-"
-        )  # pylint: disable=consider-using-with
+        self.folder = tempfile.TemporaryDirectory(prefix="slimps-")
         endpoints = []
         for rank in range(servers):
             address = (
