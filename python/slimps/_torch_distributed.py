@@ -5,18 +5,20 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Union
 
 import numpy as np
 import torch
 
 from slimps import (
     _slimps,
+    _torch_backward,
     _torch_changes,
     _torch_evaluation,
     _torch_groups,
     _torch_optimizer,
     _torch_parameters,
+    _torch_state,
     kv,
 )
 from slimps.errors import FailedPreconditionError, InvalidArgumentError
@@ -146,9 +148,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._steps = -1
         self._holds_own = False  # the parameters hold this worker's own weights, not the servers'
         self._scales = False  # a GradScaler was seen
+        hooked = self._parameters if push_in_backward else []
+        self._backward = _torch_backward.Backward(hooked, backward_passes_per_step, self._ready)
         self._begin()
         self._watch = self._watch_evaluation()
-        self._hooks = [self._hook(index) for index in range(len(self._parameters))]
 
     # ---- a step ---------------------------------------------------------------------------------
 
@@ -162,8 +165,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
         Raises
             FailedPreconditionError: weights, gradients that were sent, or learning rates were
-            changed
-                where the servers cannot know it.
+                changed where the servers cannot know it.
             InvalidArgumentError: a gradient has a NaN or infinity, and non_finite is "stop".
         """
         loss = None
@@ -171,7 +173,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         if grad_scaler is not None and not self._all_finite(grad_scaler):
-            self._passes = [0] * len(self._passes)
+            self._backward.begin_step()
             return loss
         for index, parameter in enumerate(self._parameters):
             if self._out[index] is None and parameter.grad is not None:
@@ -253,8 +255,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if self._watch is not None:
             self._watch.end()
         self._exchange.drain()
-        for hook in self._hooks:
-            hook.remove()
+        self._backward.end()
         if self._owns_store:
             self.store.close()
 
@@ -286,13 +287,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         as the backup model has seen it, so the first step after loading lacks it. It does not hold
         the part of compressed pulls that the servers have not sent yet.
         """
-        return {
-            "optimizer": self._wrapped.state_dict(),
-            "servers": _as_tensor(self.store.optimizer_states()),
-            "residuals": _as_tensor(self.store.residuals()),
-            "rank": self.store.rank,
-            "num_workers": self.store.num_workers,
-        }
+        return _torch_state.saved(self._wrapped, self.store)
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """Restores a state_dict() of the same rank. Call it before the first step. Collective.
@@ -301,24 +296,13 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
         Raises
             InvalidArgumentError: it is no state_dict() of a DistributedOptimizer, or is from
-            another
-                rank or number of workers.
+                another rank or number of workers.
         """
-        missing = {"optimizer", "servers", "residuals", "rank", "num_workers"} - set(state_dict)
-        if missing:
-            raise InvalidArgumentError(
-                "load_state_dict: expected a DistributedOptimizer's, got one without %s"
-                % ", ".join(sorted(missing))
-            )
-        _check_place(
-            (state_dict["rank"], state_dict["num_workers"]),
-            (self.store.rank, self.store.num_workers),
-        )
+        _torch_state.check(state_dict, self.store)
         self._wrapped.load_state_dict(state_dict["optimizer"])
         self.param_groups = self._wrapped.param_groups
         self.state = self._wrapped.state
-        self.store.put_optimizer_states(_as_bytes(state_dict["servers"]))
-        self.store.put_residuals(_as_bytes(state_dict["residuals"]))
+        _torch_state.restore(state_dict, self.store)
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         raise FailedPreconditionError(
@@ -360,35 +344,13 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
         return _torch_evaluation.Watch(self._parameters, holds_own)
 
-    def _hook(self, index: int) -> Any:
-        """Calls _ready(index) when a backward pass has completed the parameter's gradient.
-
-        The hook refers to this optimizer weakly: autograd would otherwise keep it alive.
-        """
-        parameter = self._parameters[index]
-        accumulator = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
-        me = weakref.ref(self)
-
-        def ready(*_: Any) -> None:
-            optimizer = me()
-            if optimizer is not None:
-                optimizer._ready(index)
-
-        handle = accumulator.register_hook(ready)
-        handle.accumulator = accumulator  # autograd itself holds it weakly
-        return handle
-
-    def _ready(self, index: int) -> None:
-        if not self._push_in_backward:
-            return
-        self._passes[index] += 1
-        if self._passes[index] < self._passes_wanted:
-            return
+    def _ready(self, index: int, passes: int) -> None:
+        """Sends the gradient of a parameter, which is complete after so many backward passes."""
         if self._out[index] is not None:
             raise FailedPreconditionError(
                 "parameter %s: its gradient came in %d backward passes of one step; expected %d, "
                 "as backward_passes_per_step says, or push_in_backward=False, where other losses "
-                "reach it too" % (self._names[index], self._passes[index], self._passes_wanted)
+                "reach it too" % (self._names[index], passes, self._passes_wanted)
             )
         if self._parameters[index].grad is not None:  # an autograd function may return None
             self._send(index)
@@ -415,8 +377,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             if sent is not None and not sent.is_still(parameter.grad):
                 return (
                     "gradient of %s: was changed after it had gone out in backward, as by "
-                    "clip_grad_norm_ or "
-                    "clip_grad_value_" % name
+                    "clip_grad_norm_ or clip_grad_value_" % name
                 )
         rates = self._rates.changed(self.param_groups) if self._hyper_told else None
         return rates and rates + ": changed after gradients had gone out in backward"
@@ -439,7 +400,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def _begin(self) -> None:
         self._exchange.begin_step()
         self._steps += 1
-        self._passes = [0] * len(self._parameters)
+        self._backward.begin_step()
         # What this step has sent.
         self._out: List[Optional[_torch_changes.Sent]] = [None] * len(self._parameters)
         self._hyper_told = False
@@ -466,30 +427,3 @@ class DistributedOptimizer(torch.optim.Optimizer):
         for one in found:
             one.fill_(1.0)  # every worker's scale backs off
         return False
-
-
-def _check_place(saved: Tuple[int, int], here: Tuple[int, int]) -> None:
-    """Raises InvalidArgumentError unless a state was saved by this worker's rank in as large a job.
-
-    Both arguments are (rank, number of workers). Residuals belong to one rank.
-    """
-    if saved == here:
-        return
-    what = (
-        "load_state_dict: this state was saved by worker %d of %d, and this is worker %d of %d"
-        % (*saved, *here)
-    )
-    if saved[1] != here[1]:
-        raise InvalidArgumentError("%s: expected a job of %d workers" % (what, saved[1]))
-    raise InvalidArgumentError(
-        "%s: load what worker %d saved, or start this worker with DMLC_WORKER_ID=%d"
-        % (what, here[0], saved[0])
-    )
-
-
-def _as_tensor(content: bytes) -> torch.Tensor:
-    return torch.frombuffer(bytearray(content or b"\0"), dtype=torch.uint8)[: len(content)].clone()
-
-
-def _as_bytes(tensor: torch.Tensor) -> bytes:
-    return tensor.numpy().tobytes()
