@@ -16,7 +16,7 @@ from bench import report_tables
 from bench.torch import torch_bench
 from bench.transport import transport_bench
 from cli import out_files
-from cli import job_launch
+from cli import job_node
 from cli import setup
 from bench.common import Parser
 
@@ -83,14 +83,14 @@ def run_codec(program, options, path):
     ]
     try:
         status = subprocess.run(
-            command, check=False, preexec_fn=job_launch.die_with_parent()
+            command, check=False, preexec_fn=job_node.die_with_parent()
         ).returncode
     except (OSError, ValueError) as error:  # ValueError: a zero byte in an argument
         raise setup.SetupError(
             "cannot run %s: %s" % (program, getattr(error, "strerror", None) or error)
         )
     if status < 0:
-        raise setup.SetupError("%s was killed by %s" % (program, job_launch.signal_name(-status)))
+        raise setup.SetupError("%s was killed by %s" % (program, job_node.signal_name(-status)))
     return status
 
 

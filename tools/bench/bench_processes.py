@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 
-from cli import job_launch
+from cli import job_node
 from cli import setup
 
 ANSWER_SECONDS = 120.0  # timeout of one command
@@ -36,7 +36,7 @@ class Processes:
     def __init__(self):
         self.nodes = []
         self.events = queue.SimpleQueue()  # (node, its answer), or (node, None) once it has ended
-        self.before_exec = job_launch.die_with_parent()
+        self.before_exec = job_node.die_with_parent()
 
     def __enter__(self):
         return self
@@ -45,7 +45,7 @@ class Processes:
         self.stop(self.nodes)
 
     def start(self, name, command, environment=None):
-        node = job_launch.Node(name, "bench", command)
+        node = job_node.Node(name, "bench", command)
         node.expected_to_end = False
         node.end_seen = False
         try:
@@ -143,12 +143,12 @@ class Processes:
         nodes = list(nodes)
         for node in nodes:
             node.expected_to_end = True
-            job_launch.signal_group(node, signal.SIGTERM)
+            job_node.signal_group(node, signal.SIGTERM)
         deadline = time.monotonic() + 2.0
         while any(not node.end_seen for node in nodes) and self._next_event(deadline) is not None:
             pass
         for node in nodes:
-            job_launch.signal_group(node, signal.SIGKILL)
+            job_node.signal_group(node, signal.SIGKILL)
             node.process.wait()
         self._forget(nodes)
 

@@ -7,8 +7,6 @@ themselves. When a process fails, the launcher stops everything and names the fa
 leads its own process group and dies with the launcher, so nothing stays behind.
 """
 
-import collections
-import ctypes
 import os
 import queue
 import re
@@ -21,12 +19,11 @@ import tempfile
 import threading
 import time
 
+from cli import job_node
 from cli import job_output
 
-LAST_LINES = 40
 # The scheduler's words for the node whose failure ended a job.
 BLAMED = re.compile(r"(?:worker|server) \d+ \(host [^)]*, pid (\d+)\)")
-PR_SET_PDEATHSIG = 1
 
 
 class Job:
@@ -43,54 +40,6 @@ class Job:
         self.settle = 0.5  # seconds to wait after a failure for failures of others
         self.end_grace = 30.0  # seconds for the daemons to end after the workers or one daemon
         self.stop_grace = 5.0  # seconds from the signal to SIGKILL
-
-
-class Node:
-    """One process, its output and how it ended."""
-
-    def __init__(self, name, role, command):
-        self.name = name
-        self.role = role
-        self.command = command
-        self.process = None
-        self.reader = None
-        self.status = None  # as in subprocess: negative is a signal
-        self.last_lines = collections.deque(maxlen=LAST_LINES)
-
-    def describe_end(self):
-        if self.status is None:
-            return "is running"
-        if self.status < 0:
-            return "was killed by " + signal_name(-self.status)
-        return "exited with status %d" % self.status
-
-
-def signal_name(number):
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return "signal %d" % number
-
-
-def exit_status(status):
-    """Returns a status as a shell shows it: 128 + the number of a signal."""
-    return 128 - status if status < 0 else status
-
-
-def die_with_parent():
-    """Returns a function for a child to run before exec.
-
-    The child then gets SIGKILL when the launcher ends, in whatever way.
-    """
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
-    parent = os.getpid()
-
-    def in_child():
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return in_child
 
 
 class Launcher:
@@ -111,7 +60,7 @@ class Launcher:
         self.print_lock = threading.Lock()
         self.interrupted = None  # the number of the signal that ended the job
         self.unprintable = None  # why lines could not be printed, if so
-        self.before_exec = die_with_parent()
+        self.before_exec = job_node.die_with_parent()
 
     def run(self):
         """Runs the job and returns its exit status."""
@@ -173,7 +122,7 @@ class Launcher:
         return None
 
     def _start(self, name, role, command, port, own=None):
-        node = Node(name, role, command)
+        node = job_node.Node(name, role, command)
         environment = dict(os.environ)
         environment.update(
             {
@@ -283,7 +232,7 @@ class Launcher:
             if left <= 0:
                 return failed
             event = self._next_event(min(left, self.job.settle))
-            if isinstance(event, Node) and event.status != 0:
+            if isinstance(event, job_node.Node) and event.status != 0:
                 failed.append(event)
 
     def _blamed(self, failed):
@@ -340,7 +289,7 @@ class Launcher:
             None if at is None else lines[at],
             [node for node in failed if node is not culprit],
         )
-        return exit_status(culprit.status) or 1
+        return job_node.exit_status(culprit.status) or 1
 
     def _report_others(self, culprit, error, failed):
         """Says which processes ended with the culprit, in one line.
@@ -380,7 +329,7 @@ class Launcher:
         Kills them after the grace time, or when a second signal comes. Returns the exit status.
         """
         self.interrupted = number
-        self._say("slimps: %s: stopping the job" % signal_name(number))
+        self._say("slimps: %s: stopping the job" % job_node.signal_name(number))
         self._signal_all(number)
         deadline = time.monotonic() + self.job.stop_grace
         while self._running() and time.monotonic() < deadline:
@@ -394,7 +343,7 @@ class Launcher:
 
     def _signal_all(self, number):
         for node in self._running():
-            signal_group(node, number)
+            job_node.signal_group(node, number)
 
     def _kill_all(self):
         """Ends all processes with SIGTERM and, after the grace time, SIGKILL.
@@ -407,7 +356,7 @@ class Launcher:
             self._next_event(deadline - time.monotonic())
         for node in self.nodes:
             if node.process is not None:
-                signal_group(node, signal.SIGKILL)
+                job_node.signal_group(node, signal.SIGKILL)
         while self._running():
             self._next_event(1.0)
 
@@ -444,13 +393,6 @@ class Interrupted:
 
     def __init__(self, number):
         self.number = number
-
-
-def signal_group(node, number):
-    try:
-        os.killpg(node.process.pid, number)
-    except (ProcessLookupError, PermissionError):
-        pass
 
 
 def resolve_command(command, programs):

@@ -12,7 +12,7 @@ import time
 
 from bench.cluster import net
 from cli import out_files
-from cli import job_launch
+from cli import job_node
 from cli import setup
 
 PORT = 7000  # always free: nothing else runs in these namespaces
@@ -82,7 +82,7 @@ class Process:
     def describe_end(self):
         status = self.popen.returncode
         how = (
-            "was killed by " + job_launch.signal_name(-status)
+            "was killed by " + job_node.signal_name(-status)
             if status < 0
             else "exited with status %d" % status
         )
@@ -131,7 +131,7 @@ class Job:
         self.shard_threads = shard_threads
         self.events = queue.SimpleQueue()
         self.processes = []
-        self.before_exec = job_launch.die_with_parent()
+        self.before_exec = job_node.die_with_parent()
 
     def run(self, worker_flags):
         """Runs the job and returns all workers' reports, by rank."""
