@@ -256,9 +256,8 @@ def test_what_undoes_the_gradients_scale():
 
 def test_adacomp_hears_of_layers():
     """Bins have 50 elements in convolutions and 500 elsewhere. More bins send more."""
-    gradient = (np.random.default_rng(1).normal(size=2000) ** 9).astype(
-        np.float32
-    )  # few large ones
+    # Few large ones.
+    gradient = (np.random.default_rng(1).normal(size=2000) ** 9).astype(np.float32)
     bytes_of = {}
     with jobs.lone_store(compression="adacomp", threshold=0) as store:
         for name, shape, layer in (

@@ -103,9 +103,8 @@ def parse_codes(payload, n):
     assert np.abs(level).max(initial=0) <= largest
     if kind == 0:
         return level.astype(F) * scale
-    power = np.ldexp(
-        np.ones(n), np.abs(level) - largest
-    )  # in fp64: 2^-126 times a scale is rounded once
+    # In fp64: 2^-126 times a scale is rounded once.
+    power = np.ldexp(np.ones(n), np.abs(level) - largest)
     return np.where(level == 0, 0, np.sign(level) * power * scale).astype(F)
 
 

@@ -58,9 +58,8 @@ class Stream:
         """Returns 16 bits per element."""
         state = self.blocks(-(-n // 4096)).transpose(1, 0, 2)  # [word][block][lane]
         drawn = np.stack(xoshiro(state, 128), axis=1)  # [block][step][lane]
-        halves = np.stack(
-            (drawn & np.uint32(0xFFFF), drawn >> np.uint32(16)), axis=2
-        )  # [block][step][half][lane]
+        # [block][step][half][lane]
+        halves = np.stack((drawn & np.uint32(0xFFFF), drawn >> np.uint32(16)), axis=2)
         return halves.reshape(-1)[:n].astype(np.int64)
 
 

@@ -145,9 +145,8 @@ class RunTest(folder_case.FolderCase):
         rows = {row["system"]: row for row in json.loads(self.get("t.json"))["results"]}
         self.assertEqual(list(bench.SYSTEMS), list(rows))
         raw = 4 * 11173962  # ResNet-18's parameters, of 10 classes, for images of 32 x 32
-        self.assertAlmostEqual(
-            raw, rows["slimps_fp32"]["bytes_pushed"], delta=raw / 2
-        )  # two steps; one may be counted late
+        # Two steps; one may be counted late.
+        self.assertAlmostEqual(raw, rows["slimps_fp32"]["bytes_pushed"], delta=raw / 2)
         self.assertLess(rows["slimps_1bit"]["bytes_pushed"], raw / 15)
         self.assertLess(rows["slimps_1bit_2way"]["bytes_pulled"], raw / 10)
         self.assertGreater(rows["slimps_1bit"]["bytes_pulled"], raw / 3)

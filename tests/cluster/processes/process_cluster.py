@@ -29,9 +29,8 @@ class ProcessCluster:
         self.scheduler_flags = list(scheduler_flags)
         self.server_flags = list(server_flags)
         self.worker = worker  # None: the test starts workers by hand
-        self.worker_prefix = list(
-            worker_prefix
-        )  # a command that runs a worker in other surroundings
+        # A command that runs a worker in other surroundings.
+        self.worker_prefix = list(worker_prefix)
         self.server_prefix = list(server_prefix)
         self.processes = {}
         self.folder = tempfile.TemporaryDirectory(prefix="slimps-test-")
