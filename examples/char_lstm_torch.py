@@ -5,7 +5,8 @@ r"""A character LSTM on any text.
     tools/slimps launch --workers 2 --servers 2 -- python3 examples/char_lstm_torch.py --text FILE \
         --compression qsgd:bits=4,norm=max,error_feedback=on --backup_model on    # SlimGC
 
-Without --text the licence that Debian has in /usr/share/common-licenses is learnt. The last tenth of the text validates.
+Without --text the licence that Debian has in /usr/share/common-licenses is learnt. The last tenth
+of the text validates.
 """
 
 import numpy as np
@@ -39,8 +40,10 @@ def windows(path):
         text = np.frombuffer(source.read(), np.uint8)
     vocabulary, indices = np.unique(text, return_inverse=True)
     count = (len(indices) - 1) // WINDOW
-    rows = torch.from_numpy(np.stack([indices[row * WINDOW:(row + 1) * WINDOW + 1] for row in range(count)]))
-    return rows[:count * 9 // 10], rows[count * 9 // 10:], len(vocabulary)
+    rows = torch.from_numpy(
+        np.stack([indices[row * WINDOW : (row + 1) * WINDOW + 1] for row in range(count)])
+    )
+    return rows[: count * 9 // 10], rows[count * 9 // 10 :], len(vocabulary)
 
 
 def loss_of(model, rows):

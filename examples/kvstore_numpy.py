@@ -21,20 +21,25 @@ def main() -> None:
     random = np.random.default_rng(store.rank)
     slopes = np.zeros(8, dtype=np.float32)
     store.init("slopes", slopes)
-    store.set_optimizer(slimps.optimizer.SGD(learning_rate=0.1, momentum=0.5,
-                                             rescale_grad=1 / (BATCH * store.num_workers)))
+    store.set_optimizer(
+        slimps.optimizer.SGD(
+            learning_rate=0.1, momentum=0.5, rescale_grad=1 / (BATCH * store.num_workers)
+        )
+    )
     for round_ in range(1, ROUNDS + 1):
         inputs = random.normal(size=(BATCH, 8)).astype(np.float32)
         errors = inputs @ (slopes - TRUE_SLOPES)
         store.push("slopes", inputs.T @ errors)
         store.pull("slopes", out=slopes)
         if store.rank == 0 and round_ % 20 == 0:
-            print("round %3d: mean squared error %.2e" % (round_, np.mean(errors ** 2)))
+            print("round %3d: mean squared error %.2e" % (round_, np.mean(errors**2)))
     totals = store.totals()
     store.close()
     if store.rank == 0:
-        print("slopes %s; pushed %d bytes, pulled %d"
-              % (np.round(slopes, 3), totals["bytes_pushed"], totals["bytes_pulled"]))
+        print(
+            "slopes %s; pushed %d bytes, pulled %d"
+            % (np.round(slopes, 3), totals["bytes_pushed"], totals["bytes_pulled"])
+        )
 
 
 if __name__ == "__main__":

@@ -15,31 +15,53 @@ import tqdm
 
 
 def parser(description, epochs, batch, lr):
-    made = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    made.add_argument("--mode", choices=["plain", "optimizer", "ddp", "gloo"], default="optimizer",
-                      help="plain: one process without slimps; optimizer: slimps.torch.DistributedOptimizer; "
-                           "ddp: DistributedDataParallel with slimps.torch.comm_hook; gloo: without it, to compare (docs/python.md)")
+    made = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    made.add_argument(
+        "--mode",
+        choices=["plain", "optimizer", "ddp", "gloo"],
+        default="optimizer",
+        help="plain: one process without slimps; optimizer: slimps.torch.DistributedOptimizer; "
+        "ddp: DistributedDataParallel with slimps.torch.comm_hook; gloo: without it, to compare "
+        "(docs/python.md)",
+    )
     made.add_argument("--epochs", type=int, default=epochs)
     made.add_argument("--batch", type=int, default=batch, help="of each worker")
     made.add_argument("--lr", type=float, default=lr)
     made.add_argument("--seed", type=int, default=1)
     made.add_argument("--max_steps", type=int, default=0, help="0: all")
-    made.add_argument("--compression", default="none", help="codec of pushes, as 1bit or topk:ratio=0.01")
-    made.add_argument("--threshold", default="auto", help="bytes from which tensors are compressed, or auto")
+    made.add_argument(
+        "--compression", default="none", help="codec of pushes, as 1bit or topk:ratio=0.01"
+    )
+    made.add_argument(
+        "--threshold", default="auto", help="bytes from which tensors are compressed, or auto"
+    )
     made.add_argument("--pull_compression", default="none")
     made.add_argument("--pull_threshold", default="auto")
-    made.add_argument("--backup_model", choices=["on", "off"], default="off",
-                      help="of the mode optimizer. on: SlimGC's; the network is hidden behind the next step, one round of lag")
+    made.add_argument(
+        "--backup_model",
+        choices=["on", "off"],
+        default="off",
+        help="of the mode optimizer. on: SlimGC's; the network is hidden behind the next step, one "
+        "round of lag",
+    )
     made.add_argument("--emulate_link", default="", help="as 100mbit")
     return made
 
 
 def store_options(flags):
     """Returns the flags that DistributedOptimizer and CommHookState take, as their arguments."""
+
     def threshold(text):
         return text if text == "auto" else int(text)
-    options = {"compression": flags.compression, "threshold": threshold(flags.threshold),
-               "pull_compression": flags.pull_compression, "pull_threshold": threshold(flags.pull_threshold)}
+
+    options = {
+        "compression": flags.compression,
+        "threshold": threshold(flags.threshold),
+        "pull_compression": flags.pull_compression,
+        "pull_threshold": threshold(flags.pull_threshold),
+    }
     if flags.emulate_link:
         options["emulate_link"] = flags.emulate_link
     return options
@@ -48,9 +70,9 @@ def store_options(flags):
 class Run:
     """One worker's run: model and optimizer, wrapped as the mode needs. A context manager.
 
-        with Run(flags, model, torch.optim.SGD(...)) as run:
-            for step in run.steps(len(images)):
-                loss = ...; run.step(loss)
+    with Run(flags, model, torch.optim.SGD(...)) as run:
+        for step in run.steps(len(images)):
+            loss = ...; run.step(loss)
     """
 
     def __init__(self, flags, model, optimizer):
@@ -58,23 +80,33 @@ class Run:
         self.model = model
         self.optimizer = optimizer
         self.rank, self.workers = 0, 1
-        self._parameters = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+        self._parameters = sum(
+            parameter.numel() for parameter in model.parameters() if parameter.requires_grad
+        )
         self._steps = self._samples = 0
         self._exchange = None  # has totals()
 
     def __enter__(self):
         self._ended = contextlib.ExitStack()
         if self.flags.mode == "optimizer":
-            self.optimizer = self._exchange = self._ended.enter_context(slimps.torch.DistributedOptimizer(
-                self.optimizer, self.model.named_parameters(), backup_model=self.flags.backup_model == "on",
-                **store_options(self.flags)))
+            self.optimizer = self._exchange = self._ended.enter_context(
+                slimps.torch.DistributedOptimizer(
+                    self.optimizer,
+                    self.model.named_parameters(),
+                    backup_model=self.flags.backup_model == "on",
+                    **store_options(self.flags),
+                )
+            )
         elif self.flags.mode in ("ddp", "gloo"):
             # slimps launch and torchrun set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
             dist.init_process_group("gloo")
             self.rank, self.workers = dist.get_rank(), dist.get_world_size()
             if self.flags.mode == "ddp":
                 self._exchange = self._ended.enter_context(
-                    slimps.torch.CommHookState(self.model.named_parameters(), **store_options(self.flags)))
+                    slimps.torch.CommHookState(
+                        self.model.named_parameters(), **store_options(self.flags)
+                    )
+                )
             self.model = torch.nn.parallel.DistributedDataParallel(self.model)
             if self.flags.mode == "ddp":
                 self.model.register_comm_hook(self._exchange, slimps.torch.comm_hook)
@@ -98,7 +130,10 @@ class Run:
         """
         per_epoch = count // (self.workers * self.flags.batch)
         if per_epoch == 0:
-            raise SystemExit("--batch=%d: %d samples are too few for %d workers" % (self.flags.batch, count, self.workers))
+            raise SystemExit(
+                "--batch=%d: %d samples are too few for %d workers"
+                % (self.flags.batch, count, self.workers)
+            )
         total = per_epoch * self.flags.epochs
         total = min(total, self.flags.max_steps or total)
         bar = tqdm.tqdm(total=total, unit="step", disable=self.rank != 0 or not sys.stderr.isatty())
@@ -106,8 +141,10 @@ class Run:
             for step in range(total):
                 epoch, place = divmod(step, per_epoch)
                 order = np.random.default_rng((self.flags.seed, epoch)).permutation(count)
-                mine = order[self.rank::self.workers]
-                yield torch.from_numpy(mine[place * self.flags.batch:(place + 1) * self.flags.batch])
+                mine = order[self.rank :: self.workers]
+                yield torch.from_numpy(
+                    mine[place * self.flags.batch : (place + 1) * self.flags.batch]
+                )
                 bar.update()
 
     def step(self, loss):
@@ -123,18 +160,31 @@ class Run:
         It is the last call of a run: the other workers do not wait for it.
         """
         seconds = time.monotonic() - self._start
-        held = self.optimizer.global_weights() if self.flags.mode == "optimizer" else contextlib.nullcontext()
+        held = (
+            self.optimizer.global_weights()
+            if self.flags.mode == "optimizer"
+            else contextlib.nullcontext()
+        )
         with held:
             if self.rank == 0:
                 self._plain().eval()
                 with torch.no_grad():
-                    print("%s, %s" % (what % evaluate(self._plain()), self._figures(seconds)), flush=True)
+                    print(
+                        "%s, %s" % (what % evaluate(self._plain()), self._figures(seconds)),
+                        flush=True,
+                    )
 
     def _figures(self, seconds):
         speed = "%.0f samples/s" % (self._samples * self.workers / seconds)
         if self._exchange is None:
             return speed
-        totals = {name: figure - self._before[name] for name, figure in self._exchange.totals().items()}
+        totals = {
+            name: figure - self._before[name] for name, figure in self._exchange.totals().items()
+        }
         ratio = 4 * self._parameters * self._steps / max(1, totals["bytes_pushed"])
         return "%s, pushed %.2f MB, pulled %.2f MB a worker, ratio %.1f" % (
-            speed, totals["bytes_pushed"] / 1e6, totals["bytes_pulled"] / 1e6, ratio)
+            speed,
+            totals["bytes_pushed"] / 1e6,
+            totals["bytes_pulled"] / 1e6,
+            ratio,
+        )

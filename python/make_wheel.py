@@ -34,7 +34,7 @@ def record_line(name, content):
 
 def contents(wheel, paths):
     """Returns the files of the wheel, name -> bytes, with the record last."""
-    distribution, version, tag = os.path.basename(wheel)[:-len(".whl")].split("-", 2)
+    distribution, version, tag = os.path.basename(wheel)[: -len(".whl")].split("-", 2)
     files = {}
     for path in sorted(paths, key=os.path.basename):
         with open(path, "rb") as source:

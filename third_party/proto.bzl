@@ -7,7 +7,8 @@ def cc_proto(name, src, visibility = None):
         name = name + "_gen",
         srcs = [src],
         outs = [stem + ".pb.h", stem + ".pb.cc"],
-        cmd = "protoc --proto_path=$$(dirname $(location %s)) --cpp_out=$(RULEDIR) $(location %s)" % (src, src),
+        cmd = "protoc --proto_path=$$(dirname $(location %s)) --cpp_out=$(RULEDIR) $(location %s)" %
+              (src, src),
     )
     native.cc_library(
         name = name,

@@ -7,7 +7,7 @@ PYTHON_TAG = "cpython-311-x86_64-linux-gnu"
 COPTS = ["-isystem", "/usr/include/python3.11", "-fvisibility=hidden"]
 
 def py_extension(name, srcs, deps, out):
-    """Makes `out`, as "slimps/_slimps": the file gets the ending by which python3.11 alone finds it."""
+    """Makes `out`, as "slimps/_slimps", with the file ending by which python3.11 alone finds it."""
     native.cc_binary(
         name = "%s.%s.so" % (out, PYTHON_TAG),
         srcs = srcs,

@@ -18,26 +18,62 @@ and semantics are MXNet's.
 import sys
 
 try:
-    from slimps import _slimps
+    from slimps import _slimps  # noqa: F401
 except ImportError as error:
     if getattr(error, "name", None) != "slimps._slimps" and "_slimps" not in str(error):
         raise
     raise ImportError(
-        "slimps was built for Debian's /usr/bin/python3 (3.11, CPython, x86_64), and %s is %d.%d: %s"
-        % (sys.executable, sys.version_info[0], sys.version_info[1], error)) from error
+        "slimps was built for Debian's /usr/bin/python3 (3.11, CPython, x86_64), and %s is %d.%d: "
+        "%s" % (sys.executable, sys.version_info[0], sys.version_info[1], error)
+    ) from error
 
 from slimps import errors, kv, lr_scheduler, optimizer, row_sparse
 from slimps._job import Job, init
 from slimps._version import __version__
 from slimps.row_sparse import RowSparse
 from slimps.errors import (
-    AbortedError, AlreadyExistsError, CancelledError, DataLossError, DeadlineExceededError, Error,
-    FailedPreconditionError, InternalError, InvalidArgumentError, NotFoundError, OutOfRangeError,
-    PermissionDeniedError, ResourceExhaustedError, UnavailableError, UnimplementedError, UnknownError)
+    AbortedError,
+    AlreadyExistsError,
+    CancelledError,
+    DataLossError,
+    DeadlineExceededError,
+    Error,
+    FailedPreconditionError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    OutOfRangeError,
+    PermissionDeniedError,
+    ResourceExhaustedError,
+    UnavailableError,
+    UnimplementedError,
+    UnknownError,
+)
 
 __all__ = [
-    "AbortedError", "AlreadyExistsError", "CancelledError", "DataLossError", "DeadlineExceededError", "Error",
-    "FailedPreconditionError", "InternalError", "InvalidArgumentError", "Job", "NotFoundError", "OutOfRangeError",
-    "PermissionDeniedError", "ResourceExhaustedError", "RowSparse", "UnavailableError", "UnimplementedError",
-    "UnknownError", "__version__", "errors", "init", "kv", "lr_scheduler", "optimizer", "row_sparse",
+    "AbortedError",
+    "AlreadyExistsError",
+    "CancelledError",
+    "DataLossError",
+    "DeadlineExceededError",
+    "Error",
+    "FailedPreconditionError",
+    "InternalError",
+    "InvalidArgumentError",
+    "Job",
+    "NotFoundError",
+    "OutOfRangeError",
+    "PermissionDeniedError",
+    "ResourceExhaustedError",
+    "RowSparse",
+    "UnavailableError",
+    "UnimplementedError",
+    "UnknownError",
+    "__version__",
+    "errors",
+    "init",
+    "kv",
+    "lr_scheduler",
+    "optimizer",
+    "row_sparse",
 ]

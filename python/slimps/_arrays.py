@@ -27,12 +27,18 @@ def _from_torch(torch: Any, tensor: Any, what: str) -> np.ndarray:
     except (TypeError, RuntimeError, NotImplementedError) as error:
         cause = error
     if tensor.device.type != "cpu":
-        raise InvalidArgumentError("%s: expected a tensor on the CPU, got one on %s" % (what, tensor.device))
+        raise InvalidArgumentError(
+            "%s: expected a tensor on the CPU, got one on %s" % (what, tensor.device)
+        )
     if tensor.layout != torch.strided:
-        raise InvalidArgumentError("%s: expected a dense tensor, got layout %s" % (what, tensor.layout))
+        raise InvalidArgumentError(
+            "%s: expected a dense tensor, got layout %s" % (what, tensor.layout)
+        )
     if tensor.dtype not in (torch.float32, torch.float16, torch.float64):
         raise InvalidArgumentError("%s: expected float32 or float16, got %s" % (what, tensor.dtype))
-    raise InvalidArgumentError("%s: expected a tensor with memory that numpy can read: %s" % (what, cause))
+    raise InvalidArgumentError(
+        "%s: expected a tensor with memory that numpy can read: %s" % (what, cause)
+    )
 
 
 def as_numpy(value: Any, what: str) -> np.ndarray:
@@ -48,20 +54,29 @@ def as_numpy(value: Any, what: str) -> np.ndarray:
         else:
             value = _from_another(value, what)
     if value.dtype == _FLOAT64:
-        _said_once.warn("float64", "%s: float64 is converted, since the servers keep float32 and nothing else travels; arrays of "
-                        "numpy.float32 need no copy (said once)" % what)
+        _said_once.warn(
+            "float64",
+            "%s: float64 is converted, since the servers keep float32 and nothing else travels; "
+            "arrays of "
+            "numpy.float32 need no copy (said once)" % what,
+        )
     elif value.dtype != _FLOAT32 and value.dtype != _FLOAT16:
-        raise InvalidArgumentError("%s: expected float32, float16 or float64, got %s" % (what, value.dtype))
+        raise InvalidArgumentError(
+            "%s: expected float32, float16 or float64, got %s" % (what, value.dtype)
+        )
     return value
 
 
 def _from_another(value: Any, what: str) -> np.ndarray:
     try:
-        return np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(memoryview(value))
+        return (
+            np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(memoryview(value))
+        )
     except (TypeError, ValueError, BufferError, RuntimeError) as error:
         raise InvalidArgumentError(
-            "%s: expected a numpy array, a torch tensor or another array of float32 or float16, got %s (%s)"
-            % (what, type(value).__name__, error)) from None
+            "%s: expected a numpy array, a torch tensor or another array of float32 or float16, "
+            "got %s (%s)" % (what, type(value).__name__, error)
+        ) from None
 
 
 def check_shape(array: Any, shape: Any, what: str, why: str = "as it was initialised") -> None:
@@ -70,7 +85,9 @@ def check_shape(array: Any, shape: Any, what: str, why: str = "as it was initial
     `why` goes into the message: the reason for this shape.
     """
     if array.shape != tuple(shape):
-        raise InvalidArgumentError("%s: expected shape %s, %s, got %s" % (what, tuple(shape), why, array.shape))
+        raise InvalidArgumentError(
+            "%s: expected shape %s, %s, got %s" % (what, tuple(shape), why, array.shape)
+        )
 
 
 def is_packed(value: Any, shape: Tuple[int, ...]) -> bool:
@@ -79,8 +96,13 @@ def is_packed(value: Any, shape: Tuple[int, ...]) -> bool:
     It is then a numpy array of the key's shape: contiguous float32 of at least one dimension. Most
     calls pass hundreds of these arrays, so callers check this before the slower general case.
     """
-    return (type(value) is np.ndarray and value.dtype == _FLOAT32 and value.shape == shape and shape != ()
-            and value.flags.c_contiguous)
+    return (
+        type(value) is np.ndarray
+        and value.dtype == _FLOAT32
+        and value.shape == shape
+        and shape != ()
+        and value.flags.c_contiguous
+    )
 
 
 def packed(array: np.ndarray) -> np.ndarray:
@@ -98,8 +120,10 @@ def to_write(value: Any, shape: Sequence[int], what: str) -> np.ndarray:
     array = as_numpy(value, what)
     check_shape(array, shape, what)
     if array.dtype != np.float32 or not array.flags.c_contiguous or not array.flags.writeable:
-        raise InvalidArgumentError("%s: expected packed float32 to write, got %s%s with strides %s"
-                                   % (what, "" if array.flags.writeable else "read-only ", array.dtype, array.strides))
+        raise InvalidArgumentError(
+            "%s: expected packed float32 to write, got %s%s with strides %s"
+            % (what, "" if array.flags.writeable else "read-only ", array.dtype, array.strides)
+        )
     return array.reshape(-1) if array.ndim == 0 else array
 
 
@@ -116,12 +140,18 @@ class Outputs:
         what = "%s of key %r" % (verb, name)
         self._arrays = [as_numpy(out, what) for out in outs]
         if not self._arrays:
-            raise InvalidArgumentError("%s: expected at least one array to write, got an empty list" % what)
+            raise InvalidArgumentError(
+                "%s: expected at least one array to write, got an empty list" % what
+            )
         for array in self._arrays:
             check_shape(array, shape, what)
             if not array.flags.writeable:
-                raise InvalidArgumentError("%s: expected an array to write, got a read-only one" % what)
-        direct = [array for array in self._arrays if array.dtype == _FLOAT32 and array.flags.c_contiguous]
+                raise InvalidArgumentError(
+                    "%s: expected an array to write, got a read-only one" % what
+                )
+        direct = [
+            array for array in self._arrays if array.dtype == _FLOAT32 and array.flags.c_contiguous
+        ]
         self.buffer = direct[0] if direct else np.empty(shape, dtype=np.float32)
 
     @property
@@ -156,10 +186,13 @@ def keep_apart(outputs: Sequence[Outputs]) -> None:
 
     Each key's finish() then copies its values, in the order of the keys.
     """
-    if (all(output.is_one_buffer for output in outputs)
-            and _slimps.are_apart([output.buffer for output in outputs])):
+    if all(output.is_one_buffer for output in outputs) and _slimps.are_apart(
+        [output.buffer for output in outputs]
+    ):
         return
-    spans = sorted((bounds, number) for number, output in enumerate(outputs) for bounds in output.bounds())
+    spans = sorted(
+        (bounds, number) for number, output in enumerate(outputs) for bounds in output.bounds()
+    )
     together: Set[int] = set()  # a chain of outputs, each of which overlaps the one before it
     end = 0
     for (start, stop), number in spans:

@@ -14,8 +14,8 @@ class Compression(NamedTuple):
 
     codec         its spec; empty if a dictionary was given
     refuses_half  float16 pushes are refused, as MXNet's compression refuses them
-    momentum      the codec applies momentum itself (compress/codec/catalogue/decorators.h), so the optimizer
-                  must not
+    momentum      the codec applies momentum itself (compress/codec/catalogue/decorators.h), so the
+                  optimizer must not
     """
 
     codec: str
@@ -26,7 +26,11 @@ class Compression(NamedTuple):
     def of(cls, codec: str) -> "Compression":
         """Returns the Compression of a spec that the store has accepted."""
         name, _, options = codec.partition(":")
-        return cls(codec, momentum=name == "dgc" or any(one.startswith("momentum=") for one in options.split(",")))
+        return cls(
+            codec,
+            momentum=name == "dgc"
+            or any(one.startswith("momentum=") for one in options.split(",")),
+        )
 
     @property
     def counts_signs(self) -> bool:
@@ -40,7 +44,9 @@ def put(params: Union[str, Mapping[str, object]], store: _slimps.Store) -> Compr
         store.set_compression(params)
         return Compression.of(params)
     if not isinstance(params, Mapping):
-        raise InvalidArgumentError("compression_params: expected a dict or a str, got %s" % type(params).__name__)
+        raise InvalidArgumentError(
+            "compression_params: expected a dict or a str, got %s" % type(params).__name__
+        )
     store.set_compression_dictionary({str(name): str(value) for name, value in params.items()})
     # BytePS's names (compress/codec/catalogue/dictionary.h); MXNet's have no momentum.
     momentum = any(str(name).endswith(("momentum", "momentum_type")) for name in params)

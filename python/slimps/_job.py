@@ -50,13 +50,21 @@ def _check(name: str, number: int, low: int, high: int) -> int:
 
 def _missing(what: str, variables: str) -> FailedPreconditionError:
     return FailedPreconditionError(
-        "%s is not known: %s not set. Start the script by `tools/slimps launch --workers 2 --servers 2 -- "
-        "python3 SCRIPT`, set the variables, or pass %s to slimps.init()" % (what, variables, what))
+        "%s is not known: %s not set. Start the script by `tools/slimps launch --workers 2 "
+        "--servers 2 -- "
+        "python3 SCRIPT`, set the variables, or pass %s to slimps.init()" % (what, variables, what)
+    )
 
 
-def read(environment: Optional[Mapping[str, str]] = None, *, scheduler: Optional[str] = None,
-         num_workers: Optional[int] = None, num_servers: Optional[int] = None, rank: Optional[int] = None,
-         job_id: Optional[str] = None) -> Job:
+def read(
+    environment: Optional[Mapping[str, str]] = None,
+    *,
+    scheduler: Optional[str] = None,
+    num_workers: Optional[int] = None,
+    num_servers: Optional[int] = None,
+    rank: Optional[int] = None,
+    job_id: Optional[str] = None,
+) -> Job:
     """Returns the job that `environment` (default os.environ) describes; arguments override it.
 
     Raises
@@ -66,8 +74,9 @@ def read(environment: Optional[Mapping[str, str]] = None, *, scheduler: Optional
     environment = os.environ if environment is None else environment
     role = environment.get("DMLC_ROLE", "worker")
     if role != "worker":
-        raise FailedPreconditionError("DMLC_ROLE=%s: expected worker; this process was to run slimps_%s"
-                                      % (role, role))
+        raise FailedPreconditionError(
+            "DMLC_ROLE=%s: expected worker; this process was to run slimps_%s" % (role, role)
+        )
     if scheduler is None:
         host, port = environment.get("DMLC_PS_ROOT_URI"), environment.get("DMLC_PS_ROOT_PORT")
         if not host or not port:
@@ -85,15 +94,26 @@ def read(environment: Optional[Mapping[str, str]] = None, *, scheduler: Optional
         rank = _number(environment, "DMLC_WORKER_ID", "RANK")
     _check("num_workers", num_workers, 1, MOST_NODES)
     _check("num_servers", num_servers, 1, MOST_NODES)
-    return Job(scheduler, num_workers, num_servers,
-               -1 if rank is None else _check("rank", rank, -1, num_workers - 1), job_id or "slimps")
+    return Job(
+        scheduler,
+        num_workers,
+        num_servers,
+        -1 if rank is None else _check("rank", rank, -1, num_workers - 1),
+        job_id or "slimps",
+    )
 
 
 _job: Optional[Job] = None
 
 
-def init(*, scheduler: Optional[str] = None, num_workers: Optional[int] = None, num_servers: Optional[int] = None,
-         rank: Optional[int] = None, job_id: Optional[str] = None) -> Job:
+def init(
+    *,
+    scheduler: Optional[str] = None,
+    num_workers: Optional[int] = None,
+    num_servers: Optional[int] = None,
+    rank: Optional[int] = None,
+    job_id: Optional[str] = None,
+) -> Job:
     """Reads this worker's place in the job from DMLC_* and returns it as a Job.
 
     Under torchrun it also reads RANK and WORLD_SIZE. Arguments override the environment. Stores
@@ -109,7 +129,13 @@ def init(*, scheduler: Optional[str] = None, num_workers: Optional[int] = None, 
         InvalidArgumentError: a value makes no sense.
     """
     global _job
-    _job = read(scheduler=scheduler, num_workers=num_workers, num_servers=num_servers, rank=rank, job_id=job_id)
+    _job = read(
+        scheduler=scheduler,
+        num_workers=num_workers,
+        num_servers=num_servers,
+        rank=rank,
+        job_id=job_id,
+    )
     return _job
 
 

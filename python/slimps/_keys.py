@@ -21,7 +21,7 @@ def as_key(key: Any) -> Key:
         except TypeError:
             pass
         else:
-            if -2 ** 63 <= number < 2 ** 63:
+            if -(2**63) <= number < 2**63:
                 return number
     raise InvalidArgumentError("key: expected an int of 64 bits or a str, got %r" % (key,))
 
@@ -38,9 +38,13 @@ def pair(keys: Any, values: Any, what: str) -> List[Tuple[Key, Any]]:
     if not is_list(keys):
         return [(as_key(keys), values)]
     if not is_list(values):
-        raise InvalidArgumentError("%s: expected a list, as the keys are one, got %s" % (what, type(values).__name__))
+        raise InvalidArgumentError(
+            "%s: expected a list, as the keys are one, got %s" % (what, type(values).__name__)
+        )
     if len(keys) != len(values):
-        raise InvalidArgumentError("%s: expected %d, one per key, got %d" % (what, len(keys), len(values)))
+        raise InvalidArgumentError(
+            "%s: expected %d, one per key, got %d" % (what, len(keys), len(values))
+        )
     return [(as_key(key), value) for key, value in zip(keys, values)]
 
 
@@ -67,8 +71,10 @@ class KeyKind:
         for key in keys:
             kind = kind or type(key)
             if type(key) is not kind:
-                raise InvalidArgumentError("key %r: expected %s, as the store's other keys are, got %s"
-                                           % (key, kind.__name__, type(key).__name__))
+                raise InvalidArgumentError(
+                    "key %r: expected %s, as the store's other keys are, got %s"
+                    % (key, kind.__name__, type(key).__name__)
+                )
 
     def settle(self, keys: Any) -> None:
         for key in keys:

@@ -59,20 +59,30 @@ class KnownKeys:
         """
         pairs = _keys.pair(key, value, "value")
         self.check([name for name, _ in pairs])
-        layers = [kind or "" for kind in layer] if _keys.is_list(layer) else [layer or ""] * len(pairs)
+        layers = (
+            [kind or "" for kind in layer] if _keys.is_list(layer) else [layer or ""] * len(pairs)
+        )
         if len(layers) != len(pairs):
-            raise InvalidArgumentError("layer: expected 1 or %d, one per key, got %d" % (len(pairs), len(layers)))
+            raise InvalidArgumentError(
+                "layer: expected 1 or %d, one per key, got %d" % (len(pairs), len(layers))
+            )
         made = NewKeys([], [], [], [], layers)
         for (name, given), kind in zip(pairs, layers):
             what = "init of key %r" % (name,)
             if kind not in LAYERS:
-                raise InvalidArgumentError("%s: expected a layer out of %s, got %r" % (what, ", ".join(LAYERS[1:]), kind))
+                raise InvalidArgumentError(
+                    "%s: expected a layer out of %s, got %r" % (what, ", ".join(LAYERS[1:]), kind)
+                )
             if name in self.shapes:
                 raise AlreadyExistsError("key %r was initialised before" % (name,))
-            first, *others = [one if isinstance(one, _row_sparse.RowSparse) else _arrays.as_numpy(one, what)
-                              for one in (given if _keys.is_list(given) else [given])] or [None]
+            first, *others = [
+                one if isinstance(one, _row_sparse.RowSparse) else _arrays.as_numpy(one, what)
+                for one in (given if _keys.is_list(given) else [given])
+            ] or [None]
             if first is None:
-                raise InvalidArgumentError("%s: expected at least one array, got an empty list" % what)
+                raise InvalidArgumentError(
+                    "%s: expected at least one array, got an empty list" % what
+                )
             for one in others:
                 _arrays.check_shape(one, first.shape, what, "on all devices")
             made.names.append(name)
@@ -126,5 +136,7 @@ class KnownKeys:
         for array in arrays:
             _arrays.check_shape(array, shape, what)
             if not half and array.dtype.itemsize == 2:
-                raise InvalidArgumentError("%s: expected float32, got float16: gradient compression is on" % what)
+                raise InvalidArgumentError(
+                    "%s: expected float32, got float16: gradient compression is on" % what
+                )
         return [_arrays.packed(array) for array in arrays]

@@ -10,8 +10,18 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Type, Union
 import numpy as np
 
 from slimps import (
-    _arrays, _compression, _job, _keys, _known_keys, _open_stores, _slimps, _store_optimizer, _store_types, _updater,
-    _whole_file)
+    _arrays,
+    _compression,
+    _job,
+    _keys,
+    _known_keys,
+    _open_stores,
+    _slimps,
+    _store_optimizer,
+    _store_types,
+    _updater,
+    _whole_file,
+)
 from slimps import optimizer as _optimizer
 from slimps import row_sparse as _row_sparse
 from slimps.errors import FailedPreconditionError, InvalidArgumentError
@@ -25,8 +35,13 @@ class KVStore:
     uncaught exception they are aborted.
     """
 
-    def __init__(self, store: _slimps.Store, name: str, options: _slimps.Options,
-                 job: Optional[_job.Job] = None) -> None:
+    def __init__(
+        self,
+        store: _slimps.Store,
+        name: str,
+        options: _slimps.Options,
+        job: Optional[_job.Job] = None,
+    ) -> None:
         self._store = store
         self._job = job
         self._type = name
@@ -106,7 +121,9 @@ class KVStore:
             InvalidArgumentError: a value is NaN or infinite, or a layer is unknown.
         """
         new = self._keys.to_init(key, value, layer)
-        self._store.init(new.names, [list(shape) for shape in new.shapes], new.values, new.halves, new.layers)
+        self._store.init(
+            new.names, [list(shape) for shape in new.shapes], new.values, new.halves, new.layers
+        )
         self._keys.add(dict(zip(new.names, new.shapes)))
 
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
@@ -147,11 +164,18 @@ class KVStore:
         """
         wanted = list(_row_sparse.requests(key, out, row_ids))
         for name, target, _ in wanted:
-            _arrays.check_shape(target, self._keys.shape(name, "row_sparse_pull"), "row_sparse_pull of key %r" % (name,))
+            _arrays.check_shape(
+                target,
+                self._keys.shape(name, "row_sparse_pull"),
+                "row_sparse_pull of key %r" % (name,),
+            )
         pulled = [self._store.pull_rows(name, ids, priority) for name, _, ids in wanted]
         for (_, target, _), (rows, values) in zip(wanted, pulled):
             indices = np.frombuffer(rows, np.int64).copy()
-            target.replace(indices, np.frombuffer(values, np.float32).reshape((indices.size,) + target.shape[1:]))
+            target.replace(
+                indices,
+                np.frombuffer(values, np.float32).reshape((indices.size,) + target.shape[1:]),
+            )
 
     def pull(self, key: Any, out: Any, priority: int = 0, ignore_sparse: bool = True) -> None:
         """Writes the keys' values into `out`, in place: an array or a list of arrays per key.
@@ -170,7 +194,9 @@ class KVStore:
         outputs, sparse = self._keys.outputs(key, out, "pull")
         if sparse and not ignore_sparse:
             if not self.is_local:
-                raise InvalidArgumentError("pull of key %r: expected a dense out, got a RowSparse" % (sparse[0][0],))
+                raise InvalidArgumentError(
+                    "pull of key %r: expected a dense out, got a RowSparse" % (sparse[0][0],)
+                )
             self._pull_all_rows(sparse, priority)
         self._store.pull(list(outputs), [output.buffer for output in outputs.values()], priority)
         for output in outputs.values():
@@ -191,7 +217,12 @@ class KVStore:
             self.pull(key, targets, priority)
             return
         gradients = self._gradients(dense)
-        self._store.push_pull(list(gradients), list(gradients.values()), [output.buffer for output in outputs.values()], priority)
+        self._store.push_pull(
+            list(gradients),
+            list(gradients.values()),
+            [output.buffer for output in outputs.values()],
+            priority,
+        )
         for output in outputs.values():
             output.finish()
 
@@ -313,7 +344,9 @@ class KVStore:
 
     # ---- the job --------------------------------------------------------------------------------
 
-    def pull_then(self, key: Any, out: Any, done: Callable[[Optional[Exception]], None], priority: int = 0) -> None:
+    def pull_then(
+        self, key: Any, out: Any, done: Callable[[Optional[Exception]], None], priority: int = 0
+    ) -> None:
         """Starts a pull and returns; later another thread calls `done(None)` or `done(exception)`.
 
         If nothing has to be waited for, `done` may be called before this method returns. `done`
@@ -322,13 +355,21 @@ class KVStore:
         """
         names, arrays = [], []
         for name, one in _keys.pair(key, out, "out"):
-            array = _arrays.to_write(one, self._keys.shape(name, "pull"), "pull of key %r" % (name,))
+            array = _arrays.to_write(
+                one, self._keys.shape(name, "pull"), "pull of key %r" % (name,)
+            )
             names.append(name)
             arrays.append(array)
         self._store.pull_then(names, arrays, priority, done)
 
-    def exchange(self, names: List[str], layers: List[str], arrays: List[Any], spec: _slimps.OptimizerSpec,
-                 settings: _slimps.ExchangeSettings) -> _slimps.Exchange:
+    def exchange(
+        self,
+        names: List[str],
+        layers: List[str],
+        arrays: List[Any],
+        spec: _slimps.OptimizerSpec,
+        settings: _slimps.ExchangeSettings,
+    ) -> _slimps.Exchange:
         """Creates the keys `names` for a model's parameters, whose memory is `arrays`. Collective.
 
         `layers` has one kind of layer per key, as init's `layer`.
@@ -339,8 +380,15 @@ class KVStore:
         """
         self._keys.check(names)
         self._optimizer.check(spec, "a DistributedOptimizer")
-        made = _slimps.Exchange(self._store, names, [list(array.shape) for array in arrays], layers, arrays, spec,
-                                settings)
+        made = _slimps.Exchange(
+            self._store,
+            names,
+            [list(array.shape) for array in arrays],
+            layers,
+            arrays,
+            spec,
+            settings,
+        )
         self._optimizer.settle(spec, "a DistributedOptimizer")
         self._keys.add({name: array.shape for name, array in zip(names, arrays)})
         return made
@@ -409,8 +457,12 @@ class KVStore:
     def __enter__(self) -> "KVStore":
         return self
 
-    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
-                 trace: Optional[TracebackType]) -> None:
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
         if error is None or (isinstance(error, SystemExit) and not error.code):
             self.close()
         else:
@@ -439,8 +491,10 @@ class KVStore:
         """
         shape = self._keys.shape(name, "push")
         if self._kind in _store_types.PUSH_BY_PUSH and not self._optimizer.is_set:
-            raise FailedPreconditionError("push of key %r: a %s store steps with each push and keeps no sums; expected "
-                                          "set_optimizer before" % (name, self._type))
+            raise FailedPreconditionError(
+                "push of key %r: a %s store steps with each push and keeps no sums; expected "
+                "set_optimizer before" % (name, self._type)
+            )
         return shape
 
     def _gradients(self, dense: Mapping[_keys.Key, List[Any]]) -> Dict[_keys.Key, List[np.ndarray]]:

@@ -41,11 +41,16 @@ def check_none_of(job: "Job") -> None:
     A process is one worker of a job, with one store.
     """
     for store in distributed():
-        if store.job is not None and (store.job.scheduler, store.job.job_id) == (job.scheduler, job.job_id):
+        if store.job is not None and (store.job.scheduler, store.job.job_id) == (
+            job.scheduler,
+            job.job_id,
+        ):
             raise FailedPreconditionError(
-                "create: this process has a %s store of the job at %s already, as worker %d of %d; expected that one to be used "
-                "(DistributedOptimizer, CommHookState and broadcast_parameters take store=), or closed before"
-                % (store.type, job.scheduler, store.rank, store.num_workers))
+                "create: this process has a %s store of the job at %s already, as worker %d of %d; "
+                "expected that one to be used (DistributedOptimizer, CommHookState and "
+                "broadcast_parameters take store=), or closed before"
+                % (store.type, job.scheduler, store.rank, store.num_workers)
+            )
 
 
 def abort_for(store: "KVStore", error: BaseException) -> None:
@@ -56,7 +61,7 @@ def abort_for(store: "KVStore", error: BaseException) -> None:
     store.abort("worker %d: %s: %s" % (store.rank, type(error).__name__, error))
     try:
         store.close()
-    except Exception:  # pylint: disable=broad-except
+    except Exception:
         pass
 
 
@@ -69,7 +74,7 @@ def _close_all() -> None:
             continue
         try:
             store.close()
-        except Exception as error:  # pylint: disable=broad-except
+        except Exception as error:
             print("slimps: closing the store: %s" % error, file=sys.stderr)
 
 

@@ -21,7 +21,9 @@ def warn(about: str, message: str) -> None:
         return
     _said.add(about)
     torch = sys.modules.get("torch")
-    skipped = [_OWN] + ([os.path.dirname(os.path.abspath(torch.__file__)) + os.sep] if torch is not None else [])
+    skipped = [_OWN] + (
+        [os.path.dirname(os.path.abspath(torch.__file__)) + os.sep] if torch is not None else []
+    )
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_code.co_filename.startswith(tuple(skipped)):
         level, frame = level + 1, frame.f_back

@@ -14,7 +14,17 @@ from slimps.errors import FailedPreconditionError
 
 # The options that hold for all keys. Learning rate and weight decay are set key by key where a
 # store is shared.
-_OF_ALL_KEYS = ("kind", "momentum", "nesterov", "beta1", "beta2", "epsilon", "clip_gradient", "average", "rescale_grad")
+_OF_ALL_KEYS = (
+    "kind",
+    "momentum",
+    "nesterov",
+    "beta1",
+    "beta2",
+    "epsilon",
+    "clip_gradient",
+    "average",
+    "rescale_grad",
+)
 
 
 class StoreOptimizer:
@@ -46,8 +56,10 @@ class StoreOptimizer:
             there, wanted = getattr(self._spec, name), getattr(spec, name)
             if there != wanted:
                 raise FailedPreconditionError(
-                    "%s: the servers run one optimizer for all keys of a store, and %s has set this store's: expected "
-                    "%s=%r as it has, got %r" % (who, self._relying or "set_optimizer", name, there, wanted))
+                    "%s: the servers run one optimizer for all keys of a store, and %s has set "
+                    "this store's: expected %s=%r as it has, got %r"
+                    % (who, self._relying or "set_optimizer", name, there, wanted)
+                )
 
     def settle(self, spec: _slimps.OptimizerSpec, relying: str) -> None:
         """Notes that the servers now have `spec`, and what relies on it ("": nothing)."""

@@ -12,8 +12,12 @@ ROUNDS = ("dist_sync", "dist_device_sync")
 PUSH_BY_PUSH = ("dist_async", "dist_ssp")  # the servers step with each push and keep no sums
 
 _OTHER_NAMES = {
-    "local_update_cpu": "local", "local_allreduce_cpu": "local", "local_allreduce_device": "device",
-    "dist_sync_device": "dist_device_sync", "dist_device_async": "dist_async", "dist_async_device": "dist_async",
+    "local_update_cpu": "local",
+    "local_allreduce_cpu": "local",
+    "local_allreduce_device": "device",
+    "dist_sync_device": "dist_device_sync",
+    "dist_device_async": "dist_async",
+    "dist_async_device": "dist_async",
 }
 
 

@@ -16,7 +16,7 @@ _LOOKED_THROUGH = 10  # gradients are compared in this many first steps, then in
 
 def _sample(array: np.ndarray) -> np.ndarray:
     """Returns a view of some elements. The stride is odd, so that not all are of one column."""
-    return array.reshape(-1)[::-(-array.size // _SAMPLED) | 1]
+    return array.reshape(-1)[:: -(-array.size // _SAMPLED) | 1]
 
 
 class Weights:
@@ -26,22 +26,31 @@ class Weights:
     elements of each parameter are compared.
     """
 
-    def __init__(self, names: List[str], parameters: List[torch.Tensor], arrays: List[np.ndarray]) -> None:
+    def __init__(
+        self, names: List[str], parameters: List[torch.Tensor], arrays: List[np.ndarray]
+    ) -> None:
         self._watched = list(zip(names, parameters, arrays, [_sample(array) for array in arrays]))
         self._marks: List[Tuple[int, bytes]] = []
 
     def mark(self) -> None:
         """Notes that the parameters now are as they should be."""
-        self._marks = [(parameter._version, sample.tobytes()) for _, parameter, _, sample in self._watched]
+        self._marks = [
+            (parameter._version, sample.tobytes()) for _, parameter, _, sample in self._watched
+        ]
 
     def check(self) -> None:
         """Raises FailedPreconditionError if a parameter was changed or moved since mark()."""
         for (name, parameter, array, sample), (version, values) in zip(self._watched, self._marks):
-            if (parameter.data_ptr() != array.ctypes.data or parameter._version != version
-                    or sample.tobytes() != values):
+            if (
+                parameter.data_ptr() != array.ctypes.data
+                or parameter._version != version
+                or sample.tobytes() != values
+            ):
                 raise FailedPreconditionError(
-                    "parameter %s: was changed outside of the optimizer, and the servers do not know; load weights "
-                    "before the DistributedOptimizer is made" % name)
+                    "parameter %s: was changed outside of the optimizer, and the servers do not "
+                    "know; load weights "
+                    "before the DistributedOptimizer is made" % name
+                )
 
 
 class Sent(NamedTuple):
@@ -64,8 +73,14 @@ class Sent(NamedTuple):
 
     def is_still(self, gradient: Optional[torch.Tensor]) -> bool:
         """True if `gradient` is the tensor that was sent, and unchanged."""
-        return (gradient is self.gradient and gradient._version == self.version
-                and (self.bits is None or self.bits == _sum_of_bits(gradient.detach().contiguous().numpy())))
+        return (
+            gradient is self.gradient
+            and gradient._version == self.version
+            and (
+                self.bits is None
+                or self.bits == _sum_of_bits(gradient.detach().contiguous().numpy())
+            )
+        )
 
 
 def _sum_of_bits(packed: np.ndarray) -> int:

@@ -42,27 +42,54 @@ class CommHookState:
         FailedPreconditionError: the store has another optimizer.
     """
 
-    def __init__(self, named_parameters: _torch_parameters.Named, *, compression: Optional[str] = None,
-                 threshold: Union[int, str, None] = None, pull_compression: Optional[str] = None,
-                 pull_threshold: Union[int, str, None] = None, grad_scale: Optional[float] = None,
-                 optimizer: Optional[torch.optim.Optimizer] = None, store: Optional[kv.KVStore] = None,
-                 **options: Any) -> None:
-        wanted = [(name, parameter) for name, parameter in _torch_parameters.pairs(named_parameters, "CommHookState")
-                  if parameter.requires_grad]
+    def __init__(
+        self,
+        named_parameters: _torch_parameters.Named,
+        *,
+        compression: Optional[str] = None,
+        threshold: Union[int, str, None] = None,
+        pull_compression: Optional[str] = None,
+        pull_threshold: Union[int, str, None] = None,
+        grad_scale: Optional[float] = None,
+        optimizer: Optional[torch.optim.Optimizer] = None,
+        store: Optional[kv.KVStore] = None,
+        **options: Any,
+    ) -> None:
+        wanted = [
+            (name, parameter)
+            for name, parameter in _torch_parameters.pairs(named_parameters, "CommHookState")
+            if parameter.requires_grad
+        ]
         if not wanted:
             raise InvalidArgumentError("CommHookState: no parameter needs a gradient")
         for name, parameter in wanted:
             _torch_parameters.memory_of(parameter, "parameter %s" % name)
         self._optimizer = optimizer
-        self._check_momentum(store.codec_has_momentum if store is not None
-                             else _compression.Compression.of(compression or "none").momentum)
+        self._check_momentum(
+            store.codec_has_momentum
+            if store is not None
+            else _compression.Compression.of(compression or "none").momentum
+        )
         self._owns_store = store is None
-        self.store = _torch_parameters.store_of(store, "dist_sync", dict(
-            options, compression=compression, threshold=threshold, pull_compression=pull_compression,
-            pull_threshold=pull_threshold, grad_scale=grad_scale))
+        self.store = _torch_parameters.store_of(
+            store,
+            "dist_sync",
+            dict(
+                options,
+                compression=compression,
+                threshold=threshold,
+                pull_compression=pull_compression,
+                pull_threshold=pull_threshold,
+                grad_scale=grad_scale,
+            ),
+        )
         if not self.store.has_rounds:
-            raise InvalidArgumentError("CommHookState: expected a dist_sync store, got %s" % self.store.type)
-        self._names: Dict[int, str] = {id(parameter): "gradient/" + name for name, parameter in wanted}
+            raise InvalidArgumentError(
+                "CommHookState: expected a dist_sync store, got %s" % self.store.type
+            )
+        self._names: Dict[int, str] = {
+            id(parameter): "gradient/" + name for name, parameter in wanted
+        }
         self._priority = {"gradient/" + name: -place for place, (name, _) in enumerate(wanted)}
         # Keeps the parameters alive, so that no other object gets one of their ids.
         self._parameters = [parameter for _, parameter in wanted]
@@ -74,8 +101,11 @@ class CommHookState:
         mean.rescale_grad = self.store.unscale
         self.store.set_optimizer_spec(mean, "a CommHookState")
         names = list(self._names.values())
-        self.store.init(names, [np.zeros(parameter.shape or (1,), np.float32) for parameter in self._parameters],
-                        _torch_parameters.layers_of(named_parameters, self._parameters))
+        self.store.init(
+            names,
+            [np.zeros(parameter.shape or (1,), np.float32) for parameter in self._parameters],
+            _torch_parameters.layers_of(named_parameters, self._parameters),
+        )
 
     def totals(self) -> Dict[str, float]:
         """Returns this worker's bytes and seconds, as KVStore.totals does."""
@@ -128,15 +158,18 @@ class CommHookState:
             return
         if self._optimizer is None:
             raise InvalidArgumentError(
-                "CommHookState: the codec has momentum of its own, and a gradient must not go through momentum twice; "
-                "expected optimizer= beside it, one without momentum")
+                "CommHookState: the codec has momentum of its own, and a gradient must not go "
+                "through momentum twice; expected optimizer= beside it, one without momentum"
+            )
         for number, group in enumerate(self._optimizer.param_groups):
             momentum = group.get("momentum") or group.get("betas", (0,))[0]
             if momentum:
                 raise InvalidArgumentError(
-                    "CommHookState: the codec has momentum of its own, and a gradient would go through momentum twice; "
-                    "expected an optimizer without (torch.optim.SGD with momentum=0), got %s with %s in parameter "
-                    "group %d" % (type(self._optimizer).__name__, momentum, number))
+                    "CommHookState: the codec has momentum of its own, and a gradient would go "
+                    "through momentum twice; expected an optimizer without (torch.optim.SGD with "
+                    "momentum=0), got %s with %s in parameter "
+                    "group %d" % (type(self._optimizer).__name__, momentum, number)
+                )
 
     def _name(self, bucket: torch.distributed.GradBucket) -> Any:
         names: List[str] = []
@@ -145,14 +178,17 @@ class CommHookState:
             name = self._names.get(id(parameter))
             if name is None:
                 raise FailedPreconditionError(
-                    "comm_hook: DistributedDataParallel has a parameter of shape %s that CommHookState was not given"
-                    % (tuple(parameter.shape),))
+                    "comm_hook: DistributedDataParallel has a parameter of shape %s that "
+                    "CommHookState was not given" % (tuple(parameter.shape),)
+                )
             names.append(name)
             views.append(_torch_parameters.memory_of(gradient, name))
         return names, views
 
 
-def comm_hook(state: CommHookState, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def comm_hook(
+    state: CommHookState, bucket: torch.distributed.GradBucket
+) -> torch.futures.Future[torch.Tensor]:
     """Returns a future of the bucket's mean gradients, which come from the servers.
 
     Pass it to DistributedDataParallel.register_comm_hook(state, comm_hook).

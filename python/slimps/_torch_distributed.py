@@ -5,13 +5,22 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Union
 
 import numpy as np
 import torch
 
 from slimps import (
-    _slimps, _torch_changes, _torch_evaluation, _torch_groups, _torch_optimizer, _torch_parameters, kv)
+    _slimps,
+    _torch_backward,
+    _torch_changes,
+    _torch_evaluation,
+    _torch_groups,
+    _torch_optimizer,
+    _torch_parameters,
+    _torch_state,
+    kv,
+)
 from slimps.errors import FailedPreconditionError, InvalidArgumentError
 
 
@@ -63,14 +72,27 @@ class DistributedOptimizer(torch.optim.Optimizer):
     # GradScaler calls step(grad_scaler=...) and leaves its checks to it.
     _step_supports_amp_scaling = True
 
-    def __init__(self, optimizer: torch.optim.Optimizer, named_parameters: Optional[_torch_parameters.Named] = None, *,
-                 compression: Optional[str] = None, threshold: Union[int, str, None] = None,
-                 pull_compression: Optional[str] = None, pull_threshold: Union[int, str, None] = None,
-                 backup_model: bool = False, local_lr: Optional[float] = None, push_in_backward: bool = True,
-                 backward_passes_per_step: int = 1, clip_gradient: Optional[float] = None,
-                 grad_scale: Optional[float] = None, non_finite: str = "stop", timeout_s: Optional[float] = None,
-                 type: Optional[str] = None,  # pylint: disable=redefined-builtin
-                 store: Optional[kv.KVStore] = None, **options: Any) -> None:
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        named_parameters: Optional[_torch_parameters.Named] = None,
+        *,
+        compression: Optional[str] = None,
+        threshold: Union[int, str, None] = None,
+        pull_compression: Optional[str] = None,
+        pull_threshold: Union[int, str, None] = None,
+        backup_model: bool = False,
+        local_lr: Optional[float] = None,
+        push_in_backward: bool = True,
+        backward_passes_per_step: int = 1,
+        clip_gradient: Optional[float] = None,
+        grad_scale: Optional[float] = None,
+        non_finite: str = "stop",
+        timeout_s: Optional[float] = None,
+        type: Optional[str] = None,
+        store: Optional[kv.KVStore] = None,
+        **options: Any,
+    ) -> None:
         # torch.optim.Optimizer.__init__ is not called: it would make parameter groups of its own.
         self._wrapped = optimizer
         self.defaults = optimizer.defaults
@@ -79,20 +101,34 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._hook_for_profile()
         self._check_arguments(backward_passes_per_step, non_finite, clip_gradient)
         if local_lr is not None and not backup_model:
-            raise InvalidArgumentError("local_lr: is the backup model's; expected backup_model=True beside it")
+            raise InvalidArgumentError(
+                "local_lr: is the backup model's; expected backup_model=True beside it"
+            )
         self._passes_wanted = backward_passes_per_step
         self._push_in_backward = push_in_backward
         found = _torch_groups.find(optimizer, named_parameters)
         self._names, self._parameters, self._left_out = found.names, found.tensors, found.left_out
-        self._arrays = [_torch_parameters.memory_of(parameter, "parameter %s" % name)
-                        for name, parameter in zip(self._names, self._parameters)]
+        self._arrays = [
+            _torch_parameters.memory_of(parameter, "parameter %s" % name)
+            for name, parameter in zip(self._names, self._parameters)
+        ]
         spec = _torch_optimizer.convert(optimizer, _torch_groups.BY_GROUP).spec()
         spec.average = True
         spec.clip_gradient = clip_gradient or 0.0
         self._owns_store = store is None
-        self.store = _torch_parameters.store_of(store, type or "dist_sync", dict(
-            options, compression=compression, threshold=threshold, pull_compression=pull_compression,
-            pull_threshold=pull_threshold, grad_scale=grad_scale, timeout_s=timeout_s))
+        self.store = _torch_parameters.store_of(
+            store,
+            type or "dist_sync",
+            dict(
+                options,
+                compression=compression,
+                threshold=threshold,
+                pull_compression=pull_compression,
+                pull_threshold=pull_threshold,
+                grad_scale=grad_scale,
+                timeout_s=timeout_s,
+            ),
+        )
         spec.rescale_grad = self.store.unscale
         settings = _slimps.ExchangeSettings()
         settings.backup_model = backup_model
@@ -101,7 +137,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
         # Longer than the store's timeout, so that the store's error, which says more, comes first.
         settings.timeout_s = self.store.timeout_s + 5
         self._backup_model = backup_model
-        self._exchange = self.store.exchange(self._names, found.layers, self._arrays, spec, settings)
+        self._exchange = self.store.exchange(
+            self._names, found.layers, self._arrays, spec, settings
+        )
         if self.store.num_workers > 1:
             _torch_parameters.broadcast_others(found.others, self.store)
         self._rates = _torch_groups.Rates(optimizer, found.group_of)
@@ -110,9 +148,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._steps = -1
         self._holds_own = False  # the parameters hold this worker's own weights, not the servers'
         self._scales = False  # a GradScaler was seen
+        hooked = self._parameters if push_in_backward else []
+        self._backward = _torch_backward.Backward(hooked, backward_passes_per_step, self._ready)
         self._begin()
         self._watch = self._watch_evaluation()
-        self._hooks = [self._hook(index) for index in range(len(self._parameters))]
 
     # ---- a step ---------------------------------------------------------------------------------
 
@@ -126,8 +165,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
         Raises
             FailedPreconditionError: weights, gradients that were sent, or learning rates were
-            changed
-                where the servers cannot know it.
+                changed where the servers cannot know it.
             InvalidArgumentError: a gradient has a NaN or infinity, and non_finite is "stop".
         """
         loss = None
@@ -135,7 +173,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         if grad_scaler is not None and not self._all_finite(grad_scaler):
-            self._passes = [0] * len(self._passes)
+            self._backward.begin_step()
             return loss
         for index, parameter in enumerate(self._parameters):
             if self._out[index] is None and parameter.grad is not None:
@@ -144,8 +182,15 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._finish()
         if too_late is not None:
             wrapped = all(name.startswith("module.") for name in self._names)
-            raise FailedPreconditionError("%s; expected DistributedOptimizer(..., push_in_backward=False)%s" % (
-                too_late, ", or no DistributedDataParallel around the model, which averages gradients" if wrapped else ""))
+            raise FailedPreconditionError(
+                "%s; expected DistributedOptimizer(..., push_in_backward=False)%s"
+                % (
+                    too_late,
+                    ", or no DistributedDataParallel around the model, which averages gradients"
+                    if wrapped
+                    else "",
+                )
+            )
         return loss
 
     def skip_step(self) -> None:
@@ -168,7 +213,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
             FailedPreconditionError: a GradScaler is in use, whose check needs all workers.
         """
         if self._scales:
-            raise FailedPreconditionError("leave: all workers take part in GradScaler's check; expected skip_step()")
+            raise FailedPreconditionError(
+                "leave: all workers take part in GradScaler's check; expected skip_step()"
+            )
         self.store.leave()
 
     @contextlib.contextmanager
@@ -184,7 +231,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
             FailedPreconditionError: gradients of a step were sent, and step() was not called yet.
         """
         if any(sent is not None for sent in self._out):
-            raise FailedPreconditionError("global_weights: gradients of a step have gone out; expected step() before")
+            raise FailedPreconditionError(
+                "global_weights: gradients of a step have gone out; expected step() before"
+            )
         kept = [array.copy() for array in self._arrays] if self._backup_model else []
         self._exchange.drain()
         own, self._holds_own = self._holds_own, False
@@ -206,8 +255,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if self._watch is not None:
             self._watch.end()
         self._exchange.drain()
-        for hook in self._hooks:
-            hook.remove()
+        self._backward.end()
         if self._owns_store:
             self.store.close()
 
@@ -239,10 +287,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         as the backup model has seen it, so the first step after loading lacks it. It does not hold
         the part of compressed pulls that the servers have not sent yet.
         """
-        return {"optimizer": self._wrapped.state_dict(),
-                "servers": _as_tensor(self.store.optimizer_states()),
-                "residuals": _as_tensor(self.store.residuals()),
-                "rank": self.store.rank, "num_workers": self.store.num_workers}
+        return _torch_state.saved(self._wrapped, self.store)
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """Restores a state_dict() of the same rank. Call it before the first step. Collective.
@@ -251,38 +296,42 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
         Raises
             InvalidArgumentError: it is no state_dict() of a DistributedOptimizer, or is from
-            another
-                rank or number of workers.
+                another rank or number of workers.
         """
-        missing = {"optimizer", "servers", "residuals", "rank", "num_workers"} - set(state_dict)
-        if missing:
-            raise InvalidArgumentError("load_state_dict: expected a DistributedOptimizer's, got one without %s"
-                                       % ", ".join(sorted(missing)))
-        _check_place((state_dict["rank"], state_dict["num_workers"]), (self.store.rank, self.store.num_workers))
+        _torch_state.check(state_dict, self.store)
         self._wrapped.load_state_dict(state_dict["optimizer"])
         self.param_groups = self._wrapped.param_groups
         self.state = self._wrapped.state
-        self.store.put_optimizer_states(_as_bytes(state_dict["servers"]))
-        self.store.put_residuals(_as_bytes(state_dict["residuals"]))
+        _torch_state.restore(state_dict, self.store)
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
-        raise FailedPreconditionError("add_param_group: the servers know the parameters from the beginning; expected "
-                                      "it before the DistributedOptimizer is made")
+        raise FailedPreconditionError(
+            "add_param_group: the servers know the parameters from the beginning; expected "
+            "it before the DistributedOptimizer is made"
+        )
 
     def __getstate__(self) -> Any:
-        raise FailedPreconditionError("DistributedOptimizer: cannot be copied or pickled, it is part of a job; "
-                                      "state_dict() can")
+        raise FailedPreconditionError(
+            "DistributedOptimizer: cannot be copied or pickled, it is part of a job; "
+            "state_dict() can"
+        )
 
     # ---- inside ---------------------------------------------------------------------------------
 
     @staticmethod
     def _check_arguments(passes: int, non_finite: str, clip_gradient: Optional[float]) -> None:
         if not isinstance(passes, int) or passes < 1:
-            raise InvalidArgumentError("backward_passes_per_step: expected an int from 1, got %r" % (passes,))
+            raise InvalidArgumentError(
+                "backward_passes_per_step: expected an int from 1, got %r" % (passes,)
+            )
         if non_finite not in ("stop", "skip"):
-            raise InvalidArgumentError("non_finite: expected \"stop\" or \"skip\", got %r" % (non_finite,))
+            raise InvalidArgumentError(
+                "non_finite: expected \"stop\" or \"skip\", got %r" % (non_finite,)
+            )
         if clip_gradient is not None and not clip_gradient > 0:
-            raise InvalidArgumentError("clip_gradient: expected above 0, or None, got %r" % (clip_gradient,))
+            raise InvalidArgumentError(
+                "clip_gradient: expected above 0, or None, got %r" % (clip_gradient,)
+            )
 
     def _watch_evaluation(self) -> Optional[_torch_evaluation.Watch]:
         if not self._backup_model:
@@ -295,35 +344,14 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
         return _torch_evaluation.Watch(self._parameters, holds_own)
 
-    def _hook(self, index: int) -> Any:
-        """Calls _ready(index) when a backward pass has completed the parameter's gradient.
-
-        The hook refers to this optimizer weakly: autograd would otherwise keep it alive.
-        """
-        parameter = self._parameters[index]
-        accumulator = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
-        me = weakref.ref(self)
-
-        def ready(*_: Any) -> None:
-            optimizer = me()
-            if optimizer is not None:
-                optimizer._ready(index)
-
-        handle = accumulator.register_hook(ready)
-        handle.accumulator = accumulator  # autograd itself holds it weakly
-        return handle
-
-    def _ready(self, index: int) -> None:
-        if not self._push_in_backward:
-            return
-        self._passes[index] += 1
-        if self._passes[index] < self._passes_wanted:
-            return
+    def _ready(self, index: int, passes: int) -> None:
+        """Sends the gradient of a parameter, which is complete after so many backward passes."""
         if self._out[index] is not None:
             raise FailedPreconditionError(
-                "parameter %s: its gradient came in %d backward passes of one step; expected %d, as "
-                "backward_passes_per_step says, or push_in_backward=False, where other losses reach it too"
-                % (self._names[index], self._passes[index], self._passes_wanted))
+                "parameter %s: its gradient came in %d backward passes of one step; expected %d, "
+                "as backward_passes_per_step says, or push_in_backward=False, where other losses "
+                "reach it too" % (self._names[index], passes, self._passes_wanted)
+            )
         if self._parameters[index].grad is not None:  # an autograd function may return None
             self._send(index)
 
@@ -347,8 +375,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """Returns, in words, what the script changed after it was sent; None: nothing."""
         for name, parameter, sent in zip(self._names, self._parameters, self._out):
             if sent is not None and not sent.is_still(parameter.grad):
-                return ("gradient of %s: was changed after it had gone out in backward, as by clip_grad_norm_ or "
-                        "clip_grad_value_" % name)
+                return (
+                    "gradient of %s: was changed after it had gone out in backward, as by "
+                    "clip_grad_norm_ or clip_grad_value_" % name
+                )
         rates = self._rates.changed(self.param_groups) if self._hyper_told else None
         return rates and rates + ": changed after gradients had gone out in backward"
 
@@ -357,8 +387,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
         for name, parameter in self._left_out:
             if parameter.grad is not None:
                 raise FailedPreconditionError(
-                    "parameter %s: has a gradient, and needed none when the DistributedOptimizer was made: the servers "
-                    "do not know it. Expected requires_grad_(True) before that, or grad None" % name)
+                    "parameter %s: has a gradient, and needed none when the DistributedOptimizer "
+                    "was made: the servers "
+                    "do not know it. Expected requires_grad_(True) before that, or grad None" % name
+                )
         if not self._hyper_told:
             self._tell_hyper()
         self._exchange.end_step()
@@ -368,7 +400,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def _begin(self) -> None:
         self._exchange.begin_step()
         self._steps += 1
-        self._passes = [0] * len(self._parameters)
+        self._backward.begin_step()
         # What this step has sent.
         self._out: List[Optional[_torch_changes.Sent]] = [None] * len(self._parameters)
         self._hyper_told = False
@@ -380,8 +412,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
         If they are not, every worker's scaler is told that it found an infinity.
         """
         if self._push_in_backward:
-            raise FailedPreconditionError("GradScaler: gradients have gone out scaled; expected "
-                                          "DistributedOptimizer(..., push_in_backward=False)")
+            raise FailedPreconditionError(
+                "GradScaler: gradients have gone out scaled; expected "
+                "DistributedOptimizer(..., push_in_backward=False)"
+            )
         state = grad_scaler._per_optimizer_states[id(self)]
         if not state["found_inf_per_device"]:
             grad_scaler.unscale_(self)
@@ -393,25 +427,3 @@ class DistributedOptimizer(torch.optim.Optimizer):
         for one in found:
             one.fill_(1.0)  # every worker's scale backs off
         return False
-
-
-def _check_place(saved: Tuple[int, int], here: Tuple[int, int]) -> None:
-    """Raises InvalidArgumentError unless a state was saved by this worker's rank in as large a job.
-
-    Both arguments are (rank, number of workers). Residuals belong to one rank.
-    """
-    if saved == here:
-        return
-    what = "load_state_dict: this state was saved by worker %d of %d, and this is worker %d of %d" % (*saved, *here)
-    if saved[1] != here[1]:
-        raise InvalidArgumentError("%s: expected a job of %d workers" % (what, saved[1]))
-    raise InvalidArgumentError("%s: load what worker %d saved, or start this worker with DMLC_WORKER_ID=%d"
-                               % (what, here[0], saved[0]))
-
-
-def _as_tensor(content: bytes) -> torch.Tensor:
-    return torch.frombuffer(bytearray(content or b"\0"), dtype=torch.uint8)[:len(content)].clone()
-
-
-def _as_bytes(tensor: torch.Tensor) -> bytes:
-    return tensor.numpy().tobytes()

@@ -50,7 +50,9 @@ class Watch:
         if not self._holds_own():
             return
         if module not in self._ours:
-            self._ours[module] = len(self._parameters & {id(parameter) for parameter in module.parameters()})
+            self._ours[module] = len(
+                self._parameters & {id(parameter) for parameter in module.parameters()}
+            )
         ours = self._ours[module]
         if ours == 0 or (torch.is_grad_enabled() and ours < len(self._parameters)):
             return
@@ -58,9 +60,11 @@ class Watch:
             return
         self.end()
         _said_once.warn(
-            "evaluation", "the model is evaluated on this worker's own weights, as backup_model=True has them between steps: they "
-            "differ from worker to worker. Expected it inside `with optimizer.global_weights():`, which holds the weights of "
-            "all (said once)")
+            "evaluation",
+            "the model is evaluated on this worker's own weights, as backup_model=True has them "
+            "between steps: they differ from worker to worker. Expected it inside `with "
+            "optimizer.global_weights():`, which holds the weights of all (said once)",
+        )
 
 
 def _is_checkpointed() -> bool:

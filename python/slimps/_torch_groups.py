@@ -20,8 +20,8 @@ class Parameters(NamedTuple):
     names: List[str]
     tensors: List[torch.Tensor]
     group_of: List[int]
-    layers: List[str]                         # the argument of KVStore.init
-    others: _torch_parameters.NamedTensors    # the model's that this optimizer does not step
+    layers: List[str]  # the argument of KVStore.init
+    others: _torch_parameters.NamedTensors  # the model's that this optimizer does not step
     left_out: _torch_parameters.NamedTensors  # the optimizer's that need no gradient
 
 
@@ -42,18 +42,26 @@ def find(optimizer: torch.optim.Optimizer, named: Optional[_torch_parameters.Nam
         names = {id(parameter) for _, parameter in given}
         for name, parameter in ordered:
             if id(parameter) not in names:
-                raise InvalidArgumentError("named_parameters: expected all of the optimizer's, got none for %s of "
-                                           "shape %s" % (name, tuple(parameter.shape)))
+                raise InvalidArgumentError(
+                    "named_parameters: expected all of the optimizer's, got none for %s of "
+                    "shape %s" % (name, tuple(parameter.shape))
+                )
         ordered = [(name, parameter) for name, parameter in given if id(parameter) in group_of]
     stepped = [(name, parameter) for name, parameter in ordered if parameter.requires_grad]
     if not stepped:
         raise InvalidArgumentError("optimizer: expected parameters that need a gradient, got none")
-    return Parameters([name for name, _ in stepped], [parameter for _, parameter in stepped],
-                      [group_of[id(parameter)] for _, parameter in stepped],
-                      _torch_parameters.layers_of(named, [parameter for _, parameter in stepped]),
-                      [(name, parameter) for name, parameter in given
-                       if id(parameter) not in group_of or not parameter.requires_grad],
-                      [(name, parameter) for name, parameter in ordered if not parameter.requires_grad])
+    return Parameters(
+        [name for name, _ in stepped],
+        [parameter for _, parameter in stepped],
+        [group_of[id(parameter)] for _, parameter in stepped],
+        _torch_parameters.layers_of(named, [parameter for _, parameter in stepped]),
+        [
+            (name, parameter)
+            for name, parameter in given
+            if id(parameter) not in group_of or not parameter.requires_grad
+        ],
+        [(name, parameter) for name, parameter in ordered if not parameter.requires_grad],
+    )
 
 
 class Rates:
@@ -72,7 +80,9 @@ class Rates:
         self._fixed = [self._fixed_of(group) for group in optimizer.param_groups]
         self._told: List[Optional[Tuple[float, float]]] = [None] * len(self._fixed)
 
-    def tell(self, groups: List[Dict[str, Any]], set_hyper: Callable[[int, float, float], None]) -> None:
+    def tell(
+        self, groups: List[Dict[str, Any]], set_hyper: Callable[[int, float, float], None]
+    ) -> None:
         """Calls set_hyper(parameter's index, learning rate, weight decay) for groups that changed.
 
         FailedPreconditionError: another option has changed.
@@ -82,7 +92,8 @@ class Rates:
             if fixed != self._fixed[number]:
                 raise FailedPreconditionError(
                     "parameter group %d: the servers know %s; only %s may change, got %s"
-                    % (number, self._fixed[number], " and ".join(BY_GROUP), fixed))
+                    % (number, self._fixed[number], " and ".join(BY_GROUP), fixed)
+                )
             hyper = _rates_of(group)
             if hyper == self._told[number]:
                 continue
@@ -100,8 +111,11 @@ class Rates:
         return None
 
     def _fixed_of(self, group: Dict[str, Any]) -> Dict[str, Any]:
-        return {name: value for name, value in _torch_optimizer.known_to_servers(self._kind, group).items()
-                if name not in BY_GROUP}
+        return {
+            name: value
+            for name, value in _torch_optimizer.known_to_servers(self._kind, group).items()
+            if name not in BY_GROUP
+        }
 
 
 def _rates_of(group: Dict[str, Any]) -> Tuple[float, float]:

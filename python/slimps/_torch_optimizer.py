@@ -34,8 +34,10 @@ def _options(optimizer: Any, kind: str, by_group: Sequence[str]) -> Dict[str, An
         for name, value in group.items():
             if name not in by_group and value != groups[0].get(name):
                 raise InvalidArgumentError(
-                    "torch.optim.%s: parameter group %d has %s=%r and group 0 %r; expected equal options, since the "
-                    "servers have one for all keys" % (kind, number, name, value, groups[0].get(name)))
+                    "torch.optim.%s: parameter group %d has %s=%r and group 0 %r; expected equal "
+                    "options, since the servers have one for all keys"
+                    % (kind, number, name, value, groups[0].get(name))
+                )
     return groups[0]
 
 
@@ -54,12 +56,16 @@ def convert(optimizer: Any, by_group: Sequence[str] = ()) -> _optimizer.Optimize
     kind = type(optimizer).__name__
     if kind not in _FIXED or not is_torchs(optimizer):
         module = "torch.optim" if is_torchs(optimizer) else type(optimizer).__module__
-        raise InvalidArgumentError("optimizer: expected torch.optim.SGD, Adam or AdamW, got %s.%s" % (module, kind))
+        raise InvalidArgumentError(
+            "optimizer: expected torch.optim.SGD, Adam or AdamW, got %s.%s" % (module, kind)
+        )
     options = _options(optimizer, kind, by_group)
     for name, fixed in _FIXED[kind].items():
         if options.get(name, fixed) != fixed:
-            raise InvalidArgumentError("torch.optim.%s: the servers have no %s; expected %r, got %r"
-                                       % (kind, name, fixed, options[name]))
+            raise InvalidArgumentError(
+                "torch.optim.%s: the servers have no %s; expected %r, got %r"
+                % (kind, name, fixed, options[name])
+            )
     common = {"learning_rate": float(options["lr"]), "wd": options["weight_decay"]}
     if kind == "SGD":
         return _optimizer.SGD(momentum=options["momentum"], nesterov=options["nesterov"], **common)

@@ -21,9 +21,12 @@ _broadcasts = itertools.count()
 
 # KVStore.init's kinds of layers, by torch's classes.
 _LAYERS = (
-    (nn.modules.conv._ConvNd, "convolution"), ((nn.Linear, nn.Bilinear), "dense"),
-    ((nn.RNNBase, nn.RNNCellBase), "recurrent"), ((nn.Embedding, nn.EmbeddingBag), "embedding"),
-    ((nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm), "normalisation"))
+    (nn.modules.conv._ConvNd, "convolution"),
+    ((nn.Linear, nn.Bilinear), "dense"),
+    ((nn.RNNBase, nn.RNNCellBase), "recurrent"),
+    ((nn.Embedding, nn.EmbeddingBag), "embedding"),
+    ((nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm), "normalisation"),
+)
 
 
 def pairs(named: Named, what: str) -> NamedTensors:
@@ -36,10 +39,16 @@ def pairs(named: Named, what: str) -> NamedTensors:
     found = list(named.items() if isinstance(named, Mapping) else named)
     names = set()
     for pair in found:
-        if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)
-                and isinstance(pair[1], torch.Tensor)):
-            raise InvalidArgumentError("%s: expected (name, tensor) pairs, as model.named_parameters(), got %s"
-                                       % (what, type(pair).__name__))
+        if not (
+            isinstance(pair, tuple)
+            and len(pair) == 2
+            and isinstance(pair[0], str)
+            and isinstance(pair[1], torch.Tensor)
+        ):
+            raise InvalidArgumentError(
+                "%s: expected (name, tensor) pairs, as model.named_parameters(), got %s"
+                % (what, type(pair).__name__)
+            )
         if pair[0] in names:
             raise InvalidArgumentError("%s: name %r stands twice" % (what, pair[0]))
         names.add(pair[0])
@@ -66,14 +75,20 @@ def memory_of(tensor: torch.Tensor, what: str) -> np.ndarray:
     InvalidArgumentError: the tensor is not contiguous, dense float32 on the CPU.
     """
     if tensor.device.type != "cpu":
-        raise InvalidArgumentError("%s: expected a tensor on the CPU, got one on %s" % (what, tensor.device))
+        raise InvalidArgumentError(
+            "%s: expected a tensor on the CPU, got one on %s" % (what, tensor.device)
+        )
     if tensor.layout != torch.strided:
-        raise InvalidArgumentError("%s: expected a dense tensor, got layout %s" % (what, tensor.layout))
+        raise InvalidArgumentError(
+            "%s: expected a dense tensor, got layout %s" % (what, tensor.layout)
+        )
     if tensor.dtype != torch.float32:
         raise InvalidArgumentError("%s: expected torch.float32, got %s" % (what, tensor.dtype))
     if not tensor.is_contiguous():
-        raise InvalidArgumentError("%s: expected contiguous memory, got strides %s of shape %s"
-                                   % (what, tuple(tensor.stride()), tuple(tensor.shape)))
+        raise InvalidArgumentError(
+            "%s: expected contiguous memory, got strides %s of shape %s"
+            % (what, tuple(tensor.stride()), tuple(tensor.shape))
+        )
     return _floats(tensor)
 
 
@@ -94,7 +109,9 @@ def store_of(given: Optional[kv.KVStore], kind: str, options: Dict[str, Any]) ->
     if given is None:
         return kv.create(kind, **wanted)
     if wanted:
-        raise InvalidArgumentError("store: has its own options; expected no %s beside it" % ", ".join(sorted(wanted)))
+        raise InvalidArgumentError(
+            "store: has its own options; expected no %s beside it" % ", ".join(sorted(wanted))
+        )
     return given
 
 
@@ -106,8 +123,10 @@ def open_store() -> kv.KVStore:
     stores = _open_stores.distributed()
     if len(stores) != 1:
         raise FailedPreconditionError(
-            "store: expected one that is open, found %d; make the DistributedOptimizer, the CommHookState or a "
-            "slimps.kv.create(\"dist_sync\") first, or pass store=" % len(stores))
+            "store: expected one that is open, found %d; make the DistributedOptimizer, the "
+            "CommHookState or a "
+            "slimps.kv.create(\"dist_sync\") first, or pass store=" % len(stores)
+        )
     return stores[0]
 
 
@@ -140,8 +159,15 @@ def broadcast_others(tensors: NamedTensors, store: kv.KVStore) -> None:
 
     Leaves out those that the store already has, which belong to another optimizer.
     """
-    _broadcast([(name, tensor) for name, tensor in tensors
-                if not store.has_key(name) and not store.has_key("others/" + name)], store, "others/")
+    _broadcast(
+        [
+            (name, tensor)
+            for name, tensor in tensors
+            if not store.has_key(name) and not store.has_key("others/" + name)
+        ],
+        store,
+        "others/",
+    )
 
 
 def _broadcast(tensors: NamedTensors, store: kv.KVStore, prefix: str) -> None:
@@ -151,14 +177,27 @@ def _broadcast(tensors: NamedTensors, store: kv.KVStore, prefix: str) -> None:
         return
     # Finite float32 tensors of rank 0 are sent as they are. Everything else is sent byte by byte,
     # each as a float32, since servers take only finite float32.
-    plain = store.all_reduce_sum([float(store.rank == 0 and tensor.dtype == torch.float32
-                                        and bool(tensor.isfinite().all())) for _, tensor in keyed])
-    arrays = {key: _floats(tensor) if as_it_is else _bytes_of(tensor) for (key, tensor), as_it_is in zip(keyed, plain)}
+    plain = store.all_reduce_sum(
+        [
+            float(
+                store.rank == 0 and tensor.dtype == torch.float32 and bool(tensor.isfinite().all())
+            )
+            for _, tensor in keyed
+        ]
+    )
+    arrays = {
+        key: _floats(tensor) if as_it_is else _bytes_of(tensor)
+        for (key, tensor), as_it_is in zip(keyed, plain)
+    }
     store.broadcast(list(arrays), list(arrays.values()), out=list(arrays.values()))
     for (key, tensor), as_it_is in zip(keyed, plain):
         if not as_it_is:
             with torch.no_grad():
-                tensor.copy_(torch.from_numpy(arrays[key].astype(np.uint8)).view(tensor.dtype).reshape(tensor.shape))
+                tensor.copy_(
+                    torch.from_numpy(arrays[key].astype(np.uint8))
+                    .view(tensor.dtype)
+                    .reshape(tensor.shape)
+                )
 
 
 def _floats(tensor: torch.Tensor) -> np.ndarray:

@@ -12,7 +12,9 @@ from slimps import _keys
 Updater = Callable[[_keys.Key, Any, Any], None]
 
 
-def over_shapes(updater: Updater, shapes: Mapping[_keys.Key, Any]) -> Callable[[str, memoryview, memoryview], None]:
+def over_shapes(
+    updater: Updater, shapes: Mapping[_keys.Key, Any]
+) -> Callable[[str, memoryview, memoryview], None]:
     """Returns a function for the store that calls `updater` with typed keys and shaped arrays.
 
     The updater works on copies, which it may keep, as with MXNet's arrays. The weight changes when

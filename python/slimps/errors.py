@@ -114,10 +114,22 @@ class DataLossError(Error, RuntimeError):
 
 # The classes by absl::StatusCode. 16 is Unauthenticated.
 _CLASSES: Dict[int, Type[Error]] = {
-    1: CancelledError, 2: UnknownError, 3: InvalidArgumentError, 4: DeadlineExceededError, 5: NotFoundError,
-    6: AlreadyExistsError, 7: PermissionDeniedError, 8: ResourceExhaustedError, 9: FailedPreconditionError,
-    10: AbortedError, 11: OutOfRangeError, 12: UnimplementedError, 13: InternalError, 14: UnavailableError,
-    15: DataLossError, 16: PermissionDeniedError,
+    1: CancelledError,
+    2: UnknownError,
+    3: InvalidArgumentError,
+    4: DeadlineExceededError,
+    5: NotFoundError,
+    6: AlreadyExistsError,
+    7: PermissionDeniedError,
+    8: ResourceExhaustedError,
+    9: FailedPreconditionError,
+    10: AbortedError,
+    11: OutOfRangeError,
+    12: UnimplementedError,
+    13: InternalError,
+    14: UnavailableError,
+    15: DataLossError,
+    16: PermissionDeniedError,
 }
 
 

@@ -33,7 +33,7 @@ from slimps._kvstore import KVStore
 __all__ = ["KVStore", "create"]
 
 
-def create(type: str = "dist_sync", **options: Any) -> "KVStore":  # pylint: disable=redefined-builtin
+def create(type: str = "dist_sync", **options: Any) -> "KVStore":
     """Joins the job, waits until all its nodes are there, and returns this worker's KVStore.
 
     type     how the servers join pushes; MXNet's other names, as "local_allreduce_device", work

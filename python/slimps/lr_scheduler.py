@@ -22,7 +22,9 @@ from slimps.errors import InvalidArgumentError
 
 def _check_count(name: str, value: int, low: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
-        raise InvalidArgumentError("%s: expected an int from %d updates, got %r" % (name, low, value))
+        raise InvalidArgumentError(
+            "%s: expected an int from %d updates, got %r" % (name, low, value)
+        )
 
 
 class LRScheduler:
@@ -59,8 +61,15 @@ class FactorScheduler(LRScheduler):
     `factor` is in (0, 1]; `step` is at least 1 update.
     """
 
-    def __init__(self, step: int, factor: float = 1, *, base_lr: float = 0.01, warmup_steps: int = 0,
-                 begin_update: int = 0) -> None:
+    def __init__(
+        self,
+        step: int,
+        factor: float = 1,
+        *,
+        base_lr: float = 0.01,
+        warmup_steps: int = 0,
+        begin_update: int = 0,
+    ) -> None:
         super().__init__(base_lr, warmup_steps, begin_update)
         _check_count("step", step, 1)
         if not 0 < factor <= 1:
@@ -79,7 +88,9 @@ class FactorScheduler(LRScheduler):
 class _ToFinal(LRScheduler):
     _kind = ""
 
-    def __init__(self, max_update: int, base_lr: float, final_lr: float, warmup_steps: int, begin_update: int) -> None:
+    def __init__(
+        self, max_update: int, base_lr: float, final_lr: float, warmup_steps: int, begin_update: int
+    ) -> None:
         super().__init__(base_lr, warmup_steps, begin_update)
         _check_count("max_update", max_update, warmup_steps + 1)
         if final_lr < 0:
@@ -103,8 +114,15 @@ class CosineScheduler(_ToFinal):
 
     _kind = "COSINE"
 
-    def __init__(self, max_update: int, base_lr: float = 0.01, final_lr: float = 0, warmup_steps: int = 0, *,
-                 begin_update: int = 0) -> None:
+    def __init__(
+        self,
+        max_update: int,
+        base_lr: float = 0.01,
+        final_lr: float = 0,
+        warmup_steps: int = 0,
+        *,
+        begin_update: int = 0,
+    ) -> None:
         super().__init__(max_update, base_lr, final_lr, warmup_steps, begin_update)
 
 
@@ -117,8 +135,16 @@ class PolyScheduler(_ToFinal):
 
     _kind = "LINEAR"
 
-    def __init__(self, max_update: int, base_lr: float = 0.01, pwr: float = 2, final_lr: float = 0,
-                 warmup_steps: int = 0, *, begin_update: int = 0) -> None:
+    def __init__(
+        self,
+        max_update: int,
+        base_lr: float = 0.01,
+        pwr: float = 2,
+        final_lr: float = 0,
+        warmup_steps: int = 0,
+        *,
+        begin_update: int = 0,
+    ) -> None:
         if not 0 < pwr < math.inf:
             raise InvalidArgumentError("pwr: expected a number above 0, got %r" % pwr)
         super().__init__(max_update, base_lr, final_lr, warmup_steps, begin_update)

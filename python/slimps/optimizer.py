@@ -28,9 +28,16 @@ from slimps.lr_scheduler import LRScheduler
 
 
 def _check(name: str, value: Any, low: float, high: float = math.inf) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high or math.isinf(value):
-        raise InvalidArgumentError("%s: expected a number from %g%s, got %r"
-                                   % (name, low, "" if math.isinf(high) else " to %g" % high, value))
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not low <= value <= high
+        or math.isinf(value)
+    ):
+        raise InvalidArgumentError(
+            "%s: expected a number from %g%s, got %r"
+            % (name, low, "" if math.isinf(high) else " to %g" % high, value)
+        )
     return float(value)
 
 
@@ -51,12 +58,22 @@ class Optimizer:
 
     _kind = ""
 
-    def __init__(self, learning_rate: Optional[float] = None, *, wd: float = 0.0, rescale_grad: float = 1.0,
-                 clip_gradient: Optional[float] = None, lr_scheduler: Optional[LRScheduler] = None,
-                 multi_precision: bool = False, default_lr: float = 0.01) -> None:
+    def __init__(
+        self,
+        learning_rate: Optional[float] = None,
+        *,
+        wd: float = 0.0,
+        rescale_grad: float = 1.0,
+        clip_gradient: Optional[float] = None,
+        lr_scheduler: Optional[LRScheduler] = None,
+        multi_precision: bool = False,
+        default_lr: float = 0.01,
+    ) -> None:
         if lr_scheduler is not None and not isinstance(lr_scheduler, LRScheduler):
-            raise InvalidArgumentError("lr_scheduler: expected one of slimps.lr_scheduler, got %s"
-                                       % type(lr_scheduler).__name__)
+            raise InvalidArgumentError(
+                "lr_scheduler: expected one of slimps.lr_scheduler, got %s"
+                % type(lr_scheduler).__name__
+            )
         if learning_rate is None:
             learning_rate = default_lr if lr_scheduler is None else lr_scheduler.base_lr
         self.learning_rate = _check("learning_rate", learning_rate, 0)
@@ -64,7 +81,9 @@ class Optimizer:
         self.rescale_grad = _check("rescale_grad", rescale_grad, -math.inf)
         if self.rescale_grad == 0:
             raise InvalidArgumentError("rescale_grad: expected a number other than 0")
-        self.clip_gradient = None if clip_gradient is None else _check("clip_gradient", clip_gradient, 0)
+        self.clip_gradient = (
+            None if clip_gradient is None else _check("clip_gradient", clip_gradient, 0)
+        )
         if self.clip_gradient == 0:
             raise InvalidArgumentError("clip_gradient: expected above 0, or None, got 0")
         self.lr_scheduler = lr_scheduler
@@ -91,8 +110,14 @@ class SGD(Optimizer):
 
     _kind = "SGD"
 
-    def __init__(self, learning_rate: Optional[float] = None, momentum: float = 0.0, *, nesterov: bool = False,
-                 **common: Any) -> None:
+    def __init__(
+        self,
+        learning_rate: Optional[float] = None,
+        momentum: float = 0.0,
+        *,
+        nesterov: bool = False,
+        **common: Any,
+    ) -> None:
         super().__init__(learning_rate, **common)
         self.momentum = _check("momentum", momentum, 0, 1)
         self.nesterov = bool(nesterov)
@@ -111,10 +136,19 @@ class Adam(Optimizer):
 
     _kind = "ADAM"
 
-    def __init__(self, learning_rate: Optional[float] = None, beta1: float = 0.9, beta2: float = 0.999,
-                 epsilon: float = 1e-8, **common: Any) -> None:
+    def __init__(
+        self,
+        learning_rate: Optional[float] = None,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        **common: Any,
+    ) -> None:
         super().__init__(learning_rate, default_lr=0.001, **common)
-        self.betas: Tuple[float, float] = (_check("beta1", beta1, 0, 1), _check("beta2", beta2, 0, 1))
+        self.betas: Tuple[float, float] = (
+            _check("beta1", beta1, 0, 1),
+            _check("beta2", beta2, 0, 1),
+        )
         for name, beta in zip(("beta1", "beta2"), self.betas):
             if beta == 1:
                 raise InvalidArgumentError("%s: expected below 1, got 1" % name)
@@ -143,8 +177,12 @@ class Test(Optimizer):
     _kind = "TEST"
     __test__ = False  # no test case, whatever its name
 
-    def __init__(self, rescale_grad: float = 1.0, *, learning_rate: Optional[float] = None, **common: Any) -> None:
-        factor = 1.0 if learning_rate is None else -_check("learning_rate", learning_rate, -math.inf)
+    def __init__(
+        self, rescale_grad: float = 1.0, *, learning_rate: Optional[float] = None, **common: Any
+    ) -> None:
+        factor = (
+            1.0 if learning_rate is None else -_check("learning_rate", learning_rate, -math.inf)
+        )
         super().__init__(rescale_grad=rescale_grad * factor, **common)
 
 
@@ -159,7 +197,9 @@ def create(name: str, **options: Any) -> Optimizer:
     """
     kind = _BY_NAME.get(str(name).lower())
     if kind is None:
-        raise InvalidArgumentError("optimizer: expected %s, got %r" % (", ".join(sorted(_BY_NAME)), name))
+        raise InvalidArgumentError(
+            "optimizer: expected %s, got %r" % (", ".join(sorted(_BY_NAME)), name)
+        )
     return kind(**options)
 
 
@@ -173,7 +213,10 @@ def from_any(optimizer: Any) -> Optimizer:
     if isinstance(optimizer, Optimizer):
         return optimizer
     from slimps import _torch_optimizer
+
     if _torch_optimizer.is_torchs(optimizer):
         return _torch_optimizer.convert(optimizer)
-    raise InvalidArgumentError("optimizer: expected one of slimps.optimizer or torch.optim.SGD, Adam or AdamW, got %s"
-                               % type(optimizer).__name__)
+    raise InvalidArgumentError(
+        "optimizer: expected one of slimps.optimizer or torch.optim.SGD, Adam or AdamW, got %s"
+        % type(optimizer).__name__
+    )

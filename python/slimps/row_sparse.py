@@ -29,13 +29,17 @@ def as_ids(value: Any, what: str) -> np.ndarray:
     try:
         ids = np.asarray(value.detach().numpy() if hasattr(value, "detach") else value)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InvalidArgumentError("%s: expected an array of ints on the CPU, got %s (%s)"
-                                   % (what, type(value).__name__, error)) from None
+        raise InvalidArgumentError(
+            "%s: expected an array of ints on the CPU, got %s (%s)"
+            % (what, type(value).__name__, error)
+        ) from None
     if ids.size == 0:
         return np.zeros(0, np.int64)
     whole = ids.dtype.kind in "iu" or (ids.dtype.kind == "f" and bool((ids == np.floor(ids)).all()))
     if ids.ndim == 0 or not whole or not np.isfinite(ids).all():
-        raise InvalidArgumentError("%s: expected an array of ints, got shape %s of %s" % (what, ids.shape, ids.dtype))
+        raise InvalidArgumentError(
+            "%s: expected an array of ints, got shape %s of %s" % (what, ids.shape, ids.dtype)
+        )
     return np.ascontiguousarray(ids, dtype=np.int64).reshape(-1)
 
 
@@ -55,16 +59,22 @@ class RowSparse:
     def __init__(self, indices: Any, rows: Any, shape: Sequence[int]) -> None:
         self.shape: Tuple[int, ...] = tuple(int(size) for size in shape)
         if not self.shape or min(self.shape) < 0:
-            raise InvalidArgumentError("RowSparse: expected a shape of at least one dimension, got %s" % (shape,))
+            raise InvalidArgumentError(
+                "RowSparse: expected a shape of at least one dimension, got %s" % (shape,)
+            )
         self.indices = as_ids(indices, "RowSparse indices")
         self.rows = _arrays.as_numpy(rows, "RowSparse rows")
         expected = (self.indices.size,) + self.shape[1:]
         if self.rows.shape != expected:
-            raise InvalidArgumentError("RowSparse: expected rows of shape %s, for %d indices of shape %s, got %s"
-                                       % (expected, self.indices.size, self.shape, self.rows.shape))
+            raise InvalidArgumentError(
+                "RowSparse: expected rows of shape %s, for %d indices of shape %s, got %s"
+                % (expected, self.indices.size, self.shape, self.rows.shape)
+            )
         outside = self.indices[(self.indices < 0) | (self.indices >= self.shape[0])]
         if outside.size:
-            raise InvalidArgumentError("RowSparse: expected indices from 0 to %d, got %d" % (self.shape[0] - 1, outside[0]))
+            raise InvalidArgumentError(
+                "RowSparse: expected indices from 0 to %d, got %d" % (self.shape[0] - 1, outside[0])
+            )
 
     @classmethod
     def from_dense(cls, array: Any) -> "RowSparse":
@@ -98,7 +108,10 @@ class RowSparse:
 
 # ---- what the store makes of them ---------------------------------------------------------------
 
-def split(grouped: Dict[_keys.Key, List[Any]]) -> Tuple[Dict[_keys.Key, List[Any]], Dict[_keys.Key, RowSparse]]:
+
+def split(
+    grouped: Dict[_keys.Key, List[Any]]
+) -> Tuple[Dict[_keys.Key, List[Any]], Dict[_keys.Key, RowSparse]]:
     """Returns the keys with dense arrays, and the keys with RowSparse (joined to one per key).
 
     Raises
@@ -112,14 +125,24 @@ def split(grouped: Dict[_keys.Key, List[Any]]) -> Tuple[Dict[_keys.Key, List[Any
             dense[key] = values
             continue
         if len(rows) != len(values) or any(one.shape != rows[0].shape for one in rows):
-            raise InvalidArgumentError("key %r: expected arrays alone, or RowSparse of one shape" % (key,))
-        sparse[key] = rows[0] if len(rows) == 1 else RowSparse(
-            np.concatenate([one.indices for one in rows]),
-            np.concatenate([one.rows.astype(np.float32) for one in rows]), rows[0].shape)
+            raise InvalidArgumentError(
+                "key %r: expected arrays alone, or RowSparse of one shape" % (key,)
+            )
+        sparse[key] = (
+            rows[0]
+            if len(rows) == 1
+            else RowSparse(
+                np.concatenate([one.indices for one in rows]),
+                np.concatenate([one.rows.astype(np.float32) for one in rows]),
+                rows[0].shape,
+            )
+        )
     return dense, sparse
 
 
-def requests(keys: Any, outs: Any, row_ids: Any) -> Iterator[Tuple[_keys.Key, RowSparse, np.ndarray]]:
+def requests(
+    keys: Any, outs: Any, row_ids: Any
+) -> Iterator[Tuple[_keys.Key, RowSparse, np.ndarray]]:
     """Yields (key, out, ids) for each RowSparse that a pull fills.
 
     `row_ids` is one array for all, or a list: one array per key, or per key a list with one array
@@ -130,12 +153,17 @@ def requests(keys: Any, outs: Any, row_ids: Any) -> Iterator[Tuple[_keys.Key, Ro
     """
     if row_ids is None:
         raise InvalidArgumentError("row_sparse_pull: expected row_ids")
-    targets = [(key, list(out) if _keys.is_list(out) else [out]) for key, out in _keys.pair(keys, outs, "out")]
+    targets = [
+        (key, list(out) if _keys.is_list(out) else [out])
+        for key, out in _keys.pair(keys, outs, "out")
+    ]
     for key, of_key in targets:
         for one in of_key:
             if not isinstance(one, RowSparse):
-                raise InvalidArgumentError("row_sparse_pull of key %r: expected a RowSparse, got %s"
-                                           % (key, type(one).__name__))
+                raise InvalidArgumentError(
+                    "row_sparse_pull of key %r: expected a RowSparse, got %s"
+                    % (key, type(one).__name__)
+                )
     ids = iter(_for_each_out(row_ids, [len(of_key) for _, of_key in targets]))
     for key, of_key in targets:
         for one in of_key:
@@ -144,7 +172,9 @@ def requests(keys: Any, outs: Any, row_ids: Any) -> Iterator[Tuple[_keys.Key, Ro
 
 def _is_one(ids: Any) -> bool:
     """True if `ids` is one array of ids, not a list of arrays."""
-    return not _keys.is_list(ids) or not any(_keys.is_list(one) or np.ndim(one) > 0 for one in ids[:1])
+    return not _keys.is_list(ids) or not any(
+        _keys.is_list(one) or np.ndim(one) > 0 for one in ids[:1]
+    )
 
 
 def _for_each_out(row_ids: Any, counts: List[int]) -> List[Any]:
@@ -153,12 +183,16 @@ def _for_each_out(row_ids: Any, counts: List[int]) -> List[Any]:
     if _is_one(row_ids):
         return [row_ids] * total
     if len(row_ids) == len(counts):
-        return [ids for of_key, count in zip(row_ids, counts) for ids in _for_outs_of_key(of_key, count)]
+        return [
+            ids for of_key, count in zip(row_ids, counts) for ids in _for_outs_of_key(of_key, count)
+        ]
     if len(row_ids) == 1:
         return _for_outs_of_key(row_ids[0], total)
     if len(row_ids) != total:
-        raise InvalidArgumentError("row_ids: expected 1, or %d, one for each key, or %d, one for each out, got %d"
-                                   % (len(counts), total, len(row_ids)))
+        raise InvalidArgumentError(
+            "row_ids: expected 1, or %d, one for each key, or %d, one for each out, got %d"
+            % (len(counts), total, len(row_ids))
+        )
     return list(row_ids)
 
 
@@ -166,5 +200,7 @@ def _for_outs_of_key(ids: Any, count: int) -> List[Any]:
     if _is_one(ids):
         return [ids] * count
     if len(ids) != count:
-        raise InvalidArgumentError("row_ids: expected %d, one for each out of a key, got %d" % (count, len(ids)))
+        raise InvalidArgumentError(
+            "row_ids: expected %d, one for each out of a key, got %d" % (count, len(ids))
+        )
     return list(ids)

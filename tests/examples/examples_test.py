@@ -7,19 +7,25 @@ import re
 import sys
 import unittest
 
-TOOLS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "tools")
+TOOLS = os.path.join(
+    os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "tools"
+)
 sys.path.insert(0, TOOLS)
 
 from cli import job_launch  # noqa: E402
 
-LAST = re.compile(r"worker0\| loss ([\d.]+),(?: accuracy ([\d.]+) %,)? (\d+) samples/s, "
-                  r"pushed (\d+) bytes \(ratio ([\d.]+)\), pulled (\d+) bytes")
+LAST = re.compile(
+    r"worker0\| loss ([\d.]+),(?: accuracy ([\d.]+) %,)? (\d+) samples/s, "
+    r"pushed (\d+) bytes \(ratio ([\d.]+)\), pulled (\d+) bytes"
+)
 
 
 def launch(*command, workers=2):
     """Launches a command as a job. Returns the exit status and the output of all processes."""
     out = io.StringIO()
-    job = job_launch.Job(["scheduler/slimps_scheduler"], ["server/slimps_server"], list(command), workers, 2)
+    job = job_launch.Job(
+        ["scheduler/slimps_scheduler"], ["server/slimps_server"], list(command), workers, 2
+    )
     return job_launch.Launcher(job, out=out).run(), out.getvalue()
 
 
@@ -39,7 +45,9 @@ class Examples(unittest.TestCase):
         self.assertEqual((60 * 512 * 4, 1.0, 60 * 512 * 4), (pushed, ratio, pulled))
 
     def test_c_compressed_by_an_option_on_the_command_line(self):
-        (loss, _, pushed, ratio, _), _ = self.trained("examples/kvstore_c", "compression=1bit", "threshold=0")
+        (loss, _, pushed, ratio, _), _ = self.trained(
+            "examples/kvstore_c", "compression=1bit", "threshold=0"
+        )
         self.assertLess(loss, 0.2)
         self.assertLess(pushed, 60 * 512 * 4 / 15)
         self.assertGreater(ratio, 15)
@@ -52,7 +60,9 @@ class Examples(unittest.TestCase):
         self.assertGreater(ratio, 15)
 
     def test_cpp_by_three_workers_in_full_precision(self):
-        (_, _, _, pushed, ratio, pulled), _ = self.trained("examples/kvstore_cpp", "compression=none", workers=3)
+        (_, _, _, pushed, ratio, pulled), _ = self.trained(
+            "examples/kvstore_cpp", "compression=none", workers=3
+        )
         self.assertEqual((1.0, pushed), (ratio, pulled))
 
     def test_a_wrong_option_is_named(self):

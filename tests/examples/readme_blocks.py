@@ -15,5 +15,5 @@ def blocks(path, language):
 
 
 if __name__ == "__main__":
-    code, = blocks(*sys.argv[1:])
+    (code,) = blocks(*sys.argv[1:])
     sys.stdout.write(code)

@@ -16,14 +16,23 @@ import readme_blocks  # noqa: E402
 from cli import job_launch  # noqa: E402
 
 README = os.path.join(ROOT, "README.md")
-ENVIRONMENT = {"PYTHONPATH": os.path.join(os.getcwd(), "python", "package"), "PYTHONDONTWRITEBYTECODE": "1"}
+ENVIRONMENT = {
+    "PYTHONPATH": os.path.join(os.getcwd(), "python", "package"),
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
 
 
 def launched(command, folder):
     """Runs a job of two workers in `folder`. Returns what it printed."""
     out = io.StringIO()
-    job = job_launch.Job(["scheduler/slimps_scheduler"], ["server/slimps_server"],
-                            ["/bin/sh", "-c", "cd %s && exec \"$@\"" % folder, "sh"] + command, 2, 2, ENVIRONMENT)
+    job = job_launch.Job(
+        ["scheduler/slimps_scheduler"],
+        ["server/slimps_server"],
+        ["/bin/sh", "-c", "cd %s && exec \"$@\"" % folder, "sh"] + command,
+        2,
+        2,
+        ENVIRONMENT,
+    )
     status = job_launch.Launcher(job, out=out).run()
     return status, out.getvalue()
 
@@ -46,7 +55,10 @@ class Programs(unittest.TestCase):
             with open(path, "w", encoding="utf-8") as script:
                 script.write(program)
             said = self.run_well("/usr/bin/python3", "-u", path)
-            printed = [float(number) for number in re.findall(r"worker0\| step \d+: .* ([\d.]+)$", said, re.MULTILINE)]
+            printed = [
+                float(number)
+                for number in re.findall(r"worker0\| step \d+: .* ([\d.]+)$", said, re.MULTILINE)
+            ]
             self.assertEqual(4, len(printed), said)
             self.assertLess(printed[-1], 0.5 * printed[0], "it learns")
         self.assertEqual({"program.py", "worker0.pt", "worker1.pt"}, set(os.listdir(self.folder)))

@@ -15,9 +15,14 @@ sys.path.insert(0, os.path.join(ROOT, "tools"))
 from cli import job_launch  # noqa: E402
 
 PYTHON = "/usr/bin/python3"
-ENVIRONMENT = {"PYTHONPATH": os.path.join(os.getcwd(), "python", "package"), "PYTHONDONTWRITEBYTECODE": "1"}
-LAST = re.compile(r"([\d.]+)(?: %)?, (\d+) samples/s"
-                  r"(?:, pushed ([\d.]+) MB, pulled ([\d.]+) MB a worker, ratio ([\d.]+))?")
+ENVIRONMENT = {
+    "PYTHONPATH": os.path.join(os.getcwd(), "python", "package"),
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+LAST = re.compile(
+    r"([\d.]+)(?: %)?, (\d+) samples/s"
+    r"(?:, pushed ([\d.]+) MB, pulled ([\d.]+) MB a worker, ratio ([\d.]+))?"
+)
 
 
 def example(name, *flags):
@@ -34,8 +39,14 @@ class TorchExamples(unittest.TestCase):
     def run_by(self, command, workers=2):
         """Returns (measure, samples/s, pushed, pulled, ratio) of the last line."""
         out = io.StringIO()
-        job = job_launch.Job(["scheduler/slimps_scheduler"], ["server/slimps_server"], command, workers, 2,
-                                ENVIRONMENT)
+        job = job_launch.Job(
+            ["scheduler/slimps_scheduler"],
+            ["server/slimps_server"],
+            command,
+            workers,
+            2,
+            ENVIRONMENT,
+        )
         status = job_launch.Launcher(job, out=out).run()
         self.assertEqual(0, status, out.getvalue())
         return self.figures(out.getvalue())
@@ -46,8 +57,13 @@ class TorchExamples(unittest.TestCase):
         return [float(number) for number in found[0] if number]
 
     def test_digits_three_ways(self):
-        plain = subprocess.run(example("train_mnist_torch", "--mode=plain", "--max_steps=60", "--batch=64"), check=True,
-                               stdout=subprocess.PIPE, text=True, env={**os.environ, **ENVIRONMENT}).stdout
+        plain = subprocess.run(
+            example("train_mnist_torch", "--mode=plain", "--max_steps=60", "--batch=64"),
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **ENVIRONMENT},
+        ).stdout
         accuracy, speed = self.figures(plain)
         self.assertGreater(accuracy, 80)
         self.assertGreater(speed, 0)
@@ -61,25 +77,44 @@ class TorchExamples(unittest.TestCase):
 
     def test_nobody_waits_while_rank_0_evaluates(self):
         with tempfile.TemporaryDirectory() as folder:
-            figures = self.run_by([PYTHON, "-u", REPORT_WORKER, os.path.join(folder, "worker 1 has ended")])
+            figures = self.run_by(
+                [PYTHON, "-u", REPORT_WORKER, os.path.join(folder, "worker 1 has ended")]
+            )
         self.assertEqual(42, figures[0])
 
     def test_digits_compressed_with_the_backup_model(self):
-        accuracy, _, pushed, _, ratio = self.launched("train_mnist_torch", "--max_steps=60", "--compression=1bit",
-                                                      "--threshold=4096", "--backup_model=on")
+        accuracy, _, pushed, _, ratio = self.launched(
+            "train_mnist_torch",
+            "--max_steps=60",
+            "--compression=1bit",
+            "--threshold=4096",
+            "--backup_model=on",
+        )
         self.assertGreater(accuracy, 70)
         self.assertGreater(ratio, 25)
         self.assertLess(pushed, 60 * 1.73 / 25)
 
     def test_text(self):
-        loss, _, _, _, ratio = self.launched("char_lstm_torch", "--max_steps=6", "--batch=4", "--compression=topk",
-                                             "--threshold=4096")
+        loss, _, _, _, ratio = self.launched(
+            "char_lstm_torch",
+            "--max_steps=6",
+            "--batch=4",
+            "--compression=topk",
+            "--threshold=4096",
+        )
         self.assertLess(loss, 4.5)
         self.assertGreater(ratio, 10)
 
     def test_images(self):
-        figures = self.launched("resnet_cifar10_torch", "--max_steps=2", "--batch=2", "--compression=1bit",
-                                "--pull_compression=1bit", "--threshold=4096", "--pull_threshold=4096")
+        figures = self.launched(
+            "resnet_cifar10_torch",
+            "--max_steps=2",
+            "--batch=2",
+            "--compression=1bit",
+            "--pull_compression=1bit",
+            "--threshold=4096",
+            "--pull_threshold=4096",
+        )
         self.assertGreater(figures[4], 25)
         self.assertLess(figures[3], 1.2 * 44.7, "the first weights whole, then their change")
 

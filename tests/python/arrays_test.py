@@ -21,12 +21,19 @@ def test_packed_float32_is_not_copied():
     tensor = torch.arange(6.0, requires_grad=True)
     assert shares_memory(tensor.detach().numpy(), _arrays.packed(_arrays.as_numpy(tensor, "a")))
     plain = array.array("f", [1, 2, 3])
-    assert shares_memory(np.frombuffer(plain, np.float32), _arrays.packed(_arrays.as_numpy(plain, "a")))
+    assert shares_memory(
+        np.frombuffer(plain, np.float32), _arrays.packed(_arrays.as_numpy(plain, "a"))
+    )
 
 
 def test_other_arrays_become_packed_float32():
-    for values in (np.arange(6, dtype=np.float16), np.arange(12, dtype=np.float32)[::2],
-                   np.asfortranarray(np.ones((2, 3), np.float32)), torch.ones(3, 2).t(), torch.ones(2).half()):
+    for values in (
+        np.arange(6, dtype=np.float16),
+        np.arange(12, dtype=np.float32)[::2],
+        np.asfortranarray(np.ones((2, 3), np.float32)),
+        torch.ones(3, 2).t(),
+        torch.ones(2).half(),
+    ):
         made = _arrays.packed(_arrays.as_numpy(values, "a"))
         assert made.dtype == np.float32 and made.flags.c_contiguous
         np.testing.assert_array_equal(np.asarray(values, np.float32), made)
@@ -50,17 +57,24 @@ def test_dlpack_is_read_without_copying():
     assert shares_memory(values, _arrays.as_numpy(DlpackOnly(values), "a"))
 
 
-@pytest.mark.parametrize("value, complaint", [
-    (np.zeros(2, np.int32), "expected float32, float16 or float64, got int32"),
-    (np.zeros(2, ">f4"), "expected float32, float16 or float64, got >f4"),
-    (torch.zeros(2, dtype=torch.int64), "expected float32, float16 or float64, got int64"),
-    (torch.zeros(2, dtype=torch.bfloat16), "expected float32 or float16, got torch.bfloat16"),
-    (torch.zeros(2).to_sparse(), "expected a dense tensor, got layout torch.sparse_coo"),
-    (torch.zeros(2, device="meta"), "expected a tensor on the CPU, got one on meta"),
-    (1.5, "expected a numpy array, a torch tensor or another array of float32 or float16, got float"),
-    ({}, "got dict"),
-    (None, "got NoneType"),
-])
+@pytest.mark.parametrize(
+    "value, complaint",
+    [
+        (np.zeros(2, np.int32), "expected float32, float16 or float64, got int32"),
+        (np.zeros(2, ">f4"), "expected float32, float16 or float64, got >f4"),
+        (torch.zeros(2, dtype=torch.int64), "expected float32, float16 or float64, got int64"),
+        (torch.zeros(2, dtype=torch.bfloat16), "expected float32 or float16, got torch.bfloat16"),
+        (torch.zeros(2).to_sparse(), "expected a dense tensor, got layout torch.sparse_coo"),
+        (torch.zeros(2, device="meta"), "expected a tensor on the CPU, got one on meta"),
+        (
+            1.5,
+            "expected a numpy array, a torch tensor or another array of float32 or float16, got "
+            "float",
+        ),
+        ({}, "got dict"),
+        (None, "got NoneType"),
+    ],
+)
 def test_anything_else_is_refused(value, complaint):
     with pytest.raises(slimps.InvalidArgumentError) as raised:
         _arrays.as_numpy(value, "push of key 3")
@@ -88,14 +102,27 @@ def test_float64_is_converted_both_ways_with_one_warning(make, nothing_said):
         assert len(warned) == 1
         assert warned[0].filename == __file__, "the user's line is shown"
     third = np.float32(1 / 3)
-    np.testing.assert_array_equal(np.float64([[third + third] * 3, [third + third + np.float32(1)] * 3]), np.asarray(weights))
+    np.testing.assert_array_equal(
+        np.float64([[third + third] * 3, [third + third + np.float32(1)] * 3]), np.asarray(weights)
+    )
 
 
 def test_which_arrays_overlap():
     whole = np.zeros(12, np.float32)
-    apart = [whole[4:8], whole[:4], np.zeros(0, np.float32), whole[8:], np.zeros((2, 2), np.float32)]
+    apart = [
+        whole[4:8],
+        whole[:4],
+        np.zeros(0, np.float32),
+        whole[8:],
+        np.zeros((2, 2), np.float32),
+    ]
     assert _slimps.are_apart([]) and _slimps.are_apart(apart)
-    for overlapping in (whole, whole[3:5], whole[5:6], whole[11:]):  # around, across, inside, at the end
+    for overlapping in (
+        whole,
+        whole[3:5],
+        whole[5:6],
+        whole[11:],
+    ):  # around, across, inside, at the end
         assert not _slimps.are_apart(apart + [overlapping])
     assert not _slimps.are_apart([whole, whole[1:2], whole[10:11]])
 
@@ -107,9 +134,16 @@ class Subclass(np.ndarray):
 def test_what_is_taken_as_it_stands():
     assert _arrays.is_packed(np.zeros((2, 3), np.float32), (2, 3))
     assert _arrays.is_packed(np.zeros((0, 3), np.float32), (0, 3))
-    for other in (np.zeros((3, 2), np.float32), np.zeros(6, np.float32), np.zeros((2, 3), np.float16),
-                  np.zeros((2, 3), ">f4"), np.zeros((3, 2), np.float32).T, np.zeros((2, 6), np.float32)[:, ::2],
-                  np.zeros((2, 3), np.float32).view(Subclass), [[0.0] * 3] * 2):
+    for other in (
+        np.zeros((3, 2), np.float32),
+        np.zeros(6, np.float32),
+        np.zeros((2, 3), np.float16),
+        np.zeros((2, 3), ">f4"),
+        np.zeros((3, 2), np.float32).T,
+        np.zeros((2, 6), np.float32)[:, ::2],
+        np.zeros((2, 3), np.float32).view(Subclass),
+        [[0.0] * 3] * 2,
+    ):
         assert not _arrays.is_packed(other, (2, 3))
     assert not _arrays.is_packed(np.zeros((), np.float32), ())
 
@@ -127,8 +161,11 @@ def test_outputs_are_filled_in_place():
 def test_outputs_that_cannot_be_written_are_refused():
     read_only = np.zeros(3, np.float32)
     read_only.flags.writeable = False
-    for out, complaint in ((read_only, "read-only"), (np.zeros(4, np.float32), r"expected shape \(3,\).*got \(4,\)"),
-                           (b"123", "expected float32, float16 or float64, got uint8")):
+    for out, complaint in (
+        (read_only, "read-only"),
+        (np.zeros(4, np.float32), r"expected shape \(3,\).*got \(4,\)"),
+        (b"123", "expected float32, float16 or float64, got uint8"),
+    ):
         with pytest.raises(ValueError, match="pull of key 'w': .*" + complaint):
             _arrays.Outputs([out], (3,), "pull", "w")
 
@@ -164,7 +201,9 @@ class FillsByTurns:
     rank = 0
 
     def pull(self, keys, outs, priority):
-        assert not any(np.shares_memory(out, other) for i, out in enumerate(outs) for other in outs[:i])
+        assert not any(
+            np.shares_memory(out, other) for i, out in enumerate(outs) for other in outs[:i]
+        )
         for number, out in reversed(list(enumerate(outs, 1))):
             out[...] = number
 

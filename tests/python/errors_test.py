@@ -27,15 +27,19 @@ def test_every_code_has_a_class_and_the_whole_message():
     assert type(errors.from_status(99, "?")) is slimps.UnknownError
 
 
-@pytest.mark.parametrize("kind, builtin, code", [
-    (slimps.InvalidArgumentError, ValueError, "INVALID_ARGUMENT"), (slimps.NotFoundError, KeyError, "NOT_FOUND"),
-    (slimps.DeadlineExceededError, TimeoutError, "DEADLINE_EXCEEDED"),
-    (slimps.UnavailableError, ConnectionError, "UNAVAILABLE"),
-    (slimps.PermissionDeniedError, PermissionError, "PERMISSION_DENIED"),
-    (slimps.UnimplementedError, NotImplementedError, "UNIMPLEMENTED"),
-    (slimps.FailedPreconditionError, RuntimeError, "FAILED_PRECONDITION"),
-    (slimps.AlreadyExistsError, RuntimeError, "ALREADY_EXISTS"),
-])
+@pytest.mark.parametrize(
+    "kind, builtin, code",
+    [
+        (slimps.InvalidArgumentError, ValueError, "INVALID_ARGUMENT"),
+        (slimps.NotFoundError, KeyError, "NOT_FOUND"),
+        (slimps.DeadlineExceededError, TimeoutError, "DEADLINE_EXCEEDED"),
+        (slimps.UnavailableError, ConnectionError, "UNAVAILABLE"),
+        (slimps.PermissionDeniedError, PermissionError, "PERMISSION_DENIED"),
+        (slimps.UnimplementedError, NotImplementedError, "UNIMPLEMENTED"),
+        (slimps.FailedPreconditionError, RuntimeError, "FAILED_PRECONDITION"),
+        (slimps.AlreadyExistsError, RuntimeError, "ALREADY_EXISTS"),
+    ],
+)
 def test_errors_are_of_the_fitting_builtin_type(kind, builtin, code):
     assert issubclass(kind, builtin) and kind.code == code
 
@@ -43,16 +47,22 @@ def test_errors_are_of_the_fitting_builtin_type(kind, builtin, code):
 ONES = np.ones((2, 3), np.float32)
 
 
-@pytest.mark.parametrize("call", [
-    lambda store, key: store.push(key, ONES),
-    lambda store, key: store.pull(key, out=ONES.copy()),
-    lambda store, key: store.pushpull(key, ONES.copy()),
-    lambda store, key: store.push_nothing(key),
-])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda store, key: store.push(key, ONES),
+        lambda store, key: store.pull(key, out=ONES.copy()),
+        lambda store, key: store.pushpull(key, ONES.copy()),
+        lambda store, key: store.push_nothing(key),
+    ],
+)
 def test_a_key_never_initialised(store, call):
     with pytest.raises(slimps.NotFoundError, match="key 'v' was never initialised"):
         call(store, "v")
-    with pytest.raises(slimps.InvalidArgumentError, match="key 3: expected str, as the store's other keys are, got int"):
+    with pytest.raises(
+        slimps.InvalidArgumentError,
+        match="key 3: expected str, as the store's other keys are, got int",
+    ):
         call(store, 3)
 
 
@@ -61,9 +71,14 @@ def test_init_refuses(store):
         store.init("w", ONES)
     with pytest.raises(slimps.InvalidArgumentError, match="key 1: expected str"):
         store.init(1, ONES)
-    with pytest.raises(slimps.InvalidArgumentError, match="init of key 'x': expected a layer out of convolution, .*, got 'conv'"):
+    with pytest.raises(
+        slimps.InvalidArgumentError,
+        match="init of key 'x': expected a layer out of convolution, .*, got 'conv'",
+    ):
         store.init("x", ONES, layer="conv")
-    with pytest.raises(slimps.InvalidArgumentError, match="layer: expected 1 or 2, one per key, got 1"):
+    with pytest.raises(
+        slimps.InvalidArgumentError, match="layer: expected 1 or 2, one per key, got 1"
+    ):
         store.init(["x", "y"], [ONES, ONES], layer=["dense"])
     with pytest.raises(slimps.InvalidArgumentError, match="init names key y twice"):
         store.init(["y", "y"], [ONES, ONES])
@@ -75,9 +90,14 @@ def test_push_refuses_and_the_round_is_not_used_up(store):
         wrong[1, 2] = value
         with pytest.raises(ValueError, match="push of key w: .*(nan|inf)"):
             store.push("w", wrong)
-    with pytest.raises(ValueError, match=r"push of key 'w': expected shape \(2, 3\), as it was initialised, got \(3, 2\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"push of key 'w': expected shape \(2, 3\), as it was initialised, got \(3, 2\)",
+    ):
         store.push("w", ONES.T)
-    with pytest.raises(ValueError, match="push of key 'w': expected float32, float16 or float64, got int64"):
+    with pytest.raises(
+        ValueError, match="push of key 'w': expected float32, float16 or float64, got int64"
+    ):
         store.push("w", ONES.astype(int))
     store.push("w", 3 * ONES)
     out = np.zeros((2, 3), np.float32)
@@ -133,7 +153,9 @@ def test_a_type_that_does_not_exist_is_said_before_the_job_is_asked_for(monkeypa
 
 def test_a_scheduler_that_is_not_there():
     slimps.init(scheduler="127.0.0.1:1", num_workers=1, num_servers=1)
-    with pytest.raises(TimeoutError, match="scheduler tcp://127.0.0.1:1 did not answer within 200ms"):
+    with pytest.raises(
+        TimeoutError, match="scheduler tcp://127.0.0.1:1 did not answer within 200ms"
+    ):
         slimps.kv.create("dist_sync", timeout_s=0.2)
 
 
@@ -142,9 +164,15 @@ def test_an_asynchronous_store_without_an_optimizer_refuses_pushes(name):
     with jobs.lone_store(name) as store:
         store.init("w", ONES)
         row = slimps.RowSparse([0], ONES[:1], ONES.shape)
-        for push in (lambda: store.push("w", ONES), lambda: store.pushpull("w", ONES.copy()),
-                     lambda: store.push("w", row), lambda: store.push_nothing("w")):
-            with pytest.raises(slimps.FailedPreconditionError, match="a %s store .* expected set_optimizer" % name):
+        for push in (
+            lambda: store.push("w", ONES),
+            lambda: store.pushpull("w", ONES.copy()),
+            lambda: store.push("w", row),
+            lambda: store.push_nothing("w"),
+        ):
+            with pytest.raises(
+                slimps.FailedPreconditionError, match="a %s store .* expected set_optimizer" % name
+            ):
                 push()
         store.set_optimizer(slimps.optimizer.Test())
         store.push("w", ONES)  # the store lives on
@@ -175,8 +203,11 @@ def test_the_name_asked_for_is_the_type():
 def test_a_second_store_in_a_process():
     with jobs.lone_store() as store:
         for kind in ("dist_sync", "dist_async"):
-            with pytest.raises(slimps.FailedPreconditionError, match="this process has a dist_sync store of the job at "
-                               r"127.0.0.1:\d+ already, as worker 0 of 1; expected that one to be used"):
+            with pytest.raises(
+                slimps.FailedPreconditionError,
+                match="this process has a dist_sync store of the job at "
+                r"127.0.0.1:\d+ already, as worker 0 of 1; expected that one to be used",
+            ):
                 slimps.kv.create(kind, timeout_s=5)
         slimps.kv.create("local").close()
         with jobs.lone_store() as other:  # of another job
@@ -225,11 +256,16 @@ def test_what_undoes_the_gradients_scale():
 
 def test_adacomp_hears_of_layers():
     """Bins have 50 elements in convolutions and 500 elsewhere. More bins send more."""
-    gradient = (np.random.default_rng(1).normal(size=2000) ** 9).astype(np.float32)  # few large ones
+    # Few large ones.
+    gradient = (np.random.default_rng(1).normal(size=2000) ** 9).astype(np.float32)
     bytes_of = {}
     with jobs.lone_store(compression="adacomp", threshold=0) as store:
-        for name, shape, layer in (("convolution by shape", (20, 10, 10), None), ("dense by shape", (20, 100), None),
-                                   ("convolution", (20, 100), "convolution"), ("dense", (20, 10, 10), "dense")):
+        for name, shape, layer in (
+            ("convolution by shape", (20, 10, 10), None),
+            ("dense by shape", (20, 100), None),
+            ("convolution", (20, 100), "convolution"),
+            ("dense", (20, 10, 10), "dense"),
+        ):
             store.init(name, np.zeros(shape, np.float32), layer=layer)
             before = store.totals()["bytes_pushed"]
             store.push(name, gradient.reshape(shape))
@@ -261,11 +297,17 @@ def test_the_extension_checks_for_itself():
         _slimps.OptimizerSpec().kind = "MAGIC"
 
 
-@pytest.mark.parametrize("array, complaint", [
-    (np.zeros(6), "format \"d\""), (np.zeros(12, np.float32)[::2], "with gaps"), (3, "expected a buffer of float32")])
+@pytest.mark.parametrize(
+    "array, complaint",
+    [
+        (np.zeros(6), "format \"d\""),
+        (np.zeros(12, np.float32)[::2], "with gaps"),
+        (3, "expected a buffer of float32"),
+    ],
+)
 def test_the_extension_takes_packed_float32_alone(store, array, complaint):
     with pytest.raises(TypeError, match=complaint):
-        store._store.push("w", [array], 0)  # pylint: disable=protected-access
+        store._store.push("w", [array], 0)
 
 
 def test_other_threads_run_while_one_waits():

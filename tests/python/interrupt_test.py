@@ -8,14 +8,24 @@ import jobs
 import pytest
 
 
-@pytest.mark.parametrize("what, other", [
-    ("pull", "barrier"), ("pushpull", "barrier"), ("pushpull_list", "barrier"), ("barrier", "pull"), ("init", "pull")])
+@pytest.mark.parametrize(
+    "what, other",
+    [
+        ("pull", "barrier"),
+        ("pushpull", "barrier"),
+        ("pushpull_list", "barrier"),
+        ("barrier", "pull"),
+        ("init", "pull"),
+    ],
+)
 def test_ctrl_c_ends_what_waits(what, other):
     with jobs.Daemons(2, 1) as job:
         job.start_scenario(0, "waiting", "told_at_" + other)
         job.start_scenario(1, "waiting", what)
         interrupt(job, "worker1")
-        assert job.wait_for_end(["worker0", "worker1"]) == {"worker0": 0, "worker1": 0}, job.output("worker1")
+        assert job.wait_for_end(["worker0", "worker1"]) == {"worker0": 0, "worker1": 0}, job.output(
+            "worker1"
+        )
         assert job.output("worker1").split() == ["waiting", "interrupted", "closed"]
         assert "worker 1 was interrupted, as by Ctrl-C, while it waited" in job.output("worker0")
 
@@ -70,4 +80,6 @@ def test_ctrl_c_outside_the_store_tells_the_others_too():
         interrupt(job, "worker1")
         ends = job.wait_for_end(["worker0", "worker1"])
         assert ends["worker0"] == 0 and ends["worker1"] != 0
-        assert "told: " in job.output("worker0") and "worker 1: KeyboardInterrupt" in job.output("worker0")
+        assert "told: " in job.output("worker0") and "worker 1: KeyboardInterrupt" in job.output(
+            "worker0"
+        )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of real processes whose workers are Python: scenarios of scenarios.py, or the test itself."""
+"""Jobs of real processes whose workers are Python: files of scenarios, or the test itself."""
 
 import contextlib
 import sys
@@ -26,12 +26,14 @@ def run(script, *arguments, workers=2, servers=2):
         names = ["worker%d" % rank for rank in range(workers)]
         ends = job.wait_for_end(names, 120.0)
         said = [job.output(name) for name in names]
-        assert set(ends.values()) == {0}, "\n".join("--- %s\n%s" % pair for pair in zip(names, said))
+        assert set(ends.values()) == {0}, "\n".join(
+            "--- %s\n%s" % pair for pair in zip(names, said)
+        )
         return said
 
 
 @contextlib.contextmanager
-def lone_store(type="dist_sync", servers=1, **options):  # pylint: disable=redefined-builtin
+def lone_store(type="dist_sync", servers=1, **options):
     """Opens a store in this process, the only worker of its job."""
     with Daemons(1, servers) as job:
         slimps.init(scheduler="127.0.0.1:%d" % job.port, num_workers=1, num_servers=servers)

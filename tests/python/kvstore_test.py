@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MXNet's semantics over two workers and two servers, each a process. scenarios.py describes each
-of them."""
+"""MXNet's semantics over two workers and two servers, each a process. scenarios.py and
+optimizer_scenarios.py describe each of them."""
 
 import jobs
 import pytest
@@ -9,18 +9,20 @@ SCENARIOS = [
     "init_takes_rank_0s_value",
     "sums_replace_the_value",
     "one_array_at_several_places",
-    "an_optimizer_steps_once_a_round",
-    "optimizers_as_numpy_has_them",
     "pushpull_reads_before_it_writes",
     "half_precision",
     "compressed_1bit",
     "compressed_2bit",
+    "rows_are_summed_and_pulled",
+    "a_worker_without_gradients",
+]
+OPTIMIZER_SCENARIOS = [
+    "an_optimizer_steps_once_a_round",
+    "optimizers_as_numpy_has_them",
     "async_steps_at_each_push",
     "a_bounded_lead",
-    "rows_are_summed_and_pulled",
     "optimizer_states_are_saved_and_loaded",
     "torch_tensors",
-    "a_worker_without_gradients",
 ]
 
 
@@ -29,13 +31,22 @@ def test_two_workers(scenario):
     jobs.run("scenarios", scenario)
 
 
+@pytest.mark.parametrize("scenario", OPTIMIZER_SCENARIOS)
+def test_two_workers_whose_servers_step(scenario):
+    jobs.run("optimizer_scenarios", scenario)
+
+
 def test_four_workers_sum():
     jobs.run("sequences", "11", "none", workers=4)
 
 
-@pytest.mark.parametrize("scenario, why", [
-    ("an_exception_tells_the_others", "ArithmeticError: no more data"),
-    ("an_exit_within_a_store_tells_the_others", "bad data")])
+@pytest.mark.parametrize(
+    "scenario, why",
+    [
+        ("an_exception_tells_the_others", "ArithmeticError: no more data"),
+        ("an_exit_within_a_store_tells_the_others", "bad data"),
+    ],
+)
 def test_an_exception_that_nobody_caught_ends_the_job_and_says_why(scenario, why):
     with jobs.Daemons(2, 1) as job:
         for rank in range(2):

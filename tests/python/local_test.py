@@ -171,26 +171,42 @@ def test_rows_of_a_local_store(store):
 
 
 def test_row_ids_one_for_each_key_or_out(store):
-    store.init(["d", "e"], [np.arange(8, dtype=np.float32).reshape(4, 2), np.arange(3, dtype=np.float32)])
+    store.init(
+        ["d", "e"], [np.arange(8, dtype=np.float32).reshape(4, 2), np.arange(3, dtype=np.float32)]
+    )
 
     def rows_pulled(row_ids):
-        outs = [[slimps.RowSparse.empty((4, 2)), slimps.RowSparse.empty((4, 2))], [slimps.RowSparse.empty((3,))]]
+        outs = [
+            [slimps.RowSparse.empty((4, 2)), slimps.RowSparse.empty((4, 2))],
+            [slimps.RowSparse.empty((3,))],
+        ]
         store.row_sparse_pull(["d", "e"], out=outs, row_ids=row_ids)
         return [[one.indices.tolist() for one in of_key] for of_key in outs]
 
     assert rows_pulled([2, 1]) == rows_pulled([[2, 1]]) == [[[1, 2], [1, 2]], [[1, 2]]]
     assert rows_pulled([[3], [0, 2]]) == [[[3], [3]], [[0, 2]]], "one for each key"
-    assert rows_pulled([[[3], np.array([1, 0])], [[2]]]) == [[[3], [0, 1]], [[2]]], "for each key one for each out"
+    assert rows_pulled([[[3], np.array([1, 0])], [[2]]]) == [
+        [[3], [0, 1]],
+        [[2]],
+    ], "for each key one for each out"
     assert rows_pulled([[3], [1], [2]]) == [[[3], [1]], [[2]]], "one for each out"
-    for wrong, complaint in (([[3]] * 4, "expected 1, or 2, one for each key, or 3, one for each out, got 4"),
-                             ([[[3], [1], [0]], [2]], "expected 2, one for each out of a key, got 3")):
+    for wrong, complaint in (
+        ([[3]] * 4, "expected 1, or 2, one for each key, or 3, one for each out, got 4"),
+        ([[[3], [1], [0]], [2]], "expected 2, one for each out of a key, got 3"),
+    ):
         with pytest.raises(slimps.InvalidArgumentError, match=complaint):
             rows_pulled(wrong)
     one, two = slimps.RowSparse.empty((4, 2)), slimps.RowSparse.empty((4, 2))
-    store.row_sparse_pull("d", out=[one, two], row_ids=[np.array([[0, 1], [3, 1]], np.float16), np.array([2.0])])
-    assert one.indices.tolist() == [0, 1, 3] and two.indices.tolist() == [2], "MXNet's arrays are float32 by default"
+    store.row_sparse_pull(
+        "d", out=[one, two], row_ids=[np.array([[0, 1], [3, 1]], np.float16), np.array([2.0])]
+    )
+    assert one.indices.tolist() == [0, 1, 3] and two.indices.tolist() == [
+        2
+    ], "MXNet's arrays are float32 by default"
     for wrong in (np.array([0.5]), np.array([np.nan]), np.array([np.inf]), 2):
-        with pytest.raises(slimps.InvalidArgumentError, match="row_ids of key 'd': expected an array of ints"):
+        with pytest.raises(
+            slimps.InvalidArgumentError, match="row_ids of key 'd': expected an array of ints"
+        ):
             store.row_sparse_pull("d", out=one, row_ids=wrong)
 
 
@@ -204,23 +220,36 @@ def test_a_key_is_initialised_from_rows_or_by_devices(store):
     np.testing.assert_array_equal(np.full(2, 1 / 3, np.float16), pulled(store, "half", (4, 2))[2])
     store.init(["one", "two"], [[dense], [dense + 1, dense + 2]])  # the first device's counts
     np.testing.assert_array_equal(dense + 1, pulled(store, "two", (4, 2)))
-    out, sparse, other = np.zeros((4, 2), np.float32), slimps.RowSparse.empty((4, 2)), slimps.RowSparse.empty((4, 2))
+    out, sparse, other = (
+        np.zeros((4, 2), np.float32),
+        slimps.RowSparse.empty((4, 2)),
+        slimps.RowSparse.empty((4, 2)),
+    )
     store.broadcast("b", [dense, dense], out=[out, sparse])
     store.broadcast("c", rows, out=other)
     for pulled_rows in (sparse, other):
         np.testing.assert_array_equal(dense, pulled_rows.dense())
         assert pulled_rows.indices.size == 4, "all rows"
     np.testing.assert_array_equal(dense, out)
-    for wrong, complaint in (([], "expected at least one array, got an empty list"),
-                             ([dense, dense.T], r"expected shape \(4, 2\), on all devices, got \(2, 4\)"),
-                             ([dense, slimps.RowSparse.empty((5, 2))], r".*got \(5, 2\)")):
+    for wrong, complaint in (
+        ([], "expected at least one array, got an empty list"),
+        ([dense, dense.T], r"expected shape \(4, 2\), on all devices, got \(2, 4\)"),
+        ([dense, slimps.RowSparse.empty((5, 2))], r".*got \(5, 2\)"),
+    ):
         with pytest.raises(slimps.InvalidArgumentError, match="init of key 'x': " + complaint):
             store.init("x", wrong)
     store.init("x", dense)
 
 
-@pytest.mark.parametrize("name, compresses", [
-    ("local_update_cpu", False), ("local_allreduce_cpu", False), ("local_allreduce_device", True), ("LOCAL", False)])
+@pytest.mark.parametrize(
+    "name, compresses",
+    [
+        ("local_update_cpu", False),
+        ("local_allreduce_cpu", False),
+        ("local_allreduce_device", True),
+        ("LOCAL", False),
+    ],
+)
 def test_mxnets_other_names(name, compresses):
     with slimps.kv.create(name) as store:
         assert store.type == name and store.is_local
@@ -231,8 +260,12 @@ def test_mxnets_other_names(name, compresses):
         store.push(3, np.ones(2, np.float32))
         assert pulled(store, 3, 2).tolist() == ([1.0] * 2 if compresses else [2.0] * 2)
         store._barrier()  # the name in MXNet's scripts
-    assert slimps.optimizer.Test(2, learning_rate=-3).rescale_grad == 6, "MXNet 2.0 subtracts by the rate"
-    with pytest.raises(slimps.InvalidArgumentError, match="expected adam, adamw, sgd, test, got 'ada'"):
+    assert (
+        slimps.optimizer.Test(2, learning_rate=-3).rescale_grad == 6
+    ), "MXNet 2.0 subtracts by the rate"
+    with pytest.raises(
+        slimps.InvalidArgumentError, match="expected adam, adamw, sgd, test, got 'ada'"
+    ):
         slimps.optimizer.create("ada")
 
 
@@ -254,7 +287,9 @@ def test_device_stores_compress_what_each_device_pushes():
     with slimps.kv.create("device") as store:
         store.set_gradient_compression({"type": "2bit", "threshold": 0.5})
         store.init("w", np.zeros(3, np.float32))
-        store.push("w", [np.array([0.5, -0.7, 0.3], np.float32), np.array([0.5, 0.1, 0.3], np.float32)])
+        store.push(
+            "w", [np.array([0.5, -0.7, 0.3], np.float32), np.array([0.5, 0.1, 0.3], np.float32)]
+        )
         np.testing.assert_array_equal(pulled(store, "w", 3), np.array([1.0, -0.5, 0.0], np.float32))
         # Each device has its own residual: 0.3 + 0.3 is sent by both.
         store.push("w", [np.array([0, 0, 0.3], np.float32)] * 2)
@@ -288,7 +323,11 @@ def test_optimizer_states_are_on_the_disk_when_they_are_saved(store, tmp_path, m
     done = []
     sync, replace = os.fsync, os.replace
     kinds = {True: "folder", False: "file"}
-    monkeypatch.setattr(os, "fsync", lambda file: (done.append(kinds[stat.S_ISDIR(os.fstat(file).st_mode)]), sync(file)))
+    monkeypatch.setattr(
+        os,
+        "fsync",
+        lambda file: (done.append(kinds[stat.S_ISDIR(os.fstat(file).st_mode)]), sync(file)),
+    )
     monkeypatch.setattr(os, "replace", lambda *names: (done.append("name"), replace(*names)))
     store.save_optimizer_states(str(tmp_path / "states"))
     assert done == ["file", "name", "folder"]
@@ -300,10 +339,17 @@ def test_an_updater_must_not_call_its_store(store):
     def updater(key, gradient, weight):
         del key, gradient, weight
         rows = slimps.RowSparse([0], np.ones((1, 2), np.float32), (3, 2))
-        for call in (lambda: store.push("w", rows), store.optimizer_states, store.wait,
-                     lambda: store.row_sparse_pull("w", rows, row_ids=[0]),
-                     lambda: store.push("w", np.ones((3, 2), np.float32)), lambda: store.set_updater(None)):
-            with pytest.raises(slimps.FailedPreconditionError, match="an updater must not call its store"):
+        for call in (
+            lambda: store.push("w", rows),
+            store.optimizer_states,
+            store.wait,
+            lambda: store.row_sparse_pull("w", rows, row_ids=[0]),
+            lambda: store.push("w", np.ones((3, 2), np.float32)),
+            lambda: store.set_updater(None),
+        ):
+            with pytest.raises(
+                slimps.FailedPreconditionError, match="an updater must not call its store"
+            ):
                 call()
             refused.append(1)
 
@@ -321,7 +367,9 @@ def test_nor_through_another_stores_updater(store):
 
     def inner(key, gradient, weight):
         del key, gradient, weight
-        with pytest.raises(slimps.FailedPreconditionError, match="an updater must not call its store"):
+        with pytest.raises(
+            slimps.FailedPreconditionError, match="an updater must not call its store"
+        ):
             store.push("w", ones)
         refused.append(1)
 
@@ -330,11 +378,15 @@ def test_nor_through_another_stores_updater(store):
             each.init("w", ones)
         other.set_updater(inner)
         # Once on this thread, and once on one of the extension's.
-        store.set_updater(lambda key, gradient, weight: (other.push("w", ones), other.push("w", rows)))
+        store.set_updater(
+            lambda key, gradient, weight: (other.push("w", ones), other.push("w", rows))
+        )
         store.push("w", ones)
     assert len(refused) == 2
 
 
 def test_a_key_without_elements_is_refused(store):
-    with pytest.raises(slimps.InvalidArgumentError, match=r"init of key e: shape \[0, 3\]: expected 1 to"):
+    with pytest.raises(
+        slimps.InvalidArgumentError, match=r"init of key e: shape \[0, 3\]: expected 1 to"
+    ):
         store.init("e", np.zeros((0, 3), np.float32))

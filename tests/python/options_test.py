@@ -6,7 +6,12 @@ import pytest
 import slimps
 from slimps import _job, _options
 
-DMLC = {"DMLC_PS_ROOT_URI": "10.0.0.1", "DMLC_PS_ROOT_PORT": "9091", "DMLC_NUM_WORKER": "4", "DMLC_NUM_SERVER": "2"}
+DMLC = {
+    "DMLC_PS_ROOT_URI": "10.0.0.1",
+    "DMLC_PS_ROOT_PORT": "9091",
+    "DMLC_NUM_WORKER": "4",
+    "DMLC_NUM_SERVER": "2",
+}
 JOB = slimps.Job("10.0.0.1:9091", 4, 2)
 
 
@@ -28,22 +33,37 @@ def test_arguments_count_before_the_environment():
     assert job == slimps.Job("b:1", 9, 8, 7, "j")
 
 
-@pytest.mark.parametrize("missing, complaint", [
-    ("DMLC_PS_ROOT_PORT", "scheduler is not known: DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT are not set"),
-    ("DMLC_NUM_WORKER", "num_workers is not known: DMLC_NUM_WORKER .or torchrun's WORLD_SIZE. is not set"),
-    ("DMLC_NUM_SERVER", "num_servers is not known: DMLC_NUM_SERVER is not set.*tools/slimps launch"),
-])
+@pytest.mark.parametrize(
+    "missing, complaint",
+    [
+        (
+            "DMLC_PS_ROOT_PORT",
+            "scheduler is not known: DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT are not set",
+        ),
+        (
+            "DMLC_NUM_WORKER",
+            "num_workers is not known: DMLC_NUM_WORKER .or torchrun's WORLD_SIZE. is not set",
+        ),
+        (
+            "DMLC_NUM_SERVER",
+            "num_servers is not known: DMLC_NUM_SERVER is not set.*tools/slimps launch",
+        ),
+    ],
+)
 def test_what_is_missing_is_named(missing, complaint):
     with pytest.raises(slimps.FailedPreconditionError, match=complaint):
         _job.read({name: text for name, text in DMLC.items() if name != missing})
 
 
-@pytest.mark.parametrize("change, complaint", [
-    ({"DMLC_NUM_WORKER": "two"}, "DMLC_NUM_WORKER=two: expected a number"),
-    ({"DMLC_NUM_WORKER": "0"}, "num_workers: expected 1 to 4096, got 0"),
-    ({"DMLC_NUM_SERVER": "4097"}, "num_servers: expected 1 to 4096, got 4097"),
-    ({"DMLC_WORKER_ID": "4"}, "rank: expected -1 to 3, got 4"),
-])
+@pytest.mark.parametrize(
+    "change, complaint",
+    [
+        ({"DMLC_NUM_WORKER": "two"}, "DMLC_NUM_WORKER=two: expected a number"),
+        ({"DMLC_NUM_WORKER": "0"}, "num_workers: expected 1 to 4096, got 0"),
+        ({"DMLC_NUM_SERVER": "4097"}, "num_servers: expected 1 to 4096, got 4097"),
+        ({"DMLC_WORKER_ID": "4"}, "rank: expected -1 to 3, got 4"),
+    ],
+)
 def test_what_makes_no_sense_is_named(change, complaint):
     with pytest.raises(slimps.InvalidArgumentError, match=complaint):
         _job.read({**DMLC, **change})
@@ -63,32 +83,56 @@ def test_init_is_kept_for_later_stores(monkeypatch):
 
 
 def test_options_are_text_or_numbers():
-    made = _options.make(JOB, {"compression": "1bit", "threshold": 4096, "partition_bytes": "1024", "grad_scale": 0.5,
-                               "timeout_s": 2.5, "pull_threshold": "auto"})
-    assert (made.compression, made.fixed_threshold_bytes, made.partition_bytes, made.grad_scale, made.timeout_s) == (
-        "1bit", 4096, 1024, 0.5, 2.5)
+    made = _options.make(
+        JOB,
+        {
+            "compression": "1bit",
+            "threshold": 4096,
+            "partition_bytes": "1024",
+            "grad_scale": 0.5,
+            "timeout_s": 2.5,
+            "pull_threshold": "auto",
+        },
+    )
+    assert (
+        made.compression,
+        made.fixed_threshold_bytes,
+        made.partition_bytes,
+        made.grad_scale,
+        made.timeout_s,
+    ) == ("1bit", 4096, 1024, 0.5, 2.5)
     assert _options.make(slimps.Job("b:1", 4, 2, rank=3), {}).wanted_rank == 3
 
 
 def test_without_options_the_stores_own_hold():
     made = _options.make(None, {})
-    assert (made.compression, made.fixed_threshold_bytes, made.partition_bytes) == ("none", None, 1 << 20)
+    assert (made.compression, made.fixed_threshold_bytes, made.partition_bytes) == (
+        "none",
+        None,
+        1 << 20,
+    )
 
 
-@pytest.mark.parametrize("option, value, complaint", [
-    ("compresion", "1bit", "no option \"compresion\"; there are compression, "),
-    ("num_workers", 2, "create: no option num_workers; the job's are slimps.init's"),
-    ("threshold", -1, "option threshold: expected auto or a number of bytes .*, got \"-1\""),
-    ("threshold", True, "option threshold: expected a str or a number, got True"),
-    ("threshold", None, "option threshold: expected a str or a number, got None"),
-    ("partition_bytes", 2.5, "option partition_bytes: expected a whole number from 4"),
-    ("timeout_s", float("nan"), "option timeout_s: expected a number"),
-])
+@pytest.mark.parametrize(
+    "option, value, complaint",
+    [
+        ("compresion", "1bit", "no option \"compresion\"; there are compression, "),
+        ("num_workers", 2, "create: no option num_workers; the job's are slimps.init's"),
+        ("threshold", -1, "option threshold: expected auto or a number of bytes .*, got \"-1\""),
+        ("threshold", True, "option threshold: expected a str or a number, got True"),
+        ("threshold", None, "option threshold: expected a str or a number, got None"),
+        ("partition_bytes", 2.5, "option partition_bytes: expected a whole number from 4"),
+        ("timeout_s", float("nan"), "option timeout_s: expected a number"),
+    ],
+)
 def test_options_that_make_no_sense_are_named(option, value, complaint):
     with pytest.raises(slimps.InvalidArgumentError, match=complaint):
         _options.make(JOB, {option: value})
 
 
 def test_a_scheduler_that_is_no_address():
-    with pytest.raises(slimps.InvalidArgumentError, match="option scheduler: expected host:port .*, got \"nowhere\""):
+    with pytest.raises(
+        slimps.InvalidArgumentError,
+        match="option scheduler: expected host:port .*, got \"nowhere\"",
+    ):
         _options.make(slimps.Job("nowhere", 1, 1), {})

@@ -1,29 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scenarios that workers of kvstore_test.py run: scenarios.py NAME.
 
-A failed assertion ends the worker, and the test.
+What they push is what they can pull. A failed assertion ends the worker, and the test.
 """
 
-import os
-import queue
 import sys
-import tempfile
 
 import numpy as np
 import slimps
-
-SHAPE = (3, 4)
-
-
-def full(value, dtype=np.float32, shape=SHAPE):
-    return np.full(shape, value, dtype=dtype)
-
-
-def expect(store, key, value, shape=SHAPE):
-    """Pulls the key. Every element must be `value`."""
-    out = full(-99, shape=shape)
-    store.pull(key, out=out)
-    np.testing.assert_array_equal(full(value, shape=shape), out)
+from filled import SHAPE, expect, full
 
 
 def init_takes_rank_0s_value():
@@ -37,7 +22,9 @@ def init_takes_rank_0s_value():
     rows = slimps.RowSparse([store.rank], full(store.rank + 1, shape=(1, 4)), SHAPE)
     outs = [slimps.RowSparse.empty(SHAPE), [full(0), full(0)]]
     store.broadcast(["rows", "devices"], [rows, [full(3 + store.rank), full(9)]], out=outs)
-    np.testing.assert_array_equal(outs[0].dense(), np.concatenate([full(1, shape=(1, 4)), full(0, shape=(2, 4))]))
+    np.testing.assert_array_equal(
+        outs[0].dense(), np.concatenate([full(1, shape=(1, 4)), full(0, shape=(2, 4))])
+    )
     for out in outs[1]:
         np.testing.assert_array_equal(full(3), out)
     store.close()
@@ -48,11 +35,11 @@ def sums_replace_the_value():
     assert (store.type, store.num_workers) == ("dist_sync", 2) and store.is_capable("optimizer")
     store.init([3, 5], [full(1), full(2)])
     for round_ in (1, 2):
-        store.push(3, full(store.rank + round_))           # 1 and 2, then 2 and 3
-        store.push(5, [full(1), full(10 * store.rank)])    # devices: 1 and 11
+        store.push(3, full(store.rank + round_))  # 1 and 2, then 2 and 3
+        store.push(5, [full(1), full(10 * store.rank)])  # devices: 1 and 11
         expect(store, 3, 2 * round_ + 1)
         expect(store, 5, 12)
-    store.push([3, 5, 3], [full(1), full(2), full(4)])     # a repeated key is summed in one round
+    store.push([3, 5, 3], [full(1), full(2), full(4)])  # a repeated key is summed in one round
     outs = [full(0), [full(0), full(0)]]
     store.pull([3, 5], out=outs)
     np.testing.assert_array_equal(full(10), outs[0])
@@ -66,57 +53,12 @@ def one_array_at_several_places():
     same = full(store.rank + 1)
     store.init(["a", "b"], [same, same])
     expect(store, "b", 1)
-    store.push(["a", "b"], [[same, same], same])           # 2 + 4, 1 + 2
+    store.push(["a", "b"], [[same, same], same])  # 2 + 4, 1 + 2
     out = full(0)
-    store.pull(["a", "b"], out=[out, [full(0), out]])      # the later key's value stays
+    store.pull(["a", "b"], out=[out, [full(0), out]])  # the later key's value stays
     np.testing.assert_array_equal(full(3), out)
     store.pull(["b", "a"], out=[out, [out, out]])
     np.testing.assert_array_equal(full(6), out)
-    store.close()
-
-
-def an_optimizer_steps_once_a_round():
-    store = slimps.kv.create("dist_sync")
-    store.set_optimizer(slimps.optimizer.Test(rescale_grad=2))       # before init, on every worker
-    store.init("w", full(1))
-    for round_ in (1, 2, 3):
-        store.push("w", [full(1), full(2 + store.rank)])             # 3 + 4, never the mean
-        expect(store, "w", 1 + round_ * 14)
-    store.barrier()
-    store.set_optimizer(slimps.optimizer.Test(rescale_grad=-0.5))    # again, after init
-    store.push("w", full(2))
-    expect(store, "w", 43 - 0.5 * 4)
-    store.barrier()
-    store.set_optimizer(slimps.optimizer.SGD(learning_rate=0.5, momentum=0.5))     # of another kind
-    for weight in (41 - 0.5 * 4, 39 - 0.5 * (0.5 * 4 + 4)):
-        store.push("w", full(2))
-        expect(store, "w", weight)
-    store.barrier()
-    store.set_optimizer(slimps.optimizer.Adam(learning_rate=0.5))                  # the momentum is gone
-    out = full(0)
-    store.pushpull("w", full(2), out=out)
-    np.testing.assert_allclose(out, full(36 - 0.5), rtol=1e-5)
-    store.close()
-
-
-def optimizers_as_numpy_has_them():
-    store = slimps.kv.create("dist_sync")
-    random = np.random.default_rng(7)
-    gradients = random.normal(size=(6, 2) + SHAPE).astype(np.float32)
-    weights = random.normal(size=SHAPE).astype(np.float32)
-    store.init("w", weights)
-    store.set_optimizer(slimps.optimizer.SGD(
-        momentum=0.9, wd=0.01, rescale_grad=0.5, clip_gradient=0.8,
-        learning_rate=0.2, lr_scheduler=slimps.lr_scheduler.FactorScheduler(step=2, factor=0.5)))
-    momentum = np.zeros_like(weights)
-    expected = weights.copy()
-    out = np.empty_like(weights)
-    for round_, both in enumerate(gradients):
-        gradient = np.clip(0.5 * both.sum(0), -0.8, 0.8) + np.float32(0.01) * expected
-        momentum = np.float32(0.9) * momentum + gradient
-        expected -= np.float32(0.2 * 0.5 ** (round_ // 2)) * momentum
-        store.pushpull("w", both[store.rank], out=out)
-        np.testing.assert_allclose(expected, out, rtol=1e-5, atol=1e-6)
     store.close()
 
 
@@ -129,12 +71,12 @@ def pushpull_reads_before_it_writes():
     np.testing.assert_array_equal(full(2), shared)
     np.testing.assert_array_equal(full(2), other)
     values = [full(3), [full(1), full(1)]]
-    store.pushpull(["a", "b"], values)                     # into the values
+    store.pushpull(["a", "b"], values)  # into the values
     np.testing.assert_array_equal(full(6), values[0])
     for device in values[1]:
         np.testing.assert_array_equal(full(4), device)
     # `small` is a part of `big`. Copying `big` takes longer than the round of `small`.
-    big = np.ones(2 ** 23, np.float32)
+    big = np.ones(2**23, np.float32)
     small = big[-4:]
     store.init(["small", "big"], [small, big])
     out = np.zeros_like(big)
@@ -151,10 +93,11 @@ def half_precision():
     store.pull(["h", "f"], out=[half, single])
     np.testing.assert_array_equal(full(1 / 3, np.float16), half)
     np.testing.assert_array_equal(full(1 / 3), single)
-    store.push("h", [full(1 / 3, np.float16), full(2048, np.float16)])   # summed in float32
+    store.push("h", [full(1 / 3, np.float16), full(2048, np.float16)])  # summed in float32
     store.pull("h", out=single)
     total = 2 * (np.float32(np.float16(1 / 3)) + np.float32(2048))
-    np.testing.assert_array_equal(full(np.float32(np.float16(total))), single)   # rounded once, when pulled
+    # Rounded once, when pulled.
+    np.testing.assert_array_equal(full(np.float32(np.float16(total))), single)
     store.pull("f", out=half)
     np.testing.assert_array_equal(full(1 / 3, np.float16), half)
     store.close()
@@ -166,7 +109,9 @@ def quantized(kind, threshold, residual, gradient):
     if kind == "1bit":
         sent = np.where(x > threshold, 1, -1).astype(np.float32)
     else:
-        sent = (np.where(x >= threshold, threshold, 0) + np.where(x <= -threshold, -threshold, 0)).astype(np.float32)
+        sent = (
+            np.where(x >= threshold, threshold, 0) + np.where(x <= -threshold, -threshold, 0)
+        ).astype(np.float32)
     return sent, x - sent
 
 
@@ -174,11 +119,12 @@ def compressed(kind, threshold):
     store = slimps.kv.create("dist_sync")
     store.set_gradient_compression({"type": kind, "threshold": threshold})
     store.init("w", full(0.125))
-    expect(store, "w", 0.125)                              # init is never compressed
+    expect(store, "w", 0.125)  # init is never compressed
     random = np.random.default_rng(3)
     residuals = [np.zeros(SHAPE, np.float32) for _ in range(2)]
     for _ in range(6):
-        both = random.integers(-6, 7, size=(2,) + SHAPE).astype(np.float32) / 4   # includes 0 and the threshold
+        # Includes 0 and the threshold.
+        both = random.integers(-6, 7, size=(2,) + SHAPE).astype(np.float32) / 4
         expected = np.zeros(SHAPE, np.float32)
         for rank in range(2):
             sent, residuals[rank] = quantized(kind, threshold, residuals[rank], both[rank])
@@ -203,61 +149,6 @@ def compressed_2bit():
     compressed("2bit", 0.5)
 
 
-def async_steps_at_each_push():
-    store = slimps.kv.create("dist_async")
-    store.init("w", full(0))
-    store.set_optimizer(slimps.optimizer.Test())
-    for _ in range(4):
-        store.push("w", full(store.rank + 1))
-    out = full(-1)
-    store.pull("w", out=out)
-    assert out[0, 0] >= 4 * (store.rank + 1), out          # at least its own
-    store.push("w", full(0))
-    answers = queue.Queue()
-    out = full(-1)
-    store.pull_then("w", out, answers.put)                 # the same, answered by a callback
-    assert answers.get(timeout=60) is None and out[0, 0] >= 4 * (store.rank + 1), out
-    store.wait()
-    store.barrier()
-    expect(store, "w", 12)
-    store.close()
-
-
-def a_bounded_lead():
-    store = slimps.kv.create("dist_ssp", staleness=1)
-    assert store.type == "dist_ssp"
-    store.init("w", full(0))
-    store.set_optimizer(slimps.optimizer.Test())
-    out = full(-1)
-    for round_ in range(1, 11):
-        store.push("w", full(1))
-        store.pull("w", out=out)
-        # The weights hold this worker's pushes and the other's, who is at most one round ahead or
-        # behind.
-        assert 2 * round_ - 1 <= out[0, 0] <= 2 * round_ + 2, (round_, out)
-    store.wait()
-    store.barrier()
-    expect(store, "w", 20)
-    store.barrier()
-    if store.rank == 0:  # a round ahead without a barrier: the bound allows it, rounds would not
-        store.push("w", full(1))
-        store.pull("w", out=out)
-        assert out[0, 0] == 21, out
-    store.barrier()
-    if store.rank == 1:
-        store.push("w", full(1))
-    store.wait()
-    store.barrier()
-    expect(store, "w", 22)
-    try:
-        store.set_updater(lambda key, gradient, weight: None)
-    except slimps.errors.UnimplementedError:
-        pass
-    else:
-        raise AssertionError("the weights are with the servers")
-    store.close()
-
-
 def rows_are_summed_and_pulled():
     store = slimps.kv.create("dist_sync")
     store.init("e", np.ones((5, 2), np.float32))
@@ -280,15 +171,19 @@ def rows_are_summed_and_pulled():
     assert out.indices.size == 0
     np.testing.assert_array_equal(dense[:, 0], [2, 3, 1, 4, 1])
     for wrong, message in (
-            (lambda: store.row_sparse_pull("e", out=dense, row_ids=[1]), "expected a RowSparse"),
-            (lambda: store.row_sparse_pull("e", out=out, row_ids=[5]), "got row 5"),
-            (lambda: store.row_sparse_pull("e", out=out, row_ids=[0.5]), "ints"),
-            (lambda: store.row_sparse_pull("e", out=out), "row_ids"),
-            (lambda: store.pull("e", out=out, ignore_sparse=False), "dense"),
-            (lambda: store.push("e", slimps.RowSparse([], np.zeros((0, 3), np.float32), (5, 3))), "shape"),
-            (lambda: store.push("e", [two, dense]), "RowSparse of one shape"),
-            (lambda: slimps.RowSparse([5], np.zeros((1, 2), np.float32), (5, 2)), "from 0 to 4, got 5"),
-            (lambda: slimps.RowSparse([1], np.zeros((2, 2), np.float32), (5, 2)), "rows of shape")):
+        (lambda: store.row_sparse_pull("e", out=dense, row_ids=[1]), "expected a RowSparse"),
+        (lambda: store.row_sparse_pull("e", out=out, row_ids=[5]), "got row 5"),
+        (lambda: store.row_sparse_pull("e", out=out, row_ids=[0.5]), "ints"),
+        (lambda: store.row_sparse_pull("e", out=out), "row_ids"),
+        (lambda: store.pull("e", out=out, ignore_sparse=False), "dense"),
+        (
+            lambda: store.push("e", slimps.RowSparse([], np.zeros((0, 3), np.float32), (5, 3))),
+            "shape",
+        ),
+        (lambda: store.push("e", [two, dense]), "RowSparse of one shape"),
+        (lambda: slimps.RowSparse([5], np.zeros((1, 2), np.float32), (5, 2)), "from 0 to 4, got 5"),
+        (lambda: slimps.RowSparse([1], np.zeros((2, 2), np.float32), (5, 2)), "rows of shape"),
+    ):
         try:
             wrong()
         except slimps.InvalidArgumentError as error:
@@ -297,59 +192,6 @@ def rows_are_summed_and_pulled():
             raise AssertionError(message)
     np.testing.assert_array_equal(two.dense()[1], [1, 1])
     store.barrier()
-    store.close()
-
-
-def optimizer_states_are_saved_and_loaded():
-    store = slimps.kv.create("dist_sync")
-    store.init("w", full(0))
-    store.set_optimizer(slimps.optimizer.SGD(learning_rate=1, momentum=0.5))
-    store.push("w", full(1))
-    with tempfile.TemporaryDirectory() as folder:
-        name = os.path.join(folder, "states")
-        store.save_optimizer_states(name)
-        assert os.listdir(folder) == ["states"]
-        store.push("w", full(1))
-        store.barrier()
-        store.load_optimizer_states(name)
-        with open(name, "r+b") as saved:
-            saved.seek(20)
-            saved.write(b"\xff\xff\xff\xff")
-        try:
-            store.load_optimizer_states(name)
-        except slimps.Error:
-            pass
-        else:
-            raise AssertionError("damaged bytes were taken")
-    # The momentum is 2 again, as after the first round: 0.5 * 2 + 2.
-    before = full(0)
-    store.pull("w", out=before)
-    store.push("w", full(1))
-    after = full(0)
-    store.pull("w", out=after)
-    np.testing.assert_array_equal(before - after, full(3))
-    store.barrier()
-    store.close()
-
-
-def torch_tensors():
-    import torch  # pylint: disable=import-outside-toplevel
-    store = slimps.kv.create("dist_sync")
-    parameter = torch.nn.Parameter(torch.full(SHAPE, 2.0))
-    store.init("w", parameter)
-    store.set_optimizer(torch.optim.SGD([parameter], lr=0.5, momentum=0.9))
-    reference = torch.nn.Parameter(torch.full(SHAPE, 2.0))
-    stepped = torch.optim.SGD([reference], lr=0.5, momentum=0.9)
-    for round_ in range(3):
-        parameter.grad = torch.full(SHAPE, float(store.rank + round_))
-        store.push("w", parameter.grad)
-        store.pull("w", out=parameter)                     # in place, though it requires a gradient
-        reference.grad = torch.full(SHAPE, 2.0 * round_ + 1)
-        stepped.step()
-        assert torch.allclose(reference, parameter, rtol=1e-6), (reference, parameter)
-    turned = torch.zeros(SHAPE[::-1]).t()                  # not contiguous
-    store.pull("w", out=[turned, torch.zeros(SHAPE, dtype=torch.float16)])
-    assert torch.equal(turned, parameter.detach())
     store.close()
 
 
@@ -365,7 +207,7 @@ def a_worker_without_gradients():
     expect(store, "b", 6)
     store.barrier()
     if store.rank == 1:
-        store.leave()                                      # its data is used up
+        store.leave()  # its data is used up
     else:
         store.push("a", full(3))
     if store.rank == 0:

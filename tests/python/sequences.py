@@ -46,7 +46,10 @@ class Caller:
 
     def some_keys(self):
         keys = list(self.model.values)
-        return [keys[i] for i in self.draw.permutation(len(keys))[:self.draw.integers(1, len(keys) + 1)]]
+        return [
+            keys[i]
+            for i in self.draw.permutation(len(keys))[: self.draw.integers(1, len(keys) + 1)]
+        ]
 
     def laid_out(self, values):
         """Returns the same values, sometimes with gaps or transposed."""
@@ -64,17 +67,24 @@ class Caller:
 
     def as_called(self, keys, values):
         """Returns lists, or a single key with its value."""
-        return (keys[0], values[0]) if len(keys) == 1 and self.draw.random() < 0.5 else (keys, values)
+        return (
+            (keys[0], values[0]) if len(keys) == 1 and self.draw.random() < 0.5 else (keys, values)
+        )
 
     # ---- calls ----------------------------------------------------------------------------------
 
     def init(self):
         first = len(self.model.values)
-        keys = ["k%d" % i if self.named else 7 * i for i in range(first, first + self.draw.integers(1, 4))]
+        keys = [
+            "k%d" % i if self.named else 7 * i
+            for i in range(first, first + self.draw.integers(1, 4))
+        ]
         values = []
         for key in keys:
             dtype = self.dtype()
-            by_rank = [self.integers(shape, dtype) for shape in [self.shape()] * self.store.num_workers]
+            by_rank = [
+                self.integers(shape, dtype) for shape in [self.shape()] * self.store.num_workers
+            ]
             self.model.values[key] = by_rank[0].astype(np.float32)
             self.model.dtypes[key] = dtype
             values.append(by_rank[self.store.rank])
@@ -87,7 +97,10 @@ class Caller:
             shape = self.model.values[key].shape
             total = np.zeros(shape, np.float32)
             for rank in range(self.store.num_workers):
-                devices = [self.integers(shape, self.dtype()) for _ in range(self.draw.integers(1, MOST_DEVICES + 1))]
+                devices = [
+                    self.integers(shape, self.dtype())
+                    for _ in range(self.draw.integers(1, MOST_DEVICES + 1))
+                ]
                 total += sum(device.astype(np.float32) for device in devices)
                 if rank == self.store.rank:
                     mine.append(devices[0] if len(devices) == 1 else devices)
@@ -96,11 +109,18 @@ class Caller:
 
     def push(self):
         keys = self.some_keys()
-        self.store.push(*self.as_called(keys, self.gradients(keys)), priority=int(self.draw.integers(-5, 6)))
+        self.store.push(
+            *self.as_called(keys, self.gradients(keys)), priority=int(self.draw.integers(-5, 6))
+        )
 
     def outputs(self, keys):
-        return [[self.laid_out(np.full(self.model.values[key].shape, 77, self.dtype()))
-                 for _ in range(self.draw.integers(1, 3))] for key in keys]
+        return [
+            [
+                self.laid_out(np.full(self.model.values[key].shape, 77, self.dtype()))
+                for _ in range(self.draw.integers(1, 3))
+            ]
+            for key in keys
+        ]
 
     def compare(self, keys, outs):
         for key, arrays in zip(keys, outs):

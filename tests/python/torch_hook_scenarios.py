@@ -12,7 +12,17 @@ import slimps.torch
 import torch
 import torch.distributed as dist
 from eventually import eventually
-from torch_training import BATCH, OPTIMIZERS, STEPS, batches, farthest, mine, network, same_everywhere, step
+from torch_training import (
+    BATCH,
+    OPTIMIZERS,
+    STEPS,
+    batches,
+    farthest,
+    mine,
+    network,
+    same_everywhere,
+    step,
+)
 
 
 def two_models(path):
@@ -32,14 +42,17 @@ def the_hook_equals_gloo(path):
             for model, optimizer in zip((by_gloo, by_servers), optimizers):
                 step(optimizer, model, *mine(rank, images, labels))
         assert farthest(by_gloo, by_servers) < 1e-5, farthest(by_gloo, by_servers)
-        assert state.totals()["bytes_pushed"] == 4 * STEPS * sum(p.numel() for p in by_gloo.parameters())
+        assert state.totals()["bytes_pushed"] == 4 * STEPS * sum(
+            p.numel() for p in by_gloo.parameters()
+        )
         state.store.barrier()
 
 
 def a_compressed_hook_learns(path):
     rank, _, model = two_models(path)
-    with slimps.torch.CommHookState(model.named_parameters(), compression="2bit:threshold=0.02",
-                                    threshold=256, grad_scale=BATCH) as state:
+    with slimps.torch.CommHookState(
+        model.named_parameters(), compression="2bit:threshold=0.02", threshold=256, grad_scale=BATCH
+    ) as state:
         model.register_comm_hook(state, slimps.torch.comm_hook)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
         losses = [step(optimizer, model, *mine(rank, *batch)) for batch in list(batches(10)) * 30]

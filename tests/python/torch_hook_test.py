@@ -13,7 +13,9 @@ def test_hook(scenario, tmp_path):
 def test_a_hook_that_fails_says_why(tmp_path):
     with jobs.Daemons(2, 1) as job:
         for rank in (0, 1):
-            job.start_scenario(rank, "torch_hook_scenarios", "a_hook_that_fails_says_why", str(tmp_path / "group"))
+            job.start_scenario(
+                rank, "torch_hook_scenarios", "a_hook_that_fails_says_why", str(tmp_path / "group")
+            )
         ends = job.wait_for_end(["worker0"], 120.0)
         said = job.output("worker0")
         assert ends == {"worker0": 0}, said

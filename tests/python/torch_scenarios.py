@@ -10,8 +10,20 @@ import sys
 import slimps
 import slimps.torch
 import torch
-from torch_training import (BATCH, OPTIMIZERS, ROUNDING, STEPS, batches, farthest, loss_of, mine, network,
-                            same_everywhere, step, step_by_halves)
+from torch_training import (
+    BATCH,
+    OPTIMIZERS,
+    ROUNDING,
+    STEPS,
+    batches,
+    farthest,
+    loss_of,
+    mine,
+    network,
+    same_everywhere,
+    step,
+    step_by_halves,
+)
 
 
 def equals_the_joint_batch(kind):
@@ -20,9 +32,13 @@ def equals_the_joint_batch(kind):
     lag unless the user asks for one."""
     alone, by_halves = network(), network()
     references = [OPTIMIZERS[kind](alone), OPTIMIZERS[kind](by_halves)]
-    reference_schedules = [torch.optim.lr_scheduler.StepLR(one, step_size=20, gamma=0.5) for one in references]
+    reference_schedules = [
+        torch.optim.lr_scheduler.StepLR(one, step_size=20, gamma=0.5) for one in references
+    ]
     model = network(seed=1 + int(slimps.init().rank))  # rank 0's weights count
-    with slimps.torch.DistributedOptimizer(OPTIMIZERS[kind](model), model.named_parameters()) as optimizer:
+    with slimps.torch.DistributedOptimizer(
+        OPTIMIZERS[kind](model), model.named_parameters()
+    ) as optimizer:
         schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=20, gamma=0.5)
         for images, labels in batches(STEPS):
             step(references[0], alone, images, labels)
@@ -41,8 +57,12 @@ def equals_the_joint_batch(kind):
 def the_backup_model_is_one_local_step_ahead():
     model = network()
     start = copy.deepcopy(model)
-    with slimps.torch.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(),
-                                           backup_model=True, local_lr=0.05) as optimizer:
+    with slimps.torch.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        model.named_parameters(),
+        backup_model=True,
+        local_lr=0.05,
+    ) as optimizer:
         (images, labels), *rest = batches(5)
         rank = optimizer.store.rank
         step(optimizer, model, *mine(rank, images, labels))
@@ -90,8 +110,11 @@ def tied_frozen_and_unused_parameters():
     model = Shared(3 + int(slimps.init().rank))  # rank 0's weights count
     settings = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}
     reference = torch.optim.SGD(alone.parameters(), **settings)
-    with slimps.torch.DistributedOptimizer(torch.optim.SGD(model.parameters(), **settings), model.named_parameters(),
-                                           backup_model=False) as optimizer:
+    with slimps.torch.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), **settings),
+        model.named_parameters(),
+        backup_model=False,
+    ) as optimizer:
         rank = optimizer.store.rank
         made = torch.Generator().manual_seed(5)
         for number in range(12):
@@ -100,11 +123,13 @@ def tied_frozen_and_unused_parameters():
             # decay. In steps 1 and 2 only worker 0 uses it.
             uses = [number > 0, number > 0 and number % 3 == 0]
             reference.zero_grad(set_to_none=number < 2)
-            loss = sum((alone(values[2 * one:2 * one + 2], uses[one]) ** 2).mean() / 2 for one in (0, 1))
+            loss = sum(
+                (alone(values[2 * one : 2 * one + 2], uses[one]) ** 2).mean() / 2 for one in (0, 1)
+            )
             loss.backward()
             reference.step()
             optimizer.zero_grad(set_to_none=True)
-            (model(values[2 * rank:2 * rank + 2], uses[rank]) ** 2).mean().backward()
+            (model(values[2 * rank : 2 * rank + 2], uses[rank]) ** 2).mean().backward()
             optimizer.step()
             assert farthest(model, alone) < 1e-6, (number, farthest(model, alone))
 
@@ -114,13 +139,18 @@ def what_an_optimizer_does_not_step_is_rank_0s():
     model = Shared(3 + int(slimps.init().rank))
     named = list(model.named_parameters())
     rank_0s = Shared(3)
-    with slimps.torch.DistributedOptimizer(torch.optim.SGD(model.sometimes.parameters(), lr=0.1), named,
-                                           backup_model=False) as head:
+    with slimps.torch.DistributedOptimizer(
+        torch.optim.SGD(model.sometimes.parameters(), lr=0.1), named, backup_model=False
+    ) as head:
         assert farthest(model, rank_0s) == 0
         with torch.no_grad():
             model.frozen.weight.fill_(head.store.rank)
-        tied = slimps.torch.DistributedOptimizer(torch.optim.SGD([model.first.weight], lr=0.1), named, store=head.store,
-                                                 backup_model=False)
+        tied = slimps.torch.DistributedOptimizer(
+            torch.optim.SGD([model.first.weight], lr=0.1),
+            named,
+            store=head.store,
+            backup_model=False,
+        )
         assert float(model.frozen.weight.detach().max()) == head.store.rank, "once is enough"
         model(torch.ones(2, 6), True).sum().backward()
         head.step()
@@ -132,14 +162,20 @@ def what_an_optimizer_does_not_step_is_rank_0s():
 def gradients_accumulate():
     alone, model = network(), network()
     reference = OPTIMIZERS["sgd"](alone)
-    with slimps.torch.DistributedOptimizer(OPTIMIZERS["sgd"](model), model.named_parameters(), backup_model=False,
-                                           backward_passes_per_step=2) as optimizer:
+    with slimps.torch.DistributedOptimizer(
+        OPTIMIZERS["sgd"](model),
+        model.named_parameters(),
+        backup_model=False,
+        backward_passes_per_step=2,
+    ) as optimizer:
         rank = optimizer.store.rank
         for images, labels in batches(10):
             step(reference, alone, images, labels)
             optimizer.zero_grad()
             for half in (slice(0, BATCH // 2), slice(BATCH // 2, BATCH)):
-                (loss_of(model, *(part[half] for part in mine(rank, images, labels))) / 2).backward()
+                (
+                    loss_of(model, *(part[half] for part in mine(rank, images, labels))) / 2
+                ).backward()
             optimizer.step()
         assert farthest(model, alone) < 1e-5
 
@@ -149,8 +185,13 @@ def clipped_gradients():
     the mean."""
     alone, model = network(), network()
     reference = torch.optim.SGD(alone.parameters(), lr=0.5)
-    with slimps.torch.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.5), model.named_parameters(),
-                                           backup_model=False, push_in_backward=False, clip_gradient=0.002) as optimizer:
+    with slimps.torch.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.5),
+        model.named_parameters(),
+        backup_model=False,
+        push_in_backward=False,
+        clip_gradient=0.002,
+    ) as optimizer:
         rank = optimizer.store.rank
         for images, labels in batches(10):
             means = None
@@ -159,7 +200,9 @@ def clipped_gradients():
                 loss_of(alone, *mine(one, images, labels)).backward()
                 torch.nn.utils.clip_grad_norm_(alone.parameters(), 0.1)
                 parts = [parameter.grad.clone() / 2 for parameter in alone.parameters()]
-                means = parts if means is None else [mean + part for mean, part in zip(means, parts)]
+                means = (
+                    parts if means is None else [mean + part for mean, part in zip(means, parts)]
+                )
             for parameter, mean in zip(alone.parameters(), means):
                 parameter.grad = mean.clamp(-0.002, 0.002)
             reference.step()
@@ -170,93 +213,13 @@ def clipped_gradients():
         assert farthest(model, alone) < 1e-5, farthest(model, alone)
 
 
-class Scaler:
-    """Does what torch.cuda.amp.GradScaler does with an optimizer of _step_supports_amp_scaling.
-
-    The real one needs CUDA.
-    """
-
-    def __init__(self):
-        self.scale_now = 1024.0
-        self._per_optimizer_states = {}
-
-    def scale(self, loss):
-        return loss * self.scale_now
-
-    def unscale_(self, optimizer):
-        found = torch.zeros(1)
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                parameter.grad /= self.scale_now
-                if not bool(torch.isfinite(parameter.grad).all()):
-                    found.fill_(1.0)
-        self._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = {"cpu": found}
-
-    def step(self, optimizer):
-        assert optimizer._step_supports_amp_scaling
-        self._per_optimizer_states[id(optimizer)] = {"found_inf_per_device": {}}
-        optimizer.step(grad_scaler=self)
-
-    def update(self, optimizer):
-        found = self._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
-        self.scale_now *= 0.5 if any(bool(one.item()) for one in found.values()) else 2.0
-
-
-def gradients_that_a_scaler_scaled():
-    alone, model = network(), network()
-    reference = OPTIMIZERS["sgd"](alone)
-    scaler = Scaler()
-    with slimps.torch.DistributedOptimizer(OPTIMIZERS["sgd"](model), model.named_parameters(), backup_model=False,
-                                           push_in_backward=False) as optimizer:
-        rank = optimizer.store.rank
-        for number, (images, labels) in enumerate(batches(8)):
-            if number != 3:
-                step(reference, alone, images, labels)
-            optimizer.zero_grad()
-            scaler.scale(loss_of(model, *mine(rank, images, labels))).backward()
-            if number == 3 and rank == 1:
-                model[0].weight.grad[0, 0, 0, 0] = float("inf")  # only worker 1's, but both skip
-            scaler.step(optimizer)
-            scaler.update(optimizer)
-            assert farthest(model, alone) < 1e-5, (number, farthest(model, alone))
-        assert scaler.scale_now == 1024.0 * 2 ** 6, "one step back on both workers"
-
-
-def a_worker_without_data_beside_a_scaler():
-    """Worker 1 has no data in steps 2 and 4. In step 4 worker 0's gradients are infinite, so no
-    worker steps."""
-    model = network()
-    scaler = Scaler()
-    weights = []
-    with slimps.torch.DistributedOptimizer(OPTIMIZERS["sgd"](model), model.named_parameters(), backup_model=False,
-                                           push_in_backward=False) as optimizer:
-        rank = optimizer.store.rank
-        for number, (images, labels) in enumerate(batches(6), 1):
-            if rank == 1 and number in (2, 4):
-                optimizer.skip_step()
-            else:
-                optimizer.zero_grad()
-                scaler.scale(loss_of(model, *mine(rank, images, labels))).backward()
-                if number == 4:
-                    model[0].weight.grad[0, 0, 0, 0] = float("inf")
-                scaler.step(optimizer)
-            weights.append(model[0].weight.detach().clone())
-            assert same_everywhere(optimizer.store, model)
-        changed = [not torch.equal(before, after) for before, after in zip(weights, weights[1:])]
-        assert changed == [True, True, False, True, True], changed
-        try:
-            optimizer.leave()
-            raise AssertionError("left, though the check needs all")
-        except slimps.FailedPreconditionError as error:
-            assert "expected skip_step()" in str(error), error
-
-
 def data_that_ends_unevenly():
     """Worker 1 has nothing in step 2, has a smaller batch in step 3, and ends after that."""
     alone, model = network(), network()
     reference = torch.optim.SGD(alone.parameters(), lr=0.1)
-    with slimps.torch.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(),
-                                           backup_model=False) as optimizer:
+    with slimps.torch.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), backup_model=False
+    ) as optimizer:
         rank = optimizer.store.rank
         for number, (images, labels) in enumerate(batches(6), 1):
             counts = {1: (BATCH, BATCH), 2: (BATCH, 0), 3: (BATCH, 3)}.get(number, (BATCH, None))
@@ -264,7 +227,10 @@ def data_that_ends_unevenly():
             workers = 2 if number <= 3 else 1
             for one, count in enumerate(counts):
                 if count:
-                    (loss_of(alone, *(part[:count] for part in mine(one, images, labels))) / workers).backward()
+                    (
+                        loss_of(alone, *(part[:count] for part in mine(one, images, labels)))
+                        / workers
+                    ).backward()
             reference.step()
             count = counts[rank]
             if count is None:
@@ -286,7 +252,8 @@ def train_on(model, settings, given, saved=None):
     After the optimizer is closed, the weights are those of the servers.
     """
     optimizer = slimps.torch.DistributedOptimizer(
-        torch.optim.Adam(model.parameters(), lr=0.01), model.named_parameters(), **settings)
+        torch.optim.Adam(model.parameters(), lr=0.01), model.named_parameters(), **settings
+    )
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.25)
     if saved is not None:
         optimizer.load_state_dict(saved["optimizer"])
@@ -328,11 +295,16 @@ def resume(path):
         optimizer.load_state_dict(wrong)
         raise AssertionError("another rank's state was taken")
     except slimps.InvalidArgumentError as error:
-        assert ("this state was saved by worker %d of 2, and this is worker %d of 2: load what worker %d saved, or start "
-                "this worker with DMLC_WORKER_ID=%d" % (1 - rank, rank, rank, 1 - rank)) in str(error), error
+        assert (
+            "this state was saved by worker %d of 2, and this is worker %d of 2: load what worker "
+            "%d saved, or start "
+            "this worker with DMLC_WORKER_ID=%d" % (1 - rank, rank, rank, 1 - rank)
+        ) in str(error), error
     optimizer.close()
     whole = torch.load("%s.whole.%d" % (path, rank))
-    assert optimizer.param_groups[0]["lr"] == whole["optimizer"]["optimizer"]["param_groups"][0]["lr"]
+    assert (
+        optimizer.param_groups[0]["lr"] == whole["optimizer"]["optimizer"]["param_groups"][0]["lr"]
+    )
     for name, values in model.state_dict().items():
         assert torch.equal(values, whole["model"][name]), name
 
@@ -340,9 +312,18 @@ def resume(path):
 def compressed_both_ways_learns():
     model = network()
     with slimps.torch.DistributedOptimizer(
-            torch.optim.SGD(model.parameters(), lr=0.05), model.named_parameters(), compression="1bit", threshold=256,
-            pull_compression="1bit", pull_threshold=256, backup_model=True) as optimizer:
-        losses = [step(optimizer, model, *mine(optimizer.store.rank, *batch)) for batch in list(batches(10)) * 20]
+        torch.optim.SGD(model.parameters(), lr=0.05),
+        model.named_parameters(),
+        compression="1bit",
+        threshold=256,
+        pull_compression="1bit",
+        pull_threshold=256,
+        backup_model=True,
+    ) as optimizer:
+        losses = [
+            step(optimizer, model, *mine(optimizer.store.rank, *batch))
+            for batch in list(batches(10)) * 20
+        ]
         assert sum(losses[-10:]) < 0.5 * sum(losses[:10]), (losses[:10], losses[-10:])
         totals = optimizer.totals()
         raw = 4 * len(losses) * sum(parameter.numel() for parameter in model.parameters())
@@ -360,22 +341,44 @@ def values_are_broadcast():
     with torch.no_grad():
         model.weight.fill_(5 + store.rank)
         model.running_mean.fill_(0.5 - store.rank)
-        model.num_batches_tracked.fill_(2 ** 40 + store.rank)
+        model.num_batches_tracked.fill_(2**40 + store.rank)
     slimps.torch.broadcast_parameters(model.state_dict(), store)
     assert model.weight.tolist() == [5.0] * 3 and model.running_mean.tolist() == [0.5] * 3
-    assert int(model.num_batches_tracked) == 2 ** 40
+    assert int(model.num_batches_tracked) == 2**40
     with torch.no_grad():
         model.weight.fill_(7 + store.rank)
     slimps.torch.broadcast_parameters(model.named_parameters())  # the store that is open
     assert model.weight.tolist() == [7.0] * 3
     mask = torch.triu(torch.full((3, 3), -float("inf") if store.rank == 0 else 1.0), 1)
-    given = {"mask": mask, "nan": torch.tensor(float("nan"), dtype=torch.float64), "none": torch.zeros(0),
-             "half": torch.full((2,), 1.5 - store.rank).bfloat16(), "flags": torch.tensor([store.rank == 0, False, True]),
-             "wide": torch.full((2, 3), 2 ** 62 + 1 - store.rank).t(), "complex": torch.tensor([1j * (1 - store.rank)])}
+    given = {
+        "mask": mask,
+        "nan": torch.tensor(float("nan"), dtype=torch.float64),
+        "none": torch.zeros(0),
+        "half": torch.full((2,), 1.5 - store.rank).bfloat16(),
+        "flags": torch.tensor([store.rank == 0, False, True]),
+        "wide": torch.full((2, 3), 2**62 + 1 - store.rank).t(),
+        "complex": torch.tensor([1j * (1 - store.rank)]),
+    }
     slimps.torch.broadcast_parameters(given, store)
-    assert mask.flatten().tolist() == [0, -float("inf"), -float("inf"), 0, 0, -float("inf"), 0, 0, 0]
-    assert bool(given["nan"].isnan()) and given["half"].tolist() == [1.5, 1.5] and given["complex"].tolist() == [1j]
-    assert given["flags"].tolist() == [True, False, True] and set(given["wide"].flatten().tolist()) == {2 ** 62 + 1}
+    assert mask.flatten().tolist() == [
+        0,
+        -float("inf"),
+        -float("inf"),
+        0,
+        0,
+        -float("inf"),
+        0,
+        0,
+        0,
+    ]
+    assert (
+        bool(given["nan"].isnan())
+        and given["half"].tolist() == [1.5, 1.5]
+        and given["complex"].tolist() == [1j]
+    )
+    assert given["flags"].tolist() == [True, False, True] and set(
+        given["wide"].flatten().tolist()
+    ) == {2**62 + 1}
     store.close()
 
 

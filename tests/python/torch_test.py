@@ -3,6 +3,7 @@
 
 import jobs
 import pytest
+import torch_scaler_scenarios
 import torch_scenarios
 
 
@@ -11,15 +12,24 @@ def test_training_equals_one_process_on_the_joint_batch(kind):
     jobs.run("torch_scenarios", "equals_the_joint_batch", kind)
 
 
-@pytest.mark.parametrize("scenario", [
-    torch_scenarios.the_backup_model_is_one_local_step_ahead, torch_scenarios.tied_frozen_and_unused_parameters,
-    torch_scenarios.gradients_accumulate, torch_scenarios.clipped_gradients,
-    torch_scenarios.what_an_optimizer_does_not_step_is_rank_0s, torch_scenarios.a_worker_without_data_beside_a_scaler,
-    torch_scenarios.gradients_that_a_scaler_scaled, torch_scenarios.data_that_ends_unevenly,
-    torch_scenarios.compressed_both_ways_learns, torch_scenarios.values_are_broadcast,
-], ids=lambda scenario: scenario.__name__)
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        torch_scenarios.the_backup_model_is_one_local_step_ahead,
+        torch_scenarios.tied_frozen_and_unused_parameters,
+        torch_scenarios.gradients_accumulate,
+        torch_scenarios.clipped_gradients,
+        torch_scenarios.what_an_optimizer_does_not_step_is_rank_0s,
+        torch_scaler_scenarios.a_worker_without_data_beside_a_scaler,
+        torch_scaler_scenarios.gradients_that_a_scaler_scaled,
+        torch_scenarios.data_that_ends_unevenly,
+        torch_scenarios.compressed_both_ways_learns,
+        torch_scenarios.values_are_broadcast,
+    ],
+    ids=lambda scenario: scenario.__name__,
+)
 def test_scenario(scenario):
-    jobs.run("torch_scenarios", scenario.__name__)
+    jobs.run(scenario.__module__, scenario.__name__)
 
 
 def test_a_run_that_was_saved_goes_on_bit_for_bit(tmp_path):

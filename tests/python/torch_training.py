@@ -16,8 +16,14 @@ ROUNDING = 0 if "CPU capability usage: AVX" in torch.__config__.show() else 1e-5
 
 def network(seed=1):
     torch.manual_seed(seed)
-    return torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, 32),
-                               torch.nn.ReLU(), torch.nn.Linear(32, 10))
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(1, 4, 3),
+        torch.nn.ReLU(),
+        torch.nn.Flatten(),
+        torch.nn.Linear(144, 32),
+        torch.nn.ReLU(),
+        torch.nn.Linear(32, 10),
+    )
 
 
 def batches(steps, seed=7):
@@ -30,7 +36,7 @@ def batches(steps, seed=7):
 
 def mine(rank, *tensors):
     """Returns worker `rank`'s half of each tensor."""
-    return [tensor[rank * BATCH:(rank + 1) * BATCH] for tensor in tensors]
+    return [tensor[rank * BATCH : (rank + 1) * BATCH] for tensor in tensors]
 
 
 def loss_of(model, images, labels):
@@ -59,24 +65,40 @@ def step_by_halves(optimizer, model, images, labels):
 
 
 def farthest(model, other):
-    return max(float((one - two).abs().max()) for one, two in zip(model.parameters(), other.parameters()))
+    return max(
+        float((one - two).abs().max()) for one, two in zip(model.parameters(), other.parameters())
+    )
 
 
 def same_everywhere(store, model):
     """True if all workers hold the same bits."""
-    flat = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()]).to(torch.float64).numpy()
-    numbers = [float(flat.sum()), float(np.abs(flat).sum()), float((flat * np.arange(flat.size)).sum())]
+    flat = (
+        torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
+        .to(torch.float64)
+        .numpy()
+    )
+    numbers = [
+        float(flat.sum()),
+        float(np.abs(flat).sum()),
+        float((flat * np.arange(flat.size)).sum()),
+    ]
     return store.all_reduce_sum(numbers) == [2 * number for number in numbers]
 
 
 def groups_of(model):
-    return [{"params": list(model[0].parameters()), "weight_decay": 0.01},
-            {"params": list(model[3].parameters()) + list(model[5].parameters()), "lr": 0.02}]
+    return [
+        {"params": list(model[0].parameters()), "weight_decay": 0.01},
+        {"params": list(model[3].parameters()) + list(model[5].parameters()), "lr": 0.02},
+    ]
 
 
 OPTIMIZERS = {
-    "sgd": lambda model: torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-3),
-    "nesterov": lambda model: torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True),
+    "sgd": lambda model: torch.optim.SGD(
+        model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-3
+    ),
+    "nesterov": lambda model: torch.optim.SGD(
+        model.parameters(), lr=0.05, momentum=0.9, nesterov=True
+    ),
     "adam": lambda model: torch.optim.Adam(groups_of(model), lr=0.01),
     "adamw": lambda model: torch.optim.AdamW(groups_of(model), lr=0.01),
 }

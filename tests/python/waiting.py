@@ -48,6 +48,7 @@ def pull(store):
 
 def pull_with_a_handler(store):
     """A handler that does not raise lets the wait go on. A handler that raises ends it."""
+
     def handle(number, frame):
         print("handled", flush=True)
 
@@ -82,7 +83,9 @@ WHAT = {
     "create": lambda: interrupted(open_store),
     "pull": lambda: with_store(pull),
     "pushpull": lambda: with_store(lambda store: store.pushpull("w", ONES.copy())),
-    "pushpull_list": lambda: with_store(lambda store: store.pushpull(["w", "v"], [ONES.copy(), ONES.copy()])),
+    "pushpull_list": lambda: with_store(
+        lambda store: store.pushpull(["w", "v"], [ONES.copy(), ONES.copy()])
+    ),
     "barrier": lambda: with_store(lambda store: store.barrier()),
     "init": lambda: with_store(lambda store: store.init("new", ONES)),
     "handler": lambda: with_store(pull_with_a_handler, LookupError),

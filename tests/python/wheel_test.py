@@ -28,7 +28,9 @@ def test_its_name_says_version_and_platform(wheel):
 
 def test_it_holds_what_the_package_holds(wheel):
     names = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("slimps/")}
-    assert names == {"slimps/" + name for name in os.listdir("python/package/slimps") if name != "__pycache__"}
+    assert names == {
+        "slimps/" + name for name in os.listdir("python/package/slimps") if name != "__pycache__"
+    }
     assert {"slimps/py.typed", "slimps/_slimps.pyi", "slimps/kv.py"} <= names
 
 
@@ -40,7 +42,11 @@ def test_its_record_is_true(wheel):
     assert rows[-1] == [record, "", ""]
     for name, digest, size in rows[:-1]:
         content = archive.read(name)
-        assert digest == "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        assert (
+            digest
+            == "sha256="
+            + base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        )
         assert int(size) == len(content)
 
 
@@ -54,26 +60,44 @@ def test_the_same_files_give_the_same_bytes(tmp_path, wheel):
 
 
 def run_python(code, path):
-    return subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          env=dict(os.environ, PYTHONPATH=str(path)), cwd="/", check=False)
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=dict(os.environ, PYTHONPATH=str(path)),
+        cwd="/",
+        check=False,
+    )
 
 
 def test_it_runs_where_it_is_unpacked(tmp_path, wheel):
     zipfile.ZipFile(wheel).extractall(tmp_path)
-    ran = run_python("import importlib.metadata as m, slimps; print(slimps.__file__, m.version('slimps'))", tmp_path)
-    assert ran.stdout.split() == [str(tmp_path / "slimps" / "__init__.py"), slimps.__version__], ran.stdout
+    ran = run_python(
+        "import importlib.metadata as m, slimps; print(slimps.__file__, m.version('slimps'))",
+        tmp_path,
+    )
+    assert ran.stdout.split() == [
+        str(tmp_path / "slimps" / "__init__.py"),
+        slimps.__version__,
+    ], ran.stdout
 
 
 @pytest.mark.parametrize("order", ["import slimps, torch", "import torch, slimps"])
 def test_it_lives_beside_torch(order):
-    ran = run_python(order + "; torch.ones(2).sum(); slimps.optimizer.SGD().spec(); print('both')",
-                     os.path.abspath("python/package"))
+    ran = run_python(
+        order + "; torch.ones(2).sum(); slimps.optimizer.SGD().spec(); print('both')",
+        os.path.abspath("python/package"),
+    )
     assert ran.stdout == "both\n"
 
 
 def test_it_does_not_bring_torch_along():
-    ran = run_python("import slimps, sys; maps = open('/proc/self/maps').read(); "
-                     "print('torch' in sys.modules, 'libtorch' in maps)", os.path.abspath("python/package"))
+    ran = run_python(
+        "import slimps, sys; maps = open('/proc/self/maps').read(); "
+        "print('torch' in sys.modules, 'libtorch' in maps)",
+        os.path.abspath("python/package"),
+    )
     assert ran.stdout == "False False\n"
 
 
@@ -83,15 +107,22 @@ def test_another_python_is_told_which_one_it_is_for(tmp_path):
     package.mkdir()
     for name in os.listdir("python/package/slimps"):
         if name.endswith(".py"):
-            (package / name).write_text(open("python/package/slimps/" + name, encoding="utf-8").read())
+            (package / name).write_text(
+                open("python/package/slimps/" + name, encoding="utf-8").read()
+            )
     ran = run_python("import slimps", tmp_path)
     assert ran.returncode != 0
-    assert "slimps was built for Debian's /usr/bin/python3 (3.11, CPython, x86_64), and " + sys.executable in ran.stdout
+    assert (
+        "slimps was built for Debian's /usr/bin/python3 (3.11, CPython, x86_64), and "
+        + sys.executable
+        in ran.stdout
+    )
 
 
 def test_the_stub_names_what_the_extension_has():
     stub = open("python/package/slimps/_slimps.pyi", encoding="utf-8").read()
-    from slimps import _slimps  # pylint: disable=import-outside-toplevel
+    from slimps import _slimps
+
     for kind in (_slimps.Options, _slimps.Schedule, _slimps.OptimizerSpec, _slimps.Store):
         assert "class %s:" % kind.__name__ in stub
         body = stub.split("class %s:" % kind.__name__)[1].split("\nclass ")[0]

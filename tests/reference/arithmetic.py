@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fp32 arithmetic that codecs share: sums in sixteen lanes by blocks, half-precision formats, bit planes.
+"""The fp32 arithmetic that codecs share.
+
+Sums in sixteen lanes by blocks, half-precision formats, bit planes.
 
 numpy rounds every fp32 operation by itself, as the C++ code does.
 """
@@ -13,7 +15,7 @@ F = np.float32
 def fold(lanes):
     """Sums the last axis of sixteen: 8 + 8, 4 + 4, 2 + 2, 1 + 1."""
     for width in (8, 4, 2, 1):
-        lanes = lanes[..., :width] + lanes[..., width:2 * width]
+        lanes = lanes[..., :width] + lanes[..., width : 2 * width]
     return lanes[..., 0]
 
 
@@ -24,8 +26,8 @@ def block_sums(values, block=BLOCK):
     rows = -(-block // 16)
     padded = np.zeros((blocks, rows * 16), F)
     for index in range(blocks):
-        part = values[index * block:(index + 1) * block]
-        padded[index, :len(part)] = part
+        part = values[index * block : (index + 1) * block]
+        padded[index, : len(part)] = part
     lanes = padded.reshape(blocks, rows, 16)
     start = np.zeros((blocks, 1, 16), F)  # so that a sum of only -0 is +0
     # accumulate adds strictly in order; sum does not.

@@ -39,25 +39,32 @@ def ternary(x, chosen, scale):
 def adacomp(lt_conv=50, lt_fc=500, scale_factor=2):
     """Algorithm 2, with x = G = residue + dW and H = G + dW. Sends sign(G) * scale where |H| >=
     max|G| of the bin."""
+
     def encode(x, step):
         length = lt_conv if step.layer == CONVOLUTION else lt_fc
         maxima = bin_maxima(np.abs(x), length)
         h = x + F(scale_factor - 1) * step.gradient
-        chosen = np.abs(h) >= np.repeat(maxima, length)[:len(x)]
+        chosen = np.abs(h) >= np.repeat(maxima, length)[: len(x)]
         return ternary(x, chosen, one_scale(maxima, length, len(x)))
+
     return encode
 
 
 def local_selection(lt_conv=50, lt_fc=500):
     """AdaComp's local selection without its soft threshold: only each bin's maximum, of equals the
     first."""
+
     def encode(x, step):
         length = lt_conv if step.layer == CONVOLUTION else lt_fc
         maxima = bin_maxima(np.abs(x), length)
-        first = [begin + np.argmax(np.abs(x[begin:begin + length])) for begin in range(0, len(x), length)]
+        first = [
+            begin + np.argmax(np.abs(x[begin : begin + length]))
+            for begin in range(0, len(x), length)
+        ]
         chosen = np.zeros(len(x), bool)
         chosen[first] = True
         return ternary(x, chosen, one_scale(maxima, length, len(x)))
+
     return encode
 
 

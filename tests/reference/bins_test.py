@@ -31,11 +31,14 @@ def effective_rates():
         gradients = random.standard_normal((rounds, n)).astype(F)
         got = encode("adacomp", gradients, layer=layer, kernels="one")
         rates = [bins.effective_rate(n, round_.sent, length) for round_ in got]
-        settled = float(np.mean(rates[rounds // 2:]))
+        settled = float(np.mean(rates[rounds // 2 :]))
         assert least < settled < most, f"bins of {length}: effective rate {settled}"
         for round_ in got:
             assert round_.sent == np.count_nonzero(round_.decoded)
-        print(f"bins of {length}: effective rate {rates[0]:.1f} in round 1, {settled:.1f} once settled")
+        print(
+            f"bins of {length}: effective rate {rates[0]:.1f} in round 1, {settled:.1f} once "
+            f"settled"
+        )
 
 
 def entry_bytes():
@@ -44,7 +47,9 @@ def entry_bytes():
     for length in (63, 64, 65):
         got = encode(f"adacomp:lt={length}", gradient, kernels="one")[0]
         bitmap = -(-(-(-4096 // length)) // 8)
-        assert len(got.payload) == 12 + 4 + bitmap + got.sent * bins.entry_bits(length) // 8, f"bins of {length}"
+        assert (
+            len(got.payload) == 12 + 4 + bitmap + got.sent * bins.entry_bits(length) // 8
+        ), f"bins of {length}"
 
 
 def main():

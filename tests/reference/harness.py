@@ -23,7 +23,15 @@ CONTEXT = dict(key=0x9E3779B97F4A7C15, worker=3, partition=2, first_round=5)
 
 def normal(random, shape):
     g = random.standard_normal(shape).astype(F)
-    for value in (0.0, -0.0, 1e-41, -1e-41, 0.5, -0.5, 0.25):  # comparisons could treat them differently
+    for value in (
+        0.0,
+        -0.0,
+        1e-41,
+        -1e-41,
+        0.5,
+        -0.5,
+        0.25,
+    ):  # comparisons could treat them differently
         g[random.random(shape) < 0.01] = F(value)
     return g
 
@@ -83,9 +91,15 @@ def read_rounds(out, n):
     while at < len(out):
         fields = struct.unpack_from("<5Q3d", out, at)
         at += 64
-        round_ = SimpleNamespace(format=fields[0], payload=out[at:at + fields[1]], sent=fields[2], norms=fields[5:])
+        round_ = SimpleNamespace(
+            format=fields[0], payload=out[at : at + fields[1]], sent=fields[2], norms=fields[5:]
+        )
         at += fields[1]
-        round_.decoded, round_.residual, round_.momentum = floats(n), floats(fields[3]), floats(fields[4])
+        round_.decoded, round_.residual, round_.momentum = (
+            floats(n),
+            floats(fields[3]),
+            floats(fields[4]),
+        )
         yield round_
 
 
@@ -100,14 +114,23 @@ def rounds_of(codec, gradients, *, grad_scale, feedback, seed, layer=0, before=N
         scaled = before.advance(gradient, grad_scale)
         x = scaled + residual if feedback else scaled
         step = SimpleNamespace(
-            gradient=scaled, layer=layer, round=number, seed=seed, context=context,
-            random=Stream(seed, context["key"], number, context["worker"], context["partition"]))
+            gradient=scaled,
+            layer=layer,
+            round=number,
+            seed=seed,
+            context=context,
+            random=Stream(seed, context["key"], number, context["worker"], context["partition"]),
+        )
         decoded = codec(x, step).astype(F)
         before.after(decoded != 0)
         if feedback:
             residual = x - decoded
-        yield SimpleNamespace(x=x, decoded=decoded, residual=residual if feedback else np.zeros(0, F),
-                              momentum=before.momentum)
+        yield SimpleNamespace(
+            x=x,
+            decoded=decoded,
+            residual=residual if feedback else np.zeros(0, F),
+            momentum=before.momentum,
+        )
 
 
 def same(got, want, what):
@@ -118,7 +141,10 @@ def same(got, want, what):
         sys.exit(f"{what}: {len(got)} elements, expected {len(want)}")
     differ = np.flatnonzero(got.view(np.uint32) != want.astype(F).view(np.uint32))
     at = differ[0]
-    sys.exit(f"{what}: {len(differ)} of {len(got)} differ, first element {at}: {got[at]!r}, expected {want[at]!r}")
+    sys.exit(
+        f"{what}: {len(differ)} of {len(got)} differ, first element {at}: {got[at]!r}, expected "
+        f"{want[at]!r}"
+    )
 
 
 def check_statistics(got, x, what):
@@ -128,11 +154,14 @@ def check_statistics(got, x, what):
     """
     # Without a residual the codec may compute the error's squares as |x|^2 - 2 x y + |y|^2, each a
     # sum of 256 terms in a lane.
-    rounding = 4 * 256 * 2.0**-24 * float((x.astype(np.float64)**2).sum())
+    rounding = 4 * 256 * 2.0**-24 * float((x.astype(np.float64) ** 2).sum())
     wide, decoded = x.astype(np.float64), got.decoded.astype(np.float64)
     overflows = float((wide**2).sum()) > 1e38
-    for name, value, parts in (("|x|^2", got.norms[0], wide), ("|decode(x)|^2", got.norms[1], decoded),
-                               ("|x - decode(x)|^2", got.norms[2], wide - decoded)):
+    for name, value, parts in (
+        ("|x|^2", got.norms[0], wide),
+        ("|decode(x)|^2", got.norms[1], decoded),
+        ("|x - decode(x)|^2", got.norms[2], wide - decoded),
+    ):
         exact = float((parts**2).sum())
         tiny = 1e-38 * len(x)  # below this fp32 squares lose bits
         near = abs(value - exact) <= 1e-4 * exact + rounding + tiny
@@ -142,8 +171,21 @@ def check_statistics(got, x, what):
             sys.exit(f"{what}: {name} is {value}, expected {exact}")
 
 
-def compare(spec, codec, *, feedback, inputs=INPUTS, sizes=SIZES, rounds=ROUNDS, seed=0, payload_bytes=None,
-            most_bytes=None, layer=0, before=None, **context):
+def compare(
+    spec,
+    codec,
+    *,
+    feedback,
+    inputs=INPUTS,
+    sizes=SIZES,
+    rounds=ROUNDS,
+    seed=0,
+    payload_bytes=None,
+    most_bytes=None,
+    layer=0,
+    before=None,
+    **context,
+):
     """Compares one codec on every input and size with every kernel set.
 
     payload_bytes, most_bytes: functions of n that return the declared size.
@@ -157,17 +199,36 @@ def compare(spec, codec, *, feedback, inputs=INPUTS, sizes=SIZES, rounds=ROUNDS,
                 continue
             gradients = make(random, (rounds, n))
             scale = float(random.choice([1.0, 0.125, 3.0]))
-            got = encode(spec, gradients, grad_scale=scale, layer=layer, residual="on" if feedback else "off",
-                         **context)
-            want = rounds_of(codec, gradients, grad_scale=scale, feedback=feedback, seed=seed, layer=layer,
-                             before=before, **context)
+            got = encode(
+                spec,
+                gradients,
+                grad_scale=scale,
+                layer=layer,
+                residual="on" if feedback else "off",
+                **context,
+            )
+            want = rounds_of(
+                codec,
+                gradients,
+                grad_scale=scale,
+                feedback=feedback,
+                seed=seed,
+                layer=layer,
+                before=before,
+                **context,
+            )
             for index, (ours, theirs) in enumerate(zip(got, want, strict=True)):
                 what = f"{spec}, {n} of {make.__name__}, round {index}"
                 check_round(ours, theirs, what)
                 if payload_bytes is not None and len(ours.payload) != payload_bytes(n):
-                    sys.exit(f"{what}: {len(ours.payload)} bytes of payload, expected {payload_bytes(n)}")
+                    sys.exit(
+                        f"{what}: {len(ours.payload)} bytes of payload, expected {payload_bytes(n)}"
+                    )
                 if most_bytes is not None and len(ours.payload) > most_bytes(n):
-                    sys.exit(f"{what}: {len(ours.payload)} bytes of payload, expected at most {most_bytes(n)}")
+                    sys.exit(
+                        f"{what}: {len(ours.payload)} bytes of payload, expected at most "
+                        f"{most_bytes(n)}"
+                    )
                 compared += 1
     print(f"{spec}: {compared} encodings equal numpy's bit for bit")
 
@@ -176,7 +237,13 @@ def check_round(got, want, what):
     same(got.decoded, want.decoded, what + ": decoded")
     same(got.residual, want.residual, what + ": residual")
     same(got.momentum, want.momentum, what + ": momentum")
-    same(parse(got.format, got.payload, len(want.x)), want.decoded, what + ": payload parsed by its layout")
+    same(
+        parse(got.format, got.payload, len(want.x)),
+        want.decoded,
+        what + ": payload parsed by its layout",
+    )
     check_statistics(got, want.x, what)
     if got.format == SPARSE and entries_of(got.payload) != got.sent:
-        sys.exit(f"{what}: says {got.sent} elements sent, the payload holds {entries_of(got.payload)}")
+        sys.exit(
+            f"{what}: says {got.sent} elements sent, the payload holds {entries_of(got.payload)}"
+        )

@@ -74,4 +74,5 @@ def warmup(codec_of_density, ratio, rounds_per_step):
     def encode(x, step):
         index = min((step.round - 1) // rounds_per_step, len(densities) - 1)
         return codec_of_density(densities[index])(x, step)
+
     return encode

@@ -57,8 +57,11 @@ class Reader:
 
 # ---- levels.h
 
+
 def levels_header(payload, n):
-    magic, bits, scales, kind, elements, block, largest, zero, value = struct.unpack_from("<BBBBIHBBf", payload)
+    magic, bits, scales, kind, elements, block, largest, zero, value = struct.unpack_from(
+        "<BBBBIHBBf", payload
+    )
     assert (magic, elements, zero) == (0xB7, n, 0)
     return bits, scales, kind, block, largest, F(value)
 
@@ -100,14 +103,18 @@ def parse_codes(payload, n):
     assert np.abs(level).max(initial=0) <= largest
     if kind == 0:
         return level.astype(F) * scale
-    power = np.ldexp(np.ones(n), np.abs(level) - largest)  # in fp64: 2^-126 times a scale is rounded once
+    # In fp64: 2^-126 times a scale is rounded once.
+    power = np.ldexp(np.ones(n), np.abs(level) - largest)
     return np.where(level == 0, 0, np.sign(level) * power * scale).astype(F)
 
 
 # ---- sparse.h
 
+
 def parse_sparse(payload, n):
-    magic, coding, values, flags, elements, count, scale0, scale1 = struct.unpack_from("<BBBBIIff", payload)
+    magic, coding, values, flags, elements, count, scale0, scale1 = struct.unpack_from(
+        "<BBBBIIff", payload
+    )
     assert (magic, flags, elements) == (0xB8, 0, n)
     reader = Reader(payload, 20)
     sizes = block_sizes(n)
@@ -177,19 +184,24 @@ def seeded_counts(stream, n, count):
 def seeded_indices(stream, sizes, counts):
     """Draws one element from each of `count` parts of a block, and rotates them all by the same
     distance."""
-    words = Stream(stream[0] | stream[1] << 32, 0, *stream[2:]).words(BLOCK * len(sizes) + 1).astype(np.int64)
+    words = (
+        Stream(stream[0] | stream[1] << 32, 0, *stream[2:])
+        .words(BLOCK * len(sizes) + 1)
+        .astype(np.int64)
+    )
     index = []
     for block, (size, count) in enumerate(zip(sizes.tolist(), counts.tolist())):
         if count == 0:
             continue
-        mine = words[BLOCK * block:]
+        mine = words[BLOCK * block :]
         bounds = np.arange(count + 1) * ((size << 16) // count) >> 16
-        within = (mine[1:count + 1] >> 16) * np.diff(bounds) >> 16
+        within = (mine[1 : count + 1] >> 16) * np.diff(bounds) >> 16
         index.append((bounds[:-1] + within + (int(mine[0]) * size >> 32)) % size)
     return np.concatenate(index) if index else np.zeros(0, np.int64)
 
 
 # ---- bins.h
+
 
 def parse_bins(payload, n):
     magic, bits, length, elements, scale = struct.unpack_from("<BBHIf", payload)
@@ -203,19 +215,25 @@ def parse_bins(payload, n):
         first, last = block * BLOCK // length, (block * BLOCK + int(size) - 1) // length
         width = -(-(last - first + 1) // 8) if block == len(sizes) - 1 else stride
         unpacked = np.unpackbits(reader.array(np.uint8, width), bitorder="little")
-        assert not unpacked[last - first + 1:].any(), "bits past the pieces"
+        assert not unpacked[last - first + 1 :].any(), "bits past the pieces"
         pieces.append(first + np.flatnonzero(unpacked))
     entries = reader.array("<u1" if bits == 8 else "<u2", int(counts.sum())).astype(np.int64)
     reader.end()
     dense = np.zeros(n, F)
     at = 0
     for block, count in enumerate(counts):
-        mine = entries[at:at + count]
+        mine = entries[at : at + count]
         at += count
         last = mine >> (bits - 1)
         piece = pieces[block][np.cumsum(last) - last]
-        place = piece * length + (mine & (2**(bits - 2) - 1))
-        assert last.sum() == len(pieces[block]) and (count == 0 or last[-1]) and (np.diff(place) > 0).all()
-        assert count == 0 or (place[0] >= block * BLOCK and place[-1] < block * BLOCK + sizes[block])
+        place = piece * length + (mine & (2 ** (bits - 2) - 1))
+        assert (
+            last.sum() == len(pieces[block])
+            and (count == 0 or last[-1])
+            and (np.diff(place) > 0).all()
+        )
+        assert count == 0 or (
+            place[0] >= block * BLOCK and place[-1] < block * BLOCK + sizes[block]
+        )
         dense[place] = np.where(mine >> (bits - 2) & 1, F(-scale), F(scale))
     return dense

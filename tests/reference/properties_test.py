@@ -9,16 +9,40 @@ import numpy as np
 from harness import denormals, encode, heavy_tailed, normal, same, spikes, ties
 
 FEEDBACK = (
-    "fp16:error_feedback=on", "bf16:error_feedback=on", "1bit", "1bit:scaling=two_mean", "1bit:scaling=none", "2bit",
-    "signsgd:error_feedback=on", "terngrad:error_feedback=on", "qsgd:error_feedback=on",
-    "dithering:error_feedback=on", "dithering:partition=natural,error_feedback=on", "topk", "topk:ratio=0.2,value=fp16",
-    "mstopk", "randomk", "redsync", "threshold", "adacomp", "local_selection",
+    "fp16:error_feedback=on",
+    "bf16:error_feedback=on",
+    "1bit",
+    "1bit:scaling=two_mean",
+    "1bit:scaling=none",
+    "2bit",
+    "signsgd:error_feedback=on",
+    "terngrad:error_feedback=on",
+    "qsgd:error_feedback=on",
+    "dithering:error_feedback=on",
+    "dithering:partition=natural,error_feedback=on",
+    "topk",
+    "topk:ratio=0.2,value=fp16",
+    "mstopk",
+    "randomk",
+    "redsync",
+    "threshold",
+    "adacomp",
+    "local_selection",
     "dryden",
 )
 # decode(encode(x)) encodes to itself, so a node that forwards decoded values changes nothing.
 STABLE = (
-    "none", "fp16", "bf16", "1bit:scaling=none", "2bit", "signsgd", "topk", "topk:ratio=0.2,value=fp16", "threshold",
-    "threshold:value=fp32", "redsync",
+    "none",
+    "fp16",
+    "bf16",
+    "1bit:scaling=none",
+    "2bit",
+    "signsgd",
+    "topk",
+    "topk:ratio=0.2,value=fp16",
+    "threshold",
+    "threshold:value=fp32",
+    "redsync",
 )
 # Scales are means, whose fp32 sums round. So the signs are equal, and the scales only up to that.
 STABLE_BUT_FOR_ROUNDING = ("1bit", "1bit:scaling=two_mean")
@@ -35,7 +59,9 @@ def telescopes(spec, random):
         before = np.zeros(5000)
         for gradient, round_ in zip(gradients.astype(np.float64), rounds):
             summed += gradient - round_.decoded
-            bound += 2.0**-24 * (np.abs(gradient + before) + np.abs(round_.residual)) + 2.0**-149
+            bound += (
+                2.0**-24 * (np.abs(gradient + before) + np.abs(round_.residual)) + 2.0**-149
+            )
             before = round_.residual.astype(np.float64)
         off = np.abs(summed - before) - bound * (1 + 1e-6)
         if off.max() > 0:
@@ -73,8 +99,11 @@ def keeps_the_largest(random):
 
 def two_workers_share_randomk(random):
     g = normal(random, (1, 9000))
-    chosen = [encode("randomk:seed=3", g, residual="off", worker=worker, first_round=round_)[0].decoded != 0
-              for worker, round_ in ((0, 7), (1, 7), (0, 8))]
+    chosen = [
+        encode("randomk:seed=3", g, residual="off", worker=worker, first_round=round_)[0].decoded
+        != 0
+        for worker, round_ in ((0, 7), (1, 7), (0, 8))
+    ]
     nonzero = g[0] != 0
     assert (chosen[0] == chosen[1]).all() and (chosen[0][nonzero] != chosen[2][nonzero]).any()
     others = [encode("terngrad", g, residual="off", worker=worker)[0].decoded for worker in (0, 1)]

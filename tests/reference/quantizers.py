@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Codecs that keep every element and spend few bits on it, from their papers.
 
-A codec is a function (x, step) -> what the server decodes, where x = gradient * grad_scale + residual in fp32 and step
-(made in harness.py) carries the scaled gradient and the random stream. Options are bound by the functions that make
-them.
+A codec is a function (x, step) -> what the server decodes, where x = gradient * grad_scale +
+residual in fp32 and step (made in harness.py) carries the scaled gradient and the random stream.
+Options are bound by the functions that make them.
 """
 
 import numpy as np
@@ -37,6 +37,7 @@ def one_bit_l1(x, _step):
 
 def one_bit_two_mean(x, _step):
     """1-bit SGD (Seide et al. 2014): each sign becomes the mean of the elements with that sign."""
+
     def mean(side):
         counts = np.add.reduceat(side, np.arange(0, len(x), BLOCK), dtype=np.int64)
         return block_sums(np.where(side, x, F(0))) / np.maximum(counts, 1).astype(F)
@@ -92,8 +93,10 @@ def stochastic_round(t, shorts):
 
 
 def natural_levels(magnitude, inverse, shorts):
-    """Level 0 is 0, level j is 2^(j - 1) in units of the smallest power: the neighbours of t / STEPS, with the
-    probabilities that keep the mean."""
+    """Returns the neighbours of t / STEPS, with the probabilities that keep the mean.
+
+    Level 0 is 0, level j is 2^(j - 1) in units of the smallest power.
+    """
     t = (magnitude * inverse).astype(np.float64)
     _, exponent = np.frexp(t)
     power = np.ldexp(1.0, exponent - 1)  # t in [power, 2 power)
@@ -102,8 +105,11 @@ def natural_levels(magnitude, inverse, shorts):
 
 
 def terngrad(clip=2.5):
-    """TernGrad (Wen et al. 2017): s * sign(x) with probability |x| / s, else 0; s = max|x| after clipping x at `clip`
-    standard deviations, here about 0. clip 0: none."""
+    """TernGrad (Wen et al. 2017): s * sign(x) with probability |x| / s, else 0.
+
+    s = max|x| after clipping x at `clip` standard deviations, here about 0. clip 0: none.
+    """
+
     def encode(x, step):
         s = np.abs(x).max()
         bound = F(clip * np.sqrt(total(x * x) / len(x))) if clip else s
@@ -112,13 +118,16 @@ def terngrad(clip=2.5):
         inverse, scale = factors(np.asarray(s), 1)
         t = np.clip(x * inverse, F(-STEPS), F(STEPS))
         return stochastic_round(t, step.random.shorts(len(x))).astype(F) * scale
+
     return encode
 
 
 def qsgd(bits=4, bucket=512, norm="l2"):
-    """QSGD (Alistarh et al. 2017): per bucket, norm * sign(x) * l / s with s = 2^(bits - 1) - 1 levels, l the
-    stochastic rounding of s |x| / norm."""
-    s = 2**(bits - 1) - 1
+    """QSGD (Alistarh et al. 2017): per bucket, norm * sign(x) * l / s.
+
+    There are s = 2^(bits - 1) - 1 levels. l is the stochastic rounding of s |x| / norm.
+    """
+    s = 2 ** (bits - 1) - 1
 
     def encode(x, step):
         n = len(x)
@@ -127,12 +136,16 @@ def qsgd(bits=4, bucket=512, norm="l2"):
             norms = or_largest(np.sqrt(block_sums(x * x, bucket)), norms)
         inverse, scale = (per_element(values, n, bucket) for values in factors(norms, s))
         return stochastic_round(x * inverse, step.random.shorts(n)).astype(F) * scale
+
     return encode
 
 
 def dithering(k=7, partition="linear", normalize="max"):
-    """Horvath et al. 2019, section 4: random dithering of |x| / norm over k levels up to 1, equally spaced (linear) or
-    powers of two (natural), of the partition's one norm."""
+    """Horvath et al. 2019, section 4: random dithering of |x| / norm over k levels up to 1.
+
+    Levels are equally spaced (linear) or powers of two (natural). A partition has one norm.
+    """
+
     def encode(x, step):
         largest = np.abs(x).max()
         norm = largest
@@ -146,7 +159,8 @@ def dithering(k=7, partition="linear", normalize="max"):
             return stochastic_round(x * inverse, shorts).astype(F) * scale
         if norm < SMALLEST_NORM:
             return np.zeros_like(x)
-        levels = natural_levels(np.abs(x), F(2.0**(k + 15)) / norm, shorts)
-        decoded = (2.0**(levels - k) * norm).astype(F)
+        levels = natural_levels(np.abs(x), F(2.0 ** (k + 15)) / norm, shorts)
+        decoded = (2.0 ** (levels - k) * norm).astype(F)
         return np.where(levels == 0, F(0), np.copysign(decoded, x))
+
     return encode

@@ -17,8 +17,11 @@ CODECS = {
     "bf16": (q.bf16, True, lambda n: 2 * n),
     "1bit": (q.one_bit_l1, True, lambda n: 16 + 4 * blocks(n) + -(-n // 8)),
     "1bit:error_feedback=off": (q.one_bit_l1, False, lambda n: 16 + 4 * blocks(n) + -(-n // 8)),
-    "1bit:scaling=two_mean,error_feedback=off":
-        (q.one_bit_two_mean, False, lambda n: 16 + 8 * blocks(n) + -(-n // 8)),
+    "1bit:scaling=two_mean,error_feedback=off": (
+        q.one_bit_two_mean,
+        False,
+        lambda n: 16 + 8 * blocks(n) + -(-n // 8),
+    ),
     "1bit:scaling=two_mean": (q.one_bit_two_mean, True, lambda n: 16 + 8 * blocks(n) + -(-n // 8)),
     "1bit:scaling=none": (q.one_bit_none(), True, lambda n: 16 + -(-n // 8)),
     "1bit:scaling=none,threshold=0.25": (q.one_bit_none(0.25), True, lambda n: 16 + -(-n // 8)),

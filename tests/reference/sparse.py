@@ -50,6 +50,7 @@ def mstopk(k_of, passes=30):
     Keeps the elements that reach the best threshold reached by at most k elements. Fills up to k
     from those that reach the best threshold reached by more.
     """
+
     def encode(x, _step):
         a, k = np.abs(x), k_of(len(x))
         mean, top = F(total(a) / len(x)), a.max()
@@ -71,7 +72,8 @@ def mstopk(k_of, passes=30):
         sure = a >= few if few is not None else np.zeros(len(x), bool)
         spare = ~sure & (a >= many if many is not None else True)
         # The paper fills up with a random run of the spare elements. Here they are the first.
-        return kept(x, sure | mask_of(len(x), np.flatnonzero(spare)[:k - few_count]))
+        return kept(x, sure | mask_of(len(x), np.flatnonzero(spare)[: k - few_count]))
+
     return encode
 
 
@@ -80,7 +82,7 @@ def ordered_mean(x, chosen):
     total_sum = 0.0
     for begin in range(0, len(x), BLOCK):
         block_sum = 0.0
-        for value in x[begin:begin + BLOCK][chosen[begin:begin + BLOCK]]:
+        for value in x[begin : begin + BLOCK][chosen[begin : begin + BLOCK]]:
             block_sum += float(value)
         total_sum += block_sum
     return F(total_sum / int(chosen.sum()))
@@ -93,6 +95,7 @@ def redsync(k_of, step_width=0.2):
     then takes the top k of those. Quantised: odd rounds send the largest x and even rounds the
     smallest, as their mean. Elements of the other sign are never sent.
     """
+
     def encode(x, step):
         y = (x if step.round % 2 == 1 else -x).astype(np.float64)
         k = min(k_of(len(x)), int((y > 0).sum()))
@@ -106,6 +109,7 @@ def redsync(k_of, step_width=0.2):
             over = (y > threshold) & (y > 0)
         chosen = largest(np.where(over, y, -np.inf), k)
         return np.where(chosen, ordered_mean(x, chosen), F(0)).astype(F)
+
     return encode
 
 
@@ -115,6 +119,7 @@ def dryden(share_of):
     A fixed share of the positive and of the negative elements reaches a threshold. Each side's
     elements are sent as their mean.
     """
+
     def encode(x, _step):
         sent = np.zeros_like(x)
         for side in (x > 0, x < 0):
@@ -123,26 +128,32 @@ def dryden(share_of):
                 chosen = largest(np.where(side, np.abs(x), F(-1)), share_of(number))
                 sent = np.where(chosen, ordered_mean(x, chosen), sent)
         return sent
+
     return encode
 
 
 def threshold(tau=0.5, value="tau"):
     """Strom 2015: elements that reach tau are sent as tau with their sign. The rest waits."""
+
     def encode(x, _step):
         chosen = np.abs(x) >= F(tau)
         return np.where(chosen, np.copysign(F(tau), x), F(0)) if value == "tau" else kept(x, chosen)
+
     return encode
 
 
 def randomk(k_of, scaled=False):
     """Draws k elements without replacement, the same for all workers. Scaled: times n / k, which is
     unbiased."""
+
     def encode(x, step):
         n, k = len(x), k_of(len(x))
-        stream = Stream(step.seed, step.context["key"], step.round, ANY_WORKER,
-                        step.context["partition"])
+        stream = Stream(
+            step.seed, step.context["key"], step.round, ANY_WORKER, step.context["partition"]
+        )
         counts = np.diff(seeded_counts([*stream.key, *stream.rest], n, k))
         index = seeded_indices([*stream.key, *stream.rest], block_sizes(n), counts)
         place = np.repeat(np.arange(len(counts)), counts) * BLOCK + index
         return kept(x * F(n / k) if scaled else x, mask_of(n, place))
+
     return encode

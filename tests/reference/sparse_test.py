@@ -16,9 +16,11 @@ def most(k_of, value_bytes):
 
 def most_signs(ratio):
     """As most(), but each side sends at least one element."""
+
     def most_bytes(n):
         k = min(n, s.share(ratio)(n) + 1)
         return 20 + 4 * -(-n // BLOCK) + -(-k // 8) + -(-3 * k // 2)
+
     return most_bytes
 
 
@@ -45,8 +47,11 @@ CODECS = {
 }
 RANDOM = {
     f"randomk:seed={SEED}": (s.randomk(hundredth), True, lambda n: 40 + 4 * hundredth(n)),
-    f"randomk:ratio=0.2,scaled=on,seed={SEED}":
-        (s.randomk(s.share(0.2), True), False, lambda n: 40 + 4 * s.share(0.2)(n)),
+    f"randomk:ratio=0.2,scaled=on,seed={SEED}": (
+        s.randomk(s.share(0.2), True),
+        False,
+        lambda n: 40 + 4 * s.share(0.2)(n),
+    ),
 }
 
 
@@ -55,8 +60,17 @@ def main():
         inputs = INPUTS if "fp16" in spec else INPUTS + (huge,)
         compare(spec, codec, feedback=feedback, most_bytes=most_bytes, inputs=inputs)
     for spec, (codec, feedback, payload_bytes) in RANDOM.items():
-        compare(spec, codec, feedback=feedback, seed=SEED, payload_bytes=payload_bytes, inputs=INPUTS + (huge,))
-    unbiased.check_unbiased("randomk:k=60,scaled=on", unbiased.scaled(60, unbiased.ELEMENTS), independent=False)
+        compare(
+            spec,
+            codec,
+            feedback=feedback,
+            seed=SEED,
+            payload_bytes=payload_bytes,
+            inputs=INPUTS + (huge,),
+        )
+    unbiased.check_unbiased(
+        "randomk:k=60,scaled=on", unbiased.scaled(60, unbiased.ELEMENTS), independent=False
+    )
 
 
 if __name__ == "__main__":

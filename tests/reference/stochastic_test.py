@@ -22,14 +22,29 @@ RANDOM = {
     "terngrad:clip=1.25,error_feedback=on": (q.terngrad(1.25), True, lambda n: 16 + 2 * -(-n // 8)),
     "qsgd": (q.qsgd(), False, qsgd_bytes(4, 512)),
     "qsgd:bits=2,bucket=4096,error_feedback=on": (q.qsgd(2, 4096), True, qsgd_bytes(2, 4096)),
-    "qsgd:bits=8,bucket=128,norm=max,error_feedback=on": (q.qsgd(8, 128, "max"), True, qsgd_bytes(8, 128)),
+    "qsgd:bits=8,bucket=128,norm=max,error_feedback=on": (
+        q.qsgd(8, 128, "max"),
+        True,
+        qsgd_bytes(8, 128),
+    ),
     "qsgd:bits=4,norm=max": (q.qsgd(4, 512, "max"), False, qsgd_bytes(4, 512)),
     "dithering": (q.dithering(), False, lambda n: 16 + -(-n // 2)),
-    "dithering:k=100,normalize=l2,error_feedback=on": (q.dithering(100, "linear", "l2"), True, lambda n: 16 + n),
+    "dithering:k=100,normalize=l2,error_feedback=on": (
+        q.dithering(100, "linear", "l2"),
+        True,
+        lambda n: 16 + n,
+    ),
     "dithering:partition=natural": (q.dithering(7, "natural"), False, lambda n: 16 + -(-n // 2)),
-    "dithering:partition=natural,k=20,normalize=l2,error_feedback=on":
-        (q.dithering(20, "natural", "l2"), True, lambda n: 16 + n),
-    "dithering:partition=natural,k=1": (q.dithering(1, "natural"), False, lambda n: 16 + -(-n // 2)),
+    "dithering:partition=natural,k=20,normalize=l2,error_feedback=on": (
+        q.dithering(20, "natural", "l2"),
+        True,
+        lambda n: 16 + n,
+    ),
+    "dithering:partition=natural,k=1": (
+        q.dithering(1, "natural"),
+        False,
+        lambda n: 16 + -(-n // 2),
+    ),
 }
 SEED = 0xFEDCBA9876543210
 # spec: what each element may decode to
@@ -45,13 +60,18 @@ UNBIASED = {
 }
 
 
-
 def main():
     philox.self_test()
     for spec, (codec, feedback, payload_bytes) in RANDOM.items():
         seeded = spec + ("," if ":" in spec else ":") + f"seed={SEED}"
-        compare(seeded, codec, feedback=feedback, payload_bytes=payload_bytes, seed=SEED,
-                inputs=INPUTS + (huge,))
+        compare(
+            seeded,
+            codec,
+            feedback=feedback,
+            payload_bytes=payload_bytes,
+            seed=SEED,
+            inputs=INPUTS + (huge,),
+        )
     for spec, neighbours in UNBIASED.items():
         unbiased.check_unbiased(spec, neighbours)
 

@@ -16,7 +16,12 @@ def check_cpp(path, text):
         complaints.append("%s:1: expected // %s" % (path, LICENCE))
     for number, line in enumerate(text.split("\n"), 1):
         if len(line) > MAX_COLUMNS:
-            complaints.append("%s:%d: %d columns, expected at most %d" % (path, number, len(line), MAX_COLUMNS))
+            complaints.append(
+                "%s:%d: %d columns, expected at most %d" % (path, number, len(line), MAX_COLUMNS)
+            )
         if FRAGMENT.match(line):
-            complaints.append("%s:%d: a comment begins with a verb or a subject: %s" % (path, number, line.strip()))
+            complaints.append(
+                "%s:%d: a comment begins with a verb or a subject: %s"
+                % (path, number, line.strip())
+            )
     return complaints

@@ -8,7 +8,7 @@ import time
 
 
 def eventually(fact, seconds=60.0):
-    """Returns what `fact` returns, once that is true or `seconds` have passed. Looks every 10 ms."""
+    """Returns what `fact` returns, once that is true or `seconds` have passed."""
     deadline = time.monotonic() + seconds
     while True:
         value = fact()

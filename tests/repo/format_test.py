@@ -7,8 +7,14 @@ import source_tree
 
 def complaints_about(paths):
     """Returns what clang-format would change in files of the repository."""
-    return subprocess.run(["clang-format", "--dry-run", "-Werror"] + paths, cwd=source_tree.REPOSITORY,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    return subprocess.run(
+        ["clang-format", "--dry-run", "-Werror"] + paths,
+        cwd=source_tree.REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
 
 
 class Format(unittest.TestCase):
@@ -16,14 +22,22 @@ class Format(unittest.TestCase):
         paths = source_tree.cpp_files()
         self.assertIn("proto/base/key.h", paths)
         result = complaints_about(paths)
-        wrong = sorted({line.split(":")[0] for line in result.stdout.splitlines() if "error:" in line})
+        wrong = sorted(
+            {line.split(":")[0] for line in result.stdout.splitlines() if "error:" in line}
+        )
         self.assertEqual([], wrong, "run: clang-format -i " + " ".join(wrong))
         self.assertEqual(0, result.returncode, result.stdout)
 
     def test_a_badly_formatted_file_is_refused(self):
-        result = subprocess.run(["clang-format", "--dry-run", "-Werror", "--assume-filename=a.cc"],
-                                input="int  main( ){return 0 ;}\n", cwd=source_tree.REPOSITORY,
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        result = subprocess.run(
+            ["clang-format", "--dry-run", "-Werror", "--assume-filename=a.cc"],
+            input="int  main( ){return 0 ;}\n",
+            cwd=source_tree.REPOSITORY,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
         self.assertNotEqual(0, result.returncode)
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which folder may include which: dependencies run one way, and each foreign library has one home.
 
-tools, tests, python -> worker -> backup_model; server; scheduler -> proto/net -> proto -> proto/base
+tools, tests, python -> worker -> backup_model
+worker, server, scheduler -> proto/net -> proto -> proto/base
 worker, server, backup_model -> compress -> compress/format -> compress/kernels, proto/base
 
 These parts have rooms. Inside a part, a room includes the rooms that it stands on.
@@ -52,7 +53,11 @@ STANDS_ON = {
     "compress/codec/sparse/select": ["compress/codec"],
     "compress/codec/sparse": ["compress/codec", "compress/codec/sparse/select"],
     "compress/codec/state": ["compress/codec"],
-    "compress/codec/catalogue": ["compress/codec", "compress/codec/quantise", "compress/codec/sparse"],
+    "compress/codec/catalogue": [
+        "compress/codec",
+        "compress/codec/quantise",
+        "compress/codec/sparse",
+    ],
     "scheduler": [],
     "server/round": [],
     "server/shard": ["server/round"],
@@ -68,8 +73,16 @@ STANDS_ON = {
     "worker/pull": ["worker/courier", "worker/tensor"],
     "worker": ["worker/tensor", "worker/local", "worker/store", "worker/trainer"],
     "worker/local": ["worker", "worker/push", "worker/saved", "worker/tensor"],
-    "worker/store": ["worker", "worker/courier", "worker/device", "worker/plan", "worker/pull",
-                     "worker/push", "worker/saved", "worker/tensor"],
+    "worker/store": [
+        "worker",
+        "worker/courier",
+        "worker/device",
+        "worker/plan",
+        "worker/pull",
+        "worker/push",
+        "worker/saved",
+        "worker/tensor",
+    ],
     "worker/exchange": ["worker", "worker/local"],
     "worker/trainer": ["worker", "worker/exchange", "worker/tensor"],
     "worker/capi": ["worker"],
@@ -78,15 +91,29 @@ STANDS_ON = {
 
 # Which files may include a library's headers: header pattern, file pattern, in words.
 LIBRARIES = [
-    (re.compile(r"zmq(_addon)?\.h(pp)?$"), re.compile(r"proto/net/|tools/bench/transport/raw_"),
-     "only proto/net (and what the bench puts beside it) includes ZeroMQ"),
-    (re.compile(r"(cuda|cublas|nv)[\w/]*\.h$"), re.compile(r"(.*/)?device_cuda[^/]*$"),
-     "only device_cuda includes CUDA"),
+    (
+        re.compile(r"zmq(_addon)?\.h(pp)?$"),
+        re.compile(r"proto/net/|tools/bench/transport/raw_"),
+        "only proto/net (and what the bench puts beside it) includes ZeroMQ",
+    ),
+    (
+        re.compile(r"(cuda|cublas|nv)[\w/]*\.h$"),
+        re.compile(r"(.*/)?device_cuda[^/]*$"),
+        "only device_cuda includes CUDA",
+    ),
     (re.compile(r"(pybind11/|Python\.h)"), re.compile(r"python/"), "only python includes pybind11"),
-    (re.compile(r"(torch|c10|ATen)/"), re.compile(r"worker/trainer"), "only worker/trainer includes libtorch"),
+    (
+        re.compile(r"(torch|c10|ATen)/"),
+        re.compile(r"worker/trainer"),
+        "only worker/trainer includes libtorch",
+    ),
 ]
-WORKERS_PUBLIC = ["worker/kvstore.h", "worker/kvstore_options.h", "worker/collective_optimizer.h",
-                  "worker/exchange/weight_exchange.h"]
+WORKERS_PUBLIC = [
+    "worker/kvstore.h",
+    "worker/kvstore_options.h",
+    "worker/collective_optimizer.h",
+    "worker/exchange/weight_exchange.h",
+]
 COMPRESS_SEES_NOT = re.compile(r"google/protobuf/|glog/|gflags/|zmq|.*\.pb\.h$")
 
 
@@ -114,9 +141,17 @@ def check_includes(path, text):
             if pattern.match(header) and home != "tests" and not files.match(path):
                 complaints.append(where + "%s, not %s" % (words, header))
         if home == "python" and header.startswith("worker/") and header not in WORKERS_PUBLIC:
-            complaints.append(where + "python is built on the public %s, not %s" % (" and ".join(WORKERS_PUBLIC), header))
-        if home in ("compress", "compress/format", "compress/kernels") and COMPRESS_SEES_NOT.match(header):
-            complaints.append(where + "compress sees no protobuf, ZeroMQ, glog or gflags: " + header)
+            complaints.append(
+                where
+                + "python is built on the public %s, not %s"
+                % (" and ".join(WORKERS_PUBLIC), header)
+            )
+        if home in ("compress", "compress/format", "compress/kernels") and COMPRESS_SEES_NOT.match(
+            header
+        ):
+            complaints.append(
+                where + "compress sees no protobuf, ZeroMQ, glog or gflags: " + header
+            )
     return complaints
 
 
@@ -132,5 +167,7 @@ def check_links(path, text):
     """Returns complaints about one BUILD file. Only third_party may bind Debian's libraries."""
     if path.startswith("third_party" + os.sep):
         return []
-    return ["%s:%d: a -l option outside third_party" % (path, text.count("\n", 0, match.start()) + 1)
-            for match in LINK_OPTION.finditer(text)]
+    return [
+        "%s:%d: a -l option outside third_party" % (path, text.count("\n", 0, match.start()) + 1)
+        for match in LINK_OPTION.finditer(text)
+    ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python unittest files that run with Debian's python3, which rules for other Pythons do not find."""
+"""Python unittest files that run with Debian's python3, which other Python rules do not find."""
 
 def python_test(name, data = [], size = "small", **rest):
     """Runs `name`.py of the calling package."""

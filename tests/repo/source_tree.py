@@ -13,8 +13,11 @@ def files():
     hidden folders."""
     found = []
     for folder, folders, names in os.walk(REPOSITORY):
-        folders[:] = sorted(name for name in folders
-                            if not name.startswith((".", "bazel-")) and name != "__pycache__")
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not name.startswith((".", "bazel-")) and name != "__pycache__"
+        )
         found += [os.path.relpath(os.path.join(folder, name), REPOSITORY) for name in sorted(names)]
     return found
 
@@ -24,7 +27,9 @@ def cpp_files():
 
 
 def build_files():
-    return [path for path in files() if os.path.basename(path) in BUILD_NAMES or path.endswith(".bzl")]
+    return [
+        path for path in files() if os.path.basename(path) in BUILD_NAMES or path.endswith(".bzl")
+    ]
 
 
 def read(path):

@@ -9,7 +9,9 @@ import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "repo"))
+sys.path.insert(
+    0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "repo")
+)
 
 from eventually import eventually  # noqa: E402
 
@@ -23,8 +25,15 @@ def environment(**variables):
 
 
 def run(*arguments, **variables):
-    return subprocess.run([PROGRAM] + list(arguments), env=environment(**variables), stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, timeout=DEADLINE, check=False)
+    return subprocess.run(
+        [PROGRAM] + list(arguments),
+        env=environment(**variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
 
 
 class WrongUsageTest(unittest.TestCase):
@@ -42,9 +51,15 @@ class WrongUsageTest(unittest.TestCase):
         self.refused("unexpected argument \"extra\"", "extra")
 
     def test_where_nodes_are_told_to_look_it_listens_or_refuses(self):
-        self.refused("DMLC_PS_ROOT_URI=192.0.2.7 can be reached by others", DMLC_PS_ROOT_URI="192.0.2.7")
-        self.refused("--bind=127.0.0.1: nodes look for the scheduler at DMLC_PS_ROOT_URI=192.0.2.7",
-                     "--bind=127.0.0.1", "--insecure", DMLC_PS_ROOT_URI="192.0.2.7")
+        self.refused(
+            "DMLC_PS_ROOT_URI=192.0.2.7 can be reached by others", DMLC_PS_ROOT_URI="192.0.2.7"
+        )
+        self.refused(
+            "--bind=127.0.0.1: nodes look for the scheduler at DMLC_PS_ROOT_URI=192.0.2.7",
+            "--bind=127.0.0.1",
+            "--insecure",
+            DMLC_PS_ROOT_URI="192.0.2.7",
+        )
 
     def test_an_open_address_needs_insecure(self):
         self.refused("--insecure", "--bind=0.0.0.0")
@@ -60,7 +75,9 @@ class HelpTest(unittest.TestCase):
         for flag in ("--help", "-h"):
             result = run(flag)
             self.assertEqual(0, result.returncode)
-            self.assertIn("  --roster_timeout_s (60)  how long to wait for all nodes to come", result.stdout)
+            self.assertIn(
+                "  --roster_timeout_s (60)  how long to wait for all nodes to come", result.stdout
+            )
             self.assertLess(len(result.stdout.splitlines()), 20, result.stdout)
             self.assertNotIn("--logbufsecs", result.stdout)
 
@@ -76,9 +93,13 @@ class RunningTest(unittest.TestCase):
         self.port_file = os.path.join(folder.name, "port")
 
     def start(self, *arguments, **variables):
-        process = subprocess.Popen([PROGRAM, "--port_file", self.port_file] + list(arguments),
-                                   env=environment(**variables), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                   text=True)
+        process = subprocess.Popen(
+            [PROGRAM, "--port_file", self.port_file] + list(arguments),
+            env=environment(**variables),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         eventually(lambda: os.path.exists(self.port_file) or process.poll() is not None, DEADLINE)
@@ -100,11 +121,16 @@ class RunningTest(unittest.TestCase):
         process, _ = self.start("--roster_timeout_s=1", DMLC_NUM_WORKER="2", DMLC_NUM_SERVER="1")
         output, _ = process.communicate(timeout=DEADLINE)
         self.assertEqual(1, process.returncode)
-        self.assertIn("slimps_scheduler: roster incomplete after 1s: waiting for 1 server and 2 workers", output)
+        self.assertIn(
+            "slimps_scheduler: roster incomplete after 1s: waiting for 1 server and 2 workers",
+            output,
+        )
 
     def test_a_flag_counts_more_than_the_environment(self):
         process, _ = self.start("--roster_timeout_s=1", "--num_workers=3", DMLC_NUM_WORKER="2")
-        self.assertIn("waiting for 1 server and 3 workers", process.communicate(timeout=DEADLINE)[0])
+        self.assertIn(
+            "waiting for 1 server and 3 workers", process.communicate(timeout=DEADLINE)[0]
+        )
 
     def test_a_signal_ends_it(self):
         process, _ = self.start()

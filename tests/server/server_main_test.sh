@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# slimps_server says in one line what is wrong, with status 2 for wrong usage and 1 for a job that failed.
+# slimps_server says in one line what is wrong, with status 2 for wrong usage and 1 for a job that
+# failed.
 set -u
 server="$1"
 failures=0

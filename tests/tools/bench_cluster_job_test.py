@@ -51,8 +51,10 @@ class JobTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
-        self.programs = {"slimps_scheduler": self.script("scheduler", DAEMON),
-                         "slimps_server": self.script("server", DAEMON)}
+        self.programs = {
+            "slimps_scheduler": self.script("scheduler", DAEMON),
+            "slimps_server": self.script("server", DAEMON),
+        }
 
     def script(self, name, text):
         path = os.path.join(self.folder, name)
@@ -64,7 +66,9 @@ class JobTest(unittest.TestCase):
     def job(self, worker, before_go=None, timeout=60.0, **changes):
         self.programs["bench_cluster_worker"] = self.script("worker", worker)
         self.network = FakeNetwork()
-        job = jobs.Job(self.network, dict(self.programs, **changes), 2, "together", "1gbit", timeout=timeout)
+        job = jobs.Job(
+            self.network, dict(self.programs, **changes), 2, "together", "1gbit", timeout=timeout
+        )
         if before_go:
             self.network.before_go = lambda: before_go(job)
         return job
@@ -92,25 +96,48 @@ class JobTest(unittest.TestCase):
         def wait_for_its_end(job):
             next(process for process in job.processes if process.name == "worker1").popen.wait()
 
-        said = self.failure(self.job(REPORT + "echo ready; [ $rank = 0 ] || { echo out of memory; exit 3; }; read go; "
-                                              "sleep 1000", wait_for_its_end))
+        said = self.failure(
+            self.job(
+                REPORT + "echo ready; [ $rank = 0 ] || { echo out of memory; exit 3; }; read go; "
+                "sleep 1000",
+                wait_for_its_end,
+            )
+        )
         self.assertIn("the job failed: worker1 exited with status 3\n", said)
         self.assertIn("  worker1| out of memory", said)
-        said = self.failure(self.job(REPORT + "echo ready; [ $rank = 0 ] || kill -SEGV $$; read go; sleep 1000",
-                                     wait_for_its_end))
+        said = self.failure(
+            self.job(
+                REPORT + "echo ready; [ $rank = 0 ] || kill -SEGV $$; read go; sleep 1000",
+                wait_for_its_end,
+            )
+        )
         self.assertIn("the job failed: worker1 was killed by SIGSEGV\n", said)
 
     def test_one_that_a_signal_ended_is_named_before_those_that_complain_of_it(self):
         self.programs["slimps_server"] = self.script(
-            "server", "while [ ! -e $(dirname $0)/complained ]; do sleep 0.01; done; kill -KILL $$")
-        said = self.failure(self.job(REPORT + "echo ready; read go; echo lost; touch $(dirname $0)/complained; exit 1"))
+            "server", "while [ ! -e $(dirname $0)/complained ]; do sleep 0.01; done; kill -KILL $$"
+        )
+        said = self.failure(
+            self.job(
+                REPORT + "echo ready; read go; echo lost; touch $(dirname $0)/complained; exit 1"
+            )
+        )
         self.assertRegex(said, "^the job failed: server[01] was killed by SIGKILL\n")
 
     def test_a_worker_that_leaves_early_or_without_a_report_is_named(self):
-        self.assertIn("before it had begun, worker0 exited with status 0",
-                      self.failure(self.job(REPORT + "[ $rank = 1 ] || exit 0; echo ready; read go; sleep 1000")))
-        said = self.failure(self.job(REPORT + "echo ready; read go; [ $rank = 0 ] && echo '{}' > $report; " + END))
-        self.assertIn("no report: cannot read it: No such file or directory: worker1 exited with status 0", said)
+        self.assertIn(
+            "before it had begun, worker0 exited with status 0",
+            self.failure(
+                self.job(REPORT + "[ $rank = 1 ] || exit 0; echo ready; read go; sleep 1000")
+            ),
+        )
+        said = self.failure(
+            self.job(REPORT + "echo ready; read go; [ $rank = 0 ] && echo '{}' > $report; " + END)
+        )
+        self.assertIn(
+            "no report: cannot read it: No such file or directory: worker1 exited with status 0",
+            said,
+        )
         for name in ("scheduler.over", "server.over"):
             os.unlink(os.path.join(self.folder, name))
         said = self.failure(self.job(REPORT + "echo ready; read go; echo '{' > $report; " + END))
@@ -122,8 +149,10 @@ class JobTest(unittest.TestCase):
         self.assertIn("worker1\nwaiting", said)
 
     def test_a_program_that_cannot_be_run_is_named(self):
-        self.assertIn("cannot run /no/such/server: No such file",
-                      self.failure(self.job("", slimps_server="/no/such/server")))
+        self.assertIn(
+            "cannot run /no/such/server: No such file",
+            self.failure(self.job("", slimps_server="/no/such/server")),
+        )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""slimps bench cluster: its systems, its bound, and small real runs where network namespaces can be
-made.
+"""slimps bench cluster: small real runs where network namespaces can be made.
 
 No figure is judged here.
 """
 
-import argparse
 import json
 import os
 import signal
@@ -21,16 +19,28 @@ TOOLS = os.path.join(ROOT, "tools")
 PROGRAMS = os.path.abspath(".")  # the runfiles, where tests start
 sys.path[:0] = [TOOLS, os.path.join(os.path.dirname(HERE), "repo")]
 
-from bench.cluster import cluster_bench as cluster  # noqa: E402
-from bench.cluster import bound  # noqa: E402
 from bench.cluster import net  # noqa: E402
-from bench.cluster import systems  # noqa: E402
 from bench import report_tables  # noqa: E402
 from eventually import eventually  # noqa: E402
 
-FIELDS = ["system", "model", "link", "iteration_ms", "compute_ms", "encode_ms", "encode_exposed_ms", "overlap_ms",
-          "wire_bytes_out", "wire_bytes_in", "wire_ms_at_link_rate", "bound_ms", "fraction_of_bound",
-          "speedup_over_1bit", "speedup_over_fp32", "threshold_bytes"]
+FIELDS = [
+    "system",
+    "model",
+    "link",
+    "iteration_ms",
+    "compute_ms",
+    "encode_ms",
+    "encode_exposed_ms",
+    "overlap_ms",
+    "wire_bytes_out",
+    "wire_bytes_in",
+    "wire_ms_at_link_rate",
+    "bound_ms",
+    "fraction_of_bound",
+    "speedup_over_1bit",
+    "speedup_over_fp32",
+    "threshold_bytes",
+]
 WHY_NOT = net.why_not()
 
 
@@ -39,113 +49,9 @@ def command(*arguments):
 
 
 def bench(*arguments):
-    return subprocess.run(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
-
-
-class SystemsTest(unittest.TestCase):
-    def test_those_of_the_list_are_there(self):
-        for name in ("fp32", "1bit", "2bit", "1bit_2way", "1bit_on_device", "2bit_on_device", "terngrad", "topk10",
-                     "dgc10", "slimgc_1bit", "slimgc_2bit", "slimgc_1bit_2way"):
-            self.assertEqual(name, systems.find(name).name)
-
-    def test_each_step_of_the_ladder_changes_one_mechanism(self):
-        steps = ["1bit_on_device", "ladder_threshold", "ladder_offload", "ladder_backup", "ladder_coalescing",
-                 "ladder_priorities", "slimgc_1bit_2way"]
-        changed = []
-        for before, after in zip(steps, steps[1:]):
-            one, other = systems.find(before)._asdict(), systems.find(after)._asdict()
-            changed.append({field for field in one if one[field] != other[field]} - {"name", "says"})
-        self.assertEqual([{"threshold"}, {"device_ns"}, {"backup"}, {"coalesce"}, {"prioritise"},
-                          {"pull", "pull_threshold"}], changed)
-        same = systems.find("slimgc_1bit")._asdict()
-        same.update(name="ladder_priorities", says=systems.find("ladder_priorities").says)
-        self.assertEqual(same, systems.find("ladder_priorities")._asdict())
-
-    def test_a_threshold_after_the_name_holds_for_pulls_too(self):
-        found = systems.find("slimgc_1bit_2way@65536")
-        self.assertEqual(("slimgc_1bit_2way@65536", "65536", "65536"),
-                         (found.name, found.threshold, found.pull_threshold))
-        self.assertFalse(systems.is_automatic(found))
-        self.assertTrue(systems.is_automatic(systems.find("slimgc_1bit@auto")))
-        self.assertEqual("none", systems.find("slimgc_1bit@none").threshold)
-
-    def test_wrong_thresholds_are_refused(self):
-        for text in ("slimgc_1bit@", "slimgc_1bit@-1", "slimgc_1bit@64Ki", "1bit@1.5"):
-            with self.assertRaisesRegex(ValueError, "expected bytes, auto or none after @"):
-                systems.find(text)
-        with self.assertRaisesRegex(ValueError, "fp32 compresses nothing"):
-            systems.find("fp32@0")
-
-    def test_flags_say_all_that_a_system_is(self):
-        flags = systems.worker_flags(systems.find("slimgc_1bit_2way"))
-        self.assertEqual(["--compression=1bit", "--threshold=auto", "--pull_compression=1bit", "--pull_threshold=auto",
-                          "--coalesce=true", "--prioritise=true", "--backup_model=true",
-                          "--device_encode_ns=0.000000"], flags)
-        self.assertIn("--device_encode_ns=0.626051", systems.worker_flags(systems.find("1bit_on_device")))
-
-
-class BoundTest(unittest.TestCase):
-    FP32 = bound.Round(workers=2, gradient=100, compressed=0, pull_compressed=0, payload_out=100, payload_in=100,
-                       backup=False, encodes_on_cpu=True)
-
-    def worker(self, job):
-        return dict(bound.worker_stages(job))
-
-    def server(self, job):
-        return dict(bound.server_stages(job))
-
-    def test_fp32_copies_sends_receives_and_updates(self):
-        self.assertEqual([200, 0, 200, 200, 0, 0, 0], list(self.worker(self.FP32).values()))
-        # The server receives from two workers, reads two payloads, reads and writes weights, and
-        # sends to two.
-        self.assertEqual([400, 400, 0, 400], list(self.server(self.FP32).values()))
-        self.assertEqual(2 * 600 + 1200, bound.touched_bytes(self.FP32))
-
-    def test_a_codec_reads_gradient_and_residual_and_writes_residual_and_payload(self):
-        # 80 of 100 bytes become 5.
-        job = self.FP32._replace(compressed=80, payload_out=25)
-        self.assertEqual(3 * 80 + 5, self.worker(job)["encode"])
-        self.assertEqual(0, self.worker(job._replace(encodes_on_cpu=False))["encode"])
-        self.assertEqual(2 * 25, self.worker(job)["send: into the kernel"])
-        self.assertEqual(2 * 25 + 2 * 100, self.server(job)["aggregate and update: payloads to weights"])
-
-    def test_what_is_shared_goes_through_no_kernel(self):
-        job = self.FP32._replace(shared=0.5)
-        # Raw weights are copied out of shared memory. The other bytes are halved.
-        self.assertEqual([200, 0, 100, 100, 100, 0, 0], list(self.worker(job).values()))
-        self.assertEqual([200, 400, 0, 200], list(self.server(job).values()))
-        compressed = job._replace(pull_compressed=80, payload_in=25)
-        self.assertEqual(2 * 0.5 * 20, self.worker(compressed)["receive: raw weights out of shared memory"])
-        self.assertEqual(2 * 0.5 * 25, self.worker(compressed)["receive: out of the kernel"])
-
-    def test_one_of_the_nodes_servers_is_the_workers_own_or_none_is(self):
-        self.assertEqual(0.25, bound.shared_of("shm", "together", 4))
-        self.assertEqual([0, 0, 0], [bound.shared_of("ipc", "together", 4), bound.shared_of("tcp", "together", 4),
-                                     bound.shared_of("shm", "apart", 4)])
-
-    def test_compressed_pulls_are_encoded_once_and_decoded_by_each(self):
-        job = self.FP32._replace(pull_compressed=80, payload_in=25)
-        self.assertEqual(2 * 80 + 5, self.worker(job)["decode"])
-        self.assertEqual(3 * 80 + 5, self.server(job)["encode the change"])
-        self.assertEqual(2 * 2 * 25, self.server(job)["send: into the kernel"])
-
-    def test_the_backup_model_reads_two_and_writes_one(self):
-        added = bound.touched_bytes(self.FP32._replace(backup=True)) - bound.touched_bytes(self.FP32)
-        self.assertEqual(2 * 300, added)
-
-    def test_times_follow_rates(self):
-        self.assertEqual(1e3 * 2400 / 1200 / 2, bound.cpu_ms(self.FP32, 1200, 2))
-        self.assertEqual(8.0, bound.wire_ms(1e6, 1e9))
-        self.assertEqual(0.0, bound.wire_ms(1e6, None))
-        self.assertEqual(7, bound.bound_ms(5, 7, 6))
-
-    def test_compute_is_wire_time_over_the_models_ratio(self):
-        options = argparse.Namespace(compute_ms=None, bits=1e9)
-        self.assertAlmostEqual(161.26, cluster.compute_ms(options, 4 * 25557032, 5.07), 1)
-        options.bits = None  # unshaped: as at 1gbit
-        self.assertAlmostEqual(161.26, cluster.compute_ms(options, 4 * 25557032, 5.07), 1)
-        options.compute_ms = 5.0
-        self.assertEqual(5.0, cluster.compute_ms(options, 1, 1))
+    return subprocess.run(
+        command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False
+    )
 
 
 class NetworkTest(unittest.TestCase):
@@ -155,8 +61,17 @@ class NetworkTest(unittest.TestCase):
         self.assertEqual(1e8, net.bits_per_second("100mbit"))
 
     def test_leftovers_are_those_of_runs_that_are_no_more(self):
-        names = ["slimpsb12-hub", "slimpsb12-n0", "slimpsb13-hub", "other", "slimpsbx-hub", "slimpsb14"]
-        self.assertEqual(["slimpsb12-hub", "slimpsb12-n0"], net.leftovers(names, alive=lambda pid: pid != 12))
+        names = [
+            "slimpsb12-hub",
+            "slimpsb12-n0",
+            "slimpsb13-hub",
+            "other",
+            "slimpsbx-hub",
+            "slimpsb14",
+        ]
+        self.assertEqual(
+            ["slimpsb12-hub", "slimpsb12-n0"], net.leftovers(names, alive=lambda pid: pid != 12)
+        )
 
     @unittest.skipIf(WHY_NOT, WHY_NOT)
     def test_a_link_is_shaped_at_both_ends_and_gone_afterwards(self):
@@ -164,9 +79,15 @@ class NetworkTest(unittest.TestCase):
             network.shape("100mbit")
             for name, device in [(network.name(1), net.INTERFACE), (network.name(net.HUB), "p1")]:
                 self.assertIn("tbf", net.run(["tc", "-n", name, "qdisc", "show", "dev", device]))
-                self.assertIn("rate 100Mbit burst 64Kb", net.run(["tc", "-n", name, "qdisc", "show", "dev", device]))
+                self.assertIn(
+                    "rate 100Mbit burst 64Kb",
+                    net.run(["tc", "-n", name, "qdisc", "show", "dev", device]),
+                )
             for name, device in [(network.name(1), net.INTERFACE), (network.name(net.HUB), "br0")]:
-                self.assertIn("gso_max_size 32768", net.run(["ip", "-n", name, "-d", "link", "show", "dev", device]))
+                self.assertIn(
+                    "gso_max_size 32768",
+                    net.run(["ip", "-n", name, "-d", "link", "show", "dev", device]),
+                )
             network.shape("unshaped")
             self.assertNotIn("tbf", net.run(["tc", "-n", network.name(0), "qdisc", "show"]))
             self.assertIn("congctl cubic", net.run(["ip", "-n", network.name(0), "route"]))
@@ -187,17 +108,31 @@ class RunTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path, profiles = os.path.join(folder, "out.json"), os.path.join(folder, "profiles.json")
             with open(profiles, "w", encoding="utf-8") as out:
-                json.dump({"inception_bn 200mbit together 2 shm 1bit none": {"threshold": 65536,
-                                                                        "pull_threshold": None}}, out)
-            result = bench(*self.SMALL, "--link=200mbit", "--systems=fp32,1bit,slimgc_1bit", "--json", path,
-                           "--profiles", profiles)
+                json.dump(
+                    {
+                        "inception_bn 200mbit together 2 shm 1bit none": {
+                            "threshold": 65536,
+                            "pull_threshold": None,
+                        }
+                    },
+                    out,
+                )
+            result = bench(
+                *self.SMALL,
+                "--link=200mbit",
+                "--systems=fp32,1bit,slimgc_1bit",
+                "--json",
+                path,
+                "--profiles",
+                profiles,
+            )
             self.assertEqual(0, result.returncode, result.stderr)
             with open(path, encoding="utf-8") as text:
                 report_of_run = json.load(text)
         rows = {entry["system"]: entry for entry in report_of_run["results"]}
         self.assertEqual({"fp32", "1bit", "slimgc_1bit"}, set(rows))
         for entry in rows.values():
-            self.assertEqual(FIELDS, list(entry)[:len(FIELDS)])
+            self.assertEqual(FIELDS, list(entry)[: len(FIELDS)])
             self.assertGreater(entry["iteration_ms"], entry["compute_ms"])
             self.assertTrue(entry["workers_are_identical"])
         # Half of what each worker pushes and pulls goes to its own node. Large payloads go by
@@ -211,7 +146,10 @@ class RunTest(unittest.TestCase):
         self.assertGreater(rows["fp32"]["wire_bytes_out"], 0.8 * gradient)
         self.assertLess(rows["1bit"]["payload_bytes_out"], 0.05 * gradient)
         self.assertGreater(rows["1bit"]["payload_bytes_in"], 0.9 * gradient)
-        self.assertEqual([None, 0, 65536], [rows[name]["threshold_bytes"] for name in ("fp32", "1bit", "slimgc_1bit")])
+        self.assertEqual(
+            [None, 0, 65536],
+            [rows[name]["threshold_bytes"] for name in ("fp32", "1bit", "slimgc_1bit")],
+        )
         self.assertIn("inception_bn", result.stdout)
         self.assertEqual([], self.left())
 
@@ -219,19 +157,46 @@ class RunTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path, profiles = os.path.join(folder, "out.json"), os.path.join(folder, "profiles.json")
             with open(profiles, "w", encoding="utf-8") as out:
-                json.dump({"inception_bn unshaped together 2 shm 1bit 1bit": {"threshold": 4096, "pull_threshold": 512}}, out)
-            result = bench(*self.SMALL, "--link=unshaped", "--systems=slimgc_1bit_2way", "--fixed_thresholds=none",
-                           "--repeats=3", "--json", path, "--profiles", profiles)
+                json.dump(
+                    {
+                        "inception_bn unshaped together 2 shm 1bit 1bit": {
+                            "threshold": 4096,
+                            "pull_threshold": 512,
+                        }
+                    },
+                    out,
+                )
+            result = bench(
+                *self.SMALL,
+                "--link=unshaped",
+                "--systems=slimgc_1bit_2way",
+                "--fixed_thresholds=none",
+                "--repeats=3",
+                "--json",
+                path,
+                "--profiles",
+                profiles,
+            )
             self.assertEqual(0, result.returncode, result.stderr)
             with open(path, encoding="utf-8") as text:
                 told = json.load(text)
         report_tables.check(told)
         self.assertEqual("cluster unshaped thresholds", told["bench"])
-        self.assertEqual([("auto", 4096, 512), ("none", None, None)],
-                         [(entry["threshold_setting"], entry["threshold_bytes"], entry["pull_threshold_bytes"])
-                          for entry in told["results"]])
+        self.assertEqual(
+            [("auto", 4096, 512), ("none", None, None)],
+            [
+                (
+                    entry["threshold_setting"],
+                    entry["threshold_bytes"],
+                    entry["pull_threshold_bytes"],
+                )
+                for entry in told["results"]
+            ],
+        )
         for entry in told["results"]:
-            self.assertEqual(statistics.median(entry["iteration_ms_of_repeats"]), entry["iteration_ms"])
+            self.assertEqual(
+                statistics.median(entry["iteration_ms_of_repeats"]), entry["iteration_ms"]
+            )
             self.assertEqual(3, len(entry["iteration_ms_of_repeats"]))
         self.assertIn("the table's choice beside fixed thresholds", result.stdout)
         # Raw pulls fill the way back.
@@ -240,13 +205,21 @@ class RunTest(unittest.TestCase):
         self.assertLess(10 * compressed["payload_bytes_out"], raw["payload_bytes_out"])
 
     def test_a_link_changes_after_the_first_decision_and_decisions_are_told(self):
-        result = bench("--model=alexnet", "--compute_ms=1", "--iterations=3", "--link=unshaped",
-                       "--systems=slimgc_1bit", "--change_link=0:400mbit,0.01:unshaped")
+        result = bench(
+            "--model=alexnet",
+            "--compute_ms=1",
+            "--iterations=3",
+            "--link=unshaped",
+            "--systems=slimgc_1bit",
+            "--change_link=0:400mbit,0.01:unshaped",
+        )
         self.assertEqual(0, result.returncode, result.stderr)
         said = [line.split() for line in result.stderr.splitlines() if " s  " in line]
         names = [words[2] for words in said]
         self.assertRegex(names[0], "worker[01]:")
-        self.assertEqual(["400mbit", "unshaped"], [words[3] for words in said if words[2] == "link:"])
+        self.assertEqual(
+            ["400mbit", "unshaped"], [words[3] for words in said if words[2] == "link:"]
+        )
         decision = next(words for words in said if words[3] == "decision")
         self.assertEqual("version=1", decision[4])
         self.assertRegex(decision[6], "^from_round=[1-9]")
@@ -254,9 +227,12 @@ class RunTest(unittest.TestCase):
     def start(self):
         """Returns (a run whose jobs would take hours, the name of its first node, the processes
         there)."""
-        # pylint: disable=consider-using-with
-        run = subprocess.Popen(command(*self.SMALL, "--link=20mbit", "--systems=fp32", "--iterations=1000"),
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        run = subprocess.Popen(
+            command(*self.SMALL, "--link=20mbit", "--systems=fp32", "--iterations=1000"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         self.addCleanup(run.wait)
         self.addCleanup(run.kill)
         name = "slimpsb%d-n0" % run.pid
@@ -288,9 +264,13 @@ class RunTest(unittest.TestCase):
             self.assertFalse([pid for pid in pids if net.is_alive(pid)])
 
     def test_a_node_that_dies_ends_the_run_and_is_named(self):
-        # pylint: disable=consider-using-with
-        run = subprocess.Popen(command(*self.SMALL, "--link=20mbit", "--systems=fp32", "--iterations=1000"),
-                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        run = subprocess.Popen(
+            command(*self.SMALL, "--link=20mbit", "--systems=fp32", "--iterations=1000"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
         self.addCleanup(run.kill)
         name = "slimpsb%d-n1" % run.pid
 

@@ -23,7 +23,9 @@ class FlagTypesTest(unittest.TestCase):
         parse = common.number(1, 64, int)
         self.assertEqual([1, 64], [parse("1"), parse("64")])
         for text in ("0", "65", "1.5", "many", "", "nan"):
-            with self.assertRaisesRegex(argparse.ArgumentTypeError, 'expected 1 to 64, got "%s"' % text):
+            with self.assertRaisesRegex(
+                argparse.ArgumentTypeError, 'expected 1 to 64, got "%s"' % text
+            ):
                 parse(text)
         for text in ("nan", "inf", "-inf", "-1", "1e99"):
             with self.assertRaisesRegex(argparse.ArgumentTypeError, "expected 0 to 1000000.0"):
@@ -32,7 +34,9 @@ class FlagTypesTest(unittest.TestCase):
     def test_names_are_not_empty_and_there_once(self):
         self.assertEqual(["a", "b"], common.name_list("a,b"))
         for text in ("", ",", "a,", ",a", "a,,b"):
-            with self.assertRaisesRegex(argparse.ArgumentTypeError, 'expected names with commas.*got "%s"' % text):
+            with self.assertRaisesRegex(
+                argparse.ArgumentTypeError, 'expected names with commas.*got "%s"' % text
+            ):
                 common.name_list(text)
         with self.assertRaisesRegex(argparse.ArgumentTypeError, '"b" is there twice: a,b,c,b'):
             common.name_list("a,b,c,b")
@@ -43,7 +47,9 @@ class ProgramsTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "p")
             programs = {"p": ("//a:p", "p")}
-            with self.assertRaisesRegex(setup.SetupError, "cannot run %s: there is no such program" % path):
+            with self.assertRaisesRegex(
+                setup.SetupError, "cannot run %s: there is no such program" % path
+            ):
                 common.find_programs(programs, folder)
             os.mkdir(path)  # a folder may be "executable" too
             with self.assertRaises(setup.SetupError):
@@ -83,27 +89,55 @@ class SignalsTest(unittest.TestCase):
 
 class TablesTest(unittest.TestCase):
     def test_sizes_are_exact(self):
-        for size, name in ((None, "none"), (0, "0 B"), (512, "512 B"), (8192, "8 KiB"), (1 << 20, "1 MiB"),
-                           (1536, "1536 B"), (3 << 19, "1536 KiB"), (5 << 30, "5120 MiB")):
+        for size, name in (
+            (None, "none"),
+            (0, "0 B"),
+            (512, "512 B"),
+            (8192, "8 KiB"),
+            (1 << 20, "1 MiB"),
+            (1536, "1536 B"),
+            (3 << 19, "1536 KiB"),
+            (5 << 30, "5120 MiB"),
+        ):
             self.assertEqual(name, common.size_name(size))
 
     def test_ratios_and_verdicts(self):
-        self.assertEqual(("", "1.50", "0.80 met", "2 x MISSED"),
-                         (common.ratio(None), common.ratio(1.5), common.verdict(True, "0.80"),
-                          common.verdict(False, "2 x")))
+        self.assertEqual(
+            ("", "1.50", "0.80 met", "2 x MISSED"),
+            (
+                common.ratio(None),
+                common.ratio(1.5),
+                common.verdict(True, "0.80"),
+                common.verdict(False, "2 x"),
+            ),
+        )
 
     def test_text_is_aligned_and_markdown_has_its_bars(self):
         rows = [["a", "100", ""], ["long", "2", ""]]
-        self.assertEqual(["  name    x  y", "  a     100", "  long    2"], common.text_table(("name", "x", "y"), rows))
-        self.assertEqual(["| name | x |", "|---|---|", "| a | 1 |"], common.markdown_table(("name", "x"), [["a", "1"]]))
+        self.assertEqual(
+            ["  name    x  y", "  a     100", "  long    2"],
+            common.text_table(("name", "x", "y"), rows),
+        )
+        self.assertEqual(
+            ["| name | x |", "|---|---|", "| a | 1 |"],
+            common.markdown_table(("name", "x"), [["a", "1"]]),
+        )
 
 
 class SchemaTest(unittest.TestCase):
-    SHAPE = {"machine": {"cpu": schema.TEXT}, "extra": schema.Optional(schema.COUNT),
-             "results": [schema.Cases("op", {"a": {"n": schema.COUNT}, "b": {"x": schema.NUMBER_OR_NULL}})]}
+    SHAPE = {
+        "machine": {"cpu": schema.TEXT},
+        "extra": schema.Optional(schema.COUNT),
+        "results": [
+            schema.Cases("op", {"a": {"n": schema.COUNT}, "b": {"x": schema.NUMBER_OR_NULL}})
+        ],
+    }
 
     def good(self):
-        return {"machine": {"cpu": "x"}, "results": [{"op": "a", "n": 1}, {"op": "b", "x": None, "more": []}]}
+        return {
+            "machine": {"cpu": "x"},
+            "results": [{"op": "a", "n": 1}, {"op": "b", "x": None, "more": []}],
+        }
 
     def refused(self, value, what):
         with self.assertRaises(ValueError) as error:
@@ -120,20 +154,36 @@ class SchemaTest(unittest.TestCase):
         self.refused(dict(self.good(), machine={}), "machine.cpu: expected text, got nothing")
         self.refused(dict(self.good(), results={}), "results: expected a list, got {}")
         self.refused(dict(self.good(), results=[3]), "results[0]: expected an object, got 3")
-        self.refused(dict(self.good(), results=[{"op": []}]), "results[0].op: expected one of a, b, got []")
-        self.refused(dict(self.good(), results=[{}]), "results[0].op: expected one of a, b, got nothing")
-        self.refused(dict(self.good(), results=[{"op": "b", "x": 1}, {"op": "a", "n": 1.0}]),
-                     "results[1].n: expected a whole number from 1 on, got 1.0")
-        self.refused(dict(self.good(), extra=None), "extra: expected a whole number from 1 on, got null")
-        self.refused(dict(self.good(), machine="z" * 100),
-                     "machine: expected an object, got \"%s..." % ("z" * 56))
+        self.refused(
+            dict(self.good(), results=[{"op": []}]), "results[0].op: expected one of a, b, got []"
+        )
+        self.refused(
+            dict(self.good(), results=[{}]), "results[0].op: expected one of a, b, got nothing"
+        )
+        self.refused(
+            dict(self.good(), results=[{"op": "b", "x": 1}, {"op": "a", "n": 1.0}]),
+            "results[1].n: expected a whole number from 1 on, got 1.0",
+        )
+        self.refused(
+            dict(self.good(), extra=None), "extra: expected a whole number from 1 on, got null"
+        )
+        self.refused(
+            dict(self.good(), machine="z" * 100),
+            "machine: expected an object, got \"%s..." % ("z" * 56),
+        )
 
     def test_kinds_hold_what_they_say(self):
-        values = [None, True, 0, 1, -1, 0.5, float("nan"), float("inf"), 10 ** 400, "1", [], {}]
-        for kind, held in ((schema.TEXT, ["1"]), (schema.NUMBER, [0, 1, -1, 0.5]), (schema.POSITIVE, [1, 0.5]),
-                           (schema.NUMBER_OR_NULL, [None, 0, 1, -1, 0.5]), (schema.COUNT, [1, 10 ** 400]),
-                           (schema.SIZE, [0, 1, 10 ** 400]), (schema.SIZE_OR_NULL, [None, 0, 1, 10 ** 400]),
-                           (schema.one_of(["1", "2"]), ["1"])):
+        values = [None, True, 0, 1, -1, 0.5, float("nan"), float("inf"), 10**400, "1", [], {}]
+        for kind, held in (
+            (schema.TEXT, ["1"]),
+            (schema.NUMBER, [0, 1, -1, 0.5]),
+            (schema.POSITIVE, [1, 0.5]),
+            (schema.NUMBER_OR_NULL, [None, 0, 1, -1, 0.5]),
+            (schema.COUNT, [1, 10**400]),
+            (schema.SIZE, [0, 1, 10**400]),
+            (schema.SIZE_OR_NULL, [None, 0, 1, 10**400]),
+            (schema.one_of(["1", "2"]), ["1"]),
+        ):
             self.assertEqual(held, [value for value in values if kind.holds(value)], kind.words)
 
 

@@ -19,7 +19,9 @@ from bench import report_tables  # noqa: E402
 
 def start(cpp, python, own, by_tensor, cpp_push=10.0, push=11.5):
     """Returns the medians of one start, in the form that measure gives."""
-    return dict(zip(bench.WORKERS, ([cpp, cpp_push], [python, None], [own, None], [by_tensor, push])))
+    return dict(
+        zip(bench.WORKERS, ([cpp, cpp_push], [python, None], [own, None], [by_tensor, push]))
+    )
 
 
 class FiguresTest(unittest.TestCase):
@@ -36,14 +38,24 @@ class FiguresTest(unittest.TestCase):
         self.assertEqual(3, rows["Python, tensor by tensor"]["more_ms"])
 
     def test_pushes_are_compared_where_they_were_taken(self):
-        rows = self.results(start(50, 51, 52, 53, push=11.5), start(50, 51, 52, 53, push=13.5), start(50, 51, 52, 53, push=12.5))
+        rows = self.results(
+            start(50, 51, 52, 53, push=11.5),
+            start(50, 51, 52, 53, push=13.5),
+            start(50, 51, 52, 53, push=12.5),
+        )
         self.assertIsNone(rows["Python"]["more_push_ms"])
         self.assertEqual(2.5, rows["Python, tensor by tensor"]["more_push_ms"])
         self.assertEqual(12.5, rows["Python, tensor by tensor"]["push_ms"])
 
     def test_tables_say_what_is_met(self):
-        report = {"bench": "python", "same_host": "shm", "rounds": 5, "repeats": 3, "starts": 1,
-                  "results": bench.results_of([start(50, 51.9, 52.1, 53)])}
+        report = {
+            "bench": "python",
+            "same_host": "shm",
+            "rounds": 5,
+            "repeats": 3,
+            "starts": 1,
+            "results": bench.results_of([start(50, 51.9, 52.1, 53)]),
+        }
         text = bench.text(report)
         self.assertIn("1 starts of 3 times 5 rounds", text)
         lines = {line.split("  ")[1]: line for line in text.splitlines()[2:]}

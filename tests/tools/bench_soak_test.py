@@ -19,13 +19,18 @@ sys.path.insert(0, TOOLS)
 
 from bench.soak import soak_bench as soak  # noqa: E402
 
-MIB = 2 ** 20
+MIB = 2**20
 SMALL = ("--tensors=1x65536,3x100", "--rounds=60", "--most_growth=1000")
 
 
 def bench(*arguments):
-    return subprocess.run([os.path.join(TOOLS, "slimps"), "bench", "soak", "--programs=" + PROGRAMS,
-                           *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    return subprocess.run(
+        [os.path.join(TOOLS, "slimps"), "bench", "soak", "--programs=" + PROGRAMS, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
 
 
 class FlagsTest(unittest.TestCase):
@@ -39,14 +44,22 @@ class FlagsTest(unittest.TestCase):
         self.assertIn('--workers: expected 1 to 64, got "65"', self.refused("--workers=65"))
         self.assertIn('--servers: expected 1 to 64, got "-1"', self.refused("--servers=-1"))
         self.assertIn("--remeasure_every: expected 0 or 8 to", self.refused("--remeasure_every=7"))
-        self.assertIn("--threshold: expected bytes or auto, got '4K'", self.refused("--threshold=4K"))
-        self.assertIn('--most_growth: expected 0 to 1000000000.0, got "nan"', self.refused("--most_growth=nan"))
+        self.assertIn(
+            "--threshold: expected bytes or auto, got '4K'", self.refused("--threshold=4K")
+        )
+        self.assertIn(
+            '--most_growth: expected 0 to 1000000000.0, got "nan"',
+            self.refused("--most_growth=nan"),
+        )
 
     def test_an_unknown_flag_is_refused_with_the_nearest(self):
         self.assertIn("did you mean --rounds?", self.refused("--round=5"))
 
     def test_a_file_that_cannot_be_written_is_named_before_the_run(self):
-        self.assertIn("--json: cannot write /no/such/folder/x.json", self.refused("--json=/no/such/folder/x.json"))
+        self.assertIn(
+            "--json: cannot write /no/such/folder/x.json",
+            self.refused("--json=/no/such/folder/x.json"),
+        )
 
     def test_tensors_and_codecs_are_checked_by_the_worker_and_named(self):
         for tensors in ("5", "0x5", "5x0", "1x1,", "1x1x1", "ax5"):
@@ -63,30 +76,57 @@ class FiguresTest(unittest.TestCase):
 
     def test_growth_counts_from_a_tenth_of_the_rounds_on(self):
         row = soak.growth_of("worker0", self.POINTS, 10000)
-        self.assertEqual((1000, 10000, 2 * MIB), (row["from_round"], row["to_round"], row["growth_bytes"]))
-        self.assertEqual((10 * MIB, 12 * MIB, 12 * MIB), (row["start_bytes"], row["end_bytes"], row["most_bytes"]))
+        self.assertEqual(
+            (1000, 10000, 2 * MIB), (row["from_round"], row["to_round"], row["growth_bytes"])
+        )
+        self.assertEqual(
+            (10 * MIB, 12 * MIB, 12 * MIB),
+            (row["start_bytes"], row["end_bytes"], row["most_bytes"]),
+        )
 
     def test_the_slope_is_that_of_the_line_through_all(self):
         self.assertAlmostEqual(3.0, soak.slope([(0, 1), (1, 4), (2, 7)]))
         self.assertAlmostEqual(0.0, soak.slope([(0, 1), (1, 4), (2, 1)]))
         self.assertEqual(0.0, soak.slope([(5, 1)]))
-        self.assertEqual(1000, soak.growth_of("x", [(10, 10), (20, 20)], 20)["bytes_per_1000_rounds"])
+        self.assertEqual(
+            1000, soak.growth_of("x", [(10, 10), (20, 20)], 20)["bytes_per_1000_rounds"]
+        )
 
     def judged(self, grown, identical=True, most=1.5):
-        return soak.judge({"results": [soak.growth_of("server0", [(10, 0), (100, grown)], 100)],
-                           "workers_are_identical": identical}, most)
+        return soak.judge(
+            {
+                "results": [soak.growth_of("server0", [(10, 0), (100, grown)], 100)],
+                "workers_are_identical": identical,
+            },
+            most,
+        )
 
     def test_growth_beyond_the_bound_and_other_weights_are_told(self):
         self.assertEqual([], self.judged(1.5 * MIB))
-        self.assertEqual(["server0 grew by 1.6 MiB from round 10 to round 100, expected at most 1.5"],
-                         self.judged(int(1.6 * MIB)))
+        self.assertEqual(
+            ["server0 grew by 1.6 MiB from round 10 to round 100, expected at most 1.5"],
+            self.judged(int(1.6 * MIB)),
+        )
         self.assertEqual(["the workers' weights differ"], self.judged(0, identical=False))
 
     def test_workers_are_told_what_was_asked_for(self):
-        options = argparse.Namespace(tensors="1x1", compression="2bit", threshold="auto", remeasure_every=9,
-                                     backup_model="false", same_host="ipc", rounds=7)
+        options = argparse.Namespace(
+            tensors="1x1",
+            compression="2bit",
+            threshold="auto",
+            remeasure_every=9,
+            backup_model="false",
+            same_host="ipc",
+            rounds=7,
+        )
         flags = soak.worker_flags(options, 3)
-        for flag in ("--threshold=-1", "--compression=2bit", "--rounds=7", "--say_every=3", "--same_host=ipc"):
+        for flag in (
+            "--threshold=-1",
+            "--compression=2bit",
+            "--rounds=7",
+            "--say_every=3",
+            "--same_host=ipc",
+        ):
             self.assertIn(flag, flags)
         options.threshold = "4096"
         self.assertIn("--threshold=4096", soak.worker_flags(options, 3))
@@ -103,8 +143,10 @@ class RunTest(unittest.TestCase):
 
     def test_each_process_is_looked_at_from_the_first_to_the_last_round(self):
         report, result = self.report("--threshold=4096", "--servers=2")
-        self.assertEqual(["scheduler", "server0", "server1", "worker0", "worker1"],
-                         [row["process"] for row in report["results"]])
+        self.assertEqual(
+            ["scheduler", "server0", "server1", "worker0", "worker1"],
+            [row["process"] for row in report["results"]],
+        )
         for row in report["results"]:
             self.assertEqual(list(range(3, 61, 3)), [sample["round"] for sample in row["samples"]])
             self.assertGreater(row["start_bytes"], MIB)
@@ -119,8 +161,12 @@ class RunTest(unittest.TestCase):
         raw = self.report("--compression=none", "--threshold=0")[0]["worker0"]
         self.assertEqual(raw["gradient_bytes"], raw["bytes_pushed"])
         self.assertGreater(raw["bytes_shared"], 1.5 * raw["gradient_bytes"])
-        self.assertEqual(0, self.report("--compression=none", "--threshold=0", "--same_host=tcp")[0]["worker0"][
-            "bytes_shared"])
+        self.assertEqual(
+            0,
+            self.report("--compression=none", "--threshold=0", "--same_host=tcp")[0]["worker0"][
+                "bytes_shared"
+            ],
+        )
 
     def test_thresholds_are_measured_again_and_again(self):
         self.assertGreater(self.report("--remeasure_every=8")[0]["worker0"]["decisions"], 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""slimps bench transport: real jobs end to end, its JSON, tables and bars, and what it says when something is wrong.
+"""slimps bench transport: real jobs end to end, its JSON, its errors.
 
 No figure is judged here.
 """
@@ -22,18 +22,31 @@ from bench import bench_processes as processes  # noqa: E402
 from bench import report_tables  # noqa: E402
 from bench.transport import transport_bench as bench  # noqa: E402
 from bench.transport import transport_runs as runs  # noqa: E402
-from bench.transport import transport_tables as tables  # noqa: E402
 from cli import setup  # noqa: E402
 from eventually import eventually  # noqa: E402
 
-PROMISED = {"transport", "workers", "servers", "op", "goodput_gbps", "raw_zmq_gbps", "fraction_of_raw", "p50_us",
-            "p99_us"}
+PROMISED = {
+    "transport",
+    "workers",
+    "servers",
+    "op",
+    "goodput_gbps",
+    "raw_zmq_gbps",
+    "fraction_of_raw",
+    "p50_us",
+    "p99_us",
+}
 COMMAND = [os.path.join(TOOLS, "slimps"), "bench", "transport", "--programs", PROGRAMS]
 
 
 def run_bench(*arguments):
-    return subprocess.run(COMMAND + list(arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          check=False)
+    return subprocess.run(
+        COMMAND + list(arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
 
 
 def bench_json(*arguments):
@@ -88,10 +101,14 @@ def tcp_ports(pid, local):
         except OSError:
             continue
         if target.startswith("socket:["):
-            inodes.add(target[len("socket:["):-1])
+            inodes.add(target[len("socket:[") : -1])
     with open("/proc/net/tcp", encoding="ascii") as text:
         rows = [line.split() for line in text.readlines()[1:]]
-    return {int(row[1 if local else 2].split(":")[1], 16) for row in rows if row[3] == "01" and row[9] in inodes}
+    return {
+        int(row[1 if local else 2].split(":")[1], 16)
+        for row in rows
+        if row[3] == "01" and row[9] in inodes
+    }
 
 
 def wait_for(condition, what, seconds=60.0):
@@ -103,21 +120,6 @@ def wait_for(condition, what, seconds=60.0):
 
 def programs():
     return common.find_programs(bench.PROGRAMS, PROGRAMS)
-
-
-def row(op="push_pull", **changes):
-    fields = {"transport": "tcp", "workers": 1, "servers": 1, "bytes": 1 << 20, "op": op, "goodput_gbps": 1.0,
-              "raw_zmq_gbps": 1.25, "fraction_of_raw": 0.8, "p50_us": 10.0, "p99_us": 20.0}
-    if op == "push_pull":
-        fields.update(goodput_checksums_gbps=0.9, fraction_of_raw_checksums=0.72, raw_zmq_one_way_gbps=2.5)
-    elif op == "latency":
-        fields.update(raw_p50_us=8.0, raw_p99_us=9.0, p50_to_raw=1.25, paced_p50_us=100.0, raw_paced_p50_us=80.0,
-                      paced_p50_to_raw=1.25)
-    else:
-        fields.update(model="resnet50", round_ms=50.0, round_4mib_ms=45.0, ratio_to_4mib=1.11)
-        del fields["bytes"]
-    fields.update(changes)
-    return fields
 
 
 class QuickTest(unittest.TestCase):
@@ -132,19 +134,35 @@ class QuickTest(unittest.TestCase):
             for field, value in entry.items():
                 if field.endswith(("_gbps", "_us")) or field.startswith("fraction"):
                     self.assertGreater(value, 0, field)
-            self.assertAlmostEqual(entry["goodput_gbps"] / entry["raw_zmq_gbps"], entry["fraction_of_raw"])
+            self.assertAlmostEqual(
+                entry["goodput_gbps"] / entry["raw_zmq_gbps"], entry["fraction_of_raw"]
+            )
             self.assertLessEqual(entry["p50_us"], entry["p99_us"])
             self.assertEqual("tcp", entry["raw_transport"])
 
     def test_each_shape_has_its_sizes_and_its_latency(self):
         self.assertEqual(
-            [(shape, shape, size, op) for shape in (1, 2)
-             for size, op in ((4 << 10, "push_pull"), (8 << 20, "push_pull"), (1 << 10, "latency"))],
-            [(entry["workers"], entry["servers"], entry["bytes"], entry["op"]) for entry in self.rows])
+            [
+                (shape, shape, size, op)
+                for shape in (1, 2)
+                for size, op in (
+                    (4 << 10, "push_pull"),
+                    (8 << 20, "push_pull"),
+                    (1 << 10, "latency"),
+                )
+            ],
+            [
+                (entry["workers"], entry["servers"], entry["bytes"], entry["op"])
+                for entry in self.rows
+            ],
+        )
 
     def test_what_is_in_flight_is_said(self):
-        sizes = {entry["bytes"]: (entry["in_flight_bytes"], entry["message_bytes"]) for entry in self.rows
-                 if entry["op"] == "push_pull"}
+        sizes = {
+            entry["bytes"]: (entry["in_flight_bytes"], entry["message_bytes"])
+            for entry in self.rows
+            if entry["op"] == "push_pull"
+        }
         self.assertEqual({4 << 10: (1 << 20, 4 << 10), 8 << 20: (32 << 20, 4 << 20)}, sizes)
 
     def test_congestion_control_is_the_machines(self):
@@ -159,7 +177,9 @@ class QuickTest(unittest.TestCase):
         self.assertIn("[6] latency", self.result.stderr)
 
     def test_the_report_renders_between_its_markers(self):
-        page = report_tables.put_into("a\n<!-- bench transport -->\nold\n<!-- end transport -->\nb\n", self.report)
+        page = report_tables.put_into(
+            "a\n<!-- bench transport -->\nold\n<!-- end transport -->\nb\n", self.report
+        )
         self.assertTrue(page.startswith("a\n<!-- bench transport -->\n"))
         self.assertTrue(page.endswith("\n<!-- end transport -->\nb\n"))
         self.assertNotIn("old", page)
@@ -169,32 +189,65 @@ class QuickTest(unittest.TestCase):
 
 class SameHostTest(unittest.TestCase):
     def test_local_transports_stand_beside_their_own_raw_figures(self):
-        report, _ = bench_json("--quick", "--transports", "shm,ipc", "--shapes", "1x2", "--sizes", "1Mi")
-        self.assertEqual([("shm", "push_pull", "tcp"), ("shm", "latency", "ipc"), ("ipc", "push_pull", "ipc"),
-                          ("ipc", "latency", "ipc")],
-                         [(entry["transport"], entry["op"], entry["raw_transport"]) for entry in report["results"]])
-        self.assertEqual({(1, 2)}, {(entry["workers"], entry["servers"]) for entry in report["results"]})
+        report, _ = bench_json(
+            "--quick", "--transports", "shm,ipc", "--shapes", "1x2", "--sizes", "1Mi"
+        )
+        self.assertEqual(
+            [
+                ("shm", "push_pull", "tcp"),
+                ("shm", "latency", "ipc"),
+                ("ipc", "push_pull", "ipc"),
+                ("ipc", "latency", "ipc"),
+            ],
+            [
+                (entry["transport"], entry["op"], entry["raw_transport"])
+                for entry in report["results"]
+            ],
+        )
+        self.assertEqual(
+            {(1, 2)}, {(entry["workers"], entry["servers"]) for entry in report["results"]}
+        )
 
     def test_jobs_speak_the_transport_that_they_are_measured_on(self):
         for transport, connected in (("tcp", True), ("ipc", False)):
-            with processes.Processes() as party, runs.Stage(party, programs(), transport, (1, 1)) as stage:
+            with processes.Processes() as party, runs.Stage(
+                party, programs(), transport, (1, 1)
+            ) as stage:
                 stage.plain.ask("latency bytes=1024 pause_us=0 count=1")
                 self.assertIn("--checksums=false", command_of(stage.plain.workers[0].process.pid))
                 self.assertIn("--checksums=true", command_of(stage.checked.workers[0].process.pid))
-                server, worker = stage.plain.daemons[1].process.pid, stage.plain.workers[0].process.pid
-                self.assertEqual(connected, bool(tcp_ports(server, local=True) & tcp_ports(worker, local=False)))
+                server, worker = (
+                    stage.plain.daemons[1].process.pid,
+                    stage.plain.workers[0].process.pid,
+                )
+                self.assertEqual(
+                    connected, bool(tcp_ports(server, local=True) & tcp_ports(worker, local=False))
+                )
 
 
 class ModelTest(unittest.TestCase):
     def test_a_models_round_stands_beside_the_same_bytes_in_equal_parts(self):
-        report, _ = bench_json("--quick", "--transports", "tcp", "--shapes", "1x1", "--sizes", "4Ki", "--model",
-                               "resnet50")
+        report, _ = bench_json(
+            "--quick",
+            "--transports",
+            "tcp",
+            "--shapes",
+            "1x1",
+            "--sizes",
+            "4Ki",
+            "--model",
+            "resnet50",
+        )
         entry = report["results"][-1]
         self.assertLessEqual(PROMISED | {"model"}, set(entry))
-        self.assertEqual(("model_round", "resnet50", 4 * 25557032),
-                         (entry["op"], entry["model"], entry["model_bytes"]))
+        self.assertEqual(
+            ("model_round", "resnet50", 4 * 25557032),
+            (entry["op"], entry["model"], entry["model_bytes"]),
+        )
         self.assertAlmostEqual(entry["round_ms"] / entry["round_4mib_ms"], entry["ratio_to_4mib"])
-        self.assertAlmostEqual(1e-6 * entry["model_bytes"] / entry["round_ms"], entry["goodput_gbps"])
+        self.assertAlmostEqual(
+            1e-6 * entry["model_bytes"] / entry["round_ms"], entry["goodput_gbps"]
+        )
 
 
 class FlagsTest(unittest.TestCase):
@@ -208,14 +261,22 @@ class FlagsTest(unittest.TestCase):
             self.assertIn("got \"", self.refused("--sizes=" + value))
         for value in ("1", "0x1", "1x17", "2x2,", "x"):
             self.assertIn("expected workers x servers", self.refused("--shapes=" + value))
-        self.assertIn("expected some of tcp,ipc,shm, got \"udp\"", self.refused("--transports", "tcp,udp"))
+        self.assertIn(
+            "expected some of tcp,ipc,shm, got \"udp\"", self.refused("--transports", "tcp,udp")
+        )
         for value in ("0", "-1", "soon", "61", "nan"):
-            self.assertIn("expected 0.001 to 60.0, got \"%s\"" % value, self.refused("--seconds=" + value))
+            self.assertIn(
+                "expected 0.001 to 60.0, got \"%s\"" % value, self.refused("--seconds=" + value)
+            )
         self.assertIn("expected 1 to 99, got \"0\"", self.refused("--repeats=0"))
         self.assertIn("did you mean --sizes?", self.refused("--size", "4Ki"))
-        self.assertIn("--model: expected names with commas between them, got \"\"", self.refused("--model="))
+        self.assertIn(
+            "--model: expected names with commas between them, got \"\"", self.refused("--model=")
+        )
         self.assertIn("--model: \"vgg16\" is there twice", self.refused("--model=vgg16,vgg16"))
-        self.assertIn("--transports: \"tcp\" is there twice", self.refused("--transports=tcp,ipc,tcp"))
+        self.assertIn(
+            "--transports: \"tcp\" is there twice", self.refused("--transports=tcp,ipc,tcp")
+        )
 
     def test_sizes_are_bytes_with_or_without_units(self):
         self.assertEqual([4096, 4096, 4096, 1 << 20, 512], bench.size_list("4Ki,4KiB,4096,1Mi,512"))
@@ -241,12 +302,29 @@ class EndTest(unittest.TestCase):
     """No process stays, whatever happens."""
 
     def long_bench(self, shape, processes_of_it):
-        process = subprocess.Popen(COMMAND + ["--transports", "tcp", "--shapes", shape, "--sizes", "4Ki", "--seconds",
-                                              "60", "--model", "none"],
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            COMMAND
+            + [
+                "--transports",
+                "tcp",
+                "--shapes",
+                shape,
+                "--sizes",
+                "4Ki",
+                "--seconds",
+                "60",
+                "--model",
+                "none",
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         self.addCleanup(process.kill)
-        children = wait_for(lambda: len(children_of(process.pid)) == processes_of_it and children_of(process.pid),
-                            "the processes")
+        children = wait_for(
+            lambda: len(children_of(process.pid)) == processes_of_it and children_of(process.pid),
+            "the processes",
+        )
         return process, children
 
     def test_a_daemon_that_dies_is_named_and_everything_ends(self):
@@ -255,7 +333,9 @@ class EndTest(unittest.TestCase):
         os.kill(server, signal.SIGKILL)
         _, error = process.communicate(timeout=60)
         self.assertEqual(1, process.returncode)
-        self.assertRegex(error, r"slimps: server\d of the job tcp 2x2 with(out)? checksums was killed by SIGKILL")
+        self.assertRegex(
+            error, r"slimps: server\d of the job tcp 2x2 with(out)? checksums was killed by SIGKILL"
+        )
         wait_for(lambda: not any(alive(pid) for pid in children), "their end")
 
     def test_signals_end_everything(self):
@@ -268,13 +348,19 @@ class EndTest(unittest.TestCase):
 
     def test_a_refused_command_is_told_in_the_programs_words(self):
         with processes.Processes() as party:
-            with self.assertRaisesRegex(setup.SetupError, "(?s)raw client.*exited with status 1.*pong"):
+            with self.assertRaisesRegex(
+                setup.SetupError, "(?s)raw client.*exited with status 1.*pong"
+            ):
                 with runs.RawPeers(party, programs()["bench_raw_zmq"], "ipc", 1, 1) as raw:
-                    self.assertEqual(3, len(raw.ask("ping bytes=300 pause_us=0 count=3")[0]["samples_us"]))
+                    self.assertEqual(
+                        3, len(raw.ask("ping bytes=300 pause_us=0 count=3")[0]["samples_us"])
+                    )
                     raw.ask("pong bytes=300 count=3")
 
     def test_raw_peers_stream_both_ways_over_several_servers(self):
-        with processes.Processes() as party, runs.RawPeers(party, programs()["bench_raw_zmq"], "ipc", 2, 3) as raw:
+        with processes.Processes() as party, runs.RawPeers(
+            party, programs()["bench_raw_zmq"], "ipc", 2, 3
+        ) as raw:
             for kind in ("one_way", "two_way", "two_way"):
                 answers = raw.ask("%s bytes=5000 window=7 count=1000" % kind)
                 self.assertEqual(2, len(answers))
@@ -288,100 +374,19 @@ class EndTest(unittest.TestCase):
             wait_for(lambda: victim.status is not None, "its end")
             with self.assertRaisesRegex(setup.SetupError, "^victim was killed by SIGKILL$"):
                 party.answers([complains], "word")
-            with self.assertRaisesRegex(setup.SetupError, "(?s)^alone exited with status 3.*alone. bye"):
+            with self.assertRaisesRegex(
+                setup.SetupError, "(?s)^alone exited with status 3.*alone. bye"
+            ):
                 party.answers([party.start("alone", ["/bin/sh", "-c", "echo bye; exit 3"])], "word")
 
     def test_silence_has_a_deadline(self):
         with processes.Processes() as party:
             silent = party.start("silent", ["/bin/sh", "-c", "echo starting; sleep 1000"])
             wait_for(lambda: silent.last_lines, "its first line")
-            with self.assertRaisesRegex(setup.SetupError, "(?s)silent: no word after 0 s.*silent\\| starting"):
+            with self.assertRaisesRegex(
+                setup.SetupError, "(?s)silent: no word after 0 s.*silent\\| starting"
+            ):
                 party.answers([silent], "word", 0.1)
-
-
-class FigureTest(unittest.TestCase):
-    def test_percentiles_are_of_the_nearest_rank(self):
-        values = list(range(100, 0, -1))
-        self.assertEqual((50, 99, 1, 100), tuple(runs.percentile(values, part) for part in (0.5, 0.99, 0.0, 1.0)))
-        self.assertEqual((7, 7), (runs.percentile([7], 0.5), runs.percentile([7], 0.99)))
-        self.assertEqual((1, 2), (runs.percentile([2, 1], 0.5), runs.percentile([2, 1], 0.51)))
-
-    def test_bytes_in_flight_are_the_same_for_both(self):
-        for size in (512, 4 << 10, 1 << 20, 4 << 20, 5 << 20, 64 << 20):
-            keys, message, window = runs.in_flight(size)
-            self.assertTrue(runs.FEWEST_KEYS <= keys <= runs.MOST_KEYS)
-            self.assertLessEqual(message, runs.PART_BYTES)
-            self.assertTrue(0 <= window * message - keys * size < keys * message, size)
-
-    def test_a_side_runs_as_long_as_it_is_told_and_its_median_counts(self):
-        class Party:
-            asked = []
-
-            def ask(self, command):
-                self.asked.append(int(command.split("=")[1]))
-                return [{"seconds": 1e-3 * self.asked[-1], "samples_us": [1.0, 2.0]}] * 2
-
-        side = runs.Side(Party(), "x units=%d", 5000, 4)
-        side.calibrate(1.0)
-        self.assertEqual([4, 4], Party.asked)
-        side.run()
-        self.assertEqual(1000, Party.asked[-1])
-        side.rates += [9.0, 0.001]
-        self.assertAlmostEqual(0.005, side.gbps())
-        self.assertEqual({"p50_us": 1.0, "p99_us": 2.0}, runs.times_of(side))
-
-
-class TablesTest(unittest.TestCase):
-    def test_streams_have_their_bar_from_one_mebibyte_on(self):
-        self.assertEqual("0.80 met", tables.bar_of(row()))
-        self.assertEqual("0.80 MISSED", tables.bar_of(row(transport="ipc", fraction_of_raw=0.79)))
-        self.assertEqual("", tables.bar_of(row(bytes=(1 << 20) - 4)))
-        self.assertEqual("2.00 met", tables.bar_of(row(transport="shm", fraction_of_raw=2.0)))
-        self.assertEqual("2.00 MISSED", tables.bar_of(row(transport="shm", fraction_of_raw=1.99)))
-
-    def test_latency_must_hold_with_and_without_pauses(self):
-        self.assertEqual("1.5 x met", tables.bar_of(row("latency", p50_to_raw=1.5, paced_p50_to_raw=1.5)))
-        self.assertEqual("1.5 x MISSED", tables.bar_of(row("latency", p50_to_raw=1.51)))
-        self.assertEqual("1.5 x MISSED", tables.bar_of(row("latency", paced_p50_to_raw=1.51)))
-
-    def test_resnet50_alone_has_a_bar_for_its_rounds(self):
-        self.assertEqual("1.15 x met", tables.bar_of(row("model_round", ratio_to_4mib=1.15)))
-        self.assertEqual("1.15 x MISSED", tables.bar_of(row("model_round", ratio_to_4mib=1.16)))
-        self.assertEqual("", tables.bar_of(row("model_round", model="vgg16", ratio_to_4mib=9.0)))
-
-    def test_every_kind_of_row_has_a_cell_under_each_heading(self):
-        for op, headings in tables.HEADINGS.items():
-            self.assertEqual(len(headings), len(tables.cells(row(op))), op)
-            self.assertIn(op, tables.line([1], row(op)))
-
-    def test_odd_reports_are_refused_with_the_field(self):
-        machine = {"cpu": "A CPU", "cores": 2, "memory_bytes": 8e9, "congestion_control": "cubic"}
-        report = {"bench": "transport", "results": [row(), row("latency"), row("model_round")], "machine": machine}
-        report_tables.check(report)
-        for entry in report["results"]:
-            for field in set(entry) - {"p50_us", "p99_us"} | ({"p50_us"} if entry["op"] == "latency" else set()):
-                odd = {name: value for name, value in entry.items() if name != field}
-                with self.assertRaisesRegex(ValueError, r"^results\[1\].%s: expected .*, got nothing$" % field):
-                    report_tables.check(dict(report, results=[row(), odd]))
-        with self.assertRaisesRegex(ValueError, "machine.congestion_control: expected text, got 1"):
-            report_tables.check(dict(report, machine=dict(machine, congestion_control=1)))
-
-    def test_render_writes_into_a_page(self):
-        report = {"bench": "transport", "results": [row(), row("latency"), row("model_round")],
-                  "machine": {"cpu": "A CPU", "cores": 2, "memory_bytes": 8e9, "congestion_control": "cubic"}}
-        with tempfile.TemporaryDirectory() as folder:
-            source, page = os.path.join(folder, "a.json"), os.path.join(folder, "page.md")
-            with open(source, "w", encoding="utf-8") as out:
-                json.dump(report, out)
-            with open(page, "w", encoding="utf-8") as out:
-                out.write("<!-- bench transport -->\n<!-- end transport -->\n")
-            command = [os.path.join(TOOLS, "slimps"), "bench", "render", source, "--into", page]
-            self.assertEqual(0, subprocess.run(command, check=False).returncode)
-            with open(page, encoding="utf-8") as text:
-                document = text.read()
-        self.assertIn("TCP congestion control cubic.", document)
-        self.assertIn("| tcp | 1x1 | 1 MiB | 1.000 | 1.250 | 0.80 | 0.900 | 0.72 | 2.500 | 0.80 met |", document)
-        self.assertIn("| resnet50 | 50.0 | 45.0 | 1.11 |", document)
 
 
 if __name__ == "__main__":

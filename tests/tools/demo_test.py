@@ -50,19 +50,24 @@ elif name == "slimps_worker":
             sys.exit(3)
         slimgc = "auto" in sys.argv
         pulls = after("--pull_compression") if "--pull_compression" in sys.argv else "none"
-        count = lambda name: {"none": 4000000, "bf16": 2000000}.get(name, 125000 if slimgc else 250000)
+        compressed = 125000 if slimgc else 250000
+        count = lambda name: {"none": 4000000, "bf16": 2000000}.get(name, compressed)
         pushed, pulled = count(compression), count(pulls)
         slow = os.path.exists(os.path.join(folder, "slow." + pulls))
         seconds = (pushed + pulled) / 1e6 + (100 if slow else 0)
         with open(after("--summary_json"), "w") as out:
-            json.dump({"test_accuracy": 0.9, "seconds": seconds, "bytes_pulled": pulled, "bytes_pushed": pushed,
+            row = {"bytes": 40, "t_c_ms": 1.0, "t_cq_ms": 1.5, "t_pq_ms": 0.5, "t_q_ms": 2.0,
+                   "gain": 0.5}
+            json.dump({"test_accuracy": 0.9, "seconds": seconds,
+                       "bytes_pulled": pulled, "bytes_pushed": pushed,
                        "after_epoch": [
-                           {"steps": 10 * epoch, "seconds": seconds * epoch / 2, "bytes_pushed": pushed * epoch // 2,
-                            "bytes_pulled": pulled * epoch // 2, "test_accuracy": 0.4 + 0.25 * epoch, "test_loss": 1.0}
+                           {"steps": 10 * epoch, "seconds": seconds * epoch / 2,
+                            "bytes_pushed": pushed * epoch // 2,
+                            "bytes_pulled": pulled * epoch // 2,
+                            "test_accuracy": 0.4 + 0.25 * epoch, "test_loss": 1.0}
                            for epoch in (1, 2)],
                        "threshold_bytes": 4096 if slimgc else None,
-                       "threshold_table": [{"bytes": 40, "t_c_ms": 1.0, "t_cq_ms": 1.5, "t_pq_ms": 0.5, "t_q_ms": 2.0,
-                                            "gain": 0.5}] if slimgc else None,
+                       "threshold_table": [row] if slimgc else None,
                        "threshold_explanation": "small ones go raw" if slimgc else None}, out)
     print("epoch 1 of worker " + os.environ["DMLC_WORKER_ID"])
     os.write(os.open(done(os.environ["DMLC_PS_ROOT_PORT"]), os.O_RDWR), b"e")
@@ -77,8 +82,11 @@ class DemoTest(folder_case.FolderCase):
                 out.write(PROGRAM)
             os.chmod(self.path(name), 0o755)
         self.built = []
-        for name, value in (("install_packages", lambda: None), ("build", self.built.extend),
-                            ("program_path", self.path)):
+        for name, value in (
+            ("install_packages", lambda: None),
+            ("build", self.built.extend),
+            ("program_path", self.path),
+        ):
             patch = mock.patch.object(setup, name, value)
             patch.start()
             self.addCleanup(patch.stop)
@@ -99,11 +107,21 @@ class DemoTest(folder_case.FolderCase):
         status, out, err = self.demo("--json", self.path("figures.json"))
         self.assertEqual(0, status)
         self.assertEqual({target for target, _ in setup.PROGRAMS.values()}, set(self.built))
-        self.assertEqual(["fp32:", "bf16:", "1bit:", "slimgc:", "slimgc_2way:"],
-                         [line.split()[0] for line in out.splitlines()[:5]])
-        table = out[out.index("run  "):].splitlines()
-        for line, (name, ratio) in zip(table[1:], (("fp32", "1.0"), ("bf16", "2.0"), ("1bit", "16.0"), ("slimgc", "32.0"),
-                                                   ("slimgc_2way", "32.0"))):
+        self.assertEqual(
+            ["fp32:", "bf16:", "1bit:", "slimgc:", "slimgc_2way:"],
+            [line.split()[0] for line in out.splitlines()[:5]],
+        )
+        table = out[out.index("run  ") :].splitlines()
+        for line, (name, ratio) in zip(
+            table[1:],
+            (
+                ("fp32", "1.0"),
+                ("bf16", "2.0"),
+                ("1bit", "16.0"),
+                ("slimgc", "32.0"),
+                ("slimgc_2way", "32.0"),
+            ),
+        ):
             self.assertTrue(line.startswith(name + " ") and line.endswith(" %s x" % ratio), line)
         self.assertIn("small ones go raw", out)
         self.assertIn("held to 100mbit", out)
@@ -112,33 +130,55 @@ class DemoTest(folder_case.FolderCase):
         with open(self.path("figures.json"), encoding="utf-8") as text:
             figures = json.load(text)
         self.assertEqual("1bit", figures["compression"])
-        self.assertEqual(["fp32", "bf16", "1bit", "slimgc", "slimgc_2way"], [run["name"] for run in figures["runs"]])
-        self.assertEqual([4000000, 2000000, 250000, 125000, 125000], [run["bytes_pushed"] for run in figures["runs"]])
-        self.assertEqual([4000000, 2000000, 4000000, 4000000, 125000], [run["bytes_pulled"] for run in figures["runs"]])
-        self.assertEqual([None, None, None, 4096, 4096], [run["threshold_bytes"] for run in figures["runs"]])
+        self.assertEqual(
+            ["fp32", "bf16", "1bit", "slimgc", "slimgc_2way"],
+            [run["name"] for run in figures["runs"]],
+        )
+        self.assertEqual(
+            [4000000, 2000000, 250000, 125000, 125000],
+            [run["bytes_pushed"] for run in figures["runs"]],
+        )
+        self.assertEqual(
+            [4000000, 2000000, 4000000, 4000000, 125000],
+            [run["bytes_pulled"] for run in figures["runs"]],
+        )
+        self.assertEqual(
+            [None, None, None, 4096, 4096], [run["threshold_bytes"] for run in figures["runs"]]
+        )
         self.assertEqual(0.5, figures["runs"][3]["threshold_table"][0]["gain"])
-        self.assertEqual([0.65, 0.9], [row["test_accuracy"] for row in figures["runs"][1]["after_epoch"]])
+        self.assertEqual(
+            [0.65, 0.9], [row["test_accuracy"] for row in figures["runs"][1]["after_epoch"]]
+        )
 
     def test_the_last_line_says_what_was_gained(self):
         _, out, _ = self.demo()
-        self.assertEqual("Gained: slimgc_2way is the fastest run: 0.2 s, 32.0 times as fast as fp32 and 16.0 times as fast as "
-                         "bf16, with 32.0 times fewer bytes than fp32, at 90.00 % accuracy (fp32 90.00 %)",
-                         out.splitlines()[-1])
+        self.assertEqual(
+            "Gained: slimgc_2way is the fastest run: 0.2 s, 32.0 times as fast as fp32 and 16.0 "
+            "times as fast as bf16, with 32.0 times fewer bytes than fp32, at 90.00 % accuracy "
+            "(fp32 90.00 %)",
+            out.splitlines()[-1],
+        )
 
     def test_the_last_line_says_what_was_faster(self):
         with open(self.path("slow.1bit"), "w", encoding="utf-8"):
             pass
         _, out, _ = self.demo()
-        self.assertIn("Gained: slimgc_2way is slower than bf16 (4.0 s): 100.2 s, 0.1 times as fast as fp32",
-                      out.splitlines()[-1])
+        self.assertIn(
+            "Gained: slimgc_2way is slower than bf16 (4.0 s): 100.2 s, 0.1 times as fast as fp32",
+            out.splitlines()[-1],
+        )
 
     def test_the_picture_has_a_line_in_each_plot_and_a_dot_for_every_epoch(self):
         _, out, _ = self.demo()
-        self.assertIn("accuracy over time and over bytes: " + self.path("demo.svg"), out.splitlines())
+        self.assertIn(
+            "accuracy over time and over bytes: " + self.path("demo.svg"), out.splitlines()
+        )
         names = xml.etree.ElementTree.parse(self.path("demo.svg"))
         svg = "{http://www.w3.org/2000/svg}"
-        self.assertEqual(["fp32", "bf16", "1bit", "slimgc", "slimgc_2way"],
-                         [text.text for text in names.iter(svg + "text") if text.get("class") == "name"])
+        self.assertEqual(
+            ["fp32", "bf16", "1bit", "slimgc", "slimgc_2way"],
+            [text.text for text in names.iter(svg + "text") if text.get("class") == "name"],
+        )
         self.assertEqual(5 * 2, len(list(names.iter(svg + "polyline"))))
         tips = [tip.text for tip in names.iter(svg + "title")]
         self.assertEqual(5 * 2 * 2, len(tips))
@@ -153,9 +193,13 @@ class DemoTest(folder_case.FolderCase):
             self.assertEqual("5", call[call.index("--seed") + 1])
             self.assertIn("--evaluate_epochs", call)
             compression = call[call.index("--compression") + 1]
-            self.assertEqual("0.2" if compression in ("none", "bf16") else "0.3", call[call.index("--lr") + 1])
-        self.assertEqual(["none", "bf16"] + 3 * ["topk:ratio=0.05"],
-                         [call[call.index("--compression") + 1] for call in self.calls()[::demo_runs.WORKERS]])
+            self.assertEqual(
+                "0.2" if compression in ("none", "bf16") else "0.3", call[call.index("--lr") + 1]
+            )
+        self.assertEqual(
+            ["none", "bf16"] + 3 * ["topk:ratio=0.05"],
+            [call[call.index("--compression") + 1] for call in self.calls()[:: demo_runs.WORKERS]],
+        )
 
     def test_verbose_shows_every_node(self):
         _, _, err = self.demo("--verbose")
@@ -187,9 +231,18 @@ class CurvesTest(unittest.TestCase):
     def draw(self, *curves):
         """Returns the picture's texts and the places of its dots."""
         svg = "{http://www.w3.org/2000/svg}"
-        picture = xml.etree.ElementTree.fromstring(curves_svg.render("a < b", [
-            curves_svg.Curve(name, [curves_svg.Point(*point) for point in points]) for name, points in curves]))
-        dots = [(float(dot.get("cx")), float(dot.get("cy"))) for dot in picture.iter(svg + "circle")]
+        picture = xml.etree.ElementTree.fromstring(
+            curves_svg.render(
+                "a < b",
+                [
+                    curves_svg.Curve(name, [curves_svg.Point(*point) for point in points])
+                    for name, points in curves
+                ],
+            )
+        )
+        dots = [
+            (float(dot.get("cx")), float(dot.get("cy"))) for dot in picture.iter(svg + "circle")
+        ]
         return [text.text for text in picture.iter(svg + "text")], dots
 
     def test_ticks_are_round_and_hold_all_points(self):

@@ -7,7 +7,8 @@ until=P   until the file P exists     touch=P    make the file P
 child=P   start a sleeping child, write its pid to P, and go on
 trap=P    on SIGINT or SIGTERM write the signal's name to P and exit 0
 env=NAME  print NAME=value
-pid=P     write its pid to P              blame=P    print, as a server, that the pid in P has failed
+pid=P     write its pid to P
+blame=P   print, as a server, that the pid in P has failed
 """
 
 import os
@@ -15,7 +16,9 @@ import signal
 import subprocess
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "repo"))
+sys.path.insert(
+    0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "repo")
+)
 
 from eventually import eventually  # noqa: E402
 
@@ -30,6 +33,7 @@ def trap(path):
     def note(number, _):
         write(path, signal.Signals(number).name)
         sys.exit(0)
+
     signal.signal(signal.SIGINT, note)
     signal.signal(signal.SIGTERM, note)
 
@@ -54,9 +58,14 @@ def play(arguments):
             write(value, str(os.getpid()))
         elif verb == "blame":
             with open(value, encoding="ascii") as pid:
-                print("slimps_server: worker 0 (host a, pid %s) failed: ABORTED" % pid.read(), flush=True)
+                print(
+                    "slimps_server: worker 0 (host a, pid %s) failed: ABORTED" % pid.read(),
+                    flush=True,
+                )
         elif verb == "until":
-            while not eventually(lambda: os.path.exists(value)):  # pylint: disable=cell-var-from-loop
+            while not eventually(
+                lambda: os.path.exists(value)
+            ):  # pylint: disable=cell-var-from-loop
                 pass
         elif verb == "child":
             write(value, str(subprocess.Popen(["sleep", "600"]).pid))

@@ -33,7 +33,9 @@ class WritableTest(folder_case.FolderCase):
     def test_folders_and_what_is_in_no_folder_are_refused(self):
         for wrong in ("", self.folder, self.folder + "/"):
             self.assertEqual("not a file", out_files.why_not_writable(wrong))
-        self.assertEqual("No such file or directory", out_files.why_not_writable(self.path("no/t.json")))
+        self.assertEqual(
+            "No such file or directory", out_files.why_not_writable(self.path("no/t.json"))
+        )
         self.assertIn("null", out_files.why_not_writable("a\0b"))
 
     def test_a_file_that_may_not_be_written_is_refused(self):
@@ -70,14 +72,20 @@ class SaveTest(folder_case.FolderCase):
         sync, replace = os.fsync, os.replace
 
         def recorded_sync(file):
-            done.append("folder" if stat.S_ISDIR(os.fstat(file).st_mode) else "file of %d" % os.fstat(file).st_size)
+            done.append(
+                "folder"
+                if stat.S_ISDIR(os.fstat(file).st_mode)
+                else "file of %d" % os.fstat(file).st_size
+            )
             sync(file)
 
         def recorded_replace(*names):
             done.append("name")
             replace(*names)
 
-        with mock.patch.object(os, "fsync", recorded_sync), mock.patch.object(os, "replace", recorded_replace):
+        with mock.patch.object(os, "fsync", recorded_sync), mock.patch.object(
+            os, "replace", recorded_replace
+        ):
             out_files.save_text(path, "newer")
         self.assertEqual(["file of 5", "name", "folder"], done)
 
@@ -94,14 +102,18 @@ class SaveTest(folder_case.FolderCase):
         out_files.save_text("/dev/null", "x")
         self.assertTrue(stat.S_ISCHR(os.stat("/dev/null").st_mode))
         os.mkfifo(self.path("pipe"))
-        with subprocess.Popen(["cat", self.path("pipe")], stdout=subprocess.PIPE, text=True) as reader:
+        with subprocess.Popen(
+            ["cat", self.path("pipe")], stdout=subprocess.PIPE, text=True
+        ) as reader:
             self.assertIsNone(out_files.why_not_writable(self.path("pipe")))
             out_files.save_text(self.path("pipe"), "through it")
             self.assertEqual("through it", reader.communicate()[0])
         self.assertTrue(out_files.is_special(self.path("pipe")))
 
     def test_a_full_disk_is_one_clear_error(self):
-        with self.assertRaisesRegex(setup.SetupError, "^cannot write /dev/full: No space left on device$"):
+        with self.assertRaisesRegex(
+            setup.SetupError, "^cannot write /dev/full: No space left on device$"
+        ):
             out_files.save_json("/dev/full", {"a": 1})
 
     def test_json_is_laid_out_as_asked(self):
@@ -114,7 +126,11 @@ class SaveTest(folder_case.FolderCase):
 class LoadTest(folder_case.FolderCase):
     def test_what_is_no_json_is_told_why(self):
         self.assertEqual({"a": 1}, out_files.load_json(self.put("good", json.dumps({"a": 1}))))
-        for text, what in (("", "not JSON: Expecting value"), ("{", "not JSON: "), ("[" * 100000, "nested too deep")):
+        for text, what in (
+            ("", "not JSON: Expecting value"),
+            ("{", "not JSON: "),
+            ("[" * 100000, "nested too deep"),
+        ):
             with self.assertRaisesRegex(ValueError, what):
                 out_files.load_json(self.put("bad", text))
         with open(self.path("bytes"), "wb") as out:

@@ -14,7 +14,9 @@ sys.path.insert(0, HERE)
 import fake_commands  # noqa: E402
 
 FRONT = os.path.join(REPOSITORY, "tools", "slimps")
-APT_BRINGS_PYTHON = 'case "$2" in install) /bin/ln -s /usr/bin/python3 "${0%/*}/python3"; esac; echo "of apt"'
+APT_BRINGS_PYTHON = (
+    'case "$2" in install) /bin/ln -s /usr/bin/python3 "${0%/*}/python3"; esac; echo "of apt"'
+)
 
 
 class FrontTest(unittest.TestCase):
@@ -33,8 +35,14 @@ class FrontTest(unittest.TestCase):
         self.fake.add("id", "echo %d" % number)
 
     def slimps(self, *arguments):
-        return subprocess.run([FRONT, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True, check=False)
+        return subprocess.run(
+            [FRONT, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
 
     def calls(self):
         return [call for call in self.fake.calls if call[0] != "id"]
@@ -50,10 +58,17 @@ class FrontTest(unittest.TestCase):
         self.fake.add("apt-get", APT_BRINGS_PYTHON)
         result = self.slimps("--help")
         self.assertEqual(0, result.returncode, result.stderr)
-        self.assertTrue(result.stdout.startswith("usage: slimps COMMAND"), "what apt-get says goes to stderr")
+        self.assertTrue(
+            result.stdout.startswith("usage: slimps COMMAND"), "what apt-get says goes to stderr"
+        )
         self.assertEqual("slimps: installing python3\nof apt\nof apt\n", result.stderr)
-        self.assertEqual([["apt-get", "-q", "update"],
-                          ["apt-get", "-q", "install", "-y", "--no-install-recommends", "python3"]], self.calls())
+        self.assertEqual(
+            [
+                ["apt-get", "-q", "update"],
+                ["apt-get", "-q", "install", "-y", "--no-install-recommends", "python3"],
+            ],
+            self.calls(),
+        )
 
     def test_others_than_root_install_through_sudo(self):
         self.be_user(1000)
@@ -66,15 +81,23 @@ class FrontTest(unittest.TestCase):
         self.be_user(1000)
         self.fake.add("apt-get")
         result = self.slimps("--help")
-        self.assertEqual((1, "slimps: python3 not found, and no sudo to install it with; as root: apt-get install "
-                             "python3\n"), (result.returncode, result.stderr))
+        self.assertEqual(
+            (
+                1,
+                "slimps: python3 not found, and no sudo to install it with; as root: apt-get "
+                "install python3\n",
+            ),
+            (result.returncode, result.stderr),
+        )
         self.assertEqual([], self.calls())
 
     def test_a_failing_installation_is_named(self):
         self.fake.add("apt-get", 'test "$2" = update')
         result = self.slimps("--help")
         self.assertEqual(1, result.returncode)
-        self.assertTrue(result.stderr.endswith("slimps: failed: apt-get install python3\n"), result.stderr)
+        self.assertTrue(
+            result.stderr.endswith("slimps: failed: apt-get install python3\n"), result.stderr
+        )
 
     def test_arguments_and_status_go_through(self):
         os.symlink("/usr/bin/python3", self.fake.at("python3"))

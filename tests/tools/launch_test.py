@@ -18,6 +18,7 @@ sys.path[:0] = [TOOLS, HERE, os.path.join(os.path.dirname(HERE), "repo")]
 
 import folder_case  # noqa: E402
 from cli import job_launch  # noqa: E402
+from cli import job_node  # noqa: E402
 from cli import job_output  # noqa: E402
 from eventually import eventually  # noqa: E402
 
@@ -34,7 +35,7 @@ def alive(pid):
 
 
 class WatchedLauncher(job_launch.Launcher):
-    """Calls `when_idle`, if it is set, each time that it has waited for nodes and none has ended."""
+    """Calls `when_idle`, if it is set, whenever it has waited for nodes and none has ended."""
 
     def __init__(self, job, out):
         super().__init__(job, out=out)
@@ -71,21 +72,40 @@ class LaunchTest(folder_case.FolderCase):
 
     def test_a_good_job_ends_with_status_0(self):
         done = self.path("done")
-        status, out = self.run_job(["until=" + done], ["until=" + done], ["say=hello", "touch=" + done])
+        status, out = self.run_job(
+            ["until=" + done], ["until=" + done], ["say=hello", "touch=" + done]
+        )
         self.assertEqual(0, status, out)
         self.assertIn("worker0| hello\n", out)
         self.assertIn("worker1| hello\n", out)
 
     def test_nodes_find_the_job_in_dmlc_variables(self):
         done = self.path("done")
-        names = ["DMLC_ROLE", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER",
-                 "DMLC_WORKER_ID"]
+        names = [
+            "DMLC_ROLE",
+            "DMLC_PS_ROOT_URI",
+            "DMLC_PS_ROOT_PORT",
+            "DMLC_NUM_WORKER",
+            "DMLC_NUM_SERVER",
+            "DMLC_WORKER_ID",
+        ]
         show = ["env=" + name for name in names]
-        status, out = self.run_job(["until=" + done], show + ["until=" + done], show + ["touch=" + done],
-                                   workers=1, servers=1)
+        status, out = self.run_job(
+            ["until=" + done],
+            show + ["until=" + done],
+            show + ["touch=" + done],
+            workers=1,
+            servers=1,
+        )
         self.assertEqual(0, status, out)
-        for line in ("worker0| DMLC_ROLE=worker", "server0| DMLC_ROLE=server", "worker0| DMLC_PS_ROOT_PORT=4711",
-                     "server0| DMLC_PS_ROOT_URI=127.0.0.1", "worker0| DMLC_NUM_WORKER=1", "worker0| DMLC_WORKER_ID=0"):
+        for line in (
+            "worker0| DMLC_ROLE=worker",
+            "server0| DMLC_ROLE=server",
+            "worker0| DMLC_PS_ROOT_PORT=4711",
+            "server0| DMLC_PS_ROOT_URI=127.0.0.1",
+            "worker0| DMLC_NUM_WORKER=1",
+            "worker0| DMLC_WORKER_ID=0",
+        ):
             self.assertIn(line + "\n", out)
 
     def test_a_failing_node_is_named_with_its_status_and_last_lines(self):
@@ -93,56 +113,110 @@ class LaunchTest(folder_case.FolderCase):
         self.assertEqual(7, status)
         self.assertIn("slimps: the job failed: server0 exited with status 7: disk is full\n", out)
 
-    TRACEBACK = ["say=Traceback (most recent call last):", 'say=  File "train.py", line 7, in <module>']
+    TRACEBACK = [
+        "say=Traceback (most recent call last):",
+        'say=  File "train.py", line 7, in <module>',
+    ]
 
     def test_a_mistake_that_all_complain_of_is_told_once_by_who_made_it(self):
         pid, late = self.path("pid"), self.path("late")
         error = "push of key w: expected 10, got 11"
-        complain = ["until=" + pid, "blame=" + pid, "say=E20261122 13:33:48 x.cc:1] " + error, "exit=1"]
-        status, out = self.run_job(["wait"], complain, ["pid=" + pid] + self.TRACEBACK + [
-            "say=slimps.errors.InvalidArgumentError: " + error, "until=" + late, "exit=3"], workers=1, patience_ends=late)
+        complain = [
+            "until=" + pid,
+            "blame=" + pid,
+            "say=E20261122 13:33:48 x.cc:1] " + error,
+            "exit=1",
+        ]
+        status, out = self.run_job(
+            ["wait"],
+            complain,
+            ["pid=" + pid]
+            + self.TRACEBACK
+            + ["say=slimps.errors.InvalidArgumentError: " + error, "until=" + late, "exit=3"],
+            workers=1,
+            patience_ends=late,
+        )
         self.assertEqual(3, status, out)
-        self.assertEqual(["slimps: the job failed: worker0 exited with status 3: slimps.errors.InvalidArgumentError: " + error,
-                          "  worker0| Traceback (most recent call last):",
-                          '  worker0|   File "train.py", line 7, in <module>',
-                          "slimps: with it ended server0 (--verbose shows what they said)"], out.splitlines())
+        self.assertEqual(
+            [
+                "slimps: the job failed: worker0 exited with status 3: "
+                "slimps.errors.InvalidArgumentError: " + error,
+                "  worker0| Traceback (most recent call last):",
+                '  worker0|   File "train.py", line 7, in <module>',
+                "slimps: with it ended server0 (--verbose shows what they said)",
+            ],
+            out.splitlines(),
+        )
 
     def test_workers_that_make_the_same_mistake_tell_it_once(self):
-        status, out = self.run_job(["wait"], ["wait"], self.TRACEBACK + ["say=ValueError: no such file", "exit=1"], workers=4)
+        status, out = self.run_job(
+            ["wait"],
+            ["wait"],
+            self.TRACEBACK + ["say=ValueError: no such file", "exit=1"],
+            workers=4,
+        )
         self.assertEqual(1, status)
         self.assertEqual(1, out.count("no such file"), out)
         self.assertEqual(1, out.count("Traceback"), out)
 
     def test_a_second_failure_with_another_reason_is_told_too(self):
         launcher = self.launcher([], [], [])
-        said = {"server0": "slimps_server: disk is full", "worker0": "slimps_worker: no such flag",
-                "worker1": "slimps.Error: disk is full", "worker2": None}
+        said = {
+            "server0": "slimps_server: disk is full",
+            "worker0": "slimps_worker: no such flag",
+            "worker1": "slimps.Error: disk is full",
+            "worker2": None,
+        }
         failed = []
         for name, line in said.items():
-            failed.append(job_launch.Node(name, "any", ["x"]))
+            failed.append(job_node.Node(name, "any", ["x"]))
             failed[-1].status = 2
             failed[-1].last_lines.extend(filter(None, [line]))
         self.assertEqual(2, launcher._report_failure(failed))
-        self.assertEqual(["slimps: the job failed: server0 exited with status 2: slimps_server: disk is full",
-                          "slimps: worker0 then exited with status 2: slimps_worker: no such flag",
-                          "slimps: with it ended worker1, worker2 (--verbose shows what they said)"],
-                         self.out.getvalue().splitlines())
+        self.assertEqual(
+            [
+                "slimps: the job failed: server0 exited with status 2: slimps_server: disk is full",
+                "slimps: worker0 then exited with status 2: slimps_worker: no such flag",
+                "slimps: with it ended worker1, worker2 (--verbose shows what they said)",
+            ],
+            self.out.getvalue().splitlines(),
+        )
 
     def test_verbose_shows_all_as_it_comes(self):
-        launcher = self.launcher(["wait"], ["wait"], self.TRACEBACK + ["say=ValueError: no such file", "exit=1"], workers=1)
+        launcher = self.launcher(
+            ["wait"],
+            ["wait"],
+            self.TRACEBACK + ["say=ValueError: no such file", "exit=1"],
+            workers=1,
+        )
         launcher = job_launch.Launcher(launcher.job, verbose=True, out=self.out)
         self.assertEqual(1, launcher.run())
         lines = self.out.getvalue().splitlines()
-        self.assertLess(lines.index("worker0| ValueError: no such file"),
-                        lines.index("slimps: the job failed: worker0 exited with status 1: ValueError: no such file"))
+        self.assertLess(
+            lines.index("worker0| ValueError: no such file"),
+            lines.index(
+                "slimps: the job failed: worker0 exited with status 1: ValueError: no such file"
+            ),
+        )
 
     def test_what_looks_like_a_failure_is_shown_when_the_job_goes_on(self):
         done = self.path("done")
-        status, out = self.run_job(["until=" + done], ["until=" + done], self.TRACEBACK + [
-            "say=ValueError: caught", "say=step 2", "touch=" + done], workers=1)
+        status, out = self.run_job(
+            ["until=" + done],
+            ["until=" + done],
+            self.TRACEBACK + ["say=ValueError: caught", "say=step 2", "touch=" + done],
+            workers=1,
+        )
         self.assertEqual(0, status, out)
-        self.assertEqual(["Traceback (most recent call last):", '  File "train.py", line 7, in <module>',
-                          "ValueError: caught", "step 2"], [line[len("worker0| "):] for line in out.splitlines()])
+        self.assertEqual(
+            [
+                "Traceback (most recent call last):",
+                '  File "train.py", line 7, in <module>',
+                "ValueError: caught",
+                "step 2",
+            ],
+            [line[len("worker0| ") :] for line in out.splitlines()],
+        )
 
     def test_a_killed_node_is_named_with_its_signal(self):
         status, out = self.run_job(["wait"], ["wait"], ["say=so far", "kill=SIGKILL"], workers=1)
@@ -151,19 +225,27 @@ class LaunchTest(folder_case.FolderCase):
 
     def test_a_killed_node_comes_before_those_that_complain_of_it(self):
         launcher = self.launcher([], [], [])
-        complainer = job_launch.Node("worker0", "worker", ["w"])
+        complainer = job_node.Node("worker0", "worker", ["w"])
         complainer.status = 1
         complainer.last_lines.append("slimps_worker: server 1 is gone")
-        killed = job_launch.Node("server1", "server", ["s"])
+        killed = job_node.Node("server1", "server", ["s"])
         killed.status = -signal.SIGSEGV
         self.assertEqual(128 + signal.SIGSEGV, launcher._report_failure([complainer, killed]))
         self.assertIn("the job failed: server1 was killed by SIGSEGV", self.out.getvalue())
-        self.assertIn("worker0 then exited with status 1: slimps_worker: server 1 is gone", self.out.getvalue())
+        self.assertIn(
+            "worker0 then exited with status 1: slimps_worker: server 1 is gone",
+            self.out.getvalue(),
+        )
 
     def test_a_worker_that_others_name_is_waited_for_and_comes_before_them(self):
         pid, late = self.path("pid"), self.path("late")
-        status, out = self.run_job(["wait"], ["until=" + pid, "blame=" + pid, "exit=1"],
-                                   ["pid=" + pid, "until=" + late, "exit=3"], workers=1, patience_ends=late)
+        status, out = self.run_job(
+            ["wait"],
+            ["until=" + pid, "blame=" + pid, "exit=1"],
+            ["pid=" + pid, "until=" + late, "exit=3"],
+            workers=1,
+            patience_ends=late,
+        )
         self.assertEqual(3, status, out)
         self.assertIn("the job failed: worker0 exited with status 3", out)
         self.assertIn("slimps: with it ended server0", out)
@@ -172,7 +254,9 @@ class LaunchTest(folder_case.FolderCase):
         launcher = self.launcher(["wait"], ["exit=0"], ["wait"])
         launcher.job.end_grace = 0.05
         self.assertEqual(1, launcher.run())
-        self.assertIn("server0 exited with status 0 while workers were running", self.out.getvalue())
+        self.assertIn(
+            "server0 exited with status 0 while workers were running", self.out.getvalue()
+        )
 
     def test_a_worker_may_end_after_the_daemons(self):
         ended, late = self.path("ended"), self.path("late")
@@ -186,7 +270,9 @@ class LaunchTest(folder_case.FolderCase):
 
         launcher.when_idle = pass_the_grace
         clock = types.SimpleNamespace(monotonic=lambda: time.monotonic() + passed[0])
-        with mock.patch.object(job_launch, "time", clock), mock.patch.object(job_output, "HOLD_SECONDS", 0.1):
+        with mock.patch.object(job_launch, "time", clock), mock.patch.object(
+            job_output, "HOLD_SECONDS", 0.1
+        ):
             self.assertEqual(0, launcher.run(), self.out.getvalue())
 
     def test_a_scheduler_that_cannot_start_is_named(self):
@@ -210,8 +296,9 @@ class LaunchTest(folder_case.FolderCase):
 
     def test_what_a_node_started_dies_with_the_job(self):
         pid_file = self.path("pid")
-        status, out = self.run_job(["wait"], ["child=" + pid_file, "wait"],
-                                   ["until=" + pid_file, "exit=3"], workers=1)
+        status, out = self.run_job(
+            ["wait"], ["child=" + pid_file, "wait"], ["until=" + pid_file, "exit=3"], workers=1
+        )
         self.assertEqual(3, status, out)
         with open(pid_file, encoding="ascii") as text:
             pid = int(text.read())
@@ -219,9 +306,13 @@ class LaunchTest(folder_case.FolderCase):
 
     def forwarded(self, number):
         trapped, ready = self.path("trapped"), self.path("ready")
-        launcher = self.launcher(["wait"], ["wait"], ["trap=" + trapped, "touch=" + ready, "wait"], workers=1)
+        launcher = self.launcher(
+            ["wait"], ["wait"], ["trap=" + trapped, "touch=" + ready, "wait"], workers=1
+        )
         sender = threading.Thread(
-            target=lambda: eventually(lambda: os.path.exists(ready)) and os.kill(os.getpid(), number))
+            target=lambda: eventually(lambda: os.path.exists(ready))
+            and os.kill(os.getpid(), number)
+        )
         sender.start()
         status = launcher.run()
         sender.join()
@@ -245,12 +336,24 @@ class LaunchTest(folder_case.FolderCase):
     def test_nodes_die_with_a_killed_launcher(self):
         script = self.path("launch.py")
         with open(script, "w", encoding="utf-8") as out:
-            out.write("import sys\nsys.path.insert(0, %r)\nfrom cli import job_launch\n"
-                      "job = job_launch.Job(%r, %r, %r, 1, 1)\njob_launch.Launcher(job).run()\n"
-                      % (TOOLS, FAKE + ["wait"], FAKE + ["wait"], [
-                          sys.executable, "-c", "import os, signal; print('pid', os.getpid(), flush=True); "
-                                                "signal.pause()"]))
-        launcher = subprocess.Popen([sys.executable, "-B", script], stdout=subprocess.PIPE, text=True)
+            out.write(
+                "import sys\nsys.path.insert(0, %r)\nfrom cli import job_launch\n"
+                "job = job_launch.Job(%r, %r, %r, 1, 1)\njob_launch.Launcher(job).run()\n"
+                % (
+                    TOOLS,
+                    FAKE + ["wait"],
+                    FAKE + ["wait"],
+                    [
+                        sys.executable,
+                        "-c",
+                        "import os, signal; print('pid', os.getpid(), flush=True); "
+                        "signal.pause()",
+                    ],
+                )
+            )
+        launcher = subprocess.Popen(
+            [sys.executable, "-B", script], stdout=subprocess.PIPE, text=True
+        )
         for line in launcher.stdout:
             if line.startswith("worker0| pid "):
                 pid = int(line.split()[-1])
@@ -261,15 +364,20 @@ class LaunchTest(folder_case.FolderCase):
         self.assertTrue(eventually(lambda: not alive(pid)))
 
     def test_a_full_disk_does_not_hold_the_job_up_and_is_told(self):
-        launcher = self.launcher(["until=" + self.path("ended")], ["until=" + self.path("ended")],
-                                 ["say=" + "x" * 1000] * 300 + ["touch=" + self.path("ended")])
+        launcher = self.launcher(
+            ["until=" + self.path("ended")],
+            ["until=" + self.path("ended")],
+            ["say=" + "x" * 1000] * 300 + ["touch=" + self.path("ended")],
+        )
         with open("/dev/full", "w", encoding="ascii") as launcher.out:
             with contextlib.redirect_stderr(io.StringIO()) as said:
                 self.assertEqual(0, launcher.run())
             with contextlib.suppress(OSError):
                 launcher.out.close()
-        self.assertEqual("slimps: some lines of the job could not be printed: No space left on device\n",
-                         said.getvalue())
+        self.assertEqual(
+            "slimps: some lines of the job could not be printed: No space left on device\n",
+            said.getvalue(),
+        )
 
     def test_no_file_is_left_behind(self):
         old = tempfile.tempdir
@@ -282,59 +390,14 @@ class LaunchTest(folder_case.FolderCase):
             tempfile.tempdir = old
 
 
-class OutputTest(unittest.TestCase):
-    def setUp(self):
-        self.said = []
-        self.output = job_output.Output(self.said.append, lambda node: node.name != "worker1")
-        self.nodes = [job_launch.Node("worker%d" % rank, "worker", ["w"]) for rank in range(2)]
-
-    def add(self, *lines, rank=0):
-        for line in lines:
-            self.output.add(self.nodes[rank], line)
-
-    def test_lines_are_shown_until_the_first_sign_and_after_the_time_to_hold(self):
-        self.add("step 1", "E20261122 07:08:09 x.cc:1] no route", "step 2")
-        self.assertEqual(["worker0| step 1"], self.said)
-        self.output.release(3600)
-        self.assertEqual(1, len(self.said), "not yet so old")
-        self.output.release(0)
-        self.add("step 3")
-        self.assertEqual(["step 1", "E20261122 07:08:09 x.cc:1] no route", "step 2", "step 3"],
-                         [line[len("worker0| "):] for line in self.said])
-
-    def test_a_failed_jobs_lines_stay_unseen(self):
-        self.add("step 1")
-        self.output.hold()
-        self.add("step 2", "so it goes")
-        self.add("elsewhere", rank=1)
-        self.output.release()
-        self.assertEqual(["worker0| step 1"], self.said)
-        self.assertEqual(["step 2", "so it goes"], self.output.unseen(self.nodes[0]))
-        self.assertEqual(["elsewhere"], self.output.unseen(self.nodes[1]), "hidden lines are unseen, too")
-
-    def error(self, *lines):
-        at = job_output.last_error(lines)
-        return None if at is None else lines[at]
-
-    def test_the_error_is_what_was_raised_or_said_at_the_end(self):
-        trace = ["Traceback (most recent call last):", "  File x", "    f()"]
-        self.assertEqual("OSError: a", self.error(*trace, "KeyError: b", "", "During handling of the above exception, another "
-                                                  "exception occurred:", "", *trace, "OSError: a", "more of it", "step 9"))
-        self.assertEqual("OSError: a", self.error(*trace, "OSError: a", "Exception ignored in: <f>", *trace, "OSError: b"))
-        self.assertEqual("slimps_worker: gone", self.error("step 1", "slimps_worker: gone", "bye"))
-        self.assertEqual("no port", self.error("hello", "no port"))
-        self.assertEqual(trace[-1], self.error(*trace))
-        self.assertIsNone(self.error())
-
-    def test_an_error_is_known_again_in_others_words(self):
-        self.assertEqual("push of w: no", job_output.words_of("slimps.errors.InvalidArgumentError: push of w: no"))
-        self.assertEqual("AssertionError", job_output.words_of("AssertionError"))
-
-
 class ResolveCommandTest(unittest.TestCase):
     def test_a_daemon_name_stands_for_the_built_one(self):
-        self.assertEqual(["/x/slimps_worker", "--model", "mlp"], job_launch.resolve_command(
-            ["slimps_worker", "--model", "mlp"], {"slimps_worker": "/x/slimps_worker"}))
+        self.assertEqual(
+            ["/x/slimps_worker", "--model", "mlp"],
+            job_launch.resolve_command(
+                ["slimps_worker", "--model", "mlp"], {"slimps_worker": "/x/slimps_worker"}
+            ),
+        )
 
     def test_other_commands_run_as_they_are(self):
         self.assertEqual(["env", "-0"], job_launch.resolve_command(["env", "-0"], {}))

@@ -52,13 +52,18 @@ class PackagesTest(CommandsTest):
             return self.captured(setup.install_packages)[1]
 
     def test_only_what_is_wholly_installed_counts(self):
-        self.fake.add("dpkg-query", "printf 'a installed\\nb config-files\\nc half-installed\\nd not-installed\\n'; exit 1")
+        self.fake.add(
+            "dpkg-query",
+            "printf 'a installed\\nb config-files\\nc half-installed\\nd not-installed\\n'; exit 1",
+        )
         self.assertEqual(["e", "d", "b", "c"], setup.missing_packages(["e", "d", "a", "b", "c"]))
         self.assertEqual(["e", "d", "a", "b", "c"], self.fake.calls[0][-5:])
 
     def test_without_dpkg_the_error_names_the_system(self):
         with fake_commands.FakeCommands(only=True):
-            with self.assertRaisesRegex(setup.SetupError, "dpkg-query not found: slimps builds on Debian 12"):
+            with self.assertRaisesRegex(
+                setup.SetupError, "dpkg-query not found: slimps builds on Debian 12"
+            ):
                 setup.missing_packages(["a"])
 
     def test_comments_and_blank_lines_are_no_packages(self):
@@ -77,15 +82,22 @@ class PackagesTest(CommandsTest):
         self.fake.add("sudo")
         self.fake.add("apt-get", 'test "$DEBIAN_FRONTEND" = noninteractive && echo "of apt"')
         said = self.install(["a", "b"])
-        self.assertEqual([["apt-get", "-q", "update"],
-                          ["apt-get", "-q", "install", "-y", "--no-install-recommends", "a", "b"]], self.fake.calls)
+        self.assertEqual(
+            [
+                ["apt-get", "-q", "update"],
+                ["apt-get", "-q", "install", "-y", "--no-install-recommends", "a", "b"],
+            ],
+            self.fake.calls,
+        )
         self.assertEqual("slimps: installing a b\n", said, "apt's lines go to stderr")
 
     def test_others_go_through_sudo(self):
         self.fake.add("sudo", 'exec "$@"')
         self.fake.add("apt-get")
         self.install(["a"], root=False)
-        self.assertEqual(["sudo", "apt-get", "sudo", "apt-get"], [call[0] for call in self.fake.calls])
+        self.assertEqual(
+            ["sudo", "apt-get", "sudo", "apt-get"], [call[0] for call in self.fake.calls]
+        )
 
     def test_a_failing_apt_is_named_and_nothing_follows(self):
         self.fake.add("apt-get", "exit 100")
@@ -103,7 +115,10 @@ class BuildTest(CommandsTest):
         self.replace("bazel_command", lambda: path)
 
     def test_bazel_runs_in_the_repository_with_debians_tools_first(self):
-        self.bazel('echo "on stdout"; pwd > "%s"; echo "$PATH" > "%s"; exit 3' % (self.fake.at("cwd"), self.fake.at("path")))
+        self.bazel(
+            'echo "on stdout"; pwd > "%s"; echo "$PATH" > "%s"; exit 3'
+            % (self.fake.at("cwd"), self.fake.at("path"))
+        )
         status, said = self.captured(setup.run_bazel, "build", ["//a:b", "--config=tsan"])
         self.assertEqual(3, status)
         self.assertEqual("", said, "what bazel says goes to stderr")
@@ -111,7 +126,9 @@ class BuildTest(CommandsTest):
         self.assertEqual(["bazel", "build"], call[:2])
         self.assertEqual(["//a:b", "--config=tsan"], call[-2:])
         with open(self.fake.at("cwd"), encoding="utf-8") as text:
-            self.assertEqual(os.path.realpath(setup.REPOSITORY), os.path.realpath(text.read().strip()))
+            self.assertEqual(
+                os.path.realpath(setup.REPOSITORY), os.path.realpath(text.read().strip())
+            )
         with open(self.fake.at("path"), encoding="utf-8") as text:
             folders = text.read().strip().split(":")
         self.assertEqual(["/usr/bin", "/bin"], folders[:2])
@@ -138,7 +155,9 @@ class BuildTest(CommandsTest):
 
     def test_a_failed_build_names_the_targets(self):
         self.bazel("exit 1")
-        with self.assertRaisesRegex(setup.SetupError, "the build failed .* bazel build //a:b //c:d$"):
+        with self.assertRaisesRegex(
+            setup.SetupError, "the build failed .* bazel build //a:b //c:d$"
+        ):
             setup.build(["//a:b", "//c:d"], ["--config=asan"])
         self.assertEqual(["--config=asan", "//a:b", "//c:d"], self.fake.calls[0][-3:])
 
@@ -151,10 +170,14 @@ class BuildTest(CommandsTest):
         with open(there, "w", encoding="utf-8"):
             pass
         names = ["slimps_server", "slimps_worker"]
-        self.assertEqual({name: setup.program_path(name) for name in names},
-                         setup.ensure_programs(names))
-        self.assertEqual(["//server:slimps_server", "//worker:slimps_worker"], self.fake.calls[-1][-2:],
-                         "a file that cannot be run is no program")
+        self.assertEqual(
+            {name: setup.program_path(name) for name in names}, setup.ensure_programs(names)
+        )
+        self.assertEqual(
+            ["//server:slimps_server", "//worker:slimps_worker"],
+            self.fake.calls[-1][-2:],
+            "a file that cannot be run is no program",
+        )
         os.chmod(there, 0o755)
         setup.ensure_programs(names)
         self.assertEqual("//worker:slimps_worker", self.fake.calls[-1][-1])
@@ -166,8 +189,10 @@ class BuildTest(CommandsTest):
 
 class RunTestsTest(CommandsTest):
     CASE = '<testsuites><testsuite><testcase name="%s" classname="A"/></testsuite></testsuites>'
-    BAD = ('<testsuites><testsuite><testcase name="Bad" classname="A"><failure message="no"/></testcase>'
-           '</testsuite></testsuites>')
+    BAD = (
+        '<testsuites><testsuite><testcase name="Bad" classname="A"><failure '
+        'message="no"/></testcase></testsuite></testsuites>'
+    )
 
     def setUp(self):
         super().setUp()
@@ -182,24 +207,40 @@ class RunTestsTest(CommandsTest):
                 path = self.fake.at("%d.xml" % number)
                 with open(path, "w", encoding="utf-8") as out:
                     out.write(xml)
-                events.append({"id": {"testResult": {"label": label, "run": 1, "shard": 1, "attempt": 1}},
-                               "testResult": {"testActionOutput": [{"name": "test.xml", "uri": "file://" + path}]}})
-            events.append({"id": {"testSummary": {"label": label}}, "testSummary": {"overallStatus": overall}})
+                events.append(
+                    {
+                        "id": {"testResult": {"label": label, "run": 1, "shard": 1, "attempt": 1}},
+                        "testResult": {
+                            "testActionOutput": [{"name": "test.xml", "uri": "file://" + path}]
+                        },
+                    }
+                )
+            events.append(
+                {"id": {"testSummary": {"label": label}}, "testSummary": {"overallStatus": overall}}
+            )
         with open(self.fake.at("events"), "w", encoding="utf-8") as out:
             out.write("\n".join(json.dumps(event) for event in events))
-        bazel = self.fake.add("bazel", 'for a in "$@"; do case "$a" in --build_event_json_file=*) '
-                                       'cp "%s" "${a#*=}";; esac; done; exit %d' % (self.fake.at("events"), status))
+        bazel = self.fake.add(
+            "bazel",
+            'for a in "$@"; do case "$a" in --build_event_json_file=*) '
+            'cp "%s" "${a#*=}";; esac; done; exit %d' % (self.fake.at("events"), status),
+        )
         self.replace("bazel_command", lambda: bazel)
         return self.captured(test_run.run, arguments)
 
     def test_all_passed(self):
-        status, said = self.run_tests([], {"//a:b": ("PASSED", self.CASE % "One"), "//c:d": ("PASSED", None)})
+        status, said = self.run_tests(
+            [], {"//a:b": ("PASSED", self.CASE % "One"), "//c:d": ("PASSED", None)}
+        )
         self.assertEqual((0, "2 passed, 0 failed\n"), (status, said))
         self.assertEqual("//...", self.fake.calls[0][-1])
 
     def test_failures_are_listed_before_the_count(self):
-        status, said = self.run_tests(["//a/..."], {"//a:b": ("FAILED", self.BAD), "//a:c": ("PASSED", self.CASE % "One")},
-                                      status=3)
+        status, said = self.run_tests(
+            ["//a/..."],
+            {"//a:b": ("FAILED", self.BAD), "//a:c": ("PASSED", self.CASE % "One")},
+            status=3,
+        )
         self.assertEqual((1, "FAILED //a:b A.Bad\n1 passed, 1 failed\n"), (status, said))
         self.assertEqual("//a/...", self.fake.calls[0][-1])
         self.assertNotIn("//...", self.fake.calls[0])
@@ -212,7 +253,9 @@ class RunTestsTest(CommandsTest):
     def test_a_bazel_that_fails_without_a_word_of_targets_fails(self):
         status, said = self.run_tests([], {}, status=37)
         self.assertEqual(1, status)
-        self.assertEqual("FAILED bazel test (exit status 37, see above)\n0 passed, 1 failed\n", said)
+        self.assertEqual(
+            "FAILED bazel test (exit status 37, see above)\n0 passed, 1 failed\n", said
+        )
 
 
 if __name__ == "__main__":

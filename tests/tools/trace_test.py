@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""slimps trace: it joins parts, names broken ones, draws boxes where the events are, and checks its
-flags."""
+"""slimps trace: it joins parts, names broken ones, and checks its flags."""
 
 import argparse
 import io
@@ -11,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import unittest
-import xml.etree.ElementTree
 from unittest import mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -19,62 +17,50 @@ TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
 sys.path[:0] = [TOOLS, HERE]
 
 import folder_case  # noqa: E402
+from traces import BASE, SVG, elements, event, metadata, name_event, part_text, spans  # noqa: E402
 from cli import job_launch  # noqa: E402
 from cli import job_trace  # noqa: E402
-from cli import trace_svg as svg  # noqa: E402
-
-BASE = 1700000000000000000
-SVG = "{http://www.w3.org/2000/svg}"
-
-
-def event(stage, began_us, duration_us, key="s:w", partition=0, round_number=1, pid=77, tid=1):
-    return {"ph": "X", "name": "%s[%d]" % (key, partition), "cat": stage, "ts": began_us, "dur": duration_us,
-            "pid": pid, "tid": tid, "args": {"key": key, "partition": partition, "round": round_number}}
-
-
-def name_event(what, name, pid=77, tid=0):
-    return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"name": name}}
-
-
-def part_text(process, events, base_ns=BASE, dropped=0):
-    """Returns a part as proto/base/trace/trace_json.cc writes it."""
-    about = {"process": process, "base_unix_ns": str(base_ns), "dropped": str(dropped)}
-    lines = [name_event("process_name", process), name_event("thread_name", "encode (push)", tid=1)] + events
-    return '{"displayTimeUnit":"ms","otherData":%s,"traceEvents":[\n%s\n]}\n' % (
-        json.dumps(about), ",\n".join(map(json.dumps, lines)))
-
-
-def spans(trace):
-    return [entry for entry in trace["traceEvents"] if entry["ph"] == "X"]
-
-
-def metadata(trace, what):
-    return {entry["pid"]: entry["args"] for entry in trace["traceEvents"] if entry["ph"] == "M" and entry["name"] == what}
 
 
 class MergeTest(folder_case.FolderCase):
     def merge(self, *parts):
-        complaints = job_trace.merge([(name, "", self.path(name)) for name in parts], self.path("all.json"))
+        complaints = job_trace.merge(
+            [(name, "", self.path(name)) for name in parts], self.path("all.json")
+        )
         return json.loads(self.get("all.json")), complaints
 
     def test_parts_are_put_on_one_clock(self):
-        self.put("a", part_text("worker 0", [event("encode", 0, 5), event("send", 10.5, 2)], BASE + 2_000_500))
+        self.put(
+            "a",
+            part_text(
+                "worker 0", [event("encode", 0, 5), event("send", 10.5, 2)], BASE + 2_000_500
+            ),
+        )
         self.put("b", part_text("server 0", [event("aggregate", 1, 1)], BASE))
         trace, complaints = self.merge("a", "b")
         self.assertEqual([], complaints)
-        self.assertEqual({"encode": 2000.5, "send": 2011.0, "aggregate": 1.0},
-                         {span["cat"]: span["ts"] for span in spans(trace)})
+        self.assertEqual(
+            {"encode": 2000.5, "send": 2011.0, "aggregate": 1.0},
+            {span["cat"]: span["ts"] for span in spans(trace)},
+        )
         self.assertEqual(str(BASE), trace["otherData"]["base_unix_ns"])
 
     def test_processes_with_one_pid_are_told_apart_workers_first(self):
         for name, process in (("a", "server 0"), ("b", "worker 10"), ("c", "worker 2")):
             self.put(name, part_text(process, [event("encode", 0, 5, key="s:" + name)]))
         trace, _ = self.merge("a", "b", "c")
-        self.assertEqual({1: {"name": "worker 2"}, 2: {"name": "worker 10"}, 3: {"name": "server 0"}},
-                         metadata(trace, "process_name"))
-        self.assertEqual({1: {"sort_index": 1}, 2: {"sort_index": 2}, 3: {"sort_index": 3}},
-                         metadata(trace, "process_sort_index"))
-        self.assertEqual({1: "s:c", 2: "s:b", 3: "s:a"}, {span["pid"]: span["args"]["key"] for span in spans(trace)})
+        self.assertEqual(
+            {1: {"name": "worker 2"}, 2: {"name": "worker 10"}, 3: {"name": "server 0"}},
+            metadata(trace, "process_name"),
+        )
+        self.assertEqual(
+            {1: {"sort_index": 1}, 2: {"sort_index": 2}, 3: {"sort_index": 3}},
+            metadata(trace, "process_sort_index"),
+        )
+        self.assertEqual(
+            {1: "s:c", 2: "s:b", 3: "s:a"},
+            {span["pid"]: span["args"]["key"] for span in spans(trace)},
+        )
         self.assertEqual({1, 2, 3}, set(metadata(trace, "thread_name")))
 
     def test_a_key_with_odd_letters_stays_what_it_is(self):
@@ -86,13 +72,16 @@ class MergeTest(folder_case.FolderCase):
         good = part_text("worker 0", [event("encode", 0, 5), event("send", 5, 5)])
         self.put("good", good)
         broken = {
-            "cut": (good[:good.rindex("]}")], "ends after line 5"),
-            "half": (good[:len(good) - 40], "line 5: not an event"),
+            "cut": (good[: good.rindex("]}")], "ends after line 5"),
+            "half": (good[: len(good) - 40], "line 5: not an event"),
             "other": ('{"traceEvents": []}', "line 1: not a trace"),
             "empty": ("", "line 1: not a trace"),
             "no_base": (good.replace("base_unix_ns", "base"), "line 1: not a trace"),
-            "no_time": (good.replace('"ts": 5', '"ts": "x"'), "line 5: not an event that slimps wrote: the event.ts: "
-                                                              "expected a number, got \"x\""),
+            "no_time": (
+                good.replace('"ts": 5', '"ts": "x"'),
+                "line 5: not an event that slimps wrote: the event.ts: "
+                "expected a number, got \"x\"",
+            ),
             "garbage": (good.replace('{"ph": "X"', "{{", 1), "line 4: not an event"),
         }
         for name, (text, _) in broken.items():
@@ -102,30 +91,50 @@ class MergeTest(folder_case.FolderCase):
         trace, complaints = self.merge("missing", "good", "bytes", *broken)
         self.assertEqual(2, len(spans(trace)))
         self.assertEqual(2 + len(broken), len(complaints))
-        self.assertIn("trace of missing left out: %s: No such file" % self.path("missing"), complaints[0])
+        self.assertIn(
+            "trace of missing left out: %s: No such file" % self.path("missing"), complaints[0]
+        )
         for name, (_, what) in broken.items():
-            said = [complaint for complaint in complaints if "trace of %s left out" % name in complaint]
+            said = [
+                complaint for complaint in complaints if "trace of %s left out" % name in complaint
+            ]
             self.assertEqual(1, len(said), name)
             self.assertIn(what, said[0])
 
     def test_an_event_that_lacks_a_field_or_has_an_odd_one_is_named_with_it(self):
         whole = event("encode", 0, 5)
-        odd = [({key: value for key, value in whole.items() if key != field}, field) for field in whole]
-        odd += [(dict(whole, args={}), "args.round"), (dict(whole, dur=-1), "dur"), (dict(whole, pid="7"), "pid"),
-                (dict(whole, ts=float("nan")), "ts"), (dict(whole, ph="i"), "ph"), (dict(whole, args=[1]), "args"),
-                (dict(name_event("process_name", "w"), args={}), "args.name"),
-                ({"ph": "M", "name": "thread_name"}, "pid"), (dict(whole, ph=[]), "ph")]
+        odd = [
+            ({key: value for key, value in whole.items() if key != field}, field) for field in whole
+        ]
+        odd += [
+            (dict(whole, args={}), "args.round"),
+            (dict(whole, dur=-1), "dur"),
+            (dict(whole, pid="7"), "pid"),
+            (dict(whole, ts=float("nan")), "ts"),
+            (dict(whole, ph="i"), "ph"),
+            (dict(whole, args=[1]), "args"),
+            (dict(name_event("process_name", "w"), args={}), "args.name"),
+            ({"ph": "M", "name": "thread_name"}, "pid"),
+            (dict(whole, ph=[]), "ph"),
+        ]
         for broken, field in odd:
             if field == "tid":
                 continue  # the viewer's own
             self.put("odd", part_text("worker 0", [broken]))
-            with self.assertRaisesRegex(job_trace.TraceError, "/odd: line 4: not an event that slimps wrote: the "
-                                                                 "event.%s: expected .*, got " % field):
+            with self.assertRaisesRegex(
+                job_trace.TraceError,
+                "/odd: line 4: not an event that slimps wrote: the "
+                "event.%s: expected .*, got " % field,
+            ):
                 self.merge("odd")
-            with self.assertRaisesRegex(job_trace.TraceError, "line 4.*the event.%s: expected" % field):
+            with self.assertRaisesRegex(
+                job_trace.TraceError, "line 4.*the event.%s: expected" % field
+            ):
                 job_trace.boxes_of(job_trace.Trace(self.path("odd")), 0, 1, None)
         self.put("odd", part_text("worker 0", [whole]).replace("[\n", "[\n7,\n"))
-        with self.assertRaisesRegex(job_trace.TraceError, "line 2.*the event: expected an object, got 7"):
+        with self.assertRaisesRegex(
+            job_trace.TraceError, "line 2.*the event: expected an object, got 7"
+        ):
             self.merge("odd")
 
     def test_nothing_readable_is_an_error_and_writes_nothing(self):
@@ -140,19 +149,29 @@ class MergeTest(folder_case.FolderCase):
         os.rename(self.path("all.json"), self.path("ab"))
         self.put("c", part_text("server 0", [event("reply", 0, 5)], BASE - 1000))
         trace, _ = self.merge("ab", "c")
-        self.assertEqual(["worker 0", "worker 1", "server 0"],
-                         [args["name"] for _, args in sorted(metadata(trace, "process_name").items())])
+        self.assertEqual(
+            ["worker 0", "worker 1", "server 0"],
+            [args["name"] for _, args in sorted(metadata(trace, "process_name").items())],
+        )
         self.assertEqual([1.0, 2.0, 0.0], [span["ts"] for span in spans(trace)])
         self.assertEqual("7", trace["otherData"]["dropped"])
 
     def test_a_file_that_cannot_be_written_is_named(self):
         self.put("a", part_text("worker 0", []))
-        with self.assertRaisesRegex(job_trace.TraceError, "cannot write trace /no/such/all.json: No such file"):
+        with self.assertRaisesRegex(
+            job_trace.TraceError, "cannot write trace /no/such/all.json: No such file"
+        ):
             job_trace.merge([("a", "", self.path("a"))], "/no/such/all.json")
 
     def test_part_paths_are_those_that_the_processes_write(self):
-        self.assertEqual([("worker0", "out/job.worker0.json"), ("worker1", "out/job.worker1.json"),
-                          ("server0", "out/job.server0.json")], job_trace.node_parts("out/job.json", 2, 1))
+        self.assertEqual(
+            [
+                ("worker0", "out/job.worker0.json"),
+                ("worker1", "out/job.worker1.json"),
+                ("server0", "out/job.server0.json"),
+            ],
+            job_trace.node_parts("out/job.json", 2, 1),
+        )
         self.assertEqual("a.b/job.server0", job_trace.part_path("a.b/job", "server0"))
 
 
@@ -163,122 +182,77 @@ class GatheringTest(folder_case.FolderCase):
             for run in ("fp32", "slimgc"):
                 environment = trace.of_job(1, 1, run)
                 base = environment["SLIMPS_TRACE"]
-                self.put(job_trace.part_path(base, "worker0"), part_text("worker 0", [event("send", 0, 1)]))
+                self.put(
+                    job_trace.part_path(base, "worker0"),
+                    part_text("worker 0", [event("send", 0, 1)]),
+                )
                 if run == "fp32":
                     self.put(job_trace.part_path(base, "server0"), part_text("server 0", []))
             self.assertTrue(trace.merge(said.append))
         self.assertEqual(["all.json"], os.listdir(self.folder))
-        self.assertEqual(["fp32: worker 0", "fp32: server 0", "slimgc: worker 0"],
-                         [args["name"] for _, args in sorted(metadata(json.loads(self.get("all.json")), "process_name").items())])
+        self.assertEqual(
+            ["fp32: worker 0", "fp32: server 0", "slimgc: worker 0"],
+            [
+                args["name"]
+                for _, args in sorted(
+                    metadata(json.loads(self.get("all.json")), "process_name").items()
+                )
+            ],
+        )
         self.assertEqual(2, len(said))
         self.assertIn("trace of slimgc, server0 left out", said[0])
         self.assertIn("trace in " + self.path("all.json"), said[1])
 
     def test_every_process_of_a_launch_gets_it(self):
         fake = [sys.executable, os.path.join(HERE, "fake_node.py")]
-        with tempfile.TemporaryDirectory() as other, job_trace.Gathering(self.path("all.json")) as trace:
+        with tempfile.TemporaryDirectory() as other, job_trace.Gathering(
+            self.path("all.json")
+        ) as trace:
             ended = os.path.join(other, "ended")
-            job = job_launch.Job(fake + ["until=" + ended], fake + ["env=SLIMPS_TRACE", "until=" + ended],
-                                    fake + ["env=SLIMPS_TRACE", "touch=" + ended], 1, 1)
+            job = job_launch.Job(
+                fake + ["until=" + ended],
+                fake + ["env=SLIMPS_TRACE", "until=" + ended],
+                fake + ["env=SLIMPS_TRACE", "touch=" + ended],
+                1,
+                1,
+            )
             job.environment.update(trace.of_job(1, 1))
             out = io.StringIO()
             self.assertEqual(0, job_launch.Launcher(job, out=out).run(), out.getvalue())
             for node in ("worker0", "server0"):
-                self.assertRegex(out.getvalue(), r"%s\| SLIMPS_TRACE=%s/.*0\.json" % (node, re.escape(self.folder)))
+                self.assertRegex(
+                    out.getvalue(),
+                    r"%s\| SLIMPS_TRACE=%s/.*0\.json" % (node, re.escape(self.folder)),
+                )
             said = []
             self.assertFalse(trace.merge(said.append))
         self.assertIn("no trace to merge", said[0])
         self.assertEqual([], os.listdir(self.folder))
 
 
-def box(stage="encode", began=0.0, ended=1.0, process="worker 0", name="s:w[0]"):
-    return job_trace.Box(process, stage, name, 1, began, ended)
-
-
-def elements(picture, tag, kind):
-    root = xml.etree.ElementTree.fromstring(picture)
-    return [element for element in root.iter(SVG + tag) if element.get("class") == kind]
-
-
-class PictureTest(unittest.TestCase):
-    def boxes_in(self, picture):
-        """Returns (left, width, top, colour, tip) of each box. Left and width are in units of the
-        plot, top in pixels."""
-        return [((float(one.get("x")) - svg.MARGIN - svg.LABELS_WIDTH) / svg.PLOT_WIDTH,
-                 float(one.get("width")) / svg.PLOT_WIDTH, float(one.get("y")), one.get("fill"), one.find(SVG + "title").text)
-                for one in elements(picture, "rect", "box")]
-
-    def test_boxes_are_where_the_events_are(self):
-        picture, remark = svg.render([box("encode", 10, 15), box("send", 12.5, 20)], 10, 20)
-        self.assertEqual("", remark)
-        encode, send = self.boxes_in(picture)
-        self.assertAlmostEqual(0.0, encode[0], 3)
-        self.assertAlmostEqual(0.5, encode[1], 3)
-        self.assertAlmostEqual(0.25, send[0], 3)
-        self.assertAlmostEqual(0.75, send[1], 3)
-        self.assertLess(encode[2], send[2])  # each has its own row, in the journey's order
-        self.assertEqual((svg.STAGES["encode"], svg.STAGES["send"]), (encode[3], send[3]))
-        self.assertEqual("encode s:w[0], round 1: 5.000 ms from 10.000 ms", encode[4])
-
-    def test_a_box_is_cut_at_the_window(self):
-        cut = self.boxes_in(svg.render([box(began=0, ended=30)], 10, 20)[0])[0]
-        self.assertAlmostEqual(0.0, cut[0], 3)
-        self.assertAlmostEqual(1.0, cut[1], 3)
-
-    def test_what_is_under_way_at_once_does_not_overlap(self):
-        picture, _ = svg.render([box("send", 0, 4), box("send", 1, 3), box("send", 3, 5)], 0, 5)
-        first, second, third = [one[2] for one in self.boxes_in(picture)][:3]
-        self.assertEqual(1, len(elements(picture, "rect", "row")))
-        self.assertEqual(2, len({first, second, third}))
-        tops = {one[4].split("from ")[1]: one[2] for one in self.boxes_in(picture)}
-        self.assertLess(tops["0.000 ms"], tops["1.000 ms"])
-        self.assertEqual(tops["1.000 ms"], tops["3.000 ms"])
-
-    def test_processes_have_headings_and_stages_labels_and_one_legend(self):
-        picture, _ = svg.render([box("encode"), box("send"), box("aggregate", process="server 0")], 0, 1)
-        self.assertEqual(["worker 0", "server 0"], [one.text for one in elements(picture, "text", "heading")])
-        self.assertEqual(["encode", "send", "aggregate", "ms"], [one.text for one in elements(picture, "text", "end")])
-        self.assertEqual([svg.STAGES[name] for name in ("encode", "send", "aggregate")],
-                         [one.get("fill") for one in elements(picture, "rect", "legend")])
-
-    def test_the_axis_has_round_times_of_the_window(self):
-        def ticks(first, last):
-            return [one.text for one in elements(svg.render([box(began=first, ended=last)], first, last)[0], "text", "mid")]
-        self.assertEqual(["%d" % ms for ms in range(0, 101, 10)], ticks(0, 100))
-        self.assertEqual(["12.0", "12.1", "12.2", "12.3", "12.4", "12.5", "12.6"], ticks(12, 12.6))
-        self.assertEqual(["1000", "1200", "1400", "1600", "1800", "2000", "2200"], ticks(950, 2300))
-        self.assertEqual([0.2, 1, 1, 200], [svg.tick_step(span) for span in (1.5, 6, 10, 2400)])
-
-    def test_odd_names_leave_it_well_formed(self):
-        picture, _ = svg.render([box(name="s:<a & \"b\">\u20ac[0]", process="worker <0>")], 0, 1)
-        self.assertIn("s:<a & \"b\">\u20ac[0]", self.boxes_in(picture)[0][4])
-        self.assertEqual("<a & \"b\">\u20ac[0]", elements(picture, "text", "in")[0].text)
-
-    def test_an_unknown_stage_has_a_row_behind_the_others(self):
-        picture, _ = svg.render([box("zip"), box("reply")], 0, 1)
-        self.assertEqual(["reply", "zip", "ms"], [one.text for one in elements(picture, "text", "end")])
-
-    def test_too_many_rows_are_cut_and_said(self):
-        boxes = [box(stage, process="worker %02d" % rank) for rank in range(10) for stage in list(svg.STAGES)[:5]]
-        picture, remark = svg.render(boxes, 0, 1)
-        self.assertEqual(svg.MAX_ROWS, len(elements(picture, "rect", "row")))
-        self.assertIn("50 rows: the picture has the first 40", remark)
-        self.assertIn("lacks stages of worker 08, worker 09", remark)
-
-    def test_too_many_boxes_are_refused(self):
-        with self.assertRaisesRegex(ValueError, "20001 events from 0 to 1 ms.*at most 20000.*shorter window"):
-            svg.render([box()] * (svg.MAX_BOXES + 1), 0, 1)
-
-
 class CommandTest(folder_case.FolderCase):
     def setUp(self):
         super().setUp()
-        self.trace = self.put("t.json", part_text("worker 0", [
-            event("encode", 0, 1000), event("encode", 2000, 3000, partition=1), event("send", 6000, 4000)]))
+        self.trace = self.put(
+            "t.json",
+            part_text(
+                "worker 0",
+                [
+                    event("encode", 0, 1000),
+                    event("encode", 2000, 3000, partition=1),
+                    event("send", 6000, 4000),
+                ],
+            ),
+        )
 
     def slimps(self, *arguments):
-        return subprocess.run([os.path.join(TOOLS, "slimps"), "trace"] + list(arguments),
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+        return subprocess.run(
+            [os.path.join(TOOLS, "slimps"), "trace"] + list(arguments),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
 
     def test_without_flags_it_tells_the_stages(self):
         result = self.slimps(self.trace)
@@ -288,7 +262,9 @@ class CommandTest(folder_case.FolderCase):
         self.assertIn("10.000 ms in all\n", result.stdout)
 
     def test_svg_holds_the_window_alone(self):
-        result = self.slimps(self.trace, "--svg", self.path("t.svg"), "--from", "1.5", "--to", "5.5")
+        result = self.slimps(
+            self.trace, "--svg", self.path("t.svg"), "--from", "1.5", "--to", "5.5"
+        )
         self.assertEqual(0, result.returncode, result.stderr)
         with open(self.path("t.svg"), encoding="utf-8") as text:
             picture = text.read()
@@ -298,28 +274,37 @@ class CommandTest(folder_case.FolderCase):
     def test_a_window_without_events_is_told_where_the_trace_ends(self):
         result = self.slimps(self.trace, "--svg", self.path("t.svg"), "--from", "20")
         self.assertEqual(1, result.returncode)
-        self.assertIn("nothing to show from 20 to inf ms; the trace ends at 10.000 ms", result.stderr)
+        self.assertIn(
+            "nothing to show from 20 to inf ms; the trace ends at 10.000 ms", result.stderr
+        )
         self.assertFalse(os.path.exists(self.path("t.svg")))
         self.assertIn("of worker 1", self.slimps(self.trace, "--process", "worker 1").stderr)
 
     def test_wrong_flags_are_refused(self):
-        for arguments, what in ((("--from", "5", "--to", "5"), "expected 0 <= from < to"),
-                                (("--from", "-1"), "expected 0 <= from < to"),
-                                (("--svg", "/no/such/t.svg"), "cannot write /no/such/t.svg: No such file"),
-                                ((self.trace,), "2 FILEs: expected one, or --merge")):
+        for arguments, what in (
+            (("--from", "5", "--to", "5"), "expected 0 <= from < to"),
+            (("--from", "-1"), "expected 0 <= from < to"),
+            (("--svg", "/no/such/t.svg"), "cannot write /no/such/t.svg: No such file"),
+            ((self.trace,), "2 FILEs: expected one, or --merge"),
+        ):
             result = self.slimps(self.trace, *arguments)
             self.assertEqual(2, result.returncode, arguments)
             self.assertIn(what, result.stderr)
 
     def test_what_is_no_trace_is_named(self):
-        for name, what in ((os.path.join(TOOLS, "slimps"), "line 1: not a trace"), ("/no/such", "No such file")):
+        for name, what in (
+            (os.path.join(TOOLS, "slimps"), "line 1: not a trace"),
+            ("/no/such", "No such file"),
+        ):
             result = self.slimps(name)
             self.assertEqual(1, result.returncode)
             self.assertIn("slimps trace: %s: %s" % (name, what), result.stderr)
 
     def test_merge_puts_files_together_and_fails_where_one_is_left_out(self):
         other = self.put("u.json", part_text("server 0", [event("reply", 0, 1)]))
-        result = self.slimps(self.trace, other, "--merge", self.path("all.json"), "--svg", self.path("all.svg"))
+        result = self.slimps(
+            self.trace, other, "--merge", self.path("all.json"), "--svg", self.path("all.svg")
+        )
         self.assertEqual(0, result.returncode, result.stderr)
         self.assertEqual(4, len(spans(json.loads(self.get("all.json")))))
         self.assertTrue(os.path.exists(self.path("all.svg")))
@@ -330,10 +315,17 @@ class CommandTest(folder_case.FolderCase):
 
     def test_a_picture_that_cannot_be_written_leaves_the_old_one(self):
         old = self.put("t.svg", "old")
-        with mock.patch.object(job_trace.out_files.os, "replace", side_effect=OSError(28, "No space left")):
-            with self.assertRaisesRegex(job_trace.TraceError, "cannot write %s: No space left" % re.escape(old)):
-                job_trace.show(argparse.Namespace(files=[self.trace], merge=None, svg=old, first=0.0, last=1e9,
-                                                     process=None))
+        with mock.patch.object(
+            job_trace.out_files.os, "replace", side_effect=OSError(28, "No space left")
+        ):
+            with self.assertRaisesRegex(
+                job_trace.TraceError, "cannot write %s: No space left" % re.escape(old)
+            ):
+                job_trace.show(
+                    argparse.Namespace(
+                        files=[self.trace], merge=None, svg=old, first=0.0, last=1e9, process=None
+                    )
+                )
         with open(old, encoding="utf-8") as text:
             self.assertEqual("old", text.read())
 
@@ -342,17 +334,38 @@ class CommandTest(folder_case.FolderCase):
             self.assertEqual(0, self.slimps(self.trace, flag, "/dev/null").returncode)
             self.assertFalse(os.path.isfile("/dev/null"))
         result = self.slimps(self.trace, "--merge", "/dev/null", "--svg", self.path("t.svg"))
-        self.assertIn("--merge /dev/null: expected a file, which --svg is drawn from", result.stderr)
+        self.assertIn(
+            "--merge /dev/null: expected a file, which --svg is drawn from", result.stderr
+        )
         with job_trace.Gathering("/dev/null") as trace:
             self.assertNotEqual("/dev", os.path.dirname(trace.folder.name))
 
     def test_launch_and_demo_refuse_a_file_that_cannot_be_written_at_once(self):
-        for command in (["launch", "--workers", "1", "--servers", "1", "--trace", "/no/such/t.json", "--", "true"],
-                        ["demo", "--trace", self.folder]):
-            result = subprocess.run([os.path.join(TOOLS, "slimps")] + command, stdout=subprocess.PIPE,
-                                    stderr=subprocess.PIPE, text=True, check=False)
+        for command in (
+            [
+                "launch",
+                "--workers",
+                "1",
+                "--servers",
+                "1",
+                "--trace",
+                "/no/such/t.json",
+                "--",
+                "true",
+            ],
+            ["demo", "--trace", self.folder],
+        ):
+            result = subprocess.run(
+                [os.path.join(TOOLS, "slimps")] + command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
             self.assertEqual(2, result.returncode, result.stderr)
-            self.assertIn("--trace: cannot write " + command[command.index("--trace") + 1], result.stderr)
+            self.assertIn(
+                "--trace: cannot write " + command[command.index("--trace") + 1], result.stderr
+            )
 
 
 if __name__ == "__main__":

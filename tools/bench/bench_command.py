@@ -16,7 +16,7 @@ from bench import report_tables
 from bench.torch import torch_bench
 from bench.transport import transport_bench
 from cli import out_files
-from cli import job_launch
+from cli import job_node
 from cli import setup
 from bench.common import Parser
 
@@ -26,21 +26,47 @@ PROGRAM = os.path.join(setup.REPOSITORY, "bazel-bin", "tools", "bench", "codec",
 
 def codec_parser():
     parser = Parser(
-        prog="slimps bench codec", allow_abbrev=False,
-        description="Measures every codec: GB/s of fp32 gradient, and the same as a fraction of a plain loop that the "
-                    "same process runs in turn with it. Takes some minutes.")
-    parser.add_argument("--quick", action="store_true", help="64 Ki elements, short: to see that it works")
+        prog="slimps bench codec",
+        allow_abbrev=False,
+        description="Measures every codec: GB/s of fp32 gradient, and the same as a fraction of a "
+        "plain loop that the same process runs in turn with it. Takes some minutes.",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="64 Ki elements, short: to see that it works"
+    )
     parser.add_argument("--json", metavar="FILE", help="write the figures here")
-    parser.add_argument("--codecs", default="", metavar="LIST", help="names, or specs such as 1bit:scaling=none (all)")
-    parser.add_argument("--ops", default="", metavar="LIST",
-                        help="of %s (all)" % ", ".join(report_tables.OPERATIONS))
-    parser.add_argument("--elements", default="", metavar="LIST", help="sizes, such as 64Ki,1Mi (64Ki,1Mi,16Mi)")
+    parser.add_argument(
+        "--codecs",
+        default="",
+        metavar="LIST",
+        help="names, or specs such as 1bit:scaling=none (all)",
+    )
+    parser.add_argument(
+        "--ops",
+        default="",
+        metavar="LIST",
+        help="of %s (all)" % ", ".join(report_tables.OPERATIONS),
+    )
+    parser.add_argument(
+        "--elements", default="", metavar="LIST", help="sizes, such as 64Ki,1Mi (64Ki,1Mi,16Mi)"
+    )
     parser.add_argument("--threads", default="", metavar="LIST", help="numbers of threads (1)")
-    parser.add_argument("--isa", default="", metavar="LIST", help="of scalar, avx2, avx512 (avx2 and this CPU's best)")
-    parser.add_argument("--workers", default="", metavar="LIST", help="payloads that aggregate sums (1,2,4,8,16)")
-    parser.add_argument("--table", default="", metavar="MODEL",
-                        help="a model, such as resnet50 or vgg16: instead, how long its whole gradient takes (with "
-                             "--codecs, --threads and --isa, the best one if not given)")
+    parser.add_argument(
+        "--isa",
+        default="",
+        metavar="LIST",
+        help="of scalar, avx2, avx512 (avx2 and this CPU's best)",
+    )
+    parser.add_argument(
+        "--workers", default="", metavar="LIST", help="payloads that aggregate sums (1,2,4,8,16)"
+    )
+    parser.add_argument(
+        "--table",
+        default="",
+        metavar="MODEL",
+        help="a model, such as resnet50 or vgg16: instead, how long its whole gradient takes (with "
+        "--codecs, --threads and --isa, the best one if not given)",
+    )
     parser.add_argument("--program", metavar="FILE", help="a bench_codec that is built already")
     return parser
 
@@ -51,15 +77,20 @@ def run_codec(program, options, path):
     SetupError: the program crashed or cannot be run.
     """
     command = [program, "--json=" + path] + (["--quick"] if options.quick else [])
-    command += ["--%s=%s" % (name, getattr(options, name))
-                for name in ("codecs", "ops", "elements", "threads", "isa", "workers", "table")]
+    command += [
+        "--%s=%s" % (name, getattr(options, name))
+        for name in ("codecs", "ops", "elements", "threads", "isa", "workers", "table")
+    ]
     try:
-        # pylint: disable=subprocess-popen-preexec-fn
-        status = subprocess.run(command, check=False, preexec_fn=job_launch.die_with_parent()).returncode
+        status = subprocess.run(
+            command, check=False, preexec_fn=job_node.die_with_parent()
+        ).returncode
     except (OSError, ValueError) as error:  # ValueError: a zero byte in an argument
-        raise setup.SetupError("cannot run %s: %s" % (program, getattr(error, "strerror", None) or error))
+        raise setup.SetupError(
+            "cannot run %s: %s" % (program, getattr(error, "strerror", None) or error)
+        )
     if status < 0:
-        raise setup.SetupError("%s was killed by %s" % (program, job_launch.signal_name(-status)))
+        raise setup.SetupError("%s was killed by %s" % (program, job_node.signal_name(-status)))
     return status
 
 
@@ -89,14 +120,20 @@ def codec(arguments):
 
 
 def render(arguments):
-    parser = Parser(prog="slimps bench render", allow_abbrev=False,
-                    description="What slimps bench --json wrote, as markdown.")
+    parser = Parser(
+        prog="slimps bench render",
+        allow_abbrev=False,
+        description="What slimps bench --json wrote, as markdown.",
+    )
     parser.add_argument("file")
-    parser.add_argument("--into", metavar="PAGE",
-                        help="replace what is between <!-- bench codec --> and <!-- end codec --> there (for a model's "
-                             "table its name instead of codec, for the transport's transport, for a cluster's "
-                             "\"cluster 1gbit\" or its other link, and \"cluster 1gbit thresholds\" where "
-                             "--fixed_thresholds were compared)")
+    parser.add_argument(
+        "--into",
+        metavar="PAGE",
+        help="replace what is between <!-- bench codec --> and <!-- end codec --> there (for a "
+        "model's table its name instead of codec, for the transport's transport, for a cluster's "
+        "\"cluster 1gbit\" or its other link, and \"cluster 1gbit thresholds\" where "
+        "--fixed_thresholds were compared)",
+    )
     options = parser.parse_args(arguments)
     if options.into is not None:
         out_files.refuse_unwritable(parser, "--into", options.into)
@@ -122,8 +159,18 @@ def render(arguments):
 Kind = collections.namedtuple("Kind", "name arguments what run")
 KINDS = [
     Kind("codec", "[OPTION ...]", "measure every codec, print tables, write JSON", codec),
-    Kind("transport", "[OPTION ...]", "push-pull of real jobs beside raw ZeroMQ", transport_bench.main),
-    Kind("cluster", "[OPTION ...]", "whole systems on nodes with shaped links (root)", cluster_bench.main),
+    Kind(
+        "transport",
+        "[OPTION ...]",
+        "push-pull of real jobs beside raw ZeroMQ",
+        transport_bench.main,
+    ),
+    Kind(
+        "cluster",
+        "[OPTION ...]",
+        "whole systems on nodes with shaped links (root)",
+        cluster_bench.main,
+    ),
     Kind("torch", "[OPTION ...]", "PyTorch training beside DDP over gloo (root)", torch_bench.main),
     Kind("python", "[OPTION ...]", "pushing and pulling from Python beside C++", python_bench.main),
     Kind("soak", "[OPTION ...]", "what memory does over very many rounds", soak_bench.main),
@@ -132,8 +179,11 @@ KINDS = [
 
 
 def usage():
-    lines = ["%s slimps bench %-9s %-19s %s" % ("      " if number else "usage:", kind.name, kind.arguments, kind.what)
-             for number, kind in enumerate(KINDS)]
+    lines = [
+        "%s slimps bench %-9s %-19s %s"
+        % ("      " if number else "usage:", kind.name, kind.arguments, kind.what)
+        for number, kind in enumerate(KINDS)
+    ]
     return "\n".join(lines + ["", "slimps bench %s --help says more." % KINDS[0].name])
 
 
@@ -144,7 +194,10 @@ def main(arguments):
         return 0 if arguments else 2
     if arguments[0] not in commands:
         near = difflib.get_close_matches(arguments[0], commands, 1)
-        print("slimps bench: unknown bench \"%s\"%s\n\n%s" % (
-            arguments[0], ": did you mean %s?" % near[0] if near else "", usage()), file=sys.stderr)
+        print(
+            "slimps bench: unknown bench \"%s\"%s\n\n%s"
+            % (arguments[0], ": did you mean %s?" % near[0] if near else "", usage()),
+            file=sys.stderr,
+        )
         return 2
     return commands[arguments[0]](arguments[1:])

@@ -18,13 +18,13 @@ import tempfile
 import threading
 import time
 
-from cli import job_launch
+from cli import job_node
 from cli import setup
 
 ANSWER_SECONDS = 120.0  # timeout of one command
 START_SECONDS = 60.0
-END_SECONDS = 20.0      # timeout of a job's end, after its workers were told to end
-SETTLE_SECONDS = 0.5    # how long to wait after a failure for failures of other processes
+END_SECONDS = 20.0  # timeout of a job's end, after its workers were told to end
+SETTLE_SECONDS = 0.5  # how long to wait after a failure for failures of other processes
 
 
 class Processes:
@@ -36,7 +36,7 @@ class Processes:
     def __init__(self):
         self.nodes = []
         self.events = queue.SimpleQueue()  # (node, its answer), or (node, None) once it has ended
-        self.before_exec = job_launch.die_with_parent()
+        self.before_exec = job_node.die_with_parent()
 
     def __enter__(self):
         return self
@@ -45,14 +45,19 @@ class Processes:
         self.stop(self.nodes)
 
     def start(self, name, command, environment=None):
-        node = job_launch.Node(name, "bench", command)
+        node = job_node.Node(name, "bench", command)
         node.expected_to_end = False
         node.end_seen = False
         try:
-            # pylint: disable=consider-using-with
             node.process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                start_new_session=True, preexec_fn=self.before_exec)
+                command,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=self.before_exec,
+            )
         except OSError as error:
             raise setup.SetupError("cannot run %s: %s" % (command[0], error.strerror))
         self.nodes.append(node)
@@ -82,8 +87,10 @@ class Processes:
             node, answer = self._next_event(deadline) or (None, None)
             if node is None:
                 late = [node for node in nodes if node not in got]
-                raise setup.SetupError("%s: no %s after %.0f s%s" % (
-                    ", ".join(node.name for node in late), what, seconds, last_lines(late[0])))
+                raise setup.SetupError(
+                    "%s: no %s after %.0f s%s"
+                    % (", ".join(node.name for node in late), what, seconds, last_lines(late[0]))
+                )
             if answer is not None:
                 got[node] = answer
             elif not node.expected_to_end:
@@ -101,7 +108,9 @@ class Processes:
             event = self._next_event(time.monotonic() + 0.01)
             if event is not None and event[1] is None and not event[0].expected_to_end:
                 self._fail(event[0])
-        raise setup.SetupError("%s does not listen after %.0f s%s" % (node.name, seconds, last_lines(node)))
+        raise setup.SetupError(
+            "%s does not listen after %.0f s%s" % (node.name, seconds, last_lines(node))
+        )
 
     def finish(self, workers, others):
         """Tells workers to end, and waits until they and the others have ended.
@@ -122,8 +131,9 @@ class Processes:
             event = self._next_event(deadline)
             if event is None:
                 late = next(node for node in nodes if not node.end_seen)
-                raise setup.SetupError("%s did not end within %.0f s%s" % (
-                    late.name, END_SECONDS, last_lines(late)))
+                raise setup.SetupError(
+                    "%s did not end within %.0f s%s" % (late.name, END_SECONDS, last_lines(late))
+                )
             if event[1] is None and (event[0].status != 0 or event[0] not in nodes):
                 self._fail(event[0])
         self._forget(nodes)
@@ -133,12 +143,12 @@ class Processes:
         nodes = list(nodes)
         for node in nodes:
             node.expected_to_end = True
-            job_launch.signal_group(node, signal.SIGTERM)
+            job_node.signal_group(node, signal.SIGTERM)
         deadline = time.monotonic() + 2.0
         while any(not node.end_seen for node in nodes) and self._next_event(deadline) is not None:
             pass
         for node in nodes:
-            job_launch.signal_group(node, signal.SIGKILL)
+            job_node.signal_group(node, signal.SIGKILL)
             node.process.wait()
         self._forget(nodes)
 
@@ -171,7 +181,9 @@ class Processes:
                 failed.append(event[0])
         # A process that a signal killed is the cause; the others only complain of its end.
         culprit = min(failed, key=lambda node: (node.status >= 0, node.status == 0))
-        raise setup.SetupError("%s %s%s" % (culprit.name, culprit.describe_end(), last_lines(culprit)))
+        raise setup.SetupError(
+            "%s %s%s" % (culprit.name, culprit.describe_end(), last_lines(culprit))
+        )
 
     def _read(self, node):
         with node.process.stdout as output:
@@ -203,7 +215,11 @@ def parse_answer(line):
 
 def last_lines(node):
     lines = list(node.last_lines)[-5:]
-    return ". Its last lines:\n" + "\n".join("  %s| %s" % (node.name, line) for line in lines) if lines else ""
+    return (
+        ". Its last lines:\n" + "\n".join("  %s| %s" % (node.name, line) for line in lines)
+        if lines
+        else ""
+    )
 
 
 class Cluster:
@@ -212,8 +228,17 @@ class Cluster:
     A context manager. At its end, it finishes the job in order, or stops it after an exception.
     """
 
-    def __init__(self, processes, name, programs, worker_flags, server_flags, workers, servers,
-                 worker_program="bench_store"):
+    def __init__(
+        self,
+        processes,
+        name,
+        programs,
+        worker_flags,
+        server_flags,
+        workers,
+        servers,
+        worker_program="bench_store",
+    ):
         self.processes = processes
         self.name = name
         self.programs = programs
@@ -245,16 +270,32 @@ class Cluster:
         workers, servers = self.sizes
         with tempfile.TemporaryDirectory(prefix="slimps-") as folder:
             port_file = os.path.join(folder, "port")
-            scheduler = self._start_node("scheduler", "scheduler", [
-                self.programs["slimps_scheduler"], "--port", "0", "--port_file", port_file], "0")
+            scheduler = self._start_node(
+                "scheduler",
+                "scheduler",
+                [self.programs["slimps_scheduler"], "--port", "0", "--port_file", port_file],
+                "0",
+            )
             self.daemons.append(scheduler)
             port = self.processes.wait_for_file(port_file, scheduler)
         for rank in range(servers):
-            self.daemons.append(self._start_node("server%d" % rank, "server",
-                                                 [self.programs["slimps_server"]] + self.server_flags, port))
+            self.daemons.append(
+                self._start_node(
+                    "server%d" % rank,
+                    "server",
+                    [self.programs["slimps_server"]] + self.server_flags,
+                    port,
+                )
+            )
         for rank in range(workers):
-            self.workers.append(self._start_node("worker%d" % rank, "worker",
-                                                 [self.programs[self.worker_program]] + self.worker_flags, port))
+            self.workers.append(
+                self._start_node(
+                    "worker%d" % rank,
+                    "worker",
+                    [self.programs[self.worker_program]] + self.worker_flags,
+                    port,
+                )
+            )
         self.processes.answers(self.workers, "word that its store is there")
 
     def environment(self):
@@ -262,8 +303,15 @@ class Cluster:
         return {}
 
     def _start_node(self, name, role, command, port):
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("DMLC_")}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("DMLC_")
+        }
         environment.update(self.environment())
-        environment.update(DMLC_ROLE=role, DMLC_PS_ROOT_URI="127.0.0.1", DMLC_PS_ROOT_PORT=port,
-                           DMLC_NUM_WORKER=str(self.sizes[0]), DMLC_NUM_SERVER=str(self.sizes[1]))
+        environment.update(
+            DMLC_ROLE=role,
+            DMLC_PS_ROOT_URI="127.0.0.1",
+            DMLC_PS_ROOT_PORT=port,
+            DMLC_NUM_WORKER=str(self.sizes[0]),
+            DMLC_NUM_SERVER=str(self.sizes[1]),
+        )
         return self.processes.start("%s of the job %s" % (name, self.name), command, environment)

@@ -24,13 +24,19 @@ END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # ---- flags
 # ------------------------------------------------------------------------------------------
 
+
 class Parser(argparse.ArgumentParser):
     """An argument parser whose error for an unknown flag suggests the nearest known one."""
 
     def error(self, message):
         for word in message.split():
             if word.startswith("--") and "unrecognized" in message:
-                flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
+                flags = [
+                    flag
+                    for action in self._actions
+                    for flag in action.option_strings
+                    if flag.startswith("--")
+                ]
                 near = difflib.get_close_matches(word.split("=")[0], flags, 1, 0.5)
                 if near:
                     message += ": did you mean %s?" % near[0]
@@ -40,6 +46,7 @@ class Parser(argparse.ArgumentParser):
 
 def number(low, high, kind):
     """Returns an argparse type: an int or a float (`kind`) from low to high."""
+
     def parse(text):
         try:
             value = kind(text)
@@ -48,6 +55,7 @@ def number(low, high, kind):
         if value is None or not low <= value <= high:  # NaN is in no range
             raise argparse.ArgumentTypeError("expected %s to %s, got \"%s\"" % (low, high, text))
         return value
+
     return parse
 
 
@@ -58,7 +66,9 @@ def name_list(text):
     """
     words = text.split(",")
     if "" in words:
-        raise argparse.ArgumentTypeError("expected names with commas between them, got \"%s\"" % text)
+        raise argparse.ArgumentTypeError(
+            "expected names with commas between them, got \"%s\"" % text
+        )
     for word in words:
         if words.count(word) > 1:
             raise argparse.ArgumentTypeError("\"%s\" is there twice: %s" % (word, text))
@@ -67,6 +77,7 @@ def name_list(text):
 
 # ---- programs and signals
 # ---------------------------------------------------------------------------
+
 
 def find_programs(programs, folder=None):
     """Returns {name: path} for `programs`, {name: (target, file)}.
@@ -92,12 +103,17 @@ def ending_on_signals():
     So context managers clean up on the way out. After the first signal, further ones are ignored.
     Signals that were ignored before (nohup) stay ignored.
     """
+
     def end(number_of_signal, _):
         for other in before:
             signal.signal(other, signal.SIG_IGN)
         raise SystemExit(128 + number_of_signal)
 
-    before = {each: signal.getsignal(each) for each in END_SIGNALS if signal.getsignal(each) is not signal.SIG_IGN}
+    before = {
+        each: signal.getsignal(each)
+        for each in END_SIGNALS
+        if signal.getsignal(each) is not signal.SIG_IGN
+    }
     try:
         for each in before:
             signal.signal(each, end)
@@ -109,6 +125,7 @@ def ending_on_signals():
 
 # ---- tables
 # -----------------------------------------------------------------------------------------
+
 
 def size_name(size):
     """Returns "64 KiB", or bytes if it is no whole number of KiB; "none" for None."""
@@ -132,10 +149,19 @@ def text_table(headings, rows):
     """Returns a table's lines for a terminal: first column left-aligned, others right-aligned."""
     table = [headings] + list(rows)
     widths = [max(len(row[column]) for row in table) for column in range(len(headings))]
-    return [("  " + "  ".join(cell.rjust(width) if column else cell.ljust(width)
-                              for column, (cell, width) in enumerate(zip(row, widths)))).rstrip() for row in table]
+    return [
+        (
+            "  "
+            + "  ".join(
+                cell.rjust(width) if column else cell.ljust(width)
+                for column, (cell, width) in enumerate(zip(row, widths))
+            )
+        ).rstrip()
+        for row in table
+    ]
 
 
 def markdown_table(headings, rows):
     return ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)] + [
-        "| " + " | ".join(row) + " |" for row in rows]
+        "| " + " | ".join(row) + " |" for row in rows
+    ]

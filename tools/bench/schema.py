@@ -20,12 +20,16 @@ import sys
 Kind = collections.namedtuple("Kind", "words holds")
 # `shapes`: value of the field -> shape of the whole object.
 Cases = collections.namedtuple("Cases", "field shapes")
-Optional = collections.namedtuple("Optional", "shape")   # a field of an object that may be missing
+Optional = collections.namedtuple("Optional", "shape")  # a field of an object that may be missing
 MISSING = object()
 
 
 def is_number(value):
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    return (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and abs(value) <= sys.float_info.max
+    )
 
 
 def is_whole(value):
@@ -38,7 +42,10 @@ NUMBER_OR_NULL = Kind("a number or null", lambda value: value is None or is_numb
 POSITIVE = Kind("a number above 0", lambda value: is_number(value) and value > 0)
 COUNT = Kind("a whole number from 1 on", lambda value: is_whole(value) and value >= 1)
 SIZE = Kind("a whole number from 0 on", lambda value: is_whole(value) and value >= 0)
-SIZE_OR_NULL = Kind("a whole number from 0 on, or null", lambda value: value is None or is_whole(value) and value >= 0)
+SIZE_OR_NULL = Kind(
+    "a whole number from 0 on, or null",
+    lambda value: value is None or is_whole(value) and value >= 0,
+)
 
 
 def one_of(values):

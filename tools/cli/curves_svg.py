@@ -26,14 +26,20 @@ GAP = 40.0
 TOP = 62.0
 WIDTH = LEFT + 2 * PLOT_WIDTH + GAP + 20
 HEIGHT = TOP + PLOT_HEIGHT + 46
-STYLE = ("text{font:12px sans-serif;fill:#222}.heading{font-weight:bold;font-size:14px}.end{text-anchor:end}"
-         ".mid{text-anchor:middle}.grid{stroke:#ddd}")
+STYLE = (
+    "text{font:12px sans-serif;fill:#222}.heading{font-weight:bold;font-size:14px}"
+    ".end{text-anchor:end}.mid{text-anchor:middle}.grid{stroke:#ddd}"
+)
 
 
 def round_step(span, most_ticks):
     """Returns the smallest 1, 2 or 5 times a power of ten that fits `most_ticks` times at most."""
     step = 10.0 ** math.floor(math.log10(span / most_ticks))
-    return next(step * factor for factor in (1, 2, 5, 10) if span / (step * factor) <= most_ticks * (1 + 1e-9))
+    return next(
+        step * factor
+        for factor in (1, 2, 5, 10)
+        if span / (step * factor) <= most_ticks * (1 + 1e-9)
+    )
 
 
 def linear_axis(title, first, last, most_ticks, write):
@@ -46,8 +52,11 @@ def linear_axis(title, first, last, most_ticks, write):
 
 def logarithmic_axis(title, first, last, write):
     """Returns an axis whose ends and ticks are 1, 2 or 5 times a power of ten."""
-    nice = [factor * 10.0 ** power for power in range(math.floor(math.log10(first)), math.ceil(math.log10(last)) + 1)
-            for factor in (1, 2, 5)]
+    nice = [
+        factor * 10.0**power
+        for power in range(math.floor(math.log10(first)), math.ceil(math.log10(last)) + 1)
+        for factor in (1, 2, 5)
+    ]
     low = max(value for value in nice if value <= first * (1 + 1e-9))
     high = min(value for value in nice if value >= last and value > low)
     ticks = [value for value in nice if low <= value <= high]
@@ -67,27 +76,47 @@ def render(title, curves):
 
     ValueError: nothing is left.
     """
-    curves = [curve._replace(points=[point for point in curve.points if point.accuracy is not None])
-              for curve in curves]
+    curves = [
+        curve._replace(points=[point for point in curve.points if point.accuracy is not None])
+        for curve in curves
+    ]
     points = [point for curve in curves for point in curve.points]
     if not points:
         raise ValueError("no run has an accuracy to draw")
-    accuracy = linear_axis("test accuracy", min(point.accuracy for point in points),
-                           max(point.accuracy for point in points), 8, lambda value: "%.4g %%" % (100 * value))
+    accuracy = linear_axis(
+        "test accuracy",
+        min(point.accuracy for point in points),
+        max(point.accuracy for point in points),
+        8,
+        lambda value: "%.4g %%" % (100 * value),
+    )
     seconds = linear_axis("seconds", 0, max(point.seconds for point in points), 8, "{:g}".format)
-    traffic = logarithmic_axis("bytes pushed and pulled by all workers", max(min(point.bytes for point in points), 1),
-                               max(max(point.bytes for point in points), 1), write_bytes)
+    traffic = logarithmic_axis(
+        "bytes pushed and pulled by all workers",
+        max(min(point.bytes for point in points), 1),
+        max(max(point.bytes for point in points), 1),
+        write_bytes,
+    )
     body = [text(LEFT, 20, title, "heading")] + legend(curves)
-    for left, across, of in ((LEFT, seconds, lambda point: point.seconds),
-                             (LEFT + PLOT_WIDTH + GAP, traffic, lambda point: max(point.bytes, 1))):
+    for left, across, of in (
+        (LEFT, seconds, lambda point: point.seconds),
+        (LEFT + PLOT_WIDTH + GAP, traffic, lambda point: max(point.bytes, 1)),
+    ):
         body += frame(left, across, accuracy)
         for number, curve in enumerate(curves):
-            places = [(left + PLOT_WIDTH * across.place(of(point)), TOP + PLOT_HEIGHT * (1 - accuracy.place(point.accuracy)))
-                      for point in curve.points]
+            places = [
+                (
+                    left + PLOT_WIDTH * across.place(of(point)),
+                    TOP + PLOT_HEIGHT * (1 - accuracy.place(point.accuracy)),
+                )
+                for point in curve.points
+            ]
             body += draw_curve(curve, places, COLOURS[number % len(COLOURS)])
-    return ('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" width="%g" height="%g">\n<style>%s</style>\n'
-            '<rect width="%g" height="%g" fill="#fff"/>\n%s\n</svg>\n' % (
-                WIDTH, HEIGHT, WIDTH, HEIGHT, STYLE, WIDTH, HEIGHT, "\n".join(body)))
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" width="%g" '
+        'height="%g">\n<style>%s</style>\n<rect width="%g" height="%g" fill="#fff"/>\n%s\n</svg>\n'
+        % (WIDTH, HEIGHT, WIDTH, HEIGHT, STYLE, WIDTH, HEIGHT, "\n".join(body))
+    )
 
 
 def text(x, y, words, kind):
@@ -98,7 +127,10 @@ def legend(curves):
     body = []
     x = LEFT
     for number, curve in enumerate(curves):
-        body.append('<path d="M%.1f 40h20" stroke="%s" stroke-width="3"/>' % (x, COLOURS[number % len(COLOURS)]))
+        body.append(
+            '<path d="M%.1f 40h20" stroke="%s" stroke-width="3"/>'
+            % (x, COLOURS[number % len(COLOURS)])
+        )
         body.append(text(x + 26, 44, curve.name, "name"))
         x += 50 + 7 * len(curve.name)
     return body
@@ -117,7 +149,9 @@ def frame(left, across, up):
         body.append('<path class="grid" d="M%.1f %.1fH%.1f"/>' % (left, y, left + PLOT_WIDTH))
         if left == LEFT:
             body.append(text(left - 6, y + 4, up.write(tick), "end"))
-    body.append(text(left + PLOT_WIDTH / 2, bottom + 36, "%s over %s" % (up.title, across.title), "mid"))
+    body.append(
+        text(left + PLOT_WIDTH / 2, bottom + 36, "%s over %s" % (up.title, across.title), "mid")
+    )
     return body
 
 
@@ -128,7 +162,14 @@ def draw_curve(curve, places, colour):
     body = ['<polyline points="%s" fill="none" stroke="%s" stroke-width="2"/>' % (line, colour)]
     for number, (point, place) in enumerate(zip(curve.points, places), 1):
         tip = "%s, epoch %d: %.2f %% after %.1f s and %s" % (
-            curve.name, number, 100 * point.accuracy, point.seconds, write_bytes(float("%.3g" % point.bytes)))
-        body.append('<circle cx="%.1f" cy="%.1f" r="3" fill="%s"><title>%s</title></circle>' % (
-            place[0], place[1], colour, escape(tip)))
+            curve.name,
+            number,
+            100 * point.accuracy,
+            point.seconds,
+            write_bytes(float("%.3g" % point.bytes)),
+        )
+        body.append(
+            '<circle cx="%.1f" cy="%.1f" r="3" fill="%s"><title>%s</title></circle>'
+            % (place[0], place[1], colour, escape(tip))
+        )
     return body

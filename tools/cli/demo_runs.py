@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Five runs on real data over a slow link, side by side: fp32, bf16, a plain codec, SlimGC, SlimGC both ways."""
+"""Five runs on real data over a slow link: fp32, bf16, a plain codec, SlimGC, SlimGC both ways."""
 
 import argparse
 import os
@@ -17,8 +17,21 @@ from cli import job_trace
 LINK = "100mbit"
 WORKERS = 2
 SERVERS = 2
-TRAINING = ["--model", "mlp", "--dataset", "digits", "--epochs", "9", "--batch", "32",
-            "--optimizer", "sgd", "--emulate_link", LINK, "--evaluate_epochs"]
+TRAINING = [
+    "--model",
+    "mlp",
+    "--dataset",
+    "digits",
+    "--epochs",
+    "9",
+    "--batch",
+    "32",
+    "--optimizer",
+    "sgd",
+    "--emulate_link",
+    LINK,
+    "--evaluate_epochs",
+]
 USUAL_LR = 0.2
 # Codecs that need another rate: with signsgd, the majority of signs moves each weight by the whole
 # rate.
@@ -47,17 +60,52 @@ def plan_runs(compression, lr=None):
         plain = "every gradient compressed by " + compression
         under = compression + " from the measured threshold on"
     pulls = INSTEAD_FOR_PULLS if ONLY_FOR_PUSHES.match(compression) else compression
-    slimgc = ["--compression", compression, "--threshold", "auto", "--backup_model", "on", "--lr", lr]
+    slimgc = [
+        "--compression",
+        compression,
+        "--threshold",
+        "auto",
+        "--backup_model",
+        "on",
+        "--lr",
+        lr,
+    ]
     runs = [
-        ("fp32", "everything in full precision",
-         ["--compression", "none", "--backup_model", "off", "--lr", str(USUAL_LR)]),
-        ("bf16", "gradients and weights in half precision, which costs no accuracy: what compression is to beat",
-         ["--compression", "bf16", "--threshold", "0", "--pull_compression", "bf16", "--pull_threshold", "0",
-          "--backup_model", "off", "--lr", str(USUAL_LR)]),
-        (name, plain,
-         ["--compression", compression, "--threshold", "0", "--backup_model", "off", "--lr", lr]),
+        (
+            "fp32",
+            "everything in full precision",
+            ["--compression", "none", "--backup_model", "off", "--lr", str(USUAL_LR)],
+        ),
+        (
+            "bf16",
+            "gradients and weights in half precision, which costs no accuracy: what compression is "
+            "to beat",
+            [
+                "--compression",
+                "bf16",
+                "--threshold",
+                "0",
+                "--pull_compression",
+                "bf16",
+                "--pull_threshold",
+                "0",
+                "--backup_model",
+                "off",
+                "--lr",
+                str(USUAL_LR),
+            ],
+        ),
+        (
+            name,
+            plain,
+            ["--compression", compression, "--threshold", "0", "--backup_model", "off", "--lr", lr],
+        ),
         ("slimgc", under + ", training goes on while gradients travel", slimgc),
-        (BOTH_WAYS, "the same, and the way back compressed too, by " + pulls, slimgc + ["--pull_compression", pulls]),
+        (
+            BOTH_WAYS,
+            "the same, and the way back compressed too, by " + pulls,
+            slimgc + ["--pull_compression", pulls],
+        ),
     ]
     # If the compression asked for is bf16, it replaces the usual bf16 run.
     return [run for number, run in enumerate(runs) if number != 1 or name != "bf16"]
@@ -66,8 +114,12 @@ def plan_runs(compression, lr=None):
 def check_runs(worker, runs, seed):
     """Raises SetupError for flags that a worker would refuse, before anything is started."""
     for _, _, flags in runs:
-        checked = subprocess.run([worker, "--dry_run", "--scheduler", "none:1", "--seed", str(seed)] + TRAINING + flags,
-                                 stderr=subprocess.PIPE, text=True, check=False)
+        checked = subprocess.run(
+            [worker, "--dry_run", "--scheduler", "none:1", "--seed", str(seed)] + TRAINING + flags,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
         if checked.returncode != 0:
             raise setup.SetupError(checked.stderr.strip().replace("slimps_worker: ", "demo: "))
 
@@ -87,11 +139,20 @@ def run_one(programs, name, options, seed, verbose, environment=None):
         job = job_launch.Job(
             scheduler=[programs["slimps_scheduler"]],
             server=[programs["slimps_server"]],
-            worker=[programs["slimps_worker"]] + TRAINING + options
+            worker=[programs["slimps_worker"]]
+            + TRAINING
+            + options
             + ["--seed", str(seed), "--summary_json", summary],
-            workers=WORKERS, servers=SERVERS, environment=environment)
+            workers=WORKERS,
+            servers=SERVERS,
+            environment=environment,
+        )
         launcher = job_launch.Launcher(
-            job, show=lambda node: verbose or node.name == "worker0", verbose=verbose, out=sys.stderr)
+            job,
+            show=lambda node: verbose or node.name == "worker0",
+            verbose=verbose,
+            out=sys.stderr,
+        )
         status = launcher.run()
         if launcher.interrupted is not None:
             raise SystemExit(status)  # no message: the person who interrupted it knows why
@@ -122,14 +183,25 @@ def as_run(name, summary):
 def table_text(runs):
     """Returns a table of the runs. The ratio is fp32's pushed bytes to the run's."""
     width = max([8] + [len(run["name"]) for run in runs])
-    lines = ["%-*s %14s %9s %12s %12s %18s" % (width, "run", "test accuracy", "seconds", "pushed", "pulled",
-                                               "compression ratio")]
+    lines = [
+        "%-*s %14s %9s %12s %12s %18s"
+        % (width, "run", "test accuracy", "seconds", "pushed", "pulled", "compression ratio")
+    ]
     full = next((run["bytes_pushed"] for run in runs if run["name"] == "fp32"), 0)
     for run in runs:
         ratio = full / run["bytes_pushed"] if run["bytes_pushed"] else float("nan")
-        lines.append("%-*s %12.2f %% %9.1f %12s %12s %16.1f x"
-                     % (width, run["name"], 100 * run["test_accuracy"], run["seconds"],
-                        human_bytes(run["bytes_pushed"]), human_bytes(run["bytes_pulled"]), ratio))
+        lines.append(
+            "%-*s %12.2f %% %9.1f %12s %12s %16.1f x"
+            % (
+                width,
+                run["name"],
+                100 * run["test_accuracy"],
+                run["seconds"],
+                human_bytes(run["bytes_pushed"]),
+                human_bytes(run["bytes_pulled"]),
+                ratio,
+            )
+        )
     return "\n".join(lines)
 
 
@@ -138,32 +210,76 @@ def gain_text(runs):
     by_name = {run["name"]: run for run in runs}
     best, full, half = by_name[BOTH_WAYS], by_name["fp32"], by_name.get("bf16")
     fastest = min(runs, key=lambda run: run["seconds"])
-    place = "the fastest run" if fastest is best else "slower than %s (%.1f s)" % (fastest["name"], fastest["seconds"])
-    speeds = " and ".join("%.1f times as fast as %s" % (run["seconds"] / best["seconds"], run["name"])
-                          for run in (full, half) if run is not None)
-    fewer = (full["bytes_pushed"] + full["bytes_pulled"]) / (best["bytes_pushed"] + best["bytes_pulled"])
-    return "Gained: %s is %s: %.1f s, %s, with %.1f times fewer bytes than fp32, at %.2f %% accuracy (fp32 %.2f %%)" % (
-        BOTH_WAYS, place, best["seconds"], speeds, fewer, 100 * best["test_accuracy"], 100 * full["test_accuracy"])
+    place = (
+        "the fastest run"
+        if fastest is best
+        else "slower than %s (%.1f s)" % (fastest["name"], fastest["seconds"])
+    )
+    speeds = " and ".join(
+        "%.1f times as fast as %s" % (run["seconds"] / best["seconds"], run["name"])
+        for run in (full, half)
+        if run is not None
+    )
+    fewer = (full["bytes_pushed"] + full["bytes_pulled"]) / (
+        best["bytes_pushed"] + best["bytes_pulled"]
+    )
+    return (
+        "Gained: %s is %s: %.1f s, %s, with %.1f times fewer bytes than fp32, at %.2f %% accuracy "
+        "(fp32 %.2f %%)"
+        % (
+            BOTH_WAYS,
+            place,
+            best["seconds"],
+            speeds,
+            fewer,
+            100 * best["test_accuracy"],
+            100 * full["test_accuracy"],
+        )
+    )
 
 
 def picture_of(runs):
     """Returns the SVG. ValueError: the runs' accuracy is not known."""
-    curves = [curves_svg.Curve(run["name"], [
-        curves_svg.Point(row["test_accuracy"], row["seconds"], row["bytes_pushed"] + row["bytes_pulled"])
-        for row in run["after_epoch"]]) for run in runs]
-    return curves_svg.render("UCI handwritten digits, %d workers, %d servers, each worker's link held to %s" % (
-        WORKERS, SERVERS, LINK), curves)
+    curves = [
+        curves_svg.Curve(
+            run["name"],
+            [
+                curves_svg.Point(
+                    row["test_accuracy"], row["seconds"], row["bytes_pushed"] + row["bytes_pulled"]
+                )
+                for row in run["after_epoch"]
+            ],
+        )
+        for run in runs
+    ]
+    return curves_svg.render(
+        "UCI handwritten digits, %d workers, %d servers, each worker's link held to %s"
+        % (WORKERS, SERVERS, LINK),
+        curves,
+    )
 
 
 def main(arguments):
     parser = argparse.ArgumentParser(prog="slimps demo", description=__doc__)
     parser.add_argument("--json", metavar="FILE", help="write the figures of the runs here")
-    parser.add_argument("--svg", metavar="FILE", default="slimps-demo.svg",
-                        help="draw accuracy over time and over bytes here (default %(default)s)")
-    parser.add_argument("--compression", metavar="NAME[:option=value,...]", default="1bit",
-                        help="what fp32 and bf16 are compared with (default 1bit; slimps worker --help)")
-    parser.add_argument("--lr", type=float, help="learning rate of all runs but fp32 and bf16 (default %g; %s)" % (
-        USUAL_LR, ", ".join("%s %g" % item for item in LR_OF_CODEC.items())))
+    parser.add_argument(
+        "--svg",
+        metavar="FILE",
+        default="slimps-demo.svg",
+        help="draw accuracy over time and over bytes here (default %(default)s)",
+    )
+    parser.add_argument(
+        "--compression",
+        metavar="NAME[:option=value,...]",
+        default="1bit",
+        help="what fp32 and bf16 are compared with (default 1bit; slimps worker --help)",
+    )
+    parser.add_argument(
+        "--lr",
+        type=float,
+        help="learning rate of all runs but fp32 and bf16 (default %g; %s)"
+        % (USUAL_LR, ", ".join("%s %g" % item for item in LR_OF_CODEC.items())),
+    )
     parser.add_argument("--seed", type=int, default=1, help="of weights and batches (default 1)")
     parser.add_argument("--verbose", action="store_true", help="show every node's output")
     parser.add_argument("--trace", metavar="FILE", help=job_trace.FLAG_HELP)
@@ -172,7 +288,9 @@ def main(arguments):
     out_files.refuse_unwritable(parser, "--svg", options.svg)
     out_files.refuse_unwritable(parser, "--trace", options.trace)
     if codec_name(options.compression) == "none":
-        parser.error("--compression none: that is the first run; expected a codec to compare it with")
+        parser.error(
+            "--compression none: that is the first run; expected a codec to compare it with"
+        )
 
     setup.install_packages()
     setup.build([target for target, _ in setup.PROGRAMS.values()])
@@ -199,10 +317,15 @@ def compare(programs, planned, options, trace):
         summary = run_one(programs, name, flags, options.seed, options.verbose, environment)
         runs.append(as_run(name, summary))
         if name == BOTH_WAYS:
-            explanation = summary.get("threshold_explanation") or "(no threshold table was measured)"
+            explanation = (
+                summary.get("threshold_explanation") or "(no threshold table was measured)"
+            )
 
     print()
-    print("UCI handwritten digits, 1 scheduler, %d servers, %d workers on this machine." % (SERVERS, WORKERS))
+    print(
+        "UCI handwritten digits, 1 scheduler, %d servers, %d workers on this machine."
+        % (SERVERS, WORKERS)
+    )
     print("The link is emulated: each worker's traffic is held to %s." % LINK)
     print()
     print(table_text(runs))
@@ -213,6 +336,8 @@ def compare(programs, planned, options, trace):
     out_files.save_text(options.svg, picture_of(runs))
     print("accuracy over time and over bytes: " + options.svg, flush=True)
     if options.json:
-        out_files.save_json(options.json, {"compression": options.compression, "runs": runs}, indent=2)
+        out_files.save_json(
+            options.json, {"compression": options.compression, "runs": runs}, indent=2
+        )
     print(gain_text(runs))
     return 0

@@ -7,8 +7,6 @@ themselves. When a process fails, the launcher stops everything and names the fa
 leads its own process group and dies with the launcher, so nothing stays behind.
 """
 
-import collections
-import ctypes
 import os
 import queue
 import re
@@ -21,12 +19,11 @@ import tempfile
 import threading
 import time
 
+from cli import job_node
 from cli import job_output
 
-LAST_LINES = 40
 # The scheduler's words for the node whose failure ended a job.
 BLAMED = re.compile(r"(?:worker|server) \d+ \(host [^)]*, pid (\d+)\)")
-PR_SET_PDEATHSIG = 1
 
 
 class Job:
@@ -39,57 +36,10 @@ class Job:
         self.workers = workers
         self.servers = servers
         self.environment = environment or {}
-        self.start_timeout = 30.0   # seconds until the scheduler listens
-        self.settle = 0.5           # seconds to wait after a failure for failures of others
-        self.end_grace = 30.0       # seconds for the daemons to end after the workers or one daemon
-        self.stop_grace = 5.0       # seconds from the signal to SIGKILL
-
-
-class Node:
-    """One process, its output and how it ended."""
-
-    def __init__(self, name, role, command):
-        self.name = name
-        self.role = role
-        self.command = command
-        self.process = None
-        self.reader = None
-        self.status = None  # as in subprocess: negative is a signal
-        self.last_lines = collections.deque(maxlen=LAST_LINES)
-
-    def describe_end(self):
-        if self.status is None:
-            return "is running"
-        if self.status < 0:
-            return "was killed by " + signal_name(-self.status)
-        return "exited with status %d" % self.status
-
-
-def signal_name(number):
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return "signal %d" % number
-
-
-def exit_status(status):
-    """Returns a status as a shell shows it: 128 + the number of a signal."""
-    return 128 - status if status < 0 else status
-
-
-def die_with_parent():
-    """Returns a function for a child to run before exec.
-
-    The child then gets SIGKILL when the launcher ends, in whatever way.
-    """
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
-    parent = os.getpid()
-
-    def in_child():
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
-    return in_child
+        self.start_timeout = 30.0  # seconds until the scheduler listens
+        self.settle = 0.5  # seconds to wait after a failure for failures of others
+        self.end_grace = 30.0  # seconds for the daemons to end after the workers or one daemon
+        self.stop_grace = 5.0  # seconds from the signal to SIGKILL
 
 
 class Launcher:
@@ -110,7 +60,7 @@ class Launcher:
         self.print_lock = threading.Lock()
         self.interrupted = None  # the number of the signal that ended the job
         self.unprintable = None  # why lines could not be printed, if so
-        self.before_exec = die_with_parent()
+        self.before_exec = job_node.die_with_parent()
 
     def run(self):
         """Runs the job and returns its exit status."""
@@ -125,7 +75,10 @@ class Launcher:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
             if self.unprintable:
-                sys.stderr.write("slimps: some lines of the job could not be printed: %s\n" % self.unprintable.strerror)
+                sys.stderr.write(
+                    "slimps: some lines of the job could not be printed: %s\n"
+                    % self.unprintable.strerror
+                )
 
     # ---- starting --------------------------------------------------------------------------------
 
@@ -148,8 +101,12 @@ class Launcher:
     def _start_scheduler(self):
         with tempfile.TemporaryDirectory(prefix="slimps-") as folder:
             port_file = os.path.join(folder, "port")
-            node = self._start("scheduler", "scheduler",
-                               self.job.scheduler + ["--port", "0", "--port_file", port_file], 0)
+            node = self._start(
+                "scheduler",
+                "scheduler",
+                self.job.scheduler + ["--port", "0", "--port_file", port_file],
+                0,
+            )
             deadline = time.monotonic() + self.job.start_timeout
             while time.monotonic() < deadline:
                 # The file is moved into place as a whole, without an event: look again every 10 ms.
@@ -165,25 +122,32 @@ class Launcher:
         return None
 
     def _start(self, name, role, command, port, own=None):
-        node = Node(name, role, command)
+        node = job_node.Node(name, role, command)
         environment = dict(os.environ)
-        environment.update({
-            "DMLC_ROLE": role,
-            "DMLC_PS_ROOT_URI": "127.0.0.1",
-            "DMLC_PS_ROOT_PORT": str(port),
-            "DMLC_NUM_WORKER": str(self.job.workers),
-            "DMLC_NUM_SERVER": str(self.job.servers),
-        })
+        environment.update(
+            {
+                "DMLC_ROLE": role,
+                "DMLC_PS_ROOT_URI": "127.0.0.1",
+                "DMLC_PS_ROOT_PORT": str(port),
+                "DMLC_NUM_WORKER": str(self.job.workers),
+                "DMLC_NUM_SERVER": str(self.job.servers),
+            }
+        )
         environment.update(own or {})
         environment.update(self.job.environment)
         if self.verbose:
             self._say("slimps: %s: %s" % (name, " ".join(command)))
         self.nodes.append(node)
         try:
-            # pylint: disable=consider-using-with
             node.process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=self.before_exec)
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=self.before_exec,
+            )
         except OSError as error:
             node.last_lines.append("cannot run %s: %s" % (command[0], error.strerror))
             node.status = 127
@@ -246,9 +210,12 @@ class Launcher:
         late = [node for node in self.nodes if node not in ended]
         if any(node.role == "worker" for node in late):
             return self._report_failure([node for node in ended if node.role != "worker"])
-        self._say("slimps: all workers have ended, but %s did not follow within %.0f s; they wait for workers to join. "
-                  "Does the program make a store (in Python slimps.kv.create, DistributedOptimizer or CommHookState)?"
-                  % (", ".join(node.name for node in late), self.job.end_grace))
+        self._say(
+            "slimps: all workers have ended, but %s did not follow within %.0f s; they wait for "
+            "workers to join. Does the program make a store (in Python slimps.kv.create, "
+            "DistributedOptimizer or CommHookState)?"
+            % (", ".join(node.name for node in late), self.job.end_grace)
+        )
         return 1
 
     def _settle(self, failed):
@@ -265,14 +232,25 @@ class Launcher:
             if left <= 0:
                 return failed
             event = self._next_event(min(left, self.job.settle))
-            if isinstance(event, Node) and event.status != 0:
+            if isinstance(event, job_node.Node) and event.status != 0:
                 failed.append(event)
 
     def _blamed(self, failed):
         """Returns this job's node that the last lines of failed nodes blame, or None."""
-        named = {found.group(1) for node in failed for line in list(node.last_lines)
-                 for found in BLAMED.finditer(line)}
-        return next((node for node in self.nodes if node.process is not None and str(node.process.pid) in named), None)
+        named = {
+            found.group(1)
+            for node in failed
+            for line in list(node.last_lines)
+            for found in BLAMED.finditer(line)
+        }
+        return next(
+            (
+                node
+                for node in self.nodes
+                if node.process is not None and str(node.process.pid) in named
+            ),
+            None,
+        )
 
     def _report_failure(self, failed):
         """Stops the job, says why it failed, and returns the exit status.
@@ -287,19 +265,31 @@ class Launcher:
         # The cause is a process that a signal killed, if there is one, or else the process that the
         # others blame.
         blamed = self._blamed(failed)
-        culprit = min(failed, key=lambda node: (node.status >= 0, node is not blamed, node.status == 0))
+        culprit = min(
+            failed, key=lambda node: (node.status >= 0, node is not blamed, node.status == 0)
+        )
         lines = list(culprit.last_lines)
         at = None if culprit.status < 0 else job_output.last_error(lines)
         early = " while workers were running" if culprit.status == 0 else ""
-        self._say("slimps: the job failed: %s %s%s%s" % (
-            culprit.name, culprit.describe_end(), early,
-            "; it printed nothing" if not lines else "" if at is None else ": " + lines[at]))
+        self._say(
+            "slimps: the job failed: %s %s%s%s"
+            % (
+                culprit.name,
+                culprit.describe_end(),
+                early,
+                "; it printed nothing" if not lines else "" if at is None else ": " + lines[at],
+            )
+        )
         unseen = self.output.unseen(culprit)
         for number, line in enumerate(lines):
             if number != at and number >= len(lines) - len(unseen):
                 self._say("  %s| %s" % (culprit.name, line))
-        self._report_others(culprit, None if at is None else lines[at], [node for node in failed if node is not culprit])
-        return exit_status(culprit.status) or 1
+        self._report_others(
+            culprit,
+            None if at is None else lines[at],
+            [node for node in failed if node is not culprit],
+        )
+        return job_node.exit_status(culprit.status) or 1
 
     def _report_others(self, culprit, error, failed):
         """Says which processes ended with the culprit, in one line.
@@ -310,15 +300,26 @@ class Launcher:
         for node in failed:
             lines = list(node.last_lines)
             at = job_output.last_error(lines)
-            repeats = at is None or self._blamed([node]) is culprit or (
-                error is not None and job_output.words_of(error) in lines[at])
+            repeats = (
+                at is None
+                or self._blamed([node]) is culprit
+                or (error is not None and job_output.words_of(error) in lines[at])
+            )
             if repeats and node.status >= 0:
                 followers.append(node.name)
             else:
-                self._say("slimps: %s then %s%s" % (node.name, node.describe_end(), "" if at is None else ": " + lines[at]))
+                self._say(
+                    "slimps: %s then %s%s"
+                    % (node.name, node.describe_end(), "" if at is None else ": " + lines[at])
+                )
         if followers:
-            self._say("slimps: with it ended %s%s" % (
-                ", ".join(sorted(followers)), "" if self.verbose else " (--verbose shows what they said)"))
+            self._say(
+                "slimps: with it ended %s%s"
+                % (
+                    ", ".join(sorted(followers)),
+                    "" if self.verbose else " (--verbose shows what they said)",
+                )
+            )
 
     # ---- stopping --------------------------------------------------------------------------------
 
@@ -328,7 +329,7 @@ class Launcher:
         Kills them after the grace time, or when a second signal comes. Returns the exit status.
         """
         self.interrupted = number
-        self._say("slimps: %s: stopping the job" % signal_name(number))
+        self._say("slimps: %s: stopping the job" % job_node.signal_name(number))
         self._signal_all(number)
         deadline = time.monotonic() + self.job.stop_grace
         while self._running() and time.monotonic() < deadline:
@@ -342,7 +343,7 @@ class Launcher:
 
     def _signal_all(self, number):
         for node in self._running():
-            signal_group(node, number)
+            job_node.signal_group(node, number)
 
     def _kill_all(self):
         """Ends all processes with SIGTERM and, after the grace time, SIGKILL.
@@ -355,7 +356,7 @@ class Launcher:
             self._next_event(deadline - time.monotonic())
         for node in self.nodes:
             if node.process is not None:
-                signal_group(node, signal.SIGKILL)
+                job_node.signal_group(node, signal.SIGKILL)
         while self._running():
             self._next_event(1.0)
 
@@ -377,8 +378,14 @@ def free_port():
 
 def torch_group(rank, workers, port):
     """Returns torchrun's variables, for a script's own process group (env:// of torch)."""
-    return {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(workers), "LOCAL_WORLD_SIZE": str(workers),
-            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(workers),
+        "LOCAL_WORLD_SIZE": str(workers),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
 
 
 class Interrupted:
@@ -386,13 +393,6 @@ class Interrupted:
 
     def __init__(self, number):
         self.number = number
-
-
-def signal_group(node, number):
-    try:
-        os.killpg(node.process.pid, number)
-    except (ProcessLookupError, PermissionError):
-        pass
 
 
 def resolve_command(command, programs):

@@ -28,7 +28,9 @@ def last_error(lines):
         if LAST_WORD.match(lines[index]):
             return index
         if lines[index] == TRACEBACK and not lines[max(index - 1, 0)].startswith(NOT_RAISED):
-            raised = (at for at in range(index + 1, len(lines)) if not lines[at].startswith((" ", "\t")))
+            raised = (
+                at for at in range(index + 1, len(lines)) if not lines[at].startswith((" ", "\t"))
+            )
             return next(raised, len(lines) - 1)
     return len(lines) - 1 if lines else None
 

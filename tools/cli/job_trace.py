@@ -2,9 +2,9 @@
 """Traces of jobs: merges the processes' parts into one file, and shows it.
 
 The file is for Perfetto and chrome://tracing.
-proto/base/trace/trace_json.h describes a part: one event per line, with times since the part's own base.
-Files are read line by line. A merge reads each part twice, since a part that is broken anywhere is
-left out as a whole.
+proto/base/trace/trace_json.h describes a part: one event per line, with times since the part's own
+base. Files are read line by line. A merge reads each part twice, since a part that is broken
+anywhere is left out as a whole.
 """
 
 import argparse
@@ -19,19 +19,38 @@ from cli import trace_svg
 from bench.schema import NUMBER, SIZE, TEXT, Cases, Kind, check
 
 VARIABLE = "SLIMPS_TRACE"  # means --trace for every process that the launcher starts
-FLAG_HELP = "record what every process did with every partition, and write it here, for ui.perfetto.dev"
+FLAG_HELP = (
+    "record what every process did with every partition, and write it here, for ui.perfetto.dev"
+)
 HEADER_END = '"traceEvents":['
 ROLES = ("scheduler", "worker", "server")
 
 
 # The fields that are read of an event, by its "ph".
 NOT_NEGATIVE = Kind("a number from 0 on", lambda value: NUMBER.holds(value) and value >= 0)
-SPAN = {"pid": SIZE, "name": TEXT, "cat": TEXT, "ts": NUMBER, "dur": NOT_NEGATIVE, "args": {"round": SIZE}}
-EVENT = Cases("ph", {"X": SPAN, "M": Cases("name", {
-    "process_name": {"pid": SIZE, "args": {"name": TEXT}},
-    "process_sort_index": {"pid": SIZE},
-    "thread_name": {"pid": SIZE},
-    "thread_sort_index": {"pid": SIZE}})})
+SPAN = {
+    "pid": SIZE,
+    "name": TEXT,
+    "cat": TEXT,
+    "ts": NUMBER,
+    "dur": NOT_NEGATIVE,
+    "args": {"round": SIZE},
+}
+EVENT = Cases(
+    "ph",
+    {
+        "X": SPAN,
+        "M": Cases(
+            "name",
+            {
+                "process_name": {"pid": SIZE, "args": {"name": TEXT}},
+                "process_sort_index": {"pid": SIZE},
+                "thread_name": {"pid": SIZE},
+                "thread_sort_index": {"pid": SIZE},
+            },
+        ),
+    },
+)
 
 
 class TraceError(Exception):
@@ -47,7 +66,9 @@ class Trace:
             with open(path, encoding="utf-8") as text:
                 header = text.readline()
         except (OSError, UnicodeDecodeError) as error:
-            raise TraceError("%s: %s" % (path, getattr(error, "strerror", None) or error)) from error
+            raise TraceError(
+                "%s: %s" % (path, getattr(error, "strerror", None) or error)
+            ) from error
         try:
             if not header.endswith(HEADER_END + "\n"):
                 raise ValueError
@@ -73,7 +94,9 @@ class Trace:
         except OSError as error:
             raise TraceError("%s: %s" % (self.path, error.strerror)) from error
         except (ValueError, RecursionError) as error:
-            raise TraceError("%s: line %d: not an event that slimps wrote: %s" % (self.path, number, error)) from error
+            raise TraceError(
+                "%s: line %d: not an event that slimps wrote: %s" % (self.path, number, error)
+            ) from error
         raise TraceError("%s: ends after line %d, in the middle" % (self.path, number))
 
     def processes(self):
@@ -98,7 +121,9 @@ def part_path(path, node):
 
 def node_parts(path, workers, servers):
     """Returns [(node, path)] of the parts that a job's processes write with --trace=path."""
-    nodes = [("worker", rank) for rank in range(workers)] + [("server", rank) for rank in range(servers)]
+    nodes = [("worker", rank) for rank in range(workers)] + [
+        ("server", rank) for rank in range(servers)
+    ]
     return [("%s%d" % node, part_path(path, "%s%d" % node)) for node in nodes]
 
 
@@ -125,7 +150,9 @@ def merge(parts, out):
         except TraceError as error:
             complaints.append("trace of %s left out: %s" % (name, error))
             continue
-        readable.append((trace, {pid: "%s: %s" % (run, said) if run else said for pid, said in names.items()}))
+        readable.append(
+            (trace, {pid: "%s: %s" % (run, said) if run else said for pid, said in names.items()})
+        )
     if not readable:
         raise TraceError("no trace to merge: " + "; ".join(complaints))
     try:
@@ -137,11 +164,20 @@ def merge(parts, out):
 
 def write_merged(readable, text):
     base = min(trace.base_ns for trace, _ in readable)
-    order = sorted(((name, index, pid) for index, (_, names) in enumerate(readable) for pid, name in names.items()),
-                   key=lambda entry: process_order(entry[0]))
+    order = sorted(
+        (
+            (name, index, pid)
+            for index, (_, names) in enumerate(readable)
+            for pid, name in names.items()
+        ),
+        key=lambda entry: process_order(entry[0]),
+    )
     pids = {(index, pid): number for number, (_, index, pid) in enumerate(order, 1)}
-    about = {"process": "%d processes" % len(order), "base_unix_ns": str(base),
-             "dropped": str(sum(trace.dropped for trace, _ in readable))}
+    about = {
+        "process": "%d processes" % len(order),
+        "base_unix_ns": str(base),
+        "dropped": str(sum(trace.dropped for trace, _ in readable)),
+    }
     text.write('{"displayTimeUnit":"ms","otherData":%s,%s' % (json.dumps(about), HEADER_END))
     separator = "\n"
 
@@ -152,7 +188,15 @@ def write_merged(readable, text):
 
     for number, (name, _, _) in enumerate(order, 1):
         write({"ph": "M", "name": "process_name", "pid": number, "tid": 0, "args": {"name": name}})
-        write({"ph": "M", "name": "process_sort_index", "pid": number, "tid": 0, "args": {"sort_index": number}})
+        write(
+            {
+                "ph": "M",
+                "name": "process_sort_index",
+                "pid": number,
+                "tid": 0,
+                "args": {"sort_index": number},
+            }
+        )
     for index, (trace, _) in enumerate(readable):
         shift = (trace.base_ns - base) / 1000.0
         for event in trace.events():
@@ -189,8 +233,10 @@ class Gathering:
         `run` names the job if there are several.
         """
         base = os.path.abspath(os.path.join(self.folder.name, "%d.json" % len(self.parts)))
-        self.parts += [(("%s, %s" % (run, node)) if run else node, run, path)
-                       for node, path in node_parts(base, workers, servers)]
+        self.parts += [
+            (("%s, %s" % (run, node)) if run else node, run, path)
+            for node, path in node_parts(base, workers, servers)
+        ]
         return {VARIABLE: base}
 
     def merge(self, say):
@@ -201,7 +247,10 @@ class Gathering:
         try:
             for complaint in merge(self.parts, self.out):
                 say("slimps: " + complaint)
-            say("slimps: trace in %s (for ui.perfetto.dev, chrome://tracing and slimps trace)" % self.out)
+            say(
+                "slimps: trace in %s (for ui.perfetto.dev, chrome://tracing and slimps trace)"
+                % self.out
+            )
         except TraceError as error:
             say("slimps: %s" % error)
             return False
@@ -226,9 +275,15 @@ def boxes_of(trace, first_ms, last_ms, processes):
         began, ended = event["ts"] / 1000.0, (event["ts"] + event["dur"]) / 1000.0
         end_ms = max(end_ms, ended)
         process = names.get(event["pid"], "process %s" % event["pid"])
-        if ended < first_ms or began > last_ms or (processes and not any(part in process for part in processes)):
+        if (
+            ended < first_ms
+            or began > last_ms
+            or (processes and not any(part in process for part in processes))
+        ):
             continue
-        boxes.append(Box(process, event["cat"], event["name"], event["args"]["round"], began, ended))
+        boxes.append(
+            Box(process, event["cat"], event["name"], event["args"]["round"], began, ended)
+        )
     boxes.sort(key=lambda box: (process_order(box.process), box.began_ms))
     return boxes, end_ms
 
@@ -241,27 +296,54 @@ def summary_text(boxes, end_ms, dropped):
         row[0] += 1
         row[1] += box.ended_ms - box.began_ms
     width = max([7] + [len(process) for process, _ in rows])
-    lines = ["%-*s  %-12s %9s %12s %10s" % (width, "process", "stage", "events", "total ms", "mean ms")]
+    lines = [
+        "%-*s  %-12s %9s %12s %10s" % (width, "process", "stage", "events", "total ms", "mean ms")
+    ]
     for (process, stage), (count, total) in rows.items():
-        lines.append("%-*s  %-12s %9d %12.3f %10.4f" % (width, process, stage, count, total, total / count))
-    lines.append("%.3f ms in all%s" % (end_ms, "; %d events beyond the bound were not kept" % dropped if dropped else ""))
+        lines.append(
+            "%-*s  %-12s %9d %12.3f %10.4f" % (width, process, stage, count, total, total / count)
+        )
+    lines.append(
+        "%.3f ms in all%s"
+        % (end_ms, "; %d events beyond the bound were not kept" % dropped if dropped else "")
+    )
     return "\n".join(lines)
 
 
 def main(arguments):
     parser = argparse.ArgumentParser(
-        prog="slimps trace", description="Shows what --trace of slimps launch, slimps demo, slimps_worker or "
-        "slimps_server wrote: a table of stages, or a picture of a window of time. Several FILEs, as processes on "
-        "several machines leave them, are put together with --merge.")
+        prog="slimps trace",
+        description="Shows what --trace of slimps launch, slimps demo, slimps_worker or "
+        "slimps_server wrote: a table of stages, or a picture of a window of time. Several FILEs, "
+        "as processes on several machines leave them, are put together with --merge.",
+    )
     parser.add_argument("files", metavar="FILE", nargs="+")
-    parser.add_argument("--merge", metavar="OUT.json", help="write all FILEs as one, for ui.perfetto.dev")
+    parser.add_argument(
+        "--merge", metavar="OUT.json", help="write all FILEs as one, for ui.perfetto.dev"
+    )
     parser.add_argument("--svg", metavar="OUT.svg", help="write a picture")
-    parser.add_argument("--from", dest="first", metavar="MS", type=float, default=0.0,
-                        help="where the window begins, from the beginning of the trace (default 0)")
-    parser.add_argument("--to", dest="last", metavar="MS", type=float, default=float("inf"),
-                        help="where the window ends (default: the end of the trace)")
-    parser.add_argument("--process", metavar="NAME", action="append",
-                        help="only processes whose name holds this (\"worker 0\"); may be given several times")
+    parser.add_argument(
+        "--from",
+        dest="first",
+        metavar="MS",
+        type=float,
+        default=0.0,
+        help="where the window begins, from the beginning of the trace (default 0)",
+    )
+    parser.add_argument(
+        "--to",
+        dest="last",
+        metavar="MS",
+        type=float,
+        default=float("inf"),
+        help="where the window ends (default: the end of the trace)",
+    )
+    parser.add_argument(
+        "--process",
+        metavar="NAME",
+        action="append",
+        help="only processes whose name holds this (\"worker 0\"); may be given several times",
+    )
     options = parser.parse_args(arguments)
     if not 0 <= options.first < options.last:
         parser.error("--from %g --to %g: expected 0 <= from < to" % (options.first, options.last))
@@ -291,9 +373,16 @@ def show(options):
     trace = Trace(shown)
     boxes, end_ms = boxes_of(trace, options.first, options.last, options.process)
     if not boxes:
-        raise TraceError("%s: nothing to show from %g to %g ms%s; the trace ends at %.3f ms" % (
-            shown, options.first, options.last,
-            " of " + " or ".join(options.process) if options.process else "", end_ms))
+        raise TraceError(
+            "%s: nothing to show from %g to %g ms%s; the trace ends at %.3f ms"
+            % (
+                shown,
+                options.first,
+                options.last,
+                " of " + " or ".join(options.process) if options.process else "",
+                end_ms,
+            )
+        )
     if options.svg:
         try:
             picture, remark = trace_svg.render(boxes, options.first, min(options.last, end_ms))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""slimps lint: what clang-tidy finds in the C++ sources, by the checks of .clang-tidy."""
+"""slimps lint: what clang-tidy finds in C++ sources, by the checks of .clang-tidy, and lint_python
+in Python sources."""
 
 import argparse
 import concurrent.futures
@@ -8,20 +9,33 @@ import os
 import subprocess
 import tempfile
 
-from cli import setup
+from cli import lint_python, setup
 
 # clang 14 cannot compile libtorch 1.13's headers as C++20.
 COMPILATIONS = 'mnemonic("CppCompile", //... except attr(tags, torch, //...))'
 GCC_ONLY = ("-fno-canonical-system-headers", "-Werror")
 
 
-def changed_files():
-    """Returns the paths that the last commit changed, and those that differ from it."""
+CHANGED = (
+    ["git", "diff", "--name-only", "--diff-filter=d", "HEAD^"],
+    ["git", "ls-files", "--others", "--exclude-standard"],
+)
+TRACKED = (["git", "ls-files"],)
+
+
+def listed(commands):
+    """Returns the paths that git lists: CHANGED, what the last commit changed and what differs from
+    it; TRACKED, all files."""
     paths = set()
-    for command in (["git", "diff", "--name-only", "--diff-filter=d", "HEAD^"],
-                    ["git", "ls-files", "--others", "--exclude-standard"]):
-        listing = subprocess.run(command, cwd=setup.REPOSITORY, stdout=subprocess.PIPE,
-                                 stderr=subprocess.DEVNULL, text=True, check=False).stdout
+    for command in commands:
+        listing = subprocess.run(
+            command,
+            cwd=setup.REPOSITORY,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            check=False,
+        ).stdout
         paths.update(listing.splitlines())
     return paths
 
@@ -46,18 +60,28 @@ def sources_of(paths, sources):
 
 def findings(source, folder):
     """Returns what clang-tidy prints of one source, "" if that is clean."""
-    result = subprocess.run(["clang-tidy", "--quiet", "-p", folder, source], cwd=setup.REPOSITORY,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    result = subprocess.run(
+        ["clang-tidy", "--quiet", "-p", folder, source],
+        cwd=setup.REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
     if result.returncode == 0:
         return ""
     return result.stdout or result.stderr
 
 
 def lint(sources, commands, show):
-    """Checks `sources` on all cores and calls `show` with each one's findings. Returns those that are
-    not clean."""
-    database = [{"directory": setup.REPOSITORY, "file": source, "arguments": commands[source]}
-                for source in sources]
+    """Checks `sources` on all cores and calls `show` with each one's findings.
+
+    Returns those that are not clean.
+    """
+    database = [
+        {"directory": setup.REPOSITORY, "file": source, "arguments": commands[source]}
+        for source in sources
+    ]
     bad = []
     with tempfile.TemporaryDirectory(prefix="slimps-") as folder:
         with open(os.path.join(folder, "compile_commands.json"), "w", encoding="utf-8") as file:
@@ -74,21 +98,39 @@ def lint(sources, commands, show):
 def run(arguments):
     parser = argparse.ArgumentParser(
         prog="slimps lint",
-        description="Checks C++ sources with clang-tidy. Exit status 1: it found something.")
+        description="Checks C++ sources with clang-tidy, and Python sources with black and flake8. "
+        "Exit status 1: it found something.",
+    )
     parser.add_argument("--all", action="store_true", help="check every source of the tree")
-    parser.add_argument("files", nargs="*", metavar="FILE", help="sources or headers, relative to the "
-                        "repository; default: what the last commit or the working tree changed")
+    parser.add_argument(
+        "files",
+        nargs="*",
+        metavar="FILE",
+        help="sources or headers, relative to the "
+        "repository; default: what the last commit or the working tree changed",
+    )
     options = parser.parse_args(arguments)
+    paths = options.files or listed(TRACKED if options.all else CHANGED)
     setup.install_packages()
+    python = lint_python.python_files(paths)
+    found = lint_python.python_findings(python)
+    if found:
+        print("\n".join(found), flush=True)
     setup.build(["//proto:slimps_proto"])  # sources include its generated header
-    commands = compile_commands(json.loads(setup.bazel_output(
-        "aquery", [COMPILATIONS, "--output=jsonproto"]))["actions"])
+    commands = compile_commands(
+        json.loads(setup.bazel_output("aquery", [COMPILATIONS, "--output=jsonproto"]))["actions"]
+    )
     sources = sorted(commands)
     if not options.all:
-        unknown = [path for path in options.files if not sources_of([path], commands)]
+        unknown = [
+            path
+            for path in options.files
+            if path not in python and not sources_of([path], commands)
+        ]
         if unknown:
-            parser.error("no C++ source of the tree: " + ", ".join(unknown))
-        sources = sources_of(options.files or changed_files(), commands)
+            parser.error("no source of the tree: " + ", ".join(unknown))
+        sources = sources_of(paths, commands)
     bad = lint(sources, commands, lambda text: print(text, flush=True))
-    print("%d sources checked, %d with findings" % (len(sources), len(bad)))
-    return 1 if bad else 0
+    print("%d C++ sources checked, %d with findings" % (len(sources), len(bad)))
+    print("%d Python sources checked, %d findings" % (len(python), len(found)))
+    return 1 if bad or found else 0

@@ -22,21 +22,24 @@ from cli import job_trace  # noqa: E402
 
 USAGE = """usage: slimps COMMAND [ARGUMENT ...]
 
-  demo     install what is missing, build, and train on real data: fp32, bf16, 1bit, SlimGC, SlimGC both ways
-           (demo --compression NAME[:option=value,...]: with another codec)
+  demo     install what is missing, build, and train on real data: fp32, bf16, 1bit, SlimGC,
+           SlimGC both ways (demo --compression NAME[:option=value,...]: with another codec)
   test     install what is missing, build, and run all tests (or: test TARGET ...)
   build    install what is missing, and build everything (or: build TARGET ...)
-  lint     check changed C++ sources with clang-tidy (lint --all: every source; or: lint FILE ...)
+  lint     check changed sources: C++ with clang-tidy, Python with black and flake8
+           (lint --all: every source; or: lint FILE ...)
   launch   run a job on this machine: launch --workers N --servers S -- slimps_worker ARGUMENT ...
            (or -- python3 SCRIPT, which may import slimps)
-  worker   one worker of a job that is started by hand (also: scheduler, server); takes what DMLC_* variables say,
-           and the flags that worker --help lists
+  worker   one worker of a job that is started by hand (also: scheduler, server); takes what DMLC_*
+           variables say, and the flags that worker --help lists
   install-python   build the Python package and install it for this user
   bench    measure codecs and jobs, beside what memory, ZeroMQ and others allow:
            bench %(kinds)s
   trace    what --trace FILE of launch or demo recorded: a table, or a picture with --svg
 
-slimps COMMAND --help says more; slimps --version names this one.""" % {"kinds": ", ".join(kind.name for kind in bench_command.KINDS)}
+slimps COMMAND --help says more; slimps --version names this one.""" % {
+    "kinds": ", ".join(kind.name for kind in bench_command.KINDS)
+}
 
 
 def build(arguments):
@@ -52,8 +55,10 @@ def build(arguments):
 
 def test(arguments):
     if "--help" in arguments or "-h" in arguments:
-        print("usage: slimps test [TARGET or Bazel option ...]   (default: //...)\n"
-              "The last line counts test cases: N passed, N failed.")
+        print(
+            "usage: slimps test [TARGET or Bazel option ...]   (default: //...)\n"
+            "The last line counts test cases: N passed, N failed."
+        )
         return 0
     return test_run.run(arguments)
 
@@ -61,20 +66,24 @@ def test(arguments):
 def launch(arguments):
     if "--" in arguments:
         cut = arguments.index("--")
-        arguments, command = arguments[:cut], arguments[cut + 1:]
+        arguments, command = arguments[:cut], arguments[cut + 1 :]
     else:
         command = []
     parser = argparse.ArgumentParser(
-        prog="slimps launch", usage="slimps launch --workers N --servers S [--local] [--verbose] [--trace FILE] "
-                                    "-- COMMAND ...",
-        description="Starts a scheduler, servers and workers on this machine and waits for the job. COMMAND is what "
-                    "each worker runs: slimps_worker (the one built here) with its arguments, or any other program, "
-                    "which finds its place in DMLC_* variables. A Python finds the package slimps, "
-                    "installed or not.")
+        prog="slimps launch",
+        usage="slimps launch --workers N --servers S [--local] [--verbose] [--trace FILE] "
+        "-- COMMAND ...",
+        description="Starts a scheduler, servers and workers on this machine and waits for the "
+        "job. COMMAND is what each worker runs: slimps_worker (the one built here) with its "
+        "arguments, or any other program, which finds its place in DMLC_* variables. A Python "
+        "finds the package slimps, installed or not.",
+    )
     count = common.number(1, 4096, int)
     parser.add_argument("--workers", type=count, metavar="N", required=True)
     parser.add_argument("--servers", type=count, metavar="S", required=True)
-    parser.add_argument("--local", action="store_true", help="on this machine (the only place so far)")
+    parser.add_argument(
+        "--local", action="store_true", help="on this machine (the only place so far)"
+    )
     parser.add_argument("--verbose", action="store_true", help="show the commands too")
     parser.add_argument("--trace", metavar="FILE", help=job_trace.FLAG_HELP)
     options = parser.parse_args(arguments)
@@ -90,8 +99,14 @@ def launch(arguments):
         worker = job_launch.resolve_command(command, programs)
     except FileNotFoundError as error:
         parser.error(str(error))
-    job = job_launch.Job([programs["slimps_scheduler"]], [programs["slimps_server"]], worker,
-                            options.workers, options.servers, environment)
+    job = job_launch.Job(
+        [programs["slimps_scheduler"]],
+        [programs["slimps_server"]],
+        worker,
+        options.workers,
+        options.servers,
+        environment,
+    )
     launcher = job_launch.Launcher(job, verbose=options.verbose)
     if options.trace is None:
         return launcher.run()
@@ -107,16 +122,26 @@ def program(name):
 
     It builds all daemons together, so that the job's other processes need not wait for a build.
     """
+
     def become(arguments):
         path = setup.ensure_programs(list(setup.PROGRAMS))["slimps_" + name]
         sys.stdout.flush()
         os.execve(path, ["slimps_" + name] + arguments, dict({"DMLC_ROLE": name}, **os.environ))
+
     return become
 
 
 def main(arguments):
-    commands = {"demo": demo_runs.main, "test": test, "build": build, "launch": launch,
-                "bench": bench_command.main, "lint": lint.run, "trace": job_trace.main, "install-python": python_package.install}
+    commands = {
+        "demo": demo_runs.main,
+        "test": test,
+        "build": build,
+        "launch": launch,
+        "bench": bench_command.main,
+        "lint": lint.run,
+        "trace": job_trace.main,
+        "install-python": python_package.install,
+    }
     commands.update((name, program(name)) for name in ("scheduler", "server", "worker"))
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(USAGE)
@@ -148,8 +173,11 @@ def run(arguments):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             return 128 + signal.SIGPIPE
-        print("slimps: %s%s" % (error.strerror or error, ": %s" % error.filename if error.filename else ""),
-              file=sys.stderr)
+        print(
+            "slimps: %s%s"
+            % (error.strerror or error, ": %s" % error.filename if error.filename else ""),
+            file=sys.stderr,
+        )
         return 1
 
 

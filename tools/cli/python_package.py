@@ -18,8 +18,11 @@ from cli import setup
 PYTHON = "/usr/bin/python3"  # the extension is built for this Python
 VERSION = "3.11"
 NAME = re.compile(r"python(3(\.\d+)?)?$")
-PROBE = ("import importlib.util as u, sys; "
-         "print('%d.%d' % sys.version_info[:2], u.find_spec('numpy') is not None, u.find_spec('slimps') is not None)")
+PROBE = (
+    "import importlib.util as u, sys; "
+    "print('%d.%d' % sys.version_info[:2], u.find_spec('numpy') is not None, u.find_spec('slimps') "
+    "is not None)"
+)
 
 
 # ---- slimps install-python
@@ -35,8 +38,9 @@ def built_wheel():
 
 def user_folder():
     """Returns the folder in which Debian's python3 looks for this user's packages."""
-    return subprocess.run([PYTHON, "-m", "site", "--user-site"], stdout=subprocess.PIPE, text=True,
-                          check=False).stdout.strip()
+    return subprocess.run(
+        [PYTHON, "-m", "site", "--user-site"], stdout=subprocess.PIPE, text=True, check=False
+    ).stdout.strip()
 
 
 def remove(folder):
@@ -62,7 +66,8 @@ def unpack(wheel, folder):
         record = next(name for name in archive.namelist() if name.endswith(".dist-info/RECORD"))
         for name, digest, _ in csv.reader(io.StringIO(archive.read(record).decode("utf-8"))):
             if digest and digest != "sha256=" + base64.urlsafe_b64encode(
-                    hashlib.sha256(archive.read(name)).digest()).rstrip(b"=").decode("ascii"):
+                hashlib.sha256(archive.read(name)).digest()
+            ).rstrip(b"=").decode("ascii"):
                 raise setup.SetupError("%s: %s is not as its RECORD says" % (wheel, name))
         remove(folder)
         archive.extractall(folder)
@@ -76,12 +81,18 @@ def unpack(wheel, folder):
 def install(arguments):
     parser = argparse.ArgumentParser(
         prog="slimps install-python",
-        description="Builds the Python package and installs it for %s, for this user alone." % PYTHON)
-    parser.add_argument("--target", metavar="DIR", help="install into this folder instead; put it in PYTHONPATH")
+        description="Builds the Python package and installs it for %s, for this user alone."
+        % PYTHON,
+    )
+    parser.add_argument(
+        "--target", metavar="DIR", help="install into this folder instead; put it in PYTHONPATH"
+    )
     options = parser.parse_args(arguments)
     folder = os.path.abspath(options.target) if options.target else user_folder()
     if not folder:
-        raise setup.SetupError("%s does not say where its user's packages are; give --target DIR" % PYTHON)
+        raise setup.SetupError(
+            "%s does not say where its user's packages are; give --target DIR" % PYTHON
+        )
     wheel = built_wheel()
     try:
         unpack(wheel, folder)
@@ -90,9 +101,13 @@ def install(arguments):
     print("installed %s into %s" % (os.path.basename(wheel), folder))
     path = "PYTHONPATH=%s " % folder if options.target else ""
     print("try it: %s%s -c 'import slimps; print(slimps.__version__)'" % (path, PYTHON))
-    print("        %s launch --workers 2 --servers 2 -- python3 %s"
-          % (os.path.join(setup.REPOSITORY, "tools", "slimps"),
-             os.path.join(setup.REPOSITORY, "examples", "kvstore_numpy.py")))
+    print(
+        "        %s launch --workers 2 --servers 2 -- python3 %s"
+        % (
+            os.path.join(setup.REPOSITORY, "tools", "slimps"),
+            os.path.join(setup.REPOSITORY, "examples", "kvstore_numpy.py"),
+        )
+    )
     return 0
 
 
@@ -103,8 +118,14 @@ def install(arguments):
 def probe(python):
     """Returns (why this Python cannot load the package, or None; True if it is installed)."""
     try:
-        said = subprocess.run([python, "-c", PROBE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-                              cwd="/", check=False).stdout.split()
+        said = subprocess.run(
+            [python, "-c", PROBE],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd="/",
+            check=False,
+        ).stdout.split()
     except OSError as error:
         return "cannot be run (%s)" % error.strerror, False
     if len(said) != 3:
@@ -138,7 +159,10 @@ def prepare(command, say=print):
         say("slimps: %s %s" % (command[0], unusable))
     elif unusable:
         path = shutil.which(command[0])
-        say("slimps: %s is %s; running %s" % (command[0], "%s, which %s" % (path, unusable) if path else "not in PATH", PYTHON))
+        say(
+            "slimps: %s is %s; running %s"
+            % (command[0], "%s, which %s" % (path, unusable) if path else "not in PATH", PYTHON)
+        )
         command = [PYTHON] + command[1:]
         unusable, installed = probe(PYTHON)
     environment = {"PYTHONUNBUFFERED": "1"}  # lines are shown when they are written

@@ -32,9 +32,15 @@ def missing_packages(packages):
     try:
         listing = subprocess.run(
             ["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n"] + packages,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            check=False,
+        ).stdout
     except FileNotFoundError:
-        raise SetupError("dpkg-query not found: slimps builds on Debian 12 (see " + PACKAGE_LIST + ")")
+        raise SetupError(
+            "dpkg-query not found: slimps builds on Debian 12 (see " + PACKAGE_LIST + ")"
+        )
     installed = {line.split()[0] for line in listing.splitlines() if line.endswith(" installed")}
     return [package for package in packages if package not in installed]
 
@@ -46,8 +52,10 @@ def install_packages():
     prefix = []
     if os.geteuid() != 0:
         if shutil.which("sudo") is None:
-            raise SetupError("these Debian packages are missing, and installing them needs root or sudo:\n"
-                             "  apt-get install -y --no-install-recommends " + " ".join(missing))
+            raise SetupError(
+                "these Debian packages are missing, and installing them needs root or sudo:\n"
+                "  apt-get install -y --no-install-recommends " + " ".join(missing)
+            )
         prefix = ["sudo"]
     print("slimps: installing " + " ".join(missing), flush=True)
     apt = prefix + ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"]
@@ -80,8 +88,14 @@ def start_bazel(verb, arguments, stdout):
     command = [bazel_command(), verb]
     if not sys.stderr.isatty():
         command += ["--color=no", "--curses=no", "--show_progress_rate_limit=30"]
-    return subprocess.run(command + arguments, cwd=REPOSITORY, env=bazel_environment(),
-                          stdout=stdout, text=True, check=False)
+    return subprocess.run(
+        command + arguments,
+        cwd=REPOSITORY,
+        env=bazel_environment(),
+        stdout=stdout,
+        text=True,
+        check=False,
+    )
 
 
 def run_bazel(verb, arguments):

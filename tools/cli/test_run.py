@@ -58,14 +58,18 @@ def read_events(path):
             event = json.loads(line)
             if "testSummary" in event.get("id", {}) and "testSummary" in event:
                 label = event["id"]["testSummary"]["label"]
-                targets.setdefault(label, ["", {}])[0] = event["testSummary"].get("overallStatus", "UNKNOWN")
+                targets.setdefault(label, ["", {}])[0] = event["testSummary"].get(
+                    "overallStatus", "UNKNOWN"
+                )
             if "testResult" in event.get("id", {}) and "testResult" in event:
                 result_id = event["id"]["testResult"]
                 for output in event["testResult"].get("testActionOutput", []):
-                    if output.get("name") == "test.xml" and output.get("uri", "").startswith("file://"):
+                    if output.get("name") == "test.xml" and output.get("uri", "").startswith(
+                        "file://"
+                    ):
                         # Attempts come in order, and the last one counts.
                         part = (result_id.get("shard", 0), result_id.get("run", 0))
-                        xml = urllib.parse.unquote(output["uri"][len("file://"):])
+                        xml = urllib.parse.unquote(output["uri"][len("file://") :])
                         targets.setdefault(result_id["label"], ["", {}])[1][part] = xml
     return {label: (status, list(parts.values())) for label, (status, parts) in targets.items()}
 
@@ -83,12 +87,17 @@ def run(arguments):
     with tempfile.TemporaryDirectory(prefix="slimps-") as folder:
         events = os.path.join(folder, "events.json")
         status = setup.run_bazel(
-            "test", ["--keep_going", "--build_event_json_file=" + events] + arguments)
+            "test", ["--keep_going", "--build_event_json_file=" + events] + arguments
+        )
         targets = read_events(events) if os.path.exists(events) else {}
     tally = Tally()
     for label, (overall, paths) in sorted(targets.items()):
-        count_cases(label, overall or "NO_STATUS",
-                    [read_text(path) for path in paths if os.path.exists(path)], tally)
+        count_cases(
+            label,
+            overall or "NO_STATUS",
+            [read_text(path) for path in paths if os.path.exists(path)],
+            tally,
+        )
     if status != 0 and not tally.failures:
         tally.failures.append("bazel test (exit status %d, see above)" % status)
     for name in tally.failures:

@@ -10,7 +10,9 @@ WORKER = "tests/cluster/processes/c_api_worker"
 
 class CApi(unittest.TestCase):
     def run_scenario(self, scenario, type_="dist_sync", workers=2, servers=2, fails=False):
-        with process_cluster.ProcessCluster(workers, servers, [scenario, type_], worker=WORKER) as job:
+        with process_cluster.ProcessCluster(
+            workers, servers, [scenario, type_], worker=WORKER
+        ) as job:
             names = ["worker%d" % rank for rank in range(workers)]
             ends = job.wait_for_end(names, 150.0)
             said = "\n".join("--- %s\n%s" % (name, job.output(name)) for name in job.processes)
@@ -49,15 +51,18 @@ class CApi(unittest.TestCase):
 
     def test_a_server_without_memory_refuses_or_ends_and_says_what_for(self):
         limited = ["prlimit", "--as=%d" % (1 << 30)]
-        with process_cluster.ProcessCluster(1, 1, ["server_without_memory", "dist_sync"], worker=WORKER,
-                                            server_prefix=limited) as job:
+        with process_cluster.ProcessCluster(
+            1, 1, ["server_without_memory", "dist_sync"], worker=WORKER, server_prefix=limited
+        ) as job:
             ends = job.wait_for_all(150.0)
             said = "\n".join("--- %s\n%s" % (name, job.output(name)) for name in job.processes)
             self.assertEqual(0, ends["worker0"], said)
             self.assertIn("well\n", job.output("worker0"), said)
             if "out of memory" not in job.output("worker0"):
                 self.assertEqual(1, ends["server0"], said)
-                self.assertRegex(job.output("server0"), r"(?m)^slimps_server: .*out of memory", said)
+                self.assertRegex(
+                    job.output("server0"), r"(?m)^slimps_server: .*out of memory", said
+                )
 
 
 if __name__ == "__main__":

@@ -17,27 +17,46 @@ class ProcessCluster:
     """Use it as a context manager: every process has ended at its end. It finds programs from the
     working directory."""
 
-    def __init__(self, workers, servers, worker_flags, scheduler_flags=(), server_flags=(), worker_prefix=(),
-                 server_prefix=(), worker="worker/slimps_worker"):
+    def __init__(
+        self,
+        workers,
+        servers,
+        worker_flags,
+        scheduler_flags=(),
+        server_flags=(),
+        worker_prefix=(),
+        server_prefix=(),
+        worker="worker/slimps_worker",
+    ):
         self.workers = workers
         self.servers = servers
         self.worker_flags = list(worker_flags)
         self.scheduler_flags = list(scheduler_flags)
         self.server_flags = list(server_flags)
         self.worker = worker  # None: the test starts workers by hand
-        self.worker_prefix = list(worker_prefix)  # a command that runs a worker in other surroundings
+        # A command that runs a worker in other surroundings.
+        self.worker_prefix = list(worker_prefix)
         self.server_prefix = list(server_prefix)
         self.processes = {}
         self.folder = tempfile.TemporaryDirectory(prefix="slimps-test-")
 
     def __enter__(self):
         port_file = self.path("port")
-        self._start("scheduler", "scheduler", ["scheduler/slimps_scheduler", "--port", "0", "--port_file", port_file]
-                    + self.scheduler_flags, 0)
+        self._start(
+            "scheduler",
+            "scheduler",
+            ["scheduler/slimps_scheduler", "--port", "0", "--port_file", port_file]
+            + self.scheduler_flags,
+            0,
+        )
         self.port = int(self.wait_for(lambda: self._read(port_file), "the scheduler's port"))
         for rank in range(self.servers):
-            self._start("server%d" % rank, "server", self.server_prefix + ["server/slimps_server"] + self.server_flags,
-                        self.port)
+            self._start(
+                "server%d" % rank,
+                "server",
+                self.server_prefix + ["server/slimps_server"] + self.server_flags,
+                self.port,
+            )
         for rank in range(self.workers if self.worker else 0):
             self.start_worker(rank, self.worker_prefix + [self.worker] + self.worker_flags)
         return self
@@ -62,20 +81,27 @@ class ProcessCluster:
         return self._read(self.path(name + ".log")) or ""
 
     def wait_for(self, condition, what, seconds=60.0):
-        """Returns what `condition` returns once that is true. Fails if it is not within `seconds`."""
+        """Returns what `condition` returns, once that is true. Fails after `seconds`."""
         value = eventually(condition, seconds)
         if value:
             return value
-        logs = "\n".join("--- %s\n%s" % (name, self.output(name)[-2000:]) for name in self.processes)
+        logs = "\n".join(
+            "--- %s\n%s" % (name, self.output(name)[-2000:]) for name in self.processes
+        )
         raise AssertionError("waited %.0f s for %s\n%s" % (seconds, what, logs))
 
     def wait_for_line(self, name, text, seconds=60.0):
-        self.wait_for(lambda: text in self.output(name), "%r in the output of %s" % (text, name), seconds)
+        self.wait_for(
+            lambda: text in self.output(name), "%r in the output of %s" % (text, name), seconds
+        )
 
     def wait_for_end(self, names, seconds=60.0):
         """Waits until these processes have ended. Returns their exit statuses by name."""
-        self.wait_for(lambda: all(self.processes[name].poll() is not None for name in names),
-                      "the end of " + ", ".join(names), seconds)
+        self.wait_for(
+            lambda: all(self.processes[name].poll() is not None for name in names),
+            "the end of " + ", ".join(names),
+            seconds,
+        )
         return {name: self.processes[name].returncode for name in names}
 
     def wait_for_all(self, seconds=60.0):
@@ -87,15 +113,29 @@ class ProcessCluster:
         for rank in range(self.servers):
             name = "server%d" % rank
             self.wait_for_line(name, "serving at tcp://127.0.0.1:")
-            ports.append(int(self.output(name).split("serving at tcp://127.0.0.1:")[1].split(",")[0]))
+            ports.append(
+                int(self.output(name).split("serving at tcp://127.0.0.1:")[1].split(",")[0])
+            )
         return ports
 
     def _start(self, name, role, command, port, own=None):
-        environment = dict(os.environ, DMLC_ROLE=role, DMLC_PS_ROOT_URI="127.0.0.1", DMLC_PS_ROOT_PORT=str(port),
-                           DMLC_NUM_WORKER=str(self.workers), DMLC_NUM_SERVER=str(self.servers), **(own or {}))
+        environment = dict(
+            os.environ,
+            DMLC_ROLE=role,
+            DMLC_PS_ROOT_URI="127.0.0.1",
+            DMLC_PS_ROOT_PORT=str(port),
+            DMLC_NUM_WORKER=str(self.workers),
+            DMLC_NUM_SERVER=str(self.servers),
+            **(own or {}),
+        )
         with open(self.path(name + ".log"), "wb") as log:
-            self.processes[name] = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log,
-                                                    stderr=subprocess.STDOUT)
+            self.processes[name] = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
 
     @staticmethod
     def _read(path):

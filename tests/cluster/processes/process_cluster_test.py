@@ -9,10 +9,21 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from process_cluster import ProcessCluster  # pylint: disable=wrong-import-position
+from process_cluster import ProcessCluster  # noqa: E402
 
 DIGITS = "/usr/lib/python3/dist-packages/sklearn/datasets/data/digits.csv.gz"
-TRAIN = ["--model", "logistic", "--dataset", "digits", "--batch", "16", "--lr", "0.2", "--log_every", "1"]
+TRAIN = [
+    "--model",
+    "logistic",
+    "--dataset",
+    "digits",
+    "--batch",
+    "16",
+    "--lr",
+    "0.2",
+    "--log_every",
+    "1",
+]
 FOREVER = ["--epochs", "100000"]
 QUICK_HEARTBEAT = ["--heartbeat_interval_ms", "200", "--heartbeat_timeout_ms", "1500"]
 
@@ -44,13 +55,25 @@ class ProcessClusterTest(unittest.TestCase):
 
     def test_four_by_three_ends_clean_with_parts_of_unequal_length(self):
         # 1437 samples over 4 workers in batches of 16: the last round of an epoch has fewer.
-        summary, _ = self.run_job(4, 3, ["--epochs", "3", "--compression", "1bit", "--threshold", "0"])
+        summary, _ = self.run_job(
+            4, 3, ["--epochs", "3", "--compression", "1bit", "--threshold", "0"]
+        )
         self.assertGreater(summary["test_accuracy"], 0.8)
         self.assertGreater(summary["compression_ratio"], 5)
 
     def test_weights_are_the_same_bits_for_any_number_of_servers(self):
-        flags = ["--epochs", "2", "--compression", "2bit:threshold=0.5", "--threshold", "1000", "--backup_model", "on",
-                 "--partition_bytes", "1000"]
+        flags = [
+            "--epochs",
+            "2",
+            "--compression",
+            "2bit:threshold=0.5",
+            "--threshold",
+            "1000",
+            "--backup_model",
+            "on",
+            "--partition_bytes",
+            "1000",
+        ]
         _, one = self.run_job(2, 1, flags)
         _, three = self.run_job(2, 3, flags)
         self.assertEqual(one, three)
@@ -105,14 +128,18 @@ class ProcessClusterTest(unittest.TestCase):
                         stranger.sendall(dice.randbytes(size))
                 # The greeting of ZeroMQ's own protocol, then garbage.
                 with socket.create_connection(("127.0.0.1", port)) as stranger:
-                    stranger.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(48) + dice.randbytes(200))
+                    stranger.sendall(
+                        b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(48) + dice.randbytes(200)
+                    )
             statuses = cluster.wait_for_all()
         self.assertEqual(set(statuses.values()), {0}, statuses)
 
     def test_worker_that_stops_at_a_diverged_gradient_ends_the_job_for_all(self):
         # Weight decay that overshoots makes the weights, and then the gradients, infinite in a few
         # steps.
-        with ProcessCluster(2, 1, TRAIN + FOREVER + ["--lr", "1e6", "--weight_decay", "1e6"]) as cluster:
+        with ProcessCluster(
+            2, 1, TRAIN + FOREVER + ["--lr", "1e6", "--weight_decay", "1e6"]
+        ) as cluster:
             statuses = cluster.wait_for_all()
             outputs = cluster.output("worker0") + cluster.output("worker1")
         self.assertRegex(outputs, "element [0-9]+ is -?(nan|inf)")
@@ -126,10 +153,14 @@ class ProcessClusterTest(unittest.TestCase):
         self.assertGreater(statuses["worker0"], 0)
 
     def test_a_summary_that_cannot_be_written_is_refused_before_training(self):
-        with ProcessCluster(2, 1, TRAIN + ["--epochs", "1", "--summary_json", "/nonexistent/summary.json"]) as cluster:
+        with ProcessCluster(
+            2, 1, TRAIN + ["--epochs", "1", "--summary_json", "/nonexistent/summary.json"]
+        ) as cluster:
             statuses = cluster.wait_for_all()
             outputs = cluster.output("worker0") + cluster.output("worker1")
-        self.assertIn("--summary_json: cannot write /nonexistent/summary.json: No such file", outputs)
+        self.assertIn(
+            "--summary_json: cannot write /nonexistent/summary.json: No such file", outputs
+        )
         self.assertNotIn("step 1", outputs)
         self.assertTrue(all(statuses[worker] > 0 for worker in ("worker0", "worker1")), statuses)
 

@@ -9,18 +9,37 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from process_cluster import ProcessCluster  # pylint: disable=wrong-import-position
+from process_cluster import ProcessCluster  # noqa: E402
 
 DIGITS = "/usr/lib/python3/dist-packages/sklearn/datasets/data/digits.csv.gz"
 # The mlp's larger tensors have 128 KiB and 1 MiB.
-TRAIN = ["--model", "mlp", "--dataset", "digits", "--batch", "64", "--max_steps", "8", "--log_every", "1"]
-MOVED = re.compile(r"received (\d+) bytes, (\d+) of them in shared memory; sent (\d+), (\d+) of them in shared memory")
+TRAIN = [
+    "--model",
+    "mlp",
+    "--dataset",
+    "digits",
+    "--batch",
+    "64",
+    "--max_steps",
+    "8",
+    "--log_every",
+    "1",
+]
+MOVED = re.compile(
+    r"received (\d+) bytes, (\d+) of them in shared memory; sent (\d+), (\d+) of them in shared "
+    r"memory"
+)
 NEW_NAMESPACE = ["unshare", "--pid", "--fork", "--kill-child"]
 
 
 def has_namespaces():
     try:
-        return subprocess.run(NEW_NAMESPACE + ["true"], stderr=subprocess.DEVNULL, check=False).returncode == 0
+        return (
+            subprocess.run(
+                NEW_NAMESPACE + ["true"], stderr=subprocess.DEVNULL, check=False
+            ).returncode
+            == 0
+        )
     except FileNotFoundError:
         return False
 
@@ -32,7 +51,9 @@ class SameHostTest(unittest.TestCase):
         of it shared, sent, of it shared)."""
         weights = os.path.join(os.environ.get("TEST_TMPDIR", "/tmp"), "weights-%d" % os.getpid())
         flags = TRAIN + list(worker_flags) + ["--save_weights", weights]
-        with ProcessCluster(2, servers, flags, server_flags=server_flags, worker_prefix=worker_prefix) as cluster:
+        with ProcessCluster(
+            2, servers, flags, server_flags=server_flags, worker_prefix=worker_prefix
+        ) as cluster:
             statuses = cluster.wait_for_all()
             outputs = {name: cluster.output(name) for name in statuses}
         self.assertEqual(set(statuses.values()), {0}, (statuses, outputs))
@@ -85,8 +106,13 @@ class SameHostTest(unittest.TestCase):
         self.assertEqual(shared, over_tcp)
 
     def test_unknown_choices_are_refused_by_name(self):
-        for command in (["worker/slimps_worker", "--scheduler", "h:1"], ["server/slimps_server", "--root_port", "1"]):
-            refused = subprocess.run(command + ["--same_host", "rdma"], capture_output=True, text=True, check=False)
+        for command in (
+            ["worker/slimps_worker", "--scheduler", "h:1"],
+            ["server/slimps_server", "--root_port", "1"],
+        ):
+            refused = subprocess.run(
+                command + ["--same_host", "rdma"], capture_output=True, text=True, check=False
+            )
             self.assertEqual(refused.returncode, 2, refused)
             self.assertRegex(refused.stderr, "--same_host.*: expected shm, ipc or tcp")
             self.assertIn("rdma", refused.stderr)

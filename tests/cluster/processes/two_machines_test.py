@@ -12,14 +12,21 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROGRAMS = os.path.abspath(".")  # the runfiles, where tests start
-sys.path[:0] = [os.path.join(HERE, "..", "..", "..", "tools"), os.path.join(HERE, "..", "..", "repo")]
+sys.path[:0] = [
+    os.path.join(HERE, "..", "..", "..", "tools"),
+    os.path.join(HERE, "..", "..", "repo"),
+]
 
 from bench.cluster import net  # noqa: E402
 from eventually import eventually  # noqa: E402
 
 WHY_NOT = net.why_not()
 DEADLINE = 60.0  # seconds; only a failing test waits this long
-SCHEDULER, SERVER, WORKER = "scheduler/slimps_scheduler", "server/slimps_server", "examples/kvstore_cpp"
+SCHEDULER, SERVER, WORKER = (
+    "scheduler/slimps_scheduler",
+    "server/slimps_server",
+    "examples/kvstore_cpp",
+)
 
 
 @unittest.skipIf(WHY_NOT is not None, WHY_NOT)
@@ -40,13 +47,24 @@ class TwoMachinesTest(unittest.TestCase):
             process.wait()
 
     def start(self, name, node, program, *flags, uri="10.77.0.1", workers=1):
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("DMLC_")}
-        environment.update(DMLC_PS_ROOT_URI=uri, DMLC_PS_ROOT_PORT="9091", DMLC_NUM_WORKER=str(workers),
-                           DMLC_NUM_SERVER="1")
+        environment = {
+            key: value for key, value in os.environ.items() if not key.startswith("DMLC_")
+        }
+        environment.update(
+            DMLC_PS_ROOT_URI=uri,
+            DMLC_PS_ROOT_PORT="9091",
+            DMLC_NUM_WORKER=str(workers),
+            DMLC_NUM_SERVER="1",
+        )
         command = self.network.command(node, [os.path.join(PROGRAMS, program), *flags])
         with open(self.path(name), "wb") as log:
-            self.processes[name] = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log,
-                                                    stderr=subprocess.STDOUT)
+            self.processes[name] = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
 
     def path(self, name):
         return os.path.join(self.folder.name, name)
@@ -57,8 +75,14 @@ class TwoMachinesTest(unittest.TestCase):
 
     def wait_for(self, condition, what):
         if not eventually(condition, DEADLINE):
-            self.fail("waited %.0f s for %s\n%s" % (DEADLINE, what, "\n".join(
-                "--- %s\n%s" % (name, self.output(name)) for name in self.processes)))
+            self.fail(
+                "waited %.0f s for %s\n%s"
+                % (
+                    DEADLINE,
+                    what,
+                    "\n".join("--- %s\n%s" % (name, self.output(name)) for name in self.processes),
+                )
+            )
 
     def wait_for_line(self, name, text):
         self.wait_for(lambda: text in self.output(name), "%r in the output of %s" % (text, name))
@@ -80,21 +104,30 @@ class TwoMachinesTest(unittest.TestCase):
         self.start("scheduler", 0, SCHEDULER)
         self.start("server", 1, SERVER)
         self.assertEqual(2, self.status("scheduler"))
-        self.assertIn("DMLC_PS_ROOT_URI=10.77.0.1 can be reached by others", self.output("scheduler"))
+        self.assertIn(
+            "DMLC_PS_ROOT_URI=10.77.0.1 can be reached by others", self.output("scheduler")
+        )
         self.assertEqual(2, self.status("server"))
-        self.assertIn("10.77.0.2, by which this machine reaches the scheduler at 10.77.0.1, can be reached by others",
-                      self.output("server"))
+        self.assertIn(
+            "10.77.0.2, by which this machine reaches the scheduler at 10.77.0.1, can be reached "
+            "by others",
+            self.output("server"),
+        )
 
     def test_a_server_that_only_its_own_machine_reaches_is_refused(self):
         self.start("server", 1, SERVER, "--bind=127.0.0.1")
         self.assertEqual(2, self.status("server"))
-        self.assertIn("--bind=127.0.0.1: no other machine reaches this server there", self.output("server"))
+        self.assertIn(
+            "--bind=127.0.0.1: no other machine reaches this server there", self.output("server")
+        )
         self.assertIn("leave --bind out (which is --bind=10.77.0.2)", self.output("server"))
 
     def test_a_scheduler_elsewhere_than_it_is_looked_for_is_refused(self):
         self.start("scheduler", 0, SCHEDULER, "--bind=127.0.0.1", "--insecure")
         self.assertEqual(2, self.status("scheduler"))
-        self.assertIn("nodes look for the scheduler at DMLC_PS_ROOT_URI=10.77.0.1", self.output("scheduler"))
+        self.assertIn(
+            "nodes look for the scheduler at DMLC_PS_ROOT_URI=10.77.0.1", self.output("scheduler")
+        )
 
     def test_a_server_beside_the_scheduler_on_loopback_is_named_by_a_worker_elsewhere(self):
         self.start("scheduler", 0, SCHEDULER, "--bind=0.0.0.0", "--insecure")

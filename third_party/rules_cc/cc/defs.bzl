@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The native C++ rules under the names that rules_cc gives them (Debian's rules_cc is too new for this Bazel)."""
+"""The native C++ rules by rules_cc's names: Debian's rules_cc is too new for this Bazel."""
 
 cc_binary = native.cc_binary
 cc_import = native.cc_import

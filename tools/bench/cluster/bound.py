@@ -17,8 +17,11 @@ import collections
 #   shared                       fraction of both payloads that goes through memory shared with the
 #                                node's server, 0 to 1
 Round = collections.namedtuple(
-    "Round", "workers gradient compressed pull_compressed payload_out payload_in backup encodes_on_cpu shared",
-    defaults=(0.0,))
+    "Round",
+    "workers gradient compressed pull_compressed payload_out payload_in backup encodes_on_cpu "
+    "shared",
+    defaults=(0.0,),
+)
 
 
 def shared_of(same_host, placement, nodes):
@@ -36,14 +39,25 @@ def worker_stages(job):
         ("copy: gradient to grad_buf", 2 * job.gradient),
         # x = g + e, e = x - decode(x): reads g and e, writes e and the payload. Tensors that are
         # not compressed are sent as they are.
-        ("encode", 3 * job.compressed + (job.payload_out - (job.gradient - job.compressed))
-         if job.encodes_on_cpu and job.compressed else 0),
+        (
+            "encode",
+            3 * job.compressed + (job.payload_out - (job.gradient - job.compressed))
+            if job.encodes_on_cpu and job.compressed
+            else 0,
+        ),
         ("send: into the kernel", 2 * apart * job.payload_out),
         ("receive: out of the kernel", 2 * apart * job.payload_in),
-        ("receive: raw weights out of shared memory", 2 * job.shared * (job.gradient - job.pull_compressed)),
+        (
+            "receive: raw weights out of shared memory",
+            2 * job.shared * (job.gradient - job.pull_compressed),
+        ),
         # Raw weights are received in their place. A change is read and added to the weights.
-        ("decode", 2 * job.pull_compressed + (job.payload_in - (job.gradient - job.pull_compressed))
-         if job.pull_compressed else 0),
+        (
+            "decode",
+            2 * job.pull_compressed + (job.payload_in - (job.gradient - job.pull_compressed))
+            if job.pull_compressed
+            else 0,
+        ),
         ("local update: glo_buf and gradient to loc_buf", 3 * job.gradient if job.backup else 0),
     ]
 
@@ -54,7 +68,10 @@ def server_stages(job):
     pulled = job.payload_in - (job.gradient - job.pull_compressed) if job.pull_compressed else 0
     return [
         ("receive: out of the kernel", 2 * apart * job.workers * job.payload_out),
-        ("aggregate and update: payloads to weights", job.workers * job.payload_out + 2 * job.gradient),
+        (
+            "aggregate and update: payloads to weights",
+            job.workers * job.payload_out + 2 * job.gradient,
+        ),
         # Reads the weights and the workers' version of them, writes the change; once for all
         # workers.
         ("encode the change", 3 * job.pull_compressed + pulled),
@@ -63,8 +80,9 @@ def server_stages(job):
 
 
 def touched_bytes(job):
-    return (job.workers * sum(size for _, size in worker_stages(job))
-            + sum(size for _, size in server_stages(job)))
+    return job.workers * sum(size for _, size in worker_stages(job)) + sum(
+        size for _, size in server_stages(job)
+    )
 
 
 def cpu_ms(job, bytes_per_second, cores):

@@ -20,13 +20,27 @@ from cli import setup
 PROGRAMS = {
     "slimps_scheduler": setup.PROGRAMS["slimps_scheduler"],
     "slimps_server": setup.PROGRAMS["slimps_server"],
-    "bench_cluster_worker": ("//tools/bench/cluster:bench_cluster_worker", "tools/bench/cluster/bench_cluster_worker"),
+    "bench_cluster_worker": (
+        "//tools/bench/cluster:bench_cluster_worker",
+        "tools/bench/cluster/bench_cluster_worker",
+    ),
 }
 PRE_STEPS = 20
 WARMUP = 4
 REMEASURE_EVERY = 10  # rounds; used only if the link changes
-MEANS = ("compute_ms", "encode_ms", "encode_exposed_ms", "overlap_ms", "exposed_comm_ms", "worker_cpu_ms",
-         "payload_bytes_out", "payload_bytes_in", "shared_bytes", "compressed_bytes", "pull_compressed_bytes")
+MEANS = (
+    "compute_ms",
+    "encode_ms",
+    "encode_exposed_ms",
+    "overlap_ms",
+    "exposed_comm_ms",
+    "worker_cpu_ms",
+    "payload_bytes_out",
+    "payload_bytes_in",
+    "shared_bytes",
+    "compressed_bytes",
+    "pull_compressed_bytes",
+)
 
 
 def ask_worker(programs, flag):
@@ -34,8 +48,13 @@ def ask_worker(programs, flag):
 
     SetupError: the program refuses; the message is what it says.
     """
-    result = subprocess.run([programs["bench_cluster_worker"], flag], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            text=True, check=False)
+    result = subprocess.run(
+        [programs["bench_cluster_worker"], flag],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
     if result.returncode != 0:
         raise setup.SetupError(result.stderr.strip() or "%s failed" % flag)
     return result.stdout
@@ -79,7 +98,9 @@ class Profiles:
                 for name, found in self.known.items():
                     schema.check(found, self.SHAPE, '"%s"' % name)
             except ValueError as error:
-                raise setup.SetupError("--profiles: %s holds no thresholds: %s" % (path, error)) from error
+                raise setup.SetupError(
+                    "--profiles: %s holds no thresholds: %s" % (path, error)
+                ) from error
 
     def get(self, key, measure):
         name = " ".join(key)
@@ -103,9 +124,22 @@ class Bench:
 
     def job(self, flags, changes=(), after_decision=False, on_line=None):
         options = self.options
-        job = jobs.Job(self.network, self.programs, options.nodes, options.placement, options.link, changes,
-                       after_decision, on_line, options.timeout, options.shard_threads)
-        return job.run(flags + ["--encode_threads=%d" % options.encode_threads, "--same_host=" + options.same_host])
+        job = jobs.Job(
+            self.network,
+            self.programs,
+            options.nodes,
+            options.placement,
+            options.link,
+            changes,
+            after_decision,
+            on_line,
+            options.timeout,
+            options.shard_threads,
+        )
+        return job.run(
+            flags
+            + ["--encode_threads=%d" % options.encode_threads, "--same_host=" + options.same_host]
+        )
 
     def thresholds(self, entry, model):
         """Returns `entry` with the thresholds that were measured for its codecs on this link.
@@ -118,20 +152,54 @@ class Bench:
         options = self.options
 
         def measure():
-            progress("%s: measuring the threshold table of %s" % (model, entry.compression + (
-                "" if entry.pull == "none" else ", pulls " + entry.pull)))
-            profile = entry._replace(threshold="auto", pull_threshold="auto", backup=False, coalesce=True,
-                                     prioritise=True, device_ns=0.0)
-            report = self.job(["--model=" + model, "--compute_ms=0", "--warmup=1", "--pre_steps=%d" % PRE_STEPS,
-                               "--iterations=%d" % (PRE_STEPS + 2)] + systems.worker_flags(profile))[0]
-            return {"threshold": report["threshold_bytes"], "pull_threshold": report["pull_threshold_bytes"]}
+            progress(
+                "%s: measuring the threshold table of %s"
+                % (
+                    model,
+                    entry.compression + ("" if entry.pull == "none" else ", pulls " + entry.pull),
+                )
+            )
+            profile = entry._replace(
+                threshold="auto",
+                pull_threshold="auto",
+                backup=False,
+                coalesce=True,
+                prioritise=True,
+                device_ns=0.0,
+            )
+            report = self.job(
+                [
+                    "--model=" + model,
+                    "--compute_ms=0",
+                    "--warmup=1",
+                    "--pre_steps=%d" % PRE_STEPS,
+                    "--iterations=%d" % (PRE_STEPS + 2),
+                ]
+                + systems.worker_flags(profile)
+            )[0]
+            return {
+                "threshold": report["threshold_bytes"],
+                "pull_threshold": report["pull_threshold_bytes"],
+            }
 
-        key = (model, options.link, options.placement, str(options.nodes), options.same_host) + systems.profiled(entry)
+        key = (
+            model,
+            options.link,
+            options.placement,
+            str(options.nodes),
+            options.same_host,
+        ) + systems.profiled(entry)
         found = self.profiles.get(key, measure)
         return entry._replace(
-            threshold=number_or_none(found["threshold"]) if entry.threshold == "auto" else entry.threshold,
-            pull_threshold=(number_or_none(found["pull_threshold"]) if entry.pull_threshold == "auto"
-                            else entry.pull_threshold))
+            threshold=number_or_none(found["threshold"])
+            if entry.threshold == "auto"
+            else entry.threshold,
+            pull_threshold=(
+                number_or_none(found["pull_threshold"])
+                if entry.pull_threshold == "auto"
+                else entry.pull_threshold
+            ),
+        )
 
     def measure(self, entry, model, milliseconds):
         """Runs one job and returns its figures."""
@@ -144,12 +212,21 @@ class Bench:
                     progress("  %7.2f s  %s: %s" % (seconds, name, line))
 
         pre_steps = PRE_STEPS if systems.is_automatic(entry) else 0
-        flags = ["--model=" + model, "--compute_ms=%.6f" % milliseconds, "--warmup=%d" % (WARMUP + pre_steps),
-                 "--pre_steps=%d" % PRE_STEPS, "--iterations=%d" % self.options.iterations]
+        flags = [
+            "--model=" + model,
+            "--compute_ms=%.6f" % milliseconds,
+            "--warmup=%d" % (WARMUP + pre_steps),
+            "--pre_steps=%d" % PRE_STEPS,
+            "--iterations=%d" % self.options.iterations,
+        ]
         if self.options.changes and pre_steps:
             flags.append("--remeasure_every=%d" % REMEASURE_EVERY)
-        reports = self.job(flags + systems.worker_flags(entry), changes=self.options.changes,
-                           after_decision=pre_steps > 0, on_line=on_line)
+        reports = self.job(
+            flags + systems.worker_flags(entry),
+            changes=self.options.changes,
+            after_decision=pre_steps > 0,
+            on_line=on_line,
+        )
         return self.figures(entry, reports, said)
 
     def figures(self, entry, reports, said):
@@ -159,14 +236,25 @@ class Bench:
         # Those of the busiest node, since a round waits for its link.
         row["wire_bytes_out"] = max(report["wire_bytes_out"] for report in reports)
         row["wire_bytes_in"] = max(report["wire_bytes_in"] for report in reports)
-        row["wire_ms_at_link_rate"] = bound.wire_ms(max(row["wire_bytes_out"], row["wire_bytes_in"]), options.bits)
+        row["wire_ms_at_link_rate"] = bound.wire_ms(
+            max(row["wire_bytes_out"], row["wire_bytes_in"]), options.bits
+        )
         gradient = reports[0]["gradient_bytes"]
-        row["cpu_ms"] = bound.cpu_ms(bound.Round(
-            workers=options.nodes, gradient=gradient, compressed=row["compressed_bytes"],
-            pull_compressed=row["pull_compressed_bytes"], payload_out=row["payload_bytes_out"],
-            payload_in=row["payload_bytes_in"], backup=entry.backup, encodes_on_cpu=entry.device_ns == 0,
-            shared=bound.shared_of(options.same_host, options.placement, options.nodes)),
-                                     self.bytes_per_second, self.cores)
+        row["cpu_ms"] = bound.cpu_ms(
+            bound.Round(
+                workers=options.nodes,
+                gradient=gradient,
+                compressed=row["compressed_bytes"],
+                pull_compressed=row["pull_compressed_bytes"],
+                payload_out=row["payload_bytes_out"],
+                payload_in=row["payload_bytes_in"],
+                backup=entry.backup,
+                encodes_on_cpu=entry.device_ns == 0,
+                shared=bound.shared_of(options.same_host, options.placement, options.nodes),
+            ),
+            self.bytes_per_second,
+            self.cores,
+        )
         row["threshold_bytes"] = reports[0]["threshold_bytes"]
         row["pull_threshold_bytes"] = reports[0]["pull_threshold_bytes"]
         row["max_rss_bytes"] = max(report["max_rss_bytes"] for report in reports)
@@ -190,25 +278,55 @@ def results_of(options, model, milliseconds, measured):
     medians = {name: median_row(rows) for name, rows in measured.items()}
 
     def speedup(name, over):
-        return medians[over]["iteration_ms"] / medians[name]["iteration_ms"] if over in medians else None
+        return (
+            medians[over]["iteration_ms"] / medians[name]["iteration_ms"]
+            if over in medians
+            else None
+        )
 
     results = []
     for entry in options.systems:
         row = medians[entry.name]
         limit = bound.bound_ms(milliseconds, row["wire_ms_at_link_rate"], row["cpu_ms"])
-        result = {"system": entry.name, "model": model, "link": options.link, "iteration_ms": row["iteration_ms"],
-                  "compute_ms": milliseconds}
-        for name in ("encode_ms", "encode_exposed_ms", "overlap_ms", "wire_bytes_out", "wire_bytes_in",
-                     "wire_ms_at_link_rate"):
+        result = {
+            "system": entry.name,
+            "model": model,
+            "link": options.link,
+            "iteration_ms": row["iteration_ms"],
+            "compute_ms": milliseconds,
+        }
+        for name in (
+            "encode_ms",
+            "encode_exposed_ms",
+            "overlap_ms",
+            "wire_bytes_out",
+            "wire_bytes_in",
+            "wire_ms_at_link_rate",
+        ):
             result[name] = row[name]
-        result.update({"bound_ms": limit, "fraction_of_bound": row["iteration_ms"] / limit if limit else None,
-                       "speedup_over_1bit": speedup(entry.name, "1bit"),
-                       "speedup_over_fp32": speedup(entry.name, "fp32"),
-                       "threshold_bytes": row["threshold_bytes"]})
+        result.update(
+            {
+                "bound_ms": limit,
+                "fraction_of_bound": row["iteration_ms"] / limit if limit else None,
+                "speedup_over_1bit": speedup(entry.name, "1bit"),
+                "speedup_over_fp32": speedup(entry.name, "fp32"),
+                "threshold_bytes": row["threshold_bytes"],
+            }
+        )
         result["threshold_setting"] = "auto" if systems.is_automatic(entry) else entry.threshold
-        for name in ("pull_threshold_bytes", "cpu_ms", "worker_cpu_ms", "exposed_comm_ms", "payload_bytes_out",
-                     "payload_bytes_in", "shared_bytes", "max_rss_bytes", "borrowed_rss_bytes",
-                     "workers_are_identical", "decisions"):
+        for name in (
+            "pull_threshold_bytes",
+            "cpu_ms",
+            "worker_cpu_ms",
+            "exposed_comm_ms",
+            "payload_bytes_out",
+            "payload_bytes_in",
+            "shared_bytes",
+            "max_rss_bytes",
+            "borrowed_rss_bytes",
+            "workers_are_identical",
+            "decisions",
+        ):
             result[name] = row[name]
         result["iteration_ms_of_repeats"] = [job["iteration_ms"] for job in measured[entry.name]]
         result["simulated"] = "compute and encoding" if entry.device_ns else "compute"
@@ -228,9 +346,17 @@ def measure_in_turn(run, entries, model, milliseconds, repeats):
         for entry in entries:
             row = run.measure(entry, model, milliseconds)
             measured[entry.name].append(row)
-            progress("%s, %s, %d of %d: %.1f ms an iteration%s" % (
-                model, entry.name, repeat + 1, repeats, row["iteration_ms"],
-                "" if row["workers_are_identical"] else "; THE WORKERS' WEIGHTS DIFFER"))
+            progress(
+                "%s, %s, %d of %d: %.1f ms an iteration%s"
+                % (
+                    model,
+                    entry.name,
+                    repeat + 1,
+                    repeats,
+                    row["iteration_ms"],
+                    "" if row["workers_are_identical"] else "; THE WORKERS' WEIGHTS DIFFER",
+                )
+            )
     return measured
 
 
@@ -239,19 +365,30 @@ def bench(options, programs, models, profiles, save):
 
     Calls save(report) after each model, so that results are kept even if the rest fails.
     """
-    report = {"bench": "cluster " + options.link + (tables.CHOICES if options.fixed_thresholds else ""),
-              "nodes": options.nodes, "placement": options.placement, "same_host": options.same_host,
-              "iterations": options.iterations,
-              "repeats": options.repeats, "congestion": options.congestion}
+    report = {
+        "bench": "cluster " + options.link + (tables.CHOICES if options.fixed_thresholds else ""),
+        "nodes": options.nodes,
+        "placement": options.placement,
+        "same_host": options.same_host,
+        "iterations": options.iterations,
+        "repeats": options.repeats,
+        "congestion": options.congestion,
+    }
     results = []
-    with net.Network(options.nodes * (2 if options.placement == "apart" else 1), options.congestion) as network:
+    with net.Network(
+        options.nodes * (2 if options.placement == "apart" else 1), options.congestion
+    ) as network:
         run = Bench(options, programs, network, profiles)
         report.update(cores=run.cores, add_bytes_per_second=run.bytes_per_second, results=results)
         for model, gradient_bytes, ratio in models:
             milliseconds = compute_ms(options, gradient_bytes, ratio)
             entries = [run.thresholds(entry, model) for entry in options.systems]
-            results += results_of(options, model, milliseconds,
-                                  measure_in_turn(run, entries, model, milliseconds, options.repeats))
+            results += results_of(
+                options,
+                model,
+                milliseconds,
+                measure_in_turn(run, entries, model, milliseconds, options.repeats),
+            )
             save(report)
     return report
 
@@ -280,7 +417,9 @@ def main(arguments):
             models = find_models(programs, options.model)
         except setup.SetupError as error:
             parser.error("--model: %s" % error)
-        report = bench(options, programs, models, profiles, lambda report: keep(options.json, report))
+        report = bench(
+            options, programs, models, profiles, lambda report: keep(options.json, report)
+        )
     print(tables.text(report), flush=True)
     if options.json:
         out_files.save_json(options.json, report)

@@ -12,13 +12,13 @@ import time
 
 from bench.cluster import net
 from cli import out_files
-from cli import job_launch
+from cli import job_node
 from cli import setup
 
 PORT = 7000  # always free: nothing else runs in these namespaces
 LAST_LINES = 12
 END_GRACE = 20.0  # seconds that the daemons may take to end after the workers have ended
-SETTLE = 0.5      # seconds to wait after a failure for the failures of other processes
+SETTLE = 0.5  # seconds to wait after a failure for the failures of other processes
 
 
 class JobError(setup.SetupError):
@@ -29,11 +29,17 @@ class Process:
     def __init__(self, name, command, out, before_exec):
         self.name = name
         self.lines = collections.deque(maxlen=LAST_LINES)
-        # pylint: disable=consider-using-with
         try:
             self.popen = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                errors="replace", start_new_session=True, preexec_fn=before_exec)
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+                preexec_fn=before_exec,
+            )
         except OSError as error:
             raise JobError("cannot run %s: %s" % (command[0], error.strerror)) from error
         self.reader = threading.Thread(target=self._read, args=(out,), daemon=True)
@@ -75,8 +81,16 @@ class Process:
 
     def describe_end(self):
         status = self.popen.returncode
-        how = "was killed by " + job_launch.signal_name(-status) if status < 0 else "exited with status %d" % status
-        return "%s %s\n%s" % (self.name, how, "\n".join("  %s| %s" % (self.name, line) for line in self.lines))
+        how = (
+            "was killed by " + job_node.signal_name(-status)
+            if status < 0
+            else "exited with status %d" % status
+        )
+        return "%s %s\n%s" % (
+            self.name,
+            how,
+            "\n".join("  %s| %s" % (self.name, line) for line in self.lines),
+        )
 
 
 class Job:
@@ -92,8 +106,19 @@ class Job:
                     line that a worker prints
     """
 
-    def __init__(self, network, programs, workers, placement, rate, changes=(), after_decision=False,
-                 on_line=None, timeout=600.0, shard_threads=1):
+    def __init__(
+        self,
+        network,
+        programs,
+        workers,
+        placement,
+        rate,
+        changes=(),
+        after_decision=False,
+        on_line=None,
+        timeout=600.0,
+        shard_threads=1,
+    ):
         self.network = network
         self.programs = programs
         self.workers = workers
@@ -106,7 +131,7 @@ class Job:
         self.shard_threads = shard_threads
         self.events = queue.SimpleQueue()
         self.processes = []
-        self.before_exec = job_launch.die_with_parent()
+        self.before_exec = job_node.die_with_parent()
 
     def run(self, worker_flags):
         """Runs the job and returns all workers' reports, by rank."""
@@ -130,31 +155,58 @@ class Job:
         sizes = ["--num_workers=%d" % self.workers, "--num_servers=%d" % self.workers]
         root = self.network.address(net.HUB)
         self.start_daemons(root, sizes)
-        return [self._spawn("worker%d" % rank, rank, self.worker_command(root, rank, reports[rank], sizes) + worker_flags)
-                for rank in range(self.workers)]
+        return [
+            self._spawn(
+                "worker%d" % rank,
+                rank,
+                self.worker_command(root, rank, reports[rank], sizes) + worker_flags,
+            )
+            for rank in range(self.workers)
+        ]
 
     def start_daemons(self, root, sizes):
-        self._spawn("scheduler", net.HUB, [self.programs["slimps_scheduler"], "--bind=" + root, "--port=%d" % PORT,
-                                           "--insecure"] + sizes)
+        self._spawn(
+            "scheduler",
+            net.HUB,
+            [self.programs["slimps_scheduler"], "--bind=" + root, "--port=%d" % PORT, "--insecure"]
+            + sizes,
+        )
         for rank in range(self.workers):
             node = rank + (self.workers if self.placement == "apart" else 0)
-            self._spawn("server%d" % rank, node, [
-                self.programs["slimps_server"], "--bind=" + self.network.address(node), "--insecure",
-                "--root_uri=" + root, "--root_port=%d" % PORT, "--shard_threads=%d" % self.shard_threads] + sizes)
+            self._spawn(
+                "server%d" % rank,
+                node,
+                [
+                    self.programs["slimps_server"],
+                    "--bind=" + self.network.address(node),
+                    "--insecure",
+                    "--root_uri=" + root,
+                    "--root_port=%d" % PORT,
+                    "--shard_threads=%d" % self.shard_threads,
+                ]
+                + sizes,
+            )
 
     def worker_command(self, root, rank, report, sizes):
         """Returns a worker's command, without the flags that are the same for all workers."""
-        return [self.programs["bench_cluster_worker"], "--scheduler=tcp://%s:%d" % (root, PORT), "--rank=%d" % rank,
-                "--interface=" + net.INTERFACE, "--report=" + report] + sizes
+        return [
+            self.programs["bench_cluster_worker"],
+            "--scheduler=tcp://%s:%d" % (root, PORT),
+            "--rank=%d" % rank,
+            "--interface=" + net.INTERFACE,
+            "--report=" + report,
+        ] + sizes
 
     def _spawn(self, name, node, command):
-        self.processes.append(Process(name, self.network.command(node, command), self.events, self.before_exec))
+        self.processes.append(
+            Process(name, self.network.command(node, command), self.events, self.before_exec)
+        )
         return self.processes[-1]
 
     def _run(self, workers):
         began = time.monotonic()
         started = None  # time of the first iteration
-        steady = None   # time from which the changes' seconds count
+        steady = None  # time from which the changes' seconds count
         ready, ended = set(), set()
         deadline = began + self.timeout
         while len(ended) < len(self.processes):
@@ -199,8 +251,15 @@ class Job:
                 self.on_line(time.monotonic() - started, "link", rate)
             return None, None
         running = [process for process in self.processes if process.popen.poll() is None]
-        raise JobError("the job did not end within %.0f s; still running: %s" % (
-            self.timeout, "\n".join("%s\n%s" % (process.name, "\n".join(process.lines)) for process in running)))
+        raise JobError(
+            "the job did not end within %.0f s; still running: %s"
+            % (
+                self.timeout,
+                "\n".join(
+                    "%s\n%s" % (process.name, "\n".join(process.lines)) for process in running
+                ),
+            )
+        )
 
     def _fail(self, process):
         """Raises JobError for the process that caused the failure.

@@ -14,50 +14,124 @@ COMPARED = "slimgc_1bit,slimgc_1bit_2way"  # the systems of --fixed_thresholds w
 
 def make_parser():
     parser = Parser(
-        prog="slimps bench cluster", allow_abbrev=False,
-        description="Runs training jobs on nodes that are network namespaces with shaped links (root), one system "
-                    "after the other. Communication, compression, servers and local updates are real; the "
-                    "accelerator's compute is simulated by waiting. Systems: %s; a NAME@BYTES, NAME@none or NAME@auto has "
-                    "that threshold, for pushes and pulls alike." % ", ".join(systems.BY_NAME))
-    parser.add_argument("--link", default="1gbit", metavar="RATE", help="1gbit, 100mbit, ..., or unshaped (1gbit)")
-    parser.add_argument("--nodes", type=number(1, 64, int), default=2, metavar="N",
-                        help="number of workers, and of servers (2)")
-    parser.add_argument("--model", type=name_list, default=["resnet50"], metavar="LIST",
-                        help="models, or all (resnet50)")
-    parser.add_argument("--systems", type=name_list, metavar="LIST",
-                        help="systems (all; with --fixed_thresholds %s)" % COMPARED)
-    parser.add_argument("--fixed_thresholds", type=name_list, metavar="LIST",
-                        help="beside each system with an automatic threshold the same with each of these, such as "
-                             "0,65536,1048576,none, and a table of how they compare")
-    parser.add_argument("--iterations", type=number(1, 10000, int), default=10, metavar="N",
-                        help="iterations of each job that are measured (10)")
-    parser.add_argument("--repeats", type=number(1, 10000, int), default=1, metavar="N",
-                        help="jobs of each system, all systems in turn; figures are the medians (1)")
-    parser.add_argument("--compute_ms", type=number(0, 3.6e6, float), metavar="MS",
-                        help="compute time of one iteration (fp32 wire time at the link's rate over the model's "
-                             "published ratio; unshaped: as at %s)" % UNSHAPED_COMPUTE)
-    parser.add_argument("--placement", choices=("together", "apart"), default="together",
-                        help="a worker and a server on each node, or each on a node of its own (together)")
-    parser.add_argument("--same_host", choices=("shm", "ipc", "tcp"), default="shm",
-                        help="how a worker reaches the server on its own node, for all systems alike (shm, as the "
-                             "product does by itself)")
-    parser.add_argument("--profiles", metavar="FILE",
-                        help="keep the thresholds that were measured here, and take those that are here already")
-    parser.add_argument("--change_link", metavar="S:RATE,...",
-                        help="change the rate so many seconds after the first decision of an automatic threshold, "
-                             "which is then measured inside of each job (without one: after the first iteration); "
-                             "prints every decision")
-    parser.add_argument("--congestion", default="cubic", metavar="NAME",
-                        help="TCP's congestion control, or default (cubic)")
-    parser.add_argument("--encode_threads", type=number(1, 1024, int), default=1, metavar="N",
-                        help="threads of each worker that compress (1)")
-    parser.add_argument("--shard_threads", type=number(1, 1024, int), default=1, metavar="N",
-                        help="threads of each server that sum and step (1)")
-    parser.add_argument("--timeout", type=number(1, LONGEST, float), default=900.0, metavar="S",
-                        help="seconds that one job may take (900)")
+        prog="slimps bench cluster",
+        allow_abbrev=False,
+        description="Runs training jobs on nodes that are network namespaces with shaped links "
+        "(root), one system after the other. Communication, compression, servers and local updates "
+        "are real; the accelerator's compute is simulated by waiting. Systems: %s; a NAME@BYTES, "
+        "NAME@none or NAME@auto has "
+        "that threshold, for pushes and pulls alike." % ", ".join(systems.BY_NAME),
+    )
+    parser.add_argument(
+        "--link", default="1gbit", metavar="RATE", help="1gbit, 100mbit, ..., or unshaped (1gbit)"
+    )
+    parser.add_argument(
+        "--nodes",
+        type=number(1, 64, int),
+        default=2,
+        metavar="N",
+        help="number of workers, and of servers (2)",
+    )
+    parser.add_argument(
+        "--model",
+        type=name_list,
+        default=["resnet50"],
+        metavar="LIST",
+        help="models, or all (resnet50)",
+    )
+    parser.add_argument(
+        "--systems",
+        type=name_list,
+        metavar="LIST",
+        help="systems (all; with --fixed_thresholds %s)" % COMPARED,
+    )
+    parser.add_argument(
+        "--fixed_thresholds",
+        type=name_list,
+        metavar="LIST",
+        help="beside each system with an automatic threshold the same with each of these, such as "
+        "0,65536,1048576,none, and a table of how they compare",
+    )
+    parser.add_argument(
+        "--iterations",
+        type=number(1, 10000, int),
+        default=10,
+        metavar="N",
+        help="iterations of each job that are measured (10)",
+    )
+    parser.add_argument(
+        "--repeats",
+        type=number(1, 10000, int),
+        default=1,
+        metavar="N",
+        help="jobs of each system, all systems in turn; figures are the medians (1)",
+    )
+    parser.add_argument(
+        "--compute_ms",
+        type=number(0, 3.6e6, float),
+        metavar="MS",
+        help="compute time of one iteration (fp32 wire time at the link's rate over the model's "
+        "published ratio; unshaped: as at %s)" % UNSHAPED_COMPUTE,
+    )
+    parser.add_argument(
+        "--placement",
+        choices=("together", "apart"),
+        default="together",
+        help="a worker and a server on each node, or each on a node of its own (together)",
+    )
+    parser.add_argument(
+        "--same_host",
+        choices=("shm", "ipc", "tcp"),
+        default="shm",
+        help="how a worker reaches the server on its own node, for all systems alike (shm, as the "
+        "product does by itself)",
+    )
+    parser.add_argument(
+        "--profiles",
+        metavar="FILE",
+        help="keep the thresholds that were measured here, and take those that are here already",
+    )
+    parser.add_argument(
+        "--change_link",
+        metavar="S:RATE,...",
+        help="change the rate so many seconds after the first decision of an automatic threshold, "
+        "which is then measured inside of each job (without one: after the first iteration); "
+        "prints every decision",
+    )
+    parser.add_argument(
+        "--congestion",
+        default="cubic",
+        metavar="NAME",
+        help="TCP's congestion control, or default (cubic)",
+    )
+    parser.add_argument(
+        "--encode_threads",
+        type=number(1, 1024, int),
+        default=1,
+        metavar="N",
+        help="threads of each worker that compress (1)",
+    )
+    parser.add_argument(
+        "--shard_threads",
+        type=number(1, 1024, int),
+        default=1,
+        metavar="N",
+        help="threads of each server that sum and step (1)",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=number(1, LONGEST, float),
+        default=900.0,
+        metavar="S",
+        help="seconds that one job may take (900)",
+    )
     parser.add_argument("--json", metavar="FILE", help="write the figures here, after each model")
-    parser.add_argument("--programs", metavar="FOLDER", help="where slimps_scheduler, slimps_server and "
-                                                             "bench_cluster_worker are built already (bazel-bin)")
+    parser.add_argument(
+        "--programs",
+        metavar="FOLDER",
+        help="where slimps_scheduler, slimps_server and "
+        "bench_cluster_worker are built already (bazel-bin)",
+    )
     return parser
 
 
@@ -79,7 +153,9 @@ def parse_changes(text):
         except ValueError:
             colon = ""
         if not colon or not 0 <= changes[-1][0] <= LONGEST:
-            raise ValueError("expected SECONDS:RATE,... with 0 to %d seconds, got '%s'" % (LONGEST, text))
+            raise ValueError(
+                "expected SECONDS:RATE,... with 0 to %d seconds, got '%s'" % (LONGEST, text)
+            )
         bits(rate)
     if changes != sorted(changes, key=lambda change: change[0]):
         raise ValueError("expected times in order, got '%s'" % text)
@@ -96,12 +172,17 @@ def with_fixed_thresholds(entries, thresholds):
     for entry in entries:
         chosen.append(entry)
         if systems.is_automatic(entry):
-            chosen += [systems.find("%s@%s" % (entry.name.partition("@")[0], threshold)) for threshold in thresholds]
+            chosen += [
+                systems.find("%s@%s" % (entry.name.partition("@")[0], threshold))
+                for threshold in thresholds
+            ]
     if "auto" in thresholds:
         raise ValueError("expected bytes or none, got 'auto'")
     if len(chosen) == len(entries):
-        raise ValueError("none of the systems has an automatic threshold to compare with: %s" % (
-            ",".join(entry.name for entry in entries)))
+        raise ValueError(
+            "none of the systems has an automatic threshold to compare with: %s"
+            % (",".join(entry.name for entry in entries))
+        )
     names = [entry.name for entry in chosen]
     for name in names:
         if names.count(name) > 1:
@@ -111,6 +192,7 @@ def with_fixed_thresholds(entries, thresholds):
 
 def settle(parser, options):
     """Checks what argparse cannot check, and sets the options that depend on several flags."""
+
     def checked(flag, parse):
         try:
             return parse()
@@ -118,14 +200,20 @@ def settle(parser, options):
             return parser.error("--%s: %s" % (flag, error))
 
     options.bits = checked("link", lambda: bits(options.link))
-    options.changes = checked("change_link", lambda: parse_changes(options.change_link)
-                              if options.change_link is not None else [])
+    options.changes = checked(
+        "change_link",
+        lambda: parse_changes(options.change_link) if options.change_link is not None else [],
+    )
     if "all" in options.model and len(options.model) > 1:
         parser.error("--model: expected all, or names, got both: %s" % ",".join(options.model))
-    names = options.systems or (COMPARED.split(",") if options.fixed_thresholds else list(systems.BY_NAME))
+    names = options.systems or (
+        COMPARED.split(",") if options.fixed_thresholds else list(systems.BY_NAME)
+    )
     options.systems = checked("systems", lambda: [systems.find(name) for name in names])
     if options.fixed_thresholds:
-        options.systems = checked("fixed_thresholds",
-                                  lambda: with_fixed_thresholds(options.systems, options.fixed_thresholds))
+        options.systems = checked(
+            "fixed_thresholds",
+            lambda: with_fixed_thresholds(options.systems, options.fixed_thresholds),
+        )
     out_files.refuse_unwritable(parser, "--json", options.json)
     out_files.refuse_unwritable(parser, "--profiles", options.profiles)

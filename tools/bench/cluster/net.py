@@ -45,7 +45,9 @@ def bits_per_second(rate):
 
 def run(command, check=True):
     try:
-        result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+        result = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False
+        )
     except (OSError, ValueError) as error:  # ValueError: a zero byte in an argument
         raise setup.SetupError("cannot run %s: %s" % (command[0], error)) from error
     if check and result.returncode != 0:
@@ -73,7 +75,10 @@ def why_not(congestion="default"):
             with Network(1, congestion):
                 pass
         except setup.SetupError as error:
-            return "bench cluster cannot use TCP's congestion control %s here: %s" % (congestion, error)
+            return "bench cluster cannot use TCP's congestion control %s here: %s" % (
+                congestion,
+                error,
+            )
     return None
 
 
@@ -149,7 +154,23 @@ class Network:
         run(["ip", "-n", hub, "link", "set", "br0", "up"] + MAX_PACKET)
         for node in range(self.nodes):
             port, name = "p%d" % node, self.name(node)
-            run(["ip", "-n", hub, "link", "add", port, "type", "veth", "peer", "name", INTERFACE, "netns", name])
+            run(
+                [
+                    "ip",
+                    "-n",
+                    hub,
+                    "link",
+                    "add",
+                    port,
+                    "type",
+                    "veth",
+                    "peer",
+                    "name",
+                    INTERFACE,
+                    "netns",
+                    name,
+                ]
+            )
             run(["ip", "-n", hub, "link", "set", port, "master", "br0", "up"])
             run(["ip", "-n", name, "addr", "add", self.address(node) + "/24", "dev", INTERFACE])
             run(["ip", "-n", name, "link", "set", INTERFACE, "up"] + MAX_PACKET)
@@ -160,10 +181,41 @@ class Network:
         """Sets it per route: for the route to other nodes and the one to the node's own address."""
         address = self.address(node)
         route = ["ip", "-n", self.name(node), "route", "replace"]
-        run(route + ["10.77.0.0/24", "dev", INTERFACE, "proto", "kernel", "scope", "link", "src", address, "congctl",
-                     self.congestion])
-        run(route + ["table", "local", "local", address, "dev", "lo", "proto", "kernel", "scope", "host", "src",
-                     address, "congctl", self.congestion])
+        run(
+            route
+            + [
+                "10.77.0.0/24",
+                "dev",
+                INTERFACE,
+                "proto",
+                "kernel",
+                "scope",
+                "link",
+                "src",
+                address,
+                "congctl",
+                self.congestion,
+            ]
+        )
+        run(
+            route
+            + [
+                "table",
+                "local",
+                "local",
+                address,
+                "dev",
+                "lo",
+                "proto",
+                "kernel",
+                "scope",
+                "host",
+                "src",
+                address,
+                "congctl",
+                self.congestion,
+            ]
+        )
 
     def _ends(self):
         """Yields (namespace, device) of both ends of every link. Each end shapes what it sends."""
@@ -177,7 +229,22 @@ class Network:
             if rate == "unshaped":
                 run(["tc", "-n", name, "qdisc", "del", "dev", device, "root"], check=False)
             else:
-                run(["tc", "-n", name, "qdisc", "replace", "dev", device, "root", "tbf", "rate", rate] + TBF)
+                run(
+                    [
+                        "tc",
+                        "-n",
+                        name,
+                        "qdisc",
+                        "replace",
+                        "dev",
+                        device,
+                        "root",
+                        "tbf",
+                        "rate",
+                        rate,
+                    ]
+                    + TBF
+                )
 
     def remove(self):
         while self.made:

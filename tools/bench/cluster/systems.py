@@ -16,12 +16,21 @@ V100_NS = {"1bit": 16e6 / RESNET50_ELEMENTS, "2bit": 39e6 / RESNET50_ELEMENTS}
 # threshold: tensors of at least so many fp32 bytes are compressed. "auto": the threshold table
 # decides. "none": no tensor is compressed.
 System = collections.namedtuple(
-    "System", "name compression threshold pull pull_threshold coalesce prioritise backup device_ns says")
+    "System",
+    "name compression threshold pull pull_threshold coalesce prioritise backup device_ns says",
+)
 
 
 def system(name, compression="none", says="", **changes):
-    fields = {"threshold": "0", "pull": "none", "pull_threshold": "0", "coalesce": False, "prioritise": False,
-              "backup": False, "device_ns": 0.0}
+    fields = {
+        "threshold": "0",
+        "pull": "none",
+        "pull_threshold": "0",
+        "coalesce": False,
+        "prioritise": False,
+        "backup": False,
+        "device_ns": 0.0,
+    }
     fields.update(changes)
     return System(name=name, compression=compression, says=says, **fields)
 
@@ -38,22 +47,53 @@ ALL = [
     system("fp32", says="full precision, waiting"),
     system("1bit", "1bit", "MXNet: every push compressed, raw pulls, waiting"),
     system("2bit", "2bit", "as 1bit"),
-    system("1bit_2way", "1bit", "BytePS: pulls compressed too, by priority, waiting", pull="1bit", prioritise=True),
-    system("1bit_on_device", "1bit", "1bit, encoded on the compute timeline (simulated, a V100's published time)",
-           device_ns=V100_NS["1bit"]),
+    system(
+        "1bit_2way",
+        "1bit",
+        "BytePS: pulls compressed too, by priority, waiting",
+        pull="1bit",
+        prioritise=True,
+    ),
+    system(
+        "1bit_on_device",
+        "1bit",
+        "1bit, encoded on the compute timeline (simulated, a V100's published time)",
+        device_ns=V100_NS["1bit"],
+    ),
     system("2bit_on_device", "2bit", "as 1bit_on_device", device_ns=V100_NS["2bit"]),
     system("terngrad", "terngrad", "every push compressed, raw pulls, waiting"),
     system("topk10", "topk:ratio=0.1", "as terngrad"),
     system("dgc10", "dgc:ratio=0.1", "as terngrad"),
-    slimgc("slimgc_1bit", "1bit", "SlimGC: threshold table, offload, backup model, coalescing, priorities; raw pulls"),
+    slimgc(
+        "slimgc_1bit",
+        "1bit",
+        "SlimGC: threshold table, offload, backup model, coalescing, priorities; raw pulls",
+    ),
     slimgc("slimgc_2bit", "2bit", "as slimgc_1bit"),
     # The ladder begins at 1bit_on_device (MXNet encodes where the gradients are). Each step adds
     # one mechanism.
-    system("ladder_threshold", "1bit", "1bit_on_device and the threshold table", threshold="auto", device_ns=ON_DEVICE),
-    system("ladder_offload", "1bit", "and encoding off the compute timeline, on the CPU", threshold="auto"),
+    system(
+        "ladder_threshold",
+        "1bit",
+        "1bit_on_device and the threshold table",
+        threshold="auto",
+        device_ns=ON_DEVICE,
+    ),
+    system(
+        "ladder_offload",
+        "1bit",
+        "and encoding off the compute timeline, on the CPU",
+        threshold="auto",
+    ),
     system("ladder_backup", "1bit", "and the backup model", threshold="auto", backup=True),
-    system("ladder_coalescing", "1bit", "and small tensors together in one message", threshold="auto", backup=True,
-           coalesce=True),
+    system(
+        "ladder_coalescing",
+        "1bit",
+        "and small tensors together in one message",
+        threshold="auto",
+        backup=True,
+        coalesce=True,
+    ),
     slimgc("ladder_priorities", "1bit", "and front layers first: slimgc_1bit"),
     slimgc("slimgc_1bit_2way", "1bit", "and compressed pulls", **TWO_WAY),
 ]
@@ -69,8 +109,10 @@ def find(text):
     name, at, threshold = text.partition("@")
     if name not in BY_NAME:
         near = difflib.get_close_matches(name, BY_NAME, 1)
-        raise ValueError("unknown system '%s'%s; valid are %s" % (
-            name, ": did you mean '%s'?" % near[0] if near else "", ", ".join(BY_NAME)))
+        raise ValueError(
+            "unknown system '%s'%s; valid are %s"
+            % (name, ": did you mean '%s'?" % near[0] if near else "", ", ".join(BY_NAME))
+        )
     found = BY_NAME[name]
     if not at:
         return found
@@ -80,7 +122,9 @@ def find(text):
         if len(threshold) > 19 or int(threshold) >= 1 << 63:
             raise ValueError("system '%s': expected less than 2^63 bytes after @" % text)
     if found.compression == "none":
-        raise ValueError("system '%s': %s compresses nothing, so it has no threshold" % (text, name))
+        raise ValueError(
+            "system '%s': %s compresses nothing, so it has no threshold" % (text, name)
+        )
     return found._replace(name=text, threshold=threshold, pull_threshold=threshold)
 
 
@@ -95,8 +139,17 @@ def profiled(entry):
 
 def worker_flags(entry):
     """Returns the system's flags of bench_cluster_worker."""
-    flags = {"compression": entry.compression, "threshold": entry.threshold, "pull_compression": entry.pull,
-             "pull_threshold": entry.pull_threshold, "coalesce": entry.coalesce, "prioritise": entry.prioritise,
-             "backup_model": entry.backup, "device_encode_ns": "%.6f" % entry.device_ns}
-    return ["--%s=%s" % (name, str(value).lower() if isinstance(value, bool) else value)
-            for name, value in flags.items()]
+    flags = {
+        "compression": entry.compression,
+        "threshold": entry.threshold,
+        "pull_compression": entry.pull,
+        "pull_threshold": entry.pull_threshold,
+        "coalesce": entry.coalesce,
+        "prioritise": entry.prioritise,
+        "backup_model": entry.backup,
+        "device_encode_ns": "%.6f" % entry.device_ns,
+    }
+    return [
+        "--%s=%s" % (name, str(value).lower() if isinstance(value, bool) else value)
+        for name, value in flags.items()
+    ]

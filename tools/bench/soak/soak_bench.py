@@ -18,9 +18,12 @@ from bench.common import Parser, number
 PROGRAMS = {
     "slimps_scheduler": setup.PROGRAMS["slimps_scheduler"],
     "slimps_server": setup.PROGRAMS["slimps_server"],
-    "bench_soak_worker": ("//tools/bench/soak:bench_soak_worker", "tools/bench/soak/bench_soak_worker"),
+    "bench_soak_worker": (
+        "//tools/bench/soak:bench_soak_worker",
+        "tools/bench/soak/bench_soak_worker",
+    ),
 }
-MARKS = 20          # each process's memory is read at least so many times
+MARKS = 20  # each process's memory is read at least so many times
 ROUND_SECONDS = 2.0  # a round that takes longer counts as stuck
 # Flags that are passed on to the workers.
 TRAINING = ("tensors", "compression", "threshold", "remeasure_every", "backup_model", "same_host")
@@ -29,35 +32,67 @@ TRAINING = ("tensors", "compression", "threshold", "remeasure_every", "backup_mo
 # ---- flags
 # ------------------------------------------------------------------------------------------
 
+
 def make_parser():
     parser = Parser(
-        prog="slimps bench soak", allow_abbrev=False,
-        description="Trains for many rounds on this machine and tells by how much the memory of scheduler, servers and "
-                    "workers grows. Exit status 1: one grew by more than --most_growth, or the workers' weights differ.")
-    parser.add_argument("--rounds", type=number(1, 1000000000, int), default=10000, metavar="N", help="(10000)")
+        prog="slimps bench soak",
+        allow_abbrev=False,
+        description="Trains for many rounds on this machine and tells by how much the memory of "
+        "scheduler, servers and workers grows. Exit status 1: one grew by more than --most_growth, "
+        "or the workers' weights differ.",
+    )
+    parser.add_argument(
+        "--rounds", type=number(1, 1000000000, int), default=10000, metavar="N", help="(10000)"
+    )
     parser.add_argument("--workers", type=number(1, 64, int), default=2, metavar="N", help="(2)")
     parser.add_argument("--servers", type=number(1, 64, int), default=1, metavar="N", help="(1)")
-    parser.add_argument("--tensors", default="2x262144,4x65536,48x256", metavar="LIST",
-                        help="COUNTxELEMENTS,... (2x262144,4x65536,48x256)")
-    parser.add_argument("--compression", default="1bit", metavar="SPEC", help="of pushes and pulls (1bit)")
-    parser.add_argument("--threshold", default="auto", metavar="BYTES",
-                        help="tensors of at least so many bytes are compressed, or auto: as measured (auto)")
-    parser.add_argument("--remeasure_every", type=int, default=50, metavar="N",
-                        help="rounds after which a measured threshold is measured again (50)")
+    parser.add_argument(
+        "--tensors",
+        default="2x262144,4x65536,48x256",
+        metavar="LIST",
+        help="COUNTxELEMENTS,... (2x262144,4x65536,48x256)",
+    )
+    parser.add_argument(
+        "--compression", default="1bit", metavar="SPEC", help="of pushes and pulls (1bit)"
+    )
+    parser.add_argument(
+        "--threshold",
+        default="auto",
+        metavar="BYTES",
+        help="tensors of at least so many bytes are compressed, or auto: as measured (auto)",
+    )
+    parser.add_argument(
+        "--remeasure_every",
+        type=int,
+        default=50,
+        metavar="N",
+        help="rounds after which a measured threshold is measured again (50)",
+    )
     parser.add_argument("--backup_model", choices=("true", "false"), default="true", help="(true)")
     parser.add_argument("--same_host", choices=("shm", "ipc", "tcp"), default="shm", help="(shm)")
-    parser.add_argument("--most_growth", type=number(0, 1e9, float), default=8.0, metavar="MIB",
-                        help="how much a process's memory may grow after a tenth of the rounds (8)")
+    parser.add_argument(
+        "--most_growth",
+        type=number(0, 1e9, float),
+        default=8.0,
+        metavar="MIB",
+        help="how much a process's memory may grow after a tenth of the rounds (8)",
+    )
     parser.add_argument("--json", metavar="FILE", help="write the figures here")
-    parser.add_argument("--programs", metavar="FOLDER", help="where the programs are built already (bazel-bin)")
+    parser.add_argument(
+        "--programs", metavar="FOLDER", help="where the programs are built already (bazel-bin)"
+    )
     return parser
 
 
 def settle(parser, options):
     """Checks what argparse cannot check."""
-    if options.remeasure_every != 0 and not 8 <= options.remeasure_every <= 10 ** 6:
-        parser.error("--remeasure_every: expected 0 or 8 to 1000000, got %d" % options.remeasure_every)
-    if options.threshold != "auto" and not (options.threshold.isascii() and options.threshold.isdigit()):
+    if options.remeasure_every != 0 and not 8 <= options.remeasure_every <= 10**6:
+        parser.error(
+            "--remeasure_every: expected 0 or 8 to 1000000, got %d" % options.remeasure_every
+        )
+    if options.threshold != "auto" and not (
+        options.threshold.isascii() and options.threshold.isdigit()
+    ):
         parser.error("--threshold: expected bytes or auto, got '%s'" % options.threshold)
     out_files.refuse_unwritable(parser, "--json", options.json)
 
@@ -65,11 +100,14 @@ def settle(parser, options):
 # ---- the job
 # ----------------------------------------------------------------------------------------
 
+
 def worker_flags(options, say_every):
     values = {name: getattr(options, name) for name in TRAINING}
     values["threshold"] = -1 if options.threshold == "auto" else options.threshold
-    return ["--%s=%s" % item for item in values.items()] + ["--rounds=%d" % options.rounds,
-                                                            "--say_every=%d" % say_every]
+    return ["--%s=%s" % item for item in values.items()] + [
+        "--rounds=%d" % options.rounds,
+        "--say_every=%d" % say_every,
+    ]
 
 
 def resident_bytes(pid):
@@ -83,8 +121,15 @@ def run(options, programs, say):
     samples = {}
     with bench_processes.Processes() as processes:
         cluster = bench_processes.Cluster(
-            processes, "soak", programs, worker_flags(options, say_every), ["--same_host=" + options.same_host],
-            options.workers, options.servers, worker_program="bench_soak_worker")
+            processes,
+            "soak",
+            programs,
+            worker_flags(options, say_every),
+            ["--same_host=" + options.same_host],
+            options.workers,
+            options.servers,
+            worker_program="bench_soak_worker",
+        )
         with cluster:
             nodes = [(node.name.split()[0], node) for node in cluster.daemons + cluster.workers]
             seconds = 60 + ROUND_SECONDS * say_every
@@ -94,13 +139,22 @@ def run(options, programs, say):
                 reached = answers[0]["round"]
                 for name, node in nodes:
                     samples.setdefault(name, []).append((reached, resident_bytes(node.process.pid)))
-                say("round %d: %s MiB" % (reached, ", ".join(
-                    "%s %.1f" % (name, points[-1][1] / 2 ** 20) for name, points in samples.items())))
+                say(
+                    "round %d: %s MiB"
+                    % (
+                        reached,
+                        ", ".join(
+                            "%s %.1f" % (name, points[-1][1] / 2**20)
+                            for name, points in samples.items()
+                        ),
+                    )
+                )
     return samples, answers
 
 
 # ---- the figures
 # ------------------------------------------------------------------------------------
+
 
 def slope(points):
     """Returns the slope of the least-squares line, in bytes per round."""
@@ -114,36 +168,75 @@ def slope(points):
 def growth_of(name, points, rounds):
     """Returns a row of the report. Growth counts from a tenth of the rounds on."""
     steady = [point for point in points if point[0] >= rounds / 10] or points[-1:]
-    return {"process": name, "from_round": steady[0][0], "start_bytes": steady[0][1], "to_round": steady[-1][0],
-            "end_bytes": steady[-1][1], "growth_bytes": steady[-1][1] - steady[0][1],
-            "bytes_per_1000_rounds": round(1000 * slope(steady)), "most_bytes": max(size for _, size in points),
-            "samples": [{"round": at, "resident_bytes": size} for at, size in points]}
+    return {
+        "process": name,
+        "from_round": steady[0][0],
+        "start_bytes": steady[0][1],
+        "to_round": steady[-1][0],
+        "end_bytes": steady[-1][1],
+        "growth_bytes": steady[-1][1] - steady[0][1],
+        "bytes_per_1000_rounds": round(1000 * slope(steady)),
+        "most_bytes": max(size for _, size in points),
+        "samples": [{"round": at, "resident_bytes": size} for at, size in points],
+    }
 
 
 def report_of(options, samples, last_words):
-    return {"bench": "soak", "rounds": options.rounds, "workers": options.workers, "servers": options.servers,
-            **{name: getattr(options, name) for name in TRAINING},
-            "workers_are_identical": len({words["weights_hash"] for words in last_words}) == 1,
-            "worker0": {name: value for name, value in last_words[0].items() if name != "round"},
-            "results": [growth_of(name, points, options.rounds) for name, points in samples.items()]}
+    return {
+        "bench": "soak",
+        "rounds": options.rounds,
+        "workers": options.workers,
+        "servers": options.servers,
+        **{name: getattr(options, name) for name in TRAINING},
+        "workers_are_identical": len({words["weights_hash"] for words in last_words}) == 1,
+        "worker0": {name: value for name, value in last_words[0].items() if name != "round"},
+        "results": [growth_of(name, points, options.rounds) for name, points in samples.items()],
+    }
 
 
 def table(report):
-    lines = ["%d rounds, %d workers, %d servers, %s, threshold %s, %s" % (
-        report["rounds"], report["workers"], report["servers"], report["compression"], report["threshold"],
-        report["same_host"]), "  process     MiB at round  MiB at round   grew KiB  KiB in 1000 rounds"]
+    lines = [
+        "%d rounds, %d workers, %d servers, %s, threshold %s, %s"
+        % (
+            report["rounds"],
+            report["workers"],
+            report["servers"],
+            report["compression"],
+            report["threshold"],
+            report["same_host"],
+        ),
+        "  process     MiB at round  MiB at round   grew KiB  KiB in 1000 rounds",
+    ]
     for row in report["results"]:
-        lines.append("  %-10s %6.1f %6d %6.1f %6d %9.0f %18.1f" % (
-            row["process"], row["start_bytes"] / 2 ** 20, row["from_round"], row["end_bytes"] / 2 ** 20,
-            row["to_round"], row["growth_bytes"] / 1024, row["bytes_per_1000_rounds"] / 1024))
+        lines.append(
+            "  %-10s %6.1f %6d %6.1f %6d %9.0f %18.1f"
+            % (
+                row["process"],
+                row["start_bytes"] / 2**20,
+                row["from_round"],
+                row["end_bytes"] / 2**20,
+                row["to_round"],
+                row["growth_bytes"] / 1024,
+                row["bytes_per_1000_rounds"] / 1024,
+            )
+        )
     return "\n".join(lines)
 
 
 def judge(report, most_growth):
     """Returns a line for each thing that is wrong."""
-    wrong = ["%s grew by %.1f MiB from round %d to round %d, expected at most %g" % (
-        row["process"], row["growth_bytes"] / 2 ** 20, row["from_round"], row["to_round"], most_growth)
-             for row in report["results"] if row["growth_bytes"] > most_growth * 2 ** 20]
+    wrong = [
+        "%s grew by %.1f MiB from round %d to round %d, expected at most %g"
+        % (
+            row["process"],
+            row["growth_bytes"] / 2**20,
+            row["from_round"],
+            row["to_round"],
+            most_growth,
+        )
+        for row in report["results"]
+        if row["growth_bytes"] > most_growth * 2**20
+    ]
     if not report["workers_are_identical"]:
         wrong.append("the workers' weights differ")
     return wrong
@@ -155,7 +248,9 @@ def main(arguments):
     settle(parser, options)
     with common.ending_on_signals():
         programs = common.find_programs(PROGRAMS, options.programs)
-        samples, last_words = run(options, programs, lambda line: print(line, file=sys.stderr, flush=True))
+        samples, last_words = run(
+            options, programs, lambda line: print(line, file=sys.stderr, flush=True)
+        )
     report = report_of(options, samples, last_words)
     print(table(report), flush=True)
     if options.json:

@@ -39,7 +39,7 @@ def as_cpp_has_it(like):
         memory.madvise(mmap.MADV_HUGEPAGE)
     whole = np.frombuffer(memory, np.uint8)
     first = -whole.ctypes.data % alignment
-    array = whole[first:first + like.nbytes].view(np.float32).reshape(like.shape)
+    array = whole[first : first + like.nbytes].view(np.float32).reshape(like.shape)
     array[:] = like
     return array
 
@@ -81,7 +81,11 @@ class Worker:
     def answer(self, command):
         kind, rounds = command.split(" rounds=")
         self.push_seconds = 0.0 if kind == "model" else None
-        one_round = {"list": self.whole_list, "own": self.own_memory, "model": self.tensor_by_tensor}[kind]
+        one_round = {
+            "list": self.whole_list,
+            "own": self.own_memory,
+            "model": self.tensor_by_tensor,
+        }[kind]
         start = time.monotonic()
         for _ in range(int(rounds)):
             one_round()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One worker of slimps bench torch: trains ResNet-18 on random images of 32 x 32, and says how fast.
+"""One worker of slimps bench torch: trains ResNet-18 on random images of 32 x 32; says how fast.
 
-Prints "ready" once it could begin, begins when a line comes on stdin, and leaves a report. Its place in the job comes from
-DMLC_* and RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT.
+Prints "ready" once it could begin, begins when a line comes on stdin, and leaves a report. Its
+place in the job comes from DMLC_* and RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT.
 """
 
 import argparse
@@ -18,9 +18,11 @@ from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 LR = 0.01
-SLIMPS = {"slimps_fp32": {},
-          "slimps_1bit": {"compression": "1bit", "backup_model": True},
-          "slimps_1bit_2way": {"compression": "1bit", "pull_compression": "1bit", "backup_model": True}}
+SLIMPS = {
+    "slimps_fp32": {},
+    "slimps_1bit": {"compression": "1bit", "backup_model": True},
+    "slimps_1bit_2way": {"compression": "1bit", "pull_compression": "1bit", "backup_model": True},
+}
 
 
 def resnet18():
@@ -35,10 +37,19 @@ def make(flags, model):
     sgd = torch.optim.SGD(model.parameters(), lr=LR, momentum=0.9)
     if flags.system in SLIMPS:
         import slimps.torch  # not imported for gloo's systems, which run without it
+
         options = dict(SLIMPS[flags.system])
         threshold = flags.threshold if flags.threshold == "auto" else int(flags.threshold)
-        options.update({name: threshold for name, codec in (("threshold", "compression"),
-                                                            ("pull_threshold", "pull_compression")) if codec in options})
+        options.update(
+            {
+                name: threshold
+                for name, codec in (
+                    ("threshold", "compression"),
+                    ("pull_threshold", "pull_compression"),
+                )
+                if codec in options
+            }
+        )
         optimizer = slimps.torch.DistributedOptimizer(sgd, model.named_parameters(), **options)
         return model, optimizer, optimizer
     if flags.system == "alone":
@@ -46,7 +57,9 @@ def make(flags, model):
     dist.init_process_group("gloo")
     if flags.system == "powersgd":
         model = DistributedDataParallel(model, bucket_cap_mb=100)  # gloo aborts with small buckets
-        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=4, start_powerSGD_iter=2)
+        state = powerSGD_hook.PowerSGDState(
+            None, matrix_approximation_rank=4, start_powerSGD_iter=2
+        )
         model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
     else:
         model = DistributedDataParallel(model)
@@ -77,14 +90,26 @@ def main():
         torch.nn.functional.cross_entropy(model(images), labels).backward()
         optimizer.step()
         ends.append(time.monotonic())
-    times = [1e3 * (end - begin) for begin, end in zip(ends[flags.warmup:], ends[flags.warmup + 1:])]
-    figures = {"iteration_ms": (ends[-1] - ends[flags.warmup]) * 1e3 / flags.steps,
-               "median_iteration_ms": statistics.median(times)}
+    times = [
+        1e3 * (end - begin) for begin, end in zip(ends[flags.warmup :], ends[flags.warmup + 1 :])
+    ]
+    figures = {
+        "iteration_ms": (ends[-1] - ends[flags.warmup]) * 1e3 / flags.steps,
+        "median_iteration_ms": statistics.median(times),
+    }
     if job is not None:
         after = job.totals()
-        each = {name: (after[name] - before[name]) / flags.steps for name in ("bytes_pushed", "bytes_pulled", "wait_s")}
-        figures.update({"bytes_pushed": each["bytes_pushed"], "bytes_pulled": each["bytes_pulled"],
-                        "wait_ms": 1e3 * each["wait_s"]})
+        each = {
+            name: (after[name] - before[name]) / flags.steps
+            for name in ("bytes_pushed", "bytes_pulled", "wait_s")
+        }
+        figures.update(
+            {
+                "bytes_pushed": each["bytes_pushed"],
+                "bytes_pulled": each["bytes_pulled"],
+                "wait_ms": 1e3 * each["wait_s"],
+            }
+        )
         job.close()
     with open(flags.report, "w", encoding="utf-8") as out:
         json.dump(figures, out)

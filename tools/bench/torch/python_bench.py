@@ -27,32 +27,75 @@ PROGRAMS = {
 WORKER = os.path.join(setup.REPOSITORY, "tools", "bench", "torch", "bench_python_store.py")
 WORKERS = ["C++", "Python", "Python, numpy's memory", "Python, tensor by tensor"]
 MOST_MS = 2.0  # a round, and its pushes, may take so much longer from Python
-SHAPE = {"bench": schema.TEXT, "same_host": schema.TEXT, "rounds": schema.COUNT, "repeats": schema.COUNT,
-         "starts": schema.COUNT, "results": [{
-             "worker": schema.one_of(WORKERS), "round_ms": schema.POSITIVE, "push_ms": schema.NUMBER_OR_NULL,
-             "more_ms": schema.NUMBER_OR_NULL, "more_ms_of_starts": [schema.NUMBER],
-             "more_push_ms": schema.NUMBER_OR_NULL}]}
+SHAPE = {
+    "bench": schema.TEXT,
+    "same_host": schema.TEXT,
+    "rounds": schema.COUNT,
+    "repeats": schema.COUNT,
+    "starts": schema.COUNT,
+    "results": [
+        {
+            "worker": schema.one_of(WORKERS),
+            "round_ms": schema.POSITIVE,
+            "push_ms": schema.NUMBER_OR_NULL,
+            "more_ms": schema.NUMBER_OR_NULL,
+            "more_ms_of_starts": [schema.NUMBER],
+            "more_push_ms": schema.NUMBER_OR_NULL,
+        }
+    ],
+}
 
 
 def make_parser():
-    parser = Parser(prog="slimps bench python", allow_abbrev=False,
-                    description="How much longer a round of ResNet-50's 161 tensors takes from Python than from C++.")
-    parser.add_argument("--rounds", type=number(1, 100000, int), default=5, metavar="N",
-                        help="rounds of one measurement (5)")
-    parser.add_argument("--repeats", type=number(1, 10000, int), default=11, metavar="N",
-                        help="measurements of each, in turn; a start's figures are the medians (11)")
-    parser.add_argument("--starts", type=number(1, 1000, int), default=7, metavar="N",
-                        help="starts of all processes; figures are the medians (7)")
+    parser = Parser(
+        prog="slimps bench python",
+        allow_abbrev=False,
+        description="How much longer a round of ResNet-50's 161 tensors takes from Python than "
+        "from C++.",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=number(1, 100000, int),
+        default=5,
+        metavar="N",
+        help="rounds of one measurement (5)",
+    )
+    parser.add_argument(
+        "--repeats",
+        type=number(1, 10000, int),
+        default=11,
+        metavar="N",
+        help="measurements of each, in turn; a start's figures are the medians (11)",
+    )
+    parser.add_argument(
+        "--starts",
+        type=number(1, 1000, int),
+        default=7,
+        metavar="N",
+        help="starts of all processes; figures are the medians (7)",
+    )
     parser.add_argument("--same_host", choices=("shm", "ipc", "tcp"), default="shm", help="(shm)")
     parser.add_argument("--json", metavar="FILE", help="write the figures here")
-    parser.add_argument("--programs", metavar="FOLDER", help="where daemons and package are built already (bazel-bin)")
+    parser.add_argument(
+        "--programs",
+        metavar="FOLDER",
+        help="where daemons and package are built already (bazel-bin)",
+    )
     return parser
 
 
 class PythonCluster(bench_processes.Cluster):
     def __init__(self, processes, programs, package, same_host):
-        super().__init__(processes, "python", programs, ["-u", WORKER], ["--same_host=" + same_host], 1, 1,
-                         worker_program="python")
+        super().__init__(
+            processes,
+            "python",
+            programs,
+            ["-u", WORKER],
+            ["--same_host=" + same_host],
+            1,
+            1,
+            worker_program="python",
+        )
         self.package = package
 
     def environment(self):
@@ -67,8 +110,17 @@ def measure(options, programs, package, start):
     measured = {name: [] for name in WORKERS}
     with bench_processes.Processes() as processes:
         cpp = bench_processes.Cluster(
-            processes, "C++", programs, ["--same_host=" + options.same_host], ["--same_host=" + options.same_host], 1, 1)
-        python = PythonCluster(processes, dict(programs, python=python_package.PYTHON), package, options.same_host)
+            processes,
+            "C++",
+            programs,
+            ["--same_host=" + options.same_host],
+            ["--same_host=" + options.same_host],
+            1,
+            1,
+        )
+        python = PythonCluster(
+            processes, dict(programs, python=python_package.PYTHON), package, options.same_host
+        )
         first, second = (cpp, python) if start % 2 else (python, cpp)
         with first, second:
             commands = ["model name=resnet50 part_bytes=0", "list", "own", "model"]
@@ -77,8 +129,12 @@ def measure(options, programs, package, start):
                 for name, cluster, command in sides if repeat % 2 else reversed(sides):
                     answer = cluster.ask("%s rounds=%d" % (command, options.rounds))[0]
                     if repeat:  # the first warms up
-                        measured[name].append([None if seconds is None else 1e3 * seconds / options.rounds
-                                               for seconds in (answer["seconds"], answer.get("push_seconds"))])
+                        measured[name].append(
+                            [
+                                None if seconds is None else 1e3 * seconds / options.rounds
+                                for seconds in (answer["seconds"], answer.get("push_seconds"))
+                            ]
+                        )
     return {name: median_of(rows) for name, rows in measured.items()}
 
 
@@ -98,13 +154,29 @@ def results_of(starts):
     for name in WORKERS:
         round_ms, push_ms = median_of([start[name] for start in starts])
         rounds, pushes = more(name, 0), more(name, 1)
-        results.append({"worker": name, "round_ms": round_ms, "push_ms": push_ms,
-                        "more_ms": statistics.median(rounds) if rounds else None, "more_ms_of_starts": rounds,
-                        "more_push_ms": statistics.median(pushes) if pushes else None})
+        results.append(
+            {
+                "worker": name,
+                "round_ms": round_ms,
+                "push_ms": push_ms,
+                "more_ms": statistics.median(rounds) if rounds else None,
+                "more_ms_of_starts": rounds,
+                "more_push_ms": statistics.median(pushes) if pushes else None,
+            }
+        )
     return results
 
 
-HEADINGS = ["worker", "round ms", "more than C++", "of starts", "bar", "of it pushing", "more than C++", "bar"]
+HEADINGS = [
+    "worker",
+    "round ms",
+    "more than C++",
+    "of starts",
+    "bar",
+    "of it pushing",
+    "more than C++",
+    "bar",
+]
 
 
 def cells(row):
@@ -113,23 +185,39 @@ def cells(row):
             return ["", ""]
         return ["%.2f" % value, verdict(value <= MOST_MS, "at most %g ms" % MOST_MS)]
 
-    rounds, of_starts, pushes = more(row["more_ms"]), row["more_ms_of_starts"], more(row["more_push_ms"])
-    return [row["worker"], "%.2f" % row["round_ms"], rounds[0],
-            "%.2f to %.2f" % (min(of_starts), max(of_starts)) if of_starts else "", rounds[1],
-            "" if row["push_ms"] is None else "%.2f" % row["push_ms"]] + pushes
+    rounds, of_starts, pushes = (
+        more(row["more_ms"]),
+        row["more_ms_of_starts"],
+        more(row["more_push_ms"]),
+    )
+    return [
+        row["worker"],
+        "%.2f" % row["round_ms"],
+        rounds[0],
+        "%.2f to %.2f" % (min(of_starts), max(of_starts)) if of_starts else "",
+        rounds[1],
+        "" if row["push_ms"] is None else "%.2f" % row["push_ms"],
+    ] + pushes
 
 
 def about(report):
-    return "ResNet-50's 161 tensors, 1 worker, 1 server, %s, medians of %d starts of %d times %d rounds" % (
-        report["same_host"], report["starts"], report["repeats"], report["rounds"])
+    return (
+        "ResNet-50's 161 tensors, 1 worker, 1 server, %s, medians of %d starts of %d times %d "
+        "rounds" % (report["same_host"], report["starts"], report["repeats"], report["rounds"])
+    )
 
 
 def text(report):
-    return "\n".join([about(report)] + text_table(HEADINGS, [cells(row) for row in report["results"]]))
+    return "\n".join(
+        [about(report)] + text_table(HEADINGS, [cells(row) for row in report["results"]])
+    )
 
 
 def markdown(report):
-    return "\n".join([about(report) + ".", ""] + markdown_table(HEADINGS, [cells(row) for row in report["results"]]))
+    return "\n".join(
+        [about(report) + ".", ""]
+        + markdown_table(HEADINGS, [cells(row) for row in report["results"]])
+    )
 
 
 def main(arguments):
@@ -138,11 +226,20 @@ def main(arguments):
     out_files.refuse_unwritable(parser, "--json", options.json)
     with common.ending_on_signals():
         programs = common.find_programs(PROGRAMS, options.programs)
-        package = (os.path.join(options.programs, "python", "package") if options.programs
-                   else python_package.ensure_package())
+        package = (
+            os.path.join(options.programs, "python", "package")
+            if options.programs
+            else python_package.ensure_package()
+        )
         starts = [measure(options, programs, package, start) for start in range(options.starts)]
-        report = {"bench": "python", "same_host": options.same_host, "rounds": options.rounds, "repeats": options.repeats,
-                  "starts": options.starts, "results": results_of(starts)}
+        report = {
+            "bench": "python",
+            "same_host": options.same_host,
+            "rounds": options.rounds,
+            "repeats": options.repeats,
+            "starts": options.starts,
+            "results": results_of(starts),
+        }
     print(text(report), flush=True)
     if options.json:
         out_files.save_json(options.json, report)

@@ -31,35 +31,94 @@ SYSTEMS = {
 }
 GLOO_PORT = 7001  # always free: nothing else runs in these namespaces
 BARS = {8: 2.0, 64: 0.95}  # batch -> least speed-up of slimps_1bit_2way over gloo
-SHAPE = {"bench": schema.TEXT, "nodes": schema.COUNT, "link": schema.TEXT, "steps": schema.COUNT, "repeats": schema.COUNT,
-         "cores": schema.COUNT, "threshold": schema.TEXT, "results": [{
-             "system": schema.one_of(list(SYSTEMS)), "batch": schema.COUNT, "iteration_ms": schema.POSITIVE,
-             "samples_per_s": schema.POSITIVE, "speedup_over_gloo": schema.NUMBER_OR_NULL, "of_alone": schema.NUMBER_OR_NULL,
-             "bytes_pushed": schema.NUMBER_OR_NULL, "bytes_pulled": schema.NUMBER_OR_NULL}]}
+SHAPE = {
+    "bench": schema.TEXT,
+    "nodes": schema.COUNT,
+    "link": schema.TEXT,
+    "steps": schema.COUNT,
+    "repeats": schema.COUNT,
+    "cores": schema.COUNT,
+    "threshold": schema.TEXT,
+    "results": [
+        {
+            "system": schema.one_of(list(SYSTEMS)),
+            "batch": schema.COUNT,
+            "iteration_ms": schema.POSITIVE,
+            "samples_per_s": schema.POSITIVE,
+            "speedup_over_gloo": schema.NUMBER_OR_NULL,
+            "of_alone": schema.NUMBER_OR_NULL,
+            "bytes_pushed": schema.NUMBER_OR_NULL,
+            "bytes_pulled": schema.NUMBER_OR_NULL,
+        }
+    ],
+}
 
 
 def make_parser():
-    parser = Parser(prog="slimps bench torch", allow_abbrev=False,
-                    description="Trains ResNet-18 on nodes that are network namespaces with shaped links (root), through "
-                                "slimps and through gloo, one system after the other. Systems: %s." % ", ".join(SYSTEMS))
-    parser.add_argument("--link", default="1gbit", metavar="RATE", help="1gbit, 100mbit, ... (1gbit)")
-    parser.add_argument("--nodes", type=number(1, 64, int), default=2, metavar="N",
-                        help="number of workers, and of servers (2)")
-    parser.add_argument("--batch", type=name_list, default=["8", "64"], metavar="LIST", help="per worker (8,64)")
-    parser.add_argument("--systems", type=name_list, default=list(SYSTEMS), metavar="LIST", help="(all)")
-    parser.add_argument("--steps", type=number(1, 100000, int), default=12, metavar="N",
-                        help="steps of each job that are measured (12)")
-    parser.add_argument("--warmup", type=number(1, 100000, int), default=4, metavar="N",
-                        help="steps before the measured ones (4)")
-    parser.add_argument("--repeats", type=number(1, 99, int), default=3, metavar="N",
-                        help="jobs of each system, in turn; figures are the medians (3)")
-    parser.add_argument("--threshold", default="4096", metavar="BYTES",
-                        help="threshold of slimps' compressed pushes and pulls; auto: measured in the first steps, so "
-                             "give --warmup 24 (4096)")
-    parser.add_argument("--timeout", type=number(1, 86400, float), default=600.0, metavar="S",
-                        help="seconds that one job may take (600)")
+    parser = Parser(
+        prog="slimps bench torch",
+        allow_abbrev=False,
+        description="Trains ResNet-18 on nodes that are network namespaces with shaped links "
+        "(root), through "
+        "slimps and through gloo, one system after the other. Systems: %s." % ", ".join(SYSTEMS),
+    )
+    parser.add_argument(
+        "--link", default="1gbit", metavar="RATE", help="1gbit, 100mbit, ... (1gbit)"
+    )
+    parser.add_argument(
+        "--nodes",
+        type=number(1, 64, int),
+        default=2,
+        metavar="N",
+        help="number of workers, and of servers (2)",
+    )
+    parser.add_argument(
+        "--batch", type=name_list, default=["8", "64"], metavar="LIST", help="per worker (8,64)"
+    )
+    parser.add_argument(
+        "--systems", type=name_list, default=list(SYSTEMS), metavar="LIST", help="(all)"
+    )
+    parser.add_argument(
+        "--steps",
+        type=number(1, 100000, int),
+        default=12,
+        metavar="N",
+        help="steps of each job that are measured (12)",
+    )
+    parser.add_argument(
+        "--warmup",
+        type=number(1, 100000, int),
+        default=4,
+        metavar="N",
+        help="steps before the measured ones (4)",
+    )
+    parser.add_argument(
+        "--repeats",
+        type=number(1, 99, int),
+        default=3,
+        metavar="N",
+        help="jobs of each system, in turn; figures are the medians (3)",
+    )
+    parser.add_argument(
+        "--threshold",
+        default="4096",
+        metavar="BYTES",
+        help="threshold of slimps' compressed pushes and pulls; auto: measured in the first steps, "
+        "so give --warmup 24 (4096)",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=number(1, 86400, float),
+        default=600.0,
+        metavar="S",
+        help="seconds that one job may take (600)",
+    )
     parser.add_argument("--json", metavar="FILE", help="write the figures here")
-    parser.add_argument("--programs", metavar="FOLDER", help="where daemons and package are built already (bazel-bin)")
+    parser.add_argument(
+        "--programs",
+        metavar="FOLDER",
+        help="where daemons and package are built already (bazel-bin)",
+    )
     return parser
 
 
@@ -76,7 +135,9 @@ def settle(parser, options):
         if not (batch.isascii() and batch.isdigit() and 1 <= int(batch) <= 65536):
             parser.error("--batch: expected numbers from 1 to 65536, got \"%s\"" % batch)
     options.batch = [int(batch) for batch in options.batch]
-    if options.threshold != "auto" and not (options.threshold.isascii() and options.threshold.isdigit()):
+    if options.threshold != "auto" and not (
+        options.threshold.isascii() and options.threshold.isdigit()
+    ):
         parser.error("--threshold: expected bytes or auto, got \"%s\"" % options.threshold)
     out_files.refuse_unwritable(parser, "--json", options.json)
 
@@ -85,7 +146,9 @@ class TorchJob(jobs.Job):
     """A job whose workers are Python scripts. gloo's systems have no servers."""
 
     def __init__(self, network, programs, options, package, uses_servers):
-        super().__init__(network, programs, options.nodes, "together", options.link, timeout=options.timeout)
+        super().__init__(
+            network, programs, options.nodes, "together", options.link, timeout=options.timeout
+        )
         self.package = package
         self.uses_servers = uses_servers
 
@@ -95,13 +158,26 @@ class TorchJob(jobs.Job):
 
     def worker_command(self, root, rank, report, sizes):
         count = str(self.workers)
-        environment = {"PYTHONPATH": self.package, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
-                       "DMLC_ROLE": "worker", "DMLC_PS_ROOT_URI": root, "DMLC_PS_ROOT_PORT": str(jobs.PORT),
-                       "DMLC_NUM_WORKER": count, "DMLC_NUM_SERVER": count, "RANK": str(rank), "WORLD_SIZE": count,
-                       "MASTER_ADDR": self.network.address(0), "MASTER_PORT": str(GLOO_PORT),
-                       "GLOO_SOCKET_IFNAME": net.INTERFACE}
-        return ["env"] + ["%s=%s" % item for item in environment.items()] + [
-            python_package.PYTHON, "-u", WORKER, "--report=" + report]
+        environment = {
+            "PYTHONPATH": self.package,
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "DMLC_ROLE": "worker",
+            "DMLC_PS_ROOT_URI": root,
+            "DMLC_PS_ROOT_PORT": str(jobs.PORT),
+            "DMLC_NUM_WORKER": count,
+            "DMLC_NUM_SERVER": count,
+            "RANK": str(rank),
+            "WORLD_SIZE": count,
+            "MASTER_ADDR": self.network.address(0),
+            "MASTER_PORT": str(GLOO_PORT),
+            "GLOO_SOCKET_IFNAME": net.INTERFACE,
+        }
+        return (
+            ["env"]
+            + ["%s=%s" % item for item in environment.items()]
+            + [python_package.PYTHON, "-u", WORKER, "--report=" + report]
+        )
 
 
 def progress(line):
@@ -115,38 +191,71 @@ def measure(options, network, programs, package):
         for repeat in range(options.repeats):
             for system in options.systems:
                 job = TorchJob(network, programs, options, package, system.startswith("slimps"))
-                reports = job.run(["--system=" + system, "--batch=%d" % batch, "--warmup=%d" % options.warmup,
-                                   "--steps=%d" % options.steps, "--threshold=" + options.threshold])
-                row = {name: statistics.fmean(report[name] for report in reports) for name in reports[0]}
+                reports = job.run(
+                    [
+                        "--system=" + system,
+                        "--batch=%d" % batch,
+                        "--warmup=%d" % options.warmup,
+                        "--steps=%d" % options.steps,
+                        "--threshold=" + options.threshold,
+                    ]
+                )
+                row = {
+                    name: statistics.fmean(report[name] for report in reports)
+                    for name in reports[0]
+                }
                 row["iteration_ms"] = max(report["iteration_ms"] for report in reports)
                 measured.setdefault((system, batch), []).append(row)
-                progress("batch %d, %s, %d of %d: %.1f ms a step" % (batch, system, repeat + 1, options.repeats,
-                                                                     row["iteration_ms"]))
+                progress(
+                    "batch %d, %s, %d of %d: %.1f ms a step"
+                    % (batch, system, repeat + 1, options.repeats, row["iteration_ms"])
+                )
     return measured
 
 
 def results_of(options, measured):
-    medians = {key: sorted(rows, key=lambda row: row["iteration_ms"])[(len(rows) - 1) // 2]
-               for key, rows in measured.items()}
+    medians = {
+        key: sorted(rows, key=lambda row: row["iteration_ms"])[(len(rows) - 1) // 2]
+        for key, rows in measured.items()
+    }
     results = []
     for (system, batch), row in medians.items():
         gloo, alone = medians.get(("gloo", batch)), medians.get(("alone", batch))
-        results.append({
-            "system": system, "batch": batch, "link": options.link, "iteration_ms": row["iteration_ms"],
-            "samples_per_s": 1e3 * batch * options.nodes / row["iteration_ms"],
-            "speedup_over_gloo": gloo["iteration_ms"] / row["iteration_ms"] if gloo else None,
-            "of_alone": row["iteration_ms"] / alone["iteration_ms"] if alone else None,
-            "bytes_pushed": row.get("bytes_pushed"), "bytes_pulled": row.get("bytes_pulled"),
-            "wait_ms": row.get("wait_ms"),
-            "iteration_ms_of_repeats": [job["iteration_ms"] for job in measured[(system, batch)]],
-            "says": SYSTEMS[system]})
+        results.append(
+            {
+                "system": system,
+                "batch": batch,
+                "link": options.link,
+                "iteration_ms": row["iteration_ms"],
+                "samples_per_s": 1e3 * batch * options.nodes / row["iteration_ms"],
+                "speedup_over_gloo": gloo["iteration_ms"] / row["iteration_ms"] if gloo else None,
+                "of_alone": row["iteration_ms"] / alone["iteration_ms"] if alone else None,
+                "bytes_pushed": row.get("bytes_pushed"),
+                "bytes_pulled": row.get("bytes_pulled"),
+                "wait_ms": row.get("wait_ms"),
+                "iteration_ms_of_repeats": [
+                    job["iteration_ms"] for job in measured[(system, batch)]
+                ],
+                "says": SYSTEMS[system],
+            }
+        )
     return results
 
 
 # ---- tables
 # -----------------------------------------------------------------------------------------
 
-HEADINGS = ["system", "batch", "samples/s", "step ms", "of alone", "x gloo", "MB pushed", "MB pulled", "bar"]
+HEADINGS = [
+    "system",
+    "batch",
+    "samples/s",
+    "step ms",
+    "of alone",
+    "x gloo",
+    "MB pushed",
+    "MB pulled",
+    "bar",
+]
 
 
 def megabytes(size):
@@ -156,23 +265,41 @@ def megabytes(size):
 def cells(row):
     bar = BARS.get(row["batch"]) if row["system"] == "slimps_1bit_2way" else None
     speedup = row["speedup_over_gloo"]
-    return [row["system"], str(row["batch"]), "%.1f" % row["samples_per_s"], "%.1f" % row["iteration_ms"],
-            common.ratio(row["of_alone"]), common.ratio(speedup),
-            megabytes(row["bytes_pushed"]), megabytes(row["bytes_pulled"]),
-            verdict(speedup >= bar, "%.2f x" % bar) if bar and speedup else ""]
+    return [
+        row["system"],
+        str(row["batch"]),
+        "%.1f" % row["samples_per_s"],
+        "%.1f" % row["iteration_ms"],
+        common.ratio(row["of_alone"]),
+        common.ratio(speedup),
+        megabytes(row["bytes_pushed"]),
+        megabytes(row["bytes_pulled"]),
+        verdict(speedup >= bar, "%.2f x" % bar) if bar and speedup else "",
+    ]
 
 
 def about(report):
     return "%d nodes, %s, ResNet-18 on 32 x 32, %d steps, medians of %d, threshold %s, %d cores" % (
-        report["nodes"], report["link"], report["steps"], report["repeats"], report["threshold"], report["cores"])
+        report["nodes"],
+        report["link"],
+        report["steps"],
+        report["repeats"],
+        report["threshold"],
+        report["cores"],
+    )
 
 
 def text(report):
-    return "\n".join([about(report)] + text_table(HEADINGS, [cells(row) for row in report["results"]]))
+    return "\n".join(
+        [about(report)] + text_table(HEADINGS, [cells(row) for row in report["results"]])
+    )
 
 
 def markdown(report):
-    return "\n".join([about(report) + ".", ""] + markdown_table(HEADINGS, [cells(row) for row in report["results"]]))
+    return "\n".join(
+        [about(report) + ".", ""]
+        + markdown_table(HEADINGS, [cells(row) for row in report["results"]])
+    )
 
 
 def main(arguments):
@@ -184,10 +311,20 @@ def main(arguments):
         if reason:
             raise setup.SetupError(reason)
         programs = common.find_programs(PROGRAMS, options.programs)
-        package = (os.path.join(options.programs, "python", "package") if options.programs
-                   else python_package.ensure_package())
-        report = {"bench": "torch " + options.link, "link": options.link, "nodes": options.nodes, "steps": options.steps,
-                  "repeats": options.repeats, "threshold": options.threshold, "cores": len(os.sched_getaffinity(0))}
+        package = (
+            os.path.join(options.programs, "python", "package")
+            if options.programs
+            else python_package.ensure_package()
+        )
+        report = {
+            "bench": "torch " + options.link,
+            "link": options.link,
+            "nodes": options.nodes,
+            "steps": options.steps,
+            "repeats": options.repeats,
+            "threshold": options.threshold,
+            "cores": len(os.sched_getaffinity(0)),
+        }
         with net.Network(options.nodes) as network:
             report["results"] = results_of(options, measure(options, network, programs, package))
     print(text(report), flush=True)

@@ -31,12 +31,16 @@ PROGRAMS = {
     "slimps_scheduler": setup.PROGRAMS["slimps_scheduler"],
     "slimps_server": setup.PROGRAMS["slimps_server"],
     "bench_store": ("//tools/bench/transport:bench_store", "tools/bench/transport/bench_store"),
-    "bench_raw_zmq": ("//tools/bench/transport:bench_raw_zmq", "tools/bench/transport/bench_raw_zmq"),
+    "bench_raw_zmq": (
+        "//tools/bench/transport:bench_raw_zmq",
+        "tools/bench/transport/bench_raw_zmq",
+    ),
 }
 
 
 # ---- flags
 # ------------------------------------------------------------------------------------------
+
 
 def size_list(text):
     sizes = []
@@ -45,7 +49,9 @@ def size_list(text):
         size = int(match[1]) << {"Ki": 10, "Mi": 20, None: 0}[match[2]] if match else 0
         if not 512 <= size <= 1 << 30 or size % 4 != 0:
             raise argparse.ArgumentTypeError(
-                "expected sizes such as 4Ki,1Mi: whole fp32 numbers, 512 bytes to 1024Mi, got \"%s\"" % word)
+                "expected sizes such as 4Ki,1Mi: whole fp32 numbers, 512 bytes to 1024Mi, got "
+                "\"%s\"" % word
+            )
         sizes.append(size)
     return sizes
 
@@ -55,7 +61,9 @@ def shape_list(text):
     for word in text.split(","):
         match = re.fullmatch(r"([1-9]|1[0-6])x([1-9]|1[0-6])", word)
         if not match:
-            raise argparse.ArgumentTypeError("expected workers x servers such as 1x1,2x2, up to 16, got \"%s\"" % word)
+            raise argparse.ArgumentTypeError(
+                "expected workers x servers such as 1x1,2x2, up to 16, got \"%s\"" % word
+            )
         shapes.append((int(match[1]), int(match[2])))
     return shapes
 
@@ -63,7 +71,9 @@ def shape_list(text):
 def transport_list(text):
     for word in name_list(text):
         if word not in TRANSPORTS:
-            raise argparse.ArgumentTypeError("expected some of %s, got \"%s\"" % (",".join(TRANSPORTS), word))
+            raise argparse.ArgumentTypeError(
+                "expected some of %s, got \"%s\"" % (",".join(TRANSPORTS), word)
+            )
     return text.split(",")
 
 
@@ -73,23 +83,54 @@ def model_list(text):
 
 def make_parser():
     parser = common.Parser(
-        prog="slimps bench transport", allow_abbrev=False,
-        description="Push-pull goodput (GB/s of fp32 gradient per worker, both directions moving) and latency of real "
-                    "jobs on this machine, beside raw ZeroMQ in the same run. Takes some ten minutes.")
-    parser.add_argument("--quick", action="store_true", help="few sizes, short, no models: to see that it works")
+        prog="slimps bench transport",
+        allow_abbrev=False,
+        description="Push-pull goodput (GB/s of fp32 gradient per worker, both directions moving) "
+        "and latency of real jobs on this machine, beside raw ZeroMQ in the same run. Takes some "
+        "ten minutes.",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="few sizes, short, no models: to see that it works"
+    )
     parser.add_argument("--json", metavar="FILE", help="write the figures here")
-    parser.add_argument("--transports", type=transport_list, default=list(TRANSPORTS), metavar="LIST",
-                        help="of tcp, ipc, shm (all)")
-    parser.add_argument("--sizes", type=size_list, metavar="LIST",
-                        help="bytes of a tensor, such as 4Ki,1Mi (%s; --quick: %s)" % (SIZES, QUICK_SIZES))
-    parser.add_argument("--shapes", type=shape_list, default=[(1, 1), (2, 2)], metavar="LIST",
-                        help="workers x servers (1x1,2x2)")
-    parser.add_argument("--model", type=model_list, metavar="LIST",
-                        help="models whose tensors are pushed and pulled, or none (%s; --quick: none)" % MODELS)
-    parser.add_argument("--seconds", type=number(0.001, 60.0, float), metavar="S",
-                        help="of each measurement (0.5; --quick: 0.02)")
-    parser.add_argument("--repeats", type=number(1, 99, int), metavar="N",
-                        help="measurements of each figure (5; --quick: 1)")
+    parser.add_argument(
+        "--transports",
+        type=transport_list,
+        default=list(TRANSPORTS),
+        metavar="LIST",
+        help="of tcp, ipc, shm (all)",
+    )
+    parser.add_argument(
+        "--sizes",
+        type=size_list,
+        metavar="LIST",
+        help="bytes of a tensor, such as 4Ki,1Mi (%s; --quick: %s)" % (SIZES, QUICK_SIZES),
+    )
+    parser.add_argument(
+        "--shapes",
+        type=shape_list,
+        default=[(1, 1), (2, 2)],
+        metavar="LIST",
+        help="workers x servers (1x1,2x2)",
+    )
+    parser.add_argument(
+        "--model",
+        type=model_list,
+        metavar="LIST",
+        help="models whose tensors are pushed and pulled, or none (%s; --quick: none)" % MODELS,
+    )
+    parser.add_argument(
+        "--seconds",
+        type=number(0.001, 60.0, float),
+        metavar="S",
+        help="of each measurement (0.5; --quick: 0.02)",
+    )
+    parser.add_argument(
+        "--repeats",
+        type=number(1, 99, int),
+        metavar="N",
+        help="measurements of each figure (5; --quick: 1)",
+    )
     parser.add_argument("--programs", metavar="DIR", help="where they are built already")
     return parser
 
@@ -138,9 +179,12 @@ def machine():
         cpu = re.search(r"model name\s*: (.*)", text.read())
     with open("/proc/sys/net/ipv4/tcp_congestion_control", encoding="ascii") as text:
         congestion_control = text.read().strip()
-    return {"cpu": cpu[1] if cpu else "unknown", "cores": os.cpu_count(),
-            "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-            "congestion_control": congestion_control}
+    return {
+        "cpu": cpu[1] if cpu else "unknown",
+        "cores": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "congestion_control": congestion_control,
+    }
 
 
 def main(arguments):

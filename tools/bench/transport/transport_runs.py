@@ -9,11 +9,11 @@ import time
 
 from bench import bench_processes
 
-PART_BYTES = 4 << 20      # largest raw message
+PART_BYTES = 4 << 20  # largest raw message
 IN_FLIGHT_BYTES = 32 << 20
 FEWEST_KEYS, MOST_KEYS = 2, 256
 LATENCY_BYTES = 1024
-PACE_US = 1000            # pause before each round trip of the paced figures
+PACE_US = 1000  # pause before each round trip of the paced figures
 # The raw transports that a transport is compared with, for streams and for round trips. Raw ZeroMQ
 # has no shared memory.
 RAW_STREAM = {"tcp": "tcp", "ipc": "ipc", "shm": "tcp"}
@@ -47,15 +47,20 @@ class RawPeers:
 
     def _start(self):
         workers, servers = self.sizes
-        self.folder = tempfile.TemporaryDirectory(prefix="slimps-")  # pylint: disable=consider-using-with
+        self.folder = tempfile.TemporaryDirectory(prefix="slimps-")
         endpoints = []
         for rank in range(servers):
-            address = ("tcp://127.0.0.1:*" if self.transport == "tcp"
-                       else "ipc://" + os.path.join(self.folder.name, str(rank)))
+            address = (
+                "tcp://127.0.0.1:*"
+                if self.transport == "tcp"
+                else "ipc://" + os.path.join(self.folder.name, str(rank))
+            )
             server = self._start_node("raw server %d" % rank, ["--listen", address])
             endpoints.append(self.processes.answers([server], "address")[0]["endpoint"])
         for rank in range(workers):
-            self.clients.append(self._start_node("raw client %d" % rank, ["--connect", ",".join(endpoints)]))
+            self.clients.append(
+                self._start_node("raw client %d" % rank, ["--connect", ",".join(endpoints)])
+            )
 
     def _start_node(self, name, flags):
         node = self.processes.start("%s (%s)" % (name, self.transport), [self.program] + flags)
@@ -72,7 +77,7 @@ class Side:
 
     def __init__(self, party, command, unit_bytes, fewest):
         self.party = party
-        self.command = command   # has a %d for the number of units
+        self.command = command  # has a %d for the number of units
         self.unit_bytes = unit_bytes
         self.fewest = fewest
         self.units = fewest
@@ -111,16 +116,22 @@ def in_turn(sides, options):
 def percentile(values, fraction):
     """Returns the percentile by nearest rank; `fraction` is from 0 to 1."""
     ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, max(0, -(-int(1e6 * fraction) * len(ordered) // 1000000) - 1))]
+    return ordered[
+        min(len(ordered) - 1, max(0, -(-int(1e6 * fraction) * len(ordered) // 1000000) - 1))
+    ]
 
 
 def times_of(side, field=""):
     samples = [sample for run in side.samples_us for sample in run]
-    return {field + "p50_us": percentile(samples, 0.50), field + "p99_us": percentile(samples, 0.99)}
+    return {
+        field + "p50_us": percentile(samples, 0.50),
+        field + "p99_us": percentile(samples, 0.99),
+    }
 
 
 # ---- the measurements
 # -------------------------------------------------------------------------------
+
 
 def in_flight(size):
     """Returns (tensors under way, bytes of a message, messages under way)."""
@@ -130,7 +141,9 @@ def in_flight(size):
 
 
 def raw_side(raw, kind, message, window):
-    return Side(raw, "%s bytes=%d window=%d count=%%d" % (kind, message, window), message, 2 * window)
+    return Side(
+        raw, "%s bytes=%d window=%d count=%%d" % (kind, message, window), message, 2 * window
+    )
 
 
 def measure_push_pull(stage, size, options):
@@ -141,11 +154,21 @@ def measure_push_pull(stage, size, options):
     plain, checked = (Side(job, command, keys * size, 2) for job in (stage.plain, stage.checked))
     in_turn([one_way, two_way, plain, checked], options)
     row = stage.row("push_pull", bytes=size)
-    row.update(goodput_gbps=plain.gbps(), raw_zmq_gbps=two_way.gbps(), fraction_of_raw=plain.gbps() / two_way.gbps(),
-               **times_of(plain))
-    row.update(raw_zmq_one_way_gbps=one_way.gbps(), raw_transport=stage.raw_stream.transport, checksums=False,
-               goodput_checksums_gbps=checked.gbps(), fraction_of_raw_checksums=checked.gbps() / two_way.gbps(),
-               in_flight_bytes=keys * size, message_bytes=message)
+    row.update(
+        goodput_gbps=plain.gbps(),
+        raw_zmq_gbps=two_way.gbps(),
+        fraction_of_raw=plain.gbps() / two_way.gbps(),
+        **times_of(plain),
+    )
+    row.update(
+        raw_zmq_one_way_gbps=one_way.gbps(),
+        raw_transport=stage.raw_stream.transport,
+        checksums=False,
+        goodput_checksums_gbps=checked.gbps(),
+        fraction_of_raw_checksums=checked.gbps() / two_way.gbps(),
+        in_flight_bytes=keys * size,
+        message_bytes=message,
+    )
     return row
 
 
@@ -155,8 +178,10 @@ def measure_latency(stage, options):
     for field, pause, samples in (("", 0, count), ("paced_", PACE_US, max(10, count // 2))):
         words = "bytes=%d pause_us=%d count=%%d" % (LATENCY_BYTES, pause)
         raw = Side(stage.raw_ping, "ping " + words, LATENCY_BYTES, samples)
-        plain, checked = (Side(job, "latency " + words, LATENCY_BYTES, samples)
-                          for job in (stage.plain, stage.checked))
+        plain, checked = (
+            Side(job, "latency " + words, LATENCY_BYTES, samples)
+            for job in (stage.plain, stage.checked)
+        )
         for side in (raw, plain, checked):
             side.run(10)
             side.samples_us.clear()
@@ -165,7 +190,9 @@ def measure_latency(stage, options):
                 side.run(samples)
         own, theirs = times_of(plain, field), times_of(raw, "raw_" + field)
         if not pause:
-            rate, raw_rate = (1e-3 * LATENCY_BYTES / value for value in (own["p50_us"], theirs["raw_p50_us"]))
+            rate, raw_rate = (
+                1e-3 * LATENCY_BYTES / value for value in (own["p50_us"], theirs["raw_p50_us"])
+            )
             row.update(goodput_gbps=rate, raw_zmq_gbps=raw_rate, fraction_of_raw=rate / raw_rate)
         row.update(own, **theirs)
         row["%sp50_to_raw" % field] = own[field + "p50_us"] / theirs["raw_%sp50_us" % field]
@@ -175,19 +202,36 @@ def measure_latency(stage, options):
 
 
 def measure_model(stage, job, model, options):
-    sides = [Side(job, "model name=%s part_bytes=%d rounds=%%d" % (model, part), 0, 1) for part in (0, PART_BYTES)]
+    sides = [
+        Side(job, "model name=%s part_bytes=%d rounds=%%d" % (model, part), 0, 1)
+        for part in (0, PART_BYTES)
+    ]
     keys, message, window = in_flight(PART_BYTES)
     raw = raw_side(stage.raw_stream, "two_way", message, window)
     in_turn(sides + [raw], options)
     # A sample is a round here, not a push-pull. A round's bytes are half of what the servers hold:
     # they hold two sets of tensors, the model's and the one cut into parts.
     size = job.ask("verify")[0]["verified_bytes"] // 2
-    own, parts = (statistics.median(sample for run in side.samples_us for sample in run) for side in sides)
+    own, parts = (
+        statistics.median(sample for run in side.samples_us for sample in run) for side in sides
+    )
     row = stage.row("model_round", model=model)
     rate = 1e-3 * size / own
-    row.update(goodput_gbps=rate, raw_zmq_gbps=raw.gbps(), fraction_of_raw=rate / raw.gbps(), **times_of(sides[0]))
-    row.update(model_bytes=size, round_ms=1e-3 * own, round_4mib_ms=1e-3 * parts, ratio_to_4mib=own / parts,
-               raw_transport=stage.raw_stream.transport, checksums=False, in_flight_bytes=size)
+    row.update(
+        goodput_gbps=rate,
+        raw_zmq_gbps=raw.gbps(),
+        fraction_of_raw=rate / raw.gbps(),
+        **times_of(sides[0]),
+    )
+    row.update(
+        model_bytes=size,
+        round_ms=1e-3 * own,
+        round_4mib_ms=1e-3 * parts,
+        ratio_to_4mib=own / parts,
+        raw_transport=stage.raw_stream.transport,
+        checksums=False,
+        in_flight_bytes=size,
+    )
     return row
 
 
@@ -204,9 +248,16 @@ class Stage:
 
     def __enter__(self):
         with contextlib.ExitStack() as stack:
-            raw = {kind: stack.enter_context(RawPeers(self.processes, self.programs["bench_raw_zmq"], kind, *self.shape))
-                   for kind in {RAW_STREAM[self.transport], RAW_PING[self.transport]}}
-            self.raw_stream, self.raw_ping = raw[RAW_STREAM[self.transport]], raw[RAW_PING[self.transport]]
+            raw = {
+                kind: stack.enter_context(
+                    RawPeers(self.processes, self.programs["bench_raw_zmq"], kind, *self.shape)
+                )
+                for kind in {RAW_STREAM[self.transport], RAW_PING[self.transport]}
+            }
+            self.raw_stream, self.raw_ping = (
+                raw[RAW_STREAM[self.transport]],
+                raw[RAW_PING[self.transport]],
+            )
             self.plain = stack.enter_context(self.job(False))
             self.checked = stack.enter_context(self.job(True))
             self.stack = stack.pop_all()
@@ -216,15 +267,28 @@ class Stage:
         return self.stack.__exit__(*failure)
 
     def job(self, checksums):
-        name = "%s %dx%d %s checksums" % (self.transport, *self.shape, "with" if checksums else "without")
+        name = "%s %dx%d %s checksums" % (
+            self.transport,
+            *self.shape,
+            "with" if checksums else "without",
+        )
         return bench_processes.Cluster(
-            self.processes, name, self.programs,
+            self.processes,
+            name,
+            self.programs,
             ["--same_host=" + self.transport, "--checksums=%s" % str(checksums).lower()],
-            ["--same_host=" + self.transport], *self.shape)
+            ["--same_host=" + self.transport],
+            *self.shape,
+        )
 
     def row(self, operation, **what):
-        return {"transport": self.transport, "workers": self.shape[0], "servers": self.shape[1], **what,
-                "op": operation}
+        return {
+            "transport": self.transport,
+            "workers": self.shape[0],
+            "servers": self.shape[1],
+            **what,
+            "op": operation,
+        }
 
 
 def measure_stage(stage, options, say):

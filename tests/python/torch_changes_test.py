@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changes by the script that the servers cannot know are detected; others are not refused."""
+
+import copy
+import pickle
+
+import pytest
+import slimps
+import slimps.torch
+import torch
+import torch_one_worker
+from torch_one_worker import model_and_sgd, refused, wrap
+
+one_store = torch_one_worker.one_store  # where pytest looks for fixtures
+
+
+def clip_weights(model):
+    model.weight.data.clamp_(-0.01, 0.01)
+
+
+def set_one(model):
+    model.bias.detach().numpy()[1] = 5
+
+
+def move(model):
+    model.weight.data = model.weight.data.clone()
+
+
+# torch counts only the first.
+@pytest.mark.parametrize(
+    "change, which",
+    [
+        (lambda model: model.load_state_dict(torch.nn.Linear(3, 2).state_dict()), "weight"),
+        (clip_weights, "weight"),
+        (set_one, "bias"),
+        (move, "weight"),
+    ],
+)
+@pytest.mark.parametrize("backup_model", [True, False])
+def test_weights_that_others_change(store, change, which, backup_model):
+    model, sgd = model_and_sgd()
+    optimizer = wrap(store, model, sgd, backup_model=backup_model)
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    change(model)
+    optimizer.zero_grad()
+    model(torch.ones(1, 3)).sum().backward()
+    with refused(
+        "parameter %s: was changed outside of the optimizer" % which, slimps.FailedPreconditionError
+    ):
+        optimizer.step()
+
+
+def test_a_parameter_unfrozen_later(store):
+    model, sgd = model_and_sgd()
+    model.weight.requires_grad_(False)
+    optimizer = wrap(store, model, sgd)
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    model.weight.requires_grad_(True)
+    optimizer.zero_grad()
+    model(torch.ones(1, 3)).sum().backward()
+    with refused(
+        "parameter weight: has a gradient, and needed none when", slimps.FailedPreconditionError
+    ):
+        optimizer.step()
+
+
+def test_a_parameter_frozen_after_it_was_made_known_learns_later(store):
+    model, sgd = model_and_sgd()
+    before = model.weight.detach().clone()
+    optimizer = wrap(store, model, sgd, backup_model=False)
+    for learns, expected in ((False, before), (True, before - 0.1)):
+        model.weight.requires_grad_(learns)
+        optimizer.zero_grad(set_to_none=True)
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        assert torch.allclose(model.weight.detach(), expected)
+
+
+def test_gradients_twice_and_options_that_must_stay(store):
+    model, sgd = model_and_sgd()
+    optimizer = wrap(store, model, sgd)
+    loss = model(torch.ones(1, 3)).sum()
+    loss.backward(retain_graph=True)
+    with refused(
+        "came in 2 backward passes of one step; expected 1, .* or push_in_backward=False",
+        slimps.FailedPreconditionError,
+    ):
+        loss.backward()
+    with refused("gradients of a step have gone out", slimps.FailedPreconditionError):
+        with optimizer.global_weights():
+            pass
+    with refused("was changed after it had gone out", slimps.FailedPreconditionError):
+        optimizer.step()  # taken, with the gradients of the first pass
+    optimizer.zero_grad()
+    optimizer.param_groups[0]["momentum"] = 0.5
+    with refused(
+        "parameter group 0: .* only lr and weight_decay may change", slimps.FailedPreconditionError
+    ):
+        model(torch.ones(1, 3)).sum().backward()
+    with refused("before the DistributedOptimizer is made", slimps.FailedPreconditionError):
+        optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(1))]})
+    for make in (copy.deepcopy, pickle.dumps):
+        with refused("cannot be copied or pickled", slimps.FailedPreconditionError):
+            make(optimizer)
+
+
+def test_gradients_clipped_after_they_have_gone(store):
+    model, sgd = model_and_sgd()
+    optimizer = wrap(store, model, sgd)
+    model(torch.ones(1, 3)).sum().backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+    with refused(
+        "gradient of weight: was changed after it had gone out.*push_in_backward=False",
+        slimps.FailedPreconditionError,
+    ):
+        optimizer.step()
+
+
+def clamp_another(model, _):
+    model.weight.grad = model.weight.grad.clamp(-0.01, 0.01)
+
+
+def drop(model, _):
+    model.weight.grad = None
+
+
+def clip_by_value(model, _):
+    # Through .data: torch counts no change.
+    torch.nn.utils.clip_grad_value_(model.parameters(), 0.01)
+
+
+def halve_the_rate(_, optimizer):
+    optimizer.param_groups[0]["lr"] *= 0.5
+
+
+@pytest.mark.parametrize(
+    "change, complaint",
+    [
+        (clamp_another, "gradient of weight: was changed after"),
+        (drop, "gradient of weight: was changed after"),
+        (clip_by_value, "gradient of weight: was changed after"),
+        (
+            halve_the_rate,
+            "lr and weight_decay of parameter group 0: changed after gradients had gone out",
+        ),
+    ],
+)
+def test_what_changes_between_backward_and_step(store, change, complaint):
+    model, sgd = model_and_sgd()
+    before = model.weight.detach().clone()
+    optimizer = wrap(store, model, sgd, backup_model=False)
+    model(torch.ones(1, 3)).sum().backward()
+    change(model, optimizer)
+    with refused(complaint + ".*push_in_backward=False", slimps.FailedPreconditionError):
+        optimizer.step()
+    assert torch.allclose(
+        model.weight.detach(), before - 0.1
+    ), "the step as it was without that change"
+
+
+def test_a_model_that_ddp_still_wraps_is_guessed(store):
+    inner, sgd = model_and_sgd()
+    named = [("module." + name, parameter) for name, parameter in inner.named_parameters()]
+    optimizer = slimps.torch.DistributedOptimizer(sgd, named, store=store)
+    inner(torch.ones(1, 3)).sum().backward()
+    inner.bias.grad /= 2
+    with refused(
+        "gradient of module.bias: .* or no DistributedDataParallel around",
+        slimps.FailedPreconditionError,
+    ):
+        optimizer.step()
+
+
+def test_what_begins_to_change_later(store):
+    """slimps does not look through the gradients of every step, so it notices the change a few
+    steps later."""
+    model, sgd = model_and_sgd()
+    optimizer = wrap(store, model, sgd)
+    with refused("gradient of weight: was changed after", slimps.FailedPreconditionError):
+        for number in range(40):
+            optimizer.zero_grad()
+            model(torch.ones(1, 3)).sum().backward()
+            if number >= 13:
+                clip_by_value(model, optimizer)
+            optimizer.step()
+    assert number == 20
+
+
+class Halved(torch.autograd.Function):
+    """weight / 2. Its backward may say that there is no gradient."""
+
+    @staticmethod
+    def forward(ctx, weight, learns):
+        ctx.learns = learns
+        return weight / 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return (gradient / 2 if ctx.learns else None), None
+
+
+def test_a_function_that_gives_no_gradient(store):
+    weight = torch.nn.Parameter(torch.ones(3))
+    optimizer = slimps.torch.DistributedOptimizer(
+        torch.optim.SGD([weight], lr=1), store=store, backup_model=False
+    )
+    for learns, expected in ((False, 1.0), (True, 0.5), (False, 0.5)):
+        optimizer.zero_grad(set_to_none=True)
+        Halved.apply(weight, learns).sum().backward()
+        optimizer.step()
+        assert weight.tolist() == [expected] * 3
+
+
+def test_what_changes_between_backward_and_step_counts_where_nothing_has_gone(store):
+    model, sgd = model_and_sgd()
+    before = model.weight.detach().clone()
+    optimizer = wrap(store, model, sgd, backup_model=False, push_in_backward=False)
+    model(torch.ones(1, 3)).sum().backward()
+    for change in (clamp_another, halve_the_rate):
+        change(model, optimizer)
+    optimizer.step()
+    assert torch.allclose(model.weight.detach(), before - 0.05 * 0.01)
+
+
+def one_cycle(optimizer):
+    return torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, max_lr=0.5, total_steps=10, cycle_momentum=False
+    )
+
+
+@pytest.mark.parametrize(
+    "make", [one_cycle, lambda optimizer: torch.optim.swa_utils.SWALR(optimizer, swa_lr=0.5)]
+)
+def test_schedulers_that_keep_notes_in_the_groups(store, make):
+    model, _ = model_and_sgd()
+    groups = [
+        {"params": [model.weight], "name": "decayed"},
+        {"params": [model.bias], "lr_scale": 0.5},
+    ]
+    optimizer = wrap(
+        store, model, torch.optim.SGD(groups, lr=0.1, momentum=0.9), backup_model=False
+    )
+    schedule = make(optimizer)
+    rates = set()
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        schedule.step()
+        rates.add(optimizer.param_groups[0]["lr"])
+    assert len(rates) == 3
+
+
+def test_momentum_that_a_scheduler_changes(store):
+    model, sgd = model_and_sgd(momentum=0.9)
+    optimizer = wrap(store, model, sgd)
+    torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.5, total_steps=10)
+    with refused(
+        "parameter group 0: .* only lr and weight_decay may change", slimps.FailedPreconditionError
+    ):
+        model(torch.ones(1, 3)).sum().backward()

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Evaluations that are on this worker's own weights give a warning, once."""
+
+import pytest
+import torch
+import torch.utils.checkpoint
+import torch_one_worker
+from slimps import _said_once
+from torch_one_worker import wrap
+
+one_store = torch_one_worker.one_store  # where pytest looks for fixtures
+
+
+@pytest.fixture(name="warnings_said")
+def warnings_said_before(monkeypatch, recwarn):
+    monkeypatch.setattr(_said_once, "_said", set())
+    return lambda: [
+        str(one.message)
+        for one in recwarn.list
+        if "evaluated on this worker's own" in str(one.message)
+    ]
+
+
+def own_weights(store, model, **settings):
+    """Returns an optimizer after one step with the backup model."""
+    optimizer = wrap(
+        store,
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        **{"backup_model": True, **settings},
+    )
+    model(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+    return optimizer
+
+
+def test_evaluating_without_global_weights_is_warned_of_once(store, warnings_said):
+    model = torch.nn.Sequential(
+        torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1)
+    )
+    optimizer = own_weights(store, model)
+    with optimizer.global_weights(), torch.no_grad():
+        model.eval()(torch.ones(2, 3))
+    model.train()[1].eval()  # as frozen normalisation does
+    model(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    torch.utils.checkpoint.checkpoint(
+        model, torch.ones(2, 3, requires_grad=True), use_reentrant=True
+    ).sum().backward()
+    optimizer.step()
+    torch.nn.Linear(3, 4).eval()(torch.ones(2, 3))  # another model
+    assert not warnings_said()
+    with torch.no_grad():
+        for _ in range(2):
+            model.eval()(torch.ones(2, 3))
+    assert len(warnings_said()) == 1
+    assert "Expected it inside `with optimizer.global_weights():`" in warnings_said()[0]
+    optimizer.close()
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["without gradients alone", "in evaluation mode alone", "after close", "without backup model"],
+)
+def test_which_evaluations_are_on_this_workers_own_weights(store, warnings_said, how):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 1))
+    optimizer = own_weights(store, model, backup_model=how != "without backup model")
+    if how == "after close":
+        optimizer.close()
+    with torch.set_grad_enabled(how == "in evaluation mode alone"):
+        model.train(how == "without gradients alone")(torch.ones(2, 3))
+    assert len(warnings_said()) == (1 if how.endswith("alone") else 0)

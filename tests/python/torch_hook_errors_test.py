@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What slimps.torch.CommHookState refuses, in a job of one worker."""
+
+import pytest
+import slimps
+import slimps.torch
+import torch
+import torch_one_worker
+from torch_one_worker import model_and_sgd, refused
+
+one_store = torch_one_worker.one_store  # where pytest looks for fixtures
+
+
+def test_the_hook_refuses(store):
+    model, _ = model_and_sgd()
+    with refused("no parameter needs a gradient"):
+        slimps.torch.CommHookState([])
+    with refused("expected torch.float32, got torch.float64"):
+        slimps.torch.CommHookState(torch.nn.Linear(2, 2).double().named_parameters(), store=store)
+
+
+@pytest.mark.parametrize(
+    "codec",
+    [
+        "dgc:ratio=0.5",
+        "topk:ratio=0.5,momentum=nesterov",
+        {"compressor_type": "onebit", "momentum_type": "nesterov", "momentum_mu": 0.9},
+    ],
+    ids=["dgc", "topk", "byteps"],
+)
+def test_the_hook_with_momentum_in_the_codec(store, codec):
+    model, sgd = model_and_sgd()
+    store.set_gradient_compression(codec)
+
+    def state(optimizer):
+        return slimps.torch.CommHookState(
+            model.named_parameters(), store=store, optimizer=optimizer
+        )
+
+    with refused("the codec has momentum of its own, .*; expected optimizer= beside it"):
+        state(None)
+    for wrong, complaint in (
+        (
+            torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
+            "got SGD with 0.9 in parameter group 0",
+        ),
+        (torch.optim.AdamW(model.parameters()), "got AdamW with 0.9"),
+        (torch.optim.RMSprop(model.parameters(), momentum=0.5), "got RMSprop with 0.5"),
+    ):
+        with refused("twice; expected an optimizer without .*, " + complaint):
+            state(wrong)
+    made = state(sgd)
+    sgd.param_groups[0]["momentum"] = 0.8
+    with refused("got SGD with 0.8"):
+        made.exchange(None)  # before it looks at the bucket
+
+
+def test_a_hook_that_is_refused_has_joined_no_job():
+    model, _ = model_and_sgd()
+    slimps.init(scheduler="127.0.0.1:1", num_workers=1, num_servers=1)
+    with refused("expected optimizer= beside it"):
+        slimps.torch.CommHookState(model.named_parameters(), compression="dgc")
+
+
+def test_the_hook_leaves_momentum_to_the_optimizer_where_the_codec_has_none(store):
+    model, _ = model_and_sgd()
+    momentum = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for codec in ("1bit", "topk:ratio=0.5", {"type": "2bit", "threshold": 0.5}):
+        store.set_gradient_compression(codec)
+        assert not store.codec_has_momentum
+    slimps.torch.CommHookState(model.named_parameters(), store=store, optimizer=momentum)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One process of a job: what is known of it, and signals to it and what it started."""
+
+import collections
+import ctypes
+import os
+import signal
+
+LAST_LINES = 40
+PR_SET_PDEATHSIG = 1
+
+
+class Node:
+    """One process, its output and how it ended."""
+
+    def __init__(self, name, role, command):
+        self.name = name
+        self.role = role
+        self.command = command
+        self.process = None
+        self.reader = None
+        self.status = None  # as in subprocess: negative is a signal
+        self.last_lines = collections.deque(maxlen=LAST_LINES)
+
+    def describe_end(self):
+        if self.status is None:
+            return "is running"
+        if self.status < 0:
+            return "was killed by " + signal_name(-self.status)
+        return "exited with status %d" % self.status
+
+
+def signal_name(number):
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "signal %d" % number
+
+
+def exit_status(status):
+    """Returns a status as a shell shows it: 128 + the number of a signal."""
+    return 128 - status if status < 0 else status
+
+
+def die_with_parent():
+    """Returns a function for a child to run before exec.
+
+    The child then gets SIGKILL when the launcher ends, in whatever way.
+    """
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    parent = os.getpid()
+
+    def in_child():
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return in_child
+
+
+def signal_group(node, number):
+    try:
+        os.killpg(node.process.pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass
