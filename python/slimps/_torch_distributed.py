@@ -18,9 +18,10 @@ from slimps.errors import FailedPreconditionError, InvalidArgumentError
 class DistributedOptimizer(torch.optim.Optimizer):
     """Replaces `optimizer`: backward pushes gradients, the servers step, step() gets weights.
 
-    optimizer         torch.optim.SGD, Adam or AdamW over float32 parameters on the CPU. Learning
-                      rate and weight decay may differ between parameter groups and may change (rank
-                      0's count). Its other options must not change
+    optimizer         torch.optim.SGD, Adam or AdamW over parameters on the CPU: float32, or float16
+                      and bfloat16, whose float32 masters the servers keep. Learning rate and weight
+                      decay may differ between parameter groups and may change (rank 0's count). Its
+                      other options must not change
     named_parameters  model.named_parameters(): the names are the keys, and their order is the
                       priority (front layers first). Or the model itself: then codecs that treat
                       layers differently (adacomp) know each layer's kind, which they otherwise take
@@ -60,7 +61,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         other slimps.Error: an error of the job.
     """
 
-    # GradScaler calls step(grad_scaler=...) and leaves its checks to it.
+    # torch.amp.GradScaler sets `grad_scale` and `found_inf` for the time of step(), and leaves the rest to it.
     _step_supports_amp_scaling = True
 
     def __init__(self, optimizer: torch.optim.Optimizer, named_parameters: Optional[_torch_parameters.Named] = None, *,
@@ -71,12 +72,11 @@ class DistributedOptimizer(torch.optim.Optimizer):
                  grad_scale: Optional[float] = None, non_finite: str = "stop", timeout_s: Optional[float] = None,
                  type: Optional[str] = None,  # pylint: disable=redefined-builtin
                  store: Optional[kv.KVStore] = None, **options: Any) -> None:
-        # torch.optim.Optimizer.__init__ is not called: it would make parameter groups of its own.
+        self._groups_are_fixed = False
+        super().__init__(optimizer.param_groups, optimizer.defaults)
+        self._groups_are_fixed = True
         self._wrapped = optimizer
-        self.defaults = optimizer.defaults
-        self.state = optimizer.state
-        self.param_groups = optimizer.param_groups
-        self._hook_for_profile()
+        self._share_groups()
         self._check_arguments(backward_passes_per_step, non_finite, clip_gradient)
         if local_lr is not None and not backup_model:
             raise InvalidArgumentError("local_lr: is the backup model's; expected backup_model=True beside it")
@@ -84,8 +84,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._push_in_backward = push_in_backward
         found = _torch_groups.find(optimizer, named_parameters)
         self._names, self._parameters, self._left_out = found.names, found.tensors, found.left_out
-        self._arrays = [_torch_parameters.memory_of(parameter, "parameter %s" % name)
-                        for name, parameter in zip(self._names, self._parameters)]
+        self._masters = _torch_parameters.Masters(self._names, self._parameters)
         spec = _torch_optimizer.convert(optimizer, _torch_groups.BY_GROUP).spec()
         spec.average = True
         spec.clip_gradient = clip_gradient or 0.0
@@ -101,11 +100,11 @@ class DistributedOptimizer(torch.optim.Optimizer):
         # Longer than the store's timeout, so that the store's error, which says more, comes first.
         settings.timeout_s = self.store.timeout_s + 5
         self._backup_model = backup_model
-        self._exchange = self.store.exchange(self._names, found.layers, self._arrays, spec, settings)
+        self._exchange = self.store.exchange(self._names, found.layers, self._masters.arrays, spec, settings)
         if self.store.num_workers > 1:
             _torch_parameters.broadcast_others(found.others, self.store)
         self._rates = _torch_groups.Rates(optimizer, found.group_of)
-        self._weights = _torch_changes.Weights(self._names, self._parameters, self._arrays)
+        self._weights = _torch_changes.Weights(self._names, self._parameters)
         self._closed = False
         self._steps = -1
         self._holds_own = False  # the parameters hold this worker's own weights, not the servers'
@@ -116,13 +115,13 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     # ---- a step ---------------------------------------------------------------------------------
 
-    def step(self, closure: Optional[Callable[[], Any]] = None, grad_scaler: Any = None) -> Any:
+    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
         """Sends the remaining gradients and waits for the next forward pass's weights.
 
         Afterwards the parameters hold these weights. Returns the closure's result, or None. A
-        parameter whose `grad` is None contributes nothing. With `grad_scaler`
-        (torch.cuda.amp.GradScaler passes itself), gradients are unscaled first; if any worker's are
-        not finite, all workers skip the step.
+        parameter whose `grad` is None contributes nothing. Within torch.amp.GradScaler.step,
+        gradients are unscaled first; if any worker's are not finite, all workers skip the step, and
+        the scales of those workers back off.
 
         Raises
             FailedPreconditionError: weights, gradients that were sent, or learning rates were
@@ -134,7 +133,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if grad_scaler is not None and not self._all_finite(grad_scaler):
+        if hasattr(self, "found_inf") and not self._all_finite():
             self._passes = [0] * len(self._passes)
             return loss
         for index, parameter in enumerate(self._parameters):
@@ -143,9 +142,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
         too_late = self._changed_too_late()
         self._finish()
         if too_late is not None:
-            wrapped = all(name.startswith("module.") for name in self._names)
-            raise FailedPreconditionError("%s; expected DistributedOptimizer(..., push_in_backward=False)%s" % (
-                too_late, ", or no DistributedDataParallel around the model, which averages gradients" if wrapped else ""))
+            raise FailedPreconditionError(
+                "%s; expected DistributedOptimizer(..., push_in_backward=False), and no DistributedDataParallel around "
+                "the model, which averages gradients itself" % too_late)
         return loss
 
     def skip_step(self) -> None:
@@ -185,14 +184,16 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """
         if any(sent is not None for sent in self._out):
             raise FailedPreconditionError("global_weights: gradients of a step have gone out; expected step() before")
-        kept = [array.copy() for array in self._arrays] if self._backup_model else []
+        kept = [array.copy() for array in self._masters.arrays] if self._backup_model else []
         self._exchange.drain()
+        self._masters.publish()
         own, self._holds_own = self._holds_own, False
         try:
             yield
         finally:
-            for array, values in zip(self._arrays, kept):
+            for array, values in zip(self._masters.arrays, kept):
                 np.copyto(array, values)
+            self._masters.publish()
             self._holds_own = own
 
     def close(self) -> None:
@@ -206,6 +207,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if self._watch is not None:
             self._watch.end()
         self._exchange.drain()
+        self._masters.publish()
         for hook in self._hooks:
             hook.remove()
         if self._owns_store:
@@ -237,9 +239,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
         Collective. Each worker saves its own result, since residuals differ. Save the model's
         weights separately, inside global_weights(). The result does not hold the servers' momentum
         as the backup model has seen it, so the first step after loading lacks it. It does not hold
-        the part of compressed pulls that the servers have not sent yet.
+        the part of compressed pulls that the servers have not sent yet. Hooks of state_dict() and
+        load_state_dict() see the wrapped optimizer's part.
         """
-        return {"optimizer": self._wrapped.state_dict(),
+        return {"optimizer": super().state_dict(),
                 "servers": _as_tensor(self.store.optimizer_states()),
                 "residuals": _as_tensor(self.store.residuals()),
                 "rank": self.store.rank, "num_workers": self.store.num_workers}
@@ -259,13 +262,14 @@ class DistributedOptimizer(torch.optim.Optimizer):
             raise InvalidArgumentError("load_state_dict: expected a DistributedOptimizer's, got one without %s"
                                        % ", ".join(sorted(missing)))
         _check_place((state_dict["rank"], state_dict["num_workers"]), (self.store.rank, self.store.num_workers))
-        self._wrapped.load_state_dict(state_dict["optimizer"])
-        self.param_groups = self._wrapped.param_groups
-        self.state = self._wrapped.state
+        super().load_state_dict(state_dict["optimizer"])
         self.store.put_optimizer_states(_as_bytes(state_dict["servers"]))
         self.store.put_residuals(_as_bytes(state_dict["residuals"]))
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
+        if not self._groups_are_fixed:  # the base class's constructor
+            super().add_param_group(param_group)
+            return
         raise FailedPreconditionError("add_param_group: the servers know the parameters from the beginning; expected "
                                       "it before the DistributedOptimizer is made")
 
@@ -273,7 +277,17 @@ class DistributedOptimizer(torch.optim.Optimizer):
         raise FailedPreconditionError("DistributedOptimizer: cannot be copied or pickled, it is part of a job; "
                                       "state_dict() can")
 
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        """Takes over loaded groups, as the wrapped optimizer's kind does."""
+        self._wrapped.__setstate__(state)
+        self._share_groups()
+
     # ---- inside ---------------------------------------------------------------------------------
+
+    def _share_groups(self) -> None:
+        """Makes groups and state those of the wrapped optimizer, which learning-rate schedulers may hold."""
+        self.param_groups = self._wrapped.param_groups
+        self.state = self._wrapped.state
 
     @staticmethod
     def _check_arguments(passes: int, non_finite: str, clip_gradient: Optional[float]) -> None:
@@ -301,7 +315,6 @@ class DistributedOptimizer(torch.optim.Optimizer):
         The hook refers to this optimizer weakly: autograd would otherwise keep it alive.
         """
         parameter = self._parameters[index]
-        accumulator = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
         me = weakref.ref(self)
 
         def ready(*_: Any) -> None:
@@ -309,6 +322,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
             if optimizer is not None:
                 optimizer._ready(index)
 
+        if hasattr(parameter, "register_post_accumulate_grad_hook"):  # since torch 2.1
+            return parameter.register_post_accumulate_grad_hook(ready)
+        accumulator = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
         handle = accumulator.register_hook(ready)
         handle.accumulator = accumulator  # autograd itself holds it weakly
         return handle
@@ -332,7 +348,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             self._tell_hyper()
         gradient = self._parameters[index].grad
         packed = _torch_parameters.packed_gradient(gradient, self._names[index])
-        self._out[index] = _torch_changes.Sent.now(gradient, packed, self._steps)
+        self._out[index] = _torch_changes.Sent.now(gradient, self._steps)
         self._exchange.on_gradient(index, packed)
 
     def _tell_hyper(self) -> None:
@@ -372,27 +388,22 @@ class DistributedOptimizer(torch.optim.Optimizer):
         # What this step has sent.
         self._out: List[Optional[_torch_changes.Sent]] = [None] * len(self._parameters)
         self._hyper_told = False
+        self._masters.publish()
         self._weights.mark()
 
-    def _all_finite(self, grad_scaler: Any) -> bool:
-        """Unscales the gradients; returns True if those of all workers are finite.
-
-        If they are not, every worker's scaler is told that it found an infinity.
-        """
+    def _all_finite(self) -> bool:
+        """Unscales the gradients; returns True if those of all workers are finite."""
         if self._push_in_backward:
             raise FailedPreconditionError("GradScaler: gradients have gone out scaled; expected "
                                           "DistributedOptimizer(..., push_in_backward=False)")
-        state = grad_scaler._per_optimizer_states[id(self)]
-        if not state["found_inf_per_device"]:
-            grad_scaler.unscale_(self)
-        found = list(state["found_inf_per_device"].values())
         self._scales = True
-        mine = float(any(bool(one.item()) for one in found))
-        if self.store.all_reduce_sum([mine])[0] == 0:
-            return True
-        for one in found:
-            one.fill_(1.0)  # every worker's scale backs off
-        return False
+        if self.store.all_reduce_sum([float(self.found_inf.item() != 0)])[0] != 0:
+            return False
+        if self.grad_scale is not None:  # None: the script called unscale_
+            for parameter in self._parameters:
+                if parameter.grad is not None:
+                    parameter.grad.div_(self.grad_scale)
+        return True
 
 
 def _check_place(saved: Tuple[int, int], here: Tuple[int, int]) -> None:
