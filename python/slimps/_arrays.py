@@ -175,10 +175,12 @@ class Outputs:
 
 
 def _bounds(array: np.ndarray) -> Tuple[int, int]:
-    if not array.flags.c_contiguous:
-        return np.byte_bounds(array)
     start = array.__array_interface__["data"][0]
-    return start, start + array.nbytes
+    spans = [(length - 1) * stride for length, stride in zip(array.shape, array.strides)]
+    return (
+        start + sum(span for span in spans if span < 0),
+        start + sum(span for span in spans if span > 0) + array.itemsize,
+    )
 
 
 def keep_apart(outputs: Sequence[Outputs]) -> None:

@@ -16,9 +16,9 @@ from slimps import (
     _keys,
     _known_keys,
     _open_stores,
+    _options,
     _slimps,
     _store_optimizer,
-    _store_types,
     _updater,
     _whole_file,
 )
@@ -45,7 +45,7 @@ class KVStore:
         self._store = store
         self._job = job
         self._type = name
-        self._kind = _store_types.resolve(name)
+        self._kind = _options.resolve_type(name)
         self._grad_scale = options.grad_scale
         self._timeout_s = options.timeout_s
         self._compression = _compression.Compression.of(options.compression)
@@ -68,12 +68,12 @@ class KVStore:
     @property
     def is_local(self) -> bool:
         """True if the store lives in this process alone, without a job."""
-        return self._kind in _store_types.LOCAL
+        return self._kind in _options.LOCAL
 
     @property
     def has_rounds(self) -> bool:
         """True if the servers join all workers' pushes into rounds (dist_sync)."""
-        return self._kind in _store_types.ROUNDS
+        return self._kind in _options.ROUNDS
 
     @property
     def rank(self) -> int:
@@ -490,7 +490,7 @@ class KVStore:
         FailedPreconditionError: the store steps with each push and has no optimizer.
         """
         shape = self._keys.shape(name, "push")
-        if self._kind in _store_types.PUSH_BY_PUSH and not self._optimizer.is_set:
+        if self._kind in _options.PUSH_BY_PUSH and not self._optimizer.is_set:
             raise FailedPreconditionError(
                 "push of key %r: a %s store steps with each push and keeps no sums; expected "
                 "set_optimizer before" % (name, self._type)

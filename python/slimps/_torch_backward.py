@@ -37,7 +37,6 @@ class Backward:
             hook.remove()
 
     def _hook(self, index: int, parameter: torch.Tensor) -> Any:
-        accumulator = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
         me = weakref.ref(self)
 
         def completed(*_: Any) -> None:
@@ -45,6 +44,9 @@ class Backward:
             if backward is not None:
                 backward._count(index)
 
+        if hasattr(parameter, "register_post_accumulate_grad_hook"):  # since torch 2.1
+            return parameter.register_post_accumulate_grad_hook(completed)
+        accumulator = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
         handle = accumulator.register_hook(completed)
         handle.accumulator = accumulator  # autograd itself holds it weakly
         return handle

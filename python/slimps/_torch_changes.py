@@ -8,6 +8,7 @@ from typing import List, NamedTuple, Optional, Tuple
 import numpy as np
 import torch
 
+from slimps import _torch_parameters
 from slimps.errors import FailedPreconditionError
 
 _SAMPLED = 32  # elements of a tensor
@@ -26,10 +27,9 @@ class Weights:
     elements of each parameter are compared.
     """
 
-    def __init__(
-        self, names: List[str], parameters: List[torch.Tensor], arrays: List[np.ndarray]
-    ) -> None:
-        self._watched = list(zip(names, parameters, arrays, [_sample(array) for array in arrays]))
+    def __init__(self, names: List[str], parameters: List[torch.Tensor]) -> None:
+        bits = [_torch_parameters.bits_of(parameter) for parameter in parameters]
+        self._watched = list(zip(names, parameters, bits, [_sample(array) for array in bits]))
         self._marks: List[Tuple[int, bytes]] = []
 
     def mark(self) -> None:
@@ -66,22 +66,19 @@ class Sent(NamedTuple):
     bits: Optional[int]
 
     @classmethod
-    def now(cls, gradient: torch.Tensor, packed: np.ndarray, step: int) -> "Sent":
-        """Returns the record of a gradient sent in step `step`, from 0; `packed` has its values."""
+    def now(cls, gradient: torch.Tensor, step: int) -> "Sent":
+        """Returns the record of a gradient sent in step `step`, from 0."""
         looks = step < _LOOKED_THROUGH or step % _LOOKED_THROUGH == 0
-        return cls(gradient, gradient._version, _sum_of_bits(packed) if looks else None)
+        return cls(gradient, gradient._version, _sum_of_bits(gradient) if looks else None)
 
     def is_still(self, gradient: Optional[torch.Tensor]) -> bool:
         """True if `gradient` is the tensor that was sent, and unchanged."""
         return (
             gradient is self.gradient
             and gradient._version == self.version
-            and (
-                self.bits is None
-                or self.bits == _sum_of_bits(gradient.detach().contiguous().numpy())
-            )
+            and (self.bits is None or self.bits == _sum_of_bits(gradient))
         )
 
 
-def _sum_of_bits(packed: np.ndarray) -> int:
-    return int(packed.reshape(-1).view(np.uint32).sum(dtype=np.uint32))
+def _sum_of_bits(gradient: torch.Tensor) -> int:
+    return int(_torch_parameters.bits_of(gradient.contiguous()).sum(dtype=np.int32))

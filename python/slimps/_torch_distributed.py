@@ -27,9 +27,10 @@ from slimps.errors import FailedPreconditionError, InvalidArgumentError
 class DistributedOptimizer(torch.optim.Optimizer):
     """Replaces `optimizer`: backward pushes gradients, the servers step, step() gets weights.
 
-    optimizer         torch.optim.SGD, Adam or AdamW over float32 parameters on the CPU. Learning
-                      rate and weight decay may differ between parameter groups and may change (rank
-                      0's count). Its other options must not change
+    optimizer         torch.optim.SGD, Adam or AdamW over parameters on the CPU: float32, or float16
+                      and bfloat16, whose float32 masters the servers keep. Learning rate and weight
+                      decay may differ between parameter groups and may change (rank 0's count). Its
+                      other options must not change
     named_parameters  model.named_parameters(): the names are the keys, and their order is the
                       priority (front layers first). Or the model itself: then codecs that treat
                       layers differently (adacomp) know each layer's kind, which they otherwise take
@@ -69,7 +70,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         other slimps.Error: an error of the job.
     """
 
-    # GradScaler calls step(grad_scaler=...) and leaves its checks to it.
+    # torch.amp.GradScaler sets `grad_scale` and `found_inf` for step(), and leaves the rest to it.
     _step_supports_amp_scaling = True
 
     def __init__(
@@ -93,12 +94,11 @@ class DistributedOptimizer(torch.optim.Optimizer):
         store: Optional[kv.KVStore] = None,
         **options: Any,
     ) -> None:
-        # torch.optim.Optimizer.__init__ is not called: it would make parameter groups of its own.
+        self._groups_are_fixed = False
+        super().__init__(optimizer.param_groups, optimizer.defaults)
+        self._groups_are_fixed = True
         self._wrapped = optimizer
-        self.defaults = optimizer.defaults
-        self.state = optimizer.state
-        self.param_groups = optimizer.param_groups
-        self._hook_for_profile()
+        self._share_groups()
         self._check_arguments(backward_passes_per_step, non_finite, clip_gradient)
         if local_lr is not None and not backup_model:
             raise InvalidArgumentError(
@@ -108,10 +108,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._push_in_backward = push_in_backward
         found = _torch_groups.find(optimizer, named_parameters)
         self._names, self._parameters, self._left_out = found.names, found.tensors, found.left_out
-        self._arrays = [
-            _torch_parameters.memory_of(parameter, "parameter %s" % name)
-            for name, parameter in zip(self._names, self._parameters)
-        ]
+        self._masters = _torch_parameters.Masters(self._names, self._parameters)
         spec = _torch_optimizer.convert(optimizer, _torch_groups.BY_GROUP).spec()
         spec.average = True
         spec.clip_gradient = clip_gradient or 0.0
@@ -138,12 +135,12 @@ class DistributedOptimizer(torch.optim.Optimizer):
         settings.timeout_s = self.store.timeout_s + 5
         self._backup_model = backup_model
         self._exchange = self.store.exchange(
-            self._names, found.layers, self._arrays, spec, settings
+            self._names, found.layers, self._masters.arrays, spec, settings
         )
         if self.store.num_workers > 1:
             _torch_parameters.broadcast_others(found.others, self.store)
         self._rates = _torch_groups.Rates(optimizer, found.group_of)
-        self._weights = _torch_changes.Weights(self._names, self._parameters, self._arrays)
+        self._weights = _torch_changes.Weights(self._names, self._parameters)
         self._closed = False
         self._steps = -1
         self._holds_own = False  # the parameters hold this worker's own weights, not the servers'
@@ -155,13 +152,13 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     # ---- a step ---------------------------------------------------------------------------------
 
-    def step(self, closure: Optional[Callable[[], Any]] = None, grad_scaler: Any = None) -> Any:
+    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
         """Sends the remaining gradients and waits for the next forward pass's weights.
 
         Afterwards the parameters hold these weights. Returns the closure's result, or None. A
-        parameter whose `grad` is None contributes nothing. With `grad_scaler`
-        (torch.cuda.amp.GradScaler passes itself), gradients are unscaled first; if any worker's are
-        not finite, all workers skip the step.
+        parameter whose `grad` is None contributes nothing. Within torch.amp.GradScaler.step,
+        gradients are unscaled first; if any worker's are not finite, all workers skip the step, and
+        the scales of those workers back off.
 
         Raises
             FailedPreconditionError: weights, gradients that were sent, or learning rates were
@@ -172,7 +169,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if grad_scaler is not None and not self._all_finite(grad_scaler):
+        if hasattr(self, "found_inf") and not self._all_finite():
             self._backward.begin_step()
             return loss
         for index, parameter in enumerate(self._parameters):
@@ -181,15 +178,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
         too_late = self._changed_too_late()
         self._finish()
         if too_late is not None:
-            wrapped = all(name.startswith("module.") for name in self._names)
             raise FailedPreconditionError(
-                "%s; expected DistributedOptimizer(..., push_in_backward=False)%s"
-                % (
-                    too_late,
-                    ", or no DistributedDataParallel around the model, which averages gradients"
-                    if wrapped
-                    else "",
-                )
+                "%s; expected DistributedOptimizer(..., push_in_backward=False), and no "
+                "DistributedDataParallel around the model, which averages gradients itself"
+                % too_late
             )
         return loss
 
@@ -234,14 +226,16 @@ class DistributedOptimizer(torch.optim.Optimizer):
             raise FailedPreconditionError(
                 "global_weights: gradients of a step have gone out; expected step() before"
             )
-        kept = [array.copy() for array in self._arrays] if self._backup_model else []
+        kept = [array.copy() for array in self._masters.arrays] if self._backup_model else []
         self._exchange.drain()
+        self._masters.publish()
         own, self._holds_own = self._holds_own, False
         try:
             yield
         finally:
-            for array, values in zip(self._arrays, kept):
+            for array, values in zip(self._masters.arrays, kept):
                 np.copyto(array, values)
+            self._masters.publish()
             self._holds_own = own
 
     def close(self) -> None:
@@ -255,6 +249,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if self._watch is not None:
             self._watch.end()
         self._exchange.drain()
+        self._masters.publish()
         self._backward.end()
         if self._owns_store:
             self.store.close()
@@ -285,9 +280,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
         Collective. Each worker saves its own result, since residuals differ. Save the model's
         weights separately, inside global_weights(). The result does not hold the servers' momentum
         as the backup model has seen it, so the first step after loading lacks it. It does not hold
-        the part of compressed pulls that the servers have not sent yet.
+        the part of compressed pulls that the servers have not sent yet. Hooks of state_dict() and
+        load_state_dict() see the wrapped optimizer's part.
         """
-        return _torch_state.saved(self._wrapped, self.store)
+        return _torch_state.saved(super().state_dict(), self.store)
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """Restores a state_dict() of the same rank. Call it before the first step. Collective.
@@ -299,12 +295,13 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 another rank or number of workers.
         """
         _torch_state.check(state_dict, self.store)
-        self._wrapped.load_state_dict(state_dict["optimizer"])
-        self.param_groups = self._wrapped.param_groups
-        self.state = self._wrapped.state
+        super().load_state_dict(state_dict["optimizer"])
         _torch_state.restore(state_dict, self.store)
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
+        if not self._groups_are_fixed:  # the base class's constructor
+            super().add_param_group(param_group)
+            return
         raise FailedPreconditionError(
             "add_param_group: the servers know the parameters from the beginning; expected "
             "it before the DistributedOptimizer is made"
@@ -316,7 +313,17 @@ class DistributedOptimizer(torch.optim.Optimizer):
             "state_dict() can"
         )
 
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        """Takes over loaded groups, as the wrapped optimizer's kind does."""
+        self._wrapped.__setstate__(state)
+        self._share_groups()
+
     # ---- inside ---------------------------------------------------------------------------------
+
+    def _share_groups(self) -> None:
+        """Makes groups and state those of the wrapped optimizer, which schedulers may hold."""
+        self.param_groups = self._wrapped.param_groups
+        self.state = self._wrapped.state
 
     @staticmethod
     def _check_arguments(passes: int, non_finite: str, clip_gradient: Optional[float]) -> None:
@@ -360,7 +367,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             self._tell_hyper()
         gradient = self._parameters[index].grad
         packed = _torch_parameters.packed_gradient(gradient, self._names[index])
-        self._out[index] = _torch_changes.Sent.now(gradient, packed, self._steps)
+        self._out[index] = _torch_changes.Sent.now(gradient, self._steps)
         self._exchange.on_gradient(index, packed)
 
     def _tell_hyper(self) -> None:
@@ -404,26 +411,21 @@ class DistributedOptimizer(torch.optim.Optimizer):
         # What this step has sent.
         self._out: List[Optional[_torch_changes.Sent]] = [None] * len(self._parameters)
         self._hyper_told = False
+        self._masters.publish()
         self._weights.mark()
 
-    def _all_finite(self, grad_scaler: Any) -> bool:
-        """Unscales the gradients; returns True if those of all workers are finite.
-
-        If they are not, every worker's scaler is told that it found an infinity.
-        """
+    def _all_finite(self) -> bool:
+        """Unscales the gradients; returns True if those of all workers are finite."""
         if self._push_in_backward:
             raise FailedPreconditionError(
                 "GradScaler: gradients have gone out scaled; expected "
                 "DistributedOptimizer(..., push_in_backward=False)"
             )
-        state = grad_scaler._per_optimizer_states[id(self)]
-        if not state["found_inf_per_device"]:
-            grad_scaler.unscale_(self)
-        found = list(state["found_inf_per_device"].values())
         self._scales = True
-        mine = float(any(bool(one.item()) for one in found))
-        if self.store.all_reduce_sum([mine])[0] == 0:
-            return True
-        for one in found:
-            one.fill_(1.0)  # every worker's scale backs off
-        return False
+        if self.store.all_reduce_sum([float(self.found_inf.item() != 0)])[0] != 0:
+            return False
+        if self.grad_scale is not None:  # None: the script called unscale_
+            for parameter in self._parameters:
+                if parameter.grad is not None:
+                    parameter.grad.div_(self.grad_scale)
+        return True

@@ -35,7 +35,10 @@ def find(optimizer: torch.optim.Optimizer, named: Optional[_torch_parameters.Nam
     for number, group in enumerate(optimizer.param_groups):
         for place, parameter in enumerate(group["params"]):
             group_of[id(parameter)] = number
-            ordered.append(("group%d.%d" % (number, place), parameter))
+            names = group.get(
+                "param_names"
+            )  # torch 2: of optimizers that were given named_parameters()
+            ordered.append((names[place] if names else "group%d.%d" % (number, place), parameter))
     given = ordered
     if named is not None:
         given = _torch_parameters.pairs(named, "named_parameters")

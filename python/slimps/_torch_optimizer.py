@@ -13,7 +13,7 @@ from slimps.errors import InvalidArgumentError
 # scheduler's notes (initial_lr, max_lr), a group's name.
 _TAKEN: Dict[str, Sequence[str]] = {
     "SGD": ("lr", "weight_decay", "momentum", "nesterov"),
-    "Adam": ("lr", "weight_decay", "betas", "eps"),
+    "Adam": ("lr", "weight_decay", "betas", "eps", "decoupled_weight_decay"),
     "AdamW": ("lr", "weight_decay", "betas", "eps"),
 }
 _FIXED: Dict[str, Dict[str, Any]] = {
@@ -70,5 +70,7 @@ def convert(optimizer: Any, by_group: Sequence[str] = ()) -> _optimizer.Optimize
     if kind == "SGD":
         return _optimizer.SGD(momentum=options["momentum"], nesterov=options["nesterov"], **common)
     beta1, beta2 = options["betas"]
-    made = _optimizer.Adam if kind == "Adam" else _optimizer.AdamW
+    # torch 2's Adam(decoupled_weight_decay=True) is AdamW.
+    decoupled = kind == "AdamW" or optimizer.param_groups[0].get("decoupled_weight_decay", False)
+    made = _optimizer.AdamW if decoupled else _optimizer.Adam
     return made(beta1=beta1, beta2=beta2, epsilon=options["eps"], **common)

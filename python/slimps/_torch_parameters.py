@@ -29,9 +29,16 @@ _LAYERS = (
 )
 
 
+_HALVES = (torch.float16, torch.bfloat16)
+
+_SHARDED = ("DTensor", "FlatParameter", "ShardedTensor")
+
+
 def pairs(named: Named, what: str) -> NamedTensors:
     """Returns the (name, tensor) pairs of a module, named_parameters() or a state dict.
 
+    Names are those of the model itself: without the parts that torch.compile and
+    DistributedDataParallel put before them.
     InvalidArgumentError: `named` is something else, or has a name twice.
     """
     if isinstance(named, nn.Module):
@@ -52,7 +59,15 @@ def pairs(named: Named, what: str) -> NamedTensors:
         if pair[0] in names:
             raise InvalidArgumentError("%s: name %r stands twice" % (what, pair[0]))
         names.add(pair[0])
-    return found
+    bare = _bare([name for name, _ in found])
+    return [(name, tensor) for name, (_, tensor) in zip(bare, found)]
+
+
+def _bare(names: List[str]) -> List[str]:
+    names = [name.replace("_orig_mod.", "") for name in names]
+    if not names or not all(name.startswith("module.") for name in names):
+        return names
+    return _bare([name[len("module.") :] for name in names])
 
 
 def layers_of(named: Optional[Named], tensors: List[torch.Tensor]) -> List[str]:
@@ -74,6 +89,19 @@ def memory_of(tensor: torch.Tensor, what: str) -> np.ndarray:
 
     InvalidArgumentError: the tensor is not contiguous, dense float32 on the CPU.
     """
+    _check_memory(tensor, what)
+    if tensor.dtype != torch.float32:
+        raise InvalidArgumentError("%s: expected torch.float32, got %s" % (what, tensor.dtype))
+    return _floats(tensor)
+
+
+def _check_memory(tensor: torch.Tensor, what: str) -> None:
+    """Raises InvalidArgumentError if the tensor is not contiguous, dense memory of the CPU."""
+    if type(tensor).__name__ in _SHARDED:
+        raise InvalidArgumentError(
+            "%s: is a %s, which FSDP and tensor parallel make; expected whole tensors, as of a "
+            "model that every worker holds" % (what, type(tensor).__name__)
+        )
     if tensor.device.type != "cpu":
         raise InvalidArgumentError(
             "%s: expected a tensor on the CPU, got one on %s" % (what, tensor.device)
@@ -82,20 +110,55 @@ def memory_of(tensor: torch.Tensor, what: str) -> np.ndarray:
         raise InvalidArgumentError(
             "%s: expected a dense tensor, got layout %s" % (what, tensor.layout)
         )
-    if tensor.dtype != torch.float32:
-        raise InvalidArgumentError("%s: expected torch.float32, got %s" % (what, tensor.dtype))
     if not tensor.is_contiguous():
         raise InvalidArgumentError(
             "%s: expected contiguous memory, got strides %s of shape %s"
             % (what, tuple(tensor.stride()), tuple(tensor.shape))
         )
-    return _floats(tensor)
+
+
+class Masters:
+    """Float32 arrays that are exchanged with the servers: each parameter's memory, or a copy of one in half precision.
+
+        masters = Masters(names, parameters)
+        exchange(masters.arrays)
+        masters.publish()  # half-precision parameters get the arrays' values
+
+    InvalidArgumentError: a parameter is not a contiguous, dense tensor of floats on the CPU.
+    """
+
+    def __init__(self, names: List[str], parameters: List[torch.Tensor]) -> None:
+        self.arrays: List[np.ndarray] = []
+        self._halves: NamedTensors = []  # (parameter, master)
+        for name, parameter in zip(names, parameters):
+            if parameter.dtype in _HALVES:
+                _check_memory(parameter, "parameter %s" % name)
+                master = parameter.detach().float()
+                self._halves.append((parameter, master))
+                self.arrays.append(_floats(master))
+            else:
+                self.arrays.append(memory_of(parameter, "parameter %s" % name))
+
+    def publish(self) -> None:
+        """Rounds the masters into the parameters of half precision."""
+        with torch.no_grad():
+            for parameter, master in self._halves:
+                parameter.copy_(master)
+
+
+def bits_of(parameter: torch.Tensor) -> np.ndarray:
+    """Returns an array over a parameter's memory, whose elements are its bits as integers."""
+    return _floats(
+        parameter.detach().view(torch.int16 if parameter.dtype in _HALVES else torch.int32)
+    )
 
 
 def packed_gradient(gradient: torch.Tensor, name: str) -> np.ndarray:
-    """Returns a gradient's values as a packed array, without a copy if it is contiguous."""
-    if gradient.layout == torch.strided and not gradient.is_contiguous():
-        gradient = gradient.contiguous()
+    """Returns a gradient's values as a packed array, without a copy if it is contiguous float32."""
+    if gradient.layout == torch.strided:
+        gradient = gradient.detach().contiguous()
+        if gradient.dtype in _HALVES:
+            gradient = gradient.float()
     return memory_of(gradient, "gradient of %s" % name)
 
 

@@ -13,10 +13,10 @@ from slimps.errors import InvalidArgumentError
 _PARTS = ("optimizer", "servers", "residuals", "rank", "num_workers")
 
 
-def saved(wrapped: torch.optim.Optimizer, store: kv.KVStore) -> Dict[str, Any]:
-    """Returns the options of `wrapped`, the servers' state and the residuals. Collective."""
+def saved(optimizer: Dict[str, Any], store: kv.KVStore) -> Dict[str, Any]:
+    """Returns an optimizer's own state_dict(), the servers' state and the residuals. Collective."""
     parts = (
-        wrapped.state_dict(),
+        optimizer,
         _as_tensor(store.optimizer_states()),
         _as_tensor(store.residuals()),
         store.rank,

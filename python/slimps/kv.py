@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from slimps import _job, _open_stores, _options, _slimps, _store_types
+from slimps import _job, _open_stores, _options, _slimps
 from slimps._kvstore import KVStore
 
 __all__ = ["KVStore", "create"]
@@ -70,8 +70,8 @@ def create(type: str = "dist_sync", **options: Any) -> "KVStore":
             that job.
         DeadlineExceededError: the scheduler does not answer, or nodes are missing.
     """
-    kind = _store_types.resolve(type)
-    job = _job.current() if kind in _store_types.ROUNDS + _store_types.PUSH_BY_PUSH else None
+    kind = _options.resolve_type(type)
+    job = _job.current() if kind in _options.ROUNDS + _options.PUSH_BY_PUSH else None
     if job is not None:
         _open_stores.check_none_of(job)
     made = _options.make(job, options)

@@ -2,6 +2,7 @@
 """Jobs of real processes whose workers are Python: files of scenarios, or the test itself."""
 
 import contextlib
+import importlib.util
 import sys
 
 import process_cluster
@@ -15,7 +16,8 @@ class Daemons(process_cluster.ProcessCluster):
         super().__init__(workers, servers, [], worker=None)
 
     def start_scenario(self, rank, script, *arguments):
-        self.start_worker(rank, [sys.executable, "tests/python/%s.py" % script] + list(arguments))
+        path = importlib.util.find_spec(script).origin
+        self.start_worker(rank, [sys.executable, path] + list(arguments))
 
 
 def run(script, *arguments, workers=2, servers=2):

@@ -1,8 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs pytest files with Debian's python3 on the package as it was built. Their cases are
-# counted one by one.
+# Runs pytest files with Debian's python3, or (--torch2) with SLIMPS_TORCH2_PYTHON, on the package
+# as it was built. Their cases are counted one by one.
 set -eu
-export PYTHONPATH="$PWD/python/package:$PWD/tests/python:$PWD/tests/cluster/processes:$PWD/tests/repo"
+export PYTHONPATH="$PWD/python/package:$PWD/tests/python:$PWD/tests/python/pytorch"
+export PYTHONPATH="$PYTHONPATH:$PWD/tests/cluster/processes:$PWD/tests/repo"
 export PYTHONDONTWRITEBYTECODE=1
-exec /usr/bin/python3 -m pytest -v -p no:cacheprovider --junitxml="$XML_OUTPUT_FILE" "$@"
+python=/usr/bin/python3
+if [ "$1" = --torch2 ]; then
+  python=${SLIMPS_TORCH2_PYTHON:?names no Python: tools/slimps test makes one with torch 2}
+  shift
+fi
+exec "$python" -m pytest -v -p no:cacheprovider --junitxml="$XML_OUTPUT_FILE" "$@"

@@ -17,6 +17,7 @@ sys.path[:0] = [TOOLS, HERE]
 import fake_commands  # noqa: E402
 from cli import setup  # noqa: E402
 from cli import test_run  # noqa: E402
+from cli import torch2_environment  # noqa: E402
 
 
 class CommandsTest(unittest.TestCase):
@@ -197,6 +198,9 @@ class RunTestsTest(CommandsTest):
     def setUp(self):
         super().setUp()
         self.replace("install_packages", lambda: None)
+        self.stack.enter_context(
+            mock.patch.object(torch2_environment, "ensure", lambda: "/torch2/python")
+        )
 
     def run_tests(self, arguments, targets, status=0):
         """Runs the tests with fake results. `targets`: label -> (overall status, text of
@@ -249,6 +253,31 @@ class RunTestsTest(CommandsTest):
         self.run_tests(["--config=tsan"], {})
         self.assertEqual(["--config=tsan", "//..."], self.fake.calls[0][-2:])
         self.assertIn("--keep_going", self.fake.calls[0])
+
+    def test_todays_pytorch_has_a_python_of_its_own_or_is_left_out(self):
+        python = "--test_env=SLIMPS_TORCH2_PYTHON=/torch2/python"
+        self.run_tests([], {})
+        self.assertIn(python, self.fake.calls[-1])
+        self.run_tests(["//tests/server/..."], {})
+        self.assertNotIn(python, self.fake.calls[-1])
+        status, said = self.run_tests(["--without-torch2"], {"//a:b": ("PASSED", None)})
+        self.assertEqual(
+            (
+                0,
+                "the tests of today's PyTorch were left out (--without-torch2)\n1 passed, 0 failed\n",
+            ),
+            (status, said),
+        )
+        self.assertIn("--test_tag_filters=-torch2", self.fake.calls[-1])
+        self.assertNotIn("--without-torch2", self.fake.calls[-1])
+
+    def test_without_a_package_index_the_tests_run_without_their_python(self):
+        def fail():
+            raise setup.SetupError("no index")
+
+        with mock.patch.object(torch2_environment, "ensure", fail):
+            self.run_tests([], {})
+        self.assertFalse([option for option in self.fake.calls[-1] if "TORCH2" in option])
 
     def test_a_bazel_that_fails_without_a_word_of_targets_fails(self):
         status, said = self.run_tests([], {}, status=37)

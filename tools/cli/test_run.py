@@ -3,11 +3,16 @@
 
 import json
 import os
+import sys
 import tempfile
 import urllib.parse
 import xml.etree.ElementTree as ElementTree
 
 from cli import setup
+from cli import torch2_environment
+
+
+WITHOUT_TORCH2 = "--without-torch2"
 
 
 class Tally:
@@ -79,19 +84,44 @@ def read_text(path):
         return text.read()
 
 
+def torch2_options(targets, left_out):
+    """Returns Bazel's options that choose the Python with torch 2, or leave out its tests.
+
+    The environment is made only if `targets` may contain such tests. If that fails, these tests
+    fail, which says how to leave them out.
+    """
+    if left_out:
+        return ["--test_tag_filters=-torch2"]
+    if not any(target.startswith(("//...", "//tests/...", "//tests/python")) for target in targets):
+        return []
+    try:
+        return ["--test_env=SLIMPS_TORCH2_PYTHON=" + torch2_environment.ensure()]
+    except setup.SetupError as error:
+        print(
+            "slimps: %s; %s leaves out the tests that need it" % (error, WITHOUT_TORCH2),
+            file=sys.stderr,
+        )
+        return []
+
+
 def run(arguments):
     """Tests targets (default all) with Bazel options. Returns the exit status."""
     setup.install_packages()
-    if not any(not argument.startswith("-") for argument in arguments):
-        arguments = arguments + ["//..."]
+    left_out = WITHOUT_TORCH2 in arguments
+    arguments = [argument for argument in arguments if argument != WITHOUT_TORCH2]
+    targets = [argument for argument in arguments if not argument.startswith("-")]
+    if not targets:
+        targets = ["//..."]
+        arguments = arguments + targets
+    options = ["--keep_going"] + torch2_options(targets, left_out)
     with tempfile.TemporaryDirectory(prefix="slimps-") as folder:
         events = os.path.join(folder, "events.json")
         status = setup.run_bazel(
-            "test", ["--keep_going", "--build_event_json_file=" + events] + arguments
+            "test", options + ["--build_event_json_file=" + events] + arguments
         )
-        targets = read_events(events) if os.path.exists(events) else {}
+        results = read_events(events) if os.path.exists(events) else {}
     tally = Tally()
-    for label, (overall, paths) in sorted(targets.items()):
+    for label, (overall, paths) in sorted(results.items()):
         count_cases(
             label,
             overall or "NO_STATUS",
@@ -102,5 +132,7 @@ def run(arguments):
         tally.failures.append("bazel test (exit status %d, see above)" % status)
     for name in tally.failures:
         print("FAILED " + name)
+    if left_out:
+        print("the tests of today's PyTorch were left out (%s)" % WITHOUT_TORCH2)
     print(tally.last_line(), flush=True)
     return 1 if tally.failures else 0

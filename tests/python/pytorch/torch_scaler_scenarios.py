@@ -21,42 +21,45 @@ from torch_training import (
 )
 
 
-class Scaler:
-    """Does what torch.cuda.amp.GradScaler does with an optimizer of _step_supports_amp_scaling.
+class StandInScaler:
+    """Does what torch 2's GradScaler does with an optimizer of _step_supports_amp_scaling.
 
-    The real one needs CUDA.
+    torch 1.13's own needs CUDA.
     """
 
-    def __init__(self):
-        self.scale_now = 1024.0
-        self._per_optimizer_states = {}
+    def __init__(self, _device, init_scale, growth_interval):
+        assert growth_interval == 1
+        self._scale = torch.tensor(init_scale)
 
     def scale(self, loss):
-        return loss * self.scale_now
-
-    def unscale_(self, optimizer):
-        found = torch.zeros(1)
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                parameter.grad /= self.scale_now
-                if not bool(torch.isfinite(parameter.grad).all()):
-                    found.fill_(1.0)
-        self._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = {"cpu": found}
+        return loss * self._scale
 
     def step(self, optimizer):
         assert optimizer._step_supports_amp_scaling
-        self._per_optimizer_states[id(optimizer)] = {"found_inf_per_device": {}}
-        optimizer.step(grad_scaler=self)
+        gradients = [
+            parameter.grad for group in optimizer.param_groups for parameter in group["params"]
+        ]
+        self._found = torch.tensor(float(not all(bool(one.isfinite().all()) for one in gradients)))
+        optimizer.grad_scale, optimizer.found_inf = self._scale, self._found
+        optimizer.step()
+        del optimizer.grad_scale, optimizer.found_inf
 
-    def update(self, optimizer):
-        found = self._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
-        self.scale_now *= 0.5 if any(bool(one.item()) for one in found.values()) else 2.0
+    def update(self):
+        self._scale = self._scale * (0.5 if self._found else 2.0)
+
+    def get_scale(self):
+        return float(self._scale)
+
+
+def scaler_of_1024():
+    made = torch.amp.GradScaler if hasattr(torch.amp, "GradScaler") else StandInScaler
+    return made("cpu", init_scale=1024.0, growth_interval=1)
 
 
 def gradients_that_a_scaler_scaled():
     alone, model = network(), network()
     reference = OPTIMIZERS["sgd"](alone)
-    scaler = Scaler()
+    scaler = scaler_of_1024()
     with slimps.torch.DistributedOptimizer(
         OPTIMIZERS["sgd"](model),
         model.named_parameters(),
@@ -72,16 +75,17 @@ def gradients_that_a_scaler_scaled():
             if number == 3 and rank == 1:
                 model[0].weight.grad[0, 0, 0, 0] = float("inf")  # only worker 1's, but both skip
             scaler.step(optimizer)
-            scaler.update(optimizer)
+            scaler.update()
             assert farthest(model, alone) < 1e-5, (number, farthest(model, alone))
-        assert scaler.scale_now == 1024.0 * 2**6, "one step back on both workers"
+        expected = 1024.0 * 2 ** (6 if rank == 1 else 8)  # one step back on worker 1 alone
+        assert scaler.get_scale() == expected, (scaler.get_scale(), expected)
 
 
 def a_worker_without_data_beside_a_scaler():
     """Worker 1 has no data in steps 2 and 4. In step 4 worker 0's gradients are infinite, so no
     worker steps."""
     model = network()
-    scaler = Scaler()
+    scaler = scaler_of_1024()
     weights = []
     with slimps.torch.DistributedOptimizer(
         OPTIMIZERS["sgd"](model),
@@ -99,6 +103,7 @@ def a_worker_without_data_beside_a_scaler():
                 if number == 4:
                     model[0].weight.grad[0, 0, 0, 0] = float("inf")
                 scaler.step(optimizer)
+                scaler.update()
             weights.append(model[0].weight.detach().clone())
             assert same_everywhere(optimizer.store, model)
         changed = [not torch.equal(before, after) for before, after in zip(weights, weights[1:])]

@@ -3,6 +3,7 @@
 
 import jobs
 import pytest
+import torch
 import torch_scaler_scenarios
 import torch_scenarios
 
@@ -30,6 +31,17 @@ def test_training_equals_one_process_on_the_joint_batch(kind):
 )
 def test_scenario(scenario):
     jobs.run(scenario.__module__, scenario.__name__)
+
+
+# torch 1.13 has no convolutions in float16 on the CPU.
+@pytest.mark.parametrize("dtype", ["bfloat16"] + ["float16"] * hasattr(torch, "compile"))
+def test_half_precision(dtype):
+    jobs.run("torch_scenarios", "half_precision_parameters", dtype)
+
+
+@pytest.mark.skipif(not hasattr(torch, "compile"), reason="torch 1.13 has no torch.compile")
+def test_compiled_models_keep_their_names():
+    jobs.run("torch_scenarios", "compiled_models_keep_their_names")
 
 
 def test_a_run_that_was_saved_goes_on_bit_for_bit(tmp_path):

@@ -160,22 +160,21 @@ def test_what_changes_between_backward_and_step(store, change, complaint):
     ), "the step as it was without that change"
 
 
-def test_a_model_that_ddp_still_wraps_is_guessed(store):
+def test_a_model_that_ddp_still_wraps(store):
     inner, sgd = model_and_sgd()
     named = [("module." + name, parameter) for name, parameter in inner.named_parameters()]
     optimizer = slimps.torch.DistributedOptimizer(sgd, named, store=store)
     inner(torch.ones(1, 3)).sum().backward()
     inner.bias.grad /= 2
     with refused(
-        "gradient of module.bias: .* or no DistributedDataParallel around",
-        slimps.FailedPreconditionError,
+        "gradient of bias: .* no DistributedDataParallel around", slimps.FailedPreconditionError
     ):
         optimizer.step()
 
 
 def test_what_begins_to_change_later(store):
-    """slimps does not look through the gradients of every step, so it notices the change a few
-    steps later."""
+    """slimps does not look through the gradients of every step, so it notices a change through
+    `.data` a few steps later. torch 2 clips without `.data`, and counts the change itself."""
     model, sgd = model_and_sgd()
     optimizer = wrap(store, model, sgd)
     with refused("gradient of weight: was changed after", slimps.FailedPreconditionError):
@@ -185,7 +184,7 @@ def test_what_begins_to_change_later(store):
             if number >= 13:
                 clip_by_value(model, optimizer)
             optimizer.step()
-    assert number == 20
+    assert number == (20 if torch.__version__ < "2" else 13)
 
 
 class Halved(torch.autograd.Function):

@@ -213,6 +213,47 @@ def clipped_gradients():
         assert farthest(model, alone) < 1e-5, farthest(model, alone)
 
 
+def half_precision_parameters(dtype):
+    """The servers step float32 masters by the mean gradient; parameters are the rounded masters."""
+    dtype = getattr(torch, dtype)
+    alone, model = network().to(dtype), network().to(dtype)
+    masters = [parameter.detach().float() for parameter in alone.parameters()]
+    reference = torch.optim.SGD(masters, lr=0.1, momentum=0.9, weight_decay=1e-3)
+    with slimps.torch.DistributedOptimizer(OPTIMIZERS["sgd"](model), model) as optimizer:
+        rank = optimizer.store.rank
+        for images, labels in batches(20):
+            images = images.to(dtype)
+            for master in masters:
+                master.grad = torch.zeros_like(master)
+            for one in (0, 1):
+                alone.zero_grad()
+                loss_of(alone, *mine(one, images, labels)).backward()
+                for parameter, master in zip(alone.parameters(), masters):
+                    master.grad += parameter.grad.float() / 2
+            reference.step()
+            with torch.no_grad():
+                for parameter, master in zip(alone.parameters(), masters):
+                    parameter.copy_(master)
+            step(optimizer, model, *mine(rank, images, labels))
+            assert farthest(model, alone) <= (ROUNDING and 0.01), farthest(model, alone)
+        with optimizer.global_weights():
+            assert farthest(model, alone) <= (ROUNDING and 0.01), farthest(model, alone)
+
+
+def compiled_models_keep_their_names():
+    model, alone = network(), network()
+    reference = torch.optim.SGD(alone.parameters(), lr=0.1)
+    compiled = torch.compile(model, backend="aot_eager")
+    with slimps.torch.DistributedOptimizer(
+        torch.optim.SGD(compiled.parameters(), lr=0.1), compiled.named_parameters()
+    ) as optimizer:
+        assert all(optimizer.store.has_key(name) for name, _ in model.named_parameters())
+        for images, labels in batches(10):
+            step(reference, alone, images, labels)
+            step(optimizer, compiled, *mine(optimizer.store.rank, images, labels))
+            assert farthest(model, alone) < 1e-5, farthest(model, alone)
+
+
 def data_that_ends_unevenly():
     """Worker 1 has nothing in step 2, has a smaller batch in step 3, and ends after that."""
     alone, model = network(), network()

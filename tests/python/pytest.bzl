@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of the Python package: each runs with Debian's Python and, as NAME_torch2, with torch 2."""
+
+JOB = [
+    "//scheduler:slimps_scheduler",
+    "//server:slimps_server",
+    "//tests/cluster/processes:process_cluster.py",
+    "//tests/python:jobs.py",
+    "//tests/repo:eventually.py",
+]
+
+def _pytest(name, file, arguments, size, data, tags):
+    # Tagged, since an extension built with a sanitizer cannot be loaded into a Python that was not.
+    native.sh_test(
+        name = name,
+        size = size,
+        srcs = ["//tests/python:run_pytest.sh"],
+        args = arguments + [native.package_name() + "/" + file],
+        data = [file, "//python:package"] + data,
+        tags = ["python"] + tags,
+    )
+
+def pytest(name, size = "medium", data = [], debian = True, torch2 = True):
+    """Runs name.py.
+
+    Args:
+      name: the test's file, without its suffix.
+      size: as of any test.
+      data: what it needs beside the package, and JOB if it starts one.
+      debian: run it with Debian's numpy and torch 1.13.
+      torch2: run it with numpy 2 and torch 2, too. `tools/slimps test` makes that environment.
+    """
+    if debian:
+        _pytest(name, name + ".py", [], size, data, [])
+    if torch2:
+        _pytest(name + "_torch2", name + ".py", ["--torch2"], size, data, ["torch2"])

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scenarios that workers of torch_recipe_test.py run: torch_recipe_scenarios.py NAME GROUP_FILE.
+
+Each is a training as docs/migrate-from-ddp.md writes it, beside one process with the joint batch.
+"""
+
+import os
+import sys
+
+import slimps
+import slimps.torch
+import torch
+import torch.distributed as dist
+from torch_training import OPTIMIZERS, batches, farthest, loss_of, mine, network, step
+
+STEPS = 10
+
+
+def join(path):
+    """Does what `slimps launch` and torchrun do for a script. Returns this worker's rank."""
+    rank = slimps.init().rank
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_WORLD_SIZE="2")
+    dist.init_process_group("gloo", init_method="file://" + path, rank=rank, world_size=2)
+    return rank
+
+
+def trained_alone():
+    alone = network()
+    optimizer = OPTIMIZERS["sgd"](alone)
+    for images, labels in batches(STEPS):
+        step(optimizer, alone, images, labels)
+    return alone
+
+
+def pushed_everything(state, model):
+    """True if each step's gradients went to the servers, and not through gloo."""
+    return state.totals()["bytes_pushed"] == 4 * STEPS * sum(
+        one.numel() for one in model.parameters()
+    )
+
+
+def accelerate_with_the_hook(path):
+    from accelerate import Accelerator
+
+    rank = join(path)
+    accelerator = Accelerator(cpu=True)
+    model = network()
+    model, optimizer = accelerator.prepare(model, OPTIMIZERS["sgd"](model))
+    with slimps.torch.CommHookState(model.named_parameters()) as state:
+        model.register_comm_hook(state, slimps.torch.comm_hook)
+        for images, labels in batches(STEPS):
+            images, labels = mine(rank, images, labels)
+            optimizer.zero_grad()
+            accelerator.backward(loss_of(model, images, labels))
+            optimizer.step()
+        assert pushed_everything(state, model)
+    assert farthest(model, trained_alone()) < 1e-5
+
+
+def accelerate_with_distributed_optimizer(path):
+    from accelerate import Accelerator
+
+    rank = join(path)
+    accelerator = Accelerator(cpu=True)
+    model = accelerator.prepare_model(network(), evaluation_mode=True)
+    with slimps.torch.DistributedOptimizer(OPTIMIZERS["sgd"](model), model) as optimizer:
+        for images, labels in batches(STEPS):
+            images, labels = mine(rank, images, labels)
+            optimizer.zero_grad()
+            accelerator.backward(loss_of(model, images, labels))
+            optimizer.step()
+    assert farthest(model, trained_alone()) < 1e-5
+
+
+def lightning_with_the_hook(path):
+    import lightning
+    from lightning.pytorch.strategies import DDPStrategy
+
+    rank = join(path)
+
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.model = network()
+
+        def training_step(self, batch, _):
+            return loss_of(self.model, *batch)
+
+        def configure_optimizers(self):
+            return OPTIMIZERS["sgd"](self.model)
+
+    class Slimps(lightning.Callback):
+        """DDPStrategy(ddp_comm_hook=...) registers hooks on GPUs alone."""
+
+        def on_train_start(self, trainer, pl_module):
+            self.state = slimps.torch.CommHookState(pl_module.named_parameters())
+            trainer.strategy.model.register_comm_hook(self.state, slimps.torch.comm_hook)
+
+        def on_train_end(self, trainer, pl_module):
+            assert pushed_everything(self.state, pl_module)
+            self.state.close()
+
+    module = Module()
+    trainer = lightning.Trainer(
+        accelerator="cpu",
+        devices=2,
+        strategy=DDPStrategy(process_group_backend="gloo"),
+        callbacks=[Slimps()],
+        max_epochs=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+    )
+    data = [mine(rank, images, labels) for images, labels in batches(STEPS)]
+    trainer.fit(module, torch.utils.data.DataLoader(data, batch_size=None))
+    assert farthest(module.model, trained_alone()) < 1e-5
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    globals()[sys.argv[1]](*sys.argv[2:])
