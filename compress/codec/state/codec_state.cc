@@ -2,7 +2,6 @@
 #include "compress/codec/state/codec_state.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace slimps {
 
@@ -27,10 +26,6 @@ void CodecState::LendTo(const Codec& codec, EncodeInput& input) {
 void CodecState::NoteEncoded(const EncodeStats& stats) {
   part(StateKind::kResidual).bound = stats.ResidualBound();
   if (momentum_lent_) NoteMomentum(stats.momentum_bound);
-}
-
-void CodecState::ForgetBounds() {
-  for (Part& part : parts_) part.bound = std::numeric_limits<float>::infinity();
 }
 
 }  // namespace slimps

@@ -38,8 +38,8 @@ class CodecState final {
   Part& part(StateKind kind) { return parts_[static_cast<size_t>(kind)]; }
   const Part& part(StateKind kind) const { return parts_[static_cast<size_t>(kind)]; }
 
-  // The states; empty if no codec has wanted them yet. Whoever writes to them without an encoding
-  // calls ForgetBounds.
+  // The states; empty if no codec has wanted them yet. What writes to them without an encoding also
+  // sets the bounds of the parts.
   std::span<float> residual() { return part(StateKind::kResidual).values.floats(); }
   std::span<float> momentum() { return part(StateKind::kMomentum).values.floats(); }
   float residual_bound() const { return part(StateKind::kResidual).bound; }
@@ -58,8 +58,6 @@ class CodecState final {
 
   // Takes over the bound that Codec::AdvanceMomentum returned.
   void NoteMomentum(float bound) { part(StateKind::kMomentum).bound = bound; }
-
-  void ForgetBounds();
 
  private:
   size_t elements_ = 0;

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <istream>
-#include <ostream>
 #include <span>
+#include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -44,78 +44,68 @@ uint64_t HeaderHash(const T& header) {
 }
 
 template <typename T>
-void Write(std::ostream& file, T header) {
+void AppendHeader(T header, std::string& content) {
   header.header_hash = HeaderHash(header);
-  file.write(reinterpret_cast<const char*>(&header), sizeof header);
+  content.append(reinterpret_cast<const char*>(&header), sizeof header);
 }
 
-void WriteState(std::ostream& file, const CodecStateId& id, StateKind kind,
-                const AlignedBuffer& values) {
+void AppendState(const CodecStateId& id, StateKind kind, const AlignedBuffer& values,
+                 std::string& content) {
   EntryHeader header;
   header.key = id.first;
   header.partition = id.second;
   header.kind = static_cast<uint32_t>(kind);
   header.elements = values.floats().size();
   header.floats_hash = HashBytes(values.bytes());
-  Write(file, header);
-  file.write(reinterpret_cast<const char*>(values.bytes().data()),
-             static_cast<std::streamsize>(values.size()));
+  AppendHeader(header, content);
+  content.append(reinterpret_cast<const char*>(values.bytes().data()), values.size());
 }
 
-// Reads a stream of `bytes` bytes and counts how many are left, so that a declared size meets its
-// limit before anything is allocated. Thread-compatible. The stream outlives it.
-class Reader final {
- public:
-  Reader(const std::string& name, std::istream& file, uint64_t bytes)
-      : name_(name), file_(file), left_(bytes) {}
-
-  uint64_t left() const { return left_; }
-
-  absl::Status Read(void* to, uint64_t bytes) {
-    if (bytes > left_ || !file_.read(static_cast<char*>(to), static_cast<std::streamsize>(bytes))) {
-      return absl::DataLossError(
-          absl::StrCat(name_, ": cut off, expected ", bytes, " more bytes, got ", left_));
-    }
-    left_ -= bytes;
-    return absl::OkStatus();
+// Takes the first `bytes` bytes off `left`.
+absl::StatusOr<std::string_view> Take(uint64_t bytes, std::string_view& left) {
+  if (bytes > left.size()) {
+    return absl::DataLossError(
+        absl::StrCat("codec states: cut off, expected ", bytes, " more bytes, got ", left.size()));
   }
-
- private:
-  const std::string name_;
-  std::istream& file_;
-  uint64_t left_ = 0;
-};
+  const std::string_view taken = left.substr(0, bytes);
+  left.remove_prefix(bytes);
+  return taken;
+}
 
 template <typename T>
-absl::Status ReadHeader(const std::string& name, Reader& reader, T* header) {
-  SLIMPS_RETURN_IF_ERROR(reader.Read(header, sizeof *header));
-  if (HeaderHash(*header) == header->header_hash) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(name, ": a header's checksum disagrees, ", reader.left(),
-                                          " bytes before the end"));
+absl::StatusOr<T> TakeHeader(std::string_view& left) {
+  SLIMPS_ASSIGN_OR_RETURN(const std::string_view bytes, Take(sizeof(T), left));
+  T header;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  if (HeaderHash(header) == header.header_hash) return header;
+  return absl::DataLossError(absl::StrCat("codec states: a header's checksum disagrees, ",
+                                          left.size(), " bytes before the end"));
 }
 
-std::string Where(const std::string& name, const EntryHeader& header) {
-  return absl::StrCat(name, ": key ", absl::Hex(header.key), ", partition ", header.partition,
+std::string Where(const EntryHeader& header) {
+  return absl::StrCat("codec states: key ", absl::Hex(header.key), ", partition ", header.partition,
                       ", kind ", header.kind);
 }
 
-// Reads an entry's floats and sets `bound` to their largest magnitude.
-absl::StatusOr<AlignedBuffer> ReadFloats(const std::string& name, const EntryHeader& header,
-                                         Reader& reader, float* bound) {
-  if (header.elements == 0 || header.elements > reader.left() / sizeof(float)) {
-    return absl::DataLossError(absl::StrCat(Where(name, header), " declares ", header.elements,
-                                            " elements, ", reader.left(), " bytes are left"));
+// Takes an entry's floats off `left` and sets `bound` to their largest magnitude.
+absl::StatusOr<AlignedBuffer> TakeFloats(const EntryHeader& header, std::string_view& left,
+                                         float* bound) {
+  // A declared size meets its limit before anything is allocated.
+  if (header.elements == 0 || header.elements > left.size() / sizeof(float)) {
+    return absl::DataLossError(absl::StrCat(Where(header), " declares ", header.elements,
+                                            " elements, ", left.size(), " bytes are left"));
   }
   AlignedBuffer buffer = AlignedBuffer::OfFloats(header.elements);
-  SLIMPS_RETURN_IF_ERROR(reader.Read(buffer.bytes().data(), buffer.size()));
+  SLIMPS_ASSIGN_OR_RETURN(const std::string_view bytes, Take(buffer.size(), left));
+  std::memcpy(buffer.bytes().data(), bytes.data(), bytes.size());
   if (HashBytes(buffer.bytes()) != header.floats_hash) {
-    return absl::DataLossError(absl::StrCat(Where(name, header), ": checksum disagrees"));
+    return absl::DataLossError(absl::StrCat(Where(header), ": checksum disagrees"));
   }
   *bound = 0;
   for (float value : buffer.floats()) {
     if (!std::isfinite(value)) {
       return absl::InvalidArgumentError(
-          absl::StrCat(Where(name, header), ": expected finite numbers, got ", value));
+          absl::StrCat(Where(header), ": expected finite numbers, got ", value));
     }
     *bound = std::max(*bound, std::fabs(value));
   }
@@ -124,53 +114,57 @@ absl::StatusOr<AlignedBuffer> ReadFloats(const std::string& name, const EntryHea
 
 }  // namespace
 
-void WriteStates(const CodecStates& states, std::ostream& file) {
+std::string BuildStates(const CodecStates& states) {
   FileHeader file_header;
-  for (const auto& [id, state] : states) {
-    for (const StateKind kind : kStateKinds) file_header.entries += state.part(kind).there();
-  }
-  Write(file, file_header);
+  size_t bytes = sizeof file_header;
   for (const auto& [id, state] : states) {
     for (const StateKind kind : kStateKinds) {
-      if (state.part(kind).there()) WriteState(file, id, kind, state.part(kind).values);
+      if (!state.part(kind).there()) continue;
+      ++file_header.entries;
+      bytes += sizeof(EntryHeader) + state.part(kind).values.size();
     }
   }
+  std::string content;
+  content.reserve(bytes);
+  AppendHeader(file_header, content);
+  for (const auto& [id, state] : states) {
+    for (const StateKind kind : kStateKinds) {
+      if (state.part(kind).there()) AppendState(id, kind, state.part(kind).values, content);
+    }
+  }
+  return content;
 }
 
-absl::StatusOr<CodecStates> ReadStates(const std::string& name, std::istream& file,
-                                       uint64_t bytes) {
-  Reader reader(name, file, bytes);
-  FileHeader file_header;
-  SLIMPS_RETURN_IF_ERROR(ReadHeader(name, reader, &file_header));
+absl::StatusOr<CodecStates> ParseStates(std::string_view content) {
+  std::string_view left = content;
+  SLIMPS_ASSIGN_OR_RETURN(const FileHeader file_header, TakeHeader<FileHeader>(left));
   if (std::memcmp(file_header.magic, FileHeader().magic, sizeof file_header.magic) != 0 ||
       file_header.version != FileHeader().version || file_header.zero != 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat(name, ": expected codec states, version ", FileHeader().version));
+        absl::StrCat("codec states: expected codec states, version ", FileHeader().version));
   }
   CodecStates states;
   std::tuple<KeyId, uint32_t, uint32_t> last;
   for (uint64_t i = 0; i < file_header.entries; ++i) {
-    EntryHeader header;
-    SLIMPS_RETURN_IF_ERROR(ReadHeader(name, reader, &header));
+    SLIMPS_ASSIGN_OR_RETURN(const EntryHeader header, TakeHeader<EntryHeader>(left));
     const std::tuple id(header.key, header.partition, header.kind);
     if (header.kind > static_cast<uint32_t>(StateKind::kMomentum) || (i > 0 && id <= last)) {
-      return absl::InvalidArgumentError(absl::StrCat(Where(name, header), ": out of order"));
+      return absl::InvalidArgumentError(absl::StrCat(Where(header), ": out of order"));
     }
     last = id;
     CodecState& state = states[CodecStateId(header.key, header.partition)];
     // The residual, if there is one, comes first and says how long the momentum must be.
     if (!state.part(StateKind::kResidual).there()) state = CodecState(header.elements);
     if (state.elements() != header.elements) {
-      return absl::InvalidArgumentError(absl::StrCat(Where(name, header), ": expected ",
-                                                     state.elements(), " elements, got ",
-                                                     header.elements));
+      return absl::InvalidArgumentError(absl::StrCat(Where(header), ": expected ", state.elements(),
+                                                     " elements, got ", header.elements));
     }
     CodecState::Part& part = state.part(static_cast<StateKind>(header.kind));
-    SLIMPS_ASSIGN_OR_RETURN(part.values, ReadFloats(name, header, reader, &part.bound));
+    SLIMPS_ASSIGN_OR_RETURN(part.values, TakeFloats(header, left, &part.bound));
   }
-  if (reader.left() != 0) {
+  if (!left.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(name, ": ", reader.left(), " bytes after the last entry"));
+        absl::StrCat("codec states: ", left.size(), " bytes after the last entry"));
   }
   return states;
 }

@@ -10,23 +10,21 @@
 #ifndef SLIMPS_COMPRESS_CODEC_STATE_STATE_FILE_H_
 #define SLIMPS_COMPRESS_CODEC_STATE_STATE_FILE_H_
 
-#include <cstdint>
-#include <iosfwd>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "compress/codec/state/codec_state.h"
 
 namespace slimps {
 
-// Writes all states. The stream knows of errors.
-void WriteStates(const CodecStates& states, std::ostream& file);
+// Returns all states as bytes. Throws std::bad_alloc.
+std::string BuildStates(const CodecStates& states);
 
-// Reads the states that WriteStates wrote, from a stream of `bytes` bytes. `name` is for messages.
+// Reads the states that BuildStates wrote.
 // InvalidArgument: it is something else, or holds numbers that are not finite.
 // DataLoss: it is cut off or changed.
-[[nodiscard]] absl::StatusOr<CodecStates> ReadStates(const std::string& name, std::istream& file,
-                                                     uint64_t bytes);
+[[nodiscard]] absl::StatusOr<CodecStates> ParseStates(std::string_view content);
 
 }  // namespace slimps
 

@@ -11,13 +11,11 @@
 // "none" sends g + e and clears it.
 //
 // Thread-safe, but one partition's state belongs to one thread at a time: the one that encodes it.
-// A state stays where it is until Clear, Load, Parse, ReplaceBy, Repartition or the store's end.
+// A state stays where it is until Parse, ReplaceBy, Repartition or the store's end.
 #ifndef SLIMPS_COMPRESS_CODEC_STATE_STATE_STORE_H_
 #define SLIMPS_COMPRESS_CODEC_STATE_STATE_STORE_H_
 
-#include <cstddef>
 #include <cstdint>
-#include <iosfwd>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,36 +40,17 @@ class StateStore final {
   [[nodiscard]] absl::StatusOr<CodecState*> Prepare(const Codec& codec, KeyId key,
                                                     uint32_t partition, EncodeInput& input);
 
-  // Returns the partition's state, which then has a residual and, with kWanted, a momentum.
-  // FailedPrecondition: as for Prepare.
-  enum class Momentum { kAsIs, kWanted };
-  [[nodiscard]] absl::StatusOr<CodecState*> GetOrCreate(KeyId key, uint32_t partition,
-                                                        size_t elements,
-                                                        Momentum momentum = Momentum::kAsIs);
-
   // Returns the partition's state; nullptr if it was never compressed.
   CodecState* Find(KeyId key, uint32_t partition);
 
-  void Clear();
-
-  size_t TotalBytes() const;
-
   // ---- Operations on all states. REQUIRES: no encoding runs meanwhile.
   //
-  // Writes all states to one file, which is replaced as a whole.
-  // Unavailable: the file cannot be written.
-  [[nodiscard]] absl::Status Save(const std::string& path) const;
-
-  // Replaces all states by the file's. On an error they stay as they were.
-  // NotFound: the file cannot be opened.
-  // InvalidArgument: it is no file of codec states, or holds numbers that are not finite.
-  // DataLoss: it is cut off or changed.
-  [[nodiscard]] absl::Status Load(const std::string& path);
-
-  // Returns the bytes that Save would write. Throws std::bad_alloc.
+  // Returns all states as bytes (state_file.h). Throws std::bad_alloc.
   std::string Serialize() const;
 
-  // Replaces all states by those of Serialize. Errors: as for Load, without NotFound.
+  // Replaces all states by those that Serialize wrote. On an error they stay as they were.
+  // InvalidArgument: they are no codec states, or hold numbers that are not finite.
+  // DataLoss: they are cut off or changed.
   [[nodiscard]] absl::Status Parse(std::string_view content);
 
   // Replaces all states by those of `other`, which is then empty.
@@ -85,11 +64,6 @@ class StateStore final {
                                          const PartitionGrid& to);
 
  private:
-  // `name` is for messages.
-  absl::Status ReadFrom(const std::string& name, std::istream& file, uint64_t bytes);
-  // Returns the partition's entry; makes it if there is none.
-  absl::StatusOr<CodecState*> Entry(KeyId key, uint32_t partition, size_t elements);
-
   mutable Mutex mutex_;
   CodecStates states_ ABSL_GUARDED_BY(mutex_);
 };

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/compress/codec/state/add_state.h"
 #include "worker/saved/checked_content.h"
 
 namespace slimps {
@@ -47,7 +48,7 @@ class Residuals : public ::testing::Test {
       const float sign = tensor->key.typed_name() == "s:a" ? 1 : -1;
       for (uint32_t i = 0; i < tensor->partitions.size(); ++i) {
         const PartitionPlan& partition = tensor->partitions[i];
-        CodecState& state = **states.GetOrCreate(tensor->key.id(), i, partition.elements);
+        CodecState& state = AddState(states, tensor->key.id(), i, partition.elements);
         for (size_t k = 0; k < partition.elements; ++k) {
           state.residual()[k] = sign * static_cast<float>(partition.offset + k + 1);
         }

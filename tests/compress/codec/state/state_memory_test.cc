@@ -4,6 +4,7 @@
 
 #include "compress/codec/state/state_store.h"
 #include "gtest/gtest.h"
+#include "tests/compress/codec/state/add_state.h"
 #include "tests/proto/base/failing_allocations.h"
 
 namespace slimps {
@@ -12,8 +13,7 @@ namespace {
 TEST(StateStoreOutOfMemory, WhatIsSerializedIsWhole) {
   StateStore store;
   for (uint32_t partition = 0; partition < 3; ++partition) {
-    ASSERT_TRUE(store.GetOrCreate(7, partition, 1000).ok());
-    store.Find(7, partition)->residual()[partition] = 1;
+    AddState(store, 7, partition, 1000).residual()[partition] = 1;
   }
   const std::string whole = store.Serialize();
   for (int n = 0;; ++n) {
@@ -26,7 +26,7 @@ TEST(StateStoreOutOfMemory, WhatIsSerializedIsWhole) {
     EXPECT_NE(ran_out, returned) << "allocation " << n;
     if (ran_out) continue;
     EXPECT_TRUE(content == whole);
-    EXPECT_GT(n, 3) << "it grows several times";
+    EXPECT_GT(n, 0) << "it does allocate";
     return;
   }
 }
