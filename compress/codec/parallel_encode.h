@@ -3,8 +3,7 @@
 // have the same bits for any number of threads.
 //
 //   ParallelEncoder encoder(threads);
-//   auto result = encoder.Encode({.codec = codec, .input = {...}, .payload = bit_buf.bytes()});
-//   auto results = encoder.EncodeAll(jobs);    // partitions side by side
+//   auto stats = encoder.Encode({.codec = codec, .input = {...}, .payload = bit_buf.bytes()});
 //
 // The calling thread encodes small tensors alone: to hand them over costs more than to encode them.
 // With large ones it works too, so no thread only waits. Thread-safe; callers share the arena.
@@ -14,12 +13,9 @@
 #include <cstddef>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "compress/codec/codec.h"
-#include "proto/base/clock.h"
 
 namespace slimps {
 
@@ -29,20 +25,14 @@ struct EncodeJob {
   std::span<std::byte> payload;  // at least codec->MaxPayloadBytes(gradient.size())
 };
 
-struct EncodeResult {
-  EncodeStats stats;
-  absl::Duration wall;  // from the job's begin to its end
-  absl::Duration cpu;   // sum over all threads
-};
-
 class ParallelEncoder final {
  public:
   // A gradient with fewer bytes of fp32 is small: the caller's thread encodes it alone.
   static constexpr size_t kInlineBytes = 64 << 10;
 
   // `threads` counts the caller; 0: as many as there are cores. At most as many as there are cores
-  // work at the same time. `clock` measures EncodeResult::wall and outlives the encoder.
-  explicit ParallelEncoder(int threads, const Clock* clock = MachineClock());
+  // work at the same time.
+  explicit ParallelEncoder(int threads);
   ~ParallelEncoder();
   ParallelEncoder(const ParallelEncoder&) = delete;
   ParallelEncoder& operator=(const ParallelEncoder&) = delete;
@@ -53,13 +43,7 @@ class ParallelEncoder final {
   // Encodes as Codec::Encode does. An error names the first bad element, whatever the number of
   // threads.
   // Internal: memory ran out or TBB failed. The job's residual and momentum may be half updated.
-  [[nodiscard]] absl::StatusOr<EncodeResult> Encode(const EncodeJob& job) const;
-
-  // Encodes all jobs and returns the results in the order of `jobs`. A job that fails does not
-  // affect the others.
-  // REQUIRES: no two jobs share a payload or a residual.
-  [[nodiscard]] std::vector<absl::StatusOr<EncodeResult>> EncodeAll(
-      std::span<const EncodeJob> jobs) const;
+  [[nodiscard]] absl::StatusOr<EncodeStats> Encode(const EncodeJob& job) const;
 
  private:
   struct Arena;

@@ -23,7 +23,7 @@ MadePayload RawPayload(const GradientPart& part) {
 PayloadMaker::PayloadMaker(const PayloadMakerOptions& options)
     : options_(options),
       raw_(MakeCodec(CodecSpec{.name = "none"}).value()),
-      encoder_(options.encode_threads, options.clock) {}
+      encoder_(options.encode_threads) {}
 
 absl::StatusOr<MadePayload> PayloadMaker::Make(const GradientPart& part, const Codec& codec,
                                                const Codec& compressor) {
@@ -106,10 +106,10 @@ absl::StatusOr<EncodeStats> PayloadMaker::Encode(const Codec& codec, EncodeInput
                                                  std::span<std::byte> payload) {
   SLIMPS_ASSIGN_OR_RETURN(CodecState* const state, states_.Prepare(codec, input.context.key,
                                                                    input.context.partition, input));
-  SLIMPS_ASSIGN_OR_RETURN(const EncodeResult result,
+  SLIMPS_ASSIGN_OR_RETURN(const EncodeStats stats,
                           encoder_.Encode({.codec = &codec, .input = input, .payload = payload}));
-  if (state != nullptr) state->NoteEncoded(result.stats);
-  return result.stats;
+  if (state != nullptr) state->NoteEncoded(stats);
+  return stats;
 }
 
 }  // namespace slimps

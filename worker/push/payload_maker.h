@@ -31,7 +31,6 @@
 #include "compress/codec/parallel_encode.h"
 #include "compress/codec/state/state_store.h"
 #include "proto/base/buffer.h"
-#include "proto/base/clock.h"
 #include "worker/device/device.h"
 #include "worker/device/host_pool.h"
 #include "worker/tensor/key_table.h"
@@ -42,7 +41,6 @@ struct PayloadMakerOptions {
   float grad_scale = 1.0f;
   int encode_threads = 0;  // 0: as many as there are cores
   uint32_t worker = 0;     // rank; random codecs draw by it
-  const Clock* clock = MachineClock();
 };
 
 struct GradientPart {

@@ -4,8 +4,8 @@
 //
 //   EncodeInput input{.gradient = g, .grad_scale = scale, .gradient_bound = bound};
 //   CodecState* state = *states.Prepare(*codec, key, partition, input);  // states and their bounds
-//   auto result = encoder.Encode({.codec = codec, .input = input, .payload = bit_buf.bytes()});
-//   if (result.ok() && state != nullptr) state->NoteEncoded(result->stats);
+//   auto stats = encoder.Encode({.codec = codec, .input = input, .payload = bit_buf.bytes()});
+//   if (stats.ok() && state != nullptr) state->NoteEncoded(*stats);
 //
 // A residual that exists is given to every codec, so nothing is stranded when the decision changes:
 // "none" sends g + e and clears it.

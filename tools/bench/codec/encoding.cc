@@ -71,8 +71,7 @@ absl::Status Encoding::Run() {
     SLIMPS_ASSIGN_OR_RETURN(stats_, codec_->Encode(input, payload_, workspace_));
   } else {
     const EncodeJob job = {.codec = codec_.get(), .input = input, .payload = payload_};
-    SLIMPS_ASSIGN_OR_RETURN(const EncodeResult result, encoder_->Encode(job));
-    stats_ = result.stats;
+    SLIMPS_ASSIGN_OR_RETURN(stats_, encoder_->Encode(job));
   }
   bounds_ = {.residual = stats_.ResidualBound(), .momentum = stats_.momentum_bound};
   ++round_;

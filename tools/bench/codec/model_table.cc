@@ -5,7 +5,6 @@
 #include <memory>
 #include <utility>
 
-#include "compress/codec/encode_run.h"
 #include "compress/codec/parallel_encode.h"
 #include "compress/format/decode.h"
 #include "compress/format/format.h"
@@ -81,17 +80,8 @@ class Model final {
   absl::Status Encode(uint64_t round) {
     const BenchData::Gradient gradient = data_.OfRound(elements_, round);
     for (size_t i = 0; i < partitions_.size(); ++i) jobs_[i] = Job(i, gradient, round);
-    if (team_.threads() > 1) {
-      auto results = encoder_.EncodeAll(jobs_);
-      for (size_t i = 0; i < results.size(); ++i) {
-        SLIMPS_RETURN_IF_ERROR(results[i].status());
-        stats_[i] = results[i]->stats;
-      }
-    } else {
-      for (size_t i = 0; i < jobs_.size(); ++i) {
-        SLIMPS_ASSIGN_OR_RETURN(stats_[i],
-                                codec_->Encode(jobs_[i].input, jobs_[i].payload, workspace_));
-      }
+    for (size_t i = 0; i < jobs_.size(); ++i) {
+      SLIMPS_ASSIGN_OR_RETURN(stats_[i], encoder_.Encode(jobs_[i]));
     }
     for (size_t i = 0; i < stats_.size(); ++i) {
       bounds_[i] = stats_[i].ResidualBound();
@@ -152,7 +142,6 @@ class Model final {
   const Team& team_;
   const ParallelEncoder encoder_;
   BenchData& data_;
-  EncodeWorkspace workspace_;
   const std::span<float> sum_;
   std::span<float> residual_, momentum_;
   std::span<std::byte> payload_;

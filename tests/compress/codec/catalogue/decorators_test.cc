@@ -190,7 +190,7 @@ TEST(Decorators, FourThreadsGiveTheBitsOfOne) {
                                            .context = {.key = 5, .round = round}},
                                           payload});
       ASSERT_TRUE(result.ok()) << result.status();
-      payload.resize(result->stats.payload_bytes);
+      payload.resize(result->payload_bytes);
       EXPECT_EQ(payload, wanted.payload) << spec;
       EXPECT_EQ(Difference(one.residual, four.residual), "") << spec;
       EXPECT_EQ(Difference(one.momentum, four.momentum), "") << spec;

@@ -128,7 +128,7 @@ TEST(Quantizers, FourThreadsGiveTheBitsOfOne) {
     ASSERT_TRUE(four.ok()) << four.status();
     EXPECT_EQ(payload, one.payload) << spec;
     EXPECT_EQ(Difference(residual, wanted), "") << spec;
-    EXPECT_EQ(four->stats.error_norm2, one.stats.error_norm2);
+    EXPECT_EQ(four->error_norm2, one.stats.error_norm2);
   }
 }
 

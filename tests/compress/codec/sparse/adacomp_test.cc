@@ -164,13 +164,13 @@ TEST_P(BinCodecTest, PayloadResidualAndStatsDependOnNeitherSetNorThreads) {
         const auto result = ParallelEncoder(threads).Encode(
             {.codec = codec.get(), .input = {gradient, residual}, .payload = payload});
         ASSERT_TRUE(result.ok()) << result.status();
-        payload.resize(result->stats.payload_bytes);
+        payload.resize(result->payload_bytes);
         EXPECT_EQ(payload, wanted.payload) << spec << " " << kernels->name;
         EXPECT_EQ(Difference(residual, wanted.residual), "");
-        EXPECT_EQ(result->stats.input_norm2, wanted.stats.input_norm2);
-        EXPECT_EQ(result->stats.decoded_norm2, wanted.stats.decoded_norm2);
-        EXPECT_EQ(result->stats.error_norm2, wanted.stats.error_norm2);
-        EXPECT_EQ(result->stats.elements_sent, wanted.stats.elements_sent);
+        EXPECT_EQ(result->input_norm2, wanted.stats.input_norm2);
+        EXPECT_EQ(result->decoded_norm2, wanted.stats.decoded_norm2);
+        EXPECT_EQ(result->error_norm2, wanted.stats.error_norm2);
+        EXPECT_EQ(result->elements_sent, wanted.stats.elements_sent);
       }
     }
   }

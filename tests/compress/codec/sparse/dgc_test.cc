@@ -107,10 +107,10 @@ TEST(Dgc, FourThreadsGiveTheBitsOfOne) {
     const auto b =
         several.Encode({codec.get(), {.gradient = gradient, .residual = v4, .momentum = u4}, four});
     ASSERT_TRUE(a.ok() && b.ok()) << a.status() << b.status();
-    ASSERT_EQ(a->stats.payload_bytes, b->stats.payload_bytes);
-    EXPECT_EQ(a->stats.error_norm2, b->stats.error_norm2);
-    EXPECT_TRUE(std::equal(one.begin(), one.begin() + static_cast<long>(a->stats.payload_bytes),
-                           four.begin()));
+    ASSERT_EQ(a->payload_bytes, b->payload_bytes);
+    EXPECT_EQ(a->error_norm2, b->error_norm2);
+    EXPECT_TRUE(
+        std::equal(one.begin(), one.begin() + static_cast<long>(a->payload_bytes), four.begin()));
     ASSERT_EQ(Difference(u1, u4), "");
     ASSERT_EQ(Difference(v1, v4), "");
   }

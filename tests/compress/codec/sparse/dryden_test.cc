@@ -80,7 +80,7 @@ Result Encode(const Codec& codec, const std::vector<float>& gradient,
       ParallelEncoder(threads).Encode({.codec = &codec, .input = input, .payload = result.payload});
   EXPECT_TRUE(encoded.ok()) << encoded.status();
   if (!encoded.ok()) return result;
-  result.stats = encoded->stats;
+  result.stats = *encoded;
   result.payload.resize(result.stats.payload_bytes);
   EXPECT_TRUE(ValidateSparse(result.payload, n).ok()) << ValidateSparse(result.payload, n);
   Decode(codec.format(), result.payload, n, 0, result.decoded);

@@ -192,11 +192,11 @@ TEST(SparseCodecs, TheNumberOfThreadsChangesNothing) {
              .input = {.gradient = gradient, .residual = residual, .context = {.round = 1}},
              .payload = payload});
         ASSERT_TRUE(result.ok()) << result.status();
-        ASSERT_EQ(result->stats.payload_bytes, wanted.payload.size());
+        ASSERT_EQ(result->payload_bytes, wanted.payload.size());
         ASSERT_TRUE(std::equal(wanted.payload.begin(), wanted.payload.end(), payload.begin()))
             << spec;
         ASSERT_EQ(Difference(residual, alone), "") << spec;
-        ASSERT_EQ(result->stats.error_norm2, wanted.stats.error_norm2);
+        ASSERT_EQ(result->error_norm2, wanted.stats.error_norm2);
       }
     }
   }
