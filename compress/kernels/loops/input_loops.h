@@ -23,6 +23,13 @@ inline F32x16 InputLanes(const float* gradient, const float* residual, F32x16 gr
   return scaled;
 }
 
+// The kernel that runs kWith, or kWithout if it is given no residual.
+template <auto kWithout, auto kWith, typename Result, typename Residual, typename... Rest>
+Result ByResidual(const float* gradient, Residual* residual, Rest... rest) {
+  return residual == nullptr ? kWithout(gradient, nullptr, rest...)
+                             : kWith(gradient, residual, rest...);
+}
+
 // For sums on which payloads depend: rounded twice, as any implementation would compute it.
 inline void AddSquare(F32x16& sum, F32x16 x) { sum = AddF(sum, MulF(x, x)); }
 // For statistics: fused, one instruction where speed counts.

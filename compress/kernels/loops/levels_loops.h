@@ -11,8 +11,8 @@ namespace slimps {
 namespace {
 
 template <bool kResidual>
-SignSums EncodeSignBlock(const float* gradient, float* residual, float grad_scale, size_t n,
-                         uint8_t* bits) {
+SignSums EncodeSign(const float* gradient, float* residual, float grad_scale, size_t n,
+                    uint8_t* bits) {
   const F32x16 scale = SetF(grad_scale);
   F32x16 magnitude = SetF(0), input2 = SetF(0);
   StoreSigns(n, kSignClear, bits, [&](size_t i, auto count) {
@@ -28,15 +28,9 @@ SignSums EncodeSignBlock(const float* gradient, float* residual, float grad_scal
   return {.positive = FoldSum(magnitude), .input2 = FoldSum(input2)};
 }
 
-inline SignSums EncodeSign(const float* gradient, float* residual, float grad_scale, size_t n,
-                           uint8_t* bits) {
-  return residual == nullptr ? EncodeSignBlock<false>(gradient, nullptr, grad_scale, n, bits)
-                             : EncodeSignBlock<true>(gradient, residual, grad_scale, n, bits);
-}
-
 template <bool kResidual>
-SignSums EncodeSignSplitBlock(const float* gradient, float* residual, float grad_scale, size_t n,
-                              uint8_t* bits) {
+SignSums EncodeSignSplit(const float* gradient, float* residual, float grad_scale, size_t n,
+                         uint8_t* bits) {
   const F32x16 scale = SetF(grad_scale), zero = SetF(0);
   F32x16 positive = zero, negative = zero, input2 = zero;
   StoreSigns(n, kSignClear, bits, [&](size_t i, auto count) {
@@ -53,12 +47,6 @@ SignSums EncodeSignSplitBlock(const float* gradient, float* residual, float grad
   return {FoldSum(positive), FoldSum(negative), FoldSum(input2), CountBits(bits, n)};
 }
 
-inline SignSums EncodeSignSplit(const float* gradient, float* residual, float grad_scale, size_t n,
-                                uint8_t* bits) {
-  return residual == nullptr ? EncodeSignSplitBlock<false>(gradient, nullptr, grad_scale, n, bits)
-                             : EncodeSignSplitBlock<true>(gradient, residual, grad_scale, n, bits);
-}
-
 inline float SubtractSign(float positive, float negative, size_t n, float* residual) {
   const F32x16 plus = SetF(positive), minus = SetF(negative);
   F32x16 error2 = SetF(0);
@@ -72,8 +60,8 @@ inline float SubtractSign(float positive, float negative, size_t n, float* resid
 }
 
 template <bool kResidual>
-BlockSums Encode1BitFixedBlock(const float* gradient, float* residual, float grad_scale,
-                               float threshold, float value, size_t n, uint8_t* bits) {
+BlockSums Encode1BitFixed(const float* gradient, float* residual, float grad_scale, float threshold,
+                          float value, size_t n, uint8_t* bits) {
   const F32x16 scale = SetF(grad_scale);
   const F32x16 bound = SetF(threshold), plus = SetF(value), minus = SetF(-value);
   F32x16 input2 = SetF(0), error2 = SetF(0);
@@ -93,22 +81,14 @@ BlockSums Encode1BitFixedBlock(const float* gradient, float* residual, float gra
           .sent = static_cast<uint32_t>(n)};
 }
 
-inline BlockSums Encode1BitFixed(const float* gradient, float* residual, float grad_scale,
-                                 float threshold, float value, size_t n, uint8_t* bits) {
-  return residual == nullptr
-             ? Encode1BitFixedBlock<false>(gradient, nullptr, grad_scale, threshold, value, n, bits)
-             : Encode1BitFixedBlock<true>(gradient, residual, grad_scale, threshold, value, n,
-                                          bits);
-}
-
 // What two bits say about x, as sign bits: `sent` if it is sent, `x` its sign.
 struct SentSigns {
   F32x16 sent, x;
 };
 
 template <bool kResidual>
-BlockSums Encode2BitFixedBlock(const float* gradient, float* residual, float grad_scale,
-                               float threshold, size_t n, uint8_t* plane0, uint8_t* plane1) {
+BlockSums Encode2BitFixed(const float* gradient, float* residual, float grad_scale, float threshold,
+                          size_t n, uint8_t* plane0, uint8_t* plane1) {
   const F32x16 scale = SetF(grad_scale), bound = SetF(threshold);
   const I32x16 sign = SetI(0x80000000);
   F32x16 input2 = SetF(0), error2 = SetF(0);
@@ -145,14 +125,6 @@ BlockSums Encode2BitFixedBlock(const float* gradient, float* residual, float gra
           .sent = sent};
 }
 
-inline BlockSums Encode2BitFixed(const float* gradient, float* residual, float grad_scale,
-                                 float threshold, size_t n, uint8_t* plane0, uint8_t* plane1) {
-  return residual == nullptr ? Encode2BitFixedBlock<false>(gradient, nullptr, grad_scale, threshold,
-                                                           n, plane0, plane1)
-                             : Encode2BitFixedBlock<true>(gradient, residual, grad_scale, threshold,
-                                                          n, plane0, plane1);
-}
-
 template <typename Format, bool kAdd>
 inline __attribute__((always_inline)) void DecodePlanes(const LevelsTerm& term, size_t n,
                                                         float* dst) {
@@ -180,11 +152,11 @@ void Decode2Bit(const uint8_t* plane0, const uint8_t* plane1, float positive, fl
 }
 
 constexpr LevelsKernels kLevelsKernels = {
-    .encode_sign = EncodeSign,
-    .encode_sign_split = EncodeSignSplit,
+    .encode_sign = ByResidual<EncodeSign<false>, EncodeSign<true>>,
+    .encode_sign_split = ByResidual<EncodeSignSplit<false>, EncodeSignSplit<true>>,
     .subtract_sign = SubtractSign,
-    .encode_1bit_fixed = Encode1BitFixed,
-    .encode_2bit_fixed = Encode2BitFixed,
+    .encode_1bit_fixed = ByResidual<Encode1BitFixed<false>, Encode1BitFixed<true>>,
+    .encode_2bit_fixed = ByResidual<Encode2BitFixed<false>, Encode2BitFixed<true>>,
     .decode_1bit = Decode1Bit<false>,
     .add_1bit = Decode1Bit<true>,
     .decode_2bit = Decode2Bit<false>,

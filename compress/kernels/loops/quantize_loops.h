@@ -14,7 +14,7 @@ namespace {
 
 // With kExact payloads may depend on the sum of squares.
 template <bool kExact, bool kResidual>
-InputNorms MeasureBlock(const float* gradient, const float* residual, float grad_scale, size_t n) {
+InputNorms Measure(const float* gradient, const float* residual, float grad_scale, size_t n) {
   const F32x16 scale = SetF(grad_scale);
   F32x16 input2 = SetF(0), largest = SetF(0);
   ForLanes(n, [&](size_t i, auto count) {
@@ -29,15 +29,8 @@ InputNorms MeasureBlock(const float* gradient, const float* residual, float grad
   return {.input2 = FoldSum(input2), .largest = FoldMax(largest)};
 }
 
-template <bool kExact>
-InputNorms Measure(const float* gradient, const float* residual, float grad_scale, size_t n) {
-  return residual == nullptr ? MeasureBlock<kExact, false>(gradient, nullptr, grad_scale, n)
-                             : MeasureBlock<kExact, true>(gradient, residual, grad_scale, n);
-}
-
 template <bool kResidual>
-BlockSums SignBlock(const float* gradient, float* residual, float grad_scale, size_t n,
-                    uint8_t* bits) {
+BlockSums Sign(const float* gradient, float* residual, float grad_scale, size_t n, uint8_t* bits) {
   const F32x16 scale = SetF(grad_scale), plus = SetF(1), minus = SetF(-1);
   F32x16 input2 = SetF(0), error2 = SetF(0);
   StoreSigns(n, kSignClear, bits, [&](size_t i, auto count) {
@@ -53,12 +46,6 @@ BlockSums SignBlock(const float* gradient, float* residual, float grad_scale, si
           .decoded2 = static_cast<float>(n),
           .error2 = FoldSum(error2),
           .sent = static_cast<uint32_t>(n)};
-}
-
-inline BlockSums Sign(const float* gradient, float* residual, float grad_scale, size_t n,
-                      uint8_t* bits) {
-  return residual == nullptr ? SignBlock<false>(gradient, nullptr, grad_scale, n, bits)
-                             : SignBlock<true>(gradient, residual, grad_scale, n, bits);
 }
 
 // What x is rounded to: a signed level, and what that level decodes to.
@@ -134,8 +121,8 @@ struct ByteLevels {
 };
 
 template <typename Round, typename Wire, bool kResidual>
-BlockSums QuantizeBlock(const float* gradient, float* residual, const Rounding& rounding, size_t n,
-                        uint8_t* out) {
+BlockSums Quantize(const float* gradient, float* residual, const Rounding& rounding, size_t n,
+                   uint8_t* out) {
   const F32x16 scale = SetF(rounding.grad_scale);
   const Round round(rounding);
   F32x16 decoded2 = SetF(0), error2 = SetF(0);
@@ -161,17 +148,10 @@ BlockSums QuantizeBlock(const float* gradient, float* residual, const Rounding& 
       .decoded2 = FoldSum(decoded2), .error2 = FoldSum(error2), .sent = static_cast<uint32_t>(n)};
 }
 
-template <typename Round, typename Wire>
-BlockSums Quantize(const float* gradient, float* residual, const Rounding& rounding, size_t n,
-                   uint8_t* out) {
-  return residual == nullptr
-             ? QuantizeBlock<Round, Wire, false>(gradient, nullptr, rounding, n, out)
-             : QuantizeBlock<Round, Wire, true>(gradient, residual, rounding, n, out);
-}
-
 template <bool kResidual>
-BlockSums TernaryBlock(const float* gradient, float* residual, const Rounding& rounding, size_t n,
-                       uint8_t* plane0, uint8_t* plane1) {
+BlockSums Ternary(const float* gradient, float* residual, const Rounding& rounding, size_t n,
+                  uint8_t* plane0, size_t plane_bytes) {
+  uint8_t* const plane1 = plane0 + plane_bytes;
   const F32x16 grad_scale = SetF(rounding.grad_scale), scale = SetF(rounding.scale);
   const TernaryRounding round(rounding);
   F32x16 error2 = SetF(0);
@@ -203,23 +183,20 @@ BlockSums TernaryBlock(const float* gradient, float* residual, const Rounding& r
   return {.decoded2 = square * static_cast<float>(sent), .error2 = FoldSum(error2), .sent = sent};
 }
 
-inline BlockSums Ternary(const float* gradient, float* residual, const Rounding& rounding, size_t n,
-                         uint8_t* out, size_t plane_bytes) {
-  return residual == nullptr
-             ? TernaryBlock<false>(gradient, nullptr, rounding, n, out, out + plane_bytes)
-             : TernaryBlock<true>(gradient, residual, rounding, n, out, out + plane_bytes);
-}
-
 constexpr QuantizeKernels kQuantizeKernels = {
-    .measure = Measure<true>,
-    .measure_largest = Measure<false>,
-    .sign = Sign,
+    .measure = ByResidual<Measure<true, false>, Measure<true, true>>,
+    .measure_largest = ByResidual<Measure<false, false>, Measure<false, true>>,
+    .sign = ByResidual<Sign<false>, Sign<true>>,
     .start_random = StartRandom,
-    .linear_4bit = Quantize<LinearRounding, NibbleLevels>,
-    .linear_8bit = Quantize<LinearRounding, ByteLevels>,
-    .natural_4bit = Quantize<NaturalRounding, NibbleLevels>,
-    .natural_8bit = Quantize<NaturalRounding, ByteLevels>,
-    .ternary = Ternary,
+    .linear_4bit = ByResidual<Quantize<LinearRounding, NibbleLevels, false>,
+                              Quantize<LinearRounding, NibbleLevels, true>>,
+    .linear_8bit = ByResidual<Quantize<LinearRounding, ByteLevels, false>,
+                              Quantize<LinearRounding, ByteLevels, true>>,
+    .natural_4bit = ByResidual<Quantize<NaturalRounding, NibbleLevels, false>,
+                               Quantize<NaturalRounding, NibbleLevels, true>>,
+    .natural_8bit = ByResidual<Quantize<NaturalRounding, ByteLevels, false>,
+                               Quantize<NaturalRounding, ByteLevels, true>>,
+    .ternary = ByResidual<Ternary<false>, Ternary<true>>,
     .decode_linear_4bit = DecodeLinearNibbles<false>,
     .add_linear_4bit = DecodeLinearNibbles<true>,
     .decode_linear_8bit = DecodeLinearBytes<false>,

@@ -10,8 +10,8 @@ namespace slimps {
 namespace {
 
 template <bool kResidual>
-size_t FindUnencodableIn(const float* gradient, const float* residual, float grad_scale,
-                         float limit, size_t n) {
+size_t FindUnencodable(const float* gradient, const float* residual, float grad_scale, float limit,
+                       size_t n) {
   const F32x16 scale = SetF(grad_scale), bound = SetF(limit);
   const auto bad = [&](size_t i, auto count) {
     const F32x16 x = InputLanes<kResidual>(gradient, residual, scale, i, count);
@@ -26,12 +26,6 @@ size_t FindUnencodableIn(const float* gradient, const float* residual, float gra
   if (i == n) return n;
   const uint32_t bits = bad(i, SomeLanes{n - i});
   return bits == 0 ? n : i + static_cast<size_t>(__builtin_ctz(bits));
-}
-
-inline size_t FindUnencodable(const float* gradient, const float* residual, float grad_scale,
-                              float limit, size_t n) {
-  return residual == nullptr ? FindUnencodableIn<false>(gradient, nullptr, grad_scale, limit, n)
-                             : FindUnencodableIn<true>(gradient, residual, grad_scale, limit, n);
 }
 
 inline float CopyBounded(const float* from, float* to, size_t n) {
@@ -85,8 +79,8 @@ struct Bf16Wire {
 };
 
 template <typename Wire, bool kResidual>
-BlockSums EncodeRawBlock(const float* gradient, float* residual, float grad_scale, size_t n,
-                         std::byte* out) {
+BlockSums EncodeRaw(const float* gradient, float* residual, float grad_scale, size_t n,
+                    std::byte* out) {
   const F32x16 scale = SetF(grad_scale);
   F32x16 input2 = SetF(0), decoded2 = SetF(0), error2 = SetF(0);
   ForLanes(n, [&](size_t i, auto count) {
@@ -104,13 +98,6 @@ BlockSums EncodeRawBlock(const float* gradient, float* residual, float grad_scal
           .sent = static_cast<uint32_t>(n)};
 }
 
-template <typename Wire>
-BlockSums EncodeRaw(const float* gradient, float* residual, float grad_scale, size_t n,
-                    std::byte* out) {
-  return residual == nullptr ? EncodeRawBlock<Wire, false>(gradient, nullptr, grad_scale, n, out)
-                             : EncodeRawBlock<Wire, true>(gradient, residual, grad_scale, n, out);
-}
-
 template <typename Wire, bool kAdd>
 void DecodeRaw(const std::byte* in, size_t n, float* dst) {
   ForLanes(n, [&](size_t i, auto count) {
@@ -119,11 +106,11 @@ void DecodeRaw(const std::byte* in, size_t n, float* dst) {
 }
 
 constexpr RawKernels kRawKernels = {
-    .find_unencodable = FindUnencodable,
+    .find_unencodable = ByResidual<FindUnencodable<false>, FindUnencodable<true>>,
     .copy_bounded = CopyBounded,
-    .encode_f32 = EncodeRaw<F32Wire>,
-    .encode_f16 = EncodeRaw<F16Wire>,
-    .encode_bf16 = EncodeRaw<Bf16Wire>,
+    .encode_f32 = ByResidual<EncodeRaw<F32Wire, false>, EncodeRaw<F32Wire, true>>,
+    .encode_f16 = ByResidual<EncodeRaw<F16Wire, false>, EncodeRaw<F16Wire, true>>,
+    .encode_bf16 = ByResidual<EncodeRaw<Bf16Wire, false>, EncodeRaw<Bf16Wire, true>>,
     .decode_f16 = DecodeRaw<F16Wire, false>,
     .decode_bf16 = DecodeRaw<Bf16Wire, false>,
     .add_f32 = DecodeRaw<F32Wire, true>,

@@ -220,7 +220,7 @@ inline SentSums PutError(const uint32_t* index, const float* values, const float
 }
 
 template <bool kResidual>
-float StoreInputBlock(const float* gradient, float* residual, float grad_scale, size_t n) {
+float StoreInput(const float* gradient, float* residual, float grad_scale, size_t n) {
   const F32x16 scale = SetF(grad_scale);
   F32x16 input2 = SetF(0);
   ForLanes(n, [&](size_t i, auto count) {
@@ -229,11 +229,6 @@ float StoreInputBlock(const float* gradient, float* residual, float grad_scale, 
     AddSquare(input2, x);
   });
   return FoldSum(input2);
-}
-
-inline float StoreInput(const float* gradient, float* residual, float grad_scale, size_t n) {
-  return residual == nullptr ? StoreInputBlock<false>(gradient, nullptr, grad_scale, n)
-                             : StoreInputBlock<true>(gradient, residual, grad_scale, n);
 }
 
 constexpr SparseKernels kSparseKernels = {
@@ -252,7 +247,7 @@ constexpr SparseKernels kSparseKernels = {
     .gather = GatherEntries,
     .prefetch = PrefetchEntries,
     .put_error = PutError,
-    .store_input = StoreInput,
+    .store_input = ByResidual<StoreInput<false>, StoreInput<true>>,
 };
 
 }  // namespace
