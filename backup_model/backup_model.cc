@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/base/buffer.h"
 #include "proto/base/clock.h"
+#include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 
 namespace slimps {
@@ -197,10 +198,7 @@ void BackupModel::set_learning_rate(double learning_rate) {
 absl::Status BackupModel::SetHyper(size_t tensor, double learning_rate, double weight_decay) {
   SLIMPS_ASSIGN_OR_RETURN(Tensor* const t, Find(tensor));
   const LocalHyper hyper{.learning_rate = learning_rate, .weight_decay = weight_decay};
-  const absl::Status valid = CheckLocalHyper(hyper);
-  if (!valid.ok()) {
-    return absl::Status(valid.code(), absl::StrCat("tensor ", t->name, ": ", valid.message()));
-  }
+  SLIMPS_RETURN_IF_ERROR(Prefixed(CheckLocalHyper(hyper), absl::StrCat("tensor ", t->name)));
   MutexLock lock(&t->mutex);
   SLIMPS_RETURN_IF_ERROR(t->failure);
   t->hyper = hyper;

@@ -18,6 +18,7 @@
 #include "proto/base/file.h"
 #include "proto/base/out_of_memory.h"
 #include "proto/base/program_flags.h"
+#include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 #include "proto/net/address.h"
 #include "proto/net/zmq/zmq_transport.h"
@@ -85,10 +86,8 @@ std::string ChooseBind(const std::string& bind, const std::string& uri) {
 
 // Writes the port. A reader that waits for the file sees it whole or not at all.
 absl::Status WritePortFile(const std::string& path, const std::string& address) {
-  const absl::Status written =
-      WriteFileDurably(path, absl::StrCat(address.substr(address.rfind(':') + 1), "\n"));
-  if (written.ok()) return written;
-  return absl::Status(written.code(), absl::StrCat("--port_file: ", written.message()));
+  const std::string port = address.substr(address.rfind(':') + 1);
+  return Prefixed(WriteFileDurably(path, port + "\n"), "--port_file");
 }
 
 // Returns when the job is over. A signal of `signals` ends the job first.

@@ -75,7 +75,7 @@ void SettleFlags() {
   CheckRange("wanted_rank", FLAGS_wanted_rank, -1, FLAGS_num_servers - 1);
   CheckRange("port", FLAGS_port, 0, 65535);
   if (const auto same_host = ParseSameHost(FLAGS_same_host); !same_host.ok()) {
-    DieOfUsage(absl::StrCat("--same_host=", std::string(same_host.status().message())));
+    DieOfUsage(absl::StrCat("--same_host=", same_host.status().message()));
   }
   CheckRange("shard_threads", FLAGS_shard_threads, 1, 256);
   CheckRange("join_timeout_s", FLAGS_join_timeout_s, 1, 1000'000);

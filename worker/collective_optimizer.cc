@@ -18,7 +18,7 @@ absl::Status SetOptimizerTogether(const wire::OptimizerSpec& spec, KVStore* stor
   if (absl::IsDeadlineExceeded(refusals.status())) {
     return absl::DeadlineExceededError(
         absl::StrCat("setting the optimizer: every worker must do so, and some have not: ",
-                     std::string(refusals.status().message())));
+                     refusals.status().message()));
   }
   if (!refusals.ok()) return refusals.status();
   if (refusals->at(0) == 0) return absl::OkStatus();

@@ -22,6 +22,7 @@
 #include "proto/base/file.h"
 #include "proto/base/out_of_memory.h"
 #include "proto/base/program_flags.h"
+#include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace/program_trace.h"
 #include "worker/kvstore.h"
@@ -302,10 +303,7 @@ absl::Status CheckOutputs(const WorkerFlags& flags) {
         std::pair("save_weights", &flags.save_weights),
         std::pair("save_threshold_table", &flags.save_threshold_table)}) {
     if (path->empty()) continue;
-    const absl::Status possible = CheckWritable(*path);
-    if (possible.ok()) continue;
-    return absl::Status(possible.code(),
-                        absl::StrCat("--", flag, ": ", std::string(possible.message())));
+    SLIMPS_RETURN_IF_ERROR(Prefixed(CheckWritable(*path), absl::StrCat("--", flag)));
   }
   return absl::OkStatus();
 }

@@ -13,6 +13,7 @@
 #include "compress/policy/threshold_explanation.h"
 #include "compress/policy/threshold_row.h"
 #include "proto/base/file.h"
+#include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 
 namespace slimps {
@@ -173,9 +174,7 @@ absl::Status SaveThresholdTables(const ThresholdTables& tables, const std::strin
   if (tables.pull.has_value()) {
     absl::StrAppend(&text, std::string(kPullLine), FileText(*tables.pull));
   }
-  const absl::Status written = WriteFileDurably(path, text);
-  if (written.ok()) return written;
-  return absl::Status(written.code(), absl::StrCat("threshold table: ", written.message()));
+  return Prefixed(WriteFileDurably(path, text), "threshold table");
 }
 
 absl::StatusOr<ThresholdTables> LoadThresholdTables(const std::string& path) {
@@ -189,10 +188,7 @@ absl::StatusOr<ThresholdTables> LoadThresholdTables(const std::string& path) {
   }
   text.resize(static_cast<size_t>(file.gcount()));
   absl::StatusOr<ThresholdTables> tables = ParseTables(text);
-  if (!tables.ok()) {
-    return absl::Status(tables.status().code(),
-                        absl::StrCat(path, ": ", std::string(tables.status().message())));
-  }
+  if (!tables.ok()) return Prefixed(tables.status(), path);
   return tables;
 }
 

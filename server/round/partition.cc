@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace/trace.h"
 #include "proto/optimizer_check.h"
@@ -34,11 +35,9 @@ Partition::Partition(PartitionSpec spec, uint64_t checksum,
 
 absl::StatusOr<std::unique_ptr<Partition>> Partition::Create(
     PartitionSpec spec, const ClaimedPayload& value, std::shared_ptr<const Optimizer> optimizer) {
-  const absl::Status valid = ValidatePayload(value.format, value.payload.bytes(), spec.elements);
-  if (!valid.ok()) {
-    return absl::Status(valid.code(), absl::StrCat(DescribePartition(spec.name, spec.index),
-                                                   ": initial value: ", valid.message()));
-  }
+  SLIMPS_RETURN_IF_ERROR(
+      Prefixed(ValidatePayload(value.format, value.payload.bytes(), spec.elements),
+               absl::StrCat(DescribePartition(spec.name, spec.index), ": initial value")));
   // A worker that initialises without a checksum wants none in pulls either.
   const bool hashed = value.checksum != 0 || value.payload.empty();
   spec.hashing = hashed ? PayloadHashing::kXxh3 : PayloadHashing::kOff;
@@ -56,8 +55,7 @@ absl::StatusOr<std::unique_ptr<Partition>> Partition::Create(
 
 absl::Status Partition::Annotate(const absl::Status& status) const {
   if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat(DescribePartition(spec_.name, spec_.index), ": ",
-                                                  std::string(status.message())));
+  return Prefixed(status, DescribePartition(spec_.name, spec_.index));
 }
 
 absl::Status Partition::CheckRepeatedInit(const PartitionSpec& spec, uint64_t checksum) const {
@@ -94,9 +92,7 @@ absl::StatusOr<PushVerdict> Partition::Push(uint64_t round, uint32_t worker, siz
   }
   const absl::Status valid = CheckPush(elements, claimed, hyper);
   if (!valid.ok()) {
-    return Annotate(
-        absl::Status(valid.code(), absl::StrCat("push of worker ", worker, " round ", round, ": ",
-                                                std::string(valid.message()))));
+    return Annotate(Prefixed(valid, absl::StrCat("push of worker ", worker, " round ", round)));
   }
   absl::StatusOr<PushVerdict> verdict =
       applies_at_once()

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
 #include "proto/base/mutex.h"
+#include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace/trace.h"
 #include "proto/header_check.h"
@@ -229,10 +230,9 @@ void ServerService::HandleInit(Request& request) {
                                              ? DeclareInit(request.origin, init, item, &spec)
                                              : absl::StatusOr<size_t>(status);
     if (!shard.ok()) {
-      status = absl::Status(
-          shard.status().code(),
-          absl::StrCat("init of ", DescribePartition(item.info().name(), item.id().partition()),
-                       ": ", shard.status().message()));
+      status = Prefixed(
+          shard.status(),
+          absl::StrCat("init of ", DescribePartition(item.info().name(), item.id().partition())));
       request.refused.AddInit(request.origin, item.id(), status);
       continue;
     }
@@ -281,9 +281,8 @@ void ServerService::HandlePulls(Request& request,
     if (!shard.ok()) {
       request.refused.AddPullError(
           request.origin, item,
-          absl::Status(shard.status().code(),
-                       absl::StrCat("pull of key ", absl::Hex(id.key, absl::kZeroPad16),
-                                    " partition ", id.index, ": ", shard.status().message())));
+          Prefixed(shard.status(), absl::StrCat("pull of key ", absl::Hex(id.key, absl::kZeroPad16),
+                                                " partition ", id.index)));
       continue;
     }
     const auto wait = static_cast<int64_t>(std::min(item.timeout_ms(), longest));
@@ -338,10 +337,7 @@ void ServerService::PostToAll(const Origin& origin,
 
 void ServerService::FailPending(const absl::Status& why) {
   for (const auto& shard : shards_) {
-    // Built anew for each shard. Copies share a reference count inside Abseil, where
-    // ThreadSanitizer cannot follow it from thread to thread.
-    shard->PostOwnControl(
-        [own = absl::Status(why.code(), why.message())](ShardState& state) { state.Fail(own); });
+    shard->PostOwnControl([own = CopyUnshared(why)](ShardState& state) { state.Fail(own); });
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
+#include "proto/base/status_copy.h"
 
 namespace slimps {
 namespace {
@@ -26,10 +27,6 @@ bool IsSmall(const ShardItems& items, size_t limit) {
   return elements <= limit_elements;
 }
 
-// Copies a status without sharing its reference count. That count is inside Abseil, where
-// ThreadSanitizer cannot follow it from thread to thread.
-absl::Status Anew(const absl::Status& status) { return {status.code(), status.message()}; }
-
 }  // namespace
 
 Shard::Shard(const ShardOptions& options, std::unique_ptr<ShardState> state, const Clock* clock,
@@ -47,7 +44,7 @@ absl::Status Shard::Post(ShardItems* items) {
   const bool small = IsSmall(*items, kSmallBytes);
   {
     MutexLock lock(&mutex_);
-    if (stopping_) return Anew(stopped_);
+    if (stopping_) return CopyUnshared(stopped_);
     if (mailbox_.size() >= options_.max_mailbox_entries ||
         mailbox_bytes_ > options_.max_mailbox_bytes ||
         bytes > options_.max_mailbox_bytes - mailbox_bytes_) {
@@ -93,7 +90,7 @@ void Shard::GiveBack() {
 
 absl::Status Shard::PostControl(Control control) {
   MutexLock lock(&mutex_);
-  if (stopping_) return Anew(stopped_);
+  if (stopping_) return CopyUnshared(stopped_);
   if (peer_controls_ >= options_.max_controls) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the server's mailbox is full: ", peer_controls_,
@@ -115,7 +112,7 @@ void Shard::PostOwnControl(Control control) {
 void Shard::Stop(const absl::Status& why) {
   {
     MutexLock lock(&mutex_);
-    if (!stopping_) stopped_ = Anew(why);
+    if (!stopping_) stopped_ = CopyUnshared(why);
     stopping_ = true;
     arrived_.NotifyOne();
   }
@@ -162,7 +159,7 @@ void Shard::Run() {
   absl::Status why;
   {
     MutexLock lock(&mutex_);
-    why = Anew(stopped_);
+    why = CopyUnshared(stopped_);
   }
   state_->Fail(why);
   SendReplies();

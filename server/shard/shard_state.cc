@@ -11,6 +11,7 @@
 #include "compress/format/rows.h"
 #include "proto/base/clock.h"
 #include "proto/base/out_of_memory.h"
+#include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 #include "proto/net/send_priority.h"
 #include "server/round/partition_rows.h"
@@ -112,9 +113,8 @@ absl::StatusOr<uint64_t> ShardState::HandlePush(uint32_t worker, PushWork work) 
   absl::StatusOr<std::shared_ptr<const ChangeCodec>> change =
       change_codecs_.Find(item.change_codec());
   if (!change.ok()) {
-    return absl::Status(change.status().code(),
-                        absl::StrCat(NameOf(partition), ": push of worker ", worker, " round ",
-                                     item.round(), ": ", change.status().message()));
+    return Prefixed(change.status(), absl::StrCat(NameOf(partition), ": push of worker ", worker,
+                                                  " round ", item.round()));
   }
   const auto push = [&] {
     return partition.Push(
@@ -158,9 +158,7 @@ absl::Status ShardState::CheckPullNow(const Slot& slot, const wire::PullItem& it
                                                    spec.elements));
   }
   if (!item.rows_only()) return absl::OkStatus();
-  const absl::Status rows = ParsePulledRows(item.rows(), spec.grid()).status();
-  if (rows.ok()) return rows;
-  return absl::Status(rows.code(), absl::StrCat(NameOf(*slot.partition), ": ", rows.message()));
+  return Prefixed(ParsePulledRows(item.rows(), spec.grid()).status(), NameOf(*slot.partition));
 }
 
 void ShardState::HandlePull(const Origin& origin, PullWork work) {

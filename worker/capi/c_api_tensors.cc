@@ -41,7 +41,7 @@ absl::StatusOr<InitTensor> ToTensor(const std::string& what, const void* given) 
   SLIMPS_ASSIGN_OR_RETURN(const slimps_tensor tensor, ReadSized<slimps_tensor>(what, given));
   absl::StatusOr<Key> key = ToKey(tensor.key);
   if (!key.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(what, ".", std::string(key.status().message())));
+    return absl::InvalidArgumentError(absl::StrCat(what, ".", key.status().message()));
   }
   SLIMPS_ASSIGN_OR_RETURN(const std::span<const int64_t> shape,
                           ToSpan((what + ".shape").c_str(), tensor.shape, tensor.dimensions));

@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/status_copy.h"
 #include "proto/base/trace/trace.h"
 #include "proto/status_proto.h"
 #include "worker/courier/item_message.h"
@@ -21,11 +22,6 @@ std::string Describe(const OutgoingItem& out, uint32_t server) {
   const char* kind = out.is<wire::PullItem>() ? "pull" : out.is<wire::PushItem>() ? "push" : "init";
   return absl::StrCat(kind, " of key ", out.key_name, " partition ", out.id().partition(),
                       " to server ", server);
-}
-
-absl::Status Annotate(const absl::Status& status, const OutgoingItem& out, uint32_t server) {
-  if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat(Describe(out, server), ": ", status.message()));
 }
 
 void TracePassage(const OutgoingItem& out, SteadyTime handed_over, SteadyTime answered) {
@@ -196,7 +192,9 @@ void Courier::AnswerItem(uint64_t ticket, Answer answer) {
     item = items_.Take(ticket);
   }
   if (!item.has_value()) return;  // answered before: a retried item is answered twice
-  answer.status = Annotate(answer.status, item->out, item->server);
+  if (!answer.status.ok()) {
+    answer.status = Prefixed(answer.status, Describe(item->out, item->server));
+  }
   if (item->handed_over != SteadyTime::InfinitePast()) {
     const SteadyTime now = options_.clock->Now();
     if (!item->sent_again) answer.round_trip = now - item->handed_over;

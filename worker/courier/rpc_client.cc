@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
+#include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 #include "proto/status_proto.h"
 
@@ -35,7 +36,7 @@ absl::StatusOr<wire::Header> RpcClient::Call(PeerId to, wire::Header question,
     // A full queue is no failure: the loop sends again after the interval.
     if (!sent.ok() && !absl::IsResourceExhausted(sent)) {
       pending_.erase(id);
-      return absl::Status(sent.code(), absl::StrCat(what, ": ", sent.message()));
+      return Prefixed(sent, what);
     }
     const Pending& pending = pending_.at(id);
     const auto settled = [this, &pending]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -49,9 +50,7 @@ absl::StatusOr<wire::Header> RpcClient::Call(PeerId to, wire::Header question,
   const std::optional<wire::Header> answer = std::move(pending.answer);
   pending_.erase(id);
   if (answer.has_value()) {
-    const absl::Status status = StatusIn(*answer);
-    if (!status.ok())
-      return absl::Status(status.code(), absl::StrCat(what, ": ", status.message()));
+    SLIMPS_RETURN_IF_ERROR(Prefixed(StatusIn(*answer), what));
     return *answer;
   }
   SLIMPS_RETURN_IF_ERROR(failed_);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/out_of_memory.h"
+#include "proto/base/status_copy.h"
 #include "proto/base/trace/trace.h"
 
 namespace slimps {
@@ -62,18 +63,18 @@ absl::Status PullUnderWay::Merge(size_t partition, const Answer& answer) {
   const TensorPlan& tensor = *job.tensor;
   const auto where = [&] {
     return absl::StrCat("pull of key ", tensor.key.typed_name(), " partition ", partition,
-                        " from server ", tensor.partitions[partition].server, ": ");
+                        " from server ", tensor.partitions[partition].server);
   };
   if (answer.pull.version() < job.min_version) {
-    return absl::FailedPreconditionError(absl::StrCat(where(), "expected version ", job.min_version,
-                                                      ", got ", answer.pull.version()));
+    return absl::FailedPreconditionError(absl::StrCat(
+        where(), ": expected version ", job.min_version, ", got ", answer.pull.version()));
   }
   const TraceSpan span(
       TraceStage::kDecode,
       {tensor.key.typed_name(), static_cast<uint32_t>(partition), answer.pull.version()});
   const absl::Status merged = held->Merge(partition, answer.pull, answer.payload.bytes());
   if (merged.ok()) return merged;
-  return absl::Status(merged.code(), absl::StrCat(where(), std::string(merged.message())));
+  return Prefixed(merged, where());
 }
 
 }  // namespace slimps

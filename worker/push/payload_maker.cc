@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 
 namespace slimps {
@@ -29,9 +30,8 @@ absl::StatusOr<MadePayload> PayloadMaker::Make(const GradientPart& part, const C
                                                const Codec& compressor) {
   absl::StatusOr<MadePayload> made = MakeAny(part, codec, compressor);
   if (made.ok()) return made;
-  return absl::Status(made.status().code(),
-                      absl::StrCat("key ", part.tensor->key.typed_name(), " partition ",
-                                   part.partition, ": ", std::string(made.status().message())));
+  return Prefixed(made.status(), absl::StrCat("key ", part.tensor->key.typed_name(), " partition ",
+                                              part.partition));
 }
 
 absl::StatusOr<MadePayload> PayloadMaker::MakeAny(const GradientPart& part, const Codec& codec,

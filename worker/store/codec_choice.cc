@@ -15,8 +15,7 @@ namespace {
 
 absl::StatusOr<std::unique_ptr<const Codec>> MakePullCodec(const std::string& text) {
   const auto refuse = [&](const absl::Status& why) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("pull compression ", text, ": ", std::string(why.message())));
+    return absl::InvalidArgumentError(absl::StrCat("pull compression ", text, ": ", why.message()));
   };
   const absl::StatusOr<CodecSpec> spec = ParseCodecSpec(text);
   if (!spec.ok()) return refuse(spec.status());

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 #include "proto/optimizer_check.h"
 
@@ -89,11 +90,8 @@ absl::Status KeyTable::SetHyper(const Key& key, const std::optional<Hyper>& hype
     set.emplace();
     set->set_learning_rate(hyper->learning_rate);
     set->set_weight_decay(hyper->weight_decay);
-    const absl::Status valid = ValidateHyper(*set);
-    if (!valid.ok()) {
-      return absl::Status(valid.code(), absl::StrCat("hyperparameters of key ", key.typed_name(),
-                                                     ": ", valid.message()));
-    }
+    SLIMPS_RETURN_IF_ERROR(
+        Prefixed(ValidateHyper(*set), absl::StrCat("hyperparameters of key ", key.typed_name())));
   }
   MutexLock lock(&mutex_);
   entries_.at(key.id())->hyper = set;

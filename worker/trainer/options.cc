@@ -122,7 +122,7 @@ absl::Status CheckTogether(const WorkerFlags& flags) {
 absl::StatusOr<std::unique_ptr<Codec>> CodecOf(const char* flag, const std::string& compression) {
   const auto refuse = [&](const absl::Status& why) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--", flag, "=", compression, ": ", std::string(why.message())));
+        absl::StrCat("--", flag, "=", compression, ": ", why.message()));
   };
   const auto spec = ParseCodecSpec(compression);
   if (!spec.ok()) return refuse(spec.status());
@@ -215,8 +215,7 @@ absl::StatusOr<KVStoreOptions> StoreOptions(const WorkerFlags& flags) {
   if (!flags.emulate_link.empty()) {
     const auto rate = ParseRate(flags.emulate_link);
     if (!rate.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--emulate_link=", std::string(rate.status().message())));
+      return absl::InvalidArgumentError(absl::StrCat("--emulate_link=", rate.status().message()));
     }
     store.emulate_link_bytes_per_second = *rate;
   }
@@ -262,10 +261,10 @@ absl::StatusOr<WorkerOptions> CheckWorkerFlags(const WorkerFlags& flags) {
                                                   .optimizer = options.train.optimizer,
                                                   .backup_model = flags.backup_model == "on"});
   if (!together.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--compression=", flags.compression, " --optimizer=", flags.optimizer,
-        " --kvstore=", flags.kvstore, " --backup_model=", flags.backup_model,
-        " --pull_compression=", flags.pull_compression, ": ", std::string(together.message())));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--compression=", flags.compression, " --optimizer=", flags.optimizer,
+                     " --kvstore=", flags.kvstore, " --backup_model=", flags.backup_model,
+                     " --pull_compression=", flags.pull_compression, ": ", together.message()));
   }
   SLIMPS_ASSIGN_OR_RETURN(options.store, StoreOptions(flags));
   return options;

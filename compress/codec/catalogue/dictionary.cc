@@ -198,7 +198,7 @@ absl::StatusOr<DictionaryCodec> CodecSpecFromDictionary(const Dictionary& dictio
                           byteps ? FromByteps(dictionary) : FromMxnet(dictionary));
   // The codec itself checks its options' ranges.
   if (const auto made = MakeCodec(codec.spec); !made.ok()) {
-    return Bad(absl::StrCat(codec.spec.ToString(), ": ", std::string(made.status().message())));
+    return Bad(absl::StrCat(codec.spec.ToString(), ": ", made.status().message()));
   }
   return codec;
 }

@@ -13,7 +13,7 @@ ProgramTrace::ProgramTrace(const std::string& path, const std::string& role)
     : path_(path), role_(role) {
   if (path_.empty()) return;
   const absl::Status writable = CheckTracePath(path_);
-  if (!writable.ok()) DieOfUsage(absl::StrCat("--trace: ", std::string(writable.message())));
+  if (!writable.ok()) DieOfUsage(absl::StrCat("--trace: ", writable.message()));
   TraceLog::Global().Start(role_);
 }
 

@@ -113,8 +113,8 @@ absl::Status Membership::Join() {
   if (result.code() != absl::StatusCode::kDeadlineExceeded || state_.down().has_value()) {
     return result;
   }
-  return absl::DeadlineExceededError(absl::StrCat(std::string(result.message()), " within ",
-                                                  absl::FormatDuration(options_.join_timeout)));
+  return absl::DeadlineExceededError(
+      absl::StrCat(result.message(), " within ", absl::FormatDuration(options_.join_timeout)));
 }
 
 void Membership::RunHeartbeats() {

@@ -71,7 +71,7 @@ absl::Status ShareMemory(ZmqTransportOptions* options) {
   if (!watched.ok()) {
     return absl::UnavailableError(
         absl::StrCat("this system does not tell when a process ends: payloads are not shared: ",
-                     std::string(watched.message())));
+                     watched.message()));
   }
   SetPayloadMemory(&memory);
   options->shared_memory = &memory;

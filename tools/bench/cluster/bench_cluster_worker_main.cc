@@ -25,6 +25,7 @@
 #include "proto/base/buffer.h"
 #include "proto/base/file.h"
 #include "proto/base/program_flags.h"
+#include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace/trace.h"
 #include "proto/net/zmq/same_host.h"
@@ -98,7 +99,7 @@ KVStoreOptions StoreOptions() {
   options.prioritise = FLAGS_prioritise;
   const absl::StatusOr<SameHost> same_host = ParseSameHost(FLAGS_same_host);
   if (!same_host.ok()) {
-    DieOfUsage(absl::StrCat("--same_host=", std::string(same_host.status().message())));
+    DieOfUsage(absl::StrCat("--same_host=", same_host.status().message()));
   }
   options.same_host = *same_host;
   options.encode_threads = FLAGS_encode_threads;
@@ -232,9 +233,7 @@ absl::StatusOr<ClusterFigures> Measure(KVStore* store, TrainingLoop* loop) {
 
 absl::Status WriteReport(const ClusterReport& report) {
   if (FLAGS_report.empty()) return absl::OkStatus();
-  const absl::Status written = WriteFileDurably(FLAGS_report, ClusterReportJson(report));
-  if (written.ok()) return written;
-  return absl::Status(written.code(), absl::StrCat("--report: ", written.message()));
+  return Prefixed(WriteFileDurably(FLAGS_report, ClusterReportJson(report)), "--report");
 }
 
 absl::Status RunJob(KVStore* store, const KVStoreOptions& options, const ModelShape& model,

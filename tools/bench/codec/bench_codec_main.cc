@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "proto/base/file.h"
+#include "proto/base/status_copy.h"
 #include "tools/bench/codec/cases.h"
 #include "tools/bench/codec/model_table.h"
 #include "tools/bench/codec/report.h"
@@ -155,9 +156,8 @@ absl::Status Write(const std::string& text) {
 // Checks that the file can be written, before minutes are spent on figures that would be lost. Does
 // not change the file's contents.
 absl::Status CheckJson() {
-  const absl::Status writable = FLAGS_json.empty() ? absl::OkStatus() : CheckWritable(FLAGS_json);
-  if (writable.ok()) return writable;
-  return absl::Status(writable.code(), absl::StrCat("--json: ", writable.message()));
+  if (FLAGS_json.empty()) return absl::OkStatus();
+  return Prefixed(CheckWritable(FLAGS_json), "--json");
 }
 
 void WarnOfThreads(int threads) {
