@@ -30,12 +30,12 @@ absl::Status ServerNode::Serve() {
     while (!ended_.has_value()) changed_.Wait(&mutex_);
     result = *ended_;
   }
-  if (!result.ok()) service_.FailPending(result);
   // The service stops first: what was accepted is answered before the goodbye, and leaves before
   // the transport stops.
   if (result.ok()) {
     service_.Stop();
   } else {
+    service_.FailPending(result);
     service_.Stop(result);
   }
   const absl::Status left = membership_.Leave();

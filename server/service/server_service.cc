@@ -170,7 +170,7 @@ void ServerService::Dispatch(PeerId from, Message message) {
       return HandleLeave(request.origin, header.leave().from_round());
     default:
       refused_messages_.fetch_add(1, std::memory_order_relaxed);
-      return Refuse(from, header,
+      return Refuse(from, header.request_id(),
                     absl::InvalidArgumentError(
                         absl::StrCat("a server does not understand the verb ", VerbName(header))));
   }
@@ -351,24 +351,12 @@ void ServerService::RefuseStranger(PeerId from, uint64_t request_id, const absl:
   if (!sent.ok()) undeliverable_.fetch_add(1, std::memory_order_relaxed);
 }
 
-void ServerService::Refuse(PeerId from, const wire::Header& header, const absl::Status& why) {
-  const Origin origin{
-      .peer = from, .worker = header.sender().rank(), .request_id = header.request_id()};
-  ReplyOutbox outbox;
-  for (const auto& item : header.init().items()) outbox.AddInit(origin, item.id(), why);
-  for (const auto& item : header.push().items()) outbox.AddPush(origin, item.id(), why, 0);
-  for (const auto& item : header.pull().items()) outbox.AddPullError(origin, item, why);
-  for (const auto& item : header.push_pull().push()) outbox.AddPush(origin, item.id(), why, 0);
-  for (const auto& item : header.push_pull().pull()) outbox.AddPullError(origin, item, why);
-  outbox.Flush();
-  std::vector<Reply> replies = outbox.Take();
-  if (replies.empty()) {
-    Reply& error = replies.emplace_back();
-    error.to = from;
-    error.message.header.set_request_id(header.request_id());
-    *error.message.header.mutable_error()->mutable_status() = ToStatusProto(why);
-  }
-  for (Reply& reply : replies) SendReply(std::move(reply));
+void ServerService::Refuse(PeerId from, uint64_t request_id, const absl::Status& why) {
+  Reply error;
+  error.to = from;
+  error.message.header.set_request_id(request_id);
+  *error.message.header.mutable_error()->mutable_status() = ToStatusProto(why);
+  SendReply(std::move(error));
 }
 
 void ServerService::SendAck(const Origin& origin, const absl::Status& status) {

@@ -101,8 +101,8 @@ class ServerService final : public MessageSink {
                                      const wire::InitItem& item, PartitionSpec* spec);
   // Sends one Error that tells nothing of the job or of this server, whatever the message holds.
   void RefuseStranger(PeerId from, uint64_t request_id, const absl::Status& why);
-  // Answers every item of the message with `why`, or the message with an Error if it has no items.
-  void Refuse(PeerId from, const wire::Header& header, const absl::Status& why);
+  // Answers a message that servers do not take with one Error.
+  void Refuse(PeerId from, uint64_t request_id, const absl::Status& why);
   void SendAck(const Origin& origin, const absl::Status& status);
   void SendReplies(ReplyOutbox& outbox);
   void SendReply(Reply reply);
