@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/status_macros.h"
 
 namespace slimps {
 namespace {
@@ -47,6 +48,28 @@ absl::StatusOr<Address> ParseTcp(std::string_view text) {
   return address;
 }
 
+// Returns the first IPv4 address of a host.
+absl::StatusOr<in_addr> Resolve(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_family = AF_INET;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found); error != 0) {
+    return absl::NotFoundError(
+        absl::StrCat("cannot resolve host \"", host, "\": ", gai_strerror(error)));
+  }
+  sockaddr_in first{};
+  std::memcpy(&first, found->ai_addr, sizeof(first));
+  freeaddrinfo(found);
+  return first.sin_addr;
+}
+
+std::string TextOf(const in_addr& address) {
+  char text[INET_ADDRSTRLEN] = {};
+  inet_ntop(AF_INET, &address, text, sizeof(text));
+  return text;
+}
+
 }  // namespace
 
 std::string Address::ToString() const {
@@ -58,7 +81,7 @@ absl::StatusOr<Address> ParseAddress(std::string_view text) {
   if (text.size() > 1024 || text.find('\0') != std::string_view::npos) {
     return NoAddress(text.substr(0, 64), "too long, or holds a zero byte");
   }
-  if (text.substr(0, kTcp.size()) == kTcp) return ParseTcp(text);
+  if (text.starts_with(kTcp)) return ParseTcp(text);
   if (text.substr(0, kIpc.size()) != kIpc) return NoAddress(text, "unknown kind");
   Address address;
   address.kind = Address::Kind::kIpc;
@@ -70,49 +93,42 @@ absl::StatusOr<Address> ParseAddress(std::string_view text) {
   return address;
 }
 
+absl::StatusOr<std::string> ResolveIPv4(const std::string& host) {
+  SLIMPS_ASSIGN_OR_RETURN(const in_addr address, Resolve(host));
+  return TextOf(address);
+}
+
+absl::StatusOr<std::string> ResolveAddress(std::string_view text) {
+  if (!text.starts_with(kTcp)) return std::string(text);
+  SLIMPS_ASSIGN_OR_RETURN(Address address, ParseTcp(text));
+  if (address.port == 0) return NoAddress(text, "the port is no number from 1 to 65535");
+  SLIMPS_ASSIGN_OR_RETURN(address.host, ResolveIPv4(address.host));
+  return address.ToString();
+}
+
 std::string ResolveForBind(const std::string& host) {
-  in_addr numeric{};
-  if (host == "*" || inet_pton(AF_INET, host.c_str(), &numeric) == 1) return host;
-  addrinfo hints{};
-  hints.ai_family = AF_INET;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0 || found == nullptr) return host;
-  char text[INET_ADDRSTRLEN] = {};
-  sockaddr_in address{};
-  std::memcpy(&address, found->ai_addr, sizeof(address));
-  inet_ntop(AF_INET, &address.sin_addr, text, sizeof(text));
-  freeaddrinfo(found);
-  return text;
+  return host == "*" ? host : ResolveIPv4(host).value_or(host);
 }
 
 absl::StatusOr<std::string> RouteAddress(const std::string& host) {
-  addrinfo hints{};
-  hints.ai_family = AF_INET;
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(host.c_str(), "9", &hints, &found);
-  if (error != 0) {
-    return absl::NotFoundError(
-        absl::StrCat("cannot resolve host \"", host, "\": ", gai_strerror(error)));
-  }
+  sockaddr_in to{}, own{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(9);
+  SLIMPS_ASSIGN_OR_RETURN(to.sin_addr, Resolve(host));
   const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  sockaddr_in own{};
   socklen_t bytes = sizeof(own);
   // Connecting a datagram socket sends nothing. The system chooses the route, and with it this
   // machine's address.
-  const bool routed = fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0 &&
+  const bool routed = fd >= 0 &&
+                      connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0 &&
                       getsockname(fd, reinterpret_cast<sockaddr*>(&own), &bytes) == 0;
   const int why = errno;
   if (fd >= 0) close(fd);
-  freeaddrinfo(found);
   if (!routed) {
     return absl::UnavailableError(
         absl::StrCat("there is no route to host \"", host, "\": ", std::strerror(why)));
   }
-  char text[INET_ADDRSTRLEN] = {};
-  inet_ntop(AF_INET, &own.sin_addr, text, sizeof(text));
-  return std::string(text);
+  return TextOf(own.sin_addr);
 }
 
 bool IsLoopback(std::string_view host) {

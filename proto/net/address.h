@@ -29,9 +29,19 @@ struct Address {
 // InvalidArgument: `text` is no address; the message quotes it.
 [[nodiscard]] absl::StatusOr<Address> ParseAddress(std::string_view text);
 
-// Returns the first IPv4 address of a host name. Returns a numeric address, "*" and what the
-// resolver does not know (the name of a network interface) as they are. Asks the system's resolver
-// and may block.
+// Returns the first IPv4 address of a host name, or of a numeric address itself. Asks the system's
+// resolver and may block.
+// NotFound: the resolver does not know the host; the message names it.
+[[nodiscard]] absl::StatusOr<std::string> ResolveIPv4(const std::string& host);
+
+// Returns the address with its host name resolved by ResolveIPv4: "tcp://localhost:4711" becomes
+// "tcp://127.0.0.1:4711". Addresses of other schemes pass unchanged.
+// InvalidArgument: the address is not tcp://host:port.
+// NotFound: as for ResolveIPv4.
+[[nodiscard]] absl::StatusOr<std::string> ResolveAddress(std::string_view text);
+
+// Returns ResolveIPv4(host). Returns "*" and what the resolver does not know (the name of a network
+// interface) as they are.
 [[nodiscard]] std::string ResolveForBind(const std::string& host);
 
 // Returns the IPv4 address from which this machine reaches `host` (a name or a numeric address). It

@@ -9,10 +9,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
+#include "proto/base/status_macros.h"
 #include "proto/base/trace/trace.h"
 #include "proto/limits.h"
+#include "proto/net/address.h"
 #include "proto/net/membership/node_name.h"
-#include "proto/net/membership/resolve.h"
 
 namespace slimps {
 namespace {
@@ -72,18 +73,15 @@ absl::Status Membership::Connect() {
     MutexLock lock(&mutex_);
     if (scheduler_.has_value()) return absl::FailedPreconditionError("Join was called twice");
   }
-  const absl::StatusOr<std::string> address = ResolveAddress(options_.scheduler_address);
-  if (!address.ok()) return address.status();
-  const absl::StatusOr<PeerId> scheduler = transport_->Connect(*address);
-  if (!scheduler.ok()) return scheduler.status();
+  SLIMPS_ASSIGN_OR_RETURN(const std::string address, ResolveAddress(options_.scheduler_address));
+  SLIMPS_ASSIGN_OR_RETURN(const PeerId scheduler, transport_->Connect(address));
   MutexLock lock(&mutex_);
-  scheduler_ = *scheduler;
+  scheduler_ = scheduler;
   return absl::OkStatus();
 }
 
 absl::Status Membership::Join() {
-  const absl::Status connected = Connect();
-  if (!connected.ok()) return connected;
+  SLIMPS_RETURN_IF_ERROR(Connect());
   const SteadyTime deadline = options_.clock->Now() + options_.join_timeout;
   MembershipState::Actions actions;
   {

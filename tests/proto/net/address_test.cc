@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "proto/net/address.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -19,6 +20,8 @@
 
 namespace slimps {
 namespace {
+
+using ::testing::HasSubstr;
 
 TEST(Address, TcpAndIpcRoundTrip) {
   for (const char* text : {"tcp://127.0.0.1:4711", "tcp://node-7.example.org:1", "tcp://*:0",
@@ -47,6 +50,31 @@ TEST(Address, NamesResolveForListening) {
   EXPECT_EQ(ResolveForBind("127.0.0.1"), "127.0.0.1");
   EXPECT_EQ(ResolveForBind("*"), "*");
   EXPECT_EQ(ResolveForBind("localhost"), "127.0.0.1");
+}
+
+TEST(ResolveAddress, NamesBecomeNumbersAndNumbersStay) {
+  EXPECT_EQ(ResolveAddress("tcp://localhost:4711").value(), "tcp://127.0.0.1:4711");
+  EXPECT_EQ(ResolveAddress("tcp://127.0.0.1:1").value(), "tcp://127.0.0.1:1");
+}
+
+TEST(ResolveAddress, OtherSchemesPassUnchanged) {
+  EXPECT_EQ(ResolveAddress("ipc:///tmp/x").value(), "ipc:///tmp/x");
+  EXPECT_EQ(ResolveAddress("inproc://scheduler").value(), "inproc://scheduler");
+}
+
+TEST(ResolveAddress, WhatIsNoAddressIsRefusedQuotingIt) {
+  for (const char* bad : {"tcp://", "tcp://host", "tcp://:1", "tcp://host:", "tcp://host:0",
+                          "tcp://host:65536", "tcp://host:x", "tcp://[::1]:1"}) {
+    const absl::Status status = ResolveAddress(bad).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << bad;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(bad));
+  }
+}
+
+TEST(ResolveAddress, AnUnknownHostIsNamed) {
+  const absl::Status status = ResolveAddress("tcp://no-such-host.invalid:1").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no-such-host.invalid"));
 }
 
 TEST(Address, LoopbackIsWhatOnlyThisMachineReaches) {
