@@ -12,23 +12,11 @@
 namespace slimps {
 namespace {
 
-constexpr size_t kMaxNamed = 8;  // nodes in one message
-
 bool InGroup(wire::Role group, wire::Role role) {
   return group == wire::ROLE_UNSPECIFIED || group == role;
 }
 
 std::string Name(const BarrierTable::Node& node) { return NodeName(node.first, node.second); }
-
-// "worker 1, worker 4 and 2 more".
-std::string Names(const std::vector<BarrierTable::Node>& nodes) {
-  std::string names;
-  for (size_t i = 0; i < std::min(nodes.size(), kMaxNamed); ++i) {
-    absl::StrAppend(&names, i == 0 ? "" : ", ", Name(nodes[i]));
-  }
-  if (nodes.size() > kMaxNamed) absl::StrAppend(&names, " and ", nodes.size() - kMaxNamed, " more");
-  return names;
-}
 
 std::string Which(const std::string& name, uint64_t ticket) {
   return absl::StrCat("barrier \"", name, "\" number ", ticket, ": ");
@@ -199,9 +187,10 @@ BarrierTable::Release BarrierTable::End(const Id& id, const absl::Status& decide
 }
 
 BarrierTable::Release BarrierTable::GiveUp(const Id& id, const GivenUp& given_up) {
-  const absl::Status status = absl::DeadlineExceededError(absl::StrCat(
-      Which(id.first, id.second), Name(given_up.by), " waited ",
-      absl::FormatDuration(given_up.after), " for ", Names(Missing(open_.at(id))), " and gave up"));
+  const absl::Status status = absl::DeadlineExceededError(
+      absl::StrCat(Which(id.first, id.second), Name(given_up.by), " waited ",
+                   absl::FormatDuration(given_up.after), " for ", NodeNames(Missing(open_.at(id))),
+                   " and gave up"));
   return End(id, status, given_up);
 }
 

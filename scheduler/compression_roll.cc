@@ -2,6 +2,7 @@
 #include "scheduler/compression_roll.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -10,7 +11,7 @@
 namespace slimps {
 namespace {
 
-constexpr size_t kMaxNamed = 8;    // workers, and ways to compress, in one line
+constexpr size_t kMaxNamed = 8;    // ways to compress in one line
 constexpr size_t kMaxBytes = 256;  // of one way
 
 }  // namespace
@@ -23,20 +24,13 @@ void CompressionRoll::Note(uint32_t worker, const std::string& compression) {
   said = shown;
   if (said_.size() < num_workers_) return;
 
-  std::map<std::string, std::vector<uint32_t>> ways;
-  for (const auto& [rank, way] : said_) ways[way].push_back(rank);
+  std::map<std::string, std::vector<std::pair<wire::Role, uint32_t>>> ways;
+  for (const auto& [rank, way] : said_) ways[way].push_back({wire::WORKER, rank});
   differences_.clear();
   if (ways.size() < 2) return;
   std::vector<std::pair<uint32_t, std::string>> parts;  // by lowest rank
-  for (const auto& [way, ranks] : ways) {
-    std::string part;
-    for (size_t i = 0; i < std::min(ranks.size(), kMaxNamed); ++i) {
-      absl::StrAppend(&part, i == 0 ? "" : ", ", NodeName(wire::WORKER, ranks[i]));
-    }
-    if (ranks.size() > kMaxNamed) {
-      absl::StrAppend(&part, " and ", ranks.size() - kMaxNamed, " more");
-    }
-    parts.push_back({ranks[0], absl::StrCat(part, ": ", way)});
+  for (const auto& [way, workers] : ways) {
+    parts.push_back({workers[0].second, absl::StrCat(NodeNames(workers), ": ", way)});
   }
   std::ranges::sort(parts);
   for (size_t i = 0; i < std::min(parts.size(), kMaxNamed); ++i) {

@@ -19,18 +19,26 @@ SchedulerService::SchedulerService(Transport* transport, SchedulerOptions option
       incarnation_(DrawIncarnation()),
       state_(options_, clock->Now(), ReadAnchor(*clock)) {}
 
-void SchedulerService::OnMessage(PeerId from, Message message) {
+void SchedulerService::Change(
+    absl::FunctionRef<SchedulerState::Outbox(SchedulerState& state)> change) {
   SchedulerState::Outbox outbox;
   uint64_t epoch = 0;
   {
     MutexLock lock(&mutex_);
     const SchedulerState::Phase before = state_.phase();
-    outbox = state_.Handle(from, message.header, clock_->Now());
-    if (state_.members().IsConnected(from)) transport_->Admit(from);
+    outbox = change(state_);
     epoch = state_.members().epoch();
     LogChange(before);
   }
   Send(std::move(outbox), epoch);
+}
+
+void SchedulerService::OnMessage(PeerId from, Message message) {
+  Change([&](SchedulerState& state) {
+    SchedulerState::Outbox outbox = state.Handle(from, message.header, clock_->Now());
+    if (state.members().IsConnected(from)) transport_->Admit(from);
+    return outbox;
+  });
 }
 
 void SchedulerService::OnBadFrame(PeerId from, const absl::Status& why) {
@@ -54,29 +62,11 @@ void SchedulerService::OnUndeliverable(PeerId to, const absl::Status& why) {
 
 void SchedulerService::Tick() {
   const SteadyTime delivered_until = transport_->DeliveredUntil();
-  SchedulerState::Outbox outbox;
-  uint64_t epoch = 0;
-  {
-    MutexLock lock(&mutex_);
-    const SchedulerState::Phase before = state_.phase();
-    outbox = state_.Tick(clock_->Now(), delivered_until);
-    epoch = state_.members().epoch();
-    LogChange(before);
-  }
-  Send(std::move(outbox), epoch);
+  Change([&](SchedulerState& state) { return state.Tick(clock_->Now(), delivered_until); });
 }
 
 void SchedulerService::Abort(const absl::Status& why) {
-  SchedulerState::Outbox outbox;
-  uint64_t epoch = 0;
-  {
-    MutexLock lock(&mutex_);
-    const SchedulerState::Phase before = state_.phase();
-    outbox = state_.Abort(why, clock_->Now());
-    epoch = state_.members().epoch();
-    LogChange(before);
-  }
-  Send(std::move(outbox), epoch);
+  Change([&](SchedulerState& state) { return state.Abort(why, clock_->Now()); });
 }
 
 bool SchedulerService::done() const {

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "proto/base/clock.h"
 #include "proto/base/log_rate.h"
@@ -47,6 +48,8 @@ class SchedulerService final : public MessageSink {
   absl::Status result() const;
 
  private:
+  // Changes the state, logs what that changed, and sends what `change` returns.
+  void Change(absl::FunctionRef<SchedulerState::Outbox(SchedulerState& state)> change);
   void LogChange(SchedulerState::Phase before) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Send(SchedulerState::Outbox outbox, uint64_t epoch);
   // Logs a line that strangers can cause, bounded by rate.

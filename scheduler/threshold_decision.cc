@@ -20,7 +20,6 @@ constexpr uint64_t kMaxRound = uint64_t{1} << 48;
 
 absl::StatusOr<ThresholdTable> TableOf(const wire::ThresholdReport& report,
                                        wire::Direction direction, const std::string& codec) {
-  std::vector<ThresholdRow> rows;
   for (const wire::ThresholdRow& row : report.rows()) {
     if (row.direction() != direction) continue;
     for (const double ms : {row.t_c_ms(), row.t_cq_ms(), row.t_pq_ms()}) {
@@ -29,15 +28,8 @@ absl::StatusOr<ThresholdTable> TableOf(const wire::ThresholdReport& report,
             absl::StrCat("size ", row.bytes(), ": time of ", ms, " ms, expected a number from 0"));
       }
     }
-    rows.push_back({.bytes = row.bytes(),
-                    .t_c = absl::Milliseconds(row.t_c_ms()),
-                    .t_cq = absl::Milliseconds(row.t_cq_ms()),
-                    .t_pq = absl::Milliseconds(row.t_pq_ms()),
-                    .raw_samples = row.raw_samples(),
-                    .compressed_samples = row.compressed_samples(),
-                    .tensors = row.tensors()});
   }
-  return ThresholdTable::FromRows(codec, rows);
+  return ThresholdTable::FromRows(codec, RowsOf(report.rows(), direction));
 }
 
 absl::Status CheckDirections(const wire::ThresholdReport& report) {

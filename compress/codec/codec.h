@@ -2,8 +2,7 @@
 // A codec turns a gradient into a payload: it selects or quantises. A format (compress/format)
 // defines the payload's layout, and the format is all that a server knows.
 //
-//   auto spec = ParseCodecSpec("1bit:scaling=l1");
-//   auto codec = MakeCodec(*spec);
+//   auto codec = MakeCodec("1bit:scaling=l1");
 //   AlignedBuffer bit_buf((*codec)->MaxPayloadBytes(n));
 //   EncodeWorkspace workspace;                                   // kept for the next encoding
 //   auto stats = (*codec)->Encode({.gradient = g, .residual = e}, bit_buf.bytes(), workspace);
@@ -224,6 +223,9 @@ class Codec {
 // InvalidArgument: an unknown name or option (the message gives the nearest valid one), or a value
 // out of its range (the message gives the range).
 [[nodiscard]] absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(const CodecSpec& spec);
+
+// Makes the codec of ParseCodecSpec(text). Errors: of both.
+[[nodiscard]] absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(std::string_view text);
 
 // Makes it with chosen kernels, for tests and benches. REQUIRES: `kernels` run on this CPU.
 [[nodiscard]] absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(const CodecSpec& spec,

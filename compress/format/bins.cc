@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compress/format/bytes.h"
+#include "proto/base/status_macros.h"
 
 namespace slimps {
 namespace {
@@ -98,7 +99,7 @@ class EntryCheck {
       for (auto bits = std::to_integer<unsigned>(bitmap[i]); bits != 0; bits &= bits - 1) {
         const size_t piece = i * 8 + static_cast<size_t>(std::countr_zero(bits));
         if (piece >= pieces) return Bad("bits of its bitmap", absl::StrCat(pieces), "more");
-        if (absl::Status status = CheckPiece(piece); !status.ok()) return status;
+        SLIMPS_RETURN_IF_ERROR(CheckPiece(piece));
       }
     }
     if (next_ == end_) return absl::OkStatus();
@@ -165,9 +166,9 @@ absl::Status ValidateBins(std::span<const std::byte> payload, size_t elements) {
     return absl::DataLossError(absl::StrCat("bins payload: expected at least ", kBinsHeaderBytes,
                                             " bytes, got ", payload.size()));
   }
-  if (absl::Status status = CheckHeader(payload, elements); !status.ok()) return status;
+  SLIMPS_RETURN_IF_ERROR(CheckHeader(payload, elements));
   const BinsLayout layout = ReadHeader(payload);
-  if (absl::Status status = CheckDirectory(payload, layout); !status.ok()) return status;
+  SLIMPS_RETURN_IF_ERROR(CheckDirectory(payload, layout));
   return layout.entry_bytes() == 1 ? CheckEntries<uint8_t>(payload, layout)
                                    : CheckEntries<uint16_t>(payload, layout);
 }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compress/format/bytes.h"
+#include "proto/base/status_macros.h"
 
 namespace slimps {
 namespace {
@@ -164,19 +165,19 @@ size_t BuildRowsHeader(const RowGrid& grid, std::span<const uint32_t> rows,
 }
 
 absl::Status ValidateRows(std::span<const std::byte> payload, size_t elements) {
-  if (absl::Status status = CheckHeader(payload, elements); !status.ok()) return status;
+  SLIMPS_RETURN_IF_ERROR(CheckHeader(payload, elements));
   const Reader reader(payload);
   if (payload.size() < reader.ValuesOffset()) {
     return CheckLength(payload, reader.ValuesOffset());
   }
   // Row numbers decide how long the values are, so they are checked first.
-  if (absl::Status status = CheckRowNumbers(reader); !status.ok()) return status;
+  SLIMPS_RETURN_IF_ERROR(CheckRowNumbers(reader));
   size_t values = 0;
   for (size_t i = 0; i < reader.count(); ++i) {
     values += reader.grid().End(reader.Row(i)) - reader.grid().Begin(reader.Row(i));
   }
   const size_t expected = reader.ValuesOffset() + 4 * values;
-  if (absl::Status status = CheckLength(payload, expected); !status.ok()) return status;
+  SLIMPS_RETURN_IF_ERROR(CheckLength(payload, expected));
   return CheckValues(payload.subspan(reader.ValuesOffset()));
 }
 

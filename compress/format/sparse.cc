@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compress/format/bytes.h"
+#include "proto/base/status_macros.h"
 
 namespace slimps {
 namespace {
@@ -355,13 +356,13 @@ void SeededIndices::Draw(size_t first, size_t blocks, uint32_t* index) const {
 }
 
 absl::Status ValidateSparse(std::span<const std::byte> payload, size_t elements) {
-  if (absl::Status status = CheckHeader(payload, elements); !status.ok()) return status;
+  SLIMPS_RETURN_IF_ERROR(CheckHeader(payload, elements));
   const Reader reader(BestKernels(), payload);
   const SparseLayout& layout = reader.layout();
-  if (absl::Status status = CheckLength(payload, layout); !status.ok()) return status;
+  SLIMPS_RETURN_IF_ERROR(CheckLength(payload, layout));
   for (size_t block = 0; block < layout.blocks(); ++block) {
-    if (absl::Status status = CheckDirectory(reader, block); !status.ok()) return status;
-    if (absl::Status status = CheckBlock(reader, payload, block); !status.ok()) return status;
+    SLIMPS_RETURN_IF_ERROR(CheckDirectory(reader, block));
+    SLIMPS_RETURN_IF_ERROR(CheckBlock(reader, payload, block));
   }
   return CheckUnusedBits(payload, layout);
 }

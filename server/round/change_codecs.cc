@@ -14,18 +14,13 @@ absl::Status Refuse(const std::string& spec, const std::string& why) {
       absl::StrCat("codec ", spec, " for the change of weights: ", why));
 }
 
-absl::StatusOr<std::unique_ptr<Codec>> Make(const std::string& text) {
-  SLIMPS_ASSIGN_OR_RETURN(const CodecSpec spec, ParseCodecSpec(text));
-  return MakeCodec(spec);
-}
-
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const ChangeCodec>> ChangeCodecs::Find(const std::string& spec) {
   if (spec.empty()) return nullptr;
   const auto found = codecs_.find(spec);
   if (found != codecs_.end()) return found->second;
-  absl::StatusOr<std::unique_ptr<Codec>> codec = Make(spec);
+  absl::StatusOr<std::unique_ptr<Codec>> codec = MakeCodec(spec);
   if (!codec.ok()) return Refuse(spec, std::string(codec.status().message()));
   if ((*codec)->wants_momentum()) {
     return Refuse(spec, "expected one without momentum of its own; that belongs to gradients");

@@ -138,8 +138,7 @@ std::string CompressionPlan::ChangeCodecFor(const TensorPlan& tensor, uint64_t r
 absl::StatusOr<const Codec*> CompressionPlan::FindCodec(const std::string& spec) {
   auto found = codecs_.find(spec);
   if (found == codecs_.end()) {
-    SLIMPS_ASSIGN_OR_RETURN(const CodecSpec parsed, ParseCodecSpec(spec));
-    SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<Codec> codec, MakeCodec(parsed));
+    SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<Codec> codec, MakeCodec(spec));
     found = codecs_.emplace(spec, std::move(codec)).first;
   }
   return found->second.get();

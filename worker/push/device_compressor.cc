@@ -14,8 +14,7 @@ namespace slimps {
 
 absl::StatusOr<std::unique_ptr<DeviceCompressor>> DeviceCompressor::Create(
     std::string_view codec_spec, const DeviceCompressorOptions& options) {
-  SLIMPS_ASSIGN_OR_RETURN(const CodecSpec spec, ParseCodecSpec(codec_spec));
-  SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<Codec> codec, MakeCodec(spec));
+  SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<Codec> codec, MakeCodec(codec_spec));
   return std::unique_ptr<DeviceCompressor>(new DeviceCompressor(std::move(codec), options));
 }
 

@@ -14,14 +14,10 @@ namespace slimps {
 namespace {
 
 absl::StatusOr<std::unique_ptr<const Codec>> MakePullCodec(const std::string& text) {
-  const auto refuse = [&](const absl::Status& why) {
-    return absl::InvalidArgumentError(absl::StrCat("pull compression ", text, ": ", why.message()));
-  };
-  const absl::StatusOr<CodecSpec> spec = ParseCodecSpec(text);
-  if (!spec.ok()) return refuse(spec.status());
-  absl::StatusOr<std::unique_ptr<Codec>> codec = MakeCodec(*spec);
-  if (!codec.ok()) return refuse(codec.status());
-  return *std::move(codec);
+  absl::StatusOr<std::unique_ptr<Codec>> codec = MakeCodec(text);
+  if (codec.ok()) return *std::move(codec);
+  return absl::InvalidArgumentError(
+      absl::StrCat("pull compression ", text, ": ", codec.status().message()));
 }
 
 bool IsChange(const std::string& codec) { return PulledFormOf(codec) == PulledForm::kChange; }

@@ -120,15 +120,10 @@ absl::Status CheckTogether(const WorkerFlags& flags) {
 }
 
 absl::StatusOr<std::unique_ptr<Codec>> CodecOf(const char* flag, const std::string& compression) {
-  const auto refuse = [&](const absl::Status& why) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--", flag, "=", compression, ": ", why.message()));
-  };
-  const auto spec = ParseCodecSpec(compression);
-  if (!spec.ok()) return refuse(spec.status());
-  auto codec = MakeCodec(*spec);
-  if (!codec.ok()) return refuse(codec.status());
-  return codec;
+  absl::StatusOr<std::unique_ptr<Codec>> codec = MakeCodec(compression);
+  if (codec.ok()) return codec;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag, "=", compression, ": ", codec.status().message()));
 }
 
 // Returns the servers' step. A worker pushes gradient * batch, so that a codec's absolute threshold

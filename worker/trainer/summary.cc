@@ -7,6 +7,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "compress/policy/table_rows.h"
 #include "compress/policy/threshold_choice.h"
 #include "compress/policy/threshold_explanation.h"
 #include "proto/base/file.h"
@@ -157,19 +158,9 @@ absl::Duration Milliseconds(double ms) { return absl::Milliseconds(ms); }
 absl::StatusOr<ThresholdTable> TableOf(const std::optional<wire::CodecMap>& decision,
                                        wire::Direction direction) {
   if (!decision.has_value()) return ThresholdTable();
-  std::vector<ThresholdRow> rows;
-  for (const wire::ThresholdRow& row : decision->table()) {
-    if (row.direction() != direction) continue;
-    rows.push_back({.bytes = row.bytes(),
-                    .t_c = Milliseconds(row.t_c_ms()),
-                    .t_cq = Milliseconds(row.t_cq_ms()),
-                    .t_pq = Milliseconds(row.t_pq_ms()),
-                    .raw_samples = row.raw_samples(),
-                    .compressed_samples = row.compressed_samples(),
-                    .tensors = row.tensors()});
-  }
   return ThresholdTable::FromRows(
-      direction == wire::PUSH ? decision->codec() : decision->pull_codec(), rows);
+      direction == wire::PUSH ? decision->codec() : decision->pull_codec(),
+      RowsOf(decision->table(), direction));
 }
 
 std::string ExplainDecision(const std::optional<wire::CodecMap>& decision) {

@@ -62,4 +62,9 @@ absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(const CodecSpec& spec) {
   return MakeCodec(spec, BestKernels());
 }
 
+absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(std::string_view text) {
+  SLIMPS_ASSIGN_OR_RETURN(const CodecSpec spec, ParseCodecSpec(text));
+  return MakeCodec(spec);
+}
+
 }  // namespace slimps

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "proto/net/membership/node_name.h"
 
+#include <algorithm>
+#include <cstddef>
+
 #include "absl/strings/str_cat.h"
 
 namespace slimps {
@@ -24,6 +27,18 @@ std::string NodeName(wire::Role role, uint32_t rank) {
 }
 
 std::string NodeName(const wire::NodeRef& node) { return NodeName(node.role(), node.rank()); }
+
+std::string NodeNames(const std::vector<std::pair<wire::Role, uint32_t>>& nodes) {
+  constexpr size_t kMaxNamed = 8;
+  std::string names;
+  for (size_t i = 0; i < std::min(nodes.size(), kMaxNamed); ++i) {
+    absl::StrAppend(&names, i == 0 ? "" : ", ", NodeName(nodes[i].first, nodes[i].second));
+  }
+  if (nodes.size() > kMaxNamed) {
+    absl::StrAppend(&names, " and ", nodes.size() - kMaxNamed, " more");
+  }
+  return names;
+}
 
 std::string CountOf(uint32_t count, wire::Role role) {
   return absl::StrCat(count, " ", RoleName(role), count == 1 ? "" : "s");

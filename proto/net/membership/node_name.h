@@ -6,6 +6,8 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "proto/slimps.pb.h"
 
@@ -15,6 +17,9 @@ namespace slimps {
 std::string RoleName(wire::Role role);
 std::string NodeName(wire::Role role, uint32_t rank);
 std::string NodeName(const wire::NodeRef& node);
+
+// Returns "worker 1, worker 4 and 2 more": the first eight by name.
+std::string NodeNames(const std::vector<std::pair<wire::Role, uint32_t>>& nodes);
 
 // Returns "1 server" or "2 workers".
 std::string CountOf(uint32_t count, wire::Role role);
