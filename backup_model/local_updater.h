@@ -11,7 +11,7 @@
 //
 //   SGD        w_i - (1 + look_ahead * momentum) *
 //                    ((rate_i / rate_(i-1)) * momentum * (w_(i-1) - w_i) + loc_lr * g_i)
-//   Nesterov   likewise; v_i follows from v_(i-1) and the change of the weights (update_plan.cc)
+//   Nesterov   its own step from v_(i-1), which the change of the weights shows (update_plan.cc)
 //   Adam(W)    m_i as Adam's own formula gives it for that change. The second moment is of this
 //              worker's gradients, because the weights do not show the servers'.
 //

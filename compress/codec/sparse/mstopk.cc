@@ -32,8 +32,8 @@ class ClosingCounter final {
     Keep([threshold](float key) { return key >= threshold; });
   }
 
-  // The caller asks for no threshold over this any more. Drops the keys from it on, likewise, but
-  // goes on counting them.
+  // The caller asks for no threshold over this any more. Drops the keys from it on if they are at
+  // least half of all, but goes on counting them.
   void LowerTo(float threshold) {
     const size_t over = Count(threshold);
     if (2 * over < keys_.size()) return;

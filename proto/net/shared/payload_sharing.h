@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Passes payloads by reference between processes of one machine. Agrees with each peer that it may
-// be sent references, and speaks for three tables: who is which process (sharing_peers.h), what is
+// Passes payloads by reference between processes of one machine. Knows which peers are in this
+// process or on this machine, and what was shared with them. Agrees with each peer that it may be
+// sent references, and keeps three tables: which peer is which process (sharing_peers.h), what is
 // lent (lent_payloads.h) and what is borrowed (borrowed_payloads.h). It knows no sockets: the I/O
 // loop carries the parts that it builds (sharing_wire.h).
 //
