@@ -13,7 +13,7 @@
 //
 // So sixteen lanes with sixteen counters give 64 consecutive elements without a shuffle. Codecs
 // that round every element use other generators, which these numbers start:
-// compress/format/xoshiro.h.
+// compress/kernels/loops/xoshiro_loops.h.
 #ifndef SLIMPS_COMPRESS_FORMAT_PHILOX_H_
 #define SLIMPS_COMPRESS_FORMAT_PHILOX_H_
 

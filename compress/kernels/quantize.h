@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels of four and eight bits per element and of stochastic rounding. kernels.h has the
-// conventions, compress/format/levels.h the layouts and what levels mean, compress/format/xoshiro.h
-// the random numbers.
+// conventions, compress/format/levels.h the layouts and what levels mean, loops/xoshiro_loops.h the
+// random numbers.
 #ifndef SLIMPS_COMPRESS_KERNELS_QUANTIZE_H_
 #define SLIMPS_COMPRESS_KERNELS_QUANTIZE_H_
 

@@ -42,7 +42,6 @@ struct TransportOptions {
   double emulate_link_bytes_per_second = 0;
   // Added to what arrives, after the link's time. It does not occupy the link.
   absl::Duration emulate_link_latency = absl::ZeroDuration();
-  absl::Duration emulate_link_startup = absl::ZeroDuration();  // per message, in each direction
   const Clock* clock = MachineClock();
 };
 

@@ -58,18 +58,6 @@ Optimizer::Step Optimizer::PlanStep(const Moment& moment) const {
                     moment.updates + 1);
 }
 
-void Optimizer::ApplyBlock(const Step& step, std::span<const float> before,
-                           std::span<const float> sum, std::span<float> after,
-                           std::span<float> state0, std::span<float> state1) const {
-  RuleOf(BestKernels())
-      .store(step, {.before = before.data(),
-                    .sum = sum.data(),
-                    .after = after.data(),
-                    .state0 = state0.data(),
-                    .state1 = state1.data(),
-                    .n = sum.size()});
-}
-
 const UpdateRule& Optimizer::RuleOf(const Kernels& kernels) const {
   return UpdateRuleOf(options_, kernels.update);
 }

@@ -4,7 +4,7 @@
 //
 //   SLIMPS_ASSIGN_OR_RETURN(auto optimizer, Optimizer::Create(spec));
 //   const auto step = optimizer->PlanStep({.round = 7, .updates = 6, .contributors = 2});
-//   optimizer->ApplyBlock(step, old_weights, sum, new_weights, momentum_or_m, v);  // each block
+//   optimizer->RuleOf(BestKernels()).store(step, {.before = ..., .sum = ..., .after = ...});
 //
 // With c = rescale_grad (/ contributors, if `average`) and g = clip(c * sum, +-clip_gradient), the
 // rules are those of torch.optim, to the last bit. x + y*z is rounded once, except in buf, where
@@ -24,7 +24,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 
 #include "absl/status/statusor.h"
 #include "compress/kernels/kernels.h"
@@ -57,12 +56,7 @@ class Optimizer final {
 
   Step PlanStep(const Moment& moment) const;
 
-  // Steps one block. State spans that the rule does not need may be empty. `after` may be `before`.
-  // REQUIRES: all other spans have one length.
-  void ApplyBlock(const Step& step, std::span<const float> before, std::span<const float> sum,
-                  std::span<float> after, std::span<float> state0, std::span<float> state1) const;
-
-  // Returns the rule that ApplyBlock applies, from `kernels`.
+  // Returns the rule of a step, from `kernels`. It leaves state that it does not need alone.
   const UpdateRule& RuleOf(const Kernels& kernels) const;
 
  private:

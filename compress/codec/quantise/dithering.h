@@ -21,8 +21,8 @@
 //                above; above with the mantissa's probability. Decodes to
 //                sign(x) * 2^(|level| - k) * scale, one product; +0 for level 0
 //
-// r is the short (16 random bits) of compress/format/xoshiro.h; nearest rounds ties to even. A
-// level's expectation is exact to 2^-17 of the step between its neighbours.
+// r is the short (16 random bits) of compress/kernels/loops/xoshiro_loops.h; nearest rounds ties to
+// even. A level's expectation is exact to 2^-17 of the step between its neighbours.
 //
 // Payload: levels of 4 bits if k <= 7, else 8; no scales, value `scale`, map linear or natural:
 // 16 + ceil(n / 2) or 16 + n bytes. BytePS codes distances and levels by Elias' delta code instead,

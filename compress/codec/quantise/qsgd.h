@@ -15,9 +15,9 @@
 //   level = floor((nearest(t) + r) / 2^16), so -s <= level <= s
 //   decodes to level * scale, one product
 //
-// r is the short (16 random bits) of compress/format/xoshiro.h; nearest rounds ties to even. A
-// level's expectation is s * x / norm to 2^-17. There are 16 random bits and not 24, because
-// drawing them costs more than all else.
+// r is the short (16 random bits) of compress/kernels/loops/xoshiro_loops.h; nearest rounds ties to
+// even. A level's expectation is s * x / norm to 2^-17. There are 16 random bits and not 24,
+// because drawing them costs more than all else.
 //
 // Payload: levels of `bits` bits, one scale per bucket:
 //

@@ -12,8 +12,8 @@
 //   t = x * inverse, clamped to +-2^16  (each rounded to fp32)
 //   level = floor((nearest(t) + r) / 2^16): -1, 0 or 1;  decodes to level * s
 //
-// r is the short (16 random bits) of compress/format/xoshiro.h; nearest rounds ties to even. A
-// level's expectation is x / s to 2^-17. Clipped elements always send s.
+// r is the short (16 random bits) of compress/kernels/loops/xoshiro_loops.h; nearest rounds ties to
+// even. A level's expectation is x / s to 2^-17. Clipped elements always send s.
 //
 // The paper's sigma is about the mean; this one is about 0. The two are equal if the mean is 0, as
 // a gradient's nearly is. A tensor of one element, or of equal ones, stays whole; about the mean it

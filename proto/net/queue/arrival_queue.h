@@ -34,8 +34,7 @@ struct Arrival {
 class ArrivalQueue final {
  public:
   explicit ArrivalQueue(const TransportOptions& options)
-      : link_(options.emulate_link_bytes_per_second, options.emulate_link_startup),
-        latency_(options.emulate_link_latency) {}
+      : link_(options.emulate_link_bytes_per_second), latency_(options.emulate_link_latency) {}
 
   // True if the options ask for an emulated link or latency. If not, the caller need not use the
   // queue.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Emulates one direction of a link. A message occupies the link for a start-up time plus its bytes
-// over the rate. The next message follows behind it. Idle time earns no credit. A full-duplex link
-// is two of these. Pure.
+// Emulates one direction of a link. A message occupies the link for its bytes over the rate. The
+// next message follows behind it. Idle time earns no credit. A full-duplex link is two of these.
+// Pure.
 //
-//   LinkEmulator link(12.5e6, absl::ZeroDuration());   // 100 Mbit/s
-//   auto [begin, end] = link.Carry(now, bytes);        // first byte leaves, last byte arrives
+//   LinkEmulator link(12.5e6);                    // 100 Mbit/s
+//   auto [begin, end] = link.Carry(now, bytes);   // first byte leaves, last byte arrives
 #ifndef SLIMPS_PROTO_NET_QUEUE_LINK_EMULATOR_H_
 #define SLIMPS_PROTO_NET_QUEUE_LINK_EMULATOR_H_
 
@@ -25,10 +25,9 @@ class LinkEmulator final {
   };
 
   // A rate of 0 means infinitely fast.
-  LinkEmulator(double bytes_per_second, absl::Duration startup)
-      : bytes_per_second_(bytes_per_second), startup_(startup) {}
+  explicit LinkEmulator(double bytes_per_second) : bytes_per_second_(bytes_per_second) {}
 
-  bool on() const { return bytes_per_second_ > 0 || startup_ > absl::ZeroDuration(); }
+  bool on() const { return bytes_per_second_ > 0; }
 
   // Sends a message over the link. Returns when its first byte leaves and its last one arrives.
   // `ready` is when the message could begin if the link were free. It may lie in the past, so a
@@ -36,17 +35,14 @@ class LinkEmulator final {
   Passage Carry(SteadyTime ready, size_t bytes) {
     Passage passage;
     passage.begin = std::max(ready, free_at_);
-    passage.end = passage.begin + startup_;
-    if (bytes_per_second_ > 0) {
-      passage.end += absl::Seconds(static_cast<double>(bytes) / bytes_per_second_);
-    }
+    passage.end = passage.begin;
+    if (on()) passage.end += absl::Seconds(static_cast<double>(bytes) / bytes_per_second_);
     free_at_ = passage.end;
     return passage;
   }
 
  private:
   const double bytes_per_second_;
-  const absl::Duration startup_;
   SteadyTime free_at_ = SteadyTime::InfinitePast();
 };
 

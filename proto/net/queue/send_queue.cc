@@ -13,7 +13,7 @@ SendQueue::SendQueue(const TransportOptions& options)
     : max_bytes_per_peer_(options.max_queued_bytes_per_peer),
       max_messages_per_peer_(options.max_queued_messages_per_peer),
       strangers_(options.strangers.value_or(StrangerLimits{})),
-      link_(options.emulate_link_bytes_per_second, options.emulate_link_startup) {}
+      link_(options.emulate_link_bytes_per_second) {}
 
 void SendQueue::AddPeer(PeerId peer, PeerKind kind) {
   lanes_.try_emplace(peer).first->second.is_stranger = kind == PeerKind::kStranger;

@@ -59,8 +59,6 @@ class SendQueue final {
   // Forgets the peer. Returns what was queued for it.
   std::vector<Outgoing> RemovePeer(PeerId peer);
 
-  bool HasPeer(PeerId peer) const { return lanes_.count(peer) != 0; }
-
   // Queues the message.
   // NotFound: there is no such peer.
   // ResourceExhausted: the peer's lane is full.

@@ -17,7 +17,6 @@ int Milliseconds(absl::Duration duration) {
 
 absl::Status SetLiveness(void* socket, const ZmqTransportOptions& options) {
   const bool emulated = options.emulate_link_bytes_per_second > 0 ||
-                        options.emulate_link_startup > absl::ZeroDuration() ||
                         options.emulate_link_latency > absl::ZeroDuration();
   if (!emulated && options.heartbeat_interval > absl::ZeroDuration()) {
     SLIMPS_RETURN_IF_ERROR(SetSocketOption(

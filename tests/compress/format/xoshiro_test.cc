@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compress/format/xoshiro.h"
+#include "tests/compress/format/xoshiro.h"
 
 #include <array>
 #include <bit>

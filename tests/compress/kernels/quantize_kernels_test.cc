@@ -4,9 +4,9 @@
 #include <cmath>
 #include <string>
 
-#include "compress/format/xoshiro.h"
 #include "compress/kernels/kernels.h"
 #include "gtest/gtest.h"
+#include "tests/compress/format/xoshiro.h"
 #include "tests/compress/test_data.h"
 
 namespace slimps {

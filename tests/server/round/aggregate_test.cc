@@ -52,8 +52,8 @@ void InTurn(const AggregateInput& input) {
   if (input.combine == Combine::kMajority) {
     for (float& x : sum) x = x > 0 ? 1.0f : x < 0 ? -1.0f : x;
   }
-  input.optimizer->ApplyBlock(input.step, input.before, sum, input.after, input.state0,
-                              input.state1);
+  ApplyBlock(*input.optimizer, input.step, input.before, sum, input.after, input.state0,
+             input.state1);
 }
 
 wire::OptimizerSpec Adam() {

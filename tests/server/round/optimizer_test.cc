@@ -39,7 +39,7 @@ std::vector<float> Train(const wire::OptimizerSpec& spec,
   for (size_t i = 0; i < gradients.size(); ++i) {
     const Optimizer::Step step =
         optimizer->PlanStep({.round = i + 1, .updates = i, .contributors = contributors});
-    optimizer->ApplyBlock(step, weights, gradients[i], weights, state0, state1);
+    ApplyBlock(*optimizer, step, weights, gradients[i], weights, state0, state1);
   }
   return weights;
 }
@@ -113,13 +113,12 @@ TEST(Optimizer, BlockwiseStepsGiveTheBitsOfOneLongStep) {
   const std::vector<float> before = RandomValues(n, 1), sum = RandomValues(n, 2);
   const Optimizer::Step step = optimizer->PlanStep({});
   std::vector<float> whole(n), parts(n), m(n), v(n), m2(n), v2(n);
-  optimizer->ApplyBlock(step, before, sum, whole, m, v);
+  ApplyBlock(*optimizer, step, before, sum, whole, m, v);
   for (size_t first = 0, length = 1; first < n; first += length, length = length * 2 + 1) {
     length = std::min(length, n - first);
-    optimizer->ApplyBlock(
-        step, std::span(before).subspan(first, length), std::span(sum).subspan(first, length),
-        std::span(parts).subspan(first, length), std::span(m2).subspan(first, length),
-        std::span(v2).subspan(first, length));
+    ApplyBlock(*optimizer, step, std::span(before).subspan(first, length),
+               std::span(sum).subspan(first, length), std::span(parts).subspan(first, length),
+               std::span(m2).subspan(first, length), std::span(v2).subspan(first, length));
   }
   EXPECT_EQ(whole, parts);
   EXPECT_EQ(v, v2);

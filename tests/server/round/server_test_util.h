@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "compress/format/levels.h"
+#include "compress/kernels/kernels.h"
 #include "proto/base/buffer.h"
 #include "proto/base/hash.h"
 #include "proto/base/key.h"
@@ -26,6 +27,20 @@
 #include "server/round/partition.h"
 
 namespace slimps {
+
+// Steps one block. State that the rule does not need may be empty.
+// REQUIRES: all other spans have one length.
+inline void ApplyBlock(const Optimizer& optimizer, const UpdateStep& step,
+                       std::span<const float> before, std::span<const float> sum,
+                       std::span<float> after, std::span<float> state0, std::span<float> state1) {
+  optimizer.RuleOf(BestKernels())
+      .store(step, {.before = before.data(),
+                    .sum = sum.data(),
+                    .after = after.data(),
+                    .state0 = state0.data(),
+                    .state1 = state1.data(),
+                    .n = sum.size()});
+}
 
 inline Payload RawPayload(const std::vector<float>& values) {
   return Payload::Copy(std::as_bytes(std::span<const float>(values)));

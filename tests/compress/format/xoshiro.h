@@ -1,20 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The random numbers of codecs that round every element: xoshiro128+ (Blackman, Vigna: "Scrambled
-// linear pseudorandom number generators", ACM Transactions on Mathematical Software 47, 2021),
-// started by Philox. Philox itself, with ten rounds for every element, would cost as much as the
-// rest of such a codec.
-//
-// Each block of 4,096 elements has sixteen generators. For block b:
-//
-//   state   of generator j: the four words that Philox gives for counter c0 = 16 * b + j, with
-//           c1 to c3 and the key as in compress/format/philox.h
-//   short   of element i of the block: generator i % 16, its step i / 32 (from 0); the lower half
-//           of its 32 bits where i % 32 < 16, otherwise the upper half
-//
-// So sixteen lanes with sixteen generators give 32 consecutive elements per step without a shuffle.
-// Blocks repeat bit for bit, whatever the threads and the order. No receiver needs these numbers.
-#ifndef SLIMPS_COMPRESS_FORMAT_XOSHIRO_H_
-#define SLIMPS_COMPRESS_FORMAT_XOSHIRO_H_
+// One generator at a time of those in compress/kernels/loops/xoshiro_loops.h, for comparison.
+#ifndef SLIMPS_TESTS_COMPRESS_FORMAT_XOSHIRO_H_
+#define SLIMPS_TESTS_COMPRESS_FORMAT_XOSHIRO_H_
 
 #include <array>
 #include <bit>
@@ -60,4 +47,4 @@ constexpr uint32_t RoundingShort(const PhiloxStream& stream, uint32_t block, uin
 
 }  // namespace slimps
 
-#endif  // SLIMPS_COMPRESS_FORMAT_XOSHIRO_H_
+#endif  // SLIMPS_TESTS_COMPRESS_FORMAT_XOSHIRO_H_
