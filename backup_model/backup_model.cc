@@ -123,7 +123,7 @@ absl::Status BackupModel::FinishIteration(size_t tensor, int64_t iteration,
                                                    iteration, " has ", gradient.size(),
                                                    " elements, expected ", elements));
   }
-  LocalHyper hyper{.learning_rate = 0, .weight_decay = options_.updater.weight_decay};
+  LocalHyper hyper{.learning_rate = 0, .weight_decay = options_.updater.update.weight_decay};
   {
     MutexLock lock(&learning_rate_mutex_);
     hyper.learning_rate = learning_rate_;

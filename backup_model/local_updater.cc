@@ -65,18 +65,6 @@ float* PastWeights(AlignedBuffer& past, std::span<const float> base) {
   return past.floats().data();
 }
 
-UpdateOptions OptionsOf(const LocalUpdaterOptions& options) {
-  return {.kind = options.optimizer,
-          .momentum = options.momentum,
-          .nesterov = options.nesterov,
-          .weight_decay = options.weight_decay,
-          .beta1 = options.beta1,
-          .beta2 = options.beta2,
-          .epsilon = options.epsilon,
-          .scale = options.rescale_grad,
-          .clip = options.clip_gradient};
-}
-
 }  // namespace
 
 absl::Status CheckLocalHyper(const LocalHyper& hyper) {
@@ -85,34 +73,34 @@ absl::Status CheckLocalHyper(const LocalHyper& hyper) {
 }
 
 absl::StatusOr<LocalUpdater> LocalUpdater::Create(const LocalUpdaterOptions& options) {
+  const UpdateOptions& update = options.update;
   SLIMPS_RETURN_IF_ERROR(CheckNotNegative("learning_rate", options.learning_rate));
   SLIMPS_RETURN_IF_ERROR(CheckNotNegative("loc_lr", options.loc_lr.value_or(0)));
-  SLIMPS_RETURN_IF_ERROR(CheckNotNegative("weight_decay", options.weight_decay));
-  SLIMPS_RETURN_IF_ERROR(CheckNotNegative("clip_gradient", options.clip_gradient));
-  SLIMPS_RETURN_IF_ERROR(CheckNotNegative("momentum", options.momentum));
-  SLIMPS_RETURN_IF_ERROR(CheckNotNegative("epsilon", options.epsilon));
+  SLIMPS_RETURN_IF_ERROR(CheckNotNegative("weight_decay", update.weight_decay));
+  SLIMPS_RETURN_IF_ERROR(CheckNotNegative("clip_gradient", update.clip));
+  SLIMPS_RETURN_IF_ERROR(CheckNotNegative("momentum", update.momentum));
+  SLIMPS_RETURN_IF_ERROR(CheckNotNegative("epsilon", update.epsilon));
   if (!(options.look_ahead >= 0 && options.look_ahead <= 1)) {
     return OutOfRange("look_ahead", options.look_ahead, "0 to 1");
   }
   if (options.threads < 0) return OutOfRange("threads", options.threads, "0 or more");
-  SLIMPS_RETURN_IF_ERROR(CheckDecay("beta1", options.beta1));
-  SLIMPS_RETURN_IF_ERROR(CheckDecay("beta2", options.beta2));
-  if (!std::isfinite(options.rescale_grad)) {
-    return OutOfRange("rescale_grad", options.rescale_grad, "a finite number");
+  SLIMPS_RETURN_IF_ERROR(CheckDecay("beta1", update.beta1));
+  SLIMPS_RETURN_IF_ERROR(CheckDecay("beta2", update.beta2));
+  if (!std::isfinite(update.scale)) {
+    return OutOfRange("rescale_grad", update.scale, "a finite number");
   }
-  if (options.momentum != 0 && options.optimizer != LocalOptimizer::kSgd) {
-    return OutOfRange("momentum", options.momentum, "0 for any optimizer but SGD");
+  if (update.momentum != 0 && update.kind != UpdateKind::kSgd) {
+    return OutOfRange("momentum", update.momentum, "0 for any optimizer but SGD");
   }
-  if (options.nesterov && options.momentum == 0) {
-    return OutOfRange("momentum", options.momentum, "more than 0 with nesterov");
+  if (update.nesterov && update.momentum == 0) {
+    return OutOfRange("momentum", update.momentum, "more than 0 with nesterov");
   }
   if (options.loc_lr.has_value() && options.learning_rate == 0) {
     return OutOfRange("learning_rate", options.learning_rate,
                       "more than 0 with a loc_lr, which is kept in proportion to it");
   }
-  const bool steps = options.optimizer == LocalOptimizer::kSgd ||
-                     options.optimizer == LocalOptimizer::kAdam ||
-                     options.optimizer == LocalOptimizer::kAdamW;
+  const bool steps = update.kind == UpdateKind::kSgd || update.kind == UpdateKind::kAdam ||
+                     update.kind == UpdateKind::kAdamW;
   if (options.moments == Moments::kServers && !steps) {
     return absl::InvalidArgumentError(
         "local updater: moments are the servers', expected an optimizer that has some: SGD, Adam "
@@ -123,13 +111,12 @@ absl::StatusOr<LocalUpdater> LocalUpdater::Create(const LocalUpdaterOptions& opt
 
 LocalUpdater::LocalUpdater(const LocalUpdaterOptions& options)
     : options_(options),
-      update_(OptionsOf(options)),
       follow_{
           .own_weight = options.loc_lr.has_value() ? *options.loc_lr / options.learning_rate : 1,
           .look_ahead = options.look_ahead},
       arena_(std::make_shared<const WorkArena>(options.threads)) {}
 
-size_t LocalUpdater::state_tensors() const { return UpdateStateTensors(update_); }
+size_t LocalUpdater::state_tensors() const { return UpdateStateTensors(options_.update); }
 
 void LocalUpdater::Step(std::span<const float> base, std::span<const float> gradient,
                         const LocalHyper& hyper, LocalUpdaterState& state,
@@ -137,7 +124,7 @@ void LocalUpdater::Step(std::span<const float> base, std::span<const float> grad
   UpdateBlock block{
       .before = base.data(), .sum = gradient.data(), .after = updated.data(), .n = base.size()};
   const bool follows = options_.moments == Moments::kServers;
-  UpdateOptions options = update_;
+  UpdateOptions options = options_.update;
   options.weight_decay = hyper.weight_decay;
   const size_t moments = UpdateStateTensors(options);
   if (moments > 0) {

@@ -19,7 +19,7 @@
 // other workers' gradients. Compressed pulls show the change as it was sent, so the prediction is
 // as coarse as that.
 //
-//   auto updater = LocalUpdater::Create({.learning_rate = 0.1, .momentum = 0.9});
+//   auto updater = LocalUpdater::Create({.update = {.momentum = 0.9}, .learning_rate = 0.1});
 //   LocalUpdaterState state;                                       // one per tensor
 //   updater->Step(glo_buf, gradient, updater->learning_rate(), state, loc_buf);
 //
@@ -42,10 +42,6 @@
 
 namespace slimps {
 
-// A local store also steps by kAssign, which replaces the weights by the gradient, and kAdd, which
-// adds it.
-using LocalOptimizer = UpdateKind;
-
 // Whose earlier gradients a step continues from.
 enum class Moments {
   kOwn,      // the gradients that this updater was given
@@ -53,7 +49,9 @@ enum class Moments {
 };
 
 struct LocalUpdaterOptions {
-  LocalOptimizer optimizer = LocalOptimizer::kSgd;
+  // The rule. Its scale undoes the caller's scaling. A local store also steps by kAssign, which
+  // replaces the weights by the gradient, and kAdd, which adds it.
+  UpdateOptions update;
   Moments moments = Moments::kOwn;
   double learning_rate = 0.01;  // the global one
   // The local learning rate, if it differs. It stays in this proportion to the global rate of a
@@ -64,15 +62,7 @@ struct LocalUpdaterOptions {
   // 1: all, as in Nesterov's method. Used with kServers and a momentum without nesterov. It damps
   // what the other workers' gradients, which the prediction misses, would excite.
   double look_ahead = 0;
-  double momentum = 0;      // SGD only; 0: plain
-  bool nesterov = false;    // SGD only; needs momentum > 0
-  double weight_decay = 0;  // SGD, Adam: added to the gradient; AdamW: decoupled
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double epsilon = 1e-8;
-  double rescale_grad = 1;   // multiplies the gradient first, to undo the caller's scaling
-  double clip_gradient = 0;  // by element, after rescaling; 0: off
-  int threads = 0;           // threads that step a large tensor; 0: one per core
+  int threads = 0;  // threads that step a large tensor; 0: one per core
 };
 
 // Replaces the options' numbers for one step, with the servers'.
@@ -114,7 +104,7 @@ class LocalUpdater final {
   // last base.
   void Step(std::span<const float> base, std::span<const float> gradient, double learning_rate,
             LocalUpdaterState& state, std::span<float> updated) const {
-    Step(base, gradient, LocalHyper{learning_rate, options_.weight_decay}, state, updated);
+    Step(base, gradient, LocalHyper{learning_rate, options_.update.weight_decay}, state, updated);
   }
 
   // The same at `hyper`.
@@ -135,7 +125,6 @@ class LocalUpdater final {
   void Update(UpdatePass pass, const UpdateStep& plan, const UpdateBlock& block) const;
 
   LocalUpdaterOptions options_;
-  UpdateOptions update_;  // options_, as the kernels know them
   FollowOptions follow_;  // own_weight: loc_lr / learning_rate
   std::shared_ptr<const WorkArena> arena_;
 };

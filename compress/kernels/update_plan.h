@@ -22,13 +22,37 @@ enum class UpdateKind { kAssign, kAdd, kSgd, kAdam, kAdamW };
 
 struct UpdateOptions {
   UpdateKind kind = UpdateKind::kSgd;
-  double momentum = 0;  // for kSgd; 0: no momentum
-  bool nesterov = false;
-  double weight_decay = 0;
-  double beta1 = 0, beta2 = 0, epsilon = 0;
-  double scale = 1;  // multiplies the gradient before all else
-  double clip = 0;   // limits each element of the scaled gradient; 0: off
+  double momentum = 0;      // for kSgd; 0: no momentum
+  bool nesterov = false;    // for kSgd; needs a momentum
+  double weight_decay = 0;  // kAdamW: decoupled; else added to the gradient
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  // for kAdam and kAdamW
+  double scale = 1;                                   // multiplies the gradient before all else
+  double clip = 0;  // limits each element of the scaled gradient; 0: off
 };
+
+// Returns the options of the optimizer that `spec`, a wire::OptimizerSpec, describes. Takes only the
+// numbers that its kind uses. It is a template because this file knows no messages.
+template <typename Spec>
+UpdateOptions UpdateOptionsOf(const Spec& spec) {
+  UpdateOptions options{.kind = UpdateKind::kAssign,  // the store keeps the sum
+                        .weight_decay = spec.weight_decay(),
+                        .scale = spec.rescale_grad() == 0 ? 1 : spec.rescale_grad(),
+                        .clip = spec.clip_gradient()};
+  const bool adamw = spec.kind() == Spec::ADAMW;
+  if (spec.kind() == Spec::TEST) {
+    options.kind = UpdateKind::kAdd;
+  } else if (spec.kind() == Spec::SGD) {
+    options.kind = UpdateKind::kSgd;
+    options.momentum = spec.momentum();
+    options.nesterov = spec.nesterov();
+  } else if (spec.kind() == Spec::ADAM || adamw) {
+    options.kind = adamw ? UpdateKind::kAdamW : UpdateKind::kAdam;
+    options.beta1 = spec.beta1();
+    options.beta2 = spec.beta2();
+    options.epsilon = spec.epsilon();
+  }
+  return options;
+}
 
 // Returns the numbers of step `step` (from 1) at this learning rate. Adam's are those of Kingma and
 // Ba 2015, in torch's order of operations. AdamW (Loshchilov and Hutter 2019) first shrinks the

@@ -118,7 +118,7 @@ def _check_memory(tensor: torch.Tensor, what: str) -> None:
 
 
 class Masters:
-    """Float32 arrays that are exchanged with the servers: each parameter's memory, or a copy of one in half precision.
+    """Float32 arrays that the servers know: a parameter's memory, or a copy of half precision.
 
         masters = Masters(names, parameters)
         exchange(masters.arrays)

@@ -6,38 +6,9 @@
 #include "proto/optimizer_check.h"
 
 namespace slimps {
-namespace {
 
-UpdateKind KindOf(wire::OptimizerSpec::Kind kind) {
-  switch (kind) {
-    case wire::OptimizerSpec::TEST:
-      return UpdateKind::kAdd;
-    case wire::OptimizerSpec::SGD:
-      return UpdateKind::kSgd;
-    case wire::OptimizerSpec::ADAM:
-      return UpdateKind::kAdam;
-    case wire::OptimizerSpec::ADAMW:
-      return UpdateKind::kAdamW;
-    default:  // the store keeps the sum
-      return UpdateKind::kAssign;
-  }
-}
-
-UpdateOptions OptionsOf(const wire::OptimizerSpec& spec) {
-  return {.kind = KindOf(spec.kind()),
-          .momentum = spec.momentum(),
-          .nesterov = spec.nesterov(),
-          .weight_decay = spec.weight_decay(),
-          .beta1 = spec.beta1(),
-          .beta2 = spec.beta2(),
-          .epsilon = spec.epsilon(),
-          .scale = spec.rescale_grad() == 0 ? 1 : spec.rescale_grad(),
-          .clip = spec.clip_gradient()};
-}
-
-}  // namespace
-
-Optimizer::Optimizer(const wire::OptimizerSpec& spec) : spec_(spec), options_(OptionsOf(spec)) {}
+Optimizer::Optimizer(const wire::OptimizerSpec& spec)
+    : spec_(spec), options_(UpdateOptionsOf(spec)) {}
 
 absl::StatusOr<std::shared_ptr<const Optimizer>> Optimizer::Create(
     const wire::OptimizerSpec& spec) {

@@ -62,7 +62,7 @@ TEST(BackupModel, EachIterationComputesOnTheVersionBeforePlusItsOwnGradient) {
 }
 
 TEST(BackupModel, AnIterationWithoutGradientLeavesTheGlobalWeights) {
-  auto model = MakeModel({10, 20}, {.learning_rate = 1, .momentum = 0.5});
+  auto model = MakeModel({10, 20}, {.update = {.momentum = 0.5}, .learning_rate = 1});
   Read(*model, 1);
   ASSERT_TRUE(model->FinishIteration(0, 1, Values{2, 2}, kNow).ok());
   Arrive(*model, 1, {50, 60});
@@ -213,7 +213,7 @@ TEST(BackupModel, TheLearningRateFollowsItsSchedule) {
 }
 
 TEST(BackupModel, ATensorMayHaveHyperparametersOfItsOwn) {
-  auto model = MakeModel({10, 20}, {.learning_rate = 1, .weight_decay = 0.5});
+  auto model = MakeModel({10, 20}, {.update = {.weight_decay = 0.5}, .learning_rate = 1});
   const auto finish = [&](size_t tensor, int64_t iteration) {
     ASSERT_TRUE(model->AcquireRead(tensor, iteration, kNow).ok());
     ASSERT_TRUE(model->FinishIteration(tensor, iteration, Values{2, 2}, kNow).ok());

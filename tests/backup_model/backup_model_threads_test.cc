@@ -176,8 +176,8 @@ TEST(BackupModelThreads, AnyTimingGivesTheBitsOfTheSequentialDefinition) {
   constexpr int64_t kIterations = 50;
   for (const LocalUpdaterOptions& updater :
        {LocalUpdaterOptions{.learning_rate = 0.05},
-        LocalUpdaterOptions{.learning_rate = 0.05, .momentum = 0.9},
-        LocalUpdaterOptions{.optimizer = LocalOptimizer::kAdam, .learning_rate = 0.01}}) {
+        LocalUpdaterOptions{.update = {.momentum = 0.9}, .learning_rate = 0.05},
+        LocalUpdaterOptions{.update = {.kind = UpdateKind::kAdam}, .learning_rate = 0.01}}) {
     std::vector<TensorHistory> expected;
     for (size_t t = 0; t < sizes.size(); ++t) {
       expected.push_back(SequentialHistory(updater, InitialWeights(t, sizes[t]), kIterations));

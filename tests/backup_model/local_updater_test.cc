@@ -125,7 +125,8 @@ LocalHyper HyperOf(int t) { return {.learning_rate = 0.1 / (1 + 0.3 * t), .weigh
 
 TEST(LocalUpdater, TheServersMomentumIsReadOffTheWeights) {
   for (const bool nesterov : {false, true}) {
-    LocalUpdaterOptions options{.learning_rate = 0.1, .momentum = 0.9, .nesterov = nesterov};
+    LocalUpdaterOptions options{.update = {.momentum = 0.9, .nesterov = nesterov},
+                                .learning_rate = 0.1};
     Following job(options, /*workers=*/3, /*elements=*/37);
     options.moments = Moments::kServers;
     const LocalUpdater local = Make(options);
@@ -139,8 +140,9 @@ TEST(LocalUpdater, TheServersMomentumIsReadOffTheWeights) {
 }
 
 TEST(LocalUpdater, LookingAheadLengthensTheStepByItsMomentum) {
-  LocalUpdaterOptions options{
-      .moments = Moments::kServers, .learning_rate = 0.5, .momentum = 0.5, .weight_decay = 0.25};
+  LocalUpdaterOptions options{.update = {.momentum = 0.5, .weight_decay = 0.25},
+                              .moments = Moments::kServers,
+                              .learning_rate = 0.5};
   const LocalUpdater local = Make(options);
   options.look_ahead = 0.75;
   const LocalUpdater ahead = Make(options);
@@ -158,8 +160,8 @@ TEST(LocalUpdater, LookingAheadLengthensTheStepByItsMomentum) {
 }
 
 TEST(LocalUpdater, AdamsMomentsAreTheServersWhereGradientsAgree) {
-  for (const LocalOptimizer kind : {LocalOptimizer::kAdam, LocalOptimizer::kAdamW}) {
-    LocalUpdaterOptions options{.optimizer = kind, .learning_rate = 0.01};
+  for (const UpdateKind kind : {UpdateKind::kAdam, UpdateKind::kAdamW}) {
+    LocalUpdaterOptions options{.update = {.kind = kind}, .learning_rate = 0.01};
     Following job(options, /*workers=*/2, /*elements=*/37);
     options.moments = Moments::kServers;
     const LocalUpdater local = Make(options);
@@ -173,7 +175,7 @@ TEST(LocalUpdater, AdamsMomentsAreTheServersWhereGradientsAgree) {
 TEST(LocalUpdater, AdamPredictsBetterByTheServersMomentsThanByItsOwn) {
   double distance[2] = {0, 0};
   for (const Moments moments : {Moments::kOwn, Moments::kServers}) {
-    LocalUpdaterOptions options{.optimizer = LocalOptimizer::kAdam, .learning_rate = 0.01};
+    LocalUpdaterOptions options{.update = {.kind = UpdateKind::kAdam}, .learning_rate = 0.01};
     Following job(options, /*workers=*/4, /*elements=*/101);
     options.moments = moments;
     const LocalUpdater local = Make(options);
@@ -187,7 +189,7 @@ TEST(LocalUpdater, AdamPredictsBetterByTheServersMomentsThanByItsOwn) {
 
 TEST(LocalUpdater, AServersMomentumThatWeightsCannotTellCountsAsZero) {
   const LocalUpdater local =
-      Make({.moments = Moments::kServers, .learning_rate = 1, .momentum = 0.5});
+      Make({.update = {.momentum = 0.5}, .moments = Moments::kServers, .learning_rate = 1});
   LocalUpdaterState state;
   const float gradient = 2;
   float base = 1, updated = 0;
@@ -206,7 +208,7 @@ TEST(LocalUpdater, AServersMomentumThatWeightsCannotTellCountsAsZero) {
 
 TEST(LocalUpdater, AStepWithoutGradientKeepsTheCourseOfTheWeights) {
   const LocalUpdater local =
-      Make({.moments = Moments::kServers, .learning_rate = 0.5, .momentum = 0.5});
+      Make({.update = {.momentum = 0.5}, .moments = Moments::kServers, .learning_rate = 0.5});
   LocalUpdaterState state;
   const float gradient = 1;
   float base = 4, updated = 0;
@@ -225,25 +227,26 @@ TEST(LocalUpdater, AStepWithoutGradientKeepsTheCourseOfTheWeights) {
 
 TEST(LocalUpdater, OnlyOptimizersWithMomentsFollowTheServers) {
   EXPECT_FALSE(
-      LocalUpdater::Create({.optimizer = LocalOptimizer::kAssign, .moments = Moments::kServers})
+      LocalUpdater::Create({.update = {.kind = UpdateKind::kAssign}, .moments = Moments::kServers})
           .ok());
 }
 
 TEST(LocalUpdater, MomentumOfAConstantGradientIsTheGeometricSum) {
   // m_t = (1 - 0.5^t) / (1 - 0.5) for g = 1; w_t = 0 - 0.1 * sum of m.
-  ExpectPath(Walk({.learning_rate = 0.1, .momentum = 0.5}, 0, {1, 1, 1, 1}),
+  ExpectPath(Walk({.update = {.momentum = 0.5}, .learning_rate = 0.1}, 0, {1, 1, 1, 1}),
              {-0.1, -0.25, -0.425, -0.6125});
 }
 
 TEST(LocalUpdater, NesterovLooksOneStepAhead) {
   // step_t = g + 0.5 * m_t: 1.5, 1.75, 1.875.
-  ExpectPath(Walk({.learning_rate = 0.1, .momentum = 0.5, .nesterov = true}, 0, {1, 1, 1}),
-             {-0.15, -0.325, -0.5125});
+  ExpectPath(
+      Walk({.update = {.momentum = 0.5, .nesterov = true}, .learning_rate = 0.1}, 0, {1, 1, 1}),
+      {-0.15, -0.325, -0.5125});
 }
 
 TEST(LocalUpdater, AdamStepsByTheLearningRateUnderAConstantGradient) {
   // With bias correction m/(1-b1^t) = g and v/(1-b2^t) = g*g, so each step is lr * g / (|g| + eps).
-  ExpectPath(Walk({.optimizer = LocalOptimizer::kAdam, .learning_rate = 0.1}, 1, {4, 4, 4}),
+  ExpectPath(Walk({.update = {.kind = UpdateKind::kAdam}, .learning_rate = 0.1}, 1, {4, 4, 4}),
              {0.9, 0.8, 0.7});
 }
 
@@ -254,33 +257,33 @@ TEST(LocalUpdater, AdamOfAChangingGradientIsTheClosedForm) {
   const double v2 = b2 * (1 - b2) * g1 * g1 + (1 - b2) * g2 * g2;
   const double w1 = 0.5 - lr * g1 / (g1 + eps);
   const double w2 = w1 - lr * (m2 / (1 - b1 * b1)) / (std::sqrt(v2 / (1 - b2 * b2)) + eps);
-  ExpectPath(Walk({.optimizer = LocalOptimizer::kAdam,
-                   .learning_rate = lr,
-                   .beta1 = b1,
-                   .beta2 = b2,
-                   .epsilon = eps},
+  ExpectPath(Walk({.update = {.kind = UpdateKind::kAdam, .beta1 = b1, .beta2 = b2, .epsilon = eps},
+                   .learning_rate = lr},
                   0.5, {2, -1}),
              {w1, w2});
 }
 
 TEST(LocalUpdater, WeightDecayIsCoupledInSgdAndAdamAndDecoupledInAdamW) {
-  ExpectPath(Walk({.learning_rate = 0.5, .weight_decay = 0.1}, 2, {0}), {2 - 0.5 * 0.2});
-  ExpectPath(Walk({.learning_rate = 0.5, .momentum = 0.9, .weight_decay = 0.1}, 2, {1}),
+  ExpectPath(Walk({.update = {.weight_decay = 0.1}, .learning_rate = 0.5}, 2, {0}),
+             {2 - 0.5 * 0.2});
+  ExpectPath(Walk({.update = {.momentum = 0.9, .weight_decay = 0.1}, .learning_rate = 0.5}, 2, {1}),
              {2 - 0.5 * 1.2});
   // Adam: the decayed gradient alone decides the sign, and the step is lr.
   ExpectPath(
-      Walk({.optimizer = LocalOptimizer::kAdam, .learning_rate = 0.5, .weight_decay = 0.1}, 2, {0}),
+      Walk({.update = {.kind = UpdateKind::kAdam, .weight_decay = 0.1}, .learning_rate = 0.5}, 2,
+           {0}),
       {1.5});
-  ExpectPath(Walk({.optimizer = LocalOptimizer::kAdamW, .learning_rate = 0.5, .weight_decay = 0.1},
-                  2, {0}),
-             {2 * (1 - 0.05)});
+  ExpectPath(
+      Walk({.update = {.kind = UpdateKind::kAdamW, .weight_decay = 0.1}, .learning_rate = 0.5}, 2,
+           {0}),
+      {2 * (1 - 0.05)});
 }
 
 TEST(LocalUpdater, TheGradientIsRescaledThenClipped) {
-  ExpectPath(Walk({.learning_rate = 1, .rescale_grad = 0.5, .clip_gradient = 2}, 0, {1, 6, -9}),
+  ExpectPath(Walk({.update = {.scale = 0.5, .clip = 2}, .learning_rate = 1}, 0, {1, 6, -9}),
              {-0.5, -2.5, -0.5});
-  const std::vector<float> path =
-      Walk({.learning_rate = 1, .clip_gradient = 2}, 0, {std::numeric_limits<float>::quiet_NaN()});
+  const std::vector<float> path = Walk({.update = {.clip = 2}, .learning_rate = 1}, 0,
+                                       {std::numeric_limits<float>::quiet_NaN()});
   EXPECT_TRUE(std::isnan(path[0])) << "clipping must not hide a NaN";
 }
 
@@ -288,10 +291,10 @@ TEST(LocalUpdater, TheGradientIsRescaledThenClipped) {
 // for bit.
 TEST(LocalUpdater, AnElementsResultDoesNotDependOnItsPlaceOrNeighbours) {
   for (const LocalUpdaterOptions& options :
-       {LocalUpdaterOptions{.learning_rate = 0.1, .weight_decay = 0.01},
-        LocalUpdaterOptions{.learning_rate = 0.1, .momentum = 0.9, .nesterov = true},
-        LocalUpdaterOptions{.optimizer = LocalOptimizer::kAdam, .clip_gradient = 1.5},
-        LocalUpdaterOptions{.optimizer = LocalOptimizer::kAdamW, .weight_decay = 0.1}}) {
+       {LocalUpdaterOptions{.update = {.weight_decay = 0.01}, .learning_rate = 0.1},
+        LocalUpdaterOptions{.update = {.momentum = 0.9, .nesterov = true}, .learning_rate = 0.1},
+        LocalUpdaterOptions{.update = {.kind = UpdateKind::kAdam, .clip = 1.5}},
+        LocalUpdaterOptions{.update = {.kind = UpdateKind::kAdamW, .weight_decay = 0.1}}}) {
     const LocalUpdater updater = Make(options);
     for (size_t n = 0; n <= 67; ++n) {
       std::vector<float> base(n), gradient(n), together(n);
@@ -323,9 +326,9 @@ TEST(LocalUpdater, StepsAreTheSameWithAnyNumberOfThreads) {
     gradient[k] = 3 * std::cos(static_cast<float>(7 * k));
   }
   for (LocalUpdaterOptions options :
-       {LocalUpdaterOptions{.learning_rate = 0.1, .weight_decay = 0.01},
-        LocalUpdaterOptions{.learning_rate = 0.1, .momentum = 0.9, .nesterov = true},
-        LocalUpdaterOptions{.optimizer = LocalOptimizer::kAdam, .clip_gradient = 1.5}}) {
+       {LocalUpdaterOptions{.update = {.weight_decay = 0.01}, .learning_rate = 0.1},
+        LocalUpdaterOptions{.update = {.momentum = 0.9, .nesterov = true}, .learning_rate = 0.1},
+        LocalUpdaterOptions{.update = {.kind = UpdateKind::kAdam, .clip = 1.5}}}) {
     std::vector<float> one;
     for (const int threads : {1, 2, 3, 8}) {
       options.threads = threads;
@@ -350,16 +353,16 @@ TEST(LocalUpdater, ByDefaultAllCoresStepALargeTensor) {
 }
 
 TEST(LocalUpdater, NumbersOfAStepTakeThePlaceOfTheOptions) {
-  for (const LocalOptimizer kind :
-       {LocalOptimizer::kSgd, LocalOptimizer::kAdam, LocalOptimizer::kAdamW}) {
-    LocalUpdaterOptions options{.optimizer = kind, .learning_rate = 0.5, .weight_decay = 0.25};
+  for (const UpdateKind kind : {UpdateKind::kSgd, UpdateKind::kAdam, UpdateKind::kAdamW}) {
+    LocalUpdaterOptions options{.update = {.kind = kind, .weight_decay = 0.25},
+                                .learning_rate = 0.5};
     const LocalUpdater updater = Make(options);
     LocalUpdaterState state, state_of_other;
     float weight = 2, weight_of_other = 2;
     for (int step = 1; step <= 4; ++step) {
       const LocalHyper hyper{.learning_rate = 0.1 / step, .weight_decay = 0.01 * step};
       options.learning_rate = hyper.learning_rate;
-      options.weight_decay = hyper.weight_decay;
+      options.update.weight_decay = hyper.weight_decay;
       const LocalUpdater other = Make(options);
       const float gradient = static_cast<float>(step) - 2.25f;
       updater.Step({&weight, 1}, {&gradient, 1}, hyper, state, {&weight, 1});
@@ -381,15 +384,15 @@ TEST(LocalUpdater, OptionsOutOfRangeAreRefusedByName) {
       {{.loc_lr = -0.1}, "loc_lr"},
       {{.look_ahead = -0.1}, "look_ahead"},
       {{.look_ahead = 1.5}, "look_ahead"},
-      {{.momentum = -0.9}, "momentum"},
-      {{.nesterov = true}, "momentum"},
-      {{.optimizer = LocalOptimizer::kAdam, .momentum = 0.9}, "momentum"},
-      {{.weight_decay = -1}, "weight_decay"},
-      {{.beta1 = 1}, "beta1"},
-      {{.beta2 = -0.1}, "beta2"},
-      {{.epsilon = nan}, "epsilon"},
-      {{.rescale_grad = nan}, "rescale_grad"},
-      {{.clip_gradient = -2}, "clip_gradient"},
+      {{.update = {.momentum = -0.9}}, "momentum"},
+      {{.update = {.nesterov = true}}, "momentum"},
+      {{.update = {.kind = UpdateKind::kAdam, .momentum = 0.9}}, "momentum"},
+      {{.update = {.weight_decay = -1}}, "weight_decay"},
+      {{.update = {.beta1 = 1}}, "beta1"},
+      {{.update = {.beta2 = -0.1}}, "beta2"},
+      {{.update = {.epsilon = nan}}, "epsilon"},
+      {{.update = {.scale = nan}}, "rescale_grad"},
+      {{.update = {.clip = -2}}, "clip_gradient"},
   };
   for (const auto& [options, name] : cases) {
     const absl::Status status = LocalUpdater::Create(options).status();

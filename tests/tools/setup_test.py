@@ -264,7 +264,8 @@ class RunTestsTest(CommandsTest):
         self.assertEqual(
             (
                 0,
-                "the tests of today's PyTorch were left out (--without-torch2)\n1 passed, 0 failed\n",
+                "the tests of today's PyTorch were left out (--without-torch2)\n"
+                "1 passed, 0 failed\n",
             ),
             (status, said),
         )

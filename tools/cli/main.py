@@ -56,8 +56,8 @@ def build(arguments):
 def test(arguments):
     if "--help" in arguments or "-h" in arguments:
         print(
-            "usage: slimps test [--without-torch2] [TARGET or Bazel option ...]   (default: //...)\n"
-            "  --without-torch2  leave out the tests of today's PyTorch, which pip installs from a package index\n"
+            "usage: slimps test [--without-torch2] [TARGET or Bazel option ...]  (default: //...)\n"
+            "  --without-torch2  leave out the tests of today's PyTorch, which pip installs\n"
             "The last line counts test cases: N passed, N failed."
         )
         return 0

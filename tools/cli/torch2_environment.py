@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The virtual environment with today's PyTorch, in which some tests run beside Debian's torch 1.13."""
+"""The virtual environment with today's PyTorch, for tests beside those with Debian's 1.13."""
 
 import hashlib
 import os

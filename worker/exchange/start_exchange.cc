@@ -54,8 +54,9 @@ absl::Status InitParameters(const wire::OptimizerSpec& optimizer,
 
 LocalUpdaterOptions LocalStepOf(const wire::OptimizerSpec& optimizer, const KVStore& store) {
   LocalUpdaterOptions updater = UpdaterOptionsOf(optimizer);
+  UpdateOptions& update = updater.update;
   // The other optimizers have no moments.
-  updater.moments = updater.optimizer == LocalOptimizer::kAdd ? Moments::kOwn : Moments::kServers;
+  updater.moments = update.kind == UpdateKind::kAdd ? Moments::kOwn : Moments::kServers;
   // The share of the mean gradient that this worker does not know, measured to be best
   // (docs/tuning.md). A single worker knows all of it, and needs no look-ahead.
   updater.look_ahead = 1 - 1.0 / store.num_workers();
@@ -64,25 +65,24 @@ LocalUpdaterOptions LocalStepOf(const wire::OptimizerSpec& optimizer, const KVSt
     // The step becomes sign(g) * rescale_grad: all but the smallest values are scaled far over the
     // limit, then clipped to it.
     constexpr double kFarOver = 1e30;
-    const double vote = std::abs(updater.rescale_grad);
-    updater.rescale_grad = std::copysign(kFarOver, updater.rescale_grad);
-    updater.clip_gradient =
-        updater.clip_gradient == 0 ? vote : std::min(vote, updater.clip_gradient);
+    const double vote = std::abs(update.scale);
+    update.scale = std::copysign(kFarOver, update.scale);
+    update.clip = update.clip == 0 ? vote : std::min(vote, update.clip);
     return updater;
   }
   // The local step sees the gradient as backward made it, without the scale of pushes. A sum over
   // the workers is N times their mean.
-  updater.rescale_grad *= treatment.grad_scale;
-  if (!optimizer.average()) updater.rescale_grad *= store.num_workers();
-  if (treatment.codec == nullptr || updater.optimizer != LocalOptimizer::kSgd) return updater;
+  update.scale *= treatment.grad_scale;
+  if (!optimizer.average()) update.scale *= store.num_workers();
+  if (treatment.codec == nullptr || update.kind != UpdateKind::kSgd) return updater;
   const std::optional<MomentumRule> momentum = treatment.codec->Momentum(treatment.grad_scale);
   if (!momentum.has_value()) return updater;
   // The codec sends momentum, not gradients, so the weights do not show the momentum of the next
   // step.
   updater.moments = Moments::kOwn;
   updater.look_ahead = 0;
-  updater.momentum = momentum->mu;
-  updater.nesterov = momentum->mu != 0 && momentum->step != MomentumStep::kHeavyBall;
+  update.momentum = momentum->mu;
+  update.nesterov = momentum->mu != 0 && momentum->step != MomentumStep::kHeavyBall;
   return updater;
 }
 

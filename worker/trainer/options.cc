@@ -149,12 +149,12 @@ BackupModelOptions LocalOptimizerOf(const WorkerFlags& flags, int threads) {
     backup.updater.threads = threads;
     return backup;
   }
-  backup.updater.optimizer =
-      flags.local_optimizer == "adam" ? LocalOptimizer::kAdam : LocalOptimizer::kSgd;
+  backup.updater.update.kind =
+      flags.local_optimizer == "adam" ? UpdateKind::kAdam : UpdateKind::kSgd;
   backup.updater.learning_rate = flags.lr;
   if (flags.loc_lr > 0) backup.updater.loc_lr = flags.loc_lr;
-  if (flags.local_optimizer == "momentum") backup.updater.momentum = flags.momentum;
-  backup.updater.weight_decay = flags.weight_decay;
+  if (flags.local_optimizer == "momentum") backup.updater.update.momentum = flags.momentum;
+  backup.updater.update.weight_decay = flags.weight_decay;
   backup.updater.threads = threads;
   return backup;
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scenarios that workers of torch_recipe_test.py run: torch_recipe_scenarios.py NAME GROUP_FILE.
+"""The scenarios of torch_recipe_test.py's workers: torch_recipe_scenarios.py NAME GROUP_FILE.
 
 Each is a training as docs/migrate-from-ddp.md writes it, beside one process with the joint batch.
 """

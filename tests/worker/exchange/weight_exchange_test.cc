@@ -218,9 +218,9 @@ TEST(LocalStepOf, AVoteStepsBySignsAndACodecsMomentumIsThisWorkersOwn) {
   store.set_codec(dgc->get());
   const LocalUpdaterOptions own = LocalStepOf(spec, store);
   EXPECT_EQ(own.moments, Moments::kOwn);
-  EXPECT_EQ(own.momentum, 0.5);
-  EXPECT_FALSE(own.nesterov);
-  EXPECT_EQ(own.rescale_grad, 1);
+  EXPECT_EQ(own.update.momentum, 0.5);
+  EXPECT_FALSE(own.update.nesterov);
+  EXPECT_EQ(own.update.scale, 1);
 }
 
 TEST(LocalStepOf, TheGradientIsScaledAsTheServersScaleAMean) {
@@ -228,9 +228,9 @@ TEST(LocalStepOf, TheGradientIsScaledAsTheServersScaleAMean) {
   const FakeStore store(&server, 0, /*grad_scale=*/32);
   wire::OptimizerSpec spec = Sgd();
   spec.set_rescale_grad(0.25);
-  EXPECT_EQ(LocalStepOf(spec, store).rescale_grad, 0.25 * 32);
+  EXPECT_EQ(LocalStepOf(spec, store).update.scale, 0.25 * 32);
   spec.set_average(false);
-  EXPECT_EQ(LocalStepOf(spec, store).rescale_grad, 0.25 * 32 * 4);
+  EXPECT_EQ(LocalStepOf(spec, store).update.scale, 0.25 * 32 * 4);
 }
 
 TEST(LocalStepOf, LooksAheadTheFurtherTheLessItKnows) {
@@ -251,23 +251,22 @@ TEST(LocalStepOf, IsTheServersOptimizer) {
   spec.set_weight_decay(0.01);
   spec.set_clip_gradient(3);
   const LocalUpdaterOptions sgd = LocalStepOf(spec, store);
-  EXPECT_EQ(sgd.optimizer, LocalOptimizer::kSgd);
+  EXPECT_EQ(sgd.update.kind, UpdateKind::kSgd);
   EXPECT_EQ(sgd.moments, Moments::kServers);
   EXPECT_EQ(sgd.learning_rate, kLr);
-  EXPECT_EQ(sgd.momentum, 0.9);
-  EXPECT_TRUE(sgd.nesterov);
-  EXPECT_EQ(sgd.weight_decay, 0.01);
-  EXPECT_EQ(sgd.clip_gradient, 3);
-  for (const auto& [kind, local] :
-       {std::pair(wire::OptimizerSpec::ADAM, LocalOptimizer::kAdam),
-        std::pair(wire::OptimizerSpec::ADAMW, LocalOptimizer::kAdamW)}) {
+  EXPECT_EQ(sgd.update.momentum, 0.9);
+  EXPECT_TRUE(sgd.update.nesterov);
+  EXPECT_EQ(sgd.update.weight_decay, 0.01);
+  EXPECT_EQ(sgd.update.clip, 3);
+  for (const auto& [kind, local] : {std::pair(wire::OptimizerSpec::ADAM, UpdateKind::kAdam),
+                                    std::pair(wire::OptimizerSpec::ADAMW, UpdateKind::kAdamW)}) {
     wire::OptimizerSpec adam;
     adam.set_kind(kind);
     adam.set_beta1(0.8);
     adam.set_beta2(0.9);
     adam.set_epsilon(1e-6);
-    const LocalUpdaterOptions made = LocalStepOf(adam, store);
-    EXPECT_EQ(made.optimizer, local);
+    const UpdateOptions made = LocalStepOf(adam, store).update;
+    EXPECT_EQ(made.kind, local);
     EXPECT_EQ(std::vector({made.beta1, made.beta2, made.epsilon}), std::vector({0.8, 0.9, 1e-6}));
   }
 }
