@@ -42,8 +42,9 @@ Exchange::Exchange(Store* store, const std::vector<std::string>& names,
   store_->Keep(std::move(held));
   store_->Call([shared = shared_, optimizer, options = OptionsOf(settings)](KVStore* kvstore) {
     auto started = StartExchange(kvstore, shared->parameters, optimizer, options);
-    if (started.ok()) shared->exchange = *std::move(started);
-    return started.status();
+    if (!started.ok()) return started.status();
+    shared->exchange = *std::move(started);
+    return absl::OkStatus();
   });
 }
 

@@ -188,6 +188,7 @@ void ShardState::HandlePull(const Origin& origin, PullWork work) {
   const SteadyTime deadline = pull.deadline;
   const absl::Status queued = failure_.ok() ? slot.pulls.Add(std::move(pull)) : failure_;
   if (!queued.ok()) {
+    // NOLINTNEXTLINE(bugprone-use-after-move): a refused pull was not moved
     outbox_.AddPullError(origin, pull.item, queued);
     return;
   }
@@ -326,7 +327,8 @@ void ShardState::ApplyNextRound(Slot& slot) {
 absl::Status ShardState::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
   while (HasCompleteRound()) ApplyOne();
   absl::Status first_error;
-  for (auto& [id, slot] : slots_) {
+  for (auto& [id, held] : slots_) {
+    Slot& slot = held;
     if (slot.partition == nullptr) continue;
     const auto set = [&] {
       slot.partition->SetOptimizer(optimizer);

@@ -15,6 +15,7 @@ TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
 sys.path[:0] = [TOOLS, HERE]
 
 import fake_commands  # noqa: E402
+from cli import lint  # noqa: E402
 from cli import setup  # noqa: E402
 from cli import test_run  # noqa: E402
 from cli import torch2_environment  # noqa: E402
@@ -201,6 +202,7 @@ class RunTestsTest(CommandsTest):
         self.stack.enter_context(
             mock.patch.object(torch2_environment, "ensure", lambda: "/torch2/python")
         )
+        self.stack.enter_context(mock.patch.object(lint, "changed_is_clean", lambda: True))
 
     def run_tests(self, arguments, targets, status=0):
         """Runs the tests with fake results. `targets`: label -> (overall status, text of
@@ -236,7 +238,7 @@ class RunTestsTest(CommandsTest):
         status, said = self.run_tests(
             [], {"//a:b": ("PASSED", self.CASE % "One"), "//c:d": ("PASSED", None)}
         )
-        self.assertEqual((0, "2 passed, 0 failed\n"), (status, said))
+        self.assertEqual((0, "3 passed, 0 failed\n"), (status, said), "the third is lint")
         self.assertEqual("//...", self.fake.calls[0][-1])
 
     def test_failures_are_listed_before_the_count(self):
@@ -254,6 +256,13 @@ class RunTestsTest(CommandsTest):
         self.assertEqual(["--config=tsan", "//..."], self.fake.calls[0][-2:])
         self.assertIn("--keep_going", self.fake.calls[0])
 
+    def test_all_of_the_tests_contain_lint(self):
+        with mock.patch.object(lint, "changed_is_clean", lambda: False):
+            status, said = self.run_tests([], {"//a:b": ("PASSED", None)})
+            self.assertEqual((1, "FAILED slimps lint\n1 passed, 1 failed\n"), (status, said))
+            status, said = self.run_tests(["//a:b"], {"//a:b": ("PASSED", None)})
+            self.assertEqual((0, "1 passed, 0 failed\n"), (status, said))
+
     def test_todays_pytorch_has_a_python_of_its_own_or_is_left_out(self):
         python = "--test_env=SLIMPS_TORCH2_PYTHON=/torch2/python"
         self.run_tests([], {})
@@ -265,7 +274,7 @@ class RunTestsTest(CommandsTest):
             (
                 0,
                 "the tests of today's PyTorch were left out (--without-torch2)\n"
-                "1 passed, 0 failed\n",
+                "2 passed, 0 failed\n",
             ),
             (status, said),
         )
@@ -284,7 +293,7 @@ class RunTestsTest(CommandsTest):
         status, said = self.run_tests([], {}, status=37)
         self.assertEqual(1, status)
         self.assertEqual(
-            "FAILED bazel test (exit status 37, see above)\n0 passed, 1 failed\n", said
+            "FAILED bazel test (exit status 37, see above)\n1 passed, 1 failed\n", said
         )
 
 

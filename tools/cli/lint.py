@@ -95,6 +95,26 @@ def lint(sources, commands, show):
     return bad
 
 
+def ask_bazel():
+    """Returns compile_commands of the tree. Builds the generated header that sources include."""
+    setup.build(["//proto:slimps_proto"])
+    answer = setup.bazel_output("aquery", [COMPILATIONS, "--output=jsonproto"])
+    return compile_commands(json.loads(answer)["actions"])
+
+
+def show(text):
+    print(text, flush=True)
+
+
+def changed_is_clean():
+    """Checks the C++ sources that the last commit or the working tree changed.
+
+    Returns True if clang-tidy finds nothing, and otherwise prints what it finds.
+    """
+    commands = ask_bazel()
+    return not lint(sources_of(listed(CHANGED), commands), commands, show)
+
+
 def run(arguments):
     parser = argparse.ArgumentParser(
         prog="slimps lint",
@@ -116,10 +136,7 @@ def run(arguments):
     found = lint_python.python_findings(python)
     if found:
         print("\n".join(found), flush=True)
-    setup.build(["//proto:slimps_proto"])  # sources include its generated header
-    commands = compile_commands(
-        json.loads(setup.bazel_output("aquery", [COMPILATIONS, "--output=jsonproto"]))["actions"]
-    )
+    commands = ask_bazel()
     sources = sorted(commands)
     if not options.all:
         unknown = [
@@ -130,7 +147,7 @@ def run(arguments):
         if unknown:
             parser.error("no source of the tree: " + ", ".join(unknown))
         sources = sources_of(paths, commands)
-    bad = lint(sources, commands, lambda text: print(text, flush=True))
+    bad = lint(sources, commands, show)
     print("%d C++ sources checked, %d with findings" % (len(sources), len(bad)))
     print("%d Python sources checked, %d findings" % (len(python), len(found)))
     return 1 if bad or found else 0

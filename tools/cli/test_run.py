@@ -8,6 +8,7 @@ import tempfile
 import urllib.parse
 import xml.etree.ElementTree as ElementTree
 
+from cli import lint
 from cli import setup
 from cli import torch2_environment
 
@@ -84,6 +85,14 @@ def read_text(path):
         return text.read()
 
 
+def count_lint(tally):
+    """Adds one case to `tally`: clang-tidy finds nothing in changed C++ sources."""
+    if lint.changed_is_clean():
+        tally.passed += 1
+    else:
+        tally.failures.append("slimps lint")
+
+
 def torch2_options(targets, left_out):
     """Returns Bazel's options that choose the Python with torch 2, or leave out its tests.
 
@@ -110,6 +119,7 @@ def run(arguments):
     left_out = WITHOUT_TORCH2 in arguments
     arguments = [argument for argument in arguments if argument != WITHOUT_TORCH2]
     targets = [argument for argument in arguments if not argument.startswith("-")]
+    everything = not arguments
     if not targets:
         targets = ["//..."]
         arguments = arguments + targets
@@ -128,6 +138,8 @@ def run(arguments):
             [read_text(path) for path in paths if os.path.exists(path)],
             tally,
         )
+    if everything:
+        count_lint(tally)
     if status != 0 and not tally.failures:
         tally.failures.append("bazel test (exit status %d, see above)" % status)
     for name in tally.failures:

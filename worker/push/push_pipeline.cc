@@ -73,7 +73,7 @@ absl::Status PushPipeline::Submit(PushJob job) {
     Work work{
         .job = shared, .grad_bufs = {}, .partition = i, .whole_tensor = whole_tensor, .turn = turn};
     if (whole_tensor) {
-      work.grad_bufs = std::move(grad_bufs);
+      work.grad_bufs = std::move(grad_bufs);  // NOLINT(bugprone-use-after-move): the only work
     } else if (!grad_bufs.empty()) {
       work.grad_bufs.push_back(std::move(grad_bufs[i]));
     }
