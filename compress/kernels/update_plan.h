@@ -30,8 +30,8 @@ struct UpdateOptions {
   double clip = 0;  // limits each element of the scaled gradient; 0: off
 };
 
-// Returns the options of the optimizer that `spec`, a wire::OptimizerSpec, describes. Takes only the
-// numbers that its kind uses. It is a template because this file knows no messages.
+// Returns the options of the optimizer that `spec`, a wire::OptimizerSpec, describes. It takes only
+// the numbers that its kind uses. It is a template because this file knows no messages.
 template <typename Spec>
 UpdateOptions UpdateOptionsOf(const Spec& spec) {
   UpdateOptions options{.kind = UpdateKind::kAssign,  // the store keeps the sum
