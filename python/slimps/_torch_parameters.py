@@ -140,10 +140,9 @@ class Masters:
                 self.arrays.append(memory_of(parameter, "parameter %s" % name))
 
     def publish(self) -> None:
-        """Rounds the masters into the parameters of half precision."""
-        with torch.no_grad():
-            for parameter, master in self._halves:
-                parameter.copy_(master)
+        """Rounds the masters into the parameters of half precision. torch counts no change."""
+        for parameter, master in self._halves:
+            np.copyto(bits_of(parameter), bits_of(master.to(parameter.dtype)))
 
 
 def bits_of(parameter: torch.Tensor) -> np.ndarray:

@@ -236,8 +236,8 @@ def half_precision_parameters(dtype):
                     parameter.copy_(master)
             step(optimizer, model, *mine(rank, images, labels))
             assert farthest(model, alone) <= (ROUNDING and 0.01), farthest(model, alone)
-        with optimizer.global_weights():
-            assert farthest(model, alone) <= (ROUNDING and 0.01), farthest(model, alone)
+            with optimizer.global_weights():
+                assert farthest(model, alone) <= (ROUNDING and 0.01), farthest(model, alone)
 
 
 def compiled_models_keep_their_names():
