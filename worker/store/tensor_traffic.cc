@@ -40,8 +40,7 @@ PushPipelineOptions MakePushOptions(const KVStoreOptions& options, WorkerNode* n
   push.clock = options.clock;
   push.payloads = {.grad_scale = options.grad_scale,
                    .encode_threads = options.encode_threads,
-                   .worker = node->rank(),
-                   .clock = options.clock};
+                   .worker = node->rank()};
   push.timeout = options.timeout;
   push.checksums = options.checksums;
   push.on_report = [node](wire::ThresholdReport report) { node->Report(std::move(report)); };
