@@ -44,7 +44,7 @@ class WatchedLauncher(job_launch.Launcher):
 
     def _next_event(self, seconds):
         event = super()._next_event(seconds)
-        if isinstance(event, job_launch.Node):
+        if isinstance(event, job_node.Node):
             self.ended.add(event.name)
         if event is None and self.when_idle is not None:
             self.when_idle()
