@@ -151,8 +151,6 @@ Json RunJson(const Summary& summary) {
           {"link_latency_ms", summary.emulated_latency_ms}};
 }
 
-absl::Duration Milliseconds(double ms) { return absl::Milliseconds(ms); }
-
 }  // namespace
 
 absl::StatusOr<ThresholdTable> TableOf(const std::optional<wire::CodecMap>& decision,
