@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs of real processes whose workers use libslimps.so: the scenarios of c_api_worker.cc."""
 
+import os
 import unittest
 
 import process_cluster
@@ -49,6 +50,7 @@ class CApi(unittest.TestCase):
     def test_what_was_measured_decides(self):
         self.run_scenario("decision")
 
+    @unittest.skipIf("ASAN_OPTIONS" in os.environ, "AddressSanitizer needs more addresses")
     def test_a_server_without_memory_refuses_or_ends_and_says_what_for(self):
         limited = ["prlimit", "--as=%d" % (1 << 30)]
         with process_cluster.ProcessCluster(
