@@ -64,7 +64,7 @@ def pairs(named: Named, what: str) -> NamedTensors:
 
 
 def _bare(names: List[str]) -> List[str]:
-    names = [name.replace("_orig_mod.", "") for name in names]
+    names = [".".join(part for part in name.split(".") if part != "_orig_mod") for name in names]
     if not names or not all(name.startswith("module.") for name in names):
         return names
     return _bare([name[len("module.") :] for name in names])

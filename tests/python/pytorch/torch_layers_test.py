@@ -3,6 +3,7 @@
 
 import jobs
 import numpy as np
+import pytest
 import slimps
 import slimps.torch
 import torch
@@ -59,3 +60,52 @@ def test_kinds_of_layers():
         _torch_parameters.layers_of(network.named_parameters(), list(network.parameters()))
         == [""] * 11
     )
+
+
+def test_names_are_those_of_the_model_itself():
+    tensor = torch.ones(1)
+
+    def names(*given):
+        found = _torch_parameters.pairs([(name, tensor) for name in given], "test")
+        return [name for name, _ in found]
+
+    assert names("_orig_mod.a.w", "_orig_mod.a.b") == ["a.w", "a.b"]
+    assert names("module._orig_mod.a._orig_mod.w", "module._orig_mod.b") == ["a.w", "b"]
+    assert names("module.w", "b") == ["module.w", "b"], "not all are wrapped"
+    assert names("my_orig_mod.w", "w") == ["my_orig_mod.w", "w"], "a name of its own"
+
+
+class DTensor(torch.Tensor):
+    """Stands in for torch.distributed's, which torch 1.13 lacks."""
+
+
+def test_sharded_tensors_are_refused_by_name():
+    model = torch.nn.Linear(2, 1)
+    model.weight = torch.nn.Parameter(model.weight.detach().as_subclass(DTensor))
+    assert type(model.weight) is DTensor
+    with jobs.lone_store() as store, pytest.raises(
+        slimps.InvalidArgumentError, match="parameter weight: is a DTensor, which FSDP"
+    ):
+        slimps.torch.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.1), model, store=store
+        )
+
+
+if hasattr(torch, "compile"):  # since torch 2
+
+    def test_an_optimizer_that_was_given_names_and_its_hooks():
+        model = torch.nn.Linear(2, 1)
+        with jobs.lone_store() as store:
+            optimizer = slimps.torch.DistributedOptimizer(
+                torch.optim.SGD(model.named_parameters(), lr=0.1), store=store
+            )
+            assert store.has_key("weight") and store.has_key("bias")
+            seen = []
+            optimizer.register_step_post_hook(lambda *_: seen.append("step"))
+            optimizer.register_state_dict_post_hook(lambda _, state: seen.append(sorted(state)))
+            optimizer.register_load_state_dict_post_hook(lambda _: seen.append("load"))
+            optimizer.load_state_dict(optimizer.state_dict())
+            optimizer.step()
+            assert seen == [["param_groups", "state"], "load", "step"], seen
+            optimizer.param_groups[0]["lr"] = 0.5
+            assert optimizer._wrapped.param_groups[0]["lr"] == 0.5
