@@ -54,7 +54,10 @@
  * Time: a call that waits does so for at most option timeout_s. Then it returns DEADLINE_EXCEEDED
  * and the message names what was missing.
  * Stability: within one SLIMPS_C_API_MAJOR names, numbers, layouts and meanings stay; see
- * docs/c-api.md. */
+ * docs/c-api.md.
+ *
+ * <slimps/c_api_calls.h> adds calls in the background and lists of keys, <slimps/c_api_exchange.h>
+ * a model's training steps with the backup model. */
 #ifndef SLIMPS_WORKER_CAPI_C_API_H_
 #define SLIMPS_WORKER_CAPI_C_API_H_
 
@@ -74,7 +77,7 @@ extern "C" {
 /* The major number is that of the shared library (libslimps.so.1). It changes when programs must be
  * changed. The minor number grows when something is added. */
 #define SLIMPS_C_API_MAJOR 1
-#define SLIMPS_C_API_MINOR 0
+#define SLIMPS_C_API_MINOR 1
 #define SLIMPS_C_API_VERSION (SLIMPS_C_API_MAJOR * 1000 + SLIMPS_C_API_MINOR)
 
 /* Returns the library's SLIMPS_C_API_VERSION, which is at least that of the header that the program
@@ -155,7 +158,8 @@ enum {
   SLIMPS_LAYER_DENSE = 2,
   SLIMPS_LAYER_RECURRENT = 3,
   SLIMPS_LAYER_EMBEDDING = 4,
-  SLIMPS_LAYER_NORMALISATION = 5
+  SLIMPS_LAYER_NORMALISATION = 5,
+  SLIMPS_LAYER_OTHER = 6 /* since 1.1 */
 };
 
 /* A tensor to initialise. SLIMPS_TENSOR(key, shape, dimensions, values) fills in the usual rest. */
@@ -187,6 +191,12 @@ SLIMPS_API slimps_status slimps_options_create(slimps_options** options);
  * INVALID_ARGUMENT: no such option (the message lists them), or a value that it cannot take. */
 SLIMPS_API slimps_status slimps_options_set(slimps_options* options, const char* name,
                                             const char* value);
+
+/* Gives an option's value as text; "" for one that is not set. The options own the text, which
+ * stays until their next slimps_options_get. Since 1.1.
+ * INVALID_ARGUMENT: no such option (the message lists them). */
+SLIMPS_API slimps_status slimps_options_get(slimps_options* options, const char* name,
+                                            const char** value);
 
 /* Reads this worker's place in the job from DMLC_PS_ROOT_URI, DMLC_PS_ROOT_PORT, DMLC_NUM_WORKER,
  * DMLC_NUM_SERVER and DMLC_WORKER_ID (or torchrun's RANK and WORLD_SIZE), as `slimps launch` sets
@@ -431,10 +441,30 @@ typedef struct slimps_decision {
   /* fp32 bytes from which pushes are compressed; SLIMPS_NOT_COMPRESSED: no push is */
   uint64_t threshold_bytes;
   uint64_t pull_threshold_bytes; /* the same for pulls */
+  /* Since 1.1. The codecs' specs. The library owns the texts, which stay until this thread's next
+   * slimps_get_decision. */
+  const char* codec;
+  const char* pull_codec;
 } slimps_decision;
 
 /* Fills `decision` up to its struct_size. */
 SLIMPS_API slimps_status slimps_get_decision(const slimps_store* store, slimps_decision* decision);
+
+/* A row of the threshold table: measured means for tensors of one size. Compression pays where
+ * t_c > t_cq + t_pq (SlimGC, section 3.3). Since 1.1. */
+typedef struct slimps_threshold_row {
+  uint64_t is_pull; /* 1: a pull; 0: a push */
+  uint64_t bytes;   /* the tensor's fp32 bytes */
+  double t_c_ms;    /* milliseconds on the wire, raw */
+  double t_cq_ms;   /* milliseconds on the wire, compressed */
+  double t_pq_ms;   /* milliseconds of encoding and decoding */
+} slimps_threshold_row;
+
+/* Gives the table behind the decision. Writes at most `room` rows, and into `count` how many there
+ * are; 0 if the threshold was given, or nothing is decided. Since 1.1. */
+SLIMPS_API slimps_status slimps_get_threshold_table(const slimps_store* store,
+                                                    slimps_threshold_row* rows, size_t room,
+                                                    size_t* count);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls in the background, and calls that take a list of keys. They are for languages whose threads
+ * should not wait inside a C function: the caller polls a file descriptor instead, so that signal
+ * handlers and other threads run meanwhile. Since version 1.1.
+ *
+ *   slimps_call* call;
+ *   slimps_store* background;
+ *   slimps_status status;
+ *   struct pollfd ended = {-1, POLLIN, 0};
+ *
+ *   check(slimps_call_create(&call));
+ *   check(slimps_call_descriptor(call, &ended.fd));
+ *   check(slimps_in_background(store, call, &background));
+ *   status = slimps_barrier(background);          (starts)
+ *   if (status == SLIMPS_UNDER_WAY) {
+ *     poll(&ended, 1, -1);
+ *     status = slimps_call_finish(call);          (the barrier's own status)
+ *   }
+ *   check(status);
+ *
+ * c_api.h says what holds for every function: statuses, threads, ownership, text, arrays. */
+#ifndef SLIMPS_WORKER_CAPI_C_API_CALLS_H_
+#define SLIMPS_WORKER_CAPI_C_API_CALLS_H_
+
+#include <slimps/c_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- calls in the background ----------------------------------------------------------------- */
+
+/* Returned by functions of a background handle only. It is no error: the call goes on. */
+enum { SLIMPS_UNDER_WAY = -1 };
+
+/* At most one call under way. One thread at a time may use it, beside the store that works for it. */
+typedef struct slimps_call slimps_call;
+
+/* Creates a call; nothing is under way.
+ * RESOURCE_EXHAUSTED: no memory, or no file descriptor. */
+SLIMPS_API slimps_status slimps_call_create(slimps_call** call);
+
+/* Gives a file descriptor that is readable from the end of a call that was under way until
+ * slimps_call_finish. The call owns it: poll it, and neither read nor close it. */
+SLIMPS_API slimps_status slimps_call_descriptor(const slimps_call* call, int* descriptor);
+
+/* Waits until the call under way has ended and returns its status; slimps_last_error then has its
+ * message. Afterwards nothing is under way.
+ * FAILED_PRECONDITION: nothing is under way. */
+SLIMPS_API slimps_status slimps_call_finish(slimps_call* call);
+
+/* Asks a slimps_create_in_background that is under way to give up; it then ends with CANCELLED.
+ * Other calls go on: slimps_abort ends those. */
+SLIMPS_API slimps_status slimps_call_cancel(slimps_call* call);
+
+/* Frees the call. If one is under way it goes on, and its memory must stay until the store is
+ * destroyed. NULL does nothing. */
+SLIMPS_API void slimps_call_destroy(slimps_call* call);
+
+/* Same as slimps_create, in the background. `store` is written before the call ends.
+ * FAILED_PRECONDITION: `call` is under way. */
+SLIMPS_API slimps_status slimps_create_in_background(const char* type,
+                                                     const slimps_options* options,
+                                                     slimps_call* call, slimps_store** store);
+
+/* Gives another handle of the store, to be destroyed on its own; the store closes with its last
+ * handle. `call` must outlive the handle.
+ *
+ * A function of this handle that has to wait returns SLIMPS_UNDER_WAY, and `call` tells its end.
+ * Until then everything that was passed to it must stay as it is, also what it writes. A function
+ * that can do its work at once does it and returns its status as ever. Updaters run on the calling
+ * thread. Functions of a background handle also return
+ *   FAILED_PRECONDITION: `call` is under way. */
+SLIMPS_API slimps_status slimps_in_background(slimps_store* store, slimps_call* call,
+                                              slimps_store** background);
+
+/* ---- lists of keys --------------------------------------------------------------------------- */
+
+/* One key of a list, with its arrays, each of `elements`. */
+typedef struct slimps_item {
+  size_t struct_size; /* sizeof(slimps_item); the same in all items of an array */
+  slimps_key key;
+  const float* const* gradients; /* to push: one array per device, which are summed */
+  size_t devices;                /* number of arrays in `gradients` */
+  float* out;                    /* to pull into */
+  size_t elements;
+} slimps_item;
+
+/* slimps_push_sum for each item, in order. After an item that is refused, the items behind it are
+ * not pushed. */
+SLIMPS_API slimps_status slimps_push_list(slimps_store* store, const slimps_item* items,
+                                          size_t count, int32_t priority);
+
+/* Pulls all items at once. Returns the error of the first item that has one, when all pulls have
+ * ended. No two `out` may overlap. */
+SLIMPS_API slimps_status slimps_pull_list(slimps_store* store, const slimps_item* items,
+                                          size_t count, int32_t priority);
+
+/* Pushes each item and pulls it as soon as it is pushed. If an item's `out` overlaps another item's
+ * arrays, all pushes come first. After an item whose push is refused, the items behind it are
+ * neither pushed nor pulled. */
+SLIMPS_API slimps_status slimps_pushpull_list(slimps_store* store, const slimps_item* items,
+                                              size_t count, int32_t priority);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* SLIMPS_WORKER_CAPI_C_API_CALLS_H_ */

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The exchange of a model's gradients for weights, one round per training step, with or without
+ * SlimGC's backup model. Since version 1.1.
+ *
+ *   slimps_exchange_settings settings = SLIMPS_EXCHANGE_SETTINGS;
+ *   slimps_exchange* exchange;
+ *
+ *   settings.backup_model = 1;
+ *   check(slimps_exchange_create(store, parameters, count, sgd, &settings, &exchange));
+ *   for (;;) {
+ *     check(slimps_exchange_begin_step(exchange));   (the parameters hold this step's weights)
+ *     ... forward and backward, and for each gradient as it is ready:
+ *     check(slimps_exchange_gradient(exchange, index, gradient, elements));
+ *     check(slimps_exchange_end_step(exchange));
+ *   }
+ *   check(slimps_exchange_drain(exchange));          (the parameters hold the newest weights)
+ *   slimps_exchange_destroy(exchange);
+ *
+ * An exchange that was created with a background handle (c_api_calls.h) waits in the background,
+ * too, by the same slimps_call. One thread at a time may use an exchange. c_api.h says what else
+ * holds for every function. */
+#ifndef SLIMPS_WORKER_CAPI_C_API_EXCHANGE_H_
+#define SLIMPS_WORKER_CAPI_C_API_EXCHANGE_H_
+
+#include <slimps/c_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A model's parameter. */
+typedef struct slimps_parameter {
+  size_t struct_size;   /* sizeof(slimps_parameter); the same in all parameters of an array */
+  const char* name;     /* the key, as "conv1.weight" */
+  const int64_t* shape; /* extents, each at least 1 */
+  size_t dimensions;    /* 0: one element */
+  float* values;        /* the model's own memory; it stays until the store is destroyed */
+  int32_t layer;        /* SLIMPS_LAYER_... */
+  int32_t reserved;     /* 0 */
+} slimps_parameter;
+
+typedef struct slimps_exchange_settings {
+  size_t struct_size;      /* sizeof(slimps_exchange_settings) */
+  int32_t backup_model;    /* 1: the next step begins with this worker's own step, while the round
+                              is under way; 0: a step waits for its round */
+  int32_t skip_non_finite; /* 1: a gradient with NaN or infinity contributes nothing; 0: it ends the
+                              step with an error */
+  double local_lr;         /* learning rate of the backup model's step; 0: the optimizer's */
+  double timeout_s;        /* seconds, for one wait for weights */
+} slimps_exchange_settings;
+
+#define SLIMPS_EXCHANGE_SETTINGS                  \
+  {                                               \
+    sizeof(slimps_exchange_settings), 0, 0, 0, 60 \
+  }
+
+typedef struct slimps_exchange slimps_exchange;
+
+/* Initialises the parameters, sets the servers' optimizer, gives every worker rank 0's values, and
+ * starts the exchange. Collective. In the background, `exchange` is written before the call ends.
+ * The memory of the parameters' values stays until the store is destroyed, also after an error.
+ * INVALID_ARGUMENT: settings that do not go together. */
+SLIMPS_API slimps_status slimps_exchange_create(slimps_store* store,
+                                                const slimps_parameter* parameters, size_t count,
+                                                const slimps_optimizer* optimizer,
+                                                const slimps_exchange_settings* settings,
+                                                slimps_exchange** exchange);
+
+/* Begins a step. Then the parameters hold the step's weights. */
+SLIMPS_API slimps_status slimps_exchange_begin_step(slimps_exchange* exchange);
+
+/* Pushes the gradient of parameter `index`. The array must stay as it is until the step has ended.
+ * Errors of the push are the step's. It never returns SLIMPS_UNDER_WAY.
+ * OUT_OF_RANGE: no such parameter. */
+SLIMPS_API slimps_status slimps_exchange_gradient(slimps_exchange* exchange, size_t index,
+                                                  const float* gradient, size_t elements);
+
+/* Ends the step and returns its first error. A parameter without a gradient contributes nothing. */
+SLIMPS_API slimps_status slimps_exchange_end_step(slimps_exchange* exchange);
+
+/* Sets one parameter's learning rate and weight decay from its next gradient on, at the servers and
+ * in the local step. Every worker makes the same call.
+ * OUT_OF_RANGE: no such parameter. */
+SLIMPS_API slimps_status slimps_exchange_set_hyper(slimps_exchange* exchange, size_t index,
+                                                   double learning_rate, double weight_decay);
+
+/* Waits for the weights after the newest finished step, which the parameters then hold until the
+ * next slimps_exchange_begin_step. */
+SLIMPS_API slimps_status slimps_exchange_drain(slimps_exchange* exchange);
+
+/* Seconds since slimps_exchange_create. */
+typedef struct slimps_exchange_times {
+  size_t struct_size;    /* set by the caller: sizeof(slimps_exchange_times) */
+  double wait_s;         /* the training thread waited for weights */
+  double local_update_s; /* the backup model's local steps */
+  double overlap_s;      /* communication that went on while the training thread did not wait */
+} slimps_exchange_times;
+
+/* Fills `times` up to its struct_size. */
+SLIMPS_API slimps_status slimps_exchange_get_times(const slimps_exchange* exchange,
+                                                   slimps_exchange_times* times);
+
+/* Frees the exchange, before or after its store. NULL does nothing. */
+SLIMPS_API void slimps_exchange_destroy(slimps_exchange* exchange);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* SLIMPS_WORKER_CAPI_C_API_EXCHANGE_H_ */
