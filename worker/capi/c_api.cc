@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "proto/base/status_macros.h"
+#include "worker/capi/c_api_handle.h"
 #include "worker/capi/c_api_support.h"
 #include "worker/collective_optimizer.h"
 #include "worker/kvstore_options.h"
@@ -24,6 +25,8 @@ namespace {
 
 using slimps::Ask;
 using slimps::AskKey;
+using slimps::Await;
+using slimps::AwaitWith;
 using slimps::CheckPointer;
 using slimps::CheckText;
 using slimps::Guarded;
@@ -36,7 +39,7 @@ slimps_status Tell(const char* function, const slimps_store* store, const char* 
   return Guarded(function, [&]() -> absl::Status {
     SLIMPS_RETURN_IF_ERROR(CheckPointer("store", store));
     SLIMPS_RETURN_IF_ERROR(CheckPointer(what, out));
-    *out = get(*store);
+    *out = get(*store->shared);
     return absl::OkStatus();
   });
 }
@@ -81,17 +84,15 @@ slimps_status slimps_create(const char* type, const slimps_options* options, sli
     SLIMPS_RETURN_IF_ERROR(CheckText("type", type));
     SLIMPS_RETURN_IF_ERROR(CheckPointer("store", store));
     auto made = std::make_unique<slimps_store>();
-    made->type = type;
-    SLIMPS_ASSIGN_OR_RETURN(
-        made->store,
-        KVStore::Create(type, options == nullptr ? slimps::KVStoreOptions() : options->options));
+    SLIMPS_ASSIGN_OR_RETURN(made->shared,
+                            slimps::SharedStore::Create(type, slimps::OptionsOf(options)));
     *store = made.release();
     return absl::OkStatus();
   });
 }
 
 slimps_status slimps_close(slimps_store* store) {
-  return Ask(__func__, store, [](KVStore* open) { return open->Close(); });
+  return Await(__func__, store, [](KVStore* open) { return open->Close(); });
 }
 
 void slimps_destroy(slimps_store* store) { delete store; }
@@ -105,16 +106,16 @@ slimps_status slimps_abort(slimps_store* store, const char* why) {
 }
 
 slimps_status slimps_rank(const slimps_store* store, uint32_t* rank) {
-  return Tell(__func__, store, "rank", rank, [](const auto& of) { return of.store->rank(); });
+  return Tell(__func__, store, "rank", rank, [](const auto& of) { return of.store()->rank(); });
 }
 
 slimps_status slimps_num_workers(const slimps_store* store, uint32_t* num_workers) {
   return Tell(__func__, store, "num_workers", num_workers,
-              [](const auto& of) { return of.store->num_workers(); });
+              [](const auto& of) { return of.store()->num_workers(); });
 }
 
 slimps_status slimps_type(const slimps_store* store, const char** type) {
-  return Tell(__func__, store, "type", type, [](const auto& of) { return of.type.c_str(); });
+  return Tell(__func__, store, "type", type, [](const auto& of) { return of.type().c_str(); });
 }
 
 slimps_status slimps_is_capable(const slimps_store* store, const char* capability,
@@ -161,9 +162,12 @@ slimps_status slimps_optimizer_set(slimps_optimizer* optimizer, const char* name
 void slimps_optimizer_destroy(slimps_optimizer* optimizer) { delete optimizer; }
 
 slimps_status slimps_set_optimizer(slimps_store* store, const slimps_optimizer* optimizer) {
-  return Ask(__func__, store, [optimizer](KVStore* open) -> absl::Status {
+  const auto copy = [&]() -> absl::StatusOr<slimps::wire::OptimizerSpec> {
     SLIMPS_RETURN_IF_ERROR(CheckPointer("optimizer", optimizer));
-    return slimps::SetOptimizerTogether(optimizer->spec, open);
+    return optimizer->spec;
+  };
+  return AwaitWith(__func__, store, copy, [](KVStore* open, const auto& spec) {
+    return slimps::SetOptimizerTogether(spec, open);
   });
 }
 
@@ -200,18 +204,22 @@ slimps_status slimps_set_updater(slimps_store* store, slimps_updater updater, vo
 }
 
 slimps_status slimps_set_gradient_compression(slimps_store* store, const char* codec) {
-  return Ask(__func__, store, [codec](KVStore* open) -> absl::Status {
+  const auto copy = [&]() -> absl::StatusOr<std::string> {
     SLIMPS_RETURN_IF_ERROR(CheckText("codec", codec));
-    return open->SetGradientCompression(std::string_view(codec));
+    return std::string(codec);
+  };
+  return AwaitWith(__func__, store, copy, [](KVStore* open, const std::string& spec) {
+    return open->SetGradientCompression(spec);
   });
 }
 
 slimps_status slimps_set_gradient_compression_pairs(slimps_store* store, const char* const* names,
                                                     const char* const* values, size_t count) {
-  return Ask(__func__, store, [=](KVStore* open) -> absl::Status {
+  using Pairs = std::map<std::string, std::string>;
+  const auto copy = [&]() -> absl::StatusOr<Pairs> {
     SLIMPS_ASSIGN_OR_RETURN(const auto given_names, slimps::ToSpan("names", names, count));
     SLIMPS_ASSIGN_OR_RETURN(const auto given_values, slimps::ToSpan("values", values, count));
-    std::map<std::string, std::string> pairs;
+    Pairs pairs;
     for (size_t i = 0; i < count; ++i) {
       SLIMPS_RETURN_IF_ERROR(CheckText("names", given_names[i]));
       SLIMPS_RETURN_IF_ERROR(CheckText("values", given_values[i]));
@@ -220,6 +228,9 @@ slimps_status slimps_set_gradient_compression_pairs(slimps_store* store, const c
             absl::StrCat("names: expected each once, got \"", given_names[i], "\" twice"));
       }
     }
+    return pairs;
+  };
+  return AwaitWith(__func__, store, copy, [](KVStore* open, const Pairs& pairs) {
     return open->SetGradientCompression(pairs);
   });
 }
@@ -227,11 +238,11 @@ slimps_status slimps_set_gradient_compression_pairs(slimps_store* store, const c
 // ---- the job ------------------------------------------------------------------------------------
 
 slimps_status slimps_barrier(slimps_store* store) {
-  return Ask(__func__, store, [](KVStore* open) { return open->Barrier(); });
+  return Await(__func__, store, [](KVStore* open) { return open->Barrier(); });
 }
 
 slimps_status slimps_all_reduce_sum(slimps_store* store, double* values, size_t count) {
-  return Ask(__func__, store, [=](KVStore* open) -> absl::Status {
+  return Await(__func__, store, [=](KVStore* open) -> absl::Status {
     SLIMPS_ASSIGN_OR_RETURN(const std::span<double> given, slimps::ToSpan("values", values, count));
     SLIMPS_ASSIGN_OR_RETURN(const std::vector<double> sums,
                             open->AllReduceSum({given.begin(), given.end()}));
@@ -241,11 +252,16 @@ slimps_status slimps_all_reduce_sum(slimps_store* store, double* values, size_t 
 }
 
 slimps_status slimps_wait(slimps_store* store) {
-  return Ask(__func__, store, [](KVStore* open) { return open->Wait(); });
+  slimps::PushesUnderWay* pushes = store == nullptr ? nullptr : &store->shared->pushes();
+  return Await(__func__, store, [pushes](KVStore* open) {
+    absl::Status waited = open->Wait();
+    if (waited.ok()) pushes->AllAcknowledged();
+    return waited;
+  });
 }
 
 slimps_status slimps_leave(slimps_store* store) {
-  return Ask(__func__, store, [](KVStore* open) { return open->Leave(); });
+  return Await(__func__, store, [](KVStore* open) { return open->Leave(); });
 }
 
 }  // extern "C"

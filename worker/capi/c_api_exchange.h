@@ -49,10 +49,8 @@ typedef struct slimps_exchange_settings {
   double timeout_s;        /* seconds, for one wait for weights */
 } slimps_exchange_settings;
 
-#define SLIMPS_EXCHANGE_SETTINGS                  \
-  {                                               \
-    sizeof(slimps_exchange_settings), 0, 0, 0, 60 \
-  }
+#define SLIMPS_EXCHANGE_SETTINGS \
+  { sizeof(slimps_exchange_settings), 0, 0, 0, 60 }
 
 typedef struct slimps_exchange slimps_exchange;
 

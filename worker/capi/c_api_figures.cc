@@ -11,12 +11,14 @@
 #include "absl/time/time.h"
 #include "proto/base/status_macros.h"
 #include "worker/capi/c_api.h"
+#include "worker/capi/c_api_handle.h"
 #include "worker/capi/c_api_structs.h"
 #include "worker/capi/c_api_support.h"
 
 namespace {
 
 using slimps::Ask;
+using slimps::Await;
 using slimps::CheckPointer;
 using slimps::KVStore;
 
@@ -62,7 +64,7 @@ slimps_status Fill(const char* function, const slimps_store* store, const char* 
 template <typename Save>
 slimps_status SaveInto(const char* function, slimps_store* store, void** content, size_t* bytes,
                        Save save) noexcept {
-  return Ask(function, store, [=](KVStore* open) -> absl::Status {
+  return Await(function, store, [=](KVStore* open) -> absl::Status {
     SLIMPS_RETURN_IF_ERROR(CheckPointer("content", content));
     SLIMPS_RETURN_IF_ERROR(CheckPointer("bytes", bytes));
     SLIMPS_ASSIGN_OR_RETURN(const std::string saved, save(open));
@@ -78,7 +80,7 @@ slimps_status SaveInto(const char* function, slimps_store* store, void** content
 template <typename Load>
 slimps_status LoadFrom(const char* function, slimps_store* store, const void* content, size_t bytes,
                        Load load) noexcept {
-  return Ask(function, store, [=](KVStore* open) -> absl::Status {
+  return Await(function, store, [=](KVStore* open) -> absl::Status {
     SLIMPS_ASSIGN_OR_RETURN(const std::span<const char> given,
                             slimps::ToSpan("content", static_cast<const char*>(content), bytes));
     return load(open, std::string_view(given.data(), given.size()));

@@ -14,27 +14,31 @@
 #include <cstddef>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
 #include "worker/capi/c_api.h"
+#include "worker/capi/c_api_calls.h"
 
 namespace slimps {
 
-// sizeof in the API's first version. Never changes.
+// sizeof in the version of the API that first had the struct. Never changes.
 template <typename Struct>
 inline constexpr size_t kFirstSize = 0;
 template <>
 inline constexpr size_t kFirstSize<slimps_tensor> = 64;
+template <>
+inline constexpr size_t kFirstSize<slimps_item> = 64;
 template <>
 inline constexpr size_t kFirstSize<slimps_totals> = 112;
 template <>
 inline constexpr size_t kFirstSize<slimps_decision> = 40;
 
 // Checks the size that a caller's struct claims.
-// InvalidArgument: smaller than in the first version, or a value that can only be uninitialised.
+// InvalidArgument: smaller than in its first version, or a value that can only be uninitialised.
 [[nodiscard]] absl::Status CheckStructSize(const std::string& what, size_t got, size_t least);
 
 // Reads a struct as long as the caller's header has it. Fields that the caller lacks are 0.
@@ -56,6 +60,34 @@ template <typename Struct>
   std::memset(static_cast<void*>(&read), 0, sizeof(read));
   std::memcpy(static_cast<void*>(&read), given, std::min(size, sizeof(read)));
   return read;
+}
+
+// Reads an array of `count` such structs. They lie as far apart as the caller's header has it,
+// which is what the first struct's size says.
+// InvalidArgument: as above, or the structs claim unlike sizes.
+template <typename Struct>
+[[nodiscard]] absl::StatusOr<std::vector<Struct>> ReadSizedArray(const std::string& what,
+                                                                 const Struct* first,
+                                                                 size_t count) {
+  std::vector<Struct> all;
+  if (count == 0) return all;
+  if (first == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, ": expected ", count, " elements, got NULL"));
+  }
+  const size_t stride = first->struct_size;
+  for (size_t i = 0; i < count; ++i) {
+    const std::string name = absl::StrCat(what, "[", i, "]");
+    const auto* one =
+        reinterpret_cast<const Struct*>(reinterpret_cast<const char*>(first) + i * stride);
+    if (one->struct_size != stride) {
+      return absl::InvalidArgumentError(absl::StrCat(name, ".struct_size: expected that of ", what,
+                                                     "[0], ", stride, ", got ", one->struct_size));
+    }
+    SLIMPS_ASSIGN_OR_RETURN(Struct read, ReadSized<Struct>(name, one));
+    all.push_back(read);
+  }
+  return all;
 }
 
 // Copies as much of `made` as the caller's struct `out` has room for. The rest of `out` becomes 0.

@@ -3,34 +3,13 @@
 
 #include <cstdlib>
 #include <iterator>
-#include <new>
-#include <stdexcept>
 #include <string>
-#include <system_error>
 
 #include "absl/strings/numbers.h"
-#include "proto/base/plain_keys.h"
+#include "proto/base/status_macros.h"
 
 namespace slimps {
 namespace {
-
-constexpr char kOutOfMemory[] = "out of memory";
-// `shown` points into `message` or at a literal.
-struct LastError {
-  std::string message;
-  const char* shown = "";
-};
-
-thread_local LastError last_error;
-
-void Keep(const char* function, std::string_view message) noexcept {
-  try {
-    last_error.message = absl::StrCat(function, ": ", WithPlainKeys(message));
-    last_error.shown = last_error.message.c_str();
-  } catch (...) {
-    last_error.shown = kOutOfMemory;
-  }
-}
 
 // Returns the length in bytes of the character at the front of `text`; 0 if it is not UTF-8.
 size_t Utf8Length(std::string_view text) {
@@ -55,36 +34,6 @@ size_t Utf8Length(std::string_view text) {
 }
 
 }  // namespace
-
-slimps_status Report(const char* function, const absl::Status& status) noexcept {
-  if (status.ok()) return SLIMPS_OK;
-  Keep(function, {status.message().data(), status.message().size()});
-  return static_cast<slimps_status>(status.code());
-}
-
-slimps_status ReportException(const char* function) noexcept {
-  try {
-    throw;
-  } catch (const StatusError& error) {
-    return Report(function, error.status);
-  } catch (const std::bad_alloc&) {
-    Keep(function, kOutOfMemory);
-    return SLIMPS_RESOURCE_EXHAUSTED;
-  } catch (const std::length_error& error) {
-    Keep(function, error.what());
-    return SLIMPS_RESOURCE_EXHAUSTED;
-  } catch (const std::system_error& error) {  // no thread can be started
-    Keep(function, error.what());
-    return error.code() == std::errc::resource_unavailable_try_again ? SLIMPS_RESOURCE_EXHAUSTED
-                                                                     : SLIMPS_INTERNAL;
-  } catch (const std::exception& error) {
-    Keep(function, error.what());
-    return SLIMPS_INTERNAL;
-  } catch (...) {
-    Keep(function, "an exception of unknown type");
-    return SLIMPS_INTERNAL;
-  }
-}
 
 absl::Status CheckPointer(const char* what, const void* pointer) {
   if (pointer != nullptr) return absl::OkStatus();
@@ -127,6 +76,35 @@ slimps_key FromKey(const Key& key) {
   return slimps_int_key(number);
 }
 
+absl::Status CheckChoice(const std::string& what, int32_t got, int32_t most) {
+  if (got >= 0 && got <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(what, ": expected 0 to ", most, ", got ", got));
+}
+
+absl::StatusOr<Shape> ToShape(const std::string& what, const int64_t* shape, size_t dimensions) {
+  SLIMPS_ASSIGN_OR_RETURN(const std::span<const int64_t> extents,
+                          ToSpan((what + ".shape").c_str(), shape, dimensions));
+  Shape made{.extents = {extents.begin(), extents.end()}};
+  for (const int64_t extent : extents) {
+    const auto size = static_cast<size_t>(extent);
+    if (extent < 1 || made.elements > PTRDIFF_MAX / sizeof(float) / size) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(what, ".shape: expected extents from 1 that fit into memory, got ", extent));
+    }
+    made.elements *= size;
+  }
+  return made;
+}
+
+absl::StatusOr<wire::LayerKind> ToLayer(const std::string& what, int32_t layer,
+                                        const Shape& shape) {
+  static_assert(SLIMPS_LAYER_NORMALISATION == static_cast<int>(wire::NORMALISATION));
+  SLIMPS_RETURN_IF_ERROR(CheckChoice(what + ".layer", layer, SLIMPS_LAYER_OTHER));
+  if (layer == SLIMPS_LAYER_BY_SHAPE) return LayerByShape(shape.extents);
+  if (layer == SLIMPS_LAYER_OTHER) return wire::OTHER;
+  return static_cast<wire::LayerKind>(layer);
+}
+
 }  // namespace slimps
 
 extern "C" {
@@ -154,8 +132,6 @@ const char* slimps_status_name(slimps_status status) {
   const bool known = status >= 0 && static_cast<size_t>(status) < std::size(kNames);
   return kNames[known ? status : SLIMPS_UNKNOWN];
 }
-
-const char* slimps_last_error(void) { return slimps::last_error.shown; }
 
 void slimps_free(void* memory) { std::free(memory); }
 

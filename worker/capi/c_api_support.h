@@ -1,70 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the functions of c_api.h share: they check C values and turn them into C++ ones, and turn
-// Status and exceptions into a status and this thread's message.
+// What the functions of the C API share: they check C values and turn them into C++ ones.
 //
-//   slimps_status slimps_pull(slimps_store* store, slimps_key key, float* out, size_t elements,
-//                             int32_t priority) {
-//     return AskKey("slimps_pull", store, key, [&](KVStore* open, const Key& name) {
-//       ...
+//   SLIMPS_ASSIGN_OR_RETURN(const Key name, ToKey(key));
+//   SLIMPS_ASSIGN_OR_RETURN(const std::span<float> target, ToSpan("out", out, elements));
 //
 // Thread-safe.
 #ifndef SLIMPS_WORKER_CAPI_C_API_SUPPORT_H_
 #define SLIMPS_WORKER_CAPI_C_API_SUPPORT_H_
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "proto/base/status_macros.h"
 #include "worker/capi/c_api.h"
-#include "worker/capi/c_api_answers.h"
 #include "worker/kvstore.h"
 
 struct slimps_options {
   slimps::KVStoreOptions options;
+  std::string text;  // of the last slimps_options_get
 };
 
 struct slimps_optimizer {
   slimps::wire::OptimizerSpec spec;
 };
 
-struct slimps_store {
-  std::string type;  // as slimps_create was asked for it
-  slimps::AnswerThread answers;
-  // Declared last, so that it ends first: its threads may still hand over answers.
-  std::unique_ptr<slimps::KVStore> store;
-};
-
 namespace slimps {
 
-// Returns the status code. Keeps the message of an error for slimps_last_error.
-slimps_status Report(const char* function, const absl::Status& status) noexcept;
-
-// Same, for the exception that is being handled.
-slimps_status ReportException(const char* function) noexcept;
-
-// Runs `body`, which returns a Status. Reports what it returns or throws.
-template <typename Body>
-slimps_status Guarded(const char* function, Body body) noexcept {
-  try {
-    return Report(function, body());
-  } catch (...) {
-    return ReportException(function);
-  }
+// Returns a copy; null: all defaults.
+inline KVStoreOptions OptionsOf(const slimps_options* options) {
+  return options == nullptr ? KVStoreOptions() : options->options;
 }
-
-// Carries a status through code that passes only exceptions on. Guarded reports the status.
-struct StatusError {
-  absl::Status status;
-};
 
 // The functions below return InvalidArgument with the message "`what`: expected ..., got ...".
 [[nodiscard]] absl::Status CheckPointer(const char* what, const void* pointer);
@@ -74,24 +45,18 @@ struct StatusError {
 // The result is valid as long as `key.typed_name()` is.
 [[nodiscard]] slimps_key FromKey(const Key& key);
 
-// Runs `body(KVStore*)`, which returns a Status, once `store` is checked.
-template <typename Body>
-slimps_status Ask(const char* function, const slimps_store* store, Body body) noexcept {
-  return Guarded(function, [&]() -> absl::Status {
-    SLIMPS_RETURN_IF_ERROR(CheckPointer("store", store));
-    return body(store->store.get());
-  });
-}
+[[nodiscard]] absl::Status CheckChoice(const std::string& what, int32_t got, int32_t most);
 
-// Runs `body(KVStore*, const Key&)`, which returns a Status, once `store` and `key` are checked.
-template <typename Body>
-slimps_status AskKey(const char* function, const slimps_store* store, const slimps_key& key,
-                     Body body) noexcept {
-  return Ask(function, store, [&](KVStore* open) -> absl::Status {
-    SLIMPS_ASSIGN_OR_RETURN(const Key name, ToKey(key));
-    return body(open, name);
-  });
-}
+struct Shape {
+  std::vector<int64_t> extents;
+  size_t elements = 1;
+};
+[[nodiscard]] absl::StatusOr<Shape> ToShape(const std::string& what, const int64_t* shape,
+                                            size_t dimensions);
+
+// Returns the layer of a tensor of the given shape. `layer` is one of SLIMPS_LAYER_...
+[[nodiscard]] absl::StatusOr<wire::LayerKind> ToLayer(const std::string& what, int32_t layer,
+                                                      const Shape& shape);
 
 // Returns the caller's array.
 // InvalidArgument: `data` is null with elements, or the array is larger than memory can be.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// c_api.h: init, push and pull.
+// c_api.h: init, rows, and what else is done with one tensor. Pushes and pulls: c_api_lists.cc.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -10,6 +10,7 @@
 #include "proto/base/status_macros.h"
 #include "proto/base/thread.h"
 #include "worker/capi/c_api.h"
+#include "worker/capi/c_api_handle.h"
 #include "worker/capi/c_api_structs.h"
 #include "worker/capi/c_api_support.h"
 
@@ -17,45 +18,20 @@ namespace slimps {
 namespace {
 
 static_assert(SLIMPS_BFLOAT16 == static_cast<int>(wire::BFLOAT16));
-static_assert(SLIMPS_LAYER_NORMALISATION == static_cast<int>(wire::NORMALISATION));
 
-absl::Status CheckEnum(const std::string& what, int32_t got, int32_t most) {
-  if (got >= 0 && got <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(what, ": expected 0 to ", most, ", got ", got));
-}
-
-absl::StatusOr<size_t> ElementsOf(const std::string& what, std::span<const int64_t> shape) {
-  size_t elements = 1;
-  for (const int64_t extent : shape) {
-    const auto size = static_cast<size_t>(extent);
-    if (extent < 1 || elements > PTRDIFF_MAX / sizeof(float) / size) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(what, ".shape: expected extents from 1 that fit into memory, got ", extent));
-    }
-    elements *= size;
-  }
-  return elements;
-}
-
-absl::StatusOr<InitTensor> ToTensor(const std::string& what, const void* given) {
-  SLIMPS_ASSIGN_OR_RETURN(const slimps_tensor tensor, ReadSized<slimps_tensor>(what, given));
+absl::StatusOr<InitTensor> ToTensor(const std::string& what, const slimps_tensor& tensor) {
   absl::StatusOr<Key> key = ToKey(tensor.key);
   if (!key.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(what, ".", key.status().message()));
   }
-  SLIMPS_ASSIGN_OR_RETURN(const std::span<const int64_t> shape,
-                          ToSpan((what + ".shape").c_str(), tensor.shape, tensor.dimensions));
-  SLIMPS_ASSIGN_OR_RETURN(const size_t elements, ElementsOf(what, shape));
-  SLIMPS_RETURN_IF_ERROR(CheckEnum(what + ".dtype", tensor.dtype, SLIMPS_BFLOAT16));
-  SLIMPS_RETURN_IF_ERROR(CheckEnum(what + ".layer", tensor.layer, SLIMPS_LAYER_NORMALISATION));
-  InitTensor made{.key = *std::move(key),
-                  .shape = {shape.begin(), shape.end()},
-                  .value = {tensor.values, tensor.values == nullptr ? 0 : elements},
-                  .dtype = static_cast<wire::DType>(tensor.dtype)};
-  if (tensor.layer != SLIMPS_LAYER_BY_SHAPE) {
-    made.layer = static_cast<wire::LayerKind>(tensor.layer);
-  }
-  return made;
+  SLIMPS_ASSIGN_OR_RETURN(Shape shape, ToShape(what, tensor.shape, tensor.dimensions));
+  SLIMPS_RETURN_IF_ERROR(CheckChoice(what + ".dtype", tensor.dtype, SLIMPS_BFLOAT16));
+  SLIMPS_ASSIGN_OR_RETURN(const wire::LayerKind layer, ToLayer(what, tensor.layer, shape));
+  return InitTensor{.key = *std::move(key),
+                    .shape = std::move(shape.extents),
+                    .value = {tensor.values, tensor.values == nullptr ? 0 : shape.elements},
+                    .layer = layer,
+                    .dtype = static_cast<wire::DType>(tensor.dtype)};
 }
 
 // A pull under way. It notes an answer that comes on the asking thread while that thread is still
@@ -96,8 +72,9 @@ struct PulledRows {
 }  // namespace
 }  // namespace slimps
 
-using slimps::Ask;
 using slimps::AskKey;
+using slimps::AwaitKey;
+using slimps::AwaitWith;
 using slimps::CheckPointer;
 using slimps::Key;
 using slimps::KVStore;
@@ -106,70 +83,36 @@ using slimps::ToSpan;
 extern "C" {
 
 slimps_status slimps_init(slimps_store* store, const slimps_tensor* tensors, size_t count) {
-  return Ask(__func__, store, [&](KVStore* open) -> absl::Status {
-    SLIMPS_RETURN_IF_ERROR(ToSpan("tensors", tensors, count).status());
-    // The caller's header says how far apart the caller's tensors lie.
-    const size_t stride = count == 0 ? 0 : tensors->struct_size;
+  const auto convert = [&]() -> absl::StatusOr<std::vector<slimps::InitTensor>> {
+    SLIMPS_ASSIGN_OR_RETURN(const auto given, slimps::ReadSizedArray("tensors", tensors, count));
     std::vector<slimps::InitTensor> made;
-    made.reserve(count);
-    for (size_t i = 0; i < count; ++i) {
-      const std::string what = absl::StrCat("tensors[", i, "]");
-      const auto* tensor = reinterpret_cast<const slimps_tensor*>(
-          reinterpret_cast<const char*>(tensors) + i * stride);
-      if (tensor->struct_size != stride) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(what, ".struct_size: expected that of tensors[0], ", stride, ", got ",
-                         tensor->struct_size));
-      }
+    for (const slimps_tensor& tensor : given) {
+      const std::string what = absl::StrCat("tensors[", made.size(), "]");
       SLIMPS_ASSIGN_OR_RETURN(slimps::InitTensor one, slimps::ToTensor(what, tensor));
       made.push_back(std::move(one));
     }
-    return open->Init(made);
-  });
+    return made;
+  };
+  return AwaitWith(__func__, store, convert,
+                   [](KVStore* open, const auto& made) { return open->Init(made); });
 }
 
 slimps_status slimps_broadcast(slimps_store* store, const slimps_tensor* tensor, float* out,
                                size_t elements) {
-  return Ask(__func__, store, [&](KVStore* open) -> absl::Status {
+  const auto convert = [&]() -> absl::StatusOr<slimps::InitTensor> {
     SLIMPS_RETURN_IF_ERROR(CheckPointer("tensor", tensor));
-    SLIMPS_ASSIGN_OR_RETURN(const slimps::InitTensor made, slimps::ToTensor("tensor", tensor));
+    SLIMPS_ASSIGN_OR_RETURN(const auto given, slimps::ReadSized<slimps_tensor>("tensor", tensor));
+    return slimps::ToTensor("tensor", given);
+  };
+  return AwaitWith(__func__, store, convert, [=](KVStore* open, const auto& made) -> absl::Status {
     SLIMPS_ASSIGN_OR_RETURN(const std::span<float> target, ToSpan("out", out, elements));
     return open->Broadcast(made, target);
   });
 }
 
-slimps_status slimps_push(slimps_store* store, slimps_key key, const float* gradient,
-                          size_t elements, int32_t priority) {
-  return AskKey(__func__, store, key, [&](KVStore* open, const Key& name) -> absl::Status {
-    SLIMPS_ASSIGN_OR_RETURN(const auto values, ToSpan("gradient", gradient, elements));
-    return open->Push(name, values, priority);
-  });
-}
-
-slimps_status slimps_push_sum(slimps_store* store, slimps_key key, const float* const* gradients,
-                              size_t devices, size_t elements, int32_t priority) {
-  return AskKey(__func__, store, key, [&](KVStore* open, const Key& name) -> absl::Status {
-    SLIMPS_ASSIGN_OR_RETURN(const auto arrays, ToSpan("gradients", gradients, devices));
-    std::vector<std::span<const float>> values;
-    for (const float* array : arrays) {
-      SLIMPS_ASSIGN_OR_RETURN(const auto one, ToSpan("gradients", array, elements));
-      values.push_back(one);
-    }
-    return open->PushSum(name, values, priority);
-  });
-}
-
 slimps_status slimps_push_nothing(slimps_store* store, slimps_key key) {
-  return AskKey(__func__, store, key,
-                [](KVStore* open, const Key& name) { return open->PushNothing(name); });
-}
-
-slimps_status slimps_pull(slimps_store* store, slimps_key key, float* out, size_t elements,
-                          int32_t priority) {
-  return AskKey(__func__, store, key, [&](KVStore* open, const Key& name) -> absl::Status {
-    SLIMPS_ASSIGN_OR_RETURN(const auto target, ToSpan("out", out, elements));
-    return open->Pull(name, target, priority);
-  });
+  return AwaitKey(__func__, store, key,
+                  [](KVStore* open, const Key& name) { return open->PushNothing(name); });
 }
 
 slimps_status slimps_pull_async(slimps_store* store, slimps_key key, float* out, size_t elements,
@@ -186,25 +129,16 @@ slimps_status slimps_pull_async(slimps_store* store, slimps_key key, float* out,
     if (!asked->at_once.has_value()) return absl::OkStatus();
     // An error that is known at once is this call's status, and `done` is not called.
     if (asked->at_once->ok()) {
-      store->answers.Post([asked] { asked->HandOver(absl::OkStatus()); });
+      store->shared->answers().Post([asked] { asked->HandOver(absl::OkStatus()); });
     }
     return *asked->at_once;
-  });
-}
-
-slimps_status slimps_pushpull(slimps_store* store, slimps_key key, const float* gradient,
-                              float* out, size_t elements, int32_t priority) {
-  return AskKey(__func__, store, key, [&](KVStore* open, const Key& name) -> absl::Status {
-    SLIMPS_ASSIGN_OR_RETURN(const auto values, ToSpan("gradient", gradient, elements));
-    SLIMPS_ASSIGN_OR_RETURN(const auto target, ToSpan("out", out, elements));
-    return open->PushPull(name, values, target, priority);
   });
 }
 
 slimps_status slimps_push_row_sparse(slimps_store* store, slimps_key key, const int64_t* rows,
                                      size_t num_rows, const float* values, size_t elements,
                                      int32_t priority) {
-  return AskKey(__func__, store, key, [&](KVStore* open, const Key& name) -> absl::Status {
+  return AwaitKey(__func__, store, key, [=](KVStore* open, const Key& name) -> absl::Status {
     SLIMPS_ASSIGN_OR_RETURN(const auto numbers, ToSpan("rows", rows, num_rows));
     SLIMPS_ASSIGN_OR_RETURN(const auto pushed, ToSpan("values", values, elements));
     return open->PushRowSparse(name, numbers, pushed, priority);
@@ -214,7 +148,7 @@ slimps_status slimps_push_row_sparse(slimps_store* store, slimps_key key, const 
 slimps_status slimps_pull_rows(slimps_store* store, slimps_key key, const int64_t* row_ids,
                                size_t num_ids, int64_t* rows, float* values, size_t elements,
                                size_t* num_rows, int32_t priority) {
-  return AskKey(__func__, store, key, [&](KVStore* open, const Key& name) -> absl::Status {
+  return AwaitKey(__func__, store, key, [=](KVStore* open, const Key& name) -> absl::Status {
     SLIMPS_ASSIGN_OR_RETURN(const auto ids, ToSpan("row_ids", row_ids, num_ids));
     SLIMPS_ASSIGN_OR_RETURN(const auto row_room, ToSpan("rows", rows, num_ids));
     SLIMPS_ASSIGN_OR_RETURN(const auto room, ToSpan("values", values, elements));

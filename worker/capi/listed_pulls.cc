@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/capi/listed_pulls.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "proto/base/status_macros.h"
+
+namespace slimps {
+namespace {
+
+// Returns true if no array of one item overlaps an array of another item.
+bool AreApart(const Items& items) {
+  struct Extent {
+    const float* begin;
+    const float* end;
+    size_t item;
+  };
+  std::vector<Extent> extents;
+  const auto add = [&](std::span<const float> array, size_t item) {
+    extents.push_back({array.data(), array.data() + array.size(), item});
+  };
+  for (size_t i = 0; i < items.size(); ++i) {
+    for (const std::span<const float> gradient : items[i].gradients) add(gradient, i);
+    add(items[i].out, i);
+  }
+  std::ranges::sort(extents, std::less<>(), &Extent::begin);
+  // The extent that reaches farthest so far. If `next` overlaps any earlier extent, it overlaps
+  // this one too. If only the earlier one is of another item, it overlaps `last`, which was found
+  // before.
+  const Extent* last = nullptr;
+  for (const Extent& next : extents) {
+    if (last != nullptr && next.begin < last->end && next.item != last->item) return false;
+    if (last == nullptr || next.end > last->end) last = &next;
+  }
+  return true;
+}
+
+}  // namespace
+
+absl::Status PushAll(KVStore* store, const Items& items, int priority) {
+  for (const Item& item : items) {
+    SLIMPS_RETURN_IF_ERROR(store->PushSum(item.key, item.gradients, priority));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<PushesUnderWay::Mark> MarksOf(const SharedStore& store, const Items& items) {
+  std::vector<PushesUnderWay::Mark> marks;
+  marks.reserve(items.size());
+  for (const Item& item : items) marks.push_back(store.pushes().MarkOf(item.key.id()));
+  return marks;
+}
+
+ListedPulls::ListedPulls(const char* function, SharedStore* store,
+                         std::shared_ptr<BackgroundCall> call, Items items, int priority)
+    : function_(function),
+      store_(store),
+      call_(std::move(call)),
+      items_(std::move(items)),
+      priority_(priority),
+      apart_(AreApart(items_)),
+      marks_(MarksOf(*store, items_)) {}
+
+void ListedPulls::AskAll() noexcept {
+  for (size_t i = 0; i < items_.size(); ++i) Ask(i);
+}
+
+void ListedPulls::PushAndAskAll() noexcept {
+  Outcome pushed;
+  size_t asked = 0;
+  for (size_t i = 0; i < items_.size() && pushed.status == SLIMPS_OK; ++i) {
+    pushed = Caught(function_, [&] {
+      return store_->store()->PushSum(items_[i].key, items_[i].gradients, priority_);
+    });
+    if (pushed.status == SLIMPS_OK && apart_) Ask(asked++);
+  }
+  if (pushed.status == SLIMPS_OK) {
+    while (asked < items_.size()) Ask(asked++);
+    return;
+  }
+  // The other items are not pulled. They have no error of their own.
+  for (size_t i = items_.size(); i > asked + 1; --i) Answer(i - 1, {});
+  Answer(asked, std::move(pushed));
+}
+
+void ListedPulls::Ask(size_t index) noexcept {
+  // Every pull is answered, also one that cannot be started: those that were started before still
+  // write into the caller's arrays.
+  try {
+    store_->store()->PullAsync(items_[index].key, items_[index].out, priority_,
+                               [self = shared_from_this(), index](const absl::Status& status) {
+                                 self->Answer(index, OutcomeOf(self->function_, status));
+                               });
+  } catch (...) {
+    Answer(index, OutcomeOfException(function_));
+  }
+}
+
+void ListedPulls::Answer(size_t index, Outcome outcome) noexcept {
+  Outcome result;
+  {
+    MutexLock lock(&mutex_);
+    if (outcome.status != SLIMPS_OK && (outcome_.status == SLIMPS_OK || index < failed_)) {
+      failed_ = index;
+      outcome_ = std::move(outcome);
+    }
+    if (++answered_ < items_.size()) return;
+    result = std::move(outcome_);
+  }
+  if (result.status == SLIMPS_OK) store_->pushes().Acknowledged(marks_);
+  call_->End(std::move(result));
+}
+
+}  // namespace slimps

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// ListedPulls: the pulls of one call, perhaps each behind a push. The call ends when all have been
+// answered, with the error of the first key that has one.
+//
+//   const auto pulls = std::make_shared<ListedPulls>(function, store, call, items, priority);
+//   SLIMPS_RETURN_IF_ERROR(call->Begin());
+//   pulls->AskAll();                         // or pulls->PushAndAskAll()
+//   return call->Return();
+//
+// Thread-safe.
+#ifndef SLIMPS_WORKER_CAPI_LISTED_PULLS_H_
+#define SLIMPS_WORKER_CAPI_LISTED_PULLS_H_
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "proto/base/key.h"
+#include "proto/base/mutex.h"
+#include "worker/capi/background_call.h"
+#include "worker/capi/c_api_handle.h"
+#include "worker/capi/c_api_outcome.h"
+#include "worker/capi/pushes_under_way.h"
+
+namespace slimps {
+
+// One key of a call, with the caller's arrays.
+struct Item {
+  Key key;
+  std::vector<std::span<const float>> gradients;  // one per device
+  std::span<float> out;
+};
+using Items = std::vector<Item>;
+
+// Pushes the items in order, up to the first that is refused.
+absl::Status PushAll(KVStore* store, const Items& items, int priority);
+
+// Returns what is under way of the items' keys.
+std::vector<PushesUnderWay::Mark> MarksOf(const SharedStore& store, const Items& items);
+
+class ListedPulls final : public std::enable_shared_from_this<ListedPulls> {
+ public:
+  // The pulls acknowledge the pushes that are under way now.
+  // REQUIRES: `items` is not empty. `store` outlives the call.
+  ListedPulls(const char* function, SharedStore* store, std::shared_ptr<BackgroundCall> call,
+              Items items, int priority);
+
+  // Starts all pulls and returns.
+  void AskAll() noexcept;
+
+  // Pushes each item and starts its pull as soon as it is pushed. If an item's `out` may overlap
+  // another item's arrays, all pushes come first. After a push that is refused, the items behind it
+  // are neither pushed nor pulled.
+  void PushAndAskAll() noexcept;
+
+ private:
+  void Ask(size_t index) noexcept;
+  void Answer(size_t index, Outcome outcome) noexcept;
+
+  const char* const function_;
+  SharedStore* const store_;
+  const std::shared_ptr<BackgroundCall> call_;
+  const Items items_;
+  const int priority_;
+  const bool apart_;
+  const std::vector<PushesUnderWay::Mark> marks_;
+  Mutex mutex_;
+  size_t answered_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t failed_ ABSL_GUARDED_BY(mutex_) = 0;  // index of `outcome_`, if that is an error
+  Outcome outcome_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_CAPI_LISTED_PULLS_H_
