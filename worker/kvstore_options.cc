@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/kvstore_options.h"
 
+#include <charconv>
 #include <cmath>
+#include <iterator>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -21,6 +23,7 @@ namespace {
 
 constexpr double kMillion = 1e6;
 constexpr double kMaxNodes = 4096;
+constexpr char kScheme[] = "tcp://";
 
 // One option's text as given, and the range that the table has for it.
 struct Given {
@@ -118,40 +121,110 @@ absl::Status SetTimeout(const Given& given, KVStoreOptions* options) {
 }
 
 absl::Status SetScheduler(const Given& given, KVStoreOptions* options) {
-  const std::string address = absl::StrCat("tcp://", given.text);
+  const std::string address = absl::StrCat(kScheme, given.text);
   if (!ParseAddress(address).ok()) return given.Refuse("host:port of slimps_scheduler");
   options->scheduler_address = address;
   return absl::OkStatus();
 }
 
+// Returns the option's value as a text that Set takes; "" if it is not set.
+using Get = std::string (*)(const KVStoreOptions& options);
+
+template <auto kField>
+std::string GetText(const KVStoreOptions& options) {
+  return options.*kField;
+}
+
+template <auto kField>
+std::string GetCount(const KVStoreOptions& options) {
+  return absl::StrCat(options.*kField);
+}
+
+template <auto kField>
+std::string GetThreshold(const KVStoreOptions& options) {
+  const std::optional<uint64_t>& bytes = options.*kField;
+  return bytes.has_value() ? absl::StrCat(*bytes) : "auto";
+}
+
+// Returns the shortest text that reads as this very number.
+template <typename Number, typename... Format>
+std::string TextOf(Number number, Format... format) {
+  char text[400];  // the largest double has 309 digits before its point
+  return {text, std::to_chars(std::begin(text), std::end(text), number, format...).ptr};
+}
+
+std::string GetGradScale(const KVStoreOptions& options) { return TextOf(options.grad_scale); }
+
+std::string GetSameHost(const KVStoreOptions& options) {
+  return std::string(SameHostName(options.same_host));
+}
+
+std::string GetLink(const KVStoreOptions& options) {
+  const double rate = options.emulate_link_bytes_per_second;
+  return rate == 0 ? "" : TextOf(rate, std::chars_format::fixed) + "B";
+}
+
+std::string GetLatency(const KVStoreOptions& options) {
+  return TextOf(absl::ToDoubleMilliseconds(options.emulate_link_latency));
+}
+
+std::string GetTimeout(const KVStoreOptions& options) {
+  return TextOf(absl::ToDoubleSeconds(options.timeout));
+}
+
+std::string GetScheduler(const KVStoreOptions& options) {
+  const std::string& address = options.scheduler_address;
+  return address.empty() ? "" : address.substr(std::string_view(kScheme).size());
+}
+
 struct Option {
   const char* name;
   Set set;
+  Get get;
   double low = 0, high = 0;
 };
 
 constexpr Option kOptions[] = {
-    {"compression", SetText<&KVStoreOptions::compression>},
-    {"threshold", SetThreshold<&KVStoreOptions::fixed_threshold_bytes>},
-    {"pull_compression", SetText<&KVStoreOptions::pull_compression>},
-    {"pull_threshold", SetThreshold<&KVStoreOptions::fixed_pull_threshold_bytes>},
-    {"pre_steps", SetCount<&KVStoreOptions::pre_steps>, 4, kMillion},
-    {"remeasure_every", SetRemeasuring, 8, kMillion},
-    {"threshold_table", SetText<&KVStoreOptions::threshold_table_file>},
-    {"partition_bytes", SetCount<&KVStoreOptions::partition_bytes>, 4, kMaxPartitionBytes},
-    {"encode_threads", SetCount<&KVStoreOptions::encode_threads>, 0, 1024},
-    {"staleness", SetCount<&KVStoreOptions::staleness>, 0, 2147483647},
-    {"grad_scale", SetGradScale, 1e-30, 1e30},
-    {"same_host", SetSameHost},
-    {"emulate_link", SetLink},
-    {"emulate_latency_ms", SetLatency, 0, kMillion},
-    {"timeout_s", SetTimeout, 0.001, kMillion},
-    {"scheduler", SetScheduler},
-    {"job_id", SetText<&KVStoreOptions::job_id>},
-    {"num_workers", SetCount<&KVStoreOptions::num_workers>, 1, kMaxNodes},
-    {"num_servers", SetCount<&KVStoreOptions::num_servers>, 1, kMaxNodes},
-    {"rank", SetCount<&KVStoreOptions::wanted_rank>, -1, kMaxNodes - 1},
+    {"compression", SetText<&KVStoreOptions::compression>, GetText<&KVStoreOptions::compression>},
+    {"threshold", SetThreshold<&KVStoreOptions::fixed_threshold_bytes>,
+     GetThreshold<&KVStoreOptions::fixed_threshold_bytes>},
+    {"pull_compression", SetText<&KVStoreOptions::pull_compression>,
+     GetText<&KVStoreOptions::pull_compression>},
+    {"pull_threshold", SetThreshold<&KVStoreOptions::fixed_pull_threshold_bytes>,
+     GetThreshold<&KVStoreOptions::fixed_pull_threshold_bytes>},
+    {"pre_steps", SetCount<&KVStoreOptions::pre_steps>, GetCount<&KVStoreOptions::pre_steps>, 4,
+     kMillion},
+    {"remeasure_every", SetRemeasuring, GetCount<&KVStoreOptions::remeasure_every>, 8, kMillion},
+    {"threshold_table", SetText<&KVStoreOptions::threshold_table_file>,
+     GetText<&KVStoreOptions::threshold_table_file>},
+    {"partition_bytes", SetCount<&KVStoreOptions::partition_bytes>,
+     GetCount<&KVStoreOptions::partition_bytes>, 4, kMaxPartitionBytes},
+    {"encode_threads", SetCount<&KVStoreOptions::encode_threads>,
+     GetCount<&KVStoreOptions::encode_threads>, 0, 1024},
+    {"staleness", SetCount<&KVStoreOptions::staleness>, GetCount<&KVStoreOptions::staleness>, 0,
+     2147483647},
+    {"grad_scale", SetGradScale, GetGradScale, 1e-30, 1e30},
+    {"same_host", SetSameHost, GetSameHost},
+    {"emulate_link", SetLink, GetLink},
+    {"emulate_latency_ms", SetLatency, GetLatency, 0, kMillion},
+    {"timeout_s", SetTimeout, GetTimeout, 0.001, kMillion},
+    {"scheduler", SetScheduler, GetScheduler},
+    {"job_id", SetText<&KVStoreOptions::job_id>, GetText<&KVStoreOptions::job_id>},
+    {"num_workers", SetCount<&KVStoreOptions::num_workers>, GetCount<&KVStoreOptions::num_workers>,
+     1, kMaxNodes},
+    {"num_servers", SetCount<&KVStoreOptions::num_servers>, GetCount<&KVStoreOptions::num_servers>,
+     1, kMaxNodes},
+    {"rank", SetCount<&KVStoreOptions::wanted_rank>, GetCount<&KVStoreOptions::wanted_rank>, -1,
+     kMaxNodes - 1},
 };
+
+absl::StatusOr<const Option*> FindOption(std::string_view name) {
+  for (const Option& option : kOptions) {
+    if (name == option.name) return &option;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "no option \"", std::string(name), "\"; there are ", absl::StrJoin(OptionNames(), ", ")));
+}
 
 absl::Status Missing(const char* what, const char* variables) {
   return absl::FailedPreconditionError(absl::StrCat(
@@ -174,13 +247,13 @@ std::optional<std::string> Find(const Environment& environment,
 }  // namespace
 
 absl::Status SetOption(std::string_view name, std::string_view value, KVStoreOptions* options) {
-  for (const Option& option : kOptions) {
-    if (name == option.name) {
-      return option.set({std::string(name), std::string(value), option.low, option.high}, options);
-    }
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "no option \"", std::string(name), "\"; there are ", absl::StrJoin(OptionNames(), ", ")));
+  SLIMPS_ASSIGN_OR_RETURN(const Option* option, FindOption(name));
+  return option->set({std::string(name), std::string(value), option->low, option->high}, options);
+}
+
+absl::StatusOr<std::string> GetOption(std::string_view name, const KVStoreOptions& options) {
+  SLIMPS_ASSIGN_OR_RETURN(const Option* option, FindOption(name));
+  return option->get(options);
 }
 
 absl::Status CheckRank(const KVStoreOptions& options) {
@@ -221,9 +294,9 @@ absl::Status SetJobFromEnvironment(const Environment& environment, KVStoreOption
 }
 
 absl::StatusOr<double> ParseRate(std::string_view text) {
-  constexpr std::pair<const char*, double> kUnits[] = {{"kbit", 1e3 / 8}, {"mbit", 1e6 / 8},
-                                                       {"gbit", 1e9 / 8}, {"kb", 1e3},
-                                                       {"mb", 1e6},       {"gb", 1e9}};
+  constexpr std::pair<const char*, double> kUnits[] = {
+      {"kbit", 1e3 / 8}, {"mbit", 1e6 / 8}, {"gbit", 1e9 / 8}, {"kb", 1e3},
+      {"mb", 1e6},       {"gb", 1e9},       {"b", 1}};
   const std::string lower = absl::AsciiStrToLower(std::string(text));
   const size_t unit_at = lower.find_first_not_of("0123456789.");
   double number = 0;
@@ -236,8 +309,8 @@ absl::StatusOr<double> ParseRate(std::string_view text) {
   }
   return absl::InvalidArgumentError(absl::StrCat(
       std::string(text),
-      ": expected a rate over 0 with a unit: kbit, mbit, gbit (bits per second), kB, MB or GB "
-      "(bytes per second), as in 100mbit"));
+      ": expected a rate over 0 with a unit: kbit, mbit, gbit (bits per second), B, kB, MB or "
+      "GB (bytes per second), as in 100mbit"));
 }
 
 }  // namespace slimps

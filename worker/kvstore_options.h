@@ -50,6 +50,11 @@ namespace slimps {
 [[nodiscard]] absl::Status SetOption(std::string_view name, std::string_view value,
                                      KVStoreOptions* options);
 
+// Returns an option's value as a text that SetOption takes; "" for one that is not set.
+// InvalidArgument: no such option (lists the options).
+[[nodiscard]] absl::StatusOr<std::string> GetOption(std::string_view name,
+                                                    const KVStoreOptions& options);
+
 // InvalidArgument: the rank asked for is not one of the job's.
 [[nodiscard]] absl::Status CheckRank(const KVStoreOptions& options);
 
@@ -70,7 +75,7 @@ using Environment = std::function<const char*(const char* variable)>;
                                                  KVStoreOptions* options);
 
 // Returns bytes per second, over 0, from "100mbit", "1gbit", "800kbit" (bits per second), "12.5MB",
-// "1GB" or "64kB" (bytes per second). Units are decimal; case does not matter.
+// "1GB", "64kB" or "12B" (bytes per second). Units are decimal; case does not matter.
 // InvalidArgument: anything else.
 [[nodiscard]] absl::StatusOr<double> ParseRate(std::string_view text);
 

@@ -85,7 +85,7 @@ STANDS_ON = {
     ],
     "worker/exchange": ["worker", "worker/local"],
     "worker/trainer": ["worker", "worker/exchange", "worker/tensor"],
-    "worker/capi": ["worker"],
+    "worker/capi": ["worker", "worker/exchange"],
     "python": [],
 }
 

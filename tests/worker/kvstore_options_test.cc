@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace slimps {
 namespace {
@@ -87,6 +89,62 @@ TEST(KVStoreOptions, EachNameReachesItsField) {
   EXPECT_EQ(options.num_servers, 6u);
   EXPECT_EQ(options.wanted_rank, 4);
   EXPECT_EQ(OptionNames().size(), 20u) << "a new option belongs into this test";
+}
+
+TEST(KVStoreOptions, WhatIsGivenBackSetsTheSameAgain) {
+  using Given = std::initializer_list<std::pair<const char*, const char*>>;
+  for (const auto& [name, value] : Given{{"compression", "2bit:threshold=0.5"},
+                                         {"threshold", "4096"},
+                                         {"threshold", "auto"},
+                                         {"pull_compression", "fp16"},
+                                         {"pull_threshold", "0"},
+                                         {"pre_steps", "8"},
+                                         {"remeasure_every", "0"},
+                                         {"remeasure_every", "12"},
+                                         {"threshold_table", "t.json"},
+                                         {"partition_bytes", "1024"},
+                                         {"encode_threads", "2"},
+                                         {"staleness", "3"},
+                                         {"grad_scale", "0.1"},
+                                         {"grad_scale", "1e-30"},
+                                         {"same_host", "tcp"},
+                                         {"emulate_link", "1234.5678B"},
+                                         {"emulate_latency_ms", "1.5"},
+                                         {"timeout_s", "0.1"},
+                                         {"timeout_s", "1e+06"},
+                                         {"scheduler", "host:1"},
+                                         {"job_id", "j"},
+                                         {"num_workers", "5"},
+                                         {"num_servers", "6"},
+                                         {"rank", "-1"}}) {
+    const KVStoreOptions options = Set({{name, value}});
+    EXPECT_EQ(GetOption(name, options).value(), value) << name;
+  }
+  for (const char* rate : {"100mbit", "0.3kbit", "3.3333GB", "98765432109876543210987654321GB"}) {
+    const KVStoreOptions options = Set({{"emulate_link", rate}});
+    const std::string got = GetOption("emulate_link", options).value();
+    EXPECT_EQ(Set({{"emulate_link", got.c_str()}}).emulate_link_bytes_per_second,
+              options.emulate_link_bytes_per_second)
+        << got;
+  }
+}
+
+TEST(KVStoreOptions, EveryDefaultIsGivenAndCanBeSet) {
+  const std::vector<std::string> unset = {"threshold_table", "emulate_link", "scheduler"};
+  for (const std::string& name : OptionNames()) {
+    KVStoreOptions options;
+    const std::string value = GetOption(name, options).value();
+    if (std::find(unset.begin(), unset.end(), name) != unset.end()) {
+      EXPECT_EQ(value, "") << name;
+      continue;
+    }
+    ASSERT_TRUE(SetOption(name, value, &options).ok()) << name << "=" << value;
+    EXPECT_EQ(GetOption(name, options).value(), value);
+  }
+  EXPECT_EQ(GetOption("threshold", {}).value(), "auto");
+  EXPECT_EQ(GetOption("timeout_s", {}).value(), "60");
+  EXPECT_THAT(std::string(GetOption("compresion", {}).status().message()),
+              HasSubstr("no option \"compresion\"; there are compression, threshold, "));
 }
 
 TEST(KVStoreOptions, WhatIsAutomaticOrOffCanBeSaidAgain) {
@@ -203,6 +261,7 @@ TEST(ParseRate, BitsAndBytesPerSecond) {
   EXPECT_DOUBLE_EQ(*ParseRate("12.5MB"), 12.5e6);
   EXPECT_DOUBLE_EQ(*ParseRate("64kB"), 64e3);
   EXPECT_DOUBLE_EQ(*ParseRate("2GB"), 2e9);
+  EXPECT_DOUBLE_EQ(*ParseRate("12.5b"), 12.5);
 }
 
 TEST(ParseRate, EverythingElseIsRefused) {

@@ -67,6 +67,17 @@ slimps_status slimps_options_set(slimps_options* options, const char* name, cons
   });
 }
 
+slimps_status slimps_options_get(slimps_options* options, const char* name, const char** value) {
+  return Guarded(__func__, [&]() -> absl::Status {
+    SLIMPS_RETURN_IF_ERROR(CheckPointer("options", options));
+    SLIMPS_RETURN_IF_ERROR(CheckText("name", name));
+    SLIMPS_RETURN_IF_ERROR(CheckPointer("value", value));
+    SLIMPS_ASSIGN_OR_RETURN(options->text, slimps::GetOption(name, options->options));
+    *value = options->text.c_str();
+    return absl::OkStatus();
+  });
+}
+
 slimps_status slimps_options_from_environment(slimps_options* options) {
   return Guarded(__func__, [&]() -> absl::Status {
     SLIMPS_RETURN_IF_ERROR(CheckPointer("options", options));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // c_api.h: what a store has counted, decided and keeps between rounds.
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -40,8 +41,15 @@ slimps_totals Convert(const slimps::StoreTotals& totals) {
   return made;
 }
 
+// The texts of this thread's last slimps_get_decision.
+thread_local std::string codec, pull_codec;
+
 slimps_decision Convert(const std::optional<slimps::wire::CodecMap>& map) {
+  codec = map.has_value() ? map->codec() : "";
+  pull_codec = map.has_value() ? map->pull_codec() : "";
   slimps_decision made = {};
+  made.codec = codec.c_str();
+  made.pull_codec = pull_codec.c_str();
   made.threshold_bytes = made.pull_threshold_bytes = SLIMPS_NOT_COMPRESSED;
   if (!map.has_value()) return made;
   made.is_decided = 1;
@@ -119,6 +127,25 @@ slimps_status slimps_get_totals(const slimps_store* store, slimps_totals* totals
 slimps_status slimps_get_decision(const slimps_store* store, slimps_decision* decision) {
   return Fill(__func__, store, "decision", decision,
               [](const KVStore& open) { return open.codec_map(); });
+}
+
+slimps_status slimps_get_threshold_table(const slimps_store* store, slimps_threshold_row* rows,
+                                         size_t room, size_t* count) {
+  return Ask(__func__, store, [=](KVStore* open) -> absl::Status {
+    SLIMPS_ASSIGN_OR_RETURN(const auto target, slimps::ToSpan("rows", rows, room));
+    SLIMPS_RETURN_IF_ERROR(CheckPointer("count", count));
+    const slimps::wire::CodecMap map = open->codec_map().value_or(slimps::wire::CodecMap());
+    *count = static_cast<size_t>(map.table_size());
+    for (size_t i = 0; i < std::min(*count, room); ++i) {
+      const slimps::wire::ThresholdRow& row = map.table(static_cast<int>(i));
+      target[i] = {.is_pull = row.direction() == slimps::wire::PULL ? uint64_t{1} : 0,
+                   .bytes = row.bytes(),
+                   .t_c_ms = row.t_c_ms(),
+                   .t_cq_ms = row.t_cq_ms(),
+                   .t_pq_ms = row.t_pq_ms()};
+    }
+    return absl::OkStatus();
+  });
 }
 
 }  // extern "C"

@@ -22,6 +22,7 @@
 #include "proto/base/status_macros.h"
 #include "worker/capi/c_api.h"
 #include "worker/capi/c_api_calls.h"
+#include "worker/capi/c_api_exchange.h"
 
 namespace slimps {
 
@@ -32,6 +33,12 @@ template <>
 inline constexpr size_t kFirstSize<slimps_tensor> = 64;
 template <>
 inline constexpr size_t kFirstSize<slimps_item> = 64;
+template <>
+inline constexpr size_t kFirstSize<slimps_parameter> = 48;
+template <>
+inline constexpr size_t kFirstSize<slimps_exchange_settings> = 32;
+template <>
+inline constexpr size_t kFirstSize<slimps_exchange_times> = 32;
 template <>
 inline constexpr size_t kFirstSize<slimps_totals> = 112;
 template <>

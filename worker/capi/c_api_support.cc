@@ -6,7 +6,9 @@
 #include <string>
 
 #include "absl/strings/numbers.h"
+#include "glog/logging.h"
 #include "proto/base/status_macros.h"
+#include "worker/capi/c_api_outcome.h"
 
 namespace slimps {
 namespace {
@@ -131,6 +133,16 @@ const char* slimps_status_name(slimps_status status) {
                                            "UNAUTHENTICATED"};
   const bool known = status >= 0 && static_cast<size_t>(status) < std::size(kNames);
   return kNames[known ? status : SLIMPS_UNKNOWN];
+}
+
+slimps_status slimps_log_to_stderr(void) {
+  return slimps::Guarded(__func__, [] {
+    if (!google::IsGoogleLoggingInitialized()) {
+      FLAGS_logtostderr = true;
+      google::InitGoogleLogging("slimps");
+    }
+    return absl::OkStatus();
+  });
 }
 
 void slimps_free(void* memory) { std::free(memory); }

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/capi/c_api_exchange.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "proto/base/status_macros.h"
+#include "worker/capi/c_api_handle.h"
+#include "worker/capi/c_api_structs.h"
+#include "worker/capi/c_api_support.h"
+#include "worker/exchange/weight_exchange.h"
+
+namespace slimps {
+namespace {
+
+// Shared with calls under way.
+struct Exchange {
+  std::vector<Parameter> parameters;
+  std::unique_ptr<WeightExchange> exchange;  // uses `parameters`
+};
+
+}  // namespace
+}  // namespace slimps
+
+struct slimps_exchange {
+  slimps_store store;  // a handle; declared first, so that it outlives `state`
+  std::shared_ptr<slimps::Exchange> state;
+};
+
+namespace slimps {
+namespace {
+
+// What slimps_exchange_create is given, copied.
+struct Plan {
+  std::shared_ptr<Exchange> state = std::make_shared<Exchange>();
+  wire::OptimizerSpec optimizer;
+  ExchangeOptions options;
+};
+
+absl::StatusOr<Parameter> ToParameter(const std::string& what, const slimps_parameter& given) {
+  SLIMPS_RETURN_IF_ERROR(CheckText((what + ".name").c_str(), given.name));
+  SLIMPS_ASSIGN_OR_RETURN(Shape shape, ToShape(what, given.shape, given.dimensions));
+  SLIMPS_ASSIGN_OR_RETURN(const wire::LayerKind layer, ToLayer(what, given.layer, shape));
+  SLIMPS_RETURN_IF_ERROR(CheckChoice(what + ".reserved", given.reserved, 0));
+  SLIMPS_ASSIGN_OR_RETURN(const std::span<float> values,
+                          ToSpan((what + ".values").c_str(), given.values, shape.elements));
+  return Parameter{
+      .name = given.name, .shape = std::move(shape.extents), .layer = layer, .values = values};
+}
+
+absl::StatusOr<ExchangeOptions> ToOptions(const slimps_exchange_settings* given) {
+  SLIMPS_RETURN_IF_ERROR(CheckPointer("settings", given));
+  SLIMPS_ASSIGN_OR_RETURN(const auto settings,
+                          ReadSized<slimps_exchange_settings>("settings", given));
+  SLIMPS_RETURN_IF_ERROR(CheckChoice("settings.backup_model", settings.backup_model, 1));
+  SLIMPS_RETURN_IF_ERROR(CheckChoice("settings.skip_non_finite", settings.skip_non_finite, 1));
+  if (!(settings.timeout_s > 0)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "settings.timeout_s: expected a number of seconds over 0, got ", settings.timeout_s));
+  }
+  ExchangeOptions options{
+      .non_finite = settings.skip_non_finite == 1 ? NonFinite::kSkip : NonFinite::kStop,
+      .timeout = absl::Seconds(settings.timeout_s)};
+  const bool has_local_lr = settings.local_lr != 0;
+  if (settings.backup_model == 1) {
+    options.backup =
+        MirroringBackup(has_local_lr ? std::optional(settings.local_lr) : std::nullopt);
+  } else if (has_local_lr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("settings.local_lr: expected 0 without the backup model, whose step it is "
+                     "for, got ",
+                     settings.local_lr));
+  }
+  return options;
+}
+
+absl::StatusOr<Plan> ToPlan(const slimps_parameter* parameters, size_t count,
+                            const slimps_optimizer* optimizer,
+                            const slimps_exchange_settings* settings) {
+  SLIMPS_ASSIGN_OR_RETURN(const auto given, ReadSizedArray("parameters", parameters, count));
+  Plan plan;
+  for (size_t i = 0; i < count; ++i) {
+    SLIMPS_ASSIGN_OR_RETURN(Parameter one,
+                            ToParameter(absl::StrCat("parameters[", i, "]"), given[i]));
+    plan.state->parameters.push_back(std::move(one));
+  }
+  SLIMPS_RETURN_IF_ERROR(CheckPointer("optimizer", optimizer));
+  plan.optimizer = optimizer->spec;
+  SLIMPS_ASSIGN_OR_RETURN(plan.options, ToOptions(settings));
+  return plan;
+}
+
+// Runs `body(WeightExchange*)`, which may have to wait.
+template <typename Body>
+slimps_status AwaitStep(const char* function, slimps_exchange* exchange, Body body) noexcept {
+  if (exchange == nullptr) {
+    return Guarded(function, [&] { return CheckPointer("exchange", exchange); });
+  }
+  return Await(function, &exchange->store,
+               [state = exchange->state, body](KVStore*) { return body(state->exchange.get()); });
+}
+
+// Runs `body(const Exchange&)` on the calling thread.
+template <typename Body>
+slimps_status AskExchange(const char* function, const slimps_exchange* exchange,
+                          const Body& body) noexcept {
+  if (exchange == nullptr) {
+    return Guarded(function, [&] { return CheckPointer("exchange", exchange); });
+  }
+  return AskIdle(function, &exchange->store, [&](KVStore*) { return body(*exchange->state); });
+}
+
+absl::Status CheckIndex(const Exchange& exchange, size_t index) {
+  if (index < exchange.parameters.size()) return absl::OkStatus();
+  return absl::OutOfRangeError(
+      absl::StrCat("index: expected one below ", exchange.parameters.size(), ", got ", index));
+}
+
+}  // namespace
+}  // namespace slimps
+
+using slimps::AskExchange;
+using slimps::AwaitStep;
+using slimps::CheckPointer;
+using slimps::Exchange;
+using slimps::WeightExchange;
+
+extern "C" {
+
+slimps_status slimps_exchange_create(slimps_store* store, const slimps_parameter* parameters,
+                                     size_t count, const slimps_optimizer* optimizer,
+                                     const slimps_exchange_settings* settings,
+                                     slimps_exchange** exchange) {
+  const auto plan = [&]() -> absl::StatusOr<slimps::Plan> {
+    SLIMPS_RETURN_IF_ERROR(CheckPointer("exchange", exchange));
+    return slimps::ToPlan(parameters, count, optimizer, settings);
+  };
+  // Not the store itself: its last owner must not be a thread that it waits for.
+  const auto shared = store == nullptr ? std::weak_ptr<slimps::SharedStore>()
+                                       : std::weak_ptr<slimps::SharedStore>(store->shared);
+  const auto call = store == nullptr ? nullptr : store->call;
+  return slimps::AwaitWith(
+      __func__, store, plan, [=](slimps::KVStore* open, const slimps::Plan& given) -> absl::Status {
+        SLIMPS_ASSIGN_OR_RETURN(
+            given.state->exchange,
+            slimps::StartExchange(open, given.state->parameters, given.optimizer, given.options));
+        auto made = std::make_unique<slimps_exchange>();
+        made->state = given.state;
+        made->store.call = call;
+        made->store.shared = shared.lock();
+        if (made->store.shared == nullptr) {
+          return absl::FailedPreconditionError("the store was destroyed meanwhile");
+        }
+        *exchange = made.release();
+        return absl::OkStatus();
+      });
+}
+
+slimps_status slimps_exchange_begin_step(slimps_exchange* exchange) {
+  return AwaitStep(__func__, exchange, [](WeightExchange* one) { return one->BeginStep(); });
+}
+
+slimps_status slimps_exchange_gradient(slimps_exchange* exchange, size_t index,
+                                       const float* gradient, size_t elements) {
+  return AskExchange(__func__, exchange, [&](const Exchange& one) -> absl::Status {
+    SLIMPS_RETURN_IF_ERROR(slimps::CheckIndex(one, index));
+    SLIMPS_ASSIGN_OR_RETURN(const auto values, slimps::ToSpan("gradient", gradient, elements));
+    one.exchange->OnGradient(index, values);
+    return absl::OkStatus();
+  });
+}
+
+slimps_status slimps_exchange_end_step(slimps_exchange* exchange) {
+  return AwaitStep(__func__, exchange, [](WeightExchange* one) { return one->EndStep(); });
+}
+
+slimps_status slimps_exchange_set_hyper(slimps_exchange* exchange, size_t index,
+                                        double learning_rate, double weight_decay) {
+  return AskExchange(__func__, exchange, [&](const Exchange& one) -> absl::Status {
+    SLIMPS_RETURN_IF_ERROR(slimps::CheckIndex(one, index));
+    return one.exchange->SetHyper(index,
+                                  {.learning_rate = learning_rate, .weight_decay = weight_decay});
+  });
+}
+
+slimps_status slimps_exchange_drain(slimps_exchange* exchange) {
+  return AwaitStep(__func__, exchange, [](WeightExchange* one) { return one->Drain(); });
+}
+
+slimps_status slimps_exchange_get_times(const slimps_exchange* exchange,
+                                        slimps_exchange_times* times) {
+  return AskExchange(__func__, exchange, [&](const Exchange& one) -> absl::Status {
+    SLIMPS_RETURN_IF_ERROR(CheckPointer("times", times));
+    const slimps::ExchangeTimes spent = one.exchange->times();
+    slimps_exchange_times made = {};
+    made.wait_s = absl::ToDoubleSeconds(spent.wait);
+    made.local_update_s = absl::ToDoubleSeconds(spent.local_update);
+    made.overlap_s = absl::ToDoubleSeconds(spent.overlap);
+    return slimps::FillSized("times", made, times);
+  });
+}
+
+void slimps_exchange_destroy(slimps_exchange* exchange) { delete exchange; }
+
+}  // extern "C"
