@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// c_api.h: options, optimizers, the store's life, the job. c_api_tensors.cc has tensors;
+// c_api.h: errors, options, optimizers, the store's life, the job. c_api_tensors.cc has tensors;
 // c_api_figures.cc has what a store has counted and keeps.
 #include "worker/capi/c_api.h"
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <new>
@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "glog/logging.h"
 #include "proto/base/status_macros.h"
 #include "worker/capi/c_api_handle.h"
 #include "worker/capi/c_api_support.h"
@@ -47,6 +48,46 @@ slimps_status Tell(const char* function, const slimps_store* store, const char* 
 }  // namespace
 
 extern "C" {
+
+// ---- what it is, and errors ---------------------------------------------------------------------
+
+int32_t slimps_api_version(void) { return SLIMPS_C_API_VERSION; }
+
+const char* slimps_status_name(slimps_status status) {
+  static constexpr const char* kNames[] = {"OK",
+                                           "CANCELLED",
+                                           "UNKNOWN",
+                                           "INVALID_ARGUMENT",
+                                           "DEADLINE_EXCEEDED",
+                                           "NOT_FOUND",
+                                           "ALREADY_EXISTS",
+                                           "PERMISSION_DENIED",
+                                           "RESOURCE_EXHAUSTED",
+                                           "FAILED_PRECONDITION",
+                                           "ABORTED",
+                                           "OUT_OF_RANGE",
+                                           "UNIMPLEMENTED",
+                                           "INTERNAL",
+                                           "UNAVAILABLE",
+                                           "DATA_LOSS",
+                                           "UNAUTHENTICATED"};
+  const bool known = status >= 0 && static_cast<size_t>(status) < std::size(kNames);
+  return kNames[known ? status : SLIMPS_UNKNOWN];
+}
+
+slimps_status slimps_log_to_stderr(void) {
+  return Guarded(__func__, [] {
+    if (!google::IsGoogleLoggingInitialized()) {
+      FLAGS_logtostderr = true;
+      google::InitGoogleLogging("slimps");
+    }
+    return absl::OkStatus();
+  });
+}
+
+const char* slimps_last_error(void) { return slimps::LastError(); }
+
+void slimps_free(void* memory) { std::free(memory); }
 
 // ---- options ------------------------------------------------------------------------------------
 
@@ -95,8 +136,8 @@ slimps_status slimps_create(const char* type, const slimps_options* options, sli
     SLIMPS_RETURN_IF_ERROR(CheckText("type", type));
     SLIMPS_RETURN_IF_ERROR(CheckPointer("store", store));
     auto made = std::make_unique<slimps_store>();
-    SLIMPS_ASSIGN_OR_RETURN(made->shared,
-                            slimps::SharedStore::Create(type, slimps::OptionsOf(options)));
+    SLIMPS_ASSIGN_OR_RETURN(auto open, KVStore::Create(type, slimps::OptionsOf(options)));
+    made->shared = std::make_shared<slimps::SharedStore>(type, std::move(open));
     *store = made.release();
     return absl::OkStatus();
   });

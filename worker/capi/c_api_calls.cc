@@ -71,7 +71,8 @@ slimps_status slimps_create_in_background(const char* type, const slimps_options
     auto create = [=, type = std::string(type)] {
       shared->End(slimps::Caught(function, [&]() -> absl::Status {
         auto made = std::make_unique<slimps_store>();
-        SLIMPS_ASSIGN_OR_RETURN(made->shared, SharedStore::Create(type, stoppable));
+        SLIMPS_ASSIGN_OR_RETURN(auto open, slimps::KVStore::Create(type, stoppable));
+        made->shared = std::make_shared<SharedStore>(type, std::move(open));
         *store = made.release();
         return absl::OkStatus();
       }));

@@ -66,15 +66,15 @@ absl::StatusOr<ExchangeOptions> ToOptions(const slimps_exchange_settings* given)
   ExchangeOptions options{
       .non_finite = settings.skip_non_finite == 1 ? NonFinite::kSkip : NonFinite::kStop,
       .timeout = absl::Seconds(settings.timeout_s)};
-  const bool has_local_lr = settings.local_lr != 0;
+  if (!(settings.local_lr >= 0) || (settings.local_lr > 0 && settings.backup_model == 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("settings.local_lr: expected 0 or, for the backup model's step, a learning "
+                     "rate, got ",
+                     settings.local_lr));
+  }
   if (settings.backup_model == 1) {
     options.backup =
-        MirroringBackup(has_local_lr ? std::optional(settings.local_lr) : std::nullopt);
-  } else if (has_local_lr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("settings.local_lr: expected 0 without the backup model, whose step it is "
-                     "for, got ",
-                     settings.local_lr));
+        MirroringBackup(settings.local_lr == 0 ? std::nullopt : std::optional(settings.local_lr));
   }
   return options;
 }

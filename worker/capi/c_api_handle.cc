@@ -5,13 +5,6 @@
 
 namespace slimps {
 
-absl::StatusOr<std::shared_ptr<SharedStore>> SharedStore::Create(const std::string& type,
-                                                                 const KVStoreOptions& options) {
-  std::shared_ptr<SharedStore> made(new SharedStore(type));
-  SLIMPS_ASSIGN_OR_RETURN(made->store_, KVStore::Create(type, options));
-  return made;
-}
-
 SharedStore::~SharedStore() {
   MutexLock lock(&mutex_);
   while (threads_ > 0) ended_.Wait(&mutex_);

@@ -35,24 +35,25 @@
 namespace slimps {
 
 // What the handles of a store share. Thread-safe.
-class SharedStore final : public std::enable_shared_from_this<SharedStore> {
+class SharedStore final {
  public:
-  [[nodiscard]] static absl::StatusOr<std::shared_ptr<SharedStore>> Create(
-      const std::string& type, const KVStoreOptions& options);
+  // `type` is as slimps_create was asked for it.
+  SharedStore(std::string type, std::unique_ptr<KVStore> store)
+      : type_(std::move(type)), store_(std::move(store)) {}
+
+  // Waits for the threads of calls under way, then closes the store.
+  ~SharedStore();
 
   // True for types of stores that are of this process alone. Their calls never wait for others,
   // and their updaters run on the calling thread.
   static bool IsLocal(std::string_view type) { return type == "local" || type == "device"; }
-
-  // Waits for the threads of calls under way, then closes the store.
-  ~SharedStore();
 
   // Runs `work` on a thread of its own. `work` shares no ownership of this store, which would end
   // on that thread.
   // Throws std::system_error if no thread can be started.
   void RunOnThread(std::function<void()> work);
 
-  const std::string& type() const { return type_; }  // as Create was asked for it
+  const std::string& type() const { return type_; }
   bool is_local() const { return IsLocal(type_); }
   KVStore* store() const { return store_.get(); }
   PushesUnderWay& pushes() { return pushes_; }
@@ -60,8 +61,6 @@ class SharedStore final : public std::enable_shared_from_this<SharedStore> {
   AnswerThread& answers() { return answers_; }
 
  private:
-  explicit SharedStore(const std::string& type) : type_(type) {}
-
   const std::string type_;
   Mutex mutex_;
   CondVar ended_;
@@ -69,7 +68,7 @@ class SharedStore final : public std::enable_shared_from_this<SharedStore> {
   PushesUnderWay pushes_;
   AnswerThread answers_;
   // Declared last, so that it ends first: its threads may still hand over answers.
-  std::unique_ptr<KVStore> store_;
+  const std::unique_ptr<KVStore> store_;
 };
 
 }  // namespace slimps

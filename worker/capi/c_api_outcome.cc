@@ -57,6 +57,6 @@ slimps_status Report(Outcome outcome) noexcept {
   return status;
 }
 
-}  // namespace slimps
+const char* LastError() noexcept { return last_error.shown(); }
 
-extern "C" const char* slimps_last_error(void) { return slimps::last_error.shown(); }
+}  // namespace slimps

@@ -41,8 +41,11 @@ Outcome Caught(const char* function, const Body& body) noexcept {
   }
 }
 
-// Returns the status. Keeps the message of an error for this thread's slimps_last_error.
+// Returns the status. Keeps the message of an error for this thread's LastError.
 slimps_status Report(Outcome outcome) noexcept;
+
+// Returns the message of this thread's last error; "" if there was none.
+const char* LastError() noexcept;
 
 // Caught and Report in one.
 template <typename Body>

@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/capi/c_api_support.h"
 
-#include <cstdlib>
-#include <iterator>
 #include <string>
 
 #include "absl/strings/numbers.h"
-#include "glog/logging.h"
 #include "proto/base/status_macros.h"
-#include "worker/capi/c_api_outcome.h"
 
 namespace slimps {
 namespace {
@@ -108,43 +104,3 @@ absl::StatusOr<wire::LayerKind> ToLayer(const std::string& what, int32_t layer,
 }
 
 }  // namespace slimps
-
-extern "C" {
-
-int32_t slimps_api_version(void) { return SLIMPS_C_API_VERSION; }
-
-const char* slimps_status_name(slimps_status status) {
-  static constexpr const char* kNames[] = {"OK",
-                                           "CANCELLED",
-                                           "UNKNOWN",
-                                           "INVALID_ARGUMENT",
-                                           "DEADLINE_EXCEEDED",
-                                           "NOT_FOUND",
-                                           "ALREADY_EXISTS",
-                                           "PERMISSION_DENIED",
-                                           "RESOURCE_EXHAUSTED",
-                                           "FAILED_PRECONDITION",
-                                           "ABORTED",
-                                           "OUT_OF_RANGE",
-                                           "UNIMPLEMENTED",
-                                           "INTERNAL",
-                                           "UNAVAILABLE",
-                                           "DATA_LOSS",
-                                           "UNAUTHENTICATED"};
-  const bool known = status >= 0 && static_cast<size_t>(status) < std::size(kNames);
-  return kNames[known ? status : SLIMPS_UNKNOWN];
-}
-
-slimps_status slimps_log_to_stderr(void) {
-  return slimps::Guarded(__func__, [] {
-    if (!google::IsGoogleLoggingInitialized()) {
-      FLAGS_logtostderr = true;
-      google::InitGoogleLogging("slimps");
-    }
-    return absl::OkStatus();
-  });
-}
-
-void slimps_free(void* memory) { std::free(memory); }
-
-}  // extern "C"

@@ -26,6 +26,25 @@ TEST_F(CApi, NothingIsDecidedWhereNothingIsMeasured) {
   EXPECT_EQ(decision.from_round, 0u);
   EXPECT_EQ(decision.threshold_bytes, SLIMPS_NOT_COMPRESSED);
   EXPECT_EQ(decision.pull_threshold_bytes, SLIMPS_NOT_COMPRESSED);
+  EXPECT_STREQ(decision.codec, "");
+  EXPECT_STREQ(decision.pull_codec, "");
+  size_t count = 7;
+  EXPECT_C_OK(slimps_get_threshold_table(raw_, nullptr, 0, &count));
+  EXPECT_EQ(count, 0u);
+  EXPECT_C_REFUSES(slimps_get_threshold_table(raw_, nullptr, 1, &count), "rows: expected 1");
+  EXPECT_C_REFUSES(slimps_get_threshold_table(raw_, nullptr, 0, nullptr), "count: expected a");
+  EXPECT_C_REFUSES(slimps_get_threshold_table(nullptr, nullptr, 0, &count), "store: expected");
+}
+
+TEST_F(CApi, AProgramOfTheFirstVersionGetsAsMuchOfADecisionAsItKnows) {
+  struct {
+    uint64_t known[5];
+    uint64_t behind = 9;
+  } program = {{40}, 9};
+  EXPECT_C_OK(slimps_get_decision(raw_, reinterpret_cast<slimps_decision*>(&program)));
+  EXPECT_EQ(program.known[0], 40u);
+  EXPECT_EQ(program.known[3], SLIMPS_NOT_COMPRESSED);
+  EXPECT_EQ(program.behind, 9u);
 }
 
 TEST_F(CApi, LocalStoresKeepNoResidualsToSave) {

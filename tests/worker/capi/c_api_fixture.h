@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fixtures for tests of the C API: stores, options and optimizers that destroy themselves.
+// Fixtures for tests of the C API: objects that destroy themselves.
 #ifndef SLIMPS_TESTS_WORKER_CAPI_C_API_FIXTURE_H_
 #define SLIMPS_TESTS_WORKER_CAPI_C_API_FIXTURE_H_
 
@@ -9,9 +9,12 @@
 #include <cmath>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "worker/capi/c_api.h"
+#include "worker/capi/c_api_calls.h"
+#include "worker/capi/c_api_exchange.h"
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -20,9 +23,13 @@ using Values = std::vector<float>;
 struct Destroy {
   void operator()(slimps_store* store) const { slimps_destroy(store); }
   void operator()(slimps_options* options) const { slimps_options_destroy(options); }
+  void operator()(slimps_call* call) const { slimps_call_destroy(call); }
+  void operator()(slimps_exchange* exchange) const { slimps_exchange_destroy(exchange); }
   void operator()(slimps_optimizer* optimizer) const { slimps_optimizer_destroy(optimizer); }
 };
 using Store = std::unique_ptr<slimps_store, Destroy>;
+using Call = std::unique_ptr<slimps_call, Destroy>;
+using Exchange = std::unique_ptr<slimps_exchange, Destroy>;
 using Options = std::unique_ptr<slimps_options, Destroy>;
 using Optimizer = std::unique_ptr<slimps_optimizer, Destroy>;
 
@@ -48,6 +55,41 @@ inline Store Make(const char* type = "local", const slimps_options* options = nu
   EXPECT_C_OK(slimps_create(type, options, &store));
   return Store(store);
 }
+
+inline Call MakeCall() {
+  slimps_call* call = nullptr;
+  EXPECT_C_OK(slimps_call_create(&call));
+  return Call(call);
+}
+
+inline Store InBackground(const Store& store, const Call& call) {
+  slimps_store* background = nullptr;
+  EXPECT_C_OK(slimps_in_background(store.get(), call.get(), &background));
+  return Store(background);
+}
+
+// slimps_item for each key of a list. Thread-compatible.
+class Items final {
+ public:
+  // Adds a key with one array per device.
+  Items& Add(slimps_key key, std::vector<const float*> gradients, float* out, size_t elements) {
+    gradients_.push_back(std::make_shared<std::vector<const float*>>(std::move(gradients)));
+    items_.push_back({sizeof(slimps_item), key, gradients_.back()->data(),
+                      gradients_.back()->size(), out, elements});
+    return *this;
+  }
+  Items& Add(const char* key, std::vector<const float*> gradients, float* out,
+             size_t elements = 1) {
+    return Add(slimps_text_key(key), std::move(gradients), out, elements);
+  }
+  const slimps_item* data() const { return items_.data(); }
+  size_t size() const { return items_.size(); }
+  slimps_item& at(size_t index) { return items_.at(index); }
+
+ private:
+  std::vector<std::shared_ptr<std::vector<const float*>>> gradients_;  // shared with copies
+  std::vector<slimps_item> items_;
+};
 
 inline Optimizer MakeOptimizer(const char* kind) {
   slimps_optimizer* optimizer = nullptr;

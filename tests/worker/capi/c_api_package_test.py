@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C API as programs outside this tree get it: the library's exports, and the header under C and
-C++ compilers."""
+"""The C API as programs outside this tree get it: the library's exports, the headers under C and
+C++ compilers, and a program of version 1.0 with today's library."""
 
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -12,6 +13,9 @@ PACKAGE = os.path.abspath("worker/c_api_package")
 INCLUDE = os.path.join(PACKAGE, "include")
 LIB = os.path.join(PACKAGE, "lib")
 LIBRARY = os.path.join(LIB, "libslimps.so.1")
+HEADERS = ["c_api.h", "c_api_calls.h", "c_api_exchange.h"]
+# As version 1.0 was.
+FIRST = os.path.abspath("tests/worker/capi/c_api_1_0")
 STRICT = ["-pedantic", "-Wall", "-Wextra", "-Werror"]
 
 
@@ -26,9 +30,14 @@ def run(*command):
     return done.stdout
 
 
-def header():
-    with open(os.path.join(INCLUDE, "slimps", "c_api.h"), encoding="utf-8") as text:
+def header(name="c_api.h"):
+    with open(os.path.join(INCLUDE, "slimps", name), encoding="utf-8") as text:
         return text.read()
+
+
+def declared_in(text):
+    code = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+    return set(re.findall(r"^SLIMPS_API [^;(]*?(slimps_\w+)\(", code, re.MULTILINE))
 
 
 def first_program():
@@ -53,17 +62,47 @@ class Package(unittest.TestCase):
                 out.write(content)
         return path
 
-    def test_exports_what_the_header_declares_and_nothing_else(self):
+    def compile_and_link(self, source, include):
+        program = self.path("program")
+        run(
+            "cc",
+            "-std=c99",
+            *STRICT,
+            source,
+            "-I" + include,
+            "-L" + LIB,
+            "-lslimps",
+            "-Wl,-rpath," + LIB,
+            "-o",
+            program,
+        )
+        return program
+
+    def test_exports_what_the_headers_declare_under_the_version_that_first_had_it(self):
         exported = [
             line.split()[-1] for line in run("nm", "-D", "--defined-only", LIBRARY).splitlines()
         ]
-        code = re.sub(r"/\*.*?\*/", "", header(), flags=re.DOTALL)
-        declared = re.findall(r"^SLIMPS_API [^;(]*?(slimps_\w+)\(", code, re.MULTILINE)
-        self.assertGreater(len(declared), 35)
+        with open(FIRST + ".h", encoding="utf-8") as text:
+            first = declared_in(text.read())
+        self.assertEqual(46, len(first))
+        declared = set().union(*(declared_in(header(name)) for name in HEADERS))
+        self.assertLess(first, declared)
         self.assertEqual(
-            sorted("%s@@SLIMPS_1" % name for name in declared),
-            sorted(name for name in exported if name != "SLIMPS_1"),
+            sorted(
+                "%s@@%s" % (name, "SLIMPS_1" if name in first else "SLIMPS_1.1")
+                for name in declared
+            ),
+            sorted(name for name in exported if name not in ("SLIMPS_1", "SLIMPS_1.1")),
         )
+
+    def test_a_program_of_the_first_version_runs_with_this_library(self):
+        os.mkdir(self.path("slimps"))
+        shutil.copy(FIRST + ".h", self.path("slimps/c_api.h"))
+        program = self.compile_and_link(FIRST + ".c", self.folder)
+        self.assertEqual("well\n", run(program))
+        needed = run("objdump", "-p", program)
+        self.assertIn(" SLIMPS_1\n", needed)
+        self.assertNotIn("SLIMPS_1.1", needed)
 
     def test_the_name_of_the_library_has_the_major_version(self):
         major = re.search(r"#define SLIMPS_C_API_MAJOR (\d+)", header()).group(1)
@@ -71,48 +110,42 @@ class Package(unittest.TestCase):
 
     def test_the_headers_program_runs_as_it_stands(self):
         source = self.path("program.c", first_program())
-        program = self.path("program")
-        run(
-            "cc",
-            "-std=c99",
-            *STRICT,
-            source,
-            "-I" + INCLUDE,
-            "-L" + LIB,
-            "-lslimps",
-            "-Wl,-rpath," + LIB,
-            "-o",
-            program,
-        )
-        self.assertEqual("0.5 1.5 2.5\n", run(program))
+        self.assertEqual("0.5 1.5 2.5\n", run(self.compile_and_link(source, INCLUDE)))
 
-    def test_the_header_stands_alone_in_every_language(self):
+    def test_each_header_stands_alone_in_every_language(self):
+        uses = {
+            "c_api.h": "slimps_tensor used = SLIMPS_TENSOR(slimps_int_key(1), 0, 0, 0);",
+            "c_api_calls.h": "slimps_item used;",
+            "c_api_exchange.h": "slimps_exchange_settings used = SLIMPS_EXCHANGE_SETTINGS;",
+        }
+        self.assertEqual(HEADERS, sorted(uses))
         for compiler, standard, name in [
             ("gcc", "c99", "a.c"),
             ("gcc", "c17", "b.c"),
             ("g++", "c++98", "c.cc"),
             ("g++", "c++20", "d.cc"),
         ]:
-            with self.subTest(standard):
-                # long long is not in C++98, but every compiler with C99's stdint.h has it.
-                tolerated = ["-Wno-long-long"] if standard == "c++98" else []
-                source = self.path(
-                    name,
-                    "#include <slimps/c_api.h>\nint main(void) {\n"
-                    "  slimps_tensor t = SLIMPS_TENSOR(slimps_int_key(1), 0, 0, 0);\n"
-                    "  return t.key.number == 1 ? 0 : 1;\n}\n",
-                )
-                run(
-                    compiler,
-                    "-std=" + standard,
-                    *STRICT,
-                    *tolerated,
-                    source,
-                    "-I" + INCLUDE,
-                    "-o",
-                    self.path("stands"),
-                )
-                run(self.path("stands"))
+            # long long is not in C++98, but every compiler with C99's stdint.h has it.
+            tolerated = ["-Wno-long-long"] if standard == "c++98" else []
+            for included, use in uses.items():
+                with self.subTest(standard, header=included):
+                    source = self.path(
+                        name,
+                        "#include <slimps/%s>\nint main(void) {\n  %s\n"
+                        "  used.struct_size = sizeof(used);\n"
+                        "  return used.struct_size == 0;\n}\n" % (included, use),
+                    )
+                    run(
+                        compiler,
+                        "-std=" + standard,
+                        *STRICT,
+                        *tolerated,
+                        source,
+                        "-I" + INCLUDE,
+                        "-o",
+                        self.path("stands"),
+                    )
+                    run(self.path("stands"))
 
     def test_a_program_finds_functions_at_run_time(self):
         code = (

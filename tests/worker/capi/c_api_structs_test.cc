@@ -81,6 +81,10 @@ TEST(CApiStructs, TheFirstVersionsSizesHold) {
   EXPECT_EQ(kFirstSize<slimps_tensor>, 64u);
   EXPECT_EQ(kFirstSize<slimps_totals>, 112u);
   EXPECT_EQ(kFirstSize<slimps_decision>, 40u);
+  EXPECT_EQ(kFirstSize<slimps_item>, 64u);
+  EXPECT_EQ(kFirstSize<slimps_parameter>, 48u);
+  EXPECT_EQ(kFirstSize<slimps_exchange_settings>, 32u);
+  EXPECT_EQ(kFirstSize<slimps_exchange_times>, 32u);
   EXPECT_GE(sizeof(slimps_tensor), kFirstSize<slimps_tensor>);
   EXPECT_GE(sizeof(slimps_totals), kFirstSize<slimps_totals>);
   EXPECT_GE(sizeof(slimps_decision), kFirstSize<slimps_decision>);

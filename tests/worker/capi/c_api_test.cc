@@ -36,7 +36,21 @@ TEST(CApiBasics, LayoutIsThatOfTheFirstVersion) {
   EXPECT_EQ(offsetof(slimps_tensor, dtype), 56u);
   EXPECT_EQ(sizeof(slimps_totals), 112u);
   EXPECT_EQ(offsetof(slimps_totals, copy_s), 56u);
+  EXPECT_EQ(offsetof(slimps_decision, pull_threshold_bytes), 32u);
+}
+
+TEST(CApiBasics, LayoutIsThatOfVersion11) {
   EXPECT_EQ(sizeof(slimps_decision), 56u);
+  EXPECT_EQ(offsetof(slimps_decision, codec), 40u);
+  EXPECT_EQ(sizeof(slimps_threshold_row), 40u);
+  EXPECT_EQ(sizeof(slimps_item), 64u);
+  EXPECT_EQ(offsetof(slimps_item, out), 48u);
+  EXPECT_EQ(sizeof(slimps_parameter), 48u);
+  EXPECT_EQ(offsetof(slimps_parameter, layer), 40u);
+  EXPECT_EQ(sizeof(slimps_exchange_settings), 32u);
+  EXPECT_EQ(sizeof(slimps_exchange_times), 32u);
+  EXPECT_EQ(SLIMPS_LAYER_OTHER, 6);
+  EXPECT_EQ(SLIMPS_UNDER_WAY, -1);
 }
 
 TEST(CApiBasics, NothingIsDestroyedAsWell) {
@@ -102,6 +116,22 @@ TEST(CApiOptions, WhatIsWrongIsNamed) {
   EXPECT_C_REFUSES(slimps_options_from_environment(nullptr), "options: expected a pointer");
   EXPECT_C_REFUSES(slimps_options_set(options.get(), "job_id", "a\xff"),
                    "value: expected UTF-8, got byte 0xff at 1");
+}
+
+TEST(CApiOptions, AreGivenBackAsText) {
+  const Options options = MakeOptions("threshold", "4096");
+  const char* value = nullptr;
+  EXPECT_C_OK(slimps_options_get(options.get(), "threshold", &value));
+  EXPECT_STREQ(value, "4096");
+  EXPECT_C_OK(slimps_options_get(options.get(), "pull_threshold", &value));
+  EXPECT_STREQ(value, "auto");
+  EXPECT_C_OK(slimps_options_get(options.get(), "scheduler", &value));
+  EXPECT_STREQ(value, "");
+  EXPECT_C_REFUSES(slimps_options_get(options.get(), "thresold", &value),
+                   "slimps_options_get: no option \"thresold\"; there are compression, ");
+  EXPECT_C_REFUSES(slimps_options_get(nullptr, "threshold", &value), "options: expected a pointer");
+  EXPECT_C_REFUSES(slimps_options_get(options.get(), nullptr, &value), "name: expected text");
+  EXPECT_C_REFUSES(slimps_options_get(options.get(), "threshold", nullptr), "value: expected a");
 }
 
 TEST(CApiOptions, TheEnvironmentIsAsked) {
