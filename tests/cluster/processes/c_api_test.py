@@ -32,6 +32,21 @@ class CApi(unittest.TestCase):
     def test_an_abort_ends_the_other_workers_pull_with_the_reason(self):
         self.run_scenario("abort", fails=True)
 
+    def test_calls_in_the_background_and_lists_bring_every_workers_rounds(self):
+        self.run_scenario("train_in_background")
+
+    def test_without_rounds_lists_in_the_background_end_too(self):
+        self.run_scenario("train_in_background", type_="dist_async", workers=1)
+
+    def test_an_abort_ends_calls_in_the_background_everywhere_with_the_reason(self):
+        self.run_scenario("abort_in_background", fails=True)
+
+    def test_the_exchange_trains_in_the_background(self):
+        self.run_scenario("exchange")
+
+    def test_the_exchange_trains_with_the_backup_model(self):
+        self.run_scenario("exchange_with_backup")
+
     def test_rows_are_pushed_and_pulled_into_the_callers_memory(self):
         self.run_scenario("rows")
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // One worker of a real job through libslimps.so, for c_api_test.py. Runs scenario argv[1] on a
 // store of type argv[2]. Prints "well" at the end. A failed check ends it with status 1.
-#include <slimps/c_api.h>
+#include "tests/cluster/processes/c_api_worker.h"
 
 #include <cmath>
 #include <condition_variable>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -14,46 +13,6 @@
 #include <vector>
 
 namespace {
-
-#define CHECK(condition)                                                           \
-  do {                                                                             \
-    if (!(condition)) {                                                            \
-      std::printf("line %d: %s: %s\n", __LINE__, #condition, slimps_last_error()); \
-      std::exit(1);                                                                \
-    }                                                                              \
-  } while (false)
-#define CHECK_OK(call) CHECK((call) == SLIMPS_OK)
-
-constexpr size_t kRows = 300, kColumns = 4, kElements = kRows * kColumns;
-const int64_t kShape[] = {kRows, kColumns};
-
-struct Worker {
-  slimps_store* store = nullptr;
-  uint32_t rank = 0;
-  uint32_t workers = 0;
-};
-
-bool Says(const char* words) { return std::strstr(slimps_last_error(), words) != nullptr; }
-
-// Initialises `count` keys. Rank 0's values count.
-void Init(const Worker& worker, int64_t first, size_t count) {
-  const std::vector<float> values(kElements, worker.rank == 0 ? 1.0f : 99.0f);
-  std::vector<slimps_tensor> tensors;
-  for (size_t i = 0; i < count; ++i) {
-    tensors.push_back(SLIMPS_TENSOR(slimps_int_key(first + static_cast<int64_t>(i)), kShape, 2,
-                                    worker.rank == 0 ? values.data() : nullptr));
-  }
-  CHECK_OK(slimps_init(worker.store, tensors.data(), tensors.size()));
-}
-
-void SetSgd(const Worker& worker, double rate, double momentum) {
-  slimps_optimizer* sgd = nullptr;
-  CHECK_OK(slimps_optimizer_create("sgd", &sgd));
-  CHECK_OK(slimps_optimizer_set_number(sgd, "learning_rate", rate));
-  CHECK_OK(slimps_optimizer_set_number(sgd, "momentum", momentum));
-  CHECK_OK(slimps_set_optimizer(worker.store, sgd));
-  slimps_optimizer_destroy(sgd);
-}
 
 // Counts the answers of asynchronous pulls.
 class Pulls {
@@ -268,6 +227,17 @@ void Decision(const Worker& worker) {
   CHECK_OK(slimps_all_reduce_sum(worker.store, same, 1));
   CHECK(same[0] == static_cast<double>(decision.from_round * worker.workers));
   CHECK(decision.pull_threshold_bytes == SLIMPS_NOT_COMPRESSED);
+  CHECK(std::strcmp(decision.codec, "1bit") == 0 && std::strcmp(decision.pull_codec, "none") == 0);
+  size_t count = 0;
+  CHECK_OK(slimps_get_threshold_table(worker.store, nullptr, 0, &count));
+  CHECK(count > 0);
+  std::vector<slimps_threshold_row> rows(count);
+  CHECK_OK(slimps_get_threshold_table(worker.store, rows.data(), rows.size(), &count));
+  CHECK(count == rows.size());
+  for (const slimps_threshold_row& row : rows) {
+    CHECK(row.is_pull == 0 && row.bytes > 0);
+    CHECK(row.t_c_ms > 0 && row.t_cq_ms > 0 && row.t_pq_ms > 0);
+  }
 }
 
 // If one worker's optimizer is refused, all workers' calls end with an error.
@@ -333,6 +303,10 @@ const std::map<std::string, Scenario> kScenarios = {
     {"leave", Leave},
     {"residuals", Residuals},
     {"decision", Decision},
+    {"train_in_background", TrainInBackground},
+    {"abort_in_background", AbortInBackground},
+    {"exchange", ExchangeAlone},
+    {"exchange_with_backup", ExchangeWithBackup},
     {"server_without_memory", ServerWithoutMemory},
 };
 
@@ -358,7 +332,7 @@ int main(int argc, char** argv) {
   CHECK_OK(slimps_rank(worker.store, &worker.rank));
   CHECK_OK(slimps_num_workers(worker.store, &worker.workers));
   kScenarios.at(scenario)(worker);
-  const bool may_fail = scenario == "abort" || large;
+  const bool may_fail = scenario.starts_with("abort") || large;
   if (!may_fail) CHECK_OK(slimps_close(worker.store));
   slimps_destroy(worker.store);
   std::printf("well\n");
