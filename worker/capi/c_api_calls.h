@@ -63,14 +63,15 @@ SLIMPS_API slimps_status slimps_create_in_background(const char* type,
                                                      const slimps_options* options,
                                                      slimps_call* call, slimps_store** store);
 
-/* Gives another handle of the store, to be destroyed on its own; the store closes with its last
- * handle. `call` must outlive the handle.
+/* Gives another handle of the store, to be destroyed on its own. The store closes with its last
+ * handle, after it has waited for the calls under way.
  *
  * A function of this handle that has to wait returns SLIMPS_UNDER_WAY, and `call` tells its end.
  * Until then everything that was passed to it must stay as it is, also what it writes. A function
  * that can do its work at once does it and returns its status as ever. Updaters run on the calling
- * thread. Functions of a background handle also return
- *   FAILED_PRECONDITION: `call` is under way. */
+ * thread. Functions of this handle that push, pull or may have to wait also return
+ *   FAILED_PRECONDITION: `call` is under way. Nothing was started.
+ * The others go on as ever, as slimps_abort, which ends the call under way. */
 SLIMPS_API slimps_status slimps_in_background(slimps_store* store, slimps_call* call,
                                               slimps_store** background);
 

@@ -17,7 +17,8 @@
  *   slimps_exchange_destroy(exchange);
  *
  * An exchange that was created with a background handle (c_api_calls.h) waits in the background,
- * too, by the same slimps_call. One thread at a time may use an exchange. c_api.h says what else
+ * too, by the same slimps_call; its other functions then return FAILED_PRECONDITION while that is
+ * under way. One thread at a time may use an exchange. c_api.h says what else
  * holds for every function. */
 #ifndef SLIMPS_WORKER_CAPI_C_API_EXCHANGE_H_
 #define SLIMPS_WORKER_CAPI_C_API_EXCHANGE_H_
@@ -98,7 +99,8 @@ typedef struct slimps_exchange_times {
 SLIMPS_API slimps_status slimps_exchange_get_times(const slimps_exchange* exchange,
                                                    slimps_exchange_times* times);
 
-/* Frees the exchange, before or after its store. NULL does nothing. */
+/* Frees the exchange. It counts as a handle of its store: the store closes with the last of them.
+ * NULL does nothing. */
 SLIMPS_API void slimps_exchange_destroy(slimps_exchange* exchange);
 
 #ifdef __cplusplus

@@ -8,7 +8,7 @@
 #include <new>
 #include <string>
 
-#include "worker/capi/c_api.h"
+#include "worker/capi/c_api_calls.h"
 
 namespace {
 
@@ -97,6 +97,21 @@ TEST(CApiMemory, EveryCallThatFindsNoneSaysSo) {
             0);
   slimps_destroy(store);
   slimps_options_destroy(options);
+  slimps_call* call = nullptr;
+  EXPECT_GT(FailEachAllocation([&] { return slimps_call_create(&call); }, SLIMPS_OK), 0);
+  ASSERT_EQ(slimps_create("local", nullptr, &store), SLIMPS_OK);
+  slimps_store* background = nullptr;
+  EXPECT_GT(
+      FailEachAllocation([&] { return slimps_in_background(store, call, &background); }, SLIMPS_OK),
+      0);
+  slimps_destroy(store);
+  slimps_destroy(background);
+  EXPECT_GT(
+      FailEachAllocation(
+          [&] { return slimps_create_in_background("local", nullptr, call, &store); }, SLIMPS_OK),
+      0);
+  slimps_destroy(store);
+  slimps_call_destroy(call);
   slimps_optimizer* adam = nullptr;
   EXPECT_GT(FailEachAllocation([&] { return slimps_optimizer_create("adam", &adam); }, SLIMPS_OK),
             0);
@@ -150,6 +165,10 @@ TEST(CApiMemory, AStoreFailsOrTheCallIsAnsweredAndTheProcessLives) {
   EXPECT_GT(FailEachAllocationOfAStore(nothing, init), 0);
   EXPECT_GT(FailEachAllocationOfAStore(init, push), 0);
   EXPECT_GT(FailEachAllocationOfAStore(init, pull), 0);
+  const float* const gradients[] = {values};
+  const slimps_item item = {sizeof(slimps_item), kW, gradients, 1, out, 3};
+  const Call list = [&](slimps_store* store) { return slimps_pushpull_list(store, &item, 1, 0); };
+  EXPECT_GT(FailEachAllocationOfAStore(init, list), 0);
 }
 
 }  // namespace

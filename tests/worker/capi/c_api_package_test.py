@@ -112,6 +112,17 @@ class Package(unittest.TestCase):
         source = self.path("program.c", first_program())
         self.assertEqual("0.5 1.5 2.5\n", run(self.compile_and_link(source, INCLUDE)))
 
+    def test_the_log_goes_to_stderr_in_its_own_form(self):
+        program = (
+            "#include <slimps/c_api.h>\nint main(void) {\n  slimps_store* store;\n"
+            "  if (slimps_log_to_stderr() || slimps_log_to_stderr()) return 1;\n"
+            '  if (slimps_create("device", 0, &store)) return 2;\n'
+            '  return slimps_set_gradient_compression(store, "1bit:scaling=none,threshold=0.5");\n'
+            "}\n"
+        )
+        said = run(self.compile_and_link(self.path("log.c", program), INCLUDE))
+        self.assertRegex(said, r"\AW\d+ .*\] 1bit:scaling=none with threshold 0.5 .*\n\Z")
+
     def test_each_header_stands_alone_in_every_language(self):
         uses = {
             "c_api.h": "slimps_tensor used = SLIMPS_TENSOR(slimps_int_key(1), 0, 0, 0);",
