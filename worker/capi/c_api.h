@@ -225,8 +225,8 @@ SLIMPS_API slimps_status slimps_create(const char* type, const slimps_options* o
  * nothing. */
 SLIMPS_API slimps_status slimps_close(slimps_store* store);
 
-/* Closes the store if it is open, waits for callbacks, and frees it. NULL does nothing. A store with
- * other handles (c_api_calls.h) stays. */
+/* Closes the store if it is open, waits for callbacks, and frees it. A store with other handles
+ * (c_api_calls.h) stays. NULL does nothing. */
 SLIMPS_API void slimps_destroy(slimps_store* store);
 
 /* Ends the job because this worker cannot go on. From now on this worker's calls fail with ABORTED,

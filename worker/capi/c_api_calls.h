@@ -33,7 +33,8 @@ extern "C" {
 /* Returned by functions of a background handle only. It is no error: the call goes on. */
 enum { SLIMPS_UNDER_WAY = -1 };
 
-/* At most one call under way. One thread at a time may use it, beside the store that works for it. */
+/* At most one call under way. One thread at a time may use it, beside the store that works for
+ * it. */
 typedef struct slimps_call slimps_call;
 
 /* Creates a call; nothing is under way.
