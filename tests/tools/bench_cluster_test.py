@@ -232,6 +232,8 @@ class RunTest(unittest.TestCase):
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            # Tests that run in the background inherit an ignored SIGINT, which the run would keep.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         self.addCleanup(run.wait)
         self.addCleanup(run.kill)
