@@ -61,7 +61,7 @@ struct BackupModel::Tensor {
   CondVar changed;
   TensorState state ABSL_GUARDED_BY(mutex);
   LocalUpdaterState updater_state ABSL_GUARDED_BY(mutex);
-  std::optional<LocalHyper> hyper ABSL_GUARDED_BY(mutex);  // nullopt: as all tensors
+  std::optional<Hyper> hyper ABSL_GUARDED_BY(mutex);  // nullopt: as all tensors
   absl::Status failure ABSL_GUARDED_BY(mutex);
 };
 
@@ -123,7 +123,7 @@ absl::Status BackupModel::FinishIteration(size_t tensor, int64_t iteration,
                                                    iteration, " has ", gradient.size(),
                                                    " elements, expected ", elements));
   }
-  LocalHyper hyper{.learning_rate = 0, .weight_decay = options_.updater.update.weight_decay};
+  Hyper hyper{.learning_rate = 0, .weight_decay = options_.updater.update.weight_decay};
   {
     MutexLock lock(&learning_rate_mutex_);
     hyper.learning_rate = learning_rate_;
@@ -195,10 +195,9 @@ void BackupModel::set_learning_rate(double learning_rate) {
   learning_rate_ = learning_rate;
 }
 
-absl::Status BackupModel::SetHyper(size_t tensor, double learning_rate, double weight_decay) {
+absl::Status BackupModel::SetHyper(size_t tensor, const Hyper& hyper) {
   SLIMPS_ASSIGN_OR_RETURN(Tensor* const t, Find(tensor));
-  const LocalHyper hyper{.learning_rate = learning_rate, .weight_decay = weight_decay};
-  SLIMPS_RETURN_IF_ERROR(Prefixed(CheckLocalHyper(hyper), absl::StrCat("tensor ", t->name)));
+  SLIMPS_RETURN_IF_ERROR(Prefixed(CheckHyper(hyper), absl::StrCat("tensor ", t->name)));
   MutexLock lock(&t->mutex);
   SLIMPS_RETURN_IF_ERROR(t->failure);
   t->hyper = hyper;

@@ -145,10 +145,10 @@ class BackupModel final {
   // it. For a run that repeats bit for bit, call it between iterations.
   void set_learning_rate(double learning_rate);
 
-  // Sets the learning rate and weight decay of one tensor. set_learning_rate no longer changes it.
-  // FinishIteration steps by what was set when it was called.
-  // InvalidArgument: negative or not finite.
-  [[nodiscard]] absl::Status SetHyper(size_t tensor, double learning_rate, double weight_decay);
+  // Sets the numbers of one tensor, which set_learning_rate then leaves. FinishIteration uses what
+  // was set when it was called.
+  // InvalidArgument: a number is out of range.
+  [[nodiscard]] absl::Status SetHyper(size_t tensor, const Hyper& hyper);
 
   // Fails every waiter and every later call with `why`: the store has failed. The first `why`
   // holds; OK is ignored.

@@ -67,9 +67,10 @@ float* PastWeights(AlignedBuffer& past, std::span<const float> base) {
 
 }  // namespace
 
-absl::Status CheckLocalHyper(const LocalHyper& hyper) {
+absl::Status CheckHyper(const Hyper& hyper) {
   SLIMPS_RETURN_IF_ERROR(CheckNotNegative("learning_rate", hyper.learning_rate));
-  return CheckNotNegative("weight_decay", hyper.weight_decay);
+  SLIMPS_RETURN_IF_ERROR(CheckNotNegative("weight_decay", hyper.weight_decay));
+  return CheckDecay("momentum", hyper.momentum.value_or(0));
 }
 
 absl::StatusOr<LocalUpdater> LocalUpdater::Create(const LocalUpdaterOptions& options) {
@@ -119,14 +120,17 @@ LocalUpdater::LocalUpdater(const LocalUpdaterOptions& options)
 size_t LocalUpdater::state_tensors() const { return UpdateStateTensors(options_.update); }
 
 void LocalUpdater::Step(std::span<const float> base, std::span<const float> gradient,
-                        const LocalHyper& hyper, LocalUpdaterState& state,
+                        const Hyper& hyper, LocalUpdaterState& state,
                         std::span<float> updated) const {
   UpdateBlock block{
       .before = base.data(), .sum = gradient.data(), .after = updated.data(), .n = base.size()};
   const bool follows = options_.moments == Moments::kServers;
   UpdateOptions options = options_.update;
-  options.weight_decay = hyper.weight_decay;
   const size_t moments = UpdateStateTensors(options);
+  const UpdateRule& rule = follows ? FollowRuleOf(options, BestKernels().update)
+                                   : UpdateRuleOf(options, BestKernels().update);
+  options.weight_decay = hyper.weight_decay;
+  if (hyper.momentum.has_value() && moments > 0) SetMomentum(*hyper.momentum, &options);
   if (moments > 0) {
     block.state0 =
         follows ? PastWeights(state.first_moment, base) : Moment(state.first_moment, base.size());
@@ -135,15 +139,15 @@ void LocalUpdater::Step(std::span<const float> base, std::span<const float> grad
   const bool streams = updated.size_bytes() >= kStreamedBytes && updated.data() != base.data() &&
                        reinterpret_cast<uintptr_t>(updated.data()) % kBufferAlignment == 0;
   const auto step = static_cast<uint64_t>(++state.steps);
-  const UpdateRule& rule = follows ? FollowRuleOf(options, BestKernels().update)
-                                   : UpdateRuleOf(options, BestKernels().update);
   const UpdateStep plan = follows
                               ? PlanFollow(options, hyper.learning_rate, follow_, step, state.past)
                               : PlanUpdate(options, hyper.learning_rate * follow_.own_weight, step);
   Update(streams ? rule.stream : rule.store, plan, block);
   if (!follows) return;
-  state.past = {
-      .learning_rate = hyper.learning_rate, .weight_decay = hyper.weight_decay, .step = step};
+  state.past = {.learning_rate = hyper.learning_rate,
+                .weight_decay = hyper.weight_decay,
+                .momentum = MomentumOf(options),
+                .step = step};
 }
 
 void LocalUpdater::Update(UpdatePass pass, const UpdateStep& plan, const UpdateBlock& block) const {
@@ -155,14 +159,15 @@ void LocalUpdater::Update(UpdatePass pass, const UpdateStep& plan, const UpdateB
   });
 }
 
-void LocalUpdater::Skip(std::span<const float> base, const LocalHyper& hyper,
-                        LocalUpdaterState& state, std::span<float> updated) const {
+void LocalUpdater::Skip(std::span<const float> base, const Hyper& hyper, LocalUpdaterState& state,
+                        std::span<float> updated) const {
   std::ranges::copy(base, updated.begin());
   if (options_.moments != Moments::kServers || state.first_moment.size() == 0) return;
   // The other workers' gradients may move these weights, so the next step must measure from here.
   std::ranges::copy(base, state.first_moment.floats().begin());
   state.past.learning_rate = hyper.learning_rate;
   state.past.weight_decay = hyper.weight_decay;
+  state.past.momentum = hyper.momentum.value_or(MomentumOf(options_.update));
 }
 
 }  // namespace slimps

@@ -37,6 +37,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "compress/codec/work_arena.h"
+#include "compress/kernels/hyper.h"
 #include "compress/kernels/update_plan.h"
 #include "proto/base/buffer.h"
 
@@ -65,12 +66,6 @@ struct LocalUpdaterOptions {
   int threads = 0;  // threads that step a large tensor; 0: one per core
 };
 
-// Replaces the options' numbers for one step, with the servers'.
-struct LocalHyper {
-  double learning_rate = 0;
-  double weight_decay = 0;
-};
-
 // What an optimizer remembers of one tensor. Its first step makes it. Thread-compatible.
 struct LocalUpdaterState {
   int64_t steps = 0;
@@ -79,9 +74,9 @@ struct LocalUpdaterState {
   PastStep past;                // kServers: the newest step
 };
 
-// Returns OK if both numbers are in range.
-// InvalidArgument: negative or not finite (says which, and the value).
-[[nodiscard]] absl::Status CheckLocalHyper(const LocalHyper& hyper);
+// Returns OK if all numbers are in range.
+// InvalidArgument: negative, not finite, or a momentum from 1 (says which, and the value).
+[[nodiscard]] absl::Status CheckHyper(const Hyper& hyper);
 
 // Thread-safe: holds only options. A state belongs to one call at a time.
 class LocalUpdater final {
@@ -104,17 +99,19 @@ class LocalUpdater final {
   // last base.
   void Step(std::span<const float> base, std::span<const float> gradient, double learning_rate,
             LocalUpdaterState& state, std::span<float> updated) const {
-    Step(base, gradient, LocalHyper{learning_rate, options_.update.weight_decay}, state, updated);
+    Step(base, gradient,
+         {.learning_rate = learning_rate, .weight_decay = options_.update.weight_decay}, state,
+         updated);
   }
 
   // The same at `hyper`.
-  // REQUIRES: also, CheckLocalHyper(hyper) was OK.
-  void Step(std::span<const float> base, std::span<const float> gradient, const LocalHyper& hyper,
+  // REQUIRES: also, CheckHyper(hyper) was OK.
+  void Step(std::span<const float> base, std::span<const float> gradient, const Hyper& hyper,
             LocalUpdaterState& state, std::span<float> updated) const;
 
   // Takes the place of a Step without a gradient: updated[k] = base[k].
   // REQUIRES: as Step, but no overlap.
-  void Skip(std::span<const float> base, const LocalHyper& hyper, LocalUpdaterState& state,
+  void Skip(std::span<const float> base, const Hyper& hyper, LocalUpdaterState& state,
             std::span<float> updated) const;
 
  private:

@@ -156,7 +156,7 @@ class PlainLook final {
   bool IsPlainItem(const wire::PushItem& item) const {
     return wire::Format_IsValid(item.format()) && IsPlainText(item.change_codec()) &&
            std::isfinite(item.hyper().learning_rate()) &&
-           std::isfinite(item.hyper().weight_decay());
+           std::isfinite(item.hyper().weight_decay()) && std::isfinite(item.hyper().momentum());
   }
   bool IsPlainItem(const wire::PullItem& item) const {
     return item.rows().size() <= limits_.max_row_bytes;

@@ -61,7 +61,8 @@ absl::Status ValidateOptimizer(const wire::OptimizerSpec& spec) {
 absl::Status ValidateHyper(const wire::Hyper& hyper) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
   SLIMPS_RETURN_IF_ERROR(CheckRange("learning_rate", hyper.learning_rate(), 0, kInf));
-  return CheckRange("weight_decay", hyper.weight_decay(), 0, kInf);
+  SLIMPS_RETURN_IF_ERROR(CheckRange("weight_decay", hyper.weight_decay(), 0, kInf));
+  return hyper.has_momentum() ? CheckBeta("momentum", hyper.momentum()) : absl::OkStatus();
 }
 
 }  // namespace slimps

@@ -29,11 +29,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "compress/kernels/hyper.h"
 #include "proto/base/clock.h"
 #include "proto/base/key.h"
 #include "proto/net/zmq/same_host.h"
 #include "proto/slimps.pb.h"
-#include "worker/tensor/hyper.h"
 #include "worker/tensor/init_tensor.h"
 #include "worker/tensor/push_counts.h"
 #include "worker/tensor/value_check.h"
@@ -231,12 +231,12 @@ class KVStore {
   [[nodiscard]] virtual absl::Status SetOptimizer(const wire::OptimizerSpec& spec) = 0;
 
   // Sets what the optimizer uses for a key in place of its own learning rate, schedule included,
-  // and weight decay. nullopt: the optimizer's own again. Holds from the key's next push on, also a
-  // push of rows or nothing. A push keeps the numbers that were set when it was made, however late
-  // it leaves. Every worker sets the same; rank 0's numbers hold. dist_async and dist_ssp step each
-  // push by its own.
+  // weight decay and momentum. An optimizer that was set without momentum ignores that one.
+  // nullopt: the optimizer's own again. Holds from the key's next push on, also a push of rows or
+  // nothing. A push keeps the numbers that were set when it was made, however late it leaves. Every
+  // worker sets the same; rank 0's numbers hold. dist_async and dist_ssp step each push by its own.
   // NotFound: the key was never initialised.
-  // InvalidArgument (names key and field): negative, or not finite in fp32.
+  // InvalidArgument (names key and field): negative, not finite in fp32, or a momentum from 1.
   [[nodiscard]] virtual absl::Status SetHyper(const Key& key, std::optional<Hyper> hyper) {
     (void)key, (void)hyper;
     return absl::UnimplementedError(type() + " stores take no hyperparameters by key");

@@ -6,6 +6,14 @@
 
 namespace slimps {
 
+double MomentumOf(const UpdateOptions& options) {
+  return options.kind == UpdateKind::kSgd ? options.momentum : options.beta1;
+}
+
+void SetMomentum(double momentum, UpdateOptions* options) {
+  (options->kind == UpdateKind::kSgd ? options->momentum : options->beta1) = momentum;
+}
+
 UpdateStep PlanUpdate(const UpdateOptions& options, double learning_rate, uint64_t step) {
   UpdateStep plan;
   plan.scale = static_cast<float>(options.scale);
@@ -45,8 +53,9 @@ UpdateStep PlanFollow(const UpdateOptions& options, double learning_rate,
     // the difference state0 - w' is lr (1 + mu) v', and w' + lr' mu v' is the next state0.
     const double mu = options.momentum;
     const double of_gradient = options.nesterov ? 1 + mu : 1;
+    const double of_past_gradient = options.nesterov ? 1 + past.momentum : 1;
     const double length = options.nesterov ? 1 : 1 + follow.look_ahead * mu;
-    const double ratio = tells ? learning_rate / (past.learning_rate * of_gradient) : 0;
+    const double ratio = tells ? learning_rate / (past.learning_rate * of_past_gradient) : 0;
     plan.carried = static_cast<float>(length * ratio * (options.nesterov ? mu * mu : mu));
     plan.remembered = static_cast<float>(options.nesterov ? ratio * mu : 0);
     plan.learning_rate =
@@ -57,7 +66,7 @@ UpdateStep PlanFollow(const UpdateOptions& options, double learning_rate,
   if (!tells) return plan;  // past_unstep is 0, so the moment counts as 0
   const UpdateOptions then{.kind = options.kind,
                            .weight_decay = past.weight_decay,
-                           .beta1 = options.beta1,
+                           .beta1 = past.momentum,
                            .beta2 = options.beta2};
   const UpdateStep made = PlanUpdate(then, past.learning_rate, past.step);
   // A smaller step has an inverse that may not be finite.

@@ -54,6 +54,12 @@ UpdateOptions UpdateOptionsOf(const Spec& spec) {
   return options;
 }
 
+// The momentum that may change from step to step: kSgd's, or beta1 of kAdam and kAdamW.
+double MomentumOf(const UpdateOptions& options);
+
+// Replaces that momentum. REQUIRES: UpdateStateTensors(*options) > 0, since a momentum needs one.
+void SetMomentum(double momentum, UpdateOptions* options);
+
 // Returns the numbers of step `step` (from 1) at this learning rate. Adam's are those of Kingma and
 // Ba 2015, in torch's order of operations. AdamW (Loshchilov and Hutter 2019) first shrinks the
 // weights by learning_rate * weight_decay.
@@ -66,6 +72,7 @@ const UpdateRule& UpdateRuleOf(const UpdateOptions& options, const UpdateKernels
 struct PastStep {
   double learning_rate = 0;
   double weight_decay = 0;
+  double momentum = 0;  // MomentumOf its options
   uint64_t step = 0;
 };
 

@@ -23,6 +23,9 @@ Optimizer::Step Optimizer::PlanStep(const Moment& moment) const {
   if (spec_.average() && moment.contributors > 0) options.scale /= moment.contributors;
   if (moment.hyper.has_value()) {
     options.weight_decay = moment.hyper->weight_decay();
+    if (moment.hyper->has_momentum() && state_tensors() > 0) {
+      SetMomentum(moment.hyper->momentum(), &options);
+    }
     return PlanUpdate(options, moment.hyper->learning_rate(), moment.updates + 1);
   }
   return PlanUpdate(options, LearningRateAt(spec_.learning_rate(), spec_.schedule(), moment.round),

@@ -224,7 +224,7 @@ TEST(BackupModel, ATensorMayHaveHyperparametersOfItsOwn) {
   };
   finish(0, 1);
   EXPECT_EQ(weights(0, 2), (Values{10 - (2 + 5), 20 - (2 + 10)}));
-  ASSERT_TRUE(model->SetHyper(0, 0.25, 0.1).ok());
+  ASSERT_TRUE(model->SetHyper(0, {.learning_rate = 0.25, .weight_decay = 0.1}).ok());
   EXPECT_EQ(weights(0, 2), (Values{3, 8})) << "from the next FinishIteration on";
   model->set_learning_rate(4);  // of all other tensors
   finish(1, 1);
@@ -233,25 +233,26 @@ TEST(BackupModel, ATensorMayHaveHyperparametersOfItsOwn) {
   ASSERT_TRUE(model->FinishIteration(0, 2, Values{2, 2}, kNow).ok());
   EXPECT_EQ(weights(0, 3), (Values{10 - 0.25f * (2 + 0.1f * 10), 20 - 0.25f * (2 + 0.1f * 20)}));
   Arrive(*model, 2, {10, 20});
-  ASSERT_TRUE(model->SetHyper(0, 0, 7).ok());
+  ASSERT_TRUE(model->SetHyper(0, {.learning_rate = 0, .weight_decay = 7}).ok());
   ASSERT_TRUE(model->FinishIteration(0, 3, Values{2, 2}, kNow).ok());
   EXPECT_EQ(weights(0, 4), (Values{10, 20}));
 }
 
 TEST(BackupModel, HyperparametersOutOfRangeAreRefusedAndTheOldOnesHold) {
   auto model = MakeModel();
-  ASSERT_TRUE(model->SetHyper(0, 2, 0).ok());
-  const std::tuple<double, double, const char*> bad[] = {
-      {-1, 0, "tensor s:w: local updater: learning_rate is -1"},
-      {NAN, 0, "learning_rate is nan"},
-      {INFINITY, 0, "learning_rate is inf"},
-      {1, -0.5, "tensor s:w: local updater: weight_decay is -0.5"}};
-  for (const auto& [rate, decay, words] : bad) {
-    const absl::Status refused = model->SetHyper(0, rate, decay);
+  ASSERT_TRUE(model->SetHyper(0, {.learning_rate = 2}).ok());
+  const std::pair<Hyper, const char*> bad[] = {
+      {{.learning_rate = -1}, "tensor s:w: local updater: learning_rate is -1"},
+      {{.learning_rate = NAN}, "learning_rate is nan"},
+      {{.learning_rate = INFINITY}, "learning_rate is inf"},
+      {{.weight_decay = -0.5}, "tensor s:w: local updater: weight_decay is -0.5"},
+      {{.momentum = 1}, "tensor s:w: local updater: momentum is 1"}};
+  for (const auto& [hyper, words] : bad) {
+    const absl::Status refused = model->SetHyper(0, hyper);
     EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_NE(refused.message().find(words), absl::string_view::npos) << refused;
   }
-  EXPECT_EQ(model->SetHyper(2, 1, 0).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(model->SetHyper(2, {.learning_rate = 1}).code(), absl::StatusCode::kInvalidArgument);
   Read(*model, 1);
   ASSERT_TRUE(model->FinishIteration(0, 1, Values{1, 1}, kNow).ok());
   EXPECT_EQ(Read(*model, 2), (Values{8, 18}));
@@ -272,7 +273,7 @@ TEST(BackupModel, AfterFailAllEveryCallTellsTheFirstCause) {
   EXPECT_EQ(model->AcquireRead(1, 1, Soon()).status(), cause);
   EXPECT_EQ(model->BeginGlobalWrite(1, 1).status(), cause);
   EXPECT_EQ(model->Drain(1, Soon()), cause);
-  EXPECT_EQ(model->SetHyper(1, 1, 0), cause);
+  EXPECT_EQ(model->SetHyper(1, {.learning_rate = 1}), cause);
   EXPECT_EQ(lease->weights()[0], 9) << "what is held can still be read, and given back";
 }
 

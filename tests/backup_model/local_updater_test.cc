@@ -74,7 +74,7 @@ class Following {
   // Runs one round. Returns the largest distance between a worker's prediction and the servers' new
   // weights, after subtracting `own` * rate * (gradient - mean), which a worker cannot know.
   double Round(const LocalUpdater& local, const std::vector<std::vector<float>>& gradients,
-               LocalHyper hyper, double own) {
+               Hyper hyper, double own) {
     std::vector<float> mean(weights_.size()), next(weights_.size());
     for (size_t k = 0; k < mean.size(); ++k) {
       for (const auto& gradient : gradients) mean[k] += gradient[k] / static_cast<float>(workers_);
@@ -121,7 +121,9 @@ std::vector<std::vector<float>> GradientsOf(int t, size_t workers, size_t elemen
   return gradients;
 }
 
-LocalHyper HyperOf(int t) { return {.learning_rate = 0.1 / (1 + 0.3 * t), .weight_decay = 0.01}; }
+Hyper HyperOf(int t) {
+  return {.learning_rate = 0.1 / (1 + 0.3 * t), .weight_decay = 0.01, .momentum = 0.95 - 0.02 * t};
+}
 
 TEST(LocalUpdater, TheServersMomentumIsReadOffTheWeights) {
   for (const bool nesterov : {false, true}) {
@@ -132,8 +134,8 @@ TEST(LocalUpdater, TheServersMomentumIsReadOffTheWeights) {
     const LocalUpdater local = Make(options);
     for (int t = 0; t < 12; ++t) {
       // Nesterov's gradient counts 1 + momentum times.
-      const double worst =
-          job.Round(local, GradientsOf(t, 3, 37, 1), HyperOf(t), nesterov ? 1.9 : 1);
+      const double own = nesterov ? 1 + *HyperOf(t).momentum : 1;
+      const double worst = job.Round(local, GradientsOf(t, 3, 37, 1), HyperOf(t), own);
       EXPECT_LT(worst, 2e-6) << (nesterov ? "nesterov" : "heavy ball") << " round " << t;
     }
   }
@@ -166,7 +168,8 @@ TEST(LocalUpdater, AdamsMomentsAreTheServersWhereGradientsAgree) {
     options.moments = Moments::kServers;
     const LocalUpdater local = Make(options);
     for (int t = 0; t < 12; ++t) {
-      const LocalHyper hyper{.learning_rate = 0.01 / (1 + t), .weight_decay = 0.1};
+      const Hyper hyper{
+          .learning_rate = 0.01 / (1 + t), .weight_decay = 0.1, .momentum = 0.95 - 0.02 * t};
       EXPECT_LT(job.Round(local, GradientsOf(t, 2, 37, 0), hyper, 0), 5e-6) << "round " << t;
     }
   }
@@ -212,7 +215,7 @@ TEST(LocalUpdater, AStepWithoutGradientKeepsTheCourseOfTheWeights) {
   LocalUpdaterState state;
   const float gradient = 1;
   float base = 4, updated = 0;
-  const LocalHyper hyper{.learning_rate = 0.5};
+  const Hyper hyper{.learning_rate = 0.5};
   local.Skip({&base, 1}, hyper, state, {&updated, 1});
   EXPECT_EQ(updated, 4);
   local.Step({&base, 1}, {&gradient, 1}, hyper, state, {&updated, 1});
@@ -356,13 +359,16 @@ TEST(LocalUpdater, NumbersOfAStepTakeThePlaceOfTheOptions) {
   for (const UpdateKind kind : {UpdateKind::kSgd, UpdateKind::kAdam, UpdateKind::kAdamW}) {
     LocalUpdaterOptions options{.update = {.kind = kind, .weight_decay = 0.25},
                                 .learning_rate = 0.5};
+    if (kind == UpdateKind::kSgd) options.update.momentum = 0.25;
     const LocalUpdater updater = Make(options);
     LocalUpdaterState state, state_of_other;
     float weight = 2, weight_of_other = 2;
     for (int step = 1; step <= 4; ++step) {
-      const LocalHyper hyper{.learning_rate = 0.1 / step, .weight_decay = 0.01 * step};
+      const Hyper hyper{
+          .learning_rate = 0.1 / step, .weight_decay = 0.01 * step, .momentum = 1 - 0.1 * step};
       options.learning_rate = hyper.learning_rate;
       options.update.weight_decay = hyper.weight_decay;
+      SetMomentum(*hyper.momentum, &options.update);
       const LocalUpdater other = Make(options);
       const float gradient = static_cast<float>(step) - 2.25f;
       updater.Step({&weight, 1}, {&gradient, 1}, hyper, state, {&weight, 1});
@@ -371,7 +377,7 @@ TEST(LocalUpdater, NumbersOfAStepTakeThePlaceOfTheOptions) {
       ASSERT_EQ(weight, weight_of_other) << "step " << step;
     }
     const float zero = 0;
-    updater.Step({&weight, 1}, {&zero, 1}, LocalHyper{.learning_rate = 0}, state, {&weight, 1});
+    updater.Step({&weight, 1}, {&zero, 1}, Hyper{.learning_rate = 0}, state, {&weight, 1});
     EXPECT_EQ(weight, weight_of_other) << "neither a rate nor a decay";
   }
 }

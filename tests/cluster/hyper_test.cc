@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learning rate and weight decay by key and round, over a whole cluster, against plain arithmetic.
+// Learning rate, weight decay and momentum by key and round, over a whole cluster, against plain
+// arithmetic.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,17 +25,16 @@ template <typename Float>
 class PlainSgd {
  public:
   PlainSgd(const std::vector<float>& weights, double momentum)
-      : weights_(weights.begin(), weights.end()),
-        buf_(weights.size()),
-        momentum_(static_cast<Float>(momentum)) {}
+      : weights_(weights.begin(), weights.end()), buf_(weights.size()), momentum_(momentum) {}
 
   void Step(const std::vector<float>& a, const std::vector<float>& b, const Hyper& hyper) {
     const auto rate = static_cast<Float>(hyper.learning_rate);
     const auto decay = static_cast<Float>(hyper.weight_decay);
+    const auto momentum = static_cast<Float>(hyper.momentum.value_or(momentum_));
     for (size_t i = 0; i < weights_.size(); ++i) {
       const Float mean = (Float{a[i]} + Float{b[i]}) * Float{0.5};
       const Float decayed = std::fma(decay, weights_[i], mean);
-      buf_[i] = momentum_ * buf_[i] + decayed;
+      buf_[i] = momentum * buf_[i] + decayed;
       weights_[i] = std::fma(-rate, buf_[i], weights_[i]);
     }
   }
@@ -42,13 +42,15 @@ class PlainSgd {
 
  private:
   std::vector<Float> weights_, buf_;
-  const Float momentum_;
+  const double momentum_;
 };
 
 // Returns the hyperparameters of two parameter groups, each with its own schedule.
 Hyper HyperOf(int group, int round) {
   if (group == 0) return {.learning_rate = 0.1 / round, .weight_decay = 1e-4};
-  return {.learning_rate = round < 4 ? 0.03 : 0.003, .weight_decay = 0.01 * (round % 3)};
+  return {.learning_rate = round < 4 ? 0.03 : 0.003,
+          .weight_decay = 0.01 * (round % 3),
+          .momentum = 0.95 - 0.01 * round};
 }
 
 // Returns a weight with a gradient of zero after many small steps of momentum SGD.

@@ -90,7 +90,7 @@ class BackupExchange final : public WeightExchange {
 
   absl::Status SetHyper(size_t index, const Hyper& hyper) override {
     SLIMPS_RETURN_IF_ERROR(store_->SetHyper(pusher_.key(index), hyper));
-    return backup_->SetHyper(index, hyper.learning_rate, hyper.weight_decay);
+    return backup_->SetHyper(index, hyper);
   }
 
   absl::Status Drain() override {

@@ -72,11 +72,10 @@ class WeightExchange {
   // first error.
   [[nodiscard]] virtual absl::Status EndStep() = 0;
 
-  // Sets the learning rate and weight decay of one parameter from the next OnGradient on. They
-  // replace the optimizer's own, at the servers and in the local step. A loc_lr keeps its
-  // proportion to the learning rate.
+  // Sets the numbers of one parameter from the next OnGradient on. They replace the optimizer's, at
+  // the servers and in the local step. A loc_lr keeps its proportion to the learning rate.
   // REQUIRES: every worker makes the same call.
-  // InvalidArgument: a value is negative or not finite.
+  // InvalidArgument: a number is out of range (hyper.h).
   [[nodiscard]] virtual absl::Status SetHyper(size_t index, const Hyper& hyper) = 0;
 
   // Waits for the weights after the newest finished step. The parameters hold them until the next

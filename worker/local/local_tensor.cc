@@ -108,10 +108,14 @@ void LocalTensor::ApplyLocked(const PushInForce& in_force, std::span<const float
     state_of_ = rule.spec.kind();
   }
   const CountedPush push = keys_->CountPush(plan_.key);
-  LocalHyper hyper{
+  Hyper hyper{
       .learning_rate = LearningRateAt(rule.spec.learning_rate(), rule.spec.schedule(), push.round),
       .weight_decay = rule.spec.weight_decay()};
-  if (push.hyper.has_value()) hyper = {push.hyper->learning_rate(), push.hyper->weight_decay()};
+  if (push.hyper.has_value()) {
+    hyper = {.learning_rate = push.hyper->learning_rate(),
+             .weight_decay = push.hyper->weight_decay()};
+    if (push.hyper->has_momentum()) hyper.momentum = push.hyper->momentum();
+  }
   if (in_force.compressor != nullptr) {
     // The codec has the momentum that the optimizer lacks: scales the decay to what momentum SGD
     // would make of it (combination.h).

@@ -97,6 +97,7 @@ absl::Status KeyTable::SetHyper(const Key& key, const std::optional<Hyper>& hype
     set.emplace();
     set->set_learning_rate(hyper->learning_rate);
     set->set_weight_decay(hyper->weight_decay);
+    if (hyper->momentum.has_value()) set->set_momentum(*hyper->momentum);
     SLIMPS_RETURN_IF_ERROR(
         Prefixed(ValidateHyper(*set), absl::StrCat("hyperparameters of key ", key.typed_name())));
   }

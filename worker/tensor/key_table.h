@@ -15,10 +15,10 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "compress/kernels/hyper.h"
 #include "proto/base/key.h"
 #include "proto/base/mutex.h"
 #include "proto/slimps.pb.h"
-#include "worker/tensor/hyper.h"
 #include "worker/tensor/init_tensor.h"
 
 namespace slimps {

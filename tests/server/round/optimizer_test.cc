@@ -130,13 +130,16 @@ TEST(Optimizer, HyperparametersOfAStepTakeThePlaceOfItsOwn) {
   wire::OptimizerSpec other = spec;
   other.set_learning_rate(0.25);
   other.set_weight_decay(0.125);
+  other.set_beta1(0.75);
   wire::Hyper hyper;
   hyper.set_learning_rate(0.25);
   hyper.set_weight_decay(0.125);
+  hyper.set_momentum(0.75);
   const auto plan = [](const wire::OptimizerSpec& of, std::optional<wire::Hyper> with) {
     const Optimizer::Step step =
         MakeOptimizer(of)->PlanStep({.round = 3, .updates = 2, .hyper = std::move(with)});
-    return std::vector<float>{step.learning_rate, step.weight_decay, step.adam_step, step.shrink};
+    return std::vector<float>{step.learning_rate, step.weight_decay, step.adam_step, step.shrink,
+                              step.beta1};
   };
   EXPECT_EQ(plan(spec, hyper), plan(other, std::nullopt));
   EXPECT_NE(plan(spec, std::nullopt), plan(other, std::nullopt));

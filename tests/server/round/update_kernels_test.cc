@@ -165,9 +165,12 @@ TEST(UpdateKernels, EverySetFollowsAsTheFormulasSayBitForBit) {
   for (const size_t n : InterestingLengths()) {
     const Tensors given(n, n + 1);
     for (const UpdateOptions& options : all) {
-      const UpdateStep step = PlanFollow(
-          options, /*learning_rate=*/0.1, {.own_weight = 0.5, .look_ahead = 0.25}, /*step=*/3,
-          {.learning_rate = 0.2, .weight_decay = options.weight_decay, .step = 2});
+      const UpdateStep step = PlanFollow(options, /*learning_rate=*/0.1,
+                                         {.own_weight = 0.5, .look_ahead = 0.25}, /*step=*/3,
+                                         {.learning_rate = 0.2,
+                                          .weight_decay = options.weight_decay,
+                                          .momentum = MomentumOf(options),
+                                          .step = 2});
       Tensors expected = given;
       for (size_t i = 0; i < n; ++i) {
         FollowElement(options, step, given.sum[i], given.before[i], expected.after.floats()[i],

@@ -69,6 +69,20 @@ TEST(LocalStore, AKeyMayHaveHyperparametersOfItsOwn) {
               HasSubstr("key s:a: weight_decay: expected at least 0, got -3"));
 }
 
+TEST(LocalStore, AKeysMomentumIsUsedIfTheOptimizerHasOne) {
+  for (const double own : {0.0, 0.5}) {
+    const auto store = Make("local");
+    wire::OptimizerSpec spec = Spec(wire::OptimizerSpec::SGD, 1);
+    spec.set_momentum(own);
+    ASSERT_TRUE(InitKey(*store, "a", {0}).ok());
+    ASSERT_TRUE(store->SetOptimizer(spec).ok());
+    ASSERT_TRUE(store->SetHyper("a", Hyper{.learning_rate = 1, .momentum = 0.75}).ok());
+    ASSERT_TRUE(store->Push("a", Values{4}, 0).ok());
+    ASSERT_TRUE(store->Push("a", Values{0}, 0).ok());
+    EXPECT_THAT(PullOf(*store, "a", 1), ElementsAre(own == 0 ? -4 : -4 - 0.75f * 4));
+  }
+}
+
 TEST(LocalStore, AnOptimizerSkipsAPushOfNothing) {
   const auto store = Make("local");
   wire::OptimizerSpec spec = Spec(wire::OptimizerSpec::SGD, 1);

@@ -102,14 +102,18 @@ TEST(KeyTable, APushIsToldTheHyperparametersThatAreSetWhenItIsCounted) {
   keys.Add({PlanOf("a")});
   keys.Add({PlanOf("b")});
   EXPECT_FALSE(keys.CountPush("a").hyper.has_value());
-  ASSERT_TRUE(keys.SetHyper("a", Hyper{.learning_rate = 0.5, .weight_decay = 0.25}).ok());
+  ASSERT_TRUE(
+      keys.SetHyper("a", {{.learning_rate = 0.5, .weight_decay = 0.25, .momentum = 0.75}}).ok());
   const CountedPush counted = keys.CountPush("a");
   EXPECT_EQ(counted.round, 2u);
   ASSERT_TRUE(keys.SetHyper("a", Hyper{.learning_rate = 0.125}).ok());
   ASSERT_TRUE(counted.hyper.has_value());
   EXPECT_EQ(counted.hyper->learning_rate(), 0.5);
   EXPECT_EQ(counted.hyper->weight_decay(), 0.25);
-  EXPECT_EQ(keys.CountPush("a").hyper->learning_rate(), 0.125);
+  EXPECT_EQ(counted.hyper->momentum(), 0.75);
+  const CountedPush later = keys.CountPush("a");
+  EXPECT_EQ(later.hyper->learning_rate(), 0.125);
+  EXPECT_FALSE(later.hyper->has_momentum()) << "the optimizer's own";
   EXPECT_FALSE(keys.CountPush("b").hyper.has_value()) << "of one key";
   ASSERT_TRUE(keys.SetHyper("a", std::nullopt).ok());
   EXPECT_FALSE(keys.CountPush("a").hyper.has_value());
@@ -124,7 +128,8 @@ TEST(KeyTable, BadHyperparametersAreRefusedWithKeyAndFieldAndTheOldOnesHold) {
   const std::pair<Hyper, const char*> bad[] = {
       {{.learning_rate = -1}, "key s:a: learning_rate: expected at least 0, got -1"},
       {{.learning_rate = 1e39}, "learning_rate: expected at least 0, finite in fp32, got 1e+39"},
-      {{.weight_decay = std::nan("")}, "key s:a: weight_decay: expected at least 0, got nan"}};
+      {{.weight_decay = std::nan("")}, "key s:a: weight_decay: expected at least 0, got nan"},
+      {{.momentum = 1}, "key s:a: momentum: expected at least 0 and below 1, got 1"}};
   for (const auto& [hyper, words] : bad) {
     const absl::Status refused = keys.SetHyper("a", hyper);
     EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
