@@ -36,9 +36,9 @@ def contents(wheel, paths):
     """Returns the files of the wheel, name -> bytes, with the record last."""
     distribution, version, tag = os.path.basename(wheel)[: -len(".whl")].split("-", 2)
     files = {}
-    for path in sorted(paths, key=os.path.basename):
+    for name, path in sorted((path[path.rindex("/slimps/") + 1 :], path) for path in paths):
         with open(path, "rb") as source:
-            files["slimps/" + os.path.basename(path)] = source.read()
+            files[name] = source.read()
     info = "%s-%s.dist-info/" % (distribution, version)
     files[info + "METADATA"] = (METADATA % version).encode("utf-8")
     files[info + "WHEEL"] = (WHEEL % tag).encode("utf-8")

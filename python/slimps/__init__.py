@@ -15,17 +15,8 @@ Start the script with `tools/slimps launch --workers 2 --servers 2 -- python3 SC
 and semantics are MXNet's.
 """
 
-import sys
-
-try:
-    from slimps import _slimps  # noqa: F401
-except ImportError as error:
-    if getattr(error, "name", None) != "slimps._slimps" and "_slimps" not in str(error):
-        raise
-    raise ImportError(
-        "slimps was built for Debian's /usr/bin/python3 (3.11, CPython, x86_64), and %s is %d.%d: "
-        "%s" % (sys.executable, sys.version_info[0], sys.version_info[1], error)
-    ) from error
+# First, since it says in one line what slimps lacks to run.
+from slimps import native  # noqa: F401
 
 from slimps import errors, kv, lr_scheduler, optimizer, row_sparse
 from slimps._job import Job, init

@@ -13,7 +13,7 @@ from typing import Any, List, Sequence, Set, Tuple
 
 import numpy as np
 
-from slimps import _said_once, _slimps
+from slimps import _said_once, native
 from slimps.errors import InvalidArgumentError
 
 _FLOAT32 = np.dtype(np.float32)
@@ -91,7 +91,7 @@ def check_shape(array: Any, shape: Any, what: str, why: str = "as it was initial
 
 
 def is_packed(value: Any, shape: Tuple[int, ...]) -> bool:
-    """True if C++ can take `value` as it is.
+    """True if the library can take `value` as it is.
 
     It is then a numpy array of the key's shape: contiguous float32 of at least one dimension. Most
     calls pass hundreds of these arrays, so callers check this before the slower general case.
@@ -188,7 +188,7 @@ def keep_apart(outputs: Sequence[Outputs]) -> None:
 
     Each key's finish() then copies its values, in the order of the keys.
     """
-    if all(output.is_one_buffer for output in outputs) and _slimps.are_apart(
+    if all(output.is_one_buffer for output in outputs) and native.are_apart(
         [output.buffer for output in outputs]
     ):
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Mapping, NamedTuple, Union
 
-from slimps import _slimps
+from slimps import native
 from slimps.errors import InvalidArgumentError
 
 
@@ -38,7 +38,7 @@ class Compression(NamedTuple):
         return self.codec.partition(":")[0] == "signsgd"
 
 
-def put(params: Union[str, Mapping[str, object]], store: _slimps.Store) -> Compression:
+def put(params: Union[str, Mapping[str, object]], store: native.Store) -> Compression:
     """Sets the store's compression, as KVStore.set_gradient_compression describes; returns it."""
     if isinstance(params, str):
         store.set_compression(params)

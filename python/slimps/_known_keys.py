@@ -14,16 +14,12 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
-from slimps import _arrays, _keys
+from slimps import _arrays, _keys, native
 from slimps import row_sparse as _row_sparse
 from slimps.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
 
 Outputs = Dict[_keys.Key, _arrays.Outputs]
 Sparse = List[Tuple[_keys.Key, _row_sparse.RowSparse]]
-
-
-# The kinds of layers, for codecs that treat layers differently; "": by the tensor's dimensions.
-LAYERS = ("", "convolution", "dense", "recurrent", "embedding", "normalisation", "other")
 
 
 class NewKeys(NamedTuple):
@@ -69,22 +65,28 @@ class KnownKeys:
         made = NewKeys([], [], [], [], layers)
         for (name, given), kind in zip(pairs, layers):
             what = "init of key %r" % (name,)
-            if kind not in LAYERS:
+            if kind not in native.LAYERS:
                 raise InvalidArgumentError(
-                    "%s: expected a layer out of %s, got %r" % (what, ", ".join(LAYERS[1:]), kind)
+                    "%s: expected a layer out of %s, got %r"
+                    % (what, ", ".join(native.LAYERS[1:]), kind)
                 )
             if name in self.shapes:
                 raise AlreadyExistsError("key %r was initialised before" % (name,))
-            first, *others = [
+            arrays: List[Any] = [
                 one if isinstance(one, _row_sparse.RowSparse) else _arrays.as_numpy(one, what)
                 for one in (given if _keys.is_list(given) else [given])
-            ] or [None]
-            if first is None:
+            ]
+            if not arrays:
                 raise InvalidArgumentError(
                     "%s: expected at least one array, got an empty list" % what
                 )
-            for one in others:
+            first = arrays[0]
+            for one in arrays[1:]:
                 _arrays.check_shape(one, first.shape, what, "on all devices")
+            if 0 in first.shape:
+                raise InvalidArgumentError(
+                    "%s: expected a shape with elements, got %s" % (what, first.shape)
+                )
             made.names.append(name)
             made.shapes.append(first.shape)
             sparse = isinstance(first, _row_sparse.RowSparse)

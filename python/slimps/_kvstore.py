@@ -17,10 +17,10 @@ from slimps import (
     _known_keys,
     _open_stores,
     _options,
-    _slimps,
     _store_optimizer,
     _updater,
     _whole_file,
+    native,
 )
 from slimps import optimizer as _optimizer
 from slimps import row_sparse as _row_sparse
@@ -37,18 +37,18 @@ class KVStore:
 
     def __init__(
         self,
-        store: _slimps.Store,
+        store: native.Store,
         name: str,
-        options: _slimps.Options,
+        options: native.Options,
         job: Optional[_job.Job] = None,
     ) -> None:
         self._store = store
         self._job = job
         self._type = name
         self._kind = _options.resolve_type(name)
-        self._grad_scale = options.grad_scale
-        self._timeout_s = options.timeout_s
-        self._compression = _compression.Compression.of(options.compression)
+        self._grad_scale = float(options.get("grad_scale"))
+        self._timeout_s = float(options.get("timeout_s"))
+        self._compression = _compression.Compression.of(options.get("compression"))
         self._keys = _known_keys.KnownKeys()
         self._optimizer = _store_optimizer.StoreOptimizer()
         _open_stores.add(self)
@@ -141,7 +141,7 @@ class KVStore:
         """
         if self._is_as_it_goes(key, value):
             self._check_pushed(key)
-            self._store.push(key, [value], priority)
+            self._store.push([key], [[value]], priority)
             return
         dense, sparse = _row_sparse.split(_keys.group(key, value, "value"))
         for name, gradient in sparse.items():
@@ -149,8 +149,7 @@ class KVStore:
         gradients = self._gradients(dense)
         for name, gradient in sparse.items():
             self._store.push_rows(name, gradient.indices, _arrays.packed(gradient.rows), priority)
-        for name, devices in gradients.items():
-            self._store.push(name, devices, priority)
+        self._store.push(list(gradients), list(gradients.values()), priority)
 
     def row_sparse_pull(self, key: Any, out: Any, priority: int = 0, row_ids: Any = None) -> None:
         """Pulls the rows `row_ids` of the keys into RowSparse `out`, and waits as pull does.
@@ -169,13 +168,12 @@ class KVStore:
                 self._keys.shape(name, "row_sparse_pull"),
                 "row_sparse_pull of key %r" % (name,),
             )
-        pulled = [self._store.pull_rows(name, ids, priority) for name, _, ids in wanted]
-        for (_, target, _), (rows, values) in zip(wanted, pulled):
-            indices = np.frombuffer(rows, np.int64).copy()
-            target.replace(
-                indices,
-                np.frombuffer(values, np.float32).reshape((indices.size,) + target.shape[1:]),
-            )
+        pulled = [
+            self._store.pull_rows(name, ids, int(np.prod(target.shape[1:])), priority)
+            for name, target, ids in wanted
+        ]
+        for (_, target, _), (indices, values) in zip(wanted, pulled):
+            target.replace(indices, values.reshape((indices.size,) + target.shape[1:]))
 
     def pull(self, key: Any, out: Any, priority: int = 0, ignore_sparse: bool = True) -> None:
         """Writes the keys' values into `out`, in place: an array or a list of arrays per key.
@@ -212,7 +210,7 @@ class KVStore:
         targets = value if out is None else out
         outputs, _ = self._keys.outputs(key, targets, "pushpull")  # checked before any push
         dense, sparse = _row_sparse.split(_keys.group(key, value, "value"))
-        if len(dense) < 2 or sparse or list(outputs) != list(dense) or self.is_local:
+        if sparse or list(outputs) != list(dense) or self.is_local:
             self.push(key, value, priority)
             self.pull(key, targets, priority)
             return
@@ -263,7 +261,7 @@ class KVStore:
         """
         self.set_optimizer_spec(_optimizer.from_any(optimizer).spec())
 
-    def set_optimizer_spec(self, spec: _slimps.OptimizerSpec, relying: str = "") -> None:
+    def set_optimizer_spec(self, spec: native.OptimizerSpec, relying: str = "") -> None:
         """Does what set_optimizer does, for the spec() of an Optimizer.
 
         `relying` names the caller if it needs this optimizer to stay; "" if it does not.
@@ -367,9 +365,9 @@ class KVStore:
         names: List[str],
         layers: List[str],
         arrays: List[Any],
-        spec: _slimps.OptimizerSpec,
-        settings: _slimps.ExchangeSettings,
-    ) -> _slimps.Exchange:
+        spec: native.OptimizerSpec,
+        settings: native.ExchangeSettings,
+    ) -> native.Exchange:
         """Creates the keys `names` for a model's parameters, whose memory is `arrays`. Collective.
 
         `layers` has one kind of layer per key, as init's `layer`.
@@ -380,7 +378,7 @@ class KVStore:
         """
         self._keys.check(names)
         self._optimizer.check(spec, "a DistributedOptimizer")
-        made = _slimps.Exchange(
+        made = native.Exchange(
             self._store,
             names,
             [list(array.shape) for array in arrays],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numbers
 from typing import Any, Mapping, Optional
 
-from slimps import _slimps
+from slimps import native
 from slimps._job import Job
 from slimps.errors import InvalidArgumentError
 
@@ -38,13 +38,13 @@ def _text(name: str, value: Any) -> str:
     raise InvalidArgumentError("option %s: expected a str or a number, got %r" % (name, value))
 
 
-def make(job: Optional[Job], given: Mapping[str, Any]) -> _slimps.Options:
+def make(job: Optional[Job], given: Mapping[str, Any]) -> native.Options:
     """Returns the options `given` for a store of `job`; None: for a local store.
 
     Raises
         InvalidArgumentError: an option does not exist, or its value makes no sense.
     """
-    options = _slimps.Options()
+    options = native.Options()
     if job is not None:
         for name in _OF_THE_JOB:
             options.set(name, str(getattr(job, name)))

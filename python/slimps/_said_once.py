@@ -22,7 +22,9 @@ def warn(about: str, message: str) -> None:
     _said.add(about)
     torch = sys.modules.get("torch")
     skipped = [_OWN] + (
-        [os.path.dirname(os.path.abspath(torch.__file__)) + os.sep] if torch is not None else []
+        [os.path.dirname(os.path.abspath(str(torch.__file__))) + os.sep]
+        if torch is not None
+        else []
     )
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_code.co_filename.startswith(tuple(skipped)):

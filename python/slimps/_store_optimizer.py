@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Optional
 
-from slimps import _slimps
+from slimps import native
 from slimps.errors import FailedPreconditionError
 
 # The options that hold for all keys. Learning rate and weight decay are set key by key where a
@@ -37,14 +37,14 @@ class StoreOptimizer:
     """
 
     def __init__(self) -> None:
-        self._spec: Optional[_slimps.OptimizerSpec] = None
+        self._spec: Optional[native.OptimizerSpec] = None
         self._relying = ""
 
     @property
     def is_set(self) -> bool:
         return self._spec is not None
 
-    def check(self, spec: _slimps.OptimizerSpec, who: str, relies: bool = True) -> None:
+    def check(self, spec: native.OptimizerSpec, who: str, relies: bool = True) -> None:
         """Raises FailedPreconditionError if `spec` conflicts with the optimizer that is set.
 
         It conflicts if it differs, and either `who` relies on it or something relies on the one
@@ -61,7 +61,7 @@ class StoreOptimizer:
                     % (who, self._relying or "set_optimizer", name, there, wanted)
                 )
 
-    def settle(self, spec: _slimps.OptimizerSpec, relying: str) -> None:
+    def settle(self, spec: native.OptimizerSpec, relying: str) -> None:
         """Notes that the servers now have `spec`, and what relies on it ("": nothing)."""
         self._spec = spec
         self._relying = self._relying or relying

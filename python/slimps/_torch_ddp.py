@@ -6,13 +6,18 @@ types in comm_hook's annotations.
 """
 
 import threading
-from typing import Any, Dict, List, Optional, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Union
 
 import numpy as np
 import torch
 
-from slimps import _compression, _slimps, _torch_parameters, kv
+from slimps import _compression, _torch_parameters, kv, native
 from slimps.errors import FailedPreconditionError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    GradBucket = Any  # torch's types lack it
+else:
+    GradBucket = torch.distributed.GradBucket
 
 
 class CommHookState:
@@ -95,7 +100,7 @@ class CommHookState:
         self._parameters = [parameter for _, parameter in wanted]
         self._failed: Optional[Exception] = None
         self._lock = threading.Lock()
-        mean = _slimps.OptimizerSpec()  # no step: the value is the mean, in place of the sum
+        mean = native.OptimizerSpec()  # no step: the value is the mean, in place of the sum
         mean.kind = "NONE"
         mean.average = True
         mean.rescale_grad = self.store.unscale
@@ -123,7 +128,7 @@ class CommHookState:
         if self._owns_store:
             self.store.__exit__(*error)
 
-    def exchange(self, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    def exchange(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Sends the bucket's gradients and returns a future of the bucket's buffer.
 
         The future completes when the buffer holds the means over the workers, or with an error.
@@ -144,7 +149,7 @@ class CommHookState:
                 return
             with self._lock:
                 self._failed = self._failed or error
-            future.set_exception(error)
+            future.set_exception(error)  # type: ignore[arg-type]
 
         self.store.pull_then(names, views, arrived)
         return future
@@ -171,7 +176,7 @@ class CommHookState:
                     "group %d" % (type(self._optimizer).__name__, momentum, number)
                 )
 
-    def _name(self, bucket: torch.distributed.GradBucket) -> Any:
+    def _name(self, bucket: GradBucket) -> Any:
         names: List[str] = []
         views: List[np.ndarray] = []
         for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
@@ -186,9 +191,7 @@ class CommHookState:
         return names, views
 
 
-def comm_hook(
-    state: CommHookState, bucket: torch.distributed.GradBucket
-) -> torch.futures.Future[torch.Tensor]:
+def comm_hook(state: CommHookState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Returns a future of the bucket's mean gradients, which come from the servers.
 
     Pass it to DistributedDataParallel.register_comm_hook(state, comm_hook).

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from slimps import (
-    _slimps,
     _torch_backward,
     _torch_changes,
     _torch_evaluation,
@@ -20,6 +19,7 @@ from slimps import (
     _torch_parameters,
     _torch_state,
     kv,
+    native,
 )
 from slimps.errors import FailedPreconditionError, InvalidArgumentError
 
@@ -72,6 +72,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     # torch.amp.GradScaler sets `grad_scale` and `found_inf` for step(), and leaves the rest to it.
     _step_supports_amp_scaling = True
+    found_inf: torch.Tensor
+    grad_scale: Optional[torch.Tensor]
 
     def __init__(
         self,
@@ -127,7 +129,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             ),
         )
         spec.rescale_grad = self.store.unscale
-        settings = _slimps.ExchangeSettings()
+        settings = native.ExchangeSettings()
         settings.backup_model = backup_model
         settings.local_lr = local_lr
         settings.skip_non_finite = non_finite == "skip"
@@ -366,6 +368,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if not self._hyper_told:
             self._tell_hyper()
         gradient = self._parameters[index].grad
+        assert gradient is not None
         packed = _torch_parameters.packed_gradient(gradient, self._names[index])
         self._out[index] = _torch_changes.Sent.now(gradient, self._steps)
         self._exchange.on_gradient(index, packed)

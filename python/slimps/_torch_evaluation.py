@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import sys
 import weakref
-from typing import Any, Callable, List
+from types import FrameType
+from typing import Any, Callable, List, Optional
 
 import torch
 from torch import nn
@@ -68,7 +69,7 @@ class Watch:
 
 
 def _is_checkpointed() -> bool:
-    frame = sys._getframe()
+    frame: Optional[FrameType] = sys._getframe()
     while frame is not None:
         if frame.f_globals.get("__name__") == "torch.utils.checkpoint":
             return True

@@ -20,7 +20,7 @@ NamedTensors = List[Tuple[str, torch.Tensor]]
 _broadcasts = itertools.count()
 
 # KVStore.init's kinds of layers, by torch's classes.
-_LAYERS = (
+_LAYERS: Tuple[Tuple[Any, str], ...] = (
     (nn.modules.conv._ConvNd, "convolution"),
     ((nn.Linear, nn.Bilinear), "dense"),
     ((nn.RNNBase, nn.RNNCellBase), "recurrent"),
@@ -129,7 +129,7 @@ class Masters:
 
     def __init__(self, names: List[str], parameters: List[torch.Tensor]) -> None:
         self.arrays: List[np.ndarray] = []
-        self._halves: NamedTensors = []  # (parameter, master)
+        self._halves: List[Tuple[torch.Tensor, torch.Tensor]] = []  # (parameter, master)
         for name, parameter in zip(names, parameters):
             if parameter.dtype in _HALVES:
                 _check_memory(parameter, "parameter %s" % name)

@@ -112,7 +112,7 @@ class DataLossError(Error, RuntimeError):
     code = "DATA_LOSS"
 
 
-# The classes by absl::StatusCode. 16 is Unauthenticated.
+# The classes by slimps_status. 16 is SLIMPS_UNAUTHENTICATED.
 _CLASSES: Dict[int, Type[Error]] = {
     1: CancelledError,
     2: UnknownError,
@@ -134,5 +134,5 @@ _CLASSES: Dict[int, Type[Error]] = {
 
 
 def from_status(code: int, message: str) -> Error:
-    """Returns the exception of a status. The C++ side calls this."""
+    """Returns the exception of a status of the library."""
     return _CLASSES.get(code, UnknownError)(message)

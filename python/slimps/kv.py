@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from slimps import _job, _open_stores, _options, _slimps
+from slimps import _job, _open_stores, _options, native
 from slimps._kvstore import KVStore
 
 __all__ = ["KVStore", "create"]
@@ -75,4 +75,4 @@ def create(type: str = "dist_sync", **options: Any) -> "KVStore":
     if job is not None:
         _open_stores.check_none_of(job)
     made = _options.make(job, options)
-    return KVStore(_slimps.Store.create(kind, made), type, made, job)
+    return KVStore(native.Store.create(kind, made), type, made, job)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 
-from slimps import _slimps
+from slimps import native
 from slimps.errors import InvalidArgumentError
 
 
@@ -47,9 +47,9 @@ class LRScheduler:
         self.warmup_steps = warmup_steps
         self.begin_update = begin_update
 
-    def spec(self) -> _slimps.Schedule:
+    def spec(self) -> native.Schedule:
         """Returns the schedule in the form that is sent to the servers."""
-        schedule = _slimps.Schedule()
+        schedule = native.Schedule()
         schedule.warmup_rounds = self.warmup_steps
         schedule.begin_round = self.begin_update
         return schedule
@@ -77,7 +77,7 @@ class FactorScheduler(LRScheduler):
         self.step = step
         self.factor = factor
 
-    def spec(self) -> _slimps.Schedule:
+    def spec(self) -> native.Schedule:
         schedule = super().spec()
         schedule.kind = "STEP"
         schedule.every = self.step
@@ -98,7 +98,7 @@ class _ToFinal(LRScheduler):
         self.max_update = max_update
         self.final_lr = final_lr
 
-    def spec(self) -> _slimps.Schedule:
+    def spec(self) -> native.Schedule:
         schedule = super().spec()
         schedule.kind = self._kind
         schedule.total_rounds = self.max_update - self.warmup_steps
@@ -150,7 +150,7 @@ class PolyScheduler(_ToFinal):
         super().__init__(max_update, base_lr, final_lr, warmup_steps, begin_update)
         self.pwr = pwr
 
-    def spec(self) -> _slimps.Schedule:
+    def spec(self) -> native.Schedule:
         schedule = super().spec()
         schedule.power = self.pwr
         return schedule

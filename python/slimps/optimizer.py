@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from typing import Any, Optional, Tuple
 
-from slimps import _slimps
+from slimps import native
 from slimps.errors import InvalidArgumentError
 from slimps.lr_scheduler import LRScheduler
 
@@ -89,9 +89,9 @@ class Optimizer:
         self.lr_scheduler = lr_scheduler
         self.multi_precision = multi_precision
 
-    def spec(self) -> _slimps.OptimizerSpec:
+    def spec(self) -> native.OptimizerSpec:
         """Returns the optimizer in the form that is sent to the servers."""
-        spec = _slimps.OptimizerSpec()
+        spec = native.OptimizerSpec()
         spec.kind = self._kind
         spec.learning_rate = self.learning_rate
         spec.weight_decay = self.wd
@@ -124,7 +124,7 @@ class SGD(Optimizer):
         if self.nesterov and self.momentum == 0:
             raise InvalidArgumentError("nesterov: needs a momentum above 0")
 
-    def spec(self) -> _slimps.OptimizerSpec:
+    def spec(self) -> native.OptimizerSpec:
         spec = super().spec()
         spec.momentum = self.momentum
         spec.nesterov = self.nesterov
@@ -154,7 +154,7 @@ class Adam(Optimizer):
                 raise InvalidArgumentError("%s: expected below 1, got 1" % name)
         self.epsilon = _check("epsilon", epsilon, 1e-38)
 
-    def spec(self) -> _slimps.OptimizerSpec:
+    def spec(self) -> native.OptimizerSpec:
         spec = super().spec()
         spec.beta1, spec.beta2 = self.betas
         spec.epsilon = self.epsilon

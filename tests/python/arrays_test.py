@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import slimps
-from slimps import _arrays, _said_once, _slimps, kv
+from slimps import _arrays, _said_once, kv, native
 
 
 def shares_memory(one, other):
@@ -116,15 +116,15 @@ def test_which_arrays_overlap():
         whole[8:],
         np.zeros((2, 2), np.float32),
     ]
-    assert _slimps.are_apart([]) and _slimps.are_apart(apart)
+    assert native.are_apart([]) and native.are_apart(apart)
     for overlapping in (
         whole,
         whole[3:5],
         whole[5:6],
         whole[11:],
     ):  # around, across, inside, at the end
-        assert not _slimps.are_apart(apart + [overlapping])
-    assert not _slimps.are_apart([whole, whole[1:2], whole[10:11]])
+        assert not native.are_apart(apart + [overlapping])
+    assert not native.are_apart([whole, whole[1:2], whole[10:11]])
 
 
 class Subclass(np.ndarray):
@@ -187,7 +187,7 @@ def test_only_outputs_that_overlap_get_memory_of_their_own():
 
 
 class FillsByTurns:
-    """Replaces the extension. It pulls the n-th key as n, all keys at once."""
+    """Replaces the library's store. It pulls the n-th key as n, all keys at once."""
 
     def init(self, keys, shapes, values, halves, layers):
         pass
@@ -210,7 +210,7 @@ class FillsByTurns:
 
 def test_one_array_for_several_keys_holds_the_last_ones_value():
     out = np.zeros(3, np.float32)
-    with kv.KVStore(FillsByTurns(), "dist_sync", _slimps.Options()) as store:
+    with kv.KVStore(FillsByTurns(), "dist_sync", native.Options()) as store:
         store.init(["a", "b"], [out, out])
         store.pull(["a", "b"], out=[out, [out, out]])
         np.testing.assert_array_equal(np.full(3, 2, np.float32), out)

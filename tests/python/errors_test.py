@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import slimps
-from slimps import _slimps, errors
+from slimps import errors, native
 
 
 @pytest.fixture(scope="module", name="store")
@@ -287,27 +287,46 @@ def test_large_pushes_arrive():
         assert np.array_equal(large, out)
 
 
-def test_the_extension_checks_for_itself():
-    store = _slimps.Store
-    with pytest.raises(TypeError):
-        store.create("dist_sync", None)
+def test_the_library_checks_for_itself():
     with pytest.raises(slimps.InvalidArgumentError, match="udp"):
-        _slimps.Options().set("same_host", "udp")
-    with pytest.raises(ValueError, match="MAGIC"):
-        _slimps.OptimizerSpec().kind = "MAGIC"
+        native.Options().set("same_host", "udp")
+    with slimps.kv.create("local") as store:
+        with pytest.raises(slimps.InvalidArgumentError, match="magic"):
+            store.set_optimizer_spec(native.OptimizerSpec("MAGIC"))
 
 
 @pytest.mark.parametrize(
     "array, complaint",
     [
-        (np.zeros(6), "format \"d\""),
-        (np.zeros(12, np.float32)[::2], "with gaps"),
-        (3, "expected a buffer of float32"),
+        (np.zeros(6), "expected contiguous float32, got float64"),
+        (np.zeros(12, np.float32)[::2], r"got float32 with strides \(8,\)"),
+        (3, "expected an array of numpy.float32, got int"),
     ],
 )
-def test_the_extension_takes_packed_float32_alone(store, array, complaint):
+def test_addresses_are_taken_of_packed_float32_alone(store, array, complaint):
     with pytest.raises(TypeError, match=complaint):
-        store._store.push("w", [array], 0)
+        store._store.push(["w"], [[array]], 0)
+    with pytest.raises(TypeError, match=complaint):
+        store._store.pull(["w"], [array], 0)
+
+
+def test_a_read_only_array_can_be_pushed_and_not_pulled_into(store):
+    array = np.full((2, 3), 4, np.float32)
+    array.flags.writeable = False
+    store.push("w", array)
+    with pytest.raises(TypeError, match="expected one to write, got a read-only one"):
+        store._store.pull(["w"], [array], 0)
+    out = np.zeros((2, 3), np.float32)
+    store.pull("w", out=out)
+    np.testing.assert_array_equal(array, out)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "half a pair \ud800"])
+def test_a_name_that_the_library_cannot_take(store, name):
+    with pytest.raises(
+        slimps.InvalidArgumentError, match="key: expected text without NUL that UTF-8 can write"
+    ):
+        store.init(name, ONES)
 
 
 def test_other_threads_run_while_one_waits():

@@ -94,23 +94,17 @@ def test_options_are_text_or_numbers():
             "pull_threshold": "auto",
         },
     )
-    assert (
-        made.compression,
-        made.fixed_threshold_bytes,
-        made.partition_bytes,
-        made.grad_scale,
-        made.timeout_s,
-    ) == ("1bit", 4096, 1024, 0.5, 2.5)
-    assert _options.make(slimps.Job("b:1", 4, 2, rank=3), {}).wanted_rank == 3
+    names = ("compression", "threshold", "partition_bytes", "grad_scale", "timeout_s")
+    assert [made.get(name) for name in names] == ["1bit", "4096", "1024", "0.5", "2.5"]
+    assert _options.make(slimps.Job("b:1", 4, 2, rank=3), {}).get("rank") == "3"
 
 
 def test_without_options_the_stores_own_hold():
     made = _options.make(None, {})
-    assert (made.compression, made.fixed_threshold_bytes, made.partition_bytes) == (
-        "none",
-        None,
-        1 << 20,
-    )
+    names = ("compression", "threshold", "partition_bytes", "threshold_table")
+    assert [made.get(name) for name in names] == ["none", "auto", "1048576", ""]
+    with pytest.raises(slimps.InvalidArgumentError, match="no option \"compresion\"; there are "):
+        made.get("compresion")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ No call here ends by itself within the test's patience: the store's own deadline
 
 import signal
 import sys
+import threading
 
 import numpy as np
 import slimps
@@ -47,9 +48,12 @@ def pull(store):
 
 
 def pull_with_a_handler(store):
-    """A handler that does not raise lets the wait go on. A handler that raises ends it."""
+    """A handler that does not raise lets the wait go on, and may call the store itself. A handler
+    that raises ends the wait."""
 
     def handle(number, frame):
+        store.push("v", ONES)
+        store.wait()
         print("handled", flush=True)
 
     def give_up(number, frame):
@@ -67,6 +71,33 @@ def idle():
     print("waiting", flush=True)
     signal.pause()
     store.close()
+
+
+def give_when_told():
+    """The other worker of a test, which pushes once it gets SIGUSR1."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    with open_store() as store:
+        store.init(["w", "v"], [ONES, ONES])
+        print("waiting", flush=True)
+        signal.sigwait([signal.SIGUSR1])
+        store.push("w", ONES)
+        store.barrier()
+
+
+def end_with_pulls(end):
+    """Python ends while a pull, and a thread's pull, are under way."""
+    store = open_store()
+    store.init(["w", "v"], [ONES, ONES])
+    store.push(["w", "v"], [ONES, ONES])
+    store.pull_then(
+        "w", np.zeros(4, np.float32), lambda error: print("done was called", flush=True)
+    )
+    threading.Thread(target=store.pull, args=("v", np.zeros(4, np.float32)), daemon=True).start()
+    end()
+
+
+def fail():
+    raise LookupError("no more data")
 
 
 def told(call):
@@ -90,6 +121,10 @@ WHAT = {
     "init": lambda: with_store(lambda store: store.init("new", ONES)),
     "handler": lambda: with_store(pull_with_a_handler, LookupError),
     "idle": idle,
+    "give_when_told": give_when_told,
+    "end": lambda: end_with_pulls(lambda: None),
+    "end_by_exit": lambda: end_with_pulls(sys.exit),
+    "end_by_exception": lambda: end_with_pulls(fail),
     "told_at_barrier": lambda: told(lambda store: store.barrier()),
     "told_at_pull": lambda: told(pull),
     "leave": lambda: open_store().close(),

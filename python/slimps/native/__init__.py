@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libslimps.so.1, the C API of slimps (slimps/c_api.h), by ctypes. Use the package slimps instead.
+
+    library.py        finds the library and declares its functions
+    structs.py        the structs of its headers
+    options.py        what a store is made with
+    optimizer.py      what the servers run
+    store.py          a store
+    exchange.py       a model's training steps
+    calls.py          waits, so that signal handlers and other threads run meanwhile
+    completions.py    waits for pulls on a thread of its own
+    arrays.py         addresses of arrays, lists of keys with their arrays
+    updating.py       a local store's updater
+    requirements.py   what Python must bring along
+
+Arrays are packed: contiguous float32.
+"""
+
+from slimps.native import requirements
+
+requirements.check()
+
+from slimps.native.arrays import are_apart  # noqa: E402
+from slimps.native.exchange import Exchange, ExchangeSettings  # noqa: E402
+from slimps.native.optimizer import OptimizerSpec, Schedule  # noqa: E402
+from slimps.native.options import Options  # noqa: E402
+from slimps.native.store import Store  # noqa: E402
+from slimps.native.structs import LAYERS  # noqa: E402
+
+__all__ = [
+    "LAYERS",
+    "Exchange",
+    "ExchangeSettings",
+    "OptimizerSpec",
+    "Options",
+    "Schedule",
+    "Store",
+    "are_apart",
+]

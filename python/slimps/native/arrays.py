@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Addresses of numpy arrays, and lists of keys with their arrays as the library takes them."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from array import array
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from slimps.native import structs
+from slimps.native.library import text
+
+Name = Union[int, str]
+
+_FLOAT32 = np.dtype(np.float32)
+_addressof = ctypes.addressof
+_view: Any = (ctypes.c_char * 0).from_buffer  # far cheaper than ndarray.ctypes; for writable arrays
+
+
+def address(values: np.ndarray) -> int:
+    """Returns the address of a packed array's first element.
+
+    TypeError: not an array of contiguous float32.
+    """
+    try:
+        return address_to_write(values)
+    except TypeError:  # read-only
+        found: int = _packed(values).ctypes.data
+        return found
+
+
+def address_to_write(values: np.ndarray) -> int:
+    """Same as address(). TypeError: also if the array is read-only."""
+    try:
+        if values.dtype == _FLOAT32:
+            return _addressof(_view(values))
+    except (AttributeError, TypeError):
+        pass
+    _packed(values)
+    raise TypeError("array: expected one to write, got a read-only one")
+
+
+def _packed(values: np.ndarray) -> np.ndarray:
+    if not isinstance(values, np.ndarray):
+        raise TypeError("array: expected an array of numpy.float32, got %s" % type(values).__name__)
+    if values.dtype != _FLOAT32 or not values.flags.c_contiguous:
+        raise TypeError(
+            "array: expected contiguous float32, got %s with strides %s"
+            % (values.dtype, values.strides)
+        )
+    return values
+
+
+def are_apart(arrays: Sequence[np.ndarray]) -> bool:
+    """True if no two of these packed arrays overlap."""
+    starts = np.array([address(one) for one in arrays], np.uint64)
+    ends = starts + np.array([one.nbytes for one in arrays], np.uint64)
+    order = np.argsort(starts, kind="stable")
+    reached = np.maximum.accumulate(ends[order])  # the farthest end so far
+    return bool((starts[order][1:] >= reached[:-1]).all())
+
+
+class Keys(Dict[Name, Tuple[int, int, int]]):
+    """A store's keys: name -> kind, number and address of the text, as in slimps_key. Thread-safe.
+
+    InvalidArgumentError: a text that the library cannot take.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._texts: List[ctypes.c_char_p] = []  # keeps the texts alive
+
+    def __missing__(self, name: Name) -> Tuple[int, int, int]:
+        if isinstance(name, str):
+            kept = ctypes.c_char_p(text(name, "key"))
+            self._texts.append(kept)
+            place = ctypes.cast(kept, ctypes.c_void_p).value or 0
+            made = (structs.KEY_TEXT, 0, place)
+        else:
+            made = (structs.KEY_INT, name & (2**64 - 1), 0)
+        self[name] = made
+        return made
+
+    def struct(self, name: Name) -> structs.Key:
+        kind, number, place = self[name]
+        return structs.Key(kind, 0, number, place)
+
+
+class Items:
+    """An array of slimps_item, which lives as long as this.
+
+    gradients  for each name, one array per device; None: nothing to push
+    outs       for each name, the array to pull into; None: nothing to pull
+    """
+
+    def __init__(
+        self,
+        keys: Keys,
+        names: Sequence[Name],
+        gradients: Optional[Sequence[Sequence[np.ndarray]]] = None,
+        outs: Optional[Sequence[np.ndarray]] = None,
+    ) -> None:
+        self._arrays = gradients, outs
+        self._devices = array("Q", [address(one) for devices in gradients or () for one in devices])
+        pointers = self._devices.buffer_info()[0]
+        words: List[int] = []
+        for name, devices, out in zip(
+            names, gradients or itertools.repeat(()), outs or itertools.repeat(None)
+        ):
+            count = len(devices)
+            words += (
+                64,  # bytes of a slimps_item
+                *keys[name],
+                pointers,
+                count,
+                0 if out is None else address_to_write(out),
+                devices[0].size if out is None else out.size,
+            )
+            pointers += 8 * count
+        self._words = array("Q", words)
+        self.address, _ = self._words.buffer_info()
+        self.count = len(names)
+
+
+def shape_of(shape: Iterable[int]) -> Any:
+    """Returns a C array of a tensor's extents."""
+    extents = tuple(shape)
+    return (ctypes.c_int64 * len(extents))(*extents)

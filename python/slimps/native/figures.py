@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a store has counted, and what was decided."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Callable, Dict, List, Optional
+
+from slimps.native import structs
+from slimps.native.library import check, lib, sized
+
+_TOTALS = ("bytes_pushed", "bytes_pulled", "copy_s", "encode_s", "send_s", "wait_s", "decode_s")
+
+
+def number(function: Callable[..., int], *arguments: Any) -> int:
+    """Returns the number of 32 bits that `function` writes through its last argument."""
+    found = ctypes.c_uint32()
+    check(function(*arguments, ctypes.byref(found)))
+    return found.value
+
+
+def totals(store: int) -> Dict[str, float]:
+    found, pointer = sized(structs.Totals)
+    check(lib.slimps_get_totals(store, pointer))
+    return {name: getattr(found, name) for name in _TOTALS}
+
+
+def decision(store: int) -> Optional[Dict[str, Any]]:
+    """Returns KVStore.decision()'s dict; None if nothing is decided."""
+    found, pointer = sized(structs.Decision)
+    check(lib.slimps_get_decision(store, pointer))
+    if not found.is_decided:
+        return None
+
+    def threshold(size: int) -> Optional[int]:
+        return None if size == structs.NOT_COMPRESSED else size
+
+    return {
+        "from_round": found.from_round,
+        "codec": found.codec.decode("utf-8"),
+        "threshold_bytes": threshold(found.threshold_bytes),
+        "pull_codec": found.pull_codec.decode("utf-8"),
+        "pull_threshold_bytes": threshold(found.pull_threshold_bytes),
+        "table": [
+            {
+                "direction": "pull" if row.is_pull else "push",
+                "bytes": row.bytes,
+                "t_c_ms": row.t_c_ms,
+                "t_cq_ms": row.t_cq_ms,
+                "t_pq_ms": row.t_pq_ms,
+            }
+            for row in _table(store)
+        ],
+    }
+
+
+def _table(store: int) -> List[structs.ThresholdRow]:
+    count = ctypes.c_size_t()
+    room = 0
+    while True:
+        rows = (structs.ThresholdRow * room)()
+        check(lib.slimps_get_threshold_table(store, rows, room, ctypes.byref(count)))
+        if count.value <= room:
+            return list(rows[: count.value])
+        room = count.value

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stops the package from being imported is said in one line, with what to do."""
+
+import glob
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+PACKAGE = os.path.abspath("python/package")
+
+
+def said_by(code, *path):
+    """Returns the last line of a Python that fails at `code`. `path` comes before the package."""
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=dict(os.environ, PYTHONPATH=os.pathsep.join([*map(str, path), PACKAGE])),
+        check=False,
+    )
+    assert ran.returncode == 1, ran.stdout
+    return ran.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "numpy, complaint",
+    [
+        ("__version__ = '1.21.6'", "numpy 1.21.6: "),
+        ("raise ImportError('no module named numpy')", "none (no module named numpy): "),
+    ],
+)
+def test_numpy_is_missing_or_too_old(tmp_path, numpy, complaint):
+    (tmp_path / "numpy.py").write_text(numpy)
+    assert said_by("import slimps", tmp_path) == (
+        "ImportError: slimps needs numpy 1.22 or newer, and %s has %s%s -m pip install --upgrade "
+        "numpy" % (sys.executable, complaint, sys.executable)
+    )
+
+
+def test_another_machine():
+    said = said_by("import platform; platform.machine = lambda: 'aarch64'; import slimps")
+    assert said == (
+        "ImportError: slimps runs on Linux on x86-64 alone, and this is Linux on aarch64: use "
+        "another machine"
+    )
+
+
+def test_a_machine_whose_glibc_is_too_old():
+    said = said_by(
+        "import ctypes\n"
+        "def load(path): raise OSError(\"libm.so.6: version `GLIBC_2.38' not found\")\n"
+        "ctypes.CDLL = load\n"
+        "import slimps"
+    )
+    assert said == (
+        "ImportError: slimps needs glibc 2.38 or newer, and this machine's is older: use a newer "
+        "distribution, or a container of one"
+    )
+
+
+@pytest.mark.parametrize(
+    "content, complaint",
+    [
+        (None, "is missing: install the wheel, or build the package by `bazel build"),
+        (b"", "file too short"),
+    ],
+)
+def test_the_library_is_missing_or_no_library(tmp_path, content, complaint):
+    native = tmp_path / "slimps" / "native"
+    shutil.copytree(
+        os.path.join(PACKAGE, "slimps"), tmp_path / "slimps", ignore=lambda *_: ["libslimps.so.1"]
+    )
+    if content is not None:
+        (native / "libslimps.so.1").write_bytes(content)
+    said = said_by("import slimps", tmp_path)
+    assert said.startswith("ImportError: slimps: ")
+    assert str(native / "libslimps.so.1") in said and complaint in said
+
+
+def test_the_library_is_older_than_the_package(tmp_path):
+    shutil.copytree(os.path.join(PACKAGE, "slimps"), tmp_path / "slimps")
+    for name in glob.glob(str(tmp_path / "slimps" / "native" / "library.py")):
+        os.chmod(name, 0o644)
+        with open(name, "a+", encoding="utf-8") as source:
+            source.seek(0)
+            text = source.read()
+            source.truncate(0)
+            source.write(text.replace("API_VERSION = 1001", "API_VERSION = 1999"))
+    assert "is of version 1.001, and the package needs 1.999: install the wheel again" in said_by(
+        "import slimps", tmp_path
+    )
