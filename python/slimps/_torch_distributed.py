@@ -29,8 +29,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     optimizer         torch.optim.SGD, Adam or AdamW over parameters on the CPU: float32, or float16
                       and bfloat16, whose float32 masters the servers keep. Learning rate and weight
-                      decay may differ between parameter groups and may change (rank 0's count). Its
-                      other options must not change
+                      decay may differ between parameter groups. They may change, and so may a
+                      momentum above 0 or the first beta (rank 0's count). Its other options must
+                      not change
     named_parameters  model.named_parameters(): the names are the keys, and their order is the
                       priority (front layers first). Or the model itself: then codecs that treat
                       layers differently (adacomp) know each layer's kind, which they otherwise take

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
 
 import torch
 
 from slimps import _torch_optimizer, _torch_parameters
 from slimps.errors import FailedPreconditionError, InvalidArgumentError
 
-# The options that may differ between parameter groups and change from step to step.
+# The options that may differ between parameter groups from the beginning.
 BY_GROUP = ("lr", "weight_decay")
 
 
@@ -67,26 +67,40 @@ def find(optimizer: torch.optim.Optimizer, named: Optional[_torch_parameters.Nam
     )
 
 
+class Hyper(NamedTuple):
+    """The numbers of a group that may change from step to step."""
+
+    lr: float
+    weight_decay: float
+    momentum: float  # SGD's, or the first beta of Adam and AdamW
+
+    @classmethod
+    def of(cls, group: Mapping[str, Any]) -> Hyper:
+        momentum = group["betas"][0] if "betas" in group else group["momentum"]
+        return cls(float(group["lr"]), float(group["weight_decay"]), float(momentum))
+
+
 class Rates:
-    """Each group's learning rate and weight decay, as the servers know them.
+    """Each group's Hyper, as the servers know it.
 
         rates = Rates(optimizer, parameters.group_of)
         rates.tell(optimizer.param_groups, exchange.set_hyper)   # before a step's first gradient
         rates.changed(optimizer.param_groups)                    # afterwards: changes since then
 
-    The other options that the servers know must not change.
+    The other options that the servers know must not change. A momentum of 0 must not either: the
+    servers keep no momentum then.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, group_of: List[int]) -> None:
         self._kind = type(optimizer).__name__
         self._group_of = group_of
         self._fixed = [self._fixed_of(group) for group in optimizer.param_groups]
-        self._told: List[Optional[Tuple[float, float]]] = [None] * len(self._fixed)
+        self._told: List[Optional[Hyper]] = [None] * len(self._fixed)
 
     def tell(
-        self, groups: List[Dict[str, Any]], set_hyper: Callable[[int, float, float], None]
+        self, groups: List[Dict[str, Any]], set_hyper: Callable[[int, float, float, float], None]
     ) -> None:
-        """Calls set_hyper(parameter's index, learning rate, weight decay) for groups that changed.
+        """Calls set_hyper(parameter's index, *Hyper) for groups that changed.
 
         FailedPreconditionError: another option has changed.
         """
@@ -94,10 +108,10 @@ class Rates:
             fixed = self._fixed_of(group)
             if fixed != self._fixed[number]:
                 raise FailedPreconditionError(
-                    "parameter group %d: the servers know %s; only %s may change, got %s"
-                    % (number, self._fixed[number], " and ".join(BY_GROUP), fixed)
+                    "parameter group %d: the servers know %s; only lr, weight_decay and a momentum "
+                    "above 0 may change, got %s" % (number, self._fixed[number], fixed)
                 )
-            hyper = _rates_of(group)
+            hyper = Hyper.of(group)
             if hyper == self._told[number]:
                 continue
             for index, home in enumerate(self._group_of):
@@ -108,18 +122,22 @@ class Rates:
     def changed(self, groups: List[Dict[str, Any]]) -> Optional[str]:
         """Returns, in words, which group's rates differ from those told; None: no group's."""
         for number, group in enumerate(groups):
-            told, now = self._told[number], _rates_of(group)
+            told, now = self._told[number], Hyper.of(group)
             if told is not None and told != now:
-                return "%s of parameter group %d" % (" and ".join(BY_GROUP), number)
+                changed = [
+                    name for name in told._fields if getattr(told, name) != getattr(now, name)
+                ]
+                return "%s of parameter group %d" % (" and ".join(changed), number)
         return None
 
     def _fixed_of(self, group: Dict[str, Any]) -> Dict[str, Any]:
-        return {
+        fixed = {
             name: value
             for name, value in _torch_optimizer.known_to_servers(self._kind, group).items()
             if name not in BY_GROUP
         }
-
-
-def _rates_of(group: Dict[str, Any]) -> Tuple[float, float]:
-    return float(group["lr"]), float(group["weight_decay"])
+        if "betas" in fixed:
+            fixed["betas"] = fixed["betas"][1:]
+        elif fixed["momentum"]:
+            del fixed["momentum"]
+        return fixed

@@ -180,11 +180,13 @@ slimps_status slimps_exchange_end_step(slimps_exchange* exchange) {
 }
 
 slimps_status slimps_exchange_set_hyper(slimps_exchange* exchange, size_t index,
-                                        double learning_rate, double weight_decay) {
+                                        double learning_rate, double weight_decay,
+                                        double momentum) {
   return AskExchange(__func__, exchange, [&](const Exchange& one) -> absl::Status {
     SLIMPS_RETURN_IF_ERROR(slimps::CheckIndex(one, index));
-    return one.exchange->SetHyper(index,
-                                  {.learning_rate = learning_rate, .weight_decay = weight_decay});
+    slimps::Hyper hyper{.learning_rate = learning_rate, .weight_decay = weight_decay};
+    if (momentum != SLIMPS_OWN_MOMENTUM) hyper.momentum = momentum;
+    return one.exchange->SetHyper(index, hyper);
   });
 }
 

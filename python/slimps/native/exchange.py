@@ -103,8 +103,18 @@ class Exchange:
         gradients, self._gradients = self._gradients, []
         self._run(lib.slimps_exchange_end_step, self._exchange, lent=gradients)
 
-    def set_hyper(self, index: int, learning_rate: float, weight_decay: float) -> None:
-        self._run(lib.slimps_exchange_set_hyper, self._exchange, index, learning_rate, weight_decay)
+    def set_hyper(
+        self, index: int, learning_rate: float, weight_decay: float, momentum: float
+    ) -> None:
+        """Sets a parameter's numbers. `momentum` is SGD's, or beta1 of Adam and AdamW."""
+        self._run(
+            lib.slimps_exchange_set_hyper,
+            self._exchange,
+            index,
+            learning_rate,
+            weight_decay,
+            momentum,
+        )
 
     def drain(self) -> None:
         self._run(lib.slimps_exchange_drain, self._exchange)

@@ -95,8 +95,10 @@ TEST_P(CApiExchangeOf, IsTheExchangeOfCpp) {
     ASSERT_C_OK(Step(a, b[0]));
     same("after a step");
     if (step == 3) {
-      ASSERT_TRUE((*exchange)->SetHyper(0, {.learning_rate = 0.5, .weight_decay = 0.1}).ok());
-      ASSERT_C_OK(slimps_exchange_set_hyper(exchange_.get(), 0, 0.5, 0.1));
+      ASSERT_TRUE((*exchange)
+                      ->SetHyper(0, {.learning_rate = 0.5, .weight_decay = 0.1, .momentum = 0.25})
+                      .ok());
+      ASSERT_C_OK(slimps_exchange_set_hyper(exchange_.get(), 0, 0.5, 0.1, 0.25));
     }
   }
   ASSERT_TRUE((*exchange)->Drain().ok());
@@ -188,7 +190,8 @@ TEST_F(CApiExchange, CallsThatMakeNoSenseAreRefused) {
   EXPECT_C_REFUSES(slimps_exchange_begin_step(made), "exchange: expected a pointer");
   EXPECT_C_REFUSES(slimps_exchange_gradient(made, 0, &one, 1), "exchange: expected a pointer");
   EXPECT_C_REFUSES(slimps_exchange_end_step(made), "exchange: expected a pointer");
-  EXPECT_C_REFUSES(slimps_exchange_set_hyper(made, 0, 1, 0), "exchange: expected a pointer");
+  EXPECT_C_REFUSES(slimps_exchange_set_hyper(made, 0, 1, 0, SLIMPS_OWN_MOMENTUM),
+                   "exchange: expected a pointer");
   EXPECT_C_REFUSES(slimps_exchange_drain(made), "exchange: expected a pointer");
   EXPECT_C_REFUSES(slimps_exchange_get_times(made, &times), "exchange: expected a pointer");
   slimps_exchange_destroy(made);
@@ -200,8 +203,10 @@ TEST_F(CApiExchange, CallsThatMakeNoSenseAreRefused) {
   EXPECT_C_REFUSES(slimps_exchange_gradient(exchange, 1, nullptr, 1), "gradient: expected 1");
   EXPECT_C_OK(slimps_exchange_gradient(exchange, 0, &one, 1)) << "errors are the step's";
   EXPECT_C_REFUSES(slimps_exchange_end_step(exchange), "key a");
-  EXPECT_C_FAILS(slimps_exchange_set_hyper(exchange, 2, 1, 0), SLIMPS_OUT_OF_RANGE, "below 2");
-  EXPECT_C_REFUSES(slimps_exchange_set_hyper(exchange, 0, -1, 0), "learning_rate");
+  EXPECT_C_FAILS(slimps_exchange_set_hyper(exchange, 2, 1, 0, SLIMPS_OWN_MOMENTUM),
+                 SLIMPS_OUT_OF_RANGE, "below 2");
+  EXPECT_C_REFUSES(slimps_exchange_set_hyper(exchange, 0, -1, 0, SLIMPS_OWN_MOMENTUM),
+                   "learning_rate");
   EXPECT_C_REFUSES(slimps_exchange_get_times(exchange, nullptr), "times: expected a pointer");
   EXPECT_C_REFUSES(slimps_exchange_get_times(exchange, &times), "times.struct_size: expected");
 }
@@ -241,7 +246,8 @@ TEST_F(CApiExchange, OneOfABackgroundHandleWaitsByItsCall) {
   const char* const busy = "the call is under way";
   EXPECT_C_FAILS(slimps_exchange_gradient(made, 0, model_.a.data(), 2), SLIMPS_FAILED_PRECONDITION,
                  busy);
-  EXPECT_C_FAILS(slimps_exchange_set_hyper(made, 0, 1, 0), SLIMPS_FAILED_PRECONDITION, busy);
+  EXPECT_C_FAILS(slimps_exchange_set_hyper(made, 0, 1, 0, SLIMPS_OWN_MOMENTUM),
+                 SLIMPS_FAILED_PRECONDITION, busy);
   EXPECT_C_FAILS(slimps_exchange_get_times(made, &times), SLIMPS_FAILED_PRECONDITION, busy);
   EXPECT_C_FAILS(slimps_exchange_begin_step(made), SLIMPS_FAILED_PRECONDITION, busy);
   held->Answer("a", absl::OkStatus());
