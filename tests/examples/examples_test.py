@@ -7,12 +7,12 @@ import re
 import sys
 import unittest
 
-TOOLS = os.path.join(
-    os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "tools"
+PACKAGES = os.path.join(
+    os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "python"
 )
-sys.path.insert(0, TOOLS)
+sys.path.insert(0, PACKAGES)
 
-from cli import job_launch  # noqa: E402
+from slimps_launch import job_launch  # noqa: E402
 
 LAST = re.compile(
     r"worker0\| loss ([\d.]+),(?: accuracy ([\d.]+) %,)? (\d+) samples/s, "

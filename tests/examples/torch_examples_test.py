@@ -10,9 +10,9 @@ import tempfile
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path.insert(0, os.path.join(ROOT, "tools"))
+sys.path.insert(0, os.path.join(ROOT, "python"))
 
-from cli import job_launch  # noqa: E402
+from slimps_launch import job_launch  # noqa: E402
 
 PYTHON = "/usr/bin/python3"
 ENVIRONMENT = {

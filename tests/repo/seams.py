@@ -56,7 +56,7 @@ RULES = [
     ),
 ]
 PYTHON_RENAME = re.compile(r"\bos\.(replace|rename)\(")
-PYTHON_FILES = re.compile(r"python/slimps/_whole_file\.py$|tools/cli/out_files\.py$")
+PYTHON_FILES = re.compile(r"python/slimps/_whole_file\.py$|python/slimps_launch/out_files\.py$")
 
 
 def check_cpp(path, text):

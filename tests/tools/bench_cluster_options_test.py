@@ -21,6 +21,7 @@ from bench.cluster import net  # noqa: E402
 from bench.cluster import cluster_options as flags_of  # noqa: E402
 from bench import report_tables  # noqa: E402
 from cli import setup  # noqa: E402
+from slimps_launch import errors  # noqa: E402
 
 
 def settled(*arguments):
@@ -241,7 +242,7 @@ class ProfilesTest(unittest.TestCase):
     def test_a_file_that_cannot_be_written_any_more_is_named(self):
         profiles = cluster.Profiles("/dev/full")
         with self.assertRaisesRegex(
-            setup.SetupError, "cannot write /dev/full: No space left on device"
+            errors.LaunchError, "cannot write /dev/full: No space left on device"
         ):
             profiles.get(("m",), lambda: {"threshold": 1, "pull_threshold": 1})
 

@@ -14,8 +14,8 @@ TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
 sys.path.insert(0, TOOLS)
 
 from bench import common  # noqa: E402
-from bench import schema  # noqa: E402
 from cli import setup  # noqa: E402
+from slimps_launch import schema  # noqa: E402
 
 
 class FlagTypesTest(unittest.TestCase):

@@ -15,11 +15,12 @@ from unittest import mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
-sys.path[:0] = [TOOLS, HERE]
+PACKAGES = os.path.join(os.path.dirname(TOOLS), "python")
+sys.path[:0] = [PACKAGES, HERE]
 
 import folder_case  # noqa: E402
-from cli import out_files  # noqa: E402
-from cli import setup  # noqa: E402
+from slimps_launch import errors  # noqa: E402
+from slimps_launch import out_files  # noqa: E402
 
 
 class WritableTest(folder_case.FolderCase):
@@ -112,7 +113,7 @@ class SaveTest(folder_case.FolderCase):
 
     def test_a_full_disk_is_one_clear_error(self):
         with self.assertRaisesRegex(
-            setup.SetupError, "^cannot write /dev/full: No space left on device$"
+            errors.LaunchError, "^cannot write /dev/full: No space left on device$"
         ):
             out_files.save_json("/dev/full", {"a": 1})
 

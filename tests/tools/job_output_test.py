@@ -6,11 +6,11 @@ import sys
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
-sys.path[:0] = [TOOLS, HERE]
+PACKAGES = os.path.join(os.path.dirname(os.path.dirname(HERE)), "python")
+sys.path[:0] = [PACKAGES, HERE]
 
-from cli import job_node  # noqa: E402
-from cli import job_output  # noqa: E402
+from slimps_launch import job_node  # noqa: E402
+from slimps_launch import job_output  # noqa: E402
 
 
 class OutputTest(unittest.TestCase):

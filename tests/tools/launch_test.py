@@ -13,14 +13,14 @@ import unittest
 from unittest import mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
-sys.path[:0] = [TOOLS, HERE, os.path.join(os.path.dirname(HERE), "repo")]
+PACKAGES = os.path.join(os.path.dirname(os.path.dirname(HERE)), "python")
+sys.path[:0] = [PACKAGES, HERE, os.path.join(os.path.dirname(HERE), "repo")]
 
 import folder_case  # noqa: E402
-from cli import job_launch  # noqa: E402
-from cli import job_node  # noqa: E402
-from cli import job_output  # noqa: E402
 from eventually import eventually  # noqa: E402
+from slimps_launch import job_launch  # noqa: E402
+from slimps_launch import job_node  # noqa: E402
+from slimps_launch import job_output  # noqa: E402
 
 FAKE = [sys.executable, os.path.join(HERE, "fake_node.py")]
 
@@ -337,10 +337,10 @@ class LaunchTest(folder_case.FolderCase):
         script = self.path("launch.py")
         with open(script, "w", encoding="utf-8") as out:
             out.write(
-                "import sys\nsys.path.insert(0, %r)\nfrom cli import job_launch\n"
+                "import sys\nsys.path.insert(0, %r)\nfrom slimps_launch import job_launch\n"
                 "job = job_launch.Job(%r, %r, %r, 1, 1)\njob_launch.Launcher(job).run()\n"
                 % (
-                    TOOLS,
+                    PACKAGES,
                     FAKE + ["wait"],
                     FAKE + ["wait"],
                     [

@@ -14,12 +14,13 @@ from unittest import mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
-sys.path[:0] = [TOOLS, HERE]
+PACKAGES = os.path.join(os.path.dirname(os.path.dirname(HERE)), "python")
+sys.path[:0] = [PACKAGES, HERE]
 
 import folder_case  # noqa: E402
 from traces import BASE, SVG, elements, event, metadata, name_event, part_text, spans  # noqa: E402
-from cli import job_launch  # noqa: E402
-from cli import job_trace  # noqa: E402
+from slimps_launch import job_launch  # noqa: E402
+from slimps_launch import job_trace  # noqa: E402
 
 
 class MergeTest(folder_case.FolderCase):

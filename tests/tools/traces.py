@@ -7,10 +7,10 @@ import sys
 import xml.etree.ElementTree
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
-sys.path[:0] = [TOOLS, HERE]
+PACKAGES = os.path.join(os.path.dirname(os.path.dirname(HERE)), "python")
+sys.path[:0] = [PACKAGES, HERE]
 
-from cli import job_trace  # noqa: E402
+from slimps_launch import job_trace  # noqa: E402
 
 BASE = 1700000000000000000
 SVG = "{http://www.w3.org/2000/svg}"

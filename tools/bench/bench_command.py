@@ -15,10 +15,10 @@ from bench.soak import soak_bench
 from bench import report_tables
 from bench.torch import torch_bench
 from bench.transport import transport_bench
-from cli import out_files
-from cli import job_node
 from cli import setup
 from bench.common import Parser
+from slimps_launch import out_files
+from slimps_launch import job_node
 
 TARGET = "//tools/bench/codec:bench_codec"
 PROGRAM = os.path.join(setup.REPOSITORY, "bazel-bin", "tools", "bench", "codec", "bench_codec")

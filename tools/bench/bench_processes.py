@@ -18,8 +18,8 @@ import tempfile
 import threading
 import time
 
-from cli import job_node
 from cli import setup
+from slimps_launch import job_node
 
 ANSWER_SECONDS = 120.0  # timeout of one command
 START_SECONDS = 60.0

@@ -3,10 +3,10 @@
 
 from bench.cluster import cluster_tables
 from bench.torch import python_bench
-from bench import schema
 from bench.torch import torch_bench
 from bench.transport import transport_tables
 from bench.common import markdown_table, verdict
+from slimps_launch import schema
 
 OTHER_TABLES = {
     "cluster": cluster_tables,

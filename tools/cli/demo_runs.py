@@ -9,10 +9,10 @@ import sys
 import tempfile
 
 from cli import curves_svg
-from cli import out_files
-from cli import job_launch
 from cli import setup
-from cli import job_trace
+from slimps_launch import out_files
+from slimps_launch import job_launch
+from slimps_launch import job_trace
 
 LINK = "100mbit"
 WORKERS = 2

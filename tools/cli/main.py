@@ -12,13 +12,14 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 from bench import bench_command  # noqa: E402
 from bench import common  # noqa: E402
 from cli import demo_runs  # noqa: E402
-from cli import out_files  # noqa: E402
-from cli import job_launch  # noqa: E402
 from cli import lint  # noqa: E402
 from cli import python_package  # noqa: E402
 from cli import setup  # noqa: E402
 from cli import test_run  # noqa: E402
-from cli import job_trace  # noqa: E402
+from slimps_launch import out_files  # noqa: E402
+from slimps_launch import errors  # noqa: E402
+from slimps_launch import job_launch  # noqa: E402
+from slimps_launch import job_trace  # noqa: E402
 
 USAGE = """usage: slimps COMMAND [ARGUMENT ...]
 
@@ -156,7 +157,7 @@ def main(arguments):
         return 2
     try:
         return commands[arguments[0]](arguments[1:])
-    except setup.SetupError as error:
+    except errors.LaunchError as error:
         print("slimps: %s" % error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:

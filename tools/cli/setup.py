@@ -6,6 +6,8 @@ import shutil
 import subprocess
 import sys
 
+from slimps_launch import errors
+
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 PACKAGE_LIST = os.path.join(REPOSITORY, "tools", "debian_packages.txt")
 
@@ -17,8 +19,8 @@ PROGRAMS = {
 }
 
 
-class SetupError(Exception):
-    """An error for the user. Only its message is shown."""
+class SetupError(errors.LaunchError):
+    """Something is missing, or did not do what it should. Only the message is shown."""
 
 
 def wanted_packages(path=PACKAGE_LIST):

@@ -13,10 +13,10 @@ import xml.etree.ElementTree
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", ".."))
 TOOLS = os.path.join(ROOT, "tools")
-sys.path.insert(0, TOOLS)
+sys.path.insert(0, os.path.join(ROOT, "python"))
 
-from cli import job_launch  # noqa: E402
-from cli import job_trace  # noqa: E402
+from slimps_launch import job_launch  # noqa: E402
+from slimps_launch import job_trace  # noqa: E402
 
 DIGITS = "/usr/lib/python3/dist-packages/sklearn/datasets/data/digits.csv.gz"
 PROGRAMS = {

@@ -13,9 +13,10 @@ from bench.cluster import cluster_options as flags_of
 from bench.cluster import systems
 from bench.cluster import cluster_tables as tables
 from bench import common
-from bench import schema
-from cli import out_files
 from cli import setup
+from slimps_launch import schema
+from slimps_launch import errors
+from slimps_launch import out_files
 
 PROGRAMS = {
     "slimps_scheduler": setup.PROGRAMS["slimps_scheduler"],
@@ -398,7 +399,7 @@ def keep(path, report):
     if path and not out_files.is_special(path):
         try:
             out_files.save_json(path, report)
-        except setup.SetupError as error:
+        except errors.LaunchError as error:
             progress("slimps: %s; going on" % error)
 
 

@@ -11,9 +11,9 @@ import threading
 import time
 
 from bench.cluster import net
-from cli import out_files
-from cli import job_node
 from cli import setup
+from slimps_launch import out_files
+from slimps_launch import job_node
 
 PORT = 7000  # always free: nothing else runs in these namespaces
 LAST_LINES = 12

@@ -4,8 +4,8 @@
 
 from bench.cluster import net
 from bench.cluster import systems
-from cli import out_files
 from bench.common import Parser, name_list, number
+from slimps_launch import out_files
 
 UNSHAPED_COMPUTE = "1gbit"  # an unshaped link uses the compute times of this rate
 LONGEST = 1e6  # seconds

@@ -4,7 +4,16 @@
 import re
 
 from bench.common import markdown_table, ratio, size_name, text_table, verdict
-from bench.schema import COUNT, NUMBER, NUMBER_OR_NULL, POSITIVE, SIZE_OR_NULL, TEXT, Kind, Optional
+from slimps_launch.schema import (
+    COUNT,
+    NUMBER,
+    NUMBER_OR_NULL,
+    POSITIVE,
+    SIZE_OR_NULL,
+    TEXT,
+    Kind,
+    Optional,
+)
 
 HEADINGS = (
     "system",

@@ -11,9 +11,9 @@ import sys
 
 from bench import common
 from bench import bench_processes
-from cli import out_files
 from cli import setup
 from bench.common import Parser, number
+from slimps_launch import out_files
 
 PROGRAMS = {
     "slimps_scheduler": setup.PROGRAMS["slimps_scheduler"],

@@ -13,11 +13,11 @@ import statistics
 
 from bench import common
 from bench import bench_processes
-from bench import schema
-from cli import out_files
 from cli import python_package
 from cli import setup
 from bench.common import Parser, markdown_table, number, text_table, verdict
+from slimps_launch import schema
+from slimps_launch import out_files
 
 PROGRAMS = {
     "slimps_scheduler": setup.PROGRAMS["slimps_scheduler"],

@@ -13,11 +13,11 @@ import sys
 from bench.cluster import cluster_job as jobs
 from bench.cluster import net
 from bench import common
-from bench import schema
-from cli import out_files
 from cli import python_package
 from cli import setup
 from bench.common import Parser, markdown_table, name_list, number, text_table, verdict
+from slimps_launch import schema
+from slimps_launch import out_files
 
 PROGRAMS = {name: setup.PROGRAMS[name] for name in ("slimps_scheduler", "slimps_server")}
 WORKER = os.path.join(setup.REPOSITORY, "tools", "bench", "torch", "bench_torch_worker.py")

@@ -19,9 +19,9 @@ from bench import common
 from bench import bench_processes
 from bench.transport import transport_runs as runs
 from bench.transport import transport_tables as tables
-from cli import out_files
 from cli import setup
 from bench.common import name_list, number
+from slimps_launch import out_files
 
 TRANSPORTS = ("tcp", "ipc", "shm")
 SIZES = "4Ki,16Ki,64Ki,256Ki,1Mi,4Mi,16Mi,64Mi"

@@ -2,7 +2,7 @@
 """The tables of slimps bench transport, with the bars, for a terminal and as markdown."""
 
 from bench.common import markdown_table, size_name, text_table, verdict
-from bench.schema import COUNT, NUMBER, POSITIVE, TEXT, Cases
+from slimps_launch.schema import COUNT, NUMBER, POSITIVE, TEXT, Cases
 
 LARGE = 1 << 20
 STREAM_BAR = 0.80  # tcp and ipc / raw ZeroMQ's two-way figure, at least, from LARGE on

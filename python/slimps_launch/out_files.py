@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 
-from cli import setup
+from slimps_launch import errors
 
 
 def draft_of(path):
@@ -84,15 +84,15 @@ def sync_folder(path):
 
 
 def save_text(path, text):
-    """Writes a text file as a whole. SetupError: it could not be written."""
+    """Writes a text file as a whole. LaunchError: it could not be written."""
     try:
         save(path, lambda out: out.write(text))
     except OSError as error:
-        raise setup.SetupError("cannot write %s: %s" % (path, error.strerror)) from error
+        raise errors.LaunchError("cannot write %s: %s" % (path, error.strerror)) from error
 
 
 def save_json(path, value, **layout):
-    """Writes a JSON file as a whole. SetupError: it could not be written."""
+    """Writes a JSON file as a whole. LaunchError: it could not be written."""
     save_text(path, json.dumps(value, **(layout or {"indent": 1})) + "\n")
 
 

@@ -14,9 +14,9 @@ import os
 import sys
 import tempfile
 
-from cli import out_files
-from cli import trace_svg
-from bench.schema import NUMBER, SIZE, TEXT, Cases, Kind, check
+from slimps_launch import out_files
+from slimps_launch import trace_svg
+from slimps_launch.schema import NUMBER, SIZE, TEXT, Cases, Kind, check
 
 VARIABLE = "SLIMPS_TRACE"  # means --trace for every process that the launcher starts
 FLAG_HELP = (

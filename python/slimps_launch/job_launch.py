@@ -19,8 +19,8 @@ import tempfile
 import threading
 import time
 
-from cli import job_node
-from cli import job_output
+from slimps_launch import job_node
+from slimps_launch import job_output
 
 # The scheduler's words for the node whose failure ended a job.
 BLAMED = re.compile(r"(?:worker|server) \d+ \(host [^)]*, pid (\d+)\)")
