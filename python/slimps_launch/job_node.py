@@ -13,14 +13,24 @@ PR_SET_PDEATHSIG = 1
 class Node:
     """One process, its output and how it ended."""
 
-    def __init__(self, name, role, command):
+    def __init__(self, name, role, command, cores=None):
         self.name = name
         self.role = role
         self.command = command
+        self.cores = cores  # the cores that it may use; None: all
         self.process = None
         self.reader = None
         self.status = None  # as in subprocess: negative is a signal
         self.last_lines = collections.deque(maxlen=LAST_LINES)
+
+    @property
+    def pid(self):
+        """The process's number on its machine; None if it was not started."""
+        return None if self.process is None else self.process.pid
+
+    def signal(self, number):
+        """Sends a signal to the process and to what it has started."""
+        signal_group(self, number)
 
     def describe_end(self):
         if self.status is None:
@@ -42,10 +52,10 @@ def exit_status(status):
     return 128 - status if status < 0 else status
 
 
-def die_with_parent():
-    """Returns a function for a child to run before exec.
+def die_with_parent(cores=None):
+    """Returns a function for a child to run before exec. The child then keeps to `cores`, if given.
 
-    The child then gets SIGKILL when the launcher ends, in whatever way.
+    It gets SIGKILL when the thread that started it ends, in whatever way.
     """
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     parent = os.getpid()
@@ -54,6 +64,8 @@ def die_with_parent():
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
+        if cores:
+            os.sched_setaffinity(0, cores)
 
     return in_child
 

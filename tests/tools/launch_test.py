@@ -42,8 +42,8 @@ class WatchedLauncher(job_launch.Launcher):
         self.ended = set()  # names of the nodes that it has seen end
         self.when_idle = None
 
-    def _next_event(self, seconds):
-        event = super()._next_event(seconds)
+    def next_event(self, seconds):
+        event = super().next_event(seconds)
         if isinstance(event, job_node.Node):
             self.ended.add(event.name)
         if event is None and self.when_idle is not None:

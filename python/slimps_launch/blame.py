@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who made a job fail, and what is said of it. Pure, but for the lines that it says."""
+
+import re
+
+from slimps_launch import job_node
+from slimps_launch import job_output
+
+# The scheduler's words for the node whose failure ended a job.
+BLAMED = re.compile(r"(?:worker|server) \d+ \(host [^)]*, pid (\d+)\)")
+
+
+def blamed(nodes, failed):
+    """Returns the one of `nodes` that the last lines of failed nodes blame, or None."""
+    named = {
+        found.group(1)
+        for node in failed
+        for line in list(node.last_lines)
+        for found in BLAMED.finditer(line)
+    }
+    return next((node for node in nodes if str(node.pid) in named), None)
+
+
+class Report:
+    """Says why a job failed, through `say`. `output` knows which lines were shown already."""
+
+    def __init__(self, nodes, output, say, verbose):
+        self.nodes = nodes
+        self.output = output
+        self.say = say
+        self.verbose = verbose
+
+    def of(self, failed):
+        """Says which process failed, and returns the exit status.
+
+        Its error comes first, then its last lines that were not shown yet, then which processes
+        ended with it.
+        """
+        # The cause is a process that a signal killed, if there is one, or else the process that the
+        # others blame.
+        named = blamed(self.nodes, failed)
+        culprit = min(
+            failed, key=lambda node: (node.status >= 0, node is not named, node.status == 0)
+        )
+        lines = list(culprit.last_lines)
+        at = None if culprit.status < 0 else job_output.last_error(lines)
+        early = " while workers were running" if culprit.status == 0 else ""
+        self.say(
+            "slimps: the job failed: %s %s%s%s"
+            % (
+                culprit.name,
+                culprit.describe_end(),
+                early,
+                "; it printed nothing" if not lines else "" if at is None else ": " + lines[at],
+            )
+        )
+        unseen = self.output.unseen(culprit)
+        for number, line in enumerate(lines):
+            if number != at and number >= len(lines) - len(unseen):
+                self.say("  %s| %s" % (culprit.name, line))
+        self._others(
+            culprit,
+            None if at is None else lines[at],
+            [node for node in failed if node is not culprit],
+        )
+        return job_node.exit_status(culprit.status) or 1
+
+    def _others(self, culprit, error, failed):
+        """Says which processes ended with the culprit, in one line.
+
+        A process with another reason gets a line of its own.
+        """
+        followers = []
+        for node in failed:
+            lines = list(node.last_lines)
+            at = job_output.last_error(lines)
+            repeats = (
+                at is None
+                or blamed(self.nodes, [node]) is culprit
+                or (error is not None and job_output.words_of(error) in lines[at])
+            )
+            if repeats and node.status >= 0:
+                followers.append(node.name)
+            else:
+                self.say(
+                    "slimps: %s then %s%s"
+                    % (node.name, node.describe_end(), "" if at is None else ": " + lines[at])
+                )
+        if followers:
+            self.say(
+                "slimps: with it ended %s%s"
+                % (
+                    ", ".join(sorted(followers)),
+                    "" if self.verbose else " (--verbose shows what they said)",
+                )
+            )

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Addresses and ports of this machine. IPv4, as most clusters inside are."""
+
+import fcntl
+import ipaddress
+import socket
+import struct
+
+from slimps_launch import errors
+
+SIOCGIFADDR = 0x8915
+ANY_PORT = 9  # for a datagram socket, which is connected and sends nothing
+
+
+def free_port(address="127.0.0.1"):
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        return probe.getsockname()[1]
+
+
+def is_loopback(address):
+    return ipaddress.ip_address(address).is_loopback
+
+
+def interface_address(name):
+    """Returns the address of a network interface. LaunchError: it has none, or is not there."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            answer = fcntl.ioctl(
+                probe.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15])
+            )
+        except OSError:
+            raise errors.LaunchError(
+                "--interface %s: no interface of that name with an IPv4 address; there are %s"
+                % (name, ", ".join(interface for _, interface in socket.if_nameindex()))
+            ) from None
+    return socket.inet_ntoa(answer[20:24])
+
+
+def interface_of(address):
+    """Returns the name of the interface that has this address, or None."""
+    for _, name in socket.if_nameindex():
+        try:
+            if interface_address(name) == address:
+                return name
+        except errors.LaunchError:
+            pass
+    return None
+
+
+def resolve(host):
+    """Returns the address of a host. LaunchError: no such host is known here."""
+    try:
+        return socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0]
+    except OSError as error:
+        raise errors.LaunchError(
+            "host %s is not known here (%s): give its address, or put it into /etc/hosts"
+            % (host, error.strerror)
+        ) from None
+
+
+def route_address(host):
+    """Returns this machine's address on the way to `host`. LaunchError: there is no way."""
+    address = resolve(host)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((address, ANY_PORT))
+        except OSError as error:
+            raise errors.LaunchError(
+                "no route from here to %s (%s): %s" % (host, address, error.strerror)
+            ) from None
+        return probe.getsockname()[0]

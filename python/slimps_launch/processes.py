@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes that one launcher has started: their lines, their ends, signals to them.
+
+Every process leads its own process group and dies with the launcher, so nothing stays behind.
+"""
+
+import queue
+import signal
+import subprocess
+import threading
+import time
+
+from slimps_launch import job_node
+
+
+class Processes:
+    """Owned by the main thread: signals arrive there, and children die with the thread that starts
+    them. Lines are read on threads, one per process.
+    """
+
+    def __init__(self, stop_grace=5.0):
+        self.stop_grace = stop_grace  # seconds from the signal to SIGKILL
+        self.nodes = []
+        self.events = queue.SimpleQueue()  # a Node that ended, or the number of a signal
+
+    def heard(self, node, line):
+        """Takes one line of a process. Called on the process's own thread."""
+        raise NotImplementedError
+
+    def start(self, node, environment, **how):
+        """Starts a process; `how` overrides arguments of Popen. Its end becomes an event."""
+        self.nodes.append(node)
+        arguments = {"stdin": subprocess.DEVNULL, **how}
+        try:
+            node.process = subprocess.Popen(
+                node.command,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=job_node.die_with_parent(node.cores),
+                **arguments,
+            )
+        except OSError as error:
+            node.last_lines.append("cannot run %s: %s" % (node.command[0], error.strerror))
+            node.status = 127
+            self.events.put(node)
+            return
+        node.reader = threading.Thread(target=self._read, args=(node,), name=node.name, daemon=True)
+        node.reader.start()
+        threading.Thread(
+            target=self._reap, args=(node,), name=node.name + " end", daemon=True
+        ).start()
+
+    def _read(self, node):
+        with node.process.stdout as output:
+            for raw in output:
+                self.heard(node, raw.decode("utf-8", "replace").rstrip("\r\n"))
+
+    def _reap(self, node):
+        status = node.process.wait()
+        # Waits for its last lines; at most 1 s, since a grandchild may hold the pipe open.
+        node.reader.join(1.0)
+        node.status = status
+        self.events.put(node)
+
+    def next_event(self, seconds):
+        """Returns a Node that has ended, the number of a signal, or None if nothing came."""
+        try:
+            return self.events.get(timeout=max(0.0, seconds))
+        except queue.Empty:
+            return None
+
+    def catch_signals(self):
+        """Makes SIGINT, SIGTERM and SIGHUP events. Returns a function that ends that."""
+        handlers = {
+            number: signal.signal(number, lambda got, frame: self.events.put(got))
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        }
+
+        def put_back():
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
+        return put_back
+
+    def running(self):
+        return [node for node in self.nodes if node.process is not None and node.status is None]
+
+    def signal_all(self, number):
+        for node in self.running():
+            node.signal(number)
+
+    def kill_all(self):
+        """Ends all processes with SIGTERM and, after the grace time, SIGKILL.
+
+        SIGKILL goes to each node's whole group, and so also to the processes that the node started.
+        """
+        self.signal_all(signal.SIGTERM)
+        deadline = time.monotonic() + self.stop_grace
+        while self.running() and time.monotonic() < deadline:
+            self.next_event(deadline - time.monotonic())
+        for node in self.nodes:
+            if node.process is not None:
+                node.signal(signal.SIGKILL)
+        while self.running():
+            self.next_event(1.0)
