@@ -18,7 +18,7 @@ def blamed(nodes, failed):
         for line in list(node.last_lines)
         for found in BLAMED.finditer(line)
     }
-    return next((node for node in nodes if str(node.pid) in named), None)
+    return next((node for node in nodes if node.pid is not None and str(node.pid) in named), None)
 
 
 class Report:
@@ -40,7 +40,8 @@ class Report:
         # others blame.
         named = blamed(self.nodes, failed)
         culprit = min(
-            failed, key=lambda node: (node.status >= 0, node is not named, node.status == 0)
+            failed,
+            key=lambda node: (node.stopped, node.status >= 0, node is not named, node.status == 0),
         )
         lines = list(culprit.last_lines)
         at = None if culprit.status < 0 else job_output.last_error(lines)
@@ -79,7 +80,7 @@ class Report:
                 or blamed(self.nodes, [node]) is culprit
                 or (error is not None and job_output.words_of(error) in lines[at])
             )
-            if repeats and node.status >= 0:
+            if repeats and (node.status >= 0 or node.stopped):
                 followers.append(node.name)
             else:
                 self.say(

@@ -15,10 +15,14 @@ import threading
 import time
 
 from slimps_launch import blame
+from slimps_launch import carried
+from slimps_launch import cores
 from slimps_launch import job_node
 from slimps_launch import job_output
 from slimps_launch import network
 from slimps_launch import processes
+
+SAY_MISSING = 10.0  # seconds until the nodes that have not started are named
 
 
 class Job:
@@ -31,6 +35,7 @@ class Job:
         self.workers = workers
         self.servers = servers
         self.environment = environment or {}
+        self.share_cores = False
         self.start_timeout = 30.0  # seconds until the scheduler listens
         self.settle = 0.5  # seconds to wait after a failure for failures of others
         self.end_grace = 30.0  # seconds for the daemons to end after the workers or one daemon
@@ -44,37 +49,68 @@ class Job:
             "DMLC_PS_ROOT_PORT": str(port),
             "DMLC_NUM_WORKER": str(self.workers),
             "DMLC_NUM_SERVER": str(self.servers),
+            **self.environment,
         }
 
 
 class Here:
-    """The place of a job that runs on this machine alone."""
+    """The place of a job that runs on this machine alone.
+
+    Other places have the same methods and `address`, the scheduler's, which is set when they are
+    ready.
+    """
 
     address = "127.0.0.1"
 
+    def find_scheduler(self, launcher):
+        """Starts or finds the scheduler. Returns its port. Stop: the job ends before it began."""
+        return launcher.start_scheduler()
+
     def start(self, launcher, port):
-        """Starts all servers and workers of the launcher's job."""
+        """Starts the servers and workers of the launcher's job."""
         job = launcher.job
+        sets = [None] * (job.servers + job.workers)
+        if job.share_cores:
+            shared = cores.share(os.sched_getaffinity(0), job.servers, job.workers)
+            if shared:
+                sets = shared
+                launcher.say("slimps: " + cores.words(sets, job.servers))
         for rank in range(job.servers):
-            launcher.start_here("server%d" % rank, "server", job.server, port)
+            launcher.start_here("server%d" % rank, "server", job.server, port, cores=sets[rank])
         group_port = network.free_port()
         for rank in range(job.workers):
             # The worker asks for this rank, so that lines named worker1 are those of rank 1.
             own = {"DMLC_WORKER_ID": str(rank)}
-            own.update(torch_group(rank, job.workers, group_port))
-            launcher.start_here("worker%d" % rank, "worker", job.worker, port, own)
+            own.update(torch_group(rank, job.workers, rank, job.workers, self.address, group_port))
+            launcher.start_here(
+                "worker%d" % rank, "worker", job.worker, port, own, sets[job.servers + rank]
+            )
+
+    def signal(self, launcher, number):
+        """Passes a signal on."""
+        launcher.signal_all(number)
+
+
+class Stop(Exception):
+    """The job ends before it has begun: by the number of a signal, or because nodes `failed`."""
+
+    def __init__(self, number=None, failed=()):
+        super().__init__()
+        self.number = number
+        self.failed = list(failed)
 
 
 class Launcher(processes.Processes):
     """Starts a job's processes, shows their output and waits for their end."""
 
-    def __init__(self, job, show=None, verbose=False, out=sys.stdout, place=None):
+    def __init__(self, job, show=None, verbose=False, out=sys.stdout, place=None, logs=None):
         super().__init__(job.stop_grace)
         self.job = job
         self.place = place or Here()
         self.show = show or (lambda node: True)
         self.verbose = verbose
         self.out = out
+        self.logs = logs  # a job_output.Logs, or None
         self.output = job_output.Output(self.say, self.show, hold=not verbose)
         self.print_lock = threading.Lock()
         self.interrupted = None  # the number of the signal that ended the job
@@ -84,7 +120,10 @@ class Launcher(processes.Processes):
         """Runs the job and returns its exit status."""
         put_back = self.catch_signals()
         try:
-            return self._run()
+            self.place.start(self, self.place.find_scheduler(self))
+            return self._wait()
+        except Stop as stop:
+            return self._report_failure(stop.failed) if stop.failed else self._forward(stop.number)
         finally:
             self.kill_all()
             self.output.release()
@@ -97,87 +136,131 @@ class Launcher(processes.Processes):
 
     # ---- starting --------------------------------------------------------------------------------
 
-    def _run(self):
-        port = self._start_scheduler()
-        if port is None:
-            return self._report_failure([node for node in self.nodes if node.status is not None])
-        if isinstance(port, Interrupted):
-            return self._forward(port.number)
-        self.place.start(self, port)
-        return self._wait()
-
-    def _start_scheduler(self):
+    def start_scheduler(self, port=0):
+        """Starts the scheduler at the place's address and returns its port. Stop: it does not."""
         with tempfile.TemporaryDirectory(prefix="slimps-") as folder:
             port_file = os.path.join(folder, "port")
             node = self.start_here(
                 "scheduler",
                 "scheduler",
-                self.job.scheduler + ["--port", "0", "--port_file", port_file],
-                0,
+                self.job.scheduler + ["--port", str(port), "--port_file", port_file],
+                port,
             )
-            deadline = time.monotonic() + self.job.start_timeout
-            while time.monotonic() < deadline:
-                # The file is moved into place as a whole, without an event: look again every 10 ms.
-                if os.path.exists(port_file):
-                    with open(port_file, encoding="ascii") as text:
-                        return int(text.read())
-                event = self.next_event(0.01)
-                if isinstance(event, int):
-                    return Interrupted(event)
-                if event is node:
-                    return None
-        self.say("slimps: the scheduler does not listen after %.0f s" % self.job.start_timeout)
-        return None
+            # The file is moved into place as a whole, without an event: look again every 10 ms.
+            self.wait_until(
+                lambda: os.path.exists(port_file), self.job.start_timeout, 0.01, fatal=[node]
+            )
+            if os.path.exists(port_file):
+                with open(port_file, encoding="ascii") as text:
+                    return int(text.read())
+        node.last_lines.append("it does not listen after %.0f s" % self.job.start_timeout)
+        node.signal(job_node.signal.SIGKILL)
+        node.process.wait()
+        node.status = node.process.returncode
+        raise Stop(failed=[node])
 
-    def start_here(self, name, role, command, port, own=None):
+    def wait_until(self, done, seconds, step, fatal=()):
+        """Waits until done() or the time is over. Stop: a signal came, or a `fatal` node ended."""
+        deadline = time.monotonic() + seconds
+        while not done() and time.monotonic() < deadline:
+            event = self.next_event(min(step, deadline - time.monotonic()))
+            if isinstance(event, int):
+                raise Stop(event)
+            if event is not None and event in fatal:
+                raise Stop(failed=[event])
+
+    def start_here(self, name, role, command, port, own=None, cores=None):
         """Starts a process of the job on this machine, with the variables `own` too."""
-        node = job_node.Node(name, role, command)
-        environment = dict(os.environ)
-        environment.update(self.job.variables(role, self.place.address, port))
-        environment.update(own or {})
-        environment.update(self.job.environment)
-        if self.verbose:
-            self.say("slimps: %s: %s" % (name, " ".join(command)))
-        self.start(node, environment)
+        node = job_node.Node(name, role, command, cores)
+        self.start_node(node, {**(own or {}), **self.job.variables(role, self.place.address, port)})
         return node
 
+    def start_node(self, node, environment, **how):
+        if self.verbose:
+            self.say("slimps: %s: %s" % (node.name, " ".join(node.command)))
+        if self.logs is not None:
+            for heard in [node] + node.inner():
+                self.logs.open(heard.name)
+        self.start(node, {**os.environ, **environment}, **how)
+
+    # ---- output ----------------------------------------------------------------------------------
+
     def heard(self, node, line):
+        node.hear(line, self)
+
+    def show_line(self, node, line):
+        """Shows a line of a node. Thread-safe."""
+        if self.logs is not None:
+            self.logs.add(node.name, line)
         self.output.add(node, line)
 
+    def say(self, line):
+        """Prints one line. Thread-safe."""
+        with self.print_lock:
+            try:
+                print(line, file=self.out, flush=True)
+            except BrokenPipeError:
+                pass
+            except OSError as error:  # a full disk must not hold the job up
+                self.unprintable = self.unprintable or error
+
     # ---- waiting ---------------------------------------------------------------------------------
+
+    def all_nodes(self):
+        """Returns the processes here, and the nodes that some of them carry."""
+        return self.nodes + [inner for node in self.nodes for inner in node.inner()]
 
     def _wait(self):
         """Waits until the job ends: well, by a failure, or by a signal. Returns the status."""
         ended = []
         deadline = None
-        while len(ended) < len(self.nodes):
+        say_missing = time.monotonic() + SAY_MISSING
+        nodes = self.all_nodes()
+        while len(ended) < len(nodes):
             left = job_output.HOLD_SECONDS if deadline is None else deadline - time.monotonic()
             event = self.next_event(min(left, job_output.HOLD_SECONDS))
             if isinstance(event, int):
                 return self._forward(event)
+            if say_missing is not None and time.monotonic() > say_missing:
+                say_missing = None
+                self._say_missing(nodes)
             if event is None:
                 self.output.release(job_output.HOLD_SECONDS)
                 if deadline is None or time.monotonic() < deadline:
                     continue
-                return self._report_late(ended)
+                return self._report_late(nodes, ended)
+            if event in ended:
+                continue
             ended.append(event)
+            if isinstance(event, carried.Carrier):
+                lost = event.lost()
+                if lost and event.status == 0:
+                    event.status = 1
             if event.status != 0:
                 return self._report_failure(self._settle([event]))
             # The daemons end by themselves when the last worker has said goodbye. So the deadline
             # for the other daemons begins when the first daemon or the last worker has ended. When
             # all daemons have ended, there is none: a worker may go on without them, to evaluate or
             # save.
-            left = [node for node in self.nodes if node not in ended]
-            if all(node.role == "worker" for node in left):
+            left = [node.role for node in nodes if node not in ended and node.role != "carrier"]
+            if all(role == "worker" for role in left):
                 deadline = None
-            elif deadline is None and (
-                event.role != "worker" or all(node.role != "worker" for node in left)
-            ):
+            elif deadline is None and (event.role != "worker" or "worker" not in left):
                 deadline = time.monotonic() + self.job.end_grace
         return 0
 
-    def _report_late(self, ended):
-        late = [node for node in self.nodes if node not in ended]
+    def _say_missing(self, nodes):
+        """Names the nodes that have not started. The scheduler names those that have not joined."""
+        missing = [node.name for node in nodes if node.pid is None]
+        there = ["%s (host %s)" % (node.name, node.where) for node in nodes if node.where]
+        if missing:
+            self.say(
+                "slimps: after %.0f s not started: %s; there: %s"
+                % (SAY_MISSING, ", ".join(missing), ", ".join(there) or "nobody")
+            )
+
+    def _report_late(self, nodes, ended):
+        late = [node for node in nodes if node not in ended]
         if any(node.role == "worker" for node in late):
             return self._report_failure([node for node in ended if node.role != "worker"])
         self.say(
@@ -196,13 +279,14 @@ class Launcher(processes.Processes):
         self.output.hold()
         begun = time.monotonic()
         while True:
-            blamed = blame.blamed(self.nodes, failed)
+            blamed = blame.blamed(self.all_nodes(), failed)
             late = blamed is not None and blamed.status is None
             left = begun + (self.job.stop_grace if late else self.job.settle) - time.monotonic()
             if left <= 0:
                 return failed
             event = self.next_event(min(left, self.job.settle))
-            if isinstance(event, job_node.Node) and event.status != 0:
+            # A carrier fails because its nodes do; they say more.
+            if isinstance(event, job_node.Node) and event.status != 0 and event.role != "carrier":
                 failed.append(event)
 
     def _report_failure(self, failed):
@@ -211,7 +295,7 @@ class Launcher(processes.Processes):
         self.kill_all()
         if not failed:
             return 1
-        return blame.Report(self.nodes, self.output, self.say, self.verbose).of(failed)
+        return blame.Report(self.all_nodes(), self.output, self.say, self.verbose).of(failed)
 
     # ---- stopping --------------------------------------------------------------------------------
 
@@ -222,7 +306,7 @@ class Launcher(processes.Processes):
         """
         self.interrupted = number
         self.say("slimps: %s: stopping the job" % job_node.signal_name(number))
-        self.signal_all(number)
+        self.place.signal(self, number)
         deadline = time.monotonic() + self.stop_grace
         while self.running() and time.monotonic() < deadline:
             if isinstance(self.next_event(deadline - time.monotonic()), int):
@@ -230,34 +314,17 @@ class Launcher(processes.Processes):
         self.kill_all()
         return 128 + number
 
-    def say(self, line):
-        """Prints one line. Thread-safe."""
-        with self.print_lock:
-            try:
-                print(line, file=self.out, flush=True)
-            except BrokenPipeError:
-                pass
-            except OSError as error:  # a full disk must not hold the job up
-                self.unprintable = self.unprintable or error
 
-
-def torch_group(rank, workers, port):
+def torch_group(rank, workers, local_rank, local_workers, address, port):
     """Returns torchrun's variables, for a script's own process group (env:// of torch)."""
     return {
         "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
+        "LOCAL_RANK": str(local_rank),
         "WORLD_SIZE": str(workers),
-        "LOCAL_WORLD_SIZE": str(workers),
-        "MASTER_ADDR": "127.0.0.1",
+        "LOCAL_WORLD_SIZE": str(local_workers),
+        "MASTER_ADDR": address,
         "MASTER_PORT": str(port),
     }
-
-
-class Interrupted:
-    """The result if a signal came before the job had begun."""
-
-    def __init__(self, number):
-        self.number = number
 
 
 def resolve_command(command, programs):

@@ -19,18 +19,24 @@ class Node:
         self.command = command
         self.cores = cores  # the cores that it may use; None: all
         self.process = None
+        self.pid = None  # its number on its machine
+        self.where = None  # its host, where that is another one
         self.reader = None
         self.status = None  # as in subprocess: negative is a signal
+        self.stopped = False  # True if it has ended because it was told to
         self.last_lines = collections.deque(maxlen=LAST_LINES)
-
-    @property
-    def pid(self):
-        """The process's number on its machine; None if it was not started."""
-        return None if self.process is None else self.process.pid
 
     def signal(self, number):
         """Sends a signal to the process and to what it has started."""
         signal_group(self, number)
+
+    def inner(self):
+        """Returns the nodes that this process carries."""
+        return []
+
+    def hear(self, line, launcher):
+        """Takes a line that the process has printed, and shows it."""
+        launcher.show_line(self, line)
 
     def describe_end(self):
         if self.status is None:
@@ -75,3 +81,8 @@ def signal_group(node, number):
         os.killpg(node.process.pid, number)
     except (ProcessLookupError, PermissionError):
         pass
+
+
+def end_with_parent():
+    """Makes this process get SIGTERM when the one that started it ends, in whatever way."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -6,6 +6,7 @@ sign is the head of a traceback, a glog line of an error, or "slimps_NAME: ", wi
 end. If the job goes on, held lines are shown after HOLD_SECONDS.
 """
 
+import os
 import re
 import threading
 import time
@@ -93,3 +94,23 @@ class Output:
     def _hold(self):
         self.held = []
         self.held_since = time.monotonic()
+
+
+class Logs:
+    """A file per node in a folder, which is made if need be. Each node writes on one thread.
+
+    OSError: the folder cannot be made, or a file cannot be written.
+    """
+
+    def __init__(self, folder, suffix=""):
+        os.makedirs(folder, exist_ok=True)
+        self.folder = folder
+        self.suffix = suffix  # of a restarted job, whose logs stand beside those of the first
+        self.files = {}
+
+    def open(self, name):
+        path = os.path.join(self.folder, "%s%s.log" % (name.replace(" ", "_"), self.suffix))
+        self.files[name] = open(path, "w", encoding="utf-8", buffering=1)
+
+    def add(self, name, line):
+        self.files[name].write(line + "\n")

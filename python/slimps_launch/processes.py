@@ -7,9 +7,11 @@ Every process leads its own process group and dies with the launcher, so nothing
 import queue
 import signal
 import subprocess
+import sys
 import threading
 import time
 
+from slimps_launch import guard
 from slimps_launch import job_node
 
 
@@ -22,6 +24,7 @@ class Processes:
         self.stop_grace = stop_grace  # seconds from the signal to SIGKILL
         self.nodes = []
         self.events = queue.SimpleQueue()  # a Node that ended, or the number of a signal
+        self.guard = None
 
     def heard(self, node, line):
         """Takes one line of a process. Called on the process's own thread."""
@@ -41,11 +44,16 @@ class Processes:
                 preexec_fn=job_node.die_with_parent(node.cores),
                 **arguments,
             )
-        except OSError as error:
-            node.last_lines.append("cannot run %s: %s" % (node.command[0], error.strerror))
+        except OSError as error:  # the command cannot be run, or the folder is not there
+            what = "cannot run " + node.command[0]
+            if error.filename not in (None, node.command[0]):  # the folder to run it in
+                what += " in %s" % error.filename
+            node.last_lines.append("%s: %s" % (what, error.strerror))
             node.status = 127
             self.events.put(node)
             return
+        node.pid = node.process.pid
+        self._guard(node.pid)
         node.reader = threading.Thread(target=self._read, args=(node,), name=node.name, daemon=True)
         node.reader.start()
         threading.Thread(
@@ -105,3 +113,19 @@ class Processes:
                 node.signal(signal.SIGKILL)
         while self.running():
             self.next_event(1.0)
+        if self.guard is not None:
+            self.guard.communicate("done\n")
+            self.guard = None
+
+    def _guard(self, group):
+        """Makes the process group end with this process, even if this one is killed."""
+        if self.guard is None:
+            self.guard = subprocess.Popen(
+                [sys.executable, "-I", "-S", guard.__file__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+                text=True,
+            )
+        self.guard.stdin.write("%d\n" % group)
+        self.guard.stdin.flush()

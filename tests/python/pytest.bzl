@@ -20,7 +20,7 @@ def _pytest(name, file, arguments, size, data, tags):
         tags = ["python"] + tags,
     )
 
-def pytest(name, size = "medium", data = [], debian = True, torch2 = True):
+def pytest(name, size = "medium", data = [], debian = True, torch2 = True, tags = []):
     """Runs name.py.
 
     Args:
@@ -29,8 +29,9 @@ def pytest(name, size = "medium", data = [], debian = True, torch2 = True):
       data: what it needs beside the package, and JOB if it starts one.
       debian: run it with Debian's numpy and torch 1.13.
       torch2: run it with numpy 2 and torch 2, too. `tools/slimps test` makes that environment.
+      tags: further tags.
     """
     if debian:
-        _pytest(name, name + ".py", [], size, data, [])
+        _pytest(name, name + ".py", [], size, data, tags)
     if torch2:
-        _pytest(name + "_torch2", name + ".py", ["--torch2"], size, data, ["torch2"])
+        _pytest(name + "_torch2", name + ".py", ["--torch2"], size, data, ["torch2"] + tags)

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs nodes of a job on this machine for a launcher on another one.
+
+    slimps agent     # started by ssh; reads what to run from stdin
+
+The first line of stdin is a JSON with `folder`, `cores` and `nodes`: name, role, command,
+environment. Further lines are signals ("signal 15"). When stdin closes, the nodes end.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+
+from slimps_launch import carried
+from slimps_launch import cores
+from slimps_launch import job_node
+from slimps_launch import network
+from slimps_launch import processes
+
+# Seconds for the daemons to see the job's end after a signal: less than the 30 s after which Slurm,
+# Kubernetes and torchrun kill.
+DAEMON_GRACE = 20.0
+
+
+class Agent(processes.Processes):
+    """Owned by the main thread."""
+
+    told_to_stop = False
+
+    def heard(self, node, line):
+        self.write("%s| %s" % (node.name, line))
+
+    def write(self, line):
+        # One write a line: lines of several threads do not mix.
+        try:
+            os.write(1, (line + "\n").encode("utf-8", "replace"))
+        except BrokenPipeError:
+            pass
+
+    def begin(self, node, environment, **how):
+        self.start(node, environment, **how)
+        self.write(carried.report(node.name, pid=node.pid, host=socket.gethostname()))
+
+    def run(self):
+        """Waits until all nodes have ended. Returns the status of the first one that failed.
+
+        A signal goes to the workers. The daemons see the job's end, and have time for that.
+        """
+        status = 0
+        reported = 0
+        stop_at = float("inf")  # when the daemons are stopped, too
+        while reported < len(self.nodes):
+            event = self.next_event(min(60.0, stop_at - time.monotonic()))
+            if time.monotonic() >= stop_at:
+                stop_at = float("inf")
+                self.signal_all(signal.SIGTERM)
+            if isinstance(event, job_node.Node):
+                reported += 1
+                self.tell_end(event)
+                status = status or job_node.exit_status(event.status)
+            elif event == CLOSED:
+                self.kill_all()
+                return 128 + signal.SIGTERM
+            elif event is not None:
+                self.told_to_stop = True
+                stop_at = min(stop_at, time.monotonic() + DAEMON_GRACE)
+                for node in self.running():
+                    if node.role == "worker":
+                        node.signal(event)
+        if status and not self.told_to_stop:
+            # The engine would stop all others now, before the one that they blame has ended.
+            self.next_event(self.stop_grace)
+        return status
+
+    def tell_end(self, node):
+        for line in node.last_lines:  # why it could not be started
+            self.heard(node, line)
+        self.write(carried.report(node.name, status=node.status, stopped=self.told_to_stop))
+
+
+CLOSED = -1  # the event of a stdin that has closed
+
+
+def listen(agent, lines):
+    """Makes events of the launcher's lines. Runs on a thread of its own."""
+    for line in lines:
+        agent.events.put(int(line.split()[1]))
+    agent.events.put(CLOSED)
+
+
+def main():
+    """Runs what the first line of stdin says, until it has ended or stdin closes."""
+    agent = Agent()
+    put_back = agent.catch_signals()
+    # The client's address is the one by which this machine sees the launcher's.
+    addresses = os.environ.get("SSH_CONNECTION", "").split()
+    agent.write(
+        carried.report(
+            "agent",
+            host=socket.gethostname(),
+            launcher=addresses[0] if addresses else None,
+            address=addresses[2] if addresses else None,
+            port=network.free_port("0.0.0.0"),
+        )
+    )
+    first = sys.stdin.readline()
+    if not first:
+        return 128 + signal.SIGTERM
+    what = json.loads(first)
+    threading.Thread(target=listen, args=(agent, sys.stdin), name="stdin", daemon=True).start()
+    shared = None
+    if what["share_cores"]:
+        servers = [node["role"] for node in what["nodes"]].count("server")
+        shared = cores.share(os.sched_getaffinity(0), servers, len(what["nodes"]) - servers)
+        if shared:
+            agent.write("slimps: %s: %s" % (socket.gethostname(), cores.words(shared, servers)))
+    for number, node in enumerate(what["nodes"]):
+        agent.begin(
+            job_node.Node(
+                node["name"], node["role"], node["command"], shared[number] if shared else None
+            ),
+            {**os.environ, **node["environment"]},
+            cwd=what["folder"],
+        )
+    try:
+        return agent.run()
+    finally:
+        agent.kill_all()
+        put_back()

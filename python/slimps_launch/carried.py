@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes on other machines, carried by a process here: ssh, srun or mpirun.
+
+What the nodes print comes as lines "worker1| text" through the carrier. Their agents (agent.py)
+report between those lines what became of them, as `MARK NAME {json}`.
+"""
+
+import json
+import signal
+
+from slimps_launch import job_node
+
+MARK = "slimps-report:"
+
+
+def report(name, **fields):
+    """Returns the line that tells the launcher something of the node `name`."""
+    return "%s %s %s" % (MARK, name, json.dumps(fields))
+
+
+class CarriedNode(job_node.Node):
+    """A process of the job that another process carries. Signals go to the carrier."""
+
+    def __init__(self, name, role, where=None):
+        super().__init__(name, role, [])
+        self.where = where
+
+    def describe_end(self):
+        return super().describe_end() + (" on %s" % self.where if self.where else "")
+
+
+class Carrier(job_node.Node):
+    """A process that carries nodes."""
+
+    def __init__(self, name, command, nodes):
+        super().__init__(name, "carrier", command)
+        self.carried = {node.name: node for node in nodes}
+        self.about = None  # what the agent said of its machine, if it did
+
+    def inner(self):
+        return list(self.carried.values())
+
+    def hear(self, line, launcher):
+        if line.startswith(MARK):
+            _, name, said = line.split(" ", 2)
+            self._learn(name, json.loads(said), launcher)
+            return
+        name, bar, text = line.partition("| ")
+        node = self.carried.get(name) if bar else None
+        launcher.show_line(*((node, text) if node else (self, line)))
+
+    def _learn(self, name, said, launcher):
+        if name not in self.carried:
+            self.about = said
+            launcher.events.put(None)
+            return
+        node = self.carried[name]
+        node.pid = said.get("pid", node.pid)
+        node.where = said.get("host", node.where)
+        if "status" in said:
+            node.status = said["status"]
+            node.stopped = said["stopped"]
+            launcher.events.put(node)
+
+    def lost(self):
+        """Returns the nodes of whose end nothing was said before the carrier's. They are lost."""
+        nodes = [node for node in self.carried.values() if node.status is None]
+        for node in nodes:
+            node.status = self.status or 1
+        return nodes
+
+
+class SshCarrier(Carrier):
+    """Its agent takes signals through its stdin, as lines, and ends when that closes."""
+
+    def hear(self, line, launcher):
+        if self.about is None and not line.startswith(MARK):
+            self.last_lines.append(line)  # why the host does not answer
+        else:
+            super().hear(line, launcher)
+
+    def signal(self, number):
+        if number == signal.SIGKILL:
+            super().signal(number)
+            return
+        self.tell("signal %d" % number)
+
+    def tell(self, line):
+        try:
+            self.process.stdin.write(line.encode("utf-8") + b"\n")
+            self.process.stdin.flush()
+        except OSError:  # it has ended
+            pass

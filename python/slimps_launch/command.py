@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line of an installed slimps: launch, run, trace, scheduler, server."""
+
+import argparse
+import os
+import re
+import signal
+import sys
+
+from slimps_launch import agent
+from slimps_launch import errors
+from slimps_launch import job_launch
+from slimps_launch import job_output
+from slimps_launch import job_trace
+from slimps_launch import network
+from slimps_launch import on_kubernetes
+from slimps_launch import on_mpi
+from slimps_launch import on_slurm
+from slimps_launch import on_ssh
+from slimps_launch import out_files
+from slimps_launch import run_command
+
+USAGE = """usage: slimps COMMAND [ARGUMENT ...]
+
+  launch     start a job: launch [--on WHERE] --workers N --servers S -- python3 SCRIPT
+             (WHERE: local, ssh:HOSTFILE, slurm, mpi, k8s)
+  run        this process's part of a job, under torchrun, srun, mpirun or Kubernetes:
+             run -- python3 SCRIPT
+  trace      what --trace FILE of launch recorded: a table, or a picture with --svg
+  scheduler  the scheduler of a job that is started by hand (also: server); takes what DMLC_*
+             variables say, and the flags that scheduler --help lists
+
+slimps COMMAND --help says more; slimps --version names this one."""
+
+WHERE = """where the job runs: local (this machine, the default); ssh:HOSTFILE (hosts with lines
+"host slots=N"); slurm (the allocation that this runs in); mpi or mpi:HOSTFILE (mpirun or mpiexec
+starts the processes); k8s (prints manifests)"""
+
+
+class Installation:
+    """How slimps is installed: as a package with its daemons in bin/. The checkout has another."""
+
+    folder = os.path.dirname(os.path.abspath(__file__))
+    again = [sys.executable, "-m", "slimps_launch"]  # runs this command, on other nodes too
+
+    def version(self):
+        import importlib.metadata
+
+        return importlib.metadata.version("slimps")
+
+    def programs(self, names):
+        """Returns {name: path} of daemons. LaunchError: one is not there."""
+        paths = {name: os.path.join(self.folder, "bin", name) for name in names}
+        for path in paths.values():
+            if not os.access(path, os.X_OK):
+                raise errors.LaunchError("%s is not there: install slimps again" % path)
+        return paths
+
+    def prepare(self, command):
+        """Returns the command of workers, and variables that it needs."""
+        python = re.match(r"python(3(\.\d+)?)?$", os.path.basename(command[0]))
+        return command, {"PYTHONUNBUFFERED": "1"} if python else {}  # lines come as written
+
+    known_programs = ("slimps_scheduler", "slimps_server")
+
+
+def count(text):
+    if not text.isdigit() or not 1 <= int(text) <= 4096:
+        raise argparse.ArgumentTypeError('expected 1 to 4096, got "%s"' % text)
+    return int(text)
+
+
+def split(arguments):
+    """Returns the arguments before and after the first "--"."""
+    if "--" not in arguments:
+        return arguments, []
+    cut = arguments.index("--")
+    return arguments[:cut], arguments[cut + 1 :]
+
+
+def shared_flags(parser):
+    parser.add_argument(
+        "--interface",
+        metavar="NAME",
+        help="the network interface by which the nodes meet (default: the route to them)",
+    )
+    parser.add_argument(
+        "--insecure",
+        action="store_true",
+        help="listen where others on the network can reach it: traffic is not encrypted",
+    )
+    parser.add_argument("--logs", metavar="DIR", help="write each process's lines to DIR/NAME.log")
+    parser.add_argument("--verbose", action="store_true", help="show the commands too")
+
+
+def make_job(parser, options, command, installation):
+    """Returns the job that the flags describe, without its counts."""
+    if not command:
+        parser.error("what shall the workers run? expected -- COMMAND at the end")
+    names = ["slimps_scheduler", "slimps_server"]
+    if command[0] in installation.known_programs and command[0] not in names:
+        names.append(command[0])
+    programs = installation.programs(names)
+    command, environment = installation.prepare(command)
+    try:
+        worker = job_launch.resolve_command(command, programs)
+    except FileNotFoundError as error:
+        parser.error(str(error))
+    insecure = ["--insecure"] if options.insecure else []
+    if options.interface:
+        network.interface_address(options.interface)
+        environment["DMLC_INTERFACE"] = options.interface
+    job = job_launch.Job(
+        [programs["slimps_scheduler"]] + insecure,
+        [programs["slimps_server"]] + insecure,
+        worker,
+        options.workers,
+        options.servers,
+        environment,
+    )
+    job.share_cores = True
+    return job
+
+
+def launch(arguments, installation):
+    arguments, command = split(arguments)
+    parser = argparse.ArgumentParser(
+        prog="slimps launch",
+        usage="slimps launch [--on WHERE] --workers N --servers S [FLAG ...] -- COMMAND ...",
+        description="Starts a scheduler, servers and workers and waits for the job. COMMAND is "
+        "what each worker runs: any program that finds its place in DMLC_* variables, as a Python "
+        "script that imports slimps does.",
+    )
+    parser.add_argument("--on", metavar="WHERE", default="local", help=WHERE)
+    parser.add_argument("--workers", type=count, metavar="N", required=True)
+    parser.add_argument("--servers", type=count, metavar="S", required=True)
+    shared_flags(parser)
+    parser.add_argument("--trace", metavar="FILE", help=job_trace.FLAG_HELP)
+    parser.add_argument(
+        "--servers-apart",
+        action="store_true",
+        help="slurm: servers have nodes of their own, without workers",
+    )
+    on_kubernetes.add_flags(parser)
+    options = parser.parse_args(arguments)
+    where, _, detail = options.on.partition(":")
+    if options.servers_apart and where != "slurm":
+        parser.error("--servers-apart goes with --on slurm")
+    if where == "k8s":
+        return on_kubernetes.print_manifests(parser, options, command)
+    makers = {"local": Here, "ssh": on_ssh.Place, "slurm": on_slurm.Place, "mpi": on_mpi.Place}
+    if where not in makers or (detail and where in ("local", "slurm")):
+        parser.error(
+            "--on %s: expected local, ssh:HOSTFILE, slurm, mpi, mpi:HOSTFILE or k8s" % options.on
+        )
+    out_files.refuse_unwritable(parser, "--trace", options.trace)
+    job = make_job(parser, options, command, installation)
+    place = makers[where](job, options, detail, installation.again)
+    logs = make_logs(options)
+    launcher = job_launch.Launcher(job, verbose=options.verbose, place=place, logs=logs)
+    if options.trace is None:
+        return launcher.run()
+    with job_trace.Gathering(options.trace) as trace:
+        job.environment.update(trace.of_job(options.workers, options.servers))
+        status = launcher.run()
+        merged = trace.merge(lambda line: print(line, flush=True))
+    return status or (0 if merged else 1)
+
+
+class Here(job_launch.Here):
+    def __init__(self, job, options, detail, again):
+        if options.interface:
+            self.address = network.interface_address(options.interface)
+
+
+def make_logs(options, suffix=""):
+    if not options.logs:
+        return None
+    try:
+        return job_output.Logs(options.logs, suffix)
+    except OSError as error:
+        raise errors.LaunchError("--logs %s: %s" % (options.logs, error.strerror)) from error
+
+
+def run_part(arguments, installation):
+    arguments, command = split(arguments)
+    parser = argparse.ArgumentParser(
+        prog="slimps run",
+        usage="slimps run [FLAG ...] -- COMMAND ...",
+        description="Runs this process's part of a job under an engine that has started it: "
+        "torchrun (torchrun --no-python ... slimps run -- python3 SCRIPT), srun, mpirun or "
+        "Kubernetes. Each process runs COMMAND as a worker; the first of each node runs a server, "
+        "too, and rank 0 the scheduler.",
+    )
+    parser.add_argument(
+        "--workers", type=count, metavar="N", help="how many workers there are (as a check)"
+    )
+    parser.add_argument(
+        "--servers",
+        type=count,
+        metavar="S",
+        help="the first S processes are servers, and only the others run COMMAND",
+    )
+    parser.add_argument(
+        "--scheduler",
+        type=run_command.address_and_port,
+        metavar="HOST:PORT",
+        help="where rank 0 starts the scheduler, if the engine does not say it",
+    )
+    shared_flags(parser)
+    options = parser.parse_args(arguments)
+    job = make_job(parser, options, command, installation)
+    return run_command.run(options, command, job, os.environ, make_logs)
+
+
+def program(name):
+    def become(arguments, installation):
+        path = installation.programs(["slimps_" + name])["slimps_" + name]
+        os.execve(path, ["slimps_" + name] + arguments, {"DMLC_ROLE": name, **os.environ})
+
+    return become
+
+
+COMMANDS = {
+    "launch": launch,
+    "run": run_part,
+    "trace": lambda arguments, installation: job_trace.main(arguments),
+    "agent": lambda arguments, installation: agent.main(),
+    "scheduler": program("scheduler"),
+    "server": program("server"),
+}
+
+
+def main(arguments, installation=None):
+    installation = installation or Installation()
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(USAGE)
+        return 0 if arguments else 2
+    if arguments == ["--version"]:
+        print("slimps " + installation.version())
+        return 0
+    if arguments[0] not in COMMANDS:
+        print("slimps: unknown command \"%s\"\n\n%s" % (arguments[0], USAGE), file=sys.stderr)
+        return 2
+    return COMMANDS[arguments[0]](arguments[1:], installation)
+
+
+def guarded(body):
+    """Calls body() and returns its exit status. Errors for the user become one line.
+
+    That includes stdout as a closed pipe, or a full disk.
+    """
+    try:
+        status = body()
+        sys.stdout.flush()
+        return status
+    except errors.LaunchError as error:
+        print("slimps: %s" % error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except OSError as error:
+        # The rest cannot be printed, so the interpreter must not try again when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            return 128 + signal.SIGPIPE
+        print(
+            "slimps: %s%s"
+            % (error.strerror or error, ": %s" % error.filename if error.filename else ""),
+            file=sys.stderr,
+        )
+        return 1
+
+
+def console():
+    """The entry point of an installed slimps."""
+    sys.exit(guarded(lambda: main(sys.argv[1:])))

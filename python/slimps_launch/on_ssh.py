@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""slimps launch --on ssh:HOSTFILE: one ssh per host carries the host's processes.
+
+The scheduler runs beside the launcher. On each host an agent (agent.py) starts the processes, which
+end when the connection does. Variables travel through ssh's stdin: no command line shows them.
+SLIMPS_SSH is the ssh command, with options of its own.
+"""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+
+from slimps_launch import carried
+from slimps_launch import errors
+from slimps_launch import hosts
+from slimps_launch import job_launch
+from slimps_launch import network
+
+SECONDS_TO_CONNECT = 10
+OPTIONS = [
+    "-T",
+    "-oBatchMode=yes",
+    "-oConnectTimeout=%d" % SECONDS_TO_CONNECT,
+    # A host that says nothing for 15 s is lost.
+    "-oServerAliveInterval=5",
+    "-oServerAliveCountMax=3",
+]
+# Variables of the launcher that the processes elsewhere get, too.
+PASSED = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "OMP_NUM_THREADS")
+PASSED_PREFIXES = ("DMLC_", "SLIMPS_")
+
+
+def passed(environment):
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in PASSED or name.startswith(PASSED_PREFIXES)
+    }
+
+
+class Place:
+    """The hosts of a hostfile. `again` is the command line of this command, there as here."""
+
+    def __init__(self, job, options, path, again):
+        if not path:
+            raise errors.LaunchError("--on ssh: expected --on ssh:HOSTFILE")
+        self.path = path
+        self.hosts = hosts.read(path)
+        self.interface = options.interface
+        self.address = None
+        places = hosts.around(
+            [host.slots for host in self.hosts], job.servers, job.workers, "hostfile " + path
+        )
+        self.nodes = [("server", rank) for rank in range(job.servers)]
+        self.nodes += [("worker", rank) for rank in range(job.workers)]
+        self.carriers = []
+        command = shlex.split(os.environ.get("SLIMPS_SSH", "ssh")) + OPTIONS
+        for number, host in enumerate(self.hosts):
+            nodes = [
+                carried.CarriedNode("%s%d" % node, node[0], host.name)
+                for node, place in zip(self.nodes, places)
+                if place == number
+            ]
+            if nodes:
+                remote = "exec " + shlex.join(again + ["agent"])
+                carrier = carried.SshCarrier(
+                    "ssh %s" % host.name, command + [host.name, remote], nodes
+                )
+                carrier.host = host
+                self.carriers.append(carrier)
+
+    def find_scheduler(self, launcher):
+        for carrier in self.carriers:
+            launcher.start_node(carrier, {}, stdin=subprocess.PIPE)
+        launcher.wait_until(
+            lambda: all(
+                carrier.about is not None or carrier.status is not None for carrier in self.carriers
+            ),
+            launcher.job.start_timeout,
+            1.0,
+        )
+        complaints = [
+            "%s:%d: host %s does not answer%s; it must let this in: %s %s true"
+            % (
+                self.path,
+                carrier.host.line,
+                carrier.host.name,
+                ": " + carrier.last_lines[-1] if carrier.last_lines else "",
+                " ".join(carrier.command[: -2 - len(OPTIONS)]) + " -oBatchMode=yes",
+                carrier.host.name,
+            )
+            for carrier in self.carriers
+            if carrier.about is None or carrier.status is not None
+        ]
+        if complaints:
+            raise errors.LaunchError("\nslimps: ".join(complaints))
+        self.address = self._address()
+        port = launcher.start_scheduler()
+        name = network.interface_of(self.address)
+        launcher.say(
+            "slimps: the scheduler listens at %s:%d%s"
+            % (self.address, port, " (interface %s)" % name if name else "")
+        )
+        return port
+
+    def _address(self):
+        """Returns the address of this machine by which the hosts have been reached."""
+        if self.interface:
+            return network.interface_address(self.interface)
+        seen = [carrier.about["launcher"] for carrier in self.carriers]
+        seen = [address for address in seen if address and not network.is_loopback(address)]
+        if not seen:
+            return "127.0.0.1"
+        if network.interface_of(seen[0]) is None:
+            raise errors.LaunchError(
+                "host %s sees this machine as %s, which is none of its addresses: give "
+                "--interface NAME, by which the hosts reach this machine"
+                % (self.carriers[0].host.name, seen[0])
+            )
+        return seen[0]
+
+    def start(self, launcher, port):
+        job = launcher.job
+        first = next(carrier for carrier in self.carriers if "worker0" in carrier.carried)
+        for carrier in self.carriers:
+            nodes = []
+            workers = [node.name for node in carrier.carried.values() if node.role == "worker"]
+            for node in carrier.carried.values():
+                environment = passed(os.environ)
+                if node.role == "worker":
+                    rank = int(node.name[len("worker") :])
+                    environment["DMLC_WORKER_ID"] = str(rank)
+                    environment.update(
+                        job_launch.torch_group(
+                            rank,
+                            job.workers,
+                            workers.index(node.name),
+                            len(workers),
+                            first.about["address"],
+                            first.about["port"],
+                        )
+                    )
+                environment.update(job.variables(node.role, self.address, port))
+                nodes.append(
+                    {
+                        "name": node.name,
+                        "role": node.role,
+                        "command": job.server if node.role == "server" else job.worker,
+                        "environment": environment,
+                    }
+                )
+            what = {"folder": os.getcwd(), "share_cores": job.share_cores, "nodes": nodes}
+            carrier.tell(json.dumps(what))
+
+    def signal(self, launcher, number):
+        launcher.signal_all(signal.SIGTERM if number == signal.SIGHUP else number)

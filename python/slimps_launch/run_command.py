@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""slimps run: this process's part of a job whose processes an engine has started.
+
+Role and rank follow from the engine's variables (engine.py). The process of rank 0 starts the
+scheduler. The others learn its address
+    under torchrun from torchrun's TCPStore;
+    from --scheduler HOST:PORT;
+    under srun from the list of nodes and the job's number;
+    from DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT, which slimps launch sets: it runs the scheduler.
+"""
+
+import argparse
+import os
+import re
+import signal
+import socket
+import sys
+import time
+import zlib
+
+from slimps_launch import agent
+from slimps_launch import cores
+from slimps_launch import engine
+from slimps_launch import errors
+from slimps_launch import job_launch
+from slimps_launch import job_node
+from slimps_launch import network
+from slimps_launch import torch_store
+
+CARRIED = "SLIMPS_CARRIED"  # set by slimps launch: it shows the lines and says why a job failed
+PATIENCE = 60.0  # seconds to wait for the scheduler's address
+SAY_WAITING = 10.0  # seconds until a line says what is waited for
+PYTHON = re.compile(r"python(3(\.\d+)?)?$")
+
+
+def address_and_port(text):
+    """Returns (host, port) of "HOST:PORT". ArgumentTypeError: it is something else."""
+    host, colon, port = text.rpartition(":")
+    if not (host and colon and port.isdigit() and 0 < int(port) < 65536):
+        raise argparse.ArgumentTypeError('expected HOST:PORT, got "%s"' % text)
+    return host, int(port)
+
+
+def slurm_port(start):
+    """Returns the scheduler's port: the same for all processes of a step, another for the next."""
+    return 20000 + zlib.crc32(start.encode("utf-8")) % 10000
+
+
+class Quiet(job_node.Node):
+    """A process whose lines are for this command, not for the terminal."""
+
+    def hear(self, line, launcher):
+        self.last_lines.append(line)
+
+
+class Part:
+    """The place of a Launcher that runs one engine process's part of the job."""
+
+    def __init__(self, seat, plan, options, command):
+        self.seat = seat
+        self.plan = plan
+        self.options = options
+        self.address = None
+        # The store needs torch, which the Python of the user's command has.
+        self.python = command[0] if PYTHON.match(os.path.basename(command[0])) else sys.executable
+
+    @property
+    def name(self):
+        if self.plan.worker is not None:
+            return "worker%d" % self.plan.worker
+        return "server%d" % self.plan.server
+
+    # ---- the scheduler ---------------------------------------------------------------------------
+
+    def find_scheduler(self, launcher):
+        """Returns the scheduler's port, with its address in `address`."""
+        known = self._known(launcher)
+        if not self.plan.scheduler:
+            self.address, port = known or self._from_store(launcher)
+            self._wait_for_name(launcher)
+            return port
+        self.address = known[0] if known else self._own_address()
+        self._wait_for_name(launcher)
+        port = launcher.start_scheduler(known[1] if known else 0)
+        launcher.say(
+            "slimps: the scheduler listens at %s:%d%s" % (self.address, port, self._interface())
+        )
+        if not known and self.seat.size > 1:
+            self._ask_store(launcher, "set", "%s:%d" % (self.address, port))
+        return port
+
+    def _known(self, launcher):
+        """Returns (host, port) where all processes know them without asking, or None."""
+        if self.options.scheduler:
+            return self.options.scheduler
+        if self.seat.engine == "torchrun" or self.seat.size == 1:
+            return None
+        if self.seat.engine == "srun":
+            nodes = os.environ.get("SLURM_STEP_NODELIST") or os.environ["SLURM_JOB_NODELIST"]
+            host = "127.0.0.1" if self.seat.nodes == 1 else engine.first_host(nodes)
+            return host, slurm_port(self.seat.start)
+        raise errors.LaunchError(
+            "%s does not say where the scheduler is: give --scheduler HOST:PORT, where HOST is "
+            "that of rank 0 and PORT is free there" % self.seat.engine
+        )
+
+    def _own_address(self):
+        if self.options.interface:
+            return network.interface_address(self.options.interface)
+        if self.seat.nodes == 1:
+            return "127.0.0.1"
+        address = network.route_address(os.environ["MASTER_ADDR"])
+        if network.is_loopback(address):
+            raise errors.LaunchError(
+                "MASTER_ADDR=%s is %s here, where other nodes do not reach this one: give "
+                "--interface NAME" % (os.environ["MASTER_ADDR"], address)
+            )
+        return address
+
+    def _interface(self):
+        name = network.interface_of(network.resolve(self.address))
+        return " (interface %s)" % name if name else ""
+
+    def _wait_for_name(self, launcher):
+        """Waits until the scheduler's host has an address: a pod's name comes with the pod."""
+
+        def known():
+            try:
+                return network.resolve(self.address)
+            except errors.LaunchError:
+                return None
+
+        launcher.wait_until(known, SAY_WAITING, 0.2)
+        if not known():
+            launcher.say(
+                "slimps: %s waits for the name %s, the scheduler's host" % (self.name, self.address)
+            )
+            launcher.wait_until(known, PATIENCE - SAY_WAITING, 0.5)
+            network.resolve(self.address)
+
+    def _ask_store(self, launcher, verb, *value):
+        """Returns what torch_store.py prints. Stop: it failed."""
+        node = Quiet(
+            "rendezvous",
+            "store",
+            [self.python, torch_store.__file__, verb, self.seat.start + "/scheduler", *value],
+        )
+        launcher.start_node(node, {})
+        begun = time.monotonic()
+        while node.status is None:
+            event = launcher.next_event(SAY_WAITING)
+            if isinstance(event, int):
+                raise job_launch.Stop(event)
+            if node.status is None and time.monotonic() - begun >= SAY_WAITING:
+                begun = float("inf")
+                launcher.say(
+                    "slimps: %s waits for %s at torchrun's store %s:%s"
+                    % (
+                        self.name,
+                        "the others" if value else "rank 0, which starts the scheduler,",
+                        os.environ["MASTER_ADDR"],
+                        os.environ["MASTER_PORT"],
+                    )
+                )
+        if node.status != 0:
+            raise job_launch.Stop(failed=[node])
+        launcher.nodes.remove(node)
+        return node.last_lines[-1]
+
+    def _from_store(self, launcher):
+        """Returns the scheduler's (host, port) as rank 0 has published it.
+
+        After a change of members without a restart the store may still have the last scheduler's,
+        which no longer listens.
+        """
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            host, port = address_and_port(self._ask_store(launcher, "get"))
+            try:
+                socket.create_connection((host, port), timeout=SAY_WAITING).close()
+                return host, port
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise errors.LaunchError(
+                        "no scheduler at %s:%d, where rank 0 said it is: %s"
+                        % (host, port, error.strerror or error)
+                    ) from None
+
+    # ---- the others ------------------------------------------------------------------------------
+
+    def start(self, launcher, port):
+        for name, role, command, own, shared in self.nodes(launcher.job):
+            launcher.start_here(name, role, command, port, own, shared)
+
+    def nodes(self, job):
+        """Returns (name, role, command, variables, cores) of what runs here."""
+        plan = self.plan
+        own_cores = self._cores(job)
+        nodes = []
+        if plan.server is not None:
+            nodes.append(("server%d" % plan.server, "server", job.server, {}, own_cores[0]))
+        if plan.worker is not None:
+            nodes.append((self.name, "worker", job.worker, self._worker_variables(), own_cores[1]))
+        return nodes
+
+    def _worker_variables(self):
+        own = {"DMLC_WORKER_ID": str(self.plan.worker)}
+        if self.seat.engine != "torchrun":
+            own.update(RANK=str(self.plan.worker), WORLD_SIZE=str(self.plan.workers))
+        return own
+
+    def _cores(self, job):
+        """Returns the cores of the server and of the worker that run here, each may be None.
+
+        Engines with a task per process have given each its cores already.
+        """
+        workers = self.plan.local_workers
+        if self.seat.engine != "torchrun" or not job.share_cores:
+            return None, None
+        sets = cores.share(os.sched_getaffinity(0), 1, workers)
+        if sets is None:
+            return None, None
+        if self.plan.server is not None:
+            print("slimps: node %d: %s" % (self.seat.node, cores.words(sets, 1)), flush=True)
+        return sets[0], sets[1 + self.plan.local_worker]
+
+    def signal(self, launcher, number):
+        """Passes a signal to the worker. The daemons wait for the job's end, which they see.
+
+        Where a worker runs here, they end after it.
+        """
+        workers = [node for node in launcher.running() if node.role == "worker"]
+        for node in workers:
+            node.signal(number)
+        waited_for = workers or launcher.running()
+        deadline = time.monotonic() + agent.DAEMON_GRACE
+        while any(node.status is None for node in waited_for) and time.monotonic() < deadline:
+            if isinstance(launcher.next_event(deadline - time.monotonic()), int) and workers:
+                break
+        launcher.signal_all(signal.SIGTERM)
+
+
+def run_carried(part, job):
+    """Runs this part for a `slimps launch` that started the engine. Returns the exit status."""
+    runner = agent.Agent()
+    put_back = runner.catch_signals()
+    address, port = os.environ["DMLC_PS_ROOT_URI"], os.environ["DMLC_PS_ROOT_PORT"]
+    try:
+        if address == "127.0.0.1" and os.environ.get(CARRIED) != socket.gethostname():
+            raise errors.LaunchError(
+                "%s runs on %s, and the scheduler listens at 127.0.0.1 of %s: give slimps launch "
+                "--interface NAME" % (part.name, socket.gethostname(), os.environ.get(CARRIED))
+            )
+        for name, role, command, own, shared in part.nodes(job):
+            variables = {**os.environ, **own, **job.variables(role, address, port)}
+            del variables[CARRIED]
+            runner.begin(job_node.Node(name, role, command, shared), variables)
+        return runner.run()
+    finally:
+        runner.kill_all()
+        put_back()
+
+
+def run(options, command, job, environment, make_logs):
+    """Runs this process's part. `job` has the commands; its counts are set here.
+
+    LaunchError: no engine has started this process, or what it says makes no job.
+    """
+    seat = engine.seat(environment)
+    if seat is None:
+        raise errors.LaunchError(
+            "neither torchrun, srun, mpirun nor Kubernetes has started this process; to start a "
+            "job on this machine: slimps launch --workers N --servers S -- COMMAND"
+        )
+    plan = engine.plan(seat, options.workers, options.servers)
+    job.workers, job.servers = plan.workers, plan.servers
+    job.end_grace = float("inf")  # the daemons here wait for workers elsewhere
+    part = Part(seat, plan, options, command)
+    if seat.engine != "Kubernetes":  # where this may be the first process
+        job_node.end_with_parent()
+    if CARRIED in environment:
+        return run_carried(part, job)
+    if seat.engine == "torchrun" and environment.get("DMLC_PS_ROOT_URI"):
+        raise errors.LaunchError(
+            "DMLC_PS_ROOT_URI is set, so a scheduler runs already: leave out slimps run"
+        )
+    logs = make_logs(options, ".restart%d" % seat.restart if seat.restart else "")
+    return job_launch.Launcher(job, verbose=options.verbose, place=part, logs=logs).run()

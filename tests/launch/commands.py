@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands of tests, with all that they start: their lines as they come, and who is left behind."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path[:0] = [os.path.join(ROOT, "python"), os.path.join(ROOT, "tests", "repo")]
+
+from eventually import eventually  # noqa: E402
+from slimps_launch import network  # noqa: E402
+
+RUNFILES = os.getcwd()
+PYTHON = sys.executable
+SLIMPS = [PYTHON, os.path.join(HERE, "slimps_here.py"), RUNFILES]
+TRAIN = [PYTHON, os.path.join(ROOT, "examples", "kvstore_numpy.py")]
+SMALL = [PYTHON, os.path.join(HERE, "small_worker.py")]
+SECONDS = 60.0  # only a failing test waits this long
+# What kvstore_numpy.py prints at the end wherever it runs: the same weights, the same bytes.
+TRAINED = "worker0| slopes [1. 2. 3. 4. 5. 6. 7. 8.]; pushed 3200 bytes, pulled 3200"
+MARK = "SLIMPS_TEST_MARK"
+LEFT_OUT = ("DMLC_", "SLURM_", "OMPI_", "PMI", "TORCHELASTIC_", "MASTER_", "SLIMPS_")
+
+
+class Command:
+    """A running command. What it starts is known by a variable that it inherits."""
+
+    def __init__(self, command, cwd=None, **environment):
+        self.mark = uuid.uuid4().hex
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith(LEFT_OUT)
+        }
+        self.lines = []
+        self.process = subprocess.Popen(
+            command,
+            env={**inherited, **environment, MARK: self.mark, "PYTHONDONTWRITEBYTECODE": "1"},
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self):
+        with self.process.stdout as output:
+            for line in output:
+                self.lines.append(line.decode("utf-8", "replace").rstrip("\r\n"))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        for pid in self.processes():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.process.wait()
+        self.reader.join()
+
+    @property
+    def said(self):
+        return "\n".join(self.lines)
+
+    def processes(self, name=None):
+        """Returns the numbers of its processes, or of those whose command line has `name`."""
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open("/proc/%s/environ" % pid, "rb") as variables:
+                    if ("%s=%s" % (MARK, self.mark)).encode() not in variables.read().split(b"\0"):
+                        continue
+                with open("/proc/%s/cmdline" % pid, "rb") as line:
+                    if name is None or name in line.read().decode():
+                        found.append(int(pid))
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
+                pass
+        return found
+
+    def status(self):
+        """Waits for the end. AssertionError: it does not come."""
+        try:
+            status = self.process.wait(SECONDS)
+        except subprocess.TimeoutExpired:
+            raise AssertionError("no end after %.0f s:\n%s" % (SECONDS, self.said)) from None
+        self.reader.join(SECONDS)
+        return status
+
+    def wait_for(self, pattern, count=1):
+        """Waits until `count` lines match, and returns the matches."""
+
+        def found():
+            return [match for match in map(re.compile(pattern).search, list(self.lines)) if match]
+
+        assert eventually(lambda: len(found()) >= count or self.process.poll() is not None, SECONDS)
+        assert len(found()) >= count, "no %r in:\n%s" % (pattern, self.said)
+        return found()
+
+    def nobody_is_left(self):
+        return eventually(lambda: not self.processes(), SECONDS)
+
+
+def trained(command, **environment):
+    """Runs a command that trains. Asserts that it ends as a local job does. Returns its lines."""
+    with Command(command, **environment) as running:
+        status = running.status()
+        assert status == 0, running.said
+        assert TRAINED in running.lines, running.said
+        assert running.nobody_is_left(), running.said
+        return running.lines
+
+
+def free_port():
+    return network.free_port()

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the engines' variables, hostfiles and cores are made into."""
+
+import os
+import sys
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(HERE)), "python"))
+
+from slimps_launch import cores  # noqa: E402
+from slimps_launch import engine  # noqa: E402
+from slimps_launch import errors  # noqa: E402
+from slimps_launch import hosts  # noqa: E402
+from slimps_launch import network  # noqa: E402
+from slimps_launch import on_slurm  # noqa: E402
+
+TORCHRUN = {
+    "RANK": "3",
+    "WORLD_SIZE": "4",
+    "LOCAL_RANK": "1",
+    "LOCAL_WORLD_SIZE": "2",
+    "GROUP_RANK": "1",
+    "GROUP_WORLD_SIZE": "2",
+    "TORCHELASTIC_RUN_ID": "job7",
+    "TORCHELASTIC_RESTART_COUNT": "2",
+}
+OPENMPI = {
+    "OMPI_COMM_WORLD_RANK": "2",
+    "OMPI_COMM_WORLD_SIZE": "4",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+}
+SLURM = {
+    "SLURM_PROCID": "2",
+    "SLURM_STEP_NUM_TASKS": "4",
+    "SLURM_LOCALID": "0",
+    "SLURM_NODEID": "1",
+    "SLURM_STEP_NUM_NODES": "2",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
+    "SLURM_JOB_ID": "17",
+    "SLURM_STEP_ID": "0",
+}
+
+
+class SeatTest(unittest.TestCase):
+    def test_each_engine_is_known_by_its_variables(self):
+        for environment, seat in (
+            (TORCHRUN, ("torchrun", 3, 4, 1, 2, 1, 2)),
+            (OPENMPI, ("mpirun", 2, 4, 0, 2, 1, 2)),
+            (SLURM, ("srun", 2, 4, 0, 2, 1, 2)),
+            (
+                {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"},
+                ("mpiexec", 1, 2, 1, 2, 0, 1),
+            ),
+            ({"PMIX_RANK": "5"}, ("PMIx", 5, 0, 0, 1, 0, 1)),
+            ({"JOB_COMPLETION_INDEX": "3"}, ("Kubernetes", 3, 0, 0, 1, 3, 1)),
+            (
+                {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOSTNAME": "train-2"},
+                ("Kubernetes", 2, 0, 0, 1, 2, 1),
+            ),
+        ):
+            with self.subTest(seat[0]):
+                found = engine.seat(environment)
+                self.assertEqual(
+                    seat,
+                    (
+                        found.engine,
+                        found.rank,
+                        found.size,
+                        found.local_rank,
+                        found.local_size,
+                        found.node,
+                        found.nodes,
+                    ),
+                )
+        self.assertIsNone(engine.seat({"HOSTNAME": "train-2"}))
+
+    def test_a_restart_has_another_name(self):
+        first = engine.seat({**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "0"})
+        self.assertNotEqual(first.start, engine.seat(TORCHRUN).start)
+        again = engine.seat({**SLURM, "SLURM_RESTART_COUNT": "1"})
+        self.assertNotEqual(again.start, engine.seat(SLURM).start)
+
+    def test_mpirun_inside_of_a_slurm_job_counts(self):
+        self.assertEqual("mpirun", engine.seat({**SLURM, **OPENMPI}).engine)
+        mpich = {"PMI_RANK": "0", "PMI_SIZE": "4", "MPI_LOCALNRANKS": "2"}
+        self.assertEqual("mpiexec", engine.seat({**SLURM, **mpich}).engine)
+        self.assertEqual("srun", engine.seat({**SLURM, "PMI_RANK": "2"}).engine)
+
+    def test_a_variable_that_is_no_number_is_named(self):
+        with self.assertRaisesRegex(errors.LaunchError, "LOCAL_RANK=x: expected a number"):
+            engine.seat({**TORCHRUN, "LOCAL_RANK": "x"})
+
+    def test_the_first_host_of_a_list(self):
+        for text, host in (("a", "a"), ("a,b", "a"), ("n[07-12,15],x", "n07"), ("n-[1,3]", "n-1")):
+            self.assertEqual(host, engine.first_host(text))
+
+
+class PlanTest(unittest.TestCase):
+    def parts(self, size, **counts):
+        """Returns what each of `size` processes on one node runs: S, s1, w0."""
+        said = []
+        for rank in range(size):
+            plan = engine.plan(engine.Seat("srun", rank, size, rank, size, 0, 1), **counts)
+            roles = ["S"] if plan.scheduler else []
+            roles += [] if plan.server is None else ["s%d" % plan.server]
+            roles += [] if plan.worker is None else ["w%d" % plan.worker]
+            said.append("+".join(roles))
+        return said
+
+    def test_all_are_workers_and_the_first_of_a_node_serves_too(self):
+        self.assertEqual(["S+s0+w0", "w1", "w2"], self.parts(3))
+        plan = engine.plan(engine.seat({**TORCHRUN, "RANK": "2", "LOCAL_RANK": "0"}))
+        self.assertEqual((4, 2, False, 1, 2), (*vars(plan).values(),)[:5])
+
+    def test_with_servers_the_first_processes_serve(self):
+        self.assertEqual(["S+s0", "s1", "w0", "w1"], self.parts(4, workers=2, servers=2))
+        self.assertEqual(["S+s0", "w0", "w1"], self.parts(3, servers=1))
+
+    def test_counts_that_do_not_fit_are_refused(self):
+        for counts, size, words in (
+            ({"workers": 2, "servers": 2}, 3, "started 3 processes, and 2 workers and 2 servers"),
+            ({"servers": 3}, 3, "no worker is left"),
+            ({"workers": 2}, 3, "started 3 processes, and 2 workers need 2"),
+        ):
+            with self.assertRaisesRegex(errors.LaunchError, words):
+                self.parts(size, **counts)
+        with self.assertRaisesRegex(errors.LaunchError, "give --workers W --servers S"):
+            engine.plan(engine.seat({"JOB_COMPLETION_INDEX": "0"}))
+        with self.assertRaisesRegex(errors.LaunchError, "rank 4; .* need ranks 0 to 3"):
+            engine.plan(engine.seat({"JOB_COMPLETION_INDEX": "4"}), 2, 2)
+        with self.assertRaisesRegex(errors.LaunchError, "5 processes, 2 of them on this node"):
+            engine.seat({**OPENMPI, "OMPI_COMM_WORLD_SIZE": "5"})
+
+
+class HostsTest(unittest.TestCase):
+    def test_a_hostfile_has_hosts_slots_and_comments(self):
+        found = hosts.parse(["# mine\n", "a slots=2\n", "\n", "10.0.0.2  # one\n"], "h")
+        self.assertEqual([("a", 2, 2), ("10.0.0.2", 1, 4)], [tuple(host) for host in found])
+
+    def test_a_bad_line_is_named_with_its_file_and_number(self):
+        for lines, words in (
+            (["a\n", "b slots=x\n"], 'h:2: expected "host slots=N".*got "b slots=x"'),
+            (["a slots=0\n"], "h:1: expected"),
+            (["a b\n"], "h:1: expected"),
+            (["-oProxyCommand=x\n"], "h:1: expected"),
+            (["a\n", "a\n"], "h:2: host a is there twice"),
+            (["# none\n"], "h: no host"),
+        ):
+            with self.assertRaisesRegex(errors.LaunchError, words):
+                hosts.parse(lines, "h")
+        with self.assertRaisesRegex(errors.LaunchError, "hostfile /no/file: No such file"):
+            hosts.read("/no/file")
+
+    def test_nodes_go_around_the_hosts_that_have_room(self):
+        self.assertEqual([0, 1, 0, 1], hosts.around([2, 2], 2, 2, "h"))
+        self.assertEqual([0, 1, 1, 1], hosts.around([1, 4], 1, 3, "h"))
+        with self.assertRaisesRegex(errors.LaunchError, "h has room for 3 processes; .* need 4"):
+            hosts.around([2, 1], 2, 2, "h")
+
+
+class CoresTest(unittest.TestCase):
+    def test_servers_get_two_and_workers_share_the_others(self):
+        sets = cores.share(range(16), 2, 2)
+        self.assertEqual([{0, 1}, {2, 3}, set(range(4, 10)), set(range(10, 16))], sets)
+        self.assertEqual("2 cores for each server, 6 cores for each worker", cores.words(sets, 2))
+        self.assertEqual([{4, 5}, {6, 7, 8}, {9, 10}], cores.share(range(4, 11), 1, 2))
+
+    def test_where_they_would_get_less_than_two_nothing_is_shared_out(self):
+        self.assertIsNone(cores.share(range(7), 2, 2))
+        self.assertIsNone(cores.share(range(64), 0, 1))
+
+
+class NetworkTest(unittest.TestCase):
+    def test_loopback_is_found_by_its_name_and_its_address(self):
+        self.assertEqual("127.0.0.1", network.interface_address("lo"))
+        self.assertEqual("lo", network.interface_of("127.0.0.1"))
+        self.assertEqual("127.0.0.1", network.route_address("127.0.0.1"))
+
+    def test_what_is_not_there_is_named(self):
+        with self.assertRaisesRegex(errors.LaunchError, "--interface nowhere0: .*there are .*lo"):
+            network.interface_address("nowhere0")
+        with self.assertRaisesRegex(errors.LaunchError, "host no.such.host.invalid is not known"):
+            network.resolve("no.such.host.invalid")
+
+
+class AllocationTest(unittest.TestCase):
+    def test_its_room_is_that_of_its_tasks_or_its_cpus(self):
+        self.assertEqual(4, on_slurm.processes_of({"SLURM_NTASKS": "4"})[0])
+        self.assertEqual(
+            10, on_slurm.processes_of({"SLURM_JOB_CPUS_PER_NODE": "4(x2),2"})[0], "in all"
+        )
+        self.assertEqual(
+            4,
+            on_slurm.processes_of({"SLURM_JOB_CPUS_PER_NODE": "8", "SLURM_CPUS_PER_TASK": "2"})[0],
+        )
+
+
+if __name__ == "__main__":
+    unittest.main()
