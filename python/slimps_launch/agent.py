@@ -4,7 +4,8 @@
     slimps agent     # started by ssh; reads what to run from stdin
 
 The first line of stdin is a JSON with `folder`, `cores` and `nodes`: name, role, command,
-environment. Further lines are signals ("signal 15"). When stdin closes, the nodes end.
+environment. Further lines are signals: "signal 15", and "signal 0" every few seconds, which says
+that the launcher is there. When it is not, or stdin closes, the nodes end.
 """
 
 import json
@@ -24,12 +25,14 @@ from slimps_launch import processes
 # Seconds for the daemons to see the job's end after a signal: less than the 30 s after which Slurm,
 # Kubernetes and torchrun kill.
 DAEMON_GRACE = 20.0
+SILENCE = 30.0  # seconds until a launcher that says nothing counts as lost: its machine may be
 
 
 class Agent(processes.Processes):
     """Owned by the main thread."""
 
     told_to_stop = False
+    silent_at = float("inf")  # when the launcher counts as lost; it speaks through stdin
 
     def heard(self, node, line):
         self.write("%s| %s" % (node.name, line))
@@ -52,19 +55,26 @@ class Agent(processes.Processes):
         """
         status = 0
         reported = 0
-        stop_at = float("inf")  # when the daemons are stopped, too
+        stop_at = float("inf")  # when all are stopped
         while reported < len(self.nodes):
-            event = self.next_event(min(60.0, stop_at - time.monotonic()))
+            event = self.next_event(min(stop_at, self.silent_at) - time.monotonic())
+            if time.monotonic() >= self.silent_at:
+                event = CLOSED
             if time.monotonic() >= stop_at:
-                stop_at = float("inf")
-                self.signal_all(signal.SIGTERM)
+                self.kill_all()
+                return status or 128 + signal.SIGTERM
             if isinstance(event, job_node.Node):
                 reported += 1
                 self.tell_end(event)
                 status = status or job_node.exit_status(event.status)
+                if status:
+                    # The launcher stops the others now, unless the way to it is broken.
+                    stop_at = min(stop_at, time.monotonic() + DAEMON_GRACE)
             elif event == CLOSED:
                 self.kill_all()
                 return 128 + signal.SIGTERM
+            elif event == ALIVE:
+                self.silent_at = time.monotonic() + SILENCE
             elif event is not None:
                 self.told_to_stop = True
                 stop_at = min(stop_at, time.monotonic() + DAEMON_GRACE)
@@ -82,6 +92,7 @@ class Agent(processes.Processes):
         self.write(carried.report(node.name, status=node.status, stopped=self.told_to_stop))
 
 
+ALIVE = 0  # the event of a launcher that is there
 CLOSED = -1  # the event of a stdin that has closed
 
 
@@ -108,9 +119,10 @@ def main():
         )
     )
     first = sys.stdin.readline()
-    if not first:
+    if not first.startswith("{"):  # the launcher ends before the job has begun
         return 128 + signal.SIGTERM
     what = json.loads(first)
+    agent.silent_at = time.monotonic() + SILENCE
     threading.Thread(target=listen, args=(agent, sys.stdin), name="stdin", daemon=True).start()
     shared = None
     if what["share_cores"]:

@@ -43,6 +43,13 @@ class Report:
             failed,
             key=lambda node: (node.stopped, node.status >= 0, node is not named, node.status == 0),
         )
+        if named is not None and named.status is None:  # nothing came from its machine any more
+            words = job_output.last_error(list(culprit.last_lines))
+            self.say(
+                "slimps: the job failed: %s on %s is lost: %s"
+                % (named.name, named.where, culprit.last_lines[words])
+            )
+            return job_node.exit_status(culprit.status) or 1
         lines = list(culprit.last_lines)
         at = None if culprit.status < 0 else job_output.last_error(lines)
         early = " while workers were running" if culprit.status == 0 else ""

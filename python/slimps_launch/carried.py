@@ -7,10 +7,12 @@ report between those lines what became of them, as `MARK NAME {json}`.
 
 import json
 import signal
+import time
 
 from slimps_launch import job_node
 
 MARK = "slimps-report:"
+EVERY = 5.0  # seconds between two words to an agent
 
 
 def report(name, **fields):
@@ -56,7 +58,7 @@ class Carrier(job_node.Node):
             return
         node = self.carried[name]
         node.pid = said.get("pid", node.pid)
-        node.where = said.get("host", node.where)
+        node.where = node.where or said.get("host")
         if "status" in said:
             node.status = said["status"]
             node.stopped = said["stopped"]
@@ -72,6 +74,13 @@ class Carrier(job_node.Node):
 
 class SshCarrier(Carrier):
     """Its agent takes signals through its stdin, as lines, and ends when that closes."""
+
+    said_at = 0.0  # when it was last told that the launcher is there
+
+    def keep(self):
+        if time.monotonic() > self.said_at + EVERY:
+            self.said_at = time.monotonic()
+            self.tell("signal 0")
 
     def hear(self, line, launcher):
         if self.about is None and not line.startswith(MARK):

@@ -41,6 +41,10 @@ class Job:
         self.end_grace = 30.0  # seconds for the daemons to end after the workers or one daemon
         self.stop_grace = 5.0  # seconds from the signal to SIGKILL
 
+    def server_of(self, rank):
+        """Returns the command of one server, which asks for its rank as workers do."""
+        return self.server + ["--wanted_rank", str(rank)]
+
     def variables(self, role, address, port):
         """Returns the variables by which a process of this role finds the job."""
         return {
@@ -76,10 +80,12 @@ class Here:
                 sets = shared
                 launcher.say("slimps: " + cores.words(sets, job.servers))
         for rank in range(job.servers):
-            launcher.start_here("server%d" % rank, "server", job.server, port, cores=sets[rank])
+            launcher.start_here(
+                "server%d" % rank, "server", job.server_of(rank), port, cores=sets[rank]
+            )
         group_port = network.free_port()
         for rank in range(job.workers):
-            # The worker asks for this rank, so that lines named worker1 are those of rank 1.
+            # It asks for this rank, so that lines named worker1 are those of rank 1.
             own = {"DMLC_WORKER_ID": str(rank)}
             own.update(torch_group(rank, job.workers, rank, job.workers, self.address, group_port))
             launcher.start_here(
@@ -217,6 +223,8 @@ class Launcher(processes.Processes):
         say_missing = time.monotonic() + SAY_MISSING
         nodes = self.all_nodes()
         while len(ended) < len(nodes):
+            for node in self.running():
+                node.keep()
             left = job_output.HOLD_SECONDS if deadline is None else deadline - time.monotonic()
             event = self.next_event(min(left, job_output.HOLD_SECONDS))
             if isinstance(event, int):

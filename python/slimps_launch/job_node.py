@@ -34,6 +34,9 @@ class Node:
         """Returns the nodes that this process carries."""
         return []
 
+    def keep(self):
+        """Is called every few seconds while the process runs."""
+
     def hear(self, line, launcher):
         """Takes a line that the process has printed, and shows it."""
         launcher.show_line(self, line)

@@ -129,8 +129,8 @@ class Place:
             workers = [node.name for node in carrier.carried.values() if node.role == "worker"]
             for node in carrier.carried.values():
                 environment = passed(os.environ)
+                rank = int(node.name[len(node.role) :])
                 if node.role == "worker":
-                    rank = int(node.name[len("worker") :])
                     environment["DMLC_WORKER_ID"] = str(rank)
                     environment.update(
                         job_launch.torch_group(
@@ -147,7 +147,7 @@ class Place:
                     {
                         "name": node.name,
                         "role": node.role,
-                        "command": job.server if node.role == "server" else job.worker,
+                        "command": job.server_of(rank) if node.role == "server" else job.worker,
                         "environment": environment,
                     }
                 )

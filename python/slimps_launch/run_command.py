@@ -198,7 +198,8 @@ class Part:
         own_cores = self._cores(job)
         nodes = []
         if plan.server is not None:
-            nodes.append(("server%d" % plan.server, "server", job.server, {}, own_cores[0]))
+            command = job.server_of(plan.server)
+            nodes.append(("server%d" % plan.server, "server", command, {}, own_cores[0]))
         if plan.worker is not None:
             nodes.append((self.name, "worker", job.worker, self._worker_variables(), own_cores[1]))
         return nodes

@@ -9,18 +9,19 @@ JOB = [
     "//tests/repo:eventually.py",
 ]
 
-def _pytest(name, file, arguments, size, data, tags):
+def _pytest(name, file, arguments, size, timeout, data, tags):
     # Tagged, since an extension built with a sanitizer cannot be loaded into a Python that was not.
     native.sh_test(
         name = name,
         size = size,
+        timeout = timeout,
         srcs = ["//tests/python:run_pytest.sh"],
         args = arguments + [native.package_name() + "/" + file],
         data = [file, "//python:package"] + data,
         tags = ["python"] + tags,
     )
 
-def pytest(name, size = "medium", data = [], debian = True, torch2 = True, tags = []):
+def pytest(name, size = "medium", data = [], debian = True, torch2 = True, tags = [], timeout = None):
     """Runs name.py.
 
     Args:
@@ -30,8 +31,9 @@ def pytest(name, size = "medium", data = [], debian = True, torch2 = True, tags 
       debian: run it with Debian's numpy and torch 1.13.
       torch2: run it with numpy 2 and torch 2, too. `tools/slimps test` makes that environment.
       tags: further tags.
+      timeout: as of any test, where it is not the size's.
     """
     if debian:
-        _pytest(name, name + ".py", [], size, data, tags)
+        _pytest(name, name + ".py", [], size, timeout, data, tags)
     if torch2:
-        _pytest(name + "_torch2", name + ".py", ["--torch2"], size, data, ["torch2"] + tags)
+        _pytest(name + "_torch2", name + ".py", ["--torch2"], size, timeout, data, ["torch2"] + tags)

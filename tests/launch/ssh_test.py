@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""slimps launch --on ssh, with an sshd in each of two network namespaces.
+
+Skipped where namespaces cannot be made.
+"""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+
+import commands
+import pytest
+from commands import SLIMPS, SMALL, TRAIN, Command
+
+sys.path.insert(0, os.path.join(commands.ROOT, "tools"))
+
+from bench.cluster import net  # noqa: E402
+from eventually import eventually  # noqa: E402
+
+WHY_NOT = net.why_not()
+pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
+
+SSHD = """
+HostKey {folder}/host_key
+AuthorizedKeysFile {folder}/key.pub
+PidFile none
+StrictModes no
+UsePAM no
+"""
+SSH = "ssh -F /dev/null -i {folder}/key -oUserKnownHostsFile={folder}/known -oLogLevel=ERROR"
+
+
+class Machines:
+    """Two nodes with an sshd each, and the launcher's, which is the bridge between them."""
+
+    def __init__(self, network, folder):
+        self.network = network
+        self.folder = folder
+        self.ssh = (SSH + " -oStrictHostKeyChecking=accept-new").format(folder=folder)
+        self.hostfile = os.path.join(folder, "hosts")
+        self.hosts("10.77.0.1 slots=2  # the first", "10.77.0.2 slots=2")
+        for name in ("key", "host_key"):
+            subprocess.run(
+                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", os.path.join(folder, name)],
+                check=True,
+            )
+        config = os.path.join(folder, "sshd_config")
+        with open(config, "w", encoding="ascii") as out:
+            out.write(SSHD.format(folder=folder))
+        os.makedirs("/run/sshd", exist_ok=True)  # sshd insists
+        self.daemons = []
+        for node in (0, 1):
+            command = network.command(node, ["/usr/sbin/sshd", "-D", "-e", "-f", config])
+            self.daemons.append(subprocess.Popen(command, stderr=subprocess.DEVNULL))
+        for node in (0, 1):
+            reach = shlex.split(self.ssh) + [network.address(node), "true"]
+            reach = network.command(net.HUB, reach)
+            assert eventually(lambda: subprocess.run(reach, check=False).returncode == 0)
+
+    def hosts(self, *lines):
+        with open(self.hostfile, "w", encoding="ascii") as out:
+            out.write("".join(line + "\n" for line in lines))
+
+    def launch(self, *command, flags=("--insecure",)):
+        line = SLIMPS + ["launch", "--on", "ssh:" + self.hostfile, "--workers=2", "--servers=2"]
+        return self.network.command(net.HUB, line + [*flags, "--"] + list(command))
+
+    def job(self, *command, **rest):
+        return Command(self.launch(*SMALL, *command, **rest), SLIMPS_SSH=self.ssh)
+
+    def sessions(self):
+        """Returns what runs on the nodes beside sshd, which waits long for a lost launcher."""
+        found = []
+        for node in (0, 1):
+            for pid in net.run(["ip", "netns", "pids", self.network.name(node)]).split():
+                try:
+                    with open("/proc/%s/comm" % pid, encoding="utf-8") as name:
+                        found += [] if name.read() == "sshd\n" else [int(pid)]
+                except (FileNotFoundError, ProcessLookupError):
+                    pass
+        return found
+
+    def nobody_is_left(self):
+        return eventually(lambda: not self.sessions(), commands.SECONDS)
+
+
+@pytest.fixture
+def machines(tmp_path):
+    with net.Network(2, congestion="default") as network:
+        made = Machines(network, str(tmp_path))
+        try:
+            yield made
+        finally:
+            for daemon in made.daemons:
+                daemon.kill()
+                daemon.wait()
+
+
+def test_it_trains_as_a_local_job_does(machines):
+    logs = os.path.join(machines.folder, "logs")
+    lines = commands.trained(
+        machines.launch(*TRAIN, flags=("--insecure", "--logs", logs)), SLIMPS_SSH=machines.ssh
+    )
+    said = "\n".join(lines)
+    assert re.search(r"scheduler listens at 10.77.0.254:\d+ \(interface \w+\)", said)
+    assert re.search("server . .*listens at tcp://10.77.0.1:", said), said
+    assert re.search("server . .*listens at tcp://10.77.0.2:", said), said
+    with open(os.path.join(logs, "worker0.log"), encoding="utf-8") as log:
+        assert "worker0| " + log.read().splitlines()[-1] in lines
+    assert machines.nobody_is_left()
+
+
+def test_an_error_of_a_rank_is_told_with_its_name_host_and_status(machines):
+    with machines.job("fail") as job:
+        assert job.status() == 1
+        job.wait_for("slimps: the job failed: worker1 exited with status 1 on 10.77.0.2: ValueErr")
+        assert job.nobody_is_left() and machines.nobody_is_left(), job.said
+
+
+def test_a_killed_process_ends_the_job_and_is_named(machines):
+    with machines.job("wait") as job:
+        ready = {match.group(1): match for match in job.wait_for(r"ready: rank (.), pid (\d+)", 2)}
+        os.kill(int(ready["1"].group(2)), signal.SIGKILL)
+        assert job.status() == 128 + signal.SIGKILL
+        assert "slimps: the job failed: worker1 was killed by SIGKILL on " in job.said
+        assert machines.nobody_is_left(), job.said
+
+
+def test_ctrl_c_ends_all(machines):
+    with machines.job("wait") as job:
+        job.wait_for("ready: ", 2)
+        job.process.send_signal(signal.SIGINT)
+        assert job.status() == 128 + signal.SIGINT
+        assert machines.nobody_is_left(), job.said
+
+
+def test_a_killed_launcher_leaves_nobody_behind(machines):
+    with machines.job("wait") as job:
+        job.wait_for("ready: ", 2)
+        job.process.kill()
+        assert job.nobody_is_left() and machines.nobody_is_left(), job.said
+
+
+def test_a_lost_node_ends_the_job_and_is_named(machines):
+    with machines.job("wait") as job:
+        job.wait_for("ready: ", 2)
+        net.run(["ip", "-n", machines.network.name(1), "link", "set", net.INTERFACE, "down"])
+        assert job.status() != 0
+        job.wait_for("slimps: the job failed: (worker|server)1 on 10.77.0.2 is lost: .* silent")
+        assert machines.nobody_is_left(), job.said
+
+
+def test_no_variable_is_in_a_command_line(machines):
+    with machines.job("wait") as job:
+        job.wait_for("ready: ", 2)
+        for pid in job.processes() + machines.sessions():
+            with open("/proc/%d/cmdline" % pid, "rb") as line:
+                assert job.mark.encode() not in line.read()
+
+
+def test_hosts_that_do_not_answer_are_told_with_what_to_do(machines):
+    machines.hosts("10.77.0.1 slots=2", "10.77.0.9 slots=2")
+    with machines.job("wait") as job:
+        assert job.status() == 1
+        assert len(job.lines) == 1, job.said
+        assert re.match(
+            r"slimps: .*/hosts:2: host 10.77.0.9 does not answer: ssh: connect to host 10.77.0.9 "
+            r"port 22: .*; it must let this in: ssh .* -oBatchMode=yes 10.77.0.9 true$",
+            job.said,
+        )
+        assert machines.nobody_is_left()
+
+
+def test_an_open_network_needs_insecure(machines):
+    with machines.job("wait", flags=()) as job:
+        assert job.status() == 2
+        assert "give --insecure if that network is trusted" in job.said
+        assert machines.nobody_is_left()
