@@ -8,6 +8,7 @@ import signal
 import sys
 
 from slimps_launch import agent
+from slimps_launch import demo
 from slimps_launch import errors
 from slimps_launch import job_launch
 from slimps_launch import job_output
@@ -22,6 +23,7 @@ from slimps_launch import run_command
 
 USAGE = """usage: slimps COMMAND [ARGUMENT ...]
 
+  demo       train on handwritten digits over a slow link: in fp32, in bf16, and by 1bit
   launch     start a job: launch [--on WHERE] --workers N --servers S -- python3 SCRIPT
              (WHERE: local, ssh:HOSTFILE, slurm, mpi, k8s)
   run        this process's part of a job, under torchrun, srun, mpirun or Kubernetes:
@@ -56,10 +58,10 @@ class Installation:
                 raise errors.LaunchError("%s is not there: install slimps again" % path)
         return paths
 
-    def prepare(self, command):
-        """Returns the command of workers, and variables that it needs."""
+    def environment(self, command):
+        """Returns the variables that a command of workers needs."""
         python = re.match(r"python(3(\.\d+)?)?$", os.path.basename(command[0]))
-        return command, {"PYTHONUNBUFFERED": "1"} if python else {}  # lines come as written
+        return {"PYTHONUNBUFFERED": "1"} if python else {}  # lines come as written
 
     known_programs = ("slimps_scheduler", "slimps_server")
 
@@ -101,7 +103,7 @@ def make_job(parser, options, command, installation):
     if command[0] in installation.known_programs and command[0] not in names:
         names.append(command[0])
     programs = installation.programs(names)
-    command, environment = installation.prepare(command)
+    environment = installation.environment(command)
     try:
         worker = job_launch.resolve_command(command, programs)
     except FileNotFoundError as error:
@@ -222,6 +224,9 @@ def program(name):
 
 
 COMMANDS = {
+    "demo": lambda arguments, installation: demo.main(
+        arguments, lambda given: launch(given, installation)
+    ),
     "launch": launch,
     "run": run_part,
     "trace": lambda arguments, installation: job_trace.main(arguments),

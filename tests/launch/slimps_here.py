@@ -24,9 +24,9 @@ class Runfiles(command.Installation):
             name: os.path.join(self.folder, name.replace("slimps_", ""), name) for name in names
         }
 
-    def prepare(self, command):
+    def environment(self, command):
         package = os.path.join(self.folder, "python", "package")
-        return command, {"PYTHONUNBUFFERED": "1", "PYTHONPATH": package}
+        return {"PYTHONUNBUFFERED": "1", "PYTHONPATH": package}
 
 
 if __name__ == "__main__":

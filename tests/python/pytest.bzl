@@ -9,6 +9,9 @@ JOB = [
     "//tests/repo:eventually.py",
 ]
 
+# Tags of tests of the wheel, which `tools/slimps test` makes. Bazel does not see when it changes.
+WHEEL = ["external", "wheel"]
+
 def _pytest(name, file, arguments, size, timeout, data, tags):
     # Tagged, since an extension built with a sanitizer cannot be loaded into a Python that was not.
     native.sh_test(

@@ -16,9 +16,10 @@ sys.path[:0] = [TOOLS, HERE]
 
 import fake_commands  # noqa: E402
 from cli import lint  # noqa: E402
+from cli import pip_environment  # noqa: E402
+from cli import python_wheel  # noqa: E402
 from cli import setup  # noqa: E402
 from cli import test_run  # noqa: E402
-from cli import torch2_environment  # noqa: E402
 
 
 class CommandsTest(unittest.TestCase):
@@ -199,9 +200,9 @@ class RunTestsTest(CommandsTest):
     def setUp(self):
         super().setUp()
         self.replace("install_packages", lambda: None)
-        self.stack.enter_context(
-            mock.patch.object(torch2_environment, "ensure", lambda: "/torch2/python")
-        )
+        for module, name in ((pip_environment, "ensure"), (python_wheel, "build")):
+            made = mock.patch.object(module, name, lambda argument: "/made/" + argument)
+            self.stack.enter_context(made)
         self.stack.enter_context(mock.patch.object(lint, "changed_is_clean", lambda: True))
 
     def run_tests(self, arguments, targets, status=0):
@@ -263,31 +264,40 @@ class RunTestsTest(CommandsTest):
             status, said = self.run_tests(["//a:b"], {"//a:b": ("PASSED", None)})
             self.assertEqual((0, "1 passed, 0 failed\n"), (status, said))
 
-    def test_todays_pytorch_has_a_python_of_its_own_or_is_left_out(self):
-        python = "--test_env=SLIMPS_TORCH2_PYTHON=/torch2/python"
+    def test_what_pip_installs_is_made_for_the_tests_that_need_it(self):
+        made = [
+            "--test_env=SLIMPS_TORCH2_PYTHON=/made/torch2",
+            "--test_env=SLIMPS_WHEEL=/made/" + test_run.WHEEL,
+            "--test_env=SLIMPS_NEWEST_PYTHON=" + test_run.newest_python(),
+        ]
         self.run_tests([], {})
-        self.assertIn(python, self.fake.calls[-1])
+        self.assertEqual(made, [one for one in self.fake.calls[-1] if "SLIMPS" in one])
         self.run_tests(["//tests/server/..."], {})
-        self.assertNotIn(python, self.fake.calls[-1])
-        status, said = self.run_tests(["--without-torch2"], {"//a:b": ("PASSED", None)})
+        self.assertEqual([], [one for one in self.fake.calls[-1] if "SLIMPS" in one])
+
+    def test_tests_that_were_left_out_are_told_in_the_last_lines(self):
+        given = ["--without-torch2", "--without-wheel"]
+        status, said = self.run_tests(given, {"//a:b": ("PASSED", None)})
         self.assertEqual(
             (
                 0,
                 "the tests of today's PyTorch were left out (--without-torch2)\n"
+                "the tests of the wheel were left out (--without-wheel)\n"
                 "2 passed, 0 failed\n",
             ),
             (status, said),
         )
-        self.assertIn("--test_tag_filters=-torch2", self.fake.calls[-1])
-        self.assertNotIn("--without-torch2", self.fake.calls[-1])
+        self.assertIn("--test_tag_filters=-torch2,-wheel", self.fake.calls[-1])
+        self.assertFalse([one for one in self.fake.calls[-1] if "SLIMPS" in one or one in given])
 
-    def test_without_a_package_index_the_tests_run_without_their_python(self):
-        def fail():
+    def test_without_a_package_index_the_tests_run_without_what_they_need(self):
+        def fail(_):
             raise setup.SetupError("no index")
 
-        with mock.patch.object(torch2_environment, "ensure", fail):
+        with mock.patch.object(pip_environment, "ensure", fail):
             self.run_tests([], {})
         self.assertFalse([option for option in self.fake.calls[-1] if "TORCH2" in option])
+        self.assertTrue([option for option in self.fake.calls[-1] if "WHEEL" in option])
 
     def test_a_bazel_that_fails_without_a_word_of_targets_fails(self):
         status, said = self.run_tests([], {}, status=37)

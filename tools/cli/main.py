@@ -11,6 +11,7 @@ from bench import bench_command  # noqa: E402
 from cli import demo_runs  # noqa: E402
 from cli import lint  # noqa: E402
 from cli import python_package  # noqa: E402
+from cli import python_wheel  # noqa: E402
 from cli import setup  # noqa: E402
 from cli import test_run  # noqa: E402
 from slimps_launch import command  # noqa: E402
@@ -30,7 +31,8 @@ USAGE = """usage: slimps COMMAND [ARGUMENT ...]
            run -- python3 SCRIPT
   worker   one worker of a job that is started by hand (also: scheduler, server); takes what DMLC_*
            variables say, and the flags that worker --help lists
-  install-python   build the Python package and install it for this user
+  wheel    build the wheel, which runs without Debian's packages: wheel --out DIR
+  install-python   build the wheel and install it: install-python [--python PATH] [--target DIR]
   bench    measure codecs and jobs, beside what memory, ZeroMQ and others allow:
            bench %(kinds)s
   trace    what --trace FILE of launch or demo recorded: a table, or a picture with --svg
@@ -54,8 +56,10 @@ def build(arguments):
 def test(arguments):
     if "--help" in arguments or "-h" in arguments:
         print(
-            "usage: slimps test [--without-torch2] [TARGET or Bazel option ...]  (default: //...)\n"
+            "usage: slimps test [--without-torch2] [--without-wheel] [TARGET or Bazel option ...]"
+            "   (default: //...)\n"
             "  --without-torch2  leave out the tests of today's PyTorch, which pip installs\n"
+            "  --without-wheel   leave out the tests of the wheel, which pip's tools pack\n"
             "The last line counts test cases: N passed, N failed."
         )
         return 0
@@ -75,8 +79,8 @@ class Checkout(command.Installation):
     def programs(self, names):
         return setup.ensure_programs(names)
 
-    def prepare(self, command):
-        return python_package.prepare(command)
+    def environment(self, command):
+        return python_package.environment(command)
 
 
 def program(name):
@@ -105,6 +109,7 @@ def main(arguments):
         "build": build,
         "bench": bench_command.main,
         "lint": lint.run,
+        "wheel": python_wheel.main,
         "install-python": python_package.install,
     }
     commands.update((name, program(name)) for name in ("scheduler", "server", "worker"))

@@ -11,16 +11,34 @@ from slimps_launch import errors
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 PACKAGE_LIST = os.path.join(REPOSITORY, "tools", "debian_packages.txt")
 
-# The daemons, and the target and file of each.
+# The programs, and the target and file of each.
 PROGRAMS = {
     "slimps_scheduler": ("//scheduler:slimps_scheduler", "scheduler/slimps_scheduler"),
     "slimps_server": ("//server:slimps_server", "server/slimps_server"),
     "slimps_worker": ("//worker:slimps_worker", "worker/slimps_worker"),
 }
+DAEMONS = ["slimps_scheduler", "slimps_server"]
 
 
 class SetupError(errors.LaunchError):
     """Something is missing, or did not do what it should. Only the message is shown."""
+
+
+def run(command, environment=None):
+    """Runs a command. Its output goes to stderr, since stdout belongs to the subcommand.
+
+    SetupError: it failed.
+    """
+    if subprocess.run(command, stdout=sys.stderr, env=environment, check=False).returncode != 0:
+        raise SetupError("failed: " + " ".join(command))
+
+
+def output(command):
+    """Runs a command and returns what it prints to stdout. SetupError: it failed."""
+    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if ended.returncode != 0:
+        raise SetupError("failed: " + " ".join(command))
+    return ended.stdout
 
 
 def wanted_packages(path=PACKAGE_LIST):
@@ -61,10 +79,8 @@ def install_packages():
         prefix = ["sudo"]
     print("slimps: installing " + " ".join(missing), flush=True)
     apt = prefix + ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"]
-    for command in (apt + ["update"], apt + ["install", "-y", "--no-install-recommends"] + missing):
-        # apt's output goes to stderr, since stdout belongs to the subcommand.
-        if subprocess.run(command, stdout=sys.stderr, check=False).returncode != 0:
-            raise SetupError("failed: " + " ".join(command))
+    run(apt + ["update"])
+    run(apt + ["install", "-y", "--no-install-recommends"] + missing)
 
 
 def bazel_command():

@@ -3,17 +3,45 @@
 
 import json
 import os
+import shutil
+import subprocess
 import sys
 import tempfile
 import urllib.parse
 import xml.etree.ElementTree as ElementTree
 
 from cli import lint
+from cli import pip_environment
+from cli import python_wheel
 from cli import setup
-from cli import torch2_environment
+
+WHEEL = os.path.join(setup.REPOSITORY, "bazel-bin", "wheel")
+# The tests that need what pip installs: tag, what they are, what makes the variables they need.
+OPTIONAL = [
+    (
+        "torch2",
+        "of today's PyTorch",
+        lambda: {"SLIMPS_TORCH2_PYTHON": pip_environment.ensure("torch2")},
+    ),
+    (
+        "wheel",
+        "of the wheel",
+        lambda: {
+            "SLIMPS_WHEEL": python_wheel.build(WHEEL),
+            "SLIMPS_NEWEST_PYTHON": newest_python(),
+        },
+    ),
+]
 
 
-WITHOUT_TORCH2 = "--without-torch2"
+def newest_python():
+    """Returns the newest Python in PATH: the wheel is tried under it, too."""
+    for minor in range(30, 8, -1):
+        path = shutil.which("python3.%d" % minor)
+        # Some managers of versions have commands that only say how to get that version.
+        if path and subprocess.run([path, "-c", ""], stderr=subprocess.DEVNULL).returncode == 0:
+            return path
+    return "/usr/bin/python3"
 
 
 class Tally:
@@ -93,37 +121,39 @@ def count_lint(tally):
         tally.failures.append("slimps lint")
 
 
-def torch2_options(targets, left_out):
-    """Returns Bazel's options that choose the Python with torch 2, or leave out its tests.
+def optional_tests(targets, left_out):
+    """Returns Bazel's options for the optional tests, of which `left_out` are to be left out.
 
-    The environment is made only if `targets` may contain such tests. If that fails, these tests
-    fail, which says how to leave them out.
+    What they need is made only if `targets` may contain them. If that fails, these tests fail,
+    which says how to leave them out.
     """
-    if left_out:
-        return ["--test_tag_filters=-torch2"]
+    options = ["--test_tag_filters=" + ",".join("-" + tag for tag in left_out)] if left_out else []
     if not any(target.startswith(("//...", "//tests/...", "//tests/python")) for target in targets):
-        return []
-    try:
-        return ["--test_env=SLIMPS_TORCH2_PYTHON=" + torch2_environment.ensure()]
-    except setup.SetupError as error:
-        print(
-            "slimps: %s; %s leaves out the tests that need it" % (error, WITHOUT_TORCH2),
-            file=sys.stderr,
-        )
-        return []
+        return options
+    for tag, _, make in OPTIONAL:
+        if tag in left_out:
+            continue
+        try:
+            options += ["--test_env=%s=%s" % variable for variable in make().items()]
+        except setup.SetupError as error:
+            print(
+                "slimps: %s; --without-%s leaves out the tests that need it" % (error, tag),
+                file=sys.stderr,
+            )
+    return options
 
 
 def run(arguments):
     """Tests targets (default all) with Bazel options. Returns the exit status."""
     setup.install_packages()
-    left_out = WITHOUT_TORCH2 in arguments
-    arguments = [argument for argument in arguments if argument != WITHOUT_TORCH2]
+    left_out = [tag for tag, *_ in OPTIONAL if "--without-" + tag in arguments]
+    arguments = [one for one in arguments if one not in ["--without-" + tag for tag in left_out]]
     targets = [argument for argument in arguments if not argument.startswith("-")]
     everything = not arguments
     if not targets:
         targets = ["//..."]
         arguments = arguments + targets
-    options = ["--keep_going"] + torch2_options(targets, left_out)
+    options = ["--keep_going"] + optional_tests(targets, left_out)
     with tempfile.TemporaryDirectory(prefix="slimps-") as folder:
         events = os.path.join(folder, "events.json")
         status = setup.run_bazel(
@@ -144,7 +174,8 @@ def run(arguments):
         tally.failures.append("bazel test (exit status %d, see above)" % status)
     for name in tally.failures:
         print("FAILED " + name)
-    if left_out:
-        print("the tests of today's PyTorch were left out (%s)" % WITHOUT_TORCH2)
+    for tag, what, *_ in OPTIONAL:
+        if tag in left_out:
+            print("the tests %s were left out (--without-%s)" % (what, tag))
     print(tally.last_line(), flush=True)
     return 1 if tally.failures else 0
