@@ -24,18 +24,21 @@ absl::Status BackgroundCall::OpenDescriptor() {
       absl::StrCat("no file descriptor for a call: ", std::strerror(errno)));
 }
 
-absl::Status BackgroundCall::CheckIdle() const {
-  MutexLock lock(&mutex_);
+absl::Status BackgroundCall::CheckIdleLocked() const {
   if (state_ == State::kIdle) return absl::OkStatus();
   return absl::FailedPreconditionError("the call is under way; finish it by slimps_call_finish");
 }
 
-absl::Status BackgroundCall::Begin() {
-  const absl::Status idle = CheckIdle();
-  if (!idle.ok()) return idle;
+absl::Status BackgroundCall::CheckIdle() const {
   MutexLock lock(&mutex_);
-  state_ = State::kBegun;
-  return absl::OkStatus();
+  return CheckIdleLocked();
+}
+
+absl::Status BackgroundCall::Begin() {
+  MutexLock lock(&mutex_);
+  absl::Status idle = CheckIdleLocked();
+  if (idle.ok()) state_ = State::kBegun;
+  return idle;
 }
 
 void BackgroundCall::End(Outcome outcome) noexcept {

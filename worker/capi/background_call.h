@@ -59,6 +59,7 @@ class BackgroundCall final {
 
  private:
   enum class State { kIdle, kBegun, kUnderWay, kEnded };
+  absl::Status CheckIdleLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   slimps_status TakeOutcome() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   int descriptor_ = -1;  // an eventfd; constant once it is open

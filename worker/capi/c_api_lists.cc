@@ -84,15 +84,15 @@ slimps_status Push(const char* function, const slimps_store* store, const Prepar
 template <typename Prepare>
 slimps_status Pull(const char* function, const slimps_store* store, const Prepare& prepare, Use use,
                    int priority) noexcept {
-  bool on_thread = false;
+  bool in_background = false, on_thread = false;
   std::shared_ptr<BackgroundCall> call;
   std::shared_ptr<ListedPulls> pulls;
   const slimps_status begun = AskIdle(function, store, [&](KVStore*) -> absl::Status {
     SLIMPS_ASSIGN_OR_RETURN(Items items, prepare());
     if (items.empty()) return absl::OkStatus();
-    call = store->call == nullptr ? std::make_shared<BackgroundCall>() : store->call;
-    const bool may_wait = use == Use::kPushPull && AddPushes(items, store->shared.get());
-    on_thread = may_wait && store->in_background();
+    in_background = store->in_background();
+    call = in_background ? store->call : std::make_shared<BackgroundCall>();
+    on_thread = use == Use::kPushPull && AddPushes(items, store->shared.get()) && in_background;
     pulls = std::make_shared<ListedPulls>(function, store->shared.get(), call, std::move(items),
                                           priority);
     return call->Begin();
@@ -110,7 +110,7 @@ slimps_status Pull(const char* function, const slimps_store* store, const Prepar
     }
   }
   const slimps_status status = call->Return();
-  return status == SLIMPS_UNDER_WAY && store->call == nullptr ? call->Finish(function) : status;
+  return status == SLIMPS_UNDER_WAY && !in_background ? call->Finish(function) : status;
 }
 
 // Runs `pull(KVStore*, const Item&)` on the calling thread, which waits for what it pulls.

@@ -67,6 +67,25 @@ TEST_F(CApiLocalBackground, AnUpdaterRunsOnTheThreadThatPushes) {
   EXPECT_THAT(threads, Each(std::this_thread::get_id()));
 }
 
+TEST_F(CApiLocalBackground, AnUpdaterMayPushToAnotherStoreByTheSameCall) {
+  const Store other = Make();
+  ASSERT_C_OK(InitKey(other, kW, {0, 0}));
+  const Store far_other = InBackground(other, call_);
+  const auto push_on = [](void* other_store, slimps_key key, const float* gradient, float*,
+                          size_t elements) {
+    return slimps_push(static_cast<slimps_store*>(other_store), key, gradient, elements, 0);
+  };
+  ASSERT_C_OK(slimps_set_updater(far_, push_on, far_other.get()));
+  Values out(2);
+  const Items items = Items().Add(kW, {gradient_.data()}, out.data(), 2);
+  ASSERT_C_OK(slimps_pushpull_list(far_, items.data(), 1, 0));
+  EXPECT_EQ(PullOf(other, kW, 2), gradient_);
+  // Its own store refuses it.
+  ASSERT_C_OK(slimps_set_updater(far_, push_on, far_));
+  EXPECT_C_FAILS(slimps_pushpull_list(far_, items.data(), 1, 0), SLIMPS_FAILED_PRECONDITION,
+                 "the updater returned FAILED_PRECONDITION");
+}
+
 TEST_F(CApiLocalBackground, ListsPushAndPull) {
   ASSERT_C_OK(InitKey(store_, slimps_text_key("v"), {3}));
   const float one[] = {5, 6}, two[] = {7, 8}, nine = 9;
