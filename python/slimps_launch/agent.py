@@ -25,6 +25,8 @@ from slimps_launch import processes
 # Seconds for the daemons to see the job's end after a signal: less than the 30 s after which Slurm,
 # Kubernetes and torchrun kill.
 DAEMON_GRACE = 20.0
+ALIVE = 0  # the event of a launcher that is there
+CLOSED = -1  # the event of a stdin that has closed
 SILENCE = 30.0  # seconds until a launcher that says nothing counts as lost: its machine may be
 
 
@@ -48,6 +50,17 @@ class Agent(processes.Processes):
         self.start(node, environment, **how)
         self.write(carried.report(node.name, pid=node.pid, host=socket.gethostname()))
 
+    def listen(self, lines):
+        """Obeys the launcher's lines from now on, which are read on a thread of their own."""
+
+        def read():
+            for line in lines:
+                self.events.put(int(line.split()[1]))
+            self.events.put(CLOSED)
+
+        self.silent_at = time.monotonic() + SILENCE
+        threading.Thread(target=read, name="stdin", daemon=True).start()
+
     def run(self):
         """Waits until all nodes have ended. Returns the status of the first one that failed.
 
@@ -57,7 +70,7 @@ class Agent(processes.Processes):
         reported = 0
         stop_at = float("inf")  # when all are stopped
         while reported < len(self.nodes):
-            event = self.next_event(min(stop_at, self.silent_at) - time.monotonic())
+            event = self.next_event(min(60.0, min(stop_at, self.silent_at) - time.monotonic()))
             if time.monotonic() >= self.silent_at:
                 event = CLOSED
             if time.monotonic() >= stop_at:
@@ -83,24 +96,15 @@ class Agent(processes.Processes):
                         node.signal(event)
         if status and not self.told_to_stop:
             # The engine would stop all others now, before the one that they blame has ended.
-            self.next_event(self.stop_grace)
+            deadline = time.monotonic() + self.stop_grace
+            while time.monotonic() < deadline and not self.next_event(deadline - time.monotonic()):
+                pass
         return status
 
     def tell_end(self, node):
         for line in node.last_lines:  # why it could not be started
             self.heard(node, line)
         self.write(carried.report(node.name, status=node.status, stopped=self.told_to_stop))
-
-
-ALIVE = 0  # the event of a launcher that is there
-CLOSED = -1  # the event of a stdin that has closed
-
-
-def listen(agent, lines):
-    """Makes events of the launcher's lines. Runs on a thread of its own."""
-    for line in lines:
-        agent.events.put(int(line.split()[1]))
-    agent.events.put(CLOSED)
 
 
 def main():
@@ -122,8 +126,7 @@ def main():
     if not first.startswith("{"):  # the launcher ends before the job has begun
         return 128 + signal.SIGTERM
     what = json.loads(first)
-    agent.silent_at = time.monotonic() + SILENCE
-    threading.Thread(target=listen, args=(agent, sys.stdin), name="stdin", daemon=True).start()
+    agent.listen(sys.stdin)
     shared = None
     if what["share_cores"]:
         servers = [node["role"] for node in what["nodes"]].count("server")

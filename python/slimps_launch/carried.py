@@ -72,27 +72,21 @@ class Carrier(job_node.Node):
         return nodes
 
 
-class SshCarrier(Carrier):
-    """Its agent takes signals through its stdin, as lines, and ends when that closes."""
+class ToldCarrier(Carrier):
+    """Its agents take signals through its stdin, as lines, and end when that closes."""
 
-    said_at = 0.0  # when it was last told that the launcher is there
+    said_at = 0.0  # when they were last told that the launcher is there
+
+    def signal(self, number):
+        if number == signal.SIGKILL:
+            super().signal(number)
+        else:
+            self.tell("signal %d" % number)
 
     def keep(self):
         if time.monotonic() > self.said_at + EVERY:
             self.said_at = time.monotonic()
             self.tell("signal 0")
-
-    def hear(self, line, launcher):
-        if self.about is None and not line.startswith(MARK):
-            self.last_lines.append(line)  # why the host does not answer
-        else:
-            super().hear(line, launcher)
-
-    def signal(self, number):
-        if number == signal.SIGKILL:
-            super().signal(number)
-            return
-        self.tell("signal %d" % number)
 
     def tell(self, line):
         try:
@@ -100,3 +94,13 @@ class SshCarrier(Carrier):
             self.process.stdin.flush()
         except OSError:  # it has ended
             pass
+
+
+class SshCarrier(ToldCarrier):
+    """Until its agent has spoken, its lines say why the host does not answer. They are kept."""
+
+    def hear(self, line, launcher):
+        if self.about is None and not line.startswith(MARK):
+            self.last_lines.append(line)
+        else:
+            super().hear(line, launcher)

@@ -315,10 +315,7 @@ class Launcher(processes.Processes):
         self.interrupted = number
         self.say("slimps: %s: stopping the job" % job_node.signal_name(number))
         self.place.signal(self, number)
-        deadline = time.monotonic() + self.stop_grace
-        while self.running() and time.monotonic() < deadline:
-            if isinstance(self.next_event(deadline - time.monotonic()), int):
-                break
+        self.wait_for_ends(self.running(), self.stop_grace)
         self.kill_all()
         return 128 + number
 

@@ -22,6 +22,7 @@ class Engine:
     """A place in which one command of an engine starts all servers and workers."""
 
     address = None
+    carrier = carried.Carrier
 
     def find_scheduler(self, launcher):
         port = launcher.start_scheduler()
@@ -32,7 +33,7 @@ class Engine:
         )
         return port
 
-    def carry(self, launcher, port, name, command, environment):
+    def carry(self, launcher, port, name, command, environment, **how):
         """Starts the engine's command, which starts a `slimps run` for each node of the job."""
         job = launcher.job
         nodes = [carried.CarriedNode("server%d" % rank, "server") for rank in range(job.servers)]
@@ -40,8 +41,9 @@ class Engine:
         variables = job.variables("worker", self.address, port)
         del variables["DMLC_ROLE"]
         launcher.start_node(
-            carried.Carrier(name, command, nodes),
+            self.carrier(name, command, nodes),
             {**environment, **variables, run_command.CARRIED: socket.gethostname()},
+            **how,
         )
 
     def signal(self, launcher, number):

@@ -10,6 +10,8 @@ import re
 import shutil
 import subprocess
 
+from slimps_launch import agent
+from slimps_launch import carried
 from slimps_launch import errors
 from slimps_launch import on_mpi
 
@@ -43,6 +45,8 @@ def node_addresses(node_list):
 
 
 class Place(on_mpi.Engine):
+    carrier = carried.ToldCarrier  # a signal to srun itself would reach the servers, too
+
     def __init__(self, job, options, detail, again):
         if not os.environ.get("SLURM_JOB_ID"):
             raise errors.LaunchError(
@@ -82,7 +86,7 @@ class Place(on_mpi.Engine):
     def start(self, launcher, port):
         job = launcher.job
         part = self.part_command(job, self.again)
-        command = ["srun", "--kill-on-bad-exit=1", "--quit-on-interrupt", "--overlap"]
+        command = ["srun", "--kill-on-bad-exit=1", "--overlap"]
         if self.apart:
             # Two components of a heterogeneous step: ranks go on from one to the next.
             share = self.nodes * job.servers // (job.servers + job.workers)
@@ -96,4 +100,14 @@ class Place(on_mpi.Engine):
             command += [":"] if number else []
             command += ["--nodes=%d" % nodes, "--ntasks=%d" % tasks, "--distribution=cyclic"]
             command += part
-        self.carry(launcher, port, "srun", command, {})
+        self.carry(launcher, port, "srun", command, {}, stdin=subprocess.PIPE)
+
+    def signal(self, launcher, number):
+        """Passes a signal to the tasks, and waits for the end of the job, as they see it.
+
+        So workers have time to save, with the servers still there, ahead of a time limit.
+        """
+        carriers = [node for node in launcher.running() if node.role == "carrier"]
+        for node in carriers:
+            node.signal(number)
+        launcher.wait_for_ends(carriers, agent.DAEMON_GRACE)

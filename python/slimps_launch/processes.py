@@ -92,6 +92,13 @@ class Processes:
 
         return put_back
 
+    def wait_for_ends(self, nodes, seconds):
+        """Waits until all of `nodes` have ended, the time is over, or a signal comes."""
+        deadline = time.monotonic() + seconds
+        while any(node.status is None for node in nodes) and time.monotonic() < deadline:
+            if isinstance(self.next_event(deadline - time.monotonic()), int):
+                return
+
     def running(self):
         return [node for node in self.nodes if node.process is not None and node.status is None]
 

@@ -233,11 +233,7 @@ class Part:
         workers = [node for node in launcher.running() if node.role == "worker"]
         for node in workers:
             node.signal(number)
-        waited_for = workers or launcher.running()
-        deadline = time.monotonic() + agent.DAEMON_GRACE
-        while any(node.status is None for node in waited_for) and time.monotonic() < deadline:
-            if isinstance(launcher.next_event(deadline - time.monotonic()), int) and workers:
-                break
+        launcher.wait_for_ends(workers or launcher.running(), agent.DAEMON_GRACE)
         launcher.signal_all(signal.SIGTERM)
 
 
@@ -255,6 +251,8 @@ def run_carried(part, job):
         for name, role, command, own, shared in part.nodes(job):
             variables = {**os.environ, **own, **job.variables(role, address, port)}
             del variables[CARRIED]
+            if part.seat.engine == "srun":  # which gives its stdin to all tasks
+                runner.listen(sys.stdin)
             runner.begin(job_node.Node(name, role, command, shared), variables)
         return runner.run()
     finally:

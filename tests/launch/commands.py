@@ -70,8 +70,8 @@ class Command:
     def said(self):
         return "\n".join(self.lines)
 
-    def processes(self, name=None):
-        """Returns the numbers of its processes, or of those whose command line has `name`."""
+    def processes(self, name="", at_begin=False):
+        """Returns the numbers of its processes whose command line has `name`."""
         found = []
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
@@ -79,7 +79,8 @@ class Command:
                     if ("%s=%s" % (MARK, self.mark)).encode() not in variables.read().split(b"\0"):
                         continue
                 with open("/proc/%s/cmdline" % pid, "rb") as line:
-                    if name is None or name in line.read().decode():
+                    text = line.read().decode()
+                    if text.startswith(name) if at_begin else name in text:
                         found.append(int(pid))
             except (FileNotFoundError, ProcessLookupError, PermissionError):
                 pass

@@ -3,6 +3,7 @@
 
 wait         waits until a signal ends it
 fail         rank 1 raises an error, the others wait
+save         on SIGINT or SIGTERM pushes, pulls and says so
 once FILE    as fail, but only for whoever makes FILE; a second start trains to the end
 """
 
@@ -16,15 +17,20 @@ import slimps
 
 
 def main(what, path=None):
+    signals = {signal.SIGINT, signal.SIGTERM}
+    if what == "save":  # before there are threads, which would take a signal
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     store = slimps.kv.create("dist_sync")
     weights = np.zeros(4, np.float32)
     store.init("w", weights)
     print("ready: rank %d, pid %d" % (store.rank, os.getpid()), flush=True)
-    if what == "once" and os.path.exists(path):
+    if what == "save":
+        signal.sigwait(signals)
+    if what == "save" or (what == "once" and os.path.exists(path)):
         store.push("w", np.ones(4, np.float32))
         store.pull("w", out=weights)
         store.close()
-        print("trained: %s" % weights)
+        print("%s: %s" % ("saved" if what == "save" else "trained", weights))
         return
     if what != "wait" and store.rank == 1:
         if path:
