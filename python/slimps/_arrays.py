@@ -188,6 +188,8 @@ def keep_apart(outputs: Sequence[Outputs]) -> None:
 
     Each key's finish() then copies its values, in the order of the keys.
     """
+    if len(outputs) < 2:
+        return
     if all(output.is_one_buffer for output in outputs) and native.are_apart(
         [output.buffer for output in outputs]
     ):

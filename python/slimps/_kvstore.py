@@ -141,7 +141,7 @@ class KVStore:
         """
         if self._is_as_it_goes(key, value):
             self._check_pushed(key)
-            self._store.push([key], [[value]], priority)
+            self._store.push_one(key, value, priority)
             return
         dense, sparse = _row_sparse.split(_keys.group(key, value, "value"))
         for name, gradient in sparse.items():

@@ -71,22 +71,23 @@ class Keys(Dict[Name, Tuple[int, int, int]]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._texts: List[ctypes.c_char_p] = []  # keeps the texts alive
+        self.structs: Dict[Name, structs.Key] = {}  # of the same names; keeps the texts alive
 
     def __missing__(self, name: Name) -> Tuple[int, int, int]:
         if isinstance(name, str):
-            kept = ctypes.c_char_p(text(name, "key"))
-            self._texts.append(kept)
-            place = ctypes.cast(kept, ctypes.c_void_p).value or 0
-            made = (structs.KEY_TEXT, 0, place)
+            made = structs.Key(structs.KEY_TEXT, 0, 0, text(name, "key"))
         else:
-            made = (structs.KEY_INT, name & (2**64 - 1), 0)
-        self[name] = made
-        return made
+            made = structs.Key(structs.KEY_INT, 0, name, None)
+        made = self.structs.setdefault(name, made)  # another thread may have been first
+        words = (ctypes.c_uint64 * 3).from_buffer(made)
+        self[name] = words[0], words[1], words[2]
+        return self[name]
 
     def struct(self, name: Name) -> structs.Key:
-        kind, number, place = self[name]
-        return structs.Key(kind, 0, number, place)
+        """Returns the key as a struct, which must not be changed."""
+        if name not in self.structs:
+            self.__missing__(name)
+        return self.structs[name]
 
 
 class Items:

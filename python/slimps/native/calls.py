@@ -14,11 +14,10 @@ from __future__ import annotations
 import ctypes
 import os
 import select
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Optional
 
-from slimps.errors import FailedPreconditionError
-from slimps.native.library import check, lib, made_by
-from slimps.native.structs import UNDER_WAY
+from slimps.native.library import at_once, check, lib, made_by
+from slimps.native.structs import FAILED_PRECONDITION, UNDER_WAY
 
 # A waiting thread looks this often whether a signal came: the kernel may have given it to another.
 SIGNAL_INTERVAL_MS = 50
@@ -34,17 +33,16 @@ class Call:
 
     One thread at a time may use it. In a forked child it does nothing.
 
-    handle      of the store that was given
-    descriptor  is readable from the end of a call that was under way until finish()
+    handle        of the store that was given
+    descriptor    is readable from the end of a call that was under way until finish()
+    is_under_way  finish() must come
     """
-
-    _UNDER_WAY = [UNDER_WAY]
 
     def __init__(self, store: Optional[int] = None, memory: Any = None) -> None:
         """`memory` stays alive as long as a call is under way."""
         self._memory = memory
         self._process = os.getpid()
-        self._returned: List[int] = []  # by the newest call's function and, once it ended, finish()
+        self.is_under_way = False
         self.handle: Optional[int] = None
         self.pointer = made_by(lib.slimps_call_create)
         descriptor = ctypes.c_int()
@@ -55,37 +53,6 @@ class Call:
         if store is not None:
             self.handle = made_by(lib.slimps_in_background, store, self.pointer)
 
-    @property
-    def is_under_way(self) -> bool:
-        return self._returned == self._UNDER_WAY
-
-    def start(self, function: Callable[..., int], *arguments: Any, lent: Any = None) -> int:
-        """Returns the status of `function(*arguments)`, which may be UNDER_WAY.
-
-        Arguments and `lent` stay alive until finish().
-        """
-        if self.is_under_way:
-            raise FailedPreconditionError("another call is under way, which a signal interrupted")
-        returned: List[int] = []
-        self._returned = returned
-        _lent[self] = arguments, lent
-        try:
-            # By map, so that no signal handler can run before the status is noted.
-            returned.extend(map(function, *zip(arguments)))
-        finally:
-            if not self.is_under_way:
-                del _lent[self]
-        return returned[0]
-
-    def finish(self) -> int:
-        """Waits for the end of the call under way and returns its status."""
-        try:
-            self._returned.extend(map(lib.slimps_call_finish, (self.pointer,)))
-        finally:
-            if not self.is_under_way:
-                _lent.pop(self, None)
-        return self._returned[-1]
-
     def run(
         self,
         interrupt: Callable[[], None],
@@ -93,26 +60,52 @@ class Call:
         *arguments: Any,
         lent: Any = None,
     ) -> int:
-        """Same as start(), then finish().
+        """Returns the status of `function(*arguments)`, at its end.
 
-        `interrupt` must make the call end. It is called if a signal handler raises meanwhile.
+        Arguments and `lent` stay alive until then. `interrupt` must make the call end. It is called
+        if a signal handler raises meanwhile.
         """
         try:
-            status = self.start(function, *arguments, lent=lent)
-            while self.is_under_way:
-                if self._ended.poll(SIGNAL_INTERVAL_MS):
-                    status = self.finish()
+            status = function(*arguments)
+            if status == UNDER_WAY:
+                self.lend((arguments, lent))
+                while not self._ended.poll(SIGNAL_INTERVAL_MS):
+                    pass
+                status = self.finish()
             return status
         except BaseException:
-            self.give_up(interrupt)
+            self.give_up(interrupt, (arguments, lent))
             raise
 
-    def give_up(self, interrupt: Callable[[], None]) -> None:
-        """Ends the call under way, if one is, by `interrupt`."""
-        if self.is_under_way:
-            interrupt()
-            if self._ended.poll(PATIENCE_MS):
-                self.finish()
+    def lend(self, lent: Any) -> None:
+        """Notes that a call is under way, which uses `lent`."""
+        _lent[self] = lent
+        self.is_under_way = True
+
+    def finish(self) -> int:
+        """Returns the status of the call that was under way. `descriptor` has told its end."""
+        status: int = at_once.slimps_call_finish(self.pointer)
+        self.is_under_way = False
+        del _lent[self]
+        return status
+
+    def give_up(self, interrupt: Callable[[], None], lent: Any) -> None:
+        """Ends a call that may be under way, if it is, by `interrupt`."""
+        self.lend(lent)  # first, since another handler may raise
+        if not self._is_busy():
+            self.is_under_way = False
+            del _lent[self]
+            return
+        interrupt()
+        if self._ended.poll(PATIENCE_MS):
+            self.finish()
+
+    def _is_busy(self) -> bool:
+        """Asks the library: a handler may have raised before anything of the call was noted."""
+        if self.handle is None:
+            return True
+        status: int = lib.slimps_pull_list(self.handle, None, 0, 0)
+        return status == FAILED_PRECONDITION
 
     def __del__(self, _lib: Any = lib, _getpid: Callable[[], int] = os.getpid) -> None:
         if not hasattr(self, "pointer") or self.is_under_way or _getpid() != self._process:

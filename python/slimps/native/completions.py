@@ -7,42 +7,70 @@ import os
 import select
 import sys
 import threading
-from typing import Callable, Dict, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 from slimps.native.calls import Call
+from slimps.native.structs import UNDER_WAY
 
-# Runs on the completions' thread with the call, which has ended, and its status.
-Then = Callable[[Call, int], None]
+# Runs on the completions' thread with the call's status.
+Then = Callable[[int], None]
 
 _JOIN_SECONDS = 5.0
 
 
 class Completions:
-    """Calls under way, and the thread that waits for them, which is a daemon. Thread-safe.
+    """A store's calls that the thread, which is a daemon, waits for. Thread-safe.
 
-    The thread ends after end(), with the last call.
+    The thread ends after end(), with the last call. It knows no store, so that a store that nobody
+    has any more can be freed.
     """
 
     def __init__(self) -> None:
-        self._waiting: Dict[int, Tuple[Call, Then]] = {}  # by descriptor
         self._epoll = select.epoll()
         ending, self._end = os.pipe()
         self._epoll.register(ending, select.EPOLLIN)
+        self._lock = threading.RLock()  # re-entrant, since signal handlers may call the store
+        self._waiting: Dict[int, Tuple[Call, Then]] = {}  # by descriptor; guarded by _lock
+        self._free: List[Call] = []  # registered
         self._thread = threading.Thread(
             target=_work,
-            args=(self._epoll, ending, self._waiting),
+            args=(self._epoll, ending, self._lock, self._waiting, self._free),
             name="slimps completions",
             daemon=True,
         )
         self._thread.start()
 
-    def add(self, call: Call, then: Then) -> None:
-        """Calls `then` on the thread once the call has ended."""
-        self._waiting[call.descriptor] = call, then
-        self._epoll.register(call.descriptor, select.EPOLLIN)
+    def run(
+        self,
+        new_call: Callable[[], Call],
+        interrupt: Callable[[], None],
+        function: Callable[..., int],
+        *arguments: Any,
+        lent: Any,
+        then: Then,
+    ) -> None:
+        """Starts `function` with a call's handle and `arguments`, and calls `then` at its end.
 
-    def has(self, call: Call) -> bool:
-        return call.descriptor in self._waiting
+        `then` runs before this returns if nothing has to be waited for. Otherwise as Call.run.
+        """
+        try:
+            call = self._free.pop()
+        except IndexError:
+            call = new_call()
+            self._epoll.register(call.descriptor, select.EPOLLIN)
+        try:
+            with self._lock:  # the thread must not see the end before it finds the call
+                status = function(call.handle, *arguments)
+                if status == UNDER_WAY:
+                    call.lend((arguments, lent))
+                    self._waiting[call.descriptor] = call, then
+                    return
+        except BaseException:
+            if call.descriptor not in self._waiting:
+                call.give_up(interrupt, (arguments, lent))
+            raise
+        self._free.append(call)
+        then(status)
 
     def end(self) -> None:
         os.close(self._end)
@@ -53,17 +81,25 @@ class Completions:
             self._thread.join(_JOIN_SECONDS)
 
 
-def _work(epoll: select.epoll, ending: int, waiting: Dict[int, Tuple[Call, Then]]) -> None:
-    """The thread. It knows no store, so that a store that nobody has any more can be freed."""
+def _work(
+    epoll: select.epoll,
+    ending: int,
+    lock: threading.RLock,
+    waiting: Dict[int, Tuple[Call, Then]],
+    free: List[Call],
+) -> None:
     is_ending = False
     while waiting or not is_ending:
         for descriptor, _ in epoll.poll():
-            epoll.unregister(descriptor)
             if descriptor == ending:
+                epoll.unregister(ending)
                 is_ending = True
                 continue
-            call, then = waiting.pop(descriptor)
-            then(call, call.finish())
+            with lock:
+                call, then = waiting.pop(descriptor)
+            status = call.finish()
+            free.append(call)
+            then(status)
             del call, then
     epoll.close()
     os.close(ending)

@@ -42,6 +42,8 @@ _STATUS = {
     "num_workers": (c_void_p, c_void_p),
     "is_capable": (c_void_p, c_char_p, c_void_p),
     "init": (c_void_p, c_void_p, c_size_t),
+    "push": (c_void_p, _KEY, c_void_p, c_size_t, c_int32),
+    "pull": (c_void_p, _KEY, c_void_p, c_size_t, c_int32),
     "push_list": (c_void_p, c_void_p, c_size_t, c_int32),
     "pull_list": (c_void_p, c_void_p, c_size_t, c_int32),
     "pushpull_list": (c_void_p, c_void_p, c_size_t, c_int32),
@@ -123,12 +125,16 @@ def _declare(loaded: ctypes.CDLL) -> None:
 
 lib = _load()
 _declare(lib)
+# The same library, for functions that never wait: other threads do not run meanwhile, which spares
+# a thread that has many calls to finish as many waits for the interpreter.
+at_once = ctypes.PyDLL(PATH)
+_declare(at_once)
 lib.slimps_log_to_stderr()  # unless another user of glog in this process has set it up
 
 
 def error(status: int) -> errors.Error:
     """Returns the exception of the status that this thread's last call has returned."""
-    message: str = lib.slimps_last_error().decode("utf-8", "replace")
+    message: str = at_once.slimps_last_error().decode("utf-8", "replace")
     return errors.from_status(status, re.sub(r"^slimps_\w+: ", "", message))
 
 

@@ -13,8 +13,9 @@ FLOAT32, FLOAT16 = 0, 1
 # "": by the tensor's dimensions.
 LAYERS = ("", "convolution", "dense", "recurrent", "embedding", "normalisation", "other")
 
-UNDER_WAY = -1
+UNDER_WAY = -1  # slimps_status
 UNKNOWN = 2
+FAILED_PRECONDITION = 9
 
 
 class Key(ctypes.Structure):
