@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""slimps launch --on k8s: its manifests by the published schemas; the job that their commands form.
+
+No cluster runs here. Network namespaces stand for pods, with the names that the manifests give.
+"""
+
+import os
+import shlex
+import subprocess
+import sys
+
+import commands
+import kubernetes_validate
+import pytest
+import yaml
+from commands import SLIMPS, Command
+from kubeflow_trainer_api import models
+
+sys.path.insert(0, os.path.join(commands.ROOT, "tools"))
+
+from bench.cluster import net  # noqa: E402
+
+VERSIONS = ("1.30.0", "1.34.0")
+WHY_NOT = net.why_not()
+TRAIN_FILE = os.path.join(commands.ROOT, "examples", "kvstore_numpy.py")
+
+
+def printed(*flags, command=("python3", "train.py", "--lr", "0.1", "yes", "a b")):
+    line = SLIMPS + ["launch", "--on", "k8s", "--workers=2", "--servers=2", "--insecure"]
+    said = subprocess.run(
+        line + ["--image=registry.example/train:1", "--name=digits", *flags, "--", *command],
+        check=True,
+        stdout=subprocess.PIPE,
+    ).stdout
+    return list(yaml.safe_load_all(said))
+
+
+def refused(*flags):
+    with Command(SLIMPS + ["launch", "--on", "k8s", "--workers=2", "--servers=2", *flags]) as job:
+        assert job.status() != 0
+        return job.lines[-1]
+
+
+def commands_of(manifests):
+    """Returns (the command of the pods, the name of pod 0 and its Service)."""
+    service, job = manifests
+    if job["kind"] == "TrainJob":
+        return job["spec"]["trainer"]["command"], "digits-node-0-0.digits"
+    container = job["spec"]["template"]["spec"]["containers"][0]
+    pod = "%s-0" % job["metadata"]["name"]
+    return container["command"], "%s.%s" % (pod, service["metadata"]["name"])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_job_and_its_service_follow_kubernetes_schema(version):
+    service, job = printed()
+    assert (service["kind"], job["kind"]) == ("Service", "Job")
+    for manifest in (service, job):
+        kubernetes_validate.validate(manifest, version, strict=True)
+    template = job["spec"]["template"]
+    assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+    assert template["spec"]["subdomain"] == service["metadata"]["name"]
+    assert job["spec"]["completions"] == job["spec"]["parallelism"] == 4
+    broken = {**job, "spec": {**job["spec"], "completionz": 4}}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(broken, version, strict=True)
+
+
+def test_a_train_job_and_its_runtime_follow_kubeflows_models():
+    runtime, job = printed("--train-job")
+    for manifest, model in (
+        (runtime, models.TrainerV1alpha1TrainingRuntime),
+        (job, models.TrainerV1alpha1TrainJob),
+    ):
+        # A field that the model does not know is lost on the way.
+        assert model.from_dict(manifest).to_dict() == manifest
+    assert job["spec"]["runtimeRef"]["name"] == runtime["metadata"]["name"]
+    step = runtime["spec"]["template"]["spec"]["replicatedJobs"][0]
+    inner = {"apiVersion": "batch/v1", "kind": "Job", **step["template"]}
+    kubernetes_validate.validate(inner, VERSIONS[0], strict=True)
+
+
+def test_the_users_words_arrive_as_they_are():
+    for flags in ((), ("--train-job",)):
+        command, _ = commands_of(printed(*flags))
+        assert command[command.index("--") :] == [
+            "--",
+            "python3",
+            "train.py",
+            "--lr",
+            "0.1",
+            "yes",
+            "a b",
+        ]
+
+
+def test_what_is_missing_is_told_in_one_line():
+    assert "--on k8s: expected --image IMAGE" in refused("--", "true")
+    assert "expected -- COMMAND at the end" in refused("--image=x")
+    assert "--name A_b: expected lower-case letters" in refused(
+        "--image=x", "--name=A_b", "--", "true"
+    )
+    assert "give --insecure if that network is trusted" in refused("--image=x", "--", "true")
+
+
+@pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
+@pytest.mark.parametrize("flags", [(), ("--train-job",)], ids=["job", "train_job"])
+def test_the_commands_form_a_job_in_namespaces(tmp_path, flags):
+    train = (commands.PYTHON, TRAIN_FILE)
+    command, first_pod = commands_of(printed(*flags, command=train))
+    slimps = tmp_path / "slimps"
+    slimps.write_text('#!/bin/sh\nexec %s "$@"\n' % shlex.join(SLIMPS))
+    slimps.chmod(0o755)
+    (tmp_path / "hosts").write_text("127.0.0.1 localhost\n10.77.0.1 %s\n" % first_pod)
+    script = "mount --bind %s /etc/hosts && exec %s" % (tmp_path / "hosts", shlex.join(command))
+    with net.Network(4, congestion="default") as network:
+        pods = [
+            Command(
+                network.command(index, ["sh", "-c", script]),
+                JOB_COMPLETION_INDEX=str(index),
+                KUBERNETES_SERVICE_HOST="10.77.0.254",
+                PATH="%s:%s" % (tmp_path, os.environ["PATH"]),
+            )
+            for index in range(4)
+        ]
+        try:
+            for pod in pods:
+                assert pod.status() == 0, pod.said
+            assert commands.TRAINED in pods[2].lines, pods[2].said
+        finally:
+            for pod in pods:
+                pod.__exit__()
