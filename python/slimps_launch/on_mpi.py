@@ -98,6 +98,8 @@ class Place(Engine):
         else:
             command = self.command + ["-n", count]
             if self.path:
+                # The hosts reach mpiexec at the address at which they reach the scheduler.
+                command += ["-localhost", self.address]
                 command += ["-hosts", ",".join(self.hosts[place].name for place in self.places)]
         self.carry(
             launcher, port, "mpirun", command + self.part_command(job, self.again), dict(os.environ)

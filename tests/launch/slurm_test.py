@@ -192,6 +192,22 @@ def test_a_killed_launcher_leaves_nobody_behind(cluster):
         assert job.nobody_is_left(), job.said
 
 
+def test_a_batch_job_may_save_ahead_of_its_time_limit(cluster, tmp_path):
+    line = SLIMPS + ["launch", "--on", "slurm", *FOUR, "--insecure", "--", *SMALL, "save"]
+    script, output = tmp_path / "job.sh", tmp_path / "output"
+    script.write_text("#!/bin/sh\nexec %s\n" % shlex.join(line))
+    command = ["sbatch", "--parsable", "--wait", "--ntasks=4", "--output=%s" % output, str(script)]
+    with Command(cluster.network.command(net.HUB, command), SLURM_CONF=cluster.config) as batch:
+        number = batch.wait_for(r"^(\d+)$")[0].group(1)
+        assert eventually(
+            lambda: output.exists() and output.read_text().count("ready: ") == 2, commands.SECONDS
+        )
+        cluster.output("scancel", "--batch", "--signal=TERM", number)  # as --signal=B:TERM@120
+        assert batch.status() == 128 + signal.SIGTERM
+        assert output.read_text().count("saved: ") == 2, output.read_text()
+        assert batch.nobody_is_left()
+
+
 def test_scancel_ends_all(cluster):
     with cluster.job("wait") as job:
         job.wait_for("ready: ", 2)

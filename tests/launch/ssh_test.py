@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""slimps launch --on ssh, with an sshd in each of two network namespaces.
+"""slimps launch --on ssh and --on mpi, with an sshd in each of two network namespaces.
 
 Skipped where namespaces cannot be made.
 """
@@ -33,6 +33,11 @@ UsePAM no
 SSH = "ssh -F /dev/null -i {folder}/key -oUserKnownHostsFile={folder}/known -oLogLevel=ERROR"
 
 
+FOUR = ["--workers=2", "--servers=2"]
+# OpenMPI would not run as root, as which this test runs.
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
 class Machines:
     """Two nodes with an sshd each, and the launcher's, which is the bridge between them."""
 
@@ -53,7 +58,8 @@ class Machines:
         os.makedirs("/run/sshd", exist_ok=True)  # sshd insists
         self.daemons = []
         for node in (0, 1):
-            command = network.command(node, ["/usr/sbin/sshd", "-D", "-e", "-f", config])
+            script = "hostname m%d && exec /usr/sbin/sshd -D -e -f %s" % (node + 1, config)
+            command = network.command(node, ["unshare", "--uts", "sh", "-c", script])
             self.daemons.append(subprocess.Popen(command, stderr=subprocess.DEVNULL))
         for node in (0, 1):
             reach = shlex.split(self.ssh) + [network.address(node), "true"]
@@ -65,7 +71,7 @@ class Machines:
             out.write("".join(line + "\n" for line in lines))
 
     def launch(self, *command, flags=("--insecure",)):
-        line = SLIMPS + ["launch", "--on", "ssh:" + self.hostfile, "--workers=2", "--servers=2"]
+        line = SLIMPS + ["launch", "--on", "ssh:" + self.hostfile, *FOUR]
         return self.network.command(net.HUB, line + [*flags, "--"] + list(command))
 
     def job(self, *command, **rest):
@@ -151,6 +157,45 @@ def test_a_lost_node_ends_the_job_and_is_named(machines):
         assert job.status() != 0
         job.wait_for("slimps: the job failed: (worker|server)1 on 10.77.0.2 is lost: .* silent")
         assert machines.nobody_is_left(), job.said
+
+
+@pytest.fixture(params=["openmpi", "mpich"])
+def mpirun(request, machines):
+    """Returns an mpirun that starts its daemons by ssh."""
+    if request.param == "mpich":
+        path = os.path.join(machines.folder, "ssh")
+        with open(path, "w", encoding="ascii") as script:
+            script.write('#!/bin/sh\nexec %s "$@"\n' % machines.ssh)
+        os.chmod(path, 0o755)
+        return "mpirun.mpich -launcher ssh -launcher-exec " + path
+    return "mpirun.openmpi --mca plm_rsh_agent %s --mca oob_tcp_if_include 10.77.0.0/24" % (
+        shlex.quote(machines.ssh)
+    )
+
+
+def by_mpi(machines, mpirun, *command):
+    line = SLIMPS + ["launch", "--on", "mpi:" + machines.hostfile, *FOUR, "--insecure", "--"]
+    return Command(
+        machines.network.command(net.HUB, line + list(command)), SLIMPS_MPIRUN=mpirun, **AS_ROOT
+    )
+
+
+def test_mpirun_places_processes_on_the_hosts(machines, mpirun):
+    with by_mpi(machines, mpirun, *TRAIN) as job:
+        assert job.status() == 0, job.said
+        assert commands.TRAINED in job.lines, job.said
+        for rank in (0, 1):
+            found = r"server %d .*listens at tcp://10.77.0.%d:" % (rank, rank + 1)
+            assert re.search(found, job.said), job.said
+        assert machines.nobody_is_left(), job.said
+
+
+def test_a_node_that_mpirun_loses_ends_the_job(machines, mpirun):
+    with by_mpi(machines, mpirun, *SMALL, "wait") as job:
+        job.wait_for("ready: ", 2)
+        net.run(["ip", "-n", machines.network.name(1), "link", "set", net.INTERFACE, "down"])
+        assert job.status() != 0
+        job.wait_for("slimps: the job failed: (worker|server)1 on m2 is lost: .* silent")
 
 
 def test_no_variable_is_in_a_command_line(machines):

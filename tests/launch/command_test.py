@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""launch and run: what they refuse, each in one line, and jobs on this machine."""
+
+import io
+import os
+import signal
+import unittest
+from unittest import mock
+
+import commands
+from commands import SLIMPS, SMALL, TRAIN, Command
+from eventually import eventually
+from slimps_launch import command
+from slimps_launch import job_launch
+
+COUNTS = ["--workers=2", "--servers=2"]
+
+
+class RefusedTest(unittest.TestCase):
+    def refused(self, *arguments, **environment):
+        """Returns the last line, after usage, which some errors show."""
+        with Command(SLIMPS + list(arguments), **environment) as job:
+            self.assertNotEqual(0, job.status())
+            lines = [line for line in job.lines if not line.startswith(("usage:", "  "))]
+            self.assertEqual(1, len(lines), job.said)
+            return lines[0]
+
+    def test_what_launch_cannot_do_is_told_in_one_line(self):
+        launch = ["launch", *COUNTS]
+        for flags, words in (
+            (["--on", "moon", "--", "true"], "--on moon: expected local, ssh:HOSTFILE, slurm, mpi"),
+            (["--on", "local:x", "--", "true"], "--on local:x: expected local"),
+            (["--on", "ssh", "--", "true"], "--on ssh: expected --on ssh:HOSTFILE"),
+            (["--on", "ssh:/no/file", "--", "true"], "hostfile /no/file: No such file"),
+            (["--servers-apart", "--", "true"], "--servers-apart goes with --on slurm"),
+            (["--interface", "nowhere0", "--", "true"], "--interface nowhere0: no interface of"),
+            (["--logs", "/dev/null/x", "--", "true"], "--logs /dev/null/x: Not a directory"),
+            (["--", "/no/program"], "command not found: /no/program"),
+            ([], "expected -- COMMAND at the end"),
+        ):
+            with self.subTest(flags):
+                self.assertIn(words, self.refused(*launch, *flags))
+
+    def test_what_run_cannot_do_is_told_in_one_line(self):
+        self.assertIn(
+            "neither torchrun, srun, mpirun nor Kubernetes has started this process",
+            self.refused("run", "--", "true"),
+        )
+        self.assertIn('expected HOST:PORT, got "x"', self.refused("run", "--scheduler", "x"))
+        self.assertIn(
+            "Kubernetes does not say where the scheduler is: give --scheduler HOST:PORT",
+            self.refused("run", *COUNTS, "--", "true", JOB_COMPLETION_INDEX="1"),
+        )
+
+    def test_daemons_that_are_not_there_are_told_with_what_to_do(self):
+        with mock.patch.object(command.Installation, "folder", "/no/folder"):
+            with self.assertRaisesRegex(command.errors.LaunchError, "install slimps again"):
+                command.main(["launch", *COUNTS, "--", "true"])
+
+
+class LocalTest(unittest.TestCase):
+    def test_it_trains(self):
+        commands.trained(SLIMPS + ["launch", *COUNTS, "--"] + TRAIN)
+
+    def test_what_a_killed_launcher_has_started_ends_with_all_that_it_started(self):
+        shell = ["sh", "-c", '"$@"; true', "sh"]  # the worker is a child of the shell
+        with Command(SLIMPS + ["launch", *COUNTS, "--"] + shell + SMALL + ["wait"]) as job:
+            job.wait_for("ready: ", 2)
+            job.process.send_signal(signal.SIGKILL)
+            self.assertTrue(eventually(lambda: not job.processes(), commands.SECONDS), job.said)
+
+    def test_cores_are_shared_out_and_that_is_said(self):
+        job = job_launch.Job(["scheduler"], ["server"], ["worker"], 2, 1)
+        job.share_cores = True
+        launcher = job_launch.Launcher(job, out=io.StringIO())
+        with mock.patch.object(os, "sched_getaffinity", return_value=set(range(8))):
+            with mock.patch.object(launcher, "start_here") as start:
+                job_launch.Here().start(launcher, 4711)
+        given = [call.kwargs.get("cores") or call.args[-1] for call in start.call_args_list]
+        self.assertEqual([{0, 1}, {2, 3, 4}, {5, 6, 7}], given)
+        self.assertEqual(
+            "slimps: 2 cores for each server, 3 cores for each worker\n", launcher.out.getvalue()
+        )
+
+
+if __name__ == "__main__":
+    unittest.main()
