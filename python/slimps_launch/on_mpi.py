@@ -15,6 +15,7 @@ from slimps_launch import carried
 from slimps_launch import errors
 from slimps_launch import hosts
 from slimps_launch import network
+from slimps_launch import on_ssh
 from slimps_launch import run_command
 
 
@@ -91,8 +92,8 @@ class Place(Engine):
             command = self.command + ["-np", count, "--map-by", "node", "--bind-to", "none"]
             if self.path:
                 command += ["--hostfile", self.path]
-            names = list(job.variables("worker", "", 0)) + [run_command.CARRIED, "PATH"]
-            for name in names:
+            names = [*on_ssh.passed(os.environ), *job.variables("worker", "", 0)]
+            for name in dict.fromkeys([*names, run_command.CARRIED]):
                 if name != "DMLC_ROLE":
                     command += ["-x", name]
         else:

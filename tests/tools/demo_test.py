@@ -83,7 +83,7 @@ class DemoTest(folder_case.FolderCase):
             os.chmod(self.path(name), 0o755)
         self.built = []
         for name, value in (
-            ("install_packages", lambda: None),
+            ("install_packages", lambda *lists: None),
             ("build", self.built.extend),
             ("program_path", self.path),
         ):

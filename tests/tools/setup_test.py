@@ -166,7 +166,7 @@ class BuildTest(CommandsTest):
 
     def test_only_absent_programs_are_built(self):
         self.bazel()
-        self.replace("install_packages", lambda: None)
+        self.replace("install_packages", lambda *lists: None)
         self.replace("REPOSITORY", self.fake.folder.name)
         there = setup.program_path("slimps_server")
         os.makedirs(os.path.dirname(there))
@@ -199,7 +199,7 @@ class RunTestsTest(CommandsTest):
 
     def setUp(self):
         super().setUp()
-        self.replace("install_packages", lambda: None)
+        self.replace("install_packages", lambda *lists: None)
         for module, name in ((pip_environment, "ensure"), (python_wheel, "build")):
             made = mock.patch.object(module, name, lambda argument: "/made/" + argument)
             self.stack.enter_context(made)

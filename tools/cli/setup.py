@@ -10,6 +10,7 @@ from slimps_launch import errors
 
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 PACKAGE_LIST = os.path.join(REPOSITORY, "tools", "debian_packages.txt")
+TEST_PACKAGE_LIST = os.path.join(REPOSITORY, "tools", "debian_test_packages.txt")
 
 # The programs, and the target and file of each.
 PROGRAMS = {
@@ -65,8 +66,10 @@ def missing_packages(packages):
     return [package for package in packages if package not in installed]
 
 
-def install_packages():
-    missing = missing_packages(wanted_packages())
+def install_packages(*further_lists):
+    """Installs what is missing of the packages that slimps needs, and of further lists of them."""
+    lists = [PACKAGE_LIST, *further_lists]
+    missing = missing_packages([package for path in lists for package in wanted_packages(path)])
     if not missing:
         return
     prefix = []

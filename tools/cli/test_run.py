@@ -145,7 +145,7 @@ def optional_tests(targets, left_out):
 
 def run(arguments):
     """Tests targets (default all) with Bazel options. Returns the exit status."""
-    setup.install_packages()
+    setup.install_packages(setup.TEST_PACKAGE_LIST)
     left_out = [tag for tag, *_ in OPTIONAL if "--without-" + tag in arguments]
     arguments = [one for one in arguments if one not in ["--without-" + tag for tag in left_out]]
     targets = [argument for argument in arguments if not argument.startswith("-")]
