@@ -212,10 +212,10 @@ def from_any(optimizer: Any) -> Optimizer:
     """
     if isinstance(optimizer, Optimizer):
         return optimizer
-    from slimps import _torch_optimizer
+    from slimps.pytorch import conversion
 
-    if _torch_optimizer.is_torchs(optimizer):
-        return _torch_optimizer.convert(optimizer)
+    if conversion.is_torchs(optimizer):
+        return conversion.convert(optimizer)
     raise InvalidArgumentError(
         "optimizer: expected one of slimps.optimizer or torch.optim.SGD, Adam or AdamW, got %s"
         % type(optimizer).__name__

@@ -20,8 +20,8 @@ torchrun with DMLC_* set for the servers. Parameters are on the CPU. Errors are 
 of slimps.Error.
 """
 
-from slimps._torch_ddp import CommHookState, comm_hook
-from slimps._torch_distributed import DistributedOptimizer
-from slimps._torch_parameters import broadcast_parameters
+from slimps.pytorch.ddp import CommHookState, comm_hook
+from slimps.pytorch.distributed import DistributedOptimizer
+from slimps.pytorch.params import broadcast_parameters
 
 __all__ = ["CommHookState", "DistributedOptimizer", "broadcast_parameters", "comm_hook"]

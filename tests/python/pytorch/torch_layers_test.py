@@ -7,7 +7,7 @@ import pytest
 import slimps
 import slimps.torch
 import torch
-from slimps import _torch_parameters
+from slimps.pytorch import params
 
 
 def test_layers_are_told_by_their_modules():
@@ -49,24 +49,21 @@ def test_kinds_of_layers():
         torch.nn.Embedding(5, 6),
         torch.nn.Linear(6, 7),
     )
-    assert _torch_parameters.layers_of(network, list(network.parameters())) == (
+    assert params.layers_of(network, list(network.parameters())) == (
         ["convolution"] * 2
         + ["normalisation"] * 2
         + ["recurrent"] * 4
         + ["embedding"]
         + ["dense"] * 2
     )
-    assert (
-        _torch_parameters.layers_of(network.named_parameters(), list(network.parameters()))
-        == [""] * 11
-    )
+    assert params.layers_of(network.named_parameters(), list(network.parameters())) == [""] * 11
 
 
 def test_names_are_those_of_the_model_itself():
     tensor = torch.ones(1)
 
     def names(*given):
-        found = _torch_parameters.pairs([(name, tensor) for name in given], "test")
+        found = params.pairs([(name, tensor) for name in given], "test")
         return [name for name, _ in found]
 
     assert names("_orig_mod.a.w", "_orig_mod.a.b") == ["a.w", "a.b"]

@@ -8,8 +8,8 @@ from typing import List, NamedTuple, Optional, Tuple
 import numpy as np
 import torch
 
-from slimps import _torch_parameters
 from slimps.errors import FailedPreconditionError
+from slimps.pytorch import params
 
 _SAMPLED = 32  # elements of a tensor
 _LOOKED_THROUGH = 10  # gradients are compared in this many first steps, then in every 10th step
@@ -28,7 +28,7 @@ class Weights:
     """
 
     def __init__(self, names: List[str], parameters: List[torch.Tensor]) -> None:
-        bits = [_torch_parameters.bits_of(parameter) for parameter in parameters]
+        bits = [params.bits_of(parameter) for parameter in parameters]
         self._watched = list(zip(names, parameters, bits, [_sample(array) for array in bits]))
         self._marks: List[Tuple[int, bytes]] = []
 
@@ -81,4 +81,4 @@ class Sent(NamedTuple):
 
 
 def _sum_of_bits(gradient: torch.Tensor) -> int:
-    return int(_torch_parameters.bits_of(gradient.contiguous()).sum(dtype=np.int32))
+    return int(params.bits_of(gradient.contiguous()).sum(dtype=np.int32))

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Union
 import numpy as np
 import torch
 
-from slimps import _compression, _torch_parameters, kv, native
+from slimps import _compression, kv, native
 from slimps.errors import FailedPreconditionError, InvalidArgumentError
+from slimps.pytorch import params
 
 if TYPE_CHECKING:
     GradBucket = Any  # torch's types lack it
@@ -49,7 +50,7 @@ class CommHookState:
 
     def __init__(
         self,
-        named_parameters: _torch_parameters.Named,
+        named_parameters: params.Named,
         *,
         compression: Optional[str] = None,
         threshold: Union[int, str, None] = None,
@@ -62,13 +63,13 @@ class CommHookState:
     ) -> None:
         wanted = [
             (name, parameter)
-            for name, parameter in _torch_parameters.pairs(named_parameters, "CommHookState")
+            for name, parameter in params.pairs(named_parameters, "CommHookState")
             if parameter.requires_grad
         ]
         if not wanted:
             raise InvalidArgumentError("CommHookState: no parameter needs a gradient")
         for name, parameter in wanted:
-            _torch_parameters.memory_of(parameter, "parameter %s" % name)
+            params.memory_of(parameter, "parameter %s" % name)
         self._optimizer = optimizer
         self._check_momentum(
             store.codec_has_momentum
@@ -76,7 +77,7 @@ class CommHookState:
             else _compression.Compression.of(compression or "none").momentum
         )
         self._owns_store = store is None
-        self.store = _torch_parameters.store_of(
+        self.store = params.store_of(
             store,
             "dist_sync",
             dict(
@@ -109,7 +110,7 @@ class CommHookState:
         self.store.init(
             names,
             [np.zeros(parameter.shape or (1,), np.float32) for parameter in self._parameters],
-            _torch_parameters.layers_of(named_parameters, self._parameters),
+            params.layers_of(named_parameters, self._parameters),
         )
 
     def totals(self) -> Dict[str, float]:
@@ -187,7 +188,7 @@ class CommHookState:
                     "CommHookState was not given" % (tuple(parameter.shape),)
                 )
             names.append(name)
-            views.append(_torch_parameters.memory_of(gradient, name))
+            views.append(params.memory_of(gradient, name))
         return names, views
 
 

@@ -10,18 +10,9 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Union
 import numpy as np
 import torch
 
-from slimps import (
-    _torch_backward,
-    _torch_changes,
-    _torch_evaluation,
-    _torch_groups,
-    _torch_optimizer,
-    _torch_parameters,
-    _torch_state,
-    kv,
-    native,
-)
+from slimps import kv, native
 from slimps.errors import FailedPreconditionError, InvalidArgumentError
+from slimps.pytorch import backward, changes, conversion, evaluation, groups, params, saved_state
 
 
 class DistributedOptimizer(torch.optim.Optimizer):
@@ -79,7 +70,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
-        named_parameters: Optional[_torch_parameters.Named] = None,
+        named_parameters: Optional[params.Named] = None,
         *,
         compression: Optional[str] = None,
         threshold: Union[int, str, None] = None,
@@ -109,14 +100,14 @@ class DistributedOptimizer(torch.optim.Optimizer):
             )
         self._passes_wanted = backward_passes_per_step
         self._push_in_backward = push_in_backward
-        found = _torch_groups.find(optimizer, named_parameters)
+        found = groups.find(optimizer, named_parameters)
         self._names, self._parameters, self._left_out = found.names, found.tensors, found.left_out
-        self._masters = _torch_parameters.Masters(self._names, self._parameters)
-        spec = _torch_optimizer.convert(optimizer, _torch_groups.BY_GROUP).spec()
+        self._masters = params.Masters(self._names, self._parameters)
+        spec = conversion.convert(optimizer, groups.BY_GROUP).spec()
         spec.average = True
         spec.clip_gradient = clip_gradient or 0.0
         self._owns_store = store is None
-        self.store = _torch_parameters.store_of(
+        self.store = params.store_of(
             store,
             type or "dist_sync",
             dict(
@@ -141,15 +132,15 @@ class DistributedOptimizer(torch.optim.Optimizer):
             self._names, found.layers, self._masters.arrays, spec, settings
         )
         if self.store.num_workers > 1:
-            _torch_parameters.broadcast_others(found.others, self.store)
-        self._rates = _torch_groups.Rates(optimizer, found.group_of)
-        self._weights = _torch_changes.Weights(self._names, self._parameters)
+            params.broadcast_others(found.others, self.store)
+        self._rates = groups.Rates(optimizer, found.group_of)
+        self._weights = changes.Weights(self._names, self._parameters)
         self._closed = False
         self._steps = -1
         self._holds_own = False  # the parameters hold this worker's own weights, not the servers'
         self._scales = False  # a GradScaler was seen
         hooked = self._parameters if push_in_backward else []
-        self._backward = _torch_backward.Backward(hooked, backward_passes_per_step, self._ready)
+        self._backward = backward.Backward(hooked, backward_passes_per_step, self._ready)
         self._begin()
         self._watch = self._watch_evaluation()
 
@@ -286,7 +277,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         the part of compressed pulls that the servers have not sent yet. Hooks of state_dict() and
         load_state_dict() see the wrapped optimizer's part.
         """
-        return _torch_state.saved(super().state_dict(), self.store)
+        return saved_state.saved(super().state_dict(), self.store)
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """Restores a state_dict() of the same rank. Call it before the first step. Collective.
@@ -297,9 +288,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
             InvalidArgumentError: it is no state_dict() of a DistributedOptimizer, or is from
                 another rank or number of workers.
         """
-        _torch_state.check(state_dict, self.store)
+        saved_state.check(state_dict, self.store)
         super().load_state_dict(state_dict["optimizer"])
-        _torch_state.restore(state_dict, self.store)
+        saved_state.restore(state_dict, self.store)
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         if not self._groups_are_fixed:  # the base class's constructor
@@ -343,7 +334,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 "clip_gradient: expected above 0, or None, got %r" % (clip_gradient,)
             )
 
-    def _watch_evaluation(self) -> Optional[_torch_evaluation.Watch]:
+    def _watch_evaluation(self) -> Optional[evaluation.Watch]:
         if not self._backup_model:
             return None
         me = weakref.ref(self)
@@ -352,7 +343,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             optimizer = me()
             return optimizer is not None and optimizer._holds_own
 
-        return _torch_evaluation.Watch(self._parameters, holds_own)
+        return evaluation.Watch(self._parameters, holds_own)
 
     def _ready(self, index: int, passes: int) -> None:
         """Sends the gradient of a parameter, which is complete after so many backward passes."""
@@ -370,8 +361,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
             self._tell_hyper()
         gradient = self._parameters[index].grad
         assert gradient is not None
-        packed = _torch_parameters.packed_gradient(gradient, self._names[index])
-        self._out[index] = _torch_changes.Sent.now(gradient, self._steps)
+        packed = params.packed_gradient(gradient, self._names[index])
+        self._out[index] = changes.Sent.now(gradient, self._steps)
         self._exchange.on_gradient(index, packed)
 
     def _tell_hyper(self) -> None:
@@ -413,7 +404,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._steps += 1
         self._backward.begin_step()
         # What this step has sent.
-        self._out: List[Optional[_torch_changes.Sent]] = [None] * len(self._parameters)
+        self._out: List[Optional[changes.Sent]] = [None] * len(self._parameters)
         self._hyper_told = False
         self._masters.publish()
         self._weights.mark()

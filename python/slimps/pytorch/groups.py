@@ -7,8 +7,8 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
 
 import torch
 
-from slimps import _torch_optimizer, _torch_parameters
 from slimps.errors import FailedPreconditionError, InvalidArgumentError
+from slimps.pytorch import conversion, params
 
 # The options that may differ between parameter groups from the beginning.
 BY_GROUP = ("lr", "weight_decay")
@@ -21,17 +21,17 @@ class Parameters(NamedTuple):
     tensors: List[torch.Tensor]
     group_of: List[int]
     layers: List[str]  # the argument of KVStore.init
-    others: _torch_parameters.NamedTensors  # the model's that this optimizer does not step
-    left_out: _torch_parameters.NamedTensors  # the optimizer's that need no gradient
+    others: params.NamedTensors  # the model's that this optimizer does not step
+    left_out: params.NamedTensors  # the optimizer's that need no gradient
 
 
-def find(optimizer: torch.optim.Optimizer, named: Optional[_torch_parameters.Named]) -> Parameters:
+def find(optimizer: torch.optim.Optimizer, named: Optional[params.Named]) -> Parameters:
     """Returns the parameters that the optimizer steps, with their names and groups.
 
     InvalidArgumentError: a parameter has no name, or no parameter needs a gradient.
     """
     group_of: Dict[int, int] = {}
-    ordered: _torch_parameters.NamedTensors = []
+    ordered: params.NamedTensors = []
     for number, group in enumerate(optimizer.param_groups):
         for place, parameter in enumerate(group["params"]):
             group_of[id(parameter)] = number
@@ -41,7 +41,7 @@ def find(optimizer: torch.optim.Optimizer, named: Optional[_torch_parameters.Nam
             ordered.append((names[place] if names else "group%d.%d" % (number, place), parameter))
     given = ordered
     if named is not None:
-        given = _torch_parameters.pairs(named, "named_parameters")
+        given = params.pairs(named, "named_parameters")
         names = {id(parameter) for _, parameter in given}
         for name, parameter in ordered:
             if id(parameter) not in names:
@@ -57,7 +57,7 @@ def find(optimizer: torch.optim.Optimizer, named: Optional[_torch_parameters.Nam
         [name for name, _ in stepped],
         [parameter for _, parameter in stepped],
         [group_of[id(parameter)] for _, parameter in stepped],
-        _torch_parameters.layers_of(named, [parameter for _, parameter in stepped]),
+        params.layers_of(named, [parameter for _, parameter in stepped]),
         [
             (name, parameter)
             for name, parameter in given
@@ -133,7 +133,7 @@ class Rates:
     def _fixed_of(self, group: Dict[str, Any]) -> Dict[str, Any]:
         fixed = {
             name: value
-            for name, value in _torch_optimizer.known_to_servers(self._kind, group).items()
+            for name, value in conversion.known_to_servers(self._kind, group).items()
             if name not in BY_GROUP
         }
         if "betas" in fixed:

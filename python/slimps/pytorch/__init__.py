@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What slimps.torch is made of. `conversion` alone does not import torch."""
