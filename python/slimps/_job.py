@@ -6,13 +6,14 @@ DMLC_NUM_WORKER, DMLC_NUM_SERVER      what the job consists of
 DMLC_WORKER_ID                        the rank to ask for; if it is not set, any rank
 RANK, WORLD_SIZE                      torchrun's; used if DMLC_WORKER_ID or DMLC_NUM_WORKER is not
                                       set
+LOCAL_RANK, LOCAL_WORLD_SIZE          torchrun's too: the place among the workers of this machine
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Mapping, Optional
+from typing import Mapping, Optional, Tuple
 
 from slimps.errors import FailedPreconditionError, InvalidArgumentError
 
@@ -142,3 +143,18 @@ def init(
 def current() -> Job:
     """Returns the job that init() found, or else the environment's."""
     return _job if _job is not None else read()
+
+
+def place_on_node(environment: Optional[Mapping[str, str]] = None) -> Tuple[int, int]:
+    """Returns (LOCAL_RANK, LOCAL_WORLD_SIZE) of `environment` (default os.environ).
+
+    Returns (0, 1) if they are not set.
+    InvalidArgumentError: they make no sense.
+    """
+    environment = os.environ if environment is None else environment
+    size = _number(environment, "LOCAL_WORLD_SIZE")
+    rank = _number(environment, "LOCAL_RANK")
+    if size is None or rank is None:
+        return 0, 1
+    _check("LOCAL_WORLD_SIZE", size, 1, MOST_NODES)
+    return _check("LOCAL_RANK", rank, 0, size - 1), size

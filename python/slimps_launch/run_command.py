@@ -208,6 +208,9 @@ class Part:
         own = {"DMLC_WORKER_ID": str(self.plan.worker)}
         if self.seat.engine != "torchrun":
             own.update(RANK=str(self.plan.worker), WORLD_SIZE=str(self.plan.workers))
+            if self.options.servers is None:  # every process of the node is a worker
+                own["LOCAL_RANK"] = str(self.plan.local_worker)
+                own["LOCAL_WORLD_SIZE"] = str(self.plan.local_workers)
         return own
 
     def _cores(self, job):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the engines' variables, hostfiles and cores are made into."""
 
+import argparse
 import os
 import sys
 import unittest
@@ -12,8 +13,10 @@ from slimps_launch import cores  # noqa: E402
 from slimps_launch import engine  # noqa: E402
 from slimps_launch import errors  # noqa: E402
 from slimps_launch import hosts  # noqa: E402
+from slimps_launch import job_launch  # noqa: E402
 from slimps_launch import network  # noqa: E402
 from slimps_launch import on_slurm  # noqa: E402
+from slimps_launch import run_command  # noqa: E402
 
 TORCHRUN = {
     "RANK": "3",
@@ -113,6 +116,15 @@ class PlanTest(unittest.TestCase):
         self.assertEqual(["S+s0+w0", "w1", "w2"], self.parts(3))
         plan = engine.plan(engine.seat({**TORCHRUN, "RANK": "2", "LOCAL_RANK": "0"}))
         self.assertEqual((4, 2, False, 1, 2), (*vars(plan).values(),)[:5])
+
+    def test_workers_are_told_their_places_on_the_node(self):
+        seat = engine.seat({**OPENMPI, "OMPI_COMM_WORLD_LOCAL_RANK": "1"})
+        options = argparse.Namespace(servers=None)
+        part = run_command.Part(seat, engine.plan(seat), options, ["python3"])
+        job = job_launch.Job([], [], ["python3"], 4, 2)
+        [(_, role, _, variables, _)] = part.nodes(job)
+        self.assertEqual("worker", role)
+        self.assertEqual(("1", "2"), (variables["LOCAL_RANK"], variables["LOCAL_WORLD_SIZE"]))
 
     def test_with_servers_the_first_processes_serve(self):
         self.assertEqual(["S+s0", "s1", "w0", "w1"], self.parts(4, workers=2, servers=2))

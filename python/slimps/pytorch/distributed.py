@@ -12,7 +12,9 @@ import torch
 
 from slimps import kv, native
 from slimps.errors import FailedPreconditionError, InvalidArgumentError
-from slimps.pytorch import backward, changes, conversion, evaluation, groups, params, saved_state
+from slimps.pytorch import backward, changes, conversion, evaluation, groups, node
+from slimps.pytorch import params, saved_state
+from slimps.pytorch.node_exchange import NodeExchange
 
 
 class DistributedOptimizer(torch.optim.Optimizer):
@@ -49,6 +51,16 @@ class DistributedOptimizer(torch.optim.Optimizer):
                       parameter whose gradient has NaN or infinity contributes nothing to this round
     store             your own dist store, instead of the options. Optimizers that share a store
                       must have the same kind and options, except learning rate and weight decay
+    node_first        True: the workers of a node add up their gradients (torch.distributed's gloo),
+                      and LOCAL_RANK 0 alone exchanges the sum for weights; means are those over all
+                      workers. It costs one more copy of the model. False: each worker exchanges its
+                      own. None: True where there are several nodes and one of them has several
+                      workers (dist_sync alone; with `store`: as its other optimizers).
+                      LOCAL_RANK and LOCAL_WORLD_SIZE tell the nodes, and their ranks follow each
+                      other. All ranks remain workers of the job: store.rank, num_workers, sums and
+                      barriers count them. But the others take no part in rounds, also of other keys
+                      of `store`, and their totals() show no pushes. With backup_model,
+                      global_weights() and close() are for all workers of a node together
 
     Collective: every worker makes it with equal arguments. All workers begin with rank 0's values
     of the named parameters. Load a checkpoint's weights into the model before this, and do not
@@ -86,6 +98,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         timeout_s: Optional[float] = None,
         type: Optional[str] = None,
         store: Optional[kv.KVStore] = None,
+        node_first: Optional[bool] = None,
         **options: Any,
     ) -> None:
         self._groups_are_fixed = False
@@ -128,11 +141,17 @@ class DistributedOptimizer(torch.optim.Optimizer):
         # Longer than the store's timeout, so that the store's error, which says more, comes first.
         settings.timeout_s = self.store.timeout_s + 5
         self._backup_model = backup_model
-        self._exchange = self.store.exchange(
+        self._node = node.find(self.store, node_first, given=store is not None)
+        exchange = self.store.exchange(
             self._names, found.layers, self._masters.arrays, spec, settings
         )
         if self.store.num_workers > 1:
             params.broadcast_others(found.others, self.store)
+        self._exchange: Union[native.Exchange, NodeExchange] = exchange
+        if self._node is not None:
+            self._exchange = NodeExchange(
+                exchange, self._node, self._names, self._masters.arrays, settings
+            )
         self._rates = groups.Rates(optimizer, found.group_of)
         self._weights = changes.Weights(self._names, self._parameters)
         self._closed = False
@@ -196,8 +215,14 @@ class DistributedOptimizer(torch.optim.Optimizer):
         This worker makes no more steps. global_weights() shows the weights after its last step.
 
         Raises
-            FailedPreconditionError: a GradScaler is in use, whose check needs all workers.
+            FailedPreconditionError: a GradScaler is in use, whose check needs all workers; or the
+                node reduces first, which needs all its workers.
         """
+        if self._node is not None:
+            raise FailedPreconditionError(
+                "leave: all workers of a node take part in its sums; expected skip_step() until "
+                "all have ended, or DistributedOptimizer(..., node_first=False)"
+            )
         if self._scales:
             raise FailedPreconditionError(
                 "leave: all workers take part in GradScaler's check; expected skip_step()"

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NodeExchange: an exchange of which one worker of each node takes part, with the node's gradients.
+
+    gradients --pack--> buckets --sum over the node--> the leader pushes, the servers step
+    weights   <-unpack- buckets <--leader's weights--- the leader pulls
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Sequence, Tuple
+
+import numpy as np
+import torch
+
+from slimps import _said_once, native
+from slimps.pytorch.node import Node
+
+_BUCKET = 1 << 18  # elements: a sum is worth its messages, and the link need not wait for long
+
+
+class Bucket:
+    """Tensors' values in one tensor, which also marks those that have a gradient.
+
+    values  a flat array for each, over the bucket's memory
+    marks   how many workers gave a gradient; a multiple of that after the sum is scaled
+    """
+
+    def __init__(self, indices: List[int], sizes: List[int]) -> None:
+        self.indices = indices
+        self.tensor = torch.zeros(sum(sizes) + len(sizes))
+        *self.values, self.marks = np.split(self.tensor.numpy(), np.cumsum(sizes))
+        self.work: Any = None
+        self.clear()
+
+    def clear(self) -> None:
+        self.tensor.zero_()
+        self.missing = len(self.indices)  # gradients that have not come
+
+
+class NodeExchange:
+    """Has native.Exchange's methods, over the leader's exchange.
+
+    Sums are started in the same order by all members, from the last parameter to the first as
+    backward goes, each as soon as it and those before it are complete. end_step starts the rest.
+    """
+
+    def __init__(
+        self,
+        exchange: native.Exchange,
+        node: Node,
+        names: Sequence[str],
+        arrays: Sequence[np.ndarray],
+        settings: native.ExchangeSettings,
+    ) -> None:
+        self._exchange = exchange
+        self._node = node
+        self._names = names
+        self._arrays = arrays
+        self._settings = settings
+        self._buckets: List[Bucket] = []
+        self._home: Dict[int, Tuple[Bucket, int]] = {}  # by parameter: its bucket and place there
+        indices: List[int] = []
+        for index in reversed(range(len(arrays))):
+            indices.append(index)
+            sizes = [arrays[one].size for one in indices]
+            if index == 0 or sum(sizes) >= _BUCKET:
+                self._buckets.append(Bucket(indices, sizes))
+                self._home.update((one, (self._buckets[-1], i)) for i, one in enumerate(indices))
+                indices = []
+        self._started = self._pushed = 0  # buckets of this step
+        node.leave_rounds_to_leader()
+
+    def begin_step(self) -> None:
+        with self._node.ended_by_errors():
+            if self._node.leads:
+                self._exchange.begin_step()
+            self._share_weights()
+        self._started = self._pushed = 0
+
+    def on_gradient(self, index: int, gradient: np.ndarray) -> None:
+        bucket, place = self._home[index]
+        bucket.missing -= 1
+        if self._settings.skip_non_finite and not np.isfinite(gradient).all():
+            _said_once.warn(
+                "non_finite",
+                "gradient of %s: has NaN or infinity, and this worker contributes nothing to this "
+                "round (said once)" % self._names[index],
+            )
+        else:
+            np.copyto(bucket.values[place], gradient.reshape(-1))
+            bucket.marks[place] = 1
+        while self._started < len(self._buckets) and not self._buckets[self._started].missing:
+            self._start()
+        while self._pushed < self._started and self._node.is_done(self._buckets[self._pushed].work):
+            self._push()
+
+    def end_step(self) -> None:
+        with self._node.ended_by_errors():
+            while self._started < len(self._buckets):
+                self._start()
+            while self._pushed < self._started:
+                self._push()
+            if self._node.leads:
+                self._exchange.end_step()
+
+    def set_hyper(
+        self, index: int, learning_rate: float, weight_decay: float, momentum: float
+    ) -> None:
+        if self._node.leads:
+            self._exchange.set_hyper(index, learning_rate, weight_decay, momentum)
+
+    def drain(self) -> None:
+        """Waits as native.Exchange's. With the backup model all workers of the node call it."""
+        self._exchange.drain()
+        if self._settings.backup_model:
+            self._share_weights()
+
+    def times(self) -> Dict[str, float]:
+        return self._exchange.times()
+
+    def _start(self) -> None:
+        bucket = self._buckets[self._started]
+        bucket.work = self._node.sum(bucket.tensor)
+        self._started += 1
+
+    def _push(self) -> None:
+        """Waits for the sum of the next bucket. The leader pushes it."""
+        bucket = self._buckets[self._pushed]
+        self._node.wait(bucket.work)
+        self._pushed += 1
+        if not self._node.leads:
+            return
+        bucket.tensor.mul_(self._node.share_of_mean)
+        for index, values, mark in zip(bucket.indices, bucket.values, bucket.marks):
+            if mark > 0:
+                self._exchange.on_gradient(index, values)
+
+    def _share_weights(self) -> None:
+        """Copies the leader's weights into the arrays of the others. Clears the buckets."""
+        for bucket in self._buckets:
+            if self._node.leads:
+                for index, values in zip(bucket.indices, bucket.values):
+                    np.copyto(values, self._arrays[index].reshape(-1))
+            bucket.work = self._node.share(bucket.tensor)
+        for bucket in self._buckets:
+            self._node.wait(bucket.work)
+            if not self._node.leads:
+                for index, values in zip(bucket.indices, bucket.values):
+                    np.copyto(self._arrays[index].reshape(-1), values)
+            bucket.clear()
