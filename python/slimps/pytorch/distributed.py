@@ -111,6 +111,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
             raise InvalidArgumentError(
                 "local_lr: is the backup model's; expected backup_model=True beside it"
             )
+        if local_lr is not None and not local_lr > 0:
+            raise InvalidArgumentError("local_lr: expected above 0, or None, got %r" % local_lr)
         self._passes_wanted = backward_passes_per_step
         self._push_in_backward = push_in_backward
         found = groups.find(optimizer, named_parameters)

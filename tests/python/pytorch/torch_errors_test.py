@@ -31,6 +31,8 @@ def test_optimizers_that_servers_do_not_have(store):
         wrap(store, model, sgd, clip_gradient=0)
     with refused("local_lr: is the backup model's; expected backup_model=True"):
         wrap(store, model, sgd, local_lr=0.1)
+    with refused("local_lr: expected above 0, or None, got 0"):
+        wrap(store, model, sgd, local_lr=0, backup_model=True)
 
 
 def test_parameters_that_cannot_be_keys(store):
