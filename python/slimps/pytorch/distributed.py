@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from slimps import kv, native
-from slimps.errors import FailedPreconditionError, InvalidArgumentError
-from slimps.pytorch import backward, changes, conversion, evaluation, groups, node
+from slimps.errors import FailedPreconditionError
+from slimps.pytorch import arguments, backward, changes, conversion, evaluation, groups, node
 from slimps.pytorch import params, saved_state
 from slimps.pytorch.node_exchange import NodeExchange
 
@@ -106,13 +106,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._groups_are_fixed = True
         self._wrapped = optimizer
         self._share_groups()
-        self._check_arguments(backward_passes_per_step, non_finite, clip_gradient)
-        if local_lr is not None and not backup_model:
-            raise InvalidArgumentError(
-                "local_lr: is the backup model's; expected backup_model=True beside it"
-            )
-        if local_lr is not None and not local_lr > 0:
-            raise InvalidArgumentError("local_lr: expected above 0, or None, got %r" % local_lr)
+        settings = arguments.settings_of(
+            backward_passes_per_step, non_finite, clip_gradient, backup_model, local_lr
+        )
         self._passes_wanted = backward_passes_per_step
         self._push_in_backward = push_in_backward
         found = groups.find(optimizer, named_parameters)
@@ -136,10 +132,6 @@ class DistributedOptimizer(torch.optim.Optimizer):
             ),
         )
         spec.rescale_grad = self.store.unscale
-        settings = native.ExchangeSettings()
-        settings.backup_model = backup_model
-        settings.local_lr = local_lr
-        settings.skip_non_finite = non_finite == "skip"
         # Longer than the store's timeout, so that the store's error, which says more, comes first.
         settings.timeout_s = self.store.timeout_s + 5
         self._backup_model = backup_model
@@ -345,21 +337,6 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """Makes groups and state those of the wrapped optimizer, which schedulers may hold."""
         self.param_groups = self._wrapped.param_groups
         self.state = self._wrapped.state
-
-    @staticmethod
-    def _check_arguments(passes: int, non_finite: str, clip_gradient: Optional[float]) -> None:
-        if not isinstance(passes, int) or passes < 1:
-            raise InvalidArgumentError(
-                "backward_passes_per_step: expected an int from 1, got %r" % (passes,)
-            )
-        if non_finite not in ("stop", "skip"):
-            raise InvalidArgumentError(
-                "non_finite: expected \"stop\" or \"skip\", got %r" % (non_finite,)
-            )
-        if clip_gradient is not None and not clip_gradient > 0:
-            raise InvalidArgumentError(
-                "clip_gradient: expected above 0, or None, got %r" % (clip_gradient,)
-            )
 
     def _watch_evaluation(self) -> Optional[evaluation.Watch]:
         if not self._backup_model:
