@@ -33,6 +33,11 @@ class Compression(NamedTuple):
         )
 
     @property
+    def takes_rows(self) -> bool:
+        """True if the store takes pushes of rows: there is no compression."""
+        return self.codec.partition(":")[0] == "none"
+
+    @property
     def counts_signs(self) -> bool:
         """True if the servers count signs, which have no scale."""
         return self.codec.partition(":")[0] == "signsgd"

@@ -98,6 +98,11 @@ class KVStore:
         return self._compression.momentum
 
     @property
+    def takes_rows(self) -> bool:
+        """True if pushes may be RowSparse: gradients are not compressed."""
+        return self._compression.takes_rows
+
+    @property
     def unscale(self) -> float:
         """The rescale_grad that undoes grad_scale; 1 if the servers count signs (no scale)."""
         return 1.0 if self._compression.counts_signs else 1.0 / self._grad_scale

@@ -175,6 +175,16 @@ slimps_status slimps_exchange_gradient(slimps_exchange* exchange, size_t index,
   });
 }
 
+slimps_status slimps_exchange_rows(slimps_exchange* exchange, size_t index, const int64_t* rows,
+                                   size_t num_rows, const float* values, size_t elements) {
+  return AskExchange(__func__, exchange, [&](const Exchange& one) -> absl::Status {
+    SLIMPS_RETURN_IF_ERROR(slimps::CheckIndex(one, index));
+    SLIMPS_ASSIGN_OR_RETURN(const auto numbers, slimps::ToSpan("rows", rows, num_rows));
+    SLIMPS_ASSIGN_OR_RETURN(const auto of_rows, slimps::ToSpan("values", values, elements));
+    return one.exchange->OnRows(index, numbers, of_rows);
+  });
+}
+
 slimps_status slimps_exchange_end_step(slimps_exchange* exchange) {
   return AwaitStep(__func__, exchange, [](WeightExchange* one) { return one->EndStep(); });
 }

@@ -74,6 +74,17 @@ SLIMPS_API slimps_status slimps_exchange_begin_step(slimps_exchange* exchange);
 SLIMPS_API slimps_status slimps_exchange_gradient(slimps_exchange* exchange, size_t index,
                                                   const float* gradient, size_t elements);
 
+/* Pushes a gradient of parameter `index` that is zero but for some rows, as slimps_push_row_sparse
+ * takes them: a row is what one index of the first extent names, and `values` holds one row after
+ * another, `elements` in all. The servers step these rows alone, unless a worker pushes a whole
+ * gradient in the same round. Both arrays must stay as they are until the step has ended. Errors of
+ * the push are the step's. It never returns SLIMPS_UNDER_WAY.
+ * OUT_OF_RANGE: no such parameter.
+ * UNIMPLEMENTED: the exchange has the backup model. Nothing was pushed. */
+SLIMPS_API slimps_status slimps_exchange_rows(slimps_exchange* exchange, size_t index,
+                                              const int64_t* rows, size_t num_rows,
+                                              const float* values, size_t elements);
+
 /* Ends the step and returns its first error. A parameter without a gradient contributes nothing. */
 SLIMPS_API slimps_status slimps_exchange_end_step(slimps_exchange* exchange);
 

@@ -56,6 +56,14 @@ class BackupExchange final : public WeightExchange {
     pusher_.OnGradient(index, gradient);
   }
 
+  absl::Status OnRows(size_t index, std::span<const int64_t> /*rows*/,
+                      std::span<const float> /*values*/) override {
+    return absl::UnimplementedError(
+        absl::StrCat("gradient of key ", pusher_.key(index).typed_name(),
+                     ": expected a whole gradient, since the backup model's local step needs it, "
+                     "got rows"));
+  }
+
   absl::Status EndStep() override {
     SLIMPS_RETURN_IF_ERROR(pusher_.EndRound());
     Round next{.first_push = pusher_.first_push(),

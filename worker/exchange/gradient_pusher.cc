@@ -17,6 +17,7 @@ GradientPusher::GradientPusher(KVStore* store, std::span<const Parameter> parame
       options_(options),
       rounds_are_counted_(store->type() != "dist_async"),
       pushed_(parameters.size()),
+      contributed_(parameters.size()),
       clipped_(parameters.size()) {
   for (const Parameter& parameter : parameters) {
     keys_.emplace_back(parameter.name);
@@ -26,6 +27,7 @@ GradientPusher::GradientPusher(KVStore* store, std::span<const Parameter> parame
 
 void GradientPusher::BeginRound() {
   std::fill(pushed_.begin(), pushed_.end(), std::span<const float>());
+  contributed_.assign(contributed_.size(), false);
   first_push_ = SteadyTime::InfiniteFuture();
   status_ = absl::OkStatus();
   held_back_.clear();
@@ -42,25 +44,46 @@ void GradientPusher::OnGradient(size_t index, std::span<const float> gradient) {
 
 void GradientPusher::Push(size_t index, std::span<const float> gradient) {
   if (!status_.ok()) return;
-  if (first_push_ == SteadyTime::InfiniteFuture()) first_push_ = options_.clock->Now();
+  Begin();
   if (gradient.size() != elements_[index]) {
     status_ = absl::InvalidArgumentError(absl::StrCat("gradient of key ", keys_[index].typed_name(),
                                                       ": expected ", elements_[index],
                                                       " elements, got ", gradient.size()));
     return;
   }
-  const absl::Status pushed = store_->Push(keys_[index], gradient, PriorityOf(index));
-  if (pushed.ok()) {
-    pushed_[index] = gradient;
+  if (!IsPushed(store_->Push(keys_[index], gradient, PriorityOf(index)))) return;
+  pushed_[index] = gradient;
+  contributed_[index] = true;
+}
+
+void GradientPusher::OnRows(size_t index, std::span<const int64_t> rows,
+                            std::span<const float> values) {
+  if (!status_.ok()) return;
+  Begin();
+  if (options_.clip_norm > 0) {
+    status_ = absl::InvalidArgumentError(absl::StrCat("rows of key ", keys_[index].typed_name(),
+                                                      ": expected no clip_norm, got ",
+                                                      options_.clip_norm));
     return;
   }
+  contributed_[index] =
+      IsPushed(store_->PushRowSparse(keys_[index], rows, values, PriorityOf(index)));
+}
+
+void GradientPusher::Begin() {
+  if (first_push_ == SteadyTime::InfiniteFuture()) first_push_ = options_.clock->Now();
+}
+
+bool GradientPusher::IsPushed(const absl::Status& pushed) {
+  if (pushed.ok()) return true;
   // The store refuses NaN and infinity with this code, before the round is consumed. EndRound then
   // contributes nothing for this parameter.
   if (absl::IsInvalidArgument(pushed) && options_.non_finite == NonFinite::kSkip) {
     LOG(WARNING) << "gradient skipped, it counts as zero in this round: " << pushed.message();
-    return;
+  } else {
+    status_ = pushed;
   }
-  status_ = pushed;
+  return false;
 }
 
 double GradientPusher::ClipFactor() const {
@@ -96,7 +119,7 @@ absl::Status GradientPusher::EndRound() {
   for (const auto& [index, gradient] : held_back_) Push(index, gradient);
   SLIMPS_RETURN_IF_ERROR(status_);
   for (size_t i = 0; rounds_are_counted_ && i < keys_.size(); ++i) {
-    if (pushed_[i].empty()) SLIMPS_RETURN_IF_ERROR(store_->PushNothing(keys_[i]));
+    if (!contributed_[i]) SLIMPS_RETURN_IF_ERROR(store_->PushNothing(keys_[i]));
   }
   // A small tensor's acknowledgement would queue behind the pulled weights of a large one, and its
   // time would include theirs. So nothing is pulled before the last push has been measured.

@@ -12,11 +12,13 @@
 //   GradientPusher pusher(store, model->parameters(), {});
 //   pusher.BeginRound();
 //   pusher.OnGradient(index, gradient);   // inside backward, any order
+//   pusher.OnRows(index, rows, values);   // a gradient of only some rows, such as an embedding's
 //   status = pusher.EndRound();           // the rest counts as zero; returns the first error
 #ifndef SLIMPS_WORKER_EXCHANGE_GRADIENT_PUSHER_H_
 #define SLIMPS_WORKER_EXCHANGE_GRADIENT_PUSHER_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <utility>
 #include <vector>
@@ -52,6 +54,10 @@ class GradientPusher final {
   // REQUIRES: `gradient` stays valid and unchanged until EndRound returns.
   void OnGradient(size_t index, std::span<const float> gradient);
 
+  // Pushes a gradient that is zero but for `rows` (KVStore::PushRowSparse), at once. Keeps errors
+  // for EndRound; with a clip norm, which needs whole gradients, there is one.
+  void OnRows(size_t index, std::span<const int64_t> rows, std::span<const float> values);
+
   // Pushes what was held back, and contributes nothing for the other parameters. Returns the
   // round's first error.
   [[nodiscard]] absl::Status EndRound();
@@ -59,8 +65,8 @@ class GradientPusher final {
   const Key& key(size_t index) const { return keys_[index]; }
   size_t size() const { return keys_.size(); }
 
-  // Returns what was pushed in this round, clipped; empty if nothing was. The view is valid until
-  // the next round begins, as long as the model keeps its gradients.
+  // Returns the whole gradient that was pushed in this round, clipped; empty if none was. The view
+  // is valid until the next round begins, as long as the model keeps its gradients.
   std::span<const float> pushed(size_t index) const { return pushed_[index]; }
 
   // Returns when the round's first gradient was pushed; InfiniteFuture before that.
@@ -71,6 +77,10 @@ class GradientPusher final {
 
  private:
   void Push(size_t index, std::span<const float> gradient);
+  // Notes the time of the round's first push.
+  void Begin();
+  // Keeps an error. True if the push was made.
+  bool IsPushed(const absl::Status& pushed);
   // Returns the factor for every held-back gradient.
   double ClipFactor() const;
   void ClipHeldBack();
@@ -81,6 +91,7 @@ class GradientPusher final {
   std::vector<Key> keys_;
   std::vector<size_t> elements_;
   std::vector<std::span<const float>> pushed_;
+  std::vector<bool> contributed_;
   // True in a round whose pushes are measured. They wait until backward has ended, so that they
   // have the machine to themselves.
   bool measuring_ = false;

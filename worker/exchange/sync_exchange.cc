@@ -33,6 +33,12 @@ class SyncExchange final : public WeightExchange {
     pusher_.OnGradient(index, gradient);
   }
 
+  absl::Status OnRows(size_t index, std::span<const int64_t> rows,
+                      std::span<const float> values) override {
+    pusher_.OnRows(index, rows, values);
+    return absl::OkStatus();
+  }
+
   absl::Status EndStep() override {
     SLIMPS_RETURN_IF_ERROR(pusher_.EndRound());
     const TraceSpan span(TraceStage::kWait, {});

@@ -17,6 +17,7 @@
 #define SLIMPS_WORKER_EXCHANGE_WEIGHT_EXCHANGE_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -67,6 +68,12 @@ class WeightExchange {
   // Pushes a gradient. Keeps errors for EndStep.
   // REQUIRES: `gradient` stays as it is until EndStep returns.
   virtual void OnGradient(size_t index, std::span<const float> gradient) = 0;
+
+  // Same, for a gradient that is zero but for `rows`, as KVStore::PushRowSparse takes them. The
+  // servers then step these rows alone, unless another worker pushes a whole gradient.
+  // Unimplemented: the backup model, whose local step needs whole gradients. Nothing was pushed.
+  [[nodiscard]] virtual absl::Status OnRows(size_t index, std::span<const int64_t> rows,
+                                            std::span<const float> values) = 0;
 
   // Ends the step: pushes the rest and exchanges the weights as described above. Returns the step's
   // first error.

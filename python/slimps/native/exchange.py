@@ -99,6 +99,19 @@ class Exchange:
         self._gradients.append(gradient)
         check(lib.slimps_exchange_gradient(self._exchange, index, address(gradient), gradient.size))
 
+    def on_rows(self, index: int, rows: np.ndarray, values: np.ndarray) -> None:
+        """Pushes some rows of one parameter's gradient, which is zero elsewhere.
+
+        `rows` is contiguous int64; `values` has row after row. Neither may change until end_step.
+        """
+        self._store.check_caller()
+        self._gradients += rows, values
+        check(
+            lib.slimps_exchange_rows(
+                self._exchange, index, rows.ctypes.data, rows.size, address(values), values.size
+            )
+        )
+
     def end_step(self) -> None:
         gradients, self._gradients = self._gradients, []
         self._run(lib.slimps_exchange_end_step, self._exchange, lent=gradients)

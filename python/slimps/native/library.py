@@ -71,6 +71,7 @@ _STATUS = {
     "exchange_create": (c_void_p, c_void_p, c_size_t, c_void_p, c_void_p, c_void_p),
     "exchange_begin_step": (c_void_p,),
     "exchange_gradient": (c_void_p, c_size_t, c_void_p, c_size_t),
+    "exchange_rows": (c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_size_t),
     "exchange_end_step": (c_void_p,),
     "exchange_set_hyper": (c_void_p, c_size_t, c_double, c_double, c_double),
     "exchange_drain": (c_void_p,),

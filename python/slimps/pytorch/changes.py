@@ -81,4 +81,6 @@ class Sent(NamedTuple):
 
 
 def _sum_of_bits(gradient: torch.Tensor) -> int:
+    if gradient.layout == torch.sparse_coo:
+        gradient = gradient.detach().coalesce().values()
     return int(params.bits_of(gradient.contiguous()).sum(dtype=np.int32))

@@ -13,7 +13,7 @@ import torch
 from slimps import kv, native
 from slimps.errors import FailedPreconditionError
 from slimps.pytorch import arguments, backward, changes, conversion, evaluation, groups, node
-from slimps.pytorch import params, saved_state
+from slimps.pytorch import params, rows, saved_state
 from slimps.pytorch.node_exchange import NodeExchange
 
 
@@ -55,12 +55,21 @@ class DistributedOptimizer(torch.optim.Optimizer):
                       and LOCAL_RANK 0 alone exchanges the sum for weights; means are those over all
                       workers. It costs one more copy of the model. False: each worker exchanges its
                       own. None: True where there are several nodes and one of them has several
-                      workers (dist_sync alone; with `store`: as its other optimizers).
+                      workers (dist_sync alone, and no nn.Embedding(sparse=True) is seen; with
+                      `store`: as its other optimizers).
                       LOCAL_RANK and LOCAL_WORLD_SIZE tell the nodes, and their ranks follow each
                       other. All ranks remain workers of the job: store.rank, num_workers, sums and
                       barriers count them. But the others take no part in rounds, also of other keys
                       of `store`, and their totals() show no pushes. With backup_model,
                       global_weights() and close() are for all workers of a node together
+
+    Gradients of nn.Embedding(sparse=True) are sent as rows, which needs no compression, no
+    backup_model and no node_first; pulls are of whole parameters. The servers step the rows that
+    some worker sent. The others keep weights, momentum and moments, and do not decay: with SGD
+    without momentum and weight decay that is torch's step. With momentum or weight decay, which
+    torch refuses there, and with Adam, rows catch up on nothing, and Adam counts steps of the
+    parameter, as torch.optim.SparseAdam does. A worker's whole gradient of the parameter makes the
+    step a whole one.
 
     Collective: every worker makes it with equal arguments. All workers begin with rank 0's values
     of the named parameters. Load a checkpoint's weights into the model before this, and do not
@@ -135,6 +144,11 @@ class DistributedOptimizer(torch.optim.Optimizer):
         # Longer than the store's timeout, so that the store's error, which says more, comes first.
         settings.timeout_s = self.store.timeout_s + 5
         self._backup_model = backup_model
+        of_rows = list(rows.expected(named_parameters, self._names, self._parameters))
+        for name in of_rows:
+            rows.check(name, self.store, backup_model, bool(node_first))
+        if of_rows and node_first is None:
+            node_first = False
         self._node = node.find(self.store, node_first, given=store is not None)
         exchange = self.store.exchange(
             self._names, found.layers, self._masters.arrays, spec, settings
@@ -365,9 +379,14 @@ class DistributedOptimizer(torch.optim.Optimizer):
             self._tell_hyper()
         gradient = self._parameters[index].grad
         assert gradient is not None
-        packed = params.packed_gradient(gradient, self._names[index])
+        name = self._names[index]
+        if gradient.layout == torch.sparse_coo:
+            rows.check(name, self.store, self._backup_model, self._node is not None)
+            assert isinstance(self._exchange, native.Exchange)
+            self._exchange.on_rows(index, *rows.of(gradient, name))
+        else:
+            self._exchange.on_gradient(index, params.packed_gradient(gradient, name))
         self._out[index] = changes.Sent.now(gradient, self._steps)
-        self._exchange.on_gradient(index, packed)
 
     def _tell_hyper(self) -> None:
         """Tells the servers the groups' learning rates and weight decays, once per step.

@@ -124,6 +124,30 @@ TEST_F(CApiExchange, AParameterWithoutAGradientContributesNothing) {
   EXPECT_EQ(model_.b, Values{3 - kRate});
 }
 
+TEST_F(CApiExchange, RowsAreSteppedAlone) {
+  ASSERT_C_OK(Start(store_.get(), SLIMPS_EXCHANGE_SETTINGS));
+  const int64_t rows[] = {1, 1};
+  const Values values = {2, 4};
+  ASSERT_C_OK(slimps_exchange_begin_step(exchange_.get()));
+  ASSERT_C_OK(slimps_exchange_rows(exchange_.get(), 0, rows, 2, values.data(), 2));
+  ASSERT_C_OK(slimps_exchange_rows(exchange_.get(), 1, nullptr, 0, nullptr, 0));
+  ASSERT_C_OK(slimps_exchange_end_step(exchange_.get()));
+  EXPECT_EQ(model_.a, (Values{1, 2 - 6 * kRate}));
+  EXPECT_EQ(model_.b, Model().b);
+}
+
+TEST_F(CApiExchange, TheBackupModelTakesNoRows) {
+  slimps_exchange_settings settings = SLIMPS_EXCHANGE_SETTINGS;
+  settings.backup_model = 1;
+  ASSERT_C_OK(Start(store_.get(), settings));
+  const int64_t row = 0;
+  const float value = 1;
+  ASSERT_C_OK(slimps_exchange_begin_step(exchange_.get()));
+  EXPECT_C_FAILS(slimps_exchange_rows(exchange_.get(), 0, &row, 1, &value, 1), SLIMPS_UNIMPLEMENTED,
+                 "key a: expected a whole gradient, since the backup model");
+  ASSERT_C_OK(slimps_exchange_end_step(exchange_.get()));
+}
+
 TEST_F(CApiExchange, NonFiniteGradientsEndTheStepOrAreSkipped) {
   slimps_exchange_settings settings = SLIMPS_EXCHANGE_SETTINGS;
   ASSERT_C_OK(Start(store_.get(), settings));
@@ -189,6 +213,8 @@ TEST_F(CApiExchange, CallsThatMakeNoSenseAreRefused) {
                    "parameters: expected 2 elements, got NULL");
   EXPECT_C_REFUSES(slimps_exchange_begin_step(made), "exchange: expected a pointer");
   EXPECT_C_REFUSES(slimps_exchange_gradient(made, 0, &one, 1), "exchange: expected a pointer");
+  EXPECT_C_REFUSES(slimps_exchange_rows(made, 0, nullptr, 0, &one, 1),
+                   "exchange: expected a pointer");
   EXPECT_C_REFUSES(slimps_exchange_end_step(made), "exchange: expected a pointer");
   EXPECT_C_REFUSES(slimps_exchange_set_hyper(made, 0, 1, 0, SLIMPS_OWN_MOMENTUM),
                    "exchange: expected a pointer");
@@ -201,6 +227,10 @@ TEST_F(CApiExchange, CallsThatMakeNoSenseAreRefused) {
   EXPECT_C_FAILS(slimps_exchange_gradient(exchange, 2, &one, 1), SLIMPS_OUT_OF_RANGE,
                  "index: expected one below 2, got 2");
   EXPECT_C_REFUSES(slimps_exchange_gradient(exchange, 1, nullptr, 1), "gradient: expected 1");
+  EXPECT_C_FAILS(slimps_exchange_rows(exchange, 2, nullptr, 0, &one, 1), SLIMPS_OUT_OF_RANGE,
+                 "index: expected one below 2, got 2");
+  EXPECT_C_REFUSES(slimps_exchange_rows(exchange, 1, nullptr, 1, &one, 1), "rows: expected 1");
+  EXPECT_C_REFUSES(slimps_exchange_rows(exchange, 1, nullptr, 0, nullptr, 1), "values: expected 1");
   EXPECT_C_OK(slimps_exchange_gradient(exchange, 0, &one, 1)) << "errors are the step's";
   EXPECT_C_REFUSES(slimps_exchange_end_step(exchange), "key a");
   EXPECT_C_FAILS(slimps_exchange_set_hyper(exchange, 2, 1, 0, SLIMPS_OWN_MOMENTUM),

@@ -53,6 +53,46 @@ TEST_F(GradientPusherTest, GradientsGoOutAsTheyComeAndTheRestCountsAsZero) {
   EXPECT_THAT(pusher.pushed(1), IsEmpty());
 }
 
+TEST_F(GradientPusherTest, RowsAreAContributionToo) {
+  const std::vector<int64_t> rows = {1}, none;
+  const std::vector<float> values = {5};
+  GradientPusher pusher = Make();
+  pusher.BeginRound();
+  pusher.OnRows(0, rows, values);
+  pusher.OnRows(1, none, {});
+  ASSERT_TRUE(pusher.EndRound().ok());
+  EXPECT_THAT(store_.events(),
+              ElementsAre("push a 1", "of 1 rows", "push b 1", "of 0 rows", "nothing c 1"));
+  EXPECT_THAT(pusher.pushed(0), IsEmpty()) << "there is no whole gradient";
+  EXPECT_NE(pusher.first_push(), SteadyTime::InfiniteFuture());
+  pusher.BeginRound();
+  ASSERT_TRUE(pusher.EndRound().ok());
+  EXPECT_EQ(store_.events().back(), "nothing c 2");
+}
+
+TEST_F(GradientPusherTest, RowsThatAreNotFiniteEndTheRoundOrAreSkipped) {
+  const std::vector<int64_t> rows = {1};
+  const std::vector<float> values = {std::nanf("")};
+  GradientPusher stopping = Make(), skipping = Make(NonFinite::kSkip);
+  skipping.BeginRound();
+  skipping.OnRows(0, rows, values);
+  ASSERT_TRUE(skipping.EndRound().ok());
+  EXPECT_THAT(store_.events(), ElementsAre("nothing a 1", "nothing b 1", "nothing c 1"));
+  stopping.BeginRound();
+  stopping.OnRows(0, rows, values);
+  EXPECT_EQ(stopping.EndRound().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(GradientPusherTest, RowsAreNotClipped) {
+  const std::vector<int64_t> rows = {1};
+  const std::vector<float> values = {5};
+  GradientPusher pusher(&store_, parameters_, {.clip_norm = 1});
+  pusher.BeginRound();
+  pusher.OnRows(0, rows, values);
+  EXPECT_THAT(std::string(pusher.EndRound().message()),
+              HasSubstr("rows of key s:a: expected no clip_norm, got 1"));
+}
+
 TEST_F(GradientPusherTest, FrontLayersGoFirst) {
   GradientPusher pusher = Make();
   pusher.BeginRound();

@@ -205,6 +205,15 @@ class FakeStore final : public KVStore {
     server_->Push(key, rank_, round, std::move(scaled));
     return absl::OkStatus();
   }
+  // Counts rows of one element each.
+  absl::Status PushRowSparse(const Key& key, std::span<const int64_t> rows,
+                             std::span<const float> values, int priority) override {
+    std::vector<float> whole(server_->Read(key, 0).size());
+    for (size_t i = 0; i < rows.size(); ++i) whole[static_cast<size_t>(rows[i])] += values[i];
+    const absl::Status pushed = Push(key, whole, priority);
+    if (pushed.ok()) Record(absl::StrCat("of ", rows.size(), " rows"));
+    return pushed;
+  }
   absl::Status PushNothing(const Key& key) override {
     server_->Push(key, rank_, NextRound(key, "nothing"), {});
     return absl::OkStatus();
