@@ -129,7 +129,8 @@ TEST(BackupModel, NothingIsWrittenUnderALease) {
   { BackupModel::ReadLease moved = *std::move(first); }
   EXPECT_FALSE(model->FinishIteration(0, 1, gradient, kNow).ok());
   EXPECT_EQ(second->weights()[0], 10);
-  *second = *std::move(first);  // releases the second and takes over nothing
+  // Releases the second and takes over nothing: the first was moved.
+  *second = *std::move(first);  // NOLINT(bugprone-use-after-move)
   EXPECT_TRUE(second->weights().empty());
   EXPECT_TRUE(model->FinishIteration(0, 1, gradient, kNow).ok());
 }

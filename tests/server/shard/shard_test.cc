@@ -137,8 +137,8 @@ class ShardTest : public ::testing::Test {
 
 TEST_F(ShardTest, SmallItemsThatFindItIdleAreHandledByWhoPostsThem) {
   Init("w", 2);
-  // The shard's thread gives the state back shortly after it has answered. While the next items come
-  // before that, it handles them too, so the two threads may go in step for many rounds.
+  // The shard's thread gives the state back shortly after it has answered. It handles items that
+  // come before that as well, so the two threads may go in step for many rounds.
   for (uint64_t round = 1; round <= 10000; ++round) {
     Post(PullOf("w", round, 2));
     Post(PushOf("w", round, 2));
@@ -231,7 +231,7 @@ TEST_F(ShardTest, APullThatWaitsForNoOneExpires) {
 
 TEST_F(ShardTest, APullExpiresThoughItsTimeComesWhileAnotherThreadHasTheState) {
   Init("w", 1);
-  constexpr absl::Duration kWait = absl::Milliseconds(100);
+  static constexpr absl::Duration kWait = absl::Milliseconds(100);
   for (int attempt = 0; attempt < 20; ++attempt) {
     // A pull that is answered here finds the shard's thread idle.
     ASSERT_TRUE(WaitUntil([this] {
