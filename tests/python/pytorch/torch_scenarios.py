@@ -287,69 +287,6 @@ def data_that_ends_unevenly():
             optimizer.leave()
 
 
-def train_on(model, settings, given, saved=None):
-    """Makes a step per batch. Returns the optimizer, and what to save beside the weights.
-
-    After the optimizer is closed, the weights are those of the servers.
-    """
-    optimizer = slimps.torch.DistributedOptimizer(
-        torch.optim.Adam(model.parameters(), lr=0.01), model.named_parameters(), **settings
-    )
-    schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.25)
-    if saved is not None:
-        optimizer.load_state_dict(saved["optimizer"])
-        schedule.load_state_dict(saved["schedule"])
-    rank = optimizer.store.rank
-    for images, labels in given:
-        step(optimizer, model, *mine(rank, images, labels))
-        schedule.step()
-    return optimizer, {"optimizer": optimizer.state_dict(), "schedule": schedule.state_dict()}
-
-
-SAVED = {"compression": "1bit", "threshold": 0, "backup_model": False}
-
-
-def run_through(path):
-    model = network()
-    optimizer, saved = train_on(model, SAVED, batches(6))
-    optimizer.close()
-    torch.save({"model": model.state_dict(), **saved}, "%s.whole.%d" % (path, optimizer.store.rank))
-
-
-def save_half_way(path):
-    """Saves after the learning rate has fallen once. It falls twice more."""
-    model = network()
-    optimizer, saved = train_on(model, SAVED, list(batches(6))[:3])
-    optimizer.close()
-    assert optimizer.param_groups[0]["lr"] == 0.0025
-    torch.save({"model": model.state_dict(), **saved}, "%s.half.%d" % (path, optimizer.store.rank))
-
-
-def resume(path):
-    rank = slimps.init().rank
-    saved = torch.load("%s.half.%d" % (path, rank))
-    model = network(seed=9)
-    model.load_state_dict(saved["model"])
-    optimizer, _ = train_on(model, SAVED, list(batches(6))[3:], saved)
-    wrong = dict(saved["optimizer"], rank=1 - rank)
-    try:
-        optimizer.load_state_dict(wrong)
-        raise AssertionError("another rank's state was taken")
-    except slimps.InvalidArgumentError as error:
-        assert (
-            "this state was saved by worker %d of 2, and this is worker %d of 2: load what worker "
-            "%d saved, or start "
-            "this worker with DMLC_WORKER_ID=%d" % (1 - rank, rank, rank, 1 - rank)
-        ) in str(error), error
-    optimizer.close()
-    whole = torch.load("%s.whole.%d" % (path, rank))
-    assert (
-        optimizer.param_groups[0]["lr"] == whole["optimizer"]["optimizer"]["param_groups"][0]["lr"]
-    )
-    for name, values in model.state_dict().items():
-        assert torch.equal(values, whole["model"][name]), name
-
-
 def compressed_both_ways_learns():
     model = network()
     with slimps.torch.DistributedOptimizer(

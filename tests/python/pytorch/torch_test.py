@@ -47,4 +47,4 @@ if hasattr(torch, "compile"):  # since torch 2
 
 def test_a_run_that_was_saved_goes_on_bit_for_bit(tmp_path):
     for scenario in ("run_through", "save_half_way", "resume"):
-        jobs.run("torch_scenarios", scenario, str(tmp_path / "run"))
+        jobs.run("torch_saved_scenarios", scenario, str(tmp_path / "run"))
