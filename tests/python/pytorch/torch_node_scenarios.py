@@ -233,11 +233,13 @@ def learned_thresholds_are_the_leaders():
 def nodes_are_found():
     """By default where there are several nodes, one has several workers, and ranks follow each
     other on each."""
+    groups = []  # those that other members still join must not end
     with slimps.kv.create("dist_sync") as store:
 
         def found(local_rank, size, wanted=None, given=False):
             os.environ.update(LOCAL_RANK=str(local_rank), LOCAL_WORLD_SIZE=str(size))
-            return node.find(store, wanted, given)
+            groups.append(node.find(store, wanted, given))
+            return groups[-1]
 
         assert found(RANK, 4) is None  # no link between the workers
         assert found(0, 1) is None
