@@ -1,60 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The C API of slimps: the KVStore for other languages and frameworks, with MXNet's names and
- * meanings. C99; C++ may include it as it is.
- *
- * A whole program with a store of this process alone ("dist_sync" needs a job, see
- * slimps_options_from_environment):
- *
- *   #include <slimps/c_api.h>
- *   #include <stdio.h>
- *   #include <stdlib.h>
- *
- *   static void check(slimps_status status) {
- *     if (status == SLIMPS_OK) return;
- *     fprintf(stderr, "%s: %s\n", slimps_status_name(status), slimps_last_error());
- *     exit(1);
- *   }
- *
- *   int main(void) {
- *     const int64_t shape[] = {3};
- *     float weights[3] = {1, 2, 3};
- *     const float gradient[3] = {1, 1, 1};
- *     slimps_store* store;
- *     slimps_optimizer* sgd;
- *     slimps_tensor tensor = SLIMPS_TENSOR(slimps_text_key("w"), shape, 1, weights);
- *
- *     check(slimps_create("local", NULL, &store));
- *     check(slimps_init(store, &tensor, 1));
- *     check(slimps_optimizer_create("sgd", &sgd));
- *     check(slimps_optimizer_set_number(sgd, "learning_rate", 0.5));
- *     check(slimps_set_optimizer(store, sgd));
- *     slimps_optimizer_destroy(sgd);
- *     check(slimps_push(store, tensor.key, gradient, 3, 0));
- *     check(slimps_pull(store, tensor.key, weights, 3, 0));
- *     printf("%g %g %g\n", weights[0], weights[1], weights[2]);
- *     slimps_destroy(store);
- *     return 0;
- *   }
- *
- * It prints "0.5 1.5 2.5".
- *
- * Status: a function that can fail returns one. What it writes through pointers is valid only after
- * SLIMPS_OK. No function throws or ends the process. Beside the errors listed with each function,
- * every function may return
- *   INVALID_ARGUMENT: a null pointer, a value out of range, or text that is not UTF-8. The message
- *     names the argument, what was expected and what came.
- *   RESOURCE_EXHAUSTED: no memory.
- *   The first error of the store's background work, from then on (functions of a store).
- * Threads: any thread may use a store, several at once. One thread at a time may use an options or
- * optimizer object. No call may run beside or after the destroy of what it is given.
- * Ownership: a function reads or copies what is passed in before it returns, except where it says
- * otherwise. The caller owns objects, from create to destroy.
- * Text: UTF-8, ended by NUL.
- * Arrays: packed, in the machine's byte order. A null pointer is allowed with 0 elements only.
- * Time: a call that waits does so for at most option timeout_s. Then it returns DEADLINE_EXCEEDED
- * and the message names what was missing.
- * Stability: within one SLIMPS_C_API_MAJOR names, numbers, layouts and meanings stay; see
- * docs/c-api.md. */
+/* The declarations of <slimps/c_api.h> as version 1.0 had them. They are frozen: programs that were
+ * built with them run with every later library of major version 1. */
 #ifndef SLIMPS_WORKER_CAPI_C_API_H_
 #define SLIMPS_WORKER_CAPI_C_API_H_
 
@@ -71,19 +17,12 @@ extern "C" {
 #define SLIMPS_API
 #endif
 
-/* The major number is that of the shared library (libslimps.so.1). It changes when programs must be
- * changed. The minor number grows when something is added. */
 #define SLIMPS_C_API_MAJOR 1
 #define SLIMPS_C_API_MINOR 0
 #define SLIMPS_C_API_VERSION (SLIMPS_C_API_MAJOR * 1000 + SLIMPS_C_API_MINOR)
 
-/* Returns the library's SLIMPS_C_API_VERSION, which is at least that of the header that the program
- * was built with. */
 SLIMPS_API int32_t slimps_api_version(void);
 
-/* ---- errors ---------------------------------------------------------------------------------- */
-
-/* Numbers and meanings are those of Abseil and gRPC. */
 typedef int32_t slimps_status;
 enum {
   SLIMPS_OK = 0,
@@ -91,64 +30,46 @@ enum {
   SLIMPS_UNKNOWN = 2,
   SLIMPS_INVALID_ARGUMENT = 3,
   SLIMPS_DEADLINE_EXCEEDED = 4,
-  SLIMPS_NOT_FOUND = 5, /* a key that was never initialised */
+  SLIMPS_NOT_FOUND = 5,
   SLIMPS_ALREADY_EXISTS = 6,
   SLIMPS_PERMISSION_DENIED = 7,
   SLIMPS_RESOURCE_EXHAUSTED = 8,
-  SLIMPS_FAILED_PRECONDITION = 9, /* not now: the store is closed, or it is too late */
-  SLIMPS_ABORTED = 10,            /* this worker has ended the job */
+  SLIMPS_FAILED_PRECONDITION = 9,
+  SLIMPS_ABORTED = 10,
   SLIMPS_OUT_OF_RANGE = 11,
-  SLIMPS_UNIMPLEMENTED = 12, /* this type of store does not have it */
+  SLIMPS_UNIMPLEMENTED = 12,
   SLIMPS_INTERNAL = 13,
-  SLIMPS_UNAVAILABLE = 14, /* another node is gone or has ended the job */
+  SLIMPS_UNAVAILABLE = 14,
   SLIMPS_DATA_LOSS = 15,
   SLIMPS_UNAUTHENTICATED = 16
 };
-
-/* Returns the name, such as "INVALID_ARGUMENT"; "UNKNOWN" for a number that is no status. The
- * library owns the text. */
 SLIMPS_API const char* slimps_status_name(slimps_status status);
-
-/* Returns the message of this thread's last failed call, one line that begins with the function's
- * name; "" if none has failed. The library owns the text, which stays until this thread's next
- * failed call. */
 SLIMPS_API const char* slimps_last_error(void);
-
-/* Frees memory that the library allocated for the caller. NULL does nothing. */
 SLIMPS_API void slimps_free(void* memory);
-
-/* ---- keys and tensors ------------------------------------------------------------------------ */
 
 enum { SLIMPS_KEY_INT = 1, SLIMPS_KEY_TEXT = 2 };
 
-/* A tensor's name, an int or a text. All keys of one store are of one kind. */
 typedef struct slimps_key {
-  int32_t kind;     /* SLIMPS_KEY_... */
-  int32_t reserved; /* 0 */
-  int64_t number;   /* if SLIMPS_KEY_INT */
-  const char* text; /* if SLIMPS_KEY_TEXT; at most 1022 bytes */
+  int32_t kind;
+  int32_t reserved;
+  int64_t number;
+  const char* text;
 } slimps_key;
 
-/* Returns an int key, for example 5. */
 static inline slimps_key slimps_int_key(int64_t number) {
   slimps_key key = {SLIMPS_KEY_INT, 0, 0, NULL};
   key.number = number;
   return key;
 }
 
-/* Returns a text key, for example "conv1.weight". `text` must live as long as the key is used. */
 static inline slimps_key slimps_text_key(const char* text) {
   slimps_key key = {SLIMPS_KEY_TEXT, 0, 0, NULL};
   key.text = text;
   return key;
 }
 
-/* What pulls of a tensor carry. The servers keep float32. Arrays of this API are always float. */
 enum { SLIMPS_FLOAT32 = 0, SLIMPS_FLOAT16 = 1, SLIMPS_BFLOAT16 = 2 };
 
-/* The layer that a tensor belongs to; some codecs (adacomp) treat layers differently.
- * SLIMPS_LAYER_BY_SHAPE, the value in SLIMPS_TENSOR, goes by the shape: (out, in) is dense,
- * (out, in, kernel ...) is a convolution, anything else is neither. */
 enum {
   SLIMPS_LAYER_BY_SHAPE = 0,
   SLIMPS_LAYER_CONVOLUTION = 1,
@@ -158,15 +79,14 @@ enum {
   SLIMPS_LAYER_NORMALISATION = 5
 };
 
-/* A tensor to initialise. SLIMPS_TENSOR(key, shape, dimensions, values) fills in the usual rest. */
 typedef struct slimps_tensor {
-  size_t struct_size; /* sizeof(slimps_tensor); the same in all tensors of an array */
+  size_t struct_size;
   slimps_key key;
-  const int64_t* shape; /* extents, each at least 1; the first counts rows */
-  size_t dimensions;    /* 0: one element */
-  const float* values;  /* rank 0's are used; in a distributed store others may give NULL */
-  int32_t dtype;        /* SLIMPS_FLOAT32, ... */
-  int32_t layer;        /* SLIMPS_LAYER_... */
+  const int64_t* shape;
+  size_t dimensions;
+  const float* values;
+  int32_t dtype;
+  int32_t layer;
 } slimps_tensor;
 
 #define SLIMPS_TENSOR(key, shape, dimensions, values)                              \
@@ -175,269 +95,120 @@ typedef struct slimps_tensor {
         SLIMPS_LAYER_BY_SHAPE                                                      \
   }
 
-/* ---- options --------------------------------------------------------------------------------- */
-
 typedef struct slimps_options slimps_options;
-
-/* Creates options, each with its default. */
 SLIMPS_API slimps_status slimps_options_create(slimps_options** options);
-
-/* Sets one option by its name, as in ("compression", "1bit") or ("threshold", "4096").
- * docs/c-api.md lists the names, which are those of slimps_worker's flags and of Python's create.
- * INVALID_ARGUMENT: no such option (the message lists them), or a value that it cannot take. */
 SLIMPS_API slimps_status slimps_options_set(slimps_options* options, const char* name,
                                             const char* value);
-
-/* Reads this worker's place in the job from DMLC_PS_ROOT_URI, DMLC_PS_ROOT_PORT, DMLC_NUM_WORKER,
- * DMLC_NUM_SERVER and DMLC_WORKER_ID (or torchrun's RANK and WORLD_SIZE), as `slimps launch` sets
- * them.
- * FAILED_PRECONDITION: a variable is missing, or DMLC_ROLE is not worker. */
 SLIMPS_API slimps_status slimps_options_from_environment(slimps_options* options);
-
-/* Frees the options. NULL does nothing. */
 SLIMPS_API void slimps_options_destroy(slimps_options* options);
 
-/* ---- the store ------------------------------------------------------------------------------- */
-
 typedef struct slimps_store slimps_store;
-
-/* Joins the job and waits until all its nodes are there. `type`: "dist_sync", "dist_device_sync",
- * "dist_async", "dist_ssp"; or, in this process alone, "local" or "device". Copies `options`; NULL:
- * all defaults. */
 SLIMPS_API slimps_status slimps_create(const char* type, const slimps_options* options,
                                        slimps_store** store);
-
-/* Waits until the servers have everything that was pushed, then leaves the job. A second call does
- * nothing. */
 SLIMPS_API slimps_status slimps_close(slimps_store* store);
-
-/* Closes the store if it is open, waits for callbacks, and frees it. NULL does nothing. */
 SLIMPS_API void slimps_destroy(slimps_store* store);
-
-/* Ends the job because this worker cannot go on. From now on this worker's calls fail with ABORTED,
- * the other workers' with UNAVAILABLE, all with `why`. */
 SLIMPS_API slimps_status slimps_abort(slimps_store* store, const char* why);
-
-/* Gives this worker's number, from 0. */
 SLIMPS_API slimps_status slimps_rank(const slimps_store* store, uint32_t* rank);
-
-/* Gives the number of workers in the job. */
 SLIMPS_API slimps_status slimps_num_workers(const slimps_store* store, uint32_t* num_workers);
-
-/* Gives the type that slimps_create was asked for. The store owns the text. */
 SLIMPS_API slimps_status slimps_type(const slimps_store* store, const char** type);
-
-/* Gives 1 if the store has the capability, otherwise 0. "optimizer": the store can step weights by
- * an optimizer. */
 SLIMPS_API slimps_status slimps_is_capable(const slimps_store* store, const char* capability,
                                            int32_t* capable);
-
-/* ---- push and pull --------------------------------------------------------------------------- */
-
-/* Initialises `count` keys. Collective: all workers call it alike. Returns when the keys can be
- * pulled.
- * ALREADY_EXISTS: a key was initialised before. */
 SLIMPS_API slimps_status slimps_init(slimps_store* store, const slimps_tensor* tensors,
                                      size_t count);
-
-/* Initialises one key and pulls it into `out`, which has `elements`: every worker gets rank 0's
- * values. Collective. */
 SLIMPS_API slimps_status slimps_broadcast(slimps_store* store, const slimps_tensor* tensor,
                                           float* out, size_t elements);
-
-/* Adds this worker's gradient to the key's next round and returns when the array may be reused.
- * Without an optimizer the sum over workers replaces the value. A higher `priority` goes first.
- * INVALID_ARGUMENT: NaN, infinity or another number of elements. Nothing was sent, and the round is
- * still to be pushed. */
 SLIMPS_API slimps_status slimps_push(slimps_store* store, slimps_key key, const float* gradient,
                                      size_t elements, int32_t priority);
-
-/* Same as slimps_push with the sum of `devices` arrays, each of `elements`. */
 SLIMPS_API slimps_status slimps_push_sum(slimps_store* store, slimps_key key,
                                          const float* const* gradients, size_t devices,
                                          size_t elements, int32_t priority);
-
-/* Contributes nothing to the key's next round, so that the round need not wait for this worker. */
 SLIMPS_API slimps_status slimps_push_nothing(slimps_store* store, slimps_key key);
-
-/* Waits for all workers' pushes of the rounds that this worker has pushed, and writes the value
- * into `out`. */
 SLIMPS_API slimps_status slimps_pull(slimps_store* store, slimps_key key, float* out,
                                      size_t elements, int32_t priority);
 
-/* What slimps_pull_async calls. `message` is valid during the call; "" with SLIMPS_OK. The function
- * must neither throw nor call the store: other pulls wait for it. */
 typedef void (*slimps_done)(void* user_data, slimps_status status, const char* message);
-
-/* Same as slimps_pull, without waiting. The store calls `done` once, on one of its threads, perhaps
- * before this returns. Until then the store owns `out`. If this call fails, `done` is not called.
- * Destroying the store ends pulls under way with an error. */
 SLIMPS_API slimps_status slimps_pull_async(slimps_store* store, slimps_key key, float* out,
                                            size_t elements, int32_t priority, slimps_done done,
                                            void* user_data);
-
-/* slimps_push and slimps_pull in one, each of `elements`. `gradient` and `out` may be the same
- * array. */
 SLIMPS_API slimps_status slimps_pushpull(slimps_store* store, slimps_key key, const float* gradient,
                                          float* out, size_t elements, int32_t priority);
-
-/* Pushes some rows of the key's next round, as one push. `rows` may be unsorted, repeated (equal
- * rows add up) or empty. `values` holds one row after another, `elements` in all.
- * FAILED_PRECONDITION: gradient compression is on. */
 SLIMPS_API slimps_status slimps_push_row_sparse(slimps_store* store, slimps_key key,
                                                 const int64_t* rows, size_t num_rows,
                                                 const float* values, size_t elements,
                                                 int32_t priority);
-
-/* Pulls the rows that `row_ids` names; they may be unsorted, repeated or none. Writes nothing on an
- * error. Otherwise writes
- *   rows      the row numbers, ascending and each once; room for `num_ids`
- *   values    the rows' values, one row after another; room for `elements` (num_ids times a row's
- *             elements are always enough)
- *   num_rows  how many rows there are
- * INVALID_ARGUMENT: a row out of range, or too little room. */
 SLIMPS_API slimps_status slimps_pull_rows(slimps_store* store, slimps_key key,
                                           const int64_t* row_ids, size_t num_ids, int64_t* rows,
                                           float* values, size_t elements, size_t* num_rows,
                                           int32_t priority);
 
-/* ---- what becomes of gradients --------------------------------------------------------------- */
-
 typedef struct slimps_optimizer slimps_optimizer;
-
-/* Creates an optimizer with its usual numbers. `kind`: "sgd", "adam", "adamw", "none" or "test"
- * (weight += rescale_grad * gradient). */
 SLIMPS_API slimps_status slimps_optimizer_create(const char* kind, slimps_optimizer** optimizer);
-
-/* Sets a number, as in ("learning_rate", 0.1). docs/c-api.md lists names and meanings. */
 SLIMPS_API slimps_status slimps_optimizer_set_number(slimps_optimizer* optimizer, const char* name,
                                                      double value);
-
-/* Sets an option by text, as in ("schedule", "cosine") or ("learning_rate", "0.1"). */
 SLIMPS_API slimps_status slimps_optimizer_set(slimps_optimizer* optimizer, const char* name,
                                               const char* value);
-
-/* Frees the optimizer. NULL does nothing. */
 SLIMPS_API void slimps_optimizer_destroy(slimps_optimizer* optimizer);
-
-/* Makes the servers (or a local store) step by the optimizer once per round, with the sum over
- * workers. Collective: every worker calls it alike, before or after init. Rank 0's optimizer holds,
- * from the next round on. It is copied. An optimizer of another kind than before begins with no
- * momentum. */
 SLIMPS_API slimps_status slimps_set_optimizer(slimps_store* store,
                                               const slimps_optimizer* optimizer);
-
-/* Sets what the optimizer uses for one key, from its next push on, in place of its own learning
- * rate, schedule included, and weight decay. Every worker sets the same; rank 0's numbers hold.
- * Stores without rounds step each push by its own. */
 SLIMPS_API slimps_status slimps_set_hyper(slimps_store* store, slimps_key key, double learning_rate,
                                           double weight_decay);
-
-/* Goes back to the optimizer's own numbers for one key. */
 SLIMPS_API slimps_status slimps_reset_hyper(slimps_store* store, slimps_key key);
 
-/* Changes `weight` in place by the gradients that were summed for one push. The push returns
- * whatever this returns other than SLIMPS_OK. `key` and the arrays are valid during the call. The
- * function must neither throw nor call the store. */
 typedef slimps_status (*slimps_updater)(void* user_data, slimps_key key, const float* gradient,
                                         float* weight, size_t elements);
-
-/* Sets a function that runs in an optimizer's place, on the pushing thread, once per push and key.
- * NULL: pushes replace the value again.
- * UNIMPLEMENTED: the store is not a local one. */
 SLIMPS_API slimps_status slimps_set_updater(slimps_store* store, slimps_updater updater,
                                             void* user_data);
-
-/* Compresses pushes by a codec, as in "1bit" or "topk:ratio=0.01"; "none" switches it off. Every
- * worker calls it alike, before the first push. */
 SLIMPS_API slimps_status slimps_set_gradient_compression(slimps_store* store, const char* codec);
-
-/* Same, written as in MXNet ({"type": "2bit", "threshold": "0.5"}: every key is compressed) or
- * BytePS ({"compressor_type": ...}). */
 SLIMPS_API slimps_status slimps_set_gradient_compression_pairs(slimps_store* store,
                                                                const char* const* names,
                                                                const char* const* values,
                                                                size_t count);
-
-/* Gives what the optimizer keeps beside the weights, as a file's content. Collective. The caller
- * frees `content` by slimps_free.
- * FAILED_PRECONDITION: there is no optimizer. */
 SLIMPS_API slimps_status slimps_save_optimizer_states(slimps_store* store, void** content,
                                                       size_t* bytes);
-
-/* Restores what slimps_save_optimizer_states gave, before the next push. The job may have another
- * number of servers. Collective; rank 0's content holds.
- * DATA_LOSS: the content is damaged. */
 SLIMPS_API slimps_status slimps_load_optimizer_states(slimps_store* store, const void* content,
                                                       size_t bytes);
-
-/* Gives what gradient compression keeps on this worker between pushes, as a file's content. A job
- * resumes from this, the weights and the optimizer states. Each worker saves and loads its own. The
- * caller frees `content` by slimps_free. */
 SLIMPS_API slimps_status slimps_save_residuals(slimps_store* store, void** content, size_t* bytes);
-
-/* Restores what slimps_save_residuals gave to the worker of the same rank, before the next push.
- * The job must have the same keys.
- * DATA_LOSS: the content is damaged. */
 SLIMPS_API slimps_status slimps_load_residuals(slimps_store* store, const void* content,
                                                size_t bytes);
-
-/* ---- the job --------------------------------------------------------------------------------- */
-
-/* Waits until all workers have called it. */
 SLIMPS_API slimps_status slimps_barrier(slimps_store* store);
-
-/* A barrier that also replaces each of a few numbers by its sum over all workers. */
 SLIMPS_API slimps_status slimps_all_reduce_sum(slimps_store* store, double* values, size_t count);
-
-/* Waits until the servers have everything that was pushed. */
 SLIMPS_API slimps_status slimps_wait(slimps_store* store);
-
-/* Waits as slimps_wait, then leaves: later rounds are complete without this worker, whose data is
- * used up. It can still pull. */
 SLIMPS_API slimps_status slimps_leave(slimps_store* store);
 
-/* Sums over this worker since create, without initialisation. */
 typedef struct slimps_totals {
-  size_t struct_size;       /* set by the caller: sizeof(slimps_totals) */
-  uint64_t elements_pushed; /* elements of the gradients */
-  uint64_t elements_sent;   /* elements that payloads carried */
-  uint64_t bytes_pushed;    /* payload bytes that servers acknowledged */
+  size_t struct_size;
+  uint64_t elements_pushed;
+  uint64_t elements_sent;
+  uint64_t bytes_pushed;
   uint64_t bytes_pulled;
-  uint64_t bytes_shared;   /* sent and received through shared memory */
-  uint64_t changes_pulled; /* partitions that came as a change of the weights */
-  double copy_s;           /* seconds of all threads together; so are the next four */
+  uint64_t bytes_shared;
+  uint64_t changes_pulled;
+  double copy_s;
   double encode_s;
-  double send_s; /* first byte to acknowledgement */
-  double wait_s; /* callers' waiting */
+  double send_s;
+  double wait_s;
   double decode_s;
-  /* |sent|^2 / |gradient + residual|^2 of compressed pushes; 1 if there were none */
+
   double compression_gain;
-  /* |not sent|^2 / |gradient + residual|^2 of compressed pushes; 0 if there were none */
+
   double compression_error;
 } slimps_totals;
-
-/* Fills `totals` up to its struct_size. */
 SLIMPS_API slimps_status slimps_get_totals(const slimps_store* store, slimps_totals* totals);
 
 #define SLIMPS_NOT_COMPRESSED UINT64_MAX
 
-/* The compression thresholds in force; where they are "auto", what was decided, the same on all
- * workers. */
 typedef struct slimps_decision {
-  size_t struct_size;  /* set by the caller: sizeof(slimps_decision) */
-  uint64_t is_decided; /* 0: nothing is decided yet, or nothing is compressed */
-  uint64_t from_round; /* the decision holds from this round on */
-  /* fp32 bytes from which pushes are compressed; SLIMPS_NOT_COMPRESSED: no push is */
-  uint64_t threshold_bytes;
-  uint64_t pull_threshold_bytes; /* the same for pulls */
-} slimps_decision;
+  size_t struct_size;
+  uint64_t is_decided;
+  uint64_t from_round;
 
-/* Fills `decision` up to its struct_size. */
+  uint64_t threshold_bytes;
+  uint64_t pull_threshold_bytes;
+} slimps_decision;
 SLIMPS_API slimps_status slimps_get_decision(const slimps_store* store, slimps_decision* decision);
 
 #ifdef __cplusplus
-} /* extern "C" */
+}
 #endif
 
-#endif /* SLIMPS_WORKER_CAPI_C_API_H_ */
+#endif
