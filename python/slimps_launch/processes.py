@@ -15,6 +15,22 @@ from slimps_launch import guard
 from slimps_launch import job_node
 
 
+def next_of(events, seconds):
+    """Returns the next item of a queue.SimpleQueue, or None if `seconds` pass without one.
+
+    Waits at most 1 s at a time: Python calls the handler of a signal that comes just before a wait
+    only after that wait.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            return events.get(timeout=max(0.0, min(left, 1.0)))
+        except queue.Empty:
+            if left <= 1.0:
+                return None
+
+
 class Processes:
     """Owned by the main thread: signals arrive there, and children die with the thread that starts
     them. Lines are read on threads, one per process.
@@ -74,10 +90,7 @@ class Processes:
 
     def next_event(self, seconds):
         """Returns a Node that has ended, the number of a signal, or None if nothing came."""
-        try:
-            return self.events.get(timeout=max(0.0, seconds))
-        except queue.Empty:
-            return None
+        return next_of(self.events, seconds)
 
     def catch_signals(self):
         """Makes SIGINT, SIGTERM and SIGHUP events. Returns a function that ends that."""

@@ -2,17 +2,10 @@
 """The examples as `slimps launch` runs them."""
 
 import io
-import os
 import re
-import sys
 import unittest
 
-PACKAGES = os.path.join(
-    os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "python"
-)
-sys.path.insert(0, PACKAGES)
-
-from slimps_launch import job_launch  # noqa: E402
+from slimps_launch import job_launch
 
 LAST = re.compile(
     r"worker0\| loss ([\d.]+),(?: accuracy ([\d.]+) %,)? (\d+) samples/s, "

@@ -4,16 +4,14 @@
 import io
 import os
 import re
-import sys
 import tempfile
 import unittest
 
+import readme_blocks
+from slimps_launch import job_launch
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-sys.path[:0] = [HERE, os.path.join(ROOT, "python")]
-
-import readme_blocks  # noqa: E402
-from slimps_launch import job_launch  # noqa: E402
 
 README = os.path.join(ROOT, "README.md")
 ENVIRONMENT = {

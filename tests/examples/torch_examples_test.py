@@ -5,14 +5,12 @@ import io
 import os
 import re
 import subprocess
-import sys
 import tempfile
 import unittest
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path.insert(0, os.path.join(ROOT, "python"))
+from slimps_launch import job_launch
 
-from slimps_launch import job_launch  # noqa: E402
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 PYTHON = "/usr/bin/python3"
 ENVIRONMENT = {

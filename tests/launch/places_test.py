@@ -2,21 +2,16 @@
 """What the engines' variables, hostfiles and cores are made into."""
 
 import argparse
-import os
-import sys
 import unittest
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(HERE)), "python"))
-
-from slimps_launch import cores  # noqa: E402
-from slimps_launch import engine  # noqa: E402
-from slimps_launch import errors  # noqa: E402
-from slimps_launch import hosts  # noqa: E402
-from slimps_launch import job_launch  # noqa: E402
-from slimps_launch import network  # noqa: E402
-from slimps_launch import on_slurm  # noqa: E402
-from slimps_launch import run_command  # noqa: E402
+from slimps_launch import cores
+from slimps_launch import engine
+from slimps_launch import errors
+from slimps_launch import hosts
+from slimps_launch import job_launch
+from slimps_launch import network
+from slimps_launch import on_slurm
+from slimps_launch import run_command
 
 TORCHRUN = {
     "RANK": "3",

@@ -11,4 +11,7 @@ if [ "$1" = --torch2 ]; then
   python=${SLIMPS_TORCH2_PYTHON:?names no Python: tools/slimps test makes one with torch 2}
   shift
 fi
+# Named from the checkout's root, where this file's own name leads.
+[ -z "${SLIMPS_WHEEL-}" ] ||
+  export SLIMPS_WHEEL="$(dirname "$(realpath "$0")")/../../$SLIMPS_WHEEL"
 exec "$python" -m pytest -v -p no:cacheprovider --junitxml="$XML_OUTPUT_FILE" "$@"

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
-import sys
 import tempfile
 import unittest
 
 import source_tree
 
-sys.path.insert(0, os.path.join(source_tree.REPOSITORY, "tools"))
-from cli import lint_python  # noqa: E402
+from cli import lint_python
 
 GOOD = "import os\n\nprint(os.sep)\n"
 

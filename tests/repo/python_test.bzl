@@ -6,7 +6,7 @@ def python_test(name, data = [], size = "small", **rest):
     native.sh_test(
         name = name,
         size = size,
-        srcs = ["//tests/repo:run_python_test.sh"],
+        srcs = ["//tests/repo:run_python_test.py"],
         args = ["%s/%s.py" % (native.package_name(), name)],
         data = [name + ".py"] + data,
         **rest

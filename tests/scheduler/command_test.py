@@ -5,15 +5,10 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import unittest
 
-sys.path.insert(
-    0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "repo")
-)
-
-from eventually import eventually  # noqa: E402
+from eventually import eventually
 
 PROGRAM = os.path.join(os.environ.get("TEST_SRCDIR", ""), "slimps/scheduler/slimps_scheduler")
 DEADLINE = 60.0  # seconds; only a failing test waits this long

@@ -10,11 +10,7 @@ import tempfile
 import threading
 import unittest
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
-sys.path.insert(0, TOOLS)
-
-from bench.cluster import cluster_job as jobs  # noqa: E402
+from bench.cluster import cluster_job as jobs
 
 DAEMON = "while [ ! -e \"$0.over\" ]; do sleep 0.01; done"
 # A worker that does what it is told. With END it ends the daemons.

@@ -7,21 +7,16 @@ import io
 import json
 import os
 import signal
-import sys
 import tempfile
 import unittest
 from unittest import mock
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
-sys.path.insert(0, TOOLS)
-
-from bench.cluster import cluster_bench as cluster  # noqa: E402
-from bench.cluster import net  # noqa: E402
-from bench.cluster import cluster_options as flags_of  # noqa: E402
-from bench import report_tables  # noqa: E402
-from cli import setup  # noqa: E402
-from slimps_launch import errors  # noqa: E402
+from bench.cluster import cluster_bench as cluster
+from bench.cluster import net
+from bench.cluster import cluster_options as flags_of
+from bench import report_tables
+from cli import setup
+from slimps_launch import errors
 
 
 def settled(*arguments):

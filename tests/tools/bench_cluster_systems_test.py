@@ -2,18 +2,11 @@
 """The systems of slimps bench cluster, and their bound."""
 
 import argparse
-import os
-import sys
 import unittest
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(os.path.dirname(HERE))
-TOOLS = os.path.join(ROOT, "tools")
-sys.path.insert(0, TOOLS)
-
-from bench.cluster import cluster_bench as cluster  # noqa: E402
-from bench.cluster import bound  # noqa: E402
-from bench.cluster import systems  # noqa: E402
+from bench.cluster import cluster_bench as cluster
+from bench.cluster import bound
+from bench.cluster import systems
 
 
 class SystemsTest(unittest.TestCase):

@@ -7,19 +7,14 @@ Figures and medians, the table's choice beside fixed thresholds, odd reports.
 import argparse
 import contextlib
 import io
-import os
-import sys
 import unittest
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
-sys.path.insert(0, TOOLS)
-
-from bench.cluster import cluster_bench as cluster  # noqa: E402
-from bench.cluster import cluster_options as flags_of  # noqa: E402
-from bench.cluster import systems  # noqa: E402
-from bench.cluster import cluster_tables as tables  # noqa: E402
-from bench import report_tables  # noqa: E402
+from bench.cluster import cluster_bench as cluster
+from bench.cluster import cluster_rows
+from bench.cluster import cluster_options as flags_of
+from bench.cluster import systems
+from bench.cluster import cluster_tables as tables
+from bench import report_tables
 
 FIELDS = [
     "system",
@@ -209,12 +204,14 @@ class TablesTest(unittest.TestCase):
             [2, 6, 10, 14, 18, 22, 26],
             [entry["iteration_ms"] for entry in measured["slimgc_1bit_2way@0"]],
         )
-        self.assertEqual(14, cluster.median_row(measured["slimgc_1bit_2way@0"])["iteration_ms"])
+        self.assertEqual(
+            14, cluster_rows.median_row(measured["slimgc_1bit_2way@0"])["iteration_ms"]
+        )
 
     def test_the_median_is_a_job_that_was(self):
         rows = [{"iteration_ms": value} for value in (5, 1, 9, 7)]
-        self.assertEqual(5, cluster.median_row(rows)["iteration_ms"])
-        self.assertEqual(7, cluster.median_row(rows + [{"iteration_ms": 8}])["iteration_ms"])
+        self.assertEqual(5, cluster_rows.median_row(rows)["iteration_ms"])
+        self.assertEqual(7, cluster_rows.median_row(rows + [{"iteration_ms": 8}])["iteration_ms"])
 
     def test_speedups_are_over_the_baselines_of_the_run(self):
         measured = {
@@ -226,7 +223,7 @@ class TablesTest(unittest.TestCase):
         options = argparse.Namespace(
             systems=[systems.find(name) for name in measured], link="1gbit"
         )
-        results = cluster.results_of(options, "m", 40.0, measured)
+        results = cluster_rows.results_of(options, "m", 40.0, measured)
         self.assertEqual(["0", "auto"], [entry["threshold_setting"] for entry in results])
         self.assertEqual([1.0, 100 / 60], [entry["speedup_over_1bit"] for entry in results])
         self.assertEqual([None, None], [entry["speedup_over_fp32"] for entry in results])

@@ -9,19 +9,17 @@ import os
 import signal
 import statistics
 import subprocess
-import sys
 import tempfile
 import unittest
+
+from bench.cluster import net
+from bench import report_tables
+from eventually import eventually
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 TOOLS = os.path.join(ROOT, "tools")
 PROGRAMS = os.path.abspath(".")  # the runfiles, where tests start
-sys.path[:0] = [TOOLS, os.path.join(os.path.dirname(HERE), "repo")]
-
-from bench.cluster import net  # noqa: E402
-from bench import report_tables  # noqa: E402
-from eventually import eventually  # noqa: E402
 
 FIELDS = [
     "system",

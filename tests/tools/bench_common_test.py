@@ -5,17 +5,12 @@ fields."""
 import argparse
 import os
 import signal
-import sys
 import tempfile
 import unittest
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
-sys.path.insert(0, TOOLS)
-
-from bench import common  # noqa: E402
-from cli import setup  # noqa: E402
-from slimps_launch import schema  # noqa: E402
+from bench import common
+from cli import setup
+from slimps_launch import schema
 
 
 class FlagTypesTest(unittest.TestCase):

@@ -5,16 +5,11 @@ import contextlib
 import io
 import json
 import os
-import sys
 import unittest
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
-sys.path[:0] = [TOOLS, HERE]
-
-import folder_case  # noqa: E402
-from bench.torch import python_bench as bench  # noqa: E402
-from bench import report_tables  # noqa: E402
+import folder_case
+from bench.torch import python_bench as bench
+from bench import report_tables
 
 
 def start(cpp, python, own, by_tensor, cpp_push=10.0, push=11.5):

@@ -8,16 +8,14 @@ import argparse
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import unittest
+
+from bench.soak import soak_bench as soak
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
 PROGRAMS = os.path.abspath(".")  # the runfiles, where tests start
-sys.path.insert(0, TOOLS)
-
-from bench.soak import soak_bench as soak  # noqa: E402
 
 MIB = 2**20
 SMALL = ("--tensors=1x65536,3x100", "--rounds=60", "--most_growth=1000")

@@ -4,15 +4,14 @@
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import unittest
 
+from bench import report_tables as tables
+from bench.codec import codec_tables
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
-sys.path.insert(0, TOOLS)
-
-from bench import report_tables as tables  # noqa: E402
 
 
 def render(*arguments):
@@ -27,7 +26,7 @@ def row(codec="1bit", op="encode_ef", fraction=0.9, gbps=9.0, **changes):
         "codec": codec,
         "op": op,
         "workers": 1,
-        "elements": tables.LARGE,
+        "elements": codec_tables.LARGE,
         "threads": 1,
         "isa": "avx2",
         "gbps": gbps,
@@ -52,12 +51,14 @@ def report(*rows):
 
 class TablesTest(unittest.TestCase):
     def remarks(self, *rows):
-        return list(tables.bar_remarks(rows, rows[-1]))
+        return list(codec_tables.bar_remarks(rows, rows[-1]))
 
     def test_bars_hold_for_one_thread_with_avx2_at_their_size(self):
         self.assertEqual(["0.80 met"], self.remarks(row(fraction=0.80)))
         self.assertEqual(["0.80 MISSED"], self.remarks(row(fraction=0.79)))
-        self.assertEqual(["0.50 met"], self.remarks(row(fraction=0.79, elements=tables.SMALL)))
+        self.assertEqual(
+            ["0.50 met"], self.remarks(row(fraction=0.79, elements=codec_tables.SMALL))
+        )
         self.assertEqual(
             [],
             self.remarks(row(isa="avx512"))
@@ -72,7 +73,7 @@ class TablesTest(unittest.TestCase):
         missed = row("topk", "decode_add", fraction=2.4, gbps=30.0)
         self.assertEqual(["5 x raw met"], self.remarks(raw, met))
         self.assertEqual(["5 x raw MISSED"], self.remarks(raw, missed))
-        self.assertEqual(["4.8 x raw"], list(tables.ratios([raw], missed)))
+        self.assertEqual(["4.8 x raw"], list(codec_tables.ratios([raw], missed)))
 
     def test_sixteen_workers_may_take_three_times_as_long_as_one(self):
         one = row(op="aggregate", gbps=3.0)

@@ -8,16 +8,14 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import unittest
+
+from eventually import eventually
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
 PROGRAM = os.path.abspath("tools/bench/codec/bench_codec")  # in the runfiles, where tests start
-sys.path[:0] = [TOOLS, os.path.join(os.path.dirname(HERE), "repo")]
-
-from eventually import eventually  # noqa: E402
 
 FIELDS = [
     "codec",

@@ -8,19 +8,14 @@ import contextlib
 import io
 import json
 import os
-import sys
 import unittest
 from unittest import mock
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
-sys.path[:0] = [TOOLS, HERE]
-
-import folder_case  # noqa: E402
-from bench.cluster import net  # noqa: E402
-from bench import report_tables  # noqa: E402
-from bench.torch import torch_bench as bench  # noqa: E402
-from cli import setup  # noqa: E402
+import folder_case
+from bench.cluster import net
+from bench import report_tables
+from bench.torch import torch_bench as bench
+from cli import setup
 
 
 def settled(*arguments):

@@ -4,17 +4,15 @@
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import unittest
 
+from bench import report_tables
+from bench.transport import transport_runs as runs
+from bench.transport import transport_tables as tables
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
-sys.path.insert(0, TOOLS)
-
-from bench import report_tables  # noqa: E402
-from bench.transport import transport_runs as runs  # noqa: E402
-from bench.transport import transport_tables as tables  # noqa: E402
 
 
 def row(op="push_pull", **changes):

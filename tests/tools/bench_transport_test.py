@@ -8,22 +8,20 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import unittest
+
+from bench import common
+from bench import bench_processes as processes
+from bench import report_tables
+from bench.transport import transport_bench as bench
+from bench.transport import transport_runs as runs
+from cli import setup
+from eventually import eventually
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
 PROGRAMS = os.path.abspath(".")  # the runfiles, where tests start
-sys.path[:0] = [TOOLS, os.path.join(os.path.dirname(HERE), "repo")]
-
-from bench import common  # noqa: E402
-from bench import bench_processes as processes  # noqa: E402
-from bench import report_tables  # noqa: E402
-from bench.transport import transport_bench as bench  # noqa: E402
-from bench.transport import transport_runs as runs  # noqa: E402
-from cli import setup  # noqa: E402
-from eventually import eventually  # noqa: E402
 
 PROMISED = {
     "transport",

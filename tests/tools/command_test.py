@@ -9,14 +9,13 @@ import tempfile
 import unittest
 from unittest import mock
 
+from bench import bench_command
+from cli import demo_runs
+from cli import setup
+from cli import test_run
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
-sys.path.insert(0, TOOLS)
-
-from bench import bench_command  # noqa: E402
-from cli import demo_runs  # noqa: E402
-from cli import setup  # noqa: E402
-from cli import test_run  # noqa: E402
 
 GTEST = """<testsuites><testsuite name="A">
 <testcase name="Good" classname="A" status="run" result="completed"/>

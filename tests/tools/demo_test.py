@@ -5,19 +5,14 @@ import contextlib
 import io
 import json
 import os
-import sys
 import unittest
 import xml.etree.ElementTree
 from unittest import mock
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
-sys.path[:0] = [TOOLS, HERE]
-
-import folder_case  # noqa: E402
-from cli import curves_svg  # noqa: E402
-from cli import demo_runs  # noqa: E402
-from cli import setup  # noqa: E402
+import folder_case
+from cli import curves_svg
+from cli import demo_runs
+from cli import setup
 
 # One file is scheduler, server and worker, depending on its name. A scheduler ends when a worker of
 # its job has ended. The port, which is the scheduler's process number, tells jobs apart.
@@ -25,6 +20,8 @@ PROGRAM = """#!/usr/bin/python3
 import json, os, signal, sys
 folder, name = os.path.split(os.path.abspath(sys.argv[0]))
 done = lambda port: os.path.join(folder, "done." + port)
+
+
 def after(flag):
     return sys.argv[sys.argv.index(flag) + 1]
 if name == "slimps_scheduler":

@@ -4,14 +4,12 @@
 import os
 import shutil
 import subprocess
-import sys
 import unittest
+
+import fake_commands
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 REPOSITORY = os.path.dirname(os.path.dirname(HERE))
-sys.path.insert(0, HERE)
-
-import fake_commands  # noqa: E402
 
 FRONT = os.path.join(REPOSITORY, "tools", "slimps")
 APT_BRINGS_PYTHON = (

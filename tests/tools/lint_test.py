@@ -1,18 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
-import sys
 import tempfile
 import unittest
 from unittest import mock
 
-sys.path.insert(
-    0,
-    os.path.join(
-        os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))), "tools"
-    ),
-)
-from cli import lint  # noqa: E402
-from cli import setup  # noqa: E402
+from cli import lint
+from cli import setup
 
 CLEAN = """#include <utility>
 int* Take(int* from) { return std::exchange(from, nullptr); }

@@ -4,19 +4,14 @@
 import contextlib
 import io
 import os
-import sys
 import unittest
 from unittest import mock
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
-sys.path[:0] = [TOOLS, HERE]
-
-import fake_commands  # noqa: E402
-from cli import pip_environment  # noqa: E402
-from cli import python_package  # noqa: E402
-from cli import python_wheel  # noqa: E402
-from cli import setup  # noqa: E402
+import fake_commands
+from cli import pip_environment
+from cli import python_package
+from cli import python_wheel
+from cli import setup
 
 
 class InstallTest(unittest.TestCase):

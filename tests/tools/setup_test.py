@@ -10,16 +10,12 @@ import tempfile
 import unittest
 from unittest import mock
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
-sys.path[:0] = [TOOLS, HERE]
-
-import fake_commands  # noqa: E402
-from cli import lint  # noqa: E402
-from cli import pip_environment  # noqa: E402
-from cli import python_wheel  # noqa: E402
-from cli import setup  # noqa: E402
-from cli import test_run  # noqa: E402
+import fake_commands
+from cli import lint
+from cli import pip_environment
+from cli import python_wheel
+from cli import setup
+from cli import test_run
 
 
 class CommandsTest(unittest.TestCase):
@@ -200,9 +196,12 @@ class RunTestsTest(CommandsTest):
     def setUp(self):
         super().setUp()
         self.replace("install_packages", lambda *lists: None)
-        for module, name in ((pip_environment, "ensure"), (python_wheel, "build")):
-            made = mock.patch.object(module, name, lambda argument: "/made/" + argument)
-            self.stack.enter_context(made)
+        for module, name, made in (
+            (pip_environment, "ensure", "/made/%s"),
+            (python_wheel, "build", "%s/made.whl"),
+        ):
+            fake = mock.patch.object(module, name, lambda argument, made=made: made % argument)
+            self.stack.enter_context(fake)
         self.stack.enter_context(mock.patch.object(lint, "changed_is_clean", lambda: True))
 
     def run_tests(self, arguments, targets, status=0):
@@ -267,7 +266,7 @@ class RunTestsTest(CommandsTest):
     def test_what_pip_installs_is_made_for_the_tests_that_need_it(self):
         made = [
             "--test_env=SLIMPS_TORCH2_PYTHON=/made/torch2",
-            "--test_env=SLIMPS_WHEEL=/made/" + test_run.WHEEL,
+            "--test_env=SLIMPS_WHEEL=bazel-bin/wheel/made.whl",
             "--test_env=SLIMPS_NEWEST_PYTHON=" + test_run.newest_python(),
         ]
         self.run_tests([], {})

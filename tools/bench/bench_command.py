@@ -9,6 +9,7 @@ import sys
 import tempfile
 
 from bench.cluster import cluster_bench
+from bench.codec import codec_tables
 from bench import common
 from bench.torch import python_bench
 from bench.soak import soak_bench
@@ -42,10 +43,7 @@ def codec_parser():
         help="names, or specs such as 1bit:scaling=none (all)",
     )
     parser.add_argument(
-        "--ops",
-        default="",
-        metavar="LIST",
-        help="of %s (all)" % ", ".join(report_tables.OPERATIONS),
+        "--ops", default="", metavar="LIST", help="of %s (all)" % ", ".join(codec_tables.OPERATIONS)
     )
     parser.add_argument(
         "--elements", default="", metavar="LIST", help="sizes, such as 64Ki,1Mi (64Ki,1Mi,16Mi)"

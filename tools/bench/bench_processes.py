@@ -20,6 +20,7 @@ import time
 
 from cli import setup
 from slimps_launch import job_node
+from slimps_launch.processes import next_of
 
 ANSWER_SECONDS = 120.0  # timeout of one command
 START_SECONDS = 60.0
@@ -161,9 +162,8 @@ class Processes:
         self.nodes = [node for node in self.nodes if node not in nodes]
 
     def _next_event(self, deadline):
-        try:
-            event = self.events.get(timeout=max(0.0, deadline - time.monotonic()))
-        except queue.Empty:
+        event = next_of(self.events, deadline - time.monotonic())
+        if event is None:
             return None
         if event[1] is None:
             event[0].end_seen = True

@@ -1,377 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of slimps bench: renders its JSON for a terminal and as markdown."""
+"""Any report of slimps bench: checks it, and renders it by the tables of the bench that made it."""
 
 from bench.cluster import cluster_tables
+from bench.codec import codec_tables
 from bench.torch import python_bench
 from bench.torch import torch_bench
 from bench.transport import transport_tables
-from bench.common import markdown_table, verdict
 from slimps_launch import schema
 
-OTHER_TABLES = {
+# By the first word of the report's "bench". A report without it is codec_tables'.
+TABLES = {
     "cluster": cluster_tables,
     "python": python_bench,
     "torch": torch_bench,
     "transport": transport_tables,
 }
-OPERATIONS = ("encode_ef", "encode", "decode_add", "aggregate")
-LARGE = 16 << 20
-SMALL = 64 << 10
-# The bars of a codec on one thread with AVX2, as a fraction of the reference.
-ENCODE_BARS = {
-    "1bit": 0.80,
-    "2bit": 0.80,
-    "signsgd": 0.80,
-    "fp16": 0.70,
-    "bf16": 0.70,
-    "terngrad": 0.50,
-    "qsgd": 0.50,
-    "dithering": 0.50,
-    "threshold": 0.40,
-    "adacomp": 0.40,
-    "mstopk": 0.40,
-    "redsync": 0.40,
-    "dgc": 0.40,
-    "topk": 0.40,
-    "randomk": 0.60,
-}
-DECODE_BARS = dict.fromkeys(("1bit", "2bit", "signsgd", "terngrad", "qsgd", "dithering"), 0.80)
-CACHE_BARS = {"1bit": 0.50, "2bit": 0.50}
-BARS = {
-    ("encode_ef", LARGE): ENCODE_BARS,
-    ("encode_ef", SMALL): CACHE_BARS,
-    ("decode_add", LARGE): DECODE_BARS,
-}
-SPARSE = ("threshold", "adacomp", "mstopk", "redsync", "dgc", "topk", "randomk")
-SPARSE_DECODE_BAR = 5  # sparse codecs decode at least so many times as fast as raw fp32
-AGGREGATE_BAR = 3  # 16 workers take at most so many times the time of one
-# Two threads reach so many times one thread's GB/s, or the GB/s of two threads' reference.
-THREADS_BAR = 1.7
-# ResNet-50 on a V100, encode and decode, in ms. Source: Agarwal et al., "On the Utility of Gradient
-# Compression in Distributed Training Systems", MLSys 2022, table 2 (1 % for the sparse codecs; QSGD
-# with 2 bits).
-V100_MS = {
-    "signsgd": 16,
-    "qsgd": 39,
-    "terngrad": 94,
-    "mstopk": 103,
-    "randomk": 163,
-    "dgc": 221,
-    "topk": 273,
-}
-
-MACHINE = {"cpu": schema.TEXT, "cores": schema.COUNT, "memory_bytes": schema.POSITIVE}
-# The fields of a report that the tables read.
-CODEC_SHAPE = {
-    "machine": MACHINE,
-    "results": [
-        {
-            "codec": schema.TEXT,
-            "op": schema.one_of(OPERATIONS),
-            "workers": schema.COUNT,
-            "elements": schema.COUNT,
-            "threads": schema.COUNT,
-            "isa": schema.TEXT,
-            "gbps": schema.POSITIVE,
-            "reference_gbps": schema.POSITIVE,
-            "fraction_of_reference": schema.POSITIVE,
-            "payload_bytes": schema.SIZE,
-        }
-    ],
-}
-MODEL_SHAPE = {
-    "machine": MACHINE,
-    "table": {"name": schema.TEXT, "elements": schema.COUNT, "partitions": schema.COUNT},
-    "results": [
-        {
-            "codec": schema.TEXT,
-            "threads": schema.COUNT,
-            "isa": schema.TEXT,
-            "encode_ms": schema.NUMBER,
-            "decode_ms": schema.NUMBER,
-            "payload_bytes": schema.COUNT,
-        }
-    ],
-}
-
-
-def count_name(count):
-    for unit, size in (("Mi", 1 << 20), ("Ki", 1 << 10)):
-        if count % size == 0:
-            return "%d %s" % (count // size, unit)
-    return str(count)
-
-
-def threads_name(count):
-    return "1 thread" if count == 1 else "%d threads" % count
-
-
-def sort_key(row):
-    return (
-        row["elements"],
-        row["threads"],
-        row["isa"],
-        OPERATIONS.index(row["op"]),
-        row["workers"],
-        -row["fraction_of_reference"],
-        row["codec"],
-    )
-
-
-def find(rows, like, **changes):
-    """Returns the row with the identifying fields of `like`, except for `changes`; or None."""
-    wanted = {
-        field: like[field] for field in ("codec", "op", "workers", "elements", "threads", "isa")
-    }
-    wanted.update(changes)
-    return next(
-        (row for row in rows if all(row[field] == value for field, value in wanted.items())), None
-    )
-
-
-def times_raw(rows, row):
-    """Returns how many times as fast a row is as DecodeAdd of raw fp32; None: raw was not measured.
-
-    Both count as fractions of their references.
-    """
-    raw = find(rows, row, codec="none")
-    return row["fraction_of_reference"] / raw["fraction_of_reference"] if raw else None
-
-
-def bar_remarks(rows, row):
-    """Yields the row's bars, each with "met" or "MISSED"."""
-    single = row["threads"] == 1 and row["isa"] == "avx2"
-    bar = BARS.get((row["op"], row["elements"]), {}).get(row["codec"])
-    if single and bar is not None:
-        yield verdict(row["fraction_of_reference"] >= bar, "%.2f" % bar)
-    ratio = times_raw(rows, row)
-    if (
-        single
-        and row["op"] == "decode_add"
-        and row["elements"] == LARGE
-        and row["codec"] in SPARSE
-        and ratio
-    ):
-        yield verdict(ratio >= SPARSE_DECODE_BAR, "%d x raw" % SPARSE_DECODE_BAR)
-    one = find(rows, row, workers=1)
-    if (
-        single
-        and row["op"] == "aggregate"
-        and row["workers"] == 16
-        and row["elements"] == LARGE
-        and one
-    ):
-        yield verdict(16 * one["gbps"] <= AGGREGATE_BAR * row["gbps"], "%d x" % AGGREGATE_BAR)
-    one = find(rows, row, threads=1)
-    if row["threads"] == 2 and row["isa"] == "avx2" and row["elements"] == LARGE and one:
-        enough = min(THREADS_BAR * one["gbps"], row["reference_gbps"])
-        yield verdict(row["gbps"] >= enough, "%.1f x 1 thread" % THREADS_BAR)
-
-
-def ratios(rows, row):
-    """Yields comparisons of the row with other rows."""
-    if row["op"] == "decode_add" and row["codec"] != "none":
-        ratio = times_raw(rows, row)
-        if ratio:
-            yield "%.1f x raw" % ratio
-    one = find(rows, row, workers=1)
-    if row["op"] == "aggregate" and row["workers"] > 1 and one:
-        yield "%.2f x the time of 1 worker" % (row["workers"] * one["gbps"] / row["gbps"])
-    one = find(rows, row, threads=1)
-    if row["threads"] > 1 and one:
-        yield "%.2f x 1 thread" % (row["gbps"] / one["gbps"])
-
-
-def payload_ratio(row):
-    return (
-        "%.1f" % (4.0 * row["elements"] / row["payload_bytes"]) if row["payload_bytes"] else "inf"
-    )
-
-
-def groups(rows, fields):
-    """Returns [(first row, all rows)] of the groups with equal `fields`, in sort_key's order."""
-    grouped = {}
-    for row in sorted(rows, key=sort_key):
-        grouped.setdefault(tuple(row[field] for field in fields), []).append(row)
-    return [(members[0], members) for members in grouped.values()]
-
-
-def codec_text(report):
-    """Returns every measurement as text for a terminal."""
-    rows = report["results"]
-    layout = "  %-27s %8s %10s %9s %7s  %-16s %s"
-    lines = []
-    for head, members in groups(rows, ("elements", "threads", "isa", "op")):
-        lines += [
-            "",
-            "%s, %s elements, %s, %s"
-            % (
-                head["op"],
-                count_name(head["elements"]),
-                threads_name(head["threads"]),
-                head["isa"],
-            ),
-        ]
-        lines.append(
-            (layout % ("codec", "GB/s", "reference", "fraction", "ratio", "bar", "")).rstrip()
-        )
-        for row in members:
-            name = row["codec"] + (
-                ", workers: %d" % row["workers"] if row["op"] == "aggregate" else ""
-            )
-            lines.append(
-                (
-                    layout
-                    % (
-                        name,
-                        "%.2f" % row["gbps"],
-                        "%.2f" % row["reference_gbps"],
-                        "%.2f" % row["fraction_of_reference"],
-                        payload_ratio(row),
-                        "; ".join(bar_remarks(rows, row)),
-                        "; ".join(ratios(rows, row)),
-                    )
-                ).rstrip()
-            )
-    return "\n".join(lines[1:])
-
-
-def model_rows(report):
-    for row in sorted(
-        report["results"],
-        key=lambda row: (row["threads"], row["isa"], row["encode_ms"] + row["decode_ms"]),
-    ):
-        v100 = V100_MS.get(row["codec"])
-        yield (
-            row["codec"],
-            str(row["threads"]),
-            row["isa"],
-            "%.1f" % row["encode_ms"],
-            "%.1f" % row["decode_ms"],
-            "%.1f" % (row["encode_ms"] + row["decode_ms"]),
-            str(v100) if v100 else "",
-            "%.1f" % (4.0 * report["table"]["elements"] / row["payload_bytes"]),
-        )
-
-
-MODEL_HEADINGS = (
-    "codec",
-    "threads",
-    "isa",
-    "encode ms",
-    "decode ms",
-    "both ms",
-    "V100 ms",
-    "ratio",
-)
-
-
-def model_text(report):
-    """Returns the table of a model's whole gradient as text for a terminal."""
-    table = report["table"]
-    layout = "  %-27s %7s %7s %10s %10s %8s %8s %7s"
-    lines = [
-        "%s: %d elements in %d partitions"
-        % (table["name"], table["elements"], table["partitions"]),
-        layout % MODEL_HEADINGS,
-    ]
-    return "\n".join(lines + [layout % row for row in model_rows(report)])
-
-
-def machine_line(report):
-    machine = report["machine"]
-    return "%s, %d cores, %.1f GB of memory." % (
-        machine["cpu"],
-        machine["cores"],
-        1e-9 * machine["memory_bytes"],
-    )
-
-
-def codec_markdown(report):
-    """Returns a table for each size, number of threads and instruction set.
-
-    A row is a codec; an operation has a few columns.
-    """
-    rows = report["results"]
-    lines = [machine_line(report)]
-    for head, members in groups(rows, ("elements", "threads", "isa")):
-        lines += [
-            "",
-            "### %s elements, %s, %s"
-            % (count_name(head["elements"]), threads_name(head["threads"]), head["isa"]),
-            "",
-        ]
-        table = []
-        codecs = dict.fromkeys(row["codec"] for row in members if row["op"] != "aggregate")
-        for codec in codecs:
-            cells = [codec, ""]
-            for op in OPERATIONS[:3]:
-                row = find(members, head, codec=codec, op=op, workers=1)
-                cells += (
-                    ["%.2f" % row["gbps"], "%.2f" % row["fraction_of_reference"]]
-                    if row
-                    else ["", ""]
-                )
-                if op == "decode_add":
-                    cells.append(
-                        "%.1f" % times_raw(rows, row) if row and times_raw(rows, row) else ""
-                    )
-                if row:
-                    cells[1] = payload_ratio(row)
-            own = [row for row in members if row["codec"] == codec and row["op"] != "aggregate"]
-            cells.append(
-                "; ".join(
-                    "%s %s" % (row["op"], text) for row in own for text in bar_remarks(rows, row)
-                )
-            )
-            table.append(cells)
-        if table:
-            lines += markdown_table(
-                (
-                    "codec",
-                    "ratio",
-                    "encode_ef",
-                    "of d += s",
-                    "encode",
-                    "of a sum",
-                    "decode_add",
-                    "of d *= c",
-                    "x raw",
-                    "bars",
-                ),
-                table,
-            )
-        sums = [row for row in members if row["op"] == "aggregate"]
-        if sums:
-            lines += [""] + markdown_table(
-                ("aggregate", "workers", "GB/s", "of d += s", "", "bar"),
-                [
-                    (
-                        row["codec"],
-                        str(row["workers"]),
-                        "%.2f" % row["gbps"],
-                        "%.2f" % row["fraction_of_reference"],
-                        "; ".join(ratios(rows, row)),
-                        "; ".join(bar_remarks(rows, row)),
-                    )
-                    for row in sums
-                ],
-            )
-    return "\n".join(lines)
-
-
-def model_markdown(report):
-    table = report["table"]
-    return "\n".join(
-        [
-            machine_line(report),
-            "",
-            "%s: %d elements, %.1f MB, in %d partitions."
-            % (table["name"], table["elements"], 4e-6 * table["elements"], table["partitions"]),
-            "",
-        ]
-        + markdown_table(MODEL_HEADINGS, model_rows(report))
-    )
 
 
 def check(report):
@@ -380,16 +23,12 @@ def check(report):
     ValueError: it is not; names the field, what was expected and what is there.
     """
     schema.check(report, {"bench": schema.Optional(schema.TEXT)})
-    bench = report.get("bench", "")
-    module = OTHER_TABLES.get(bench.split(" ")[0])
+    module = TABLES.get(report.get("bench", "").split(" ")[0])
     if module is None and "bench" in report:
         schema.refuse(
-            "bench", "transport, cluster LINK, torch LINK, python, or none (codec)", bench
+            "bench", "transport, cluster LINK, torch LINK, python, or none (codec)", report["bench"]
         )
-    if module is None:
-        schema.check(report, MODEL_SHAPE if "table" in report else CODEC_SHAPE)
-    else:
-        schema.check(report, module.SHAPE)
+    schema.check(report, codec_tables.shape_of(report) if module is None else module.SHAPE)
 
 
 def kind(report):
@@ -397,21 +36,16 @@ def kind(report):
     return report.get("bench") or (report["table"]["name"] if "table" in report else "codec")
 
 
-def other_tables(report):
-    """Returns the module that has the report's tables; None: this module has them."""
-    return OTHER_TABLES.get(kind(report).split()[0])
+def tables_of(report):
+    return TABLES.get(kind(report).split()[0], codec_tables)
 
 
 def text(report):
-    if other_tables(report):
-        return other_tables(report).text(report)
-    return model_text(report) if "table" in report else codec_text(report)
+    return tables_of(report).text(report)
 
 
 def markdown(report):
-    if other_tables(report):
-        return other_tables(report).markdown(report)
-    return model_markdown(report) if "table" in report else codec_markdown(report)
+    return tables_of(report).markdown(report)
 
 
 def put_into(document, report):

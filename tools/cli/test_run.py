@@ -27,7 +27,8 @@ OPTIONAL = [
         "wheel",
         "of the wheel",
         lambda: {
-            "SLIMPS_WHEEL": python_wheel.build(WHEEL),
+            # Relative: what all tests are given is the same in every checkout, and so are results.
+            "SLIMPS_WHEEL": os.path.relpath(python_wheel.build(WHEEL), setup.REPOSITORY),
             "SLIMPS_NEWEST_PYTHON": newest_python(),
         },
     ),

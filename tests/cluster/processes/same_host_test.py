@@ -5,11 +5,9 @@ bits."""
 import os
 import re
 import subprocess
-import sys
 import unittest
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from process_cluster import ProcessCluster  # noqa: E402
+from process_cluster import ProcessCluster
 
 DIGITS = "/usr/lib/python3/dist-packages/sklearn/datasets/data/digits.csv.gz"
 # The mlp's larger tensors have 128 KiB and 1 MiB.

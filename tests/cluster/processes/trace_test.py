@@ -6,17 +6,15 @@ import collections
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import unittest
 import xml.etree.ElementTree
 
+from slimps_launch import job_launch
+from slimps_launch import job_trace
+
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", ".."))
 TOOLS = os.path.join(ROOT, "tools")
-sys.path.insert(0, os.path.join(ROOT, "python"))
-
-from slimps_launch import job_launch  # noqa: E402
-from slimps_launch import job_trace  # noqa: E402
 
 DIGITS = "/usr/lib/python3/dist-packages/sklearn/datasets/data/digits.csv.gz"
 PROGRAMS = {

@@ -6,19 +6,13 @@ namespaces cannot be made."""
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import unittest
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-PROGRAMS = os.path.abspath(".")  # the runfiles, where tests start
-sys.path[:0] = [
-    os.path.join(HERE, "..", "..", "..", "tools"),
-    os.path.join(HERE, "..", "..", "repo"),
-]
+from bench.cluster import net
+from eventually import eventually
 
-from bench.cluster import net  # noqa: E402
-from eventually import eventually  # noqa: E402
+PROGRAMS = os.path.abspath(".")  # the runfiles, where tests start
 
 WHY_NOT = net.why_not()
 DEADLINE = 60.0  # seconds; only a failing test waits this long

@@ -14,6 +14,7 @@ from bench.cluster import net
 from cli import setup
 from slimps_launch import out_files
 from slimps_launch import job_node
+from slimps_launch.processes import next_of
 
 PORT = 7000  # always free: nothing else runs in these namespaces
 LAST_LINES = 12
@@ -240,10 +241,9 @@ class Job:
         due = deadline
         if steady is not None and self.changes:
             due = min(due, steady + self.changes[0][0])
-        try:
-            return self.events.get(timeout=max(0.0, due - time.monotonic()))
-        except queue.Empty:
-            pass
+        event = next_of(self.events, due - time.monotonic())
+        if event is not None:
+            return event
         if time.monotonic() < deadline:
             _, rate = self.changes.pop(0)
             self.network.shape(rate)
@@ -270,10 +270,10 @@ class Job:
         failed = [process]
         deadline = time.monotonic() + SETTLE
         while True:
-            try:
-                other, line = self.events.get(timeout=max(0.0, deadline - time.monotonic()))
-            except queue.Empty:
+            event = next_of(self.events, deadline - time.monotonic())
+            if event is None:
                 break
+            other, line = event
             if line is None and other.popen.returncode != 0:
                 failed.append(other)
         culprit = min(failed, key=lambda one: one.popen.returncode >= 0)

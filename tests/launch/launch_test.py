@@ -2,6 +2,7 @@
 import contextlib
 import io
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -12,64 +13,17 @@ import types
 import unittest
 from unittest import mock
 
+from eventually import eventually
+from job_case import FAKE, JobCase, alive
+from slimps_launch import job_launch
+from slimps_launch import job_output
+from slimps_launch import processes
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 PACKAGES = os.path.join(os.path.dirname(os.path.dirname(HERE)), "python")
-sys.path[:0] = [PACKAGES, HERE, os.path.join(os.path.dirname(HERE), "repo")]
-
-import folder_case  # noqa: E402
-from eventually import eventually  # noqa: E402
-from slimps_launch import job_launch  # noqa: E402
-from slimps_launch import job_node  # noqa: E402
-from slimps_launch import job_output  # noqa: E402
-
-FAKE = [sys.executable, os.path.join(HERE, "fake_node.py")]
 
 
-def alive(pid):
-    """True if a process runs. A zombie does not."""
-    try:
-        with open("/proc/%d/stat" % pid, encoding="ascii") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-class WatchedLauncher(job_launch.Launcher):
-    """Calls `when_idle`, if it is set, whenever it has waited for nodes and none has ended."""
-
-    def __init__(self, job, out):
-        super().__init__(job, out=out)
-        self.ended = set()  # names of the nodes that it has seen end
-        self.when_idle = None
-
-    def next_event(self, seconds):
-        event = super().next_event(seconds)
-        if isinstance(event, job_node.Node):
-            self.ended.add(event.name)
-        if event is None and self.when_idle is not None:
-            self.when_idle()
-        return event
-
-
-class LaunchTest(folder_case.FolderCase):
-    def launcher(self, scheduler, server, worker, workers=2, servers=1):
-        job = job_launch.Job(FAKE + scheduler, FAKE + server, FAKE + worker, workers, servers)
-        job.settle = 0.1
-        self.out = io.StringIO()
-        return WatchedLauncher(job, self.out)
-
-    def run_job(self, *arguments, patience_ends=None, **counts):
-        """Runs a job. Makes the file `patience_ends` when the launcher has waited for further
-        failures after that of server0, and none has come."""
-        launcher = self.launcher(*arguments, **counts)
-        if patience_ends is not None:
-            launcher.when_idle = lambda: "server0" in launcher.ended and self.put(patience_ends, "")
-        status = launcher.run()
-        for node in launcher.nodes:
-            if node.process is not None:
-                self.assertFalse(alive(node.process.pid), node.name)
-        return status, self.out.getvalue()
-
+class LaunchTest(JobCase):
     def test_a_good_job_ends_with_status_0(self):
         done = self.path("done")
         status, out = self.run_job(
@@ -108,79 +62,10 @@ class LaunchTest(folder_case.FolderCase):
         ):
             self.assertIn(line + "\n", out)
 
-    def test_a_failing_node_is_named_with_its_status_and_last_lines(self):
-        status, out = self.run_job(["wait"], ["say=disk is full", "exit=7"], ["wait"])
-        self.assertEqual(7, status)
-        self.assertIn("slimps: the job failed: server0 exited with status 7: disk is full\n", out)
-
     TRACEBACK = [
         "say=Traceback (most recent call last):",
         'say=  File "train.py", line 7, in <module>',
     ]
-
-    def test_a_mistake_that_all_complain_of_is_told_once_by_who_made_it(self):
-        pid, late = self.path("pid"), self.path("late")
-        error = "push of key w: expected 10, got 11"
-        complain = [
-            "until=" + pid,
-            "blame=" + pid,
-            "say=E20261122 13:33:48 x.cc:1] " + error,
-            "exit=1",
-        ]
-        status, out = self.run_job(
-            ["wait"],
-            complain,
-            ["pid=" + pid]
-            + self.TRACEBACK
-            + ["say=slimps.errors.InvalidArgumentError: " + error, "until=" + late, "exit=3"],
-            workers=1,
-            patience_ends=late,
-        )
-        self.assertEqual(3, status, out)
-        self.assertEqual(
-            [
-                "slimps: the job failed: worker0 exited with status 3: "
-                "slimps.errors.InvalidArgumentError: " + error,
-                "  worker0| Traceback (most recent call last):",
-                '  worker0|   File "train.py", line 7, in <module>',
-                "slimps: with it ended server0 (--verbose shows what they said)",
-            ],
-            out.splitlines(),
-        )
-
-    def test_workers_that_make_the_same_mistake_tell_it_once(self):
-        status, out = self.run_job(
-            ["wait"],
-            ["wait"],
-            self.TRACEBACK + ["say=ValueError: no such file", "exit=1"],
-            workers=4,
-        )
-        self.assertEqual(1, status)
-        self.assertEqual(1, out.count("no such file"), out)
-        self.assertEqual(1, out.count("Traceback"), out)
-
-    def test_a_second_failure_with_another_reason_is_told_too(self):
-        launcher = self.launcher([], [], [])
-        said = {
-            "server0": "slimps_server: disk is full",
-            "worker0": "slimps_worker: no such flag",
-            "worker1": "slimps.Error: disk is full",
-            "worker2": None,
-        }
-        failed = []
-        for name, line in said.items():
-            failed.append(job_node.Node(name, "any", ["x"]))
-            failed[-1].status = 2
-            failed[-1].last_lines.extend(filter(None, [line]))
-        self.assertEqual(2, launcher._report_failure(failed))
-        self.assertEqual(
-            [
-                "slimps: the job failed: server0 exited with status 2: slimps_server: disk is full",
-                "slimps: worker0 then exited with status 2: slimps_worker: no such flag",
-                "slimps: with it ended worker1, worker2 (--verbose shows what they said)",
-            ],
-            self.out.getvalue().splitlines(),
-        )
 
     def test_verbose_shows_all_as_it_comes(self):
         launcher = self.launcher(
@@ -218,46 +103,6 @@ class LaunchTest(folder_case.FolderCase):
             [line[len("worker0| ") :] for line in out.splitlines()],
         )
 
-    def test_a_killed_node_is_named_with_its_signal(self):
-        status, out = self.run_job(["wait"], ["wait"], ["say=so far", "kill=SIGKILL"], workers=1)
-        self.assertEqual(128 + signal.SIGKILL, status)
-        self.assertIn("worker0 was killed by SIGKILL", out)
-
-    def test_a_killed_node_comes_before_those_that_complain_of_it(self):
-        launcher = self.launcher([], [], [])
-        complainer = job_node.Node("worker0", "worker", ["w"])
-        complainer.status = 1
-        complainer.last_lines.append("slimps_worker: server 1 is gone")
-        killed = job_node.Node("server1", "server", ["s"])
-        killed.status = -signal.SIGSEGV
-        self.assertEqual(128 + signal.SIGSEGV, launcher._report_failure([complainer, killed]))
-        self.assertIn("the job failed: server1 was killed by SIGSEGV", self.out.getvalue())
-        self.assertIn(
-            "worker0 then exited with status 1: slimps_worker: server 1 is gone",
-            self.out.getvalue(),
-        )
-
-    def test_a_worker_that_others_name_is_waited_for_and_comes_before_them(self):
-        pid, late = self.path("pid"), self.path("late")
-        status, out = self.run_job(
-            ["wait"],
-            ["until=" + pid, "blame=" + pid, "exit=1"],
-            ["pid=" + pid, "until=" + late, "exit=3"],
-            workers=1,
-            patience_ends=late,
-        )
-        self.assertEqual(3, status, out)
-        self.assertIn("the job failed: worker0 exited with status 3", out)
-        self.assertIn("slimps: with it ended server0", out)
-
-    def test_a_server_that_ends_early_fails_the_job(self):
-        launcher = self.launcher(["wait"], ["exit=0"], ["wait"])
-        launcher.job.end_grace = 0.05
-        self.assertEqual(1, launcher.run())
-        self.assertIn(
-            "server0 exited with status 0 while workers were running", self.out.getvalue()
-        )
-
     def test_a_worker_may_end_after_the_daemons(self):
         ended, late = self.path("ended"), self.path("late")
         launcher = self.launcher(["until=" + ended], ["touch=" + ended], ["until=" + late])
@@ -274,18 +119,6 @@ class LaunchTest(folder_case.FolderCase):
             job_output, "HOLD_SECONDS", 0.1
         ):
             self.assertEqual(0, launcher.run(), self.out.getvalue())
-
-    def test_a_scheduler_that_cannot_start_is_named(self):
-        launcher = self.launcher([], [], ["wait"])
-        launcher.job.scheduler = [sys.executable, "-c", "import sys; sys.exit('no port is free')"]
-        self.assertEqual(1, launcher.run())
-        self.assertIn("scheduler exited with status 1: no port is free\n", self.out.getvalue())
-
-    def test_a_program_that_is_not_there_is_named(self):
-        launcher = self.launcher(["wait"], ["wait"], [])
-        launcher.job.worker = ["/no/such/program"]
-        self.assertEqual(127, launcher.run())
-        self.assertIn("cannot run /no/such/program", self.out.getvalue())
 
     def test_daemons_that_do_not_follow_the_workers_are_stopped(self):
         launcher = self.launcher(["wait"], ["wait"], ["exit=0"])
@@ -412,6 +245,21 @@ class ResolveCommandTest(unittest.TestCase):
         with tempfile.NamedTemporaryFile() as text:
             with self.assertRaisesRegex(FileNotFoundError, "command cannot be run: " + text.name):
                 job_launch.resolve_command([text.name], {})
+
+
+class EventsTest(unittest.TestCase):
+    def test_a_signal_just_before_a_wait_is_handled_within_a_second(self):
+        """Its handler is called between two waits."""
+        events = mock.Mock()
+        events.get.side_effect = [queue.Empty, queue.Empty, "event"]
+        self.assertEqual("event", processes.next_of(events, 600.0))
+        self.assertTrue(all(one.kwargs["timeout"] <= 1.0 for one in events.get.mock_calls))
+
+    def test_what_is_there_is_returned_after_the_time_too(self):
+        events = queue.SimpleQueue()
+        events.put(1)
+        self.assertEqual(1, processes.next_of(events, -1.0))
+        self.assertIsNone(processes.next_of(events, 0.01))
 
 
 if __name__ == "__main__":

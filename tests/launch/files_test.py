@@ -9,18 +9,12 @@ import json
 import os
 import stat
 import subprocess
-import sys
 import unittest
 from unittest import mock
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
-PACKAGES = os.path.join(os.path.dirname(TOOLS), "python")
-sys.path[:0] = [PACKAGES, HERE]
-
-import folder_case  # noqa: E402
-from slimps_launch import errors  # noqa: E402
-from slimps_launch import out_files  # noqa: E402
+import folder_case
+from slimps_launch import errors
+from slimps_launch import out_files
 
 
 class WritableTest(folder_case.FolderCase):

@@ -1,16 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The picture of slimps trace: boxes are where the events are."""
 
-import os
-import sys
 import unittest
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-PACKAGES = os.path.join(os.path.dirname(os.path.dirname(HERE)), "python")
-sys.path[:0] = [PACKAGES, HERE]
-
-from traces import SVG, box, elements  # noqa: E402
-from slimps_launch import trace_svg as svg  # noqa: E402
+from traces import SVG, box, elements
+from slimps_launch import trace_svg as svg
 
 
 class PictureTest(unittest.TestCase):

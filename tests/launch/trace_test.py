@@ -12,15 +12,13 @@ import tempfile
 import unittest
 from unittest import mock
 
+import folder_case
+from traces import BASE, SVG, elements, event, metadata, name_event, part_text, spans
+from slimps_launch import job_launch
+from slimps_launch import job_trace
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
-PACKAGES = os.path.join(os.path.dirname(os.path.dirname(HERE)), "python")
-sys.path[:0] = [PACKAGES, HERE]
-
-import folder_case  # noqa: E402
-from traces import BASE, SVG, elements, event, metadata, name_event, part_text, spans  # noqa: E402
-from slimps_launch import job_launch  # noqa: E402
-from slimps_launch import job_trace  # noqa: E402
 
 
 class MergeTest(folder_case.FolderCase):

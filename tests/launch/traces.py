@@ -2,15 +2,9 @@
 """Parts of traces, and what merged traces and pictures hold."""
 
 import json
-import os
-import sys
 import xml.etree.ElementTree
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-PACKAGES = os.path.join(os.path.dirname(os.path.dirname(HERE)), "python")
-sys.path[:0] = [PACKAGES, HERE]
-
-from slimps_launch import job_trace  # noqa: E402
+from slimps_launch import job_trace
 
 BASE = 1700000000000000000
 SVG = "{http://www.w3.org/2000/svg}"

@@ -1,16 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The output of a job's processes: prefixed, held back, shown with the failure."""
 
-import os
-import sys
 import unittest
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-PACKAGES = os.path.join(os.path.dirname(os.path.dirname(HERE)), "python")
-sys.path[:0] = [PACKAGES, HERE]
-
-from slimps_launch import job_node  # noqa: E402
-from slimps_launch import job_output  # noqa: E402
+from slimps_launch import job_node
+from slimps_launch import job_output
 
 
 class OutputTest(unittest.TestCase):
